@@ -1,0 +1,230 @@
+"""Request traces: when each request arrives and how long a worker is busy with it.
+
+Three sources give the same value: a file of requests, a file of rates, and a generator that
+needs no file. All times are float seconds from the trace's start.
+"""
+
+from __future__ import annotations
+
+import gzip
+import math
+import zlib
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+    type Floats = NDArray[np.float64]
+    type NumberedRow = tuple[int, float, float]
+
+REQUEST_HEADER = "arrival_s,service_s"
+RATE_HEADER = "time_s,rate_per_s"
+GZIP_MAGIC = b"\x1f\x8b"
+
+MEAN_SERVICE_S = 2.0
+SERVICE_CV = 0.7
+DEFAULT_MEAN_RATE_PER_S = 1.0
+DAY_S = 86_400.0
+BURST_SLOT_S = 10.0
+
+
+class RequestTraceError(ValueError):
+    """A trace cannot be read or cut; the message names file and line and says what to do."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class RequestTrace:
+    """Requests in order of arrival: `arrival_s` and `service_s` have one entry per request."""
+
+    name: str
+    arrival_s: Floats
+    service_s: Floats
+    end_s: float
+
+    def __len__(self) -> int:
+        return len(self.arrival_s)
+
+    @property
+    def offered_load(self) -> float:
+        """Mean number of busy workers that the trace needs, in erlangs."""
+        return float(self.service_s.sum()) / self.end_s
+
+    def window(self, start_s: float, length_s: float) -> RequestTrace:
+        """Return the requests of `[start_s, start_s + length_s)`, with times from `start_s` on.
+
+        The window ends with the trace when the trace is shorter. Raises RequestTraceError when
+        no part of the trace is in it.
+        """
+        if length_s <= 0 or not 0 <= start_s < self.end_s:
+            raise RequestTraceError(
+                f"{self.name}: no window of {length_s:g} s at {start_s:g} s; "
+                f"the trace covers 0 to {self.end_s:g} s"
+            )
+        end_s = min(start_s + length_s, self.end_s)
+        first, last = np.searchsorted(self.arrival_s, (start_s, start_s + length_s))
+        return RequestTrace(
+            name=self.name,
+            arrival_s=self.arrival_s[first:last] - start_s,
+            service_s=self.service_s[first:last],
+            end_s=end_s - start_s,
+        )
+
+
+def read_requests(path: Path, *, seed: int = 0, scale: float | None = None) -> RequestTrace:
+    """Read `arrival_s,service_s` or `time_s,rate_per_s` from CSV, plain or gzip.
+
+    Rates become requests by `seed` (Poisson arrivals, lognormal service) after multiplication by
+    `scale`; without one they are scaled to a mean of one request per second. Raises
+    RequestTraceError, naming file and line.
+    """
+    lines = _text(path).splitlines()
+    header = lines[0].strip() if lines else ""
+    if header not in (REQUEST_HEADER, RATE_HEADER):
+        found = f"found {header[:60]!r}" if header else "the file is empty"
+        raise RequestTraceError(
+            f"{path}, line 1: expected the header {REQUEST_HEADER!r} or {RATE_HEADER!r}, {found}"
+        )
+    rows = list(_rows(path, lines))
+    if header == RATE_HEADER:
+        return _from_rates(path, rows, np.random.default_rng(seed), scale)
+    return _from_requests(path, rows)
+
+
+def generate_requests(
+    seed: int,
+    hours: float = 24.0,
+    *,
+    mean_load: float = 2.0,
+    swing: float = 0.55,
+    burst_dispersion: float = 0.35,
+) -> RequestTrace:
+    """Generate a plausible day of an image service from a seed; the same seed, the same requests.
+
+    The rate follows a daily cycle (1 +- `swing`, lowest in the night) times bursts: a lognormal
+    process whose logarithm has standard deviation `burst_dispersion` and forgets within ten
+    minutes, and one step to several times the load for some minutes every few hours.
+    """
+    rng = np.random.default_rng(seed)
+    time_s = np.arange(0.0, hours * 3600.0, BURST_SLOT_S)
+    cycle = 1.0 - swing * np.cos(2 * math.pi * (time_s - 4 * 3600.0) / DAY_S)
+    rate = cycle * _noise(rng, len(time_s), burst_dispersion) * _surges(rng, time_s)
+    rate *= mean_load / MEAN_SERVICE_S / float(rate.mean())
+    return _draw(f"generated-{seed}", rng, time_s, rate, hours * 3600.0)
+
+
+def _noise(rng: np.random.Generator, slots: int, deviation: float) -> Floats:
+    """Return a lognormal process of mean 1 whose logarithm is AR(1) over ten minutes."""
+    memory = math.exp(-BURST_SLOT_S / 600.0)
+    steps = rng.normal(0.0, deviation * math.sqrt(1 - memory**2), slots)
+    level, log_rate = 0.0, np.empty(slots)
+    for slot, step in enumerate(steps):
+        level = memory * level + step
+        log_rate[slot] = level
+    return np.exp(log_rate - deviation**2 / 2)
+
+
+def _surges(rng: np.random.Generator, time_s: Floats) -> Floats:
+    """Return factors of 1 and, about every four hours for 3 to 12 minutes, of 1.5 to 3."""
+    factor = np.ones_like(time_s)
+    at = rng.exponential(4 * 3600.0)
+    while time_s.size and at < time_s[-1]:
+        length = rng.uniform(180.0, 720.0)
+        factor[(time_s >= at) & (time_s < at + length)] = rng.uniform(1.5, 3.0)
+        at += length + rng.exponential(4 * 3600.0)
+    return factor
+
+
+def _draw(
+    name: str, rng: np.random.Generator, time_s: Floats, rate: Floats, end_s: float
+) -> RequestTrace:
+    """Draw Poisson arrivals at piecewise constant `rate` and lognormal service times."""
+    lengths = np.diff(np.append(time_s, end_s))
+    counts = rng.poisson(rate * lengths)
+    arrival_s = np.sort(
+        np.repeat(time_s, counts) + rng.random(counts.sum()) * np.repeat(lengths, counts)
+    )
+    sigma = math.sqrt(math.log1p(SERVICE_CV**2))
+    service_s = rng.lognormal(math.log(MEAN_SERVICE_S) - sigma**2 / 2, sigma, len(arrival_s))
+    return RequestTrace(name=name, arrival_s=arrival_s, service_s=service_s, end_s=end_s)
+
+
+def _from_requests(path: Path, rows: Sequence[NumberedRow]) -> RequestTrace:
+    if not rows:
+        raise RequestTraceError(f"{path}: no request after the header; give at least one row")
+    for (_, earlier, _), (line, later, _) in pairwise(rows):
+        if later < earlier:
+            raise RequestTraceError(
+                f"{path}, line {line}: arrival_s {later:g} comes after {earlier:g}; "
+                "sort the rows by arrival_s"
+            )
+    table = np.array(rows, dtype=np.float64)
+    arrival_s, service_s = table[:, 1].copy(), table[:, 2].copy()
+    end_s = max(float(arrival_s[-1]), 1.0)
+    return RequestTrace(name=_name(path), arrival_s=arrival_s, service_s=service_s, end_s=end_s)
+
+
+def _from_rates(
+    path: Path, rows: Sequence[NumberedRow], rng: np.random.Generator, scale: float | None
+) -> RequestTrace:
+    if not rows[1:]:
+        raise RequestTraceError(f"{path}: a file of rates needs at least two rows")
+    for (_, earlier, _), (line, later, _) in pairwise(rows):
+        if later <= earlier:
+            raise RequestTraceError(
+                f"{path}, line {line}: time_s {later:g} is not after {earlier:g}; sort by time_s"
+            )
+    table = np.array(rows, dtype=np.float64)
+    time_s, rate = table[:, 1] - table[0, 1], table[:, 2]
+    end_s = float(2 * time_s[-1] - time_s[-2])
+    mean = float((rate * np.diff(np.append(time_s, end_s))).sum()) / end_s
+    if mean <= 0:
+        raise RequestTraceError(f"{path}: every rate_per_s is 0; nothing to replay")
+    factor = DEFAULT_MEAN_RATE_PER_S / mean if scale is None else scale
+    return _draw(_name(path), rng, time_s, rate * factor, end_s)
+
+
+def _rows(path: Path, lines: Sequence[str]) -> Iterator[NumberedRow]:
+    """Yield line number and the two numbers of every row; blank lines are skipped."""
+    for number, line in enumerate(lines[1:], start=2):
+        if not line.strip():
+            continue
+        try:
+            first, second = map(float, line.split(","))
+        except ValueError:
+            raise RequestTraceError(
+                f"{path}, line {number}: expected two numbers, found {line.strip()[:60]!r}"
+            ) from None
+        if not (0 <= first < math.inf and 0 <= second < math.inf):
+            raise RequestTraceError(
+                f"{path}, line {number}: {line.strip()[:60]!r} has a negative or endless number; "
+                "both must be finite and at least 0"
+            )
+        yield number, first, second
+
+
+def _text(path: Path) -> str:
+    """Return the file's text, unpacked; the first bytes tell whether it is gzip."""
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise RequestTraceError(f"{path}: cannot be read: {error.strerror}") from error
+    packed = data.startswith(GZIP_MAGIC)
+    if path.suffix == ".gz" and data and not packed:
+        raise RequestTraceError(f"{path}: the name ends in .gz but the content is not gzip")
+    try:
+        return (gzip.decompress(data) if packed else data).decode("utf-8-sig")
+    except (EOFError, OSError, zlib.error) as error:
+        raise RequestTraceError(f"{path}: broken gzip file ({error}); copy it again") from error
+    except UnicodeDecodeError as error:
+        raise RequestTraceError(f"{path}: not a text file ({error.reason})") from error
+
+
+def _name(path: Path) -> str:
+    return path.name.removesuffix(".gz").removesuffix(".csv")
