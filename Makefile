@@ -1,0 +1,127 @@
+# Every target installs what it needs: Python 3.13, pip and make are all that must be there.
+# `make` alone lists the targets.
+
+PYTHON ?= $(shell python3.13 -c '' 2>/dev/null && echo python3.13 || echo python3)
+UV := $(shell command -v uv 2>/dev/null || echo .uv/bin/uv)
+BIN := .venv/bin
+SAM := .venv-sam/bin/sam
+REGION ?= us-east-1
+HOST_ARCHITECTURE := $(shell uname -m | sed 's/aarch64/arm64/')
+WORKERS ?= auto
+RUN ?=
+
+COMPILE = $(UV) pip compile --quiet --python-version 3.13 --generate-hashes \
+	--no-emit-index-url --no-emit-find-links --custom-compile-command "make pins"
+COMPILE_DEV = $(COMPILE) pyproject.toml --extra lab --group dev --universal
+COMPILE_LAYER = $(COMPILE) pyproject.toml --constraints requirements/dev.txt \
+	--python-platform aarch64-manylinux_2_28 --only-binary :all:
+COMPILE_SAM = $(COMPILE) requirements/sam.in --universal
+
+export SAM_CLI_TELEMETRY := 0
+export UV_PYTHON_DOWNLOADS := never
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help bootstrap check check-format check-lint check-types check-pyright check-contracts \
+	check-template check-pins format test demo bench bench-policy bench-sizing pins \
+	sam-validate sam-build sam-import clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+# --- environments ---------------------------------------------------------------------------------
+
+.uv/bin/uv:
+	$(PYTHON) -m venv .uv
+	.uv/bin/python -m pip install --quiet uv
+
+.venv/.installed: requirements/dev.txt pyproject.toml | $(UV)
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info[:2] != (3, 13))' || \
+		{ echo "Spotkeeper needs Python 3.13; $$($(PYTHON) --version) is $(PYTHON). Set PYTHON=/path/to/python3.13."; exit 1; }
+	test -x $(BIN)/python || $(UV) venv --quiet --python "$$($(PYTHON) -c 'import sys; print(sys.executable)')" .venv
+	$(UV) pip sync --quiet --python $(BIN)/python --require-hashes requirements/dev.txt
+	$(UV) pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation --editable .
+	touch $@
+
+# sam builds with the python3.13 and the pip that it finds first: those of its own environment.
+.venv-sam/.installed: requirements/sam.txt | $(UV)
+	test -x .venv-sam/bin/pip || $(PYTHON) -m venv .venv-sam
+	$(UV) pip install --quiet --python .venv-sam/bin/python --require-hashes --requirements requirements/sam.txt
+	touch $@
+
+bootstrap: .venv/.installed ## make .venv with everything to develop
+
+# --- quality --------------------------------------------------------------------------------------
+
+check: .venv/.installed ## format, lint, types, import contracts, template, pins
+	@$(MAKE) --no-print-directory --jobs 2 --output-sync=target check-pyright check-types \
+		check-format check-lint check-contracts check-template check-pins
+
+check-format: .venv/.installed
+	$(BIN)/ruff format --check .
+
+check-lint: .venv/.installed
+	$(BIN)/ruff check .
+
+check-types: .venv/.installed
+	$(BIN)/mypy
+
+check-pyright: .venv/.installed
+	$(BIN)/pyright
+
+check-contracts: .venv/.installed
+	$(BIN)/lint-imports
+
+check-template: .venv/.installed
+	$(BIN)/cfn-lint template.yaml
+
+# Compiled once more with the pins in place, nothing may change; newer releases do not matter.
+check-pins: .venv/.installed
+	@mkdir -p build/pins
+	@cp requirements/dev.txt requirements/sam.txt build/pins/
+	@cp layers/dependencies/requirements.txt build/pins/layer.txt
+	@$(COMPILE_DEV) --output-file build/pins/dev.txt >/dev/null
+	@$(COMPILE_LAYER) --output-file build/pins/layer.txt >/dev/null
+	@$(COMPILE_SAM) --output-file build/pins/sam.txt >/dev/null
+	@for pair in requirements/dev.txt:dev.txt requirements/sam.txt:sam.txt layers/dependencies/requirements.txt:layer.txt; do \
+		grep '==' $${pair%%:*} > build/pins/committed; grep '==' build/pins/$${pair##*:} > build/pins/compiled; \
+		diff build/pins/committed build/pins/compiled || { echo "$${pair%%:*} is out of date: run make pins"; exit 1; }; \
+	done
+	@echo "pins are up to date"
+
+format: .venv/.installed ## format and mend what can be mended
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+test: .venv/.installed ## every test (RUN="tests/unit -k load" for some)
+	$(BIN)/pytest -n $(WORKERS) -q $(RUN)
+
+# --- run ------------------------------------------------------------------------------------------
+
+demo: .venv/.installed ## a day of spot capacity and requests through the real handlers
+	$(BIN)/spotkeeper demo
+
+bench: .venv/.installed ## every figure
+	$(BIN)/python -m bench
+
+bench-policy: .venv/.installed ## the policy against its peers and the optimum
+	$(BIN)/python -m bench policy
+
+bench-sizing: .venv/.installed ## the sizing rules against the waits that they promise
+	$(BIN)/python -m bench sizing
+
+# --- pins and packages ----------------------------------------------------------------------------
+
+pins: | $(UV) ## compile the pins (UPGRADE=--upgrade for newer releases)
+	$(COMPILE_DEV) $(UPGRADE) --output-file requirements/dev.txt >/dev/null
+	$(COMPILE_LAYER) $(UPGRADE) --output-file layers/dependencies/requirements.txt >/dev/null
+	$(COMPILE_SAM) $(UPGRADE) --output-file requirements/sam.txt >/dev/null
+
+sam-validate: .venv-sam/.installed ## sam validate --lint
+	$(SAM) validate --lint --region $(REGION)
+
+sam-build: .venv-sam/.installed ## sam build, as it is deployed
+	PATH="$(CURDIR)/.venv-sam/bin:$$PATH" $(SAM) build --region $(REGION)
+
+clean: ## remove environments, builds and caches
+	rm -rf .uv .venv .venv-sam .aws-sam build .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache

@@ -1,0 +1,1 @@
+"""Spotkeeper: keeps a fleet of workers whole on spot instances, with on-demand in the gaps."""

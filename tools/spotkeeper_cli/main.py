@@ -1,0 +1,15 @@
+"""The `spotkeeper` command: one sub-command per thing that the lab can do."""
+
+import typer
+
+app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False)
+
+
+@app.callback()
+def spotkeeper() -> None:
+    """Keep a fleet of workers whole on spot instances."""
+
+
+def main() -> None:
+    """Run the command line; a wrong argument ends it with exit code 2."""
+    app()
