@@ -7,6 +7,7 @@ BIN := .venv/bin
 SAM := .venv-sam/bin/sam
 REGION ?= us-east-1
 HOST_ARCHITECTURE := $(shell uname -m | sed 's/aarch64/arm64/')
+FUNCTIONS := CollectSearchLogs CheckHealth CheckAvailability HandleInterruption
 WORKERS ?= auto
 RUN ?=
 
@@ -122,6 +123,18 @@ sam-validate: .venv-sam/.installed ## sam validate --lint
 
 sam-build: .venv-sam/.installed ## sam build, as it is deployed
 	PATH="$(CURDIR)/.venv-sam/bin:$$PATH" $(SAM) build --region $(REGION)
+
+# The deployed layers hold arm64 wheels, so this builds for the machine that it runs on. -S and an
+# empty environment leave nothing on the path but the standard library and the built layers.
+sam-import: .venv-sam/.installed ## build for this machine and import each function from the build alone
+	PATH="$(CURDIR)/.venv-sam/bin:$$PATH" $(SAM) build --region $(REGION) --build-dir build/sam \
+		--parameter-overrides Architecture=$(HOST_ARCHITECTURE)
+	@for name in $(FUNCTIONS); do \
+		( cd build/sam/$$name && env -i AWS_REGION=$(REGION) \
+			PYTHONPATH=../SpotkeeperLayer/python:../DependenciesLayer/python \
+			../../../.venv-sam/bin/python -S -c "import app; assert callable(app.handler)" \
+			&& echo "$$name imports" ) || exit 1; \
+	done
 
 clean: ## remove environments, builds and caches
 	rm -rf .uv .venv .venv-sam .aws-sam build .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache

@@ -1,0 +1,23 @@
+"""The stack in its two shapes: two groups adopted, two groups created."""
+
+import pytest
+
+from tests.template.stack import ADOPT, CREATE, Stack
+
+
+@pytest.fixture(params=[ADOPT, CREATE], ids=["adopt", "create"])
+def stack(request: pytest.FixtureRequest) -> Stack:
+    """Every promise of the template holds in both shapes."""
+    return Stack.with_parameters(request.param)
+
+
+@pytest.fixture
+def adopted() -> Stack:
+    """The stack around the two groups that the files in events/ name."""
+    return Stack.with_parameters(ADOPT)
+
+
+@pytest.fixture
+def created() -> Stack:
+    """The stack that brings its own groups, and a warm pool."""
+    return Stack.with_parameters({**CREATE, "WarmPoolSize": 2})

@@ -1,0 +1,131 @@
+"""template.yaml with its parameters, conditions and references worked out, as far as tests ask."""
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from cfnlint.decode import decode
+
+ROOT = Path(__file__).parents[2]
+GROUPS = ("ocr-spot", "ocr-on-demand")
+ADOPT = {"SpotGroupName": GROUPS[0], "OnDemandGroupName": GROUPS[1]}
+CREATE = {"LaunchTemplateId": "lt-0123456789abcdef0", "SubnetIds": "subnet-a,subnet-b"}
+
+_NO_VALUE = object()
+_PSEUDO = {
+    "AWS::NoValue": _NO_VALUE,
+    "AWS::StackName": "ocr",
+    "AWS::Region": "us-west-2",
+    "AWS::AccountId": "123456789012",
+    "AWS::Partition": "aws",
+}
+
+
+@cache
+def template() -> Any:
+    """Read template.yaml with its short forms (`!Ref`) as their long ones."""
+    decoded, problems = decode(str(ROOT / "template.yaml"))
+    assert not problems, problems
+    return json.loads(json.dumps(decoded))
+
+
+@dataclass(frozen=True, slots=True)
+class Stack:
+    """The template for given parameters; what a false condition leaves out is not there."""
+
+    parameters: Mapping[str, Any]
+
+    @classmethod
+    def with_parameters(cls, given: Mapping[str, Any]) -> "Stack":
+        """Take the defaults for parameters that are not given."""
+        known = template()["Parameters"]
+        assert given.keys() <= known.keys()
+        values = {name: given.get(name, known[name]["Default"]) for name in known}
+        lists = {name for name in known if known[name]["Type"] == "CommaDelimitedList"}
+        return cls({name: v.split(",") if name in lists else v for name, v in values.items()})
+
+    def resources(self, kind: str = "") -> dict[str, Any]:
+        """Resolve the properties of all resources of a type, by logical id."""
+        return {
+            name: self.resolve(resource["Properties"])
+            for name, resource in template()["Resources"].items()
+            if resource["Type"].startswith(kind) and self._holds(resource.get("Condition"))
+        }
+
+    def functions(self) -> dict[str, Any]:
+        """Resolve the functions, the globals' environment within their own."""
+        shared = self.resolve(template()["Globals"]["Function"]["Environment"]["Variables"])
+        functions = self.resources("AWS::Serverless::Function")
+        for function in functions.values():
+            function["Environment"]["Variables"] |= shared
+        return functions
+
+    def resolve(self, node: Any) -> Any:
+        """Work out the intrinsic functions below a node."""
+        if isinstance(node, list):
+            return [value for value in map(self.resolve, node) if value is not _NO_VALUE]
+        if not isinstance(node, dict):
+            return node
+        if len(node) == 1 and (key := next(iter(node))) in _INTRINSICS:
+            return _INTRINSICS[key](self, node[key])
+        resolved = {key: self.resolve(value) for key, value in node.items()}
+        return {key: value for key, value in resolved.items() if value is not _NO_VALUE}
+
+    def _holds(self, condition: str | None) -> bool:
+        return condition is None or bool(self.resolve(template()["Conditions"][condition]))
+
+    def _reference(self, name: str) -> Any:
+        if name in _PSEUDO:
+            return _PSEUDO[name]
+        if name in self.parameters:
+            return self.parameters[name]
+        named = template()["Resources"][name]["Properties"].get("AutoScalingGroupName")
+        return name if named is None else self.resolve(named)
+
+    def _substitute(self, argument: str | list[Any]) -> str:
+        text, given = (argument, {}) if isinstance(argument, str) else argument
+        own = self.resolve(given)
+
+        def value(match: re.Match[str]) -> str:
+            name = match[1]
+            return str(own[name] if name in own else name if "." in name else self._reference(name))
+
+        return re.sub(r"\$\{([^}]+)\}", value, text)
+
+
+_INTRINSICS: dict[str, Any] = {
+    "Ref": Stack._reference,
+    "Fn::Sub": Stack._substitute,
+    "Fn::GetAtt": lambda _, name: ".".join(name) if isinstance(name, list) else name,
+    "Fn::If": lambda stack, it: stack.resolve(it[1] if stack._holds(it[0]) else it[2]),
+    "Fn::Select": lambda stack, it: stack.resolve(it[1])[int(it[0])],
+    "Fn::Equals": lambda stack, it: str(stack.resolve(it[0])) == str(stack.resolve(it[1])),
+    "Fn::Not": lambda stack, it: not stack.resolve(it[0]),
+    "Fn::And": lambda stack, it: all(stack.resolve(it)),
+    "Fn::Or": lambda stack, it: any(stack.resolve(it)),
+    "Condition": lambda stack, it: stack._holds(it) if isinstance(it, str) else stack.resolve(it),
+}
+
+
+def snake(name: str) -> str:
+    """Spell a logical id as its file is called: CheckHealth is check_health."""
+    return re.sub(r"(?<!^)(?=[A-Z])", "_", name).lower()
+
+
+def as_list(value: Any) -> list[Any]:
+    """Wrap what IAM lets one write without a list."""
+    return value if isinstance(value, list) else [value]
+
+
+def statements(stack: Stack) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield every statement that the template writes, with the resource that has it."""
+    for name, policy in stack.resources("AWS::IAM::ManagedPolicy").items():
+        yield from ((name, statement) for statement in policy["PolicyDocument"]["Statement"])
+    for name, function in stack.functions().items():
+        inline = [policy for policy in function["Policies"] if isinstance(policy, dict)]
+        for policy in inline:
+            yield from ((name, statement) for statement in policy["Statement"])

@@ -1,0 +1,62 @@
+"""Each rule matches the event that it is there for, and nothing else."""
+
+import json
+from typing import Any
+
+import pytest
+from moto.events.models import EventPattern
+
+from tests.template.stack import ADOPT, ROOT, Stack, snake
+
+FILES = sorted((ROOT / "events").glob("*.json"))
+EVENTS: dict[str, Any] = {path.stem: json.loads(path.read_text()) for path in FILES}
+
+
+def patterns(stack: Stack) -> dict[str, EventPattern]:
+    """Load the rules' patterns, by the stem of the event's file."""
+    events = stack.functions()["HandleInterruption"]["Events"]
+    assert {event["Type"] for event in events.values()} == {"EventBridgeRule"}
+    return {
+        snake(name): EventPattern.load(json.dumps(event["Properties"]["Pattern"]))
+        for name, event in events.items()
+    }
+
+
+def test_every_event_has_a_rule_and_every_rule_an_event(adopted: Stack) -> None:
+    assert patterns(adopted).keys() == EVENTS.keys() - {"schedule", "search_logs"}
+
+
+@pytest.mark.parametrize("name", EVENTS)
+def test_an_event_is_matched_by_its_own_rule_only(adopted: Stack, name: str) -> None:
+    matching = {rule for rule, it in patterns(adopted).items() if it.matches_event(EVENTS[name])}
+    assert matching == {name} & patterns(adopted).keys()
+
+
+@pytest.mark.parametrize(
+    "name", ["launch_unsuccessful", "launch_successful", "terminate_successful"]
+)
+def test_a_foreign_groups_event_is_not_matched(adopted: Stack, name: str) -> None:
+    event = EVENTS[name]
+    foreign = event | {"detail": event["detail"] | {"AutoScalingGroupName": "web"}}
+    assert not any(pattern.matches_event(foreign) for pattern in patterns(adopted).values())
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"source": "my.app"},
+        {"detail-type": "EC2 Instance Terminate Unsuccessful"},
+        {"detail": {"instance-id": "i-1", "state": "running", "service": "RDS"}},
+    ],
+)
+def test_a_foreign_event_is_matched_by_no_rule(adopted: Stack, change: dict[str, Any]) -> None:
+    for name in ("instance_state_change", "health_scheduled_change", "launch_unsuccessful"):
+        event = EVENTS[name] | change
+        assert not any(pattern.matches_event(event) for pattern in patterns(adopted).values())
+
+
+def test_the_groups_of_further_fleets_are_heard_by_their_prefix() -> None:
+    stack = Stack.with_parameters({**ADOPT, "FurtherGroupPrefix": "team-"})
+    event = EVENTS["launch_unsuccessful"]
+    further = event | {"detail": event["detail"] | {"AutoScalingGroupName": "team-embed-spot"}}
+    assert patterns(stack)["launch_unsuccessful"].matches_event(further)

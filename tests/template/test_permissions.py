@@ -1,0 +1,65 @@
+"""What the functions may change is named: two groups, and instances by their tags."""
+
+import re
+
+import pytest
+
+from tests.template.stack import ADOPT, Stack, as_list, statements
+
+READING = re.compile(r"\w+:(Describe|Get|List|Query)\w*$")
+GROUP = re.compile(r"arn:aws:autoscaling:us-west-2:123456789012:autoScalingGroup:\*:(.+)$")
+INSTANCES = "arn:aws:ec2:us-west-2:123456789012:instance/*"
+
+
+def test_no_action_that_changes_something_has_a_wildcard_resource(stack: Stack) -> None:
+    for owner, statement in statements(stack):
+        changing = [it for it in as_list(statement["Action"]) if not READING.match(it)]
+        for resource in as_list(statement["Resource"]) if changing else []:
+            by_tag = "ResourceTag/" in str(statement.get("Condition"))
+            named = GROUP.sub(r"\1", resource)
+            assert "*" not in named or (named == INSTANCES and by_tag), f"{owner}: {changing}"
+
+
+def test_actions_are_written_out(stack: Stack) -> None:
+    for owner, statement in statements(stack):
+        assert statement["Effect"] == "Allow"
+        assert not [it for it in as_list(statement["Action"]) if "*" in it], owner
+
+
+@pytest.mark.parametrize(
+    ("policy", "action", "names"),
+    [
+        ("SizeSpot", "SetDesiredCapacity", {"ocr-spot"}),
+        ("SizeSpot", "TerminateInstanceInAutoScalingGroup", {"ocr-spot"}),
+        ("SizeSpot", "SetInstanceHealth", {"ocr-spot", "ocr-on-demand"}),
+        ("KeepAvailability", "SetDesiredCapacity", {"ocr-on-demand"}),
+        ("KeepAvailability", "TerminateInstanceInAutoScalingGroup", {"ocr-on-demand"}),
+        ("KeepAvailability", "DetachInstances", {"ocr-spot"}),
+        ("KeepAvailability", "SuspendProcesses", {"ocr-spot", "ocr-on-demand"}),
+    ],
+)
+def test_each_half_changes_its_own_group(
+    stack: Stack, policy: str, action: str, names: set[str]
+) -> None:
+    [resources] = [
+        it["Resource"]
+        for owner, it in statements(stack)
+        if owner == policy and f"autoscaling:{action}" in as_list(it["Action"])
+    ]
+    assert {resource.rpartition("/")[2] for resource in resources} == names
+
+
+def test_only_instances_of_the_groups_are_marked_and_only_with_the_mark(adopted: Stack) -> None:
+    [tagging] = [it for _, it in statements(adopted) if it["Action"] == "ec2:CreateTags"]
+    groups = tagging["Condition"]["StringLike"]["ec2:ResourceTag/aws:autoscaling:groupName"]
+    assert set(groups) == {"ocr-spot", "ocr-on-demand"}
+    assert tagging["Condition"]["ForAllValues:StringEquals"]["aws:TagKeys"] == [
+        "spotkeeper:draining"
+    ]
+
+
+def test_further_groups_are_allowed_by_their_prefix_only_when_one_is_given(adopted: Stack) -> None:
+    further = Stack.with_parameters({**ADOPT, "FurtherGroupPrefix": "team-"})
+    assert not [it for it in map(str, statements(adopted)) if "autoScalingGroupName/*" in it]
+    owners = {owner for owner, it in statements(further) if "GroupName/team-*" in str(it)}
+    assert owners == {"SizeSpot", "KeepAvailability"}

@@ -1,0 +1,92 @@
+"""Queues, table, fleet document and groups are what the functions count on."""
+
+import json
+
+from tests.template.stack import Stack, template
+
+
+def test_every_queue_is_encrypted(stack: Stack) -> None:
+    queues = stack.resources("AWS::SQS::Queue")
+    assert queues and all(queue["SqsManagedSseEnabled"] for queue in queues.values())
+
+
+def test_a_message_that_fails_goes_to_the_dead_letters_after_a_few_tries(stack: Stack) -> None:
+    redrive = stack.resources("AWS::SQS::Queue")["SearchLogQueue"]["RedrivePolicy"]
+    assert redrive == {"deadLetterTargetArn": "SearchLogDeadLetters.Arn", "maxReceiveCount": 5}
+
+
+def test_a_batch_is_not_delivered_again_while_it_is_counted(stack: Stack) -> None:
+    visible_after = stack.resources("AWS::SQS::Queue")["SearchLogQueue"]["VisibilityTimeout"]
+    assert visible_after >= 6 * template()["Globals"]["Function"]["Timeout"]
+
+
+def test_only_the_messages_that_failed_come_again(stack: Stack) -> None:
+    source = stack.functions()["CollectSearchLogs"]["Events"]["SearchLogs"]["Properties"]
+    assert source["FunctionResponseTypes"] == ["ReportBatchItemFailures"]
+
+
+def test_the_table_is_on_demand_encrypted_expiring_and_can_be_restored(stack: Stack) -> None:
+    [table] = stack.resources("AWS::DynamoDB::Table").values()
+    assert table["BillingMode"] == "PAY_PER_REQUEST"
+    assert table["SSESpecification"]["SSEEnabled"]
+    assert table["PointInTimeRecoverySpecification"]["PointInTimeRecoveryEnabled"]
+    assert table["TimeToLiveSpecification"] == {"AttributeName": "expires_at", "Enabled": True}
+    keys = {key["KeyType"]: key["AttributeName"] for key in table["KeySchema"]}
+    assert keys == {"HASH": "pk", "RANGE": "sk"}
+
+
+def test_the_fleet_document_lies_where_the_functions_look(stack: Stack) -> None:
+    [document] = stack.resources("AWS::SSM::Parameter").values()
+    paths = {
+        function["Environment"]["Variables"]["FLEET_DOCUMENTS_PATH"]
+        for function in stack.functions().values()
+    }
+    assert paths == {document["Name"].rpartition("/")[0]}
+
+
+def test_the_fleet_document_names_the_groups(stack: Stack) -> None:
+    [document] = stack.resources("AWS::SSM::Parameter").values()
+    fleet = json.loads(document["Value"])
+    assert (fleet["spot_group"], fleet["on_demand_group"]) == ("ocr-spot", "ocr-on-demand")
+
+
+def test_the_logs_are_kept_for_a_time(stack: Stack) -> None:
+    [logs] = stack.resources("AWS::Logs::LogGroup").values()
+    assert logs["RetentionInDays"] == 30
+
+
+def test_adopting_two_groups_creates_none(adopted: Stack) -> None:
+    assert not adopted.resources("AWS::AutoScaling")
+
+
+def test_created_groups_spread_over_types_and_have_bounded_hooks(created: Stack) -> None:
+    groups = created.resources("AWS::AutoScaling::AutoScalingGroup")
+    for group in groups.values():
+        types = [
+            it["InstanceType"]
+            for it in group["MixedInstancesPolicy"]["LaunchTemplate"]["Overrides"]
+        ]
+        assert len(set(types)) >= 4
+        hooks = {it["LifecycleTransition"]: it for it in group["LifecycleHookSpecificationList"]}
+        assert hooks.keys() == {
+            "autoscaling:EC2_INSTANCE_LAUNCHING",
+            "autoscaling:EC2_INSTANCE_TERMINATING",
+        }
+        assert all(30 <= hook["HeartbeatTimeout"] <= 7200 for hook in hooks.values())
+
+
+def test_created_groups_are_all_spot_and_all_on_demand(created: Stack) -> None:
+    groups = created.resources("AWS::AutoScaling::AutoScalingGroup")
+    share = {
+        name: group["MixedInstancesPolicy"]["InstancesDistribution"][
+            "OnDemandPercentageAboveBaseCapacity"
+        ]
+        for name, group in groups.items()
+    }
+    assert share == {"SpotGroup": 0, "OnDemandGroup": 100}
+
+
+def test_the_warm_pool_is_on_the_on_demand_group_and_stopped(created: Stack) -> None:
+    [pool] = created.resources("AWS::AutoScaling::WarmPool").values()
+    assert pool["AutoScalingGroupName"] == "ocr-on-demand"
+    assert (pool["PoolState"], pool["MinSize"]) == ("Stopped", 2)
