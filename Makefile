@@ -71,7 +71,7 @@ check-pyright: .venv/.installed
 	$(BIN)/pyright
 
 check-contracts: .venv/.installed
-	$(BIN)/lint-imports
+	$(BIN)/lint-imports --no-logo
 
 check-template: .venv/.installed
 	$(BIN)/cfn-lint template.yaml
