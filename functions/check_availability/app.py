@@ -1,0 +1,19 @@
+"""Compares desired with serving in every fleet, fills the gap with on-demand, gives it back."""
+
+from typing import TYPE_CHECKING, Any
+
+from spotkeeper import wiring
+from spotkeeper.check_availability import check_availability
+from spotkeeper.observability import logger, report, tracer
+
+if TYPE_CHECKING:
+    from aws_lambda_powertools.utilities.typing import LambdaContext
+
+
+@logger.inject_lambda_context
+@tracer.capture_lambda_handler
+def handler(event: dict[str, Any], context: "LambdaContext") -> dict[str, str]:
+    """Handle one tick of the schedule; raises `TurnFailed` after all fleets were tried."""
+    documents = wiring.fleet_documents()
+    turn = check_availability(documents.fleets, wiring.availability_ports(), wiring.now())
+    return report(turn, documents.errors)

@@ -1,0 +1,30 @@
+"""Turns the fleets that a spot, group or health event concerns, at once."""
+
+from typing import TYPE_CHECKING, Any
+
+from spotkeeper import wiring
+from spotkeeper.events import parse_event
+from spotkeeper.handle_interruption import handle_interruption
+from spotkeeper.observability import logger, report, tracer
+
+if TYPE_CHECKING:
+    from aws_lambda_powertools.utilities.typing import LambdaContext
+
+
+@logger.inject_lambda_context
+@tracer.capture_lambda_handler
+def handler(event: dict[str, Any], context: "LambdaContext") -> dict[str, str]:
+    """Handle one event; those of strangers are answered with nothing.
+
+    Raises `EventError` for a known kind without its fields, `TurnFailed` when a turn failed.
+    """
+    account = context.invoked_function_arn.split(":")[4]
+    interruption = parse_event(event, account)
+    if interruption is None:
+        logger.info("ignored", kind=str(event.get("detail-type", "none")))
+        return {}
+    documents = wiring.fleet_documents()
+    ports = wiring.availability_ports()
+    turn = handle_interruption(interruption, documents.fleets, ports, wiring.now())
+    # A wrong document is the checkers' to report, every minute.
+    return report(turn)

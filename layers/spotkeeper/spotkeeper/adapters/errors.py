@@ -1,0 +1,178 @@
+"""Every AWS code and text that the product understands, in named sets, and nowhere else.
+
+A launch failure is classified by the code in its message, else by the words that Auto Scaling
+uses; docs/operations.md lists the classes. An API error becomes one of the ports' errors:
+
+    FleetError
+    ├─ Throttled    slow down; the next turn tries again, and nothing is concluded from it
+    ├─ Refused      the role may not do this, or the account is not set up for it
+    ├─ Gone         the group or instance does not exist
+    └─ Unavailable  no answer, or a fault of AWS
+"""
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from botocore.exceptions import BotoCoreError, ClientError
+
+from spotkeeper.domain.failure import FailureClass
+from spotkeeper.ports import FleetError, Gone, Refused, Throttled, Unavailable
+
+# Codes as they stand in activity messages ("Could not launch Spot Instances. CODE - text") and
+# in API errors. Karpenter pkg/errors, aws-parallelcluster-node and terraform-aws-github-runner
+# name the same ones.
+CAPACITY_CODES = frozenset({
+    "InsufficientInstanceCapacity", "UnfulfillableCapacity", "InsufficientCapacity",
+    "InsufficientHostCapacity", "InsufficientCapacityOnHost", "InsufficientVolumeCapacity",
+    "InsufficientReservedInstanceCapacity", "ReservationCapacityExceeded",
+    "InsufficientFreeAddressesInSubnet",
+})  # fmt: skip
+PRICE_CODES = frozenset({"SpotMaxPriceTooLow"})
+QUOTA_CODES = frozenset({
+    "MaxSpotInstanceCountExceeded", "VcpuLimitExceeded", "MaxFleetCountExceeded",
+    "MaxSpotFleetRequestCountExceeded", "TargetCapacityLimitExceededException",
+    "ResourceLimitExceeded", "InstanceLimitExceeded", "VolumeLimitExceeded",
+})  # fmt: skip
+CONFIGURATION_CODES = frozenset({
+    "InvalidFleetConfiguration", "InvalidParameterCombination", "InvalidParameterValue",
+    "InvalidParameter", "InvalidAMIID.NotFound", "InvalidAMIID.Malformed", "InvalidGroup.NotFound",
+    "InvalidKeyPair.NotFound", "InvalidSubnetID.NotFound", "InvalidSecurityGroupID.NotFound",
+    "InvalidLaunchTemplateId.NotFound", "InvalidLaunchTemplateName.NotFoundException",
+    "InvalidBlockDeviceMapping", "Unsupported", "UnsupportedOperation", "ValidationError",
+})  # fmt: skip
+PERMISSION_CODES = frozenset({
+    "UnauthorizedOperation", "AccessDenied", "AccessDeniedException", "AuthFailure",
+    "AuthFailure.ServiceLinkedRoleCreationNotPermitted", "OptInRequired", "Client.InternalError",
+    "InvalidClientTokenId", "ExpiredToken", "ExpiredTokenException", "UnrecognizedClientException",
+    "KMSAccessDeniedException", "PendingVerification", "Blocked",
+})  # fmt: skip
+THROTTLE_CODES = frozenset({
+    "RequestLimitExceeded", "Throttling", "ThrottlingException", "ThrottledException",
+    "EC2ThrottledException", "RequestThrottled", "RequestThrottledException", "SlowDown",
+    "TooManyRequestsException", "ProvisionedThroughputExceededException", "PriorRequestNotComplete",
+    "BandwidthLimitExceeded", "LimitExceededException", "TransactionInProgressException",
+    "ResourceContention", "ScalingActivityInProgress",
+})  # fmt: skip
+GONE_CODES = frozenset({
+    "InvalidInstanceID", "InvalidInstanceID.NotFound", "InvalidInstanceID.Malformed",
+    "InvalidInstanceID.NotLinkable", "ResourceNotFoundException", "ParameterNotFound",
+})  # fmt: skip
+CONDITION_FAILED = "ConditionalCheckFailedException"
+
+# Auto Scaling answers these with its catch-all code; only the words tell.
+GONE_WORDS = ("not found", "does not exist", "is not part of", "no longer exists")
+
+# Spot request statuses (EC2 user guide, "Spot request status"), by what they mean for a fleet.
+SPOT_CAPACITY_STATUSES = frozenset({
+    "capacity-not-available", "capacity-oversubscribed", "constraint-not-fulfillable",
+    "az-group-constraint", "launch-group-constraint", "placement-group-constraint",
+    "system-error", "instance-terminated-no-capacity", "instance-stopped-no-capacity",
+    "instance-terminated-launch-group-constraint", "instance-terminated-by-service",
+})  # fmt: skip
+SPOT_PRICE_STATUSES = frozenset({
+    "price-too-low", "instance-terminated-by-price", "instance-stopped-by-price",
+})  # fmt: skip
+SPOT_QUOTA_STATUSES = frozenset({"limit-exceeded"})
+SPOT_CONFIGURATION_STATUSES = frozenset({"bad-parameters", "schedule-expired"})
+SPOT_AT_RISK_STATUSES = frozenset({
+    "marked-for-termination", "marked-for-stop", "instance-terminated-no-capacity",
+    "instance-terminated-by-price", "instance-stopped-no-capacity", "instance-stopped-by-price",
+    "instance-terminated-by-service", "instance-terminated-launch-group-constraint",
+})  # fmt: skip
+SPOT_TROUBLED_STATUSES = (
+    SPOT_CAPACITY_STATUSES
+    | SPOT_PRICE_STATUSES
+    | SPOT_QUOTA_STATUSES
+    | SPOT_CONFIGURATION_STATUSES
+    | SPOT_AT_RISK_STATUSES
+)
+
+_CLASSES_BY_CODE = {
+    code: failure_class
+    for codes, failure_class in (
+        (CAPACITY_CODES, FailureClass.CAPACITY),
+        (PRICE_CODES, FailureClass.PRICE),
+        (QUOTA_CODES, FailureClass.QUOTA),
+        (CONFIGURATION_CODES, FailureClass.CONFIGURATION),
+        (PERMISSION_CODES, FailureClass.PERMISSION),
+        (THROTTLE_CODES, FailureClass.THROTTLE),
+    )
+    for code in codes
+}
+
+# Words of messages that carry no code, first match wins (issue threads and the Auto Scaling
+# guide, "Troubleshoot"; the fixtures of tests/unit/test_failure_messages.py quote them whole).
+_CLASSES_BY_WORDS: tuple[tuple[str, FailureClass], ...] = (
+    ("lifecycle action", FailureClass.BOOTSTRAP),
+    ("no spot capacity available", FailureClass.CAPACITY),
+    ("do not have sufficient", FailureClass.CAPACITY),
+    ("unable to fulfill capacity", FailureClass.CAPACITY),
+    ("waiting for instance(s)", FailureClass.CAPACITY),
+    ("spot request price", FailureClass.PRICE),
+    ("max spot instance count exceeded", FailureClass.QUOTA),
+    ("vcpu capacity than your current vcpu limit", FailureClass.QUOTA),
+    ("than your current instance limit", FailureClass.QUOTA),
+    ("instance(s) are already running", FailureClass.QUOTA),
+    ("client error on launch", FailureClass.PERMISSION),
+    ("not authorized", FailureClass.PERMISSION),
+    ("service-linked role", FailureClass.PERMISSION),
+    ("rate exceeded", FailureClass.THROTTLE),
+    ("request limit exceeded", FailureClass.THROTTLE),
+    ("not supported", FailureClass.CONFIGURATION),
+    ("no longer supported", FailureClass.CONFIGURATION),
+    ("does not exist", FailureClass.CONFIGURATION),
+    ("invalid device name", FailureClass.CONFIGURATION),
+    ("not eligible", FailureClass.CONFIGURATION),
+)
+_CODE = re.compile(r"\b[A-Z][A-Za-z]+(?:\.[A-Z][A-Za-z]+)*\b")
+
+
+def classify(message: str) -> tuple[FailureClass, bool]:
+    """Classify a launch failure's text; false with it when no code or words are known.
+
+    The unknown counts as capacity: a backfill that was not needed is given back, a gap is not.
+    """
+    for code in _CODE.findall(message):
+        if code in _CLASSES_BY_CODE:
+            return _CLASSES_BY_CODE[code], True
+    lowered = message.lower()
+    for words, failure_class in _CLASSES_BY_WORDS:
+        if words in lowered:
+            return failure_class, True
+    return FailureClass.CAPACITY, False
+
+
+def classify_spot_status(status: str) -> FailureClass | None:
+    """Classify a spot request's status code; None where it tells of no failure."""
+    by_status = (
+        (SPOT_CAPACITY_STATUSES, FailureClass.CAPACITY),
+        (SPOT_PRICE_STATUSES, FailureClass.PRICE),
+        (SPOT_QUOTA_STATUSES, FailureClass.QUOTA),
+        (SPOT_CONFIGURATION_STATUSES, FailureClass.CONFIGURATION),
+    )
+    return next((cls for statuses, cls in by_status if status in statuses), None)
+
+
+@contextmanager
+def translated(doing: str) -> Iterator[None]:
+    """Turn what botocore raises while `doing` something into an error of the ports."""
+    try:
+        yield
+    except ClientError as error:
+        raise _translate(doing, error) from error
+    except BotoCoreError as error:
+        raise Unavailable(f"{doing}: {error}") from error
+
+
+def _translate(doing: str, error: ClientError) -> FleetError:
+    detail = error.response.get("Error", {})
+    code, text = detail.get("Code", ""), detail.get("Message", "")
+    told = f"{doing}: {code}: {text}"
+    if code in THROTTLE_CODES:
+        return Throttled(told)
+    if code in PERMISSION_CODES:
+        return Refused(f"{told} (grant the function's role what template.yaml lists)")
+    if code in GONE_CODES or any(words in text.lower() for words in GONE_WORDS):
+        return Gone(told)
+    return Unavailable(told)

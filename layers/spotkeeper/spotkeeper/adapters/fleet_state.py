@@ -1,0 +1,204 @@
+"""Fleet states, leases and decision records: one item a fleet, one item a record.
+
+    pk fleet#NAME  sk state                 per half: memory, holder, until, written, notes
+    pk fleet#NAME  sk decision#TIME#HALF#x  one decision record
+
+Taking the lease reads the memory in the same call, and giving it back writes it: a turn costs
+two calls here, and a third for its record.
+"""
+
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
+
+from botocore.exceptions import ClientError
+from pydantic import TypeAdapter, ValidationError
+
+from spotkeeper.adapters.errors import CONDITION_FAILED, translated
+from spotkeeper.domain.availability_memory import AvailabilityMemory
+from spotkeeper.domain.decision import DecisionRecord, Half
+from spotkeeper.domain.health_memory import HealthMemory
+from spotkeeper.ports import AtRiskNote, Lease, Unavailable
+
+if TYPE_CHECKING:
+    from mypy_boto3_dynamodb import DynamoDBClient
+    from mypy_boto3_dynamodb.type_defs import AttributeValueTypeDef
+
+# Longer than a function may run (template.yaml: 30 s), so that no living turn loses its lease.
+LEASE_LIFETIME = timedelta(seconds=45)
+# A fleet that nobody turned for a week starts afresh.
+STATE_LIFETIME = timedelta(days=7)
+
+_AVAILABILITY = TypeAdapter(AvailabilityMemory)
+_HEALTH = TypeAdapter(HealthMemory)
+_NOTE = TypeAdapter(AtRiskNote)
+_RECORD = TypeAdapter(DecisionRecord)
+
+
+class FleetStateTable:
+    """The states port on a DynamoDB table."""
+
+    def __init__(self, dynamodb: "DynamoDBClient", table: str, record_lifetime: timedelta) -> None:
+        """Take a typed client and the table's name; nothing is called yet."""
+        self._dynamodb = dynamodb
+        self._table = table
+        self._record_lifetime = record_lifetime
+
+    def take(self, fleet: str, half: Half, now: datetime, note: AtRiskNote | None) -> Lease | None:
+        """Take the lease of one half and read the memory; busy leaves the note and gives None."""
+        holder = uuid4().hex
+        notes = [_NOTE.dump_json(note).decode()] if note else []
+        item = self._update(
+            f"taking the lease of {fleet}",
+            fleet,
+            half,
+            "SET #holder = :holder, #until = :until, expires_at = :expires, "
+            "#notes = list_append(if_not_exists(#notes, :none), :added)",
+            "attribute_not_exists(#until) OR #until < :now",
+            {
+                ":holder": {"S": holder},
+                ":until": _epoch(now + LEASE_LIFETIME),
+                ":now": _epoch(now),
+                ":expires": _epoch(now + STATE_LIFETIME),
+                ":none": {"L": []},
+                ":added": {"L": [{"S": text} for text in notes]},
+            },
+        )
+        if item is None:
+            self._leave(fleet, half, note or AtRiskNote(instance_ids=(), at=now))
+            return None
+        return _lease(item, fleet, half, holder)
+
+    def keep(
+        self,
+        lease: Lease,
+        memory: AvailabilityMemory | HealthMemory,
+        now: datetime,
+        *,
+        release: bool = True,
+    ) -> bool:
+        """Write the memory and give the lease back; False when notes came in meanwhile.
+
+        Raises `Unavailable` when the lease was lost: what another turn remembers is not touched.
+        """
+        values: dict[str, AttributeValueTypeDef] = {
+            ":holder": {"S": lease.holder},
+            ":memory": {"S": _dump(memory)},
+            ":written": {"S": now.isoformat()},
+        }
+        write = "SET #memory = :memory, #written = :written"
+        doing = f"keeping the state of {lease.fleet}"
+        if release:
+            count: dict[str, AttributeValueTypeDef] = {":seen": {"N": str(lease.notes_seen)}}
+            quiet = "#holder = :holder AND size(#notes) = :seen"
+            done = f"{write} REMOVE #holder, #until, #notes"
+            if self._update(doing, lease.fleet, lease.half, done, quiet, values | count):
+                return True
+            seen = "".join(f", #notes[{i}]" for i in range(lease.notes_seen))
+            write = f"{write} REMOVE #holder, #until{seen}"
+        if self._update(doing, lease.fleet, lease.half, write, "#holder = :holder", values) is None:
+            raise Unavailable(f"{doing}: the lease was lost to another turn")
+        return not release
+
+    def give_back(self, lease: Lease) -> None:
+        """Give the lease back; the notes stay."""
+        self._update(
+            f"giving back the lease of {lease.fleet}",
+            lease.fleet,
+            lease.half,
+            "REMOVE #holder, #until",
+            "#holder = :holder",
+            {":holder": {"S": lease.holder}},
+        )
+
+    def record(self, record: DecisionRecord) -> None:
+        """Store a decision record for its lifetime."""
+        key = f"decision#{record.at.isoformat()}#{record.half}#{uuid4().hex[:6]}"
+        with translated(f"recording a decision of {record.fleet}"):
+            self._dynamodb.put_item(
+                TableName=self._table,
+                Item={
+                    "pk": {"S": f"fleet#{record.fleet}"},
+                    "sk": {"S": key},
+                    "record": {"S": _RECORD.dump_json(record).decode()},
+                    "expires_at": _epoch(record.at + self._record_lifetime),
+                },
+            )
+
+    def _leave(self, fleet: str, half: Half, note: AtRiskNote) -> None:
+        """Leave a note for the turn at work; were it just done, the next turn finds the note."""
+        self._update(
+            f"leaving a note for {fleet}",
+            fleet,
+            half,
+            "SET #notes = list_append(if_not_exists(#notes, :none), :added)",
+            "attribute_exists(pk)",
+            {":none": {"L": []}, ":added": {"L": [{"S": _NOTE.dump_json(note).decode()}]}},
+        )
+
+    def _update(
+        self,
+        doing: str,
+        fleet: str,
+        half: Half,
+        update: str,
+        condition: str,
+        values: "Mapping[str, AttributeValueTypeDef]",
+    ) -> "Mapping[str, AttributeValueTypeDef] | None":
+        """Update the state item; None when the condition does not hold."""
+        words = ("holder", "until", "memory", "written", "notes")
+        names = {f"#{word}": f"{half}_{word}" for word in words if f"#{word}" in update + condition}
+        with translated(doing):
+            try:
+                return self._dynamodb.update_item(
+                    TableName=self._table,
+                    Key={"pk": {"S": f"fleet#{fleet}"}, "sk": {"S": "state"}},
+                    UpdateExpression=update,
+                    ConditionExpression=condition,
+                    ExpressionAttributeNames=names,
+                    ExpressionAttributeValues=values,
+                    ReturnValues="ALL_NEW",
+                )["Attributes"]
+            except ClientError as error:
+                if error.response["Error"]["Code"] != CONDITION_FAILED:
+                    raise
+                return None
+
+
+def _epoch(at: datetime) -> "AttributeValueTypeDef":
+    return {"N": str(int(at.timestamp()))}
+
+
+def _dump(memory: AvailabilityMemory | HealthMemory) -> str:
+    if isinstance(memory, HealthMemory):
+        return _HEALTH.dump_json(memory).decode()
+    return _AVAILABILITY.dump_json(memory).decode()
+
+
+def _lease(
+    item: "Mapping[str, AttributeValueTypeDef]", fleet: str, half: Half, holder: str
+) -> Lease:
+    notes = [note["S"] for note in item[f"{half}_notes"]["L"]]
+    written = item.get(f"{half}_written")
+    return Lease(
+        fleet=fleet,
+        half=half,
+        holder=holder,
+        availability=_load(_AVAILABILITY, item, Half.AVAILABILITY, AvailabilityMemory()),
+        health=_load(_HEALTH, item, Half.HEALTH, HealthMemory()),
+        notes=tuple(_NOTE.validate_json(note) for note in notes),
+        notes_seen=len(notes),
+        written_at=datetime.fromisoformat(written["S"]) if written else None,
+    )
+
+
+def _load[T](adapter: TypeAdapter[T], item: Mapping[str, Any], half: Half, fresh: T) -> T:
+    """Read a half's memory; one that an older release wrote in another shape starts afresh."""
+    stored = item.get(f"{half}_memory")
+    if stored is None:
+        return fresh
+    try:
+        return adapter.validate_json(stored["S"])
+    except ValidationError:
+        return fresh

@@ -1,0 +1,206 @@
+"""The availability checker: one turn of desired against serving, for every fleet.
+
+Observe, decide, act, record. Groups of all fleets are read together; then each fleet's turn runs
+under its lease, and an error stops that fleet only.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from functools import partial
+
+from spotkeeper.domain.activity import busy_shares
+from spotkeeper.domain.availability import AvailabilityDecision, Situation, decide
+from spotkeeper.domain.decision import Action, DecisionRecord, Half, Outcome
+from spotkeeper.domain.fleet import Activity, Fleet, Group, Observation, Phase
+from spotkeeper.ports import (
+    AtRiskNote,
+    FleetStates,
+    GroupReader,
+    GroupWriter,
+    InstanceWriter,
+    Lease,
+    LoadTable,
+    SpotRequest,
+)
+from spotkeeper.turn import TurnReport, attempt, for_each, group_named, under_lease
+
+# Failures older than this explain nothing any more: Auto Scaling retries every 15 s or so.
+FAILURE_MEMORY = timedelta(minutes=5)
+# Who is busy is read off this much of the search logs.
+ACTIVITY_WINDOW = timedelta(minutes=2)
+# Another turn that wrote so recently may have acted after this one read the groups: read again.
+STALE_AFTER_ANOTHER = timedelta(seconds=45)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ports:
+    """What the availability half needs of the world."""
+
+    groups: GroupReader
+    writer: GroupWriter
+    instances: InstanceWriter
+    states: FleetStates
+    load: LoadTable
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Seen:
+    """What was read for all fleets together."""
+
+    groups: Mapping[str, Group]
+    requests: tuple[SpotRequest, ...]
+    at: datetime
+
+
+def check_availability(
+    fleets: Sequence[Fleet],
+    ports: Ports,
+    now: datetime,
+    notes: Mapping[str, AtRiskNote] | None = None,
+) -> TurnReport:
+    """Run one availability turn for each fleet; `notes` are the events that caused it, by fleet."""
+    seen = _look(fleets, ports, now)
+    return for_each(fleets, lambda fleet: _turn(fleet, ports, seen, (notes or {}).get(fleet.name)))
+
+
+def _look(fleets: Sequence[Fleet], ports: Ports, now: datetime) -> _Seen:
+    names = [name for fleet in fleets for name in (fleet.spot_group, fleet.on_demand_group)]
+    return _Seen(
+        groups=ports.groups.describe(names),
+        requests=ports.groups.troubled_spot_requests(now - FAILURE_MEMORY),
+        at=now,
+    )
+
+
+def _turn(fleet: Fleet, ports: Ports, seen: _Seen, note: AtRiskNote | None) -> list[DecisionRecord]:
+    """Run one fleet's turn under its lease, on what was read unless that may be stale."""
+
+    def go(lease: Lease, number: int) -> tuple[DecisionRecord, bool]:
+        again = number > 0 or _may_be_stale(lease, seen)
+        return _round(fleet, ports, _look([fleet], ports, seen.at) if again else seen, lease)
+
+    return under_lease(ports.states, fleet.name, Half.AVAILABILITY, seen.at, note, go)
+
+
+def _may_be_stale(lease: Lease, seen: _Seen) -> bool:
+    """Say whether another turn may have acted after the groups were read."""
+    return lease.written_at is not None and seen.at - lease.written_at < STALE_AFTER_ANOTHER
+
+
+def _round(fleet: Fleet, ports: Ports, seen: _Seen, lease: Lease) -> tuple[DecisionRecord, bool]:
+    """Observe, decide, act and record once; answers whether no note came in meanwhile."""
+    situation = _situation(fleet, ports, seen, lease)
+    decision = decide(situation)
+    if decision.action is Action.RELEASE:
+        decision = decide(_with_activity(situation, _activity(fleet, ports, seen.at)))
+    if decision.detach:
+        # Written first: a crash after the detach must not lose an instance that nobody else ends.
+        ports.states.keep(lease, decision.memory, seen.at, release=False)
+    outcomes = _act(fleet, ports, decision)
+    record = _record(situation, decision, outcomes)
+    done = ports.states.keep(lease, decision.memory, seen.at)
+    ports.states.record(record)
+    return record, done
+
+
+def _situation(fleet: Fleet, ports: Ports, seen: _Seen, lease: Lease) -> Situation:
+    """Put together what one fleet's decision needs; failures are read only to explain a gap.
+
+    Raises `Gone` when a group of the fleet does not exist.
+    """
+    spot, on_demand = (
+        group_named(seen.groups, name) for name in (fleet.spot_group, fleet.on_demand_group)
+    )
+    since = seen.at - FAILURE_MEMORY
+    mine = {i.instance_id for i in spot.instances}
+    requests = [r for r in seen.requests if r.instance_id in mine]
+    warned = {i: note.at for note in lease.notes for i in note.instance_ids}
+    warned |= {r.instance_id: r.at_risk_since for r in requests if r.at_risk_since}
+    spot_failures = ports.groups.failures(spot.name, since) if _has_gap(spot) else ()
+    return Situation(
+        fleet=fleet,
+        seen=Observation(seen_at=seen.at, spot=spot, on_demand=on_demand),
+        memory=lease.availability,
+        spot_failures=(*spot_failures, *(r.failure for r in requests if r.failure)),
+        on_demand_failures=(
+            ports.groups.failures(on_demand.name, since) if _has_gap(on_demand) else ()
+        ),
+        warned=warned,
+        silent=frozenset(lease.health.silent),
+    )
+
+
+def _has_gap(group: Group) -> bool:
+    serving = sum(i.phase is Phase.IN_SERVICE for i in group.instances)
+    return serving < group.desired
+
+
+def _activity(fleet: Fleet, ports: Ports, now: datetime) -> Activity:
+    return busy_shares(ports.load.since(fleet.name, now - ACTIVITY_WINDOW), now, ACTIVITY_WINDOW)
+
+
+def _with_activity(situation: Situation, activity: Activity) -> Situation:
+    return replace(situation, activity=activity)
+
+
+def _act(fleet: Fleet, ports: Ports, decision: AvailabilityDecision) -> tuple[Outcome, ...]:
+    """Ask AWS for what was decided, what serves first: backfill, replacement, then the rest."""
+    done: list[Outcome] = []
+    group, wanted = fleet.on_demand_group, decision.on_demand_desired
+    if wanted != decision.on_demand.desired:
+        attempt(done, f"{group}: desired {wanted}", lambda: ports.writer.set_desired(group, wanted))
+    if decision.drain:
+        ids = decision.drain
+        attempt(done, f"drain {', '.join(ids)}", lambda: ports.instances.drain(fleet.name, ids))
+    if decision.detach:
+        gone = decision.detach
+        spot = fleet.spot_group
+        attempt(done, f"replace {', '.join(gone)}", lambda: ports.writer.detach(spot, gone))
+    for instance_id in decision.ends:
+        attempt(done, f"end {instance_id}", partial(ports.writer.end, instance_id))
+    if decision.terminate:
+        left = decision.terminate
+        attempt(done, f"terminate {', '.join(left)}", lambda: ports.instances.terminate(left))
+    for name in decision.suspend:
+        attempt(
+            done, f"{name}: suspend AZRebalance", partial(ports.writer.suspend_az_rebalance, name)
+        )
+    return tuple(done)
+
+
+def _record(
+    situation: Situation, decision: AvailabilityDecision, outcomes: tuple[Outcome, ...]
+) -> DecisionRecord:
+    spot, on_demand = decision.spot, decision.on_demand
+    failures = (*situation.spot_failures, *situation.on_demand_failures)
+    return DecisionRecord(
+        fleet=situation.fleet.name,
+        half=Half.AVAILABILITY,
+        at=situation.seen.seen_at,
+        action=decision.action,
+        rule=decision.rule,
+        reason=decision.reason,
+        seen={
+            "SpotDesired": spot.desired,
+            "SpotServing": spot.serving,
+            "SpotComing": spot.coming,
+            "SpotAtRisk": spot.at_risk,
+            "Shortfall": decision.shortfall,
+            "ShortfallUnfilled": decision.unfilled,
+            "OnDemandDesired": decision.on_demand_desired - len(decision.ends),
+            "OnDemandServing": on_demand.serving,
+            "Backfilled": max(0, decision.on_demand_desired - on_demand.desired),
+            "Released": on_demand.desired - decision.on_demand_desired + len(decision.ends)
+            if decision.action is Action.RELEASE
+            else 0,
+            "Interruptions": len(decision.drain),
+            "EarlyReplacements": len(decision.detach),
+            "LaunchFailures": len(failures),
+            "UnknownFailures": sum(not f.known for f in failures),
+        },
+        outcomes=outcomes,
+        alarms=decision.alarms,
+        failures=tuple(dict.fromkeys(f"{f.failure_class}: {f.message}" for f in failures)),
+        unknown_failures=tuple(dict.fromkeys(f.message for f in failures if not f.known)),
+    )

@@ -1,0 +1,178 @@
+"""The health checker: search logs become the spot group's size, and dead workers are replaced.
+
+Observe, decide, act, record, for every fleet; an error stops that fleet only.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from functools import partial
+
+from spotkeeper.domain.activity import busy_shares
+from spotkeeper.domain.decision import Action, DecisionRecord, Half, Outcome
+from spotkeeper.domain.fleet import Fleet, Group
+from spotkeeper.domain.health_memory import HealthMemory
+from spotkeeper.domain.load import Cluster, Load, LoadDigest, summarise
+from spotkeeper.domain.release import plan_release
+from spotkeeper.domain.sizing import Sizing, size
+from spotkeeper.domain.worker_health import Diagnosis, confirm, diagnose, replaced
+from spotkeeper.ports import (
+    FleetStates,
+    GroupReader,
+    GroupWriter,
+    InstanceWriter,
+    Lease,
+    LoadTable,
+)
+from spotkeeper.turn import TurnReport, attempt, for_each, group_named, under_lease
+
+# Who is busy is read off this much of the search logs when instances are chosen to go.
+ACTIVITY_WINDOW = timedelta(minutes=2)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ports:
+    """What the health half needs of the world."""
+
+    groups: GroupReader
+    writer: GroupWriter
+    instances: InstanceWriter
+    states: FleetStates
+    load: LoadTable
+
+
+def check_health(fleets: Sequence[Fleet], ports: Ports, now: datetime) -> TurnReport:
+    """Run one health turn for each fleet."""
+    names = [name for fleet in fleets for name in (fleet.spot_group, fleet.on_demand_group)]
+    groups = ports.groups.describe(names)
+    return for_each(fleets, lambda fleet: _turn(fleet, ports, groups, now))
+
+
+def _turn(
+    fleet: Fleet, ports: Ports, groups: Mapping[str, Group], now: datetime
+) -> list[DecisionRecord]:
+    """Run one fleet's turn under its lease, on groups read again if it goes round again."""
+
+    def go(lease: Lease, number: int) -> tuple[DecisionRecord, bool]:
+        names = (fleet.spot_group, fleet.on_demand_group)
+        seen = ports.groups.describe(names) if number else groups
+        return _round(fleet, ports, seen, lease, now)
+
+    return under_lease(ports.states, fleet.name, Half.HEALTH, now, None, go)
+
+
+def _round(
+    fleet: Fleet, ports: Ports, groups: Mapping[str, Group], lease: Lease, now: datetime
+) -> tuple[DecisionRecord, bool]:
+    """Observe, decide, act and record once; answers whether no note came in meanwhile."""
+    spot, on_demand = (
+        group_named(groups, name) for name in (fleet.spot_group, fleet.on_demand_group)
+    )
+    digests = _read(fleet, ports, now)
+    load = summarise(digests, now, fleet.sizing.window_s)
+    sizing = size(load, fleet, spot, lease.health, now)
+    diagnosis = diagnose(load, (spot, on_demand), fleet.worker_health, sizing.memory, now)
+    outcomes: list[Outcome] = []
+    if fleet.sizing.enabled and sizing.action is Action.RESIZE:
+        _resize(spot, sizing, digests, ports, outcomes, now)
+    memory, gone = _replace(fleet, diagnosis, ports, outcomes, now)
+    record = _record(fleet, load, sizing, diagnosis, gone, tuple(outcomes), now)
+    done = ports.states.keep(lease, memory, now)
+    ports.states.record(record)
+    return record, done
+
+
+def _read(fleet: Fleet, ports: Ports, now: datetime) -> tuple[LoadDigest, ...]:
+    return ports.load.since(fleet.name, now - timedelta(seconds=fleet.sizing.window_s))
+
+
+def _resize(
+    spot: Group,
+    sizing: Sizing,
+    digests: tuple[LoadDigest, ...],
+    ports: Ports,
+    outcomes: list[Outcome],
+    now: datetime,
+) -> None:
+    """Raise the desired capacity, or lower it by ending the least busy instances one by one."""
+    wanted = sizing.spot_desired
+    ends: tuple[str, ...] = ()
+    if wanted < spot.desired:
+        shares = busy_shares(digests, now, ACTIVITY_WINDOW)
+        plan = plan_release(spot, spot.desired - wanted, shares, busy_too=True)
+        wanted, ends = plan.desired, plan.ends
+    if wanted != spot.desired:
+        attempt(
+            outcomes,
+            f"{spot.name}: desired {wanted}",
+            lambda: ports.writer.set_desired(spot.name, wanted),
+        )
+    for instance_id in ends:
+        attempt(outcomes, f"end {instance_id}", partial(ports.writer.end, instance_id))
+
+
+def _replace(
+    fleet: Fleet, diagnosis: Diagnosis, ports: Ports, outcomes: list[Outcome], now: datetime
+) -> tuple[HealthMemory, tuple[str, ...]]:
+    """Replace who is due and still suspect in freshly read logs."""
+    if not diagnosis.replace:
+        return diagnosis.memory, ()
+    load = summarise(_read(fleet, ports, now), now, fleet.sizing.window_s)
+    gone = confirm(diagnosis, load, fleet.worker_health, now)
+    for instance_id in gone:
+        asked = f"replace {instance_id}: {diagnosis.reasons[instance_id]}"
+        attempt(outcomes, asked, partial(ports.instances.replace, instance_id))
+    return replaced(diagnosis.memory, gone, now), gone
+
+
+def _record(
+    fleet: Fleet,
+    load: Load,
+    sizing: Sizing,
+    diagnosis: Diagnosis,
+    gone: tuple[str, ...],
+    outcomes: tuple[Outcome, ...],
+    now: datetime,
+) -> DecisionRecord:
+    reasons = [f"{i} {why}" for i, why in sorted(diagnosis.reasons.items())]
+    return DecisionRecord(
+        fleet=fleet.name,
+        half=Half.HEALTH,
+        at=now,
+        action=sizing.action if fleet.sizing.enabled else Action.HOLD,
+        rule=sizing.rule if fleet.sizing.enabled else "sizing is off",
+        reason="; ".join([sizing.reason, *reasons]),
+        seen=_seen(load, sizing, diagnosis, gone, now),
+        outcomes=outcomes,
+        alarms=_alarms(sizing, diagnosis),
+    )
+
+
+def _seen(
+    load: Load, sizing: Sizing, diagnosis: Diagnosis, gone: tuple[str, ...], now: datetime
+) -> dict[str, float]:
+    onprem = sum(w.cluster is Cluster.ONPREM for w in load.workers)
+    seen: dict[str, float] = {
+        "OfferedLoad": load.offered,
+        "LoadRate": max(load.load_rate.values(), default=0.0),
+        "WorkersNeeded": sizing.workers,
+        "WorkersLive": len(load.workers),
+        "OnPremWorkersLive": onprem,
+        "StaleSearchLogs": int(sizing.stale),
+        "WorkersSuspect": len(diagnosis.reasons),
+        "WorkersReplaced": len(gone),
+        "OnPremWorkersSilent": len(diagnosis.onprem_silent),
+    }
+    if load.newest is not None:
+        seen["SearchLogAge"] = (now - load.newest).total_seconds()
+    waits = {"WaitP50": load.wait_p50_s, "WaitP95": load.wait_p95_s}
+    return seen | {name: wait for name, wait in waits.items() if wait is not None}
+
+
+def _alarms(sizing: Sizing, diagnosis: Diagnosis) -> tuple[str, ...]:
+    named = {
+        "stale_search_logs": sizing.stale,
+        "onprem_workers_silent": bool(diagnosis.onprem_silent),
+        "replacement_budget_spent": bool(diagnosis.over_budget),
+    }
+    return tuple(name for name, raised in named.items() if raised)

@@ -1,0 +1,1 @@
+"""What the product decides: values and pure functions, standard library only."""

@@ -1,0 +1,60 @@
+"""What the availability half remembers of a fleet from turn to turn."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ask:
+    """An increase of the spot group's desired capacity that may still be filled."""
+
+    at: datetime
+    count: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Level:
+    """From `at` on, so many spot instances were serving."""
+
+    at: datetime
+    serving: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AvailabilityMemory:
+    """The state of one fleet's availability half; an empty one is a fresh start."""
+
+    spot_desired: int | None = None
+    asks: tuple[Ask, ...] = ()
+    first_seen_coming: Mapping[str, datetime] = field(default_factory=dict)
+    at_risk: Mapping[str, datetime] = field(default_factory=dict)
+    detached: Mapping[str, datetime] = field(default_factory=dict)
+    levels: tuple[Level, ...] = ()
+    last_backfill: datetime | None = None
+    last_release: datetime | None = None
+    release_due: datetime | None = None
+    flaps: tuple[datetime, ...] = ()
+    breaker_until: datetime | None = None
+    backoff_s: int = 0
+    retry_at: datetime | None = None
+
+
+def add_level(
+    levels: tuple[Level, ...], now: datetime, serving: int, settle_s: int
+) -> tuple[Level, ...]:
+    """Append the level of now and drop what ended before the settle time began."""
+    if not levels or levels[-1].serving != serving:
+        levels = (*levels, Level(at=now, serving=serving))
+    start = now - timedelta(seconds=settle_s)
+    first = 0
+    while first + 1 < len(levels) and levels[first + 1].at <= start:
+        first += 1
+    return levels[first:]
+
+
+def settled(levels: tuple[Level, ...], now: datetime, settle_s: int) -> int:
+    """Count the spot instances that served all through the settle time; 0 while unknown."""
+    if not levels or levels[0].at > now - timedelta(seconds=settle_s):
+        return 0
+    return min(level.serving for level in levels)

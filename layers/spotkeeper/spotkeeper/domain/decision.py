@@ -1,0 +1,47 @@
+"""A decision is what is wanted and why; an outcome is what AWS answered."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+
+
+class Half(StrEnum):
+    """The two halves of the loop; each has one writer per fleet."""
+
+    AVAILABILITY = "availability"
+    HEALTH = "health"
+
+
+class Action(StrEnum):
+    """What a turn does to the fleet's size."""
+
+    HOLD = "hold"
+    BACKFILL = "backfill"
+    RELEASE = "release"
+    RESIZE = "resize"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """One thing asked of AWS and its answer; `error` is empty when it was done."""
+
+    asked: str
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DecisionRecord:
+    """All that one turn leaves behind: seen, rule, asked, answered, why."""
+
+    fleet: str
+    half: Half
+    at: datetime
+    action: Action
+    rule: str
+    reason: str
+    seen: Mapping[str, float]
+    outcomes: tuple[Outcome, ...] = ()
+    alarms: tuple[str, ...] = ()
+    failures: tuple[str, ...] = ()
+    unknown_failures: tuple[str, ...] = ()

@@ -1,0 +1,140 @@
+"""What a fleet is: its groups as observed, and what the operator allows.
+
+The words are those of docs/architecture.md. Every duration of a policy is in seconds.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+
+
+class Phase(StrEnum):
+    """Where an instance stands in its group."""
+
+    COMING = "coming"
+    IN_SERVICE = "in_service"
+    LEAVING = "leaving"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Instance:
+    """One instance of a group; `pool` is `zone/type`."""
+
+    instance_id: str
+    pool: str
+    phase: Phase
+    healthy: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Group:
+    """An Auto Scaling group as it was observed."""
+
+    name: str
+    desired: int
+    minimum: int
+    maximum: int
+    instances: tuple[Instance, ...] = ()
+    suspended: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bounds:
+    """How many instances the operator allows; `on_demand_max` bounds the backfill."""
+
+    spot_min: int
+    spot_max: int
+    on_demand_max: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SizingPolicy:
+    """How load becomes workers."""
+
+    enabled: bool = True
+    target_load_rate: float = 0.7
+    window_s: int = 300
+    # Requests come in bursts; giving capacity back sooner than a cold start costs twice.
+    scale_in_after_s: int = 900
+    # Workers ship logs every few seconds; two missed turns mean that shipping has stopped.
+    stale_after_s: int = 180
+
+
+class RebalanceMeaning(StrEnum):
+    """What a rebalance recommendation means; thrashes below five minutes, so ignored by default."""
+
+    IGNORE = "ignore"
+    AT_RISK = "at_risk"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AvailabilityPolicy:
+    """How the gap in the spot group is filled and given back."""
+
+    # A launched instance counts as coming for this long; then its start has failed.
+    launch_deadline_s: int = 600
+    # An increase of desired counts as coming for this long before a launch is seen.
+    request_grace_s: int = 120
+    # Backfill while spot fails for a reason that more instances will not cure.
+    configuration_cap: int = 2
+    # A spot instance must serve this long before a backfill instance goes.
+    settle_s: int = 120
+    # No release this soon after the last loss or backfill.
+    quiet_s: int = 60
+    # Share of the backfill given back in one turn (at least one instance).
+    release_step: float = 0.5
+    # A busy backfill instance is waited for this long, then drained by the terminate hook.
+    busy_patience_s: int = 600
+    # So many backfills soon after a release, within the window, open the breaker for the recovery.
+    breaker_count: int = 3
+    breaker_window_s: int = 900
+    breaker_recovery_s: int = 1800
+    early_replacement: bool = True
+    rebalance: RebalanceMeaning = RebalanceMeaning.IGNORE
+    suspend_az_rebalance: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerHealthPolicy:
+    """When an instance in service is replaced because its workers do not work."""
+
+    enabled: bool = True
+    silent_after_s: int = 300
+    # A silent worker is told from an idle one by what its peers finished meanwhile.
+    peers_finished: int = 5
+    failing_share: float = 0.9
+    failing_requests: int = 5
+    replacements_per_hour: int = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fleet:
+    """One spot group, one on-demand group and any on-premises workers, sized together."""
+
+    name: str
+    spot_group: str
+    on_demand_group: str
+    workers_per_instance: int = 1
+    onprem_workers: int = 0
+    bounds: Bounds
+    sizing: SizingPolicy = field(default_factory=SizingPolicy)
+    availability: AvailabilityPolicy = field(default_factory=AvailabilityPolicy)
+    worker_health: WorkerHealthPolicy = field(default_factory=WorkerHealthPolicy)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Observation:
+    """Both groups of a fleet at one instant; `seen_at` is aware."""
+
+    seen_at: datetime
+    spot: Group
+    on_demand: Group
+
+    def __post_init__(self) -> None:
+        if self.seen_at.tzinfo is None:
+            raise ValueError("an observation's time needs a zone: pass an aware datetime")
+
+
+type Activity = Mapping[str, float]
+"""Share of the last minutes that each instance's workers were busy, by instance id."""

@@ -1,0 +1,29 @@
+"""What the health half remembers of a fleet from turn to turn."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Needed:
+    """So many workers were needed at an instant."""
+
+    at: datetime
+    workers: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HealthMemory:
+    """The state of one fleet's health half; an empty one is a fresh start.
+
+    `suspects` maps an instance to when it was first seen silent or failing, `in_service_since`
+    those in service to when that was first seen, `replaced` lists the replacements of the last
+    hour, `silent` the instances that count as not serving.
+    """
+
+    needed: tuple[Needed, ...] = ()
+    suspects: Mapping[str, datetime] = field(default_factory=dict)
+    in_service_since: Mapping[str, datetime] = field(default_factory=dict)
+    replaced: tuple[datetime, ...] = ()
+    silent: tuple[str, ...] = ()

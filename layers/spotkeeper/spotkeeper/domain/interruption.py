@@ -1,0 +1,64 @@
+"""Which events concern a fleet, and what each asks for."""
+
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from typing import assert_never
+
+from spotkeeper.domain.fleet import RebalanceMeaning
+
+
+class InterruptionKind(StrEnum):
+    """The events that make a turn happen at once."""
+
+    INTERRUPTION_WARNING = "interruption_warning"
+    REBALANCE_RECOMMENDATION = "rebalance_recommendation"
+    LAUNCH_UNSUCCESSFUL = "launch_unsuccessful"
+    LAUNCH_SUCCESSFUL = "launch_successful"
+    TERMINATE_SUCCESSFUL = "terminate_successful"
+    STATE_CHANGE = "state_change"
+    SPOT_REQUEST_FULFILLED = "spot_request_fulfilled"
+    SCHEDULED_CHANGE = "scheduled_change"
+
+
+class InterruptionAction(StrEnum):
+    """What an event asks of the fleet that it names."""
+
+    MARK_AT_RISK = "mark_at_risk"
+    TURN = "turn"
+    IGNORE = "ignore"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Interruption:
+    """One event, parsed; `group` is empty where the event does not carry it.
+
+    `due` is when the instance is expected to go, where the event says so.
+    """
+
+    kind: InterruptionKind
+    at: datetime
+    instance_ids: tuple[str, ...] = ()
+    group: str = ""
+    due: datetime | None = None
+
+
+def action_for(kind: InterruptionKind, rebalance: RebalanceMeaning) -> InterruptionAction:
+    """Map an event's kind to what it asks for; the whole policy of events."""
+    match kind:
+        case InterruptionKind.INTERRUPTION_WARNING | InterruptionKind.SCHEDULED_CHANGE:
+            return InterruptionAction.MARK_AT_RISK
+        case InterruptionKind.REBALANCE_RECOMMENDATION:
+            if rebalance is RebalanceMeaning.AT_RISK:
+                return InterruptionAction.MARK_AT_RISK
+            return InterruptionAction.IGNORE
+        case (
+            InterruptionKind.LAUNCH_UNSUCCESSFUL
+            | InterruptionKind.LAUNCH_SUCCESSFUL
+            | InterruptionKind.TERMINATE_SUCCESSFUL
+            | InterruptionKind.STATE_CHANGE
+            | InterruptionKind.SPOT_REQUEST_FULFILLED
+        ):
+            return InterruptionAction.TURN
+        case _:
+            assert_never(kind)

@@ -1,0 +1,139 @@
+"""Workers, not instances: who is in service but does not work (design rule 8)."""
+
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from statistics import median
+
+from spotkeeper.domain.fleet import Group, Phase, WorkerHealthPolicy
+from spotkeeper.domain.health_memory import HealthMemory
+from spotkeeper.domain.load import Cluster, Load, WorkerLoad
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Diagnosis:
+    """Who to replace after the last check, whom not to count on, and why.
+
+    `reasons` has one sentence per suspect; `onprem_silent` are workers to alarm about only.
+    """
+
+    replace: tuple[str, ...]
+    reasons: dict[str, str]
+    onprem_silent: tuple[str, ...]
+    over_budget: tuple[str, ...]
+    memory: HealthMemory
+
+
+def diagnose(
+    load: Load,
+    groups: tuple[Group, ...],
+    policy: WorkerHealthPolicy,
+    memory: HealthMemory,
+    now: datetime,
+) -> Diagnosis:
+    """Compare each instance in service with its peers; two observations make it due.
+
+    The caller looks at the due ones once more before it replaces them, and then remembers each
+    replacement with `replaced`.
+    """
+    since = _in_service_since(groups, memory, now)
+    memory = replace(memory, in_service_since=since, replaced=_of_last_hour(memory, now))
+    reasons = _suspicions(load, since, policy, now) if policy.enabled else {}
+    due = tuple(i for i in reasons if i in memory.suspects)
+    budget = max(0, policy.replacements_per_hour - len(memory.replaced))
+    suspects = {i: memory.suspects.get(i, now) for i in reasons}
+    return Diagnosis(
+        replace=due[:budget],
+        reasons=reasons,
+        onprem_silent=_onprem_silent(load, policy, now),
+        over_budget=due[budget:],
+        memory=replace(memory, suspects=suspects, silent=due),
+    )
+
+
+def confirm(
+    diagnosis: Diagnosis, load: Load, policy: WorkerHealthPolicy, now: datetime
+) -> tuple[str, ...]:
+    """Make the last check: of those due, keep who is still suspect in freshly read logs."""
+    still = _suspicions(load, diagnosis.memory.in_service_since, policy, now)
+    return tuple(i for i in diagnosis.replace if i in still)
+
+
+def replaced(memory: HealthMemory, instance_ids: tuple[str, ...], now: datetime) -> HealthMemory:
+    """Remember replacements, which count against the budget of the hour."""
+    suspects = {i: at for i, at in memory.suspects.items() if i not in instance_ids}
+    return replace(
+        memory, suspects=suspects, replaced=(*memory.replaced, *(now for _ in instance_ids))
+    )
+
+
+def _in_service_since(
+    groups: tuple[Group, ...], memory: HealthMemory, now: datetime
+) -> dict[str, datetime]:
+    return {
+        i.instance_id: memory.in_service_since.get(i.instance_id, now)
+        for group in groups
+        for i in group.instances
+        if i.phase is Phase.IN_SERVICE and i.healthy
+    }
+
+
+def _of_last_hour(memory: HealthMemory, now: datetime) -> tuple[datetime, ...]:
+    return tuple(at for at in memory.replaced if now - at < timedelta(hours=1))
+
+
+def _suspicions(
+    load: Load, since: Mapping[str, datetime], policy: WorkerHealthPolicy, now: datetime
+) -> dict[str, str]:
+    """Give the reason against each instance that is silent or failing while its peers are not."""
+    by_instance: defaultdict[str, list[WorkerLoad]] = defaultdict(list)
+    for worker in load.workers:
+        by_instance[worker.instance_id].append(worker)
+    finished = [w.finished for w in load.workers if not _is_silent(w.last_finished, policy, now)]
+    peers = median(finished) if finished else 0.0
+    silent = (
+        (i, _silence(by_instance.get(i, []), at, peers, policy, now)) for i, at in since.items()
+    )
+    failing = {i: why for i in since if (why := _failing(by_instance.get(i, []), policy))}
+    if 2 * len(failing) > len(by_instance):
+        # Most fail alike: the service is ill, and replacing its workers will not cure it.
+        failing = {}
+    return {i: why for i, why in silent if why} | failing
+
+
+def _failing(workers: list[WorkerLoad], policy: WorkerHealthPolicy) -> str:
+    finished = sum(w.finished for w in workers)
+    failed = sum(w.failed for w in workers)
+    if finished < policy.failing_requests or failed < policy.failing_share * finished:
+        return ""
+    return f"{failed} of {finished} requests failed"
+
+
+def _silence(
+    workers: list[WorkerLoad],
+    since: datetime,
+    peers: float,
+    policy: WorkerHealthPolicy,
+    now: datetime,
+) -> str:
+    # Idle, not silent, unless its peers had work meanwhile.
+    if peers < policy.peers_finished:
+        return ""
+    last = max((w.last_finished for w in workers), default=since)
+    if _is_silent(max(last, since), policy, now):
+        quiet = (now - max(last, since)).total_seconds()
+        return f"finished nothing for {quiet:.0f} s while its peers finished {peers:.0f} each"
+    return ""
+
+
+def _is_silent(last: datetime, policy: WorkerHealthPolicy, now: datetime) -> bool:
+    return now - last >= timedelta(seconds=policy.silent_after_s)
+
+
+def _onprem_silent(load: Load, policy: WorkerHealthPolicy, now: datetime) -> tuple[str, ...]:
+    return tuple(
+        w.worker_id
+        for w in load.workers
+        if w.cluster is Cluster.ONPREM and _is_silent(w.last_finished, policy, now)
+    )

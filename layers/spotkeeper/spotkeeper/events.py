@@ -1,0 +1,161 @@
+"""EventBridge events, parsed once at the border: an `Interruption`, or nothing for strangers.
+
+AWS documents these events as best effort: late, repeated, absent. Instance ids are read from the
+detail, never from an ARN (the zone in it may be wrong).
+"""
+
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from typing import Annotated, Any
+
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationError
+
+from spotkeeper.domain.interruption import Interruption, InterruptionKind
+
+
+class EventError(Exception):
+    """An event of a known kind without its fields; names every wrong one."""
+
+
+class _Detail(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+
+class _Envelope(BaseModel):
+    """What all EventBridge events share."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    source: str
+    detail_type: Annotated[str, Field(alias="detail-type")]
+    account: str
+    time: AwareDatetime
+    detail: dict[str, Any]
+
+
+InstanceId = Annotated[str, Field(pattern=r"^i-[0-9a-f]{8,17}$")]
+
+
+class _InstanceDetail(_Detail):
+    instance_id: Annotated[InstanceId, Field(alias="instance-id")]
+
+
+class _StateDetail(_InstanceDetail):
+    state: str
+
+
+class _GroupDetail(_Detail):
+    """A failed launch names no instance, or an empty one."""
+
+    group: Annotated[str, Field(alias="AutoScalingGroupName", min_length=1)]
+    instance_id: Annotated[str, Field(alias="EC2InstanceId")] = ""
+
+
+class _Affected(_Detail):
+    entity: Annotated[str, Field(alias="entityValue")]
+
+
+class _HealthDetail(_Detail):
+    service: str
+    category: Annotated[str, Field(alias="eventTypeCategory")]
+    starts: Annotated[str, Field(alias="startTime")]
+    affected: Annotated[tuple[_Affected, ...], Field(alias="affectedEntities")] = ()
+
+
+type _Reader = Callable[[_Envelope], Interruption | None]
+
+
+def _of_instance(kind: InterruptionKind) -> _Reader:
+    def read(event: _Envelope) -> Interruption:
+        detail = _InstanceDetail.model_validate(event.detail)
+        return Interruption(kind=kind, at=event.time, instance_ids=(detail.instance_id,))
+
+    return read
+
+
+def _of_group(kind: InterruptionKind) -> _Reader:
+    def read(event: _Envelope) -> Interruption:
+        detail = _GroupDetail.model_validate(event.detail)
+        ids = (detail.instance_id,) if detail.instance_id else ()
+        return Interruption(kind=kind, at=event.time, instance_ids=ids, group=detail.group)
+
+    return read
+
+
+# A turn learns nothing from an instance that only starts or runs: its group tells when it serves.
+_LEAVING_STATES = frozenset({"stopping", "stopped", "shutting-down", "terminated"})
+
+
+def _state_change(event: _Envelope) -> Interruption | None:
+    detail = _StateDetail.model_validate(event.detail)
+    if detail.state not in _LEAVING_STATES:
+        return None
+    kind = InterruptionKind.STATE_CHANGE
+    return Interruption(kind=kind, at=event.time, instance_ids=(detail.instance_id,))
+
+
+def _scheduled_change(event: _Envelope) -> Interruption | None:
+    detail = _HealthDetail.model_validate(event.detail)
+    ids = tuple(a.entity for a in detail.affected if a.entity.startswith("i-"))
+    if detail.service != "EC2" or detail.category != "scheduledChange" or not ids:
+        return None
+    return Interruption(
+        kind=InterruptionKind.SCHEDULED_CHANGE,
+        at=event.time,
+        instance_ids=ids,
+        due=_health_time(detail.starts),
+    )
+
+
+def _health_time(text: str) -> datetime:
+    """Read AWS Health's times, RFC 1123 or ISO; raises `EventError` for anything else."""
+    try:
+        at = datetime.fromisoformat(text) if text[:4].isdigit() else parsedate_to_datetime(text)
+    except ValueError as error:
+        raise EventError(f"detail.startTime: {text!r} is no time") from error
+    return at if at.tzinfo else at.replace(tzinfo=UTC)
+
+
+_READERS: Mapping[tuple[str, str], _Reader] = {
+    ("aws.ec2", "EC2 Spot Instance Interruption Warning"): _of_instance(
+        InterruptionKind.INTERRUPTION_WARNING
+    ),
+    ("aws.ec2", "EC2 Instance Rebalance Recommendation"): _of_instance(
+        InterruptionKind.REBALANCE_RECOMMENDATION
+    ),
+    ("aws.ec2", "EC2 Spot Instance Request Fulfillment"): _of_instance(
+        InterruptionKind.SPOT_REQUEST_FULFILLED
+    ),
+    ("aws.ec2", "EC2 Instance State-change Notification"): _state_change,
+    ("aws.autoscaling", "EC2 Instance Launch Unsuccessful"): _of_group(
+        InterruptionKind.LAUNCH_UNSUCCESSFUL
+    ),
+    ("aws.autoscaling", "EC2 Instance Launch Successful"): _of_group(
+        InterruptionKind.LAUNCH_SUCCESSFUL
+    ),
+    ("aws.autoscaling", "EC2 Instance Terminate Successful"): _of_group(
+        InterruptionKind.TERMINATE_SUCCESSFUL
+    ),
+    ("aws.health", "AWS Health Event"): _scheduled_change,
+}
+
+
+def parse_event(event: Mapping[str, Any], account: str) -> Interruption | None:
+    """Parse an EventBridge event; None for one of another account or an unknown kind.
+
+    Raises `EventError` when a known kind lacks its fields.
+    """
+    try:
+        envelope = _Envelope.model_validate(event)
+        reader = _READERS.get((envelope.source, envelope.detail_type))
+        if reader is None or envelope.account != account:
+            return None
+        return reader(envelope)
+    except ValidationError as error:
+        wrong = "; ".join(
+            f"{'.'.join(str(part) for part in e['loc'])}: {e['msg']}" for e in error.errors()
+        )
+        raise EventError(
+            f"event {event.get('detail-type', 'without detail-type')}: {wrong}"
+        ) from error

@@ -1,0 +1,131 @@
+"""The fleet document: one JSON object a fleet, validated with every wrong field named."""
+
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from spotkeeper.domain.fleet import (
+    AvailabilityPolicy,
+    Bounds,
+    Fleet,
+    RebalanceMeaning,
+    SizingPolicy,
+    WorkerHealthPolicy,
+)
+
+_AVAILABILITY = AvailabilityPolicy()
+_SIZING = SizingPolicy()
+_HEALTH = WorkerHealthPolicy()
+
+Count = Annotated[int, Field(ge=0, le=10_000)]
+Seconds = Annotated[int, Field(ge=0, le=86_400)]
+Share = Annotated[float, Field(gt=0, le=1)]
+GroupName = Annotated[str, Field(min_length=1, max_length=255)]
+
+
+class FleetDocumentError(Exception):
+    """A fleet document that does not validate; stops that fleet only."""
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+
+class BoundsSection(_Section):
+    """How many instances the operator allows."""
+
+    spot_min: Count = 0
+    spot_max: Count
+    on_demand_max: Count
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Self:
+        if self.spot_min > self.spot_max:
+            raise ValueError(f"spot_min {self.spot_min} is above spot_max {self.spot_max}")
+        return self
+
+
+class SizingSection(_Section):
+    """How load becomes workers; see docs/operations.md."""
+
+    enabled: bool = _SIZING.enabled
+    target_load_rate: Share = _SIZING.target_load_rate
+    window_s: Annotated[int, Field(ge=60, le=3600)] = _SIZING.window_s
+    scale_in_after_s: Seconds = _SIZING.scale_in_after_s
+    stale_after_s: Annotated[int, Field(ge=30, le=3600)] = _SIZING.stale_after_s
+
+
+class AvailabilitySection(_Section):
+    """How the gap in the spot group is filled and given back; see docs/operations.md."""
+
+    launch_deadline_s: Seconds = _AVAILABILITY.launch_deadline_s
+    request_grace_s: Seconds = _AVAILABILITY.request_grace_s
+    configuration_cap: Count = _AVAILABILITY.configuration_cap
+    settle_s: Seconds = _AVAILABILITY.settle_s
+    quiet_s: Seconds = _AVAILABILITY.quiet_s
+    release_step: Share = _AVAILABILITY.release_step
+    busy_patience_s: Seconds = _AVAILABILITY.busy_patience_s
+    breaker_count: Annotated[int, Field(ge=1, le=100)] = _AVAILABILITY.breaker_count
+    breaker_window_s: Seconds = _AVAILABILITY.breaker_window_s
+    breaker_recovery_s: Seconds = _AVAILABILITY.breaker_recovery_s
+    early_replacement: bool = _AVAILABILITY.early_replacement
+    rebalance: Literal["ignore", "at_risk"] = _AVAILABILITY.rebalance.value
+    suspend_az_rebalance: bool = _AVAILABILITY.suspend_az_rebalance
+
+
+class WorkerHealthSection(_Section):
+    """When a worker that does not work is replaced; see docs/operations.md."""
+
+    enabled: bool = _HEALTH.enabled
+    silent_after_s: Annotated[int, Field(ge=60, le=3600)] = _HEALTH.silent_after_s
+    peers_finished: Annotated[int, Field(ge=1)] = _HEALTH.peers_finished
+    failing_share: Share = _HEALTH.failing_share
+    failing_requests: Annotated[int, Field(ge=1)] = _HEALTH.failing_requests
+    replacements_per_hour: Count = _HEALTH.replacements_per_hour
+
+
+class FleetDocument(_Section):
+    """The whole document; what is left out has the defaults of docs/operations.md."""
+
+    version: Literal[1]
+    spot_group: GroupName
+    on_demand_group: GroupName
+    workers_per_instance: Annotated[int, Field(ge=1, le=1000)] = 1
+    onprem_workers: Count = 0
+    bounds: BoundsSection
+    sizing: SizingSection = SizingSection()
+    availability: AvailabilitySection = AvailabilitySection()
+    worker_health: WorkerHealthSection = WorkerHealthSection()
+
+    @model_validator(mode="after")
+    def _two_groups(self) -> Self:
+        if self.spot_group == self.on_demand_group:
+            raise ValueError("spot_group and on_demand_group must be two groups")
+        return self
+
+
+def parse_fleet(name: str, text: str) -> Fleet:
+    """Read one fleet document; raises `FleetDocumentError` with every wrong field named."""
+    try:
+        document = FleetDocument.model_validate_json(text)
+    except ValidationError as error:
+        wrong = "; ".join(
+            f"{'.'.join(str(part) for part in e['loc']) or 'document'}: {e['msg']}"
+            for e in error.errors()
+        )
+        raise FleetDocumentError(f"fleet document {name}: {wrong}") from error
+    return Fleet(
+        name=name,
+        spot_group=document.spot_group,
+        on_demand_group=document.on_demand_group,
+        workers_per_instance=document.workers_per_instance,
+        onprem_workers=document.onprem_workers,
+        bounds=Bounds(**document.bounds.model_dump()),
+        sizing=SizingPolicy(**document.sizing.model_dump()),
+        availability=_availability(document.availability.model_dump()),
+        worker_health=WorkerHealthPolicy(**document.worker_health.model_dump()),
+    )
+
+
+def _availability(values: dict[str, Any]) -> AvailabilityPolicy:
+    return AvailabilityPolicy(**values | {"rebalance": RebalanceMeaning(values["rebalance"])})

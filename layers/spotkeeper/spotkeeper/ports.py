@@ -1,0 +1,166 @@
+"""What the turns need of the world, in the domain's words.
+
+Every method may raise a `FleetError` of this module; nothing else is expected.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Protocol
+
+from spotkeeper.domain.availability_memory import AvailabilityMemory
+from spotkeeper.domain.decision import DecisionRecord, Half
+from spotkeeper.domain.failure import LaunchFailure
+from spotkeeper.domain.fleet import Group
+from spotkeeper.domain.health_memory import HealthMemory
+from spotkeeper.domain.load import LoadDigest
+
+
+class FleetError(Exception):
+    """Something that went wrong for one fleet only; says what to do."""
+
+
+class Throttled(FleetError):
+    """AWS asked us to slow down; never evidence of missing capacity."""
+
+
+class Refused(FleetError):
+    """AWS refused the call for want of permission; only an operator can mend it."""
+
+
+class Gone(FleetError):
+    """The group or instance that the call names does not exist (any more)."""
+
+
+class Unavailable(FleetError):
+    """AWS did not answer, or answered with a fault of its own; the next turn tries again."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpotRequest:
+    """A spot request in trouble: its instance, if it has one, and what its status means."""
+
+    request_id: str
+    instance_id: str
+    failure: LaunchFailure | None
+    at_risk_since: datetime | None
+
+
+class GroupReader(Protocol):
+    """Looks at groups."""
+
+    def describe(self, names: Iterable[str]) -> Mapping[str, Group]:
+        """Describe the groups that exist, by name."""
+        ...
+
+    def failures(self, group: str, since: datetime) -> tuple[LaunchFailure, ...]:
+        """List a group's failed launches since an instant, newest first."""
+        ...
+
+    def groups_of(self, instance_ids: Sequence[str]) -> Mapping[str, str]:
+        """Name the group of each instance that is in one."""
+        ...
+
+    def troubled_spot_requests(self, since: datetime) -> tuple[SpotRequest, ...]:
+        """List the account's spot requests that fail or lose their instance."""
+        ...
+
+
+class GroupWriter(Protocol):
+    """Changes groups."""
+
+    def set_desired(self, group: str, desired: int) -> None:
+        """Ask a group for a capacity."""
+        ...
+
+    def end(self, instance_id: str) -> None:
+        """End an instance and lower its group's desired capacity by one."""
+        ...
+
+    def detach(self, group: str, instance_ids: Sequence[str]) -> None:
+        """Take instances out of their group, which replaces them at once."""
+        ...
+
+    def suspend_az_rebalance(self, group: str) -> None:
+        """Stop a group from ending instances only to even out its zones."""
+        ...
+
+
+class InstanceWriter(Protocol):
+    """Changes single instances."""
+
+    def drain(self, fleet: str, instance_ids: Sequence[str]) -> None:
+        """Tell instances that their workers should take no new request."""
+        ...
+
+    def terminate(self, instance_ids: Sequence[str]) -> None:
+        """End drained instances that are in no group any more."""
+        ...
+
+    def replace(self, instance_id: str) -> None:
+        """Have the group of an instance replace it."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AtRiskNote:
+    """A note that instances of a fleet are at risk from an instant on."""
+
+    instance_ids: tuple[str, ...]
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lease:
+    """The right to be the only writer of one half of a fleet, and what was remembered.
+
+    `written_at` is when the half last wrote; `holder` tells this turn from any other.
+    """
+
+    fleet: str
+    half: Half
+    holder: str
+    availability: AvailabilityMemory = field(default_factory=AvailabilityMemory)
+    health: HealthMemory = field(default_factory=HealthMemory)
+    notes: tuple[AtRiskNote, ...] = ()
+    notes_seen: int = 0
+    written_at: datetime | None = None
+
+
+class FleetStates(Protocol):
+    """Remembers fleets, one writer at a time."""
+
+    def take(self, fleet: str, half: Half, now: datetime, note: AtRiskNote | None) -> Lease | None:
+        """Take the lease; None when another turn holds it, which then finds the note."""
+        ...
+
+    def keep(
+        self,
+        lease: Lease,
+        memory: AvailabilityMemory | HealthMemory,
+        now: datetime,
+        *,
+        release: bool = True,
+    ) -> bool:
+        """Remember, and give the lease back; False when a note came in: go round again."""
+        ...
+
+    def give_back(self, lease: Lease) -> None:
+        """Give the lease back without having decided; its notes stay for the next turn."""
+        ...
+
+    def record(self, record: DecisionRecord) -> None:
+        """Leave a decision record."""
+        ...
+
+
+class LoadTable(Protocol):
+    """Holds what search logs add up to."""
+
+    def add(self, digests: Sequence[LoadDigest]) -> Sequence[str]:
+        """Store digests, idempotently by key; answers the keys that could not be stored."""
+        ...
+
+    def since(self, fleet: str, since: datetime) -> tuple[LoadDigest, ...]:
+        """Read a fleet's digests that were sent since an instant."""
+        ...

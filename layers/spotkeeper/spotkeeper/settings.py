@@ -1,0 +1,40 @@
+"""What the functions read from their environment, each only what it uses."""
+
+from collections.abc import Mapping
+from typing import Annotated, Self
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+
+class SettingsError(Exception):
+    """The environment is incomplete or wrong; names every variable."""
+
+
+class Settings(BaseModel):
+    """What every function reads; the aliases are the names that template.yaml sets."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    table_name: Annotated[str, Field(alias="TABLE_NAME", min_length=1)]
+    fleet_documents_path: Annotated[str, Field(alias="FLEET_DOCUMENTS_PATH", pattern=r"^/.+")]
+
+    @classmethod
+    def parse(cls, environment: Mapping[str, str]) -> Self:
+        """Read an environment; raises `SettingsError` with every wrong variable."""
+        try:
+            return cls.model_validate(environment)
+        except ValidationError as error:
+            wrong = "; ".join(f"{e['loc'][0]}: {e['msg']}" for e in error.errors())
+            raise SettingsError(f"wrong environment: {wrong}") from error
+
+
+class CheckerSettings(Settings):
+    """What the checkers and handle_interruption read."""
+
+    record_days: Annotated[int, Field(alias="RECORD_DAYS", ge=1, le=365)] = 30
+
+
+class CollectSettings(Settings):
+    """What collect_search_logs reads."""
+
+    default_fleet: Annotated[str, Field(alias="DEFAULT_FLEET", min_length=1)]

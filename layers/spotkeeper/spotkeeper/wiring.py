@@ -1,0 +1,106 @@
+"""The one place that puts parts together: clients, adapters, settings, and the clock."""
+
+import os
+from datetime import UTC, datetime, timedelta
+from functools import cache
+from typing import TYPE_CHECKING
+
+import boto3
+from botocore.config import Config
+
+from spotkeeper import check_availability, check_health
+from spotkeeper.adapters.auto_scaling import AutoScalingReader, AutoScalingWriter
+from spotkeeper.adapters.fleet_documents import FleetDocuments, FleetDocumentStore
+from spotkeeper.adapters.fleet_state import FleetStateTable
+from spotkeeper.adapters.load_table import LoadDigestTable
+from spotkeeper.settings import CheckerSettings, CollectSettings, Settings
+
+if TYPE_CHECKING:
+    from mypy_boto3_autoscaling import AutoScalingClient
+    from mypy_boto3_dynamodb import DynamoDBClient
+    from mypy_boto3_ec2 import EC2Client
+
+# A turn has 30 s, and an interruption 120 s: a call that hangs must fail while that still helps.
+CLIENT_CONFIG = Config(
+    retries={"mode": "standard", "max_attempts": 4}, connect_timeout=2, read_timeout=5
+)
+
+
+def now() -> datetime:
+    """Read the clock; everything below takes the time as a value."""
+    return datetime.now(UTC)
+
+
+def fleet_documents() -> FleetDocuments:
+    """Read the fleets of this stack."""
+    return _documents().load()
+
+
+@cache
+def availability_ports() -> check_availability.Ports:
+    """Put the availability half together."""
+    writer = AutoScalingWriter(_autoscaling(), _ec2())
+    return check_availability.Ports(
+        groups=AutoScalingReader(_autoscaling(), _ec2()),
+        writer=writer,
+        instances=writer,
+        states=_states(),
+        load=load_table(),
+    )
+
+
+@cache
+def health_ports() -> check_health.Ports:
+    """Put the health half together."""
+    writer = AutoScalingWriter(_autoscaling(), _ec2())
+    return check_health.Ports(
+        groups=AutoScalingReader(_autoscaling(), _ec2()),
+        writer=writer,
+        instances=writer,
+        states=_states(),
+        load=load_table(),
+    )
+
+
+@cache
+def load_table() -> LoadDigestTable:
+    """Put the load table together."""
+    return LoadDigestTable(_dynamodb(), _settings().table_name)
+
+
+@cache
+def collect_settings() -> CollectSettings:
+    """Read what collect_search_logs needs; raises `SettingsError`."""
+    return CollectSettings.parse(os.environ)
+
+
+@cache
+def _settings() -> Settings:
+    return Settings.parse(os.environ)
+
+
+@cache
+def _states() -> FleetStateTable:
+    settings = CheckerSettings.parse(os.environ)
+    return FleetStateTable(_dynamodb(), settings.table_name, timedelta(days=settings.record_days))
+
+
+@cache
+def _documents() -> FleetDocumentStore:
+    path = _settings().fleet_documents_path
+    return FleetDocumentStore(boto3.client("ssm", config=CLIENT_CONFIG), path)
+
+
+@cache
+def _autoscaling() -> "AutoScalingClient":
+    return boto3.client("autoscaling", config=CLIENT_CONFIG)
+
+
+@cache
+def _ec2() -> "EC2Client":
+    return boto3.client("ec2", config=CLIENT_CONFIG)
+
+
+@cache
+def _dynamodb() -> "DynamoDBClient":
+    return boto3.client("dynamodb", config=CLIENT_CONFIG)
