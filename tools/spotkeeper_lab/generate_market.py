@@ -17,7 +17,7 @@ ZONES = ("us-east-1a/g5.xlarge", "us-east-1b/g5.xlarge", "us-east-1c/g5.xlarge")
 BEST_SHARE, WORST_SHARE = 0.95, 0.60
 """Share of time with capacity, from the best zone to the worst; three such zones leave 1 % dry."""
 SHORTEST_CALM_S = 2 * 3600.0
-"""Calm is Pareto from here on: with the tail below, 4.5 h on average and sometimes days."""
+"""Calm is Pareto from here on: with the tail below, 4.8 h on average and sometimes days."""
 CALM_TAIL = 1.6
 LONGEST_CALM_S = 48 * 3600.0
 MEAN_CALM_S = (

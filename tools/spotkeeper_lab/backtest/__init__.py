@@ -1,0 +1,1 @@
+"""Replay recorded spot markets through policies, beside the best that any could have done."""

@@ -1,0 +1,76 @@
+"""The world that a policy is tried in: what is asked of the fleet and how the cloud behaves."""
+
+import math
+from dataclasses import dataclass
+
+from spotkeeper_lab.market import Market
+
+DEFAULT_PRICE_RATIO = 0.30
+"""Spot over on-demand where neither the market nor the user says (us-east-1 GPUs, 2021)."""
+WARM_DISK_RATIO = 0.0036
+"""A stopped instance's disk over a running instance: 100 GB of gp3 at $0.08 per GB-month
+($0.011/h, us-east-1) beside p3.2xlarge at $3.06/h."""
+
+
+class WorldError(ValueError):
+    """A world that cannot be: names the setting and what it must be."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class World:
+    """One world; all durations in seconds, all shares from 0 to 1, prices over on-demand's.
+
+    An instance launched at t is billed from t and ready from t + start on. Where capacity falls at
+    t, the newest instances of the pool are lost at t and were warned at t - ``notice_s`` (or not:
+    ``notice_lost``); warnings arrive up to ``event_delay_s`` late. An on-demand launch is refused
+    with probability ``on_demand_failure``. With ``warm_start_s``, as many on-demand instances as
+    ``warm_pool`` are kept prepared: running ones are billed as such, stopped ones for their disk,
+    and an instance given back is stopped again (reuse on scale-in).
+    """
+
+    target: int
+    tick_s: float = 30.0
+    cold_start_s: float = 120.0
+    warm_start_s: float | None = None
+    warm_pool: int = 0
+    notice_s: float = 0.0
+    notice_lost: float = 0.0
+    event_delay_s: float = 0.0
+    on_demand_failure: float = 0.0
+    price_ratio: float | None = None
+    warm_disk_ratio: float = WARM_DISK_RATIO
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be; raises WorldError."""
+        self._check("target", self.target >= 1, "at least 1")
+        self._check("tick_s", 0 < self.tick_s < math.inf, "more than 0 s")
+        for name in ("cold_start_s", "notice_s", "event_delay_s", "warm_pool", "warm_disk_ratio"):
+            self._check(name, 0 <= getattr(self, name) < math.inf, "0 or more")
+        for name in ("notice_lost", "on_demand_failure"):
+            self._check(name, 0 <= getattr(self, name) <= 1, "a share from 0 to 1")
+        if self.price_ratio is not None:
+            self._check("price_ratio", 0 <= self.price_ratio < math.inf, "0 or more")
+        if self.warm_start_s is not None:
+            self._check("warm_start_s", 0 <= self.warm_start_s < math.inf, "0 s or more")
+        if self.warm_pool and self.warm_start_s is None:
+            raise WorldError("warm_pool needs warm_start_s, the time a stopped instance takes")
+
+    def _check(self, name: str, good: bool, must: str) -> None:
+        if not good:
+            raise WorldError(f"{name} is {getattr(self, name)}; it must be {must}")
+
+    def ticks(self, seconds: float) -> int:
+        """The number of ticks that last at least ``seconds``."""
+        return math.ceil(seconds / self.tick_s - 1e-9)
+
+    def length(self, market: Market) -> int:
+        """How many ticks a market has; the first one is at 0."""
+        return math.ceil(market.end_s / self.tick_s - 1e-9)
+
+    def spot_price(self, market: Market, pool: str, at_s: float) -> float:
+        """Spot over on-demand: as set, else the market's own, else 0.30."""
+        if self.price_ratio is not None:
+            return self.price_ratio
+        price = market.price(pool, at_s)
+        return DEFAULT_PRICE_RATIO if price is None else price
