@@ -1,0 +1,180 @@
+"""The deployed policy in a backtest: the checker's own turns, through fake ports, on a market.
+
+Turns happen when they would in production: on every whole minute, and on every event when it is
+delivered. The spot group is asked for the target throughout; on-demand is what the turns make it.
+"""
+
+import heapq
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+from typing import Any
+
+from spotkeeper.check_availability import Ports, check_availability
+from spotkeeper.domain.fleet import AvailabilityPolicy, Bounds, Fleet, RebalanceMeaning
+from spotkeeper.domain.interruption import Interruption, InterruptionKind
+from spotkeeper.handle_interruption import handle_interruption
+from spotkeeper_lab.backtest.accounting import Life, RunResult, account
+from spotkeeper_lab.backtest.world import World
+from spotkeeper_lab.cloud import Cloud
+from spotkeeper_lab.cloud_values import (
+    CloudEvent,
+    EventKind,
+    GroupSpec,
+    InstanceView,
+    Physics,
+    Purchase,
+)
+from spotkeeper_lab.fakes import FakeGroups, FakeLoadTable, FakeStates, Faults, instant
+from spotkeeper_lab.market import Market
+
+SPOT, ON_DEMAND = "spot", "on-demand"
+TURN_EVERY_S = 60.0
+type Setting = bool | int | float | str
+type Settings = Mapping[str, Setting]
+
+_KINDS = {
+    EventKind.FULFILLED: InterruptionKind.SPOT_REQUEST_FULFILLED,
+    EventKind.LAUNCH_SUCCESSFUL: InterruptionKind.LAUNCH_SUCCESSFUL,
+    EventKind.LAUNCH_UNSUCCESSFUL: InterruptionKind.LAUNCH_UNSUCCESSFUL,
+    EventKind.WARNING: InterruptionKind.INTERRUPTION_WARNING,
+    EventKind.TERMINATED: InterruptionKind.TERMINATE_SUCCESSFUL,
+}
+# Only these say their group; the others name an instance, and the turn looks it up.
+_OF_GROUPS = frozenset(
+    {EventKind.LAUNCH_SUCCESSFUL, EventKind.LAUNCH_UNSUCCESSFUL, EventKind.TERMINATED}
+)
+
+
+def default_settings() -> dict[str, Setting]:
+    """The settings of the policy that is deployed, by name, with their defaults."""
+    policy = AvailabilityPolicy()
+    return {one.name: getattr(policy, one.name) for one in fields(policy)}
+
+
+def run(window: Market, world: World, settings: Settings) -> RunResult:
+    """Try the deployed policy over one window."""
+    replayed = Replay.of(window, world, settings)
+    replayed.run(window.end_s)
+    return account(replayed.lives(window.end_s), window, world)
+
+
+def fleet_of(world: World, settings: Settings) -> Fleet:
+    """The fleet of a world: its target on spot, as much again on demand at most."""
+    known = default_settings()
+    chosen: dict[str, Any] = {name: value for name, value in settings.items() if name in known}
+    if "rebalance" in chosen:
+        chosen["rebalance"] = RebalanceMeaning(str(chosen["rebalance"]))
+    return Fleet(
+        name="backtest",
+        spot_group=SPOT,
+        on_demand_group=ON_DEMAND,
+        bounds=Bounds(spot_min=0, spot_max=2 * world.target, on_demand_max=world.target),
+        availability=replace(AvailabilityPolicy(), **chosen),
+    )
+
+
+def cloud_of(window: Market, world: World) -> Cloud:
+    """The cloud of a world: one group each way, the spot group asked for the target."""
+    groups = [
+        GroupSpec(
+            name=SPOT,
+            purchase=Purchase.SPOT,
+            minimum=0,
+            maximum=2 * world.target,
+            desired=world.target,
+            pools=window.pools,
+        ),
+        GroupSpec(
+            name=ON_DEMAND,
+            purchase=Purchase.ON_DEMAND,
+            minimum=0,
+            maximum=2 * world.target,
+            pools=window.pools,
+        ),
+    ]
+    physics = Physics(
+        cold_start_s=world.cold_start_s,
+        warm_start_s=world.warm_start_s,
+        warm_pool=world.warm_pool,
+        notice_s=world.notice_s,
+        notice_lost=world.notice_lost,
+        event_delay_s=world.event_delay_s,
+        on_demand_failure=world.on_demand_failure,
+    )
+    return Cloud(window, groups, physics, world.seed)
+
+
+def interruption_of(event: CloudEvent) -> Interruption:
+    """An event as the function's border parses it."""
+    return Interruption(
+        kind=_KINDS[event.kind],
+        at=instant(event.at_s),
+        instance_ids=(event.instance_id,) if event.instance_id else (),
+        group=event.group if event.kind in _OF_GROUPS else "",
+    )
+
+
+@dataclass(slots=True)
+class Replay:
+    """A cloud and the turns that keep one fleet on it whole; `turns` counts them."""
+
+    cloud: Cloud
+    fleet: Fleet
+    ports: Ports
+    states: FakeStates
+    turns: int = 0
+    _on_the_way: list[tuple[float, int, CloudEvent]] = field(default_factory=list)
+    _told: int = 0
+    _next_turn_s: float = 0.0
+
+    @classmethod
+    def of(cls, window: Market, world: World, settings: Settings) -> "Replay":
+        """A replay of a world from its start."""
+        cloud, faults = cloud_of(window, world), Faults()
+        groups, states = FakeGroups(cloud, faults), FakeStates(faults)
+        ports = Ports(
+            groups=groups, writer=groups, instances=groups, states=states, load=FakeLoadTable()
+        )
+        return cls(cloud, fleet_of(world, settings), ports, states)
+
+    def run(self, end_s: float) -> None:
+        """Let time pass to the end, with every turn that is due before it."""
+        while (at_s := self._next_s()) < end_s:
+            self._step(at_s)
+        self.cloud.advance(end_s)
+
+    def _next_s(self) -> float:
+        happening = self.cloud.next_s()
+        return self._next_turn_s if happening is None else min(self._next_turn_s, happening)
+
+    def _step(self, at_s: float) -> None:
+        """Let an instant happen: its events are handled as they arrive, then the minute's turn."""
+        for event in self.cloud.advance(at_s):
+            self._told += 1
+            heapq.heappush(self._on_the_way, (event.deliver_s, self._told, event))
+        while self._on_the_way and self._on_the_way[0][0] <= at_s:
+            self._handle(heapq.heappop(self._on_the_way)[2], at_s)
+        if at_s >= self._next_turn_s:
+            self._next_turn_s += TURN_EVERY_S
+            self.turns += 1
+            check_availability([self.fleet], self.ports, instant(at_s))
+
+    def _handle(self, event: CloudEvent, at_s: float) -> None:
+        self.turns += 1
+        handle_interruption(interruption_of(event), [self.fleet], self.ports, instant(at_s))
+
+    def lives(self, end_s: float) -> list[Life]:
+        """Every instance as the accounting counts it."""
+        return [_life(view, end_s, self.cloud.physics) for view in self.cloud.history()]
+
+
+def _life(view: InstanceView, end_s: float, physics: Physics) -> Life:
+    """A draining worker still works until its instance goes: it counts, as the peers' do."""
+    ended_s = end_s if view.ended_s is None else view.ended_s
+    return Life(
+        pool=view.pool if view.purchase is Purchase.SPOT else None,
+        launched_s=view.launched_s,
+        ready_s=ended_s if view.in_service_s is None else view.in_service_s,
+        ended_s=ended_s,
+        lost=view.lost,
+    )
