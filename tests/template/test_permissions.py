@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from tests.template.stack import ADOPT, Stack, as_list, statements
+from tests.template.stack import ADOPT, ROOT, Stack, as_list, statements
 
 READING = re.compile(r"\w+:(Describe|Get|List|Query)\w*$")
 GROUP = re.compile(r"arn:aws:autoscaling:us-west-2:123456789012:autoScalingGroup:\*:(.+)$")
@@ -63,3 +63,22 @@ def test_further_groups_are_allowed_by_their_prefix_only_when_one_is_given(adopt
     assert not [it for it in map(str, statements(adopted)) if "autoScalingGroupName/*" in it]
     owners = {owner for owner, it in statements(further) if "GroupName/team-*" in str(it)}
     assert owners == {"SizeSpot", "KeepAvailability"}
+
+
+def test_the_functions_may_do_what_the_adapters_call_and_nothing_else(adopted: Stack) -> None:
+    adapters = ROOT / "layers/spotkeeper/spotkeeper/adapters"
+    source = "".join(path.read_text() for path in adapters.glob("*.py"))
+    calls = re.findall(r"_(autoscaling|ec2|dynamodb)\.(?:get_paginator\(\"(\w+)|(\w+)\()", source)
+    called = {f"{service}:{camel(page or call)}" for service, page, call in calls if page or call}
+    allowed = {action for _, it in statements(adopted) for action in as_list(it["Action"])}
+    # Powertools reads the documents; the workers, not the functions, send search logs.
+    assert allowed - {"ssm:GetParametersByPath", "sqs:SendMessage"} == called - {
+        "autoscaling:GetPaginator",
+        "ec2:GetPaginator",
+        "dynamodb:GetPaginator",
+    }
+
+
+def camel(method: str) -> str:
+    """Spell a method of boto3 as its action: set_desired_capacity is SetDesiredCapacity."""
+    return "".join(word.title() for word in method.split("_"))

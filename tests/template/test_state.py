@@ -2,6 +2,8 @@
 
 import json
 
+from spotkeeper.domain.fleet import AvailabilityPolicy
+from spotkeeper.fleet_document import parse_fleet
 from tests.template.stack import Stack, template
 
 
@@ -46,8 +48,20 @@ def test_the_fleet_document_lies_where_the_functions_look(stack: Stack) -> None:
 
 def test_the_fleet_document_names_the_groups(stack: Stack) -> None:
     [document] = stack.resources("AWS::SSM::Parameter").values()
-    fleet = json.loads(document["Value"])
-    assert (fleet["spot_group"], fleet["on_demand_group"]) == ("ocr-spot", "ocr-on-demand")
+    fleet = parse_fleet("main", document["Value"])
+    assert (fleet.spot_group, fleet.on_demand_group) == ("ocr-spot", "ocr-on-demand")
+
+
+def test_the_parameters_defaults_are_the_fleet_documents_own(stack: Stack) -> None:
+    [document] = stack.resources("AWS::SSM::Parameter").values()
+    written = json.loads(document["Value"])
+    sparse = {key: value for key, value in written.items() if key not in ("sizing", "availability")}
+    assert parse_fleet("main", json.dumps(sparse)) == parse_fleet("main", document["Value"])
+
+
+def test_the_launch_hook_ends_before_the_launch_deadline() -> None:
+    deadline = AvailabilityPolicy().launch_deadline_s
+    assert template()["Parameters"]["ReadySeconds"]["MaxValue"] < deadline
 
 
 def test_the_logs_are_kept_for_a_time(stack: Stack) -> None:

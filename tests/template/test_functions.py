@@ -1,0 +1,80 @@
+"""Functions, their files, their environment, and where their failures go."""
+
+from pathlib import Path
+
+import pytest
+
+from spotkeeper.adapters.fleet_state import LEASE_LIFETIME
+from spotkeeper.settings import CheckerSettings, CollectSettings, Settings
+from tests.template.stack import ROOT, Stack, snake, template
+
+SETTINGS: dict[str, type[Settings]] = {
+    "CollectSearchLogs": CollectSettings,
+    "CheckHealth": CheckerSettings,
+    "CheckAvailability": CheckerSettings,
+    "HandleInterruption": CheckerSettings,
+}
+CHECKERS = ("CheckHealth", "CheckAvailability")
+
+
+def test_every_function_has_its_file_and_every_file_its_function(stack: Stack) -> None:
+    functions = stack.functions()
+    files = {path.parent.name for path in (ROOT / "functions").glob("*/app.py")}
+    assert {snake(name) for name in functions} == files
+    assert {Path(function["CodeUri"]).name for function in functions.values()} == files
+    assert all(function["CodeUri"] == f"functions/{snake(n)}" for n, function in functions.items())
+
+
+def test_a_function_is_one_file(stack: Stack) -> None:
+    for function in stack.functions().values():
+        files = {path.name for path in (ROOT / function["CodeUri"]).iterdir() if path.is_file()}
+        assert files == {"app.py"}
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_every_variable_that_is_set_is_read_and_the_reverse(stack: Stack, name: str) -> None:
+    variables = stack.functions()[name]["Environment"]["Variables"]
+    ours = {key for key in variables if not key.startswith("POWERTOOLS_")}
+    assert ours == {field.alias for field in SETTINGS[name].model_fields.values()}
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_the_environment_is_one_that_the_function_accepts(stack: Stack, name: str) -> None:
+    variables = stack.functions()[name]["Environment"]["Variables"]
+    SETTINGS[name].parse({key: str(value) for key, value in variables.items()})
+
+
+def test_no_function_is_without_settings(stack: Stack) -> None:
+    assert stack.functions().keys() == SETTINGS.keys()
+
+
+def test_a_function_ends_before_the_lease_that_it_holds() -> None:
+    assert template()["Globals"]["Function"]["Timeout"] < LEASE_LIFETIME.total_seconds()
+
+
+@pytest.mark.parametrize("name", SETTINGS.keys() - {"CollectSearchLogs"})
+def test_what_fails_for_good_is_kept(stack: Stack, name: str) -> None:
+    function = stack.functions()[name]
+    on_failure = function["EventInvokeConfig"]["DestinationConfig"]["OnFailure"]
+    assert on_failure == {"Type": "SQS", "Destination": "FailedInvocations.Arn"}
+
+
+def test_an_event_is_tried_again_only_while_it_is_news(stack: Stack) -> None:
+    invoke = stack.functions()["HandleInterruption"]["EventInvokeConfig"]
+    assert invoke["MaximumEventAgeInSeconds"] <= 120
+
+
+@pytest.mark.parametrize("name", CHECKERS)
+def test_a_checker_runs_every_minute_and_is_not_repeated(stack: Stack, name: str) -> None:
+    function = stack.functions()[name]
+    [schedule] = function["Events"].values()
+    assert schedule["Type"] == "ScheduleV2"
+    assert schedule["Properties"]["ScheduleExpression"] == "rate(1 minute)"
+    assert function["EventInvokeConfig"]["MaximumRetryAttempts"] == 0
+
+
+def test_the_own_layer_is_the_package_and_nothing_else() -> None:
+    layer = template()["Resources"]["SpotkeeperLayer"]
+    assert layer["Properties"]["RetentionPolicy"] == "Delete"
+    visible = [path.name for path in (ROOT / "layers/spotkeeper").iterdir() if path.name[0] != "."]
+    assert [name for name in visible if name != "__pycache__"] == ["spotkeeper"]
