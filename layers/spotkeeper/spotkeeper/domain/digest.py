@@ -1,0 +1,171 @@
+"""From search logs to digests: one for each message and fleet, small whatever was sent."""
+
+import hashlib
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+from typing import NamedTuple
+
+from spotkeeper.domain.load import (
+    SLOT_MS,
+    Cluster,
+    LoadDigest,
+    WorkerDigest,
+    histogram,
+    milliseconds,
+)
+
+# A worker's clock may run ahead of the queue's by so much.
+MAX_SKEW_S = 300
+# Logs of requests that finished longer before they were sent say nothing of the load now.
+LATE_AFTER_S = 900
+# Keeps a digest well below the 400 KB that a table item may have.
+MAX_WORKERS = 200
+
+
+class Status(StrEnum):
+    """How a request ended."""
+
+    OK = "ok"
+    ERROR = "error"
+    TIMEOUT = "timeout"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SearchLog:
+    """The record of one served request; `instance_id` "" on-premises, `fleet` "" when not named.
+
+    Times are aware and in order.
+    """
+
+    request_id: str
+    worker_id: str
+    cluster: Cluster
+    instance_id: str = ""
+    enqueued_at: datetime
+    started_at: datetime
+    finished_at: datetime
+    status: Status
+    fleet: str = ""
+
+
+class NotDigestible(ValueError):
+    """Logs that read well and cannot be right; names the field."""
+
+
+class _Span(NamedTuple):
+    """A log in milliseconds from the epoch."""
+
+    log: SearchLog
+    enqueued: int
+    started: int
+    finished: int
+
+
+def digest(logs: Sequence[SearchLog], sent_at: datetime, default_fleet: str) -> list[LoadDigest]:
+    """Sum up a message's logs, one digest for each fleet that they name.
+
+    A log that is in the message twice counts once. `sent_at` is the queue's clock, which is
+    trusted: logs from its future are shifted back together, up to `MAX_SKEW_S`. Raises
+    NotDigestible beyond that, and for more than `MAX_WORKERS` workers.
+    """
+    skew_ms = _skew_ms(logs, sent_at)
+    fleets: defaultdict[str, dict[str, _Span]] = defaultdict(dict)
+    for log in logs:
+        started, finished = milliseconds(log.started_at), milliseconds(log.finished_at)
+        enqueued = milliseconds(log.enqueued_at)
+        # What makes a log itself, whenever and however it was sent.
+        identity = f"{log.request_id}\n{log.worker_id}\n{log.instance_id}\n{started}\n{finished}"
+        span = _Span(log, enqueued - skew_ms, started - skew_ms, finished - skew_ms)
+        fleets[log.fleet or default_fleet][identity] = span
+    return [_fleet_digest(fleet, fleets[fleet], sent_at, skew_ms) for fleet in sorted(fleets)]
+
+
+def _skew_ms(logs: Iterable[SearchLog], sent_at: datetime) -> int:
+    newest = max(log.finished_at for log in logs)
+    skew_ms = max(milliseconds(newest) - milliseconds(sent_at), 0)
+    if skew_ms > MAX_SKEW_S * 1000:
+        raise NotDigestible(
+            f"finished_at: {newest.isoformat()} is {skew_ms / 1000:.0f} s after the message was "
+            f"sent; at most {MAX_SKEW_S} s are put right: set the worker's clock"
+        )
+    return skew_ms
+
+
+def _fleet_digest(
+    fleet: str, identified: Mapping[str, _Span], sent_at: datetime, skew_ms: int
+) -> LoadDigest:
+    oldest = milliseconds(sent_at) - LATE_AFTER_S * 1000
+    timely = [span for span in identified.values() if span.finished >= oldest]
+    first_slot = oldest // SLOT_MS
+    arrivals = Counter(span.enqueued // SLOT_MS for span in timely)
+    return LoadDigest(
+        fleet=fleet,
+        key=_key(sent_at, fleet, identified),
+        sent_at=sent_at,
+        count=len(timely),
+        late=len(identified) - len(timely),
+        skewed=len(identified) if skew_ms else 0,
+        workers=_workers(timely, first_slot),
+        arrivals={slot: count for slot, count in arrivals.items() if slot >= first_slot},
+        waits=histogram([span.started - span.enqueued for span in timely]),
+        service=histogram([span.finished - span.started for span in timely]),
+    )
+
+
+def _key(sent_at: datetime, fleet: str, identities: Iterable[str]) -> str:
+    """Equal logs of a message sent once have an equal key, which makes storing idempotent."""
+    content = "\0".join((fleet, *sorted(identities)))
+    hashed = hashlib.sha256(content.encode("utf-8", "surrogatepass")).hexdigest()
+    return f"{sent_iso(sent_at)}#{hashed[:16]}"
+
+
+def sent_iso(at: datetime) -> str:
+    """The instant as keys begin with it: UTC, to the millisecond, sortable as text."""
+    return at.astimezone(UTC).isoformat(timespec="milliseconds").removesuffix("+00:00") + "Z"
+
+
+def _workers(spans: Iterable[_Span], first_slot: int) -> tuple[WorkerDigest, ...]:
+    workers: defaultdict[tuple[str, str], list[_Span]] = defaultdict(list)
+    for span in spans:
+        workers[span.log.instance_id, span.log.worker_id].append(span)
+    if len(workers) > MAX_WORKERS:
+        raise NotDigestible(
+            f"worker_id: {len(workers)} different workers in one message; "
+            f"send the logs of at most {MAX_WORKERS} together"
+        )
+    return tuple(_worker(workers[key], first_slot) for key in sorted(workers))
+
+
+def _worker(spans: Sequence[_Span], first_slot: int) -> WorkerDigest:
+    log = spans[0].log
+    ended = [span.log.status for span in spans]
+    return WorkerDigest(
+        worker_id=log.worker_id,
+        cluster=log.cluster,
+        instance_id=log.instance_id,
+        ok=ended.count(Status.OK),
+        error=ended.count(Status.ERROR),
+        timeout=ended.count(Status.TIMEOUT),
+        last_finished=_instant(max(span.finished for span in spans)),
+        busy_ms=_busy_ms(spans, first_slot),
+    )
+
+
+def _busy_ms(spans: Iterable[_Span], first_slot: int) -> dict[int, int]:
+    """Split each span's service time over the slots that it touches, from `first_slot` on."""
+    busy: defaultdict[int, int] = defaultdict(int)
+    for _, _, started, finished in spans:
+        at = max(started, first_slot * SLOT_MS)
+        while at < finished:
+            slot = at // SLOT_MS
+            until = min((slot + 1) * SLOT_MS, finished)
+            busy[slot] += until - at
+            at = until
+    return dict(busy)
+
+
+def _instant(since_epoch_ms: int) -> datetime:
+    return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=since_epoch_ms)

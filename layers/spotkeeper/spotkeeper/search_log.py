@@ -1,0 +1,183 @@
+"""The border that search logs cross: queue message bodies are read and checked here, once.
+
+A body is one log, a JSON list of logs, or JSON lines; plain, or gzip in base64. It is read whole or
+refused whole, with every wrong field named.
+"""
+
+import base64
+import binascii
+import gzip
+import io
+import re
+import zlib
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+from typing import Annotated, Any, Literal
+
+from pydantic import (
+    ConfigDict,
+    FailFast,
+    GetCoreSchemaHandler,
+    StringConstraints,
+    TypeAdapter,
+    ValidationError,
+)
+from pydantic.dataclasses import dataclass
+from pydantic_core import CoreSchema, core_schema, from_json, to_json
+
+from spotkeeper.domain.digest import SearchLog
+from spotkeeper.domain.load import Cluster
+
+MAX_BODY_BYTES = 16 * 1024 * 1024
+MAX_ERRORS = 20
+_MAX_DURATION = timedelta(hours=24)
+# In JSON a brace, a line end and a brace follow each other only between two JSON lines.
+_LINE_ENDS = re.compile(rb"\}[ \t\r]*\n\s*\{")
+_GZIP_IN_BASE64 = "H4sI"
+_RFC_3339 = (
+    r"^[0-9]{4}-[0-9]{2}-[0-9]{2}[Tt ][0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]+)?"
+    r"([Zz]|[+-][0-9]{2}:[0-9]{2})$"
+)
+
+
+class MessageRefused(Exception):
+    """A queue message that cannot be counted; says which log and field are wrong."""
+
+
+class _Rfc3339:
+    """A time with a zone.
+
+    pydantic's own datetimes read "1763632800" as a time, too, and take twice as long to compare
+    and subtract, each having a zone object of its own.
+    """
+
+    def __get_pydantic_core_schema__(
+        self, source: Any, handler: GetCoreSchemaHandler
+    ) -> CoreSchema:
+        return core_schema.no_info_after_validator_function(
+            datetime.fromisoformat, core_schema.str_schema(strict=True, pattern=_RFC_3339)
+        )
+
+
+type _Time = Annotated[datetime, _Rfc3339()]
+type _Id = Annotated[str, StringConstraints(min_length=1, max_length=128)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, config=ConfigDict(strict=True, extra="ignore"))
+class _ReadLog(SearchLog):
+    """A search log as it is sent, version 1; unknown fields are kept out."""
+
+    version: Literal[1]
+    request_id: _Id
+    worker_id: _Id
+    instance_id: Annotated[str, StringConstraints(pattern="^(i-[0-9a-f]{8,17})?$")] = ""
+    enqueued_at: _Time
+    started_at: _Time
+    finished_at: _Time
+    fleet: Annotated[str, StringConstraints(pattern="^[A-Za-z0-9_.-]{0,64}$")] = ""
+
+
+_LOG = TypeAdapter(_ReadLog)
+_LOGS: TypeAdapter[list[_ReadLog]] = TypeAdapter(Annotated[list[_ReadLog], FailFast()])
+
+
+def read(body: str) -> list[_ReadLog]:
+    """Read a message body. Raises MessageRefused, naming up to `MAX_ERRORS` wrong fields."""
+    listed = _as_list(body)
+    try:
+        logs = _LOGS.validate_json(listed)
+    except ValidationError as error:
+        raise _refused(listed, error) from None
+    if not logs:
+        raise MessageRefused("logs: the message holds no search log")
+    if not all(map(_is_sound, logs)):
+        raise _named(
+            f"logs[{at}].{wrong}" for at, log in enumerate(logs) for wrong in _contradictions(log)
+        )
+    return logs
+
+
+def _as_list(body: str) -> bytes:
+    """The body's logs as one JSON list."""
+    text = body.strip()
+    if text.startswith(_GZIP_IN_BASE64):
+        data = _unpacked(text).strip()
+    elif text.startswith(("{", "[")):
+        data = text.encode("utf-8", "surrogatepass")
+    else:
+        raise MessageRefused(
+            "body: should be a JSON object, a JSON list, JSON lines, or gzip of these in base64"
+        )
+    return data if data.startswith(b"[") else b"[" + _LINE_ENDS.sub(b"},{", data) + b"]"
+
+
+def _unpacked(text: str) -> bytes:
+    try:
+        packed = base64.b64decode("".join(text.split()), validate=True)
+        with gzip.GzipFile(fileobj=io.BytesIO(packed)) as unpacking:
+            data = unpacking.read(MAX_BODY_BYTES + 1)
+    except (binascii.Error, ValueError) as error:
+        raise MessageRefused(
+            f"body: starts like gzip in base64 but is not base64: {error}"
+        ) from None
+    except (OSError, EOFError, zlib.error) as error:
+        raise MessageRefused(f"body: is base64 but cannot be unpacked by gzip: {error}") from None
+    if len(data) > MAX_BODY_BYTES:
+        raise MessageRefused(
+            f"body: unpacks to more than {MAX_BODY_BYTES >> 20} MiB; send fewer logs in a message"
+        )
+    return data
+
+
+def _is_sound(log: SearchLog) -> bool:
+    return (
+        log.enqueued_at <= log.started_at <= log.finished_at
+        and log.finished_at - log.enqueued_at <= _MAX_DURATION
+        and (log.cluster is Cluster.AWS) == bool(log.instance_id)
+    )
+
+
+def _contradictions(log: SearchLog) -> Iterator[str]:
+    """Say which fields of a log do not fit together."""
+    if log.started_at < log.enqueued_at:
+        yield "started_at: lies before enqueued_at"
+    if log.finished_at < log.started_at:
+        yield "finished_at: lies before started_at"
+    if log.finished_at - log.enqueued_at > _MAX_DURATION:
+        yield "finished_at: lies more than 24 hours after enqueued_at"
+    if log.cluster is Cluster.AWS and not log.instance_id:
+        yield "instance_id: is missing, which a worker in cluster aws needs"
+    if log.cluster is Cluster.ONPREM and log.instance_id:
+        yield "instance_id: is not for a worker in cluster onprem; leave it out"
+
+
+def _refused(listed: bytes, error: ValidationError) -> MessageRefused:
+    if error.errors(include_url=False, include_input=False)[0]["type"] == "json_invalid":
+        return MessageRefused(f"body: {error.errors(include_url=False)[0]['msg']}")
+    return _named(_wrong_fields(from_json(listed)))
+
+
+def _wrong_fields(items: list[object]) -> Iterator[str]:
+    """Name each wrong field, log by log: a whole message of wrong logs must not cost much."""
+    for at, item in enumerate(items):
+        try:
+            log = _LOG.validate_json(to_json(item, inf_nan_mode="constants"))
+        except ValidationError as error:
+            for wrong in error.errors(include_url=False, include_input=False):
+                yield f"{'.'.join((f'logs[{at}]', *map(str, wrong['loc'])))}: {_message(wrong)}"
+        else:
+            yield from (f"logs[{at}].{wrong}" for wrong in _contradictions(log))
+
+
+def _message(wrong: Any) -> str:
+    if wrong["type"] == "string_pattern_mismatch" and wrong["ctx"]["pattern"] == _RFC_3339:
+        return "should be an RFC 3339 time with a zone, such as 2026-11-20T10:00:00.120Z"
+    if wrong["type"].startswith("dataclass_"):
+        return "should be an object with the fields of a search log"
+    return str(wrong["msg"])
+
+
+def _named(wrong: Iterator[str]) -> MessageRefused:
+    named = [each for each, _ in zip(wrong, range(MAX_ERRORS + 1), strict=False)]
+    more = ["and more"] if len(named) > MAX_ERRORS else []
+    return MessageRefused("; ".join(named[:MAX_ERRORS] + more))
