@@ -97,23 +97,25 @@ def decide(situation: Situation) -> AvailabilityDecision:
     fleet, seen, now = situation.fleet, situation.seen, situation.seen.seen_at
     policy = fleet.availability
     at_risk = _at_risk(situation)
-    memory, spot, on_demand = _look(situation, at_risk.keys() & _begun(at_risk, now))
+    risky = _begun(at_risk, now)
+    memory, spot, on_demand = _look(situation, risky)
     shortfall = max(
         0, spot.desired - spot.serving - spot.coming - sum(ask.count for ask in memory.asks)
     )
     both_short = _both_short(situation, spot, on_demand)
     memory = _back_off(memory, now, both_short=both_short)
     size = _size(situation, memory, spot, on_demand, shortfall)
-    newly = tuple(sorted(_begun(at_risk, now) - _begun(situation.memory.at_risk, now)))
-    detach = _early_replacements(seen.spot, at_risk, policy, now, both_short=both_short)
-    memory = _remember_detached(replace(size.memory, at_risk=at_risk), detach, policy, now)
+    detach = _early_replacements(seen.spot, risky, policy, both_short=both_short)
+    memory = _remember_detached(
+        replace(size.memory, at_risk=at_risk, drained=tuple(sorted(risky))), detach, policy, now
+    )
     return AvailabilityDecision(
         action=size.action,
         rule=size.rule,
         reason=f"{_tell(spot, on_demand, shortfall)}; {size.why}{_explain(situation, spot)}",
         on_demand_desired=size.desired,
         ends=size.ends,
-        drain=newly,
+        drain=tuple(sorted(risky.difference(situation.memory.drained))),
         detach=detach,
         terminate=tuple(sorted(situation.memory.detached.keys() - memory.detached.keys())),
         suspend=_to_suspend(seen, policy),
@@ -299,21 +301,15 @@ def _back_off(memory: AvailabilityMemory, now: datetime, *, both_short: bool) ->
 
 
 def _early_replacements(
-    spot: Group,
-    at_risk: Mapping[str, datetime],
-    policy: AvailabilityPolicy,
-    now: datetime,
-    *,
-    both_short: bool,
+    spot: Group, risky: set[str], policy: AvailabilityPolicy, *, both_short: bool
 ) -> tuple[str, ...]:
     """Name the instances at risk whose replacement is asked for before AWS takes them."""
-    if not policy.early_replacement or both_short or not at_risk:
+    if not policy.early_replacement or both_short or not risky:
         return ()
-    begun = _begun(at_risk, now)
     return tuple(
         i.instance_id
         for i in spot.instances
-        if i.phase is Phase.IN_SERVICE and i.instance_id in begun
+        if i.phase is Phase.IN_SERVICE and i.instance_id in risky
     )
 
 

@@ -29,6 +29,7 @@ class AvailabilityMemory:
     asks: tuple[Ask, ...] = ()
     first_seen_coming: Mapping[str, datetime] = field(default_factory=dict)
     at_risk: Mapping[str, datetime] = field(default_factory=dict)
+    drained: tuple[str, ...] = ()
     detached: Mapping[str, datetime] = field(default_factory=dict)
     levels: tuple[Level, ...] = ()
     last_backfill: datetime | None = None
