@@ -55,8 +55,8 @@ bootstrap: .venv/.installed ## make .venv with everything to develop
 # --- quality --------------------------------------------------------------------------------------
 
 check: .venv/.installed ## format, lint, types, import contracts, template, pins
-	@$(MAKE) --no-print-directory --jobs 2 --output-sync=target check-pyright check-types \
-		check-format check-lint check-contracts check-template check-pins
+	@$(MAKE) --no-print-directory --jobs 2 --keep-going --output-sync=target \
+		check-pyright check-types check-format check-lint check-contracts check-template check-pins
 
 check-format: .venv/.installed
 	$(BIN)/ruff format --check .
