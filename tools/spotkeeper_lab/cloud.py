@@ -165,12 +165,14 @@ class Cloud(CloudEngine):
         found = self.failures(group, since_s) + self._group(group).successes(since_s)
         return sorted(found, key=lambda a: (a.start_s, a.status_code == FAILED), reverse=True)
 
-    def spot_requests(self) -> tuple[SpotRequestView, ...]:
-        """The requests whose instance was warned, or taken within the last hour."""
-        warned = [m for m in self._machines.values() if m.warned_s is not None]
-        first_s = self.now_s - REQUESTS_SHOWN_S
-        self._taken = [m for m in self._taken if (m.ended_s or 0.0) >= first_s]
-        return tuple(_request(machine) for machine in (*warned, *self._taken))
+    def spot_requests(self, since_s: float = 0.0) -> tuple[SpotRequestView, ...]:
+        """The requests whose instance was warned, or taken within the last hour, since then."""
+        forgotten_s = self.now_s - REQUESTS_SHOWN_S
+        while self._taken and (self._taken[0].ended_s or 0.0) < forgotten_s:
+            self._taken.popleft()
+        marked = (m for m in self._warned.values() if (m.warned_s or 0.0) >= since_s)
+        taken = (m for m in self._taken if (m.ended_s or 0.0) >= since_s)
+        return tuple(_request(machine) for machine in (*marked, *taken))
 
     def ready(self, purchase: Purchase) -> int:
         """How many instances of a kind are in service, detached ones too."""

@@ -3,6 +3,7 @@
 import heapq
 import math
 import random
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 
 from spotkeeper_lab.cloud_group import GroupState, Machine, Refusal
@@ -53,7 +54,8 @@ class CloudEngine:
         self._used: dict[Purchase, float] = dict.fromkeys(Purchase, 0.0)
         self._launched: dict[Purchase, int] = dict.fromkeys(Purchase, 0)
         self._ended: list[Machine] = []
-        self._taken: list[Machine] = []
+        self._warned: dict[str, Machine] = {}
+        self._taken: deque[Machine] = deque()
         self._take_market(market)
         self._happen()
 
@@ -158,6 +160,7 @@ class CloudEngine:
         chance = random.Random(f"{self._seed}/notice/{machine.number}").random()
         if self.physics.notice_s > 0 and chance >= self.physics.notice_lost:
             machine.warned_s = self.now_s
+            self._warned[machine.instance_id] = machine
             self._touch(machine)
             group = machine.group.spec.name if machine.group else ""
             self._tell(EventKind.WARNING, group, machine.instance_id)
@@ -286,6 +289,7 @@ class CloudEngine:
         machine.ended_s = self.now_s
         self._used[machine.purchase] += self.now_s - machine.launched_s
         self._ended.append(machine)
+        self._warned.pop(machine.instance_id, None)
         self._serving[machine.purchase] -= machine.state == IN_SERVICE
         machine.state = TERMINATED
         del self._machines[machine.instance_id]

@@ -150,10 +150,8 @@ class FakeGroups:
     def troubled_spot_requests(self, since: datetime) -> tuple[SpotRequest, ...]:
         """List the spot requests that lose their instance."""
         with self._faults.call("troubled_spot_requests"):
-            since_s = seconds(since)
-            return tuple(
-                _spot_request(r) for r in self._cloud.spot_requests() if r.updated_s >= since_s
-            )
+            found = self._cloud.spot_requests(seconds(since))
+            return tuple(_spot_request(request) for request in found)
 
     def set_desired(self, group: str, desired: int) -> None:
         """Ask a group for a capacity."""
