@@ -122,10 +122,9 @@ def as_list(value: Any) -> list[Any]:
 
 
 def statements(stack: Stack) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield every statement that the template writes, with the resource that has it."""
+    """Yield every statement that the template writes, with the policy or role that has it."""
     for name, policy in stack.resources("AWS::IAM::ManagedPolicy").items():
         yield from ((name, statement) for statement in policy["PolicyDocument"]["Statement"])
-    for name, function in stack.functions().items():
-        inline = [policy for policy in function["Policies"] if isinstance(policy, dict)]
-        for policy in inline:
-            yield from ((name, statement) for statement in policy["Statement"])
+    for name, role in stack.resources("AWS::IAM::Role").items():
+        for policy in role["Policies"]:
+            yield from ((name, statement) for statement in policy["PolicyDocument"]["Statement"])

@@ -71,8 +71,9 @@ def test_the_functions_may_do_what_the_adapters_call_and_nothing_else(adopted: S
     calls = re.findall(r"_(autoscaling|ec2|dynamodb)\.(?:get_paginator\(\"(\w+)|(\w+)\()", source)
     called = {f"{service}:{camel(page or call)}" for service, page, call in calls if page or call}
     allowed = {action for _, it in statements(adopted) for action in as_list(it["Action"])}
-    # Powertools reads the documents; the workers, not the functions, send search logs.
-    assert allowed - {"ssm:GetParametersByPath", "sqs:SendMessage"} == called - {
+    # Powertools reads the documents, Lambda reads the queue, and the workers fill it.
+    others = {action for action in allowed if action.startswith(("ssm:", "sqs:"))}
+    assert allowed - others == called - {
         "autoscaling:GetPaginator",
         "ec2:GetPaginator",
         "dynamodb:GetPaginator",
@@ -82,3 +83,12 @@ def test_the_functions_may_do_what_the_adapters_call_and_nothing_else(adopted: S
 def camel(method: str) -> str:
     """Spell a method of boto3 as its action: set_desired_capacity is SetDesiredCapacity."""
     return "".join(word.title() for word in method.split("_"))
+
+
+def test_what_reads_a_queue_has_a_role_of_its_own(stack: Stack) -> None:
+    policies = stack.resources("AWS::IAM::ManagedPolicy").keys()
+    for function in stack.functions().values():
+        reads_a_queue = any(event["Type"] == "SQS" for event in function["Events"].values())
+        # The role that SAM would make may delete the messages of every queue.
+        assert ("Role" in function) == reads_a_queue
+        assert set(function.get("Policies", [])) <= policies
