@@ -7,21 +7,11 @@ again, in the same batch or another, counts once.
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 
 from spotkeeper.domain.digest import NotDigestible, digest
 from spotkeeper.domain.load import LoadDigest
 from spotkeeper.ports import FleetError, LoadTable
-from spotkeeper.search_log import MessageRefused, read
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Message:
-    """A queue message; `sent_at` is the queue's own clock."""
-
-    message_id: str
-    body: str
-    sent_at: datetime
+from spotkeeper.search_log import Message, MessageRefused, read
 
 
 class NotStored(Exception):
@@ -48,6 +38,21 @@ class CollectReport:
     refused: Mapping[str, str]
     unstored: Mapping[str, str]
     fleets: Mapping[str, FleetCounts]
+
+    def metrics(self, default_fleet: str) -> dict[str, dict[str, float]]:
+        """Give each fleet's metrics; a refused message counts with the default fleet."""
+        metrics = {
+            fleet: {
+                "SearchLogs": float(counts.logs),
+                "LateSearchLogs": float(counts.late),
+                "ClockSkewed": float(counts.skewed),
+                "DuplicateMessages": float(counts.duplicates),
+            }
+            for fleet, counts in self.fleets.items()
+        }
+        if self.refused:
+            metrics.setdefault(default_fleet, {})["MessagesRefused"] = float(len(self.refused))
+        return metrics
 
     def settle(self, message_id: str) -> None:
         """Return if the message is done with; raises MessageRefused or NotStored if not."""

@@ -10,26 +10,31 @@ import gzip
 import io
 import re
 import zlib
-from collections.abc import Iterator
-from datetime import datetime, timedelta
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any, Literal
 
 from pydantic import (
+    BaseModel,
     ConfigDict,
     FailFast,
+    Field,
     GetCoreSchemaHandler,
     StringConstraints,
     TypeAdapter,
     ValidationError,
 )
-from pydantic.dataclasses import dataclass
+from pydantic.dataclasses import dataclass as checked_dataclass
 from pydantic_core import CoreSchema, core_schema, from_json, to_json
 
 from spotkeeper.domain.digest import SearchLog
 from spotkeeper.domain.load import Cluster
+from spotkeeper.events import EventError
 
 MAX_BODY_BYTES = 16 * 1024 * 1024
 MAX_ERRORS = 20
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MAX_DURATION = timedelta(hours=24)
 # In JSON a brace, a line end and a brace follow each other only between two JSON lines.
 _LINE_ENDS = re.compile(rb"\}[ \t\r]*\n\s*\{")
@@ -63,7 +68,9 @@ type _Time = Annotated[datetime, _Rfc3339()]
 type _Id = Annotated[str, StringConstraints(min_length=1, max_length=128)]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, config=ConfigDict(strict=True, extra="ignore"))
+@checked_dataclass(
+    frozen=True, slots=True, kw_only=True, config=ConfigDict(strict=True, extra="ignore")
+)
 class _ReadLog(SearchLog):
     """A search log as it is sent, version 1; unknown fields are kept out."""
 
@@ -79,6 +86,46 @@ class _ReadLog(SearchLog):
 
 _LOG = TypeAdapter(_ReadLog)
 _LOGS: TypeAdapter[list[_ReadLog]] = TypeAdapter(Annotated[list[_ReadLog], FailFast()])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Message:
+    """A queue message; `sent_at` is the queue's own clock."""
+
+    message_id: str
+    body: str
+    sent_at: datetime
+
+
+class _Attributes(BaseModel):
+    sent_ms: Annotated[int, Field(alias="SentTimestamp", ge=0, lt=2**43)]
+
+
+class _Record(BaseModel):
+    message_id: Annotated[str, Field(alias="messageId", min_length=1)]
+    body: str
+    attributes: _Attributes
+
+
+class _QueueEvent(BaseModel):
+    records: Annotated[list[_Record], Field(alias="Records")]
+
+
+def read_messages(event: Mapping[str, Any]) -> list[Message]:
+    """Take the messages out of what SQS hands to a function; raises EventError otherwise."""
+    try:
+        records = _QueueEvent.model_validate(event).records
+    except ValidationError as error:
+        wrong = "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors())
+        raise EventError(f"not an event of an SQS queue: {wrong}") from None
+    return [
+        Message(
+            message_id=record.message_id,
+            body=record.body,
+            sent_at=_EPOCH + timedelta(milliseconds=record.attributes.sent_ms),
+        )
+        for record in records
+    ]
 
 
 def read(body: str) -> list[_ReadLog]:

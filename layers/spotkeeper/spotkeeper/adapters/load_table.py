@@ -34,7 +34,7 @@ _PAUSES_S = (0.05, 0.1, 0.2)
 type _Item = Mapping[str, Any]
 
 
-class LoadTable:
+class LoadDigestTable:
     """The load port on a DynamoDB table."""
 
     def __init__(

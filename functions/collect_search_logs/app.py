@@ -1,0 +1,33 @@
+"""Counts the search logs of a queue's messages; messages that cannot be counted fail alone."""
+
+from typing import TYPE_CHECKING, Any
+
+from aws_lambda_powertools.utilities.batch import (
+    BatchProcessor,
+    EventType,
+    process_partial_response,
+)
+
+from spotkeeper import wiring
+from spotkeeper.collect_search_logs import collect
+from spotkeeper.observability import emit, logger, tracer
+from spotkeeper.search_log import read_messages
+
+if TYPE_CHECKING:
+    from aws_lambda_powertools.utilities.batch.types import PartialItemFailureResponse
+    from aws_lambda_powertools.utilities.typing import LambdaContext
+
+
+@logger.inject_lambda_context
+@tracer.capture_lambda_handler
+def handler(event: dict[str, Any], context: "LambdaContext") -> "PartialItemFailureResponse":
+    """Handle a batch; answers the messages to deliver again. Raises `EventError`, `FleetError`."""
+    default_fleet = wiring.collect_settings().default_fleet
+    known_fleets = {fleet.name for fleet in wiring.fleet_documents().fleets}
+    done = collect(read_messages(event), wiring.load_table(), known_fleets, default_fleet)
+    for message_id, why in {**done.refused, **done.unstored}.items():
+        logger.error("search logs not counted", message_id=message_id, why=why)
+    for fleet, metrics in done.metrics(default_fleet).items():
+        emit(fleet, metrics)
+    processor = BatchProcessor(EventType.SQS, raise_on_entire_batch_failure=False)
+    return process_partial_response(event, lambda it: done.settle(it.message_id), processor)
