@@ -4,7 +4,8 @@ A fake can be told to refuse or to crash at its n-th call; calls are counted ove
 share one `Faults`, from 1, in the order in which they were made.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -20,6 +21,7 @@ from spotkeeper.adapters.errors import (
 from spotkeeper.adapters.fleet_state import LEASE_LIFETIME
 from spotkeeper.domain.availability_memory import AvailabilityMemory
 from spotkeeper.domain.decision import DecisionRecord, Half
+from spotkeeper.domain.digest import sent_iso
 from spotkeeper.domain.failure import LaunchFailure
 from spotkeeper.domain.fleet import Group, Instance, Phase
 from spotkeeper.domain.health_memory import HealthMemory
@@ -58,31 +60,27 @@ class Crash(Exception):
 
 @dataclass(slots=True)
 class Faults:
-    """What the fakes that share it should do wrong, and the calls that were made."""
+    """What the fakes that share it do wrong, and the calls that were made.
+
+    `refusals` are the errors of every call of a name. Once call `crash_after` is done, the function
+    is dead. `meanwhile` maps a call to what happens elsewhere right after it.
+    """
 
     calls: list[str] = field(default_factory=list)
-    refused: dict[int, FleetError] = field(default_factory=dict)
+    refusals: dict[str, FleetError] = field(default_factory=dict)
     crash_after: int | None = None
-    _named: dict[str, FleetError] = field(default_factory=dict)
-
-    def refuse(self, name: str, error: FleetError) -> None:
-        """Refuse every further call of a name."""
-        self._named[name] = error
-
-    def forgive(self) -> None:
-        """Refuse nothing any more."""
-        self._named.clear()
-        self.refused.clear()
-        self.crash_after = None
+    meanwhile: dict[int, Callable[[], object]] = field(default_factory=dict)
 
     @contextmanager
     def call(self, name: str) -> Iterator[None]:
-        """Make one call: refuse it beforehand, or crash once AWS has done it."""
+        """Make one call."""
         self.calls.append(name)
         number = len(self.calls)
-        if error := self.refused.get(number) or self._named.get(name):
-            raise error
+        if self.refusals and name in self.refusals:
+            raise self.refusals[name]
         yield
+        if number in self.meanwhile:
+            self.meanwhile.pop(number)()
         if number == self.crash_after:
             raise Crash(f"after call {number}, {name}")
 
@@ -252,8 +250,9 @@ class _State:
 class FakeStates:
     """Fleet states in memory; decision records in the order in which they were left."""
 
-    def __init__(self, faults: Faults | None = None) -> None:
-        self.records: list[DecisionRecord] = []
+    def __init__(self, faults: Faults | None = None, *, remember: int | None = None) -> None:
+        """Begin empty; `remember` bounds the number of records kept."""
+        self.records: deque[DecisionRecord] = deque(maxlen=remember)
         self._faults = faults or Faults()
         self._states: dict[tuple[str, Half], _State] = {}
         self._holders = 0
@@ -323,17 +322,19 @@ class FakeStates:
 
 
 class FakeLoadTable:
-    """Load digests in memory."""
+    """Load digests in memory, by fleet and key."""
 
     def __init__(self) -> None:
-        self._digests: dict[tuple[str, str], LoadDigest] = {}
+        """Begin empty."""
+        self.items: dict[tuple[str, str], LoadDigest] = {}
 
     def add(self, digests: Sequence[LoadDigest]) -> Sequence[str]:
-        """Store digests by key; none fails."""
-        self._digests |= {(digest.fleet, digest.key): digest for digest in digests}
+        """Store digests; all of them always can be."""
+        self.items |= {(digest.fleet, digest.key): digest for digest in digests}
         return ()
 
     def since(self, fleet: str, since: datetime) -> tuple[LoadDigest, ...]:
-        """Read a fleet's digests that were sent since an instant."""
-        mine = (digest for (name, _), digest in self._digests.items() if name == fleet)
-        return tuple(digest for digest in mine if digest.sent_at >= since)
+        """Read a fleet's digests that were sent since an instant, oldest first."""
+        first = sent_iso(since)
+        keys = sorted(key for name, key in self.items if name == fleet and key >= first)
+        return tuple(self.items[fleet, key] for key in keys)

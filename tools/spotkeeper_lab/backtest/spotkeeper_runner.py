@@ -24,7 +24,7 @@ from spotkeeper_lab.cloud_values import (
     Physics,
     Purchase,
 )
-from spotkeeper_lab.fakes import FakeGroups, FakeLoadTable, FakeStates, Faults, instant
+from spotkeeper_lab.fakes import FakeGroups, FakeLoadTable, FakeStates, instant
 from spotkeeper_lab.market import Market
 
 SPOT, ON_DEMAND = "spot", "on-demand"
@@ -53,9 +53,9 @@ def default_settings() -> dict[str, Setting]:
 
 def run(window: Market, world: World, settings: Settings) -> RunResult:
     """Try the deployed policy over one window."""
-    replayed = Replay.of(window, world, settings)
-    replayed.run(window.end_s)
-    return account(replayed.lives(window.end_s), window, world)
+    replay = replay_of(window, world, settings)
+    replay.run(window.end_s)
+    return account(_lives(replay.cloud, window.end_s), window, world)
 
 
 def fleet_of(world: World, settings: Settings) -> Fleet:
@@ -114,61 +114,63 @@ def interruption_of(event: CloudEvent) -> Interruption:
     )
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class Replay:
     """A cloud and the turns that keep one fleet on it whole; `turns` counts them."""
 
     cloud: Cloud
     fleet: Fleet
     ports: Ports
-    states: FakeStates
     turns: int = 0
     _on_the_way: list[tuple[float, int, CloudEvent]] = field(default_factory=list)
     _told: int = 0
     _next_turn_s: float = 0.0
 
-    @classmethod
-    def of(cls, window: Market, world: World, settings: Settings) -> "Replay":
-        """A replay of a world from its start."""
-        cloud, faults = cloud_of(window, world), Faults()
-        groups, states = FakeGroups(cloud, faults), FakeStates(faults)
-        ports = Ports(
-            groups=groups, writer=groups, instances=groups, states=states, load=FakeLoadTable()
-        )
-        return cls(cloud, fleet_of(world, settings), ports, states)
-
     def run(self, end_s: float) -> None:
         """Let time pass to the end, with every turn that is due before it."""
-        while (at_s := self._next_s()) < end_s:
-            self._step(at_s)
-        self.cloud.advance(end_s)
+        while (at_s := self.next_s()) < end_s:
+            self.step(at_s)
+        self._take(end_s)
 
-    def _next_s(self) -> float:
+    def next_s(self) -> float:
+        """The next instant at which something happens or a turn is due."""
         happening = self.cloud.next_s()
         return self._next_turn_s if happening is None else min(self._next_turn_s, happening)
 
-    def _step(self, at_s: float) -> None:
+    def step(self, at_s: float) -> None:
         """Let an instant happen: its events are handled as they arrive, then the minute's turn."""
-        for event in self.cloud.advance(at_s):
-            self._told += 1
-            heapq.heappush(self._on_the_way, (event.deliver_s, self._told, event))
+        self._take(at_s)
         while self._on_the_way and self._on_the_way[0][0] <= at_s:
-            self._handle(heapq.heappop(self._on_the_way)[2], at_s)
+            event = heapq.heappop(self._on_the_way)[2]
+            self.turns += 1
+            handle_interruption(interruption_of(event), [self.fleet], self.ports, instant(at_s))
         if at_s >= self._next_turn_s:
             self._next_turn_s += TURN_EVERY_S
             self.turns += 1
             check_availability([self.fleet], self.ports, instant(at_s))
 
-    def _handle(self, event: CloudEvent, at_s: float) -> None:
-        self.turns += 1
-        handle_interruption(interruption_of(event), [self.fleet], self.ports, instant(at_s))
-
-    def lives(self, end_s: float) -> list[Life]:
-        """Every instance as the accounting counts it."""
-        return [_life(view, end_s, self.cloud.physics) for view in self.cloud.history()]
+    def _take(self, at_s: float) -> None:
+        for event in self.cloud.advance(at_s):
+            self._told += 1
+            heapq.heappush(self._on_the_way, (event.deliver_s, self._told, event))
 
 
-def _life(view: InstanceView, end_s: float, physics: Physics) -> Life:
+def replay_of(window: Market, world: World, settings: Settings) -> Replay:
+    """A replay of a world from its start."""
+    cloud = cloud_of(window, world)
+    groups, states = FakeGroups(cloud), FakeStates(remember=0)
+    ports = Ports(
+        groups=groups, writer=groups, instances=groups, states=states, load=FakeLoadTable()
+    )
+    return Replay(cloud=cloud, fleet=fleet_of(world, settings), ports=ports)
+
+
+def _lives(cloud: Cloud, end_s: float) -> list[Life]:
+    """Every instance as the accounting counts it."""
+    return [_life(view, end_s) for view in cloud.history()]
+
+
+def _life(view: InstanceView, end_s: float) -> Life:
     """A draining worker still works until its instance goes: it counts, as the peers' do."""
     ended_s = end_s if view.ended_s is None else view.ended_s
     return Life(
