@@ -70,6 +70,8 @@ def test_a_checker_runs_every_minute_and_is_not_repeated(stack: Stack, name: str
     [schedule] = function["Events"].values()
     assert schedule["Type"] == "ScheduleV2"
     assert schedule["Properties"]["ScheduleExpression"] == "rate(1 minute)"
+    # SAM's own name for it would be the same in every stack of the account.
+    assert schedule["Properties"]["Name"].startswith("ocr-")
     assert function["EventInvokeConfig"]["MaximumRetryAttempts"] == 0
 
 
