@@ -117,6 +117,15 @@ class Workforce:
         """Workers that serve a request at this moment."""
         return sum(worker.request is not None for worker in self._workers.values())
 
+    @property
+    def accepting(self) -> int:
+        """Workers that take requests, idle or not."""
+        return sum(worker.accepts for worker in self._workers.values())
+
+    def workers(self, instance_id: str) -> list[str]:
+        """The workers of an instance."""
+        return [worker.worker_id for worker in self._instances.get(instance_id, ())]
+
     def serving(self, instance_id: str) -> bool:
         """Whether an instance has a worker that takes requests."""
         return any(worker.accepts for worker in self._instances.get(instance_id, ()))
