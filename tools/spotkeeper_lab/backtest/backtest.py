@@ -7,7 +7,10 @@ from concurrent.futures import Future, ProcessPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from multiprocessing import get_context
 
+import numpy as np
+
 from spotkeeper_lab.backtest.accounting import RunResult
+from spotkeeper_lab.backtest.bounds import limit
 from spotkeeper_lab.backtest.catalogue import Policy, Settings
 from spotkeeper_lab.backtest.world import World
 from spotkeeper_lab.market import Market, MarketError
@@ -62,7 +65,7 @@ class Row:
     """One policy on one market in one world.
 
     Shares and costs are means over the windows, ``cost`` of all on demand; launches and losses are
-    totals. ``first`` is the first window and what the policy did in it, for its timeline.
+    totals. ``sample`` is the most eventful window and what the policy did in it.
     """
 
     market: str
@@ -79,7 +82,7 @@ class Row:
     world: World
     hours: float
     settings: Settings
-    first: tuple[Market, RunResult]
+    sample: tuple[Market, RunResult]
 
     def as_json(self) -> dict[str, object]:
         """The row as the JSON file has it; the settings include the world's."""
@@ -107,6 +110,7 @@ class _Task:
     world: World
     policy: Policy
     windows: list[Market]
+    sample: int
 
 
 def run_backtest(plan: Plan, *, progress: Progress | None = None, workers: int = 1) -> list[Row]:
@@ -116,10 +120,11 @@ def run_backtest(plan: Plan, *, progress: Progress | None = None, workers: int =
     window does not fit its market.
     """
     tasks = [
-        _Task(market, world, policy, windows)
+        _Task(market, world, policy, windows, sample)
         for market in plan.markets
         for world in plan.worlds
         for windows in [plan.windows.of(market, world.tick_s)]
+        for sample in [_most_eventful(windows, world)]
         for policy in plan.policies
     ]
     results = _in_processes(tasks, workers) if workers > 1 else _here(tasks)
@@ -134,6 +139,12 @@ def run_backtest(plan: Plan, *, progress: Progress | None = None, workers: int =
                 progress(done, total, f"{task.market.name} {task.policy.name}")
         rows.append(_row(task, found))
     return rows
+
+
+def _most_eventful(windows: Sequence[Market], world: World) -> int:
+    """The window in which what spot can give of the target changes most often."""
+    events = [np.count_nonzero(np.diff(limit(window, world).spot)) for window in windows]
+    return int(np.argmax(events))
 
 
 def _here(tasks: Sequence[_Task]) -> Iterator[RunResult]:
@@ -180,5 +191,5 @@ def _row(task: _Task, results: Sequence[RunResult]) -> Row:
         world=task.world,
         hours=task.windows[0].end_s / 3600.0,
         settings=task.policy.settings,
-        first=(task.windows[0], results[0]),
+        sample=(task.windows[task.sample], results[task.sample]),
     )
