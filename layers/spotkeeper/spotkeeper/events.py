@@ -22,14 +22,19 @@ class _Detail(BaseModel):
     model_config = ConfigDict(frozen=True, extra="ignore")
 
 
-class _Envelope(BaseModel):
-    """What all EventBridge events share."""
+class _Origin(BaseModel):
+    """Where an EventBridge event comes from, whatever else is in it."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
     source: str
     detail_type: Annotated[str, Field(alias="detail-type")]
     account: str
+
+
+class _Envelope(_Origin):
+    """What all events of known kinds share."""
+
     time: AwareDatetime
     detail: dict[str, Any]
 
@@ -49,16 +54,23 @@ class _GroupDetail(_Detail):
     """A failed launch names no instance, or an empty one."""
 
     group: Annotated[str, Field(alias="AutoScalingGroupName", min_length=1)]
-    instance_id: Annotated[str, Field(alias="EC2InstanceId")] = ""
+    instance_id: Annotated[
+        str | None, Field(alias="EC2InstanceId", pattern=r"^(i-[0-9a-f]{8,17})?$")
+    ] = None
 
 
 class _Affected(_Detail):
     entity: Annotated[str, Field(alias="entityValue")]
 
 
-class _HealthDetail(_Detail):
+class _HealthSubject(_Detail):
+    """What an AWS Health event is about, which is mostly not EC2."""
+
     service: str
     category: Annotated[str, Field(alias="eventTypeCategory")]
+
+
+class _HealthDetail(_Detail):
     starts: Annotated[str, Field(alias="startTime")]
     affected: Annotated[tuple[_Affected, ...], Field(alias="affectedEntities")] = ()
 
@@ -96,9 +108,12 @@ def _state_change(event: _Envelope) -> Interruption | None:
 
 
 def _scheduled_change(event: _Envelope) -> Interruption | None:
+    subject = _HealthSubject.model_validate(event.detail)
+    if (subject.service, subject.category) != ("EC2", "scheduledChange"):
+        return None
     detail = _HealthDetail.model_validate(event.detail)
     ids = tuple(a.entity for a in detail.affected if a.entity.startswith("i-"))
-    if detail.service != "EC2" or detail.category != "scheduledChange" or not ids:
+    if not ids:
         return None
     return Interruption(
         kind=InterruptionKind.SCHEDULED_CHANGE,
@@ -112,8 +127,8 @@ def _health_time(text: str) -> datetime:
     """Read AWS Health's times, RFC 1123 or ISO; raises `EventError` for anything else."""
     try:
         at = datetime.fromisoformat(text) if text[:4].isdigit() else parsedate_to_datetime(text)
-    except ValueError as error:
-        raise EventError(f"detail.startTime: {text!r} is no time") from error
+    except (ValueError, OverflowError) as error:
+        raise EventError(f"event AWS Health Event: startTime: {text!r} is no time") from error
     return at if at.tzinfo else at.replace(tzinfo=UTC)
 
 
@@ -141,21 +156,22 @@ _READERS: Mapping[tuple[str, str], _Reader] = {
 }
 
 
-def parse_event(event: Mapping[str, Any], account: str) -> Interruption | None:
+def parse_event(event: object, account: str) -> Interruption | None:
     """Parse an EventBridge event; None for one of another account or an unknown kind.
 
-    Raises `EventError` when a known kind lacks its fields.
+    Raises `EventError` when it is no event, or a known kind lacks its fields.
     """
+    kind = "of no known kind"
     try:
-        envelope = _Envelope.model_validate(event)
-        reader = _READERS.get((envelope.source, envelope.detail_type))
-        if reader is None or envelope.account != account:
+        origin = _Origin.model_validate(event)
+        kind = origin.detail_type
+        reader = _READERS.get((origin.source, origin.detail_type))
+        if reader is None or origin.account != account:
             return None
-        return reader(envelope)
+        return reader(_Envelope.model_validate(event))
     except ValidationError as error:
         wrong = "; ".join(
-            f"{'.'.join(str(part) for part in e['loc'])}: {e['msg']}" for e in error.errors()
+            f"{'.'.join(str(part) for part in e['loc']) or 'event'}: {e['msg']}"
+            for e in error.errors()
         )
-        raise EventError(
-            f"event {event.get('detail-type', 'without detail-type')}: {wrong}"
-        ) from error
+        raise EventError(f"event {kind}: {wrong}") from error

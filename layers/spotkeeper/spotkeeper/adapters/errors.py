@@ -28,6 +28,11 @@ CAPACITY_CODES = frozenset({
     "InsufficientReservedInstanceCapacity", "ReservationCapacityExceeded",
     "InsufficientFreeAddressesInSubnet",
 })  # fmt: skip
+# Faults of AWS's own: nothing comes, as when capacity is missing.
+FAULT_CODES = frozenset({
+    "InternalError", "InternalFailure", "Server.InternalError", "ServiceUnavailable",
+    "RequestTimeout", "RequestTimeoutException",
+})  # fmt: skip
 PRICE_CODES = frozenset({"SpotMaxPriceTooLow"})
 QUOTA_CODES = frozenset({
     "MaxSpotInstanceCountExceeded", "VcpuLimitExceeded", "MaxFleetCountExceeded",
@@ -46,6 +51,7 @@ PERMISSION_CODES = frozenset({
     "AuthFailure.ServiceLinkedRoleCreationNotPermitted", "OptInRequired", "Client.InternalError",
     "InvalidClientTokenId", "ExpiredToken", "ExpiredTokenException", "UnrecognizedClientException",
     "KMSAccessDeniedException", "PendingVerification", "Blocked",
+    "ServiceLinkedRoleFailure",
 })  # fmt: skip
 THROTTLE_CODES = frozenset({
     "RequestLimitExceeded", "Throttling", "ThrottlingException", "ThrottledException",
@@ -92,6 +98,7 @@ _CLASSES_BY_CODE = {
     code: failure_class
     for codes, failure_class in (
         (CAPACITY_CODES, FailureClass.CAPACITY),
+        (FAULT_CODES, FailureClass.CAPACITY),
         (PRICE_CODES, FailureClass.PRICE),
         (QUOTA_CODES, FailureClass.QUOTA),
         (CONFIGURATION_CODES, FailureClass.CONFIGURATION),
@@ -116,6 +123,7 @@ _CLASSES_BY_WORDS: tuple[tuple[str, FailureClass], ...] = (
     ("instance(s) are already running", FailureClass.QUOTA),
     ("client error on launch", FailureClass.PERMISSION),
     ("not authorized", FailureClass.PERMISSION),
+    ("access denied", FailureClass.PERMISSION),
     ("service-linked role", FailureClass.PERMISSION),
     ("rate exceeded", FailureClass.THROTTLE),
     ("request limit exceeded", FailureClass.THROTTLE),
@@ -125,7 +133,7 @@ _CLASSES_BY_WORDS: tuple[tuple[str, FailureClass], ...] = (
     ("invalid device name", FailureClass.CONFIGURATION),
     ("not eligible", FailureClass.CONFIGURATION),
 )
-_CODE = re.compile(r"\b[A-Z][A-Za-z]+(?:\.[A-Z][A-Za-z]+)*\b")
+_CODE = re.compile(r"\b[A-Z][A-Za-z0-9]+(?:\.[A-Z][A-Za-z]+)*\b")
 
 
 def classify(message: str) -> tuple[FailureClass, bool]:

@@ -1,0 +1,79 @@
+"""What AWS answers to a call becomes one of four errors, each with what was being done."""
+
+import pytest
+from botocore.exceptions import (
+    ClientError,
+    ConnectTimeoutError,
+    EndpointConnectionError,
+    NoCredentialsError,
+    ReadTimeoutError,
+)
+
+from spotkeeper.adapters.errors import (
+    GONE_CODES,
+    PERMISSION_CODES,
+    THROTTLE_CODES,
+    translated,
+)
+from spotkeeper.ports import FleetError, Gone, Refused, Throttled, Unavailable
+
+
+def answered(code: str, message: str = "") -> ClientError:
+    return ClientError({"Error": {"Code": code, "Message": message}}, "SetDesiredCapacity")
+
+
+def raised(error: Exception) -> FleetError:
+    with pytest.raises(FleetError) as caught, translated("counting sheep"):
+        raise error
+    assert caught.value.__cause__ is error
+    assert str(caught.value).startswith("counting sheep: ")
+    return caught.value
+
+
+@pytest.mark.parametrize("code", sorted(THROTTLE_CODES))
+def test_a_request_to_slow_down_is_throttled(code: str) -> None:
+    assert type(raised(answered(code, "Rate exceeded"))) is Throttled
+
+
+@pytest.mark.parametrize("code", sorted(PERMISSION_CODES))
+def test_a_want_of_permission_is_refused_and_says_what_to_do(code: str) -> None:
+    error = raised(answered(code, "User is not authorized to perform this"))
+    assert type(error) is Refused
+    assert "grant the function's role" in str(error)
+
+
+@pytest.mark.parametrize(
+    ("code", "message"),
+    [
+        *((code, "") for code in sorted(GONE_CODES)),
+        ("ValidationError", "AutoScalingGroup name not found - AutoScalingGroup ocr not found"),
+        ("ValidationError", "Instance Id not found - No managed instance found for instance ID"),
+        ("ValidationError", "The instance i-0f is not part of Auto Scaling group ocr."),
+    ],
+)
+def test_what_does_not_exist_is_gone(code: str, message: str) -> None:
+    assert type(raised(answered(code, message))) is Gone
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        answered("InternalFailure", "An internal error occurred"),
+        answered("ServiceUnavailable", "Try again"),
+        answered("ValidationError", "New SetDesiredCapacity value 9 is above max value 4"),
+        answered("SomethingNew", ""),
+        ClientError({}, "SetDesiredCapacity"),
+        ConnectTimeoutError(endpoint_url="https://example.test"),
+        ReadTimeoutError(endpoint_url="https://example.test"),
+        EndpointConnectionError(endpoint_url="https://example.test"),
+        NoCredentialsError(),
+    ],
+    ids=repr,
+)
+def test_everything_else_is_unavailable_and_tried_again(error: Exception) -> None:
+    assert type(raised(error)) is Unavailable
+
+
+def test_what_is_no_error_of_aws_passes_through() -> None:
+    with pytest.raises(KeyError), translated("counting sheep"):
+        raise KeyError("a bug is a bug")

@@ -1,0 +1,270 @@
+"""Events become interruptions; what is not one is refused by name or ignored."""
+
+import json
+from copy import deepcopy
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from spotkeeper.domain.interruption import Interruption, InterruptionKind
+from spotkeeper.events import EventError, parse_event
+
+EVENTS = Path(__file__).parents[2] / "events"
+ACCOUNT = "123456789012"
+SPOT_INSTANCE = "i-0838c23d20458e79c"
+NOT_FOR_US = {"schedule", "search_logs"}
+
+EXPECTED = {
+    "spot_interruption_warning": Interruption(
+        kind=InterruptionKind.INTERRUPTION_WARNING,
+        at=datetime(2026, 11, 20, 10, 2, 31, tzinfo=UTC),
+        instance_ids=(SPOT_INSTANCE,),
+    ),
+    "rebalance_recommendation": Interruption(
+        kind=InterruptionKind.REBALANCE_RECOMMENDATION,
+        at=datetime(2026, 11, 20, 9, 58, 4, tzinfo=UTC),
+        instance_ids=(SPOT_INSTANCE,),
+    ),
+    "spot_request_fulfillment": Interruption(
+        kind=InterruptionKind.SPOT_REQUEST_FULFILLED,
+        at=datetime(2026, 11, 20, 10, 6, 7, tzinfo=UTC),
+        instance_ids=(SPOT_INSTANCE,),
+    ),
+    "instance_state_change": Interruption(
+        kind=InterruptionKind.STATE_CHANGE,
+        at=datetime(2026, 11, 20, 10, 4, 33, tzinfo=UTC),
+        instance_ids=(SPOT_INSTANCE,),
+    ),
+    "launch_successful": Interruption(
+        kind=InterruptionKind.LAUNCH_SUCCESSFUL,
+        at=datetime(2026, 11, 20, 10, 8, 41, tzinfo=UTC),
+        instance_ids=(SPOT_INSTANCE,),
+        group="ocr-spot",
+    ),
+    "launch_unsuccessful": Interruption(
+        kind=InterruptionKind.LAUNCH_UNSUCCESSFUL,
+        at=datetime(2026, 11, 20, 10, 5, 17, tzinfo=UTC),
+        group="ocr-spot",
+    ),
+    "terminate_successful": Interruption(
+        kind=InterruptionKind.TERMINATE_SUCCESSFUL,
+        at=datetime(2026, 11, 20, 10, 5, 30, tzinfo=UTC),
+        instance_ids=(SPOT_INSTANCE,),
+        group="ocr-spot",
+    ),
+    "health_scheduled_change": Interruption(
+        kind=InterruptionKind.SCHEDULED_CHANGE,
+        at=datetime(2026, 11, 20, 8, 0, tzinfo=UTC),
+        instance_ids=(SPOT_INSTANCE, "i-0c1d2e3f4a5b6c7d8"),
+        due=datetime(2026, 11, 21, 15, 10, 9, tzinfo=UTC),
+    ),
+}
+NEEDED = {
+    "spot_interruption_warning": ("instance-id",),
+    "rebalance_recommendation": ("instance-id",),
+    "spot_request_fulfillment": ("instance-id",),
+    "instance_state_change": ("instance-id", "state"),
+    "launch_successful": ("AutoScalingGroupName",),
+    "launch_unsuccessful": ("AutoScalingGroupName",),
+    "terminate_successful": ("AutoScalingGroupName",),
+    "health_scheduled_change": ("service", "eventTypeCategory", "startTime"),
+}
+NEEDED_FIELDS = [(name, field) for name, fields in NEEDED.items() for field in fields]
+
+
+def event(name: str) -> dict[str, Any]:
+    loaded: dict[str, Any] = json.loads((EVENTS / f"{name}.json").read_text())
+    return loaded
+
+
+def with_detail(name: str, **changes: object) -> dict[str, Any]:
+    changed = event(name)
+    changed["detail"] |= {key.replace("_", "-"): value for key, value in changes.items()}
+    return changed
+
+
+def test_every_event_file_is_expected_here() -> None:
+    assert {path.stem for path in EVENTS.glob("*.json")} == EXPECTED.keys() | NOT_FOR_US
+
+
+@pytest.mark.parametrize("name", EXPECTED)
+def test_a_real_event_is_read(name: str) -> None:
+    assert parse_event(event(name), ACCOUNT) == EXPECTED[name]
+
+
+def test_an_event_of_an_unknown_kind_is_ignored() -> None:
+    assert parse_event(event("schedule"), ACCOUNT) is None
+    unknown = event("spot_interruption_warning") | {"detail-type": "EC2 Instance Promoted"}
+    assert parse_event(unknown, ACCOUNT) is None
+    foreign = event("spot_interruption_warning") | {"source": "my.tests"}
+    assert parse_event(foreign, ACCOUNT) is None
+
+
+@pytest.mark.parametrize("name", EXPECTED)
+def test_an_event_of_another_account_is_ignored(name: str) -> None:
+    assert parse_event(event(name), "210987654321") is None
+
+
+@pytest.mark.parametrize("field", ["source", "detail-type", "account", "time", "detail"])
+@pytest.mark.parametrize("name", EXPECTED)
+def test_a_missing_field_of_the_envelope_is_named(name: str, field: str) -> None:
+    mangled = event(name)
+    del mangled[field]
+    with pytest.raises(EventError, match=f"{field}: Field required"):
+        parse_event(mangled, ACCOUNT)
+
+
+@pytest.mark.parametrize(("name", "field"), NEEDED_FIELDS)
+def test_a_missing_field_of_the_detail_is_named(name: str, field: str) -> None:
+    mangled = event(name)
+    del mangled["detail"][field]
+    with pytest.raises(EventError, match=f"{mangled['detail-type']}: .*{field}: Field required"):
+        parse_event(mangled, ACCOUNT)
+
+
+@pytest.mark.parametrize(("name", "field"), NEEDED_FIELDS)
+@pytest.mark.parametrize("wrong", [None, 7, [], {}, True])
+def test_a_field_of_the_wrong_type_is_named(name: str, field: str, wrong: object) -> None:
+    mangled = event(name)
+    mangled["detail"][field] = wrong
+    with pytest.raises(EventError, match=field):
+        parse_event(mangled, ACCOUNT)
+
+
+@pytest.mark.parametrize("wrong", ["", "i-", "i-XYZ", "0838c23d20458e79c", "i-0838c23d20458e79c "])
+def test_what_is_no_instance_id_is_refused(wrong: str) -> None:
+    mangled = with_detail("spot_interruption_warning", instance_id=wrong)
+    with pytest.raises(EventError, match="instance-id"):
+        parse_event(mangled, ACCOUNT)
+
+
+@pytest.mark.parametrize("wrong", ["", "yesterday", "2026-11-20T10:02:31", None, {}])
+def test_a_time_without_sense_or_zone_is_refused(wrong: object) -> None:
+    with pytest.raises(EventError, match="time"):
+        parse_event(event("spot_interruption_warning") | {"time": wrong}, ACCOUNT)
+
+
+@pytest.mark.parametrize("detail", ["{}", [], None, 3, {}])
+def test_a_detail_that_is_empty_or_no_object_is_refused(detail: object) -> None:
+    for name in EXPECTED:
+        with pytest.raises(EventError, match=event(name)["detail-type"]):
+            parse_event(event(name) | {"detail": detail}, ACCOUNT)
+
+
+@pytest.mark.parametrize("nothing", [{}, [], "", None, 0, "event", [{"source": "aws.ec2"}]])
+def test_what_is_no_event_is_refused(nothing: object) -> None:
+    with pytest.raises(EventError, match="event of no known kind: "):
+        parse_event(nothing, ACCOUNT)
+
+
+@pytest.mark.parametrize("name", ["launch_successful", "launch_unsuccessful"])
+@pytest.mark.parametrize("instance_id", [None, ""])
+def test_a_launch_may_name_no_instance(name: str, instance_id: str | None) -> None:
+    for unnamed in (with_detail(name, EC2InstanceId=instance_id), event(name)):
+        if unnamed["detail"]["EC2InstanceId"] == SPOT_INSTANCE:
+            del unnamed["detail"]["EC2InstanceId"]
+        parsed = parse_event(unnamed, ACCOUNT)
+        assert parsed is not None
+        assert (parsed.instance_ids, parsed.group) == ((), "ocr-spot")
+
+
+def test_a_group_event_without_its_groups_name_is_refused() -> None:
+    with pytest.raises(EventError, match="AutoScalingGroupName"):
+        parse_event(with_detail("launch_successful", AutoScalingGroupName=""), ACCOUNT)
+
+
+@pytest.mark.parametrize("state", ["pending", "running", "dancing"])
+def test_an_instance_that_only_comes_makes_no_turn(state: str) -> None:
+    assert parse_event(with_detail("instance_state_change", state=state), ACCOUNT) is None
+
+
+@pytest.mark.parametrize("state", ["stopping", "stopped", "shutting-down", "terminated"])
+def test_an_instance_that_goes_makes_a_turn(state: str) -> None:
+    parsed = parse_event(with_detail("instance_state_change", state=state), ACCOUNT)
+    assert parsed is not None
+    assert parsed.kind is InterruptionKind.STATE_CHANGE
+
+
+def test_aws_health_of_other_services_and_categories_is_ignored() -> None:
+    about = "health_scheduled_change"
+    assert parse_event(with_detail(about, service="RDS"), ACCOUNT) is None
+    assert parse_event(with_detail(about, eventTypeCategory="issue"), ACCOUNT) is None
+    other = event(about) | {"detail": {"service": "LAMBDA", "eventTypeCategory": "issue"}}
+    assert parse_event(other, ACCOUNT) is None
+
+
+def test_aws_health_without_instances_is_ignored() -> None:
+    for affected in ([], [{"entityValue": "vol-049df61146c4d7901"}]):
+        named = with_detail("health_scheduled_change", affectedEntities=affected)
+        assert parse_event(named, ACCOUNT) is None
+    unnamed = event("health_scheduled_change")
+    del unnamed["detail"]["affectedEntities"]
+    assert parse_event(unnamed, ACCOUNT) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "due"),
+    [
+        ("Sat, 05 Jun 2016 15:10:09 GMT", datetime(2016, 6, 5, 15, 10, 9, tzinfo=UTC)),
+        ("2026-11-21T15:10:09Z", datetime(2026, 11, 21, 15, 10, 9, tzinfo=UTC)),
+        ("2026-11-21T15:10:09", datetime(2026, 11, 21, 15, 10, 9, tzinfo=UTC)),
+        ("2026-11-21T16:10:09+01:00", datetime(2026, 11, 21, 15, 10, 9, tzinfo=UTC)),
+    ],
+)
+def test_aws_health_writes_times_in_two_ways(text: str, due: datetime) -> None:
+    parsed = parse_event(with_detail("health_scheduled_change", startTime=text), ACCOUNT)
+    assert parsed is not None
+    assert parsed.due == due
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "soon",
+        "2026-13-45",
+        "Sat, 05 Jun 99999999 15:10:09 GMT",
+        "Sat, 05 Jun 2016 15:10:99999999999999999999 GMT",
+        "Sat, 05 Jun 2016 15:10:09 +9999999999999999999",
+    ],
+)
+def test_a_start_that_is_no_time_is_refused(text: str) -> None:
+    with pytest.raises(EventError, match="startTime"):
+        parse_event(with_detail("health_scheduled_change", startTime=text), ACCOUNT)
+
+
+def test_unknown_fields_are_kept_out() -> None:
+    more = with_detail("spot_interruption_warning", surprise={"a": [1]}) | {"replay-name": "again"}
+    assert parse_event(more, ACCOUNT) == EXPECTED["spot_interruption_warning"]
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@given(JSON)
+def test_arbitrary_json_raises_nothing_but_an_event_error(anything: object) -> None:
+    with pytest.raises(EventError):
+        parse_event(anything, ACCOUNT)
+
+
+@given(st.data())
+def test_a_mangled_event_raises_nothing_but_an_event_error(data: st.DataObject) -> None:
+    mangled = deepcopy(event(data.draw(st.sampled_from(sorted(EXPECTED)))))
+    for part in (mangled, mangled["detail"]):
+        for key in data.draw(st.sets(st.sampled_from(sorted(part)), max_size=2)):
+            if key not in ("detail", "detail-type", "source"):
+                part[key] = data.draw(JSON)
+    try:
+        parsed = parse_event(mangled, ACCOUNT)
+    except EventError as error:
+        assert str(error).startswith("event ")
+    else:
+        assert parsed is None or isinstance(parsed, Interruption)

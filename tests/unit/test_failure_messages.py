@@ -1,0 +1,336 @@
+"""Every failure text and code that AWS is known to answer, whole, with its class."""
+
+import re
+from itertools import combinations
+
+import pytest
+from botocore.session import get_session
+
+from spotkeeper.adapters import errors
+from spotkeeper.adapters.errors import (
+    CAPACITY_CODES,
+    CONFIGURATION_CODES,
+    FAULT_CODES,
+    GONE_CODES,
+    PERMISSION_CODES,
+    PRICE_CODES,
+    QUOTA_CODES,
+    SPOT_AT_RISK_STATUSES,
+    SPOT_CAPACITY_STATUSES,
+    SPOT_CONFIGURATION_STATUSES,
+    SPOT_PRICE_STATUSES,
+    SPOT_QUOTA_STATUSES,
+    SPOT_TROUBLED_STATUSES,
+    THROTTLE_CODES,
+    classify,
+    classify_spot_status,
+)
+from spotkeeper.domain.failure import FailureClass
+
+CAPACITY, PRICE, QUOTA = FailureClass.CAPACITY, FailureClass.PRICE, FailureClass.QUOTA
+CONFIGURATION, PERMISSION = FailureClass.CONFIGURATION, FailureClass.PERMISSION
+BOOTSTRAP, THROTTLE = FailureClass.BOOTSTRAP, FailureClass.THROTTLE
+
+# Texts of scaling activities as users posted them and as the Auto Scaling guide lists them.
+MESSAGES: tuple[tuple[FailureClass, str], ...] = (
+    (
+        CAPACITY,
+        "Could not launch Spot Instances. UnfulfillableCapacity - Unable to fulfill capacity due "
+        "to your request configuration. Please adjust your request and try again. Launching EC2 "
+        "instance failed.",
+    ),
+    (
+        CAPACITY,
+        "Could not launch Spot Instances. InsufficientInstanceCapacity - There is no Spot capacity "
+        "available that matches your request. Launching EC2 instance failed.",
+    ),
+    (
+        CAPACITY,
+        "There is no Spot capacity available that matches your request. Launching EC2 instance "
+        "failed.",
+    ),
+    (
+        CAPACITY,
+        "We currently do not have sufficient g4dn.xlarge capacity in the Availability Zone you "
+        "requested (us-west-2a). Our system will be working on provisioning additional capacity. "
+        "You can currently get g4dn.xlarge capacity by not specifying an Availability Zone in your "
+        "request or choosing us-west-2b, us-west-2c. Launching EC2 instance failed.",
+    ),
+    (
+        CAPACITY,
+        "Placed Spot instance request: sir-1a2b3c4d. Waiting for instance(s)",
+    ),
+    (CAPACITY, "Server.InternalError: Internal error on launch"),
+    (
+        PRICE,
+        "Your Spot request price of 0.001 is lower than the minimum required Spot request "
+        "fulfillment price of 0.0031. Launching EC2 instance failed.",
+    ),
+    (QUOTA, "Max spot instance count exceeded. Launching EC2 instance failed."),
+    (QUOTA, "Max spot instance count exceeded. Placing Spot instance request failed."),
+    (
+        QUOTA,
+        "Could not launch Spot Instances. MaxSpotInstanceCountExceeded - Max spot instance count "
+        "exceeded. Launching EC2 instance failed.",
+    ),
+    (
+        QUOTA,
+        "You have requested more vCPU capacity than your current vCPU limit of 1000 allows for "
+        "the instance bucket that the specified instance type belongs to. Please visit "
+        "http://aws.amazon.com/contact-us/ec2-request to request an adjustment to this limit. "
+        "Launching EC2 instance failed.",
+    ),
+    (
+        QUOTA,
+        "You have requested more instances (7) than your current instance limit of 6 allows for "
+        "the specified instance type. Please visit http://aws.amazon.com/contact-us/ec2-request "
+        "to request an adjustment to this limit. Launching EC2 instance failed.",
+    ),
+    (QUOTA, "20 instance(s) are already running. Launching EC2 instance failed."),
+    (
+        CONFIGURATION,
+        "Could not launch Spot Instances. InvalidFleetConfiguration - Your requested instance type "
+        "(p3.8xlarge) is not supported in your requested Availability Zone (us-east-2c). Launching "
+        "EC2 instance failed.",
+    ),
+    (
+        CONFIGURATION,
+        "Could not launch On-Demand Instances. InvalidParameterCombination - The specified "
+        "instance type is not eligible for Free Tier. Launching EC2 instance failed.",
+    ),
+    (
+        CONFIGURATION,
+        "The requested configuration is currently not supported. Please check the documentation "
+        "for supported configurations. Launching EC2 instance failed.",
+    ),
+    (
+        CONFIGURATION,
+        "The security group my-group does not exist. Launching EC2 instance failed.",
+    ),
+    (CONFIGURATION, "The key pair my-key does not exist. Launching EC2 instance failed."),
+    (
+        CONFIGURATION,
+        "The requested Availability Zone is no longer supported. Please retry your request by not "
+        "specifying an Availability Zone or choosing us-east-1a, us-east-1b. Launching EC2 "
+        "instance failed.",
+    ),
+    (
+        CONFIGURATION,
+        "Your requested instance type (g4dn.xlarge) is not supported in your requested "
+        "Availability Zone (us-east-1e). Please retry your request by not specifying an "
+        "Availability Zone or choosing us-east-1a, us-east-1b. Launching EC2 instance failed.",
+    ),
+    (
+        CONFIGURATION,
+        "Invalid device name upload. Launching EC2 instance failed.",
+    ),
+    (PERMISSION, "Client.InternalError: Client error on launch."),
+    (
+        PERMISSION,
+        "Access denied when attempting to assume role "
+        "arn:aws:iam::123456789012:role/aws-service-role/autoscaling.amazonaws.com/"
+        "AWSServiceRoleForAutoScaling. Validating load balancer configuration failed.",
+    ),
+    (
+        PERMISSION,
+        "You are not authorized to perform this operation. Launching EC2 instance failed.",
+    ),
+    (
+        PERMISSION,
+        "Could not launch Spot Instances. AuthFailure.ServiceLinkedRoleCreationNotPermitted - The "
+        "provided credentials do not have permission to create the service-linked role for EC2 "
+        "Spot Instances. Launching EC2 instance failed.",
+    ),
+    (
+        BOOTSTRAP,
+        "Instance failed to complete user's Lifecycle Action: Lifecycle Action with token "
+        "71514b9d-6a40-4b26-8523-05e7eEXAMPLE was abandoned: Lifecycle Action Completed with "
+        "ABANDON Result",
+    ),
+    (
+        BOOTSTRAP,
+        "Instance failed to complete user's Lifecycle Action: Lifecycle Action with token "
+        "71514b9d-6a40-4b26-8523-05e7eEXAMPLE was abandoned: Lifecycle Action Timeout Exceeded",
+    ),
+    (THROTTLE, "Request limit exceeded. Launching EC2 instance failed."),
+    (
+        THROTTLE,
+        "Could not launch Spot Instances. RequestLimitExceeded - Request limit exceeded. Launching "
+        "EC2 instance failed.",
+    ),
+    (
+        THROTTLE,
+        "Could not launch Spot Instances. EC2ThrottledException - Please slow down. Launching EC2 "
+        "instance failed.",
+    ),
+    (THROTTLE, "Rate exceeded. Launching EC2 instance failed."),
+)
+
+# Codes named by Karpenter, aws-parallelcluster-node and terraform-aws-github-runner.
+CODES = {
+    CAPACITY: (
+        "InsufficientInstanceCapacity",
+        "InsufficientCapacity",
+        "UnfulfillableCapacity",
+        "InsufficientHostCapacity",
+        "InsufficientCapacityOnHost",
+        "ReservationCapacityExceeded",
+        "InsufficientReservedInstanceCapacity",
+        "InsufficientVolumeCapacity",
+        "InsufficientFreeAddressesInSubnet",
+        # AWS's own faults: nothing comes, whoever is to blame.
+        "InternalError",
+        "ServiceUnavailable",
+        "RequestTimeout",
+        "RequestTimeoutException",
+    ),
+    PRICE: ("SpotMaxPriceTooLow",),
+    QUOTA: (
+        "MaxSpotInstanceCountExceeded",
+        "VcpuLimitExceeded",
+        "MaxFleetCountExceeded",
+        "TargetCapacityLimitExceededException",
+        "ResourceLimitExceeded",
+        "MaxSpotFleetRequestCountExceeded",
+        "VolumeLimitExceeded",
+    ),
+    CONFIGURATION: ("Unsupported", "InvalidFleetConfiguration"),
+    PERMISSION: ("UnauthorizedOperation", "AuthFailure.ServiceLinkedRoleCreationNotPermitted"),
+    THROTTLE: (
+        "RequestLimitExceeded",
+        "EC2ThrottledException",
+        "Throttling",
+        "ThrottlingException",
+    ),
+}
+
+# The EC2 user guide's list of spot request status codes, whole: class, and whether an instance
+# that has it is about to go.
+STATUSES: dict[str, tuple[FailureClass | None, bool]] = {
+    "pending-evaluation": (None, False),
+    "bad-parameters": (CONFIGURATION, False),
+    "capacity-not-available": (CAPACITY, False),
+    "capacity-oversubscribed": (CAPACITY, False),
+    "price-too-low": (PRICE, False),
+    "not-scheduled-yet": (None, False),
+    "launch-group-constraint": (CAPACITY, False),
+    "az-group-constraint": (CAPACITY, False),
+    "placement-group-constraint": (CAPACITY, False),
+    "constraint-not-fulfillable": (CAPACITY, False),
+    "schedule-expired": (CONFIGURATION, False),
+    "canceled-before-fulfillment": (None, False),
+    "system-error": (CAPACITY, False),
+    "pending-fulfillment": (None, False),
+    "fulfilled": (None, False),
+    "limit-exceeded": (QUOTA, False),
+    "marked-for-stop": (None, True),
+    "marked-for-termination": (None, True),
+    "instance-stopped-by-user": (None, False),
+    "instance-stopped-by-price": (PRICE, True),
+    "instance-stopped-no-capacity": (CAPACITY, True),
+    "request-canceled-and-instance-running": (None, False),
+    "instance-terminated-by-price": (PRICE, True),
+    "instance-terminated-by-schedule": (None, False),
+    "instance-terminated-by-service": (CAPACITY, True),
+    "instance-terminated-by-user": (None, False),
+    "spot-instance-terminated-by-user": (None, False),
+    "instance-terminated-no-capacity": (CAPACITY, True),
+    "instance-terminated-launch-group-constraint": (CAPACITY, True),
+}
+
+
+@pytest.mark.parametrize(("failure_class", "message"), MESSAGES)
+def test_a_message_of_aws_has_its_class(failure_class: FailureClass, message: str) -> None:
+    assert classify(message) == (failure_class, True)
+
+
+@pytest.mark.parametrize(
+    ("failure_class", "code"), [(of, code) for of, codes in CODES.items() for code in codes]
+)
+def test_a_code_decides_whatever_text_follows_it(failure_class: FailureClass, code: str) -> None:
+    told = (
+        f"Could not launch Spot Instances. {code} - some new words. Launching EC2 instance failed."
+    )
+    assert classify(told) == (failure_class, True)
+    assert classify(f"{code}: some new words") == (failure_class, True)
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        "",
+        "Launching EC2 instance failed.",
+        "The moon is in the wrong house. Launching EC2 instance failed.",
+        "Could not launch Spot Instances. MoonPhaseException - Wait. Launching failed.",
+        "insufficientinstancecapacity",
+    ],
+)
+def test_an_unknown_message_counts_as_capacity_and_says_so(message: str) -> None:
+    assert classify(message) == (CAPACITY, False)
+
+
+def test_no_code_has_two_classes() -> None:
+    sets = {
+        "capacity": CAPACITY_CODES,
+        "fault": FAULT_CODES,
+        "price": PRICE_CODES,
+        "quota": QUOTA_CODES,
+        "configuration": CONFIGURATION_CODES,
+        "permission": PERMISSION_CODES,
+        "throttle": THROTTLE_CODES,
+        "gone": GONE_CODES,
+    }
+    named = {name: value for name, value in vars(errors).items() if name.endswith("_CODES")}
+    assert set(map(frozenset, named.values())) == set(sets.values()), "a set that is not listed"
+    shared = {
+        (one, other): sets[one] & sets[other]
+        for one, other in combinations(sets, 2)
+        if sets[one] & sets[other]
+    }
+    assert not shared
+
+
+@pytest.mark.parametrize(("status", "expected"), STATUSES.items())
+def test_a_spot_request_status_has_its_meaning(
+    status: str, expected: tuple[FailureClass | None, bool]
+) -> None:
+    failure_class, at_risk = expected
+    assert classify_spot_status(status) is failure_class
+    assert (status in SPOT_AT_RISK_STATUSES) is at_risk
+    assert (status in SPOT_TROUBLED_STATUSES) is (failure_class is not None or at_risk)
+
+
+def test_no_status_is_invented_and_none_has_two_classes() -> None:
+    assert set(STATUSES) >= SPOT_TROUBLED_STATUSES
+    classes = (
+        SPOT_CAPACITY_STATUSES,
+        SPOT_PRICE_STATUSES,
+        SPOT_QUOTA_STATUSES,
+        SPOT_CONFIGURATION_STATUSES,
+    )
+    assert not any(one & other for one, other in combinations(classes, 2))
+
+
+def test_an_unknown_status_means_nothing() -> None:
+    assert classify_spot_status("marked-for-promotion") is None
+
+
+def test_every_error_that_auto_scaling_documents_is_understood() -> None:
+    model = get_session().get_service_model("autoscaling")
+    documented = {shape.error_code for shape in model.error_shapes}
+    known = set().union(
+        *(value for name, value in vars(errors).items() if re.fullmatch(r"[A-Z]+_CODES", name))
+    )
+    # Never answered to a call that this product makes.
+    foreign = {
+        "ActiveInstanceRefreshNotFound",
+        "AlreadyExists",
+        "IdempotentCallInProgress",
+        "IdempotentParameterMismatch",
+        "InstanceRefreshInProgress",
+        "InvalidNextToken",
+        "IrreversibleInstanceRefresh",
+        "LimitExceeded",
+        "ResourceInUse",
+    }
+    assert documented - foreign <= known
