@@ -13,7 +13,7 @@ import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from pydantic import (
     BaseModel,
@@ -74,7 +74,7 @@ type _Id = Annotated[str, StringConstraints(min_length=1, max_length=128)]
 class _ReadLog(SearchLog):
     """A search log as it is sent, version 1; unknown fields are kept out."""
 
-    version: Literal[1]
+    version: Annotated[int, Field(ge=1, le=1)]
     request_id: _Id
     worker_id: _Id
     instance_id: Annotated[str, StringConstraints(pattern="^(i-[0-9a-f]{8,17})?$")] = ""
@@ -155,7 +155,7 @@ def _as_list(body: str) -> bytes:
         raise MessageRefused(
             "body: should be a JSON object, a JSON list, JSON lines, or gzip of these in base64"
         )
-    return data if data.startswith(b"[") else b"[" + _LINE_ENDS.sub(b"},{", data) + b"]"
+    return data if data.startswith(b"[") else b"[" + _LINE_ENDS.sub(b"},\n{", data) + b"]"
 
 
 def _unpacked(text: str) -> bytes:
@@ -210,7 +210,9 @@ def _wrong_fields(items: list[object]) -> Iterator[str]:
         try:
             log = _LOG.validate_json(to_json(item, inf_nan_mode="constants"))
         except ValidationError as error:
-            for wrong in error.errors(include_url=False, include_input=False):
+            errors = error.errors(include_url=False, include_input=False)
+            # Of a version that is not known, the other fields may well differ, too.
+            for wrong in sorted(errors, key=lambda each: each["loc"] != ("version",)):
                 yield f"{'.'.join((f'logs[{at}]', *map(str, wrong['loc'])))}: {_message(wrong)}"
         else:
             yield from (f"logs[{at}].{wrong}" for wrong in _contradictions(log))
@@ -219,6 +221,8 @@ def _wrong_fields(items: list[object]) -> Iterator[str]:
 def _message(wrong: Any) -> str:
     if wrong["type"] == "string_pattern_mismatch" and wrong["ctx"]["pattern"] == _RFC_3339:
         return "should be an RFC 3339 time with a zone, such as 2026-11-20T10:00:00.120Z"
+    if wrong["loc"] == ("version",) and wrong["type"] != "missing":
+        return "should be the number 1, the only version that there is"
     if wrong["type"].startswith("dataclass_"):
         return "should be an object with the fields of a search log"
     return str(wrong["msg"])

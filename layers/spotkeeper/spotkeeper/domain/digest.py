@@ -77,7 +77,10 @@ def digest(logs: Sequence[SearchLog], sent_at: datetime, default_fleet: str) -> 
         started, finished = milliseconds(log.started_at), milliseconds(log.finished_at)
         enqueued = milliseconds(log.enqueued_at)
         # What makes a log itself, whenever and however it was sent.
-        identity = f"{log.request_id}\n{log.worker_id}\n{log.instance_id}\n{started}\n{finished}"
+        identity = (
+            f"{log.request_id}\n{log.worker_id}\n{log.instance_id}\n{log.status}\n"
+            f"{enqueued} {started} {finished}"
+        )
         span = _Span(log, enqueued - skew_ms, started - skew_ms, finished - skew_ms)
         fleets[log.fleet or default_fleet][identity] = span
     return [_fleet_digest(fleet, fleets[fleet], sent_at, skew_ms) for fleet in sorted(fleets)]

@@ -1,0 +1,73 @@
+"""Short ways to write search logs and messages, as dictionaries and as they are sent."""
+
+import base64
+import gzip
+import json
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from spotkeeper.domain.digest import SearchLog, Status, digest
+from spotkeeper.domain.load import Cluster, LoadDigest
+from spotkeeper.search_log import Message
+
+SENT = datetime(2026, 11, 20, 12, tzinfo=UTC)
+FLEET = "ocr"
+
+
+def before(seconds: float) -> datetime:
+    """The instant so many seconds before the message is sent."""
+    return SENT - timedelta(seconds=seconds)
+
+
+def sent_log(number: int = 0, **changed: object) -> dict[str, Any]:
+    """A log as a worker sends it: 30 s old, waited 0.5 s, served in 2 s."""
+    return {
+        "version": 1,
+        "request_id": f"r-{number}",
+        "worker_id": "gpu-0",
+        "cluster": "aws",
+        "instance_id": "i-0123456789abcdef0",
+        "enqueued_at": before(32.5).isoformat(),
+        "started_at": before(32).isoformat(),
+        "finished_at": before(30).isoformat(),
+        "status": "ok",
+    } | changed
+
+
+def log(
+    began: float, ended: float, *, waited: float = 0.0, worker: str = "gpu-0", **changed: Any
+) -> SearchLog:
+    """A log of an on-premises worker that served from and to so many seconds before sending."""
+    fields: dict[str, Any] = {
+        "request_id": f"{worker} {began} {ended}",
+        "worker_id": worker,
+        "cluster": Cluster.ONPREM,
+        "enqueued_at": before(began + waited),
+        "started_at": before(began),
+        "finished_at": before(ended),
+        "status": Status.OK,
+    }
+    return SearchLog(**fields | changed)
+
+
+def digest_of(logs: Sequence[SearchLog], sent_at: datetime = SENT) -> LoadDigest:
+    """The digest of a message whose logs name no fleet."""
+    [only] = digest(logs, sent_at, FLEET)
+    return only
+
+
+def packed(text: str, mtime: int = 0) -> str:
+    """A body as gzip in base64."""
+    return base64.b64encode(gzip.compress(text.encode(), mtime=mtime)).decode()
+
+
+def lines(logs: Sequence[object]) -> str:
+    """Logs as JSON lines."""
+    return "\n".join(map(json.dumps, logs))
+
+
+def message(body: object, message_id: str = "m", sent_at: datetime = SENT) -> Message:
+    """A message of a body, given as text or as what JSON makes of it."""
+    text = body if isinstance(body, str) else json.dumps(body)
+    return Message(message_id=message_id, body=text, sent_at=sent_at)
