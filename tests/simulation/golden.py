@@ -1,0 +1,144 @@
+"""A fleet on a simulated cloud, driven by the real turns, told as a table of steps."""
+
+from collections.abc import Mapping, Sequence
+
+from spotkeeper.check_availability import Ports
+from spotkeeper.domain.decision import DecisionRecord
+from spotkeeper.domain.fleet import AvailabilityPolicy, Bounds, Fleet
+from spotkeeper_lab.backtest.spotkeeper_runner import Replay
+from spotkeeper_lab.cloud import Cloud
+from spotkeeper_lab.cloud_values import GroupSpec, Physics, Purchase
+from spotkeeper_lab.fakes import FakeGroups, FakeLoadTable, FakeStates, Faults, seconds
+from spotkeeper_lab.market import market_of
+
+A, B = "us-east-1a/g5.xlarge", "us-east-1b/g5.xlarge"
+SPOT, ON_DEMAND = "ocr-spot", "ocr-on-demand"
+DAY_S = 86_400.0
+PLENTY = ((0.0, 99),)
+NOTHING = ((0.0, 0),)
+
+
+class Scenario:
+    """A spot group of `target` on two pools, an on-demand group beside it, one fleet.
+
+    Every step checks what must hold at any time; `table` tells what happened.
+    """
+
+    def __init__(
+        self,
+        *,
+        target: int = 4,
+        a: Sequence[tuple[float, int]] = PLENTY,
+        b: Sequence[tuple[float, int]] = NOTHING,
+        physics: Physics | None = None,
+        policy: AvailabilityPolicy | None = None,
+    ) -> None:
+        self.target = target
+        self.faults = Faults()
+        pools = (A, B)
+        specs = [
+            GroupSpec(
+                name=SPOT,
+                purchase=Purchase.SPOT,
+                minimum=0,
+                maximum=40,
+                desired=target,
+                pools=pools,
+            ),
+            GroupSpec(
+                name=ON_DEMAND, purchase=Purchase.ON_DEMAND, minimum=0, maximum=40, pools=pools
+            ),
+        ]
+        self.cloud = Cloud(
+            market_of("golden", DAY_S, {A: a, B: b}), specs, physics or Physics(cold_start_s=120)
+        )
+        groups = FakeGroups(self.cloud, self.faults)
+        self.states = FakeStates(self.faults)
+        self.ports = Ports(
+            groups=groups,
+            writer=groups,
+            instances=groups,
+            states=self.states,
+            load=FakeLoadTable(),
+        )
+        self.fleet = Fleet(
+            name="ocr",
+            spot_group=SPOT,
+            on_demand_group=ON_DEMAND,
+            bounds=Bounds(spot_min=0, spot_max=40, on_demand_max=20),
+            availability=policy or AvailabilityPolicy(),
+        )
+        self.replay = Replay(cloud=self.cloud, fleet=self.fleet, ports=self.ports)
+
+    def to(self, at_s: float) -> None:
+        """Let time pass up to and with an instant."""
+        while (next_s := self.replay.next_s()) <= at_s:
+            self.replay.step(next_s)
+            self._check()
+        self.cloud.advance(at_s)
+
+    def _check(self) -> None:
+        on_demand = self.cloud.group(ON_DEMAND)
+        assert 0 <= on_demand.desired <= self.fleet.bounds.on_demand_max
+        for record in list(self.states.records)[-1:]:
+            assert record.reason
+            assert record.rule
+            assert _serving_after(record) >= record.seen["SpotDesired"] or not _released(record)
+
+    @property
+    def serving(self) -> int:
+        """Instances in service in both groups; a detached one is in neither."""
+        views = (self.cloud.group(SPOT), self.cloud.group(ON_DEMAND))
+        return sum(i.state == "InService" for view in views for i in view.instances)
+
+    @property
+    def ready(self) -> int:
+        """Instances in service, detached ones too."""
+        return self.cloud.ready(Purchase.SPOT) + self.cloud.ready(Purchase.ON_DEMAND)
+
+    @property
+    def on_demand(self) -> int:
+        """What the on-demand group is asked for."""
+        return self.cloud.group(ON_DEMAND).desired
+
+    def spot_ids(self) -> list[str]:
+        """The instances of the spot group, oldest first."""
+        return [i.instance_id for i in self.cloud.group(SPOT).instances]
+
+    def table(self) -> list[str]:
+        """One line for each turn that did something: seconds, action, rule, on-demand after."""
+        return [_line(record) for record in self.states.records if record.action != "hold"]
+
+    def holds(self) -> list[str]:
+        """The rules of the turns that held, without repetitions."""
+        rules = [record.rule for record in self.states.records if record.action == "hold"]
+        return list(dict.fromkeys(rules))
+
+    def alarms(self) -> set[str]:
+        """Every alarm that a turn raised."""
+        return {alarm for record in self.states.records for alarm in record.alarms}
+
+    def total(self, name: str) -> float:
+        """A figure added up over all turns."""
+        return sum(record.seen[name] for record in self.states.records)
+
+    def asked(self) -> list[str]:
+        """Everything that was asked of AWS, in order."""
+        return [done.asked for record in self.states.records for done in record.outcomes]
+
+
+def _released(record: DecisionRecord) -> float:
+    return record.seen["Released"]
+
+
+def _serving_after(record: DecisionRecord) -> float:
+    """What serves after a release, which takes those that do not serve first."""
+    seen, released = record.seen, _released(record)
+    idle = seen["OnDemandDesired"] + released - seen["OnDemandServing"]
+    return seen["SpotServing"] + seen["OnDemandServing"] - max(0, released - idle)
+
+
+def _line(record: DecisionRecord) -> str:
+    seen: Mapping[str, float] = record.seen
+    at_s = seconds(record.at)
+    return f"{at_s:g} {record.action} ({record.rule}) on-demand {seen['OnDemandDesired']:g}"

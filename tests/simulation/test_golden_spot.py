@@ -1,0 +1,138 @@
+"""What spot does to a fleet, and how the fleet stays whole: one scenario each."""
+
+from spotkeeper.domain.fleet import AvailabilityPolicy
+from spotkeeper_lab.cloud_values import ON_DEMAND_DRY, Physics
+from tests.simulation.golden import NOTHING, ON_DEMAND, PLENTY, SPOT, A, B, Scenario
+
+QUOTA = "Max spot instance count exceeded. Launching EC2 instance failed."
+NO_KEY = "The key pair ocr does not exist. Launching EC2 instance failed."
+THROTTLED = "RequestLimitExceeded - Request limit exceeded. Launching EC2 instance failed."
+DRY = ON_DEMAND_DRY.format(type="g5.xlarge", zone="us-east-1a")
+
+
+def test_spot_refuses_from_the_start_and_comes_later() -> None:
+    fleet = Scenario(a=((0.0, 0), (1807.0, 9)))
+    fleet.to(1800)
+    assert fleet.table() == ["0 backfill (backfill) on-demand 4"]
+    assert fleet.serving == 4
+    fleet.to(3600)
+    assert fleet.table()[-1].endswith("release (release) on-demand 0")
+    assert fleet.spot_ids()
+    assert fleet.serving == 4
+
+
+def test_a_mass_interruption_in_one_second_is_filled_before_it_happens() -> None:
+    fleet = Scenario(target=10, a=((0.0, 10), (1200.0, 0)), b=((0.0, 0), (3000.0, 10)))
+    fleet.to(1080)
+    assert fleet.table() == ["1080 backfill (backfill) on-demand 10"]
+    fleet.to(1200)
+    assert fleet.ready == 10
+    assert fleet.total("Interruptions") == 10
+    assert fleet.total("EarlyReplacements") == 10
+    fleet.to(2999)
+    assert fleet.on_demand == 10
+    fleet.to(4500)
+    assert fleet.on_demand == 0
+    assert fleet.serving == 10
+
+
+def test_a_mass_interruption_without_notice_is_filled_at_once() -> None:
+    fleet = Scenario(target=10, a=((0.0, 10), (1201.0, 0)), physics=Physics(notice_s=0))
+    fleet.to(1201)
+    assert fleet.table() == ["1201 backfill (backfill) on-demand 10"]
+
+
+def test_flapping_spot_keeps_the_backfill() -> None:
+    flapping = [(0.0, 4)] + [(600.0 + 300 * i, 4 * (i % 2)) for i in range(25)]
+    fleet = Scenario(a=flapping)
+    fleet.to(480)
+    settled = False
+    for at_s in range(600, 8100, 60):
+        fleet.to(at_s)
+        settled = settled or fleet.ready >= 4
+        assert fleet.ready >= 4 or not settled
+    assert len(fleet.table()) <= 3
+
+
+def test_slow_flapping_opens_the_breaker() -> None:
+    policy = AvailabilityPolicy(settle_s=60, quiet_s=0, breaker_count=2)
+    flapping = [(0.0, 4)] + [(600.0 + 400 * i, 4 * (i % 2)) for i in range(12)]
+    fleet = Scenario(a=flapping, policy=policy)
+    fleet.to(5000)
+    assert "breaker" in fleet.alarms()
+    assert "breaker" in fleet.holds()
+    fleet.to(12_000)
+    assert fleet.on_demand == 0
+    assert fleet.serving == 4
+
+
+def test_both_groups_empty_is_alarmed_and_not_hammered() -> None:
+    fleet = Scenario(a=NOTHING)
+    fleet.cloud.fail_launches(ON_DEMAND, 0.0, 3600.0, DRY)
+    fleet.to(3599)
+    assert "both_short" in fleet.alarms()
+    assert fleet.faults.calls.count("set_desired") <= 10
+    assert fleet.on_demand == 4
+    fleet.to(3900)
+    assert fleet.serving == 4
+
+
+def test_one_empty_zone_logs_failures_while_the_group_fills() -> None:
+    fleet = Scenario(a=PLENTY, b=NOTHING)
+    assert fleet.cloud.failures(SPOT, 0.0)
+    fleet.to(3600)
+    assert fleet.table() == []
+    assert {i.pool for i in fleet.cloud.group(SPOT).instances} == {A}
+
+
+def test_zones_out_of_balance_are_left_so() -> None:
+    fleet = Scenario(a=PLENTY, b=((0.0, 0), (900.0, 9)))
+    fleet.to(0)
+    assert fleet.cloud.group(SPOT).suspended == {"AZRebalance"}
+    assert fleet.cloud.group(ON_DEMAND).suspended == {"AZRebalance"}
+    before = fleet.spot_ids()
+    fleet.to(3600)
+    assert fleet.spot_ids() == before
+    fleet.cloud.set_desired(SPOT, 6)
+    assert [i.pool for i in fleet.cloud.group(SPOT).instances][4:] == [B, B]
+
+
+def test_a_quota_is_backfilled_and_alarmed() -> None:
+    fleet = Scenario()
+    fleet.to(300)
+    fleet.cloud.fail_launches(SPOT, 300.0, 3600.0, QUOTA)
+    fleet.cloud.set_desired(SPOT, 8)
+    fleet.to(420)
+    assert fleet.on_demand == 4
+    assert "quota" in fleet.alarms()
+    fleet.to(4500)
+    assert fleet.on_demand == 0
+    assert fleet.serving == 8
+
+
+def test_a_wrong_configuration_is_alarmed_and_costs_no_more_than_its_cap() -> None:
+    fleet = Scenario(b=PLENTY)
+    fleet.to(300)
+    fleet.cloud.fail_launches(SPOT, 300.0, 3600.0, NO_KEY)
+    fleet.cloud.set_desired(SPOT, 8)
+    fleet.to(301)
+    assert "configuration" in fleet.alarms()
+    fleet.to(3599)
+    assert fleet.on_demand == fleet.fleet.availability.configuration_cap
+
+
+def test_throttled_launches_are_no_evidence_of_missing_capacity() -> None:
+    fleet = Scenario()
+    fleet.to(300)
+    fleet.cloud.fail_launches(SPOT, 300.0, 380.0, THROTTLED)
+    fleet.cloud.set_desired(SPOT, 8)
+    fleet.to(1200)
+    assert fleet.table() == []
+    assert fleet.serving == 8
+
+
+def test_an_instance_that_never_starts_is_a_failed_start() -> None:
+    fleet = Scenario(physics=Physics(cold_start_s=10_000))
+    fleet.to(1200)
+    assert "bootstrap" in fleet.alarms()
+    assert fleet.on_demand == fleet.fleet.availability.configuration_cap

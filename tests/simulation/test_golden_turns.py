@@ -1,0 +1,240 @@
+"""What can go wrong around a turn, and what the fleet makes of it: one scenario each."""
+
+from datetime import timedelta
+
+import pytest
+
+from spotkeeper.check_availability import check_availability
+from spotkeeper.domain.interruption import Interruption, InterruptionKind
+from spotkeeper.handle_interruption import handle_interruption
+from spotkeeper.ports import Throttled
+from spotkeeper_lab.cloud_values import EventKind, Physics
+from spotkeeper_lab.fakes import Crash, instant
+from tests.simulation.golden import ON_DEMAND, SPOT, Scenario
+
+LOSS = ((0.0, 4), (1200.0, 3))
+
+
+def warning(instance_id: str, at_s: float) -> Interruption:
+    """An interruption warning."""
+    return Interruption(
+        kind=InterruptionKind.INTERRUPTION_WARNING, at=instant(at_s), instance_ids=(instance_id,)
+    )
+
+
+def test_a_foreign_instance_is_ignored_quietly() -> None:
+    fleet = Scenario()
+    fleet.to(300)
+    before = len(fleet.states.records)
+    report = handle_interruption(
+        warning("i-0f00f00f00f00f00f", 301), [fleet.fleet], fleet.ports, instant(301)
+    )
+    assert report.records == ()
+    assert report.errors == ()
+    assert len(fleet.states.records) == before
+    assert fleet.faults.calls[-1] == "groups_of"
+
+
+def test_the_same_event_five_times_and_out_of_order_changes_nothing_more() -> None:
+    fleet = Scenario(a=LOSS)
+    fleet.to(1080)
+    (warned,) = [e.instance_id for e in fleet.cloud.spot_requests()]
+    ended = Interruption(
+        kind=InterruptionKind.TERMINATE_SUCCESSFUL,
+        at=instant(1080),
+        instance_ids=(warned,),
+        group=SPOT,
+    )
+    for event in (ended, *[warning(warned, 1080)] * 5):
+        handle_interruption(event, [fleet.fleet], fleet.ports, instant(1081))
+    assert fleet.on_demand == 1
+    assert fleet.total("Interruptions") == 1
+    assert fleet.total("EarlyReplacements") == 1
+    assert [asked for asked in fleet.asked() if asked.startswith("drain")] == [f"drain {warned}"]
+
+
+def test_a_late_warning_of_an_instance_that_is_gone_changes_nothing() -> None:
+    fleet = Scenario(a=LOSS)
+    fleet.to(1200)
+    (gone,) = [e.instance_id for e in fleet.cloud.spot_requests()]
+    lines = fleet.table()
+    handle_interruption(warning(gone, 1080), [fleet.fleet], fleet.ports, instant(1201))
+    assert fleet.table() == lines
+
+
+def test_throttled_calls_stop_the_turn_and_nothing_is_concluded() -> None:
+    fleet = Scenario()
+    fleet.to(300)
+    fleet.faults.refusals["describe"] = Throttled("Rate exceeded")
+    with pytest.raises(Throttled):
+        check_availability([fleet.fleet], fleet.ports, instant(300))
+    fleet.faults.refusals.clear()
+    fleet.faults.refusals["failures"] = Throttled("Rate exceeded")
+    fleet.cloud.set_desired(SPOT, 6)
+    report = check_availability([fleet.fleet], fleet.ports, instant(301))
+    assert [str(error) for error in report.errors] == ["fleet ocr: Rate exceeded"]
+    fleet.faults.refusals.clear()
+    fleet.to(900)
+    assert fleet.table() == []
+    assert fleet.serving == 6
+
+
+def test_a_throttled_change_is_tried_again_by_the_next_turn() -> None:
+    fleet = Scenario(a=LOSS)
+    fleet.to(1079)
+    fleet.faults.refusals["set_desired"] = Throttled("Rate exceeded")
+    fleet.to(1090)
+    assert fleet.on_demand == 0
+    fleet.faults.refusals.clear()
+    fleet.to(1140)
+    assert fleet.on_demand == 1
+
+
+def test_desired_raised_by_hand_brings_no_burst_of_on_demand() -> None:
+    fleet = Scenario()
+    fleet.to(300)
+    fleet.cloud.set_desired(SPOT, 12)
+    fleet.to(900)
+    assert fleet.table() == []
+    assert fleet.serving == 12
+    fleet.cloud.set_desired(SPOT, 2)
+    fleet.to(1800)
+    assert fleet.table() == []
+    assert fleet.serving == 2
+
+
+def test_desired_raised_by_hand_where_spot_has_none_is_filled_at_once() -> None:
+    fleet = Scenario(a=((0.0, 4),))
+    fleet.to(300)
+    fleet.cloud.set_desired(SPOT, 7)
+    fleet.to(301)
+    assert fleet.on_demand == 3
+
+
+def test_on_demand_raised_by_hand_is_given_back() -> None:
+    fleet = Scenario()
+    fleet.to(600)
+    fleet.cloud.set_desired(ON_DEMAND, 3)
+    fleet.to(1800)
+    assert fleet.on_demand == 0
+    assert fleet.serving == 4
+
+
+def calls_before(fleet: Scenario, at_s: float) -> int:
+    """Let time pass to just before an instant; how many calls there were."""
+    fleet.to(at_s - 1)
+    return len(fleet.faults.calls)
+
+
+def test_two_turns_at_once_leave_one_writer_and_lose_no_warning() -> None:
+    fleet = Scenario(a=LOSS)
+    start = calls_before(fleet, 1080)
+    reports = []
+
+    def another() -> None:
+        (warned,) = [e.instance_id for e in fleet.cloud.spot_requests()]
+        now = instant(1080)
+        reports.append(handle_interruption(warning(warned, 1080), [fleet.fleet], fleet.ports, now))
+
+    names = ("groups_of", "describe", "troubled_spot_requests", "take")
+    fleet.faults.meanwhile[start + len(names)] = another
+    fleet.to(1080)
+    assert fleet.faults.calls[start : start + len(names)] == list(names)
+    assert reports[0].busy == ("ocr",)
+    assert reports[0].records == ()
+    assert fleet.on_demand == 1
+    assert fleet.total("Backfilled") == 1
+    fleet.to(4500)
+    assert fleet.serving == 4
+
+
+def test_a_warning_that_comes_during_a_turn_is_seen_by_another_round() -> None:
+    fleet = Scenario(target=6, a=((0.0, 6), (1200.0, 4)))
+    start = calls_before(fleet, 1020)
+    fleet.faults.meanwhile[start + 4] = lambda: handle_interruption(
+        warning(fleet.spot_ids()[0], 1020), [fleet.fleet], fleet.ports, instant(1020)
+    )
+    rounds = len(fleet.states.records)
+    check_availability([fleet.fleet], fleet.ports, instant(1020))
+    assert len(fleet.states.records) == rounds + 2
+    assert fleet.on_demand == 1
+
+
+@pytest.mark.parametrize("calls", range(1, 25))
+def test_a_crash_after_any_call_of_a_turn_is_mended(calls: int) -> None:
+    fleet = Scenario(target=6, a=((0.0, 6), (1200.0, 3)), b=((0.0, 0), (2400.0, 9)))
+    fleet.faults.crash_after = calls_before(fleet, 1080) + calls
+    try:
+        fleet.to(1080)
+    except Crash:
+        fleet.faults.crash_after = None
+    fleet.to(1200)
+    assert fleet.on_demand == 3
+    fleet.to(1380)
+    assert fleet.ready >= 6
+    fleet.to(6000)
+    assert fleet.on_demand == 0
+    assert fleet.serving == 6
+    assert len(fleet.cloud.instances()) == 6
+    assert fleet.total("Interruptions") <= 3
+
+
+@pytest.mark.parametrize("calls", range(1, 16))
+def test_a_crash_while_releasing_loses_nothing(calls: int) -> None:
+    fleet = Scenario(a=((0.0, 4), (1200.0, 0), (2400.0, 4)), physics=Physics(cold_start_s=120))
+    fleet.to(2400)
+    while fleet.cloud.group(ON_DEMAND).desired == 4:
+        before, at_s = len(fleet.faults.calls), fleet.replay.next_s()
+        fleet.faults.crash_after = before + calls
+        try:
+            fleet.to(at_s)
+        except Crash:
+            break
+    fleet.faults.crash_after = None
+    for minute in range(60):
+        fleet.to(at_s + 60 * minute)
+        assert fleet.serving >= 4
+    assert fleet.on_demand == 0
+    assert fleet.serving == 4
+
+
+def test_events_that_never_come_are_made_up_for_by_the_minute() -> None:
+    fleet = Scenario(target=6, a=((0.0, 6), (1210.0, 3)), physics=Physics(event_delay_s=3600))
+    fleet.to(1140)
+    assert fleet.on_demand == 3
+
+
+def test_a_lost_notice_is_made_up_for_by_the_loss() -> None:
+    fleet = Scenario(target=6, a=((0.0, 6), (1210.0, 3)), physics=Physics(notice_lost=1.0))
+    fleet.to(1209)
+    assert fleet.on_demand == 0
+    fleet.to(1210)
+    assert fleet.on_demand == 3
+
+
+def test_detached_instances_that_aws_leaves_running_are_ended() -> None:
+    fleet = Scenario()
+    fleet.to(600)
+    (first, *_) = fleet.spot_ids()
+    handle_interruption(warning(first, 600), [fleet.fleet], fleet.ports, instant(600))
+    assert first not in fleet.spot_ids()
+    assert fleet.cloud.instance(first).draining
+    deadline = timedelta(seconds=fleet.fleet.availability.launch_deadline_s).total_seconds()
+    fleet.to(600 + deadline + 60)
+    assert len(fleet.cloud.instances()) == 4
+
+
+def test_a_group_that_is_deleted_stops_only_its_fleet() -> None:
+    fleet, other = Scenario(), Scenario()
+    fleet.to(300)
+    fleet.cloud.delete_group(SPOT)
+    report = check_availability([fleet.fleet], fleet.ports, instant(301))
+    assert "ocr-spot does not exist" in str(report.errors[0])
+    other.to(300)
+    assert other.serving == 4
+
+
+def test_every_launch_sends_its_events() -> None:
+    fleet = Scenario()
+    told = {event.kind for event in fleet.cloud.advance(120)}
+    assert told == {EventKind.FULFILLED, EventKind.LAUNCH_SUCCESSFUL, EventKind.LAUNCH_UNSUCCESSFUL}
