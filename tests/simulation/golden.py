@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from spotkeeper.check_availability import Ports
-from spotkeeper.domain.decision import DecisionRecord
+from spotkeeper.domain.decision import DecisionRecord, Half
 from spotkeeper.domain.fleet import AvailabilityPolicy, Bounds, Fleet
 from spotkeeper_lab.backtest.spotkeeper_runner import Replay
 from spotkeeper_lab.cloud import Cloud
@@ -80,7 +80,7 @@ class Scenario:
     def _check(self) -> None:
         on_demand = self.cloud.group(ON_DEMAND)
         assert 0 <= on_demand.desired <= self.fleet.bounds.on_demand_max
-        for record in list(self.states.records)[-1:]:
+        for record in self._turns()[-1:]:
             assert record.reason
             assert record.rule
             assert _serving_after(record) >= record.seen["SpotDesired"] or not _released(record)
@@ -107,12 +107,14 @@ class Scenario:
 
     def table(self) -> list[str]:
         """One line for each turn that did something: seconds, action, rule, on-demand after."""
-        return [_line(record) for record in self.states.records if record.action != "hold"]
+        return [_line(r) for r in self._turns() if r.action != "hold"]
 
     def holds(self) -> list[str]:
         """The rules of the turns that held, without repetitions."""
-        rules = [record.rule for record in self.states.records if record.action == "hold"]
-        return list(dict.fromkeys(rules))
+        return list(dict.fromkeys(r.rule for r in self._turns() if r.action == "hold"))
+
+    def _turns(self) -> list[DecisionRecord]:
+        return [r for r in self.states.records if r.half is Half.AVAILABILITY]
 
     def alarms(self) -> set[str]:
         """Every alarm that a turn raised."""
@@ -120,7 +122,7 @@ class Scenario:
 
     def total(self, name: str) -> float:
         """A figure added up over all turns."""
-        return sum(record.seen[name] for record in self.states.records)
+        return sum(record.seen.get(name, 0) for record in self.states.records)
 
     def asked(self) -> list[str]:
         """Everything that was asked of AWS, in order."""
