@@ -30,4 +30,4 @@ def handler(event: dict[str, Any], context: "LambdaContext") -> "PartialItemFail
     for fleet, metrics in done.metrics(default_fleet).items():
         emit(fleet, metrics)
     processor = BatchProcessor(EventType.SQS, raise_on_entire_batch_failure=False)
-    return process_partial_response(event, lambda it: done.settle(it.message_id), processor)
+    return process_partial_response(event, lambda record: done.settle(record.message_id), processor)

@@ -22,8 +22,6 @@ from spotkeeper.domain.load import (
 )
 from tests.search_logs import SENT, before, digest_of, log
 
-AWS = {"cluster": Cluster.AWS, "instance_id": "i-0123456789abcdef0"}
-
 
 def test_no_logs_are_no_load_and_no_newest() -> None:
     load = summarise([], SENT, 300)
@@ -58,7 +56,8 @@ def test_a_worker_within_its_next_request_is_not_idle() -> None:
 
 
 def test_clusters_are_told_apart() -> None:
-    logs = [log(300, 270), log(300, 270, worker="gpu-1", **AWS), log(300, 240, worker="gpu-2")]
+    in_aws = log(300, 270, worker="gpu-1", cluster=Cluster.AWS, instance_id="i-0123456789abcdef0")
+    logs = [log(300, 270), in_aws, log(300, 240, worker="gpu-2")]
     load = summarise([digest_of(logs)], SENT, 300)
     assert load.load_rate == {Cluster.ONPREM: pytest.approx(90 / 600), Cluster.AWS: 0.1}
     assert load_rate(load.workers) == pytest.approx(120 / 900)

@@ -1,0 +1,162 @@
+"""What every load table does, in memory and on DynamoDB."""
+
+from datetime import timedelta
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+import boto3
+import pytest
+from botocore.stub import Stubber
+from hypothesis import given
+from hypothesis import strategies as st
+from moto import mock_aws
+
+from spotkeeper.adapters.load_table import LoadDigestTable, pack, unpack
+from spotkeeper.domain.digest import SearchLog, digest
+from spotkeeper.domain.load import LoadDigest
+from spotkeeper.ports import Gone, LoadTable, Throttled
+from spotkeeper_lab.fakes import FakeLoadTable
+from tests.search_logs import FLEET, SENT, before, digest_of, log
+from tests.unit.test_load_digest import search_logs
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from mypy_boto3_dynamodb import DynamoDBClient
+
+TABLE = "spotkeeper"
+
+
+def no_sleep(seconds: float) -> None:
+    """Wait for nothing."""
+
+
+@pytest.fixture
+def dynamodb() -> "Iterator[DynamoDBClient]":
+    """DynamoDB with the product's table."""
+    with mock_aws():
+        client = boto3.client("dynamodb")
+        client.create_table(
+            TableName=TABLE,
+            BillingMode="PAY_PER_REQUEST",
+            KeySchema=[
+                {"AttributeName": "pk", "KeyType": "HASH"},
+                {"AttributeName": "sk", "KeyType": "RANGE"},
+            ],
+            AttributeDefinitions=[
+                {"AttributeName": "pk", "AttributeType": "S"},
+                {"AttributeName": "sk", "AttributeType": "S"},
+            ],
+        )
+        yield client
+
+
+@pytest.fixture(params=["memory", "dynamodb"])
+def table(request: pytest.FixtureRequest) -> LoadTable:
+    """Each kind of table, empty."""
+    if request.param == "memory":
+        return FakeLoadTable()
+    return LoadDigestTable(request.getfixturevalue("dynamodb"), TABLE, no_sleep)
+
+
+def some(number: int, age: float = 0) -> LoadDigest:
+    return digest_of([log(9, 1, request_id=f"r-{number}")], before(age))
+
+
+def test_what_is_added_is_read_as_it_was(table: LoadTable) -> None:
+    one = digest_of([log(95.25, 50, waited=3.5), log(9, 1, worker="gpu-1")])
+    assert table.add([one]) in ([], ())
+    assert table.since(FLEET, before(60)) == (one,)
+
+
+def test_an_empty_table_has_nothing(table: LoadTable) -> None:
+    assert table.since(FLEET, before(60)) == ()
+    assert list(table.add([])) == []
+
+
+def test_adding_again_changes_nothing(table: LoadTable) -> None:
+    table.add([some(1), some(2), some(1)])
+    table.add([some(2)])
+    assert set(key.key for key in table.since(FLEET, before(60))) == {some(1).key, some(2).key}
+    assert len(table.since(FLEET, before(60))) == 2
+
+
+def test_only_what_was_sent_since_is_read(table: LoadTable) -> None:
+    table.add([some(age, age) for age in range(100)])
+    assert len(table.since(FLEET, before(9))) == 10
+
+
+def test_fleets_are_apart(table: LoadTable) -> None:
+    logs = [log(9, 1), log(9, 1, fleet="ocr-2")]
+    table.add(digest(logs, SENT, FLEET))
+    assert [each.fleet for each in table.since(FLEET, before(9))] == [FLEET]
+    assert [each.fleet for each in table.since("ocr-2", before(9))] == ["ocr-2"]
+
+
+@given(logs=st.lists(search_logs(), min_size=1, max_size=20))
+def test_a_digest_survives_its_item(logs: list[SearchLog]) -> None:
+    one = digest_of(logs)
+    assert unpack(pack(one)) == one
+
+
+def test_pages_are_followed(dynamodb: "DynamoDBClient") -> None:
+    calls: list[str] = []
+    dynamodb.meta.events.register("before-call.dynamodb.Query", lambda **_: calls.append("Query"))
+    table = LoadDigestTable(dynamodb, TABLE, no_sleep)
+    random = Random(0)
+    logs = [log(9, 1, worker=random.randbytes(64).hex()) for _ in range(200)]
+    for age in range(80):
+        assert table.add([digest_of(logs, before(age))]) == []
+    assert len(table.since(FLEET, before(3600))) == 80
+    assert len(calls) > 1
+
+
+def test_an_item_expires_two_hours_after_it_was_sent() -> None:
+    expires_at = int((SENT + timedelta(hours=2)).timestamp())
+    assert pack(some(1))["expires_at"] == {"N": str(expires_at)}
+
+
+def test_five_hundred_logs_of_a_worker_fit_into_one_write_unit() -> None:
+    logs = [log(at, at - 0.7, waited=at % 7) for at in (1 + n * 1.7 for n in range(500))]
+    item = pack(digest_of(logs))
+    assert sum(len(name) + len(next(iter(value.values()))) for name, value in item.items()) <= 1024
+
+
+class _Busy:
+    """DynamoDB that leaves the first item of the first calls unprocessed."""
+
+    def __init__(self, calls: int) -> None:
+        self.left = calls
+        self.asked: list[int] = []
+
+    def batch_write_item(self, RequestItems: dict[str, list[Any]]) -> dict[str, Any]:
+        """Answer as DynamoDB does when it is busy."""
+        requests = RequestItems[TABLE]
+        self.asked.append(len(requests))
+        self.left -= 1
+        return {"UnprocessedItems": {TABLE: requests[:1]} if self.left >= 0 else {}}
+
+
+@pytest.mark.parametrize(("busy", "asked"), [(0, [25, 5]), (1, [25, 1, 5]), (3, [25, 1, 1, 1, 5])])
+def test_what_is_left_unprocessed_is_written_again(busy: int, asked: list[int]) -> None:
+    client: Any = _Busy(busy)
+    assert LoadDigestTable(client, TABLE, no_sleep).add([some(n) for n in range(30)]) == []
+    assert client.asked == asked
+
+
+def test_what_stays_unprocessed_is_answered() -> None:
+    client: Any = _Busy(99)
+    pauses: list[float] = []
+    left = LoadDigestTable(client, TABLE, pauses.append).add([some(n) for n in range(3)])
+    assert left == [some(0).key]
+    assert client.asked == [3, 1, 1, 1]
+    assert pauses == sorted(pauses)
+
+
+def test_what_aws_refuses_is_an_error_of_the_ports(dynamodb: "DynamoDBClient") -> None:
+    table = LoadDigestTable(dynamodb, "missing", no_sleep)
+    with pytest.raises(Gone, match="reading the load of fleet ocr"):
+        table.since(FLEET, before(60))
+    with Stubber(dynamodb) as stub, pytest.raises(Throttled, match="writing to the load table"):
+        stub.add_client_error("batch_write_item", "ProvisionedThroughputExceededException")
+        table.add([some(1)])

@@ -1,0 +1,152 @@
+"""collect_search_logs as Lambda calls it, on moto: batches, poison, and counting once."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import boto3
+import pytest
+from moto import mock_aws
+
+from functions.collect_search_logs.app import handler
+from spotkeeper import wiring
+from spotkeeper.domain.load import milliseconds, summarise
+from spotkeeper.events import EventError
+from tests.search_logs import FLEET, SENT, before, packed, sent_log
+
+EVENT = Path(__file__).parents[2] / "events" / "search_logs.json"
+PATH = "/spotkeeper/test/fleets"
+DOCUMENT = {
+    "version": 1,
+    "spot_group": "ocr-spot",
+    "on_demand_group": "ocr-on-demand",
+    "bounds": {"spot_min": 0, "spot_max": 20, "on_demand_max": 20},
+}
+
+
+@dataclass
+class Context:
+    """What Powertools reads of Lambda's context."""
+
+    function_name: str = "collect_search_logs"
+    memory_limit_in_mb: int = 256
+    invoked_function_arn: str = "arn:aws:lambda:us-east-1:123456789012:function:collect"
+    aws_request_id: str = "request"
+
+
+def forget_clients() -> None:
+    """Drop what wiring keeps for the life of a Lambda environment."""
+    for part in vars(wiring).values():
+        if hasattr(part, "cache_clear"):
+            part.cache_clear()
+
+
+@pytest.fixture(autouse=True)
+def _stack(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    for name, value in {
+        "TABLE_NAME": "spotkeeper",
+        "FLEET_DOCUMENTS_PATH": PATH,
+        "DEFAULT_FLEET": FLEET,
+        "POWERTOOLS_SERVICE_NAME": "test",
+        "POWERTOOLS_METRICS_NAMESPACE": "Spotkeeper",
+    }.items():
+        monkeypatch.setenv(name, value)
+    with mock_aws():
+        forget_clients()
+        boto3.client("ssm").put_parameter(
+            Name=f"{PATH}/{FLEET}", Type="String", Value=json.dumps(DOCUMENT)
+        )
+        boto3.client("dynamodb").create_table(
+            TableName="spotkeeper",
+            BillingMode="PAY_PER_REQUEST",
+            KeySchema=[
+                {"AttributeName": "pk", "KeyType": "HASH"},
+                {"AttributeName": "sk", "KeyType": "RANGE"},
+            ],
+            AttributeDefinitions=[
+                {"AttributeName": "pk", "AttributeType": "S"},
+                {"AttributeName": "sk", "AttributeType": "S"},
+            ],
+        )
+        yield
+    forget_clients()
+
+
+def record(message_id: str, body: str, sent_at: datetime = SENT) -> dict[str, Any]:
+    attributes = {"SentTimestamp": str(milliseconds(sent_at)), "ApproximateReceiveCount": "1"}
+    return {
+        "messageId": message_id,
+        "body": body,
+        "attributes": attributes,
+        "eventSource": "aws:sqs",
+    }
+
+
+def deliver(*records: dict[str, Any]) -> list[str]:
+    """Call the handler; answers the ids of the messages that failed."""
+    context: Any = Context()
+    answer = handler({"Records": list(records)}, context)
+    return [failure["itemIdentifier"] for failure in answer["batchItemFailures"]]
+
+
+def finished(now: datetime = SENT) -> int:
+    return summarise(wiring.load_table().since(FLEET, before(300)), now, 300).finished
+
+
+def test_the_event_file_is_counted() -> None:
+    event = json.loads(EVENT.read_text(encoding="utf-8"))
+    assert deliver(*event["Records"]) == []
+    sent_at = datetime.fromisoformat("2026-11-20T10:00:35Z")
+    digests = wiring.load_table().since(FLEET, datetime.fromisoformat("2026-11-20T10:00:00Z"))
+    assert summarise(digests, sent_at, 300).finished >= 2
+
+
+def test_a_poison_message_fails_alone_and_is_named(
+    capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    good = [record(f"good-{n}", json.dumps(sent_log(n))) for n in range(2)]
+    poison = record("poison", json.dumps(sent_log(9, worker_id=None)))
+    assert deliver(good[0], poison, good[1]) == ["poison"]
+    assert finished() == 2
+    [named] = [vars(line) for line in caplog.records if line.levelname == "ERROR"]
+    assert named["message_id"] == "poison"
+    assert named["why"].startswith("logs[0].worker_id: ")
+    [metrics] = [
+        json.loads(line) for line in capsys.readouterr().out.splitlines() if "_aws" in line
+    ]
+    assert (metrics["service"], metrics["fleet"]) == ("test", FLEET)
+    assert metrics["SearchLogs"] == [2.0]
+    assert metrics["MessagesRefused"] == [1.0]
+
+
+def test_a_batch_of_poison_fails_message_by_message() -> None:
+    assert deliver(record("a", "?"), record("b", "[]")) == ["a", "b"]
+
+
+def test_duplicates_count_once_in_a_batch_a_retried_batch_and_another_batch() -> None:
+    body = json.dumps([sent_log(0), sent_log(1)])
+    batch = [record("a", body), record("b", body), record("c", json.dumps(sent_log(2)))]
+    assert deliver(*batch) == []
+    assert deliver(*batch) == []
+    assert deliver(record("d", packed(body)), record("e", json.dumps(sent_log(3)))) == []
+    assert finished() == 4
+
+
+def test_the_other_messages_of_a_batch_survive_a_fleet_that_does_not_exist() -> None:
+    ghost = record("ghost", json.dumps(sent_log(0, fleet="ghost")))
+    assert deliver(ghost, record("good", json.dumps(sent_log(1)))) == ["ghost"]
+    assert finished() == 1
+
+
+def test_every_message_fails_when_the_table_is_gone() -> None:
+    boto3.client("dynamodb").delete_table(TableName="spotkeeper")
+    assert deliver(record("a", json.dumps(sent_log()))) == ["a"]
+
+
+def test_an_event_of_another_kind_is_refused_by_name() -> None:
+    context: Any = Context()
+    with pytest.raises(EventError, match="Records: Field required"):
+        handler({"source": "aws.ec2"}, context)
