@@ -1,0 +1,111 @@
+"""Every promise of a port is kept by the fake and by the adapter on moto alike."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Final, Literal
+
+import boto3
+import pytest
+from moto import mock_aws
+
+from spotkeeper.adapters.auto_scaling import AutoScalingReader, AutoScalingWriter
+from spotkeeper.adapters.fleet_state import FleetStateTable
+from spotkeeper.ports import FleetStates, GroupReader, GroupWriter, InstanceWriter
+from spotkeeper_lab.cloud import Cloud
+from spotkeeper_lab.cloud_values import GroupSpec, Physics, Purchase
+from spotkeeper_lab.fakes import FakeGroups, FakeStates
+from spotkeeper_lab.market import market_of
+
+ZONE: Final = "us-east-1a"
+KIND: Final = "g5.xlarge"
+IMAGE = "ami-12c6146b"
+"""One that moto knows."""
+POOL = f"{ZONE}/{KIND}"
+SPOT, ON_DEMAND = "ocr-spot", "ocr-on-demand"
+TABLE = "spotkeeper"
+
+
+@dataclass(frozen=True, slots=True)
+class Groups:
+    """Two groups behind the ports: two spot instances of at most six, none on demand."""
+
+    reader: GroupReader
+    writer: GroupWriter
+    instances: InstanceWriter
+    settle: Callable[[], object]
+
+    def ids(self, name: str = SPOT) -> list[str]:
+        """The instances of a group."""
+        return [i.instance_id for i in self.reader.describe([name])[name].instances]
+
+
+@pytest.fixture(params=["fake", "moto"])
+def groups(request: pytest.FixtureRequest) -> Iterator[Groups]:
+    """The group ports, settled."""
+    if request.param == "fake":
+        yield _fake_groups()
+        return
+    with mock_aws():
+        yield _moto_groups()
+
+
+@pytest.fixture
+def strict_groups() -> Groups:
+    """The group ports where calls that AWS refuses are refused; moto lets them pass."""
+    return _fake_groups()
+
+
+def _fake_groups() -> Groups:
+    specs = [
+        GroupSpec(
+            name=name, purchase=purchase, minimum=0, maximum=6, desired=desired, pools=(POOL,)
+        )
+        for name, purchase, desired in (
+            (SPOT, Purchase.SPOT, 2),
+            (ON_DEMAND, Purchase.ON_DEMAND, 0),
+        )
+    ]
+    cloud = Cloud(market_of("contract", 86_400.0, {POOL: [(0.0, 9)]}), specs, Physics())
+    cloud.advance(600.0)
+    fake = FakeGroups(cloud)
+    return Groups(fake, fake, fake, lambda: cloud.advance(cloud.now_s + 600.0))
+
+
+def _moto_groups() -> Groups:
+    ec2 = boto3.client("ec2", region_name="us-east-1")
+    autoscaling = boto3.client("autoscaling", region_name="us-east-1")
+    ec2.create_launch_template(
+        LaunchTemplateName="gpu", LaunchTemplateData={"ImageId": IMAGE, "InstanceType": KIND}
+    )
+    for name, desired in ((SPOT, 2), (ON_DEMAND, 0)):
+        autoscaling.create_auto_scaling_group(
+            AutoScalingGroupName=name,
+            LaunchTemplate={"LaunchTemplateName": "gpu"},
+            MinSize=0,
+            MaxSize=6,
+            DesiredCapacity=desired,
+            AvailabilityZones=[ZONE],
+        )
+    writer = AutoScalingWriter(autoscaling, ec2)
+    return Groups(AutoScalingReader(autoscaling, ec2), writer, writer, lambda: None)
+
+
+@pytest.fixture(params=["fake", "moto"])
+def states(request: pytest.FixtureRequest) -> Iterator[FleetStates]:
+    """The states port, empty."""
+    if request.param == "fake":
+        yield FakeStates()
+        return
+    with mock_aws():
+        dynamodb = boto3.client("dynamodb", region_name="us-east-1")
+        kinds: tuple[tuple[str, Literal["HASH", "RANGE"]], ...] = (("pk", "HASH"), ("sk", "RANGE"))
+        dynamodb.create_table(
+            TableName=TABLE,
+            KeySchema=[{"AttributeName": name, "KeyType": kind} for name, kind in kinds],
+            AttributeDefinitions=[
+                {"AttributeName": name, "AttributeType": "S"} for name, _ in kinds
+            ],
+            BillingMode="PAY_PER_REQUEST",
+        )
+        yield FleetStateTable(dynamodb, TABLE, timedelta(days=30))

@@ -1,0 +1,118 @@
+"""What the group ports promise."""
+
+from datetime import UTC, datetime
+
+import pytest
+
+from spotkeeper.domain.fleet import Phase
+from spotkeeper.ports import FleetError, Gone
+from tests.contract.conftest import ON_DEMAND, POOL, SPOT, Groups
+
+LONG_AGO = datetime(2020, 1, 1, tzinfo=UTC)
+NOBODY = "i-0f00f00f00f00f00f"
+
+
+def test_groups_are_described_with_their_instances(groups: Groups) -> None:
+    group = groups.reader.describe([SPOT])[SPOT]
+    assert (group.desired, group.minimum, group.maximum) == (2, 0, 6)
+    assert [(i.pool, i.phase, i.healthy) for i in group.instances] == [
+        (POOL, Phase.IN_SERVICE, True)
+    ] * 2
+    assert len({i.instance_id for i in group.instances}) == 2
+
+
+def test_groups_that_do_not_exist_are_left_out(groups: Groups) -> None:
+    assert set(groups.reader.describe([SPOT, "gone"])) == {SPOT}
+    assert groups.reader.describe([]) == {}
+
+
+def test_groups_without_trouble_have_none(groups: Groups) -> None:
+    assert groups.reader.failures(SPOT, LONG_AGO) == ()
+    assert groups.reader.troubled_spot_requests(LONG_AGO) == ()
+
+
+def test_only_instances_of_groups_have_one(groups: Groups) -> None:
+    first, second = groups.ids()
+    found = groups.reader.groups_of([first, NOBODY, second])
+    assert found == {first: SPOT, second: SPOT}
+
+
+def test_desired_brings_instances_and_ends_them(groups: Groups) -> None:
+    groups.writer.set_desired(ON_DEMAND, 3)
+    groups.settle()
+    assert groups.reader.describe([ON_DEMAND])[ON_DEMAND].desired == 3
+    assert len(groups.ids(ON_DEMAND)) == 3
+    groups.writer.set_desired(ON_DEMAND, 1)
+    groups.settle()
+    assert len(groups.ids(ON_DEMAND)) == 1
+
+
+def test_the_same_desired_twice_is_once(groups: Groups) -> None:
+    before = groups.ids()
+    groups.writer.set_desired(SPOT, 2)
+    assert groups.ids() == before
+
+
+def test_desired_of_a_group_that_does_not_exist_is_refused(strict_groups: Groups) -> None:
+    with pytest.raises(Gone):
+        strict_groups.writer.set_desired("gone", 1)
+
+
+def test_an_ended_instance_lowers_desired(groups: Groups) -> None:
+    first, second = groups.ids()
+    groups.writer.end(first)
+    groups.settle()
+    assert groups.ids() == [second]
+    assert groups.reader.describe([SPOT])[SPOT].desired == 1
+
+
+def test_an_unknown_instance_cannot_be_ended(strict_groups: Groups) -> None:
+    with pytest.raises(Gone):
+        strict_groups.writer.end(NOBODY)
+
+
+def test_detached_instances_leave_and_are_replaced(groups: Groups) -> None:
+    first, second = groups.ids()
+    groups.writer.detach(SPOT, [first])
+    groups.settle()
+    assert groups.reader.describe([SPOT])[SPOT].desired == 2
+    assert groups.reader.groups_of([first, second]) == {second: SPOT}
+    assert second in groups.ids()
+    assert len(groups.ids()) == 2
+
+
+def test_az_rebalance_is_seen_suspended(groups: Groups) -> None:
+    assert "AZRebalance" not in groups.reader.describe([SPOT])[SPOT].suspended
+    groups.writer.suspend_az_rebalance(SPOT)
+    assert "AZRebalance" in groups.reader.describe([SPOT])[SPOT].suspended
+
+
+def test_draining_an_instance_leaves_it_in_its_group(groups: Groups) -> None:
+    before = groups.ids()
+    groups.instances.drain("ocr", before)
+    assert groups.ids() == before
+
+
+def test_an_unknown_instance_cannot_be_drained(strict_groups: Groups) -> None:
+    with pytest.raises(Gone):
+        strict_groups.instances.drain("ocr", [NOBODY])
+
+
+def test_desired_beyond_the_groups_bounds_is_refused(strict_groups: Groups) -> None:
+    with pytest.raises(FleetError):
+        strict_groups.writer.set_desired(SPOT, 7)
+
+
+def test_detached_instances_can_be_terminated_and_gone_ones_are_well_gone(groups: Groups) -> None:
+    first, second = groups.ids()
+    groups.writer.detach(SPOT, [first])
+    groups.instances.terminate([first])
+    groups.instances.terminate([NOBODY, first])
+    assert second in groups.ids()
+
+
+def test_a_replaced_instance_is_no_longer_healthy(groups: Groups) -> None:
+    first, _ = groups.ids()
+    groups.instances.replace(first)
+    known = {i.instance_id: i for i in groups.reader.describe([SPOT])[SPOT].instances}
+    assert first not in known or not known[first].healthy
