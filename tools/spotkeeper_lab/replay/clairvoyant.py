@@ -1,0 +1,172 @@
+"""The rule that knows the arrivals: few worker-hours that keep the promise, same start-up time.
+
+A dynamic program over minutes: for every count of serving workers the best way there, with the
+exact times at which its workers are free. A launch is billed from its start-up on, so raising the
+count costs the start-up too. A price per late request is raised or lowered until the promise is
+just kept. The schedule is then served by the same engine as every rule.
+
+It is near a lower bound, not one: only one history per count is kept, the count changes by at most
+three instances a minute, and the price finds only the corners of the trade-off. What no rule can go
+below is the trace's own work.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from heapq import heapify, heapreplace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from spotkeeper_lab.replay.engine import replay
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from spotkeeper_lab.replay.seen import Seen
+    from spotkeeper_lab.replay.values import ReplaySettings, Run
+    from spotkeeper_lab.requests import RequestTrace
+
+MINUTE_S = 60.0
+REACH = 3
+PRICES = 9
+CHEAPEST_PRICE, DEAREST_PRICE = 0.005, 3.0  # worker-minutes for a late request
+
+
+@dataclass(slots=True)
+class Schedule:
+    """A rule that follows counts of serving workers per minute, asking a start-up ahead."""
+
+    serving: Sequence[int]
+    ahead: int
+    name: str = "clairvoyant"
+    every_s: float = MINUTE_S
+    grace_s: float = math.inf
+    reason: str = "knows the arrivals"
+
+    def workers(self, seen: Seen) -> int:
+        """Return the most workers that serve between now and the end of a start-up."""
+        minute = round(seen.now_s / MINUTE_S)
+        coming = self.serving[minute : minute + self.ahead + 1]
+        return max(coming, default=self.serving[-1])
+
+
+@dataclass(slots=True)
+class _Way:
+    """The best way found to a count of workers."""
+
+    worth: float
+    cost: float
+    late: int
+    free: list[float]
+    path: tuple[object, int] | None
+
+
+def clairvoyant(trace: RequestTrace, settings: ReplaySettings) -> Run:
+    """Return the cheapest run found that keeps the promise, else the one that is most in time."""
+    low, high = math.log(CHEAPEST_PRICE), math.log(DEAREST_PRICE)
+    runs = []
+    for _ in range(PRICES):
+        price = (low + high) / 2
+        run = follow(trace, settings, best_schedule(trace, settings, math.exp(price)))
+        runs.append(run)
+        low, high = (low, price) if run.row.objective_met else (price, high)
+    met = [run for run in runs if run.row.objective_met]
+    if met:
+        return min(met, key=lambda run: run.row.worker_hours)
+    return max(runs, key=lambda run: run.row.share_in_time)
+
+
+def follow(trace: RequestTrace, settings: ReplaySettings, serving: Sequence[int]) -> Run:
+    """Serve the trace with the schedule."""
+    start = replace(settings, initial_workers=serving[0])
+    ahead = math.ceil(settings.cold_start_s / MINUTE_S)
+    run = replay(trace, Schedule(serving, ahead), start)
+    return replace(run, row=replace(run.row, settings=settings))
+
+
+def best_schedule(trace: RequestTrace, settings: ReplaySettings, price: float) -> list[int]:
+    """Return workers per minute that cost least, a late request costing `price` worker-minutes."""
+    minutes = math.ceil(trace.end_s / MINUTE_S)
+    edges = np.searchsorted(trace.arrival_s, np.arange(minutes + 1) * MINUTE_S).tolist()
+    requests = list(zip(trace.arrival_s.tolist(), trace.service_s.tolist(), strict=True))
+    counts = _counts(trace, settings)
+    ways = {count: _Way(0.0, 0.0, 0, [0.0] * count, None) for count in counts}
+    for minute in range(minutes):
+        part = requests[edges[minute] : edges[minute + 1]]
+        ways = _minute(ways, counts, part, minute, price, settings)
+    best = min(ways.values(), key=lambda way: way.worth)
+    return _path(best)
+
+
+def _counts(trace: RequestTrace, settings: ReplaySettings) -> range:
+    """Return the counts worth trying: whole instances from the lowest to above the highest load."""
+    slots = (trace.arrival_s // 600.0).astype(np.int64)
+    loads = np.bincount(slots, weights=trace.service_s) / 600.0
+    step = settings.workers_per_instance
+    low = max(settings.onprem, math.floor(0.7 * float(loads.min())), 1)
+    low = settings.onprem + (low - settings.onprem) // step * step
+    high = math.ceil(1.3 * float(loads.max())) + 2 * step
+    return range(max(low, 1), max(high, low + step) + 1, step)
+
+
+def _minute(
+    ways: dict[int, _Way],
+    counts: range,
+    part: Sequence[tuple[float, float]],
+    minute: int,
+    price: float,
+    settings: ReplaySettings,
+) -> dict[int, _Way]:
+    """Return the best way to every count at the end of a minute."""
+    reached: dict[int, _Way] = {}
+    start_s = minute * MINUTE_S
+    counted = start_s >= settings.warmup_s
+    for count, way in ways.items():
+        for index in range(-REACH, REACH + 1):
+            to = count + index * counts.step
+            if to not in counts:
+                continue
+            free = _change(way.free, to, start_s)
+            late = _serve(free, part, settings.wait_s)
+            launched = max(0, to - count) * settings.cold_start_s / MINUTE_S if minute else 0.0
+            cost = way.cost + to - settings.onprem + launched
+            lates = way.late + (late if counted else 0)
+            owed_s = sum(
+                time_s - start_s - MINUTE_S for time_s in free if time_s > start_s + MINUTE_S
+            )
+            worth = cost + price * lates + owed_s / MINUTE_S
+            if to not in reached or worth < reached[to].worth:
+                reached[to] = _Way(worth, cost, lates, free, (way.path, to))
+    return reached
+
+
+def _change(free: list[float], to: int, now_s: float) -> list[float]:
+    """Return the free times after workers came, free now, or those free soonest went."""
+    kept = sorted(free)[max(0, len(free) - to) :] + [now_s] * (to - len(free))
+    heapify(kept)
+    return kept
+
+
+def _serve(free: list[float], part: Sequence[tuple[float, float]], wait_s: float) -> int:
+    """Serve a minute's requests in place; return how many waited longer than `wait_s`."""
+    late = 0
+    for arrival_s, service_s in part:
+        begin_s = free[0]
+        if begin_s > arrival_s:
+            late += begin_s - arrival_s > wait_s
+            heapreplace(free, begin_s + service_s)
+        else:
+            heapreplace(free, arrival_s + service_s)
+    return late
+
+
+def _path(way: _Way) -> list[int]:
+    counts: list[int] = []
+    step = way.path
+    while step is not None:
+        before, count = step
+        counts.append(count)
+        step = before  # type: ignore[assignment]
+    return counts[::-1]

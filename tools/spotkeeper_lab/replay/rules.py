@@ -1,0 +1,167 @@
+"""The sizing rules in use elsewhere, as their documents describe them, and Spotkeeper's.
+
+The peers' platforms see the true queue and concurrency at once; Spotkeeper sees search logs.
+Numbers that a rule needs and its documents leave open are the promise's or 0.7 of a worker.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, ClassVar
+
+from spotkeeper.domain.slo_sizing import PastNeed, SizingPolicy, size_to_objective
+from spotkeeper_lab.replay.erlang import erlang_workers
+
+if TYPE_CHECKING:
+    from spotkeeper_lab.replay.seen import Seen
+    from spotkeeper_lab.replay.values import ReplaySettings
+    from spotkeeper_lab.requests import RequestTrace
+
+TARGET = 0.7
+KUBERNETES_GRACE_S = 30.0
+LOAD_WINDOW_S = 300.0
+
+
+class Highest:
+    """The highest value of the last `window_s`: how most rules scale in slowly."""
+
+    def __init__(self, window_s: float) -> None:
+        self._window_s = window_s
+        self._values: deque[tuple[float, int]] = deque()
+
+    def of(self, now_s: float, value: int) -> int:
+        """Add a value and return the highest that is not too old."""
+        while self._values and self._values[-1][1] <= value:
+            self._values.pop()
+        self._values.append((now_s, value))
+        while self._values[0][0] <= now_s - self._window_s:
+            self._values.popleft()
+        return self._values[0][1]
+
+
+@dataclass(slots=True, kw_only=True)
+class FixedRule:
+    """`fixed-peak`: Erlang C for the trace's highest five minutes, from the start, for good."""
+
+    name: str
+    count: int
+    every_s: float = 60.0
+    grace_s: float = math.inf
+    reason: str = "fixed"
+
+    def workers(self, seen: Seen) -> int:
+        """Return the same count always."""
+        del seen
+        return self.count
+
+
+def fixed_peak(trace: RequestTrace, settings: ReplaySettings) -> FixedRule:
+    """Size for the highest five minutes of the trace, known beforehand."""
+    slots = (trace.arrival_s // LOAD_WINDOW_S).astype(int)
+    work_s = [float(trace.service_s[slots == slot].sum()) for slot in range(int(slots.max()) + 1)]
+    mean_s = float(trace.service_s.mean())
+    load = max(work_s) / LOAD_WINDOW_S
+    return FixedRule(name="fixed-peak", count=erlang_workers(load, mean_s, settings))
+
+
+@dataclass(slots=True, kw_only=True)
+class LogRule:
+    """Rules that read the search logs once a minute; scale-in after `down_s` of less need."""
+
+    settings: ReplaySettings
+    down_s: ClassVar[float] = 300.0
+    every_s: float = 60.0
+    grace_s: float = math.inf
+    reason: str = ""
+    _kept: Highest = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._kept = Highest(self.down_s)
+
+    def workers(self, seen: Seen) -> int:
+        """Return the rule's count for the logged load, or hold while there is no log."""
+        mean_s, _ = seen.logs.moments(seen.now_s)
+        if mean_s == 0:
+            return seen.have
+        want = max(1, self.count(seen, mean_s))
+        young = seen.now_s < self.down_s
+        self.reason = f"{want} for the load"
+        return self._kept.of(seen.now_s, max(want, seen.have) if young else want)
+
+    def count(self, seen: Seen, mean_s: float) -> int:
+        """Return the workers for what is seen, given the mean service time."""
+        raise NotImplementedError
+
+
+def offered_load(seen: Seen) -> float:
+    """Return the work that arrived in the last five minutes, per second, from logs."""
+    last = int(seen.now_s / 10)
+    length = int(min(LOAD_WINDOW_S, seen.now_s) / 10)
+    return float(seen.logs.work_s[last - length : last].sum()) / (10 * length)
+
+
+class LoadRate(LogRule):
+    """`load-rate`: ceil(busy time / (window x 0.7)) over five minutes, down after fifteen."""
+
+    name: str = "load-rate"
+    down_s = 900.0
+
+    def count(self, seen: Seen, mean_s: float) -> int:
+        """Return busy workers over the target load rate."""
+        last = int(seen.now_s / 10)
+        length = int(min(LOAD_WINDOW_S, seen.now_s) / 10)
+        busy_s = float(seen.logs.finished_work_s[last - length : last].sum())
+        return math.ceil(busy_s / (10 * length) / TARGET)
+
+
+class ErlangC(LogRule):
+    """`erlang-c`: the fewest c with P(wait > T) <= 1 - share in M/M/c, for the last five minutes."""
+
+    name: str = "erlang-c"
+
+    def count(self, seen: Seen, mean_s: float) -> int:
+        """Return M/M/c's workers."""
+        return erlang_workers(offered_load(seen), mean_s, self.settings)
+
+
+class SquareRoot(LogRule):
+    """`square-root`: R + 1.645 sqrt(R), the 95th percentile of Poisson concurrency."""
+
+    name: str = "square-root"
+
+    def count(self, seen: Seen, mean_s: float) -> int:
+        """Return load plus safety."""
+        load = offered_load(seen)
+        return math.ceil(load + 1.645 * math.sqrt(load))
+
+
+class Spotkeeper:
+    """`spotkeeper`: the production rule on what the search logs say."""
+
+    name = "spotkeeper"
+    every_s = 60.0
+    grace_s = math.inf
+
+    def __init__(self, settings: ReplaySettings) -> None:
+        self.reason = ""
+        self._policy = SizingPolicy(
+            wait_s=settings.wait_s,
+            share=settings.share,
+            min_workers=1,
+            max_workers=settings.max_workers,
+            start_up_s=settings.cold_start_s,
+        )
+        self._needs: deque[tuple[float, int]] = deque(maxlen=60)
+
+    def workers(self, seen: Seen) -> int:
+        """Run one turn of the production rule."""
+        past = [
+            PastNeed(age_s=seen.now_s - time_s, workers=workers) for time_s, workers in self._needs
+        ]
+        summary = seen.logs.summary(seen.now_s)
+        need = size_to_objective(summary, seen.live, seen.booting, past, self._policy)
+        self._needs.append((seen.now_s, need.load_workers))
+        self.reason = need.reason
+        return need.workers

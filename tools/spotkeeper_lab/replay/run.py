@@ -1,0 +1,61 @@
+"""All rules on all traces."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from spotkeeper_lab.replay.clairvoyant import clairvoyant
+from spotkeeper_lab.replay.engine import replay
+from spotkeeper_lab.replay.peers import AwsBacklog, Hpa, KedaQueue, Kpa, SkyServe
+from spotkeeper_lab.replay.rules import ErlangC, LoadRate, Spotkeeper, SquareRoot, fixed_peak
+from spotkeeper_lab.replay.values import ReplayError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    from spotkeeper_lab.replay.engine import Rule
+    from spotkeeper_lab.replay.values import ReplaySettings, Row, Run
+    from spotkeeper_lab.requests import RequestTrace
+
+RULES: dict[str, Callable[[RequestTrace, ReplaySettings], Rule]] = {
+    "fixed-peak": fixed_peak,
+    "load-rate": lambda _, settings: LoadRate(settings=settings),
+    "aws-backlog": lambda _, settings: AwsBacklog(settings),
+    "keda-queue": lambda _, __: KedaQueue(),
+    "hpa": lambda _, __: Hpa(),
+    "kpa": lambda _, __: Kpa(),
+    "skyserve": lambda _, __: SkyServe(),
+    "erlang-c": lambda _, settings: ErlangC(settings=settings),
+    "square-root": lambda _, settings: SquareRoot(settings=settings),
+    "spotkeeper": lambda _, settings: Spotkeeper(settings),
+}
+RULE_NAMES: tuple[str, ...] = (*RULES, "clairvoyant")
+
+
+def run_rule(trace: RequestTrace, rule: str, settings: ReplaySettings) -> Run:
+    """Replay one trace with one rule by name. Raises ReplayError for an unknown name."""
+    if rule == "clairvoyant":
+        return clairvoyant(trace, settings)
+    if rule not in RULES:
+        raise ReplayError(f"no rule is called {rule!r}; there are {', '.join(RULE_NAMES)}")
+    return replay(trace, RULES[rule](trace, settings), settings)
+
+
+def iter_runs(
+    traces: Iterable[RequestTrace], rules: Sequence[str], settings: ReplaySettings
+) -> Iterator[tuple[RequestTrace, Run]]:
+    """Yield every trace with every rule, in order, as each is done."""
+    for trace in traces:
+        for rule in rules:
+            yield trace, run_rule(trace, rule, settings)
+
+
+def run_replay(
+    traces: Iterable[RequestTrace],
+    rules: Sequence[str] = RULE_NAMES,
+    settings: ReplaySettings | None = None,
+) -> list[Row]:
+    """Return one row per trace and rule. Raises ReplayError for an unknown rule."""
+    from spotkeeper_lab.replay.values import ReplaySettings as Settings
+
+    return [run.row for _, run in iter_runs(traces, rules, settings or Settings())]

@@ -1,0 +1,95 @@
+"""What a replay is given and what it gives back."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    type Floats = NDArray[np.float64]
+
+
+class ReplayError(ValueError):
+    """A replay cannot be run as asked; the message says what to change."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplaySettings:
+    """The promise and the world of a replay; times in seconds.
+
+    The fleet starts with `initial_workers`, or, when None, with what the first `warmup_s` of the
+    trace need at a load rate of 0.7. Requests that arrive before `warmup_s` do not count in waits.
+    Logs are sent every `log_batch_s` and readable `log_delay_s` later.
+    """
+
+    wait_s: float = 10.0
+    share: float = 0.95
+    cold_start_s: float = 240.0
+    workers_per_instance: int = 1
+    onprem: int = 0
+    initial_workers: int | None = None
+    max_workers: int = 1_000
+    warmup_s: float = 900.0
+    log_batch_s: float = 5.0
+    log_delay_s: float = 1.0
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        """Raise ReplayError for values that no fleet can have."""
+        if not 0 < self.share < 1:
+            raise ReplayError(f"share is {self.share:g}; give a number between 0 and 1, like 0.95")
+        if self.wait_s < 0 or self.cold_start_s < 0:
+            raise ReplayError("wait and cold start cannot be negative")
+        if self.workers_per_instance < 1 or self.onprem < 0 or self.max_workers < 1:
+            raise ReplayError(
+                "at least 1 worker per instance and in all, and no fewer than 0 on-premises"
+            )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """One rule on one trace; waits in seconds, of requests after the warm-up.
+
+    `worker_hours` are billed from launch to release, on-premises workers not counted.
+    `lost` are requests that were cut off, or still waited hours after the trace's end.
+    """
+
+    trace: str
+    rule: str
+    objective_met: bool
+    share_in_time: float
+    wait_p50: float
+    wait_p95: float
+    wait_p99: float
+    worker_hours: float
+    scale_outs: int
+    scale_ins: int
+    lost: int
+    requests: int
+    settings: ReplaySettings
+
+    def as_dict(self) -> dict[str, object]:
+        """Return the row for JSON, the settings flat in `settings`."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Timeline:
+    """The picture of a run, one entry per minute: workers asked for, serving, and the reason."""
+
+    time_s: Floats
+    wanted: Floats
+    serving: Floats
+    reasons: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Run:
+    """A row with what happened behind it; `wait_s` is infinite for a request that was lost."""
+
+    row: Row
+    wait_s: Floats
+    timeline: Timeline
