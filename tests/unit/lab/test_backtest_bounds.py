@@ -57,6 +57,7 @@ def written_out(window: Market, world: World) -> float:
         constraints=LinearConstraint(np.array(rows), -np.inf, np.array(right)),
     )
     disks = world.warm_pool * world.warm_disk_ratio * ticks
+    assert solved.x is not None
     return (float(solved.x @ cost) + disks) / (world.target * ticks)
 
 

@@ -6,14 +6,14 @@ change where a pool's capacity or price changes, or one cold start later, and an
 serve from then on is launched one start earlier. It holds nothing at the start of the window.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import Bounds, LinearConstraint, milp
-from scipy.sparse import coo_array
+from scipy.sparse import block_diag, csc_array, csr_array, eye_array, hstack
 
 from spotkeeper_lab.backtest.accounting import RunResult
 from spotkeeper_lab.backtest.world import World
@@ -74,10 +74,8 @@ def _seconds(edges: Grid, window: Market, world: World) -> NDArray[np.float64]:
 
 @dataclass(frozen=True, slots=True)
 class _Kind:
-    """One way to hold instances: its place among the unknowns, start-up time and price."""
+    """One way to hold instances: its start in ticks; per stretch, the most there is and its price."""
 
-    held: int
-    serving: int
     start: int
     most: NDArray[np.float64]
     price: NDArray[np.float64]
@@ -89,6 +87,7 @@ class _Program:
     Per kind of instance (each pool, on demand cold, on demand from the warm pool) the unknowns are
     how many are held in each stretch of ``edges`` and how many serve in each stretch of
     ``switches``; what serves is at most what was held over the whole start before and since.
+    All that is held is laid out first, then all that serves, both kind by kind.
     """
 
     def __init__(self, window: Market, world: World) -> None:
@@ -103,6 +102,7 @@ class _Program:
 
     def _grids(self) -> tuple[Grid, Grid]:
         changes = {self._world.ticks(time) for steps in self._window.steps for time in steps.times}
+        changes = self._telling(sorted(changes))
         switches = {0, self._cold, self._ticks, *changes, *(at + self._cold for at in changes)}
         edges = chain(
             switches,
@@ -111,25 +111,26 @@ class _Program:
         )
         return self._grid(switches), self._grid(edges)
 
-    def _grid(self, ticks: Iterator[int] | set[int] | chain[int]) -> Grid:
+    def _telling(self, changes: Sequence[int]) -> set[int]:
+        """The changes that can matter: of a price, or of capacity below the target."""
+        ticks = np.array(changes, dtype=np.int64)
+        capacity, price = _sampled(self._window, self._world, ticks)
+        seen = np.vstack([np.minimum(capacity, self._world.target), price])
+        moved = (np.diff(seen, axis=1, prepend=np.nan) != 0).any(axis=0)
+        return set(ticks[moved].tolist())
+
+    def _grid(self, ticks: Iterable[int]) -> Grid:
         return np.array(sorted({at for at in ticks if 0 <= at <= self._ticks}), dtype=np.int64)
 
     def _all_kinds(self) -> Iterator[_Kind]:
-        stretches, switches = len(self._edges) - 1, len(self._switches) - 1
         capacity, price = _sampled(self._window, self._world, self._edges[:-1])
-        endless, one = np.full(stretches, np.inf), np.ones(stretches)
-        pool, disk = float(self._world.warm_pool), self._world.warm_disk_ratio
-        ways = [
-            *(
-                (self._cold, capacity[row].astype(np.float64), price[row])
-                for row in range(len(price))
-            ),
-            (self._cold, endless, one),
-            *([(self._warm, endless.clip(max=pool), one - disk)] if pool else []),
-        ]
-        for index, (start, most, paid) in enumerate(ways):
-            held = index * stretches
-            yield _Kind(held, len(ways) * stretches + index * switches, start, most, paid)
+        target, pool = self._world.target, self._world.warm_pool
+        for most, paid in zip(np.minimum(capacity, target).astype(np.float64), price, strict=True):
+            yield _Kind(self._cold, most, paid)
+        one = np.ones(len(self._edges) - 1)
+        yield _Kind(self._cold, one * target, one)
+        if pool:
+            yield _Kind(self._warm, one * min(pool, target), one - self._world.warm_disk_ratio)
 
     def result(self) -> RunResult:
         """Solve, and account."""
@@ -163,48 +164,52 @@ class _Program:
 
     def _solved(self) -> NDArray[np.float64]:
         """Held per kind and stretch."""
-        stretches = len(self._edges) - 1
-        serving = len(self._kinds) * (len(self._switches) - 1)
-        cost = np.concatenate(
-            [*(kind.price * self._lengths for kind in self._kinds), np.zeros(serving)]
-        )
-        most = np.concatenate([*(kind.most for kind in self._kinds), np.full(serving, np.inf)])
-        rows, columns, values, right = self._constraints()
-        matrix = coo_array((values, (rows, columns)), shape=(len(right), cost.size)).tocsr()
+        rules = [self._held_long_enough(kind) for kind in self._kinds]
+        most = [kind.most for kind in self._kinds] + [serving for serving, _, _ in rules]
+        cost = np.concatenate([kind.price * self._lengths for kind in self._kinds])
+        held = block_diag([rule for _, rule, _ in rules])
+        serving = block_diag([rule for _, _, rule in rules])
         solved = milp(
-            cost,
-            bounds=Bounds(np.zeros(cost.size), most),
-            constraints=LinearConstraint(matrix, -np.inf, np.array(right)),
+            np.concatenate([cost, np.zeros(serving.shape[1])]),
+            bounds=Bounds(0.0, np.concatenate(most)),
+            constraints=[
+                LinearConstraint(hstack([-held, serving], format="csc"), -np.inf, 0.0),
+                LinearConstraint(self._enough(cost.size), self._world.target, np.inf),
+            ],
         )
-        if not solved.success:
+        if solved.x is None:
             raise OptimumError(f"HiGHS found no optimum for {self._window.name}: {solved.message}")
-        held: NDArray[np.float64] = solved.x[: len(self._kinds) * stretches]
-        return held.reshape(len(self._kinds), stretches)
+        found: NDArray[np.float64] = solved.x[: cost.size]
+        return found.reshape(len(self._kinds), -1)
 
-    def _constraints(self) -> tuple[list[int], list[int], list[float], list[float]]:
-        """Rows of A x <= b: the target serves; what serves was held long enough."""
-        rows: list[int] = []
-        columns: list[int] = []
-        values: list[float] = []
-        right: list[float] = []
+    def _enough(self, held: int) -> csc_array:
+        """Rows that sum what serves, for every stretch after the first cold start."""
+        stretches = len(self._switches) - 1
+        needed = eye_array(stretches, format="csr")[self._switches[:-1] >= self._cold]
+        nothing = csr_array((needed.shape[0], held))
+        return hstack([nothing, *([needed] * len(self._kinds))], format="csc")
 
-        def add(terms: Sequence[tuple[int, float]], bound: float) -> None:
-            rows.extend([len(right)] * len(terms))
-            columns.extend(column for column, _ in terms)
-            values.extend(value for _, value in terms)
-            right.append(bound)
+    def _held_long_enough(self, kind: _Kind) -> tuple[NDArray[np.float64], csr_array, csr_array]:
+        """The most that can serve per stretch, and the rows "serving - held <= 0" as two halves.
 
-        for index, (start, end) in enumerate(zip(self._switches, self._switches[1:], strict=False)):
-            if start >= self._cold:
-                add([(kind.serving + index, -1.0) for kind in self._kinds], -self._world.target)
-            for kind in self._kinds:
-                if start < kind.start:
-                    add([(kind.serving + index, 1.0)], 0.0)
-                    continue
-                first, stop = np.searchsorted(self._edges, (start - kind.start, end))
-                for stretch in range(int(first), int(stop)):
-                    add([(kind.serving + index, 1.0), (kind.held + stretch, -1.0)], 0.0)
-        return rows, columns, values, right
+        One row for every stretch of ``edges`` from one start before a stretch of ``switches`` to
+        its end; none where nothing can serve anyway.
+        """
+        starts, ends = self._switches[:-1], self._switches[1:]
+        first = np.searchsorted(self._edges, starts - kind.start)
+        stop = np.searchsorted(self._edges, ends)
+        most = np.array([kind.most[a:b].min() for a, b in zip(first, stop, strict=True)])
+        most[starts < kind.start] = 0
+        counts = np.where(most > 0, stop - first, 0)
+        rows, total = np.arange(counts.sum()), int(counts.sum())
+        held = rows - np.repeat(np.cumsum(counts) - counts - first, counts)
+        serving = np.repeat(np.arange(counts.size), counts)
+        ones = np.ones(total)
+        return (
+            most,
+            csr_array((ones, (rows, held)), shape=(total, kind.most.size)),
+            csr_array((ones, (rows, serving)), shape=(total, counts.size)),
+        )
 
 
 def _launches(held: NDArray[np.float64]) -> int:
