@@ -154,7 +154,7 @@ def _seen(
     onprem = sum(w.cluster is Cluster.ONPREM for w in load.workers)
     seen: dict[str, float] = {
         "OfferedLoad": load.offered,
-        "LoadRate": max(load.load_rate.values(), default=0.0),
+        "LoadRate": 100 * max(load.load_rate.values(), default=0.0),
         "WorkersNeeded": sizing.workers,
         "WorkersLive": len(load.workers),
         "OnPremWorkersLive": onprem,

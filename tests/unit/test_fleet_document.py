@@ -1,0 +1,214 @@
+"""Fleet documents: defaults, every wrong field at once, and one wrong document alone."""
+
+import json
+import logging
+from dataclasses import fields
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from spotkeeper.adapters.fleet_documents import FleetDocumentStore
+from spotkeeper.domain.fleet import (
+    AvailabilityPolicy,
+    Bounds,
+    Fleet,
+    RebalanceMeaning,
+    SizingPolicy,
+    WorkerHealthPolicy,
+)
+from spotkeeper.fleet_document import FleetDocument, FleetDocumentError, parse_fleet
+from spotkeeper.ports import Unavailable
+
+LEAST: dict[str, Any] = {
+    "version": 1,
+    "spot_group": "ocr-spot",
+    "on_demand_group": "ocr-on-demand",
+    "bounds": {"spot_max": 20, "on_demand_max": 10},
+}
+
+
+def parsed(**changes: object) -> Fleet:
+    return parse_fleet("ocr", json.dumps(LEAST | changes))
+
+
+def refused(text: str) -> str:
+    with pytest.raises(FleetDocumentError) as caught:
+        parse_fleet("ocr", text)
+    assert str(caught.value).startswith("fleet document ocr: ")
+    return str(caught.value)
+
+
+def test_what_is_left_out_has_the_defaults_of_the_domain() -> None:
+    assert parsed() == Fleet(
+        name="ocr",
+        spot_group="ocr-spot",
+        on_demand_group="ocr-on-demand",
+        bounds=Bounds(spot_min=0, spot_max=20, on_demand_max=10),
+    )
+    empty = parsed(sizing={}, availability={}, worker_health={})
+    assert (empty.sizing, empty.availability, empty.worker_health) == (
+        SizingPolicy(),
+        AvailabilityPolicy(),
+        WorkerHealthPolicy(),
+    )
+
+
+@pytest.mark.parametrize(
+    ("section", "policy"),
+    [
+        ("bounds", Bounds),
+        ("sizing", SizingPolicy),
+        ("availability", AvailabilityPolicy),
+        ("worker_health", WorkerHealthPolicy),
+    ],
+)
+def test_every_field_of_a_policy_can_be_set_and_no_other(section: str, policy: type[Any]) -> None:
+    model = FleetDocument.model_fields[section].annotation
+    assert model is not None
+    assert set(model.model_fields) == {field.name for field in fields(policy)}
+
+
+def test_what_is_set_is_read() -> None:
+    fleet = parsed(
+        workers_per_instance=4,
+        onprem_workers=2,
+        sizing={"enabled": False, "target_load_rate": 0.5},
+        availability={"rebalance": "at_risk", "settle_s": 30, "early_replacement": False},
+        worker_health={"replacements_per_hour": 0},
+    )
+    assert (fleet.workers_per_instance, fleet.onprem_workers) == (4, 2)
+    assert fleet.sizing == SizingPolicy(enabled=False, target_load_rate=0.5)
+    assert fleet.availability == AvailabilityPolicy(
+        rebalance=RebalanceMeaning.AT_RISK, settle_s=30, early_replacement=False
+    )
+    assert fleet.worker_health == WorkerHealthPolicy(replacements_per_hour=0)
+
+
+def test_every_wrong_field_is_named_at_once() -> None:
+    told = refused(
+        json.dumps(
+            {
+                "version": 2,
+                "spot_group": "",
+                "on_demand_group": 7,
+                "workers_per_instance": 0,
+                "onprem_workers": "two",
+                "bounds": {"spot_max": -1, "on_demand_max": 3.5, "spot_low": 1},
+                "sizing": {"target_load_rate": 1.5},
+                "availability": {"rebalance": "panic", "settle_s": True},
+                "worker_health": {"silent_after_s": 1},
+                "colour": "blue",
+            }
+        )
+    )
+    named = (
+        "version",
+        "spot_group",
+        "on_demand_group",
+        "workers_per_instance",
+        "onprem_workers",
+        "bounds.spot_max",
+        "bounds.on_demand_max",
+        "bounds.spot_low",
+        "sizing.target_load_rate",
+        "availability.rebalance",
+        "availability.settle_s",
+        "worker_health.silent_after_s",
+        "colour",
+    )
+    assert [name for name in named if f"{name}: " not in told] == []
+
+
+@pytest.mark.parametrize("field", ["version", "spot_group", "on_demand_group", "bounds"])
+def test_a_field_without_a_default_is_required(field: str) -> None:
+    told = refused(json.dumps({key: value for key, value in LEAST.items() if key != field}))
+    assert told == f"fleet document ocr: {field}: Field required"
+
+
+def test_a_minimum_above_the_maximum_is_refused_among_other_faults() -> None:
+    bounds = {"spot_min": 5, "spot_max": 4, "on_demand_max": 1}
+    told = refused(json.dumps(LEAST | {"bounds": bounds, "version": 3}))
+    assert "bounds: Value error, spot_min 5 is above spot_max 4" in told
+    assert "version: " in told
+
+
+def test_one_group_cannot_be_both() -> None:
+    told = refused(json.dumps(LEAST | {"on_demand_group": "ocr-spot"}))
+    assert "document: Value error, spot_group and on_demand_group must be two groups" in told
+
+
+@pytest.mark.parametrize("version", [0, 2, "1", 1.5, None])
+def test_another_version_is_refused(version: object) -> None:
+    assert "version: " in refused(json.dumps(LEAST | {"version": version}))
+
+
+@pytest.mark.parametrize("text", ["", "{", "null", "[]", '"ocr"', "version: 1", "\0", "{}}"])
+def test_what_is_no_json_object_is_refused(text: str) -> None:
+    refused(text)
+
+
+@pytest.mark.parametrize("rate", ["NaN", "Infinity", "-Infinity", "1e999", "0"])
+def test_a_rate_is_a_real_share(rate: str) -> None:
+    text = json.dumps(LEAST | {"sizing": {"target_load_rate": 0}}).replace(": 0}", f": {rate}}}")
+    assert "sizing.target_load_rate: " in refused(text)
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@given(st.dictionaries(st.sampled_from([*LEAST, "sizing", "availability", "x"]), JSON))
+def test_arbitrary_fields_raise_nothing_but_a_document_error(changes: dict[str, Any]) -> None:
+    try:
+        parsed(**changes)
+    except FleetDocumentError as error:
+        assert str(error).startswith("fleet document ocr: ")
+
+
+class _Ssm:
+    """Parameter Store with one page of parameters, or out of order."""
+
+    def __init__(self, parameters: dict[str, str], error: Exception | None = None) -> None:
+        self._parameters = parameters
+        self._error = error
+
+    def get_paginator(self, _name: str) -> "_Ssm":
+        return self
+
+    def paginate(self, *, Path: str, **_: object) -> list[dict[str, Any]]:
+        if self._error:
+            raise self._error
+        page = [{"Name": f"{Path}/{n}", "Value": v} for n, v in self._parameters.items()]
+        return [{"Parameters": page}]
+
+
+def store(parameters: dict[str, str], error: Exception | None = None) -> FleetDocumentStore:
+    return FleetDocumentStore(_Ssm(parameters, error), "/spotkeeper/test/fleets")  # type: ignore[arg-type]
+
+
+def test_a_wrong_document_stops_its_own_fleet_only() -> None:
+    documents = store({"ocr": json.dumps(LEAST), "broken": "{", "wrong": "{}"}).load()
+    assert [fleet.name for fleet in documents.fleets] == ["ocr"]
+    assert [str(error).partition(": ")[0] for error in documents.errors] == [
+        "fleet document broken",
+        "fleet document wrong",
+    ]
+
+
+def test_no_document_at_all_is_an_error_that_says_where_it_belongs() -> None:
+    documents = store({}).load()
+    assert documents.fleets == ()
+    (error,) = documents.errors
+    assert "no fleet document under /spotkeeper/test/fleets" in str(error)
+
+
+def test_a_parameter_store_that_does_not_answer_is_unavailable(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with caplog.at_level(logging.CRITICAL), pytest.raises(Unavailable, match="/spotkeeper/test"):
+        store({}, RuntimeError("no route")).load()
