@@ -6,7 +6,7 @@ Nothing is read to write, and writing a digest again changes nothing. Cost at pu
 (us-east-1, 2025: SQS 0.40 USD per million requests; Lambda arm64 0.0000133334 USD/GB-s and 0.20
 per million calls; DynamoDB on demand 0.625 USD per million writes of up to 1 KB): 500 logs of a
 worker pack into one write, so that a million logs cost 0.00125 USD in the table, whatever the rate
-of requests; sent one at a time they cost 0.625. `python -m bench collect` prints the whole sum.
+of requests; sent one at a time they cost 0.625. `python -m bench.collect` prints the whole sum.
 """
 
 import json
