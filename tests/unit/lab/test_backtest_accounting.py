@@ -74,6 +74,12 @@ def test_the_price_is_as_set_else_the_markets_else_the_usual() -> None:
     assert spot_paid("a/g", 50, 350, MARKET, World(target=1)) == pytest.approx(90)
 
 
+def test_a_world_settles_its_price() -> None:
+    assert World(target=1).priced(MARKET).price_ratio == 0.3
+    assert World(target=1).priced(PRICED).price_ratio is None
+    assert World(target=1, price_ratio=0.5).priced(PRICED).price_ratio == 0.5
+
+
 def test_ticks_hold_at_least_the_seconds() -> None:
     world = World(target=1, tick_s=30.0)
     assert [world.ticks(s) for s in (0, 29, 30, 31, 120)] == [0, 1, 1, 2, 4]

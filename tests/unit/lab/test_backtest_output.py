@@ -55,7 +55,7 @@ def test_json_is_a_list_with_a_row_per_policy_and_world(rows: list[Row], tmp_pat
 def test_rows_are_compared_within_their_world(rows: list[Row]) -> None:
     headings = [title for title, group in compared(rows) if len(group) == len(choose([]))]
     assert headings[0] == (
-        "generated-0, target 3, 3 x 4 h, tick 30 s, cold start 120 s, no notice, market's prices"
+        "generated-0, target 3, 3 x 4 h, tick 30 s, cold start 120 s, no notice, spot at 0.3"
     )
     assert headings[1].endswith(
         "warm start 60 s for 4, notice 120 s, 10% of notices lost, events up to 30 s late, "

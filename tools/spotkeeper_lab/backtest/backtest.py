@@ -122,7 +122,7 @@ def run_backtest(plan: Plan, *, progress: Progress | None = None, workers: int =
     tasks = [
         _Task(market, world, policy, windows, sample)
         for market in plan.markets
-        for world in plan.worlds
+        for world in (asked.priced(market) for asked in plan.worlds)
         for windows in [plan.windows.of(market, world.tick_s)]
         for sample in [_most_eventful(windows, world)]
         for policy in plan.policies

@@ -74,7 +74,7 @@ def _seconds(edges: Grid, window: Market, world: World) -> NDArray[np.float64]:
 
 @dataclass(frozen=True, slots=True)
 class _Kind:
-    """One way to hold instances: its start in ticks; per stretch, the most there is and its price."""
+    """One way to hold instances: its start in ticks; per stretch, the most there is and price."""
 
     start: int
     most: NDArray[np.float64]

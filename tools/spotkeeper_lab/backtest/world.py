@@ -1,7 +1,7 @@
 """The world that a policy is tried in: what is asked of the fleet and how the cloud behaves."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from spotkeeper_lab.market import Market
 
@@ -59,6 +59,12 @@ class World:
     def _check(self, name: str, good: bool, must: str) -> None:
         if not good:
             raise WorldError(f"{name} is {getattr(self, name)}; it must be {must}")
+
+    def priced(self, market: Market) -> "World":
+        """This world with its price settled: as set, else the market's own (None), else 0.30."""
+        if self.price_ratio is not None or market.has_prices:
+            return self
+        return replace(self, price_ratio=DEFAULT_PRICE_RATIO)
 
     def ticks(self, seconds: float) -> int:
         """The number of ticks that last at least ``seconds``."""
