@@ -11,6 +11,7 @@ from typing import Any
 
 import boto3
 from moto.dynamodb.models import dynamodb_backends
+from moto.dynamodb.models.dynamo_type import DynamoType
 
 from spotkeeper_lab.cloud import Cloud
 from spotkeeper_lab.cloud_values import (
@@ -41,6 +42,8 @@ from spotkeeper_lab.workers import Workforce
 TURN_EVERY_S = 60.0
 # Workers ship between two turns; the event source mapping waits as long as in template.yaml.
 SHIP_AT_S, BATCHING_WINDOW_S = 10.0, 5.0
+# Longer than any window that a fleet document of the demo asks for.
+DIGESTS_KEPT_S = 900.0
 TABLE, DOCUMENTS = "demo", "/spotkeeper/demo/fleets"
 ENVIRONMENT = {
     "TABLE_NAME": TABLE,
@@ -191,23 +194,23 @@ class Day:
     def _take_decisions(self) -> None:
         """Move new decision records out of the table: moto slows down with what it holds."""
         items = _items(f"fleet#{FLEET}")
-        for key in sorted(key for key in items if key.startswith("decision#")):
+        new = [key for key in items if key.value.startswith("decision#")]
+        for key in sorted(new, key=lambda key: str(key.value)):
             text = items.pop(key).attrs["record"].value
             self.record.decisions.append(Decision(at_s=self.cloud.now_s, text=text))
 
     def _sweep(self, at_s: float) -> None:
-        """Delete what is past its lifetime, as DynamoDB does."""
-        now = self.time.at(at_s).timestamp()
+        """Delete old digests, sooner than their lifetime ends: nobody reads so far back."""
+        first = self.time.at(at_s - DIGESTS_KEPT_S).isoformat()
         items = _items(f"load#{FLEET}")
-        for key in [k for k, item in items.items() if float(item.attrs["expires_at"].value) < now]:
+        for key in [key for key in items if key.value < first]:
             del items[key]
 
 
-def _items(partition: str) -> dict[str, Any]:
+def _items(partition: str) -> dict[DynamoType, Any]:
     """The items of one partition of the table, by sort key."""
     table = dynamodb_backends[ACCOUNT][REGION].tables[TABLE]
-    items: dict[str, Any] = table.items[partition]
-    return items
+    return table.items[DynamoType({"S": partition})]
 
 
 def _failed(invocation: Invocation, batch: dict[str, Any]) -> list[str]:

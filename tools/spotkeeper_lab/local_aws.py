@@ -33,6 +33,7 @@ from spotkeeper_lab.cloud_values import (
     InstanceView,
     SpotRequestView,
 )
+from spotkeeper_lab.local_aws_speed import Exact, faster_moto
 
 REGION = "us-east-1"
 ACCOUNT = "123456789012"
@@ -76,6 +77,7 @@ def local_aws(cloud: Cloud, time: VirtualTime) -> Iterator[None]:
     with (
         patch.dict(os.environ, CREDENTIALS),
         mock_aws(),
+        faster_moto(),
         _answering(AutoScalingResponse, AutoscalingClientError, answers.auto_scaling()),
         _answering(EC2Response, EC2ClientError, answers.ec2()),
         _own_session(),
@@ -121,7 +123,7 @@ def _method(
             answer = action.answer(response._get_param)
         except CloudError as refusal:
             raise error(refusal.code, refusal.message) from refusal
-        return PaginatedResult(answer) if action.paged else ActionResult(answer)
+        return PaginatedResult(dict(answer)) if action.paged else ActionResult(answer)
 
     return respond
 
@@ -168,7 +170,7 @@ class _Answers:
         views = (view for view in self._cloud.instances() if view.group)
         return {
             "AutoScalingInstances": [
-                {**_instance(view), "AutoScalingGroupName": view.group}
+                Exact(_instance(view), AutoScalingGroupName=view.group)
                 for view in views
                 if not wanted or view.instance_id in wanted
             ]
@@ -220,36 +222,40 @@ class _Answers:
 
     def _group(self, view: GroupView) -> Answer:
         zones = sorted({instance.pool.partition("/")[0] for instance in view.instances})
-        return {
-            "AutoScalingGroupName": view.name,
-            "AutoScalingGroupARN": group_arn(view.name),
-            "MinSize": view.minimum,
-            "MaxSize": view.maximum,
-            "DesiredCapacity": view.desired,
-            "DefaultCooldown": 300,
-            "AvailabilityZones": zones,
-            "HealthCheckType": "EC2",
-            "CreatedTime": self._time.start,
-            "Instances": [_instance(instance) for instance in view.instances],
-            "SuspendedProcesses": [
-                {"ProcessName": name, "SuspensionReason": "User suspended"}
-                for name in sorted(view.suspended)
-            ],
-        }
+        return Exact(
+            {
+                "AutoScalingGroupName": view.name,
+                "AutoScalingGroupARN": group_arn(view.name),
+                "MinSize": view.minimum,
+                "MaxSize": view.maximum,
+                "DesiredCapacity": view.desired,
+                "DefaultCooldown": 300,
+                "AvailabilityZones": zones,
+                "HealthCheckType": "EC2",
+                "CreatedTime": self._time.start,
+                "Instances": [_instance(instance) for instance in view.instances],
+                "SuspendedProcesses": [
+                    {"ProcessName": name, "SuspensionReason": "User suspended"}
+                    for name in sorted(view.suspended)
+                ],
+            }
+        )
 
     def _activity(self, activity: Activity) -> Answer:
         start = self._time.at(activity.start_s)
         details = {"Subnet ID": "subnet-12345678", "Availability Zone": activity.zone}
-        answer: dict[str, object] = {
-            "ActivityId": activity.activity_id,
-            "AutoScalingGroupName": activity.group,
-            "Description": activity.description,
-            "Cause": f"At {aws_time(start)} {activity.cause}",
-            "StartTime": start,
-            "StatusCode": activity.status_code,
-            "Progress": 100 if activity.status_code in (FAILED, SUCCESSFUL) else 50,
-            "Details": json.dumps(details),
-        }
+        answer = Exact(
+            {
+                "ActivityId": activity.activity_id,
+                "AutoScalingGroupName": activity.group,
+                "Description": activity.description,
+                "Cause": f"At {aws_time(start)} {activity.cause}",
+                "StartTime": start,
+                "StatusCode": activity.status_code,
+                "Progress": 100 if activity.status_code in (FAILED, SUCCESSFUL) else 50,
+                "Details": json.dumps(details),
+            }
+        )
         if activity.end_s is not None:
             answer["EndTime"] = self._time.at(activity.end_s)
         if activity.message:
@@ -286,13 +292,17 @@ class _Answers:
 
     def _spot_request(self, view: SpotRequestView) -> Answer:
         at = self._time.at(view.updated_s)
-        return {
-            "SpotInstanceRequestId": view.request_id,
-            "InstanceId": view.instance_id,
-            "State": "closed" if view.status_code.startswith("instance-terminated") else "active",
-            "CreateTime": at,
-            "Status": {"Code": view.status_code, "UpdateTime": at, "Message": view.status_code},
-        }
+        return Exact(
+            {
+                "SpotInstanceRequestId": view.request_id,
+                "InstanceId": view.instance_id,
+                "State": "closed"
+                if view.status_code.startswith("instance-terminated")
+                else "active",
+                "CreateTime": at,
+                "Status": {"Code": view.status_code, "UpdateTime": at, "Message": view.status_code},
+            }
+        )
 
     def _create_tags(self, get: Get) -> Answer:
         if any(tag["Key"] == "spotkeeper:draining" for tag in get("Tags", [])):
@@ -316,16 +326,18 @@ def _filters(get: Get) -> Sequence[Mapping[str, Any]]:
     return filters
 
 
-def _instance(view: InstanceView) -> dict[str, object]:
+def _instance(view: InstanceView) -> Exact:
     zone, _, kind = view.pool.partition("/")
-    return {
-        "InstanceId": view.instance_id,
-        "AvailabilityZone": zone,
-        "InstanceType": kind,
-        "LifecycleState": view.state,
-        "HealthStatus": "Healthy" if view.healthy else "Unhealthy",
-        "ProtectedFromScaleIn": False,
-    }
+    return Exact(
+        {
+            "InstanceId": view.instance_id,
+            "AvailabilityZone": zone,
+            "InstanceType": kind,
+            "LifecycleState": view.state,
+            "HealthStatus": "Healthy" if view.healthy else "Unhealthy",
+            "ProtectedFromScaleIn": False,
+        }
+    )
 
 
 def group_arn(name: str) -> str:
