@@ -52,7 +52,7 @@ def test_a_function_ends_before_the_lease_that_it_holds() -> None:
     assert template()["Globals"]["Function"]["Timeout"] < LEASE_LIFETIME.total_seconds()
 
 
-@pytest.mark.parametrize("name", SETTINGS.keys() - {"CollectSearchLogs"})
+@pytest.mark.parametrize("name", [*CHECKERS, "HandleInterruption"])
 def test_what_fails_for_good_is_kept(stack: Stack, name: str) -> None:
     function = stack.functions()[name]
     on_failure = function["EventInvokeConfig"]["DestinationConfig"]["OnFailure"]
