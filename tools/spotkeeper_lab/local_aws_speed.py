@@ -35,12 +35,11 @@ def faster_moto() -> Iterator[None]:
     """Speed moto up; only functions that depend on nothing but their arguments are touched."""
     pick = XFormedAttributePicker.__call__
     with (
-        patch.object(
-            responses, "method_names_from_class", cache(responses.method_names_from_class)
-        ),
+        patch.object(responses, "method_names_from_class", cache(method_names_from_class)),
         patch.object(XFormedAttributePicker, "__call__", _exactly_first(pick)),
-        patch.object(UpdateExpressionParser, "make", cache(UpdateExpressionParser.make)),
-        patch.object(DepthFirstTraverser, "nodes_to_be_processed", _processed_nodes),
+        patch.object(_PARSER, "make", cache(_PARSER.make)),
+        patch.object(_TRAVERSER, "nodes_to_be_processed", _processed_nodes),
+        patch.object(useragent, _SANITIZE, cache(getattr(useragent, _SANITIZE))),
         _little_garbage(),
     ):
         yield
