@@ -71,11 +71,12 @@ def _round(
     digests = _read(fleet, ports, now)
     load = summarise(digests, now, fleet.sizing.window_s)
     sizing = size(load, fleet, spot, lease.health, now)
-    diagnosis = diagnose(load, (spot, on_demand), fleet.worker_health, sizing.memory, now)
+    diagnosis = diagnose(load, (spot, on_demand), fleet, sizing.memory, now)
     outcomes: list[Outcome] = []
+    ended: tuple[str, ...] = ()
     if fleet.sizing.enabled and sizing.action is Action.RESIZE:
-        _resize(spot, sizing, digests, ports, outcomes, now)
-    memory, gone = _replace(fleet, diagnosis, ports, outcomes, now)
+        ended = _resize(spot, sizing, digests, ports, outcomes, now)
+    memory, gone = _replace(fleet, diagnosis, ended, ports, outcomes, now)
     record = _record(fleet, load, sizing, diagnosis, gone, tuple(outcomes), now)
     done = ports.states.keep(lease, memory, now)
     ports.states.record(record)
@@ -93,7 +94,7 @@ def _resize(
     ports: Ports,
     outcomes: list[Outcome],
     now: datetime,
-) -> None:
+) -> tuple[str, ...]:
     """Raise the desired capacity, or lower it by ending the least busy instances one by one."""
     wanted = sizing.spot_desired
     ends: tuple[str, ...] = ()
@@ -109,20 +110,30 @@ def _resize(
         )
     for instance_id in ends:
         attempt(outcomes, f"end {instance_id}", partial(ports.writer.end, instance_id))
+    return ends
 
 
 def _replace(
-    fleet: Fleet, diagnosis: Diagnosis, ports: Ports, outcomes: list[Outcome], now: datetime
+    fleet: Fleet,
+    diagnosis: Diagnosis,
+    ended: tuple[str, ...],
+    ports: Ports,
+    outcomes: list[Outcome],
+    now: datetime,
 ) -> tuple[HealthMemory, tuple[str, ...]]:
-    """Replace who is due and still suspect in freshly read logs."""
+    """Replace who is due, not ended just now, and still suspect in freshly read logs."""
     if not diagnosis.replace:
         return diagnosis.memory, ()
     load = summarise(_read(fleet, ports, now), now, fleet.sizing.window_s)
-    gone = confirm(diagnosis, load, fleet.worker_health, now)
-    for instance_id in gone:
+    gone: list[str] = []
+    for instance_id in confirm(diagnosis, load, fleet.worker_health, now):
+        if instance_id in ended:
+            continue
         asked = f"replace {instance_id}: {diagnosis.reasons[instance_id]}"
         attempt(outcomes, asked, partial(ports.instances.replace, instance_id))
-    return replaced(diagnosis.memory, gone, now), gone
+        if not outcomes[-1].error:
+            gone.append(instance_id)
+    return replaced(diagnosis.memory, tuple(gone), now), tuple(gone)
 
 
 def _record(
@@ -161,7 +172,7 @@ def _seen(
         "StaleSearchLogs": int(sizing.stale),
         "WorkersSuspect": len(diagnosis.reasons),
         "WorkersReplaced": len(gone),
-        "OnPremWorkersSilent": len(diagnosis.onprem_silent),
+        "OnPremWorkersSilent": diagnosis.onprem_silent,
     }
     if load.newest is not None:
         seen["SearchLogAge"] = (now - load.newest).total_seconds()

@@ -58,7 +58,8 @@ def size(load: Load, fleet: Fleet, spot: Group, memory: HealthMemory, now: datet
 
 def workers_needed(load: Load, target_load_rate: float) -> int:
     """Give the fewest workers that hold the target load rate; one while there is any load."""
-    return math.ceil(round(load.offered / target_load_rate, 6))
+    least = 1 if load.arrival_rate else 0
+    return max(least, math.ceil(round(load.offered / target_load_rate, 6)))
 
 
 def _age_s(load: Load, now: datetime) -> float | None:

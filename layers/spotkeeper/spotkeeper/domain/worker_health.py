@@ -6,47 +6,47 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from statistics import median
 
-from spotkeeper.domain.fleet import Group, Phase, WorkerHealthPolicy
+from spotkeeper.domain.fleet import Fleet, Group, Phase, WorkerHealthPolicy
 from spotkeeper.domain.health_memory import HealthMemory
 from spotkeeper.domain.load import Cluster, Load, WorkerLoad
+
+# Closer together, two looks see the same search logs: they are one observation.
+OBSERVATIONS_APART = timedelta(seconds=30)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Diagnosis:
     """Who to replace after the last check, whom not to count on, and why.
 
-    `reasons` has one sentence per suspect; `onprem_silent` are workers to alarm about only.
+    `reasons` has one sentence per suspect; `onprem_silent` counts workers to alarm about only.
     """
 
     replace: tuple[str, ...]
     reasons: dict[str, str]
-    onprem_silent: tuple[str, ...]
+    onprem_silent: int
     over_budget: tuple[str, ...]
     memory: HealthMemory
 
 
 def diagnose(
-    load: Load,
-    groups: tuple[Group, ...],
-    policy: WorkerHealthPolicy,
-    memory: HealthMemory,
-    now: datetime,
+    load: Load, groups: tuple[Group, ...], fleet: Fleet, memory: HealthMemory, now: datetime
 ) -> Diagnosis:
     """Compare each instance in service with its peers; two observations make it due.
 
     The caller looks at the due ones once more before it replaces them, and then remembers each
     replacement with `replaced`.
     """
+    policy = fleet.worker_health
     since = _in_service_since(groups, memory, now)
     memory = replace(memory, in_service_since=since, replaced=_of_last_hour(memory, now))
     reasons = _suspicions(load, since, policy, now) if policy.enabled else {}
-    due = tuple(i for i in reasons if i in memory.suspects)
+    due = tuple(i for i in reasons if now - memory.suspects.get(i, now) >= OBSERVATIONS_APART)
     budget = max(0, policy.replacements_per_hour - len(memory.replaced))
     suspects = {i: memory.suspects.get(i, now) for i in reasons}
     return Diagnosis(
         replace=due[:budget],
         reasons=reasons,
-        onprem_silent=_onprem_silent(load, policy, now),
+        onprem_silent=_onprem_silent(load, fleet, now),
         over_budget=due[budget:],
         memory=replace(memory, suspects=suspects, silent=due),
     )
@@ -90,8 +90,7 @@ def _suspicions(
     by_instance: defaultdict[str, list[WorkerLoad]] = defaultdict(list)
     for worker in load.workers:
         by_instance[worker.instance_id].append(worker)
-    finished = [w.finished for w in load.workers if not _is_silent(w.last_finished, policy, now)]
-    peers = median(finished) if finished else 0.0
+    peers = _peers(load, policy, now)
     silent = (
         (i, _silence(by_instance.get(i, []), at, peers, policy, now)) for i, at in since.items()
     )
@@ -131,9 +130,19 @@ def _is_silent(last: datetime, policy: WorkerHealthPolicy, now: datetime) -> boo
     return now - last >= timedelta(seconds=policy.silent_after_s)
 
 
-def _onprem_silent(load: Load, policy: WorkerHealthPolicy, now: datetime) -> tuple[str, ...]:
-    return tuple(
-        w.worker_id
+def _peers(load: Load, policy: WorkerHealthPolicy, now: datetime) -> float:
+    """Give the median of what the workers that are not silent finished."""
+    finished = [w.finished for w in load.workers if not _is_silent(w.last_finished, policy, now)]
+    return median(finished) if finished else 0.0
+
+
+def _onprem_silent(load: Load, fleet: Fleet, now: datetime) -> int:
+    """Count the expected on-premises workers without a log while their peers had work."""
+    policy = fleet.worker_health
+    if _peers(load, policy, now) < policy.peers_finished:
+        return 0
+    live = sum(
+        w.cluster is Cluster.ONPREM and not _is_silent(w.last_finished, policy, now)
         for w in load.workers
-        if w.cluster is Cluster.ONPREM and _is_silent(w.last_finished, policy, now)
     )
+    return max(0, fleet.onprem_workers - live)

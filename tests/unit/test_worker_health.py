@@ -1,0 +1,240 @@
+"""Who is silent, who only idles, who fails, and who is replaced: workers, not instances."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from spotkeeper.domain.fleet import Group, WorkerHealthPolicy
+from spotkeeper.domain.health_memory import HealthMemory
+from spotkeeper.domain.load import Cluster, Load, WorkerLoad
+from spotkeeper.domain.worker_health import Diagnosis, confirm, diagnose, replaced
+from tests.builders import at, fleet, group, ids, instances
+
+SPOT = ids("a", 6)
+OLD = HealthMemory(in_service_since={i: at(-3600) for i in SPOT})
+
+
+def worker(
+    instance_id: str,
+    finished: int = 20,
+    failed: int = 0,
+    *,
+    last: float = 0,
+    name: str = "",
+    cluster: Cluster = Cluster.AWS,
+) -> WorkerLoad:
+    return WorkerLoad(
+        worker_id=name or f"worker-of-{instance_id}",
+        cluster=cluster,
+        instance_id=instance_id,
+        finished=finished,
+        failed=failed,
+        last_finished=at(last),
+    )
+
+
+def onprem(count: int, *, last: float = 0) -> list[WorkerLoad]:
+    return [worker("", name=f"rack-{n}", cluster=Cluster.ONPREM, last=last) for n in range(count)]
+
+
+def load(*workers: WorkerLoad, seconds: float = 0) -> Load:
+    return Load(at=at(seconds), window_s=300, workers=workers)
+
+
+def busy(*instance_ids: str, seconds: float = 0) -> list[WorkerLoad]:
+    return [worker(i, last=seconds) for i in instance_ids]
+
+
+def diagnosed(
+    seen: Load,
+    *,
+    memory: HealthMemory = OLD,
+    groups: tuple[Group, ...] | None = None,
+    policy: WorkerHealthPolicy | None = None,
+    onprem_workers: int = 0,
+) -> Diagnosis:
+    of = replace(fleet(worker_health=policy), onprem_workers=onprem_workers)
+    members = groups or (group("spot", 6, instances(SPOT)), group("on-demand", 0))
+    return diagnose(seen, members, of, memory, seen.at)
+
+
+def test_workers_that_all_work_are_left_alone() -> None:
+    diagnosis = diagnosed(load(*busy(*SPOT)))
+    assert (diagnosis.reasons, diagnosis.replace, diagnosis.onprem_silent) == ({}, (), 0)
+
+
+def test_a_worker_that_finishes_nothing_while_its_peers_do_is_suspect() -> None:
+    diagnosis = diagnosed(load(*busy(*SPOT[1:])))
+    assert diagnosis.reasons == {
+        SPOT[0]: "finished nothing for 3600 s while its peers finished 20 each"
+    }
+    assert (diagnosis.replace, diagnosis.memory.silent) == ((), ())
+    assert diagnosis.memory.suspects == {SPOT[0]: at(0)}
+
+
+def test_a_hung_worker_is_suspect_by_its_last_log() -> None:
+    hung = worker(SPOT[0], 3, last=-300)
+    assert set(diagnosed(load(hung, *busy(*SPOT[1:]))).reasons) == {SPOT[0]}
+    slow = worker(SPOT[0], 3, last=-299)
+    assert diagnosed(load(slow, *busy(*SPOT[1:]))).reasons == {}
+
+
+def test_an_idle_fleet_is_idle_and_not_silent() -> None:
+    assert diagnosed(load()).reasons == {}
+    few = [worker(i, 4) for i in SPOT[1:]]
+    assert diagnosed(load(*few)).reasons == {}
+    enough = [worker(i, 5) for i in SPOT[1:]]
+    assert set(diagnosed(load(*enough)).reasons) == {SPOT[0]}
+
+
+def test_one_working_worker_of_an_instance_vouches_for_it() -> None:
+    two = fleet(workers_per_instance=2)
+    workers = [worker(SPOT[0], name="left", last=-3000), worker(SPOT[0], name="right")]
+    members = (group("spot", 6, instances(SPOT)), group("on-demand", 0))
+    seen = load(*workers, *busy(*SPOT[1:]))
+    assert diagnose(seen, members, two, OLD, seen.at).reasons == {}
+
+
+def test_a_young_instance_is_not_judged() -> None:
+    seen = load(*busy(*SPOT[1:], seconds=240), seconds=240)
+    assert diagnosed(seen, memory=HealthMemory()).reasons == {}
+    young = replace(OLD, in_service_since={**OLD.in_service_since, SPOT[0]: at(0)})
+    assert diagnosed(seen, memory=young).reasons == {}
+    later = load(*busy(*SPOT[1:], seconds=300), seconds=300)
+    assert set(diagnosed(later, memory=young).reasons) == {SPOT[0]}
+
+
+def test_an_instance_that_comes_leaves_or_is_unhealthy_is_not_judged() -> None:
+    members = (group("spot", 6, instances(SPOT[2:], SPOT[:1], SPOT[1:2])), group("on-demand", 0))
+    seen = load(*busy(*SPOT[2:]))
+    diagnosis = diagnosed(seen, groups=members)
+    assert diagnosis.reasons == {}
+    assert diagnosis.memory.in_service_since.keys() == set(SPOT[2:])
+    marked = replace(instances(SPOT[:1])[0], healthy=False)
+    members = (group("spot", 6, (marked, *instances(SPOT[1:]))), group("on-demand", 0))
+    assert diagnosed(load(*busy(*SPOT[1:])), groups=members).reasons == {}
+
+
+@pytest.mark.parametrize(
+    ("finished", "failed", "suspect"),
+    [(5, 5, True), (4, 4, False), (10, 9, True), (10, 8, False), (100, 0, False)],
+)
+def test_a_worker_that_fails_almost_everything_is_suspect(
+    finished: int, failed: int, suspect: bool
+) -> None:
+    diagnosis = diagnosed(load(worker(SPOT[0], finished, failed), *busy(*SPOT[1:])))
+    assert (diagnosis.reasons.get(SPOT[0]) == f"{failed} of {finished} requests failed") is suspect
+
+
+def test_when_most_fail_the_service_is_ill_and_nobody_is_replaced() -> None:
+    for ill in (4, 5, 6):
+        failing = [worker(i, 10, 10) for i in SPOT[:ill]]
+        assert diagnosed(load(*failing, *busy(*SPOT[ill:]))).reasons == {}
+    half = [worker(i, 10, 10) for i in SPOT[:3]]
+    assert set(diagnosed(load(*half, *busy(*SPOT[3:]))).reasons) == set(SPOT[:3])
+
+
+def test_an_instance_alone_is_never_told_from_its_service() -> None:
+    alone = (group("spot", 1, instances(SPOT[:1])), group("on-demand", 0))
+    assert diagnosed(load(worker(SPOT[0], 10, 10)), groups=alone).reasons == {}
+    assert diagnosed(load(worker(SPOT[0], last=-400)), groups=alone).reasons == {}
+
+
+def test_two_observations_make_a_suspect_due() -> None:
+    first = diagnosed(load(*busy(*SPOT[1:])))
+    second = diagnosed(load(*busy(*SPOT[1:], seconds=60), seconds=60), memory=first.memory)
+    assert (first.replace, second.replace) == ((), (SPOT[0],))
+    assert second.memory.silent == (SPOT[0],)
+    assert second.memory.suspects == {SPOT[0]: at(0)}
+
+
+def test_a_turn_that_goes_round_again_has_not_observed_twice() -> None:
+    seen = load(*busy(*SPOT[1:]))
+    first = diagnosed(seen)
+    assert diagnosed(seen, memory=first.memory).replace == ()
+    soon = load(*busy(*SPOT[1:], seconds=29), seconds=29)
+    assert diagnosed(soon, memory=first.memory).replace == ()
+
+
+def test_a_suspect_that_works_again_starts_afresh() -> None:
+    first = diagnosed(load(*busy(*SPOT[1:])))
+    well = diagnosed(load(*busy(*SPOT, seconds=60), seconds=60), memory=first.memory)
+    assert well.memory.suspects == {}
+    ill = load(*busy(*SPOT[1:], seconds=600), worker(SPOT[0], last=60), seconds=600)
+    assert diagnosed(ill, memory=well.memory).replace == ()
+
+
+def test_the_last_check_spares_who_works_in_freshly_read_logs() -> None:
+    policy = WorkerHealthPolicy()
+    suspects = HealthMemory(in_service_since=OLD.in_service_since, suspects={SPOT[0]: at(-60)})
+    due = diagnosed(load(*busy(*SPOT[1:])), memory=suspects)
+    assert due.replace == (SPOT[0],)
+    assert confirm(due, load(*busy(*SPOT)), policy, at(0)) == ()
+    assert confirm(due, load(*busy(*SPOT[1:])), policy, at(0)) == (SPOT[0],)
+
+
+def test_replacements_stay_within_the_budget_of_an_hour() -> None:
+    suspects = replace(OLD, suspects={i: at(-60) for i in SPOT[:4]})
+    ill = load(*busy(*SPOT[4:]))
+    first = diagnosed(ill, memory=suspects)
+    assert (first.replace, first.over_budget) == (tuple(SPOT[:2]), tuple(SPOT[2:4]))
+    assert first.memory.silent == tuple(SPOT[:4])
+    spent = replaced(first.memory, first.replace, at(0))
+    assert spent.suspects.keys() == set(SPOT[2:4])
+    later = diagnosed(load(*busy(*SPOT[4:], seconds=3599), seconds=3599), memory=spent)
+    assert (later.replace, set(later.over_budget)) == ((), set(SPOT[2:4]))
+    renewed = diagnosed(load(*busy(*SPOT[4:], seconds=3600), seconds=3600), memory=later.memory)
+    assert set(renewed.replace) == set(SPOT[2:4])
+
+
+def test_switched_off_it_judges_nobody_but_remembers_who_serves() -> None:
+    off = diagnosed(load(*busy(*SPOT[1:])), policy=WorkerHealthPolicy(enabled=False))
+    assert (off.reasons, off.memory.in_service_since) == ({}, OLD.in_service_since)
+
+
+def test_workers_on_premises_are_only_alarmed_about() -> None:
+    seen = load(*busy(*SPOT), *onprem(2))
+    assert diagnosed(seen, onprem_workers=2).onprem_silent == 0
+    missing = diagnosed(seen, onprem_workers=3)
+    assert (missing.onprem_silent, missing.reasons, missing.replace) == (1, {}, ())
+    hung = load(*busy(*SPOT), *onprem(3, last=-300))
+    assert diagnosed(hung, onprem_workers=3).onprem_silent == 3
+
+
+def test_workers_on_premises_may_idle() -> None:
+    assert diagnosed(load(), onprem_workers=3).onprem_silent == 0
+    assert diagnosed(load(worker(SPOT[0], 4)), onprem_workers=3).onprem_silent == 0
+
+
+def test_more_workers_on_premises_than_expected_are_welcome() -> None:
+    assert diagnosed(load(*busy(*SPOT), *onprem(3)), onprem_workers=1).onprem_silent == 0
+
+
+WORKERS = st.lists(
+    st.builds(
+        worker,
+        st.sampled_from([*SPOT, "i-0f0f0f0f0f0f0f0f0"]),
+        st.integers(1, 40),
+        st.integers(0, 40),
+        last=st.integers(-900, 0),
+        name=st.sampled_from(["left", "right"]),
+    ),
+    max_size=12,
+)
+
+
+@given(WORKERS, st.integers(0, 4), st.lists(st.integers(0, 5400), max_size=4))
+def test_nobody_is_replaced_without_reason_second_look_and_budget(
+    workers: list[WorkerLoad], budget: int, ages_s: list[int]
+) -> None:
+    policy = WorkerHealthPolicy(replacements_per_hour=budget)
+    memory = replace(
+        OLD, suspects={i: at(-60) for i in SPOT[:3]}, replaced=tuple(at(-age) for age in ages_s)
+    )
+    diagnosis = diagnosed(load(*workers), memory=memory, policy=policy)
+    assert set(diagnosis.replace) <= diagnosis.reasons.keys() & set(SPOT[:3])
+    lately = sum(age < 3600 for age in ages_s)
+    assert len(diagnosis.replace) <= max(0, budget - lately)
+    assert set(confirm(diagnosis, load(*workers), policy, at(0))) == set(diagnosis.replace)
