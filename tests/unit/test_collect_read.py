@@ -156,7 +156,7 @@ GOOD = json.dumps(sent_log())
         (packed(GOOD)[:-7], "body: "),
         (packed(GOOD)[:40], "body: is base64 but cannot be unpacked"),
         (packed(GOOD)[:40] + "A" * 60, "body: is base64 but cannot be unpacked"),
-        (packed(" " * (MAX_BODY_BYTES + 1)), "body: unpacks to more than 16 MiB"),
+        (packed(" " * (MAX_BODY_BYTES + 1)), "body: unpacks to more than 8 MiB"),
         (base64.b64encode(GOOD.encode()).decode(), "body: should be a JSON object"),
         (packed(packed(GOOD)), "body: Invalid JSON"),
         (packed("\x00\xff"), "body: Invalid JSON"),
