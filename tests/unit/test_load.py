@@ -7,17 +7,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spotkeeper.domain.digest import Status
+from spotkeeper.domain.histogram import Histogram, bucket, histogram, merged, middle_ms
 from spotkeeper.domain.load import (
     Cluster,
-    Histogram,
     Load,
     WorkerLoad,
-    bucket,
-    histogram,
     index_of_dispersion,
     load_rate,
-    merged,
-    middle_ms,
     summarise,
 )
 from tests.search_logs import SENT, before, digest_of, log

@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, Any
 
 from spotkeeper.adapters.errors import translated
 from spotkeeper.domain.digest import sent_iso
-from spotkeeper.domain.load import Cluster, Histogram, LoadDigest, WorkerDigest, milliseconds
+from spotkeeper.domain.histogram import Histogram
+from spotkeeper.domain.load import Cluster, LoadDigest, WorkerDigest, milliseconds
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient

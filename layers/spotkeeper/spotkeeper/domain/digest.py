@@ -8,12 +8,12 @@ from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import NamedTuple
 
+from spotkeeper.domain.histogram import histogram
 from spotkeeper.domain.load import (
     SLOT_MS,
     Cluster,
     LoadDigest,
     WorkerDigest,
-    histogram,
     milliseconds,
 )
 

@@ -5,12 +5,13 @@ slots of 10 s counted from the Unix epoch; sums are whole milliseconds, so that 
 digests, and how logs were spread over messages, changes nothing.
 """
 
-import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
+
+from spotkeeper.domain.histogram import Histogram, merged
 
 SLOT_MS = 10_000
 # Time scales, in seconds, over which the burstiness of arrivals is told.
@@ -19,8 +20,6 @@ SCALES_S = (10, 60, 300)
 _SHIPPING_MS = 10_000
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND = timedelta(milliseconds=1)
-_SUB_BITS = 4
-_SUB_BUCKETS = 1 << _SUB_BITS
 
 
 class Cluster(StrEnum):
@@ -33,83 +32,6 @@ class Cluster(StrEnum):
 def milliseconds(at: datetime) -> int:
     """Whole milliseconds from the Unix epoch to an aware datetime."""
     return (at - _EPOCH) // _MILLISECOND
-
-
-def bucket(value_ms: int) -> int:
-    """Bucket of a duration: exact below 32 ms, then 16 buckets for each doubling.
-
-    The layout is HdrHistogram's (Tene, hdrhistogram.org), in integers. A bucket's middle is within
-    3.2 % of everything in it.
-    """
-    shift = max(value_ms.bit_length() - _SUB_BITS - 1, 0)
-    return (shift << _SUB_BITS) + (value_ms >> shift)
-
-
-def middle_ms(index: int) -> float:
-    """Middle of a bucket, in milliseconds."""
-    shift = max((index >> _SUB_BITS) - 1, 0)
-    return ((index - (shift << _SUB_BITS)) << shift) + ((1 << shift) - 1) / 2
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Histogram:
-    """Durations: how many in each bucket, their sum in ms and the sum of their squares in ms²."""
-
-    counts: Mapping[int, int] = field(default_factory=dict)
-    total_ms: int = 0
-    squares: int = 0
-
-    @property
-    def count(self) -> int:
-        """How many durations."""
-        return sum(self.counts.values())
-
-    @property
-    def mean_s(self) -> float:
-        """Mean in seconds; 0 of nothing."""
-        return self.total_ms / self.count / 1000 if self.counts else 0.0
-
-    @property
-    def squared_variation(self) -> float:
-        """Variance over squared mean: 0 for constant durations, 1 for exponential ones."""
-        if not self.total_ms:
-            return 0.0
-        return (self.squares * self.count - self.total_ms**2) / self.total_ms**2
-
-    def quantile_s(self, share: float) -> float:
-        """The duration in seconds that `share` of all do not exceed, within 3.2 %; 0 of nothing."""
-        rank = max(math.ceil(share * self.count), 1)
-        for index in sorted(self.counts):
-            rank -= self.counts[index]
-            if rank <= 0:
-                return middle_ms(index) / 1000
-        return 0.0
-
-    def share_within(self, seconds: float) -> float:
-        """Share of the durations that are at most so long, to the bucket; 1 of nothing."""
-        last = bucket(int(seconds * 1000))
-        within = sum(count for index, count in self.counts.items() if index <= last)
-        return within / self.count if self.counts else 1.0
-
-
-def histogram(durations_ms: Sequence[int]) -> Histogram:
-    """Count durations of at least 0 ms."""
-    return Histogram(
-        counts=Counter(map(bucket, durations_ms)),
-        total_ms=sum(durations_ms),
-        squares=sum(value * value for value in durations_ms),
-    )
-
-
-def merged(histograms: Iterable[Histogram]) -> Histogram:
-    """Add histograms up."""
-    counts: Counter[int] = Counter()
-    total = squares = 0
-    for each in histograms:
-        counts.update(each.counts)
-        total += each.total_ms
-        squares += each.squares
-    return Histogram(counts=counts, total_ms=total, squares=squares)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -331,41 +253,60 @@ def summarise(digests: Iterable[LoadDigest], now: datetime, window_s: int) -> Lo
     """
     end_ms = milliseconds(now)
     start_slot = (end_ms - max(window_s * 1000, SLOT_MS)) // SLOT_MS
-    start = now + timedelta(milliseconds=start_slot * SLOT_MS - end_ms)
+    start_ms = start_slot * SLOT_MS
+    start = now - timedelta(milliseconds=end_ms - start_ms)
     received = [digest for digest in _unique(digests) if digest.sent_at >= start]
     waits = merged(digest.waits for digest in received)
     service = merged(digest.service for digest in received)
-    idle_after_ms = service.quantile_s(0.95) * 1000 + _SHIPPING_MS
-    workers = tuple(
-        _worker_load(key, tally, start_slot * SLOT_MS, end_ms, idle_after_ms)
-        for key, tally in sorted(_tallies(received).items())
-    )
-    counts: Counter[int] = Counter()
-    for digest in received:
-        counts.update(digest.arrivals)
-    arrived = sum(number for slot, number in counts.items() if slot >= start_slot)
-    rate = _arrival_rate(
-        arrived, end_ms - start_slot * SLOT_MS, waits.total_ms + service.total_ms, service.count
-    )
+    workers = _workers(received, service, start_ms, end_ms)
+    counts = _arrivals(received, start_slot)
+    responses_ms = waits.total_ms + service.total_ms
+    rate = _arrival_rate(counts.total(), end_ms - start_ms, responses_ms, service.count)
     arrivals = tuple(counts[slot] for slot in range(start_slot, end_ms // SLOT_MS))
-    dispersion = {s: index_of_dispersion(arrivals, s * 1000 // SLOT_MS) for s in SCALES_S}
     return Load(
         at=now,
         window_s=window_s,
         workers=workers,
         newest=max((worker.last_finished for worker in workers), default=None),
-        load_rate={
-            cluster: load_rate(worker for worker in workers if worker.cluster is cluster)
-            for cluster in Cluster
-            if any(worker.cluster is cluster for worker in workers)
-        },
+        load_rate=_cluster_rates(workers),
         offered=rate * service.mean_s,
         arrival_rate=rate,
         arrivals=arrivals,
-        dispersion={scale: index for scale, index in dispersion.items() if index is not None},
+        dispersion=_dispersion(arrivals),
         waits=waits,
         service=service,
         finished=sum(digest.count for digest in received),
         late=sum(digest.late for digest in received),
         skewed=sum(digest.skewed for digest in received),
     )
+
+
+def _workers(
+    digests: Iterable[LoadDigest], service: Histogram, start_ms: int, end_ms: int
+) -> tuple[WorkerLoad, ...]:
+    idle_after_ms = service.quantile_s(0.95) * 1000 + _SHIPPING_MS
+    return tuple(
+        _worker_load(key, tally, start_ms, end_ms, idle_after_ms)
+        for key, tally in sorted(_tallies(digests).items())
+    )
+
+
+def _arrivals(digests: Iterable[LoadDigest], start_slot: int) -> Counter[int]:
+    counts: Counter[int] = Counter()
+    for digest in digests:
+        counts.update(digest.arrivals)
+    return Counter({slot: number for slot, number in counts.items() if slot >= start_slot})
+
+
+def _cluster_rates(workers: Sequence[WorkerLoad]) -> dict[Cluster, float]:
+    seen = {worker.cluster for worker in workers}
+    return {
+        cluster: load_rate(worker for worker in workers if worker.cluster is cluster)
+        for cluster in Cluster
+        if cluster in seen
+    }
+
+
+def _dispersion(arrivals: Sequence[int]) -> dict[int, float]:
+    indices = {scale: index_of_dispersion(arrivals, scale * 1000 // SLOT_MS) for scale in SCALES_S}
+    return {scale: index for scale, index in indices.items() if index is not None}
