@@ -2,7 +2,10 @@
 
 import typer
 
+from spotkeeper_cli.demo import demo
+
 app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False)
+app.command()(demo)
 
 
 @app.callback()

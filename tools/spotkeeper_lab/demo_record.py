@@ -72,6 +72,8 @@ class Record:
         spot_group, on_demand_group = cloud.group(SPOT_GROUP), cloud.group(ON_DEMAND_GROUP)
         serving = [view for view in instances if force.serving(view.instance_id)]
         spot = sum(view.purchase is Purchase.SPOT for view in serving)
+        lost = cloud.bill().losses - len(self.losses)
+        self.losses.extend([cloud.now_s] * lost)
         look = Look(
             at_s=cloud.now_s,
             target=spot_group.desired,

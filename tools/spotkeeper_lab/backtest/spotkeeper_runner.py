@@ -46,9 +46,16 @@ _OF_GROUPS = frozenset(
 
 
 def default_settings() -> dict[str, Setting]:
-    """The settings of the policy that is deployed, by name, with their defaults."""
+    """The settings of the policy that is deployed, by name, with their defaults.
+
+    Whether on-demand is warm is the world's.
+    """
     policy = AvailabilityPolicy()
-    return {one.name: getattr(policy, one.name) for one in fields(policy)}
+    return {
+        one.name: getattr(policy, one.name)
+        for one in fields(policy)
+        if one.name != "on_demand_warm"
+    }
 
 
 def run(window: Market, world: World, settings: Settings) -> RunResult:
@@ -61,7 +68,9 @@ def run(window: Market, world: World, settings: Settings) -> RunResult:
 def fleet_of(world: World, settings: Settings) -> Fleet:
     """The fleet of a world: its target on spot, as much again on demand at most."""
     known = default_settings()
+    warm = world.warm_pool > 0 and (world.warm_start_s or 0.0) < world.cold_start_s
     chosen: dict[str, Any] = {name: value for name, value in settings.items() if name in known}
+    chosen["on_demand_warm"] = warm
     if "rebalance" in chosen:
         chosen["rebalance"] = RebalanceMeaning(str(chosen["rebalance"]))
     return Fleet(

@@ -30,7 +30,8 @@ if TYPE_CHECKING:
 
 MINUTE_S = 60.0
 REACH = 3
-PRICES = 9
+PRICES = 8
+SLACK = 1.0  # worker-minutes by which a way may look worse and still be followed
 CHEAPEST_PRICE, DEAREST_PRICE = 0.005, 3.0  # worker-minutes for a late request
 
 
@@ -139,7 +140,17 @@ def _minute(
             worth = cost + price * lates + owed_s / MINUTE_S
             if to not in reached or worth < reached[to].worth:
                 reached[to] = _Way(worth, cost, lates, free, (way.path, to))
-    return reached
+    launch = settings.cold_start_s / MINUTE_S
+    return {count: way for count, way in reached.items() if _useful(count, way, reached, launch)}
+
+
+def _useful(count: int, way: _Way, ways: dict[int, _Way], launch: float) -> bool:
+    """Tell whether no other way would be as good after launching or releasing to this count."""
+    return all(
+        way.worth < other.worth + launch * max(0, count - at) + SLACK
+        for at, other in ways.items()
+        if at != count
+    )
 
 
 def _change(free: list[float], to: int, now_s: float) -> list[float]:

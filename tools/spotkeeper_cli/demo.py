@@ -1,0 +1,57 @@
+"""`spotkeeper demo`: a virtual day through the deployed functions."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from spotkeeper_cli.errors import told
+
+# A generated day: a fleet of some five instances, in three zones.
+GENERATED_LOAD = 3.0
+
+
+def demo(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
+    market: Annotated[
+        Path | None, typer.Option(help="Market trace; without it one is generated.")
+    ] = None,
+    requests: Annotated[
+        Path | None, typer.Option(help="Request trace, begun again when it is shorter.")
+    ] = None,
+    hours: Annotated[float, typer.Option(min=0.1, help="How many virtual hours.")] = 24.0,
+    start: Annotated[float, typer.Option(min=0.0, help="First hour of the traces.")] = 0.0,
+    seed: Annotated[int, typer.Option(help="Of what is generated and of chance.")] = 0,
+    out: Annotated[Path, typer.Option(help="Folder of the results.")] = Path("demo-out"),
+    onprem: Annotated[int, typer.Option(min=0, help="Workers of your own, outside AWS.")] = 0,
+    price_ratio: Annotated[
+        float, typer.Option(min=0.01, max=1.0, help="Spot price over on-demand price.")
+    ] = 0.30,
+    incidents: Annotated[
+        bool, typer.Option(help="Make a worker hang, launches fail, search logs stop.")
+    ] = True,
+) -> None:
+    """Run a virtual day of spot capacity and requests through the deployed functions."""
+    from rich.console import Console
+
+    from spotkeeper_lab.demo import DemoError, run_demo
+    from spotkeeper_lab.demo_functions import NotACheckout
+    from spotkeeper_lab.demo_scene import DemoSettings
+    from spotkeeper_lab.generate_market import generate
+    from spotkeeper_lab.market import MarketError, read_market
+    from spotkeeper_lab.requests import RequestTraceError, generate_requests, read_requests
+
+    with told(DemoError, MarketError, NotACheckout, RequestTraceError):
+        end_h = start + hours
+        settings = DemoSettings(
+            market=read_market(market) if market else generate(seed, hours=end_h),
+            requests=read_requests(requests, seed=seed)
+            if requests
+            else generate_requests(seed, hours=max(24.0, end_h), mean_load=GENERATED_LOAD),
+            hours=hours,
+            start_h=start,
+            seed=seed,
+            incidents=incidents,
+            onprem_workers=onprem,
+            price_ratio=price_ratio,
+        )
+        run_demo(settings, out, Console())

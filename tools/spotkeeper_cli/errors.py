@@ -1,0 +1,16 @@
+"""Errors as a command line tells them: one sentence, exit code 2, no traceback."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import typer
+
+
+@contextmanager
+def told(*kinds: type[Exception]) -> Iterator[None]:
+    """End with code 2 and `error: ...` for the kinds of error that a user can mend."""
+    try:
+        yield
+    except kinds as error:
+        typer.echo(f"error: {error}", err=True)
+        raise typer.Exit(2) from error

@@ -1,0 +1,252 @@
+"""A finished demo as a table on the terminal and as the picture of `report.html`."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from rich.table import Table
+
+from spotkeeper_lab.demo_day import Day
+from spotkeeper_lab.demo_record import Notice
+from spotkeeper_lab.demo_results import Results
+from spotkeeper_lab.demo_scene import LEAD_S
+from spotkeeper_lab.demo_series import (
+    fleet_columns,
+    load_columns,
+    market_columns,
+    per_second,
+    wait_columns,
+)
+from spotkeeper_lab.report import Figure, Moment, Picture, Turn
+
+# Warnings of one spell come within seconds of each other.
+TOGETHER_S = 5.0
+IN_SECONDS_BELOW = 120.0
+
+
+def figures(values: dict[str, Any]) -> list[Figure]:
+    """The figures of a day in the order in which they are read."""
+    ratio, wait = values["settings"]["price_ratio"], values["settings"]["wait_objective_s"]
+    asked, whole, back = (
+        values[name] for name in ("replacement_asked_s", "whole_again_s", "back_on_spot_s")
+    )
+    waits = [f"{values[f'wait_p{p}_s']:g}" for p in (50, 95, 99)]
+    return [
+        Figure(
+            label="time fully served",
+            value=_percent(values["served_share"]),
+            meaning="share of time in which at least the instances serve that were asked for a "
+            "start-up time ago; a lost one is missed at once",
+        ),
+        Figure(
+            label="instance time served",
+            value=_percent(values["served_instance_share"]),
+            meaning="instance hours that served, of those owed in the same sense",
+        ),
+        Figure(
+            label="cost of all on demand",
+            value=_percent(values["cost_vs_on_demand"], 1),
+            meaning=f"at a spot price of {ratio:.2f} of on demand, start-up time paid: against "
+            "the same target all on demand",
+        ),
+        Figure(
+            label="cost of a fixed fleet",
+            value=_percent(values["cost_vs_fixed_on_demand"], 1),
+            meaning=f"against {values['target_peak']} on-demand instances, the peak, all day",
+        ),
+        Figure(
+            label="instance hours",
+            value=f"{values['spot_hours']:.1f} spot, {values['on_demand_hours']:.1f} on demand",
+            meaning=f"{values['target_hours']:.1f} were asked for",
+        ),
+        Figure(
+            label="interruptions, losses",
+            value=f"{values['interruptions']}, {values['losses']}",
+            meaning="warnings of AWS, and spot instances that it took",
+        ),
+        Figure(
+            label="replacement asked for",
+            value=_span(asked),
+            meaning="from a warning until what serves, comes or was asked for reaches the target",
+        ),
+        Figure(
+            label="whole again",
+            value=_span(whole),
+            meaning="from a warning until the target serves again",
+        ),
+        Figure(
+            label="back on spot",
+            value=_span(back),
+            meaning="from a warning until spot alone serves the target and backfill is gone",
+        ),
+        Figure(
+            label="backfills, releases",
+            value=f"{values['backfills']}, {values['releases']}",
+            meaning=f"turns that asked for on-demand ({values['instances_backfilled']} instances) "
+            f"and that gave it back ({values['instances_released']})",
+        ),
+        Figure(
+            label="requests late",
+            value=f"{values['late_requests']:,} of {values['requests']:,}",
+            meaning=f"started more than {wait:g} s after they came; {values['retried_requests']} "
+            "were served a second time because their worker was lost",
+        ),
+        Figure(
+            label="requests lost",
+            value=f"{values['lost_requests']:,}",
+            meaning="given up after their last try",
+        ),
+        Figure(
+            label="wait",
+            value=f"{' / '.join(waits)} s",
+            meaning="median, 95th and 99th percentile",
+        ),
+        Figure(
+            label="turns",
+            value=f"{values['turns']:,}",
+            meaning="decisions taken, each with its reason in decisions.jsonl",
+        ),
+        *_call_figures(values["aws_calls"]),
+        Figure(
+            label="failed invocations, dead letters",
+            value=f"{values['failed_invocations']}, {values['dead_letters']}",
+            meaning="; ".join(values["errors"][:3]) or "none",
+        ),
+    ]
+
+
+def _call_figures(calls: dict[str, Any]) -> Iterator[Figure]:
+    for name, those in calls.items():
+        services = (
+            f"{service} {counts['mean']:g} (most {counts['max']})"
+            for service, counts in those["services"].items()
+        )
+        yield Figure(
+            label=f"AWS calls, {name}",
+            value=f"{those['mean']:g} (most {those['max']})",
+            meaning=f"{those['invocations']:,} invocations: {', '.join(services)}",
+        )
+
+
+def table(values: dict[str, Any]) -> Table:
+    """The figures for a terminal."""
+    shown = Table(title="The day", title_justify="left", show_lines=False)
+    shown.add_column("figure")
+    shown.add_column("value", justify="right")
+    shown.add_column("what it is", style="dim", overflow="fold")
+    for figure in figures(values):
+        shown.add_row(figure.label, figure.value, figure.meaning)
+    for story in values["incidents"]:
+        mark = "[green]as it should[/]" if story["ended_well"] else "[red]not as it should[/]"
+        shown.add_row(
+            f"made to fail: {story['name']}", mark, f"{story['what']}: {story['outcome']}"
+        )
+    return shown
+
+
+def picture(day: Day, found: Results) -> Picture:
+    """All that the report shows."""
+    values, settings, end_s = found.values, day.scene.settings, day.scene.end_s
+    ledger, looks = day.force.ledger, day.record.looks
+    pools, total = market_columns(day.scene.market)
+    rows = figures(values)
+    return Picture(
+        title=f"{settings.hours:g} hours of Spotkeeper",
+        subtitle=f"Spot market {settings.market.name}, requests {settings.requests.name}, "
+        f"from hour {settings.start_h:g}. Times are UTC of the virtual clock.",
+        footer="Written by `spotkeeper demo`; the decisions are in decisions.jsonl, "
+        "the figures in summary.json.",
+        length_s=end_s - LEAD_S,
+        clock_s=settings.start_h * 3600.0,
+        wait_objective_s=settings.wait_objective_s,
+        headline=[rows[0], rows[2], rows[3], rows[5], rows[10], rows[11]],
+        figures=rows,
+        fleet=fleet_columns(looks),
+        market=pools,
+        market_total=total,
+        load=load_columns(ledger, per_second(looks, lambda look: look.workers, end_s), end_s),
+        waits=wait_columns(ledger, end_s),
+        losses=[loss - LEAD_S for loss in day.record.losses if loss >= LEAD_S],
+        bands=[
+            (story["started_s"], story["ended_s"] or end_s - LEAD_S, story["what"])
+            for story in values["incidents"]
+            if story["started_s"] is not None
+        ],
+        turns=list(_turns(found)),
+        moments=sorted([*_notices(day, found), *_stories(day, values)], key=lambda m: m.at_s),
+    )
+
+
+def _turns(found: Results) -> Iterator[Turn]:
+    for decision, record in zip(found.decisions, found.records, strict=True):
+        asked = [
+            outcome["asked"] + (f" (failed: {outcome['error']})" if outcome["error"] else "")
+            for outcome in record["outcomes"]
+        ]
+        yield Turn(
+            at_s=round(decision.at_s - LEAD_S, 1),
+            half=record["half"],
+            rule=f"{record['action']}, {record['rule']}",
+            reason=record["reason"] + (f". Asked: {'; '.join(asked)}" if asked else ""),
+        )
+
+
+def _notices(day: Day, found: Results) -> Iterator[Moment]:
+    for group in _spells(found.notices):
+        first = group[0]
+        zones = sorted({notice.pool.partition("/")[0] for notice in group})
+        count = f"{len(group)} spot instances" if len(group) > 1 else first.instance_id
+        yield _moment(
+            day,
+            first.at_s,
+            f"AWS warns that it takes {count} ({', '.join(zones)})",
+            f"replacement asked for after {_after(group, 'asked_s')}, "
+            f"whole again after {_after(group, 'served_s')}, "
+            f"back on spot alone after {_after(group, 'back_s')}",
+        )
+
+
+def _spells(notices: Sequence[Notice]) -> list[list[Notice]]:
+    """Warnings that came together."""
+    spells: list[list[Notice]] = []
+    for notice in notices:
+        if spells and notice.at_s - spells[-1][-1].at_s <= TOGETHER_S:
+            spells[-1].append(notice)
+        else:
+            spells.append([notice])
+    return spells
+
+
+def _after(group: Sequence[Notice], name: str) -> str:
+    """The longest time that one of them took, in words."""
+    times = [getattr(notice, name) for notice in group]
+    if any(time is None for time in times):
+        return "the end of the day"
+    seconds = max(t - n.at_s for t, n in zip(times, group, strict=True))
+    return _time(seconds)
+
+
+def _stories(day: Day, values: dict[str, Any]) -> Iterator[Moment]:
+    for story in values["incidents"]:
+        if story["started_s"] is not None:
+            at_s = story["started_s"] + LEAD_S
+            yield _moment(day, at_s, f"Made to fail: {story['what']}", story["outcome"])
+
+
+def _moment(day: Day, at_s: float, what: str, ended: str) -> Moment:
+    clock = f"{day.time.at(at_s):%H:%M:%S}"
+    return Moment(at_s=round(at_s - LEAD_S, 1), clock=clock, what=what, ended=ended)
+
+
+def _percent(share: float, digits: int = 2) -> str:
+    return f"{100 * share:.{digits}f} %"
+
+
+def _span(seconds: dict[str, float | None]) -> str:
+    if seconds["mean"] is None:
+        return "-"
+    text = f"{_time(seconds['mean'])}, at most {_time(seconds['max'] or 0)}"
+    return text + (f", {seconds['never']} not" if seconds["never"] else "")
+
+
+def _time(seconds: float) -> str:
+    return f"{seconds:.0f} s" if seconds < IN_SECONDS_BELOW else f"{seconds / 60:.0f} min"
