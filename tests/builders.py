@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 
-from spotkeeper.domain.availability import AvailabilityDecision, Situation, decide
+from spotkeeper.domain.availability import AvailabilityDecision, decide
 from spotkeeper.domain.availability_memory import AvailabilityMemory
 from spotkeeper.domain.failure import FailureClass, LaunchFailure
 from spotkeeper.domain.fleet import (
@@ -17,6 +17,7 @@ from spotkeeper.domain.fleet import (
     SizingPolicy,
     WorkerHealthPolicy,
 )
+from spotkeeper.domain.situation import Situation
 
 NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
 

@@ -12,7 +12,7 @@ from tests.builders import at, failure, fleet, group, ids, instances, turn
 
 SPOT = ids("a", 8)
 BACK = ids("b", 8)
-STEADY = AvailabilityMemory(spot_desired=4)
+STEADY = AvailabilityMemory(need=4)
 
 
 def whole(serving: int = 4, desired: int = 4) -> tuple[int, AvailabilityMemory]:
@@ -234,7 +234,7 @@ def test_the_idle_go_first_and_the_busy_are_waited_for() -> None:
 def test_what_never_launched_is_given_back_without_ending_anything() -> None:
     _, memory = whole()
     decision = turn(0, group("spot", 4, instances(SPOT[:4])), group("on-demand", 2), memory)
-    assert (decision.action, decision.on_demand_desired, decision.ends) == (Action.RELEASE, 1, ())
+    assert (decision.rule, decision.on_demand_desired, decision.ends) == ("release", 1, ())
 
 
 def test_backfills_soon_after_releases_open_the_breaker() -> None:

@@ -37,7 +37,7 @@ failures = st.lists(
 ).map(tuple)
 memories = st.builds(
     AvailabilityMemory,
-    spot_desired=st.none() | small,
+    need=st.none() | small,
     levels=st.tuples(st.builds(Level, at=st.just(at(-3600)), serving=small)),
     last_backfill=st.none() | st.integers(-600, 0).map(at),
     last_release=st.none() | st.integers(-600, 0).map(at),

@@ -10,9 +10,10 @@ from datetime import datetime, timedelta
 from functools import partial
 
 from spotkeeper.domain.activity import busy_shares
-from spotkeeper.domain.availability import AvailabilityDecision, Situation, decide
+from spotkeeper.domain.availability import AvailabilityDecision, decide
 from spotkeeper.domain.decision import Action, DecisionRecord, Half, Outcome
 from spotkeeper.domain.fleet import Activity, Fleet, Group, Observation, Phase
+from spotkeeper.domain.situation import Situation
 from spotkeeper.ports import (
     AtRiskNote,
     FleetStates,
@@ -94,10 +95,11 @@ def _round(fleet: Fleet, ports: Ports, seen: _Seen, lease: Lease) -> tuple[Decis
     decision = decide(situation)
     if decision.action is Action.RELEASE:
         decision = decide(_with_activity(situation, _activity(fleet, ports, seen.at)))
-    if decision.detach:
-        # Written first: a crash after the detach must not lose an instance that nobody else ends.
+    if decision.detach or decision.spot_desired > situation.seen.spot.desired:
+        # Written first: a crash must lose neither a detached instance, which nobody else ends, nor
+        # that the rise of the spot group is only a spare.
         ports.states.keep(lease, decision.memory, seen.at, release=False)
-    outcomes = _act(fleet, ports, decision)
+    outcomes = _act(fleet, ports, decision, situation.seen.spot.desired)
     record = _record(situation, decision, outcomes)
     done = ports.states.keep(lease, decision.memory, seen.at)
     ports.states.record(record)
@@ -128,6 +130,7 @@ def _situation(fleet: Fleet, ports: Ports, seen: _Seen, lease: Lease) -> Situati
         ),
         warned=warned,
         silent=frozenset(lease.health.silent),
+        sized=lease.health.spot_ask,
     )
 
 
@@ -144,20 +147,24 @@ def _with_activity(situation: Situation, activity: Activity) -> Situation:
     return replace(situation, activity=activity)
 
 
-def _act(fleet: Fleet, ports: Ports, decision: AvailabilityDecision) -> tuple[Outcome, ...]:
+def _act(
+    fleet: Fleet, ports: Ports, decision: AvailabilityDecision, spot_desired: int
+) -> tuple[Outcome, ...]:
     """Ask AWS for what was decided, what serves first: backfill, replacement, then the rest."""
     done: list[Outcome] = []
-    group, wanted = fleet.on_demand_group, decision.on_demand_desired
-    if wanted != decision.on_demand.desired:
+    spot, group, wanted = fleet.spot_group, fleet.on_demand_group, decision.on_demand_desired
+    if wanted != decision.on_demand.target:
         attempt(done, f"{group}: desired {wanted}", lambda: ports.writer.set_desired(group, wanted))
     if decision.drain:
         ids = decision.drain
         attempt(done, f"drain {', '.join(ids)}", lambda: ports.instances.drain(fleet.name, ids))
     if decision.detach:
         gone = decision.detach
-        spot = fleet.spot_group
         attempt(done, f"replace {', '.join(gone)}", lambda: ports.writer.detach(spot, gone))
-    for instance_id in decision.ends:
+    if decision.spot_desired != spot_desired:
+        spares = decision.spot_desired
+        attempt(done, f"{spot}: desired {spares}", lambda: ports.writer.set_desired(spot, spares))
+    for instance_id in (*decision.ends, *decision.spot_ends):
         attempt(done, f"end {instance_id}", partial(ports.writer.end, instance_id))
     if decision.terminate:
         left = decision.terminate
@@ -182,7 +189,8 @@ def _record(
         rule=decision.rule,
         reason=decision.reason,
         seen={
-            "SpotDesired": spot.desired,
+            "SpotDesired": spot.target,
+            "SpotSpare": situation.seen.spot.desired - spot.target,
             "SpotServing": spot.serving,
             "SpotComing": spot.coming,
             "SpotAtRisk": spot.at_risk,
@@ -190,8 +198,8 @@ def _record(
             "ShortfallUnfilled": decision.unfilled,
             "OnDemandDesired": decision.on_demand_desired - len(decision.ends),
             "OnDemandServing": on_demand.serving,
-            "Backfilled": max(0, decision.on_demand_desired - on_demand.desired),
-            "Released": on_demand.desired - decision.on_demand_desired + len(decision.ends)
+            "Backfilled": max(0, decision.on_demand_desired - on_demand.target),
+            "Released": on_demand.target - decision.on_demand_desired + len(decision.ends)
             if decision.action is Action.RELEASE
             else 0,
             "Interruptions": len(decision.drain),

@@ -18,7 +18,8 @@ _COUNT, _SECONDS = MetricUnit.Count, MetricUnit.Seconds
 # no other. All carry the dimensions service and fleet.
 METRICS: dict[str, MetricUnit] = dict.fromkeys(
     (
-        "SpotDesired", "SpotServing", "SpotComing", "SpotAtRisk", "Shortfall", "ShortfallUnfilled",
+        "SpotDesired", "SpotSpare", "SpotServing", "SpotComing", "SpotAtRisk", "Shortfall",
+        "ShortfallUnfilled",
         "OnDemandDesired", "OnDemandServing", "Backfilled", "Released", "Interruptions",
         "EarlyReplacements", "BothShort", "ConfigurationFailure", "QuotaReached", "LaunchFailures",
         "UnknownFailures", "BreakerOpen", "DecisionHold", "DecisionBackfill", "DecisionRelease",

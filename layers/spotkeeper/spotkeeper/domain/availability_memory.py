@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
+from spotkeeper.domain.spare import SpotAsk
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ask:
@@ -23,9 +25,16 @@ class Level:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AvailabilityMemory:
-    """The state of one fleet's availability half; an empty one is a fresh start."""
+    """The state of one fleet's availability half; an empty one is a fresh start.
 
-    spot_desired: int | None = None
+    `need` is the spot need when last seen and `spot_seen` the desired capacity that held it,
+    `spot_asks` the last two asks of the spot group.
+    """
+
+    need: int | None = None
+    spot_seen: int | None = None
+    spot_asks: tuple[SpotAsk, ...] = ()
+    last_surprise: datetime | None = None
     asks: tuple[Ask, ...] = ()
     first_seen_coming: Mapping[str, datetime] = field(default_factory=dict)
     at_risk: Mapping[str, datetime] = field(default_factory=dict)

@@ -13,10 +13,11 @@ from spotkeeper.domain.fleet import AvailabilityPolicy, Group, Phase
 class Count:
     """A group's instances by what they are worth to the fleet.
 
-    `late` are past the launch deadline, `missing` are asked for but not in the group.
+    `target` is the spot need or the on-demand desired; `late` are past the launch deadline,
+    `missing` are asked for but not in the group.
     """
 
-    desired: int
+    target: int
     serving: int
     coming: int
     late: int
@@ -26,12 +27,13 @@ class Count:
 
 def count(
     group: Group,
+    target: int,
     coming_since: Mapping[str, datetime],
     at_risk: Set[str],
     silent: Set[str],
     deadline: datetime,
 ) -> Count:
-    """Count a group; an instance at risk never counts, a late one no longer does.
+    """Count a group against its target; who is at risk never counts, who is late no longer does.
 
     `deadline` is the instant before which an instance must have been seen coming to be late.
     """
@@ -51,7 +53,7 @@ def count(
         elif instance.healthy and instance.instance_id not in silent:
             serving += 1
     return Count(
-        desired=group.desired,
+        target=target,
         serving=serving,
         coming=coming,
         late=late,
@@ -75,30 +77,44 @@ def remember_coming(
 
 def live_asks(
     memory: AvailabilityMemory,
-    desired: int,
-    missing: int,
+    spot: Count,
     failures: tuple[LaunchFailure, ...],
     newest_coming: datetime | None,
     policy: AvailabilityPolicy,
     now: datetime,
 ) -> tuple[Ask, ...]:
-    """Keep the increases of desired that a launch may still fill, newest first to be trimmed.
+    """Keep the increases of the need that launches may still fill, as far as they are unfilled.
 
-    An ask ends with its grace, or once a launch failed after it while nothing came: one empty
-    zone logs failures while the group still fills. A first turn takes desired as just asked.
+    An ask ends with its grace, or once a launch failed after it, unless instances came meanwhile:
+    one empty zone logs failures while the group still fills. A first turn takes the need as just
+    asked.
     """
-    grown = desired - (memory.spot_desired or 0)
+    grown = spot.target - (memory.need or 0)
     asks = (*memory.asks, Ask(at=now, count=grown)) if grown > 0 else memory.asks
     kept: list[Ask] = []
-    left = missing
+    left = spot.missing + spot.coming
     for ask in asks:
         filling = newest_coming is not None and newest_coming >= ask.at
         expired = now - ask.at >= timedelta(seconds=policy.request_grace_s)
-        if expired or left <= 0 or (not filling and _refused_since(failures, ask.at)):
+        if left <= 0 or (not filling and (expired or _refused_since(failures, ask.at))):
             continue
         kept.append(Ask(at=ask.at, count=min(ask.count, left)))
         left -= ask.count
     return tuple(kept)
+
+
+def shortfall_of(spot: Count, asks: tuple[Ask, ...], *, on_demand_warm: bool) -> int:
+    """Count the instances that the need lacks and that nothing brings soon enough (rule 3).
+
+    What is coming counts, unless on-demand is warm and would serve sooner; then only the growth of
+    the need is waited for.
+    """
+    growth = sum(ask.count for ask in asks)
+    if on_demand_warm:
+        waited_for = min(growth, spot.coming + spot.missing)
+    else:
+        waited_for = spot.coming + min(max(0, growth - spot.coming), spot.missing)
+    return max(0, spot.target - spot.serving - waited_for)
 
 
 def _refused_since(failures: tuple[LaunchFailure, ...], at: datetime) -> bool:

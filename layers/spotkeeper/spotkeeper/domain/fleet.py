@@ -90,9 +90,14 @@ class AvailabilityPolicy:
     breaker_count: int = 3
     breaker_window_s: int = 900
     breaker_recovery_s: int = 1800
+    # After a loss without warning, spares of this share of the need are held for the spell.
+    spare_share: float = 0.0
+    spell_s: int = 1800
     early_replacement: bool = True
     rebalance: RebalanceMeaning = RebalanceMeaning.IGNORE
     suspend_az_rebalance: bool = True
+    # The on-demand group has a warm pool: it serves sooner than a spot instance that is coming.
+    on_demand_warm: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

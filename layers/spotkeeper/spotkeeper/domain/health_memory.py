@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
+from spotkeeper.domain.spare import SpotAsk
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Needed:
@@ -23,6 +25,7 @@ class HealthMemory:
     """
 
     needed: tuple[Needed, ...] = ()
+    spot_ask: SpotAsk | None = None
     suspects: Mapping[str, datetime] = field(default_factory=dict)
     in_service_since: Mapping[str, datetime] = field(default_factory=dict)
     replaced: tuple[datetime, ...] = ()

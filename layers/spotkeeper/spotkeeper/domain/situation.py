@@ -1,0 +1,77 @@
+"""What a turn of the availability half knows, and what it makes of it before it decides."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from spotkeeper.domain.availability_memory import AvailabilityMemory
+from spotkeeper.domain.counting import Count
+from spotkeeper.domain.failure import FailureClass, LaunchFailure
+from spotkeeper.domain.fleet import Activity, AvailabilityPolicy, Fleet, Group, Observation
+from spotkeeper.domain.spare import SpotAsk
+
+LAUNCH = "Launch"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Situation:
+    """All that a turn of the availability half knows; failures are the recent ones only.
+
+    `warned` maps instances named by events or spot requests to when they begin to be at risk;
+    `sized` is what the health half last asked the spot group for.
+    """
+
+    fleet: Fleet
+    seen: Observation
+    memory: AvailabilityMemory = field(default_factory=AvailabilityMemory)
+    spot_failures: tuple[LaunchFailure, ...] = ()
+    on_demand_failures: tuple[LaunchFailure, ...] = ()
+    warned: Mapping[str, datetime] = field(default_factory=dict)
+    silent: frozenset[str] = frozenset()
+    sized: SpotAsk | None = None
+    activity: Activity | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class View:
+    """A situation counted: the memory brought up to now, both groups, what is missing.
+
+    `risky` are the instances at risk now, `spot_failures` include a suspended Launch process.
+    """
+
+    situation: Situation
+    memory: AvailabilityMemory
+    spot: Count
+    on_demand: Count
+    shortfall: int
+    risky: frozenset[str]
+    spot_failures: tuple[LaunchFailure, ...]
+    both_short: bool
+
+    @property
+    def now(self) -> datetime:
+        """The instant of the turn."""
+        return self.situation.seen.seen_at
+
+    @property
+    def policy(self) -> AvailabilityPolicy:
+        """What the operator allows."""
+        return self.situation.fleet.availability
+
+    @property
+    def failures(self) -> tuple[LaunchFailure, ...]:
+        """The recent launch failures of both groups."""
+        return (*self.spot_failures, *self.situation.on_demand_failures)
+
+
+def suspended_launches(group: Group, now: datetime) -> tuple[LaunchFailure, ...]:
+    """Read a suspended Launch process as a configuration failure: nothing will come."""
+    if LAUNCH not in group.suspended:
+        return ()
+    message = f"the Launch process of {group.name} is suspended: resume it"
+    return (LaunchFailure(at=now, failure_class=FailureClass.CONFIGURATION, message=message),)
+
+
+def within(at: datetime | None, now: datetime, seconds: float) -> bool:
+    """Say whether an instant, if there was one, lies less than so many seconds back."""
+    return at is not None and now - at < timedelta(seconds=seconds)

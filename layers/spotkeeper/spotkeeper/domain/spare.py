@@ -1,0 +1,56 @@
+"""Spare spot instances: held only in a spell of losses that came without warning.
+
+Losses cluster in time: after one that no warning announced, the next is likely, and nothing that is
+launched after it serves soon enough. A warned loss needs no spare, its replacement is early.
+"""
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from spotkeeper.domain.fleet import AvailabilityPolicy, Fleet, Group
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpotAsk:
+    """What a half asked the spot group for: what the load needs, and spares on top."""
+
+    at: datetime
+    need: int
+    spare: int
+
+    @property
+    def desired(self) -> int:
+        """The group's desired capacity that this makes."""
+        return self.need + self.spare
+
+
+def need_of(desired: int, asks: Iterable[SpotAsk | None]) -> int:
+    """Tell the need in a desired capacity; one that no half asked for is all need.
+
+    An operator or a scaling policy who sets the group is thereby right at once. While spares are
+    given back one by one, desired lies between need and what was asked.
+    """
+    known = [ask for ask in asks if ask is not None and ask.need <= desired <= ask.desired]
+    exact = [ask for ask in known if ask.desired == desired]
+    newest = max(exact or known, key=lambda ask: ask.at, default=None)
+    return desired if newest is None else newest.need
+
+
+def wanted_spares(
+    fleet: Fleet, spot: Group, need: int, last_surprise: datetime | None, now: datetime
+) -> int:
+    """Give the spares to hold now, within the operator's and the group's maximum."""
+    policy = fleet.availability
+    if not in_spell(policy, last_surprise, now) or not need:
+        return 0
+    most = max(0, min(fleet.bounds.spot_max, spot.maximum) - need)
+    return min(most, math.ceil(policy.spare_share * need))
+
+
+def in_spell(policy: AvailabilityPolicy, last_surprise: datetime | None, now: datetime) -> bool:
+    """Say whether a loss without warning was so recent that another is likely."""
+    if last_surprise is None:
+        return False
+    return now - last_surprise < timedelta(seconds=policy.spell_s)
