@@ -70,6 +70,21 @@ def test_requests_that_cost_almost_nothing_still_need_a_worker() -> None:
     assert workers_needed(replace(load(0.0), arrival_rate=0.01), 0.7) == 1
 
 
+def test_busy_workers_are_load_even_when_nothing_that_arrived_lately_has_finished() -> None:
+    busy = tuple(
+        WorkerLoad(
+            worker_id=f"gpu-{n}",
+            cluster=Cluster.AWS,
+            instance_id=f"i-0000000{n}",
+            busy_s=300.0,
+            capacity_s=300.0,
+            last_finished=at(0),
+        )
+        for n in range(2)
+    )
+    assert workers_needed(replace(load(0.0), workers=busy), 0.7) == 3
+
+
 def test_more_load_raises_the_group_at_once() -> None:
     sizing = sized(load(7.0))
     assert (sizing.action, sizing.rule, sizing.spot_desired, sizing.workers) == (

@@ -57,9 +57,14 @@ def size(load: Load, fleet: Fleet, spot: Group, memory: HealthMemory, now: datet
 
 
 def workers_needed(load: Load, target_load_rate: float) -> int:
-    """Give the fewest workers that hold the target load rate; one while there is any load."""
-    least = 1 if load.arrival_rate else 0
-    return max(least, math.ceil(round(load.offered / target_load_rate, 6)))
+    """Give the fewest workers that hold the target load rate; one while there is any load.
+
+    What the live workers are busy with is the least that is offered: behind a backlog longer than
+    the window, nothing that arrived lately has finished, and arrivals alone would read as no load.
+    """
+    busy = sum(worker.load_rate for worker in load.workers)
+    least = 1 if load.arrival_rate or busy else 0
+    return max(least, math.ceil(round(max(load.offered, busy) / target_load_rate, 6)))
 
 
 def _age_s(load: Load, now: datetime) -> float | None:
