@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 # A turn has 30 s, and an interruption 120 s: a call that hangs must fail while that still helps.
 CLIENT_CONFIG = Config(
-    retries={"mode": "standard", "max_attempts": 4}, connect_timeout=2, read_timeout=5
+    retries={"mode": "standard", "total_max_attempts": 3}, connect_timeout=2, read_timeout=5
 )
 
 

@@ -1,0 +1,220 @@
+"""Two fleets on a simulated cloud behind moto, and the functions as Lambda finds them."""
+
+import json
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+import boto3
+import pytest
+from botocore.config import Config
+from botocore.exceptions import ClientError
+from botocore.session import get_session
+
+from spotkeeper import wiring
+from spotkeeper_lab.cloud import Cloud
+from spotkeeper_lab.cloud_values import GroupSpec, Physics, Purchase
+from spotkeeper_lab.local_aws import VirtualTime, local_aws
+from spotkeeper_lab.market import market_of
+from tests.builders import NOON, at
+
+A, B = "us-east-1a/g5.xlarge", "us-east-1b/g5.xlarge"
+PLENTY = ((0.0, 200),)
+PATH = "/spotkeeper/test/fleets"
+TABLE = "spotkeeper"
+ACCOUNT = "123456789012"
+MODELS = get_session().get_component("data_loader")
+
+
+@dataclass
+class Context:
+    """What Powertools and the handlers read of Lambda's context."""
+
+    function_name: str = "test"
+    memory_limit_in_mb: int = 512
+    invoked_function_arn: str = f"arn:aws:lambda:us-east-1:{ACCOUNT}:function:test"
+    aws_request_id: str = "request"
+
+
+def groups(fleet: str) -> tuple[str, str]:
+    """The names of a fleet's two groups."""
+    return f"{fleet}-spot", f"{fleet}-on-demand"
+
+
+def document(fleet: str, **changes: object) -> dict[str, Any]:
+    """The document of a fleet with wide bounds."""
+    spot, on_demand = groups(fleet)
+    bounds = {"spot_min": 0, "spot_max": 100, "on_demand_max": 100}
+    least = {"version": 1, "spot_group": spot, "on_demand_group": on_demand, "bounds": bounds}
+    return least | changes
+
+
+def slow_down() -> None:
+    """Answer a call as AWS does when there are too many."""
+    raise ClientError({"Error": {"Code": "Throttling", "Message": "Rate exceeded"}}, "Call")
+
+
+class Stage:
+    """Fleets whose spot groups want `desired` instances; `calls` are those that were made of AWS.
+
+    `during` maps an operation to what happens while it is first called.
+    """
+
+    def __init__(self, fleets: tuple[str, ...], desired: int, spot: Any, physics: Physics) -> None:
+        self.calls: list[str] = []
+        self.during: dict[str, Callable[[], object]] = {}
+        self.cloud = Cloud(
+            market_of("functions", 86_400.0, {A: spot, B: ((0.0, 0),)}),
+            [spec for fleet in fleets for spec in _specs(fleet, desired)],
+            physics,
+        )
+
+    def at(self, seconds: float) -> None:
+        """Let time pass up to so many seconds after noon."""
+        self.cloud.advance(seconds)
+
+    @property
+    def now(self) -> datetime:
+        """The instant of the cloud."""
+        return at(self.cloud.now_s)
+
+    def call(self, handler: Callable[..., Any], event: object = None) -> Any:
+        """Call a function as Lambda does; `calls` begins anew."""
+        self.calls.clear()
+        return self.again(handler, event)
+
+    def again(self, handler: Callable[..., Any], event: object = None) -> Any:
+        """Call a function while another runs."""
+        return handler({} if event is None else event, Context())
+
+    def counted(self, *services: str) -> Counter[str]:
+        """How often each operation of some services was called last."""
+        return Counter(c.partition(".")[2] for c in self.calls if c.partition(".")[0] in services)
+
+    def note(self, params: object, model: Any, **_: object) -> None:
+        """Note a call that is about to be made; registered with botocore."""
+        self.calls.append(f"{model.service_model.service_name}.{model.name}")
+        if happens := self.during.pop(model.name, None):
+            happens()
+
+    def put(self, fleet: str, text: str) -> None:
+        """Write a fleet's document."""
+        boto3.client("ssm").put_parameter(
+            Name=f"{PATH}/{fleet}", Type="String", Value=text, Overwrite=True
+        )
+
+    def items(self, fleet: str, beginning: str) -> list[dict[str, Any]]:
+        """A fleet's items of a kind in the table, in order."""
+        answer = boto3.client("dynamodb").query(
+            TableName=TABLE,
+            KeyConditionExpression="pk = :pk AND begins_with(sk, :sk)",
+            ExpressionAttributeValues={":pk": {"S": f"fleet#{fleet}"}, ":sk": {"S": beginning}},
+        )
+        return [dict(item) for item in answer["Items"]]
+
+    def records(self, fleet: str) -> list[dict[str, Any]]:
+        """A fleet's decision records, oldest first."""
+        return [json.loads(i["record"]["S"]) for i in self.items(fleet, "decision#")]
+
+    def leased(self, fleet: str) -> set[str]:
+        """The halves of a fleet that somebody holds."""
+        (state,) = self.items(fleet, "state")
+        return {key.partition("_")[0] for key in state if key.endswith(("_holder", "_until"))}
+
+
+def _specs(fleet: str, desired: int) -> Iterator[GroupSpec]:
+    for name, purchase, wanted in zip(
+        groups(fleet), (Purchase.SPOT, Purchase.ON_DEMAND), (desired, 0), strict=True
+    ):
+        yield GroupSpec(
+            name=name, purchase=purchase, minimum=0, maximum=200, desired=wanted, pools=(A, B)
+        )
+
+
+@pytest.fixture
+def stage_of(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Stage]]:
+    """Make the stage; its spot groups serve from second 600 on."""
+    for name, value in {
+        "TABLE_NAME": TABLE,
+        "FLEET_DOCUMENTS_PATH": PATH,
+        "POWERTOOLS_SERVICE_NAME": "spotkeeper-test",
+        "POWERTOOLS_METRICS_NAMESPACE": "Spotkeeper",
+    }.items():
+        monkeypatch.setenv(name, value)
+    # Tries once: a test waits for nobody.
+    monkeypatch.setattr(wiring, "CLIENT_CONFIG", Config(retries={"total_max_attempts": 1}))
+
+    with ExitStack() as stack:
+
+        def make(
+            fleets: tuple[str, ...] = ("ocr", "search"),
+            desired: int = 4,
+            spot: Any = PLENTY,
+            physics: Physics | None = None,
+        ) -> Stage:
+            stage = Stage(fleets, desired, spot, physics or Physics())
+            monkeypatch.setattr(wiring, "now", lambda: stage.now)
+            stack.enter_context(local_aws(stage.cloud, VirtualTime(NOON)))
+            _forget_clients()
+            _use_known_models()
+            _create_table()
+            for fleet in fleets:
+                stage.put(fleet, json.dumps(document(fleet)))
+            assert boto3.DEFAULT_SESSION
+            boto3.DEFAULT_SESSION.events.register("provide-client-params", stage.note)
+            stage.at(600)
+            return stage
+
+        yield make
+    _forget_clients()
+
+
+def _forget_clients() -> None:
+    """Drop what wiring keeps for the life of a Lambda environment."""
+    for part in vars(wiring).values():
+        if hasattr(part, "cache_clear"):
+            part.cache_clear()
+
+
+def _use_known_models() -> None:
+    """Have new clients use the service models that earlier ones read from their files."""
+    session = get_session()
+    session.register_component("data_loader", MODELS)
+    boto3.setup_default_session(botocore_session=session)
+
+
+def _create_table() -> None:
+    boto3.client("dynamodb").create_table(
+        TableName=TABLE,
+        BillingMode="PAY_PER_REQUEST",
+        KeySchema=[
+            {"AttributeName": "pk", "KeyType": "HASH"},
+            {"AttributeName": "sk", "KeyType": "RANGE"},
+        ],
+        AttributeDefinitions=[
+            {"AttributeName": "pk", "AttributeType": "S"},
+            {"AttributeName": "sk", "AttributeType": "S"},
+        ],
+    )
+
+
+@pytest.fixture
+def metrics(capsys: pytest.CaptureFixture[str]) -> Callable[[str], dict[str, float]]:
+    """What was emitted for a fleet since this was last asked; the last value of each name."""
+
+    def read(fleet: str) -> dict[str, float]:
+        values: dict[str, float] = {}
+        for line in capsys.readouterr().out.splitlines():
+            told = json.loads(line)
+            if told.get("fleet") != fleet or "_aws" not in told:
+                continue
+            (directive,) = told["_aws"]["CloudWatchMetrics"]
+            assert directive["Namespace"] == "Spotkeeper"
+            assert set(directive["Dimensions"][0]) == {"service", "fleet"}
+            values |= {m["Name"]: told[m["Name"]][0] for m in directive["Metrics"]}
+        return values
+
+    return read

@@ -1,0 +1,250 @@
+"""check_availability as Lambda calls it, on moto: decisions, records, calls, one writer."""
+
+import json
+import logging
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from functions.check_availability.app import handler
+from spotkeeper.observability import METRICS, TurnFailed
+from spotkeeper.ports import Gone, Throttled
+from tests.functions.conftest import Stage, document, slow_down
+
+type StageOf = Callable[..., Stage]
+type Metrics = Callable[[str], dict[str, float]]
+
+SCHEDULE = json.loads((Path(__file__).parents[2] / "events" / "schedule.json").read_text())
+LOSES_TWO = ((0.0, 4), (900.0, 2))
+NEVER_HAD_FOUR = ((0.0, 2),)
+
+
+def failures(caught: pytest.ExceptionInfo[TurnFailed]) -> list[str]:
+    return [str(error) for error in caught.value.exceptions]
+
+
+def test_a_whole_fleet_is_held_recorded_and_measured(stage_of: StageOf, metrics: Metrics) -> None:
+    stage = stage_of()
+    answer = stage.call(handler, SCHEDULE)
+    assert answer == dict.fromkeys(("ocr", "search"), "spot 4 of 4 serving; nothing is missing")
+    (item,) = stage.items("ocr", "decision#")
+    lifetime = int(item["expires_at"]["N"]) - stage.now.timestamp()
+    assert timedelta(seconds=lifetime) == timedelta(days=30)
+    (record,) = stage.records("ocr")
+    assert (record["action"], record["rule"]) == ("hold", "at target")
+    assert datetime.fromisoformat(record["at"]) == stage.now
+    assert stage.leased("ocr") == set()
+    emitted = metrics("ocr")
+    assert emitted.keys() <= METRICS.keys()
+    assert (emitted["SpotServing"], emitted["Shortfall"], emitted["DecisionHold"]) == (4, 0, 1)
+
+
+def test_a_loss_is_backfilled_within_the_turn(stage_of: StageOf, metrics: Metrics) -> None:
+    stage = stage_of(("ocr",), spot=LOSES_TWO)
+    stage.call(handler)
+    metrics("ocr")
+    stage.at(900)
+    stage.call(handler)
+    assert stage.cloud.group("ocr-on-demand").desired >= 2
+    record = stage.records("ocr")[-1]
+    assert record["action"] == "backfill"
+    assert record["outcomes"][0]["asked"].startswith("ocr-on-demand: desired ")
+    assert all(not outcome["error"] for outcome in record["outcomes"])
+    assert metrics("ocr")["Backfilled"] >= 2
+
+
+def test_az_rebalancing_is_suspended_once(stage_of: StageOf) -> None:
+    stage = stage_of(("ocr",))
+    stage.call(handler)
+    assert stage.counted("autoscaling")["SuspendProcesses"] == 2
+    stage.at(660)
+    stage.call(handler)
+    assert stage.counted("autoscaling")["SuspendProcesses"] == 0
+
+
+def test_an_unknown_failure_is_told_counted_and_backfilled(
+    stage_of: StageOf, metrics: Metrics, caplog: pytest.LogCaptureFixture
+) -> None:
+    stage = stage_of(("ocr",))
+    stage.call(handler)
+    told = "The moon is in the wrong house. Launching EC2 instance failed."
+    stage.cloud.fail_launches("ocr-spot", 600, 86_400, told)
+    stage.cloud.set_desired("ocr-spot", 6)
+    stage.at(660)
+    metrics("ocr")
+    stage.call(handler)
+    emitted = metrics("ocr")
+    assert emitted["UnknownFailures"] >= 1
+    assert emitted["LaunchFailures"] == emitted["UnknownFailures"]
+    warnings = [line for line in caplog.records if line.levelno == logging.WARNING]
+    assert [vars(line)["text"] for line in warnings] == [told]
+    assert stage.cloud.group("ocr-on-demand").desired == 2
+
+
+# --- calls of AWS -----------------------------------------------------------------------------
+
+
+def settled_calls(stage: Stage) -> list[str]:
+    """The calls of a turn that finds the fleet as the turns before left it."""
+    for minute in range(10, 14):
+        stage.at(60 * minute)
+        stage.call(handler)
+    return list(stage.calls)
+
+
+@pytest.mark.parametrize("desired", [4, 90])
+def test_a_quiet_turn_calls_little_however_many_instances_there_are(
+    stage_of: StageOf, desired: int
+) -> None:
+    stage = stage_of(("ocr",), desired=desired)
+    settled_calls(stage)
+    assert stage.counted("autoscaling", "ec2") == {
+        "DescribeAutoScalingGroups": 1,
+        "DescribeSpotInstanceRequests": 1,
+    }
+    assert stage.counted("dynamodb") == {"UpdateItem": 2, "PutItem": 1}
+
+
+def test_a_lasting_shortage_calls_little_too(stage_of: StageOf) -> None:
+    stage = stage_of(("ocr",), desired=40, spot=NEVER_HAD_FOUR)
+    stage.cloud.fail_launches("ocr-on-demand", 600, 86_400, "Max vCPU. VcpuLimitExceeded - No.")
+    settled_calls(stage)
+    assert stage.counted("autoscaling", "ec2").total() <= 5
+    assert stage.counted("dynamodb").total() <= 3
+
+
+@pytest.mark.parametrize("many", [2, 8])
+def test_the_groups_of_many_fleets_are_read_together(stage_of: StageOf, many: int) -> None:
+    stage = stage_of(tuple(f"fleet-{n}" for n in range(many)), desired=2)
+    settled_calls(stage)
+    assert stage.counted("autoscaling", "ec2").total() == 2
+    assert stage.counted("dynamodb").total() == 3 * many
+
+
+def test_the_documents_are_read_once_a_minute_at_most(stage_of: StageOf) -> None:
+    stage = stage_of()
+    stage.call(handler)
+    assert stage.counted("ssm").total() == 1
+    stage.call(handler)
+    assert stage.counted("ssm").total() == 0
+
+
+# --- one fleet never stops another ------------------------------------------------------------
+
+
+def test_a_group_deleted_under_us_fails_its_fleet_by_name(
+    stage_of: StageOf, metrics: Metrics
+) -> None:
+    stage = stage_of()
+    stage.cloud.delete_group("ocr-spot")
+    with pytest.raises(TurnFailed) as caught:
+        stage.call(handler)
+    (error,) = caught.value.exceptions
+    assert isinstance(error, Gone)
+    assert str(error).startswith("fleet ocr: group ocr-spot does not exist")
+    assert [r["rule"] for r in stage.records("search")] == ["at target"]
+    assert stage.records("ocr") == []
+    assert stage.leased("ocr") == set()
+    assert metrics("ocr") == {"TurnFailed": 1}
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        ("{", "document: "),
+        ("[]", "document: "),
+        (json.dumps(document("ocr", version=2)), "version: "),
+        (json.dumps(document("ocr", bounds={"spot_min": 9, "spot_max": 1})), "on_demand_max: "),
+    ],
+)
+def test_a_wrong_document_stops_its_fleet_only(stage_of: StageOf, text: str, named: str) -> None:
+    stage = stage_of()
+    stage.put("ocr", text)
+    with pytest.raises(TurnFailed) as caught:
+        stage.call(handler)
+    (told,) = failures(caught)
+    assert told.startswith("fleet document ocr: ")
+    assert named in told
+    assert len(stage.records("search")) == 1
+
+
+def test_without_any_document_the_turn_fails_and_says_where_they_belong(stage_of: StageOf) -> None:
+    stage = stage_of(())
+    with pytest.raises(TurnFailed) as caught:
+        stage.call(handler)
+    assert "no fleet document under /spotkeeper/test/fleets" in failures(caught)[0]
+
+
+def test_a_throttled_look_at_the_groups_concludes_nothing(stage_of: StageOf) -> None:
+    stage = stage_of(("ocr",), spot=LOSES_TWO)
+    stage.at(900)
+    stage.during["DescribeAutoScalingGroups"] = slow_down
+    with pytest.raises(Throttled, match="Rate exceeded"):
+        stage.call(handler)
+    assert stage.cloud.group("ocr-on-demand").desired == 0
+
+
+def test_throttled_activities_fail_the_turn_and_resize_nothing(stage_of: StageOf) -> None:
+    stage = stage_of(("ocr",), spot=LOSES_TWO)
+    stage.at(900)
+    stage.during["DescribeScalingActivities"] = slow_down
+    with pytest.raises(TurnFailed) as caught:
+        stage.call(handler)
+    (error,) = caught.value.exceptions
+    assert isinstance(error, Throttled)
+    assert stage.cloud.group("ocr-on-demand").desired == 0
+    assert stage.leased("ocr") == set()
+    stage.call(handler)
+    assert stage.cloud.group("ocr-on-demand").desired >= 2
+
+
+def test_what_aws_refuses_to_do_is_recorded_and_fails_the_turn(
+    stage_of: StageOf, metrics: Metrics
+) -> None:
+    stage = stage_of(("ocr",), spot=LOSES_TWO)
+    stage.at(900)
+    stage.during["SetDesiredCapacity"] = slow_down
+    with pytest.raises(TurnFailed, match="not every fleet"):
+        stage.call(handler)
+    (record,) = stage.records("ocr")
+    assert "Throttled" in record["outcomes"][0]["error"]
+    assert metrics("ocr")["TurnFailed"] == 1
+
+
+# --- one writer -------------------------------------------------------------------------------
+
+
+def test_a_turn_that_finds_another_at_work_sends_it_round_again(stage_of: StageOf) -> None:
+    stage = stage_of(("ocr",), spot=LOSES_TWO)
+    stage.at(900)
+    answers: list[object] = []
+    stage.during["DescribeScalingActivities"] = lambda: answers.append(stage.again(handler))
+    stage.call(handler)
+    assert answers == [{}]
+    first, second = stage.records("ocr")
+    assert (first["action"], second["action"]) == ("backfill", "hold")
+    assert stage.counted("autoscaling")["DescribeAutoScalingGroups"] == 3
+    assert stage.counted("autoscaling")["SetDesiredCapacity"] == 1
+    assert stage.leased("ocr") == set()
+    (state,) = stage.items("ocr", "state")
+    assert "availability_notes" not in state
+
+
+def test_a_turn_that_died_frees_its_fleet_when_its_lease_ends(stage_of: StageOf) -> None:
+    stage = stage_of(("ocr",), spot=LOSES_TWO)
+    stage.at(900)
+
+    def die() -> None:
+        raise KeyboardInterrupt
+
+    stage.during["DescribeScalingActivities"] = die
+    with pytest.raises(KeyboardInterrupt):
+        stage.call(handler)
+    assert stage.leased("ocr") == {"availability"}
+    assert stage.call(handler) == {}
+    stage.at(960)
+    stage.call(handler)
+    assert stage.cloud.group("ocr-on-demand").desired >= 2
+    assert stage.leased("ocr") == set()
