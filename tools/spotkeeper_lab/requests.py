@@ -103,13 +103,13 @@ def generate_requests(
     *,
     mean_load: float = 2.0,
     swing: float = 0.55,
-    burst_dispersion: float = 0.35,
+    burst_dispersion: float = 0.2,
 ) -> RequestTrace:
     """Generate a plausible day of an image service from a seed; the same seed, the same requests.
 
     The rate follows a daily cycle (1 +- `swing`, lowest in the night) times bursts: a lognormal
     process whose logarithm has standard deviation `burst_dispersion` and forgets within ten
-    minutes, and one step to several times the load for some minutes every few hours.
+    minutes, and one step to up to twice the load for some minutes every few hours.
     """
     rng = np.random.default_rng(seed)
     time_s = np.arange(0.0, hours * 3600.0, BURST_SLOT_S)
@@ -131,12 +131,12 @@ def _noise(rng: np.random.Generator, slots: int, deviation: float) -> Floats:
 
 
 def _surges(rng: np.random.Generator, time_s: Floats) -> Floats:
-    """Return factors of 1 and, about every four hours for 3 to 12 minutes, of 1.5 to 3."""
+    """Return factors of 1 and, about every four hours for 3 to 12 minutes, of 1.3 to 2."""
     factor = np.ones_like(time_s)
     at = rng.exponential(4 * 3600.0)
     while time_s.size and at < time_s[-1]:
         length = rng.uniform(180.0, 720.0)
-        factor[(time_s >= at) & (time_s < at + length)] = rng.uniform(1.5, 3.0)
+        factor[(time_s >= at) & (time_s < at + length)] = rng.uniform(1.3, 2.0)
         at += length + rng.exponential(4 * 3600.0)
     return factor
 

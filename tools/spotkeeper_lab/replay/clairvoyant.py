@@ -30,9 +30,9 @@ if TYPE_CHECKING:
 
 MINUTE_S = 60.0
 REACH = 3
-PRICES = 8
+PRICES = 9
 SLACK = 1.0  # worker-minutes by which a way may look worse and still be followed
-CHEAPEST_PRICE, DEAREST_PRICE = 0.005, 3.0  # worker-minutes for a late request
+CHEAPEST_PRICE, DEAREST_PRICE = 0.005, 20.0  # worker-minutes for a late request
 
 
 @dataclass(slots=True)
@@ -108,7 +108,7 @@ def _counts(trace: RequestTrace, settings: ReplaySettings) -> range:
     step = settings.workers_per_instance
     low = max(settings.onprem, math.floor(0.7 * float(loads.min())), 1)
     low = settings.onprem + (low - settings.onprem) // step * step
-    high = math.ceil(1.3 * float(loads.max())) + 2 * step
+    high = min(math.ceil(1.6 * float(loads.max())) + 2 * step, settings.max_workers)
     return range(max(low, 1), max(high, low + step) + 1, step)
 
 
@@ -123,7 +123,6 @@ def _minute(
     """Return the best way to every count at the end of a minute."""
     reached: dict[int, _Way] = {}
     start_s = minute * MINUTE_S
-    counted = start_s >= settings.warmup_s
     for count, way in ways.items():
         for index in range(-REACH, REACH + 1):
             to = count + index * counts.step
@@ -133,7 +132,7 @@ def _minute(
             late = _serve(free, part, settings.wait_s)
             launched = max(0, to - count) * settings.cold_start_s / MINUTE_S if minute else 0.0
             cost = way.cost + to - settings.onprem + launched
-            lates = way.late + (late if counted else 0)
+            lates = way.late + late
             owed_s = sum(
                 time_s - start_s - MINUTE_S for time_s in free if time_s > start_s + MINUTE_S
             )

@@ -133,7 +133,7 @@ class Kpa:
 
 
 class SkyServe:
-    """`skyserve`: ceil(requests per second / target) every 20 s; up after 300 s, down after 1,200 s.
+    """`skyserve`: ceil(request rate / target) every 20 s; up after 300 s, down after 1,200 s.
 
     The target is 0.7 of what one worker serves. Source: SkyPilot, SkyServe autoscaling.
     """

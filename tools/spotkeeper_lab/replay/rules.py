@@ -11,6 +11,8 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar
 
+import numpy as np
+
 from spotkeeper.domain.slo_sizing import PastNeed, SizingPolicy, size_to_objective
 from spotkeeper_lab.replay.erlang import erlang_workers
 
@@ -59,10 +61,9 @@ class FixedRule:
 
 def fixed_peak(trace: RequestTrace, settings: ReplaySettings) -> FixedRule:
     """Size for the highest five minutes of the trace, known beforehand."""
-    slots = (trace.arrival_s // LOAD_WINDOW_S).astype(int)
-    work_s = [float(trace.service_s[slots == slot].sum()) for slot in range(int(slots.max()) + 1)]
+    slots = (trace.arrival_s // LOAD_WINDOW_S).astype(np.int64)
+    load = float(np.bincount(slots, weights=trace.service_s).max()) / LOAD_WINDOW_S
     mean_s = float(trace.service_s.mean())
-    load = max(work_s) / LOAD_WINDOW_S
     return FixedRule(name="fixed-peak", count=erlang_workers(load, mean_s, settings))
 
 
@@ -117,7 +118,7 @@ class LoadRate(LogRule):
 
 
 class ErlangC(LogRule):
-    """`erlang-c`: the fewest c with P(wait > T) <= 1 - share in M/M/c, for the last five minutes."""
+    """`erlang-c`: the fewest c with P(wait > T) <= 1 - share in M/M/c, for five minutes' load."""
 
     name: str = "erlang-c"
 

@@ -30,14 +30,15 @@ if TYPE_CHECKING:
 
 NORMAL = NormalDist()
 
-# Windows of the level in seconds; the quick ones count only while requests wait.
-WINDOWS_S = (900.0, 300.0, 120.0, 60.0)
-QUICK_WINDOWS_S = (30.0, 10.0)
+WINDOWS_S = (900.0, 300.0, 120.0, 60.0)  # of the level
+QUICK_WINDOWS_S = (30.0, 10.0)  # only while requests wait
 TRUSTED_WINDOW_S = 300.0
 SIGNIFICANCE = 3.0  # standard errors by which a shorter window must exceed the long one
 COUNT_DISPERSION = 2.0  # variance to mean of request counts, for these standard errors
 LOG_DELAY_S = 3.5  # from the end of a request to its log, with batches of five seconds
 QUEUE_WAIT_S = 1.0  # a newest wait above this is a queue, not a hand-over
+LONG_WAIT_S = 30.0  # above this the fleet is overloaded for certain, and little evidence does
+OVERLOAD_SIGNIFICANCE = 1.0
 
 PRIOR_SPREAD = 0.05  # relative standard deviation of the load over a start-up, before any history
 PRIOR_STEPS = 12
@@ -47,8 +48,8 @@ LOUD_SHARE = 0.25  # steps below this share of the mean load say nothing about e
 NODES = 40
 
 BUDGET_PRIOR_REQUESTS = 2_000
-BUDGET_GAIN = 16.0
-BUDGET_AIM = 0.75
+BUDGET_GAIN = 30.0
+BUDGET_AIM = 0.8
 LARGEST_ALLOWANCE = 0.4
 SMALLEST_ALLOWANCE = 0.005
 
@@ -94,7 +95,7 @@ class SizingPolicy:
     min_workers: int
     max_workers: int
     start_up_s: float
-    stabilisation_s: float = 300.0
+    stabilisation_s: float = 120.0
     drain_s: float = 300.0
     stale_s: float = 60.0
 
@@ -120,6 +121,24 @@ class Need:
     missing: int = 0
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Outlook:
+    """The load that a new worker will meet: a level in erlangs times each error by its weight."""
+
+    load: LoadSummary
+    wait_s: float
+    rise: float
+    level: float
+    errors: tuple[tuple[float, float], ...]
+
+    def late(self, workers: int) -> float:
+        """Return the mean chance of a late start with `workers`."""
+        return sum(
+            weight * late_chance(workers, self.level * ratio, self.load, self.wait_s)
+            for ratio, weight in self.errors
+        )
+
+
 def size_to_objective(
     load: LoadSummary, live: int, booting: int, past: Sequence[PastNeed], policy: SizingPolicy
 ) -> Need:
@@ -127,21 +146,29 @@ def size_to_objective(
     have = live + booting
     if load.newest_log_age_s > policy.stale_s or load.service_mean_s <= 0:
         return _without_logs(load, have, past, policy)
-    level = load_level(load)
-    rise = cycle_rise(load.past_loads, load.past_step_s, policy.start_up_s)
-    errors = forecast_errors(load.past_loads)
-    found = _fewest(level * rise, errors, load, policy)
+    outlook = _look_ahead(load, policy)
+    found = _fewest(outlook, allowance(load.requests_last_day, load.late_last_day, policy.share))
     recent = [need.workers for need in past if need.age_s <= policy.stabilisation_s]
-    young = not any(need.age_s > policy.stabilisation_s * 0.75 for need in past)
+    young = not past or len(load.arrivals) * load.slot_s < TRUSTED_WINDOW_S
     kept = max([found, *recent, *([have] if young else [])])
-    drain = _drain(level * rise, load, live, booting, policy)
-    wanted = max(kept, drain)
-    reason = _load_reason(level, rise, errors, found, policy)
+    drain = _drain(outlook.level, load, live, booting, policy)
+    reason = _reason(outlook, found, policy)
     if drain > kept:
         reason += f"; {drain} while requests wait, to drain them in {policy.drain_s:g} s"
     elif kept > found:
         reason += f"; {kept} kept, the need of the last {policy.stabilisation_s:g} s"
-    return _bounded(wanted, found, level * rise, errors, load, policy, reason)
+    return _bounded(max(kept, drain), found, outlook, policy, reason)
+
+
+def _look_ahead(load: LoadSummary, policy: SizingPolicy) -> _Outlook:
+    rise = cycle_rise(load.past_loads, load.past_step_s, policy.start_up_s)
+    return _Outlook(
+        load=load,
+        wait_s=policy.wait_s,
+        rise=rise,
+        level=load_level(load) * rise,
+        errors=forecast_errors(load),
+    )
 
 
 def load_level(load: LoadSummary) -> float:
@@ -170,25 +197,36 @@ def _window_level(load: LoadSummary, window_s: float, end_s: float) -> float:
     if window_s == WINDOWS_S[0] and length_s >= TRUSTED_WINDOW_S:
         return level
     error = math.sqrt(COUNT_DISPERSION * running_s / load.service_mean_s / arrivals)
-    return level * max(0.0, 1.0 - SIGNIFICANCE * error)
+    overloaded = load.newest_wait_s >= LONG_WAIT_S
+    significance = OVERLOAD_SIGNIFICANCE if overloaded else SIGNIFICANCE
+    return level * max(0.0, 1.0 - significance * error)
 
 
-def forecast_errors(past_loads: Sequence[float]) -> tuple[tuple[float, float], ...]:
+def forecast_errors(load: LoadSummary) -> tuple[tuple[float, float], ...]:
     """Return (ratio, weight) of the load one step ahead to the level known then, largest first.
 
     Weighted by the ratio, since a step of more load has more requests. The prior counts as
-    PRIOR_STEPS steps.
+    PRIOR_STEPS steps. What chance alone does to the load of one step is taken out, since the
+    waiting model has it already.
     """
-    ratios = [(ratio, 1.0) for ratio in _ratios(past_loads[-MEMORY_STEPS:])]
-    ratios += [(ratio, 1.0) for ratio in _prior_ratios()]
-    ratios.sort(reverse=True)
-    total = sum(ratio * weight for ratio, weight in ratios)
+    loads = load.past_loads[-MEMORY_STEPS:]
+    ratios = list(_ratios(loads))
+    calm = _calm(ratios, sum(loads) / max(1, len(loads)), load)
+    ratios = [1.0 + (ratio - 1.0) * calm for ratio in ratios]
+    ratios = sorted([*ratios, *_prior_ratios()], reverse=True)
     size = math.ceil(len(ratios) / NODES)
-    groups = (ratios[at : at + size] for at in range(0, len(ratios), size))
-    return tuple(
-        (sum(ratio for ratio, _ in group) / len(group), sum(ratio for ratio, _ in group) / total)
-        for group in groups
-    )
+    groups = [ratios[at : at + size] for at in range(0, len(ratios), size)]
+    return tuple((sum(group) / len(group), sum(group) / sum(ratios)) for group in groups)
+
+
+def _calm(ratios: Sequence[float], mean_load: float, load: LoadSummary) -> float:
+    """Return the part of the errors' standard deviation that is not chance within a step."""
+    if not ratios[1:] or mean_load <= 0:
+        return 1.0
+    running_s = load.service_second_moment_s2 / load.service_mean_s
+    chance = running_s / (mean_load * load.past_step_s)
+    variance = sum((ratio - 1.0) ** 2 for ratio in ratios) / len(ratios)
+    return math.sqrt(max(0.0, 1.0 - chance / variance)) if variance > 0 else 1.0
 
 
 @cache
@@ -245,32 +283,14 @@ def _service_cv2(load: LoadSummary) -> float:
     return min(max(cv2, 0.0), LARGEST_SERVICE_CV2)
 
 
-def _mean_late(
-    workers: int,
-    level: float,
-    errors: Sequence[tuple[float, float]],
-    load: LoadSummary,
-    wait_s: float,
-) -> float:
-    return sum(
-        weight * late_chance(workers, level * ratio, load, wait_s) for ratio, weight in errors
-    )
-
-
-def _fewest(
-    level: float, errors: Sequence[tuple[float, float]], load: LoadSummary, policy: SizingPolicy
-) -> int:
-    """Return the fewest workers whose mean chance of a late start is within the allowance."""
-    allowed = allowance(load.requests_last_day, load.late_last_day, policy.share)
+def _fewest(outlook: _Outlook, allowed: float) -> int:
+    """Return the fewest workers whose mean chance of a late start is within `allowed`."""
     low, high = 0, 1
-    while _mean_late(high, level, errors, load, policy.wait_s) > allowed:
+    while outlook.late(high) > allowed:
         low, high = high, 2 * high
     while high - low > 1:
         middle = (low + high) // 2
-        if _mean_late(middle, level, errors, load, policy.wait_s) > allowed:
-            low = middle
-        else:
-            high = middle
+        low, high = (middle, high) if outlook.late(middle) > allowed else (low, middle)
     return high
 
 
@@ -303,49 +323,30 @@ def _without_logs(
     load: LoadSummary, have: int, past: Sequence[PastNeed], policy: SizingPolicy
 ) -> Need:
     """Hold while logs are missing: silence is not zero load. Zero only when the queue is empty."""
-    floor, quiet = policy.min_workers, not any(load.arrivals)
-    if quiet and load.queued == 0 and policy.min_workers == 0 and past:
-        return Need(workers=0, load_workers=0, reason="no request waits and none came: to zero")
-    woken = 1 if load.queued else 0
-    workers = min(max(have, floor, woken), max(policy.max_workers, 0))
-    remembered = max([0, *(need.workers for need in past if need.age_s <= policy.stabilisation_s)])
+    remembered = [need.workers for need in past if need.age_s <= policy.stabilisation_s]
+    if policy.min_workers == 0 and load.queued == 0 and past and not any(load.arrivals):
+        return Need(workers=0, load_workers=0, reason="none came and none waits: to zero")
+    workers = min(max(have, policy.min_workers, 1 if load.queued else 0), policy.max_workers)
     reason = f"no search log for {load.newest_log_age_s:.0f} s: hold {workers}"
-    return Need(workers=workers, load_workers=remembered or workers, reason=reason)
+    return Need(workers=workers, load_workers=max(remembered, default=workers), reason=reason)
 
 
-def _load_reason(
-    level: float,
-    rise: float,
-    errors: Sequence[tuple[float, float]],
-    found: int,
-    policy: SizingPolicy,
-) -> str:
-    reason = f"load {level:.1f} erlangs"
-    if rise > 1.0:
-        reason += f", usually {rise - 1.0:.0%} more by the time a new worker serves"
-    reason += f", forecast errors up to {errors[0][0] - 1.0:+.0%}"
+def _reason(outlook: _Outlook, found: int, policy: SizingPolicy) -> str:
+    reason = f"load {outlook.level:.1f} erlangs"
+    if outlook.rise > 1.0:
+        reason += f", with the {outlook.rise - 1.0:.0%} that it usually rises at this time"
+    reason += f", at worst {outlook.errors[0][0] - 1.0:+.0%} when a new worker serves"
     return f"{reason}: {found} workers start {policy.share:.0%} within {policy.wait_s:g} s"
 
 
-def _bounded(
-    wanted: int,
-    found: int,
-    level: float,
-    errors: Sequence[tuple[float, float]],
-    load: LoadSummary,
-    policy: SizingPolicy,
-    reason: str,
-) -> Need:
+def _bounded(wanted: int, found: int, outlook: _Outlook, policy: SizingPolicy, reason: str) -> Need:
     """Apply the bounds; when the promise does not fit, say by how much it is missed."""
     workers = min(max(wanted, policy.min_workers), policy.max_workers)
     if wanted > policy.max_workers:
-        kept = 1.0 - _mean_late(policy.max_workers, level, errors, load, policy.wait_s)
         reason += (
-            f"; the bound of {policy.max_workers} is {wanted - policy.max_workers} short: "
-            f"about {kept:.0%} instead of {policy.share:.0%} will start in time"
+            f"; the bound of {policy.max_workers} is {wanted - policy.max_workers} short: about "
+            f"{1.0 - outlook.late(policy.max_workers):.0%} instead of {policy.share:.0%} in time"
         )
-    elif wanted < policy.min_workers:
-        reason += f"; at least {policy.min_workers} are asked for"
     return Need(
         workers=workers, reason=reason, load_workers=found, missing=max(0, wanted - workers)
     )
