@@ -1,11 +1,18 @@
-"""The `spotkeeper` command: one sub-command per thing that the lab can do."""
+"""The `spotkeeper` command: one sub-command per thing that the lab can do.
+
+Each command imports what it needs when it runs, so that help and mistakes answer at once.
+"""
 
 import typer
 
+from spotkeeper_cli.backtest import backtest
 from spotkeeper_cli.demo import demo
+from spotkeeper_cli.trace import trace
 
-app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False)
+app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
 app.command()(demo)
+app.command()(backtest)
+app.add_typer(trace, name="trace")
 
 
 @app.callback()
