@@ -18,6 +18,9 @@ from spotkeeper_lab.demo_results import Results, results
 from spotkeeper_lab.demo_scene import DemoSettings, scene
 from spotkeeper_lab.report import Picture, write_report, write_whole
 
+# Narrower terminals show the figures without what they mean.
+WIDE = 120
+
 
 class DemoError(Exception):
     """The demo cannot write where it was asked to."""
@@ -36,7 +39,7 @@ def run_demo(settings: DemoSettings, out: Path, console: Console) -> dict[str, A
         found = results(day)
         drawn = picture(day, found)
     _write(out, found, drawn)
-    console.print(table(found.values))
+    console.print(table(found.values, wide=console.width >= WIDE))
     for name in ("report.html", "summary.json", "decisions.jsonl"):
         console.print(f"{out / name}", highlight=False, soft_wrap=True)
     return found.values

@@ -23,6 +23,7 @@ import boto3
 from aws_lambda_powertools import Logger
 
 import spotkeeper
+from spotkeeper import observability, wiring
 from spotkeeper.ports import FleetError
 from spotkeeper_lab.local_aws import ACCOUNT, REGION
 
@@ -30,8 +31,7 @@ COLLECT, HEALTH = "collect_search_logs", "check_health"
 AVAILABILITY, INTERRUPTION = "check_availability", "handle_interruption"
 NAMES = (COLLECT, HEALTH, AVAILABILITY, INTERRUPTION)
 
-# TurnFailed is a group of fleet errors; it lives beside the logger, which reads its environment.
-EXPECTED = (FleetError, ExceptionGroup)
+EXPECTED = (FleetError, observability.TurnFailed)
 
 type Handler = Callable[[Mapping[str, object], "Context"], Any]
 
@@ -112,18 +112,28 @@ def functions(
 ) -> Iterator[Functions]:
     """Load the functions with an environment and a clock; their logs go to `log`."""
     calls: Counter[str] = Counter()
-    with patch.dict(os.environ, environment):
-        from spotkeeper import observability, wiring
+    assert boto3.DEFAULT_SESSION is not None
+    boto3.DEFAULT_SESSION.events.register("before-call", _counter(calls))
+    with (
+        patch.dict(os.environ, environment),
+        patch.object(wiring, "now", now),
+        _logging_to(observability.logger, log),
+        _cold(),
+    ):
+        yield Functions(handlers={name: _handler(name) for name in NAMES}, calls=calls)
 
-        _forget(wiring)
-        assert boto3.DEFAULT_SESSION is not None
-        boto3.DEFAULT_SESSION.events.register("before-call", _counter(calls))
-        with patch.object(wiring, "now", now), _logging_to(observability.logger, log):
-            yield Functions(handlers={name: _handler(name) for name in NAMES}, calls=calls)
-        _forget(wiring)
+
+@contextmanager
+def _cold() -> Iterator[None]:
+    """Start with nothing wired, and leave nothing wired behind."""
+    _forget()
+    try:
+        yield
+    finally:
+        _forget()
 
 
-def _forget(wiring: object) -> None:
+def _forget() -> None:
     """Empty the caches of the wiring: clients and settings belong to one cold start."""
     for part in vars(wiring).values():
         if hasattr(part, "cache_clear"):
@@ -139,11 +149,14 @@ def _counter(calls: Counter[str]) -> Callable[..., None]:
 
 @contextmanager
 def _logging_to(logger: Logger, log: io.TextIOBase) -> Iterator[None]:
-    handler = cast("Any", logger.registered_handler)
+    """Keep warnings and errors, in `log`; the decisions are in their records anyway."""
+    handler, level = cast("Any", logger.registered_handler), logger.log_level
     before = handler.setStream(log)
+    logger.setLevel("WARNING")
     try:
         yield
     finally:
+        logger.setLevel(level)
         handler.setStream(before or sys.stdout)
 
 

@@ -53,7 +53,7 @@ def _plain(console: Console, day: Day) -> Callable[[Look], None]:
     def show(look: Look) -> None:
         nonlocal due_s
         if look.at_s >= due_s:
-            console.print(line(day, look), highlight=False)
+            console.print(line(day, look), highlight=False, soft_wrap=True)
             due_s += PLAIN_EVERY_S
 
     return show

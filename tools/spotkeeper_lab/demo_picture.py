@@ -127,19 +127,18 @@ def _call_figures(calls: dict[str, Any]) -> Iterator[Figure]:
         )
 
 
-def table(values: dict[str, Any]) -> Table:
-    """The figures for a terminal."""
-    shown = Table(title="The day", title_justify="left", show_lines=False)
+def table(values: dict[str, Any], *, wide: bool) -> Table:
+    """The figures for a terminal; what they mean only on a wide one."""
+    shown = Table(title="The day", title_justify="left")
     shown.add_column("figure")
     shown.add_column("value", justify="right")
-    shown.add_column("what it is", style="dim", overflow="fold")
+    if wide:
+        shown.add_column("what it is", style="dim", overflow="fold")
     for figure in figures(values):
-        shown.add_row(figure.label, figure.value, figure.meaning)
+        shown.add_row(figure.label, figure.value, *([figure.meaning] if wide else []))
     for story in values["incidents"]:
-        mark = "[green]as it should[/]" if story["ended_well"] else "[red]not as it should[/]"
-        shown.add_row(
-            f"made to fail: {story['name']}", mark, f"{story['what']}: {story['outcome']}"
-        )
+        outcome = f"[{'green' if story['ended_well'] else 'red'}]{story['outcome']}[/]"
+        shown.add_row(f"made to fail: {story['name']}", outcome, *([story["what"]] if wide else []))
     return shown
 
 

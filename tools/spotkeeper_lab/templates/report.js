@@ -4,7 +4,8 @@ const charts = document.getElementById("charts");
 const readout = document.getElementById("readout");
 const LEFT = 40, RIGHT = 10, TOP = 14, BOTTOM = 22;
 let view = [0, day.length_s];
-let at = null;
+const START = day.losses[0] ?? day.turns.availability.t[0] ?? 0;
+let at = START;
 
 const colour = (name) => `var(--${name})`;
 const svg = (tag, attributes = {}, text = "") => {
@@ -17,6 +18,7 @@ const clock = (seconds, precise = false) => {
   const all = Math.round(seconds) + day.clock_s;
   const part = (value) => String(value).padStart(2, "0");
   const days = Math.floor(all / 86400) - Math.floor(day.clock_s / 86400);
+  if (days === 1 && all % 86400 === 0 && !precise) return "24:00";
   const time = `${part(Math.floor(all / 3600) % 24)}:${part(Math.floor(all / 60) % 60)}`;
   return (days ? `+${days}d ` : "") + time + (precise ? `:${part(all % 60)}` : "");
 };
@@ -81,6 +83,24 @@ function chart({ title, unit, height, top, legend, draw, marks = false, whole = 
   box2.append(picture);
   charts.append(box2);
 }
+const mean = (list) => list.reduce((a, b) => a + b, 0) / list.length;
+/** What is in view of columns over time, with neighbours put together where they would crowd. */
+function thinned(times, columns) {
+  const [first, stop] = visible(times);
+  const room = Math.max(80, charts.clientWidth / 3);
+  const together = Math.max(1, Math.ceil((stop - first) / room));
+  const thin = { t: [] };
+  for (const name of Object.keys(columns)) thin[name] = [];
+  for (let n = first; n < stop; n += together) {
+    thin.t.push(times[n]);
+    for (const [name, [values, put]] of Object.entries(columns)) {
+      const some = values.slice(n, Math.min(n + together, stop)).filter((value) => value !== null);
+      thin[name].push(some.length ? put(some) : 0);
+    }
+  }
+  return thin;
+}
+const highest = (list) => Math.max(...list);
 const steps = (top, step) => Array.from({ length: Math.floor(top / step + 1e-9) + 1 }, (_, n) => n * step);
 const decades = (low, top) => {
   const found = [];
@@ -157,7 +177,8 @@ function draw() {
     title: "Load", unit: "workers", height: 150, top: Math.max(1, ...load.busy, ...load.workers) * 1.05,
     legend: [["", "load", "busy, on average of a minute"], ["rule", "target", "taking requests"]],
     draw: (body, x, y) => {
-      area(body, load.t, load.busy, load.t.map(() => 0), x, y, "load");
+      const shown = thinned(load.t, { busy: [load.busy, mean] });
+      area(body, shown.t, shown.busy, shown.t.map(() => 0), x, y, "load");
       line(body, load.t, load.workers, x, y, "target", 1.5);
     },
   });
@@ -166,10 +187,11 @@ function draw() {
   chart({
     title: "Wait", unit: "seconds from arrival to start, per minute of arrival, logarithmic", height: 160,
     top: 10 ** Math.ceil(Math.log10(longest)), log: 0.1,
-    legend: [["", "worst", "longest"], ["rule", "wait", "95th percentile"], ["rule", "loss", `promised: ${day.wait_objective_s} s`]],
+    legend: [["", "worst", "longest"], ["rule", "wait", "95th percentile of a minute"], ["rule", "loss", `promised: ${day.wait_objective_s} s`]],
     draw: (body, x, y) => {
-      area(body, waits.t, waits.worst, waits.t.map(() => 0.1), x, y, "worst");
-      line(body, waits.t, waits.p95, x, y, "wait", 1.5);
+      const shown = thinned(waits.t, { p95: [waits.p95, mean], worst: [waits.worst, highest] });
+      area(body, shown.t, shown.worst, shown.t.map(() => 0.1), x, y, "worst");
+      line(body, shown.t, shown.p95, x, y, "wait", 1.5);
       line(body, [0], [day.wait_objective_s], x, y, "loss", 1);
     },
   });
@@ -199,16 +221,12 @@ function point() {
   for (const picture of charts.querySelectorAll("svg")) {
     const cursor = picture.querySelector(".cursor");
     const width = picture.viewBox.baseVal.width;
-    const inside = at !== null && at >= view[0] && at <= view[1];
+    const inside = at >= view[0] && at <= view[1];
     cursor.setAttribute("visibility", inside ? "visible" : "hidden");
     if (!inside) continue;
     const x = LEFT + ((at - view[0]) / (view[1] - view[0])) * (width - LEFT - RIGHT);
     cursor.setAttribute("x1", x);
     cursor.setAttribute("x2", x);
-  }
-  if (at === null) {
-    readout.textContent = "No moment chosen yet.";
-    return;
   }
   readout.innerHTML = "<b></b><dl></dl>";
   readout.querySelector("b").textContent = clock(at, true);
@@ -216,7 +234,7 @@ function point() {
 }
 
 function zoom(span) {
-  const centre = at ?? (view[0] + view[1]) / 2;
+  const centre = at;
   const length = span && span < day.length_s ? span : day.length_s;
   const from = Math.max(0, Math.min(day.length_s - length, centre - length / 2));
   view = [from, from + length];
@@ -240,7 +258,7 @@ function pick(event) {
 charts.addEventListener("keydown", (event) => {
   const step = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
   if (!step) return;
-  const here = last(allTurns, at ?? 0);
+  const here = last(allTurns, at);
   let next = here + step;
   while (allTurns[next] === at && allTurns[next + step] !== undefined) next += step;
   at = allTurns[Math.max(0, Math.min(allTurns.length - 1, next))] ?? 0;
