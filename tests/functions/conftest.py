@@ -94,6 +94,10 @@ class Stage:
         """How often each operation of some services was called last."""
         return Counter(c.partition(".")[2] for c in self.calls if c.partition(".")[0] in services)
 
+    def restart(self) -> None:
+        """Go on in a new Lambda environment, which has read no document yet."""
+        _forget_clients()
+
     def note(self, params: object, model: Any, **_: object) -> None:
         """Note a call that is about to be made; registered with botocore."""
         self.calls.append(f"{model.service_model.service_name}.{model.name}")

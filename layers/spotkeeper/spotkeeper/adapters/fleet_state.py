@@ -9,6 +9,7 @@ two calls here, and a third for its record.
 
 from collections.abc import Mapping
 from datetime import datetime, timedelta
+from itertools import count
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
@@ -44,6 +45,8 @@ class FleetStateTable:
         self._dynamodb = dynamodb
         self._table = table
         self._record_lifetime = record_lifetime
+        # Orders the records of one instant: a turn that goes round again leaves several.
+        self._recorded = count()
 
     def take(self, fleet: str, half: Half, now: datetime, note: AtRiskNote | None) -> Lease | None:
         """Take the lease of one half and read the memory; busy leaves the note and gives None."""
@@ -90,10 +93,10 @@ class FleetStateTable:
         write = "SET #memory = :memory, #written = :written"
         doing = f"keeping the state of {lease.fleet}"
         if release:
-            count: dict[str, AttributeValueTypeDef] = {":seen": {"N": str(lease.notes_seen)}}
+            expected: dict[str, AttributeValueTypeDef] = {":seen": {"N": str(lease.notes_seen)}}
             quiet = "#holder = :holder AND size(#notes) = :seen"
             done = f"{write} REMOVE #holder, #until, #notes"
-            if self._update(doing, lease.fleet, lease.half, done, quiet, values | count):
+            if self._update(doing, lease.fleet, lease.half, done, quiet, values | expected):
                 return True
             seen = "".join(f", #notes[{i}]" for i in range(lease.notes_seen))
             write = f"{write} REMOVE #holder, #until{seen}"
@@ -114,7 +117,8 @@ class FleetStateTable:
 
     def record(self, record: DecisionRecord) -> None:
         """Store a decision record for its lifetime."""
-        key = f"decision#{record.at.isoformat()}#{record.half}#{uuid4().hex[:6]}"
+        unique = f"{next(self._recorded):06}-{uuid4().hex[:6]}"
+        key = f"decision#{record.at.isoformat()}#{record.half}#{unique}"
         with translated(f"recording a decision of {record.fleet}"):
             self._dynamodb.put_item(
                 TableName=self._table,

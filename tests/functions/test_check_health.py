@@ -1,0 +1,108 @@
+"""check_health as Lambda calls it, on moto: logs from the table become a size and metrics."""
+
+from collections.abc import Callable
+from datetime import timedelta
+
+import pytest
+
+from functions.check_health.app import handler
+from spotkeeper import wiring
+from spotkeeper.domain.digest import SearchLog, Status, digest
+from spotkeeper.domain.load import Cluster
+from spotkeeper.observability import METRICS, TurnFailed
+from spotkeeper.ports import Throttled
+from tests.builders import at
+from tests.functions.conftest import Stage, slow_down
+
+type StageOf = Callable[..., Stage]
+type Metrics = Callable[[str], dict[str, float]]
+
+
+def serve(stage: Stage, fleet: str, share: float) -> None:
+    """Have a fleet's spot workers be busy for a share of the last five minutes."""
+    for slot in range(30):
+        end_s = stage.cloud.now_s - 10 * slot
+        members = stage.cloud.group(f"{fleet}-spot").instances
+        logs = [served(i.instance_id, end_s, 10 * share) for i in members]
+        wiring.load_table().add(digest(logs, at(end_s), fleet))
+
+
+def served(instance_id: str, end_s: float, service_s: float) -> SearchLog:
+    return SearchLog(
+        request_id=f"{instance_id}-{end_s:g}",
+        worker_id=f"gpu-{instance_id}",
+        cluster=Cluster.AWS,
+        instance_id=instance_id,
+        enqueued_at=at(end_s - service_s) - timedelta(seconds=1),
+        started_at=at(end_s - service_s),
+        finished_at=at(end_s),
+        status=Status.OK,
+    )
+
+
+def test_load_becomes_a_size_a_record_and_metrics(stage_of: StageOf, metrics: Metrics) -> None:
+    stage = stage_of(("ocr",))
+    serve(stage, "ocr", 0.9)
+    answer = stage.call(handler)
+    assert answer["ocr"].startswith("load 3.7 erlangs at 70% needs 6 workers")
+    assert stage.cloud.group("ocr-spot").desired == 6
+    (record,) = stage.records("ocr")
+    assert (record["half"], record["action"]) == ("health", "resize")
+    assert stage.leased("ocr") == set()
+    emitted = metrics("ocr")
+    assert emitted.keys() <= METRICS.keys()
+    assert (emitted["WorkersNeeded"], emitted["WorkersLive"], emitted["DecisionResize"]) == (
+        6,
+        4,
+        1,
+    )
+    assert 89 < emitted["LoadRate"] <= 91
+
+
+def test_silence_holds_both_fleets_and_says_so(stage_of: StageOf, metrics: Metrics) -> None:
+    stage = stage_of()
+    answer = stage.call(handler)
+    assert set(answer) == {"ocr", "search"}
+    assert all("search logs are stale (none ever came)" in reason for reason in answer.values())
+    assert metrics("ocr")["StaleSearchLogs"] == 1
+    assert stage.counted("autoscaling").keys() == {"DescribeAutoScalingGroups"}
+
+
+@pytest.mark.parametrize("desired", [4, 40])
+def test_a_quiet_turn_makes_five_calls(stage_of: StageOf, desired: int) -> None:
+    stage = stage_of(("ocr",), desired=desired)
+    serve(stage, "ocr", 0.67)
+    stage.call(handler)
+    assert stage.counted("autoscaling", "ec2") == {"DescribeAutoScalingGroups": 1}
+    assert stage.counted("dynamodb") == {"UpdateItem": 2, "PutItem": 1, "Query": 1}
+
+
+def test_a_deleted_group_fails_its_fleet_and_the_other_is_sized(stage_of: StageOf) -> None:
+    stage = stage_of()
+    stage.cloud.delete_group("search-on-demand")
+    serve(stage, "ocr", 0.9)
+    with pytest.raises(TurnFailed) as caught:
+        stage.call(handler)
+    (error,) = caught.value.exceptions
+    assert str(error).startswith("fleet search: group search-on-demand does not exist")
+    assert stage.cloud.group("ocr-spot").desired == 6
+    assert stage.leased("search") == set()
+
+
+def test_a_throttled_read_of_the_load_sizes_nothing(stage_of: StageOf) -> None:
+    stage = stage_of(("ocr",))
+    serve(stage, "ocr", 0.9)
+    stage.during["Query"] = slow_down
+    with pytest.raises(TurnFailed) as caught:
+        stage.call(handler)
+    assert isinstance(caught.value.exceptions[0], Throttled)
+    assert stage.cloud.group("ocr-spot").desired == 4
+
+
+def test_two_turns_at_once_resize_once(stage_of: StageOf) -> None:
+    stage = stage_of(("ocr",))
+    serve(stage, "ocr", 0.9)
+    stage.during["Query"] = lambda: stage.again(handler)
+    stage.call(handler)
+    assert stage.counted("autoscaling")["SetDesiredCapacity"] == 1
+    assert [record["action"] for record in stage.records("ocr")] == ["resize", "hold"]

@@ -1,0 +1,222 @@
+"""handle_interruption as Lambda calls it: every event file, mangled ones, strangers, repetition."""
+
+import json
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import boto3
+import pytest
+
+from functions.handle_interruption.app import handler
+from spotkeeper.events import EventError
+from spotkeeper.ports import Throttled
+from tests.builders import at
+from tests.functions.conftest import Stage, document, slow_down
+
+type StageOf = Callable[..., Stage]
+type Metrics = Callable[[str], dict[str, float]]
+
+EVENTS = Path(__file__).parents[2] / "events"
+STRANGER = "i-0838c23d20458e79c"
+CHANGING = ("SetDesiredCapacity", "TerminateInstanceInAutoScalingGroup", "DetachInstances",
+            "CreateTags", "TerminateInstances", "SetInstanceHealth")  # fmt: skip
+
+GROUP_EVENTS = ("launch_successful", "launch_unsuccessful", "terminate_successful")
+
+
+def event(name: str, instance_id: str = STRANGER, group: str = "ocr-spot") -> dict[str, Any]:
+    """An event of events/ about another instance or group, sent a second ago."""
+    text = (EVENTS / f"{name}.json").read_text()
+    parsed: dict[str, Any] = json.loads(text.replace(STRANGER, instance_id))
+    if "AutoScalingGroupName" in parsed["detail"]:
+        parsed["detail"]["AutoScalingGroupName"] = group
+    return parsed | {"time": at(599).isoformat()}
+
+
+def changes(stage: Stage) -> dict[str, int]:
+    return {name: n for name, n in stage.counted("autoscaling", "ec2").items() if name in CHANGING}
+
+
+def first_spot(stage: Stage) -> str:
+    return stage.cloud.group("ocr-spot").instances[0].instance_id
+
+
+@pytest.fixture
+def stage(stage_of: StageOf) -> Stage:
+    """Two whole fleets whose zones are no longer rebalanced."""
+    made = stage_of()
+    for group in made.cloud.groups():
+        made.cloud.suspend(group, "AZRebalance")
+    return made
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "spot_interruption_warning",
+        "rebalance_recommendation",
+        "spot_request_fulfillment",
+        "instance_state_change",
+        "health_scheduled_change",
+    ],
+)
+def test_an_event_about_a_strangers_instance_does_nothing(stage: Stage, name: str) -> None:
+    assert stage.call(handler, event(name)) == {}
+    assert stage.counted("autoscaling", "ec2") == {"DescribeAutoScalingInstances": 1}
+    assert stage.counted("dynamodb").total() == 0
+
+
+@pytest.mark.parametrize(
+    "name", ["launch_successful", "launch_unsuccessful", "terminate_successful"]
+)
+def test_an_event_about_a_strangers_group_does_nothing(stage: Stage, name: str) -> None:
+    assert stage.call(handler, event(name, group="web")) == {}
+    assert stage.counted("autoscaling", "ec2", "dynamodb").total() == 0
+
+
+@pytest.mark.parametrize(
+    "name", ["launch_successful", "launch_unsuccessful", "terminate_successful"]
+)
+def test_an_event_about_a_group_turns_its_fleet_only(stage: Stage, name: str) -> None:
+    assert stage.call(handler, event(name)).keys() == {"ocr"}
+    assert stage.records("search") == []
+    assert changes(stage) == {}
+
+
+@pytest.mark.parametrize("name", ["instance_state_change", "spot_request_fulfillment"])
+def test_an_event_about_an_instance_turns_its_fleet_only(stage: Stage, name: str) -> None:
+    assert stage.call(handler, event(name, first_spot(stage))).keys() == {"ocr"}
+    assert changes(stage) == {}
+
+
+def test_a_warned_instance_is_backfilled_replaced_and_drained_in_one_turn(
+    stage: Stage, metrics: Metrics
+) -> None:
+    warned = first_spot(stage)
+    stage.cloud.reclaim([warned], 720)
+    answer = stage.call(handler, event("spot_interruption_warning", warned))
+    assert "1 at risk" in answer["ocr"]
+    assert changes(stage) == {"SetDesiredCapacity": 1, "CreateTags": 1, "DetachInstances": 1}
+    assert stage.cloud.group("ocr-on-demand").desired == 1
+    assert warned not in {i.instance_id for i in stage.cloud.group("ocr-spot").instances}
+    emitted = metrics("ocr")
+    assert (emitted["Interruptions"], emitted["EarlyReplacements"], emitted["Backfilled"]) == (
+        1,
+        1,
+        1,
+    )
+
+
+def test_the_same_warning_again_changes_nothing(stage: Stage) -> None:
+    warned = first_spot(stage)
+    told = event("spot_interruption_warning", warned)
+    stage.call(handler, told)
+    for _ in range(4):
+        stage.call(handler, told)
+        assert changes(stage) == {}
+    assert stage.cloud.group("ocr-on-demand").desired == 1
+
+
+def test_a_warning_of_long_ago_changes_nothing(stage: Stage) -> None:
+    late = event("spot_interruption_warning", first_spot(stage)) | {"time": at(-900).isoformat()}
+    assert stage.call(handler, late).keys() == {"ocr"}
+    assert changes(stage) == {}
+
+
+def test_a_rebalance_recommendation_is_ignored_unless_the_fleet_says_otherwise(
+    stage: Stage,
+) -> None:
+    told = event("rebalance_recommendation", first_spot(stage))
+    assert stage.call(handler, told) == {}
+    assert changes(stage) == {}
+    strict = document("ocr", availability={"rebalance": "at_risk"})
+    stage.put("ocr", json.dumps(strict))
+    stage.restart()
+    assert "1 at risk" in stage.call(handler, told)["ocr"]
+
+
+def test_a_scheduled_change_is_remembered_and_acted_upon_when_it_is_near(stage: Stage) -> None:
+    told = event("health_scheduled_change", first_spot(stage))
+    due = at(6 * 3600)
+    told["detail"]["startTime"] = due.isoformat()
+    stage.call(handler, told)
+    assert changes(stage) == {}
+    (state,) = stage.items("ocr", "state")
+    remembered = json.loads(state["availability_memory"]["S"])["at_risk"]
+    assert remembered == {
+        first_spot(stage): (due - timedelta(minutes=15)).isoformat().replace("+00:00", "Z")
+    }
+    stage.at(6 * 3600 - 15 * 60)
+    stage.call(handler, event("launch_successful"))
+    assert changes(stage)["DetachInstances"] == 1
+
+
+@pytest.mark.parametrize(
+    "mangled",
+    [
+        {},
+        [],
+        "event",
+        {"source": "aws.ec2"},
+        {**event("spot_interruption_warning"), "detail": {}},
+        {**event("launch_unsuccessful"), "detail": []},
+        json.loads((EVENTS / "search_logs.json").read_text()),
+    ],
+    ids=["empty", "list", "text", "stub", "no id", "list detail", "search logs"],
+)
+def test_a_mangled_event_is_refused_by_name_and_calls_nobody(stage: Stage, mangled: object) -> None:
+    with pytest.raises(EventError):
+        stage.call(handler, mangled)
+    assert stage.calls == []
+
+
+@pytest.mark.parametrize(
+    "foreign",
+    [
+        {**event("spot_interruption_warning"), "account": "210987654321"},
+        {**event("spot_interruption_warning"), "detail-type": "EC2 Instance Promoted"},
+        json.loads((EVENTS / "schedule.json").read_text()),
+    ],
+    ids=["other account", "unknown kind", "schedule"],
+)
+def test_a_foreign_event_is_ignored_without_a_call(stage: Stage, foreign: object) -> None:
+    assert stage.call(handler, foreign) == {}
+    assert stage.calls == []
+
+
+def test_an_unsuccessful_launch_without_an_instance_explains_the_gap(stage_of: StageOf) -> None:
+    stage = stage_of(("ocr",), spot=((0.0, 2),))
+    told = event("launch_unsuccessful")
+    assert told["detail"]["EC2InstanceId"] == ""
+    answer = stage.call(handler, told)
+    assert "capacity: Could not launch Spot Instances." in answer["ocr"]
+    assert stage.cloud.group("ocr-on-demand").desired == 2
+
+
+def test_a_throttled_look_up_fails_so_that_lambda_tries_again(stage: Stage) -> None:
+    stage.during["DescribeAutoScalingInstances"] = slow_down
+    with pytest.raises(Throttled):
+        stage.call(handler, event("spot_interruption_warning", first_spot(stage)))
+
+
+def test_a_wrong_document_is_the_checkers_to_report(stage: Stage) -> None:
+    stage.put("search", "{")
+    assert (
+        "1 at risk"
+        in (stage.call(handler, event("spot_interruption_warning", first_spot(stage)))["ocr"])
+    )
+
+
+def test_the_drain_tag_names_the_fleet(stage: Stage) -> None:
+    asked: list[dict[str, Any]] = []
+    assert boto3.DEFAULT_SESSION
+    boto3.DEFAULT_SESSION.events.register(
+        "provide-client-params.ec2.CreateTags", lambda params, **_: asked.append(dict(params))
+    )
+    warned = first_spot(stage)
+    stage.call(handler, event("spot_interruption_warning", warned))
+    assert asked == [
+        {"Resources": [warned], "Tags": [{"Key": "spotkeeper:draining", "Value": "ocr"}]}
+    ]
