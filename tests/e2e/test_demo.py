@@ -1,0 +1,147 @@
+"""Short days through the deployed functions, from the traces to the page in a browser."""
+
+import io
+import json
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from spotkeeper_lab.demo import run_demo
+from spotkeeper_lab.demo_scene import DemoSettings
+from spotkeeper_lab.generate_market import generate
+from spotkeeper_lab.market import read_market
+from spotkeeper_lab.requests import generate_requests, read_requests
+
+TRACES = Path(__file__).parents[3] / "shared" / "traces"
+BROWSER = next(
+    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), ""
+)
+ASKED_FOR = {
+    "served_share",
+    "cost_vs_on_demand",
+    "spot_hours",
+    "on_demand_hours",
+    "losses",
+    "backfills",
+    "releases",
+    "requests",
+    "late_requests",
+    "lost_requests",
+    "turns",
+}
+QUIET = ("gpu", "quic", "background-networking", "component-update", "sync", "dev-shm-usage")
+
+
+def demo(settings: DemoSettings, out: Path) -> dict[str, Any]:
+    return run_demo(settings, out, Console(file=io.StringIO(), width=160))
+
+
+@pytest.fixture(scope="module")
+def hour(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An hour of a generated day, with all that goes wrong in one."""
+    out = tmp_path_factory.mktemp("hour")
+    settings = DemoSettings(market=generate(0), requests=generate_requests(0), hours=1.0)
+    demo(settings, out)
+    return out
+
+
+@pytest.fixture(scope="module")
+def summary(hour: Path) -> dict[str, Any]:
+    values: dict[str, Any] = json.loads((hour / "summary.json").read_text())
+    return values
+
+
+def test_an_hour_leaves_its_figures(hour: Path, summary: dict[str, Any]) -> None:
+    assert summary.keys() >= ASKED_FOR
+    assert sorted(path.name for path in hour.iterdir()) == [
+        "decisions.jsonl",
+        "report.html",
+        "summary.json",
+    ]
+    assert summary["failed_invocations"] == 0, summary["errors"]
+    assert summary["dead_letters"] == 0
+    assert summary["lost_requests"] == 0
+    assert 0.25 < summary["cost_vs_on_demand"] < 0.8
+    assert summary["aws_calls"]["check_availability"]["max"] <= 12
+
+
+def test_what_was_made_to_fail_ended_as_it_should(summary: dict[str, Any]) -> None:
+    outcomes = {story["name"]: story for story in summary["incidents"]}
+    assert set(outcomes) == {"hung worker", "configuration failures", "search logs stop"}
+    assert all(story["ended_well"] for story in outcomes.values()), outcomes
+    assert summary["workers_replaced"] == 1
+
+
+def test_a_notice_is_answered_within_its_minute(summary: dict[str, Any]) -> None:
+    assert summary["interruptions"] >= 1
+    assert summary["replacement_asked_s"]["max"] < 60.0
+    assert summary["replacement_asked_s"]["never"] == 0
+    assert summary["backfills"] >= 1
+
+
+def test_every_turn_left_its_decision(hour: Path, summary: dict[str, Any]) -> None:
+    records = [json.loads(line) for line in (hour / "decisions.jsonl").read_text().splitlines()]
+    assert len(records) == summary["turns"] >= 120
+    assert all(record["reason"] and record["rule"] for record in records)
+
+
+def test_the_same_seed_gives_the_same_day(hour: Path, tmp_path: Path) -> None:
+    settings = DemoSettings(market=generate(0), requests=generate_requests(0), hours=1.0)
+    demo(settings, tmp_path)
+    for name in ("summary.json", "decisions.jsonl"):
+        assert (tmp_path / name).read_text() == (hour / name).read_text()
+
+
+@pytest.mark.skipif(not TRACES.is_dir(), reason="the recorded traces are not beside the checkout")
+def test_recorded_losses_are_filled_at_once_and_go_back_to_spot(tmp_path: Path) -> None:
+    settings = DemoSettings(
+        market=read_market(TRACES / "market" / "aws-p3.2xlarge-4-2023-08.csv.gz"),
+        requests=read_requests(TRACES / "requests" / "servegen-mm-image-tenth.csv.gz"),
+        hours=1.0,
+        start_h=15.0,
+        incidents=False,
+    )
+    values = demo(settings, tmp_path)
+    assert values["losses"] >= 1
+    assert values["replacement_asked_s"]["max"] < 60.0
+    assert values["replacement_asked_s"]["never"] == 0
+    assert values["back_on_spot_s"]["never"] == 0
+    assert values["releases"] >= 1
+    assert values["served_share"] > 0.95
+    assert values["cost_vs_on_demand"] < 0.5
+
+
+@pytest.mark.skipif(not BROWSER, reason="no Chromium to look at the report with")
+def test_the_report_draws_in_a_browser(hour: Path, tmp_path: Path) -> None:
+    page = (hour / "report.html").as_uri()
+    html = _dumped(page, tmp_path / "profile")
+    assert len(re.findall(r"<svg", html)) == 4
+    drawn = html.partition('id="charts"')[2].partition("<script")[0]
+    assert not re.search(r"NaN|undefined|Infinity", drawn)
+    assert re.search(r'id="readout".*availability.*serving', drawn, re.DOTALL)
+
+
+def test_the_report_needs_nothing_else(hour: Path) -> None:
+    page = (hour / "report.html").read_text()
+    assert not re.search(r"""(src|href)=["']?(https?:)?//""", page)
+
+
+def _dumped(page: str, profile: Path) -> str:
+    """The page as the browser has it once its script has run."""
+    command = [
+        BROWSER,
+        "--headless",
+        "--no-sandbox",
+        "--no-first-run",
+        *(f"--disable-{name}" for name in QUIET),
+        f"--user-data-dir={profile}",
+        "--virtual-time-budget=2000",
+        "--dump-dom",
+        page,
+    ]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=True).stdout

@@ -1,0 +1,130 @@
+"""The command line: durations, and errors in one sentence with exit code 2."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from spotkeeper_cli.durations import seconds
+from spotkeeper_cli.main import app
+
+MARKET = "time_s,pool,capacity\n0,a/x,3\n7200,,\n"
+REQUESTS = "arrival_s,service_s\n1,2\n5000,2\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [("120", 120), ("120s", 120), ("2m", 120), ("1.5h", 5400), (" .5d ", 43200), ("0", 0)],
+)
+def test_durations(text: str, expected: float) -> None:
+    assert seconds(text) == expected
+
+
+@pytest.mark.parametrize("text", ["", "2 minutes", "-1", "m", "1e9", "nan", "1h30m"])
+def test_what_is_no_duration(text: str) -> None:
+    with pytest.raises(typer.BadParameter, match="no duration"):
+        seconds(text)
+
+
+@pytest.fixture
+def market(tmp_path: Path) -> Path:
+    path = tmp_path / "market.csv"
+    path.write_text(MARKET)
+    return path
+
+
+def refused(*arguments: str) -> str:
+    """What the command says when it refuses; it must be an exit with 2, not a traceback."""
+    result = CliRunner().invoke(app, arguments)
+    assert result.exit_code == 2, result.output
+    assert result.exception is None or isinstance(result.exception, SystemExit)
+    return " ".join(result.stderr.split())
+
+
+def test_a_market_that_is_too_short_leaves_nothing_behind(market: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    told = refused(
+        "demo", "--market", str(market), "--hours", "1", "--start", "1.5", "--out", str(out)
+    )
+    assert told.startswith("error: market market lasts 2 h")
+    assert not out.exists()
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        ("", "is empty"),
+        ("time_s,pool,capacity\n0,a/x,3\n", "no end row"),
+        ("time_s,pool,capacity\n5,a/x,3\n1,a/x,2\n9,,\n", "line 3: time_s goes back"),
+        ("time_s,pool,capacity\n0,a/x,-3\n9,,\n", "line 2: capacity is -3"),
+    ],
+)
+def test_a_broken_market_is_named_with_its_line(tmp_path: Path, content: str, told: str) -> None:
+    path = tmp_path / "market.csv"
+    path.write_text(content)
+    for command in ("demo", "backtest"):
+        said = refused(command, "--market", str(path))
+        assert said.startswith(f"error: {path}"), said
+        assert told in said
+
+
+def test_broken_requests_are_named_with_their_line(market: Path, tmp_path: Path) -> None:
+    path = tmp_path / "requests.csv"
+    path.write_text("arrival_s,service_s\n5,1\nfive,1\n")
+    told = refused("demo", "--market", str(market), "--requests", str(path), "--hours", "1")
+    assert told.startswith(f"error: {path}, line 3")
+
+
+def test_a_folder_that_cannot_be_made(market: Path, tmp_path: Path) -> None:
+    requests = tmp_path / "requests.csv"
+    requests.write_text(REQUESTS)
+    told = refused(
+        "demo",
+        *("--market", str(market), "--requests", str(requests)),
+        *("--hours", "1", "--out", str(market / "out")),
+    )
+    assert "give another --out" in told
+
+
+def test_an_unknown_policy_offers_the_nearest(market: Path) -> None:
+    told = refused("backtest", "--market", str(market), "--policy", "spothegde")
+    assert told.startswith("error: no policy is called 'spothegde'; did you mean spothedge")
+
+
+def test_a_missing_folder_is_told_before_the_work(market: Path, tmp_path: Path) -> None:
+    path = tmp_path / "missing" / "rows.json"
+    assert "there is no folder" in refused("backtest", "--market", str(market), "--json", str(path))
+
+
+@pytest.mark.parametrize("option", ["--cold-start", "--tick", "--notice"])
+def test_a_wrong_duration_is_a_wrong_argument(market: Path, option: str) -> None:
+    assert "no duration" in refused("backtest", "--market", str(market), option, "soon")
+
+
+def test_convert_names_the_line_that_it_cannot_read(tmp_path: Path) -> None:
+    path, out = tmp_path / "us-east-1a_v100_1.csv", tmp_path / "market.csv"
+    path.write_text("date,availability\n2023-02-15T00:00:00,1\nnever,1\n")
+    assert refused("trace", "convert", str(path), "--out", str(out)).startswith(
+        f"error: {path}, line 3"
+    )
+    assert not out.exists()
+
+
+def test_convert_writes_a_market(tmp_path: Path) -> None:
+    path, out = tmp_path / "us-east-1a_v100_1.json", tmp_path / "market.csv"
+    path.write_text('{"metadata": {"gap_seconds": 300}, "data": [0, 4, 4, 1]}')
+    result = CliRunner().invoke(app, ["trace", "convert", str(path), "--out", str(out)])
+    assert result.exit_code == 0, result.output
+    assert out.read_text().splitlines()[-1] == "1200,,"
+
+
+def test_help_needs_neither_numpy_nor_boto3() -> None:
+    code = (
+        "import sys, spotkeeper_cli.main\n"
+        "sys.exit(', '.join({'numpy', 'boto3', 'moto', 'jinja2'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.stderr.strip() == ""
