@@ -7,11 +7,13 @@ import typer
 
 from spotkeeper_cli.backtest import backtest
 from spotkeeper_cli.demo import demo
+from spotkeeper_cli.replay import replay
 from spotkeeper_cli.trace import trace
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
 app.command()(demo)
 app.command()(backtest)
+app.command()(replay)
 app.add_typer(trace, name="trace")
 
 

@@ -1,0 +1,113 @@
+"""`spotkeeper replay`: recorded requests through every sizing rule, and through both checkers."""
+
+import difflib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from spotkeeper_cli.durations import seconds
+from spotkeeper_cli.errors import told
+from spotkeeper_cli.output import STANDARD_OUTPUT, OutputError, check_folders, counted, write
+
+if TYPE_CHECKING:
+    from spotkeeper_lab.replay.values import ReplaySettings, Run
+    from spotkeeper_lab.requests import RequestTrace
+
+
+class UnknownRule(ValueError):
+    """A rule that does not exist; offers the nearest."""
+
+
+def replay(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
+    requests: Annotated[list[Path], typer.Option(help="Request trace; may be given again.")],
+    rule: Annotated[
+        list[str] | None, typer.Option(help="Rule; may be given again. Default: all.")
+    ] = None,
+    wait: Annotated[
+        float, typer.Option(parser=seconds, metavar="DURATION", help="The wait promised.")
+    ] = 10.0,
+    share: Annotated[float, typer.Option(help="Share of requests it is promised to.")] = 0.95,
+    cold_start: Annotated[
+        float, typer.Option(parser=seconds, metavar="DURATION", help="Launch to serving.")
+    ] = 240.0,
+    workers_per_instance: Annotated[int, typer.Option(help="Workers of an instance.")] = 1,
+    onprem: Annotated[int, typer.Option(help="Workers of your own, outside AWS.")] = 0,
+    seed: Annotated[int, typer.Option(help="Of requests drawn from a trace of rates.")] = 0,
+    json: Annotated[
+        Path | None, typer.Option(help="Write the rows as JSON; - is standard output.")
+    ] = None,
+    report: Annotated[Path | None, typer.Option(help="Write an HTML report.")] = None,
+    market: Annotated[
+        Path | None,
+        typer.Option(help="Spot market: run both checkers on it too, on the same requests."),
+    ] = None,
+) -> None:
+    """Replay requests with every sizing rule: who keeps the promise, with how many workers."""
+    from rich.console import Console
+
+    from spotkeeper_lab.demo_both import both_halves, both_table
+    from spotkeeper_lab.demo_functions import NotACheckout
+    from spotkeeper_lab.market import MarketError, read_market
+    from spotkeeper_lab.replay.output import as_json, table
+    from spotkeeper_lab.replay.report import report_html
+    from spotkeeper_lab.replay.run import RULE_NAMES
+    from spotkeeper_lab.replay.values import ReplayError, ReplaySettings
+    from spotkeeper_lab.requests import RequestTraceError, read_requests
+
+    with told(MarketError, NotACheckout, OutputError, ReplayError, RequestTraceError, UnknownRule):
+        check_folders(json, report)
+        rules = _chosen(rule or (), RULE_NAMES)
+        settings = ReplaySettings(
+            wait_s=wait,
+            share=share,
+            cold_start_s=cold_start,
+            workers_per_instance=workers_per_instance,
+            onprem=onprem,
+            seed=seed,
+        )
+        traces = [read_requests(path, seed=seed) for path in requests]
+        spot = read_market(market) if market else None
+        runs = _runs(traces, rules, settings)
+        both = [both_halves(trace, spot, settings) for trace in traces] if spot else []
+        if json != STANDARD_OUTPUT:
+            console = Console()
+            for trace in traces:
+                console.print(table(trace.name, [run.row for t, run in runs if t is trace]))
+            if both:
+                console.print(both_table(both))
+        if json:
+            write(_joined(as_json([run.row for _, run in runs]), both), json)
+        if report:
+            write(report_html(runs), report)
+
+
+def _runs(
+    traces: "Sequence[RequestTrace]", rules: Sequence[str], settings: "ReplaySettings"
+) -> "list[tuple[RequestTrace, Run]]":
+    from spotkeeper_lab.replay.run import iter_runs
+
+    runs: list[tuple[RequestTrace, Run]] = []
+    with counted("replay") as show:
+        for trace, run in iter_runs(traces, rules, settings):
+            runs.append((trace, run))
+            show(len(runs), len(traces) * len(rules), f"{trace.name} {run.row.rule}")
+    return runs
+
+
+def _chosen(names: Sequence[str], known: Sequence[str]) -> Sequence[str]:
+    """The rules of these names, all where there are none; raises UnknownRule."""
+    for name in names:
+        if name not in known:
+            nearest = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
+            offer = f"did you mean {' or '.join(nearest)}?" if nearest else f"known: {known}"
+            raise UnknownRule(f"no rule is called {name!r}; {offer}")
+    return tuple(dict.fromkeys(names)) or known
+
+
+def _joined(rows: str, both: Sequence[dict[str, Any]]) -> str:
+    """The rows, with what both checkers did on the market behind them."""
+    from json import dumps, loads
+
+    return rows if not both else dumps([*loads(rows), *both], indent=1) + "\n"
