@@ -1,5 +1,6 @@
 """The command line: durations, and errors in one sentence with exit code 2."""
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -8,6 +9,8 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
+# The commands import this when they run; urllib3 tries a socket then, which no test may.
+import spotkeeper_lab.demo  # noqa: F401
 from spotkeeper_cli.durations import seconds
 from spotkeeper_cli.main import app
 
@@ -128,3 +131,20 @@ def test_help_needs_neither_numpy_nor_boto3() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.stderr.strip() == ""
+
+
+def test_an_unknown_rule_offers_the_nearest(tmp_path: Path) -> None:
+    path = tmp_path / "requests.csv"
+    path.write_text(REQUESTS)
+    told = refused("replay", "--requests", str(path), "--rule", "spotkeper")
+    assert told == "error: no rule is called 'spotkeper'; did you mean spotkeeper?"
+
+
+def test_replay_answers_rows_on_standard_output(tmp_path: Path) -> None:
+    path = tmp_path / "requests.csv"
+    path.write_text(REQUESTS)
+    arguments = ["replay", "--requests", str(path), "--rule", "load-rate", "--json", "-"]
+    result = CliRunner().invoke(app, arguments)
+    assert result.exit_code == 0, result.output
+    rows = json.loads(result.stdout)
+    assert [row["rule"] for row in rows] == ["load-rate"]
