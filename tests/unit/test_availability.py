@@ -195,19 +195,76 @@ def test_backfill_goes_only_after_spot_has_settled() -> None:
     spot = group("spot", 4, instances(SPOT[:4]))
     served = turn(60, spot, on_demand, short.memory)
     assert (served.action, served.rule) == (Action.HOLD, "make before break")
-    assert turn(179, spot, on_demand, served.memory).action is Action.HOLD
-    settled = turn(180, spot, on_demand, served.memory)
+    assert turn(89, spot, on_demand, served.memory).action is Action.HOLD
+    settled = turn(90, spot, on_demand, served.memory)
     assert (settled.action, settled.ends) == (Action.RELEASE, (BACK[0],))
 
 
-def test_a_loss_during_the_settle_time_starts_it_again() -> None:
+def test_a_warned_loss_during_the_settle_time_starts_it_again() -> None:
     on_demand = group("on-demand", 1, instances(BACK[:1]))
     spot = group("spot", 4, instances(SPOT[:4]))
     served = turn(60, spot, on_demand, STEADY)
-    lost = turn(120, group("spot", 4, instances(SPOT[:3])), on_demand, served.memory)
-    back = turn(150, spot, on_demand, lost.memory)
-    assert turn(200, spot, on_demand, back.memory).action is Action.HOLD
-    assert turn(270, spot, on_demand, back.memory).action is Action.RELEASE
+    warned = turn(80, spot, on_demand, served.memory, warned={SPOT[3]: at(80)})
+    back = turn(100, group("spot", 4, instances([*SPOT[:3], SPOT[4]])), on_demand, warned.memory)
+    replaced = group("spot", 4, instances([*SPOT[:3], SPOT[4]]))
+    assert turn(129, replaced, on_demand, back.memory).action is Action.HOLD
+    assert turn(130, replaced, on_demand, back.memory).action is Action.RELEASE
+
+
+def lost_one() -> AvailabilityMemory:
+    """A memory in which one of four spot instances has just been lost without a warning."""
+    _, memory = whole()
+    return turn(0, group("spot", 4, instances(SPOT[:3])), group("on-demand", 0), memory).memory
+
+
+def test_a_loss_without_warning_is_backfilled_with_a_spare() -> None:
+    _, memory = whole()
+    lost = turn(0, group("spot", 4, instances(SPOT[:3])), group("on-demand", 0), memory)
+    assert (lost.spot_desired, lost.on_demand_desired) == (5, 2)
+    spared = turn(60, group("spot", 5, instances(SPOT[:3])), group("on-demand", 2), lost.memory)
+    assert (spared.spot.target, spared.spot_desired) == (4, 5)
+
+
+def test_a_spare_is_given_back_after_the_spell() -> None:
+    spot = group("spot", 5, instances(SPOT[:5]))
+    held = turn(120, spot, group("on-demand", 0), lost_one())
+    assert (held.spot.target, held.spot_ends) == (4, ())
+    over = turn(3600, spot, group("on-demand", 0), held.memory)
+    assert (over.spot_desired, over.spot_ends) == (5, (SPOT[0],))
+    given = turn(3660, group("spot", 4, instances(SPOT[1:5])), group("on-demand", 0), over.memory)
+    assert (given.spot.target, given.spot_desired, given.action) == (4, 4, Action.HOLD)
+
+
+def test_a_desired_capacity_that_somebody_else_set_is_all_need() -> None:
+    spot = group("spot", 9, instances(SPOT[:5]))
+    assert turn(120, spot, group("on-demand", 0), lost_one()).spot.target == 9
+
+
+def test_a_hung_worker_that_is_replaced_makes_no_spell() -> None:
+    _, memory = whole()
+    three = group("spot", 4, instances(SPOT[:3], SPOT[4:5]))
+    gone = turn(0, three, group("on-demand", 0), memory, silent=frozenset(SPOT[3:4]))
+    assert (gone.spot_desired, gone.memory.last_surprise) == (4, None)
+
+
+def test_backfill_stays_longer_in_a_spell_unless_on_demand_is_warm() -> None:
+    spot = group("spot", 5, instances(SPOT[:5]))
+    on_demand = group("on-demand", 2, instances(BACK[:2]))
+    served = turn(120, spot, on_demand, lost_one())
+    assert turn(1019, spot, on_demand, served.memory).action is Action.HOLD
+    assert turn(1020, spot, on_demand, served.memory).action is Action.RELEASE
+    warm = fleet(availability=AvailabilityPolicy(on_demand_warm=True))
+    assert turn(150, spot, on_demand, served.memory, warm).action is Action.RELEASE
+
+
+def test_a_warm_group_bridges_what_is_only_coming() -> None:
+    warm = fleet(availability=AvailabilityPolicy(on_demand_warm=True))
+    _, memory = whole()
+    replacing = group("spot", 4, instances(SPOT[:3], SPOT[4:5]))
+    decision = turn(0, replacing, group("on-demand", 0), memory, warm)
+    assert decision.on_demand_desired == 1
+    growing = group("spot", 5, instances(SPOT[:4], SPOT[4:5]))
+    assert turn(0, growing, group("on-demand", 0), memory, warm).action is Action.HOLD
 
 
 def test_a_release_goes_a_step_at_a_time() -> None:
@@ -239,20 +296,20 @@ def test_what_never_launched_is_given_back_without_ending_anything() -> None:
 
 def test_backfills_soon_after_releases_open_the_breaker() -> None:
     spot = group("spot", 4, instances(SPOT[:4]))
-    short = group("spot", 4, instances(SPOT[:3]))
+    one = group("on-demand", 1, instances(BACK[:1]))
+    calm = fleet(availability=AvailabilityPolicy(spell_s=0))
     memory = STEADY
     for start in (0, 200, 400):
-        down = turn(start, short, group("on-demand", 0), memory)
-        up = turn(start + 10, spot, group("on-demand", 1, instances(BACK[:1])), down.memory)
-        memory = turn(
-            start + 190, spot, group("on-demand", 1, instances(BACK[:1])), up.memory
-        ).memory
-    tripped = turn(600, short, group("on-demand", 0), memory)
+        short = group("spot", 4, instances(SPOT[:3]))
+        down = turn(start, short, group("on-demand", 0), memory, calm)
+        up = turn(start + 10, spot, one, down.memory, calm)
+        memory = turn(start + 190, spot, one, up.memory, calm).memory
+    tripped = turn(600, group("spot", 4, instances(SPOT[:3])), group("on-demand", 0), memory, calm)
     assert (tripped.memory.breaker_until, tripped.alarms) == (at(2400), ("breaker",))
-    held = turn(900, spot, group("on-demand", 1, instances(BACK[:1])), tripped.memory)
-    later = turn(1200, spot, group("on-demand", 1, instances(BACK[:1])), held.memory)
+    held = turn(900, spot, one, tripped.memory, calm)
+    later = turn(1200, spot, one, held.memory, calm)
     assert (later.action, later.rule) == (Action.HOLD, "breaker")
-    assert turn(2400, spot, group("on-demand", 1, instances(BACK[:1])), later.memory).ends
+    assert turn(2400, spot, one, later.memory, calm).ends
 
 
 def test_both_groups_short_is_said_alarmed_and_backed_off() -> None:

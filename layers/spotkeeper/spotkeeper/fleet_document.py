@@ -68,8 +68,9 @@ class AvailabilitySection(_Section):
     breaker_count: Annotated[int, Field(ge=1, le=100)] = _AVAILABILITY.breaker_count
     breaker_window_s: Seconds = _AVAILABILITY.breaker_window_s
     breaker_recovery_s: Seconds = _AVAILABILITY.breaker_recovery_s
-    spare_share: Annotated[float, Field(ge=0, le=1)] = _AVAILABILITY.spare_share
     spell_s: Seconds = _AVAILABILITY.spell_s
+    spare_share: Annotated[float, Field(ge=0, le=1)] = _AVAILABILITY.spare_share
+    spell_settle_s: Seconds = _AVAILABILITY.spell_settle_s
     early_replacement: bool = _AVAILABILITY.early_replacement
     rebalance: Literal["ignore", "at_risk"] = _AVAILABILITY.rebalance.value
     suspend_az_rebalance: bool = _AVAILABILITY.suspend_az_rebalance

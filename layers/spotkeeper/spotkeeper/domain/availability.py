@@ -10,13 +10,13 @@ from datetime import datetime, timedelta
 
 from spotkeeper.domain.availability_memory import AvailabilityMemory, add_level
 from spotkeeper.domain.backfill import size_backfill
-from spotkeeper.domain.counting import Count, count, live_asks, remember_coming, shortfall_of
+from spotkeeper.domain.counting import Count, count, live_asks, remember_coming
 from spotkeeper.domain.decision import Action
 from spotkeeper.domain.failure import FailureClass, Remedy, needs_operator, remedy
-from spotkeeper.domain.fleet import AvailabilityPolicy, Observation, Phase
+from spotkeeper.domain.fleet import AvailabilityPolicy, Group, Observation, Phase
 from spotkeeper.domain.release import ReleasePlan, plan_release
 from spotkeeper.domain.situation import Situation, View, suspended_launches, within
-from spotkeeper.domain.spare import SpotAsk, need_of, wanted_spares
+from spotkeeper.domain.spare import SpotAsk, in_spell, need_of, wanted_spares
 
 # A warned instance that is still in service so long after was not taken: it counts again.
 WARNING_LIFETIME = timedelta(minutes=15)
@@ -102,20 +102,26 @@ def look(situation: Situation) -> View:
         old,
         need=need,
         spot_seen=seen.spot.desired,
-        last_surprise=_last_surprise(situation, spot, risky),
+        in_service=_in_service(seen.spot, risky),
+        silent=tuple(sorted(situation.silent)),
+        last_surprise=_last_surprise(situation, risky),
         asks=asks,
         first_seen_coming=coming_since,
         at_risk=at_risk,
         drained=tuple(sorted(risky)),
-        levels=add_level(old.levels, now, spot.serving, policy.settle_s),
+        levels=add_level(
+            old.levels, now, spot.serving, max(policy.settle_s, policy.spell_settle_s)
+        ),
         flaps=tuple(f for f in old.flaps if within(f, now, policy.breaker_window_s)),
     )
+    spell = in_spell(policy, memory.last_surprise, now)
     return View(
         situation=situation,
         memory=_back_off(memory, now, both_short=both_short),
         spot=spot,
         on_demand=on_demand,
-        shortfall=shortfall_of(spot, asks, on_demand_warm=policy.on_demand_warm),
+        spell=spell,
+        spares=wanted_spares(situation.fleet, seen.spot, need, spell=spell),
         risky=risky,
         spot_failures=failures,
         both_short=both_short,
@@ -139,15 +145,25 @@ def _newest_coming(seen: Observation, coming_since: Mapping[str, datetime]) -> d
     return max((coming_since[i] for i in coming), default=None)
 
 
-def _last_surprise(situation: Situation, spot: Count, risky: frozenset[str]) -> datetime | None:
-    """Note a loss that no warning announced: fewer serve, and neither risk nor size explains it."""
-    old = situation.memory
-    if not old.levels or old.spot_seen is None:
+def _in_service(group: Group, risky: frozenset[str]) -> int:
+    return sum(i.phase is Phase.IN_SERVICE and i.instance_id not in risky for i in group.instances)
+
+
+def _last_surprise(situation: Situation, risky: frozenset[str]) -> datetime | None:
+    """Note a loss that nothing explains: no warning, no smaller group, no hung worker replaced."""
+    old, group = situation.memory, situation.seen.spot
+    if old.spot_seen is None:
         return old.last_surprise
-    smaller = max(0, old.spot_seen - situation.seen.spot.desired)
-    explained = len(risky.difference(old.drained)) + smaller
-    surprise = old.levels[-1].serving - spot.serving > explained
-    return situation.seen.seen_at if surprise else old.last_surprise
+    lost = old.in_service - _in_service(group, risky)
+    if lost <= 0:
+        return old.last_surprise
+    present = {i.instance_id for i in group.instances if i.phase is Phase.IN_SERVICE}
+    explained = (
+        len(risky.difference(old.drained))
+        + max(0, old.spot_seen - group.desired)
+        + len(situation.silent.union(old.silent) - present)
+    )
+    return situation.seen.seen_at if lost > explained else old.last_surprise
 
 
 def _both_short(situation: Situation, spot: Count, on_demand: Count) -> bool:
@@ -168,8 +184,7 @@ def _back_off(memory: AvailabilityMemory, now: datetime, *, both_short: bool) ->
 
 def _spares(view: View, memory: AvailabilityMemory) -> tuple[ReleasePlan, AvailabilityMemory]:
     """Ask for spares in a spell of losses without warning, and give them back after it."""
-    group, need, now = view.situation.seen.spot, view.spot.target, view.now
-    wanted = wanted_spares(view.situation.fleet, group, need, memory.last_surprise, now)
+    group, need, now, wanted = view.situation.seen.spot, view.spot.target, view.now, view.spares
     held = group.desired - need
     if wanted == held:
         return ReleasePlan(desired=group.desired), memory

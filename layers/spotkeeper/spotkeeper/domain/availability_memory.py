@@ -33,6 +33,8 @@ class AvailabilityMemory:
 
     need: int | None = None
     spot_seen: int | None = None
+    in_service: int = 0
+    silent: tuple[str, ...] = ()
     spot_asks: tuple[SpotAsk, ...] = ()
     last_surprise: datetime | None = None
     asks: tuple[Ask, ...] = ()
@@ -51,20 +53,24 @@ class AvailabilityMemory:
 
 
 def add_level(
-    levels: tuple[Level, ...], now: datetime, serving: int, settle_s: int
+    levels: tuple[Level, ...], now: datetime, serving: int, longest_s: int
 ) -> tuple[Level, ...]:
-    """Append the level of now and drop what ended before the settle time began."""
+    """Append the level of now and drop what ended before the longest settle time began."""
     if not levels or levels[-1].serving != serving:
         levels = (*levels, Level(at=now, serving=serving))
-    start = now - timedelta(seconds=settle_s)
-    first = 0
-    while first + 1 < len(levels) and levels[first + 1].at <= start:
-        first += 1
-    return levels[first:]
+    return levels[_in_force(levels, now, longest_s) or 0 :]
 
 
 def settled(levels: tuple[Level, ...], now: datetime, settle_s: int) -> int:
     """Count the spot instances that served all through the settle time; 0 while unknown."""
-    if not levels or levels[0].at > now - timedelta(seconds=settle_s):
-        return 0
-    return min(level.serving for level in levels)
+    first = _in_force(levels, now, settle_s)
+    return 0 if first is None else min(level.serving for level in levels[first:])
+
+
+def _in_force(levels: tuple[Level, ...], now: datetime, seconds: int) -> int | None:
+    """Find the level that held so many seconds ago; None where memory does not reach."""
+    start = now - timedelta(seconds=seconds)
+    for index in range(len(levels) - 1, -1, -1):
+        if levels[index].at <= start:
+            return index
+    return None

@@ -41,9 +41,8 @@ def size_backfill(view: View) -> Size:
 def _wanted(view: View) -> tuple[int, str]:
     """Clamp the shortfall to what the failure class, the operator and the group allow."""
     group, bounds = view.situation.seen.on_demand, view.situation.fleet.bounds
-    need, rule = view.shortfall, "backfill"
-    if need:
-        need += view.on_demand.at_risk
+    shortfall = view.shortfall
+    need, rule = shortfall + (view.on_demand.at_risk if shortfall else 0), "backfill"
     if need > view.policy.configuration_cap and _only_capped(view):
         cap = view.policy.configuration_cap
         need, rule = max(cap, min(need, group.desired)), "configuration cap"
@@ -90,8 +89,9 @@ def _still_needed(view: View) -> int:
     What is only coming stays too: the spot instance that would replace it may be lost before it
     serves.
     """
-    steady = min(settled(view.memory.levels, view.now, view.policy.settle_s), view.spot.serving)
-    return max(view.situation.seen.on_demand.minimum, view.spot.target - steady)
+    settle_s = view.policy.spell_settle_s if view.backs_spares else view.policy.settle_s
+    steady = min(settled(view.memory.levels, view.now, settle_s), view.spot.serving)
+    return max(view.situation.seen.on_demand.minimum, view.goal - steady)
 
 
 def _at_target(view: View) -> Size:

@@ -103,7 +103,7 @@ def live_asks(
     return tuple(kept)
 
 
-def shortfall_of(spot: Count, asks: tuple[Ask, ...], *, on_demand_warm: bool) -> int:
+def shortfall_of(spot: Count, goal: int, asks: tuple[Ask, ...], *, on_demand_warm: bool) -> int:
     """Count the instances that the need lacks and that nothing brings soon enough (rule 3).
 
     What is coming counts, unless on-demand is warm and would serve sooner; then only the growth of
@@ -114,7 +114,7 @@ def shortfall_of(spot: Count, asks: tuple[Ask, ...], *, on_demand_warm: bool) ->
         waited_for = min(growth, spot.coming + spot.missing)
     else:
         waited_for = spot.coming + min(max(0, growth - spot.coming), spot.missing)
-    return max(0, spot.target - spot.serving - waited_for)
+    return max(0, goal - spot.serving - waited_for)
 
 
 def _refused_since(failures: tuple[LaunchFailure, ...], at: datetime) -> bool:

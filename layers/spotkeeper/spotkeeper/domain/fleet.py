@@ -79,9 +79,9 @@ class AvailabilityPolicy:
     # Backfill while spot fails for a reason that more instances will not cure.
     configuration_cap: int = 2
     # A spot instance must serve this long before a backfill instance goes.
-    settle_s: int = 120
+    settle_s: int = 30
     # No release this soon after the last loss or backfill.
-    quiet_s: int = 60
+    quiet_s: int = 0
     # Share of the backfill given back in one turn (at least one instance).
     release_step: float = 0.5
     # A busy backfill instance is waited for this long, then drained by the terminate hook.
@@ -90,9 +90,12 @@ class AvailabilityPolicy:
     breaker_count: int = 3
     breaker_window_s: int = 900
     breaker_recovery_s: int = 1800
-    # After a loss without warning, spares of this share of the need are held for the spell.
-    spare_share: float = 0.0
-    spell_s: int = 1800
+    # For so long after a loss without warning a spell is on: another loss is likely.
+    spell_s: int = 3600
+    # Spares held in a spell, as a share of the need (rounded up).
+    spare_share: float = 0.05
+    # In a spell, backfill stays until spot has served this long; a warm group comes back sooner.
+    spell_settle_s: int = 900
     early_replacement: bool = True
     rebalance: RebalanceMeaning = RebalanceMeaning.IGNORE
     suspend_az_rebalance: bool = True

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from spotkeeper.domain.availability_memory import AvailabilityMemory
-from spotkeeper.domain.counting import Count
+from spotkeeper.domain.counting import Count, shortfall_of
 from spotkeeper.domain.failure import FailureClass, LaunchFailure
 from spotkeeper.domain.fleet import Activity, AvailabilityPolicy, Fleet, Group, Observation
 from spotkeeper.domain.spare import SpotAsk
@@ -36,6 +36,7 @@ class Situation:
 class View:
     """A situation counted: the memory brought up to now, both groups, what is missing.
 
+    `spell` says that losses come without warning, `spares` how many are held against them;
     `risky` are the instances at risk now, `spot_failures` include a suspended Launch process.
     """
 
@@ -43,7 +44,8 @@ class View:
     memory: AvailabilityMemory
     spot: Count
     on_demand: Count
-    shortfall: int
+    spell: bool
+    spares: int
     risky: frozenset[str]
     spot_failures: tuple[LaunchFailure, ...]
     both_short: bool
@@ -57,6 +59,25 @@ class View:
     def policy(self) -> AvailabilityPolicy:
         """What the operator allows."""
         return self.situation.fleet.availability
+
+    @property
+    def backs_spares(self) -> bool:
+        """Whether on-demand stands in for spares too, and stays longer.
+
+        A warm group does neither: it serves sooner than the next loss is likely.
+        """
+        return self.spell and not self.policy.on_demand_warm
+
+    @property
+    def goal(self) -> int:
+        """How many instances should serve, of either group."""
+        return self.spot.target + (self.spares if self.backs_spares else 0)
+
+    @property
+    def shortfall(self) -> int:
+        """How many of the goal lack, with nothing that brings them soon enough."""
+        asks, warm = self.memory.asks, self.policy.on_demand_warm
+        return shortfall_of(self.spot, self.goal, asks, on_demand_warm=warm)
 
     @property
     def failures(self) -> tuple[LaunchFailure, ...]:

@@ -38,19 +38,14 @@ def need_of(desired: int, asks: Iterable[SpotAsk | None]) -> int:
     return desired if newest is None else newest.need
 
 
-def wanted_spares(
-    fleet: Fleet, spot: Group, need: int, last_surprise: datetime | None, now: datetime
-) -> int:
-    """Give the spares to hold now, within the operator's and the group's maximum."""
-    policy = fleet.availability
-    if not in_spell(policy, last_surprise, now) or not need:
+def wanted_spares(fleet: Fleet, spot: Group, need: int, *, spell: bool) -> int:
+    """Give the spares to hold in a spell, within the operator's and the group's maximum."""
+    if not spell or not need:
         return 0
     most = max(0, min(fleet.bounds.spot_max, spot.maximum) - need)
-    return min(most, math.ceil(policy.spare_share * need))
+    return min(most, math.ceil(fleet.availability.spare_share * need))
 
 
 def in_spell(policy: AvailabilityPolicy, last_surprise: datetime | None, now: datetime) -> bool:
     """Say whether a loss without warning was so recent that another is likely."""
-    if last_surprise is None:
-        return False
-    return now - last_surprise < timedelta(seconds=policy.spell_s)
+    return last_surprise is not None and now - last_surprise < timedelta(seconds=policy.spell_s)
