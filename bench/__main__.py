@@ -1,0 +1,23 @@
+"""Run one file of this package, or those of `make bench`; each has a `main`."""
+
+import argparse
+from importlib import import_module
+from pathlib import Path
+
+# The others take minutes and have a make target of their own.
+USUAL = ("decide", "collect", "imports", "turns", "cost")
+NAMES = sorted(
+    path.stem for path in Path(__file__).parent.glob("*.py") if not path.stem.startswith("_")
+)
+
+
+def main() -> None:
+    """Run what was asked for."""
+    parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
+    parser.add_argument("names", nargs="*", choices=[*NAMES, []], metavar="NAME", help=f"{NAMES}")
+    for name in parser.parse_args().names or USUAL:
+        import_module(f"bench.{name}").main()
+
+
+if __name__ == "__main__":
+    main()

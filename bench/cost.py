@@ -1,0 +1,156 @@
+"""What the control plane costs a month: measured calls, durations and sizes at public prices.
+
+Of us-east-1 in November 2025, without the free tiers but Scheduler's. A duration is the processor
+time on moto at the share of a core that 512 MB brings, and so long for each call of AWS as
+CALL_S says.
+"""
+
+import re
+from dataclasses import dataclass
+from math import ceil
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from bench.collect import (
+    CALL_S,
+    LAMBDA_CALL_USD,
+    LAMBDA_GB_S_USD,
+    MEMORY_GB,
+    READ_USD,
+    SQS_USD,
+    VCPU_GB,
+    WRITE_USD,
+)
+from bench.turns import REQUESTS_PER_S, SHIPPED_EVERY_S, WORKERS, Turn, Work, measure
+
+METRIC_USD = 0.30  # a metric and month
+LOG_GB_USD = 0.50  # taken in
+SCHEDULE_USD = 1.00e-6  # an invocation beyond the first 14 million
+STORED_GB_USD = 0.25  # in the table, a month
+ALARM_USD = 0.10
+DASHBOARD_USD = 3.00
+
+MINUTES = 365 / 12 * 24 * 60
+# Launches, ends and warnings of a fleet of 50 that loses each instance every other day, and as
+# many again that concern others.
+EVENTS = 50 * 365 / 12 / 2 * 4 * 2
+# The function takes what comes in within 5 s, at most 100 messages.
+MESSAGES_A_CALL = min(100, WORKERS * 5 // SHIPPED_EVERY_S)
+POLL = 10
+RECORD_DAYS = 30
+WINDOW_S = 300
+SPOT_USD_PER_HOUR = 0.30 * 1.006  # g5.xlarge at 30 % of on demand
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """A line of the bill, in USD a month."""
+
+    what: str
+    how: str
+    usd: float
+
+
+def bill(work: Work) -> list[Item]:
+    """Price a month of one fleet."""
+    return [
+        *_functions(work),
+        *_search_logs(work),
+        *_table(work),
+        Item("Scheduler", "2 schedules a minute, 14 million free", 0.0),
+        _metrics(work),
+        _logs(work),
+    ]
+
+
+def _functions(work: Work) -> list[Item]:
+    times = {"check_availability": MINUTES, "check_health": MINUTES, "handle_interruption": EVENTS}
+    return [_function(name, work.turns[name], times[name]) for name in times]
+
+
+def _function(name: str, turn: Turn, times: float) -> Item:
+    seconds = turn.cpu_s * VCPU_GB / MEMORY_GB + turn.calls.total() * CALL_S
+    usd = times * (seconds * MEMORY_GB * LAMBDA_GB_S_USD + LAMBDA_CALL_USD)
+    return Item(name, f"{times:,.0f} times {1000 * seconds:.0f} ms", usd)
+
+
+def _search_logs(work: Work) -> list[Item]:
+    messages = MINUTES * 60 / SHIPPED_EVERY_S * WORKERS
+    # Measured for a batch of all 50 workers.
+    turn = work.turns["collect_search_logs"]
+    share = MESSAGES_A_CALL / WORKERS
+    calls = messages / MESSAGES_A_CALL
+    seconds = turn.cpu_s * share * VCPU_GB / MEMORY_GB + ceil(MESSAGES_A_CALL / 25) * CALL_S
+    requests = messages * (1 + 2 / POLL)
+    logs = MINUTES * 60 * REQUESTS_PER_S
+    return [
+        Item(
+            "queue", f"{messages:,.0f} messages of {logs / messages:.0f} logs", requests * SQS_USD
+        ),
+        Item(
+            "collect_search_logs",
+            f"{calls:,.0f} times {1000 * seconds:.0f} ms",
+            calls * (seconds * MEMORY_GB * LAMBDA_GB_S_USD + LAMBDA_CALL_USD),
+        ),
+        Item(
+            "table: digests",
+            f"{messages:,.0f} writes of {work.digest_kib:.2f} KiB",
+            messages * ceil(work.digest_kib) * WRITE_USD,
+        ),
+    ]
+
+
+def _table(work: Work) -> list[Item]:
+    turns = 2 * MINUTES + EVENTS / 2
+    units = turns * (2 * ceil(work.state_kib) + ceil(work.record_kib))
+    window_kib = WINDOW_S / SHIPPED_EVERY_S * WORKERS * work.digest_kib
+    read_usd = MINUTES * window_kib / 8 * READ_USD
+    kept_gb = turns * work.record_kib * RECORD_DAYS / (365 / 12) / 1024**2
+    return [
+        Item("table: turns", f"{units:,.0f} write units", units * WRITE_USD),
+        Item("table: load read", f"{window_kib:.0f} KiB a minute", read_usd),
+        Item("table: stored", f"{1024 * kept_gb:.0f} MiB of records", kept_gb * STORED_GB_USD),
+    ]
+
+
+def _metrics(work: Work) -> Item:
+    names = set[str]().union(*(turn.metrics for turn in work.turns.values()))
+    return Item("metrics", f"{len(names)} names of one fleet", len(names) * METRIC_USD)
+
+
+def _logs(work: Work) -> Item:
+    times = {
+        "check_availability": MINUTES,
+        "check_health": MINUTES,
+        "handle_interruption": EVENTS,
+        "collect_search_logs": MINUTES * 60 / SHIPPED_EVERY_S * WORKERS / MESSAGES_A_CALL,
+    }
+    # Lambda adds its own START, END and REPORT lines.
+    size = sum(times[name] * (turn.log_bytes + 350) for name, turn in work.turns.items())
+    return Item("logs", f"{size / 1e6:,.0f} MB", size / 1e9 * LOG_GB_USD)
+
+
+def main() -> None:
+    """Print the bill beside what the workers cost."""
+    items = bill(measure())
+    total = sum(item.usd for item in items)
+    title = f"A fleet and month: {WORKERS} workers, {REQUESTS_PER_S} requests/s"
+    table = Table("part", "how much", "USD", title=title)
+    for item in items:
+        table.add_row(item.what, item.how, f"{item.usd:.2f}")
+    table.add_section()
+    fleet = WORKERS * MINUTES / 60 * SPOT_USD_PER_HOUR
+    table.add_row(
+        "in all", f"{total / fleet:.2%} of {fleet:,.0f} USD for 50 spot g5.xlarge", f"{total:.2f}"
+    )
+    template = (Path(__file__).parents[1] / "template.yaml").read_text(encoding="utf-8")
+    alarms = len(re.findall(r"Type: AWS::CloudWatch::Alarm", template))
+    once = alarms * ALARM_USD + DASHBOARD_USD
+    table.add_row("once a stack", f"{alarms} alarms, a dashboard", f"{once:.2f}")
+    Console().print(table)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,37 @@
+"""A figure beside its limit, and how figures are shown."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from rich.console import Console
+from rich.table import Table
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figure:
+    """A measured value in `unit`; at most `limit`, where there is one."""
+
+    name: str
+    value: float
+    unit: str
+    limit: float | None = None
+
+    @property
+    def verdict(self) -> str:
+        """Whether the limit is kept; empty without one."""
+        if self.limit is None:
+            return ""
+        return "[green]kept[/]" if self.value <= self.limit else "[red]MISSED[/]"
+
+
+def show(title: str, figures: Iterable[Figure], caption: str = "") -> None:
+    """Print figures as a table."""
+    table = Table("figure", "measured", "limit", "", title=title, caption=caption)
+    for figure in figures:
+        limit = "" if figure.limit is None else f"{figure.limit:g} {figure.unit}"
+        table.add_row(figure.name, f"{figure.value:,.3g} {figure.unit}", limit, figure.verdict)
+    Console().print(table)
+
+
+def main() -> None:
+    """Have no figures."""

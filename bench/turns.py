@@ -1,0 +1,278 @@
+"""The functions at work on moto: calls of AWS a turn, processor time, metrics and log bytes.
+
+A fleet of 50 workers under 100 requests/s; search logs come in through collect_search_logs, every
+worker shipping every 10 s. moto's own work is within the processor time, which so is an upper
+bound.
+"""
+
+import io
+import json
+import os
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stdout
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from importlib import import_module
+from typing import Any
+from unittest.mock import patch
+
+import boto3
+from rich.console import Console
+from rich.table import Table
+
+from spotkeeper import wiring
+from spotkeeper_lab.cloud import Cloud
+from spotkeeper_lab.cloud_values import GroupSpec, Physics, Purchase
+from spotkeeper_lab.local_aws import VirtualTime, local_aws
+from spotkeeper_lab.market import market_of
+
+WORKERS = 50
+REQUESTS_PER_S = 100
+SHIPPED_EVERY_S = 10
+SERVICE_S = 0.33
+START = datetime(2026, 11, 20, 12, tzinfo=UTC)
+POOL = "us-east-1a/g5.xlarge"
+TABLE, PATH = "bench", "/spotkeeper/bench/fleets"
+ENVIRONMENT = {
+    "TABLE_NAME": TABLE,
+    "FLEET_DOCUMENTS_PATH": PATH,
+    "DEFAULT_FLEET": "ocr",
+    "POWERTOOLS_SERVICE_NAME": "bench",
+    "POWERTOOLS_METRICS_NAMESPACE": "Spotkeeper",
+    "POWERTOOLS_TRACE_DISABLED": "true",
+}
+DOCUMENT = {
+    "version": 1,
+    "spot_group": "ocr-spot",
+    "on_demand_group": "ocr-on-demand",
+    "bounds": {"spot_min": 0, "spot_max": 100, "on_demand_max": 100},
+}
+LIMITS = {"EC2 and Auto Scaling": 5, "table": 3}
+SERVICES = {"autoscaling": "EC2 and Auto Scaling", "ec2": "EC2 and Auto Scaling",
+            "dynamodb": "table", "ssm": "parameters"}  # fmt: skip
+QUIET_TURNS = 10
+
+
+@dataclass(slots=True)
+class Turn:
+    """What one invocation cost."""
+
+    calls: Counter[str] = field(default_factory=Counter)
+    cpu_s: float = 0.0
+    log_bytes: int = 0
+    metrics: set[str] = field(default_factory=set)
+
+
+@dataclass(frozen=True, slots=True)
+class _Context:
+    """What the handlers read of Lambda's context."""
+
+    function_name: str = "bench"
+    memory_limit_in_mb: int = 512
+    invoked_function_arn: str = "arn:aws:lambda:us-east-1:123456789012:function:bench"
+    aws_request_id: str = "request"
+
+
+class Bench:
+    """The stack on moto; `invoke` measures one call of a function."""
+
+    def __init__(self, cloud: Cloud) -> None:
+        self.cloud = cloud
+        self._turn = Turn()
+        assert boto3.DEFAULT_SESSION
+        boto3.DEFAULT_SESSION.events.register("provide-client-params", self._note)
+
+    def _note(self, model: Any, **_: object) -> None:
+        self._turn.calls[SERVICES[model.service_model.service_name]] += 1
+
+    def invoke(self, name: str, event: object) -> Turn:
+        """Call a function as Lambda does."""
+        handler = import_module(f"functions.{name}.app").handler
+        turn = self._turn = Turn()
+        written = io.StringIO()
+        with redirect_stdout(written), _logging_to(written):
+            began = time.process_time()
+            handler(event, _Context())
+            turn.cpu_s = time.process_time() - began
+        self._turn = Turn()
+        for line in written.getvalue().splitlines():
+            turn.log_bytes += len(line.encode()) + 1
+            directives = json.loads(line).get("_aws", {}).get("CloudWatchMetrics", [])
+            turn.metrics |= {m["Name"] for each in directives for m in each["Metrics"]}
+        return turn
+
+    def item_kib(self, pk: str, beginning: str) -> float:
+        """Mean size of the table's items of a kind, in KiB."""
+        answer = boto3.client("dynamodb").query(
+            TableName=TABLE,
+            KeyConditionExpression="pk = :pk AND begins_with(sk, :sk)",
+            ExpressionAttributeValues={":pk": {"S": pk}, ":sk": {"S": beginning}},
+        )
+        sizes = [_bytes(item) for item in answer["Items"]]
+        return sum(sizes) / len(sizes) / 1024
+
+    def ship(self, begin_s: float) -> Turn:
+        """Have all workers ship the logs of 10 s, in one batch of messages."""
+        records = [_message(f"w{n}", n, begin_s) for n in range(WORKERS)]
+        return self.invoke("collect_search_logs", {"Records": records})
+
+
+def _bytes(item: Any) -> int:
+    """Size of an item as DynamoDB counts it, near enough."""
+    values = [next(iter(value.values())) for value in item.values()]
+    return sum(map(len, item)) + sum(
+        len(value) if isinstance(value, str | bytes) else len(str(value)) for value in values
+    )
+
+
+def _message(message_id: str, worker: int, begin_s: float) -> dict[str, object]:
+    count = REQUESTS_PER_S * SHIPPED_EVERY_S // WORKERS
+    logs = [_log(worker, begin_s + n * SHIPPED_EVERY_S / count) for n in range(count)]
+    sent = START + timedelta(seconds=begin_s + SHIPPED_EVERY_S)
+    return {
+        "messageId": message_id,
+        "body": "\n".join(map(json.dumps, logs)),
+        "attributes": {
+            "SentTimestamp": str(int(sent.timestamp() * 1000)),
+            "ApproximateReceiveCount": "1",
+        },
+        "eventSource": "aws:sqs",
+    }
+
+
+def _log(worker: int, begin_s: float) -> dict[str, object]:
+    began = START + timedelta(seconds=begin_s)
+    ended = began + timedelta(seconds=SERVICE_S)
+    return {
+        "version": 1,
+        "request_id": f"{worker:08x}-{begin_s:020.3f}",
+        "worker_id": f"gpu-{worker}",
+        "cluster": "aws",
+        "instance_id": f"i-{worker + 1:017x}",
+        "enqueued_at": (began - timedelta(seconds=0.1)).isoformat(timespec="milliseconds"),
+        "started_at": began.isoformat(timespec="milliseconds"),
+        "finished_at": ended.isoformat(timespec="milliseconds"),
+        "status": "ok",
+    }
+
+
+@contextmanager
+def _logging_to(stream: io.StringIO) -> Iterator[None]:
+    """Catch the logger's lines: it holds the standard output of when it was made."""
+    logger = import_module("spotkeeper.observability").logger
+    before = [(handler, handler.stream) for handler in logger.handlers]
+    for handler, _ in before:
+        handler.setStream(stream)
+    try:
+        yield
+    finally:
+        for handler, stdout in before:
+            handler.setStream(stdout)
+
+
+@contextmanager
+def bench() -> Iterator[Bench]:
+    """Set the stack up: 50 spot instances in service, none on demand."""
+    os.environ |= ENVIRONMENT
+    specs = [
+        GroupSpec(
+            name=name, purchase=purchase, minimum=0, maximum=200, desired=desired, pools=(POOL,)
+        )
+        for name, purchase, desired in (
+            ("ocr-spot", Purchase.SPOT, WORKERS),
+            ("ocr-on-demand", Purchase.ON_DEMAND, 0),
+        )
+    ]
+    cloud = Cloud(market_of("bench", 86_400.0, {POOL: [(0.0, 200)]}), specs, Physics())
+    with local_aws(cloud, VirtualTime(START)):
+        _create()
+        with patch.object(wiring, "now", lambda: START + timedelta(seconds=cloud.now_s)):
+            yield Bench(cloud)
+
+
+def _create() -> None:
+    boto3.client("ssm").put_parameter(Name=f"{PATH}/ocr", Type="String", Value=json.dumps(DOCUMENT))
+    boto3.client("dynamodb").create_table(
+        TableName=TABLE,
+        BillingMode="PAY_PER_REQUEST",
+        KeySchema=[
+            {"AttributeName": "pk", "KeyType": "HASH"},
+            {"AttributeName": "sk", "KeyType": "RANGE"},
+        ],
+        AttributeDefinitions=[
+            {"AttributeName": "pk", "AttributeType": "S"},
+            {"AttributeName": "sk", "AttributeType": "S"},
+        ],
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Work:
+    """A quiet turn of each function, and the sizes of what it leaves in the table in KiB."""
+
+    turns: dict[str, Turn]
+    state_kib: float
+    record_kib: float
+    digest_kib: float
+
+
+def measure() -> Work:
+    """Run ten quiet minutes; keep the cheapest turn of each function, as cold ones are rare."""
+    runs: dict[str, list[Turn]] = {}
+    with bench() as stack:
+        for minute in range(10, 10 + QUIET_TURNS):
+            for ten_s in range(6):
+                stack.cloud.advance(60 * minute + 10 * ten_s + SHIPPED_EVERY_S)
+                shipped = stack.ship(60 * minute + 10 * ten_s)
+                runs.setdefault("collect_search_logs", []).append(shipped)
+            for name, event in _checks():
+                runs.setdefault(name, []).append(stack.invoke(name, event))
+        return Work(
+            turns={name: _settled(turns) for name, turns in runs.items()},
+            state_kib=stack.item_kib("fleet#ocr", "state"),
+            record_kib=stack.item_kib("fleet#ocr", "decision#"),
+            digest_kib=stack.item_kib("load#ocr", "2"),
+        )
+
+
+def _checks() -> list[tuple[str, dict[str, object]]]:
+    event = {
+        "source": "aws.autoscaling",
+        "detail-type": "EC2 Instance Launch Successful",
+        "account": "123456789012",
+        "time": START.isoformat(),
+        "detail": {"AutoScalingGroupName": "ocr-spot", "EC2InstanceId": f"i-{1:017x}"},
+    }
+    return [("check_availability", {}), ("check_health", {}), ("handle_interruption", event)]
+
+
+def _settled(turns: list[Turn]) -> Turn:
+    """The last turn, with the least processor time of all."""
+    last = turns[-1]
+    last.cpu_s = min(turn.cpu_s for turn in turns)
+    return last
+
+
+def table(work: Work) -> Table:
+    """Calls a turn beside their limits."""
+    shown = Table("a quiet turn of", *LIMITS, "parameters", "ms of a core", title="Calls of AWS")
+    for name, turn in work.turns.items():
+        cells = []
+        for kind, limit in LIMITS.items():
+            missed = name == "check_availability" and turn.calls[kind] > limit
+            cells.append(f"[red]{turn.calls[kind]}[/]" if missed else f"{turn.calls[kind]}")
+        shown.add_row(name, *cells, f"{turn.calls['parameters']}", f"{1000 * turn.cpu_s:.0f}")
+    limits = ", ".join(f"{limit} {kind}" for kind, limit in LIMITS.items())
+    shown.caption = f"limits of check_availability: {limits}; moto's own work is in the time"
+    return shown
+
+
+def main() -> None:
+    """Print the calls."""
+    Console().print(table(measure()))
+
+
+if __name__ == "__main__":
+    main()
