@@ -19,7 +19,7 @@ from moto import mock_aws
 from moto.autoscaling.exceptions import AutoscalingClientError
 from moto.autoscaling.responses import AutoScalingResponse
 from moto.core.exceptions import ServiceException
-from moto.core.responses import ActionResult, BaseResponse, PaginatedResult
+from moto.core.responses import ActionResult, BaseResponse
 from moto.ec2.exceptions import EC2ClientError
 from moto.ec2.responses import EC2Response
 
@@ -39,6 +39,7 @@ REGION = "us-east-1"
 ACCOUNT = "123456789012"
 # AWS keeps activities for six weeks; without a filter it answers all of them.
 SIX_WEEKS_S = 42 * 86_400.0
+MOST_RECORDS = 100
 
 CREDENTIALS = {
     "AWS_ACCESS_KEY_ID": "testing",
@@ -123,9 +124,19 @@ def _method(
             answer = action.answer(response._get_param)
         except CloudError as refusal:
             raise error(refusal.code, refusal.message) from refusal
-        return PaginatedResult(dict(answer)) if action.paged else ActionResult(answer)
+        return ActionResult(_page(answer, response._get_param) if action.paged else answer)
 
     return respond
+
+
+def _page(answer: Answer, get: Get) -> Answer:
+    """One page of an answer that is a list; the token is where the next one begins."""
+    ((name, items),) = answer.items()
+    assert isinstance(items, list)
+    first = int(get("NextToken", 0))
+    stop = first + int(get("MaxRecords", MOST_RECORDS))
+    token = {"NextToken": str(stop)} if stop < len(items) else {}
+    return {name: items[first:stop], **token}
 
 
 class _Answers:
