@@ -53,7 +53,10 @@ def policies(draw: st.DrawFn) -> SizingPolicy:
 
 
 pasts = st.lists(
-    st.builds(PastNeed, age_s=st.floats(30.0, 900.0), workers=st.integers(0, 50)), max_size=5
+    st.builds(
+        PastNeed, age_s=st.floats(30.0, 1_200.0), workers=st.integers(0, 50), held=st.booleans()
+    ),
+    max_size=5,
 )
 fleets = st.integers(0, 100)
 

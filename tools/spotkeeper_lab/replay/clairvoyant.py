@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from spotkeeper_lab.replay.values import ReplaySettings, Run
     from spotkeeper_lab.requests import RequestTrace
 
+type Path = tuple[Path | None, int]
+
 MINUTE_S = 60.0
 REACH = 3
 PRICES = 9
@@ -61,7 +63,7 @@ class _Way:
     cost: float
     late: int
     free: list[float]
-    path: tuple[object, int] | None
+    path: Path | None
 
 
 def clairvoyant(trace: RequestTrace, settings: ReplaySettings) -> Run:
@@ -178,5 +180,5 @@ def _path(way: _Way) -> list[int]:
     while step is not None:
         before, count = step
         counts.append(count)
-        step = before  # type: ignore[assignment]
+        step = before
     return counts[::-1]

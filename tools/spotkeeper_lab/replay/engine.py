@@ -62,7 +62,8 @@ class _Replay:
         self.coming: defaultdict[int, list[int]] = defaultdict(list)
         self.lost: list[int] = []
         self.scale_outs = self.scale_ins = 0
-        self.picture: list[tuple[float, int, int, str]] = []
+        start = self.fleet.workers
+        self.picture: list[tuple[float, int, int, str]] = [(0.0, start, start, "start")]
 
     def run(self) -> Run:
         """Give each request to the worker that is free first, and the rule its turns between."""
@@ -99,7 +100,7 @@ class _Replay:
         self.lost += self.fleet.resize(wanted, now_s, self.rule.grace_s)
         self.scale_outs += len(self.fleet.instances) > before
         self.scale_ins += len(self.fleet.instances) < before
-        if not self.picture or now_s - self.picture[-1][0] >= PICTURE_S:
+        if now_s - self.picture[-1][0] >= PICTURE_S:
             self.picture.append((now_s, wanted, seen.live, self.rule.reason))
 
     def _look(self, now_s: float, next_request: int) -> Seen:

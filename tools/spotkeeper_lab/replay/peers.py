@@ -63,6 +63,8 @@ class KedaQueue:
 
     def workers(self, seen: Seen) -> int:
         """Return a worker for five messages."""
+        if not self.reason:
+            self._kept.of(seen.now_s, seen.have)
         messages = seen.queue + seen.running
         self.reason = f"{messages} messages"
         return self._kept.of(seen.now_s, max(1, math.ceil(messages / 5)))
@@ -86,6 +88,8 @@ class Hpa:
 
     def workers(self, seen: Seen) -> int:
         """Return the recommendation, held at the highest of five minutes."""
+        if not self.reason:
+            self._kept.of(seen.now_s, seen.have)
         self._running.append(seen.running)
         busy = sum(self._running) / len(self._running)
         ratio = busy / max(1, seen.live) / TARGET

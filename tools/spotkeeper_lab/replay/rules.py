@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from spotkeeper.domain.slo_sizing import PastNeed, SizingPolicy, size_to_objective
+from spotkeeper.domain.slo_sizing import Need, PastNeed, SizingPolicy, size_to_objective
 from spotkeeper_lab.replay.erlang import erlang_workers
+from spotkeeper_lab.replay.seen import SLOT_S
 
 if TYPE_CHECKING:
     from spotkeeper_lab.replay.seen import Seen
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 TARGET = 0.7
 KUBERNETES_GRACE_S = 30.0
 LOAD_WINDOW_S = 300.0
+SETTLED_S = 30.0
 
 
 class Highest:
@@ -97,10 +99,13 @@ class LogRule:
 
 
 def offered_load(seen: Seen) -> float:
-    """Return the work that arrived in the last five minutes, per second, from logs."""
-    last = int(seen.now_s / 10)
-    length = int(min(LOAD_WINDOW_S, seen.now_s) / 10)
-    return float(seen.logs.work_s[last - length : last].sum()) / (10 * length)
+    """Return the work that arrived in five minutes, per second, from logs.
+
+    The window ends half a minute ago, when most of its requests have finished.
+    """
+    last = int((seen.now_s - SETTLED_S) / SLOT_S)
+    length = int(min(LOAD_WINDOW_S / SLOT_S, last))
+    return float(seen.logs.work_s[last - length : last].sum()) / (SLOT_S * length)
 
 
 class LoadRate(LogRule):
@@ -111,10 +116,10 @@ class LoadRate(LogRule):
 
     def count(self, seen: Seen, mean_s: float) -> int:
         """Return busy workers over the target load rate."""
-        last = int(seen.now_s / 10)
-        length = int(min(LOAD_WINDOW_S, seen.now_s) / 10)
+        last = int(seen.now_s / SLOT_S)
+        length = int(min(LOAD_WINDOW_S, seen.now_s) / SLOT_S)
         busy_s = float(seen.logs.finished_work_s[last - length : last].sum())
-        return math.ceil(busy_s / (10 * length) / TARGET)
+        return math.ceil(busy_s / (SLOT_S * length) / TARGET)
 
 
 class ErlangC(LogRule):
@@ -154,15 +159,16 @@ class Spotkeeper:
             max_workers=settings.max_workers,
             start_up_s=settings.cold_start_s,
         )
-        self._needs: deque[tuple[float, int]] = deque(maxlen=60)
+        self._needs: deque[tuple[float, Need]] = deque(maxlen=60)
 
     def workers(self, seen: Seen) -> int:
         """Run one turn of the production rule."""
         past = [
-            PastNeed(age_s=seen.now_s - time_s, workers=workers) for time_s, workers in self._needs
+            PastNeed(age_s=seen.now_s - time_s, workers=need.load_workers, held=need.held)
+            for time_s, need in self._needs
         ]
         summary = seen.logs.summary(seen.now_s)
         need = size_to_objective(summary, seen.live, seen.booting, past, self._policy)
-        self._needs.append((seen.now_s, need.load_workers))
+        self._needs.append((seen.now_s, need))
         self.reason = need.reason
         return need.workers

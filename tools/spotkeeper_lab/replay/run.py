@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from spotkeeper_lab.replay.clairvoyant import clairvoyant
 from spotkeeper_lab.replay.engine import replay
 from spotkeeper_lab.replay.peers import AwsBacklog, Hpa, KedaQueue, Kpa, SkyServe
-from spotkeeper_lab.replay.rules import ErlangC, LoadRate, Spotkeeper, SquareRoot, fixed_peak
-from spotkeeper_lab.replay.values import ReplayError
+from spotkeeper_lab.replay.rules import (
+    ErlangC,
+    FixedRule,
+    LoadRate,
+    Spotkeeper,
+    SquareRoot,
+    fixed_peak,
+)
+from spotkeeper_lab.replay.values import ReplayError, ReplaySettings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from spotkeeper_lab.replay.engine import Rule
-    from spotkeeper_lab.replay.values import ReplaySettings, Row, Run
+    from spotkeeper_lab.replay.values import Row, Run
     from spotkeeper_lab.requests import RequestTrace
 
 RULES: dict[str, Callable[[RequestTrace, ReplaySettings], Rule]] = {
@@ -38,7 +46,11 @@ def run_rule(trace: RequestTrace, rule: str, settings: ReplaySettings) -> Run:
         return clairvoyant(trace, settings)
     if rule not in RULES:
         raise ReplayError(f"no rule is called {rule!r}; there are {', '.join(RULE_NAMES)}")
-    return replay(trace, RULES[rule](trace, settings), settings)
+    ruling = RULES[rule](trace, settings)
+    if isinstance(ruling, FixedRule):
+        run = replay(trace, ruling, replace(settings, initial_workers=ruling.count))
+        return replace(run, row=replace(run.row, settings=settings))
+    return replay(trace, ruling, settings)
 
 
 def iter_runs(
@@ -56,6 +68,4 @@ def run_replay(
     settings: ReplaySettings | None = None,
 ) -> list[Row]:
     """Return one row per trace and rule. Raises ReplayError for an unknown rule."""
-    from spotkeeper_lab.replay.values import ReplaySettings as Settings
-
-    return [run.row for _, run in iter_runs(traces, rules, settings or Settings())]
+    return [run.row for _, run in iter_runs(traces, rules, settings or ReplaySettings())]

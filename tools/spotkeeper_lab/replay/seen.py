@@ -11,8 +11,6 @@ import numpy as np
 from spotkeeper.domain.slo_sizing import LoadSummary
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from spotkeeper_lab.replay.values import Floats
 
 SLOT_S = 10.0
@@ -123,7 +121,7 @@ class Seen:
     booting: int
     queue: int
     running: int
-    arrived_s: Floats | Sequence[float]
+    arrived_s: Floats
     logs: SeenLogs
 
     @property

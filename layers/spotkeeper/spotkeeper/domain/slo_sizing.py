@@ -21,7 +21,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import cache
 from statistics import NormalDist, median_low
 from typing import TYPE_CHECKING
 
@@ -35,15 +34,19 @@ QUICK_WINDOWS_S = (30.0, 10.0)  # only while requests wait
 TRUSTED_WINDOW_S = 300.0
 SIGNIFICANCE = 3.0  # standard errors by which a shorter window must exceed the long one
 COUNT_DISPERSION = 2.0  # variance to mean of request counts, for these standard errors
-LOG_DELAY_S = 3.5  # from the end of a request to its log, with batches of five seconds
+LONGEST_LOG_DELAY_S = 10.0  # beyond it a newest log is old because no request ended
 QUEUE_WAIT_S = 1.0  # a newest wait above this is a queue, not a hand-over
 LONG_WAIT_S = 30.0  # above this the fleet is overloaded for certain, and little evidence does
 OVERLOAD_SIGNIFICANCE = 1.0
+LARGEST_SERVICE_CV2 = 25.0
 
 PRIOR_SPREAD = 0.05  # relative standard deviation of the load over a start-up, before any history
 PRIOR_STEPS = 12
+PRIOR_RATIOS = tuple(
+    1.0 + PRIOR_SPREAD * NORMAL.inv_cdf((step + 0.5) / PRIOR_STEPS) for step in range(PRIOR_STEPS)
+)
 MEMORY_STEPS = 288
-LARGEST_ERROR = 4.0
+LARGEST_ERROR = 2.0
 LOUD_SHARE = 0.25  # steps below this share of the mean load say nothing about errors
 NODES = 40
 
@@ -52,12 +55,10 @@ BUDGET_GAIN = 30.0
 BUDGET_AIM = 0.8
 LARGEST_ALLOWANCE = 0.4
 SMALLEST_ALLOWANCE = 0.005
-
 DAY_S = 86_400.0
 CYCLE_DAYS = (1, 2, 7, 14)
 CYCLE_RISE = 1.1
 LARGEST_CYCLE_RISE = 3.0
-LARGEST_SERVICE_CV2 = 25.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,23 +103,25 @@ class SizingPolicy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PastNeed:
-    """What an earlier turn found the load to need, `age_s` ago."""
+    """What an earlier turn found the load to need, `age_s` ago; `held` when logs were missing."""
 
     age_s: float
     workers: int
+    held: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Need:
-    """Workers to have, booting ones included; `load_workers` is what later turns remember.
+    """Workers to have, booting ones included; `missing` is what the promise needs beyond the bound.
 
-    `missing` is how many workers the promise needs beyond the bound.
+    Later turns remember `load_workers` and `held` (logs were missing) as a PastNeed.
     """
 
     workers: int
     reason: str
     load_workers: int
     missing: int = 0
+    held: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,27 +151,27 @@ def size_to_objective(
         return _without_logs(load, have, past, policy)
     outlook = _look_ahead(load, policy)
     found = _fewest(outlook, allowance(load.requests_last_day, load.late_last_day, policy.share))
-    recent = [need.workers for need in past if need.age_s <= policy.stabilisation_s]
+    recent = [need.workers for need in past if _remembered(need, policy)]
     young = not past or len(load.arrivals) * load.slot_s < TRUSTED_WINDOW_S
-    kept = max([found, *recent, *([have] if young else [])])
+    kept = max(found, have if young else 0, *recent)
     drain = _drain(outlook.level, load, live, booting, policy)
     reason = _reason(outlook, found, policy)
     if drain > kept:
         reason += f"; {drain} while requests wait, to drain them in {policy.drain_s:g} s"
     elif kept > found:
-        reason += f"; {kept} kept, the need of the last {policy.stabilisation_s:g} s"
+        reason += f"; {kept} kept, the need of the recent past"
     return _bounded(max(kept, drain), found, outlook, policy, reason)
+
+
+def _remembered(need: PastNeed, policy: SizingPolicy) -> bool:
+    """Tell whether a past need still counts; after a silence until the long window is whole."""
+    return need.age_s <= (WINDOWS_S[0] if need.held else policy.stabilisation_s)
 
 
 def _look_ahead(load: LoadSummary, policy: SizingPolicy) -> _Outlook:
     rise = cycle_rise(load.past_loads, load.past_step_s, policy.start_up_s)
-    return _Outlook(
-        load=load,
-        wait_s=policy.wait_s,
-        rise=rise,
-        level=load_level(load) * rise,
-        errors=forecast_errors(load),
-    )
+    level, errors = load_level(load) * rise, forecast_errors(load)
+    return _Outlook(load=load, wait_s=policy.wait_s, rise=rise, level=level, errors=errors)
 
 
 def load_level(load: LoadSummary) -> float:
@@ -180,7 +183,7 @@ def load_level(load: LoadSummary) -> float:
     """
     waiting = load.newest_wait_s >= QUEUE_WAIT_S
     end_s = load.newest_start_age_s + load.newest_wait_s if waiting else 0.0
-    windows = WINDOWS_S + QUICK_WINDOWS_S if waiting else WINDOWS_S
+    windows = WINDOWS_S + QUICK_WINDOWS_S if load.newest_wait_s >= LONG_WAIT_S else WINDOWS_S
     return max(_window_level(load, window_s, end_s) for window_s in windows)
 
 
@@ -189,17 +192,18 @@ def _window_level(load: LoadSummary, window_s: float, end_s: float) -> float:
     known_s = len(load.arrivals) * load.slot_s
     first = max(0, len(load.arrivals) - math.ceil((end_s + window_s) / load.slot_s))
     length_s = max(known_s - first * load.slot_s - end_s, 0.2 * load.slot_s)
-    arrivals, work_s = sum(load.arrivals[first:]), sum(load.work_s[first:])
+    last = max(0, len(load.arrivals) - math.floor(end_s / load.slot_s))
+    arrivals, work_s = sum(load.arrivals[first:last]), sum(load.work_s[first:last])
     if arrivals == 0:
         return 0.0
     running_s = load.service_second_moment_s2 / load.service_mean_s
-    level = work_s / max(length_s - running_s - LOG_DELAY_S, length_s / 2)
+    missing_s = running_s + min(load.newest_log_age_s, LONGEST_LOG_DELAY_S)
+    level = work_s / max(length_s - missing_s, length_s / 2)
     if window_s == WINDOWS_S[0] and length_s >= TRUSTED_WINDOW_S:
         return level
     error = math.sqrt(COUNT_DISPERSION * running_s / load.service_mean_s / arrivals)
-    overloaded = load.newest_wait_s >= LONG_WAIT_S
-    significance = OVERLOAD_SIGNIFICANCE if overloaded else SIGNIFICANCE
-    return level * max(0.0, 1.0 - significance * error)
+    certain = load.newest_wait_s >= LONG_WAIT_S
+    return level * max(0.0, 1.0 - error * (OVERLOAD_SIGNIFICANCE if certain else SIGNIFICANCE))
 
 
 def forecast_errors(load: LoadSummary) -> tuple[tuple[float, float], ...]:
@@ -213,7 +217,7 @@ def forecast_errors(load: LoadSummary) -> tuple[tuple[float, float], ...]:
     ratios = list(_ratios(loads))
     calm = _calm(ratios, sum(loads) / max(1, len(loads)), load)
     ratios = [1.0 + (ratio - 1.0) * calm for ratio in ratios]
-    ratios = sorted([*ratios, *_prior_ratios()], reverse=True)
+    ratios = sorted([*ratios, *PRIOR_RATIOS], reverse=True)
     size = math.ceil(len(ratios) / NODES)
     groups = [ratios[at : at + size] for at in range(0, len(ratios), size)]
     return tuple((sum(group) / len(group), sum(group) / sum(ratios)) for group in groups)
@@ -224,24 +228,18 @@ def _calm(ratios: Sequence[float], mean_load: float, load: LoadSummary) -> float
     if not ratios[1:] or mean_load <= 0:
         return 1.0
     running_s = load.service_second_moment_s2 / load.service_mean_s
-    chance = running_s / (mean_load * load.past_step_s)
+    chance = running_s / mean_load / load.past_step_s
     variance = sum((ratio - 1.0) ** 2 for ratio in ratios) / len(ratios)
     return math.sqrt(max(0.0, 1.0 - chance / variance)) if variance > 0 else 1.0
-
-
-@cache
-def _prior_ratios() -> tuple[float, ...]:
-    steps = ((step + 0.5) / PRIOR_STEPS for step in range(PRIOR_STEPS))
-    return tuple(1.0 + PRIOR_SPREAD * NORMAL.inv_cdf(step) for step in steps)
 
 
 def _ratios(loads: Sequence[float]) -> Iterator[float]:
     """Yield the load two steps on over the level at each step; quiet steps are left out."""
     loud = LOUD_SHARE * sum(loads) / max(1, len(loads))
     for at in range(3, len(loads) - 1):
-        level = max(sum(loads[at - 3 : at]) / 3, loads[at - 1])
-        if level > loud and loads[at + 1] > loud:
-            yield min(LARGEST_ERROR, loads[at + 1] / level)
+        known, later = loads[at - 3 : at], loads[at + 1]
+        if min(*known, later) > loud:
+            yield min(LARGEST_ERROR, later / max(sum(known) / 3, known[-1]))
 
 
 def cycle_rise(past_loads: Sequence[float], step_s: float, ahead_s: float) -> float:
@@ -250,8 +248,7 @@ def cycle_rise(past_loads: Sequence[float], step_s: float, ahead_s: float) -> fl
     The median over yesterday, the day before and the same weekday of the last two weeks; 1 with
     fewer than two of them, and for rises too small to tell from noise.
     """
-    steps = round(DAY_S / step_s)
-    lead = math.ceil(ahead_s / step_s)
+    steps, lead = round(DAY_S / step_s), math.ceil(ahead_s / step_s)
     rises = []
     for day in CYCLE_DAYS:
         now = len(past_loads) - day * steps
@@ -271,10 +268,9 @@ def late_chance(workers: int, load: float, summary: LoadSummary, wait_s: float) 
         return 0.0
     if workers <= load:
         return 1.0
-    cv2 = _service_cv2(summary)
     beta = (workers - load) / math.sqrt(load * summary.peakedness)
     delayed = 1.0 / (1.0 + beta * NORMAL.cdf(beta) / max(NORMAL.pdf(beta), 1e-300))
-    variability = summary.service_mean_s * summary.peakedness * (1.0 + cv2)
+    variability = summary.service_mean_s * summary.peakedness * (1.0 + _service_cv2(summary))
     return delayed * math.exp(-2.0 * (workers - load) * wait_s / variability)
 
 
@@ -298,7 +294,7 @@ def allowance(requests: int, late: int, share: float) -> float:
     """Return the share of late starts to plan for, given how many were late in the last day."""
     aim = (1.0 - share) * BUDGET_AIM
     spent = (late + aim * BUDGET_PRIOR_REQUESTS) / (requests + BUDGET_PRIOR_REQUESTS)
-    allowed = (1.0 - share) * BUDGET_GAIN ** (1.0 - spent / max(aim, 1e-9))
+    allowed = (1.0 - share) * math.pow(BUDGET_GAIN, 1.0 - spent / max(aim, 1e-9))
     return min(LARGEST_ALLOWANCE, max(SMALLEST_ALLOWANCE * (1.0 - share) / 0.05, allowed))
 
 
@@ -306,8 +302,9 @@ def _drain(level: float, load: LoadSummary, live: int, booting: int, policy: Siz
     """Return the workers that clear what waits within `drain_s` of serving; 0 when nothing does.
 
     Booting workers are taken to come half-way through the start-up. While requests wait, nothing
-    is given back.
+    is given back. When they wait for longer than the window, the load is what the workers serve.
     """
+    level = level or float(live)
     waiting_s = level * load.newest_wait_s + (level - live) * load.newest_start_age_s
     if load.queued is not None:
         waiting_s = max(waiting_s, load.queued * load.service_mean_s)
@@ -323,12 +320,13 @@ def _without_logs(
     load: LoadSummary, have: int, past: Sequence[PastNeed], policy: SizingPolicy
 ) -> Need:
     """Hold while logs are missing: silence is not zero load. Zero only when the queue is empty."""
-    remembered = [need.workers for need in past if need.age_s <= policy.stabilisation_s]
+    remembered = [need.workers for need in past if _remembered(need, policy)]
     if policy.min_workers == 0 and load.queued == 0 and past and not any(load.arrivals):
         return Need(workers=0, load_workers=0, reason="none came and none waits: to zero")
     workers = min(max(have, policy.min_workers, 1 if load.queued else 0), policy.max_workers)
     reason = f"no search log for {load.newest_log_age_s:.0f} s: hold {workers}"
-    return Need(workers=workers, load_workers=max(remembered, default=workers), reason=reason)
+    needed = max(remembered, default=workers)
+    return Need(workers=workers, load_workers=needed, held=True, reason=reason)
 
 
 def _reason(outlook: _Outlook, found: int, policy: SizingPolicy) -> str:

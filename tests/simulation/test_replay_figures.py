@@ -1,0 +1,88 @@
+"""The sizing figures that docs/sizing.md states, on the real traces, and bad days."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from spotkeeper_lab.replay.run import run_replay, run_rule
+from spotkeeper_lab.replay.values import ReplaySettings, Row
+from spotkeeper_lab.requests import RequestTrace, generate_requests, read_requests
+
+REQUESTS = Path(__file__).parents[2].parent / "shared" / "traces" / "requests"
+SETTINGS = ReplaySettings()
+
+
+def real(name: str) -> RequestTrace:
+    path = REQUESTS / f"{name}.csv.gz"
+    if not path.exists():
+        pytest.skip(f"needs ../shared/traces/requests/{path.name}, which is not here")
+    return read_requests(path)
+
+
+def by_rule(trace: RequestTrace) -> dict[str, Row]:
+    return {row.rule: row for row in run_replay([trace])}
+
+
+@pytest.mark.parametrize(
+    "name", ["azure-llm-conv-2023-11", "mooncake-conversation", "servegen-mm-image-tenth"]
+)
+def test_the_promise_is_kept_for_the_fewest_worker_hours(name: str) -> None:
+    trace = real(name)
+    rows = by_rule(trace)
+    ours, best = rows.pop("spotkeeper"), rows.pop("clairvoyant")
+    assert ours.objective_met
+    assert ours.lost == 0
+    assert best.objective_met
+    assert ours.worker_hours <= min(row.worker_hours for row in rows.values() if row.objective_met)
+    if trace.end_s > 80_000:
+        assert ours.worker_hours <= 1.25 * best.worker_hours
+
+
+@pytest.mark.parametrize("name", ["azure-llm-conv-2023-11", "mooncake-conversation"])
+def test_a_fleet_that_starts_from_one_worker_keeps_it_after_a_quarter_of_an_hour(name: str) -> None:
+    row = run_rule(real(name), "spotkeeper", ReplaySettings(initial_workers=1)).row
+    assert row.objective_met
+
+
+def test_a_step_of_fifty_times_is_met_and_cleared() -> None:
+    calm = generate_requests(3, hours=1.0, mean_load=1.0)
+    surge = generate_requests(4, hours=1.0, mean_load=50.0)
+    trace = RequestTrace(
+        name="step",
+        arrival_s=np.concatenate([calm.arrival_s, surge.arrival_s + calm.end_s]),
+        service_s=np.concatenate([calm.service_s, surge.service_s]),
+        end_s=calm.end_s + surge.end_s,
+    )
+    run = run_rule(trace, "spotkeeper", SETTINGS)
+    after_s = trace.arrival_s - calm.end_s
+    settled = run.wait_s[(after_s > 900.0) & (after_s < 2_400.0)]
+    assert run.row.lost == 0
+    assert float(np.mean(settled <= 10.0)) > 0.95
+    assert run.timeline.wanted.max() < 300
+
+
+def test_a_pause_of_all_traffic_keeps_the_fleet() -> None:
+    day = generate_requests(3, hours=2.0, mean_load=8.0)
+    keep = (day.arrival_s < 3_600) | (day.arrival_s > 4_500)
+    trace = RequestTrace(
+        name="pause", arrival_s=day.arrival_s[keep], service_s=day.service_s[keep], end_s=day.end_s
+    )
+    run = run_rule(trace, "spotkeeper", SETTINGS)
+    during = run.timeline.serving[(run.timeline.time_s > 3_720) & (run.timeline.time_s < 4_500)]
+    assert np.ptp(during) == 0
+    assert float(np.mean(run.wait_s[trace.arrival_s > 4_500] <= 10.0)) > 0.95
+
+
+def test_endless_variance_of_service_times_is_held_within_the_bound() -> None:
+    day = generate_requests(3, hours=2.0, mean_load=4.0)
+    rng = np.random.default_rng(0)
+    service_s = np.minimum(rng.pareto(1.3, len(day)) * 0.6 + 0.1, 3_600.0)
+    trace = RequestTrace(
+        name="heavy", arrival_s=day.arrival_s, service_s=service_s, end_s=day.end_s
+    )
+    row = run_rule(trace, "spotkeeper", ReplaySettings(max_workers=60)).row
+    assert row.lost == 0
+    assert row.share_in_time > 0.9

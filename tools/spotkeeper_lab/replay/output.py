@@ -1,0 +1,63 @@
+"""A replay's results: a table for people, JSON for programs."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+from rich.box import SIMPLE
+from rich.table import Table
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from spotkeeper_lab.replay.values import Row
+
+HEADERS = ("rule", "kept", "in time", "p50", "p95", "p99", "hours", "out/in", "lost")
+
+
+def as_json(rows: Sequence[Row]) -> str:
+    """Return the rows as a JSON list; a wait without end is null."""
+    return json.dumps([_finite(row.as_dict()) for row in rows], indent=1, allow_nan=False) + "\n"
+
+
+def _finite(values: dict[str, object]) -> dict[str, object]:
+    return {key: None if value == float("inf") else value for key, value in values.items()}
+
+
+def table(trace: str, rows: Sequence[Row]) -> Table:
+    """Return one trace's table; what keeps the promise with fewest worker-hours is bold."""
+    settings = rows[0].settings
+    title = f"{trace}: {settings.share:.0%} within {settings.wait_s:g} s"
+    result = Table(title=title, title_justify="left", box=SIMPLE, padding=(0, 0))
+    for number, header in enumerate(HEADERS):
+        result.add_column(header, justify="right" if number else "left", no_wrap=True)
+    best = cheapest(rows)
+    for row in rows:
+        style = "" if row.objective_met else "dim"
+        result.add_row(*cells(row), style="bold" if row is best else style)
+    return result
+
+
+def cells(row: Row) -> tuple[str, ...]:
+    """Return a row's texts, one per header."""
+    return (
+        row.rule,
+        "yes" if row.objective_met else "no",
+        f"{row.share_in_time:.2%}",
+        *(seconds(value) for value in (row.wait_p50, row.wait_p95, row.wait_p99)),
+        f"{row.worker_hours:.1f}",
+        f"{row.scale_outs}/{row.scale_ins}",
+        str(row.lost),
+    )
+
+
+def seconds(value: float) -> str:
+    """Return a wait for people; a request that was never served has none."""
+    return "never" if value == float("inf") else f"{value:.1f} s"
+
+
+def cheapest(rows: Sequence[Row]) -> Row | None:
+    """Return the row of fewest worker-hours that keeps the promise without knowing the future."""
+    met = [row for row in rows if row.objective_met and row.rule != "clairvoyant"]
+    return min(met, key=lambda row: row.worker_hours, default=None)
