@@ -43,8 +43,9 @@ def sized(
     of: Fleet | None = None,
     memory: HealthMemory = FRESH,
     spot: Group | None = None,
+    spares: int = 0,
 ) -> Sizing:
-    return size(seen, of or fleet(), spot or group("spot", desired), memory, seen.at)
+    return size(seen, of or fleet(), spot or group("spot", desired), spares, memory, seen.at)
 
 
 @pytest.mark.parametrize(
@@ -96,6 +97,15 @@ def test_more_load_raises_the_group_at_once() -> None:
     assert sizing.reason == (
         "load 7.0 erlangs at 70% needs 10 workers (most lately: 10), 0 on premises: spot 4 -> 10"
     )
+
+
+def test_the_spares_of_the_availability_half_stay_on_top() -> None:
+    held = sized(load(2.8), 5, spares=1)
+    assert (held.action, held.spot_desired) == (Action.HOLD, 5)
+    raised = sized(load(4.2), 5, spares=1)
+    assert (raised.workers, raised.spot_desired) == (6, 7)
+    assert raised.memory.spot_ask is not None
+    assert (raised.memory.spot_ask.need, raised.memory.spot_ask.spare) == (6, 1)
 
 
 def test_a_group_of_the_right_size_is_held() -> None:

@@ -15,6 +15,7 @@ from spotkeeper.domain.health_memory import HealthMemory
 from spotkeeper.domain.load import Cluster, Load, LoadDigest, summarise
 from spotkeeper.domain.release import plan_release
 from spotkeeper.domain.sizing import Sizing, size
+from spotkeeper.domain.spare import need_of
 from spotkeeper.domain.worker_health import Diagnosis, confirm, diagnose, replaced
 from spotkeeper.ports import (
     FleetStates,
@@ -70,7 +71,10 @@ def _round(
     )
     digests = _read(fleet, ports, now)
     load = summarise(digests, now, fleet.sizing.window_s)
-    sizing = size(load, fleet, spot, lease.health, now)
+    spares = spot.desired - need_of(
+        spot.desired, (*lease.availability.spot_asks, lease.health.spot_ask)
+    )
+    sizing = size(load, fleet, spot, spares, lease.health, now)
     diagnosis = diagnose(load, (spot, on_demand), fleet, sizing.memory, now)
     outcomes: list[Outcome] = []
     ended: tuple[str, ...] = ()

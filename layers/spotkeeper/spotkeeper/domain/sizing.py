@@ -8,11 +8,15 @@ from spotkeeper.domain.decision import Action
 from spotkeeper.domain.fleet import Fleet, Group
 from spotkeeper.domain.health_memory import HealthMemory, Needed
 from spotkeeper.domain.load import Cluster, Load
+from spotkeeper.domain.spare import SpotAsk
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sizing:
-    """What the spot group should be asked for, and why; `workers` is the need before bounds."""
+    """What the spot group should be asked for, and why; `workers` is the need before bounds.
+
+    `spot_desired` is the need in instances and the spares that the availability half holds.
+    """
 
     action: Action
     rule: str
@@ -23,11 +27,13 @@ class Sizing:
     memory: HealthMemory
 
 
-def size(load: Load, fleet: Fleet, spot: Group, memory: HealthMemory, now: datetime) -> Sizing:
+def size(
+    load: Load, fleet: Fleet, spot: Group, spares: int, memory: HealthMemory, now: datetime
+) -> Sizing:
     """Size the spot group: up at once, down to the most that the recent past needed.
 
-    Without fresh search logs nothing is known, so the group stays as it is: silence is not zero
-    load.
+    `spares` of its desired capacity are the availability half's, and stay on top. Without fresh
+    search logs nothing is known, so the group stays as it is: silence is not zero load.
     """
     age_s = _age_s(load, now)
     if age_s is None or age_s > fleet.sizing.stale_after_s:
@@ -37,20 +43,25 @@ def size(load: Load, fleet: Fleet, spot: Group, memory: HealthMemory, now: datet
     steady = max(past.workers for past in needed)
     onprem = sum(worker.cluster is Cluster.ONPREM for worker in load.workers)
     instances, rule = _instances(steady - onprem, fleet, spot)
+    current = spot.desired - spares
+    desired = min(instances + spares, spot.maximum)
+    action = Action.HOLD if instances == current else Action.RESIZE
     after = replace(memory, needed=needed)
+    if action is Action.RESIZE and fleet.sizing.enabled:
+        ask = SpotAsk(at=now, need=instances, spare=desired - instances)
+        after = replace(after, spot_ask=ask)
     reason = (
         f"load {load.offered:.1f} erlangs at {fleet.sizing.target_load_rate:.0%} "
         f"needs {workers} workers (most lately: {steady}), {onprem} on premises: "
-        f"spot {spot.desired} -> {instances}"
+        f"spot {current} -> {instances}" + (f" and {spares} spare" if spares else "")
     )
-    action = Action.HOLD if instances == spot.desired else Action.RESIZE
     rule = rule or ("at target" if action is Action.HOLD else "load rate")
     return Sizing(
         action=action,
         rule=rule,
         reason=reason,
         workers=workers,
-        spot_desired=instances,
+        spot_desired=desired,
         stale=False,
         memory=after,
     )
