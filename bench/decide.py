@@ -6,10 +6,11 @@ from datetime import UTC, datetime, timedelta
 from itertools import count
 
 from bench.figures import Figure, show
-from spotkeeper.domain.availability import Situation, decide
+from spotkeeper.domain.availability import decide
 from spotkeeper.domain.availability_memory import AvailabilityMemory
 from spotkeeper.domain.failure import FailureClass, LaunchFailure
 from spotkeeper.domain.fleet import Bounds, Fleet, Group, Instance, Observation, Phase
+from spotkeeper.domain.situation import Situation
 
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
 TURNS = 60

@@ -238,7 +238,7 @@ def measure() -> Work:
 
 
 def _checks() -> list[tuple[str, dict[str, object]]]:
-    event = {
+    event: dict[str, object] = {
         "source": "aws.autoscaling",
         "detail-type": "EC2 Instance Launch Successful",
         "account": "123456789012",
