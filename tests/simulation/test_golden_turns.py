@@ -183,6 +183,7 @@ def test_a_crash_after_any_call_of_a_turn_is_mended(calls: int) -> None:
 def test_a_crash_while_releasing_loses_nothing(calls: int) -> None:
     fleet = Scenario(a=((0.0, 4), (1200.0, 0), (2400.0, 4)), physics=Physics(cold_start_s=120))
     fleet.to(2400)
+    at_s = 2400.0
     while fleet.cloud.group(ON_DEMAND).desired == 4:
         before, at_s = len(fleet.faults.calls), fleet.replay.next_s()
         fleet.faults.crash_after = before + calls

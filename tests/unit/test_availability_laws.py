@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from spotkeeper.domain.availability import AvailabilityDecision
 from spotkeeper.domain.availability_memory import AvailabilityMemory, Level
 from spotkeeper.domain.decision import Action
-from spotkeeper.domain.failure import FailureClass
+from spotkeeper.domain.failure import FailureClass, LaunchFailure
 from spotkeeper.domain.fleet import AvailabilityPolicy, Group
 from tests.builders import at, failure, fleet, group, ids, instances, turn
 
@@ -52,7 +52,11 @@ def after(decision: AvailabilityDecision) -> int:
 
 @given(spot_groups(), on_demand_groups(), memories, failures, st.integers(0, 10))
 def test_a_raise_never_leaves_the_bounds(
-    spot: Group, on_demand: Group, memory: AvailabilityMemory, refused: tuple, most: int
+    spot: Group,
+    on_demand: Group,
+    memory: AvailabilityMemory,
+    refused: tuple[LaunchFailure, ...],
+    most: int,
 ) -> None:
     decision = turn(0, spot, on_demand, memory, fleet(on_demand_max=most), spot_failures=refused)
     assert 0 <= after(decision) <= max(most, on_demand.desired)
@@ -81,7 +85,7 @@ def test_a_warned_instance_never_counts(
 
 @given(spot_groups(), on_demand_groups(), memories, failures)
 def test_the_same_situation_gives_the_same_decision(
-    spot: Group, on_demand: Group, memory: AvailabilityMemory, refused: tuple
+    spot: Group, on_demand: Group, memory: AvailabilityMemory, refused: tuple[LaunchFailure, ...]
 ) -> None:
     first = turn(0, spot, on_demand, memory, spot_failures=refused)
     assert turn(0, spot, on_demand, memory, spot_failures=refused) == first
@@ -103,7 +107,7 @@ def test_a_release_never_drops_serving_below_the_target(
 
 @given(spot_groups(), st.integers(0, 8), failures, st.integers(0, 240))
 def test_constant_input_settles_and_then_holds(
-    spot: Group, backfill: int, refused: tuple, settle_s: int
+    spot: Group, backfill: int, refused: tuple[LaunchFailure, ...], settle_s: int
 ) -> None:
     """Spot does not change any more; on-demand always delivers. One hour must be enough."""
     policy = AvailabilityPolicy(settle_s=settle_s, early_replacement=False)

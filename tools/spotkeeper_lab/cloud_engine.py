@@ -56,6 +56,8 @@ class CloudEngine:
         self._ended: list[Machine] = []
         self._warned: dict[str, Machine] = {}
         self._taken: deque[Machine] = deque()
+        self._moves: Iterator[MarketMove] = iter(())
+        self._move: MarketMove | None = None
         self._take_market(market)
         self._happen()
 
@@ -134,7 +136,7 @@ class CloudEngine:
                 for pool in group.spec.pools:
                     market.of(pool)
         self._capacity = {pool: market.capacity(pool, self.now_s) for pool in market.pools}
-        self._moves: Iterator[MarketMove] = moves(market, self.now_s, notice_s)
+        self._moves = moves(market, self.now_s, notice_s)
         self._move = next(self._moves, None)
         for pool in market.pools:
             self._doom(pool, self._capacity[pool], self.now_s)

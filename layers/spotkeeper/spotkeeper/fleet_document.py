@@ -126,10 +126,12 @@ def parse_fleet(name: str, text: str) -> Fleet:
         onprem_workers=document.onprem_workers,
         bounds=Bounds(**document.bounds.model_dump()),
         sizing=SizingPolicy(**document.sizing.model_dump()),
-        availability=_availability(document.availability.model_dump()),
+        availability=_availability(document.availability),
         worker_health=WorkerHealthPolicy(**document.worker_health.model_dump()),
     )
 
 
-def _availability(values: dict[str, Any]) -> AvailabilityPolicy:
-    return AvailabilityPolicy(**values | {"rebalance": RebalanceMeaning(values["rebalance"])})
+def _availability(section: AvailabilitySection) -> AvailabilityPolicy:
+    values: dict[str, Any] = section.model_dump()
+    values["rebalance"] = RebalanceMeaning(section.rebalance)
+    return AvailabilityPolicy(**values)

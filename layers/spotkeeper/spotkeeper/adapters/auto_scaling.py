@@ -240,15 +240,13 @@ def _updated(request: "SpotInstanceRequestTypeDef") -> datetime:
 
 def _spot_request(request: "SpotInstanceRequestTypeDef") -> SpotRequest:
     status, at = request["Status"].get("Code", ""), _updated(request)
-    failure_class = classify_spot_status(status)
-    failure = failure_class and LaunchFailure(
-        at=at,
-        failure_class=failure_class,
-        message=f"spot request {request['SpotInstanceRequestId']}: {status}",
-    )
+    failure = None
+    if failure_class := classify_spot_status(status):
+        message = f"spot request {request['SpotInstanceRequestId']}: {status}"
+        failure = LaunchFailure(at=at, failure_class=failure_class, message=message)
     return SpotRequest(
         request_id=request["SpotInstanceRequestId"],
         instance_id=request.get("InstanceId", ""),
-        failure=failure or None,
+        failure=failure,
         at_risk_since=at if status in SPOT_AT_RISK_STATUSES else None,
     )
