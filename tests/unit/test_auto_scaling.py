@@ -1,0 +1,233 @@
+"""What the reader makes of AWS's real answers, and how little of them it reads."""
+
+from collections.abc import Iterator
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+import boto3
+import pytest
+from botocore.stub import Stubber
+
+from spotkeeper.adapters.auto_scaling import AutoScalingReader
+from spotkeeper.domain.failure import FailureClass
+from spotkeeper.domain.fleet import Phase
+from spotkeeper.ports import Throttled
+from tests.builders import at
+
+if TYPE_CHECKING:
+    from mypy_boto3_autoscaling import AutoScalingClient
+    from mypy_boto3_ec2 import EC2Client
+
+SINCE = at(-300)
+REFUSED = (
+    "There is no Spot capacity available that matches your request. Launching EC2 instance failed."
+)
+
+
+class Aws:
+    """Two clients whose answers are given in advance."""
+
+    def __init__(self) -> None:
+        self._autoscaling: AutoScalingClient = boto3.client("autoscaling")
+        self._ec2: EC2Client = boto3.client("ec2")
+        self.autoscaling, self.ec2 = Stubber(self._autoscaling), Stubber(self._ec2)
+        self.reader = AutoScalingReader(self._autoscaling, self._ec2)
+
+    def activities(self, *activities: dict[str, Any], token: str | None = None) -> None:
+        """Answer one page of activities."""
+        page: dict[str, Any] = {"Activities": list(activities)}
+        self.autoscaling.add_response(
+            "describe_scaling_activities", page | ({"NextToken": token} if token else {})
+        )
+
+
+@pytest.fixture
+def aws() -> Iterator[Aws]:
+    both = Aws()
+    with both.autoscaling, both.ec2:
+        yield both
+        both.autoscaling.assert_no_pending_responses()
+        both.ec2.assert_no_pending_responses()
+
+
+def activity(start: datetime, **changes: object) -> dict[str, Any]:
+    """A real failed launch (aws-parallelcluster#1944): it ends before it starts."""
+    values = {
+        "ActivityId": "9ed5d008-ff94-0b3a-bf41-a72d4f2581f0",
+        "AutoScalingGroupName": "spot",
+        "Description": f"Launching a new EC2 instance.  Status Reason: {REFUSED}",
+        "Cause": "At 2020-08-18T15:46:11Z an instance was started in response to a difference "
+        "between desired and actual capacity, increasing the capacity from 0 to 2.",
+        "StartTime": start,
+        "EndTime": start.replace(microsecond=0),
+        "StatusCode": "Failed",
+        "StatusMessage": REFUSED,
+        "Progress": 100,
+        "Details": '{"Subnet ID":"subnet-085761edd247da7b9","Availability Zone":"eu-west-2c"}',
+    } | changes
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def test_a_real_failed_launch_is_read_whole(aws: Aws) -> None:
+    aws.activities(activity(at(-5.062)))
+    (failure,) = aws.reader.failures("spot", SINCE)
+    assert (failure.at, failure.failure_class, failure.known) == (
+        at(-5.062),
+        FailureClass.CAPACITY,
+        True,
+    )
+    assert (failure.message, failure.pool) == (REFUSED, "eu-west-2c")
+
+
+@pytest.mark.parametrize(
+    ("changes", "failure_class"),
+    [
+        ({"StatusMessage": None}, FailureClass.CAPACITY),
+        ({"Details": ""}, FailureClass.CAPACITY),
+        ({"Details": "[]"}, FailureClass.CAPACITY),
+        (
+            {
+                "StatusCode": "Cancelled",
+                "Description": "Launching a new EC2 instance: i-0f",
+                "StatusMessage": "Instance failed to complete user's Lifecycle Action",
+            },
+            FailureClass.BOOTSTRAP,
+        ),
+    ],
+)
+def test_what_fails_is_read_with_whatever_is_there(
+    aws: Aws, changes: dict[str, object], failure_class: FailureClass
+) -> None:
+    aws.activities(activity(at(0), **changes))
+    (failure,) = aws.reader.failures("spot", SINCE)
+    assert failure.failure_class is failure_class
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"StatusCode": "Successful"},
+        {"StatusCode": "InProgress"},
+        {"StatusCode": "WaitingForSomethingNew"},
+        {"Description": "Terminating EC2 instance: i-0f"},
+        {"StatusCode": "PendingSpotBidPlacement", "StatusMessage": "Placing the request"},
+    ],
+)
+def test_what_is_no_failed_launch_is_none(aws: Aws, changes: dict[str, object]) -> None:
+    aws.activities(activity(at(0), **changes))
+    assert aws.reader.failures("spot", SINCE) == ()
+
+
+def test_reading_stops_at_the_first_old_activity(aws: Aws) -> None:
+    aws.activities(activity(at(0)), activity(at(-301)), token="more")
+    assert len(aws.reader.failures("spot", SINCE)) == 1
+
+
+def test_reading_stops_after_two_hundred_activities(aws: Aws) -> None:
+    for page in range(2):
+        aws.activities(*(activity(at(-n)) for n in range(100)), token=f"page-{page}")
+    assert len(aws.reader.failures("spot", SINCE)) == 200
+
+
+def spot_request(status: str, instance_id: str = "") -> dict[str, Any]:
+    named = {"InstanceId": instance_id} if instance_id else {}
+    return {
+        "SpotInstanceRequestId": "sir-1a2b3c4d",
+        "CreateTime": at(-3600),
+        "Status": {"Code": status, "UpdateTime": at(-10)},
+    } | named
+
+
+def test_a_launch_that_waits_for_spot_is_looked_up_by_its_request(aws: Aws) -> None:
+    text = "Placed Spot instance request: sir-1a2b3c4d. Waiting for instance(s)"
+    aws.activities(
+        activity(at(0), StatusCode="WaitingForSpotInstanceId", StatusMessage=text, Progress=30)
+    )
+    aws.ec2.add_response(
+        "describe_spot_instance_requests",
+        {"SpotInstanceRequests": [spot_request("capacity-not-available")]},
+        {"Filters": [{"Name": "spot-instance-request-id", "Values": ["sir-1a2b3c4d"]}]},
+    )
+    (failure,) = aws.reader.failures("spot", SINCE)
+    assert (failure.failure_class, failure.at) == (FailureClass.CAPACITY, at(-10))
+    assert failure.message == "spot request sir-1a2b3c4d: capacity-not-available"
+
+
+def test_spot_requests_in_trouble_name_their_instance_and_since_when(aws: Aws) -> None:
+    requests = [
+        spot_request("marked-for-termination", "i-0a"),
+        spot_request("instance-terminated-no-capacity", "i-0b"),
+        spot_request("capacity-not-available"),
+    ]
+    aws.ec2.add_response("describe_spot_instance_requests", {"SpotInstanceRequests": requests})
+    marked, ended, waiting = aws.reader.troubled_spot_requests(SINCE)
+    assert (marked.instance_id, marked.at_risk_since, marked.failure) == ("i-0a", at(-10), None)
+    assert (ended.instance_id, ended.at_risk_since) == ("i-0b", at(-10))
+    assert ended.failure
+    assert (waiting.instance_id, waiting.at_risk_since) == ("", None)
+
+
+def test_old_trouble_is_forgotten(aws: Aws) -> None:
+    requests = {"SpotInstanceRequests": [spot_request("marked-for-termination", "i-0a")]}
+    aws.ec2.add_response("describe_spot_instance_requests", requests)
+    assert aws.reader.troubled_spot_requests(at(-9)) == ()
+
+
+@pytest.mark.parametrize(
+    ("state", "phase"),
+    [
+        ("Pending", Phase.COMING),
+        ("Pending:Wait", Phase.COMING),
+        ("Pending:Proceed", Phase.COMING),
+        ("InService", Phase.IN_SERVICE),
+        ("Terminating", Phase.LEAVING),
+        ("Terminating:Wait", Phase.LEAVING),
+        ("Detaching", Phase.LEAVING),
+        ("Standby", Phase.LEAVING),
+        ("Warmed:Stopped", Phase.LEAVING),
+        ("Quarantined", Phase.LEAVING),
+        ("SomethingNew", Phase.LEAVING),
+    ],
+)
+def test_a_lifecycle_state_that_nobody_knows_is_not_serving(
+    aws: Aws, state: str, phase: Phase
+) -> None:
+    instance = {
+        "InstanceId": "i-0a",
+        "AvailabilityZone": "us-east-1a",
+        "InstanceType": "g5.xlarge",
+        "LifecycleState": state,
+        "HealthStatus": "Healthy",
+        "ProtectedFromScaleIn": False,
+    }
+    group = {
+        "AutoScalingGroupName": "spot",
+        "MinSize": 0,
+        "MaxSize": 9,
+        "DesiredCapacity": 1,
+        "DefaultCooldown": 300,
+        "AvailabilityZones": ["us-east-1a"],
+        "HealthCheckType": "EC2",
+        "CreatedTime": at(0),
+        "Instances": [instance],
+    }
+    aws.autoscaling.add_response("describe_auto_scaling_groups", {"AutoScalingGroups": [group]})
+    (read,) = aws.reader.describe(["spot"])["spot"].instances
+    assert (read.phase, read.pool, read.healthy) == (phase, "us-east-1a/g5.xlarge", True)
+
+
+def test_groups_are_described_a_hundred_a_call_and_each_once(aws: Aws) -> None:
+    names = sorted(f"group-{n}" for n in range(150))
+    for some in (names[:100], names[100:]):
+        aws.autoscaling.add_response(
+            "describe_auto_scaling_groups",
+            {"AutoScalingGroups": []},
+            {"AutoScalingGroupNames": some},
+        )
+    assert aws.reader.describe([*names, *names]) == {}
+
+
+def test_throttling_is_told_with_what_was_being_done(aws: Aws) -> None:
+    aws.autoscaling.add_client_error("describe_scaling_activities", "Throttling", "Rate exceeded")
+    with pytest.raises(Throttled, match="reading the scaling activities of spot: Throttling"):
+        aws.reader.failures("spot", SINCE)
