@@ -284,8 +284,8 @@ def test_the_idle_go_first_and_the_busy_are_waited_for() -> None:
     one = group("on-demand", 1, instances(BACK[:1]))
     waiting = turn(60, spot, one, memory, activity={BACK[0]: 0.9})
     assert (waiting.action, waiting.rule) == (Action.HOLD, "busy")
-    assert turn(659, spot, one, waiting.memory, activity={BACK[0]: 0.9}).rule == "busy"
-    assert turn(660, spot, one, waiting.memory, activity={BACK[0]: 0.9}).ends == (BACK[0],)
+    assert turn(179, spot, one, waiting.memory, activity={BACK[0]: 0.9}).rule == "busy"
+    assert turn(180, spot, one, waiting.memory, activity={BACK[0]: 0.9}).ends == (BACK[0],)
 
 
 def test_what_never_launched_is_given_back_without_ending_anything() -> None:

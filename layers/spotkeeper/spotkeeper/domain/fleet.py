@@ -85,7 +85,7 @@ class AvailabilityPolicy:
     # Share of the backfill given back in one turn (at least one instance).
     release_step: float = 0.5
     # A busy backfill instance is waited for this long, then drained by the terminate hook.
-    busy_patience_s: int = 600
+    busy_patience_s: int = 120
     # So many backfills soon after a release, within the window, open the breaker for the recovery.
     breaker_count: int = 3
     breaker_window_s: int = 900
