@@ -1,5 +1,6 @@
 """Try policies over windows of markets and sum up what each one served and cost."""
 
+import math
 import random
 import statistics
 from collections.abc import Callable, Iterator, Sequence
@@ -52,6 +53,8 @@ class Windows:
             return [market]
         if self.count < 1:
             raise MarketError(f"{self.count} windows are none; ask for 1 or more")
+        if not 0 < self.hours < math.inf:
+            raise MarketError(f"a window of {self.hours:g} h has no length; ask for more than 0 h")
         length_s = self.hours * 3600.0
         market.window(0.0, length_s)
         latest = int((market.end_s - length_s) // tick_s)
@@ -117,13 +120,13 @@ def run_backtest(plan: Plan, *, progress: Progress | None = None, workers: int =
     """Try a plan; one row per market, world and policy, in that order.
 
     With more than one worker, windows run in processes of their own. Raises MarketError where a
-    window does not fit its market.
+    window does not fit its market or ends with the first cold start.
     """
     tasks = [
         _Task(market, world, policy, windows, sample)
         for market in plan.markets
         for world in (asked.priced(market) for asked in plan.worlds)
-        for windows in [plan.windows.of(market, world.tick_s)]
+        for windows in [_long_enough(plan.windows.of(market, world.tick_s), world)]
         for sample in [_most_eventful(windows, world)]
         for policy in plan.policies
     ]
@@ -139,6 +142,16 @@ def run_backtest(plan: Plan, *, progress: Progress | None = None, workers: int =
                 progress(done, total, f"{task.market.name} {task.policy.name}")
         rows.append(_row(task, found))
     return rows
+
+
+def _long_enough(windows: list[Market], world: World) -> list[Market]:
+    """Refuse windows that end with the first cold start: there is nothing to measure."""
+    if world.length(windows[0]) <= world.ticks(world.cold_start_s):
+        raise MarketError(
+            f"a window of {windows[0].end_s:g} s ends before the first cold start of "
+            f"{world.cold_start_s:g} s does; ask for longer windows"
+        )
+    return windows
 
 
 def _most_eventful(windows: Sequence[Market], world: World) -> int:

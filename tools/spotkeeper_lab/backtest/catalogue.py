@@ -3,8 +3,9 @@
 import difflib
 import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 
+from spotkeeper.domain.fleet import AvailabilityPolicy
 from spotkeeper_lab.backtest import bounds, peers, ticks
 from spotkeeper_lab.backtest.accounting import RunResult
 from spotkeeper_lab.backtest.world import World
@@ -34,11 +35,12 @@ class SettingError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """One policy: how it is tried, and its settings."""
+    """One policy: how it is tried, its settings, and what refuses those that cannot be."""
 
     name: str
     run: Runner
     settings: Settings
+    check: Callable[[Settings], None] | None = None
 
 
 def _on_demand(window: Market, world: World, settings: Settings) -> RunResult:
@@ -73,6 +75,37 @@ def _spothedge(window: Market, world: World, settings: Settings) -> RunResult:
     return ticks.run(peers.SpotHedge(world.target, pools, extra, rng), window, world)
 
 
+def _spotkeeper(window: Market, world: World, settings: Settings) -> RunResult:
+    # Only this policy needs what is deployed, with all that it imports.
+    from spotkeeper_lab.backtest import spotkeeper_runner
+
+    return spotkeeper_runner.run(window, world, settings)
+
+
+def _as_deployed(settings: Settings) -> None:
+    """Refuse what a fleet document may not say, in its words."""
+    from pydantic import ValidationError
+
+    from spotkeeper.fleet_document import AvailabilitySection
+
+    try:
+        AvailabilitySection.model_validate(dict(settings))
+    except ValidationError as error:
+        wrong = error.errors()[0]
+        name = wrong["loc"][0]
+        raise SettingError(f"{name} is {wrong['input']!r}; {wrong['msg']}") from None
+
+
+def deployed_settings() -> dict[str, Value]:
+    """The settings of the deployed policy, by name, with the deployed defaults.
+
+    Whether on-demand is warm is the world's.
+    """
+    settings = asdict(AvailabilityPolicy())
+    del settings["on_demand_warm"]
+    return settings | {"rebalance": settings["rebalance"].value}
+
+
 def _optimum(window: Market, world: World, settings: Settings) -> RunResult:
     return bounds.optimum(window, world)
 
@@ -93,6 +126,7 @@ POLICIES: dict[str, Policy] = {
         Policy("round-robin", _round_robin, {"extra": 1}),
         Policy("two-group-loop", _two_group_loop, {"every_s": 60.0}),
         Policy("spothedge", _spothedge, {"extra": 1}),
+        Policy("spotkeeper", _spotkeeper, deployed_settings(), _as_deployed),
         Policy("optimum", _optimum, {}),
         Policy("limit", _limit, {}),
     )
@@ -127,7 +161,11 @@ def configure(policies: Sequence[Policy], texts: Sequence[str]) -> tuple[Policy,
             raise UnknownNameError("setting", name.strip(), _setting_names(policies))
         for policy in having:
             changed[policy.name][short] = _read(short, value.strip(), policy.settings[short])
-    return tuple(replace(policy, settings=changed[policy.name]) for policy in policies)
+    configured = tuple(replace(policy, settings=changed[policy.name]) for policy in policies)
+    for policy in configured:
+        if policy.check:
+            policy.check(policy.settings)
+    return configured
 
 
 def _setting_names(policies: Sequence[Policy]) -> set[str]:
@@ -157,7 +195,8 @@ def _flag(name: str, text: str) -> bool:
 
 def _number(name: str, text: str, *, whole: bool) -> float:
     if name.endswith("_s"):
-        return duration(text)
+        seconds = duration(text)
+        return int(seconds) if whole and seconds.is_integer() else seconds
     try:
         number = int(text) if whole else float(text)
     except ValueError:

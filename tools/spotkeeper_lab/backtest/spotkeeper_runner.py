@@ -5,8 +5,7 @@ delivered. The spot group is asked for the target throughout; on-demand is what 
 """
 
 import heapq
-from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from spotkeeper.check_availability import Ports, check_availability
@@ -14,6 +13,7 @@ from spotkeeper.domain.fleet import AvailabilityPolicy, Bounds, Fleet, Rebalance
 from spotkeeper.domain.interruption import Interruption, InterruptionKind
 from spotkeeper.handle_interruption import handle_interruption
 from spotkeeper_lab.backtest.accounting import Life, RunResult, account
+from spotkeeper_lab.backtest.catalogue import Settings
 from spotkeeper_lab.backtest.world import World
 from spotkeeper_lab.cloud import Cloud
 from spotkeeper_lab.cloud_values import (
@@ -29,8 +29,6 @@ from spotkeeper_lab.market import Market
 
 SPOT, ON_DEMAND = "spot", "on-demand"
 TURN_EVERY_S = 60.0
-type Setting = bool | int | float | str
-type Settings = Mapping[str, Setting]
 
 _KINDS = {
     EventKind.FULFILLED: InterruptionKind.SPOT_REQUEST_FULFILLED,
@@ -45,19 +43,6 @@ _OF_GROUPS = frozenset(
 )
 
 
-def default_settings() -> dict[str, Setting]:
-    """The settings of the policy that is deployed, by name, with their defaults.
-
-    Whether on-demand is warm is the world's.
-    """
-    policy = AvailabilityPolicy()
-    return {
-        one.name: getattr(policy, one.name)
-        for one in fields(policy)
-        if one.name != "on_demand_warm"
-    }
-
-
 def run(window: Market, world: World, settings: Settings) -> RunResult:
     """Try the deployed policy over one window."""
     replay = replay_of(window, world, settings)
@@ -67,10 +52,8 @@ def run(window: Market, world: World, settings: Settings) -> RunResult:
 
 def fleet_of(world: World, settings: Settings) -> Fleet:
     """The fleet of a world: its target on spot, as much again on demand at most."""
-    known = default_settings()
     warm = world.warm_pool > 0 and (world.warm_start_s or 0.0) < world.cold_start_s
-    chosen: dict[str, Any] = {name: value for name, value in settings.items() if name in known}
-    chosen["on_demand_warm"] = warm
+    chosen: dict[str, Any] = {**settings, "on_demand_warm": warm}
     if "rebalance" in chosen:
         chosen["rebalance"] = RebalanceMeaning(str(chosen["rebalance"]))
     return Fleet(
