@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from itertools import count
 
-from bench.figures import Figure, show
+from bench._figures import Figure, show
 from spotkeeper.domain.availability import decide
 from spotkeeper.domain.availability_memory import AvailabilityMemory
 from spotkeeper.domain.failure import FailureClass, LaunchFailure

@@ -31,7 +31,3 @@ def show(title: str, figures: Iterable[Figure], caption: str = "") -> None:
         limit = "" if figure.limit is None else f"{figure.limit:g} {figure.unit}"
         table.add_row(figure.name, f"{figure.value:,.3g} {figure.unit}", limit, figure.verdict)
     Console().print(table)
-
-
-def main() -> None:
-    """Have no figures."""
