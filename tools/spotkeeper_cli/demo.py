@@ -7,9 +7,6 @@ import typer
 
 from spotkeeper_cli.errors import told
 
-# A generated day: a fleet of some five instances, in three zones.
-GENERATED_LOAD = 3.0
-
 
 def demo(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     market: Annotated[
@@ -23,6 +20,10 @@ def demo(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     seed: Annotated[int, typer.Option(help="Of what is generated and of chance.")] = 0,
     out: Annotated[Path, typer.Option(help="Folder of the results.")] = Path("demo-out"),
     onprem: Annotated[int, typer.Option(min=0, help="Workers of your own, outside AWS.")] = 0,
+    warm_pool: Annotated[
+        int | None,
+        typer.Option(min=0, help="Stopped on-demand instances. Default: the peak's need."),
+    ] = None,
     price_ratio: Annotated[
         float, typer.Option(min=0.01, max=1.0, help="Spot price over on-demand price.")
     ] = 0.30,
@@ -46,12 +47,13 @@ def demo(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
             market=read_market(market) if market else generate(seed, hours=end_h),
             requests=read_requests(requests, seed=seed)
             if requests
-            else generate_requests(seed, hours=max(24.0, end_h), mean_load=GENERATED_LOAD),
+            else generate_requests(seed, hours=max(24.0, end_h)),
             hours=hours,
             start_h=start,
             seed=seed,
             incidents=incidents,
             onprem_workers=onprem,
+            warm_pool=warm_pool,
             price_ratio=price_ratio,
         )
         run_demo(settings, out, Console())

@@ -221,7 +221,7 @@ def _failed(invocation: Invocation, batch: dict[str, Any]) -> list[str]:
 @contextmanager
 def running(scene: Scene, log: io.TextIOBase) -> Iterator[Day]:
     """A day with everything in place: AWS in process, table, fleet document, functions."""
-    cloud = Cloud(scene.market, scene.groups, scene.settings.physics, scene.settings.seed)
+    cloud = Cloud(scene.market, scene.groups, scene.physics, scene.settings.seed)
     time = VirtualTime(scene.start)
 
     def now() -> datetime:

@@ -45,8 +45,8 @@ def figures(values: dict[str, Any]) -> list[Figure]:
         Figure(
             label="cost of all on demand",
             value=_percent(values["cost_vs_on_demand"], 1),
-            meaning=f"at a spot price of {ratio:.2f} of on demand, start-up time paid: against "
-            "the same target all on demand",
+            meaning=f"at a spot price of {ratio:.2f} of on demand, start-up time and the warm "
+            "pool's disks paid: against the same target all on demand",
         ),
         Figure(
             label="cost of a fixed fleet",

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from spotkeeper_lab.backtest.world import WARM_DISK_RATIO
 from spotkeeper_lab.demo_day import Day
 from spotkeeper_lab.demo_functions import Invocation
 from spotkeeper_lab.demo_record import Decision, Notice
@@ -60,7 +61,9 @@ def _fleet(day: Day) -> dict[str, Any]:
     spot_h = (bill.spot_s - before.spot_s) / 3600.0
     on_demand_h = (bill.on_demand_s - before.on_demand_s) / 3600.0
     ratio = day.scene.settings.price_ratio
-    cost, asked_h = ratio * spot_h + on_demand_h, float(target.sum()) / 3600.0
+    disks_h = day.scene.physics.warm_pool * day.scene.settings.hours
+    cost = ratio * spot_h + on_demand_h + WARM_DISK_RATIO * disks_h
+    asked_h = float(target.sum()) / 3600.0
     fixed_h = float(target.max()) * day.scene.settings.hours
     return {
         "served_share": _share(float((serving >= owed).mean())),
@@ -173,7 +176,7 @@ def _settings(day: Day) -> dict[str, Any]:
         "price_ratio": settings.price_ratio,
         "wait_objective_s": settings.wait_objective_s,
         "fleet": scene.fleet_document,
-        "physics": asdict(settings.physics),
+        "physics": asdict(scene.physics),
     }
 
 

@@ -6,7 +6,7 @@ leave it out. Times are float seconds from the start of the lead.
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
 import numpy as np
@@ -20,6 +20,8 @@ LEAD_S = 900.0
 EPOCH = datetime(2026, 1, 5, tzinfo=UTC)
 """A Monday; second 0 of a market that starts with the day."""
 PEAK_WINDOW_S = 300.0
+ROOM = 1.5
+"""The fleet may grow to so many times what its busiest minutes offer."""
 TARGET_LOAD_RATE = 0.7
 """The default of a fleet document; only the fleet's bounds are read off it here."""
 
@@ -29,17 +31,19 @@ SPOT_GROUP, ON_DEMAND_GROUP = "demo-spot", "demo-on-demand"
 PHYSICS = Physics(
     cold_start_s=240.0,
     warm_start_s=60.0,
-    warm_pool=4,
     notice_s=120.0,
     event_delay_s=3.0,
     terminate_hook_s=30.0,
 )
-"""A GPU worker that loads a model, and a small warm pool of stopped on-demand instances."""
+"""A GPU worker that loads a model; stopped on-demand instances that only have to start."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DemoSettings:
-    """What a demo is asked for; the traces are whole, `start_h` and `hours` cut them."""
+    """What a demo is asked for; the traces are whole, `start_h` and `hours` cut them.
+
+    Without a size the warm pool holds what the busiest minutes need.
+    """
 
     market: Market
     requests: RequestTrace
@@ -48,6 +52,7 @@ class DemoSettings:
     seed: int = 0
     incidents: bool = True
     onprem_workers: int = 0
+    warm_pool: int | None = None
     price_ratio: float = 0.30
     wait_objective_s: float = 10.0
     physics: Physics = field(default=PHYSICS)
@@ -63,6 +68,7 @@ class Scene:
     workers_per_instance: int
     spot_max: int
     first_desired: int
+    physics: Physics
 
     @property
     def end_s(self) -> float:
@@ -122,10 +128,13 @@ def scene(settings: DemoSettings) -> Scene:
     market = _market(settings.market, settings.start_h * 3600.0, length_s)
     requests = _requests(settings.requests, settings.start_h * 3600.0, length_s)
     most = sum(max(steps.capacities) for steps in market.steps)
-    needed = math.ceil(1.5 * _peak_load(requests) / TARGET_LOAD_RATE)
-    per_instance = max(1, math.ceil(needed / max(most, 1)))
+    peak = _peak_load(requests) / TARGET_LOAD_RATE
+    per_instance = max(1, math.ceil(ROOM * peak / max(most, 1)))
     first = math.ceil(_load(requests, LEAD_S) / TARGET_LOAD_RATE / per_instance)
-    spot_max = max(4, math.ceil(needed / per_instance))
+    spot_max = max(4, math.ceil(ROOM * peak / per_instance))
+    warm_pool = settings.warm_pool
+    if warm_pool is None:
+        warm_pool = math.ceil(peak / per_instance)
     return Scene(
         settings=settings,
         market=market,
@@ -133,6 +142,7 @@ def scene(settings: DemoSettings) -> Scene:
         workers_per_instance=per_instance,
         spot_max=spot_max,
         first_desired=min(spot_max, max(2, first)),
+        physics=replace(settings.physics, warm_pool=warm_pool),
     )
 
 
