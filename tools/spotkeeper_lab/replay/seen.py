@@ -21,7 +21,7 @@ DAY_SLOTS = 8_640
 SETTLED_SLOTS = 6  # after a step's end, until the logs of its requests are in
 UNSETTLED_SLOTS = 3
 ENOUGH_SLOTS = 30
-LARGEST_PEAKEDNESS = 10.0
+LARGEST_PEAKEDNESS = 1_000.0
 
 
 class SeenLogs:
@@ -80,7 +80,7 @@ class SeenLogs:
             newest_start_age_s=now_s - started_s,
             newest_wait_s=waited_s,
             newest_log_age_s=now_s - self._newest_log_s,
-            peakedness=peakedness(self.work_s[window][:-UNSETTLED_SLOTS], mean_s, second_s2),
+            peakedness=peakedness(self.work_s[day][:-UNSETTLED_SLOTS], mean_s, second_s2),
             requests_last_day=int(self.arrivals[day].sum()),
             late_last_day=int(self._late[day].sum()),
             past_loads=self._steps(last),

@@ -33,7 +33,7 @@ WINDOWS_S = (900.0, 300.0, 120.0, 60.0)  # of the level
 QUICK_WINDOWS_S = (30.0, 10.0)  # only while requests wait
 TRUSTED_WINDOW_S = 300.0
 SIGNIFICANCE = 3.0  # standard errors by which a shorter window must exceed the long one
-COUNT_DISPERSION = 2.0  # variance to mean of request counts, for these standard errors
+COUNT_DISPERSION = 2.0  # least variance to mean of counts, for these standard errors
 LONGEST_LOG_DELAY_S = 10.0  # beyond it a newest log is old because no request ended
 QUEUE_WAIT_S = 1.0  # a newest wait above this is a queue, not a hand-over
 LONG_WAIT_S = 30.0  # above this the fleet is overloaded for certain, and little evidence does
@@ -201,7 +201,8 @@ def _window_level(load: LoadSummary, window_s: float, end_s: float) -> float:
     level = work_s / max(length_s - missing_s, length_s / 2)
     if window_s == WINDOWS_S[0] and length_s >= TRUSTED_WINDOW_S:
         return level
-    error = math.sqrt(COUNT_DISPERSION * running_s / load.service_mean_s / arrivals)
+    dispersion = max(COUNT_DISPERSION, load.peakedness)
+    error = math.sqrt(dispersion * running_s / load.service_mean_s / arrivals)
     certain = load.newest_wait_s >= LONG_WAIT_S
     return level * max(0.0, 1.0 - error * (OVERLOAD_SIGNIFICANCE if certain else SIGNIFICANCE))
 
@@ -320,13 +321,12 @@ def _without_logs(
     load: LoadSummary, have: int, past: Sequence[PastNeed], policy: SizingPolicy
 ) -> Need:
     """Hold while logs are missing: silence is not zero load. Zero only when the queue is empty."""
-    remembered = [need.workers for need in past if _remembered(need, policy)]
     if policy.min_workers == 0 and load.queued == 0 and past and not any(load.arrivals):
         return Need(workers=0, load_workers=0, reason="none came and none waits: to zero")
     workers = min(max(have, policy.min_workers, 1 if load.queued else 0), policy.max_workers)
     reason = f"no search log for {load.newest_log_age_s:.0f} s: hold {workers}"
-    needed = max(remembered, default=workers)
-    return Need(workers=workers, load_workers=needed, held=True, reason=reason)
+    newest = min(past, key=lambda need: need.age_s, default=PastNeed(age_s=0.0, workers=workers))
+    return Need(workers=workers, load_workers=newest.workers, held=True, reason=reason)
 
 
 def _reason(outlook: _Outlook, found: int, policy: SizingPolicy) -> str:
