@@ -32,13 +32,17 @@ def test_actions_are_written_out(stack: Stack) -> None:
         ("SizeSpot", "SetDesiredCapacity", {"ocr-spot"}),
         ("SizeSpot", "TerminateInstanceInAutoScalingGroup", {"ocr-spot"}),
         ("SizeSpot", "SetInstanceHealth", {"ocr-spot", "ocr-on-demand"}),
-        ("KeepAvailability", "SetDesiredCapacity", {"ocr-on-demand"}),
-        ("KeepAvailability", "TerminateInstanceInAutoScalingGroup", {"ocr-on-demand"}),
+        ("KeepAvailability", "SetDesiredCapacity", {"ocr-spot", "ocr-on-demand"}),
+        (
+            "KeepAvailability",
+            "TerminateInstanceInAutoScalingGroup",
+            {"ocr-spot", "ocr-on-demand"},
+        ),
         ("KeepAvailability", "DetachInstances", {"ocr-spot"}),
         ("KeepAvailability", "SuspendProcesses", {"ocr-spot", "ocr-on-demand"}),
     ],
 )
-def test_each_half_changes_its_own_group(
+def test_each_half_changes_only_the_groups_that_it_must(
     stack: Stack, policy: str, action: str, names: set[str]
 ) -> None:
     [resources] = [

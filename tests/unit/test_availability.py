@@ -183,6 +183,13 @@ def test_a_detached_instance_that_aws_leaves_running_is_ended() -> None:
     assert turn(600, after, group("on-demand", 1), waiting.memory).terminate == (SPOT[0],)
 
 
+def test_an_instance_whose_detaching_failed_is_not_ended() -> None:
+    spot = group("spot", 4, instances(SPOT[:4]))
+    warned = turn(0, spot, group("on-demand", 0), STEADY, warned={SPOT[0]: at(0)})
+    survived = turn(960, spot, group("on-demand", 1, instances(BACK[:1])), warned.memory)
+    assert (survived.terminate, survived.memory.detached) == ((), {})
+
+
 def test_silent_workers_leave_a_gap_like_a_lost_instance() -> None:
     spot = group("spot", 4, instances(SPOT[:4]))
     decision = turn(0, spot, group("on-demand", 0), STEADY, silent=frozenset(SPOT[:1]))

@@ -155,10 +155,12 @@ def _act(
     spot, group, wanted = fleet.spot_group, fleet.on_demand_group, decision.on_demand_desired
     if wanted != decision.on_demand.target:
         attempt(done, f"{group}: desired {wanted}", lambda: ports.writer.set_desired(group, wanted))
-    if decision.drain:
-        ids = decision.drain
-        attempt(done, f"drain {', '.join(ids)}", lambda: ports.instances.drain(fleet.name, ids))
-    if decision.detach:
+    marked = sorted({*decision.drain, *decision.detach})
+    drained = not marked or attempt(
+        done, f"drain {', '.join(marked)}", lambda: ports.instances.drain(fleet.name, marked)
+    )
+    # Without the mark nobody may end a detached instance that AWS leaves running.
+    if decision.detach and drained:
         gone = decision.detach
         attempt(done, f"replace {', '.join(gone)}", lambda: ports.writer.detach(spot, gone))
     if decision.spot_desired != spot_desired:

@@ -88,14 +88,15 @@ def under_lease(
     return records
 
 
-def attempt(outcomes: list[Outcome], asked: str, call: Callable[[], None]) -> None:
+def attempt(outcomes: list[Outcome], asked: str, call: Callable[[], None]) -> bool:
     """Ask AWS for one thing and note its answer; a refusal does not stop what else is due."""
     try:
         call()
     except FleetError as error:
         outcomes.append(Outcome(asked=asked, error=f"{type(error).__name__}: {error}"))
-    else:
-        outcomes.append(Outcome(asked=asked))
+        return False
+    outcomes.append(Outcome(asked=asked))
+    return True
 
 
 def group_named(groups: Mapping[str, Group], name: str) -> Group:

@@ -73,7 +73,7 @@ def decide(situation: Situation) -> AvailabilityDecision:
         spot_ends=spares.ends,
         drain=tuple(sorted(view.risky.difference(situation.memory.drained))),
         detach=detach,
-        terminate=tuple(sorted(situation.memory.detached.keys() - memory.detached.keys())),
+        terminate=_left_running(situation, memory),
         suspend=_to_suspend(situation.seen, view.policy),
         alarms=_alarms(view, memory),
         spot=view.spot,
@@ -157,7 +157,7 @@ def _last_surprise(situation: Situation, risky: frozenset[str]) -> datetime | No
     lost = old.in_service - _in_service(group, risky)
     if lost <= 0:
         return old.last_surprise
-    present = {i.instance_id for i in group.instances if i.phase is Phase.IN_SERVICE}
+    present = _serving_ids(situation)
     explained = (
         len(risky.difference(old.drained))
         + max(0, old.spot_seen - group.desired)
@@ -215,8 +215,24 @@ def _remember_detached(
     if not memory.detached and not detach:
         return memory
     deadline_s = view.policy.launch_deadline_s
-    kept = {k: at for k, at in memory.detached.items() if within(at, view.now, deadline_s)}
+    stayed = _serving_ids(view.situation)
+    kept = {
+        instance_id: at
+        for instance_id, at in memory.detached.items()
+        if within(at, view.now, deadline_s) and instance_id not in stayed
+    }
     return replace(memory, detached={**kept, **dict.fromkeys(detach, view.now)})
+
+
+def _left_running(situation: Situation, memory: AvailabilityMemory) -> tuple[str, ...]:
+    """Name the detached instances past their deadline; one that is in the group never left it."""
+    over = situation.memory.detached.keys() - memory.detached.keys()
+    return tuple(sorted(over - _serving_ids(situation)))
+
+
+def _serving_ids(situation: Situation) -> set[str]:
+    group = situation.seen.spot
+    return {i.instance_id for i in group.instances if i.phase is Phase.IN_SERVICE}
 
 
 def _to_suspend(seen: Observation, policy: AvailabilityPolicy) -> tuple[str, ...]:
