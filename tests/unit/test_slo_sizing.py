@@ -152,7 +152,12 @@ def test_a_fleet_that_was_often_wrong_plans_for_it() -> None:
     calm = replace(steady(20.0), past_loads=(20.0,) * 144)
     jumpy = replace(steady(20.0), past_loads=(20.0, 20.0, 20.0, 20.0, 20.0, 32.0) * 24)
     assert size(jumpy).workers >= size(calm).workers + 8
-    assert forecast_errors(jumpy)[0][0] == pytest.approx(1.6, rel=0.05)
+    assert forecast_errors(jumpy, 240.0)[0][0] == pytest.approx(1.6, rel=0.05)
+
+
+def test_a_longer_start_up_plans_for_more() -> None:
+    slow = replace(POLICY, start_up_s=1_200.0)
+    assert size(steady(100.0), policy=slow).workers > size(steady(100.0)).workers
 
 
 def test_a_dead_hour_says_nothing_about_errors() -> None:

@@ -40,10 +40,10 @@ LONG_WAIT_S = 30.0  # above this the fleet is overloaded for certain, and little
 OVERLOAD_SIGNIFICANCE = 1.0
 LARGEST_SERVICE_CV2 = 25.0
 
-PRIOR_SPREAD = 0.05  # relative standard deviation of the load over a start-up, before any history
+PRIOR_SPREAD = 0.05  # relative standard deviation of the load a step ahead, before any history
 PRIOR_STEPS = 12
-PRIOR_RATIOS = tuple(
-    1.0 + PRIOR_SPREAD * NORMAL.inv_cdf((step + 0.5) / PRIOR_STEPS) for step in range(PRIOR_STEPS)
+PRIOR_ERRORS = tuple(
+    PRIOR_SPREAD * NORMAL.inv_cdf((step + 0.5) / PRIOR_STEPS) for step in range(PRIOR_STEPS)
 )
 MEMORY_STEPS = 288
 LARGEST_ERROR = 2.0
@@ -170,7 +170,7 @@ def _remembered(need: PastNeed, policy: SizingPolicy) -> bool:
 
 def _look_ahead(load: LoadSummary, policy: SizingPolicy) -> _Outlook:
     rise = cycle_rise(load.past_loads, load.past_step_s, policy.start_up_s)
-    level, errors = load_level(load) * rise, forecast_errors(load)
+    level, errors = load_level(load) * rise, forecast_errors(load, policy.start_up_s)
     return _Outlook(load=load, wait_s=policy.wait_s, rise=rise, level=level, errors=errors)
 
 
@@ -207,18 +207,18 @@ def _window_level(load: LoadSummary, window_s: float, end_s: float) -> float:
     return level * max(0.0, 1.0 - error * (OVERLOAD_SIGNIFICANCE if certain else SIGNIFICANCE))
 
 
-def forecast_errors(load: LoadSummary) -> tuple[tuple[float, float], ...]:
-    """Return (ratio, weight) of the load one step ahead to the level known then, largest first.
+def forecast_errors(load: LoadSummary, ahead_s: float) -> tuple[tuple[float, float], ...]:
+    """Return (ratio, weight) of the load `ahead_s` on to the level known then, largest first.
 
     Weighted by the ratio, since a step of more load has more requests. The prior counts as
-    PRIOR_STEPS steps. What chance alone does to the load of one step is taken out, since the
-    waiting model has it already.
+    PRIOR_STEPS steps, wider for longer. What chance alone does to the load of one step is taken
+    out, since the waiting model has it already.
     """
-    loads = load.past_loads[-MEMORY_STEPS:]
-    ratios = list(_ratios(loads))
+    loads, steps = load.past_loads[-MEMORY_STEPS:], max(1, round(ahead_s / load.past_step_s))
+    ratios = list(_ratios(loads, steps))
     calm = _calm(ratios, sum(loads) / max(1, len(loads)), load)
-    ratios = [1.0 + (ratio - 1.0) * calm for ratio in ratios]
-    ratios = sorted([*ratios, *PRIOR_RATIOS], reverse=True)
+    prior = [max(0.0, 1.0 + error * math.sqrt(steps)) for error in PRIOR_ERRORS]
+    ratios = sorted([*(1.0 + (ratio - 1.0) * calm for ratio in ratios), *prior], reverse=True)
     size = math.ceil(len(ratios) / NODES)
     groups = [ratios[at : at + size] for at in range(0, len(ratios), size)]
     return tuple((sum(group) / len(group), sum(group) / sum(ratios)) for group in groups)
@@ -234,11 +234,11 @@ def _calm(ratios: Sequence[float], mean_load: float, load: LoadSummary) -> float
     return math.sqrt(max(0.0, 1.0 - chance / variance)) if variance > 0 else 1.0
 
 
-def _ratios(loads: Sequence[float]) -> Iterator[float]:
-    """Yield the load two steps on over the level at each step; quiet steps are left out."""
+def _ratios(loads: Sequence[float], steps: int) -> Iterator[float]:
+    """Yield the load after `steps` more over the level at each step; quiet steps are left out."""
     loud = LOUD_SHARE * sum(loads) / max(1, len(loads))
-    for at in range(3, len(loads) - 1):
-        known, later = loads[at - 3 : at], loads[at + 1]
+    for at in range(3, len(loads) - steps):
+        known, later = loads[at - 3 : at], loads[at + steps]
         if min(*known, later) > loud:
             yield min(LARGEST_ERROR, later / max(sum(known) / 3, known[-1]))
 
