@@ -117,6 +117,7 @@ class Scene:
                 "spot_max": self.spot_max,
                 "on_demand_max": self.spot_max,
             },
+            "availability": {"on_demand_warm": self.physics.warm_pool > 0},
         }
 
 
