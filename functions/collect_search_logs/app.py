@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 def handler(event: dict[str, Any], context: "LambdaContext") -> "PartialItemFailureResponse":
     """Handle a batch; answers the messages to deliver again. Raises `EventError`, `FleetError`."""
     default_fleet = wiring.collect_settings().default_fleet
-    known_fleets = {fleet.name for fleet in wiring.fleet_documents().fleets}
+    # A fleet whose document is wrong for a while keeps its search logs all the same.
+    known_fleets = wiring.fleet_documents().names
     done = collect(read_messages(event), wiring.load_table(), known_fleets, default_fleet)
     for message_id, why in {**done.refused, **done.unstored}.items():
         logger.error("search logs not counted", message_id=message_id, why=why)

@@ -23,10 +23,11 @@ class WrongFleetDocument(FleetError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FleetDocuments:
-    """The fleets that can be run, and an error for each document that cannot."""
+    """The fleets that can be run, an error for each document that cannot, and all their names."""
 
     fleets: tuple[Fleet, ...]
     errors: tuple[FleetError, ...]
+    names: frozenset[str] = frozenset()
 
 
 class FleetDocumentStore:
@@ -41,7 +42,8 @@ class FleetDocumentStore:
         """Read and validate every document; a wrong one becomes an error of its own."""
         fleets: list[Fleet] = []
         errors: list[FleetError] = []
-        for name, text in sorted(self._texts().items()):
+        texts = self._texts()
+        for name, text in sorted(texts.items()):
             try:
                 fleets.append(parse_fleet(name, text))
             except FleetDocumentError as error:
@@ -49,7 +51,7 @@ class FleetDocumentStore:
         if not fleets and not errors:
             message = f"no fleet document under {self._path}: create one (docs/operations.md)"
             errors.append(WrongFleetDocument(message))
-        return FleetDocuments(fleets=tuple(fleets), errors=tuple(errors))
+        return FleetDocuments(fleets=tuple(fleets), errors=tuple(errors), names=frozenset(texts))
 
     def _texts(self) -> dict[str, str]:
         try:
