@@ -141,6 +141,15 @@ def test_the_other_messages_of_a_batch_survive_a_fleet_that_does_not_exist() -> 
     assert finished() == 1
 
 
+def test_a_fleet_whose_document_is_wrong_keeps_its_search_logs() -> None:
+    wrong = json.dumps({"version": 1})
+    boto3.client("ssm").put_parameter(
+        Name=f"{PATH}/{FLEET}", Type="String", Value=wrong, Overwrite=True
+    )
+    assert deliver(record("a", json.dumps(sent_log()))) == []
+    assert finished() == 1
+
+
 def test_every_message_fails_when_the_table_is_gone() -> None:
     boto3.client("dynamodb").delete_table(TableName="spotkeeper")
     assert deliver(record("a", json.dumps(sent_log()))) == ["a"]
