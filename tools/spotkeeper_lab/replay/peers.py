@@ -106,7 +106,8 @@ class Hpa:
 class Kpa:
     """`kpa`: concurrency / 0.7 over 60 s, over 6 s in panic, every 2 s.
 
-    Panic from twice the ready workers on; no scale-in while it lasts; at most halved at once.
+    Panic from twice the ready workers on; no scale-in while it lasts or before the first window
+    is full; at most halved at once.
     Source: Knative, "Additional autoscaling configuration for Knative Pod Autoscaler".
     """
 
@@ -133,7 +134,8 @@ class Kpa:
             self._panic_workers = max(self._panic_workers, panic, stable, seen.have)
             return self._panic_workers
         self._panic_workers = 0
-        return max(1, stable, seen.live // 2)
+        young = len(values) < (self._concurrency.maxlen or 0)
+        return max(1, stable, seen.have if young else seen.live // 2)
 
 
 class SkyServe:
