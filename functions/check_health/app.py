@@ -15,5 +15,5 @@ if TYPE_CHECKING:
 def handler(event: dict[str, Any], context: "LambdaContext") -> dict[str, str]:
     """Handle one tick of the schedule; raises `TurnFailed` after all fleets were tried."""
     documents = wiring.fleet_documents()
-    turn = check_health(documents.fleets, wiring.health_ports(), wiring.now())
+    turn = check_health(documents.fleets, wiring.ports(), wiring.now())
     return report(turn, documents.errors)

@@ -24,7 +24,7 @@ def handler(event: dict[str, Any], context: "LambdaContext") -> dict[str, str]:
         logger.info("ignored", kind=str(event.get("detail-type", "none")))
         return {}
     documents = wiring.fleet_documents()
-    ports = wiring.availability_ports()
+    ports = wiring.ports()
     turn = handle_interruption(interruption, documents.fleets, ports, wiring.now())
     # A wrong document is the checkers' to report, every minute.
     return report(turn)

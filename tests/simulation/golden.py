@@ -2,9 +2,9 @@
 
 from collections.abc import Mapping, Sequence
 
-from spotkeeper.check_availability import Ports
 from spotkeeper.domain.decision import DecisionRecord, Half
 from spotkeeper.domain.fleet import AvailabilityPolicy, Bounds, Fleet
+from spotkeeper.ports import Ports
 from spotkeeper_lab.backtest.spotkeeper_runner import Replay
 from spotkeeper_lab.cloud import Cloud
 from spotkeeper_lab.cloud_values import GroupSpec, Physics, Purchase

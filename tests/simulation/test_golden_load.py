@@ -2,7 +2,7 @@
 
 from datetime import timedelta
 
-from spotkeeper.check_health import Ports, check_health
+from spotkeeper.check_health import check_health
 from spotkeeper.domain.digest import SearchLog, Status, digest
 from spotkeeper.domain.load import Cluster
 from spotkeeper_lab.fakes import instant
@@ -18,19 +18,11 @@ class Loaded(Scenario):
         self, first: int, last: int, busy: float, silent: frozenset[str] = frozenset()
     ) -> None:
         """Let minutes pass in which every worker but the silent ones is busy for a share."""
-        ports = self.ports
-        health = Ports(
-            groups=ports.groups,
-            writer=ports.writer,
-            instances=ports.instances,
-            states=ports.states,
-            load=ports.load,
-        )
         for minute in range(first, last):
             self.to(minute * MINUTE_S)
             for ten_s in range(0, MINUTE_S, 10):
                 self._serve(minute * MINUTE_S + ten_s, busy, silent)
-            check_health([self.fleet], health, instant(minute * MINUTE_S))
+            check_health([self.fleet], self.ports, instant(minute * MINUTE_S))
 
     def _serve(self, until_s: float, busy: float, silent: frozenset[str]) -> None:
         serving = [

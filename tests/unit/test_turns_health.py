@@ -6,12 +6,12 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from spotkeeper.check_health import Ports, check_health
+from spotkeeper.check_health import check_health
 from spotkeeper.domain.decision import Action, Half
 from spotkeeper.domain.digest import SearchLog, Status, digest
 from spotkeeper.domain.fleet import Fleet, SizingPolicy
 from spotkeeper.domain.load import Cluster, LoadDigest
-from spotkeeper.ports import Gone, Throttled
+from spotkeeper.ports import Gone, Ports, Throttled
 from spotkeeper.turn import TurnReport
 from spotkeeper_lab.cloud import Cloud
 from spotkeeper_lab.cloud_values import GroupSpec, Physics, Purchase

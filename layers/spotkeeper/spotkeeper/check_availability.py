@@ -14,16 +14,7 @@ from spotkeeper.domain.availability import AvailabilityDecision, decide
 from spotkeeper.domain.decision import Action, DecisionRecord, Half, Outcome
 from spotkeeper.domain.fleet import Activity, Fleet, Group, Observation, Phase
 from spotkeeper.domain.situation import Situation
-from spotkeeper.ports import (
-    AtRiskNote,
-    FleetStates,
-    GroupReader,
-    GroupWriter,
-    InstanceWriter,
-    Lease,
-    LoadTable,
-    SpotRequest,
-)
+from spotkeeper.ports import AtRiskNote, Lease, Ports, SpotRequest
 from spotkeeper.turn import TurnReport, attempt, for_each, group_named, under_lease
 
 # Failures older than this explain nothing any more: Auto Scaling retries every 15 s or so.
@@ -32,17 +23,6 @@ FAILURE_MEMORY = timedelta(minutes=5)
 ACTIVITY_WINDOW = timedelta(minutes=2)
 # Another turn that wrote so recently may have acted after this one read the groups: read again.
 STALE_AFTER_ANOTHER = timedelta(seconds=45)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ports:
-    """What the availability half needs of the world."""
-
-    groups: GroupReader
-    writer: GroupWriter
-    instances: InstanceWriter
-    states: FleetStates
-    load: LoadTable
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

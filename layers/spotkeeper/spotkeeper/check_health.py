@@ -4,7 +4,6 @@ Observe, decide, act, record, for every fleet; an error stops that fleet only.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
 
@@ -17,29 +16,11 @@ from spotkeeper.domain.release import plan_release
 from spotkeeper.domain.sizing import Sizing, size
 from spotkeeper.domain.spare import need_of
 from spotkeeper.domain.worker_health import Diagnosis, confirm, diagnose, replaced
-from spotkeeper.ports import (
-    FleetStates,
-    GroupReader,
-    GroupWriter,
-    InstanceWriter,
-    Lease,
-    LoadTable,
-)
+from spotkeeper.ports import Lease, Ports
 from spotkeeper.turn import TurnReport, attempt, for_each, group_named, under_lease
 
 # Who is busy is read off this much of the search logs when instances are chosen to go.
 ACTIVITY_WINDOW = timedelta(minutes=2)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ports:
-    """What the health half needs of the world."""
-
-    groups: GroupReader
-    writer: GroupWriter
-    instances: InstanceWriter
-    states: FleetStates
-    load: LoadTable
 
 
 def check_health(fleets: Sequence[Fleet], ports: Ports, now: datetime) -> TurnReport:

@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 
-from spotkeeper.check_availability import Ports, check_availability
+from spotkeeper.check_availability import check_availability
 from spotkeeper.domain.fleet import Fleet
 from spotkeeper.domain.interruption import Interruption, InterruptionAction, action_for
-from spotkeeper.ports import AtRiskNote
+from spotkeeper.ports import AtRiskNote, Ports
 from spotkeeper.turn import TurnReport
 
 # A scheduled change is announced days ahead; the instance counts as at risk this long before it.

@@ -164,3 +164,14 @@ class LoadTable(Protocol):
     def since(self, fleet: str, since: datetime) -> tuple[LoadDigest, ...]:
         """Read a fleet's digests that were sent since an instant."""
         ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ports:
+    """All that a turn needs of the world."""
+
+    groups: GroupReader
+    writer: GroupWriter
+    instances: InstanceWriter
+    states: FleetStates
+    load: LoadTable

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 import boto3
 from botocore.config import Config
 
-from spotkeeper import check_availability, check_health
 from spotkeeper.adapters.auto_scaling import AutoScalingReader, AutoScalingWriter
 from spotkeeper.adapters.fleet_documents import FleetDocuments, FleetDocumentStore
 from spotkeeper.adapters.fleet_state import FleetStateTable
 from spotkeeper.adapters.load_table import LoadDigestTable
+from spotkeeper.ports import Ports
 from spotkeeper.settings import CheckerSettings, CollectSettings, Settings
 
 if TYPE_CHECKING:
@@ -37,23 +37,10 @@ def fleet_documents() -> FleetDocuments:
 
 
 @cache
-def availability_ports() -> check_availability.Ports:
-    """Put the availability half together."""
+def ports() -> Ports:
+    """Put together what every turn needs of the world."""
     writer = AutoScalingWriter(_autoscaling(), _ec2())
-    return check_availability.Ports(
-        groups=AutoScalingReader(_autoscaling(), _ec2()),
-        writer=writer,
-        instances=writer,
-        states=_states(),
-        load=load_table(),
-    )
-
-
-@cache
-def health_ports() -> check_health.Ports:
-    """Put the health half together."""
-    writer = AutoScalingWriter(_autoscaling(), _ec2())
-    return check_health.Ports(
+    return Ports(
         groups=AutoScalingReader(_autoscaling(), _ec2()),
         writer=writer,
         instances=writer,

@@ -8,10 +8,11 @@ import heapq
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from spotkeeper.check_availability import Ports, check_availability
+from spotkeeper.check_availability import check_availability
 from spotkeeper.domain.fleet import AvailabilityPolicy, Bounds, Fleet, RebalanceMeaning
 from spotkeeper.domain.interruption import Interruption, InterruptionKind
 from spotkeeper.handle_interruption import handle_interruption
+from spotkeeper.ports import Ports
 from spotkeeper_lab.backtest.accounting import Life, RunResult, account
 from spotkeeper_lab.backtest.catalogue import Settings
 from spotkeeper_lab.backtest.world import World
