@@ -1,0 +1,39 @@
+"""The deployed policy over whole days of a market: whole with a full notice, the same twice."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from spotkeeper_lab.backtest import bounds
+from spotkeeper_lab.backtest.accounting import RunResult
+from spotkeeper_lab.backtest.spotkeeper_runner import run
+from spotkeeper_lab.backtest.world import World
+from spotkeeper_lab.generate_market import generate
+
+FULL_NOTICE = World(target=4, cold_start_s=120, notice_s=120, price_ratio=1 / 3)
+
+
+def day(seed: int, world: World = FULL_NOTICE, **settings: int) -> RunResult:
+    """One generated day."""
+    return run(generate(seed, hours=24, level=4), world, settings)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_full_notice_keeps_every_tick_served_near_the_limit(seed: int) -> None:
+    result = day(seed)
+    limit = bounds.limit(generate(seed, hours=24, level=4), FULL_NOTICE)
+    assert result.losses > 0
+    assert result.served_share == 1.0
+    assert result.cost <= 1.1 * limit.cost
+
+
+def test_the_same_day_twice_is_the_same() -> None:
+    world = replace(FULL_NOTICE, notice_lost=0.3, event_delay_s=30, on_demand_failure=0.2, seed=7)
+    first, second = day(1, world), day(1, world)
+    assert np.array_equal(first.ready, second.ready)
+    assert first.paid == second.paid
+
+
+def test_a_setting_changes_what_the_policy_does() -> None:
+    assert day(0, settle_s=3600).cost > day(0, settle_s=0).cost
