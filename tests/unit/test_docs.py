@@ -1,0 +1,96 @@
+"""The documents name what the code has: settings with their defaults, metrics, alarms, rules."""
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+from pydantic_core import PydanticUndefined
+
+from spotkeeper.fleet_document import FleetDocument
+from spotkeeper.observability import METRICS
+from tests.template.stack import ADOPT, ROOT, Stack
+
+PACKAGE = ROOT / "layers/spotkeeper/spotkeeper"
+DOCUMENTS = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted(ROOT.glob("docs/**/*.md"))]
+LINK = re.compile(r"\]\((?!https?:)([^)#\s]*)#?([^)\s]*)\)")
+OPERATIONS = (ROOT / "docs/operations.md").read_text(encoding="utf-8")
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def rows(text: str) -> list[list[str]]:
+    """Split every table row of a document into its cells."""
+    lines = [line for line in text.splitlines() if line.startswith("|")]
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+
+
+def named_first(text: str) -> dict[str, list[str]]:
+    """Give the rows of all tables by each name in code marks in their first cell."""
+    return {name: row for row in rows(text) for name in re.findall(r"`([^`]+)`", row[0])}
+
+
+def settings(model: type[BaseModel], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Name every field of a document that is no section, with its default."""
+    for name, field in model.model_fields.items():
+        if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
+            yield from settings(field.annotation, f"{prefix}{name}.")
+        else:
+            yield prefix + name, field.default
+
+
+@pytest.mark.parametrize(("name", "default"), list(settings(FleetDocument)))
+def test_every_setting_is_described_with_its_default(name: str, default: Any) -> None:
+    described = named_first(OPERATIONS)
+    assert name in described, f"docs/operations.md lacks a row for the setting {name}"
+    written = described[name][3]
+    if default is PydanticUndefined:
+        assert written.startswith("required"), f"{name} has no default"
+    else:
+        assert written == json.dumps(default), f"docs/operations.md has another default for {name}"
+
+
+def test_no_setting_is_described_that_is_not_there() -> None:
+    sections = tuple(f"{name}." for name in FleetDocument.model_fields)
+    described = {name for name in named_first(OPERATIONS) if name.startswith(sections)}
+    assert described <= dict(settings(FleetDocument)).keys()
+
+
+def test_every_metric_is_described() -> None:
+    assert not METRICS.keys() - named_first(OPERATIONS).keys()
+
+
+def test_every_alarm_is_described() -> None:
+    alarms = Stack.with_parameters(ADOPT).resources("AWS::CloudWatch::Alarm").values()
+    names = {str(alarm["AlarmName"]).removeprefix("ocr-") for alarm in alarms}
+    assert not names - named_first(OPERATIONS).keys()
+
+
+def test_every_rule_has_its_code() -> None:
+    rules = [row for row in rows(README) if row[0].isdigit()]
+    assert [int(row[0]) for row in rules] == list(range(1, 11))
+    for _, rule, file, functions in rules:
+        source = (PACKAGE / file.strip("`")).read_text(encoding="utf-8")
+        for function in re.findall(r"`(\w+)`", functions):
+            assert f"def {function}(" in source, f"{rule}: no {function} in {file}"
+
+
+def test_the_readme_stays_short() -> None:
+    assert len(README.splitlines()) <= 150
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda it: str(it.relative_to(ROOT)))
+def test_every_link_leads_somewhere(document: Path) -> None:
+    for path, anchor in LINK.findall(document.read_text(encoding="utf-8")):
+        target = document.parent / path if path else document
+        assert target.exists(), f"{document.name}: no {path}"
+        if anchor:
+            assert anchor in anchors(target), f"{document.name}: no #{anchor} in {target.name}"
+
+
+def anchors(document: Path) -> set[str]:
+    """Give a document's headings as GitHub links to them."""
+    headings = re.findall(r"^#+ (.+)$", document.read_text(encoding="utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", it.lower()).replace(" ", "-") for it in headings}
