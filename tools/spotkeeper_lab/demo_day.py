@@ -36,7 +36,8 @@ from spotkeeper_lab.demo_incidents import Incident, World, incidents
 from spotkeeper_lab.demo_logs import SHIP_EVERY_S, SearchLogQueue, SearchLogs
 from spotkeeper_lab.demo_record import Decision, Look, Record
 from spotkeeper_lab.demo_scene import FLEET, LEAD_S, Scene
-from spotkeeper_lab.local_aws import ACCOUNT, REGION, VirtualTime, local_aws
+from spotkeeper_lab.local_aws import local_aws
+from spotkeeper_lab.local_aws_answers import ACCOUNT, REGION, VirtualTime
 from spotkeeper_lab.workers import Workforce
 
 TURN_EVERY_S = 60.0

@@ -3,7 +3,7 @@
 from uuid import UUID
 
 from spotkeeper_lab.cloud_values import CloudEvent, EventKind
-from spotkeeper_lab.local_aws import ACCOUNT, REGION, VirtualTime, aws_time, group_arn
+from spotkeeper_lab.local_aws_answers import ACCOUNT, REGION, VirtualTime, aws_time, group_arn
 
 type Event = dict[str, object]
 

@@ -25,7 +25,7 @@ from aws_lambda_powertools import Logger
 import spotkeeper
 from spotkeeper import observability, wiring
 from spotkeeper.ports import FleetError
-from spotkeeper_lab.local_aws import ACCOUNT, REGION
+from spotkeeper_lab.local_aws_answers import ACCOUNT, REGION
 
 COLLECT, HEALTH = "collect_search_logs", "check_health"
 AVAILABILITY, INTERRUPTION = "check_availability", "handle_interruption"

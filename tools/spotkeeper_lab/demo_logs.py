@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from uuid import UUID
 
-from spotkeeper_lab.local_aws import ACCOUNT, REGION, VirtualTime
+from spotkeeper_lab.local_aws_answers import ACCOUNT, REGION, VirtualTime
 from spotkeeper_lab.workers import Served
 
 SHIP_EVERY_S = 30.0

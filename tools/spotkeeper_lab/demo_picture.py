@@ -20,98 +20,115 @@ from spotkeeper_lab.report import Figure, Moment, Picture, Turn
 
 # Warnings of one spell come within seconds of each other.
 TOGETHER_S = 5.0
+HEADLINE = {
+    "time fully served",
+    "cost of all on demand",
+    "cost of a fixed fleet",
+    "interruptions, losses",
+    "requests late",
+    "requests lost",
+}
 IN_SECONDS_BELOW = 120.0
 
 
 def figures(values: dict[str, Any]) -> list[Figure]:
     """The figures of a day in the order in which they are read."""
-    ratio, wait = values["settings"]["price_ratio"], values["settings"]["wait_objective_s"]
-    asked, whole, back = (
-        values[name] for name in ("replacement_asked_s", "whole_again_s", "back_on_spot_s")
-    )
-    waits = [f"{values[f'wait_p{p}_s']:g}" for p in (50, 95, 99)]
     return [
-        Figure(
-            label="time fully served",
-            value=_percent(values["served_share"]),
-            meaning="share of time in which at least the instances serve that were asked for a "
-            "start-up time ago; a lost one is missed at once",
-        ),
-        Figure(
-            label="instance time served",
-            value=_percent(values["served_instance_share"]),
-            meaning="instance hours that served, of those owed in the same sense",
-        ),
-        Figure(
-            label="cost of all on demand",
-            value=_percent(values["cost_vs_on_demand"], 1),
-            meaning=f"at a spot price of {ratio:.2f} of on demand, start-up time and the warm "
-            "pool's disks paid: against the same target all on demand",
-        ),
-        Figure(
-            label="cost of a fixed fleet",
-            value=_percent(values["cost_vs_fixed_on_demand"], 1),
-            meaning=f"against {values['target_peak']} on-demand instances, the peak, all day",
-        ),
-        Figure(
-            label="instance hours",
-            value=f"{values['spot_hours']:.1f} spot, {values['on_demand_hours']:.1f} on demand",
-            meaning=f"{values['target_hours']:.1f} were asked for",
-        ),
-        Figure(
-            label="interruptions, losses",
-            value=f"{values['interruptions']}, {values['losses']}",
-            meaning="warnings of AWS, and spot instances that it took",
-        ),
-        Figure(
-            label="replacement asked for",
-            value=_span(asked),
-            meaning="from a warning until what serves, comes or was asked for reaches the target",
-        ),
-        Figure(
-            label="whole again",
-            value=_span(whole),
-            meaning="from a warning until the target serves again",
-        ),
-        Figure(
-            label="back on spot",
-            value=_span(back),
-            meaning="from a warning until spot alone serves the target and backfill is gone",
-        ),
-        Figure(
-            label="backfills, releases",
-            value=f"{values['backfills']}, {values['releases']}",
-            meaning=f"turns that asked for on-demand ({values['instances_backfilled']} instances) "
-            f"and that gave it back ({values['instances_released']})",
-        ),
-        Figure(
-            label="requests late",
-            value=f"{values['late_requests']:,} of {values['requests']:,}",
-            meaning=f"started more than {wait:g} s after they came; {values['retried_requests']} "
-            "were served a second time because their worker was lost",
-        ),
-        Figure(
-            label="requests lost",
-            value=f"{values['lost_requests']:,}",
-            meaning="given up after their last try",
-        ),
-        Figure(
-            label="wait",
-            value=f"{' / '.join(waits)} s",
-            meaning="median, 95th and 99th percentile",
-        ),
-        Figure(
-            label="turns",
-            value=f"{values['turns']:,}",
-            meaning="decisions taken, each with its reason in decisions.jsonl",
-        ),
-        *_call_figures(values["aws_calls"]),
-        Figure(
-            label="failed invocations, dead letters",
-            value=f"{values['failed_invocations']}, {values['dead_letters']}",
-            meaning="; ".join(values["errors"][:3]) or "none",
-        ),
+        *_service(values),
+        *_money(values),
+        *_spot(values),
+        *_requests(values),
+        *_turns_taken(values),
     ]
+
+
+def headline(rows: Sequence[Figure]) -> list[Figure]:
+    """The figures that stand above the picture."""
+    return [row for row in rows if row.label in HEADLINE]
+
+
+def _service(values: dict[str, Any]) -> Iterator[Figure]:
+    yield Figure(
+        label="time fully served",
+        value=_percent(values["served_share"]),
+        meaning="share of time in which at least the instances serve that were asked for a "
+        "start-up time ago; a lost one is missed at once",
+    )
+    yield Figure(
+        label="instance time served",
+        value=_percent(values["served_instance_share"]),
+        meaning="instance hours that served, of those owed in the same sense",
+    )
+
+
+def _money(values: dict[str, Any]) -> Iterator[Figure]:
+    yield Figure(
+        label="cost of all on demand",
+        value=_percent(values["cost_vs_on_demand"], 1),
+        meaning=f"at a spot price of {values['settings']['price_ratio']:.2f} of on demand, "
+        "start-up time and the warm pool's disks paid: against the same target all on demand",
+    )
+    yield Figure(
+        label="cost of a fixed fleet",
+        value=_percent(values["cost_vs_fixed_on_demand"], 1),
+        meaning=f"against {values['target_peak']} on-demand instances, the peak, all day",
+    )
+    yield Figure(
+        label="instance hours",
+        value=f"{values['spot_hours']:.1f} spot, {values['on_demand_hours']:.1f} on demand",
+        meaning=f"{values['target_hours']:.1f} were asked for",
+    )
+
+
+def _spot(values: dict[str, Any]) -> Iterator[Figure]:
+    yield Figure(
+        label="interruptions, losses",
+        value=f"{values['interruptions']}, {values['losses']}",
+        meaning="warnings of AWS, and spot instances that it took",
+    )
+    for label, name, meaning in (
+        ("replacement asked for", "replacement_asked_s", "what serves, comes or was asked for is"),
+        ("whole again", "whole_again_s", "what serves is again"),
+        ("back on spot", "back_on_spot_s", "spot alone is, and the backfill gone,"),
+    ):
+        meaning = f"from a warning until {meaning} as much as the target"
+        yield Figure(label=label, value=_span(values[name]), meaning=meaning)
+    yield Figure(
+        label="backfills, releases",
+        value=f"{values['backfills']}, {values['releases']}",
+        meaning=f"turns that asked for on-demand ({values['instances_backfilled']} instances) "
+        f"and that gave it back ({values['instances_released']})",
+    )
+
+
+def _requests(values: dict[str, Any]) -> Iterator[Figure]:
+    yield Figure(
+        label="requests late",
+        value=f"{values['late_requests']:,} of {values['requests']:,}",
+        meaning=f"started more than {values['settings']['wait_objective_s']:g} s after they came; "
+        f"{values['retried_requests']} were served again because their worker was lost",
+    )
+    yield Figure(
+        label="requests lost",
+        value=f"{values['lost_requests']:,}",
+        meaning="given up after their last try",
+    )
+    waits = " / ".join(f"{values[f'wait_p{p}_s']:g}" for p in (50, 95, 99))
+    yield Figure(label="wait", value=f"{waits} s", meaning="median, 95th and 99th percentile")
+
+
+def _turns_taken(values: dict[str, Any]) -> Iterator[Figure]:
+    yield Figure(
+        label="turns",
+        value=f"{values['turns']:,}",
+        meaning="decisions taken, each with its reason in decisions.jsonl",
+    )
+    yield from _call_figures(values["aws_calls"])
+    yield Figure(
+        label="failed invocations, dead letters",
+        value=f"{values['failed_invocations']}, {values['dead_letters']}",
+        meaning="; ".join(values["errors"][:3]) or "none",
+    )
 
 
 def _call_figures(calls: dict[str, Any]) -> Iterator[Figure]:
@@ -157,7 +174,7 @@ def picture(day: Day, found: Results) -> Picture:
         length_s=end_s - LEAD_S,
         clock_s=settings.start_h * 3600.0,
         wait_objective_s=settings.wait_objective_s,
-        headline=[rows[0], rows[2], rows[3], rows[5], rows[10], rows[11]],
+        headline=headline(rows),
         figures=rows,
         fleet=fleet_columns(looks),
         market=pools,

@@ -5,13 +5,9 @@ calls that concern groups and instances are answered from a `Cloud` instead; req
 errors are still parsed and written by moto and botocore, as on the way to AWS.
 """
 
-import json
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
-from typing import Any
 from unittest.mock import patch
 
 import boto3
@@ -24,21 +20,12 @@ from moto.ec2.exceptions import EC2ClientError
 from moto.ec2.responses import EC2Response
 
 from spotkeeper_lab.cloud import Cloud
-from spotkeeper_lab.cloud_values import (
-    FAILED,
-    SUCCESSFUL,
-    Activity,
-    CloudError,
-    GroupView,
-    InstanceView,
-    SpotRequestView,
-)
-from spotkeeper_lab.local_aws_speed import Exact, faster_moto
+from spotkeeper_lab.cloud_values import CloudError
+from spotkeeper_lab.local_aws_answers import REGION, Action, Answer, Answers, Get, VirtualTime
+from spotkeeper_lab.local_aws_speed import faster_moto
 
-REGION = "us-east-1"
-ACCOUNT = "123456789012"
-# AWS keeps activities for six weeks; without a filter it answers all of them.
-SIX_WEEKS_S = 42 * 86_400.0
+__all__ = ["VirtualTime", "local_aws"]
+
 MOST_RECORDS = 100
 
 CREDENTIALS = {
@@ -52,29 +39,11 @@ CREDENTIALS = {
     "AWS_EC2_METADATA_DISABLED": "true",
 }
 
-type Get = Callable[..., Any]
-type Answer = Mapping[str, object]
-
-
-@dataclass(frozen=True, slots=True)
-class VirtualTime:
-    """Virtual seconds as instants: second 0 is `start`, an aware datetime."""
-
-    start: datetime
-
-    def at(self, seconds: float) -> datetime:
-        """The instant of a second."""
-        return self.start + timedelta(seconds=seconds)
-
-    def seconds(self, instant: datetime) -> float:
-        """The second of an instant."""
-        return (instant - self.start).total_seconds()
-
 
 @contextmanager
 def local_aws(cloud: Cloud, time: VirtualTime) -> Iterator[None]:
     """Answer every boto3 call of this process from moto and the cloud, with made-up credentials."""
-    answers = _Answers(cloud, time)
+    answers = Answers(cloud, time)
     with (
         patch.dict(os.environ, CREDENTIALS),
         mock_aws(),
@@ -99,7 +68,7 @@ def _own_session() -> Iterator[None]:
 
 @contextmanager
 def _answering(
-    responses: type[BaseResponse], error: type[ServiceException], answers: Mapping[str, "_Action"]
+    responses: type[BaseResponse], error: type[ServiceException], answers: Mapping[str, Action]
 ) -> Iterator[None]:
     """Exchange the named actions of a moto service; what the cloud refuses is its `error`."""
     with ExitStack() as exchanged:
@@ -108,16 +77,8 @@ def _answering(
         yield
 
 
-@dataclass(frozen=True, slots=True)
-class _Action:
-    """One action: how it answers, and whether its answer comes in pages."""
-
-    answer: Callable[[Get], Answer]
-    paged: bool = False
-
-
 def _method(
-    action: _Action, error: type[ServiceException]
+    action: Action, error: type[ServiceException]
 ) -> Callable[[BaseResponse], ActionResult]:
     def respond(response: BaseResponse) -> ActionResult:
         try:
@@ -137,228 +98,3 @@ def _page(answer: Answer, get: Get) -> Answer:
     stop = first + int(get("MaxRecords", MOST_RECORDS))
     token = {"NextToken": str(stop)} if stop < len(items) else {}
     return {name: items[first:stop], **token}
-
-
-class _Answers:
-    """What the cloud answers, in AWS's words; each method takes a reader of parameters."""
-
-    def __init__(self, cloud: Cloud, time: VirtualTime) -> None:
-        self._cloud = cloud
-        self._time = time
-
-    def auto_scaling(self) -> dict[str, _Action]:
-        """The actions of Auto Scaling that the cloud answers."""
-        return {
-            "describe_auto_scaling_groups": _Action(self._describe_groups, paged=True),
-            "describe_auto_scaling_instances": _Action(self._describe_instances, paged=True),
-            "describe_scaling_activities": _Action(self._describe_activities, paged=True),
-            "set_desired_capacity": _Action(self._set_desired),
-            "terminate_instance_in_auto_scaling_group": _Action(self._end),
-            "detach_instances": _Action(self._detach),
-            "set_instance_health": _Action(self._set_health),
-            "suspend_processes": _Action(self._suspend),
-            "resume_processes": _Action(self._resume),
-        }
-
-    def ec2(self) -> dict[str, _Action]:
-        """The actions of EC2 that the cloud answers."""
-        return {
-            "describe_spot_instance_requests": _Action(self._describe_spot_requests),
-            "create_tags": _Action(self._create_tags),
-            "terminate_instances": _Action(self._terminate),
-        }
-
-    # --- Auto Scaling ---------------------------------------------------------------------------
-
-    def _describe_groups(self, get: Get) -> Answer:
-        known = self._cloud.groups()
-        names = get("AutoScalingGroupNames", []) or known
-        views = (self._cloud.group(name) for name in names if name in known)
-        return {"AutoScalingGroups": [self._group(view) for view in views]}
-
-    def _describe_instances(self, get: Get) -> Answer:
-        wanted = set(get("InstanceIds", []))
-        views = (view for view in self._cloud.instances() if view.group)
-        return {
-            "AutoScalingInstances": [
-                Exact(_instance(view), AutoScalingGroupName=view.group)
-                for view in views
-                if not wanted or view.instance_id in wanted
-            ]
-        }
-
-    def _describe_activities(self, get: Get) -> Answer:
-        group = get("AutoScalingGroupName")
-        filters = {item["Name"]: item["Values"] for item in get("Filters", [])}
-        since_s = self._cloud.now_s - SIX_WEEKS_S
-        for text in filters.get("StartTimeLowerBound", []):
-            since_s = self._time.seconds(datetime.fromisoformat(text))
-        names = [group] if group else self._cloud.groups()
-        found = [a for name in names for a in self._cloud.activities(name, since_s)]
-        return {"Activities": [self._activity(activity) for activity in found]}
-
-    def _set_desired(self, get: Get) -> Answer:
-        self._cloud.set_desired(get("AutoScalingGroupName"), int(get("DesiredCapacity")))
-        return {}
-
-    def _end(self, get: Get) -> Answer:
-        instance_id = get("InstanceId")
-        view = self._cloud.instance(instance_id)
-        if not get("ShouldDecrementDesiredCapacity"):
-            raise CloudError("ValidationError", "only ending with a decrement is simulated")
-        self._cloud.end(instance_id)
-        return {"Activity": self._ending(view)}
-
-    def _detach(self, get: Get) -> Answer:
-        if get("ShouldDecrementDesiredCapacity"):
-            raise CloudError("ValidationError", "only detaching without a decrement is simulated")
-        self._cloud.detach(get("AutoScalingGroupName"), get("InstanceIds"))
-        return {"Activities": []}
-
-    def _set_health(self, get: Get) -> Answer:
-        if get("HealthStatus") != "Unhealthy":
-            raise CloudError("ValidationError", "only unhealthy instances are simulated")
-        self._cloud.set_unhealthy(get("InstanceId"))
-        return {}
-
-    def _suspend(self, get: Get) -> Answer:
-        for process in get("ScalingProcesses", []):
-            self._cloud.suspend(get("AutoScalingGroupName"), process)
-        return {}
-
-    def _resume(self, get: Get) -> Answer:
-        for process in get("ScalingProcesses", []):
-            self._cloud.resume(get("AutoScalingGroupName"), process)
-        return {}
-
-    def _group(self, view: GroupView) -> Answer:
-        zones = sorted({instance.pool.partition("/")[0] for instance in view.instances})
-        return Exact(
-            {
-                "AutoScalingGroupName": view.name,
-                "AutoScalingGroupARN": group_arn(view.name),
-                "MinSize": view.minimum,
-                "MaxSize": view.maximum,
-                "DesiredCapacity": view.desired,
-                "DefaultCooldown": 300,
-                "AvailabilityZones": zones,
-                "HealthCheckType": "EC2",
-                "CreatedTime": self._time.start,
-                "Instances": [_instance(instance) for instance in view.instances],
-                "SuspendedProcesses": [
-                    {"ProcessName": name, "SuspensionReason": "User suspended"}
-                    for name in sorted(view.suspended)
-                ],
-            }
-        )
-
-    def _activity(self, activity: Activity) -> Answer:
-        start = self._time.at(activity.start_s)
-        details = {"Subnet ID": "subnet-12345678", "Availability Zone": activity.zone}
-        answer = Exact(
-            {
-                "ActivityId": activity.activity_id,
-                "AutoScalingGroupName": activity.group,
-                "Description": activity.description,
-                "Cause": f"At {aws_time(start)} {activity.cause}",
-                "StartTime": start,
-                "StatusCode": activity.status_code,
-                "Progress": 100 if activity.status_code in (FAILED, SUCCESSFUL) else 50,
-                "Details": json.dumps(details),
-            }
-        )
-        if activity.end_s is not None:
-            answer["EndTime"] = self._time.at(activity.end_s)
-        if activity.message:
-            answer["StatusMessage"] = activity.message
-        return answer
-
-    def _ending(self, view: InstanceView) -> Answer:
-        now = self._time.at(self._cloud.now_s)
-        return {
-            "ActivityId": f"end-{view.instance_id}",
-            "AutoScalingGroupName": view.group,
-            "Description": f"Terminating EC2 instance: {view.instance_id}",
-            "Cause": f"At {aws_time(now)} instance {view.instance_id} was taken out of service "
-            "in response to a user request.",
-            "StartTime": now,
-            "StatusCode": "InProgress",
-            "Progress": 0,
-        }
-
-    # --- EC2 ------------------------------------------------------------------------------------
-
-    def _describe_spot_requests(self, get: Get) -> Answer:
-        filters = {item["Name"]: item.get("Values", item.get("Value")) for item in _filters(get)}
-        codes = filters.get("status-code")
-        ids = filters.get("spot-instance-request-id")
-        return {
-            "SpotInstanceRequests": [
-                self._spot_request(view)
-                for view in self._cloud.spot_requests()
-                if (codes is None or view.status_code in codes)
-                and (ids is None or view.request_id in ids)
-            ]
-        }
-
-    def _spot_request(self, view: SpotRequestView) -> Answer:
-        at = self._time.at(view.updated_s)
-        return Exact(
-            {
-                "SpotInstanceRequestId": view.request_id,
-                "InstanceId": view.instance_id,
-                "State": "closed"
-                if view.status_code.startswith("instance-terminated")
-                else "active",
-                "CreateTime": at,
-                "Status": {"Code": view.status_code, "UpdateTime": at, "Message": view.status_code},
-            }
-        )
-
-    def _create_tags(self, get: Get) -> Answer:
-        if any(tag["Key"] == "spotkeeper:draining" for tag in get("Tags", [])):
-            self._cloud.drain(get("Resources", []))
-        return {}
-
-    def _terminate(self, get: Get) -> Answer:
-        instance_ids: Sequence[str] = get("InstanceIds", [])
-        self._cloud.terminate(instance_ids)
-        state = {"Code": 32, "Name": "shutting-down"}
-        return {
-            "TerminatingInstances": [
-                {"InstanceId": instance_id, "CurrentState": state, "PreviousState": state}
-                for instance_id in instance_ids
-            ]
-        }
-
-
-def _filters(get: Get) -> Sequence[Mapping[str, Any]]:
-    filters: Sequence[Mapping[str, Any]] = get("Filters", [])
-    return filters
-
-
-def _instance(view: InstanceView) -> Exact:
-    zone, _, kind = view.pool.partition("/")
-    return Exact(
-        {
-            "InstanceId": view.instance_id,
-            "AvailabilityZone": zone,
-            "InstanceType": kind,
-            "LifecycleState": view.state,
-            "HealthStatus": "Healthy" if view.healthy else "Unhealthy",
-            "ProtectedFromScaleIn": False,
-        }
-    )
-
-
-def group_arn(name: str) -> str:
-    """The ARN of a group, as its events carry it."""
-    return (
-        f"arn:aws:autoscaling:{REGION}:{ACCOUNT}:autoScalingGroup:"
-        f"00000000-0000-0000-0000-000000000000:autoScalingGroupName/{name}"
-    )
-
-
-def aws_time(instant: datetime) -> str:
-    """An instant as AWS writes it in events: whole seconds, UTC."""
-    return instant.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

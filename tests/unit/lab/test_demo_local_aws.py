@@ -10,7 +10,8 @@ from botocore.exceptions import ClientError
 
 from spotkeeper_lab.cloud import Cloud
 from spotkeeper_lab.cloud_values import GroupSpec, Physics, Purchase
-from spotkeeper_lab.local_aws import VirtualTime, local_aws
+from spotkeeper_lab.local_aws import local_aws
+from spotkeeper_lab.local_aws_answers import VirtualTime
 from spotkeeper_lab.market import market_of
 
 TIME = VirtualTime(datetime(2026, 1, 5, tzinfo=UTC))

@@ -22,7 +22,7 @@ from spotkeeper_lab.demo_logs import (
 from spotkeeper_lab.demo_record import Look
 from spotkeeper_lab.demo_scene import LEAD_S, DemoSettings, Scene, scene
 from spotkeeper_lab.demo_series import due, load_columns, per_second, wait_columns
-from spotkeeper_lab.local_aws import ACCOUNT, VirtualTime
+from spotkeeper_lab.local_aws_answers import ACCOUNT, VirtualTime
 from spotkeeper_lab.market import Market, MarketError, market_of
 from spotkeeper_lab.requests import RequestTrace
 from spotkeeper_lab.workers import Ledger, Served
