@@ -3,79 +3,90 @@
 import os
 import shlex
 import sys
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from spotkeeper_cli.durations import seconds
 from spotkeeper_cli.errors import told
-from spotkeeper_cli.output import STANDARD_OUTPUT, OutputError, check_folders, counted, write
+from spotkeeper_cli.output import (
+    STANDARD_OUTPUT,
+    OutputError,
+    check_folders,
+    counted,
+    screen,
+    write,
+)
+
+if TYPE_CHECKING:
+    from spotkeeper_lab.backtest.backtest import Row, Windows
+    from spotkeeper_lab.backtest.world import World
+
+
+Markets = Annotated[list[Path], typer.Option(help="Market trace; may be given again.")]
+Target = Annotated[int, typer.Option(help="Instances asked for.")]
+Policies = Annotated[
+    list[str] | None, typer.Option(help="Policy; may be given again. Default: all.")
+]
+PriceRatio = Annotated[
+    float | None, typer.Option(help="Spot over on-demand. Default: the trace's prices, else 0.30.")
+]
+Tick = Annotated[float, typer.Option(parser=seconds, metavar="DURATION", help="Resolution.")]
+ColdStart = Annotated[
+    float, typer.Option(parser=seconds, metavar="DURATION", help="Launch to serving.")
+]
+WarmStart = Annotated[
+    float | None,
+    typer.Option(parser=seconds, metavar="DURATION", help="The same, from the warm pool."),
+]
+WarmPool = Annotated[int, typer.Option(help="Stopped on-demand instances.")]
+Notice = Annotated[
+    float,
+    typer.Option(parser=seconds, metavar="DURATION", help="Warning before a loss; 0 is none."),
+]
+NoticeLost = Annotated[float, typer.Option(help="Share of warnings that get lost.")]
+EventDelay = Annotated[
+    float, typer.Option(parser=seconds, metavar="DURATION", help="Events are up to so late.")
+]
+OnDemandFailure = Annotated[float, typer.Option(help="Share of on-demand launches refused.")]
+WindowCount = Annotated[int | None, typer.Option(help="Random windows. Default: the whole trace.")]
+WindowHours = Annotated[float, typer.Option(help="Length of a window.")]
+Seed = Annotated[int, typer.Option(help="Of windows and chance.")]
+Json = Annotated[Path | None, typer.Option(help="Write the rows as JSON; - is standard output.")]
+Report = Annotated[Path | None, typer.Option(help="Write an HTML report.")]
+Settings = Annotated[
+    list[str] | None, typer.Option(metavar="NAME=VALUE", help="A policy's setting.")
+]
 
 
 def backtest(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
-    market: Annotated[list[Path], typer.Option(help="Market trace; may be given again.")],
-    target: Annotated[int, typer.Option(help="Instances asked for.")] = 3,
-    policy: Annotated[
-        list[str] | None, typer.Option(help="Policy; may be given again. Default: all.")
-    ] = None,
-    price_ratio: Annotated[
-        float | None,
-        typer.Option(help="Spot over on-demand. Default: the trace's prices, else 0.30."),
-    ] = None,
-    tick: Annotated[
-        float, typer.Option(parser=seconds, metavar="DURATION", help="Resolution.")
-    ] = 30.0,
-    cold_start: Annotated[
-        float, typer.Option(parser=seconds, metavar="DURATION", help="Launch to serving.")
-    ] = 120.0,
-    warm_start: Annotated[
-        float | None,
-        typer.Option(parser=seconds, metavar="DURATION", help="The same, from the warm pool."),
-    ] = None,
-    warm_pool: Annotated[int, typer.Option(help="Stopped on-demand instances.")] = 0,
-    notice: Annotated[
-        float,
-        typer.Option(parser=seconds, metavar="DURATION", help="Warning before a loss; 0 is none."),
-    ] = 0.0,
-    notice_lost: Annotated[float, typer.Option(help="Share of warnings that get lost.")] = 0.0,
-    event_delay: Annotated[
-        float, typer.Option(parser=seconds, metavar="DURATION", help="Events are up to so late.")
-    ] = 0.0,
-    on_demand_failure: Annotated[
-        float, typer.Option(help="Share of on-demand launches refused.")
-    ] = 0.0,
-    windows: Annotated[
-        int | None, typer.Option(help="Random windows. Default: the whole trace.")
-    ] = None,
-    window_hours: Annotated[float, typer.Option(help="Length of a window.")] = 24.0,
-    seed: Annotated[int, typer.Option(help="Of windows and chance.")] = 0,
-    json: Annotated[
-        Path | None, typer.Option(help="Write the rows as JSON; - is standard output.")
-    ] = None,
-    report: Annotated[Path | None, typer.Option(help="Write an HTML report.")] = None,
-    set: Annotated[
-        list[str] | None, typer.Option(metavar="NAME=VALUE", help="A policy's setting.")
-    ] = None,
+    market: Markets,
+    target: Target = 3,
+    policy: Policies = None,
+    price_ratio: PriceRatio = None,
+    tick: Tick = 30.0,
+    cold_start: ColdStart = 120.0,
+    warm_start: WarmStart = None,
+    warm_pool: WarmPool = 0,
+    notice: Notice = 0.0,
+    notice_lost: NoticeLost = 0.0,
+    event_delay: EventDelay = 0.0,
+    on_demand_failure: OnDemandFailure = 0.0,
+    windows: WindowCount = None,
+    window_hours: WindowHours = 24.0,
+    seed: Seed = 0,
+    json: Json = None,
+    report: Report = None,
+    set: Settings = None,
 ) -> None:
     """Try policies on recorded spot markets: what each would have served and cost."""
-    from rich.console import Console
+    from spotkeeper_lab.backtest.backtest import Windows
+    from spotkeeper_lab.backtest.world import World
 
-    from spotkeeper_lab.backtest.backtest import Plan, Windows, run_backtest
-    from spotkeeper_lab.backtest.catalogue import (
-        SettingError,
-        UnknownNameError,
-        choose,
-        configure,
-    )
-    from spotkeeper_lab.backtest.output import json_text, tables
-    from spotkeeper_lab.backtest.report import report_html
-    from spotkeeper_lab.backtest.world import World, WorldError
-    from spotkeeper_lab.market import MarketError, read_market
-
-    with told(MarketError, OutputError, SettingError, UnknownNameError, WorldError):
+    with told(*_mendable()):
         check_folders(json, report)
-        policies = configure(choose(policy or ()), set or ())
         world = World(
             target=target,
             tick_s=tick,
@@ -89,18 +100,50 @@ def backtest(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
             price_ratio=price_ratio,
             seed=seed,
         )
-        plan = Plan(
-            markets=[read_market(path) for path in market],
-            worlds=[world],
-            policies=policies,
-            windows=Windows(count=windows, hours=window_hours, seed=seed),
-        )
-        with counted("backtest") as show:
-            rows = run_backtest(plan, progress=show, workers=os.cpu_count() or 1)
-        if json != STANDARD_OUTPUT:
-            for table in tables(rows):
-                Console().print(table)
-        if json:
-            write(json_text(rows), json)
-        if report:
-            write(report_html(rows, f"spotkeeper {shlex.join(sys.argv[1:])}"), report)
+        asked = Windows(count=windows, hours=window_hours, seed=seed)
+        _show(_tried(market, world, asked, policy or (), set or ()), json, report)
+
+
+def _mendable() -> tuple[type[Exception], ...]:
+    """The errors that a user can mend."""
+    from spotkeeper_lab.backtest.catalogue import SettingError, UnknownNameError
+    from spotkeeper_lab.backtest.world import WorldError
+    from spotkeeper_lab.market import MarketError
+
+    return MarketError, OutputError, SettingError, UnknownNameError, WorldError
+
+
+def _tried(
+    markets: Sequence[Path],
+    world: "World",
+    windows: "Windows",
+    policies: Sequence[str],
+    settings: Sequence[str],
+) -> "list[Row]":
+    """Run the backtest with a progress bar."""
+    from spotkeeper_lab.backtest.backtest import Plan, run_backtest
+    from spotkeeper_lab.backtest.catalogue import choose, configure
+    from spotkeeper_lab.market import read_market
+
+    plan = Plan(
+        markets=[read_market(path) for path in markets],
+        worlds=[world],
+        policies=configure(choose(policies), settings),
+        windows=windows,
+    )
+    with counted("backtest") as show:
+        return run_backtest(plan, progress=show, workers=os.cpu_count() or 1)
+
+
+def _show(rows: "Sequence[Row]", json: Path | None, report: Path | None) -> None:
+    """Print the tables, unless the JSON takes their place, and write the files."""
+    from spotkeeper_lab.backtest.output import json_text, tables
+    from spotkeeper_lab.backtest.report import report_html
+
+    if json != STANDARD_OUTPUT:
+        for table in tables(rows):
+            screen().print(table)
+    if json:
+        write(json_text(rows), json)
+    if report:
+        write(report_html(rows, f"spotkeeper {shlex.join(sys.argv[1:])}"), report)

@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from spotkeeper_cli.errors import told
+from spotkeeper_cli.output import screen
 
 
 def demo(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
@@ -32,8 +33,6 @@ def demo(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     ] = True,
 ) -> None:
     """Run a virtual day of spot capacity and requests through the deployed functions."""
-    from rich.console import Console
-
     from spotkeeper_lab.demo import DemoError, run_demo
     from spotkeeper_lab.demo_functions import NotACheckout
     from spotkeeper_lab.demo_scene import DemoSettings
@@ -56,4 +55,4 @@ def demo(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
             warm_pool=warm_pool,
             price_ratio=price_ratio,
         )
-        run_demo(settings, out, Console())
+        run_demo(settings, out, screen())

@@ -3,14 +3,30 @@
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import typer
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 STANDARD_OUTPUT = Path("-")
 
 
 class OutputError(Exception):
     """A file that cannot be written; known before anything is computed."""
+
+
+WIDE = 120
+"""Columns of a table that goes to a file or another program."""
+
+
+def screen() -> "Console":
+    """Standard output, wide enough for tables where it is no terminal."""
+    from rich.console import Console
+
+    console = Console()
+    return console if console.is_terminal else Console(width=max(WIDE, console.width))
 
 
 def check_folders(*paths: Path | None) -> None:

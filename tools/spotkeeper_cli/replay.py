@@ -9,7 +9,14 @@ import typer
 
 from spotkeeper_cli.durations import seconds
 from spotkeeper_cli.errors import told
-from spotkeeper_cli.output import STANDARD_OUTPUT, OutputError, check_folders, counted, write
+from spotkeeper_cli.output import (
+    STANDARD_OUTPUT,
+    OutputError,
+    check_folders,
+    counted,
+    screen,
+    write,
+)
 
 if TYPE_CHECKING:
     from spotkeeper_lab.replay.values import ReplaySettings, Run
@@ -20,43 +27,44 @@ class UnknownRule(ValueError):
     """A rule that does not exist; offers the nearest."""
 
 
+Requests = Annotated[list[Path], typer.Option(help="Request trace; may be given again.")]
+Rules = Annotated[list[str] | None, typer.Option(help="Rule; may be given again. Default: all.")]
+Wait = Annotated[float, typer.Option(parser=seconds, metavar="DURATION", help="The wait promised.")]
+Share = Annotated[float, typer.Option(help="Share of requests it is promised to.")]
+ColdStart = Annotated[
+    float, typer.Option(parser=seconds, metavar="DURATION", help="Launch to serving.")
+]
+WorkersPerInstance = Annotated[int, typer.Option(help="Workers of an instance.")]
+OnPrem = Annotated[int, typer.Option(help="Workers of your own, outside AWS.")]
+Seed = Annotated[int, typer.Option(help="Of requests drawn from a trace of rates.")]
+Json = Annotated[Path | None, typer.Option(help="Write the rows as JSON; - is standard output.")]
+Report = Annotated[Path | None, typer.Option(help="Write an HTML report.")]
+SpotMarket = Annotated[
+    Path | None, typer.Option(help="Spot market: run both checkers on it too, same requests.")
+]
+
+
 def replay(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
-    requests: Annotated[list[Path], typer.Option(help="Request trace; may be given again.")],
-    rule: Annotated[
-        list[str] | None, typer.Option(help="Rule; may be given again. Default: all.")
-    ] = None,
-    wait: Annotated[
-        float, typer.Option(parser=seconds, metavar="DURATION", help="The wait promised.")
-    ] = 10.0,
-    share: Annotated[float, typer.Option(help="Share of requests it is promised to.")] = 0.95,
-    cold_start: Annotated[
-        float, typer.Option(parser=seconds, metavar="DURATION", help="Launch to serving.")
-    ] = 240.0,
-    workers_per_instance: Annotated[int, typer.Option(help="Workers of an instance.")] = 1,
-    onprem: Annotated[int, typer.Option(help="Workers of your own, outside AWS.")] = 0,
-    seed: Annotated[int, typer.Option(help="Of requests drawn from a trace of rates.")] = 0,
-    json: Annotated[
-        Path | None, typer.Option(help="Write the rows as JSON; - is standard output.")
-    ] = None,
-    report: Annotated[Path | None, typer.Option(help="Write an HTML report.")] = None,
-    market: Annotated[
-        Path | None,
-        typer.Option(help="Spot market: run both checkers on it too, on the same requests."),
-    ] = None,
+    requests: Requests,
+    rule: Rules = None,
+    wait: Wait = 10.0,
+    share: Share = 0.95,
+    cold_start: ColdStart = 240.0,
+    workers_per_instance: WorkersPerInstance = 1,
+    onprem: OnPrem = 0,
+    seed: Seed = 0,
+    json: Json = None,
+    report: Report = None,
+    market: SpotMarket = None,
 ) -> None:
     """Replay requests with every sizing rule: who keeps the promise, with how many workers."""
-    from rich.console import Console
-
-    from spotkeeper_lab.demo_both import both_halves, both_table
-    from spotkeeper_lab.demo_functions import NotACheckout
-    from spotkeeper_lab.market import MarketError, read_market
-    from spotkeeper_lab.replay.output import as_json, table
-    from spotkeeper_lab.replay.report import report_html
+    from spotkeeper_lab.demo_both import both_halves
+    from spotkeeper_lab.market import read_market
     from spotkeeper_lab.replay.run import RULE_NAMES
-    from spotkeeper_lab.replay.values import ReplayError, ReplaySettings
-    from spotkeeper_lab.requests import RequestTraceError, read_requests
+    from spotkeeper_lab.replay.values import ReplaySettings
+    from spotkeeper_lab.requests import read_requests
 
-    with told(MarketError, NotACheckout, OutputError, ReplayError, RequestTraceError, UnknownRule):
+    with told(*_mendable()):
         check_folders(json, report)
         rules = _chosen(rule or (), RULE_NAMES)
         settings = ReplaySettings(
@@ -71,16 +79,40 @@ def replay(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
         spot = read_market(market) if market else None
         runs = _runs(traces, rules, settings)
         both = [both_halves(trace, spot, settings) for trace in traces] if spot else []
-        if json != STANDARD_OUTPUT:
-            console = Console()
-            for trace in traces:
-                console.print(table(trace.name, [run.row for t, run in runs if t is trace]))
-            if both:
-                console.print(both_table(both))
-        if json:
-            write(_joined(as_json([run.row for _, run in runs]), both), json)
-        if report:
-            write(report_html(runs), report)
+        _show(runs, both, json, report)
+
+
+def _mendable() -> tuple[type[Exception], ...]:
+    """The errors that a user can mend."""
+    from spotkeeper_lab.demo_functions import NotACheckout
+    from spotkeeper_lab.market import MarketError
+    from spotkeeper_lab.replay.values import ReplayError
+    from spotkeeper_lab.requests import RequestTraceError
+
+    return MarketError, NotACheckout, OutputError, ReplayError, RequestTraceError, UnknownRule
+
+
+def _show(
+    runs: "Sequence[tuple[RequestTrace, Run]]",
+    both: Sequence[dict[str, Any]],
+    json: Path | None,
+    report: Path | None,
+) -> None:
+    """Print the tables, unless the JSON takes their place, and write the files."""
+    from spotkeeper_lab.demo_both import both_table
+    from spotkeeper_lab.replay.output import as_json, table
+    from spotkeeper_lab.replay.report import report_html
+
+    if json != STANDARD_OUTPUT:
+        console = screen()
+        for name in dict.fromkeys(trace.name for trace, _ in runs):
+            console.print(table(name, [run.row for trace, run in runs if trace.name == name]))
+        if both:
+            console.print(both_table(both))
+    if json:
+        write(_joined(as_json([run.row for _, run in runs]), both), json)
+    if report:
+        write(report_html(runs), report)
 
 
 def _runs(
