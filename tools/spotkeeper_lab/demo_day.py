@@ -85,6 +85,8 @@ class Day:
         self._events = Events(self.time)
         if self.scene.settings.incidents:
             self.incidents = incidents(self.scene.end_s)
+        for incident in self.incidents:
+            self._enter(incident.story.at_s, _stop_here)
         self._enter(0.0, self._turn)
         self._enter(SHIP_AT_S, self._ship)
         self._enter(LEAD_S, self._begin)
@@ -210,6 +212,10 @@ def _items(partition: str) -> dict[DynamoType, Any]:
     """The items of one partition of the table, by sort key."""
     table = dynamodb_backends[ACCOUNT][REGION].tables[TABLE]
     return table.items[DynamoType({"S": partition})]
+
+
+def _stop_here(_: float) -> None:
+    """Make a moment one at which incidents are looked at."""
 
 
 def _failed(invocation: Invocation, batch: dict[str, Any]) -> list[str]:
