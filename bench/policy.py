@@ -1,0 +1,153 @@
+"""The deployed policy in worlds A, B and C on the recorded markets, beside its goals.
+
+Every figure of a row comes from the same run: 24 windows of a day (10 hours where a trace is
+shorter than a day) at random offsets, seed 0. Needs ../shared/traces/market.
+"""
+
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from spotkeeper_cli.output import counted
+from spotkeeper_lab.backtest.backtest import Plan, Row, Windows, run_backtest
+from spotkeeper_lab.backtest.catalogue import choose
+from spotkeeper_lab.backtest.world import World
+from spotkeeper_lab.market import Market, read_market
+
+TRACES = Path(__file__).parents[2] / "shared" / "traces" / "market"
+POLICIES = ("spothedge", "spotkeeper", "optimum", "limit")
+DAY_H, SHORT_H = 24.0, 10.0
+
+A = World(target=3, tick_s=30.0, cold_start_s=120.0, price_ratio=1 / 3, notice_s=120.0)
+B = replace(A, notice_s=0.0)
+
+
+def world_c(market: Market) -> World:
+    """A fleet of the trace's size with a warm pool, where notices get lost and launches fail."""
+    target = 4 if market.name.startswith("aws-p3.2xlarge") else 16
+    return World(
+        target=target,
+        cold_start_s=300.0,
+        warm_start_s=60.0,
+        warm_pool=target,
+        price_ratio=0.30,
+        notice_s=120.0,
+        notice_lost=0.1,
+        event_delay_s=30.0,
+        on_demand_failure=0.05,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Goal:
+    """One thing that a world asks: at least or at most a figure."""
+
+    name: str
+    measured: float
+    bound: float
+    at_most: bool = False
+    shown: str = "{:.3%}"
+
+    @property
+    def kept(self) -> bool:
+        """Whether the figure keeps the bound, to the digits that are shown."""
+        difference = (self.measured - self.bound) * (-1 if self.at_most else 1)
+        return difference >= -5e-6
+
+    def cells(self) -> tuple[str, str, str]:
+        """Measured, asked, verdict."""
+        sign = "<=" if self.at_most else ">="
+        verdict = "[green]kept[/]" if self.kept else "[red]MISSED[/]"
+        asked = f"{self.name} {sign} {self.shown.format(self.bound)}"
+        return self.shown.format(self.measured), asked, verdict
+
+
+type Rows = Mapping[str, Row]
+"""The rows of one market and world, by policy."""
+
+
+def goals_a(rows: Rows) -> Iterator[Goal]:
+    """Whole in every window, next to the optimum."""
+    yield Goal("served, worst window,", rows["spotkeeper"].served_share_min, 1.0)
+    yield _cost(rows, "optimum", 1.02)
+
+
+def goals_b(rows: Rows) -> Iterator[Goal]:
+    """SpotHedge's service for less."""
+    hedge = rows["spothedge"]
+    yield Goal("served as SpotHedge", rows["spotkeeper"].served_share, hedge.served_share)
+    yield _cost(rows, "spothedge", 0.90)
+
+
+def goals_c(rows: Rows) -> Iterator[Goal]:
+    """Whole but for what cannot be known, next to the limit."""
+    yield Goal("served", rows["spotkeeper"].served_share, 0.998)
+    yield Goal("instance-time", rows["spotkeeper"].capacity_share, 0.9997)
+    yield _cost(rows, "limit", 1.08)
+
+
+def _cost(rows: Rows, beside: str, times: float) -> Goal:
+    ratio = rows["spotkeeper"].cost / rows[beside].cost
+    return Goal(f"cost / {beside}", ratio, times, at_most=True, shown="{:.3f}")
+
+
+WORLDS: Sequence[tuple[str, Callable[[Market], World], Callable[[Rows], Iterator[Goal]]]] = (
+    ("A", lambda market: A, goals_a),
+    ("B", lambda market: B, goals_b),
+    ("C", world_c, goals_c),
+)
+
+
+def main() -> None:
+    """Measure every trace in every world and print the table."""
+    console = Console(width=None if Console().is_terminal else 140)
+    markets = [read_market(path) for path in sorted(TRACES.glob("*.csv.gz"))]
+    if not markets:
+        console.print(f"no traces in {TRACES}: nothing is measured")
+    for name, world_of, goals in WORLDS:
+        table = _table(name)
+        for market in markets:
+            rows = _measured(market, world_of(market))
+            _add(table, market, rows, list(goals(rows)))
+        console.print(table)
+
+
+def _table(name: str) -> Table:
+    columns = ("trace", "served", "cost", "SpotHedge", "optimum", "limit", "measured", "goal", "")
+    return Table(*columns, title=f"World {name}", title_justify="left")
+
+
+def _measured(market: Market, world: World) -> Rows:
+    hours = DAY_H if market.end_s >= DAY_H * 3600 else SHORT_H
+    plan = Plan(
+        markets=[market],
+        worlds=[world],
+        policies=choose(POLICIES),
+        windows=Windows(count=24, hours=hours, seed=0),
+    )
+    with counted(market.name) as show:
+        rows = run_backtest(plan, progress=show, workers=os.cpu_count() or 1)
+    return {row.policy: row for row in rows}
+
+
+def _add(table: Table, market: Market, rows: Rows, goals: Sequence[Goal]) -> None:
+    own, hedge = rows["spotkeeper"], rows["spothedge"]
+    facts = (
+        market.name,
+        f"{own.served_share:.3%}",
+        f"{own.cost:.2%}",
+        f"{hedge.served_share:.3%} at {hedge.cost:.2%}",
+        f"{rows['optimum'].cost:.2%}",
+        f"{rows['limit'].cost:.2%}",
+    )
+    for number, goal in enumerate(goals):
+        last = number == len(goals) - 1
+        table.add_row(*(("",) * len(facts) if number else facts), *goal.cells(), end_section=last)
+
+
+if __name__ == "__main__":
+    main()
