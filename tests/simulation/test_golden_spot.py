@@ -56,7 +56,7 @@ def test_flapping_spot_keeps_the_backfill() -> None:
 
 
 def test_slow_flapping_opens_the_breaker() -> None:
-    policy = AvailabilityPolicy(settle_s=60, quiet_s=0, breaker_count=2)
+    policy = AvailabilityPolicy(settle_s=60, breaker_count=2, breaker_window_s=900)
     flapping = [(0.0, 4)] + [(600.0 + 400 * i, 4 * (i % 2)) for i in range(12)]
     fleet = Scenario(a=flapping, policy=policy)
     fleet.to(5000)

@@ -275,11 +275,22 @@ def test_a_warm_group_bridges_what_is_only_coming() -> None:
 
 
 def test_a_release_goes_a_step_at_a_time() -> None:
+    slow = fleet(availability=AvailabilityPolicy(release_step=0.5))
     _, memory = whole()
-    decision = turn(
-        0, group("spot", 4, instances(SPOT[:4])), group("on-demand", 4, instances(BACK[:4])), memory
-    )
-    assert decision.ends == tuple(BACK[:2])
+    spot = group("spot", 4, instances(SPOT[:4]))
+    first = turn(0, spot, group("on-demand", 4, instances(BACK[:4])), memory, slow)
+    assert first.ends == tuple(BACK[:2])
+    left = group("on-demand", 2, instances(BACK[2:4]))
+    assert turn(59, spot, left, first.memory, slow).rule == "step"
+    assert turn(60, spot, left, first.memory, slow).ends == (BACK[2],)
+
+
+def test_a_failure_of_an_earlier_gap_does_not_lift_the_configuration_cap() -> None:
+    whole_again = turn(0, group("spot", 4, instances(SPOT[:4])), group("on-demand", 0), STEADY)
+    failures = (failure(FailureClass.CAPACITY, 10), failure(FailureClass.CONFIGURATION, 200))
+    gap = group("spot", 4)
+    decision = turn(200, gap, group("on-demand", 0), whole_again.memory, spot_failures=failures)
+    assert (decision.on_demand_desired, decision.rule) == (2, "configuration cap")
 
 
 def test_the_idle_go_first_and_the_busy_are_waited_for() -> None:
@@ -298,13 +309,13 @@ def test_the_idle_go_first_and_the_busy_are_waited_for() -> None:
 def test_what_never_launched_is_given_back_without_ending_anything() -> None:
     _, memory = whole()
     decision = turn(0, group("spot", 4, instances(SPOT[:4])), group("on-demand", 2), memory)
-    assert (decision.rule, decision.on_demand_desired, decision.ends) == ("release", 1, ())
+    assert (decision.rule, decision.on_demand_desired, decision.ends) == ("release", 0, ())
 
 
 def test_backfills_soon_after_releases_open_the_breaker() -> None:
     spot = group("spot", 4, instances(SPOT[:4]))
     one = group("on-demand", 1, instances(BACK[:1]))
-    calm = fleet(availability=AvailabilityPolicy(spell_s=0))
+    calm = fleet(availability=AvailabilityPolicy(spell_s=0, breaker_window_s=900))
     memory = STEADY
     for start in (0, 200, 400):
         short = group("spot", 4, instances(SPOT[:3]))

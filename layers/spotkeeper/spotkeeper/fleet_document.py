@@ -71,6 +71,7 @@ class AvailabilitySection(_Section):
     spell_s: Seconds = _AVAILABILITY.spell_s
     spare_share: Annotated[float, Field(ge=0, le=1)] = _AVAILABILITY.spare_share
     spell_settle_s: Seconds = _AVAILABILITY.spell_settle_s
+    lost_notice_share: Annotated[float, Field(ge=0, le=1)] = _AVAILABILITY.lost_notice_share
     early_replacement: bool = _AVAILABILITY.early_replacement
     rebalance: Literal["ignore", "at_risk"] = _AVAILABILITY.rebalance.value
     suspend_az_rebalance: bool = _AVAILABILITY.suspend_az_rebalance

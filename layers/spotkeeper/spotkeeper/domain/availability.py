@@ -17,6 +17,7 @@ from spotkeeper.domain.fleet import AvailabilityPolicy, Group, Observation, Phas
 from spotkeeper.domain.release import ReleasePlan, plan_release
 from spotkeeper.domain.situation import Situation, View, suspended_launches, within
 from spotkeeper.domain.spare import SpotAsk, in_spell, need_of, wanted_spares
+from spotkeeper.domain.wave import Wave, add_waves, unwarned_losses
 
 # A warned instance that is still in service so long after was not taken: it counts again.
 WARNING_LIFETIME = timedelta(minutes=15)
@@ -98,6 +99,7 @@ def look(situation: Situation) -> View:
     failures = (*situation.spot_failures, *suspended_launches(seen.spot, now))
     asks = live_asks(old, spot, failures, _newest_coming(seen, coming_since), policy, now)
     both_short = _both_short(situation, spot, on_demand)
+    newly = risky.difference(old.drained)
     memory = replace(
         old,
         need=need,
@@ -105,16 +107,19 @@ def look(situation: Situation) -> View:
         in_service=_in_service(seen.spot, risky),
         silent=tuple(sorted(situation.silent)),
         last_surprise=_last_surprise(situation, risky),
+        gap_since=(old.gap_since or now) if spot.missing else None,
         asks=asks,
         first_seen_coming=coming_since,
         at_risk=at_risk,
         drained=tuple(sorted(risky)),
+        waves=add_waves(old.waves, seen.spot, newly, now),
         levels=add_level(
             old.levels, now, spot.serving, max(policy.settle_s, policy.spell_settle_s)
         ),
         flaps=tuple(f for f in old.flaps if within(f, now, policy.breaker_window_s)),
     )
-    spell = in_spell(policy, memory.last_surprise, now)
+    # A warm group is back before the next loss is likely: it needs no spares.
+    spell = not policy.on_demand_warm and in_spell(policy, memory.last_surprise, now)
     return View(
         situation=situation,
         memory=_back_off(memory, now, both_short=both_short),
@@ -122,10 +127,20 @@ def look(situation: Situation) -> View:
         on_demand=on_demand,
         spell=spell,
         spares=wanted_spares(situation.fleet, seen.spot, need, spell=spell),
+        hedge=_hedge(memory.waves, seen.spot, risky, policy),
         risky=risky,
         spot_failures=failures,
         both_short=both_short,
     )
+
+
+def _hedge(
+    waves: tuple[Wave, ...], spot: Group, risky: frozenset[str], policy: AvailabilityPolicy
+) -> int:
+    """Hedge against lost warnings where on-demand is warm: a cold one comes too late to help."""
+    if not policy.on_demand_warm:
+        return 0
+    return unwarned_losses(waves, spot, risky, policy.lost_notice_share)
 
 
 def _at_risk(situation: Situation) -> dict[str, datetime]:

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from spotkeeper.domain.spare import SpotAsk
+from spotkeeper.domain.wave import Wave
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,10 +38,12 @@ class AvailabilityMemory:
     silent: tuple[str, ...] = ()
     spot_asks: tuple[SpotAsk, ...] = ()
     last_surprise: datetime | None = None
+    gap_since: datetime | None = None
     asks: tuple[Ask, ...] = ()
     first_seen_coming: Mapping[str, datetime] = field(default_factory=dict)
     at_risk: Mapping[str, datetime] = field(default_factory=dict)
     drained: tuple[str, ...] = ()
+    waves: tuple[Wave, ...] = ()
     detached: Mapping[str, datetime] = field(default_factory=dict)
     levels: tuple[Level, ...] = ()
     last_backfill: datetime | None = None

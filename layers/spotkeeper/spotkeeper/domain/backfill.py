@@ -11,6 +11,11 @@ from spotkeeper.domain.fleet import AvailabilityPolicy
 from spotkeeper.domain.release import ReleasePlan, plan_release
 from spotkeeper.domain.situation import View, within
 
+# Every ended instance is an event that makes a turn: the steps go by time, not by turns.
+STEP_EVERY_S = 60
+# A launch may fail before a turn sees the gap that it was meant to fill.
+GAP_SLACK = timedelta(seconds=60)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Size:
@@ -53,8 +58,16 @@ def _wanted(view: View) -> tuple[int, str]:
 
 
 def _only_capped(view: View) -> bool:
-    """Say whether all that is known of the gap is a reason that more instances will not cure."""
-    remedies = {remedy(failure.failure_class) for failure in view.spot_failures}
+    """Say whether all that is known of the gap is a reason that more instances will not cure.
+
+    Failures of an earlier gap, which the group has filled since, tell nothing of this one.
+    """
+    since = view.memory.gap_since
+    remedies = {
+        remedy(failure.failure_class)
+        for failure in view.spot_failures
+        if since is None or failure.at >= since - GAP_SLACK
+    }
     if view.spot.late:
         remedies.add(Remedy.BACKFILL_CAPPED)
     return Remedy.BACKFILL_CAPPED in remedies and Remedy.BACKFILL not in remedies
@@ -89,7 +102,7 @@ def _still_needed(view: View) -> int:
     What is only coming stays too: the spot instance that would replace it may be lost before it
     serves.
     """
-    settle_s = view.policy.spell_settle_s if view.backs_spares else view.policy.settle_s
+    settle_s = view.policy.spell_settle_s if view.spell else view.policy.settle_s
     steady = min(settled(view.memory.levels, view.now, settle_s), view.spot.serving)
     return max(view.situation.seen.on_demand.minimum, view.goal - steady)
 
@@ -111,6 +124,8 @@ def _give_back(view: View, excess: int) -> Size:
         )
     if within(memory.last_backfill, now, policy.quiet_s):
         return _hold(view, "quiet time", f"{excess} to release after the quiet time")
+    if policy.release_step < 1 and within(memory.last_release, now, STEP_EVERY_S):
+        return _hold(view, "step", f"{excess} to release in the next step")
     memory = replace(memory, release_due=memory.release_due or now)
     busy_too = not within(memory.release_due, now, policy.busy_patience_s)
     step = min(excess, max(1, math.ceil(policy.release_step * group.desired)))

@@ -82,13 +82,13 @@ class AvailabilityPolicy:
     settle_s: int = 30
     # No release this soon after the last loss or backfill.
     quiet_s: int = 0
-    # Share of the backfill given back in one turn (at least one instance).
-    release_step: float = 0.5
+    # Share of the backfill given back in one minute (at least one instance); 1 is all that is due.
+    release_step: float = 1.0
     # A busy backfill instance is waited for this long, then drained by the terminate hook.
     busy_patience_s: int = 120
     # So many backfills soon after a release, within the window, open the breaker for the recovery.
     breaker_count: int = 3
-    breaker_window_s: int = 900
+    breaker_window_s: int = 300
     breaker_recovery_s: int = 1800
     # For so long after a loss without warning a spell is on: another loss is likely.
     spell_s: int = 3600
@@ -96,6 +96,9 @@ class AvailabilityPolicy:
     spare_share: float = 0.05
     # In a spell, backfill stays until spot has served this long; a warm group comes back sooner.
     spell_settle_s: int = 900
+    # A notice may be lost: while a pool is warned, so many more of it are taken for warned, as a
+    # share of the warned (rounded up); 0 trusts every notice.
+    lost_notice_share: float = 0.15
     early_replacement: bool = True
     rebalance: RebalanceMeaning = RebalanceMeaning.IGNORE
     suspend_az_rebalance: bool = True

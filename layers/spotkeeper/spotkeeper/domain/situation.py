@@ -36,8 +36,10 @@ class Situation:
 class View:
     """A situation counted: the memory brought up to now, both groups, what is missing.
 
-    `spell` says that losses come without warning, `spares` how many are held against them;
-    `risky` are the instances at risk now, `spot_failures` include a suspended Launch process.
+    `spell` says that losses come without warning (never where on-demand is warm: it is back
+    before the next one is likely), `spares` how many are held against them, in either group;
+    `hedge` are backfilled for warnings that may be lost; `risky` are the instances at risk now,
+    `spot_failures` include a suspended Launch process.
     """
 
     situation: Situation
@@ -46,6 +48,7 @@ class View:
     on_demand: Count
     spell: bool
     spares: int
+    hedge: int
     risky: frozenset[str]
     spot_failures: tuple[LaunchFailure, ...]
     both_short: bool
@@ -61,17 +64,9 @@ class View:
         return self.situation.fleet.availability
 
     @property
-    def backs_spares(self) -> bool:
-        """Whether on-demand stands in for spares too, and stays longer.
-
-        A warm group does neither: it serves sooner than the next loss is likely.
-        """
-        return self.spell and not self.policy.on_demand_warm
-
-    @property
     def goal(self) -> int:
         """How many instances should serve, of either group."""
-        return self.spot.target + (self.spares if self.backs_spares else 0)
+        return self.spot.target + max(self.hedge, self.spares)
 
     @property
     def shortfall(self) -> int:
