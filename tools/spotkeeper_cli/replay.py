@@ -3,7 +3,7 @@
 import difflib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -19,6 +19,8 @@ from spotkeeper_cli.output import (
 )
 
 if TYPE_CHECKING:
+    from spotkeeper_lab.market import Market
+    from spotkeeper_lab.replay.on_market import MarketRow
     from spotkeeper_lab.replay.values import ReplaySettings, Run
     from spotkeeper_lab.requests import RequestTrace
 
@@ -58,7 +60,6 @@ def replay(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     market: SpotMarket = None,
 ) -> None:
     """Replay requests with every sizing rule: who keeps the promise, with how many workers."""
-    from spotkeeper_lab.demo_both import both_halves
     from spotkeeper_lab.market import read_market
     from spotkeeper_lab.replay.run import RULE_NAMES
     from spotkeeper_lab.replay.values import ReplaySettings
@@ -78,7 +79,7 @@ def replay(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
         traces = [read_requests(path, seed=seed) for path in requests]
         spot = read_market(market) if market else None
         runs = _runs(traces, rules, settings)
-        both = [both_halves(trace, spot, settings) for trace in traces] if spot else []
+        both = _on_market(traces, spot, settings) if spot else []
         _show(runs, both, json, report)
 
 
@@ -94,12 +95,12 @@ def _mendable() -> tuple[type[Exception], ...]:
 
 def _show(
     runs: "Sequence[tuple[RequestTrace, Run]]",
-    both: Sequence[dict[str, Any]],
+    both: "Sequence[MarketRow]",
     json: Path | None,
     report: Path | None,
 ) -> None:
     """Print the tables, unless the JSON takes their place, and write the files."""
-    from spotkeeper_lab.demo_both import both_table
+    from spotkeeper_lab.replay.on_market import market_table
     from spotkeeper_lab.replay.output import as_json, table
     from spotkeeper_lab.replay.report import report_html
 
@@ -108,9 +109,9 @@ def _show(
         for name in dict.fromkeys(trace.name for trace, _ in runs):
             console.print(table(name, [run.row for trace, run in runs if trace.name == name]))
         if both:
-            console.print(both_table(both))
+            console.print(market_table(both))
     if json:
-        write(_joined(as_json([run.row for _, run in runs]), both), json)
+        write(as_json([*(run.row for _, run in runs), *both]), json)
     if report:
         write(report_html(runs), report)
 
@@ -128,6 +129,15 @@ def _runs(
     return runs
 
 
+def _on_market(
+    traces: "Sequence[RequestTrace]", market: "Market", settings: "ReplaySettings"
+) -> "list[MarketRow]":
+    from spotkeeper_lab.replay.on_market import on_market
+
+    with counted("both checkers") as show:
+        return [on_market(trace, market, settings, show) for trace in traces]
+
+
 def _chosen(names: Sequence[str], known: Sequence[str]) -> Sequence[str]:
     """The rules of these names, all where there are none; raises UnknownRule."""
     for name in names:
@@ -136,10 +146,3 @@ def _chosen(names: Sequence[str], known: Sequence[str]) -> Sequence[str]:
             offer = f"did you mean {' or '.join(nearest)}?" if nearest else f"known: {known}"
             raise UnknownRule(f"no rule is called {name!r}; {offer}")
     return tuple(dict.fromkeys(names)) or known
-
-
-def _joined(rows: str, both: Sequence[dict[str, Any]]) -> str:
-    """The rows, with what both checkers did on the market behind them."""
-    from json import dumps, loads
-
-    return rows if not both else dumps([*loads(rows), *both], indent=1) + "\n"

@@ -41,7 +41,7 @@ def warm_start(trace: RequestTrace, settings: ReplaySettings) -> int:
         return settings.initial_workers
     length_s = max(min(settings.warmup_s, trace.end_s), 60.0)
     work_s = float(trace.service_s[trace.arrival_s < length_s].sum())
-    return max(1, math.ceil(work_s / length_s / WARM_LOAD_RATE))
+    return min(max(1, math.ceil(work_s / length_s / WARM_LOAD_RATE)), settings.max_workers)
 
 
 def replay(trace: RequestTrace, rule: Rule, settings: ReplaySettings) -> Run:

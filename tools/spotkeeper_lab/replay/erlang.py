@@ -10,10 +10,12 @@ if TYPE_CHECKING:
 
 
 def erlang_workers(load: float, service_mean_s: float, settings: ReplaySettings) -> int:
-    """Return the fewest c with P(wait > wait_s) <= 1 - share in M/M/c (Erlang 1917)."""
-    blocked, count = 1.0, 0
-    while True:
-        count += 1
+    """Return the fewest c with P(wait > wait_s) <= 1 - share in M/M/c (Erlang 1917).
+
+    At most `max_workers`, whatever the load.
+    """
+    blocked = 1.0
+    for count in range(1, settings.max_workers):
         blocked = load * blocked / (count + load * blocked)
         if count <= load:
             continue
@@ -21,3 +23,4 @@ def erlang_workers(load: float, service_mean_s: float, settings: ReplaySettings)
         late = delayed * math.exp(-(count - load) * settings.wait_s / max(service_mean_s, 1e-9))
         if late <= 1.0 - settings.share:
             return count
+    return settings.max_workers

@@ -11,12 +11,13 @@ from rich.table import Table
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from spotkeeper_lab.replay.on_market import MarketRow
     from spotkeeper_lab.replay.values import Row
 
 HEADERS = ("rule", "kept", "in time", "p50", "p95", "p99", "hours", "out/in", "lost")
 
 
-def as_json(rows: Sequence[Row]) -> str:
+def as_json(rows: Sequence[Row | MarketRow]) -> str:
     """Return the rows as a JSON list; a wait without end is null."""
     return json.dumps([_finite(row.as_dict()) for row in rows], indent=1, allow_nan=False) + "\n"
 

@@ -38,10 +38,27 @@ RULES: dict[str, Callable[[RequestTrace, ReplaySettings], Rule]] = {
     "spotkeeper": lambda _, settings: Spotkeeper(settings),
 }
 RULE_NAMES: tuple[str, ...] = (*RULES, "clairvoyant")
+LONGEST_S = 400 * 86_400.0
+
+
+def check(trace: RequestTrace) -> None:
+    """Raise ReplayError for a trace without requests or of more than 400 days."""
+    if not len(trace):
+        raise ReplayError(f"{trace.name}: no request in {trace.end_s:g} s; nothing to replay")
+    if trace.end_s > LONGEST_S:
+        at = int(trace.arrival_s.searchsorted(LONGEST_S, side="right"))
+        raise ReplayError(
+            f"{trace.name}: {trace.end_s / 86_400:,.0f} days are too long; "
+            f"cut it to 400 days, from request {at + 1} on, and give its times in seconds"
+        )
 
 
 def run_rule(trace: RequestTrace, rule: str, settings: ReplaySettings) -> Run:
-    """Replay one trace with one rule by name. Raises ReplayError for an unknown name."""
+    """Replay one trace with one rule by name.
+
+    Raises ReplayError for an unknown name and for a trace that `check` refuses.
+    """
+    check(trace)
     if rule == "clairvoyant":
         return clairvoyant(trace, settings)
     if rule not in RULES:

@@ -47,6 +47,13 @@ class ReplaySettings:
             raise ReplayError(
                 "at least 1 worker per instance and in all, and no fewer than 0 on-premises"
             )
+        if max(self.workers_per_instance, self.onprem) > self.max_workers:
+            raise ReplayError(
+                f"a replay has at most {self.max_workers:,} workers: give fewer per instance "
+                f"({self.workers_per_instance:,}) or on-premises ({self.onprem:,})"
+            )
+        if self.seed < 0:
+            raise ReplayError(f"seed is {self.seed}; give a whole number from 0 on")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,0 +1,156 @@
+"""Both halves together: a request trace on a spot market through the deployed functions.
+
+Compared with `fixed-peak` on demand, the cost comes apart in two factors: sizing (instance hours
+asked for over those of the fixed fleet) and spot (what they cost over the same on demand).
+"""
+
+from __future__ import annotations
+
+import io
+import math
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+from rich.box import SIMPLE
+from rich.table import Table
+
+from spotkeeper_lab.demo_day import Day, running
+from spotkeeper_lab.demo_results import results
+from spotkeeper_lab.demo_scene import LEAD_S, PHYSICS, DemoSettings, scene
+from spotkeeper_lab.replay.output import seconds
+from spotkeeper_lab.replay.rules import fixed_peak
+from spotkeeper_lab.replay.run import check
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from spotkeeper_lab.market import Market
+    from spotkeeper_lab.replay.values import ReplaySettings
+    from spotkeeper_lab.requests import RequestTrace
+
+SHORTEST_H = 0.1
+RULE = "spotkeeper, both checkers"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MarketRow:
+    """Both checkers on one trace and market; the fields of a replay's row, and the cost.
+
+    `worker_hours` are those of instances from launch to end, spot and on-demand ones together.
+    `cost` is that of a fixed on-demand fleet for the peak, `sizing_factor * spot_factor`.
+    """
+
+    trace: str
+    market: str
+    rule: str
+    objective_met: bool
+    share_in_time: float
+    wait_p50: float
+    wait_p95: float
+    wait_p99: float
+    worker_hours: float
+    scale_outs: int
+    scale_ins: int
+    lost: int
+    requests: int
+    hours: float
+    workers_per_instance: int
+    served_share: float
+    losses: int
+    spot_hours: float
+    on_demand_hours: float
+    cost: float
+    sizing_factor: float
+    spot_factor: float
+    settings: ReplaySettings
+
+    def as_dict(self) -> dict[str, object]:
+        """Return the row for JSON."""
+        return asdict(self)
+
+
+def on_market(
+    trace: RequestTrace,
+    market: Market,
+    settings: ReplaySettings,
+    progress: Callable[[int, int, str], None] = lambda done, of, at_work: None,
+) -> MarketRow:
+    """Run both checkers for as long as trace and market last; `progress` gets minutes.
+
+    The size of an instance is fitted to the market, which so can hold the peak. Raises MarketError
+    when the market is shorter than six minutes, ReplayError for a trace that cannot be replayed.
+    """
+    check(trace)
+    demo = DemoSettings(
+        market=market,
+        requests=trace,
+        hours=max(SHORTEST_H, min(market.end_s, trace.end_s) / 3600.0),
+        seed=settings.seed,
+        incidents=False,
+        onprem_workers=settings.onprem,
+        wait_objective_s=settings.wait_s,
+        physics=replace(PHYSICS, cold_start_s=settings.cold_start_s),
+    )
+    minutes = math.ceil((LEAD_S / 3600.0 + demo.hours) * 60)
+    with running(scene(demo), io.StringIO()) as day:
+        day.run(lambda look: progress(int(look.at_s / 60), minutes, f"{trace.name} on the market"))
+        return _row(day, trace, settings)
+
+
+def _row(day: Day, trace: RequestTrace, settings: ReplaySettings) -> MarketRow:
+    values, demo, size = results(day).values, day.scene.settings, day.scene.workers_per_instance
+    peak = fixed_peak(trace.window(0.0, demo.hours * 3600.0), settings).count - settings.onprem
+    sizing = values["target_hours"] / (max(1, math.ceil(peak / size)) * demo.hours)
+    outs, ins = _changes(day)
+    return MarketRow(
+        trace=trace.name,
+        market=demo.market.name,
+        rule=RULE,
+        objective_met=values["in_time_share"] >= settings.share,
+        share_in_time=values["in_time_share"],
+        wait_p50=values["wait_p50_s"],
+        wait_p95=values["wait_p95_s"],
+        wait_p99=values["wait_p99_s"],
+        worker_hours=round((values["spot_hours"] + values["on_demand_hours"]) * size, 3),
+        scale_outs=outs,
+        scale_ins=ins,
+        lost=values["lost_requests"],
+        requests=values["requests"],
+        hours=round(demo.hours, 4),
+        workers_per_instance=size,
+        served_share=values["served_share"],
+        losses=values["losses"],
+        spot_hours=values["spot_hours"],
+        on_demand_hours=values["on_demand_hours"],
+        cost=round(sizing * values["cost_vs_on_demand"], 5),
+        sizing_factor=round(sizing, 5),
+        spot_factor=values["cost_vs_on_demand"],
+        settings=settings,
+    )
+
+
+def _changes(day: Day) -> tuple[int, int]:
+    """Return how often the spot group was asked for more, and for less, after the lead."""
+    before = [look.target for look in day.record.looks if look.at_s <= LEAD_S]
+    asked = before[-1:] + [look.target for look in day.record.looks if look.at_s > LEAD_S]
+    steps = np.diff(asked)
+    return int((steps > 0).sum()), int((steps < 0).sum())
+
+
+def market_table(rows: Sequence[MarketRow]) -> Table:
+    """Return what both checkers did, for a terminal."""
+    title = f"both checkers on {rows[0].market}"
+    table = Table(title=title, title_justify="left", box=SIMPLE, padding=(0, 0))
+    headers = ("trace", "in time", "p95", "lost", "cost of fixed peak", "= sizing", "x spot")
+    for number, header in enumerate(headers):
+        table.add_column(header, justify="right" if number else "left")
+    for row in rows:
+        table.add_row(
+            row.trace,
+            f"{row.share_in_time:.2%}",
+            seconds(row.wait_p95),
+            str(row.lost),
+            *(f"{value:.1%}" for value in (row.cost, row.sizing_factor, row.spot_factor)),
+        )
+    return table
