@@ -1,5 +1,8 @@
 """What every load table does, in memory and on DynamoDB."""
 
+import json
+import zlib
+from dataclasses import replace
 from datetime import timedelta
 from random import Random
 from typing import TYPE_CHECKING, Any
@@ -120,6 +123,24 @@ def test_five_hundred_logs_of_a_worker_fit_into_one_write_unit() -> None:
     logs = [log(at, at - 0.7, waited=at % 7) for at in (1 + n * 1.7 for n in range(500))]
     item = pack(digest_of(logs))
     assert sum(len(name) + len(next(iter(value.values()))) for name, value in item.items()) <= 1024
+
+
+def test_five_hundred_logs_of_random_times_fit_into_two() -> None:
+    random = Random(0)
+    logs = [
+        log(at + took, at, waited=random.expovariate(1))
+        for at, took in ((n * 1.7, random.lognormvariate(0, 1)) for n in range(500))
+    ]
+    item = pack(digest_of(logs))
+    assert sum(len(name) + len(next(iter(value.values()))) for name, value in item.items()) <= 2048
+
+
+def test_an_item_of_an_older_release_is_read_without_its_work() -> None:
+    one = digest_of([log(95.25, 50, waited=3.5)])
+    item = pack(one)
+    values = json.loads(zlib.decompress(item["digest"]["B"]))[:-3]
+    old = {**item, "digest": {"B": zlib.compress(json.dumps(values).encode())}}
+    assert unpack(old) == replace(one, work_ms={}, newest_start=None, newest_wait_ms=0)
 
 
 class _Busy:

@@ -8,6 +8,7 @@ from spotkeeper.ports import Ports
 from spotkeeper_lab.backtest.spotkeeper_runner import Replay
 from spotkeeper_lab.cloud import Cloud
 from spotkeeper_lab.cloud_values import GroupSpec, Physics, Purchase
+from spotkeeper_lab.fake_histories import FakeLoadHistories
 from spotkeeper_lab.fakes import FakeGroups, FakeLoadTable, FakeStates, Faults, seconds
 from spotkeeper_lab.market import market_of
 
@@ -60,6 +61,7 @@ class Scenario:
             instances=groups,
             states=self.states,
             load=FakeLoadTable(),
+            histories=FakeLoadHistories(),
         )
         self.fleet = Fleet(
             name="ocr",

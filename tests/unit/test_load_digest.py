@@ -44,6 +44,8 @@ def test_a_log_becomes_counts_and_milliseconds() -> None:
     one = digest_of([log(25, 12.5, waited=3)])
     assert (one.fleet, one.sent_at, one.count, one.late, one.skewed) == (FLEET, SENT, 1, 0, 0)
     assert one.arrivals == {SLOT - 3: 1}
+    assert one.work_ms == {SLOT - 3: 12_500}
+    assert (one.newest_start, one.newest_wait_ms) == (before(25), 3000)
     assert (one.waits.total_ms, one.waits.count) == (3000, 1)
     assert (one.service.total_ms, one.service.squares) == (12_500, 12_500**2)
     [worker] = one.workers

@@ -6,6 +6,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
+from spotkeeper.domain.arrived import arrived
 from spotkeeper.domain.digest import SearchLog
 from spotkeeper.domain.load import load_rate, summarise
 from tests.search_logs import SENT, before, digest_of, log
@@ -39,6 +40,7 @@ def test_order_and_repetition_of_digests_do_not_matter(
     ]
     shuffled = data.draw(st.permutations(digests + again + resent))
     assert summarise(shuffled, SENT, window_s) == summarise(digests, SENT, window_s)
+    assert arrived(shuffled, SENT, window_s) == arrived(digests, SENT, window_s)
 
 
 @given(logs=some_logs, cuts=st.sets(st.integers(1, 11)), window_s=windows)
@@ -47,8 +49,9 @@ def test_how_logs_are_spread_over_messages_does_not_matter(
 ) -> None:
     edges = sorted({0, len(logs), *(cut for cut in cuts if cut < len(logs))})
     parts = [logs[begin:end] for begin, end in pairwise(edges)]
-    split = summarise(map(digest_of, parts), SENT, window_s)
-    assert split == summarise([digest_of(logs)], SENT, window_s)
+    split, whole = [*map(digest_of, parts)], [digest_of(logs)]
+    assert summarise(split, SENT, window_s) == summarise(whole, SENT, window_s)
+    assert arrived(split, SENT, window_s) == arrived(whole, SENT, window_s)
 
 
 @given(logs=sequential_logs(), window_s=windows)

@@ -15,6 +15,7 @@ from spotkeeper.ports import Gone, Ports, Throttled
 from spotkeeper.turn import TurnReport
 from spotkeeper_lab.cloud import Cloud
 from spotkeeper_lab.cloud_values import GroupSpec, Physics, Purchase
+from spotkeeper_lab.fake_histories import FakeLoadHistories
 from spotkeeper_lab.fakes import FakeGroups, FakeLoadTable, FakeStates, Faults, instant
 from spotkeeper_lab.market import market_of
 from tests.builders import fleet
@@ -57,6 +58,7 @@ class Stage:
             instances=groups,
             states=self.states,
             load=self.table,
+            histories=FakeLoadHistories(),
         )
 
     @property

@@ -14,6 +14,7 @@ from spotkeeper.domain.failure import LaunchFailure
 from spotkeeper.domain.fleet import Group
 from spotkeeper.domain.health_memory import HealthMemory
 from spotkeeper.domain.load import LoadDigest
+from spotkeeper.domain.load_history import LoadHistory
 
 
 class FleetError(Exception):
@@ -166,6 +167,18 @@ class LoadTable(Protocol):
         ...
 
 
+class LoadHistories(Protocol):
+    """Keeps what a fleet's load was."""
+
+    def read(self, fleet: str) -> LoadHistory:
+        """Read a fleet's history; an empty one when there is none."""
+        ...
+
+    def write(self, fleet: str, history: LoadHistory, now: datetime) -> None:
+        """Keep a fleet's history, instead of what was kept before."""
+        ...
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ports:
     """All that a turn needs of the world."""
@@ -175,3 +188,4 @@ class Ports:
     instances: InstanceWriter
     states: FleetStates
     load: LoadTable
+    histories: LoadHistories

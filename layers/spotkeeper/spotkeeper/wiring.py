@@ -11,6 +11,7 @@ from botocore.config import Config
 from spotkeeper.adapters.auto_scaling import AutoScalingReader, AutoScalingWriter
 from spotkeeper.adapters.fleet_documents import FleetDocuments, FleetDocumentStore
 from spotkeeper.adapters.fleet_state import FleetStateTable
+from spotkeeper.adapters.load_histories import LoadHistoryTable
 from spotkeeper.adapters.load_table import LoadDigestTable
 from spotkeeper.ports import Ports
 from spotkeeper.settings import CheckerSettings, CollectSettings, Settings
@@ -46,6 +47,7 @@ def ports() -> Ports:
         instances=writer,
         states=_states(),
         load=load_table(),
+        histories=LoadHistoryTable(_dynamodb(), _settings().table_name),
     )
 
 

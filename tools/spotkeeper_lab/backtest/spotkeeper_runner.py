@@ -25,6 +25,7 @@ from spotkeeper_lab.cloud_values import (
     Physics,
     Purchase,
 )
+from spotkeeper_lab.fake_histories import FakeLoadHistories
 from spotkeeper_lab.fakes import FakeGroups, FakeLoadTable, FakeStates, instant
 from spotkeeper_lab.market import Market
 
@@ -148,12 +149,19 @@ class Replay:
             heapq.heappush(self._on_the_way, (event.deliver_s, self._told, event))
 
 
-def replay_of(window: Market, world: World, settings: Settings) -> Replay:
-    """A replay of a world from its start."""
+def replay_of(
+    window: Market, world: World, settings: Settings, *, states: FakeStates | None = None
+) -> Replay:
+    """A replay of a world from its start; `states` keep its decision records if wanted."""
     cloud = cloud_of(window, world)
-    groups, states = FakeGroups(cloud), FakeStates(remember=0)
+    groups, states = FakeGroups(cloud), states or FakeStates(remember=0)
     ports = Ports(
-        groups=groups, writer=groups, instances=groups, states=states, load=FakeLoadTable()
+        groups=groups,
+        writer=groups,
+        instances=groups,
+        states=states,
+        load=FakeLoadTable(),
+        histories=FakeLoadHistories(),
     )
     return Replay(cloud=cloud, fleet=fleet_of(world, settings), ports=ports)
 

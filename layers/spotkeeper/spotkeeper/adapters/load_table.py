@@ -94,6 +94,10 @@ def pack(digest: LoadDigest) -> _Item:
         _flat_histogram(digest.waits),
         _flat_histogram(digest.service),
         [_flat_worker(worker) for worker in digest.workers],
+        # In the order of `arrivals`, which has the same slots.
+        [digest.work_ms[slot] for slot in sorted(digest.work_ms)],
+        None if digest.newest_start is None else milliseconds(digest.newest_start),
+        digest.newest_wait_ms,
     ]
     expires_at = digest.sent_at + DIGEST_LIFETIME
     return {
@@ -107,9 +111,12 @@ def pack(digest: LoadDigest) -> _Item:
 def unpack(item: _Item) -> LoadDigest:
     """Read a digest from its item."""
     key = _text(item, "sk")
-    count, late, skewed, arrivals, waits, service, workers = json.loads(
+    count, late, skewed, arrivals, waits, service, workers, *newer = json.loads(
         zlib.decompress(bytes(item["digest"]["B"]))
     )
+    # What was stored before a release that added these lives on for two hours.
+    work_ms, newest_start, newest_wait_ms = newer or ((), None, 0)
+    counts = _mapping(arrivals)
     return LoadDigest(
         fleet=_text(item, "pk").removeprefix("load#"),
         key=key,
@@ -117,10 +124,13 @@ def unpack(item: _Item) -> LoadDigest:
         count=count,
         late=late,
         skewed=skewed,
-        arrivals=_mapping(arrivals),
+        arrivals=counts,
         waits=_histogram(waits),
         service=_histogram(service),
         workers=tuple(_worker(*worker) for worker in workers),
+        work_ms=dict(zip(counts, work_ms, strict=False)),
+        newest_start=None if newest_start is None else _instant(newest_start),
+        newest_wait_ms=newest_wait_ms,
     )
 
 
@@ -179,7 +189,12 @@ def _worker(
         ok=ok,
         error=error,
         timeout=timeout,
-        last_finished=datetime.fromtimestamp(last_ms // 1000, UTC)
-        + timedelta(milliseconds=last_ms % 1000),
+        last_finished=_instant(last_ms),
         busy_ms=_mapping(busy_ms),
+    )
+
+
+def _instant(since_epoch_ms: int) -> datetime:
+    return datetime.fromtimestamp(since_epoch_ms // 1000, UTC) + timedelta(
+        milliseconds=since_epoch_ms % 1000
     )

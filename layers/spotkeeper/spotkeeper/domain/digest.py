@@ -103,7 +103,8 @@ def _fleet_digest(
     oldest = milliseconds(sent_at) - LATE_AFTER_S * 1000
     timely = [span for span in identified.values() if span.finished >= oldest]
     first_slot = oldest // SLOT_MS
-    arrivals = Counter(span.enqueued // SLOT_MS for span in timely)
+    arrivals, work_ms = _by_arrival(timely, first_slot)
+    started, waited = max(((s.started, s.started - s.enqueued) for s in timely), default=(None, 0))
     return LoadDigest(
         fleet=fleet,
         key=_key(sent_at, fleet, identified),
@@ -112,10 +113,27 @@ def _fleet_digest(
         late=len(identified) - len(timely),
         skewed=len(identified) if skew_ms else 0,
         workers=_workers(timely, first_slot),
-        arrivals={slot: count for slot, count in arrivals.items() if slot >= first_slot},
+        arrivals=arrivals,
         waits=histogram([span.started - span.enqueued for span in timely]),
         service=histogram([span.finished - span.started for span in timely]),
+        work_ms=work_ms,
+        newest_start=None if started is None else _instant(started),
+        newest_wait_ms=waited,
     )
+
+
+def _by_arrival(
+    spans: Iterable[_Span], first_slot: int
+) -> tuple[Mapping[int, int], Mapping[int, int]]:
+    """Count requests, and sum their service time, by the slot in which they were enqueued."""
+    arrivals: Counter[int] = Counter()
+    work_ms: Counter[int] = Counter()
+    for span in spans:
+        slot = span.enqueued // SLOT_MS
+        if slot >= first_slot:
+            arrivals[slot] += 1
+            work_ms[slot] += span.finished - span.started
+    return arrivals, work_ms
 
 
 def _key(sent_at: datetime, fleet: str, identities: Iterable[str]) -> str:

@@ -60,9 +60,12 @@ class Histogram:
 
     def share_within(self, seconds: float) -> float:
         """Share of the durations that are at most so long, to the bucket; 1 of nothing."""
+        return self.within(seconds) / self.count if self.counts else 1.0
+
+    def within(self, seconds: float) -> int:
+        """How many of the durations are at most so long, to the bucket."""
         last = bucket(int(seconds * 1000))
-        within = sum(count for index, count in self.counts.items() if index <= last)
-        return within / self.count if self.counts else 1.0
+        return sum(count for index, count in self.counts.items() if index <= last)
 
 
 def histogram(durations_ms: Sequence[int]) -> Histogram:

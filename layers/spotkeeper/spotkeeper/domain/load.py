@@ -56,9 +56,10 @@ class LoadDigest:
     """What one message says of one fleet.
 
     `key` is `<sent time>#<hash of the logs>`: equal logs have an equal hash, whenever they were
-    sent. `arrivals` counts requests by the slot in which they were enqueued. `count` logs are
-    summed up here; `late` ones were too old to matter and are only counted; of `skewed` logs, the
-    times were shifted back because they lay in the future.
+    sent. `arrivals` counts requests by the slot in which they were enqueued and `work_ms` sums up
+    their service times; `newest_start` is when the last one started, after it waited for
+    `newest_wait_ms`. `count` logs are summed up here; `late` ones were too old to matter and are
+    only counted; of `skewed` logs, the times were shifted back because they lay in the future.
     """
 
     fleet: str
@@ -71,6 +72,9 @@ class LoadDigest:
     arrivals: Mapping[int, int]
     waits: Histogram
     service: Histogram
+    work_ms: Mapping[int, int] = field(default_factory=dict)
+    newest_start: datetime | None = None
+    newest_wait_ms: int = 0
 
     @property
     def content(self) -> str:
@@ -212,7 +216,7 @@ def _worker_load(
     )
 
 
-def _unique(digests: Iterable[LoadDigest]) -> tuple[LoadDigest, ...]:
+def unique(digests: Iterable[LoadDigest]) -> tuple[LoadDigest, ...]:
     """Keep the first sent of digests with equal logs."""
     first: dict[tuple[str, str], LoadDigest] = {}
     for digest in sorted(digests, key=lambda each: each.key):
@@ -255,7 +259,7 @@ def summarise(digests: Iterable[LoadDigest], now: datetime, window_s: int) -> Lo
     start_slot = (end_ms - max(window_s * 1000, SLOT_MS)) // SLOT_MS
     start_ms = start_slot * SLOT_MS
     start = now - timedelta(milliseconds=end_ms - start_ms)
-    received = [digest for digest in _unique(digests) if digest.sent_at >= start]
+    received = [digest for digest in unique(digests) if digest.sent_at >= start]
     waits = merged(digest.waits for digest in received)
     service = merged(digest.service for digest in received)
     workers = _workers(received, service, start_ms, end_ms)
