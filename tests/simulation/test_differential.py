@@ -1,0 +1,166 @@
+"""The backtest against the demo: fake ports against boto3, moto and the deployed handlers.
+
+On the same market, with the same target, both must decide the same in every turn.
+"""
+
+import io
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from spotkeeper_lab.backtest.catalogue import deployed_settings
+from spotkeeper_lab.backtest.spotkeeper_runner import cloud_of, fleet_of, replay_of
+from spotkeeper_lab.backtest.world import World
+from spotkeeper_lab.demo_day import running
+from spotkeeper_lab.demo_scene import LEAD_S, DemoSettings, Scene
+from spotkeeper_lab.fakes import FakeStates, instant
+from spotkeeper_lab.generate_market import generate
+from spotkeeper_lab.market import Market, read_market
+from spotkeeper_lab.requests import RequestTrace
+
+AWS1 = Path(__file__).parents[3] / "shared/traces/market/aws-p3.2xlarge-4-2023-08.csv.gz"
+# Events a little late never meet a minute's turn: at the same instant, AWS promises no order.
+NOTICED = World(
+    target=4,
+    cold_start_s=240.0,
+    warm_start_s=60.0,
+    warm_pool=4,
+    notice_s=120.0,
+    notice_lost=0.2,
+    event_delay_s=20.0,
+    on_demand_failure=0.1,
+    seed=3,
+)
+SURPRISED = World(target=3, cold_start_s=120.0, event_delay_s=5.0, seed=1)
+
+
+class FixedScene(Scene):
+    """A fleet of the world's size, which no load resizes and no worker's silence touches."""
+
+    @property
+    def fleet_document(self) -> dict[str, object]:
+        """What `fleet_of` gives the backtest, as an operator writes it."""
+        fleet = fleet_of(world_of(self), deployed_settings())
+        return super().fleet_document | {
+            "bounds": asdict(fleet.bounds),
+            "availability": asdict(fleet.availability),
+            "sizing": {"enabled": False},
+            "worker_health": {"enabled": False},
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """What one turn decided, at its second."""
+
+    at_s: float
+    action: str
+    reason: str
+    on_demand: float
+    spot: float
+
+
+def world_of(scene: Scene) -> World:
+    """The world that a scene was made for."""
+    return NOTICED if scene.first_desired == NOTICED.target else SURPRISED
+
+
+def scene_of(market: Market, world: World) -> Scene:
+    """The demo's scene of a world: the same market, groups and physics, no requests."""
+    nothing = np.array([], dtype=np.float64)
+    requests = RequestTrace(name="none", arrival_s=nothing, service_s=nothing, end_s=market.end_s)
+    settings = DemoSettings(
+        market=market,
+        requests=requests,
+        hours=(market.end_s - LEAD_S) / 3600.0,
+        seed=world.seed,
+        incidents=False,
+        physics=cloud_of(market, world).physics,
+    )
+    return FixedScene(
+        settings=settings,
+        market=market,
+        requests=requests,
+        workers_per_instance=1,
+        physics=settings.physics,
+        spot_max=2 * world.target,
+        first_desired=world.target,
+    )
+
+
+def turn_of(record: dict[str, Any], at_s: float) -> Turn:
+    seen = record["seen"]
+    return Turn(
+        at_s=at_s,
+        action=record["action"],
+        reason=record["reason"],
+        on_demand=seen["OnDemandDesired"],
+        spot=seen["SpotDesired"] + seen["SpotSpare"],
+    )
+
+
+def demo_turns(market: Market, world: World) -> list[Turn]:
+    """The availability half's turns as the deployed handlers left them in the table."""
+    scene = scene_of(market, world)
+    with running(scene, io.StringIO()) as day:
+        day.run(lambda look: None)
+        records = [json.loads(decision.text) for decision in day.record.decisions]
+    turns = (
+        turn_of(record, (datetime.fromisoformat(record["at"]) - scene.start).total_seconds())
+        for record in records
+        if record["half"] == "availability"
+    )
+    # The demo ends with the turn of its last instant, the backtest before it.
+    return [turn for turn in turns if turn.at_s < market.end_s]
+
+
+def backtest_turns(market: Market, world: World) -> list[Turn]:
+    """The same turns, through the fake ports."""
+    states = FakeStates()
+    replay_of(market, world, deployed_settings(), states=states).run(market.end_s)
+    return [
+        turn_of(asdict(record), (record.at - instant(0.0)).total_seconds())
+        for record in states.records
+    ]
+
+
+def assert_alike(market: Market, world: World) -> None:
+    demo, backtest = demo_turns(market, world), backtest_turns(market, world)
+    assert first_difference(demo, backtest) is None
+    assert {turn.action for turn in demo} >= {"hold", "backfill", "release"}
+
+
+def first_difference(
+    demo: Sequence[Turn], backtest: Sequence[Turn]
+) -> tuple[int, Sequence[Turn], Sequence[Turn]] | None:
+    """Where two runs part, with the turns around it."""
+    pairs = zip(demo, backtest, strict=False)
+    parted = (number for number, (one, other) in enumerate(pairs) if one != other)
+    shorter = min(len(demo), len(backtest))
+    at = next(parted, shorter if len(demo) != len(backtest) else -1)
+    if at < 0:
+        return None
+    around = slice(max(0, at - 1), at + 2)
+    return at, demo[around], backtest[around]
+
+
+@pytest.mark.parametrize("world", [NOTICED, SURPRISED], ids=["noticed", "surprised"])
+def test_on_a_generated_market_the_backtest_decides_as_the_deployed_handlers_do(
+    world: World,
+) -> None:
+    assert_alike(generate(5, hours=24.0).window(10 * 3600.0, 2 * 3600.0), world)
+
+
+@pytest.mark.parametrize("world", [NOTICED, SURPRISED], ids=["noticed", "surprised"])
+def test_on_a_recorded_market_the_backtest_decides_as_the_deployed_handlers_do(
+    world: World,
+) -> None:
+    if not AWS1.exists():
+        pytest.skip("../shared/traces/market is not here")
+    assert_alike(read_market(AWS1).window(40 * 3600.0, 2.5 * 3600.0), world)
