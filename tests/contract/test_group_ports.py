@@ -9,6 +9,7 @@ from spotkeeper.ports import FleetError, Gone
 from tests.contract.conftest import ON_DEMAND, POOL, SPOT, Groups
 
 LONG_AGO = datetime(2020, 1, 1, tzinfo=UTC)
+GONE_AT = datetime(2030, 1, 1, tzinfo=UTC)
 NOBODY = "i-0f00f00f00f00f00f"
 
 
@@ -89,13 +90,13 @@ def test_az_rebalance_is_seen_suspended(groups: Groups) -> None:
 
 def test_draining_an_instance_leaves_it_in_its_group(groups: Groups) -> None:
     before = groups.ids()
-    groups.instances.drain("ocr", before)
+    groups.instances.drain(before, GONE_AT)
     assert groups.ids() == before
 
 
 def test_an_unknown_instance_cannot_be_drained(strict_groups: Groups) -> None:
     with pytest.raises(Gone):
-        strict_groups.instances.drain("ocr", [NOBODY])
+        strict_groups.instances.drain([NOBODY], GONE_AT)
 
 
 def test_desired_beyond_the_groups_bounds_is_refused(strict_groups: Groups) -> None:

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +10,7 @@ import boto3
 import pytest
 
 from functions.handle_interruption.app import handler
+from spotkeeper import wiring
 from spotkeeper.events import EventError
 from spotkeeper.ports import Throttled
 from tests.builders import at
@@ -209,7 +210,7 @@ def test_a_wrong_document_is_the_checkers_to_report(stage: Stage) -> None:
     )
 
 
-def test_the_drain_tag_names_the_fleet(stage: Stage) -> None:
+def test_the_drain_tag_says_when_the_instance_is_gone(stage: Stage) -> None:
     asked: list[dict[str, Any]] = []
     assert boto3.DEFAULT_SESSION
     boto3.DEFAULT_SESSION.events.register(
@@ -217,6 +218,8 @@ def test_the_drain_tag_names_the_fleet(stage: Stage) -> None:
     )
     warned = first_spot(stage)
     stage.call(handler, event("spot_interruption_warning", warned))
-    assert asked == [
-        {"Resources": [warned], "Tags": [{"Key": "spotkeeper:draining", "Value": "ocr"}]}
-    ]
+    [tagged] = asked
+    [tag] = tagged["Tags"]
+    assert (tagged["Resources"], tag["Key"]) == ([warned], "spotkeeper:draining")
+    at = datetime.fromisoformat(event("spot_interruption_warning", warned)["time"])
+    assert datetime.fromisoformat(tag["Value"]) == min(at, wiring.now()) + timedelta(seconds=120)

@@ -118,11 +118,11 @@ class Cloud(CloudEngine):
         state.touch()
         self._act(state)
 
-    def drain(self, instance_ids: Sequence[str]) -> None:
-        """Mark instances whose workers take no new request."""
+    def drain(self, instance_ids: Sequence[str], gone_s: float) -> None:
+        """Mark instances with when they will be gone; the first mark stays."""
         for machine in [self._known(instance_id) for instance_id in instance_ids]:
-            if machine and machine.drained_s is None:
-                machine.drained_s = self.now_s
+            if machine and machine.gone_s is None:
+                machine.gone_s = gone_s
                 self._touch(machine)
 
     def delete_group(self, group: str) -> None:

@@ -43,7 +43,7 @@ class Machine:
     state: str = PENDING
     in_service_s: float | None = None
     healthy: bool = True
-    drained_s: float | None = None
+    gone_s: float | None = None
     warned_s: float | None = None
     doomed_s: float | None = None
     ended_s: float | None = None
@@ -65,7 +65,7 @@ class Machine:
             launched_s=self.launched_s,
             in_service_s=self.in_service_s,
             warned_s=self.warned_s,
-            drained_s=self.drained_s,
+            gone_s=self.gone_s,
             ended_s=self.ended_s,
             lost=self.lost,
         )

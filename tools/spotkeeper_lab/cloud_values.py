@@ -99,7 +99,7 @@ class Physics:
 class InstanceView:
     """An instance; `state` is AWS's LifecycleState, `group` is empty once it is in none.
 
-    `lost` says that the market took it.
+    `lost` says that the market took it, `gone_s` when its workers were told that it will be gone.
     """
 
     instance_id: str
@@ -111,14 +111,14 @@ class InstanceView:
     launched_s: float
     in_service_s: float | None
     warned_s: float | None
-    drained_s: float | None
+    gone_s: float | None
     ended_s: float | None
     lost: bool
 
     @property
     def draining(self) -> bool:
-        """Whether its workers were told to take no new request."""
-        return self.drained_s is not None
+        """Whether its workers were told that it will be gone."""
+        return self.gone_s is not None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

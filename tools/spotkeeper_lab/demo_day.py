@@ -41,6 +41,8 @@ from spotkeeper_lab.local_aws_answers import ACCOUNT, REGION, VirtualTime
 from spotkeeper_lab.workers import Workforce
 
 TURN_EVERY_S = 60.0
+# A worker that knows when it will be gone takes no request that might not be done by then.
+LAST_REQUEST_S = 30.0
 # Workers ship between two turns; the event source mapping waits as long as in template.yaml.
 SHIP_AT_S, BATCHING_WINDOW_S = 10.0, 5.0
 # Longer than any window that a fleet document of the demo asks for.
@@ -138,7 +140,7 @@ class Day:
         for view in views:
             if view.state == IN_SERVICE and view.instance_id not in self.force.instances:
                 self.force.join(view.instance_id)
-            if view.draining or view.warned_s is not None or view.state == TERMINATING:
+            if view.state == TERMINATING or _done_by_now(view, self.cloud.now_s):
                 self.force.drain([view.instance_id])
         for instance_id in self.force.instances - {view.instance_id for view in views}:
             self._say_goodbye(instance_id)
@@ -238,6 +240,10 @@ def running(scene: Scene, log: io.TextIOBase) -> Iterator[Day]:
         _set_up(scene)
         with functions(ENVIRONMENT, now, log) as deployed:
             yield Day(scene=scene, cloud=cloud, time=time, functions=deployed)
+
+
+def _done_by_now(view: InstanceView, now_s: float) -> bool:
+    return view.gone_s is not None and now_s >= view.gone_s - LAST_REQUEST_S
 
 
 def _set_up(scene: Scene) -> None:

@@ -171,10 +171,10 @@ class FakeGroups:
         with self._faults.call("suspend_az_rebalance"), _as_aws("suspending AZRebalance"):
             self._cloud.suspend(group, "AZRebalance")
 
-    def drain(self, fleet: str, instance_ids: Sequence[str]) -> None:
-        """Tell instances that their workers should take no new request."""
+    def drain(self, instance_ids: Sequence[str], gone_at: datetime) -> None:
+        """Tell instances when they will be gone."""
         with self._faults.call("drain"), _as_aws("draining"):
-            self._cloud.drain(instance_ids)
+            self._cloud.drain(instance_ids, seconds(gone_at))
 
     def terminate(self, instance_ids: Sequence[str]) -> None:
         """End drained instances that are in no group any more."""

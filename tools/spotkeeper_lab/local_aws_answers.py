@@ -227,8 +227,10 @@ class Answers:
         )
 
     def _create_tags(self, get: Get) -> Answer:
-        if any(tag["Key"] == "spotkeeper:draining" for tag in get("Tags", [])):
-            self._cloud.drain(get("Resources", []))
+        for tag in get("Tags", []):
+            if tag["Key"] == "spotkeeper:draining":
+                gone_s = self._time.seconds(datetime.fromisoformat(tag["Value"]))
+                self._cloud.drain(get("Resources", []), gone_s)
         return {}
 
     def _terminate(self, get: Get) -> Answer:

@@ -137,7 +137,7 @@ def _act(
         attempt(done, f"{group}: desired {wanted}", lambda: ports.writer.set_desired(group, wanted))
     marked = sorted({*decision.drain, *decision.detach})
     drained = not marked or attempt(
-        done, f"drain {', '.join(marked)}", lambda: ports.instances.drain(fleet.name, marked)
+        done, f"drain {', '.join(marked)}", lambda: ports.instances.drain(marked, decision.gone_at)
     )
     # Without the mark nobody may end a detached instance that AWS leaves running.
     if decision.detach and drained:

@@ -90,8 +90,8 @@ class GroupWriter(Protocol):
 class InstanceWriter(Protocol):
     """Changes single instances."""
 
-    def drain(self, fleet: str, instance_ids: Sequence[str]) -> None:
-        """Tell instances that their workers should take no new request."""
+    def drain(self, instance_ids: Sequence[str], gone_at: datetime) -> None:
+        """Tell instances when they will be gone, so that their workers are done by then."""
         ...
 
     def terminate(self, instance_ids: Sequence[str]) -> None:

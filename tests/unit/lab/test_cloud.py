@@ -173,7 +173,7 @@ def test_detached_instances_run_on_while_their_replacement_launches() -> None:
     assert len(ids(one, "spot")) == 2
     assert one.instance(first).group == ""
     assert one.ready(Purchase.SPOT) == 2
-    one.drain([first])
+    one.drain([first], 240.0)
     assert one.instance(first).draining
     one.terminate([first])
     assert one.bill().spot_s == 400.0

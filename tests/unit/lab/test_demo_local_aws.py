@@ -15,6 +15,7 @@ from spotkeeper_lab.local_aws_answers import VirtualTime
 from spotkeeper_lab.market import market_of
 
 TIME = VirtualTime(datetime(2026, 1, 5, tzinfo=UTC))
+GONE_AT = "2026-01-05T00:10:00+00:00"
 
 
 @pytest.fixture
@@ -75,7 +76,9 @@ def test_a_warned_instance_is_seen_drained_detached_and_ended(cloud: Cloud) -> N
         Filters=[{"Name": "status-code", "Values": ["marked-for-termination"]}]
     )["SpotInstanceRequests"]
     instance_id = request["InstanceId"]
-    ec2.create_tags(Resources=[instance_id], Tags=[{"Key": "spotkeeper:draining", "Value": "f"}])
+    ec2.create_tags(
+        Resources=[instance_id], Tags=[{"Key": "spotkeeper:draining", "Value": GONE_AT}]
+    )
     groups.detach_instances(
         AutoScalingGroupName="spot", InstanceIds=[instance_id], ShouldDecrementDesiredCapacity=False
     )

@@ -159,11 +159,12 @@ class AutoScalingWriter:
                 AutoScalingGroupName=group, ScalingProcesses=["AZRebalance"]
             )
 
-    def drain(self, fleet: str, instance_ids: Sequence[str]) -> None:
-        """Tag instances as draining; workers read the tag from instance metadata."""
+    def drain(self, instance_ids: Sequence[str], gone_at: datetime) -> None:
+        """Tag instances with when they will be gone; workers read it from instance metadata."""
         with translated("tagging instances as draining"):
             self._ec2.create_tags(
-                Resources=list(instance_ids), Tags=[{"Key": DRAINING_TAG, "Value": fleet}]
+                Resources=list(instance_ids),
+                Tags=[{"Key": DRAINING_TAG, "Value": gone_at.isoformat()}],
             )
 
     def terminate(self, instance_ids: Sequence[str]) -> None:

@@ -23,6 +23,8 @@ from spotkeeper.domain.wave import Wave, add_waves, unwarned_losses
 WARNING_LIFETIME = timedelta(minutes=15)
 BACKOFF_FIRST_S = 60
 BACKOFF_LONGEST_S = 900
+# AWS takes a warned instance two minutes after its warning.
+NOTICE = timedelta(seconds=120)
 AZ_REBALANCE = "AZRebalance"
 
 
@@ -30,6 +32,7 @@ AZ_REBALANCE = "AZRebalance"
 class AvailabilityDecision:
     """What the availability half wants: sizes, single instances, alarms, and why.
 
+    `drain` are newly at risk, the first of them gone at `gone_at`.
     `on_demand_desired` is set before `ends` are ended, each of which lowers it by one; likewise
     `spot_desired` and `spot_ends`.
     """
@@ -42,6 +45,7 @@ class AvailabilityDecision:
     spot_desired: int
     spot_ends: tuple[str, ...]
     drain: tuple[str, ...]
+    gone_at: datetime
     detach: tuple[str, ...]
     terminate: tuple[str, ...]
     suspend: tuple[str, ...]
@@ -73,6 +77,7 @@ def decide(situation: Situation) -> AvailabilityDecision:
         spot_desired=spares.desired,
         spot_ends=spares.ends,
         drain=tuple(sorted(view.risky.difference(situation.memory.drained))),
+        gone_at=_gone_at(view),
         detach=detach,
         terminate=_left_running(situation, memory),
         suspend=_to_suspend(situation.seen, view.policy),
@@ -221,6 +226,13 @@ def _early_replacements(view: View) -> tuple[str, ...]:
         for i in view.situation.seen.spot.instances
         if i.phase is Phase.IN_SERVICE and i.instance_id in view.risky
     )
+
+
+def _gone_at(view: View) -> datetime:
+    """Say when the first of the instances at risk will be gone; workers serve on until then."""
+    newly = view.risky.difference(view.situation.memory.drained)
+    first = min((view.memory.at_risk[i] for i in newly or view.risky), default=view.now)
+    return first + NOTICE
 
 
 def _remember_detached(
