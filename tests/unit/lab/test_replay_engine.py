@@ -122,6 +122,10 @@ def test_settings_that_no_fleet_has_are_refused() -> None:
         ReplaySettings(cold_start_s=-1)
     with pytest.raises(ReplayError, match="at least 1 worker per instance"):
         ReplaySettings(workers_per_instance=0)
+    with pytest.raises(ReplayError, match="at most 1,000 workers"):
+        ReplaySettings(onprem=2_000_000_000)
+    with pytest.raises(ReplayError, match="seed is -1"):
+        ReplaySettings(seed=-1)
 
 
 def test_the_summary_says_what_the_logs_say() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -133,6 +135,22 @@ def test_spotkeeper_asks_the_production_rule_and_gives_its_reason() -> None:
 def test_an_unknown_rule_is_refused_with_the_names() -> None:
     with pytest.raises(ReplayError, match="no rule is called 'magic'; there are fixed-peak, load-"):
         run_rule(generate_requests(0, hours=0.1), "magic", SETTINGS)
+
+
+def test_a_trace_that_no_replay_can_hold_is_refused() -> None:
+    day = generate_requests(0, hours=0.1)
+    endless = replace(day, arrival_s=np.append(day.arrival_s[:-1], 1e15), end_s=1e15)
+    with pytest.raises(ReplayError, match=rf"days are too long; .* from request {len(day)} on"):
+        run_rule(endless, "spotkeeper", SETTINGS)
+    with pytest.raises(ReplayError, match="no request in"):
+        run_rule(day.window(0.0, 1e-9), "spotkeeper", SETTINGS)
+
+
+def test_endless_service_times_need_no_more_than_the_bound() -> None:
+    day = generate_requests(0, hours=0.1)
+    heavy = replace(day, service_s=day.service_s * 1e12)
+    assert fixed_peak(heavy, SETTINGS).count == SETTINGS.max_workers
+    assert run_rule(heavy, "erlang-c", SETTINGS).timeline.wanted.max() <= SETTINGS.max_workers
 
 
 def test_clairvoyant_keeps_the_promise_for_the_fewest_worker_hours() -> None:
