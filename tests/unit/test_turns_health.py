@@ -141,6 +141,7 @@ def test_with_sizing_off_the_group_is_someone_elses() -> None:
 def hung(stage: Stage) -> str:
     """Bring the first instance to its second observation as silent; the turn of minute 7 is due."""
     victim, *well = stage.spot
+    stage.serve(0, dict.fromkeys(stage.spot, 0.9))
     stage.turn(0)
     stage.serve(6, dict.fromkeys(well, 0.9))
     stage.turn(6)
@@ -156,6 +157,21 @@ def test_a_hung_worker_is_replaced_after_two_observations() -> None:
     assert victim not in stage.spot
     assert record.seen["WorkersReplaced"] == 1
     assert record.outcomes[0].asked.startswith(f"replace {victim}: finished nothing for 420 s")
+
+
+def test_a_worker_that_never_reports_has_until_the_launch_deadline() -> None:
+    stage = Stage(sizing=SizingPolicy(enabled=False))
+    victim, *well = stage.spot
+    for minute in (0, 9, 10, 11):
+        stage.serve(minute, dict.fromkeys(well, 0.9))
+        record = stage.turn(minute).records[0]
+        assert (victim in record.reason) is (minute >= 10)
+        assert ("bootstrap" in record.alarms) is (minute >= 10)
+    assert record.seen["ConfigurationFailure"] == 1
+    assert record.outcomes[0].asked == (
+        f"replace {victim}: never reported in 660 s: its workers do not start"
+    )
+    assert victim not in stage.spot
 
 
 class _LastWord(FakeLoadTable):

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from spotkeeper.domain.fleet import Group, WorkerHealthPolicy
 from spotkeeper.domain.health_memory import HealthMemory
+from spotkeeper.domain.histogram import histogram
 from spotkeeper.domain.load import Cluster, Load, WorkerLoad
 from spotkeeper.domain.worker_health import Diagnosis, confirm, diagnose, replaced
 from tests.builders import at, fleet, group, ids, instances
@@ -140,6 +141,62 @@ def test_an_instance_alone_is_never_told_from_its_service() -> None:
     alone = (group("spot", 1, instances(SPOT[:1])), group("on-demand", 0))
     assert diagnosed(load(worker(SPOT[0], 10, 10)), groups=alone).reasons == {}
     assert diagnosed(load(worker(SPOT[0], last=-400)), groups=alone).reasons == {}
+
+
+def starting(since: float) -> HealthMemory:
+    return replace(OLD, starting={SPOT[0]: at(since)})
+
+
+@pytest.mark.parametrize(("since", "suspect"), [(-599, False), (-600, True), (-9000, True)])
+def test_workers_that_never_report_are_bootstrap_failures_after_the_launch_deadline(
+    since: float, suspect: bool
+) -> None:
+    diagnosis = diagnosed(load(*busy(*SPOT[1:])), memory=starting(since))
+    assert diagnosis.bootstrap == ((SPOT[0],) if suspect else ())
+    never = f"never reported in {-since:.0f} s: its workers do not start"
+    assert diagnosis.reasons == ({SPOT[0]: never} if suspect else {})
+
+
+def test_a_bootstrap_failure_needs_peers_that_work_and_is_checked_again() -> None:
+    assert diagnosed(load(), memory=starting(-9000)).bootstrap == ()
+    due = replace(starting(-9000), suspects={SPOT[0]: at(-60)})
+    diagnosis = diagnosed(load(*busy(*SPOT[1:])), memory=due)
+    assert diagnosis.replace == (SPOT[0],)
+    policy = WorkerHealthPolicy()
+    assert confirm(diagnosis, load(*busy(*SPOT[1:])), policy, at(0)) == (SPOT[0],)
+    assert confirm(diagnosis, load(*busy(*SPOT)), policy, at(0)) == ()
+
+
+def paced(instance_id: str, mean_s: float, finished: int = 20) -> WorkerLoad:
+    return replace(worker(instance_id, finished), busy_s=mean_s * finished)
+
+
+@pytest.mark.parametrize(
+    ("mean_s", "finished", "suspect"),
+    [(6.0, 10, True), (5.9, 10, False), (6.0, 9, False), (60.0, 100, True), (0.1, 10, False)],
+)
+def test_a_worker_three_times_slower_than_its_peers_is_suspect(
+    mean_s: float, finished: int, suspect: bool
+) -> None:
+    peers = [paced(i, 2.0) for i in SPOT[1:]]
+    reasons = diagnosed(load(paced(SPOT[0], mean_s, finished), *peers)).reasons
+    slow = f"serves {mean_s / 2:.1f} times slower than its peers"
+    assert reasons == ({SPOT[0]: slow} if suspect else {})
+
+
+def test_long_requests_by_chance_do_not_make_a_worker_slow() -> None:
+    peers = [paced(i, 2.0) for i in SPOT[1:]]
+    uneven = histogram([100] * 90 + [30_000] * 10)
+    assert uneven.squared_variation > 5
+    seen = replace(load(paced(SPOT[0], 8.0), *peers), service=uneven)
+    assert diagnosed(seen).reasons == {}
+
+
+def test_slow_needs_peers_of_the_same_kind() -> None:
+    rack = [replace(it, busy_s=9.0) for it in onprem(9)]
+    pair = (group("spot", 2, instances(SPOT[:2])), group("on-demand", 0))
+    seen = load(paced(SPOT[0], 9.0), paced(SPOT[1], 1.0), *rack)
+    assert diagnosed(seen, groups=pair).reasons == {}
 
 
 def test_two_observations_make_a_suspect_due() -> None:

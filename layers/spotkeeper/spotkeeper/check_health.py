@@ -8,13 +8,16 @@ from datetime import datetime, timedelta
 from functools import partial
 
 from spotkeeper.domain.activity import busy_shares
+from spotkeeper.domain.arrived import arrived
 from spotkeeper.domain.decision import Action, DecisionRecord, Half, Outcome
-from spotkeeper.domain.fleet import Fleet, Group
+from spotkeeper.domain.fleet import Fleet, Group, Phase
 from spotkeeper.domain.health_memory import HealthMemory
 from spotkeeper.domain.load import Cluster, Load, LoadDigest, summarise
+from spotkeeper.domain.load_history import extended, load_summary
 from spotkeeper.domain.release import plan_release
-from spotkeeper.domain.sizing import Sizing, size
+from spotkeeper.domain.sizing import OBJECTIVE_WINDOW_S, Outlook, Sizing, size
 from spotkeeper.domain.spare import need_of
+from spotkeeper.domain.start_up import watch_starts
 from spotkeeper.domain.worker_health import Diagnosis, confirm, diagnose, replaced
 from spotkeeper.ports import Lease, Ports
 from spotkeeper.turn import TurnReport, attempt, for_each, group_named, under_lease
@@ -55,7 +58,9 @@ def _round(
     spares = spot.desired - need_of(
         spot.desired, (*lease.availability.spot_asks, lease.health.spot_ask)
     )
-    sizing = size(load, fleet, spot, spares, lease.health, now)
+    memory = watch_starts(lease.health, spot, on_demand, load, now)
+    outlook = _outlook(fleet, load, (spot, on_demand), memory, digests, ports, now)
+    sizing = size(load, fleet, spot, spares, memory, now, outlook)
     diagnosis = diagnose(load, (spot, on_demand), fleet, sizing.memory, now)
     outcomes: list[Outcome] = []
     ended: tuple[str, ...] = ()
@@ -69,7 +74,33 @@ def _round(
 
 
 def _read(fleet: Fleet, ports: Ports, now: datetime) -> tuple[LoadDigest, ...]:
-    return ports.load.since(fleet.name, now - timedelta(seconds=fleet.sizing.window_s))
+    window_s = max(fleet.sizing.window_s, OBJECTIVE_WINDOW_S if fleet.objective else 0)
+    return ports.load.since(fleet.name, now - timedelta(seconds=window_s))
+
+
+def _outlook(
+    fleet: Fleet,
+    load: Load,
+    groups: tuple[Group, ...],
+    memory: HealthMemory,
+    digests: tuple[LoadDigest, ...],
+    ports: Ports,
+    now: datetime,
+) -> Outlook | None:
+    """Gather what the objective's rule looks at, and add what has settled to the history."""
+    if fleet.objective is None:
+        return None
+    seen = arrived(digests, now, OBJECTIVE_WINDOW_S)
+    before = ports.histories.read(fleet.name)
+    history = extended(before, digests, seen, fleet.objective.wait_s)
+    if history is not before:
+        ports.histories.write(fleet.name, history, now)
+    serving = sum(
+        i.phase is Phase.IN_SERVICE and i.healthy and i.instance_id not in memory.silent
+        for group in groups
+        for i in group.instances
+    )
+    return Outlook(summary=load_summary(seen, history, load.newest, now), serving=serving)
 
 
 def _resize(
@@ -158,11 +189,18 @@ def _seen(
         "WorkersSuspect": len(diagnosis.reasons),
         "WorkersReplaced": len(gone),
         "OnPremWorkersSilent": diagnosis.onprem_silent,
+        "WorkersMissing": sizing.missing,
+        "ArrivalRate": load.arrival_rate,
+        "ServiceMean": load.service_mean_s,
+        "ServiceP95": load.service.quantile_s(0.95),
+        "WaitP50": load.wait_p50_s,
+        "WaitP95": load.wait_p95_s,
+        # Also told by launches that fail so; the alarm is the same.
+        **({"ConfigurationFailure": 1} if diagnosis.bootstrap else {}),
     }
     if load.newest is not None:
         seen["SearchLogAge"] = (now - load.newest).total_seconds()
-    waits = {"WaitP50": load.wait_p50_s, "WaitP95": load.wait_p95_s}
-    return seen | {name: wait for name, wait in waits.items() if wait is not None}
+    return seen | {f"Dispersion{scale}s": index for scale, index in load.dispersion.items()}
 
 
 def _alarms(sizing: Sizing, diagnosis: Diagnosis) -> tuple[str, ...]:
@@ -170,5 +208,7 @@ def _alarms(sizing: Sizing, diagnosis: Diagnosis) -> tuple[str, ...]:
         "stale_search_logs": sizing.stale,
         "onprem_workers_silent": bool(diagnosis.onprem_silent),
         "replacement_budget_spent": bool(diagnosis.over_budget),
+        "bootstrap": bool(diagnosis.bootstrap),
+        "objective_missed": bool(sizing.missing),
     }
     return tuple(name for name, raised in named.items() if raised)

@@ -8,6 +8,7 @@ from spotkeeper.domain.fleet import (
     AvailabilityPolicy,
     Bounds,
     Fleet,
+    Objective,
     RebalanceMeaning,
     SizingPolicy,
     WorkerHealthPolicy,
@@ -16,6 +17,7 @@ from spotkeeper.domain.fleet import (
 _AVAILABILITY = AvailabilityPolicy()
 _SIZING = SizingPolicy()
 _HEALTH = WorkerHealthPolicy()
+_START_UP_S = Objective(wait_s=10, share=0.95).start_up_s
 
 Count = Annotated[int, Field(ge=0, le=10_000)]
 Seconds = Annotated[int, Field(ge=0, le=86_400)]
@@ -55,6 +57,18 @@ class SizingSection(_Section):
     stale_after_s: Annotated[int, Field(ge=30, le=3600)] = _SIZING.stale_after_s
 
 
+class ObjectiveSection(_Section):
+    """The promise about waiting; a wait of 0 is none, and the load rate sizes the fleet."""
+
+    wait_s: Annotated[float, Field(ge=0, le=3600)]
+    share: Annotated[float, Field(ge=0.5, le=0.9999)]
+    start_up_s: Annotated[int, Field(ge=1, le=3600)] = _START_UP_S
+
+    def objective(self) -> Objective | None:
+        """The objective as the domain has it."""
+        return Objective(**self.model_dump()) if self.wait_s else None
+
+
 class AvailabilitySection(_Section):
     """How the gap in the spot group is filled and given back; see docs/operations.md."""
 
@@ -86,6 +100,8 @@ class WorkerHealthSection(_Section):
     peers_finished: Annotated[int, Field(ge=1)] = _HEALTH.peers_finished
     failing_share: Share = _HEALTH.failing_share
     failing_requests: Annotated[int, Field(ge=1)] = _HEALTH.failing_requests
+    slow_factor: Annotated[float, Field(gt=1, le=100)] = _HEALTH.slow_factor
+    slow_requests: Annotated[int, Field(ge=1)] = _HEALTH.slow_requests
     replacements_per_hour: Count = _HEALTH.replacements_per_hour
 
 
@@ -98,6 +114,7 @@ class FleetDocument(_Section):
     workers_per_instance: Annotated[int, Field(ge=1, le=1000)] = 1
     onprem_workers: Count = 0
     bounds: BoundsSection
+    objective: ObjectiveSection | None = None
     sizing: SizingSection = SizingSection()
     availability: AvailabilitySection = AvailabilitySection()
     worker_health: WorkerHealthSection = WorkerHealthSection()
@@ -126,6 +143,7 @@ def parse_fleet(name: str, text: str) -> Fleet:
         workers_per_instance=document.workers_per_instance,
         onprem_workers=document.onprem_workers,
         bounds=Bounds(**document.bounds.model_dump()),
+        objective=document.objective.objective() if document.objective else None,
         sizing=SizingPolicy(**document.sizing.model_dump()),
         availability=_availability(document.availability),
         worker_health=WorkerHealthPolicy(**document.worker_health.model_dump()),

@@ -26,12 +26,15 @@ METRICS: dict[str, MetricUnit] = dict.fromkeys(
         "DecisionResize", "TurnBusy", "TurnFailed", "OfferedLoad", "WorkersNeeded", "WorkersLive",
         "OnPremWorkersLive", "StaleSearchLogs", "WorkersSuspect", "WorkersReplaced",
         "OnPremWorkersSilent", "SearchLogs", "MessagesRefused", "ClockSkewed", "LateSearchLogs",
-        "DuplicateMessages",
+        "DuplicateMessages", "WorkersMissing", "Dispersion10s", "Dispersion60s", "Dispersion300s",
     ),
     _COUNT,
 ) | {
     "LoadRate": MetricUnit.Percent,
     "SearchLogAge": _SECONDS,
+    "ArrivalRate": MetricUnit.CountPerSecond,
+    "ServiceMean": _SECONDS,
+    "ServiceP95": _SECONDS,
     "WaitP50": _SECONDS,
     "WaitP95": _SECONDS,
 }  # fmt: skip

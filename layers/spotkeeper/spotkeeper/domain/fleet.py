@@ -61,6 +61,18 @@ class SizingPolicy:
     stale_after_s: int = 180
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Objective:
+    """The promise about waiting: `share` of the requests start within `wait_s`.
+
+    `start_up_s` is how long an instance takes to serve, until launches of the fleet tell.
+    """
+
+    wait_s: float
+    share: float
+    start_up_s: int = 240
+
+
 class RebalanceMeaning(StrEnum):
     """What a rebalance recommendation means; thrashes below five minutes, so ignored by default."""
 
@@ -116,6 +128,9 @@ class WorkerHealthPolicy:
     peers_finished: int = 5
     failing_share: float = 0.9
     failing_requests: int = 5
+    # A throttled GPU serves three times slower than its peers; few requests prove nothing.
+    slow_factor: float = 3.0
+    slow_requests: int = 10
     replacements_per_hour: int = 2
 
 
@@ -129,6 +144,7 @@ class Fleet:
     workers_per_instance: int = 1
     onprem_workers: int = 0
     bounds: Bounds
+    objective: Objective | None = None
     sizing: SizingPolicy = field(default_factory=SizingPolicy)
     availability: AvailabilityPolicy = field(default_factory=AvailabilityPolicy)
     worker_health: WorkerHealthPolicy = field(default_factory=WorkerHealthPolicy)

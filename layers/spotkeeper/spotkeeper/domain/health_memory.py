@@ -9,10 +9,11 @@ from spotkeeper.domain.spare import SpotAsk
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Needed:
-    """So many workers were needed at an instant."""
+    """So many workers were needed at an instant; `held` when logs were missing then."""
 
     at: datetime
     workers: int
+    held: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,7 +22,9 @@ class HealthMemory:
 
     `suspects` maps an instance to when it was first seen silent or failing, `in_service_since`
     those in service to when that was first seen, `replaced` lists the replacements of the last
-    hour, `silent` the instances that count as not serving.
+    hour, `silent` the instances that count as not serving. `starting` maps an instance whose
+    workers never reported to when it was first seen, `start_ups` are the seconds that the last
+    launches took to be in service.
     """
 
     needed: tuple[Needed, ...] = ()
@@ -30,3 +33,5 @@ class HealthMemory:
     in_service_since: Mapping[str, datetime] = field(default_factory=dict)
     replaced: tuple[datetime, ...] = ()
     silent: tuple[str, ...] = ()
+    starting: Mapping[str, datetime] = field(default_factory=dict)
+    start_ups: tuple[int, ...] = ()

@@ -1,4 +1,8 @@
-"""How many workers the load needs, and how many spot instances that makes (design rule 2)."""
+"""How many workers the load needs, and how many spot instances that makes (design rule 2).
+
+A fleet with an objective is sized to its promise about waiting (`slo_sizing`), one without to a
+target load rate.
+"""
 
 import math
 from dataclasses import dataclass, replace
@@ -8,14 +12,26 @@ from spotkeeper.domain.decision import Action
 from spotkeeper.domain.fleet import Fleet, Group
 from spotkeeper.domain.health_memory import HealthMemory, Needed
 from spotkeeper.domain.load import Cluster, Load
+from spotkeeper.domain.slo_sizing import (
+    LoadSummary,
+    Need,
+    PastNeed,
+    SizingPolicy,
+    size_to_objective,
+)
 from spotkeeper.domain.spare import SpotAsk
+from spotkeeper.domain.start_up import start_up_s
+
+# What the objective's rule looks back on; as long as its longest window.
+OBJECTIVE_WINDOW_S = 900
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sizing:
     """What the spot group should be asked for, and why; `workers` is the need before bounds.
 
-    `spot_desired` is the need in instances and the spares that the availability half holds.
+    `spot_desired` is the need in instances and the spares that the availability half holds;
+    `missing` are the workers that the objective needs beyond the bounds.
     """
 
     action: Action
@@ -25,10 +41,37 @@ class Sizing:
     spot_desired: int
     stale: bool
     memory: HealthMemory
+    missing: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outlook:
+    """What an objective's sizing needs besides the load; `serving` instances of both groups."""
+
+    summary: LoadSummary
+    serving: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Found:
+    """What a rule found: the need of now, the workers to have, and what it remembers."""
+
+    rule: str
+    reason: str
+    workers: int
+    steady: int
+    needed: tuple[Needed, ...]
+    missing: int = 0
 
 
 def size(
-    load: Load, fleet: Fleet, spot: Group, spares: int, memory: HealthMemory, now: datetime
+    load: Load,
+    fleet: Fleet,
+    spot: Group,
+    spares: int,
+    memory: HealthMemory,
+    now: datetime,
+    outlook: Outlook | None = None,
 ) -> Sizing:
     """Size the spot group: up at once, down to the most that the recent past needed.
 
@@ -37,34 +80,108 @@ def size(
     """
     age_s = _age_s(load, now)
     if age_s is None or age_s > fleet.sizing.stale_after_s:
-        return _hold_stale(age_s, spot, memory)
-    workers = workers_needed(load, fleet.sizing.target_load_rate)
-    needed = _recent(memory, now, workers, fleet.sizing.scale_in_after_s)
-    steady = max(past.workers for past in needed)
+        return _hold_stale(age_s, fleet, spot, memory, now)
     onprem = sum(worker.cluster is Cluster.ONPREM for worker in load.workers)
-    instances, rule = _instances(steady - onprem, fleet, spot)
     current = spot.desired - spares
+    if fleet.objective is None or outlook is None:
+        found = _by_load_rate(load, fleet, memory, now)
+    else:
+        found = _by_objective(outlook, fleet, spot, current, onprem, memory, now)
+    instances, rule = _instances(found.steady - onprem, fleet, spot)
     desired = min(instances + spares, spot.maximum)
     action = Action.HOLD if instances == current else Action.RESIZE
-    after = replace(memory, needed=needed)
+    after = replace(memory, needed=found.needed)
     if action is Action.RESIZE and fleet.sizing.enabled:
         ask = SpotAsk(at=now, need=instances, spare=desired - instances)
         after = replace(after, spot_ask=ask)
-    reason = (
-        f"load {load.offered:.1f} erlangs at {fleet.sizing.target_load_rate:.0%} "
-        f"needs {workers} workers (most lately: {steady}), {onprem} on premises: "
-        f"spot {current} -> {instances}" + (f" and {spares} spare" if spares else "")
+    reason = f"{found.reason}, {onprem} on premises: spot {current} -> {instances}" + (
+        f" and {spares} spare" if spares else ""
     )
-    rule = rule or ("at target" if action is Action.HOLD else "load rate")
+    if found.missing:
+        rule = "spot maximum"
     return Sizing(
         action=action,
-        rule=rule,
+        rule=rule or ("at target" if action is Action.HOLD else found.rule),
         reason=reason,
-        workers=workers,
+        workers=found.workers,
         spot_desired=desired,
         stale=False,
         memory=after,
+        missing=found.missing,
     )
+
+
+def _by_load_rate(load: Load, fleet: Fleet, memory: HealthMemory, now: datetime) -> _Found:
+    target = fleet.sizing.target_load_rate
+    workers = workers_needed(load, target)
+    needed = _recent(memory, now, workers, fleet.sizing.scale_in_after_s)
+    steady = max(past.workers for past in needed)
+    reason = (
+        f"load {load.offered:.1f} erlangs at {target:.0%} "
+        f"needs {workers} workers (most lately: {steady})"
+    )
+    return _Found(rule="load rate", reason=reason, workers=workers, steady=steady, needed=needed)
+
+
+def _by_objective(
+    outlook: Outlook,
+    fleet: Fleet,
+    spot: Group,
+    current: int,
+    onprem: int,
+    memory: HealthMemory,
+    now: datetime,
+) -> _Found:
+    """Find the fewest workers that keep the objective.
+
+    What was asked for and does not serve yet counts as booting, seen or not: it is not asked for
+    twice. On-demand instances stand in for spot that was asked for, so they add nothing.
+    """
+    serving = min(outlook.serving, current)
+    need = size_to_objective(
+        outlook.summary,
+        onprem + serving * fleet.workers_per_instance,
+        (current - serving) * fleet.workers_per_instance,
+        [_past(needed, now) for needed in memory.needed],
+        _policy(fleet, spot, onprem, memory),
+    )
+    return _Found(
+        rule="objective",
+        reason=need.reason,
+        workers=need.workers + need.missing,
+        steady=need.workers,
+        needed=_remembered(memory, now, need),
+        missing=need.missing,
+    )
+
+
+def _policy(fleet: Fleet, spot: Group, onprem: int, memory: HealthMemory) -> SizingPolicy:
+    objective, (least, most) = fleet.objective, _bounds(fleet, spot)
+    assert objective is not None
+    return SizingPolicy(
+        wait_s=objective.wait_s,
+        share=objective.share,
+        min_workers=least * fleet.workers_per_instance,
+        max_workers=most * fleet.workers_per_instance + onprem,
+        start_up_s=start_up_s(memory, objective.start_up_s),
+        stale_s=fleet.sizing.stale_after_s,
+    )
+
+
+def _past(needed: Needed, now: datetime) -> PastNeed:
+    age_s = (now - needed.at).total_seconds()
+    return PastNeed(age_s=age_s, workers=needed.workers, held=needed.held)
+
+
+def _remembered(memory: HealthMemory, now: datetime, need: Need) -> tuple[Needed, ...]:
+    """Remember a need; of those before, what it does not exceed, and those held in a silence."""
+    start = now - timedelta(seconds=OBJECTIVE_WINDOW_S)
+    kept = (
+        past
+        for past in memory.needed
+        if start <= past.at < now and (past.workers > need.load_workers or past.held)
+    )
+    return (*kept, Needed(at=now, workers=need.load_workers, held=need.held))
 
 
 def workers_needed(load: Load, target_load_rate: float) -> int:
@@ -82,9 +199,16 @@ def _age_s(load: Load, now: datetime) -> float | None:
     return None if load.newest is None else (now - load.newest).total_seconds()
 
 
-def _hold_stale(age_s: float | None, spot: Group, memory: HealthMemory) -> Sizing:
+def _hold_stale(
+    age_s: float | None, fleet: Fleet, spot: Group, memory: HealthMemory, now: datetime
+) -> Sizing:
     last = "none ever came" if age_s is None else f"the newest is {age_s:.0f} s old"
     reason = f"search logs are stale ({last}): spot stays {spot.desired}"
+    if fleet.objective is not None and memory.needed:
+        # After a silence the windows are part empty: what was needed before it still counts.
+        before = max(n.workers for n in memory.needed if n.held or n is memory.needed[-1])
+        held = Needed(at=now, workers=before, held=True)
+        memory = replace(memory, needed=(*(n for n in memory.needed if not n.held), held))
     return Sizing(
         action=Action.HOLD,
         rule="stale search logs",
@@ -108,10 +232,14 @@ def _recent(
 def _instances(workers: int, fleet: Fleet, spot: Group) -> tuple[int, str]:
     """Turn workers into instances within the operator's and the group's bounds."""
     wanted = math.ceil(max(0, workers) / fleet.workers_per_instance)
-    least = max(fleet.bounds.spot_min, spot.minimum)
-    most = min(fleet.bounds.spot_max, spot.maximum)
+    least, most = _bounds(fleet, spot)
     if wanted > most:
         return most, "spot maximum"
     if wanted < least:
         return least, "spot minimum"
     return wanted, ""
+
+
+def _bounds(fleet: Fleet, spot: Group) -> tuple[int, int]:
+    least = max(fleet.bounds.spot_min, spot.minimum)
+    return least, min(fleet.bounds.spot_max, spot.maximum)

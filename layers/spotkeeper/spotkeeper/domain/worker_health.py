@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from statistics import median
+from typing import NamedTuple
 
 from spotkeeper.domain.fleet import Fleet, Group, Phase, WorkerHealthPolicy
 from spotkeeper.domain.health_memory import HealthMemory
@@ -12,13 +13,18 @@ from spotkeeper.domain.load import Cluster, Load, WorkerLoad
 
 # Closer together, two looks see the same search logs: they are one observation.
 OBSERVATIONS_APART = timedelta(seconds=30)
+# A worker is slow compared with at least so many others.
+PEERS_TO_BE_SLOWER_THAN = 2
+# So many requests, times their squared variation, tell a slow worker from a run of long requests.
+REQUESTS_PER_VARIATION = 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Diagnosis:
     """Who to replace after the last check, whom not to count on, and why.
 
-    `reasons` has one sentence per suspect; `onprem_silent` counts workers to alarm about only.
+    `reasons` has one sentence per suspect; `onprem_silent` counts workers to alarm about only;
+    `bootstrap` are suspects whose workers never reported within the launch deadline.
     """
 
     replace: tuple[str, ...]
@@ -26,6 +32,7 @@ class Diagnosis:
     onprem_silent: int
     over_budget: tuple[str, ...]
     memory: HealthMemory
+    bootstrap: tuple[str, ...] = ()
 
 
 def diagnose(
@@ -39,7 +46,8 @@ def diagnose(
     policy = fleet.worker_health
     since = _in_service_since(groups, memory, now)
     memory = replace(memory, in_service_since=since, replaced=_of_last_hour(memory, now))
-    reasons = _suspicions(load, since, policy, now) if policy.enabled else {}
+    unborn = _never_reported(load, fleet, memory, now) if policy.enabled else {}
+    reasons = (_suspicions(load, memory, policy, now) if policy.enabled else {}) | unborn
     due = tuple(i for i in reasons if now - memory.suspects.get(i, now) >= OBSERVATIONS_APART)
     budget = max(0, policy.replacements_per_hour - len(memory.replaced))
     suspects = {i: memory.suspects.get(i, now) for i in reasons}
@@ -49,6 +57,7 @@ def diagnose(
         onprem_silent=_onprem_silent(load, fleet, now),
         over_budget=due[budget:],
         memory=replace(memory, suspects=suspects, silent=due),
+        bootstrap=tuple(unborn),
     )
 
 
@@ -56,7 +65,9 @@ def confirm(
     diagnosis: Diagnosis, load: Load, policy: WorkerHealthPolicy, now: datetime
 ) -> tuple[str, ...]:
     """Make the last check: of those due, keep who is still suspect in freshly read logs."""
-    still = _suspicions(load, diagnosis.memory.in_service_since, policy, now)
+    still = _suspicions(load, diagnosis.memory, policy, now).keys() | (
+        set(diagnosis.bootstrap) - {worker.instance_id for worker in load.workers}
+    )
     return tuple(i for i in diagnosis.replace if i in still)
 
 
@@ -83,10 +94,29 @@ def _of_last_hour(memory: HealthMemory, now: datetime) -> tuple[datetime, ...]:
     return tuple(at for at in memory.replaced if now - at < timedelta(hours=1))
 
 
-def _suspicions(
-    load: Load, since: Mapping[str, datetime], policy: WorkerHealthPolicy, now: datetime
+def _never_reported(
+    load: Load, fleet: Fleet, memory: HealthMemory, now: datetime
 ) -> dict[str, str]:
-    """Give the reason against each instance that is silent or failing while its peers are not."""
+    """Give the reason against each instance in service that has no log after its deadline."""
+    deadline = timedelta(seconds=fleet.availability.launch_deadline_s)
+    peers = _peers(load, fleet.worker_health, now)
+    if peers < fleet.worker_health.peers_finished:
+        return {}
+    return {
+        i: f"never reported in {(now - at).total_seconds():.0f} s: its workers do not start"
+        for i, at in memory.starting.items()
+        if i in memory.in_service_since and now - at >= deadline
+    }
+
+
+def _suspicions(
+    load: Load, memory: HealthMemory, policy: WorkerHealthPolicy, now: datetime
+) -> dict[str, str]:
+    """Give the reason against each instance that is silent, failing or slow unlike its peers.
+
+    One that has not reported yet is still starting, and judged by its deadline only.
+    """
+    since = {i: at for i, at in memory.in_service_since.items() if i not in memory.starting}
     by_instance: defaultdict[str, list[WorkerLoad]] = defaultdict(list)
     for worker in load.workers:
         by_instance[worker.instance_id].append(worker)
@@ -98,7 +128,41 @@ def _suspicions(
     if 2 * len(failing) > len(by_instance):
         # Most fail alike: the service is ill, and replacing its workers will not cure it.
         failing = {}
-    return {i: why for i, why in silent if why} | failing
+    slow = _slow(by_instance, load, policy)
+    slow_here = {i: slow[i] for i in since if i in slow}
+    return slow_here | {i: why for i, why in silent if why} | failing
+
+
+class _Pace(NamedTuple):
+    """How many requests an instance served, and the mean time of one in seconds."""
+
+    finished: int
+    mean_s: float
+
+
+def _pace(workers: list[WorkerLoad]) -> _Pace:
+    finished = sum(w.finished for w in workers)
+    return _Pace(finished, sum(w.busy_s + w.overlapped_s for w in workers) / max(finished, 1))
+
+
+def _slow(
+    by_instance: Mapping[str, list[WorkerLoad]], load: Load, policy: WorkerHealthPolicy
+) -> dict[str, str]:
+    """Give the reason against each instance that serves much slower than its peers do.
+
+    Only those count that served enough to tell. Workers on premises are other machines.
+    """
+    enough = max(policy.slow_requests, REQUESTS_PER_VARIATION * load.service.squared_variation)
+    paces = {i: _pace(workers) for i, workers in by_instance.items() if i}
+    known = {i: pace.mean_s for i, pace in paces.items() if pace.finished >= enough}
+    if len(known) <= PEERS_TO_BE_SLOWER_THAN:
+        return {}
+    usual = median(known.values())
+    return {
+        i: f"serves {mean_s / usual:.1f} times slower than its peers"
+        for i, mean_s in known.items()
+        if usual and mean_s >= policy.slow_factor * usual
+    }
 
 
 def _failing(workers: list[WorkerLoad], policy: WorkerHealthPolicy) -> str:
