@@ -21,6 +21,7 @@ from spotkeeper_lab.market import Market, read_market
 TRACES = Path(__file__).parents[2] / "shared" / "traces" / "market"
 POLICIES = ("spothedge", "spotkeeper", "optimum", "limit")
 DAY_H, SHORT_H = 24.0, 10.0
+ROUNDING = 5e-6
 
 A = World(target=3, tick_s=30.0, cold_start_s=120.0, price_ratio=1 / 3, notice_s=120.0)
 B = replace(A, notice_s=0.0)
@@ -56,7 +57,7 @@ class Goal:
     def kept(self) -> bool:
         """Whether the figure keeps the bound, to the digits that are shown."""
         difference = (self.measured - self.bound) * (-1 if self.at_most else 1)
-        return difference >= -5e-6
+        return difference >= -ROUNDING
 
     def cells(self) -> tuple[str, str, str]:
         """Measured, asked, verdict."""

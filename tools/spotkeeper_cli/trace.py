@@ -48,3 +48,45 @@ def convert(
         market = read_public_traces(files, name, reading)
         write_market(market, out)
     typer.echo(f"{out}: {len(market.pools)} pools, {market.end_s / 3600:.1f} h")
+
+
+@trace.command()
+def export(
+    out: Annotated[Path, typer.Option(help="The market trace; gzip when it ends in .gz.")],
+    records: Annotated[
+        Path | None, typer.Option(help="Decision records, one a line, as the demo writes them.")
+    ] = None,
+    table: Annotated[str | None, typer.Option(help="Or: the table of a deployed stack.")] = None,
+    fleet: Annotated[str | None, typer.Option(help="The fleet in that table.")] = None,
+    activities: Annotated[
+        Path | None,
+        typer.Option(help="Answer of `aws autoscaling describe-scaling-activities`: zones."),
+    ] = None,
+    group: Annotated[
+        str | None, typer.Option(help="Or: the spot group whose activities are read.")
+    ] = None,
+    instance_type: Annotated[str, typer.Option(help="Names the pools: zone/type.")] = "any",
+) -> None:
+    """Make a market trace of what a running fleet saw of its market."""
+    import boto3
+    from botocore.exceptions import BotoCoreError, ClientError
+
+    from spotkeeper_lab import trace_export as seen
+    from spotkeeper_lab.market import MarketError, write_market
+
+    if (records is None) == (table is None) or (table is None) != (fleet is None):
+        raise typer.BadParameter("give --records, or --table with --fleet")
+    if activities and group:
+        raise typer.BadParameter("give --activities or --group, not both")
+    with told(MarketError, BotoCoreError, ClientError):
+        if records:
+            turns = seen.read_records(records)
+        else:
+            turns = seen.table_records(boto3.client("dynamodb"), table or "", fleet or "")
+        changes = seen.read_activities(activities) if activities else []
+        if group:
+            changes = seen.group_activities(boto3.client("autoscaling"), group)
+        name = out.name.removesuffix(".gz").removesuffix(".csv")
+        market = seen.export_market(name, turns, changes, instance_type)
+        write_market(market, out)
+    typer.echo(f"{out}: {len(market.pools)} pools, {market.end_s / 3600:.1f} h")
