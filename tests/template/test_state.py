@@ -2,9 +2,11 @@
 
 import json
 
-from spotkeeper.domain.fleet import AvailabilityPolicy
+import pytest
+
+from spotkeeper.domain.fleet import AvailabilityPolicy, Objective
 from spotkeeper.fleet_document import parse_fleet
-from tests.template.stack import Stack, template
+from tests.template.stack import ADOPT, Stack, template
 
 
 def test_every_queue_is_encrypted(stack: Stack) -> None:
@@ -57,6 +59,17 @@ def test_the_parameters_defaults_are_the_fleet_documents_own(stack: Stack) -> No
     written = json.loads(document["Value"])
     sparse = {key: value for key, value in written.items() if key not in ("sizing", "availability")}
     assert parse_fleet("main", json.dumps(sparse)) == parse_fleet("main", document["Value"])
+
+
+@pytest.mark.parametrize(
+    ("wait_s", "objective"), [("2.5", Objective(wait_s=2.5, share=0.99)), ("0", None)]
+)
+def test_the_objective_is_a_parameter_and_can_be_switched_off(
+    wait_s: str, objective: Objective | None
+) -> None:
+    changed = ADOPT | {"ObjectiveWaitSeconds": wait_s, "ObjectiveShare": "0.99"}
+    [document] = Stack.with_parameters(changed).resources("AWS::SSM::Parameter").values()
+    assert parse_fleet("main", document["Value"]).objective == objective
 
 
 def test_the_launch_hook_ends_before_the_launch_deadline() -> None:

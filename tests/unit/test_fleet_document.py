@@ -14,6 +14,7 @@ from spotkeeper.domain.fleet import (
     AvailabilityPolicy,
     Bounds,
     Fleet,
+    Objective,
     RebalanceMeaning,
     SizingPolicy,
     WorkerHealthPolicy,
@@ -84,6 +85,31 @@ def test_what_is_set_is_read() -> None:
         rebalance=RebalanceMeaning.AT_RISK, settle_s=30, early_replacement=False
     )
     assert fleet.worker_health == WorkerHealthPolicy(replacements_per_hour=0)
+
+
+def test_an_objective_is_read_and_a_wait_of_nothing_is_none() -> None:
+    assert parsed().objective is None
+    promise = Objective(wait_s=10, share=0.95)
+    assert parsed(objective={"wait_s": 10, "share": 0.95}).objective == promise
+    assert parsed(objective={"wait_s": 0, "share": 0.95}).objective is None
+    slow = parsed(objective={"wait_s": 2.5, "share": 0.99, "start_up_s": 600}).objective
+    assert slow == Objective(wait_s=2.5, share=0.99, start_up_s=600)
+
+
+@pytest.mark.parametrize(
+    ("objective", "named"),
+    [
+        ({"wait_s": 10}, "objective.share"),
+        ({"share": 0.95}, "objective.wait_s"),
+        ({"wait_s": -1, "share": 0.95}, "objective.wait_s"),
+        ({"wait_s": 10, "share": 1.0}, "objective.share"),
+        ({"wait_s": 10, "share": 95}, "objective.share"),
+        ({"wait_s": 10, "share": 0.95, "start_up_s": 0}, "objective.start_up_s"),
+        ({"wait_s": 10, "share": 0.95, "colour": 1}, "objective.colour"),
+    ],
+)
+def test_a_wrong_objective_is_refused_by_name(objective: dict[str, float], named: str) -> None:
+    assert f"{named}: " in refused(json.dumps(LEAST | {"objective": objective}))
 
 
 def test_every_wrong_field_is_named_at_once() -> None:
