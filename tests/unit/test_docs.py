@@ -4,7 +4,7 @@ import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from pydantic import BaseModel
@@ -35,9 +35,11 @@ def named_first(text: str) -> dict[str, list[str]]:
 def settings(model: type[BaseModel], prefix: str = "") -> Iterator[tuple[str, Any]]:
     """Name every field of a document that is no section, with its default."""
     for name, field in model.model_fields.items():
-        if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
-            yield from settings(field.annotation, f"{prefix}{name}.")
-        else:
+        types = (field.annotation, *get_args(field.annotation))
+        sections = [it for it in types if isinstance(it, type) and issubclass(it, BaseModel)]
+        for section in sections:
+            yield from settings(section, f"{prefix}{name}.")
+        if not sections:
             yield prefix + name, field.default
 
 
