@@ -76,6 +76,7 @@ class AvailabilitySection(_Section):
     request_grace_s: Seconds = _AVAILABILITY.request_grace_s
     configuration_cap: Count = _AVAILABILITY.configuration_cap
     settle_s: Seconds = _AVAILABILITY.settle_s
+    warm_settle_s: Seconds = _AVAILABILITY.warm_settle_s
     quiet_s: Seconds = _AVAILABILITY.quiet_s
     release_step: Share = _AVAILABILITY.release_step
     busy_patience_s: Seconds = _AVAILABILITY.busy_patience_s

@@ -119,7 +119,10 @@ def look(situation: Situation) -> View:
         drained=tuple(sorted(risky)),
         waves=add_waves(old.waves, seen.spot, newly, now),
         levels=add_level(
-            old.levels, now, spot.serving, max(policy.settle_s, policy.spell_settle_s)
+            old.levels,
+            now,
+            spot.serving,
+            max(policy.settle_s, policy.warm_settle_s, policy.spell_settle_s),
         ),
         flaps=tuple(f for f in old.flaps if within(f, now, policy.breaker_window_s)),
     )

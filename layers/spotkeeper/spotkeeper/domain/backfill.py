@@ -102,9 +102,16 @@ def _still_needed(view: View) -> int:
     What is only coming stays too: the spot instance that would replace it may be lost before it
     serves.
     """
-    settle_s = view.policy.spell_settle_s if view.spell else view.policy.settle_s
-    steady = min(settled(view.memory.levels, view.now, settle_s), view.spot.serving)
+    steady = min(settled(view.memory.levels, view.now, _settle_s(view)), view.spot.serving)
     return max(view.situation.seen.on_demand.minimum, view.goal - steady)
+
+
+def _settle_s(view: View) -> int:
+    """Say how long spot must have served; a warm group that went too early is soon back."""
+    policy = view.policy
+    if policy.on_demand_warm:
+        return policy.warm_settle_s
+    return policy.spell_settle_s if view.spell else policy.settle_s
 
 
 def _at_target(view: View) -> Size:

@@ -92,6 +92,8 @@ class AvailabilityPolicy:
     configuration_cap: int = 2
     # A spot instance must serve this long before a backfill instance goes.
     settle_s: int = 30
+    # The same where on-demand is warm: it is back before a notice ends, so it may go at once.
+    warm_settle_s: int = 0
     # No release this soon after the last loss or backfill.
     quiet_s: int = 0
     # Share of the backfill given back in one minute (at least one instance); 1 is all that is due.
