@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -45,6 +46,14 @@ def test_the_promise_is_kept_for_the_fewest_worker_hours(name: str) -> None:
 def test_a_fleet_that_starts_from_one_worker_keeps_it_after_a_quarter_of_an_hour(name: str) -> None:
     row = run_rule(real(name), "spotkeeper", ReplaySettings(initial_workers=1)).row
     assert row.objective_met
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_seconds_more_or_less_do_not_break_the_promise(seed: int) -> None:
+    trace = real("mooncake-conversation")
+    moved_s = np.random.default_rng(seed).normal(0.0, 5.0, len(trace))
+    arrival_s = np.sort(np.clip(trace.arrival_s + moved_s, 0.0, trace.end_s))
+    assert run_rule(replace(trace, arrival_s=arrival_s), "spotkeeper", SETTINGS).row.objective_met
 
 
 def test_a_step_of_fifty_times_is_met_and_cleared() -> None:

@@ -168,6 +168,16 @@ def test_the_same_seed_gives_the_same_rows() -> None:
     assert run_replay([trace], ["spotkeeper"]) == run_replay([trace], ["spotkeeper"])
 
 
+def test_clairvoyant_is_there_for_batches_out_of_nothing() -> None:
+    arrival_s = np.concatenate([at + np.linspace(0, 5, 40) for at in range(600, 10_800, 600)])
+    batches = RequestTrace(
+        name="t", arrival_s=arrival_s, service_s=np.full(len(arrival_s), 2.0), end_s=10_800.0
+    )
+    row = clairvoyant(batches, SETTINGS).row
+    assert row.objective_met
+    assert row.worker_hours < 6 * 3.0
+
+
 def test_clairvoyant_uses_whole_instances_and_premises_first() -> None:
     settings = ReplaySettings(workers_per_instance=4, onprem=2)
     run = clairvoyant(generate_requests(5, hours=1.0, mean_load=3.0), settings)

@@ -5,9 +5,9 @@ exact times at which its workers are free. A launch is billed from its start-up 
 count costs the start-up too. A price per late request is raised or lowered until the promise is
 just kept. The schedule is then served by the same engine as every rule.
 
-It is near a lower bound, not one: only one history per count is kept, the count changes by at most
-three instances a minute, and the price finds only the corners of the trade-off. What no rule can go
-below is the trace's own work.
+It is near a lower bound, not one: only one history per count is kept, the count changes by few
+different numbers of instances a minute, and the price finds only the corners of the trade-off. What
+no rule can go below is the trace's own work.
 """
 
 from __future__ import annotations
@@ -25,13 +25,14 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from spotkeeper_lab.replay.seen import Seen
-    from spotkeeper_lab.replay.values import ReplaySettings, Run
+    from spotkeeper_lab.replay.values import Floats, ReplaySettings, Run
     from spotkeeper_lab.requests import RequestTrace
 
 type Path = tuple[Path | None, int]
 
 MINUTE_S = 60.0
-REACH = 3
+LOAD_S = 600.0  # slots of the load
+REACH = (0, 1, 2, 3, 6, 12, 24, 48, 96, 192)  # instances that come or go at once
 PRICES = 9
 SLACK = 1.0  # worker-minutes by which a way may look worse and still be followed
 CHEAPEST_PRICE, DEAREST_PRICE = 0.005, 20.0  # worker-minutes for a late request
@@ -104,14 +105,23 @@ def best_schedule(trace: RequestTrace, settings: ReplaySettings, price: float) -
 
 
 def _counts(trace: RequestTrace, settings: ReplaySettings) -> range:
-    """Return the counts worth trying: whole instances from the lowest to above the highest load."""
-    slots = (trace.arrival_s // 600.0).astype(np.int64)
-    loads = np.bincount(slots, weights=trace.service_s) / 600.0
+    """Return the counts worth trying: whole instances from the lowest to above the highest load.
+
+    What arrives within the promised wait may be the highest: it has that time again to start.
+    """
+    loads = _work_s(trace, LOAD_S) / LOAD_S
+    burst_s = max(settings.wait_s, 1.0)
+    burst = float(_work_s(trace, burst_s).max()) / (burst_s + settings.wait_s)
     step = settings.workers_per_instance
     low = max(settings.onprem, math.floor(0.7 * float(loads.min())), 1)
     low = settings.onprem + (low - settings.onprem) // step * step
-    high = min(math.ceil(1.6 * float(loads.max())) + 2 * step, settings.max_workers)
-    return range(max(low, 1), max(high, low + step) + 1, step)
+    high = math.ceil(1.6 * max(float(loads.max()), burst)) + 2 * step
+    return range(max(low, 1), max(min(high, settings.max_workers), low + step) + 1, step)
+
+
+def _work_s(trace: RequestTrace, slot_s: float) -> Floats:
+    """Return the service time of the requests that arrive in each slot."""
+    return np.bincount((trace.arrival_s // slot_s).astype(np.int64), weights=trace.service_s)
 
 
 def _minute(
@@ -126,10 +136,7 @@ def _minute(
     reached: dict[int, _Way] = {}
     start_s = minute * MINUTE_S
     for count, way in ways.items():
-        for index in range(-REACH, REACH + 1):
-            to = count + index * counts.step
-            if to not in counts:
-                continue
+        for to in _reached(count, counts):
             free = _change(way.free, to, start_s)
             late = _serve(free, part, settings.wait_s)
             launched = max(0, to - count) * settings.cold_start_s / MINUTE_S if minute else 0.0
@@ -143,6 +150,12 @@ def _minute(
                 reached[to] = _Way(worth, cost, lates, free, (way.path, to))
     launch = settings.cold_start_s / MINUTE_S
     return {count: way for count, way in reached.items() if _useful(count, way, reached, launch)}
+
+
+def _reached(count: int, counts: range) -> list[int]:
+    """Return the counts that the next minute may have."""
+    steps = sorted({sign * reach * counts.step for reach in REACH for sign in (-1, 1)})
+    return [count + step for step in steps if count + step in counts]
 
 
 def _useful(count: int, way: _Way, ways: dict[int, _Way], launch: float) -> bool:

@@ -50,7 +50,7 @@ LARGEST_ERROR = 2.0
 LOUD_SHARE = 0.25  # steps below this share of the mean load say nothing about errors
 NODES = 40
 
-BUDGET_PRIOR_REQUESTS = 2_000
+BUDGET_PRIOR_REQUESTS = 4_000
 BUDGET_GAIN = 30.0
 BUDGET_AIM = 0.8
 LARGEST_ALLOWANCE = 0.4
