@@ -49,7 +49,7 @@ def run(window: Market, world: World, settings: Settings) -> RunResult:
     """Try the deployed policy over one window."""
     replay = replay_of(window, world, settings)
     replay.run(window.end_s)
-    return account(_lives(replay.cloud, window.end_s), window, world)
+    return account(lives_of(replay.cloud, window.end_s), window, world)
 
 
 def fleet_of(world: World, settings: Settings) -> Fleet:
@@ -166,7 +166,7 @@ def replay_of(
     return Replay(cloud=cloud, fleet=fleet_of(world, settings), ports=ports)
 
 
-def _lives(cloud: Cloud, end_s: float) -> list[Life]:
+def lives_of(cloud: Cloud, end_s: float) -> list[Life]:
     """Every instance as the accounting counts it."""
     return [_life(view, end_s) for view in cloud.history()]
 
