@@ -46,7 +46,7 @@ LAST_REQUEST_S = 30.0
 # Workers ship between two turns; the event source mapping waits as long as in template.yaml.
 SHIP_AT_S, BATCHING_WINDOW_S = 10.0, 5.0
 # Longer than any window that a fleet document of the demo asks for.
-DIGESTS_KEPT_S = 900.0
+DIGESTS_KEPT_S = 960.0
 TABLE, DOCUMENTS = "demo", "/spotkeeper/demo/fleets"
 ENVIRONMENT = {
     "TABLE_NAME": TABLE,

@@ -13,6 +13,7 @@ from spotkeeper_lab.demo_series import (
     fleet_columns,
     load_columns,
     market_columns,
+    needed_column,
     per_second,
     wait_columns,
 )
@@ -179,7 +180,7 @@ def picture(day: Day, found: Results) -> Picture:
         fleet=fleet_columns(looks),
         market=pools,
         market_total=total,
-        load=load_columns(ledger, per_second(looks, lambda look: look.workers, end_s), end_s),
+        load=_load(day, found),
         waits=wait_columns(ledger, end_s),
         losses=[loss - LEAD_S for loss in day.record.losses if loss >= LEAD_S],
         bands=[
@@ -190,6 +191,20 @@ def picture(day: Day, found: Results) -> Picture:
         turns=list(_turns(found)),
         moments=sorted([*_notices(day, found), *_stories(day, values)], key=lambda m: m.at_s),
     )
+
+
+def _load(day: Day, found: Results) -> dict[str, list[float]]:
+    """Busy, serving and needed workers by minute."""
+    looks, end_s = day.record.looks, day.scene.end_s
+    workers = per_second(looks, lambda look: look.workers, end_s)
+    needs = [
+        (decision.at_s, record["seen"]["WorkersNeeded"])
+        for decision, record in zip(found.decisions, found.records, strict=True)
+        if "WorkersNeeded" in record["seen"]
+    ]
+    times, needed = zip(*needs, strict=True) if needs else ((), ())
+    columns = load_columns(day.force.ledger, workers, end_s)
+    return {**columns, "needed": needed_column(times, needed, end_s)}
 
 
 def _turns(found: Results) -> Iterator[Turn]:

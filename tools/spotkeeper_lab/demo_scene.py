@@ -55,6 +55,7 @@ class DemoSettings:
     warm_pool: int | None = None
     price_ratio: float = 0.30
     wait_objective_s: float = 10.0
+    wait_share: float = 0.95
     physics: Physics = field(default=PHYSICS)
 
 
@@ -116,6 +117,10 @@ class Scene:
                 "spot_min": min(2, self.spot_max),
                 "spot_max": self.spot_max,
                 "on_demand_max": self.spot_max,
+            },
+            "objective": {
+                "wait_s": self.settings.wait_objective_s,
+                "share": self.settings.wait_share,
             },
             "availability": {"on_demand_warm": self.physics.warm_pool > 0},
         }

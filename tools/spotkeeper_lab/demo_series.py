@@ -79,6 +79,13 @@ def load_columns(ledger: Ledger, workers: Ints, end_s: float) -> dict[str, list[
     }
 
 
+def needed_column(times: Sequence[float], needed: Sequence[float], end_s: float) -> list[float]:
+    """The workers that the last health turn before each minute's end found to be needed."""
+    edges = np.arange(LEAD_S, end_s, 60.0) + 60.0
+    before = np.searchsorted(np.array(times), edges, side="right") - 1
+    return [float(needed[turn]) if turn >= 0 else 0.0 for turn in before]
+
+
 def _busy_time(ledger: Ledger, at_s: Floats) -> Floats:
     """Seconds served by all workers together up to each moment."""
     done = ~np.isnan(ledger.finished_s)

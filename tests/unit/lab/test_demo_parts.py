@@ -21,7 +21,13 @@ from spotkeeper_lab.demo_logs import (
 )
 from spotkeeper_lab.demo_record import Look
 from spotkeeper_lab.demo_scene import LEAD_S, DemoSettings, Scene, scene
-from spotkeeper_lab.demo_series import due, load_columns, per_second, wait_columns
+from spotkeeper_lab.demo_series import (
+    due,
+    load_columns,
+    needed_column,
+    per_second,
+    wait_columns,
+)
 from spotkeeper_lab.local_aws_answers import ACCOUNT, VirtualTime
 from spotkeeper_lab.market import Market, MarketError, market_of
 from spotkeeper_lab.requests import RequestTrace
@@ -203,3 +209,10 @@ def test_busy_workers_and_waits_by_the_minute() -> None:
     assert columns["busy"] == [0.5, round(35 / 60, 2)]
     waits = wait_columns(ledger, end_s)
     assert waits["worst"] == [30.0, 20.0]
+
+
+def test_what_was_needed_is_what_the_last_turn_of_each_minute_found() -> None:
+    end_s = LEAD_S + 180.0
+    assert needed_column([LEAD_S + 60, LEAD_S + 120], [3, 5], end_s) == [3.0, 5.0, 5.0]
+    assert needed_column([LEAD_S + 61], [3], end_s) == [0.0, 3.0, 3.0]
+    assert needed_column([], [], end_s) == [0.0, 0.0, 0.0]

@@ -174,12 +174,13 @@ function draw() {
   });
   const load = day.load;
   chart({
-    title: "Load", unit: "workers", height: 150, top: Math.max(1, ...load.busy, ...load.workers) * 1.05,
-    legend: [["", "load", "busy, on average of a minute"], ["rule", "target", "taking requests"]],
+    title: "Load", unit: "workers", height: 150, top: Math.max(1, ...load.busy, ...load.workers, ...load.needed) * 1.05,
+    legend: [["", "load", "busy, on average of a minute"], ["rule", "target", "taking requests"], ["rule", "wait", "needed to keep the promise"]],
     draw: (body, x, y) => {
       const shown = thinned(load.t, { busy: [load.busy, mean] });
       area(body, shown.t, shown.busy, shown.t.map(() => 0), x, y, "load");
       line(body, load.t, load.workers, x, y, "target", 1.5);
+      line(body, load.t, load.needed, x, y, "wait", 1);
     },
   });
   const waits = day.waits;
