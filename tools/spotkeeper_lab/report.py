@@ -43,8 +43,8 @@ class Picture:
     """All that the report shows; series are columns of equal length that start with `t`.
 
     `fleet` has t, target, spot, on_demand; `market_total` t, capacity; `load` t, busy, workers and
-    needed; `waits` t, p95, worst (seconds, None without a request). Times are seconds from the start;
-    `clock_s` is the time of day at the start.
+    needed; `waits` t, p95, worst (seconds, None without a request). Times are seconds from the
+    start; `clock_s` is the time of day at the start.
     """
 
     title: str
