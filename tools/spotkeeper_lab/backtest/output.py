@@ -60,12 +60,12 @@ def cost_of(rows: Sequence[Row], policy: str) -> float | None:
 
 CELLS = (
     "served",
-    "worst window",
-    "capacity",
     "cost",
-    "±",
     "x optimum",
     "x limit",
+    "±",
+    "worst window",
+    "capacity",
     "launches",
     "lost",
 )
@@ -76,12 +76,12 @@ def cells(row: Row, rows: Sequence[Row]) -> tuple[str, ...]:
     """A row's figures as text, in the order of CELLS."""
     return (
         f"{row.served_share:.2%}",
-        f"{row.served_share_min:.2%}",
-        f"{row.capacity_share:.3%}",
         f"{row.cost:.1%}",
-        f"{row.cost_sd:.1%}",
         _times(row.cost, cost_of(rows, "optimum")),
         _times(row.cost, cost_of(rows, "limit")),
+        f"{row.cost_sd:.1%}",
+        f"{row.served_share_min:.2%}",
+        f"{row.capacity_share:.3%}",
         f"{row.spot_launches} + {row.on_demand_launches}",
         str(row.losses),
     )
