@@ -125,7 +125,7 @@ def test_the_summary_says_what_the_logs_say() -> None:
 
 def test_bursts_are_peaked() -> None:
     history = LoadHistory(
-        next_step=1, work_ms=(60_000,), requests=(60,), late=(0,), roughness=(29 * 12_000**2,)
+        next_step=1, work_ms=(60_000,), requests=(60,), late=(0,), roughness=(30 * 12_000**2,)
     )
     seen = arrived(steady(15), SENT, 900)
     assert load_summary(seen, history, SENT, SENT).peakedness == pytest.approx(36)

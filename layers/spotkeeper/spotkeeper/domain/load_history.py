@@ -27,7 +27,7 @@ class LoadHistory:
 
     `work_ms` is the service time of what arrived, over up to 14 days. For the last day only:
     `requests` whose logs came in, those `late` by the objective, and `roughness`, the sum of the
-    squared differences between the work of one slot and the next, in ms².
+    squared differences between the work of each slot and the one before, in ms².
     """
 
     next_step: int = 0
@@ -81,7 +81,8 @@ def _step(
     waits = [one.waits for one in unique(mine)]
     requests = sum(wait.count for wait in waits)
     late = requests - sum(wait.within(wait_s) for wait in waits)
-    return sum(work_ms), requests, late, sum((b - a) ** 2 for a, b in pairwise(work_ms))
+    with_before = seen.work_ms[max(0, at - 1) : at + STEP_SLOTS]
+    return sum(work_ms), requests, late, sum((b - a) ** 2 for a, b in pairwise(with_before))
 
 
 def load_summary(
@@ -125,7 +126,6 @@ def _peakedness(history: LoadHistory, seen: Arrived) -> float:
     slots, work_ms = len(history.roughness) * STEP_SLOTS, sum(history.work_ms[-DAY_STEPS:])
     if not work_ms or not history.roughness or not seen.service_second_moment_s2:
         return 1.0
-    differences = len(history.roughness) * (STEP_SLOTS - 1)
-    variance_s2 = sum(history.roughness) / 1_000_000 / differences / 2
+    variance_s2 = sum(history.roughness) / 1_000_000 / slots / 2
     poisson_s2 = work_ms / 1000 / slots * seen.service_second_moment_s2 / seen.service_mean_s
     return min(max(variance_s2 / poisson_s2, 1.0), LARGEST_PEAKEDNESS)
