@@ -1,9 +1,10 @@
 """Choosing policies and settings, cutting windows, summing up rows."""
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import pytest
 
+from spotkeeper.domain.fleet import AvailabilityPolicy
 from spotkeeper_lab.backtest.backtest import COLUMNS, Plan, Windows, run_backtest
 from spotkeeper_lab.backtest.catalogue import (
     POLICIES,
@@ -123,3 +124,39 @@ def test_the_same_plan_gives_the_same_rows_also_in_processes() -> None:
 
 def test_one_window_has_no_spread() -> None:
     assert run_backtest(plan("spot", count=None))[0].cost_sd == 0
+
+
+@pytest.mark.parametrize(
+    ("hours", "problem"),
+    [
+        (float("nan"), "a window of nan h has no length"),
+        (0.0, "a window of 0 h has no length"),
+        (0.03, "a window of 108 s ends before the first cold start of 120 s does"),
+        (13.0, "13 h from 0 h on does not fit"),
+    ],
+)
+def test_windows_that_measure_nothing_are_refused(hours: float, problem: str) -> None:
+    with pytest.raises(MarketError, match=problem):
+        run_backtest(plan("spot", hours=hours))
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("rebalance=panic", "rebalance is 'panic'; Input should be 'ignore' or 'at_risk'"),
+        ("spare_share=2", "spare_share is 2.0; Input should be less than or equal to 1"),
+        ("settle_s=0.5", "settle_s is 0.5; Input should be a valid integer"),
+    ],
+)
+def test_the_deployed_policy_takes_what_a_fleet_document_takes(text: str, problem: str) -> None:
+    with pytest.raises(SettingError, match=problem):
+        configure(choose(["spotkeeper"]), [text])
+
+
+def test_the_deployed_policy_runs_with_the_deployed_defaults() -> None:
+    policy = configure(choose(["spotkeeper"]), ["spell_s=2h"])[0]
+    defaults = asdict(AvailabilityPolicy(spell_s=7200))
+    assert policy.settings == {k: v for k, v in defaults.items() if k != "on_demand_warm"}
+    (row,) = run_backtest(plan("spotkeeper"))
+    assert row.policy == "spotkeeper"
+    assert 0 < row.served_share <= 1
