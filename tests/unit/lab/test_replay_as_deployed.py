@@ -58,13 +58,18 @@ def messages() -> list[LoadDigest]:
 
 def deployed() -> LoadSummary:
     """What the turns of every minute find at the last one."""
-    digests, history = messages(), LoadHistory()
+    digests, history, now = messages(), LoadHistory(), START
     for minute in range(1, MINUTES + 1):
         now = instant(60.0 * minute)
-        known = [one for one in digests if now - timedelta(minutes=15) <= one.sent_at <= now]
-        seen = arrived(known, now, 900)
-        history = extended(history, known, seen, WAIT_S)
+        known = _of_window(digests, now)
+        history = extended(history, known, arrived(known, now, 900), WAIT_S)
+    known = _of_window(digests, now)
+    seen = arrived(known, now, 900)
     return load_summary(seen, history, summarise(known, now, 300).newest, now)
+
+
+def _of_window(digests: list[LoadDigest], now: datetime) -> list[LoadDigest]:
+    return [one for one in digests if now - timedelta(minutes=15) <= one.sent_at <= now]
 
 
 def replayed() -> LoadSummary:
