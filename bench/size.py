@@ -1,0 +1,137 @@
+"""One turn of sizing to an objective: 500 workers, a 15-minute window, two weeks of history.
+
+Reading is shown apart: what it costs to unpack and add up the digests, when every worker ships its
+logs every 30 s.
+"""
+
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from random import Random
+
+from bench._figures import Figure, show
+from spotkeeper.adapters.load_table import pack, unpack
+from spotkeeper.domain.arrived import Arrived, arrived
+from spotkeeper.domain.digest import SearchLog, Status, digest
+from spotkeeper.domain.fleet import Bounds, Fleet, Group, Objective
+from spotkeeper.domain.health_memory import HealthMemory, Needed
+from spotkeeper.domain.load import Cluster, Load, LoadDigest, summarise
+from spotkeeper.domain.load_history import DAY_STEPS, KEPT_STEPS, LoadHistory, load_summary
+from spotkeeper.domain.sizing import OBJECTIVE_WINDOW_S, Outlook, Sizing, size
+
+NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
+WORKERS = 500
+SHIP_EVERY_S = 30
+SERVICE_S = 2.0
+BUSY = 0.75
+LIMIT_MS = 20.0
+ROUNDS = 5
+FLEET = Fleet(
+    name="big",
+    spot_group="spot",
+    on_demand_group="on-demand",
+    bounds=Bounds(spot_min=0, spot_max=2000, on_demand_max=2000),
+    objective=Objective(wait_s=10, share=0.95),
+)
+MEMORY = HealthMemory(needed=(Needed(at=NOW - timedelta(minutes=1), workers=1),))
+
+
+def digests() -> list[LoadDigest]:
+    """A window of messages of all workers."""
+    random = Random(0)
+    sent = [
+        (worker, age_s)
+        for worker in range(WORKERS)
+        for age_s in range(worker % SHIP_EVERY_S, OBJECTIVE_WINDOW_S, SHIP_EVERY_S)
+    ]
+    return [_message(worker, NOW - timedelta(seconds=age_s), random) for worker, age_s in sent]
+
+
+def _message(worker: int, sent_at: datetime, random: Random) -> LoadDigest:
+    """What a worker served since its last message."""
+    count = round(SHIP_EVERY_S * BUSY / SERVICE_S)
+    starts = [sent_at - timedelta(seconds=random.uniform(3, 33)) for _ in range(count)]
+    logs = [
+        SearchLog(
+            request_id=f"{worker}-{start.isoformat()}",
+            worker_id=f"gpu-{worker}",
+            cluster=Cluster.AWS,
+            instance_id=f"i-{worker:017x}",
+            enqueued_at=start - timedelta(seconds=random.expovariate(2)),
+            started_at=start,
+            finished_at=start + timedelta(seconds=min(3, random.expovariate(1 / SERVICE_S))),
+            status=Status.OK,
+        )
+        for start in starts
+    ]
+    return digest(logs, sent_at, FLEET.name)[0]
+
+
+def history() -> LoadHistory:
+    """Two weeks of a load that varies."""
+    random = Random(0)
+    mean = round(WORKERS * BUSY * 300_000)
+    return LoadHistory(
+        next_step=int(NOW.timestamp()) // 300,
+        work_ms=tuple(round(mean * random.uniform(0.7, 1.2)) for _ in range(KEPT_STEPS)),
+        requests=(50_000,) * DAY_STEPS,
+        late=(500,) * DAY_STEPS,
+        roughness=(10**12,) * DAY_STEPS,
+    )
+
+
+def turn(load: Load, seen: Arrived, past: LoadHistory) -> Sizing:
+    """What a turn works out once the logs are added up."""
+    outlook = Outlook(summary=load_summary(seen, past, load.newest, NOW), serving=WORKERS)
+    spot = Group(name="spot", desired=WORKERS, minimum=0, maximum=2000)
+    return size(load, FLEET, spot, 0, MEMORY, NOW, outlook)
+
+
+def milliseconds(work: Callable[[], object]) -> float:
+    """Processor time of some work, the best of several rounds."""
+    best = float("inf")
+    for _ in range(ROUNDS):
+        began = time.process_time()
+        work()
+        best = min(best, time.process_time() - began)
+    return 1000 * best
+
+
+def main() -> None:
+    """Print the figures of a turn and of what comes before it."""
+    sent, past = digests(), history()
+    items = [pack(one) for one in sent]
+    load, seen = summarise(sent, NOW, FLEET.sizing.window_s), arrived(sent, NOW, OBJECTIVE_WINDOW_S)
+    size_kb = sum(len(item["digest"]["B"]) + 100 for item in items) / 1024
+    sized = turn(load, seen, past)
+    show(
+        f"Sizing {WORKERS} workers to an objective ({sized.workers} needed)",
+        [
+            Figure(
+                name="sizing, the logs added up",
+                value=milliseconds(lambda: turn(load, seen, past)),
+                unit="ms",
+                limit=LIMIT_MS,
+            ),
+            Figure(
+                name=f"reading: unpack {len(items):,} digests",
+                value=milliseconds(lambda: [unpack(item) for item in items]),
+                unit="ms",
+            ),
+            Figure(
+                name="reading: add up arrivals, 15 minutes",
+                value=milliseconds(lambda: arrived(sent, NOW, OBJECTIVE_WINDOW_S)),
+                unit="ms",
+            ),
+            Figure(
+                name="reading: add up workers, 5 minutes",
+                value=milliseconds(lambda: summarise(sent, NOW, FLEET.sizing.window_s)),
+                unit="ms",
+            ),
+            Figure(name="reading: from the table", value=size_kb, unit="KB"),
+        ],
+    )
+
+
+if __name__ == "__main__":
+    main()
