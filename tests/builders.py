@@ -19,6 +19,7 @@ from spotkeeper.domain.fleet import (
 )
 from spotkeeper.domain.situation import Situation
 
+TABLE = "spotkeeper"
 NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
 
 

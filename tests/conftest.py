@@ -1,8 +1,17 @@
 """What every test stands on: no real AWS account, no network, no clock-bound deadlines."""
 
 import os
+from typing import TYPE_CHECKING
 
+import pytest
 from hypothesis import settings
+
+from tests.builders import TABLE
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from mypy_boto3_dynamodb import DynamoDBClient
 
 _DUMMY_AWS = {
     "AWS_ACCESS_KEY_ID": "testing",
@@ -24,3 +33,26 @@ def pytest_configure() -> None:
     os.environ.update(_DUMMY_AWS)
     settings.register_profile("spotkeeper", deadline=None, derandomize="CI" in os.environ)
     settings.load_profile("spotkeeper")
+
+
+@pytest.fixture
+def dynamodb() -> "Iterator[DynamoDBClient]":
+    """DynamoDB with the product's table."""
+    import boto3
+    from moto import mock_aws
+
+    with mock_aws():
+        client = boto3.client("dynamodb")
+        client.create_table(
+            TableName=TABLE,
+            BillingMode="PAY_PER_REQUEST",
+            KeySchema=[
+                {"AttributeName": "pk", "KeyType": "HASH"},
+                {"AttributeName": "sk", "KeyType": "RANGE"},
+            ],
+            AttributeDefinitions=[
+                {"AttributeName": "pk", "AttributeType": "S"},
+                {"AttributeName": "sk", "AttributeType": "S"},
+            ],
+        )
+        yield client

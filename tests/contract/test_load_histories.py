@@ -4,42 +4,17 @@ from datetime import timedelta
 from random import Random
 from typing import TYPE_CHECKING
 
-import boto3
 import pytest
-from moto import mock_aws
 
 from spotkeeper.adapters.load_histories import LoadHistoryTable
 from spotkeeper.domain.load_history import DAY_STEPS, KEPT_STEPS, LoadHistory
 from spotkeeper.ports import LoadHistories
 from spotkeeper_lab.fake_histories import FakeLoadHistories
+from tests.builders import TABLE
 from tests.search_logs import SENT
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from mypy_boto3_dynamodb import DynamoDBClient
-
-TABLE = "spotkeeper"
-
-
-@pytest.fixture
-def dynamodb() -> "Iterator[DynamoDBClient]":
-    """DynamoDB with the product's table."""
-    with mock_aws():
-        client = boto3.client("dynamodb")
-        client.create_table(
-            TableName=TABLE,
-            BillingMode="PAY_PER_REQUEST",
-            KeySchema=[
-                {"AttributeName": "pk", "KeyType": "HASH"},
-                {"AttributeName": "sk", "KeyType": "RANGE"},
-            ],
-            AttributeDefinitions=[
-                {"AttributeName": "pk", "AttributeType": "S"},
-                {"AttributeName": "sk", "AttributeType": "S"},
-            ],
-        )
-        yield client
 
 
 @pytest.fixture(params=["memory", "dynamodb"])

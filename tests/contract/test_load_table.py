@@ -7,51 +7,26 @@ from datetime import timedelta
 from random import Random
 from typing import TYPE_CHECKING, Any
 
-import boto3
 import pytest
 from botocore.stub import Stubber
 from hypothesis import given
 from hypothesis import strategies as st
-from moto import mock_aws
 
 from spotkeeper.adapters.load_table import LoadDigestTable, pack, unpack
 from spotkeeper.domain.digest import SearchLog, digest
 from spotkeeper.domain.load import LoadDigest
 from spotkeeper.ports import Gone, LoadTable, Throttled
 from spotkeeper_lab.fakes import FakeLoadTable
+from tests.builders import TABLE
 from tests.search_logs import FLEET, SENT, before, digest_of, log
 from tests.unit.test_load_digest import search_logs
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from mypy_boto3_dynamodb import DynamoDBClient
-
-TABLE = "spotkeeper"
 
 
 def no_sleep(seconds: float) -> None:
     """Wait for nothing."""
-
-
-@pytest.fixture
-def dynamodb() -> "Iterator[DynamoDBClient]":
-    """DynamoDB with the product's table."""
-    with mock_aws():
-        client = boto3.client("dynamodb")
-        client.create_table(
-            TableName=TABLE,
-            BillingMode="PAY_PER_REQUEST",
-            KeySchema=[
-                {"AttributeName": "pk", "KeyType": "HASH"},
-                {"AttributeName": "sk", "KeyType": "RANGE"},
-            ],
-            AttributeDefinitions=[
-                {"AttributeName": "pk", "AttributeType": "S"},
-                {"AttributeName": "sk", "AttributeType": "S"},
-            ],
-        )
-        yield client
 
 
 @pytest.fixture(params=["memory", "dynamodb"])

@@ -1,48 +1,26 @@
 """What the states adapter leaves in its table; what the port promises is in tests/contract."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, get_args
 
-import boto3
 import pytest
 from botocore.exceptions import ClientError
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from moto import mock_aws
 
 from spotkeeper.adapters.fleet_state import FleetStateTable
 from spotkeeper.domain.availability_memory import AvailabilityMemory
 from spotkeeper.domain.decision import Action, DecisionRecord, Half, Outcome
 from spotkeeper.domain.health_memory import HealthMemory
 from spotkeeper.ports import AtRiskNote, Lease, Throttled, Unavailable
-from tests.builders import at
+from tests.builders import TABLE, at
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
 
-TABLE = "spotkeeper"
 HALVES = (Half.AVAILABILITY, Half.HEALTH)
-
-
-@pytest.fixture
-def dynamodb() -> Iterator["DynamoDBClient"]:
-    with mock_aws():
-        client = boto3.client("dynamodb")
-        client.create_table(
-            TableName=TABLE,
-            BillingMode="PAY_PER_REQUEST",
-            KeySchema=[
-                {"AttributeName": "pk", "KeyType": "HASH"},
-                {"AttributeName": "sk", "KeyType": "RANGE"},
-            ],
-            AttributeDefinitions=[
-                {"AttributeName": "pk", "AttributeType": "S"},
-                {"AttributeName": "sk", "AttributeType": "S"},
-            ],
-        )
-        yield client
 
 
 @pytest.fixture

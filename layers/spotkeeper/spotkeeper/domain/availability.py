@@ -96,35 +96,15 @@ def look(situation: Situation) -> View:
     at_risk = _at_risk(situation)
     risky = frozenset(i for i, at in at_risk.items() if at <= now)
     coming_since = remember_coming(old, (seen.spot, seen.on_demand), now)
-    deadline = now - timedelta(seconds=policy.launch_deadline_s)
-    need = need_of(seen.spot.desired, (*old.spot_asks, situation.sized))
-    spot = count(seen.spot, need, coming_since, risky, situation.silent, deadline)
-    back = seen.on_demand
-    on_demand = count(back, back.desired, coming_since, risky, situation.silent, deadline)
+    spot, on_demand = _count_both(situation, coming_since, risky)
     failures = (*situation.spot_failures, *suspended_launches(seen.spot, now))
     asks = live_asks(old, spot, failures, _newest_coming(seen, coming_since), policy, now)
     both_short = _both_short(situation, spot, on_demand)
-    newly = risky.difference(old.drained)
     memory = replace(
-        old,
-        need=need,
-        spot_seen=seen.spot.desired,
-        in_service=_in_service(seen.spot, risky),
-        silent=tuple(sorted(situation.silent)),
-        last_surprise=_last_surprise(situation, risky),
-        gap_since=(old.gap_since or now) if spot.missing else None,
+        _remember(situation, spot, risky),
         asks=asks,
         first_seen_coming=coming_since,
         at_risk=at_risk,
-        drained=tuple(sorted(risky)),
-        waves=add_waves(old.waves, seen.spot, newly, now),
-        levels=add_level(
-            old.levels,
-            now,
-            spot.serving,
-            max(policy.settle_s, policy.warm_settle_s, policy.spell_settle_s),
-        ),
-        flaps=tuple(f for f in old.flaps if within(f, now, policy.breaker_window_s)),
     )
     # A warm group is back before the next loss is likely: it needs no spares.
     spell = not policy.on_demand_warm and in_spell(policy, memory.last_surprise, now)
@@ -134,11 +114,46 @@ def look(situation: Situation) -> View:
         spot=spot,
         on_demand=on_demand,
         spell=spell,
-        spares=wanted_spares(situation.fleet, seen.spot, need, spell=spell),
+        spares=wanted_spares(situation.fleet, seen.spot, spot.target, spell=spell),
         hedge=_hedge(memory.waves, seen.spot, risky, policy),
         risky=risky,
         spot_failures=failures,
         both_short=both_short,
+    )
+
+
+def _count_both(
+    situation: Situation, coming_since: Mapping[str, datetime], risky: frozenset[str]
+) -> tuple[Count, Count]:
+    """Count the spot group against the need in its desired capacity, on-demand against its own."""
+    seen, silent = situation.seen, situation.silent
+    deadline_s = situation.fleet.availability.launch_deadline_s
+    deadline = seen.seen_at - timedelta(seconds=deadline_s)
+    need = need_of(seen.spot.desired, (*situation.memory.spot_asks, situation.sized))
+    back = seen.on_demand
+    return (
+        count(seen.spot, need, coming_since, risky, silent, deadline),
+        count(back, back.desired, coming_since, risky, silent, deadline),
+    )
+
+
+def _remember(situation: Situation, spot: Count, risky: frozenset[str]) -> AvailabilityMemory:
+    """Bring up to now what is remembered of losses, gaps and levels."""
+    old, group, now = situation.memory, situation.seen.spot, situation.seen.seen_at
+    policy = situation.fleet.availability
+    longest_s = max(policy.settle_s, policy.warm_settle_s, policy.spell_settle_s)
+    return replace(
+        old,
+        need=spot.target,
+        spot_seen=group.desired,
+        in_service=_in_service(group, risky),
+        silent=tuple(sorted(situation.silent)),
+        last_surprise=_last_surprise(situation, risky),
+        gap_since=(old.gap_since or now) if spot.missing else None,
+        drained=tuple(sorted(risky)),
+        waves=add_waves(old.waves, group, risky.difference(old.drained), now),
+        levels=add_level(old.levels, now, spot.serving, longest_s),
+        flaps=tuple(f for f in old.flaps if within(f, now, policy.breaker_window_s)),
     )
 
 
