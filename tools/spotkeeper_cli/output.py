@@ -34,6 +34,8 @@ def check_folders(*paths: Path | None) -> None:
     for path in paths:
         if path is not None and path != STANDARD_OUTPUT and not path.parent.is_dir():
             raise OutputError(f"{path}: there is no folder {path.parent}; make it first")
+        if path is not None and path.is_dir():
+            raise OutputError(f"{path}: is a folder; name a file in it")
 
 
 def write(text: str, path: Path) -> None:

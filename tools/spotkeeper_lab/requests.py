@@ -33,6 +33,9 @@ SERVICE_CV = 0.7
 DEFAULT_MEAN_RATE_PER_S = 1.0
 DAY_S = 86_400.0
 BURST_SLOT_S = 10.0
+# Beyond these a file does not say what its header says: years of seconds, or no service at all.
+LONGEST_S = 400 * DAY_S
+LARGEST_RATE_PER_S = 1e6
 
 
 class RequestTraceError(ValueError):
@@ -183,6 +186,12 @@ def _from_rates(
     table = np.array(rows, dtype=np.float64)
     time_s, rate = table[:, 1] - table[0, 1], table[:, 2]
     end_s = float(2 * time_s[-1] - time_s[-2])
+    highest = int(rate.argmax())
+    if rate[highest] > LARGEST_RATE_PER_S:
+        raise RequestTraceError(
+            f"{path}, line {rows[highest][0]}: {rate[highest]:g} requests per second are too many; "
+            "give the rate per second"
+        )
     mean = float((rate * np.diff(np.append(time_s, end_s))).sum()) / end_s
     if mean <= 0:
         raise RequestTraceError(f"{path}: every rate_per_s is 0; nothing to replay")
@@ -205,6 +214,11 @@ def _rows(path: Path, lines: Sequence[str]) -> Iterator[NumberedRow]:
             raise RequestTraceError(
                 f"{path}, line {number}: {line.strip()[:60]!r} has a negative or endless number; "
                 "both must be finite and at least 0"
+            )
+        if first > LONGEST_S:
+            raise RequestTraceError(
+                f"{path}, line {number}: {first:g} s is more than 400 days; "
+                "give times in seconds from the start of the trace"
             )
         yield number, first, second
 

@@ -83,6 +83,21 @@ def test_rates_become_requests_by_seed(tmp_path: Path) -> None:
     assert len(read_requests(path)) == pytest.approx(1800, rel=0.1)
 
 
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("time_s,rate_per_s\n0,1\n1e12,1\n", r"line 3: 1e\+12 s is more than 400 days"),
+        ("time_s,rate_per_s\n0,1\n600,1e308\n", r"line 3: 1e\+308 requests per second"),
+        ("arrival_s,service_s\n0,1\n1e9,1\n", r"line 3: 1e\+09 s is more than 400 days"),
+    ],
+)
+def test_numbers_that_cannot_be_meant_are_refused_by_line(
+    tmp_path: Path, text: str, told: str
+) -> None:
+    with pytest.raises(RequestTraceError, match=told):
+        read_requests(write(tmp_path / "far.csv", text))
+
+
 def test_a_window_starts_at_zero() -> None:
     trace = RequestTrace(
         name="t",
