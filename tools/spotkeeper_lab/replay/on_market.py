@@ -90,6 +90,7 @@ def on_market(
         incidents=False,
         onprem_workers=settings.onprem,
         wait_objective_s=settings.wait_s,
+        wait_share=settings.share,
         physics=replace(PHYSICS, cold_start_s=settings.cold_start_s),
     )
     minutes = math.ceil((LEAD_S / 3600.0 + demo.hours) * 60)
