@@ -81,6 +81,7 @@ def test_a_notice_is_answered_within_its_minute(summary: dict[str, Any]) -> None
     assert summary["interruptions"] >= 1
     assert summary["replacement_asked_s"]["max"] < 60.0
     assert summary["replacement_asked_s"]["never"] == 0
+    assert summary["whole_again_s"]["max"] < 120.0
     assert summary["backfills"] >= 1
 
 

@@ -181,8 +181,11 @@ def test_a_throttled_look_at_the_groups_concludes_nothing(stage_of: StageOf) -> 
     stage = stage_of(("ocr",), spot=LOSES_TWO)
     stage.at(900)
     stage.during["DescribeAutoScalingGroups"] = slow_down
-    with pytest.raises(Throttled, match="Rate exceeded"):
+    with pytest.raises(TurnFailed) as caught:
         stage.call(handler)
+    (error,) = caught.value.exceptions
+    assert isinstance(error, Throttled)
+    assert "fleets ocr: describing Auto Scaling groups" in str(error)
     assert stage.cloud.group("ocr-on-demand").desired == 0
 
 

@@ -250,8 +250,9 @@ def test_a_throttled_look_concludes_nothing() -> None:
     stage = Stage()
     stage.serve(0, dict.fromkeys(stage.spot, 0.9))
     stage.faults.refusals["describe"] = Throttled("describing: Rate exceeded")
-    with pytest.raises(Throttled):
-        stage.turn(0)
+    report = stage.turn(0)
+    assert report.failed == ("ocr",)
+    assert [str(error) for error in report.errors] == ["fleets ocr: describing: Rate exceeded"]
     assert stage.cloud.group("spot").desired == 4
 
 

@@ -88,11 +88,15 @@ def _spot(values: dict[str, Any]) -> Iterator[Figure]:
         meaning="warnings of AWS, and spot instances that it took",
     )
     for label, name, meaning in (
-        ("replacement asked for", "replacement_asked_s", "what serves, comes or was asked for is"),
-        ("whole again", "whole_again_s", "what serves is again"),
-        ("back on spot", "back_on_spot_s", "spot alone is, and the backfill gone,"),
+        (
+            "replacement asked for",
+            "replacement_asked_s",
+            "a warning until what serves, comes or was asked for is",
+        ),
+        ("whole again", "whole_again_s", "the end of a warned instance's work until others are"),
+        ("back on spot", "back_on_spot_s", "a warning until spot alone is, and the backfill gone,"),
     ):
-        meaning = f"from a warning until {meaning} as much as the target"
+        meaning = f"from {meaning} as much as the target"
         yield Figure(label=label, value=_span(values[name]), meaning=meaning)
     yield Figure(
         label="backfills, releases",
@@ -231,7 +235,7 @@ def _notices(day: Day, found: Results) -> Iterator[Moment]:
             first.at_s,
             f"AWS warns that it takes {count} ({', '.join(zones)})",
             f"replacement asked for after {_after(group, 'asked_s')}, "
-            f"whole again after {_after(group, 'served_s')}, "
+            f"whole again {_after(group, 'served_s', 'stopped_s')} after it was gone, "
             f"back on spot alone after {_after(group, 'back_s')}",
         )
 
@@ -247,13 +251,11 @@ def _spells(notices: Sequence[Notice]) -> list[list[Notice]]:
     return spells
 
 
-def _after(group: Sequence[Notice], name: str) -> str:
+def _after(group: Sequence[Notice], name: str, since: str = "at_s") -> str:
     """The longest time that one of them took, in words."""
-    times = [getattr(notice, name) for notice in group]
-    if any(time is None for time in times):
+    if any(getattr(notice, name) is None for notice in group):
         return "the end of the day"
-    seconds = max(t - n.at_s for t, n in zip(times, group, strict=True))
-    return _time(seconds)
+    return _time(max(getattr(notice, name) - getattr(notice, since) for notice in group))
 
 
 def _stories(day: Day, values: dict[str, Any]) -> Iterator[Moment]:

@@ -27,14 +27,26 @@ class Look:
 
 @dataclass(slots=True, kw_only=True)
 class Notice:
-    """A warning, when its replacement was asked for, and when spot alone was whole again."""
+    """A warning and what came of it; the warned instance serves until `stopped_s`.
+
+    `asked_s` is when its replacement was asked for, `served_s` when enough served without it, and
+    `back_s` when spot alone did.
+    """
 
     at_s: float
     instance_id: str
     pool: str
     asked_s: float | None = None
+    stopped_s: float | None = None
     served_s: float | None = None
     back_s: float | None = None
+
+    @property
+    def whole_after_s(self) -> float | None:
+        """How long the fleet was short of the warned instance; None while it still is."""
+        if self.served_s is None or self.stopped_s is None:
+            return None
+        return self.served_s - self.stopped_s
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,18 +97,25 @@ class Record:
         if not self.looks or _state(self.looks[-1]) != _state(look):
             self.looks.append(look)
         if self._open:
-            self._follow_notices(look, sum(map(_will_serve, spot_group.instances)))
+            self._follow_notices(look, sum(map(_will_serve, spot_group.instances)), force)
         return look
 
-    def _follow_notices(self, look: Look, spot_coming: int) -> None:
-        """A replacement is asked for once what serves, comes, or was asked for makes it whole."""
+    def _follow_notices(self, look: Look, spot_coming: int, force: Workforce) -> None:
+        """A replacement is asked for once what serves, comes, or was asked for makes it whole.
+
+        As long as the warned instance serves itself, the fleet is not whole without it.
+        """
         now_s = look.at_s
         for notice in self._open:
             if notice.asked_s is None and spot_coming + look.on_demand_desired >= look.target:
                 notice.asked_s = now_s
+            if force.serving(notice.instance_id):
+                continue
+            if notice.stopped_s is None:
+                notice.stopped_s = now_s
             if notice.served_s is None and look.spot + look.on_demand >= look.target:
                 notice.served_s = now_s
-            if now_s > notice.at_s and look.spot >= look.target and not look.on_demand_desired:
+            if look.spot >= look.target and not look.on_demand_desired:
                 notice.back_s = now_s
         self._open = [notice for notice in self._open if notice.back_s is None]
 

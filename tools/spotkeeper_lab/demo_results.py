@@ -39,7 +39,7 @@ def results(day: Day) -> Results:
         **_requests(day),
         "turns": len(decisions),
         "replacement_asked_s": _seconds(n.asked_s and n.asked_s - n.at_s for n in notices),
-        "whole_again_s": _seconds(n.served_s and n.served_s - n.at_s for n in notices),
+        "whole_again_s": _seconds(n.whole_after_s for n in notices),
         "back_on_spot_s": _seconds(n.back_s and n.back_s - n.at_s for n in notices),
         "incidents": [_story(asdict(incident.story)) for incident in day.incidents],
         "aws_calls": _calls(day.functions.invocations),

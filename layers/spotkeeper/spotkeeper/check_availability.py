@@ -14,8 +14,8 @@ from spotkeeper.domain.availability import AvailabilityDecision, decide
 from spotkeeper.domain.decision import Action, DecisionRecord, Half, Outcome
 from spotkeeper.domain.fleet import Activity, Fleet, Group, Observation, Phase
 from spotkeeper.domain.situation import Situation
-from spotkeeper.ports import AtRiskNote, Lease, Ports, SpotRequest
-from spotkeeper.turn import TurnReport, attempt, for_each, group_named, under_lease
+from spotkeeper.ports import AtRiskNote, FleetError, Lease, Ports, SpotRequest
+from spotkeeper.turn import TurnReport, all_failed, attempt, for_each, group_named, under_lease
 
 # Failures older than this explain nothing any more: Auto Scaling retries every 15 s or so.
 FAILURE_MEMORY = timedelta(minutes=5)
@@ -41,7 +41,10 @@ def check_availability(
     notes: Mapping[str, AtRiskNote] | None = None,
 ) -> TurnReport:
     """Run one availability turn for each fleet; `notes` are the events that caused it, by fleet."""
-    seen = _look(fleets, ports, now)
+    try:
+        seen = _look(fleets, ports, now)
+    except FleetError as error:
+        return all_failed(fleets, error)
     return for_each(fleets, lambda fleet: _turn(fleet, ports, seen, (notes or {}).get(fleet.name)))
 
 

@@ -19,8 +19,8 @@ from spotkeeper.domain.sizing import OBJECTIVE_WINDOW_S, Outlook, Sizing, size
 from spotkeeper.domain.spare import need_of
 from spotkeeper.domain.start_up import watch_starts
 from spotkeeper.domain.worker_health import Diagnosis, confirm, diagnose, replaced
-from spotkeeper.ports import Lease, Ports
-from spotkeeper.turn import TurnReport, attempt, for_each, group_named, under_lease
+from spotkeeper.ports import FleetError, Lease, Ports
+from spotkeeper.turn import TurnReport, all_failed, attempt, for_each, group_named, under_lease
 
 # Who is busy is read off this much of the search logs when instances are chosen to go.
 ACTIVITY_WINDOW = timedelta(minutes=2)
@@ -29,7 +29,10 @@ ACTIVITY_WINDOW = timedelta(minutes=2)
 def check_health(fleets: Sequence[Fleet], ports: Ports, now: datetime) -> TurnReport:
     """Run one health turn for each fleet."""
     names = [name for fleet in fleets for name in (fleet.spot_group, fleet.on_demand_group)]
-    groups = ports.groups.describe(names)
+    try:
+        groups = ports.groups.describe(names)
+    except FleetError as error:
+        return all_failed(fleets, error)
     return for_each(fleets, lambda fleet: _turn(fleet, ports, groups, now))
 
 

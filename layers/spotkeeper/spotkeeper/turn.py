@@ -58,6 +58,13 @@ def for_each(
     )
 
 
+def all_failed(fleets: Sequence[Fleet], error: FleetError) -> TurnReport:
+    """Report that what all fleets need together could not be read: none of them was turned."""
+    names = tuple(fleet.name for fleet in fleets)
+    told = type(error)(f"fleets {', '.join(names)}: {error}")
+    return TurnReport(failed=names, errors=(told,))
+
+
 def under_lease(
     states: FleetStates,
     fleet: str,

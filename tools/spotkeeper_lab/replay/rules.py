@@ -7,6 +7,7 @@ Numbers that a rule needs and its documents leave open are the promise's or 0.7 
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar
@@ -70,7 +71,7 @@ def fixed_peak(trace: RequestTrace, settings: ReplaySettings) -> FixedRule:
 
 
 @dataclass(slots=True, kw_only=True)
-class LogRule:
+class LogRule(ABC):
     """Rules that read the search logs once a minute; scale-in after `down_s` of less need."""
 
     settings: ReplaySettings
@@ -93,9 +94,9 @@ class LogRule:
         self.reason = f"{want} for the load"
         return self._kept.of(seen.now_s, max(want, seen.have) if young else want)
 
+    @abstractmethod
     def count(self, seen: Seen, mean_s: float) -> int:
         """Return the workers for what is seen, given the mean service time."""
-        raise NotImplementedError
 
 
 def offered_load(seen: Seen) -> float:
