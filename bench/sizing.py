@@ -19,7 +19,8 @@ from rich.table import Table
 
 from bench._figures import Figure, show
 from bench.collect import GOAL_USD_PER_MILLION, LOGS, Packed, bodies, collected, cost, rate
-from spotkeeper.domain.slo_sizing import LoadSummary, PastNeed, SizingPolicy, size_to_objective
+from spotkeeper.domain.slo_sizing import size_to_objective
+from spotkeeper.domain.slo_values import LoadSummary, PastNeed, SizingPolicy
 from spotkeeper_cli.output import counted, screen
 from spotkeeper_lab.market import read_market
 from spotkeeper_lab.replay.on_market import MarketRow, on_market

@@ -9,6 +9,7 @@ from spotkeeper_lab.backtest.spotkeeper_runner import Replay
 from spotkeeper_lab.cloud import Cloud
 from spotkeeper_lab.cloud_values import GroupSpec, Physics, Purchase
 from spotkeeper_lab.fake_histories import FakeLoadHistories
+from spotkeeper_lab.fake_queues import FakeRequestQueues
 from spotkeeper_lab.fakes import FakeGroups, FakeLoadTable, FakeStates, Faults, seconds
 from spotkeeper_lab.market import market_of
 
@@ -62,6 +63,7 @@ class Scenario:
             states=self.states,
             load=FakeLoadTable(),
             histories=FakeLoadHistories(),
+            queues=FakeRequestQueues(),
         )
         self.fleet = Fleet(
             name="ocr",

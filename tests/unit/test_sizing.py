@@ -138,7 +138,7 @@ def test_stale_search_logs_hold_whatever_they_say(age_s: float, stale: bool) -> 
     assert (sizing.spot_desired == 4) is stale
     if stale:
         assert (sizing.action, sizing.rule) == (Action.HOLD, "stale search logs")
-        assert "spot stays 4" in sizing.reason
+        assert "spot 4 -> 4" in sizing.reason
 
 
 def test_no_search_log_ever_holds_too() -> None:

@@ -15,7 +15,7 @@ from spotkeeper.domain.health_memory import HealthMemory, Needed
 from spotkeeper.domain.load import Cluster, Load, LoadDigest, WorkerLoad, summarise
 from spotkeeper.domain.load_history import LoadHistory, load_summary
 from spotkeeper.domain.sizing import OBJECTIVE_WINDOW_S, Outlook, Sizing, size
-from spotkeeper.domain.slo_sizing import LoadSummary
+from spotkeeper.domain.slo_values import LoadSummary
 from tests.builders import at, fleet, group
 from tests.search_logs import FLEET, SENT, before, digest_of, log
 

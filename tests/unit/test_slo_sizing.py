@@ -7,11 +7,8 @@ from dataclasses import replace
 
 import pytest
 
+from spotkeeper.domain.fleet import SizingPolicy as DocumentPolicy
 from spotkeeper.domain.slo_sizing import (
-    LoadSummary,
-    Need,
-    PastNeed,
-    SizingPolicy,
     allowance,
     cycle_rise,
     forecast_errors,
@@ -19,6 +16,7 @@ from spotkeeper.domain.slo_sizing import (
     load_level,
     size_to_objective,
 )
+from spotkeeper.domain.slo_values import LoadSummary, Need, PastNeed, SizingPolicy
 
 POLICY = SizingPolicy(wait_s=10.0, share=0.95, min_workers=1, max_workers=200, start_up_s=240.0)
 DAY_STEPS = 288
@@ -95,14 +93,19 @@ def test_a_young_fleet_is_not_scaled_in() -> None:
 
 
 def test_missing_logs_hold() -> None:
-    need = size(replace(steady(2.0), newest_log_age_s=90.0), live=6, booting=2)
+    need = size(replace(steady(2.0), newest_log_age_s=200.0), live=6, booting=2)
     assert need.workers == 8
-    assert need.reason == "no search log for 90 s: hold 8"
+    assert need.reason == "no search log for 200 s: hold 8"
+
+
+def test_logs_are_missing_when_the_fleet_document_says_so() -> None:
+    assert POLICY.stale_s == DocumentPolicy().stale_after_s
+    assert POLICY.quiet_after_s == DocumentPolicy().quiet_after_s
 
 
 def test_what_was_needed_before_a_silence_counts_until_the_window_is_whole() -> None:
     silent = size(
-        replace(steady(2.0), newest_log_age_s=90.0), past=(PastNeed(age_s=60.0, workers=9),)
+        replace(steady(2.0), newest_log_age_s=200.0), past=(PastNeed(age_s=60.0, workers=9),)
     )
     assert silent.held
     assert silent.load_workers == 9
@@ -111,15 +114,36 @@ def test_what_was_needed_before_a_silence_counts_until_the_window_is_whole() -> 
     assert size(steady(2.0), live=9, past=(replace(held, age_s=960.0),)).workers == 3
 
 
-def test_to_zero_only_when_allowed_and_known_empty_and_back_on_the_first_request() -> None:
-    silent = replace(
-        steady(2.0), arrivals=(0,) * 90, work_s=(0.0,) * 90, newest_log_age_s=900.0, queued=0
+SILENT = replace(
+    steady(2.0), arrivals=(0,) * 90, work_s=(0.0,) * 90, newest_log_age_s=900.0, queued=0
+)
+ZERO = replace(POLICY, min_workers=0)
+
+
+def test_down_to_the_least_only_after_a_quiet_time_of_an_empty_queue() -> None:
+    assert size(SILENT, live=4, policy=ZERO).workers == 4
+    quiet = replace(SILENT, quiet_s=599.0)
+    assert size(quiet, live=4, policy=ZERO).workers == 4
+    need = size(replace(SILENT, quiet_s=600.0), live=4, policy=ZERO)
+    assert (need.workers, need.reason) == (0, "no request for 600 s")
+    assert size(replace(SILENT, quiet_s=600.0), live=4, policy=POLICY).workers == 1
+    assert size(replace(SILENT, queued=None), live=4, policy=ZERO).workers == 4
+
+
+@pytest.mark.parametrize(("queued", "service_s", "workers"), [(1, 2, 1), (1, 0, 1), (900, 2, 6)])
+def test_what_waits_wakes_a_sleeping_fleet(queued: int, service_s: float, workers: int) -> None:
+    waiting = replace(SILENT, queued=queued, service_mean_s=service_s)
+    need = size(waiting, live=0, policy=ZERO)
+    assert need.workers == workers
+    assert need.reason == (
+        f"{queued} requests wait and no search log is fresh: {workers} to start with"
     )
-    allowed = replace(POLICY, min_workers=0)
-    assert size(silent, policy=allowed).workers == 0
-    assert size(silent).workers == 1
-    assert size(replace(silent, queued=None), policy=allowed).workers == 1
-    assert size(replace(silent, queued=1), live=0, policy=allowed).workers == 1
+    assert size(waiting, live=0, booting=workers, policy=ZERO).workers == workers
+
+
+def test_a_wake_stays_within_the_bound_and_says_what_lacks() -> None:
+    need = size(replace(SILENT, queued=900), live=0, policy=replace(ZERO, max_workers=4))
+    assert (need.workers, need.missing) == (4, 2)
 
 
 def test_the_bound_holds_and_the_reason_says_by_how_much_the_promise_is_missed() -> None:

@@ -7,16 +7,18 @@ from dataclasses import replace
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from spotkeeper.domain.slo_sizing import (
-    LoadSummary,
-    PastNeed,
-    SizingPolicy,
-    load_level,
-    size_to_objective,
-)
+from spotkeeper.domain.slo_sizing import load_level, size_to_objective
+from spotkeeper.domain.slo_values import LoadSummary, PastNeed, SizingPolicy
 
 counts = st.lists(st.integers(0, 60), min_size=1, max_size=90)
 shares = st.floats(0.5, 0.999)
+
+
+# A quiet time is that of a queue in which nothing waits.
+queues = st.one_of(
+    st.fixed_dictionaries({"queued": st.none() | st.integers(1, 1_000)}),
+    st.fixed_dictionaries({"queued": st.just(0), "quiet_s": st.floats(0.0, 1_200.0)}),
+)
 
 
 @st.composite
@@ -32,9 +34,9 @@ def loads(draw: st.DrawFn) -> LoadSummary:
         service_second_moment_s2=variability * mean_s**2,
         newest_start_age_s=draw(st.floats(0.0, 60.0)),
         newest_wait_s=draw(st.floats(0.0, 300.0)),
-        newest_log_age_s=draw(st.floats(0.0, 90.0)),
+        newest_log_age_s=draw(st.floats(0.0, 400.0)),
         peakedness=draw(st.floats(1.0, 10.0)),
-        queued=draw(st.none() | st.integers(0, 1_000)),
+        **draw(queues),
         requests_last_day=requests,
         late_last_day=draw(st.integers(0, requests)),
         past_loads=tuple(draw(st.lists(st.floats(0.0, 50.0), max_size=60))),
@@ -127,9 +129,39 @@ def test_never_outside_the_bounds_unless_logs_are_missing(
 def test_missing_logs_never_scale_in(
     load: LoadSummary, policy: SizingPolicy, live: int, booting: int, past: list[PastNeed]
 ) -> None:
-    silent = replace(load, newest_log_age_s=policy.stale_s + 1.0, queued=None)
+    silent = replace(load, newest_log_age_s=policy.stale_s + 1.0, queued=None, quiet_s=0.0)
     need = size_to_objective(silent, live, booting, past, policy)
     assert need.workers >= min(live + booting, policy.max_workers)
+    waiting = replace(silent, queued=3)
+    need = size_to_objective(waiting, live, booting, past, policy)
+    assert need.workers >= max(1, min(live + booting, policy.max_workers))
+
+
+@given(loads(), policies(), fleets, fleets, pasts, st.integers(1, 5_000))
+@settings(max_examples=50)
+def test_more_waiting_requests_never_need_fewer(
+    load: LoadSummary,
+    policy: SizingPolicy,
+    live: int,
+    booting: int,
+    past: list[PastNeed],
+    more: int,
+) -> None:
+    longer = replace(load, queued=(load.queued or 0) + more, quiet_s=0.0)
+    fewer = size_to_objective(load, live, booting, past, policy)
+    assert size_to_objective(longer, live, booting, past, policy).workers >= fewer.workers
+
+
+@given(loads(), policies(), fleets, fleets, pasts)
+@settings(max_examples=50)
+def test_zero_only_where_it_is_allowed_after_a_quiet_time(
+    load: LoadSummary, policy: SizingPolicy, live: int, booting: int, past: list[PastNeed]
+) -> None:
+    need = size_to_objective(load, live, booting, past, policy)
+    asleep = live + booting == 0 and not load.queued
+    if need.workers == 0 and not asleep:
+        assert policy.min_workers == 0
+        assert (load.queued, load.quiet_s >= policy.quiet_after_s) == (0, True)
 
 
 @given(loads(), policies(), fleets, fleets, pasts)

@@ -16,6 +16,7 @@ from spotkeeper.turn import TurnReport
 from spotkeeper_lab.cloud import Cloud
 from spotkeeper_lab.cloud_values import GroupSpec, Physics, Purchase
 from spotkeeper_lab.fake_histories import FakeLoadHistories
+from spotkeeper_lab.fake_queues import FakeRequestQueues
 from spotkeeper_lab.fakes import FakeGroups, FakeLoadTable, FakeStates, Faults, instant
 from spotkeeper_lab.market import market_of
 from tests.builders import fleet
@@ -51,6 +52,7 @@ class Stage:
         self.fleet = fleet(sizing=sizing)
         self.states = FakeStates(self.faults)
         self.table = FakeLoadTable()
+        self.queues = FakeRequestQueues(self.faults)
         groups = FakeGroups(self.cloud, self.faults)
         self.ports = Ports(
             groups=groups,
@@ -59,6 +61,7 @@ class Stage:
             states=self.states,
             load=self.table,
             histories=FakeLoadHistories(),
+            queues=self.queues,
         )
 
     @property

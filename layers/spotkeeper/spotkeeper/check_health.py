@@ -4,6 +4,7 @@ Observe, decide, act, record, for every fleet; an error stops that fleet only.
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import partial
 
@@ -15,6 +16,7 @@ from spotkeeper.domain.health_memory import HealthMemory
 from spotkeeper.domain.load import Cluster, Load, LoadDigest, summarise
 from spotkeeper.domain.load_history import extended, load_summary
 from spotkeeper.domain.release import plan_release
+from spotkeeper.domain.request_queue import QueueLength, known_waiting, quiet_s, watch_queue
 from spotkeeper.domain.sizing import OBJECTIVE_WINDOW_S, Outlook, Sizing, size
 from spotkeeper.domain.spare import need_of
 from spotkeeper.domain.start_up import watch_starts
@@ -62,6 +64,7 @@ def _round(
         spot.desired, (*lease.availability.spot_asks, lease.health.spot_ask)
     )
     memory = watch_starts(lease.health, spot, on_demand, load, now)
+    memory = _look_at_queue(fleet, memory, load, ports, now)
     outlook = _outlook(fleet, load, (spot, on_demand), memory, digests, ports, now)
     sizing = size(load, fleet, spot, spares, memory, now, outlook)
     diagnosis = diagnose(load, (spot, on_demand), fleet, sizing.memory, now)
@@ -103,7 +106,30 @@ def _outlook(
         for group in groups
         for i in group.instances
     )
-    return Outlook(summary=load_summary(seen, history, load.newest, now), serving=serving)
+    summary = replace(
+        load_summary(seen, history, load.newest, now),
+        queued=known_waiting(memory.queue),
+        quiet_s=quiet_s(memory.queue, now),
+    )
+    return Outlook(summary=summary, serving=serving)
+
+
+def _look_at_queue(
+    fleet: Fleet, memory: HealthMemory, load: Load, ports: Ports, now: datetime
+) -> HealthMemory:
+    """Remember the length of the fleet's request queue, if it has one, or why it is not known.
+
+    Sizing goes on without it.
+    """
+    memory = replace(memory, service_mean_s=load.service_mean_s or memory.service_mean_s)
+    if fleet.request_queue_url is None:
+        return replace(memory, queue=None)
+    try:
+        answer: QueueLength | str = ports.queues.length(fleet.request_queue_url)
+    except FleetError as error:
+        answer = f"{type(error).__name__}: {error}"
+    queue = watch_queue(memory.queue, answer, load.newest, load.offered, now)
+    return replace(memory, queue=queue)
 
 
 def _resize(
@@ -171,11 +197,19 @@ def _record(
         at=now,
         action=sizing.action if fleet.sizing.enabled else Action.HOLD,
         rule=sizing.rule if fleet.sizing.enabled else "sizing is off",
-        reason="; ".join([sizing.reason, *reasons]),
+        reason="; ".join([sizing.reason, *_queue_trouble(sizing), *reasons]),
         seen=_seen(load, sizing, diagnosis, gone, now),
         outcomes=outcomes,
         alarms=_alarms(sizing, diagnosis),
     )
+
+
+def _queue_trouble(sizing: Sizing) -> Sequence[str]:
+    """Say that the request queue is not known, unless the sizing has said so."""
+    queue = sizing.memory.queue
+    if queue is None or not queue.trouble or queue.trouble in sizing.reason:
+        return ()
+    return (f"the request queue is not known ({queue.trouble})",)
 
 
 def _seen(
@@ -201,17 +235,25 @@ def _seen(
         # Also told by launches that fail so; the alarm is the same.
         **({"ConfigurationFailure": 1} if diagnosis.bootstrap else {}),
     }
+    queue = sizing.memory.queue
+    if queue is not None:
+        seen["RequestQueueUnread"] = int(queue.length is None)
+    if queue is not None and queue.length is not None:
+        seen["RequestsQueued"] = queue.length.waiting
+        seen["RequestsInFlight"] = queue.length.in_flight
     if load.newest is not None:
         seen["SearchLogAge"] = (now - load.newest).total_seconds()
     return seen | {f"Dispersion{scale}s": index for scale, index in load.dispersion.items()}
 
 
 def _alarms(sizing: Sizing, diagnosis: Diagnosis) -> tuple[str, ...]:
+    queue = sizing.memory.queue
     named = {
         "stale_search_logs": sizing.stale,
         "onprem_workers_silent": bool(diagnosis.onprem_silent),
         "replacement_budget_spent": bool(diagnosis.over_budget),
         "bootstrap": bool(diagnosis.bootstrap),
         "objective_missed": bool(sizing.missing),
+        "request_queue_unread": queue is not None and queue.length is None,
     }
     return tuple(name for name, raised in named.items() if raised)

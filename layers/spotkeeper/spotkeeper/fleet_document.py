@@ -23,6 +23,13 @@ Count = Annotated[int, Field(ge=0, le=10_000)]
 Seconds = Annotated[int, Field(ge=0, le=86_400)]
 Share = Annotated[float, Field(gt=0, le=1)]
 GroupName = Annotated[str, Field(min_length=1, max_length=255)]
+QueueUrl = Annotated[
+    str,
+    Field(
+        pattern=r"^https://sqs\.[a-z0-9-]+\.amazonaws\.com(\.cn)?/[0-9]{12}/[A-Za-z0-9_-]{1,80}(\.fifo)?$",
+        max_length=255,
+    ),
+]
 
 
 class FleetDocumentError(Exception):
@@ -55,6 +62,7 @@ class SizingSection(_Section):
     window_s: Annotated[int, Field(ge=60, le=3600)] = _SIZING.window_s
     scale_in_after_s: Seconds = _SIZING.scale_in_after_s
     stale_after_s: Annotated[int, Field(ge=30, le=3600)] = _SIZING.stale_after_s
+    quiet_after_s: Annotated[int, Field(ge=300, le=86_400)] = _SIZING.quiet_after_s
 
 
 class ObjectiveSection(_Section):
@@ -114,6 +122,7 @@ class FleetDocument(_Section):
     on_demand_group: GroupName
     workers_per_instance: Annotated[int, Field(ge=1, le=1000)] = 1
     onprem_workers: Count = 0
+    request_queue_url: QueueUrl | None = None
     bounds: BoundsSection
     objective: ObjectiveSection | None = None
     sizing: SizingSection = SizingSection()
@@ -143,6 +152,7 @@ def parse_fleet(name: str, text: str) -> Fleet:
         on_demand_group=document.on_demand_group,
         workers_per_instance=document.workers_per_instance,
         onprem_workers=document.onprem_workers,
+        request_queue_url=document.request_queue_url,
         bounds=Bounds(**document.bounds.model_dump()),
         objective=document.objective.objective() if document.objective else None,
         sizing=SizingPolicy(**document.sizing.model_dump()),

@@ -27,6 +27,7 @@ METRICS: dict[str, MetricUnit] = dict.fromkeys(
         "OnPremWorkersLive", "StaleSearchLogs", "WorkersSuspect", "WorkersReplaced",
         "OnPremWorkersSilent", "SearchLogs", "MessagesRefused", "ClockSkewed", "LateSearchLogs",
         "DuplicateMessages", "WorkersMissing", "Dispersion10s", "Dispersion60s", "Dispersion300s",
+        "RequestsQueued", "RequestsInFlight", "RequestQueueUnread",
     ),
     _COUNT,
 ) | {

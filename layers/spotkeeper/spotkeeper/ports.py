@@ -15,6 +15,7 @@ from spotkeeper.domain.fleet import Group
 from spotkeeper.domain.health_memory import HealthMemory
 from spotkeeper.domain.load import LoadDigest
 from spotkeeper.domain.load_history import LoadHistory
+from spotkeeper.domain.request_queue import QueueLength
 
 
 class FleetError(Exception):
@@ -30,7 +31,7 @@ class Refused(FleetError):
 
 
 class Gone(FleetError):
-    """The group or instance that the call names does not exist (any more)."""
+    """The group, instance or queue that the call names does not exist (any more)."""
 
 
 class Unavailable(FleetError):
@@ -179,6 +180,14 @@ class LoadHistories(Protocol):
         ...
 
 
+class RequestQueues(Protocol):
+    """Counts the requests that wait for a worker."""
+
+    def length(self, url: str) -> QueueLength:
+        """Count a queue's messages, approximately."""
+        ...
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ports:
     """All that a turn needs of the world."""
@@ -189,3 +198,4 @@ class Ports:
     states: FleetStates
     load: LoadTable
     histories: LoadHistories
+    queues: RequestQueues

@@ -13,6 +13,7 @@ from spotkeeper.adapters.fleet_documents import FleetDocuments, FleetDocumentSto
 from spotkeeper.adapters.fleet_state import FleetStateTable
 from spotkeeper.adapters.load_histories import LoadHistoryTable
 from spotkeeper.adapters.load_table import LoadDigestTable
+from spotkeeper.adapters.request_queues import SqsRequestQueues
 from spotkeeper.ports import Ports
 from spotkeeper.settings import CheckerSettings, CollectSettings, Settings
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from mypy_boto3_autoscaling import AutoScalingClient
     from mypy_boto3_dynamodb import DynamoDBClient
     from mypy_boto3_ec2 import EC2Client
+    from mypy_boto3_sqs import SQSClient
 
 # A turn has 30 s, and an interruption 120 s: a call that hangs must fail while that still helps.
 CLIENT_CONFIG = Config(
@@ -48,6 +50,7 @@ def ports() -> Ports:
         states=_states(),
         load=load_table(),
         histories=LoadHistoryTable(_dynamodb(), _settings().table_name),
+        queues=SqsRequestQueues(_sqs),
     )
 
 
@@ -93,3 +96,8 @@ def _ec2() -> "EC2Client":
 @cache
 def _dynamodb() -> "DynamoDBClient":
     return boto3.client("dynamodb", config=CLIENT_CONFIG)
+
+
+@cache
+def _sqs() -> "SQSClient":
+    return boto3.client("sqs", config=CLIENT_CONFIG)

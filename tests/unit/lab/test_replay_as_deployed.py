@@ -9,7 +9,7 @@ from spotkeeper.domain.arrived import arrived
 from spotkeeper.domain.digest import SearchLog, Status, digest
 from spotkeeper.domain.load import Cluster, LoadDigest, summarise
 from spotkeeper.domain.load_history import LoadHistory, extended, load_summary
-from spotkeeper.domain.slo_sizing import LoadSummary
+from spotkeeper.domain.slo_values import LoadSummary
 from spotkeeper_lab.replay.seen import SeenLogs
 
 START = datetime(2026, 11, 20, 12, tzinfo=UTC)

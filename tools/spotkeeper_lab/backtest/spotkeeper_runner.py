@@ -26,6 +26,7 @@ from spotkeeper_lab.cloud_values import (
     Purchase,
 )
 from spotkeeper_lab.fake_histories import FakeLoadHistories
+from spotkeeper_lab.fake_queues import FakeRequestQueues
 from spotkeeper_lab.fakes import FakeGroups, FakeLoadTable, FakeStates, instant
 from spotkeeper_lab.market import Market
 
@@ -162,6 +163,7 @@ def replay_of(
         states=states,
         load=FakeLoadTable(),
         histories=FakeLoadHistories(),
+        queues=FakeRequestQueues(),
     )
     return Replay(cloud=cloud, fleet=fleet_of(world, settings), ports=ports)
 

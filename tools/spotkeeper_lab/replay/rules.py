@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from spotkeeper.domain.slo_sizing import Need, PastNeed, SizingPolicy, size_to_objective
+from spotkeeper.domain.slo_sizing import size_to_objective
+from spotkeeper.domain.slo_values import Need, PastNeed, SizingPolicy
 from spotkeeper_lab.replay.erlang import erlang_workers
 from spotkeeper_lab.replay.seen import SLOT_S
 

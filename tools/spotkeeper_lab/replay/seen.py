@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from spotkeeper.domain.slo_sizing import LoadSummary
+from spotkeeper.domain.slo_values import LoadSummary
 
 if TYPE_CHECKING:
     from spotkeeper_lab.replay.values import Floats

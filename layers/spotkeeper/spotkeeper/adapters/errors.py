@@ -6,7 +6,7 @@ uses; docs/operations.md lists the classes. An API error becomes one of the port
     FleetError
     ├─ Throttled    slow down; the next turn tries again, and nothing is concluded from it
     ├─ Refused      the role may not do this, or the account is not set up for it
-    ├─ Gone         the group or instance does not exist
+    ├─ Gone         the group, instance or queue does not exist
     └─ Unavailable  no answer, or a fault of AWS
 """
 
@@ -63,6 +63,7 @@ THROTTLE_CODES = frozenset({
 GONE_CODES = frozenset({
     "InvalidInstanceID", "InvalidInstanceID.NotFound", "InvalidInstanceID.Malformed",
     "InvalidInstanceID.NotLinkable", "ResourceNotFoundException", "ParameterNotFound",
+    "QueueDoesNotExist", "AWS.SimpleQueueService.NonExistentQueue", "InvalidAddress",
 })  # fmt: skip
 CONDITION_FAILED = "ConditionalCheckFailedException"
 

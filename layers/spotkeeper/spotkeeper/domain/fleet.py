@@ -59,6 +59,9 @@ class SizingPolicy:
     scale_in_after_s: int = 900
     # Workers ship logs every few seconds; two missed turns mean that shipping has stopped.
     stale_after_s: int = 180
+    # No request for so long, and an empty request queue: down to the least. A sooner end would pay
+    # for a cold start more often than it saves one's length.
+    quiet_after_s: int = 600
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,6 +148,8 @@ class Fleet:
     on_demand_group: str
     workers_per_instance: int = 1
     onprem_workers: int = 0
+    # Where the requests wait for a worker; not known for every fleet.
+    request_queue_url: str | None = None
     bounds: Bounds
     objective: Objective | None = None
     sizing: SizingPolicy = field(default_factory=SizingPolicy)

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
+from spotkeeper.domain.request_queue import QueueMemory
 from spotkeeper.domain.spare import SpotAsk
 
 
@@ -24,7 +25,8 @@ class HealthMemory:
     those in service to when that was first seen, `replaced` lists the replacements of the last
     hour, `silent` the instances that count as not serving. `starting` maps an instance whose
     workers never reported to when it was first seen, `start_ups` are the seconds that the last
-    launches took to be in service.
+    launches took to be in service. `service_mean_s` is the last known service time, for waking
+    after the logs have gone, and `queue` the request queue of a fleet that has one.
     """
 
     needed: tuple[Needed, ...] = ()
@@ -35,3 +37,5 @@ class HealthMemory:
     silent: tuple[str, ...] = ()
     starting: Mapping[str, datetime] = field(default_factory=dict)
     start_ups: tuple[int, ...] = ()
+    service_mean_s: float = 0.0
+    queue: QueueMemory | None = None

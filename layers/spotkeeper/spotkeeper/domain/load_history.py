@@ -10,7 +10,7 @@ from itertools import pairwise
 
 from spotkeeper.domain.arrived import Arrived
 from spotkeeper.domain.load import SLOT_MS, LoadDigest, milliseconds, unique
-from spotkeeper.domain.slo_sizing import LoadSummary
+from spotkeeper.domain.slo_values import LoadSummary
 
 STEP_SLOTS = 30
 STEP_S = STEP_SLOTS * SLOT_MS / 1000

@@ -9,16 +9,19 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from spotkeeper.domain.decision import Action
-from spotkeeper.domain.fleet import Fleet, Group
+from spotkeeper.domain.fleet import Fleet, Group, Phase
 from spotkeeper.domain.health_memory import HealthMemory, Needed
 from spotkeeper.domain.load import Cluster, Load
-from spotkeeper.domain.slo_sizing import (
-    LoadSummary,
-    Need,
-    PastNeed,
-    SizingPolicy,
-    size_to_objective,
+from spotkeeper.domain.request_queue import (
+    expects_logs,
+    is_blind,
+    known_waiting,
+    quiet_s,
+    told,
 )
+from spotkeeper.domain.silence import is_quiet, to_drain
+from spotkeeper.domain.slo_sizing import size_to_objective
+from spotkeeper.domain.slo_values import DRAIN_S, LoadSummary, Need, PastNeed, SizingPolicy
 from spotkeeper.domain.spare import SpotAsk
 from spotkeeper.domain.start_up import start_up_s
 
@@ -54,7 +57,10 @@ class Outlook:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Found:
-    """What a rule found: the need of now, the workers to have, and what it remembers."""
+    """What a rule found: the need of now, the workers to have, and what it remembers.
+
+    `bound` names what keeps the size from the need; `stale` says that logs should come and do not.
+    """
 
     rule: str
     reason: str
@@ -62,6 +68,8 @@ class _Found:
     steady: int
     needed: tuple[Needed, ...]
     missing: int = 0
+    bound: str = ""
+    stale: bool = False
 
 
 def size(
@@ -76,36 +84,57 @@ def size(
     """Size the spot group: up at once, down to the most that the recent past needed.
 
     `spares` of its desired capacity are the availability half's, and stay on top. Without fresh
-    search logs nothing is known, so the group stays as it is: silence is not zero load.
+    search logs nothing is known, so the group stays as it is: silence is not zero load. A request
+    queue that was empty for long enough makes it zero, and requests in it wake the fleet.
     """
     age_s = _age_s(load, now)
-    if age_s is None or age_s > fleet.sizing.stale_after_s:
-        return _hold_stale(age_s, fleet, spot, memory, now)
     onprem = sum(worker.cluster is Cluster.ONPREM for worker in load.workers)
     current = spot.desired - spares
-    if fleet.objective is None or outlook is None:
+    quiet = quiet_s(memory.queue, now)
+    if is_quiet(quiet, fleet.sizing.quiet_after_s):
+        found = _quiet(quiet, now)
+    elif age_s is None or age_s > fleet.sizing.stale_after_s:
+        return _in_silence(age_s, fleet, spot, spares, memory, now, outlook)
+    elif fleet.objective is None or outlook is None:
         found = _by_load_rate(load, fleet, memory, now)
     else:
         found = _by_objective(outlook, fleet, spot, current, onprem, memory, now)
-    instances, rule = _instances(found.steady - onprem, fleet, spot)
+    instances, bound = _instances(found.steady - onprem, fleet, spot)
+    found = replace(
+        found,
+        reason=f"{found.reason}, {onprem} on premises",
+        bound="spot maximum" if found.missing else bound,
+    )
+    return _asked(found, instances, fleet, spot, spares, memory, now)
+
+
+def _asked(
+    found: _Found,
+    instances: int,
+    fleet: Fleet,
+    spot: Group,
+    spares: int,
+    memory: HealthMemory,
+    now: datetime,
+) -> Sizing:
+    """Ask for so many instances, the spares on top."""
+    current = spot.desired - spares
     desired = min(instances + spares, spot.maximum)
     action = Action.HOLD if instances == current else Action.RESIZE
     after = replace(memory, needed=found.needed)
     if action is Action.RESIZE and fleet.sizing.enabled:
         ask = SpotAsk(at=now, need=instances, spare=desired - instances)
         after = replace(after, spot_ask=ask)
-    reason = f"{found.reason}, {onprem} on premises: spot {current} -> {instances}" + (
+    reason = f"{found.reason}: spot {current} -> {instances}" + (
         f" and {spares} spare" if spares else ""
     )
-    if found.missing:
-        rule = "spot maximum"
     return Sizing(
         action=action,
-        rule=rule or ("at target" if action is Action.HOLD else found.rule),
+        rule=found.bound or ("at target" if action is Action.HOLD else found.rule),
         reason=reason,
         workers=found.workers,
         spot_desired=desired,
-        stale=False,
+        stale=found.stale,
         memory=after,
         missing=found.missing,
     )
@@ -113,7 +142,7 @@ def size(
 
 def _by_load_rate(load: Load, fleet: Fleet, memory: HealthMemory, now: datetime) -> _Found:
     target = fleet.sizing.target_load_rate
-    workers = workers_needed(load, target)
+    workers = max(workers_needed(load, target), _with_queue(load, memory))
     needed = _recent(memory, now, workers, fleet.sizing.scale_in_after_s)
     steady = max(past.workers for past in needed)
     reason = (
@@ -195,29 +224,69 @@ def workers_needed(load: Load, target_load_rate: float) -> int:
     return max(least, math.ceil(round(max(load.offered, busy) / target_load_rate, 6)))
 
 
+def _with_queue(load: Load, memory: HealthMemory) -> int:
+    """Give the workers that serve the load and clear what waits; 0 when nothing is known to."""
+    waiting = known_waiting(memory.queue)
+    if not waiting:
+        return 0
+    waiting_s = waiting * (load.service_mean_s or memory.service_mean_s)
+    return max(1, math.ceil(load.offered + waiting_s / DRAIN_S))
+
+
 def _age_s(load: Load, now: datetime) -> float | None:
     return None if load.newest is None else (now - load.newest).total_seconds()
 
 
-def _hold_stale(
-    age_s: float | None, fleet: Fleet, spot: Group, memory: HealthMemory, now: datetime
+def _quiet(quiet: float, now: datetime) -> _Found:
+    reason = f"no request for {quiet:.0f} s, nothing waits or is in flight"
+    needed = (Needed(at=now, workers=0),)
+    return _Found(rule="quiet", reason=reason, workers=0, steady=0, needed=needed)
+
+
+def _in_silence(
+    age_s: float | None,
+    fleet: Fleet,
+    spot: Group,
+    spares: int,
+    memory: HealthMemory,
+    now: datetime,
+    outlook: Outlook | None,
 ) -> Sizing:
+    """Hold, or wake for what waits in the request queue: nobody has served it, so nobody logs."""
+    current = spot.desired - spares
+    queue, serving = memory.queue, outlook.serving if outlook else _in_service(spot)
+    blind = not current and is_blind(queue, now)
+    waking = max(to_drain(known_waiting(queue), memory.service_mean_s, DRAIN_S), int(blind))
+    most = _bounds(fleet, spot)[1]
+    instances = max(current, min(math.ceil(waking / fleet.workers_per_instance), most))
     last = "none ever came" if age_s is None else f"the newest is {age_s:.0f} s old"
-    reason = f"search logs are stale ({last}): spot stays {spot.desired}"
-    if fleet.objective is not None and memory.needed:
-        # After a silence the windows are part empty: what was needed before it still counts.
-        before = max(n.workers for n in memory.needed if n.held or n is memory.needed[-1])
-        held = Needed(at=now, workers=before, held=True)
-        memory = replace(memory, needed=(*(n for n in memory.needed if not n.held), held))
-    return Sizing(
-        action=Action.HOLD,
-        rule="stale search logs",
-        reason=reason,
-        workers=memory.needed[-1].workers if memory.needed else 0,
-        spot_desired=spot.desired,
-        stale=True,
-        memory=memory,
+    stale = expects_logs(queue, serving)
+    found = _Found(
+        rule="wake",
+        reason=f"search logs are stale ({last}){told(queue)}",
+        workers=max(waking, memory.needed[-1].workers if memory.needed else 0),
+        steady=waking,
+        needed=_held(fleet, memory, waking, now),
+        missing=max(0, waking - instances * fleet.workers_per_instance) if fleet.objective else 0,
+        bound="" if instances > current else "stale search logs" if stale else "quiet",
+        stale=stale,
     )
+    return _asked(found, instances, fleet, spot, spares, memory, now)
+
+
+def _held(fleet: Fleet, memory: HealthMemory, waking: int, now: datetime) -> tuple[Needed, ...]:
+    """Remember a silence: after it the windows are part empty, so what was needed before counts."""
+    if fleet.objective is None and waking:
+        return _recent(memory, now, waking, fleet.sizing.scale_in_after_s)
+    if fleet.objective is None or not memory.needed:
+        return memory.needed
+    before = max(n.workers for n in memory.needed if n.held or n is memory.needed[-1])
+    held = Needed(at=now, workers=before, held=True)
+    return (*(n for n in memory.needed if not n.held), held)
+
+
+def _in_service(spot: Group) -> int:
+    return sum(i.phase is Phase.IN_SERVICE for i in spot.instances)
 
 
 def _recent(

@@ -24,8 +24,13 @@ from dataclasses import dataclass
 from statistics import NormalDist, median_low
 from typing import TYPE_CHECKING
 
+from spotkeeper.domain.silence import is_quiet, size_in_silence
+from spotkeeper.domain.slo_values import Need
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+
+    from spotkeeper.domain.slo_values import LoadSummary, PastNeed, SizingPolicy
 
 NORMAL = NormalDist()
 
@@ -62,69 +67,6 @@ LARGEST_CYCLE_RISE = 3.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LoadSummary:
-    """What the search logs say, all of it from finished requests.
-
-    `arrivals` and `work_s` (their service times) are per slot of `slot_s` by `enqueued_at`, oldest
-    first; the last slot ends now, fewer slots than the longest window means a young fleet.
-    The newest start is the log with the latest `started_at`. `past_loads` are mean offered loads
-    in erlangs per `past_step_s`, oldest first, up to the last full step.
-    """
-
-    arrivals: tuple[int, ...]
-    work_s: tuple[float, ...]
-    service_mean_s: float
-    service_second_moment_s2: float
-    newest_start_age_s: float
-    newest_wait_s: float
-    newest_log_age_s: float
-    peakedness: float = 1.0
-    queued: int | None = None
-    requests_last_day: int = 0
-    late_last_day: int = 0
-    past_loads: tuple[float, ...] = ()
-    past_step_s: float = 300.0
-    slot_s: float = 10.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SizingPolicy:
-    """The promise, the bounds in workers, and the times that the fleet was measured to need."""
-
-    wait_s: float
-    share: float
-    min_workers: int
-    max_workers: int
-    start_up_s: float
-    stabilisation_s: float = 120.0
-    drain_s: float = 300.0
-    stale_s: float = 60.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PastNeed:
-    """What an earlier turn found the load to need, `age_s` ago; `held` when logs were missing."""
-
-    age_s: float
-    workers: int
-    held: bool = False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Need:
-    """Workers to have, booting ones included; `missing` is what the promise needs beyond the bound.
-
-    Later turns remember `load_workers` and `held` (logs were missing) as a PastNeed.
-    """
-
-    workers: int
-    reason: str
-    load_workers: int
-    missing: int = 0
-    held: bool = False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class _Outlook:
     """The load that a new worker will meet: a level in erlangs times each error by its weight."""
 
@@ -147,8 +89,11 @@ def size_to_objective(
 ) -> Need:
     """Return the fewest workers that keep the policy's promise, and why."""
     have = live + booting
+    if is_quiet(load.quiet_s, policy.quiet_after_s):
+        least = policy.min_workers
+        return Need(workers=least, load_workers=0, reason=f"no request for {load.quiet_s:.0f} s")
     if load.newest_log_age_s > policy.stale_s or load.service_mean_s <= 0:
-        return _without_logs(load, have, past, policy)
+        return size_in_silence(load, have, past, policy)
     outlook = _look_ahead(load, policy)
     found = _fewest(outlook, allowance(load.requests_last_day, load.late_last_day, policy.share))
     recent = [need.workers for need in past if _remembered(need, policy)]
@@ -315,18 +260,6 @@ def _drain(level: float, load: LoadSummary, live: int, booting: int, policy: Siz
     gathered_s = max(0.0, waiting_s + (level - live - booting / 2) * policy.start_up_s)
     surplus = max(0.0, gathered_s - level * policy.wait_s) / policy.drain_s
     return max(math.ceil(level + surplus), live + booting)
-
-
-def _without_logs(
-    load: LoadSummary, have: int, past: Sequence[PastNeed], policy: SizingPolicy
-) -> Need:
-    """Hold while logs are missing: silence is not zero load. Zero only when the queue is empty."""
-    if policy.min_workers == 0 and load.queued == 0 and past and not any(load.arrivals):
-        return Need(workers=0, load_workers=0, reason="none came and none waits: to zero")
-    workers = min(max(have, policy.min_workers, 1 if load.queued else 0), policy.max_workers)
-    reason = f"no search log for {load.newest_log_age_s:.0f} s: hold {workers}"
-    newest = min(past, key=lambda need: need.age_s, default=PastNeed(age_s=0.0, workers=workers))
-    return Need(workers=workers, load_workers=newest.workers, held=True, reason=reason)
 
 
 def _reason(outlook: _Outlook, found: int, policy: SizingPolicy) -> str:

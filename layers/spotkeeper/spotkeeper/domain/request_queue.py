@@ -1,0 +1,129 @@
+"""The request queue as the turns saw it: what waits in it, and for how long it has been quiet.
+
+Its counts are approximate and settle about a minute after the last message, so that a single look
+proves nothing: quiet takes several, and no request logged since the first of them.
+"""
+
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+
+# Fewer looks are no evidence; turns come once a minute.
+LOOKS = 5
+# Looks further apart do not tell what happened between them.
+LONGEST_GAP = timedelta(seconds=180)
+# Busy workers hold as many messages in flight as the load has erlangs. A queue that shows none at
+# looks worth so many in all (chance: exp(-20)) is another one, or loses its messages early.
+UNSEEN_LOAD = 20.0
+# What one look is worth at most: load may have ended just before it.
+LARGEST_LOOK = 4.0
+FRESH = timedelta(seconds=30)
+# A fleet at zero that cannot see its queue for so long would sleep through its requests.
+BLIND = timedelta(seconds=300)
+MISPLACED = (
+    "it shows nothing while workers are busy: is it theirs, and are messages deleted when done?"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueLength:
+    """How many messages wait, delayed ones included, and how many a worker has received."""
+
+    waiting: int
+    in_flight: int
+
+    @property
+    def empty(self) -> bool:
+        """Nothing waits and nothing is being served."""
+        return not (self.waiting or self.in_flight)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueMemory:
+    """What the looks so far add up to; `length` is this turn's, None when it was not answered.
+
+    `trouble` says why the queue is not known, or not believed. Every one of the last `empty_looks`
+    found nothing since `empty_since`, nor was a request logged since. `unseen` is the load that
+    looks should have met and did not.
+    """
+
+    length: QueueLength | None = None
+    trouble: str = ""
+    read_at: datetime | None = None
+    empty_since: datetime | None = None
+    empty_looks: int = 0
+    unseen: float = 0.0
+    unread_since: datetime | None = None
+
+
+def watch_queue(
+    before: QueueMemory | None,
+    answer: QueueLength | str,
+    newest: datetime | None,
+    offered: float,
+    now: datetime,
+) -> QueueMemory:
+    """Add a look, or why there is none, at a load in erlangs whose newest log is of `newest`."""
+    before = before or QueueMemory()
+    if isinstance(answer, str):
+        since = before.unread_since or now
+        return replace(before, length=None, trouble=answer, unread_since=since)
+    if not answer.empty:
+        return QueueMemory(length=answer, read_at=now)
+    busy = newest is not None and now - newest <= FRESH
+    unseen = before.unseen + (min(offered, LARGEST_LOOK) if busy else 0.0)
+    if unseen >= UNSEEN_LOAD:
+        return QueueMemory(length=answer, trouble=MISPLACED, read_at=now, unseen=UNSEEN_LOAD)
+    since, looks = _empty_before(before, now)
+    return QueueMemory(
+        length=answer,
+        read_at=now,
+        empty_since=max(since, newest) if newest else since,
+        empty_looks=looks + 1,
+        unseen=unseen,
+    )
+
+
+def _empty_before(before: QueueMemory, now: datetime) -> tuple[datetime, int]:
+    """Since when and how often the queue was found empty before this look."""
+    if not before.empty_since or not before.read_at or now - before.read_at > LONGEST_GAP:
+        return now, 0
+    return before.empty_since, before.empty_looks
+
+
+def known_length(memory: QueueMemory | None) -> QueueLength | None:
+    """Give the queue's length; None when it is not known, or not to be believed."""
+    return None if memory is None or memory.trouble else memory.length
+
+
+def known_waiting(memory: QueueMemory | None) -> int | None:
+    """Give how many requests wait; None when that is not known."""
+    length = known_length(memory)
+    return length.waiting if length else None
+
+
+def expects_logs(memory: QueueMemory | None, serving: int) -> bool:
+    """Tell whether silence is missing logs: not where there is nothing, or nobody, to serve."""
+    length = known_length(memory)
+    return length is None or not (length.empty or serving == 0)
+
+
+def told(memory: QueueMemory | None) -> str:
+    """Say what the queue adds to silent logs; nothing for a fleet without one."""
+    if memory is None:
+        return ""
+    if memory.trouble or memory.length is None:
+        return f", the request queue is not known ({memory.trouble})"
+    return f", {memory.length.waiting} requests wait, {memory.length.in_flight} are in flight"
+
+
+def quiet_s(memory: QueueMemory | None, now: datetime) -> float:
+    """Give the seconds for which there was no request; 0 when that is not known."""
+    if known_length(memory) is None or memory is None or memory.empty_since is None:
+        return 0.0
+    return (now - memory.empty_since).total_seconds() if memory.empty_looks >= LOOKS else 0.0
+
+
+def is_blind(memory: QueueMemory | None, now: datetime) -> bool:
+    """Tell whether the queue could not be read for so long that requests may wait unseen."""
+    since = memory.unread_since if memory else None
+    return since is not None and now - since >= BLIND
