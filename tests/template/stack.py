@@ -22,6 +22,7 @@ _PSEUDO = {
     "AWS::Region": "us-west-2",
     "AWS::AccountId": "123456789012",
     "AWS::Partition": "aws",
+    "AWS::URLSuffix": "amazonaws.com",
 }
 
 

@@ -54,6 +54,7 @@ def test_every_metric_of_ours_in_an_alarm_is_emitted(stack: Stack) -> None:
     assert watched == {
         "ShortfallUnfilled",
         "StaleSearchLogs",
+        "RequestQueueUnread",
         "BothShort",
         "ConfigurationFailure",
         "OnDemandDesired",
@@ -87,6 +88,8 @@ def test_every_metric_of_ours_on_the_dashboard_is_emitted(stack: Stack) -> None:
         "Dispersion60s",
         "WorkersNeeded",
         "WorkersMissing",
+        "RequestsQueued",
+        "RequestsInFlight",
         "DecisionHold",
         "DecisionBackfill",
         "DecisionRelease",

@@ -69,14 +69,30 @@ def test_further_groups_are_allowed_by_their_prefix_only_when_one_is_given(adopt
     assert owners == {"SizeSpot", "KeepAvailability"}
 
 
-def test_the_functions_may_do_what_the_adapters_call_and_nothing_else(adopted: Stack) -> None:
+def test_the_length_of_the_one_request_queue_is_read_only_when_one_is_given(
+    adopted: Stack,
+) -> None:
+    given = Stack.with_parameters({**ADOPT, "RequestQueueName": "requests.fifo"})
+    queues = {
+        resource: (owner, it["Action"])
+        for owner, it in statements(given)
+        for resource in as_list(it["Resource"])
+        if ":sqs:" in resource
+    }
+    arn = "arn:aws:sqs:us-west-2:123456789012:requests.fifo"
+    assert queues == {arn: ("SizeSpot", "sqs:GetQueueAttributes")}
+    assert ":sqs:" not in str(list(statements(adopted)))
+
+
+def test_the_functions_may_do_what_the_adapters_call_and_nothing_else() -> None:
+    adopted = Stack.with_parameters({**ADOPT, "RequestQueueName": "requests"})
     adapters = ROOT / "layers/spotkeeper/spotkeeper/adapters"
     source = "".join(path.read_text() for path in adapters.glob("*.py"))
-    calls = re.findall(r"_(autoscaling|ec2|dynamodb)\.(?:get_paginator\(\"(\w+)|(\w+)\()", source)
+    calls = re.findall(r"_(autoscaling|ec2|dynamodb|sqs)(?:\(\))?\.(?:get_paginator\(\"(\w+)|(\w+)\()", source)
     called = {f"{service}:{camel(page or call)}" for service, page, call in calls if page or call}
     allowed = {action for _, it in statements(adopted) for action in as_list(it["Action"])}
     # Powertools reads the documents, Lambda reads the queue, and the workers fill it.
-    others = {action for action in allowed if action.startswith(("ssm:", "sqs:"))}
+    others = {action for action in allowed if action.startswith(("ssm:", "sqs:"))} - called
     assert allowed - others == called - {
         "autoscaling:GetPaginator",
         "ec2:GetPaginator",

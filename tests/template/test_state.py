@@ -1,6 +1,7 @@
 """Queues, table, fleet document and groups are what the functions count on."""
 
 import json
+import re
 
 import pytest
 
@@ -70,6 +71,15 @@ def test_the_objective_is_a_parameter_and_can_be_switched_off(
     changed = ADOPT | {"ObjectiveWaitSeconds": wait_s, "ObjectiveShare": "0.99"}
     [document] = Stack.with_parameters(changed).resources("AWS::SSM::Parameter").values()
     assert parse_fleet("main", document["Value"]).objective == objective
+
+
+@pytest.mark.parametrize("name", ["requests", "requests.fifo"])
+def test_the_request_queue_is_a_parameter(name: str) -> None:
+    stack = Stack.with_parameters(ADOPT | {"RequestQueueName": name})
+    [document] = stack.resources("AWS::SSM::Parameter").values()
+    url = f"https://sqs.us-west-2.amazonaws.com/123456789012/{name}"
+    assert parse_fleet("main", document["Value"]).request_queue_url == url
+    assert re.fullmatch(template()["Parameters"]["RequestQueueName"]["AllowedPattern"], name)
 
 
 def test_the_launch_hook_ends_before_the_launch_deadline() -> None:
