@@ -88,7 +88,9 @@ def test_the_functions_may_do_what_the_adapters_call_and_nothing_else() -> None:
     adopted = Stack.with_parameters({**ADOPT, "RequestQueueName": "requests"})
     adapters = ROOT / "layers/spotkeeper/spotkeeper/adapters"
     source = "".join(path.read_text() for path in adapters.glob("*.py"))
-    calls = re.findall(r"_(autoscaling|ec2|dynamodb|sqs)(?:\(\))?\.(?:get_paginator\(\"(\w+)|(\w+)\()", source)
+    calls = re.findall(
+        r"_(autoscaling|ec2|dynamodb|sqs)(?:\(\))?\.(?:get_paginator\(\"(\w+)|(\w+)\()", source
+    )
     called = {f"{service}:{camel(page or call)}" for service, page, call in calls if page or call}
     allowed = {action for _, it in statements(adopted) for action in as_list(it["Action"])}
     # Powertools reads the documents, Lambda reads the queue, and the workers fill it.

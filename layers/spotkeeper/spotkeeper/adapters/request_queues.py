@@ -5,13 +5,14 @@ https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/API_GetQue
 says that the counts may take a minute to settle after the last message was sent.
 """
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from spotkeeper.adapters.errors import translated
 from spotkeeper.domain.request_queue import QueueLength
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from mypy_boto3_sqs import SQSClient
     from mypy_boto3_sqs.literals import QueueAttributeNameType
 

@@ -1,0 +1,184 @@
+"""A fleet falls asleep and wakes on the first request: check_health on moto, its queue on SQS."""
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import boto3
+import pytest
+
+from functions.check_health.app import handler
+from spotkeeper import wiring
+from spotkeeper.domain.digest import digest
+from spotkeeper_lab.cloud_values import Physics
+from tests.builders import at
+from tests.functions.conftest import Stage, document, slow_down
+from tests.functions.test_check_health import served
+
+PROMISE = {"wait_s": 10, "share": 0.95}
+START_S, COLD_START_S = 600, 240
+
+type StageOf = Callable[..., Stage]
+type Metrics = Callable[[str], dict[str, float]]
+
+
+class Quiet:
+    """A fleet of two spot instances, its request queue, and a minute hand."""
+
+    def __init__(self, stage: Stage, **changes: Any) -> None:
+        self.stage, self.minute = stage, 0
+        self.sqs = boto3.client("sqs")
+        self.url = self.sqs.create_queue(QueueName="requests")["QueueUrl"]
+        self.stage.put("ocr", json.dumps(document("ocr", request_queue_url=self.url, **changes)))
+        self.stage.restart()
+
+    @property
+    def desired(self) -> int:
+        """What the spot group was last asked for."""
+        return self.stage.cloud.group("ocr-spot").desired
+
+    @property
+    def record(self) -> dict[str, Any]:
+        """The last decision record."""
+        return self.stage.records("ocr")[-1]
+
+    def turns(self, minutes: int, *, busy: bool = False) -> None:
+        """Let minutes pass, in which each instance serves or not, with a turn at each end."""
+        for _ in range(minutes):
+            self.minute += 1
+            self.stage.at(START_S + 60 * self.minute)
+            if busy:
+                self.serve()
+            self.stage.call(handler)
+
+    def serve(self) -> None:
+        """Have each instance in service log a request of the last ten seconds."""
+        now_s = self.stage.cloud.now_s
+        members = self.stage.cloud.group("ocr-spot").instances
+        logs = [served(i.instance_id, now_s, 6.0) for i in members if i.state == "InService"]
+        wiring.load_table().add(digest(logs, at(now_s), "ocr"))
+
+    def send(self, messages: int = 1) -> None:
+        """Have requests arrive."""
+        for _ in range(messages):
+            self.sqs.send_message(QueueUrl=self.url, MessageBody="{}")
+
+    def answer(self) -> None:
+        """Have the workers take and finish all that waits."""
+        while messages := self.sqs.receive_message(QueueUrl=self.url).get("Messages"):
+            for message in messages:
+                handle = message["ReceiptHandle"]
+                self.sqs.delete_message(QueueUrl=self.url, ReceiptHandle=handle)
+
+
+@pytest.fixture(params=[PROMISE, {"wait_s": 0, "share": 0.95}], ids=["objective", "load rate"])
+def quiet(request: pytest.FixtureRequest, stage_of: StageOf) -> Quiet:
+    """The fleet, sized to a promise and to a load rate."""
+    stage = stage_of(("ocr",), desired=2, physics=Physics(cold_start_s=COLD_START_S))
+    return Quiet(stage, objective=request.param)
+
+
+def test_to_zero_after_a_quiet_time_and_back_on_the_first_request(
+    quiet: Quiet, metrics: Metrics
+) -> None:
+    quiet.turns(6, busy=True)
+    metrics("ocr")
+    quiet.turns(9)
+    assert quiet.desired >= 1
+    told = metrics("ocr")
+    assert told["StaleSearchLogs"] == told["RequestQueueUnread"] == 0
+    assert told["RequestsQueued"] == told["RequestsInFlight"] == 0
+    quiet.turns(1)
+    assert (quiet.desired, quiet.record["rule"]) == (0, "quiet")
+    assert quiet.record["reason"].startswith("no request for 600 s, nothing waits or is in flight")
+    quiet.turns(20)
+    assert quiet.desired == 0
+    assert quiet.record["alarms"] == []
+    quiet.send()
+    quiet.turns(1)
+    assert (quiet.desired, quiet.record["rule"]) == (1, "wake")
+    assert metrics("ocr")["RequestsQueued"] == 1
+    quiet.turns(3)
+    assert (quiet.desired, quiet.record["alarms"]) == (1, [])
+    quiet.turns(1)
+    assert [i.state for i in quiet.stage.cloud.group("ocr-spot").instances] == ["InService"]
+    quiet.answer()
+    quiet.turns(1, busy=True)
+    assert quiet.desired == 1
+    quiet.turns(10)
+    assert quiet.desired == 0
+
+
+def test_many_that_wait_wake_as_many_as_clear_them_in_time(quiet: Quiet) -> None:
+    quiet.turns(6, busy=True)
+    quiet.turns(12)
+    quiet.send(60)
+    quiet.turns(1)
+    # 60 requests of 6 s in 300 s: the service time is remembered from before the silence.
+    assert quiet.desired == 2
+    quiet.send(60)
+    quiet.turns(1)
+    assert quiet.desired == 3
+
+
+def test_what_is_in_flight_keeps_the_fleet(quiet: Quiet) -> None:
+    quiet.turns(6, busy=True)
+    quiet.send()
+    quiet.sqs.receive_message(QueueUrl=quiet.url, VisibilityTimeout=43_200)
+    quiet.turns(15)
+    assert quiet.desired >= 1
+    assert quiet.record["alarms"] == ["stale_search_logs"]
+    assert "0 requests wait, 1 are in flight" in quiet.record["reason"]
+
+
+def test_nobody_sleeps_below_the_minimum(quiet: Quiet) -> None:
+    bounds = {"spot_min": 1, "spot_max": 9, "on_demand_max": 9}
+    text = document("ocr", request_queue_url=quiet.url, bounds=bounds)
+    quiet.stage.put("ocr", json.dumps(text))
+    quiet.stage.restart()
+    quiet.turns(14)
+    assert quiet.desired == 1
+
+
+def test_a_queue_that_cannot_be_read_holds_rings_and_is_named(
+    quiet: Quiet, metrics: Metrics
+) -> None:
+    quiet.turns(6, busy=True)
+    quiet.sqs.delete_queue(QueueUrl=quiet.url)
+    metrics("ocr")
+    quiet.turns(1, busy=True)
+    assert "the request queue is not known (Gone: reading the request" in quiet.record["reason"]
+    assert quiet.record["alarms"] == ["request_queue_unread"]
+    quiet.turns(14)
+    assert quiet.desired >= 1
+    assert quiet.record["rule"] == "stale search logs"
+    told = metrics("ocr")
+    assert told["RequestQueueUnread"] == told["StaleSearchLogs"] == 1
+    assert "RequestsQueued" not in told
+
+
+def test_a_sleeper_that_cannot_see_its_queue_wakes_after_five_minutes(quiet: Quiet) -> None:
+    quiet.turns(6, busy=True)
+    quiet.turns(12)
+    quiet.sqs.delete_queue(QueueUrl=quiet.url)
+    quiet.turns(5)
+    assert quiet.desired == 0
+    quiet.turns(1)
+    assert (quiet.desired, quiet.record["rule"]) == (1, "wake")
+    quiet.turns(5)
+    assert quiet.desired == 1
+
+
+def test_one_throttled_look_changes_nothing(quiet: Quiet) -> None:
+    quiet.turns(6, busy=True)
+    quiet.turns(8)
+    quiet.stage.during["GetQueueAttributes"] = slow_down
+    quiet.turns(1)
+    assert "Throttled" in quiet.record["reason"]
+    quiet.turns(1)
+    assert quiet.desired == 0
+
+
+def test_the_queue_is_read_once_a_turn(quiet: Quiet) -> None:
+    quiet.turns(1, busy=True)
+    assert quiet.stage.counted("sqs") == {"GetQueueAttributes": 1}
