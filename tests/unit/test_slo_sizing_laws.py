@@ -147,8 +147,9 @@ def test_more_waiting_requests_never_need_fewer(
     past: list[PastNeed],
     more: int,
 ) -> None:
-    longer = replace(load, queued=(load.queued or 0) + more, quiet_s=0.0)
-    fewer = size_to_objective(load, live, booting, past, policy)
+    known = load if load.queued is not None else replace(load, queued=0)
+    longer = replace(known, queued=(known.queued or 0) + more, quiet_s=0.0)
+    fewer = size_to_objective(known, live, booting, past, policy)
     assert size_to_objective(longer, live, booting, past, policy).workers >= fewer.workers
 
 

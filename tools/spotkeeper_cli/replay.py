@@ -38,6 +38,10 @@ ColdStart = Annotated[
 ]
 WorkersPerInstance = Annotated[int, typer.Option(help="Workers of an instance.")]
 OnPrem = Annotated[int, typer.Option(help="Workers of your own, outside AWS.")]
+QueueKnown = Annotated[
+    bool, typer.Option("--queue-known", help="Spotkeeper sees the length of the request queue.")
+]
+MinWorkers = Annotated[int, typer.Option(help="Fewest workers of Spotkeeper; 0 may sleep.")]
 Seed = Annotated[int, typer.Option(help="Of requests drawn from a trace of rates.")]
 Json = Annotated[Path | None, typer.Option(help="Write the rows as JSON; - is standard output.")]
 Report = Annotated[Path | None, typer.Option(help="Write an HTML report.")]
@@ -54,6 +58,8 @@ def replay(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     cold_start: ColdStart = 240.0,
     workers_per_instance: WorkersPerInstance = 1,
     onprem: OnPrem = 0,
+    queue_known: QueueKnown = False,
+    min_workers: MinWorkers = 1,
     seed: Seed = 0,
     json: Json = None,
     report: Report = None,
@@ -74,6 +80,8 @@ def replay(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
             cold_start_s=cold_start,
             workers_per_instance=workers_per_instance,
             onprem=onprem,
+            queue_known=queue_known,
+            min_workers=min_workers,
             seed=seed,
         )
         traces = [read_requests(path, seed=seed) for path in requests]

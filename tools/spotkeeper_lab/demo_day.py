@@ -35,7 +35,7 @@ from spotkeeper_lab.demo_functions import (
 from spotkeeper_lab.demo_incidents import Incident, World, incidents
 from spotkeeper_lab.demo_logs import SHIP_EVERY_S, SearchLogQueue, SearchLogs
 from spotkeeper_lab.demo_record import Decision, Look, Record
-from spotkeeper_lab.demo_scene import FLEET, LEAD_S, Scene
+from spotkeeper_lab.demo_scene import FLEET, LEAD_S, REQUEST_QUEUE, Scene
 from spotkeeper_lab.local_aws import local_aws
 from spotkeeper_lab.local_aws_answers import ACCOUNT, REGION, VirtualTime
 from spotkeeper_lab.workers import Workforce
@@ -236,10 +236,14 @@ def running(scene: Scene, log: io.TextIOBase) -> Iterator[Day]:
     def now() -> datetime:
         return time.at(cloud.now_s)
 
-    with local_aws(cloud, time):
+    def length() -> tuple[int, int]:
+        return day.force.queued, day.force.in_flight
+
+    with local_aws(cloud, time, {REQUEST_QUEUE: length}):
         _set_up(scene)
         with functions(ENVIRONMENT, now, log) as deployed:
-            yield Day(scene=scene, cloud=cloud, time=time, functions=deployed)
+            day = Day(scene=scene, cloud=cloud, time=time, functions=deployed)
+            yield day
 
 
 def _done_by_now(view: InstanceView, now_s: float) -> bool:

@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 import numpy as np
 
 from spotkeeper_lab.cloud_values import GroupSpec, Physics, Purchase
+from spotkeeper_lab.local_aws_answers import ACCOUNT, REGION
 from spotkeeper_lab.market import Market, MarketError, Steps
 from spotkeeper_lab.requests import RequestTrace
 
@@ -27,6 +28,8 @@ TARGET_LOAD_RATE = 0.7
 
 FLEET = "demo"
 SPOT_GROUP, ON_DEMAND_GROUP = "demo-spot", "demo-on-demand"
+REQUEST_QUEUE = f"https://sqs.{REGION}.amazonaws.com/{ACCOUNT}/demo-requests"
+SPOT_MIN = 2
 
 PHYSICS = Physics(
     cold_start_s=240.0,
@@ -42,7 +45,8 @@ PHYSICS = Physics(
 class DemoSettings:
     """What a demo is asked for; the traces are whole, `start_h` and `hours` cut them.
 
-    Without a size the warm pool holds what the busiest minutes need.
+    Without a size the warm pool holds what the busiest minutes need. `queue_known`: the fleet looks
+    at the length of its request queue.
     """
 
     market: Market
@@ -56,6 +60,8 @@ class DemoSettings:
     price_ratio: float = 0.30
     wait_objective_s: float = 10.0
     wait_share: float = 0.95
+    queue_known: bool = True
+    spot_min: int = SPOT_MIN
     physics: Physics = field(default=PHYSICS)
 
 
@@ -113,8 +119,9 @@ class Scene:
             "on_demand_group": ON_DEMAND_GROUP,
             "workers_per_instance": self.workers_per_instance,
             "onprem_workers": self.settings.onprem_workers,
+            "request_queue_url": REQUEST_QUEUE if self.settings.queue_known else None,
             "bounds": {
-                "spot_min": min(2, self.spot_max),
+                "spot_min": min(self.settings.spot_min, self.spot_max),
                 "spot_max": self.spot_max,
                 "on_demand_max": self.spot_max,
             },

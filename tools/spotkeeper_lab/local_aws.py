@@ -1,8 +1,9 @@
 """AWS in this process: moto, with a simulated cloud behind Auto Scaling and EC2.
 
 moto's Auto Scaling knows no capacity, no failed activity and no life of a spot instance. Here the
-calls that concern groups and instances are answered from a `Cloud` instead; requests, answers and
-errors are still parsed and written by moto and botocore, as on the way to AWS.
+calls that concern groups and instances are answered from a `Cloud` instead, and the length of a
+simulated request queue by its meter; requests, answers and errors are still parsed and written by
+moto and botocore, as on the way to AWS.
 """
 
 import os
@@ -18,10 +19,21 @@ from moto.core.exceptions import ServiceException
 from moto.core.responses import ActionResult, BaseResponse
 from moto.ec2.exceptions import EC2ClientError
 from moto.ec2.responses import EC2Response
+from moto.sqs.exceptions import SQSException
+from moto.sqs.responses import SQSResponse
 
 from spotkeeper_lab.cloud import Cloud
 from spotkeeper_lab.cloud_values import CloudError
-from spotkeeper_lab.local_aws_answers import REGION, Action, Answer, Answers, Get, VirtualTime
+from spotkeeper_lab.local_aws_answers import (
+    REGION,
+    Action,
+    Answer,
+    Answers,
+    Get,
+    Meters,
+    VirtualTime,
+    request_queues,
+)
 from spotkeeper_lab.local_aws_speed import faster_moto
 
 __all__ = ["VirtualTime", "local_aws"]
@@ -41,8 +53,11 @@ CREDENTIALS = {
 
 
 @contextmanager
-def local_aws(cloud: Cloud, time: VirtualTime) -> Iterator[None]:
-    """Answer every boto3 call of this process from moto and the cloud, with made-up credentials."""
+def local_aws(cloud: Cloud, time: VirtualTime, queues: Meters | None = None) -> Iterator[None]:
+    """Answer every boto3 call of this process from moto and the cloud, with made-up credentials.
+
+    Where there are meters of request queues, they are the only queues whose length is known.
+    """
     answers = Answers(cloud, time)
     with (
         patch.dict(os.environ, CREDENTIALS),
@@ -50,6 +65,7 @@ def local_aws(cloud: Cloud, time: VirtualTime) -> Iterator[None]:
         faster_moto(),
         _answering(AutoScalingResponse, AutoscalingClientError, answers.auto_scaling()),
         _answering(EC2Response, EC2ClientError, answers.ec2()),
+        _answering(SQSResponse, SQSException, request_queues(queues) if queues else {}),
         _own_session(),
     ):
         yield

@@ -1,4 +1,4 @@
-"""What the simulated cloud answers to Auto Scaling and EC2 calls, in AWS's words."""
+"""What the simulated cloud and request queues answer to calls, in AWS's words."""
 
 import json
 from collections.abc import Callable, Mapping, Sequence
@@ -25,6 +25,8 @@ SIX_WEEKS_S = 42 * 86_400.0
 
 type Get = Callable[..., Any]
 type Answer = Mapping[str, object]
+type Meters = Mapping[str, Callable[[], tuple[int, int]]]
+"""How many requests wait and are in flight at this moment, by the queue's URL."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,6 +245,22 @@ class Answers:
                 for instance_id in instance_ids
             ]
         }
+
+
+def request_queues(meters: Meters) -> dict[str, Action]:
+    """The actions of SQS that meters answer."""
+
+    def attributes(get: Get) -> Answer:
+        url = get("QueueUrl")
+        if url not in meters:
+            code = "AWS.SimpleQueueService.NonExistentQueue"
+            raise CloudError(code, "The specified queue does not exist.")
+        waiting, in_flight = meters[url]()
+        counts = {"": waiting, "Delayed": 0, "NotVisible": in_flight}
+        known = {f"ApproximateNumberOfMessages{kind}": str(n) for kind, n in counts.items()}
+        return {"Attributes": {name: known[name] for name in get("AttributeNames", [])}}
+
+    return {"get_queue_attributes": Action(attributes)}
 
 
 def _filters(get: Get) -> Sequence[Mapping[str, Any]]:

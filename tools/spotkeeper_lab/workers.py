@@ -118,6 +118,11 @@ class Workforce:
         return sum(worker.request is not None for worker in self._workers.values())
 
     @property
+    def in_flight(self) -> int:
+        """Requests that are being served, or were when their worker was lost and still count."""
+        return self.busy + sum(kind is _Kind.RETURN for _, kind, _, _ in self._due)
+
+    @property
     def accepting(self) -> int:
         """Workers that take requests, idle or not."""
         return sum(worker.accepts for worker in self._workers.values())

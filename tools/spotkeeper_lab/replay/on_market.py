@@ -17,7 +17,7 @@ from rich.table import Table
 
 from spotkeeper_lab.demo_day import Day, running
 from spotkeeper_lab.demo_results import results
-from spotkeeper_lab.demo_scene import LEAD_S, PHYSICS, DemoSettings, scene
+from spotkeeper_lab.demo_scene import LEAD_S, PHYSICS, SPOT_MIN, DemoSettings, scene
 from spotkeeper_lab.replay.output import seconds
 from spotkeeper_lab.replay.rules import fixed_peak
 from spotkeeper_lab.replay.run import check
@@ -91,6 +91,8 @@ def on_market(
         onprem_workers=settings.onprem,
         wait_objective_s=settings.wait_s,
         wait_share=settings.share,
+        queue_known=settings.queue_known,
+        spot_min=SPOT_MIN if settings.min_workers else 0,
         physics=replace(PHYSICS, cold_start_s=settings.cold_start_s),
     )
     minutes = math.ceil((LEAD_S / 3600.0 + demo.hours) * 60)

@@ -9,22 +9,28 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
+from spotkeeper.domain.request_queue import QueueLength, known_waiting, quiet_s, watch_queue
 from spotkeeper.domain.slo_sizing import size_to_objective
 from spotkeeper.domain.slo_values import Need, PastNeed, SizingPolicy
 from spotkeeper_lab.replay.erlang import erlang_workers
 from spotkeeper_lab.replay.seen import SLOT_S
 
 if TYPE_CHECKING:
+    from spotkeeper.domain.request_queue import QueueMemory
+    from spotkeeper.domain.slo_values import LoadSummary
     from spotkeeper_lab.replay.seen import Seen
     from spotkeeper_lab.replay.values import ReplaySettings
     from spotkeeper_lab.requests import RequestTrace
 
 TARGET = 0.7
+EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
+"""The instant that a replay calls 0."""
 KUBERNETES_GRACE_S = 30.0
 LOAD_WINDOW_S = 300.0
 SETTLED_S = 30.0
@@ -146,7 +152,7 @@ class SquareRoot(LogRule):
 
 
 class Spotkeeper:
-    """`spotkeeper`: the production rule on what the search logs say."""
+    """`spotkeeper`: the production rule on what the search logs say, and the queue if known."""
 
     name = "spotkeeper"
     every_s = 60.0
@@ -157,11 +163,13 @@ class Spotkeeper:
         self._policy = SizingPolicy(
             wait_s=settings.wait_s,
             share=settings.share,
-            min_workers=1,
+            min_workers=settings.min_workers,
             max_workers=settings.max_workers,
             start_up_s=settings.cold_start_s,
         )
         self._needs: deque[tuple[float, Need]] = deque(maxlen=60)
+        self._queue: QueueMemory | None = None
+        self._queue_known = settings.queue_known
 
     def workers(self, seen: Seen) -> int:
         """Run one turn of the production rule."""
@@ -170,7 +178,22 @@ class Spotkeeper:
             for time_s, need in self._needs
         ]
         summary = seen.logs.summary(seen.now_s)
+        if self._queue_known:
+            summary = self._with_queue(summary, seen)
         need = size_to_objective(summary, seen.live, seen.booting, past, self._policy)
         self._needs.append((seen.now_s, need))
         self.reason = need.reason
         return need.workers
+
+    def _with_queue(self, summary: LoadSummary, seen: Seen) -> LoadSummary:
+        """Add this turn's look at the queue, as check_health does."""
+        now, length = (
+            EPOCH + timedelta(seconds=seen.now_s),
+            QueueLength(waiting=seen.queue, in_flight=seen.running),
+        )
+        age_s = summary.newest_log_age_s
+        newest = now - timedelta(seconds=age_s) if math.isfinite(age_s) else None
+        self._queue = watch_queue(self._queue, length, newest, offered_load(seen), now)
+        return replace(
+            summary, queued=known_waiting(self._queue), quiet_s=quiet_s(self._queue, now)
+        )

@@ -22,7 +22,8 @@ class ReplaySettings:
 
     The fleet starts with `initial_workers`, or, when None, with what the first `warmup_s` of the
     trace need at a load rate of 0.7. Requests that arrive before `warmup_s` do not count in waits.
-    Logs are sent every `log_batch_s` and readable `log_delay_s` later.
+    Logs are sent every `log_batch_s` and readable `log_delay_s` later. Of the rules that read logs
+    Spotkeeper alone may look at the queue's length too (`queue_known`), and so have no workers.
     """
 
     wait_s: float = 10.0
@@ -30,6 +31,8 @@ class ReplaySettings:
     cold_start_s: float = 240.0
     workers_per_instance: int = 1
     onprem: int = 0
+    queue_known: bool = False
+    min_workers: int = 1
     initial_workers: int | None = None
     max_workers: int = 1_000
     warmup_s: float = 900.0
@@ -46,6 +49,10 @@ class ReplaySettings:
         if self.workers_per_instance < 1 or self.onprem < 0 or self.max_workers < 1:
             raise ReplayError(
                 "at least 1 worker per instance and in all, and no fewer than 0 on-premises"
+            )
+        if not 0 <= self.min_workers <= self.max_workers:
+            raise ReplayError(
+                f"the fewest workers are {self.min_workers:,}; give 0 to {self.max_workers:,}"
             )
         if max(self.workers_per_instance, self.onprem) > self.max_workers:
             raise ReplayError(

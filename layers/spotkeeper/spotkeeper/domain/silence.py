@@ -33,7 +33,11 @@ def size_in_silence(
     reason = f"no search log for {load.newest_log_age_s:.0f} s: hold {workers}"
     if waking > have:
         reason = f"{load.queued} requests wait and no search log is fresh: {waking} to start with"
-    newest = min(past, key=lambda need: need.age_s, default=PastNeed(age_s=0.0, workers=workers))
+    newest = min(
+        past,
+        key=lambda need: (need.age_s, -need.workers),
+        default=PastNeed(age_s=0.0, workers=workers),
+    )
     missing = max(0, waking - workers)
     return Need(
         workers=workers, load_workers=newest.workers, held=True, reason=reason, missing=missing

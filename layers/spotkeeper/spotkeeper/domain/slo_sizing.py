@@ -249,11 +249,15 @@ def _drain(level: float, load: LoadSummary, live: int, booting: int, policy: Siz
 
     Booting workers are taken to come half-way through the start-up. While requests wait, nothing
     is given back. When they wait for longer than the window, the load is what the workers serve.
+    Where the queue's length is not known, it is read off the newest wait.
     """
+    if load.queued == 0:
+        return 0
     level = level or float(live)
-    waiting_s = level * load.newest_wait_s + (level - live) * load.newest_start_age_s
-    if load.queued is not None:
-        waiting_s = max(waiting_s, load.queued * load.service_mean_s)
+    if load.queued is None:
+        waiting_s = level * load.newest_wait_s + (level - live) * load.newest_start_age_s
+    else:
+        waiting_s = load.queued * load.service_mean_s
     late = load.newest_wait_s > policy.wait_s / 2 or waiting_s > level * policy.wait_s
     if not late:
         return 0
