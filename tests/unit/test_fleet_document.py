@@ -112,6 +112,34 @@ def test_a_wrong_objective_is_refused_by_name(objective: dict[str, float], named
     assert f"{named}: " in refused(json.dumps(LEAST | {"objective": objective}))
 
 
+@pytest.mark.parametrize(
+    "url",
+    [
+        "https://sqs.us-east-1.amazonaws.com/123456789012/requests",
+        "https://sqs.cn-north-1.amazonaws.com.cn/123456789012/ocr_requests-2.fifo",
+        None,
+    ],
+)
+def test_a_request_queue_is_named_by_its_url(url: str | None) -> None:
+    assert parsed(request_queue_url=url).request_queue_url == url
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "",
+        "requests",
+        "arn:aws:sqs:us-east-1:123456789012:requests",
+        "http://sqs.us-east-1.amazonaws.com/123456789012/requests",
+        "https://sqs.us-east-1.amazonaws.com/requests",
+        "https://sqs.us-east-1.amazonaws.com/123456789012/requests?x",
+        "https://sqs.us-east-1.amazonaws.com.example.org/123456789012/requests",
+    ],
+)
+def test_what_is_no_url_of_a_queue_is_refused_by_name(url: str) -> None:
+    assert "request_queue_url: " in refused(json.dumps(LEAST | {"request_queue_url": url}))
+
+
 def test_every_wrong_field_is_named_at_once() -> None:
     told = refused(
         json.dumps(
@@ -122,7 +150,7 @@ def test_every_wrong_field_is_named_at_once() -> None:
                 "workers_per_instance": 0,
                 "onprem_workers": "two",
                 "bounds": {"spot_max": -1, "on_demand_max": 3.5, "spot_low": 1},
-                "sizing": {"target_load_rate": 1.5},
+                "sizing": {"target_load_rate": 1.5, "quiet_after_s": 60},
                 "availability": {"rebalance": "panic", "settle_s": True},
                 "worker_health": {"silent_after_s": 1},
                 "colour": "blue",
@@ -139,6 +167,7 @@ def test_every_wrong_field_is_named_at_once() -> None:
         "bounds.on_demand_max",
         "bounds.spot_low",
         "sizing.target_load_rate",
+        "sizing.quiet_after_s",
         "availability.rebalance",
         "availability.settle_s",
         "worker_health.silent_after_s",

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from typing import TYPE_CHECKING
 
 import boto3
 import pytest
@@ -13,6 +14,9 @@ from spotkeeper_lab.cloud_values import GroupSpec, Physics, Purchase
 from spotkeeper_lab.local_aws import local_aws
 from spotkeeper_lab.local_aws_answers import VirtualTime
 from spotkeeper_lab.market import market_of
+
+if TYPE_CHECKING:
+    from mypy_boto3_sqs.literals import QueueAttributeNameType
 
 TIME = VirtualTime(datetime(2026, 1, 5, tzinfo=UTC))
 GONE_AT = "2026-01-05T00:10:00+00:00"
@@ -151,3 +155,19 @@ def test_the_table_answers_as_it_does_without_the_speed_up(cloud: Cloud) -> None
         "l": {"L": [{"S": "x"}, {"S": "y"}]},
         "n": {"N": "1"},
     }
+
+
+def test_a_request_queue_is_as_long_as_its_meter_says(cloud: Cloud) -> None:
+    url, lengths = "https://sqs.us-east-1.amazonaws.com/123456789012/requests", [(3, 2), (0, 1)]
+    names: list[QueueAttributeNameType] = [
+        "ApproximateNumberOfMessages",
+        "ApproximateNumberOfMessagesNotVisible",
+    ]
+    with local_aws(cloud, TIME, {url: lambda: lengths.pop(0)}):
+        sqs = boto3.client("sqs")
+        for known in ("3", "2"), ("0", "1"):
+            answer = sqs.get_queue_attributes(QueueUrl=url, AttributeNames=names)
+            assert tuple(answer["Attributes"][name] for name in names) == known
+        with pytest.raises(ClientError) as error:
+            sqs.get_queue_attributes(QueueUrl=f"{url}-2", AttributeNames=names)
+        assert refusal(error)[0].endswith("NonExistentQueue")

@@ -1,0 +1,70 @@
+"""What a known queue and leave to have no workers do to sparse traffic, on the replay."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from spotkeeper_lab.replay.run import run_rule
+from spotkeeper_lab.replay.values import ReplayError, ReplaySettings, Run
+from spotkeeper_lab.requests import RequestTrace
+
+HOUR_S = 3_600.0
+LOGS_ONLY = ReplaySettings()
+KNOWN = ReplaySettings(queue_known=True)
+ASLEEP = ReplaySettings(queue_known=True, min_workers=0)
+
+
+def one_an_hour() -> RequestTrace:
+    """A day of one request of 3 s half past each hour."""
+    arrival_s = np.arange(1800.0, 24 * HOUR_S, HOUR_S)
+    return RequestTrace(
+        name="sparse", arrival_s=arrival_s, service_s=np.full(24, 3.0), end_s=24 * HOUR_S
+    )
+
+
+def office_hours() -> RequestTrace:
+    """Half a request of 3 s a second, from 8 to 18."""
+    random = np.random.default_rng(0)
+    arrival_s = np.sort(random.uniform(8 * HOUR_S, 18 * HOUR_S, 18_000))
+    service_s = random.exponential(3.0, 18_000)
+    return RequestTrace(name="office", arrival_s=arrival_s, service_s=service_s, end_s=24 * HOUR_S)
+
+
+def of(trace: RequestTrace, settings: ReplaySettings) -> Run:
+    return run_rule(trace, "spotkeeper", settings)
+
+
+def test_a_sparse_request_waits_for_a_cold_start_and_nothing_is_lost() -> None:
+    trace = one_an_hour()
+    asleep = of(trace, ASLEEP)
+    assert asleep.row.lost == 0
+    assert asleep.row.worker_hours < 0.3 * of(trace, LOGS_ONLY).row.worker_hours
+    # One turn to see it, one cold start to serve it.
+    assert float(asleep.wait_s.max()) <= 60 + ASLEEP.cold_start_s
+    assert (asleep.row.scale_outs, asleep.row.scale_ins) == (24, 24)
+
+
+def test_one_worker_is_kept_where_zero_is_not_allowed() -> None:
+    row = of(one_an_hour(), KNOWN).row
+    assert row.share_in_time == 1.0
+    assert row.worker_hours == pytest.approx(24.0, rel=0.01)
+
+
+def test_a_fleet_sleeps_by_night_and_keeps_its_promise_by_day() -> None:
+    trace = office_hours()
+    awake, asleep = of(trace, LOGS_ONLY).row, of(trace, ASLEEP).row
+    assert asleep.objective_met
+    assert asleep.lost == 0
+    assert asleep.worker_hours < awake.worker_hours - 5
+
+
+def test_without_the_queue_silence_never_lets_it_sleep() -> None:
+    blind = of(one_an_hour(), ReplaySettings(min_workers=0))
+    assert blind.timeline.wanted.min() == 1
+
+
+@pytest.mark.parametrize("least", [-1, 1_001])
+def test_a_least_that_no_fleet_can_have_is_refused(least: int) -> None:
+    with pytest.raises(ReplayError, match=r"the fewest workers are .*; give 0 to 1,000"):
+        ReplaySettings(min_workers=least)
