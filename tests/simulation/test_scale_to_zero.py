@@ -31,6 +31,15 @@ def office_hours() -> RequestTrace:
     return RequestTrace(name="office", arrival_s=arrival_s, service_s=service_s, end_s=24 * HOUR_S)
 
 
+def every_other_hour() -> RequestTrace:
+    """Ten minutes of half a request of 3 s a second, twelve times a day."""
+    random = np.random.default_rng(0)
+    begins_s = np.repeat(np.arange(0.0, 24 * HOUR_S, 2 * HOUR_S), 300)
+    arrival_s = np.sort(begins_s + random.uniform(0, 600, 3_600))
+    service_s = random.exponential(3.0, 3_600)
+    return RequestTrace(name="bursts", arrival_s=arrival_s, service_s=service_s, end_s=24 * HOUR_S)
+
+
 def of(trace: RequestTrace, settings: ReplaySettings) -> Run:
     return run_rule(trace, "spotkeeper", settings)
 
@@ -57,6 +66,14 @@ def test_a_fleet_sleeps_by_night_and_keeps_its_promise_by_day() -> None:
     assert asleep.objective_met
     assert asleep.lost == 0
     assert asleep.worker_hours < awake.worker_hours - 5
+
+
+def test_what_begins_after_a_sleep_is_late_and_not_lost() -> None:
+    trace = every_other_hour()
+    asleep = of(trace, ASLEEP).row
+    assert not asleep.objective_met
+    assert asleep.lost == 0
+    assert asleep.worker_hours < 0.5 * of(trace, LOGS_ONLY).row.worker_hours
 
 
 def test_without_the_queue_silence_never_lets_it_sleep() -> None:
