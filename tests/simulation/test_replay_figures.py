@@ -80,7 +80,7 @@ def test_a_pause_of_all_traffic_keeps_the_fleet() -> None:
         name="pause", arrival_s=day.arrival_s[keep], service_s=day.service_s[keep], end_s=day.end_s
     )
     run = run_rule(trace, "spotkeeper", SETTINGS)
-    during = run.timeline.serving[(run.timeline.time_s > 3_720) & (run.timeline.time_s < 4_500)]
+    during = run.timeline.serving[(run.timeline.time_s > 3_840) & (run.timeline.time_s < 4_500)]
     assert np.ptp(during) == 0
     assert float(np.mean(run.wait_s[trace.arrival_s > 4_500] <= 10.0)) > 0.95
 
