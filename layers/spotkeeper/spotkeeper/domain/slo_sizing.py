@@ -37,11 +37,11 @@ NORMAL = NormalDist()
 WINDOWS_S = (900.0, 300.0, 120.0, 60.0)  # of the level
 QUICK_WINDOWS_S = (30.0, 10.0)  # only while requests wait
 TRUSTED_WINDOW_S = 300.0
-SIGNIFICANCE = 3.0  # standard errors by which a shorter window must exceed the long one
+SIGNIFICANCE = 2.0  # standard errors by which a shorter window must exceed the long one
 COUNT_DISPERSION = 2.0  # least variance to mean of counts, for these standard errors
 LONGEST_LOG_DELAY_S = 10.0  # beyond it a newest log is old because no request ended
 QUEUE_WAIT_S = 1.0  # a newest wait above this is a queue, not a hand-over
-LONG_WAIT_S = 30.0  # above this the fleet is overloaded for certain, and little evidence does
+LONG_WAIT_S = 60.0  # above this the fleet is overloaded for certain, and little evidence does
 OVERLOAD_SIGNIFICANCE = 1.0
 LARGEST_SERVICE_CV2 = 25.0
 
