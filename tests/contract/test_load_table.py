@@ -74,7 +74,7 @@ def test_fleets_are_apart(table: LoadTable) -> None:
 @given(logs=st.lists(search_logs(), min_size=1, max_size=20))
 def test_a_digest_survives_its_item(logs: list[SearchLog]) -> None:
     one = digest_of(logs)
-    assert unpack(pack(one)) == one
+    assert unpack(FLEET, pack(one)) == one
 
 
 def test_pages_are_followed(dynamodb: "DynamoDBClient") -> None:
@@ -115,7 +115,7 @@ def test_an_item_of_an_older_release_is_read_without_its_work() -> None:
     item = pack(one)
     values = json.loads(zlib.decompress(item["digest"]["B"]))[:-3]
     old = {**item, "digest": {"B": zlib.compress(json.dumps(values).encode())}}
-    assert unpack(old) == replace(one, work_ms={}, newest_start=None, newest_wait_ms=0)
+    assert unpack(FLEET, old) == replace(one, work_ms={}, newest_start=None, newest_wait_ms=0)
 
 
 class _Busy:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 
-from spotkeeper.domain.histogram import Histogram, merged
+from spotkeeper.domain.histogram import Histogram, added_up, merged
 
 SLOT_MS = 10_000
 # Time scales, in seconds, over which the burstiness of arrivals is told.
@@ -164,14 +164,16 @@ class _Tally:
     last_finished: datetime
     finished: int = 0
     failed: int = 0
-    busy_ms: Counter[int] = field(default_factory=Counter)
+    busy_ms: dict[int, int] = field(default_factory=dict)
 
     def add(self, digest: WorkerDigest) -> None:
         failed = digest.error + digest.timeout
         self.finished += digest.ok + failed
         self.failed += failed
         self.last_finished = max(self.last_finished, digest.last_finished)
-        self.busy_ms.update(digest.busy_ms)
+        busy = self.busy_ms
+        for slot, ms in digest.busy_ms.items():
+            busy[slot] = busy.get(slot, 0) + ms
 
 
 type _WorkerKey = tuple[Cluster, str, str]
@@ -296,9 +298,7 @@ def _workers(
 
 
 def _arrivals(digests: Iterable[LoadDigest], start_slot: int) -> Counter[int]:
-    counts: Counter[int] = Counter()
-    for digest in digests:
-        counts.update(digest.arrivals)
+    counts = added_up(digest.arrivals for digest in digests)
     return Counter({slot: number for slot, number in counts.items() if slot >= start_slot})
 
 
