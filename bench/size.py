@@ -44,10 +44,10 @@ def digests() -> list[LoadDigest]:
         for worker in range(WORKERS)
         for age_s in range(worker % SHIP_EVERY_S, OBJECTIVE_WINDOW_S, SHIP_EVERY_S)
     ]
-    return [_message(worker, NOW - timedelta(seconds=age_s), random) for worker, age_s in sent]
+    return [message(worker, NOW - timedelta(seconds=age_s), random) for worker, age_s in sent]
 
 
-def _message(worker: int, sent_at: datetime, random: Random) -> LoadDigest:
+def message(worker: int, sent_at: datetime, random: Random) -> LoadDigest:
     """What a worker served since its last message."""
     count = round(SHIP_EVERY_S * BUSY / SERVICE_S)
     starts = [sent_at - timedelta(seconds=random.uniform(3, 33)) for _ in range(count)]
@@ -115,7 +115,7 @@ def main() -> None:
             ),
             Figure(
                 name=f"reading: unpack {len(items):,} digests",
-                value=milliseconds(lambda: [unpack(item) for item in items]),
+                value=milliseconds(lambda: [unpack(FLEET.name, item) for item in items]),
                 unit="ms",
             ),
             Figure(

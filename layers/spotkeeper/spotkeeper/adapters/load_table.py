@@ -17,6 +17,8 @@ from datetime import UTC, datetime, timedelta
 from itertools import accumulate, batched, pairwise
 from typing import TYPE_CHECKING, Any
 
+from pydantic_core import from_json
+
 from spotkeeper.adapters.errors import translated
 from spotkeeper.adapters.load_memory import LoadMemory, OutOfOrder
 from spotkeeper.domain.adding import slot_begins, slot_of
@@ -178,8 +180,8 @@ def pack(digest: LoadDigest) -> _Item:
 def unpack(fleet: str, item: _Item) -> LoadDigest:
     """Read a fleet's digest from its item."""
     key = _text(item, "sk")
-    count, late, skewed, arrivals, waits, service, workers, *newer = json.loads(
-        zlib.decompress(bytes(item["digest"]["B"]))
+    count, late, skewed, arrivals, waits, service, workers, *newer = from_json(
+        zlib.decompress(item["digest"]["B"])
     )
     # What was stored before a release that added these lives on for two hours.
     work_ms, newest_start, newest_wait_ms = newer or ((), None, 0)
