@@ -22,7 +22,7 @@ from pydantic_core import from_json
 from spotkeeper.adapters.errors import translated
 from spotkeeper.adapters.load_memory import LoadMemory, OutOfOrder
 from spotkeeper.domain.adding import slot_begins, slot_of
-from spotkeeper.domain.digest import sent_iso
+from spotkeeper.domain.digest import sent_at, sent_iso
 from spotkeeper.domain.histogram import Histogram
 from spotkeeper.domain.load import Cluster, LoadDigest, WorkerDigest, milliseconds
 
@@ -189,7 +189,7 @@ def unpack(fleet: str, item: _Item) -> LoadDigest:
     return LoadDigest(
         fleet=fleet,
         key=key,
-        sent_at=datetime.fromisoformat(key.partition("#")[0]),
+        sent_at=sent_at(key),
         count=count,
         late=late,
         skewed=skewed,

@@ -56,10 +56,11 @@ class LoadDigest:
     """What one message says of one fleet.
 
     `key` is `<sent time>#<hash of the logs>`: equal logs have an equal hash, whenever they were
-    sent. `arrivals` counts requests by the slot in which they were enqueued and `work_ms` sums up
-    their service times; `newest_start` is when the last one started, after it waited for
-    `newest_wait_ms`. `count` logs are summed up here; `late` ones were too old to matter and are
-    only counted; of `skewed` logs, the times were shifted back because they lay in the future.
+    sent. Where logs were left out, the time is followed by `!<hash of the others>`. `arrivals`
+    counts requests by the slot in which they were enqueued and `work_ms` sums up their service
+    times; `newest_start` is when the last one started, after it waited for `newest_wait_ms`.
+    `count` logs are summed up here; `late` ones were too old to matter and are only counted; of
+    `skewed` logs, the times were shifted back because they lay in the future.
     """
 
     fleet: str
