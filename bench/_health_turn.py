@@ -8,7 +8,7 @@ import base64
 import json
 import time
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from random import Random
@@ -19,8 +19,9 @@ import botocore.session
 from botocore.parsers import create_parser
 
 from bench._figures import Figure
+from bench.collect import READ_USD
 from bench.size import FLEET as SIZED
-from bench.size import NOW, SHIP_EVERY_S, WORKERS, history, message
+from bench.size import LIMIT_MS, NOW, SHIP_EVERY_S, WORKERS, history, message
 from spotkeeper.adapters.fleet_state import FleetStateTable
 from spotkeeper.adapters.load_histories import LoadHistoryTable
 from spotkeeper.adapters.load_table import LoadDigestTable, pack
@@ -29,11 +30,12 @@ from spotkeeper.domain.fleet import Group, Instance, Phase
 from spotkeeper.domain.sizing import OBJECTIVE_WINDOW_S
 from spotkeeper.ports import Ports
 
-LIMIT_MS = 20.0
 TURNS = 12
 # From a message's sending to its digest in the table.
 UNDER_WAY_S = 5
 PAGE_BYTES = 1024 * 1024
+ITEM_BYTES = 220
+MINUTES = 365 / 12 * 24 * 60
 # As most turns do, it holds: it has as many as it wants.
 FLEET = replace(SIZED, bounds=replace(SIZED.bounds, spot_min=WORKERS))
 GROUPS = {
@@ -55,13 +57,12 @@ GROUPS = {
 
 @dataclass(slots=True)
 class Answers:
-    """A DynamoDB client of one fleet that answers at once, and counts what it answered."""
+    """A DynamoDB client of one fleet that answers at once, and keeps what it answered."""
 
     items: list[dict[str, Any]]
     kept: dict[str, Any] = field(default_factory=dict)
     now: datetime = NOW
     pages: list[dict[str, Any]] = field(default_factory=list)
-    read_bytes: int = 0
 
     def get_paginator(self, _: str) -> "Answers":
         """Be the only paginator."""
@@ -71,12 +72,11 @@ class Answers:
         """Answer a query for digests that are in the table by now, page by page."""
         values = query["ExpressionAttributeValues"]
         there = (self.now - timedelta(seconds=UNDER_WAY_S)).isoformat()
-        begin = self._at(next(values[k]["S"] for k in (":first", ":since") if k in values))
+        begin = self._at(values[":first"]["S"])
         end = min(self._at(values.get(":stop", {"S": "3"})["S"]), self._at(there))
         while begin < end:
-            stop = min(end, begin + PAGE_BYTES // 250)
+            stop = min(end, begin + PAGE_BYTES // ITEM_BYTES)
             found = self.items[begin:stop]
-            self.read_bytes += 250 * len(found)
             page: dict[str, Any] = {"Count": len(found)}
             if query.get("Select") != "COUNT":
                 page["Items"] = found
@@ -194,9 +194,9 @@ def _asked(item: dict[str, Any]) -> dict[str, Any]:
     return {name: item[name] for name in ("sk", "digest")}
 
 
-def measure() -> tuple[Measured, Measured]:
+def measure(items: Sequence[dict[str, Any]]) -> tuple[Measured, Measured]:
     """Run a turn a minute, each by a function that was just started and by one that is warm."""
-    client: Any = Answers([_asked(item) for item in _items()])
+    client: Any = Answers([_asked(item) for item in items])
     ports = _ports(client, LoadDigestTable(client, "bench"))
     ports.histories.write(FLEET.name, history(), NOW)
     warm = LoadDigestTable(client, "bench")
@@ -218,16 +218,29 @@ def _typical(runs: tuple[Measured, ...]) -> Measured:
     )
 
 
+def _read_usd(items: Sequence[Mapping[str, Any]]) -> float:
+    """What reading or counting a window of 15 minutes each minute costs a month."""
+    size = sum(
+        len(name) + len(next(iter(value.values())))
+        for item in items
+        for name, value in item.items()
+        if item["sk"]["S"] <= NOW.isoformat()
+    )
+    return size / 1024 / 8 * READ_USD * MINUTES
+
+
 def figures() -> list[Figure]:
     """The health turn, warm and cold."""
-    cold, warm = measure()
+    items = _items()
+    cold, warm = measure(items)
     rows = [
         Figure(name="warm: the turn", value=warm.turn_ms, unit="ms", limit=LIMIT_MS),
         Figure(name="cold: the turn", value=cold.turn_ms, unit="ms"),
         Figure(name="cold over warm", value=cold.turn_ms / warm.turn_ms, unit="times"),
     ]
     for name, run in (("warm", warm), ("cold", cold)):
-        rows.append(Figure(name=f"{name}: digests answered", value=run.digests, unit=""))
+        rows.append(Figure(name=f"{name}: digests read", value=run.digests, unit=""))
         rows.append(Figure(name=f"{name}: pages read or counted", value=run.calls, unit=""))
         rows.append(Figure(name=f"{name}: botocore parses them", value=run.parse_ms, unit="ms"))
+    rows.append(Figure(name="reading or counting", value=_read_usd(items), unit="USD a month"))
     return rows
