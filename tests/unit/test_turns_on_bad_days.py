@@ -51,14 +51,15 @@ class Day:
 
         Waits grow by `waits` seconds a second.
         """
+        records: list[DecisionRecord] = []
         for minute in range(first, last):
             who = self.cloud() if workers is None else workers
             self.wait_s += 60 * waits
             for end_s in (60 * minute - SHIPPED_S, 60 * minute):
                 for worker in who:
                     self.send(self.served(worker, START_S + end_s, busy), START_S + end_s)
-            record = self.turn(minute)
-        return record
+            records.append(self.turn(minute))
+        return records[-1]
 
     def turn(self, minute: int) -> DecisionRecord:
         (record,) = self.stage.turn(minute).records
