@@ -1,6 +1,6 @@
 """What a warm function remembers of one fleet's load: the digests that it read, added up by slot.
 
-It is worth as much as a new reading (decision 5); nothing here outlives the function, and nothing
+It is worth as much as a new reading (decision 6); nothing here outlives the function, and nothing
 is kept longer than the window that is asked for.
 """
 

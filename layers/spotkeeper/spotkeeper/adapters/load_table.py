@@ -4,7 +4,7 @@
 
 (or SENT_ISO_MS!HASH_OF_THE_REST#HASH, without logs that another message of its batch has).
 Nothing is read to write, and writing a digest again changes nothing. What was read is remembered,
-and read again only where the table counts otherwise (decision 5). Cost at public prices
+and read again only where the table counts otherwise (decision 6). Cost at public prices
 (us-east-1, 2025: SQS 0.40 USD per million requests; Lambda arm64 0.0000133334 USD/GB-s and 0.20
 per million calls; DynamoDB on demand 0.625 USD per million writes of up to 1 KB): 500 logs of a
 worker pack into one write, so that a million logs cost 0.00125 USD in the table, whatever the rate
