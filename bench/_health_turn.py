@@ -148,6 +148,7 @@ class Measured:
 def _ports(client: Any, load: LoadDigestTable) -> Ports:
     groups: Any = _Groups()
     return Ports(
+        queues=groups,
         groups=groups,
         writer=groups,
         instances=groups,
