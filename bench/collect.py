@@ -214,9 +214,9 @@ def summing_table() -> Table:
         for n, item in enumerate(items)
         for copy in range(15)
     ]
-    digests = [unpack(item) for item in copies]
+    digests = [unpack(FLEET, item) for item in copies]
     table = Table("500 workers, 7,500 messages, 15 minutes", "ms", title="Summing up")
-    unpacking = 1000 / rate(lambda: [unpack(item) for item in copies], 1)
+    unpacking = 1000 / rate(lambda: [unpack(FLEET, item) for item in copies], 1)
     summing = 1000 / rate(lambda: summarise(digests, SENT, 900), 1)
     table.add_row("unpack the items", f"{unpacking:.0f}")
     table.add_row("summarise", f"{summing:.0f}")

@@ -11,6 +11,7 @@ from random import Random
 
 from bench._figures import Figure, show
 from spotkeeper.adapters.load_table import pack, unpack
+from spotkeeper.domain.adding import by_slot
 from spotkeeper.domain.arrived import Arrived, arrived
 from spotkeeper.domain.digest import SearchLog, Status, digest
 from spotkeeper.domain.fleet import Bounds, Fleet, Group, Objective
@@ -44,10 +45,10 @@ def digests() -> list[LoadDigest]:
         for worker in range(WORKERS)
         for age_s in range(worker % SHIP_EVERY_S, OBJECTIVE_WINDOW_S, SHIP_EVERY_S)
     ]
-    return [_message(worker, NOW - timedelta(seconds=age_s), random) for worker, age_s in sent]
+    return [message(worker, NOW - timedelta(seconds=age_s), random) for worker, age_s in sent]
 
 
-def _message(worker: int, sent_at: datetime, random: Random) -> LoadDigest:
+def message(worker: int, sent_at: datetime, random: Random) -> LoadDigest:
     """What a worker served since its last message."""
     count = round(SHIP_EVERY_S * BUSY / SERVICE_S)
     starts = [sent_at - timedelta(seconds=random.uniform(3, 33)) for _ in range(count)]
@@ -87,6 +88,11 @@ def turn(load: Load, seen: Arrived, past: LoadHistory) -> Sizing:
     return size(load, FLEET, spot, 0, MEMORY, NOW, outlook)
 
 
+def _from_sums(sums: tuple[LoadDigest, ...], past: LoadHistory) -> Sizing:
+    load = summarise(sums, NOW, FLEET.sizing.window_s)
+    return turn(load, arrived(sums, NOW, OBJECTIVE_WINDOW_S), past)
+
+
 def milliseconds(work: Callable[[], object]) -> float:
     """Processor time of some work, the best of several rounds."""
     best = float("inf")
@@ -103,7 +109,7 @@ def main() -> None:
     items = [pack(one) for one in sent]
     load, seen = summarise(sent, NOW, FLEET.sizing.window_s), arrived(sent, NOW, OBJECTIVE_WINDOW_S)
     size_kb = sum(len(item["digest"]["B"]) + 100 for item in items) / 1024
-    sized = turn(load, seen, past)
+    sized, sums = turn(load, seen, past), by_slot(sent)
     show(
         f"Sizing {WORKERS} workers to an objective ({sized.workers} needed)",
         [
@@ -114,8 +120,19 @@ def main() -> None:
                 limit=LIMIT_MS,
             ),
             Figure(
+                name="sizing, the logs added up by slot, as a warm function has them",
+                value=milliseconds(lambda: _from_sums(sums, past)),
+                unit="ms",
+                limit=LIMIT_MS,
+            ),
+            Figure(
                 name=f"reading: unpack {len(items):,} digests",
-                value=milliseconds(lambda: [unpack(item) for item in items]),
+                value=milliseconds(lambda: [unpack(FLEET.name, item) for item in items]),
+                unit="ms",
+            ),
+            Figure(
+                name="reading: add up by slot",
+                value=milliseconds(lambda: by_slot(sent)),
                 unit="ms",
             ),
             Figure(

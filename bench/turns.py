@@ -1,5 +1,7 @@
 """The functions at work on moto: calls of AWS a turn, processor time, metrics and log bytes.
 
+And the health turn of 500 workers without moto, by a function that was just started and a warm one.
+
 A fleet of 50 workers under 100 requests/s; search logs come in through collect_search_logs, every
 worker shipping every 10 s. moto's own work is within the processor time, which so is an upper
 bound.
@@ -22,6 +24,7 @@ import boto3
 from rich.console import Console
 from rich.table import Table
 
+from bench._figures import show
 from spotkeeper import wiring
 from spotkeeper_lab.cloud import Cloud
 from spotkeeper_lab.cloud_values import GroupSpec, Physics, Purchase
@@ -270,8 +273,15 @@ def table(work: Work) -> Table:
 
 
 def main() -> None:
-    """Print the calls."""
+    """Print the calls, and the health turn of a large fleet."""
+    from bench import _health_turn as large
+
     Console().print(table(measure()))
+    show(
+        f"A health turn of {large.WORKERS} workers, 15 minutes of digests",
+        large.figures(),
+        "processor time from DynamoDB's parsed answer on; the turn holds",
+    )
 
 
 if __name__ == "__main__":

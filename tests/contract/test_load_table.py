@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spotkeeper.adapters.load_table import LoadDigestTable, pack, unpack
+from spotkeeper.domain.adding import added, by_slot
 from spotkeeper.domain.digest import SearchLog, digest
 from spotkeeper.domain.load import LoadDigest
 from spotkeeper.ports import Gone, LoadTable, Throttled
@@ -37,6 +38,11 @@ def table(request: pytest.FixtureRequest) -> LoadTable:
     return LoadDigestTable(request.getfixturevalue("dynamodb"), TABLE, no_sleep)
 
 
+def read(table: LoadTable, age: float, fleet: str = FLEET) -> tuple[LoadDigest, ...]:
+    """What was sent in so many seconds, added up by slot, as a table may do itself."""
+    return by_slot(table.since(fleet, before(age)))
+
+
 def some(number: int, age: float = 0) -> LoadDigest:
     return digest_of([log(9, 1, request_id=f"r-{number}")], before(age))
 
@@ -44,7 +50,7 @@ def some(number: int, age: float = 0) -> LoadDigest:
 def test_what_is_added_is_read_as_it_was(table: LoadTable) -> None:
     one = digest_of([log(95.25, 50, waited=3.5), log(9, 1, worker="gpu-1")])
     assert table.add([one]) in ([], ())
-    assert table.since(FLEET, before(60)) == (one,)
+    assert read(table, 60) == (added([one]),)
 
 
 def test_an_empty_table_has_nothing(table: LoadTable) -> None:
@@ -55,26 +61,26 @@ def test_an_empty_table_has_nothing(table: LoadTable) -> None:
 def test_adding_again_changes_nothing(table: LoadTable) -> None:
     table.add([some(1), some(2), some(1)])
     table.add([some(2)])
-    assert set(key.key for key in table.since(FLEET, before(60))) == {some(1).key, some(2).key}
-    assert len(table.since(FLEET, before(60))) == 2
+    assert read(table, 60) == (added([some(1), some(2)]),)
 
 
-def test_only_what_was_sent_since_is_read(table: LoadTable) -> None:
+def test_only_what_was_sent_since_is_read_to_the_slot(table: LoadTable) -> None:
     table.add([some(age, age) for age in range(100)])
-    assert len(table.since(FLEET, before(9))) == 10
+    assert sum(one.count for one in read(table, 10)) == 11
+    assert sum(one.count for one in read(table, 11)) == 21
 
 
 def test_fleets_are_apart(table: LoadTable) -> None:
     logs = [log(9, 1), log(9, 1, fleet="ocr-2")]
     table.add(digest(logs, SENT, FLEET))
-    assert [each.fleet for each in table.since(FLEET, before(9))] == [FLEET]
-    assert [each.fleet for each in table.since("ocr-2", before(9))] == ["ocr-2"]
+    assert [each.fleet for each in read(table, 9)] == [FLEET]
+    assert [each.fleet for each in read(table, 9, "ocr-2")] == ["ocr-2"]
 
 
 @given(logs=st.lists(search_logs(), min_size=1, max_size=20))
 def test_a_digest_survives_its_item(logs: list[SearchLog]) -> None:
     one = digest_of(logs)
-    assert unpack(pack(one)) == one
+    assert unpack(FLEET, pack(one)) == one
 
 
 def test_pages_are_followed(dynamodb: "DynamoDBClient") -> None:
@@ -82,10 +88,10 @@ def test_pages_are_followed(dynamodb: "DynamoDBClient") -> None:
     dynamodb.meta.events.register("before-call.dynamodb.Query", lambda **_: calls.append("Query"))
     table = LoadDigestTable(dynamodb, TABLE, no_sleep)
     random = Random(0)
-    logs = [log(9, 1, worker=random.randbytes(64).hex()) for _ in range(200)]
     for age in range(80):
+        logs = [log(9, 1, worker=random.randbytes(64).hex()) for _ in range(200)]
         assert table.add([digest_of(logs, before(age))]) == []
-    assert len(table.since(FLEET, before(3600))) == 80
+    assert sum(one.count for one in read(table, 3600)) == 80 * 200
     assert len(calls) > 1
 
 
@@ -115,7 +121,7 @@ def test_an_item_of_an_older_release_is_read_without_its_work() -> None:
     item = pack(one)
     values = json.loads(zlib.decompress(item["digest"]["B"]))[:-3]
     old = {**item, "digest": {"B": zlib.compress(json.dumps(values).encode())}}
-    assert unpack(old) == replace(one, work_ms={}, newest_start=None, newest_wait_ms=0)
+    assert unpack(FLEET, old) == replace(one, work_ms={}, newest_start=None, newest_wait_ms=0)
 
 
 class _Busy:

@@ -58,6 +58,7 @@ def test_every_metric_of_ours_in_an_alarm_is_emitted(stack: Stack) -> None:
         "BothShort",
         "ConfigurationFailure",
         "OnDemandDesired",
+        "OnPremWorkersSuspect",
     }
 
 
@@ -90,6 +91,7 @@ def test_every_metric_of_ours_on_the_dashboard_is_emitted(stack: Stack) -> None:
         "WorkersMissing",
         "RequestsQueued",
         "RequestsInFlight",
+        "OnPremWorkersSuspect",
         "DecisionHold",
         "DecisionBackfill",
         "DecisionRelease",

@@ -148,3 +148,14 @@ def test_replay_answers_rows_on_standard_output(tmp_path: Path) -> None:
     assert result.exit_code == 0, result.output
     rows = json.loads(result.stdout)
     assert [row["rule"] for row in rows] == ["load-rate"]
+
+
+def test_replay_on_a_market_has_instances_of_the_size_that_was_asked_for(tmp_path: Path) -> None:
+    requests, market = tmp_path / "requests.csv", tmp_path / "market.csv"
+    requests.write_text("arrival_s,service_s\n1,2\n400,2\n", encoding="utf-8")
+    market.write_text("time_s,pool,capacity\n0,a/x,3\n400,,\n", encoding="utf-8")
+    traces = ["--requests", str(requests), "--market", str(market)]
+    options = ["--rule", "load-rate", "--workers-per-instance", "3", "--json", "-"]
+    result = CliRunner().invoke(app, ["replay", *traces, *options])
+    assert result.exit_code == 0, result.output
+    assert json.loads(result.stdout)[-1]["workers_per_instance"] == 3

@@ -5,6 +5,8 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from spotkeeper.collect_search_logs import CollectReport, FleetCounts, NotStored, collect
 from spotkeeper.domain.load import LoadDigest, summarise
@@ -101,6 +103,47 @@ def test_the_order_of_repeated_messages_does_not_matter() -> None:
     assert [table.since(FLEET, before(60))[0].sent_at for table in tables] == [before(20)] * 2
 
 
+def test_a_log_in_several_messages_of_a_batch_counts_once() -> None:
+    table = FakeLoadTable()
+    resent = message([sent_log(1), sent_log(2)], "resent", SENT + timedelta(seconds=2))
+    report = run([resent, message([sent_log(0), sent_log(1)], "first")], table)
+    assert report.fleets[FLEET] == FleetCounts(logs=3, late=0, skewed=0, duplicates=1)
+    assert finished(table) == 3
+    # Delivered again alone, it is known by its content, and the digest without the log counts.
+    run([resent], table)
+    assert (finished(table), len(table.items)) == (3, 3)
+
+
+def test_a_log_that_comes_again_in_another_batch_among_others_counts_again() -> None:
+    table = FakeLoadTable()
+    run([message([sent_log(0), sent_log(1)])], table)
+    run([message([sent_log(1), sent_log(2)])], table)
+    assert finished(table) == 4
+
+
+@given(
+    batch=st.lists(
+        st.tuples(st.lists(st.integers(0, 9), min_size=1, max_size=6), st.integers(-60, 0)),
+        min_size=1,
+        max_size=6,
+    ),
+    data=st.data(),
+)
+def test_within_a_batch_neither_order_nor_repetition_matters(
+    batch: list[tuple[list[int], int]], data: st.DataObject
+) -> None:
+    messages = [
+        message([sent_log(number) for number in numbers], f"m-{at}", before(age_s))
+        for at, (numbers, age_s) in enumerate(batch)
+    ]
+    again = data.draw(st.lists(st.sampled_from(messages), max_size=3))
+    tables = [FakeLoadTable(), FakeLoadTable()]
+    run(messages, tables[0])
+    run(data.draw(st.permutations(messages + again)), tables[1])
+    assert tables[0].items == tables[1].items
+    assert finished(tables[0]) == len({number for numbers, _ in batch for number in numbers})
+
+
 def test_each_fleet_gets_its_logs() -> None:
     table = FakeLoadTable()
     run([message([sent_log(0), sent_log(1, fleet="search")])], table)
@@ -136,7 +179,8 @@ def test_a_clock_far_ahead_fails_its_message_alone() -> None:
 
 
 def test_what_was_not_stored_fails_with_all_its_messages_and_does_not_count() -> None:
-    same = [message(sent_log(), "a"), message(sent_log(), "b"), message(sent_log(1), "c")]
+    other = message(sent_log(1), "c", SENT + timedelta(seconds=1))
+    same = [message(sent_log(), "a"), other, message(sent_log(), "b")]
     report = run(same, FullTable(refused=1))
     assert report.unstored.keys() == {"a", "b"}
     assert report.fleets[FLEET].logs == 1

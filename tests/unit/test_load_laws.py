@@ -6,9 +6,11 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
+from spotkeeper.domain.adding import by_slot
 from spotkeeper.domain.arrived import arrived
 from spotkeeper.domain.digest import SearchLog
 from spotkeeper.domain.load import load_rate, summarise
+from spotkeeper.domain.load_history import LoadHistory, extended
 from tests.search_logs import SENT, before, digest_of, log
 from tests.unit.test_load_digest import search_logs
 
@@ -52,6 +54,22 @@ def test_how_logs_are_spread_over_messages_does_not_matter(
     split, whole = [*map(digest_of, parts)], [digest_of(logs)]
     assert summarise(split, SENT, window_s) == summarise(whole, SENT, window_s)
     assert arrived(split, SENT, window_s) == arrived(whole, SENT, window_s)
+
+
+@given(data=st.data(), window_s=windows, now_s=st.floats(0, 60))
+def test_adding_digests_up_by_slot_changes_nothing(
+    data: st.DataObject, window_s: int, now_s: float
+) -> None:
+    now = before(-now_s)
+    sent = st.tuples(some_logs, st.floats(0, 600))
+    messages = data.draw(st.lists(sent, min_size=1, max_size=6))
+    digests = [digest_of(logs, before(age_s - 300)) for logs, age_s in messages]
+    sums = by_slot(digests)
+    assert by_slot(sums) == sums
+    assert summarise(sums, now, window_s) == summarise(digests, now, window_s)
+    seen = arrived(digests, now, 900)
+    assert arrived(sums, now, 900) == seen
+    assert extended(LoadHistory(), sums, seen, 5) == extended(LoadHistory(), digests, seen, 5)
 
 
 @given(logs=sequential_logs(), window_s=windows)

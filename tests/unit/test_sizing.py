@@ -154,9 +154,16 @@ def test_silence_does_not_forget_what_was_needed() -> None:
 
 
 def test_live_workers_on_premises_are_used_first() -> None:
-    assert sized(load(7.0, onprem=3)).spot_desired == 7
-    enough = sized(load(7.0, onprem=12))
+    some, many = (replace(fleet(), onprem_workers=count) for count in (3, 12))
+    assert sized(load(7.0, onprem=3), of=some).spot_desired == 7
+    assert sized(load(7.0, onprem=3), of=many).spot_desired == 7
+    enough = sized(load(7.0, onprem=12), of=many)
     assert (enough.spot_desired, enough.action) == (0, Action.RESIZE)
+
+
+def test_workers_on_premises_that_nobody_expects_take_no_cloud_away() -> None:
+    some = replace(fleet(), onprem_workers=3)
+    assert sized(load(7.0, onprem=400), of=some).spot_desired == 7
 
 
 @pytest.mark.parametrize(("workers_per_instance", "instances"), [(1, 10), (2, 5), (3, 4), (16, 1)])

@@ -94,9 +94,10 @@ def test_without_an_outlook_or_an_objective_the_load_rate_sizes() -> None:
 
 def test_workers_on_premises_come_first_and_instances_carry_several() -> None:
     need = sized(summary(7.0)).workers
-    assert sized(summary(7.0), load=logged(onprem=3)).spot_desired == need - 3
+    own = replace(promised(), onprem_workers=9)
+    assert sized(summary(7.0), of=own, load=logged(onprem=3)).spot_desired == need - 3
     assert sized(summary(7.0), of=promised(per=3)).spot_desired == -(-need // 3)
-    assert sized(summary(0.5), load=logged(onprem=9)).spot_desired == 0
+    assert sized(summary(0.5), of=own, load=logged(onprem=9)).spot_desired == 0
 
 
 def test_a_bound_that_does_not_hold_the_need_says_by_how_much() -> None:

@@ -67,7 +67,7 @@ def test_quiet_for_long_enough_gives_the_cloud_part_back(of: Fleet) -> None:
         "no request for 600 s, nothing waits or is in flight, 0 on premises: spot 4 -> 0"
     )
     assert sized(of, quiet(600), 0).rule == "at target"
-    held = sized(of, quiet(600), load=silent(onprem=3))
+    held = sized(replace(of, onprem_workers=3), quiet(600), load=silent(onprem=3))
     assert held.reason.endswith("3 on premises: spot 4 -> 0")
 
 

@@ -177,6 +177,24 @@ def test_a_worker_that_never_reports_has_until_the_launch_deadline() -> None:
     assert victim not in stage.spot
 
 
+def test_failing_workers_on_premises_are_named_and_alarmed_about() -> None:
+    stage = Stage(sizing=SizingPolicy(enabled=False))
+    stage.fleet = replace(stage.fleet, onprem_workers=1)
+    for minute, due in ((0, 0), (1, 1)):
+        stage.serve(minute, dict.fromkeys(stage.spot, 0.9))
+        now_s = START_S + 60 * minute
+        ill = [
+            replace(served("", now_s - n, 0.5, Status.ERROR), cluster=Cluster.ONPREM)
+            for n in range(6)
+        ]
+        stage.table.add(digest(ill, instant(now_s), "ocr"))
+        (record,) = stage.turn(minute).records
+        assert "on-premises gpu- " in record.reason
+        assert record.seen["OnPremWorkersSuspect"] == due
+        assert ("onprem_workers_suspect" in record.alarms) is bool(due)
+    assert record.outcomes == ()
+
+
 class _LastWord(FakeLoadTable):
     """A load table into which one more digest arrives between two readings."""
 

@@ -36,7 +36,10 @@ Share = Annotated[float, typer.Option(help="Share of requests it is promised to.
 ColdStart = Annotated[
     float, typer.Option(parser=seconds, metavar="DURATION", help="Launch to serving.")
 ]
-WorkersPerInstance = Annotated[int, typer.Option(help="Workers of an instance.")]
+WorkersPerInstance = Annotated[
+    int | None,
+    typer.Option(help="Workers of an instance. Default: 1, and on a market as many as fit it."),
+]
 OnPrem = Annotated[int, typer.Option(help="Workers of your own, outside AWS.")]
 QueueKnown = Annotated[
     bool, typer.Option("--queue-known", help="Spotkeeper sees the length of the request queue.")
@@ -56,7 +59,7 @@ def replay(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     wait: Wait = 10.0,
     share: Share = 0.95,
     cold_start: ColdStart = 240.0,
-    workers_per_instance: WorkersPerInstance = 1,
+    workers_per_instance: WorkersPerInstance = None,
     onprem: OnPrem = 0,
     queue_known: QueueKnown = False,
     min_workers: MinWorkers = 1,
@@ -78,7 +81,7 @@ def replay(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
             wait_s=wait,
             share=share,
             cold_start_s=cold_start,
-            workers_per_instance=workers_per_instance,
+            workers_per_instance=1 if workers_per_instance is None else workers_per_instance,
             onprem=onprem,
             queue_known=queue_known,
             min_workers=min_workers,
@@ -87,7 +90,7 @@ def replay(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
         traces = [read_requests(path, seed=seed) for path in requests]
         spot = read_market(market) if market else None
         runs = _runs(traces, rules, settings)
-        both = _on_market(traces, spot, settings) if spot else []
+        both = _on_market(traces, spot, settings, workers_per_instance) if spot else []
         _show(runs, both, json, report)
 
 
@@ -138,12 +141,12 @@ def _runs(
 
 
 def _on_market(
-    traces: "Sequence[RequestTrace]", market: "Market", settings: "ReplaySettings"
+    traces: "Sequence[RequestTrace]", market: "Market", settings: "ReplaySettings", size: int | None
 ) -> "list[MarketRow]":
     from spotkeeper_lab.replay.on_market import on_market
 
     with counted("both checkers") as show:
-        return [on_market(trace, market, settings, show) for trace in traces]
+        return [on_market(trace, market, settings, show, size=size) for trace in traces]
 
 
 def _chosen(names: Sequence[str], known: Sequence[str]) -> Sequence[str]:

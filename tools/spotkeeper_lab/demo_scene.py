@@ -45,8 +45,9 @@ PHYSICS = Physics(
 class DemoSettings:
     """What a demo is asked for; the traces are whole, `start_h` and `hours` cut them.
 
-    Without a size the warm pool holds what the busiest minutes need. `queue_known`: the fleet looks
-    at the length of its request queue.
+    Without a size the warm pool holds what the busiest minutes need, and instances are so large
+    that the market can hold those minutes.
+    `queue_known`: the fleet looks at the length of its request queue.
     """
 
     market: Market
@@ -63,6 +64,7 @@ class DemoSettings:
     queue_known: bool = True
     spot_min: int = SPOT_MIN
     physics: Physics = field(default=PHYSICS)
+    workers_per_instance: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,7 +144,8 @@ def scene(settings: DemoSettings) -> Scene:
     requests = _requests(settings.requests, settings.start_h * 3600.0, length_s)
     most = sum(max(steps.capacities) for steps in market.steps)
     peak = _peak_load(requests) / TARGET_LOAD_RATE
-    per_instance = max(1, math.ceil(ROOM * peak / max(most, 1)))
+    fitted = max(1, math.ceil(ROOM * peak / max(most, 1)))
+    per_instance = settings.workers_per_instance or fitted
     first = math.ceil(_load(requests, LEAD_S) / TARGET_LOAD_RATE / per_instance)
     spot_max = max(4, math.ceil(ROOM * peak / per_instance))
     warm_pool = settings.warm_pool

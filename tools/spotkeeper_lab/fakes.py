@@ -19,6 +19,7 @@ from spotkeeper.adapters.errors import (
     translated,
 )
 from spotkeeper.adapters.fleet_state import LEASE_LIFETIME
+from spotkeeper.domain.adding import slot_begins, slot_of
 from spotkeeper.domain.availability_memory import AvailabilityMemory
 from spotkeeper.domain.decision import DecisionRecord, Half
 from spotkeeper.domain.digest import sent_iso
@@ -334,7 +335,7 @@ class FakeLoadTable:
         return ()
 
     def since(self, fleet: str, since: datetime) -> tuple[LoadDigest, ...]:
-        """Read a fleet's digests that were sent since an instant, oldest first."""
-        first = sent_iso(since)
+        """Read a fleet's digests from the slot of an instant on, oldest first."""
+        first = sent_iso(slot_begins(slot_of(since)))
         keys = sorted(key for name, key in self.items if name == fleet and key >= first)
         return tuple(self.items[fleet, key] for key in keys)

@@ -191,6 +191,7 @@ def _record(
     now: datetime,
 ) -> DecisionRecord:
     reasons = [f"{i} {why}" for i, why in sorted(diagnosis.reasons.items())]
+    reasons += [f"on-premises {name} {why}" for name, why in sorted(diagnosis.onprem.items())]
     return DecisionRecord(
         fleet=fleet.name,
         half=Half.HEALTH,
@@ -226,6 +227,7 @@ def _seen(
         "WorkersSuspect": len(diagnosis.reasons),
         "WorkersReplaced": len(gone),
         "OnPremWorkersSilent": diagnosis.onprem_silent,
+        "OnPremWorkersSuspect": diagnosis.onprem_suspect,
         "WorkersMissing": sizing.missing,
         "ArrivalRate": load.arrival_rate,
         "ServiceMean": load.service_mean_s,
@@ -250,7 +252,7 @@ def _alarms(sizing: Sizing, diagnosis: Diagnosis) -> tuple[str, ...]:
     queue = sizing.memory.queue
     named = {
         "stale_search_logs": sizing.stale,
-        "onprem_workers_silent": bool(diagnosis.onprem_silent),
+        "onprem_workers_suspect": bool(diagnosis.onprem_suspect),
         "replacement_budget_spent": bool(diagnosis.over_budget),
         "bootstrap": bool(diagnosis.bootstrap),
         "objective_missed": bool(sizing.missing),

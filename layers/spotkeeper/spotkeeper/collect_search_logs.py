@@ -1,14 +1,16 @@
 """The collecting turn: queue messages become digests in the load table.
 
 Each message stands alone: one that cannot be read fails by itself, and one that is delivered
-again, in the same batch or another, counts once.
+again, in the same batch or another, counts once. So does a log that several messages of a batch
+have.
 """
 
 from collections import defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 
-from spotkeeper.domain.digest import NotDigestible, digest
+from spotkeeper.domain.digest import NotDigestible, Parcel, parcels, summed_up
 from spotkeeper.domain.load import LoadDigest
 from spotkeeper.ports import FleetError, LoadTable
 from spotkeeper.search_log import Message, MessageRefused, read
@@ -22,7 +24,7 @@ class NotStored(Exception):
 class FleetCounts:
     """What came in for one fleet and was stored.
 
-    `late` and `skewed` count logs, `duplicates` messages that repeat another one of the batch.
+    `late` and `skewed` count logs, `duplicates` messages that repeat logs of another of the batch.
     """
 
     logs: int
@@ -64,10 +66,15 @@ class CollectReport:
 
 @dataclass(frozen=True, slots=True)
 class _Sent:
-    """A digest and the messages of the batch that carry its logs."""
+    """A digest, the messages of the batch that carry its logs, and whether it repeats others'."""
 
     digest: LoadDigest
     message_ids: tuple[str, ...]
+    repeats: bool
+
+    @property
+    def duplicates(self) -> int:
+        return len(self.message_ids) - 1 + self.repeats
 
 
 def collect(
@@ -76,41 +83,60 @@ def collect(
     known_fleets: Collection[str],
     default_fleet: str,
 ) -> CollectReport:
-    """Read, sum up and store a batch; logs that name no fleet belong to `default_fleet`."""
+    """Read, sum up and store a batch; logs that name no fleet belong to `default_fleet`.
+
+    A log counts once, in whichever messages of the batch it is.
+    """
     refused: dict[str, str] = {}
-    sent: dict[tuple[str, str], _Sent] = {}
+    read_well: defaultdict[tuple[str, str], list[tuple[Parcel, str]]] = defaultdict(list)
     for message in messages:
         try:
-            digests = _digests(message, known_fleets, default_fleet)
+            found = _parcels(message, known_fleets, default_fleet)
         except (MessageRefused, NotDigestible) as error:
             refused[message.message_id] = str(error)
         else:
-            for each in digests:
-                _join(sent, each, message.message_id)
-    unstored = _store(list(sent.values()), table)
-    stored = [each for each in sent.values() if not unstored.keys() & set(each.message_ids)]
+            for each in found:
+                read_well[each.fleet, each.content].append((each, message.message_id))
+    sent = _summed_up(read_well.values())
+    unstored = _store(sent, table)
+    stored = [each for each in sent if not unstored.keys() & set(each.message_ids)]
     return CollectReport(refused=refused, unstored=unstored, fleets=_counts(stored))
 
 
-def _digests(
+def _parcels(
     message: Message, known_fleets: Collection[str], default_fleet: str
-) -> list[LoadDigest]:
-    digests = digest(read(message.body), message.sent_at, default_fleet)
-    for each in digests:
+) -> Sequence[Parcel]:
+    found = parcels(read(message.body), message.sent_at, default_fleet)
+    for each in found:
         if each.fleet not in known_fleets:
             raise MessageRefused(
                 f"fleet: {each.fleet} has no fleet document; known are "
                 f"{', '.join(sorted(known_fleets)) or 'none'}"
             )
-    return digests
+    return found
 
 
-def _join(sent: dict[tuple[str, str], _Sent], new: LoadDigest, message_id: str) -> None:
-    """Keep one digest of equal logs, the first sent, so that the batch's order does not matter."""
-    other = sent.get((new.fleet, new.content))
-    first = min(new, other.digest, key=lambda each: each.key) if other else new
-    message_ids = (*other.message_ids, message_id) if other else (message_id,)
-    sent[new.fleet, new.content] = _Sent(first, message_ids)
+def _summed_up(equal: Iterable[Sequence[tuple[Parcel, str]]]) -> list[_Sent]:
+    """Sum up the first sent of equal parcels, each without logs that one sent earlier has.
+
+    So neither the batch's order nor repeated logs matter.
+    """
+    counted: defaultdict[str, set[str]] = defaultdict(set)
+    firsts = [
+        (min((each for each, _ in same), key=_order), tuple(message_id for _, message_id in same))
+        for same in equal
+    ]
+    sent: list[_Sent] = []
+    for parcel, message_ids in sorted(firsts, key=lambda each: _order(each[0])):
+        before = counted[parcel.fleet]
+        repeats = not before.isdisjoint(parcel.spans)
+        sent.append(_Sent(summed_up(parcel, before), message_ids, repeats))
+        before.update(parcel.spans)
+    return sent
+
+
+def _order(parcel: Parcel) -> tuple[datetime, str]:
+    return parcel.sent_at, parcel.content
 
 
 def _store(sent: Sequence[_Sent], table: LoadTable) -> dict[str, str]:
@@ -137,7 +163,7 @@ def _counts(stored: Sequence[_Sent]) -> dict[str, FleetCounts]:
             logs=sum(each.digest.count + each.digest.late for each in mine),
             late=sum(each.digest.late for each in mine),
             skewed=sum(each.digest.skewed for each in mine),
-            duplicates=sum(len(each.message_ids) - 1 for each in mine),
+            duplicates=sum(each.duplicates for each in mine),
         )
         for fleet, mine in fleets.items()
     }

@@ -164,7 +164,7 @@ class LoadTable(Protocol):
         ...
 
     def since(self, fleet: str, since: datetime) -> tuple[LoadDigest, ...]:
-        """Read a fleet's digests that were sent since an instant."""
+        """Read a fleet's digests from the slot of an instant on, which may be added up by slot."""
         ...
 
 

@@ -70,6 +70,16 @@ def test_a_small_market_gets_larger_instances_and_progress_counts_minutes(
     assert row.worker_hours == pytest.approx(hours, abs=1e-2)
 
 
+def test_the_size_that_was_asked_for_counts(requests: RequestTrace, row: MarketRow) -> None:
+    settings = ReplaySettings(workers_per_instance=4)
+    large = on_market(requests, spot_market(), settings, size=4)
+    assert (row.workers_per_instance, large.workers_per_instance) == (1, 4)
+    hours = large.spot_hours + large.on_demand_hours
+    assert large.worker_hours == pytest.approx(4 * hours, abs=1e-2)
+    assert hours < row.spot_hours + row.on_demand_hours
+    assert on_market(requests, spot_market(capacity=2), SETTINGS, size=1).workers_per_instance == 1
+
+
 def test_the_table_shows_both_factors(row: MarketRow) -> None:
     console = Console(width=90)
     with console.capture() as capture:

@@ -75,11 +75,14 @@ def on_market(
     market: Market,
     settings: ReplaySettings,
     progress: Callable[[int, int, str], None] = lambda done, of, at_work: None,
+    *,
+    size: int | None = None,
 ) -> MarketRow:
     """Run both checkers for as long as trace and market last; `progress` gets minutes.
 
-    The size of an instance is fitted to the market, which so can hold the peak. Raises MarketError
-    when the market is shorter than six minutes, ReplayError for a trace that cannot be replayed.
+    An instance has `size` workers; without one its size is fitted to the market, which so can hold
+    the peak. Raises MarketError when the market is shorter than six minutes, ReplayError for a
+    trace that cannot be replayed.
     """
     check(trace)
     demo = DemoSettings(
@@ -94,6 +97,7 @@ def on_market(
         queue_known=settings.queue_known,
         spot_min=SPOT_MIN if settings.min_workers else 0,
         physics=replace(PHYSICS, cold_start_s=settings.cold_start_s),
+        workers_per_instance=size,
     )
     minutes = math.ceil((LEAD_S / 3600.0 + demo.hours) * 60)
     with running(scene(demo), io.StringIO()) as day:

@@ -2,7 +2,9 @@
 
     pk load#FLEET  sk SENT_ISO_MS#HASH  digest <packed>  expires_at <epoch s>
 
-Nothing is read to write, and writing a digest again changes nothing. Cost at public prices
+(or SENT_ISO_MS!HASH_OF_THE_REST#HASH, without logs that another message of its batch has).
+Nothing is read to write, and writing a digest again changes nothing. What was read is remembered,
+and read again only where the table counts otherwise (decision 6). Cost at public prices
 (us-east-1, 2025: SQS 0.40 USD per million requests; Lambda arm64 0.0000133334 USD/GB-s and 0.20
 per million calls; DynamoDB on demand 0.625 USD per million writes of up to 1 KB): 500 logs of a
 worker pack into one write, so that a million logs cost 0.00125 USD in the table, whatever the rate
@@ -14,16 +16,21 @@ import time
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from itertools import batched, pairwise
+from itertools import accumulate, batched, pairwise
 from typing import TYPE_CHECKING, Any
 
+from pydantic_core import from_json
+
 from spotkeeper.adapters.errors import translated
-from spotkeeper.domain.digest import sent_iso
+from spotkeeper.adapters.load_memory import LoadMemory, OutOfOrder
+from spotkeeper.domain.adding import slot_begins, slot_of
+from spotkeeper.domain.digest import sent_at, sent_iso
 from spotkeeper.domain.histogram import Histogram
 from spotkeeper.domain.load import Cluster, LoadDigest, WorkerDigest, milliseconds
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
+    from mypy_boto3_dynamodb.type_defs import AttributeValueTypeDef, QueryOutputTypeDef
 
 # The longest window is 15 minutes; the rest is for looking back by hand.
 DIGEST_LIFETIME = timedelta(hours=2)
@@ -31,6 +38,11 @@ DIGEST_LIFETIME = timedelta(hours=2)
 _BATCH = 25
 # Seconds between tries to write what DynamoDB left unprocessed.
 _PAUSES_S = (0.05, 0.1, 0.2)
+# Read anew each time: messages of so many last slots may still be on their way to the table.
+_RECENT_SLOTS = 3
+# So many digests unpack in the time of the second call that a memory costs.
+_WORTH_REMEMBERING = 1_000
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 type _Item = Mapping[str, Any]
 
@@ -39,12 +51,21 @@ class LoadDigestTable:
     """The load port on a DynamoDB table."""
 
     def __init__(
-        self, dynamodb: "DynamoDBClient", table: str, sleep: Callable[[float], None] = time.sleep
+        self,
+        dynamodb: "DynamoDBClient",
+        table: str,
+        sleep: Callable[[float], None] = time.sleep,
+        worth_remembering: int = _WORTH_REMEMBERING,
     ) -> None:
-        """Take a typed client and the table's name; nothing is called yet."""
+        """Take a typed client and the table's name; nothing is called yet.
+
+        Fewer digests than `worth_remembering` are read anew each time.
+        """
         self._dynamodb = dynamodb
         self._table = table
         self._sleep = sleep
+        self._worth_remembering = worth_remembering
+        self._memories: dict[str, LoadMemory] = {}
 
     def add(self, digests: Sequence[LoadDigest]) -> Sequence[str]:
         """Store digests, idempotently by key; answers the keys that could not be stored."""
@@ -55,8 +76,36 @@ class LoadDigestTable:
         return unstored
 
     def since(self, fleet: str, since: datetime) -> tuple[LoadDigest, ...]:
-        """Read a fleet's digests that were sent since an instant, oldest first."""
-        return tuple(unpack(item) for item in self._items(fleet, since))
+        """Read a fleet's digests from the slot of an instant on, added up by slot, oldest first.
+
+        What an earlier call read is not read again, as long as the table still counts as many.
+        """
+        first = slot_of(since)
+        memory = self._memories.get(fleet)
+        if memory is None or not self._caught_up(fleet, memory, first):
+            memory = LoadMemory(first)
+            memory.add(unpack(fleet, item) for item in self._items(fleet, first))
+            self._memories[fleet] = memory
+        return memory.sums()
+
+    def _caught_up(self, fleet: str, memory: LoadMemory, first: int) -> bool:
+        """Add what is new to a memory; False when it is as well to read everything."""
+        if memory.first > first:
+            return False
+        memory.forget_before(first)
+        recent = memory.newest() - _RECENT_SLOTS
+        if memory.count_before(recent) < self._worth_remembering:
+            return False
+        items = list(self._items(fleet, recent))
+        if self._count(fleet, first, recent) != memory.count_before(recent):
+            # Something came in late; keys alone do not tell what.
+            return False
+        known = memory.keys_since(recent)
+        try:
+            memory.add(unpack(fleet, item) for item in items if _text(item, "sk") not in known)
+        except OutOfOrder:
+            return False
+        return True
 
     def _write(self, items: Sequence[_Item]) -> Sequence[_Item]:
         """Write up to 25 items; answers those that DynamoDB leaves unprocessed, however asked."""
@@ -73,15 +122,37 @@ class LoadDigestTable:
                 break
         return items
 
-    def _items(self, fleet: str, since: datetime) -> Iterator[_Item]:
+    def _items(self, fleet: str, first: int) -> Iterator[_Item]:
+        """Read the items from a slot on, in the order of their keys."""
+        for page in self._pages(
+            fleet,
+            KeyConditionExpression="pk = :pk AND sk >= :first",
+            ExpressionAttributeValues={":first": _beginning(first)},
+            # What else is in an item costs as much time to parse as these two.
+            ProjectionExpression="sk, #digest",
+            ExpressionAttributeNames={"#digest": "digest"},
+        ):
+            yield from page["Items"]
+
+    def _count(self, fleet: str, first: int, stop: int) -> int:
+        """Count the items from a slot on and before another; no key equals a slot's beginning."""
+        pages = self._pages(
+            fleet,
+            KeyConditionExpression="pk = :pk AND sk BETWEEN :first AND :stop",
+            ExpressionAttributeValues={":first": _beginning(first), ":stop": _beginning(stop)},
+            Select="COUNT",
+        )
+        return sum(page["Count"] for page in pages)
+
+    def _pages(
+        self, fleet: str, *, ExpressionAttributeValues: _Item, **query: Any
+    ) -> Iterator["QueryOutputTypeDef"]:
+        values = {":pk": {"S": _pk(fleet)}, **ExpressionAttributeValues}
         pages = self._dynamodb.get_paginator("query").paginate(
-            TableName=self._table,
-            KeyConditionExpression="pk = :pk AND sk >= :since",
-            ExpressionAttributeValues={":pk": {"S": _pk(fleet)}, ":since": {"S": sent_iso(since)}},
+            TableName=self._table, ExpressionAttributeValues=values, **query
         )
         with translated(f"reading the load of fleet {fleet}"):
-            for page in pages:
-                yield from page["Items"]
+            yield from pages
 
 
 def pack(digest: LoadDigest) -> _Item:
@@ -108,19 +179,19 @@ def pack(digest: LoadDigest) -> _Item:
     }
 
 
-def unpack(item: _Item) -> LoadDigest:
-    """Read a digest from its item."""
+def unpack(fleet: str, item: _Item) -> LoadDigest:
+    """Read a fleet's digest from its item."""
     key = _text(item, "sk")
-    count, late, skewed, arrivals, waits, service, workers, *newer = json.loads(
-        zlib.decompress(bytes(item["digest"]["B"]))
+    count, late, skewed, arrivals, waits, service, workers, *newer = from_json(
+        zlib.decompress(item["digest"]["B"])
     )
     # What was stored before a release that added these lives on for two hours.
     work_ms, newest_start, newest_wait_ms = newer or ((), None, 0)
     counts = _mapping(arrivals)
     return LoadDigest(
-        fleet=_text(item, "pk").removeprefix("load#"),
+        fleet=fleet,
         key=key,
-        sent_at=datetime.fromisoformat(key.partition("#")[0]),
+        sent_at=sent_at(key),
         count=count,
         late=late,
         skewed=skewed,
@@ -138,6 +209,10 @@ def _pk(fleet: str) -> str:
     return f"load#{fleet}"
 
 
+def _beginning(slot: int) -> "AttributeValueTypeDef":
+    return {"S": sent_iso(slot_begins(slot))}
+
+
 def _text(item: _Item, name: str) -> str:
     return str(item[name]["S"])
 
@@ -150,12 +225,7 @@ def _flat(counts: Mapping[int, int]) -> list[int]:
 
 
 def _mapping(flat: Sequence[int]) -> dict[int, int]:
-    counts: dict[int, int] = {}
-    key = 0
-    for step, value in batched(flat, 2, strict=True):
-        key += step
-        counts[key] = value
-    return counts
+    return dict(zip(accumulate(flat[::2]), flat[1::2], strict=True))
 
 
 def _flat_histogram(histogram: Histogram) -> list[Any]:
@@ -195,6 +265,4 @@ def _worker(
 
 
 def _instant(since_epoch_ms: int) -> datetime:
-    return datetime.fromtimestamp(since_epoch_ms // 1000, UTC) + timedelta(
-        milliseconds=since_epoch_ms % 1000
-    )
+    return _EPOCH + timedelta(milliseconds=since_epoch_ms)

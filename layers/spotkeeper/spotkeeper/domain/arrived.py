@@ -3,11 +3,11 @@
 Sizing to an objective looks at these slots, since they come before the workers' answer to them.
 """
 
-from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 
+from spotkeeper.domain.histogram import added_up
 from spotkeeper.domain.load import SLOT_MS, LoadDigest, milliseconds, unique
 
 
@@ -34,11 +34,8 @@ def arrived(digests: Iterable[LoadDigest], now: datetime, window_s: int) -> Arri
     end_ms = milliseconds(now)
     first_slot = (end_ms - window_s * 1000) // SLOT_MS
     received = [one for one in unique(digests) if milliseconds(one.sent_at) >= first_slot * SLOT_MS]
-    requests: Counter[int] = Counter()
-    work_ms: Counter[int] = Counter()
-    for one in received:
-        requests.update(one.arrivals)
-        work_ms.update(one.work_ms)
+    requests = added_up(one.arrivals for one in received)
+    work_ms = added_up(one.work_ms for one in received)
     slots = range(first_slot, end_ms // SLOT_MS)
     count = sum(one.count for one in received) or 1
     newest, waited_ms = max(
@@ -47,8 +44,8 @@ def arrived(digests: Iterable[LoadDigest], now: datetime, window_s: int) -> Arri
     )
     return Arrived(
         first_slot=first_slot,
-        requests=tuple(requests[slot] for slot in slots),
-        work_ms=tuple(work_ms[slot] for slot in slots),
+        requests=tuple(requests.get(slot, 0) for slot in slots),
+        work_ms=tuple(work_ms.get(slot, 0) for slot in slots),
         service_mean_s=sum(one.service.total_ms for one in received) / count / 1000,
         service_second_moment_s2=sum(one.service.squares for one in received) / count / 1_000_000,
         newest_start=newest,

@@ -2,7 +2,7 @@
 
 import hashlib
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
@@ -23,6 +23,7 @@ MAX_SKEW_S = 300
 LATE_AFTER_S = 900
 # Keeps a digest well below the 400 KB that a table item may have.
 MAX_WORKERS = 200
+_ISO_LENGTH = len("2026-11-20T12:00:00.000Z")
 
 
 class Status(StrEnum):
@@ -64,8 +65,27 @@ class _Span(NamedTuple):
     finished: int
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parcel:
+    """A message's logs of one fleet, each once, by what makes it itself; `content` is their hash.
+
+    Times were shifted back by `skew_ms`.
+    """
+
+    fleet: str
+    sent_at: datetime
+    skew_ms: int
+    content: str
+    spans: Mapping[str, _Span]
+
+
 def digest(logs: Sequence[SearchLog], sent_at: datetime, default_fleet: str) -> list[LoadDigest]:
-    """Sum up a message's logs, one digest for each fleet that they name.
+    """Sum up a message's logs, one digest for each fleet that they name; raises NotDigestible."""
+    return [summed_up(parcel) for parcel in parcels(logs, sent_at, default_fleet)]
+
+
+def parcels(logs: Sequence[SearchLog], sent_at: datetime, default_fleet: str) -> list[Parcel]:
+    """Sort out a message's logs by the fleets that they name, for `summed_up`.
 
     A log that is in the message twice counts once. `sent_at` is the queue's clock, which is
     trusted: logs from its future are shifted back together, up to `MAX_SKEW_S`. Raises
@@ -83,7 +103,18 @@ def digest(logs: Sequence[SearchLog], sent_at: datetime, default_fleet: str) -> 
         )
         span = _Span(log, enqueued - skew_ms, started - skew_ms, finished - skew_ms)
         fleets[log.fleet or default_fleet][identity] = span
-    return [_fleet_digest(fleet, fleets[fleet], sent_at, skew_ms) for fleet in sorted(fleets)]
+    return [_parcel(fleet, sent_at, skew_ms, fleets[fleet]) for fleet in sorted(fleets)]
+
+
+def _parcel(fleet: str, sent_at: datetime, skew_ms: int, spans: Mapping[str, _Span]) -> Parcel:
+    workers = {(span.log.instance_id, span.log.worker_id) for span in spans.values()}
+    if len(workers) > MAX_WORKERS:
+        raise NotDigestible(
+            f"worker_id: {len(workers)} different workers in one message; "
+            f"send the logs of at most {MAX_WORKERS} together"
+        )
+    content = _hash(fleet, spans)
+    return Parcel(fleet=fleet, sent_at=sent_at, skew_ms=skew_ms, content=content, spans=spans)
 
 
 def _skew_ms(logs: Iterable[SearchLog], sent_at: datetime) -> int:
@@ -97,21 +128,21 @@ def _skew_ms(logs: Iterable[SearchLog], sent_at: datetime) -> int:
     return skew_ms
 
 
-def _fleet_digest(
-    fleet: str, identified: Mapping[str, _Span], sent_at: datetime, skew_ms: int
-) -> LoadDigest:
-    oldest = milliseconds(sent_at) - LATE_AFTER_S * 1000
-    timely = [span for span in identified.values() if span.finished >= oldest]
+def summed_up(parcel: Parcel, counted: Set[str] = frozenset()) -> LoadDigest:
+    """Sum a parcel up but for the logs that are `counted` already, in another of its batch."""
+    left = {identity: span for identity, span in parcel.spans.items() if identity not in counted}
+    oldest = milliseconds(parcel.sent_at) - LATE_AFTER_S * 1000
+    timely = [span for span in left.values() if span.finished >= oldest]
     first_slot = oldest // SLOT_MS
     arrivals, work_ms = _by_arrival(timely, first_slot)
     started, waited = max(((s.started, s.started - s.enqueued) for s in timely), default=(None, 0))
     return LoadDigest(
-        fleet=fleet,
-        key=_key(sent_at, fleet, identified),
-        sent_at=sent_at,
+        fleet=parcel.fleet,
+        key=_key(parcel, left),
+        sent_at=parcel.sent_at,
         count=len(timely),
-        late=len(identified) - len(timely),
-        skewed=len(identified) if skew_ms else 0,
+        late=len(left) - len(timely),
+        skewed=len(left) if parcel.skew_ms else 0,
         workers=_workers(timely, first_slot),
         arrivals=arrivals,
         waits=histogram([span.started - span.enqueued for span in timely]),
@@ -136,11 +167,24 @@ def _by_arrival(
     return arrivals, work_ms
 
 
-def _key(sent_at: datetime, fleet: str, identities: Iterable[str]) -> str:
-    """Equal logs of a message sent once have an equal key, which makes storing idempotent."""
+def _key(parcel: Parcel, left: Mapping[str, _Span]) -> str:
+    """Equal logs of a message sent once have an equal key, which makes storing idempotent.
+
+    A message that was stored without some logs, and again with all of them, has two keys of one
+    content; the one without comes first in the order of keys, and counts.
+    """
+    without = "" if len(left) == len(parcel.spans) else f"!{_hash(parcel.fleet, left)}"
+    return f"{sent_iso(parcel.sent_at)}{without}#{parcel.content}"
+
+
+def _hash(fleet: str, identities: Iterable[str]) -> str:
     content = "\0".join((fleet, *sorted(identities)))
-    hashed = hashlib.sha256(content.encode("utf-8", "surrogatepass")).hexdigest()
-    return f"{sent_iso(sent_at)}#{hashed[:16]}"
+    return hashlib.sha256(content.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+
+
+def sent_at(key: str) -> datetime:
+    """When the message of a digest's key was sent."""
+    return datetime.fromisoformat(key[:_ISO_LENGTH])
 
 
 def sent_iso(at: datetime) -> str:
@@ -152,11 +196,6 @@ def _workers(spans: Iterable[_Span], first_slot: int) -> tuple[WorkerDigest, ...
     workers: defaultdict[tuple[str, str], list[_Span]] = defaultdict(list)
     for span in spans:
         workers[span.log.instance_id, span.log.worker_id].append(span)
-    if len(workers) > MAX_WORKERS:
-        raise NotDigestible(
-            f"worker_id: {len(workers)} different workers in one message; "
-            f"send the logs of at most {MAX_WORKERS} together"
-        )
     return tuple(_worker(workers[key], first_slot) for key in sorted(workers))
 
 

@@ -27,6 +27,7 @@ class HealthMemory:
     workers never reported to when it was first seen, `start_ups` are the seconds that the last
     launches took to be in service. `service_mean_s` is the last known service time, for waking
     after the logs have gone, and `queue` the request queue of a fleet that has one.
+    `onprem_suspects` maps a worker on premises to when it was first seen failing or slow.
     """
 
     needed: tuple[Needed, ...] = ()
@@ -39,3 +40,4 @@ class HealthMemory:
     start_ups: tuple[int, ...] = ()
     service_mean_s: float = 0.0
     queue: QueueMemory | None = None
+    onprem_suspects: Mapping[str, datetime] = field(default_factory=dict)

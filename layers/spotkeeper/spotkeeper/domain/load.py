@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 
-from spotkeeper.domain.histogram import Histogram, merged
+from spotkeeper.domain.histogram import Histogram, added_up, merged
 
 SLOT_MS = 10_000
 # Time scales, in seconds, over which the burstiness of arrivals is told.
@@ -56,10 +56,11 @@ class LoadDigest:
     """What one message says of one fleet.
 
     `key` is `<sent time>#<hash of the logs>`: equal logs have an equal hash, whenever they were
-    sent. `arrivals` counts requests by the slot in which they were enqueued and `work_ms` sums up
-    their service times; `newest_start` is when the last one started, after it waited for
-    `newest_wait_ms`. `count` logs are summed up here; `late` ones were too old to matter and are
-    only counted; of `skewed` logs, the times were shifted back because they lay in the future.
+    sent. Where logs were left out, the time is followed by `!<hash of the others>`. `arrivals`
+    counts requests by the slot in which they were enqueued and `work_ms` sums up their service
+    times; `newest_start` is when the last one started, after it waited for `newest_wait_ms`.
+    `count` logs are summed up here; `late` ones were too old to matter and are only counted; of
+    `skewed` logs, the times were shifted back because they lay in the future.
     """
 
     fleet: str
@@ -159,57 +160,61 @@ def load_rate(workers: Iterable[WorkerLoad]) -> float:
 
 @dataclass(slots=True)
 class _Tally:
-    """A worker's digests added up."""
+    """A worker's digests added up; `of` is one of them."""
 
+    of: WorkerDigest
     last_finished: datetime
     finished: int = 0
     failed: int = 0
-    busy_ms: Counter[int] = field(default_factory=Counter)
+    busy_ms: dict[int, int] = field(default_factory=dict)
 
     def add(self, digest: WorkerDigest) -> None:
         failed = digest.error + digest.timeout
         self.finished += digest.ok + failed
         self.failed += failed
         self.last_finished = max(self.last_finished, digest.last_finished)
-        self.busy_ms.update(digest.busy_ms)
+        busy = self.busy_ms
+        for slot, ms in digest.busy_ms.items():
+            busy[slot] = busy.get(slot, 0) + ms
 
 
-type _WorkerKey = tuple[Cluster, str, str]
-
-
-def _tallies(digests: Iterable[LoadDigest]) -> Mapping[_WorkerKey, _Tally]:
+def _tallies(digests: Iterable[LoadDigest]) -> Iterable[_Tally]:
     """Add workers up; an id that two instances use is two workers."""
-    tallies: dict[_WorkerKey, _Tally] = {}
+    tallies: dict[tuple[str, str], _Tally] = {}
     for digest in digests:
         for worker in digest.workers:
-            key = (worker.cluster, worker.instance_id, worker.worker_id)
-            if key not in tallies:
-                tallies[key] = _Tally(worker.last_finished)
-            tallies[key].add(worker)
-    return tallies
+            key = (worker.instance_id, worker.worker_id)
+            tally = tallies.get(key)
+            if tally is None:
+                tally = tallies[key] = _Tally(worker, worker.last_finished)
+            tally.add(worker)
+    return tallies.values()
 
 
-def _worker_load(
-    key: _WorkerKey, tally: _Tally, start_ms: int, end_ms: int, idle_after_ms: float
-) -> WorkerLoad:
+def _worker_load(tally: _Tally, start_ms: int, end_ms: int, idle_after_ms: float) -> WorkerLoad:
     """Sum a worker up over the window.
 
     Its capacity begins with its first busy slot. A request that still runs has no log yet, so what
     follows the last log counts as idle capacity only once it is longer than most requests.
     """
-    busy = {slot: ms for slot, ms in tally.busy_ms.items() if slot * SLOT_MS >= start_ms}
-    begin = max(start_ms, min(busy, default=0) * SLOT_MS)
+    start_slot = start_ms // SLOT_MS
+    once = busy = first = 0
+    for slot, ms in tally.busy_ms.items():
+        if slot >= start_slot:
+            busy += ms
+            once += ms if ms < SLOT_MS else SLOT_MS
+            first = slot if not first or slot < first else first
+    begin = max(start_ms, first * SLOT_MS)
     last = milliseconds(tally.last_finished)
     capacity = max((end_ms if end_ms - last > idle_after_ms else last) - begin, 0)
-    once = min(sum(min(ms, SLOT_MS) for ms in busy.values()), capacity)
-    cluster, instance_id, worker_id = key
+    once = min(once, capacity)
     return WorkerLoad(
-        worker_id=worker_id,
-        cluster=cluster,
-        instance_id=instance_id,
+        worker_id=tally.of.worker_id,
+        cluster=tally.of.cluster,
+        instance_id=tally.of.instance_id,
         busy_s=once / 1000,
         capacity_s=capacity / 1000,
-        overlapped_s=(sum(busy.values()) - once) / 1000,
+        overlapped_s=(busy - once) / 1000,
         finished=tally.finished,
         failed=tally.failed,
         last_finished=tally.last_finished,
@@ -289,16 +294,12 @@ def _workers(
     digests: Iterable[LoadDigest], service: Histogram, start_ms: int, end_ms: int
 ) -> tuple[WorkerLoad, ...]:
     idle_after_ms = service.quantile_s(0.95) * 1000 + _SHIPPING_MS
-    return tuple(
-        _worker_load(key, tally, start_ms, end_ms, idle_after_ms)
-        for key, tally in sorted(_tallies(digests).items())
-    )
+    workers = (_worker_load(tally, start_ms, end_ms, idle_after_ms) for tally in _tallies(digests))
+    return tuple(sorted(workers, key=lambda w: (w.cluster, w.instance_id, w.worker_id)))
 
 
 def _arrivals(digests: Iterable[LoadDigest], start_slot: int) -> Counter[int]:
-    counts: Counter[int] = Counter()
-    for digest in digests:
-        counts.update(digest.arrivals)
+    counts = added_up(digest.arrivals for digest in digests)
     return Counter({slot: number for slot, number in counts.items() if slot >= start_slot})
 
 

@@ -88,7 +88,9 @@ def size(
     queue that was empty for long enough makes it zero, and requests in it wake the fleet.
     """
     age_s = _age_s(load, now)
-    onprem = sum(worker.cluster is Cluster.ONPREM for worker in load.workers)
+    live = sum(worker.cluster is Cluster.ONPREM for worker in load.workers)
+    # Whoever can send logs can claim workers: no more stand in for the cloud than are expected.
+    onprem = min(live, fleet.onprem_workers)
     current = spot.desired - spares
     quiet = quiet_s(memory.queue, now)
     if is_quiet(quiet, fleet.sizing.quiet_after_s):

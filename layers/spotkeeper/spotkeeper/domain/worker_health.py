@@ -1,8 +1,8 @@
 """Workers, not instances: who is in service but does not work (design rule 8)."""
 
 from collections import defaultdict
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from statistics import median
 from typing import NamedTuple
@@ -23,8 +23,10 @@ REQUESTS_PER_VARIATION = 10
 class Diagnosis:
     """Who to replace after the last check, whom not to count on, and why.
 
-    `reasons` has one sentence per suspect; `onprem_silent` counts workers to alarm about only;
-    `bootstrap` are suspects whose workers never reported within the launch deadline.
+    `reasons` has one sentence per suspect; `bootstrap` are suspects whose workers never reported
+    within the launch deadline. Workers on premises are only alarmed about: `onprem_silent` counts
+    those missing, `onprem` has the reason against each that fails or is slow, `onprem_due` those
+    of them that were seen so twice.
     """
 
     replace: tuple[str, ...]
@@ -33,6 +35,13 @@ class Diagnosis:
     over_budget: tuple[str, ...]
     memory: HealthMemory
     bootstrap: tuple[str, ...] = ()
+    onprem: Mapping[str, str] = field(default_factory=dict)
+    onprem_due: tuple[str, ...] = ()
+
+    @property
+    def onprem_suspect(self) -> int:
+        """How many workers on premises to alarm about."""
+        return self.onprem_silent + len(self.onprem_due)
 
 
 def diagnose(
@@ -48,17 +57,28 @@ def diagnose(
     memory = replace(memory, in_service_since=since, replaced=_of_last_hour(memory, now))
     unborn = _never_reported(load, fleet, memory, now) if policy.enabled else {}
     reasons = (_suspicions(load, memory, policy, now) if policy.enabled else {}) | unborn
-    due = tuple(i for i in reasons if now - memory.suspects.get(i, now) >= OBSERVATIONS_APART)
+    onprem = _onprem_suspicions(load, policy, now) if policy.enabled else {}
+    suspects, due = _observed(reasons, memory.suspects, now)
+    onprem_suspects, onprem_due = _observed(onprem, memory.onprem_suspects, now)
     budget = max(0, policy.replacements_per_hour - len(memory.replaced))
-    suspects = {i: memory.suspects.get(i, now) for i in reasons}
     return Diagnosis(
         replace=due[:budget],
         reasons=reasons,
         onprem_silent=_onprem_silent(load, fleet, now),
         over_budget=due[budget:],
-        memory=replace(memory, suspects=suspects, silent=due),
+        memory=replace(memory, suspects=suspects, silent=due, onprem_suspects=onprem_suspects),
         bootstrap=tuple(unborn),
+        onprem=onprem,
+        onprem_due=onprem_due,
     )
+
+
+def _observed(
+    reasons: Iterable[str], since: Mapping[str, datetime], now: datetime
+) -> tuple[dict[str, datetime], tuple[str, ...]]:
+    """Give when each suspect was first seen so, and who was seen so twice."""
+    suspects = {name: since.get(name, now) for name in reasons}
+    return suspects, tuple(n for n, at in suspects.items() if now - at >= OBSERVATIONS_APART)
 
 
 def confirm(
@@ -128,7 +148,9 @@ def _suspicions(
     if 2 * len(failing) > len(by_instance):
         # Most fail alike: the service is ill, and replacing its workers will not cure it.
         failing = {}
-    slow = _slow(by_instance, load, policy)
+    # Workers on premises, which have no instance, are other machines.
+    in_aws = {i: workers for i, workers in by_instance.items() if i}
+    slow = _slow(in_aws, load, policy)
     slow_here = {i: slow[i] for i in since if i in slow}
     return slow_here | {i: why for i, why in silent if why} | failing
 
@@ -146,14 +168,14 @@ def _pace(workers: list[WorkerLoad]) -> _Pace:
 
 
 def _slow(
-    by_instance: Mapping[str, list[WorkerLoad]], load: Load, policy: WorkerHealthPolicy
+    by_name: Mapping[str, list[WorkerLoad]], load: Load, policy: WorkerHealthPolicy
 ) -> dict[str, str]:
-    """Give the reason against each instance that serves much slower than its peers do.
+    """Give the reason against each instance or worker that serves much slower than its peers do.
 
-    Only those count that served enough to tell. Workers on premises are other machines.
+    Only those count that served enough to tell.
     """
     enough = max(policy.slow_requests, REQUESTS_PER_VARIATION * load.service.squared_variation)
-    paces = {i: _pace(workers) for i, workers in by_instance.items() if i}
+    paces = {i: _pace(workers) for i, workers in by_name.items()}
     known = {i: pace.mean_s for i, pace in paces.items() if pace.finished >= enough}
     if len(known) <= PEERS_TO_BE_SLOWER_THAN:
         return {}
@@ -210,3 +232,14 @@ def _onprem_silent(load: Load, fleet: Fleet, now: datetime) -> int:
         for w in load.workers
     )
     return max(0, fleet.onprem_workers - live)
+
+
+def _onprem_suspicions(load: Load, policy: WorkerHealthPolicy, now: datetime) -> dict[str, str]:
+    """Give the reason against each worker on premises that fails, or is slow among its like."""
+    live = [w for w in load.workers if not _is_silent(w.last_finished, policy, now)]
+    onprem = {w.worker_id: [w] for w in live if w.cluster is Cluster.ONPREM}
+    failing = {name: why for name, mine in onprem.items() if (why := _failing(mine, policy))}
+    if 2 * sum(bool(_failing([worker], policy)) for worker in live) > len(live):
+        # As with instances: most fail alike.
+        failing = {}
+    return _slow(onprem, load, policy) | failing

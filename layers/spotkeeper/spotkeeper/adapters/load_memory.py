@@ -1,0 +1,83 @@
+"""What a warm function remembers of one fleet's load: the digests that it read, added up by slot.
+
+It is worth as much as a new reading (decision 6); nothing here outlives the function, and nothing
+is kept longer than the window that is asked for.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable
+from itertools import groupby
+
+from spotkeeper.domain.adding import added, slot_of
+from spotkeeper.domain.load import LoadDigest
+
+
+class OutOfOrder(Exception):
+    """Logs came in that were sent before an equal copy that is counted; read everything anew."""
+
+
+class LoadMemory:
+    """The digests that were sent in the slot `first` or later, each once.
+
+    Of equal logs the first sent counts; later copies wait until it is no longer in the window.
+    """
+
+    def __init__(self, first: int) -> None:
+        """Begin empty."""
+        self.first = first
+        self._keys: defaultdict[int, set[str]] = defaultdict(set)
+        self._sums: dict[int, LoadDigest] = {}
+        self._counted: dict[str, str] = {}
+        self._waiting: list[LoadDigest] = []
+
+    def sums(self) -> tuple[LoadDigest, ...]:
+        """Give the digests added up by slot, oldest first."""
+        return tuple(self._sums[slot] for slot in sorted(self._sums))
+
+    def newest(self) -> int:
+        """Give the slot of the newest digest; `first` without any."""
+        return max(self._keys, default=self.first)
+
+    def count_before(self, slot: int) -> int:
+        """Count the digests that were sent before a slot."""
+        return sum(len(keys) for at, keys in self._keys.items() if at < slot)
+
+    def keys_since(self, slot: int) -> set[str]:
+        """Give the keys of the digests that were sent in a slot or later."""
+        return set[str]().union(*(keys for at, keys in self._keys.items() if at >= slot))
+
+    def add(self, digests: Iterable[LoadDigest]) -> None:
+        """Add digests that are not known, in the order of their keys.
+
+        Raises OutOfOrder, after which this memory is of no use.
+        """
+        for slot, sent in groupby(digests, lambda one: slot_of(one.sent_at)):
+            new = [one for one in sent if self._counts(one, slot)]
+            if new:
+                known = [self._sums[slot]] if slot in self._sums else []
+                self._sums[slot] = added([*known, *new])
+
+    def _counts(self, one: LoadDigest, slot: int) -> bool:
+        """Remember a digest's key; answers whether its logs are new."""
+        self._keys[slot].add(one.key)
+        first = self._counted.setdefault(one.content, one.key)
+        if first > one.key:
+            raise OutOfOrder
+        if first < one.key:
+            self._waiting.append(one)
+        return first == one.key
+
+    def forget_before(self, slot: int) -> None:
+        """Move the window's beginning; copies of what goes count from now on."""
+        self.first = slot
+        gone = [at for at in self._keys if at < slot]
+        for at in gone:
+            keys = self._keys.pop(at)
+            self._sums.pop(at, None)
+            for content in (key.rpartition("#")[2] for key in keys):
+                if self._counted.get(content) in keys:
+                    del self._counted[content]
+        if gone and self._waiting:
+            waiting = [one for one in self._waiting if slot_of(one.sent_at) >= slot]
+            self._waiting = []
+            self.add(sorted(waiting, key=lambda one: one.key))

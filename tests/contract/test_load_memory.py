@@ -1,0 +1,185 @@
+"""What a warm function remembers of the load table is what it would read anew."""
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from itertools import count
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from spotkeeper.adapters.load_memory import LoadMemory, OutOfOrder
+from spotkeeper.adapters.load_table import LoadDigestTable
+from spotkeeper.domain.adding import by_slot, slot_of
+from spotkeeper.domain.digest import digest
+from spotkeeper.domain.load import LoadDigest
+from spotkeeper.ports import Throttled
+from spotkeeper_lab.fakes import FakeLoadTable
+from tests.builders import TABLE
+from tests.search_logs import SENT, log
+
+if TYPE_CHECKING:
+    from mypy_boto3_dynamodb import DynamoDBClient
+
+WINDOW_S = 120
+numbers = count()
+
+
+def after(seconds: float) -> datetime:
+    return SENT + timedelta(seconds=seconds)
+
+
+def sent(content: int, at_s: float, fleet: str = "ocr") -> LoadDigest:
+    """A message of one log; equal contents are equal logs, whenever they are sent."""
+    served = log(9, 1, request_id=f"r-{content}", worker=f"gpu-{content % 3}", fleet=fleet)
+    [only] = digest([served], after(at_s), fleet)
+    return only
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """So many seconds pass; a message sent `late_s` ago gets into the table; perhaps a turn reads.
+
+    `window_s` is how far back it reads, 0 when it does not read.
+    """
+
+    fleet: int
+    passed_s: int
+    content: int
+    late_s: float
+    window_s: int
+
+
+steps = st.builds(
+    Step,
+    fleet=st.sampled_from([0, 0, 0, 1]),
+    passed_s=st.sampled_from([1, 7, 20]),
+    content=st.one_of(st.integers(0, 4), st.integers(5, 10_000)),
+    late_s=st.sampled_from([0.5, 1, 2, 3, 4, 5, 20, 90]),
+    window_s=st.sampled_from([0, WINDOW_S, WINDOW_S, WINDOW_S, WINDOW_S, 150]),
+)
+
+
+@settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(story=st.lists(steps, min_size=10, max_size=25))
+def test_reading_again_gives_what_reading_anew_gives(
+    dynamodb: "DynamoDBClient", story: list[Step]
+) -> None:
+    """Whatever comes in late, again, out of order or for another fleet of the same function."""
+    example = next(numbers)
+    warm, plain = LoadDigestTable(dynamodb, TABLE, worth_remembering=1), FakeLoadTable()
+    now_s = 0.0
+    for step in story:
+        now_s += step.passed_s
+        fleet = f"fleet-{example}-{step.fleet}"
+        one = sent(step.content, now_s - step.late_s, fleet)
+        warm.add([one])
+        plain.add([one])
+        if step.window_s:
+            since = after(now_s - step.window_s)
+            assert warm.since(fleet, since) == by_slot(plain.since(fleet, since))
+
+
+@pytest.fixture
+def queries(dynamodb: "DynamoDBClient") -> list[str]:
+    """What was asked of the table: `COUNT`, or the time from which digests were read."""
+    asked: list[str] = []
+
+    def note(params: dict[str, Any], **_: object) -> None:
+        first = params["ExpressionAttributeValues"][":first"]["S"]
+        asked.append(params.get("Select", first))
+
+    dynamodb.meta.events.register("provide-client-params.dynamodb.Query", note)
+    return asked
+
+
+@pytest.fixture
+def filled(dynamodb: "DynamoDBClient") -> LoadDigestTable:
+    """A table with a message a second for two minutes, read once."""
+    table = LoadDigestTable(dynamodb, TABLE, worth_remembering=1)
+    table.add([sent(at_s, at_s) for at_s in range(WINDOW_S)])
+    table.since("ocr", after(0))
+    return table
+
+
+def logs_read(table: LoadDigestTable, since_s: float) -> int:
+    return sum(one.count for one in table.since("ocr", after(since_s)))
+
+
+def test_what_is_known_is_counted_and_only_the_newest_read(
+    filled: LoadDigestTable, queries: list[str]
+) -> None:
+    filled.add([sent(500, WINDOW_S)])
+    assert logs_read(filled, 30) == WINDOW_S - 30 + 1
+    assert queries == ["2026-11-20T12:01:20.000Z", "COUNT"]
+
+
+def test_a_message_that_comes_in_late_is_not_missed(
+    filled: LoadDigestTable, queries: list[str]
+) -> None:
+    filled.add([sent(500, 40)])
+    assert logs_read(filled, 30) == WINDOW_S - 30 + 1
+    assert queries == ["2026-11-20T12:01:20.000Z", "COUNT", "2026-11-20T12:00:30.000Z"]
+    assert logs_read(filled, 30) == WINDOW_S - 30 + 1
+    assert queries[-1] == "COUNT"
+
+
+def test_a_small_window_is_read_in_one_call(dynamodb: "DynamoDBClient", queries: list[str]) -> None:
+    table = LoadDigestTable(dynamodb, TABLE)
+    table.add([sent(at_s, at_s) for at_s in range(WINDOW_S)])
+    assert [logs_read(table, 0), logs_read(table, 60)] == [WINDOW_S, 60]
+    assert queries == ["2026-11-20T12:00:00.000Z", "2026-11-20T12:01:00.000Z"]
+
+
+def test_a_call_that_fails_leaves_nothing_half_done(
+    dynamodb: "DynamoDBClient", filled: LoadDigestTable
+) -> None:
+    filled.add([sent(500, WINDOW_S)])
+
+    def fail(params: dict[str, Any], **_: object) -> None:
+        if params.get("Select") == "COUNT":
+            raise Throttled("slow down")
+
+    dynamodb.meta.events.register("provide-client-params.dynamodb.Query", fail)
+    with pytest.raises(Throttled):
+        logs_read(filled, 30)
+    dynamodb.meta.events.unregister("provide-client-params.dynamodb.Query", fail)
+    assert logs_read(filled, 30) == WINDOW_S - 30 + 1
+
+
+def test_a_copy_counts_from_when_the_first_one_has_left_the_window(
+    filled: LoadDigestTable,
+) -> None:
+    filled.add([sent(5, WINDOW_S)])
+    assert logs_read(filled, 0) == WINDOW_S
+    assert logs_read(filled, 10) == WINDOW_S - 10 + 1
+
+
+def test_a_copy_sent_earlier_that_comes_in_later_is_the_one_that_counts(
+    filled: LoadDigestTable,
+) -> None:
+    early = sent(118, 99)
+    filled.add([early])
+    everything = [early, *(sent(at_s, at_s) for at_s in range(30, WINDOW_S))]
+    assert filled.since("ocr", after(30)) == by_slot(everything)
+
+
+def test_a_window_that_reaches_further_back_is_read_whole(filled: LoadDigestTable) -> None:
+    assert logs_read(filled, 60) == WINDOW_S - 60
+    assert logs_read(filled, 0) == WINDOW_S
+
+
+def test_a_memory_holds_no_more_than_its_window() -> None:
+    memory = LoadMemory(slot_of(SENT))
+    memory.add(sent(at_s, at_s) for at_s in range(600))
+    memory.forget_before(slot_of(after(540)))
+    assert (len(memory.sums()), memory.count_before(slot_of(after(9999)))) == (6, 60)
+    assert len(memory.keys_since(memory.first)) == 60
+
+
+def test_logs_sent_before_their_known_copy_make_a_memory_worthless() -> None:
+    memory = LoadMemory(slot_of(SENT))
+    memory.add([sent(1, 50)])
+    with pytest.raises(OutOfOrder):
+        memory.add([sent(1, 40)])
