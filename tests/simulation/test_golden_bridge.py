@@ -1,13 +1,15 @@
 """Two interruptions of a fleet with a warm pool: the second is bridged just in time."""
 
 from contextlib import suppress
+from dataclasses import replace
 
 import pytest
 
+from spotkeeper.domain.decision import Half
 from spotkeeper.domain.fleet import AvailabilityPolicy
 from spotkeeper.ports import Unavailable
 from spotkeeper_lab.cloud_values import Physics
-from spotkeeper_lab.fakes import Crash
+from spotkeeper_lab.fakes import Crash, instant
 from tests.simulation.golden import Scenario
 
 WARM = Physics(cold_start_s=300, warm_start_s=60, warm_pool=4)
@@ -55,6 +57,17 @@ def test_a_wake_up_that_never_comes_is_made_good_by_the_minute(fleet: Scenario) 
     assert fleet.wake_ups.take(4000.0) == 1
     fleet.to(3700)
     assert [line.split()[0] for line in fleet.table() if "backfill" in line] == ["1080", "3660"]
+
+
+def test_late_events_do_not_make_a_start_look_longer() -> None:
+    late = Scenario(a=LOSSES, physics=replace(WARM, event_delay_s=25), policy=POLICY)
+    late.to(1300)
+    lease = late.states.take("ocr", Half.AVAILABILITY, instant(1300), None)
+    assert lease is not None
+    (start,) = lease.availability.bridging.starts
+    assert start.served is not None
+    # From the turn that asked to the launch event's own time.
+    assert (start.served - start.began).total_seconds() == pytest.approx(60, abs=1)
 
 
 @pytest.mark.parametrize("calls", range(1, 12))
