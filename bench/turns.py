@@ -52,7 +52,7 @@ DOCUMENT = {
 }
 LIMITS = {"EC2 and Auto Scaling": 5, "table": 3}
 SERVICES = {"autoscaling": "EC2 and Auto Scaling", "ec2": "EC2 and Auto Scaling",
-            "dynamodb": "table", "ssm": "parameters", "sqs": "wake-ups"}  # fmt: skip
+            "dynamodb": "table", "ssm": "parameters", "sqs": "queues"}  # fmt: skip
 QUIET_TURNS = 10
 
 
