@@ -39,6 +39,8 @@ EVENTS = 50 * 365 / 12 / 2 * 4 * 2
 # The function takes what comes in within 5 s, at most 100 messages.
 MESSAGES_A_CALL = min(100, WORKERS * 5 // SHIPPED_EVERY_S)
 POLL = 10
+# Lambda asks an empty queue with up to five connections, each for 20 s.
+EMPTY_RECEIVES = 5 * 3
 RECORD_DAYS = 30
 WINDOW_S = 300
 SPOT_USD_PER_HOUR = 0.30 * 1.006  # g5.xlarge at 30 % of on demand
@@ -147,8 +149,10 @@ def main() -> None:
     )
     template = (Path(__file__).parents[1] / "template.yaml").read_text(encoding="utf-8")
     alarms = len(re.findall(r"Type: AWS::CloudWatch::Alarm", template))
-    once = alarms * ALARM_USD + DASHBOARD_USD
-    table.add_row("once a stack", f"{alarms} alarms, a dashboard", f"{once:.2f}")
+    polls_usd = MINUTES * EMPTY_RECEIVES * SQS_USD
+    once = alarms * ALARM_USD + DASHBOARD_USD + polls_usd
+    what = f"{alarms} alarms, a dashboard, asking the queue of wake-ups ({polls_usd:.2f})"
+    table.add_row("once a stack", what, f"{once:.2f}")
     Console().print(table)
 
 

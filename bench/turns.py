@@ -42,6 +42,7 @@ ENVIRONMENT = {
     "TABLE_NAME": TABLE,
     "FLEET_DOCUMENTS_PATH": PATH,
     "DEFAULT_FLEET": "ocr",
+    "WAKE_UP_QUEUE_URL": "https://sqs.us-east-1.amazonaws.com/123456789012/wake-ups",
     "POWERTOOLS_SERVICE_NAME": "bench",
     "POWERTOOLS_METRICS_NAMESPACE": "Spotkeeper",
     "POWERTOOLS_TRACE_DISABLED": "true",
@@ -54,7 +55,7 @@ DOCUMENT = {
 }
 LIMITS = {"EC2 and Auto Scaling": 5, "table": 3}
 SERVICES = {"autoscaling": "EC2 and Auto Scaling", "ec2": "EC2 and Auto Scaling",
-            "dynamodb": "table", "ssm": "parameters"}  # fmt: skip
+            "dynamodb": "table", "ssm": "parameters", "sqs": "queues"}  # fmt: skip
 QUIET_TURNS = 10
 
 

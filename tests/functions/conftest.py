@@ -26,6 +26,7 @@ PLENTY = ((0.0, 200),)
 PATH = "/spotkeeper/test/fleets"
 TABLE = "spotkeeper"
 ACCOUNT = "123456789012"
+WAKE_UPS = f"https://sqs.us-east-1.amazonaws.com/{ACCOUNT}/wake-ups"
 MODELS = get_session().get_component("data_loader")
 
 
@@ -144,6 +145,7 @@ def stage_of(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Stage]]:
     for name, value in {
         "TABLE_NAME": TABLE,
         "FLEET_DOCUMENTS_PATH": PATH,
+        "WAKE_UP_QUEUE_URL": WAKE_UPS,
         "POWERTOOLS_SERVICE_NAME": "spotkeeper-test",
         "POWERTOOLS_METRICS_NAMESPACE": "Spotkeeper",
     }.items():

@@ -10,6 +10,7 @@ from spotkeeper_lab.cloud import Cloud
 from spotkeeper_lab.cloud_values import GroupSpec, Physics, Purchase
 from spotkeeper_lab.fake_histories import FakeLoadHistories
 from spotkeeper_lab.fake_queues import FakeRequestQueues
+from spotkeeper_lab.fake_wake_ups import FakeWakeUps
 from spotkeeper_lab.fakes import FakeGroups, FakeLoadTable, FakeStates, Faults, seconds
 from spotkeeper_lab.market import market_of
 
@@ -56,6 +57,7 @@ class Scenario:
         )
         groups = FakeGroups(self.cloud, self.faults)
         self.states = FakeStates(self.faults)
+        self.wake_ups = FakeWakeUps(self.faults)
         self.ports = Ports(
             groups=groups,
             writer=groups,
@@ -64,6 +66,7 @@ class Scenario:
             load=FakeLoadTable(),
             histories=FakeLoadHistories(),
             queues=FakeRequestQueues(),
+            wake_ups=self.wake_ups,
         )
         self.fleet = Fleet(
             name="ocr",
@@ -72,7 +75,9 @@ class Scenario:
             bounds=Bounds(spot_min=0, spot_max=40, on_demand_max=20),
             availability=policy or AvailabilityPolicy(),
         )
-        self.replay = Replay(cloud=self.cloud, fleet=self.fleet, ports=self.ports)
+        self.replay = Replay(
+            cloud=self.cloud, fleet=self.fleet, ports=self.ports, wake_ups=self.wake_ups
+        )
 
     def to(self, at_s: float) -> None:
         """Let time pass up to and with an instant."""

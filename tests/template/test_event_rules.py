@@ -23,7 +23,7 @@ def patterns(stack: Stack) -> dict[str, EventPattern]:
 
 
 def test_every_event_has_a_rule_and_every_rule_an_event(adopted: Stack) -> None:
-    assert patterns(adopted).keys() == EVENTS.keys() - {"schedule", "search_logs"}
+    assert patterns(adopted).keys() == EVENTS.keys() - {"schedule", "search_logs", "wake_up"}
 
 
 @pytest.mark.parametrize("name", EVENTS)

@@ -59,6 +59,16 @@ def test_what_fails_for_good_is_kept(stack: Stack, name: str) -> None:
     assert on_failure == {"Type": "SQS", "Destination": "FailedInvocations.Arn"}
 
 
+def test_a_wake_up_is_a_turn_and_waits_for_no_other(stack: Stack) -> None:
+    events = stack.functions()["CheckAvailability"]["Events"]
+    [source] = [event["Properties"] for event in events.values() if event["Type"] == "SQS"]
+    assert source["Queue"] == "WakeUpQueue.Arn"
+    assert "MaximumBatchingWindowInSeconds" not in source
+    for name in (*CHECKERS, "HandleInterruption"):
+        variables = stack.functions()[name]["Environment"]["Variables"]
+        assert variables["WAKE_UP_QUEUE_URL"] == "WakeUpQueue"
+
+
 def test_an_event_is_tried_again_only_while_it_is_news(stack: Stack) -> None:
     invoke = stack.functions()["HandleInterruption"]["EventInvokeConfig"]
     assert invoke["MaximumEventAgeInSeconds"] <= 120
@@ -67,8 +77,7 @@ def test_an_event_is_tried_again_only_while_it_is_news(stack: Stack) -> None:
 @pytest.mark.parametrize("name", CHECKERS)
 def test_a_checker_runs_every_minute_and_is_not_repeated(stack: Stack, name: str) -> None:
     function = stack.functions()[name]
-    [schedule] = function["Events"].values()
-    assert schedule["Type"] == "ScheduleV2"
+    [schedule] = [it for it in function["Events"].values() if it["Type"] == "ScheduleV2"]
     assert schedule["Properties"]["ScheduleExpression"] == "rate(1 minute)"
     # SAM's own name for it would be the same in every stack of the account.
     assert schedule["Properties"]["Name"].startswith("ocr-")

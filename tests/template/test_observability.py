@@ -143,7 +143,7 @@ def test_every_queue_of_dead_letters_has_an_alarm(stack: Stack) -> None:
         for alarm in alarms(stack).values()
         if alarm.get("MetricName") == "ApproximateNumberOfMessagesVisible"
     }
-    assert watched == stack.resources("AWS::SQS::Queue").keys() - {"SearchLogQueue"}
+    assert watched == stack.resources("AWS::SQS::Queue").keys() - {"SearchLogQueue", "WakeUpQueue"}
 
 
 def test_a_shortfall_that_is_not_filled_for_five_minutes_rings(stack: Stack) -> None:

@@ -53,6 +53,34 @@ def test_each_half_changes_only_the_groups_that_it_must(
     assert {resource.rpartition("/")[2] for resource in resources} == names
 
 
+@pytest.mark.parametrize(
+    ("owner", "action", "queues"),
+    [
+        ("KeepAvailability", "SendMessage", {"WakeUpQueue.Arn"}),
+        ("CheckAvailabilityRole", "SendMessage", {"FailedInvocations.Arn"}),
+        ("CheckAvailabilityRole", "ReceiveMessage", {"WakeUpQueue.Arn"}),
+        ("CheckAvailabilityRole", "DeleteMessage", {"WakeUpQueue.Arn"}),
+        ("CollectSearchLogsRole", "SendMessage", set()),
+        ("CollectSearchLogsRole", "DeleteMessage", {"SearchLogQueue.Arn"}),
+        ("SendSearchLogs", "SendMessage", {"SearchLogQueue.Arn"}),
+        ("SizeSpot", "SendMessage", set()),
+        ("ReadFleets", "SendMessage", set()),
+    ],
+)
+def test_who_may_do_what_to_which_queue(
+    stack: Stack, owner: str, action: str, queues: set[str]
+) -> None:
+    allowed = [it for name, it in statements(stack) if name == owner]
+    named = (it["Resource"] for it in allowed if f"sqs:{action}" in as_list(it["Action"]))
+    assert set(named) == queues
+
+
+def test_check_availability_may_do_what_handle_interruption_may(stack: Stack) -> None:
+    role = stack.resources("AWS::IAM::Role")["CheckAvailabilityRole"]
+    policies = stack.functions()["HandleInterruption"]["Policies"]
+    assert set(policies) <= set(role["ManagedPolicyArns"])
+
+
 def test_only_instances_of_the_groups_are_marked_and_only_with_the_mark(adopted: Stack) -> None:
     [tagging] = [it for _, it in statements(adopted) if it["Action"] == "ec2:CreateTags"]
     groups = tagging["Condition"]["StringLike"]["ec2:ResourceTag/aws:autoscaling:groupName"]

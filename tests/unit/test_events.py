@@ -16,7 +16,7 @@ from spotkeeper.events import EventError, parse_event
 EVENTS = Path(__file__).parents[2] / "events"
 ACCOUNT = "123456789012"
 SPOT_INSTANCE = "i-0838c23d20458e79c"
-NOT_FOR_US = {"schedule", "search_logs"}
+NOT_FOR_US = {"schedule", "search_logs", "wake_up"}
 
 EXPECTED = {
     "spot_interruption_warning": Interruption(

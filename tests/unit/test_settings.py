@@ -9,11 +9,12 @@ WHOLE = {
     "FLEET_DOCUMENTS_PATH": "/spotkeeper/test/fleets",
     "DEFAULT_FLEET": "ocr",
     "RECORD_DAYS": "7",
+    "WAKE_UP_QUEUE_URL": "https://sqs.us-west-2.amazonaws.com/123456789012/wake-ups",
     "PATH": "/usr/bin",
 }
 MODELS: dict[type[Settings], tuple[str, ...]] = {
     Settings: ("TABLE_NAME", "FLEET_DOCUMENTS_PATH"),
-    CheckerSettings: ("TABLE_NAME", "FLEET_DOCUMENTS_PATH"),
+    CheckerSettings: ("TABLE_NAME", "FLEET_DOCUMENTS_PATH", "WAKE_UP_QUEUE_URL"),
     CollectSettings: ("TABLE_NAME", "FLEET_DOCUMENTS_PATH", "DEFAULT_FLEET"),
 }
 REQUIRED = [(model, name) for model, names in MODELS.items() for name in names]

@@ -17,6 +17,7 @@ from spotkeeper_lab.cloud import Cloud
 from spotkeeper_lab.cloud_values import GroupSpec, Physics, Purchase
 from spotkeeper_lab.fake_histories import FakeLoadHistories
 from spotkeeper_lab.fake_queues import FakeRequestQueues
+from spotkeeper_lab.fake_wake_ups import FakeWakeUps
 from spotkeeper_lab.fakes import FakeGroups, FakeLoadTable, FakeStates, Faults, instant
 from spotkeeper_lab.market import market_of
 from tests.builders import fleet
@@ -62,6 +63,7 @@ class Stage:
             load=self.table,
             histories=FakeLoadHistories(),
             queues=self.queues,
+            wake_ups=FakeWakeUps(self.faults),
         )
 
     @property

@@ -22,15 +22,16 @@ def spot(serving: int) -> Group:
 def test_the_hedge_is_a_share_of_the_warned_and_no_more_than_the_others(
     warned: int, others: int, hedge: int
 ) -> None:
-    gone = frozenset(POOL[:warned])
+    gone = dict.fromkeys(POOL[:warned], at(0))
     waves = add_waves((), spot(warned + others), gone, at(0))
-    assert unwarned_losses(waves, spot(warned + others), gone, 0.15) == hedge
+    assert unwarned_losses(waves, spot(warned + others), gone.keys(), 0.15) == hedge
 
 
 def test_a_wave_is_over_after_the_notice() -> None:
-    waves = add_waves((), spot(4), frozenset(POOL[:1]), at(0))
-    assert add_waves(waves, spot(4), frozenset(), at(149)) == waves
-    assert add_waves(waves, spot(4), frozenset(), at(150)) == ()
+    waves = add_waves((), spot(4), {POOL[0]: at(-20)}, at(0))
+    assert waves == (Wave(since=at(-20), pool="us-east-1a/g4dn.xlarge", warned=1),)
+    assert add_waves(waves, spot(4), {}, at(129)) == waves
+    assert add_waves(waves, spot(4), {}, at(130)) == ()
 
 
 def test_a_cold_on_demand_group_is_not_asked_for_a_hedge() -> None:
@@ -41,7 +42,7 @@ def test_a_cold_on_demand_group_is_not_asked_for_a_hedge() -> None:
 
 
 def test_another_pool_is_not_hedged() -> None:
-    waves = (Wave(at=at(0), pool="us-east-1f/g4dn.xlarge", warned=5),)
+    waves = (Wave(since=at(0), pool="us-east-1f/g4dn.xlarge", warned=5),)
     assert unwarned_losses(waves, spot(4), frozenset(), 0.15) == 0
 
 

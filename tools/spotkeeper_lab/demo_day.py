@@ -36,6 +36,7 @@ from spotkeeper_lab.demo_incidents import Incident, World, incidents
 from spotkeeper_lab.demo_logs import SHIP_EVERY_S, SearchLogQueue, SearchLogs
 from spotkeeper_lab.demo_record import Decision, Look, Record
 from spotkeeper_lab.demo_scene import FLEET, LEAD_S, REQUEST_QUEUE, Scene
+from spotkeeper_lab.demo_wake_ups import create_queue, take_new
 from spotkeeper_lab.local_aws import local_aws
 from spotkeeper_lab.local_aws_answers import ACCOUNT, REGION, VirtualTime
 from spotkeeper_lab.workers import Workforce
@@ -170,6 +171,12 @@ class Day:
 
         return deliver
 
+    def _wake_up(self, event: dict[str, object]) -> Callable[[float], None]:
+        def wake_up(_: float) -> None:
+            self._invoke(AVAILABILITY, event)
+
+        return wake_up
+
     def _ship(self, at_s: float) -> None:
         self.queue.send(self.logs.ship(), at_s)
         self._enter(at_s + BATCHING_WINDOW_S, self._collect)
@@ -188,6 +195,8 @@ class Day:
     def _invoke(self, name: str, event: dict[str, object]) -> Invocation:
         invocation = self.functions.invoke(name, event)
         self._take_decisions()
+        for delay_s, message in take_new():
+            self._enter(self.cloud.now_s + delay_s, self._wake_up(message))
         for incident in self.incidents:
             incident.see(self.world, invocation)
         return invocation
@@ -239,19 +248,20 @@ def running(scene: Scene, log: io.TextIOBase) -> Iterator[Day]:
     def length() -> tuple[int, int]:
         return day.force.queued, day.force.in_flight
 
-    with local_aws(cloud, time, {REQUEST_QUEUE: length}):
-        _set_up(scene)
-        with functions(ENVIRONMENT, now, log) as deployed:
-            day = Day(scene=scene, cloud=cloud, time=time, functions=deployed)
-            yield day
+    with (
+        local_aws(cloud, time, {REQUEST_QUEUE: length}),
+        functions(ENVIRONMENT | _set_up(scene), now, log) as deployed,
+    ):
+        day = Day(scene=scene, cloud=cloud, time=time, functions=deployed)
+        yield day
 
 
 def _done_by_now(view: InstanceView, now_s: float) -> bool:
     return view.gone_s is not None and now_s >= view.gone_s - LAST_REQUEST_S
 
 
-def _set_up(scene: Scene) -> None:
-    """Create what template.yaml would."""
+def _set_up(scene: Scene) -> dict[str, str]:
+    """Create what template.yaml would; answers the environment that is known only then."""
     boto3.client("dynamodb").create_table(
         TableName=TABLE,
         AttributeDefinitions=[
@@ -267,3 +277,4 @@ def _set_up(scene: Scene) -> None:
     boto3.client("ssm").put_parameter(
         Name=f"{DOCUMENTS}/{FLEET}", Type="String", Value=json.dumps(scene.fleet_document)
     )
+    return {"WAKE_UP_QUEUE_URL": create_queue()}

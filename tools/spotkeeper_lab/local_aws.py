@@ -19,6 +19,7 @@ from moto.core.exceptions import ServiceException
 from moto.core.responses import ActionResult, BaseResponse
 from moto.ec2.exceptions import EC2ClientError
 from moto.ec2.responses import EC2Response
+from moto.sqs import models as sqs_models
 from moto.sqs.exceptions import SQSException
 from moto.sqs.responses import SQSResponse
 
@@ -66,6 +67,7 @@ def local_aws(cloud: Cloud, time: VirtualTime, queues: Meters | None = None) -> 
         _answering(AutoScalingResponse, AutoscalingClientError, answers.auto_scaling()),
         _answering(EC2Response, EC2ClientError, answers.ec2()),
         _answering(SQSResponse, SQSException, request_queues(queues) if queues else {}),
+        _delaying(lambda: time.at(cloud.now_s).timestamp()),
         _own_session(),
     ):
         yield
@@ -80,6 +82,13 @@ def _own_session() -> Iterator[None]:
         yield
     finally:
         boto3.DEFAULT_SESSION = before
+
+
+@contextmanager
+def _delaying(now: Callable[[], float]) -> Iterator[None]:
+    """Let queues send and delay their messages in virtual time."""
+    with patch.object(sqs_models, "unix_time_millis", lambda: 1000.0 * now()):
+        yield
 
 
 @contextmanager

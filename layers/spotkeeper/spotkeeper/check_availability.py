@@ -74,16 +74,23 @@ def _may_be_stale(lease: Lease, seen: _Seen) -> bool:
 
 def _round(fleet: Fleet, ports: Ports, seen: _Seen, lease: Lease) -> tuple[DecisionRecord, bool]:
     """Observe, decide, act and record once; answers whether no note came in meanwhile."""
+    outcomes: list[Outcome] = []
     situation = _situation(fleet, ports, seen, lease)
     decision = decide(situation)
+    if decision.look_again_at and not _look_again(
+        ports, decision.look_again_at, situation, outcomes
+    ):
+        # Nobody would look again in time: nothing is put off.
+        situation = replace(situation, may_wait=False)
+        decision = decide(situation)
     if decision.action is Action.RELEASE:
         decision = decide(_with_activity(situation, _activity(fleet, ports, seen.at)))
     if decision.detach or decision.spot_desired > situation.seen.spot.desired:
         # Written first: a crash must lose neither a detached instance, which nobody else ends, nor
         # that the rise of the spot group is only a spare.
         ports.states.keep(lease, decision.memory, seen.at, release=False)
-    outcomes = _act(fleet, ports, decision, situation.seen.spot.desired)
-    record = _record(situation, decision, outcomes)
+    outcomes += _act(fleet, ports, decision, situation.seen.spot.desired)
+    record = _record(situation, decision, tuple(outcomes))
     done = ports.states.keep(lease, decision.memory, seen.at)
     ports.states.record(record)
     return record, done
@@ -99,8 +106,10 @@ def _situation(fleet: Fleet, ports: Ports, seen: _Seen, lease: Lease) -> Situati
     )
     since = seen.at - FAILURE_MEMORY
     mine = {i.instance_id for i in spot.instances}
+    outside = lease.availability.detached
     requests = [r for r in seen.requests if r.instance_id in mine]
     warned = {i: note.at for note in lease.notes for i in note.instance_ids}
+    served = {i: note.at for note in lease.notes for i in note.served}
     warned |= {r.instance_id: r.at_risk_since for r in requests if r.at_risk_since}
     spot_failures = ports.groups.failures(spot.name, since) if _has_gap(spot) else ()
     return Situation(
@@ -112,9 +121,18 @@ def _situation(fleet: Fleet, ports: Ports, seen: _Seen, lease: Lease) -> Situati
             ports.groups.failures(on_demand.name, since) if _has_gap(on_demand) else ()
         ),
         warned=warned,
+        served=served,
+        taken=frozenset(r.instance_id for r in seen.requests if r.failure).intersection(outside),
         silent=frozenset(lease.health.silent),
         sized=lease.health.spot_ask,
     )
+
+
+def _look_again(ports: Ports, at: datetime, situation: Situation, outcomes: list[Outcome]) -> bool:
+    """Have a turn happen at an instant; answers whether it will."""
+    fleet, now = situation.fleet.name, situation.seen.seen_at
+    asked = f"look again at {at:%H:%M:%S}"
+    return attempt(outcomes, asked, lambda: ports.wake_ups.at(fleet, at, now))
 
 
 def _has_gap(group: Group) -> bool:

@@ -99,6 +99,7 @@ class AvailabilitySection(_Section):
     rebalance: Literal["ignore", "at_risk"] = _AVAILABILITY.rebalance.value
     suspend_az_rebalance: bool = _AVAILABILITY.suspend_az_rebalance
     on_demand_warm: bool = _AVAILABILITY.on_demand_warm
+    bridge_margin_s: Seconds = _AVAILABILITY.bridge_margin_s
 
 
 class WorkerHealthSection(_Section):

@@ -5,7 +5,12 @@ from datetime import datetime, timedelta
 
 from spotkeeper.check_availability import check_availability
 from spotkeeper.domain.fleet import Fleet
-from spotkeeper.domain.interruption import Interruption, InterruptionAction, action_for
+from spotkeeper.domain.interruption import (
+    Interruption,
+    InterruptionAction,
+    InterruptionKind,
+    action_for,
+)
 from spotkeeper.ports import AtRiskNote, Ports
 from spotkeeper.turn import TurnReport
 
@@ -26,6 +31,9 @@ def handle_interruption(
         concerned.append(fleet)
         if action is InterruptionAction.MARK_AT_RISK:
             notes[fleet.name] = AtRiskNote(instance_ids=instance_ids, at=_from(interruption, now))
+        elif interruption.kind is InterruptionKind.LAUNCH_SUCCESSFUL:
+            at = min(interruption.at, now)
+            notes[fleet.name] = AtRiskNote(instance_ids=(), at=at, served=instance_ids)
     if not concerned:
         return TurnReport()
     return check_availability(concerned, ports, now, notes)

@@ -106,10 +106,11 @@ class InstanceWriter(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AtRiskNote:
-    """A note that instances of a fleet are at risk from an instant on."""
+    """A note that instances of a fleet are at risk from an instant on, or that they `served`."""
 
     instance_ids: tuple[str, ...]
     at: datetime
+    served: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -188,6 +189,14 @@ class RequestQueues(Protocol):
         ...
 
 
+class WakeUps(Protocol):
+    """Makes a turn happen sooner than the next minute."""
+
+    def at(self, fleet: str, at: datetime, now: datetime) -> None:
+        """Have a turn happen within a second after an instant; sooner where that is far off."""
+        ...
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ports:
     """All that a turn needs of the world."""
@@ -199,3 +208,4 @@ class Ports:
     load: LoadTable
     histories: LoadHistories
     queues: RequestQueues
+    wake_ups: WakeUps

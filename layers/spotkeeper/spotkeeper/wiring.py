@@ -14,6 +14,7 @@ from spotkeeper.adapters.fleet_state import FleetStateTable
 from spotkeeper.adapters.load_histories import LoadHistoryTable
 from spotkeeper.adapters.load_table import LoadDigestTable
 from spotkeeper.adapters.request_queues import SqsRequestQueues
+from spotkeeper.adapters.wake_ups import WakeUpQueue
 from spotkeeper.ports import Ports
 from spotkeeper.settings import CheckerSettings, CollectSettings, Settings
 
@@ -51,6 +52,7 @@ def ports() -> Ports:
         load=load_table(),
         histories=LoadHistoryTable(_dynamodb(), _settings().table_name),
         queues=SqsRequestQueues(_sqs),
+        wake_ups=WakeUpQueue(_sqs, _checker_settings().wake_up_queue_url),
     )
 
 
@@ -72,8 +74,13 @@ def _settings() -> Settings:
 
 
 @cache
+def _checker_settings() -> CheckerSettings:
+    return CheckerSettings.parse(os.environ)
+
+
+@cache
 def _states() -> FleetStateTable:
-    settings = CheckerSettings.parse(os.environ)
+    settings = _checker_settings()
     return FleetStateTable(_dynamodb(), settings.table_name, timedelta(days=settings.record_days))
 
 

@@ -1,10 +1,12 @@
 """The deployed policy in a backtest: the checker's own turns, through fake ports, on a market.
 
-Turns happen when they would in production: on every whole minute, and on every event when it is
-delivered. The spot group is asked for the target throughout; on-demand is what the turns make it.
+Turns happen when they would in production: on every whole minute, on every event when it is
+delivered, and when a turn asked for the next one. The spot group is asked for the target
+throughout; on-demand is what the turns make it.
 """
 
 import heapq
+import math
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -27,6 +29,7 @@ from spotkeeper_lab.cloud_values import (
 )
 from spotkeeper_lab.fake_histories import FakeLoadHistories
 from spotkeeper_lab.fake_queues import FakeRequestQueues
+from spotkeeper_lab.fake_wake_ups import FakeWakeUps
 from spotkeeper_lab.fakes import FakeGroups, FakeLoadTable, FakeStates, instant
 from spotkeeper_lab.market import Market
 
@@ -100,10 +103,10 @@ def cloud_of(window: Market, world: World) -> Cloud:
 
 
 def interruption_of(event: CloudEvent) -> Interruption:
-    """An event as the function's border parses it."""
+    """An event as the function's border parses it; AWS writes whole seconds."""
     return Interruption(
         kind=_KINDS[event.kind],
-        at=instant(event.at_s),
+        at=instant(math.floor(event.at_s)),
         instance_ids=(event.instance_id,) if event.instance_id else (),
         group=event.group if event.kind in _OF_GROUPS else "",
     )
@@ -116,6 +119,7 @@ class Replay:
     cloud: Cloud
     fleet: Fleet
     ports: Ports
+    wake_ups: FakeWakeUps
     turns: int = 0
     _on_the_way: list[tuple[float, int, CloudEvent]] = field(default_factory=list)
     _told: int = 0
@@ -130,7 +134,8 @@ class Replay:
     def next_s(self) -> float:
         """The next instant at which something happens or a turn is due."""
         happening = self.cloud.next_s()
-        return self._next_turn_s if happening is None else min(self._next_turn_s, happening)
+        due = [self._next_turn_s, *self.wake_ups.due_s[:1]]
+        return min(due) if happening is None else min(*due, happening)
 
     def step(self, at_s: float) -> None:
         """Let an instant happen: its events are handled as they arrive, then the minute's turn."""
@@ -139,10 +144,15 @@ class Replay:
             event = heapq.heappop(self._on_the_way)[2]
             self.turns += 1
             handle_interruption(interruption_of(event), [self.fleet], self.ports, instant(at_s))
+        for _ in range(self.wake_ups.take(at_s)):
+            self._turn(at_s)
         if at_s >= self._next_turn_s:
             self._next_turn_s += TURN_EVERY_S
-            self.turns += 1
-            check_availability([self.fleet], self.ports, instant(at_s))
+            self._turn(at_s)
+
+    def _turn(self, at_s: float) -> None:
+        self.turns += 1
+        check_availability([self.fleet], self.ports, instant(at_s))
 
     def _take(self, at_s: float) -> None:
         for event in self.cloud.advance(at_s):
@@ -156,6 +166,7 @@ def replay_of(
     """A replay of a world from its start; `states` keep its decision records if wanted."""
     cloud = cloud_of(window, world)
     groups, states = FakeGroups(cloud), states or FakeStates(remember=0)
+    wake_ups = FakeWakeUps()
     ports = Ports(
         groups=groups,
         writer=groups,
@@ -164,8 +175,10 @@ def replay_of(
         load=FakeLoadTable(),
         histories=FakeLoadHistories(),
         queues=FakeRequestQueues(),
+        wake_ups=wake_ups,
     )
-    return Replay(cloud=cloud, fleet=fleet_of(world, settings), ports=ports)
+    fleet = fleet_of(world, settings)
+    return Replay(cloud=cloud, fleet=fleet, ports=ports, wake_ups=wake_ups)
 
 
 def lives_of(cloud: Cloud, end_s: float) -> list[Life]:

@@ -10,10 +10,12 @@ from datetime import datetime, timedelta
 
 from spotkeeper.domain.availability_memory import AvailabilityMemory, add_level
 from spotkeeper.domain.backfill import size_backfill
+from spotkeeper.domain.bridge import NOTICE
 from spotkeeper.domain.counting import Count, count, live_asks, remember_coming
 from spotkeeper.domain.decision import Action
-from spotkeeper.domain.failure import FailureClass, Remedy, needs_operator, remedy
+from spotkeeper.domain.failure import FailureClass, needs_operator
 from spotkeeper.domain.fleet import AvailabilityPolicy, Group, Observation, Phase
+from spotkeeper.domain.just_in_time import bridge_of, bridging, look_again
 from spotkeeper.domain.release import ReleasePlan, plan_release
 from spotkeeper.domain.situation import Situation, View, suspended_launches, within
 from spotkeeper.domain.spare import SpotAsk, in_spell, need_of, wanted_spares
@@ -23,8 +25,6 @@ from spotkeeper.domain.wave import Wave, add_waves, unwarned_losses
 WARNING_LIFETIME = timedelta(minutes=15)
 BACKOFF_FIRST_S = 60
 BACKOFF_LONGEST_S = 900
-# AWS takes a warned instance two minutes after its warning.
-NOTICE = timedelta(seconds=120)
 AZ_REBALANCE = "AZRebalance"
 
 
@@ -34,7 +34,8 @@ class AvailabilityDecision:
 
     `drain` are newly at risk, the first of them gone at `gone_at`.
     `on_demand_desired` is set before `ends` are ended, each of which lowers it by one; likewise
-    `spot_desired` and `spot_ends`.
+    `spot_desired` and `spot_ends`. `look_again_at` is when a turn is due for what was put off,
+    unless one was asked for already.
     """
 
     action: Action
@@ -49,6 +50,7 @@ class AvailabilityDecision:
     detach: tuple[str, ...]
     terminate: tuple[str, ...]
     suspend: tuple[str, ...]
+    look_again_at: datetime | None
     alarms: tuple[str, ...]
     spot: Count
     on_demand: Count
@@ -68,6 +70,7 @@ def decide(situation: Situation) -> AvailabilityDecision:
     spares, memory = _spares(view, size.memory)
     detach = _early_replacements(view)
     memory = _remember_detached(memory, detach, view)
+    look_again_at, memory = look_again(view, memory)
     return AvailabilityDecision(
         action=size.action,
         rule=size.rule,
@@ -81,6 +84,7 @@ def decide(situation: Situation) -> AvailabilityDecision:
         detach=detach,
         terminate=_left_running(situation, memory),
         suspend=_to_suspend(situation.seen, view.policy),
+        look_again_at=look_again_at,
         alarms=_alarms(view, memory),
         spot=view.spot,
         on_demand=view.on_demand,
@@ -101,10 +105,11 @@ def look(situation: Situation) -> View:
     asks = live_asks(old, spot, failures, _newest_coming(seen, coming_since), policy, now)
     both_short = _both_short(situation, spot, on_demand)
     memory = replace(
-        _remember(situation, spot, risky),
+        _remember(situation, spot, at_risk, risky),
         asks=asks,
         first_seen_coming=coming_since,
         at_risk=at_risk,
+        bridging=bridging(situation, at_risk),
     )
     # A warm group is back before the next loss is likely: it needs no spares.
     spell = not policy.on_demand_warm and in_spell(policy, memory.last_surprise, now)
@@ -116,6 +121,7 @@ def look(situation: Situation) -> View:
         spell=spell,
         spares=wanted_spares(situation.fleet, seen.spot, spot.target, spell=spell),
         hedge=_hedge(memory.waves, seen.spot, risky, policy),
+        bridge=bridge_of(situation, memory, risky),
         risky=risky,
         spot_failures=failures,
         both_short=both_short,
@@ -137,11 +143,14 @@ def _count_both(
     )
 
 
-def _remember(situation: Situation, spot: Count, risky: frozenset[str]) -> AvailabilityMemory:
+def _remember(
+    situation: Situation, spot: Count, at_risk: Mapping[str, datetime], risky: frozenset[str]
+) -> AvailabilityMemory:
     """Bring up to now what is remembered of losses, gaps and levels."""
     old, group, now = situation.memory, situation.seen.spot, situation.seen.seen_at
     policy = situation.fleet.availability
     longest_s = max(policy.settle_s, policy.warm_settle_s, policy.spell_settle_s)
+    newly = {i: at_risk[i] for i in risky.difference(old.drained)}
     return replace(
         old,
         need=spot.target,
@@ -151,7 +160,7 @@ def _remember(situation: Situation, spot: Count, risky: frozenset[str]) -> Avail
         last_surprise=_last_surprise(situation, risky),
         gap_since=(old.gap_since or now) if spot.missing else None,
         drained=tuple(sorted(risky)),
-        waves=add_waves(old.waves, group, risky.difference(old.drained), now),
+        waves=add_waves(old.waves, group, newly, now),
         levels=add_level(old.levels, now, spot.serving, longest_s),
         flaps=tuple(f for f in old.flaps if within(f, now, policy.breaker_window_s)),
     )
@@ -206,9 +215,8 @@ def _last_surprise(situation: Situation, risky: frozenset[str]) -> datetime | No
 
 def _both_short(situation: Situation, spot: Count, on_demand: Count) -> bool:
     """Say whether on-demand was asked, does not come, and AWS says why (rule 7)."""
-    refused = any(remedy(f.failure_class) is not Remedy.NONE for f in situation.on_demand_failures)
     gap = spot.target - spot.serving - on_demand.serving
-    return refused and gap > 0 and on_demand.missing > 0
+    return situation.on_demand_refused and gap > 0 and on_demand.missing > 0
 
 
 def _back_off(memory: AvailabilityMemory, now: datetime, *, both_short: bool) -> AvailabilityMemory:

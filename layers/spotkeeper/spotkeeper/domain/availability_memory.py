@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
+from spotkeeper.domain.bridge import BridgeMemory
 from spotkeeper.domain.spare import SpotAsk
 from spotkeeper.domain.wave import Wave
 
@@ -53,6 +54,7 @@ class AvailabilityMemory:
     breaker_until: datetime | None = None
     backoff_s: int = 0
     retry_at: datetime | None = None
+    bridging: BridgeMemory = field(default_factory=BridgeMemory)
 
 
 def add_level(

@@ -46,7 +46,7 @@ def size_backfill(view: View) -> Size:
 def _wanted(view: View) -> tuple[int, str]:
     """Clamp the shortfall to what the failure class, the operator and the group allow."""
     group, bounds = view.situation.seen.on_demand, view.situation.fleet.bounds
-    shortfall = view.shortfall
+    shortfall = view.short_now
     need, rule = shortfall + (view.on_demand.at_risk if shortfall else 0), "backfill"
     if need > view.policy.configuration_cap and _only_capped(view):
         cap = view.policy.configuration_cap
@@ -116,6 +116,10 @@ def _settle_s(view: View) -> int:
 
 def _at_target(view: View) -> Size:
     memory = replace(view.memory, release_due=None)
+    if view.put_off and view.bridge.until:
+        wait_s = (view.bridge.until - view.now).total_seconds()
+        why = f"warned instances serve on: backfill for them in {wait_s:.0f} s"
+        return _hold(view, "just in time", why, memory)
     if view.on_demand.target:
         return _hold(view, "make before break", "the backfill is still needed", memory)
     return _hold(view, "at target", "nothing is missing", memory)

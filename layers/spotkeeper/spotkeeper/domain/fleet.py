@@ -121,6 +121,8 @@ class AvailabilityPolicy:
     suspend_az_rebalance: bool = True
     # The on-demand group has a warm pool: it serves sooner than a spot instance that is coming.
     on_demand_warm: bool = False
+    # A warm start is asked for so long, and the time it takes, before a warned instance is gone.
+    bridge_margin_s: int = 15
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

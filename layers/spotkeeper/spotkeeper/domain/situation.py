@@ -5,8 +5,9 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from spotkeeper.domain.availability_memory import AvailabilityMemory
+from spotkeeper.domain.bridge import Bridge
 from spotkeeper.domain.counting import Count, shortfall_of
-from spotkeeper.domain.failure import FailureClass, LaunchFailure
+from spotkeeper.domain.failure import FailureClass, LaunchFailure, Remedy, remedy
 from spotkeeper.domain.fleet import Activity, AvailabilityPolicy, Fleet, Group, Observation
 from spotkeeper.domain.spare import SpotAsk
 
@@ -18,7 +19,9 @@ class Situation:
     """All that a turn of the availability half knows; failures are the recent ones only.
 
     `warned` maps instances named by events or spot requests to when they begin to be at risk;
-    `sized` is what the health half last asked the spot group for.
+    `sized` is what the health half last asked the spot group for. `served` has the instants at
+    which instances went into service, where an event told; `taken` are detached instances that AWS
+    has taken. Without `may_wait` nothing is put off.
     """
 
     fleet: Fleet
@@ -27,9 +30,17 @@ class Situation:
     spot_failures: tuple[LaunchFailure, ...] = ()
     on_demand_failures: tuple[LaunchFailure, ...] = ()
     warned: Mapping[str, datetime] = field(default_factory=dict)
+    served: Mapping[str, datetime] = field(default_factory=dict)
+    taken: frozenset[str] = frozenset()
+    may_wait: bool = True
     silent: frozenset[str] = frozenset()
     sized: SpotAsk | None = None
     activity: Activity | None = None
+
+    @property
+    def on_demand_refused(self) -> bool:
+        """Whether on-demand was refused lately for a reason that counts."""
+        return any(remedy(f.failure_class) is not Remedy.NONE for f in self.on_demand_failures)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,8 +49,8 @@ class View:
 
     `spell` says that losses come without warning (never where on-demand is warm: it is back
     before the next one is likely), `spares` how many are held against them, in either group;
-    `hedge` are backfilled for warnings that may be lost; `risky` are the instances at risk now,
-    `spot_failures` include a suspended Launch process.
+    `hedge` are backfilled for warnings that may be lost, and `bridge` is what of all this can wait;
+    `risky` are the instances at risk now, `spot_failures` include a suspended Launch process.
     """
 
     situation: Situation
@@ -49,6 +60,7 @@ class View:
     spell: bool
     spares: int
     hedge: int
+    bridge: Bridge
     risky: frozenset[str]
     spot_failures: tuple[LaunchFailure, ...]
     both_short: bool
@@ -73,6 +85,17 @@ class View:
         """How many of the goal lack, with nothing that brings them soon enough."""
         asks, warm = self.memory.asks, self.policy.on_demand_warm
         return shortfall_of(self.spot, self.goal, asks, on_demand_warm=warm)
+
+    @property
+    def short_now(self) -> int:
+        """How much of the shortfall cannot wait: warned instances serve on for the rest."""
+        return max(0, self.shortfall - self.bridge.instances)
+
+    @property
+    def put_off(self) -> bool:
+        """Whether on-demand will have to be asked for more, but not yet."""
+        asked = self.on_demand.target - self.on_demand.at_risk
+        return max(self.short_now, asked) < self.shortfall
 
     @property
     def failures(self) -> tuple[LaunchFailure, ...]:

@@ -6,7 +6,7 @@ from how many warnings are seen: where one in ten is lost, nine seen stand for t
 
 import math
 from collections import Counter
-from collections.abc import Set
+from collections.abc import Mapping, Set
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -18,20 +18,26 @@ WAVE_LIFETIME = timedelta(seconds=150)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wave:
-    """So many instances of a pool were warned at an instant."""
+    """So many instances of a pool were seen warned at once, the first of them at `since`."""
 
-    at: datetime
+    since: datetime
     pool: str
     warned: int
 
 
 def add_waves(
-    waves: tuple[Wave, ...], spot: Group, newly_warned: Set[str], now: datetime
+    waves: tuple[Wave, ...], spot: Group, newly_warned: Mapping[str, datetime], now: datetime
 ) -> tuple[Wave, ...]:
-    """Add what is warned anew, and forget the waves that are over."""
-    pools = Counter(i.pool for i in spot.instances if i.instance_id in newly_warned)
-    running = (wave for wave in waves if now - wave.at < WAVE_LIFETIME)
-    added = (Wave(at=now, pool=pool, warned=pools[pool]) for pool in sorted(pools))
+    """Add what is warned anew, by instance and time, and forget the waves that are over."""
+    pools: dict[str, list[datetime]] = {}
+    for instance in spot.instances:
+        if instance.instance_id in newly_warned:
+            pools.setdefault(instance.pool, []).append(newly_warned[instance.instance_id])
+    running = (wave for wave in waves if now - wave.since < WAVE_LIFETIME)
+    added = (
+        Wave(since=min(since), pool=pool, warned=len(since))
+        for pool, since in sorted(pools.items())
+    )
     return (*running, *added)
 
 
