@@ -149,6 +149,7 @@ def _ports(client: Any, load: LoadDigestTable) -> Ports:
     groups: Any = _Groups()
     return Ports(
         queues=groups,
+        wake_ups=groups,
         groups=groups,
         writer=groups,
         instances=groups,

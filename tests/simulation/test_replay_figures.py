@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from pathlib import Path
 
@@ -71,6 +72,26 @@ def test_a_step_of_fifty_times_is_met_and_cleared() -> None:
     assert run.row.lost == 0
     assert float(np.mean(settled <= 10.0)) > 0.95
     assert run.timeline.wanted.max() < 300
+
+
+def test_bursts_of_a_minute_are_in_time_once_they_are_known() -> None:
+    """A day of twenty erlangs for a minute or so, every five or so, and next to nothing between."""
+    draw = np.random.default_rng(1)
+    calm_s, burst_s = draw.exponential(240.0, 300), draw.exponential(45.0, 300)
+    starts_s = np.cumsum(calm_s + burst_s) - burst_s
+    bursts = zip(starts_s, burst_s, strict=True)
+    arrival_s = np.concatenate(
+        [
+            draw.uniform(0.0, 86_400.0, 26_000),
+            *(draw.uniform(at, at + long, draw.poisson(15 * long)) for at, long in bursts),
+        ]
+    )
+    arrival_s = np.sort(arrival_s[arrival_s < 86_400.0])
+    service_s = draw.lognormal(math.log(1.3) - 0.15, 0.55, len(arrival_s))
+    trace = RequestTrace(name="bursts", arrival_s=arrival_s, service_s=service_s, end_s=86_400.0)
+    row = run_rule(trace, "spotkeeper", SETTINGS).row
+    assert row.objective_met
+    assert row.worker_hours < 24 * 1.5 * 15 * 1.3
 
 
 def test_a_pause_of_all_traffic_keeps_the_fleet() -> None:

@@ -53,6 +53,7 @@ def test_only_whole_steps_that_have_settled_are_added() -> None:
     digests = steady(15)
     history = after(digests)
     assert history.work_ms == (60_000, 60_000)
+    assert history.minute_work_ms == (12_000,) * 10
     assert (history.requests, history.late, history.roughness) == ((59, 60), (0, 0), (0, 0))
     soon, settled = SENT + timedelta(seconds=59), SENT + timedelta(seconds=60)
     assert after(digests, soon, history) is history
@@ -78,6 +79,7 @@ def test_steps_that_no_turn_saw_are_quiet() -> None:
         60_000,
         60_000,
     )
+    assert len(after(steady(15, later), later, history).minute_work_ms) == 14 * 5
 
 
 def test_a_history_stays_bounded() -> None:
@@ -87,9 +89,11 @@ def test_a_history_stays_bounded() -> None:
         requests=(1,) * DAY_STEPS,
         late=(0,) * DAY_STEPS,
         roughness=(0,) * DAY_STEPS,
+        minute_work_ms=(0,) * (5 * DAY_STEPS),
     )
     history = after(steady(15), SENT, long)
     assert (len(history.work_ms), len(history.requests)) == (KEPT_STEPS, DAY_STEPS)
+    assert len(history.minute_work_ms) == 5 * DAY_STEPS
     away = after(steady(15, SENT + timedelta(days=99)), SENT + timedelta(days=99), long)
     assert away.work_ms == (*[0] * (KEPT_STEPS - 2), 60_000, 60_000)
 
@@ -120,6 +124,7 @@ def test_the_summary_says_what_the_logs_say() -> None:
     assert (summary.service_mean_s, summary.service_second_moment_s2) == (1, 1)
     assert (summary.newest_start_age_s, summary.newest_wait_s) == (1, 3)
     assert (summary.newest_log_age_s, summary.past_loads) == (0, (0.2, 0.2))
+    assert (summary.recent_loads, summary.recent_step_s) == ((0.2,) * 10, 60)
     assert (summary.requests_last_day, summary.late_last_day, summary.peakedness) == (119, 0, 1)
 
 

@@ -42,6 +42,7 @@ def loads(draw: st.DrawFn) -> LoadSummary:
         requests_last_day=requests,
         late_last_day=draw(st.integers(0, requests)),
         past_loads=tuple(draw(st.lists(st.floats(0.0, 50.0), max_size=60))),
+        recent_loads=tuple(draw(st.lists(st.floats(0.0, 50.0), max_size=60))),
     )
 
 

@@ -87,6 +87,8 @@ def test_the_summaries_agree() -> None:
     assert one.work_s == pytest.approx(other.work_s)
     assert one.past_loads == pytest.approx(other.past_loads)
     assert one.past_step_s == other.past_step_s
+    assert one.recent_loads == pytest.approx(other.recent_loads)
+    assert len(one.recent_loads) == 5 * len(one.past_loads) > 0
     assert one.newest_start_age_s == pytest.approx(other.newest_start_age_s)
     assert one.newest_wait_s == pytest.approx(other.newest_wait_s)
     assert one.newest_log_age_s == pytest.approx(other.newest_log_age_s)

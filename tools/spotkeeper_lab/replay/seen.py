@@ -18,6 +18,7 @@ WINDOW_SLOTS = 90
 STEP_S = 300.0
 STEP_SLOTS = int(STEP_S / SLOT_S)
 DAY_SLOTS = 8_640
+MINUTE_SLOTS = 6
 SETTLED_SLOTS = 6  # after a step's end, until the logs of its requests are in
 UNSETTLED_SLOTS = 3
 ENOUGH_SLOTS = 30
@@ -39,6 +40,7 @@ class SeenLogs:
         self._newest_log_s = -math.inf
         self._moments = (0.0, 0.0)
         self._past_loads: list[float] = []
+        self._minutes: tuple[float, ...] = ()
 
     def add(self, arrival_s: Floats, start_s: Floats, service_s: Floats) -> None:
         """Take in the logs of requests, one entry each per array."""
@@ -71,6 +73,7 @@ class SeenLogs:
         window = slice(max(0, last - WINDOW_SLOTS), last)
         day = slice(max(0, last - DAY_SLOTS), last)
         mean_s, second_s2 = self.moments(now_s)
+        past_loads = self._steps(last)
         started_s, waited_s = self._newest_start
         return LoadSummary(
             arrivals=tuple(self.arrivals[window].tolist()),
@@ -83,8 +86,9 @@ class SeenLogs:
             peakedness=peakedness(self.work_s[day][:-UNSETTLED_SLOTS], mean_s, second_s2),
             requests_last_day=int(self.arrivals[day].sum()),
             late_last_day=int(self._late[day].sum()),
-            past_loads=self._steps(last),
+            past_loads=past_loads,
             past_step_s=STEP_S,
+            recent_loads=self._minutes,
             slot_s=SLOT_S,
         )
 
@@ -93,6 +97,8 @@ class SeenLogs:
         for step in range(len(self._past_loads), max(0, full)):
             part = self.work_s[step * STEP_SLOTS : (step + 1) * STEP_SLOTS]
             self._past_loads.append(float(part.sum()) / STEP_S)
+            minutes = part.reshape(-1, MINUTE_SLOTS).sum(axis=1) / 60.0
+            self._minutes = (*self._minutes, *minutes.tolist())[-DAY_SLOTS // MINUTE_SLOTS :]
         return tuple(self._past_loads)
 
 

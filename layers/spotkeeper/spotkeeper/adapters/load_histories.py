@@ -54,7 +54,13 @@ def _key(fleet: str) -> dict[str, Any]:
 
 def _unpack(item: "Mapping[str, Any]") -> LoadHistory:
     next_step, *values = json.loads(zlib.decompress(bytes(item["history"]["B"])))
-    work_ms, requests, late, roughness = map(tuple, values)
+    # What was stored before a release that added the minutes has none.
+    work_ms, requests, late, roughness, *minutes = map(tuple, values)
     return LoadHistory(
-        next_step=next_step, work_ms=work_ms, requests=requests, late=late, roughness=roughness
+        next_step=next_step,
+        work_ms=work_ms,
+        requests=requests,
+        late=late,
+        roughness=roughness,
+        minute_work_ms=minutes[0] if minutes else (),
     )

@@ -13,6 +13,8 @@ from spotkeeper.domain.load import SLOT_MS, LoadDigest, milliseconds, unique
 from spotkeeper.domain.slo_values import LoadSummary
 
 STEP_SLOTS = 30
+MINUTE_SLOTS = 6
+STEP_MINUTES = STEP_SLOTS // MINUTE_SLOTS
 STEP_S = STEP_SLOTS * SLOT_MS / 1000
 SETTLED_SLOTS = 6
 DAY_STEPS = 288
@@ -27,7 +29,8 @@ class LoadHistory:
 
     `work_ms` is the service time of what arrived, over up to 14 days. For the last day only:
     `requests` whose logs came in, those `late` by the objective, and `roughness`, the sum of the
-    squared differences between the work of each slot and the one before, in ms².
+    squared differences between the work of each slot and the one before, in ms², and
+    `minute_work_ms`, the work of each minute.
     """
 
     next_step: int = 0
@@ -35,6 +38,7 @@ class LoadHistory:
     requests: tuple[int, ...] = ()
     late: tuple[int, ...] = ()
     roughness: tuple[int, ...] = ()
+    minute_work_ms: tuple[int, ...] = ()
 
 
 def extended(
@@ -56,13 +60,21 @@ def extended(
     missed = min(first - history.next_step, KEPT_STEPS) if history.work_ms else 0
     found = [_step(step, digests, seen, wait_s) for step in range(first, stop)]
     work_ms, requests, late, roughness = zip(*[(0, 0, 0, 0)] * missed, *found, strict=True)
+    minutes = (*[0] * (missed * STEP_MINUTES), *_minutes(first, stop, seen))
     return LoadHistory(
         next_step=stop,
         work_ms=(*history.work_ms, *work_ms)[-KEPT_STEPS:],
         requests=(*history.requests, *requests)[-DAY_STEPS:],
         late=(*history.late, *late)[-DAY_STEPS:],
         roughness=(*history.roughness, *roughness)[-DAY_STEPS:],
+        minute_work_ms=(*history.minute_work_ms, *minutes)[-DAY_STEPS * STEP_MINUTES :],
     )
+
+
+def _minutes(first: int, stop: int, seen: Arrived) -> list[int]:
+    """The work of each minute of the steps from `first` to before `stop`."""
+    start, end = (step * STEP_SLOTS - seen.first_slot for step in (first, stop))
+    return [sum(seen.work_ms[at : at + MINUTE_SLOTS]) for at in range(start, end, MINUTE_SLOTS)]
 
 
 def _first(seen: Arrived) -> int:
@@ -108,6 +120,8 @@ def load_summary(
         late_last_day=sum(history.late),
         past_loads=tuple(work / 1000 / STEP_S for work in history.work_ms),
         past_step_s=STEP_S,
+        recent_loads=tuple(work / 60_000 for work in history.minute_work_ms),
+        recent_step_s=60.0,
         slot_s=SLOT_MS / 1000,
     )
 

@@ -10,6 +10,7 @@ The fewest workers that will keep the promise when a worker that is asked for no
 3. *Waiting*: the chance of a late start for each of these loads from the Halfin-Whitt delay
    probability (1981) with peakedness (Hayward) and the heavy-traffic law of the wait (Kingman
    1962); the workers are the fewest whose mean chance is within the allowance.
+   Where bursts come again and again, the same for the minutes of the last day (bursts).
 4. *Allowance*: 1 - share, more while the last day's error budget is unspent, less once it is
    overspent (adaptive conformal inference: Gibbs and Candes 2021).
 5. *Backlog*: what waits now, and what gathers until a new worker serves, is drained in time.
@@ -20,10 +21,11 @@ Every step is monotone: more load never gives fewer workers, a looser promise ne
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import NormalDist, median_low
 from typing import TYPE_CHECKING
 
+from spotkeeper.domain.bursts import recurring
 from spotkeeper.domain.silence import is_quiet, size_in_silence
 from spotkeeper.domain.slo_values import Need
 
@@ -95,12 +97,16 @@ def size_to_objective(
     if load.newest_log_age_s > policy.stale_s or load.service_mean_s <= 0:
         return size_in_silence(load, have, past, policy)
     outlook = _look_ahead(load, policy)
-    found = _fewest(outlook, allowance(load.requests_last_day, load.late_last_day, policy.share))
+    allowed = allowance(load.requests_last_day, load.late_last_day, policy.share)
+    steady, bursty = _fewest(outlook, allowed), _for_bursts(outlook, allowed)
+    found = max(steady, bursty)
     recent = [need.workers for need in past if _remembered(need, policy)]
     young = not past or len(load.arrivals) * load.slot_s < TRUSTED_WINDOW_S
     kept = max(found, have if young else 0, *recent)
     drain = _drain(outlook.level, load, live, booting, policy)
-    reason = _reason(outlook, found, policy)
+    reason = _reason(outlook, steady, policy)
+    if bursty > steady:
+        reason += f"; {bursty} for bursts like those of the last day"
     if drain > kept:
         reason += f"; {drain} while requests wait, to drain them in {policy.drain_s:g} s"
     elif kept > found:
@@ -234,6 +240,20 @@ def _fewest(outlook: _Outlook, allowed: float) -> int:
         middle = (low + high) // 2
         low, high = (middle, high) if outlook.late(middle) > allowed else (low, middle)
     return high
+
+
+def _for_bursts(outlook: _Outlook, allowed: float) -> int:
+    """Return the fewest workers for bursts that come again; 0 where there are none.
+
+    The minutes of a burst differ as they do, so that none is taken for more peaked than Poisson.
+    """
+    load = outlook.load
+    running_s = load.service_second_moment_s2 / load.service_mean_s
+    bursts = recurring(load.recent_loads, load.recent_step_s, running_s)
+    if bursts is None:
+        return 0
+    smooth = replace(load, peakedness=1.0)
+    return _fewest(replace(outlook, load=smooth, level=bursts.level, errors=bursts.ratios), allowed)
 
 
 def allowance(requests: int, late: int, share: float) -> float:

@@ -1,0 +1,96 @@
+"""Bursts that come again and again: the minutes of the last day tell of the next ones.
+
+A forecast of five-minute means cannot see traffic that comes in bursts of a minute, and a new
+worker comes after the burst is over. So the minutes themselves are taken for what may come, each
+scaled by the square root of how the load of hours has changed since: bursts follow neither the
+hour's load nor none.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+TREND_STEPS = 180
+SHORTEST_TREND_STEPS = 5
+TREND_POWER = 0.5
+# A minute is a burst above so many times what is usual, and chance beyond its standard deviations.
+BURST = 1.5
+CHANCES = 3.0
+# Traffic is bursty when more of its work than this comes in bursts.
+BURSTY_SHARE = 0.05
+# Minutes after steps with less than this share of the mean load say nothing.
+LOUD_SHARE = 0.1
+LARGEST_RATIO = 30.0
+NODES = 40
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bursts:
+    """Loads that may come: `level` in erlangs times each ratio, by weight, the largest first."""
+
+    level: float
+    ratios: tuple[tuple[float, float], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Minutes:
+    mean: float
+    level: float
+    ratios: tuple[float, ...]
+
+
+def recurring(loads: tuple[float, ...], step_s: float, running_s: float) -> Bursts | None:
+    """Return what bursts like those of the last day bring; None where traffic is not bursty.
+
+    `loads` are mean offered loads in erlangs per step, oldest first. A request runs for `running_s`
+    when it is looked at, which is what chance adds to the load of a step.
+    """
+    minutes = _minutes(loads)
+    if minutes is None:
+        return None
+    burst = BURST + CHANCES * math.sqrt(running_s / minutes.mean / step_s)
+    total = sum(minutes.ratios)
+    if sum(ratio for ratio in minutes.ratios if ratio > burst) <= BURSTY_SHARE * total:
+        return None
+    groups = _grouped(minutes.ratios)
+    ratios = tuple((sum(group) / len(group), sum(group) / total) for group in groups)
+    return Bursts(level=minutes.level, ratios=ratios)
+
+
+@lru_cache(maxsize=16)
+def _minutes(loads: tuple[float, ...]) -> _Minutes | None:
+    """Hold each step against the steps before it; None while there are too few."""
+    if len(loads) <= SHORTEST_TREND_STEPS or not any(loads):
+        return None
+    sums = [0.0]
+    for load in loads:
+        sums.append(sums[-1] + load)
+    mean = sums[-1] / len(loads)
+    ratios: list[float] = []
+    for at in range(SHORTEST_TREND_STEPS, len(loads)):
+        trend = _trend(sums, at)
+        if trend > LOUD_SHARE * mean:
+            ratio = loads[at] / mean * math.pow(mean / trend, TREND_POWER)
+            ratios.append(min(LARGEST_RATIO, ratio))
+    level = mean * math.pow(_trend(sums, len(loads)) / mean, TREND_POWER)
+    ratios.sort(reverse=True)
+    return _Minutes(mean=mean, level=level, ratios=tuple(ratios)) if any(ratios) else None
+
+
+def _trend(sums: Sequence[float], at: int) -> float:
+    """Return the mean load of the hours before a step."""
+    first = max(0, at - TREND_STEPS)
+    return max(0.0, sums[at] - sums[first]) / (at - first)
+
+
+def _grouped(ratios: Sequence[float]) -> list[Sequence[float]]:
+    """Put like ratios together, the fewest at the top, where a worker makes a difference."""
+    largest = math.ceil(len(ratios) / NODES)
+    groups: list[Sequence[float]] = []
+    at = 0
+    while at < len(ratios):
+        size = max(1, min(largest, (at + 2) // 2))
+        groups.append(ratios[at : at + size])
+        at += size
+    return groups
