@@ -18,7 +18,7 @@ TREND_POWER = 0.5
 BURST = 1.5
 CHANCES = 3.0
 # Traffic is bursty when more of its work than this comes in bursts.
-BURSTY_SHARE = 0.05
+BURSTY_SHARE = 0.15
 # Minutes after steps with less than this share of the mean load say nothing.
 LOUD_SHARE = 0.1
 LARGEST_RATIO = 30.0
@@ -35,8 +35,8 @@ class Bursts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Minutes:
-    mean: float
     level: float
+    with_trend: tuple[tuple[float, float], ...]
     ratios: tuple[float, ...]
 
 
@@ -49,11 +49,15 @@ def recurring(loads: tuple[float, ...], step_s: float, running_s: float) -> Burs
     minutes = _minutes(loads)
     if minutes is None:
         return None
-    burst = BURST + CHANCES * math.sqrt(running_s / minutes.mean / step_s)
-    total = sum(minutes.ratios)
-    if sum(ratio for ratio in minutes.ratios if ratio > burst) <= BURSTY_SHARE * total:
+    chance = CHANCES * math.sqrt(running_s / step_s)
+    bursts = sum(
+        load
+        for load, trend in minutes.with_trend
+        if load > BURST * trend + chance * math.sqrt(trend)
+    )
+    if bursts <= BURSTY_SHARE * sum(load for load, _ in minutes.with_trend):
         return None
-    groups = _grouped(minutes.ratios)
+    groups, total = _grouped(minutes.ratios), sum(minutes.ratios)
     ratios = tuple((sum(group) / len(group), sum(group) / total) for group in groups)
     return Bursts(level=minutes.level, ratios=ratios)
 
@@ -67,15 +71,14 @@ def _minutes(loads: tuple[float, ...]) -> _Minutes | None:
     for load in loads:
         sums.append(sums[-1] + load)
     mean = sums[-1] / len(loads)
-    ratios: list[float] = []
-    for at in range(SHORTEST_TREND_STEPS, len(loads)):
-        trend = _trend(sums, at)
-        if trend > LOUD_SHARE * mean:
-            ratio = loads[at] / mean * math.pow(mean / trend, TREND_POWER)
-            ratios.append(min(LARGEST_RATIO, ratio))
+    pairs = [(loads[at], _trend(sums, at)) for at in range(SHORTEST_TREND_STEPS, len(loads))]
+    loud = tuple(pair for pair in pairs if pair[1] > LOUD_SHARE * mean)
+    if not any(load for load, _ in loud):
+        return None
+    ratios = (load / mean * math.pow(mean / trend, TREND_POWER) for load, trend in loud)
     level = mean * math.pow(_trend(sums, len(loads)) / mean, TREND_POWER)
-    ratios.sort(reverse=True)
-    return _Minutes(mean=mean, level=level, ratios=tuple(ratios)) if any(ratios) else None
+    capped = sorted((min(LARGEST_RATIO, ratio) for ratio in ratios), reverse=True)
+    return _Minutes(level=level, with_trend=loud, ratios=tuple(capped))
 
 
 def _trend(sums: Sequence[float], at: int) -> float:
