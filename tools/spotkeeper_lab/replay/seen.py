@@ -19,6 +19,7 @@ STEP_S = 300.0
 STEP_SLOTS = int(STEP_S / SLOT_S)
 DAY_SLOTS = 8_640
 MINUTE_SLOTS = 6
+STEP_MINUTES = STEP_SLOTS // MINUTE_SLOTS
 SETTLED_SLOTS = 6  # after a step's end, until the logs of its requests are in
 UNSETTLED_SLOTS = 3
 ENOUGH_SLOTS = 30
@@ -97,9 +98,16 @@ class SeenLogs:
         for step in range(len(self._past_loads), max(0, full)):
             part = self.work_s[step * STEP_SLOTS : (step + 1) * STEP_SLOTS]
             self._past_loads.append(float(part.sum()) / STEP_S)
-            minutes = part.reshape(-1, MINUTE_SLOTS).sum(axis=1) / 60.0
-            self._minutes = (*self._minutes, *minutes.tolist())[-DAY_SLOTS // MINUTE_SLOTS :]
+            self._minutes = self._minutes_before(step + 1, last_slot)
         return tuple(self._past_loads)
+
+    def _minutes_before(self, step: int, last_slot: int) -> tuple[float, ...]:
+        """Loads of the minutes before a step, those of the window as they are seen now."""
+        oldest = max(0, math.ceil((last_slot - WINDOW_SLOTS) / STEP_SLOTS))
+        first = min(oldest, step - 1)
+        seen = self.work_s[first * STEP_SLOTS : step * STEP_SLOTS].reshape(-1, MINUTE_SLOTS)
+        known = self._minutes[: len(self._minutes) - (step - 1 - first) * STEP_MINUTES]
+        return (*known, *(seen.sum(axis=1) / 60.0).tolist())[-DAY_SLOTS // MINUTE_SLOTS :]
 
 
 def peakedness(work_s: Floats, mean_s: float, second_s2: float) -> float:

@@ -60,21 +60,29 @@ def extended(
     missed = min(first - history.next_step, KEPT_STEPS) if history.work_ms else 0
     found = [_step(step, digests, seen, wait_s) for step in range(first, stop)]
     work_ms, requests, late, roughness = zip(*[(0, 0, 0, 0)] * missed, *found, strict=True)
-    minutes = (*[0] * (missed * STEP_MINUTES), *_minutes(first, stop, seen))
     return LoadHistory(
         next_step=stop,
         work_ms=(*history.work_ms, *work_ms)[-KEPT_STEPS:],
         requests=(*history.requests, *requests)[-DAY_STEPS:],
         late=(*history.late, *late)[-DAY_STEPS:],
         roughness=(*history.roughness, *roughness)[-DAY_STEPS:],
-        minute_work_ms=(*history.minute_work_ms, *minutes)[-DAY_STEPS * STEP_MINUTES :],
+        minute_work_ms=_minutes(history, oldest, stop, seen),
     )
 
 
-def _minutes(first: int, stop: int, seen: Arrived) -> list[int]:
-    """The work of each minute of the steps from `first` to before `stop`."""
-    start, end = (step * STEP_SLOTS - seen.first_slot for step in (first, stop))
-    return [sum(seen.work_ms[at : at + MINUTE_SLOTS]) for at in range(start, end, MINUTE_SLOTS)]
+def _minutes(history: LoadHistory, oldest: int, stop: int, seen: Arrived) -> tuple[int, ...]:
+    """The work of each minute before the step `stop`, from `oldest` on as it is seen now.
+
+    In an overload the logs of what arrived in a minute come in minutes later.
+    """
+    begun = history.next_step - len(history.minute_work_ms) // STEP_MINUTES
+    begun = begun if history.minute_work_ms else max(oldest, -(-_first(seen) // STEP_SLOTS))
+    known = history.minute_work_ms[: max(0, oldest - begun) * STEP_MINUTES]
+    missed = max(0, min(oldest - history.next_step, DAY_STEPS)) if history.minute_work_ms else 0
+    start = max(oldest, begun) * STEP_SLOTS - seen.first_slot
+    end = stop * STEP_SLOTS - seen.first_slot
+    found = (sum(seen.work_ms[at : at + MINUTE_SLOTS]) for at in range(start, end, MINUTE_SLOTS))
+    return (*known, *[0] * (missed * STEP_MINUTES), *found)[-DAY_STEPS * STEP_MINUTES :]
 
 
 def _first(seen: Arrived) -> int:
