@@ -1,6 +1,7 @@
 """Laws of the load, whatever the logs: it depends on what was served, not on how logs travelled."""
 
 from dataclasses import replace
+from datetime import timedelta
 from itertools import pairwise
 
 from hypothesis import given
@@ -70,6 +71,13 @@ def test_adding_digests_up_by_slot_changes_nothing(
     seen = arrived(digests, now, 900)
     assert arrived(sums, now, 900) == seen
     assert extended(LoadHistory(), sums, seen, 5) == extended(LoadHistory(), digests, seen, 5)
+
+
+def test_a_sum_of_the_first_slot_counts_whatever_the_part_of_a_millisecond() -> None:
+    now = SENT + timedelta(microseconds=500)
+    digests = [digest_of([log(1, 0)], SENT - timedelta(seconds=60))]
+    assert summarise(by_slot(digests), now, 60) == summarise(digests, now, 60)
+    assert summarise(digests, now, 60).finished == 1
 
 
 @given(logs=sequential_logs(), window_s=windows)

@@ -14,7 +14,9 @@ from functools import lru_cache
 TREND_STEPS = 180
 SHORTEST_TREND_STEPS = 5
 TREND_POWER = 0.5
-# A minute is a burst above so many times what is usual, and chance beyond its standard deviations.
+# A minute is a burst above so many times the minutes around it, and beyond chance's standard
+# deviations: what stays is a step, which the forecast sees.
+AROUND_STEPS = 30
 BURST = 1.5
 CHANCES = 3.0
 # Traffic is bursty when more of its work than this comes in bursts.
@@ -36,7 +38,7 @@ class Bursts:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Minutes:
     level: float
-    with_trend: tuple[tuple[float, float], ...]
+    with_around: tuple[tuple[float, float], ...]
     ratios: tuple[float, ...]
 
 
@@ -52,10 +54,10 @@ def recurring(loads: tuple[float, ...], step_s: float, running_s: float) -> Burs
     chance = CHANCES * math.sqrt(running_s / step_s)
     bursts = sum(
         load
-        for load, trend in minutes.with_trend
-        if load > BURST * trend + chance * math.sqrt(trend)
+        for load, around in minutes.with_around
+        if load > BURST * around + chance * math.sqrt(around)
     )
-    if bursts <= BURSTY_SHARE * sum(load for load, _ in minutes.with_trend):
+    if bursts <= BURSTY_SHARE * sum(load for load, _ in minutes.with_around):
         return None
     groups, total = _grouped(minutes.ratios), sum(minutes.ratios)
     ratios = tuple((sum(group) / len(group), sum(group) / total) for group in groups)
@@ -72,19 +74,26 @@ def _minutes(loads: tuple[float, ...]) -> _Minutes | None:
         sums.append(sums[-1] + load)
     mean = sums[-1] / len(loads)
     pairs = [(loads[at], _trend(sums, at)) for at in range(SHORTEST_TREND_STEPS, len(loads))]
-    loud = tuple(pair for pair in pairs if pair[1] > LOUD_SHARE * mean)
+    loud = [pair for pair in pairs if pair[1] > LOUD_SHARE * mean]
     if not any(load for load, _ in loud):
         return None
+    with_around = tuple((load, _around(sums, at)) for at, load in enumerate(loads))
     ratios = (load / mean * math.pow(mean / trend, TREND_POWER) for load, trend in loud)
     level = mean * math.pow(_trend(sums, len(loads)) / mean, TREND_POWER)
     capped = sorted((min(LARGEST_RATIO, ratio) for ratio in ratios), reverse=True)
-    return _Minutes(level=level, with_trend=loud, ratios=tuple(capped))
+    return _Minutes(level=level, with_around=with_around, ratios=tuple(capped))
 
 
 def _trend(sums: Sequence[float], at: int) -> float:
     """Return the mean load of the hours before a step."""
     first = max(0, at - TREND_STEPS)
     return max(0.0, sums[at] - sums[first]) / (at - first)
+
+
+def _around(sums: Sequence[float], at: int) -> float:
+    """Return the mean load of the half-hours before and after a step."""
+    first, last = max(0, at - AROUND_STEPS), min(len(sums) - 1, at + AROUND_STEPS + 1)
+    return max(0.0, sums[last] - sums[first]) / (last - first)
 
 
 def _grouped(ratios: Sequence[float]) -> list[Sequence[float]]:

@@ -263,8 +263,7 @@ def summarise(digests: Iterable[LoadDigest], now: datetime, window_s: int) -> Lo
     end_ms = milliseconds(now)
     start_slot = (end_ms - max(window_s * 1000, SLOT_MS)) // SLOT_MS
     start_ms = start_slot * SLOT_MS
-    start = now - timedelta(milliseconds=end_ms - start_ms)
-    received = [digest for digest in unique(digests) if digest.sent_at >= start]
+    received = [one for one in unique(digests) if milliseconds(one.sent_at) >= start_ms]
     waits = merged(digest.waits for digest in received)
     service = merged(digest.service for digest in received)
     workers = _workers(received, service, start_ms, end_ms)
