@@ -37,6 +37,7 @@ def test_bursts_that_come_again_are_expected_as_they_were() -> None:
         pytest.param((0.0,) * 600, id="no load"),
         pytest.param((5.0,) * 600, id="steady"),
         pytest.param(tuple(5 + 4 * math.sin(at / 229) for at in range(1440)), id="a day"),
+        pytest.param(((0.0,) * 480 + (3.0,) * 600 + (0.0,) * 360) * 2, id="office hours"),
         pytest.param((20.0, *[1.0] * 999), id="a burst in a thousand minutes"),
     ],
 )
