@@ -161,7 +161,8 @@ def test_live_workers_on_premises_are_used_first() -> None:
     assert (enough.spot_desired, enough.action) == (0, Action.RESIZE)
 
 
-def test_workers_on_premises_that_nobody_expects_take_no_cloud_away() -> None:
+def test_workers_on_premises_appear_by_their_logs_up_to_the_number_that_is_known() -> None:
+    assert sized(load(7.0, onprem=3), of=fleet()).spot_desired == 7
     some = replace(fleet(), onprem_workers=3)
     assert sized(load(7.0, onprem=400), of=some).spot_desired == 7
 

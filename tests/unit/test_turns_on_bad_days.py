@@ -167,6 +167,8 @@ def test_replayed_messages_change_nothing(day: Day) -> None:
 
 
 def test_a_flood_of_forged_logs_ends_at_the_bound_and_lowers_nothing(day: Day) -> None:
+    """Where it is known how many workers are on premises."""
+    day.stage.fleet = replace(day.stage.fleet, onprem_workers=1)
     day.minutes(0, 15, 0.9)
     now_s = START_S + 60 * 15
     for n in range(50):

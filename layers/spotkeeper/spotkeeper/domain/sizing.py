@@ -89,8 +89,8 @@ def size(
     """
     age_s = _age_s(load, now)
     live = sum(worker.cluster is Cluster.ONPREM for worker in load.workers)
-    # Whoever can send logs can claim workers: no more stand in for the cloud than are expected.
-    onprem = min(live, fleet.onprem_workers)
+    # Whoever can send logs can claim workers: where it is known how many there are, no more count.
+    onprem = min(live, fleet.onprem_workers or live)
     current = spot.desired - spares
     quiet = quiet_s(memory.queue, now)
     if is_quiet(quiet, fleet.sizing.quiet_after_s):
