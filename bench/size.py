@@ -69,7 +69,7 @@ def message(worker: int, sent_at: datetime, random: Random) -> LoadDigest:
 
 
 def history() -> LoadHistory:
-    """Two weeks of a load that varies."""
+    """Two weeks of a load that varies, and comes in bursts."""
     random = Random(0)
     mean = round(WORKERS * BUSY * 300_000)
     return LoadHistory(
@@ -78,6 +78,7 @@ def history() -> LoadHistory:
         requests=(50_000,) * DAY_STEPS,
         late=(500,) * DAY_STEPS,
         roughness=(10**12,) * DAY_STEPS,
+        minute_work_ms=tuple(round(mean / 5 * random.choice((0.5, 2))) for _ in range(1440)),
     )
 
 

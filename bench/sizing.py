@@ -19,6 +19,7 @@ from rich.table import Table
 
 from bench._figures import Figure, show
 from bench.collect import GOAL_USD_PER_MILLION, LOGS, Packed, bodies, collected, cost, rate
+from spotkeeper.domain.load_history import DAY_STEPS
 from spotkeeper.domain.slo_sizing import size_to_objective
 from spotkeeper.domain.slo_values import LoadSummary, PastNeed, SizingPolicy
 from spotkeeper_cli.output import counted, screen
@@ -180,6 +181,7 @@ def _summary() -> LoadSummary:
         requests_last_day=10_000_000,
         late_last_day=200_000,
         past_loads=tuple(past.tolist()),
+        recent_loads=tuple((past[-DAY_STEPS:].repeat(5) * draw.choice((0.5, 2), 1440)).tolist()),
     )
 
 
