@@ -245,15 +245,14 @@ def _fewest(outlook: _Outlook, allowed: float) -> int:
 def _for_bursts(outlook: _Outlook, allowed: float) -> int:
     """Return the fewest workers for bursts that come again; 0 where there are none.
 
-    The minutes of a burst differ as they do, so that none is taken for more peaked than Poisson.
+    Within a minute, too, requests come together: they stay as peaked as they are.
     """
     load = outlook.load
     running_s = load.service_second_moment_s2 / load.service_mean_s
     bursts = recurring(load.recent_loads, load.recent_step_s, running_s)
     if bursts is None:
         return 0
-    smooth = replace(load, peakedness=1.0)
-    return _fewest(replace(outlook, load=smooth, level=bursts.level, errors=bursts.ratios), allowed)
+    return _fewest(replace(outlook, level=bursts.level, errors=bursts.ratios), allowed)
 
 
 def allowance(requests: int, late: int, share: float) -> float:
