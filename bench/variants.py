@@ -1,0 +1,160 @@
+"""How far the sizing rule carries: other traffic than that of the docs' first table.
+
+Each trace goes through Spotkeeper, the rules that may beat it, and the clairvoyant; docs/sizing.md
+has the table. Needs ../shared/traces/requests.
+"""
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+from rich.table import Table
+
+from spotkeeper_cli.output import counted, screen
+from spotkeeper_lab.replay.run import run_rule
+from spotkeeper_lab.replay.values import ReplaySettings
+from spotkeeper_lab.requests import RequestTrace, generate_requests, read_requests
+
+TRACES = Path(__file__).parents[2] / "shared" / "traces" / "requests"
+PEERS = ("fixed-peak", "load-rate", "skyserve", "erlang-c", "square-root", "aws-backlog", "hpa")
+DAY_S, HOUR_S = 86_400.0, 3_600.0
+HOURS = ("azure-llm-conv-2023-11", "mooncake-conversation")
+IMAGES, MID = "servegen-mm-image-tenth", "servegen-m-mid-14d-rates"
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """Whether Spotkeeper kept the promise, its share in time, and hours over the others'."""
+
+    kept: bool
+    share: float
+    over_next: float
+    over_clairvoyant: float
+
+
+def measured(trace: RequestTrace) -> Result:
+    """One trace through the rules."""
+    settings = ReplaySettings()
+    ours = run_rule(trace, "spotkeeper", settings).row
+    peers = (run_rule(trace, rule, settings).row for rule in PEERS)
+    best = min((row.worker_hours for row in peers if row.objective_met), default=math.nan)
+    future = run_rule(trace, "clairvoyant", settings).row
+    hours = ours.worker_hours
+    return Result(ours.objective_met, ours.share_in_time, hours / best, hours / future.worker_hours)
+
+
+def days() -> Iterator[RequestTrace]:
+    """Every other day of the fortnight."""
+    fortnight = read_requests(TRACES / f"{MID}.csv.gz", seed=5)
+    for day in range(0, 14, 2):
+        now = (fortnight.arrival_s >= day * DAY_S) & (fortnight.arrival_s < (day + 1) * DAY_S)
+        arrival_s, service_s = fortnight.arrival_s[now] - day * DAY_S, fortnight.service_s[now]
+        yield RequestTrace(name=f"day {day}", arrival_s=arrival_s, service_s=service_s, end_s=DAY_S)
+
+
+def changed(
+    name: str, shares: Sequence[float], shifts_s: Sequence[float]
+) -> Iterator[RequestTrace]:
+    """A trace thinned, with other service times, and begun later."""
+    trace, draw = read_requests(TRACES / f"{name}.csv.gz"), np.random.default_rng(1)
+    for share in shares:
+        kept = draw.random(len(trace)) < share
+        yield replace(trace, arrival_s=trace.arrival_s[kept], service_s=trace.service_s[kept])
+    for times in (0.3, 3.0):
+        yield replace(trace, service_s=trace.service_s * times)
+    for shift_s in shifts_s:
+        moved_s = (trace.arrival_s + shift_s) % trace.end_s
+        order = np.argsort(moved_s)
+        yield replace(trace, arrival_s=moved_s[order], service_s=trace.service_s[order])
+
+
+def turned(name: str) -> Iterator[RequestTrace]:
+    """An hour as `changed` has it, backwards, and with its service times permuted."""
+    yield from changed(name, (0.3, 0.6), (900.0, 1_800.0, 2_700.0))
+    trace, draw = read_requests(TRACES / f"{name}.csv.gz"), np.random.default_rng(1)
+    backwards_s = (trace.end_s - trace.arrival_s)[::-1].copy()
+    yield replace(trace, arrival_s=backwards_s, service_s=trace.service_s[::-1].copy())
+    yield replace(trace, service_s=draw.permutation(trace.service_s))
+
+
+def bursts(
+    seed: int, every_s: float, long_s: float, rate: float, calm: float, end_s: float
+) -> RequestTrace:
+    """Bursts of `rate` requests of 1.3 s a second between stretches of `calm`, both exponential."""
+    draw = np.random.default_rng(seed)
+    count = math.ceil(2 * end_s / (every_s + long_s)) + 10
+    parts_s = np.column_stack([draw.exponential(every_s, count), draw.exponential(long_s, count)])
+    ends_s = parts_s.reshape(-1).cumsum()
+    arrivals = (
+        draw.uniform(end - long, end, draw.poisson(per_s * long))
+        for end, long, per_s in zip(ends_s, parts_s.reshape(-1), [calm, rate] * count, strict=True)
+    )
+    arrival_s = np.sort(np.concatenate([*arrivals]))
+    arrival_s = arrival_s[arrival_s < end_s]
+    service_s = draw.lognormal(math.log(1.3) - 0.154, 0.554, len(arrival_s))
+    return RequestTrace(name="bursts", arrival_s=arrival_s, service_s=service_s, end_s=end_s)
+
+
+def batches(seed: int) -> RequestTrace:
+    """Four hours of 10 to 60 requests of 3 s within seconds, every 2 to 20 minutes."""
+    draw, end_s = np.random.default_rng(seed), 4 * HOUR_S
+    starts_s = draw.uniform(120.0, 1_200.0, 120).cumsum()
+    parts = (at + draw.uniform(0.0, 5.0, draw.integers(10, 61)) for at in starts_s)
+    arrival_s = np.sort(np.concatenate([*parts]))
+    arrival_s = arrival_s[arrival_s < end_s]
+    service_s = draw.lognormal(math.log(3.0) - 0.18, 0.6, len(arrival_s))
+    return RequestTrace(name="batches", arrival_s=arrival_s, service_s=service_s, end_s=end_s)
+
+
+def families() -> Iterator[tuple[str, list[RequestTrace]]]:
+    """What is tried, by row of the table."""
+    yield "seven single days of m-mid", [*days()]
+    hours_s = tuple(hour * HOUR_S for hour in (6, 12, 18))
+    yield "the image day, changed", [*changed(IMAGES, (0.25, 0.5), hours_s)]
+    for name in HOURS:
+        yield f"{name}, changed", [*turned(name)]
+    shapes = ((240.0, 45.0, 15.0, 0.3), (900.0, 300.0, 6.0, 1.0), (300.0, 120.0, 4.0, 1.5))
+    made = partial(bursts, end_s=DAY_S)
+    yield "days of bursts", [made(seed, *shape) for seed in (1, 2) for shape in shapes]
+    shapes = ((240.0, 45.0, 15.0, 0.3), (600.0, 120.0, 8.0, 0.5), (300.0, 120.0, 4.0, 1.5))
+    made = partial(bursts, end_s=HOUR_S)
+    yield "hours of bursts", [made(seed, *shape) for seed in (1, 2) for shape in shapes]
+    yield "batches out of nothing", [batches(seed) for seed in range(4)]
+    yield "generated days", [generate_requests(seed) for seed in range(3)]
+
+
+def main() -> None:
+    """Measure every family and print a row for each."""
+    console = screen()
+    if not TRACES.exists():
+        console.print(f"no traces in {TRACES}: nothing is measured")
+        return
+    columns = ("traffic", "promise kept", "in time", "hours / next best", "/ clairvoyant")
+    table = Table(*columns, title="Sizing, other traffic: 95 % within 10 s")
+    for name, traces in families():
+        results: list[Result] = []
+        with counted(name) as show:
+            for trace in traces:
+                results.append(measured(trace))
+                show(len(results), len(traces), name)
+        table.add_row(name, *_cells(results))
+    console.print(table)
+
+
+def _cells(results: Sequence[Result]) -> tuple[str, str, str, str]:
+    kept = f"{sum(result.kept for result in results)} of {len(results)}"
+    shares = [100 * result.share for result in results]
+    known = [result.over_next for result in results if not math.isnan(result.over_next)]
+    return (
+        kept,
+        f"{min(shares):.0f} to {max(shares):.0f} %",
+        _between(known),
+        _between([result.over_clairvoyant for result in results]),
+    )
+
+
+def _between(values: Sequence[float]) -> str:
+    return f"{min(values):.2f} to {max(values):.2f}" if values else "none kept it"
