@@ -29,6 +29,7 @@ from spotkeeper import wiring
 from spotkeeper_lab.cloud import Cloud
 from spotkeeper_lab.cloud_values import GroupSpec, Physics, Purchase
 from spotkeeper_lab.local_aws import VirtualTime, local_aws
+from spotkeeper_lab.local_table import create_table
 from spotkeeper_lab.market import market_of
 
 WORKERS = 50
@@ -198,18 +199,7 @@ def bench() -> Iterator[Bench]:
 
 def _create() -> None:
     boto3.client("ssm").put_parameter(Name=f"{PATH}/ocr", Type="String", Value=json.dumps(DOCUMENT))
-    boto3.client("dynamodb").create_table(
-        TableName=TABLE,
-        BillingMode="PAY_PER_REQUEST",
-        KeySchema=[
-            {"AttributeName": "pk", "KeyType": "HASH"},
-            {"AttributeName": "sk", "KeyType": "RANGE"},
-        ],
-        AttributeDefinitions=[
-            {"AttributeName": "pk", "AttributeType": "S"},
-            {"AttributeName": "sk", "AttributeType": "S"},
-        ],
-    )
+    create_table(boto3.client("dynamodb"), TABLE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

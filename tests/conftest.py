@@ -41,18 +41,9 @@ def dynamodb() -> "Iterator[DynamoDBClient]":
     import boto3
     from moto import mock_aws
 
+    from spotkeeper_lab.local_table import create_table
+
     with mock_aws():
         client = boto3.client("dynamodb")
-        client.create_table(
-            TableName=TABLE,
-            BillingMode="PAY_PER_REQUEST",
-            KeySchema=[
-                {"AttributeName": "pk", "KeyType": "HASH"},
-                {"AttributeName": "sk", "KeyType": "RANGE"},
-            ],
-            AttributeDefinitions=[
-                {"AttributeName": "pk", "AttributeType": "S"},
-                {"AttributeName": "sk", "AttributeType": "S"},
-            ],
-        )
+        create_table(client, TABLE)
         yield client

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 @logger.inject_lambda_context
 @tracer.capture_lambda_handler
 def handler(event: dict[str, Any], context: "LambdaContext") -> dict[str, str]:
-    """Handle one tick of the schedule; raises `TurnFailed` after all fleets were tried."""
+    """Handle a tick or a wake-up; raises `TurnFailed` after all fleets were tried."""
     documents = wiring.fleet_documents()
     turn = check_availability(documents.fleets, wiring.ports(), wiring.now())
     return report(turn, documents.errors)

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Final, Literal
+from typing import Final
 
 import boto3
 import pytest
@@ -15,6 +15,7 @@ from spotkeeper.ports import FleetStates, GroupReader, GroupWriter, InstanceWrit
 from spotkeeper_lab.cloud import Cloud
 from spotkeeper_lab.cloud_values import GroupSpec, Physics, Purchase
 from spotkeeper_lab.fakes import FakeGroups, FakeStates
+from spotkeeper_lab.local_table import create_table
 from spotkeeper_lab.market import market_of
 
 ZONE: Final = "us-east-1a"
@@ -99,13 +100,5 @@ def states(request: pytest.FixtureRequest) -> Iterator[FleetStates]:
         return
     with mock_aws():
         dynamodb = boto3.client("dynamodb", region_name="us-east-1")
-        kinds: tuple[tuple[str, Literal["HASH", "RANGE"]], ...] = (("pk", "HASH"), ("sk", "RANGE"))
-        dynamodb.create_table(
-            TableName=TABLE,
-            KeySchema=[{"AttributeName": name, "KeyType": kind} for name, kind in kinds],
-            AttributeDefinitions=[
-                {"AttributeName": name, "AttributeType": "S"} for name, _ in kinds
-            ],
-            BillingMode="PAY_PER_REQUEST",
-        )
+        create_table(dynamodb, TABLE)
         yield FleetStateTable(dynamodb, TABLE, timedelta(days=30))

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from spotkeeper.adapters.load_memory import LoadMemory, OutOfOrder
 from spotkeeper.adapters.load_table import LoadDigestTable
 from spotkeeper.domain.adding import by_slot, slot_of
-from spotkeeper.domain.digest import digest
+from spotkeeper.domain.digest import digest, sent_iso
 from spotkeeper.domain.load import LoadDigest
-from spotkeeper.ports import Throttled
+from spotkeeper.ports import Throttled, Unreadable
 from spotkeeper_lab.fakes import FakeLoadTable
 from tests.builders import TABLE
 from tests.search_logs import SENT, log
@@ -105,6 +105,19 @@ def filled(dynamodb: "DynamoDBClient") -> LoadDigestTable:
 
 def logs_read(table: LoadDigestTable, since_s: float) -> int:
     return sum(one.count for one in table.since("ocr", after(since_s)))
+
+
+def test_an_error_on_the_way_leaves_nothing_half_remembered(
+    dynamodb: "DynamoDBClient", filled: LoadDigestTable
+) -> None:
+    filled.add([sent(999, WINDOW_S)])
+    key = {"pk": {"S": "load#ocr"}, "sk": {"S": f"{sent_iso(after(WINDOW_S + 1))}#other"}}
+    dynamodb.put_item(TableName=TABLE, Item=key | {"digest": {"B": b"of another release"}})
+    for _ in range(2):
+        with pytest.raises(Unreadable, match="delete it, or wait two hours"):
+            filled.since("ocr", after(0))
+    dynamodb.delete_item(TableName=TABLE, Key=key)
+    assert filled.since("ocr", after(0)) == LoadDigestTable(dynamodb, TABLE).since("ocr", after(0))
 
 
 def test_what_is_known_is_counted_and_only_the_newest_read(

@@ -18,6 +18,7 @@ from spotkeeper import wiring
 from spotkeeper_lab.cloud import Cloud
 from spotkeeper_lab.cloud_values import GroupSpec, Physics, Purchase
 from spotkeeper_lab.local_aws import VirtualTime, local_aws
+from spotkeeper_lab.local_table import create_table
 from spotkeeper_lab.market import market_of
 from tests.builders import NOON, at
 
@@ -166,7 +167,7 @@ def stage_of(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Stage]]:
             stack.enter_context(local_aws(stage.cloud, VirtualTime(NOON)))
             _forget_clients()
             _use_known_models()
-            _create_table()
+            create_table(boto3.client("dynamodb"), TABLE)
             for fleet in fleets:
                 stage.put(fleet, json.dumps(document(fleet)))
             assert boto3.DEFAULT_SESSION
@@ -190,21 +191,6 @@ def _use_known_models() -> None:
     session = get_session()
     session.register_component("data_loader", MODELS)
     boto3.setup_default_session(botocore_session=session)
-
-
-def _create_table() -> None:
-    boto3.client("dynamodb").create_table(
-        TableName=TABLE,
-        BillingMode="PAY_PER_REQUEST",
-        KeySchema=[
-            {"AttributeName": "pk", "KeyType": "HASH"},
-            {"AttributeName": "sk", "KeyType": "RANGE"},
-        ],
-        AttributeDefinitions=[
-            {"AttributeName": "pk", "AttributeType": "S"},
-            {"AttributeName": "sk", "AttributeType": "S"},
-        ],
-    )
 
 
 @pytest.fixture

@@ -1,18 +1,20 @@
 """check_health as Lambda calls it, on moto: logs from the table become a size and metrics."""
 
+import json
 from collections.abc import Callable
 from datetime import timedelta
 
+import boto3
 import pytest
 
 from functions.check_health.app import handler
 from spotkeeper import wiring
-from spotkeeper.domain.digest import SearchLog, Status, digest
+from spotkeeper.domain.digest import SearchLog, Status, digest, sent_iso
 from spotkeeper.domain.load import Cluster
 from spotkeeper.observability import METRICS, TurnFailed
 from spotkeeper.ports import Throttled
-from tests.builders import at
-from tests.functions.conftest import Stage, slow_down
+from tests.builders import TABLE, at
+from tests.functions.conftest import Stage, document, slow_down
 
 type StageOf = Callable[..., Stage]
 type Metrics = Callable[[str], dict[str, float]]
@@ -87,6 +89,41 @@ def test_a_deleted_group_fails_its_fleet_and_the_other_is_sized(stage_of: StageO
     assert str(error).startswith("fleet search: group search-on-demand does not exist")
     assert stage.cloud.group("ocr-spot").desired == 6
     assert stage.leased("search") == set()
+
+
+def test_a_digest_that_cannot_be_read_fails_its_fleet_by_name_and_the_other_is_sized(
+    stage_of: StageOf,
+) -> None:
+    stage = stage_of()
+    serve(stage, "ocr", 0.9)
+    serve(stage, "search", 0.9)
+    table = boto3.client("dynamodb")
+    key = {"pk": {"S": "load#search"}, "sk": {"S": f"{sent_iso(at(599))}#other"}}
+    table.put_item(TableName=TABLE, Item=key | {"digest": {"B": b"of another release"}})
+    for _ in range(2):
+        with pytest.raises(TurnFailed) as caught:
+            stage.call(handler)
+        (error,) = caught.value.exceptions
+        assert str(error).startswith(f"fleet search: the load item {key['sk']['S']} cannot be read")
+    assert (stage.cloud.group("ocr-spot").desired, stage.cloud.group("search-spot").desired) == (
+        6,
+        4,
+    )
+    table.delete_item(TableName=TABLE, Key=key)
+    stage.call(handler)
+    assert stage.cloud.group("search-spot").desired == 6
+
+
+def test_a_history_that_cannot_be_read_starts_afresh(stage_of: StageOf) -> None:
+    stage = stage_of(("ocr",))
+    stage.put("ocr", json.dumps(document("ocr", objective={"wait_s": 10, "share": 0.95})))
+    stage.restart()
+    serve(stage, "ocr", 0.9)
+    boto3.client("dynamodb").put_item(
+        TableName=TABLE,
+        Item={"pk": {"S": "fleet#ocr"}, "sk": {"S": "history"}, "history": {"B": b"of another"}},
+    )
+    assert "workers start 95% within 10 s" in stage.call(handler)["ocr"]
 
 
 def test_a_throttled_read_of_the_load_sizes_nothing(stage_of: StageOf) -> None:

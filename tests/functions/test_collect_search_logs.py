@@ -15,6 +15,7 @@ from functions.collect_search_logs.app import handler
 from spotkeeper import wiring
 from spotkeeper.domain.load import milliseconds, summarise
 from spotkeeper.events import EventError
+from spotkeeper_lab.local_table import create_table
 from tests.search_logs import FLEET, SENT, before, packed, sent_log
 
 EVENT = Path(__file__).parents[2] / "events" / "search_logs.json"
@@ -59,18 +60,7 @@ def _stack(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         boto3.client("ssm").put_parameter(
             Name=f"{PATH}/{FLEET}", Type="String", Value=json.dumps(DOCUMENT)
         )
-        boto3.client("dynamodb").create_table(
-            TableName="spotkeeper",
-            BillingMode="PAY_PER_REQUEST",
-            KeySchema=[
-                {"AttributeName": "pk", "KeyType": "HASH"},
-                {"AttributeName": "sk", "KeyType": "RANGE"},
-            ],
-            AttributeDefinitions=[
-                {"AttributeName": "pk", "AttributeType": "S"},
-                {"AttributeName": "sk", "AttributeType": "S"},
-            ],
-        )
+        create_table(boto3.client("dynamodb"), "spotkeeper")
         yield
     forget_clients()
 

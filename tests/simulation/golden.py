@@ -21,6 +21,12 @@ PLENTY = ((0.0, 99),)
 NOTHING = ((0.0, 0),)
 
 
+def _spec(name: str, purchase: Purchase, desired: int) -> GroupSpec:
+    return GroupSpec(
+        name=name, purchase=purchase, minimum=0, maximum=40, desired=desired, pools=(A, B)
+    )
+
+
 class Scenario:
     """A spot group of `target` on two pools, an on-demand group beside it, one fleet.
 
@@ -38,20 +44,7 @@ class Scenario:
     ) -> None:
         self.target = target
         self.faults = Faults()
-        pools = (A, B)
-        specs = [
-            GroupSpec(
-                name=SPOT,
-                purchase=Purchase.SPOT,
-                minimum=0,
-                maximum=40,
-                desired=target,
-                pools=pools,
-            ),
-            GroupSpec(
-                name=ON_DEMAND, purchase=Purchase.ON_DEMAND, minimum=0, maximum=40, pools=pools
-            ),
-        ]
+        specs = [_spec(SPOT, Purchase.SPOT, target), _spec(ON_DEMAND, Purchase.ON_DEMAND, 0)]
         self.cloud = Cloud(
             market_of("golden", DAY_S, {A: a, B: b}), specs, physics or Physics(cold_start_s=120)
         )

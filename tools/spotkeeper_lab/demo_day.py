@@ -39,6 +39,7 @@ from spotkeeper_lab.demo_scene import FLEET, LEAD_S, REQUEST_QUEUE, Scene
 from spotkeeper_lab.demo_wake_ups import create_queue, take_new
 from spotkeeper_lab.local_aws import local_aws
 from spotkeeper_lab.local_aws_answers import ACCOUNT, REGION, VirtualTime
+from spotkeeper_lab.local_table import create_table
 from spotkeeper_lab.workers import Workforce
 
 TURN_EVERY_S = 60.0
@@ -262,18 +263,7 @@ def _done_by_now(view: InstanceView, now_s: float) -> bool:
 
 def _set_up(scene: Scene) -> dict[str, str]:
     """Create what template.yaml would; answers the environment that is known only then."""
-    boto3.client("dynamodb").create_table(
-        TableName=TABLE,
-        AttributeDefinitions=[
-            {"AttributeName": "pk", "AttributeType": "S"},
-            {"AttributeName": "sk", "AttributeType": "S"},
-        ],
-        KeySchema=[
-            {"AttributeName": "pk", "KeyType": "HASH"},
-            {"AttributeName": "sk", "KeyType": "RANGE"},
-        ],
-        BillingMode="PAY_PER_REQUEST",
-    )
+    create_table(boto3.client("dynamodb"), TABLE)
     boto3.client("ssm").put_parameter(
         Name=f"{DOCUMENTS}/{FLEET}", Type="String", Value=json.dumps(scene.fleet_document)
     )

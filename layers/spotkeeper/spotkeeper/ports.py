@@ -38,6 +38,10 @@ class Unavailable(FleetError):
     """AWS did not answer, or answered with a fault of its own; the next turn tries again."""
 
 
+class Unreadable(FleetError):
+    """What is kept of a fleet is not what this release writes; says which item to delete."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpotRequest:
     """A spot request in trouble: its instance, if it has one, and what its status means."""

@@ -13,6 +13,7 @@ from spotkeeper_lab.cloud import Cloud
 from spotkeeper_lab.cloud_values import GroupSpec, Physics, Purchase
 from spotkeeper_lab.local_aws import local_aws
 from spotkeeper_lab.local_aws_answers import VirtualTime
+from spotkeeper_lab.local_table import create_table
 from spotkeeper_lab.market import market_of
 
 if TYPE_CHECKING:
@@ -125,13 +126,7 @@ def test_refusals_carry_the_codes_of_aws(cloud: Cloud) -> None:
 
 def test_the_table_answers_as_it_does_without_the_speed_up(cloud: Cloud) -> None:
     table = boto3.client("dynamodb")
-    keys = (("pk", "HASH"), ("sk", "RANGE"))
-    table.create_table(
-        TableName="t",
-        AttributeDefinitions=[{"AttributeName": n, "AttributeType": "S"} for n, _ in keys],
-        KeySchema=[{"AttributeName": n, "KeyType": kind} for n, kind in keys],  # type: ignore[typeddict-item]
-        BillingMode="PAY_PER_REQUEST",
-    )
+    create_table(table, "t")
     for pk, sk in (("b", "2"), ("a", "3"), ("a", "1"), ("a", "2")):
         table.put_item(TableName="t", Item={"pk": {"S": pk}, "sk": {"S": sk}, "l": {"L": []}})
     found = table.query(

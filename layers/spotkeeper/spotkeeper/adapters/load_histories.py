@@ -32,10 +32,14 @@ class LoadHistoryTable:
         self._table = table
 
     def read(self, fleet: str) -> LoadHistory:
-        """Read a fleet's history; an empty one when there is none."""
+        """Read a fleet's history; an empty one when there is none, or none of this format."""
         with translated(f"reading the load history of fleet {fleet}"):
             answer = self._dynamodb.get_item(TableName=self._table, Key=_key(fleet))
-        return _unpack(answer["Item"]) if "Item" in answer else LoadHistory()
+        try:
+            return _unpack(answer["Item"]) if "Item" in answer else LoadHistory()
+        except (KeyError, TypeError, ValueError, zlib.error):
+            # A fleet without history is sized, too, and has written a new one in five minutes.
+            return LoadHistory()
 
     def write(self, fleet: str, history: LoadHistory, now: datetime) -> None:
         """Keep a fleet's history for `LIFETIME`, instead of what was kept before."""

@@ -27,6 +27,7 @@ from spotkeeper.domain.adding import slot_begins, slot_of
 from spotkeeper.domain.digest import sent_at, sent_iso
 from spotkeeper.domain.histogram import Histogram
 from spotkeeper.domain.load import Cluster, LoadDigest, WorkerDigest, milliseconds
+from spotkeeper.ports import Unreadable
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
@@ -79,13 +80,15 @@ class LoadDigestTable:
         """Read a fleet's digests from the slot of an instant on, added up by slot, oldest first.
 
         What an earlier call read is not read again, as long as the table still counts as many.
+        Raises `Unreadable` for an item that no release of this format wrote.
         """
         first = slot_of(since)
-        memory = self._memories.get(fleet)
+        # Out of its place until it is whole: an error on the way must not leave half of it.
+        memory = self._memories.pop(fleet, None)
         if memory is None or not self._caught_up(fleet, memory, first):
             memory = LoadMemory(first)
-            memory.add(unpack(fleet, item) for item in self._items(fleet, first))
-            self._memories[fleet] = memory
+            memory.add(_readable(fleet, item) for item in self._items(fleet, first))
+        self._memories[fleet] = memory
         return memory.sums()
 
     def _caught_up(self, fleet: str, memory: LoadMemory, first: int) -> bool:
@@ -102,7 +105,7 @@ class LoadDigestTable:
             return False
         known = memory.keys_since(recent)
         try:
-            memory.add(unpack(fleet, item) for item in items if _text(item, "sk") not in known)
+            memory.add(_readable(fleet, item) for item in items if _text(item, "sk") not in known)
         except OutOfOrder:
             return False
         return True
@@ -177,6 +180,15 @@ def pack(digest: LoadDigest) -> _Item:
         "digest": {"B": zlib.compress(json.dumps(values, separators=(",", ":")).encode())},
         "expires_at": {"N": str(int(expires_at.timestamp()))},
     }
+
+
+def _readable(fleet: str, item: _Item) -> LoadDigest:
+    try:
+        return unpack(fleet, item)
+    except (KeyError, TypeError, ValueError, zlib.error) as error:
+        key = _text(item, "sk")
+        message = f"the load item {key} cannot be read ({error}): delete it, or wait two hours"
+        raise Unreadable(message) from error
 
 
 def unpack(fleet: str, item: _Item) -> LoadDigest:
