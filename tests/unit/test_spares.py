@@ -1,10 +1,24 @@
-"""Spares: held in a spell of losses without warning, and given back after it."""
+"""Spares: asked for in a spell of losses without warning, kept while they are worth it."""
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+import pytest
 
 from spotkeeper.domain.availability_memory import AvailabilityMemory
 from spotkeeper.domain.decision import Action
-from spotkeeper.domain.fleet import AvailabilityPolicy
-from tests.builders import fleet, group, instances, turn
+from spotkeeper.domain.fleet import AvailabilityPolicy, Instance
+from spotkeeper.domain.spell import Loss, add_losses, spell_settle_s
+from tests.builders import at, fleet, group, instances, turn
 from tests.unit.test_availability import BACK, SPOT, whole
+
+NOTHING = group("on-demand", 0)
+PROVEN_S = 28_800
+
+
+def spread(ids: Iterable[str]) -> tuple[Instance, ...]:
+    """Instances in service, each in a pool of its own."""
+    return tuple(replace(i, pool=f"{i.instance_id}/g5.xlarge") for i in instances(ids))
 
 
 def lost_one() -> AvailabilityMemory:
@@ -21,14 +35,94 @@ def test_a_loss_without_warning_is_backfilled_with_a_spare() -> None:
     assert (spared.spot.target, spared.spot_desired) == (4, 5)
 
 
-def test_a_spare_is_given_back_after_the_spell() -> None:
+def test_a_spare_that_shares_a_pool_with_another_is_given_back_after_the_spell() -> None:
     spot = group("spot", 5, instances(SPOT[:5]))
-    held = turn(120, spot, group("on-demand", 0), lost_one())
+    held = turn(120, spot, NOTHING, lost_one())
     assert (held.spot.target, held.spot_ends) == (4, ())
-    over = turn(3600, spot, group("on-demand", 0), held.memory)
+    over = turn(1800, spot, NOTHING, held.memory)
     assert (over.spot_desired, over.spot_ends) == (5, (SPOT[0],))
-    given = turn(3660, group("spot", 4, instances(SPOT[1:5])), group("on-demand", 0), over.memory)
+    given = turn(1860, group("spot", 4, instances(SPOT[1:5])), NOTHING, over.memory)
     assert (given.spot.target, given.spot_desired, given.action) == (4, 4, Action.HOLD)
+
+
+def test_a_spare_that_covers_the_loss_of_any_pool_stays_until_the_need_is_proven() -> None:
+    spot = group("spot", 5, spread(SPOT[:5]))
+    held = turn(120, spot, NOTHING, lost_one())
+    kept = turn(PROVEN_S, spot, NOTHING, held.memory)
+    assert (kept.spot.target, kept.spot_desired, kept.spot_ends) == (4, 5, ())
+    proven = turn(PROVEN_S + 120, spot, NOTHING, kept.memory)
+    assert proven.spot_ends == (SPOT[0],)
+
+
+def test_the_spare_of_the_pool_that_held_us_for_the_shortest_time_goes_first() -> None:
+    first = turn(120, group("spot", 5, spread(SPOT[1:5])), NOTHING, lost_one())
+    spot = group("spot", 5, spread(SPOT[:5]))
+    later = turn(600, spot, NOTHING, first.memory)
+    assert turn(PROVEN_S + 120, spot, NOTHING, later.memory).spot_ends == (SPOT[0],)
+
+
+def test_a_spare_that_went_after_the_spell_is_asked_for_no_more() -> None:
+    held = turn(120, group("spot", 5, spread(SPOT[:5])), NOTHING, lost_one())
+    lower = turn(1860, group("spot", 4, spread(SPOT[:4])), NOTHING, held.memory)
+    assert (lower.spot_desired, lower.spot_ends) == (4, ())
+
+
+def test_a_spare_is_backfilled_in_the_spell_only() -> None:
+    spot = group("spot", 5, spread(SPOT[:4]))
+    in_it = turn(180, spot, NOTHING, lost_one())
+    after_it = turn(1860, spot, NOTHING, in_it.memory)
+    assert (in_it.shortfall, after_it.shortfall) == (1, 0)
+
+
+@pytest.mark.parametrize(("notice_s", "spot_desired"), [(120, 4), (0, 5)])
+def test_a_fleet_that_is_never_warned_starts_with_a_spare(notice_s: int, spot_desired: int) -> None:
+    unwarned = fleet(availability=AvailabilityPolicy(notice_s=notice_s))
+    first = turn(0, group("spot", 4, instances(SPOT[:4])), NOTHING, of=unwarned)
+    assert first.spot_desired == spot_desired
+
+
+@pytest.mark.parametrize(
+    ("counts", "spell", "settle_s"),
+    [
+        ((), False, 30),
+        ((), True, 600),
+        ((1, 1), True, 600),
+        ((2,), False, 600),
+        ((2, 1, 3), True, 1200),
+    ],
+)
+def test_losses_of_more_than_the_spares_cover_lengthen_the_settling(
+    counts: tuple[int, ...], spell: bool, settle_s: int
+) -> None:
+    losses = tuple(Loss(at=at(0), count=count) for count in counts)
+    assert spell_settle_s(AvailabilityPolicy(), losses, 1, spell=spell) == settle_s
+
+
+def test_the_settling_is_no_longer_than_the_window_that_losses_are_remembered_in() -> None:
+    losses = tuple(Loss(at=at(0), count=9) for _ in range(99))
+    assert spell_settle_s(AvailabilityPolicy(), losses, 1, spell=True) == 7200
+    assert spell_settle_s(AvailabilityPolicy(spell_s=0), losses, 1, spell=False) == 30
+
+
+def test_losses_within_a_minute_are_one() -> None:
+    first = add_losses((), 1, 7200, at(0))
+    both = add_losses(first, 2, 7200, at(59))
+    assert both == (Loss(at=at(0), count=3),)
+    assert add_losses(both, 1, 7200, at(60)) == (*both, Loss(at=at(60), count=1))
+    assert add_losses(both, 0, 7200, at(7200)) == ()
+
+
+def test_repeated_losses_of_many_keep_the_backfill_for_longer() -> None:
+    """Two losses of two each within the hour: 20 minutes of spot, not 10, before backfill goes."""
+    four, two = group("spot", 5, spread(SPOT[:4])), group("spot", 5, spread(SPOT[:2]))
+    on_demand = group("on-demand", 3, instances(BACK[:3]))
+    _, memory = whole()
+    for at_s, seen in ((0, two), (600, four), (1200, two)):
+        memory = turn(at_s, seen, on_demand, memory).memory
+    spot = group("spot", 5, spread(SPOT[:5]))
+    memory = turn(1800, spot, on_demand, memory).memory
+    assert turn(2999, spot, on_demand, memory).action is Action.HOLD
+    assert turn(3000, spot, on_demand, memory).action is Action.RELEASE
 
 
 def test_a_desired_capacity_that_somebody_else_set_is_all_need() -> None:
@@ -47,7 +141,7 @@ def test_backfill_stays_longer_in_a_spell_unless_on_demand_is_warm() -> None:
     spot = group("spot", 5, instances(SPOT[:5]))
     on_demand = group("on-demand", 2, instances(BACK[:2]))
     served = turn(120, spot, on_demand, lost_one())
-    assert turn(1019, spot, on_demand, served.memory).action is Action.HOLD
-    assert turn(1020, spot, on_demand, served.memory).action is Action.RELEASE
+    assert turn(719, spot, on_demand, served.memory).action is Action.HOLD
+    assert turn(720, spot, on_demand, served.memory).action is Action.RELEASE
     warm = fleet(availability=AvailabilityPolicy(on_demand_warm=True))
     assert turn(150, spot, on_demand, served.memory, warm).action is Action.RELEASE

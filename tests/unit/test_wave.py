@@ -23,15 +23,15 @@ def test_the_hedge_is_a_share_of_the_warned_and_no_more_than_the_others(
     warned: int, others: int, hedge: int
 ) -> None:
     gone = dict.fromkeys(POOL[:warned], at(0))
-    waves = add_waves((), spot(warned + others), gone, at(0))
+    waves = add_waves((), spot(warned + others), gone, 120, at(0))
     assert unwarned_losses(waves, spot(warned + others), gone.keys(), 0.15) == hedge
 
 
 def test_a_wave_is_over_after_the_notice() -> None:
-    waves = add_waves((), spot(4), {POOL[0]: at(-20)}, at(0))
+    waves = add_waves((), spot(4), {POOL[0]: at(-20)}, 120, at(0))
     assert waves == (Wave(since=at(-20), pool="us-east-1a/g4dn.xlarge", warned=1),)
-    assert add_waves(waves, spot(4), {}, at(129)) == waves
-    assert add_waves(waves, spot(4), {}, at(130)) == ()
+    assert add_waves(waves, spot(4), {}, 120, at(129)) == waves
+    assert add_waves(waves, spot(4), {}, 120, at(130)) == ()
 
 
 def test_a_cold_on_demand_group_is_not_asked_for_a_hedge() -> None:

@@ -91,9 +91,12 @@ class AvailabilitySection(_Section):
     breaker_count: Annotated[int, Field(ge=1, le=100)] = _AVAILABILITY.breaker_count
     breaker_window_s: Seconds = _AVAILABILITY.breaker_window_s
     breaker_recovery_s: Seconds = _AVAILABILITY.breaker_recovery_s
+    notice_s: Annotated[int, Field(ge=0, le=3600)] = _AVAILABILITY.notice_s
     spell_s: Seconds = _AVAILABILITY.spell_s
     spare_share: Annotated[float, Field(ge=0, le=1)] = _AVAILABILITY.spare_share
+    proven_after_s: Seconds = _AVAILABILITY.proven_after_s
     spell_settle_s: Seconds = _AVAILABILITY.spell_settle_s
+    spell_window_s: Seconds = _AVAILABILITY.spell_window_s
     lost_notice_share: Annotated[float, Field(ge=0, le=1)] = _AVAILABILITY.lost_notice_share
     early_replacement: bool = _AVAILABILITY.early_replacement
     rebalance: Literal["ignore", "at_risk"] = _AVAILABILITY.rebalance.value

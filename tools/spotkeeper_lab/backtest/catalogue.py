@@ -99,10 +99,10 @@ def _as_deployed(settings: Settings) -> None:
 def deployed_settings() -> dict[str, Value]:
     """The settings of the deployed policy, by name, with the deployed defaults.
 
-    Whether on-demand is warm is the world's.
+    Whether on-demand is warm and how long the notice is are the world's.
     """
     settings = asdict(AvailabilityPolicy())
-    del settings["on_demand_warm"]
+    del settings["on_demand_warm"], settings["notice_s"]
     return settings | {"rebalance": settings["rebalance"].value}
 
 

@@ -57,9 +57,13 @@ def run(window: Market, world: World, settings: Settings) -> RunResult:
 
 
 def fleet_of(world: World, settings: Settings) -> Fleet:
-    """The fleet of a world: its target on spot, as much again on demand at most."""
+    """The fleet of a world: its target on spot, as much again on demand at most.
+
+    Its operator knows whether on-demand is warm and how long before a loss warnings come.
+    """
     warm = world.warm_pool > 0 and (world.warm_start_s or 0.0) < world.cold_start_s
-    chosen: dict[str, Any] = {**settings, "on_demand_warm": warm}
+    told = {"on_demand_warm": warm, "notice_s": round(world.notice_s)}
+    chosen: dict[str, Any] = {**settings, **told}
     if "rebalance" in chosen:
         chosen["rebalance"] = RebalanceMeaning(str(chosen["rebalance"]))
     return Fleet(

@@ -10,15 +10,16 @@ from datetime import datetime, timedelta
 
 from spotkeeper.domain.availability_memory import AvailabilityMemory, add_level
 from spotkeeper.domain.backfill import size_backfill
-from spotkeeper.domain.bridge import NOTICE
 from spotkeeper.domain.counting import Count, count, live_asks, remember_coming
 from spotkeeper.domain.decision import Action
 from spotkeeper.domain.failure import FailureClass, needs_operator
 from spotkeeper.domain.fleet import AvailabilityPolicy, Group, Observation, Phase
 from spotkeeper.domain.just_in_time import bridge_of, bridging, look_again
+from spotkeeper.domain.pool import count_proven, remember_pools
 from spotkeeper.domain.release import ReleasePlan, plan_release
 from spotkeeper.domain.situation import Situation, View, suspended_launches, within
-from spotkeeper.domain.spare import SpotAsk, in_spell, need_of, wanted_spares
+from spotkeeper.domain.spare import SpotAsk, need_of, wanted_spares
+from spotkeeper.domain.spell import add_losses, in_spell, longest_settle_s
 from spotkeeper.domain.wave import Wave, add_waves, unwarned_losses
 
 # A warned instance that is still in service so long after was not taken: it counts again.
@@ -111,15 +112,14 @@ def look(situation: Situation) -> View:
         at_risk=at_risk,
         bridging=bridging(situation, at_risk),
     )
-    # A warm group is back before the next loss is likely: it needs no spares.
-    spell = not policy.on_demand_warm and in_spell(policy, memory.last_surprise, now)
+    spell = in_spell(policy, memory.last_surprise, now)
     return View(
         situation=situation,
         memory=_back_off(memory, now, both_short=both_short),
         spot=spot,
         on_demand=on_demand,
-        spell=spell,
-        spares=wanted_spares(situation.fleet, seen.spot, spot.target, spell=spell),
+        spell=spell and not policy.on_demand_warm,
+        spares=_spares_for(situation, memory, spell=spell),
         hedge=_hedge(memory.waves, seen.spot, risky, policy),
         bridge=bridge_of(situation, memory, risky),
         risky=risky,
@@ -149,7 +149,7 @@ def _remember(
     """Bring up to now what is remembered of losses, gaps and levels."""
     old, group, now = situation.memory, situation.seen.spot, situation.seen.seen_at
     policy = situation.fleet.availability
-    longest_s = max(policy.settle_s, policy.warm_settle_s, policy.spell_settle_s)
+    surprise = _unannounced(situation, risky)
     newly = {i: at_risk[i] for i in risky.difference(old.drained)}
     return replace(
         old,
@@ -157,11 +157,13 @@ def _remember(
         spot_seen=group.desired,
         in_service=_in_service(group, risky),
         silent=tuple(sorted(situation.silent)),
-        last_surprise=_last_surprise(situation, risky),
+        held_since=remember_pools(old.held_since, group, risky, now),
+        losses=add_losses(old.losses, surprise, policy.spell_window_s, now),
+        last_surprise=now if surprise or _starts_unwarned(situation) else old.last_surprise,
         gap_since=(old.gap_since or now) if spot.missing else None,
         drained=tuple(sorted(risky)),
-        waves=add_waves(old.waves, group, newly, now),
-        levels=add_level(old.levels, now, spot.serving, longest_s),
+        waves=add_waves(old.waves, group, newly, policy.notice_s, now),
+        levels=add_level(old.levels, now, spot.serving, longest_settle_s(policy)),
         flaps=tuple(f for f in old.flaps if within(f, now, policy.breaker_window_s)),
     )
 
@@ -196,21 +198,33 @@ def _in_service(group: Group, risky: frozenset[str]) -> int:
     return sum(i.phase is Phase.IN_SERVICE and i.instance_id not in risky for i in group.instances)
 
 
-def _last_surprise(situation: Situation, risky: frozenset[str]) -> datetime | None:
-    """Note a loss that nothing explains: no warning, no smaller group, no hung worker replaced."""
+def _unannounced(situation: Situation, risky: frozenset[str]) -> int:
+    """Count the losses that nothing explains: no warning, no smaller group, no hung worker."""
     old, group = situation.memory, situation.seen.spot
-    if old.spot_seen is None:
-        return old.last_surprise
     lost = old.in_service - _in_service(group, risky)
-    if lost <= 0:
-        return old.last_surprise
+    if old.spot_seen is None or lost <= 0:
+        return 0
     present = _serving_ids(situation)
     explained = (
         len(risky.difference(old.drained))
         + max(0, old.spot_seen - group.desired)
         + len(situation.silent.union(old.silent) - present)
     )
-    return situation.seen.seen_at if lost > explained else old.last_surprise
+    return max(0, lost - explained)
+
+
+def _starts_unwarned(situation: Situation) -> bool:
+    """Say whether a fleet begins where no warning comes: new instances go soonest."""
+    return situation.memory.spot_seen is None and not situation.fleet.availability.notice_s
+
+
+def _spares_for(situation: Situation, memory: AvailabilityMemory, *, spell: bool) -> int:
+    """Size the spares; a warm group is back before the next loss is likely and needs none."""
+    policy, spot, now = situation.fleet.availability, situation.seen.spot, situation.seen.seen_at
+    if policy.on_demand_warm:
+        return 0
+    proven = count_proven(spot, memory.held_since, policy.proven_after_s, now)
+    return wanted_spares(situation.fleet, spot, memory.need or 0, proven, spell=spell)
 
 
 def _both_short(situation: Situation, spot: Count, on_demand: Count) -> bool:
@@ -240,7 +254,8 @@ def _spares(view: View, memory: AvailabilityMemory) -> tuple[ReleasePlan, Availa
     if wanted > held:
         return ReleasePlan(desired=need + wanted), memory
     activity = view.situation.activity
-    return plan_release(group, held - wanted, activity, busy_too=True), memory
+    since = memory.held_since
+    return plan_release(group, held - wanted, activity, busy_too=True, held_since=since), memory
 
 
 def _early_replacements(view: View) -> tuple[str, ...]:
@@ -258,7 +273,7 @@ def _gone_at(view: View) -> datetime:
     """Say when the first of the instances at risk will be gone; workers serve on until then."""
     newly = view.risky.difference(view.situation.memory.drained)
     first = min((view.memory.at_risk[i] for i in newly or view.risky), default=view.now)
-    return first + NOTICE
+    return first + timedelta(seconds=view.policy.notice_s)
 
 
 def _remember_detached(

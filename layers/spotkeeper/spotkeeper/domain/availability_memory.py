@@ -6,6 +6,7 @@ from datetime import datetime, timedelta
 
 from spotkeeper.domain.bridge import BridgeMemory
 from spotkeeper.domain.spare import SpotAsk
+from spotkeeper.domain.spell import Loss
 from spotkeeper.domain.wave import Wave
 
 
@@ -30,7 +31,8 @@ class AvailabilityMemory:
     """The state of one fleet's availability half; an empty one is a fresh start.
 
     `need` is the spot need when last seen and `spot_seen` the desired capacity that held it,
-    `spot_asks` the last two asks of the spot group.
+    `spot_asks` the last two asks of the spot group, `held_since` from when on each pool has held an
+    instance that serves, `losses` those that no warning announced.
     """
 
     need: int | None = None
@@ -38,6 +40,8 @@ class AvailabilityMemory:
     in_service: int = 0
     silent: tuple[str, ...] = ()
     spot_asks: tuple[SpotAsk, ...] = ()
+    held_since: Mapping[str, datetime] = field(default_factory=dict)
+    losses: tuple[Loss, ...] = ()
     last_surprise: datetime | None = None
     gap_since: datetime | None = None
     asks: tuple[Ask, ...] = ()

@@ -10,6 +10,8 @@ from spotkeeper.domain.failure import Remedy, remedy
 from spotkeeper.domain.fleet import AvailabilityPolicy
 from spotkeeper.domain.release import ReleasePlan, plan_release
 from spotkeeper.domain.situation import View, within
+from spotkeeper.domain.spare import covering_spares
+from spotkeeper.domain.spell import spell_settle_s
 
 # Every ended instance is an event that makes a turn: the steps go by time, not by turns.
 STEP_EVERY_S = 60
@@ -111,7 +113,9 @@ def _settle_s(view: View) -> int:
     policy = view.policy
     if policy.on_demand_warm:
         return policy.warm_settle_s
-    return policy.spell_settle_s if view.spell else policy.settle_s
+    fleet, spot = view.situation.fleet, view.situation.seen.spot
+    cover = covering_spares(fleet, spot, view.spot.target)
+    return spell_settle_s(policy, view.memory.losses, cover, spell=view.spell)
 
 
 def _at_target(view: View) -> Size:

@@ -6,8 +6,6 @@ from datetime import datetime, timedelta
 
 from spotkeeper.domain.fleet import Group, Instance, Observation, Phase
 
-# AWS takes a warned instance two minutes after its warning.
-NOTICE = timedelta(seconds=120)
 # So many of the last starts count.
 STARTS = 5
 
@@ -97,6 +95,7 @@ def watch_warned(
     at_risk: Mapping[str, datetime],
     silent: Set[str],
     outside: Set[str],
+    notice: timedelta,
 ) -> BridgeMemory:
     """Remember when the warned instances that serve will be gone.
 
@@ -106,7 +105,7 @@ def watch_warned(
     inside = {i.instance_id for i in seen.spot.instances}
     warned = at_risk.keys() - silent
     gone = {
-        i.instance_id: at_risk[i.instance_id] + NOTICE
+        i.instance_id: at_risk[i.instance_id] + notice
         for i in seen.spot.instances
         if i.instance_id in warned
         and i.phase is Phase.IN_SERVICE

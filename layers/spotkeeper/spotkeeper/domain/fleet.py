@@ -107,12 +107,18 @@ class AvailabilityPolicy:
     breaker_count: int = 3
     breaker_window_s: int = 300
     breaker_recovery_s: int = 1800
+    # AWS warns so long before it takes an instance; 0: no warning comes, any loss is a surprise.
+    notice_s: int = 120
     # For so long after a loss without warning a spell is on: another loss is likely.
-    spell_s: int = 3600
+    spell_s: int = 1800
     # Spares held in a spell, as a share of the need (rounded up).
     spare_share: float = 0.05
+    # After a spell spares that cover the loss of any pool stay until the need has held this long.
+    proven_after_s: int = 28_800
     # In a spell, backfill stays until spot has served this long; a warm group comes back sooner.
-    spell_settle_s: int = 900
+    spell_settle_s: int = 600
+    # Losses of more than the spares cover within this window: so many times as long.
+    spell_window_s: int = 7200
     # A notice may be lost: while a pool is warned, so many more of it are taken for warned, as a
     # share of the warned (rounded up); 0 trusts every notice.
     lost_notice_share: float = 0.15

@@ -9,7 +9,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from spotkeeper.domain.availability_memory import AvailabilityMemory
-from spotkeeper.domain.bridge import NOTICE, Bridge, BridgeMemory, watch_starts, watch_warned
+from spotkeeper.domain.bridge import Bridge, BridgeMemory, watch_starts, watch_warned
 from spotkeeper.domain.fleet import AvailabilityPolicy
 from spotkeeper.domain.situation import Situation, View
 from spotkeeper.domain.wave import unwarned_losses
@@ -27,7 +27,8 @@ def bridging(situation: Situation, at_risk: Mapping[str, datetime]) -> BridgeMem
     refused = situation.on_demand_refused
     memory = watch_starts(old.bridging, seen.on_demand, situation.served, seen.seen_at, refused)
     outside = old.detached.keys() - situation.taken
-    return watch_warned(memory, seen, at_risk, situation.silent, outside)
+    notice = timedelta(seconds=situation.fleet.availability.notice_s)
+    return watch_warned(memory, seen, at_risk, situation.silent, outside, notice)
 
 
 def bridge_of(situation: Situation, memory: AvailabilityMemory, risky: Set[str]) -> Bridge:
@@ -42,7 +43,8 @@ def bridge_of(situation: Situation, memory: AvailabilityMemory, risky: Set[str])
         return Bridge()
     soon = now + SLACK
     dues = [at - lead for at in memory.bridging.gone_at.values() if at - lead > soon]
-    by_wave = [(wave, wave.since + NOTICE - lead) for wave in memory.waves]
+    notice = timedelta(seconds=policy.notice_s)
+    by_wave = [(wave, wave.since + notice - lead) for wave in memory.waves]
     ripe = tuple(wave for wave, due in by_wave if due <= soon)
     whole, now_due = (
         unwarned_losses(waves, spot, risky, policy.lost_notice_share)
@@ -62,7 +64,7 @@ def lead_of(memory: BridgeMemory, policy: AvailabilityPolicy, now: datetime) -> 
         return None
     longest = max((start.served or now) - start.began for start in memory.starts)
     lead = longest + timedelta(seconds=policy.bridge_margin_s)
-    return lead if lead < NOTICE else None
+    return lead if lead < timedelta(seconds=policy.notice_s) else None
 
 
 def look_again(

@@ -48,7 +48,8 @@ class View:
     """A situation counted: the memory brought up to now, both groups, what is missing.
 
     `spell` says that losses come without warning (never where on-demand is warm: it is back
-    before the next one is likely), `spares` how many are held against them, in either group;
+    before the next one is likely), `spares` how many are held against them, in a spell in either
+    group, after it in the spot group only;
     `hedge` are backfilled for warnings that may be lost, and `bridge` is what of all this can wait;
     `risky` are the instances at risk now, `spot_failures` include a suspended Launch process.
     """
@@ -78,7 +79,7 @@ class View:
     @property
     def goal(self) -> int:
         """How many instances should serve, of either group."""
-        return self.spot.target + max(self.hedge, self.spares)
+        return self.spot.target + max(self.hedge, self.spares if self.spell else 0)
 
     @property
     def shortfall(self) -> int:

@@ -1,4 +1,4 @@
-"""Spare spot instances: held only in a spell of losses that came without warning.
+"""Spare spot instances: asked for in a spell of losses that came without warning.
 
 Losses cluster in time: after one that no warning announced, the next is likely, and nothing that is
 launched after it serves soon enough. A warned loss needs no spare, its replacement is early.
@@ -7,9 +7,10 @@ launched after it serves soon enough. A warned loss needs no spare, its replacem
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 
-from spotkeeper.domain.fleet import AvailabilityPolicy, Fleet, Group
+from spotkeeper.domain.fleet import Fleet, Group
+from spotkeeper.domain.pool import most_in_a_pool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,14 +39,20 @@ def need_of(desired: int, asks: Iterable[SpotAsk | None]) -> int:
     return desired if newest is None else newest.need
 
 
-def wanted_spares(fleet: Fleet, spot: Group, need: int, *, spell: bool) -> int:
-    """Give the spares to hold in a spell, within the operator's and the group's maximum."""
-    if not spell or not need:
-        return 0
+def wanted_spares(fleet: Fleet, spot: Group, need: int, proven: int, *, spell: bool) -> int:
+    """Give the spares to hold: in a spell all, after it those held while they are worth it.
+
+    They are until as many instances as needed are `proven`, if they cover the loss of any pool:
+    a spare beside instances that go all at once saves nothing.
+    """
+    full = covering_spares(fleet, spot, need)
+    if spell:
+        return full
+    kept = min(full, spot.desired - need)
+    return kept if proven < need and most_in_a_pool(spot) <= kept else 0
+
+
+def covering_spares(fleet: Fleet, spot: Group, need: int) -> int:
+    """Give the spares that a spell asks for, within the operator's and the group's maximum."""
     most = max(0, min(fleet.bounds.spot_max, spot.maximum) - need)
     return min(most, math.ceil(fleet.availability.spare_share * need))
-
-
-def in_spell(policy: AvailabilityPolicy, last_surprise: datetime | None, now: datetime) -> bool:
-    """Say whether a loss without warning was so recent that another is likely."""
-    return last_surprise is not None and now - last_surprise < timedelta(seconds=policy.spell_s)

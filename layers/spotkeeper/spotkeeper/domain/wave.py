@@ -12,8 +12,8 @@ from datetime import datetime, timedelta
 
 from spotkeeper.domain.fleet import Group, Phase
 
-# The notice is two minutes; events are up to half a minute late.
-WAVE_LIFETIME = timedelta(seconds=150)
+# Events are up to half a minute late: a wave may run on so long after its notice.
+LATE = timedelta(seconds=30)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,14 +26,19 @@ class Wave:
 
 
 def add_waves(
-    waves: tuple[Wave, ...], spot: Group, newly_warned: Mapping[str, datetime], now: datetime
+    waves: tuple[Wave, ...],
+    spot: Group,
+    newly_warned: Mapping[str, datetime],
+    notice_s: int,
+    now: datetime,
 ) -> tuple[Wave, ...]:
     """Add what is warned anew, by instance and time, and forget the waves that are over."""
     pools: dict[str, list[datetime]] = {}
     for instance in spot.instances:
         if instance.instance_id in newly_warned:
             pools.setdefault(instance.pool, []).append(newly_warned[instance.instance_id])
-    running = (wave for wave in waves if now - wave.since < WAVE_LIFETIME)
+    lifetime = timedelta(seconds=notice_s) + LATE
+    running = (wave for wave in waves if now - wave.since < lifetime)
     added = (
         Wave(since=min(since), pool=pool, warned=len(since))
         for pool, since in sorted(pools.items())
