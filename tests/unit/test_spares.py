@@ -8,7 +8,7 @@ import pytest
 from spotkeeper.domain.availability_memory import AvailabilityMemory
 from spotkeeper.domain.decision import Action
 from spotkeeper.domain.fleet import AvailabilityPolicy, Instance
-from spotkeeper.domain.spell import Loss, add_losses, spell_settle_s
+from spotkeeper.domain.spell import Loss, add_losses, heavy_losses, spell_settle_s
 from tests.builders import at, fleet, group, instances, turn
 from tests.unit.test_availability import BACK, SPOT, whole
 
@@ -82,26 +82,24 @@ def test_a_fleet_that_is_never_warned_starts_with_a_spare(notice_s: int, spot_de
 
 
 @pytest.mark.parametrize(
-    ("counts", "spell", "settle_s"),
-    [
-        ((), False, 30),
-        ((), True, 600),
-        ((1, 1), True, 600),
-        ((2,), False, 600),
-        ((2, 1, 3), True, 1200),
-    ],
+    ("count", "need", "spares", "heavy"),
+    [(1, 3, 1, 0), (2, 3, 1, 1), (1, 2, 1, 0), (1, 1, 0, 1), (7, 16, 1, 0), (8, 16, 1, 1)],
 )
-def test_losses_of_more_than_the_spares_cover_lengthen_the_settling(
-    counts: tuple[int, ...], spell: bool, settle_s: int
+def test_a_loss_of_half_the_need_that_no_spare_covers_is_heavy(
+    count: int, need: int, spares: int, heavy: int
 ) -> None:
-    losses = tuple(Loss(at=at(0), count=count) for count in counts)
-    assert spell_settle_s(AvailabilityPolicy(), losses, 1, spell=spell) == settle_s
+    assert heavy_losses((Loss(at=at(0), count=count),), need, spares) == heavy
 
 
-def test_the_settling_is_no_longer_than_the_window_that_losses_are_remembered_in() -> None:
-    losses = tuple(Loss(at=at(0), count=9) for _ in range(99))
-    assert spell_settle_s(AvailabilityPolicy(), losses, 1, spell=True) == 7200
-    assert spell_settle_s(AvailabilityPolicy(spell_s=0), losses, 1, spell=False) == 30
+@pytest.mark.parametrize(
+    ("heavy", "spell", "settle_s"),
+    [(0, False, 30), (0, True, 600), (1, False, 600), (2, True, 1200), (99, True, 7200)],
+)
+def test_heavy_losses_lengthen_the_settling_up_to_their_window(
+    heavy: int, spell: bool, settle_s: int
+) -> None:
+    assert spell_settle_s(AvailabilityPolicy(), heavy, spell=spell) == settle_s
+    assert spell_settle_s(AvailabilityPolicy(spell_s=0), heavy, spell=spell) == 30
 
 
 def test_losses_within_a_minute_are_one() -> None:
@@ -112,15 +110,14 @@ def test_losses_within_a_minute_are_one() -> None:
     assert add_losses(both, 0, 7200, at(7200)) == ()
 
 
-def test_repeated_losses_of_many_keep_the_backfill_for_longer() -> None:
-    """Two losses of two each within the hour: 20 minutes of spot, not 10, before backfill goes."""
-    four, two = group("spot", 5, spread(SPOT[:4])), group("spot", 5, spread(SPOT[:2]))
+def test_two_heavy_losses_keep_the_backfill_for_twice_as_long() -> None:
     on_demand = group("on-demand", 3, instances(BACK[:3]))
     _, memory = whole()
-    for at_s, seen in ((0, two), (600, four), (1200, two)):
-        memory = turn(at_s, seen, on_demand, memory).memory
+    for at_s, desired, serving in ((0, 4, 2), (600, 5, 4), (1200, 5, 2), (1800, 5, 5)):
+        memory = turn(
+            at_s, group("spot", desired, spread(SPOT[:serving])), on_demand, memory
+        ).memory
     spot = group("spot", 5, spread(SPOT[:5]))
-    memory = turn(1800, spot, on_demand, memory).memory
     assert turn(2999, spot, on_demand, memory).action is Action.HOLD
     assert turn(3000, spot, on_demand, memory).action is Action.RELEASE
 

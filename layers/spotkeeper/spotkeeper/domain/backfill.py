@@ -11,7 +11,7 @@ from spotkeeper.domain.fleet import AvailabilityPolicy
 from spotkeeper.domain.release import ReleasePlan, plan_release
 from spotkeeper.domain.situation import View, within
 from spotkeeper.domain.spare import covering_spares
-from spotkeeper.domain.spell import spell_settle_s
+from spotkeeper.domain.spell import heavy_losses, spell_settle_s
 
 # Every ended instance is an event that makes a turn: the steps go by time, not by turns.
 STEP_EVERY_S = 60
@@ -113,9 +113,10 @@ def _settle_s(view: View) -> int:
     policy = view.policy
     if policy.on_demand_warm:
         return policy.warm_settle_s
-    fleet, spot = view.situation.fleet, view.situation.seen.spot
-    cover = covering_spares(fleet, spot, view.spot.target)
-    return spell_settle_s(policy, view.memory.losses, cover, spell=view.spell)
+    need = view.spot.target
+    spares = covering_spares(view.situation.fleet, view.situation.seen.spot, need)
+    heavy = heavy_losses(view.memory.losses, need, spares)
+    return spell_settle_s(policy, heavy, spell=view.spell)
 
 
 def _at_target(view: View) -> Size:

@@ -117,7 +117,7 @@ class AvailabilityPolicy:
     proven_after_s: int = 28_800
     # In a spell, backfill stays until spot has served this long; a warm group comes back sooner.
     spell_settle_s: int = 600
-    # Losses of more than the spares cover within this window: so many times as long.
+    # Heavy losses, of half the need at once, within this window: so many times as long.
     spell_window_s: int = 7200
     # A notice may be lost: while a pool is warned, so many more of it are taken for warned, as a
     # share of the warned (rounded up); 0 trusts every notice.

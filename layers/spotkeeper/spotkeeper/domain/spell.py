@@ -1,4 +1,4 @@
-"""Spells: a loss that no warning announced makes the next likely, one of many at once more of them.
+"""Spells: a loss that no warning announced makes the next likely, and a heavy one more heavy ones.
 
 Recorded GPU markets lose in spells: docs/backtest.md has the shares.
 """
@@ -37,18 +37,20 @@ def add_losses(
     return (*kept, Loss(at=now, count=count))
 
 
-def spell_settle_s(
-    policy: AvailabilityPolicy, losses: tuple[Loss, ...], cover: int, *, spell: bool
-) -> int:
+def heavy_losses(losses: tuple[Loss, ...], need: int, spares: int) -> int:
+    """Count the losses of half of the need or more at once that `spares` did not cover."""
+    return sum(loss.count > spares and 2 * loss.count >= need for loss in losses)
+
+
+def spell_settle_s(policy: AvailabilityPolicy, heavy: int, *, spell: bool) -> int:
     """Say how long spot must have served before backfill goes.
 
-    Longer in a spell, and so many times as long as there were losses of more than `cover` at once
-    within the window: the more there were, the sooner the next one is due.
+    Longer in a spell, and so many times as long as there were heavy losses within the window: the
+    more there were, the sooner the next one is due.
     """
-    uncovered = sum(loss.count > cover for loss in losses) if policy.spell_s else 0
-    if not spell and not uncovered:
+    if not policy.spell_s or not (spell or heavy):
         return policy.settle_s
-    return min(longest_settle_s(policy), max(1, uncovered) * policy.spell_settle_s)
+    return min(longest_settle_s(policy), max(1, heavy) * policy.spell_settle_s)
 
 
 def longest_settle_s(policy: AvailabilityPolicy) -> int:
