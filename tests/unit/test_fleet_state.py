@@ -44,6 +44,8 @@ def items(dynamodb: "DynamoDBClient") -> list[dict[str, Any]]:
 
 
 st.register_type_strategy(datetime, st.datetimes(timezones=st.just(UTC)))
+# Times and means are numbers; JSON has no others.
+st.register_type_strategy(float, st.floats(allow_nan=False, allow_infinity=False))
 st.register_type_strategy(
     Mapping, lambda of: st.dictionaries(*map(st.from_type, get_args(of)), max_size=3)
 )
