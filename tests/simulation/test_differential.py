@@ -154,7 +154,7 @@ def first_difference(
 def test_on_a_generated_market_the_backtest_decides_as_the_deployed_handlers_do(
     world: World,
 ) -> None:
-    assert_alike(generate(5, hours=24.0).window(10 * 3600.0, 2 * 3600.0), world)
+    assert_alike(generate(5, hours=24.0).window(6 * 3600.0, 2 * 3600.0), world)
 
 
 @pytest.mark.parametrize("world", [NOTICED, SURPRISED], ids=["noticed", "surprised"])

@@ -1,5 +1,7 @@
 """What spot does to a fleet, and how the fleet stays whole: one scenario each."""
 
+import pytest
+
 from spotkeeper.domain.fleet import AvailabilityPolicy
 from spotkeeper_lab.cloud_values import ON_DEMAND_DRY, Physics
 from tests.simulation.golden import NOTHING, ON_DEMAND, PLENTY, SPOT, A, B, Scenario
@@ -39,8 +41,25 @@ def test_a_mass_interruption_in_one_second_is_filled_before_it_happens() -> None
 def test_a_mass_interruption_without_notice_is_filled_at_once() -> None:
     fleet = Scenario(target=10, a=((0.0, 10), (1201.0, 0)), physics=Physics(notice_s=0))
     fleet.to(1201)
-    # Ten, and a spare: losses that no warning announces come in spells.
-    assert fleet.table() == ["1201 backfill (backfill) on-demand 11"]
+    # Ten, and a spare once spot has refused it: losses that no warning announces come in spells.
+    assert fleet.table() == [
+        "1201 backfill (backfill) on-demand 10",
+        "1201 backfill (backfill) on-demand 11",
+    ]
+
+
+@pytest.mark.parametrize(("target", "hours"), [(1, 8), (2, 4)])
+def test_without_warnings_a_spare_stays_the_longer_the_more_pools_it_covers(
+    target: int, hours: int
+) -> None:
+    unwarned = AvailabilityPolicy(notice_s=0)
+    fleet = Scenario(target=target, b=PLENTY, physics=Physics(notice_s=0), policy=unwarned)
+    # Of three instances in two pools, one pool takes two with it: half of the pools are covered.
+    fleet.to(3600 * hours - 600)
+    assert len(fleet.spot_ids()) == target + 1
+    fleet.to(3600 * hours + 600)
+    assert len(fleet.spot_ids()) == target
+    assert fleet.table() == []
 
 
 def test_flapping_spot_keeps_the_backfill() -> None:

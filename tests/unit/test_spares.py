@@ -27,12 +27,13 @@ def lost_one() -> AvailabilityMemory:
     return turn(0, group("spot", 4, instances(SPOT[:3])), group("on-demand", 0), memory).memory
 
 
-def test_a_loss_without_warning_is_backfilled_with_a_spare() -> None:
+def test_after_a_loss_without_warning_spot_is_asked_for_a_spare_and_then_on_demand() -> None:
     _, memory = whole()
-    lost = turn(0, group("spot", 4, instances(SPOT[:3])), group("on-demand", 0), memory)
-    assert (lost.spot_desired, lost.on_demand_desired) == (5, 2)
-    spared = turn(60, group("spot", 5, instances(SPOT[:3])), group("on-demand", 2), lost.memory)
-    assert (spared.spot.target, spared.spot_desired) == (4, 5)
+    three = instances(SPOT[:3])
+    lost = turn(0, group("spot", 4, three), NOTHING, memory)
+    assert (lost.spot_desired, lost.on_demand_desired) == (5, 1)
+    refused = turn(60, group("spot", 5, three), group("on-demand", 1), lost.memory)
+    assert (refused.spot.target, refused.spot_desired, refused.on_demand_desired) == (4, 5, 2)
 
 
 def test_a_spare_that_shares_a_pool_with_another_is_given_back_after_the_spell() -> None:

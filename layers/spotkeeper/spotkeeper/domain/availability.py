@@ -15,10 +15,10 @@ from spotkeeper.domain.decision import Action
 from spotkeeper.domain.failure import FailureClass, needs_operator
 from spotkeeper.domain.fleet import AvailabilityPolicy, Group, Observation, Phase
 from spotkeeper.domain.just_in_time import bridge_of, bridging, look_again
-from spotkeeper.domain.pool import count_proven, remember_pools
+from spotkeeper.domain.pool import remember_pools
 from spotkeeper.domain.release import ReleasePlan, plan_release
 from spotkeeper.domain.situation import Situation, View, suspended_launches, within
-from spotkeeper.domain.spare import SpotAsk, need_of, wanted_spares
+from spotkeeper.domain.spare import SpotAsk, covering_spares, kept_spares, need_of
 from spotkeeper.domain.spell import add_losses, in_spell, longest_settle_s
 from spotkeeper.domain.wave import Wave, add_waves, unwarned_losses
 
@@ -220,11 +220,12 @@ def _starts_unwarned(situation: Situation) -> bool:
 
 def _spares_for(situation: Situation, memory: AvailabilityMemory, *, spell: bool) -> int:
     """Size the spares; a warm group is back before the next loss is likely and needs none."""
-    policy, spot, now = situation.fleet.availability, situation.seen.spot, situation.seen.seen_at
-    if policy.on_demand_warm:
+    fleet, spot, need = situation.fleet, situation.seen.spot, memory.need or 0
+    if fleet.availability.on_demand_warm:
         return 0
-    proven = count_proven(spot, memory.held_since, policy.proven_after_s, now)
-    return wanted_spares(situation.fleet, spot, memory.need or 0, proven, spell=spell)
+    if spell:
+        return covering_spares(fleet, spot, need)
+    return kept_spares(fleet, spot, need, memory.held_since, situation.seen.seen_at)
 
 
 def _both_short(situation: Situation, spot: Count, on_demand: Count) -> bool:

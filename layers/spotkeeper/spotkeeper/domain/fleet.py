@@ -113,7 +113,7 @@ class AvailabilityPolicy:
     spell_s: int = 1800
     # Spares held in a spell, as a share of the need (rounded up).
     spare_share: float = 0.05
-    # After a spell spares that cover the loss of any pool stay until the need has held this long.
+    # After a spell a spare stays until the need has held so long, times the pools that it covers.
     proven_after_s: int = 28_800
     # In a spell, backfill stays until spot has served this long; a warm group comes back sooner.
     spell_settle_s: int = 600

@@ -78,8 +78,12 @@ class View:
 
     @property
     def goal(self) -> int:
-        """How many instances should serve, of either group."""
-        return self.spot.target + max(self.hedge, self.spares if self.spell else 0)
+        """How many instances should serve, of either group.
+
+        A spare counts once spot was asked for it: on-demand is for what spot then does not launch.
+        """
+        asked = max(0, self.situation.seen.spot.desired - self.spot.target)
+        return self.spot.target + max(self.hedge, min(self.spares, asked) if self.spell else 0)
 
     @property
     def shortfall(self) -> int:

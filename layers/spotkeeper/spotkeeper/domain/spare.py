@@ -5,12 +5,12 @@ launched after it serves soon enough. A warned loss needs no spare, its replacem
 """
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
 from spotkeeper.domain.fleet import Fleet, Group
-from spotkeeper.domain.pool import most_in_a_pool
+from spotkeeper.domain.pool import count_proven, covered_share
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,20 +39,22 @@ def need_of(desired: int, asks: Iterable[SpotAsk | None]) -> int:
     return desired if newest is None else newest.need
 
 
-def wanted_spares(fleet: Fleet, spot: Group, need: int, proven: int, *, spell: bool) -> int:
-    """Give the spares to hold: in a spell all, after it those held while they are worth it.
-
-    They are until as many instances as needed are `proven`, if they cover the loss of any pool:
-    a spare beside instances that go all at once saves nothing.
-    """
-    full = covering_spares(fleet, spot, need)
-    if spell:
-        return full
-    kept = min(full, spot.desired - need)
-    return kept if proven < need and most_in_a_pool(spot) <= kept else 0
-
-
 def covering_spares(fleet: Fleet, spot: Group, need: int) -> int:
     """Give the spares that a spell asks for, within the operator's and the group's maximum."""
     most = max(0, min(fleet.bounds.spot_max, spot.maximum) - need)
     return min(most, math.ceil(fleet.availability.spare_share * need))
+
+
+def kept_spares(
+    fleet: Fleet, spot: Group, need: int, held_since: Mapping[str, datetime], now: datetime
+) -> int:
+    """Give those of the spares held that stay after a spell: for as long as they are worth it.
+
+    Until as many instances as needed are proven, which takes the longer the more of the pools the
+    spares cover: a spare beside instances that go all at once saves nothing.
+    """
+    kept = min(covering_spares(fleet, spot, need), spot.desired - need)
+    if kept <= 0:
+        return 0
+    after_s = covered_share(spot, kept) * fleet.availability.proven_after_s
+    return kept if count_proven(spot, held_since, after_s, now) < need else 0
