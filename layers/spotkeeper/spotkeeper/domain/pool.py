@@ -12,9 +12,7 @@ def remember_pools(
 ) -> dict[str, datetime]:
     """Note from when on each pool has held an instance that serves; one that lost all forgets."""
     held = {
-        i.pool
-        for i in spot.instances
-        if i.phase is Phase.IN_SERVICE and i.instance_id not in risky
+        i.pool for i in spot.instances if i.phase is Phase.IN_SERVICE and i.instance_id not in risky
     }
     return {pool: held_since.get(pool, now) for pool in sorted(held)}
 
