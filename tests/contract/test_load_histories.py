@@ -8,7 +8,7 @@ import pytest
 
 from spotkeeper.adapters.load_histories import LoadHistoryTable
 from spotkeeper.domain.load_history import DAY_STEPS, KEPT_STEPS, LoadHistory
-from spotkeeper.ports import LoadHistories
+from spotkeeper.ports import LoadHistories, Unreadable
 from spotkeeper_lab.fake_histories import FakeLoadHistories
 from tests.builders import TABLE
 from tests.search_logs import SENT
@@ -56,3 +56,10 @@ def test_an_item_is_small_and_goes_after_fifteen_days(dynamodb: "DynamoDBClient"
     [item] = dynamodb.scan(TableName=TABLE)["Items"]
     assert item["expires_at"]["N"] == str(int((SENT + timedelta(days=15)).timestamp()))
     assert len(bytes(item["history"]["B"])) <= 32 * 1024
+
+
+def test_a_history_of_another_format_is_named(dynamodb: "DynamoDBClient") -> None:
+    item = {"pk": {"S": "fleet#ocr"}, "sk": {"S": "history"}, "history": {"B": b"garbled"}}
+    dynamodb.put_item(TableName=TABLE, Item=item)  # type: ignore[arg-type]
+    with pytest.raises(Unreadable, match="load history of fleet ocr"):
+        LoadHistoryTable(dynamodb, TABLE).read("ocr")

@@ -9,19 +9,19 @@ from datetime import datetime, timedelta
 from functools import partial
 
 from spotkeeper.domain.activity import busy_shares
-from spotkeeper.domain.arrived import arrived
+from spotkeeper.domain.arrived import Arrived, arrived
 from spotkeeper.domain.decision import Action, DecisionRecord, Half, Outcome
-from spotkeeper.domain.fleet import Fleet, Group, Phase
+from spotkeeper.domain.fleet import Fleet, Group, Objective, Phase
 from spotkeeper.domain.health_memory import HealthMemory
 from spotkeeper.domain.load import Cluster, Load, LoadDigest, summarise
-from spotkeeper.domain.load_history import extended, load_summary
+from spotkeeper.domain.load_history import LoadHistory, extended, load_summary
 from spotkeeper.domain.release import plan_release
 from spotkeeper.domain.request_queue import QueueLength, known_waiting, quiet_s, watch_queue
 from spotkeeper.domain.sizing import OBJECTIVE_WINDOW_S, Outlook, Sizing, size
 from spotkeeper.domain.spare import need_of
 from spotkeeper.domain.start_up import watch_starts
 from spotkeeper.domain.worker_health import Diagnosis, confirm, diagnose, replaced
-from spotkeeper.ports import FleetError, Lease, Ports
+from spotkeeper.ports import FleetError, Lease, Ports, Unreadable
 from spotkeeper.turn import TurnReport, all_failed, attempt, for_each, group_named, under_lease
 
 # Who is busy is read off this much of the search logs when instances are chosen to go.
@@ -65,10 +65,14 @@ def _round(
     )
     memory = watch_starts(lease.health, spot, on_demand, load, now)
     memory = _look_at_queue(fleet, memory, load, ports, now)
-    outlook = _outlook(fleet, load, (spot, on_demand), memory, digests, ports, now)
+    outcomes: list[Outcome] = []
+    outlook = None
+    if fleet.objective is not None:
+        seen = arrived(digests, now, OBJECTIVE_WINDOW_S)
+        history = _history(fleet, fleet.objective, digests, seen, ports, outcomes, now)
+        outlook = _outlook(load, (spot, on_demand), memory, seen, history, now)
     sizing = size(load, fleet, spot, spares, memory, now, outlook)
     diagnosis = diagnose(load, (spot, on_demand), fleet, sizing.memory, now)
-    outcomes: list[Outcome] = []
     ended: tuple[str, ...] = ()
     if fleet.sizing.enabled and sizing.action is Action.RESIZE:
         ended = _resize(spot, sizing, digests, ports, outcomes, now)
@@ -84,23 +88,40 @@ def _read(fleet: Fleet, ports: Ports, now: datetime) -> tuple[LoadDigest, ...]:
     return ports.load.since(fleet.name, now - timedelta(seconds=window_s))
 
 
-def _outlook(
+def _history(
     fleet: Fleet,
+    objective: Objective,
+    digests: tuple[LoadDigest, ...],
+    seen: Arrived,
+    ports: Ports,
+    outcomes: list[Outcome],
+    now: datetime,
+) -> LoadHistory:
+    """Read the history and add what has settled to it.
+
+    One that cannot be read is lost, and the record says so: a fleet without one is sized, too, and
+    has written a new one in five minutes.
+    """
+    try:
+        before = ports.histories.read(fleet.name)
+    except Unreadable as error:
+        outcomes.append(Outcome(asked="read the load history", error=f"Unreadable: {error}"))
+        before = LoadHistory()
+    history = extended(before, digests, seen, objective.wait_s)
+    if history is not before:
+        ports.histories.write(fleet.name, history, now)
+    return history
+
+
+def _outlook(
     load: Load,
     groups: tuple[Group, ...],
     memory: HealthMemory,
-    digests: tuple[LoadDigest, ...],
-    ports: Ports,
+    seen: Arrived,
+    history: LoadHistory,
     now: datetime,
-) -> Outlook | None:
-    """Gather what the objective's rule looks at, and add what has settled to the history."""
-    if fleet.objective is None:
-        return None
-    seen = arrived(digests, now, OBJECTIVE_WINDOW_S)
-    before = ports.histories.read(fleet.name)
-    history = extended(before, digests, seen, fleet.objective.wait_s)
-    if history is not before:
-        ports.histories.write(fleet.name, history, now)
+) -> Outlook:
+    """Gather what the objective's rule looks at."""
     serving = sum(
         i.phase is Phase.IN_SERVICE and i.healthy and i.instance_id not in memory.silent
         for group in groups

@@ -177,7 +177,10 @@ class LoadHistories(Protocol):
     """Keeps what a fleet's load was."""
 
     def read(self, fleet: str) -> LoadHistory:
-        """Read a fleet's history; an empty one when there is none."""
+        """Read a fleet's history; an empty one when there is none.
+
+        Raises `Unreadable` for one that no release of this format wrote.
+        """
         ...
 
     def write(self, fleet: str, history: LoadHistory, now: datetime) -> None:

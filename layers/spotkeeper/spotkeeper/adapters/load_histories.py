@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from spotkeeper.adapters.errors import translated
 from spotkeeper.domain.load_history import LoadHistory
+from spotkeeper.ports import Unreadable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -32,14 +33,17 @@ class LoadHistoryTable:
         self._table = table
 
     def read(self, fleet: str) -> LoadHistory:
-        """Read a fleet's history; an empty one when there is none, or none of this format."""
+        """Read a fleet's history; an empty one when there is none.
+
+        Raises `Unreadable` for one that no release of this format wrote.
+        """
         with translated(f"reading the load history of fleet {fleet}"):
             answer = self._dynamodb.get_item(TableName=self._table, Key=_key(fleet))
         try:
             return _unpack(answer["Item"]) if "Item" in answer else LoadHistory()
-        except (KeyError, TypeError, ValueError, zlib.error):
-            # A fleet without history is sized, too, and has written a new one in five minutes.
-            return LoadHistory()
+        except (KeyError, TypeError, ValueError, zlib.error) as error:
+            message = f"the load history of fleet {fleet} (sk history) cannot be read: {error!r}"
+            raise Unreadable(message) from error
 
     def write(self, fleet: str, history: LoadHistory, now: datetime) -> None:
         """Keep a fleet's history for `LIFETIME`, instead of what was kept before."""
