@@ -114,7 +114,9 @@ def test_a_digest_that_cannot_be_read_fails_its_fleet_by_name_and_the_other_is_s
     assert stage.cloud.group("search-spot").desired == 6
 
 
-def test_a_history_that_cannot_be_read_starts_afresh(stage_of: StageOf) -> None:
+def test_a_history_that_cannot_be_read_is_reported_once_and_starts_afresh(
+    stage_of: StageOf,
+) -> None:
     stage = stage_of(("ocr",))
     stage.put("ocr", json.dumps(document("ocr", objective={"wait_s": 10, "share": 0.95})))
     stage.restart()
@@ -123,6 +125,9 @@ def test_a_history_that_cannot_be_read_starts_afresh(stage_of: StageOf) -> None:
         TableName=TABLE,
         Item={"pk": {"S": "fleet#ocr"}, "sk": {"S": "history"}, "history": {"B": b"of another"}},
     )
+    with pytest.raises(TurnFailed) as caught:
+        stage.call(handler)
+    assert "the load history of fleet ocr" in str(caught.value.exceptions[0])
     assert "workers start 95% within 10 s" in stage.call(handler)["ocr"]
 
 

@@ -99,15 +99,15 @@ def _history(
 ) -> LoadHistory:
     """Read the history and add what has settled to it.
 
-    One that cannot be read is lost, and the record says so: a fleet without one is sized, too, and
-    has written a new one in five minutes.
+    One that cannot be read is lost and begun anew, and the record says so once: a fleet without
+    one is sized, too.
     """
+    before: LoadHistory | None = None
     try:
         before = ports.histories.read(fleet.name)
     except Unreadable as error:
         outcomes.append(Outcome(asked="read the load history", error=f"Unreadable: {error}"))
-        before = LoadHistory()
-    history = extended(before, digests, seen, objective.wait_s)
+    history = extended(before or LoadHistory(), digests, seen, objective.wait_s)
     if history is not before:
         ports.histories.write(fleet.name, history, now)
     return history
