@@ -1,8 +1,9 @@
 """A market out of what a running fleet left behind."""
 
 import json
+from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 # The command imports it; urllib3 tries a socket then, which no test may.
 import boto3  # noqa: F401
@@ -10,6 +11,7 @@ import pytest
 from pydantic import TypeAdapter
 from typer.testing import CliRunner
 
+from spotkeeper.adapters.fleet_state import FleetStateTable
 from spotkeeper.domain.decision import DecisionRecord
 from spotkeeper_cli.main import app
 from spotkeeper_lab.backtest.catalogue import deployed_settings
@@ -25,6 +27,10 @@ from spotkeeper_lab.trace_export import (
     read_records,
     table_records,
 )
+from tests.builders import TABLE
+
+if TYPE_CHECKING:
+    from mypy_boto3_dynamodb import DynamoDBClient
 
 RECORD = TypeAdapter(DecisionRecord)
 REFUSED = "capacity: Could not launch Spot Instances."
@@ -146,23 +152,38 @@ def test_records_come_out_of_a_table_too() -> None:
     assert [turn.held for turn in read_turns(record(1, 2), record(0, 3))] == [3, 2]
 
 
-def test_a_replayed_fleet_sees_its_market(tmp_path: Path) -> None:
-    steps = [(0.0, 3), (1800.0, 1), (5400.0, 3)]
-    market = market_of("one", 7200.0, {"z/any": steps})
+def replayed() -> list[DecisionRecord]:
+    """The records of two hours on a market of one pool: three, then one, then three again."""
+    market = market_of("one", 7200.0, {"z/any": [(0.0, 3), (1800.0, 1), (5400.0, 3)]})
     states = FakeStates()
     replay_of(market, World(target=3), deployed_settings(), states=states).run(market.end_s)
-    lines = [RECORD.dump_json(one).decode() for one in states.records]
-    out = tmp_path / "own.csv"
-    records = written(tmp_path / "decisions.jsonl", *lines)
-    done = CliRunner().invoke(
-        app, ["trace", "export", "--records", str(records), "--out", str(out)]
-    )
+    return list(states.records)
+
+
+def assert_exported(out: Path, *source: str) -> None:
+    """The command finds that market again."""
+    done = CliRunner().invoke(app, ["trace", "export", *source, "--out", str(out)])
     assert done.exit_code == 0, done.output
     seen = read_market(out).of(WHOLE_POOL)
     assert seen.capacities[:2] == (3, 1)
     assert max(seen.capacities) == 3
     assert abs(seen.times[1] - 1800.0) < 60.0
     assert 5400.0 <= seen.times[2] < 5480.0
+
+
+def test_a_replayed_fleet_sees_its_market(tmp_path: Path) -> None:
+    lines = [RECORD.dump_json(one).decode() for one in replayed()]
+    records = written(tmp_path / "decisions.jsonl", *lines)
+    assert_exported(tmp_path / "own.csv", "--records", str(records))
+
+
+def test_the_table_of_a_stack_holds_the_market_too(
+    tmp_path: Path, dynamodb: "DynamoDBClient"
+) -> None:
+    states = FleetStateTable(dynamodb, TABLE, timedelta(days=30))
+    for record in replayed():
+        states.record(record)
+    assert_exported(tmp_path / "own.csv", "--table", TABLE, "--fleet", "backtest")
 
 
 @pytest.mark.parametrize(
