@@ -64,6 +64,14 @@ def test_what_is_warned_is_backfilled_just_in_time() -> None:
     assert (due.action, due.on_demand_desired, due.look_again_at) == (Action.BACKFILL, 1, None)
 
 
+@pytest.mark.parametrize(("notice_s", "look_again_s"), [(120, 30), (100, 10), (90, None)])
+def test_a_shorter_notice_leaves_less_time(notice_s: int, look_again_s: int | None) -> None:
+    found = warned(warm(notice_s=notice_s))
+    assert found.gone_at == at(notice_s)
+    assert found.look_again_at == (None if look_again_s is None else at(look_again_s))
+    assert found.on_demand_desired == (1 if look_again_s is None else 0)
+
+
 def test_it_stops_counting_drains_and_is_replaced_at_once_all_the_same() -> None:
     first = warned()
     assert (first.spot.serving, first.spot.at_risk, first.shortfall) == (3, 1, 1)
