@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from spotkeeper.domain.availability_memory import AvailabilityMemory, add_level
+from spotkeeper.domain.availability_memory import Ask, AvailabilityMemory, add_level
 from spotkeeper.domain.backfill import size_backfill
 from spotkeeper.domain.counting import Count, count, live_asks, remember_coming
 from spotkeeper.domain.decision import Action
@@ -105,13 +105,7 @@ def look(situation: Situation) -> View:
     failures = (*situation.spot_failures, *suspended_launches(seen.spot, now))
     asks = live_asks(old, spot, failures, _newest_coming(seen, coming_since), policy, now)
     both_short = _both_short(situation, spot, on_demand)
-    memory = replace(
-        _remember(situation, spot, at_risk, risky),
-        asks=asks,
-        first_seen_coming=coming_since,
-        at_risk=at_risk,
-        bridging=bridging(situation, at_risk),
-    )
+    memory = _remember(situation, spot, at_risk, risky, coming_since, asks)
     spell = in_spell(policy, memory.last_surprise, now)
     return View(
         situation=situation,
@@ -144,9 +138,14 @@ def _count_both(
 
 
 def _remember(
-    situation: Situation, spot: Count, at_risk: Mapping[str, datetime], risky: frozenset[str]
+    situation: Situation,
+    spot: Count,
+    at_risk: Mapping[str, datetime],
+    risky: frozenset[str],
+    coming_since: Mapping[str, datetime],
+    asks: tuple[Ask, ...],
 ) -> AvailabilityMemory:
-    """Bring up to now what is remembered of losses, gaps and levels."""
+    """Bring up to now all that is remembered of the groups; what was done comes later."""
     old, group, now = situation.memory, situation.seen.spot, situation.seen.seen_at
     policy = situation.fleet.availability
     surprise = _unannounced(situation, risky)
@@ -156,6 +155,10 @@ def _remember(
         need=spot.target,
         spot_seen=group.desired,
         in_service=_in_service(group, risky),
+        asks=asks,
+        first_seen_coming=coming_since,
+        at_risk=at_risk,
+        bridging=bridging(situation, at_risk),
         silent=tuple(sorted(situation.silent)),
         held_since=remember_pools(old.held_since, group, risky, now),
         losses=add_losses(old.losses, surprise, policy.spell_window_s, now),

@@ -120,7 +120,9 @@ def _settle_s(view: View) -> int:
 
 
 def _at_target(view: View) -> Size:
-    memory = replace(view.memory, release_due=None)
+    memory = view.memory
+    if memory.release_due is not None:
+        memory = replace(memory, release_due=None)
     if view.put_off and view.bridge.until:
         wait_s = (view.bridge.until - view.now).total_seconds()
         why = f"warned instances serve on: backfill for them in {wait_s:.0f} s"
