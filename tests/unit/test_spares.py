@@ -56,10 +56,10 @@ def test_a_spare_that_covers_the_loss_of_any_pool_stays_until_the_need_is_proven
 
 
 def test_the_spare_of_the_pool_that_held_us_for_the_shortest_time_goes_first() -> None:
-    first = turn(120, group("spot", 5, spread(SPOT[1:5])), NOTHING, lost_one())
+    first = turn(120, group("spot", 5, spread(SPOT[:4])), NOTHING, lost_one())
     spot = group("spot", 5, spread(SPOT[:5]))
     later = turn(600, spot, NOTHING, first.memory)
-    assert turn(PROVEN_S + 120, spot, NOTHING, later.memory).spot_ends == (SPOT[0],)
+    assert turn(PROVEN_S + 120, spot, NOTHING, later.memory).spot_ends == (SPOT[4],)
 
 
 def test_a_spare_that_went_after_the_spell_is_asked_for_no_more() -> None:

@@ -18,7 +18,7 @@ from spotkeeper.domain.just_in_time import bridge_of, bridging, look_again
 from spotkeeper.domain.pool import remember_pools
 from spotkeeper.domain.release import ReleasePlan, plan_release
 from spotkeeper.domain.situation import Situation, View, suspended_launches, within
-from spotkeeper.domain.spare import SpotAsk, covering_spares, kept_spares, need_of
+from spotkeeper.domain.spare import SpotAsk, kept_spares, need_of, spell_spares
 from spotkeeper.domain.spell import add_losses, in_spell, longest_settle_s
 from spotkeeper.domain.wave import Wave, add_waves, unwarned_losses
 
@@ -227,7 +227,7 @@ def _spares_for(situation: Situation, memory: AvailabilityMemory, *, spell: bool
     if fleet.availability.on_demand_warm:
         return 0
     if spell:
-        return covering_spares(fleet, spot, need)
+        return spell_spares(fleet, spot, need)
     return kept_spares(fleet, spot, need, memory.held_since, situation.seen.seen_at)
 
 

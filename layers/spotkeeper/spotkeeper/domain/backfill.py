@@ -10,7 +10,7 @@ from spotkeeper.domain.failure import Remedy, remedy
 from spotkeeper.domain.fleet import AvailabilityPolicy
 from spotkeeper.domain.release import ReleasePlan, plan_release
 from spotkeeper.domain.situation import View, within
-from spotkeeper.domain.spare import covering_spares
+from spotkeeper.domain.spare import spell_spares
 from spotkeeper.domain.spell import heavy_losses, spell_settle_s
 
 # Every ended instance is an event that makes a turn: the steps go by time, not by turns.
@@ -114,7 +114,7 @@ def _settle_s(view: View) -> int:
     if policy.on_demand_warm:
         return policy.warm_settle_s
     need = view.spot.target
-    spares = covering_spares(view.situation.fleet, view.situation.seen.spot, need)
+    spares = spell_spares(view.situation.fleet, view.situation.seen.spot, need)
     heavy = heavy_losses(view.memory.losses, need, spares)
     return spell_settle_s(policy, heavy, spell=view.spell)
 

@@ -39,7 +39,7 @@ def need_of(desired: int, asks: Iterable[SpotAsk | None]) -> int:
     return desired if newest is None else newest.need
 
 
-def covering_spares(fleet: Fleet, spot: Group, need: int) -> int:
+def spell_spares(fleet: Fleet, spot: Group, need: int) -> int:
     """Give the spares that a spell asks for, within the operator's and the group's maximum."""
     most = max(0, min(fleet.bounds.spot_max, spot.maximum) - need)
     return min(most, math.ceil(fleet.availability.spare_share * need))
@@ -53,7 +53,7 @@ def kept_spares(
     Until as many instances as needed are proven, which takes the longer the more of the pools the
     spares cover: a spare beside instances that go all at once saves nothing.
     """
-    kept = min(covering_spares(fleet, spot, need), spot.desired - need)
+    kept = min(spell_spares(fleet, spot, need), spot.desired - need)
     if kept <= 0:
         return 0
     after_s = covered_share(spot, kept) * fleet.availability.proven_after_s
