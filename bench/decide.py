@@ -6,11 +6,11 @@ from datetime import UTC, datetime, timedelta
 from itertools import count
 
 from bench._figures import Figure, show
-from spotkeeper.domain.availability import decide
-from spotkeeper.domain.availability_memory import AvailabilityMemory
+from spotkeeper.domain.availability.decide import decide
+from spotkeeper.domain.availability.memory import AvailabilityMemory
+from spotkeeper.domain.availability.situation import Situation
 from spotkeeper.domain.failure import FailureClass, LaunchFailure
 from spotkeeper.domain.fleet import Bounds, Fleet, Group, Instance, Observation, Phase
-from spotkeeper.domain.situation import Situation
 
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
 TURNS = 60

@@ -11,14 +11,14 @@ from random import Random
 
 from bench._figures import Figure, show
 from spotkeeper.adapters.load_table import pack, unpack
-from spotkeeper.domain.adding import by_slot
-from spotkeeper.domain.arrived import Arrived, arrived
-from spotkeeper.domain.digest import SearchLog, Status, digest
 from spotkeeper.domain.fleet import Bounds, Fleet, Group, Objective
-from spotkeeper.domain.health_memory import HealthMemory, Needed
-from spotkeeper.domain.load import Cluster, Load, LoadDigest, summarise
-from spotkeeper.domain.load_history import DAY_STEPS, KEPT_STEPS, LoadHistory, load_summary
-from spotkeeper.domain.sizing import OBJECTIVE_WINDOW_S, Outlook, Sizing, size
+from spotkeeper.domain.health.memory import HealthMemory, Needed
+from spotkeeper.domain.load.arrivals import Arrived, arrived
+from spotkeeper.domain.load.digest import SearchLog, Status, digest
+from spotkeeper.domain.load.history import DAY_STEPS, KEPT_STEPS, LoadHistory, load_summary
+from spotkeeper.domain.load.load import Cluster, Load, LoadDigest, summarise
+from spotkeeper.domain.load.slots import by_slot
+from spotkeeper.domain.sizing.size import OBJECTIVE_WINDOW_S, Outlook, Sizing, size
 
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
 WORKERS = 500

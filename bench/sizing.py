@@ -19,16 +19,17 @@ from rich.table import Table
 
 from bench._figures import Figure, show
 from bench.collect import GOAL_USD_PER_MILLION, LOGS, Packed, bodies, collected, cost, rate
-from spotkeeper.domain.load_history import DAY_STEPS
-from spotkeeper.domain.slo_sizing import size_to_objective
-from spotkeeper.domain.slo_values import LoadSummary, PastNeed, SizingPolicy
+from spotkeeper.domain.load.history import DAY_STEPS
+from spotkeeper.domain.load.summary import LoadSummary
+from spotkeeper.domain.sizing.objective import size_to_objective
+from spotkeeper.domain.sizing.values import PastNeed, SizingPolicy
 from spotkeeper_cli.output import counted, screen
-from spotkeeper_lab.market import read_market
 from spotkeeper_lab.replay.on_market import MarketRow, on_market
 from spotkeeper_lab.replay.output import cheapest, seconds
 from spotkeeper_lab.replay.run import RULE_NAMES, run_rule
 from spotkeeper_lab.replay.values import ReplaySettings, Row
-from spotkeeper_lab.requests import RequestTrace, generate_requests, read_requests
+from spotkeeper_lab.traces.market import read_market
+from spotkeeper_lab.traces.requests import RequestTrace, generate_requests, read_requests
 
 TRACES = Path(__file__).parents[2] / "shared" / "traces"
 MARKET = "aws-p3.2xlarge-4-2023-08.csv.gz"

@@ -26,11 +26,11 @@ from rich.table import Table
 
 from bench._figures import show
 from spotkeeper import wiring
-from spotkeeper_lab.cloud import Cloud
-from spotkeeper_lab.cloud_values import GroupSpec, Physics, Purchase
-from spotkeeper_lab.local_aws import VirtualTime, local_aws
-from spotkeeper_lab.local_table import create_table
-from spotkeeper_lab.market import market_of
+from spotkeeper_lab.cloud.api import Cloud
+from spotkeeper_lab.cloud.values import GroupSpec, Physics, Purchase
+from spotkeeper_lab.local_aws.context import VirtualTime, local_aws
+from spotkeeper_lab.local_aws.table import create_table
+from spotkeeper_lab.traces.market import market_of
 
 WORKERS = 50
 REQUESTS_PER_S = 100

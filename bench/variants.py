@@ -16,7 +16,7 @@ from rich.table import Table
 from spotkeeper_cli.output import counted, screen
 from spotkeeper_lab.replay.run import run_rule
 from spotkeeper_lab.replay.values import ReplaySettings
-from spotkeeper_lab.requests import RequestTrace, generate_requests, read_requests
+from spotkeeper_lab.traces.requests import RequestTrace, generate_requests, read_requests
 
 TRACES = Path(__file__).parents[2] / "shared" / "traces" / "requests"
 PEERS = ("fixed-peak", "load-rate", "skyserve", "erlang-c", "square-root", "aws-backlog", "hpa")

@@ -3,8 +3,9 @@
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 
-from spotkeeper.domain.availability import AvailabilityDecision, decide
-from spotkeeper.domain.availability_memory import AvailabilityMemory
+from spotkeeper.domain.availability.decide import AvailabilityDecision, decide
+from spotkeeper.domain.availability.memory import AvailabilityMemory
+from spotkeeper.domain.availability.situation import Situation
 from spotkeeper.domain.failure import FailureClass, LaunchFailure
 from spotkeeper.domain.fleet import (
     AvailabilityPolicy,
@@ -17,7 +18,6 @@ from spotkeeper.domain.fleet import (
     SizingPolicy,
     WorkerHealthPolicy,
 )
-from spotkeeper.domain.situation import Situation
 
 TABLE = "spotkeeper"
 NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)

@@ -41,7 +41,7 @@ def dynamodb() -> "Iterator[DynamoDBClient]":
     import boto3
     from moto import mock_aws
 
-    from spotkeeper_lab.local_table import create_table
+    from spotkeeper_lab.local_aws.table import create_table
 
     with mock_aws():
         client = boto3.client("dynamodb")

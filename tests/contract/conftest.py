@@ -12,11 +12,11 @@ from moto import mock_aws
 from spotkeeper.adapters.auto_scaling import AutoScalingReader, AutoScalingWriter
 from spotkeeper.adapters.fleet_state import FleetStateTable
 from spotkeeper.ports import FleetStates, GroupReader, GroupWriter, InstanceWriter
-from spotkeeper_lab.cloud import Cloud
-from spotkeeper_lab.cloud_values import GroupSpec, Physics, Purchase
-from spotkeeper_lab.fakes import FakeGroups, FakeStates
-from spotkeeper_lab.local_table import create_table
-from spotkeeper_lab.market import market_of
+from spotkeeper_lab.cloud.api import Cloud
+from spotkeeper_lab.cloud.values import GroupSpec, Physics, Purchase
+from spotkeeper_lab.fakes.ports import FakeGroups, FakeStates
+from spotkeeper_lab.local_aws.table import create_table
+from spotkeeper_lab.traces.market import market_of
 
 ZONE: Final = "us-east-1a"
 KIND: Final = "g5.xlarge"

@@ -4,9 +4,9 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from spotkeeper.domain.availability_memory import AvailabilityMemory
+from spotkeeper.domain.availability.memory import AvailabilityMemory
 from spotkeeper.domain.decision import Action, DecisionRecord, Half
-from spotkeeper.domain.health_memory import HealthMemory
+from spotkeeper.domain.health.memory import HealthMemory
 from spotkeeper.ports import AtRiskNote, FleetError, FleetStates, Lease
 
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from spotkeeper.adapters.load_histories import LoadHistoryTable
-from spotkeeper.domain.load_history import DAY_STEPS, KEPT_STEPS, LoadHistory
+from spotkeeper.domain.load.history import DAY_STEPS, KEPT_STEPS, LoadHistory
 from spotkeeper.ports import LoadHistories, Unreadable
-from spotkeeper_lab.fake_histories import FakeLoadHistories
+from spotkeeper_lab.fakes.histories import FakeLoadHistories
 from tests.builders import TABLE
 from tests.search_logs import SENT
 

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 
 from spotkeeper.adapters.load_memory import LoadMemory, OutOfOrder
 from spotkeeper.adapters.load_table import LoadDigestTable
-from spotkeeper.domain.adding import by_slot, slot_of
-from spotkeeper.domain.digest import digest, sent_iso
-from spotkeeper.domain.load import LoadDigest
+from spotkeeper.domain.load.digest import digest, sent_iso
+from spotkeeper.domain.load.load import LoadDigest
+from spotkeeper.domain.load.slots import by_slot, slot_of
 from spotkeeper.ports import Throttled, Unreadable
-from spotkeeper_lab.fakes import FakeLoadTable
+from spotkeeper_lab.fakes.ports import FakeLoadTable
 from tests.builders import TABLE
 from tests.search_logs import SENT, log
 

@@ -13,14 +13,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spotkeeper.adapters.load_table import LoadDigestTable, pack, unpack
-from spotkeeper.domain.adding import added, by_slot
-from spotkeeper.domain.digest import SearchLog, digest
-from spotkeeper.domain.load import LoadDigest
+from spotkeeper.domain.load.digest import SearchLog, digest
+from spotkeeper.domain.load.load import LoadDigest
+from spotkeeper.domain.load.slots import added, by_slot
 from spotkeeper.ports import Gone, LoadTable, Throttled
-from spotkeeper_lab.fakes import FakeLoadTable
+from spotkeeper_lab.fakes.ports import FakeLoadTable
 from tests.builders import TABLE
 from tests.search_logs import FLEET, SENT, before, digest_of, log
-from tests.unit.test_load_digest import search_logs
+from tests.unit.load.test_load_digest import search_logs
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient

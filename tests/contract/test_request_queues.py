@@ -11,9 +11,9 @@ from botocore.stub import Stubber
 from moto import mock_aws
 
 from spotkeeper.adapters.request_queues import DELAYED, IN_FLIGHT, WAITING, SqsRequestQueues
-from spotkeeper.domain.request_queue import QueueLength
+from spotkeeper.domain.load.request_queue import QueueLength
 from spotkeeper.ports import FleetError, Gone, Refused, RequestQueues, Throttled, Unavailable
-from spotkeeper_lab.fake_queues import FakeRequestQueues
+from spotkeeper_lab.fakes.request_queues import FakeRequestQueues
 
 URL = "https://sqs.us-east-1.amazonaws.com/123456789012/requests"
 

@@ -12,8 +12,8 @@ from moto.sqs import models
 
 from spotkeeper.adapters.wake_ups import WakeUpQueue
 from spotkeeper.ports import Gone, WakeUps
-from spotkeeper_lab.fake_wake_ups import FakeWakeUps
-from spotkeeper_lab.fakes import instant
+from spotkeeper_lab.fakes.ports import instant
+from spotkeeper_lab.fakes.wake_ups import FakeWakeUps
 
 type Due = Callable[[datetime], int]
 """Counts the wake-ups that have come by an instant, and takes them."""

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from spotkeeper_lab.demo import run_demo
-from spotkeeper_lab.demo_scene import DemoSettings
-from spotkeeper_lab.generate_market import generate
-from spotkeeper_lab.market import read_market
-from spotkeeper_lab.requests import generate_requests, read_requests
+from spotkeeper_lab.demo.run import run_demo
+from spotkeeper_lab.end_to_end.scene import DemoSettings
+from spotkeeper_lab.traces.generate import generate
+from spotkeeper_lab.traces.market import read_market
+from spotkeeper_lab.traces.requests import generate_requests, read_requests
 
 TRACES = Path(__file__).parents[3] / "shared" / "traces"
 BROWSER = next(

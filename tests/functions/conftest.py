@@ -15,11 +15,11 @@ from botocore.exceptions import ClientError
 from botocore.session import get_session
 
 from spotkeeper import wiring
-from spotkeeper_lab.cloud import Cloud
-from spotkeeper_lab.cloud_values import GroupSpec, Physics, Purchase
-from spotkeeper_lab.local_aws import VirtualTime, local_aws
-from spotkeeper_lab.local_table import create_table
-from spotkeeper_lab.market import market_of
+from spotkeeper_lab.cloud.api import Cloud
+from spotkeeper_lab.cloud.values import GroupSpec, Physics, Purchase
+from spotkeeper_lab.local_aws.context import VirtualTime, local_aws
+from spotkeeper_lab.local_aws.table import create_table
+from spotkeeper_lab.traces.market import market_of
 from tests.builders import NOON, at
 
 A, B = "us-east-1a/g5.xlarge", "us-east-1b/g5.xlarge"

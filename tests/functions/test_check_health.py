@@ -9,8 +9,8 @@ import pytest
 
 from functions.check_health.app import handler
 from spotkeeper import wiring
-from spotkeeper.domain.digest import SearchLog, Status, digest, sent_iso
-from spotkeeper.domain.load import Cluster
+from spotkeeper.domain.load.digest import SearchLog, Status, digest, sent_iso
+from spotkeeper.domain.load.load import Cluster
 from spotkeeper.observability import METRICS, TurnFailed
 from spotkeeper.ports import Throttled
 from tests.builders import TABLE, at

@@ -13,9 +13,9 @@ from moto import mock_aws
 
 from functions.collect_search_logs.app import handler
 from spotkeeper import wiring
-from spotkeeper.domain.load import milliseconds, summarise
+from spotkeeper.domain.load.load import milliseconds, summarise
 from spotkeeper.events import EventError
-from spotkeeper_lab.local_table import create_table
+from spotkeeper_lab.local_aws.table import create_table
 from tests.search_logs import FLEET, SENT, before, packed, sent_log
 
 EVENT = Path(__file__).parents[2] / "events" / "search_logs.json"

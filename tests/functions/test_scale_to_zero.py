@@ -9,8 +9,8 @@ import pytest
 
 from functions.check_health.app import handler
 from spotkeeper import wiring
-from spotkeeper.domain.digest import digest
-from spotkeeper_lab.cloud_values import Physics
+from spotkeeper.domain.load.digest import digest
+from spotkeeper_lab.cloud.values import Physics
 from tests.builders import at
 from tests.functions.conftest import Stage, document, slow_down
 from tests.functions.test_check_health import served

@@ -11,7 +11,7 @@ from moto.sqs.models import sqs_backends
 from functions.check_availability.app import handler
 from functions.handle_interruption.app import handler as interrupted
 from spotkeeper.observability import TurnFailed
-from spotkeeper_lab.cloud_values import Physics
+from spotkeeper_lab.cloud.values import Physics
 from tests.builders import at
 from tests.functions.conftest import ACCOUNT, Stage, document
 

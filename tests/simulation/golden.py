@@ -6,13 +6,13 @@ from spotkeeper.domain.decision import DecisionRecord, Half
 from spotkeeper.domain.fleet import AvailabilityPolicy, Bounds, Fleet
 from spotkeeper.ports import Ports
 from spotkeeper_lab.backtest.spotkeeper_runner import Replay
-from spotkeeper_lab.cloud import Cloud
-from spotkeeper_lab.cloud_values import GroupSpec, Physics, Purchase
-from spotkeeper_lab.fake_histories import FakeLoadHistories
-from spotkeeper_lab.fake_queues import FakeRequestQueues
-from spotkeeper_lab.fake_wake_ups import FakeWakeUps
-from spotkeeper_lab.fakes import FakeGroups, FakeLoadTable, FakeStates, Faults, seconds
-from spotkeeper_lab.market import market_of
+from spotkeeper_lab.cloud.api import Cloud
+from spotkeeper_lab.cloud.values import GroupSpec, Physics, Purchase
+from spotkeeper_lab.fakes.histories import FakeLoadHistories
+from spotkeeper_lab.fakes.ports import FakeGroups, FakeLoadTable, FakeStates, Faults, seconds
+from spotkeeper_lab.fakes.request_queues import FakeRequestQueues
+from spotkeeper_lab.fakes.wake_ups import FakeWakeUps
+from spotkeeper_lab.traces.market import market_of
 
 A, B = "us-east-1a/g5.xlarge", "us-east-1b/g5.xlarge"
 SPOT, ON_DEMAND = "ocr-spot", "ocr-on-demand"

@@ -10,7 +10,7 @@ from spotkeeper_lab.backtest.backtest import Plan, Windows, run_backtest
 from spotkeeper_lab.backtest.catalogue import choose
 from spotkeeper_lab.backtest.report import write_report
 from spotkeeper_lab.backtest.world import World
-from spotkeeper_lab.generate_market import generate
+from spotkeeper_lab.traces.generate import generate
 
 QUIET = (
     "--headless",

@@ -17,12 +17,12 @@ import pytest
 from spotkeeper_lab.backtest.catalogue import deployed_settings
 from spotkeeper_lab.backtest.spotkeeper_runner import cloud_of, fleet_of, replay_of
 from spotkeeper_lab.backtest.world import World
-from spotkeeper_lab.demo_day import running
-from spotkeeper_lab.demo_scene import LEAD_S, DemoSettings, Scene
-from spotkeeper_lab.fakes import FakeStates, instant
-from spotkeeper_lab.generate_market import generate
-from spotkeeper_lab.market import Market, read_market
-from spotkeeper_lab.requests import RequestTrace
+from spotkeeper_lab.end_to_end.day import running
+from spotkeeper_lab.end_to_end.scene import LEAD_S, DemoSettings, Scene
+from spotkeeper_lab.fakes.ports import FakeStates, instant
+from spotkeeper_lab.traces.generate import generate
+from spotkeeper_lab.traces.market import Market, read_market
+from spotkeeper_lab.traces.requests import RequestTrace
 
 AWS1 = Path(__file__).parents[3] / "shared/traces/market/aws-p3.2xlarge-4-2023-08.csv.gz"
 # Events a little late never meet a minute's turn: at the same instant, AWS promises no order.

@@ -9,7 +9,7 @@ from spotkeeper_lab.backtest import bounds
 from spotkeeper_lab.backtest.accounting import RunResult
 from spotkeeper_lab.backtest.spotkeeper_runner import run
 from spotkeeper_lab.backtest.world import World
-from spotkeeper_lab.generate_market import generate
+from spotkeeper_lab.traces.generate import generate
 
 FULL_NOTICE = World(target=4, cold_start_s=120, notice_s=120, price_ratio=1 / 3)
 

@@ -11,7 +11,7 @@ import pytest
 
 from spotkeeper_lab.replay.run import run_replay, run_rule
 from spotkeeper_lab.replay.values import ReplaySettings, Row
-from spotkeeper_lab.requests import RequestTrace, generate_requests, read_requests
+from spotkeeper_lab.traces.requests import RequestTrace, generate_requests, read_requests
 
 REQUESTS = Path(__file__).parents[2].parent / "shared" / "traces" / "requests"
 SETTINGS = ReplaySettings()

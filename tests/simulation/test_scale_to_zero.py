@@ -7,7 +7,7 @@ import pytest
 
 from spotkeeper_lab.replay.run import run_rule
 from spotkeeper_lab.replay.values import ReplayError, ReplaySettings, Run
-from spotkeeper_lab.requests import RequestTrace
+from spotkeeper_lab.traces.requests import RequestTrace
 
 HOUR_S = 3_600.0
 LOGS_ONLY = ReplaySettings()

@@ -10,7 +10,7 @@ import typer
 from typer.testing import CliRunner
 
 # The commands import this when they run; urllib3 tries a socket then, which no test may.
-import spotkeeper_lab.demo  # noqa: F401
+import spotkeeper_lab.demo.run  # noqa: F401
 from spotkeeper_cli.durations import seconds
 from spotkeeper_cli.main import app
 

@@ -108,7 +108,7 @@ def _mendable() -> tuple[type[Exception], ...]:
     """The errors that a user can mend."""
     from spotkeeper_lab.backtest.catalogue import SettingError, UnknownNameError
     from spotkeeper_lab.backtest.world import WorldError
-    from spotkeeper_lab.market import MarketError
+    from spotkeeper_lab.traces.market import MarketError
 
     return MarketError, OutputError, SettingError, UnknownNameError, WorldError
 
@@ -123,7 +123,7 @@ def _tried(
     """Run the backtest with a progress bar."""
     from spotkeeper_lab.backtest.backtest import Plan, run_backtest
     from spotkeeper_lab.backtest.catalogue import choose, configure
-    from spotkeeper_lab.market import read_market
+    from spotkeeper_lab.traces.market import read_market
 
     plan = Plan(
         markets=[read_market(path) for path in markets],

@@ -33,12 +33,12 @@ def demo(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     ] = True,
 ) -> None:
     """Run a virtual day of spot capacity and requests through the deployed functions."""
-    from spotkeeper_lab.demo import DemoError, run_demo
-    from spotkeeper_lab.demo_functions import NotACheckout
-    from spotkeeper_lab.demo_scene import DemoSettings
-    from spotkeeper_lab.generate_market import generate
-    from spotkeeper_lab.market import MarketError, read_market
-    from spotkeeper_lab.requests import RequestTraceError, generate_requests, read_requests
+    from spotkeeper_lab.demo.run import DemoError, run_demo
+    from spotkeeper_lab.end_to_end.functions import NotACheckout
+    from spotkeeper_lab.end_to_end.scene import DemoSettings
+    from spotkeeper_lab.traces.generate import generate
+    from spotkeeper_lab.traces.market import MarketError, read_market
+    from spotkeeper_lab.traces.requests import RequestTraceError, generate_requests, read_requests
 
     with told(DemoError, MarketError, NotACheckout, RequestTraceError):
         end_h = start + hours

@@ -19,10 +19,10 @@ from spotkeeper_cli.output import (
 )
 
 if TYPE_CHECKING:
-    from spotkeeper_lab.market import Market
     from spotkeeper_lab.replay.on_market import MarketRow
     from spotkeeper_lab.replay.values import ReplaySettings, Run
-    from spotkeeper_lab.requests import RequestTrace
+    from spotkeeper_lab.traces.market import Market
+    from spotkeeper_lab.traces.requests import RequestTrace
 
 
 class UnknownRule(ValueError):
@@ -69,10 +69,10 @@ def replay(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     market: SpotMarket = None,
 ) -> None:
     """Replay requests with every sizing rule: who keeps the promise, with how many workers."""
-    from spotkeeper_lab.market import read_market
     from spotkeeper_lab.replay.run import RULE_NAMES
     from spotkeeper_lab.replay.values import ReplaySettings
-    from spotkeeper_lab.requests import read_requests
+    from spotkeeper_lab.traces.market import read_market
+    from spotkeeper_lab.traces.requests import read_requests
 
     with told(*_mendable()):
         check_folders(json, report)
@@ -96,10 +96,10 @@ def replay(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
 
 def _mendable() -> tuple[type[Exception], ...]:
     """The errors that a user can mend."""
-    from spotkeeper_lab.demo_functions import NotACheckout
-    from spotkeeper_lab.market import MarketError
+    from spotkeeper_lab.end_to_end.functions import NotACheckout
     from spotkeeper_lab.replay.values import ReplayError
-    from spotkeeper_lab.requests import RequestTraceError
+    from spotkeeper_lab.traces.market import MarketError
+    from spotkeeper_lab.traces.requests import RequestTraceError
 
     return MarketError, NotACheckout, OutputError, ReplayError, RequestTraceError, UnknownRule
 

@@ -39,8 +39,8 @@ def convert(
     ] = None,
 ) -> None:
     """Convert the public formats, the zones of one market together, to a market trace."""
-    from spotkeeper_lab.market import MarketError, write_market
-    from spotkeeper_lab.trace_formats import Reading, read_public_traces
+    from spotkeeper_lab.traces.formats import Reading, read_public_traces
+    from spotkeeper_lab.traces.market import MarketError, write_market
 
     with told(MarketError):
         name = out.name.removesuffix(".gz").removesuffix(".csv")
@@ -71,8 +71,8 @@ def export(
     import boto3
     from botocore.exceptions import BotoCoreError, ClientError
 
-    from spotkeeper_lab import trace_export as seen
-    from spotkeeper_lab.market import MarketError, write_market
+    from spotkeeper_lab.traces import export as seen
+    from spotkeeper_lab.traces.market import MarketError, write_market
 
     if (records is None) == (table is None) or (table is None) != (fleet is None):
         raise typer.BadParameter("give --records, or --table with --fleet")

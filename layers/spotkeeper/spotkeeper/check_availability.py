@@ -9,11 +9,11 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import partial
 
-from spotkeeper.domain.activity import busy_shares
-from spotkeeper.domain.availability import AvailabilityDecision, decide
+from spotkeeper.domain.availability.decide import AvailabilityDecision, decide
+from spotkeeper.domain.availability.situation import Situation
 from spotkeeper.domain.decision import Action, DecisionRecord, Half, Outcome
 from spotkeeper.domain.fleet import Activity, Fleet, Group, Observation, Phase
-from spotkeeper.domain.situation import Situation
+from spotkeeper.domain.load.busy_shares import busy_shares
 from spotkeeper.ports import AtRiskNote, FleetError, Lease, Ports, SpotRequest
 from spotkeeper.turn import TurnReport, all_failed, attempt, for_each, group_named, under_lease
 

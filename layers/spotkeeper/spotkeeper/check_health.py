@@ -8,19 +8,19 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import partial
 
-from spotkeeper.domain.activity import busy_shares
-from spotkeeper.domain.arrived import Arrived, arrived
+from spotkeeper.domain.capacity_request import required_capacity
 from spotkeeper.domain.decision import Action, DecisionRecord, Half, Outcome
 from spotkeeper.domain.fleet import Fleet, Group, Objective, Phase
-from spotkeeper.domain.health_memory import HealthMemory
-from spotkeeper.domain.load import Cluster, Load, LoadDigest, summarise
-from spotkeeper.domain.load_history import LoadHistory, extended, load_summary
+from spotkeeper.domain.health.diagnosis import Diagnosis, confirm, diagnose, replaced
+from spotkeeper.domain.health.memory import HealthMemory
+from spotkeeper.domain.load.arrivals import Arrived, arrived
+from spotkeeper.domain.load.busy_shares import busy_shares
+from spotkeeper.domain.load.history import LoadHistory, extended, load_summary
+from spotkeeper.domain.load.load import Cluster, Load, LoadDigest, summarise
+from spotkeeper.domain.load.request_queue import QueueLength, known_waiting, quiet_s, watch_queue
 from spotkeeper.domain.release import plan_release
-from spotkeeper.domain.request_queue import QueueLength, known_waiting, quiet_s, watch_queue
-from spotkeeper.domain.sizing import OBJECTIVE_WINDOW_S, Outlook, Sizing, size
-from spotkeeper.domain.spare import need_of
-from spotkeeper.domain.start_up import watch_starts
-from spotkeeper.domain.worker_health import Diagnosis, confirm, diagnose, replaced
+from spotkeeper.domain.sizing.size import OBJECTIVE_WINDOW_S, Outlook, Sizing, size
+from spotkeeper.domain.sizing.start_up import watch_starts
 from spotkeeper.ports import FleetError, Lease, Ports, Unreadable
 from spotkeeper.turn import TurnReport, all_failed, attempt, for_each, group_named, under_lease
 
@@ -60,7 +60,7 @@ def _round(
     )
     digests = _read(fleet, ports, now)
     load = summarise(digests, now, fleet.sizing.window_s)
-    spares = spot.desired - need_of(
+    spares = spot.desired - required_capacity(
         spot.desired, (*lease.availability.spot_asks, lease.health.spot_ask)
     )
     memory = watch_starts(lease.health, spot, on_demand, load, now)

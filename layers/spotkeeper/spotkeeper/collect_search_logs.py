@@ -10,8 +10,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from spotkeeper.domain.digest import NotDigestible, Parcel, parcels, summed_up
-from spotkeeper.domain.load import LoadDigest
+from spotkeeper.domain.load.digest import NotDigestible, Parcel, parcels, summed_up
+from spotkeeper.domain.load.load import LoadDigest
 from spotkeeper.ports import FleetError, LoadTable
 from spotkeeper.search_log import Message, MessageRefused, read
 

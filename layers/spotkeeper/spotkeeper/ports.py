@@ -8,14 +8,14 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Protocol
 
-from spotkeeper.domain.availability_memory import AvailabilityMemory
+from spotkeeper.domain.availability.memory import AvailabilityMemory
 from spotkeeper.domain.decision import DecisionRecord, Half
 from spotkeeper.domain.failure import LaunchFailure
 from spotkeeper.domain.fleet import Group
-from spotkeeper.domain.health_memory import HealthMemory
-from spotkeeper.domain.load import LoadDigest
-from spotkeeper.domain.load_history import LoadHistory
-from spotkeeper.domain.request_queue import QueueLength
+from spotkeeper.domain.health.memory import HealthMemory
+from spotkeeper.domain.load.history import LoadHistory
+from spotkeeper.domain.load.load import LoadDigest
+from spotkeeper.domain.load.request_queue import QueueLength
 
 
 class FleetError(Exception):

@@ -28,8 +28,8 @@ from pydantic import (
 from pydantic.dataclasses import dataclass as checked_dataclass
 from pydantic_core import CoreSchema, core_schema, from_json, to_json
 
-from spotkeeper.domain.digest import SearchLog
-from spotkeeper.domain.load import Cluster
+from spotkeeper.domain.load.digest import SearchLog
+from spotkeeper.domain.load.load import Cluster
 from spotkeeper.events import EventError
 
 # Unpacked, and wrong in every log, so much takes 300 MiB to refuse: within the function's memory.

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from spotkeeper_lab.backtest.world import World
-from spotkeeper_lab.market import Market
+from spotkeeper_lab.traces.market import Market
 
 type Counts = NDArray[np.float64]
 """One number per tick."""

@@ -14,7 +14,7 @@ from spotkeeper_lab.backtest.accounting import RunResult
 from spotkeeper_lab.backtest.bounds import limit
 from spotkeeper_lab.backtest.catalogue import Policy, Settings
 from spotkeeper_lab.backtest.world import World
-from spotkeeper_lab.market import Market, MarketError
+from spotkeeper_lab.traces.market import Market, MarketError
 
 type Progress = Callable[[int, int, str], None]
 """Called with windows done, windows in all and a label."""

@@ -17,7 +17,7 @@ from scipy.sparse import block_diag, csc_array, csr_array, eye_array, hstack
 
 from spotkeeper_lab.backtest.accounting import RunResult
 from spotkeeper_lab.backtest.world import World
-from spotkeeper_lab.market import Market
+from spotkeeper_lab.traces.market import Market
 
 type Grid = NDArray[np.int64]
 """Ticks at which stretches begin, and the end of the window."""

@@ -9,7 +9,7 @@ from spotkeeper.domain.fleet import AvailabilityPolicy
 from spotkeeper_lab.backtest import bounds, peers, ticks
 from spotkeeper_lab.backtest.accounting import RunResult
 from spotkeeper_lab.backtest.world import World
-from spotkeeper_lab.market import Market
+from spotkeeper_lab.traces.market import Market
 
 type Value = bool | int | float | str
 type Settings = Mapping[str, Value]

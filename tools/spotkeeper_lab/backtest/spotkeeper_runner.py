@@ -18,8 +18,8 @@ from spotkeeper.ports import Ports
 from spotkeeper_lab.backtest.accounting import Life, RunResult, account
 from spotkeeper_lab.backtest.catalogue import Settings
 from spotkeeper_lab.backtest.world import World
-from spotkeeper_lab.cloud import Cloud
-from spotkeeper_lab.cloud_values import (
+from spotkeeper_lab.cloud.api import Cloud
+from spotkeeper_lab.cloud.values import (
     CloudEvent,
     EventKind,
     GroupSpec,
@@ -27,11 +27,11 @@ from spotkeeper_lab.cloud_values import (
     Physics,
     Purchase,
 )
-from spotkeeper_lab.fake_histories import FakeLoadHistories
-from spotkeeper_lab.fake_queues import FakeRequestQueues
-from spotkeeper_lab.fake_wake_ups import FakeWakeUps
-from spotkeeper_lab.fakes import FakeGroups, FakeLoadTable, FakeStates, instant
-from spotkeeper_lab.market import Market
+from spotkeeper_lab.fakes.histories import FakeLoadHistories
+from spotkeeper_lab.fakes.ports import FakeGroups, FakeLoadTable, FakeStates, instant
+from spotkeeper_lab.fakes.request_queues import FakeRequestQueues
+from spotkeeper_lab.fakes.wake_ups import FakeWakeUps
+from spotkeeper_lab.traces.market import Market
 
 SPOT, ON_DEMAND = "spot", "on-demand"
 TURN_EVERY_S = 60.0

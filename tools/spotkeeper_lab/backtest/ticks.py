@@ -12,7 +12,7 @@ from typing import Protocol
 
 from spotkeeper_lab.backtest.accounting import Life, RunResult, account
 from spotkeeper_lab.backtest.world import World
-from spotkeeper_lab.market import Market, Steps
+from spotkeeper_lab.traces.market import Market, Steps
 
 
 class Fleet:

@@ -7,7 +7,7 @@ import numpy as np
 
 from spotkeeper_lab.backtest.accounting import Counts, RunResult
 from spotkeeper_lab.backtest.backtest import Row
-from spotkeeper_lab.market import Market
+from spotkeeper_lab.traces.market import Market
 
 WIDTH, HEIGHT = 400.0, 56.0
 MOST_HOURS = 8

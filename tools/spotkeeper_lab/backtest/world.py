@@ -3,7 +3,7 @@
 import math
 from dataclasses import dataclass, replace
 
-from spotkeeper_lab.market import Market
+from spotkeeper_lab.traces.market import Market
 
 DEFAULT_PRICE_RATIO = 0.30
 """Spot over on-demand where neither the market nor the user says (us-east-1 GPUs, 2021)."""

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from spotkeeper_lab.replay.seen import Seen
     from spotkeeper_lab.replay.values import Floats, ReplaySettings, Run
-    from spotkeeper_lab.requests import RequestTrace
+    from spotkeeper_lab.traces.requests import RequestTrace
 
 type Path = tuple[Path | None, int]
 

@@ -15,7 +15,7 @@ from spotkeeper_lab.replay.values import Row, Run, Timeline
 
 if TYPE_CHECKING:
     from spotkeeper_lab.replay.values import Floats, ReplaySettings
-    from spotkeeper_lab.requests import RequestTrace
+    from spotkeeper_lab.traces.requests import RequestTrace
 
 DRAIN_LIMIT_S = 4 * 3600.0
 WARM_LOAD_RATE = 0.7

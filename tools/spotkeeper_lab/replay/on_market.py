@@ -15,9 +15,9 @@ import numpy as np
 from rich.box import SIMPLE
 from rich.table import Table
 
-from spotkeeper_lab.demo_day import Day, running
-from spotkeeper_lab.demo_results import results
-from spotkeeper_lab.demo_scene import LEAD_S, PHYSICS, SPOT_MIN, DemoSettings, scene
+from spotkeeper_lab.end_to_end.day import Day, running
+from spotkeeper_lab.end_to_end.results import results
+from spotkeeper_lab.end_to_end.scene import LEAD_S, PHYSICS, SPOT_MIN, DemoSettings, scene
 from spotkeeper_lab.replay.output import seconds
 from spotkeeper_lab.replay.rules import fixed_peak
 from spotkeeper_lab.replay.run import check
@@ -25,9 +25,9 @@ from spotkeeper_lab.replay.run import check
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from spotkeeper_lab.market import Market
     from spotkeeper_lab.replay.values import ReplaySettings
-    from spotkeeper_lab.requests import RequestTrace
+    from spotkeeper_lab.traces.market import Market
+    from spotkeeper_lab.traces.requests import RequestTrace
 
 SHORTEST_H = 0.1
 RULE = "spotkeeper, both checkers"

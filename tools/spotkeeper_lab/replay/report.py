@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from spotkeeper_lab.replay.values import Floats, Row, Run
-    from spotkeeper_lab.requests import RequestTrace
+    from spotkeeper_lab.traces.requests import RequestTrace
 
 BUCKETS = 180
 WIDTH, HEIGHT, WAIT_HEIGHT = 720.0, 150.0, 40.0

@@ -15,18 +15,18 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from spotkeeper.domain.request_queue import QueueLength, known_waiting, quiet_s, watch_queue
-from spotkeeper.domain.slo_sizing import size_to_objective
-from spotkeeper.domain.slo_values import Need, PastNeed, SizingPolicy
+from spotkeeper.domain.load.request_queue import QueueLength, known_waiting, quiet_s, watch_queue
+from spotkeeper.domain.sizing.objective import size_to_objective
+from spotkeeper.domain.sizing.values import Need, PastNeed, SizingPolicy
 from spotkeeper_lab.replay.erlang import erlang_workers
 from spotkeeper_lab.replay.seen import SLOT_S
 
 if TYPE_CHECKING:
-    from spotkeeper.domain.request_queue import QueueMemory
-    from spotkeeper.domain.slo_values import LoadSummary
+    from spotkeeper.domain.load.request_queue import QueueMemory
+    from spotkeeper.domain.load.summary import LoadSummary
     from spotkeeper_lab.replay.seen import Seen
     from spotkeeper_lab.replay.values import ReplaySettings
-    from spotkeeper_lab.requests import RequestTrace
+    from spotkeeper_lab.traces.requests import RequestTrace
 
 TARGET = 0.7
 EPOCH = datetime(2026, 1, 1, tzinfo=UTC)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from spotkeeper_lab.replay.engine import Rule
     from spotkeeper_lab.replay.values import Row, Run
-    from spotkeeper_lab.requests import RequestTrace
+    from spotkeeper_lab.traces.requests import RequestTrace
 
 RULES: dict[str, Callable[[RequestTrace, ReplaySettings], Rule]] = {
     "fixed-peak": fixed_peak,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from spotkeeper.domain.slo_values import LoadSummary
+from spotkeeper.domain.load.summary import LoadSummary
 
 if TYPE_CHECKING:
     from spotkeeper_lab.replay.values import Floats

@@ -17,9 +17,9 @@ from botocore.exceptions import ClientError
 from pydantic import TypeAdapter, ValidationError
 
 from spotkeeper.adapters.errors import CONDITION_FAILED, translated
-from spotkeeper.domain.availability_memory import AvailabilityMemory
+from spotkeeper.domain.availability.memory import AvailabilityMemory
 from spotkeeper.domain.decision import DecisionRecord, Half
-from spotkeeper.domain.health_memory import HealthMemory
+from spotkeeper.domain.health.memory import HealthMemory
 from spotkeeper.ports import AtRiskNote, Lease, Unavailable
 
 if TYPE_CHECKING:

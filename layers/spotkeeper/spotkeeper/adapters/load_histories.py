@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from spotkeeper.adapters.errors import translated
-from spotkeeper.domain.load_history import LoadHistory
+from spotkeeper.domain.load.history import LoadHistory
 from spotkeeper.ports import Unreadable
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ from collections import defaultdict
 from collections.abc import Iterable
 from itertools import groupby
 
-from spotkeeper.domain.adding import added, slot_of
-from spotkeeper.domain.load import LoadDigest
+from spotkeeper.domain.load.load import LoadDigest
+from spotkeeper.domain.load.slots import added, slot_of
 
 
 class OutOfOrder(Exception):

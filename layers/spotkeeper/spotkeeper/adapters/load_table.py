@@ -23,10 +23,10 @@ from pydantic_core import from_json
 
 from spotkeeper.adapters.errors import translated
 from spotkeeper.adapters.load_memory import LoadMemory, OutOfOrder
-from spotkeeper.domain.adding import slot_begins, slot_of
-from spotkeeper.domain.digest import sent_at, sent_iso
-from spotkeeper.domain.histogram import Histogram
-from spotkeeper.domain.load import Cluster, LoadDigest, WorkerDigest, milliseconds
+from spotkeeper.domain.load.digest import sent_at, sent_iso
+from spotkeeper.domain.load.histogram import Histogram
+from spotkeeper.domain.load.load import Cluster, LoadDigest, WorkerDigest, milliseconds
+from spotkeeper.domain.load.slots import slot_begins, slot_of
 from spotkeeper.ports import Unreadable
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ says that the counts may take a minute to settle after the last message was sent
 from typing import TYPE_CHECKING
 
 from spotkeeper.adapters.errors import translated
-from spotkeeper.domain.request_queue import QueueLength
+from spotkeeper.domain.load.request_queue import QueueLength
 
 if TYPE_CHECKING:
     from collections.abc import Callable

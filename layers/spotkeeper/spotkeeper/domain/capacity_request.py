@@ -1,0 +1,31 @@
+"""What a half asked the spot group for: the value that passes between the two halves."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CapacityRequest:
+    """What a half asked the spot group for: what the load needs, and spares on top."""
+
+    at: datetime
+    need: int
+    spare: int
+
+    @property
+    def desired(self) -> int:
+        """The group's desired capacity that this makes."""
+        return self.need + self.spare
+
+
+def required_capacity(desired: int, asks: Iterable[CapacityRequest | None]) -> int:
+    """Tell the need in a desired capacity; one that no half asked for is all need.
+
+    An operator or a scaling policy who sets the group is thereby right at once. While spares are
+    given back one by one, desired lies between need and what was asked.
+    """
+    known = [ask for ask in asks if ask is not None and ask.need <= desired <= ask.desired]
+    exact = [ask for ask in known if ask.desired == desired]
+    newest = max(exact or known, key=lambda ask: ask.at, default=None)
+    return desired if newest is None else newest.need

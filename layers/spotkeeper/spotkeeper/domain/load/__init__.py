@@ -1,0 +1,1 @@
+"""Search logs to load: digests, slots, histograms, arrivals, history, the request queue."""

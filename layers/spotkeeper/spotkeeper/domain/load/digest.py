@@ -1,0 +1,231 @@
+"""From search logs to digests: one for each message and fleet, small whatever was sent."""
+
+import hashlib
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence, Set
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+from typing import NamedTuple
+
+from spotkeeper.domain.load.histogram import histogram
+from spotkeeper.domain.load.load import (
+    SLOT_MS,
+    Cluster,
+    LoadDigest,
+    WorkerDigest,
+    milliseconds,
+)
+
+# A worker's clock may run ahead of the queue's by so much.
+MAX_SKEW_S = 300
+# Logs of requests that finished longer before they were sent say nothing of the load now.
+LATE_AFTER_S = 900
+# Keeps a digest well below the 400 KB that a table item may have.
+MAX_WORKERS = 200
+_ISO_LENGTH = len("2026-11-20T12:00:00.000Z")
+
+
+class Status(StrEnum):
+    """How a request ended."""
+
+    OK = "ok"
+    ERROR = "error"
+    TIMEOUT = "timeout"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SearchLog:
+    """The record of one served request; `instance_id` "" on-premises, `fleet` "" when not named.
+
+    Times are aware and in order.
+    """
+
+    request_id: str
+    worker_id: str
+    cluster: Cluster
+    instance_id: str = ""
+    enqueued_at: datetime
+    started_at: datetime
+    finished_at: datetime
+    status: Status
+    fleet: str = ""
+
+
+class NotDigestible(ValueError):
+    """Logs that read well and cannot be right; names the field."""
+
+
+class _Span(NamedTuple):
+    """A log in milliseconds from the epoch."""
+
+    log: SearchLog
+    enqueued: int
+    started: int
+    finished: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parcel:
+    """A message's logs of one fleet, each once, by what makes it itself; `content` is their hash.
+
+    Times were shifted back by `skew_ms`.
+    """
+
+    fleet: str
+    sent_at: datetime
+    skew_ms: int
+    content: str
+    spans: Mapping[str, _Span]
+
+
+def digest(logs: Sequence[SearchLog], sent_at: datetime, default_fleet: str) -> list[LoadDigest]:
+    """Sum up a message's logs, one digest for each fleet that they name; raises NotDigestible."""
+    return [summed_up(parcel) for parcel in parcels(logs, sent_at, default_fleet)]
+
+
+def parcels(logs: Sequence[SearchLog], sent_at: datetime, default_fleet: str) -> list[Parcel]:
+    """Sort out a message's logs by the fleets that they name, for `summed_up`.
+
+    A log that is in the message twice counts once. `sent_at` is the queue's clock, which is
+    trusted: logs from its future are shifted back together, up to `MAX_SKEW_S`. Raises
+    NotDigestible beyond that, and for more than `MAX_WORKERS` workers.
+    """
+    skew_ms = _skew_ms(logs, sent_at)
+    fleets: defaultdict[str, dict[str, _Span]] = defaultdict(dict)
+    for log in logs:
+        started, finished = milliseconds(log.started_at), milliseconds(log.finished_at)
+        enqueued = milliseconds(log.enqueued_at)
+        # What makes a log itself, whenever and however it was sent.
+        identity = (
+            f"{log.request_id}\n{log.worker_id}\n{log.instance_id}\n{log.status}\n"
+            f"{enqueued} {started} {finished}"
+        )
+        span = _Span(log, enqueued - skew_ms, started - skew_ms, finished - skew_ms)
+        fleets[log.fleet or default_fleet][identity] = span
+    return [_parcel(fleet, sent_at, skew_ms, fleets[fleet]) for fleet in sorted(fleets)]
+
+
+def _parcel(fleet: str, sent_at: datetime, skew_ms: int, spans: Mapping[str, _Span]) -> Parcel:
+    workers = {(span.log.instance_id, span.log.worker_id) for span in spans.values()}
+    if len(workers) > MAX_WORKERS:
+        raise NotDigestible(
+            f"worker_id: {len(workers)} different workers in one message; "
+            f"send the logs of at most {MAX_WORKERS} together"
+        )
+    content = _hash(fleet, spans)
+    return Parcel(fleet=fleet, sent_at=sent_at, skew_ms=skew_ms, content=content, spans=spans)
+
+
+def _skew_ms(logs: Iterable[SearchLog], sent_at: datetime) -> int:
+    newest = max(log.finished_at for log in logs)
+    skew_ms = max(milliseconds(newest) - milliseconds(sent_at), 0)
+    if skew_ms > MAX_SKEW_S * 1000:
+        raise NotDigestible(
+            f"finished_at: {newest.isoformat()} is {skew_ms / 1000:.0f} s after the message was "
+            f"sent; at most {MAX_SKEW_S} s are put right: set the worker's clock"
+        )
+    return skew_ms
+
+
+def summed_up(parcel: Parcel, counted: Set[str] = frozenset()) -> LoadDigest:
+    """Sum a parcel up but for the logs that are `counted` already, in another of its batch."""
+    left = {identity: span for identity, span in parcel.spans.items() if identity not in counted}
+    oldest = milliseconds(parcel.sent_at) - LATE_AFTER_S * 1000
+    timely = [span for span in left.values() if span.finished >= oldest]
+    first_slot = oldest // SLOT_MS
+    arrivals, work_ms = _by_arrival(timely, first_slot)
+    started, waited = max(((s.started, s.started - s.enqueued) for s in timely), default=(None, 0))
+    return LoadDigest(
+        fleet=parcel.fleet,
+        key=_key(parcel, left),
+        sent_at=parcel.sent_at,
+        count=len(timely),
+        late=len(left) - len(timely),
+        skewed=len(left) if parcel.skew_ms else 0,
+        workers=_workers(timely, first_slot),
+        arrivals=arrivals,
+        waits=histogram([span.started - span.enqueued for span in timely]),
+        service=histogram([span.finished - span.started for span in timely]),
+        work_ms=work_ms,
+        newest_start=None if started is None else _instant(started),
+        newest_wait_ms=waited,
+    )
+
+
+def _by_arrival(
+    spans: Iterable[_Span], first_slot: int
+) -> tuple[Mapping[int, int], Mapping[int, int]]:
+    """Count requests, and sum their service time, by the slot in which they were enqueued."""
+    arrivals: Counter[int] = Counter()
+    work_ms: Counter[int] = Counter()
+    for span in spans:
+        slot = span.enqueued // SLOT_MS
+        if slot >= first_slot:
+            arrivals[slot] += 1
+            work_ms[slot] += span.finished - span.started
+    return arrivals, work_ms
+
+
+def _key(parcel: Parcel, left: Mapping[str, _Span]) -> str:
+    """Equal logs of a message sent once have an equal key, which makes storing idempotent.
+
+    A message that was stored without some logs, and again with all of them, has two keys of one
+    content; the one without comes first in the order of keys, and counts.
+    """
+    without = "" if len(left) == len(parcel.spans) else f"!{_hash(parcel.fleet, left)}"
+    return f"{sent_iso(parcel.sent_at)}{without}#{parcel.content}"
+
+
+def _hash(fleet: str, identities: Iterable[str]) -> str:
+    content = "\0".join((fleet, *sorted(identities)))
+    return hashlib.sha256(content.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+
+
+def sent_at(key: str) -> datetime:
+    """When the message of a digest's key was sent."""
+    return datetime.fromisoformat(key[:_ISO_LENGTH])
+
+
+def sent_iso(at: datetime) -> str:
+    """The instant as keys begin with it: UTC, to the millisecond, sortable as text."""
+    return at.astimezone(UTC).isoformat(timespec="milliseconds").removesuffix("+00:00") + "Z"
+
+
+def _workers(spans: Iterable[_Span], first_slot: int) -> tuple[WorkerDigest, ...]:
+    workers: defaultdict[tuple[str, str], list[_Span]] = defaultdict(list)
+    for span in spans:
+        workers[span.log.instance_id, span.log.worker_id].append(span)
+    return tuple(_worker(workers[key], first_slot) for key in sorted(workers))
+
+
+def _worker(spans: Sequence[_Span], first_slot: int) -> WorkerDigest:
+    log = spans[0].log
+    ended = [span.log.status for span in spans]
+    return WorkerDigest(
+        worker_id=log.worker_id,
+        cluster=log.cluster,
+        instance_id=log.instance_id,
+        ok=ended.count(Status.OK),
+        error=ended.count(Status.ERROR),
+        timeout=ended.count(Status.TIMEOUT),
+        last_finished=_instant(max(span.finished for span in spans)),
+        busy_ms=_busy_ms(spans, first_slot),
+    )
+
+
+def _busy_ms(spans: Iterable[_Span], first_slot: int) -> dict[int, int]:
+    """Split each span's service time over the slots that it touches, from `first_slot` on."""
+    busy: defaultdict[int, int] = defaultdict(int)
+    for _, _, started, finished in spans:
+        at = max(started, first_slot * SLOT_MS)
+        while at < finished:
+            slot = at // SLOT_MS
+            until = min((slot + 1) * SLOT_MS, finished)
+            busy[slot] += until - at
+            at = until
+    return dict(busy)
+
+
+def _instant(since_epoch_ms: int) -> datetime:
+    return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=since_epoch_ms)

@@ -1,0 +1,1 @@
+"""Load to instances: how many workers the fleet needs."""

@@ -1,0 +1,48 @@
+"""What sizing to a promise about waiting is given, and what it answers (`slo_sizing`)."""
+
+from dataclasses import dataclass
+
+from spotkeeper.domain.fleet import SizingPolicy as DocumentPolicy
+
+# What waits is cleared within this of the first new worker's start.
+DRAIN_S = 300.0
+STALE_S = float(DocumentPolicy().stale_after_s)
+QUIET_AFTER_S = float(DocumentPolicy().quiet_after_s)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SizingPolicy:
+    """The promise, the bounds in workers, and the times that the fleet was measured to need."""
+
+    wait_s: float
+    share: float
+    min_workers: int
+    max_workers: int
+    start_up_s: float
+    stabilisation_s: float = 120.0
+    drain_s: float = DRAIN_S
+    stale_s: float = STALE_S
+    quiet_after_s: float = QUIET_AFTER_S
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PastNeed:
+    """What an earlier turn found the load to need, `age_s` ago; `held` when logs were missing."""
+
+    age_s: float
+    workers: int
+    held: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Need:
+    """Workers to have, booting ones included; `missing` is what the promise needs beyond the bound.
+
+    Later turns remember `load_workers` and `held` (logs were missing) as a PastNeed.
+    """
+
+    workers: int
+    reason: str
+    load_workers: int
+    missing: int = 0
+    held: bool = False

@@ -1,0 +1,199 @@
+"""What the states adapter leaves in its table; what the port promises is in tests/contract."""
+
+import json
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any, get_args
+
+import pytest
+from botocore.exceptions import ClientError
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from spotkeeper.adapters.fleet_state import FleetStateTable
+from spotkeeper.domain.availability.memory import AvailabilityMemory
+from spotkeeper.domain.decision import Action, DecisionRecord, Half, Outcome
+from spotkeeper.domain.health.memory import HealthMemory
+from spotkeeper.ports import AtRiskNote, Lease, Throttled, Unavailable
+from tests.builders import TABLE, at
+
+if TYPE_CHECKING:
+    from mypy_boto3_dynamodb import DynamoDBClient
+
+HALVES = (Half.AVAILABILITY, Half.HEALTH)
+
+
+@pytest.fixture
+def states(dynamodb: "DynamoDBClient") -> FleetStateTable:
+    return FleetStateTable(dynamodb, TABLE, timedelta(days=30))
+
+
+def taken(
+    states: FleetStateTable,
+    seconds: float = 0,
+    half: Half = Half.AVAILABILITY,
+    note: AtRiskNote | None = None,
+) -> Lease:
+    lease = states.take("ocr", half, at(seconds), note)
+    assert lease
+    return lease
+
+
+def items(dynamodb: "DynamoDBClient") -> list[dict[str, Any]]:
+    return [dict(item) for item in dynamodb.scan(TableName=TABLE)["Items"]]
+
+
+st.register_type_strategy(datetime, st.datetimes(timezones=st.just(UTC)))
+# Times and means are numbers; JSON has no others.
+st.register_type_strategy(float, st.floats(allow_nan=False, allow_infinity=False))
+st.register_type_strategy(
+    Mapping, lambda of: st.dictionaries(*map(st.from_type, get_args(of)), max_size=3)
+)
+
+
+@settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(availability=st.from_type(AvailabilityMemory), health=st.from_type(HealthMemory))
+def test_all_that_is_remembered_comes_back(
+    states: FleetStateTable, availability: AvailabilityMemory, health: HealthMemory
+) -> None:
+    assert states.keep(taken(states), availability, at(0))
+    assert states.keep(taken(states, half=Half.HEALTH), health, at(0))
+    lease = taken(states)
+    states.give_back(lease)
+    assert (lease.availability, lease.health) == (availability, health)
+    assert lease.written_at == at(0)
+
+
+def test_the_two_halves_have_a_writer_each_and_one_item(
+    states: FleetStateTable, dynamodb: "DynamoDBClient"
+) -> None:
+    first, second = (taken(states, half=half) for half in HALVES)
+    assert [states.take("ocr", half, at(1), None) for half in HALVES] == [None, None]
+    assert not states.keep(first, AvailabilityMemory(), at(2))
+    assert not states.keep(second, HealthMemory(), at(2))
+    (item,) = items(dynamodb)
+    assert not {key for key in item if key.endswith(("_holder", "_until"))}
+
+
+def test_a_state_expires_a_week_after_its_last_turn(
+    states: FleetStateTable, dynamodb: "DynamoDBClient"
+) -> None:
+    taken(states)
+    (item,) = items(dynamodb)
+    assert int(item["expires_at"]["N"]) == at(7 * 86_400).timestamp()
+
+
+def test_a_lease_outlives_the_longest_turn_and_then_ends(states: FleetStateTable) -> None:
+    first = taken(states)
+    assert states.take("ocr", Half.AVAILABILITY, at(45), None) is None
+    second = taken(states, 46)
+    assert second.holder != first.holder
+    with pytest.raises(Unavailable, match="lost to another turn"):
+        states.keep(first, AvailabilityMemory(backoff_s=9), at(47))
+    states.give_back(first)
+    assert states.take("ocr", Half.AVAILABILITY, at(48), None) is None
+    assert taken(states, 92).availability == AvailabilityMemory()
+
+
+@pytest.mark.parametrize("half", HALVES)
+@pytest.mark.parametrize(
+    "stored", ["", "{", "[]", "null", '{"backoff_s": "many", "replaced": "yesterday"}']
+)
+def test_a_memory_of_another_shape_starts_afresh(
+    states: FleetStateTable, dynamodb: "DynamoDBClient", half: Half, stored: str
+) -> None:
+    memory = {"pk": {"S": "fleet#ocr"}, "sk": {"S": "state"}, f"{half}_memory": {"S": stored}}
+    dynamodb.put_item(TableName=TABLE, Item=memory)
+    lease = taken(states, half=half)
+    assert (lease.availability, lease.health) == (AvailabilityMemory(), HealthMemory())
+    assert states.keep(lease, HealthMemory(), at(1))
+
+
+def test_a_memory_of_an_older_release_keeps_what_is_still_known(
+    states: FleetStateTable, dynamodb: "DynamoDBClient"
+) -> None:
+    old = {"backoff_s": 4, "forgotten_field": [1, 2]}
+    dynamodb.put_item(
+        TableName=TABLE,
+        Item={
+            "pk": {"S": "fleet#ocr"},
+            "sk": {"S": "state"},
+            "availability_memory": {"S": json.dumps(old)},
+        },
+    )
+    assert taken(states).availability == AvailabilityMemory(backoff_s=4)
+
+
+def test_notes_that_come_in_meanwhile_are_kept_for_the_next_round(
+    states: FleetStateTable, dynamodb: "DynamoDBClient"
+) -> None:
+    mine, other = (AtRiskNote(instance_ids=(i,), at=at(0)) for i in ("i-0a", "i-0b"))
+    first = taken(states, note=mine)
+    assert states.take("ocr", Half.AVAILABILITY, at(1), other) is None
+    assert states.take("ocr", Half.AVAILABILITY, at(2), None) is None
+    assert not states.keep(first, AvailabilityMemory(), at(3))
+    second = taken(states, 3)
+    assert second.notes == (other, AtRiskNote(instance_ids=(), at=at(2)))
+    assert states.keep(second, AvailabilityMemory(), at(4))
+    (item,) = items(dynamodb)
+    assert "availability_notes" not in item
+
+
+def test_a_turn_that_fails_leaves_its_notes_to_the_next(states: FleetStateTable) -> None:
+    note = AtRiskNote(instance_ids=("i-0a",), at=at(0))
+    states.give_back(taken(states, note=note))
+    assert taken(states, 1).notes == (note,)
+
+
+def test_what_is_written_early_keeps_the_lease_and_the_notes(states: FleetStateTable) -> None:
+    note = AtRiskNote(instance_ids=("i-0a",), at=at(0))
+    lease = taken(states, note=note)
+    states.keep(lease, AvailabilityMemory(backoff_s=4), at(1), release=False)
+    assert states.take("ocr", Half.AVAILABILITY, at(2), None) is None
+    after_a_crash = taken(states, 46)
+    assert after_a_crash.availability.backoff_s == 4
+    assert after_a_crash.notes[0] == note
+
+
+def record(reason: str, half: Half = Half.AVAILABILITY) -> DecisionRecord:
+    return DecisionRecord(
+        fleet="ocr",
+        half=half,
+        at=at(0),
+        action=Action.BACKFILL,
+        rule="backfill",
+        reason=reason,
+        seen={"Shortfall": 2},
+        outcomes=(Outcome(asked="on-demand: desired 2", error="Throttled"),),
+        alarms=("quota",),
+    )
+
+
+def test_records_have_a_lifetime_and_an_order(
+    states: FleetStateTable, dynamodb: "DynamoDBClient"
+) -> None:
+    for n in range(12):
+        states.record(record(f"round {n}"))
+    stored = sorted(items(dynamodb), key=lambda item: item["sk"]["S"])
+    assert [json.loads(i["record"]["S"])["reason"] for i in stored] == [
+        f"round {n}" for n in range(12)
+    ]
+    assert {int(i["expires_at"]["N"]) for i in stored} == {int(at(30 * 86_400).timestamp())}
+    assert stored[0]["sk"]["S"].startswith("decision#2026-11-20T12:00:00+00:00#availability#")
+    assert json.loads(stored[0]["record"]["S"])["outcomes"] == [
+        {"asked": "on-demand: desired 2", "error": "Throttled"}
+    ]
+
+
+class _Throttled:
+    """A table that asks to slow down."""
+
+    def update_item(self, **_: object) -> None:
+        code = "ProvisionedThroughputExceededException"
+        raise ClientError({"Error": {"Code": code, "Message": "Rate exceeded"}}, "UpdateItem")
+
+
+def test_a_throttled_table_is_throttled_and_not_busy() -> None:
+    states = FleetStateTable(_Throttled(), TABLE, timedelta(days=30))  # type: ignore[arg-type]
+    with pytest.raises(Throttled, match="taking the lease of ocr"):
+        states.take("ocr", Half.AVAILABILITY, at(0), None)

@@ -1,0 +1,319 @@
+"""The stories that the availability rules tell, one situation after the other."""
+
+from dataclasses import replace
+
+import pytest
+
+from spotkeeper.domain.availability.memory import AvailabilityMemory
+from spotkeeper.domain.decision import Action
+from spotkeeper.domain.failure import FailureClass
+from spotkeeper.domain.fleet import AvailabilityPolicy, Group, Observation
+from tests.builders import at, failure, fleet, group, ids, instances, turn
+
+SPOT = ids("a", 8)
+BACK = ids("b", 8)
+STEADY = AvailabilityMemory(need=4)
+
+
+def whole(serving: int = 4, desired: int = 4) -> tuple[int, AvailabilityMemory]:
+    """A memory in which `serving` of `desired` spot instances have settled."""
+    first = turn(-3600, group("spot", desired, instances(SPOT[:serving])), group("on-demand", 0))
+    return desired, first.memory
+
+
+def test_a_whole_spot_group_needs_nothing() -> None:
+    decision = turn(0, group("spot", 4, instances(SPOT[:4])), group("on-demand", 0))
+    assert (decision.action, decision.rule, decision.on_demand_desired) == (
+        Action.HOLD,
+        "at target",
+        0,
+    )
+    assert decision.reason.startswith("spot 4 of 4 serving")
+
+
+def test_a_lost_instance_is_backfilled_in_the_same_turn() -> None:
+    decision = turn(0, group("spot", 4, instances(SPOT[:3])), group("on-demand", 0), STEADY)
+    assert (decision.action, decision.on_demand_desired) == (Action.BACKFILL, 1)
+
+
+def test_a_launched_instance_counts_as_coming_until_its_deadline() -> None:
+    spot = group("spot", 4, instances(SPOT[:3], SPOT[3:4]))
+    early = turn(0, spot, group("on-demand", 0), STEADY)
+    assert early.action is Action.HOLD
+    assert turn(599, spot, group("on-demand", 0), early.memory).action is Action.HOLD
+    late = turn(600, spot, group("on-demand", 0), early.memory)
+    assert (late.action, late.on_demand_desired) == (Action.BACKFILL, 1)
+    assert "bootstrap" in late.alarms
+
+
+def test_an_increase_of_desired_causes_no_burst() -> None:
+    spot = group("spot", 8, instances(SPOT[:4]))
+    decision = turn(0, spot, group("on-demand", 0), STEADY)
+    assert (decision.action, decision.shortfall) == (Action.HOLD, 0)
+    assert turn(119, spot, group("on-demand", 0), decision.memory).action is Action.HOLD
+    assert turn(120, spot, group("on-demand", 0), decision.memory).on_demand_desired == 4
+
+
+def test_an_increase_that_spot_refuses_is_backfilled_at_once() -> None:
+    spot = group("spot", 8, instances(SPOT[:4]))
+    asked = turn(0, spot, group("on-demand", 0), STEADY)
+    refused = (failure(FailureClass.CAPACITY, 10),)
+    decision = turn(60, spot, group("on-demand", 0), asked.memory, spot_failures=refused)
+    assert decision.on_demand_desired == 4
+    assert "capacity: refused" in decision.reason
+
+
+def test_one_empty_zone_does_not_end_a_request_that_is_still_being_filled() -> None:
+    asked = turn(0, group("spot", 8, instances(SPOT[:4])), group("on-demand", 0), STEADY)
+    filling = group("spot", 8, instances(SPOT[:4], SPOT[4:6]))
+    refused = (failure(FailureClass.CAPACITY, 10),)
+    decision = turn(60, filling, group("on-demand", 0), asked.memory, spot_failures=refused)
+    assert decision.action is Action.HOLD
+
+
+def test_throttling_is_no_evidence_of_missing_capacity() -> None:
+    spot = group("spot", 8, instances(SPOT[:4]))
+    asked = turn(0, spot, group("on-demand", 0), STEADY)
+    throttled = (failure(FailureClass.THROTTLE, 10),)
+    decision = turn(60, spot, group("on-demand", 0), asked.memory, spot_failures=throttled)
+    assert decision.action is Action.HOLD
+
+
+@pytest.mark.parametrize(
+    ("failure_class", "wanted", "alarms"),
+    [
+        (FailureClass.CAPACITY, 4, ()),
+        (FailureClass.PRICE, 4, ()),
+        (FailureClass.QUOTA, 4, ("quota",)),
+        (FailureClass.CONFIGURATION, 2, ("configuration",)),
+        (FailureClass.PERMISSION, 2, ("permission",)),
+        (FailureClass.BOOTSTRAP, 2, ("bootstrap",)),
+    ],
+)
+def test_a_failure_class_decides_how_far_the_backfill_goes(
+    failure_class: FailureClass, wanted: int, alarms: tuple[str, ...]
+) -> None:
+    failures = (failure(failure_class),)
+    decision = turn(0, group("spot", 4), group("on-demand", 0), STEADY, spot_failures=failures)
+    assert (decision.on_demand_desired, decision.alarms) == (wanted, alarms)
+
+
+def test_capacity_among_the_failures_lifts_the_configuration_cap() -> None:
+    failures = (failure(FailureClass.CONFIGURATION), failure(FailureClass.CAPACITY))
+    decision = turn(0, group("spot", 4), group("on-demand", 0), STEADY, spot_failures=failures)
+    assert decision.on_demand_desired == 4
+
+
+def test_a_configuration_failure_does_not_take_away_what_is_backfilled() -> None:
+    on_demand = group("on-demand", 4, instances(BACK[:4]))
+    failures = (failure(FailureClass.CONFIGURATION),)
+    decision = turn(0, group("spot", 4), on_demand, STEADY, spot_failures=failures)
+    assert (decision.action, decision.on_demand_desired) == (Action.HOLD, 4)
+
+
+def test_a_suspended_launch_process_is_a_configuration_failure() -> None:
+    spot = group("spot", 4)
+    suspended = replace(spot, suspended=frozenset({"Launch", "AZRebalance"}))
+    decision = turn(0, suspended, group("on-demand", 0), AvailabilityMemory())
+    assert (decision.on_demand_desired, decision.alarms) == (2, ("configuration",))
+
+
+def test_the_backfill_stays_within_the_operators_and_the_groups_maximum() -> None:
+    tight = fleet(on_demand_max=3)
+    decision = turn(
+        0,
+        group("spot", 8),
+        group("on-demand", 0),
+        STEADY,
+        tight,
+        spot_failures=(failure(FailureClass.CAPACITY),),
+    )
+    assert (decision.on_demand_desired, decision.rule) == (3, "on-demand maximum")
+    small = turn(0, group("spot", 4), group("on-demand", 0, maximum=1), STEADY)
+    assert small.on_demand_desired == 1
+
+
+def test_a_warned_instance_stops_counting_and_is_replaced_and_drained() -> None:
+    spot = group("spot", 4, instances(SPOT[:4]))
+    decision = turn(0, spot, group("on-demand", 0), STEADY, warned={SPOT[0]: at(0)})
+    assert (decision.on_demand_desired, decision.detach, decision.drain) == (
+        1,
+        (SPOT[0],),
+        (SPOT[0],),
+    )
+
+
+def test_a_repeated_warning_changes_nothing() -> None:
+    spot = group("spot", 4, instances(SPOT[:4]))
+    keep = fleet(availability=AvailabilityPolicy(early_replacement=False))
+    first = turn(0, spot, group("on-demand", 0), STEADY, keep, warned={SPOT[0]: at(0)})
+    filled = group("on-demand", 1, instances((), BACK[:1]))
+    again = turn(20, spot, filled, first.memory, keep, warned={SPOT[0]: at(20)})
+    assert (again.action, again.drain, again.detach) == (Action.HOLD, (), ())
+    assert again.memory.at_risk == {SPOT[0]: at(0)}
+
+
+def test_a_foreign_warning_is_ignored() -> None:
+    spot = group("spot", 4, instances(SPOT[:4]))
+    decision = turn(0, spot, group("on-demand", 0), STEADY, warned={"i-0f0f0f0f0f0f0f0f0": at(0)})
+    assert (decision.action, decision.memory.at_risk) == (Action.HOLD, {})
+
+
+def test_an_instance_that_survives_its_warning_counts_again() -> None:
+    spot = group("spot", 4, instances(SPOT[:4]))
+    warned = turn(0, spot, group("on-demand", 0), STEADY, warned={SPOT[0]: at(0)})
+    later = turn(900, spot, group("on-demand", 1, instances(BACK[:1])), warned.memory)
+    assert (later.spot.serving, later.memory.at_risk) == (4, {})
+
+
+def test_a_scheduled_change_counts_only_once_it_is_near() -> None:
+    spot = group("spot", 4, instances(SPOT[:4]))
+    early = turn(0, spot, group("on-demand", 0), STEADY, warned={SPOT[0]: at(3600)})
+    assert early.spot.serving == 4
+    near = turn(3600, spot, group("on-demand", 0), early.memory)
+    assert (near.spot.serving, near.drain) == (3, (SPOT[0],))
+
+
+def test_a_detached_instance_that_aws_leaves_running_is_ended() -> None:
+    spot = group("spot", 4, instances(SPOT[:4]))
+    warned = turn(0, spot, group("on-demand", 0), STEADY, warned={SPOT[0]: at(0)})
+    after = group("spot", 4, instances(SPOT[1:4], SPOT[4:5]))
+    waiting = turn(300, after, group("on-demand", 1), warned.memory)
+    assert waiting.terminate == ()
+    assert turn(600, after, group("on-demand", 1), waiting.memory).terminate == (SPOT[0],)
+
+
+def test_an_instance_whose_detaching_failed_is_not_ended() -> None:
+    spot = group("spot", 4, instances(SPOT[:4]))
+    warned = turn(0, spot, group("on-demand", 0), STEADY, warned={SPOT[0]: at(0)})
+    survived = turn(960, spot, group("on-demand", 1, instances(BACK[:1])), warned.memory)
+    assert (survived.terminate, survived.memory.detached) == ((), {})
+
+
+def test_silent_workers_leave_a_gap_like_a_lost_instance() -> None:
+    spot = group("spot", 4, instances(SPOT[:4]))
+    decision = turn(0, spot, group("on-demand", 0), STEADY, silent=frozenset(SPOT[:1]))
+    assert decision.on_demand_desired == 1
+
+
+def test_backfill_goes_only_after_spot_has_settled() -> None:
+    on_demand = group("on-demand", 1, instances(BACK[:1]))
+    short = turn(0, group("spot", 4, instances(SPOT[:3])), on_demand, STEADY)
+    spot = group("spot", 4, instances(SPOT[:4]))
+    served = turn(60, spot, on_demand, short.memory)
+    assert (served.action, served.rule) == (Action.HOLD, "make before break")
+    assert turn(89, spot, on_demand, served.memory).action is Action.HOLD
+    settled = turn(90, spot, on_demand, served.memory)
+    assert (settled.action, settled.ends) == (Action.RELEASE, (BACK[0],))
+
+
+def test_a_warned_loss_during_the_settle_time_starts_it_again() -> None:
+    on_demand = group("on-demand", 1, instances(BACK[:1]))
+    spot = group("spot", 4, instances(SPOT[:4]))
+    served = turn(60, spot, on_demand, STEADY)
+    warned = turn(80, spot, on_demand, served.memory, warned={SPOT[3]: at(80)})
+    back = turn(100, group("spot", 4, instances([*SPOT[:3], SPOT[4]])), on_demand, warned.memory)
+    replaced = group("spot", 4, instances([*SPOT[:3], SPOT[4]]))
+    assert turn(129, replaced, on_demand, back.memory).action is Action.HOLD
+    assert turn(130, replaced, on_demand, back.memory).action is Action.RELEASE
+
+
+def test_a_warm_group_bridges_what_is_only_coming() -> None:
+    warm = fleet(availability=AvailabilityPolicy(on_demand_warm=True))
+    _, memory = whole()
+    replacing = group("spot", 4, instances(SPOT[:3], SPOT[4:5]))
+    decision = turn(0, replacing, group("on-demand", 0), memory, warm)
+    assert decision.on_demand_desired == 1
+    growing = group("spot", 5, instances(SPOT[:4], SPOT[4:5]))
+    assert turn(0, growing, group("on-demand", 0), memory, warm).action is Action.HOLD
+
+
+def test_a_release_goes_a_step_at_a_time() -> None:
+    slow = fleet(availability=AvailabilityPolicy(release_step=0.5))
+    _, memory = whole()
+    spot = group("spot", 4, instances(SPOT[:4]))
+    first = turn(0, spot, group("on-demand", 4, instances(BACK[:4])), memory, slow)
+    assert first.ends == tuple(BACK[:2])
+    left = group("on-demand", 2, instances(BACK[2:4]))
+    assert turn(59, spot, left, first.memory, slow).rule == "step"
+    assert turn(60, spot, left, first.memory, slow).ends == (BACK[2],)
+
+
+def test_a_failure_of_an_earlier_gap_does_not_lift_the_configuration_cap() -> None:
+    whole_again = turn(0, group("spot", 4, instances(SPOT[:4])), group("on-demand", 0), STEADY)
+    failures = (failure(FailureClass.CAPACITY, 10), failure(FailureClass.CONFIGURATION, 200))
+    gap = group("spot", 4)
+    decision = turn(200, gap, group("on-demand", 0), whole_again.memory, spot_failures=failures)
+    assert (decision.on_demand_desired, decision.rule) == (2, "configuration cap")
+
+
+def test_the_idle_go_first_and_the_busy_are_waited_for() -> None:
+    _, memory = whole()
+    spot = group("spot", 4, instances(SPOT[:4]))
+    on_demand = group("on-demand", 2, instances(BACK[:2]))
+    busy = {BACK[0]: 0.9, BACK[1]: 0.0}
+    assert turn(0, spot, on_demand, memory, activity=busy).ends == (BACK[1],)
+    one = group("on-demand", 1, instances(BACK[:1]))
+    waiting = turn(60, spot, one, memory, activity={BACK[0]: 0.9})
+    assert (waiting.action, waiting.rule) == (Action.HOLD, "busy")
+    assert turn(179, spot, one, waiting.memory, activity={BACK[0]: 0.9}).rule == "busy"
+    assert turn(180, spot, one, waiting.memory, activity={BACK[0]: 0.9}).ends == (BACK[0],)
+
+
+def test_what_never_launched_is_given_back_without_ending_anything() -> None:
+    _, memory = whole()
+    decision = turn(0, group("spot", 4, instances(SPOT[:4])), group("on-demand", 2), memory)
+    assert (decision.rule, decision.on_demand_desired, decision.ends) == ("release", 0, ())
+
+
+def test_backfills_soon_after_releases_open_the_breaker() -> None:
+    spot = group("spot", 4, instances(SPOT[:4]))
+    one = group("on-demand", 1, instances(BACK[:1]))
+    calm = fleet(availability=AvailabilityPolicy(spell_s=0, breaker_window_s=900))
+    memory = STEADY
+    for start in (0, 200, 400):
+        short = group("spot", 4, instances(SPOT[:3]))
+        down = turn(start, short, group("on-demand", 0), memory, calm)
+        up = turn(start + 10, spot, one, down.memory, calm)
+        memory = turn(start + 190, spot, one, up.memory, calm).memory
+    tripped = turn(600, group("spot", 4, instances(SPOT[:3])), group("on-demand", 0), memory, calm)
+    assert (tripped.memory.breaker_until, tripped.alarms) == (at(2400), ("breaker",))
+    held = turn(900, spot, one, tripped.memory, calm)
+    later = turn(1200, spot, one, held.memory, calm)
+    assert (later.action, later.rule) == (Action.HOLD, "breaker")
+    assert turn(2400, spot, one, later.memory, calm).ends
+
+
+def test_both_groups_short_is_said_alarmed_and_backed_off() -> None:
+    dry = (failure(FailureClass.CAPACITY),)
+    spot, on_demand = group("spot", 4), group("on-demand", 2)
+    first = turn(0, spot, on_demand, STEADY, spot_failures=dry, on_demand_failures=dry)
+    assert (first.action, first.rule) == (Action.HOLD, "both short")
+    assert "both_short" in first.alarms
+    assert first.memory.retry_at == at(60)
+    again = turn(60, spot, on_demand, first.memory, spot_failures=dry, on_demand_failures=dry)
+    assert again.memory.retry_at == at(180)
+    over = turn(120, spot, group("on-demand", 4, instances(BACK[:4])), again.memory)
+    assert (over.memory.retry_at, over.alarms) == (None, ())
+
+
+def test_az_rebalance_is_suspended_where_the_policy_says_so() -> None:
+    bare = Group(name="spot", desired=0, minimum=0, maximum=9)
+    assert turn(0, bare, group("on-demand", 0)).suspend == ("spot",)
+    off = fleet(availability=AvailabilityPolicy(suspend_az_rebalance=False))
+    assert turn(0, bare, group("on-demand", 0), None, off).suspend == ()
+
+
+def test_an_excess_made_by_hand_is_given_back() -> None:
+    _, memory = whole()
+    decision = turn(
+        0, group("spot", 4, instances(SPOT[:4])), group("on-demand", 1, instances(BACK[:1])), memory
+    )
+    assert decision.action is Action.RELEASE
+
+
+def test_a_naive_time_is_refused() -> None:
+    with pytest.raises(ValueError, match="zone"):
+        Observation(
+            seen_at=at(0).replace(tzinfo=None), spot=group("spot", 0), on_demand=group("back", 0)
+        )

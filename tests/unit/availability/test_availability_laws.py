@@ -1,0 +1,125 @@
+"""What holds of the availability half whatever happens."""
+
+from dataclasses import replace
+
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from spotkeeper.domain.availability.decide import AvailabilityDecision
+from spotkeeper.domain.availability.memory import AvailabilityMemory, Level
+from spotkeeper.domain.decision import Action
+from spotkeeper.domain.failure import FailureClass, LaunchFailure
+from spotkeeper.domain.fleet import AvailabilityPolicy, Group
+from tests.builders import at, failure, fleet, group, ids, instances, turn
+
+POOL = ids("a", 30)
+BACK = ids("b", 30)
+small = st.integers(0, 12)
+
+
+@st.composite
+def spot_groups(draw: st.DrawFn) -> Group:
+    serving, coming, leaving = draw(small), draw(st.integers(0, 4)), draw(st.integers(0, 3))
+    first, second = serving + coming, serving + coming + leaving
+    members = instances(POOL[:serving], POOL[serving:first], POOL[first:second])
+    return group("spot", draw(st.integers(0, 20)), members)
+
+
+@st.composite
+def on_demand_groups(draw: st.DrawFn) -> Group:
+    serving, coming, missing = draw(small), draw(st.integers(0, 4)), draw(st.integers(0, 4))
+    members = instances(BACK[:serving], BACK[serving : serving + coming])
+    return group("on-demand", serving + coming + missing, members)
+
+
+failures = st.lists(
+    st.builds(failure, st.sampled_from(FailureClass), st.integers(-300, 0)), max_size=4
+).map(tuple)
+memories = st.builds(
+    AvailabilityMemory,
+    need=st.none() | small,
+    levels=st.tuples(st.builds(Level, at=st.just(at(-3600)), serving=small)),
+    last_backfill=st.none() | st.integers(-600, 0).map(at),
+    last_release=st.none() | st.integers(-600, 0).map(at),
+    breaker_until=st.none() | st.integers(-60, 600).map(at),
+)
+
+
+def after(decision: AvailabilityDecision) -> int:
+    """The on-demand capacity that a decision leaves."""
+    return decision.on_demand_desired - len(decision.ends)
+
+
+@given(spot_groups(), on_demand_groups(), memories, failures, st.integers(0, 10))
+def test_a_raise_never_leaves_the_bounds(
+    spot: Group,
+    on_demand: Group,
+    memory: AvailabilityMemory,
+    refused: tuple[LaunchFailure, ...],
+    most: int,
+) -> None:
+    decision = turn(0, spot, on_demand, memory, fleet(on_demand_max=most), spot_failures=refused)
+    assert 0 <= after(decision) <= max(most, on_demand.desired)
+
+
+@given(spot_groups(), on_demand_groups(), memories, st.integers(1, 5))
+def test_raising_the_target_never_lowers_the_sum(
+    spot: Group, on_demand: Group, memory: AvailabilityMemory, more: int
+) -> None:
+    low = turn(0, spot, on_demand, memory)
+    raised = replace(spot, desired=spot.desired + more)
+    high = turn(0, raised, on_demand, memory)
+    assert raised.desired + after(high) >= spot.desired + after(low)
+
+
+@given(spot_groups(), on_demand_groups(), memories, st.sets(st.sampled_from(POOL)))
+def test_a_warned_instance_never_counts(
+    spot: Group, on_demand: Group, memory: AvailabilityMemory, warned: set[str]
+) -> None:
+    decision = turn(0, spot, on_demand, memory, warned=dict.fromkeys(warned, at(0)))
+    left = [i for i in spot.instances if i.instance_id not in warned]
+    without = turn(0, replace(spot, instances=tuple(left)), on_demand, memory)
+    assert decision.spot.serving == without.spot.serving
+    assert decision.spot.coming == without.spot.coming
+
+
+@given(spot_groups(), on_demand_groups(), memories, failures)
+def test_the_same_situation_gives_the_same_decision(
+    spot: Group, on_demand: Group, memory: AvailabilityMemory, refused: tuple[LaunchFailure, ...]
+) -> None:
+    first = turn(0, spot, on_demand, memory, spot_failures=refused)
+    assert turn(0, spot, on_demand, memory, spot_failures=refused) == first
+
+
+@given(spot_groups(), on_demand_groups(), memories)
+def test_a_release_never_drops_serving_below_the_target(
+    spot: Group, on_demand: Group, memory: AvailabilityMemory
+) -> None:
+    decision = turn(0, spot, on_demand, memory)
+    assume(decision.action is Action.RELEASE)
+    ended = sum(i in {m.instance_id for m in on_demand.instances} for i in decision.ends)
+    assert ended == len(decision.ends)
+    serving = {m.instance_id for m in instances(BACK[: decision.on_demand.serving])}
+    lost = len(serving & set(decision.ends))
+    kept = decision.spot.serving + decision.on_demand.serving - lost
+    assert kept >= min(spot.desired, decision.spot.serving + decision.on_demand.serving)
+
+
+@given(spot_groups(), st.integers(0, 8), failures, st.integers(0, 240))
+def test_constant_input_settles_and_then_holds(
+    spot: Group, backfill: int, refused: tuple[LaunchFailure, ...], settle_s: int
+) -> None:
+    """Spot does not change any more; on-demand always delivers. One hour must be enough."""
+    policy = AvailabilityPolicy(settle_s=settle_s, early_replacement=False)
+    memory, desired, changes = AvailabilityMemory(), backfill, []
+    for minute in range(150):
+        on_demand = group("on-demand", desired, instances(BACK[:desired]))
+        late = tuple(replace(f, at=at(60 * minute)) for f in refused)
+        decision = turn(
+            60 * minute, spot, on_demand, memory, fleet(availability=policy), spot_failures=late
+        )
+        if after(decision) != desired:
+            changes.append(minute)
+        memory, desired = decision.memory, after(decision)
+    assert all(minute <= 60 for minute in changes)
+    assert len(changes) <= 12

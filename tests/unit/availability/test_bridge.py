@@ -1,0 +1,269 @@
+"""A warned instance serves on: warm on-demand is asked for just in time, and never too late."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import datetime
+
+import pytest
+
+from spotkeeper.domain.availability.bridge import BridgeMemory, Start, watch_starts
+from spotkeeper.domain.availability.decide import AvailabilityDecision
+from spotkeeper.domain.availability.memory import AvailabilityMemory
+from spotkeeper.domain.decision import Action
+from spotkeeper.domain.failure import FailureClass
+from spotkeeper.domain.fleet import AvailabilityPolicy, Fleet, Group
+from tests.builders import at, failure, fleet, group, ids, instances, turn
+
+POOL, BACK = ids("a", 8), ids("b", 4)
+WARNED = POOL[0]
+NONE = group("on-demand", 0)
+LEFT = instances(POOL[1:4])
+"""What is left of four when the first is detached, or gone."""
+
+
+def warm(**settings: object) -> Fleet:
+    """A fleet with a warm pool that trusts every notice; the margin is half a minute."""
+    policy = AvailabilityPolicy(on_demand_warm=True, lost_notice_share=0, bridge_margin_s=30)
+    return fleet(availability=replace(policy, **settings))  # type: ignore[arg-type]
+
+
+def measured(*took_s: float) -> AvailabilityMemory:
+    """A memory of four spot instances, and of warm starts that took so long."""
+    starts = tuple(
+        Start(instance_id=BACK[n], began=at(-600), served=at(took - 600))
+        for n, took in enumerate(took_s)
+    )
+    return AvailabilityMemory(need=4, bridging=BridgeMemory(seen_at=at(-60), starts=starts))
+
+
+def spot(members: object = None) -> Group:
+    """The spot group of four."""
+    found = instances(POOL[:4]) if members is None else members
+    return group("spot", 4, found)  # type: ignore[arg-type]
+
+
+def warned(
+    of: Fleet | None = None,
+    memory: AvailabilityMemory | None = None,
+    risk: Mapping[str, datetime] | None = None,
+    **more: object,
+) -> AvailabilityDecision:
+    """The turn at noon, in which one instance of four is warned."""
+    known = {WARNED: at(0)} if risk is None else risk
+    return turn(0, spot(), NONE, memory or measured(60), of or warm(), warned=known, **more)
+
+
+def test_what_is_warned_is_backfilled_just_in_time() -> None:
+    first = warned()
+    assert (first.action, first.rule, first.on_demand_desired) == (Action.HOLD, "just in time", 0)
+    assert first.look_again_at == at(30)
+    assert first.reason.endswith("1 short; warned instances serve on: backfill for them in 30 s")
+    early = turn(24, spot(LEFT), NONE, first.memory, warm())
+    assert (early.action, early.look_again_at) == (Action.HOLD, None)
+    due = turn(30, spot(LEFT), NONE, early.memory, warm())
+    assert (due.action, due.on_demand_desired, due.look_again_at) == (Action.BACKFILL, 1, None)
+
+
+@pytest.mark.parametrize(("notice_s", "look_again_s"), [(120, 30), (100, 10), (90, None)])
+def test_a_shorter_notice_leaves_less_time(notice_s: int, look_again_s: int | None) -> None:
+    found = warned(warm(notice_s=notice_s))
+    assert found.gone_at == at(notice_s)
+    assert found.look_again_at == (None if look_again_s is None else at(look_again_s))
+    assert found.on_demand_desired == (1 if look_again_s is None else 0)
+
+
+def test_it_stops_counting_drains_and_is_replaced_at_once_all_the_same() -> None:
+    first = warned()
+    assert (first.spot.serving, first.spot.at_risk, first.shortfall) == (3, 1, 1)
+    assert first.drain == first.detach == (WARNED,)
+
+
+@pytest.mark.parametrize(
+    ("of", "memory", "more"),
+    [
+        pytest.param(warm(), measured(), {}, id="no start was measured"),
+        pytest.param(warm(), measured(90), {}, id="a start takes as long as the notice"),
+        pytest.param(warm(), measured(60, 95, 60), {}, id="one of the last starts did"),
+        pytest.param(warm(bridge_margin_s=120), measured(1), {}, id="switched off"),
+        pytest.param(warm(on_demand_warm=False), measured(60), {}, id="on-demand is cold"),
+        pytest.param(warm(), measured(60), {"may_wait": False}, id="nobody would look again"),
+        pytest.param(warm(), measured(60), {"silent": frozenset({WARNED})}, id="it is silent"),
+        pytest.param(warm(), measured(60), {"risk": {WARNED: at(-90)}}, id="the event came late"),
+        pytest.param(
+            warm(), measured(60), {"risk": {WARNED: at(-300)}}, id="the notice is over already"
+        ),
+        pytest.param(
+            warm(),
+            measured(60),
+            {"on_demand_failures": (failure(FailureClass.CAPACITY, -60),)},
+            id="on-demand was refused lately",
+        ),
+    ],
+)
+def test_what_cannot_wait_is_backfilled_at_once(
+    of: Fleet, memory: AvailabilityMemory, more: dict[str, object]
+) -> None:
+    first = warned(of, memory, **more)  # type: ignore[arg-type]
+    assert (first.action, first.on_demand_desired, first.look_again_at) == (
+        Action.BACKFILL,
+        1,
+        None,
+    )
+
+
+def test_throttling_is_no_reason_to_hurry() -> None:
+    slowed = (failure(FailureClass.THROTTLE, -60),)
+    assert warned(on_demand_failures=slowed).action is Action.HOLD
+
+
+def test_a_start_that_lasts_longer_than_the_others_hurries_the_next() -> None:
+    memory = measured(20)
+    slow = Start(instance_id=BACK[3], began=at(-95))
+    starting = replace(memory.bridging, known=(BACK[3],), starts=(*memory.bridging.starts, slow))
+    on_demand = group("on-demand", 1, instances((), BACK[3:]))
+    risk = {WARNED: at(0), POOL[1]: at(0)}
+    first = turn(0, spot(), on_demand, replace(memory, bridging=starting), warm(), warned=risk)
+    assert first.on_demand_desired == 2
+
+
+def test_a_repeated_warning_changes_nothing() -> None:
+    first = warned(warm(early_replacement=False))
+    again = {WARNED: at(10)}
+    second = turn(10, spot(), NONE, first.memory, warm(early_replacement=False), warned=again)
+    assert (second.action, second.look_again_at, second.drain) == (Action.HOLD, None, ())
+    due = turn(30, spot(), NONE, second.memory, warm(early_replacement=False))
+    assert due.on_demand_desired == 1
+
+
+def test_an_instance_that_is_taken_too_soon_is_backfilled_when_that_is_seen() -> None:
+    kept = warm(early_replacement=False)
+    first = warned(kept)
+    assert turn(10, spot(LEFT), NONE, first.memory, kept).on_demand_desired == 1
+
+
+def test_so_is_a_detached_one_that_is_taken_too_soon() -> None:
+    first = warned()
+    taken = frozenset({WARNED})
+    assert turn(10, spot(LEFT), NONE, first.memory, warm(), taken=taken).on_demand_desired == 1
+
+
+def test_a_replacement_that_serves_in_time_needs_no_backfill() -> None:
+    first = warned()
+    whole = spot(instances(POOL[1:5]))
+    for seconds in (20, 30, 60, 120):
+        assert turn(seconds, whole, NONE, first.memory, warm()).on_demand_desired == 0
+
+
+def test_another_loss_meanwhile_is_backfilled_at_once() -> None:
+    first = warned()
+    second = turn(10, spot(instances(POOL[2:4])), NONE, first.memory, warm())
+    assert (second.action, second.on_demand_desired) == (Action.BACKFILL, 1)
+    on_demand = group("on-demand", 1, instances((), BACK[:1]))
+    due = turn(30, spot(instances(POOL[2:4])), on_demand, second.memory, warm())
+    assert due.on_demand_desired == 2
+
+
+def test_each_wave_has_its_own_instant() -> None:
+    first = warned()
+    risk = {POOL[1]: at(20)}
+    second = turn(20, spot(LEFT), NONE, first.memory, warm(), warned=risk)
+    assert (second.action, second.look_again_at) == (Action.HOLD, None)
+    left = spot(instances(POOL[2:4]))
+    due = turn(30, left, NONE, second.memory, warm())
+    assert (due.on_demand_desired, due.look_again_at) == (1, at(50))
+    on_demand = group("on-demand", 1, instances((), BACK[:1]))
+    assert turn(50, left, on_demand, due.memory, warm()).on_demand_desired == 2
+
+
+def test_the_hedge_waits_with_its_wave() -> None:
+    hedged = warm(lost_notice_share=0.15)
+    first = warned(hedged)
+    assert (first.action, first.shortfall, first.look_again_at) == (Action.HOLD, 2, at(30))
+    due = turn(30, spot(LEFT), NONE, first.memory, hedged)
+    assert due.on_demand_desired == 2
+
+
+def test_what_is_backfilled_already_is_not_asked_for_again_nor_given_back() -> None:
+    on_demand = group("on-demand", 2, instances(BACK[:2]))
+    before = turn(-60, spot(LEFT), on_demand, measured(60), warm())
+    lost = spot(instances(POOL[:3]))
+    risk = {WARNED: at(0)}
+    decision = turn(0, lost, on_demand, before.memory, warm(), warned=risk)
+    assert (decision.action, decision.rule) == (Action.HOLD, "make before break")
+    assert decision.look_again_at is None
+
+
+def test_what_was_asked_for_stays_asked_when_starts_become_shorter() -> None:
+    first = warned(memory=measured(80))
+    due = turn(10, spot(LEFT), NONE, first.memory, warm())
+    assert due.on_demand_desired == 1
+    faster = replace(due.memory.bridging, starts=measured(20).bridging.starts)
+    on_demand = group("on-demand", 1, instances((), BACK[:1]))
+    after = turn(12, spot(LEFT), on_demand, replace(due.memory, bridging=faster), warm())
+    assert (after.action, after.on_demand_desired, after.ends) == (Action.HOLD, 1, ())
+
+
+def test_an_instance_that_is_never_taken_counts_again() -> None:
+    kept = warm(early_replacement=False)
+    first = warned(kept)
+    due = turn(30, spot(), NONE, first.memory, kept)
+    on_demand = group("on-demand", 1, instances(BACK[:1]))
+    held = turn(899, spot(), on_demand, due.memory, kept)
+    assert (held.action, held.spot.serving) == (Action.HOLD, 3)
+    after = turn(
+        960, spot(), on_demand, turn(900, spot(), on_demand, held.memory, kept).memory, kept
+    )
+    assert (after.action, after.spot.serving) == (Action.RELEASE, 4)
+
+
+def test_nothing_is_remembered_where_on_demand_is_cold() -> None:
+    assert warned(warm(on_demand_warm=False)).memory.bridging == BridgeMemory()
+
+
+def on_demand(serving: str = "", coming: str = "") -> Group:
+    """The on-demand group with instances named by one letter each."""
+    return group("on-demand", 9, instances(list(serving), list(coming)))
+
+
+@pytest.mark.parametrize(
+    ("turns", "took_s"),
+    [
+        pytest.param([(0, "", ""), (20, "", "x"), (60, "", "x"), (75, "x", "")], [75], id="turns"),
+        pytest.param([(0, "", ""), (55, "x", "")], [55], id="never seen coming"),
+        pytest.param([(0, "x", ""), (60, "x", "")], [], id="there before the first turn"),
+        pytest.param([(0, "", "x"), (60, "x", "")], [], id="coming before the first turn"),
+        pytest.param([(0, "", ""), (30, "", "x"), (60, "", "")], [], id="gone before it served"),
+        pytest.param(
+            [(0, "", ""), (30, "", "xy"), (60, "x", "y"), (90, "xy", "")], [60, 90], id="two"
+        ),
+        pytest.param(
+            [(0, "", ""), (60, "x", ""), (120, "", ""), (150, "x", "")], [60, 30], id="twice"
+        ),
+    ],
+)
+def test_a_start_is_measured_from_the_last_turn_without_it(
+    turns: list[tuple[int, str, str]], took_s: list[int]
+) -> None:
+    memory = BridgeMemory()
+    for seconds, serving, coming in turns:
+        memory = watch_starts(memory, on_demand(serving, coming), {}, at(seconds))
+    found = [start.served - start.began for start in memory.starts if start.served]
+    assert [took.total_seconds() for took in found] == took_s
+
+
+@pytest.mark.parametrize(
+    ("seen_s", "told_s"), [(75, 62), (60, 62)], ids=["event after a turn", "event first"]
+)
+def test_an_event_tells_when_it_served_whatever_turn_saw_it(seen_s: int, told_s: int) -> None:
+    memory = watch_starts(BridgeMemory(), on_demand(), {}, at(0))
+    memory = watch_starts(memory, on_demand(coming="x"), {}, at(20))
+    memory = watch_starts(memory, on_demand(serving="x"), {}, at(seen_s))
+    memory = watch_starts(memory, on_demand(serving="x"), {"x": at(told_s)}, at(80))
+    assert [start.served for start in memory.starts] == [at(min(seen_s, told_s))]
+
+
+def test_only_the_last_starts_count() -> None:
+    memory = watch_starts(BridgeMemory(), on_demand(), {}, at(0))
+    for number in range(1, 9):
+        memory = watch_starts(memory, on_demand("abcdefgh"[:number]), {}, at(60 * number))
+    assert [start.instance_id for start in memory.starts] == list("defgh")

@@ -1,0 +1,145 @@
+"""Spares: asked for in a spell of losses without warning, kept while they are worth it."""
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+import pytest
+
+from spotkeeper.domain.availability.memory import AvailabilityMemory
+from spotkeeper.domain.availability.spell import Loss, add_losses, heavy_losses, spell_settle_s
+from spotkeeper.domain.decision import Action
+from spotkeeper.domain.fleet import AvailabilityPolicy, Instance
+from tests.builders import at, fleet, group, instances, turn
+from tests.unit.availability.test_availability import BACK, SPOT, whole
+
+NOTHING = group("on-demand", 0)
+PROVEN_S = 28_800
+
+
+def spread(ids: Iterable[str]) -> tuple[Instance, ...]:
+    """Instances in service, each in a pool of its own."""
+    return tuple(replace(i, pool=f"{i.instance_id}/g5.xlarge") for i in instances(ids))
+
+
+def lost_one() -> AvailabilityMemory:
+    """A memory in which one of four spot instances has just been lost without a warning."""
+    _, memory = whole()
+    return turn(0, group("spot", 4, instances(SPOT[:3])), group("on-demand", 0), memory).memory
+
+
+def test_after_a_loss_without_warning_spot_is_asked_for_a_spare_and_then_on_demand() -> None:
+    _, memory = whole()
+    three = instances(SPOT[:3])
+    lost = turn(0, group("spot", 4, three), NOTHING, memory)
+    assert (lost.spot_desired, lost.on_demand_desired) == (5, 1)
+    refused = turn(60, group("spot", 5, three), group("on-demand", 1), lost.memory)
+    assert (refused.spot.target, refused.spot_desired, refused.on_demand_desired) == (4, 5, 2)
+
+
+def test_a_spare_that_shares_a_pool_with_another_is_given_back_after_the_spell() -> None:
+    spot = group("spot", 5, instances(SPOT[:5]))
+    held = turn(120, spot, NOTHING, lost_one())
+    assert (held.spot.target, held.spot_ends) == (4, ())
+    over = turn(1800, spot, NOTHING, held.memory)
+    assert (over.spot_desired, over.spot_ends) == (5, (SPOT[0],))
+    given = turn(1860, group("spot", 4, instances(SPOT[1:5])), NOTHING, over.memory)
+    assert (given.spot.target, given.spot_desired, given.action) == (4, 4, Action.HOLD)
+
+
+def test_a_spare_that_covers_the_loss_of_any_pool_stays_until_the_need_is_proven() -> None:
+    spot = group("spot", 5, spread(SPOT[:5]))
+    held = turn(120, spot, NOTHING, lost_one())
+    kept = turn(PROVEN_S, spot, NOTHING, held.memory)
+    assert (kept.spot.target, kept.spot_desired, kept.spot_ends) == (4, 5, ())
+    proven = turn(PROVEN_S + 120, spot, NOTHING, kept.memory)
+    assert proven.spot_ends == (SPOT[0],)
+
+
+def test_the_spare_of_the_pool_that_held_us_for_the_shortest_time_goes_first() -> None:
+    first = turn(120, group("spot", 5, spread(SPOT[:4])), NOTHING, lost_one())
+    spot = group("spot", 5, spread(SPOT[:5]))
+    later = turn(600, spot, NOTHING, first.memory)
+    assert turn(PROVEN_S + 120, spot, NOTHING, later.memory).spot_ends == (SPOT[4],)
+
+
+def test_a_spare_that_went_after_the_spell_is_asked_for_no_more() -> None:
+    held = turn(120, group("spot", 5, spread(SPOT[:5])), NOTHING, lost_one())
+    lower = turn(1860, group("spot", 4, spread(SPOT[:4])), NOTHING, held.memory)
+    assert (lower.spot_desired, lower.spot_ends) == (4, ())
+
+
+def test_a_spare_is_backfilled_in_the_spell_only() -> None:
+    spot = group("spot", 5, spread(SPOT[:4]))
+    in_it = turn(180, spot, NOTHING, lost_one())
+    after_it = turn(1860, spot, NOTHING, in_it.memory)
+    assert (in_it.shortfall, after_it.shortfall) == (1, 0)
+
+
+@pytest.mark.parametrize(("notice_s", "spot_desired"), [(120, 4), (0, 5)])
+def test_a_fleet_that_is_never_warned_starts_with_a_spare(notice_s: int, spot_desired: int) -> None:
+    unwarned = fleet(availability=AvailabilityPolicy(notice_s=notice_s))
+    first = turn(0, group("spot", 4, instances(SPOT[:4])), NOTHING, of=unwarned)
+    assert first.spot_desired == spot_desired
+
+
+@pytest.mark.parametrize(
+    ("count", "need", "spares", "heavy"),
+    [(1, 3, 1, 0), (2, 3, 1, 1), (1, 2, 1, 0), (1, 1, 0, 1), (7, 16, 1, 0), (8, 16, 1, 1)],
+)
+def test_a_loss_of_half_the_need_that_no_spare_covers_is_heavy(
+    count: int, need: int, spares: int, heavy: int
+) -> None:
+    assert heavy_losses((Loss(at=at(0), count=count),), need, spares) == heavy
+
+
+@pytest.mark.parametrize(
+    ("heavy", "spell", "settle_s"),
+    [(0, False, 30), (0, True, 600), (1, False, 600), (2, True, 1200), (99, True, 7200)],
+)
+def test_heavy_losses_lengthen_the_settling_up_to_their_window(
+    heavy: int, spell: bool, settle_s: int
+) -> None:
+    assert spell_settle_s(AvailabilityPolicy(), heavy, spell=spell) == settle_s
+    assert spell_settle_s(AvailabilityPolicy(spell_s=0), heavy, spell=spell) == 30
+
+
+def test_losses_within_a_minute_are_one() -> None:
+    first = add_losses((), 1, 7200, at(0))
+    both = add_losses(first, 2, 7200, at(59))
+    assert both == (Loss(at=at(0), count=3),)
+    assert add_losses(both, 1, 7200, at(60)) == (*both, Loss(at=at(60), count=1))
+    assert add_losses(both, 0, 7200, at(7200)) == ()
+
+
+def test_two_heavy_losses_keep_the_backfill_for_twice_as_long() -> None:
+    on_demand = group("on-demand", 3, instances(BACK[:3]))
+    _, memory = whole()
+    for at_s, desired, serving in ((0, 4, 2), (600, 5, 4), (1200, 5, 2), (1800, 5, 5)):
+        memory = turn(
+            at_s, group("spot", desired, spread(SPOT[:serving])), on_demand, memory
+        ).memory
+    spot = group("spot", 5, spread(SPOT[:5]))
+    assert turn(2999, spot, on_demand, memory).action is Action.HOLD
+    assert turn(3000, spot, on_demand, memory).action is Action.RELEASE
+
+
+def test_a_desired_capacity_that_somebody_else_set_is_all_need() -> None:
+    spot = group("spot", 9, instances(SPOT[:5]))
+    assert turn(120, spot, group("on-demand", 0), lost_one()).spot.target == 9
+
+
+def test_a_hung_worker_that_is_replaced_makes_no_spell() -> None:
+    _, memory = whole()
+    three = group("spot", 4, instances(SPOT[:3], SPOT[4:5]))
+    gone = turn(0, three, group("on-demand", 0), memory, silent=frozenset(SPOT[3:4]))
+    assert (gone.spot_desired, gone.memory.last_surprise) == (4, None)
+
+
+def test_backfill_stays_longer_in_a_spell_unless_on_demand_is_warm() -> None:
+    spot = group("spot", 5, instances(SPOT[:5]))
+    on_demand = group("on-demand", 2, instances(BACK[:2]))
+    served = turn(120, spot, on_demand, lost_one())
+    assert turn(719, spot, on_demand, served.memory).action is Action.HOLD
+    assert turn(720, spot, on_demand, served.memory).action is Action.RELEASE
+    warm = fleet(availability=AvailabilityPolicy(on_demand_warm=True))
+    assert turn(150, spot, on_demand, served.memory, warm).action is Action.RELEASE

@@ -1,0 +1,60 @@
+"""A warning may be lost in a wave of them: a few more of the pool are taken for warned."""
+
+from dataclasses import replace
+
+import pytest
+
+from spotkeeper.domain.availability.wave import Wave, add_waves, unwarned_losses
+from spotkeeper.domain.fleet import AvailabilityPolicy, Group
+from tests.builders import at, fleet, group, ids, instances, turn
+
+POOL = ids("a", 20)
+
+
+def spot(serving: int) -> Group:
+    """A spot group in one pool."""
+    return group("spot", serving, instances(POOL[:serving]))
+
+
+@pytest.mark.parametrize(
+    ("warned", "others", "hedge"), [(0, 9, 0), (1, 9, 1), (8, 9, 2), (8, 1, 1)]
+)
+def test_the_hedge_is_a_share_of_the_warned_and_no_more_than_the_others(
+    warned: int, others: int, hedge: int
+) -> None:
+    gone = dict.fromkeys(POOL[:warned], at(0))
+    waves = add_waves((), spot(warned + others), gone, 120, at(0))
+    assert unwarned_losses(waves, spot(warned + others), gone.keys(), 0.15) == hedge
+
+
+def test_a_wave_is_over_after_the_notice() -> None:
+    waves = add_waves((), spot(4), {POOL[0]: at(-20)}, 120, at(0))
+    assert waves == (Wave(since=at(-20), pool="us-east-1a/g4dn.xlarge", warned=1),)
+    assert add_waves(waves, spot(4), {}, 120, at(129)) == waves
+    assert add_waves(waves, spot(4), {}, 120, at(130)) == ()
+
+
+def test_a_cold_on_demand_group_is_not_asked_for_a_hedge() -> None:
+    before = turn(0, spot(6), group("on-demand", 0))
+    risk = {POOL[0]: at(60)}
+    warned = turn(60, spot(6), group("on-demand", 0), before.memory, warned=risk)
+    assert warned.on_demand_desired == 1
+
+
+def test_another_pool_is_not_hedged() -> None:
+    waves = (Wave(since=at(0), pool="us-east-1f/g4dn.xlarge", warned=5),)
+    assert unwarned_losses(waves, spot(4), frozenset(), 0.15) == 0
+
+
+def test_a_warned_instance_brings_one_more_and_it_goes_after_the_wave() -> None:
+    warm = fleet(availability=AvailabilityPolicy(on_demand_warm=True))
+    before = turn(0, spot(6), group("on-demand", 0), of=warm)
+    risk = {POOL[0]: at(60)}
+    warned = turn(60, spot(6), group("on-demand", 0), before.memory, warm, warned=risk)
+    assert warned.on_demand_desired == 2
+    back = group("on-demand", 2, instances(ids("b", 2)))
+    healed = replace(spot(6), instances=instances(POOL[1:7]))
+    held = turn(200, healed, back, warned.memory, warm)
+    assert held.on_demand_desired - len(held.ends) == 1
+    after = turn(260, healed, back, held.memory, warm)
+    assert after.on_demand_desired - len(after.ends) == 0

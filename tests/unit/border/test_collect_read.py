@@ -1,0 +1,228 @@
+"""Reading message bodies: every form that counts, and a named refusal of every other."""
+
+import base64
+import gzip
+import json
+import re
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from spotkeeper.domain.load.load import Cluster
+from spotkeeper.events import EventError
+from spotkeeper.search_log import (
+    MAX_BODY_BYTES,
+    MAX_ERRORS,
+    MessageRefused,
+    read,
+    read_messages,
+)
+from tests.search_logs import before, lines, packed, sent_log
+
+TWO = [sent_log(0), sent_log(1)]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        json.dumps(TWO),
+        json.dumps(TWO, indent=2),
+        lines(TWO),
+        lines(TWO) + "\n",
+        lines(TWO).replace("\n", " \r\n\n  "),
+        "\n".join(json.dumps(each, indent=2) for each in TWO),
+        packed(json.dumps(TWO)),
+        packed(lines(TWO)),
+        base64.encodebytes(gzip.compress(lines(TWO).encode(), mtime=0)).decode(),
+    ],
+)
+def test_every_form_of_a_message_reads_alike(body: str) -> None:
+    assert [each.request_id for each in read(body)] == ["r-0", "r-1"]
+
+
+@pytest.mark.parametrize("indent", [None, 4])
+@pytest.mark.parametrize("pack", [str, packed])
+def test_a_single_log_is_a_message(indent: int | None, pack: Any) -> None:
+    [only] = read(pack(json.dumps(sent_log(), indent=indent)))
+    assert only.finished_at == before(30)
+    assert (only.worker_id, only.instance_id) == ("gpu-0", "i-0123456789abcdef0")
+    assert only.fleet == ""
+
+
+def test_unknown_fields_are_kept_out_and_braces_in_text_do_no_harm() -> None:
+    [only] = read(json.dumps(sent_log(request_id="}\n{", gpu={"model": "T4"}, note="} {")))
+    assert only.request_id == "}\n{"
+    assert not hasattr(only, "gpu")
+
+
+def test_an_on_premises_worker_has_no_instance() -> None:
+    fields = sent_log(cluster="onprem", fleet="search.eu-1")
+    del fields["instance_id"]
+    [only] = read(json.dumps(fields))
+    assert (only.cluster, only.instance_id, only.fleet) == (Cluster.ONPREM, "", "search.eu-1")
+
+
+@pytest.mark.parametrize(
+    ("text", "milliseconds"),
+    [
+        ("2026-11-20T10:00:00Z", 0),
+        ("2026-11-20t10:00:00.5Z", 500),
+        ("2026-11-20 11:00:00.123456789+01:00", 123),
+        ("2026-11-20T04:30:00-05:30", 0),
+    ],
+)
+def test_times_are_rfc_3339(text: str, milliseconds: int) -> None:
+    [only] = read(json.dumps(sent_log(enqueued_at=text, started_at=text, finished_at=text)))
+    expected = datetime(2026, 11, 20, 10, tzinfo=UTC).timestamp() * 1000 + milliseconds
+    assert int(only.finished_at.timestamp() * 1000) == expected
+
+
+@pytest.mark.parametrize(
+    ("changed", "wrong"),
+    [
+        ({"version": 2}, "logs[0].version: should be the number 1"),
+        ({"version": "1"}, "logs[0].version: should be the number 1"),
+        ({"version": True}, "logs[0].version: should be the number 1"),
+        ({"request_id": ""}, "logs[0].request_id: "),
+        ({"request_id": 7}, "logs[0].request_id: Input should be a valid string"),
+        ({"worker_id": "w" * 129}, "logs[0].worker_id: "),
+        ({"cluster": "gcp"}, "logs[0].cluster: Input should be 'aws' or 'onprem'"),
+        ({"instance_id": "i-123"}, "logs[0].instance_id: "),
+        ({"instance_id": ""}, "logs[0].instance_id: is missing"),
+        ({"cluster": "onprem"}, "logs[0].instance_id: is not for a worker in cluster onprem"),
+        ({"status": "done"}, "logs[0].status: Input should be 'ok', 'error' or 'timeout'"),
+        ({"fleet": "a b"}, "logs[0].fleet: "),
+        ({"fleet": "f" * 65}, "logs[0].fleet: "),
+        ({"enqueued_at": "yesterday"}, "logs[0].enqueued_at: should be an RFC 3339 time"),
+        ({"enqueued_at": "1763632800"}, "logs[0].enqueued_at: should be an RFC 3339 time"),
+        ({"enqueued_at": 1763632800}, "logs[0].enqueued_at: Input should be a valid string"),
+        ({"enqueued_at": "2026-11-20T10:00:00"}, "logs[0].enqueued_at: should be an RFC 3339"),
+        ({"started_at": "2026-02-30T10:00:00Z"}, "logs[0].started_at: Value error, day is out"),
+        ({"started_at": "2026-11-20T10:00:00+24:00"}, "logs[0].started_at: Value error, offset"),
+        ({"enqueued_at": before(31).isoformat()}, "logs[0].started_at: lies before enqueued_at"),
+        ({"finished_at": before(33).isoformat()}, "logs[0].finished_at: lies before started_at"),
+        ({"enqueued_at": "2026-11-18T10:00:00Z"}, "logs[0].finished_at: lies more than 24 hours"),
+    ],
+)
+def test_a_wrong_field_is_named(changed: dict[str, object], wrong: str) -> None:
+    with pytest.raises(MessageRefused) as refusal:
+        read(json.dumps(sent_log() | changed))
+    assert str(refusal.value).startswith(wrong)
+
+
+@pytest.mark.parametrize("name", sorted(sent_log().keys()))
+def test_a_missing_field_is_named(name: str) -> None:
+    fields = sent_log()
+    del fields[name]
+    with pytest.raises(MessageRefused, match=rf"logs\[1\]\.{name}: "):
+        read(lines([sent_log(), fields]))
+
+
+GOOD = json.dumps(sent_log())
+
+
+@pytest.mark.parametrize(
+    ("body", "wrong"),
+    [
+        ("", "body: should be a JSON object"),
+        ("  \n ", "body: should be a JSON object"),
+        ("hello", "body: should be a JSON object"),
+        ("17", "body: should be a JSON object"),
+        ("null", "body: should be a JSON object"),
+        ("\x00\x01\x02", "body: should be a JSON object"),
+        ("\ufeff" + GOOD, "body: should be a JSON object"),
+        ("[]", "logs: the message holds no search log"),
+        (packed("[]"), "logs: the message holds no search log"),
+        ("[[]]", "logs[0]: should be an object"),
+        ("[17, null]", "logs[0]: should be an object"),
+        (f"[{GOOD}, [{GOOD}]]", "logs[1]: should be an object"),
+        ("{}", "logs[0].version: "),
+        (GOOD[:-5], "body: Invalid JSON: "),
+        (f"[{GOOD}", "body: Invalid JSON: EOF"),
+        (f"[{GOOD},]", "body: Invalid JSON: "),
+        (f"{GOOD}\n{GOOD}\n{GOOD[:4]}", "body: Invalid JSON: EOF while parsing a string at line 3"),
+        (f"{GOOD}{GOOD}", "body: Invalid JSON: expected `,`"),
+        (f"{GOOD}\nnonsense", "body: Invalid JSON: "),
+        ("[" * 100_000, "body: Invalid JSON: recursion limit"),
+        ('[{"version": ' + "9" * 10_000 + "}]", "body: Invalid JSON: number out of range"),
+        ('{"version": NaN}', "logs[0].version: should be the number 1"),
+        ('{"version": 1e999}', "logs[0].version: should be the number 1"),
+        ('{"request_id": "\ud800"}', "body: Invalid JSON: "),
+        ("H4sI*not base64*", "body: starts like gzip in base64 but is not base64"),
+        ("H4sI\u00e9", "body: starts like gzip in base64 but is not base64"),
+        (packed(GOOD)[:-7], "body: "),
+        (packed(GOOD)[:40], "body: is base64 but cannot be unpacked"),
+        (packed(GOOD)[:40] + "A" * 60, "body: is base64 but cannot be unpacked"),
+        (packed(" " * (MAX_BODY_BYTES + 1)), "body: unpacks to more than 8 MiB"),
+        (base64.b64encode(GOOD.encode()).decode(), "body: should be a JSON object"),
+        (packed(packed(GOOD)), "body: Invalid JSON"),
+        (packed("\x00\xff"), "body: Invalid JSON"),
+    ],
+)
+def test_a_mangled_message_is_refused_by_name(body: str, wrong: str) -> None:
+    with pytest.raises(MessageRefused) as refusal:
+        read(body)
+    assert str(refusal.value).startswith(wrong)
+
+
+def test_every_wrong_field_of_every_log_is_named_up_to_a_bound() -> None:
+    wrong = [sent_log(), sent_log(status="?", version=3), sent_log(cluster="onprem")]
+    with pytest.raises(MessageRefused) as refusal:
+        read(json.dumps(wrong))
+    assert re.findall(r"logs\[\d+\]\.\w+", str(refusal.value)) == [
+        "logs[1].version",
+        "logs[1].status",
+        "logs[2].instance_id",
+    ]
+    with pytest.raises(MessageRefused) as refusal:
+        read(json.dumps([sent_log(status="?")] * 1000))
+    assert str(refusal.value).count("status") == MAX_ERRORS
+    assert str(refusal.value).endswith("; and more")
+
+
+def test_megabytes_of_line_ends_take_no_time() -> None:
+    with pytest.raises(MessageRefused):
+        read(packed("{}" + "\n" * (MAX_BODY_BYTES - 3) + "x"))
+
+
+@given(st.text() | st.from_regex(r"[\[{][\x00-\x7f]*"))
+def test_any_text_reads_or_is_refused(body: str) -> None:
+    with pytest.raises(MessageRefused):
+        read(body)
+
+
+@given(cut=st.integers(0, len(GOOD) - 1), put=st.characters())
+def test_one_wrong_character_never_breaks_the_reader(cut: int, put: str) -> None:
+    try:
+        logs = read(GOOD[:cut] + put + GOOD[cut + 1 :])
+    except MessageRefused as refusal:
+        assert str(refusal).startswith(("logs", "body"))
+    else:
+        assert len(logs) == 1
+
+
+def test_messages_carry_the_queue_s_clock() -> None:
+    attributes = {"SentTimestamp": "1795168802123"}
+    event = {"Records": [{"messageId": "m", "body": "{}", "attributes": attributes}]}
+    [only] = read_messages(event)
+    assert only.sent_at == datetime(2026, 11, 20, 10, 0, 2, 123000, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("event", "wrong"),
+    [
+        ({}, "Records: Field required"),
+        ({"Records": [{"messageId": "m", "body": "{}"}]}, "Records.0.attributes: Field required"),
+        ({"Records": [{}]}, "Records.0.messageId: Field required"),
+        (
+            {"Records": [{"messageId": "m", "body": "", "attributes": {"SentTimestamp": "now"}}]},
+            "Records.0.attributes.SentTimestamp: ",
+        ),
+    ],
+)
+def test_an_event_of_another_kind_is_refused_by_name(event: dict[str, Any], wrong: str) -> None:
+    with pytest.raises(EventError, match=wrong):
+        read_messages(event)

@@ -1,0 +1,340 @@
+"""Who is silent, who only idles, who fails, and who is replaced: workers, not instances."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from spotkeeper.domain.fleet import Group, WorkerHealthPolicy
+from spotkeeper.domain.health.diagnosis import Diagnosis, confirm, diagnose, replaced
+from spotkeeper.domain.health.memory import HealthMemory
+from spotkeeper.domain.load.histogram import histogram
+from spotkeeper.domain.load.load import Cluster, Load, WorkerLoad
+from tests.builders import at, fleet, group, ids, instances
+
+SPOT = ids("a", 6)
+OLD = HealthMemory(in_service_since={i: at(-3600) for i in SPOT})
+
+
+def worker(
+    instance_id: str,
+    finished: int = 20,
+    failed: int = 0,
+    *,
+    last: float = 0,
+    name: str = "",
+    cluster: Cluster = Cluster.AWS,
+) -> WorkerLoad:
+    return WorkerLoad(
+        worker_id=name or f"worker-of-{instance_id}",
+        cluster=cluster,
+        instance_id=instance_id,
+        finished=finished,
+        failed=failed,
+        last_finished=at(last),
+    )
+
+
+def onprem(count: int, *, last: float = 0) -> list[WorkerLoad]:
+    return [worker("", name=f"rack-{n}", cluster=Cluster.ONPREM, last=last) for n in range(count)]
+
+
+def load(*workers: WorkerLoad, seconds: float = 0) -> Load:
+    return Load(at=at(seconds), window_s=300, workers=workers)
+
+
+def busy(*instance_ids: str, seconds: float = 0) -> list[WorkerLoad]:
+    return [worker(i, last=seconds) for i in instance_ids]
+
+
+def diagnosed(
+    seen: Load,
+    *,
+    memory: HealthMemory = OLD,
+    groups: tuple[Group, ...] | None = None,
+    policy: WorkerHealthPolicy | None = None,
+    onprem_workers: int = 0,
+) -> Diagnosis:
+    of = replace(fleet(worker_health=policy), onprem_workers=onprem_workers)
+    members = groups or (group("spot", 6, instances(SPOT)), group("on-demand", 0))
+    return diagnose(seen, members, of, memory, seen.at)
+
+
+def test_workers_that_all_work_are_left_alone() -> None:
+    diagnosis = diagnosed(load(*busy(*SPOT)))
+    assert (diagnosis.reasons, diagnosis.replace, diagnosis.onprem_silent) == ({}, (), 0)
+
+
+def test_a_worker_that_finishes_nothing_while_its_peers_do_is_suspect() -> None:
+    diagnosis = diagnosed(load(*busy(*SPOT[1:])))
+    assert diagnosis.reasons == {
+        SPOT[0]: "finished nothing for 3600 s while its peers finished 20 each"
+    }
+    assert (diagnosis.replace, diagnosis.memory.silent) == ((), ())
+    assert diagnosis.memory.suspects == {SPOT[0]: at(0)}
+
+
+def test_a_hung_worker_is_suspect_by_its_last_log() -> None:
+    hung = worker(SPOT[0], 3, last=-300)
+    assert set(diagnosed(load(hung, *busy(*SPOT[1:]))).reasons) == {SPOT[0]}
+    slow = worker(SPOT[0], 3, last=-299)
+    assert diagnosed(load(slow, *busy(*SPOT[1:]))).reasons == {}
+
+
+def test_an_idle_fleet_is_idle_and_not_silent() -> None:
+    assert diagnosed(load()).reasons == {}
+    few = [worker(i, 4) for i in SPOT[1:]]
+    assert diagnosed(load(*few)).reasons == {}
+    enough = [worker(i, 5) for i in SPOT[1:]]
+    assert set(diagnosed(load(*enough)).reasons) == {SPOT[0]}
+
+
+def test_one_working_worker_of_an_instance_vouches_for_it() -> None:
+    two = fleet(workers_per_instance=2)
+    workers = [worker(SPOT[0], name="left", last=-3000), worker(SPOT[0], name="right")]
+    members = (group("spot", 6, instances(SPOT)), group("on-demand", 0))
+    seen = load(*workers, *busy(*SPOT[1:]))
+    assert diagnose(seen, members, two, OLD, seen.at).reasons == {}
+
+
+def test_a_young_instance_is_not_judged() -> None:
+    seen = load(*busy(*SPOT[1:], seconds=240), seconds=240)
+    assert diagnosed(seen, memory=HealthMemory()).reasons == {}
+    young = replace(OLD, in_service_since={**OLD.in_service_since, SPOT[0]: at(0)})
+    assert diagnosed(seen, memory=young).reasons == {}
+    later = load(*busy(*SPOT[1:], seconds=300), seconds=300)
+    assert set(diagnosed(later, memory=young).reasons) == {SPOT[0]}
+
+
+def test_an_instance_that_comes_leaves_or_is_unhealthy_is_not_judged() -> None:
+    members = (group("spot", 6, instances(SPOT[2:], SPOT[:1], SPOT[1:2])), group("on-demand", 0))
+    seen = load(*busy(*SPOT[2:]))
+    diagnosis = diagnosed(seen, groups=members)
+    assert diagnosis.reasons == {}
+    assert diagnosis.memory.in_service_since.keys() == set(SPOT[2:])
+    marked = replace(instances(SPOT[:1])[0], healthy=False)
+    members = (group("spot", 6, (marked, *instances(SPOT[1:]))), group("on-demand", 0))
+    assert diagnosed(load(*busy(*SPOT[1:])), groups=members).reasons == {}
+
+
+@pytest.mark.parametrize(
+    ("finished", "failed", "suspect"),
+    [(5, 5, True), (4, 4, False), (10, 9, True), (10, 8, False), (100, 0, False)],
+)
+def test_a_worker_that_fails_almost_everything_is_suspect(
+    finished: int, failed: int, suspect: bool
+) -> None:
+    diagnosis = diagnosed(load(worker(SPOT[0], finished, failed), *busy(*SPOT[1:])))
+    assert (diagnosis.reasons.get(SPOT[0]) == f"{failed} of {finished} requests failed") is suspect
+
+
+def test_when_most_fail_the_service_is_ill_and_nobody_is_replaced() -> None:
+    for ill in (4, 5, 6):
+        failing = [worker(i, 10, 10) for i in SPOT[:ill]]
+        assert diagnosed(load(*failing, *busy(*SPOT[ill:]))).reasons == {}
+    half = [worker(i, 10, 10) for i in SPOT[:3]]
+    assert set(diagnosed(load(*half, *busy(*SPOT[3:]))).reasons) == set(SPOT[:3])
+
+
+def test_an_instance_alone_is_never_told_from_its_service() -> None:
+    alone = (group("spot", 1, instances(SPOT[:1])), group("on-demand", 0))
+    assert diagnosed(load(worker(SPOT[0], 10, 10)), groups=alone).reasons == {}
+    assert diagnosed(load(worker(SPOT[0], last=-400)), groups=alone).reasons == {}
+
+
+def starting(since: float) -> HealthMemory:
+    return replace(OLD, starting={SPOT[0]: at(since)})
+
+
+@pytest.mark.parametrize(("since", "suspect"), [(-599, False), (-600, True), (-9000, True)])
+def test_workers_that_never_report_are_bootstrap_failures_after_the_launch_deadline(
+    since: float, suspect: bool
+) -> None:
+    diagnosis = diagnosed(load(*busy(*SPOT[1:])), memory=starting(since))
+    assert diagnosis.bootstrap == ((SPOT[0],) if suspect else ())
+    never = f"never reported in {-since:.0f} s: its workers do not start"
+    assert diagnosis.reasons == ({SPOT[0]: never} if suspect else {})
+
+
+def test_a_bootstrap_failure_needs_peers_that_work_and_is_checked_again() -> None:
+    assert diagnosed(load(), memory=starting(-9000)).bootstrap == ()
+    due = replace(starting(-9000), suspects={SPOT[0]: at(-60)})
+    diagnosis = diagnosed(load(*busy(*SPOT[1:])), memory=due)
+    assert diagnosis.replace == (SPOT[0],)
+    policy = WorkerHealthPolicy()
+    assert confirm(diagnosis, load(*busy(*SPOT[1:])), policy, at(0)) == (SPOT[0],)
+    assert confirm(diagnosis, load(*busy(*SPOT)), policy, at(0)) == ()
+
+
+def paced(instance_id: str, mean_s: float, finished: int = 20) -> WorkerLoad:
+    return replace(worker(instance_id, finished), busy_s=mean_s * finished)
+
+
+@pytest.mark.parametrize(
+    ("mean_s", "finished", "suspect"),
+    [(6.0, 10, True), (5.9, 10, False), (6.0, 9, False), (60.0, 100, True), (0.1, 10, False)],
+)
+def test_a_worker_three_times_slower_than_its_peers_is_suspect(
+    mean_s: float, finished: int, suspect: bool
+) -> None:
+    peers = [paced(i, 2.0) for i in SPOT[1:]]
+    reasons = diagnosed(load(paced(SPOT[0], mean_s, finished), *peers)).reasons
+    slow = f"serves {mean_s / 2:.1f} times slower than its peers"
+    assert reasons == ({SPOT[0]: slow} if suspect else {})
+
+
+def test_long_requests_by_chance_do_not_make_a_worker_slow() -> None:
+    peers = [paced(i, 2.0) for i in SPOT[1:]]
+    uneven = histogram([100] * 90 + [30_000] * 10)
+    assert uneven.squared_variation > 5
+    seen = replace(load(paced(SPOT[0], 8.0), *peers), service=uneven)
+    assert diagnosed(seen).reasons == {}
+
+
+def test_slow_needs_peers_of_the_same_kind() -> None:
+    rack = [replace(it, busy_s=9.0) for it in onprem(9)]
+    pair = (group("spot", 2, instances(SPOT[:2])), group("on-demand", 0))
+    seen = load(paced(SPOT[0], 9.0), paced(SPOT[1], 1.0), *rack)
+    assert diagnosed(seen, groups=pair).reasons == {}
+
+
+def test_two_observations_make_a_suspect_due() -> None:
+    first = diagnosed(load(*busy(*SPOT[1:])))
+    second = diagnosed(load(*busy(*SPOT[1:], seconds=60), seconds=60), memory=first.memory)
+    assert (first.replace, second.replace) == ((), (SPOT[0],))
+    assert second.memory.silent == (SPOT[0],)
+    assert second.memory.suspects == {SPOT[0]: at(0)}
+
+
+def test_a_turn_that_goes_round_again_has_not_observed_twice() -> None:
+    seen = load(*busy(*SPOT[1:]))
+    first = diagnosed(seen)
+    assert diagnosed(seen, memory=first.memory).replace == ()
+    soon = load(*busy(*SPOT[1:], seconds=29), seconds=29)
+    assert diagnosed(soon, memory=first.memory).replace == ()
+
+
+def test_a_suspect_that_works_again_starts_afresh() -> None:
+    first = diagnosed(load(*busy(*SPOT[1:])))
+    well = diagnosed(load(*busy(*SPOT, seconds=60), seconds=60), memory=first.memory)
+    assert well.memory.suspects == {}
+    ill = load(*busy(*SPOT[1:], seconds=600), worker(SPOT[0], last=60), seconds=600)
+    assert diagnosed(ill, memory=well.memory).replace == ()
+
+
+def test_the_last_check_spares_who_works_in_freshly_read_logs() -> None:
+    policy = WorkerHealthPolicy()
+    suspects = HealthMemory(in_service_since=OLD.in_service_since, suspects={SPOT[0]: at(-60)})
+    due = diagnosed(load(*busy(*SPOT[1:])), memory=suspects)
+    assert due.replace == (SPOT[0],)
+    assert confirm(due, load(*busy(*SPOT)), policy, at(0)) == ()
+    assert confirm(due, load(*busy(*SPOT[1:])), policy, at(0)) == (SPOT[0],)
+
+
+def test_replacements_stay_within_the_budget_of_an_hour() -> None:
+    suspects = replace(OLD, suspects={i: at(-60) for i in SPOT[:4]})
+    ill = load(*busy(*SPOT[4:]))
+    first = diagnosed(ill, memory=suspects)
+    assert (first.replace, first.over_budget) == (tuple(SPOT[:2]), tuple(SPOT[2:4]))
+    assert first.memory.silent == tuple(SPOT[:4])
+    spent = replaced(first.memory, first.replace, at(0))
+    assert spent.suspects.keys() == set(SPOT[2:4])
+    later = diagnosed(load(*busy(*SPOT[4:], seconds=3599), seconds=3599), memory=spent)
+    assert (later.replace, set(later.over_budget)) == ((), set(SPOT[2:4]))
+    renewed = diagnosed(load(*busy(*SPOT[4:], seconds=3600), seconds=3600), memory=later.memory)
+    assert set(renewed.replace) == set(SPOT[2:4])
+
+
+def test_switched_off_it_judges_nobody_but_remembers_who_serves() -> None:
+    off = diagnosed(load(*busy(*SPOT[1:])), policy=WorkerHealthPolicy(enabled=False))
+    assert (off.reasons, off.memory.in_service_since) == ({}, OLD.in_service_since)
+
+
+def test_workers_on_premises_are_only_alarmed_about() -> None:
+    seen = load(*busy(*SPOT), *onprem(2))
+    assert diagnosed(seen, onprem_workers=2).onprem_silent == 0
+    missing = diagnosed(seen, onprem_workers=3)
+    assert (missing.onprem_silent, missing.reasons, missing.replace) == (1, {}, ())
+    hung = load(*busy(*SPOT), *onprem(3, last=-300))
+    assert diagnosed(hung, onprem_workers=3).onprem_silent == 3
+
+
+def rack(*means_s: float, last: float = 0) -> list[WorkerLoad]:
+    """Workers on premises that take so long for a request."""
+    return [
+        replace(it, busy_s=mean_s * it.finished)
+        for it, mean_s in zip(onprem(len(means_s), last=last), means_s, strict=True)
+    ]
+
+
+def test_a_slow_worker_on_premises_is_compared_with_its_like_and_seen_twice() -> None:
+    cloud = [paced(i, 1.0) for i in SPOT]
+    first = diagnosed(load(*cloud, *rack(6.0, 6.0, 6.0)))
+    assert first.onprem == {}
+    first = diagnosed(load(*cloud, *rack(6.0, 6.0, 18.0)))
+    slow = {"rack-2": "serves 3.0 times slower than its peers"}
+    assert (first.onprem, first.onprem_due, first.onprem_suspect) == (slow, (), 0)
+    later = [replace(it, last_finished=at(60)) for it in (*cloud, *rack(6.0, 6.0, 18.0))]
+    second = diagnosed(load(*later, seconds=60), memory=first.memory)
+    assert (second.onprem, second.onprem_due, second.onprem_suspect) == (slow, ("rack-2",), 1)
+    assert (second.reasons, second.replace) == ({}, ())
+    well = [replace(it, last_finished=at(120)) for it in (*cloud, *rack(6.0, 6.0, 6.0))]
+    third = diagnosed(load(*well, seconds=120), memory=second.memory)
+    assert (third.onprem, third.memory.onprem_suspects) == ({}, {})
+
+
+def test_two_workers_on_premises_do_not_tell_who_is_slow() -> None:
+    assert diagnosed(load(*busy(*SPOT), *rack(1.0, 30.0))).onprem == {}
+
+
+def test_a_failing_worker_on_premises_is_suspect_unless_most_fail() -> None:
+    ill = worker("", 10, 10, name="rack-0", cluster=Cluster.ONPREM)
+    assert diagnosed(load(*busy(*SPOT), ill)).onprem == {"rack-0": "10 of 10 requests failed"}
+    failing = [worker(i, 10, 10) for i in SPOT]
+    assert diagnosed(load(*failing, ill)).onprem == {}
+    off = WorkerHealthPolicy(enabled=False)
+    assert diagnosed(load(*busy(*SPOT), ill), policy=off).onprem == {}
+
+
+def test_a_silent_worker_on_premises_is_missing_and_not_suspect_twice() -> None:
+    seen = load(*busy(*SPOT), *rack(6.0, 6.0, 6.0), *rack(6.0, 6.0, 6.0, 60.0, last=-300)[3:])
+    diagnosis = diagnosed(seen, onprem_workers=4)
+    assert (diagnosis.onprem, diagnosis.onprem_suspect) == ({}, 1)
+
+
+def test_workers_on_premises_may_idle() -> None:
+    assert diagnosed(load(), onprem_workers=3).onprem_silent == 0
+    assert diagnosed(load(worker(SPOT[0], 4)), onprem_workers=3).onprem_silent == 0
+
+
+def test_more_workers_on_premises_than_expected_are_welcome() -> None:
+    assert diagnosed(load(*busy(*SPOT), *onprem(3)), onprem_workers=1).onprem_silent == 0
+
+
+WORKERS = st.lists(
+    st.builds(
+        worker,
+        st.sampled_from([*SPOT, "i-0f0f0f0f0f0f0f0f0"]),
+        st.integers(1, 40),
+        st.integers(0, 40),
+        last=st.integers(-900, 0),
+        name=st.sampled_from(["left", "right"]),
+    ),
+    max_size=12,
+)
+
+
+@given(WORKERS, st.integers(0, 4), st.lists(st.integers(0, 5400), max_size=4))
+def test_nobody_is_replaced_without_reason_second_look_and_budget(
+    workers: list[WorkerLoad], budget: int, ages_s: list[int]
+) -> None:
+    policy = WorkerHealthPolicy(replacements_per_hour=budget)
+    memory = replace(
+        OLD, suspects={i: at(-60) for i in SPOT[:3]}, replaced=tuple(at(-age) for age in ages_s)
+    )
+    diagnosis = diagnosed(load(*workers), memory=memory, policy=policy)
+    assert set(diagnosis.replace) <= diagnosis.reasons.keys() & set(SPOT[:3])
+    lately = sum(age < 3600 for age in ages_s)
+    assert len(diagnosis.replace) <= max(0, budget - lately)
+    assert set(confirm(diagnosis, load(*workers), policy, at(0))) == set(diagnosis.replace)

@@ -1,0 +1,127 @@
+"""What a backtest says: JSON, tables, the picture's geometry and the page."""
+
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from spotkeeper_lab.backtest.backtest import Plan, Row, Windows, run_backtest
+from spotkeeper_lab.backtest.catalogue import choose
+from spotkeeper_lab.backtest.output import compared, json_text, tables, write_json
+from spotkeeper_lab.backtest.report import report_html, write_report
+from spotkeeper_lab.backtest.scatter import HEIGHT, WIDTH, scatter
+from spotkeeper_lab.backtest.timeline import timeline
+from spotkeeper_lab.backtest.world import World
+from spotkeeper_lab.traces.generate import generate
+
+WORLDS = (
+    World(target=3),
+    World(
+        target=4,
+        warm_start_s=60.0,
+        warm_pool=4,
+        notice_s=120.0,
+        notice_lost=0.1,
+        event_delay_s=30.0,
+        on_demand_failure=0.05,
+        price_ratio=1 / 3,
+    ),
+)
+
+
+@pytest.fixture(scope="module")
+def rows() -> list[Row]:
+    plan = Plan(
+        markets=[generate(0, hours=12)],
+        worlds=WORLDS,
+        policies=choose([]),
+        windows=Windows(count=3, hours=4.0),
+    )
+    return run_backtest(plan)
+
+
+def test_json_is_a_list_with_a_row_per_policy_and_world(rows: list[Row], tmp_path: Path) -> None:
+    write_json(rows, tmp_path / "rows.json")
+    found = json.loads((tmp_path / "rows.json").read_text())
+    assert found == json.loads(json_text(rows))
+    assert len(found) == 2 * len(choose([]))
+    assert {row["settings"]["warm_pool"] for row in found} == {0, 4}
+    assert list(tmp_path.iterdir()) == [tmp_path / "rows.json"]
+
+
+def test_rows_are_compared_within_their_world(rows: list[Row]) -> None:
+    headings = [title for title, group in compared(rows) if len(group) == len(choose([]))]
+    assert headings[0] == (
+        "generated-0, target 3, 3 x 4 h, tick 30 s, cold start 120 s, no notice, spot at 0.3"
+    )
+    assert headings[1].endswith(
+        "warm start 60 s for 4, notice 120 s, 10% of notices lost, events up to 30 s late, "
+        "5% of on-demand launches refused, spot at 0.3333"
+    )
+
+
+def test_the_tables_name_every_policy_and_put_costs_beside_optimum_and_limit(
+    rows: list[Row],
+) -> None:
+    console = Console(width=160)
+    with console.capture() as captured:
+        console.print(*tables(rows[: len(choose([]))]))
+    text = captured.get()
+    for policy in choose([]):
+        assert policy.name in text
+    optimum = next(line for line in text.splitlines() if "optimum " in line and "│" in line)
+    assert "1.00" in optimum
+
+
+def test_without_the_bounds_nothing_is_put_beside_them(rows: list[Row]) -> None:
+    (table,) = tables([rows[0]])
+    assert table.row_count == 1
+
+
+def test_every_mark_and_label_lies_in_the_picture(rows: list[Row]) -> None:
+    for _, group in compared(rows):
+        picture = scatter(group)
+        assert {mark.name for mark in picture.marks} == {p.name for p in choose([])} - {"limit"}
+        assert picture.limit is not None
+        assert picture.left <= picture.limit <= picture.right
+        for mark in picture.marks:
+            assert picture.left <= mark.x <= picture.right
+            assert picture.top <= mark.y <= picture.bottom
+            assert 0 <= mark.label_x <= WIDTH
+            assert 0 <= mark.label_y <= HEIGHT
+
+
+def test_better_service_is_up_and_cheaper_is_left(rows: list[Row]) -> None:
+    marks = {mark.name: mark for mark in scatter(rows[: len(choose([]))]).marks}
+    assert marks["on-demand"].y < marks["spot"].y
+    assert marks["optimum"].x < marks["on-demand"].x
+
+
+def test_marks_in_one_place_get_labels_in_different_places(rows: list[Row]) -> None:
+    same = [replace(rows[0], policy=f"policy-{number}") for number in range(6)]
+    labels = {(mark.label_x, mark.label_y) for mark in scatter(same).marks}
+    assert len(labels) == 6
+
+
+def test_the_timeline_shows_the_window_in_which_most_happens(rows: list[Row]) -> None:
+    group = rows[: len(choose([]))]
+    picture = timeline(group)
+    strips = {strip.name: strip for strip in picture.strips}
+    assert not strips["on-demand"].short
+    assert strips["spot"].short
+    assert picture.hours[0] == (0.0, 0)
+    assert picture.hours[-1] == (picture.width, 4)
+    assert len({row.sample[0].end_s for row in group}) == 1
+
+
+def test_the_page_needs_nothing_else(rows: list[Row], tmp_path: Path) -> None:
+    write_report(rows, tmp_path / "report.html", command="spotkeeper backtest <x>")
+    page = (tmp_path / "report.html").read_text()
+    assert page == report_html(rows, command="spotkeeper backtest <x>")
+    assert not re.search(r"""(src|href)=|@import|url\(|https?://""", page)
+    assert "spotkeeper backtest &lt;x&gt;" in page
+    assert page.count("<section>") == len(WORLDS)
+    assert page.count('class="strip"') == len(WORLDS) * (len(choose([])) + 1)

@@ -1,0 +1,163 @@
+"""Choosing policies and settings, cutting windows, summing up rows."""
+
+from dataclasses import asdict, replace
+
+import pytest
+
+from spotkeeper.domain.fleet import AvailabilityPolicy
+from spotkeeper_lab.backtest.backtest import COLUMNS, Plan, Windows, run_backtest
+from spotkeeper_lab.backtest.catalogue import (
+    POLICIES,
+    SettingError,
+    UnknownNameError,
+    choose,
+    configure,
+    duration,
+)
+from spotkeeper_lab.backtest.world import World
+from spotkeeper_lab.traces.generate import generate
+from spotkeeper_lab.traces.market import MarketError
+
+MARKET = generate(0, hours=12)
+WORLD = World(target=3)
+
+
+def plan(*names: str, count: int | None = 3, hours: float = 2.0) -> Plan:
+    windows = Windows(count=count, hours=hours)
+    return Plan(markets=[MARKET], worlds=[WORLD], policies=choose(names), windows=windows)
+
+
+def test_no_name_is_every_policy_and_a_name_twice_is_one() -> None:
+    assert [policy.name for policy in choose([])] == list(POLICIES)
+    assert [policy.name for policy in choose(["limit", "spot", "limit"])] == ["limit", "spot"]
+
+
+def test_the_nearest_names_of_an_unknown_policy_are_offered() -> None:
+    with pytest.raises(UnknownNameError, match="'spothegde'; did you mean spothedge"):
+        choose(["spothegde"])
+    with pytest.raises(UnknownNameError, match="known: even-spread"):
+        choose(["zzz"])
+
+
+def test_a_setting_reaches_every_policy_that_has_it_or_the_one_named() -> None:
+    policies = choose(["spothedge", "round-robin", "two-group-loop"])
+    everywhere = configure(policies, ["extra=2", "every_s=2m"])
+    assert [dict(policy.settings) for policy in everywhere] == [
+        {"extra": 2},
+        {"extra": 2},
+        {"every_s": 120.0},
+    ]
+    one = configure(policies, ["spothedge.extra=0"])
+    assert [dict(policy.settings) for policy in one][:2] == [{"extra": 0}, {"extra": 1}]
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("extr=1", "no setting is called 'extr'; did you mean extra"),
+        ("spothegde.extra=1", "did you mean spothedge.extra"),
+        ("extra", "write name=value"),
+        ("extra=one", "extra is 'one'; it must be a whole number"),
+        ("extra=-1", "extra is -1; it must be 0 or more"),
+        ("every_s=soon", "'soon' is not a duration"),
+    ],
+)
+def test_a_setting_that_does_not_exist_or_read_is_refused(text: str, problem: str) -> None:
+    with pytest.raises((UnknownNameError, SettingError), match=problem):
+        configure(choose(["spothedge", "two-group-loop"]), [text])
+
+
+def test_flags_and_words_are_read_as_what_they_are() -> None:
+    policy = replace(POLICIES["spothedge"], settings={"early": True, "mode": "a", "share": 0.5})
+    changed = configure([policy], ["early=false", "mode=b", "share=0.7"])[0]
+    assert changed.settings == {"early": False, "mode": "b", "share": 0.7}
+    with pytest.raises(SettingError, match="true or false"):
+        configure([policy], ["early=1"])
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("120", 120), ("120s", 120), ("2m", 120), ("1.5h", 5400), (" 1d ", 86400)]
+)
+def test_durations(text: str, seconds: float) -> None:
+    assert duration(text) == seconds
+
+
+@pytest.mark.parametrize("text", ["", "s", "-1", "2 minutes", "inf", "nan"])
+def test_what_is_not_a_duration_is_refused(text: str) -> None:
+    with pytest.raises(SettingError, match="not a duration"):
+        duration(text)
+
+
+def test_windows_are_on_ticks_inside_the_market_and_the_same_for_a_seed() -> None:
+    windows = Windows(count=20, hours=2.0, seed=1)
+    cuts = windows.of(MARKET, 30.0)
+    assert cuts == windows.of(MARKET, 30.0)
+    assert cuts != replace(windows, seed=2).of(MARKET, 30.0)
+    assert {cut.end_s for cut in cuts} == {7200.0}
+    assert Windows().of(MARKET, 30.0) == [MARKET]
+
+
+@pytest.mark.parametrize(("count", "hours"), [(2, 13.0), (0, 1.0), (1, 0.0)])
+def test_windows_that_do_not_fit_are_refused(count: int, hours: float) -> None:
+    with pytest.raises(MarketError):
+        Windows(count=count, hours=hours).of(MARKET, 30.0)
+
+
+def test_a_row_has_what_the_json_needs() -> None:
+    seen: list[tuple[int, int, str]] = []
+    rows = run_backtest(plan("spothedge", "limit"), progress=lambda *at: seen.append(at))
+    assert [row.policy for row in rows] == ["spothedge", "limit"]
+    row = rows[0].as_json()
+    assert set(row) == {*COLUMNS, "settings"}
+    assert row["windows"] == 3
+    settings = row["settings"]
+    assert isinstance(settings, dict)
+    assert (settings["target"], settings["extra"], settings["window_hours"]) == (3, 1, 2.0)
+    assert seen[-1] == (6, 6, f"{MARKET.name} limit")
+    assert 0 <= rows[0].served_share_min <= rows[0].served_share <= 1
+
+
+def test_the_same_plan_gives_the_same_rows_also_in_processes() -> None:
+    here = [row.as_json() for row in run_backtest(plan("spothedge", "optimum"))]
+    assert here == [row.as_json() for row in run_backtest(plan("spothedge", "optimum"), workers=2)]
+
+
+def test_one_window_has_no_spread() -> None:
+    assert run_backtest(plan("spot", count=None))[0].cost_sd == 0
+
+
+@pytest.mark.parametrize(
+    ("hours", "problem"),
+    [
+        (float("nan"), "a window of nan h has no length"),
+        (0.0, "a window of 0 h has no length"),
+        (0.03, "a window of 108 s ends before the first cold start of 120 s does"),
+        (13.0, "13 h from 0 h on does not fit"),
+    ],
+)
+def test_windows_that_measure_nothing_are_refused(hours: float, problem: str) -> None:
+    with pytest.raises(MarketError, match=problem):
+        run_backtest(plan("spot", hours=hours))
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("rebalance=panic", "rebalance is 'panic'; Input should be 'ignore' or 'at_risk'"),
+        ("spare_share=2", "spare_share is 2.0; Input should be less than or equal to 1"),
+        ("settle_s=0.5", "settle_s is 0.5; Input should be a valid integer"),
+    ],
+)
+def test_the_deployed_policy_takes_what_a_fleet_document_takes(text: str, problem: str) -> None:
+    with pytest.raises(SettingError, match=problem):
+        configure(choose(["spotkeeper"]), [text])
+
+
+def test_the_deployed_policy_runs_with_the_deployed_defaults() -> None:
+    policy = configure(choose(["spotkeeper"]), ["spell_s=2h"])[0]
+    defaults = asdict(AvailabilityPolicy(spell_s=7200))
+    worlds = ("on_demand_warm", "notice_s")
+    assert policy.settings == {k: v for k, v in defaults.items() if k not in worlds}
+    (row,) = run_backtest(plan("spotkeeper"))
+    assert row.policy == "spotkeeper"
+    assert 0 < row.served_share <= 1

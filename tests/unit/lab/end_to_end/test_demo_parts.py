@@ -1,0 +1,218 @@
+"""The parts of the demo, each alone: scene, queue, events, series, notices, moto's speed."""
+
+import base64
+import gzip
+import json
+from datetime import UTC, datetime
+
+import numpy as np
+import pytest
+
+from spotkeeper.events import parse_event
+from spotkeeper.search_log import read
+from spotkeeper_lab.cloud.values import Activity, CloudEvent, EventKind
+from spotkeeper_lab.end_to_end.events import Events
+from spotkeeper_lab.end_to_end.logs import (
+    MAX_RECEIVES,
+    MOST_LOGS_A_MESSAGE,
+    VISIBILITY_TIMEOUT_S,
+    SearchLogQueue,
+    SearchLogs,
+)
+from spotkeeper_lab.end_to_end.record import Look
+from spotkeeper_lab.end_to_end.scene import LEAD_S, DemoSettings, Scene, scene
+from spotkeeper_lab.end_to_end.series import (
+    due,
+    load_columns,
+    needed_column,
+    per_second,
+    wait_columns,
+)
+from spotkeeper_lab.end_to_end.workers import Ledger, Served
+from spotkeeper_lab.local_aws.answers import ACCOUNT, VirtualTime
+from spotkeeper_lab.traces.market import Market, MarketError, market_of
+from spotkeeper_lab.traces.requests import RequestTrace
+
+TIME = VirtualTime(datetime(2026, 1, 5, tzinfo=UTC))
+HOUR = 3600.0
+
+
+def requests(*arrivals: float, service_s: float = 2.0, end_s: float = HOUR) -> RequestTrace:
+    return RequestTrace(
+        name="some",
+        arrival_s=np.array(arrivals, dtype=np.float64),
+        service_s=np.full(len(arrivals), service_s),
+        end_s=end_s,
+    )
+
+
+def market(hours: float = 3.0, capacity: int = 3) -> Market:
+    steps = [(0.0, capacity), (HOUR, 0), (2 * HOUR, capacity)]
+    return market_of("some", hours * HOUR, {"a/x": steps, "b/x": [(0.0, capacity)]})
+
+
+def staged(**settings: object) -> Scene:
+    values: dict[str, object] = {"market": market(), "requests": requests(10.0), "hours": 1.0}
+    return scene(DemoSettings(**{**values, **settings}))  # type: ignore[arg-type]
+
+
+# --- scene ----------------------------------------------------------------------------------------
+
+
+def test_the_lead_stands_still_and_the_hours_follow() -> None:
+    stage = staged(start_h=0.5)
+    assert stage.market.end_s == stage.end_s == LEAD_S + HOUR
+    assert stage.market.of("a/x").times == (0.0, LEAD_S + HOUR / 2)
+    assert stage.market.capacity("a/x", 0.0) == 3
+    assert stage.start == datetime(2026, 1, 5, 0, 15, tzinfo=UTC)
+
+
+def test_requests_that_end_early_begin_again() -> None:
+    stage = staged(hours=2.0, requests=requests(10.0, 1800.0))
+    # The lead has the last quarter of an hour of the trace, which is empty.
+    expected = [LEAD_S + 10.0, LEAD_S + 1800.0, LEAD_S + HOUR + 10.0, LEAD_S + HOUR + 1800.0]
+    assert stage.requests.arrival_s.tolist() == expected
+
+
+def test_a_load_beyond_the_market_puts_more_workers_on_an_instance() -> None:
+    busy = requests(*np.arange(0.0, HOUR, 0.1), service_s=2.0)
+    stage = staged(requests=busy)
+    assert stage.workers_per_instance == 8
+    assert stage.spot_max <= 6
+
+
+@pytest.mark.parametrize("wrong", [{"start_h": 2.5}, {"hours": 4.0}, {"hours": 0.0}])
+def test_hours_that_the_market_does_not_have(wrong: dict[str, float]) -> None:
+    with pytest.raises(MarketError):
+        staged(**wrong)
+
+
+# --- search logs and their queue ------------------------------------------------------------------
+
+
+def served(number: int, instance_id: str = "i-0000000000000001") -> Served:
+    return Served(
+        request=number,
+        worker_id=f"{instance_id}/0",
+        instance_id=instance_id,
+        enqueued_s=0.0014,
+        started_s=1.0,
+        finished_s=2.5,
+    )
+
+
+def test_search_logs_are_read_by_the_product() -> None:
+    logs = SearchLogs(TIME)
+    for instance_id in ("i-0000000000000001", "i-0000000000000002", ""):
+        logs.write(served(7, instance_id))
+    packed, plain, onprem = logs.ship()
+    assert json.loads(gzip.decompress(base64.b64decode(packed))) | {"worker_id": 0}
+    assert [log.cluster for body in (packed, plain, onprem) for log in read(body)] == [
+        "aws",
+        "aws",
+        "onprem",
+    ]
+    assert read(plain)[0].enqueued_at == TIME.at(0.001)
+
+
+def test_shipping_stops_splits_and_forgets() -> None:
+    logs = SearchLogs(TIME)
+    for number in range(MOST_LOGS_A_MESSAGE + 1):
+        logs.write(served(number))
+    logs.stopped = True
+    assert logs.ship() == []
+    logs.stopped = False
+    assert [len(read(body)) for body in logs.ship()] == [MOST_LOGS_A_MESSAGE, 1]
+    logs.write(served(1))
+    logs.lose(["i-0000000000000001/0"])
+    assert logs.ship() == []
+
+
+def test_a_message_that_fails_comes_back_and_is_a_dead_letter_in_the_end() -> None:
+    queue = SearchLogQueue(TIME)
+    queue.send(["good", "bad"], 0.0)
+    at_s = 0.0
+    for _ in range(MAX_RECEIVES):
+        batch = queue.receive(at_s)
+        assert batch is not None
+        assert queue.receive(at_s) is None
+        records: list[dict[str, str]] = batch["Records"]  # type: ignore[assignment]
+        queue.settle(batch, [r["messageId"] for r in records if r["body"] == "bad"])
+        at_s += VISIBILITY_TIMEOUT_S
+    assert queue.receive(at_s) is None
+    assert queue.dead_letters == ["bad"]
+
+
+# --- events ---------------------------------------------------------------------------------------
+
+
+LAUNCHES = (EventKind.LAUNCH_SUCCESSFUL, EventKind.LAUNCH_UNSUCCESSFUL)
+
+
+@pytest.mark.parametrize(
+    ("kind", "group"),
+    [*((kind, "spot") for kind in EventKind), (EventKind.TERMINATED, ""), (EventKind.WARNING, "")],
+)
+def test_the_product_understands_every_event_of_the_cloud(kind: EventKind, group: str) -> None:
+    activity = Activity(
+        activity_id="a-1",
+        group=group,
+        start_s=1.0,
+        end_s=2.0,
+        status_code="Failed",
+        message="no capacity",
+        cause="at",
+        description="Launching",
+        instance_id="",
+        pool="a/x",
+    )
+    event = CloudEvent(
+        kind=kind,
+        at_s=60.0,
+        deliver_s=61.0,
+        group=group,
+        instance_id="" if kind is EventKind.LAUNCH_UNSUCCESSFUL else "i-0000000000000001",
+        activity=activity if kind in LAUNCHES else None,
+    )
+    parsed = parse_event(Events(TIME).of_cloud(event), ACCOUNT)
+    assert parsed is not None
+    assert parsed.at == TIME.at(60.0)
+
+
+# --- series ---------------------------------------------------------------------------------------
+
+
+def look(at_s: float, target: int, spot: int = 0) -> Look:
+    return Look(at_s=at_s, target=target, spot=spot, on_demand=0, on_demand_desired=0, workers=spot)
+
+
+def test_what_was_asked_for_is_due_once_it_can_have_started() -> None:
+    target = per_second([look(0, 2), look(10, 4), look(20, 1)], lambda one: one.target, 30.0)
+    owed = due(target, 5.0)
+    assert owed[9] == 2
+    assert owed[14] == 2
+    assert owed[15] == 4
+    assert owed[20] == 1
+
+
+def test_busy_workers_and_waits_by_the_minute() -> None:
+    start = LEAD_S
+    ledger = Ledger(
+        arrival_s=np.array([start, start + 70.0, start + 100.0]),
+        started_s=np.array([start + 30.0, start + 70.0, np.nan]),
+        finished_s=np.array([start + 90.0, start + 75.0, np.nan]),
+        receives=np.array([1, 1, 0], dtype=np.int32),
+    )
+    end_s = start + 120.0
+    columns = load_columns(ledger, np.ones(int(end_s), dtype=np.int64), end_s)
+    assert columns["t"] == [0.0, 60.0]
+    assert columns["busy"] == [0.5, round(35 / 60, 2)]
+    waits = wait_columns(ledger, end_s)
+    assert waits["worst"] == [30.0, 20.0]
+
+
+def test_what_was_needed_is_what_the_last_turn_of_each_minute_found() -> None:
+    end_s = LEAD_S + 180.0
+    assert needed_column([LEAD_S + 60, LEAD_S + 120], [3, 5], end_s) == [3.0, 5.0, 5.0]
+    assert needed_column([LEAD_S + 61], [3], end_s) == [0.0, 3.0, 3.0]
+    assert needed_column([], [], end_s) == [0.0, 0.0, 0.0]

@@ -1,0 +1,100 @@
+"""The replay's rule sees what the deployed rule sees: the same summary from the same requests."""
+
+from datetime import UTC, datetime, timedelta
+
+import numpy as np
+import pytest
+
+from spotkeeper.domain.load.arrivals import arrived
+from spotkeeper.domain.load.digest import SearchLog, Status, digest
+from spotkeeper.domain.load.history import LoadHistory, extended, load_summary
+from spotkeeper.domain.load.load import Cluster, LoadDigest, summarise
+from spotkeeper.domain.load.summary import LoadSummary
+from spotkeeper_lab.replay.seen import SeenLogs
+
+START = datetime(2026, 11, 20, 12, tzinfo=UTC)
+WAIT_S, MINUTES = 10.0, 50
+
+
+def instant(seconds: float) -> datetime:
+    """The instant of a time of the lab, to the millisecond."""
+    return START + timedelta(milliseconds=round(seconds * 1000))
+
+
+def requests() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Arrival, start and service times in whole milliseconds; a burst waits."""
+    random = np.random.default_rng(0)
+    arrival_s = np.sort(random.uniform(0, 60 * MINUTES, 6_000))
+    arrival_s[3_000:3_200] = arrival_s[3_000] + np.arange(200) / 100
+    wait_s = np.zeros(6_000)
+    wait_s[3_000:3_200] = np.arange(200) / 10
+    service_s = random.exponential(1.0, 6_000)
+    arrival_s, wait_s, service_s = (np.round(x, 3) for x in (np.sort(arrival_s), wait_s, service_s))
+    return arrival_s, arrival_s + wait_s, service_s
+
+
+def messages() -> list[LoadDigest]:
+    """A message every five seconds with what has finished since."""
+    arrival_s, start_s, service_s = requests()
+    logs = [
+        SearchLog(
+            request_id=f"r-{number}",
+            worker_id="gpu-0",
+            cluster=Cluster.ONPREM,
+            enqueued_at=instant(came),
+            started_at=instant(began),
+            finished_at=instant(began + served),
+            status=Status.OK,
+        )
+        for number, (came, began, served) in enumerate(
+            zip(arrival_s, start_s, service_s, strict=True)
+        )
+    ]
+    sent: dict[int, list[SearchLog]] = {}
+    for log in logs:
+        sent.setdefault(int((log.finished_at - START) / timedelta(seconds=5)) + 1, []).append(log)
+    return [digest(sent[at], instant(5.0 * at), "ocr")[0] for at in sorted(sent)]
+
+
+def deployed() -> LoadSummary:
+    """What the turns of every minute find at the last one."""
+    digests, history, now = messages(), LoadHistory(), START
+    for minute in range(1, MINUTES + 1):
+        now = instant(60.0 * minute)
+        known = _of_window(digests, now)
+        history = extended(history, known, arrived(known, now, 900), WAIT_S)
+    known = _of_window(digests, now)
+    seen = arrived(known, now, 900)
+    return load_summary(seen, history, summarise(known, now, 300).newest, now)
+
+
+def _of_window(digests: list[LoadDigest], now: datetime) -> list[LoadDigest]:
+    return [one for one in digests if now - timedelta(minutes=15) <= one.sent_at <= now]
+
+
+def replayed() -> LoadSummary:
+    """What the replay tells the rule."""
+    arrival_s, start_s, service_s = requests()
+    done = start_s + service_s < 60.0 * MINUTES
+    logs = SeenLogs(60.0 * MINUTES, WAIT_S)
+    logs.add(arrival_s[done], start_s[done], service_s[done])
+    return logs.summary(60.0 * MINUTES)
+
+
+def test_the_summaries_agree() -> None:
+    one, other = deployed(), replayed()
+    assert one.arrivals == other.arrivals
+    assert one.work_s == pytest.approx(other.work_s)
+    assert one.past_loads == pytest.approx(other.past_loads)
+    assert one.past_step_s == other.past_step_s
+    assert one.recent_loads == pytest.approx(other.recent_loads)
+    assert len(one.recent_loads) == 5 * len(one.past_loads) > 0
+    assert one.newest_start_age_s == pytest.approx(other.newest_start_age_s)
+    assert one.newest_wait_s == pytest.approx(other.newest_wait_s)
+    assert one.newest_log_age_s == pytest.approx(other.newest_log_age_s)
+    # By when logs came in and not by arrival, to the settled step, and to the bucket.
+    assert one.service_mean_s == pytest.approx(other.service_mean_s, rel=0.01)
+    assert one.service_second_moment_s2 == pytest.approx(other.service_second_moment_s2, rel=0.03)
+    assert one.requests_last_day == pytest.approx(other.requests_last_day, rel=0.15)
+    assert one.late_last_day == pytest.approx(other.late_last_day, rel=0.05)
+    assert one.peakedness == pytest.approx(other.peakedness, rel=0.15)

@@ -1,0 +1,172 @@
+"""The replay's world: queue, workers that start late, what is billed and what is lost."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from spotkeeper_lab.replay.engine import replay, warm_start
+from spotkeeper_lab.replay.fleet import ReplayFleet
+from spotkeeper_lab.replay.seen import Seen, SeenLogs, peakedness
+from spotkeeper_lab.replay.values import ReplayError, ReplaySettings
+from spotkeeper_lab.traces.requests import RequestTrace
+
+
+@dataclass(slots=True)
+class Script:
+    """A rule that asks for given counts at its turns, the last one for good."""
+
+    counts: list[int]
+    seen: list[Seen] = field(default_factory=list)
+    name: str = "script"
+    every_s: float = 60.0
+    grace_s: float = math.inf
+    reason: str = "as written"
+
+    def workers(self, seen: Seen) -> int:
+        self.seen.append(seen)
+        return self.counts[min(len(self.seen), len(self.counts)) - 1]
+
+
+def trace_of(*requests: tuple[float, float], end_s: float | None = None) -> RequestTrace:
+    arrivals, services = zip(*requests, strict=True)
+    return RequestTrace(
+        name="t",
+        arrival_s=np.array(arrivals, dtype=np.float64),
+        service_s=np.array(services, dtype=np.float64),
+        end_s=end_s if end_s is not None else max(arrivals),
+    )
+
+
+COLD = ReplaySettings(initial_workers=1, warmup_s=0.0)
+
+
+def test_first_come_first_served_on_one_worker() -> None:
+    run = replay(trace_of((0, 5), (1, 2), (20, 1), end_s=30), Script([1]), COLD)
+    assert run.wait_s.tolist() == [0.0, 4.0, 0.0]
+    assert run.row.share_in_time == 1.0
+    assert run.row.worker_hours == pytest.approx(30 / 3600, abs=1e-3)
+
+
+def test_a_worker_serves_a_cold_start_after_it_was_asked_for() -> None:
+    run = replay(trace_of((0, 1_000), (1, 1), end_s=400), Script([2]), COLD)
+    assert run.wait_s.tolist() == [0.0, 299.0]
+    assert run.row.scale_outs == 1
+    assert run.row.worker_hours == pytest.approx((1_000 + 940) / 3600, abs=1e-3)
+
+
+def test_a_released_worker_finishes_within_its_grace_and_is_billed_until_then() -> None:
+    settings = ReplaySettings(initial_workers=2, warmup_s=0.0)
+    requests = trace_of((0, 100), (1, 300), (299, 1), end_s=400)
+    patient = replay(requests, Script([1]), settings)
+    assert patient.row.lost == 0
+    assert patient.row.worker_hours == pytest.approx((400 + 100) / 3600, abs=1e-3)
+    hasty = replay(requests, Script([1], grace_s=30.0), settings)
+    assert hasty.row.lost == 1
+    assert math.isinf(hasty.wait_s[0])
+
+
+def test_a_booting_worker_goes_first_and_needs_no_grace() -> None:
+    run = replay(trace_of((0, 500), (1, 1), end_s=600), Script([2, 1]), COLD)
+    assert run.wait_s[1] == 499.0
+    assert run.row.worker_hours == pytest.approx((600 + 60) / 3600, abs=1e-3)
+
+
+def test_whole_instances_and_free_workers_on_premises() -> None:
+    settings = ReplaySettings(initial_workers=2, onprem=2, workers_per_instance=4, warmup_s=0.0)
+    script = Script([3])
+    run = replay(trace_of((0, 1), (700, 1)), script, settings)
+    assert script.seen[-1].live == 6
+    assert run.row.worker_hours == pytest.approx(4 * 640 / 3600, abs=1e-3)
+
+
+def test_requests_that_nobody_serves_are_lost() -> None:
+    settings = ReplaySettings(initial_workers=0, warmup_s=0.0)
+    run = replay(trace_of((0, 1), (5, 1)), Script([0]), settings)
+    assert run.row.lost == 2
+    assert run.row.share_in_time == 0.0
+    assert not run.row.objective_met
+
+
+def test_logs_come_after_the_end_in_batches() -> None:
+    script = Script([1])
+    replay(trace_of((0, 58), (59, 3), (200, 1)), script, COLD)
+    first, second = script.seen[0], script.seen[1]
+    assert first.arrived_s.tolist() == [0.0, 59.0]
+    assert second.logs.arrivals.sum() == 2
+    assert first.running == 1
+
+
+def test_the_warm_up_does_not_count() -> None:
+    requests = trace_of((0, 100), (1, 1), (900, 1), (901, 1))
+    run = replay(requests, Script([1]), ReplaySettings(initial_workers=1))
+    assert run.row.wait_p99 <= 1.0
+    assert run.row.share_in_time == 1.0
+
+
+def test_the_warm_start_is_the_first_quarter_of_an_hour_at_seven_tenths() -> None:
+    requests = trace_of(*[(float(at), 7.0) for at in range(900)])
+    assert warm_start(requests, ReplaySettings()) == 10
+    assert warm_start(requests, ReplaySettings(initial_workers=3)) == 3
+
+
+def test_settings_that_no_fleet_has_are_refused() -> None:
+    with pytest.raises(ReplayError, match="share is 95"):
+        ReplaySettings(share=95)
+    with pytest.raises(ReplayError, match="cannot be negative"):
+        ReplaySettings(cold_start_s=-1)
+    with pytest.raises(ReplayError, match="at least 1 worker per instance"):
+        ReplaySettings(workers_per_instance=0)
+    with pytest.raises(ReplayError, match="at most 1,000 workers"):
+        ReplaySettings(onprem=2_000_000_000)
+    with pytest.raises(ReplayError, match="seed is -1"):
+        ReplaySettings(seed=-1)
+
+
+def test_the_summary_says_what_the_logs_say() -> None:
+    logs = SeenLogs(3_600.0, 10.0)
+    logs.add(np.array([5.0, 15.0, 16.0]), np.array([5.0, 15.0, 30.0]), np.array([2.0, 4.0, 6.0]))
+    summary = logs.summary(60.0)
+    assert summary.arrivals == (1, 2, 0, 0, 0, 0)
+    assert summary.work_s == (2.0, 10.0, 0.0, 0.0, 0.0, 0.0)
+    assert summary.service_mean_s == 4.0
+    assert summary.newest_start_age_s == 30.0
+    assert summary.newest_wait_s == 14.0
+    assert summary.newest_log_age_s == 24.0
+    assert (summary.requests_last_day, summary.late_last_day) == (3, 1)
+
+
+def test_peakedness_is_one_for_poisson_and_more_for_batches() -> None:
+    rng = np.random.default_rng(0)
+    poisson = 2.0 * rng.poisson(20, 2_000).astype(np.float64)
+    assert peakedness(poisson, 2.0, 4.0) == pytest.approx(1.0, abs=0.1)
+    batches = 10.0 * rng.poisson(4, 2_000).astype(np.float64)
+    assert peakedness(batches, 2.0, 4.0) == pytest.approx(5.0, rel=0.15)
+
+
+@given(
+    st.lists(st.tuples(st.floats(0, 600), st.floats(0.1, 90)), min_size=1, max_size=60),
+    st.lists(st.integers(0, 6), min_size=1, max_size=12),
+)
+def test_every_request_is_served_once_or_lost(
+    requests: list[tuple[float, float]], counts: list[int]
+) -> None:
+    run = replay(trace_of(*sorted(requests)), Script([*counts, 1]), COLD)
+    assert run.row.lost == np.isinf(run.wait_s).sum() == 0
+    assert (run.wait_s >= 0).all()
+    held_s = run.row.worker_hours * 3600
+    assert held_s >= sum(service for _, service in requests) - len(counts) * 6 - 10
+
+
+def test_a_fleet_releases_the_newest_booting_instance_first() -> None:
+    fleet = ReplayFleet(0, 1, 100.0)
+    fleet.launch(1, 0.0, 0.0)
+    fleet.resize(2, 10.0, math.inf)
+    fleet.resize(3, 20.0, math.inf)
+    fleet.resize(2, 30.0, math.inf)
+    assert sorted(one.launched_s for one in fleet.instances.values()) == [0.0, 10.0]

@@ -1,0 +1,70 @@
+"""The replay's table, JSON and picture."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+from rich.console import Console
+
+from spotkeeper_lab.replay.output import as_json, cheapest, table
+from spotkeeper_lab.replay.report import report_html
+from spotkeeper_lab.replay.run import iter_runs
+from spotkeeper_lab.replay.values import ReplaySettings, Run
+from spotkeeper_lab.traces.requests import RequestTrace, generate_requests
+
+RULES = ("fixed-peak", "keda-queue", "spotkeeper")
+KEYS = {
+    "trace", "rule", "objective_met", "share_in_time", "wait_p50", "wait_p95", "wait_p99",
+    "worker_hours", "scale_outs", "scale_ins", "lost", "requests", "settings",
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def runs() -> list[tuple[RequestTrace, Run]]:
+    traces = [generate_requests(seed, hours=1.0) for seed in (1, 2)]
+    return list(iter_runs(traces, RULES, ReplaySettings()))
+
+
+def test_json_has_every_key_and_no_endless_number(runs: list[tuple[RequestTrace, Run]]) -> None:
+    rows = json.loads(as_json([run.row for _, run in runs]))
+    assert [row["rule"] for row in rows] == list(RULES) * 2
+    assert all(set(row) == KEYS for row in rows)
+    assert rows[0]["settings"]["cold_start_s"] == 240.0
+
+
+def test_an_endless_wait_is_null() -> None:
+    nobody = ReplaySettings(max_workers=1, initial_workers=1, wait_s=0.0)
+    busy = generate_requests(1, hours=0.5, mean_load=20.0)
+    (_, run), *_ = iter_runs([busy], ["keda-queue"], nobody)
+    assert run.row.objective_met is False
+    assert "Infinity" not in as_json([run.row])
+
+
+def test_the_table_fits_eighty_columns(runs: list[tuple[RequestTrace, Run]]) -> None:
+    console = Console(width=80)
+    with console.capture() as capture:
+        console.print(table("t", [run.row for _, run in runs[:3]]))
+    text = capture.get()
+    assert "spotkeeper" in text
+    assert "…" not in text
+
+
+def test_the_cheapest_keeps_the_promise(runs: list[tuple[RequestTrace, Run]]) -> None:
+    rows = [run.row for _, run in runs[:3]]
+    best = cheapest(rows)
+    assert best is not None
+    assert best.rule == "spotkeeper"
+    assert cheapest([]) is None
+
+
+def test_the_report_stands_alone(runs: list[tuple[RequestTrace, Run]]) -> None:
+    page = report_html(runs)
+    assert page.count("<svg") == len(runs)
+    assert not re.search(r"(src|href)=", page)
+    assert "http" not in page
+    assert 'name="viewport"' in page
+    assert page.count("<title>") > 100
+    for _, run in runs:
+        assert run.row.trace in page

@@ -1,0 +1,126 @@
+"""Request traces: what is read, what is refused, what is generated."""
+
+from __future__ import annotations
+
+import gzip
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+
+from spotkeeper_lab.traces.requests import (
+    RequestTrace,
+    RequestTraceError,
+    generate_requests,
+    read_requests,
+)
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def write(path: Path, text: str) -> Path:
+    path.write_text(text)
+    return path
+
+
+def test_reads_plain_and_gzip_alike(tmp_path: Path) -> None:
+    text = "arrival_s,service_s\n0.5,2\n0.5,1.25\n7,3\n"
+    plain = read_requests(write(tmp_path / "a.csv", text))
+    packed_path = tmp_path / "a.csv.gz"
+    packed_path.write_bytes(gzip.compress(text.encode()))
+    packed = read_requests(packed_path)
+    assert plain.name == packed.name == "a"
+    assert plain.arrival_s.tolist() == packed.arrival_s.tolist() == [0.5, 0.5, 7.0]
+    assert plain.service_s.tolist() == packed.service_s.tolist() == [2.0, 1.25, 3.0]
+    assert plain.end_s == 7.0
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "line 1: expected the header .* the file is empty"),
+        ("a,b\n1,2\n", "line 1: expected the header .* found 'a,b'"),
+        ("arrival_s,service_s\n", "no request after the header"),
+        ("arrival_s,service_s\n1,2\n\n0.5,2\n", r"line 4: arrival_s 0.5 comes after 1"),
+        ("arrival_s,service_s\n1,-2\n", "line 2: '1,-2' has a negative"),
+        ("arrival_s,service_s\n1,nan\n", "line 2: '1,nan' has a negative or endless"),
+        ("arrival_s,service_s\n1,2,3\n", "line 2: expected two numbers"),
+        ("arrival_s,service_s\n1,x\n", "line 2: expected two numbers, found '1,x'"),
+        ("time_s,rate_per_s\n0,1\n", "at least two rows"),
+        ("time_s,rate_per_s\n0,1\n0,1\n", "line 3: time_s 0 is not after 0"),
+        ("time_s,rate_per_s\n0,0\n600,0\n", "every rate_per_s is 0"),
+    ],
+)
+def test_refuses_by_line(tmp_path: Path, text: str, message: str) -> None:
+    with pytest.raises(RequestTraceError, match=message):
+        read_requests(write(tmp_path / "bad.csv", text))
+
+
+def test_refuses_what_is_not_the_file_it_says(tmp_path: Path) -> None:
+    with pytest.raises(RequestTraceError, match="content is not gzip"):
+        read_requests(write(tmp_path / "a.csv.gz", "arrival_s,service_s\n0,1\n"))
+    broken = tmp_path / "b.csv.gz"
+    broken.write_bytes(gzip.compress(b"arrival_s,service_s\n0,1\n")[:-9])
+    with pytest.raises(RequestTraceError, match="broken gzip"):
+        read_requests(broken)
+    binary = tmp_path / "c.csv"
+    binary.write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(RequestTraceError, match="not a text file"):
+        read_requests(binary)
+    with pytest.raises(RequestTraceError, match=r"absent\.csv: cannot be read"):
+        read_requests(tmp_path / "absent.csv")
+
+
+def test_rates_become_requests_by_seed(tmp_path: Path) -> None:
+    path = write(tmp_path / "r.csv", "time_s,rate_per_s\n0,100\n600,300\n1200,200\n")
+    trace = read_requests(path, seed=3, scale=0.05)
+    again = read_requests(path, seed=3, scale=0.05)
+    assert np.array_equal(trace.arrival_s, again.arrival_s)
+    assert trace.end_s == 1800
+    assert len(trace) == pytest.approx(600 * 0.05 * 600, rel=0.05)
+    assert float(trace.service_s.mean()) == pytest.approx(2.0, rel=0.05)
+    assert len(read_requests(path)) == pytest.approx(1800, rel=0.1)
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("time_s,rate_per_s\n0,1\n1e12,1\n", r"line 3: 1e\+12 s is more than 400 days"),
+        ("time_s,rate_per_s\n0,1\n600,1e308\n", r"line 3: 1e\+308 requests per second"),
+        ("arrival_s,service_s\n0,1\n1e9,1\n", r"line 3: 1e\+09 s is more than 400 days"),
+    ],
+)
+def test_numbers_that_cannot_be_meant_are_refused_by_line(
+    tmp_path: Path, text: str, told: str
+) -> None:
+    with pytest.raises(RequestTraceError, match=told):
+        read_requests(write(tmp_path / "far.csv", text))
+
+
+def test_a_window_starts_at_zero() -> None:
+    trace = RequestTrace(
+        name="t",
+        arrival_s=np.array([0.0, 5.0, 10.0, 15.0]),
+        service_s=np.array([1.0, 2.0, 3.0, 4.0]),
+        end_s=20.0,
+    )
+    part = trace.window(5.0, 10.0)
+    assert part.arrival_s.tolist() == [0.0, 5.0]
+    assert part.service_s.tolist() == [2.0, 3.0]
+    assert part.end_s == 10.0
+    assert trace.window(12.0, 100.0).end_s == 8.0
+    with pytest.raises(RequestTraceError, match="the trace covers 0 to 20 s"):
+        trace.window(20.0, 5.0)
+
+
+def test_the_generated_day_is_plausible_and_repeatable() -> None:
+    day, again = generate_requests(1), generate_requests(1)
+    assert np.array_equal(day.arrival_s, again.arrival_s)
+    assert day.offered_load == pytest.approx(2.0, rel=0.1)
+    assert np.all(np.diff(day.arrival_s) >= 0)
+    hourly = np.histogram(day.arrival_s, bins=24, range=(0, 86_400))[0]
+    assert hourly.max() > 2 * hourly.min()
+    per_minute = np.histogram(day.arrival_s, bins=1440, range=(0, 86_400))[0]
+    assert per_minute.var() > 2 * per_minute.mean()
+    assert generate_requests(1, hours=1.0).end_s == 3600

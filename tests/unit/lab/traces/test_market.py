@@ -1,0 +1,204 @@
+"""Markets: questions, windows, files and the errors of files that are not markets."""
+
+import gzip
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from spotkeeper_lab.traces.market import (
+    Change,
+    Market,
+    MarketError,
+    MarketFileError,
+    market_of,
+    read_market,
+    write_market,
+)
+
+GOOD = "time_s,pool,capacity\n0,a/g,2\n0,b/g,0\n60,b/g,3\n90,a/g,1\n120,,\n"
+TRACES = Path(__file__).parents[4] / "shared" / "traces" / "market"
+
+
+def write(folder: Path, text: str | bytes, name: str = "m.csv") -> Path:
+    path = folder / name
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    return path
+
+
+@pytest.fixture
+def market(tmp_path: Path) -> Market:
+    return read_market(write(tmp_path, GOOD))
+
+
+def test_a_market_answers_for_every_time(market: Market) -> None:
+    assert market.pools == ("a/g", "b/g")
+    assert (market.name, market.end_s) == ("m", 120.0)
+    assert [market.capacity("b/g", at) for at in (0, 59.9, 60, 1e9)] == [0, 0, 3, 3]
+
+
+def test_changes_come_in_time_order_and_half_open(market: Market) -> None:
+    assert list(market.changes(0, 90)) == [
+        Change(0, "a/g", 2),
+        Change(0, "b/g", 0),
+        Change(60, "b/g", 3),
+    ]
+    assert list(market.changes(90, 120)) == [Change(90, "a/g", 1)]
+
+
+def test_the_next_change_is_strictly_later(market: Market) -> None:
+    assert [market.next_change(at) for at in (0, 59, 60, 90)] == [60, 60, 90, None]
+
+
+def test_a_window_starts_at_zero_with_what_held_then(market: Market) -> None:
+    window = market.window(70, 50)
+    assert window.end_s == 50
+    assert list(window.changes()) == [
+        Change(0, "a/g", 2),
+        Change(0, "b/g", 3),
+        Change(20, "a/g", 1),
+    ]
+
+
+@pytest.mark.parametrize(("start", "length"), [(0, 121), (100, 21), (-1, 10), (0, 0)])
+def test_a_window_that_does_not_fit_is_refused(market: Market, start: float, length: float) -> None:
+    with pytest.raises(MarketError, match="does not fit"):
+        market.window(start, length)
+
+
+def test_a_pool_that_is_not_there_is_named(market: Market) -> None:
+    with pytest.raises(MarketError, match="no pool 'c/g'; it has a/g, b/g"):
+        market.capacity("c/g", 0)
+
+
+def test_gzip_byte_order_mark_and_windows_line_ends_are_read(tmp_path: Path) -> None:
+    text = "\ufeff" + GOOD.replace("\n", "\r\n")
+    path = write(tmp_path, gzip.compress(text.encode()), "m.csv.gz")
+    assert read_market(path) == read_market(write(tmp_path, GOOD))
+
+
+def test_a_market_that_starts_late_is_moved_to_zero(tmp_path: Path) -> None:
+    late = read_market(write(tmp_path, "time_s,pool,capacity\n100,a,2\n160,a,1\n1e3,,\n"))
+    assert (late.end_s, late.capacity("a", 59), late.capacity("a", 60)) == (900, 2, 1)
+
+
+def test_prices_are_an_extra_column(tmp_path: Path) -> None:
+    text = "time_s,pool,capacity,price\n0,a,2,0.3\n60,a,2,0.5\n120,,,\n"
+    priced = read_market(write(tmp_path, text))
+    assert priced.has_prices
+    assert [priced.price("a", at) for at in (0, 60)] == [0.3, 0.5]
+    assert priced.window(61, 9).price("a", 0) == 0.5
+
+
+HEAD = "time_s,pool,capacity\n"
+BAD = {
+    "empty": ("", "is empty"),
+    "only a header": (HEAD, "line 1: no rows"),
+    "no header": ("0,a,1\n60,,\n", "line 1: unknown column '0'"),
+    "unknown column": ("time_s,pool,capacty\n", "line 1: .*did you mean 'capacity'"),
+    "missing column": ("time_s,pool\n", "line 1: .*lacks the column 'capacity'"),
+    "column twice": ("time_s,pool,capacity,pool\n", "line 1: .*twice"),
+    "time not first": ("pool,time_s,capacity\n", "line 1: the first column"),
+    "unsorted": (HEAD + "0,a,1\n60,a,2\n30,a,1\n90,,\n", "line 4: time_s goes back from 60 to 30"),
+    "negative capacity": (HEAD + "0,a,-1\n60,,\n", "line 2: capacity is -1"),
+    "negative time": (HEAD + "-5,a,1\n60,,\n", "line 2: time_s is '-5'"),
+    "fraction": (HEAD + "0,a,1.5\n60,,\n", "line 2: capacity is '1.5'"),
+    "no number": (HEAD + "0,a,many\n60,,\n", "line 2: capacity is 'many'"),
+    "no time": (HEAD + "soon,a,1\n60,,\n", "line 2: time_s is 'soon'"),
+    "not finite": (HEAD + "nan,a,1\n60,,\n", "line 2: time_s is 'nan'"),
+    "no pool": (HEAD + "0,,1\n60,,\n", "line 2: no pool"),
+    "short row": (HEAD + "0,a\n60,,\n", "line 2: 2 fields where the header has 3"),
+    "no end": (HEAD + "0,a,1\n60,a,2\n", "line 3: no end row"),
+    "row after the end": (HEAD + "0,a,1\n60,,\n70,a,1\n", "line 4: a row follows the end row"),
+    "end at the start": (HEAD + "0,a,1\n0,,\n", "line 3: .*no length"),
+    "late pool": (HEAD + "0,a,1\n60,b,1\n90,,\n", "line 3: pool 'b' starts at 60 s but the market"),
+    "two rows at once": (HEAD + "0,a,1\n0,a,2\n90,,\n", "line 3: pool 'a' has two rows at 0 s"),
+    "bad price": ("time_s,pool,capacity,price\n0,a,1,x\n9,,,\n", "line 2: price is 'x'"),
+    "negative price": ("time_s,pool,capacity,price\n0,a,1,-1\n9,,,\n", "line 2: price is '-1'"),
+    "huge line": (HEAD + "0,a," + "1" * 10_000 + "\n9,,\n", "line 2: the line is longer"),
+    "open quote": (HEAD + '0,"a,1\n9,,\n', "is not CSV"),
+}
+
+
+@pytest.mark.parametrize(("text", "problem"), BAD.values(), ids=BAD.keys())
+def test_a_bad_file_is_named_with_its_line(tmp_path: Path, text: str, problem: str) -> None:
+    path = write(tmp_path, text)
+    with pytest.raises(MarketFileError, match=problem) as caught:
+        read_market(path)
+    assert str(caught.value).startswith(str(path))
+
+
+def test_bytes_that_are_not_text_are_named(tmp_path: Path) -> None:
+    with pytest.raises(MarketFileError, match=r"m\.csv, line 2: is not UTF-8"):
+        read_market(write(tmp_path, HEAD.encode() + b"\xff\xfe\n"))
+
+
+@pytest.mark.parametrize("body", [GOOD.encode(), gzip.compress(GOOD.encode(), mtime=0)[:-20], b""])
+def test_a_file_called_gz_that_is_not_gzip_is_named(tmp_path: Path, body: bytes) -> None:
+    with pytest.raises(MarketFileError, match=r"m\.csv\.gz: is (called \.gz|empty)"):
+        read_market(write(tmp_path, body, "m.csv.gz"))
+
+
+def test_a_file_that_is_not_there_or_a_folder_is_named(tmp_path: Path) -> None:
+    for path in (tmp_path / "none.csv", tmp_path):
+        with pytest.raises(MarketFileError, match="cannot be read"):
+            read_market(path)
+
+
+steps = st.lists(
+    st.tuples(st.integers(1, 500), st.integers(0, 9)),
+    min_size=0,
+    max_size=12,
+    unique_by=lambda s: s[0],
+).map(sorted)
+markets = st.dictionaries(st.sampled_from(["a/g", "b/g", "c/h"]), steps, min_size=1).map(
+    lambda pools: market_of(
+        "m",
+        600.0,
+        {pool: [(0.0, 1), *((float(t), c) for t, c in rows)] for pool, rows in pools.items()},
+    )
+)
+
+
+@settings(deadline=None)
+@given(market=markets)
+def test_a_market_survives_its_file(
+    tmp_path_factory: pytest.TempPathFactory, market: Market
+) -> None:
+    path = tmp_path_factory.mktemp("m") / "m.csv.gz"
+    write_market(market, path)
+    assert read_market(path) == market
+
+
+@settings(deadline=None)
+@given(
+    market=markets, start=st.integers(0, 400), length=st.integers(1, 200), at=st.integers(0, 199)
+)
+def test_a_window_holds_what_the_market_held(
+    market: Market, start: int, length: int, at: int
+) -> None:
+    window = market.window(start, length)
+    for pool in market.pools:
+        assert window.capacity(pool, min(at, length - 1)) == market.capacity(
+            pool, start + min(at, length - 1)
+        )
+
+
+@settings(deadline=None)
+@given(market=markets)
+def test_the_changes_tell_the_whole_market(market: Market) -> None:
+    held: dict[str, int] = {}
+    for change in market.changes():
+        held[change.pool] = change.capacity
+        assert held[change.pool] == market.capacity(change.pool, change.at_s)
+
+
+def test_every_shared_trace_reads() -> None:
+    files = sorted(TRACES.glob("*.csv.gz"))
+    if not files:
+        pytest.skip("../shared/traces/market is not here")
+    for file in files:
+        market = read_market(file)
+        assert market.end_s > 0
+        assert list(market.changes())

@@ -1,0 +1,108 @@
+"""Generated markets: the same seed gives the same market, with the statistics of real ones."""
+
+from itertools import pairwise
+from statistics import correlation, mean
+
+import pytest
+
+from spotkeeper_lab.traces.generate import ZONES, generate
+from spotkeeper_lab.traces.market import Market, MarketError
+
+FORTNIGHT_H = 14 * 24.0
+STEP_S = 300
+
+
+def obtainable(market: Market) -> list[list[bool]]:
+    """Per pool, whether it has capacity, every STEP_S seconds."""
+    times = range(0, int(market.end_s), STEP_S)
+    return [[market.capacity(pool, at) > 0 for at in times] for pool in market.pools]
+
+
+def losses(market: Market) -> list[float]:
+    """The time of every unit of capacity that went away, in order."""
+    return sorted(
+        at
+        for steps in market.steps
+        for (before, after), at in zip(pairwise(steps.capacities), steps.times[1:], strict=True)
+        for _ in range(before - after)
+    )
+
+
+@pytest.fixture(scope="module")
+def markets() -> list[Market]:
+    return [generate(seed, hours=FORTNIGHT_H) for seed in range(8)]
+
+
+def test_a_seed_is_a_market() -> None:
+    assert generate(3) == generate(3)
+    assert generate(3) != generate(4)
+    assert (generate(3).pools, generate(3).end_s) == (ZONES, 86_400)
+
+
+def test_capacity_stays_between_nothing_and_the_level() -> None:
+    market = generate(1, hours=FORTNIGHT_H, level=5)
+    assert {change.capacity for change in market.changes()} <= set(range(6))
+
+
+def test_single_zones_come_and_go_but_some_zone_is_nearly_always_there(
+    markets: list[Market],
+) -> None:
+    zones = [mean(zone) for market in markets for zone in obtainable(market)]
+    anywhere = [mean(map(any, zip(*obtainable(market), strict=True))) for market in markets]
+    assert 0.17 <= min(zones) <= 0.6
+    assert 0.85 <= max(zones) <= 0.97
+    assert 0.97 <= mean(anywhere) <= 0.999
+
+
+def test_zones_are_weakly_correlated(markets: list[Market]) -> None:
+    pairs = [
+        correlation([float(up) for up in zones[a]], [float(up) for up in zones[b]])
+        for market in markets
+        if (zones := obtainable(market))
+        for a, b in ((0, 1), (0, 2), (1, 2))
+    ]
+    assert 0.0 < mean(pairs) < 0.25
+    assert max(pairs) < 0.59
+
+
+def test_losses_come_in_spells_and_together(markets: list[Market]) -> None:
+    for market in markets:
+        times = losses(market)
+        hours = [0] * int(market.end_s // 3600)
+        for at in times:
+            hours[int(at // 3600)] += 1
+        worst = sorted(hours, reverse=True)[: len(hours) // 2]
+        assert sum(worst) > 0.9 * len(times)
+        near = sum(
+            1
+            for before, at, after in zip([-1e9, *times], times, [*times[1:], 1e9], strict=False)
+            if at - before <= 180 or after - at <= 180
+        )
+        assert near > 0.85 * len(times)
+
+
+def test_a_zone_is_often_emptied_in_one_second_and_calm_has_a_heavy_tail() -> None:
+    market = generate(0, hours=10 * FORTNIGHT_H)
+    emptied = 0
+    calm: list[float] = []
+    for steps in market.steps:
+        ends = (*steps.times[1:], market.end_s)
+        calm += [
+            end - at
+            for at, end, capacity in zip(steps.times, ends, steps.capacities, strict=True)
+            if capacity == 8
+        ]
+        emptied += sum(
+            1 for before, after in pairwise(steps.capacities) if (before, after) == (8, 0)
+        )
+    assert 0.5 < emptied / len(calm) < 0.75
+    assert max(calm) > 5 * mean(calm)
+    assert 1.4 * 3600 < mean(calm) < 16.7 * 3600
+
+
+@pytest.mark.parametrize(("pools", "hours", "level"), [((), 1, 1), (("a",), 0, 1), (("a",), 1, 0)])
+def test_a_market_without_extent_is_refused(
+    pools: tuple[str, ...], hours: float, level: int
+) -> None:
+    with pytest.raises(MarketError, match="a market needs"):
+        generate(0, pools, hours, level)

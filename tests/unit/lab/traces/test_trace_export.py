@@ -1,0 +1,225 @@
+"""A market out of what a running fleet left behind."""
+
+import json
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+# The command imports it; urllib3 tries a socket then, which no test may.
+import boto3  # noqa: F401
+import pytest
+from pydantic import TypeAdapter
+from typer.testing import CliRunner
+
+from spotkeeper.adapters.fleet_state import FleetStateTable
+from spotkeeper.domain.decision import DecisionRecord
+from spotkeeper_cli.main import app
+from spotkeeper_lab.backtest.catalogue import deployed_settings
+from spotkeeper_lab.backtest.spotkeeper_runner import replay_of
+from spotkeeper_lab.backtest.world import World
+from spotkeeper_lab.fakes.ports import FakeStates
+from spotkeeper_lab.traces.export import (
+    WHOLE_POOL,
+    changes_of,
+    export_market,
+    read_activities,
+    read_records,
+    table_records,
+)
+from spotkeeper_lab.traces.market import MarketFileError, market_of, read_market
+from tests.builders import TABLE
+
+if TYPE_CHECKING:
+    from mypy_boto3_dynamodb import DynamoDBClient
+
+RECORD = TypeAdapter(DecisionRecord)
+REFUSED = "capacity: Could not launch Spot Instances."
+DRY = (
+    "Could not launch Spot Instances. InsufficientInstanceCapacity - There is no Spot capacity "
+    "available that matches your request. Launching EC2 instance failed."
+)
+
+
+def record(minute: int, held: int, desired: int = 3, *failures: str) -> str:
+    """A decision record of the availability half."""
+    return json.dumps(
+        {
+            "half": "availability",
+            "at": f"2026-01-01T00:{minute:02}:00Z",
+            "seen": {
+                "SpotDesired": float(desired),
+                "SpotSpare": 0.0,
+                "SpotServing": float(held),
+                "SpotComing": 0.0,
+                "SpotAtRisk": 0.0,
+            },
+            "failures": failures,
+        }
+    )
+
+
+def written(path: Path, *lines: str) -> Path:
+    path.write_text("".join(f"{line}\n" for line in lines))
+    return path
+
+
+def activity(minute: int, words: str, zone: str, **more: str) -> dict[str, Any]:
+    """A scaling activity as the AWS CLI prints it."""
+    return {
+        "StartTime": f"2026-01-01T00:{minute:02}:00+00:00",
+        "Description": words,
+        "Details": json.dumps({"Subnet ID": "subnet-1", "Availability Zone": zone}),
+        "Cause": "an instance was started in response to a difference in capacity.",
+        "StatusCode": "Successful",
+        **more,
+    }
+
+
+@pytest.mark.parametrize(
+    ("lines", "steps"),
+    [
+        # Held is there; what is lost is gone until it is held again.
+        ([record(0, 3), record(1, 2), record(2, 3), record(3, 3)], [(0, 3), (60, 2), (120, 3)]),
+        # A launch that is on its way says nothing, one that was refused does.
+        ([record(0, 3), record(1, 3, 5), record(2, 5, 5)], [(0, 3), (120, 5)]),
+        ([record(0, 3), record(1, 3, 5, REFUSED), record(2, 3, 5)], [(0, 3)]),
+        # A smaller group says nothing of the market.
+        ([record(0, 3), record(1, 1, 1), record(2, 3)], [(0, 3)]),
+    ],
+)
+def test_records_tell_what_was_held(
+    tmp_path: Path, lines: list[str], steps: list[tuple[float, int]]
+) -> None:
+    turns = read_records(written(tmp_path / "decisions.jsonl", '{"half": "health"}', *lines))
+    market = export_market("own", turns)
+    assert market == market_of("own", market.end_s, {WHOLE_POOL: steps})
+
+
+def test_activities_tell_the_zones() -> None:
+    launch, end = "Launching a new EC2 instance", "Terminating EC2 instance"
+    changes = changes_of(
+        [
+            activity(0, f"{launch}: i-1", "a"),
+            activity(0, f"{launch}: i-2", "b"),
+            activity(1, launch, "b", StatusCode="Failed", StatusMessage=DRY),
+            activity(1, launch, "a", StatusCode="Failed", StatusMessage="no such launch template"),
+            activity(1, f"{launch}: i-3", "a"),
+            # Asked for: the zone could still hold two.
+            activity(2, f"{end}: i-3", "a", Cause="terminated in response to a user request."),
+            activity(3, f"{end}: i-1", "a", Cause="taken out of service: it has been terminated."),
+            # A warned instance that Spotkeeper detached is taken two minutes later.
+            activity(4, "Detaching EC2 instance: i-2", "b", Cause="detached in response to ..."),
+            # It was there before the first activity.
+            activity(5, f"{end}: i-0", "c", Cause="taken out of service: it has been terminated."),
+        ]
+    )
+    turns = read_turns(record(0, 2), record(9, 0))
+    assert export_market("own", turns, changes, "g5.xlarge") == market_of(
+        "own",
+        540.0,
+        {
+            "a/g5.xlarge": [(0.0, 1), (60.0, 2), (180.0, 0)],
+            "b/g5.xlarge": [(0.0, 1), (360.0, 0)],
+            "c/g5.xlarge": [(0.0, 1), (300.0, 0)],
+        },
+    )
+
+
+class Pages:
+    """A DynamoDB client whose query answers in two pages."""
+
+    def __init__(self, *texts: str) -> None:
+        self._pages = [{"Items": [{"record": {"S": text}}]} for text in texts]
+
+    def get_paginator(self, name: str) -> "Pages":
+        assert name == "query"
+        return self
+
+    def paginate(self, **asked: object) -> list[dict[str, Any]]:
+        assert asked["ExpressionAttributeValues"] == {
+            ":fleet": {"S": "fleet#ocr"},
+            ":decisions": {"S": "decision#"},
+        }
+        return self._pages
+
+
+def read_turns(*texts: str) -> Any:
+    client: Any = Pages(*texts)
+    return table_records(client, "table", "ocr")
+
+
+def test_records_come_out_of_a_table_too() -> None:
+    assert [turn.held for turn in read_turns(record(1, 2), record(0, 3))] == [3, 2]
+
+
+def replayed() -> list[DecisionRecord]:
+    """The records of two hours on a market of one pool: three, then one, then three again."""
+    market = market_of("one", 7200.0, {"z/any": [(0.0, 3), (1800.0, 1), (5400.0, 3)]})
+    states = FakeStates()
+    replay_of(market, World(target=3), deployed_settings(), states=states).run(market.end_s)
+    return list(states.records)
+
+
+def assert_exported(out: Path, *source: str) -> None:
+    """The command finds that market again."""
+    done = CliRunner().invoke(app, ["trace", "export", *source, "--out", str(out)])
+    assert done.exit_code == 0, done.output
+    seen = read_market(out).of(WHOLE_POOL)
+    assert seen.capacities[:2] == (3, 1)
+    assert max(seen.capacities) == 3
+    assert abs(seen.times[1] - 1800.0) < 60.0
+    assert 5400.0 <= seen.times[2] < 5480.0
+
+
+def test_a_replayed_fleet_sees_its_market(tmp_path: Path) -> None:
+    lines = [RECORD.dump_json(one).decode() for one in replayed()]
+    records = written(tmp_path / "decisions.jsonl", *lines)
+    assert_exported(tmp_path / "own.csv", "--records", str(records))
+
+
+def test_the_table_of_a_stack_holds_the_market_too(
+    tmp_path: Path, dynamodb: "DynamoDBClient"
+) -> None:
+    states = FleetStateTable(dynamodb, TABLE, timedelta(days=30))
+    for record in replayed():
+        states.record(record)
+    assert_exported(tmp_path / "own.csv", "--table", TABLE, "--fleet", "backtest")
+
+
+@pytest.mark.parametrize(
+    ("lines", "told"),
+    [
+        (["{}", "{"], "line 1: is no decision record: KeyError 'half'"),
+        ([record(0, 3), "nonsense"], "line 2: is no decision record: JSONDecodeError"),
+        ([record(0, 3)], "has fewer than two records"),
+    ],
+)
+def test_what_cannot_be_read_is_named(tmp_path: Path, lines: list[str], told: str) -> None:
+    records, out = written(tmp_path / "decisions.jsonl", *lines), tmp_path / "own.csv"
+    done = CliRunner().invoke(
+        app, ["trace", "export", "--records", str(records), "--out", str(out)]
+    )
+    assert done.exit_code == 2
+    assert f"{records}" in done.stderr
+    assert told in done.stderr
+    assert not out.exists()
+
+
+def test_an_answer_that_is_none_is_refused(tmp_path: Path) -> None:
+    for text in ("", "[]", "{}", '{"Activities": [{}]}'):
+        with pytest.raises(MarketFileError, match="is no answer of describe-scaling-activities"):
+            read_activities(written(tmp_path / "activities.json", text))
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        [],
+        ["--table", "t"],
+        ["--records", "r", "--table", "t", "--fleet", "f"],
+        ["--records", "r", "--activities", "a", "--group", "g"],
+    ],
+)
+def test_sources_that_do_not_go_together_are_refused(arguments: list[str]) -> None:
+    done = CliRunner().invoke(app, ["trace", "export", "--out", "own.csv", *arguments])
+    assert done.exit_code == 2

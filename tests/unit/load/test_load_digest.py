@@ -1,0 +1,148 @@
+"""From logs to digests: what is kept of a message, and what makes two messages the same."""
+
+from datetime import timedelta, timezone
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from spotkeeper.domain.load.digest import (
+    LATE_AFTER_S,
+    MAX_SKEW_S,
+    MAX_WORKERS,
+    NotDigestible,
+    SearchLog,
+    Status,
+    digest,
+    sent_iso,
+)
+from spotkeeper.domain.load.load import SLOT_MS, Cluster, milliseconds
+from tests.search_logs import FLEET, SENT, before, digest_of, log
+
+SLOT = milliseconds(SENT) // SLOT_MS
+ages = st.floats(0, 400).map(lambda age: round(age, 3))
+
+
+@st.composite
+def search_logs(draw: st.DrawFn) -> SearchLog:
+    """Logs of three workers, one in AWS, up to 400 s old at each step."""
+    finished, service, wait = draw(ages), draw(ages), draw(ages)
+    worker = draw(st.sampled_from(["gpu-0", "gpu-1", "gpu-2"]))
+    aws = worker == "gpu-2"
+    return log(
+        finished + service,
+        finished,
+        waited=wait,
+        worker=worker,
+        status=draw(st.sampled_from(Status)),
+        cluster=Cluster.AWS if aws else Cluster.ONPREM,
+        instance_id="i-0123456789abcdef0" if aws else "",
+    )
+
+
+def test_a_log_becomes_counts_and_milliseconds() -> None:
+    one = digest_of([log(25, 12.5, waited=3)])
+    assert (one.fleet, one.sent_at, one.count, one.late, one.skewed) == (FLEET, SENT, 1, 0, 0)
+    assert one.arrivals == {SLOT - 3: 1}
+    assert one.work_ms == {SLOT - 3: 12_500}
+    assert (one.newest_start, one.newest_wait_ms) == (before(25), 3000)
+    assert (one.waits.total_ms, one.waits.count) == (3000, 1)
+    assert (one.service.total_ms, one.service.squares) == (12_500, 12_500**2)
+    [worker] = one.workers
+    assert (worker.worker_id, worker.cluster, worker.instance_id) == ("gpu-0", Cluster.ONPREM, "")
+    assert (worker.ok, worker.error, worker.timeout) == (1, 0, 0)
+    assert worker.last_finished == before(12.5)
+    assert worker.busy_ms == {SLOT - 3: 5000, SLOT - 2: 7500}
+
+
+def test_requests_are_counted_by_how_they_ended() -> None:
+    ended = [Status.OK, Status.ERROR, Status.ERROR, Status.TIMEOUT]
+    [worker] = digest_of([log(at, at, status=status) for at, status in enumerate(ended)]).workers
+    assert (worker.ok, worker.error, worker.timeout) == (1, 2, 1)
+
+
+def test_each_fleet_has_its_digest() -> None:
+    logs = [log(3, 2, fleet="b"), log(3, 2, fleet="a"), log(5, 4)]
+    digests = digest(logs, SENT, "b")
+    assert [(each.fleet, each.count) for each in digests] == [("a", 1), ("b", 2)]
+    assert len({each.key for each in digests}) == 2
+
+
+def test_two_instances_may_name_their_workers_alike() -> None:
+    logs = [
+        log(9, 1, cluster=Cluster.AWS, instance_id="i-0000000000000000a"),
+        log(9, 1, cluster=Cluster.AWS, instance_id="i-0000000000000000b"),
+    ]
+    assert [worker.ok for worker in digest_of(logs).workers] == [1, 1]
+
+
+def test_the_key_tells_when_and_what() -> None:
+    key = digest_of([log(9, 1)]).key
+    assert key.startswith("2026-11-20T12:00:00.000Z#")
+    assert len(key.partition("#")[2]) == 16
+    assert digest_of([log(9, 1, request_id="other")]).key != key
+
+
+def test_equal_logs_have_equal_content_whenever_they_are_sent() -> None:
+    first, second = (digest_of([log(9, 1)], SENT + timedelta(seconds=s)) for s in (0, 60))
+    assert first.content == second.content
+    assert first.key < second.key
+
+
+def test_keys_are_in_utc() -> None:
+    local = SENT.astimezone(timezone(timedelta(hours=2)))
+    assert sent_iso(local) == "2026-11-20T12:00:00.000Z"
+    assert digest_of([log(9, 1)], local).key == digest_of([log(9, 1)]).key
+
+
+def test_logs_from_the_future_are_shifted_back_together() -> None:
+    ahead = digest_of([log(20, -30, request_id="a"), log(80, 10, request_id="b")])
+    right = digest_of([log(50, 0, request_id="a"), log(110, 40, request_id="b")])
+    assert (ahead.skewed, right.skewed) == (2, 0)
+    assert ahead.workers == right.workers
+    assert ahead.arrivals == right.arrivals
+    assert ahead.service == right.service
+
+
+def test_a_clock_too_far_ahead_is_refused_by_name() -> None:
+    assert digest_of([log(0, -MAX_SKEW_S)]).skewed == 1
+    with pytest.raises(NotDigestible, match=r"finished_at: 2026-11-20T12:05:01\+00:00 is 301 s"):
+        digest_of([log(0, -MAX_SKEW_S - 1)])
+
+
+def test_late_logs_are_counted_and_nothing_else() -> None:
+    both = digest_of([log(LATE_AFTER_S + 2, LATE_AFTER_S + 1), log(9, 1)])
+    assert (both.count, both.late) == (1, 1)
+    assert both.workers == digest_of([log(9, 1)]).workers
+    only_late = digest_of([log(86_400, LATE_AFTER_S + 1)])
+    assert (only_late.count, only_late.workers, only_late.arrivals) == (0, (), {})
+
+
+def test_a_day_long_request_keeps_the_digest_small() -> None:
+    one = digest_of([log(86_000, 1, waited=300)])
+    assert one.arrivals == {}
+    assert len(one.workers[0].busy_ms) <= LATE_AFTER_S * 1000 // SLOT_MS + 1
+
+
+def test_too_many_workers_are_refused_by_name() -> None:
+    logs = [log(9, 1, worker=f"gpu-{number}") for number in range(MAX_WORKERS + 1)]
+    assert len(digest_of(logs[1:]).workers) == MAX_WORKERS
+    with pytest.raises(NotDigestible, match="worker_id: 201 different workers"):
+        digest_of(logs)
+
+
+@given(logs=st.lists(search_logs(), min_size=1, max_size=12), data=st.data())
+def test_neither_order_nor_repetition_within_a_message_matters(
+    logs: list[SearchLog], data: st.DataObject
+) -> None:
+    again = data.draw(st.lists(st.sampled_from(logs)))
+    assert digest_of(data.draw(st.permutations(logs + again))) == digest_of(logs)
+
+
+@given(search_logs())
+def test_busy_time_is_split_exactly(one: SearchLog) -> None:
+    [worker] = digest_of([one]).workers
+    assert sum(worker.busy_ms.values()) == milliseconds(one.finished_at) - milliseconds(
+        one.started_at
+    )
+    assert all(0 < ms <= SLOT_MS for ms in worker.busy_ms.values())

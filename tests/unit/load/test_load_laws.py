@@ -1,0 +1,110 @@
+"""Laws of the load, whatever the logs: it depends on what was served, not on how logs travelled."""
+
+from dataclasses import replace
+from datetime import timedelta
+from itertools import pairwise
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from spotkeeper.domain.load.arrivals import arrived
+from spotkeeper.domain.load.digest import SearchLog
+from spotkeeper.domain.load.history import LoadHistory, extended
+from spotkeeper.domain.load.load import load_rate, summarise
+from spotkeeper.domain.load.slots import by_slot
+from tests.search_logs import SENT, before, digest_of, log
+from tests.unit.load.test_load_digest import search_logs
+
+seconds = st.floats(0, 100).map(lambda value: round(value, 3))
+some_logs = st.lists(search_logs(), min_size=1, max_size=12, unique_by=lambda each: each.request_id)
+windows = st.integers(10, 1200)
+
+
+@st.composite
+def sequential_logs(draw: st.DrawFn) -> list[SearchLog]:
+    """The logs of a worker that serves one request after the other until now or earlier."""
+    logs: list[SearchLog] = []
+    ended = draw(seconds)
+    for idle, served in draw(st.lists(st.tuples(seconds, seconds), min_size=1, max_size=12)):
+        logs.append(log(ended + served, ended))
+        ended += served + idle
+    return logs
+
+
+@given(logs=some_logs, data=st.data(), window_s=windows)
+def test_order_and_repetition_of_digests_do_not_matter(
+    logs: list[SearchLog], data: st.DataObject, window_s: int
+) -> None:
+    digests = [digest_of([each]) for each in logs]
+    again = data.draw(st.lists(st.sampled_from(digests)))
+    resent = [
+        replace(each, key=f"2026-11-20T12:00:30.000Z#{each.content}", sent_at=before(-30))
+        for each in data.draw(st.lists(st.sampled_from(digests)))
+    ]
+    shuffled = data.draw(st.permutations(digests + again + resent))
+    assert summarise(shuffled, SENT, window_s) == summarise(digests, SENT, window_s)
+    assert arrived(shuffled, SENT, window_s) == arrived(digests, SENT, window_s)
+
+
+@given(logs=some_logs, cuts=st.sets(st.integers(1, 11)), window_s=windows)
+def test_how_logs_are_spread_over_messages_does_not_matter(
+    logs: list[SearchLog], cuts: set[int], window_s: int
+) -> None:
+    edges = sorted({0, len(logs), *(cut for cut in cuts if cut < len(logs))})
+    parts = [logs[begin:end] for begin, end in pairwise(edges)]
+    split, whole = [*map(digest_of, parts)], [digest_of(logs)]
+    assert summarise(split, SENT, window_s) == summarise(whole, SENT, window_s)
+    assert arrived(split, SENT, window_s) == arrived(whole, SENT, window_s)
+
+
+@given(data=st.data(), window_s=windows, now_s=st.floats(0, 60))
+def test_adding_digests_up_by_slot_changes_nothing(
+    data: st.DataObject, window_s: int, now_s: float
+) -> None:
+    now = before(-now_s)
+    sent = st.tuples(some_logs, st.floats(0, 600))
+    messages = data.draw(st.lists(sent, min_size=1, max_size=6))
+    digests = [digest_of(logs, before(age_s - 300)) for logs, age_s in messages]
+    sums = by_slot(digests)
+    assert by_slot(sums) == sums
+    assert summarise(sums, now, window_s) == summarise(digests, now, window_s)
+    seen = arrived(digests, now, 900)
+    assert arrived(sums, now, 900) == seen
+    assert extended(LoadHistory(), sums, seen, 5) == extended(LoadHistory(), digests, seen, 5)
+
+
+def test_a_sum_of_the_first_slot_counts_whatever_the_part_of_a_millisecond() -> None:
+    now = SENT + timedelta(microseconds=500)
+    digests = [digest_of([log(1, 0)], SENT - timedelta(seconds=60))]
+    assert summarise(by_slot(digests), now, 60) == summarise(digests, now, 60)
+    assert summarise(digests, now, 60).finished == 1
+
+
+@given(logs=sequential_logs(), window_s=windows)
+def test_one_request_after_the_other_never_overlaps(logs: list[SearchLog], window_s: int) -> None:
+    [worker] = summarise([digest_of(logs)], SENT, window_s).workers
+    assert worker.overlapped_s == 0
+    assert 0 <= worker.load_rate <= 1
+
+
+@given(logs=some_logs, window_s=windows)
+def test_rates_are_shares_and_no_time_is_lost(logs: list[SearchLog], window_s: int) -> None:
+    load = summarise([digest_of(logs)], SENT, window_s)
+    for worker in load.workers:
+        assert 0 <= worker.load_rate <= 1
+        assert worker.busy_s <= worker.capacity_s
+    assert 0 <= load_rate(load.workers) <= 1
+    assert load.arrival_rate >= 0
+    assert load.finished == sum(worker.finished for worker in load.workers)
+
+
+@given(logs=some_logs, more=some_logs, window_s=windows)
+def test_more_logs_never_make_a_worker_less_busy(
+    logs: list[SearchLog], more: list[SearchLog], window_s: int
+) -> None:
+    def busy(served: list[SearchLog]) -> dict[tuple[str, str], float]:
+        workers = summarise([digest_of(served)], SENT, window_s).workers
+        return {(w.instance_id, w.worker_id): w.busy_s + w.overlapped_s for w in workers}
+
+    fewer, all_of_them = busy(logs), busy(logs + more)
+    assert all(all_of_them[worker] >= served - 1e-9 for worker, served in fewer.items())

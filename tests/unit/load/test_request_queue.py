@@ -1,0 +1,129 @@
+"""What looks at the request queue prove, and what they do not."""
+
+from collections.abc import Iterable
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import TypeAdapter
+
+from spotkeeper.domain.load.request_queue import (
+    LOOKS,
+    MISPLACED,
+    QueueLength,
+    QueueMemory,
+    expects_logs,
+    is_blind,
+    known_length,
+    quiet_s,
+    told,
+    watch_queue,
+)
+from tests.builders import at
+
+EMPTY = QueueLength(waiting=0, in_flight=0)
+BUSY = QueueLength(waiting=0, in_flight=1)
+DENIED = "Refused: denied"
+
+type Answer = QueueLength | str
+
+
+def watched(
+    answers: Iterable[Answer], *, offered: float = 0.0, logged: bool = False
+) -> QueueMemory:
+    """The memory after a look a minute, the last one at noon."""
+    looks = list(answers)
+    memory = None
+    for minute, answer in enumerate(looks, start=1 - len(looks)):
+        newest = at(60 * minute - 10) if logged else None
+        memory = watch_queue(memory, answer, newest, offered, at(60 * minute))
+    assert memory
+    return memory
+
+
+@pytest.mark.parametrize(
+    ("answers", "seconds"),
+    [
+        ([EMPTY] * 11, 600),
+        ([EMPTY] * LOOKS, 240),
+        ([EMPTY] * (LOOKS - 1), 0),
+        ([EMPTY] * 11 + [BUSY], 0),
+        ([EMPTY] * 11 + [BUSY] + [EMPTY] * LOOKS, 240),
+        ([EMPTY] * 11 + [DENIED], 0),
+        # A look that failed proves nothing and ends nothing, three in a row do.
+        ([EMPTY] * 5 + [DENIED] + [EMPTY] * 5, 600),
+        ([EMPTY] * 5 + [DENIED] * 3 + [EMPTY] * LOOKS, 240),
+        ([DENIED] * 11, 0),
+    ],
+)
+def test_quiet_takes_several_looks_in_a_row(answers: list[Answer], seconds: float) -> None:
+    assert quiet_s(watched(answers), at(0)) == seconds
+
+
+def test_quiet_begins_after_the_last_logged_request() -> None:
+    memory = watched([EMPTY] * 20)
+    logged = watch_queue(memory, EMPTY, at(30), 0.01, at(60))
+    assert quiet_s(logged, at(60)) == 30
+    forgotten = watch_queue(logged, EMPTY, None, 0.0, at(120))
+    assert quiet_s(forgotten, at(120)) == 90
+
+
+def test_a_queue_that_shows_nothing_of_busy_workers_is_not_believed() -> None:
+    few, many = (watched([EMPTY] * n, offered=30.0, logged=True) for n in (4, 5))
+    assert known_length(few) == EMPTY
+    assert (known_length(many), many.trouble) == (None, MISPLACED)
+    silent = many
+    for minute in range(1, 30):
+        silent = watch_queue(silent, EMPTY, None, 0.0, at(60 * minute))
+    assert quiet_s(silent, at(60 * 29)) == 0
+    shown = watch_queue(silent, BUSY, None, 0.0, at(60 * 30))
+    assert known_length(shown) == BUSY
+
+
+def test_a_load_that_ended_is_no_contradiction() -> None:
+    memory = watched([BUSY])
+    for minute in range(1, 12):
+        memory = watch_queue(memory, EMPTY, at(0), 50.0 / minute, at(60 * minute))
+    assert quiet_s(memory, at(660)) == 600
+
+
+def test_a_queue_that_cannot_be_read_blinds_after_five_minutes() -> None:
+    assert not is_blind(None, at(0))
+    assert not is_blind(watched([EMPTY, *[DENIED] * 5]), at(0))
+    assert is_blind(watched([EMPTY, *[DENIED] * 6]), at(0))
+    assert not is_blind(watched([*[DENIED] * 9, EMPTY]), at(0))
+
+
+def test_silence_is_missing_logs_unless_nothing_or_nobody_is_there_to_serve() -> None:
+    assert expects_logs(None, 0)
+    assert expects_logs(watched([DENIED]), 0)
+    assert not expects_logs(watched([EMPTY]), 3)
+    assert expects_logs(watched([BUSY]), 3)
+    assert not expects_logs(watched([BUSY]), 0)
+
+
+def test_what_it_adds_to_silence_is_said() -> None:
+    assert told(None) == ""
+    assert told(watched([BUSY])) == ", 0 requests wait, 1 are in flight"
+    assert told(watched([DENIED])) == ", the request queue is not known (Refused: denied)"
+
+
+answers = st.sampled_from([EMPTY, BUSY, replace(EMPTY, waiting=2), DENIED])
+
+
+@given(st.lists(answers, min_size=1, max_size=30), st.floats(0, 60), st.booleans())
+def test_nothing_but_empty_looks_is_quiet(
+    looks: list[Answer], offered: float, logged: bool
+) -> None:
+    memory = watched(looks, offered=offered, logged=logged)
+    seconds = quiet_s(memory, at(0))
+    assert 0 <= seconds <= 60 * (len(looks) - 1)
+    if seconds:
+        backwards = [look for look in reversed(looks) if look != DENIED]
+        assert looks[-1] == EMPTY
+        assert backwards[:LOOKS] == [EMPTY] * LOOKS
+    adapter = TypeAdapter(QueueMemory)
+    assert adapter.validate_json(adapter.dump_json(memory)) == memory
+    assert timedelta(0) <= at(0) - (memory.empty_since or at(0))

@@ -1,0 +1,248 @@
+"""How load becomes a size of the spot group: tables, then laws."""
+
+from dataclasses import replace
+from datetime import datetime
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from spotkeeper.domain.decision import Action
+from spotkeeper.domain.fleet import Bounds, Fleet, Group, SizingPolicy
+from spotkeeper.domain.health.memory import HealthMemory
+from spotkeeper.domain.load.load import Cluster, Load, WorkerLoad
+from spotkeeper.domain.sizing.size import Sizing, size, workers_needed
+from tests.builders import at, fleet, group
+
+FRESH = HealthMemory()
+
+
+def load(
+    erlangs: float, seconds: float = 0, *, onprem: int = 0, newest: datetime | None = None
+) -> Load:
+    """So much offered load at an instant, with so many live on-premises workers."""
+    now = at(seconds)
+    workers = tuple(
+        WorkerLoad(worker_id=f"rack-{n}", cluster=Cluster.ONPREM, instance_id="", last_finished=now)
+        for n in range(onprem)
+    )
+    return Load(
+        at=now,
+        window_s=300,
+        offered=erlangs,
+        arrival_rate=erlangs,
+        workers=workers,
+        newest=newest or now,
+    )
+
+
+def sized(
+    seen: Load,
+    desired: int = 4,
+    *,
+    of: Fleet | None = None,
+    memory: HealthMemory = FRESH,
+    spot: Group | None = None,
+    spares: int = 0,
+) -> Sizing:
+    return size(seen, of or fleet(), spot or group("spot", desired), spares, memory, seen.at)
+
+
+@pytest.mark.parametrize(
+    ("erlangs", "target", "workers"),
+    [
+        (0.0, 0.7, 0),
+        (0.0001, 0.7, 1),
+        (0.7, 0.7, 1),
+        (0.71, 0.7, 2),
+        (7.0, 0.7, 10),
+        (7.0, 1.0, 7),
+        (3.5, 0.5, 7),
+        (70.0, 0.7, 100),
+    ],
+)
+def test_the_fewest_workers_that_hold_the_target_are_needed(
+    erlangs: float, target: float, workers: int
+) -> None:
+    assert workers_needed(load(erlangs), target) == workers
+
+
+def test_requests_that_cost_almost_nothing_still_need_a_worker() -> None:
+    assert workers_needed(replace(load(0.0), arrival_rate=0.01), 0.7) == 1
+
+
+def test_busy_workers_are_load_even_when_nothing_that_arrived_lately_has_finished() -> None:
+    busy = tuple(
+        WorkerLoad(
+            worker_id=f"gpu-{n}",
+            cluster=Cluster.AWS,
+            instance_id=f"i-0000000{n}",
+            busy_s=300.0,
+            capacity_s=300.0,
+            last_finished=at(0),
+        )
+        for n in range(2)
+    )
+    assert workers_needed(replace(load(0.0), workers=busy), 0.7) == 3
+
+
+def test_more_load_raises_the_group_at_once() -> None:
+    sizing = sized(load(7.0))
+    assert (sizing.action, sizing.rule, sizing.spot_desired, sizing.workers) == (
+        Action.RESIZE,
+        "load rate",
+        10,
+        10,
+    )
+    assert sizing.reason == (
+        "load 7.0 erlangs at 70% needs 10 workers (most lately: 10), 0 on premises: spot 4 -> 10"
+    )
+
+
+def test_the_spares_of_the_availability_half_stay_on_top() -> None:
+    held = sized(load(2.8), 5, spares=1)
+    assert (held.action, held.spot_desired) == (Action.HOLD, 5)
+    raised = sized(load(4.2), 5, spares=1)
+    assert (raised.workers, raised.spot_desired) == (6, 7)
+    assert raised.memory.spot_ask is not None
+    assert (raised.memory.spot_ask.need, raised.memory.spot_ask.spare) == (6, 1)
+
+
+def test_a_group_of_the_right_size_is_held() -> None:
+    sizing = sized(load(2.8))
+    assert (sizing.action, sizing.rule, sizing.spot_desired) == (Action.HOLD, "at target", 4)
+
+
+def test_less_load_lowers_the_group_only_after_the_stabilisation_window() -> None:
+    high = sized(load(7.0), 10)
+    low = sized(load(2.1, 60), 10, memory=high.memory)
+    assert (low.action, low.spot_desired, low.workers) == (Action.HOLD, 10, 3)
+    almost = sized(load(2.1, 899), 10, memory=low.memory)
+    assert almost.spot_desired == 10
+    after = sized(load(2.1, 900), 10, memory=almost.memory)
+    assert (after.action, after.spot_desired) == (Action.RESIZE, 3)
+
+
+def test_a_burst_within_the_window_keeps_what_it_needed() -> None:
+    quiet = sized(load(2.1), 3)
+    burst = sized(load(4.2, 60), 3, memory=quiet.memory)
+    calm = sized(load(2.1, 120), 6, memory=burst.memory)
+    assert (burst.spot_desired, calm.spot_desired) == (6, 6)
+
+
+@pytest.mark.parametrize(("age_s", "stale"), [(0, False), (180, False), (180.1, True), (9e9, True)])
+def test_stale_search_logs_hold_whatever_they_say(age_s: float, stale: bool) -> None:
+    seen = load(70.0, newest=at(-min(age_s, 9e9)))
+    sizing = sized(seen)
+    assert sizing.stale is stale
+    assert (sizing.spot_desired == 4) is stale
+    if stale:
+        assert (sizing.action, sizing.rule) == (Action.HOLD, "stale search logs")
+        assert "spot 4 -> 4" in sizing.reason
+
+
+def test_no_search_log_ever_holds_too() -> None:
+    sizing = sized(replace(load(0.0), newest=None))
+    assert (sizing.action, sizing.spot_desired, sizing.stale) == (Action.HOLD, 4, True)
+    assert "none ever came" in sizing.reason
+
+
+def test_silence_does_not_forget_what_was_needed() -> None:
+    before = sized(load(7.0), 10)
+    silent = sized(load(0.0, 400, newest=at(0)), 10, memory=before.memory)
+    assert (silent.workers, silent.memory) == (10, before.memory)
+
+
+def test_live_workers_on_premises_are_used_first() -> None:
+    some, many = (replace(fleet(), onprem_workers=count) for count in (3, 12))
+    assert sized(load(7.0, onprem=3), of=some).spot_desired == 7
+    assert sized(load(7.0, onprem=3), of=many).spot_desired == 7
+    enough = sized(load(7.0, onprem=12), of=many)
+    assert (enough.spot_desired, enough.action) == (0, Action.RESIZE)
+
+
+def test_workers_on_premises_appear_by_their_logs_up_to_the_number_that_is_known() -> None:
+    assert sized(load(7.0, onprem=3), of=fleet()).spot_desired == 7
+    some = replace(fleet(), onprem_workers=3)
+    assert sized(load(7.0, onprem=400), of=some).spot_desired == 7
+
+
+@pytest.mark.parametrize(("workers_per_instance", "instances"), [(1, 10), (2, 5), (3, 4), (16, 1)])
+def test_instances_carry_several_workers(workers_per_instance: int, instances: int) -> None:
+    many = fleet(workers_per_instance=workers_per_instance)
+    assert sized(load(7.0), of=many).spot_desired == instances
+
+
+def test_the_size_stays_within_the_operators_and_the_groups_bounds() -> None:
+    bounded = replace(fleet(), bounds=Bounds(spot_min=2, spot_max=6, on_demand_max=10))
+    high, low = sized(load(70.0), of=bounded), sized(load(0.1), of=bounded)
+    assert (high.spot_desired, high.rule) == (6, "spot maximum")
+    assert (low.spot_desired, low.rule) == (2, "spot minimum")
+    tight = replace(group("spot", 4), minimum=3, maximum=5)
+    assert sized(load(70.0), of=bounded, spot=tight).spot_desired == 5
+    assert sized(load(0.1), of=bounded, spot=tight).spot_desired == 3
+
+
+LOADS = st.floats(0.001, 500)
+FLEETS = st.builds(
+    lambda least, most, per, target: replace(
+        fleet(workers_per_instance=per, sizing=SizingPolicy(target_load_rate=target)),
+        bounds=Bounds(spot_min=min(least, most), spot_max=max(least, most), on_demand_max=0),
+    ),
+    st.integers(0, 50),
+    st.integers(0, 50),
+    st.integers(1, 8),
+    st.floats(0.05, 1),
+)
+
+
+@given(LOADS, LOADS, FLEETS, st.integers(0, 20), st.integers(0, 60))
+def test_more_load_never_means_fewer_workers(
+    one: float, other: float, of: Fleet, onprem: int, desired: int
+) -> None:
+    less, more = (sized(load(x, onprem=onprem), desired, of=of) for x in sorted((one, other)))
+    assert less.workers <= more.workers
+    assert less.spot_desired <= more.spot_desired
+
+
+@given(LOADS, FLEETS, st.integers(0, 20), st.integers(0, 60))
+def test_the_size_never_leaves_the_bounds(
+    erlangs: float, of: Fleet, onprem: int, desired: int
+) -> None:
+    sizing = sized(load(erlangs, onprem=onprem), desired, of=of)
+    assert of.bounds.spot_min <= sizing.spot_desired <= of.bounds.spot_max
+    assert (sizing.action is Action.HOLD) is (sizing.spot_desired == desired)
+
+
+@given(st.lists(LOADS, min_size=1, max_size=30), st.integers(0, 900))
+def test_the_size_is_what_the_stabilisation_window_needed_at_most(
+    loads: list[float], scale_in_after_s: int
+) -> None:
+    of = fleet(sizing=SizingPolicy(scale_in_after_s=scale_in_after_s))
+    memory, needed, desired = FRESH, [0] * len(loads), 0
+    for turn, erlangs in enumerate(loads):
+        sizing = sized(load(erlangs, 60 * turn), desired, of=of, memory=memory)
+        needed[turn] = sizing.workers
+        recent = [n for k, n in enumerate(needed[: turn + 1]) if 60 * (turn - k) < scale_in_after_s]
+        assert sizing.spot_desired == min(100, max([*recent, needed[turn]]))
+        memory, desired = sizing.memory, sizing.spot_desired
+
+
+@given(LOADS, FLEETS, st.integers(0, 60))
+def test_a_constant_load_settles_in_one_turn_and_then_holds(
+    erlangs: float, of: Fleet, desired: int
+) -> None:
+    first = sized(load(erlangs), desired, of=of)
+    again = sized(load(erlangs, 60), first.spot_desired, of=of, memory=first.memory)
+    assert (again.action, again.spot_desired) == (Action.HOLD, first.spot_desired)
+
+
+@given(st.lists(LOADS, min_size=1, max_size=50))
+def test_what_is_remembered_stays_small(loads: list[float]) -> None:
+    memory = FRESH
+    for turn, erlangs in enumerate(loads):
+        memory = sized(load(erlangs, 60 * turn), memory=memory).memory
+    assert len(memory.needed) <= 16
+    assert [n.workers for n in memory.needed] == sorted(
+        {n.workers for n in memory.needed}, reverse=True
+    )

@@ -1,0 +1,236 @@
+"""How a promise about waiting becomes a size of the spot group: tables, then laws."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from spotkeeper.domain.decision import Action
+from spotkeeper.domain.fleet import Bounds, Fleet, Objective
+from spotkeeper.domain.health.memory import HealthMemory, Needed
+from spotkeeper.domain.load.arrivals import arrived
+from spotkeeper.domain.load.history import LoadHistory, load_summary
+from spotkeeper.domain.load.load import Cluster, Load, LoadDigest, WorkerLoad, summarise
+from spotkeeper.domain.load.summary import LoadSummary
+from spotkeeper.domain.sizing.size import OBJECTIVE_WINDOW_S, Outlook, Sizing, size
+from tests.builders import at, fleet, group
+from tests.search_logs import FLEET, SENT, before, digest_of, log
+
+FRESH = HealthMemory()
+SETTLED = HealthMemory(needed=(Needed(at=at(-800), workers=1),))
+PROMISE = Objective(wait_s=10, share=0.95)
+
+
+def promised(
+    wait_s: float = 10, share: float = 0.95, *, spot_max: int = 100, per: int = 1
+) -> Fleet:
+    """A fleet with an objective."""
+    objective = Objective(wait_s=wait_s, share=share)
+    return replace(fleet(spot_max=spot_max, workers_per_instance=per), objective=objective)
+
+
+def summary(erlangs: float, *, service_s: float = 2.0, wait_s: float = 0.0) -> LoadSummary:
+    """Fifteen minutes of a steady load."""
+    return LoadSummary(
+        arrivals=(round(10 * erlangs / service_s),) * 90,
+        work_s=(10 * erlangs,) * 90,
+        service_mean_s=service_s,
+        service_second_moment_s2=2 * service_s**2,
+        newest_start_age_s=2.0,
+        newest_wait_s=wait_s,
+        newest_log_age_s=0.0,
+    )
+
+
+def logged(seconds: float = 0, *, onprem: int = 0, age_s: float = 0) -> Load:
+    """The search logs of an instant, with so many live on-premises workers."""
+    rack = tuple(
+        WorkerLoad(
+            worker_id=f"rack-{n}",
+            cluster=Cluster.ONPREM,
+            instance_id="",
+            last_finished=at(seconds - age_s),
+        )
+        for n in range(onprem)
+    )
+    return Load(at=at(seconds), window_s=300, workers=rack, newest=at(seconds - age_s))
+
+
+def sized(
+    seen: LoadSummary,
+    desired: int = 4,
+    *,
+    of: Fleet | None = None,
+    memory: HealthMemory = SETTLED,
+    load: Load | None = None,
+    serving: int | None = None,
+    spares: int = 0,
+) -> Sizing:
+    """One sizing in which all that was asked for serves."""
+    load = load or logged()
+    outlook = Outlook(summary=seen, serving=desired if serving is None else serving)
+    spot = group("spot", desired)
+    return size(load, of or promised(), spot, spares, memory, load.at, outlook)
+
+
+def test_the_fewest_workers_that_keep_the_promise_are_asked_for() -> None:
+    sizing = sized(summary(7.0))
+    assert (sizing.action, sizing.rule, sizing.missing) == (Action.RESIZE, "objective", 0)
+    assert 8 <= sizing.workers == sizing.spot_desired <= 10
+    assert sizing.reason.startswith("load 7.0 erlangs, at worst +9% when a new worker serves: ")
+    assert sizing.reason.endswith(
+        f"{sizing.workers} workers start 95% within 10 s, 0 on premises: spot 4 -> {sizing.workers}"
+    )
+
+
+def test_without_an_outlook_or_an_objective_the_load_rate_sizes() -> None:
+    load = replace(logged(), offered=7.0, arrival_rate=3.5)
+    assert size(load, promised(), group("spot", 4), 0, FRESH, at(0)).rule == "load rate"
+    assert sized(summary(70.0), of=fleet(), load=load).spot_desired == 10
+
+
+def test_workers_on_premises_come_first_and_instances_carry_several() -> None:
+    need = sized(summary(7.0)).workers
+    own = replace(promised(), onprem_workers=9)
+    assert sized(summary(7.0), of=own, load=logged(onprem=3)).spot_desired == need - 3
+    assert sized(summary(7.0), of=promised(per=3)).spot_desired == -(-need // 3)
+    assert sized(summary(0.5), of=own, load=logged(onprem=9)).spot_desired == 0
+
+
+def test_a_bound_that_does_not_hold_the_need_says_by_how_much() -> None:
+    sizing = sized(summary(7.0), of=promised(spot_max=5))
+    assert (sizing.spot_desired, sizing.rule) == (5, "spot maximum")
+    assert sizing.missing == sizing.workers - 5 > 0
+    assert f"the bound of 5 is {sizing.missing} short: about 0% instead of 95% in time" in (
+        sizing.reason
+    )
+
+
+def test_spares_stay_on_top_and_are_no_need() -> None:
+    need = sized(summary(7.0)).workers
+    held = sized(summary(7.0), need + 2, spares=2)
+    assert (held.action, held.spot_desired) == (Action.HOLD, need + 2)
+
+
+def test_nothing_is_given_back_while_requests_wait() -> None:
+    assert sized(summary(7.0, wait_s=8.0), 30).spot_desired == 30
+    backfilled = sized(summary(7.0, wait_s=8.0), 30, serving=45)
+    assert backfilled.spot_desired == 30
+
+
+def test_the_need_of_the_last_minutes_is_kept() -> None:
+    high = sized(summary(20.0), 30)
+    low = sized(summary(5.0), 30, memory=high.memory, load=logged(60))
+    later = sized(summary(5.0), 30, memory=low.memory, load=logged(180))
+    assert low.spot_desired == high.spot_desired > later.spot_desired
+
+
+def test_silence_holds_and_is_remembered() -> None:
+    high = sized(summary(20.0), 30)
+    silent = sized(summary(20.0), 30, memory=high.memory, load=logged(240, age_s=240))
+    assert (silent.stale, silent.action, silent.spot_desired) == (True, Action.HOLD, 30)
+    assert silent.memory.needed[-1] == Needed(at=at(240), workers=high.workers, held=True)
+    again = sized(summary(20.0), 30, memory=silent.memory, load=logged(300, age_s=300))
+    assert len(again.memory.needed) == len(silent.memory.needed)
+    back = sized(summary(2.0), 30, memory=again.memory, load=logged(900))
+    assert back.spot_desired == high.workers
+    whole = sized(summary(2.0), 30, memory=back.memory, load=logged(1201))
+    assert whole.spot_desired < high.workers
+
+
+def test_the_measured_start_up_counts() -> None:
+    slow = replace(SETTLED, start_ups=(1800,))
+    seen = summary(20.0)
+    assert sized(seen, memory=slow).workers > sized(seen).workers
+
+
+erlangs = st.floats(0.5, 60)
+waits = st.floats(0, 120)
+desires = st.integers(0, 80)
+
+
+@given(erlangs, erlangs, waits, desires, st.integers(0, 10), st.integers(1, 4))
+def test_more_load_never_means_fewer_workers(
+    one: float, other: float, wait_s: float, desired: int, onprem: int, per: int
+) -> None:
+    of, load = promised(per=per), logged(onprem=onprem)
+    less, more = (
+        sized(summary(x, wait_s=wait_s), desired, of=of, load=load) for x in sorted((one, other))
+    )
+    assert less.workers <= more.workers
+    assert less.spot_desired <= more.spot_desired
+
+
+@given(erlangs, waits, desires, st.floats(0.1, 60), st.floats(0, 60), st.floats(0, 0.4))
+def test_a_looser_objective_never_means_more_workers(
+    load: float, waited_s: float, desired: int, wait_s: float, longer_s: float, less: float
+) -> None:
+    seen = summary(load, wait_s=waited_s)
+    tight = sized(seen, desired, of=promised(wait_s))
+    loose = sized(seen, desired, of=promised(wait_s + longer_s, 0.95 - less))
+    assert loose.spot_desired <= tight.spot_desired
+
+
+@given(erlangs, waits, desires, st.integers(1, 4), st.integers(0, 10))
+def test_booting_workers_are_not_asked_for_again(
+    load: float, waited_s: float, desired: int, per: int, onprem: int
+) -> None:
+    seen, of = summary(load, wait_s=waited_s), promised(per=per)
+    first = sized(seen, desired, of=of, load=logged(onprem=onprem))
+    second = sized(
+        seen,
+        first.spot_desired,
+        of=of,
+        memory=first.memory,
+        load=logged(60, onprem=onprem),
+        serving=min(desired, first.spot_desired),
+    )
+    assert second.spot_desired <= max(first.spot_desired, desired)
+
+
+@given(erlangs, waits, desires, st.integers(0, 40), st.integers(0, 40))
+def test_the_size_never_leaves_the_bounds(
+    load: float, waited_s: float, desired: int, least: int, more: int
+) -> None:
+    bounds = Bounds(spot_min=least, spot_max=least + more, on_demand_max=9)
+    of = replace(promised(), bounds=bounds)
+    assert least <= sized(summary(load, wait_s=waited_s), desired, of=of).spot_desired
+    assert sized(summary(load, wait_s=waited_s), desired, of=of).spot_desired <= least + more
+
+
+def _digests(random: Random) -> list[LoadDigest]:
+    """A quarter of an hour of single logs at random."""
+    ages = [random.uniform(0, 880) for _ in range(random.randrange(1, 60))]
+    return [
+        digest_of([log(age + random.uniform(0, 20), age, waited=random.uniform(0, 5))], before(age))
+        for age in ages
+    ]
+
+
+def _size_of(digests: Sequence[LoadDigest]) -> Sizing:
+    load = summarise(digests, SENT, 300)
+    seen = load_summary(
+        arrived(digests, SENT, OBJECTIVE_WINDOW_S), LoadHistory(), load.newest, SENT
+    )
+    return sized(seen, load=replace(load, at=SENT))
+
+
+@given(st.randoms(use_true_random=False))
+def test_order_and_repetition_of_logs_change_nothing(random: Random) -> None:
+    digests = _digests(random)
+    assert {one.fleet for one in digests} == {FLEET}
+    again = [*digests, *random.choices(digests, k=9)]
+    random.shuffle(again)
+    assert _size_of(again) == _size_of(digests)
+
+
+@pytest.mark.parametrize("minutes", [30])
+def test_what_is_remembered_stays_small(minutes: int) -> None:
+    random, memory = Random(0), FRESH
+    for minute in range(minutes):
+        load = logged(60 * minute, age_s=random.choice((0, 0, 200)))
+        memory = sized(summary(random.uniform(1, 50)), memory=memory, load=load).memory
+        assert len(memory.needed) <= 20

@@ -1,0 +1,59 @@
+"""How long launches took, and who has not reported since."""
+
+from spotkeeper.domain.health.memory import HealthMemory
+from spotkeeper.domain.load.load import Cluster, Load, WorkerLoad
+from spotkeeper.domain.sizing.start_up import LAUNCHES, start_up_s, watch_starts
+from tests.builders import at, group, ids, instances
+
+A, B, C = ids("a", 3)
+
+
+def watched(
+    memory: HealthMemory,
+    seconds: float,
+    *,
+    coming: tuple[str, ...] = (),
+    serving: tuple[str, ...] = (),
+    reported: tuple[str, ...] = (),
+) -> HealthMemory:
+    """What is remembered after a look at the spot group and the logs."""
+    workers = tuple(
+        WorkerLoad(worker_id=i, cluster=Cluster.AWS, instance_id=i, last_finished=at(seconds))
+        for i in reported
+    )
+    spot = group("spot", 3, instances(serving, coming))
+    load = Load(at=at(seconds), window_s=300, workers=workers)
+    return watch_starts(memory, spot, group("on-demand", 0), load, at(seconds))
+
+
+def test_a_launch_takes_from_first_seen_to_in_service() -> None:
+    first = watched(HealthMemory(), 0, coming=(A, B))
+    second = watched(first, 180, coming=(B,), serving=(A,))
+    assert (second.start_ups, second.starting) == ((180,), {A: at(0), B: at(0)})
+    third = watched(
+        HealthMemory(
+            starting=second.starting, start_ups=(180,), in_service_since={A: at(180)}
+        ),
+        300,
+        serving=(A, B),
+        reported=(A,),
+    )  # fmt: skip
+    assert (third.start_ups, third.starting) == ((180, 300), {B: at(0)})
+    assert start_up_s(third, 60) == 240
+
+
+def test_the_default_holds_until_a_launch_was_seen() -> None:
+    assert start_up_s(HealthMemory(), 240) == 240
+    assert watched(HealthMemory(), 0, serving=(A,)).start_ups == ()
+
+
+def test_those_that_served_before_anyone_looked_are_not_starting() -> None:
+    known = HealthMemory(in_service_since={A: at(-9000)})
+    assert watched(known, 0, serving=(A, C)).starting == {C: at(0)}
+
+
+def test_only_the_last_launches_count_and_the_gone_are_forgotten() -> None:
+    memory = HealthMemory(start_ups=tuple(range(LAUNCHES)), starting={A: at(0), B: at(0)})
+    after = watched(memory, 60, serving=(A,))
+    assert after.start_ups == (*range(1, LAUNCHES), 60)
+    assert after.starting.keys() == {A}

@@ -1,0 +1,199 @@
+"""The collecting turn over a table in memory: who fails, who counts, and how often."""
+
+import json
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from spotkeeper.collect_search_logs import CollectReport, FleetCounts, NotStored, collect
+from spotkeeper.domain.load.load import LoadDigest, summarise
+from spotkeeper.ports import Throttled
+from spotkeeper.search_log import Message, MessageRefused
+from spotkeeper_lab.fakes.ports import FakeLoadTable
+from tests.search_logs import FLEET, SENT, before, lines, message, packed, sent_log
+
+KNOWN = frozenset({FLEET, "search"})
+
+
+class FullTable(FakeLoadTable):
+    """A table that leaves some keys unprocessed."""
+
+    def __init__(self, refused: int) -> None:
+        super().__init__()
+        self._refused = refused
+
+    def add(self, digests: Sequence[LoadDigest]) -> Sequence[str]:
+        """Store all but the first digests."""
+        super().add(digests[self._refused :])
+        return [digest.key for digest in digests[: self._refused]]
+
+
+class DeadTable(FakeLoadTable):
+    """A table that throttles."""
+
+    def add(self, digests: Sequence[LoadDigest]) -> Sequence[str]:
+        """Raise."""
+        raise Throttled("writing to the load table: SlowDown")
+
+
+def run(messages: Sequence[Message], table: FakeLoadTable) -> CollectReport:
+    return collect(messages, table, KNOWN, FLEET)
+
+
+def finished(table: FakeLoadTable, now: datetime = SENT, fleet: str = FLEET) -> int:
+    return summarise(table.since(fleet, before(300)), now, 300).finished
+
+
+def test_a_batch_is_counted() -> None:
+    table = FakeLoadTable()
+    report = run([message([sent_log(0), sent_log(1)]), message(sent_log(2), "n")], table)
+    assert (report.refused, report.unstored) == ({}, {})
+    assert report.fleets == {FLEET: FleetCounts(logs=3, late=0, skewed=0, duplicates=0)}
+    assert finished(table) == 3
+
+
+def test_a_poison_message_fails_alone() -> None:
+    table = FakeLoadTable()
+    poison = message(lines([sent_log(0), sent_log(1, status="?")]), "poison")
+    report = run([message(sent_log(2), "a"), poison, message(sent_log(3), "b")], table)
+    assert report.refused.keys() == {"poison"}
+    assert report.refused["poison"].startswith("logs[1].status: ")
+    assert finished(table) == 2
+    report.settle("a")
+    with pytest.raises(MessageRefused, match="status"):
+        report.settle("poison")
+    assert report.metrics(FLEET)[FLEET]["MessagesRefused"] == 1
+
+
+def test_a_message_repeated_in_the_batch_counts_once() -> None:
+    table = FakeLoadTable()
+    same = [message(sent_log(), message_id) for message_id in "abc"]
+    report = run(same, table)
+    assert report.fleets[FLEET] == FleetCounts(logs=1, late=0, skewed=0, duplicates=2)
+    assert finished(table) == 1
+
+
+@pytest.mark.parametrize("minutes", [0, 1])
+def test_a_message_delivered_or_sent_again_counts_once(minutes: int) -> None:
+    table = FakeLoadTable()
+    later = SENT + timedelta(minutes=minutes)
+    body = json.dumps([sent_log(0), sent_log(1)])
+    run([message(body, "first")], table)
+    run([message(body, "again", later), message(sent_log(2), "new")], table)
+    assert finished(table, later) == 3
+
+
+def test_a_message_sent_again_in_another_form_counts_once() -> None:
+    table = FakeLoadTable()
+    logs = [sent_log(0), sent_log(1)]
+    forms = [json.dumps(logs), lines(logs[::-1]), packed(lines(logs)), packed(lines(logs), 99)]
+    for number, form in enumerate(forms):
+        run([message(form, sent_at=SENT + timedelta(seconds=number))], table)
+    assert finished(table) == 2
+
+
+def test_the_order_of_repeated_messages_does_not_matter() -> None:
+    first, again = message(sent_log(), "a", before(20)), message(sent_log(), "b")
+    tables = [FakeLoadTable(), FakeLoadTable()]
+    for table, batch in zip(tables, ([first, again], [again, first]), strict=True):
+        run(batch, table)
+    assert [table.since(FLEET, before(60))[0].sent_at for table in tables] == [before(20)] * 2
+
+
+def test_a_log_in_several_messages_of_a_batch_counts_once() -> None:
+    table = FakeLoadTable()
+    resent = message([sent_log(1), sent_log(2)], "resent", SENT + timedelta(seconds=2))
+    report = run([resent, message([sent_log(0), sent_log(1)], "first")], table)
+    assert report.fleets[FLEET] == FleetCounts(logs=3, late=0, skewed=0, duplicates=1)
+    assert finished(table) == 3
+    # Delivered again alone, it is known by its content, and the digest without the log counts.
+    run([resent], table)
+    assert (finished(table), len(table.items)) == (3, 3)
+
+
+def test_a_log_that_comes_again_in_another_batch_among_others_counts_again() -> None:
+    table = FakeLoadTable()
+    run([message([sent_log(0), sent_log(1)])], table)
+    run([message([sent_log(1), sent_log(2)])], table)
+    assert finished(table) == 4
+
+
+@given(
+    batch=st.lists(
+        st.tuples(st.lists(st.integers(0, 9), min_size=1, max_size=6), st.integers(-60, 0)),
+        min_size=1,
+        max_size=6,
+    ),
+    data=st.data(),
+)
+def test_within_a_batch_neither_order_nor_repetition_matters(
+    batch: list[tuple[list[int], int]], data: st.DataObject
+) -> None:
+    messages = [
+        message([sent_log(number) for number in numbers], f"m-{at}", before(age_s))
+        for at, (numbers, age_s) in enumerate(batch)
+    ]
+    again = data.draw(st.lists(st.sampled_from(messages), max_size=3))
+    tables = [FakeLoadTable(), FakeLoadTable()]
+    run(messages, tables[0])
+    run(data.draw(st.permutations(messages + again)), tables[1])
+    assert tables[0].items == tables[1].items
+    assert finished(tables[0]) == len({number for numbers, _ in batch for number in numbers})
+
+
+def test_each_fleet_gets_its_logs() -> None:
+    table = FakeLoadTable()
+    run([message([sent_log(0), sent_log(1, fleet="search")])], table)
+    assert (finished(table), finished(table, fleet="search")) == (1, 1)
+
+
+def test_logs_of_a_fleet_that_does_not_exist_fail_by_name() -> None:
+    table = FakeLoadTable()
+    report = run([message([sent_log(0), sent_log(1, fleet="ghost")])], table)
+    assert report.refused["m"] == ("fleet: ghost has no fleet document; known are ocr, search")
+    assert finished(table) == 0
+    report = collect([message(sent_log())], table, (), FLEET)
+    assert report.refused["m"] == "fleet: ocr has no fleet document; known are none"
+
+
+def test_skewed_and_late_logs_are_counted() -> None:
+    ahead = sent_log(finished_at=before(-60).isoformat())
+    old = sent_log(1, enqueued_at="2026-11-20T09:00:00Z", started_at="2026-11-20T09:00:00Z",
+                   finished_at="2026-11-20T09:00:01Z")  # fmt: skip
+    report = run([message(ahead, "a"), message(old, "b")], FakeLoadTable())
+    assert report.fleets[FLEET] == FleetCounts(logs=2, late=1, skewed=1, duplicates=0)
+    assert report.metrics(FLEET) == {
+        FLEET: {"SearchLogs": 2, "LateSearchLogs": 1, "ClockSkewed": 1, "DuplicateMessages": 0}
+    }
+
+
+def test_a_clock_far_ahead_fails_its_message_alone() -> None:
+    table = FakeLoadTable()
+    ahead = message(sent_log(finished_at=before(-3600).isoformat()), "ahead")
+    report = run([ahead, message(sent_log(1), "right")], table)
+    assert report.refused["ahead"].startswith("finished_at: ")
+    assert finished(table) == 1
+
+
+def test_what_was_not_stored_fails_with_all_its_messages_and_does_not_count() -> None:
+    other = message(sent_log(1), "c", SENT + timedelta(seconds=1))
+    same = [message(sent_log(), "a"), other, message(sent_log(), "b")]
+    report = run(same, FullTable(refused=1))
+    assert report.unstored.keys() == {"a", "b"}
+    assert report.fleets[FLEET].logs == 1
+    with pytest.raises(NotStored, match="delivered again"):
+        report.settle("a")
+
+
+def test_a_table_that_fails_fails_every_message_that_was_read() -> None:
+    report = run([message(sent_log(), "a"), message("?", "b")], DeadTable())
+    assert report.unstored == {"a": "writing to the load table: SlowDown"}
+    assert report.refused.keys() == {"b"}
+    assert report.fleets == {}
+
+
+def test_an_empty_batch_is_nothing() -> None:
+    assert run([], DeadTable()) == CollectReport(refused={}, unstored={}, fleets={})

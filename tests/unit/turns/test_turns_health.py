@@ -1,0 +1,301 @@
+"""A health turn: what it reads, asks for, records, and what it leaves alone when AWS balks."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+import pytest
+
+from spotkeeper.check_health import check_health
+from spotkeeper.domain.decision import Action, Half
+from spotkeeper.domain.fleet import Fleet, SizingPolicy
+from spotkeeper.domain.load.digest import SearchLog, Status, digest
+from spotkeeper.domain.load.load import Cluster, LoadDigest
+from spotkeeper.ports import Gone, Ports, Throttled
+from spotkeeper.turn import TurnReport
+from spotkeeper_lab.cloud.api import Cloud
+from spotkeeper_lab.cloud.values import GroupSpec, Physics, Purchase
+from spotkeeper_lab.fakes.histories import FakeLoadHistories
+from spotkeeper_lab.fakes.ports import FakeGroups, FakeLoadTable, FakeStates, Faults, instant
+from spotkeeper_lab.fakes.request_queues import FakeRequestQueues
+from spotkeeper_lab.fakes.wake_ups import FakeWakeUps
+from spotkeeper_lab.traces.market import market_of
+from tests.builders import fleet
+
+POOL = "us-east-1a/g5.xlarge"
+START_S = 3600.0
+
+
+class Stage:
+    """A fleet of `spot` instances in service, its ports, and a minute hand."""
+
+    def __init__(self, spot: int = 4, sizing: SizingPolicy | None = None) -> None:
+        self.faults = Faults()
+        self.cloud = Cloud(
+            market_of("health", 86_400.0, {POOL: [(0.0, 99)]}),
+            [
+                GroupSpec(
+                    name=name,
+                    purchase=purchase,
+                    minimum=0,
+                    maximum=40,
+                    desired=desired,
+                    pools=(POOL,),
+                )
+                for name, purchase, desired in (
+                    ("spot", Purchase.SPOT, spot),
+                    ("on-demand", Purchase.ON_DEMAND, 0),
+                )
+            ],
+            Physics(),
+        )
+        self.cloud.advance(START_S)
+        self.fleet = fleet(sizing=sizing)
+        self.states = FakeStates(self.faults)
+        self.table = FakeLoadTable()
+        self.queues = FakeRequestQueues(self.faults)
+        groups = FakeGroups(self.cloud, self.faults)
+        self.ports = Ports(
+            groups=groups,
+            writer=groups,
+            instances=groups,
+            states=self.states,
+            load=self.table,
+            histories=FakeLoadHistories(),
+            queues=self.queues,
+            wake_ups=FakeWakeUps(self.faults),
+        )
+
+    @property
+    def spot(self) -> list[str]:
+        """The spot group's instances that serve, oldest first."""
+        members = self.cloud.group("spot").instances
+        return [i.instance_id for i in members if i.state == "InService"]
+
+    def serve(
+        self, until_minute: int, shares: Mapping[str, float], status: Status = Status.OK
+    ) -> None:
+        """Have instances be busy for a share of the five minutes up to a minute."""
+        for slot in range(30):
+            end_s = START_S + 60 * until_minute - 10 * slot
+            logs = [served(i, end_s, 10 * share, status) for i, share in shares.items()]
+            self.table.add(digest(logs, instant(end_s), "ocr"))
+
+    def turn(self, minute: int, fleets: Sequence[Fleet] = ()) -> TurnReport:
+        """Run the turn of a minute."""
+        self.cloud.advance(START_S + 60 * minute)
+        return check_health(fleets or [self.fleet], self.ports, instant(START_S + 60 * minute))
+
+
+def served(instance_id: str, end_s: float, service_s: float, status: Status) -> SearchLog:
+    started = instant(end_s - service_s)
+    return SearchLog(
+        request_id=f"{instance_id}-{end_s:g}",
+        worker_id=f"gpu-{instance_id}",
+        cluster=Cluster.AWS,
+        instance_id=instance_id,
+        enqueued_at=started - timedelta(seconds=1),
+        started_at=started,
+        finished_at=instant(end_s),
+        status=status,
+    )
+
+
+def test_load_raises_the_spot_group_and_the_record_says_why() -> None:
+    stage = Stage()
+    stage.serve(0, dict.fromkeys(stage.spot, 0.9))
+    report = stage.turn(0)
+    (record,) = report.records
+    assert stage.cloud.group("spot").desired == 6
+    assert (record.half, record.action, record.rule) == (Half.HEALTH, Action.RESIZE, "load rate")
+    assert [outcome.asked for outcome in record.outcomes] == ["spot: desired 6"]
+    assert record.seen["LoadRate"] == pytest.approx(90, abs=1)
+    assert record.seen["OfferedLoad"] == pytest.approx(3.6, rel=0.05)
+    assert record.seen["WorkersNeeded"] == 6
+    assert record.seen["WaitP95"] == pytest.approx(1.0, rel=0.05)
+    assert list(stage.states.records) == [record]
+
+
+def test_less_load_ends_the_least_busy_instances() -> None:
+    stage = Stage(sizing=SizingPolicy(scale_in_after_s=0))
+    busy, *idle = stage.spot
+    stage.serve(0, {busy: 0.9})
+    stage.turn(0)
+    assert stage.cloud.group("spot").desired == 2
+    assert busy in stage.spot
+    assert len(set(idle) & set(stage.spot)) == 1
+
+
+def test_stale_logs_change_nothing_and_raise_an_alarm() -> None:
+    stage = Stage()
+    stage.serve(0, dict.fromkeys(stage.spot, 0.9))
+    (record,) = stage.turn(4).records
+    assert (record.rule, record.alarms) == ("stale search logs", ("stale_search_logs",))
+    assert (record.seen["StaleSearchLogs"], record.seen["SearchLogAge"]) == (1, 240)
+    assert (record.outcomes, stage.cloud.group("spot").desired) == ((), 4)
+
+
+def test_with_sizing_off_the_group_is_someone_elses() -> None:
+    stage = Stage(sizing=SizingPolicy(enabled=False))
+    stage.serve(0, dict.fromkeys(stage.spot, 0.9))
+    (record,) = stage.turn(0).records
+    assert (record.action, record.rule, record.outcomes) == (Action.HOLD, "sizing is off", ())
+    assert record.seen["WorkersNeeded"] == 6
+
+
+def hung(stage: Stage) -> str:
+    """Bring the first instance to its second observation as silent; the turn of minute 7 is due."""
+    victim, *well = stage.spot
+    stage.serve(0, dict.fromkeys(stage.spot, 0.9))
+    stage.turn(0)
+    stage.serve(6, dict.fromkeys(well, 0.9))
+    stage.turn(6)
+    stage.serve(7, dict.fromkeys(well, 0.9))
+    return victim
+
+
+def test_a_hung_worker_is_replaced_after_two_observations() -> None:
+    stage = Stage(sizing=SizingPolicy(enabled=False))
+    victim = hung(stage)
+    assert victim in stage.spot
+    (record,) = stage.turn(7).records
+    assert victim not in stage.spot
+    assert record.seen["WorkersReplaced"] == 1
+    assert record.outcomes[0].asked.startswith(f"replace {victim}: finished nothing for 420 s")
+
+
+def test_a_worker_that_never_reports_has_until_the_launch_deadline() -> None:
+    stage = Stage(sizing=SizingPolicy(enabled=False))
+    victim, *well = stage.spot
+    for minute in (0, 9, 10, 11):
+        stage.serve(minute, dict.fromkeys(well, 0.9))
+        record = stage.turn(minute).records[0]
+        assert (victim in record.reason) is (minute >= 10)
+        assert ("bootstrap" in record.alarms) is (minute >= 10)
+    assert record.seen["ConfigurationFailure"] == 1
+    assert record.outcomes[0].asked == (
+        f"replace {victim}: never reported in 660 s: its workers do not start"
+    )
+    assert victim not in stage.spot
+
+
+def test_failing_workers_on_premises_are_named_and_alarmed_about() -> None:
+    stage = Stage(sizing=SizingPolicy(enabled=False))
+    stage.fleet = replace(stage.fleet, onprem_workers=1)
+    for minute, due in ((0, 0), (1, 1)):
+        stage.serve(minute, dict.fromkeys(stage.spot, 0.9))
+        now_s = START_S + 60 * minute
+        ill = [
+            replace(served("", now_s - n, 0.5, Status.ERROR), cluster=Cluster.ONPREM)
+            for n in range(6)
+        ]
+        stage.table.add(digest(ill, instant(now_s), "ocr"))
+        (record,) = stage.turn(minute).records
+        assert "on-premises gpu- " in record.reason
+        assert record.seen["OnPremWorkersSuspect"] == due
+        assert ("onprem_workers_suspect" in record.alarms) is bool(due)
+    assert record.outcomes == ()
+
+
+class _LastWord(FakeLoadTable):
+    """A load table into which one more digest arrives between two readings."""
+
+    def __init__(self, before: FakeLoadTable, late: Sequence[LoadDigest]) -> None:
+        super().__init__()
+        self._before, self._late, self._reads = before, late, 0
+
+    def since(self, fleet: str, since: datetime) -> tuple[LoadDigest, ...]:
+        self._reads += 1
+        late = self._late if self._reads > 1 else ()
+        return (*self._before.since(fleet, since), *late)
+
+
+def test_the_last_check_reads_the_logs_once_more() -> None:
+    stage = Stage(sizing=SizingPolicy(enabled=False))
+    victim = hung(stage)
+    now_s = START_S + 7 * 60
+    late = digest([served(victim, now_s, 5.0, Status.OK)], instant(now_s), "ocr")
+    stage.ports = replace(stage.ports, load=_LastWord(stage.table, late))
+    (record,) = stage.turn(7).records
+    assert (record.seen["WorkersReplaced"], record.outcomes) == (0, ())
+    assert victim in stage.spot
+
+
+def test_a_replacement_that_aws_refuses_costs_no_budget() -> None:
+    stage = Stage(sizing=SizingPolicy(enabled=False))
+    victim = hung(stage)
+    stage.faults.refusals["replace"] = Throttled("slow down")
+    refused = stage.turn(7)
+    assert refused.records[0].seen["WorkersReplaced"] == 0
+    assert [str(error) for error in refused.errors] == [
+        f"fleet ocr: {refused.records[0].outcomes[0].asked}: Throttled: slow down"
+    ]
+    stage.faults.refusals.clear()
+    stage.serve(8, dict.fromkeys([i for i in stage.spot if i != victim], 0.9))
+    assert stage.turn(8).records[0].seen["WorkersReplaced"] == 1
+    assert victim not in stage.spot
+
+
+def test_an_instance_that_is_scaled_in_is_not_replaced_as_well() -> None:
+    stage = Stage(sizing=SizingPolicy(enabled=False))
+    victim = hung(stage)
+    sized = SizingPolicy(scale_in_after_s=0, target_load_rate=1.0)
+    (record,) = stage.turn(7, [replace(stage.fleet, sizing=sized)]).records
+    asked = [outcome.asked for outcome in record.outcomes]
+    assert f"end {victim}" in asked
+    assert not any(each.startswith(f"replace {victim}") for each in asked)
+    assert not any(outcome.error for outcome in record.outcomes)
+
+
+def test_a_service_that_fails_everywhere_replaces_nobody() -> None:
+    stage = Stage(sizing=SizingPolicy(enabled=False))
+    stage.turn(0)
+    for minute in (6, 7, 8):
+        stage.serve(minute, dict.fromkeys(stage.spot, 0.9), Status.ERROR)
+        (record,) = stage.turn(minute).records
+        assert record.outcomes == ()
+
+
+def test_a_group_deleted_under_us_fails_its_fleet_by_name_and_no_other() -> None:
+    stage = Stage()
+    other = replace(stage.fleet, name="search", spot_group="deleted")
+    stage.serve(0, dict.fromkeys(stage.spot, 0.9))
+    report = stage.turn(0, [other, stage.fleet])
+    assert [record.fleet for record in report.records] == ["ocr"]
+    (error,) = report.errors
+    assert isinstance(error, Gone)
+    assert str(error).startswith("fleet search: group deleted does not exist")
+    assert report.failed == ("search",)
+    assert stage.turn(1, [other]).busy == (), "the lease was given back"
+
+
+def test_a_throttled_look_concludes_nothing() -> None:
+    stage = Stage()
+    stage.serve(0, dict.fromkeys(stage.spot, 0.9))
+    stage.faults.refusals["describe"] = Throttled("describing: Rate exceeded")
+    report = stage.turn(0)
+    assert report.failed == ("ocr",)
+    assert [str(error) for error in report.errors] == ["fleets ocr: describing: Rate exceeded"]
+    assert stage.cloud.group("spot").desired == 4
+
+
+def test_a_refused_resize_is_recorded_and_reported() -> None:
+    stage = Stage()
+    stage.serve(0, dict.fromkeys(stage.spot, 0.9))
+    stage.faults.refusals["set_desired"] = Throttled("setting: Rate exceeded")
+    report = stage.turn(0)
+    (record,) = report.records
+    assert record.outcomes[0].error == "Throttled: setting: Rate exceeded"
+    assert report.failed == ("ocr",)
+    stage.faults.refusals.clear()
+    stage.turn(1)
+    assert stage.cloud.group("spot").desired == 6
+
+
+def test_a_busy_half_is_reported_and_the_other_half_is_free() -> None:
+    stage = Stage()
+    now = instant(START_S)
+    assert stage.states.take("ocr", Half.AVAILABILITY, now, None)
+    assert stage.turn(0).busy == ()
+    assert stage.states.take("ocr", Half.HEALTH, instant(START_S + 60), None)
+    assert stage.turn(1).busy == ("ocr",)

@@ -1,0 +1,241 @@
+"""Bad days of the search logs, from the queue's messages to what the turn asks for.
+
+Each holds or degrades as docs/operations.md says: never in on missing data, never beyond the bound.
+"""
+
+import json
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+from random import Random
+
+import pytest
+
+from spotkeeper.collect_search_logs import CollectReport, collect
+from spotkeeper.domain.decision import DecisionRecord
+from spotkeeper.domain.fleet import Objective
+from spotkeeper.search_log import Message
+from spotkeeper_lab.fakes.histories import FakeLoadHistories
+from spotkeeper_lab.fakes.ports import instant
+from tests.builders import fleet
+from tests.unit.turns.test_turns_health import START_S, Stage
+
+SPOT_MAX = 30
+SHIPPED_S = 30
+
+
+@dataclass(slots=True)
+class Day:
+    """A stage whose workers serve requests of 2 s and ship their logs every 30 s as messages.
+
+    `ahead_s` is how far all clocks are ahead of the queue's.
+    """
+
+    stage: Stage
+    ahead_s: float = 0.0
+    wait_s: float = 0.5
+    random: Random = field(default_factory=lambda: Random(0))
+    messages: list[Message] = field(default_factory=list)
+    desired: list[int] = field(default_factory=list)
+
+    def minutes(
+        self,
+        first: int,
+        last: int,
+        busy: float,
+        workers: Sequence[tuple[str, str]] | None = None,
+        waits: float = 0.0,
+    ) -> DecisionRecord:
+        """Let workers be busy for a share, a turn a minute; answers the last turn's record.
+
+        Waits grow by `waits` seconds a second.
+        """
+        records: list[DecisionRecord] = []
+        for minute in range(first, last):
+            who = self.cloud() if workers is None else workers
+            self.wait_s += 60 * waits
+            for end_s in (60 * minute - SHIPPED_S, 60 * minute):
+                for worker in who:
+                    self.send(self.served(worker, START_S + end_s, busy), START_S + end_s)
+            records.append(self.turn(minute))
+        return records[-1]
+
+    def turn(self, minute: int) -> DecisionRecord:
+        (record,) = self.stage.turn(minute).records
+        self.desired.append(self.stage.cloud.group("spot").desired)
+        return record
+
+    def cloud(self) -> list[tuple[str, str]]:
+        """The instances in service, with a worker each."""
+        return [(f"gpu-{i}", i) for i in self.stage.spot]
+
+    def served(self, worker: tuple[str, str], end_s: float, busy: float) -> list[dict[str, object]]:
+        """What a worker served in the 30 s before, 2 s each."""
+        every_s = 2.0 / busy
+        ends = [end_s - n * every_s for n in range(math.floor(SHIPPED_S / every_s))]
+        return [self.log(worker, end, 2.0) for end in ends]
+
+    def log(self, worker: tuple[str, str], end_s: float, service_s: float) -> dict[str, object]:
+        name, instance_id = worker
+        ended = instant(end_s) + timedelta(seconds=self.ahead_s)
+        began = ended - timedelta(seconds=service_s)
+        where = {"cluster": "aws", "instance_id": instance_id}
+        return {
+            "version": 1,
+            "request_id": f"{name}-{instance_id}-{end_s:.3f}",
+            "worker_id": name,
+            "enqueued_at": (began - timedelta(seconds=self.wait_s)).isoformat(),
+            "started_at": began.isoformat(),
+            "finished_at": ended.isoformat(),
+            "status": "ok",
+            **(where if instance_id else {"cluster": "onprem"}),
+        }
+
+    def send(self, logs: Iterable[dict[str, object]], sent_s: float) -> CollectReport:
+        """Have the queue deliver one message."""
+        message = Message(
+            message_id=f"m-{len(self.messages)}", body=json.dumps([*logs]), sent_at=instant(sent_s)
+        )
+        self.messages.append(message)
+        return self.deliver([message])
+
+    def deliver(self, messages: Sequence[Message]) -> CollectReport:
+        return collect(messages, self.stage.table, {"ocr"}, "ocr")
+
+
+@pytest.fixture(params=["load rate", "objective"])
+def day(request: pytest.FixtureRequest) -> Day:
+    """A day of a fleet of four instances, sized by either rule; its bound is 30."""
+    return _day(request.param)
+
+
+def _day(rule: str) -> Day:
+    stage = Stage(4)
+    objective = Objective(wait_s=10, share=0.95) if rule == "objective" else None
+    stage.fleet = replace(fleet(spot_max=SPOT_MAX), objective=objective)
+    stage.ports = replace(stage.ports, histories=FakeLoadHistories())
+    return Day(stage)
+
+
+def onprem(count: int) -> list[tuple[str, str]]:
+    return [(f"rack-{n}", "") for n in range(count)]
+
+
+@pytest.mark.parametrize("rule", ["load rate", "objective"])
+def test_clocks_minutes_ahead_are_put_right(rule: str) -> None:
+    right, ahead = _day(rule), _day(rule)
+    ahead.ahead_s = 240.0
+    for each in (right, ahead):
+        each.minutes(0, 20, 0.9)
+    assert ahead.desired == right.desired
+
+
+def test_clocks_minutes_behind_hold_the_fleet(day: Day) -> None:
+    day.ahead_s = -240.0
+    record = day.minutes(0, 20, 0.2)
+    assert (record.rule, "stale_search_logs" in record.alarms) == ("stale search logs", True)
+    assert set(day.desired) == {4}
+
+
+def test_an_id_that_two_machines_use_costs_no_worker_and_no_load(day: Day) -> None:
+    record = day.minutes(0, 20, 0.9, [("same", i) for _, i in day.cloud()])
+    assert record.seen["WorkersLive"] == 4
+    assert record.seen["OfferedLoad"] == pytest.approx(3.6, rel=0.1)
+    assert min(day.desired) >= 4
+
+
+def test_logs_of_a_fleet_that_does_not_exist_change_nothing(day: Day) -> None:
+    day.minutes(0, 20, 0.9)
+    before = day.stage.table.items.copy()
+    ghost = day.log(("gpu-x", ""), START_S, 2.0) | {"fleet": "ghost"}
+    assert day.send([ghost], START_S + 60 * 20).refused
+    assert day.stage.table.items == before
+
+
+def test_replayed_messages_change_nothing(day: Day) -> None:
+    day.minutes(0, 20, 0.9)
+    before = day.turn(20)
+    flood = day.messages * 3
+    day.random.shuffle(flood)
+    later = [replace(m, sent_at=instant(START_S + 60 * 20)) for m in day.messages[-40:]]
+    for messages in (flood, later):
+        day.deliver(messages)
+    after = day.turn(20)
+    assert after.seen == before.seen
+    assert day.desired[-1] == day.desired[-2]
+
+
+def test_a_flood_of_forged_logs_ends_at_the_bound_and_lowers_nothing(day: Day) -> None:
+    """Where it is known how many workers are on premises."""
+    day.stage.fleet = replace(day.stage.fleet, onprem_workers=1)
+    day.minutes(0, 15, 0.9)
+    now_s = START_S + 60 * 15
+    for n in range(50):
+        forged = [day.log((f"forged-{n}-{k}", ""), now_s - k, 60.0) for k in range(60)]
+        day.send(forged, now_s)
+    record = day.turn(15)
+    assert record.rule == "spot maximum"
+    assert day.desired[-1] == SPOT_MAX
+    assert day.desired == sorted(day.desired)
+
+
+def test_a_log_source_that_stops_holds_the_fleet(day: Day) -> None:
+    day.minutes(0, 20, 0.9)
+    held = day.desired[-1]
+    stale = [day.turn(minute) for minute in range(20, 60)][3:]
+    assert {record.rule for record in stale} == {"stale search logs"}
+    assert {*day.desired[20:]} == {held}
+
+
+def test_a_step_of_fifty_times_goes_to_the_bound_and_stays_there(day: Day) -> None:
+    crowd = onprem(200)
+    day.minutes(0, 20, 1.0, crowd[:4])
+    low = day.desired[-1]
+    day.minutes(20, 23, 1.0, crowd)
+    assert low < day.desired[-1] == SPOT_MAX
+    assert max(day.desired) == SPOT_MAX
+
+
+def test_a_cluster_that_dies_at_once_is_alarmed_about_and_made_up_for(day: Day) -> None:
+    before = with_machines_of_its_own(day)
+    # Eight erlangs for what is left: half of them wait.
+    record = day.minutes(36, 46, 1.0, waits=0.5)
+    assert record.seen["OnPremWorkersSuspect"] == 6
+    assert "onprem_workers_suspect" in record.alarms
+    assert min(day.desired[36:]) >= before
+    assert before < day.desired[-1] <= SPOT_MAX
+
+
+def test_a_cloud_that_dies_at_once_is_replaced_within_the_budget_and_made_no_smaller(
+    day: Day,
+) -> None:
+    before = with_machines_of_its_own(day)
+    replaced = [
+        day.minutes(minute, minute + 1, 1.0, onprem(6), waits=0.25).seen["WorkersReplaced"]
+        # A load rate counts what was served: 15 minutes later it is sized to the survivors.
+        for minute in range(36, 56 if day.stage.fleet.objective else 50)
+    ]
+    assert sum(replaced) == day.stage.fleet.worker_health.replacements_per_hour
+    assert min(day.desired[36:]) >= before
+    assert max(day.desired) <= SPOT_MAX
+
+
+def with_machines_of_its_own(day: Day) -> int:
+    """Let six on-premises workers and the cloud's serve 36 minutes; answers the size."""
+    day.stage.fleet = replace(day.stage.fleet, onprem_workers=6)
+    for minute in range(36):
+        who = [*day.cloud(), *onprem(6)]
+        day.minutes(minute, minute + 1, 8.0 / len(who), who)
+    return day.desired[-1]
+
+
+def test_service_times_without_a_variance_stay_within_the_bounds(day: Day) -> None:
+    for minute in range(30):
+        now_s = START_S + 60 * minute
+        for worker in day.cloud():
+            times = [min(day.random.paretovariate(1.2), 3600.0) for _ in range(10)]
+            day.send([day.log(worker, now_s - n, took) for n, took in enumerate(times)], now_s)
+        record = day.turn(minute)
+        assert all(map(math.isfinite, record.seen.values()))
+    assert all(0 <= desired <= SPOT_MAX for desired in day.desired)

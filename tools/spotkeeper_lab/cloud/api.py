@@ -1,0 +1,273 @@
+"""A simulated cloud: Auto Scaling groups and spot capacity as AWS behaves, on virtual seconds.
+
+Deterministic and event-driven; the backtest (through fake ports) and the demo (through boto3) run
+on the same one. What it promises:
+
+* The spot instances held in a pool never exceed the market's capacity. When capacity drops, the
+  excess is lost at that instant, newest first; each was warned the notice before, unless its
+  notice is lost. A lost notice leaves no trace at all, in no event and in no spot request.
+* While a drop is announced, the pool gives out no more than it will hold after it.
+* A group launches what it misses at once, in the pool where it has the fewest (zone balance, best
+  effort); each dry pool that is tried logs a failed activity. It retries every `retry_s`, on
+  multiples of it. Every failed retry is an activity; only a try that was not the mere
+  repetition of the one before sends an event.
+* Lowering desired ends instances: those that are coming first, then the newest.
+* On-demand launches fail by chance alone, each on its own.
+"""
+
+from collections.abc import Iterable, Sequence
+
+from spotkeeper_lab.cloud.engine import RETRY, CloudEngine
+from spotkeeper_lab.cloud.group import GroupState, Machine
+from spotkeeper_lab.cloud.values import (
+    FAILED,
+    IN_SERVICE,
+    TERMINATING,
+    Activity,
+    Bill,
+    CloudError,
+    GroupView,
+    InstanceView,
+    Purchase,
+    SpotRequestView,
+)
+
+REQUESTS_SHOWN_S = 3600.0
+
+
+class Cloud(CloudEngine):
+    """The cloud with AWS's verbs; each may raise CloudError with AWS's code and message."""
+
+    # --- AWS's verbs ----------------------------------------------------------------------------
+
+    def set_desired(self, group: str, desired: int) -> None:
+        """Ask for a capacity; refused outside the group's bounds."""
+        state = self._group(group)
+        spec = state.spec
+        if not spec.minimum <= desired <= spec.maximum:
+            bound = (
+                f"below min value {spec.minimum}"
+                if desired < spec.minimum
+                else (f"above max value {spec.maximum}")
+            )
+            message = f"New SetDesiredCapacity value {desired} is {bound} for the AutoScalingGroup."
+            raise CloudError("ValidationError", message)
+        if desired == state.desired:
+            return
+        state.desired = desired
+        state.touch()
+        for machine in state.surplus():
+            self._leave(machine)
+        self._act(state)
+
+    def end(self, instance_id: str) -> None:
+        """End an instance of a group and lower its desired capacity (TerminateInstanceIn...)."""
+        machine = self._member(instance_id)
+        state = self._of(machine)
+        if machine.state == TERMINATING:
+            return
+        if state.desired <= state.spec.minimum:
+            message = (
+                f"Currently, desiredSize equals minSize ({state.spec.minimum}). Terminating "
+                "instance without replacement will violate group's min size constraint. Either set "
+                "shouldDecrementDesiredCapacity flag to false or lower group's min size."
+            )
+            raise CloudError("ValidationError", message)
+        state.desired -= 1
+        state.touch()
+        self._leave(machine)
+        self._act(state)
+
+    def detach(self, group: str, instance_ids: Sequence[str]) -> None:
+        """Take instances out without lowering desired; they run on, and replacements launch."""
+        state = self._group(group)
+        machines = [self._detachable(state, instance_id) for instance_id in instance_ids]
+        for machine in machines:
+            del state.members[machine.instance_id]
+            machine.group = None
+        state.touch()
+        self._act(state)
+
+    def terminate(self, instance_ids: Sequence[str]) -> None:
+        """End instances, in a group or not; ended ones are left in peace."""
+        machines = [self._known(instance_id) for instance_id in instance_ids]
+        for machine in machines:
+            if machine:
+                self._end(machine)
+        self._fill_dirty()
+
+    def set_unhealthy(self, instance_id: str) -> None:
+        """Have the group of an instance replace it."""
+        machine = self._member(instance_id)
+        machine.healthy = False
+        state = self._of(machine)
+        state.touch()
+        self._leave(machine)
+        self._act(state)
+
+    def suspend(self, group: str, process: str) -> None:
+        """Suspend a process of a group; Launch is the one that matters here."""
+        state = self._group(group)
+        state.suspended.add(process)
+        state.touch()
+
+    def resume(self, group: str, process: str) -> None:
+        """Resume a process of a group."""
+        state = self._group(group)
+        state.suspended.discard(process)
+        state.touch()
+        self._act(state)
+
+    def drain(self, instance_ids: Sequence[str], gone_s: float) -> None:
+        """Mark instances with when they will be gone; the first mark stays."""
+        for machine in [self._known(instance_id) for instance_id in instance_ids]:
+            if machine and machine.gone_s is None:
+                machine.gone_s = gone_s
+                self._touch(machine)
+
+    def delete_group(self, group: str) -> None:
+        """Delete a group with all of its instances."""
+        state = self._groups.pop(self._group(group).spec.name)
+        for machine in list(state.members.values()):
+            self._end(machine)
+
+    # --- what AWS shows -------------------------------------------------------------------------
+
+    def groups(self) -> tuple[str, ...]:
+        """The names of the groups that exist."""
+        return tuple(self._groups)
+
+    def group(self, name: str) -> GroupView:
+        """A group; the same object until it changes."""
+        return self._group(name).view()
+
+    def instances(self) -> tuple[InstanceView, ...]:
+        """All that run, those outside of groups too."""
+        return tuple(machine.view() for machine in self._machines.values())
+
+    def history(self) -> tuple[InstanceView, ...]:
+        """All that ever ran; those that ended first."""
+        return (*(machine.view() for machine in self._ended), *self.instances())
+
+    def instance(self, instance_id: str) -> InstanceView:
+        """One that runs."""
+        machine = self._known(instance_id)
+        if machine is None:
+            raise _not_found(instance_id)
+        return machine.view()
+
+    def failures(self, group: str, since_s: float) -> list[Activity]:
+        """The failed launches of a group since an instant, newest first."""
+        return self._group(group).failures(since_s, self.now_s)
+
+    def activities(self, group: str, since_s: float) -> list[Activity]:
+        """All launches of a group since an instant, newest first."""
+        found = self.failures(group, since_s) + self._group(group).successes(since_s)
+        return sorted(found, key=lambda a: (a.start_s, a.status_code == FAILED), reverse=True)
+
+    def spot_requests(self, since_s: float = 0.0) -> tuple[SpotRequestView, ...]:
+        """The requests whose instance was warned, or taken within the last hour, since then."""
+        forgotten_s = self.now_s - REQUESTS_SHOWN_S
+        while self._taken and (self._taken[0].ended_s or 0.0) < forgotten_s:
+            self._taken.popleft()
+        marked = (m for m in self._warned.values() if (m.warned_s or 0.0) >= since_s)
+        taken = (m for m in self._taken if (m.ended_s or 0.0) >= since_s)
+        return tuple(_request(machine) for machine in (*marked, *taken))
+
+    def ready(self, purchase: Purchase) -> int:
+        """How many instances of a kind are in service, detached ones too."""
+        return self._serving[purchase]
+
+    def bill(self) -> Bill:
+        """What was used until now."""
+        used = dict(self._used)
+        for machine in self._machines.values():
+            used[machine.purchase] += self.now_s - machine.launched_s
+        return Bill(
+            spot_s=used[Purchase.SPOT],
+            on_demand_s=used[Purchase.ON_DEMAND],
+            spot_launches=self._launched[Purchase.SPOT],
+            on_demand_launches=self._launched[Purchase.ON_DEMAND],
+            losses=sum(machine.lost for machine in self._ended),
+        )
+
+    # --- what a test does to it -----------------------------------------------------------------
+
+    def fail_launches(self, group: str, start_s: float, end_s: float, message: str) -> None:
+        """Refuse every launch of a group for a while, in AWS's words."""
+        state = self._group(group)
+        state.blocked.append((start_s, end_s, message))
+        self._at(max(start_s, self.now_s), RETRY, lambda: self._dirty.add(group))
+
+    def reclaim(self, instance_ids: Iterable[str], at_s: float) -> None:
+        """Take spot instances back at an instant, whatever the market says."""
+        for machine in [self._known(instance_id) for instance_id in instance_ids]:
+            if machine and machine.doomed_s is None:
+                self._take_back(machine, at_s)
+        self._fill_dirty()
+
+    # --- helpers --------------------------------------------------------------------------------
+
+    def _act(self, state: GroupState) -> None:
+        self._dirty.add(state.spec.name)
+        self._fill_dirty()
+
+    def _group(self, name: str) -> GroupState:
+        try:
+            return self._groups[name]
+        except KeyError:
+            message = f"AutoScalingGroup name not found - AutoScalingGroup {name} not found"
+            raise CloudError("ValidationError", message) from None
+
+    def _known(self, instance_id: str) -> Machine | None:
+        """A running instance, None for one that has ended."""
+        machine = self._machines.get(instance_id)
+        if machine is None and not self._existed(instance_id):
+            raise _not_found(instance_id)
+        return machine
+
+    def _existed(self, instance_id: str) -> bool:
+        prefix, _, digits = instance_id.partition("-")
+        try:
+            return prefix == "i" and 1 <= int(digits, 16) <= self._numbered
+        except ValueError:
+            return False
+
+    def _member(self, instance_id: str) -> Machine:
+        machine = self._machines.get(instance_id)
+        if machine is None or machine.group is None:
+            message = (
+                f"Instance Id not found - No managed instance found for instance ID: {instance_id}"
+            )
+            raise CloudError("ValidationError", message)
+        return machine
+
+    def _of(self, machine: Machine) -> GroupState:
+        return self._group(machine.group.spec.name if machine.group else "")
+
+    def _detachable(self, state: GroupState, instance_id: str) -> Machine:
+        machine = state.members.get(instance_id)
+        if machine is None:
+            message = (
+                f"The instance {instance_id} is not part of Auto Scaling group {state.spec.name}."
+            )
+            raise CloudError("ValidationError", message)
+        if machine.state != IN_SERVICE:
+            message = f"The instance {instance_id} is not in InService or Standby."
+            raise CloudError("ValidationError", message)
+        return machine
+
+
+def _not_found(instance_id: str) -> CloudError:
+    message = f"The instance ID '{instance_id}' does not exist"
+    return CloudError("InvalidInstanceID.NotFound", message)
+
+
+def _request(machine: Machine) -> SpotRequestView:
+    taken = machine.ended_s is not None
+    return SpotRequestView(
+        request_id=f"sir-{machine.number:08x}",
+        instance_id=machine.instance_id,
+        status_code="instance-terminated-no-capacity" if taken else "marked-for-termination",
+        updated_s=machine.ended_s or machine.warned_s or 0.0,
+    )

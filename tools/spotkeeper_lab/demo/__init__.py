@@ -1,0 +1,1 @@
+"""The demo: a day, its table and its picture."""

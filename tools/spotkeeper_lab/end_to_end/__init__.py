@@ -1,0 +1,1 @@
+"""A virtual day of cloud, workers and queue around the deployed functions."""

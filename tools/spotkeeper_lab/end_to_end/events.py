@@ -1,0 +1,82 @@
+"""What EventBridge delivers: the cloud's events and the schedules as the functions get them."""
+
+from uuid import UUID
+
+from spotkeeper_lab.cloud.values import CloudEvent, EventKind
+from spotkeeper_lab.local_aws.answers import ACCOUNT, REGION, VirtualTime, aws_time, group_arn
+
+type Event = dict[str, object]
+
+
+class Events:
+    """Writes events in virtual time, each with an id of its own."""
+
+    def __init__(self, time: VirtualTime) -> None:
+        self._time = time
+        self._written = 0
+
+    def scheduled(self, at_s: float) -> Event:
+        """One tick of a schedule."""
+        return self._event("aws.scheduler", "Scheduled Event", at_s, [], "{}")
+
+    def of_cloud(self, event: CloudEvent) -> Event:
+        """What EC2 or Auto Scaling tells of something that happened."""
+        instance = [instance_arn(event.instance_id)]
+        detail: dict[str, object] = {"instance-id": event.instance_id}
+        match event.kind:
+            case EventKind.WARNING:
+                name = "EC2 Spot Instance Interruption Warning"
+                detail["instance-action"] = "terminate"
+            case EventKind.FULFILLED:
+                name = "EC2 Spot Instance Request Fulfillment"
+                detail["spot-instance-request-id"] = f"sir-{event.instance_id[-8:]}"
+            case EventKind.TERMINATED if not event.group:
+                name, detail["state"] = "EC2 Instance State-change Notification", "terminated"
+            case _:
+                return self._of_group(event)
+        return self._event("aws.ec2", name, event.at_s, instance, detail)
+
+    def _of_group(self, event: CloudEvent) -> Event:
+        name = {
+            EventKind.LAUNCH_SUCCESSFUL: "EC2 Instance Launch Successful",
+            EventKind.LAUNCH_UNSUCCESSFUL: "EC2 Instance Launch Unsuccessful",
+        }.get(event.kind, "EC2 Instance Terminate Successful")
+        activity = event.activity
+        start_s = activity.start_s if activity else event.at_s
+        failed = event.kind is EventKind.LAUNCH_UNSUCCESSFUL
+        detail: dict[str, object] = {
+            "AutoScalingGroupName": event.group,
+            "EC2InstanceId": event.instance_id,
+            "ActivityId": activity.activity_id if activity else f"end-{event.instance_id}",
+            "RequestId": activity.activity_id if activity else f"end-{event.instance_id}",
+            "StatusCode": "Failed" if failed else "InProgress",
+            "StatusMessage": activity.message if activity else "",
+            "Description": activity.description if activity else "Terminating EC2 instance",
+            "Cause": activity.cause if activity else "",
+            "Details": {"Availability Zone": activity.zone if activity else ""},
+            "StartTime": aws_time(self._time.at(start_s)),
+            "EndTime": aws_time(self._time.at(event.at_s)),
+        }
+        resources = [group_arn(event.group), instance_arn(event.instance_id)]
+        return self._event("aws.autoscaling", name, event.at_s, resources, detail)
+
+    def _event(
+        self, source: str, name: str, at_s: float, resources: list[str], detail: object
+    ) -> Event:
+        self._written += 1
+        return {
+            "version": "0",
+            "id": str(UUID(int=self._written)),
+            "detail-type": name,
+            "source": source,
+            "account": ACCOUNT,
+            "time": aws_time(self._time.at(at_s)),
+            "region": REGION,
+            "resources": resources,
+            "detail": detail,
+        }
+
+
+def instance_arn(instance_id: str) -> str:
+    """The ARN of an instance, as its events carry it."""
+    return f"arn:aws:ec2:{REGION}:{ACCOUNT}:instance/{instance_id}"

@@ -1,0 +1,235 @@
+"""Workers that take requests from one queue, first come first served.
+
+Every instance in service runs `workers_per_instance` workers; each serves one request at a time.
+A worker that drains takes no new request. A request whose worker is lost, or hangs, comes back to
+the head of the queue when its visibility ends, and is given up after `max_receives` tries.
+All times are float seconds from the trace's start.
+"""
+
+import heapq
+import math
+from collections import deque
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from enum import IntEnum
+
+import numpy as np
+from numpy.typing import NDArray
+
+from spotkeeper_lab.traces.requests import RequestTrace
+
+VISIBILITY_S = 30.0
+"""A worker renews its hold on a request while it serves; this long after the last time it ends."""
+MAX_RECEIVES = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Served:
+    """One request that a worker finished; `instance_id` is empty on premises."""
+
+    request: int
+    worker_id: str
+    instance_id: str
+    enqueued_s: float
+    started_s: float
+    finished_s: float
+
+
+class _Kind(IntEnum):
+    FINISH = 0
+    RETURN = 1
+
+
+@dataclass(slots=True)
+class _Worker:
+    worker_id: str
+    instance_id: str
+    request: int | None = None
+    started_s: float = 0.0
+    accepts: bool = True
+
+
+@dataclass(slots=True)
+class Ledger:
+    """What became of each request; one entry per request, NaN where it did not happen."""
+
+    arrival_s: NDArray[np.float64]
+    started_s: NDArray[np.float64]
+    finished_s: NDArray[np.float64]
+    receives: NDArray[np.int32]
+    lost: list[int] = field(default_factory=list)
+
+    def waits(self, end_s: float) -> NDArray[np.float64]:
+        """Seconds from arrival to the start that led to an answer, or to `end_s` without one."""
+        return np.where(np.isnan(self.started_s), end_s, self.started_s) - self.arrival_s
+
+    def late(self, end_s: float, objective_s: float) -> int:
+        """How many requests started later than the objective; a lost one is not late but lost."""
+        late = self.waits(end_s) > objective_s
+        late[self.lost] = False
+        return int(late.sum())
+
+
+class Workforce:
+    """The queue of requests and all workers, on premises and on instances."""
+
+    def __init__(
+        self,
+        trace: RequestTrace,
+        on_served: Callable[[Served], None],
+        *,
+        workers_per_instance: int = 1,
+        onprem_workers: int = 0,
+    ) -> None:
+        """Start with the on-premises workers only; `on_served` gets every finished request."""
+        self.now_s = 0.0
+        count = len(trace)
+        self.ledger = Ledger(
+            arrival_s=trace.arrival_s,
+            started_s=np.full(count, math.nan),
+            finished_s=np.full(count, math.nan),
+            receives=np.zeros(count, dtype=np.int32),
+        )
+        self._arrivals: list[float] = trace.arrival_s.tolist()
+        self._service: list[float] = trace.service_s.tolist()
+        self._next_arrival = 0
+        self._on_served = on_served
+        self._per_instance = workers_per_instance
+        self._queue: deque[int] = deque()
+        self._idle: dict[str, _Worker] = {}
+        self._workers: dict[str, _Worker] = {}
+        self._instances: dict[str, list[_Worker]] = {}
+        self._due: list[tuple[float, _Kind, int, str]] = []
+        self._hire("", [f"onprem-{n}" for n in range(onprem_workers)])
+
+    @property
+    def instances(self) -> frozenset[str]:
+        """The instances that have joined and were not lost."""
+        return frozenset(self._instances) - {""}
+
+    @property
+    def queued(self) -> int:
+        """Requests that wait for a worker."""
+        return len(self._queue)
+
+    @property
+    def busy(self) -> int:
+        """Workers that serve a request at this moment."""
+        return sum(worker.request is not None for worker in self._workers.values())
+
+    @property
+    def in_flight(self) -> int:
+        """Requests that are being served, or were when their worker was lost and still count."""
+        return self.busy + sum(kind is _Kind.RETURN for _, kind, _, _ in self._due)
+
+    @property
+    def accepting(self) -> int:
+        """Workers that take requests, idle or not."""
+        return sum(worker.accepts for worker in self._workers.values())
+
+    def workers(self, instance_id: str) -> list[str]:
+        """The workers of an instance."""
+        return [worker.worker_id for worker in self._instances.get(instance_id, ())]
+
+    def serving(self, instance_id: str) -> bool:
+        """Whether an instance has a worker that takes requests."""
+        return any(worker.accepts for worker in self._instances.get(instance_id, ()))
+
+    def join(self, instance_id: str) -> None:
+        """Start the workers of an instance."""
+        if instance_id not in self._instances:
+            self._hire(instance_id, [f"{instance_id}/{n}" for n in range(self._per_instance)])
+            self._dispatch()
+
+    def drain(self, instance_ids: Iterable[str]) -> None:
+        """Let workers finish what they serve and take nothing more; strangers are ignored."""
+        for instance_id in instance_ids:
+            for worker in self._instances.get(instance_id, ()):
+                worker.accepts = False
+                self._idle.pop(worker.worker_id, None)
+
+    def hang(self, instance_id: str) -> None:
+        """Make the workers of an instance stop for ever; its requests come back later."""
+        self.drain([instance_id])
+        for worker in self._instances.get(instance_id, ()):
+            self._drop(worker)
+
+    def lose(self, instance_id: str) -> None:
+        """Take an instance away; the requests that it was serving come back later."""
+        self.hang(instance_id)
+        for worker in self._instances.pop(instance_id, ()):
+            del self._workers[worker.worker_id]
+
+    def advance(self, until_s: float) -> None:
+        """Serve until a moment, in order of time."""
+        while (at_s := self._next_s()) <= until_s:
+            self.now_s = at_s
+            self._step(at_s)
+            self._dispatch()
+        self.now_s = until_s
+
+    def _hire(self, instance_id: str, worker_ids: list[str]) -> None:
+        hired = [_Worker(worker_id, instance_id) for worker_id in worker_ids]
+        self._instances[instance_id] = hired
+        for worker in hired:
+            self._workers[worker.worker_id] = self._idle[worker.worker_id] = worker
+
+    def _next_s(self) -> float:
+        due_s = self._due[0][0] if self._due else math.inf
+        if self._next_arrival < len(self._arrivals):
+            return min(due_s, self._arrivals[self._next_arrival])
+        return due_s
+
+    def _step(self, at_s: float) -> None:
+        if self._due and self._due[0][0] <= at_s:
+            _, kind, request, worker_id = heapq.heappop(self._due)
+            if kind is _Kind.RETURN:
+                self._come_back(request)
+            else:
+                self._finish(request, worker_id)
+        else:
+            self._queue.append(self._next_arrival)
+            self._next_arrival += 1
+
+    def _finish(self, request: int, worker_id: str) -> None:
+        """Finish a request, unless its worker was lost or hangs."""
+        worker = self._workers.get(worker_id)
+        if worker is None or worker.request != request:
+            return
+        worker.request = None
+        self.ledger.started_s[request] = worker.started_s
+        self.ledger.finished_s[request] = self.now_s
+        if worker.accepts:
+            self._idle[worker_id] = worker
+        self._on_served(
+            Served(
+                request=request,
+                worker_id=worker_id,
+                instance_id=worker.instance_id,
+                enqueued_s=self._arrivals[request],
+                started_s=worker.started_s,
+                finished_s=self.now_s,
+            )
+        )
+
+    def _come_back(self, request: int) -> None:
+        if self.ledger.receives[request] >= MAX_RECEIVES:
+            self.ledger.lost.append(request)
+        else:
+            self._queue.appendleft(request)
+
+    def _drop(self, worker: _Worker) -> None:
+        if worker.request is not None:
+            entry = (self.now_s + VISIBILITY_S, _Kind.RETURN, worker.request, worker.worker_id)
+            heapq.heappush(self._due, entry)
+            worker.request = None
+
+    def _dispatch(self) -> None:
+        """Give waiting requests to idle workers, the longest idle first."""
+        while self._queue and self._idle:
+            worker = self._idle.pop(next(iter(self._idle)))
+            request = self._queue.popleft()
+            worker.request, worker.started_s = request, self.now_s
+            self.ledger.receives[request] += 1
+            due_s = self.now_s + self._service[request]
+            heapq.heappush(self._due, (due_s, _Kind.FINISH, request, worker.worker_id))

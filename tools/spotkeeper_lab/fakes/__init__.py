@@ -1,0 +1,1 @@
+"""The ports over the simulated cloud, without boto3's wire."""

@@ -1,0 +1,1 @@
+"""AWS in this process: moto with the simulated cloud behind it."""

@@ -1,0 +1,295 @@
+"""What the simulated cloud and request queues answer to calls, in AWS's words."""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from spotkeeper_lab.cloud.api import Cloud
+from spotkeeper_lab.cloud.values import (
+    FAILED,
+    SUCCESSFUL,
+    Activity,
+    CloudError,
+    GroupView,
+    InstanceView,
+    SpotRequestView,
+)
+from spotkeeper_lab.local_aws.speed import Exact
+
+REGION = "us-east-1"
+ACCOUNT = "123456789012"
+# AWS keeps activities for six weeks; without a filter it answers all of them.
+SIX_WEEKS_S = 42 * 86_400.0
+
+type Get = Callable[..., Any]
+type Answer = Mapping[str, object]
+type Meters = Mapping[str, Callable[[], tuple[int, int]]]
+"""How many requests wait and are in flight at this moment, by the queue's URL."""
+
+
+@dataclass(frozen=True, slots=True)
+class VirtualTime:
+    """Virtual seconds as instants: second 0 is `start`, an aware datetime."""
+
+    start: datetime
+
+    def at(self, seconds: float) -> datetime:
+        """The instant of a second."""
+        return self.start + timedelta(seconds=seconds)
+
+    def seconds(self, instant: datetime) -> float:
+        """The second of an instant."""
+        return (instant - self.start).total_seconds()
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """One action: how it answers, and whether its answer comes in pages."""
+
+    answer: Callable[[Get], Answer]
+    paged: bool = False
+
+
+class Answers:
+    """What the cloud answers, in AWS's words; each method takes a reader of parameters."""
+
+    def __init__(self, cloud: Cloud, time: VirtualTime) -> None:
+        self._cloud = cloud
+        self._time = time
+
+    def auto_scaling(self) -> dict[str, Action]:
+        """The actions of Auto Scaling that the cloud answers."""
+        return {
+            "describe_auto_scaling_groups": Action(self._describe_groups, paged=True),
+            "describe_auto_scaling_instances": Action(self._describe_instances, paged=True),
+            "describe_scaling_activities": Action(self._describe_activities, paged=True),
+            "set_desired_capacity": Action(self._set_desired),
+            "terminate_instance_in_auto_scaling_group": Action(self._end),
+            "detach_instances": Action(self._detach),
+            "set_instance_health": Action(self._set_health),
+            "suspend_processes": Action(self._suspend),
+            "resume_processes": Action(self._resume),
+        }
+
+    def ec2(self) -> dict[str, Action]:
+        """The actions of EC2 that the cloud answers."""
+        return {
+            "describe_spot_instance_requests": Action(self._describe_spot_requests),
+            "create_tags": Action(self._create_tags),
+            "terminate_instances": Action(self._terminate),
+        }
+
+    # --- Auto Scaling ---------------------------------------------------------------------------
+
+    def _describe_groups(self, get: Get) -> Answer:
+        known = self._cloud.groups()
+        names = get("AutoScalingGroupNames", []) or known
+        views = (self._cloud.group(name) for name in names if name in known)
+        return {"AutoScalingGroups": [self._group(view) for view in views]}
+
+    def _describe_instances(self, get: Get) -> Answer:
+        wanted = set(get("InstanceIds", []))
+        views = (view for view in self._cloud.instances() if view.group)
+        return {
+            "AutoScalingInstances": [
+                Exact(_instance(view), AutoScalingGroupName=view.group)
+                for view in views
+                if not wanted or view.instance_id in wanted
+            ]
+        }
+
+    def _describe_activities(self, get: Get) -> Answer:
+        group = get("AutoScalingGroupName")
+        filters = {item["Name"]: item["Values"] for item in get("Filters", [])}
+        since_s = self._cloud.now_s - SIX_WEEKS_S
+        for text in filters.get("StartTimeLowerBound", []):
+            since_s = self._time.seconds(datetime.fromisoformat(text))
+        names = [group] if group else self._cloud.groups()
+        found = [a for name in names for a in self._cloud.activities(name, since_s)]
+        return {"Activities": [self._activity(activity) for activity in found]}
+
+    def _set_desired(self, get: Get) -> Answer:
+        self._cloud.set_desired(get("AutoScalingGroupName"), int(get("DesiredCapacity")))
+        return {}
+
+    def _end(self, get: Get) -> Answer:
+        instance_id = get("InstanceId")
+        view = self._cloud.instance(instance_id)
+        if not get("ShouldDecrementDesiredCapacity"):
+            raise CloudError("ValidationError", "only ending with a decrement is simulated")
+        self._cloud.end(instance_id)
+        return {"Activity": self._ending(view)}
+
+    def _detach(self, get: Get) -> Answer:
+        if get("ShouldDecrementDesiredCapacity"):
+            raise CloudError("ValidationError", "only detaching without a decrement is simulated")
+        self._cloud.detach(get("AutoScalingGroupName"), get("InstanceIds"))
+        return {"Activities": []}
+
+    def _set_health(self, get: Get) -> Answer:
+        if get("HealthStatus") != "Unhealthy":
+            raise CloudError("ValidationError", "only unhealthy instances are simulated")
+        self._cloud.set_unhealthy(get("InstanceId"))
+        return {}
+
+    def _suspend(self, get: Get) -> Answer:
+        for process in get("ScalingProcesses", []):
+            self._cloud.suspend(get("AutoScalingGroupName"), process)
+        return {}
+
+    def _resume(self, get: Get) -> Answer:
+        for process in get("ScalingProcesses", []):
+            self._cloud.resume(get("AutoScalingGroupName"), process)
+        return {}
+
+    def _group(self, view: GroupView) -> Answer:
+        zones = sorted({instance.pool.partition("/")[0] for instance in view.instances})
+        return Exact(
+            {
+                "AutoScalingGroupName": view.name,
+                "AutoScalingGroupARN": group_arn(view.name),
+                "MinSize": view.minimum,
+                "MaxSize": view.maximum,
+                "DesiredCapacity": view.desired,
+                "DefaultCooldown": 300,
+                "AvailabilityZones": zones,
+                "HealthCheckType": "EC2",
+                "CreatedTime": self._time.start,
+                "Instances": [_instance(instance) for instance in view.instances],
+                "SuspendedProcesses": [
+                    {"ProcessName": name, "SuspensionReason": "User suspended"}
+                    for name in sorted(view.suspended)
+                ],
+            }
+        )
+
+    def _activity(self, activity: Activity) -> Answer:
+        start = self._time.at(activity.start_s)
+        details = {"Subnet ID": "subnet-12345678", "Availability Zone": activity.zone}
+        answer = Exact(
+            {
+                "ActivityId": activity.activity_id,
+                "AutoScalingGroupName": activity.group,
+                "Description": activity.description,
+                "Cause": f"At {aws_time(start)} {activity.cause}",
+                "StartTime": start,
+                "StatusCode": activity.status_code,
+                "Progress": 100 if activity.status_code in (FAILED, SUCCESSFUL) else 50,
+                "Details": json.dumps(details),
+            }
+        )
+        if activity.end_s is not None:
+            answer["EndTime"] = self._time.at(activity.end_s)
+        if activity.message:
+            answer["StatusMessage"] = activity.message
+        return answer
+
+    def _ending(self, view: InstanceView) -> Answer:
+        now = self._time.at(self._cloud.now_s)
+        return {
+            "ActivityId": f"end-{view.instance_id}",
+            "AutoScalingGroupName": view.group,
+            "Description": f"Terminating EC2 instance: {view.instance_id}",
+            "Cause": f"At {aws_time(now)} instance {view.instance_id} was taken out of service "
+            "in response to a user request.",
+            "StartTime": now,
+            "StatusCode": "InProgress",
+            "Progress": 0,
+        }
+
+    # --- EC2 ------------------------------------------------------------------------------------
+
+    def _describe_spot_requests(self, get: Get) -> Answer:
+        filters = {item["Name"]: item.get("Values", item.get("Value")) for item in _filters(get)}
+        codes = filters.get("status-code")
+        ids = filters.get("spot-instance-request-id")
+        return {
+            "SpotInstanceRequests": [
+                self._spot_request(view)
+                for view in self._cloud.spot_requests()
+                if (codes is None or view.status_code in codes)
+                and (ids is None or view.request_id in ids)
+            ]
+        }
+
+    def _spot_request(self, view: SpotRequestView) -> Answer:
+        at = self._time.at(view.updated_s)
+        return Exact(
+            {
+                "SpotInstanceRequestId": view.request_id,
+                "InstanceId": view.instance_id,
+                "State": "closed"
+                if view.status_code.startswith("instance-terminated")
+                else "active",
+                "CreateTime": at,
+                "Status": {"Code": view.status_code, "UpdateTime": at, "Message": view.status_code},
+            }
+        )
+
+    def _create_tags(self, get: Get) -> Answer:
+        for tag in get("Tags", []):
+            if tag["Key"] == "spotkeeper:draining":
+                gone_s = self._time.seconds(datetime.fromisoformat(tag["Value"]))
+                self._cloud.drain(get("Resources", []), gone_s)
+        return {}
+
+    def _terminate(self, get: Get) -> Answer:
+        instance_ids: Sequence[str] = get("InstanceIds", [])
+        self._cloud.terminate(instance_ids)
+        state = {"Code": 32, "Name": "shutting-down"}
+        return {
+            "TerminatingInstances": [
+                {"InstanceId": instance_id, "CurrentState": state, "PreviousState": state}
+                for instance_id in instance_ids
+            ]
+        }
+
+
+def request_queues(meters: Meters) -> dict[str, Action]:
+    """The actions of SQS that meters answer."""
+
+    def attributes(get: Get) -> Answer:
+        url = get("QueueUrl")
+        if url not in meters:
+            code = "AWS.SimpleQueueService.NonExistentQueue"
+            raise CloudError(code, "The specified queue does not exist.")
+        waiting, in_flight = meters[url]()
+        counts = {"": waiting, "Delayed": 0, "NotVisible": in_flight}
+        known = {f"ApproximateNumberOfMessages{kind}": str(n) for kind, n in counts.items()}
+        return {"Attributes": {name: known[name] for name in get("AttributeNames", [])}}
+
+    return {"get_queue_attributes": Action(attributes)}
+
+
+def _filters(get: Get) -> Sequence[Mapping[str, Any]]:
+    filters: Sequence[Mapping[str, Any]] = get("Filters", [])
+    return filters
+
+
+def _instance(view: InstanceView) -> Exact:
+    zone, _, kind = view.pool.partition("/")
+    return Exact(
+        {
+            "InstanceId": view.instance_id,
+            "AvailabilityZone": zone,
+            "InstanceType": kind,
+            "LifecycleState": view.state,
+            "HealthStatus": "Healthy" if view.healthy else "Unhealthy",
+            "ProtectedFromScaleIn": False,
+        }
+    )
+
+
+def group_arn(name: str) -> str:
+    """The ARN of a group, as its events carry it."""
+    return (
+        f"arn:aws:autoscaling:{REGION}:{ACCOUNT}:autoScalingGroup:"
+        f"00000000-0000-0000-0000-000000000000:autoScalingGroupName/{name}"
+    )
+
+
+def aws_time(instant: datetime) -> str:
+    """An instant as AWS writes it in events: whole seconds, UTC."""
+    return instant.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

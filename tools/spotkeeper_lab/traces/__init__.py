@@ -1,0 +1,1 @@
+"""Spot markets and request logs: read, converted, exported, generated."""
