@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from spotkeeper.domain.interruption import Interruption, InterruptionKind
 from spotkeeper.events import EventError, parse_event
 
-EVENTS = Path(__file__).parents[2] / "events"
+EVENTS = Path(__file__).parents[3] / "events"
 ACCOUNT = "123456789012"
 SPOT_INSTANCE = "i-0838c23d20458e79c"
 NOT_FOR_US = {"schedule", "search_logs", "wake_up"}

@@ -18,7 +18,7 @@ from spotkeeper_lab.traces.market import (
 )
 
 GOOD = "time_s,pool,capacity\n0,a/g,2\n0,b/g,0\n60,b/g,3\n90,a/g,1\n120,,\n"
-TRACES = Path(__file__).parents[4] / "shared" / "traces" / "market"
+TRACES = Path(__file__).parents[5] / "shared" / "traces" / "market"
 
 
 def write(folder: Path, text: str | bytes, name: str = "m.csv") -> Path:
