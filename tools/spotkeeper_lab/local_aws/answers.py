@@ -16,17 +16,22 @@ from spotkeeper_lab.cloud.values import (
     InstanceView,
     SpotRequestView,
 )
-from spotkeeper_lab.local_aws.speed import Exact
 
 REGION = "us-east-1"
 ACCOUNT = "123456789012"
 # AWS keeps activities for six weeks; without a filter it answers all of them.
 SIX_WEEKS_S = 42 * 86_400.0
 
+MOST_RECORDS = 100
+
 type Get = Callable[..., Any]
 type Answer = Mapping[str, object]
 type Meters = Mapping[str, Callable[[], tuple[int, int]]]
 """How many requests wait and are in flight at this moment, by the queue's URL."""
+
+
+class Exact(dict[str, object]):
+    """An answer whose keys are spelled as AWS does: what is not there has no other name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -293,3 +298,13 @@ def group_arn(name: str) -> str:
 def aws_time(instant: datetime) -> str:
     """An instant as AWS writes it in events: whole seconds, UTC."""
     return instant.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def page(answer: Answer, get: Get) -> Answer:
+    """One page of an answer that is a list; the token is where the next one begins."""
+    ((name, items),) = answer.items()
+    assert isinstance(items, list)
+    first = int(get("NextToken", 0))
+    stop = first + int(get("MaxRecords", MOST_RECORDS))
+    token = {"NextToken": str(stop)} if stop < len(items) else {}
+    return {name: items[first:stop], **token}

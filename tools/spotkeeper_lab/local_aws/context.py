@@ -28,18 +28,15 @@ from spotkeeper_lab.cloud.values import CloudError
 from spotkeeper_lab.local_aws.answers import (
     REGION,
     Action,
-    Answer,
     Answers,
-    Get,
     Meters,
     VirtualTime,
+    page,
     request_queues,
 )
 from spotkeeper_lab.local_aws.speed import faster_moto
 
 __all__ = ["VirtualTime", "local_aws"]
-
-MOST_RECORDS = 100
 
 CREDENTIALS = {
     "AWS_ACCESS_KEY_ID": "testing",
@@ -110,16 +107,6 @@ def _method(
             answer = action.answer(response._get_param)
         except CloudError as refusal:
             raise error(refusal.code, refusal.message) from refusal
-        return ActionResult(_page(answer, response._get_param) if action.paged else answer)
+        return ActionResult(page(answer, response._get_param) if action.paged else answer)
 
     return respond
-
-
-def _page(answer: Answer, get: Get) -> Answer:
-    """One page of an answer that is a list; the token is where the next one begins."""
-    ((name, items),) = answer.items()
-    assert isinstance(items, list)
-    first = int(get("NextToken", 0))
-    stop = first + int(get("MaxRecords", MOST_RECORDS))
-    token = {"NextToken": str(stop)} if stop < len(items) else {}
-    return {name: items[first:stop], **token}

@@ -27,6 +27,8 @@ from moto.dynamodb.models.table import Table
 from moto.dynamodb.parsing import ast_nodes, expressions, validators
 from moto.utilities import aws_headers
 
+from spotkeeper_lab.local_aws.answers import Exact
+
 # moto leaves these modules untyped.
 _PARSER: Any = vars(expressions)["UpdateExpressionParser"]
 _TRAVERSER: Any = vars(ast_nodes)["DepthFirstTraverser"]
@@ -47,10 +49,6 @@ CHECKS = (
 # written as they are.
 ATTRIBUTE_VALUE = "AttributeValue"
 PLAIN = frozenset({"S", "N"})
-
-
-class Exact(dict[str, object]):
-    """An answer whose keys are spelled as AWS does: what is not there has no other name."""
 
 
 @contextmanager
