@@ -18,7 +18,8 @@ from spotkeeper_cli.output import counted, screen
 from spotkeeper_lab.backtest.backtest import Plan, Row, Windows, run_backtest
 from spotkeeper_lab.backtest.catalogue import choose
 from spotkeeper_lab.traces.generate import generate
-from spotkeeper_lab.traces.market import Market, market_of, read_market
+from spotkeeper_lab.traces.market import Market, market_of
+from spotkeeper_lab.traces.market_file import read_market
 
 H100 = "gcp-h100-16-2025-10-six-zones.csv.gz"
 AWS = "aws-p3.2xlarge-4-2023-08.csv.gz"

@@ -16,7 +16,8 @@ from spotkeeper_cli.output import counted
 from spotkeeper_lab.backtest.backtest import Plan, Row, Windows, run_backtest
 from spotkeeper_lab.backtest.catalogue import choose
 from spotkeeper_lab.backtest.world import World
-from spotkeeper_lab.traces.market import Market, read_market
+from spotkeeper_lab.traces.market import Market
+from spotkeeper_lab.traces.market_file import read_market
 
 TRACES = Path(__file__).parents[2] / "shared" / "traces" / "market"
 POLICIES = ("spothedge", "spotkeeper", "optimum", "limit")

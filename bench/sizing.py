@@ -28,7 +28,7 @@ from spotkeeper_lab.replay.on_market import MarketRow, on_market
 from spotkeeper_lab.replay.output import cheapest, seconds
 from spotkeeper_lab.replay.run import RULE_NAMES, run_rule
 from spotkeeper_lab.replay.values import ReplaySettings, Row
-from spotkeeper_lab.traces.market import read_market
+from spotkeeper_lab.traces.market_file import read_market
 from spotkeeper_lab.traces.requests import RequestTrace, generate_requests, read_requests
 
 TRACES = Path(__file__).parents[2] / "shared" / "traces"

@@ -16,7 +16,8 @@ from spotkeeper_lab.backtest.accounting import account
 from spotkeeper_lab.backtest.backtest import Windows
 from spotkeeper_lab.backtest.catalogue import deployed_settings
 from spotkeeper_lab.backtest.spotkeeper_runner import lives_of, replay_of
-from spotkeeper_lab.traces.market import Market, read_market
+from spotkeeper_lab.traces.market import Market
+from spotkeeper_lab.traces.market_file import read_market
 
 HELD_MIN = (0, 10, 30, 60, 120, 240, 480, 1440)
 

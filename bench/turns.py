@@ -266,10 +266,11 @@ def table(work: Work) -> Table:
 def main() -> None:
     """Print the calls, and the health turn of a large fleet."""
     from bench import _health_turn as large
+    from bench.size import WORKERS
 
     Console().print(table(measure()))
     show(
-        f"A health turn of {large.WORKERS} workers, 15 minutes of digests",
+        f"A health turn of {WORKERS} workers, 15 minutes of digests",
         large.figures(),
         "processor time from DynamoDB's parsed answer on; the turn holds",
     )

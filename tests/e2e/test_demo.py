@@ -14,7 +14,7 @@ from rich.console import Console
 from spotkeeper_lab.demo.run import run_demo
 from spotkeeper_lab.end_to_end.scene import DemoSettings
 from spotkeeper_lab.traces.generate import generate
-from spotkeeper_lab.traces.market import read_market
+from spotkeeper_lab.traces.market_file import read_market
 from spotkeeper_lab.traces.requests import generate_requests, read_requests
 
 TRACES = Path(__file__).parents[3] / "shared" / "traces"

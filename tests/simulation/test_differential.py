@@ -21,7 +21,8 @@ from spotkeeper_lab.end_to_end.day import running
 from spotkeeper_lab.end_to_end.scene import LEAD_S, DemoSettings, Scene
 from spotkeeper_lab.fakes.ports import FakeStates, instant
 from spotkeeper_lab.traces.generate import generate
-from spotkeeper_lab.traces.market import Market, read_market
+from spotkeeper_lab.traces.market import Market
+from spotkeeper_lab.traces.market_file import read_market
 from spotkeeper_lab.traces.requests import RequestTrace
 
 AWS1 = Path(__file__).parents[3] / "shared/traces/market/aws-p3.2xlarge-4-2023-08.csv.gz"

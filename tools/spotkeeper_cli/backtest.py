@@ -123,7 +123,7 @@ def _tried(
     """Run the backtest with a progress bar."""
     from spotkeeper_lab.backtest.backtest import Plan, run_backtest
     from spotkeeper_lab.backtest.catalogue import choose, configure
-    from spotkeeper_lab.traces.market import read_market
+    from spotkeeper_lab.traces.market_file import read_market
 
     plan = Plan(
         markets=[read_market(path) for path in markets],

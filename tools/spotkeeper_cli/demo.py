@@ -37,7 +37,8 @@ def demo(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     from spotkeeper_lab.end_to_end.functions import NotACheckout
     from spotkeeper_lab.end_to_end.scene import DemoSettings
     from spotkeeper_lab.traces.generate import generate
-    from spotkeeper_lab.traces.market import MarketError, read_market
+    from spotkeeper_lab.traces.market import MarketError
+    from spotkeeper_lab.traces.market_file import read_market
     from spotkeeper_lab.traces.requests import RequestTraceError, generate_requests, read_requests
 
     with told(DemoError, MarketError, NotACheckout, RequestTraceError):

@@ -71,7 +71,7 @@ def replay(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     """Replay requests with every sizing rule: who keeps the promise, with how many workers."""
     from spotkeeper_lab.replay.run import RULE_NAMES
     from spotkeeper_lab.replay.values import ReplaySettings
-    from spotkeeper_lab.traces.market import read_market
+    from spotkeeper_lab.traces.market_file import read_market
     from spotkeeper_lab.traces.requests import read_requests
 
     with told(*_mendable()):

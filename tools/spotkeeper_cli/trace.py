@@ -40,7 +40,8 @@ def convert(
 ) -> None:
     """Convert the public formats, the zones of one market together, to a market trace."""
     from spotkeeper_lab.traces.formats import Reading, read_public_traces
-    from spotkeeper_lab.traces.market import MarketError, write_market
+    from spotkeeper_lab.traces.market import MarketError
+    from spotkeeper_lab.traces.market_file import write_market
 
     with told(MarketError):
         name = out.name.removesuffix(".gz").removesuffix(".csv")
@@ -72,7 +73,8 @@ def export(
     from botocore.exceptions import BotoCoreError, ClientError
 
     from spotkeeper_lab.traces import export as seen
-    from spotkeeper_lab.traces.market import MarketError, write_market
+    from spotkeeper_lab.traces.market import MarketError
+    from spotkeeper_lab.traces.market_file import write_market
 
     if (records is None) == (table is None) or (table is None) != (fleet is None):
         raise typer.BadParameter("give --records, or --table with --fleet")

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 from spotkeeper.adapters.errors import classify
 from spotkeeper.domain.failure import FailureClass
-from spotkeeper_lab.traces.market import Market, MarketFileError, market_of
+from spotkeeper_lab.traces.market import Market, market_of
+from spotkeeper_lab.traces.market_file import MarketFileError
 
 if TYPE_CHECKING:
     from mypy_boto3_autoscaling import AutoScalingClient

@@ -19,7 +19,8 @@ from itertools import pairwise
 from pathlib import Path
 from statistics import median
 
-from spotkeeper_lab.traces.market import Market, MarketFileError, market_of
+from spotkeeper_lab.traces.market import Market, market_of
+from spotkeeper_lab.traces.market_file import MarketFileError
 
 SAMPLE_HEADERS = (("date", "availability"), ("time", "count"), ("timestamp", "count"))
 BAMBOO_STEP_S = 60.0

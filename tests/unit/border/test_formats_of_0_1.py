@@ -1,0 +1,66 @@
+"""What a fleet of release 0.1 has written still reads: its document, its records, its state."""
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from pydantic import TypeAdapter
+
+from spotkeeper.adapters.fleet_state import FleetStateTable
+from spotkeeper.domain.availability.memory import AvailabilityMemory
+from spotkeeper.domain.decision import DecisionRecord, Half
+from spotkeeper.domain.health.memory import HealthMemory
+from spotkeeper.fleet_document import parse_fleet
+from tests.builders import TABLE
+
+if TYPE_CHECKING:
+    from mypy_boto3_dynamodb import DynamoDBClient
+
+from datetime import UTC, datetime, timedelta
+
+FORMATS = Path(__file__).parents[2] / "formats" / "0.1"
+LATER = datetime(2026, 1, 1, 1, tzinfo=UTC)
+
+
+def items(name: str) -> list[dict[str, dict[str, str]]]:
+    return list(json.loads((FORMATS / name).read_text(encoding="utf-8")))
+
+
+def test_the_document_reads_with_what_it_says() -> None:
+    fleet = parse_fleet("main", (FORMATS / "fleet_document.json").read_text(encoding="utf-8"))
+    assert (fleet.spot_group, fleet.on_demand_group) == ("ocr-spot", "ocr-on-demand")
+    assert (fleet.workers_per_instance, fleet.onprem_workers) == (2, 3)
+    assert (fleet.bounds.spot_min, fleet.bounds.spot_max, fleet.bounds.on_demand_max) == (1, 20, 10)
+    assert fleet.objective is not None
+    assert (fleet.objective.wait_s, fleet.objective.share) == (10, 0.95)
+
+
+@pytest.mark.parametrize("item", items("record_items.json"), ids=lambda item: item["sk"]["S"][:60])
+def test_a_record_reads_with_all_that_it_told(item: dict[str, dict[str, str]]) -> None:
+    text = item["record"]["S"]
+    record = TypeAdapter(DecisionRecord).validate_json(text)
+    told = json.loads(text)
+    assert (record.action, record.rule, record.reason) == (
+        told["action"],
+        told["rule"],
+        told["reason"],
+    )
+    assert dict(record.seen) == told["seen"]
+    assert [o.asked for o in record.outcomes] == [o["asked"] for o in told["outcomes"]]
+
+
+@pytest.mark.parametrize("item", items("state_items.json"), ids=lambda item: item["pk"]["S"])
+def test_a_state_is_taken_over_and_its_notes_are_not_lost(
+    item: dict[str, dict[str, str]], dynamodb: "DynamoDBClient"
+) -> None:
+    dynamodb.put_item(TableName=TABLE, Item=item)
+    states = FleetStateTable(dynamodb, TABLE, timedelta(days=30))
+    fleet = item["pk"]["S"].removeprefix("fleet#")
+    half = states.take(fleet, Half.HEALTH, LATER, None)
+    other = states.take(fleet, Half.AVAILABILITY, LATER, None)
+    assert half
+    assert other
+    assert half.health != HealthMemory()
+    assert other.availability != AvailabilityMemory()
+    assert other.notes
