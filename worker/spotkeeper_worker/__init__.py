@@ -1,0 +1,7 @@
+"""What a worker of a Spotkeeper fleet needs: `Worker`, and the loops in `sqs` and `rabbitmq`."""
+
+from spotkeeper_worker.roster import NameTaken
+from spotkeeper_worker.worker import Request, Worker
+
+__all__ = ["NameTaken", "Request", "Worker"]
+__version__ = "0.1.0"

@@ -1,0 +1,200 @@
+"""The agent: one process a machine. It looks, decides by the tables of `states` and `hooks`, tells
+the workers, and asks AWS; everything that it knows is read again after a kill.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import logging
+import os
+import threading
+import time
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from spotkeeper_worker import roster, spool
+from spotkeeper_worker.hooks import HookMemory
+from spotkeeper_worker.metadata import Metadata, look
+from spotkeeper_worker.notice import Notice, read_notice, write_notice
+from spotkeeper_worker.states import Leave, Local, Seen, State, Workers, leaving, state_of
+from spotkeeper_worker.systemd import notify
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from spotkeeper_worker.gpu import Gpus
+    from spotkeeper_worker.hook_keeper import HookKeeper
+    from spotkeeper_worker.outbox import Outbox, Sometimes
+    from spotkeeper_worker.settings import Settings
+
+_LOG = logging.getLogger("spotkeeper.agent")
+
+
+class AnotherAgent(Exception):
+    """A second agent on this machine; two would send and complete everything twice."""
+
+
+def hold_machine(run_dir: Path) -> int:
+    """Take the machine's lock until this process ends; raises AnotherAgent."""
+    fd = os.open(run_dir / "agent.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        holder = os.read(fd, 32).decode("ascii", "replace").strip()
+        os.close(fd)
+        raise AnotherAgent(f"process {holder} is the agent of {run_dir}; one is enough") from None
+    os.ftruncate(fd, 0)
+    os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)
+    return fd
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What an agent works with; a machine of one's own has neither metadata nor hooks."""
+
+    outbox: Outbox
+    metadata: Metadata | None = None
+    hooks: HookKeeper | None = None
+    gpus: Gpus | None = None
+
+
+class Agent:
+    """One machine's state, and one step of looking after it."""
+
+    def __init__(self, settings: Settings, parts: Parts, say: Sometimes) -> None:
+        self.stopping = threading.Event()
+        self.notice = Notice(State.BOOTING, time.time(), reason="starting")
+        self._settings = settings
+        self._parts = parts
+        self._say = say
+        self._seen = Seen()
+        self._known = parts.metadata is None
+        self._looked_at = 0.0
+        self._begun = -1
+        self._still_since = 0.0
+        self._go_on()
+
+    def _go_on(self) -> None:
+        """Go on where an agent before this one was."""
+        try:
+            before = read_notice(self._settings.run_dir)
+        except ValueError:
+            return
+        if before is not None:
+            self.notice = before
+        if before is not None and before.draining and self._parts.hooks:
+            self._parts.hooks.memory = HookMemory(target=before.target, since=before.seen_at)
+
+    def tell(self) -> dict[str, object]:
+        """Give the notice as the socket answers it."""
+        return self.notice.as_json()
+
+    def run(self) -> None:
+        """Step until told to stop, then until the workers are idle; send what is left."""
+        while not self.stopping.is_set():
+            self.step(time.time())
+            self.stopping.wait(self._settings.tick_s)
+        ends = time.monotonic() + self._settings.stop_within_s
+        while time.monotonic() < ends:
+            self.step(time.time())
+            if self.notice.state in (State.IDLE, State.GONE):
+                break
+            time.sleep(min(self._settings.tick_s, 0.2))
+        self._parts.outbox.flush(timeout_s=10.0)
+
+    def step(self, now: float) -> None:
+        """Look at everything once, and do what follows; `now` is in seconds since the epoch."""
+        if not 0 <= now - self._looked_at < self._settings.poll_s:
+            self._looked_at = now
+            self._look()
+        spool.collect(self._settings.spool_dir, self._parts.outbox.accept)
+        workers = roster.read_roster(self._settings.run_dir, self._settings.workers)
+        if self._known or self.stopping.is_set():
+            self._follow(workers, now)
+        notify(f"WATCHDOG=1\nSTATUS={self.notice.state.value} {self.notice.reason}")
+
+    def _look(self) -> None:
+        if self._parts.metadata is None:
+            return
+        before, found = self._seen, look(self._parts.metadata, self._seen)
+        self._seen = found.seen
+        for trouble in found.troubles:
+            self._say.warn("metadata", f"metadata: {trouble}; the state stays as it is")
+        if not found.troubles:
+            self._say.over("metadata", "metadata answers again")
+            self._known = True
+        if self._seen.rebalance and not before.rebalance:
+            _LOG.info("EC2 recommends to rebalance; SPOTKEEPER_REBALANCE says what it means")
+        offset_s = self._parts.metadata.clock_offset_s
+        if offset_s:
+            self._say.warn("clock", f"EC2's clock is {offset_s:+.0f} s from this one; run chrony")
+
+    def _follow(self, workers: Workers, now: float) -> None:
+        """Decide on what was seen, tell the workers, and then AWS."""
+        hooks = self._parts.hooks
+        if hooks:
+            hooks.watch(self._seen.target, now)
+        leave = self._leaving()
+        self._parts.outbox.hurried = leave is not None
+        state = state_of(self.notice.state, leave, workers, self._settled(workers, leave, now))
+        if state is State.IDLE and hooks and hooks.all_done:
+            state = State.GONE
+        self._tell(state, leave, now)
+        if state is State.BOOTING:
+            self._say.warn("booting", f"not ready: {workers.missing()}")
+        if hooks:
+            idle = state in (State.IDLE, State.GONE, State.READY)
+            hooks.keep(now, ready=workers.all_ready and not self._ill, idle=idle)
+
+    @property
+    def _ill(self) -> str:
+        return self._parts.gpus.ill if self._parts.gpus else ""
+
+    def _leaving(self) -> Leave | None:
+        local = Local(self.stopping.is_set(), self._ill)
+        leave = leaving(self._seen, local, self._settings.rebalance == "drain")
+        deadline = self._parts.hooks.deadline if self._parts.hooks else None
+        if leave is not None and leave.until is None and deadline is not None:
+            return replace(leave, until=deadline)
+        return leave
+
+    def _settled(self, workers: Workers, leave: Leave | None, now: float) -> bool:
+        """Whether no request has run or begun for a while since the workers were told."""
+        stopped = leave is not None and (leave.serve_until is None or now >= leave.serve_until)
+        still = workers.begun == self._begun and not workers.busy
+        self._begun = workers.begun
+        if not (stopped and still and self.notice.draining):
+            self._still_since = now
+            return False
+        return now - self._still_since >= self._settings.settle_s
+
+    def _tell(self, state: State, leave: Leave | None, now: float) -> None:
+        """Replace the notice if it says something else."""
+        before = self.notice
+        said = leave or Leave("")
+        notice = Notice(
+            state=state,
+            seen_at=before.seen_at,
+            draining=leave is not None,
+            reason=said.reason,
+            until=said.until,
+            serve_until=said.serve_until,
+            target=self._seen.target,
+        )
+        if notice == before:
+            return
+        if (notice.draining, notice.reason) != (before.draining, before.reason):
+            notice = replace(notice, seen_at=now)
+        try:
+            write_notice(self._settings.run_dir, notice)
+        except OSError as error:
+            self._say.warn("notice", f"the notice could not be written: {error}")
+            return
+        self.notice = notice
+        if (notice.state, notice.reason) != (before.state, before.reason):
+            _LOG.info("%s -> %s%s", before.state.value, state.value, _why(notice))
+
+
+def _why(notice: Notice) -> str:
+    until = notice.as_json()["until"]
+    return (f": {notice.reason}" if notice.reason else "") + (f", until {until}" if until else "")

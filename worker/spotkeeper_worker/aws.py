@@ -1,0 +1,225 @@
+"""The four calls of AWS that a machine makes, and how they are signed.
+
+By the standard library: botocore alone takes more memory than the agent may
+(bench/worker.py), and images without it are to join the fleet as they are. Signature version 4 is
+https://docs.aws.amazon.com/IAM/latest/UserGuide/create-signed-request.html
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import http.client
+import json
+import re
+import ssl
+import time
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import TYPE_CHECKING
+from urllib.parse import urlencode, urlsplit
+
+from spotkeeper_worker.credentials import CredentialChain, Credentials, NoCredentials
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+TIMEOUT_S = 5.0
+# AWS closes what is idle; a call on a connection that is being closed would fail for nothing.
+_IDLE_S = 4.0
+_NO_ACTION = "No active Lifecycle Action"
+
+
+class AwsError(Exception):
+    """A call that had no success; `code` is AWS's own, or empty when nothing was answered."""
+
+    def __init__(self, what: str, code: str, message: str) -> None:
+        super().__init__(f"{what}: {code or 'no answer'}: {message}")
+        self.code = code
+        self.message = message
+
+
+class NoActiveAction(AwsError):
+    """No lifecycle hook holds this instance: it is not there yet, or has been completed."""
+
+
+@dataclass(frozen=True)
+class _Service:
+    name: str
+    endpoint: str
+    region: str
+
+
+def signed(
+    service: str,
+    region: str,
+    url: str,
+    headers: Mapping[str, str],
+    body: bytes,
+    credentials: Credentials,
+    now: float,
+) -> dict[str, str]:
+    """Give the headers of a POST with its signature added."""
+    stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(now))
+    parts = urlsplit(url)
+    all_headers = {**headers, "Host": parts.netloc, "X-Amz-Date": stamp}
+    if credentials.token:
+        all_headers["X-Amz-Security-Token"] = credentials.token
+    lowered = {name.lower(): value.strip() for name, value in all_headers.items()}
+    names = ";".join(sorted(lowered))
+    lines = "".join(f"{name}:{lowered[name]}\n" for name in sorted(lowered))
+    digest = hashlib.sha256(body).hexdigest()
+    canonical = f"POST\n{parts.path or '/'}\n\n{lines}\n{names}\n{digest}"
+    scope = f"{stamp[:8]}/{region}/{service}/aws4_request"
+    text = f"AWS4-HMAC-SHA256\n{stamp}\n{scope}\n{hashlib.sha256(canonical.encode()).hexdigest()}"
+    key = f"AWS4{credentials.secret}".encode()
+    for part in (stamp[:8], region, service, "aws4_request"):
+        key = hmac.new(key, part.encode(), hashlib.sha256).digest()
+    signature = hmac.new(key, text.encode(), hashlib.sha256).hexdigest()
+    all_headers["Authorization"] = (
+        f"AWS4-HMAC-SHA256 Credential={credentials.key}/{scope}, "
+        f"SignedHeaders={names}, Signature={signature}"
+    )
+    return all_headers
+
+
+class _Caller:
+    """Posts signed bodies to one service over one connection. Not for two threads at once."""
+
+    def __init__(self, service: _Service, chain: CredentialChain) -> None:
+        self._service = service
+        self._chain = chain
+        self._connection: http.client.HTTPConnection | None = None
+        self._used_at = 0.0
+
+    def post(self, what: str, headers: Mapping[str, str], body: bytes) -> str:
+        """Post once; raises AwsError. A call without an answer may have had its effect."""
+        status, text = self._answered(what, headers, body)
+        if status == HTTPStatus.OK:
+            return text
+        code, message = _error_of(text)
+        kind = NoActiveAction if _NO_ACTION in message else AwsError
+        raise kind(what, code or str(status), message or text[:200])
+
+    def _answered(self, what: str, headers: Mapping[str, str], body: bytes) -> tuple[int, str]:
+        service = self._service
+        try:
+            credentials = self._chain.get(time.time())
+            every = signed(
+                service.name,
+                service.region,
+                service.endpoint,
+                headers,
+                body,
+                credentials,
+                time.time(),
+            )
+            connection = self._connect()
+            connection.request("POST", urlsplit(service.endpoint).path or "/", body, every)
+            answer = connection.getresponse()
+            return answer.status, answer.read().decode("utf-8", "replace")
+        except NoCredentials as error:
+            raise AwsError(what, "NoCredentials", str(error)) from None
+        except (OSError, http.client.HTTPException) as error:
+            self.close()
+            raise AwsError(what, "", f"{type(error).__name__} {error}") from None
+
+    def _connect(self) -> http.client.HTTPConnection:
+        now = time.monotonic()
+        if now - self._used_at > _IDLE_S:
+            self.close()
+        self._used_at = now
+        if self._connection is None:
+            self._connection = _connected(self._service.endpoint)
+        return self._connection
+
+    def close(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+
+def _connected(endpoint: str) -> http.client.HTTPConnection:
+    parts = urlsplit(endpoint)
+    if parts.scheme == "https":
+        context = ssl.create_default_context()
+        return http.client.HTTPSConnection(parts.netloc, timeout=TIMEOUT_S, context=context)
+    return http.client.HTTPConnection(parts.netloc, timeout=TIMEOUT_S)
+
+
+def _error_of(text: str) -> tuple[str, str]:
+    """Take code and message out of an error, in the JSON or the XML of the two protocols."""
+    try:
+        body = json.loads(text)
+        return str(body.get("__type", "")).rpartition("#")[2], str(body.get("message", ""))
+    except (ValueError, AttributeError):
+        code = re.search("<Code>(.*?)</Code>", text)
+        message = re.search("<Message>(.*?)</Message>", text, re.DOTALL)
+        return (code.group(1) if code else "", message.group(1) if message else "")
+
+
+class SearchLogQueue:
+    """The queue of search logs, by SendMessage alone."""
+
+    def __init__(self, url: str, region: str, chain: CredentialChain) -> None:
+        parts = urlsplit(url)
+        endpoint = f"{parts.scheme}://{parts.netloc}/"
+        self.url = url
+        self._caller = _Caller(_Service("sqs", endpoint, region), chain)
+
+    def send(self, body: str) -> None:
+        """Send a message; raises AwsError unless SQS said that it has it."""
+        headers = {
+            "Content-Type": "application/x-amz-json-1.0",
+            "X-Amz-Target": "AmazonSQS.SendMessage",
+        }
+        asked = json.dumps({"QueueUrl": self.url, "MessageBody": body}).encode()
+        text = self._caller.post("SendMessage", headers, asked)
+        if "MessageId" not in text:
+            raise AwsError("SendMessage", "", f"answered without a MessageId: {text[:80]}")
+
+
+class AutoScaling:
+    """The machine's own group: its hooks, and its name where metadata does not tell it."""
+
+    def __init__(self, endpoint: str, region: str, chain: CredentialChain) -> None:
+        endpoint = endpoint or f"https://autoscaling.{region}.{_suffix(region)}/"
+        self._caller = _Caller(_Service("autoscaling", endpoint, region), chain)
+
+    def complete(self, group: str, hook: str, instance_id: str) -> None:
+        """Complete a hook; raises NoActiveAction where it holds nothing, or AwsError."""
+        named = {"LifecycleActionResult": "CONTINUE", **_named(group, hook, instance_id)}
+        self._ask("CompleteLifecycleAction", named)
+
+    def heartbeat(self, group: str, hook: str, instance_id: str) -> None:
+        """Have a hook wait for its whole time-out again; raises as `complete` does."""
+        self._ask("RecordLifecycleActionHeartbeat", _named(group, hook, instance_id))
+
+    def group_of(self, instance_id: str) -> str:
+        """Find an instance's group; empty when it is in none. Raises AwsError."""
+        text = self._ask("DescribeAutoScalingInstances", {"InstanceIds.member.1": instance_id})
+        found = re.search("<AutoScalingGroupName>(.*?)</AutoScalingGroupName>", text)
+        return found.group(1) if found else ""
+
+    def _ask(self, action: str, named: Mapping[str, str]) -> str:
+        body = urlencode({"Action": action, "Version": "2011-01-01", **named}).encode()
+        headers = {"Content-Type": "application/x-www-form-urlencoded; charset=utf-8"}
+        return self._caller.post(action, headers, body)
+
+
+def _named(group: str, hook: str, instance_id: str) -> dict[str, str]:
+    return {
+        "AutoScalingGroupName": group,
+        "LifecycleHookName": hook,
+        "InstanceId": instance_id,
+    }
+
+
+def _suffix(region: str) -> str:
+    return "amazonaws.com.cn" if region.startswith("cn-") else "amazonaws.com"
+
+
+def region_of_queue(url: str) -> str:
+    """Give the region that a queue's URL names; empty where it names none."""
+    found = re.match(r"https://sqs\.([a-z0-9-]+)\.amazonaws\.com", url)
+    return found.group(1) if found else ""

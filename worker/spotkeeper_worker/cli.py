@@ -1,0 +1,137 @@
+"""The command `spotkeeper-agent`."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import os
+import signal
+import sys
+from pathlib import Path
+
+from spotkeeper_worker import roster, spool
+from spotkeeper_worker.agent import Agent, AnotherAgent, Parts, hold_machine
+from spotkeeper_worker.aws import AutoScaling, SearchLogQueue, region_of_queue
+from spotkeeper_worker.credentials import CredentialChain
+from spotkeeper_worker.gpu import Gpus, has_gpu
+from spotkeeper_worker.hook_keeper import HookKeeper
+from spotkeeper_worker.intake import Origin
+from spotkeeper_worker.journal import Journal
+from spotkeeper_worker.metadata import Identity, Metadata, MetadataError, identity
+from spotkeeper_worker.notice import read_notice
+from spotkeeper_worker.outbox import Outbox, OutboxSettings, Sometimes
+from spotkeeper_worker.pace import PaceSettings
+from spotkeeper_worker.server import SocketServer
+from spotkeeper_worker.settings import Settings, SettingsError, parse
+from spotkeeper_worker.systemd import notify
+
+_LOG = logging.getLogger("spotkeeper.agent")
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run a command; answers the exit code. What is wrong is one line on stderr."""
+    parser = argparse.ArgumentParser(prog="spotkeeper-agent", description=__doc__)
+    commands = parser.add_subparsers(dest="command", required=True)
+    commands.add_parser("run", help="look after this machine until told to stop")
+    commands.add_parser("notice", help="print what the workers are told")
+    asked = parser.parse_args(arguments)
+    logging.basicConfig(level=logging.INFO, format="%(levelname)s %(message)s", stream=sys.stderr)
+    try:
+        return {"run": _run, "notice": _notice}[asked.command]()
+    except (SettingsError, AnotherAgent, MetadataError, OSError) as error:
+        print(f"spotkeeper-agent: {error}", file=sys.stderr)
+        return 2
+
+
+def _notice() -> int:
+    run_dir = Path(os.environ.get("SPOTKEEPER_RUN_DIR", "/run/spotkeeper"))
+    notice = read_notice(run_dir)
+    if notice is None:
+        print(f"spotkeeper-agent: no notice in {run_dir}; does the agent run?", file=sys.stderr)
+        return 1
+    print(json.dumps(notice.as_json()))
+    return 0
+
+
+def _run() -> int:
+    settings = parse(os.environ)
+    make_folders(settings)
+    lock = hold_machine(settings.run_dir)
+    agent, outbox, server = assembled(settings)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: agent.stopping.set())
+    outbox.start()
+    server.start()
+    notify("READY=1")
+    try:
+        agent.run()
+    finally:
+        server.close()
+        outbox.close()
+        os.close(lock)
+    return 0
+
+
+def make_folders(settings: Settings) -> None:
+    """Make the two folders that containers mount; workers of any user may join."""
+    for folder in (settings.run_dir, settings.spool_dir):
+        folder.mkdir(parents=True, exist_ok=True)
+    for shared in (settings.run_dir / roster.FOLDER, settings.spool_dir / spool.FOLDER):
+        shared.mkdir(exist_ok=True)
+        shared.chmod(0o1777)
+
+
+def assembled(settings: Settings) -> tuple[Agent, Outbox, SocketServer]:
+    """Put the agent together; raises MetadataError where EC2's metadata does not answer."""
+    say = Sometimes()
+    metadata = Metadata(settings.metadata_endpoint) if settings.on_ec2 else None
+    who = identity(metadata) if metadata else None
+    chain = CredentialChain(
+        Metadata(settings.metadata_endpoint) if settings.on_ec2 else None, os.environ
+    )
+    region = settings.region or (who.region if who else "us-east-1")
+    url = settings.search_log_queue_url
+    queue = SearchLogQueue(url, region_of_queue(url) or region, chain)
+    outbox = Outbox(_journal(settings), queue.send, _outbox_settings(settings, who))
+    gpus = Gpus() if settings.gpu == "on" or (settings.gpu == "auto" and has_gpu()) else None
+    if gpus:
+        gpus.start()
+    hooks = _hooks(settings, who, chain, region, outbox, say) if who else None
+    agent = Agent(settings, Parts(outbox, metadata, hooks, gpus), say)
+    if who and not who.tags_on:
+        _LOG.warning(
+            "instance tags are not in the metadata: a detached machine stops at once, instead of "
+            "serving until it goes (InstanceMetadataTags: enabled)"
+        )
+    return agent, outbox, SocketServer(settings.run_dir, outbox.accept, agent.tell)
+
+
+def _journal(settings: Settings) -> Journal:
+    return Journal(settings.spool_dir / "journal", settings.keep_logs)
+
+
+def _outbox_settings(settings: Settings, who: Identity | None) -> OutboxSettings:
+    origin = Origin(settings.cluster, who.instance_id if who else "", settings.fleet)
+    pace = PaceSettings(settings.send_after_s, max(settings.send_after_s, settings.send_at_most_s))
+    return OutboxSettings(origin=origin, pace=pace, clamp_s=settings.clamp_s)
+
+
+def _hooks(
+    settings: Settings,
+    who: Identity,
+    chain: CredentialChain,
+    region: str,
+    outbox: Outbox,
+    say: Sometimes,
+) -> HookKeeper:
+    def flush() -> None:
+        if not outbox.flush(timeout_s=10.0):
+            say.warn("flush", f"{outbox.waiting} search logs could not be sent before the hook")
+
+    auto_scaling = AutoScaling(settings.auto_scaling_endpoint, region, chain)
+    return HookKeeper(settings, auto_scaling, who, flush, say)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

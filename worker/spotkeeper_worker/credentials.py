@@ -1,0 +1,131 @@
+"""Where permissions come from: the environment, a container's role, the instance's role.
+
+The order and the names are botocore's, so that what works for it works here.
+"""
+
+from __future__ import annotations
+
+import configparser
+import http.client
+import json
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from spotkeeper_worker.metadata import Metadata, MetadataError
+from spotkeeper_worker.times import read_time
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+# Instance roles are renewed at least five minutes before they end.
+_RENEW_BEFORE_S = 300.0
+_CONTAINER_HOST = "http://169.254.170.2"
+
+
+class NoCredentials(Exception):
+    """Nobody gave this machine permissions; says where was looked."""
+
+
+@dataclass(frozen=True)
+class Credentials:
+    """A key pair, its session, and when it ends (never, for keys of a user)."""
+
+    key: str
+    secret: str
+    token: str = ""
+    ends_at: float = float("inf")
+
+
+class CredentialChain:
+    """Finds credentials, keeps them, and renews them before they end."""
+
+    def __init__(self, metadata: Metadata | None, environment: Mapping[str, str]) -> None:
+        self._metadata = metadata
+        self._environment = environment
+        self._kept: Credentials | None = None
+        self._lock = threading.Lock()
+
+    def get(self, now: float) -> Credentials:
+        """Give credentials that last a while; raises NoCredentials."""
+        with self._lock:
+            if self._kept is None or now >= self._kept.ends_at - _RENEW_BEFORE_S:
+                self._kept = self._renewed(now)
+            return self._kept
+
+    def _renewed(self, now: float) -> Credentials:
+        try:
+            found = (
+                _of_environment(self._environment)
+                or _of_file(self._environment)
+                or _of_container(self._environment)
+                or (_of_instance(self._metadata) if self._metadata else None)
+            )
+        except (OSError, MetadataError, ValueError, http.client.HTTPException) as error:
+            if self._kept is not None and now < self._kept.ends_at:
+                return self._kept
+            raise NoCredentials(f"credentials: {error}") from None
+        if found is None:
+            raise NoCredentials(
+                "credentials: neither AWS_ACCESS_KEY_ID, ~/.aws/credentials, a container's role "
+                "nor an instance profile; give the launch template an IamInstanceProfile"
+            )
+        return found
+
+
+def _of_environment(environment: Mapping[str, str]) -> Credentials | None:
+    key = environment.get("AWS_ACCESS_KEY_ID", "")
+    secret = environment.get("AWS_SECRET_ACCESS_KEY", "")
+    token = environment.get("AWS_SESSION_TOKEN", "")
+    return Credentials(key, secret, token) if key and secret else None
+
+
+def _of_file(environment: Mapping[str, str]) -> Credentials | None:
+    """Read a profile of plain keys, as machines of one's own have."""
+    named = environment.get("AWS_SHARED_CREDENTIALS_FILE")
+    path = Path(named) if named else Path.home() / ".aws" / "credentials"
+    parser = configparser.RawConfigParser()
+    parser.read(path, encoding="utf-8")
+    profile = environment.get("AWS_PROFILE", "default")
+    if not parser.has_option(profile, "aws_access_key_id"):
+        return None
+    section = parser[profile]
+    secret = section.get("aws_secret_access_key", "")
+    return Credentials(section["aws_access_key_id"], secret, section.get("aws_session_token", ""))
+
+
+def _of_container(environment: Mapping[str, str]) -> Credentials | None:
+    """https://docs.aws.amazon.com/AmazonECS/latest/developerguide/task-iam-roles.html."""
+    relative = environment.get("AWS_CONTAINER_CREDENTIALS_RELATIVE_URI", "")
+    uri = environment.get("AWS_CONTAINER_CREDENTIALS_FULL_URI", "")
+    uri = _CONTAINER_HOST + relative if relative else uri
+    if not uri:
+        return None
+    parts = urlsplit(uri)
+    token = environment.get("AWS_CONTAINER_AUTHORIZATION_TOKEN", "")
+    secure = parts.scheme == "https"
+    kind = http.client.HTTPSConnection if secure else http.client.HTTPConnection
+    connection = kind(parts.netloc, timeout=2.0)
+    try:
+        connection.request("GET", parts.path, headers={"Authorization": token} if token else {})
+        return _session(json.loads(connection.getresponse().read()))
+    finally:
+        connection.close()
+
+
+def _of_instance(metadata: Metadata) -> Credentials | None:
+    role = metadata.get("meta-data/iam/security-credentials/")
+    if not role:
+        return None
+    body = metadata.get(f"meta-data/iam/security-credentials/{role.split()[0]}")
+    return _session(json.loads(body)) if body else None
+
+
+def _session(body: Mapping[str, Any]) -> Credentials:
+    try:
+        ends_at = read_time(body["Expiration"])
+        return Credentials(body["AccessKeyId"], body["SecretAccessKey"], body["Token"], ends_at)
+    except KeyError as error:
+        raise ValueError(f"a role's credentials without {error}") from None

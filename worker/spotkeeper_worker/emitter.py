@@ -1,0 +1,148 @@
+"""The worker's end of the socket: logs leave a request's path at once, and are sent by a thread.
+
+A batch is kept until the agent has said that it took it, and is sent again, under the same number,
+to the agent that comes after one that was killed; so none is lost and none counts twice.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import json
+import logging
+import os
+import threading
+import time
+import uuid
+from collections import deque
+from typing import TYPE_CHECKING
+
+from spotkeeper_worker.server import connect
+from spotkeeper_worker.times import as_text
+
+if TYPE_CHECKING:
+    import socket
+    from pathlib import Path
+
+_LOG = logging.getLogger("spotkeeper.worker")
+MOST_LOGS = 10_000
+MOST_IN_A_BATCH = 200
+TIMEOUT_S = 5.0
+EVERY_S = 0.2
+
+# request_id, enqueued, started, finished, status
+Measured = tuple[str, float, float, float, str]
+
+
+class Emitter:
+    """Sends what a worker measured; `emit` does nothing but remember it."""
+
+    def __init__(self, run_dir: Path, worker_id: str, every_s: float = EVERY_S) -> None:
+        self._run_dir = run_dir
+        self._worker_id = worker_id
+        self._every_s = every_s
+        self._waiting: deque[Measured] = deque(maxlen=MOST_LOGS)
+        self._lost = 0
+        self._batch: list[dict[str, object]] = []
+        self._number = 1
+        self._session = uuid.uuid4().hex
+        self._socket: socket.socket | None = None
+        self._said = ""
+        self._pid = os.getpid()
+        self._closed = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="search-logs", daemon=True)
+        self._thread.start()
+        atexit.register(self.close)
+
+    def emit(self, measured: Measured) -> None:
+        """Remember a log; the oldest is lost where nobody takes them."""
+        if len(self._waiting) == MOST_LOGS:
+            self._lost += 1
+        self._waiting.append(measured)
+
+    @property
+    def waiting(self) -> int:
+        """Logs that the agent does not have yet."""
+        return len(self._waiting) + len(self._batch)
+
+    def close(self, timeout_s: float = 2.0) -> None:
+        """Hand over what is left, for so long at most."""
+        if self._pid != os.getpid():
+            return
+        self._closed.set()
+        self._thread.join(timeout_s)
+
+    def _run(self) -> None:
+        """Send every `every_s`, and once closed until all is sent (or the process ends)."""
+        while not self._closed.wait(self._every_s):
+            self._send_all()
+        ends = time.monotonic() + TIMEOUT_S
+        while self.waiting and time.monotonic() < ends:
+            self._send_all()
+            time.sleep(0.05 if self.waiting else 0)
+        self._disconnect()
+
+    def _send_all(self) -> None:
+        try:
+            while self._fill():
+                self._hand_over()
+            self._say("")
+        except (OSError, ValueError) as error:
+            self._disconnect()
+            self._say(f"search logs wait for the agent ({self._run_dir}): {error}")
+
+    def _fill(self) -> bool:
+        """Take the next batch unless one is on its way."""
+        if not self._batch:
+            while self._waiting and len(self._batch) < MOST_IN_A_BATCH:
+                self._batch.append(self._as_log(self._waiting.popleft()))
+        return bool(self._batch)
+
+    def _as_log(self, measured: Measured) -> dict[str, object]:
+        request_id, enqueued, started, finished, status = measured
+        return {
+            "request_id": request_id,
+            "worker_id": self._worker_id,
+            "enqueued_at": as_text(enqueued),
+            "started_at": as_text(started),
+            "finished_at": as_text(finished),
+            "status": status,
+        }
+
+    def _hand_over(self) -> None:
+        """Send the batch and hear that it was taken; raises OSError or ValueError."""
+        if self._socket is None:
+            self._socket = connect(self._run_dir, TIMEOUT_S)
+        asked = {"logs": self._batch, "session": self._session, "batch": self._number}
+        self._socket.sendall(json.dumps(asked).encode() + b"\n")
+        answer = json.loads(_line(self._socket))
+        if answer.get("took") != self._number:
+            _LOG.error("the agent refuses a batch of search logs: %s", answer.get("error"))
+        for why in answer.get("refused", ())[:1]:
+            _LOG.error("the agent refuses a search log: %s", why)
+        self._batch = []
+        self._number += 1
+
+    def _disconnect(self) -> None:
+        if self._socket is not None:
+            with contextlib.suppress(OSError):
+                self._socket.close()
+            self._socket = None
+
+    def _say(self, text: str) -> None:
+        """Say a trouble once, and once that it is over."""
+        if text and not self._said:
+            _LOG.warning("%s", text)
+        elif self._said and not text:
+            _LOG.info("search logs are taken again; %d were lost", self._lost)
+        self._said = text
+
+
+def _line(connection: socket.socket) -> bytes:
+    received = b""
+    while not received.endswith(b"\n"):
+        part = connection.recv(65_536)
+        if not part:
+            raise ConnectionResetError("the agent went away")
+        received += part
+    return received

@@ -1,0 +1,97 @@
+"""Ten requests on a machine of pretence: an agent, a worker, a warning, and nothing lost.
+
+    python -m spotkeeper_worker.example
+
+The worker is what a team writes; everything else stands in for AWS.
+"""
+
+from __future__ import annotations
+
+import os
+import queue
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Callable
+
+from spotkeeper_worker import Worker
+from spotkeeper_worker.states import Hook
+from spotkeeper_worker.testing import FakeMachine, FakeServer
+
+REQUESTS = 10
+DEADLINE_S = 30.0
+
+
+def serve(worker: Worker, requests: queue.Queue[tuple[str, float]]) -> None:
+    """The worker: this is all that a team writes."""
+    worker.ready()
+    while not worker.stopping:
+        if not worker.may_take:
+            worker.wait(0.05)
+            continue
+        try:
+            request_id, enqueued_at = requests.get(timeout=0.05)
+        except queue.Empty:
+            continue
+        with worker.request(request_id, enqueued_at):
+            time.sleep(0.01)
+        if requests.empty():
+            return
+
+
+def main() -> int:
+    """Serve ten requests, be told to go, and go; answers 0 if no request was lost."""
+    machine = FakeMachine()
+    with tempfile.TemporaryDirectory() as folder, FakeServer(machine) as server:
+        machine.launch()
+        agent = start_agent(Path(folder), server)
+        try:
+            return _play(machine, Path(folder))
+        finally:
+            agent.terminate()
+            agent.wait(timeout=DEADLINE_S)
+
+
+def _play(machine: FakeMachine, folder: Path) -> int:
+    requests: queue.Queue[tuple[str, float]] = queue.Queue()
+    for number in range(REQUESTS):
+        requests.put((f"r-{number}", time.time()))
+    with Worker("gpu-0", run_dir=folder / "run") as worker:
+        serve(worker, requests)
+        print(f"served {REQUESTS} requests; the group ends the machine now")
+        machine.scale_in()
+        until(lambda: worker.draining, "the worker learns to drain")
+        print(f"the worker drains: {worker.notice.reason if worker.notice else ''}")
+        until(lambda: len(machine.completed) == len(Hook), "both hooks are complete")
+    print(f"hooks completed: {', '.join(hook for hook, _ in machine.completed)}")
+    found = {log["request_id"] for log in machine.logs()}
+    print(f"search logs that arrived: {len(found)} of {REQUESTS}, lost: {REQUESTS - len(found)}")
+    return 0 if len(found) == REQUESTS else 1
+
+
+def start_agent(folder: Path, server: FakeServer, **settings: object) -> subprocess.Popen[bytes]:
+    """Start an agent that looks at the machine ten times a second."""
+    quick = {"poll_s": 0.1, "tick_s": 0.05, "settle_s": 0.2, "send_after_s": 0.2, **settings}
+    environment = {name: text for name, text in os.environ.items() if name[:4] != "AWS_"}
+    environment.update(server.environment())
+    environment["SPOTKEEPER_RUN_DIR"] = str(folder / "run")
+    environment["SPOTKEEPER_SPOOL_DIR"] = str(folder / "spool")
+    environment.update({f"SPOTKEEPER_{n.upper()}": str(v) for n, v in quick.items()})
+    (folder / "run" / "workers").mkdir(parents=True, exist_ok=True)
+    command = [sys.executable, "-m", "spotkeeper_worker", "run"]
+    return subprocess.Popen(command, env=environment)
+
+
+def until(holds: Callable[[], bool], what: str) -> None:
+    """Wait for something; raises TimeoutError with its name."""
+    ends = time.monotonic() + DEADLINE_S
+    while not holds():
+        if time.monotonic() > ends:
+            raise TimeoutError(f"{what}: not within {DEADLINE_S:g} s")
+        time.sleep(0.01)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,108 @@
+"""GPU health as far as it is free: nvidia-smi answers, no GPU fell off, no Xid that means hardware.
+
+https://docs.nvidia.com/deploy/xid-errors/ lists the Xids; those in `OF_APPLICATIONS` are what a
+program did wrong, and are ignored as NVIDIA's own device plugin for Kubernetes does.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shutil
+import subprocess
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+OF_APPLICATIONS = frozenset({13, 31, 43, 45, 68, 109})
+KERNEL_LOG = Path("/dev/kmsg")
+_XID = re.compile(r"NVRM: Xid \(([^)]*)\): (\d+)")
+TIMEOUT_S = 20.0
+
+
+def has_gpu() -> bool:
+    """Whether this machine is meant to have a GPU: its driver or its tool is there."""
+    return Path("/proc/driver/nvidia").exists() or shutil.which("nvidia-smi") is not None
+
+
+class Gpus:
+    """Looks at the GPUs from a thread of its own: nvidia-smi may hang, which is an answer too."""
+
+    def __init__(
+        self,
+        command: Sequence[str] = ("nvidia-smi", "-L"),
+        kernel_log: Path = KERNEL_LOG,
+        timeout_s: float = TIMEOUT_S,
+    ) -> None:
+        self._command = list(command)
+        self._timeout_s = timeout_s
+        self._most = 0
+        self._xid = ""
+        self._kernel_log = _opened_at_end(kernel_log)
+        self._stop = threading.Event()
+        self.ill = ""
+        """Why the machine cannot serve; empty while it can."""
+
+    def start(self, every_s: float = 60.0) -> None:
+        """Look now, and then again and again."""
+        self.look()
+        threading.Thread(target=self._run, args=(every_s,), name="gpu", daemon=True).start()
+
+    def _run(self, every_s: float) -> None:
+        while not self._stop.wait(every_s):
+            self.look()
+
+    def stop(self) -> None:
+        """Stop looking."""
+        self._stop.set()
+
+    def look(self) -> None:
+        """Look once. An Xid of the hardware stays until the machine starts again."""
+        self._xid = self._xid or self._new_xid()
+        self.ill = self._xid or self._listed()
+
+    def _listed(self) -> str:
+        try:
+            answer = subprocess.run(
+                self._command, capture_output=True, text=True, timeout=self._timeout_s, check=False
+            )
+        except FileNotFoundError:
+            return "nvidia-smi is not there; is the driver installed?"
+        except subprocess.TimeoutExpired:
+            return f"nvidia-smi did not answer within {self._timeout_s:g} s"
+        found = sum(line.startswith("GPU ") for line in answer.stdout.splitlines())
+        self._most = max(self._most, found)
+        if answer.returncode or not found:
+            told = (answer.stderr or answer.stdout).strip().splitlines()
+            return f"nvidia-smi: {told[0] if told else 'lists no GPU'}"
+        return f"{self._most - found} of {self._most} GPUs fell off" if found < self._most else ""
+
+    def _new_xid(self) -> str:
+        for line in self._new_lines():
+            found = _XID.search(line)
+            if found and int(found.group(2)) not in OF_APPLICATIONS:
+                return f"Xid {found.group(2)} of {found.group(1)}"
+        return ""
+
+    def _new_lines(self) -> list[str]:
+        """Read what the kernel wrote since; each read of its log gives one line."""
+        lines = []
+        with contextlib.suppress(OSError):
+            while self._kernel_log is not None:
+                line = os.read(self._kernel_log, 8192)
+                if not line:
+                    break
+                lines += line.decode("utf-8", "replace").splitlines()
+        return lines
+
+
+def _opened_at_end(path: Path) -> int | None:
+    with contextlib.suppress(OSError):
+        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        os.lseek(fd, 0, os.SEEK_END)
+        return fd
+    return None

@@ -1,0 +1,86 @@
+"""Makes the calls that `hooks` asks for, and remembers what AWS answered."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Callable
+
+from spotkeeper_worker import hooks
+from spotkeeper_worker.aws import AutoScaling, AwsError, NoActiveAction
+from spotkeeper_worker.hooks import Call, HookMemory, HookPolicy
+from spotkeeper_worker.states import Hook
+
+if TYPE_CHECKING:
+    from spotkeeper_worker.metadata import Identity
+    from spotkeeper_worker.outbox import Sometimes
+    from spotkeeper_worker.settings import Settings
+
+_LOG = logging.getLogger("spotkeeper.agent")
+
+
+class HookKeeper:
+    """The lifecycle hooks of one instance; `flush` sends its logs before a hook ends it."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        auto_scaling: AutoScaling,
+        who: Identity,
+        flush: Callable[[], None],
+        say: Sometimes,
+    ) -> None:
+        self.memory = HookMemory()
+        self.policy = HookPolicy(
+            timeout_s=settings.hook_timeout_s,
+            drain_at_most_s=settings.drain_at_most_s,
+            settles_s=settings.hook_settles_s,
+            ask_again_s=min(10.0, settings.hook_settles_s / 6),
+        )
+        self._names = {Hook.READY: settings.ready_hook, Hook.DRAIN: settings.drain_hook}
+        self._auto_scaling = auto_scaling
+        self._instance_id = who.instance_id
+        self._group = settings.group or who.group
+        self._flush = flush
+        self._say = say
+
+    def watch(self, target: str | None, now: float) -> None:
+        """Take note of where the group wants the instance."""
+        self.memory = hooks.watch_target(self.memory, target, now)
+
+    @property
+    def all_done(self) -> bool:
+        """Whether no hook holds the instance any more."""
+        return self.memory.target is not None and self.memory.all_done
+
+    @property
+    def deadline(self) -> float | None:
+        """When the instance goes whatever still runs; None where no hook holds its end."""
+        return self.memory.drain_deadline(self.policy)
+
+    def keep(self, now: float, *, ready: bool, idle: bool) -> None:
+        """Complete what may be completed, and keep waiting what must wait."""
+        for call in hooks.calls(self.memory, self.policy, now, ready=ready, idle=idle):
+            if call.hook is Hook.DRAIN and not call.heartbeat:
+                self._flush()
+            accepted = self._made(call)
+            self.memory = hooks.after(self.memory, self.policy, call, accepted, now)
+
+    def _made(self, call: Call) -> bool | None:
+        name = self._names[call.hook]
+        try:
+            self._ask(call)
+        except NoActiveAction:
+            return False
+        except AwsError as error:
+            self._say.warn(f"hook {name}", f"hook {name}: {error}; it is asked again")
+            return None
+        _LOG.info("hook %s %s", name, "is kept waiting" if call.heartbeat else "is complete")
+        return True
+
+    def _ask(self, call: Call) -> None:
+        if not self._group:
+            self._group = self._auto_scaling.group_of(self._instance_id)
+        if not self._group:
+            raise NoActiveAction("hook", "", "the instance is in no group")
+        ask = self._auto_scaling.heartbeat if call.heartbeat else self._auto_scaling.complete
+        ask(self._group, self._names[call.hook], self._instance_id)

@@ -1,0 +1,113 @@
+"""When a lifecycle hook is completed, and when it is kept waiting. Pure.
+
+`autoscaling/target-lifecycle-state` tells where the group wants the instance, not whether a hook
+holds it already: the hook may begin some seconds later. So "no active action" is success only once
+the target has stood for a while.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from spotkeeper_worker.states import Hook, meaning
+
+# https://docs.aws.amazon.com/autoscaling/ec2/userguide/lifecycle-hooks.html: at most 48 hours, or a
+# hundred times the time-out, whichever is less.
+MOST_S = 172_800.0
+MOST_TIMEOUTS = 100.0
+
+
+@dataclass(frozen=True)
+class HookPolicy:
+    """The drain hook's time-out (`DrainSeconds`), and how long a drain may last, in seconds.
+
+    A hook that does not hold the instance `settles_s` after the target was seen will not.
+    """
+
+    timeout_s: float = 120.0
+    drain_at_most_s: float = 3600.0
+    settles_s: float = 60.0
+    ask_again_s: float = 10.0
+
+    @property
+    def longest_s(self) -> float:
+        """How long the drain hook can be kept waiting."""
+        return min(self.drain_at_most_s, MOST_S, MOST_TIMEOUTS * self.timeout_s)
+
+
+@dataclass(frozen=True)
+class Call:
+    """One call to make: complete a hook, or keep it waiting."""
+
+    hook: Hook
+    heartbeat: bool = False
+
+
+@dataclass(frozen=True)
+class HookMemory:
+    """What was done for the target that has stood `since` then."""
+
+    target: str | None = None
+    since: float = 0.0
+    done: frozenset[Hook] = frozenset()
+    asked_at: tuple[tuple[Hook, float], ...] = ()
+    beat_at: float | None = None
+
+    def deadline(self, policy: HookPolicy) -> float:
+        """When the drain ends, whatever still runs."""
+        return self.since + policy.longest_s
+
+    def drain_deadline(self, policy: HookPolicy) -> float | None:
+        """`deadline`, where the target is one that ends what the machine serves by a hook."""
+        ends = Hook.DRAIN in meaning(self.target).hooks
+        return self.deadline(policy) if ends else None
+
+    @property
+    def all_done(self) -> bool:
+        """Whether no hook holds the instance any more."""
+        return all(hook in self.done for hook in meaning(self.target).hooks)
+
+
+def watch_target(memory: HookMemory, target: str | None, now: float) -> HookMemory:
+    """Begin anew when the group wants the instance somewhere else."""
+    return memory if target == memory.target else HookMemory(target=target, since=now)
+
+
+def calls(
+    memory: HookMemory, policy: HookPolicy, now: float, *, ready: bool, idle: bool
+) -> list[Call]:
+    """Say what to ask AWS now.
+
+    `ready`: every worker has loaded its model. `idle`: no request runs and none will begin.
+    """
+    wanted = meaning(memory.target)
+    late = now >= memory.deadline(policy)
+    open_hooks = [hook for hook in wanted.hooks if hook not in memory.done]
+    if wanted.serves:
+        free = ready
+    elif Hook.READY in wanted.hooks:
+        free = (idle and ready) or late
+    else:
+        free = idle or late
+    if free:
+        return [Call(hook) for hook in open_hooks if _may_ask(memory, policy, hook, now)]
+    beat_due = memory.beat_at is None or now - memory.beat_at >= policy.timeout_s / 2
+    drains = Hook.DRAIN in open_hooks and not idle and not late
+    return [Call(Hook.DRAIN, heartbeat=True)] if drains and beat_due else []
+
+
+def _may_ask(memory: HookMemory, policy: HookPolicy, hook: Hook, now: float) -> bool:
+    asked = dict(memory.asked_at).get(hook)
+    return asked is None or now - asked >= policy.ask_again_s
+
+
+def after(
+    memory: HookMemory, policy: HookPolicy, call: Call, accepted: bool | None, now: float
+) -> HookMemory:
+    """Remember an answer: accepted, no active action (False), or none (None)."""
+    if call.heartbeat:
+        return replace(memory, beat_at=now) if accepted is not None else memory
+    if accepted or (accepted is False and now - memory.since >= policy.settles_s):
+        return replace(memory, done=memory.done | {call.hook})
+    asked = tuple(pair for pair in memory.asked_at if pair[0] is not call.hook)
+    return replace(memory, asked_at=(*asked, (call.hook, now)))

@@ -1,0 +1,106 @@
+"""What a search log must be before the agent takes it: one that is wrong would cost 499 others.
+
+The collector refuses a message as a whole (docs/operations.md, Search logs); so each log is checked
+here against the same limits, and refused by itself.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from spotkeeper_worker.times import as_text, read_time
+
+LONGEST_ID = 128
+MOST_HOURS = 24
+STATUSES = ("ok", "error", "timeout")
+_TIMES = ("enqueued_at", "started_at", "finished_at")
+_CANONICAL = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", re.ASCII)
+_DAY_S = MOST_HOURS * 3600.0
+
+
+class LogRefused(Exception):
+    """A search log that the collector would refuse; names the field."""
+
+
+@dataclass(frozen=True)
+class Origin:
+    """What the machine adds to every log: where the worker runs, and for which fleet."""
+
+    cluster: str = "aws"
+    instance_id: str = ""
+    fleet: str = ""
+
+    def fields(self) -> dict[str, str]:
+        """Give the fields that are not empty."""
+        named = {"cluster": self.cluster, "instance_id": self.instance_id, "fleet": self.fleet}
+        return {name: value for name, value in named.items() if value}
+
+
+@dataclass(frozen=True)
+class Taken:
+    """A log as it will be sent, one line of JSON."""
+
+    line: str
+    wait_s: float
+    clamped: bool
+
+
+def take(log: object, origin: Origin, clamp_s: float) -> Taken:
+    """Check a log and put it in its final form; raises LogRefused.
+
+    An inversion of up to `clamp_s` between two machines' clocks is taken out: `enqueued_at` was
+    written by another than `started_at`.
+    """
+    if not isinstance(log, dict):
+        raise LogRefused(f"a search log is a JSON object, not {str(log)[:40]!r}")
+    ids = {name: _id(log, name) for name in ("request_id", "worker_id")}
+    status = log.get("status", "ok")
+    if status not in STATUSES:
+        raise LogRefused(f"status: {str(status)[:40]!r} is none of {', '.join(STATUSES)}")
+    times, seconds = _times(log)
+    clamped = seconds[1] < seconds[0] or seconds[2] < seconds[1]
+    if clamped:
+        times, seconds = _clamped(seconds, clamp_s)
+    if seconds[2] - seconds[0] > _DAY_S:
+        raise LogRefused(f"finished_at: lies more than {MOST_HOURS} hours after enqueued_at")
+    body = {"version": 1, **ids, **origin.fields(), **dict(zip(_TIMES, times)), "status": status}
+    return Taken(json.dumps(body, separators=(",", ":")), seconds[1] - seconds[0], clamped)
+
+
+def _id(log: dict[str, Any], name: str) -> str:
+    value = log.get(name)
+    if not isinstance(value, str) or not 1 <= len(value) <= LONGEST_ID:
+        shown = "is missing" if value is None else f"{str(value)[:40]!r}"
+        raise LogRefused(f"{name}: {shown}; should be a text of 1 to {LONGEST_ID} characters")
+    return value
+
+
+def _times(log: dict[str, Any]) -> tuple[tuple[str, ...], tuple[float, ...]]:
+    texts = []
+    seconds = []
+    for name in _TIMES:
+        text = str(log.get(name, ""))
+        try:
+            seconds.append(read_time(text))
+        except ValueError as error:
+            raise LogRefused(f"{name}: {error}") from None
+        texts.append(text if _CANONICAL.fullmatch(text) else as_text(seconds[-1]))
+    return tuple(texts), tuple(seconds)
+
+
+def _clamped(
+    seconds: tuple[float, ...], clamp_s: float
+) -> tuple[tuple[str, ...], tuple[float, ...]]:
+    enqueued, started, finished = seconds
+    behind = max(enqueued - started, started - finished)
+    if behind > clamp_s:
+        which = "started_at: lies" if started < enqueued else "finished_at: lies"
+        raise LogRefused(
+            f"{which} {behind:.3f} s before what came first; is a clock wrong? (chronyc tracking)"
+        )
+    finished = max(started, finished)
+    moments = (min(enqueued, started), started, finished)
+    return tuple(map(as_text, moments)), moments

@@ -1,0 +1,234 @@
+"""The search logs that were accepted and are not sent yet, on disk so that a kill loses none.
+
+A segment is a file of lines. Logs are appended to `open`; sealed, it gets a number and never
+changes again, so that the message made of it is the same, byte for byte, until SQS has it. A line
+that begins with # is the journal's own: which batch of which sender ends here, what was lost.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import gzip
+import json
+import os
+from collections import deque
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+OPEN = "open"
+SESSIONS = "sessions.json"
+MOST_SESSIONS = 1000
+
+
+@dataclass
+class Counts:
+    """What became of logs that were not sent as they came; told with the next message."""
+
+    lost: int = 0
+    clamped: int = 0
+    refused: int = 0
+
+    def __bool__(self) -> bool:
+        return bool(self.lost or self.clamped or self.refused)
+
+
+@dataclass(frozen=True)
+class Segment:
+    """A sealed segment; without a number it is in memory alone, as the disk took no more."""
+
+    number: int | None
+    lines: tuple[str, ...] = field(repr=False)
+    counts: str = ""
+
+    @property
+    def logs(self) -> int:
+        """How many search logs it holds."""
+        return len(self.lines)
+
+    def body(self) -> str:
+        """Give the message: JSON lines, gzip, base64."""
+        lines = list(self.lines)
+        if self.counts:
+            lines[0] = f'{lines[0][:-1]},"agent":{self.counts}}}'
+        packed = gzip.compress("\n".join(lines).encode("utf-8", "surrogatepass"), 6, mtime=0)
+        return base64.b64encode(packed).decode()
+
+
+class Journal:
+    """The ring of logs in one folder; `most_logs` are kept, the oldest are lost first."""
+
+    def __init__(self, folder: Path, most_logs: int = 10_000) -> None:
+        """Read what an agent before this one left. Raises OSError if the folder cannot be used."""
+        folder.mkdir(parents=True, exist_ok=True)
+        self.counts = Counts()
+        self.disk_trouble = ""
+        self._folder = folder
+        self._most_logs = most_logs
+        self._sessions: dict[str, int] = _read_sessions(folder / SESSIONS)
+        self._sealed: deque[Segment] = deque()
+        self._lines: list[str] = []
+        self._memory: list[str] = []
+        self._recover()
+
+    def last_of(self, session: str) -> int:
+        """The number of the last batch that was accepted of a sender; 0 if none was."""
+        return self._sessions.get(session, 0)
+
+    @property
+    def open_logs(self) -> int:
+        """Logs that are not sealed."""
+        return len(self._lines) + len(self._memory)
+
+    @property
+    def waiting(self) -> int:
+        """Logs that are not sent."""
+        return self.open_logs + sum(segment.logs for segment in self._sealed)
+
+    def append(self, lines: Sequence[str], session: str, batch: int) -> None:
+        """Accept a batch: once this returns it survives the end of the process."""
+        text = "".join(f"{line}\n" for line in (*lines, f"# batch {session} {batch}"))
+        try:
+            self._write(text)
+            self._lines.extend(lines)
+            self.disk_trouble = ""
+        except OSError as error:
+            self.disk_trouble = f"{self._folder}: {error.strerror}; logs are kept in memory"
+            self._memory.extend(lines)
+        self._sessions[session] = batch
+        self._drop_oldest()
+
+    def seal(self) -> None:
+        """End the open segment; the next log begins another."""
+        if self._memory:
+            self._sealed.append(Segment(None, tuple(self._memory), self._told()))
+            self._memory = []
+        if not self._lines:
+            return
+        told = self._told()
+        if told:
+            with contextlib.suppress(OSError):
+                self._write(f"# counts {told}\n")
+        try:
+            (self._folder / OPEN).replace(self._folder / f"{self._next:012d}")
+        except OSError as error:
+            self.disk_trouble = f"{self._folder}: {error.strerror}; logs are kept in memory"
+            self._sealed.append(Segment(None, tuple(self._lines), told))
+            os.ftruncate(self._fd, 0)
+            self._lines = []
+            return
+        os.close(self._fd)
+        self._sealed.append(Segment(self._next, tuple(self._lines), told))
+        self._next += 1
+        self._reopen()
+
+    def oldest(self) -> Segment | None:
+        """Give the segment that is to be sent next."""
+        return self._sealed[0] if self._sealed else None
+
+    def done(self, segment: Segment) -> None:
+        """Forget a segment that SQS has."""
+        with contextlib.suppress(ValueError):
+            self._sealed.remove(segment)
+        self._remove(segment)
+
+    def close(self) -> None:
+        """Close the open segment; what it holds stays."""
+        os.close(self._fd)
+
+    def _told(self) -> str:
+        told = json.dumps(vars(self.counts), separators=(",", ":")) if self.counts else ""
+        self.counts = Counts()
+        return told
+
+    def _drop_oldest(self) -> None:
+        while self.waiting > self._most_logs and self._sealed:
+            lost = self._sealed.popleft()
+            self.counts.lost += lost.logs
+            self._remove(lost)
+        if self.waiting > self._most_logs:
+            self.seal()
+            self._drop_oldest()
+
+    def _remove(self, segment: Segment) -> None:
+        """Delete a segment once its senders' batches are known without it."""
+        if segment.number is None:
+            return
+        with contextlib.suppress(OSError):
+            self._write_sessions()
+            (self._folder / f"{segment.number:012d}").unlink()
+
+    def _write_sessions(self) -> None:
+        newest = list(self._sessions.items())[-MOST_SESSIONS:]
+        draft = self._folder / f".{SESSIONS}.new"
+        draft.write_text(json.dumps(dict(newest)), encoding="utf-8")
+        draft.replace(self._folder / SESSIONS)
+
+    def _write(self, text: str) -> None:
+        """Append wholly or not at all."""
+        before = os.fstat(self._fd).st_size
+        data = text.encode("utf-8", "surrogatepass")
+        try:
+            if os.write(self._fd, data) != len(data):
+                raise OSError(28, "the disk is full")
+        except OSError:
+            os.ftruncate(self._fd, before)
+            raise
+
+    def _reopen(self) -> None:
+        flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
+        self._fd = os.open(self._folder / OPEN, flags, 0o600)
+        self._lines = []
+
+    def _recover(self) -> None:
+        numbers = sorted(int(p.name) for p in self._folder.iterdir() if p.name.isdigit())
+        for number in numbers:
+            found = _read_segment(self._folder / f"{number:012d}", self._sessions)
+            if found.lines:
+                self._sealed.append(Segment(number, tuple(found.lines), found.counts))
+        self._next = numbers[-1] + 1 if numbers else 1
+        self._reopen()
+        left = _read_segment(self._folder / OPEN, self._sessions)
+        os.ftruncate(self._fd, left.size)
+        self._lines = left.lines
+        if left.counts:
+            self.counts = Counts(**json.loads(left.counts))
+
+
+@dataclass
+class _Found:
+    lines: list[str] = field(default_factory=list)
+    counts: str = ""
+    size: int = 0
+
+
+def _read_segment(path: Path, sessions: dict[str, int]) -> _Found:
+    """Read whole batches; what follows the last one's end was never accepted."""
+    found, size = _Found(), 0
+    pending: list[str] = []
+    for raw in path.read_bytes().splitlines(keepends=True):
+        if not raw.endswith(b"\n"):
+            break
+        size += len(raw)
+        line = raw.decode("utf-8", "surrogatepass").rstrip("\n")
+        if line.startswith("# batch "):
+            _, _, session, batch = line.split(" ")
+            sessions[session] = int(batch)
+            found.lines += pending
+            pending, found.size = [], size
+        elif line.startswith("# counts "):
+            found.counts = line[len("# counts ") :]
+        else:
+            pending.append(line)
+    return found
+
+
+def _read_sessions(path: Path) -> dict[str, int]:
+    with contextlib.suppress(OSError, ValueError):
+        read = json.loads(path.read_text(encoding="utf-8"))
+        return {str(session): int(batch) for session, batch in read.items()}
+    return {}

@@ -1,0 +1,190 @@
+"""From accepted logs to messages that SQS has: the journal, its pace, and the thread that sends."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Callable
+
+from spotkeeper_worker.aws import AwsError
+from spotkeeper_worker.intake import LogRefused, Origin, Taken, take
+from spotkeeper_worker.pace import Pace, PaceSettings
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from spotkeeper_worker.journal import Journal, Segment
+
+_LOG = logging.getLogger("spotkeeper.agent")
+FIRST_RETRY_S = 1.0
+LAST_RETRY_S = 60.0
+_SAY_AGAIN_S = 60.0
+
+
+class Sometimes:
+    """Says the same thing once a minute at most; what is new is said at once."""
+
+    def __init__(self) -> None:
+        self._said: dict[str, tuple[str, float]] = {}
+
+    def warn(self, about: str, text: str) -> None:
+        """Log a warning about something, unless it was said just before."""
+        before, at = self._said.get(about, ("", 0.0))
+        now = time.monotonic()
+        if text != before or now - at >= _SAY_AGAIN_S:
+            self._said[about] = (text, now)
+            _LOG.warning("%s", text)
+
+    def over(self, about: str, text: str) -> None:
+        """Say once that a trouble is over."""
+        if self._said.pop(about, None):
+            _LOG.info("%s", text)
+
+
+@dataclass(frozen=True)
+class OutboxSettings:
+    """How logs are checked, paced and kept."""
+
+    origin: Origin
+    pace: PaceSettings = field(default_factory=PaceSettings)
+    clamp_s: float = 5.0
+    first_retry_s: float = FIRST_RETRY_S
+
+
+class Outbox:
+    """Takes batches of logs from any thread, and sends them from its own."""
+
+    def __init__(
+        self, journal: Journal, send: Callable[[str], None], settings: OutboxSettings
+    ) -> None:
+        self._journal = journal
+        self._send = send
+        self._settings = settings
+        self._pace = Pace(settings.pace, time.monotonic())
+        for _ in range(journal.open_logs):
+            self._pace.add(0, 0.0)
+        self._changed = threading.Condition()
+        self._flushing = False
+        self._closed = False
+        self.hurried = False
+        """Whether the machine leaves: logs are sent as they come."""
+        self._say = Sometimes()
+        self._thread = threading.Thread(target=self._run, name="outbox", daemon=True)
+
+    def start(self) -> None:
+        """Begin to send."""
+        self._thread.start()
+
+    @property
+    def waiting(self) -> int:
+        """Logs that SQS does not have yet."""
+        with self._changed:
+            return self._journal.waiting
+
+    def accept(self, logs: Sequence[object], session: str, batch: int) -> list[str]:
+        """Accept a batch once, however often it comes; answers why logs of it were refused."""
+        with self._changed:
+            if batch <= self._journal.last_of(session):
+                return []
+            taken, refused = self._checked(logs)
+            if self._pace.full(sum(len(each.line) for each in taken)):
+                self._seal()
+            self._journal.append([each.line for each in taken], session, batch)
+            for each in taken:
+                self._pace.add(len(each.line), each.wait_s)
+            if self._pace.due(time.monotonic()):
+                self._changed.notify_all()
+        self._tell(refused)
+        return refused
+
+    def _checked(self, logs: Sequence[object]) -> tuple[list[Taken], list[str]]:
+        taken: list[Taken] = []
+        refused: list[str] = []
+        for log in logs:
+            try:
+                taken.append(take(log, self._settings.origin, self._settings.clamp_s))
+            except LogRefused as error:
+                refused.append(str(error))
+        self._journal.counts.refused += len(refused)
+        self._journal.counts.clamped += sum(each.clamped for each in taken)
+        return taken, refused
+
+    def _tell(self, refused: list[str]) -> None:
+        if refused:
+            self._say.warn("refused", f"a search log was refused: {refused[0]}")
+        if self._journal.disk_trouble:
+            self._say.warn("disk", self._journal.disk_trouble)
+        else:
+            self._say.over("disk", "the journal is on disk again")
+
+    def flush(self, timeout_s: float) -> bool:
+        """Send everything now; answers whether SQS has it all before the time is over."""
+        ends = time.monotonic() + timeout_s
+        with self._changed:
+            self._flushing = True
+            self._changed.notify_all()
+            while self._journal.waiting and time.monotonic() < ends:
+                self._changed.wait(max(0.0, ends - time.monotonic()))
+            self._flushing = False
+            return not self._journal.waiting
+
+    def close(self) -> None:
+        """Stop sending; what is left waits in the journal for the next agent."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+        self._thread.join(timeout=10)
+        self._journal.close()
+
+    def _run(self) -> None:
+        retry_s = self._settings.first_retry_s
+        while True:
+            segment = self._next_segment()
+            if segment is None:
+                return
+            try:
+                self._send(segment.body())
+            except AwsError as error:
+                lost = self._journal.counts.lost
+                told = f"; {lost} logs were lost" if lost else ""
+                self._say.warn("send", f"search logs wait: {error}{told}")
+                self._pause(retry_s)
+                retry_s = min(2 * retry_s, LAST_RETRY_S)
+                continue
+            retry_s = self._settings.first_retry_s
+            self._say.over("send", "search logs are sent again")
+            with self._changed:
+                self._journal.done(segment)
+                self._changed.notify_all()
+
+    def _next_segment(self) -> Segment | None:
+        """Wait for a segment to send; None once the outbox is closed."""
+        with self._changed:
+            while not self._closed:
+                if self._pace.due(time.monotonic()) or (self._at_once and self._pace.logs):
+                    self._seal()
+                segment = self._journal.oldest()
+                if segment is not None:
+                    return segment
+                self._changed.wait(min(1.0, self._settings.pace.soonest_s))
+        return None
+
+    @property
+    def _at_once(self) -> bool:
+        return self._flushing or self.hurried
+
+    def _seal(self) -> None:
+        self._journal.seal()
+        self._pace.sent(time.monotonic())
+
+    def _pause(self, seconds: float) -> None:
+        """Wait before the next try; a flush does not wait for it."""
+        with self._changed:
+            ends = time.monotonic() + seconds
+            while not self._closed and time.monotonic() < ends:
+                if self._flushing:
+                    self._changed.wait(min(seconds, 0.5))
+                    return
+                self._changed.wait(ends - time.monotonic())

@@ -1,0 +1,85 @@
+"""When a message of search logs is due: soon while load moves, later while it stands still.
+
+A message is news when what it holds surprises: more or fewer logs than the usual rate lets chance
+bring, or waits that are not the usual ones. News go after `soonest_s`, the rest after `latest_s`.
+Pure: the time is an argument.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+MOST_LOGS = 500
+MOST_BYTES = 200 * 1024
+# Three standard deviations of a Poisson count: chance alone does so once in 400 looks.
+_SURPRISE = 3.0
+# The usual rate and wait are those of the last five minutes.
+_MEMORY_S = 300.0
+# A wait that is a second off, and half of the usual one, is another wait.
+_OTHER_WAIT_S = 1.0
+_OTHER_WAIT_SHARE = 0.5
+
+
+@dataclass(frozen=True)
+class PaceSettings:
+    """How long logs may wait, in seconds, and how many may be in one message."""
+
+    soonest_s: float = 5.0
+    latest_s: float = 30.0
+    most_logs: int = MOST_LOGS
+    most_bytes: int = MOST_BYTES
+
+
+class Pace:
+    """Counts what waits to be sent, and says when it is due."""
+
+    def __init__(self, settings: PaceSettings, now: float) -> None:
+        self._settings = settings
+        self._since = now
+        self._rate = 0.0
+        self._usual_wait = 0.0
+        self._known_s = 0.0
+        self.logs = 0
+        self._bytes = 0
+        self._wait_s = 0.0
+
+    def add(self, size: int, wait_s: float) -> None:
+        """Count a log of `size` bytes whose request waited so long."""
+        self.logs += 1
+        self._bytes += size
+        self._wait_s += wait_s
+
+    def due(self, now: float) -> bool:
+        """Whether what waits is to be sent now."""
+        settings = self._settings
+        if not self.logs:
+            return False
+        if self.logs >= settings.most_logs or self._bytes >= settings.most_bytes:
+            return True
+        age = now - self._since
+        return age >= settings.latest_s or (age >= settings.soonest_s and self._news(age))
+
+    def full(self, size: int) -> bool:
+        """Whether a further log of `size` bytes belongs into the next message."""
+        settings = self._settings
+        return self.logs >= settings.most_logs or self._bytes + size > settings.most_bytes
+
+    def _news(self, age: float) -> bool:
+        if self._known_s < _MEMORY_S / 5:
+            return True
+        usual = self._rate * age
+        if abs(self.logs - usual) > _SURPRISE * math.sqrt(max(usual, 1.0)):
+            return True
+        off = abs(self._wait_s / self.logs - self._usual_wait)
+        return off > max(_OTHER_WAIT_S, _OTHER_WAIT_SHARE * self._usual_wait)
+
+    def sent(self, now: float) -> None:
+        """Begin the next message: what was counted becomes part of what is usual."""
+        age = max(now - self._since, 1e-3)
+        weight = 1.0 - math.exp(-age / min(_MEMORY_S, self._known_s + age))
+        self._rate += weight * (self.logs / age - self._rate)
+        if self.logs:
+            self._usual_wait += weight * (self._wait_s / self.logs - self._usual_wait)
+        self._known_s += age
+        self._since, self.logs, self._bytes, self._wait_s = now, 0, 0, 0.0

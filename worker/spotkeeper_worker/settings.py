@@ -1,0 +1,146 @@
+"""The agent's settings, from its environment: `/etc/spotkeeper/agent.env` under systemd."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Callable
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+PREFIX = "SPOTKEEPER_"
+
+
+class SettingsError(Exception):
+    """Settings that cannot be used; names every wrong one."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Times in seconds. docs/workers.md says when to change which."""
+
+    search_log_queue_url: str
+    region: str = ""
+    fleet: str = ""
+    cluster: str = "aws"
+    workers: int = 1
+    run_dir: Path = Path("/run/spotkeeper")
+    spool_dir: Path = Path("/var/spool/spotkeeper")
+    group: str = ""
+    ready_hook: str = "spotkeeper-ready"
+    drain_hook: str = "spotkeeper-drain"
+    hook_timeout_s: float = 120.0
+    drain_at_most_s: float = 3600.0
+    hook_settles_s: float = 60.0
+    rebalance: str = "inform"
+    gpu: str = "auto"
+    poll_s: float = 5.0
+    tick_s: float = 1.0
+    settle_s: float = 2.0
+    send_after_s: float = 5.0
+    send_at_most_s: float = 30.0
+    keep_logs: int = 10_000
+    clamp_s: float = 5.0
+    stop_within_s: float = 60.0
+    metadata_endpoint: str = "http://169.254.169.254"
+    auto_scaling_endpoint: str = ""
+
+    @property
+    def on_ec2(self) -> bool:
+        """Whether there is instance metadata to ask."""
+        return self.cluster == "aws"
+
+
+def _one_of(*words: str) -> Callable[[str], str]:
+    def read(text: str) -> str:
+        if text not in words:
+            raise ValueError(f"should be one of {', '.join(words)}")
+        return text
+
+    return read
+
+
+def _number(low: float, high: float) -> Callable[[str], float]:
+    def read(text: str) -> float:
+        value = float(text)
+        if not low <= value <= high:
+            raise ValueError(f"should be from {low:g} to {high:g}")
+        return value
+
+    return read
+
+
+def _whole(low: int, high: int) -> Callable[[str], int]:
+    def read(text: str) -> int:
+        return int(_number(low, high)(str(int(text))))
+
+    return read
+
+
+def _matching(pattern: str, what: str) -> Callable[[str], str]:
+    def read(text: str) -> str:
+        if not re.fullmatch(pattern, text):
+            raise ValueError(f"should be {what}")
+        return text
+
+    return read
+
+
+_URL = _matching(r"https?://[^/\s]+/\S+", "the URL of a queue, as the stack's output names it")
+_READERS: dict[str, Callable[[str], Any]] = {
+    "search_log_queue_url": _URL,
+    "fleet": _matching(r"[A-Za-z0-9_.-]{0,64}", "a fleet's name"),
+    "cluster": _one_of("aws", "onprem"),
+    "workers": _whole(0, 200),
+    "run_dir": Path,
+    "spool_dir": Path,
+    "hook_timeout_s": _number(1, 7200),
+    "drain_at_most_s": _number(0, 172_800),
+    "hook_settles_s": _number(0, 3600),
+    "rebalance": _one_of("inform", "drain"),
+    "gpu": _one_of("auto", "on", "off"),
+    "poll_s": _number(0.01, 60),
+    "tick_s": _number(0.01, 5),
+    "settle_s": _number(0, 60),
+    "send_after_s": _number(0.01, 60),
+    "send_at_most_s": _number(0.01, 60),
+    "keep_logs": _whole(500, 1_000_000),
+    "clamp_s": _number(0, 60),
+    "stop_within_s": _number(0, 7200),
+    "metadata_endpoint": _matching(r"http://[^/\s]+/?", "an address such as http://127.0.0.1:1338"),
+}
+# Names that botocore and everybody else know.
+_ALSO = {
+    "region": ("AWS_REGION", "AWS_DEFAULT_REGION"),
+    "metadata_endpoint": ("AWS_EC2_METADATA_SERVICE_ENDPOINT",),
+    "auto_scaling_endpoint": ("AWS_ENDPOINT_URL_AUTO_SCALING",),
+}
+
+
+def parse(environment: Mapping[str, str]) -> Settings:
+    """Read the settings. Raises SettingsError with every wrong one; unknown ones are wrong too."""
+    wrong: list[str] = []
+    known = {field.name for field in fields(Settings)}
+    read: dict[str, Any] = {}
+    for name in known:
+        names = (PREFIX + name.upper(), *_ALSO.get(name, ()))
+        text = next((environment[n] for n in names if environment.get(n)), None)
+        if text is None:
+            continue
+        try:
+            read[name] = _READERS.get(name, str)(text)
+        except ValueError as error:
+            wrong.append(f"{names[0]}: {text!r} {error}")
+    if "search_log_queue_url" not in read:
+        wrong.append(f"{PREFIX}SEARCH_LOG_QUEUE_URL: is missing; the stack's output names it")
+    strange = {n[len(PREFIX) :].lower() for n in environment if n.startswith(PREFIX)} - known
+    wrong += [f"{PREFIX}{name.upper()}: is no setting" for name in sorted(strange - _OTHERS)]
+    if wrong:
+        raise SettingsError("; ".join(sorted(wrong)))
+    return Settings(**read)
+
+
+# Of the library, which may share an environment with the agent.
+_OTHERS = {"worker_id"}

@@ -1,0 +1,161 @@
+"""What a machine is in, and why: a table over what its metadata and its workers say.
+
+Pure: everything seen, and the time in seconds since the epoch, are arguments.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+
+
+class State(str, enum.Enum):
+    """The states of a machine, in the order in which it goes through them."""
+
+    BOOTING = "booting"
+    READY = "ready"
+    SERVING = "serving"
+    DRAINING = "draining"
+    IDLE = "idle"
+    GONE = "gone"
+
+
+class Hook(str, enum.Enum):
+    """The two lifecycle hooks of a group."""
+
+    READY = "ready"
+    DRAIN = "drain"
+
+
+@dataclass(frozen=True)
+class Target:
+    """What a target lifecycle state means: whether it serves, and the hooks that hold it up."""
+
+    serves: bool
+    hooks: tuple[Hook, ...] = ()
+    reason: str = ""
+
+
+_WARMED = Target(serves=False, hooks=(Hook.READY, Hook.DRAIN), reason="warmed")
+_ENDED = Target(serves=False, hooks=(Hook.DRAIN,), reason="terminated")
+
+# https://docs.aws.amazon.com/autoscaling/ec2/userguide/retrieving-target-lifecycle-state-through-imds.html
+# lists the steady states. The launch hook runs on the way into the warm pool and again out of it.
+TARGETS: dict[str, Target] = {
+    "InService": Target(serves=True, hooks=(Hook.READY,)),
+    "Detached": Target(serves=False, reason="detached"),
+    "Standby": Target(serves=False, reason="standby"),
+    "Terminated": _ENDED,
+    "Warmed:Stopped": _WARMED,
+    "Warmed:Running": _WARMED,
+    "Warmed:Hibernated": _WARMED,
+    "Warmed:Terminated": _ENDED,
+}
+# A machine in no group: the item is not there.
+NO_GROUP = Target(serves=True)
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What the metadata said last; times are seconds since the epoch by this machine's clock."""
+
+    target: str | None = None
+    taken_at: float | None = None
+    """AWS takes the spot instance then (`spot/instance-action`)."""
+    rebalance: bool = False
+    tagged_until: float | None = None
+    """Spotkeeper counts it out and ends it then (the tag `spotkeeper:draining`)."""
+
+
+@dataclass(frozen=True)
+class Workers:
+    """The machine's workers: how many are to be, which are ready, and how many requests run."""
+
+    expected: int
+    ready: tuple[str, ...] = ()
+    not_ready: tuple[str, ...] = ()
+    busy: int = 0
+    begun: int = 0
+    """Requests begun so far by the workers that live: idle means that it stands still."""
+
+    @property
+    def all_ready(self) -> bool:
+        """Every worker that is to be has loaded its model."""
+        return len(self.ready) >= self.expected and not self.not_ready
+
+    def missing(self) -> str:
+        """Say who is not ready."""
+        named = [f"{name} has not loaded its model" for name in self.not_ready]
+        unheard = self.expected - len(self.ready) - len(self.not_ready)
+        if unheard > 0:
+            named.append(f"{unheard} of {self.expected} workers have not been heard of")
+        return "; ".join(named)
+
+
+@dataclass(frozen=True)
+class Leave:
+    """Why the machine takes no more requests, or only those done by `serve_until`.
+
+    `until` is when it will be gone; None where only its last request decides that.
+    """
+
+    reason: str
+    until: float | None = None
+    serve_until: float | None = None
+
+
+@dataclass(frozen=True)
+class Local:
+    """What the machine knows without metadata: an order to stop, a GPU that is ill."""
+
+    stopping: bool = False
+    ill: str = ""
+
+
+def meaning(target: str | None) -> Target:
+    """Give what a target state means; raises KeyError for one that is not known."""
+    return NO_GROUP if target is None else TARGETS[target]
+
+
+def leaving(seen: Seen, local: Local, rebalance_drains: bool) -> Leave | None:
+    """Say whether the machine is to drain, and why; None while it may serve.
+
+    What ends its serving at once comes before what leaves it some time.
+    """
+    timed = [at for at in (seen.taken_at, seen.tagged_until) if at is not None]
+    until = min(timed) if timed else None
+    target = meaning(seen.target)
+    if not target.serves and not (seen.target == "Detached" and timed):
+        return Leave(target.reason, until)
+    if local.stopping or local.ill:
+        return Leave("stopping" if local.stopping else f"gpu: {local.ill}", until)
+    if until is not None:
+        return Leave(_warned(seen), until, until)
+    if seen.rebalance and rebalance_drains:
+        return Leave("rebalance recommendation")
+    return None
+
+
+def _warned(seen: Seen) -> str:
+    return "interruption" if seen.taken_at is not None else "tagged"
+
+
+def state_of(before: State, leave: Leave | None, workers: Workers, settled: bool) -> State:
+    """Give the state that follows `before`.
+
+    `settled` says that no request has run, or begun, since the workers were told to drain.
+    """
+    if leave is None:
+        return _staying(before, workers)
+    if leave.reason == "warmed" and before in (State.BOOTING, State.READY) and not workers.busy:
+        return State.READY if workers.all_ready else State.BOOTING
+    if before is State.GONE:
+        return State.GONE
+    return State.IDLE if settled else State.DRAINING
+
+
+def _staying(before: State, workers: Workers) -> State:
+    """A machine that served goes on when a worker starts again; the others still take requests."""
+    if workers.all_ready or before in (State.SERVING, State.DRAINING, State.IDLE):
+        return State.SERVING
+    return State.BOOTING

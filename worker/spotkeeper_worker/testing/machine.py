@@ -1,0 +1,137 @@
+"""What happens to one pretended instance: a group moves it, EC2 warns it, hooks hold it."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import json
+import threading
+import time
+from typing import Any
+
+from spotkeeper_worker.metadata import TAG
+from spotkeeper_worker.times import as_text
+
+READY_HOOK = "spotkeeper-ready"
+DRAIN_HOOK = "spotkeeper-drain"
+
+
+class FakeMachine:
+    """State of an instance as its metadata and its group tell it; a test changes it by methods.
+
+    `fault` is what the metadata service does instead of answering: "hang", "html", "503" or "401".
+    `refuses` is the error code with which AWS's own endpoints answer; empty while they work.
+    """
+
+    def __init__(self, *, tags_on: bool = True, hook_timeout_s: float = 120.0) -> None:
+        self.instance_id = "i-0123456789abcdef0"
+        self.region = "us-east-1"
+        self.group = "demo-spot"
+        self.target: str | None = None
+        self.fault = ""
+        self.refuses = ""
+        self.clock_ahead_s = 0.0
+        self.tags: dict[str, str] | None = None
+        if tags_on:
+            self.tags = {"Name": "demo-spot", "aws:autoscaling:groupName": self.group}
+        self.action: dict[str, str] | None = None
+        self.rebalance: dict[str, str] | None = None
+        self.completed: list[tuple[str, str]] = []
+        """Hook and target state of every hook that was completed, in order."""
+        self.heartbeats: list[str] = []
+        self.bodies: list[str] = []
+        """Every message that the queue took."""
+        self.tokens: dict[str, float] = {}
+        self._hook_timeout_s = hook_timeout_s
+        self._active: dict[str, float] = {}
+        self.changed = threading.Condition(threading.RLock())
+
+    @property
+    def now(self) -> float:
+        """The time by EC2's clock."""
+        return time.time() + self.clock_ahead_s
+
+    def launch(self) -> None:
+        """The group launches it: the launch hook holds it on its way into service."""
+        self._move("InService", READY_HOOK)
+
+    def into_warm_pool(self) -> None:
+        """The group launches it into the warm pool, or returns it there."""
+        self._move("Warmed:Stopped", READY_HOOK)
+
+    def scale_in(self) -> None:
+        """The group ends it: the terminate hook holds it."""
+        self._move("Terminated", DRAIN_HOOK)
+
+    def detach(self) -> None:
+        """Somebody takes it out of its group; no hook holds a detached instance."""
+        self._move("Detached", "")
+
+    def interrupt(self, in_s: float = 120.0) -> None:
+        """EC2 warns that it takes the instance in so many seconds."""
+        with self.changed:
+            self.action = {"action": "terminate", "time": as_text(self.now + in_s)}
+
+    def recommend_rebalance(self) -> None:
+        """EC2 says that an interruption has become likelier."""
+        with self.changed:
+            self.rebalance = {"noticeTime": as_text(self.now)}
+
+    def tag(self, in_s: float = 120.0) -> None:
+        """Spotkeeper counts it out, and ends it in so many seconds."""
+        with self.changed:
+            if self.tags is not None:
+                self.tags[TAG] = as_text(self.now + in_s)
+
+    def untag(self) -> None:
+        """The warning is taken back."""
+        with self.changed:
+            if self.tags is not None:
+                self.tags.pop(TAG, None)
+
+    def logs(self) -> list[dict[str, Any]]:
+        """Every search log that the queue has, each message counted once."""
+        with self.changed:
+            bodies = dict.fromkeys(self.bodies)
+        lines = [line for body in bodies for line in _unpacked(body)]
+        return [json.loads(line) for line in lines]
+
+    def holds(self, hook: str) -> bool:
+        """Whether a hook holds the instance now."""
+        with self.changed:
+            return self._active.get(hook, 0.0) > time.time()
+
+    def complete(self, hook: str) -> bool:
+        """Complete a hook as AWS does; False where it holds nothing."""
+        with self.changed:
+            if not self.holds(hook):
+                return False
+            del self._active[hook]
+            self.completed.append((hook, str(self.target)))
+            self.changed.notify_all()
+            return True
+
+    def beat(self, hook: str) -> bool:
+        """Have a hook wait anew; False where it holds nothing."""
+        with self.changed:
+            if not self.holds(hook):
+                return False
+            self._active[hook] = time.time() + self._hook_timeout_s
+            self.heartbeats.append(hook)
+            self.changed.notify_all()
+            return True
+
+    def take(self, body: str) -> None:
+        """Put a message into the queue."""
+        with self.changed:
+            self.bodies.append(body)
+            self.changed.notify_all()
+
+    def _move(self, target: str, hook: str) -> None:
+        with self.changed:
+            self.target = target
+            self._active = {hook: time.time() + self._hook_timeout_s} if hook else {}
+
+
+def _unpacked(body: str) -> list[str]:
+    return gzip.decompress(base64.b64decode(body)).decode().split("\n")

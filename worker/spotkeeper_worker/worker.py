@@ -1,0 +1,214 @@
+"""What a worker uses: it measures requests, and says when to take no more.
+
+worker = Worker()
+worker.ready()
+while not worker.stopping:
+    message = take_one() if worker.may_take else wait_a_little()
+    with worker.request(message.id, message.enqueued_at):
+        serve(message)
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import socket
+import threading
+import time
+from collections import deque
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Union
+
+from spotkeeper_worker.emitter import Emitter
+from spotkeeper_worker.notice import Notice, NoticeReader
+from spotkeeper_worker.roster import Place
+from spotkeeper_worker.times import read_time
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+_LOG = logging.getLogger("spotkeeper.worker")
+RUN_DIR = Path("/run/spotkeeper")
+# Beside the longest of the last requests: what a request may take longer, and a look at the clock.
+MARGIN_S = 5.0
+_LAST_REQUESTS = 100
+
+When = Union[datetime, float, str]
+
+
+class Worker:
+    """One process that serves requests on a machine that has an agent."""
+
+    def __init__(
+        self,
+        worker_id: str = "",
+        run_dir: str | Path | None = None,
+        margin_s: float = MARGIN_S,
+        send_every_s: float = 0.2,
+    ) -> None:
+        """Join the machine's roster.
+
+        `worker_id` (or SPOTKEEPER_WORKER_ID) tells the workers of a machine apart; without one it
+        is host and process. Raises NameTaken if another has it, OSError without the agent's folder.
+        """
+        folder = run_dir or os.environ.get("SPOTKEEPER_RUN_DIR") or RUN_DIR
+        self.run_dir = Path(folder)
+        self.worker_id = worker_id or os.environ.get("SPOTKEEPER_WORKER_ID", "") or _own_name()
+        self._margin_s = margin_s
+        self._reader = NoticeReader(self.run_dir)
+        self._place = Place(self.run_dir, self.worker_id)
+        self._emitter = Emitter(self.run_dir, self.worker_id, send_every_s)
+        self._took: deque[float] = deque(maxlen=_LAST_REQUESTS)
+        self._stop = threading.Event()
+
+    def ready(self) -> None:
+        """Say that the model is loaded: the machine serves once all of its workers have."""
+        self._place.ready()
+
+    @property
+    def notice(self) -> Notice | None:
+        """What the agent said last; None until it has said anything."""
+        return self._reader.read()
+
+    @property
+    def draining(self) -> bool:
+        """Whether the machine is to go, or is warm and waits: see `stop_taking_at`."""
+        notice = self.notice
+        return self._stop.is_set() or (notice is not None and notice.draining)
+
+    @property
+    def stop_taking_at(self) -> float | None:
+        """When to begin no request any more, in seconds since the epoch; None: not in sight.
+
+        A machine that leaves at a known time serves what will be done by then, going by the longest
+        of the last requests.
+        """
+        notice = self.notice
+        if self._stop.is_set() or notice is None:
+            return 0.0
+        if notice.serve_until is not None:
+            return notice.serve_until - max(list(self._took), default=0.0) - self._margin_s
+        return None if notice.may_serve else notice.seen_at
+
+    @property
+    def may_take(self) -> bool:
+        """Whether to begin a request now."""
+        stop_at = self.stop_taking_at
+        return stop_at is None or time.time() < stop_at
+
+    @property
+    def must_end_at(self) -> float | None:
+        """When the machine will be gone, in seconds since the epoch; None: not in sight."""
+        notice = self.notice
+        return notice.until if notice is not None and notice.draining else None
+
+    @property
+    def stopping(self) -> bool:
+        """Whether this process was told to end."""
+        return self._stop.is_set()
+
+    def stop(self) -> None:
+        """Take no more requests; loops end once theirs is served."""
+        self._stop.set()
+
+    def stop_on_signals(self) -> None:
+        """Have SIGTERM and SIGINT do what `stop` does; call it from the main thread."""
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda *_: self.stop())
+
+    def wait(self, seconds: float) -> None:
+        """Wait, or until told to stop."""
+        self._stop.wait(seconds)
+
+    def request(self, request_id: str, enqueued_at: When) -> Request:
+        """Measure a request: `with worker.request(id, enqueued_at) as log:`.
+
+        `enqueued_at` is a datetime with a zone, seconds since the epoch, or RFC 3339. What the
+        request raises goes on; what is wrong with the measuring never stops a request.
+        """
+        return Request(self, self._place, self._emitter, request_id, enqueued_at)
+
+    def took(self, seconds: float) -> None:
+        """Learn how long a request took, for `stop_taking_at`."""
+        self._took.append(seconds)
+
+    def close(self) -> None:
+        """Leave the roster, and hand over the last logs."""
+        self._stop.set()
+        self._place.close()
+        self._emitter.close()
+
+    def __enter__(self) -> Worker:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class Request:
+    """One request; its status is `ok`, or `error` or `timeout` by what it raised or was set to."""
+
+    __slots__ = (
+        "_emitter",
+        "_enqueued_at",
+        "_place",
+        "_request_id",
+        "_started_at",
+        "_worker",
+        "status",
+    )
+
+    def __init__(
+        self, worker: Worker, place: Place, emitter: Emitter, request_id: str, enqueued_at: When
+    ) -> None:
+        self.status = "ok"
+        self._worker = worker
+        self._place = place
+        self._emitter = emitter
+        self._request_id = request_id
+        self._enqueued_at = enqueued_at
+        self._started_at = 0.0
+
+    def __enter__(self) -> Request:
+        self._place.begin()
+        self._started_at = time.time()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        finished_at = time.time()
+        self._place.end()
+        if kind is not None and self.status == "ok":
+            self.status = "timeout" if _is_timeout(kind) else "error"
+        self._worker.took(finished_at - self._started_at)
+        enqueued_at = _seconds(self._enqueued_at, self._started_at)
+        self._emitter.emit(
+            (str(self._request_id), enqueued_at, self._started_at, finished_at, self.status)
+        )
+
+
+def _is_timeout(kind: type[BaseException]) -> bool:
+    """Before Python 3.11 asyncio's and a socket's time-outs are no TimeoutError."""
+    return any(base.__name__.lower().endswith(("timeout", "timeouterror")) for base in kind.__mro__)
+
+
+def _seconds(when: When, otherwise: float) -> float:
+    """Give a time as seconds since the epoch; what is no time is as good as none."""
+    try:
+        if isinstance(when, (int, float)):
+            return float(when)
+        return when.timestamp() if isinstance(when, datetime) else read_time(when)
+    except (ValueError, TypeError, OverflowError) as error:
+        _LOG.error("enqueued_at is no time, so the request counts as not having waited: %s", error)
+        return otherwise
+
+
+def _own_name() -> str:
+    host = "".join(c if c.isalnum() or c in "_.-" else "-" for c in socket.gethostname())
+    return f"{host or 'worker'}-{os.getpid()}"[:128].lstrip("-_.")
