@@ -7,21 +7,17 @@ The worker is what a team writes; everything else stands in for AWS.
 
 from __future__ import annotations
 
-import os
 import queue
-import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import Callable
 
 from spotkeeper_worker import Worker
 from spotkeeper_worker.states import Hook
-from spotkeeper_worker.testing import FakeMachine, FakeServer
+from spotkeeper_worker.testing import FakeMachine, FakeServer, start_agent, until
 
 REQUESTS = 10
-DEADLINE_S = 30.0
 
 
 def serve(worker: Worker, requests: queue.Queue[tuple[str, float]]) -> None:
@@ -51,7 +47,7 @@ def main() -> int:
             return _play(machine, Path(folder))
         finally:
             agent.terminate()
-            agent.wait(timeout=DEADLINE_S)
+            agent.wait(timeout=30)
 
 
 def _play(machine: FakeMachine, folder: Path) -> int:
@@ -69,28 +65,6 @@ def _play(machine: FakeMachine, folder: Path) -> int:
     found = {log["request_id"] for log in machine.logs()}
     print(f"search logs that arrived: {len(found)} of {REQUESTS}, lost: {REQUESTS - len(found)}")
     return 0 if len(found) == REQUESTS else 1
-
-
-def start_agent(folder: Path, server: FakeServer, **settings: object) -> subprocess.Popen[bytes]:
-    """Start an agent that looks at the machine ten times a second."""
-    quick = {"poll_s": 0.1, "tick_s": 0.05, "settle_s": 0.2, "send_after_s": 0.2, **settings}
-    environment = {name: text for name, text in os.environ.items() if name[:4] != "AWS_"}
-    environment.update(server.environment())
-    environment["SPOTKEEPER_RUN_DIR"] = str(folder / "run")
-    environment["SPOTKEEPER_SPOOL_DIR"] = str(folder / "spool")
-    environment.update({f"SPOTKEEPER_{n.upper()}": str(v) for n, v in quick.items()})
-    (folder / "run" / "workers").mkdir(parents=True, exist_ok=True)
-    command = [sys.executable, "-m", "spotkeeper_worker", "run"]
-    return subprocess.Popen(command, env=environment)
-
-
-def until(holds: Callable[[], bool], what: str) -> None:
-    """Wait for something; raises TimeoutError with its name."""
-    ends = time.monotonic() + DEADLINE_S
-    while not holds():
-        if time.monotonic() > ends:
-            raise TimeoutError(f"{what}: not within {DEADLINE_S:g} s")
-        time.sleep(0.01)
 
 
 if __name__ == "__main__":

@@ -33,6 +33,12 @@ class Counts:
     clamped: int = 0
     refused: int = 0
 
+    def add(self, segment: Segment) -> None:
+        """Count a segment that is lost, and what it was to tell."""
+        self.lost += segment.logs
+        for name, count in json.loads(segment.counts or "{}").items():
+            setattr(self, name, getattr(self, name) + count)
+
     def __bool__(self) -> bool:
         return bool(self.lost or self.clamped or self.refused)
 
@@ -71,6 +77,7 @@ class Journal:
         self._most_logs = most_logs
         self._sessions: dict[str, int] = _read_sessions(folder / SESSIONS)
         self._sealed: deque[Segment] = deque()
+        self._in_flight: Segment | None = None
         self._lines: list[str] = []
         self._memory: list[str] = []
         self._recover()
@@ -127,8 +134,9 @@ class Journal:
         self._reopen()
 
     def oldest(self) -> Segment | None:
-        """Give the segment that is to be sent next."""
-        return self._sealed[0] if self._sealed else None
+        """Give the segment that is to be sent next; it stays until it is done."""
+        self._in_flight = self._sealed[0] if self._sealed else None
+        return self._in_flight
 
     def done(self, segment: Segment) -> None:
         """Forget a segment that SQS has."""
@@ -146,13 +154,17 @@ class Journal:
         return told
 
     def _drop_oldest(self) -> None:
-        while self.waiting > self._most_logs and self._sealed:
-            lost = self._sealed.popleft()
-            self.counts.lost += lost.logs
+        """Lose what is beyond the ring; never what is being sent, which SQS may have."""
+        while self.waiting > self._most_logs:
+            lost = next((each for each in self._sealed if each is not self._in_flight), None)
+            if lost is None and not self.open_logs:
+                return
+            if lost is None:
+                self.seal()
+                continue
+            self._sealed.remove(lost)
+            self.counts.add(lost)
             self._remove(lost)
-        if self.waiting > self._most_logs:
-            self.seal()
-            self._drop_oldest()
 
     def _remove(self, segment: Segment) -> None:
         """Delete a segment once its senders' batches are known without it."""

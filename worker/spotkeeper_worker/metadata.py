@@ -32,6 +32,10 @@ class MetadataError(Exception):
     """The metadata service did not answer, or not as it should."""
 
 
+class NoAnswer(MetadataError):
+    """Nobody answered: the next question would only take as long."""
+
+
 class Metadata:
     """A client that keeps its token and one connection."""
 
@@ -75,7 +79,7 @@ class Metadata:
             body = answer.read(_LONGEST + 1)
         except (OSError, http.client.HTTPException) as error:
             self.close()
-            raise MetadataError(f"{path}: {type(error).__name__} {error}".rstrip()) from None
+            raise NoAnswer(f"{path}: {type(error).__name__} {error}".rstrip()) from None
         if len(body) > _LONGEST:
             self.close()
             raise MetadataError(f"{path}: answered more than {_LONGEST} bytes")
@@ -113,6 +117,8 @@ def look(metadata: Metadata, before: Seen) -> Look:
             seen = read(seen, metadata.get(path), metadata.clock_offset_s)
         except (MetadataError, ValueError) as error:
             troubles.append(str(error))
+            if isinstance(error, NoAnswer):
+                break
     return Look(seen=seen, troubles=tuple(troubles))
 
 

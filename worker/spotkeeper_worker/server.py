@@ -47,6 +47,8 @@ class _Handler(socketserver.StreamRequestHandler):
 
 class _Server(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
     daemon_threads = True
+    # How often it looks whether to go on.
+    timeout = 0.2
     # A worker that starts with many others waits rather than being refused.
     request_queue_size = 128
 
@@ -74,26 +76,42 @@ class _Server(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
 
 
 class SocketServer:
-    """Serves the socket from a thread of its own, for as long as it is open."""
+    """Serves the socket from a thread of its own, for as long as it is open.
+
+    Where somebody removed the socket it is made again.
+    """
 
     def __init__(self, run_dir: Path, accept: Accept, tell: Tell) -> None:
         """Bind; raises OSError. Only the agent that holds the lock of `run_dir` may do so."""
-        path = run_dir / NAME
+        self._path = run_dir / NAME
+        self._accept = accept
+        self._tell = tell
+        self._closed = threading.Event()
+        self._server = self._bound()
+        self._thread = threading.Thread(target=self._run, name="socket", daemon=True)
+
+    def _bound(self) -> _Server:
         with contextlib.suppress(FileNotFoundError):
-            path.unlink()
-        self._server = _Server(str(path), accept, tell)
-        path.chmod(0o666)
-        self._thread = threading.Thread(
-            target=self._server.serve_forever, kwargs={"poll_interval": 0.5}, daemon=True
-        )
+            self._path.unlink()
+        server = _Server(str(self._path), self._accept, self._tell)
+        self._path.chmod(0o666)
+        return server
 
     def start(self) -> None:
         """Begin to answer."""
         self._thread.start()
 
+    def _run(self) -> None:
+        while not self._closed.is_set():
+            if not self._path.exists():
+                self._server.server_close()
+                self._server = self._bound()
+            self._server.handle_request()
+
     def close(self) -> None:
         """Stop answering."""
-        self._server.shutdown()
+        self._closed.set()
+        self._thread.join(timeout=2)
         self._server.server_close()
 
 

@@ -1,0 +1,59 @@
+"""A machine of pretence, and real agents beside it."""
+
+import signal
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from spotkeeper_worker import Worker
+from spotkeeper_worker.testing import FakeMachine, FakeServer, start_agent
+
+type StartAgent = Callable[..., subprocess.Popen[bytes]]
+type Join = Callable[[str], Worker]
+
+
+@pytest.fixture
+def machine() -> FakeMachine:
+    return FakeMachine()
+
+
+@pytest.fixture
+def server(machine: FakeMachine) -> Iterator[FakeServer]:
+    with FakeServer(machine) as serving:
+        yield serving
+
+
+@pytest.fixture
+def agent(tmp_path: Path, server: FakeServer) -> Iterator[StartAgent]:
+    """Start agents of one machine, with what settings a test needs."""
+    started: list[subprocess.Popen[bytes]] = []
+
+    def start(**settings: object) -> subprocess.Popen[bytes]:
+        with (tmp_path / "stderr").open("ab") as stderr:
+            process = start_agent(
+                tmp_path, server, stderr, hook_settles_s=3, stop_within_s=1, **settings
+            )
+        started.append(process)
+        return process
+
+    yield start
+    for process in started:
+        if process.poll() is None:
+            process.send_signal(signal.SIGKILL)
+        process.wait()
+
+
+@pytest.fixture
+def join(tmp_path: Path) -> Iterator[Join]:
+    """Have workers join the machine."""
+    workers: list[Worker] = []
+
+    def made(name: str) -> Worker:
+        workers.append(Worker(name, tmp_path / "run", margin_s=1.0, send_every_s=0.02))
+        return workers[-1]
+
+    yield made
+    for worker in workers:
+        worker.close()

@@ -1,0 +1,343 @@
+"""A real agent process beside the fake metadata: a machine joins, serves, drains and goes."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from spotkeeper_worker import Worker
+from spotkeeper_worker.testing import FakeMachine, until
+from tests.worker.conftest import Join, StartAgent
+
+pytestmark = pytest.mark.allow_hosts(["127.0.0.1"])
+
+
+def said(tmp_path: Path) -> str:
+    return (tmp_path / "stderr").read_text()
+
+
+def serve(worker: Worker, *names: str) -> None:
+    for name in names:
+        with worker.request(name, time.time()):
+            pass
+
+
+def in_service(machine: FakeMachine, join: Join) -> Worker:
+    """Have a worker join, and its machine get into service."""
+    worker = join("gpu-0")
+    worker.ready()
+    until(lambda: worker.may_take, "it serves")
+    until(lambda: bool(machine.completed) or bool(machine.refuses), "the launch hook is complete")
+    return worker
+
+
+def found(machine: FakeMachine) -> list[str]:
+    return sorted(log["request_id"] for log in machine.logs())
+
+
+def test_the_launch_hook_waits_for_every_worker(
+    machine: FakeMachine, agent: StartAgent, join: Join, tmp_path: Path
+) -> None:
+    machine.launch()
+    agent(workers=2)
+    one, two = join("gpu-0"), join("gpu-1")
+    one.ready()
+    until(lambda: "gpu-1 has not loaded its model" in said(tmp_path), "it says who is not ready")
+    assert not one.may_take
+    assert machine.completed == []
+    two.ready()
+    until(lambda: one.may_take and two.may_take, "both serve")
+    until(lambda: bool(machine.completed), "the hook is complete")
+    assert machine.completed == [("spotkeeper-ready", "InService")]
+
+
+def test_the_terminate_hook_waits_for_the_request_and_the_logs(
+    machine: FakeMachine, agent: StartAgent, join: Join
+) -> None:
+    machine.launch()
+    agent(hook_timeout_s=1, send_after_s=30)
+    worker = in_service(machine, join)
+    with worker.request("r-0", time.time()):
+        machine.scale_in()
+        until(lambda: worker.draining, "it learns to drain")
+        assert not worker.may_take
+        until(lambda: len(machine.heartbeats) >= 3, "the hook is kept waiting")
+        assert machine.completed == [("spotkeeper-ready", "InService")]
+    until(lambda: len(machine.completed) == 2, "the hook is complete")
+    assert machine.completed[1] == ("spotkeeper-drain", "Terminated")
+    assert found(machine) == ["r-0"]
+
+
+def test_a_drain_ends_at_its_deadline(machine: FakeMachine, agent: StartAgent, join: Join) -> None:
+    machine.launch()
+    agent(drain_at_most_s=0.5)
+    worker = in_service(machine, join)
+    with worker.request("r-0", time.time()):
+        machine.scale_in()
+        until(lambda: worker.draining, "it learns to drain")
+        assert worker.must_end_at is not None
+        until(lambda: len(machine.completed) == 2, "the hook is complete")
+
+
+def test_a_warned_machine_serves_what_will_be_done_in_time(
+    machine: FakeMachine, agent: StartAgent, join: Join
+) -> None:
+    machine.launch()
+    agent()
+    worker = in_service(machine, join)
+    machine.detach()
+    machine.tag(in_s=120)
+    until(lambda: worker.draining and worker.may_take, "it drains, and serves on")
+    assert worker.stop_taking_at == pytest.approx(time.time() + 119, abs=3)
+    machine.tag(in_s=0.5)
+    until(lambda: not worker.may_take, "it stops before it is gone")
+    machine.launch()
+    machine.untag()
+    until(lambda: worker.may_take and not worker.draining, "the warning was taken back")
+
+
+def test_a_time_of_leaving_in_the_past_stops_at_once(
+    machine: FakeMachine, agent: StartAgent, join: Join
+) -> None:
+    machine.launch()
+    agent()
+    worker = in_service(machine, join)
+    machine.interrupt(in_s=-60)
+    until(lambda: not worker.may_take, "it stops")
+    serve(worker, "r-0")
+    until(lambda: found(machine) == ["r-0"], "what it served is logged")
+
+
+def test_through_the_warm_pool(machine: FakeMachine, agent: StartAgent, join: Join) -> None:
+    machine.into_warm_pool()
+    agent()
+    worker = join("gpu-0")
+    worker.ready()
+    until(lambda: bool(machine.completed), "the launch hook lets it into the pool")
+    assert not worker.may_take
+    assert worker.draining
+    machine.launch()
+    until(lambda: worker.may_take, "it serves")
+    until(lambda: len(machine.completed) == 2, "the launch hook lets it into service")
+    machine.into_warm_pool()
+    until(lambda: len(machine.completed) == 3, "and back into the pool")
+    assert [hook for hook, _ in machine.completed] == ["spotkeeper-ready"] * 3
+    assert not worker.may_take
+
+
+@pytest.mark.parametrize("fault", ["hang", "html", "503", "401"])
+def test_metadata_that_is_ill_stops_nobody(
+    machine: FakeMachine, agent: StartAgent, join: Join, tmp_path: Path, fault: str
+) -> None:
+    machine.launch()
+    agent()
+    worker = in_service(machine, join)
+    machine.fault = fault
+    until(lambda: "the state stays as it is" in said(tmp_path), "it says so")
+    assert worker.may_take
+    machine.fault = ""
+    machine.scale_in()
+    until(lambda: worker.draining, "it looks again")
+
+
+def test_a_refused_hook_keeps_nobody_from_serving(
+    machine: FakeMachine, agent: StartAgent, join: Join, tmp_path: Path
+) -> None:
+    machine.refuses = "AccessDenied"
+    machine.launch()
+    agent()
+    worker = in_service(machine, join)
+    serve(worker, "r-0")
+    until(
+        lambda: "hook spotkeeper-ready: CompleteLifecycleAction: AccessDenied" in said(tmp_path), ""
+    )
+    until(lambda: "search logs wait: SendMessage: AccessDenied" in said(tmp_path), "it says so")
+    machine.refuses = ""
+    until(lambda: bool(machine.completed) and found(machine) == ["r-0"], "it is asked again")
+
+
+def test_a_second_agent_refuses_by_name(
+    machine: FakeMachine, agent: StartAgent, join: Join, tmp_path: Path
+) -> None:
+    machine.launch()
+    first = agent()
+    in_service(machine, join)
+    assert agent().wait(timeout=10) == 2
+    assert f"process {first.pid} is the agent" in said(tmp_path)
+    assert first.poll() is None
+
+
+def test_a_worker_that_is_killed_holds_nothing_up(
+    machine: FakeMachine, agent: StartAgent, tmp_path: Path
+) -> None:
+    machine.launch()
+    agent()
+    code = (
+        "import sys, time; from spotkeeper_worker import Worker\n"
+        "worker = Worker('gpu-0', sys.argv[1]); worker.ready()\n"
+        "with worker.request('r-0', time.time()): print('in', flush=True); time.sleep(60)\n"
+    )
+    command = [sys.executable, "-c", code, str(tmp_path / "run")]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as worker:
+        assert worker.stdout is not None
+        assert worker.stdout.readline() == b"in\n"
+        until(lambda: bool(machine.completed), "the launch hook is complete")
+        machine.scale_in()
+        until(lambda: bool(machine.heartbeats), "the request is waited for")
+        worker.kill()
+        until(lambda: len(machine.completed) == 2, "the terminate hook is complete")
+
+
+def test_sigterm_lets_requests_finish(
+    machine: FakeMachine, agent: StartAgent, join: Join, tmp_path: Path
+) -> None:
+    machine.launch()
+    process = agent(send_after_s=30)
+    worker = in_service(machine, join)
+    with worker.request("r-0", time.time()):
+        process.send_signal(signal.SIGTERM)
+        until(lambda: worker.draining, "it learns to drain")
+        assert process.poll() is None
+    assert process.wait(timeout=10) == 0
+    # What the worker handed over after the last look waits for the next agent.
+    agent()
+    until(lambda: found(machine) == ["r-0"], "its log arrives")
+    until(lambda: worker.may_take, "a new agent means serving again")
+
+
+def test_an_agent_that_is_killed_loses_nothing_and_sends_nothing_twice(
+    machine: FakeMachine, agent: StartAgent, join: Join
+) -> None:
+    machine.launch()
+    process = agent(send_after_s=0.05)
+    worker = in_service(machine, join)
+    for n in range(10):
+        serve(worker, *(f"r-{n}-{m}" for m in range(20)))
+        process.kill()
+        process.wait()
+        serve(worker, f"r-{n}-x")
+        process = agent(send_after_s=0.05)
+    sent = sorted(f"r-{n}-{m}" for n in range(10) for m in (*range(20), "x"))
+    until(lambda: len(found(machine)) >= len(sent), "every log arrives")
+    assert found(machine) == sent
+
+
+@pytest.mark.parametrize("busy", [True, False])
+def test_an_agent_that_is_killed_in_a_drain_goes_on_with_it(
+    machine: FakeMachine, agent: StartAgent, join: Join, busy: bool
+) -> None:
+    machine.launch()
+    process = agent()
+    worker = in_service(machine, join)
+    request = worker.request("r-0", time.time())
+    with request:
+        machine.scale_in()
+        until(lambda: worker.draining, "it learns to drain")
+        process.kill()
+        process.wait()
+        if busy:
+            agent()
+            beats = len(machine.heartbeats)
+            until(lambda: len(machine.heartbeats) > beats, "the new agent keeps the hook waiting")
+        assert machine.completed == [("spotkeeper-ready", "InService")]
+        assert not worker.may_take
+    if not busy:
+        agent()
+    until(lambda: len(machine.completed) == 2, "the terminate hook is complete")
+
+
+def test_a_socket_that_is_gone_comes_again(
+    machine: FakeMachine, agent: StartAgent, join: Join, tmp_path: Path
+) -> None:
+    machine.launch()
+    agent()
+    path = tmp_path / "run" / "agent.sock"
+    until(path.exists, "the socket is there")
+    path.unlink()
+    worker = join("gpu-0")
+    worker.ready()
+    serve(worker, "r-0")
+    until(lambda: found(machine) == ["r-0"], "its log arrives")
+
+
+@pytest.mark.parametrize(
+    ("line", "answer"),
+    [
+        (b'{"notice": true}\n', '"state": "booting"'),
+        (b"[]\n", '"error"'),
+        (b"{\n", '"error"'),
+        (b'{"logs": 1, "session": "a", "batch": 1}\n', "logs should be a list"),
+        (b'{"logs": [], "session": "a b", "batch": 1}\n', "session should be"),
+        (b'{"logs": [], "session": "a", "batch": 0}\n', "batch should be"),
+        (b"x" * (512 * 1024 + 2), "a line has at most"),
+    ],
+)
+def test_the_socket_says_what_is_wrong(
+    machine: FakeMachine, agent: StartAgent, tmp_path: Path, line: bytes, answer: str
+) -> None:
+    machine.launch()
+    agent()
+    path = tmp_path / "run" / "agent.sock"
+    until((tmp_path / "run" / "notice.json").exists, "the agent runs")
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.connect(str(path))
+        connection.sendall(line)
+        assert answer in connection.makefile().readline()
+
+
+def test_a_shell_script_takes_part(machine: FakeMachine, agent: StartAgent, tmp_path: Path) -> None:
+    """The whole protocol with flock, printf and mv."""
+    machine.launch()
+    agent()
+    until((tmp_path / "spool" / "in").exists, "the agent runs")
+    log = {
+        "request_id": "r-0",
+        "worker_id": "script",
+        "enqueued_at": "2026-11-20T10:00:00Z",
+        "started_at": "2026-11-20T10:00:01Z",
+        "finished_at": "2026-11-20T10:00:02Z",
+    }
+    script = f"""
+        exec 9> {tmp_path}/run/workers/script; flock 9
+        printf 'ready=1 busy=00000 begun=0000000000\\n' >&9
+        printf '%s' '{json.dumps(log)}' > {tmp_path}/spool/in/.new
+        mv {tmp_path}/spool/in/.new {tmp_path}/spool/in/one.json
+        read line
+    """
+    with subprocess.Popen(["bash", "-c", script], stdin=subprocess.PIPE) as shell:
+        until(lambda: bool(machine.completed), "it counts as ready")
+        until(lambda: found(machine) == ["r-0"], "its log arrives")
+        shell.communicate(b"\n")
+
+
+@pytest.mark.parametrize(
+    ("wrong", "why"),
+    [
+        ({"SPOTKEEPER_SEARCH_LOG_QUEUE_URL": ""}, "SEARCH_LOG_QUEUE_URL: is missing"),
+        ({"SPOTKEEPER_WORKER": "2"}, "SPOTKEEPER_WORKER: is no setting"),
+        ({"SPOTKEEPER_POLL_S": "often"}, "SPOTKEEPER_POLL_S: 'often'"),
+        ({"SPOTKEEPER_CLUSTER": "gcp"}, "should be one of aws, onprem"),
+        ({"AWS_EC2_METADATA_SERVICE_ENDPOINT": "http://127.0.0.1:1"}, "Connection refused"),
+    ],
+)
+def test_wrong_settings_are_named(tmp_path: Path, wrong: dict[str, str], why: str) -> None:
+    environment = {
+        **os.environ,
+        "SPOTKEEPER_SEARCH_LOG_QUEUE_URL": "https://sqs.us-east-1.amazonaws.com/1/q",
+        "SPOTKEEPER_RUN_DIR": str(tmp_path / "run"),
+        "SPOTKEEPER_SPOOL_DIR": str(tmp_path / "spool"),
+        **wrong,
+    }
+    command = [sys.executable, "-m", "spotkeeper_worker", "run"]
+    ended = subprocess.run(
+        command, env=environment, capture_output=True, text=True, timeout=20, check=False
+    )
+    assert ended.returncode == 2
+    assert why in ended.stderr
+    assert "Traceback" not in ended.stderr

@@ -1,0 +1,100 @@
+"""When a hook is completed, kept waiting, or let go: stories, and the laws behind them."""
+
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from spotkeeper_worker.hooks import Call, HookMemory, HookPolicy, after, calls, watch_target
+from spotkeeper_worker.states import TARGETS, Hook
+
+POLICY = HookPolicy(timeout_s=120, drain_at_most_s=600)
+READY = Call(Hook.READY)
+DRAIN = Call(Hook.DRAIN)
+BEAT = Call(Hook.DRAIN, heartbeat=True)
+
+STORIES = [
+    ("InService", 0, {"ready": False, "idle": False}, []),
+    ("InService", 0, {"ready": True, "idle": False}, [READY]),
+    # The launch hook fires on the way into the warm pool too, and again out of it.
+    ("Warmed:Stopped", 0, {"ready": False, "idle": False}, [BEAT]),
+    ("Warmed:Stopped", 0, {"ready": True, "idle": True}, [READY, DRAIN]),
+    ("Terminated", 0, {"ready": True, "idle": False}, [BEAT]),
+    ("Terminated", 0, {"ready": True, "idle": True}, [DRAIN]),
+    # The deadline: whatever still runs is cut off.
+    ("Terminated", 600, {"ready": True, "idle": False}, [DRAIN]),
+    ("Detached", 0, {"ready": True, "idle": True}, []),
+    ("Standby", 0, {"ready": True, "idle": True}, []),
+    (None, 0, {"ready": True, "idle": True}, []),
+]
+
+
+@pytest.mark.parametrize(("target", "now", "state", "expected"), STORIES)
+def test_what_is_asked(
+    target: str | None, now: float, state: dict[str, bool], expected: Sequence[Call]
+) -> None:
+    memory = watch_target(HookMemory(), target, 0.0)
+    assert calls(memory, POLICY, now, **state) == expected
+
+
+def test_a_long_drain_is_kept_waiting_by_half_of_the_time_out() -> None:
+    memory = watch_target(HookMemory(), "Terminated", 0.0)
+    beats = []
+    for now in range(0, 240, 10):
+        for call in calls(memory, POLICY, now, ready=True, idle=False):
+            beats.append(now)
+            memory = after(memory, POLICY, call, accepted=True, now=now)
+    assert beats == [0, 60, 120, 180]
+
+
+@pytest.mark.parametrize(
+    ("policy", "longest"),
+    [
+        (HookPolicy(timeout_s=120, drain_at_most_s=600), 600),
+        (HookPolicy(timeout_s=30, drain_at_most_s=172_800), 3000),
+        (HookPolicy(timeout_s=7200, drain_at_most_s=1e9), 172_800),
+    ],
+)
+def test_a_drain_is_no_longer_than_aws_allows(policy: HookPolicy, longest: float) -> None:
+    assert policy.longest_s == longest
+
+
+def test_no_active_action_is_success_once_the_target_has_stood_for_a_while() -> None:
+    memory = watch_target(HookMemory(), "InService", 0.0)
+    asked = []
+    for now in range(0, 120, 5):
+        for call in calls(memory, POLICY, now, ready=True, idle=False):
+            asked.append(now)
+            memory = after(memory, POLICY, call, accepted=False, now=now)
+    # The hook may begin after the target was seen, so it is asked for a minute.
+    assert asked == [0, 10, 20, 30, 40, 50, 60]
+    assert memory.all_done
+
+
+def test_a_refused_call_is_asked_again_for_as_long_as_it_takes() -> None:
+    memory = watch_target(HookMemory(), "Terminated", 0.0)
+    for now in range(0, 3600, 10):
+        assert calls(memory, POLICY, now, ready=True, idle=True) == [DRAIN]
+        memory = after(memory, POLICY, DRAIN, accepted=None, now=now)
+    assert not memory.all_done
+
+
+def test_another_target_is_another_hook() -> None:
+    memory = watch_target(HookMemory(), "Warmed:Running", 0.0)
+    memory = after(memory, POLICY, READY, accepted=True, now=1.0)
+    again = watch_target(memory, "InService", 2.0)
+    assert calls(again, POLICY, 2.0, ready=True, idle=False) == [READY]
+
+
+@given(
+    target=st.sampled_from([None, *TARGETS]),
+    age=st.floats(0, POLICY.longest_s, exclude_max=True),
+    ready=st.booleans(),
+)
+def test_nothing_that_ends_the_machine_is_completed_while_a_request_runs(
+    target: str | None, age: float, ready: bool
+) -> None:
+    memory = watch_target(HookMemory(), target, 0.0)
+    made = calls(memory, POLICY, age, ready=ready, idle=False)
+    assert DRAIN not in made

@@ -1,0 +1,122 @@
+"""The metadata client against the fake service: what it understands, and never concludes."""
+
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from spotkeeper_worker.metadata import Metadata, MetadataError, identity, look
+from spotkeeper_worker.states import Seen
+from spotkeeper_worker.testing import FakeMachine, FakeServer
+
+pytestmark = pytest.mark.allow_hosts(["127.0.0.1"])
+
+
+@pytest.fixture
+def machine() -> FakeMachine:
+    return FakeMachine()
+
+
+@pytest.fixture
+def metadata(machine: FakeMachine) -> Iterator[Metadata]:
+    with FakeServer(machine) as server:
+        client = Metadata(server.endpoint, timeout_s=0.2)
+        yield client
+        client.close()
+
+
+def test_every_notice_is_understood(machine: FakeMachine, metadata: Metadata) -> None:
+    assert look(metadata, Seen()).seen == Seen()
+    machine.launch()
+    machine.interrupt(in_s=120)
+    machine.tag(in_s=60)
+    machine.recommend_rebalance()
+    seen = look(metadata, Seen()).seen
+    assert seen.target == "InService"
+    assert seen.taken_at == pytest.approx(time.time() + 120, abs=5)
+    assert seen.tagged_until == pytest.approx(time.time() + 60, abs=5)
+    assert seen.rebalance
+    machine.untag()
+    assert look(metadata, seen).seen.tagged_until is None
+
+
+@pytest.mark.parametrize("fault", ["hang", "html", "503", "500", "401", "403"])
+def test_a_service_that_is_ill_changes_nothing(
+    machine: FakeMachine, metadata: Metadata, fault: str
+) -> None:
+    machine.launch()
+    before = look(metadata, Seen()).seen
+    machine.fault = fault
+    after = look(metadata, before)
+    assert after.seen == before
+    assert after.troubles
+
+
+def test_a_page_of_another_service_is_no_token(machine: FakeMachine, metadata: Metadata) -> None:
+    machine.fault = "html"
+    with pytest.raises(MetadataError, match="api/token: answered 200 and no token"):
+        metadata.get("meta-data/instance-id")
+
+
+def test_a_token_that_is_not_valid_any_more_is_renewed_once(
+    machine: FakeMachine, metadata: Metadata
+) -> None:
+    machine.launch()
+    assert look(metadata, Seen()).seen.target == "InService"
+    machine.tokens.clear()
+    assert look(metadata, Seen()).troubles == ()
+    assert len(machine.tokens) == 1
+
+
+def test_a_target_that_nobody_knows_is_no_order_to_drain(
+    machine: FakeMachine, metadata: Metadata
+) -> None:
+    machine.launch()
+    before = look(metadata, Seen()).seen
+    machine.target = "Quarantined"
+    after = look(metadata, before)
+    assert after.seen == before
+    assert after.troubles == ("autoscaling/target-lifecycle-state: 'Quarantined' is not known",)
+
+
+@pytest.mark.parametrize(
+    "action", [{}, {"action": "terminate"}, {"action": "terminate", "time": "soon"}]
+)
+def test_an_action_without_a_time_is_none(
+    machine: FakeMachine, metadata: Metadata, action: dict[str, str]
+) -> None:
+    machine.action = action
+    after = look(metadata, Seen())
+    assert after.seen == Seen()
+    assert "spot/instance-action" in after.troubles[0]
+
+
+def test_a_clock_that_is_behind_does_not_move_the_time_of_leaving(
+    machine: FakeMachine, metadata: Metadata
+) -> None:
+    machine.clock_ahead_s = 300.0
+    machine.interrupt(in_s=120)
+    look(metadata, Seen())
+    seen = look(metadata, Seen()).seen
+    assert metadata.clock_offset_s == pytest.approx(300, abs=3)
+    assert seen.taken_at == pytest.approx(time.time() + 120, abs=5)
+
+
+def test_who_it_is(machine: FakeMachine, metadata: Metadata) -> None:
+    who = identity(metadata)
+    assert (who.instance_id, who.region, who.group) == (
+        machine.instance_id,
+        "us-east-1",
+        "demo-spot",
+    )
+    machine.tags = None
+    who = identity(metadata)
+    assert (who.tags_on, who.group) == (False, "")
+
+
+def test_a_machine_that_is_none_of_ec2_s_is_told_so(
+    machine: FakeMachine, metadata: Metadata
+) -> None:
+    machine.instance_id = "<html>"
+    with pytest.raises(MetadataError, match="not EC2 metadata"):
+        identity(metadata)

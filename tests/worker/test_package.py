@@ -1,0 +1,46 @@
+"""The distribution: nothing but Python 3.9, on an image that has nothing else."""
+
+import ast
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+WORKER = Path(__file__).parents[2] / "worker"
+SOURCES = sorted((WORKER / "spotkeeper_worker").rglob("*.py"))
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda path: path.stem)
+def test_it_is_written_in_python_3_9(path: Path) -> None:
+    ast.parse(path.read_text(), feature_version=(3, 9))
+
+
+def python_3_9() -> str | None:
+    """A Python 3.9 of this machine that runs; a version manager's stand-in may not."""
+    found = shutil.which("python3.9")
+    runs = found and subprocess.run([found, "-c", ""], capture_output=True, check=False)
+    return found if runs and runs.returncode == 0 else None
+
+
+def test_an_empty_environment_serves_ten_requests(tmp_path: Path) -> None:
+    python = python_3_9()
+    if python is None:
+        pytest.skip("there is no Python 3.9 here; its syntax alone was checked")
+    build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)]
+    subprocess.run(build, cwd=WORKER, check=True, capture_output=True)
+    empty = [python, "-m", "venv", "--without-pip", str(tmp_path / "empty")]
+    subprocess.run(empty, check=True, timeout=60)
+    (wheel,) = tmp_path.glob("*.whl")
+    inside = str(tmp_path / "empty" / "bin" / "python")
+    pip = [python, "-m", "pip", "--disable-pip-version-check", "--python", inside]
+    # Without an index, whatever it needed could not come along.
+    subprocess.run([*pip, "install", "--quiet", "--no-index", str(wheel)], check=True, timeout=60)
+    ended = subprocess.run(
+        [inside, "-W", "error", "-m", "spotkeeper_worker.example"],
+        capture_output=True, text=True, timeout=60, check=False, cwd=tmp_path,
+    )  # fmt: skip
+    assert ended.returncode == 0, ended.stderr
+    assert "search logs that arrived: 10 of 10, lost: 0" in ended.stdout
+    assert (tmp_path / "empty" / "bin" / "spotkeeper-agent").exists()

@@ -1,0 +1,360 @@
+"""A search log's way to the queue: checked, kept on disk, paced, and sent until SQS has it."""
+
+import base64
+import errno
+import gzip
+import itertools
+import json
+import os
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from spotkeeper.search_log import read
+from spotkeeper_worker.aws import AwsError
+from spotkeeper_worker.intake import LogRefused, Origin, take
+from spotkeeper_worker.journal import Journal
+from spotkeeper_worker.outbox import Outbox, OutboxSettings
+from spotkeeper_worker.pace import Pace, PaceSettings
+from spotkeeper_worker.spool import collect
+from spotkeeper_worker.times import as_text, read_time
+
+AWS = Origin("aws", "i-0123456789abcdef0", "ocr")
+AT = read_time("2026-11-20T10:00:00.120Z")
+
+
+def a_log(number: int = 0, **changed: object) -> dict[str, Any]:
+    """A log as a worker writes it."""
+    return {
+        "request_id": f"r-{number}",
+        "worker_id": "gpu-7",
+        "enqueued_at": as_text(AT + number),
+        "started_at": as_text(AT + number + 1),
+        "finished_at": as_text(AT + number + 3.5),
+        "status": "ok",
+        **changed,
+    }
+
+
+# --- what is taken --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("origin", [AWS, Origin("onprem"), Origin("onprem", "", "ocr")])
+def test_the_collector_reads_what_the_agent_takes(origin: Origin) -> None:
+    (found,) = read(take(a_log(), origin, 5.0).line)
+    assert found.cluster.value == origin.cluster
+    assert found.started_at.isoformat() == "2026-11-20T10:00:01.120000+00:00"
+
+
+@pytest.mark.parametrize(
+    ("log", "why"),
+    [
+        ("a text", "a search log is a JSON object"),
+        (a_log(request_id=None), "request_id: is missing"),
+        (a_log(request_id="x" * 300 * 1024), "request_id: 'xxx"),
+        (a_log(worker_id=""), "worker_id: ''"),
+        (a_log(worker_id=7), "worker_id: '7'"),
+        (a_log(status="fine"), "status: 'fine' is none of ok, error, timeout"),
+        (a_log(enqueued_at="yesterday"), "enqueued_at: 'yesterday' is not an RFC 3339 time"),
+        (a_log(enqueued_at="2026-11-20T10:00:00"), "is not an RFC 3339 time with a zone"),
+        (a_log(enqueued_at=1763632800), "enqueued_at"),
+        (a_log(enqueued_at=as_text(AT + 60)), "started_at: lies 59.000 s before"),
+        (a_log(finished_at=as_text(AT - 60)), "finished_at: lies 61.000 s before"),
+        (a_log(enqueued_at=as_text(AT - 90_000)), "more than 24 hours after enqueued_at"),
+    ],
+)
+def test_what_the_collector_would_refuse_is_refused_alone(log: object, why: str) -> None:
+    with pytest.raises(LogRefused, match=why):
+        take(log, AWS, 5.0)
+
+
+@pytest.mark.parametrize("behind_s", [0.003, 0.12, 4.9])
+def test_a_small_inversion_of_two_clocks_is_taken_out(behind_s: float) -> None:
+    taken = take(a_log(enqueued_at=as_text(AT + 1 + behind_s)), AWS, 5.0)
+    assert taken.clamped
+    (found,) = read(taken.line)
+    assert found.enqueued_at == found.started_at
+
+
+@given(
+    st.dictionaries(
+        st.sampled_from(list(a_log())),
+        st.text(max_size=20) | st.integers() | st.none() | st.sampled_from([a_log()["started_at"]]),
+    )
+)
+def test_whatever_is_taken_the_collector_takes(changed: dict[str, Any]) -> None:
+    try:
+        line = take(a_log(**changed), AWS, 5.0).line
+    except LogRefused:
+        return
+    assert len(read(line)) == 1
+
+
+# --- what is kept ---------------------------------------------------------------------------------
+
+
+def lines(first: int, count: int) -> list[str]:
+    return [json.dumps({"request_id": f"r-{n}"}) for n in range(first, first + count)]
+
+
+def kept(journal: Journal) -> list[str]:
+    """What a journal would send, in order."""
+    journal.seal()
+    found: list[str] = []
+    while segment := journal.oldest():
+        found += segment.lines
+        journal.done(segment)
+    return found
+
+
+def test_what_was_accepted_is_there_after_a_kill(tmp_path: Path) -> None:
+    before = Journal(tmp_path)
+    before.append(lines(0, 3), "a", 1)
+    before.seal()
+    before.append(lines(3, 2), "a", 2)
+    after = Journal(tmp_path)
+    assert (after.waiting, after.last_of("a")) == (5, 2)
+    assert kept(after) == lines(0, 5)
+
+
+def test_half_a_batch_was_never_accepted(tmp_path: Path) -> None:
+    before = Journal(tmp_path)
+    before.append(lines(0, 2), "a", 1)
+    with (tmp_path / "open").open("a") as file:
+        file.write("\n".join(lines(2, 2)) + '\n{"requ')
+    after = Journal(tmp_path)
+    assert after.last_of("a") == 1
+    after.append(lines(2, 2), "a", 2)
+    assert kept(Journal(tmp_path)) == lines(0, 4)
+
+
+def test_a_batch_is_known_after_its_segment_was_sent(tmp_path: Path) -> None:
+    before = Journal(tmp_path)
+    before.append(lines(0, 2), "a", 4)
+    kept(before)
+    assert Journal(tmp_path).last_of("a") == 4
+
+
+def test_a_message_is_the_same_for_every_agent_that_sends_it(tmp_path: Path) -> None:
+    before = Journal(tmp_path)
+    before.counts.clamped = 2
+    before.append(lines(0, 3), "a", 1)
+    before.seal()
+    first, again = before.oldest(), Journal(tmp_path).oldest()
+    assert first is not None
+    assert again is not None
+    assert first.body() == again.body()
+
+
+def test_the_ring_loses_the_oldest_and_tells_how_many(tmp_path: Path) -> None:
+    journal = Journal(tmp_path, most_logs=10)
+    for batch in range(1, 6):
+        journal.append(lines(4 * batch, 4), "a", batch)
+        journal.seal()
+    assert journal.waiting <= 10
+    lost = journal.counts.lost
+    found: list[str] = []
+    while segment := journal.oldest():
+        lost += json.loads(segment.counts or "{}").get("lost", 0)
+        found += segment.lines
+        journal.done(segment)
+    assert lost == 20 - len(found)
+    assert found[-1] == lines(23, 1)[0]
+
+
+def test_a_full_disk_costs_nothing_but_safety(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    journal = Journal(tmp_path)
+    journal.append(lines(0, 2), "a", 1)
+    write = os.write
+
+    def full(fd: int, data: bytes) -> int:
+        write(fd, data[:7])
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "write", full)
+    journal.append(lines(2, 2), "a", 2)
+    assert "No space left on device" in journal.disk_trouble
+    monkeypatch.setattr(os, "write", write)
+    journal.append(lines(4, 2), "a", 3)
+    assert journal.disk_trouble == ""
+    assert sorted(kept(journal)) == lines(0, 6)
+
+
+# --- when it is sent ------------------------------------------------------------------------------
+
+
+def paced(rates: list[tuple[float, float]], wait_s: Callable[[float], float]) -> list[float]:
+    """Times of messages of a worker with so many logs a second for so long."""
+    now, sent, pace = 0.0, [], Pace(PaceSettings(), 0.0)
+    credit = 0.0
+    for seconds, rate in rates:
+        for _ in range(int(seconds)):
+            now += 1.0
+            credit += rate
+            while credit >= 1.0:
+                credit -= 1.0
+                pace.add(300, wait_s(now))
+            if pace.due(now):
+                pace.sent(now)
+                sent.append(now)
+    return sent
+
+
+def test_while_nothing_moves_messages_are_rare() -> None:
+    sent = paced([(900, 2.0)], lambda now: 0.1)
+    late = [at for at in sent if at > 300]
+    assert all(after - before == 30.0 for before, after in itertools.pairwise(late))
+
+
+def test_a_step_is_told_within_seconds() -> None:
+    sent = paced([(600, 2.0), (60, 6.0)], lambda now: 0.1)
+    assert next(at for at in sent if at > 600) <= 606
+    gaps = [b - a for a, b in itertools.pairwise(sent) if 600 < b <= 640]
+    assert max(gaps) < 15
+
+
+def test_waits_that_grow_are_told_though_the_worker_is_no_faster() -> None:
+    sent = paced([(600, 1.0), (60, 1.0)], lambda now: 0.1 if now <= 600 else now - 600)
+    assert next(at for at in sent if at > 600) <= 615
+
+
+def test_a_full_message_does_not_wait() -> None:
+    pace = Pace(PaceSettings(), 0.0)
+    for _ in range(500):
+        pace.add(300, 0.0)
+    assert pace.due(0.0)
+
+
+# --- that it is sent ------------------------------------------------------------------------------
+
+
+class Queue:
+    """A queue that can refuse."""
+
+    def __init__(self) -> None:
+        self.bodies: list[str] = []
+        self.tried: list[str] = []
+        self.refuses = False
+
+    def send(self, body: str) -> None:
+        self.tried.append(body)
+        if self.refuses:
+            raise AwsError("SendMessage", "AccessDenied", "no")
+        self.bodies.append(body)
+
+
+def outbox(folder: Path, queue: Queue, **journal: int) -> Outbox:
+    settings = OutboxSettings(
+        origin=AWS, pace=PaceSettings(0.01, 0.02), first_retry_s=0.01, clamp_s=5.0
+    )
+    made = Outbox(Journal(folder, **journal), queue.send, settings)
+    made.start()
+    return made
+
+
+def wait_for(holds: Callable[[], bool]) -> None:
+    ends = time.monotonic() + 10
+    while not holds():
+        assert time.monotonic() < ends, "not within 10 s"
+        threading.Event().wait(0.005)
+
+
+def test_a_message_is_repeated_byte_for_byte_until_it_is_taken(tmp_path: Path) -> None:
+    queue = Queue()
+    queue.refuses = True
+    box = outbox(tmp_path, queue)
+    box.accept([a_log(n) for n in range(3)], "s", 1)
+    wait_for(lambda: len(queue.tried) >= 3)
+    queue.refuses = False
+    assert box.flush(10)
+    box.close()
+    assert set(queue.tried) == set(queue.bodies)
+    assert len(queue.bodies) == 1
+
+
+def test_a_wrong_log_costs_the_others_nothing(tmp_path: Path) -> None:
+    queue = Queue()
+    box = outbox(tmp_path, queue)
+    refused = box.accept([a_log(0), a_log(1, status="fine"), a_log(2)], "s", 1)
+    assert len(refused) == 1
+    assert box.flush(10)
+    box.close()
+    assert [log.request_id for log in read(queue.bodies[0])] == ["r-0", "r-2"]
+
+
+def test_a_batch_counts_once_however_often_it_comes(tmp_path: Path) -> None:
+    queue = Queue()
+    box = outbox(tmp_path, queue)
+    for _ in range(3):
+        box.accept([a_log(0)], "s", 1)
+    box.accept([a_log(1)], "s", 2)
+    assert box.flush(10)
+    box.close()
+    found = [log.request_id for body in queue.bodies for log in read(body)]
+    assert sorted(found) == ["r-0", "r-1"]
+
+
+def test_an_hour_of_refusals_keeps_the_newest_and_tells_the_loss(tmp_path: Path) -> None:
+    queue = Queue()
+    queue.refuses = True
+    box = outbox(tmp_path, queue, most_logs=1000)
+    for batch in range(1, 31):
+        box.accept([a_log(n) for n in range(100)], "s", batch)
+    assert box.waiting <= 1000
+    queue.refuses = False
+    box.accept([a_log(0)], "s", 31)
+    assert box.flush(10)
+    box.close()
+    every = "".join(map(_unpacked, queue.bodies))
+    told = [json.loads(line).get("agent", {}).get("lost", 0) for line in every.splitlines()]
+    assert sum(told) + len(told) == 3001
+
+
+def _unpacked(body: str) -> str:
+    return gzip.decompress(base64.b64decode(body)).decode() + "\n"
+
+
+def test_a_message_is_one_that_sqs_takes_however_large_the_batches(tmp_path: Path) -> None:
+    queue = Queue()
+    box = outbox(tmp_path, queue)
+    for batch in range(1, 7):
+        box.accept([a_log(n, request_id=os.urandom(60).hex()) for n in range(400)], "s", batch)
+    assert box.flush(10)
+    box.close()
+    assert max(map(len, queue.bodies)) <= 256 * 1024
+    assert max(len(read(body)) for body in queue.bodies) <= 500
+
+
+# --- the folder for shell scripts -----------------------------------------------------------------
+
+
+def test_files_of_scripts_are_taken_once(tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    taken: list[object] = []
+    accepted: set[tuple[str, int]] = set()
+
+    def accept(logs: Any, session: str, batch: int) -> list[str]:
+        if (session, batch) not in accepted:
+            accepted.add((session, batch))
+            taken.extend(logs)
+        return []
+
+    (tmp_path / "in" / "one.json").write_text(json.dumps(a_log(0)))
+    (tmp_path / "in" / "list.json").write_text(json.dumps([a_log(1), a_log(2)]))
+    (tmp_path / "in" / "lines.jsonl").write_text(
+        f"{json.dumps(a_log(3))}\n{json.dumps(a_log(4))}\n"
+    )
+    (tmp_path / "in" / ".half.json").write_text("{")
+    (tmp_path / "in" / "wrong.json").write_text("{")
+    assert collect(tmp_path, accept) == 4
+    assert len(taken) == 5
+    assert [path.name for path in (tmp_path / "refused").iterdir()] == ["wrong.json"]
+    assert [path.name for path in (tmp_path / "in").iterdir()] == [".half.json"]

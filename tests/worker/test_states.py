@@ -1,0 +1,135 @@
+"""The table of states: what a machine is in, by what its metadata and its workers say."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from spotkeeper_worker.states import (
+    TARGETS,
+    Leave,
+    Local,
+    Seen,
+    State,
+    Workers,
+    leaving,
+    meaning,
+    state_of,
+)
+
+ALL = Workers(expected=2, ready=("a", "b"))
+ONE = Workers(expected=2, ready=("a",), not_ready=("b",))
+BUSY = Workers(expected=2, ready=("a", "b"), busy=1)
+
+SERVES = [
+    Seen(),
+    Seen(target="InService"),
+    Seen(target="InService", rebalance=True),
+]
+
+LEAVES = [
+    (Seen(target="InService", taken_at=200.0), Leave("interruption", 200.0, 200.0)),
+    (Seen(target="InService", tagged_until=200.0), Leave("tagged", 200.0, 200.0)),
+    (Seen(target="Detached", tagged_until=200.0), Leave("tagged", 200.0, 200.0)),
+    (Seen(taken_at=300.0, tagged_until=200.0), Leave("interruption", 200.0, 200.0)),
+    # Tags are off: the notice of EC2 alone says until when a detached machine serves.
+    (Seen(target="Detached", taken_at=300.0), Leave("interruption", 300.0, 300.0)),
+    (Seen(target="Detached"), Leave("detached")),
+    (Seen(target="Standby"), Leave("standby")),
+    (Seen(target="Terminated"), Leave("terminated")),
+    (Seen(target="Terminated", taken_at=300.0), Leave("terminated", 300.0)),
+    (Seen(target="Warmed:Stopped"), Leave("warmed")),
+    (Seen(target="Warmed:Running"), Leave("warmed")),
+    (Seen(target="Warmed:Hibernated"), Leave("warmed")),
+    (Seen(target="Warmed:Terminated"), Leave("terminated")),
+]
+
+
+@pytest.mark.parametrize("seen", SERVES)
+def test_it_serves(seen: Seen) -> None:
+    assert leaving(seen, Local(), rebalance_drains=False) is None
+
+
+@pytest.mark.parametrize(("seen", "leave"), LEAVES)
+def test_it_leaves(seen: Seen, leave: Leave) -> None:
+    assert leaving(seen, Local(), rebalance_drains=False) == leave
+
+
+@pytest.mark.parametrize(
+    ("local", "reason"),
+    [(Local(stopping=True), "stopping"), (Local(ill="Xid 79 of PCI:0"), "gpu: Xid 79 of PCI:0")],
+)
+def test_the_machine_itself_may_say_so(local: Local, reason: str) -> None:
+    assert leaving(Seen(target="InService"), local, rebalance_drains=False) == Leave(reason)
+    # It stops at once, also where a warning would leave it some time.
+    warned = leaving(Seen(target="InService", taken_at=9.0), local, rebalance_drains=False)
+    assert warned == Leave(reason, 9.0)
+
+
+def test_a_rebalance_recommendation_drains_only_where_it_is_told_to() -> None:
+    seen = Seen(target="InService", rebalance=True)
+    assert leaving(seen, Local(), rebalance_drains=True) == Leave("rebalance recommendation")
+
+
+TERMINATED = Leave("terminated")
+WARMED = Leave("warmed")
+
+STEPS = [
+    (State.BOOTING, None, ONE, False, State.BOOTING),
+    (State.BOOTING, None, ALL, False, State.SERVING),
+    # A worker that starts again does not keep the others from serving.
+    (State.SERVING, None, ONE, False, State.SERVING),
+    (State.SERVING, TERMINATED, BUSY, False, State.DRAINING),
+    (State.SERVING, TERMINATED, ALL, True, State.IDLE),
+    (State.GONE, TERMINATED, ALL, True, State.GONE),
+    # Into the warm pool: loaded, and not serving.
+    (State.BOOTING, WARMED, ONE, False, State.BOOTING),
+    (State.BOOTING, WARMED, ALL, False, State.READY),
+    (State.READY, None, ALL, False, State.SERVING),
+    # Back to the pool, from serving.
+    (State.SERVING, WARMED, BUSY, False, State.DRAINING),
+    (State.SERVING, WARMED, ALL, True, State.IDLE),
+    # A warning that was taken back.
+    (State.DRAINING, None, ONE, False, State.SERVING),
+    (State.IDLE, None, ALL, True, State.SERVING),
+    # A machine that was stopped and started finds what it said before.
+    (State.GONE, None, ONE, False, State.BOOTING),
+]
+
+
+@pytest.mark.parametrize(("before", "leave", "workers", "settled", "after"), STEPS)
+def test_a_step(
+    before: State, leave: Leave | None, workers: Workers, settled: bool, after: State
+) -> None:
+    assert state_of(before, leave, workers, settled) is after
+
+
+@given(
+    before=st.sampled_from(State),
+    target=st.sampled_from([None, *TARGETS]),
+    taken_at=st.none() | st.floats(0, 1e9),
+    ready=st.booleans(),
+    settled=st.booleans(),
+)
+def test_it_serves_only_where_its_target_does(
+    before: State, target: str | None, taken_at: float | None, ready: bool, settled: bool
+) -> None:
+    seen = Seen(target=target, taken_at=taken_at)
+    leave = leaving(seen, Local(), rebalance_drains=False)
+    state = state_of(before, leave, ALL if ready else ONE, settled)
+    assert state is not State.SERVING or (meaning(target).serves and taken_at is None)
+
+
+@pytest.mark.parametrize(
+    ("workers", "told"),
+    [
+        (ONE, "b has not loaded its model"),
+        (Workers(expected=2), "2 of 2 workers have not been heard of"),
+        (
+            Workers(expected=3, not_ready=("a",)),
+            "a has not loaded its model; 2 of 3 workers have not been heard of",
+        ),
+    ],
+)
+def test_it_says_who_is_not_ready(workers: Workers, told: str) -> None:
+    assert not workers.all_ready
+    assert workers.missing() == told
