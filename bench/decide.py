@@ -6,9 +6,10 @@ from datetime import UTC, datetime, timedelta
 from itertools import count
 
 from bench._figures import Figure, show
-from spotkeeper.domain.availability.decide import decide
+from spotkeeper.domain.availability.actions import Answer
+from spotkeeper.domain.availability.decide import apply, assess, plan
 from spotkeeper.domain.availability.memory import AvailabilityMemory
-from spotkeeper.domain.availability.situation import Situation
+from spotkeeper.domain.availability.snapshot import Snapshot
 from spotkeeper.domain.failure import FailureClass, LaunchFailure
 from spotkeeper.domain.fleet import Bounds, Fleet, Group, Instance, Observation, Phase
 
@@ -17,6 +18,9 @@ TURNS = 60
 ROUNDS = 20
 LIMIT_MS = 1.0
 TEXT = "Could not launch Spot Instances. UnfulfillableCapacity - Unable to fulfill capacity."
+
+
+type Turn = tuple[Snapshot, AvailabilityMemory]
 
 
 def fleet() -> Fleet:
@@ -50,12 +54,12 @@ def group(name: str, desired: int, serving: int, coming: int = 0) -> Group:
     )
 
 
-def whole() -> list[Situation]:
+def whole() -> list[Turn]:
     """A fleet that lacks nothing."""
     return turns(lambda _: (group("spot", 1000, 1000), group("on-demand", 0, 0)))
 
 
-def lasting_gap() -> list[Situation]:
+def lasting_gap() -> list[Turn]:
     """A quarter of spot missing, filled, with failures every 15 s and 20 instances at risk."""
     failures = tuple(
         LaunchFailure(
@@ -68,7 +72,7 @@ def lasting_gap() -> list[Situation]:
     return turns(lambda _: (short, group("on-demand", 250, 250)), failures, warned)
 
 
-def coming_back() -> list[Situation]:
+def coming_back() -> list[Turn]:
     """Spot fills up again ten instances a turn while on-demand is given back."""
     return turns(
         lambda n: (
@@ -82,35 +86,42 @@ def turns(
     at: Callable[[int], tuple[Group, Group]],
     failures: Sequence[LaunchFailure] = (),
     warned: dict[str, datetime] | None = None,
-) -> list[Situation]:
+) -> list[Turn]:
     """An hour of turns, each with the memory that the one before left."""
-    situations: list[Situation] = []
+    found: list[Turn] = []
+    memory = AvailabilityMemory()
     for turn in range(TURNS):
         spot, on_demand = at(turn)
         seen = Observation(seen_at=NOW + timedelta(minutes=turn), spot=spot, on_demand=on_demand)
-        memory = decide(situations[-1]).memory if situations else AvailabilityMemory()
-        situations.append(
-            Situation(
-                fleet=fleet(),
-                seen=seen,
-                spot_failures=tuple(failures),
-                warned=warned or {},
-                activity={i.instance_id: 0.5 for i in on_demand.instances},
-                memory=memory,
-            )
+        snapshot = Snapshot(
+            fleet=fleet(),
+            seen=seen,
+            spot_failures=tuple(failures),
+            warned=warned or {},
+            activity={i.instance_id: 0.5 for i in on_demand.instances},
         )
-    return situations
+        found.append((snapshot, memory))
+        memory = decide(snapshot, memory)
+    return found
 
 
-def milliseconds(situations: Sequence[Situation]) -> float:
+def decide(snapshot: Snapshot, memory: AvailabilityMemory) -> AvailabilityMemory:
+    """Decide one turn, of which AWS accepts all; answers the memory after it."""
+    wanted = plan(assess(snapshot, memory))
+    accepted = [Answer.DONE for _ in wanted.actions]
+    policy = snapshot.fleet.availability
+    return apply(wanted.memory, wanted.actions, accepted, policy, snapshot.now)
+
+
+def milliseconds(turns: Sequence[Turn]) -> float:
     """Processor time of one decision: the mean of an hour's turns, the best of several rounds."""
     best = float("inf")
     for _ in range(ROUNDS):
         began = time.process_time()
-        for situation in situations:
-            decide(situation)
+        for snapshot, memory in turns:
+            decide(snapshot, memory)
         best = min(best, time.process_time() - began)
-    return 1000 * best / len(situations)
+    return 1000 * best / len(turns)
 
 
 def main() -> None:

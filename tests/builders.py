@@ -1,11 +1,29 @@
 """Short ways to say what a test is about: fleets, groups, situations."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
-from spotkeeper.domain.availability.decide import AvailabilityDecision, decide
+from spotkeeper.domain.availability.actions import (
+    Answer,
+    AskSpot,
+    AvailabilityAction,
+    Backfill,
+    CancelBackfill,
+    Drain,
+    EndBackfill,
+    EndSpare,
+    Plan,
+    ReplaceEarly,
+    SuspendAzRebalance,
+    Terminate,
+)
+from spotkeeper.domain.availability.counting import Count
+from spotkeeper.domain.availability.decide import apply, assess, plan
 from spotkeeper.domain.availability.memory import AvailabilityMemory
-from spotkeeper.domain.availability.situation import Situation
+from spotkeeper.domain.availability.snapshot import Snapshot
+from spotkeeper.domain.availability.telling import alarms_of
+from spotkeeper.domain.decision import Action
 from spotkeeper.domain.failure import FailureClass, LaunchFailure
 from spotkeeper.domain.fleet import (
     AvailabilityPolicy,
@@ -92,6 +110,88 @@ def failure(
     return LaunchFailure(at=at(seconds), failure_class=failure_class, message=message)
 
 
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """A plan, told as sizes and lists, and the memory after AWS has accepted all of it."""
+
+    plan: Plan
+    memory: AvailabilityMemory
+
+    def of[T](self, kind: type[T]) -> list[T]:
+        """The actions of one kind, in order."""
+        return [action for action in self.plan.actions if isinstance(action, kind)]
+
+    @property
+    def action(self) -> Action:
+        return self.plan.action
+
+    @property
+    def rule(self) -> str:
+        return self.plan.rule
+
+    @property
+    def reason(self) -> str:
+        return self.plan.reason
+
+    @property
+    def alarms(self) -> tuple[str, ...]:
+        return alarms_of(self.plan.assessment, self.memory)
+
+    @property
+    def on_demand_desired(self) -> int:
+        sizes = [a for a in self.plan.actions if isinstance(a, Backfill | CancelBackfill)]
+        return sizes[0].desired if sizes else self.on_demand.target
+
+    @property
+    def ends(self) -> tuple[str, ...]:
+        return tuple(end.instance_id for end in self.of(EndBackfill))
+
+    @property
+    def spot_desired(self) -> int:
+        asks = self.of(AskSpot)
+        return asks[0].desired if asks else self.plan.assessment.snapshot.seen.spot.desired
+
+    @property
+    def spot_ends(self) -> tuple[str, ...]:
+        return tuple(end.instance_id for end in self.of(EndSpare))
+
+    @property
+    def drain(self) -> tuple[str, ...]:
+        return tuple(mark.instance_id for mark in self.of(Drain))
+
+    @property
+    def gone_at(self) -> datetime:
+        return self.of(Drain)[0].gone_at
+
+    @property
+    def detach(self) -> tuple[str, ...]:
+        return tuple(it.instance_id for it in self.of(ReplaceEarly))
+
+    @property
+    def terminate(self) -> tuple[str, ...]:
+        return tuple(it.instance_id for it in self.of(Terminate))
+
+    @property
+    def suspend(self) -> tuple[str, ...]:
+        return tuple(it.group for it in self.of(SuspendAzRebalance))
+
+    @property
+    def look_again_at(self) -> datetime | None:
+        return self.plan.wake_up.at if self.plan.wake_up else None
+
+    @property
+    def spot(self) -> Count:
+        return self.plan.assessment.spot
+
+    @property
+    def on_demand(self) -> Count:
+        return self.plan.assessment.on_demand
+
+    @property
+    def shortfall(self) -> int:
+        return self.plan.assessment.shortfall
+
+
 def turn(
     seconds: float,
     spot: Group,
@@ -99,13 +199,21 @@ def turn(
     memory: AvailabilityMemory | None = None,
     of: Fleet | None = None,
     **more: object,
-) -> AvailabilityDecision:
-    """Decide one availability turn so many seconds after noon."""
-    return decide(
-        Situation(
-            fleet=of or fleet(),
-            seen=Observation(seen_at=at(seconds), spot=spot, on_demand=on_demand),
-            memory=memory or AvailabilityMemory(),
-            **more,  # type: ignore[arg-type]
-        )
+) -> Turn:
+    """Plan one availability turn so many seconds after noon; AWS accepts all that it asks for."""
+    snapshot = Snapshot(
+        fleet=of or fleet(),
+        seen=Observation(seen_at=at(seconds), spot=spot, on_demand=on_demand),
+        **more,  # type: ignore[arg-type]
     )
+    wanted = plan(assess(snapshot, memory or AvailabilityMemory()))
+    return Turn(wanted, answered(wanted))
+
+
+def answered(wanted: Plan, answers: Mapping[int, Answer] | None = None) -> AvailabilityMemory:
+    """The memory after a plan; AWS accepts each action but those whose number has an answer."""
+    assessment = wanted.assessment
+    asked: list[AvailabilityAction] = [*([wanted.wake_up] if wanted.wake_up else [])]
+    asked += wanted.actions
+    given = [(answers or {}).get(number, Answer.DONE) for number in range(len(asked))]
+    return apply(wanted.memory, asked, given, assessment.policy, assessment.now)

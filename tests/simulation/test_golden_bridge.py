@@ -64,7 +64,7 @@ def test_late_events_do_not_make_a_start_look_longer() -> None:
     late.to(1300)
     lease = late.states.take("ocr", Half.AVAILABILITY, instant(1300), None)
     assert lease is not None
-    (start,) = lease.availability.bridging.starts
+    (start,) = lease.availability.risk.bridging.starts
     assert start.served is not None
     # From the turn that asked to the launch event's own time.
     assert (start.served - start.began).total_seconds() == pytest.approx(60, abs=1)

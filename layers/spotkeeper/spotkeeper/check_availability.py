@@ -1,21 +1,32 @@
 """The availability checker: one turn of desired against serving, for every fleet.
 
-Observe, decide, act, record. Groups of all fleets are read together; then each fleet's turn runs
-under its lease, and an error stops that fleet only.
+Observe, assess, plan, act, apply, record. Groups of all fleets are read together; then each fleet's
+turn runs under its lease, and an error stops that fleet only.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from functools import partial
 
-from spotkeeper.domain.availability.decide import AvailabilityDecision, decide
-from spotkeeper.domain.availability.situation import Situation
-from spotkeeper.domain.decision import Action, DecisionRecord, Half, Outcome
+from spotkeeper.act import Asked, act
+from spotkeeper.domain.availability.actions import (
+    Answer,
+    AskSpot,
+    Backfill,
+    CancelBackfill,
+    EndBackfill,
+    Plan,
+    ReplaceEarly,
+)
+from spotkeeper.domain.availability.decide import apply, assess, plan
+from spotkeeper.domain.availability.memory import AvailabilityMemory
+from spotkeeper.domain.availability.snapshot import Snapshot
+from spotkeeper.domain.availability.telling import alarms_of
+from spotkeeper.domain.decision import Action, DecisionRecord, Half
 from spotkeeper.domain.fleet import Activity, Fleet, Group, Observation, Phase
 from spotkeeper.domain.load.busy_shares import busy_shares
 from spotkeeper.ports import AtRiskNote, FleetError, Lease, Ports, SpotRequest
-from spotkeeper.turn import TurnReport, all_failed, attempt, for_each, group_named, under_lease
+from spotkeeper.turn import TurnReport, all_failed, for_each, group_named, under_lease
 
 # Failures older than this explain nothing any more: Auto Scaling retries every 15 s or so.
 FAILURE_MEMORY = timedelta(minutes=5)
@@ -42,13 +53,13 @@ def check_availability(
 ) -> TurnReport:
     """Run one availability turn for each fleet; `notes` are the events that caused it, by fleet."""
     try:
-        seen = _look(fleets, ports, now)
+        seen = _read(fleets, ports, now)
     except FleetError as error:
         return all_failed(fleets, error)
     return for_each(fleets, lambda fleet: _turn(fleet, ports, seen, (notes or {}).get(fleet.name)))
 
 
-def _look(fleets: Sequence[Fleet], ports: Ports, now: datetime) -> _Seen:
+def _read(fleets: Sequence[Fleet], ports: Ports, now: datetime) -> _Seen:
     names = [name for fleet in fleets for name in (fleet.spot_group, fleet.on_demand_group)]
     return _Seen(
         groups=ports.groups.describe(names),
@@ -62,7 +73,7 @@ def _turn(fleet: Fleet, ports: Ports, seen: _Seen, note: AtRiskNote | None) -> l
 
     def go(lease: Lease, number: int) -> tuple[DecisionRecord, bool]:
         again = number > 0 or _may_be_stale(lease, seen)
-        return _round(fleet, ports, _look([fleet], ports, seen.at) if again else seen, lease)
+        return _round(fleet, ports, _read([fleet], ports, seen.at) if again else seen, lease)
 
     return under_lease(ports.states, fleet.name, Half.AVAILABILITY, seen.at, note, go)
 
@@ -73,30 +84,42 @@ def _may_be_stale(lease: Lease, seen: _Seen) -> bool:
 
 
 def _round(fleet: Fleet, ports: Ports, seen: _Seen, lease: Lease) -> tuple[DecisionRecord, bool]:
-    """Observe, decide, act and record once; answers whether no note came in meanwhile."""
-    outcomes: list[Outcome] = []
-    situation = _situation(fleet, ports, seen, lease)
-    decision = decide(situation)
-    if decision.look_again_at and not _look_again(
-        ports, decision.look_again_at, situation, outcomes
-    ):
-        # Nobody would look again in time: nothing is put off.
-        situation = replace(situation, may_wait=False)
-        decision = decide(situation)
-    if decision.action is Action.RELEASE:
-        decision = decide(_with_activity(situation, _activity(fleet, ports, seen.at)))
-    if decision.detach or decision.spot_desired > situation.seen.spot.desired:
+    """Observe, assess, plan, act, apply and record once; answers whether no note came in since."""
+    before, policy, now = lease.availability, fleet.availability, seen.at
+    wanted, early = _planned(_snapshot(fleet, ports, seen, lease), before, ports)
+    if any(isinstance(action, ReplaceEarly | AskSpot) for action in wanted.actions):
         # Written first: a crash must lose neither a detached instance, which nobody else ends, nor
         # that the rise of the spot group is only a spare.
-        ports.states.keep(lease, decision.memory, seen.at, release=False)
-    outcomes += _act(fleet, ports, decision, situation.seen.spot.desired)
-    record = _record(situation, decision, tuple(outcomes))
-    done = ports.states.keep(lease, decision.memory, seen.at)
+        unknown = [Answer.LOST for _ in wanted.actions]
+        intended = apply(wanted.memory, wanted.actions, unknown, policy, now)
+        ports.states.keep(lease, intended, now, release=False)
+    asked = act(wanted.actions, ports, fleet.name, marked=wanted.memory.drained)
+    memory = apply(wanted.memory, early.actions, early.answers, policy, now)
+    memory = apply(memory, asked.actions, asked.answers, policy, now)
+    record = _record(wanted, asked, memory)
+    record = replace(record, outcomes=(*early.outcomes, *record.outcomes))
+    done = ports.states.keep(lease, memory, now)
     ports.states.record(record)
     return record, done
 
 
-def _situation(fleet: Fleet, ports: Ports, seen: _Seen, lease: Lease) -> Situation:
+def _planned(snapshot: Snapshot, memory: AvailabilityMemory, ports: Ports) -> tuple[Plan, Asked]:
+    """Plan, with a wake-up asked for if something is put off, and who is busy if something goes."""
+    fleet, asked = snapshot.fleet, Asked()
+    wanted = plan(assess(snapshot, memory))
+    if wanted.wake_up:
+        asked = act([wanted.wake_up], ports, fleet.name)
+        if not asked.done():
+            # Nobody would look again in time: nothing is put off.
+            snapshot = replace(snapshot, can_defer=False)
+            wanted = plan(assess(snapshot, memory))
+    if wanted.action is Action.RELEASE:
+        snapshot = replace(snapshot, activity=_activity(fleet, ports, snapshot.now))
+        wanted = plan(assess(snapshot, memory))
+    return wanted, asked
+
+
+def _snapshot(fleet: Fleet, ports: Ports, seen: _Seen, lease: Lease) -> Snapshot:
     """Put together what one fleet's decision needs; failures are read only to explain a gap.
 
     Raises `Gone` when a group of the fleet does not exist.
@@ -112,10 +135,9 @@ def _situation(fleet: Fleet, ports: Ports, seen: _Seen, lease: Lease) -> Situati
     served = {i: note.at for note in lease.notes for i in note.served}
     warned |= {r.instance_id: r.at_risk_since for r in requests if r.at_risk_since}
     spot_failures = ports.groups.failures(spot.name, since) if _has_gap(spot) else ()
-    return Situation(
+    return Snapshot(
         fleet=fleet,
         seen=Observation(seen_at=seen.at, spot=spot, on_demand=on_demand),
-        memory=lease.availability,
         spot_failures=(*spot_failures, *(r.failure for r in requests if r.failure)),
         on_demand_failures=(
             ports.groups.failures(on_demand.name, since) if _has_gap(on_demand) else ()
@@ -128,13 +150,6 @@ def _situation(fleet: Fleet, ports: Ports, seen: _Seen, lease: Lease) -> Situati
     )
 
 
-def _look_again(ports: Ports, at: datetime, situation: Situation, outcomes: list[Outcome]) -> bool:
-    """Have a turn happen at an instant; answers whether it will."""
-    fleet, now = situation.fleet.name, situation.seen.seen_at
-    asked = f"look again at {at:%H:%M:%S}"
-    return attempt(outcomes, asked, lambda: ports.wake_ups.at(fleet, at, now))
-
-
 def _has_gap(group: Group) -> bool:
     serving = sum(i.phase is Phase.IN_SERVICE for i in group.instances)
     return serving < group.desired
@@ -144,74 +159,46 @@ def _activity(fleet: Fleet, ports: Ports, now: datetime) -> Activity:
     return busy_shares(ports.load.since(fleet.name, now - ACTIVITY_WINDOW), now, ACTIVITY_WINDOW)
 
 
-def _with_activity(situation: Situation, activity: Activity) -> Situation:
-    return replace(situation, activity=activity)
-
-
-def _act(
-    fleet: Fleet, ports: Ports, decision: AvailabilityDecision, spot_desired: int
-) -> tuple[Outcome, ...]:
-    """Ask AWS for what was decided, what serves first: backfill, replacement, then the rest."""
-    done: list[Outcome] = []
-    spot, group, wanted = fleet.spot_group, fleet.on_demand_group, decision.on_demand_desired
-    if wanted != decision.on_demand.target:
-        attempt(done, f"{group}: desired {wanted}", lambda: ports.writer.set_desired(group, wanted))
-    marked = sorted({*decision.drain, *decision.detach})
-    drained = not marked or attempt(
-        done, f"drain {', '.join(marked)}", lambda: ports.instances.drain(marked, decision.gone_at)
-    )
-    # Without the mark nobody may end a detached instance that AWS leaves running.
-    if decision.detach and drained:
-        gone = decision.detach
-        attempt(done, f"replace {', '.join(gone)}", lambda: ports.writer.detach(spot, gone))
-    if decision.spot_desired != spot_desired:
-        spares = decision.spot_desired
-        attempt(done, f"{spot}: desired {spares}", lambda: ports.writer.set_desired(spot, spares))
-    for instance_id in (*decision.ends, *decision.spot_ends):
-        attempt(done, f"end {instance_id}", partial(ports.writer.end, instance_id))
-    if decision.terminate:
-        left = decision.terminate
-        attempt(done, f"terminate {', '.join(left)}", lambda: ports.instances.terminate(left))
-    for name in decision.suspend:
-        attempt(
-            done, f"{name}: suspend AZRebalance", partial(ports.writer.suspend_az_rebalance, name)
-        )
-    return tuple(done)
-
-
-def _record(
-    situation: Situation, decision: AvailabilityDecision, outcomes: tuple[Outcome, ...]
-) -> DecisionRecord:
-    spot, on_demand = decision.spot, decision.on_demand
-    failures = (*situation.spot_failures, *situation.on_demand_failures)
+def _record(wanted: Plan, asked: Asked, memory: AvailabilityMemory) -> DecisionRecord:
+    """Record a turn; what was done counts what AWS accepted."""
+    seen = wanted.assessment
+    failures = (*seen.snapshot.spot_failures, *seen.snapshot.on_demand_failures)
     return DecisionRecord(
-        fleet=situation.fleet.name,
+        fleet=seen.snapshot.fleet.name,
         half=Half.AVAILABILITY,
-        at=situation.seen.seen_at,
-        action=decision.action,
-        rule=decision.rule,
-        reason=decision.reason,
-        seen={
-            "SpotDesired": spot.target,
-            "SpotSpare": situation.seen.spot.desired - spot.target,
-            "SpotServing": spot.serving,
-            "SpotComing": spot.coming,
-            "SpotAtRisk": spot.at_risk,
-            "Shortfall": decision.shortfall,
-            "ShortfallUnfilled": decision.unfilled,
-            "OnDemandDesired": decision.on_demand_desired - len(decision.ends),
-            "OnDemandServing": on_demand.serving,
-            "Backfilled": max(0, decision.on_demand_desired - on_demand.target),
-            "Released": on_demand.target - decision.on_demand_desired + len(decision.ends)
-            if decision.action is Action.RELEASE
-            else 0,
-            "Interruptions": len(decision.drain),
-            "EarlyReplacements": len(decision.detach),
-            "LaunchFailures": len(failures),
-            "UnknownFailures": sum(not f.known for f in failures),
-        },
-        outcomes=outcomes,
-        alarms=decision.alarms,
+        at=seen.now,
+        action=wanted.action,
+        rule=wanted.rule,
+        reason=wanted.reason,
+        seen=_figures(wanted, asked),
+        outcomes=tuple(asked.outcomes),
+        alarms=alarms_of(seen, memory),
         failures=tuple(dict.fromkeys(f"{f.failure_class}: {f.message}" for f in failures)),
         unknown_failures=tuple(dict.fromkeys(f.message for f in failures if not f.known)),
     )
+
+
+def _figures(wanted: Plan, asked: Asked) -> dict[str, float]:
+    seen, done = wanted.assessment, asked.done()
+    spot, on_demand, snapshot = seen.spot, seen.on_demand, seen.snapshot
+    failures = (*snapshot.spot_failures, *snapshot.on_demand_failures)
+    backfilled = sum(a.count for a in done if isinstance(a, Backfill))
+    released = sum(a.count for a in done if isinstance(a, CancelBackfill))
+    released += sum(isinstance(a, EndBackfill) for a in done)
+    return {
+        "SpotDesired": spot.target,
+        "SpotSpare": snapshot.seen.spot.desired - spot.target,
+        "SpotServing": spot.serving,
+        "SpotComing": spot.coming,
+        "SpotAtRisk": spot.at_risk,
+        "Shortfall": seen.shortfall,
+        "ShortfallUnfilled": seen.unfilled,
+        "OnDemandDesired": on_demand.target + backfilled - released,
+        "OnDemandServing": on_demand.serving,
+        "Backfilled": backfilled,
+        "Released": released,
+        "Interruptions": len(seen.newly_risky),
+        "EarlyReplacements": sum(isinstance(a, ReplaceEarly) for a in done),
+        "LaunchFailures": len(failures),
+        "UnknownFailures": sum(not f.known for f in failures),
+    }

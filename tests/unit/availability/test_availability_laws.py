@@ -5,12 +5,11 @@ from dataclasses import replace
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from spotkeeper.domain.availability.decide import AvailabilityDecision
 from spotkeeper.domain.availability.memory import AvailabilityMemory, Level
 from spotkeeper.domain.decision import Action
 from spotkeeper.domain.failure import FailureClass, LaunchFailure
 from spotkeeper.domain.fleet import AvailabilityPolicy, Group
-from tests.builders import at, failure, fleet, group, ids, instances, turn
+from tests.builders import Turn, at, failure, fleet, group, ids, instances, turn
 
 POOL = ids("a", 30)
 BACK = ids("b", 30)
@@ -45,7 +44,7 @@ memories = st.builds(
 )
 
 
-def after(decision: AvailabilityDecision) -> int:
+def after(decision: Turn) -> int:
     """The on-demand capacity that a decision leaves."""
     return decision.on_demand_desired - len(decision.ends)
 

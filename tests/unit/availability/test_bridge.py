@@ -6,13 +6,13 @@ from datetime import datetime
 
 import pytest
 
-from spotkeeper.domain.availability.bridge import BridgeMemory, Start, watch_starts
-from spotkeeper.domain.availability.decide import AvailabilityDecision
 from spotkeeper.domain.availability.memory import AvailabilityMemory
+from spotkeeper.domain.availability.risk.bridge import BridgeMemory, Start, watch_starts
+from spotkeeper.domain.availability.risk.memory import RiskMemory
 from spotkeeper.domain.decision import Action
 from spotkeeper.domain.failure import FailureClass
 from spotkeeper.domain.fleet import AvailabilityPolicy, Fleet, Group
-from tests.builders import at, failure, fleet, group, ids, instances, turn
+from tests.builders import Turn, at, failure, fleet, group, ids, instances, turn
 
 POOL, BACK = ids("a", 8), ids("b", 4)
 WARNED = POOL[0]
@@ -33,7 +33,9 @@ def measured(*took_s: float) -> AvailabilityMemory:
         Start(instance_id=BACK[n], began=at(-600), served=at(took - 600))
         for n, took in enumerate(took_s)
     )
-    return AvailabilityMemory(need=4, bridging=BridgeMemory(seen_at=at(-60), starts=starts))
+    return AvailabilityMemory(
+        need=4, risk=RiskMemory(bridging=BridgeMemory(seen_at=at(-60), starts=starts))
+    )
 
 
 def spot(members: object = None) -> Group:
@@ -47,7 +49,7 @@ def warned(
     memory: AvailabilityMemory | None = None,
     risk: Mapping[str, datetime] | None = None,
     **more: object,
-) -> AvailabilityDecision:
+) -> Turn:
     """The turn at noon, in which one instance of four is warned."""
     known = {WARNED: at(0)} if risk is None else risk
     return turn(0, spot(), NONE, memory or measured(60), of or warm(), warned=known, **more)
@@ -86,7 +88,7 @@ def test_it_stops_counting_drains_and_is_replaced_at_once_all_the_same() -> None
         pytest.param(warm(), measured(60, 95, 60), {}, id="one of the last starts did"),
         pytest.param(warm(bridge_margin_s=120), measured(1), {}, id="switched off"),
         pytest.param(warm(on_demand_warm=False), measured(60), {}, id="on-demand is cold"),
-        pytest.param(warm(), measured(60), {"may_wait": False}, id="nobody would look again"),
+        pytest.param(warm(), measured(60), {"can_defer": False}, id="nobody would look again"),
         pytest.param(warm(), measured(60), {"silent": frozenset({WARNED})}, id="it is silent"),
         pytest.param(warm(), measured(60), {"risk": {WARNED: at(-90)}}, id="the event came late"),
         pytest.param(
@@ -119,10 +121,19 @@ def test_throttling_is_no_reason_to_hurry() -> None:
 def test_a_start_that_lasts_longer_than_the_others_hurries_the_next() -> None:
     memory = measured(20)
     slow = Start(instance_id=BACK[3], began=at(-95))
-    starting = replace(memory.bridging, known=(BACK[3],), starts=(*memory.bridging.starts, slow))
+    starting = replace(
+        memory.risk.bridging, known=(BACK[3],), starts=(*memory.risk.bridging.starts, slow)
+    )
     on_demand = group("on-demand", 1, instances((), BACK[3:]))
     risk = {WARNED: at(0), POOL[1]: at(0)}
-    first = turn(0, spot(), on_demand, replace(memory, bridging=starting), warm(), warned=risk)
+    first = turn(
+        0,
+        spot(),
+        on_demand,
+        replace(memory, risk=RiskMemory(bridging=starting)),
+        warm(),
+        warned=risk,
+    )
     assert first.on_demand_desired == 2
 
 
@@ -197,9 +208,15 @@ def test_what_was_asked_for_stays_asked_when_starts_become_shorter() -> None:
     first = warned(memory=measured(80))
     due = turn(10, spot(LEFT), NONE, first.memory, warm())
     assert due.on_demand_desired == 1
-    faster = replace(due.memory.bridging, starts=measured(20).bridging.starts)
+    faster = replace(due.memory.risk.bridging, starts=measured(20).risk.bridging.starts)
     on_demand = group("on-demand", 1, instances((), BACK[:1]))
-    after = turn(12, spot(LEFT), on_demand, replace(due.memory, bridging=faster), warm())
+    after = turn(
+        12,
+        spot(LEFT),
+        on_demand,
+        replace(due.memory, risk=replace(due.memory.risk, bridging=faster)),
+        warm(),
+    )
     assert (after.action, after.on_demand_desired, after.ends) == (Action.HOLD, 1, ())
 
 
@@ -217,7 +234,7 @@ def test_an_instance_that_is_never_taken_counts_again() -> None:
 
 
 def test_nothing_is_remembered_where_on_demand_is_cold() -> None:
-    assert warned(warm(on_demand_warm=False)).memory.bridging == BridgeMemory()
+    assert warned(warm(on_demand_warm=False)).memory.risk.bridging == BridgeMemory()
 
 
 def on_demand(serving: str = "", coming: str = "") -> Group:

@@ -5,12 +5,12 @@ from dataclasses import replace
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from spotkeeper.domain.availability.bridge import BridgeMemory, Start
-from spotkeeper.domain.availability.decide import AvailabilityDecision
 from spotkeeper.domain.availability.memory import AvailabilityMemory
+from spotkeeper.domain.availability.risk.bridge import BridgeMemory, Start
+from spotkeeper.domain.availability.risk.memory import RiskMemory
 from spotkeeper.domain.decision import Action
 from spotkeeper.domain.fleet import AvailabilityPolicy, Group, Instance
-from tests.builders import at, fleet, group, ids, instances, turn
+from tests.builders import Turn, at, fleet, group, ids, instances, turn
 
 POOL, BACK = ids("a", 8), ids("b", 16)
 LEAD_S = 90
@@ -30,7 +30,7 @@ def measured(**known: object) -> AvailabilityMemory:
     """A memory of warm starts that took a minute."""
     start = Start(instance_id=BACK[0], began=at(-7200), served=at(60 - 7200))
     bridging = BridgeMemory(seen_at=at(-200), starts=(start,))
-    return AvailabilityMemory(need=8, bridging=bridging, **known)  # type: ignore[arg-type]
+    return AvailabilityMemory(need=8, risk=RiskMemory(bridging=bridging), **known)  # type: ignore[arg-type]
 
 
 def backfill(serving: int) -> Group:
@@ -38,7 +38,7 @@ def backfill(serving: int) -> Group:
     return group("on-demand", serving, instances(BACK[:serving]))
 
 
-def after(decision: AvailabilityDecision) -> int:
+def after(decision: Turn) -> int:
     """The on-demand capacity that a decision leaves."""
     return decision.on_demand_desired - len(decision.ends)
 
@@ -51,7 +51,7 @@ def test_putting_off_asks_for_no_more_and_gives_nothing_else_back(
     risk = {i: at(seconds) for i, seconds in warned.items()}
     of = fleet(availability=policy)
     late = turn(0, spot, on_demand, measured(), of, warned=risk)
-    at_once = turn(0, spot, on_demand, measured(), of, warned=risk, may_wait=False)
+    at_once = turn(0, spot, on_demand, measured(), of, warned=risk, can_defer=False)
     assert after(late) <= after(at_once)
     assert after(late) >= min(there, after(at_once))
     assert (late.drain, late.detach, late.spot) == (at_once.drain, at_once.detach, at_once.spot)
@@ -110,8 +110,9 @@ def test_one_instant_is_asked_for_once(warned_s: int, start_s: int) -> None:
     policy = AvailabilityPolicy(on_demand_warm=True, early_replacement=False, bridge_margin_s=30)
     of = fleet(availability=policy)
     memory = measured()
-    start = replace(memory.bridging.starts[0], served=at(start_s - 7200))
-    memory = replace(memory, bridging=replace(memory.bridging, starts=(start,)))
+    start = replace(memory.risk.bridging.starts[0], served=at(start_s - 7200))
+    bridging = replace(memory.risk.bridging, starts=(start,))
+    memory = replace(memory, risk=replace(memory.risk, bridging=bridging))
     asked = list[float]()
     for now in range(0, 120, 3):
         spot, risk = group("spot", 8, instances(POOL)), {POOL[0]: at(-warned_s)}

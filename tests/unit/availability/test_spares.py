@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from spotkeeper.domain.availability.memory import AvailabilityMemory
-from spotkeeper.domain.availability.spell import Loss, add_losses, heavy_losses, spell_settle_s
+from spotkeeper.domain.availability.risk.spell import Loss, add_losses, heavy_losses, spell_settle_s
 from spotkeeper.domain.decision import Action
 from spotkeeper.domain.fleet import AvailabilityPolicy, Instance
 from tests.builders import at, fleet, group, instances, turn
@@ -132,7 +132,7 @@ def test_a_hung_worker_that_is_replaced_makes_no_spell() -> None:
     _, memory = whole()
     three = group("spot", 4, instances(SPOT[:3], SPOT[4:5]))
     gone = turn(0, three, group("on-demand", 0), memory, silent=frozenset(SPOT[3:4]))
-    assert (gone.spot_desired, gone.memory.last_surprise) == (4, None)
+    assert (gone.spot_desired, gone.memory.risk.last_surprise) == (4, None)
 
 
 def test_backfill_stays_longer_in_a_spell_unless_on_demand_is_warm() -> None:

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from spotkeeper.domain.availability.wave import Wave, add_waves, unwarned_losses
+from spotkeeper.domain.availability.risk.wave import Wave, add_waves, unwarned_losses
 from spotkeeper.domain.fleet import AvailabilityPolicy, Group
 from tests.builders import at, fleet, group, ids, instances, turn
 

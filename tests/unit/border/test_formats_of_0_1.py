@@ -64,3 +64,7 @@ def test_a_state_is_taken_over_and_its_notes_are_not_lost(
     assert half.health != HealthMemory()
     assert other.availability != AvailabilityMemory()
     assert other.notes
+    told = json.loads(item["availability_memory"]["S"])
+    assert [loss.count for loss in other.availability.risk.losses] == [
+        loss["count"] for loss in told["losses"]
+    ]

@@ -7,6 +7,7 @@ Taking the lease reads the memory in the same call, and giving it back writes it
 two calls here, and a third for its record.
 """
 
+import json
 from collections.abc import Mapping
 from datetime import datetime, timedelta
 from itertools import count
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from botocore.exceptions import ClientError
-from pydantic import TypeAdapter, ValidationError
+from pydantic import TypeAdapter
 
 from spotkeeper.adapters.errors import CONDITION_FAILED, translated
 from spotkeeper.domain.availability.memory import AvailabilityMemory
@@ -34,6 +35,7 @@ STATE_LIFETIME = timedelta(days=7)
 _AVAILABILITY = TypeAdapter(AvailabilityMemory)
 _HEALTH = TypeAdapter(HealthMemory)
 _NOTE = TypeAdapter(AtRiskNote)
+_RISK_OF_0_1 = ("held_since", "losses", "last_surprise", "waves", "bridging")
 _RECORD = TypeAdapter(DecisionRecord)
 
 
@@ -203,6 +205,13 @@ def _load[T](adapter: TypeAdapter[T], item: Mapping[str, Any], half: Half, fresh
     if stored is None:
         return fresh
     try:
-        return adapter.validate_json(stored["S"])
-    except ValidationError:
+        return adapter.validate_python(_as_now(json.loads(stored["S"])), strict=False)
+    except ValueError:
         return fresh
+
+
+def _as_now(memory: Any) -> Any:
+    """Read what release 0.1 kept beside the rest, and this one keeps together as the risk's."""
+    if not isinstance(memory, dict) or "risk" in memory:
+        return memory
+    return memory | {"risk": {name: memory[name] for name in _RISK_OF_0_1 if name in memory}}

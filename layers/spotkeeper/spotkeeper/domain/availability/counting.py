@@ -4,7 +4,9 @@ from collections.abc import Mapping, Set
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from spotkeeper.domain.availability.memory import Ask, AvailabilityMemory
+from spotkeeper.domain.availability.memory import AvailabilityMemory, PendingIncrease
+from spotkeeper.domain.availability.snapshot import Snapshot
+from spotkeeper.domain.capacity_request import required_capacity
 from spotkeeper.domain.failure import LaunchFailure, Remedy, remedy
 from spotkeeper.domain.fleet import AvailabilityPolicy, Group, Phase
 
@@ -62,48 +64,70 @@ def count(
     )
 
 
-def remember_coming(
-    memory: AvailabilityMemory, groups: tuple[Group, ...], now: datetime
-) -> dict[str, datetime]:
+def count_groups(
+    snapshot: Snapshot,
+    memory: AvailabilityMemory,
+    coming_since: Mapping[str, datetime],
+    risky: Set[str],
+) -> tuple[Count, Count]:
+    """Count the spot group against the need in its desired capacity, on-demand against its own."""
+    seen, silent = snapshot.seen, snapshot.silent
+    deadline_s = snapshot.fleet.availability.launch_deadline_s
+    deadline = seen.seen_at - timedelta(seconds=deadline_s)
+    need = required_capacity(seen.spot.desired, (*memory.spot_asks, snapshot.sized))
+    back = seen.on_demand
+    return (
+        count(seen.spot, need, coming_since, risky, silent, deadline),
+        count(back, back.desired, coming_since, risky, silent, deadline),
+    )
+
+
+def remember_coming(memory: AvailabilityMemory, snapshot: Snapshot) -> dict[str, datetime]:
     """Note when each coming instance was first seen, and forget those that have come."""
-    seen = memory.first_seen_coming
     return {
-        instance.instance_id: seen.get(instance.instance_id, now)
-        for group in groups
+        instance.instance_id: memory.first_seen_coming.get(instance.instance_id, snapshot.now)
+        for group in (snapshot.seen.spot, snapshot.seen.on_demand)
         for instance in group.instances
         if instance.phase is Phase.COMING
     }
 
 
-def live_asks(
+def newest_coming(snapshot: Snapshot, coming_since: Mapping[str, datetime]) -> datetime | None:
+    """Say when the newest of the coming spot instances was first seen."""
+    coming = (i.instance_id for i in snapshot.seen.spot.instances if i.phase is Phase.COMING)
+    return max((coming_since[i] for i in coming), default=None)
+
+
+def pending_increases(
     memory: AvailabilityMemory,
     spot: Count,
     failures: tuple[LaunchFailure, ...],
     newest_coming: datetime | None,
     policy: AvailabilityPolicy,
     now: datetime,
-) -> tuple[Ask, ...]:
+) -> tuple[PendingIncrease, ...]:
     """Keep the increases of the need that launches may still fill, as far as they are unfilled.
 
-    An ask ends with its grace, or once a launch failed after it, unless instances came meanwhile:
-    one empty zone logs failures while the group still fills. A first turn takes the need as just
-    asked.
+    One ends with its grace, or once a launch failed after it, unless instances came meanwhile: one
+    empty zone logs failures while the group still fills. A first turn takes the need as just asked.
     """
     grown = spot.target - (memory.need or 0)
-    asks = (*memory.asks, Ask(at=now, count=grown)) if grown > 0 else memory.asks
-    kept: list[Ask] = []
+    asks = (*memory.asks, PendingIncrease(at=now, count=grown)) if grown > 0 else memory.asks
+    kept: list[PendingIncrease] = []
     left = spot.missing + spot.coming
     for ask in asks:
         filling = newest_coming is not None and newest_coming >= ask.at
         expired = now - ask.at >= timedelta(seconds=policy.request_grace_s)
         if left <= 0 or (not filling and (expired or _refused_since(failures, ask.at))):
             continue
-        kept.append(Ask(at=ask.at, count=min(ask.count, left)))
+        kept.append(PendingIncrease(at=ask.at, count=min(ask.count, left)))
         left -= ask.count
     return tuple(kept)
 
 
-def shortfall_of(spot: Count, goal: int, asks: tuple[Ask, ...], *, on_demand_warm: bool) -> int:
+def shortfall_of(
+    spot: Count, target: int, asks: tuple[PendingIncrease, ...], *, on_demand_warm: bool
+) -> int:
     """Count the instances that the need lacks and that nothing brings soon enough (rule 3).
 
     What is coming counts, unless on-demand is warm and would serve sooner; then only the growth of
@@ -114,7 +138,12 @@ def shortfall_of(spot: Count, goal: int, asks: tuple[Ask, ...], *, on_demand_war
         waited_for = min(growth, spot.coming + spot.missing)
     else:
         waited_for = spot.coming + min(max(0, growth - spot.coming), spot.missing)
-    return max(0, goal - spot.serving - waited_for)
+    return max(0, target - spot.serving - waited_for)
+
+
+def in_service(group: Group, risky: Set[str]) -> int:
+    """Count the instances in service that are not at risk."""
+    return sum(i.phase is Phase.IN_SERVICE and i.instance_id not in risky for i in group.instances)
 
 
 def _refused_since(failures: tuple[LaunchFailure, ...], at: datetime) -> bool:

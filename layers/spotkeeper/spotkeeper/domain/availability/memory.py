@@ -4,14 +4,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from spotkeeper.domain.availability.bridge import BridgeMemory
-from spotkeeper.domain.availability.spell import Loss
-from spotkeeper.domain.availability.wave import Wave
+from spotkeeper.domain.availability.risk.memory import RiskMemory
 from spotkeeper.domain.capacity_request import CapacityRequest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ask:
+class PendingIncrease:
     """An increase of the spot group's desired capacity that may still be filled."""
 
     at: datetime
@@ -30,27 +28,34 @@ class Level:
 class AvailabilityMemory:
     """The state of one fleet's availability half; an empty one is a fresh start.
 
-    `need` is the spot need when last seen and `spot_seen` the desired capacity that held it,
-    `spot_asks` the last two asks of the spot group, `held_since` from when on each pool has held an
-    instance that serves, `losses` those that no warning announced.
+    What the last turn saw, for example: `need` 6 of the `spot_seen` 7 that the spot group was asked
+    for, `in_service` 5, one of them `silent`, one other `risky`; `gap_since` 12:00, when the first
+    was missing; `asks` the increases that launches may still fill; `first_seen_coming` and
+    `at_risk` since when; `levels` how many served from when on.
+
+    What AWS accepted: `spot_asks` the requests that the spot group's desired capacity may show,
+    `drained` who is marked, `detached` who was taken out of the group when and is not known to have
+    ended, `wake_ups` the turns asked for, `last_backfill` and `last_release`, the `flaps` between
+    them and until when they keep the `breaker` open. `release_due` says since when a release waits
+    for the busy, `backoff_s` and `retry_at` how long on-demand stays where both groups are short.
     """
 
     need: int | None = None
     spot_seen: int | None = None
     in_service: int = 0
     silent: tuple[str, ...] = ()
-    spot_asks: tuple[CapacityRequest, ...] = ()
-    held_since: Mapping[str, datetime] = field(default_factory=dict)
-    losses: tuple[Loss, ...] = ()
-    last_surprise: datetime | None = None
+    risky: tuple[str, ...] = ()
     gap_since: datetime | None = None
-    asks: tuple[Ask, ...] = ()
+    asks: tuple[PendingIncrease, ...] = ()
     first_seen_coming: Mapping[str, datetime] = field(default_factory=dict)
     at_risk: Mapping[str, datetime] = field(default_factory=dict)
-    drained: tuple[str, ...] = ()
-    waves: tuple[Wave, ...] = ()
-    detached: Mapping[str, datetime] = field(default_factory=dict)
     levels: tuple[Level, ...] = ()
+    risk: RiskMemory = field(default_factory=RiskMemory)
+
+    spot_asks: tuple[CapacityRequest, ...] = ()
+    drained: tuple[str, ...] = ()
+    detached: Mapping[str, datetime] = field(default_factory=dict)
+    wake_ups: tuple[datetime, ...] = ()
     last_backfill: datetime | None = None
     last_release: datetime | None = None
     release_due: datetime | None = None
@@ -58,7 +63,6 @@ class AvailabilityMemory:
     breaker_until: datetime | None = None
     backoff_s: int = 0
     retry_at: datetime | None = None
-    bridging: BridgeMemory = field(default_factory=BridgeMemory)
 
 
 def add_level(
@@ -83,3 +87,8 @@ def _in_force(levels: tuple[Level, ...], now: datetime, seconds: int) -> int | N
         if levels[index].at <= start:
             return index
     return None
+
+
+def within(at: datetime | None, now: datetime, seconds: float) -> bool:
+    """Say whether an instant, if there was one, lies less than so many seconds back."""
+    return at is not None and now - at < timedelta(seconds=seconds)

@@ -8,7 +8,7 @@ import math
 from collections.abc import Mapping
 from datetime import datetime
 
-from spotkeeper.domain.availability.pools import count_proven, covered_share
+from spotkeeper.domain.availability.risk.pools import count_proven, covered_share
 from spotkeeper.domain.fleet import Fleet, Group
 
 

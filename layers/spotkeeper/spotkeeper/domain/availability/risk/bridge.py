@@ -24,18 +24,17 @@ class BridgeMemory:
     """What is remembered for bridging; empty where on-demand is not warm.
 
     `seen_at` is when the on-demand instances `known` were seen, `gone_at` when each warned
-    instance that still serves will be gone, `looks` the instants at which a turn was asked for.
+    instance that still serves will be gone.
     """
 
     seen_at: datetime | None = None
     known: tuple[str, ...] = ()
     starts: tuple[Start, ...] = ()
     gone_at: Mapping[str, datetime] = field(default_factory=dict)
-    looks: tuple[datetime, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Bridge:
+class Deferral:
     """So many instances of the shortfall can wait, the first of them until `until`."""
 
     instances: int = 0
@@ -116,5 +115,4 @@ def watch_warned(
     return replace(
         memory,
         gone_at={i: at for i, at in {**kept, **gone}.items() if at > now},
-        looks=tuple(at for at in memory.looks if at > now),
     )

@@ -1,0 +1,139 @@
+"""Asks AWS for what a plan wants: together what can be, one by one where that fails.
+
+A batch is all or nothing at AWS: one id that it does not know must not keep the others back.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from itertools import groupby
+
+from spotkeeper.domain.availability.actions import (
+    Answer,
+    AskSpot,
+    AvailabilityAction,
+    Backfill,
+    CancelBackfill,
+    Drain,
+    EndBackfill,
+    EndSpare,
+    ReplaceEarly,
+    SuspendAzRebalance,
+    Terminate,
+    WakeUp,
+)
+from spotkeeper.domain.decision import Outcome
+from spotkeeper.ports import FleetError, Ports, Throttled, Unavailable
+
+type Batch = Sequence[AvailabilityAction]
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What was asked, with the answer to each action, and the outcomes for the record."""
+
+    actions: list[AvailabilityAction] = field(default_factory=list)
+    answers: list[Answer] = field(default_factory=list)
+    outcomes: list[Outcome] = field(default_factory=list)
+
+    def note(self, batch: Batch, answer: Answer, error: str = "") -> None:
+        """Note one answer to a batch."""
+        self.actions.extend(batch)
+        self.answers.extend(answer for _ in batch)
+        if answer is not Answer.SKIPPED:
+            self.outcomes.append(Outcome(asked=text_of(batch), error=error))
+
+    def done(self) -> list[AvailabilityAction]:
+        """Give what AWS accepted."""
+        pairs = zip(self.actions, self.answers, strict=True)
+        return [action for action, answer in pairs if answer is Answer.DONE]
+
+
+def act(actions: Batch, ports: Ports, fleet: str, *, marked: Sequence[str] = ()) -> Asked:
+    """Ask for each action in order; `marked` are the instances that are marked already."""
+    asked = Asked()
+    for _, group in groupby(actions, _batch_key):
+        batch = tuple(group)
+        ready = tuple(a for a in batch if _may_be_asked(a, asked, marked))
+        if ready:
+            _ask(ready, ports, fleet, asked)
+        if skipped := tuple(a for a in batch if a not in ready):
+            asked.note(skipped, Answer.SKIPPED)
+    return asked
+
+
+def _batch_key(action: AvailabilityAction) -> object:
+    """Give what actions must share to be asked for together."""
+    match action:
+        case Drain(gone_at=gone_at):
+            return Drain, gone_at
+        case ReplaceEarly(group=group):
+            return ReplaceEarly, group
+        case _:
+            return action
+
+
+def _may_be_asked(action: AvailabilityAction, asked: Asked, marked: Sequence[str]) -> bool:
+    """Hold a replacement back without a mark: nobody may end what AWS then leaves running."""
+    if not isinstance(action, ReplaceEarly):
+        return True
+    now = {done.instance_id for done in asked.done() if isinstance(done, Drain)}
+    return action.instance_id in now.union(marked)
+
+
+def _ask(batch: Batch, ports: Ports, fleet: str, asked: Asked) -> None:
+    try:
+        _call(batch, ports, fleet)()
+    except FleetError as error:
+        if len(batch) > 1 and not isinstance(error, Throttled):
+            for action in batch:
+                _ask((action,), ports, fleet, asked)
+            return
+        answer = Answer.LOST if isinstance(error, Unavailable) else Answer.REFUSED
+        asked.note(batch, answer, f"{type(error).__name__}: {error}")
+    else:
+        asked.note(batch, Answer.DONE)
+
+
+def _call(batch: Batch, ports: Ports, fleet: str) -> Callable[[], None]:
+    """Give the call of a port that a batch is."""
+    ids = tuple(a.instance_id for a in batch if isinstance(a, Drain | ReplaceEarly | Terminate))
+    writer, instances = ports.writer, ports.instances
+    match batch[0]:
+        case WakeUp(at=at, now=now):
+            return lambda: ports.wake_ups.at(fleet, at, now)
+        case Backfill() | CancelBackfill() | AskSpot() as size:
+            return lambda: writer.set_desired(size.group, size.desired)
+        case EndBackfill(instance_id=instance_id) | EndSpare(instance_id=instance_id):
+            return lambda: writer.end(instance_id)
+        case Drain(gone_at=gone_at):
+            return lambda: instances.drain(ids, gone_at)
+        case ReplaceEarly(group=group):
+            return lambda: writer.detach(group, ids)
+        case Terminate():
+            return lambda: instances.terminate(ids)
+        case SuspendAzRebalance(group=group):
+            return lambda: writer.suspend_az_rebalance(group)
+
+
+def text_of(batch: Batch) -> str:
+    """Tell what a batch asks for, as records say it."""
+    ids = ", ".join(
+        a.instance_id
+        for a in batch
+        if isinstance(a, Drain | ReplaceEarly | Terminate | EndBackfill | EndSpare)
+    )
+    match batch[0]:
+        case WakeUp(at=at):
+            return f"look again at {at:%H:%M:%S}"
+        case Backfill() | CancelBackfill() | AskSpot() as size:
+            return f"{size.group}: desired {size.desired}"
+        case EndBackfill() | EndSpare():
+            return f"end {ids}"
+        case Drain():
+            return f"drain {ids}"
+        case ReplaceEarly():
+            return f"replace {ids}"
+        case Terminate():
+            return f"terminate {ids}"
+        case SuspendAzRebalance(group=group):
+            return f"{group}: suspend AZRebalance"

@@ -1,0 +1,72 @@
+"""A snapshot counted: who serves, what is missing, what may be lost. Nothing is decided yet."""
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from spotkeeper.domain.availability.counting import Count, shortfall_of
+from spotkeeper.domain.availability.memory import AvailabilityMemory
+from spotkeeper.domain.availability.risk.risk import Risk
+from spotkeeper.domain.availability.snapshot import Snapshot
+from spotkeeper.domain.failure import LaunchFailure
+from spotkeeper.domain.fleet import AvailabilityPolicy
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Assessment:
+    """Both groups counted, and the memory brought up to now: all that was seen, nothing done.
+
+    `risky` are the instances at risk now, `newly_risky` those of them that were not when last
+    seen; `spot_failures` include a suspended Launch process.
+    """
+
+    snapshot: Snapshot
+    memory: AvailabilityMemory
+    spot: Count
+    on_demand: Count
+    risk: Risk
+    risky: frozenset[str]
+    newly_risky: frozenset[str]
+    spot_failures: tuple[LaunchFailure, ...]
+    both_short: bool
+
+    @property
+    def now(self) -> datetime:
+        """The instant of the turn."""
+        return self.snapshot.now
+
+    @property
+    def policy(self) -> AvailabilityPolicy:
+        """What the operator allows."""
+        return self.snapshot.fleet.availability
+
+    @property
+    def target_serving(self) -> int:
+        """How many instances should serve, of either group."""
+        return self.spot.target + self.risk.extra
+
+    @property
+    def shortfall(self) -> int:
+        """How many of those lack, with nothing that brings them soon enough."""
+        asks, warm = self.memory.asks, self.policy.on_demand_warm
+        return shortfall_of(self.spot, self.target_serving, asks, on_demand_warm=warm)
+
+    @property
+    def short_now(self) -> int:
+        """How much of the shortfall cannot wait: warned instances serve on for the rest."""
+        return max(0, self.shortfall - self.risk.deferral.instances)
+
+    @property
+    def deferred(self) -> bool:
+        """Whether on-demand will have to be asked for more, but not yet."""
+        asked = self.on_demand.target - self.on_demand.at_risk
+        return max(self.short_now, asked) < self.shortfall
+
+    @property
+    def failures(self) -> tuple[LaunchFailure, ...]:
+        """The recent launch failures of both groups."""
+        return (*self.spot_failures, *self.snapshot.on_demand_failures)
+
+    @property
+    def unfilled(self) -> int:
+        """Instances that neither group serves at this moment."""
+        return max(0, self.spot.target - self.spot.serving - self.on_demand.serving)

@@ -1,0 +1,1 @@
+"""What may be lost before help comes, and what is held against it."""

@@ -1,0 +1,42 @@
+"""What a turn of the availability half knows of the world before it makes anything of it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from spotkeeper.domain.capacity_request import CapacityRequest
+from spotkeeper.domain.failure import LaunchFailure, Remedy, remedy
+from spotkeeper.domain.fleet import Activity, Fleet, Observation
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Snapshot:
+    """All that was read for one fleet's turn; failures are the recent ones only.
+
+    `warned` maps instances named by events or spot requests to when they begin to be at risk;
+    `sized` is what the health half last asked the spot group for. `served` has the instants at
+    which instances went into service, where an event told; `taken` are instances that AWS has
+    taken. Without `can_defer` nothing is put off.
+    """
+
+    fleet: Fleet
+    seen: Observation
+    spot_failures: tuple[LaunchFailure, ...] = ()
+    on_demand_failures: tuple[LaunchFailure, ...] = ()
+    warned: Mapping[str, datetime] = field(default_factory=dict)
+    served: Mapping[str, datetime] = field(default_factory=dict)
+    taken: frozenset[str] = frozenset()
+    can_defer: bool = True
+    silent: frozenset[str] = frozenset()
+    sized: CapacityRequest | None = None
+    activity: Activity | None = None
+
+    @property
+    def now(self) -> datetime:
+        """The instant of the turn."""
+        return self.seen.seen_at
+
+    @property
+    def on_demand_refused(self) -> bool:
+        """Whether on-demand was refused lately for a reason that counts."""
+        return any(remedy(f.failure_class) is not Remedy.NONE for f in self.on_demand_failures)

@@ -1,0 +1,41 @@
+"""What a turn says of what it saw: the reason of its record, and its alarms."""
+
+from spotkeeper.domain.availability.assessment import Assessment
+from spotkeeper.domain.availability.memory import AvailabilityMemory
+from spotkeeper.domain.failure import FailureClass, needs_operator
+
+
+def tell(seen: Assessment) -> str:
+    """Tell both groups in one line."""
+    spot, on_demand = seen.spot, seen.on_demand
+    parts = [f"spot {spot.serving} of {spot.target} serving"]
+    counts = (
+        (spot.coming, "coming"),
+        (spot.late, "past the launch deadline"),
+        (spot.at_risk, "at risk"),
+        (seen.shortfall, "short"),
+    )
+    parts += [f"{number} {word}" for number, word in counts if number]
+    if on_demand.target:
+        parts.append(f"on-demand {on_demand.serving} of {on_demand.target} serving")
+    return ", ".join(parts)
+
+
+def explain(seen: Assessment) -> str:
+    """Quote the newest failure while spot is not whole."""
+    if not seen.failures or seen.spot.serving >= seen.spot.target:
+        return ""
+    newest = max(seen.failures, key=lambda failure: failure.at)
+    return f" ({newest.failure_class}: {newest.message})"
+
+
+def alarms_of(seen: Assessment, after: AvailabilityMemory) -> tuple[str, ...]:
+    """Name what an operator should know of; `after` is the memory that the turn leaves."""
+    named = {f.failure_class.value for f in seen.failures if needs_operator(f.failure_class)}
+    if seen.spot.late or seen.on_demand.late:
+        named.add(FailureClass.BOOTSTRAP.value)
+    if seen.both_short:
+        named.add("both_short")
+    if after.breaker_until is not None and seen.now < after.breaker_until:
+        named.add("breaker")
+    return tuple(sorted(named))
