@@ -17,6 +17,7 @@ COMPILE_DEV = $(COMPILE) pyproject.toml --extra lab --group dev --universal
 COMPILE_LAYER = $(COMPILE) pyproject.toml --constraints requirements/dev.txt \
 	--python-platform aarch64-manylinux_2_28 --only-binary :all:
 COMPILE_SAM = $(COMPILE) requirements/sam.in --universal
+COMPILE_AWS = $(COMPILE) requirements/aws.in --universal
 
 export SAM_CLI_TELEMETRY := 0
 export UV_PYTHON_DOWNLOADS := never
@@ -25,7 +26,7 @@ export UV_PYTHON_DOWNLOADS := never
 .DELETE_ON_ERROR:
 .PHONY: help bootstrap check check-format check-lint check-types check-pyright check-contracts \
 	check-template check-pins format test demo bench bench-policy bench-sizing pins \
-	sam-validate sam-build sam-import clean
+	sam-validate sam-build sam-import local-build local-aws clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -48,6 +49,12 @@ help: ## list the targets
 .venv-sam/.installed: requirements/sam.txt | $(UV)
 	test -x .venv-sam/bin/pip || $(PYTHON) -m venv .venv-sam
 	$(UV) pip install --quiet --python .venv-sam/bin/python --require-hashes --requirements requirements/sam.txt
+	touch $@
+
+# The endpoint of the local AWS holds botocore back, so it has an environment of its own.
+.venv-aws/.installed: requirements/aws.txt .venv/.installed | $(UV)
+	test -x .venv-aws/bin/python || $(UV) venv --quiet --python $(BIN)/python .venv-aws
+	$(UV) pip sync --quiet --python .venv-aws/bin/python --require-hashes requirements/aws.txt
 	touch $@
 
 bootstrap: .venv/.installed ## make .venv with everything to develop
@@ -79,12 +86,13 @@ check-template: .venv/.installed
 # Compiled once more with the pins in place, nothing may change; newer releases do not matter.
 check-pins: .venv/.installed
 	@mkdir -p build/pins
-	@cp requirements/dev.txt requirements/sam.txt build/pins/
+	@cp requirements/dev.txt requirements/sam.txt requirements/aws.txt build/pins/
 	@cp layers/dependencies/requirements.txt build/pins/layer.txt
 	@$(COMPILE_DEV) --output-file build/pins/dev.txt >/dev/null
 	@$(COMPILE_LAYER) --output-file build/pins/layer.txt >/dev/null
 	@$(COMPILE_SAM) --output-file build/pins/sam.txt >/dev/null
-	@for pair in requirements/dev.txt:dev.txt requirements/sam.txt:sam.txt layers/dependencies/requirements.txt:layer.txt; do \
+	@$(COMPILE_AWS) --output-file build/pins/aws.txt >/dev/null
+	@for pair in requirements/dev.txt:dev.txt requirements/sam.txt:sam.txt requirements/aws.txt:aws.txt layers/dependencies/requirements.txt:layer.txt; do \
 		grep '==' $${pair%%:*} > build/pins/committed; grep '==' build/pins/$${pair##*:} > build/pins/compiled; \
 		diff build/pins/committed build/pins/compiled || { echo "$${pair%%:*} is out of date: run make pins"; exit 1; }; \
 	done
@@ -102,6 +110,9 @@ test: .venv/.installed ## every test (RUN="tests/unit -k load" for some)
 demo: .venv/.installed ## a day of spot capacity and requests through the real handlers
 	$(BIN)/spotkeeper demo
 
+local-aws: local-build .venv-aws/.installed ## a local AWS to deploy to, in which spot runs out
+	$(BIN)/spotkeeper lab up
+
 bench: .venv/.installed ## every figure
 	$(BIN)/python -m bench
 
@@ -117,24 +128,30 @@ pins: | $(UV) ## compile the pins (UPGRADE=--upgrade for newer releases)
 	$(COMPILE_DEV) $(UPGRADE) --output-file requirements/dev.txt >/dev/null
 	$(COMPILE_LAYER) $(UPGRADE) --output-file layers/dependencies/requirements.txt >/dev/null
 	$(COMPILE_SAM) $(UPGRADE) --output-file requirements/sam.txt >/dev/null
+	$(COMPILE_AWS) $(UPGRADE) --output-file requirements/aws.txt >/dev/null
 
 sam-validate: .venv-sam/.installed ## sam validate --lint
 	$(SAM) validate --lint --region $(REGION)
 
 sam-build: .venv-sam/.installed ## sam build, as it is deployed
-	PATH="$(CURDIR)/.venv-sam/bin:$$PATH" $(SAM) build --region $(REGION)
+	PATH="$(CURDIR)/.venv-sam/bin:$$PATH" $(SAM) build --region $(REGION) --template-file template.yaml
+
+# For the machine that it runs on, in a folder and with a cache of its own.
+local-build: .venv-sam/.installed ## sam build for the local AWS
+	PATH="$(CURDIR)/.venv-sam/bin:$$PATH" $(SAM) build --region $(REGION) --template-file template.yaml \
+		--build-dir build/local-aws/sam --cache-dir build/local-aws/cache \
+		--parameter-overrides Architecture=$(HOST_ARCHITECTURE)
+	@cp samconfig.toml build/local-aws/sam/
 
 # The deployed layers hold arm64 wheels, so this builds for the machine that it runs on. -S and an
 # empty environment leave nothing on the path but the standard library and the built layers.
-sam-import: .venv-sam/.installed ## build for this machine and import each function from the build alone
-	PATH="$(CURDIR)/.venv-sam/bin:$$PATH" $(SAM) build --region $(REGION) --build-dir build/sam \
-		--parameter-overrides Architecture=$(HOST_ARCHITECTURE)
+sam-import: local-build ## build for this machine and import each function from the build alone
 	@for name in $(FUNCTIONS); do \
-		( cd build/sam/$$name && env -i AWS_REGION=$(REGION) \
+		( cd build/local-aws/sam/$$name && env -i AWS_REGION=$(REGION) \
 			PYTHONPATH=../SpotkeeperLayer/python:../DependenciesLayer/python \
-			../../../.venv-sam/bin/python -S -c "import app; assert callable(app.handler)" \
+			../../../../.venv-sam/bin/python -S -c "import app; assert callable(app.handler)" \
 			&& echo "$$name imports" ) || exit 1; \
 	done
 
 clean: ## remove environments, builds and caches
-	rm -rf .uv .venv .venv-sam .aws-sam build .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf .uv .venv .venv-sam .venv-aws .aws-sam build .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache

@@ -7,6 +7,7 @@ import typer
 
 from spotkeeper_cli.backtest import backtest
 from spotkeeper_cli.demo import demo
+from spotkeeper_cli.lab import lab
 from spotkeeper_cli.replay import replay
 from spotkeeper_cli.trace import trace
 
@@ -15,6 +16,7 @@ app.command()(demo)
 app.command()(backtest)
 app.command()(replay)
 app.add_typer(trace, name="trace")
+app.add_typer(lab, name="lab")
 
 
 @app.callback()

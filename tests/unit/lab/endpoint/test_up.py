@@ -1,0 +1,57 @@
+import fcntl
+import socket
+from pathlib import Path
+
+import pytest
+
+from spotkeeper_lab.endpoint.settings import LabSettings
+from spotkeeper_lab.endpoint.up import FOLDER, PYTHON, LabError, environment, running
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    """A checkout whose endpoint ends at once and says why."""
+    python = tmp_path / PYTHON
+    python.parent.mkdir(parents=True)
+    python.write_text("#!/bin/sh\necho ministack is of another version\nexit 1\n")
+    python.chmod(0o755)
+    return tmp_path
+
+
+def refusal(checkout: Path, port: int = 45_666) -> str:
+    with pytest.raises(LabError) as caught, running(LabSettings(port=port), checkout):
+        pytest.fail("a lab came up")
+    return str(caught.value)
+
+
+def test_without_its_environment_the_lab_says_how_to_make_it(tmp_path: Path) -> None:
+    assert "make local-aws" in refusal(tmp_path)
+
+
+@pytest.mark.allow_hosts(["127.0.0.1"])
+@pytest.mark.enable_socket
+def test_an_occupied_port_is_named(checkout: Path) -> None:
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        port = other.getsockname()[1]
+        assert f"port {port} is in use" in refusal(checkout, port)
+
+
+def test_a_second_lab_is_refused(checkout: Path) -> None:
+    folder = checkout / FOLDER
+    folder.mkdir(parents=True)
+    with (folder / "lock").open("w") as first:
+        fcntl.flock(first, fcntl.LOCK_EX)
+        assert "is up already" in refusal(checkout)
+
+
+@pytest.mark.enable_socket
+def test_an_endpoint_that_ends_at_once_says_why(checkout: Path) -> None:
+    assert "ministack is of another version" in refusal(checkout)
+
+
+def test_what_is_pasted_points_to_this_machine_only() -> None:
+    pasted = environment(4567, Path("/checkout"))
+    assert pasted["AWS_ENDPOINT_URL"] == "http://127.0.0.1:4567"
+    assert pasted["SAM_TEMPLATE_FILE"] == "/checkout/build/local-aws/sam/template.yaml"

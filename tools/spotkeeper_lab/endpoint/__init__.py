@@ -1,0 +1,1 @@
+"""A local AWS to which `sam deploy` deploys: ministack, its capacity the simulated cloud."""

@@ -1,0 +1,97 @@
+"""Carries faults out, in the world and on the ways from and to it."""
+
+from spotkeeper_lab.cloud.values import ON_DEMAND_DRY, SPOT_DRY
+from spotkeeper_lab.endpoint import seams
+from spotkeeper_lab.endpoint.calls import FailingCalls
+from spotkeeper_lab.endpoint.deliveries import Deliveries
+from spotkeeper_lab.endpoint.faults import (
+    Calls,
+    Capacity,
+    Events,
+    Fault,
+    KillFunction,
+    Load,
+    Loss,
+    Refusal,
+    RefuseLaunches,
+    SearchLogs,
+)
+from spotkeeper_lab.endpoint.settings import LabSettings
+from spotkeeper_lab.endpoint.workers import Workers
+from spotkeeper_lab.endpoint.world import World
+
+QUOTA = (
+    "You have requested more vCPU capacity than your current vCPU limit of 16 allows for the "
+    "instance bucket that the specified instance type belongs to. Launching EC2 instance failed."
+)
+CONFIGURATION = (
+    "The image id '[ami-0123456789abcdef0]' does not exist. Launching EC2 instance failed."
+)
+PERMISSION = "You are not authorized to perform this operation. Launching EC2 instance failed."
+
+
+class Faults:
+    """Carries out what is ordered."""
+
+    def __init__(
+        self,
+        settings: LabSettings,
+        world: World,
+        calls: FailingCalls,
+        deliveries: Deliveries,
+        workers: Workers,
+    ) -> None:
+        self._settings = settings
+        self._world = world
+        self._calls = calls
+        self._deliveries = deliveries
+        self._workers = workers
+
+    def order(self, fault: Fault) -> str:
+        """Do it now; answers in a few words what was done."""
+        match fault:
+            case Capacity():
+                return self._capacity(fault)
+            case Loss():
+                return self._loss(fault)
+            case RefuseLaunches():
+                return self._refuse(fault)
+            case Calls():
+                self._calls.order(fault)
+            case KillFunction():
+                return f"{seams.kill_workers(fault.function)} processes killed"
+            case Events():
+                self._deliveries.order(fault)
+            case Load():
+                self._workers.offer(fault.erlangs)
+            case SearchLogs():
+                self._workers.stopped = fault.stopped
+        return "ordered"
+
+    def _capacity(self, fault: Capacity) -> str:
+        pools = fault.pools or tuple(self._world.capacities)
+        self._world.set_capacity(pools, fault.capacity, fault.in_s)
+        return f"{', '.join(pools)}: {fault.capacity}"
+
+    def _loss(self, fault: Loss) -> str:
+        with self._world.now() as cloud:
+            group = cloud.group(self._settings.spot_group)
+            serving = [one.instance_id for one in group.instances if one.warned_s is None]
+            taken = serving[-fault.count :]
+            cloud.reclaim(taken, cloud.now_s + fault.in_s)
+        return ", ".join(taken) or "there is nothing to take"
+
+    def _refuse(self, fault: RefuseLaunches) -> str:
+        spot = fault.group == "spot"
+        name = self._settings.spot_group if spot else self._settings.on_demand_group
+        zone, _, kind = next(iter(self._settings.pools)).partition("/")
+        dry = SPOT_DRY if spot else ON_DEMAND_DRY.format(type=kind, zone=zone)
+        texts = {
+            Refusal.CAPACITY: dry,
+            Refusal.QUOTA: QUOTA,
+            Refusal.CONFIGURATION: CONFIGURATION,
+            Refusal.PERMISSION: PERMISSION,
+        }
+        with self._world.now() as cloud:
+            cloud.fail_launches(name, cloud.now_s, cloud.now_s + fault.for_s, texts[fault.why])
+        return texts[fault.why]

@@ -1,0 +1,119 @@
+"""A lab's own part of the endpoint: what the page shows, and the faults that it takes orders of."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import ValidationError
+
+from spotkeeper_lab.cloud.values import GroupView, InstanceView
+from spotkeeper_lab.endpoint import seams
+from spotkeeper_lab.endpoint.calls import App, Receive, Send
+from spotkeeper_lab.endpoint.faults import FAULT
+from spotkeeper_lab.endpoint.inject import Faults
+from spotkeeper_lab.endpoint.workers import Workers
+from spotkeeper_lab.endpoint.world import World
+
+PATH = "/_lab/"
+
+
+@dataclass(frozen=True, slots=True)
+class LabPages:
+    """Serves `/_lab/...` and leaves every other request to the endpoint."""
+
+    app: App
+    world: World
+    workers: Workers
+    faults: Faults
+
+    async def __call__(self, scope: Mapping[str, Any], receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        if scope["type"] != "http" or not scope["path"].startswith(PATH):
+            await self.app(scope, receive, send)
+            return
+        body = b""
+        more = True
+        while more:
+            message = await receive()
+            body += message.get("body", b"")
+            more = message.get("more_body", False)
+        status, answer = self._answer(scope["method"], scope["path"].removeprefix(PATH), body)
+        await _send(send, status, "application/json", json.dumps(answer).encode())
+
+    def _answer(self, method: str, path: str, body: bytes) -> tuple[int, object]:
+        match method, path:
+            case "GET", "state":
+                return 200, self._state()
+            case "GET", "permissions":
+                return 200, permissions()
+            case "POST", "faults":
+                return self._order(body)
+            case _:
+                return 404, {"error": f"there is no {method} {PATH}{path}"}
+
+    def _order(self, body: bytes) -> tuple[int, object]:
+        try:
+            fault = FAULT.validate_json(body)
+        except ValidationError as error:
+            return 400, {"error": str(error)}
+        return 200, {"done": self.faults.order(fault)}
+
+    def _state(self) -> object:
+        with self.world.now() as cloud:
+            groups = [_group(cloud.group(name)) for name in cloud.groups()]
+            outside = [_instance(one) for one in cloud.instances() if not one.group]
+            now_s = cloud.now_s
+        return {
+            "now_s": round(now_s, 3),
+            "groups": groups,
+            "outside": outside,
+            "capacities": self.world.capacities,
+            "workers": {
+                "erlangs": self.workers.erlangs,
+                "logging": not self.workers.stopped,
+                "queued": self.workers.queued,
+                "served": self.workers.served,
+                "lost": self.workers.lost,
+            },
+        }
+
+
+def permissions() -> dict[str, object]:
+    """What each principal was allowed and refused so far."""
+    principals = sorted({who for who, _ in (*seams.used, *seams.refused)})
+    return {
+        who: {
+            "used": sorted(action for one, action in seams.used if one == who),
+            "refused": sorted(action for one, action in seams.refused if one == who),
+        }
+        for who in principals
+    }
+
+
+def _group(view: GroupView) -> dict[str, object]:
+    return {
+        "name": view.name,
+        "purchase": view.purchase,
+        "desired": view.desired,
+        "suspended": sorted(view.suspended),
+        "instances": [_instance(one) for one in view.instances],
+    }
+
+
+def _instance(view: InstanceView) -> dict[str, object]:
+    return {
+        "id": view.instance_id,
+        "pool": view.pool,
+        "purchase": view.purchase,
+        "state": view.state,
+        "draining": view.draining,
+        "warned": view.warned_s is not None,
+        "launched_s": view.launched_s,
+    }
+
+
+async def _send(send: Send, status: int, kind: str, body: bytes) -> None:
+    headers = [(b"content-type", kind.encode()), (b"content-length", str(len(body)).encode())]
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})

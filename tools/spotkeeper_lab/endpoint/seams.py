@@ -1,0 +1,213 @@
+"""All that knows the inside of ministack, of release 1.5.33; `tests/endpoint` tests each seam.
+
+Three kinds: what the simulated cloud answers in its place, what it does otherwise than AWS, and
+what the lab looks at.
+"""
+
+import asyncio
+import importlib
+import json
+import sys
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextvars import ContextVar
+from typing import Any
+
+MINISTACK = "1.5.33"
+
+type Headers = Mapping[str, str]
+type Response = tuple[int, dict[str, str], bytes]
+type Answering = Callable[[str, bytes], Response | None]
+"""Answers one call of a service from its body, or leaves it to ministack."""
+
+
+def module(name: str) -> Any:
+    """A module of ministack, which is not installed where the lab is checked."""
+    return importlib.import_module(f"ministack.{name}")
+
+
+# --- what the simulated cloud answers -------------------------------------------------------------
+
+
+def answer_instead(service: str, answering: Answering) -> None:
+    """Let calls of a query service be answered elsewhere first."""
+    target = module(f"services.{service}")
+    original: Callable[..., Awaitable[Response]] = target.handle_request
+
+    async def handle(
+        method: str, path: str, headers: Headers, body: bytes, query: dict[str, Any]
+    ) -> Response:
+        response = await asyncio.to_thread(answering, service, body)
+        return response or await original(method, path, headers, body, query)
+
+    target.handle_request = handle
+
+
+def provision(kind: str, **handlers: Callable[..., Any]) -> None:
+    """Let CloudFormation make, change and delete a kind of resource by these."""
+    known = module("services.cloudformation.provisioners")
+    registry = known._RESOURCE_HANDLERS
+    registry[kind] = dict(handlers)
+
+
+def put_event(event: Mapping[str, Any]) -> None:
+    """Put an event of AWS itself on the default bus."""
+    entry = {
+        "Source": event["source"],
+        "DetailType": event["detail-type"],
+        "Detail": json.dumps(event["detail"]),
+        "Resources": event["resources"],
+    }
+    module("services.eventbridge")._put_events({"Entries": [entry]}, allow_aws_source=True)
+
+
+def send_messages(queue: str, bodies: Sequence[str]) -> None:
+    """Send messages to every queue whose logical name, in whatever stack, is this one."""
+    sqs = module("services.sqs")
+    for url in sqs._act_list_queues({}, "").get("QueueUrls", ()) if bodies else ():
+        if f"-{queue}-" in url:
+            for body in bodies:
+                sqs._act_send_message({"QueueUrl": url, "MessageBody": body}, url)
+
+
+# --- what ministack does otherwise than AWS -------------------------------------------------------
+
+
+def alarms_of_expressions() -> None:
+    """CloudFormation makes alarms on metric math, which ministack keeps and never evaluates."""
+    known = module("services.cloudformation.provisioners")
+    original = known._cw_metric_alarm_record
+
+    def record(name: str, props: dict[str, Any]) -> Any:
+        if not props.get("Metrics"):
+            return original(name, props)
+        plain = {key: value for key, value in props.items() if key != "Metrics"}
+        made = original(name, plain | {"MetricName": "expression", "Namespace": "expression"})
+        return made | {"Metrics": props["Metrics"]}
+
+    known._cw_metric_alarm_record = record
+
+
+def functions_have_only_their_layers() -> None:
+    """A function sees the standard library and its layers, not what the endpoint is made of."""
+    runtime = module("core.lambda_runtime")
+    original = runtime._detect_runtime_binary
+
+    def binary(name: str) -> tuple[str, str]:
+        found, script = original(name)
+        return (sys._base_executable if found == sys.executable else found), script  # type: ignore[attr-defined]
+
+    runtime._detect_runtime_binary = binary
+
+
+def rules_and_schedules_invoke_asynchronously() -> None:
+    """Targets get retries, the function's limits on them, and its destination on failure."""
+    events, functions = module("services.eventbridge"), module("services.lambda_svc")
+
+    def dispatch(arn: str, payload: str) -> None:
+        found, config, _name = functions._get_func_record_for_ref(arn)
+        if found and config:
+            functions.invoke_async_with_retry(found, json.loads(payload))
+
+    events._dispatch_to_lambda = dispatch
+
+
+# --- permissions ----------------------------------------------------------------------------------
+
+_instances: ContextVar[tuple[str, ...]] = ContextVar("instances", default=())
+used: Counter[tuple[str, str]] = Counter()
+"""How often a principal was allowed an action."""
+refused: Counter[tuple[str, str]] = Counter()
+
+
+def authorize_as_aws(
+    tags_of: Callable[[str], Mapping[str, str]], group_of: Callable[[str], str]
+) -> None:
+    """Roles are enforced on the resources and condition keys that AWS names for a call.
+
+    `tags_of` answers the tags of an instance, `group_of` the group that it is in.
+    """
+    _name_resources(group_of)
+    evaluator = module("core.iam_evaluator")
+    enforce = evaluator.enforce
+
+    def enforce_each(key: str, action: str, service: str, *call: Any, **named: Any) -> Any:
+        context = named.pop("service_context", None) or {}
+        first = named.pop("resource_arn", "*")
+        denied = None
+        for arn in (service == "ec2" and _instances.get()) or (first,):
+            tags = tags_of(arn.rpartition("/")[2]) if ":instance/" in arn else {}
+            keys = context | {f"ec2:ResourceTag/{name}": value for name, value in tags.items()}
+            denied = denied or enforce(
+                key, action, service, *call, resource_arn=arn, service_context=keys, **named
+            )
+        (refused if denied else used)[_principal(key), action] += 1
+        return denied
+
+    evaluator.enforce = enforce_each
+
+
+def _name_resources(group_of: Callable[[str], str]) -> None:
+    actions = module("core.iam_actions")
+    original = actions.extract_resource_arn
+
+    def extract(*call: Any) -> str:
+        service, _method, _path, headers, body, query, region, account = call
+        where = f"{region}:{account}"
+        _instances.set(())
+        if service == "ssm" and "GetParametersByPath" in headers.get("x-amz-target", ""):
+            path = str(json.loads(body)["Path"]).rstrip("/")
+            return f"arn:aws:ssm:{where}:parameter{path}"
+        if service == "autoscaling" and "InstanceId" in query:
+            group = group_of(actions._query_param(query, "InstanceId"))
+            return f"arn:aws:autoscaling:{where}:autoScalingGroup:*:autoScalingGroupName/{group}"
+        if service == "ec2" and (ids := _instance_ids(query)):
+            arns = tuple(f"arn:aws:ec2:{where}:instance/{one}" for one in ids)
+            _instances.set(arns)
+            return arns[0]
+        return str(original(*call))
+
+    actions.extract_resource_arn = extract
+
+
+def _instance_ids(query: Mapping[str, Any]) -> list[str]:
+    """The instances that a call of EC2 names, under whatever name it lists them."""
+    read = module("core.iam_actions")._query_param
+    found = (
+        str(read(query, name)) for name in query if name.startswith(("ResourceId.", "InstanceId."))
+    )
+    return [value for value in found if value.startswith("i-")]
+
+
+def _principal(key: str) -> str:
+    found = module("core.iam_evaluator").resolve_caller_identity(key) or {}
+    return str(found.get("Arn", key)).rpartition(":")[2]
+
+
+def allowed(role: str, account: str) -> set[str]:
+    """The actions that the policies of a role name."""
+    policies = module("core.iam_evaluator")._gather_role_policies(role, account)
+    allowing = (one for policy in policies for one in policy if one.effect == "Allow")
+    return {action for statement in allowing for action in statement.actions}
+
+
+# --- functions ------------------------------------------------------------------------------------
+
+
+def kill_workers(function: str) -> int:
+    """Kill the processes of a function, at work or not; answers how many there were."""
+    runtime = module("core.lambda_runtime")
+    found = [
+        worker
+        for workers in runtime._workers.values()
+        for worker in (workers if isinstance(workers, list) else [workers])
+        if function in worker.func_name and worker._proc is not None
+    ]
+    for worker in found:
+        worker._proc.kill()
+    return len(found)
+
+
+def end() -> None:
+    """End every process of every function."""
+    module("core.lambda_runtime").reset()

@@ -1,0 +1,162 @@
+"""The process of the local AWS: ministack, with the simulated cloud in it."""
+
+import argparse
+import asyncio
+import ctypes
+import importlib
+import json
+import logging
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from spotkeeper_lab.cloud.values import GroupSpec, Physics, Purchase
+from spotkeeper_lab.endpoint import seams
+from spotkeeper_lab.endpoint.account import instance_tags, member_of
+from spotkeeper_lab.endpoint.by_moto import ByMoto
+from spotkeeper_lab.endpoint.calls import App, FailingCalls
+from spotkeeper_lab.endpoint.deliveries import Deliveries
+from spotkeeper_lab.endpoint.inject import Faults
+from spotkeeper_lab.endpoint.lab import LabPages
+from spotkeeper_lab.endpoint.settings import LabSettings
+from spotkeeper_lab.endpoint.workers import Workers
+from spotkeeper_lab.endpoint.world import World
+from spotkeeper_lab.local_aws.answers import ACCOUNT, REGION, VirtualTime
+
+HOST = "127.0.0.1"
+TICK_S = 0.25
+SHIP_EVERY_S = 3.0
+QUEUE = "SearchLogQueue"
+PR_SET_PDEATHSIG = 1
+log = logging.getLogger("spotkeeper.lab")
+
+
+def main() -> None:
+    """Serve until a signal; every process of a function ends with this one."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("settings", type=Path, help="JSON file of LabSettings")
+    settings = LabSettings.model_validate_json(parser.parse_args().settings.read_text())
+    _end_with_parent()
+    os.environ.update(environment(settings))
+    world = make_world(settings, time.time, time.monotonic)
+    join(world)
+    workers = Workers(world.time)
+    deliveries = Deliveries(world.seconds)
+    calls = FailingCalls(seams.module("app").app, world.seconds)
+    faults = Faults(settings, world, calls, deliveries, workers)
+    stop = threading.Event()
+    for task in (lambda: _deliver(world, deliveries, stop), lambda: _work(world, workers, stop)):
+        threading.Thread(target=task, daemon=True).start()
+    try:
+        asyncio.run(_serve(LabPages(calls, world, workers, faults), settings.port))
+    finally:
+        stop.set()
+        seams.end()
+
+
+def _end_with_parent() -> None:
+    """Ask Linux for SIGTERM when the process that started this one dies, however it does."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+
+
+def environment(settings: LabSettings) -> dict[str, str]:
+    """What ministack reads from its environment; its default is to serve on every interface."""
+    return {
+        "AUTH": "true" if settings.auth else "false",
+        "BIND_HOST": HOST,
+        "GATEWAY_PORT": str(settings.port),
+        "MINISTACK_ACCOUNT_ID": ACCOUNT,
+        "MINISTACK_REGION": REGION,
+        "MINISTACK_IMDS_ENABLED": "0",
+        "IOT_MTLS_ENABLED": "0",
+        "SFTP_ENABLED": "0",
+        # AWS waits a minute before an asynchronous invocation's second try, two before the third.
+        "LAMBDA_ASYNC_RETRY_BASE_SECONDS": "60",
+        "LAMBDA_ASYNC_RETRY_MAX_SECONDS": "120",
+        "LAMBDA_STRICT": "0",
+        "LOG_LEVEL": "INFO",
+    }
+
+
+def make_world(
+    settings: LabSettings, clock: Callable[[], float], monotonic: Callable[[], float]
+) -> World:
+    """The cloud of the settings, from now on."""
+    began = monotonic()
+    pools = tuple(settings.pools)
+    return World(
+        groups=[
+            GroupSpec(
+                name=settings.spot_group,
+                purchase=Purchase.SPOT,
+                minimum=0,
+                maximum=settings.maximum,
+                desired=settings.desired,
+                pools=pools,
+            ),
+            GroupSpec(
+                name=settings.on_demand_group,
+                purchase=Purchase.ON_DEMAND,
+                minimum=0,
+                maximum=settings.maximum,
+                pools=pools,
+            ),
+        ],
+        capacities=settings.pools,
+        physics=Physics(
+            cold_start_s=settings.cold_start_s,
+            notice_s=settings.notice_s,
+            event_delay_s=settings.event_delay_s,
+        ),
+        time=VirtualTime(datetime.fromtimestamp(clock(), UTC)),
+        seconds=lambda: monotonic() - began,
+    )
+
+
+def join(world: World) -> None:
+    """Put the world in the place of ministack's own capacity and mend what differs from AWS."""
+    by_moto = ByMoto(world)
+    for service in ("autoscaling", "ec2"):
+        seams.answer_instead(service, by_moto)
+    seams.alarms_of_expressions()
+    seams.functions_have_only_their_layers()
+    seams.rules_and_schedules_invoke_asynchronously()
+    seams.authorize_as_aws(lambda one: instance_tags(world, one), lambda one: member_of(world, one))
+
+
+def _deliver(world: World, deliveries: Deliveries, stop: threading.Event) -> None:
+    while not stop.wait(TICK_S):
+        for event in deliveries.on_their_way(world.due()):
+            log.info("%s %s", event["detail-type"], json.dumps(event["detail"])[:160])
+            seams.put_event(event)
+
+
+def _work(world: World, workers: Workers, stop: threading.Event) -> None:
+    """Let workers serve, and send what they log to the queue of each stack that has one."""
+    shipped_s = 0.0
+    while not stop.wait(TICK_S):
+        with world.now() as cloud:
+            workers.advance(cloud.now_s, cloud.instances())
+        if world.seconds() - shipped_s >= SHIP_EVERY_S:
+            shipped_s = world.seconds()
+            seams.send_messages(QUEUE, workers.ship())
+
+
+async def _serve(app: App, port: int) -> None:
+    ended = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, ended.set)
+    config: Any = importlib.import_module("hypercorn.config").Config()
+    config.bind = [f"{HOST}:{port}"]
+    config.keep_alive_timeout = 75
+    config.graceful_timeout = 1
+    serve = importlib.import_module("hypercorn.asyncio").serve
+    await serve(app, config, shutdown_trigger=ended.wait)

@@ -1,0 +1,168 @@
+"""Start the local AWS as a process of its own, wait until it answers, and end all of it again.
+
+It runs in an environment of its own, because ministack and the deployed layers want different
+releases of boto3.
+"""
+
+import fcntl
+import os
+import signal
+import socket
+import subprocess
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+from spotkeeper_lab.endpoint.settings import LabSettings
+from spotkeeper_lab.local_aws.answers import ACCOUNT, REGION
+
+FOLDER = Path("build/local-aws")
+PYTHON = Path(".venv-aws/bin/python")
+BUILT = FOLDER / "sam/template.yaml"
+HOST = "127.0.0.1"
+READY_WITHIN_S = 60.0
+END_WITHIN_S = 10.0
+LAST_LINES = 12
+
+
+class LabError(Exception):
+    """The lab cannot be started; the message says what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lab:
+    """A lab that answers."""
+
+    port: int
+    process: "subprocess.Popen[bytes]"
+    took_s: float
+
+    @property
+    def url(self) -> str:
+        """The endpoint."""
+        return f"http://{HOST}:{self.port}"
+
+
+def environment(port: int, checkout: Path) -> dict[str, str]:
+    """What another shell needs to deploy here instead of to AWS."""
+    return {
+        "AWS_ENDPOINT_URL": f"http://{HOST}:{port}",
+        "AWS_ACCESS_KEY_ID": ACCOUNT,
+        "AWS_SECRET_ACCESS_KEY": "test",
+        "AWS_DEFAULT_REGION": REGION,
+        "AWS_REGION": REGION,
+        "AWS_EC2_METADATA_DISABLED": "true",
+        "SAM_TEMPLATE_FILE": str(checkout / BUILT),
+        "SAM_CLI_TELEMETRY": "0",
+    }
+
+
+@contextmanager
+def running(settings: LabSettings, checkout: Path) -> Iterator[Lab]:
+    """A lab, until the block ends in whatever way; raises LabError when there can be none."""
+    folder = checkout / FOLDER
+    python = checkout / PYTHON
+    if not python.exists():
+        raise LabError(f"{PYTHON} is missing: run make local-aws once, which makes it")
+    folder.mkdir(parents=True, exist_ok=True)
+    with (
+        _signals_end_it(),
+        _only_one(folder / "lock"),
+        (folder / "endpoint.log").open("wb") as log,
+    ):
+        _free(settings.port)
+        lab = _start(settings, checkout, log)
+        try:
+            yield _ready(lab, folder / "endpoint.log")
+        finally:
+            _end(lab.process)
+
+
+def _start(settings: LabSettings, checkout: Path, log: IO[bytes]) -> Lab:
+    began = time.monotonic()
+    folder = checkout / FOLDER
+    (folder / "tmp").mkdir(exist_ok=True)
+    (folder / "settings.json").write_text(settings.model_dump_json())
+    process = subprocess.Popen(
+        [str(checkout / PYTHON), "-m", "spotkeeper_lab.endpoint", str(folder / "settings.json")],
+        cwd=folder,
+        env={
+            "PATH": os.environ.get("PATH", ""),
+            "HOME": os.environ.get("HOME", ""),
+            "PYTHONPATH": os.pathsep.join(_sources(checkout)),
+            "TMPDIR": str(folder / "tmp"),
+        },
+        stdin=subprocess.DEVNULL,
+        stdout=log,
+        stderr=subprocess.STDOUT,
+        start_new_session=True,
+    )
+    return Lab(settings.port, process, began)
+
+
+def _sources(checkout: Path) -> list[str]:
+    return [str(checkout / "tools"), str(checkout / "layers/spotkeeper")]
+
+
+def _ready(lab: Lab, log: Path) -> Lab:
+    while time.monotonic() - lab.took_s < READY_WITHIN_S:
+        if lab.process.poll() is not None:
+            raise LabError(f"the endpoint ended at once:\n{_tail(log)}")
+        with suppress(OSError), urllib.request.urlopen(f"{lab.url}/_ministack/health", timeout=1):
+            return Lab(lab.port, lab.process, time.monotonic() - lab.took_s)
+        time.sleep(0.1)
+    raise LabError(f"the endpoint does not answer within {READY_WITHIN_S:g} s:\n{_tail(log)}")
+
+
+def _tail(log: Path) -> str:
+    return "\n".join(log.read_text(errors="replace").splitlines()[-LAST_LINES:])
+
+
+@contextmanager
+def _signals_end_it() -> Iterator[None]:
+    """Let the signals that would end this process at once end it in order."""
+
+    def leave(number: int, _frame: object) -> None:
+        raise SystemExit(128 + number)
+
+    before = {number: signal.signal(number, leave) for number in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@contextmanager
+def _only_one(path: Path) -> Iterator[None]:
+    with path.open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise LabError(
+                "a lab of this checkout is up already: end it first (Ctrl-C in its shell)"
+            ) from None
+        yield
+
+
+def _free(port: int) -> None:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((HOST, port))
+        except OSError:
+            raise LabError(f"port {port} is in use: choose another with --port") from None
+
+
+def _end(process: "subprocess.Popen[bytes]") -> None:
+    """End the endpoint and, with its whole session, every function that it runs."""
+    process.terminate()
+    with suppress(subprocess.TimeoutExpired):
+        process.wait(END_WITHIN_S)
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()

@@ -1,0 +1,79 @@
+"""The simulated cloud in real time: its seconds are those since the endpoint came up."""
+
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+
+from spotkeeper_lab.cloud.api import Cloud
+from spotkeeper_lab.cloud.values import CloudEvent, GroupSpec, Physics
+from spotkeeper_lab.end_to_end.events import Event, Events
+from spotkeeper_lab.local_aws.answers import Answers, VirtualTime
+from spotkeeper_lab.traces.market import market_of
+
+# The cloud needs an end of its market; a lab is not up for so long.
+A_MONTH_S = 30 * 86_400.0
+# A market has one capacity at a time.
+LEAST_S = 1e-6
+
+
+class World:
+    """A cloud that many threads look at; every look first brings it up to now.
+
+    `seconds` is a clock that counts from 0.
+    """
+
+    def __init__(
+        self,
+        groups: Sequence[GroupSpec],
+        capacities: dict[str, int],
+        physics: Physics,
+        time: VirtualTime,
+        seconds: Callable[[], float],
+    ) -> None:
+        self.time = time
+        self.capacities = dict(capacities)
+        self._seconds = seconds
+        start = {pool: [(0.0, capacity)] for pool, capacity in capacities.items()}
+        self._cloud = Cloud(market_of("lab", A_MONTH_S, start), groups, physics)
+        self._events = Events(time)
+        self._told: list[CloudEvent] = []
+        self._lock = threading.RLock()
+        self.answers = Answers(self._cloud, time)
+
+    @contextmanager
+    def now(self) -> Iterator[Cloud]:
+        """The cloud as it is now, for nobody else meanwhile."""
+        with self._lock:
+            self._advance()
+            try:
+                yield self._cloud
+            finally:
+                self._advance()
+
+    def due(self) -> list[Event]:
+        """The events that are to be delivered by now, in the order of their delivery."""
+        with self.now() as cloud:
+            due = sorted(
+                (event for event in self._told if event.deliver_s <= cloud.now_s),
+                key=lambda event: event.deliver_s,
+            )
+            self._told = [event for event in self._told if event.deliver_s > cloud.now_s]
+            return [self._events.of_cloud(event) for event in due]
+
+    def set_capacity(self, pools: Iterable[str], capacity: int, in_s: float = 0.0) -> None:
+        """Let pools hold so many from `in_s` seconds on; a drop is announced as AWS does."""
+        with self.now() as cloud:
+            steps = {name: [(0.0, held)] for name, held in self.capacities.items()}
+            for pool in pools:
+                at_s = max(cloud.now_s + in_s, LEAST_S)
+                steps.setdefault(pool, [(0.0, 0)]).append((at_s, capacity))
+                self.capacities[pool] = capacity
+            cloud.set_market(market_of("lab", A_MONTH_S, steps))
+
+    @property
+    def seconds(self) -> Callable[[], float]:
+        """The lab's clock."""
+        return self._seconds
+
+    def _advance(self) -> None:
+        self._told.extend(self._cloud.advance(self._seconds()))
