@@ -26,7 +26,7 @@ export UV_PYTHON_DOWNLOADS := never
 .DELETE_ON_ERROR:
 .PHONY: help bootstrap check check-format check-lint check-types check-pyright check-contracts \
 	check-template check-pins format test demo bench bench-policy bench-sizing pins \
-	sam-validate sam-build sam-import local-build local-aws clean
+	sam-validate sam-build sam-import local-build local-aws e2e clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -112,6 +112,9 @@ demo: .venv/.installed ## a day of spot capacity and requests through the real h
 
 local-aws: local-build .venv-aws/.installed ## a local AWS to deploy to, in which spot runs out
 	$(BIN)/spotkeeper lab up
+
+e2e: local-build .venv-aws/.installed ## deploy, run dry, backfill, release, update and delete in the local AWS
+	$(BIN)/pytest -n 0 -q -m endpoint tests/endpoint $(RUN)
 
 bench: .venv/.installed ## every figure
 	$(BIN)/python -m bench

@@ -14,6 +14,7 @@ from spotkeeper_lab.endpoint.faults import FAULT
 from spotkeeper_lab.endpoint.inject import Faults
 from spotkeeper_lab.endpoint.workers import Workers
 from spotkeeper_lab.endpoint.world import World
+from spotkeeper_lab.local_aws.answers import ACCOUNT
 
 PATH = "/_lab/"
 
@@ -80,14 +81,18 @@ class LabPages:
 
 
 def permissions() -> dict[str, object]:
-    """What each principal was allowed and refused so far."""
-    principals = sorted({who for who, _ in (*seams.used, *seams.refused)})
+    """What each principal used and was refused so far, and what a role has and never used."""
+    return {who: _permissions(who) for who in sorted({who for who, _ in seams.seen()})}
+
+
+def _permissions(who: str) -> dict[str, object]:
+    used = {action for one, action in seams.used if one == who}
+    role = who.removeprefix("role/")
+    unused = seams.allowed(role, ACCOUNT) - used if role != who else set()
     return {
-        who: {
-            "used": sorted(action for one, action in seams.used if one == who),
-            "refused": sorted(action for one, action in seams.refused if one == who),
-        }
-        for who in principals
+        "used": sorted(used),
+        "refused": sorted(action for one, action in seams.refused if one == who),
+        "unused": sorted(unused),
     }
 
 

@@ -7,11 +7,16 @@ what the lab looks at.
 import asyncio
 import importlib
 import json
+import re
 import sys
+import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextvars import ContextVar
+from datetime import UTC, datetime
+from importlib.metadata import version
 from typing import Any
+from uuid import uuid4
 
 MINISTACK = "1.5.33"
 
@@ -21,9 +26,19 @@ type Answering = Callable[[str, bytes], Response | None]
 """Answers one call of a service from its body, or leaves it to ministack."""
 
 
+class SeamError(RuntimeError):
+    """ministack is not as the seams expect it."""
+
+
 def module(name: str) -> Any:
     """A module of ministack, which is not installed where the lab is checked."""
     return importlib.import_module(f"ministack.{name}")
+
+
+def check_release() -> None:
+    """Refuse any other release than the one that this was written for; raises SeamError."""
+    if (found := version("ministack")) != MINISTACK:
+        raise SeamError(f"ministack {found} is installed and {MINISTACK} is known: make pins")
 
 
 # --- what the simulated cloud answers -------------------------------------------------------------
@@ -61,11 +76,11 @@ def put_event(event: Mapping[str, Any]) -> None:
     module("services.eventbridge")._put_events({"Entries": [entry]}, allow_aws_source=True)
 
 
-def send_messages(queue: str, bodies: Sequence[str]) -> None:
-    """Send messages to every queue whose logical name, in whatever stack, is this one."""
+def send_messages(queue: str, bodies: Sequence[str], *, whole: bool = False) -> None:
+    """Send messages to a queue by its `whole` name, or to each of a logical name in any stack."""
     sqs = module("services.sqs")
     for url in sqs._act_list_queues({}, "").get("QueueUrls", ()) if bodies else ():
-        if f"-{queue}-" in url:
+        if url.rpartition("/")[2] == queue if whole else f"-{queue}-" in url:
             for body in bodies:
                 sqs._act_send_message({"QueueUrl": url, "MessageBody": body}, url)
 
@@ -112,6 +127,97 @@ def rules_and_schedules_invoke_asynchronously() -> None:
     events._dispatch_to_lambda = dispatch
 
 
+RAISED = """            failed = {
+                "errorMessage": str(e),
+                "errorType": type(e).__name__,
+                "requestId": context.aws_request_id,
+                "stackTrace": traceback.format_tb(e.__traceback__),
+            }
+            traceback.print_exc()
+            _real_stdout.write(json.dumps({"status": "ok", "result": {"_raised": failed}}) + "\\n")
+"""
+UNTOLD = re.compile(
+    r' +_real_stdout\.write\(json\.dumps\(\{"status": "error", "error": str\(e\), "trace".*\n'
+)
+
+
+def exceptions_have_their_type() -> None:
+    """A handler's exception is answered with its type and trace, and its process lives on."""
+    runtime, functions = module("core.lambda_runtime"), module("services.lambda_svc")
+    script, found = UNTOLD.subn(lambda _: RAISED, runtime._PYTHON_WORKER_SCRIPT)
+    if found != 1:
+        raise SeamError("the script that runs handlers has another form")
+    runtime._PYTHON_WORKER_SCRIPT = script
+    original = functions._execute_function_warm
+
+    def execute(func: Any, event: Any, request_id: str) -> Any:
+        result = original(func, event, request_id)
+        body = result.get("body")
+        if not (isinstance(body, dict) and "_raised" in body):
+            return result
+        return {"body": body["_raised"], "error": True, "log": result.get("log", "")}
+
+    functions._execute_function_warm = execute
+
+
+def failures_reach_their_destination() -> None:
+    """The record of a failed invocation is AWS's, and the function's role must be let send it."""
+    functions = module("services.lambda_svc")
+
+    def route(target: str, name: str, event: Any, result: Mapping[str, Any]) -> None:
+        found = functions._functions.get(name) or {}
+        limits = found.get("event_invoke_config") or {}
+        arn = found.get("config", {}).get("FunctionArn", "")
+        retries = limits.get("MaximumRetryAttempts")
+        record = {
+            "version": "1.0",
+            "timestamp": datetime.fromtimestamp(time.time(), UTC).isoformat(
+                timespec="milliseconds"
+            ),
+            "requestContext": {
+                "requestId": str(uuid4()),
+                "functionArn": f"{arn}:$LATEST",
+                "condition": "RetriesExhausted",
+                "approximateInvokeCount": 1 + (2 if retries is None else int(retries)),
+            },
+            "requestPayload": event,
+            "responseContext": {
+                "statusCode": 200,
+                "executedVersion": "$LATEST",
+                "functionError": "Unhandled",
+            },
+            "responsePayload": result.get("body"),
+        }
+        if _may_send(found.get("config", {}), target):
+            send_messages(target.rpartition(":")[2], [json.dumps(record)], whole=True)
+
+    functions._route_async_failure = route
+
+
+def _now() -> datetime:
+    return datetime.fromtimestamp(time.time(), UTC)
+
+
+def _may_send(config: Mapping[str, Any], queue: str) -> bool:
+    app = module("app")
+    if not app.AUTH:
+        return True
+    keys = module("core.lambda_runtime").execution_credentials(config)
+    evaluator = module("core.iam_evaluator")
+    principal = evaluator.resolve_principal(keys["AWS_ACCESS_KEY_ID"], queue.split(":")[4])
+    asked = evaluator.EvalContext(
+        principal_arn=principal.arn,
+        principal_type=principal.type,
+        principal_account=principal.account,
+        action="sqs:SendMessage",
+        resource_arn=queue,
+        region=queue.split(":")[3],
+    )
+    may = evaluator.evaluate(asked, principal.policies).decision == "Allow"
+    (used if may else refused)[_role(principal.arn), "sqs:SendMessage"] += 1
+    return bool(may)
+
+
 # --- permissions ----------------------------------------------------------------------------------
 
 _instances: ContextVar[tuple[str, ...]] = ContextVar("instances", default=())
@@ -145,6 +251,13 @@ def authorize_as_aws(
         return denied
 
     evaluator.enforce = enforce_each
+
+
+def loopback_is_secure() -> None:
+    """Buckets that refuse what is not encrypted take what never leaves this machine."""
+    app = module("app")
+    pin = app.pin_request_origin
+    app.pin_request_origin = lambda address, _secure: pin(address, True)
 
 
 def _name_resources(group_of: Callable[[str], str]) -> None:
@@ -181,7 +294,18 @@ def _instance_ids(query: Mapping[str, Any]) -> list[str]:
 
 def _principal(key: str) -> str:
     found = module("core.iam_evaluator").resolve_caller_identity(key) or {}
-    return str(found.get("Arn", key)).rpartition(":")[2]
+    return _role(str(found.get("userArn", key)))
+
+
+def _role(arn: str) -> str:
+    """A principal by its short name: `user/x`, or `role/x` for whoever assumed it."""
+    kind, _, name = arn.rpartition(":")[2].partition("/")
+    return f"role/{name.partition('/')[0]}" if kind == "assumed-role" else f"{kind}/{name}"
+
+
+def seen() -> set[tuple[str, str]]:
+    """Who asked for what."""
+    return {*used, *refused}
 
 
 def allowed(role: str, account: str) -> set[str]:

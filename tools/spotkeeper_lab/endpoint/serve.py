@@ -43,6 +43,7 @@ def main() -> None:
     parser.add_argument("settings", type=Path, help="JSON file of LabSettings")
     settings = LabSettings.model_validate_json(parser.parse_args().settings.read_text())
     _end_with_parent()
+    seams.check_release()
     os.environ.update(environment(settings))
     world = make_world(settings, time.time, time.monotonic)
     join(world)
@@ -128,6 +129,9 @@ def join(world: World) -> None:
     seams.alarms_of_expressions()
     seams.functions_have_only_their_layers()
     seams.rules_and_schedules_invoke_asynchronously()
+    seams.exceptions_have_their_type()
+    seams.failures_reach_their_destination()
+    seams.loopback_is_secure()
     seams.authorize_as_aws(lambda one: instance_tags(world, one), lambda one: member_of(world, one))
 
 

@@ -1,0 +1,102 @@
+"""A lab in a process of its own, and the stack in it, deployed as to AWS. In real time."""
+
+import json
+import os
+import shutil
+import socket
+import subprocess
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import boto3
+import pytest
+
+from spotkeeper_lab.endpoint.settings import LabSettings
+from spotkeeper_lab.endpoint.up import BUILT, environment, running
+
+CHECKOUT = Path(__file__).parents[2]
+OWN = {name: os.environ[name] for name in ("PATH", "HOME")}
+SAM = CHECKOUT / ".venv-sam/bin/sam"
+SETTINGS = LabSettings(desired=3, cold_start_s=10.0, notice_s=60.0)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.path.is_relative_to(Path(__file__).parent):
+            item.add_marker(pytest.mark.endpoint)
+            item.add_marker(pytest.mark.enable_socket)
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """The lab as a client sees it."""
+
+    url: str
+    environment: dict[str, str]
+
+    def aws(self, service: str, **credentials: str) -> Any:
+        """A client; the account's own root without credentials."""
+        keys: Any = credentials or {
+            "aws_access_key_id": self.environment["AWS_ACCESS_KEY_ID"],
+            "aws_secret_access_key": self.environment["AWS_SECRET_ACCESS_KEY"],
+        }
+        session: Any = boto3.session.Session(region_name=self.environment["AWS_REGION"], **keys)
+        return session.client(service, endpoint_url=self.url)
+
+    def order(self, **fault: object) -> str:
+        """Order a fault."""
+        request = urllib.request.Request(
+            f"{self.url}/_lab/faults", json.dumps(fault).encode(), method="POST"
+        )
+        with urllib.request.urlopen(request) as answer:
+            return str(json.load(answer)["done"])
+
+    def look(self, page: str) -> Any:
+        """A page of the lab."""
+        with urllib.request.urlopen(f"{self.url}/_lab/{page}") as answer:
+            return json.load(answer)
+
+    def sam(self, *arguments: str, **keys: str) -> str:
+        """Run sam with what the lab printed to paste, and nothing else of AWS."""
+        done = subprocess.run(
+            [str(SAM), *arguments],
+            cwd=CHECKOUT,
+            env={
+                "PATH": os.environ["PATH"],
+                "HOME": os.environ["HOME"],
+                **self.environment,
+                **keys,
+            },
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=180,
+        )
+        assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+        return done.stdout
+
+
+def until[T](look: Callable[[], T | None], *, within_s: float, what: str) -> T:
+    """What a look finds in the end."""
+    end_s = time.monotonic() + within_s
+    while time.monotonic() < end_s:
+        if found := look():
+            return found
+        time.sleep(0.5)
+    pytest.fail(f"not within {within_s:g} s: {what}")
+
+
+@pytest.fixture(scope="session")
+def endpoint() -> Iterator[Endpoint]:
+    assert (CHECKOUT / BUILT).exists(), "make e2e builds first"
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    settings = SETTINGS.model_copy(update={"port": port})
+    with running(settings, CHECKOUT) as lab:
+        yield Endpoint(lab.url, environment(port, CHECKOUT))
+    shutil.copy(CHECKOUT / "build/local-aws/endpoint.log", CHECKOUT / "build/e2e.log")

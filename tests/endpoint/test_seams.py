@@ -1,0 +1,247 @@
+"""Each seam of the endpoint, over the wire: what a new release of ministack has to pass."""
+
+import io
+import json
+import textwrap
+import zipfile
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from botocore.exceptions import ClientError
+
+from spotkeeper_lab.local_aws.answers import ACCOUNT, REGION
+from tests.endpoint.conftest import SETTINGS, Endpoint, until
+
+ASSUMED_BY_LAMBDA = {
+    "Version": "2012-10-17",
+    "Statement": [
+        {
+            "Effect": "Allow",
+            "Action": "sts:AssumeRole",
+            "Principal": {"Service": "lambda.amazonaws.com"},
+        }
+    ],
+}
+
+
+def policy(*statements: dict[str, object]) -> str:
+    return json.dumps({"Version": "2012-10-17", "Statement": list(statements)})
+
+
+def allow(action: str, resource: str = "*", **rest: object) -> dict[str, object]:
+    return {"Effect": "Allow", "Action": action, "Resource": resource, **rest}
+
+
+@pytest.fixture
+def role(endpoint: Endpoint) -> Callable[..., str]:
+    """Makes a role for functions with some permissions; answers its ARN."""
+
+    def make(name: str, *statements: dict[str, object]) -> str:
+        iam = endpoint.aws("iam")
+        document = json.dumps(ASSUMED_BY_LAMBDA)
+        arn = iam.create_role(RoleName=name, AssumeRolePolicyDocument=document)["Role"]["Arn"]
+        if statements:
+            iam.put_role_policy(RoleName=name, PolicyName="p", PolicyDocument=policy(*statements))
+        return str(arn)
+
+    return make
+
+
+@pytest.fixture
+def function(endpoint: Endpoint) -> Callable[..., str]:
+    """Makes a function of some source text; answers its ARN."""
+
+    def make(name: str, role: str, source: str) -> str:
+        packed = io.BytesIO()
+        with zipfile.ZipFile(packed, "w") as archive:
+            archive.writestr("app.py", textwrap.dedent(source))
+        made = endpoint.aws("lambda").create_function(
+            FunctionName=name,
+            Runtime="python3.13",
+            Role=role,
+            Handler="app.handler",
+            Code={"ZipFile": packed.getvalue()},
+        )
+        return str(made["FunctionArn"])
+
+    return make
+
+
+def user(endpoint: Endpoint, name: str, *statements: dict[str, object]) -> dict[str, str]:
+    """The keys of a new user who has some permissions."""
+    iam = endpoint.aws("iam")
+    iam.create_user(UserName=name)
+    iam.put_user_policy(UserName=name, PolicyName="p", PolicyDocument=policy(*statements))
+    key = iam.create_access_key(UserName=name)["AccessKey"]
+    return {
+        "aws_access_key_id": key["AccessKeyId"],
+        "aws_secret_access_key": key["SecretAccessKey"],
+    }
+
+
+def spot(endpoint: Endpoint) -> list[str]:
+    (group,) = endpoint.aws("autoscaling").describe_auto_scaling_groups(
+        AutoScalingGroupNames=[SETTINGS.spot_group]
+    )["AutoScalingGroups"]
+    return [one["InstanceId"] for one in group["Instances"]]
+
+
+def test_the_groups_are_those_of_the_cloud(endpoint: Endpoint) -> None:
+    assert len(spot(endpoint)) == SETTINGS.desired
+
+
+def test_cloudformation_makes_alarms_on_metric_math(endpoint: Endpoint) -> None:
+    alarm = {
+        "Type": "AWS::CloudWatch::Alarm",
+        "Properties": {
+            "ComparisonOperator": "GreaterThanThreshold",
+            "EvaluationPeriods": 1,
+            "Threshold": 0,
+            "Metrics": [{"Id": "e", "Expression": "TIME_SERIES(1)"}],
+        },
+    }
+    stacks = endpoint.aws("cloudformation")
+    stacks.create_stack(StackName="math", TemplateBody=json.dumps({"Resources": {"Math": alarm}}))
+    stacks.get_waiter("stack_create_complete").wait(
+        StackName="math", WaiterConfig={"Delay": 1, "MaxAttempts": 10}
+    )
+    stacks.delete_stack(StackName="math")
+
+
+def test_a_function_sees_nothing_of_the_endpoint(
+    endpoint: Endpoint, role: Callable[..., str], function: Callable[..., str]
+) -> None:
+    source = """
+        import importlib.util
+        def handler(event, context):
+            return [name for name in event if importlib.util.find_spec(name)]
+    """
+    function("sees", role("sees"), source)
+    asked = json.dumps(["json", "ministack", "moto", "spotkeeper", "spotkeeper_lab"])
+    answer = endpoint.aws("lambda").invoke(FunctionName="sees", Payload=asked)
+    assert json.load(answer["Payload"]) == ["json"]
+
+
+def test_an_invocation_by_a_rule_that_failed_reaches_its_destination_after_no_retry(
+    endpoint: Endpoint, role: Callable[..., str], function: Callable[..., str]
+) -> None:
+    queue = endpoint.aws("sqs").create_queue(QueueName="failed")["QueueUrl"]
+    arn = f"arn:aws:sqs:{REGION}:{ACCOUNT}:failed"
+    source = """
+        def handler(event, context):
+            raise LookupError("nothing here")
+    """
+    target = function("fails", role("fails", allow("sqs:SendMessage")), source)
+    endpoint.aws("lambda").put_function_event_invoke_config(
+        FunctionName="fails",
+        MaximumRetryAttempts=0,
+        DestinationConfig={"OnFailure": {"Destination": arn}},
+    )
+    rules = endpoint.aws("events")
+    rules.put_rule(Name="fails", EventPattern=json.dumps({"source": ["test"]}))
+    rules.put_targets(Rule="fails", Targets=[{"Id": "1", "Arn": target}])
+    rules.put_events(Entries=[{"Source": "test", "DetailType": "t", "Detail": "{}"}])
+
+    record = json.loads(received(endpoint, queue))
+    assert record["requestContext"]["approximateInvokeCount"] == 1
+    assert record["requestContext"]["condition"] == "RetriesExhausted"
+    assert record["requestPayload"]["source"] == "test"
+    assert record["responsePayload"]["errorMessage"] == "nothing here"
+    assert record["responsePayload"]["errorType"] == "LookupError"
+
+
+def received(endpoint: Endpoint, queue: str) -> str:
+    sqs = endpoint.aws("sqs")
+
+    def look() -> Any:
+        return sqs.receive_message(QueueUrl=queue, WaitTimeSeconds=1).get("Messages")
+
+    (message,) = until(look, within_s=20, what="a message")
+    return str(message["Body"])
+
+
+def test_a_warning_reaches_the_targets_of_a_rule(endpoint: Endpoint) -> None:
+    queue = endpoint.aws("sqs").create_queue(QueueName="warnings")["QueueUrl"]
+    rules = endpoint.aws("events")
+    pattern = {"source": ["aws.ec2"], "detail-type": ["EC2 Spot Instance Interruption Warning"]}
+    rules.put_rule(Name="warnings", EventPattern=json.dumps(pattern))
+    arn = f"arn:aws:sqs:{REGION}:{ACCOUNT}:warnings"
+    rules.put_targets(Rule="warnings", Targets=[{"Id": "1", "Arn": arn}])
+    until(lambda: len(spot(endpoint)) == SETTINGS.desired, within_s=30, what="a whole group")
+    taken = endpoint.order(do="loss", count=1, in_s=5)
+    event = json.loads(received(endpoint, queue))
+    assert event["detail"] == {"instance-id": taken, "instance-action": "terminate"}
+    assert event["resources"] == [f"arn:aws:ec2:{REGION}:{ACCOUNT}:instance/{taken}"]
+
+
+def test_tagging_is_allowed_by_the_group_of_an_instance(endpoint: Endpoint) -> None:
+    by_group = {
+        "StringLike": {"ec2:ResourceTag/aws:autoscaling:groupName": [SETTINGS.spot_group]},
+        "ForAllValues:StringEquals": {"aws:TagKeys": ["mine"]},
+    }
+    instances = f"arn:aws:ec2:{REGION}:{ACCOUNT}:instance/*"
+    keys = user(endpoint, "tagger", allow("ec2:CreateTags", instances, Condition=by_group))
+    ec2 = endpoint.aws("ec2", **keys)
+    member = spot(endpoint)[0]
+    ec2.create_tags(Resources=[member], Tags=[{"Key": "mine", "Value": "1"}])
+    for resource, key in ((member, "other"), ("i-0abc1234def567890", "mine")):
+        with pytest.raises(ClientError, match="UnauthorizedOperation"):
+            ec2.create_tags(Resources=[resource], Tags=[{"Key": key, "Value": "1"}])
+    with pytest.raises(ClientError, match="UnauthorizedOperation"):
+        ec2.create_tags(
+            Resources=[member, "i-0abc1234def567890"], Tags=[{"Key": "mine", "Value": "1"}]
+        )
+
+
+@pytest.mark.parametrize(("group", "refused"), [(SETTINGS.spot_group, False), ("other", True)])
+def test_replacing_is_allowed_by_the_group_of_an_instance(
+    endpoint: Endpoint, group: str, refused: bool
+) -> None:
+    arn = f"arn:aws:autoscaling:*:*:autoScalingGroup:*:autoScalingGroupName/{group}"
+    keys = user(endpoint, f"replacer-{group}", allow("autoscaling:SetInstanceHealth", arn))
+    client = endpoint.aws("autoscaling", **keys)
+    asked = {"InstanceId": spot(endpoint)[0], "HealthStatus": "Unhealthy"}
+    if refused:
+        with pytest.raises(ClientError, match="AccessDenied"):
+            client.set_instance_health(**asked)
+    else:
+        client.set_instance_health(**asked)
+
+
+def test_parameters_are_allowed_by_their_path(endpoint: Endpoint) -> None:
+    arn = f"arn:aws:ssm:{REGION}:{ACCOUNT}:parameter/mine"
+    keys = user(endpoint, "reader", allow("ssm:GetParametersByPath", arn))
+    ssm = endpoint.aws("ssm", **keys)
+    ssm.get_parameters_by_path(Path="/mine")
+    with pytest.raises(ClientError, match="AccessDenied"):
+        ssm.get_parameters_by_path(Path="/other")
+
+
+def test_what_a_principal_used_and_was_refused_is_known(endpoint: Endpoint) -> None:
+    keys = user(endpoint, "seen", allow("sqs:ListQueues"))
+    endpoint.aws("sqs", **keys).list_queues()
+    with pytest.raises(ClientError, match="AccessDenied"):
+        endpoint.aws("ssm", **keys).get_parameters_by_path(Path="/x")
+    seen = endpoint.look("permissions")["user/seen"]
+    assert (seen["used"], seen["refused"]) == (["sqs:ListQueues"], ["ssm:GetParametersByPath"])
+
+
+def test_the_process_of_a_function_can_be_killed_at_work(
+    endpoint: Endpoint, role: Callable[..., str], function: Callable[..., str]
+) -> None:
+    source = """
+        import os
+        def handler(event, context):
+            return os.getpid()
+    """
+    function("CheckHealth", role("killed"), source)
+    client = endpoint.aws("lambda")
+
+    def process() -> int:
+        return int(json.load(client.invoke(FunctionName="CheckHealth")["Payload"]))
+
+    first = process()
+    assert process() == first
+    assert endpoint.order(do="kill-function", function="CheckHealth") == "1 processes killed"
+    assert process() != first

@@ -1,0 +1,186 @@
+"""The stack's life, deployed as to AWS, with its roles enforced: one story, in order."""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.endpoint.conftest import CHECKOUT, SETTINGS, Endpoint, until
+
+STACK = "spotkeeper"
+FLEET = ("SpotGroupName=ocr-spot", "OnDemandGroupName=ocr-on-demand")
+POOLS = list(SETTINGS.pools)
+ERLANGS = 2.0
+
+
+@pytest.fixture(scope="module")
+def deployer(endpoint: Endpoint) -> dict[str, str]:
+    """The keys of a user who has the permissions that docs name for CI, and no other."""
+    iam = endpoint.aws("iam")
+    iam.create_user(UserName="ci")
+    document = (CHECKOUT / "docs/ci-policy.json").read_text()
+    iam.put_user_policy(UserName="ci", PolicyName="deploy", PolicyDocument=document)
+    key = iam.create_access_key(UserName="ci")["AccessKey"]
+    return {
+        "AWS_ACCESS_KEY_ID": key["AccessKeyId"],
+        "AWS_SECRET_ACCESS_KEY": key["SecretAccessKey"],
+    }
+
+
+@pytest.fixture(scope="module")
+def before(endpoint: Endpoint) -> Iterator[dict[str, list[str]]]:
+    # sam's own bucket stays, as it does on AWS.
+    yield inventory(endpoint)
+
+
+def deploy(endpoint: Endpoint, keys: dict[str, str], *parameters: str) -> None:
+    endpoint.sam(
+        "deploy",
+        "--resolve-s3",
+        "--no-confirm-changeset",
+        "--no-progressbar",
+        "--parameter-overrides",
+        *FLEET,
+        *parameters,
+        **keys,
+    )
+
+
+def inventory(endpoint: Endpoint) -> dict[str, list[str]]:
+    """What of the stack's kinds there is in the account."""
+    aws = endpoint.aws
+    return {
+        "queues": aws("sqs").list_queues().get("QueueUrls", []),
+        "tables": aws("dynamodb").list_tables()["TableNames"],
+        "functions": names(aws("lambda").list_functions()["Functions"], "FunctionName"),
+        "layers": names(aws("lambda").list_layers()["Layers"], "LayerName"),
+        "mappings": names(
+            aws("lambda").list_event_source_mappings()["EventSourceMappings"], "UUID"
+        ),
+        "rules": names(aws("events").list_rules()["Rules"], "Name"),
+        "schedules": names(aws("scheduler").list_schedules()["Schedules"], "Name"),
+        "roles": names(aws("iam").list_roles()["Roles"], "RoleName"),
+        "policies": names(aws("iam").list_policies(Scope="Local")["Policies"], "PolicyName"),
+        "parameters": names(aws("ssm").describe_parameters()["Parameters"], "Name"),
+        "log groups": names(aws("logs").describe_log_groups()["logGroups"], "logGroupName"),
+        "alarms": names(aws("cloudwatch").describe_alarms()["MetricAlarms"], "AlarmName"),
+        "dashboards": names(
+            aws("cloudwatch").list_dashboards()["DashboardEntries"], "DashboardName"
+        ),
+        "topics": names(aws("sns").list_topics()["Topics"], "TopicArn"),
+    }
+
+
+def names(found: list[dict[str, Any]], key: str) -> list[str]:
+    return sorted(one[key] for one in found)
+
+
+def serving(endpoint: Endpoint, group: int) -> int:
+    instances = endpoint.look("state")["groups"][group]["instances"]
+    return sum(one["state"] == "InService" and not one["draining"] for one in instances)
+
+
+def desired(endpoint: Endpoint, group: int) -> int:
+    return int(endpoint.look("state")["groups"][group]["desired"])
+
+
+def outputs(endpoint: Endpoint) -> dict[str, str]:
+    (stack,) = endpoint.aws("cloudformation").describe_stacks(StackName=STACK)["Stacks"]
+    return {one["OutputKey"]: one["OutputValue"] for one in stack["Outputs"]}
+
+
+def records(endpoint: Endpoint) -> list[dict[str, Any]]:
+    found = endpoint.aws("dynamodb").query(
+        TableName=outputs(endpoint)["TableName"],
+        KeyConditionExpression="pk = :fleet AND begins_with(sk, :decision)",
+        ExpressionAttributeValues={
+            ":fleet": {"S": "fleet#main"},
+            ":decision": {"S": "decision#"},
+        },
+    )["Items"]
+    return [json.loads(one["record"]["S"]) for one in found]
+
+
+def failed(endpoint: Endpoint) -> list[str]:
+    sqs = endpoint.aws("sqs")
+    urls = [outputs(endpoint)[key] for key in ("FailedInvocationsUrl", "SearchLogDeadLettersUrl")]
+    answers = (sqs.receive_message(QueueUrl=url, MaxNumberOfMessages=10) for url in urls)
+    return [message["Body"] for answer in answers for message in answer.get("Messages", [])]
+
+
+def test_1_it_is_deployed_by_who_may_no_more_than_that(
+    endpoint: Endpoint, before: dict[str, list[str]], deployer: dict[str, str]
+) -> None:
+    deploy(endpoint, deployer, "OnDemandMax=9")
+    assert outputs(endpoint)["SpotGroup"] == SETTINGS.spot_group
+    assert len(inventory(endpoint)["functions"]) == len(before["functions"]) + 4
+
+
+def test_2_the_load_that_workers_log_sizes_the_spot_group(endpoint: Endpoint) -> None:
+    endpoint.order(do="load", erlangs=ERLANGS)
+
+    def sized() -> bool:
+        return any(one["half"] == "health" and one["rule"] != "hold" for one in records(endpoint))
+
+    until(sized, within_s=130, what="a turn of the health half")
+    until(lambda: serving(endpoint, 0) > ERLANGS, within_s=60, what="spot serves")
+
+
+def test_3_spot_runs_dry_and_on_demand_stands_in(endpoint: Endpoint) -> None:
+    need = desired(endpoint, 0)
+    endpoint.order(do="capacity", capacity=0, in_s=SETTINGS.notice_s)
+    until(lambda: desired(endpoint, 1) >= need, within_s=30, what="a backfill")
+    until(lambda: serving(endpoint, 1) >= need, within_s=60, what="on-demand serves")
+
+
+def test_4_spot_is_back_and_on_demand_goes(endpoint: Endpoint) -> None:
+    endpoint.order(do="capacity", capacity=4)
+    until(lambda: serving(endpoint, 0) > ERLANGS, within_s=60, what="spot serves")
+    until(lambda: desired(endpoint, 1) == 0, within_s=150, what="a release")
+
+
+def test_5_a_parameter_is_changed(endpoint: Endpoint, deployer: dict[str, str]) -> None:
+    deploy(endpoint, deployer, "OnDemandMax=7")
+    name = outputs(endpoint)["FleetDocumentName"]
+    document = endpoint.aws("ssm").get_parameter(Name=name)["Parameter"]["Value"]
+    assert json.loads(document)["bounds"]["on_demand_max"] == 7
+
+
+def test_6_nothing_failed_and_nothing_was_refused(endpoint: Endpoint) -> None:
+    assert failed(endpoint) == []
+    seen = endpoint.look("permissions")
+    roles = {who: what for who, what in seen.items() if f"/{STACK}-" in who}
+    assert len(roles) >= 4
+    assert {who: what["refused"] for who, what in roles.items() if what["refused"]} == {}
+
+
+def test_7_every_permission_is_used_or_known_to_be_for_worse_days(endpoint: Endpoint) -> None:
+    unused = {
+        action
+        for who, what in endpoint.look("permissions").items()
+        if f"/{STACK}-" in who
+        for action in what["unused"]
+        if not action.startswith(TELEMETRY)
+    }
+    assert unused <= FOR_WORSE_DAYS
+
+
+# The endpoint takes log lines and trace segments from a function's process, not over the wire.
+TELEMETRY = ("logs:", "xray:")
+# Each is used on a day that this story does not have.
+FOR_WORSE_DAYS = {
+    "autoscaling:DescribeAutoScalingInstances",
+    "autoscaling:SetInstanceHealth",
+    "autoscaling:TerminateInstanceInAutoScalingGroup",
+    "ec2:TerminateInstances",
+    "sqs:SendMessage",
+}
+
+
+def test_8_it_is_deleted_and_leaves_nothing(
+    endpoint: Endpoint, before: dict[str, list[str]], deployer: dict[str, str]
+) -> None:
+    endpoint.order(do="load", erlangs=0)
+    endpoint.sam("delete", "--no-prompts", "--stack-name", STACK, **deployer)
+    assert inventory(endpoint) == before
