@@ -14,7 +14,10 @@ from spotkeeper.adapters.fleet_state import FleetStateTable
 from spotkeeper.ports import FleetStates, GroupReader, GroupWriter, InstanceWriter
 from spotkeeper_lab.cloud.api import Cloud
 from spotkeeper_lab.cloud.values import GroupSpec, Physics, Purchase
-from spotkeeper_lab.fakes.ports import FakeGroups, FakeStates
+from spotkeeper_lab.fakes.groups import FakeGroups
+from spotkeeper_lab.fakes.states import FakeStates
+from spotkeeper_lab.fakes.virtual_time import EPOCH
+from spotkeeper_lab.local_aws.context import VirtualTime, local_aws
 from spotkeeper_lab.local_aws.table import create_table
 from spotkeeper_lab.traces.market import market_of
 
@@ -25,6 +28,9 @@ IMAGE = "ami-12c6146b"
 POOL = f"{ZONE}/{KIND}"
 SPOT, ON_DEMAND = "ocr-spot", "ocr-on-demand"
 TABLE = "spotkeeper"
+STRICT = Physics(
+    ghost_s=90.0, cancellations_shown=True, pending_ends_refused=True, marks_needed=True
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +41,7 @@ class Groups:
     writer: GroupWriter
     instances: InstanceWriter
     settle: Callable[[], object]
+    cloud: Cloud | None = None
 
     def ids(self, name: str = SPOT) -> list[str]:
         """The instances of a group."""
@@ -45,19 +52,41 @@ class Groups:
 def groups(request: pytest.FixtureRequest) -> Iterator[Groups]:
     """The group ports, settled."""
     if request.param == "fake":
-        yield _fake_groups()
+        yield _fake_groups(_cloud(Physics()))
         return
     with mock_aws():
         yield _moto_groups()
 
 
-@pytest.fixture
-def strict_groups() -> Groups:
-    """The group ports where calls that AWS refuses are refused; moto lets them pass."""
-    return _fake_groups()
+@pytest.fixture(params=["fake", "mended moto"])
+def strict_groups(request: pytest.FixtureRequest) -> Iterator[Groups]:
+    """The group ports where calls that AWS refuses are refused; moto alone lets them pass."""
+    cloud = _cloud(STRICT)
+    if request.param == "fake":
+        yield _fake_groups(cloud)
+        return
+    with local_aws(cloud, VirtualTime(EPOCH)):
+        yield _adapters(cloud)
 
 
-def _fake_groups() -> Groups:
+def _adapters(cloud: Cloud) -> Groups:
+    autoscaling, ec2 = boto3.client("autoscaling"), boto3.client("ec2")
+    writer = AutoScalingWriter(autoscaling, ec2)
+    return Groups(
+        AutoScalingReader(autoscaling, ec2),
+        writer,
+        writer,
+        lambda: cloud.advance(cloud.now_s + 600.0),
+        cloud,
+    )
+
+
+def _fake_groups(cloud: Cloud) -> Groups:
+    fake = FakeGroups(cloud)
+    return Groups(fake, fake, fake, lambda: cloud.advance(cloud.now_s + 600.0), cloud)
+
+
+def _cloud(physics: Physics) -> Cloud:
     specs = [
         GroupSpec(
             name=name, purchase=purchase, minimum=0, maximum=6, desired=desired, pools=(POOL,)
@@ -67,10 +96,9 @@ def _fake_groups() -> Groups:
             (ON_DEMAND, Purchase.ON_DEMAND, 0),
         )
     ]
-    cloud = Cloud(market_of("contract", 86_400.0, {POOL: [(0.0, 9)]}), specs, Physics())
+    cloud = Cloud(market_of("contract", 86_400.0, {POOL: [(0.0, 9)]}), specs, physics)
     cloud.advance(600.0)
-    fake = FakeGroups(cloud)
-    return Groups(fake, fake, fake, lambda: cloud.advance(cloud.now_s + 600.0))
+    return cloud
 
 
 def _moto_groups() -> Groups:

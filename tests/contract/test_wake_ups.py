@@ -12,7 +12,7 @@ from moto.sqs import models
 
 from spotkeeper.adapters.wake_ups import WakeUpQueue
 from spotkeeper.ports import Gone, WakeUps
-from spotkeeper_lab.fakes.ports import instant
+from spotkeeper_lab.fakes.virtual_time import instant
 from spotkeeper_lab.fakes.wake_ups import FakeWakeUps
 
 type Due = Callable[[datetime], int]

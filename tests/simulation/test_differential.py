@@ -19,7 +19,8 @@ from spotkeeper_lab.backtest.spotkeeper_runner import cloud_of, fleet_of, replay
 from spotkeeper_lab.backtest.world import World
 from spotkeeper_lab.end_to_end.day import running
 from spotkeeper_lab.end_to_end.scene import LEAD_S, DemoSettings, Scene
-from spotkeeper_lab.fakes.ports import FakeStates, instant
+from spotkeeper_lab.fakes.states import FakeStates
+from spotkeeper_lab.fakes.virtual_time import instant
 from spotkeeper_lab.traces.generate import generate
 from spotkeeper_lab.traces.market import Market
 from spotkeeper_lab.traces.market_file import read_market

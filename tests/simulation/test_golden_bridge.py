@@ -9,7 +9,8 @@ from spotkeeper.domain.decision import Half
 from spotkeeper.domain.fleet import AvailabilityPolicy
 from spotkeeper.ports import Unavailable
 from spotkeeper_lab.cloud.values import Physics
-from spotkeeper_lab.fakes.ports import Crash, instant
+from spotkeeper_lab.fakes.faults import Crash
+from spotkeeper_lab.fakes.virtual_time import instant
 from tests.simulation.golden import Scenario
 
 WARM = Physics(cold_start_s=300, warm_start_s=60, warm_pool=4)

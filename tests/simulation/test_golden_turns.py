@@ -9,7 +9,8 @@ from spotkeeper.domain.interruption import Interruption, InterruptionKind
 from spotkeeper.handle_interruption import handle_interruption
 from spotkeeper.ports import Throttled
 from spotkeeper_lab.cloud.values import EventKind, Physics
-from spotkeeper_lab.fakes.ports import Crash, instant
+from spotkeeper_lab.fakes.faults import Crash
+from spotkeeper_lab.fakes.virtual_time import instant
 from tests.simulation.golden import ON_DEMAND, SPOT, Scenario
 
 LOSS = ((0.0, 4), (1200.0, 3))

@@ -12,7 +12,7 @@ from spotkeeper.collect_search_logs import CollectReport, FleetCounts, NotStored
 from spotkeeper.domain.load.load import LoadDigest, summarise
 from spotkeeper.ports import Throttled
 from spotkeeper.search_log import Message, MessageRefused
-from spotkeeper_lab.fakes.ports import FakeLoadTable
+from spotkeeper_lab.fakes.load_table import FakeLoadTable
 from tests.search_logs import FLEET, SENT, before, lines, message, packed, sent_log
 
 KNOWN = frozenset({FLEET, "search"})

@@ -17,7 +17,7 @@ from spotkeeper.domain.decision import DecisionRecord
 from spotkeeper.domain.fleet import Objective
 from spotkeeper.search_log import Message
 from spotkeeper_lab.fakes.histories import FakeLoadHistories
-from spotkeeper_lab.fakes.ports import instant
+from spotkeeper_lab.fakes.virtual_time import instant
 from tests.builders import fleet
 from tests.unit.turns.test_turns_health import START_S, Stage
 

@@ -11,7 +11,7 @@ from spotkeeper.domain.fleet import Objective
 from spotkeeper.domain.load.history import LoadHistory
 from spotkeeper.ports import Unreadable
 from spotkeeper_lab.fakes.histories import FakeLoadHistories
-from spotkeeper_lab.fakes.ports import instant
+from spotkeeper_lab.fakes.virtual_time import instant
 from tests.unit.turns.test_turns_health import START_S, Stage
 
 

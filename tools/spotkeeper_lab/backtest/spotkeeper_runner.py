@@ -27,9 +27,12 @@ from spotkeeper_lab.cloud.values import (
     Physics,
     Purchase,
 )
+from spotkeeper_lab.fakes.groups import FakeGroups
 from spotkeeper_lab.fakes.histories import FakeLoadHistories
-from spotkeeper_lab.fakes.ports import FakeGroups, FakeLoadTable, FakeStates, instant
+from spotkeeper_lab.fakes.load_table import FakeLoadTable
 from spotkeeper_lab.fakes.request_queues import FakeRequestQueues
+from spotkeeper_lab.fakes.states import FakeStates
+from spotkeeper_lab.fakes.virtual_time import instant
 from spotkeeper_lab.fakes.wake_ups import FakeWakeUps
 from spotkeeper_lab.traces.market import Market
 

@@ -12,17 +12,24 @@ on the same one. What it promises:
   multiples of it. Every failed retry is an activity; only a try that was not the mere
   repetition of the one before sends an event.
 * Lowering desired ends instances: those that are coming first, then the newest.
+* What `Physics` can make stricter is off unless it is asked for.
 * On-demand launches fail by chance alone, each on its own.
 """
 
 from collections.abc import Iterable, Sequence
 
-from spotkeeper_lab.cloud.engine import RETRY, CloudEngine
-from spotkeeper_lab.cloud.group import GroupState, Machine
+from spotkeeper_lab.cloud.engine import RETRY
+from spotkeeper_lab.cloud.group import GroupState
+from spotkeeper_lab.cloud.lives import USER_SHUTDOWN
+from spotkeeper_lab.cloud.machine import Machine
+from spotkeeper_lab.cloud.markets import CloudMarket
 from spotkeeper_lab.cloud.values import (
+    COMING,
     FAILED,
     IN_SERVICE,
+    TERMINATED,
     TERMINATING,
+    USER_SUSPENDED,
     Activity,
     Bill,
     CloudError,
@@ -32,10 +39,12 @@ from spotkeeper_lab.cloud.values import (
     SpotRequestView,
 )
 
-REQUESTS_SHOWN_S = 3600.0
+SHOWN_S = 3600.0
+"""So long AWS shows spot requests and instances that have ended."""
+DETACHED_AT_MOST = 20
 
 
-class Cloud(CloudEngine):
+class Cloud(CloudMarket):
     """The cloud with AWS's verbs; each may raise CloudError with AWS's code and message."""
 
     # --- AWS's verbs ----------------------------------------------------------------------------
@@ -66,6 +75,9 @@ class Cloud(CloudEngine):
         state = self._of(machine)
         if machine.state == TERMINATING:
             return
+        if machine.state in COMING and self.physics.pending_ends_refused:
+            message = f"Scaling Activity is In Progress for instance {instance_id}."
+            raise CloudError("ScalingActivityInProgress", message)
         if state.desired <= state.spec.minimum:
             message = (
                 f"Currently, desiredSize equals minSize ({state.spec.minimum}). Terminating "
@@ -81,6 +93,12 @@ class Cloud(CloudEngine):
     def detach(self, group: str, instance_ids: Sequence[str]) -> None:
         """Take instances out without lowering desired; they run on, and replacements launch."""
         state = self._group(group)
+        if len(instance_ids) > DETACHED_AT_MOST:
+            message = (
+                f"Value '{list(instance_ids)}' at 'instanceIds' failed to satisfy constraint: "
+                f"Member must have length less than or equal to {DETACHED_AT_MOST}"
+            )
+            raise CloudError("ValidationError", message)
         machines = [self._detachable(state, instance_id) for instance_id in instance_ids]
         for machine in machines:
             del state.members[machine.instance_id]
@@ -89,11 +107,17 @@ class Cloud(CloudEngine):
         self._act(state)
 
     def terminate(self, instance_ids: Sequence[str]) -> None:
-        """End instances, in a group or not; ended ones are left in peace."""
+        """End instances, in a group or not; ended ones are left in peace.
+
+        Where marks are needed, one that does not run or carries none is not for this role to end.
+        """
         machines = [self._known(instance_id) for instance_id in instance_ids]
+        if self.physics.marks_needed and not all(m and m.gone_s is not None for m in machines):
+            message = "You are not authorized to perform this operation."
+            raise CloudError("UnauthorizedOperation", message)
         for machine in machines:
             if machine:
-                self._end(machine)
+                self._die(machine, USER_SHUTDOWN)
         self._fill_dirty()
 
     def set_unhealthy(self, instance_id: str) -> None:
@@ -105,16 +129,17 @@ class Cloud(CloudEngine):
         self._leave(machine)
         self._act(state)
 
-    def suspend(self, group: str, process: str) -> None:
+    def suspend(self, group: str, process: str, reason: str = USER_SUSPENDED) -> None:
         """Suspend a process of a group; Launch is the one that matters here."""
         state = self._group(group)
-        state.suspended.add(process)
+        state.suspensions.setdefault(process, reason)
         state.touch()
 
     def resume(self, group: str, process: str) -> None:
         """Resume a process of a group."""
         state = self._group(group)
-        state.suspended.discard(process)
+        state.suspensions.pop(process, None)
+        state.failing_since_s = None
         state.touch()
         self._act(state)
 
@@ -123,6 +148,13 @@ class Cloud(CloudEngine):
         for machine in [self._known(instance_id) for instance_id in instance_ids]:
             if machine and machine.gone_s is None:
                 machine.gone_s = gone_s
+                self._touch(machine)
+
+    def undrain(self, instance_ids: Sequence[str]) -> None:
+        """Take the mark off instances; those that have ended have none any more."""
+        for machine in [self._known(instance_id) for instance_id in instance_ids]:
+            if machine:
+                machine.gone_s = None
                 self._touch(machine)
 
     def delete_group(self, group: str) -> None:
@@ -147,14 +179,18 @@ class Cloud(CloudEngine):
 
     def history(self) -> tuple[InstanceView, ...]:
         """All that ever ran; those that ended first."""
-        return (*(machine.view() for machine in self._ended), *self.instances())
+        return (*(machine.view() for machine in self._departed.values()), *self.instances())
 
     def instance(self, instance_id: str) -> InstanceView:
-        """One that runs."""
-        machine = self._known(instance_id)
+        """One that runs, or that ended within the last hour."""
+        machine = self._known(instance_id) or self._departed.get(instance_id)
         if machine is None:
             raise _not_found(instance_id)
         return machine.view()
+
+    def member(self, instance_id: str) -> InstanceView:
+        """One that is in a group, dead or alive."""
+        return self._member(instance_id).view()
 
     def failures(self, group: str, since_s: float) -> list[Activity]:
         """The failed launches of a group since an instant, newest first."""
@@ -167,12 +203,12 @@ class Cloud(CloudEngine):
 
     def spot_requests(self, since_s: float = 0.0) -> tuple[SpotRequestView, ...]:
         """The requests whose instance was warned, or taken within the last hour, since then."""
-        forgotten_s = self.now_s - REQUESTS_SHOWN_S
+        forgotten_s = self.now_s - SHOWN_S
         while self._taken and (self._taken[0].ended_s or 0.0) < forgotten_s:
             self._taken.popleft()
         marked = (m for m in self._warned.values() if (m.warned_s or 0.0) >= since_s)
         taken = (m for m in self._taken if (m.ended_s or 0.0) >= since_s)
-        return tuple(_request(machine) for machine in (*marked, *taken))
+        return tuple(machine.spot_request() for machine in (*marked, *taken))
 
     def ready(self, purchase: Purchase) -> int:
         """How many instances of a kind are in service, detached ones too."""
@@ -188,7 +224,7 @@ class Cloud(CloudEngine):
             on_demand_s=used[Purchase.ON_DEMAND],
             spot_launches=self._launched[Purchase.SPOT],
             on_demand_launches=self._launched[Purchase.ON_DEMAND],
-            losses=sum(machine.lost for machine in self._ended),
+            losses=sum(machine.lost for machine in self._departed.values()),
         )
 
     # --- what a test does to it -----------------------------------------------------------------
@@ -198,6 +234,10 @@ class Cloud(CloudEngine):
         state = self._group(group)
         state.blocked.append((start_s, end_s, message))
         self._at(max(start_s, self.now_s), RETRY, lambda: self._dirty.add(group))
+
+    def break_image(self, group: str, start_s: float, end_s: float) -> None:
+        """Let whatever a group launches for a while come into service and never serve."""
+        self._group(group).bad_images.append((start_s, end_s))
 
     def reclaim(self, instance_ids: Iterable[str], at_s: float) -> None:
         """Take spot instances back at an instant, whatever the market says."""
@@ -220,22 +260,17 @@ class Cloud(CloudEngine):
             raise CloudError("ValidationError", message) from None
 
     def _known(self, instance_id: str) -> Machine | None:
-        """A running instance, None for one that has ended."""
+        """A running instance, None for one that has ended; AWS forgets those after an hour."""
         machine = self._machines.get(instance_id)
-        if machine is None and not self._existed(instance_id):
-            raise _not_found(instance_id)
+        if machine is None:
+            departed = self._departed.get(instance_id)
+            if departed is None or self.now_s - (departed.ended_s or 0.0) > SHOWN_S:
+                raise _not_found(instance_id)
         return machine
 
-    def _existed(self, instance_id: str) -> bool:
-        prefix, _, digits = instance_id.partition("-")
-        try:
-            return prefix == "i" and 1 <= int(digits, 16) <= self._numbered
-        except ValueError:
-            return False
-
     def _member(self, instance_id: str) -> Machine:
-        machine = self._machines.get(instance_id)
-        if machine is None or machine.group is None:
+        machine = self._machines.get(instance_id) or self._departed.get(instance_id)
+        if machine is None or machine.group is None or machine.state == TERMINATED:
             message = (
                 f"Instance Id not found - No managed instance found for instance ID: {instance_id}"
             )
@@ -261,13 +296,3 @@ class Cloud(CloudEngine):
 def _not_found(instance_id: str) -> CloudError:
     message = f"The instance ID '{instance_id}' does not exist"
     return CloudError("InvalidInstanceID.NotFound", message)
-
-
-def _request(machine: Machine) -> SpotRequestView:
-    taken = machine.ended_s is not None
-    return SpotRequestView(
-        request_id=f"sir-{machine.number:08x}",
-        instance_id=machine.instance_id,
-        status_code="instance-terminated-no-capacity" if taken else "marked-for-termination",
-        updated_s=machine.ended_s or machine.warned_s or 0.0,
-    )

@@ -6,21 +6,24 @@ failed activities that it stands for are written when somebody asks.
 
 import heapq
 import math
+import random
 from bisect import bisect_left
+from collections import Counter
 from dataclasses import dataclass, field
 from itertools import cycle
 
+from spotkeeper_lab.cloud.machine import Machine, Refusal
 from spotkeeper_lab.cloud.values import (
+    CANCELLED,
+    COMING,
     DIFFERENCE,
     FAILED,
     IN_PROGRESS,
-    PENDING,
     SUCCESSFUL,
     TERMINATING,
     Activity,
     GroupSpec,
     GroupView,
-    InstanceView,
     Physics,
     Purchase,
 )
@@ -29,54 +32,6 @@ from spotkeeper_lab.cloud.values import (
 WRITTEN_S = 3600.0
 # AWS keeps activities for six weeks; nobody here reads further back than this many.
 KEPT_ACTIVITIES = 20_000
-
-
-@dataclass(slots=True, eq=False)
-class Machine:
-    """A running instance; `doomed_s` is when the market takes it, `group` is None once detached."""
-
-    number: int
-    pool: str
-    purchase: Purchase
-    launched_s: float
-    group: "GroupState | None"
-    state: str = PENDING
-    in_service_s: float | None = None
-    healthy: bool = True
-    gone_s: float | None = None
-    warned_s: float | None = None
-    doomed_s: float | None = None
-    ended_s: float | None = None
-    lost: bool = False
-    instance_id: str = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.instance_id = f"i-{self.number:017x}"
-
-    def view(self) -> InstanceView:
-        """What AWS shows of it."""
-        return InstanceView(
-            instance_id=self.instance_id,
-            pool=self.pool,
-            purchase=self.purchase,
-            group=self.group.spec.name if self.group else "",
-            state=self.state,
-            healthy=self.healthy,
-            launched_s=self.launched_s,
-            in_service_s=self.in_service_s,
-            warned_s=self.warned_s,
-            gone_s=self.gone_s,
-            ended_s=self.ended_s,
-            lost=self.lost,
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class Refusal:
-    """A pool refuses to launch, with AWS's words."""
-
-    pool: str
-    message: str
 
 
 @dataclass(slots=True)
@@ -95,18 +50,24 @@ class GroupState:
     physics: Physics
     desired: int = field(init=False)
     members: dict[str, Machine] = field(default_factory=dict)
-    suspended: set[str] = field(default_factory=set)
+    suspensions: dict[str, str] = field(default_factory=dict)
     blocked: list[tuple[float, float, str]] = field(default_factory=list)
+    bad_images: list[tuple[float, float]] = field(default_factory=list)
     retry_s: float = math.inf
+    failing_since_s: float | None = None
+    retried: int = 0
+    _chances: random.Random = field(init=False)
     _spares: list[float] = field(default_factory=list)
     _drought: _Drought | None = None
     _failures: list[Activity] = field(default_factory=list)
     _launches: list[Machine] = field(default_factory=list)
+    _cancelled: list[Machine] = field(default_factory=list)
     _view: GroupView | None = None
     _numbered: int = 0
 
     def __post_init__(self) -> None:
         self.desired = self.spec.desired
+        self._chances = random.Random(f"{self.spec.name}/scale-in")
         if self.spec.purchase is Purchase.ON_DEMAND and self.physics.warm_start_s is not None:
             self._spares = [0.0] * self.physics.warm_pool
 
@@ -123,7 +84,7 @@ class GroupState:
                 desired=self.desired,
                 minimum=self.spec.minimum,
                 maximum=self.spec.maximum,
-                suspended=frozenset(self.suspended),
+                suspensions=dict(self.suspensions),
                 instances=tuple(machine.view() for machine in self.members.values()),
             )
         return self._view
@@ -137,10 +98,24 @@ class GroupState:
         return self.desired - len(self.present())
 
     def surplus(self) -> list[Machine]:
-        """The instances that a scale-in ends: those that are coming first, then the newest."""
+        """The instances that a scale-in ends: those that are coming first, then the newest.
+
+        AWS's own choice (`aws_scale_in`): one after the other, in the zone that has the most, any.
+        """
         excess = max(0, -self.missing())
-        ranked = sorted(self.present(), key=lambda m: (m.state != PENDING, -m.number))
+        if self.physics.aws_scale_in:
+            return self._by_zone_and_chance(excess)
+        ranked = sorted(self.present(), key=lambda m: (m.state not in COMING, -m.number))
         return ranked[:excess]
+
+    def _by_zone_and_chance(self, excess: int) -> list[Machine]:
+        left, chosen = self.present(), []
+        for _ in range(excess):
+            held = Counter(machine.zone for machine in left)
+            most = max(held.values())
+            chosen.append(self._chances.choice([m for m in left if held[m.zone] == most]))
+            left.remove(chosen[-1])
+        return chosen
 
     def pools_by_use(self) -> list[str]:
         """The pools in the order of balance: the fewest of ours first."""
@@ -157,13 +132,25 @@ class GroupState:
         """The first instant after `after_s` at which the group tries again."""
         return (math.floor(after_s / self.physics.retry_s) + 1) * self.physics.retry_s
 
+    def backed_off_s(self) -> float:
+        """How long the next retry of a failed launch waits: twice as long as the one before."""
+        longest_s = self.physics.retry_longest_s or self.physics.retry_s
+        self.retried += 1
+        return min(longest_s, self.physics.retry_s * 2.0 ** min(self.retried - 1, 10))
+
+    def starts_badly(self, now_s: float) -> bool:
+        """Whether an instance launched now never serves."""
+        return any(start <= now_s < end for start, end in self.bad_images)
+
     def start_s(self, now_s: float) -> float:
         """How long an instance launched now needs; takes a stopped spare where one is ready."""
-        warm = self.physics.warm_start_s
+        warm, cold = self.physics.warm_start_s, self.physics.cold_start_s
         if warm is not None and self._spares and self._spares[0] <= now_s:
             heapq.heappop(self._spares)
+            if self.physics.warm_refill:
+                heapq.heappush(self._spares, now_s + cold)
             return warm
-        return self.physics.cold_start_s
+        return cold
 
     def give_back(self, now_s: float) -> None:
         """Stop an ended on-demand instance and keep it as a spare (reuse on scale-in)."""
@@ -183,6 +170,7 @@ class GroupState:
 
     def launched(self, machine: Machine) -> None:
         """Take a new instance in."""
+        self.retried, self.failing_since_s = 0, None
         self.members[machine.instance_id] = machine
         self._launches.append(machine)
         self.touch()
@@ -230,29 +218,43 @@ class GroupState:
         drought.written_s = until_s
 
     def failures(self, since_s: float, now_s: float) -> list[Activity]:
-        """The failed launches since an instant, newest first."""
+        """The failed and the cancelled launches since an instant, newest first."""
         self._write_retries(now_s, inclusive=True)
         first = bisect_left(self._failures, since_s, key=lambda activity: activity.start_s)
-        return self._failures[first:][::-1]
+        found = self._failures[first:]
+        if self._cancelled:
+            late = [m for m in self._cancelled if m.launched_s >= since_s]
+            found = sorted([*found, *map(self.activity_of, late)], key=lambda a: a.start_s)
+        return found[::-1]
+
+    def cancel(self, machine: Machine, message: str) -> Activity:
+        """Write down that a launch was given up, and why."""
+        machine.cancelled = message
+        self._cancelled.append(machine)
+        return self.activity_of(machine)
 
     def successes(self, since_s: float) -> list[Activity]:
         """The launches since an instant that did not fail, newest first."""
         first = bisect_left(self._launches, since_s, key=lambda machine: machine.launched_s)
-        return [self.activity_of(machine) for machine in reversed(self._launches[first:])]
+        launches = reversed(self._launches[first:])
+        return [self.activity_of(machine) for machine in launches if machine.cancelled is None]
 
     def activity_of(self, machine: Machine) -> Activity:
         """The launch of one instance."""
         done = machine.in_service_s is not None
+        gone = machine.cancelled is not None
+        status = SUCCESSFUL if done else CANCELLED if gone else IN_PROGRESS
+        reason = f".  Status Reason: {machine.cancelled}" if machine.cancelled else ""
         return Activity(
             activity_id=f"{self.spec.name}-launch-{machine.number:08d}",
             group=self.spec.name,
             start_s=machine.launched_s,
-            end_s=machine.in_service_s,
-            status_code=SUCCESSFUL if done else IN_PROGRESS,
-            message="",
+            end_s=machine.ended_s if gone else machine.in_service_s,
+            status_code=status,
+            message=machine.cancelled or "",
             cause="an instance was started in response to a difference between desired and "
             "actual capacity.",
-            description=f"Launching a new EC2 instance: {machine.instance_id}",
+            description=f"Launching a new EC2 instance: {machine.instance_id}{reason}",
             instance_id=machine.instance_id,
             pool=machine.pool,
         )

@@ -3,16 +3,20 @@
 Times are seconds from the start of the market.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
 PENDING = "Pending"
+PENDING_WAIT = "Pending:Wait"
 IN_SERVICE = "InService"
 TERMINATING = "Terminating:Wait"
 TERMINATED = "Terminated"
 FAILED = "Failed"
+CANCELLED = "Cancelled"
 SUCCESSFUL = "Successful"
 IN_PROGRESS = "InProgress"
+COMING = frozenset({PENDING, PENDING_WAIT})
 
 # Texts as AWS writes them; the classifier of the product reads them as it does in production.
 SPOT_DRY = (
@@ -30,6 +34,17 @@ ON_DEMAND_DRY = (
     "get {type} capacity by not specifying an Availability Zone in your request. "
     "Launching EC2 instance failed."
 )
+HOOK_ABANDONED = (
+    "Instance failed to complete user's Lifecycle Action: Lifecycle Action with token {token} was "
+    "abandoned: Heartbeat Timeout"
+)
+DIED_STARTING = (
+    "Instance became unhealthy while waiting for instance to be in InService state. "
+    "Termination Reason: {reason}"
+)
+LAUNCH = "Launch"
+USER_SUSPENDED = "User suspended"
+ADMINISTRATIVE = "Administrative suspension"
 DIFFERENCE = (
     "an instance was started in response to a difference between desired and actual capacity, "
     "increasing the capacity from {have} to {want}."
@@ -76,30 +91,57 @@ class GroupSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Physics:
-    """How the cloud behaves; shares are probabilities per instance, times are in seconds.
+    """How the cloud behaves; shares are probabilities per instance or event, times in seconds.
 
     A warm pool belongs to every on-demand group: `warm_pool` stopped instances, each of which
     serves `warm_start_s` after its launch. One that was ended is stopped again and may be launched
-    as long after. `event_delay_s` is the longest way of an event; an instance that is ended
-    politely stays for `terminate_hook_s`.
+    as long after (reuse on scale-in); with `warm_refill` the pool is also refilled at once by a
+    launch of its own. An instance that is ended politely stays for `terminate_hook_s`; one that is
+    launched waits for its worker at most `launch_hook_s` where there is such a hook, and is then in
+    service all the same, or abandoned unless `hook_continues`.
+
+    Events take up to `event_delay_s`, each its own time; some come twice, some never.
+
+    Stricter than most of the lab needs, as AWS is, and off by default:
+    a dead instance stays in its group as it was until the health check finds it, `ghost_s` at most;
+    a scale-in by desired capacity chooses by zone and chance (`aws_scale_in`);
+    a launch that is given up shows as a cancelled activity (`cancellations_shown`);
+    an instance that is pending cannot be ended by name (`pending_ends_refused`);
+    only an instance that runs and carries the mark can be terminated (`marks_needed`: the role's
+    condition, and the tags of what was terminated are gone);
+    a group whose launches have all failed for `suspend_after_s` is suspended by AWS;
+    the retries of failed launches back off from `retry_s` to `retry_longest_s`.
     """
 
     cold_start_s: float = 120.0
     warm_start_s: float | None = None
     warm_pool: int = 0
+    warm_refill: bool = False
     notice_s: float = 120.0
     notice_lost: float = 0.0
     event_delay_s: float = 0.0
+    event_lost: float = 0.0
+    event_twice: float = 0.0
     on_demand_failure: float = 0.0
     retry_s: float = 15.0
+    retry_longest_s: float | None = None
     terminate_hook_s: float = 0.0
+    launch_hook_s: float | None = None
+    hook_continues: bool = True
+    ghost_s: float = 0.0
+    aws_scale_in: bool = False
+    cancellations_shown: bool = False
+    pending_ends_refused: bool = False
+    marks_needed: bool = False
+    suspend_after_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InstanceView:
     """An instance; `state` is AWS's LifecycleState, `group` is empty once it is in none.
 
-    `lost` says that the market took it, `gone_s` when its workers were told that it will be gone.
+    `lost` says that the market took it, `gone_s` when its workers were told that it will be gone,
+    `serves_s` from when on its workers serve: never where it was launched from a bad image.
     """
 
     instance_id: str
@@ -110,6 +152,7 @@ class InstanceView:
     healthy: bool
     launched_s: float
     in_service_s: float | None
+    serves_s: float | None
     warned_s: float | None
     gone_s: float | None
     ended_s: float | None
@@ -123,14 +166,17 @@ class InstanceView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupView:
-    """A group as DescribeAutoScalingGroups shows it; the same object until it changes."""
+    """A group as DescribeAutoScalingGroups shows it; the same object until it changes.
+
+    `suspensions` has AWS's reason for each suspended process.
+    """
 
     name: str
     purchase: Purchase
     desired: int
     minimum: int
     maximum: int
-    suspended: frozenset[str]
+    suspensions: Mapping[str, str]
     instances: tuple[InstanceView, ...]
 
 

@@ -2,7 +2,7 @@
 
 from spotkeeper.domain.load.request_queue import QueueLength
 from spotkeeper.ports import Gone
-from spotkeeper_lab.fakes.ports import Faults
+from spotkeeper_lab.fakes.faults import Faults
 
 
 class FakeRequestQueues:

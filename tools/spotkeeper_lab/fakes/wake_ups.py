@@ -4,7 +4,8 @@ import heapq
 from datetime import datetime, timedelta
 
 from spotkeeper.adapters.wake_ups import delay_s
-from spotkeeper_lab.fakes.ports import Faults, seconds
+from spotkeeper_lab.fakes.faults import Faults
+from spotkeeper_lab.fakes.virtual_time import seconds
 
 
 class FakeWakeUps:

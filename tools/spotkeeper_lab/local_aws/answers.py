@@ -1,60 +1,55 @@
 """What the simulated cloud and request queues answer to calls, in AWS's words."""
 
 import json
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
-from typing import Any
+from datetime import datetime
 
 from spotkeeper_lab.cloud.api import Cloud
 from spotkeeper_lab.cloud.values import (
+    CANCELLED,
     FAILED,
     SUCCESSFUL,
     Activity,
     CloudError,
     GroupView,
     InstanceView,
-    SpotRequestView,
+)
+from spotkeeper_lab.local_aws.ec2_answers import Ec2Answers
+from spotkeeper_lab.local_aws.wire import (
+    ACCOUNT,
+    REGION,
+    Action,
+    Answer,
+    Exact,
+    Get,
+    Meters,
+    Page,
+    VirtualTime,
+    aws_time,
+    group_arn,
+    page,
 )
 
-REGION = "us-east-1"
-ACCOUNT = "123456789012"
+__all__ = [
+    "ACCOUNT",
+    "REGION",
+    "Action",
+    "Answers",
+    "Exact",
+    "Get",
+    "Meters",
+    "VirtualTime",
+    "aws_time",
+    "group_arn",
+    "page",
+    "request_queues",
+]
+
 # AWS keeps activities for six weeks; without a filter it answers all of them.
 SIX_WEEKS_S = 42 * 86_400.0
 
-MOST_RECORDS = 100
-
-type Get = Callable[..., Any]
-type Answer = Mapping[str, object]
-type Meters = Mapping[str, Callable[[], tuple[int, int]]]
-"""How many requests wait and are in flight at this moment, by the queue's URL."""
-
-
-class Exact(dict[str, object]):
-    """An answer whose keys are spelled as AWS does: what is not there has no other name."""
-
-
-@dataclass(frozen=True, slots=True)
-class VirtualTime:
-    """Virtual seconds as instants: second 0 is `start`, an aware datetime."""
-
-    start: datetime
-
-    def at(self, seconds: float) -> datetime:
-        """The instant of a second."""
-        return self.start + timedelta(seconds=seconds)
-
-    def seconds(self, instant: datetime) -> float:
-        """The second of an instant."""
-        return (instant - self.start).total_seconds()
-
-
-@dataclass(frozen=True, slots=True)
-class Action:
-    """One action: how it answers, and whether its answer comes in pages."""
-
-    answer: Callable[[Get], Answer]
-    paged: bool = False
+GROUPS = Page(usual=50, most=100)
+INSTANCES = Page(usual=50, most=50)
+ACTIVITIES = Page(usual=100, most=100)
 
 
 class Answers:
@@ -67,9 +62,9 @@ class Answers:
     def auto_scaling(self) -> dict[str, Action]:
         """The actions of Auto Scaling that the cloud answers."""
         return {
-            "describe_auto_scaling_groups": Action(self._describe_groups, paged=True),
-            "describe_auto_scaling_instances": Action(self._describe_instances, paged=True),
-            "describe_scaling_activities": Action(self._describe_activities, paged=True),
+            "describe_auto_scaling_groups": Action(self._describe_groups, GROUPS),
+            "describe_auto_scaling_instances": Action(self._describe_instances, INSTANCES),
+            "describe_scaling_activities": Action(self._describe_activities, ACTIVITIES),
             "set_desired_capacity": Action(self._set_desired),
             "terminate_instance_in_auto_scaling_group": Action(self._end),
             "detach_instances": Action(self._detach),
@@ -80,17 +75,17 @@ class Answers:
 
     def ec2(self) -> dict[str, Action]:
         """The actions of EC2 that the cloud answers."""
-        return {
-            "describe_spot_instance_requests": Action(self._describe_spot_requests),
-            "create_tags": Action(self._create_tags),
-            "terminate_instances": Action(self._terminate),
-        }
+        return Ec2Answers(self._cloud, self._time).actions()
 
     # --- Auto Scaling ---------------------------------------------------------------------------
 
     def _describe_groups(self, get: Get) -> Answer:
         known = self._cloud.groups()
         names = get("AutoScalingGroupNames", []) or known
+        most = int(get("MaxRecords") or GROUPS.usual)
+        if len(get("AutoScalingGroupNames", [])) > most:
+            message = f"The number of group names can be at most {most}: ask for more records."
+            raise CloudError("ValidationError", message)
         views = (self._cloud.group(name) for name in names if name in known)
         return {"AutoScalingGroups": [self._group(view) for view in views]}
 
@@ -121,7 +116,7 @@ class Answers:
 
     def _end(self, get: Get) -> Answer:
         instance_id = get("InstanceId")
-        view = self._cloud.instance(instance_id)
+        view = self._cloud.member(instance_id)
         if not get("ShouldDecrementDesiredCapacity"):
             raise CloudError("ValidationError", "only ending with a decrement is simulated")
         self._cloud.end(instance_id)
@@ -164,8 +159,8 @@ class Answers:
                 "CreatedTime": self._time.start,
                 "Instances": [_instance(instance) for instance in view.instances],
                 "SuspendedProcesses": [
-                    {"ProcessName": name, "SuspensionReason": "User suspended"}
-                    for name in sorted(view.suspended)
+                    {"ProcessName": name, "SuspensionReason": reason}
+                    for name, reason in sorted(view.suspensions.items())
                 ],
             }
         )
@@ -181,7 +176,7 @@ class Answers:
                 "Cause": f"At {aws_time(start)} {activity.cause}",
                 "StartTime": start,
                 "StatusCode": activity.status_code,
-                "Progress": 100 if activity.status_code in (FAILED, SUCCESSFUL) else 50,
+                "Progress": 100 if activity.status_code in (FAILED, SUCCESSFUL, CANCELLED) else 50,
                 "Details": json.dumps(details),
             }
         )
@@ -204,53 +199,6 @@ class Answers:
             "Progress": 0,
         }
 
-    # --- EC2 ------------------------------------------------------------------------------------
-
-    def _describe_spot_requests(self, get: Get) -> Answer:
-        filters = {item["Name"]: item.get("Values", item.get("Value")) for item in _filters(get)}
-        codes = filters.get("status-code")
-        ids = filters.get("spot-instance-request-id")
-        return {
-            "SpotInstanceRequests": [
-                self._spot_request(view)
-                for view in self._cloud.spot_requests()
-                if (codes is None or view.status_code in codes)
-                and (ids is None or view.request_id in ids)
-            ]
-        }
-
-    def _spot_request(self, view: SpotRequestView) -> Answer:
-        at = self._time.at(view.updated_s)
-        return Exact(
-            {
-                "SpotInstanceRequestId": view.request_id,
-                "InstanceId": view.instance_id,
-                "State": "closed"
-                if view.status_code.startswith("instance-terminated")
-                else "active",
-                "CreateTime": at,
-                "Status": {"Code": view.status_code, "UpdateTime": at, "Message": view.status_code},
-            }
-        )
-
-    def _create_tags(self, get: Get) -> Answer:
-        for tag in get("Tags", []):
-            if tag["Key"] == "spotkeeper:draining":
-                gone_s = self._time.seconds(datetime.fromisoformat(tag["Value"]))
-                self._cloud.drain(get("Resources", []), gone_s)
-        return {}
-
-    def _terminate(self, get: Get) -> Answer:
-        instance_ids: Sequence[str] = get("InstanceIds", [])
-        self._cloud.terminate(instance_ids)
-        state = {"Code": 32, "Name": "shutting-down"}
-        return {
-            "TerminatingInstances": [
-                {"InstanceId": instance_id, "CurrentState": state, "PreviousState": state}
-                for instance_id in instance_ids
-            ]
-        }
-
 
 def request_queues(meters: Meters) -> dict[str, Action]:
     """The actions of SQS that meters answer."""
@@ -268,11 +216,6 @@ def request_queues(meters: Meters) -> dict[str, Action]:
     return {"get_queue_attributes": Action(attributes)}
 
 
-def _filters(get: Get) -> Sequence[Mapping[str, Any]]:
-    filters: Sequence[Mapping[str, Any]] = get("Filters", [])
-    return filters
-
-
 def _instance(view: InstanceView) -> Exact:
     zone, _, kind = view.pool.partition("/")
     return Exact(
@@ -285,26 +228,3 @@ def _instance(view: InstanceView) -> Exact:
             "ProtectedFromScaleIn": False,
         }
     )
-
-
-def group_arn(name: str) -> str:
-    """The ARN of a group, as its events carry it."""
-    return (
-        f"arn:aws:autoscaling:{REGION}:{ACCOUNT}:autoScalingGroup:"
-        f"00000000-0000-0000-0000-000000000000:autoScalingGroupName/{name}"
-    )
-
-
-def aws_time(instant: datetime) -> str:
-    """An instant as AWS writes it in events: whole seconds, UTC."""
-    return instant.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
-def page(answer: Answer, get: Get) -> Answer:
-    """One page of an answer that is a list; the token is where the next one begins."""
-    ((name, items),) = answer.items()
-    assert isinstance(items, list)
-    first = int(get("NextToken", 0))
-    stop = first + int(get("MaxRecords", MOST_RECORDS))
-    token = {"NextToken": str(stop)} if stop < len(items) else {}
-    return {name: items[first:stop], **token}

@@ -31,7 +31,6 @@ from spotkeeper_lab.local_aws.answers import (
     Answers,
     Meters,
     VirtualTime,
-    page,
     request_queues,
 )
 from spotkeeper_lab.local_aws.speed import faster_moto
@@ -104,9 +103,8 @@ def _method(
 ) -> Callable[[BaseResponse], ActionResult]:
     def respond(response: BaseResponse) -> ActionResult:
         try:
-            answer = action.answer(response._get_param)
+            return ActionResult(action.respond(response._get_param))
         except CloudError as refusal:
             raise error(refusal.code, refusal.message) from refusal
-        return ActionResult(page(answer, response._get_param) if action.paged else answer)
 
     return respond

@@ -17,7 +17,7 @@ from spotkeeper_cli.main import app
 from spotkeeper_lab.backtest.catalogue import deployed_settings
 from spotkeeper_lab.backtest.spotkeeper_runner import replay_of
 from spotkeeper_lab.backtest.world import World
-from spotkeeper_lab.fakes.ports import FakeStates
+from spotkeeper_lab.fakes.states import FakeStates
 from spotkeeper_lab.traces.export import (
     WHOLE_POOL,
     changes_of,

@@ -1,0 +1,81 @@
+"""What AWS refuses, or shows later than one would like: the fakes and moto's mends do, too."""
+
+import pytest
+
+from spotkeeper.domain.fleet import Phase
+from spotkeeper.ports import FleetError, Gone
+from tests.contract.conftest import ON_DEMAND, SPOT, Groups
+from tests.contract.test_group_ports import GONE_AT, LONG_AGO, NOBODY
+
+
+def test_a_dead_instance_stays_in_its_group_until_the_health_check_finds_it(
+    strict_groups: Groups,
+) -> None:
+    cloud = strict_groups.cloud
+    assert cloud
+    first, second = strict_groups.ids()
+    cloud.reclaim([first], cloud.now_s)
+    shown = strict_groups.reader.describe([SPOT])[SPOT].instances
+    assert [(i.instance_id, i.phase, i.healthy) for i in shown] == [
+        (first, Phase.IN_SERVICE, True),
+        (second, Phase.IN_SERVICE, True),
+    ]
+    requests = strict_groups.reader.troubled_spot_requests(LONG_AGO)
+    assert [r.instance_id for r in requests] == [first]
+    strict_groups.settle()
+    assert first not in strict_groups.ids()
+    assert len(strict_groups.ids()) == 2
+
+
+def test_a_pending_instance_cannot_be_ended(strict_groups: Groups) -> None:
+    strict_groups.writer.set_desired(ON_DEMAND, 1)
+    (pending,) = strict_groups.ids(ON_DEMAND)
+    with pytest.raises(FleetError, match="Scaling Activity is In Progress"):
+        strict_groups.writer.end(pending)
+    assert strict_groups.reader.describe([ON_DEMAND])[ON_DEMAND].desired == 1
+
+
+def test_one_unknown_id_refuses_the_whole_mark(strict_groups: Groups) -> None:
+    cloud = strict_groups.cloud
+    assert cloud
+    first, _ = strict_groups.ids()
+    with pytest.raises(Gone):
+        cloud_first(strict_groups, [first, NOBODY])
+    assert not cloud.instance(first).draining
+
+
+def cloud_first(groups: Groups, instance_ids: list[str]) -> None:
+    """Ask AWS in one call, however an adapter asks again."""
+    cloud = groups.cloud
+    assert cloud
+    try:
+        cloud.drain(instance_ids, cloud.now_s)
+    except Exception as refused:
+        raise Gone(str(refused)) from refused
+
+
+def test_an_instance_without_its_mark_cannot_be_terminated(strict_groups: Groups) -> None:
+    cloud = strict_groups.cloud
+    assert cloud
+    first, _ = strict_groups.ids()
+    strict_groups.writer.detach(SPOT, [first])
+    with pytest.raises(FleetError):
+        strict_groups.instances.terminate([first])
+    assert cloud.instance(first).ended_s is None
+    strict_groups.instances.drain([first], GONE_AT)
+    strict_groups.instances.terminate([first])
+    assert cloud.instance(first).ended_s is not None
+
+
+def test_a_launch_that_is_given_up_shows_as_a_failure(strict_groups: Groups) -> None:
+    strict_groups.writer.set_desired(ON_DEMAND, 1)
+    strict_groups.writer.set_desired(ON_DEMAND, 0)
+    assert strict_groups.ids(ON_DEMAND) == []
+    assert len(strict_groups.reader.failures(ON_DEMAND, LONG_AGO)) == 1
+
+
+def test_more_than_twenty_instances_are_not_detached_in_one_call(strict_groups: Groups) -> None:
+    cloud = strict_groups.cloud
+    assert cloud
+    with pytest.raises(Exception, match="length less than or equal to 20"):
+        cloud.detach(SPOT, [NOBODY] * 21)

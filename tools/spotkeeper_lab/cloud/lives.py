@@ -1,0 +1,288 @@
+"""The life of instances in the simulated cloud: launches, starts, ends, and what groups retry."""
+
+import math
+import random
+from collections import deque
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from spotkeeper_lab.cloud.engine import END, RETRY, START, CloudEngine
+from spotkeeper_lab.cloud.group import GroupState
+from spotkeeper_lab.cloud.machine import Machine, Refusal
+from spotkeeper_lab.cloud.values import (
+    ADMINISTRATIVE,
+    COMING,
+    DIED_STARTING,
+    HOOK_ABANDONED,
+    IN_SERVICE,
+    LAUNCH,
+    ON_DEMAND_DRY,
+    PENDING_WAIT,
+    SPOT_DRY,
+    SPOT_FULL,
+    TERMINATED,
+    TERMINATING,
+    EventKind,
+    GroupSpec,
+    Physics,
+    Purchase,
+)
+
+if TYPE_CHECKING:
+    from spotkeeper_lab.cloud.capacity import Offer
+
+USER_SHUTDOWN = "Client.UserInitiatedShutdown: User initiated shutdown"
+SPOT_TAKEN = "Server.SpotInstanceTermination: Spot instance termination"
+# From its launch until the launch hook holds it, an instance is only Pending.
+BOOT_S = 10.0
+
+
+class CloudLives(CloudEngine):
+    """The groups and all instances; the market is another floor's."""
+
+    def __init__(self, groups: Sequence[GroupSpec], physics: Physics, seed: int) -> None:
+        super().__init__(physics, seed)
+        self._chances = random.Random(f"{seed}/on-demand")
+        self._ghosts = random.Random(f"{seed}/ghosts")
+        self._groups = {spec.name: GroupState(spec, physics) for spec in groups}
+        self._machines: dict[str, Machine] = {}
+        self._departed: dict[str, Machine] = {}
+        self._held: dict[str, dict[str, Machine]] = {}
+        self._offers: dict[str, Offer] = {}
+        self._capacity: dict[str, int] = {}
+        self._serving: dict[Purchase, int] = dict.fromkeys(Purchase, 0)
+        self._numbered = 0
+        self._dirty: set[str] = set(self._groups)
+        self._used: dict[Purchase, float] = dict.fromkeys(Purchase, 0.0)
+        self._launched: dict[Purchase, int] = dict.fromkeys(Purchase, 0)
+        self._warned: dict[str, Machine] = {}
+        self._taken: deque[Machine] = deque()
+
+    # --- retries --------------------------------------------------------------------------------
+
+    def _wake(self, pool: str) -> None:
+        """Let groups that can launch in a pool again retry at their next instant of the grid."""
+        if self.physics.retry_longest_s is not None:
+            return  # AWS does not tell a group that it could launch; its next retry finds out.
+        if len(self._held[pool]) >= self._offers[pool].at(self.now_s):
+            return
+        for group in self._groups.values():
+            if group.spec.purchase is Purchase.SPOT and pool in group.spec.pools:
+                self._retry_at(group, group.retry_from(self.now_s))
+
+    def _retry_at(self, group: GroupState, retry_s: float) -> None:
+        if retry_s < group.retry_s and group.missing() > 0:
+            group.retry_s = retry_s
+            self._at(retry_s, RETRY, lambda: self._retry(group))
+
+    def _retry(self, group: GroupState) -> None:
+        group.retry_s = math.inf
+        self._dirty.add(group.spec.name)
+
+    def _plan_retry(self, group: GroupState, refusals: list[Refusal]) -> None:
+        """Retry when it can succeed; until then, the retries are a drought."""
+        if self.physics.retry_longest_s is not None:
+            self._retry_at(group, self.now_s + group.backed_off_s())
+        elif group.block_message(self.now_s):
+            group.begin_drought(self.now_s, refusals)
+            self._retry_at(group, group.retry_from(group.block_end(self.now_s)))
+        elif group.spec.purchase is Purchase.SPOT:
+            group.begin_drought(self.now_s, refusals)
+        else:
+            self._retry_at(group, group.retry_after(self.now_s))
+
+    def _note_failing(self, group: GroupState) -> None:
+        """Have AWS suspend a group that has launched nothing for long enough."""
+        after_s = self.physics.suspend_after_s
+        if after_s is None or group.failing_since_s is not None:
+            return
+        since_s = group.failing_since_s = self.now_s
+        self._at(since_s + after_s, RETRY, lambda: self._give_up(group, since_s))
+
+    def _give_up(self, group: GroupState, since_s: float) -> None:
+        if group.failing_since_s == since_s and group.missing() > 0:
+            group.suspensions.setdefault(LAUNCH, ADMINISTRATIVE)
+            group.touch()
+
+    # --- launches -------------------------------------------------------------------------------
+
+    def _fill_dirty(self) -> None:
+        while self._dirty:
+            name = min(self._dirty)
+            self._dirty.discard(name)
+            if name in self._groups:
+                self._fill(self._groups[name])
+
+    def _fill(self, group: GroupState) -> None:
+        """Launch what a group misses, or log why not and see to the retry."""
+        group.end_drought(self.now_s)
+        if group.missing() <= 0 or LAUNCH in group.suspensions:
+            return
+        refusals = self._launch_missing(group)
+        for refusal in refusals:
+            activity = group.failed(self.now_s, refusal)
+            self._tell(EventKind.LAUNCH_UNSUCCESSFUL, group.spec.name, "", activity)
+        if group.missing() > 0 and refusals:
+            self._note_failing(group)
+            self._plan_retry(group, refusals)
+
+    def _launch_missing(self, group: GroupState) -> list[Refusal]:
+        if message := group.block_message(self.now_s):
+            return [Refusal(group.pools_by_use()[0], message)]
+        if group.spec.purchase is Purchase.ON_DEMAND:
+            tries = [self._try_on_demand(group) for _ in range(group.missing())]
+            return [refusal for refusal in tries if refusal]
+        refused: dict[str, Refusal] = {}
+        while group.missing() > 0:
+            pools = [pool for pool in group.pools_by_use() if pool not in refused]
+            if not pools:
+                break
+            self._try_spot(group, pools[0], refused)
+        return list(refused.values())
+
+    def _try_spot(self, group: GroupState, pool: str, refused: dict[str, Refusal]) -> None:
+        if len(self._held[pool]) < self._offers[pool].at(self.now_s):
+            self._launch(group, pool)
+            return
+        message = SPOT_FULL if self._capacity[pool] else SPOT_DRY
+        refused[pool] = Refusal(pool, message)
+
+    def _try_on_demand(self, group: GroupState) -> Refusal | None:
+        pool = group.pools_by_use()[0]
+        risk = self.physics.on_demand_failure
+        if risk and self._chances.random() < risk:
+            zone, _, kind = pool.partition("/")
+            return Refusal(pool, ON_DEMAND_DRY.format(type=kind or pool, zone=zone))
+        self._launch(group, pool)
+        return None
+
+    def _launch(self, group: GroupState, pool: str) -> None:
+        self._numbered += 1
+        spec = group.spec
+        machine = Machine(self._numbered, pool, spec.purchase, self.now_s, group)
+        self._machines[machine.instance_id] = machine
+        self._launched[spec.purchase] += 1
+        group.launched(machine)
+        self._start(machine, group)
+        if spec.purchase is Purchase.SPOT:
+            self._held[pool][machine.instance_id] = machine
+            self._tell(EventKind.FULFILLED, spec.name, machine.instance_id)
+
+    def _start(self, machine: Machine, group: GroupState) -> None:
+        """See to it that an instance comes into service: once its worker is ready, or by its hook.
+
+        Without a launch hook an instance counts as in service when a good one would serve.
+        """
+        now_s, hook_s = self.now_s, self.physics.launch_hook_s
+        start_s = group.start_s(now_s)
+        bad = group.starts_badly(now_s)
+        machine.serves_s = None if bad else now_s + start_s
+        if hook_s is None:
+            self._at(now_s + start_s, START, lambda: self._serve(machine))
+            return
+        self._at(now_s + min(BOOT_S, start_s), START, lambda: self._wait(machine))
+        if not bad and start_s <= BOOT_S + hook_s:
+            self._at(now_s + start_s, START, lambda: self._serve(machine))
+        elif self.physics.hook_continues:
+            self._at(now_s + BOOT_S + hook_s, START, lambda: self._serve(machine))
+        else:
+            self._at(now_s + BOOT_S + hook_s, END, lambda: self._abandon(machine))
+
+    def _wait(self, machine: Machine) -> None:
+        if machine.ended_s is None and machine.state in COMING and machine.group:
+            machine.state = PENDING_WAIT
+            machine.group.touch()
+
+    def _serve(self, machine: Machine) -> None:
+        if machine.ended_s is not None or machine.state not in COMING or machine.group is None:
+            return
+        machine.state, machine.in_service_s = IN_SERVICE, self.now_s
+        self._serving[machine.purchase] += 1
+        self._touch(machine)
+        activity = machine.group.activity_of(machine)
+        name = machine.group.spec.name
+        self._tell(EventKind.LAUNCH_SUCCESSFUL, name, machine.instance_id, activity)
+
+    def _abandon(self, machine: Machine) -> None:
+        """Give up an instance that the launch hook has held until its time-out."""
+        if machine.ended_s is None and machine.state in COMING and machine.group:
+            token = f"{machine.number:08x}-0000-4000-8000-000000000000"
+            self._cancel(machine, HOOK_ABANDONED.format(token=token))
+            self._end(machine)
+
+    def _cancel(self, machine: Machine, message: str) -> None:
+        if machine.group:
+            activity = machine.group.cancel(machine, message)
+            name = machine.group.spec.name
+            self._tell(EventKind.LAUNCH_UNSUCCESSFUL, name, machine.instance_id, activity)
+
+    # --- ends -----------------------------------------------------------------------------------
+
+    def _leave(self, machine: Machine) -> None:
+        """End an instance politely: it stays for as long as the terminate hook holds it."""
+        if machine.ended_s is not None:
+            self._found(machine, USER_SHUTDOWN)
+            return
+        if machine.state in COMING and self.physics.cancellations_shown:
+            self._cancel(machine, "")
+        if not self.physics.terminate_hook_s or machine.state in COMING:
+            self._end(machine)
+            return
+        if machine.state != TERMINATING:
+            self._serving[machine.purchase] -= 1
+            machine.state = TERMINATING
+            self._touch(machine)
+            self._dirty.add(machine.group.spec.name if machine.group else "")
+            self._at(self.now_s + self.physics.terminate_hook_s, END, lambda: self._end(machine))
+
+    def _die(self, machine: Machine, reason: str) -> None:
+        """End an instance behind its group's back, which finds out at its next health check."""
+        if machine.ended_s is not None:
+            return
+        if not machine.group or not self.physics.ghost_s or machine.state == TERMINATING:
+            self._end(machine)
+            return
+        shown = machine.state
+        self._stop(machine)
+        machine.state = shown
+        self._tell(EventKind.TERMINATED, "", machine.instance_id)
+        found_s = self.now_s + self._ghosts.uniform(0.0, self.physics.ghost_s)
+        self._at(found_s, END, lambda: self._found(machine, reason))
+
+    def _found(self, machine: Machine, reason: str) -> None:
+        """Let the health check find a dead instance."""
+        if machine.group and machine.instance_id in machine.group.members:
+            if machine.state in COMING:
+                self._cancel(machine, DIED_STARTING.format(reason=reason))
+            machine.state, machine.healthy = TERMINATED, False
+            self._part(machine)
+
+    def _end(self, machine: Machine) -> None:
+        if machine.ended_s is None:
+            self._stop(machine)
+            self._part(machine)
+
+    def _stop(self, machine: Machine) -> None:
+        machine.ended_s = self.now_s
+        self._used[machine.purchase] += self.now_s - machine.launched_s
+        self._departed[machine.instance_id] = machine
+        self._warned.pop(machine.instance_id, None)
+        self._serving[machine.purchase] -= machine.state == IN_SERVICE
+        machine.state = TERMINATED
+        del self._machines[machine.instance_id]
+        if machine.purchase is Purchase.SPOT:
+            del self._held[machine.pool][machine.instance_id]
+            self._wake(machine.pool)
+
+    def _part(self, machine: Machine) -> None:
+        group = machine.group
+        self._tell(EventKind.TERMINATED, group.spec.name if group else "", machine.instance_id)
+        if group:
+            del group.members[machine.instance_id]
+            group.give_back(self.now_s)
+            group.touch()
+            self._dirty.add(group.spec.name)
+
+    def _touch(self, machine: Machine) -> None:
+        if machine.group:
+            machine.group.touch()

@@ -1,0 +1,138 @@
+"""What the simulated cloud answers to EC2's calls, in AWS's words."""
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from fnmatch import fnmatchcase
+from typing import Any
+
+from spotkeeper.adapters.auto_scaling import DRAINING_TAG
+from spotkeeper_lab.cloud.api import Cloud
+from spotkeeper_lab.cloud.values import PENDING, CloudError, InstanceView, Purchase, SpotRequestView
+from spotkeeper_lab.local_aws.wire import Action, Answer, Exact, Get, Page, VirtualTime
+
+_EC2_STATES = {PENDING: "pending"}
+SPOT_REQUESTS = Page(usual=1000, most=1000, asked_by="MaxResults")
+INSTANCES = Page(usual=1000, most=1000, asked_by="MaxResults")
+
+
+class Ec2Answers:
+    """What the cloud answers; each method takes a reader of parameters."""
+
+    def __init__(self, cloud: Cloud, time: VirtualTime) -> None:
+        self._cloud = cloud
+        self._time = time
+
+    def actions(self) -> dict[str, Action]:
+        """The actions of EC2 that the cloud answers."""
+        return {
+            "describe_spot_instance_requests": Action(self._describe_spot_requests, SPOT_REQUESTS),
+            "create_tags": Action(self._create_tags),
+            "delete_tags": Action(self._delete_tags),
+            "describe_instances": Action(self._describe_ec2_instances, INSTANCES),
+            "terminate_instances": Action(self._terminate),
+        }
+
+    def _describe_spot_requests(self, get: Get) -> Answer:
+        filters = {item["Name"]: item.get("Values", item.get("Value")) for item in _filters(get)}
+        codes = filters.get("status-code")
+        ids = filters.get("spot-instance-request-id")
+        return {
+            "SpotInstanceRequests": [
+                self._spot_request(view)
+                for view in self._cloud.spot_requests()
+                if (codes is None or view.status_code in codes)
+                and (ids is None or view.request_id in ids)
+            ]
+        }
+
+    def _spot_request(self, view: SpotRequestView) -> Answer:
+        at = self._time.at(view.updated_s)
+        return Exact(
+            {
+                "SpotInstanceRequestId": view.request_id,
+                "InstanceId": view.instance_id,
+                "State": "closed"
+                if view.status_code.startswith("instance-terminated")
+                else "active",
+                "CreateTime": at,
+                "Status": {"Code": view.status_code, "UpdateTime": at, "Message": view.status_code},
+            }
+        )
+
+    def _create_tags(self, get: Get) -> Answer:
+        for tag in get("Tags", []):
+            if tag["Key"] == DRAINING_TAG:
+                gone_s = self._time.seconds(datetime.fromisoformat(tag["Value"]))
+                self._cloud.drain(get("Resources", []), gone_s)
+        return {}
+
+    def _delete_tags(self, get: Get) -> Answer:
+        if DRAINING_TAG in {tag["Key"] for tag in get("Tags", [])}:
+            self._cloud.undrain(get("Resources", []))
+        return {}
+
+    def _describe_ec2_instances(self, get: Get) -> Answer:
+        wanted: Sequence[str] = get("InstanceIds", [])
+        views = [self._cloud.instance(i) for i in wanted] if wanted else self._cloud.instances()
+        found = [self._ec2_instance(view) for view in views]
+        for item in _filters(get):
+            found = [one for one in found if _passes(one, item["Name"], item["Values"])]
+        return {"Reservations": [{"Instances": [one]} for one in found]}
+
+    def _ec2_instance(self, view: InstanceView) -> Answer:
+        zone, _, kind = view.pool.partition("/")
+        state = "terminated" if view.ended_s is not None else _EC2_STATES.get(view.state, "running")
+        return Exact(
+            {
+                "InstanceId": view.instance_id,
+                "InstanceType": kind,
+                "State": {"Name": state, "Code": 48 if state == "terminated" else 16},
+                "Placement": {"AvailabilityZone": zone},
+                "LaunchTime": self._time.at(view.launched_s),
+                "Tags": self._tags(view) if view.ended_s is None else [],
+                **({"InstanceLifecycle": "spot"} if view.purchase is Purchase.SPOT else {}),
+            }
+        )
+
+    def _tags(self, view: InstanceView) -> list[dict[str, str]]:
+        tags = {}
+        if view.group:
+            tags["aws:autoscaling:groupName"] = view.group
+        if view.gone_s is not None:
+            tags[DRAINING_TAG] = self._time.at(view.gone_s).isoformat()
+        return [{"Key": key, "Value": value} for key, value in tags.items()]
+
+    def _terminate(self, get: Get) -> Answer:
+        instance_ids: Sequence[str] = get("InstanceIds", [])
+        self._cloud.terminate(instance_ids)
+        state = {"Code": 32, "Name": "shutting-down"}
+        return {
+            "TerminatingInstances": [
+                {"InstanceId": instance_id, "CurrentState": state, "PreviousState": state}
+                for instance_id in instance_ids
+            ]
+        }
+
+
+def _passes(instance: Answer, name: str, values: Sequence[str]) -> bool:
+    """Whether an instance passes a filter of EC2's; `CloudError` for one not simulated."""
+    state, tags = instance["State"], instance["Tags"]
+    assert isinstance(state, dict)
+    assert isinstance(tags, list)
+    by_key = {tag["Key"]: tag["Value"] for tag in tags}
+    match name.split(":", 1):
+        case ["instance-state-name"]:
+            return state["Name"] in values
+        case ["instance-id"]:
+            return instance["InstanceId"] in values
+        case ["tag-key"]:
+            return not by_key.keys().isdisjoint(values)
+        case ["tag", key]:
+            return any(fnmatchcase(by_key.get(key, ""), value) for value in values)
+        case _:
+            raise CloudError("InvalidParameterValue", f"The filter '{name}' is not simulated")
+
+
+def _filters(get: Get) -> Sequence[Mapping[str, Any]]:
+    filters: Sequence[Mapping[str, Any]] = get("Filters", [])
+    return filters

@@ -1,0 +1,86 @@
+"""What every stand-in says alike: parameters in, answers out, pages, virtual time."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+REGION = "us-east-1"
+ACCOUNT = "123456789012"
+
+type Get = Callable[..., Any]
+type Answer = Mapping[str, object]
+type Meters = Mapping[str, Callable[[], tuple[int, int]]]
+"""How many requests wait and are in flight at this moment, by the queue's URL."""
+
+
+class Exact(dict[str, object]):
+    """An answer whose keys are spelled as AWS does: what is not there has no other name."""
+
+
+@dataclass(frozen=True, slots=True)
+class VirtualTime:
+    """Virtual seconds as instants: second 0 is `start`, an aware datetime."""
+
+    start: datetime
+
+    def at(self, seconds: float) -> datetime:
+        """The instant of a second."""
+        return self.start + timedelta(seconds=seconds)
+
+    def seconds(self, instant: datetime) -> float:
+        """The second of an instant."""
+        return (instant - self.start).total_seconds()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Page:
+    """How long a page is unless asked for, and at most; the parameter that asks for it."""
+
+    usual: int
+    most: int
+    asked_by: str = "MaxRecords"
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """One action: how it answers, and by which sizes its answer comes in pages, if it does."""
+
+    answer: Callable[[Get], Answer]
+    page: Page | None = None
+
+    def respond(self, get: Get) -> Answer:
+        """Answer to a call, its parameters read by `get`."""
+        answer = self.answer(get)
+        return page(answer, get, self.page) if self.page else answer
+
+    @property
+    def paged(self) -> bool:
+        """Whether its answer comes in pages."""
+        return self.page is not None
+
+
+USUAL = Page(usual=100, most=100)
+
+
+def page(answer: Answer, get: Get, size: Page = USUAL) -> Answer:
+    """One page of an answer that is a list; the token is where the next one begins."""
+    ((name, items),) = answer.items()
+    assert isinstance(items, list)
+    first = int(get("NextToken") or 0)
+    stop = first + min(size.most, int(get(size.asked_by) or size.usual))
+    token = {"NextToken": str(stop)} if stop < len(items) else {}
+    return {name: items[first:stop], **token}
+
+
+def group_arn(name: str) -> str:
+    """The ARN of a group, as its events carry it."""
+    return (
+        f"arn:aws:autoscaling:{REGION}:{ACCOUNT}:autoScalingGroup:"
+        f"00000000-0000-0000-0000-000000000000:autoScalingGroupName/{name}"
+    )
+
+
+def aws_time(instant: datetime) -> str:
+    """An instant as AWS writes it in events: whole seconds, UTC."""
+    return instant.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
