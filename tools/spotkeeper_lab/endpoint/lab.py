@@ -101,7 +101,7 @@ def _group(view: GroupView) -> dict[str, object]:
         "name": view.name,
         "purchase": view.purchase,
         "desired": view.desired,
-        "suspended": sorted(view.suspended),
+        "suspended": sorted(view.suspensions),
         "instances": [_instance(one) for one in view.instances],
     }
 

@@ -20,6 +20,7 @@ def instance(number: int) -> InstanceView:
         healthy=True,
         launched_s=0.0,
         in_service_s=0.0,
+        serves_s=0.0,
         warned_s=None,
         gone_s=None,
         ended_s=None,
