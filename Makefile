@@ -14,7 +14,7 @@ RUN ?=
 COMPILE = $(UV) pip compile --quiet --python-version 3.13 --generate-hashes \
 	--no-emit-index-url --no-emit-find-links --custom-compile-command "make pins"
 COMPILE_DEV = $(COMPILE) pyproject.toml --extra lab --group dev --universal
-COMPILE_LAYER = $(COMPILE) pyproject.toml --constraints requirements/dev.txt \
+COMPILE_LAYER = $(COMPILE) --group pyproject.toml:functions --constraints requirements/dev.txt \
 	--python-platform aarch64-manylinux_2_28 --only-binary :all:
 COMPILE_SAM = $(COMPILE) requirements/sam.in --universal
 COMPILE_AWS = $(COMPILE) requirements/aws.in --universal

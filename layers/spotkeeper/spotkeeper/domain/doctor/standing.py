@@ -1,0 +1,110 @@
+"""The account's and the stack's standing: roles, concurrency, schedules, alarms, logs."""
+
+from collections.abc import Iterator, Sequence
+
+from spotkeeper.domain.doctor.facts import AccountFacts, StackFacts, Unseen
+from spotkeeper.domain.doctor.finding import Finding, Severity
+from spotkeeper.domain.fleet import Fleet
+
+# Without the first no group launches, without the second no group launches spot.
+ROLES = ("AWSServiceRoleForAutoScaling", "AWSServiceRoleForEC2Spot")
+_MAKERS = {
+    "AWSServiceRoleForAutoScaling": "autoscaling.amazonaws.com",
+    "AWSServiceRoleForEC2Spot": "spot.amazonaws.com",
+}
+# Four functions, of which collecting runs five at a time and events come in bursts.
+LEAST_CONCURRENCY = 20
+
+
+def check_account(account: AccountFacts) -> Iterator[Finding]:
+    """Check what the whole account needs."""
+    for role in ROLES:
+        if not isinstance(account.roles, Unseen) and role not in account.roles:
+            yield Finding(
+                id="no-service-linked-role",
+                severity=Severity.ERROR,
+                about="account",
+                evidence=f"{role} does not exist: launches fail with AuthFailure",
+                fix=f"aws iam create-service-linked-role --aws-service-name {_MAKERS[role]}",
+            )
+    free = account.unreserved_concurrency
+    if not isinstance(free, Unseen) and free < LEAST_CONCURRENCY:
+        yield Finding(
+            id="little-concurrency",
+            severity=Severity.WARNING,
+            about="account",
+            evidence=f"Lambda's unreserved concurrency is {free}: turns may be throttled",
+            fix=f'ask for more than {LEAST_CONCURRENCY} (Service Quotas, "Concurrent executions")',
+        )
+
+
+def check_documents(wrong: Sequence[str], fleets: Sequence[Fleet]) -> Iterator[Finding]:
+    """Report documents that do not validate, and groups that are in two fleets."""
+    for error in wrong:
+        yield Finding(
+            id="wrong-document",
+            severity=Severity.ERROR,
+            about="documents",
+            evidence=error,
+            fix="correct the fields named; its fleet is not turned until then",
+        )
+    owners: dict[str, list[str]] = {}
+    for fleet in fleets:
+        for group in (fleet.spot_group, fleet.on_demand_group):
+            owners.setdefault(group, []).append(fleet.name)
+    for group, names in owners.items():
+        if len(names) > 1:
+            yield Finding(
+                id="group-in-two-fleets",
+                severity=Severity.ERROR,
+                about=group,
+                evidence=f"it is in the documents of {', '.join(names)}: they would fight over it",
+                fix="give each fleet groups of its own",
+            )
+
+
+def check_stack(stack: StackFacts, fleets: Sequence[Fleet]) -> Iterator[Finding]:
+    """Check whether a deployed stack turns, is heard, and hears of requests."""
+    for name in () if isinstance(stack.schedules_disabled, Unseen) else stack.schedules_disabled:
+        yield Finding(
+            id="schedule-disabled",
+            severity=Severity.ERROR,
+            about=name,
+            evidence="it is disabled: this half of the loop does not turn",
+            fix="enable it in EventBridge Scheduler; to pause for a while there is `pause`",
+        )
+    for endpoint in () if isinstance(stack.unconfirmed, Unseen) else stack.unconfirmed:
+        yield Finding(
+            id="e-mail-unconfirmed",
+            severity=Severity.WARNING,
+            about="alarms",
+            evidence=f"{endpoint} has not confirmed its subscription: it hears of no alarm",
+            fix="open the message of AWS Notifications and confirm",
+        )
+    if stack.nobody_told is True:
+        yield Finding(
+            id="nobody-told",
+            severity=Severity.WARNING,
+            about="alarms",
+            evidence="the alarm topic has no subscription: alarms ring unheard",
+            fix="deploy with AlarmEmail, or subscribe something to the topic",
+        )
+    for fleet in fleets:
+        yield from _check_logs(stack, fleet)
+
+
+def _check_logs(stack: StackFacts, fleet: Fleet) -> Iterator[Finding]:
+    ages = stack.search_log_ages
+    if isinstance(ages, Unseen) or fleet.name not in ages or not fleet.sizing.enabled:
+        return
+    age = ages[fleet.name]
+    # With a queue, an idle fleet is told from a silent one.
+    if age is None or (age > fleet.sizing.stale_after_s and fleet.request_queue_url is None):
+        seen = "none ever came" if age is None else f"the newest is {age:.0f} s old"
+        yield Finding(
+            id="search-logs-stale",
+            severity=Severity.WARNING,
+            about=f"fleet {fleet.name}",
+            evidence=f"search logs: {seen}; sizing holds",
+            fix="see that workers send to the output SearchLogQueueUrl, with this fleet's name",
+        )

@@ -1,0 +1,106 @@
+"""A good account, stack and fleet, for tests to spoil one thing at a time."""
+
+from dataclasses import replace
+from typing import Any
+
+from spotkeeper.domain.doctor.facts import (
+    AccountFacts,
+    Facts,
+    GroupFacts,
+    Hook,
+    Machine,
+    StackFacts,
+)
+from spotkeeper.domain.fleet import Bounds, Fleet
+
+ZONES = frozenset({"us-east-1a", "us-east-1b", "us-east-1c"})
+TYPES = ("g5.xlarge", "g6.xlarge")
+KEY = "arn:aws:kms:us-east-1:123456789012:key/1"
+HOOKS = (
+    Hook(name="spotkeeper-ready", launching=True, heartbeat_s=300),
+    Hook(name="spotkeeper-drain", launching=False, heartbeat_s=120),
+)
+MACHINE = Machine(profile_policies=frozenset({"SendSearchLogs"}), keys=(KEY,))
+FLEET = Fleet(
+    name="main",
+    spot_group="ocr-spot",
+    on_demand_group="ocr-on-demand",
+    bounds=Bounds(spot_min=0, spot_max=20, on_demand_max=20),
+)
+SPOT = GroupFacts(
+    name="ocr-spot",
+    spot_share=1.0,
+    minimum=0,
+    maximum=20,
+    zones=ZONES,
+    types=TYPES,
+    suspended={"AZRebalance": "User suspended at 2026-11-20T10:00:00Z"},
+    hooks=HOOKS,
+    tag_keys=("Name", "team"),
+    machine=MACHINE,
+)
+ON_DEMAND = replace(SPOT, name="ocr-on-demand", spot_share=0.0)
+ACCOUNT = AccountFacts(
+    quotas={
+        "All G and VT Spot Instance Requests": 80.0,
+        "All P4, P3 and P2 Spot Instance Requests": 0.0,
+        "All Standard (A, C, D, H, I, M, R, T, Z) Spot Instance Requests": 5.0,
+        "Running On-Demand G and VT instances": 80.0,
+        "Running On-Demand P instances": 0.0,
+        "Running Dedicated g5 Hosts": 0.0,
+    },
+    vcpus={"g5.xlarge": 4, "g6.xlarge": 4, "g5.2xlarge": 8, "p3.2xlarge": 8},
+    offered=dict.fromkeys((*TYPES, "g5.2xlarge", "trn1.2xlarge"), ZONES),
+    roles=frozenset({"AWSServiceRoleForAutoScaling", "AWSServiceRoleForEC2Spot"}),
+    unreserved_concurrency=1000,
+    key_grants=frozenset({KEY}),
+    placement_scores={"main": 9},
+)
+STACK = StackFacts(search_log_ages={"main": 12.0})
+FACTS = Facts(
+    fleets=(FLEET,),
+    wrong_documents=(),
+    groups={SPOT.name: SPOT, ON_DEMAND.name: ON_DEMAND},
+    account=ACCOUNT,
+    stack=STACK,
+)
+
+
+def spot(**changes: Any) -> Facts:
+    """The good facts with another spot group."""
+    return replace(FACTS, groups={SPOT.name: replace(SPOT, **changes), ON_DEMAND.name: ON_DEMAND})
+
+
+def on_demand(**changes: Any) -> Facts:
+    """The good facts with another on-demand group."""
+    return replace(FACTS, groups={SPOT.name: SPOT, ON_DEMAND.name: replace(ON_DEMAND, **changes)})
+
+
+def machine(**changes: Any) -> Facts:
+    """The good facts with another launch template of the spot group."""
+    return spot(machine=replace(MACHINE, **changes))
+
+
+def account(**changes: Any) -> Facts:
+    """The good facts with another account."""
+    return replace(FACTS, account=replace(ACCOUNT, **changes))
+
+
+def stack(**changes: Any) -> Facts:
+    """The good facts with another stack."""
+    return replace(FACTS, stack=replace(STACK, **changes))
+
+
+def fleet(**changes: Any) -> Facts:
+    """The good facts with another fleet document."""
+    return replace(FACTS, fleets=(replace(FLEET, **changes),))
+
+
+def quota(**values: float) -> Facts:
+    """The good facts with other quotas, `spot` and `on_demand` of G and VT."""
+    names = {
+        "spot": "All G and VT Spot Instance Requests",
+        "on_demand": "Running On-Demand G and VT instances",
+    }
+    quotas: dict[str, float] = dict(ACCOUNT.quotas)  # type: ignore[arg-type]
+    return account(quotas=quotas | {names[name]: value for name, value in values.items()})

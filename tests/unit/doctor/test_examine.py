@@ -1,0 +1,223 @@
+"""Seeded misconfigurations, each found by its name, and a good stack without a finding."""
+
+from dataclasses import replace
+
+import pytest
+
+from spotkeeper.domain.doctor.examine import examine
+from spotkeeper.domain.doctor.facts import Facts, Hook, Unseen
+from spotkeeper.domain.doctor.finding import Severity, exit_code
+from spotkeeper.domain.fleet import AvailabilityPolicy, Bounds, SizingPolicy
+from tests.unit.doctor import good
+
+E, W, U = Severity.ERROR, Severity.WARNING, Severity.UNKNOWN
+SLOW_READY = (replace(good.HOOKS[0], heartbeat_s=600), good.HOOKS[1])
+SLOW_DRAIN = (good.HOOKS[0], replace(good.HOOKS[1], heartbeat_s=7201))
+TWINS = replace(good.FLEET, name="night", bounds=Bounds(spot_min=0, spot_max=0, on_demand_max=0))
+
+# What was seeded, the finding that must come and how bad it is, and words of its evidence.
+SEEDED: dict[str, tuple[Facts, str, Severity, str]] = {
+    "the post-mortem's quotas: spot 32": (good.quota(spot=32), "quota-too-small", E, "32 vCPUs"),
+    "the post-mortem's quotas: on-demand 0": (
+        good.quota(on_demand=0), "quota-too-small", E, 'G and VT instances" is 0 vCPUs',
+    ),
+    "a larger type of the group counts": (
+        good.spot(types=("g5.xlarge", "g5.2xlarge")), "quota-too-small", E, "may ask for 160",
+    ),
+    "a family that no quota names": (
+        good.spot(types=("g5.xlarge", "trn1.2xlarge")), "quota-not-found", U, "trn1.2xlarge",
+    ),
+    "no role for Auto Scaling": (
+        good.account(roles=frozenset({"AWSServiceRoleForEC2Spot"})),
+        "no-service-linked-role", E, "AWSServiceRoleForAutoScaling",
+    ),
+    "no role for spot": (
+        good.account(roles=frozenset({"AWSServiceRoleForAutoScaling"})),
+        "no-service-linked-role", E, "AWSServiceRoleForEC2Spot",
+    ),
+    "a new account's concurrency": (
+        good.account(unreserved_concurrency=10), "little-concurrency", W, "10",
+    ),
+    "one zone": (good.spot(zones=frozenset({"us-east-1a"})), "one-zone", W, "us-east-1a"),
+    "one zone for the fallback": (
+        good.on_demand(zones=frozenset({"us-east-1b"})), "one-zone", W, "us-east-1b",
+    ),
+    "one instance type": (good.spot(types=("g5.xlarge",)), "one-instance-type", W, "g5.xlarge"),
+    "a type that a zone lacks": (
+        good.account(offered={"g5.xlarge": good.ZONES, "g6.xlarge": frozenset({"us-east-1a"})}),
+        "not-offered-in-a-zone", W, "g6.xlarge is not offered in us-east-1b, us-east-1c",
+    ),
+    "types that no zone has": (
+        good.account(offered={}), "not-offered-anywhere", E, "g5.xlarge, g6.xlarge",
+    ),
+    "capacity rebalance": (good.spot(capacity_rebalance=True), "capacity-rebalance", E, "both"),
+    "zones are evened out": (
+        replace(
+            good.spot(suspended={}),
+            fleets=(
+                replace(good.FLEET, availability=AvailabilityPolicy(suspend_az_rebalance=False)),
+            ),
+        ),
+        "az-rebalance", W, "ends busy instances",
+    ),
+    "launches suspended by AWS": (
+        good.spot(suspended={"Launch": "Automatically suspended after failed launches"}),
+        "process-suspended", E, "Automatically suspended",
+    ),
+    "terminations suspended by a user": (
+        good.on_demand(suspended={"Terminate": "User suspended at 2026-11-01T00:00:00Z"}),
+        "process-suspended", E, "Terminate: User suspended",
+    ),
+    "dead instances are not replaced": (
+        good.spot(suspended={"ReplaceUnhealthy": ""}), "process-suspended", E, "no reason given",
+    ),
+    "scale-in protection": (
+        good.on_demand(protected_from_scale_in=True), "scale-in-protection", E, "given back",
+    ),
+    "a foreign policy on the fallback": (
+        good.on_demand(policies=("cpu-50",)), "foreign-scaling-policy", E, "cpu-50",
+    ),
+    "a foreign schedule on a sized spot group": (
+        good.spot(scheduled_actions=("night",)), "foreign-scaling-schedule", E, "night",
+    ),
+    "no terminate hook": (good.spot(hooks=good.HOOKS[:1]), "no-terminate-hook", E, "lost"),
+    "a launch hook beyond the deadline": (
+        good.spot(hooks=SLOW_READY), "hook-too-long", E, "600 s, beyond 600",
+    ),
+    "a drain of hours": (good.on_demand(hooks=SLOW_DRAIN), "hook-too-long", E, "7201"),
+    "a maximum below the bound": (good.spot(maximum=10), "maximum-below-bound", E, "allows 20"),
+    "no room for backfill": (good.on_demand(maximum=0), "maximum-below-bound", E, "is 0"),
+    "a minimum that is never given back": (
+        good.on_demand(minimum=2), "on-demand-minimum", W, "minimum is 2",
+    ),
+    "a spot group that is partly on demand": (
+        good.spot(spot_share=0.7), "not-wholly-spot", E, "30%",
+    ),
+    "a fallback on spot": (good.on_demand(spot_share=0.5), "not-wholly-on-demand", E, "50%"),
+    "warm in the document only": (
+        good.fleet(availability=AvailabilityPolicy(on_demand_warm=True)), "no-warm-pool", E, "late",
+    ),
+    "a warm pool that nobody knows": (
+        good.on_demand(warm_pool=True), "warm-pool-unknown", W, "as if it were cold",
+    ),
+    "workers without a role": (
+        good.machine(profile_policies=None), "no-instance-profile", E, "no role",
+    ),
+    "a role that may not send": (
+        good.machine(profile_policies=frozenset({"AmazonSSMManagedInstanceCore"})),
+        "role-cannot-send", W, "policy for search logs",
+    ),
+    "tags hidden from workers": (
+        good.machine(tags_in_metadata=False), "tags-not-in-metadata", E, "drain",
+    ),
+    "a tag key that metadata cannot hold": (
+        good.spot(tag_keys=("cost center",)), "tag-keys", E, "'cost center'",
+    ),
+    "metadata without tokens": (
+        good.machine(tokens_required=False), "metadata-tokens", W, "optional",
+    ),
+    "metadata out of containers' reach": (
+        good.machine(hop_limit=1), "metadata-hop-limit", W, "containers",
+    ),
+    "market options in the template": (
+        good.machine(market_options=True), "market-options", E, "refuses",
+    ),
+    "a key without a grant": (
+        good.account(key_grants=frozenset()), "key-without-grant", E, good.KEY,
+    ),
+    "an e-mail that nobody confirmed": (
+        good.stack(unconfirmed=("ops@example.org",)), "e-mail-unconfirmed", W, "ops@example.org",
+    ),
+    "alarms that nobody hears": (good.stack(nobody_told=True), "nobody-told", W, "unheard"),
+    "stale search logs": (
+        good.stack(search_log_ages={"main": 900.0}), "search-logs-stale", W, "900 s old",
+    ),
+    "no search log ever": (
+        good.stack(search_log_ages={"main": None}), "search-logs-stale", W, "none ever came",
+    ),
+    "a schedule that is off": (
+        good.stack(schedules_disabled=("spotkeeper-check-availability",)),
+        "schedule-disabled", E, "does not turn",
+    ),
+    "a document that does not validate": (
+        replace(good.FACTS, wrong_documents=("fleet document night: bounds: Field required",)),
+        "wrong-document", E, "bounds",
+    ),
+    "a group that is gone": (
+        replace(good.FACTS, groups={good.SPOT.name: good.SPOT}), "no-group", E, "does not exist",
+    ),
+    "a group in two fleets": (
+        replace(good.FACTS, fleets=(good.FLEET, TWINS)), "group-in-two-fleets", E, "main, night",
+    ),
+    "a poor market": (good.account(placement_scores={"main": 2}), "placement-score", W, "2 of 10"),
+    "quotas that may not be read": (
+        good.account(quotas=Unseen(action="servicequotas:ListServiceQuotas", why="AccessDenied")),
+        "unseen", U, "servicequotas:ListServiceQuotas: AccessDenied",
+    ),
+    "hooks that may not be read": (
+        good.spot(hooks=Unseen(action="autoscaling:DescribeLifecycleHooks", why="AccessDenied")),
+        "unseen", U, "autoscaling:DescribeLifecycleHooks",
+    ),
+}  # fmt: skip
+
+
+def test_a_good_stack_has_no_finding() -> None:
+    assert examine(good.FACTS) == ()
+    assert exit_code(()) == 0
+
+
+def test_nor_has_a_good_account_before_there_is_a_stack() -> None:
+    assert examine(replace(good.FACTS, stack=None)) == ()
+
+
+def test_at_least_thirty_misconfigurations_are_seeded() -> None:
+    assert len(SEEDED) >= 30
+
+
+@pytest.mark.parametrize("seeded", SEEDED)
+def test_a_seeded_misconfiguration_is_the_only_finding(seeded: str) -> None:
+    facts, found_id, severity, words = SEEDED[seeded]
+    found = examine(facts)
+    assert {(f.id, f.severity) for f in found} == {(found_id, severity)}
+    assert any(words in f.evidence for f in found)
+    assert all(f.fix and f.about for f in found)
+    assert exit_code(found) == (2 if severity is E else 1)
+
+
+def test_what_is_known_of_a_document_that_sets_its_own_size_is_left_alone() -> None:
+    facts = replace(
+        good.spot(policies=("cpu-50",), scheduled_actions=("night",)),
+        fleets=(replace(good.FLEET, sizing=SizingPolicy(enabled=False)),),
+    )
+    assert examine(facts) == ()
+
+
+def test_a_hook_just_within_its_deadline_is_well() -> None:
+    hook = Hook(name="ready", launching=True, heartbeat_s=599)
+    assert examine(good.spot(hooks=(hook, good.HOOKS[1]))) == ()
+
+
+def test_two_fleets_share_a_quota() -> None:
+    second = replace(
+        good.FLEET,
+        name="night",
+        spot_group="night-spot",
+        on_demand_group="night-on-demand",
+        bounds=Bounds(spot_min=0, spot_max=1, on_demand_max=0),
+    )
+    groups = {
+        good.SPOT.name: good.SPOT,
+        good.ON_DEMAND.name: good.ON_DEMAND,
+        "night-spot": replace(good.SPOT, name="night-spot"),
+        "night-on-demand": replace(good.ON_DEMAND, name="night-on-demand"),
+    }
+    (found,) = examine(replace(good.FACTS, fleets=(good.FLEET, second), groups=groups))
+    assert found.about == "ocr-spot, night-spot"
+    assert "80 vCPUs; the fleets may ask for 84" in found.evidence
+
+
+def test_everything_unseen_is_never_well() -> None:
+    nothing = Unseen(action="autoscaling:DescribeAutoScalingGroups", why="ExpiredToken")
+    found = examine(replace(good.FACTS, groups=nothing))
+    assert [f.severity for f in found] == [U]
+    assert exit_code(found) == 1
