@@ -1,8 +1,10 @@
 """The command line: durations, and errors in one sentence with exit code 2."""
 
 import json
+import os
 import subprocess
 import sys
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -13,6 +15,7 @@ from typer.testing import CliRunner
 import spotkeeper_lab.demo.run  # noqa: F401
 from spotkeeper_cli.durations import seconds
 from spotkeeper_cli.main import app
+from spotkeeper_cli.output import check_outputs, write
 
 MARKET = "time_s,pool,capacity\n0,a/x,3\n7200,,\n"
 REQUESTS = "arrival_s,service_s\n1,2\n5000,2\n"
@@ -97,9 +100,58 @@ def test_an_unknown_policy_offers_the_nearest(market: Path) -> None:
     assert told.startswith("error: no policy is called 'spothegde'; did you mean spothedge")
 
 
-def test_a_missing_folder_is_told_before_the_work(market: Path, tmp_path: Path) -> None:
-    path = tmp_path / "missing" / "rows.json"
-    assert "there is no folder" in refused("backtest", "--market", str(market), "--json", str(path))
+def test_a_folder_that_is_a_file_is_told_before_the_work(market: Path) -> None:
+    path = market / "rows.json"
+    told = refused("backtest", "--market", str(market), "--json", str(path))
+    assert told == f"error: {path}: cannot make its folder: File exists"
+
+
+def test_a_result_never_takes_the_place_of_what_is_read(market: Path, tmp_path: Path) -> None:
+    link = tmp_path / "link.csv"
+    link.symlink_to(market)
+    for path in (market, link):
+        told = refused("backtest", "--market", str(market), "--report", str(path))
+        assert told == f"error: {path}: is read too; name another file"
+    assert market.read_text() == MARKET
+
+
+def test_links_and_devices_stay_what_they_are(tmp_path: Path) -> None:
+    target, link = tmp_path / "rows.json", tmp_path / "latest.json"
+    link.symlink_to(target)
+    write("[]", link)
+    assert link.is_symlink()
+    assert target.read_text() == "[]"
+    write("[]", Path(os.devnull))
+    assert Path(os.devnull).is_char_device()
+
+
+def test_a_missing_folder_is_made(tmp_path: Path) -> None:
+    path = tmp_path / "a" / "b" / "rows.json"
+    check_outputs((path, None, Path("-")))
+    write("[]", path)
+    assert path.read_text() == "[]"
+
+
+def test_a_negative_seed_is_a_wrong_argument(market: Path) -> None:
+    for command in ("demo", "backtest"):
+        assert "Invalid value for '--seed'" in refused(
+            command, "--market", str(market), "--seed", "-1"
+        )
+
+
+def test_a_full_disk_is_told_in_a_sentence() -> None:
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "spotkeeper_cli.main", "--version"],
+            stdout=full, stderr=subprocess.PIPE, text=True, check=False,
+        )  # fmt: skip
+    assert (done.returncode, done.stderr) == (2, "error: cannot write: No space left on device\n")
+
+
+def test_the_version_and_short_help() -> None:
+    told = CliRunner().invoke(app, ["--version"])
+    assert told.stdout == f"spotkeeper {version('spotkeeper')}\n"
+    assert "--watch" in CliRunner().invoke(app, ["status", "-h"]).stdout
 
 
 @pytest.mark.parametrize("option", ["--cold-start", "--tick", "--notice"])

@@ -14,7 +14,7 @@ from spotkeeper_cli.errors import told
 from spotkeeper_cli.output import (
     STANDARD_OUTPUT,
     OutputError,
-    check_folders,
+    check_outputs,
     counted,
     screen,
     write,
@@ -53,7 +53,7 @@ EventDelay = Annotated[
 OnDemandFailure = Annotated[float, typer.Option(help="Share of on-demand launches refused.")]
 WindowCount = Annotated[int | None, typer.Option(help="Random windows. Default: the whole trace.")]
 WindowHours = Annotated[float, typer.Option(help="Length of a window.")]
-Seed = Annotated[int, typer.Option(help="Of windows and chance.")]
+Seed = Annotated[int, typer.Option(min=0, help="Of windows and chance.")]
 Json = Annotated[Path | None, typer.Option(help="Write the rows as JSON; - is standard output.")]
 Report = Annotated[Path | None, typer.Option(help="Write an HTML report.")]
 Settings = Annotated[
@@ -86,7 +86,7 @@ def backtest(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     from spotkeeper_lab.backtest.world import World
 
     with told(*_mendable()):
-        check_folders(json, report)
+        check_outputs((json, report), market)
         world = World(
             target=target,
             tick_s=tick,

@@ -18,7 +18,7 @@ def demo(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     ] = None,
     hours: Annotated[float, typer.Option(min=0.1, help="How many virtual hours.")] = 24.0,
     start: Annotated[float, typer.Option(min=0.0, help="First hour of the traces.")] = 0.0,
-    seed: Annotated[int, typer.Option(help="Of what is generated and of chance.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Of what is generated and of chance.")] = 0,
     out: Annotated[Path, typer.Option(help="Folder of the results.")] = Path("demo-out"),
     onprem: Annotated[int, typer.Option(min=0, help="Workers of your own, outside AWS.")] = 0,
     warm_pool: Annotated[

@@ -14,3 +14,15 @@ def told(*kinds: type[Exception]) -> Iterator[None]:
     except kinds as error:
         typer.echo(f"error: {error}", err=True)
         raise typer.Exit(2) from error
+
+
+@contextmanager
+def asked_of_aws() -> Iterator[None]:
+    """The same for all that can go wrong between a command and AWS."""
+    from botocore.exceptions import BotoCoreError, ClientError
+
+    from spotkeeper.ports import FleetError
+    from spotkeeper_operator.aws import OperatorError
+
+    with told(BotoCoreError, ClientError, FleetError, OperatorError):
+        yield

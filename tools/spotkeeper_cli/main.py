@@ -1,29 +1,76 @@
-"""The `spotkeeper` command: one sub-command per thing that the lab can do.
+"""The `spotkeeper` command.
 
 Each command imports what it needs when it runs, so that help and mistakes answer at once.
 """
+
+import sys
+from importlib.metadata import version
+from io import TextIOWrapper
+from typing import Annotated
 
 import typer
 
 from spotkeeper_cli.backtest import backtest
 from spotkeeper_cli.demo import demo
+from spotkeeper_cli.doctor import doctor
+from spotkeeper_cli.explain import explain
 from spotkeeper_cli.lab import lab
 from spotkeeper_cli.replay import replay
+from spotkeeper_cli.status import status
 from spotkeeper_cli.trace import trace
 
-app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
-app.command()(demo)
-app.command()(backtest)
-app.command()(replay)
-app.add_typer(trace, name="trace")
-app.add_typer(lab, name="lab")
+app = typer.Typer(
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+_STACK, _LAB = "On a deployed stack", "Without AWS"
+app.command(rich_help_panel=_STACK)(status)
+app.command(rich_help_panel=_STACK)(explain)
+app.command(rich_help_panel=_STACK)(doctor)
+app.command(rich_help_panel=_LAB)(demo)
+app.command(rich_help_panel=_LAB)(backtest)
+app.command(rich_help_panel=_LAB)(replay)
+app.add_typer(trace, name="trace", rich_help_panel=_LAB)
+app.add_typer(lab, name="lab", rich_help_panel=_LAB)
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"spotkeeper {version('spotkeeper')}")
+        raise typer.Exit
 
 
 @app.callback()
-def spotkeeper() -> None:
+def spotkeeper(
+    _: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Which it is.")
+    ] = False,
+) -> None:
     """Keep a fleet of workers whole on spot instances."""
 
 
 def main() -> None:
     """Run the command line; a wrong argument ends it with exit code 2."""
-    app()
+    # A locale that cannot write a character gets a question mark for it, not a traceback.
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="replace")
+    try:
+        app()
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.partition(".")[0] not in _OF_THE_LAB:
+            raise
+        typer.echo(f"error: this needs {error.name}: pip install 'spotkeeper[lab]'", err=True)
+        raise SystemExit(2) from error
+    except OSError as error:
+        # A full disk behind standard output; a pipe that was closed is handled by click.
+        typer.echo(f"error: cannot write: {error.strerror}", err=True)
+        raise SystemExit(2) from error
+
+
+_OF_THE_LAB = frozenset({"jinja2", "moto", "numpy", "scipy"})
+
+
+if __name__ == "__main__":
+    main()

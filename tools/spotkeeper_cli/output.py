@@ -1,11 +1,13 @@
 """Where results go: a file, or standard output for `-`."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
+
+from spotkeeper_lab.files import write_whole
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -29,24 +31,39 @@ def screen() -> "Console":
     return console if console.is_terminal else Console(width=max(WIDE, console.width))
 
 
-def check_folders(*paths: Path | None) -> None:
-    """Refuse files in folders that are not there, before a long run; raises OutputError."""
-    for path in paths:
-        if path is not None and path != STANDARD_OUTPUT and not path.parent.is_dir():
-            raise OutputError(f"{path}: there is no folder {path.parent}; make it first")
-        if path is not None and path.is_dir():
+def check_outputs(outputs: Iterable[Path | None], inputs: Iterable[Path | None] = ()) -> None:
+    """Refuse what cannot or must not be written, before a long run; makes missing folders.
+
+    Raises `OutputError` for a folder, a file that is read too, and a place that refuses.
+    """
+    read = [path.resolve() for path in inputs if path is not None]
+    for path in outputs:
+        if path is None or path == STANDARD_OUTPUT:
+            continue
+        if path.is_dir():
             raise OutputError(f"{path}: is a folder; name a file in it")
+        if path.resolve() in read:
+            raise OutputError(f"{path}: is read too; name another file")
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise OutputError(f"{path}: cannot make its folder: {error.strerror}") from error
 
 
 def write(text: str, path: Path) -> None:
-    """Write a result to a file, at once or not at all, or to standard output."""
-    from spotkeeper_lab.report import write_whole
+    """Write a result: a file at once or not at all; a device or a pipe as it is; `-` is stdout.
 
+    A link stays one, and what it names is written.
+    """
     if path == STANDARD_OUTPUT:
         typer.echo(text, nl=False)
         return
+    target = path.resolve()
     try:
-        write_whole(path, text)
+        if target.exists() and not target.is_file():
+            target.write_text(text, encoding="utf-8")
+        else:
+            write_whole(target, text)
     except OSError as error:
         raise OutputError(f"{path}: cannot be written: {error.strerror}") from error
 

@@ -12,7 +12,7 @@ from spotkeeper_cli.errors import told
 from spotkeeper_cli.output import (
     STANDARD_OUTPUT,
     OutputError,
-    check_folders,
+    check_outputs,
     counted,
     screen,
     write,
@@ -45,7 +45,7 @@ QueueKnown = Annotated[
     bool, typer.Option("--queue-known", help="Spotkeeper sees the length of the request queue.")
 ]
 MinWorkers = Annotated[int, typer.Option(help="Fewest workers of Spotkeeper; 0 may sleep.")]
-Seed = Annotated[int, typer.Option(help="Of requests drawn from a trace of rates.")]
+Seed = Annotated[int, typer.Option(min=0, help="Of requests drawn from a trace of rates.")]
 Json = Annotated[Path | None, typer.Option(help="Write the rows as JSON; - is standard output.")]
 Report = Annotated[Path | None, typer.Option(help="Write an HTML report.")]
 SpotMarket = Annotated[
@@ -75,7 +75,7 @@ def replay(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     from spotkeeper_lab.traces.requests import read_requests
 
     with told(*_mendable()):
-        check_folders(json, report)
+        check_outputs((json, report), (*requests, market))
         rules = _chosen(rule or (), RULE_NAMES)
         settings = ReplaySettings(
             wait_s=wait,

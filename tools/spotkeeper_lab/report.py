@@ -1,12 +1,13 @@
 """The picture of a day as one HTML file that needs nothing else: figures, charts, reasons."""
 
-import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from spotkeeper_lab.files import write_whole
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,16 +84,6 @@ def write_report(picture: Picture, path: Path) -> None:
         js=_source(environment, "report.js"),
     )
     write_whole(path, html)
-
-
-def write_whole(path: Path, text: str) -> None:
-    """Write a file under a name of its own first, so that nobody ever reads half of it."""
-    partial = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        partial.write_text(text, encoding="utf-8")
-        partial.replace(path)
-    finally:
-        partial.unlink(missing_ok=True)
 
 
 def _source(environment: Environment, name: str) -> str:

@@ -8,7 +8,7 @@ from pathlib import Path
 from rich.table import Table
 
 from spotkeeper_lab.backtest.backtest import Row
-from spotkeeper_lab.report import write_whole
+from spotkeeper_lab.files import write_whole
 
 
 def json_text(rows: Sequence[Row]) -> str:

@@ -9,7 +9,7 @@ from spotkeeper_lab.backtest.backtest import Row
 from spotkeeper_lab.backtest.output import CELLS, cells, compared
 from spotkeeper_lab.backtest.scatter import scatter
 from spotkeeper_lab.backtest.timeline import timeline
-from spotkeeper_lab.report import write_whole
+from spotkeeper_lab.files import write_whole
 
 
 def write_report(rows: Sequence[Row], path: Path, command: str = "") -> None:

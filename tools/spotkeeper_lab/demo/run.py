@@ -16,7 +16,8 @@ from spotkeeper_lab.demo.picture import picture, table
 from spotkeeper_lab.end_to_end.day import running
 from spotkeeper_lab.end_to_end.results import Results, results
 from spotkeeper_lab.end_to_end.scene import DemoSettings, scene
-from spotkeeper_lab.report import Picture, write_report, write_whole
+from spotkeeper_lab.files import write_whole
+from spotkeeper_lab.report import Picture, write_report
 
 # Narrower terminals show the figures without what they mean.
 WIDE = 120

@@ -34,7 +34,12 @@ _PARSER: Any = vars(expressions)["UpdateExpressionParser"]
 _TRAVERSER: Any = vars(ast_nodes)["DepthFirstTraverser"]
 _SANITIZE = "sanitize_user_agent_string_component"
 
-SERVICES = frozenset({"autoscaling", "dynamodb", "ec2", "sqs", "ssm"})
+# What the functions call, and what an operator's commands call besides.
+SERVICES = frozenset({
+    "autoscaling", "dynamodb", "ec2", "sqs", "ssm",
+    "cloudformation", "cloudwatch", "fis", "iam", "kms", "awslambda", "scheduler",
+    "servicequotas", "sns",
+})  # fmt: skip
 REQUEST_ID = "0" * 52
 # Checks of expressions that are always the same ones; the contract tests have them made.
 CHECKS = (

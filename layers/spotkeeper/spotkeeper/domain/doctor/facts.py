@@ -47,11 +47,12 @@ class Machine:
 class GroupFacts:
     """One Auto Scaling group as it is set up; `spot_share` is 1 for a group wholly on spot.
 
-    `types` is empty where the group chooses them by attributes.
+    `types` is empty where the group chooses them by attributes, `spot_share` None where its launch
+    template could not be read.
     """
 
     name: str
-    spot_share: float
+    spot_share: float | None
     minimum: int
     maximum: int
     zones: frozenset[str]

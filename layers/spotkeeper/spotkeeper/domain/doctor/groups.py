@@ -49,7 +49,7 @@ def check_places(
             f"only {next(iter(group.zones))}: one empty zone empties the group",
             "add subnets in further zones",
         )
-    if len(group.types) == 1 and group.spot_share > 0:
+    if len(group.types) == 1 and group.spot_share:
         yield _warning(
             "one-instance-type",
             group.name,
@@ -96,14 +96,14 @@ def check_score(fleet: Fleet, account: AccountFacts) -> Iterator[Finding]:
 
 
 def _check_purchase(spot: GroupFacts, on_demand: GroupFacts) -> Iterator[Finding]:
-    if spot.spot_share < 1:
+    if spot.spot_share is not None and spot.spot_share < 1:
         yield _error(
             "not-wholly-spot",
             spot.name,
             f"{1 - spot.spot_share:.0%} of it launches on demand: Spotkeeper counts all as spot",
             "OnDemandBaseCapacity 0 and OnDemandPercentageAboveBaseCapacity 0",
         )
-    if on_demand.spot_share > 0:
+    if on_demand.spot_share:
         yield _error(
             "not-wholly-on-demand",
             on_demand.name,

@@ -101,7 +101,7 @@ def _without_quota(
 ) -> Iterator[Finding]:
     unknown = [t for t in group.types if quota_for(t, option, tuple(quotas)) is None]
     if not group.types:
-        unknown = ["types that are chosen by attributes"]
+        unknown = ["types that it does not name"]
     if unknown:
         yield Finding(
             id="quota-not-found",

@@ -1,0 +1,83 @@
+"""Decision records out of the table, newest first, for those who ask why.
+
+pk fleet#NAME  sk decision#TIME#HALF#x
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from pydantic import TypeAdapter, ValidationError
+
+from spotkeeper.adapters.errors import translated
+from spotkeeper.domain.decision import DecisionRecord, Half
+
+if TYPE_CHECKING:
+    from mypy_boto3_dynamodb import DynamoDBClient
+
+_RECORD = TypeAdapter(DecisionRecord)
+_DECISION = "decision#"
+# Sorts after every key that begins with what stands before it.
+_LAST = "\uffff"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Records:
+    """Decision records, newest first; `unreadable` were written by another release."""
+
+    records: tuple[DecisionRecord, ...]
+    unreadable: int = 0
+
+    def of(self, half: Half) -> tuple[DecisionRecord, ...]:
+        """Those of one half."""
+        return tuple(record for record in self.records if record.half is half)
+
+
+class DecisionRecords:
+    """Reads the records of fleets."""
+
+    def __init__(self, dynamodb: "DynamoDBClient", table: str) -> None:
+        """Take a typed client and the table's name; nothing is called yet."""
+        self._dynamodb = dynamodb
+        self._table = table
+
+    def newest(self, fleet: str, limit: int) -> Records:
+        """Read a fleet's newest records, at most `limit`, by one call."""
+        return self._read(fleet, _DECISION, _DECISION + _LAST, limit)
+
+    def between(self, fleet: str, since: datetime, until: datetime) -> Records:
+        """Read the records of a time, both ends included."""
+        return self._read(
+            fleet, f"{_DECISION}{since.isoformat()}", f"{_DECISION}{until.isoformat()}{_LAST}"
+        )
+
+    def _read(self, fleet: str, first: str, last: str, limit: int | None = None) -> Records:
+        records: list[DecisionRecord] = []
+        unreadable = 0
+        with translated(f"reading the decisions of {fleet}"):
+            for item in self._items(fleet, first, last, limit):
+                try:
+                    records.append(_RECORD.validate_json(item["record"]["S"]))
+                except ValidationError:
+                    unreadable += 1
+        return Records(records=tuple(records), unreadable=unreadable)
+
+    def _items(
+        self, fleet: str, first: str, last: str, limit: int | None
+    ) -> Iterator[Mapping[str, Any]]:
+        pages = self._dynamodb.get_paginator("query").paginate(
+            TableName=self._table,
+            KeyConditionExpression="pk = :fleet AND sk BETWEEN :first AND :last",
+            ExpressionAttributeValues={
+                ":fleet": {"S": f"fleet#{fleet}"},
+                ":first": {"S": first},
+                ":last": {"S": last},
+            },
+            ProjectionExpression="#record",
+            ExpressionAttributeNames={"#record": "record"},
+            ScanIndexForward=False,
+            PaginationConfig={"MaxItems": limit, "PageSize": limit} if limit else {},
+        )
+        for page in pages:
+            yield from page["Items"]

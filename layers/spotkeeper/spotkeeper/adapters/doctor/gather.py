@@ -1,0 +1,44 @@
+"""All facts together: of a deployed stack, or of two groups before there is one."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from spotkeeper.adapters.doctor.account import AccountClients, account_facts
+from spotkeeper.adapters.doctor.groups import GroupClients, group_facts
+from spotkeeper.adapters.doctor.stack import StackClients, stack_facts
+from spotkeeper.adapters.fleet_documents import FleetDocuments
+from spotkeeper.domain.doctor.facts import Facts, Unseen
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from spotkeeper.adapters.stacks import Stack
+    from spotkeeper.domain.fleet import Fleet
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DoctorClients:
+    """The services that the doctor asks; `stack` is for a deployed one."""
+
+    groups: GroupClients
+    account: AccountClients
+    stack: StackClients | None = None
+
+
+def gather(
+    clients: DoctorClients,
+    fleets: "Sequence[Fleet]",
+    documents: FleetDocuments | None = None,
+    stack: "Stack | None" = None,
+) -> Facts:
+    """Look at everything once; what is denied is `Unseen`."""
+    names = [name for fleet in fleets for name in (fleet.spot_group, fleet.on_demand_group)]
+    groups = group_facts(clients.groups, names)
+    known = () if isinstance(groups, Unseen) else tuple(groups.values())
+    return Facts(
+        fleets=tuple(fleets),
+        wrong_documents=tuple(str(error) for error in documents.errors) if documents else (),
+        groups=groups,
+        account=account_facts(clients.account, known),
+        stack=stack_facts(clients.stack, stack, fleets) if clients.stack and stack else None,
+    )

@@ -1,0 +1,162 @@
+"""Auto Scaling groups as they are set up, with their launch templates."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from spotkeeper.adapters.doctor.looking import look
+from spotkeeper.adapters.doctor.machines import ImageReader, Template, TemplateReader
+from spotkeeper.domain.doctor.facts import GroupFacts, Hook, Machine, Unseen
+
+if TYPE_CHECKING:
+    from mypy_boto3_autoscaling import AutoScalingClient
+    from mypy_boto3_autoscaling.type_defs import (
+        AutoScalingGroupTypeDef,
+        LaunchTemplateSpecificationTypeDef,
+        MixedInstancesPolicyOutputTypeDef,
+    )
+    from mypy_boto3_ec2 import EC2Client
+    from mypy_boto3_iam import IAMClient
+
+_LAUNCHING = "autoscaling:EC2_INSTANCE_LAUNCHING"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupClients:
+    """The services that know groups and how their instances start."""
+
+    autoscaling: "AutoScalingClient"
+    ec2: "EC2Client"
+    iam: "IAMClient"
+
+
+def group_facts(clients: GroupClients, names: Iterable[str]) -> Mapping[str, GroupFacts] | Unseen:
+    """Look at groups by name; those that do not exist are left out."""
+    wanted = sorted(set(names))
+    found = look("autoscaling:DescribeAutoScalingGroups", lambda: _describe(clients, wanted))
+    if isinstance(found, Unseen):
+        return found
+    return {group["AutoScalingGroupName"]: _facts(clients, group) for group in found}
+
+
+def _describe(clients: GroupClients, names: list[str]) -> "list[AutoScalingGroupTypeDef]":
+    if not names:
+        # An empty list of names would describe every group of the account.
+        return []
+    pages = clients.autoscaling.get_paginator("describe_auto_scaling_groups")
+    return [
+        group
+        for page in pages.paginate(AutoScalingGroupNames=names)
+        for group in page["AutoScalingGroups"]
+    ]
+
+
+def _facts(clients: GroupClients, group: "AutoScalingGroupTypeDef") -> GroupFacts:
+    name, mixed = group["AutoScalingGroupName"], group.get("MixedInstancesPolicy")
+    template = _template(clients, group, mixed)
+    return GroupFacts(
+        name=name,
+        spot_share=_spot_share(group, mixed, template),
+        minimum=group["MinSize"],
+        maximum=group["MaxSize"],
+        zones=frozenset(group["AvailabilityZones"]),
+        types=_types(mixed, template),
+        capacity_rebalance=group.get("CapacityRebalance", False),
+        protected_from_scale_in=group.get("NewInstancesProtectedFromScaleIn", False),
+        suspended={
+            p["ProcessName"]: p.get("SuspensionReason", "")
+            for p in group.get("SuspendedProcesses", [])
+        },
+        hooks=look("autoscaling:DescribeLifecycleHooks", lambda: _hooks(clients, name)),
+        policies=look("autoscaling:DescribePolicies", lambda: _policies(clients, name)),
+        scheduled_actions=look(
+            "autoscaling:DescribeScheduledActions", lambda: _schedules(clients, name)
+        ),
+        warm_pool="WarmPoolConfiguration" in group,
+        tag_keys=tuple(t["Key"] for t in group.get("Tags", []) if t.get("PropagateAtLaunch")),
+        machine=_machine(clients, template, mixed is not None),
+    )
+
+
+def _template(
+    clients: GroupClients,
+    group: "AutoScalingGroupTypeDef",
+    mixed: "MixedInstancesPolicyOutputTypeDef | None",
+) -> Template | Unseen:
+    """Read the launch template that a group, or its mixed instances policy, starts from."""
+    spec: LaunchTemplateSpecificationTypeDef | None = group.get("LaunchTemplate")
+    if mixed is not None:
+        spec = mixed["LaunchTemplate"]["LaunchTemplateSpecification"]
+    if spec is None:
+        return Unseen(
+            action="ec2:DescribeLaunchTemplateVersions", why="the group has no launch template"
+        )
+    return TemplateReader(clients.ec2).read(
+        spec["LaunchTemplateId"], spec.get("Version") or "$Default"
+    )
+
+
+def _machine(clients: GroupClients, template: Template | Unseen, mixed: bool) -> Machine | Unseen:
+    if isinstance(template, Unseen):
+        return template
+    return ImageReader(clients.ec2, clients.iam).machine(template, mixed=mixed)
+
+
+def _spot_share(
+    group: "AutoScalingGroupTypeDef",
+    mixed: "MixedInstancesPolicyOutputTypeDef | None",
+    template: Template | Unseen,
+) -> float | None:
+    if mixed is None:
+        return float(template.spot) if isinstance(template, Template) else None
+    distribution = mixed.get("InstancesDistribution", {})
+    above = 1 - distribution.get("OnDemandPercentageAboveBaseCapacity", 100) / 100
+    most = max(1, group["MaxSize"])
+    return above * (1 - min(1.0, distribution.get("OnDemandBaseCapacity", 0) / most))
+
+
+def _types(
+    mixed: "MixedInstancesPolicyOutputTypeDef | None", template: Template | Unseen
+) -> tuple[str, ...]:
+    overrides = mixed["LaunchTemplate"].get("Overrides", []) if mixed else []
+    if any("InstanceRequirements" in override for override in overrides):
+        return ()
+    named = tuple(o["InstanceType"] for o in overrides if "InstanceType" in o)
+    if named or isinstance(template, Unseen):
+        return named
+    return (template.instance_type,) if template.instance_type else ()
+
+
+def _hooks(clients: GroupClients, name: str) -> tuple[Hook, ...]:
+    answer = clients.autoscaling.describe_lifecycle_hooks(AutoScalingGroupName=name)
+    return tuple(
+        Hook(
+            name=hook["LifecycleHookName"],
+            launching=hook["LifecycleTransition"] == _LAUNCHING,
+            heartbeat_s=hook.get("HeartbeatTimeout", 3600),
+        )
+        for hook in answer["LifecycleHooks"]
+    )
+
+
+def _policies(clients: GroupClients, name: str) -> tuple[str, ...]:
+    pages = clients.autoscaling.get_paginator("describe_policies").paginate(
+        AutoScalingGroupName=name
+    )
+    return tuple(
+        policy["PolicyName"]
+        for page in pages
+        for policy in page["ScalingPolicies"]
+        if policy.get("Enabled", True)
+    )
+
+
+def _schedules(clients: GroupClients, name: str) -> tuple[str, ...]:
+    pages = clients.autoscaling.get_paginator("describe_scheduled_actions").paginate(
+        AutoScalingGroupName=name
+    )
+    return tuple(
+        action["ScheduledActionName"]
+        for page in pages
+        for action in page["ScheduledUpdateGroupActions"]
+    )

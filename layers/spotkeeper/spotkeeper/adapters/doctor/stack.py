@@ -1,0 +1,65 @@
+"""What a deployed stack looks like: schedules, subscriptions, the newest logs."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from spotkeeper.adapters.decision_records import DecisionRecords
+from spotkeeper.adapters.doctor.looking import look
+from spotkeeper.adapters.stacks import Stack
+from spotkeeper.domain.decision import Half
+from spotkeeper.domain.doctor.facts import StackFacts, Unseen
+from spotkeeper.domain.fleet import Fleet
+
+if TYPE_CHECKING:
+    from mypy_boto3_scheduler import EventBridgeSchedulerClient
+    from mypy_boto3_sns import SNSClient
+
+_PENDING = "PendingConfirmation"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StackClients:
+    """The services that know a deployed stack."""
+
+    scheduler: "EventBridgeSchedulerClient"
+    sns: "SNSClient"
+    records: DecisionRecords
+
+
+def stack_facts(clients: StackClients, stack: Stack, fleets: Iterable[Fleet]) -> StackFacts:
+    """Look at a deployed stack."""
+    topic = stack.outputs.get("AlarmTopicArn", "")
+    subscriptions = look("sns:ListSubscriptionsByTopic", lambda: _subscriptions(clients.sns, topic))
+    return StackFacts(
+        schedules_disabled=look("scheduler:GetSchedule", lambda: _disabled(clients, stack)),
+        unconfirmed=subscriptions
+        if isinstance(subscriptions, Unseen)
+        else tuple(end for end, arn in subscriptions if arn == _PENDING),
+        nobody_told=not isinstance(subscriptions, Unseen) and not subscriptions,
+        sends_search_logs=stack.outputs.get("SendSearchLogsPolicy", ""),
+        search_log_ages=look("dynamodb:Query", lambda: _ages(clients.records, fleets)),
+    )
+
+
+def _disabled(clients: StackClients, stack: Stack) -> tuple[str, ...]:
+    names = stack.physical_ids("AWS::Scheduler::Schedule")
+    states = {name: clients.scheduler.get_schedule(Name=name)["State"] for name in names}
+    return tuple(name for name, state in states.items() if state == "DISABLED")
+
+
+def _subscriptions(client: "SNSClient", topic: str) -> list[tuple[str, str]]:
+    pages = client.get_paginator("list_subscriptions_by_topic").paginate(TopicArn=topic)
+    return [
+        (s.get("Endpoint", ""), s["SubscriptionArn"]) for p in pages for s in p["Subscriptions"]
+    ]
+
+
+def _ages(records: DecisionRecords, fleets: Iterable[Fleet]) -> Mapping[str, float | None]:
+    """Say how old each fleet's newest search log is; fleets without a health turn are left out."""
+    ages: dict[str, float | None] = {}
+    for fleet in fleets:
+        newest = records.newest(fleet.name, 20).of(Half.HEALTH)
+        if newest:
+            ages[fleet.name] = newest[0].seen.get("SearchLogAge")
+    return ages

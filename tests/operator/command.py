@@ -1,0 +1,48 @@
+"""The command as a person runs it, and a stack that it is run on."""
+
+import json
+
+import boto3
+from typer.testing import CliRunner
+
+from spotkeeper_cli.main import app
+from tests.functions.conftest import TABLE
+
+STACK = "test"
+
+
+def deploy(**outputs: str) -> None:
+    """Make a stack with the outputs that commands read."""
+    told = {"TableName": TABLE, **outputs}
+    template = {
+        "Resources": {"AlarmTopic": {"Type": "AWS::SNS::Topic"}},
+        "Outputs": {
+            "AlarmTopicArn": {"Value": {"Ref": "AlarmTopic"}},
+            **{name: {"Value": value} for name, value in told.items()},
+        },
+    }
+    boto3.client("cloudformation").create_stack(StackName=STACK, TemplateBody=json.dumps(template))
+
+
+def run(*arguments: str) -> tuple[int, str, str]:
+    """Run the command on the stack: exit code, standard output, standard error."""
+    result = CliRunner(env={"SPOTKEEPER_STACK": STACK}).invoke(app, arguments)
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    return result.exit_code, result.stdout, result.stderr
+
+
+def answered(*arguments: str) -> str:
+    """What the command answers; nothing may go to standard error, nor beyond 80 columns."""
+    _, out, err = run(*arguments)
+    assert err == ""
+    if "--json" not in arguments:
+        assert max(map(len, out.splitlines())) <= 80
+    return out
+
+
+def refused(*arguments: str) -> str:
+    """What the command says when it refuses: exit code 2 and no output."""
+    code, out, err = run(*arguments)
+    assert (code, out) == (2, "")
+    return " ".join(err.split())

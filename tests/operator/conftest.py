@@ -1,0 +1,91 @@
+"""A deployed stack to ask: a fleet on the simulated cloud, turned by the real functions."""
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import boto3
+import botocore.session
+import pytest
+from botocore.client import BaseClient
+from moto.servicequotas.responses import ServiceQuotasResponse
+
+from functions.check_availability.app import handler as check_availability
+from functions.check_health.app import handler as check_health
+from spotkeeper import wiring
+from spotkeeper.domain.load.digest import digest
+from tests.builders import at
+from tests.functions.conftest import MODELS, Stage, stage_of
+from tests.functions.test_check_health import served
+from tests.operator.command import deploy
+
+__all__ = ["stage_of"]
+
+
+@pytest.fixture
+def deployed(stage_of: Callable[..., Stage], capsys: pytest.CaptureFixture[str]) -> Stage:
+    """A stack whose fleet was busy and lost two of its spot instances a few minutes ago."""
+    stage = stage_of(("main",), spot=((0.0, 200), (840.0, 3)))
+    deploy()
+    for _ in range(8):
+        serve(stage)
+        stage.call(check_health)
+        stage.call(check_availability)
+        stage.at(stage.cloud.now_s + 60)
+    stage.at(stage.cloud.now_s - 60 + 20)
+    boto3.client("cloudwatch").put_metric_alarm(
+        AlarmName="test-both-short",
+        Namespace="Spotkeeper",
+        MetricName="BothShort",
+        Statistic="Maximum",
+        Period=60,
+        EvaluationPeriods=1,
+        Threshold=0,
+        ComparisonOperator="GreaterThanThreshold",
+    )
+    stage.calls.clear()
+    capsys.readouterr()
+    return stage
+
+
+def serve(stage: Stage) -> None:
+    """Have the spot workers be busy for two thirds of the last minute."""
+    now = stage.cloud.now_s
+    ids = [i.instance_id for i in stage.cloud.group("main-spot").instances]
+    logs = [served(i, now - slot, 6.5) for i in ids for slot in range(0, 60, 10)]
+    wiring.load_table().add(digest(logs, at(now), "main"))
+
+
+@pytest.fixture(autouse=True)
+def _known_models(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have each command's session use the service models that were read before."""
+    monkeypatch.setattr(botocore.session, "create_loader", lambda *_: MODELS)
+
+
+@pytest.fixture(autouse=True)
+def _quotas(monkeypatch: pytest.MonkeyPatch) -> None:
+    """moto lists no service quotas."""
+    quotas = [
+        {"QuotaName": "All G and VT Spot Instance Requests", "Value": 64.0},
+        {"QuotaName": "Running On-Demand G and VT instances", "Value": 0.0},
+    ]
+    monkeypatch.setattr(
+        ServiceQuotasResponse,
+        "list_service_quotas",
+        lambda _: json.dumps({"Quotas": quotas}),
+        raising=False,
+    )
+
+
+@pytest.fixture
+def calls(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The operations that commands ask of AWS, each page of an answer counted."""
+    made: list[str] = []
+    send: Callable[..., Any] = getattr(BaseClient, "_make_api_call")  # noqa: B009 - untyped
+
+    def counted(client: BaseClient, operation: str, arguments: object) -> Any:
+        made.append(operation)
+        return send(client, operation, arguments)
+
+    monkeypatch.setattr(BaseClient, "_make_api_call", counted)
+    return made

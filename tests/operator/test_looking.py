@@ -1,0 +1,88 @@
+"""status, explain and doctor on a stack that works: kept answers, few calls, and bad arguments."""
+
+import json
+from datetime import datetime
+
+import boto3
+
+from tests.functions.conftest import Stage
+from tests.operator.command import answered, refused, run
+from tests.operator.golden import matches
+
+
+def test_what_they_answer(deployed: Stage) -> None:
+    matches("status.txt", answered("status"))
+    matches("explain.txt", answered("explain", "--since", "1h"))
+    matches("explain_at.txt", answered("explain", "--at", "12:21", "--rule", "backfill"))
+    matches("doctor.txt", answered("doctor"))
+    matches("explain.json", answered("explain", "--fleet", "main", "--json"))
+
+    found = json.loads(answered("status", "--json"))
+    (fleet,) = found["fleets"]
+    assert datetime.fromisoformat(found["at"]) == deployed.now
+    assert (fleet["whole"], found["ringing"]) == (True, ["both-short"])
+    assert fleet["last_change"]["rule"] == "backfill"
+    assert fleet["groups"][0] == {
+        "name": "main-spot", "desired": 4, "in_service": 3, "coming": 0,
+    }  # fmt: skip
+    findings = json.loads(answered("doctor", "--json"))
+    assert {f["id"] for f in findings} >= {"no-terminate-hook", "no-service-linked-role"}
+
+
+def test_exit_codes_and_calls(deployed: Stage, calls: list[str]) -> None:
+    assert run("status")[0] == 1
+    assert len(calls) <= 12, calls
+    boto3.client("cloudwatch").delete_alarms(AlarmNames=["test-both-short"])
+    assert run("status")[0] == 0
+    assert run("doctor")[0] == 2
+    deployed.at(deployed.cloud.now_s + 600)
+    code, out, _ = run("status")
+    assert code == 1
+    assert "main          UNKNOWN: the newest availability turn is 11 min old" in out
+
+
+def test_what_they_refuse(deployed: Stage) -> None:
+    for command in ("status", "explain", "doctor"):
+        assert refused(command, "--stack", "nope") == (
+            "error: there is no stack nope in us-east-1: give --stack and --region"
+        )
+        assert refused(command, "--fleet", "nope") == (
+            "error: there is no fleet nope; the stack has: main"
+        )
+        told = refused(command, "--profile", "nobody")
+        assert "profile (nobody) could not be found: see `aws configure list-profiles`" in told
+
+
+def test_records_of_another_release_are_counted_not_read(deployed: Stage) -> None:
+    boto3.client("dynamodb").put_item(
+        TableName="spotkeeper",
+        Item={
+            "pk": {"S": "fleet#main"},
+            "sk": {"S": f"decision#{deployed.now.isoformat()}#health#0"},
+            "record": {"S": '{"fleet": "main", "half": "third"}'},
+        },
+    )
+    assert "main: 1 records of another release left out" in answered("status").replace("\n", "")
+    assert "1 records of another release are left out" in answered("explain")
+
+
+def test_a_fleet_that_never_turned_is_unknown_not_whole(deployed: Stage) -> None:
+    deployed.put("night", json.dumps(_document()))
+    out = answered("status", "--fleet", "night")
+    assert "night         NOT WHOLE: night-spot, night-on-demand does not exist" in out
+    assert answered("explain", "--fleet", "night") == "no decision in this time\n"
+
+
+def test_a_wrong_document_is_a_trouble_and_an_error(deployed: Stage) -> None:
+    deployed.put("night", '{"version": 1}')
+    assert "trouble       fleet document night: spot_group: Field required" in answered("status")
+    assert "ERROR  wrong-document  documents" in answered("doctor")
+
+
+def _document() -> dict[str, object]:
+    return {
+        "version": 1,
+        "spot_group": "night-spot",
+        "on_demand_group": "night-on-demand",
+        "bounds": {"spot_min": 0, "spot_max": 2, "on_demand_max": 2},
+    }

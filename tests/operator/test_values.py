@@ -1,0 +1,89 @@
+"""Durations, instants and folded timelines, without AWS."""
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from spotkeeper.domain.decision import Action, DecisionRecord, Half, Outcome
+from spotkeeper_operator.durations import spoken
+from spotkeeper_operator.instants import parse_instant
+from spotkeeper_operator.timeline import timeline
+from tests.operator.command import refused
+
+NOW = datetime(2026, 11, 20, 15, 30, tzinfo=UTC)
+HOLD = DecisionRecord(
+    fleet="main",
+    half=Half.HEALTH,
+    at=NOW,
+    action=Action.HOLD,
+    rule="at target",
+    reason="4",
+    seen={},
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("15:10", "2026-11-20T15:10+00:00"),
+        ("15:31", "2026-11-19T15:31+00:00"),
+        ("00:20+09:00", "2026-11-20T15:20+00:00"),
+        ("2026-11-20T15:10", "2026-11-20T15:10+00:00"),
+        ("2026-11-20T15:10+09:00", "2026-11-20T06:10+00:00"),
+        ("2026-11-20", "2026-11-20T00:00+00:00"),
+    ],
+)
+def test_an_instant_without_a_zone_is_utc_and_past(text: str, expected: str) -> None:
+    assert parse_instant(text, NOW) == datetime.fromisoformat(expected)
+
+
+@pytest.mark.parametrize("at", ["25:70", "yesterday", "2026-13-01T10:00", "2127-01-01T00:00"])
+def test_a_time_that_is_none(at: str) -> None:
+    assert "Invalid value for --at" in refused("explain", "--at", at)
+
+
+def test_one_time_or_the_other() -> None:
+    assert "not both" in refused("explain", "--at", "15:10", "--since", "1h")
+
+
+@pytest.mark.parametrize("since", ["-1h", "soon", "1h30m"])
+def test_a_duration_that_is_none(since: str) -> None:
+    assert "no duration" in refused("explain", "--since", since)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "said"), [(40, "40 s"), (720, "12 min"), (12_600, "3.5 h"), (777_600, "9 d")]
+)
+def test_a_duration_as_it_is_said(seconds: float, said: str) -> None:
+    assert spoken(seconds) == said
+
+
+def minutes(*records: DecisionRecord) -> list[DecisionRecord]:
+    return [replace(r, at=NOW + timedelta(minutes=i)) for i, r in enumerate(records)]
+
+
+def test_holds_of_one_rule_are_folded_and_the_last_reason_stands() -> None:
+    (entry,) = timeline(minutes(HOLD, HOLD, replace(HOLD, reason="5")))
+    assert (entry.turns, entry.reason) == (3, "5")
+    assert entry.last - entry.first == timedelta(minutes=2)
+
+
+def test_what_is_not_the_same_is_not_folded() -> None:
+    asked = replace(HOLD, outcomes=(Outcome(asked="suspend"),))
+    resized = replace(HOLD, action=Action.RESIZE)
+    other = replace(HOLD, rule="stale search logs")
+    failing = replace(HOLD, failures=("capacity",))
+    records = minutes(HOLD, asked, HOLD, resized, resized, other, failing)
+    assert [e.turns for e in timeline(records)] == [1] * 7
+
+
+def test_halves_are_folded_each_by_itself_in_any_order() -> None:
+    other = replace(HOLD, half=Half.AVAILABILITY)
+    records = minutes(HOLD, other, HOLD, other)
+    assert [e.turns for e in timeline(reversed(records))] == [2, 2]
+
+
+def test_one_rule_alone() -> None:
+    other = replace(HOLD, rule="stale search logs")
+    assert [e.rule for e in timeline(minutes(HOLD, other), "at target")] == ["at target"]

@@ -1,0 +1,99 @@
+"""One session on AWS for a command: region, profile, clients, and the stack it is about."""
+
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import boto3
+from botocore.config import Config
+from botocore.exceptions import ProfileNotFound
+
+from spotkeeper.adapters.decision_records import DecisionRecords
+from spotkeeper.adapters.fleet_documents import FleetDocuments, FleetDocumentStore
+from spotkeeper.adapters.stacks import Stack, StackReader
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from mypy_boto3_autoscaling import AutoScalingClient
+    from mypy_boto3_cloudformation import CloudFormationClient
+    from mypy_boto3_cloudwatch import CloudWatchClient
+    from mypy_boto3_dynamodb import DynamoDBClient
+    from mypy_boto3_ec2 import EC2Client
+
+    from spotkeeper.domain.fleet import Fleet
+
+# A person waits: fail within seconds, but ride out a throttled call.
+CONFIG = Config(
+    retries={"mode": "standard", "total_max_attempts": 3}, connect_timeout=3, read_timeout=15
+)
+
+
+class OperatorError(Exception):
+    """Something that the operator can mend; says how."""
+
+
+class Aws:
+    """Clients of one region and profile, made when they are first used."""
+
+    def __init__(self, region: str | None = None, profile: str | None = None) -> None:
+        """Find region and profile; raises `OperatorError` when there are none."""
+        try:
+            self.session = boto3.Session(region_name=region, profile_name=profile)
+        except ProfileNotFound as error:
+            raise OperatorError(f"{error}: see `aws configure list-profiles`") from error
+        if self.session.region_name is None:
+            raise OperatorError("no region: give --region or set AWS_REGION")
+
+    @property
+    def region(self) -> str:
+        """The region of every client."""
+        return self.session.region_name
+
+    @cached_property
+    def autoscaling(self) -> "AutoScalingClient":
+        """Auto Scaling."""
+        return self.session.client("autoscaling", config=CONFIG)
+
+    @cached_property
+    def cloudformation(self) -> "CloudFormationClient":
+        """CloudFormation."""
+        return self.session.client("cloudformation", config=CONFIG)
+
+    @cached_property
+    def cloudwatch(self) -> "CloudWatchClient":
+        """CloudWatch."""
+        return self.session.client("cloudwatch", config=CONFIG)
+
+    @cached_property
+    def dynamodb(self) -> "DynamoDBClient":
+        """DynamoDB."""
+        return self.session.client("dynamodb", config=CONFIG)
+
+    @cached_property
+    def ec2(self) -> "EC2Client":
+        """EC2."""
+        return self.session.client("ec2", config=CONFIG)
+
+    def stack(self, name: str) -> Stack:
+        """Read a stack's outputs; raises `Gone` when there is none of that name."""
+        return StackReader(self.cloudformation).outputs(name)
+
+    def documents(self, stack: Stack) -> FleetDocuments:
+        """Read the stack's fleet documents."""
+        ssm = self.session.client("ssm", config=CONFIG)
+        return FleetDocumentStore(ssm, stack.documents_path).load()
+
+    def records(self, stack: Stack) -> DecisionRecords:
+        """The stack's decision records."""
+        return DecisionRecords(self.dynamodb, stack.table)
+
+
+def chosen(fleets: "Sequence[Fleet]", name: str | None) -> "Sequence[Fleet]":
+    """Answer the fleets, or the one of that name; raises `OperatorError` for an unknown one."""
+    if name is None:
+        return fleets
+    found = [fleet for fleet in fleets if fleet.name == name]
+    if not found:
+        known = ", ".join(fleet.name for fleet in fleets) or "none"
+        raise OperatorError(f"there is no fleet {name}; the stack has: {known}")
+    return found

@@ -1,0 +1,61 @@
+"""Reads what a status needs: stack, documents, groups, alarms, and a call a fleet."""
+
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from spotkeeper.adapters.auto_scaling import AutoScalingReader
+from spotkeeper.adapters.errors import translated
+from spotkeeper.ports import FleetError
+from spotkeeper_operator.aws import Aws, chosen
+from spotkeeper_operator.status import FleetStatus, StackStatus, fleet_status
+
+if TYPE_CHECKING:
+    from spotkeeper.adapters.stacks import Stack
+
+# The last change is looked for in so many turns: about two and a half hours of both halves.
+RECORDS_READ = 300
+
+
+def read_status(aws: Aws, stack_name: str, fleet: str | None, now: datetime) -> StackStatus:
+    """Read a stack's status; what could not be read is among its troubles.
+
+    Raises `Gone` for an unknown stack and `OperatorError` for an unknown fleet.
+    """
+    stack = aws.stack(stack_name)
+    documents = aws.documents(stack)
+    fleets = chosen(documents.fleets, fleet)
+    troubles = [str(error) for error in documents.errors]
+    names = [n for f in fleets for n in (f.spot_group, f.on_demand_group)]
+    groups = AutoScalingReader(aws.autoscaling, aws.ec2).describe(names) if names else {}
+    statuses: list[FleetStatus] = []
+    for each in fleets:
+        found = aws.records(stack).newest(each.name, RECORDS_READ)
+        if found.unreadable:
+            troubles.append(f"{each.name}: {found.unreadable} records of another release left out")
+        statuses.append(fleet_status(each, groups, found.records, now))
+    ringing = _ringing(aws, stack, troubles)
+    return StackStatus(
+        stack=stack.name,
+        region=aws.region,
+        at=now,
+        fleets=tuple(statuses),
+        ringing=ringing,
+        troubles=tuple(troubles),
+    )
+
+
+def _ringing(aws: Aws, stack: "Stack", troubles: list[str]) -> tuple[str, ...]:
+    """List the stack's alarms that ring; an operator who may not see them is told so."""
+    pages = aws.cloudwatch.get_paginator("describe_alarms").paginate(
+        AlarmNamePrefix=f"{stack.name}-", StateValue="ALARM"
+    )
+    try:
+        with translated("cloudwatch:DescribeAlarms"):
+            return tuple(
+                alarm["AlarmName"].removeprefix(f"{stack.name}-")
+                for page in pages
+                for alarm in page["MetricAlarms"]
+            )
+    except FleetError as error:
+        troubles.append(f"alarms are not known: {error}")
+        return ()

@@ -1,0 +1,34 @@
+"""Text of 80 columns: labelled lines that wrap under themselves."""
+
+from collections.abc import Iterable, Mapping
+from textwrap import wrap
+
+WIDTH = 80
+
+
+def labelled(label: str, text: str, indent: int = 2, hang: int = 14) -> list[str]:
+    """Lay a text out behind its label, wrapped under itself."""
+    head = f"{' ' * indent}{label}".ljust(hang)
+    lines = wrap(text, WIDTH - hang, break_on_hyphens=False) or [""]
+    return [f"{head}{lines[0]}".rstrip(), *(" " * hang + line for line in lines[1:])]
+
+
+def paragraphs(parts: Iterable[Iterable[str]]) -> str:
+    """Join blocks of lines with an empty line between them."""
+    return "\n\n".join("\n".join(part) for part in parts) + "\n"
+
+
+def columns(rows: Iterable[Mapping[str, str]], right: frozenset[str] = frozenset()) -> list[str]:
+    """Lay rows out under their keys; the columns in `right` are set flush right."""
+    table = list(rows)
+    heads = list(table[0]) if table else []
+    widths = {h: max(len(h), *(len(row[h]) for row in table)) for h in heads}
+    lines = [_line({h: h for h in heads}, widths, right)]
+    return [*lines, *(_line(row, widths, right) for row in table)] if table else []
+
+
+def _line(row: Mapping[str, str], widths: Mapping[str, int], right: frozenset[str]) -> str:
+    cells = [
+        row[h].rjust(width) if h in right else row[h].ljust(width) for h, width in widths.items()
+    ]
+    return "  ".join(cells).rstrip()
