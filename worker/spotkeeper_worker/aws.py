@@ -134,6 +134,7 @@ class _Caller:
         return self._connection
 
     def close(self) -> None:
+        """Close the connection; the next call opens another."""
         if self._connection is not None:
             self._connection.close()
             self._connection = None
@@ -178,6 +179,10 @@ class SearchLogQueue:
         if "MessageId" not in text:
             raise AwsError("SendMessage", "", f"answered without a MessageId: {text[:80]}")
 
+    def close(self) -> None:
+        """Close the connection."""
+        self._caller.close()
+
 
 class AutoScaling:
     """The machine's own group: its hooks, and its name where metadata does not tell it."""
@@ -200,6 +205,10 @@ class AutoScaling:
         text = self._ask("DescribeAutoScalingInstances", {"InstanceIds.member.1": instance_id})
         found = re.search("<AutoScalingGroupName>(.*?)</AutoScalingGroupName>", text)
         return found.group(1) if found else ""
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._caller.close()
 
     def _ask(self, action: str, named: Mapping[str, str]) -> str:
         body = urlencode({"Action": action, "Version": "2011-01-01", **named}).encode()

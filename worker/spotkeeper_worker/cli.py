@@ -8,6 +8,7 @@ import logging
 import os
 import signal
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 from spotkeeper_worker import roster, spool
@@ -35,11 +36,16 @@ def main(arguments: list[str] | None = None) -> int:
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("run", help="look after this machine until told to stop")
     commands.add_parser("notice", help="print what the workers are told")
+    forward = commands.add_parser("forward", help="move search logs from RabbitMQ to SQS")
+    forward.add_argument("--amqps", required=True, metavar="URL", help="amqps://USER:PW@HOST/VHOST")
+    forward.add_argument("--queue", required=True, help="the queue that the logs come by")
     asked = parser.parse_args(arguments)
     logging.basicConfig(level=logging.INFO, format="%(levelname)s %(message)s", stream=sys.stderr)
     try:
-        return {"run": _run, "notice": _notice}[asked.command]()
-    except (SettingsError, AnotherAgent, MetadataError, OSError) as error:
+        if asked.command == "forward":
+            return _forward(asked.amqps, asked.queue)
+        return _run() if asked.command == "run" else _notice()
+    except (SettingsError, AnotherAgent, MetadataError, OSError, ValueError) as error:
         print(f"spotkeeper-agent: {error}", file=sys.stderr)
         return 2
 
@@ -73,6 +79,33 @@ def _run() -> int:
     return 0
 
 
+def _forward(url: str, queue: str) -> int:
+    try:
+        from spotkeeper_worker.broker import Broker
+        from spotkeeper_worker.forward import PREFETCH, Forwarder
+    except ImportError:
+        print("spotkeeper-agent: pip install 'spotkeeper-worker[rabbitmq]'", file=sys.stderr)
+        return 2
+    # What matters of what pika says is said in words of ours.
+    logging.getLogger("pika").setLevel(logging.CRITICAL)
+    settings = parse(os.environ)
+    sending, _ = sender(settings)
+    forwarder = Forwarder(Broker(url, queue, PREFETCH), queue, sending.send)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: forwarder.stop())
+    forwarder.run()
+    return 0
+
+
+def sender(settings: Settings) -> tuple[SearchLogQueue, CredentialChain]:
+    """Give the queue of search logs, and the permissions to use it."""
+    metadata = Metadata(settings.metadata_endpoint) if settings.on_ec2 else None
+    chain = CredentialChain(metadata, os.environ)
+    url = settings.search_log_queue_url
+    region = region_of_queue(url) or settings.region or "us-east-1"
+    return SearchLogQueue(url, region, chain), chain
+
+
 def make_folders(settings: Settings) -> None:
     """Make the two folders that containers mount; workers of any user may join."""
     for folder in (settings.run_dir, settings.spool_dir):
@@ -87,17 +120,14 @@ def assembled(settings: Settings) -> tuple[Agent, Outbox, SocketServer]:
     say = Sometimes()
     metadata = Metadata(settings.metadata_endpoint) if settings.on_ec2 else None
     who = identity(metadata) if metadata else None
-    chain = CredentialChain(
-        Metadata(settings.metadata_endpoint) if settings.on_ec2 else None, os.environ
-    )
-    region = settings.region or (who.region if who else "us-east-1")
-    url = settings.search_log_queue_url
-    queue = SearchLogQueue(url, region_of_queue(url) or region, chain)
+    if who and not settings.region:
+        settings = replace(settings, region=who.region)
+    queue, chain = sender(settings)
     outbox = Outbox(_journal(settings), queue.send, _outbox_settings(settings, who))
     gpus = Gpus() if settings.gpu == "on" or (settings.gpu == "auto" and has_gpu()) else None
     if gpus:
         gpus.start()
-    hooks = _hooks(settings, who, chain, region, outbox, say) if who else None
+    hooks = _hooks(settings, who, chain, outbox, say) if who else None
     agent = Agent(settings, Parts(outbox, metadata, hooks, gpus), say)
     if who and not who.tags_on:
         _LOG.warning(
@@ -121,7 +151,6 @@ def _hooks(
     settings: Settings,
     who: Identity,
     chain: CredentialChain,
-    region: str,
     outbox: Outbox,
     say: Sometimes,
 ) -> HookKeeper:
@@ -129,7 +158,7 @@ def _hooks(
         if not outbox.flush(timeout_s=10.0):
             say.warn("flush", f"{outbox.waiting} search logs could not be sent before the hook")
 
-    auto_scaling = AutoScaling(settings.auto_scaling_endpoint, region, chain)
+    auto_scaling = AutoScaling(settings.auto_scaling_endpoint, settings.region, chain)
     return HookKeeper(settings, auto_scaling, who, flush, say)
 
 

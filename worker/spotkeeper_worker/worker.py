@@ -34,6 +34,8 @@ RUN_DIR = Path("/run/spotkeeper")
 # Beside the longest of the last requests: what a request may take longer, and a look at the clock.
 MARGIN_S = 5.0
 _LAST_REQUESTS = 100
+# A request is handed back so long before the machine is gone.
+HAND_BACK_S = 2.0
 
 When = Union[datetime, float, str]
 
@@ -103,6 +105,12 @@ class Worker:
         """When the machine will be gone, in seconds since the epoch; None: not in sight."""
         notice = self.notice
         return notice.until if notice is not None and notice.draining else None
+
+    @property
+    def must_hand_back(self) -> bool:
+        """Whether what runs now will not be done: it goes back while the machine can hand it."""
+        ends_at = self.must_end_at
+        return ends_at is not None and time.time() >= ends_at - HAND_BACK_S
 
     @property
     def stopping(self) -> bool:

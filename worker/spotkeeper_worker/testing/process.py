@@ -32,10 +32,10 @@ def start_agent(
     return subprocess.Popen(command, env=environment, stderr=stderr)
 
 
-def until(holds: Callable[[], bool], what: str) -> None:
+def until(holds: Callable[[], bool], what: str, within_s: float = DEADLINE_S) -> None:
     """Wait for something; raises TimeoutError with its name."""
-    ends = time.monotonic() + DEADLINE_S
+    ends = time.monotonic() + within_s
     while not holds():
         if time.monotonic() > ends:
-            raise TimeoutError(f"{what}: not within {DEADLINE_S:g} s")
+            raise TimeoutError(f"{what}: not within {within_s:g} s")
         time.sleep(0.01)

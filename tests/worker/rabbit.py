@@ -1,0 +1,134 @@
+"""A real RabbitMQ broker on loopback, one for all processes of a test run."""
+
+import contextlib
+import fcntl
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from spotkeeper_worker.testing import until
+
+# Debian's wrapper of the same name changes to another user; this one does not.
+SERVER = Path("/usr/lib/rabbitmq/bin/rabbitmq-server")
+MISSING = "there is no rabbitmq-server here (apt-get install rabbitmq-server)"
+
+
+_STARTED: list[subprocess.Popen[bytes]] = []
+
+
+@dataclass(frozen=True, slots=True)
+class Rabbit:
+    """Where the broker listens, for AMQP and for its management."""
+
+    port: int
+    management_port: int
+
+    def url(self, user: str = "guest", password: str = "guest", vhost: str = "%2F") -> str:
+        return f"amqp://{user}:{password}@127.0.0.1:{self.port}/{vhost}?heartbeat=10"
+
+    @property
+    def management_url(self) -> str:
+        return f"http://127.0.0.1:{self.management_port}"
+
+
+def installed() -> bool:
+    """Whether Debian's rabbitmq-server, and the Erlang that it needs, are here."""
+    return SERVER.exists() and shutil.which("erl") is not None
+
+
+@contextlib.contextmanager
+def shared(folder: Path) -> Iterator[Rabbit]:
+    """Use the broker whose files are in `folder`: who comes first starts it, the last ends it."""
+    folder.mkdir(exist_ok=True)
+    with _locked(folder) as state:
+        if not state.get("users"):
+            state.update(_start(folder))
+        state["users"] = state.get("users", 0) + 1
+        rabbit = Rabbit(state["port"], state["management_port"])
+    try:
+        yield rabbit
+    finally:
+        with _locked(folder) as state:
+            state["users"] -= 1
+            if not state["users"]:
+                _end(state)
+
+
+@contextlib.contextmanager
+def _locked(folder: Path) -> Iterator[dict[str, Any]]:
+    path = folder / "state.json"
+    with (folder / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        state = json.loads(path.read_text()) if path.exists() else {}
+        yield state
+        path.write_text(json.dumps(state))
+
+
+def _free_ports(count: int) -> list[int]:
+    with contextlib.ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for each in sockets:
+            each.bind(("127.0.0.1", 0))
+        return [each.getsockname()[1] for each in sockets]
+
+
+def _start(folder: Path) -> dict[str, Any]:
+    port, management_port, distribution, epmd = _free_ports(4)
+    (folder / "rabbit.conf").write_text(
+        f"listeners.tcp.1 = 127.0.0.1:{port}\n"
+        "management.tcp.ip = 127.0.0.1\n"
+        f"management.tcp.port = {management_port}\n"
+        "log.console = true\n"
+        "log.console.level = error\n"
+    )
+    (folder / "plugins").write_text("[rabbitmq_management].")
+    environment = {
+        "PATH": os.environ["PATH"],
+        "HOME": str(folder),
+        "ERL_EPMD_ADDRESS": "127.0.0.1",
+        "ERL_EPMD_PORT": str(epmd),
+        "RABBITMQ_NODENAME": f"test{port}@localhost",
+        "RABBITMQ_CONFIG_FILE": str(folder / "rabbit"),
+        "RABBITMQ_ENABLED_PLUGINS_FILE": str(folder / "plugins"),
+        "RABBITMQ_MNESIA_BASE": str(folder / "mnesia"),
+        "RABBITMQ_LOG_BASE": str(folder / "log"),
+        "RABBITMQ_DIST_PORT": str(distribution),
+        "RABBITMQ_PID_FILE": str(folder / "pid"),
+        "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": "+S 1:1 +sbwt none",
+    }
+    with (folder / "output").open("wb") as output:
+        process = subprocess.Popen(
+            [SERVER], env=environment, stdout=output, stderr=output, start_new_session=True
+        )
+    _STARTED.append(process)
+    until(lambda: _listens(management_port) and _listens(port), "the broker listens", 120)
+    return {"pid": process.pid, "port": port, "management_port": management_port, "epmd": epmd}
+
+
+def _listens(port: int) -> bool:
+    with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
+        return True
+    return False
+
+
+def _end(state: dict[str, Any]) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(state["pid"], signal.SIGKILL)
+    for process in _STARTED:
+        process.wait()
+    epmd = shutil.which("epmd")
+    if epmd:
+        environment = {**os.environ, "ERL_EPMD_PORT": str(state["epmd"])}
+        until(lambda: _ended(epmd, environment), "the broker's port mapper ended", 20)
+
+
+def _ended(epmd: str, environment: dict[str, str]) -> bool:
+    ended = subprocess.run([epmd, "-kill"], env=environment, capture_output=True, check=False)
+    return b"living nodes" not in ended.stdout + ended.stderr

@@ -1,0 +1,160 @@
+"""The four calls of AWS: signed as botocore signs, taken by moto's SQS, refused in words."""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import boto3
+import pytest
+from botocore.auth import SigV4Auth
+from botocore.awsrequest import AWSRequest
+from botocore.credentials import Credentials as BotocoreCredentials
+from moto.server import ThreadedMotoServer
+
+from spotkeeper.search_log import read
+from spotkeeper_worker import Worker
+from spotkeeper_worker.aws import AutoScaling, AwsError, NoActiveAction, SearchLogQueue, signed
+from spotkeeper_worker.credentials import CredentialChain, Credentials, NoCredentials
+from spotkeeper_worker.metadata import Metadata
+from spotkeeper_worker.testing import FakeMachine, FakeServer, until
+
+pytestmark = pytest.mark.allow_hosts(["127.0.0.1"])
+KEYS = {"AWS_ACCESS_KEY_ID": "AKIDEXAMPLE", "AWS_SECRET_ACCESS_KEY": "secret"}
+
+
+@pytest.mark.parametrize("token", ["", "a/session+token=="])
+@pytest.mark.parametrize(
+    ("service", "url", "body"),
+    [
+        ("sqs", "https://sqs.eu-central-1.amazonaws.com/", b'{"MessageBody": "\xc3\xbc"}'),
+        ("autoscaling", "https://autoscaling.us-east-1.amazonaws.com/", b"Action=X&Name=a%2Fb"),
+        ("sqs", "http://127.0.0.1:4566/", b""),
+    ],
+)
+def test_a_signature_is_botocore_s(service: str, url: str, body: bytes, token: str) -> None:
+    now = 1_763_632_800.0
+    headers = {"Content-Type": "application/x-amz-json-1.0", "X-Amz-Target": "AmazonSQS.X"}
+    ours = signed(service, "us-east-1", url, headers, body, Credentials("AK", "sk", token), now)
+    request = AWSRequest(method="POST", url=url, data=body, headers=headers)
+    theirs = SigV4Auth(BotocoreCredentials("AK", "sk", token or None), service, "us-east-1")
+    moment = datetime.fromtimestamp(now, UTC).replace(tzinfo=None)
+    with patch("botocore.auth.get_current_datetime", return_value=moment):
+        theirs.add_auth(request)
+    assert ours["Authorization"] == request.headers["Authorization"]
+
+
+@pytest.fixture
+def metadata(server: FakeServer) -> Iterator[Metadata]:
+    client = Metadata(server.endpoint, timeout_s=0.2)
+    yield client
+    client.close()
+
+
+@pytest.fixture
+def sqs() -> Iterator[tuple[str, Any]]:
+    server = ThreadedMotoServer("127.0.0.1", 0)
+    server.start()
+    host, port = server.get_host_and_port()
+    client = boto3.client("sqs", endpoint_url=f"http://{host}:{port}", region_name="us-east-1")
+    yield client.create_queue(QueueName="search-logs")["QueueUrl"], client
+    client.close()
+    server.stop()
+
+
+def logs_of(client: Any, url: str) -> dict[str, Any]:
+    """What the collector reads in the queue, by request."""
+    answer = client.receive_message(QueueUrl=url, MaxNumberOfMessages=10, VisibilityTimeout=0)
+    bodies = [message["Body"] for message in answer.get("Messages", [])]
+    return {log.request_id: log for body in bodies for log in read(body)}
+
+
+def test_an_agent_s_messages_reach_sqs_and_are_read_by_the_collector(
+    sqs: tuple[str, Any],
+    machine: FakeMachine,
+    agent: Callable[..., object],
+    join: Callable[[str], Worker],
+) -> None:
+    url, client = sqs
+    machine.launch()
+    agent(search_log_queue_url=url, fleet="ocr")
+    worker = join("gpu-0")
+    worker.ready()
+    until(lambda: worker.may_take, "it serves")
+    with worker.request("r-0", time.time() - 3):
+        pass
+    enqueued_at = datetime.fromtimestamp(time.time(), UTC)
+    with pytest.raises(ValueError, match="no"), worker.request("r-1", enqueued_at):
+        raise ValueError("no")
+    until(lambda: len(logs_of(client, url)) == 2, "they arrive")
+    logs = logs_of(client, url)
+    assert {name: (log.status.value, log.fleet) for name, log in logs.items()} == {
+        "r-0": ("ok", "ocr"),
+        "r-1": ("error", "ocr"),
+    }
+    assert {log.instance_id for log in logs.values()} == {machine.instance_id}
+
+
+def test_a_queue_that_is_not_there_is_named(sqs: tuple[str, Any]) -> None:
+    url, _ = sqs
+    queue = SearchLogQueue(url + "-of-another", "us-east-1", CredentialChain(None, KEYS))
+    with (
+        closing(queue),
+        pytest.raises(AwsError, match=r"SendMessage: .*NonExistentQueue|QueueDoesNotExist"),
+    ):
+        queue.send("body")
+
+
+def test_an_answer_that_does_not_come_is_said_to_be_none() -> None:
+    queue = SearchLogQueue("http://127.0.0.1:1/1/q", "us-east-1", CredentialChain(None, KEYS))
+    with pytest.raises(AwsError, match="SendMessage: no answer: ConnectionRefusedError"):
+        queue.send("body")
+
+
+def test_hooks_by_the_machine_s_role(
+    machine: FakeMachine, server: FakeServer, metadata: Metadata
+) -> None:
+    chain = CredentialChain(metadata, {"AWS_SHARED_CREDENTIALS_FILE": "/dev/null"})
+    scaling = AutoScaling(server.endpoint, "us-east-1", chain)
+    with pytest.raises(NoActiveAction):
+        scaling.complete(machine.group, "spotkeeper-ready", machine.instance_id)
+    machine.launch()
+    assert scaling.group_of(machine.instance_id) == machine.group
+    scaling.heartbeat(machine.group, "spotkeeper-ready", machine.instance_id)
+    scaling.complete(machine.group, "spotkeeper-ready", machine.instance_id)
+    assert machine.completed == [("spotkeeper-ready", "InService")]
+    machine.refuses = "AccessDenied"
+    with pytest.raises(AwsError, match="CompleteLifecycleAction: AccessDenied: refused") as refused:
+        scaling.complete(machine.group, "spotkeeper-ready", machine.instance_id)
+    assert not isinstance(refused.value, NoActiveAction)
+    scaling.close()
+
+
+def test_where_permissions_come_from(tmp_path: Path, metadata: Metadata) -> None:
+    nothing = {"AWS_SHARED_CREDENTIALS_FILE": str(tmp_path / "none")}
+    with pytest.raises(NoCredentials, match="IamInstanceProfile"):
+        CredentialChain(None, nothing).get(0.0)
+    (tmp_path / "keys").write_text("[gpu]\naws_access_key_id = AKF\naws_secret_access_key = s\n")
+    file = {"AWS_SHARED_CREDENTIALS_FILE": str(tmp_path / "keys"), "AWS_PROFILE": "gpu"}
+    assert CredentialChain(None, file).get(0.0).key == "AKF"
+    assert CredentialChain(None, KEYS).get(0.0).key == "AKIDEXAMPLE"
+    role = CredentialChain(metadata, nothing)
+    assert role.get(time.time()).key == "ASIATESTING"
+
+
+def test_a_role_is_renewed_before_it_ends_and_kept_while_nobody_answers(
+    machine: FakeMachine, metadata: Metadata
+) -> None:
+    file = {"AWS_SHARED_CREDENTIALS_FILE": "/dev/null"}
+    chain = CredentialChain(metadata, file)
+    first = chain.get(time.time())
+    machine.fault = "503"
+    late = first.ends_at - 60
+    assert chain.get(late) == first
+    with pytest.raises(NoCredentials, match="answered 503"):
+        chain.get(first.ends_at + 1)
+    machine.fault = ""
+    assert chain.get(late).ends_at >= first.ends_at

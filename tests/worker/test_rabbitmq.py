@@ -1,0 +1,289 @@
+"""The loop over RabbitMQ and the forwarder, against a real broker on loopback."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pika
+import pytest
+
+from spotkeeper_worker import Worker
+from spotkeeper_worker.broker import Broker
+from spotkeeper_worker.notice import Notice, write_notice
+from spotkeeper_worker.rabbitmq import serve
+from spotkeeper_worker.states import State
+from spotkeeper_worker.testing import FakeMachine, FakeServer, until
+from tests.worker import rabbit
+from tests.worker.rabbit import Rabbit
+
+pytestmark = [
+    pytest.mark.allow_hosts(["127.0.0.1"]),
+    pytest.mark.skipif(not rabbit.installed(), reason=rabbit.MISSING),
+]
+
+
+@pytest.fixture(scope="session")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rabbit]:
+    base = tmp_path_factory.getbasetemp()
+    shared = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+    with rabbit.shared(shared / "rabbit") as found:
+        yield found
+
+
+class Queue:
+    """A queue of the broker, as its publisher has it."""
+
+    def __init__(self, broker: Rabbit, name: str) -> None:
+        self.name = name
+        self.connection = pika.BlockingConnection(pika.URLParameters(broker.url()))
+        self.channel = self.connection.channel()
+        self.channel.queue_declare(name, durable=True)
+
+    def send(self, body: bytes, **properties: Any) -> None:
+        about = pika.BasicProperties(delivery_mode=2, **properties)
+        self.channel.basic_publish("", self.name, body, about)
+
+    @property
+    def waiting(self) -> int:
+        """Messages that are ready; those that a worker holds are not."""
+        return int(self.channel.queue_declare(self.name, passive=True).method.message_count)
+
+    def close(self) -> None:
+        if self.connection.is_open:
+            self.channel.queue_delete(self.name)
+            self.connection.close()
+
+
+@pytest.fixture(params=["requests", "anfragen-ü-日本"])
+def queue(broker: Rabbit, request: pytest.FixtureRequest) -> Iterator[Queue]:
+    made = Queue(broker, f"{request.param}-{uuid.uuid4().hex[:8]}")
+    yield made
+    made.close()
+
+
+class Stage:
+    """A worker whose loop runs in a thread."""
+
+    def __init__(self, folder: Path, broker: Rabbit, queue: Queue) -> None:
+        self.served: list[bytes] = []
+        self.handle: Callable[[bytes], None] = self.served.append
+        self._folder = folder
+        (folder / "workers").mkdir()
+        self.say(State.SERVING)
+        self.worker = Worker("gpu-0", folder, margin_s=0.0)
+
+        def run() -> None:
+            serve(self.worker, broker.url(), queue.name, self._serve, prefetch=2)
+
+        self._thread = threading.Thread(target=run)
+        self._thread.start()
+
+    def _serve(self, body: bytes) -> None:
+        self.handle(body)
+
+    def say(self, state: State, until_s: float | None = None) -> None:
+        at = None if until_s is None else time.time() + until_s
+        drains = state is not State.SERVING
+        write_notice(self._folder, Notice(state, time.time(), drains, "a test", at))
+
+    def close(self) -> None:
+        self.worker.stop()
+        self._thread.join(10)
+        assert not self._thread.is_alive()
+        self.worker.close()
+
+
+@pytest.fixture
+def stage(tmp_path: Path, broker: Rabbit, queue: Queue) -> Iterator[Stage]:
+    made = Stage(tmp_path, broker, queue)
+    yield made
+    made.close()
+
+
+def test_requests_are_served_and_acknowledged(stage: Stage, queue: Queue) -> None:
+    for n in range(20):
+        queue.send(b"%d" % n, message_id=f"r-{n}", timestamp=int(time.time()))
+    until(lambda: len(stage.served) == 20, "all are served")
+    assert stage.served == [b"%d" % n for n in range(20)]
+    stage.worker.stop()
+    until(lambda: queue.waiting == 0, "all are acknowledged")
+
+
+@pytest.mark.parametrize("queue", ["requests"], indirect=True)
+def test_what_was_prefetched_goes_back_when_the_machine_drains(stage: Stage, queue: Queue) -> None:
+    begun, over = threading.Event(), threading.Event()
+
+    def handle(body: bytes) -> None:
+        begun.set()
+        assert over.wait(20)
+        stage.served.append(body)
+
+    stage.handle = handle
+    for n in range(3):
+        queue.send(b"%d" % n, message_id=f"r-{n}")
+    assert begun.wait(20)
+    stage.say(State.DRAINING)
+    until(lambda: queue.waiting == 2, "the others wait for another worker")
+    over.set()
+    until(lambda: stage.served == [b"0"], "the one that ran is served to its end")
+    stage.say(State.SERVING)
+    until(lambda: len(stage.served) == 3, "the warning was taken back")
+
+
+@pytest.mark.parametrize("queue", ["requests"], indirect=True)
+def test_a_request_that_will_not_be_done_is_requeued_before_the_end(
+    stage: Stage, queue: Queue
+) -> None:
+    begun, over = threading.Event(), threading.Event()
+
+    def handle(body: bytes) -> None:
+        begun.set()
+        assert over.wait(60)
+
+    stage.handle = handle
+    queue.send(b"one", message_id="r-0")
+    assert begun.wait(20)
+    stage.say(State.DRAINING, until_s=2.2)
+    until(lambda: queue.waiting == 1, "another worker can take it")
+    over.set()
+
+
+@pytest.mark.parametrize("queue", ["requests"], indirect=True)
+def test_what_fails_is_requeued(stage: Stage, queue: Queue) -> None:
+    def handle(body: bytes) -> None:
+        stage.handle = stage.served.append
+        raise ValueError("no")
+
+    stage.handle = handle
+    queue.send(b"one", message_id="r-0")
+    until(lambda: stage.served == [b"one"], "it is served when it comes again")
+
+
+@pytest.mark.parametrize("queue", ["requests"], indirect=True)
+@pytest.mark.parametrize("message_id", ["r-0", None])
+def test_a_connection_lost_in_a_request_serves_it_once(
+    stage: Stage, queue: Queue, broker: Rabbit, message_id: str | None
+) -> None:
+    begun, over = threading.Event(), threading.Event()
+
+    def handle(body: bytes) -> None:
+        stage.served.append(body)
+        begun.set()
+        assert over.wait(20)
+
+    stage.handle = handle
+    queue.send(b"one", message_id=message_id)
+    assert begun.wait(20)
+    close_connections(broker, but=queue)
+    until(lambda: queue.waiting == 1, "the broker has it again")
+    over.set()
+    until(lambda: queue.waiting == 0, "it is acknowledged on another connection")
+    assert stage.served == [b"one"]
+
+
+def close_connections(broker: Rabbit, but: Queue) -> None:
+    """Have the broker close every connection but a publisher's, as one that restarts does."""
+    import json
+    import urllib.parse
+    import urllib.request
+
+    mine = but.connection._impl._transport._sock.getsockname()[1]
+
+    def ask(method: str, path: str) -> bytes:
+        request = urllib.request.Request(f"{broker.management_url}/api/{path}", method=method)
+        request.add_header("Authorization", "Basic Z3Vlc3Q6Z3Vlc3Q=")
+        with urllib.request.urlopen(request, timeout=10) as answer:
+            return bytes(answer.read())
+
+    closed = 0
+
+    def close() -> bool:
+        nonlocal closed
+        for each in json.loads(ask("GET", "connections")):
+            if each.get("peer_port") not in (None, mine):
+                ask("DELETE", "connections/" + urllib.parse.quote(each["name"], safe=""))
+                closed += 1
+        return closed > 0
+
+    until(close, "the broker knows the connection")
+
+
+@pytest.mark.parametrize("queue", ["requests"], indirect=True)
+def test_a_queue_that_is_deleted_is_said_to_be(
+    stage: Stage, queue: Queue, caplog: pytest.LogCaptureFixture
+) -> None:
+    queue.send(b"one", message_id="r-0")
+    until(lambda: stage.served == [b"one"], "it is listened to")
+    queue.channel.queue_delete(queue.name)
+    until(lambda: f"there is no queue {queue.name} in the vhost /" in caplog.text, "it is said")
+    queue.channel.queue_declare(queue.name, durable=True)
+    queue.send(b"two", message_id="r-1")
+    until(lambda: stage.served == [b"one", b"two"], "it is listened to again")
+
+
+@pytest.mark.parametrize(
+    ("url", "why"),
+    [
+        ({"password": "wrong"}, "refuses the password of guest"),
+        ({"vhost": "nowhere"}, "does not let guest into the vhost nowhere"),
+        ({}, "there is no queue nothing-here in the vhost /"),
+    ],
+)
+def test_a_broker_that_refuses_is_explained(
+    broker: Rabbit, url: dict[str, str], why: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    stop = threading.Event()
+    found = Broker(broker.url(**url), "nothing-here", 1)
+    found.keep(lambda channel: None, stop.is_set, lambda seconds: stop.set())
+    assert why in caplog.text
+
+
+def test_a_broker_that_is_not_there_is_named(caplog: pytest.LogCaptureFixture) -> None:
+    stop = threading.Event()
+    found = Broker("amqp://guest:guest@127.0.0.1:1/%2F", "requests", 1)
+    found.keep(lambda channel: None, stop.is_set, lambda seconds: stop.set())
+    assert "127.0.0.1:1 is not to be reached" in caplog.text
+
+
+@pytest.mark.parametrize("url", ["http://host/", "amqp://", "host:5672"])
+def test_what_is_no_broker_is_refused(url: str) -> None:
+    with pytest.raises(ValueError, match="amqps://USER:PASSWORD@HOST:PORT/VHOST"):
+        Broker(url, "requests", 1)
+
+
+@pytest.mark.parametrize("queue", ["anfragen-ü-日本"], indirect=True)
+def test_search_logs_are_forwarded_unchanged(
+    broker: Rabbit, queue: Queue, machine: FakeMachine, server: FakeServer, tmp_path: Path
+) -> None:
+    """While SQS refuses nothing is acknowledged; a killed forwarder loses nothing."""
+    bodies = [f'{{"request_id": "ü-{n}"}}' for n in range(30)]
+    machine.refuses = "AccessDenied"
+    queue.send(b"\xff\xfe no text")
+    for body in bodies:
+        queue.send(body.encode())
+    first = forwarder(broker, queue, server)
+    until(lambda: queue.waiting == 0, "the forwarder has them")
+    assert machine.bodies == []
+    first.kill()
+    first.wait()
+    until(lambda: queue.waiting == 30, "the broker has them again, but for the one that is none")
+    machine.refuses = ""
+    second = forwarder(broker, queue, server)
+    until(lambda: sorted(set(machine.bodies)) == sorted(bodies), "SQS has them")
+    second.send_signal(signal.SIGTERM)
+    assert second.wait(10) == 0
+    assert queue.waiting == 0
+
+
+def forwarder(broker: Rabbit, queue: Queue, server: FakeServer) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-m", "spotkeeper_worker", "forward"]
+    command += ["--amqps", broker.url(), "--queue", queue.name]
+    environment = {**os.environ, **server.environment(), "PYTHONUTF8": "1"}
+    return subprocess.Popen(command, env=environment)

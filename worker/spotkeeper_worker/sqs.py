@@ -1,0 +1,169 @@
+"""The loop over an SQS request queue: take one, serve it, delete it.
+
+    from spotkeeper_worker import Worker
+    from spotkeeper_worker.sqs import serve
+
+    with Worker() as worker:
+        load_model()
+        worker.ready()
+        worker.stop_on_signals()
+        serve(worker, QUEUE_URL, lambda body: answer(body))
+
+Needs boto3 (`pip install 'spotkeeper-worker[sqs]'`).
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import OrderedDict
+from typing import TYPE_CHECKING, Any, Callable
+
+import boto3
+from botocore.exceptions import BotoCoreError, ClientError
+
+if TYPE_CHECKING:
+    from spotkeeper_worker.worker import Request, Worker
+
+_LOG = logging.getLogger("spotkeeper.worker")
+_AWS_ERRORS = (BotoCoreError, ClientError)
+_FIRST_RETRY_S = 1.0
+_LAST_RETRY_S = 30.0
+_REMEMBERED = 1000
+
+
+def serve(
+    worker: Worker,
+    queue_url: str,
+    handle: Callable[[str], Any],
+    *,
+    client: Any = None,
+    visibility_s: float = 60.0,
+    wait_s: int = 10,
+) -> None:
+    """Serve until `worker.stop`. What `handle` raises is logged; the message comes again.
+
+    `visibility_s` is renewed while a message is served: a worker that dies gives its message back
+    after so long. `wait_s` is how long an empty queue is listened to, and a stop may take.
+    """
+    _SqsLoop(worker, queue_url, handle, client or boto3.client("sqs"), visibility_s, wait_s).run()
+
+
+class _SqsLoop:
+    def __init__(
+        self,
+        worker: Worker,
+        queue_url: str,
+        handle: Callable[[str], Any],
+        client: Any,
+        visibility_s: float,
+        wait_s: int,
+    ) -> None:
+        self._worker = worker
+        self._url = queue_url
+        self._handle = handle
+        self._client = client
+        self._visibility_s = visibility_s
+        self._wait_s = wait_s
+        self._retry_s = _FIRST_RETRY_S
+        self._served: OrderedDict[str, None] = OrderedDict()
+
+    def run(self) -> None:
+        while not self._worker.stopping:
+            if not self._worker.may_take:
+                self._worker.wait(0.2)
+                continue
+            message = self._taken()
+            if message is not None:
+                self._deal_with(message)
+
+    def _taken(self) -> Any:
+        try:
+            answer = self._client.receive_message(
+                QueueUrl=self._url,
+                AttributeNames=["SentTimestamp"],
+                MaxNumberOfMessages=1,
+                WaitTimeSeconds=self._wait_s,
+                VisibilityTimeout=int(self._visibility_s),
+            )
+        except _AWS_ERRORS as error:
+            _LOG.error("no request could be taken; again in %g s: %s", self._retry_s, error)
+            self._worker.wait(self._retry_s)
+            self._retry_s = min(2 * self._retry_s, _LAST_RETRY_S)
+            return None
+        self._retry_s = _FIRST_RETRY_S
+        return next(iter(answer.get("Messages", [])), None)
+
+    def _deal_with(self, message: Any) -> None:
+        if message["MessageId"] in self._served:
+            self._delete(message)
+        elif not self._worker.may_take:
+            # The machine was told to drain while it listened.
+            self._show_again_in(0, message)
+        else:
+            self._serve(message)
+
+    def _serve(self, message: Any) -> None:
+        sent_at = int(message["Attributes"]["SentTimestamp"]) / 1000
+        try:
+            request = self._worker.request(message["MessageId"], sent_at)
+            with request as log, _Hold(self, message, log):
+                self._handle(message["Body"])
+        except Exception:  # noqa: BLE001 - whatever a request raises, the worker goes on
+            _LOG.exception("request %s failed; it comes again", message["MessageId"])
+            return
+        except BaseException:
+            self._show_again_in(0, message)
+            raise
+        self._delete(message)
+
+    def _delete(self, message: Any) -> None:
+        """Delete a served message; one that cannot be is not served again when it comes again."""
+        self._served[message["MessageId"]] = None
+        while len(self._served) > _REMEMBERED:
+            self._served.popitem(last=False)
+        try:
+            self._client.delete_message(QueueUrl=self._url, ReceiptHandle=message["ReceiptHandle"])
+        except _AWS_ERRORS as error:
+            _LOG.error("%s was served and could not be deleted: %s", message["MessageId"], error)
+
+    def _show_again_in(self, seconds: float, message: Any) -> None:
+        try:
+            self._client.change_message_visibility(
+                QueueUrl=self._url,
+                ReceiptHandle=message["ReceiptHandle"],
+                VisibilityTimeout=int(seconds),
+            )
+        except _AWS_ERRORS as error:
+            _LOG.error("the hold on %s was not changed: %s", message["MessageId"], error)
+
+    def hold(self, message: Any, log: Request, served: threading.Event) -> None:
+        """Renew a message's visibility until it is served, or the machine is about to be gone."""
+        renewed_at = time.monotonic()
+        while not served.wait(min(self._visibility_s / 3, 1.0)):
+            if self._worker.must_hand_back:
+                self._show_again_in(0, message)
+                log.status = "timeout"
+                _LOG.warning("%s was handed back: the machine goes", message["MessageId"])
+                return
+            if time.monotonic() - renewed_at >= self._visibility_s / 3:
+                self._show_again_in(self._visibility_s, message)
+                renewed_at = time.monotonic()
+
+
+class _Hold:
+    """Holds a message from a thread of its own while it is served."""
+
+    def __init__(self, loop: _SqsLoop, message: Any, log: Request) -> None:
+        self._served = threading.Event()
+        self._thread = threading.Thread(
+            target=loop.hold, args=(message, log, self._served), name="hold", daemon=True
+        )
+
+    def __enter__(self) -> None:
+        self._thread.start()
+
+    def __exit__(self, *_: object) -> None:
+        self._served.set()
+        self._thread.join()
