@@ -133,17 +133,26 @@ pins: | $(UV) ## compile the pins (UPGRADE=--upgrade for newer releases)
 	$(COMPILE_SAM) $(UPGRADE) --output-file requirements/sam.txt >/dev/null
 	$(COMPILE_AWS) $(UPGRADE) --output-file requirements/aws.txt >/dev/null
 
+# Most of a cold start is compiling, and a warning waits for it. Byte code that is not compared with
+# its source is valid wherever it is unpacked, and the same in every build.
+compiled = @for layer in SpotkeeperLayer DependenciesLayer; do \
+		.venv-sam/bin/python -m compileall -q --invalidation-mode unchecked-hash \
+			-d /opt/python $(1)/$$layer/python || exit 1; \
+	done
+
 sam-validate: .venv-sam/.installed ## sam validate --lint
 	$(SAM) validate --lint --region $(REGION)
 
 sam-build: .venv-sam/.installed ## sam build, as it is deployed
 	PATH="$(CURDIR)/.venv-sam/bin:$$PATH" $(SAM) build --region $(REGION) --template-file template.yaml
+	$(call compiled,.aws-sam/build)
 
 # For the machine that it runs on, in a folder and with a cache of its own.
 local-build: .venv-sam/.installed ## sam build for the local AWS
 	PATH="$(CURDIR)/.venv-sam/bin:$$PATH" $(SAM) build --region $(REGION) --template-file template.yaml \
 		--build-dir build/local-aws/sam --cache-dir build/local-aws/cache \
 		--parameter-overrides Architecture=$(HOST_ARCHITECTURE)
+	$(call compiled,build/local-aws/sam)
 	@cp samconfig.toml build/local-aws/sam/
 
 # The deployed layers hold arm64 wheels, so this builds for the machine that it runs on. -S and an

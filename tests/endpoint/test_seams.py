@@ -123,6 +123,25 @@ def test_a_function_sees_nothing_of_the_endpoint(
     assert json.load(answer["Payload"]) == ["json"]
 
 
+def test_two_processes_of_a_function_have_one_copy_of_its_code(
+    endpoint: Endpoint, role: Callable[..., str], function: Callable[..., str]
+) -> None:
+    source = """
+        import os
+        def handler(event, context):
+            return os.path.realpath(__file__)
+    """
+    function("HandleInterruption", role("once"), source)
+    client = endpoint.aws("lambda")
+
+    def place() -> str:
+        return str(json.load(client.invoke(FunctionName="HandleInterruption")["Payload"]))
+
+    first = place()
+    endpoint.order(do="kill-function", function="HandleInterruption")
+    assert place() == first
+
+
 def test_an_invocation_by_a_rule_that_failed_reaches_its_destination_after_no_retry(
     endpoint: Endpoint, role: Callable[..., str], function: Callable[..., str]
 ) -> None:

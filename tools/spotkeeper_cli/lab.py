@@ -1,11 +1,15 @@
 """`spotkeeper lab`: a local AWS to which `sam deploy` deploys, and in which spot runs out."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from spotkeeper_cli.errors import told
+from spotkeeper_cli.output import screen
+
+if TYPE_CHECKING:
+    from spotkeeper_lab.endpoint.run import Story
 
 lab = typer.Typer(no_args_is_help=True, help="A local AWS in which spot runs out.")
 
@@ -55,3 +59,58 @@ def _tell(url: str, took_s: float, port: int) -> None:
         typer.echo(f"  export {name}={value}")
     if not BUILT.exists():
         typer.echo("\nNothing is built for this machine yet: make local-build")
+
+
+@lab.command()
+def run(
+    scenario: Annotated[str, typer.Argument(help="Name of a scenario, or a YAML file.")],
+    port: Annotated[int, typer.Option(min=1024, max=65535, help="Of the lab to run in.")] = 4566,
+) -> None:
+    """Let go wrong what a scenario says and tell whether the promises held.
+
+    It runs in the lab that is up at the port, or starts one of its own; exit code 1 when a promise
+    did not hold.
+    """
+    from spotkeeper_lab.endpoint.run import run_scenario
+    from spotkeeper_lab.endpoint.scenario import ScenarioError, find_scenario, read_scenario
+    from spotkeeper_lab.endpoint.up import LabError
+
+    with told(LabError, ScenarioError):
+        story = run_scenario(read_scenario(find_scenario(scenario)), port, Path.cwd(), _tell_at)
+    _print(story)
+    if not all(verdict.held for verdict in story.verdicts):
+        raise typer.Exit(1)
+
+
+@lab.command()
+def scenarios() -> None:
+    """List the scenarios that come along."""
+    from spotkeeper_lab.endpoint.scenario import FOLDER, read_scenario
+
+    for path in sorted(FOLDER.glob("*.yaml")):
+        scenario = read_scenario(path)
+        typer.echo(f"{scenario.name:18} {scenario.for_s:5.0f} s  {scenario.about}")
+
+
+def _tell_at(at_s: float, text: str) -> None:
+    typer.echo(f"{at_s:7.1f} s  {text}")
+
+
+def _print(story: "Story") -> None:
+    from rich.table import Table
+
+    last = story.moments[-1]
+    figures = Table("what happened", "", title=story.scenario.about)
+    hours = [
+        sum(getattr(one, kind) for one in story.moments) / max(1, len(story.moments))
+        for kind in ("spot_running", "on_demand_running")
+    ]
+    figures.add_row("requests served", str(last.served))
+    figures.add_row("taken back while being served", str(story.lost_requests))
+    figures.add_row("longest queue", str(max(one.queued for one in story.moments)))
+    figures.add_row("spot, on-demand instances (mean)", f"{hours[0]:.2f}, {hours[1]:.2f}")
+    promises = Table("promise", "promised", "seen", "held")
+    for verdict in story.verdicts:
+        held = "yes" if verdict.held else "NO"
+        promises.add_row(verdict.promise, verdict.promised, verdict.seen, held)
+    screen().print(figures, promises)

@@ -81,7 +81,8 @@ def environment(settings: LabSettings) -> dict[str, str]:
         # AWS waits a minute before an asynchronous invocation's second try, two before the third.
         "LAMBDA_ASYNC_RETRY_BASE_SECONDS": "60",
         "LAMBDA_ASYNC_RETRY_MAX_SECONDS": "120",
-        "LAMBDA_STRICT": "0",
+        # Layers cannot be written to, so what is compiled in one process is not there in the next.
+        "PYTHONDONTWRITEBYTECODE": "1",
         "LOG_LEVEL": "INFO",
     }
 
@@ -128,6 +129,7 @@ def join(world: World) -> None:
         seams.answer_instead(service, by_moto)
     seams.alarms_of_expressions()
     seams.functions_have_only_their_layers()
+    seams.archives_are_unpacked_once()
     seams.rules_and_schedules_invoke_asynchronously()
     seams.exceptions_have_their_type()
     seams.failures_reach_their_destination()
