@@ -88,6 +88,12 @@ def test_az_rebalance_is_seen_suspended(groups: Groups) -> None:
     assert "AZRebalance" in groups.reader.describe([SPOT])[SPOT].suspended
 
 
+def test_a_launch_process_can_be_resumed_whether_it_is_suspended_or_not(groups: Groups) -> None:
+    groups.writer.resume_launch(SPOT)
+    group = groups.reader.describe([SPOT])[SPOT]
+    assert not group.suspended | group.suspended_by_aws
+
+
 def test_draining_an_instance_leaves_it_in_its_group(groups: Groups) -> None:
     before = groups.ids()
     groups.instances.drain(before, GONE_AT)

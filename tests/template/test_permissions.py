@@ -40,6 +40,7 @@ def test_actions_are_written_out(stack: Stack) -> None:
         ),
         ("KeepAvailability", "DetachInstances", {"ocr-spot"}),
         ("KeepAvailability", "SuspendProcesses", {"ocr-spot", "ocr-on-demand"}),
+        ("KeepAvailability", "ResumeProcesses", {"ocr-spot", "ocr-on-demand"}),
     ],
 )
 def test_each_half_changes_only_the_groups_that_it_must(

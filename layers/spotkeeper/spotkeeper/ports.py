@@ -91,6 +91,10 @@ class GroupWriter(Protocol):
         """Stop a group from ending instances only to even out its zones."""
         ...
 
+    def resume_launch(self, group: str) -> None:
+        """Let a group launch again after AWS stopped it."""
+        ...
+
 
 class InstanceWriter(Protocol):
     """Changes single instances."""

@@ -13,6 +13,7 @@ from spotkeeper.adapters.errors import (
     GONE_CODES,
     PERMISSION_CODES,
     THROTTLE_CODES,
+    by_a_user,
     translated,
 )
 from spotkeeper.ports import FleetError, Gone, Refused, Throttled, Unavailable
@@ -77,3 +78,17 @@ def test_everything_else_is_unavailable_and_tried_again(error: Exception) -> Non
 def test_what_is_no_error_of_aws_passes_through() -> None:
     with pytest.raises(KeyError), translated("counting sheep"):
         raise KeyError("a bug is a bug")
+
+
+@pytest.mark.parametrize(
+    ("reason", "a_user"),
+    [
+        ("User suspended at 2018-08-30T14:11:58Z", True),
+        ("User suspended at 2012-12-02T23:00:03", True),
+        ("", True),
+        ("Administrative suspension", False),
+        ("Suspended after 24 hours of failed launches", False),
+    ],
+)
+def test_a_suspension_that_names_no_user_is_awss(reason: str, a_user: bool) -> None:
+    assert by_a_user(reason) is a_user

@@ -3,7 +3,12 @@
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 
-from spotkeeper.adapters.errors import SPOT_AT_RISK_STATUSES, classify, classify_spot_status
+from spotkeeper.adapters.errors import (
+    SPOT_AT_RISK_STATUSES,
+    by_a_user,
+    classify,
+    classify_spot_status,
+)
 from spotkeeper.domain.failure import LaunchFailure
 from spotkeeper.domain.fleet import Group, Instance, Phase
 from spotkeeper.ports import Gone, SpotRequest
@@ -98,6 +103,11 @@ class FakeGroups:
         with self._faults.call("suspend_az_rebalance"), as_aws("suspending AZRebalance"):
             self._cloud.suspend(group, "AZRebalance")
 
+    def resume_launch(self, group: str) -> None:
+        """Let a group launch again after AWS stopped it."""
+        with self._faults.call("resume_launch"), as_aws("resuming Launch"):
+            self._cloud.resume(group, "Launch")
+
     def drain(self, instance_ids: Sequence[str], gone_at: datetime) -> None:
         """Tell instances when they will be gone."""
         with self._faults.call("drain"), as_aws("draining"):
@@ -127,6 +137,7 @@ def _group(view: GroupView) -> Group:
         maximum=view.maximum,
         instances=tuple(_instance(instance) for instance in view.instances),
         suspended=frozenset(view.suspensions),
+        suspended_by_aws=frozenset(n for n, why in view.suspensions.items() if not by_a_user(why)),
     )
 
 

@@ -84,7 +84,7 @@ class Answers:
         names = get("AutoScalingGroupNames", []) or known
         most = int(get("MaxRecords") or GROUPS.usual)
         if len(get("AutoScalingGroupNames", [])) > most:
-            message = f"The number of group names can be at most {most}: ask for more records."
+            message = f"The number of group names that may be passed in is limited to {most}"
             raise CloudError("ValidationError", message)
         views = (self._cloud.group(name) for name in names if name in known)
         return {"AutoScalingGroups": [self._group(view) for view in views]}

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from spotkeeper.adapters.errors import (
     SPOT_AT_RISK_STATUSES,
     SPOT_TROUBLED_STATUSES,
+    by_a_user,
     classify,
     classify_spot_status,
     translated,
@@ -28,8 +29,8 @@ if TYPE_CHECKING:
     from mypy_boto3_ec2 import EC2Client
     from mypy_boto3_ec2.type_defs import SpotInstanceRequestTypeDef
 
-# AWS's own limits of one call.
-GROUPS_A_CALL = 100
+# AWS's own limits of one call; more names than 50 are refused where MaxRecords does not say so.
+GROUPS_A_CALL = 50
 INSTANCES_A_CALL = 50
 DETACHED_A_CALL = 20
 DRAINING_TAG = "spotkeeper:draining"
@@ -58,12 +59,15 @@ class AutoScalingReader:
         self._ec2 = ec2
 
     def describe(self, names: Iterable[str]) -> Mapping[str, Group]:
-        """Describe groups, 100 a call; a name that AWS does not know is left out."""
+        """Describe groups, 50 a call; a name that AWS does not know is left out."""
         groups: dict[str, Group] = {}
         pages = self._autoscaling.get_paginator("describe_auto_scaling_groups")
         for some in batched(sorted(set(names)), GROUPS_A_CALL, strict=False):
             with translated("describing Auto Scaling groups"):
-                for page in pages.paginate(AutoScalingGroupNames=list(some)):
+                for page in pages.paginate(
+                    AutoScalingGroupNames=list(some),
+                    PaginationConfig={"PageSize": GROUPS_A_CALL},
+                ):
                     for group in page["AutoScalingGroups"]:
                         groups[group["AutoScalingGroupName"]] = _group(group)
         return groups
@@ -159,6 +163,13 @@ class AutoScalingWriter:
                 AutoScalingGroupName=group, ScalingProcesses=["AZRebalance"]
             )
 
+    def resume_launch(self, group: str) -> None:
+        """Let a group launch again after AWS stopped it."""
+        with translated(f"resuming Launch of {group}"):
+            self._autoscaling.resume_processes(
+                AutoScalingGroupName=group, ScalingProcesses=["Launch"]
+            )
+
     def drain(self, instance_ids: Sequence[str], gone_at: datetime) -> None:
         """Tag instances with when they will be gone; workers read it from instance metadata."""
         with translated("tagging instances as draining"):
@@ -185,13 +196,18 @@ class AutoScalingWriter:
 
 
 def _group(group: "AutoScalingGroupTypeDef") -> Group:
+    reasons = {
+        process.get("ProcessName", ""): process.get("SuspensionReason", "")
+        for process in group.get("SuspendedProcesses", [])
+    }
     return Group(
         name=group["AutoScalingGroupName"],
         desired=group["DesiredCapacity"],
         minimum=group["MinSize"],
         maximum=group["MaxSize"],
         instances=tuple(_instance(i) for i in group.get("Instances", [])),
-        suspended=frozenset(p["ProcessName"] for p in group.get("SuspendedProcesses", [])),
+        suspended=frozenset(reasons),
+        suspended_by_aws=frozenset(name for name, why in reasons.items() if not by_a_user(why)),
     )
 
 

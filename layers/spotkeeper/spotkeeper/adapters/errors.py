@@ -65,6 +65,8 @@ GONE_CODES = frozenset({
     "InvalidInstanceID.NotLinkable", "ResourceNotFoundException", "ParameterNotFound",
     "QueueDoesNotExist", "AWS.SimpleQueueService.NonExistentQueue", "InvalidAddress",
 })  # fmt: skip
+# How the reason of a process begins that a user suspended; followed by "at" and a time.
+USER_SUSPENDED = "User suspended"
 CONDITION_FAILED = "ConditionalCheckFailedException"
 
 # Auto Scaling answers these with its catch-all code; only the words tell.
@@ -150,6 +152,15 @@ def classify(message: str) -> tuple[FailureClass, bool]:
         if words in lowered:
             return failure_class, True
     return FailureClass.CAPACITY, False
+
+
+def by_a_user(suspension_reason: str) -> bool:
+    """Say whether a user suspended a process; a reason that is not told is taken for a user's.
+
+    AWS suspends processes itself where a group launched nothing for a day (Auto Scaling guide,
+    "Suspend and resume processes"); what it writes then is documented nowhere.
+    """
+    return not suspension_reason or suspension_reason.startswith(USER_SUSPENDED)
 
 
 def classify_spot_status(status: str) -> FailureClass | None:

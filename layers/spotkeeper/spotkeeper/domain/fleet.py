@@ -29,7 +29,10 @@ class Instance:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Group:
-    """An Auto Scaling group as it was observed."""
+    """An Auto Scaling group as it was observed; `suspended` are processes, whoever stopped them.
+
+    AWS itself suspends a group that launched nothing for a day: `suspended_by_aws` are those.
+    """
 
     name: str
     desired: int
@@ -37,6 +40,7 @@ class Group:
     maximum: int
     instances: tuple[Instance, ...] = ()
     suspended: frozenset[str] = frozenset()
+    suspended_by_aws: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

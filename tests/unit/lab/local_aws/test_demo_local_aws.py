@@ -9,8 +9,9 @@ import boto3
 import pytest
 from botocore.exceptions import ClientError
 
+from spotkeeper.adapters.auto_scaling import AutoScalingReader
 from spotkeeper_lab.cloud.api import Cloud
-from spotkeeper_lab.cloud.values import GroupSpec, Physics, Purchase
+from spotkeeper_lab.cloud.values import ADMINISTRATIVE, GroupSpec, Physics, Purchase
 from spotkeeper_lab.local_aws.answers import VirtualTime
 from spotkeeper_lab.local_aws.context import local_aws
 from spotkeeper_lab.local_aws.table import create_table
@@ -59,6 +60,33 @@ def test_a_group_shows_its_instances_and_why_the_others_failed(cloud: Cloud) -> 
     assert newest["StatusMessage"].endswith("Launching EC2 instance failed.")
     assert newest["StartTime"] == TIME.at(90.0)
     assert json.loads(newest["Details"])["Availability Zone"] in {"a", "b"}
+
+
+def test_more_group_names_than_aws_takes_are_refused(cloud: Cloud) -> None:
+    groups = boto3.client("autoscaling")
+    names = [f"group-{n}" for n in range(60)]
+    with pytest.raises(ClientError) as error:
+        groups.describe_auto_scaling_groups(AutoScalingGroupNames=names)
+    told = "The number of group names that may be passed in is limited to 50"
+    assert refusal(error) == ("ValidationError", told)
+    groups.describe_auto_scaling_groups(AutoScalingGroupNames=names, MaxRecords=60)
+
+
+def test_the_reader_describes_the_groups_of_thirty_fleets(cloud: Cloud) -> None:
+    reader = AutoScalingReader(boto3.client("autoscaling"), boto3.client("ec2"))
+    assert set(reader.describe([*(f"group-{n}" for n in range(58)), "od", "spot"])) == {
+        "od",
+        "spot",
+    }
+
+
+def test_who_suspended_a_process_is_seen(cloud: Cloud) -> None:
+    reader = AutoScalingReader(boto3.client("autoscaling"), boto3.client("ec2"))
+    cloud.suspend("spot", "Launch", ADMINISTRATIVE)
+    cloud.suspend("spot", "AZRebalance")
+    spot = reader.describe(["spot"])["spot"]
+    assert spot.suspended == {"Launch", "AZRebalance"}
+    assert spot.suspended_by_aws == {"Launch"}
 
 
 def test_activities_come_in_pages(cloud: Cloud) -> None:
