@@ -58,7 +58,6 @@ def stage(stage_of: StageOf) -> Stage:
     [
         "spot_interruption_warning",
         "rebalance_recommendation",
-        "spot_request_fulfillment",
         "instance_state_change",
         "health_scheduled_change",
     ],
@@ -86,9 +85,8 @@ def test_an_event_about_a_group_turns_its_fleet_only(stage: Stage, name: str) ->
     assert changes(stage) == {}
 
 
-@pytest.mark.parametrize("name", ["instance_state_change", "spot_request_fulfillment"])
-def test_an_event_about_an_instance_turns_its_fleet_only(stage: Stage, name: str) -> None:
-    assert stage.call(handler, event(name, first_spot(stage))).keys() == {"ocr"}
+def test_an_event_about_an_instance_turns_its_fleet_only(stage: Stage) -> None:
+    assert stage.call(handler, event("instance_state_change", first_spot(stage))).keys() == {"ocr"}
     assert changes(stage) == {}
 
 

@@ -41,6 +41,15 @@ def test_a_foreign_groups_event_is_not_matched(adopted: Stack, name: str) -> Non
     assert not any(pattern.matches_event(foreign) for pattern in patterns(adopted).values())
 
 
+@pytest.mark.parametrize("state", ["pending", "running", "stopped", "terminated"])
+def test_a_state_from_which_a_turn_learns_nothing_is_not_matched(
+    adopted: Stack, state: str
+) -> None:
+    event = EVENTS["instance_state_change"]
+    told = event | {"detail": event["detail"] | {"state": state}}
+    assert not any(pattern.matches_event(told) for pattern in patterns(adopted).values())
+
+
 @pytest.mark.parametrize(
     "change",
     [

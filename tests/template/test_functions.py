@@ -59,6 +59,12 @@ def test_what_fails_for_good_is_kept(stack: Stack, name: str) -> None:
     assert on_failure == {"Type": "SQS", "Destination": "FailedInvocations.Arn"}
 
 
+def test_a_chain_of_wake_ups_is_not_stopped_as_a_recursive_loop(stack: Stack) -> None:
+    recursive = {name: it.get("RecursiveLoop") for name, it in stack.functions().items()}
+    assert recursive.pop("CheckAvailability") == "Allow"
+    assert set(recursive.values()) == {None}
+
+
 def test_a_wake_up_is_a_turn_and_waits_for_no_other(stack: Stack) -> None:
     events = stack.functions()["CheckAvailability"]["Events"]
     [source] = [event["Properties"] for event in events.values() if event["Type"] == "SQS"]

@@ -71,6 +71,7 @@ class _HealthSubject(_Detail):
 
 
 class _HealthDetail(_Detail):
+    status: Annotated[str, Field(alias="statusCode")] = "upcoming"
     starts: Annotated[str, Field(alias="startTime")]
     affected: Annotated[tuple[_Affected, ...], Field(alias="affectedEntities")] = ()
 
@@ -95,8 +96,9 @@ def _of_group(kind: InterruptionKind) -> _Reader:
     return read
 
 
-# A turn learns nothing from an instance that only starts or runs: its group tells when it serves.
-_LEAVING_STATES = frozenset({"stopping", "stopped", "shutting-down", "terminated"})
+# A turn learns nothing from an instance that starts or runs, as its group tells when it serves,
+# nor from one that has gone, as it was counted out when it began to go.
+_LEAVING_STATES = frozenset({"stopping", "shutting-down"})
 
 
 def _state_change(event: _Envelope) -> Interruption | None:
@@ -113,7 +115,8 @@ def _scheduled_change(event: _Envelope) -> Interruption | None:
         return None
     detail = _HealthDetail.model_validate(event.detail)
     ids = tuple(a.entity for a in detail.affected if a.entity.startswith("i-"))
-    if not ids:
+    # A change that is over or was called off is told of once more, as closed.
+    if not ids or detail.status == "closed":
         return None
     return Interruption(
         kind=InterruptionKind.SCHEDULED_CHANGE,
@@ -138,9 +141,6 @@ _READERS: Mapping[tuple[str, str], _Reader] = {
     ),
     ("aws.ec2", "EC2 Instance Rebalance Recommendation"): _of_instance(
         InterruptionKind.REBALANCE_RECOMMENDATION
-    ),
-    ("aws.ec2", "EC2 Spot Instance Request Fulfillment"): _of_instance(
-        InterruptionKind.SPOT_REQUEST_FULFILLED
     ),
     ("aws.ec2", "EC2 Instance State-change Notification"): _state_change,
     ("aws.autoscaling", "EC2 Instance Launch Unsuccessful"): _of_group(

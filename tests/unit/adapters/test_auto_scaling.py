@@ -9,6 +9,7 @@ import pytest
 from botocore.stub import Stubber
 
 from spotkeeper.adapters.auto_scaling import AutoScalingReader
+from spotkeeper.adapters.errors import SPOT_TROUBLED_STATUSES
 from spotkeeper.domain.failure import FailureClass
 from spotkeeper.domain.fleet import Phase
 from spotkeeper.ports import Throttled
@@ -165,6 +166,17 @@ def test_spot_requests_in_trouble_name_their_instance_and_since_when(aws: Aws) -
     assert (ended.instance_id, ended.at_risk_since) == ("i-0b", at(-10))
     assert ended.failure
     assert (waiting.instance_id, waiting.at_risk_since) == ("", None)
+
+
+def test_the_regions_spot_requests_are_read_in_pages(aws: Aws) -> None:
+    filters = [{"Name": "status-code", "Values": sorted(SPOT_TROUBLED_STATUSES)}]
+    for page, token in (({}, "more"), ({"NextToken": "more"}, "")):
+        aws.ec2.add_response(
+            "describe_spot_instance_requests",
+            {"SpotInstanceRequests": [spot_request("price-too-low")], "NextToken": token},
+            {"Filters": filters, "MaxResults": 500, **page},
+        )
+    assert len(aws.reader.troubled_spot_requests(SINCE)) == 2
 
 
 def test_old_trouble_is_forgotten(aws: Aws) -> None:

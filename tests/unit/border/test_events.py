@@ -29,11 +29,6 @@ EXPECTED = {
         at=datetime(2026, 11, 20, 9, 58, 4, tzinfo=UTC),
         instance_ids=(SPOT_INSTANCE,),
     ),
-    "spot_request_fulfillment": Interruption(
-        kind=InterruptionKind.SPOT_REQUEST_FULFILLED,
-        at=datetime(2026, 11, 20, 10, 6, 7, tzinfo=UTC),
-        instance_ids=(SPOT_INSTANCE,),
-    ),
     "instance_state_change": Interruption(
         kind=InterruptionKind.STATE_CHANGE,
         at=datetime(2026, 11, 20, 10, 4, 33, tzinfo=UTC),
@@ -66,7 +61,6 @@ EXPECTED = {
 NEEDED = {
     "spot_interruption_warning": ("instance-id",),
     "rebalance_recommendation": ("instance-id",),
-    "spot_request_fulfillment": ("instance-id",),
     "instance_state_change": ("instance-id", "state"),
     "launch_successful": ("AutoScalingGroupName",),
     "launch_unsuccessful": ("AutoScalingGroupName",),
@@ -177,12 +171,12 @@ def test_a_group_event_without_its_groups_name_is_refused() -> None:
         parse_event(with_detail("launch_successful", AutoScalingGroupName=""), ACCOUNT)
 
 
-@pytest.mark.parametrize("state", ["pending", "running", "dancing"])
-def test_an_instance_that_only_comes_makes_no_turn(state: str) -> None:
+@pytest.mark.parametrize("state", ["pending", "running", "stopped", "terminated", "dancing"])
+def test_an_instance_that_comes_or_has_gone_makes_no_turn(state: str) -> None:
     assert parse_event(with_detail("instance_state_change", state=state), ACCOUNT) is None
 
 
-@pytest.mark.parametrize("state", ["stopping", "stopped", "shutting-down", "terminated"])
+@pytest.mark.parametrize("state", ["stopping", "shutting-down"])
 def test_an_instance_that_goes_makes_a_turn(state: str) -> None:
     parsed = parse_event(with_detail("instance_state_change", state=state), ACCOUNT)
     assert parsed is not None
@@ -268,3 +262,13 @@ def test_a_mangled_event_raises_nothing_but_an_event_error(data: st.DataObject) 
         assert str(error).startswith("event ")
     else:
         assert parsed is None or isinstance(parsed, Interruption)
+
+
+def test_a_scheduled_change_that_was_called_off_is_ignored() -> None:
+    assert parse_event(with_detail("health_scheduled_change", statusCode="closed"), ACCOUNT) is None
+
+
+def test_a_scheduled_change_that_says_nothing_of_its_status_is_one() -> None:
+    event_without = event("health_scheduled_change")
+    del event_without["detail"]["statusCode"]
+    assert parse_event(event_without, ACCOUNT) == EXPECTED["health_scheduled_change"]

@@ -39,8 +39,8 @@ from spotkeeper_lab.traces.market import Market
 SPOT, ON_DEMAND = "spot", "on-demand"
 TURN_EVERY_S = 60.0
 
+# What the template's rules let through.
 _KINDS = {
-    EventKind.FULFILLED: InterruptionKind.SPOT_REQUEST_FULFILLED,
     EventKind.LAUNCH_SUCCESSFUL: InterruptionKind.LAUNCH_SUCCESSFUL,
     EventKind.LAUNCH_UNSUCCESSFUL: InterruptionKind.LAUNCH_UNSUCCESSFUL,
     EventKind.WARNING: InterruptionKind.INTERRUPTION_WARNING,
@@ -163,6 +163,8 @@ class Replay:
 
     def _take(self, at_s: float) -> None:
         for event in self.cloud.advance(at_s):
+            if event.kind not in _KINDS:
+                continue
             self._told += 1
             heapq.heappush(self._on_the_way, (event.deliver_s, self._told, event))
 

@@ -22,7 +22,7 @@ from spotkeeper_lab.cloud.values import (
     EventKind,
     InstanceView,
 )
-from spotkeeper_lab.end_to_end.events import Events
+from spotkeeper_lab.end_to_end.events import UNHEARD, Events
 from spotkeeper_lab.end_to_end.functions import (
     AVAILABILITY,
     COLLECT,
@@ -133,7 +133,8 @@ class Day:
         for event in events:
             if event.kind is EventKind.WARNING:
                 self.record.warn(event, self.cloud.instance(event.instance_id).pool)
-            self._enter(event.deliver_s, self._deliver(event))
+            if event.kind not in UNHEARD:
+                self._enter(event.deliver_s, self._deliver(event))
         self._muster()
 
     def _muster(self) -> tuple[InstanceView, ...]:

@@ -7,6 +7,9 @@ from spotkeeper_lab.local_aws.answers import ACCOUNT, REGION, VirtualTime, aws_t
 
 type Event = dict[str, object]
 
+UNHEARD = frozenset({EventKind.FULFILLED})
+"""What no rule of template.yaml lets through."""
+
 
 class Events:
     """Writes events in virtual time, each with an id of its own."""
@@ -27,11 +30,8 @@ class Events:
             case EventKind.WARNING:
                 name = "EC2 Spot Instance Interruption Warning"
                 detail["instance-action"] = "terminate"
-            case EventKind.FULFILLED:
-                name = "EC2 Spot Instance Request Fulfillment"
-                detail["spot-instance-request-id"] = f"sir-{event.instance_id[-8:]}"
             case EventKind.TERMINATED if not event.group:
-                name, detail["state"] = "EC2 Instance State-change Notification", "terminated"
+                name, detail["state"] = "EC2 Instance State-change Notification", "shutting-down"
             case _:
                 return self._of_group(event)
         return self._event("aws.ec2", name, event.at_s, instance, detail)

@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 GROUPS_A_CALL = 50
 INSTANCES_A_CALL = 50
 DETACHED_A_CALL = 20
+# Without a size the region's requests come in one answer, which may be throttled or time out.
+REQUESTS_A_PAGE = 500
 DRAINING_TAG = "spotkeeper:draining"
 # A group that fails every 15 s logs 20 activities in the five minutes that a turn looks back at.
 ACTIVITIES_AT_MOST = 200
@@ -106,7 +108,8 @@ class AutoScalingReader:
     def troubled_spot_requests(self, since: datetime) -> tuple[SpotRequest, ...]:
         """List the region's spot requests whose status tells of trouble since an instant."""
         pages = self._ec2.get_paginator("describe_spot_instance_requests").paginate(
-            Filters=[{"Name": "status-code", "Values": sorted(SPOT_TROUBLED_STATUSES)}]
+            Filters=[{"Name": "status-code", "Values": sorted(SPOT_TROUBLED_STATUSES)}],
+            PaginationConfig={"PageSize": REQUESTS_A_PAGE},
         )
         with translated("describing spot requests"):
             requests = [r for page in pages for r in page["SpotInstanceRequests"]]

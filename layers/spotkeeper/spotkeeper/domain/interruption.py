@@ -17,7 +17,6 @@ class InterruptionKind(StrEnum):
     LAUNCH_SUCCESSFUL = "launch_successful"
     TERMINATE_SUCCESSFUL = "terminate_successful"
     STATE_CHANGE = "state_change"
-    SPOT_REQUEST_FULFILLED = "spot_request_fulfilled"
     SCHEDULED_CHANGE = "scheduled_change"
 
 
@@ -57,7 +56,6 @@ def action_for(kind: InterruptionKind, rebalance: RebalanceMeaning) -> Interrupt
             | InterruptionKind.LAUNCH_SUCCESSFUL
             | InterruptionKind.TERMINATE_SUCCESSFUL
             | InterruptionKind.STATE_CHANGE
-            | InterruptionKind.SPOT_REQUEST_FULFILLED
         ):
             return InterruptionAction.TURN
         case _:
