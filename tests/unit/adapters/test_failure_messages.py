@@ -8,6 +8,7 @@ from botocore.session import get_session
 
 from spotkeeper.adapters import errors
 from spotkeeper.adapters.errors import (
+    BOOTSTRAP_CODES,
     CAPACITY_CODES,
     CONFIGURATION_CODES,
     FAULT_CODES,
@@ -152,6 +153,85 @@ MESSAGES: tuple[tuple[FailureClass, str], ...] = (
         "Instance failed to complete user's Lifecycle Action: Lifecycle Action with token "
         "71514b9d-6a40-4b26-8523-05e7eEXAMPLE was abandoned: Lifecycle Action Timeout Exceeded",
     ),
+    (
+        QUOTA,
+        "Instance became unhealthy while waiting for instance to be in InService state. "
+        "Termination Reason: Client.VolumeLimitExceeded: Volume limit exceeded",
+    ),
+    (
+        QUOTA,
+        "Your quota allows for 0 more running instance(s). You requested at least 1. Launching "
+        "EC2 instance failed.",
+    ),
+    (
+        QUOTA,
+        "You've reached your quota for maximum Fleet Requests for this account. Launching EC2 "
+        "instance failed.",
+    ),
+    (
+        QUOTA,
+        "Could not launch On-Demand Instances. MaxIOPSLimitExceeded - You have reached the limit "
+        "on your IOPS usage for this region. Launching EC2 instance failed.",
+    ),
+    (
+        CAPACITY,
+        "Instance became unhealthy while waiting for instance to be in InService state. "
+        "Termination Reason: Server.SpotInstanceTermination: Spot instance termination",
+    ),
+    (
+        CAPACITY,
+        "Instance became unhealthy while waiting for instance to be in InService state. "
+        "Termination Reason: Server.InsufficientInstanceCapacity: Insufficient capacity to launch",
+    ),
+    (
+        BOOTSTRAP,
+        "Instance became unhealthy while waiting for instance to be in InService state. "
+        "Termination Reason: Client.InstanceInitiatedShutdown: Instance initiated shutdown",
+    ),
+    (
+        BOOTSTRAP,
+        "Instance became unhealthy while waiting for instance to be in InService state. "
+        "Termination Reason: Client.UserInitiatedShutdown: User initiated shutdown",
+    ),
+    (
+        PERMISSION,
+        "Instance became unhealthy while waiting for instance to be in InService state. "
+        "Termination Reason: Client.InvalidKMSKey.InvalidState: The KMS key provided is in an "
+        "incorrect state",
+    ),
+    (
+        PERMISSION,
+        "Instance became unhealthy while waiting for instance to be in InService state. "
+        "Termination Reason: Client.InternalError: Client error on launch",
+    ),
+    (
+        CONFIGURATION,
+        "Instance became unhealthy while waiting for instance to be in InService state. "
+        "Termination Reason: Client.InvalidSnapshot.NotFound: Snapshot not found",
+    ),
+    (
+        CONFIGURATION,
+        "'kubernetes.io/cluster/my-cluster' is not a valid tag key. Tag keys must match pattern "
+        "([0-9a-zA-Z\\\\-_+=,.@:]{1,255}), and must not be a reserved name ('.', '..', '_index'). "
+        "Launching EC2 instance failed.",
+    ),
+    (
+        CONFIGURATION,
+        "Could not launch Spot Instances. InvalidParameterValue - Value (gpu-worker) for parameter "
+        "iamInstanceProfile.name is invalid. Invalid IAM Instance Profile name. Launching EC2 "
+        "instance failed.",
+    ),
+    (
+        CONFIGURATION,
+        "Value (gpu-worker) for parameter iamInstanceProfile.name is invalid. Invalid IAM Instance "
+        "Profile name. Launching EC2 instance failed.",
+    ),
+    (
+        CONFIGURATION,
+        "Could not launch Spot Instances. InvalidBlockDeviceMapping - Volume of size 22GB is "
+        "smaller than  snapshot 'snap-0b5c5ea11d58e1fec', expect size >= 30GB. Launching EC2 "
+        "instance failed.",
+    ),
     (THROTTLE, "Request limit exceeded. Launching EC2 instance failed."),
     (
         THROTTLE,
@@ -277,6 +357,7 @@ def test_no_code_has_two_classes() -> None:
         "quota": QUOTA_CODES,
         "configuration": CONFIGURATION_CODES,
         "permission": PERMISSION_CODES,
+        "bootstrap": BOOTSTRAP_CODES,
         "throttle": THROTTLE_CODES,
         "gone": GONE_CODES,
     }

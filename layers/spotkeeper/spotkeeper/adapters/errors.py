@@ -26,11 +26,11 @@ CAPACITY_CODES = frozenset({
     "InsufficientInstanceCapacity", "UnfulfillableCapacity", "InsufficientCapacity",
     "InsufficientHostCapacity", "InsufficientCapacityOnHost", "InsufficientVolumeCapacity",
     "InsufficientReservedInstanceCapacity", "ReservationCapacityExceeded",
-    "InsufficientFreeAddressesInSubnet",
+    "InsufficientFreeAddressesInSubnet", "SpotInstanceTermination", "SpotInstanceShutdown",
 })  # fmt: skip
 # Faults of AWS's own: nothing comes, as when capacity is missing.
 FAULT_CODES = frozenset({
-    "InternalError", "InternalFailure", "Server.InternalError", "ServiceUnavailable",
+    "InternalError", "InternalFailure", "ServiceUnavailable",
     "RequestTimeout", "RequestTimeoutException",
 })  # fmt: skip
 PRICE_CODES = frozenset({"SpotMaxPriceTooLow"})
@@ -38,20 +38,24 @@ QUOTA_CODES = frozenset({
     "MaxSpotInstanceCountExceeded", "VcpuLimitExceeded", "MaxFleetCountExceeded",
     "MaxSpotFleetRequestCountExceeded", "TargetCapacityLimitExceededException",
     "ResourceLimitExceeded", "InstanceLimitExceeded", "VolumeLimitExceeded",
+    "MaxIOPSLimitExceeded",
 })  # fmt: skip
 CONFIGURATION_CODES = frozenset({
     "InvalidFleetConfiguration", "InvalidParameterCombination", "InvalidParameterValue",
     "InvalidParameter", "InvalidAMIID.NotFound", "InvalidAMIID.Malformed", "InvalidGroup.NotFound",
     "InvalidKeyPair.NotFound", "InvalidSubnetID.NotFound", "InvalidSecurityGroupID.NotFound",
     "InvalidLaunchTemplateId.NotFound", "InvalidLaunchTemplateName.NotFoundException",
-    "InvalidBlockDeviceMapping", "Unsupported", "UnsupportedOperation", "ValidationError",
+    "InvalidBlockDeviceMapping", "InvalidSnapshot.NotFound", "Unsupported",
+    "UnsupportedOperation", "ValidationError",
 })  # fmt: skip
+# Why an instance ended by itself before it was in service (EC2's state reasons).
+BOOTSTRAP_CODES = frozenset({"InstanceInitiatedShutdown", "UserInitiatedShutdown"})
 PERMISSION_CODES = frozenset({
     "UnauthorizedOperation", "AccessDenied", "AccessDeniedException", "AuthFailure",
     "AuthFailure.ServiceLinkedRoleCreationNotPermitted", "OptInRequired", "Client.InternalError",
     "InvalidClientTokenId", "ExpiredToken", "ExpiredTokenException", "UnrecognizedClientException",
     "KMSAccessDeniedException", "PendingVerification", "Blocked",
-    "ServiceLinkedRoleFailure",
+    "ServiceLinkedRoleFailure", "InvalidKMSKey.InvalidState",
 })  # fmt: skip
 THROTTLE_CODES = frozenset({
     "RequestLimitExceeded", "Throttling", "ThrottlingException", "ThrottledException",
@@ -106,6 +110,7 @@ _CLASSES_BY_CODE = {
         (QUOTA_CODES, FailureClass.QUOTA),
         (CONFIGURATION_CODES, FailureClass.CONFIGURATION),
         (PERMISSION_CODES, FailureClass.PERMISSION),
+        (BOOTSTRAP_CODES, FailureClass.BOOTSTRAP),
         (THROTTLE_CODES, FailureClass.THROTTLE),
     )
     for code in codes
@@ -123,6 +128,8 @@ _CLASSES_BY_WORDS: tuple[tuple[str, FailureClass], ...] = (
     ("max spot instance count exceeded", FailureClass.QUOTA),
     ("vcpu capacity than your current vcpu limit", FailureClass.QUOTA),
     ("than your current instance limit", FailureClass.QUOTA),
+    ("your quota allows for", FailureClass.QUOTA),
+    ("reached your quota", FailureClass.QUOTA),
     ("instance(s) are already running", FailureClass.QUOTA),
     ("client error on launch", FailureClass.PERMISSION),
     ("not authorized", FailureClass.PERMISSION),
@@ -134,9 +141,12 @@ _CLASSES_BY_WORDS: tuple[tuple[str, FailureClass], ...] = (
     ("no longer supported", FailureClass.CONFIGURATION),
     ("does not exist", FailureClass.CONFIGURATION),
     ("invalid device name", FailureClass.CONFIGURATION),
+    ("is not a valid", FailureClass.CONFIGURATION),
+    ("is invalid", FailureClass.CONFIGURATION),
     ("not eligible", FailureClass.CONFIGURATION),
 )
 _CODE = re.compile(r"\b[A-Z][A-Za-z0-9]+(?:\.[A-Z][A-Za-z]+)*\b")
+_WHOSE_FAULT = re.compile(r"^(Client|Server)\.")
 
 
 def classify(message: str) -> tuple[FailureClass, bool]:
@@ -145,8 +155,10 @@ def classify(message: str) -> tuple[FailureClass, bool]:
     The unknown counts as capacity: a backfill that was not needed is given back, a gap is not.
     """
     for code in _CODE.findall(message):
-        if code in _CLASSES_BY_CODE:
-            return _CLASSES_BY_CODE[code], True
+        # EC2 says beside a code whose fault it was, which changes what few of them mean.
+        for known in (code, _WHOSE_FAULT.sub("", code)):
+            if known in _CLASSES_BY_CODE:
+                return _CLASSES_BY_CODE[known], True
     lowered = message.lower()
     for words, failure_class in _CLASSES_BY_WORDS:
         if words in lowered:
