@@ -121,6 +121,10 @@ class Stage:
         )
         return [dict(item) for item in answer["Items"]]
 
+    def keep(self, item: dict[str, Any]) -> None:
+        """Write an item of the table."""
+        boto3.client("dynamodb").put_item(TableName=TABLE, Item=item)
+
     def records(self, fleet: str) -> list[dict[str, Any]]:
         """A fleet's decision records, oldest first."""
         return [json.loads(i["record"]["S"]) for i in self.items(fleet, "decision#")]

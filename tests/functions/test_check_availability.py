@@ -83,6 +83,24 @@ def test_an_unknown_failure_is_told_counted_and_backfilled(
     assert stage.cloud.group("ocr-on-demand").desired == 2
 
 
+def test_a_state_that_nobody_understands_costs_its_own_fleet_one_record(stage_of: StageOf) -> None:
+    stage = stage_of()
+    stage.call(handler)
+    (state,) = stage.items("ocr", "state")
+    stage.keep(state | {"availability_written": {"S": "2026-11-20T12:00:00"}})
+    stage.at(660)
+    with pytest.raises(TurnFailed, match=r"fleet ocr: read what was kept: availability_written: "):
+        stage.call(handler)
+    assert [record["rule"] for record in stage.records("ocr")] == [
+        "at target",
+        "afresh",
+        "at target",
+    ]
+    assert len(stage.records("search")) == 2
+    stage.at(720)
+    assert stage.call(handler).keys() == {"ocr", "search"}
+
+
 # --- calls of AWS -----------------------------------------------------------------------------
 
 

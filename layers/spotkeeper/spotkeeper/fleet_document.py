@@ -145,11 +145,7 @@ def parse_fleet(name: str, text: str) -> Fleet:
     try:
         document = FleetDocument.model_validate_json(text)
     except ValidationError as error:
-        wrong = "; ".join(
-            f"{'.'.join(str(part) for part in e['loc']) or 'document'}: {e['msg']}"
-            for e in error.errors()
-        )
-        raise FleetDocumentError(f"fleet document {name}: {wrong}") from error
+        raise FleetDocumentError(f"fleet document {name}: {_wrong(error)}") from error
     return Fleet(
         name=name,
         spot_group=document.spot_group,
@@ -163,6 +159,17 @@ def parse_fleet(name: str, text: str) -> Fleet:
         availability=_availability(document.availability),
         worker_health=WorkerHealthPolicy(**document.worker_health.model_dump()),
     )
+
+
+def _wrong(error: ValidationError) -> str:
+    """Name every wrong field; ciphertext is no JSON, and its owner should be told why."""
+    told = [
+        f"{'.'.join(str(part) for part in e['loc']) or 'document'}: {e['msg']}"
+        for e in error.errors()
+    ]
+    if any(e["type"] == "json_invalid" for e in error.errors()):
+        told.append("it must be one JSON object in a parameter of type String, not SecureString")
+    return "; ".join(told)
 
 
 def _availability(section: AvailabilitySection) -> AvailabilityPolicy:

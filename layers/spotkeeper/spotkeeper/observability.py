@@ -58,6 +58,10 @@ _ACTION_METRICS = {
 }
 
 
+# People read it; the log has every error whole.
+CAUSES_AT_MOST = 2_000
+
+
 class TurnFailed(ExceptionGroup[FleetError]):
     """Some fleet's turn failed; raised after all fleets were tried, so that the alarm rings."""
 
@@ -87,7 +91,9 @@ def report(turn: TurnReport, document_errors: Sequence[FleetError] = ()) -> dict
     for error in errors:
         logger.error(str(error), kind=type(error).__name__)
     if errors:
-        raise TurnFailed("not every fleet was turned", errors)
+        # What calls the function sees the message alone, without the errors within.
+        causes = "; ".join(dict.fromkeys(map(str, errors)))
+        raise TurnFailed(f"not every fleet was turned: {causes[:CAUSES_AT_MOST]}", errors)
     return {record.fleet: record.reason for record in turn.records}
 
 

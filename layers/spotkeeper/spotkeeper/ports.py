@@ -125,7 +125,8 @@ class AtRiskNote:
 class Lease:
     """The right to be the only writer of one half of a fleet, and what was remembered.
 
-    `written_at` is when the half last wrote; `holder` tells this turn from any other.
+    `written_at` is when the half last wrote; `holder` tells this turn from any other. What was
+    kept and cannot be understood is afresh, and named in `unreadable`.
     """
 
     fleet: str
@@ -136,6 +137,7 @@ class Lease:
     notes: tuple[AtRiskNote, ...] = ()
     notes_seen: int = 0
     written_at: datetime | None = None
+    unreadable: tuple[str, ...] = ()
 
 
 class FleetStates(Protocol):

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from spotkeeper.domain.decision import DecisionRecord, Half, Outcome
+from spotkeeper.domain.decision import Action, DecisionRecord, Half, Outcome
 from spotkeeper.domain.fleet import Fleet, Group
 from spotkeeper.ports import AtRiskNote, FleetError, FleetStates, Gone, Lease
 
@@ -83,6 +83,9 @@ def under_lease(
         lease = states.take(fleet, half, now, note)
         if lease is None:
             break
+        if lease.unreadable:
+            records.append(_begun_afresh(lease, now))
+            states.record(records[-1])
         try:
             record, done = go(lease, number)
         except FleetError:
@@ -93,6 +96,21 @@ def under_lease(
             break
         note = None
     return records
+
+
+def _begun_afresh(lease: Lease, now: datetime) -> DecisionRecord:
+    """Record that something of what was kept of a fleet could not be read and is forgotten."""
+    wrong = "; ".join(lease.unreadable)
+    return DecisionRecord(
+        fleet=lease.fleet,
+        half=lease.half,
+        at=now,
+        action=Action.HOLD,
+        rule="afresh",
+        reason=f"begun afresh, as what was kept cannot be read: {wrong}",
+        seen={},
+        outcomes=(Outcome(asked="read what was kept", error=wrong),),
+    )
 
 
 def attempt(outcomes: list[Outcome], asked: str, call: Callable[[], None]) -> bool:

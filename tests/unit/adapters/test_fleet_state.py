@@ -106,7 +106,57 @@ def test_a_memory_of_another_shape_starts_afresh(
     dynamodb.put_item(TableName=TABLE, Item=memory)
     lease = taken(states, half=half)
     assert (lease.availability, lease.health) == (AvailabilityMemory(), HealthMemory())
+    (wrong,) = lease.unreadable
+    assert wrong.startswith(f"{half}_memory: ")
     assert states.keep(lease, HealthMemory(), at(1))
+
+
+NAIVE = "2026-11-20T12:00:00"
+
+
+@pytest.mark.parametrize(
+    ("attribute", "stored"),
+    [
+        ("written", {"S": "yesterday"}),
+        ("written", {"S": NAIVE}),
+        ("written", {"N": "5"}),
+        ("memory", {"S": json.dumps({"gap_since": NAIVE})}),
+        ("memory", {"S": json.dumps({"at_risk": {"i-0a": NAIVE}})}),
+        ("memory", {"S": json.dumps({"asks": [{"at": NAIVE, "count": 1}]})}),
+        ("memory", {"B": b"1"}),
+    ],
+)
+def test_what_is_kept_and_not_understood_is_afresh_and_named(
+    states: FleetStateTable, dynamodb: "DynamoDBClient", attribute: str, stored: Any
+) -> None:
+    name = f"availability_{attribute}"
+    item = {"pk": {"S": "fleet#ocr"}, "sk": {"S": "state"}, name: stored}
+    dynamodb.put_item(TableName=TABLE, Item=item)
+    lease = taken(states)
+    assert (lease.availability, lease.written_at) == (AvailabilityMemory(), None)
+    (wrong,) = lease.unreadable
+    assert wrong.startswith(f"{name}: ")
+    assert states.keep(lease, AvailabilityMemory(), at(1))
+    assert taken(states, 2).unreadable == ()
+
+
+@pytest.mark.parametrize(
+    "stored",
+    [{"S": ""}, {"S": "{"}, {"N": "5"}, {"S": json.dumps({"instance_ids": [], "at": NAIVE})}],
+)
+def test_a_note_that_is_not_understood_is_left_out_and_named(
+    states: FleetStateTable, dynamodb: "DynamoDBClient", stored: Any
+) -> None:
+    good = AtRiskNote(instance_ids=("i-0a",), at=at(0))
+    notes: Any = {"L": [stored]}
+    item = {"pk": {"S": "fleet#ocr"}, "sk": {"S": "state"}, "availability_notes": notes}
+    dynamodb.put_item(TableName=TABLE, Item=item)
+    lease = taken(states, note=good)
+    assert (lease.notes, lease.notes_seen) == ((good,), 2)
+    (wrong,) = lease.unreadable
+    assert wrong.startswith("availability note: ")
+    assert states.keep(lease, AvailabilityMemory(), at(1))
+    assert taken(states, 2).notes == ()
 
 
 def test_a_memory_of_an_older_release_keeps_what_is_still_known(

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from spotkeeper.adapters import fleet_documents
 from spotkeeper.adapters.fleet_documents import FleetDocumentStore
 from spotkeeper.domain.fleet import (
     AvailabilityPolicy,
@@ -230,14 +231,14 @@ class _Ssm:
 
     def __init__(self, parameters: dict[str, str], error: Exception | None = None) -> None:
         self._parameters = parameters
-        self._error = error
+        self.error = error
 
     def get_paginator(self, _name: str) -> "_Ssm":
         return self
 
     def paginate(self, *, Path: str, **_: object) -> list[dict[str, Any]]:
-        if self._error:
-            raise self._error
+        if self.error:
+            raise self.error
         page = [{"Name": f"{Path}/{n}", "Value": v} for n, v in self._parameters.items()]
         return [{"Parameters": page}]
 
@@ -267,3 +268,43 @@ def test_a_parameter_store_that_does_not_answer_is_unavailable(
 ) -> None:
     with caplog.at_level(logging.CRITICAL), pytest.raises(Unavailable, match="/spotkeeper/test"):
         store({}, RuntimeError("no route")).load()
+
+
+def other(**changes: object) -> str:
+    return json.dumps({**LEAST, "spot_group": "b-spot", "on_demand_group": "b-od"} | changes)
+
+
+def test_while_parameter_store_is_down_the_documents_read_last_stay_in_force(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(fleet_documents, "CACHE_S", 0)
+    ssm = _Ssm({"ocr": json.dumps(LEAST), "broken": "{"})
+    documents = FleetDocumentStore(ssm, "/spotkeeper/test/fleets")  # type: ignore[arg-type]
+    before = documents.load()
+    ssm.error = RuntimeError("no route")
+    after = documents.load()
+    assert (after.fleets, after.names) == (before.fleets, before.names)
+    assert [type(error) for error in after.errors] == [Unavailable, *map(type, before.errors)]
+    assert "no route; those that were read last stay in force" in str(after.errors[0])
+    ssm.error = None
+    assert len(documents.load().errors) == len(before.errors)
+
+
+def test_a_group_belongs_to_one_fleet() -> None:
+    documents = store(
+        {
+            "a": json.dumps(LEAST),
+            "b": other(),
+            "c": other(spot_group="ocr-on-demand", on_demand_group="c-od"),
+        }
+    ).load()
+    assert [fleet.name for fleet in documents.fleets] == ["b"]
+    assert documents.names == {"a", "b", "c"}
+    assert [str(error).partition(";")[0] for error in documents.errors] == [
+        "fleet documents a and c: both name the group ocr-on-demand"
+    ]
+
+
+@pytest.mark.parametrize("text", ["AQICAHhBSTC3Bt0wzVqCpVw8", '{"objective": {"share": .95}}'])
+def test_what_is_no_json_is_told_what_it_must_be(text: str) -> None:
+    assert "one JSON object in a parameter of type String, not SecureString" in refused(text)

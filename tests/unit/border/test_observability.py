@@ -139,6 +139,8 @@ def test_errors_are_raised_together_after_all_was_told(lines: Lines, told: Told)
         "fleet document other: version: wrong",
         "fleet ocr: slow down",
     ]
+    told_alone = "not every fleet was turned: fleet document other: version: wrong; fleet ocr: slow"
+    assert str(caught.value).startswith(told_alone)
     written = lines()
     assert metrics(written) == {"TurnFailed": 1}
     assert metrics(written, "search")["DecisionHold"] == 1

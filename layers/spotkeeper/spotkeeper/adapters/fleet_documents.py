@@ -1,5 +1,7 @@
 """Fleet documents in SSM Parameter Store, through Powertools' cached parameters."""
 
+from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -37,25 +39,54 @@ class FleetDocumentStore:
         """Take a typed client and the path; nothing is called yet."""
         self._provider = SSMProvider(boto3_client=ssm)
         self._path = path
+        self._last: dict[str, str] = {}
 
     def load(self) -> FleetDocuments:
-        """Read and validate every document; a wrong one becomes an error of its own."""
+        """Read and validate every document; a wrong one becomes an error of its own.
+
+        When they cannot be read, those that were read last are in force, and an error says so.
+        Raises `Unavailable` where none were.
+        """
         fleets: list[Fleet] = []
         errors: list[FleetError] = []
-        texts = self._texts()
-        for name, text in sorted(texts.items()):
+        try:
+            self._last = self._read()
+        except Unavailable as error:
+            if not self._last:
+                raise
+            errors.append(Unavailable(f"{error}; those that were read last stay in force"))
+        for name, text in sorted(self._last.items()):
             try:
                 fleets.append(parse_fleet(name, text))
             except FleetDocumentError as error:
                 errors.append(WrongFleetDocument(str(error)))
-        if not fleets and not errors:
+        if not self._last:
             message = f"no fleet document under {self._path}: create one (docs/operations.md)"
             errors.append(WrongFleetDocument(message))
-        return FleetDocuments(fleets=tuple(fleets), errors=tuple(errors), names=frozenset(texts))
+        alone, shared = _apart(fleets)
+        return FleetDocuments(fleets=alone, errors=(*errors, *shared), names=frozenset(self._last))
 
-    def _texts(self) -> dict[str, str]:
+    def _read(self) -> dict[str, str]:
         try:
             values = self._provider.get_multiple(self._path, max_age=CACHE_S)
         except GetParameterError as error:
             raise Unavailable(f"reading the fleet documents under {self._path}: {error}") from error
         return {name: str(value) for name, value in values.items()}
+
+
+def _apart(fleets: Sequence[Fleet]) -> tuple[tuple[Fleet, ...], tuple[FleetError, ...]]:
+    """Refuse fleets that have a group in common: each would undo what the other asks for."""
+    owners: defaultdict[str, list[str]] = defaultdict(list)
+    for fleet in fleets:
+        for group in (fleet.spot_group, fleet.on_demand_group):
+            owners[group].append(fleet.name)
+    shared = {group: names for group, names in owners.items() if len(names) > 1}
+    refused = {name for names in shared.values() for name in names}
+    errors = tuple(
+        WrongFleetDocument(
+            f"fleet documents {' and '.join(names)}: both name the group {group}; none of them is "
+            "turned until it is in one only"
+        )
+        for group, names in sorted(shared.items())
+    )
+    return tuple(fleet for fleet in fleets if fleet.name not in refused), errors
