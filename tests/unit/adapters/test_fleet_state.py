@@ -130,7 +130,7 @@ def test_what_is_kept_and_not_understood_is_afresh_and_named(
     states: FleetStateTable, dynamodb: "DynamoDBClient", attribute: str, stored: Any
 ) -> None:
     name = f"availability_{attribute}"
-    item = {"pk": {"S": "fleet#ocr"}, "sk": {"S": "state"}, name: stored}
+    item: dict[str, Any] = {"pk": {"S": "fleet#ocr"}, "sk": {"S": "state"}, name: stored}
     dynamodb.put_item(TableName=TABLE, Item=item)
     lease = taken(states)
     assert (lease.availability, lease.written_at) == (AvailabilityMemory(), None)
