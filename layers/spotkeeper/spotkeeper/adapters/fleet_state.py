@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from botocore.exceptions import ClientError
-from pydantic import TypeAdapter
+from pydantic import TypeAdapter, ValidationError
 
 from spotkeeper.adapters.errors import CONDITION_FAILED, translated
 from spotkeeper.domain.availability.memory import AvailabilityMemory
