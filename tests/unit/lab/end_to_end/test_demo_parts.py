@@ -152,7 +152,7 @@ LAUNCHES = (EventKind.LAUNCH_SUCCESSFUL, EventKind.LAUNCH_UNSUCCESSFUL)
 @pytest.mark.parametrize(
     ("kind", "group"),
     [
-        *((kind, "spot") for kind in set(EventKind) - UNHEARD),
+        *((kind, "spot") for kind in EventKind if kind not in UNHEARD),
         (EventKind.TERMINATED, ""),
         (EventKind.WARNING, ""),
     ],
