@@ -46,7 +46,6 @@ ENVIRONMENT = {
     "WAKE_UP_QUEUE_URL": "https://sqs.us-east-1.amazonaws.com/123456789012/wake-ups",
     "POWERTOOLS_SERVICE_NAME": "bench",
     "POWERTOOLS_METRICS_NAMESPACE": "Spotkeeper",
-    "POWERTOOLS_TRACE_DISABLED": "true",
 }
 DOCUMENT = {
     "version": 1,

@@ -4,14 +4,13 @@ from typing import TYPE_CHECKING, Any
 
 from spotkeeper import wiring
 from spotkeeper.check_availability import check_availability
-from spotkeeper.observability import logger, report, tracer
+from spotkeeper.observability import logger, report
 
 if TYPE_CHECKING:
     from aws_lambda_powertools.utilities.typing import LambdaContext
 
 
 @logger.inject_lambda_context
-@tracer.capture_lambda_handler
 def handler(event: dict[str, Any], context: "LambdaContext") -> dict[str, str]:
     """Handle a tick or a wake-up; raises `TurnFailed` after all fleets were tried."""
     documents = wiring.fleet_documents()

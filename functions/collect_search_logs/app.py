@@ -10,7 +10,7 @@ from aws_lambda_powertools.utilities.batch import (
 
 from spotkeeper import wiring
 from spotkeeper.collect_search_logs import collect
-from spotkeeper.observability import emit, logger, tracer
+from spotkeeper.observability import logger
 from spotkeeper.search_log import read_messages
 
 if TYPE_CHECKING:
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
 
 @logger.inject_lambda_context
-@tracer.capture_lambda_handler
 def handler(event: dict[str, Any], context: "LambdaContext") -> "PartialItemFailureResponse":
     """Handle a batch; answers the messages to deliver again. Raises `EventError`, `FleetError`."""
     default_fleet = wiring.collect_settings().default_fleet
@@ -28,7 +27,7 @@ def handler(event: dict[str, Any], context: "LambdaContext") -> "PartialItemFail
     done = collect(read_messages(event), wiring.load_table(), known_fleets, default_fleet)
     for message_id, why in {**done.refused, **done.unstored}.items():
         logger.error("search logs not counted", message_id=message_id, why=why)
-    for fleet, metrics in done.metrics(default_fleet).items():
-        emit(fleet, metrics)
+    for fleet, counts in done.metrics(default_fleet).items():
+        logger.info("counted", fleet=fleet, **counts)
     processor = BatchProcessor(EventType.SQS, raise_on_entire_batch_failure=False)
     return process_partial_response(event, lambda record: done.settle(record.message_id), processor)

@@ -5,14 +5,13 @@ from typing import TYPE_CHECKING, Any
 from spotkeeper import wiring
 from spotkeeper.events import parse_event
 from spotkeeper.handle_interruption import handle_interruption
-from spotkeeper.observability import logger, report, tracer
+from spotkeeper.observability import logger, report
 
 if TYPE_CHECKING:
     from aws_lambda_powertools.utilities.typing import LambdaContext
 
 
 @logger.inject_lambda_context
-@tracer.capture_lambda_handler
 def handler(event: dict[str, Any], context: "LambdaContext") -> dict[str, str]:
     """Handle one event; those of strangers are answered with nothing.
 

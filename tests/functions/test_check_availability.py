@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from functions.check_availability.app import handler
-from spotkeeper.observability import METRICS, TurnFailed
+from spotkeeper.observability import COUNTS, LEVELS, TurnFailed
 from spotkeeper.ports import Gone, Throttled
 from tests.functions.conftest import Stage, document, slow_down
 
@@ -37,8 +37,9 @@ def test_a_whole_fleet_is_held_recorded_and_measured(stage_of: StageOf, metrics:
     assert datetime.fromisoformat(record["at"]) == stage.now
     assert stage.leased("ocr") == set()
     emitted = metrics("ocr")
-    assert emitted.keys() <= METRICS.keys()
-    assert (emitted["SpotServing"], emitted["Shortfall"], emitted["DecisionHold"]) == (4, 0, 1)
+    assert emitted == {"SpotDesired": 4, "SpotServing": 4, "OnDemandDesired": 0}
+    assert (record["seen"]["SpotServing"], record["seen"]["Shortfall"]) == (4, 0)
+    assert LEVELS.keys().isdisjoint(COUNTS)
 
 
 def test_a_loss_is_backfilled_within_the_turn(stage_of: StageOf, metrics: Metrics) -> None:
@@ -65,7 +66,7 @@ def test_az_rebalancing_is_suspended_once(stage_of: StageOf) -> None:
 
 
 def test_an_unknown_failure_is_told_counted_and_backfilled(
-    stage_of: StageOf, metrics: Metrics, caplog: pytest.LogCaptureFixture
+    stage_of: StageOf, caplog: pytest.LogCaptureFixture
 ) -> None:
     stage = stage_of(("ocr",))
     stage.call(handler)
@@ -73,11 +74,10 @@ def test_an_unknown_failure_is_told_counted_and_backfilled(
     stage.cloud.fail_launches("ocr-spot", 600, 86_400, told)
     stage.cloud.set_desired("ocr-spot", 6)
     stage.at(660)
-    metrics("ocr")
     stage.call(handler)
-    emitted = metrics("ocr")
-    assert emitted["UnknownFailures"] >= 1
-    assert emitted["LaunchFailures"] == emitted["UnknownFailures"]
+    seen = stage.records("ocr")[-1]["seen"]
+    assert seen["UnknownFailures"] >= 1
+    assert seen["LaunchFailures"] == seen["UnknownFailures"]
     warnings = [line for line in caplog.records if line.levelno == logging.WARNING]
     assert [vars(line)["text"] for line in warnings] == [told]
     assert stage.cloud.group("ocr-on-demand").desired == 2
@@ -152,9 +152,7 @@ def test_the_documents_are_read_once_a_minute_at_most(stage_of: StageOf) -> None
 # --- one fleet never stops another ------------------------------------------------------------
 
 
-def test_a_group_deleted_under_us_fails_its_fleet_by_name(
-    stage_of: StageOf, metrics: Metrics
-) -> None:
+def test_a_group_deleted_under_us_fails_its_fleet_by_name(stage_of: StageOf) -> None:
     stage = stage_of()
     stage.cloud.delete_group("ocr-spot")
     with pytest.raises(TurnFailed) as caught:
@@ -165,7 +163,6 @@ def test_a_group_deleted_under_us_fails_its_fleet_by_name(
     assert [r["rule"] for r in stage.records("search")] == ["at target"]
     assert stage.records("ocr") == []
     assert stage.leased("ocr") == set()
-    assert metrics("ocr") == {"TurnFailed": 1}
 
 
 @pytest.mark.parametrize(
@@ -221,9 +218,7 @@ def test_throttled_activities_fail_the_turn_and_resize_nothing(stage_of: StageOf
     assert stage.cloud.group("ocr-on-demand").desired >= 2
 
 
-def test_what_aws_refuses_to_do_is_recorded_and_fails_the_turn(
-    stage_of: StageOf, metrics: Metrics
-) -> None:
+def test_what_aws_refuses_to_do_is_recorded_and_fails_the_turn(stage_of: StageOf) -> None:
     stage = stage_of(("ocr",), spot=LOSES_TWO)
     stage.at(900)
     stage.during["SetDesiredCapacity"] = slow_down
@@ -231,7 +226,6 @@ def test_what_aws_refuses_to_do_is_recorded_and_fails_the_turn(
         stage.call(handler)
     (record,) = stage.records("ocr")
     assert "Throttled" in record["outcomes"][0]["error"]
-    assert metrics("ocr")["TurnFailed"] == 1
 
 
 # --- one writer -------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ ADOPT = {"SpotGroupName": GROUPS[0], "OnDemandGroupName": GROUPS[1]}
 CREATE = {"LaunchTemplateId": "lt-0123456789abcdef0", "SubnetIds": "subnet-a,subnet-b"}
 
 _NO_VALUE = object()
-_PSEUDO = {
+PSEUDO = {
     "AWS::NoValue": _NO_VALUE,
     "AWS::StackName": "ocr",
     "AWS::Region": "us-west-2",
@@ -76,12 +76,22 @@ class Stack:
         resolved = {key: self.resolve(value) for key, value in node.items()}
         return {key: value for key, value in resolved.items() if value is not _NO_VALUE}
 
+    def refusals(self) -> list[str]:
+        """What CloudFormation says against the parameters, by the rules."""
+        return [
+            assertion["AssertDescription"]
+            for rule in template()["Rules"].values()
+            if self.resolve(rule["RuleCondition"])
+            for assertion in rule["Assertions"]
+            if not self.resolve(assertion["Assert"])
+        ]
+
     def _holds(self, condition: str | None) -> bool:
         return condition is None or bool(self.resolve(template()["Conditions"][condition]))
 
     def _reference(self, name: str) -> Any:
-        if name in _PSEUDO:
-            return _PSEUDO[name]
+        if name in PSEUDO:
+            return PSEUDO[name]
         if name in self.parameters:
             return self.parameters[name]
         named = template()["Resources"][name]["Properties"].get("AutoScalingGroupName")
@@ -104,6 +114,9 @@ _INTRINSICS: dict[str, Any] = {
     "Fn::GetAtt": lambda _, name: ".".join(name) if isinstance(name, list) else name,
     "Fn::If": lambda stack, it: stack.resolve(it[1] if stack._holds(it[0]) else it[2]),
     "Fn::Select": lambda stack, it: stack.resolve(it[1])[int(it[0])],
+    "Fn::Split": lambda stack, it: stack.resolve(it[1]).split(it[0]),
+    "Fn::Contains": lambda stack, it: stack.resolve(it[1]) in stack.resolve(it[0]),
+    "Fn::FindInMap": lambda stack, it: template()["Mappings"][it[0]][stack.resolve(it[1])][it[2]],
     "Fn::Equals": lambda stack, it: str(stack.resolve(it[0])) == str(stack.resolve(it[1])),
     "Fn::Not": lambda stack, it: not stack.resolve(it[0]),
     "Fn::And": lambda stack, it: all(stack.resolve(it)),

@@ -87,6 +87,8 @@ def test_a_checker_runs_every_minute_and_is_not_repeated(stack: Stack, name: str
     assert schedule["Properties"]["ScheduleExpression"] == "rate(1 minute)"
     # SAM's own name for it would be the same in every stack of the account.
     assert schedule["Properties"]["Name"].startswith("ocr-")
+    # A schedule's name has 64 letters at most, and a stack's should have room for a few words.
+    assert len(schedule["Properties"]["Name"]) - len("ocr") <= 64 - 50
     assert function["EventInvokeConfig"]["MaximumRetryAttempts"] == 0
 
 
@@ -95,3 +97,30 @@ def test_the_own_layer_is_the_package_and_nothing_else() -> None:
     assert layer["Properties"]["RetentionPolicy"] == "Delete"
     visible = [path.name for path in (ROOT / "layers/spotkeeper").iterdir() if path.name[0] != "."]
     assert [name for name in visible if name != "__pycache__"] == ["spotkeeper"]
+
+
+def test_new_accounts_have_concurrency_for_ten_invocations(stack: Stack) -> None:
+    sources = [
+        event["Properties"]["ScalingConfig"]["MaximumConcurrency"]
+        for function in stack.functions().values()
+        for event in function["Events"].values()
+        if event["Type"] == "SQS"
+    ]
+    # Two queues and two schedules leave at least as many for events.
+    assert sum(sources) + 2 <= 10 / 2 + 1
+    assert not any("ReservedConcurrentExecutions" in it for it in stack.functions().values())
+
+
+def test_checkers_keep_concurrency_where_the_account_has_enough() -> None:
+    stack = Stack.with_parameters({"ReserveConcurrency": "true", "LaunchTemplateId": "lt-0"})
+    reserved = {
+        name: it["ReservedConcurrentExecutions"]
+        for name, it in stack.functions().items()
+        if "ReservedConcurrentExecutions" in it
+    }
+    assert reserved == {"CheckHealth": 1, "CheckAvailability": 3, "HandleInterruption": 10}
+
+
+def test_nothing_is_traced_that_nobody_looks_at() -> None:
+    assert "Tracing" not in template()["Globals"]["Function"]
+    assert "Xray" not in str(template()["Resources"])

@@ -6,15 +6,18 @@ from typing import Any
 
 import pytest
 
-from spotkeeper.observability import METRICS
+from spotkeeper.observability import COUNTS, LEVELS
 from tests.template.stack import Stack
 
 QUERY = re.compile(
     r"SELECT \w+\((\w+)\) FROM SCHEMA\(Spotkeeper, service, fleet\) WHERE service = 'ocr'$"
 )
 SEARCH = re.compile(
-    r"SEARCH\('\{Spotkeeper,service,fleet\} service=\"ocr\" MetricName=(.+)', '\w+', 60\)$"
+    r"(FILL\()?SEARCH\('\{Spotkeeper,service,fleet\} service=\"ocr\" "
+    r"MetricName=(?P<names>.+)', '\w+', 60\)(?(1), 0\))$"
 )
+# What alarms work out of AWS's own metrics: all functions, both checkers, more than before.
+WORKED_OUT = {"SUM(METRICS())", "m1 * m2", "DIFF(FILL(m, 0))"}
 LAMBDA = {"Errors", "Throttles", "Invocations"}
 QUEUE = {"ApproximateAgeOfOldestMessage", "ApproximateNumberOfMessagesVisible"}
 
@@ -22,6 +25,11 @@ QUEUE = {"ApproximateAgeOfOldestMessage", "ApproximateNumberOfMessagesVisible"}
 def alarms(stack: Stack) -> dict[str, Any]:
     """All alarms, by logical id."""
     return stack.resources("AWS::CloudWatch::Alarm")
+
+
+def rings(alarm: dict[str, Any]) -> Any:
+    """Who is told when an alarm rings."""
+    return alarm.get("AlarmActions") or alarm["InsufficientDataActions"]
 
 
 def own_metric(alarm: dict[str, Any]) -> str | None:
@@ -42,15 +50,15 @@ def dashboard(stack: Stack) -> list[dict[str, Any]]:
 def metrics_shown(stack: Stack) -> list[str]:
     """Name the metrics of ours that the dashboard shows."""
     metrics = [it for widget in dashboard(stack) for it in widget["properties"].get("metrics", [])]
-    searches = [it[0]["expression"] for it in metrics if isinstance(it[0], dict)]
+    searches = [it[0]["expression"] for it in metrics]
     matches = [SEARCH.match(search) for search in searches]
     assert all(matches), searches
-    return [name for match in matches if match for name in re.findall(r'"(\w+)"', match[1])]
+    return [name for it in matches if it for name in re.findall(r'"(\w+)"', it["names"])]
 
 
 def test_every_metric_of_ours_in_an_alarm_is_emitted(stack: Stack) -> None:
     watched = {name for alarm in alarms(stack).values() if (name := own_metric(alarm))}
-    assert watched <= METRICS.keys()
+    assert watched <= LEVELS.keys() | COUNTS
     assert watched == {
         "ShortfallUnfilled",
         "StaleSearchLogs",
@@ -65,41 +73,32 @@ def test_every_metric_of_ours_in_an_alarm_is_emitted(stack: Stack) -> None:
 def test_every_query_is_one_that_this_test_understands(stack: Stack) -> None:
     for alarm in alarms(stack).values():
         for metric in alarm.get("Metrics", []):
-            expression = metric.get("Expression", "SUM(METRICS())")
-            assert expression == "SUM(METRICS())" or QUERY.match(expression), expression
+            expression = metric.get("Expression", "m1 * m2")
+            assert expression in WORKED_OUT or QUERY.match(expression), expression
 
 
-def test_every_metric_of_ours_on_the_dashboard_is_emitted(stack: Stack) -> None:
-    assert set(metrics_shown(stack)) <= METRICS.keys()
+def test_what_is_emitted_is_what_alarms_and_dashboard_look_at(stack: Stack) -> None:
+    watched = {name for alarm in alarms(stack).values() if (name := own_metric(alarm))}
+    assert watched | set(metrics_shown(stack)) == LEVELS.keys() | COUNTS
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "LoadRate",
-        "SpotDesired",
-        "SpotServing",
-        "SpotComing",
-        "OnDemandDesired",
-        "Backfilled",
-        "Interruptions",
-        "WaitP95",
-        "ArrivalRate",
-        "ServiceMean",
-        "Dispersion60s",
-        "WorkersNeeded",
-        "WorkersMissing",
-        "RequestsQueued",
-        "RequestsInFlight",
-        "OnPremWorkersSuspect",
-        "DecisionHold",
-        "DecisionBackfill",
-        "DecisionRelease",
-        "DecisionResize",
-    ],
-)
-def test_the_dashboard_shows_what_an_operator_asks_for(stack: Stack, name: str) -> None:
-    assert name in metrics_shown(stack)
+def test_only_what_is_sent_each_turn_may_have_gaps_on_the_dashboard(stack: Stack) -> None:
+    for widget in dashboard(stack):
+        for [shown] in widget["properties"].get("metrics", []):
+            names = set(re.findall(r'"(\w+)"', shown["expression"])) - {"ocr"}
+            filled = shown["expression"].startswith("FILL(")
+            assert names <= (COUNTS if filled else LEVELS.keys())
+
+
+def test_the_dashboard_has_every_alarm(stack: Stack) -> None:
+    [shown] = [it["properties"] for it in dashboard(stack) if it["type"] == "alarm"]
+    assert {name.removesuffix(".Arn") for name in shown["alarms"]} == alarms(stack).keys()
+
+
+def test_the_rest_is_charted_from_the_log_lines(stack: Stack) -> None:
+    queries = [it["properties"]["query"] for it in dashboard(stack) if it["type"] == "log"]
+    assert all("filter message = 'turned'" in query for query in queries)
+    assert any("avg(seen.ArrivalRate)" in query for query in queries)
 
 
 def test_metrics_of_aws_are_written_as_aws_does(stack: Stack) -> None:
@@ -120,30 +119,48 @@ def test_alarms_ask_for_the_service_that_the_functions_call_themselves(stack: St
         assert function["Environment"]["Variables"]["POWERTOOLS_METRICS_NAMESPACE"] == "Spotkeeper"
 
 
-def test_every_function_has_an_alarm_on_errors_and_a_part_in_the_one_on_throttles(
+def looked_at(alarm: dict[str, Any], name: str) -> list[str]:
+    """Whose metric of AWS's an alarm looks at."""
+    metrics = [it["MetricStat"]["Metric"] for it in alarm["Metrics"] if "MetricStat" in it]
+    assert {it["MetricName"] for it in metrics} == {name}
+    return [it["Dimensions"][0]["Value"] for it in metrics]
+
+
+@pytest.mark.parametrize("metric", ["Errors", "Throttles"])
+def test_every_function_has_a_part_in_the_alarms_on_errors_and_throttles(
+    stack: Stack, metric: str
+) -> None:
+    alarm = alarms(stack)[f"{metric}Alarm"]
+    assert sorted(looked_at(alarm, metric)) == sorted(stack.functions())
+
+
+def test_dead_letters_ring_when_more_come_and_not_while_they_lie_there(stack: Stack) -> None:
+    queues = stack.resources("AWS::SQS::Queue").keys() - {"SearchLogQueue", "WakeUpQueue"}
+    for queue in queues:
+        alarm = alarms(stack)[f"{queue}Alarm"]
+        assert looked_at(alarm, "ApproximateNumberOfMessagesVisible") == [f"{queue}.QueueName"]
+        assert alarm["Metrics"][0]["Expression"] == "DIFF(FILL(m, 0))"
+
+
+def test_checkers_that_are_silent_ring_and_those_of_a_new_stack_do_not(stack: Stack) -> None:
+    alarm = alarms(stack)["SilentAlarm"]
+    assert looked_at(alarm, "Invocations") == ["CheckHealth", "CheckAvailability"]
+    # Before the first invocation there is no data, as after the last: no change of state.
+    assert alarm["TreatMissingData"] == "missing"
+    assert alarm["InsufficientDataActions"] == ["AlarmTopic"]
+
+
+def test_every_alarm_on_what_is_sent_when_it_is_not_zero_takes_no_data_for_quiet(
     stack: Stack,
 ) -> None:
-    watched = {
-        alarm["Dimensions"][0]["Value"]
-        for alarm in alarms(stack).values()
-        if alarm.get("MetricName") == "Errors"
-    }
-    assert watched == stack.functions().keys()
-    throttled = {
-        metric["MetricStat"]["Metric"]["Dimensions"][0]["Value"]
-        for metric in alarms(stack)["ThrottlesAlarm"]["Metrics"]
-        if "MetricStat" in metric
-    }
-    assert throttled == stack.functions().keys()
+    for alarm in alarms(stack).values():
+        if own_metric(alarm):
+            assert alarm["TreatMissingData"] == "notBreaching"
 
 
-def test_every_queue_of_dead_letters_has_an_alarm(stack: Stack) -> None:
-    watched = {
-        alarm["Dimensions"][0]["Value"].removesuffix(".QueueName")
-        for alarm in alarms(stack).values()
-        if alarm.get("MetricName") == "ApproximateNumberOfMessagesVisible"
-    }
-    assert watched == stack.resources("AWS::SQS::Queue").keys() - {"SearchLogQueue", "WakeUpQueue"}
+def test_what_is_judged_by_its_least_is_sent_each_turn(stack: Stack) -> None:
+    least = [it for it in alarms(stack).values() if it.get("Statistic") == "Minimum"]
+    assert {own_metric(alarm) for alarm in least} == {"OnDemandDesired"} <= LEVELS.keys()
 
 
 def test_a_shortfall_that_is_not_filled_for_five_minutes_rings(stack: Stack) -> None:
@@ -154,10 +171,10 @@ def test_a_shortfall_that_is_not_filled_for_five_minutes_rings(stack: Stack) -> 
 def test_every_alarm_says_what_it_means_and_tells_somebody(stack: Stack) -> None:
     for alarm in alarms(stack).values():
         assert alarm["AlarmDescription"].endswith(".")
-        assert alarm["AlarmActions"] == ["AlarmTopic"]
+        assert rings(alarm) == ["AlarmTopic"]
 
 
 def test_alarms_go_to_a_topic_of_the_operators_where_one_is_given() -> None:
     topic = "arn:aws:sns:us-west-2:123456789012:pager"
     stack = Stack.with_parameters({"AlarmTopicArn": topic, "LaunchTemplateId": "lt-0"})
-    assert all(alarm["AlarmActions"] == [topic] for alarm in alarms(stack).values())
+    assert all(rings(alarm) == [topic] for alarm in alarms(stack).values())

@@ -95,7 +95,16 @@ def test_further_groups_are_allowed_by_their_prefix_only_when_one_is_given(adopt
     further = Stack.with_parameters({**ADOPT, "FurtherGroupPrefix": "team-"})
     assert not [it for it in map(str, statements(adopted)) if "autoScalingGroupName/*" in it]
     owners = {owner for owner, it in statements(further) if "GroupName/team-*" in str(it)}
-    assert owners == {"SizeSpot", "KeepAvailability"}
+    assert owners == {"SizeSpot", "KeepAvailability", "SendSearchLogs"}
+
+
+def test_workers_may_complete_the_hooks_of_their_groups_and_have_them_wait(adopted: Stack) -> None:
+    [hooks] = [it for _, it in statements(adopted) if "Lifecycle" in str(it["Action"])]
+    assert {it.rpartition(":")[2] for it in hooks["Action"]} == {
+        "CompleteLifecycleAction",
+        "RecordLifecycleActionHeartbeat",
+    }
+    assert {it.rpartition("/")[2] for it in hooks["Resource"]} == {"ocr-spot", "ocr-on-demand"}
 
 
 def test_the_length_of_the_one_request_queue_is_read_only_when_one_is_given(
@@ -121,7 +130,8 @@ def test_the_functions_may_do_what_the_adapters_call_and_nothing_else() -> None:
         r"_(autoscaling|ec2|dynamodb|sqs)(?:\(\))?\.(?:get_paginator\(\"(\w+)|(\w+)\()", source
     )
     called = {f"{service}:{camel(page or call)}" for service, page, call in calls if page or call}
-    allowed = {action for _, it in statements(adopted) for action in as_list(it["Action"])}
+    ours = [it for owner, it in statements(adopted) if owner != "SendSearchLogs"]
+    allowed = {action for it in ours for action in as_list(it["Action"])}
     # Powertools reads the documents, Lambda reads the queue, and the workers fill it.
     others = {action for action in allowed if action.startswith(("ssm:", "sqs:"))} - called
     assert allowed - others == called - {

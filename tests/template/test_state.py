@@ -7,7 +7,8 @@ import pytest
 
 from spotkeeper.domain.fleet import AvailabilityPolicy, Objective
 from spotkeeper.fleet_document import parse_fleet
-from tests.template.stack import ADOPT, Stack, template
+from tests.template import stack as stack_module
+from tests.template.stack import ADOPT, CREATE, Stack, template
 
 
 def test_every_queue_is_encrypted(stack: Stack) -> None:
@@ -41,7 +42,8 @@ def test_only_the_messages_that_failed_come_again(stack: Stack) -> None:
 def test_the_table_is_on_demand_encrypted_expiring_and_can_be_restored(stack: Stack) -> None:
     [table] = stack.resources("AWS::DynamoDB::Table").values()
     assert table["BillingMode"] == "PAY_PER_REQUEST"
-    assert table["SSESpecification"]["SSEEnabled"]
+    # Encrypted with the key of AWS's own; an own specification takes one that is charged.
+    assert "SSESpecification" not in table
     assert table["PointInTimeRecoverySpecification"]["PointInTimeRecoveryEnabled"]
     assert table["TimeToLiveSpecification"] == {"AttributeName": "expires_at", "Enabled": True}
     keys = {key["KeyType"]: key["AttributeName"] for key in table["KeySchema"]}
@@ -134,4 +136,79 @@ def test_created_groups_are_all_spot_and_all_on_demand(created: Stack) -> None:
 def test_the_warm_pool_is_on_the_on_demand_group_and_stopped(created: Stack) -> None:
     [pool] = created.resources("AWS::AutoScaling::WarmPool").values()
     assert pool["AutoScalingGroupName"] == "ocr-on-demand"
-    assert (pool["PoolState"], pool["MinSize"]) == ("Stopped", 2)
+    # Priced and simulated as a pool that used instances come back into: nothing refills it.
+    assert (pool["PoolState"], pool["MaxGroupPreparedCapacity"]) == ("Stopped", 2)
+    assert pool.get("MinSize", 0) == 0
+    assert pool["InstanceReusePolicy"] == {"ReuseOnScaleIn": True}
+
+
+def test_cloudformation_waits_for_no_capacity_of_a_created_group() -> None:
+    stack = Stack.with_parameters({**CREATE, "SpotMin": 3})
+    groups = stack.resources("AWS::AutoScaling::AutoScalingGroup").values()
+    assert {group["MinSize"] for group in groups} == {0}
+    assert not any("DesiredCapacity" in group for group in groups)
+
+
+def test_a_created_group_launches_a_version_that_cloudformation_knows(created: Stack) -> None:
+    for group in created.resources("AWS::AutoScaling::AutoScalingGroup").values():
+        launch = group["MixedInstancesPolicy"]["LaunchTemplate"]["LaunchTemplateSpecification"]
+        assert launch["Version"] == "1"
+
+
+@pytest.mark.parametrize(
+    ("name", "accepted", "refused"),
+    [
+        ("LaunchTemplateVersion", ("1", "42"), ("", "$Default", "$Latest", "0", "v2")),
+        ("ObjectiveShare", ("0.95", "0.5", "0.9999"), (".95", "0.4", "1", "95")),
+        ("TargetLoadRate", ("0.7", "0.05", "1"), (".7", "0.04", "0", "1.5")),
+        ("ObjectiveWaitSeconds", ("0", "10", "2.5"), (".5", "-1", "10000", "2,5")),
+        ("InstanceTypes", ("a.x,b.x,c.x,d.x",), ("a.x", "a.x,b.x,c.x", "a.x, b.x,c.x,d.x")),
+    ],
+)
+def test_a_parameter_that_would_fail_later_is_refused_with_a_word(
+    name: str, accepted: tuple[str, ...], refused: tuple[str, ...]
+) -> None:
+    parameter = template()["Parameters"][name]
+    pattern = re.compile(parameter["AllowedPattern"])
+    assert all(map(pattern.fullmatch, (*accepted, parameter["Default"])))
+    assert not any(map(pattern.fullmatch, refused))
+    assert parameter["ConstraintDescription"]
+
+
+@pytest.mark.parametrize(
+    ("parameters", "told"),
+    [
+        (ADOPT, ""),
+        (CREATE, ""),
+        ({**ADOPT, "SpotMin": 0}, "SpotMin must be 1 or more"),
+        ({**CREATE, "SpotMin": 0}, "SpotMin must be 1 or more"),
+        ({**ADOPT, "SpotMin": 0, "SizeByLoad": "false"}, ""),
+        ({**ADOPT, "SpotMin": 0, "RequestQueueName": "requests"}, ""),
+        ({**ADOPT, "WarmPoolSize": 2}, "WarmPoolSize is for created groups"),
+        ({**CREATE, "WarmPoolSize": 2}, ""),
+        ({**ADOPT, "OnDemandGroupName": "ocr-spot"}, "two different ones"),
+        ({"LaunchTemplateId": "lt-0"}, "give SubnetIds"),
+        ({**CREATE, **ADOPT}, "leave their names empty"),
+    ],
+)
+def test_parameters_that_do_not_go_together_are_refused_with_a_word(
+    parameters: dict[str, object], told: str
+) -> None:
+    refusals = Stack.with_parameters(parameters).refusals()
+    assert len(refusals) == bool(told)
+    assert all(told in refusal for refusal in refusals)
+
+
+@pytest.mark.parametrize(
+    ("partition", "host"),
+    [("aws", "console.aws.amazon.com"), ("aws-cn", "console.amazonaws.cn")],
+)
+def test_the_dashboards_address_is_that_of_its_partition(
+    monkeypatch: pytest.MonkeyPatch, created: Stack, partition: str, host: str
+) -> None:
+    monkeypatch.setitem(stack_module.PSEUDO, "AWS::Partition", partition)
+    url = created.resolve(template()["Outputs"]["DashboardUrl"]["Value"])
+    assert (
+        url
+        == f"https://us-west-2.{host}/cloudwatch/home?region=us-west-2#dashboards:name=Dashboard"
+    )

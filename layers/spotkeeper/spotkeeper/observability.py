@@ -1,60 +1,40 @@
-"""One logger, one set of metrics, one tracer; written once a turn, from values."""
+"""One logger and one set of metrics; written once a turn, from values."""
 
 from collections.abc import Mapping, Sequence
 
-from aws_lambda_powertools import Logger, Tracer
+from aws_lambda_powertools import Logger
 from aws_lambda_powertools.metrics import EphemeralMetrics, MetricUnit
 
-from spotkeeper.domain.decision import Action, DecisionRecord, Half
+from spotkeeper.domain.decision import DecisionRecord
 from spotkeeper.domain.failure import FailureClass
 from spotkeeper.ports import FleetError
 from spotkeeper.turn import TurnReport
 
 logger = Logger()
-tracer = Tracer()
 
-_COUNT, _SECONDS = MetricUnit.Count, MetricUnit.Seconds
-# Every metric that the product emits, with its unit; template.yaml's alarms and dashboard use
-# no other. All carry the dimensions service and fleet.
-METRICS: dict[str, MetricUnit] = dict.fromkeys(
+# What alarms and dashboard look at; all else that a turn saw is in its record and its log line. All
+# carry the dimensions service and fleet. A metric costs by the hour in which it is sent: these are
+# sent each turn,
+LEVELS: Mapping[str, MetricUnit] = dict.fromkeys(
     (
-        "SpotDesired", "SpotSpare", "SpotServing", "SpotComing", "SpotAtRisk", "Shortfall",
-        "ShortfallUnfilled",
-        "OnDemandDesired", "OnDemandServing", "Backfilled", "Released", "Interruptions",
-        "EarlyReplacements", "BothShort", "ConfigurationFailure", "QuotaReached", "LaunchFailures",
-        "UnknownFailures", "BreakerOpen", "DecisionHold", "DecisionBackfill", "DecisionRelease",
-        "DecisionResize", "TurnBusy", "TurnFailed", "OfferedLoad", "WorkersNeeded", "WorkersLive",
-        "OnPremWorkersLive", "StaleSearchLogs", "WorkersSuspect", "WorkersReplaced",
-        "OnPremWorkersSilent", "OnPremWorkersSuspect", "SearchLogs", "MessagesRefused",
-        "ClockSkewed", "LateSearchLogs", "DuplicateMessages", "WorkersMissing",
-        "Dispersion10s", "Dispersion60s", "Dispersion300s",
-        "RequestsQueued", "RequestsInFlight", "RequestQueueUnread",
+        "SpotDesired", "SpotServing", "OnDemandDesired", "OfferedLoad", "WorkersNeeded",
+        "WorkersLive",
     ),
-    _COUNT,
-) | {
-    "LoadRate": MetricUnit.Percent,
-    "SearchLogAge": _SECONDS,
-    "ArrivalRate": MetricUnit.CountPerSecond,
-    "ServiceMean": _SECONDS,
-    "ServiceP95": _SECONDS,
-    "WaitP50": _SECONDS,
-    "WaitP95": _SECONDS,
-}  # fmt: skip
+    MetricUnit.Count,
+) | {"WaitP95": MetricUnit.Seconds, "SearchLogAge": MetricUnit.Seconds}  # fmt: skip
+# and these when they are not zero, as every alarm takes no data for quiet.
+COUNTS = frozenset({
+    "SpotComing", "SpotAtRisk", "OnDemandServing", "ShortfallUnfilled", "WorkersMissing",
+    "RequestsQueued", "Interruptions", "Backfilled", "Released", "WorkersReplaced", "BothShort",
+    "ConfigurationFailure", "StaleSearchLogs", "RequestQueueUnread", "OnPremWorkersSuspect",
+})  # fmt: skip
 
-# Alarms of a decision that are metrics too: 1 while raised, 0 while not, so that they can clear.
+# Alarms of a decision that are metrics too.
 _ALARM_METRICS: Mapping[str, frozenset[str]] = {
     "ConfigurationFailure": frozenset(
         {FailureClass.CONFIGURATION, FailureClass.PERMISSION, FailureClass.BOOTSTRAP}
     ),
-    "QuotaReached": frozenset({FailureClass.QUOTA}),
     "BothShort": frozenset({"both_short"}),
-    "BreakerOpen": frozenset({"breaker"}),
-}
-_ACTION_METRICS = {
-    Action.HOLD: "DecisionHold",
-    Action.BACKFILL: "DecisionBackfill",
-    Action.RELEASE: "DecisionRelease",
-    Action.RESIZE: "DecisionResize",
 }
 
 
@@ -67,12 +47,15 @@ class TurnFailed(ExceptionGroup[FleetError]):
 
 
 def emit(fleet: str, values: Mapping[str, float]) -> None:
-    """Write one fleet's metrics as one EMF document; an unknown name is a `KeyError`."""
+    """Write those of one fleet's values that are metrics as one EMF document."""
+    sent = {n: v for n, v in values.items() if n in LEVELS or (n in COUNTS and v)}
+    if not sent:
+        return
     metrics = EphemeralMetrics()
     metrics.add_dimension(name="fleet", value=fleet)
-    for name, value in values.items():
-        metrics.add_metric(name=name, unit=METRICS[name], value=value)
-    metrics.flush_metrics(raise_on_empty_metrics=False)
+    for name, value in sent.items():
+        metrics.add_metric(name=name, unit=LEVELS.get(name, MetricUnit.Count), value=value)
+    metrics.flush_metrics()
 
 
 def report(turn: TurnReport, document_errors: Sequence[FleetError] = ()) -> dict[str, str]:
@@ -84,9 +67,6 @@ def report(turn: TurnReport, document_errors: Sequence[FleetError] = ()) -> dict
         _report_record(record)
     for fleet in turn.busy:
         logger.info("found another turn at work and left it a note", fleet=fleet)
-        emit(fleet, {"TurnBusy": 1})
-    for fleet in turn.failed:
-        emit(fleet, {"TurnFailed": 1})
     errors = [*document_errors, *turn.errors]
     for error in errors:
         logger.error(str(error), kind=type(error).__name__)
@@ -98,13 +78,10 @@ def report(turn: TurnReport, document_errors: Sequence[FleetError] = ()) -> dict
 
 
 def _report_record(record: DecisionRecord) -> None:
-    values = {**record.seen, _ACTION_METRICS[record.action]: 1.0}
-    if record.half is Half.AVAILABILITY:
-        values |= {
-            name: float(not alarms.isdisjoint(record.alarms))
-            for name, alarms in _ALARM_METRICS.items()
-        }
-    emit(record.fleet, values)
+    raised = {
+        name: 1.0 for name, alarms in _ALARM_METRICS.items() if not alarms.isdisjoint(record.alarms)
+    }
+    emit(record.fleet, {**record.seen, **raised})
     for failure in record.unknown_failures:
         logger.warning(
             "unknown launch failure, handled as capacity", fleet=record.fleet, text=failure
@@ -118,4 +95,5 @@ def _report_record(record: DecisionRecord) -> None:
         reason=record.reason,
         asked=[outcome.asked for outcome in record.outcomes],
         alarms=record.alarms,
+        seen=record.seen,
     )

@@ -1,14 +1,18 @@
 """What an invocation leaves behind: metrics by name, one log line a fleet, and one error."""
 
+import io
 import json
 import logging
 from collections.abc import Callable, Mapping
+from contextlib import redirect_stdout
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from spotkeeper.domain.decision import Action, DecisionRecord, Half, Outcome
-from spotkeeper.observability import METRICS, TurnFailed, emit, report
+from spotkeeper.observability import COUNTS, LEVELS, TurnFailed, emit, report
 from spotkeeper.ports import FleetError, Throttled
 from spotkeeper.turn import TurnReport
 from tests.builders import at
@@ -67,16 +71,9 @@ def test_a_record_becomes_metrics_and_one_line(lines: Lines, told: Told) -> None
     assert report(TurnReport(records=(record(),))) == {
         "ocr": "spot 4 of 4 serving; nothing is missing"
     }
-    assert metrics(lines()) == {
-        "SpotDesired": 4,
-        "SpotServing": 4,
-        "DecisionHold": 1,
-        "ConfigurationFailure": 0,
-        "QuotaReached": 0,
-        "BothShort": 0,
-        "BreakerOpen": 0,
-    }
+    assert metrics(lines()) == {"SpotDesired": 4, "SpotServing": 4}
     (line,) = told(logging.INFO)
+    assert line["seen"] == {"SpotDesired": 4, "SpotServing": 4}
     assert (line["fleet"], line["rule"], line["reason"]) == (
         "ocr",
         "at target",
@@ -90,41 +87,39 @@ def test_a_record_becomes_metrics_and_one_line(lines: Lines, told: Told) -> None
         ("configuration", "ConfigurationFailure"),
         ("permission", "ConfigurationFailure"),
         ("bootstrap", "ConfigurationFailure"),
-        ("quota", "QuotaReached"),
         ("both_short", "BothShort"),
-        ("breaker", "BreakerOpen"),
     ],
 )
 def test_an_alarm_is_a_metric_while_it_is_raised(alarm: str, metric: str, lines: Lines) -> None:
-    report(TurnReport(records=(record(alarms=(alarm,)),)))
-    raised = {name for name in ("ConfigurationFailure", "QuotaReached", "BothShort", "BreakerOpen")}
-    values = metrics(lines())
-    assert {name for name in raised if values[name]} == {metric}
+    report(TurnReport(records=(record(alarms=(alarm,), seen={}),)))
+    assert metrics(lines()) == {metric: 1}
 
 
-@pytest.mark.parametrize("action", Action)
-def test_every_action_is_counted(action: Action, lines: Lines) -> None:
-    report(TurnReport(records=(record(action=action),)))
-    counted = {name for name in metrics(lines()) if name.startswith("Decision")}
-    assert counted == {f"Decision{action.capitalize()}"}
+@pytest.mark.parametrize("alarm", ["quota", "breaker", "adopting"])
+def test_an_alarm_that_nobody_is_rung_for_is_in_the_record_alone(alarm: str, lines: Lines) -> None:
+    report(TurnReport(records=(record(alarms=(alarm,), seen={}),)))
+    assert metrics(lines()) == {}
 
 
-def test_the_health_half_raises_no_alarm_of_the_other(lines: Lines) -> None:
-    report(TurnReport(records=(record(half=Half.HEALTH, seen={"WorkersNeeded": 3}),)))
-    assert metrics(lines()) == {"WorkersNeeded": 3, "DecisionHold": 1}
+@given(values=st.dictionaries(st.sampled_from([*LEVELS, *COUNTS, "Moonphase"]), st.integers(0, 1)))
+def test_levels_are_sent_each_turn_counts_when_they_are_not_zero_and_nothing_else(
+    values: dict[str, float],
+) -> None:
+    with redirect_stdout(io.StringIO()) as written:
+        emit("ocr", values)
+    sent = metrics([json.loads(line) for line in written.getvalue().splitlines()])
+    assert sent == {n: v for n, v in values.items() if n in LEVELS or (n in COUNTS and v)}
 
 
-def test_an_unknown_failure_is_logged_with_its_text_and_counted(lines: Lines, told: Told) -> None:
-    unknown = record(seen={"UnknownFailures": 1}, unknown_failures=("The moon is wrong.",))
-    report(TurnReport(records=(unknown,)))
-    assert metrics(lines())["UnknownFailures"] == 1
+def test_an_unknown_failure_is_logged_with_its_text(told: Told) -> None:
+    report(TurnReport(records=(record(unknown_failures=("The moon is wrong.",)),)))
     (warning,) = told(logging.WARNING)
     assert (warning["fleet"], warning["text"]) == ("ocr", "The moon is wrong.")
 
 
 def test_a_busy_fleet_is_told_and_is_no_error(lines: Lines) -> None:
     assert report(TurnReport(busy=("ocr",))) == {}
-    assert metrics(lines()) == {"TurnBusy": 1}
+    assert lines() == []
 
 
 def test_errors_are_raised_together_after_all_was_told(lines: Lines, told: Told) -> None:
@@ -141,21 +136,13 @@ def test_errors_are_raised_together_after_all_was_told(lines: Lines, told: Told)
     ]
     told_alone = "not every fleet was turned: fleet document other: version: wrong; fleet ocr: slow"
     assert str(caught.value).startswith(told_alone)
-    written = lines()
-    assert metrics(written) == {"TurnFailed": 1}
-    assert metrics(written, "search")["DecisionHold"] == 1
+    assert metrics(lines(), "search") == {"SpotDesired": 4, "SpotServing": 4}
     assert [line["kind"] for line in told(logging.ERROR)] == ["FleetError", "Throttled"]
 
 
-def test_an_unknown_metric_is_refused() -> None:
-    with pytest.raises(KeyError):
-        emit("ocr", {"Moonphase": 1.0})
-
-
 def test_a_metric_has_its_unit(lines: Lines) -> None:
-    health: Mapping[str, float] = {"LoadRate": 70.0, "WaitP95": 1.5}
+    health: Mapping[str, float] = {"OfferedLoad": 70.0, "WaitP95": 1.5}
     emit("ocr", health)
     (written,) = lines()
     units = {m["Name"]: m["Unit"] for m in written["_aws"]["CloudWatchMetrics"][0]["Metrics"]}
-    assert units == {"LoadRate": "Percent", "WaitP95": "Seconds"}
-    assert set(health) <= METRICS.keys()
+    assert units == {"OfferedLoad": "Count", "WaitP95": "Seconds"}
