@@ -28,6 +28,6 @@ def handler(event: dict[str, Any], context: "LambdaContext") -> "PartialItemFail
     for message_id, why in {**done.refused, **done.unstored}.items():
         logger.error("search logs not counted", message_id=message_id, why=why)
     for fleet, counts in done.metrics(default_fleet).items():
-        logger.info("counted", fleet=fleet, **counts)
+        logger.info("counted", extra={"fleet": fleet, **counts})
     processor = BatchProcessor(EventType.SQS, raise_on_entire_batch_failure=False)
     return process_partial_response(event, lambda record: done.settle(record.message_id), processor)

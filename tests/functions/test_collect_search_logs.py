@@ -79,7 +79,7 @@ def record(message_id: str, body: str, sent_at: datetime = SENT) -> dict[str, An
 def deliver(*records: dict[str, Any]) -> list[str]:
     """Call the handler; answers the ids of the messages that failed."""
     context: Any = Context()
-    answer = handler({"Records": list(records)}, context)
+    answer: Any = handler({"Records": list(records)}, context)
     return [failure["itemIdentifier"] for failure in answer["batchItemFailures"]]
 
 

@@ -11,7 +11,7 @@ from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
 
 from spotkeeper.fleet_document import FleetDocument
-from spotkeeper.observability import METRICS
+from spotkeeper.observability import COUNTS, LEVELS
 from tests.template.stack import ADOPT, ROOT, Stack
 
 PACKAGE = ROOT / "layers/spotkeeper/spotkeeper"
@@ -61,7 +61,9 @@ def test_no_setting_is_described_that_is_not_there() -> None:
 
 
 def test_every_metric_is_described() -> None:
-    assert not METRICS.keys() - named_first(OPERATIONS).keys()
+    sent = {name: row[2] for name, row in named_first(OPERATIONS).items() if len(row) == 4}
+    assert {name for name, when in sent.items() if when == "each turn"} == LEVELS.keys()
+    assert {name for name, when in sent.items() if when == "when not 0"} == COUNTS
 
 
 def test_every_alarm_is_described() -> None:
