@@ -1,7 +1,8 @@
 """A lab's own part of the endpoint: what the page shows, and the faults that it takes orders of."""
 
+import asyncio
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,11 +13,16 @@ from spotkeeper_lab.endpoint import seams
 from spotkeeper_lab.endpoint.calls import App, Receive, Send
 from spotkeeper_lab.endpoint.faults import FAULT
 from spotkeeper_lab.endpoint.inject import Faults
+from spotkeeper_lab.endpoint.orders import ORDERS
 from spotkeeper_lab.endpoint.workers import Workers
 from spotkeeper_lab.endpoint.world import World
 from spotkeeper_lab.local_aws.answers import ACCOUNT
+from spotkeeper_operator.page import html
 
 PATH = "/_lab/"
+
+type Look = Callable[[], dict[str, object]]
+"""What the page shows of the stack."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +33,7 @@ class LabPages:
     world: World
     workers: Workers
     faults: Faults
+    look: Look
 
     async def __call__(self, scope: Mapping[str, Any], receive: Receive, send: Send) -> None:
         """Answer one request."""
@@ -39,11 +46,17 @@ class LabPages:
             message = await receive()
             body += message.get("body", b"")
             more = message.get("more_body", False)
-        status, answer = self._answer(scope["method"], scope["path"].removeprefix(PATH), body)
+        path = scope["path"].removeprefix(PATH)
+        if (scope["method"], path) == ("GET", ""):
+            await _send(send, 200, "text/html; charset=utf-8", html().encode())
+            return
+        status, answer = await asyncio.to_thread(self._answer, scope["method"], path, body)
         await _send(send, status, "application/json", json.dumps(answer).encode())
 
     def _answer(self, method: str, path: str, body: bytes) -> tuple[int, object]:
         match method, path:
+            case "GET", "state.json":
+                return 200, self._picture()
             case "GET", "state":
                 return 200, self._state()
             case "GET", "permissions":
@@ -52,6 +65,13 @@ class LabPages:
                 return self._order(body)
             case _:
                 return 404, {"error": f"there is no {method} {PATH}{path}"}
+
+    def _picture(self) -> object:
+        """What the page asks for, with the lab's own part."""
+        with self.world.now() as cloud:
+            at = self.world.time.at(cloud.now_s)
+        mine = {"market": self.world.capacities, "workers": self._workers(), "orders": ORDERS}
+        return {"at": at.isoformat(), "lab": mine, **self.look()}
 
     def _order(self, body: bytes) -> tuple[int, object]:
         try:
@@ -70,13 +90,16 @@ class LabPages:
             "groups": groups,
             "outside": outside,
             "capacities": self.world.capacities,
-            "workers": {
-                "erlangs": self.workers.erlangs,
-                "logging": not self.workers.stopped,
-                "queued": self.workers.queued,
-                "served": self.workers.served,
-                "lost": self.workers.lost,
-            },
+            "workers": self._workers(),
+        }
+
+    def _workers(self) -> dict[str, object]:
+        return {
+            "erlangs": self.workers.erlangs,
+            "logging": not self.workers.stopped,
+            "queued": self.workers.queued,
+            "served": self.workers.served,
+            "lost": self.workers.lost,
         }
 
 

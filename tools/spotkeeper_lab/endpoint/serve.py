@@ -25,6 +25,7 @@ from spotkeeper_lab.endpoint.deliveries import Deliveries
 from spotkeeper_lab.endpoint.inject import Faults
 from spotkeeper_lab.endpoint.lab import LabPages
 from spotkeeper_lab.endpoint.settings import LabSettings
+from spotkeeper_lab.endpoint.watch import Watch
 from spotkeeper_lab.endpoint.workers import Workers
 from spotkeeper_lab.endpoint.world import World
 from spotkeeper_lab.local_aws.answers import ACCOUNT, REGION, VirtualTime
@@ -51,11 +52,13 @@ def main() -> None:
     deliveries = Deliveries(world.seconds)
     calls = FailingCalls(seams.module("app").app, world.seconds)
     faults = Faults(settings, world, calls, deliveries, workers)
+    watch = Watch(f"http://{HOST}:{settings.port}")
+    pages = LabPages(calls, world, workers, faults, watch.look)
     stop = threading.Event()
     for task in (lambda: _deliver(world, deliveries, stop), lambda: _work(world, workers, stop)):
         threading.Thread(target=task, daemon=True).start()
     try:
-        asyncio.run(_serve(LabPages(calls, world, workers, faults), settings.port))
+        asyncio.run(_serve(pages, settings.port))
     finally:
         stop.set()
         seams.end()

@@ -1,0 +1,98 @@
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+from spotkeeper.domain.decision import Action, DecisionRecord, Half
+from spotkeeper.domain.failure import LaunchFailure
+from spotkeeper.domain.fleet import Group, Instance, Phase
+from spotkeeper.ports import SpotRequest
+from spotkeeper_operator.page import DECISIONS_SHOWN, picture
+from tests.builders import fleet
+
+NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
+FLEET = fleet()
+RECORD = DecisionRecord(
+    fleet=FLEET.name,
+    half=Half.AVAILABILITY,
+    at=NOW,
+    action=Action.BACKFILL,
+    rule="backfill",
+    reason="1 short",
+    seen={},
+)
+
+
+class Groups:
+    """A reader of the groups that it was given."""
+
+    def __init__(self, *groups: Group) -> None:
+        self._groups = {group.name: group for group in groups}
+
+    def describe(self, names: Iterable[str]) -> Mapping[str, Group]:
+        return {name: self._groups[name] for name in names if name in self._groups}
+
+    def failures(self, group: str, since: datetime) -> tuple[LaunchFailure, ...]:
+        raise NotImplementedError
+
+    def groups_of(self, instance_ids: Sequence[str]) -> Mapping[str, str]:
+        raise NotImplementedError
+
+    def troubled_spot_requests(self, since: datetime) -> tuple[SpotRequest, ...]:
+        raise NotImplementedError
+
+
+def spot(*instances: Instance) -> Group:
+    return Group(name=FLEET.spot_group, desired=2, minimum=0, maximum=9, instances=instances)
+
+
+def shown(*records: DecisionRecord, group: Group | None = None) -> dict[str, object]:
+    seen = picture([FLEET], Groups(*([group] if group else [])), lambda _: records)["fleets"]
+    assert isinstance(seen, list)
+    (found,) = seen
+    assert isinstance(found, dict)
+    return found
+
+
+def test_instances_are_shown_by_what_they_do() -> None:
+    one = Instance(instance_id="i-1", pool="a/g5.xlarge", phase=Phase.IN_SERVICE)
+    ill = replace(one, instance_id="i-2", healthy=False)
+    assert shown(group=spot(one, ill))["groups"] == [
+        {
+            "kind": "spot",
+            "name": FLEET.spot_group,
+            "desired": 2,
+            "instances": [
+                {"id": "i-1", "pool": "a/g5.xlarge", "phase": "in_service"},
+                {"id": "i-2", "pool": "a/g5.xlarge", "phase": "unhealthy"},
+            ],
+        },
+        {
+            "kind": "on-demand",
+            "name": FLEET.on_demand_group,
+            "desired": None,
+            "instances": [],
+        },
+    ]
+
+
+def test_decisions_come_with_their_reasons() -> None:
+    assert shown(RECORD)["decisions"] == [
+        {
+            "at": "2026-11-20T12:00:00+00:00",
+            "half": "availability",
+            "action": "backfill",
+            "rule": "backfill",
+            "reason": "1 short",
+        }
+    ]
+
+
+def test_only_the_newest_decisions_are_shown() -> None:
+    many = [replace(RECORD, at=NOW - timedelta(minutes=n)) for n in range(DECISIONS_SHOWN + 9)]
+    decisions = shown(*many)["decisions"]
+    assert isinstance(decisions, list)
+    assert len(decisions) == DECISIONS_SHOWN
+
+
+def test_no_fleet_is_an_empty_page() -> None:
+    assert picture([], Groups(), lambda _: ()) == {"fleets": []}
