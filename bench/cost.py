@@ -23,21 +23,27 @@ from bench.collect import (
     VCPU_GB,
     WRITE_USD,
 )
-from bench.turns import REQUESTS_PER_S, SHIPPED_EVERY_S, WORKERS, Turn, Work, measure
+from bench.turns import (
+    MESSAGES_A_CALL,
+    REQUESTS_PER_S,
+    SHIPPED_EVERY_S,
+    WORKERS,
+    Turn,
+    Work,
+    measure,
+)
 
 METRIC_USD = 0.30  # a metric and month
 LOG_GB_USD = 0.50  # taken in
 SCHEDULE_USD = 1.00e-6  # an invocation beyond the first 14 million
 STORED_GB_USD = 0.25  # in the table, a month
-ALARM_USD = 0.10
+ALARM_USD = 0.10  # a metric that an alarm looks at
 DASHBOARD_USD = 3.00
 
 MINUTES = 365 / 12 * 24 * 60
 # Launches, ends and warnings of a fleet of 50 that loses each instance every other day, and as
 # many again that concern others.
 EVENTS = 50 * 365 / 12 / 2 * 4 * 2
-# The function takes what comes in within 5 s, at most 100 messages.
-MESSAGES_A_CALL = min(100, WORKERS * 5 // SHIPPED_EVERY_S)
 POLL = 10
 # Lambda asks an empty queue with up to five connections, each for 20 s.
 EMPTY_RECEIVES = 5 * 3
@@ -80,26 +86,19 @@ def _function(name: str, turn: Turn, times: float) -> Item:
 
 def _search_logs(work: Work) -> list[Item]:
     messages = MINUTES * 60 / SHIPPED_EVERY_S * WORKERS
-    # Measured for a batch of all 50 workers.
-    turn = work.turns["collect_search_logs"]
-    share = MESSAGES_A_CALL / WORKERS
     calls = messages / MESSAGES_A_CALL
-    seconds = turn.cpu_s * share * VCPU_GB / MEMORY_GB + ceil(MESSAGES_A_CALL / 25) * CALL_S
+    items = calls * work.items
     requests = messages * (1 + 2 / POLL)
     logs = MINUTES * 60 * REQUESTS_PER_S
     return [
         Item(
             "queue", f"{messages:,.0f} messages of {logs / messages:.0f} logs", requests * SQS_USD
         ),
-        Item(
-            "collect_search_logs",
-            f"{calls:,.0f} times {1000 * seconds:.0f} ms",
-            calls * (seconds * MEMORY_GB * LAMBDA_GB_S_USD + LAMBDA_CALL_USD),
-        ),
+        _function("collect_search_logs", work.turns["collect_search_logs"], calls),
         Item(
             "table: digests",
-            f"{messages:,.0f} writes of {work.digest_kib:.2f} KiB",
-            messages * ceil(work.digest_kib) * WRITE_USD,
+            f"{items:,.0f} writes of {work.item_kib:.2f} KiB",
+            items * ceil(work.item_kib) * WRITE_USD,
         ),
     ]
 
@@ -107,7 +106,8 @@ def _search_logs(work: Work) -> list[Item]:
 def _table(work: Work) -> list[Item]:
     turns = 2 * MINUTES + EVENTS / 2
     units = turns * (2 * ceil(work.state_kib) + ceil(work.record_kib))
-    window_kib = WINDOW_S / SHIPPED_EVERY_S * WORKERS * work.digest_kib
+    batches = WINDOW_S / SHIPPED_EVERY_S * WORKERS / MESSAGES_A_CALL
+    window_kib = batches * work.items * work.item_kib
     read_usd = MINUTES * window_kib / 8 * READ_USD
     kept_gb = turns * work.record_kib * RECORD_DAYS / (365 / 12) / 1024**2
     return [
@@ -119,7 +119,8 @@ def _table(work: Work) -> list[Item]:
 
 def _metrics(work: Work) -> Item:
     names = set[str]().union(*(turn.metrics for turn in work.turns.values()))
-    return Item("metrics", f"{len(names)} names of one fleet", len(names) * METRIC_USD)
+    how = f"{len(names)} names; as many hours of others as something happens in"
+    return Item("metrics", how, len(names) * METRIC_USD)
 
 
 def _logs(work: Work) -> Item:
@@ -149,9 +150,11 @@ def main() -> None:
     )
     template = (Path(__file__).parents[1] / "template.yaml").read_text(encoding="utf-8")
     alarms = len(re.findall(r"Type: AWS::CloudWatch::Alarm", template))
+    looks = len(re.findall(r"MetricStat:|\n {6}MetricName:|Expression: !Sub SELECT", template))
     polls_usd = MINUTES * EMPTY_RECEIVES * SQS_USD
-    once = alarms * ALARM_USD + DASHBOARD_USD + polls_usd
-    what = f"{alarms} alarms, a dashboard, asking the queue of wake-ups ({polls_usd:.2f})"
+    once = looks * ALARM_USD + DASHBOARD_USD + polls_usd
+    asking = f"asking the queue of wake-ups ({polls_usd:.2f})"
+    what = f"{alarms} alarms on {looks} metrics, a dashboard, {asking}"
     table.add_row("once a stack", what, f"{once:.2f}")
     Console().print(table)
 

@@ -17,6 +17,9 @@ from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from importlib import import_module
+from itertools import batched
+from math import ceil
+from random import Random
 from typing import Any
 from unittest.mock import patch
 
@@ -35,6 +38,9 @@ from spotkeeper_lab.traces.market import market_of
 WORKERS = 50
 REQUESTS_PER_S = 100
 SHIPPED_EVERY_S = 10
+# The function takes what comes in within 5 s, at most 100 messages.
+MESSAGES_A_CALL = min(100, WORKERS * 5 // SHIPPED_EVERY_S)
+BATCHES = ceil(WORKERS / MESSAGES_A_CALL)
 SERVICE_S = 0.33
 START = datetime(2026, 11, 20, 12, tzinfo=UTC)
 POOL = "us-east-1a/g5.xlarge"
@@ -107,20 +113,33 @@ class Bench:
             turn.metrics |= {m["Name"] for each in directives for m in each["Metrics"]}
         return turn
 
+    def items(self, pk: str, beginning: str) -> int:
+        """Count the table's items of a kind."""
+        return len(self._sizes(pk, beginning))
+
     def item_kib(self, pk: str, beginning: str) -> float:
         """Mean size of the table's items of a kind, in KiB."""
+        sizes = self._sizes(pk, beginning)
+        return sum(sizes) / len(sizes) / 1024
+
+    def _sizes(self, pk: str, beginning: str) -> list[int]:
         answer = boto3.client("dynamodb").query(
             TableName=TABLE,
             KeyConditionExpression="pk = :pk AND begins_with(sk, :sk)",
             ExpressionAttributeValues={":pk": {"S": pk}, ":sk": {"S": beginning}},
         )
-        sizes = [_bytes(item) for item in answer["Items"]]
-        return sum(sizes) / len(sizes) / 1024
+        return [_bytes(item) for item in answer["Items"]]
 
     def ship(self, begin_s: float) -> Turn:
-        """Have all workers ship the logs of 10 s, in one batch of messages."""
-        records = [_message(f"w{n}", n, begin_s) for n in range(WORKERS)]
-        return self.invoke("collect_search_logs", {"Records": records})
+        """Have all workers ship the logs of 10 s, in batches as they come in; the last one's turn.
+
+        Every other batch is of two slots.
+        """
+        shifts = sorted((n % SHIPPED_EVERY_S + 2.5, n) for n in range(WORKERS))
+        records = [_message(f"w{n}", n, begin_s + shift_s) for shift_s, n in shifts]
+        for batch in batched(records, MESSAGES_A_CALL, strict=False):
+            turn = self.invoke("collect_search_logs", {"Records": list(batch)})
+        return turn
 
 
 def _bytes(item: Any) -> int:
@@ -133,7 +152,9 @@ def _bytes(item: Any) -> int:
 
 def _message(message_id: str, worker: int, begin_s: float) -> dict[str, object]:
     count = REQUESTS_PER_S * SHIPPED_EVERY_S // WORKERS
-    logs = [_log(worker, begin_s + n * SHIPPED_EVERY_S / count) for n in range(count)]
+    random = Random(f"{worker} {begin_s}")
+    every_s = SHIPPED_EVERY_S / count
+    logs = [_log(worker, begin_s + n * every_s, random) for n in range(count)]
     sent = START + timedelta(seconds=begin_s + SHIPPED_EVERY_S)
     return {
         "messageId": message_id,
@@ -146,16 +167,18 @@ def _message(message_id: str, worker: int, begin_s: float) -> dict[str, object]:
     }
 
 
-def _log(worker: int, begin_s: float) -> dict[str, object]:
+def _log(worker: int, begin_s: float, random: Random) -> dict[str, object]:
     began = START + timedelta(seconds=begin_s)
-    ended = began + timedelta(seconds=SERVICE_S)
+    ended = began + timedelta(seconds=min(SERVICE_S * random.lognormvariate(-0.1, 0.4), 0.5))
     return {
         "version": 1,
         "request_id": f"{worker:08x}-{begin_s:020.3f}",
         "worker_id": f"gpu-{worker}",
         "cluster": "aws",
         "instance_id": f"i-{worker + 1:017x}",
-        "enqueued_at": (began - timedelta(seconds=0.1)).isoformat(timespec="milliseconds"),
+        "enqueued_at": (began - timedelta(seconds=random.expovariate(5))).isoformat(
+            timespec="milliseconds"
+        ),
         "started_at": began.isoformat(timespec="milliseconds"),
         "finished_at": ended.isoformat(timespec="milliseconds"),
         "status": "ok",
@@ -203,12 +226,16 @@ def _create() -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Work:
-    """A quiet turn of each function, and the sizes of what it leaves in the table in KiB."""
+    """A quiet turn of each function, and the sizes of what it leaves in the table in KiB.
+
+    `items` are those of the load, for each batch of messages.
+    """
 
     turns: dict[str, Turn]
     state_kib: float
     record_kib: float
-    digest_kib: float
+    items: float
+    item_kib: float
 
 
 def measure() -> Work:
@@ -226,7 +253,8 @@ def measure() -> Work:
             turns={name: _settled(turns) for name, turns in runs.items()},
             state_kib=stack.item_kib("fleet#ocr", "state"),
             record_kib=stack.item_kib("fleet#ocr", "decision#"),
-            digest_kib=stack.item_kib("load#ocr", "2"),
+            items=stack.items("load#ocr", "2") / (len(runs["collect_search_logs"]) * BATCHES),
+            item_kib=stack.item_kib("load#ocr", "2"),
         )
 
 

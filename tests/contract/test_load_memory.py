@@ -1,5 +1,6 @@
 """What a warm function remembers of the load table is what it would read anew."""
 
+from collections import defaultdict
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import count
@@ -41,13 +42,15 @@ def sent(content: int, at_s: float, fleet: str = "ocr") -> LoadDigest:
 class Step:
     """So many seconds pass; a message sent `late_s` ago gets into the table; perhaps a turn reads.
 
-    `window_s` is how far back it reads, 0 when it does not read.
+    `again` of the messages before it are delivered once more with it. `window_s` is how far back
+    the turn reads, 0 when it does not read.
     """
 
     fleet: int
     passed_s: int
     content: int
     late_s: float
+    again: int
     window_s: int
 
 
@@ -57,6 +60,7 @@ steps = st.builds(
     passed_s=st.sampled_from([1, 7, 20]),
     content=st.one_of(st.integers(0, 4), st.integers(5, 10_000)),
     late_s=st.sampled_from([0.5, 1, 2, 3, 4, 5, 20, 90]),
+    again=st.sampled_from([0, 0, 1, 3]),
     window_s=st.sampled_from([0, WINDOW_S, WINDOW_S, WINDOW_S, WINDOW_S, 150]),
 )
 
@@ -70,12 +74,14 @@ def test_reading_again_gives_what_reading_anew_gives(
     example = next(numbers)
     warm, plain = LoadDigestTable(dynamodb, TABLE, worth_remembering=1), FakeLoadTable()
     now_s = 0.0
+    before: defaultdict[str, list[LoadDigest]] = defaultdict(list)
     for step in story:
         now_s += step.passed_s
         fleet = f"fleet-{example}-{step.fleet}"
-        one = sent(step.content, now_s - step.late_s, fleet)
-        warm.add([one])
-        plain.add([one])
+        before[fleet].append(sent(step.content, now_s - step.late_s, fleet))
+        batch = before[fleet][-1 - step.again :]
+        warm.add(batch)
+        plain.add(batch)
         if step.window_s:
             since = after(now_s - step.window_s)
             assert warm.since(fleet, since) == by_slot(plain.since(fleet, since))
@@ -185,14 +191,24 @@ def test_a_window_that_reaches_further_back_is_read_whole(filled: LoadDigestTabl
 
 def test_a_memory_holds_no_more_than_its_window() -> None:
     memory = LoadMemory(slot_of(SENT))
-    memory.add(sent(at_s, at_s) for at_s in range(600))
+    digests = [sent(at_s, at_s) for at_s in range(600)]
+    memory.add((one.key, [one]) for one in digests)
     memory.forget_before(slot_of(after(540)))
     assert (len(memory.sums()), memory.count_before(slot_of(after(9999)))) == (6, 60)
-    assert len(memory.keys_since(memory.first)) == 60
+    assert memory.digests_before(slot_of(after(9999))) == 60
+    assert len(memory.items_since(memory.first)) == 60
 
 
 def test_logs_sent_before_their_known_copy_make_a_memory_worthless() -> None:
     memory = LoadMemory(slot_of(SENT))
-    memory.add([sent(1, 50)])
+    memory.add([("later", [sent(1, 50)])])
     with pytest.raises(OutOfOrder):
-        memory.add([sent(1, 40)])
+        memory.add([("earlier", [sent(1, 40)])])
+
+
+def test_a_message_in_two_items_counts_once() -> None:
+    memory = LoadMemory(slot_of(SENT))
+    memory.add([("a", [sent(1, 1), sent(2, 2)])])
+    memory.add([("b", [sent(2, 2), sent(3, 3)])])
+    assert sum(one.count for one in memory.sums()) == 3
+    assert memory.count_before(slot_of(after(10))) == 2

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from spotkeeper.adapters.load_table import LoadDigestTable, pack, unpack
 from spotkeeper.domain.load.digest import SearchLog, digest
 from spotkeeper.domain.load.load import LoadDigest
-from spotkeeper.domain.load.slots import added, by_slot
+from spotkeeper.domain.load.slots import added, by_slot, slot_of
 from spotkeeper.ports import Gone, LoadTable, Throttled
 from spotkeeper_lab.fakes.load_table import FakeLoadTable
 from tests.builders import TABLE
@@ -80,7 +80,7 @@ def test_fleets_are_apart(table: LoadTable) -> None:
 @given(logs=st.lists(search_logs(), min_size=1, max_size=20))
 def test_a_digest_survives_its_item(logs: list[SearchLog]) -> None:
     one = digest_of(logs)
-    assert unpack(FLEET, pack(one)) == one
+    assert unpack(FLEET, pack(one)) == [one]
 
 
 def test_pages_are_followed(dynamodb: "DynamoDBClient") -> None:
@@ -121,7 +121,45 @@ def test_an_item_of_an_older_release_is_read_without_its_work() -> None:
     item = pack(one)
     values = json.loads(zlib.decompress(item["digest"]["B"]))[:-3]
     old = {**item, "digest": {"B": zlib.compress(json.dumps(values).encode())}}
-    assert unpack(FLEET, old) == replace(one, work_ms={}, newest_start=None, newest_wait_ms=0)
+    assert unpack(FLEET, old) == [replace(one, work_ms={}, newest_start=None, newest_wait_ms=0)]
+
+
+def test_a_batch_of_one_slot_is_one_item_and_one_of_two_slots_is_two(
+    dynamodb: "DynamoDBClient",
+) -> None:
+    table = LoadDigestTable(dynamodb, TABLE, no_sleep)
+    sent = [some(n, age) for n, age in enumerate((0.1, 3, 9, 11, 12))]
+    assert table.add(sent) == []
+    items = dynamodb.scan(TableName=TABLE)["Items"]
+    assert len(items) == len({slot_of(one.sent_at) for one in sent}) == 2
+    assert read(table, 20) == by_slot(sent)
+
+
+def test_a_message_that_comes_again_with_others_counts_once(table: LoadTable) -> None:
+    table.add([some(1), some(2), some(3)])
+    table.add([some(2), some(4)])
+    table.add([some(4)])
+    assert read(table, 60) == (added([some(n) for n in (1, 2, 3, 4)]),)
+
+
+def test_twenty_logs_of_each_of_ten_workers_fit_into_one_write_unit() -> None:
+    sent = [
+        digest_of([log(1 + at / 2, 0.7 + at / 2, worker=f"gpu-{n}") for at in range(20)])
+        for n in range(10)
+    ]
+    item = pack(*sorted(sent, key=lambda one: one.key))
+    assert sum(len(name) + len(next(iter(value.values()))) for name, value in item.items()) <= 1024
+
+
+def test_a_batch_of_many_workers_stays_within_an_item(dynamodb: "DynamoDBClient") -> None:
+    sent = [
+        digest_of([log(9, 1, worker=f"gpu-{n}-{worker}") for worker in range(200)], before(0))
+        for n in range(5)
+    ]
+    table = LoadDigestTable(dynamodb, TABLE, no_sleep)
+    assert table.add(sent) == []
+    assert len(dynamodb.scan(TableName=TABLE)["Items"]) == 5
+    assert read(table, 60) == (added(sent),)
 
 
 class _Busy:
@@ -142,15 +180,18 @@ class _Busy:
 @pytest.mark.parametrize(("busy", "asked"), [(0, [25, 5]), (1, [25, 1, 5]), (3, [25, 1, 1, 1, 5])])
 def test_what_is_left_unprocessed_is_written_again(busy: int, asked: list[int]) -> None:
     client: Any = _Busy(busy)
-    assert LoadDigestTable(client, TABLE, no_sleep).add([some(n) for n in range(30)]) == []
+    sent = [some(n, 10 * n) for n in range(30)]
+    assert LoadDigestTable(client, TABLE, no_sleep).add(sent) == []
     assert client.asked == asked
 
 
 def test_what_stays_unprocessed_is_answered() -> None:
     client: Any = _Busy(99)
     pauses: list[float] = []
-    left = LoadDigestTable(client, TABLE, pauses.append).add([some(n) for n in range(3)])
-    assert left == [some(0).key]
+    sent = [some(0), some(9), *(some(n, 10 * n) for n in (1, 2))]
+    left = LoadDigestTable(client, TABLE, pauses.append).add(sent)
+    # Two messages were in the one item.
+    assert sorted(left) == sorted([some(0).key, some(9).key])
     assert client.asked == [3, 1, 1, 1]
     assert pauses == sorted(pauses)
 

@@ -5,7 +5,7 @@ is kept longer than the window that is asked for.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from itertools import groupby
 
 from spotkeeper.domain.load.load import LoadDigest
@@ -25,6 +25,7 @@ class LoadMemory:
     def __init__(self, first: int) -> None:
         """Begin empty."""
         self.first = first
+        self._items: defaultdict[int, set[str]] = defaultdict(set)
         self._keys: defaultdict[int, set[str]] = defaultdict(set)
         self._sums: dict[int, LoadDigest] = {}
         self._counted: dict[str, str] = {}
@@ -36,26 +37,39 @@ class LoadMemory:
 
     def newest(self) -> int:
         """Give the slot of the newest digest; `first` without any."""
-        return max(self._keys, default=self.first)
+        return max(self._items, default=self.first)
 
     def count_before(self, slot: int) -> int:
+        """Count the items that were sent before a slot."""
+        return sum(len(items) for at, items in self._items.items() if at < slot)
+
+    def digests_before(self, slot: int) -> int:
         """Count the digests that were sent before a slot."""
         return sum(len(keys) for at, keys in self._keys.items() if at < slot)
 
-    def keys_since(self, slot: int) -> set[str]:
-        """Give the keys of the digests that were sent in a slot or later."""
-        return set[str]().union(*(keys for at, keys in self._keys.items() if at >= slot))
+    def items_since(self, slot: int) -> set[str]:
+        """Give the keys of the items that were sent in a slot or later."""
+        return set[str]().union(*(items for at, items in self._items.items() if at >= slot))
 
-    def add(self, digests: Iterable[LoadDigest]) -> None:
-        """Add digests that are not known, in the order of their keys.
+    def add(self, items: Iterable[tuple[str, Sequence[LoadDigest]]]) -> None:
+        """Add items that are not known, each the digests of one slot, in the order of their keys.
 
         Raises OutOfOrder, after which this memory is of no use.
         """
-        for slot, sent in groupby(digests, lambda one: slot_of(one.sent_at)):
-            new = [one for one in sent if self._counts(one, slot)]
-            if new:
-                known = [self._sums[slot]] if slot in self._sums else []
-                self._sums[slot] = added([*known, *new])
+        for slot, sent in groupby(items, lambda item: slot_of(item[1][0].sent_at)):
+            digests: list[LoadDigest] = []
+            for key, some in sent:
+                self._items[slot].add(key)
+                digests += some
+            self._add(slot, digests)
+
+    def _add(self, slot: int, digests: Iterable[LoadDigest]) -> None:
+        """Add digests of a slot, each key once: a message that came again is in two items."""
+        once = {one.key: one for one in digests if one.key not in self._keys[slot]}
+        new = [once[key] for key in sorted(once) if self._counts(once[key], slot)]
+        if new:
+            known = [self._sums[slot]] if slot in self._sums else []
+            self._sums[slot] = added([*known, *new])
 
     def _counts(self, one: LoadDigest, slot: int) -> bool:
         """Remember a digest's key; answers whether its logs are new."""
@@ -70,9 +84,10 @@ class LoadMemory:
     def forget_before(self, slot: int) -> None:
         """Move the window's beginning; copies of what goes count from now on."""
         self.first = slot
-        gone = [at for at in self._keys if at < slot]
+        gone = [at for at in self._items if at < slot]
         for at in gone:
-            keys = self._keys.pop(at)
+            del self._items[at]
+            keys = self._keys.pop(at, set())
             self._sums.pop(at, None)
             for content in (key.rpartition("#")[2] for key in keys):
                 if self._counted.get(content) in keys:
@@ -80,4 +95,7 @@ class LoadMemory:
         if gone and self._waiting:
             waiting = [one for one in self._waiting if slot_of(one.sent_at) >= slot]
             self._waiting = []
-            self.add(sorted(waiting, key=lambda one: one.key))
+            for one in waiting:
+                self._keys[slot_of(one.sent_at)].discard(one.key)
+            for at in sorted({slot_of(one.sent_at) for one in waiting}):
+                self._add(at, [one for one in waiting if slot_of(one.sent_at) == at])

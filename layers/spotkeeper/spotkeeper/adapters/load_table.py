@@ -1,22 +1,26 @@
-"""The load table: one DynamoDB item for each queue message and fleet.
+"""The load table: one DynamoDB item for the messages of a batch that were sent in one slot.
 
-    pk load#FLEET  sk SENT_ISO_MS#HASH  digest <packed>  expires_at <epoch s>
+    pk load#FLEET  sk SENT_ISO_MS#HASH       digest <packed>   expires_at <epoch s>
+    pk load#FLEET  sk SENT_ISO_MS*HASH_OF_KEYS  digests <packed>  expires_at <epoch s>
 
-(or SENT_ISO_MS!HASH_OF_THE_REST#HASH, without logs that another message of its batch has).
-Nothing is read to write, and writing a digest again changes nothing. What was read is remembered,
-and read again only where the table counts otherwise (decision 6). Cost at public prices
-(us-east-1, 2025: SQS 0.40 USD per million requests; Lambda arm64 0.0000133334 USD/GB-s and 0.20
-per million calls; DynamoDB on demand 0.625 USD per million writes of up to 1 KB): 500 logs of a
-worker pack into one write, so that a million logs cost 0.00125 USD in the table, whatever the rate
-of requests; sent one at a time they cost 0.625. `python -m bench.collect` prints the whole sum.
+The first form has one message's digest (its key may read SENT_ISO_MS!HASH_OF_THE_REST#HASH,
+without logs that another message of its batch has), the second those of several, each with its key.
+Nothing is read to write; a message that is delivered again with others is in two items and has one
+key, and the reader takes each key once. What was read is remembered, and read again only where the
+table counts otherwise (decision 6). Cost at public prices (us-east-1, 2025: SQS 0.40 USD per
+million requests; Lambda arm64 0.0000133334 USD/GB-s and 0.20 per million calls; DynamoDB on demand
+0.625 USD per million writes of up to 1 KB): 500 logs of a worker pack into one write, and so do the
+20 logs of each of ten workers. `python -m bench.collect` prints the whole sum.
 """
 
 import json
 import time
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from itertools import accumulate, batched, pairwise
+from hashlib import sha256
+from itertools import accumulate, batched, groupby, pairwise
 from typing import TYPE_CHECKING, Any
 
 from pydantic_core import from_json
@@ -37,6 +41,8 @@ if TYPE_CHECKING:
 DIGEST_LIFETIME = timedelta(hours=2)
 # DynamoDB writes at most so many items in a call.
 _BATCH = 25
+# DynamoDB's items have 400 KB at most; a worker's logs in a message, packed, 2 KB at the very most.
+_WORKERS_AN_ITEM = 150
 # Seconds between tries to write what DynamoDB left unprocessed.
 _PAUSES_S = (0.05, 0.1, 0.2)
 # Read anew each time: messages of so many last slots may still be on their way to the table.
@@ -72,8 +78,10 @@ class LoadDigestTable:
         """Store digests, idempotently by key; answers the keys that could not be stored."""
         unstored: list[str] = []
         once = {(digest.fleet, digest.key): digest for digest in digests}
-        for batch in batched(once.values(), _BATCH, strict=False):
-            unstored += (_text(item, "sk") for item in self._write([*map(pack, batch)]))
+        items = [(pack(*some), some) for some in _by_item(once.values())]
+        for batch in batched(items, _BATCH, strict=False):
+            left = {_text(item, "sk") for item in self._write([item for item, _ in batch])}
+            unstored += (d.key for item, some in batch if _text(item, "sk") in left for d in some)
         return unstored
 
     def since(self, fleet: str, since: datetime) -> tuple[LoadDigest, ...]:
@@ -87,7 +95,7 @@ class LoadDigestTable:
         memory = self._memories.pop(fleet, None)
         if memory is None or not self._caught_up(fleet, memory, first):
             memory = LoadMemory(first)
-            memory.add(_readable(fleet, item) for item in self._items(fleet, first))
+            memory.add(self._digests(fleet, self._items(fleet, first)))
         self._memories[fleet] = memory
         return memory.sums()
 
@@ -97,18 +105,24 @@ class LoadDigestTable:
             return False
         memory.forget_before(first)
         recent = memory.newest() - _RECENT_SLOTS
-        if memory.count_before(recent) < self._worth_remembering:
+        if memory.digests_before(recent) < self._worth_remembering:
             return False
         items = list(self._items(fleet, recent))
         if self._count(fleet, first, recent) != memory.count_before(recent):
             # Something came in late; keys alone do not tell what.
             return False
-        known = memory.keys_since(recent)
+        known = memory.items_since(recent)
         try:
-            memory.add(_readable(fleet, item) for item in items if _text(item, "sk") not in known)
+            memory.add(self._digests(fleet, (i for i in items if _text(i, "sk") not in known)))
         except OutOfOrder:
             return False
         return True
+
+    def _digests(
+        self, fleet: str, items: Iterable[_Item]
+    ) -> Iterator[tuple[str, Sequence[LoadDigest]]]:
+        """Read what is in items, each with the item's key."""
+        return ((_text(item, "sk"), _readable(fleet, item)) for item in items)
 
     def _write(self, items: Sequence[_Item]) -> Sequence[_Item]:
         """Write up to 25 items; answers those that DynamoDB leaves unprocessed, however asked."""
@@ -132,8 +146,8 @@ class LoadDigestTable:
             KeyConditionExpression="pk = :pk AND sk >= :first",
             ExpressionAttributeValues={":first": _beginning(first)},
             # What else is in an item costs as much time to parse as these two.
-            ProjectionExpression="sk, #digest",
-            ExpressionAttributeNames={"#digest": "digest"},
+            ProjectionExpression="sk, #digest, #digests",
+            ExpressionAttributeNames={"#digest": "digest", "#digests": "digests"},
         ):
             yield from page["Items"]
 
@@ -158,9 +172,44 @@ class LoadDigestTable:
             yield from pages
 
 
-def pack(digest: LoadDigest) -> _Item:
-    """Make a digest's item; 500 logs of one worker stay below 1 KB, the unit of writing."""
-    values = [
+def _by_item(digests: Iterable[LoadDigest]) -> Iterator[Sequence[LoadDigest]]:
+    """Put together what one item holds: one fleet and slot, and so few workers that they fit."""
+    slots: defaultdict[tuple[str, int], list[LoadDigest]] = defaultdict(list)
+    for digest in digests:
+        slots[digest.fleet, slot_of(digest.sent_at)].append(digest)
+    for some in slots.values():
+        some.sort(key=lambda digest: digest.key)
+        sums = accumulate(len(digest.workers) for digest in some)
+        for _, same in groupby(
+            zip(some, sums, strict=True), lambda each: each[1] // _WORKERS_AN_ITEM
+        ):
+            yield [digest for digest, _ in same]
+
+
+def pack(*digests: LoadDigest) -> _Item:
+    """Make the item of digests of one fleet and slot, in the order of their keys; at least one.
+
+    500 logs of one worker stay below 1 KB, the unit of writing, as do 20 logs of each of ten.
+    """
+    first = digests[0]
+    expires_at = max(digest.sent_at for digest in digests) + DIGEST_LIFETIME
+    item = {"pk": {"S": _pk(first.fleet)}, "expires_at": {"N": str(int(expires_at.timestamp()))}}
+    if len(digests) == 1:
+        return item | {"sk": {"S": first.key}, "digest": {"B": _packed(_flat_digest(first))}}
+    keys = "\0".join(digest.key for digest in digests)
+    several = [[digest.key, *_flat_digest(digest)] for digest in digests]
+    return item | {
+        "sk": {"S": f"{sent_iso(first.sent_at)}*{sha256(keys.encode()).hexdigest()[:16]}"},
+        "digests": {"B": _packed(several)},
+    }
+
+
+def _packed(values: object) -> bytes:
+    return zlib.compress(json.dumps(values, separators=(",", ":")).encode())
+
+
+def _flat_digest(digest: LoadDigest) -> list[Any]:
+    return [
         digest.count,
         digest.late,
         digest.skewed,
@@ -173,16 +222,9 @@ def pack(digest: LoadDigest) -> _Item:
         None if digest.newest_start is None else milliseconds(digest.newest_start),
         digest.newest_wait_ms,
     ]
-    expires_at = digest.sent_at + DIGEST_LIFETIME
-    return {
-        "pk": {"S": _pk(digest.fleet)},
-        "sk": {"S": digest.key},
-        "digest": {"B": zlib.compress(json.dumps(values, separators=(",", ":")).encode())},
-        "expires_at": {"N": str(int(expires_at.timestamp()))},
-    }
 
 
-def _readable(fleet: str, item: _Item) -> LoadDigest:
+def _readable(fleet: str, item: _Item) -> Sequence[LoadDigest]:
     try:
         return unpack(fleet, item)
     except (KeyError, TypeError, ValueError, zlib.error) as error:
@@ -191,12 +233,16 @@ def _readable(fleet: str, item: _Item) -> LoadDigest:
         raise Unreadable(message) from error
 
 
-def unpack(fleet: str, item: _Item) -> LoadDigest:
-    """Read a fleet's digest from its item."""
-    key = _text(item, "sk")
-    count, late, skewed, arrivals, waits, service, workers, *newer = from_json(
-        zlib.decompress(item["digest"]["B"])
-    )
+def unpack(fleet: str, item: _Item) -> Sequence[LoadDigest]:
+    """Read a fleet's digests from their item."""
+    if "digests" in item:
+        several = from_json(zlib.decompress(item["digests"]["B"]))
+        return [_digest(fleet, key, values) for key, *values in several]
+    return [_digest(fleet, _text(item, "sk"), from_json(zlib.decompress(item["digest"]["B"])))]
+
+
+def _digest(fleet: str, key: str, values: Sequence[Any]) -> LoadDigest:
+    count, late, skewed, arrivals, waits, service, workers, *newer = values
     # What was stored before a release that added these lives on for two hours.
     work_ms, newest_start, newest_wait_ms = newer or ((), None, 0)
     counts = _mapping(arrivals)
