@@ -10,6 +10,10 @@ HOST_ARCHITECTURE := $(shell uname -m | sed 's/aarch64/arm64/')
 FUNCTIONS := CollectSearchLogs CheckHealth CheckAvailability HandleInterruption
 WORKERS ?= auto
 RUN ?=
+SEEDS ?= 300
+FIRST ?=
+KEEP ?=
+REPLAY ?=
 
 COMPILE = $(UV) pip compile --quiet --python-version 3.13 --generate-hashes \
 	--no-emit-index-url --no-emit-find-links --custom-compile-command "make pins"
@@ -25,7 +29,7 @@ export UV_PYTHON_DOWNLOADS := never
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help bootstrap check check-format check-lint check-types check-pyright check-contracts \
-	check-template check-pins format test demo bench bench-policy bench-sizing pins \
+	check-template check-pins format test demo chaos bench bench-policy bench-sizing pins \
 	sam-validate sam-build sam-import local-build local-aws e2e clean
 
 help: ## list the targets
@@ -115,6 +119,10 @@ local-aws: local-build .venv-aws/.installed ## a local AWS to deploy to, in whic
 
 e2e: local-build .venv-aws/.installed ## deploy, run dry, backfill, release, update and delete in the local AWS
 	$(BIN)/pytest -n 0 -q -m endpoint tests/endpoint $(RUN)
+
+chaos: .venv/.installed ## random faults on SEEDS seeds (FIRST=..., KEEP=folder, REPLAY=file)
+	@$(BIN)/python -m spotkeeper_lab.chaos --seeds $(SEEDS) $(if $(FIRST),--first $(FIRST)) \
+		$(if $(KEEP),--keep $(KEEP)) $(if $(REPLAY),--replay $(REPLAY))
 
 bench: .venv/.installed ## every figure
 	$(BIN)/python -m bench

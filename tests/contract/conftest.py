@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Final
+from typing import TYPE_CHECKING, Final, cast
 
 import boto3
 import pytest
@@ -12,6 +12,8 @@ from moto import mock_aws
 from spotkeeper.adapters.auto_scaling import AutoScalingReader, AutoScalingWriter
 from spotkeeper.adapters.fleet_state import FleetStateTable
 from spotkeeper.ports import FleetStates, GroupReader, GroupWriter, InstanceWriter
+from spotkeeper_lab.chaos.clients import Client, Untroubled, unpacked
+from spotkeeper_lab.chaos.table import Table as ChaosTable
 from spotkeeper_lab.cloud.api import Cloud
 from spotkeeper_lab.cloud.values import GroupSpec, Physics, Purchase
 from spotkeeper_lab.fakes.groups import FakeGroups
@@ -20,6 +22,9 @@ from spotkeeper_lab.fakes.virtual_time import EPOCH
 from spotkeeper_lab.local_aws.context import VirtualTime, local_aws
 from spotkeeper_lab.local_aws.table import create_table
 from spotkeeper_lab.traces.market import market_of
+
+if TYPE_CHECKING:
+    from mypy_boto3_dynamodb import DynamoDBClient
 
 ZONE: Final = "us-east-1a"
 KIND: Final = "g5.xlarge"
@@ -120,13 +125,24 @@ def _moto_groups() -> Groups:
     return Groups(AutoScalingReader(autoscaling, ec2), writer, writer, lambda: None)
 
 
-@pytest.fixture(params=["fake", "moto"])
+@pytest.fixture(params=["fake", "moto", "chaos"])
 def states(request: pytest.FixtureRequest) -> Iterator[FleetStates]:
     """The states port, empty."""
     if request.param == "fake":
         yield FakeStates()
         return
+    if request.param == "chaos":
+        yield FleetStateTable(table_client(), TABLE, timedelta(days=30))
+        return
     with mock_aws():
         dynamodb = boto3.client("dynamodb", region_name="us-east-1")
         create_table(dynamodb, TABLE)
         yield FleetStateTable(dynamodb, TABLE, timedelta(days=30))
+
+
+def table_client() -> "DynamoDBClient":
+    """The client of the chaos runs' own table."""
+    table = ChaosTable()
+    names = ("put_item", "get_item", "update_item", "delete_item", "query", "batch_write_item")
+    answers = {name: unpacked(getattr(table, name)) for name in names}
+    return cast("DynamoDBClient", Client("dynamodb", answers, Untroubled()))

@@ -17,6 +17,7 @@ on the same one. What it promises:
 """
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from spotkeeper_lab.cloud.engine import RETRY
 from spotkeeper_lab.cloud.group import GroupState
@@ -157,6 +158,13 @@ class Cloud(CloudMarket):
                 machine.gone_s = None
                 self._touch(machine)
 
+    def set_bounds(self, group: str, minimum: int, maximum: int) -> None:
+        """Change a group's bounds, and its desired capacity where it lies outside them."""
+        state = self._group(group)
+        state.spec = replace(state.spec, minimum=minimum, maximum=maximum)
+        state.touch()
+        self.set_desired(group, max(minimum, min(maximum, state.desired)))
+
     def delete_group(self, group: str) -> None:
         """Delete a group with all of its instances."""
         state = self._groups.pop(self._group(group).spec.name)
@@ -238,6 +246,12 @@ class Cloud(CloudMarket):
     def break_image(self, group: str, start_s: float, end_s: float) -> None:
         """Let whatever a group launches for a while come into service and never serve."""
         self._group(group).bad_images.append((start_s, end_s))
+
+    def kill(self, instance_id: str) -> None:
+        """End an instance as a user does who needs no mark, behind its group's back."""
+        if machine := self._known(instance_id):
+            self._die(machine, USER_SHUTDOWN)
+        self._fill_dirty()
 
     def reclaim(self, instance_ids: Iterable[str], at_s: float) -> None:
         """Take spot instances back at an instant, whatever the market says."""

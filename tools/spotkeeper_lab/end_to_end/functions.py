@@ -94,7 +94,7 @@ class Functions:
             try:
                 answer = self.handlers[name](event, context)
             except EXPECTED as raised:
-                error = _told(raised)
+                error = told(raised)
         invocation = Invocation(
             name=name,
             answer=answer,
@@ -120,7 +120,7 @@ def functions(
         _logging_to(observability.logger, log),
         _cold(),
     ):
-        yield Functions(handlers={name: _handler(name) for name in NAMES}, calls=calls)
+        yield Functions(handlers={name: load_handler(name) for name in NAMES}, calls=calls)
 
 
 @contextmanager
@@ -160,7 +160,8 @@ def _logging_to(logger: Logger, log: io.TextIOBase) -> Iterator[None]:
         handler.setStream(before or sys.stdout)
 
 
-def _handler(name: str) -> Handler:
+def load_handler(name: str) -> Handler:
+    """Load a function's handler from its file, as it is deployed."""
     root = Path(spotkeeper.__file__).parents[3]
     path = root / "functions" / name / "app.py"
     if not path.is_file():
@@ -174,7 +175,7 @@ def _handler(name: str) -> Handler:
     return handler
 
 
-def _told(error: Exception) -> str:
+def told(error: Exception) -> str:
     """An error in one line, with those that a group holds."""
     inner = getattr(error, "exceptions", ())
     parts = [str(error), *(f"{type(one).__name__}: {one}" for one in inner)]

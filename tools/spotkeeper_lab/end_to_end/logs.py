@@ -31,6 +31,8 @@ class SearchLogs:
 
     def __init__(self, time: VirtualTime) -> None:
         self.stopped = False
+        self.ahead_s = 0.0
+        """How far the clock that stamps the arrival is ahead of the workers' own."""
         self._time = time
         self._waiting: dict[str, list[str]] = {}
         self._packs: dict[str, bool] = {}
@@ -67,7 +69,7 @@ class SearchLogs:
         return (
             f'{{"version": 1, "request_id": "r-{served.request:08d}", '
             f'"worker_id": "{served.worker_id}", {where}, '
-            f'"enqueued_at": "{self._at(served.enqueued_s)}", '
+            f'"enqueued_at": "{self._at(served.enqueued_s + self.ahead_s)}", '
             f'"started_at": "{self._at(served.started_s)}", '
             f'"finished_at": "{self._at(served.finished_s)}", "status": "ok"}}'
         )

@@ -8,6 +8,7 @@ All times are float seconds from the trace's start.
 
 import heapq
 import math
+import random
 from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -80,8 +81,12 @@ class Workforce:
         *,
         workers_per_instance: int = 1,
         onprem_workers: int = 0,
+        chance: random.Random | None = None,
     ) -> None:
-        """Start with the on-premises workers only; `on_served` gets every finished request."""
+        """Start with the on-premises workers only; `on_served` gets every finished request.
+
+        A request goes to the worker that was idle the longest, or by `chance` to any idle one.
+        """
         self.now_s = 0.0
         count = len(trace)
         self.ledger = Ledger(
@@ -94,6 +99,7 @@ class Workforce:
         self._service: list[float] = trace.service_s.tolist()
         self._next_arrival = 0
         self._on_served = on_served
+        self._chance = chance
         self._per_instance = workers_per_instance
         self._queue: deque[int] = deque()
         self._idle: dict[str, _Worker] = {}
@@ -225,11 +231,16 @@ class Workforce:
             worker.request = None
 
     def _dispatch(self) -> None:
-        """Give waiting requests to idle workers, the longest idle first."""
+        """Give waiting requests to idle workers."""
         while self._queue and self._idle:
-            worker = self._idle.pop(next(iter(self._idle)))
+            worker = self._idle.pop(self._next_idle())
             request = self._queue.popleft()
             worker.request, worker.started_s = request, self.now_s
             self.ledger.receives[request] += 1
             due_s = self.now_s + self._service[request]
             heapq.heappush(self._due, (due_s, _Kind.FINISH, request, worker.worker_id))
+
+    def _next_idle(self) -> str:
+        if self._chance is None:
+            return next(iter(self._idle))
+        return self._chance.choice(list(self._idle))

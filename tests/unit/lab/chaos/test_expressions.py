@@ -1,0 +1,50 @@
+"""The expressions of DynamoDB that the product uses mean here what they mean there."""
+
+import pytest
+
+from spotkeeper_lab.chaos.expressions import NotUnderstood, condition, update
+
+ITEM = {"a": {"N": "3"}, "b": {"S": "x"}, "l": {"L": [{"S": "1"}, {"S": "2"}, {"S": "3"}]}}
+
+
+@pytest.mark.parametrize(
+    ("text", "holds"),
+    [
+        ("attribute_exists(a)", True),
+        ("attribute_not_exists(a) OR a < :four", True),
+        ("attribute_not_exists(a) OR #a > :four", False),
+        ("a < :four AND b = :x", True),
+        ("NOT a < :four", False),
+        ("size(l) = :three", True),
+        ("size(missing) = :three", False),
+        ("missing < :four", False),
+        ("(a = :four OR b = :x) AND a <> :four", True),
+        ("a BETWEEN :three AND :four", True),
+    ],
+)
+def test_conditions(text: str, holds: bool) -> None:
+    values = {":four": {"N": "4"}, ":x": {"S": "x"}, ":three": {"N": "3"}}
+    assert condition(text)(ITEM, {"#a": "a"}, values) is holds
+
+
+def test_updates() -> None:
+    values = {":y": {"S": "y"}, ":none": {"L": []}, ":more": {"L": [{"S": "4"}]}}
+    text = (
+        "SET #c = :y, n = list_append(if_not_exists(n, :none), :more), "
+        "l2 = list_append(l, :more) REMOVE b, l[0], l[2]"
+    )
+    new = update(text)(ITEM, {"#c": "c"}, values)
+    assert new == {
+        "a": {"N": "3"},
+        "c": {"S": "y"},
+        "n": {"L": [{"S": "4"}]},
+        "l": {"L": [{"S": "2"}]},
+        "l2": {"L": [{"S": "1"}, {"S": "2"}, {"S": "3"}, {"S": "4"}]},
+    }
+    assert "b" in ITEM
+
+
+@pytest.mark.parametrize("text", ["SET a", "ADD a :b", "a ~ :b", "SET a = :b :c"])
+def test_what_is_not_known_is_refused(text: str) -> None:
+    with pytest.raises(NotUnderstood):
+        update(text)({}, {}, {":b": {"N": "1"}, ":c": {"N": "1"}})

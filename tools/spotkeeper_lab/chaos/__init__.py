@@ -1,0 +1,1 @@
+"""Random faults: the deployed code in a virtual world in which calls take time and things break."""

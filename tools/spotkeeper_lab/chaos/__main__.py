@@ -1,0 +1,142 @@
+"""`python -m spotkeeper_lab.chaos`: many seeds on all cores, and what broke as a table."""
+
+import argparse
+import os
+import sys
+import time
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from multiprocessing import Pool
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import Progress
+from rich.table import Table
+
+from spotkeeper_lab.chaos.kept import read, write
+from spotkeeper_lab.chaos.run import minimise, run
+from spotkeeper_lab.chaos.scenario import Scenario, draw
+from spotkeeper_lab.chaos.watch import Promise, Violation
+from spotkeeper_lab.chaos.world import Result
+
+STORY_LINES = 60
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run what is asked for; 1 when a promise was broken."""
+    asked = _parser().parse_args(arguments)
+    if asked.replay:
+        return _replay(read(asked.replay))
+    console = Console()
+    began = time.monotonic()
+    seeds = range(asked.first, asked.first + asked.seeds)
+    results = _run_all(seeds, asked.jobs, console)
+    broken = _by_promise(results)
+    console.print(_table(results, broken))
+    console.print(f"{len(results)} seeds in {time.monotonic() - began:.0f} s")
+    if broken and not asked.no_stories:
+        _tell(broken, asked, console)
+    return 1 if broken else 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="chaos", description=__doc__)
+    parser.add_argument("--seeds", type=int, default=300, help="how many runs")
+    parser.add_argument("--first", type=int, default=1, help="the first seed")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes")
+    parser.add_argument("--keep", type=Path, help="a folder for the smallest failing scenarios")
+    parser.add_argument("--replay", type=Path, help="run one kept scenario and tell its story")
+    parser.add_argument("--no-stories", action="store_true", help="do not make failures smaller")
+    return parser
+
+
+def _seed(seed: int) -> Result:
+    return run(draw(seed))
+
+
+def _smallest(failing: tuple[Scenario, Promise]) -> Scenario:
+    return minimise(*failing)
+
+
+def _run_all(seeds: Sequence[int], jobs: int, console: Console) -> list[Result]:
+    results: list[Result] = []
+    with Pool(jobs) as pool, Progress(console=console) as progress:
+        task = progress.add_task("seeds", total=len(seeds))
+        for result in pool.imap_unordered(_seed, seeds):
+            results.append(result)
+            failing = sum(bool(one.violations) for one in results)
+            progress.update(task, advance=1, description=f"seeds, {failing} failing")
+    return sorted(results, key=lambda result: result.scenario.seed)
+
+
+def _by_promise(results: Iterable[Result]) -> dict[Promise, list[tuple[Result, Violation]]]:
+    broken: dict[Promise, list[tuple[Result, Violation]]] = defaultdict(list)
+    for result in results:
+        for violation in result.violations:
+            broken[violation.promise].append((result, violation))
+    return broken
+
+
+def _table(
+    results: Sequence[Result], broken: dict[Promise, list[tuple[Result, Violation]]]
+) -> Table:
+    hours = sum(result.scenario.end_s for result in results) / 3600.0
+    losses = sum(result.losses for result in results)
+    invocations = sum(result.invocations for result in results)
+    title = f"{hours:.0f} virtual hours, {invocations} invocations, {losses} losses"
+    table = Table("promise", "broken in", "seeds", "for example", title=title)
+    for promise in Promise:
+        found = broken.get(promise, [])
+        seeds = ", ".join(str(result.scenario.seed) for result, _ in found[:8])
+        table.add_row(promise, str(len(found)), seeds, found[0][1].how if found else "")
+    return table
+
+
+def _tell(
+    broken: dict[Promise, list[tuple[Result, Violation]]],
+    asked: argparse.Namespace,
+    console: Console,
+) -> None:
+    """Tell one small story of each broken promise."""
+    failing = [(found[0][0].scenario, promise) for promise, found in broken.items()]
+    with Pool(asked.jobs) as pool:
+        for scenario, (_, promise) in zip(pool.imap(_smallest, failing), failing, strict=True):
+            console.rule(f"{promise}, seed {scenario.seed}")
+            console.print("\n".join(story_of(run(scenario), promise)), markup=False)
+            if asked.keep:
+                name = promise.name.lower().replace("_", "-")
+                write(scenario, asked.keep / f"{name}-{scenario.seed}.json")
+
+
+def story_of(result: Result, promise: Promise | None = None) -> list[str]:
+    """A run line by line up to the break of a promise; the last lines of it."""
+    scenario = result.scenario
+    lines = [f"starts with: {scenario.start}; loads {scenario.loads}", *_settings(scenario)]
+    ends = [v for v in result.violations if promise in (None, v.promise)]
+    stop_s = min((v.at_s for v in ends), default=scenario.end_s)
+    told = [line for line in result.story if _second(line) <= stop_s]
+    lines += [line for line in told if "!" in line[:14]] if len(told) > STORY_LINES else []
+    lines += told[-STORY_LINES:]
+    return lines + [f"BROKEN at {v.at_s / 60:.1f} min: {v.promise}: {v.how}" for v in ends]
+
+
+def _settings(scenario: Scenario) -> list[str]:
+    plain = Scenario(seed=scenario.seed)
+    names = [name for name in Scenario.__slots__ if name not in ("faults", "loads", "start")]
+    differs = [n for n in names if getattr(scenario, n) != getattr(plain, n)]
+    return [", ".join(f"{name} {getattr(scenario, name)}" for name in differs)]
+
+
+def _second(line: str) -> float:
+    minutes, _, rest = line.partition(":")
+    return 60.0 * float(minutes) + float(rest.split()[0])
+
+
+def _replay(scenario: Scenario) -> int:
+    result = run(scenario)
+    Console().print("\n".join(story_of(result)), markup=False)
+    return 1 if result.violations else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

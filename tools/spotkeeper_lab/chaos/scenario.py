@@ -1,0 +1,170 @@
+"""What goes wrong in one run, drawn by its seed: faults, the cloud's manners, the load, the fleet.
+
+Times are seconds from the start of the run; the first faults come after the fleet has settled.
+"""
+
+import random
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+WARM_UP_S, FAULTS_S, TAIL_S = 1500.0, 4500.0, 4200.0
+SPOT_MAX = 12
+
+
+class Kind(StrEnum):
+    """What can go wrong."""
+
+    LOSS = "spot instances are taken, warned"
+    UNWARNED_LOSS = "spot instances are taken without a warning"
+    SPOT_DRY = "spot launches fail for want of capacity, and instances are taken"
+    ON_DEMAND_DRY = "on-demand launches fail for want of capacity"
+    LAUNCH_REFUSED = "spot launches fail for another reason"
+    BAD_SPOT_IMAGE = "spot launches come into service and never serve"
+    BAD_ON_DEMAND_IMAGE = "on-demand launches come into service and never serve"
+    BOOT_LOOP = "new spot instances die while they start"
+    EMPTY_WARNING = "a warning comes and nothing is taken"
+    FOREIGN_EVENTS = "events of foreign instances"
+    REBALANCE = "rebalance recommendations"
+    HANG = "workers hang"
+    LOGS_STOP = "no search logs are shipped"
+    LOGS_LATE = "search logs are shipped minutes late"
+    HALF_LOGS = "half of the workers ship no search logs"
+    CLOCKS = "workers' clocks differ"
+    THROTTLED = "AWS throttles calls"
+    FAULTY = "AWS answers with faults of its own"
+    ANSWERS_LOST = "answers are lost after calls had their effect"
+    SLOW = "calls take seconds"
+    FORBIDDEN = "a permission is missing"
+    TABLE_DOWN = "the table is unreachable"
+    STATE_LOST = "the fleet's state is deleted"
+    STATE_UNREADABLE = "the fleet's state cannot be read"
+    DOCUMENTS_DOWN = "the parameter store is unreachable"
+    QUEUE_DOWN = "queues are unreachable"
+    NO_TURNS = "the schedules stop"
+    COLLECTOR_DOWN = "the collector fails"
+    KILLED = "functions are killed half way"
+    COLD = "functions start cold each time"
+    OPERATOR_DESIRED = "an operator sets the spot group's desired capacity"
+    OPERATOR_MAXIMUM = "an operator sets the spot group's maximum to 0, and back"
+    OPERATOR_SUSPENDS = "an operator suspends launches, and resumes them"
+    OPERATOR_ENDS = "an operator terminates instances"
+    WRONG_DOCUMENT = "the fleet document is wrong for a while"
+    ZONES_EVENED = "AWS ends an instance to even out zones"
+
+
+class Start(StrEnum):
+    """How the fleet is met."""
+
+    SERVING = "spot serves"
+    EMPTY = "both groups are empty"
+    ON_DEMAND = "on-demand serves, spot is empty"
+
+
+LAUNCH_TEXTS = (
+    "Could not launch Spot Instances. InvalidFleetConfiguration - Your requested instance type "
+    "(g5.xlarge) is not supported in your requested Availability Zone (us-east-1c). "
+    "Launching EC2 instance failed.",
+    "Could not launch Spot Instances. MaxSpotInstanceCountExceeded - Max spot instance count "
+    "exceeded. Launching EC2 instance failed.",
+    "Your Spot request price of 0.001 is lower than the minimum required Spot request fulfillment "
+    "price of 0.0031. Launching EC2 instance failed.",
+    "You have requested more vCPU capacity than your current vCPU limit of 0 allows for the "
+    "instance bucket that the specified instance type belongs to. Launching EC2 instance failed.",
+    "The key pair gpu does not exist. Launching EC2 instance failed.",
+    "Request limit exceeded. Launching EC2 instance failed.",
+    "Something that nobody has read before. Launching EC2 instance failed.",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fault:
+    """One thing that goes wrong, from `at_s` on for `length_s`; `value` is how much of it."""
+
+    kind: Kind
+    at_s: float
+    length_s: float = 0.0
+    value: float = 0.0
+
+    @property
+    def end_s(self) -> float:
+        """When it is over."""
+        return self.at_s + self.length_s
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scenario:
+    """One run; `loads` are erlangs from an instant on."""
+
+    seed: int
+    start: Start = Start.SERVING
+    loads: tuple[tuple[float, float], ...] = ((0.0, 3.0),)
+    faults: tuple[Fault, ...] = ()
+    objective: bool = True
+    queue_known: bool = True
+    spot_min: int = 1
+    group_maximum: int = SPOT_MAX
+    onprem_workers: int = 0
+    warm_pool: int = 0
+    early_replacement: bool = True
+    cold_start_s: float = 180.0
+    launch_hook_s: float | None = 300.0
+    hook_continues: bool = True
+    event_delay_s: float = 5.0
+    event_lost: float = 0.0
+    event_twice: float = 0.0
+    ghost_s: float = 90.0
+    strict: bool = True
+    service_s: float = field(default=6.0)
+
+    @property
+    def quiet_from_s(self) -> float:
+        """From when on nothing goes wrong any more and the load is steady."""
+        ends = [fault.end_s for fault in self.faults]
+        return max([WARM_UP_S, *ends, *(at_s for at_s, _ in self.loads)])
+
+    @property
+    def end_s(self) -> float:
+        """Where the run ends."""
+        return self.quiet_from_s + TAIL_S
+
+
+def draw(seed: int) -> Scenario:
+    """Draw a run."""
+    rng = random.Random(f"chaos/{seed}")
+    queue_known = rng.choice([True, True, False])
+    return Scenario(
+        seed=seed,
+        start=rng.choice([Start.SERVING] * 3 + [Start.EMPTY, Start.ON_DEMAND]),
+        loads=_loads(rng),
+        faults=tuple(sorted(_faults(rng), key=lambda fault: fault.at_s)),
+        objective=rng.choice([True, False]),
+        queue_known=queue_known,
+        spot_min=rng.choice([0, 1, 2]) if queue_known else rng.choice([1, 2]),
+        group_maximum=SPOT_MAX + rng.choice([0, 0, 3]),
+        onprem_workers=rng.choice([0, 0, 0, 2]),
+        warm_pool=rng.choice([0, 0, 4]),
+        early_replacement=rng.choice([True] * 4 + [False]),
+        cold_start_s=rng.choice([60.0, 180.0, 240.0]),
+        launch_hook_s=rng.choice([None, 300.0, 300.0]),
+        hook_continues=rng.choice([True, True, False]),
+        event_delay_s=rng.choice([2.0, 20.0, 90.0]),
+        event_lost=rng.choice([0.0, 0.0, 0.3, 1.0]),
+        event_twice=rng.choice([0.0, 0.3]),
+        ghost_s=rng.choice([30.0, 90.0, 150.0]),
+    )
+
+
+def _loads(rng: random.Random) -> tuple[tuple[float, float], ...]:
+    changes = [WARM_UP_S + rng.uniform(0.0, FAULTS_S) for _ in range(rng.choice([0, 1, 2]))]
+    return tuple((at_s, round(rng.uniform(0.5, 7.0), 1)) for at_s in sorted([0.0, *changes]))
+
+
+def _faults(rng: random.Random) -> list[Fault]:
+    kinds = rng.choices(list(Kind), k=rng.randint(2, 7))
+    return [_fault(rng, kind) for kind in kinds]
+
+
+def _fault(rng: random.Random, kind: Kind) -> Fault:
+    at_s = round(WARM_UP_S + rng.uniform(0.0, FAULTS_S), 1)
+    length_s = round(min(rng.choice([90.0, 300.0, 900.0, 1800.0]), WARM_UP_S + FAULTS_S - at_s), 1)
+    return Fault(kind=kind, at_s=at_s, length_s=length_s, value=round(rng.random(), 3))

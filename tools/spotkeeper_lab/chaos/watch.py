@@ -1,0 +1,229 @@
+"""What must hold whatever goes wrong, looked at every virtual minute and at every act."""
+
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any
+
+from spotkeeper_lab.chaos.scenario import SPOT_MAX
+from spotkeeper_lab.cloud.values import IN_SERVICE
+
+if TYPE_CHECKING:
+    from spotkeeper_lab.chaos.world import World
+
+WHOLE_AFTER_S = 1200.0
+SERVED_AFTER_S = 1800.0
+BACK_AFTER_S = 3300.0
+ORPHAN_S = 1500.0
+STEADY_S = 600.0
+HEALTHY_REPLACED_AT_MOST = 2
+LAUNCHES_AN_HOUR = 60
+LAUNCHES_IN_QUIET = 12
+QUIET_LAUNCHES_AFTER_S = 1500.0
+SILENT_S = 300.0
+FAILURES_AT_MOST, FAILURES_WITHIN_S = 6, 900.0
+
+
+class Promise(StrEnum):
+    """What is broken when it is."""
+
+    BOUNDS = "bounds"
+    WHOLE = "whole again"
+    SERVED = "requests are served"
+    GIVEN_BACK = "on-demand given back"
+    SCALE_IN = "no scale-in below the load"
+    MAKE_BEFORE_BREAK = "make before break"
+    REASONED = "only reasoned ends"
+    BUDGET = "replacements within the budget"
+    LAUNCHES = "launches an hour"
+    NO_LOOP = "no launch loop"
+    ORPHANS = "no orphan"
+    RECORDED = "a record or a failure for every turn"
+    ISOLATED = "fleets do not disturb each other"
+    COST = "cost bounded"
+    SETTLED = "no failures without end"
+    NO_BUG = "no unexpected error"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Violation:
+    """A promise that was broken, when, and how."""
+
+    promise: Promise
+    at_s: float
+    how: str
+
+
+@dataclass(slots=True)
+class Watch:
+    """Looks at a world; only the first break of each promise is kept."""
+
+    world: "World"
+    found: dict[Promise, Violation] = field(default_factory=dict)
+    replaced: deque[float] = field(default_factory=deque)
+    healthy_replaced: int = 0
+    _failures: deque[float] = field(default_factory=deque)
+    _outside_since: dict[str, float] = field(default_factory=dict)
+    _short_since: float | None = None
+    _loads: deque[tuple[float, float]] = field(default_factory=deque)
+
+    def broken(self, promise: Promise, how: str) -> None:
+        """Note that a promise is broken."""
+        violation = Violation(promise=promise, at_s=self.world.now_s, how=how)
+        self.found.setdefault(promise, violation)
+
+    # --- every minute ---------------------------------------------------------------------------
+
+    def minute(self) -> None:
+        """Look at everything."""
+        world = self.world
+        self._bounds()
+        self._orphans()
+        quiet_s = world.now_s - world.scenario.quiet_from_s
+        if quiet_s > 0:
+            self._quiet(quiet_s)
+        self._launches(quiet_s)
+        self._cost()
+        self._others()
+
+    def _bounds(self) -> None:
+        world = self.world
+        spot, on_demand = world.cloud.group(world.spot), world.cloud.group(world.on_demand)
+        if spot.desired > max(SPOT_MAX, world.operator_desired):
+            self.broken(Promise.BOUNDS, f"spot desired {spot.desired}, spot_max {SPOT_MAX}")
+        if on_demand.desired > max(SPOT_MAX, world.adopted):
+            how = f"on-demand desired {on_demand.desired}, on_demand_max {SPOT_MAX}"
+            self.broken(Promise.BOUNDS, how)
+
+    def _orphans(self) -> None:
+        world = self.world
+        outside = {i.instance_id for i in world.cloud.instances() if not i.group}
+        known = self._outside_since
+        self._outside_since = {i: known.get(i, world.now_s) for i in outside}
+        for instance_id, since_s in self._outside_since.items():
+            if world.now_s - since_s > ORPHAN_S and self._calm(ORPHAN_S):
+                self.broken(
+                    Promise.ORPHANS, f"{instance_id} runs in no group since {since_s:.0f} s"
+                )
+
+    def _quiet(self, quiet_s: float) -> None:
+        world = self.world
+        spot, on_demand = world.cloud.group(world.spot), world.cloud.group(world.on_demand)
+        working = world.working()
+        short = working < min(spot.desired, SPOT_MAX)
+        self._short_since = (self._short_since or world.now_s) if short else None
+        lasted_s = world.now_s - (self._short_since or world.now_s)
+        if quiet_s > WHOLE_AFTER_S and lasted_s > STEADY_S:
+            how = f"{working} of {spot.desired} serve for {lasted_s / 60:.0f} min"
+            self.broken(Promise.WHOLE, f"{how}, on-demand desired {on_demand.desired}")
+        waiting = world.force.queued
+        if (
+            quiet_s > SERVED_AFTER_S
+            and waiting > 60.0 * world.load() / world.scenario.service_s + 20
+        ):
+            how = f"{waiting} requests wait, {working} instances serve, {world.load()} erlangs"
+            self.broken(Promise.SERVED, f"{how}, spot desired {spot.desired}")
+        if quiet_s > BACK_AFTER_S and on_demand.desired:
+            how = f"on-demand desired {on_demand.desired} {quiet_s / 60:.0f} min after all was well"
+            self.broken(Promise.GIVEN_BACK, f"{how}, spot {working} of {spot.desired}")
+
+    def _launches(self, quiet_s: float) -> None:
+        now_s = self.world.now_s
+        launched = [i.launched_s for i in self.world.cloud.history() if not self.world.is_other(i)]
+        hour = sum(at_s > now_s - 3600.0 for at_s in launched)
+        if hour > LAUNCHES_AN_HOUR:
+            self.broken(Promise.LAUNCHES, f"{hour} launches in an hour")
+        begin_s = self.world.scenario.quiet_from_s + QUIET_LAUNCHES_AFTER_S
+        late = sum(at_s > begin_s for at_s in launched)
+        if quiet_s > 0 and late > LAUNCHES_IN_QUIET:
+            how = f"{late} launches within {(now_s - begin_s) / 60:.0f} min of quiet"
+            self.broken(Promise.NO_LOOP, how)
+
+    def _cost(self) -> None:
+        world = self.world
+        running = [i for i in world.cloud.instances() if not world.is_other(i)]
+        most = 2 * max(SPOT_MAX, world.operator_desired, world.adopted) + 4
+        if len(running) > most:
+            self.broken(Promise.COST, f"{len(running)} instances run at once")
+
+    def _others(self) -> None:
+        world = self.world
+        since_s = world.now_s - world.other_recorded_s
+        if since_s > SILENT_S and world.now_s > STEADY_S and self._calm(SILENT_S):
+            self.broken(Promise.ISOLATED, f"the other fleet was not turned for {since_s:.0f} s")
+
+    def _calm(self, seconds: float) -> bool:
+        """Whether nothing was wrong with AWS or the schedules for so long."""
+        return self.world.now_s - self.world.last_trouble_s > seconds
+
+    def failed(self, function: str, what: str) -> None:
+        """Note that an invocation failed; without trouble of AWS's own that must soon be over."""
+        world, failures = self.world, self._failures
+        calm = self._calm(FAILURES_WITHIN_S) and not world.excused()
+        failures.append(world.now_s)
+        while failures[0] < world.now_s - FAILURES_WITHIN_S:
+            failures.popleft()
+        if calm and len(failures) > FAILURES_AT_MOST:
+            how = f"{len(failures)} failures within {FAILURES_WITHIN_S / 60:.0f} min"
+            self.broken(Promise.SETTLED, f"{how}, the last of {function}: {what[:160]}")
+
+    # --- every call that acts -------------------------------------------------------------------
+
+    def acts(self, operation: str, params: Mapping[str, Any], function: str) -> None:
+        """Look at what a call asks for, before it has its effect."""
+        world, instance_id = self.world, params.get("InstanceId", "")
+        group = params.get("AutoScalingGroupName", "") or world.group_of(instance_id)
+        if operation == "suspend_processes":
+            return
+        if group in world.other_groups:
+            self.broken(Promise.ISOLATED, f"{operation} {dict(params)} of the other fleet")
+            return
+        match operation:
+            case "set_desired_capacity":
+                view = world.cloud.group(group)
+                self._lowered(group, view.desired - int(params["DesiredCapacity"]), "", function)
+            case "terminate_instance_in_auto_scaling_group":
+                self._lowered(group, 1, instance_id, function)
+            case "set_instance_health":
+                self._replaces(instance_id)
+            case _:
+                return
+
+    def _lowered(self, group: str, by: int, instance_id: str, function: str) -> None:
+        if by <= 0:
+            return
+        world = self.world
+        view, load = world.cloud.group(group), world.steady_load(STEADY_S)
+        per = 1
+        if group == world.spot:
+            left = (view.desired - by) * per + world.scenario.onprem_workers
+            if function == "check_health" and left < load and view.desired <= SPOT_MAX:
+                how = f"spot {view.desired} -> {view.desired - by} under {load} erlangs"
+                self.broken(Promise.SCALE_IN, f"{how}, {world.force.queued} requests wait")
+            return
+        gone = by if not instance_id else int(world.works(instance_id))
+        serving = [
+            i for i in view.instances if i.state == IN_SERVICE and world.works(i.instance_id)
+        ]
+        if not instance_id:
+            gone = max(0, len(serving) - (view.desired - by))
+        before = world.working()
+        target = min(load, world.cloud.group(world.spot).desired) or load
+        if gone and before - gone + world.scenario.onprem_workers < min(load, max(target, load)):
+            how = f"on-demand {view.desired} -> {view.desired - by}: {before} -> {before - gone}"
+            self.broken(Promise.MAKE_BEFORE_BREAK, f"{how} instances serve {load} erlangs")
+
+    def _replaces(self, instance_id: str) -> None:
+        world = self.world
+        self.replaced.append(world.now_s)
+        if world.works(instance_id) and instance_id not in world.hung:
+            self.healthy_replaced += 1
+        hour = sum(at_s > world.now_s - 3600.0 for at_s in self.replaced)
+        if hour > world.replacements_an_hour:
+            self.broken(Promise.BUDGET, f"{hour} replacements in an hour")
+        if self.healthy_replaced > HEALTHY_REPLACED_AT_MOST:
+            how = (
+                f"{self.healthy_replaced} workers that served were replaced, the last {instance_id}"
+            )
+            self.broken(Promise.REASONED, how)
