@@ -3,7 +3,8 @@
 import pytest
 
 from spotkeeper.domain.fleet import Phase
-from spotkeeper.ports import FleetError, Gone
+from spotkeeper.ports import FleetError
+from spotkeeper_lab.cloud.values import CloudError
 from tests.contract.conftest import ON_DEMAND, SPOT, Groups
 from tests.contract.test_group_ports import GONE_AT, LONG_AGO, NOBODY
 
@@ -39,19 +40,9 @@ def test_one_unknown_id_refuses_the_whole_mark(strict_groups: Groups) -> None:
     cloud = strict_groups.cloud
     assert cloud
     first, _ = strict_groups.ids()
-    with pytest.raises(Gone):
-        cloud_first(strict_groups, [first, NOBODY])
+    with pytest.raises(CloudError, match="does not exist"):
+        cloud.drain([first, NOBODY], cloud.now_s)
     assert not cloud.instance(first).draining
-
-
-def cloud_first(groups: Groups, instance_ids: list[str]) -> None:
-    """Ask AWS in one call, however an adapter asks again."""
-    cloud = groups.cloud
-    assert cloud
-    try:
-        cloud.drain(instance_ids, cloud.now_s)
-    except Exception as refused:
-        raise Gone(str(refused)) from refused
 
 
 def test_an_instance_without_its_mark_cannot_be_terminated(strict_groups: Groups) -> None:
@@ -77,5 +68,5 @@ def test_a_launch_that_is_given_up_shows_as_a_failure(strict_groups: Groups) -> 
 def test_more_than_twenty_instances_are_not_detached_in_one_call(strict_groups: Groups) -> None:
     cloud = strict_groups.cloud
     assert cloud
-    with pytest.raises(Exception, match="length less than or equal to 20"):
+    with pytest.raises(CloudError, match="length less than or equal to 20"):
         cloud.detach(SPOT, [NOBODY] * 21)

@@ -20,6 +20,7 @@ from spotkeeper_lab.chaos.watch import Promise, Violation
 from spotkeeper_lab.chaos.world import Result
 
 STORY_LINES = 60
+FOLDED_WITHIN = 8
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -114,10 +115,30 @@ def story_of(result: Result, promise: Promise | None = None) -> list[str]:
     lines = [f"starts with: {scenario.start}; loads {scenario.loads}", *_settings(scenario)]
     ends = [v for v in result.violations if promise in (None, v.promise)]
     stop_s = min((v.at_s for v in ends), default=scenario.end_s)
-    told = [line for line in result.story if _second(line) <= stop_s]
+    told = _folded([line for line in result.story if _second(line) <= stop_s])
     lines += [line for line in told if "!" in line[:14]] if len(told) > STORY_LINES else []
     lines += told[-STORY_LINES:]
     return lines + [f"BROKEN at {v.at_s / 60:.1f} min: {v.promise}: {v.how}" for v in ends]
+
+
+def _folded(lines: Sequence[str]) -> list[str]:
+    """The lines with those that say the same again soon after only counted."""
+    kept: list[str] = []
+    counts: list[int] = []
+    for line in lines:
+        recent = range(max(0, len(kept) - FOLDED_WITHIN), len(kept))
+        same = [at for at in recent if _text(kept[at]) == _text(line)]
+        if same:
+            counts[same[-1]] += 1
+        else:
+            kept.append(line)
+            counts.append(1)
+    pairs = zip(kept, counts, strict=True)
+    return [f"{line} (x{count})" if count > 1 else line for line, count in pairs]
+
+
+def _text(line: str) -> str:
+    return line.partition("  ")[2]
 
 
 def _settings(scenario: Scenario) -> list[str]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
-from spotkeeper_lab.chaos.scenario import SPOT_MAX
+from spotkeeper_lab.chaos.scenario import SPOT_MAX, Kind
 from spotkeeper_lab.cloud.values import IN_SERVICE
 
 if TYPE_CHECKING:
@@ -132,7 +132,8 @@ class Watch:
         now_s = self.world.now_s
         launched = [i.launched_s for i in self.world.cloud.history() if not self.world.is_other(i)]
         hour = sum(at_s > now_s - 3600.0 for at_s in launched)
-        if hour > LAUNCHES_AN_HOUR:
+        looping = any(f.kind is Kind.BOOT_LOOP for f in self.world.scenario.faults)
+        if hour > LAUNCHES_AN_HOUR and not looping:
             self.broken(Promise.LAUNCHES, f"{hour} launches in an hour")
         begin_s = self.world.scenario.quiet_from_s + QUIET_LAUNCHES_AFTER_S
         late = sum(at_s > begin_s for at_s in launched)
@@ -143,7 +144,8 @@ class Watch:
     def _cost(self) -> None:
         world = self.world
         running = [i for i in world.cloud.instances() if not world.is_other(i)]
-        most = 2 * max(SPOT_MAX, world.operator_desired, world.adopted) + 4
+        # A wave of warnings: those that were warned, their replacements, and the backfill.
+        most = 3 * max(SPOT_MAX, world.operator_desired, world.adopted) + 4
         if len(running) > most:
             self.broken(Promise.COST, f"{len(running)} instances run at once")
 
