@@ -66,7 +66,7 @@ def test_what_is_refused_has_no_effect(code: str, retried: bool) -> None:
 def test_wrong_parameters_and_unknown_operations_are_refused() -> None:
     client = Client("autoscaling", {"set_desired_capacity": Asked()}, Untroubled())
     with pytest.raises(NotImplementedError, match="DesiredCapacity"):
-        client.set_desired_capacity(AutoScalingGroupName="spot", DesiredCapacity="1")
+        client.set_desired_capacity(AutoScalingGroupName="spot")
     with pytest.raises(NotImplementedError, match="teach the lab"):
         client.delete_auto_scaling_group(AutoScalingGroupName="spot")
 
