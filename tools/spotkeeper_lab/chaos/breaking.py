@@ -191,16 +191,18 @@ def _spoil_state(world: "World", fault: Fault) -> None:
 
 def _ask(world: "World", fault: Fault) -> None:
     spot = world.cloud.group(world.spot)
-    world.operator_desired = int(fault.value * spot.maximum)
+    asked = int(fault.value * spot.maximum)
     try:
-        world.cloud.set_desired(world.spot, world.operator_desired)
+        world.cloud.set_desired(world.spot, asked)
     except CloudError:
         return
+    world.operator_asked(asked)
 
 
 def _close(world: "World", fault: Fault) -> None:
     del fault
     world.cloud.set_bounds(world.spot, 0, 0)
+    world.operator_asked(0)
 
 
 def _reopen(world: "World", fault: Fault) -> None:

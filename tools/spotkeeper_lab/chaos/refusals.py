@@ -32,11 +32,16 @@ WRITES = (
 )
 
 
+def forbidden(fault: Fault) -> str:
+    """The operation that the role may not call."""
+    return WRITES[int(fault.value * len(WRITES)) % len(WRITES)]
+
+
 def _forbids(
     fault: Fault, service: str, operation: str, rng: random.Random
 ) -> tuple[str, str] | None:
     del service, rng
-    if operation == WRITES[int(fault.value * len(WRITES)) % len(WRITES)]:
+    if operation == forbidden(fault):
         return "AccessDenied", "User is not authorized to perform this"
     return None
 
@@ -68,3 +73,13 @@ REFUSALS: Mapping[Kind, Refuse] = {
     Kind.NO_TURNS: _nothing,
 }
 """What is wrong with AWS or the schedules, for all fleets, and which calls it refuses."""
+
+OPTIONAL = frozenset({"describe_scaling_activities", "describe_spot_instance_requests"})
+"""Reads that only explain: without them a turn does what it does."""
+
+
+def disturbs(fault: Fault) -> bool:
+    """Whether turns may fail for a fault."""
+    if fault.kind is Kind.FORBIDDEN:
+        return forbidden(fault) not in OPTIONAL
+    return fault.kind in REFUSALS

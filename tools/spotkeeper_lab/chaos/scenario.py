@@ -9,6 +9,7 @@ from enum import StrEnum
 
 WARM_UP_S, FAULTS_S, TAIL_S = 1500.0, 4500.0, 4200.0
 SPOT_MAX = 12
+LENGTHS_S = (90.0, 300.0, 900.0, 1800.0)
 
 
 class Kind(StrEnum):
@@ -76,6 +77,25 @@ LAUNCH_TEXTS = (
 )
 
 
+TOGETHER = (
+    (Kind.EMPTY_WARNING, Kind.STATE_LOST),
+    (Kind.EMPTY_WARNING, Kind.KILLED),
+    (Kind.LOSS, Kind.KILLED),
+    (Kind.LOSS, Kind.TABLE_DOWN),
+    (Kind.LOSS, Kind.ANSWERS_LOST),
+    (Kind.LOSS, Kind.SLOW),
+    (Kind.LOSS, Kind.FORBIDDEN),
+    (Kind.HANG, Kind.KILLED),
+    (Kind.HANG, Kind.LOGS_LATE),
+    (Kind.SPOT_DRY, Kind.ON_DEMAND_DRY),
+    (Kind.SPOT_DRY, Kind.DOCUMENTS_DOWN),
+    (Kind.SPOT_DRY, Kind.THROTTLED),
+    (Kind.BAD_SPOT_IMAGE, Kind.BAD_ON_DEMAND_IMAGE),
+    (Kind.BAD_SPOT_IMAGE, Kind.LOGS_STOP),
+)
+"""Faults that are worse when they come together."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fault:
     """One thing that goes wrong, from `at_s` on for `length_s`; `value` is how much of it."""
@@ -93,7 +113,11 @@ class Fault:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scenario:
-    """One run; `loads` are erlangs from an instant on."""
+    """One run; `loads` are erlangs from an instant on.
+
+    `sized`: the load sizes the spot group; else an operator does. AWS suspends a group that has
+    launched nothing for `suspend_after_s`: for a day in truth, for minutes here.
+    """
 
     seed: int
     start: Start = Start.SERVING
@@ -114,6 +138,8 @@ class Scenario:
     event_twice: float = 0.0
     ghost_s: float = 90.0
     strict: bool = True
+    sized: bool = True
+    suspend_after_s: float | None = None
     service_s: float = field(default=6.0)
 
     @property
@@ -131,11 +157,12 @@ class Scenario:
 def draw(seed: int) -> Scenario:
     """Draw a run."""
     rng = random.Random(f"chaos/{seed}")
+    sized = rng.choice([True] * 5 + [False])
     queue_known = rng.choice([True, True, False])
     return Scenario(
         seed=seed,
         start=rng.choice([Start.SERVING] * 3 + [Start.EMPTY, Start.ON_DEMAND]),
-        loads=_loads(rng),
+        loads=_loads(rng) if sized else ((0.0, round(rng.uniform(0.5, 2.0), 1)),),
         faults=tuple(sorted(_faults(rng), key=lambda fault: fault.at_s)),
         objective=rng.choice([True, False]),
         queue_known=queue_known,
@@ -151,20 +178,28 @@ def draw(seed: int) -> Scenario:
         event_lost=rng.choice([0.0, 0.0, 0.3, 1.0]),
         event_twice=rng.choice([0.0, 0.3]),
         ghost_s=rng.choice([30.0, 90.0, 150.0]),
+        sized=sized,
+        suspend_after_s=rng.choice([None, 900.0]),
     )
 
 
 def _loads(rng: random.Random) -> tuple[tuple[float, float], ...]:
     changes = [WARM_UP_S + rng.uniform(0.0, FAULTS_S) for _ in range(rng.choice([0, 1, 2]))]
-    return tuple((at_s, round(rng.uniform(0.5, 7.0), 1)) for at_s in sorted([0.0, *changes]))
+    least, most = rng.choice([(0.5, 7.0), (0.5, 7.0), (0.02, 0.3)])
+    return tuple((at_s, round(rng.uniform(least, most), 2)) for at_s in sorted([0.0, *changes]))
 
 
 def _faults(rng: random.Random) -> list[Fault]:
-    kinds = rng.choices(list(Kind), k=rng.randint(2, 7))
-    return [_fault(rng, kind) for kind in kinds]
+    kinds = rng.choices(list(Kind), k=rng.randint(2, 6))
+    found = [_fault(rng, kind, rng.uniform(0.0, FAULTS_S)) for kind in kinds]
+    if rng.choice([True, False]):
+        together_s = rng.uniform(0.0, FAULTS_S)
+        pair = rng.choice(TOGETHER)
+        found += [_fault(rng, kind, together_s + rng.uniform(0.0, 60.0)) for kind in pair]
+    return found
 
 
-def _fault(rng: random.Random, kind: Kind) -> Fault:
-    at_s = round(WARM_UP_S + rng.uniform(0.0, FAULTS_S), 1)
-    length_s = round(min(rng.choice([90.0, 300.0, 900.0, 1800.0]), WARM_UP_S + FAULTS_S - at_s), 1)
+def _fault(rng: random.Random, kind: Kind, after_s: float) -> Fault:
+    at_s = round(WARM_UP_S + min(after_s, FAULTS_S), 1)
+    length_s = round(max(60.0, min(rng.choice(LENGTHS_S), WARM_UP_S + FAULTS_S - at_s)), 1)
     return Fault(kind=kind, at_s=at_s, length_s=length_s, value=round(rng.random(), 3))

@@ -31,6 +31,7 @@ def documents_of(scenario: Scenario) -> dict[str, str]:
             "on_demand_max": SPOT_MAX,
         },
         "objective": {"wait_s": 10.0, "share": 0.95} if scenario.objective else None,
+        "sizing": {"enabled": scenario.sized},
         "availability": {
             "early_replacement": scenario.early_replacement,
             "on_demand_warm": scenario.warm_pool > 0,
@@ -86,6 +87,7 @@ def cloud_of(scenario: Scenario) -> Cloud:
         cancellations_shown=strict,
         pending_ends_refused=strict,
         marks_needed=strict,
+        suspend_after_s=scenario.suspend_after_s,
     )
     market = market_of("chaos", 1e6, {A: [(0.0, POOL_SIZE)], B: [(0.0, POOL_SIZE)]})
     return Cloud(market, specs_of(scenario, (A, B)), physics, scenario.seed)

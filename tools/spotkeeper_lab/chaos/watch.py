@@ -17,6 +17,7 @@ SERVED_AFTER_S = 1800.0
 BACK_AFTER_S = 3300.0
 ORPHAN_S = 1500.0
 STEADY_S = 600.0
+SHORT_S = 900.0
 HEALTHY_REPLACED_AT_MOST = 2
 LAUNCHES_AN_HOUR = 60
 LAUNCHES_IN_QUIET = 12
@@ -42,6 +43,7 @@ class Promise(StrEnum):
     RECORDED = "a record or a failure for every turn"
     ISOLATED = "fleets do not disturb each other"
     COST = "cost bounded"
+    OPERATOR = "an operator's desired stays"
     SETTLED = "no failures without end"
     NO_BUG = "no unexpected error"
 
@@ -80,6 +82,7 @@ class Watch:
         world = self.world
         self._bounds()
         self._orphans()
+        self._operator()
         quiet_s = world.now_s - world.scenario.quiet_from_s
         if quiet_s > 0:
             self._quiet(quiet_s)
@@ -107,6 +110,13 @@ class Watch:
                     Promise.ORPHANS, f"{instance_id} runs in no group since {since_s:.0f} s"
                 )
 
+    def _operator(self) -> None:
+        """Where nobody sizes by load, less than was asked for is asked for by nobody."""
+        world = self.world
+        desired = world.cloud.group(world.spot).desired
+        if not world.scenario.sized and desired < world.asked:
+            self.broken(Promise.OPERATOR, f"spot desired {desired}, asked for {world.asked}")
+
     def _quiet(self, quiet_s: float) -> None:
         world = self.world
         spot, on_demand = world.cloud.group(world.spot), world.cloud.group(world.on_demand)
@@ -114,7 +124,7 @@ class Watch:
         short = working < min(spot.desired, SPOT_MAX)
         self._short_since = (self._short_since or world.now_s) if short else None
         lasted_s = world.now_s - (self._short_since or world.now_s)
-        if quiet_s > WHOLE_AFTER_S and lasted_s > STEADY_S:
+        if quiet_s > WHOLE_AFTER_S and lasted_s > SHORT_S:
             how = f"{working} of {spot.desired} serve for {lasted_s / 60:.0f} min"
             self.broken(Promise.WHOLE, f"{how}, on-demand desired {on_demand.desired}")
         waiting = world.force.queued

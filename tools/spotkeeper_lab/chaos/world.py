@@ -10,7 +10,7 @@ from typing import Any
 from spotkeeper_lab.chaos.aws import MAIN, OTHER, Aws
 from spotkeeper_lab.chaos.breaking import begin, end
 from spotkeeper_lab.chaos.lambdas import Invocation
-from spotkeeper_lab.chaos.refusals import REFUSALS
+from spotkeeper_lab.chaos.refusals import disturbs
 from spotkeeper_lab.chaos.scenario import Fault, Kind, Scenario, Start
 from spotkeeper_lab.chaos.scene import cloud_of, documents_of, requests_of
 from spotkeeper_lab.chaos.watch import Promise, Violation, Watch
@@ -66,6 +66,9 @@ class World(Aws):
         self.hung: set[str] = set()
         self.mute: set[str] = set()
         self.operator_desired = 0
+        """The most that an operator has asked for."""
+        self.asked = self.cloud.group(self.spot).desired
+        """What an operator asked for last; what the group began with until then."""
         self.adopted = 6 if scenario.start is Start.ON_DEMAND else 0
         self.last_trouble_s = 0.0
         self.watch = Watch(self)
@@ -100,7 +103,7 @@ class World(Aws):
     def _minute(self) -> None:
         self._muster()
         self._loads.append((self.now_s, self.load()))
-        if REFUSALS.keys() & self.active.keys():
+        if any(disturbs(fault) for fault in self.active.values()):
             self.last_trouble_s = self.now_s
         self.watch.minute()
         self.enter(self.now_s + 60.0, self._minute)
@@ -261,6 +264,10 @@ class World(Aws):
             return self.cloud.instance(instance_id).group
         except CloudError:
             return ""
+
+    def operator_asked(self, desired: int) -> None:
+        """Note what an operator asks of the spot group."""
+        self.asked, self.operator_desired = desired, max(self.operator_desired, desired)
 
     def excused(self) -> bool:
         """Whether turns have to fail: a document or a state that nobody can read."""

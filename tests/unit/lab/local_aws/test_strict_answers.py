@@ -39,7 +39,7 @@ def cloud() -> Iterator[Cloud]:
 
 def test_more_names_than_a_page_are_refused(cloud: Cloud) -> None:
     client, names = boto3.client("autoscaling"), list(cloud.groups())
-    with pytest.raises(ClientError, match="at most 50"):
+    with pytest.raises(ClientError, match="limited to 50"):
         client.describe_auto_scaling_groups(AutoScalingGroupNames=names)
     asked = client.describe_auto_scaling_groups(AutoScalingGroupNames=names, MaxRecords=100)
     assert len(asked["AutoScalingGroups"]) == 60
