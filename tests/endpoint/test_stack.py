@@ -9,7 +9,7 @@ import pytest
 from tests.endpoint.conftest import CHECKOUT, SETTINGS, Endpoint, until
 
 STACK = "spotkeeper"
-FLEET = ("SpotGroupName=ocr-spot", "OnDemandGroupName=ocr-on-demand")
+FLEET = ("SpotGroupName=ocr-spot", "OnDemandGroupName=ocr-on-demand", "Mode=act")
 POOLS = list(SETTINGS.pools)
 ERLANGS = 2.0
 # A busy instance is waited for, two minutes long by default.

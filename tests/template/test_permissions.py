@@ -8,6 +8,8 @@ from tests.template.stack import ADOPT, ROOT, Stack, as_list, statements
 
 READING = re.compile(r"\w+:(Describe|Get|List|Query)\w*$")
 GROUP = re.compile(r"arn:aws:autoscaling:us-west-2:123456789012:autoScalingGroup:\*:(.+)$")
+HOOK_TRANSITIONS = {"autoscaling:EC2_INSTANCE_LAUNCHING"}
+OPERATOR = "SpotkeeperOperator"
 INSTANCES = "arn:aws:ec2:us-west-2:123456789012:instance/*"
 
 
@@ -95,11 +97,11 @@ def test_further_groups_are_allowed_by_their_prefix_only_when_one_is_given(adopt
     further = Stack.with_parameters({**ADOPT, "FurtherGroupPrefix": "team-"})
     assert not [it for it in map(str, statements(adopted)) if "autoScalingGroupName/*" in it]
     owners = {owner for owner, it in statements(further) if "GroupName/team-*" in str(it)}
-    assert owners == {"SizeSpot", "KeepAvailability", "SendSearchLogs"}
+    assert owners == {"SizeSpot", "KeepAvailability", "SendSearchLogs", OPERATOR}
 
 
 def test_workers_may_complete_the_hooks_of_their_groups_and_have_them_wait(adopted: Stack) -> None:
-    [hooks] = [it for _, it in statements(adopted) if "Lifecycle" in str(it["Action"])]
+    [hooks] = [it for _, it in statements(adopted) if "CompleteLifecycle" in str(it["Action"])]
     assert {it.rpartition(":")[2] for it in hooks["Action"]} == {
         "CompleteLifecycleAction",
         "RecordLifecycleActionHeartbeat",
@@ -130,7 +132,7 @@ def test_the_functions_may_do_what_the_adapters_call_and_nothing_else() -> None:
         r"_(autoscaling|ec2|dynamodb|sqs)(?:\(\))?\.(?:get_paginator\(\"(\w+)|(\w+)\()", source
     )
     called = {f"{service}:{camel(page or call)}" for service, page, call in calls if page or call}
-    ours = [it for owner, it in statements(adopted) if owner != "SendSearchLogs"]
+    ours = [it for owner, it in statements(adopted) if owner not in ("SendSearchLogs", OPERATOR)]
     allowed = {action for it in ours for action in as_list(it["Action"])}
     # Powertools reads the documents, Lambda reads the queue, and the workers fill it.
     others = {action for action in allowed if action.startswith(("ssm:", "sqs:"))} - called
@@ -139,6 +141,44 @@ def test_the_functions_may_do_what_the_adapters_call_and_nothing_else() -> None:
         "ec2:GetPaginator",
         "dynamodb:GetPaginator",
     }
+
+
+def test_an_operator_may_ask_what_the_commands_ask_and_nothing_else(adopted: Stack) -> None:
+    """What commands look at is named where they look, and so is what they may not see."""
+    folders = ("layers/spotkeeper/spotkeeper/adapters/doctor", "tools/spotkeeper_operator")
+    files = [path for folder in folders for path in (ROOT / folder).glob("*.py")]
+    files += [ROOT / f"layers/spotkeeper/spotkeeper/adapters/{name}.py" for name in ("prices",)]
+    source = "".join(path.read_text() for path in files if path.exists())
+    looked = set(re.findall(r"\b((?:[a-z0-9]+):[A-Z]\w+)", source))
+    allowed = {
+        action
+        for owner, it in statements(adopted)
+        for action in as_list(it["Action"])
+        if owner == OPERATOR
+    }
+    # Adapters that the functions have too, asked under sentences instead of names.
+    shared = {
+        "autoscaling:ResumeProcesses", "autoscaling:SetDesiredCapacity",
+        "cloudformation:DescribeStacks", "cloudformation:ListStackResources",
+        "dynamodb:GetItem", "dynamodb:PutItem", "ec2:DeleteTags", "ssm:GetParametersByPath",
+    }  # fmt: skip
+    # Everybody may ask who they are.
+    assert looked - {"sts:GetCallerIdentity"} - HOOK_TRANSITIONS == allowed - shared
+
+
+def test_an_operator_changes_only_controls_groups_and_marks(adopted: Stack) -> None:
+    changing = {
+        action: it
+        for owner, it in statements(adopted)
+        for action in as_list(it["Action"])
+        if owner == OPERATOR and not READING.match(action)
+    }
+    assert changing.keys() == {
+        "autoscaling:ResumeProcesses", "autoscaling:SetDesiredCapacity", "dynamodb:PutItem",
+        "ec2:DeleteTags",
+    }  # fmt: skip
+    items = changing["dynamodb:PutItem"]["Condition"]["ForAllValues:StringLike"]
+    assert items == {"dynamodb:LeadingKeys": ["fleet#*"]}
 
 
 def camel(method: str) -> str:

@@ -4,6 +4,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from spotkeeper.adapters.auto_scaling import AutoScalingReader
+from spotkeeper.adapters.controls import ControlTable
 from spotkeeper.adapters.errors import translated
 from spotkeeper.ports import FleetError
 from spotkeeper_operator.aws import Aws, chosen
@@ -32,7 +33,8 @@ def read_status(aws: Aws, stack_name: str, fleet: str | None, now: datetime) -> 
         found = aws.records(stack).newest(each.name, RECORDS_READ)
         if found.unreadable:
             troubles.append(f"{each.name}: {found.unreadable} records of another release left out")
-        statuses.append(fleet_status(each, groups, found.records, now))
+        control = ControlTable(aws.dynamodb, stack.table).of(each.name)
+        statuses.append(fleet_status(each, groups, found.records, control, now))
     ringing = _ringing(aws, stack, troubles)
     return StackStatus(
         stack=stack.name,

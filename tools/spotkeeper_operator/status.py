@@ -6,6 +6,7 @@ from datetime import datetime
 
 from spotkeeper.domain.decision import Action, DecisionRecord, Half
 from spotkeeper.domain.fleet import Fleet, Group, Phase
+from spotkeeper.domain.permission import Control, Permission
 
 # Three turns missed: what the records say is no longer what is.
 STALE_TURN_S = 180.0
@@ -51,6 +52,8 @@ class FleetStatus:
     last_change: LastChange | None
     turn_age_s: Mapping[Half, float | None]
     log_age_s: float | None
+    permission: Permission
+    control: Control
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,7 +69,11 @@ class StackStatus:
 
 
 def fleet_status(
-    fleet: Fleet, groups: Mapping[str, Group], records: Sequence[DecisionRecord], now: datetime
+    fleet: Fleet,
+    groups: Mapping[str, Group],
+    records: Sequence[DecisionRecord],
+    control: Control,
+    now: datetime,
 ) -> FleetStatus:
     """Put one fleet's status together; `records` are newest first."""
     newest = {half: next((r for r in records if r.half is half), None) for half in Half}
@@ -88,6 +95,8 @@ def fleet_status(
         promised_share=fleet.objective.share if fleet.objective else None,
         last_change=_last_change(records),
         turn_age_s=ages,
+        permission=control.permission(fleet.mode, now),
+        control=control,
         log_age_s=None if log_age is None or health_age is None else log_age + health_age,
     )
 

@@ -4,6 +4,7 @@ import json
 from dataclasses import asdict
 
 from spotkeeper.domain.decision import Half
+from spotkeeper.domain.permission import Permission
 from spotkeeper_operator.durations import spoken
 from spotkeeper_operator.status import FleetStatus, GroupStatus, StackStatus
 from spotkeeper_operator.text import labelled, paragraphs
@@ -35,6 +36,7 @@ def exit_code(status: StackStatus) -> int:
 
 def _fleet(fleet: FleetStatus) -> list[str]:
     lines = labelled(fleet.name, f"{_WHOLE[fleet.whole]}: {fleet.why}", indent=0)
+    lines += _permission(fleet)
     for label, group in zip(("spot", "on-demand"), fleet.groups, strict=False):
         lines += labelled(label, _group(group))
     seen = fleet.seen
@@ -47,6 +49,20 @@ def _fleet(fleet: FleetStatus) -> list[str]:
         told = f"{change.at:%m-%d %H:%M} {change.action} [{change.rule}] {change.reason}"
         lines += labelled("last change", told)
     return lines + labelled("turns", _turns(fleet))
+
+
+def _permission(fleet: FleetStatus) -> list[str]:
+    """Say that turns ask nothing, who said so, and until when; nothing where they act."""
+    said = fleet.control
+    if fleet.permission is Permission.PAUSED and said.pause:
+        pause = said.pause
+        return labelled(
+            "mode", f"PAUSED until {pause.until:%Y-%m-%d %H:%M} UTC: {pause.why} ({pause.by})"
+        )
+    if fleet.permission is Permission.OBSERVE:
+        since = f"since {said.mode_at:%Y-%m-%d %H:%M} UTC ({said.mode_by})" if said.mode_at else ""
+        return labelled("mode", f"OBSERVING {since or 'as its document says'}")
+    return []
 
 
 def _group(group: GroupStatus) -> str:

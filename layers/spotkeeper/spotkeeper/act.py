@@ -22,7 +22,7 @@ from spotkeeper.domain.availability.actions import (
     WakeUp,
 )
 from spotkeeper.domain.decision import Outcome
-from spotkeeper.ports import FleetError, Ports, Throttled, Unavailable
+from spotkeeper.ports import FleetError, Observed, Ports, Throttled, Unavailable
 
 type Batch = Sequence[AvailabilityAction]
 
@@ -35,12 +35,12 @@ class Asked:
     answers: list[Answer] = field(default_factory=list)
     outcomes: list[Outcome] = field(default_factory=list)
 
-    def note(self, batch: Batch, answer: Answer, error: str = "") -> None:
+    def note(self, batch: Batch, answer: Answer, error: str = "", *, would: bool = False) -> None:
         """Note one answer to a batch."""
         self.actions.extend(batch)
         self.answers.extend(answer for _ in batch)
         if answer is not Answer.SKIPPED:
-            self.outcomes.append(Outcome(asked=text_of(batch), error=error))
+            self.outcomes.append(Outcome(asked=text_of(batch), error=error, would=would))
 
     def done(self) -> list[AvailabilityAction]:
         """Give what AWS accepted."""
@@ -83,6 +83,8 @@ def _may_be_asked(action: AvailabilityAction, asked: Asked, marked: Sequence[str
 def _ask(batch: Batch, ports: Ports, fleet: str, asked: Asked) -> None:
     try:
         _call(batch, ports, fleet)()
+    except Observed:
+        asked.note(batch, Answer.REFUSED, would=True)
     except FleetError as error:
         if len(batch) > 1 and not isinstance(error, Throttled):
             for action in batch:

@@ -25,6 +25,7 @@ from spotkeeper.domain.availability.telling import alarms_of
 from spotkeeper.domain.decision import Action, DecisionRecord, Half
 from spotkeeper.domain.fleet import Activity, Fleet, Group, Observation, Phase
 from spotkeeper.domain.load.busy_shares import busy_shares
+from spotkeeper.observe import permitted
 from spotkeeper.ports import AtRiskNote, FleetError, Lease, Ports, SpotRequest
 from spotkeeper.turn import TurnReport, all_failed, for_each, group_named, under_lease
 
@@ -70,6 +71,7 @@ def _read(fleets: Sequence[Fleet], ports: Ports, now: datetime) -> _Seen:
 
 def _turn(fleet: Fleet, ports: Ports, seen: _Seen, note: AtRiskNote | None) -> list[DecisionRecord]:
     """Run one fleet's turn under its lease, on what was read unless that may be stale."""
+    ports = permitted(ports, fleet, seen.at)
 
     def go(lease: Lease, number: int) -> tuple[DecisionRecord, bool]:
         again = number > 0 or _may_be_stale(lease, seen)
@@ -97,7 +99,9 @@ def _round(fleet: Fleet, ports: Ports, seen: _Seen, lease: Lease) -> tuple[Decis
     memory = apply(wanted.memory, early.actions, early.answers, policy, now)
     memory = apply(memory, asked.actions, asked.answers, policy, now)
     record = _record(wanted, asked, memory)
-    record = replace(record, outcomes=(*early.outcomes, *record.outcomes))
+    record = replace(
+        record, outcomes=(*early.outcomes, *record.outcomes), permission=lease.permission
+    )
     done = ports.states.keep(lease, memory, now)
     ports.states.record(record)
     return record, done

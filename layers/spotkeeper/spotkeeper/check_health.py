@@ -21,6 +21,7 @@ from spotkeeper.domain.load.request_queue import QueueLength, known_waiting, qui
 from spotkeeper.domain.release import plan_release
 from spotkeeper.domain.sizing.size import OBJECTIVE_WINDOW_S, Outlook, Sizing, size
 from spotkeeper.domain.sizing.start_up import watch_starts
+from spotkeeper.observe import permitted
 from spotkeeper.ports import FleetError, Lease, Ports, Unreadable
 from spotkeeper.turn import TurnReport, all_failed, attempt, for_each, group_named, under_lease
 
@@ -42,6 +43,7 @@ def _turn(
     fleet: Fleet, ports: Ports, groups: Mapping[str, Group], now: datetime
 ) -> list[DecisionRecord]:
     """Run one fleet's turn under its lease, on groups read again if it goes round again."""
+    ports = permitted(ports, fleet, now)
 
     def go(lease: Lease, number: int) -> tuple[DecisionRecord, bool]:
         names = (fleet.spot_group, fleet.on_demand_group)
@@ -78,6 +80,7 @@ def _round(
         ended = _resize(spot, sizing, digests, ports, outcomes, now)
     memory, gone = _replace(fleet, diagnosis, ended, ports, outcomes, now)
     record = _record(fleet, load, sizing, diagnosis, gone, tuple(outcomes), now)
+    record = replace(record, permission=lease.permission)
     done = ports.states.keep(lease, memory, now)
     ports.states.record(record)
     return record, done

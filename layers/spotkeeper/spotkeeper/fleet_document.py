@@ -1,5 +1,6 @@
 """The fleet document: one JSON object a fleet, validated with every wrong field named."""
 
+import json
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
@@ -13,6 +14,7 @@ from spotkeeper.domain.fleet import (
     SizingPolicy,
     WorkerHealthPolicy,
 )
+from spotkeeper.domain.permission import Mode
 
 _AVAILABILITY = AvailabilityPolicy()
 _SIZING = SizingPolicy()
@@ -124,6 +126,7 @@ class FleetDocument(_Section):
     version: Literal[1]
     spot_group: GroupName
     on_demand_group: GroupName
+    mode: Literal["act", "observe"] = "act"
     workers_per_instance: Annotated[int, Field(ge=1, le=1000)] = 1
     onprem_workers: Count = 0
     request_queue_url: QueueUrl | None = None
@@ -140,9 +143,15 @@ class FleetDocument(_Section):
         return self
 
 
-def parse_fleet(name: str, text: str) -> Fleet:
-    """Read one fleet document; raises `FleetDocumentError` with every wrong field named."""
+def parse_fleet(name: str, text: str, overrides: str | None = None) -> Fleet:
+    """Read one fleet document; raises `FleetDocumentError` with every wrong field named.
+
+    `overrides` is laid over it as a JSON merge patch (RFC 7396): its fields go before the
+    document's, null gives a field its default.
+    """
     try:
+        if overrides is not None:
+            text = json.dumps(_merged(_object(name, text), _object(f"{name}.overrides", overrides)))
         document = FleetDocument.model_validate_json(text)
     except ValidationError as error:
         raise FleetDocumentError(f"fleet document {name}: {_wrong(error)}") from error
@@ -150,6 +159,7 @@ def parse_fleet(name: str, text: str) -> Fleet:
         name=name,
         spot_group=document.spot_group,
         on_demand_group=document.on_demand_group,
+        mode=Mode(document.mode),
         workers_per_instance=document.workers_per_instance,
         onprem_workers=document.onprem_workers,
         request_queue_url=document.request_queue_url,
@@ -170,6 +180,29 @@ def _wrong(error: ValidationError) -> str:
     if any(e["type"] == "json_invalid" for e in error.errors()):
         told.append("it must be one JSON object in a parameter of type String, not SecureString")
     return "; ".join(told)
+
+
+def _object(name: str, text: str) -> dict[str, Any]:
+    try:
+        value = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise FleetDocumentError(f"fleet document {name}: no JSON: {error}") from error
+    if not isinstance(value, dict):
+        raise FleetDocumentError(f"fleet document {name}: must be a JSON object")
+    return value
+
+
+def _merged(document: Any, patch: Any) -> Any:
+    """Lay a merge patch over a document (RFC 7396)."""
+    if not isinstance(patch, dict):
+        return patch
+    kept = dict(document) if isinstance(document, dict) else {}
+    for field, value in patch.items():
+        if value is None:
+            kept.pop(field, None)
+        else:
+            kept[field] = _merged(kept.get(field), value)
+    return kept
 
 
 def _availability(section: AvailabilitySection) -> AvailabilityPolicy:

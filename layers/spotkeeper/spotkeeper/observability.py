@@ -5,8 +5,9 @@ from collections.abc import Mapping, Sequence
 from aws_lambda_powertools import Logger
 from aws_lambda_powertools.metrics import EphemeralMetrics, MetricUnit
 
-from spotkeeper.domain.decision import DecisionRecord
+from spotkeeper.domain.decision import DecisionRecord, Half
 from spotkeeper.domain.failure import FailureClass
+from spotkeeper.domain.permission import Permission
 from spotkeeper.ports import FleetError
 from spotkeeper.turn import TurnReport
 
@@ -27,6 +28,7 @@ COUNTS = frozenset({
     "SpotComing", "SpotAtRisk", "OnDemandServing", "ShortfallUnfilled", "WorkersMissing",
     "RequestsQueued", "Interruptions", "Backfilled", "Released", "WorkersReplaced", "BothShort",
     "ConfigurationFailure", "StaleSearchLogs", "RequestQueueUnread", "OnPremWorkersSuspect",
+    "Observing", "Paused",
 })  # fmt: skip
 
 # Alarms of a decision that are metrics too.
@@ -36,6 +38,8 @@ _ALARM_METRICS: Mapping[str, frozenset[str]] = {
     ),
     "BothShort": frozenset({"both_short"}),
 }
+
+_PERMISSION_METRICS = {Permission.OBSERVE: "Observing", Permission.PAUSED: "Paused"}
 
 
 # People read it; the log has every error whole.
@@ -81,6 +85,8 @@ def _report_record(record: DecisionRecord) -> None:
     raised = {
         name: 1.0 for name, alarms in _ALARM_METRICS.items() if not alarms.isdisjoint(record.alarms)
     }
+    if record.half is Half.AVAILABILITY and record.permission is not Permission.ACT:
+        raised[_PERMISSION_METRICS[record.permission]] = 1.0
     emit(record.fleet, {**record.seen, **raised})
     for failure in record.unknown_failures:
         logger.warning(
@@ -93,6 +99,7 @@ def _report_record(record: DecisionRecord) -> None:
         action=record.action,
         rule=record.rule,
         reason=record.reason,
+        permission=record.permission,
         asked=[outcome.asked for outcome in record.outcomes],
         alarms=record.alarms,
         seen=record.seen,

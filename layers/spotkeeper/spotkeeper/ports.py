@@ -16,6 +16,7 @@ from spotkeeper.domain.health.memory import HealthMemory
 from spotkeeper.domain.load.history import LoadHistory
 from spotkeeper.domain.load.load import LoadDigest
 from spotkeeper.domain.load.request_queue import QueueLength
+from spotkeeper.domain.permission import Control, Permission
 
 
 class FleetError(Exception):
@@ -32,6 +33,14 @@ class Refused(FleetError):
 
 class Gone(FleetError):
     """The group, instance or queue that the call names does not exist (any more)."""
+
+
+class Observed(FleetError):
+    """The turn may only look: AWS was not asked; says what it would have been asked."""
+
+
+class Conflict(FleetError):
+    """Somebody else has changed the same thing meanwhile; nothing was changed."""
 
 
 class Unavailable(FleetError):
@@ -138,6 +147,7 @@ class Lease:
     notes_seen: int = 0
     written_at: datetime | None = None
     unreadable: tuple[str, ...] = ()
+    permission: Permission = Permission.ACT
 
 
 class FleetStates(Protocol):
@@ -210,6 +220,23 @@ class WakeUps(Protocol):
         ...
 
 
+class Controls(Protocol):
+    """Knows what operators said of fleets."""
+
+    def of(self, fleet: str) -> Control:
+        """Read what was said of a fleet; raises `Unreadable` rather than guess."""
+        ...
+
+
+class Unsaid:
+    """Controls of which nothing was said: the fleet documents hold."""
+
+    def of(self, fleet: str) -> Control:
+        """Answer a control that says nothing."""
+        del fleet
+        return Control()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ports:
     """All that a turn needs of the world."""
@@ -222,3 +249,4 @@ class Ports:
     histories: LoadHistories
     queues: RequestQueues
     wake_ups: WakeUps
+    controls: Controls = field(default_factory=Unsaid)

@@ -6,7 +6,7 @@ from datetime import datetime
 
 from spotkeeper.domain.decision import Action, DecisionRecord, Half, Outcome
 from spotkeeper.domain.fleet import Fleet, Group
-from spotkeeper.ports import AtRiskNote, FleetError, FleetStates, Gone, Lease
+from spotkeeper.ports import AtRiskNote, FleetError, FleetStates, Gone, Lease, Observed
 
 # Notes that keep arriving end here; what is left is taken up by the next turn.
 MOST_ROUNDS = 3
@@ -117,6 +117,9 @@ def attempt(outcomes: list[Outcome], asked: str, call: Callable[[], None]) -> bo
     """Ask AWS for one thing and note its answer; a refusal does not stop what else is due."""
     try:
         call()
+    except Observed:
+        outcomes.append(Outcome(asked=asked, would=True))
+        return False
     except FleetError as error:
         outcomes.append(Outcome(asked=asked, error=f"{type(error).__name__}: {error}"))
         return False

@@ -9,6 +9,7 @@ import boto3
 from botocore.config import Config
 
 from spotkeeper.adapters.auto_scaling import AutoScalingReader, AutoScalingWriter
+from spotkeeper.adapters.controls import ControlTable
 from spotkeeper.adapters.fleet_documents import FleetDocuments, FleetDocumentStore
 from spotkeeper.adapters.fleet_state import FleetStateTable
 from spotkeeper.adapters.load_histories import LoadHistoryTable
@@ -53,6 +54,7 @@ def ports() -> Ports:
         histories=LoadHistoryTable(_dynamodb(), _settings().table_name),
         queues=SqsRequestQueues(_sqs),
         wake_ups=WakeUpQueue(_sqs, _checker_settings().wake_up_queue_url),
+        controls=ControlTable(_dynamodb(), _settings().table_name),
     )
 
 

@@ -20,6 +20,7 @@ from spotkeeper.domain.fleet import (
     SizingPolicy,
     WorkerHealthPolicy,
 )
+from spotkeeper.domain.permission import Mode
 from spotkeeper.fleet_document import FleetDocument, FleetDocumentError, parse_fleet
 from spotkeeper.ports import Unavailable
 
@@ -308,3 +309,44 @@ def test_a_group_belongs_to_one_fleet() -> None:
 @pytest.mark.parametrize("text", ["AQICAHhBSTC3Bt0wzVqCpVw8", '{"objective": {"share": .95}}'])
 def test_what_is_no_json_is_told_what_it_must_be(text: str) -> None:
     assert "one JSON object in a parameter of type String, not SecureString" in refused(text)
+
+
+def test_overrides_are_laid_over_what_the_stack_wrote() -> None:
+    base = LEAST | {"sizing": {"target_load_rate": 0.6, "window_s": 120}}
+    over = {"bounds": {"spot_max": 7}, "sizing": {"window_s": None, "stale_after_s": 60}}
+    documents = store({"ocr": json.dumps(base), "ocr.overrides": json.dumps(over)}).load()
+    assert documents.errors == ()
+    (fleet,) = documents.fleets
+    assert fleet.bounds == Bounds(spot_min=0, spot_max=7, on_demand_max=10)
+    sizing = SizingPolicy(target_load_rate=0.6, stale_after_s=60)
+    assert fleet.sizing == sizing
+    assert documents.names == {"ocr"}
+
+
+@pytest.mark.parametrize(
+    ("overrides", "told"),
+    [
+        ("{", "fleet document ocr.overrides: no JSON"),
+        ("[]", "fleet document ocr.overrides: must be a JSON object"),
+        ('{"bounds": {"spot_mx": 7}}', "bounds.spot_mx: Extra inputs are not permitted"),
+        ('{"bounds": null}', "bounds: Field required"),
+    ],
+)
+def test_wrong_overrides_stop_their_fleet_and_name_the_field(overrides: str, told: str) -> None:
+    documents = store({"ocr": json.dumps(LEAST), "ocr.overrides": overrides}).load()
+    assert documents.fleets == ()
+    assert told in str(documents.errors[0])
+
+
+def test_overrides_of_nothing_are_an_error() -> None:
+    documents = store({"ocr": json.dumps(LEAST), "orc.overrides": "{}"}).load()
+    assert [f.name for f in documents.fleets] == ["ocr"]
+    assert "orc.overrides overrides no document" in str(documents.errors[0])
+
+
+def test_the_mode_is_read_and_no_other_word() -> None:
+    assert parsed().mode is Mode.ACT
+    assert parsed(mode="observe").mode is Mode.OBSERVE
+    assert "mode: Input should be 'act' or 'observe'" in refused(
+        json.dumps(LEAST | {"mode": "watch"})
+    )

@@ -2,7 +2,8 @@
 
 import pytest
 
-from spotkeeper.domain.doctor.quotas import PurchaseOption, quota_for
+from spotkeeper.domain.doctor.quotas import quota_for
+from spotkeeper.domain.purchase import PurchaseOption
 
 NAMES = (
     "All F Spot Instance Requests",

@@ -38,7 +38,7 @@ _SANITIZE = "sanitize_user_agent_string_component"
 SERVICES = frozenset({
     "autoscaling", "dynamodb", "ec2", "sqs", "ssm",
     "cloudformation", "cloudwatch", "fis", "iam", "kms", "awslambda", "scheduler",
-    "servicequotas", "sns",
+    "servicequotas", "sns", "sts",
 })  # fmt: skip
 REQUEST_ID = "0" * 52
 # Checks of expressions that are always the same ones; the contract tests have them made.

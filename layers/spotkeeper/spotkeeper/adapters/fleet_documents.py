@@ -15,6 +15,8 @@ from spotkeeper.ports import FleetError, Unavailable
 if TYPE_CHECKING:
     from mypy_boto3_ssm import SSMClient
 
+# A document of this name beside a fleet's own is laid over it: no deployment overwrites it.
+OVERRIDES = ".overrides"
 # A changed document is in force within this; each minute would be a call a minute and function.
 CACHE_S = 60
 
@@ -55,16 +57,22 @@ class FleetDocumentStore:
             if not self._last:
                 raise
             errors.append(Unavailable(f"{error}; those that were read last stay in force"))
-        for name, text in sorted(self._last.items()):
+        texts = dict(self._last)
+        overrides = _taken(texts, OVERRIDES)
+        for name, text in sorted(texts.items()):
             try:
-                fleets.append(parse_fleet(name, text))
+                fleets.append(parse_fleet(name, text, overrides.pop(name, None)))
             except FleetDocumentError as error:
                 errors.append(WrongFleetDocument(str(error)))
-        if not self._last:
+        errors += [
+            WrongFleetDocument(f"{name}{OVERRIDES} overrides no document: there is no {name}")
+            for name in sorted(overrides)
+        ]
+        if not texts:
             message = f"no fleet document under {self._path}: create one (docs/operations.md)"
             errors.append(WrongFleetDocument(message))
         alone, shared = _apart(fleets)
-        return FleetDocuments(fleets=alone, errors=(*errors, *shared), names=frozenset(self._last))
+        return FleetDocuments(fleets=alone, errors=(*errors, *shared), names=frozenset(texts))
 
     def _read(self) -> dict[str, str]:
         try:
@@ -90,3 +98,9 @@ def _apart(fleets: Sequence[Fleet]) -> tuple[tuple[Fleet, ...], tuple[FleetError
         for group, names in sorted(shared.items())
     )
     return tuple(fleet for fleet in fleets if fleet.name not in refused), errors
+
+
+def _taken(texts: dict[str, str], ending: str) -> dict[str, str]:
+    """Take the documents whose names end so out of the others; answer them by what they are of."""
+    names = [name for name in texts if name.endswith(ending)]
+    return {name.removesuffix(ending): texts.pop(name) for name in names}

@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
+from spotkeeper.domain.permission import Permission
+
 
 class Half(StrEnum):
     """The two halves of the loop; each has one writer per fleet."""
@@ -24,10 +26,14 @@ class Action(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """One thing asked of AWS and its answer; `error` is empty when it was done."""
+    """One thing asked of AWS and its answer; `error` is empty when it was done.
+
+    `would` says that it was not asked, because the turn might only look.
+    """
 
     asked: str
     error: str = ""
+    would: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,3 +51,4 @@ class DecisionRecord:
     alarms: tuple[str, ...] = ()
     failures: tuple[str, ...] = ()
     unknown_failures: tuple[str, ...] = ()
+    permission: Permission = Permission.ACT

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 
+from spotkeeper.domain.permission import Mode
+
 
 class Phase(StrEnum):
     """Where an instance stands in its group."""
@@ -158,6 +160,8 @@ class Fleet:
     name: str
     spot_group: str
     on_demand_group: str
+    # What its turns may do, unless an operator said otherwise.
+    mode: Mode = Mode.ACT
     workers_per_instance: int = 1
     onprem_workers: int = 0
     # Where the requests wait for a worker; not known for every fleet.

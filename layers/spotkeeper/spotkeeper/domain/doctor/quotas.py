@@ -9,19 +9,11 @@ Spot Instance Requests", "Running On-Demand Standard (A, C, D, H, I, M, R, T, Z)
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from enum import StrEnum
 
 from spotkeeper.domain.doctor.facts import AccountFacts, GroupFacts, Unseen
 from spotkeeper.domain.doctor.finding import Finding, Severity
 from spotkeeper.domain.fleet import Fleet
-
-
-class PurchaseOption(StrEnum):
-    """How an instance is paid for."""
-
-    SPOT = "spot"
-    ON_DEMAND = "on-demand"
-
+from spotkeeper.domain.purchase import PurchaseOption
 
 _NAMES = {
     PurchaseOption.SPOT: re.compile(r"All (.+) Spot Instance Requests"),

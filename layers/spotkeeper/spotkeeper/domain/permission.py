@@ -1,0 +1,53 @@
+"""What a fleet's turns may do: act, or only say what they would ask."""
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import StrEnum
+
+# Nobody pauses for longer: what is forgotten ends by itself.
+LONGEST_PAUSE = timedelta(hours=24)
+
+
+class Mode(StrEnum):
+    """Whether turns ask anything of AWS, or only record what they would ask."""
+
+    ACT = "act"
+    OBSERVE = "observe"
+
+
+class Permission(StrEnum):
+    """What holds for one turn."""
+
+    ACT = "act"
+    OBSERVE = "observe"
+    PAUSED = "paused"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pause:
+    """A pause of a fleet: until when, why, by whom, and since when."""
+
+    until: datetime
+    why: str
+    by: str
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Control:
+    """What operators said of a fleet; `mode` None leaves it to the fleet document.
+
+    `version` counts the changes: of two operators at once, the second is told.
+    """
+
+    mode: Mode | None = None
+    mode_by: str = ""
+    mode_at: datetime | None = None
+    pause: Pause | None = None
+    version: int = 0
+
+    def permission(self, default: Mode, now: datetime) -> Permission:
+        """Say what a turn may do now; a pause ends by itself."""
+        if self.pause is not None and now < self.pause.until:
+            return Permission.PAUSED
+        return Permission((self.mode or default).value)

@@ -1,0 +1,82 @@
+"""Turns that only look: the same decision on a memory of its own, and hands that ask nothing.
+
+A fleet that observes, or is paused, is decided about every minute; each change that AWS would have
+been asked for is refused here, which the turn takes as any refusal: it has not happened.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from spotkeeper.domain.availability.memory import AvailabilityMemory
+from spotkeeper.domain.decision import DecisionRecord, Half
+from spotkeeper.domain.fleet import Fleet
+from spotkeeper.domain.health.memory import HealthMemory
+from spotkeeper.domain.permission import Permission
+from spotkeeper.ports import AtRiskNote, FleetStates, Lease, Observed, Ports
+
+
+def permitted(ports: Ports, fleet: Fleet, now: datetime) -> Ports:
+    """Answer the ports that a fleet's turn may use now."""
+    permission = ports.controls.of(fleet.name).permission(fleet.mode, now)
+    if permission is Permission.ACT:
+        return ports
+    observer = _Observer()
+    states = _ObservedStates(ports.states, permission)
+    return replace(ports, writer=observer, instances=observer, states=states)
+
+
+class _Observer:
+    """Changes nothing; every method raises `Observed`."""
+
+    def set_desired(self, group: str, desired: int) -> None:
+        raise Observed(f"{group}: desired {desired}")
+
+    def end(self, instance_id: str) -> None:
+        raise Observed(f"end {instance_id}")
+
+    def detach(self, group: str, instance_ids: Sequence[str]) -> None:
+        raise Observed(f"{group}: replace {', '.join(instance_ids)}")
+
+    def suspend_az_rebalance(self, group: str) -> None:
+        raise Observed(f"{group}: suspend AZRebalance")
+
+    def resume_launch(self, group: str) -> None:
+        raise Observed(f"{group}: resume Launch")
+
+    def drain(self, instance_ids: Sequence[str], gone_at: datetime) -> None:
+        raise Observed(f"drain {', '.join(instance_ids)} by {gone_at:%H:%M:%S}")
+
+    def terminate(self, instance_ids: Sequence[str]) -> None:
+        raise Observed(f"terminate {', '.join(instance_ids)}")
+
+    def replace(self, instance_id: str) -> None:
+        raise Observed(f"replace {instance_id}")
+
+
+@dataclass(frozen=True, slots=True)
+class _ObservedStates:
+    """States under another name, or an acting turn would remember asks that never were."""
+
+    states: FleetStates
+    permission: Permission
+
+    def take(self, fleet: str, half: Half, now: datetime, note: AtRiskNote | None) -> Lease | None:
+        lease = self.states.take(f"{fleet}/observed", half, now, note)
+        return lease and replace(lease, permission=self.permission)
+
+    def keep(
+        self,
+        lease: Lease,
+        memory: AvailabilityMemory | HealthMemory,
+        now: datetime,
+        *,
+        release: bool = True,
+    ) -> bool:
+        return self.states.keep(lease, memory, now, release=release)
+
+    def give_back(self, lease: Lease) -> None:
+        self.states.give_back(lease)
+
+    def record(self, record: DecisionRecord) -> None:
+        self.states.record(record)

@@ -1,0 +1,100 @@
+"""A fleet that observes, or is paused: decided about every minute, and asked nothing of AWS."""
+
+from dataclasses import replace
+
+import pytest
+
+from spotkeeper.check_availability import check_availability
+from spotkeeper.domain.decision import Action, Outcome
+from spotkeeper.domain.permission import Control, Mode, Pause, Permission
+from spotkeeper_lab.cloud.values import Physics
+from spotkeeper_lab.fakes.virtual_time import instant
+from tests.builders import NOON, at
+from tests.simulation.golden import ON_DEMAND, SPOT, Scenario
+
+PAUSE = Pause(until=at(7200), why="maintenance", by="arn:aws:iam::1:user/ops", at=at(0))
+
+
+class Said:
+    """Controls as a test says them."""
+
+    def __init__(self, control: Control) -> None:
+        self.control = control
+
+    def of(self, fleet: str) -> Control:
+        assert fleet == "ocr"
+        return self.control
+
+
+def scene(control: Control, mode: Mode = Mode.ACT) -> Scenario:
+    """Four spot instances, two of which go after ten minutes."""
+    told = Scenario(a=((0.0, 99), (600.0, 2)), physics=Physics(cold_start_s=120))
+    told.fleet = replace(told.fleet, mode=mode)
+    told.ports = replace(told.ports, controls=Said(control))
+    return told
+
+
+def test_a_pause_ends_by_itself_and_the_mode_is_as_it_was() -> None:
+    control = Control(pause=PAUSE)
+    assert control.permission(Mode.ACT, at(7199)) is Permission.PAUSED
+    assert control.permission(Mode.ACT, at(7200)) is Permission.ACT
+    assert control.permission(Mode.OBSERVE, at(7200)) is Permission.OBSERVE
+
+
+def test_what_an_operator_says_goes_before_the_document() -> None:
+    assert Control(mode=Mode.ACT).permission(Mode.OBSERVE, NOON) is Permission.ACT
+    assert Control(mode=Mode.OBSERVE).permission(Mode.ACT, NOON) is Permission.OBSERVE
+    assert Control().permission(Mode.OBSERVE, NOON) is Permission.OBSERVE
+
+
+def turns(told: Scenario, until_s: float = 1200.0) -> None:
+    """Take a turn every minute."""
+    while told.cloud.now_s < until_s:
+        told.cloud.advance(told.cloud.now_s + 60)
+        report = check_availability([told.fleet], told.ports, instant(told.cloud.now_s))
+        assert not report.errors
+
+
+@pytest.mark.parametrize(
+    ("told", "permission"),
+    [
+        (scene(Control(mode=Mode.OBSERVE)), Permission.OBSERVE),
+        (scene(Control(), Mode.OBSERVE), Permission.OBSERVE),
+        (scene(Control(pause=replace(PAUSE, until=instant(7200)))), Permission.PAUSED),
+    ],
+)
+def test_a_turn_that_may_only_look_decides_and_asks_nothing(
+    told: Scenario, permission: Permission
+) -> None:
+    turns(told)
+    assert told.on_demand == 0
+    assert told.cloud.group(SPOT).suspensions == {}
+    records = told.states.records
+    assert {r.permission for r in records} == {permission}
+    backfills = [r for r in records if r.action is Action.BACKFILL]
+    assert Outcome(asked=f"{ON_DEMAND}: desired 2", would=True) in backfills[-1].outcomes
+    asked = [o for r in records for o in r.outcomes if not o.asked.startswith("look again")]
+    assert asked
+    assert all(o.would and not o.error for o in asked)
+
+
+def test_what_was_only_observed_is_not_remembered_by_turns_that_act() -> None:
+    told = scene(Control(mode=Mode.OBSERVE))
+    turns(told)
+    said = told.ports.controls
+    assert isinstance(said, Said)
+    said.control = Control(mode=Mode.ACT)
+    turns(told, 1260.0)
+    assert told.on_demand == 2
+    acting = told.states.records[-1]
+    assert acting.permission is Permission.ACT
+    assert Outcome(asked=f"{ON_DEMAND}: desired 2") in acting.outcomes
+    assert told.cloud.group(SPOT).suspensions.keys() == {"AZRebalance"}
+
+
+def test_a_pause_that_ended_is_none() -> None:
+    told = scene(Control(pause=replace(PAUSE, until=instant(900))))
+    turns(told, 840.0)
+    assert told.on_demand == 0
+    turns(told, 960.0)
+    assert told.on_demand == 2
