@@ -34,6 +34,7 @@ from spotkeeper_lab.cloud.values import (
     Activity,
     Bill,
     CloudError,
+    GroupSpec,
     GroupView,
     InstanceView,
     Purchase,
@@ -164,6 +165,17 @@ class Cloud(CloudMarket):
         state.spec = replace(state.spec, minimum=minimum, maximum=maximum)
         state.touch()
         self.set_desired(group, max(minimum, min(maximum, state.desired)))
+
+    def create_group(self, spec: GroupSpec) -> None:
+        """Make a group, which launches at once; the market knows the pools where it buys spot."""
+        if spec.name in self._groups:
+            message = (
+                "AutoScalingGroup by this name already exists - A group with the name "
+                f"{spec.name} already exists"
+            )
+            raise CloudError("AlreadyExists", message)
+        self._groups[spec.name] = GroupState(spec, self.physics)
+        self._act(self._groups[spec.name])
 
     def delete_group(self, group: str) -> None:
         """Delete a group with all of its instances."""

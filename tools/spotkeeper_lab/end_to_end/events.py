@@ -30,6 +30,9 @@ class Events:
             case EventKind.WARNING:
                 name = "EC2 Spot Instance Interruption Warning"
                 detail["instance-action"] = "terminate"
+            case EventKind.FULFILLED:
+                name = "EC2 Spot Instance Request Fulfillment"
+                detail["spot-instance-request-id"] = f"sir-{event.instance_id[-8:]}"
             case EventKind.TERMINATED if not event.group:
                 name, detail["state"] = "EC2 Instance State-change Notification", "shutting-down"
             case _:

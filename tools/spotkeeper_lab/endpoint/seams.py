@@ -71,6 +71,11 @@ def provision(kind: str, **handlers: Callable[..., Any]) -> None:
     registry[kind] = dict(handlers)
 
 
+def zone_of(subnet: str) -> str:
+    """The zone of a subnet; raises KeyError for one that is not there."""
+    return str(module("services.ec2")._subnets[subnet]["AvailabilityZone"])
+
+
 def put_event(event: Mapping[str, Any]) -> None:
     """Put an event of AWS itself on the default bus."""
     entry = {

@@ -21,6 +21,7 @@ from spotkeeper_lab.endpoint import seams
 from spotkeeper_lab.endpoint.account import instance_tags, member_of
 from spotkeeper_lab.endpoint.by_moto import ByMoto
 from spotkeeper_lab.endpoint.calls import App, FailingCalls
+from spotkeeper_lab.endpoint.created import Groups, accepted
 from spotkeeper_lab.endpoint.deliveries import Deliveries
 from spotkeeper_lab.endpoint.inject import Faults
 from spotkeeper_lab.endpoint.lab import LabPages
@@ -47,7 +48,7 @@ def main() -> None:
     seams.check_release()
     os.environ.update(environment(settings))
     world = make_world(settings, time.time, time.monotonic)
-    join(world)
+    join(world, settings)
     workers = Workers(world.time)
     deliveries = Deliveries(world.seconds)
     calls = FailingCalls(seams.module("app").app, world.seconds)
@@ -125,11 +126,19 @@ def make_world(
     )
 
 
-def join(world: World) -> None:
+def join(world: World, settings: LabSettings) -> None:
     """Put the world in the place of ministack's own capacity and mend what differs from AWS."""
     by_moto = ByMoto(world)
     for service in ("autoscaling", "ec2"):
         seams.answer_instead(service, by_moto)
+    groups = Groups(world, seams.zone_of, max(settings.pools.values(), default=0))
+    seams.provision(
+        "AWS::AutoScaling::AutoScalingGroup",
+        create=groups.create,
+        update=groups.update,
+        delete=groups.delete,
+    )
+    seams.provision("AWS::AutoScaling::WarmPool", create=accepted, delete=lambda *_: None)
     seams.alarms_of_expressions()
     seams.functions_have_only_their_layers()
     seams.archives_are_unpacked_once()

@@ -70,6 +70,23 @@ class World:
                 self.capacities[pool] = capacity
             cloud.set_market(market_of("lab", A_MONTH_S, steps))
 
+    def create_group(self, spec: GroupSpec, capacity: int) -> None:
+        """Make a group; a pool that was not known holds `capacity`."""
+        if unknown := [pool for pool in spec.pools if pool not in self.capacities]:
+            self.set_capacity(unknown, capacity)
+        with self.now() as cloud:
+            cloud.create_group(spec)
+
+    def change_bounds(self, group: str, minimum: int, maximum: int) -> None:
+        """Change the bounds of a group."""
+        with self.now() as cloud:
+            cloud.set_bounds(group, minimum, maximum)
+
+    def delete_group(self, group: str) -> None:
+        """Delete a group and end its instances."""
+        with self.now() as cloud:
+            cloud.delete_group(group)
+
     @property
     def seconds(self) -> Callable[[], float]:
         """The lab's clock."""
