@@ -161,7 +161,7 @@ def draw(seed: int) -> Scenario:
     queue_known = rng.choice([True, True, False])
     return Scenario(
         seed=seed,
-        start=rng.choice([Start.SERVING] * 3 + [Start.EMPTY, Start.ON_DEMAND]),
+        start=_start(rng, sized=sized),
         loads=_loads(rng) if sized else ((0.0, round(rng.uniform(0.5, 2.0), 1)),),
         faults=tuple(sorted(_faults(rng), key=lambda fault: fault.at_s)),
         objective=rng.choice([True, False]),
@@ -181,6 +181,12 @@ def draw(seed: int) -> Scenario:
         sized=sized,
         suspend_after_s=rng.choice([None, 900.0]),
     )
+
+
+def _start(rng: random.Random, *, sized: bool) -> Start:
+    """Where nobody sizes the spot group, it begins as its operator left it."""
+    drawn = rng.choice([Start.SERVING] * 3 + [Start.EMPTY, Start.ON_DEMAND])
+    return drawn if sized else Start.SERVING
 
 
 def _loads(rng: random.Random) -> tuple[tuple[float, float], ...]:

@@ -172,7 +172,8 @@ class Watch:
     def failed(self, function: str, what: str) -> None:
         """Note that an invocation failed; without trouble of AWS's own that must soon be over."""
         world, failures = self.world, self._failures
-        calm = self._calm(FAILURES_WITHIN_S) and not world.excused()
+        excused = world.now_s - world.last_excused_s <= FAILURES_WITHIN_S
+        calm = self._calm(FAILURES_WITHIN_S) and not excused
         failures.append(world.now_s)
         while failures[0] < world.now_s - FAILURES_WITHIN_S:
             failures.popleft()
@@ -210,7 +211,7 @@ class Watch:
         per = 1
         if group == world.spot:
             left = (view.desired - by) * per + world.scenario.onprem_workers
-            if function == "check_health" and left < load and view.desired <= SPOT_MAX:
+            if left < load and function == "check_health" and not self._may_sleep(left):
                 how = f"spot {view.desired} -> {view.desired - by} under {load} erlangs"
                 self.broken(Promise.SCALE_IN, f"{how}, {world.force.queued} requests wait")
             return
@@ -225,6 +226,13 @@ class Watch:
         if gone and before - gone + world.scenario.onprem_workers < min(load, max(target, load)):
             how = f"on-demand {view.desired} -> {view.desired - by}: {before} -> {before - gone}"
             self.broken(Promise.MAKE_BEFORE_BREAK, f"{how} instances serve {load} erlangs")
+
+    def _may_sleep(self, left: int) -> bool:
+        """Whether the fleet may go to sleep: its queue is known to be empty."""
+        world = self.world
+        idle = not world.force.queued and not world.force.in_flight
+        scenario = world.scenario
+        return not left and not scenario.spot_min and scenario.queue_known and idle
 
     def _replaces(self, instance_id: str) -> None:
         world = self.world

@@ -1,5 +1,6 @@
 """The world of one run: workers and their logs, events and schedules, faults, and who watches."""
 
+import math
 import random
 from collections import deque
 from collections.abc import Callable, Mapping
@@ -71,6 +72,7 @@ class World(Aws):
         """What an operator asked for last; what the group began with until then."""
         self.adopted = 6 if scenario.start is Start.ON_DEMAND else 0
         self.last_trouble_s = 0.0
+        self.last_excused_s = -math.inf
         self.watch = Watch(self)
         self._mustered_s = -MUSTER_EVERY_S
         self._others: dict[str, bool] = {}
@@ -105,6 +107,8 @@ class World(Aws):
         self._loads.append((self.now_s, self.load()))
         if any(disturbs(fault) for fault in self.active.values()):
             self.last_trouble_s = self.now_s
+        if Kind.WRONG_DOCUMENT in self.active:
+            self.last_excused_s = self.now_s
         self.watch.minute()
         self.enter(self.now_s + 60.0, self._minute)
 
@@ -268,10 +272,6 @@ class World(Aws):
     def operator_asked(self, desired: int) -> None:
         """Note what an operator asks of the spot group."""
         self.asked, self.operator_desired = desired, max(self.operator_desired, desired)
-
-    def excused(self) -> bool:
-        """Whether turns have to fail: a document or a state that nobody can read."""
-        return Kind.WRONG_DOCUMENT in self.active
 
     def mend_documents(self) -> None:
         """Write the documents as they were."""
