@@ -50,6 +50,12 @@ NoticeLost = Annotated[float, typer.Option(help="Share of warnings that get lost
 EventDelay = Annotated[
     float, typer.Option(parser=seconds, metavar="DURATION", help="Events are up to so late.")
 ]
+TurnJitter = Annotated[
+    float,
+    typer.Option(
+        parser=seconds, metavar="DURATION", help="A minute's turn is up to so late; AWS: 59s."
+    ),
+]
 OnDemandFailure = Annotated[float, typer.Option(help="Share of on-demand launches refused.")]
 WindowCount = Annotated[int | None, typer.Option(help="Random windows. Default: the whole trace.")]
 WindowHours = Annotated[float, typer.Option(help="Length of a window.")]
@@ -73,6 +79,7 @@ def backtest(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     notice: Notice = 0.0,
     notice_lost: NoticeLost = 0.0,
     event_delay: EventDelay = 0.0,
+    turn_jitter: TurnJitter = 0.0,
     on_demand_failure: OnDemandFailure = 0.0,
     windows: WindowCount = None,
     window_hours: WindowHours = 24.0,
@@ -96,6 +103,7 @@ def backtest(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
             notice_s=notice,
             notice_lost=notice_lost,
             event_delay_s=event_delay,
+            turn_jitter_s=turn_jitter,
             on_demand_failure=on_demand_failure,
             price_ratio=price_ratio,
             seed=seed,

@@ -43,6 +43,8 @@ def heading(row: Row) -> str:
     parts.append(f"notice {world.notice_s:g} s" if world.notice_s else "no notice")
     if world.notice_s and world.notice_lost:
         parts.append(f"{world.notice_lost:.0%} of notices lost")
+    if world.turn_jitter_s:
+        parts.append(f"turns up to {world.turn_jitter_s:g} s late")
     if world.event_delay_s:
         parts.append(f"events up to {world.event_delay_s:g} s late")
     if world.on_demand_failure:

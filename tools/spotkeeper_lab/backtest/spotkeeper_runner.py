@@ -1,12 +1,14 @@
 """The deployed policy in a backtest: the checker's own turns, through fake ports, on a market.
 
-Turns happen when they would in production: on every whole minute, on every event when it is
+Turns happen when they would in production: once in every minute, on every event when it is
 delivered, and when a turn asked for the next one. The spot group is asked for the target
 throughout; on-demand is what the turns make it.
 """
 
 import heapq
 import math
+import random
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -121,15 +123,20 @@ def interruption_of(event: CloudEvent) -> Interruption:
 
 @dataclass(slots=True, kw_only=True)
 class Replay:
-    """A cloud and the turns that keep one fleet on it whole; `turns` counts them."""
+    """A cloud and the turns that keep one fleet on it whole; `turns` counts them.
+
+    The turn of a minute comes `jitter` after its beginning, as that of a schedule does.
+    """
 
     cloud: Cloud
     fleet: Fleet
     ports: Ports
     wake_ups: FakeWakeUps
+    jitter: Callable[[], float] = lambda: 0.0
     turns: int = 0
     _on_the_way: list[tuple[float, int, CloudEvent]] = field(default_factory=list)
     _told: int = 0
+    _minute_s: float = 0.0
     _next_turn_s: float = 0.0
 
     def run(self, end_s: float) -> None:
@@ -154,7 +161,8 @@ class Replay:
         for _ in range(self.wake_ups.take(at_s)):
             self._turn(at_s)
         if at_s >= self._next_turn_s:
-            self._next_turn_s += TURN_EVERY_S
+            self._minute_s += TURN_EVERY_S
+            self._next_turn_s = self._minute_s + self.jitter()
             self._turn(at_s)
 
     def _turn(self, at_s: float) -> None:
@@ -187,7 +195,14 @@ def replay_of(
         wake_ups=wake_ups,
     )
     fleet = fleet_of(world, settings)
-    return Replay(cloud=cloud, fleet=fleet, ports=ports, wake_ups=wake_ups)
+    chance = random.Random(world.seed)
+    return Replay(
+        cloud=cloud,
+        fleet=fleet,
+        ports=ports,
+        wake_ups=wake_ups,
+        jitter=lambda: chance.uniform(0.0, world.turn_jitter_s),
+    )
 
 
 def lives_of(cloud: Cloud, end_s: float) -> list[Life]:

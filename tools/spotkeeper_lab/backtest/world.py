@@ -7,6 +7,7 @@ from spotkeeper_lab.traces.market import Market
 
 DEFAULT_PRICE_RATIO = 0.30
 """Spot over on-demand where neither the market nor the user says (us-east-1 GPUs, 2021)."""
+MINUTE_S = 60.0
 WARM_DISK_RATIO = 0.0036
 """A stopped instance's disk over a running instance: 100 GB of gp3 at $0.08 per GB-month
 ($0.011/h, us-east-1) beside p3.2xlarge at $3.06/h."""
@@ -22,8 +23,9 @@ class World:
 
     An instance launched at t is billed from t and ready from t + start on. Where capacity falls at
     t, the newest instances of the pool are lost at t and were warned at t - ``notice_s`` (or not:
-    ``notice_lost``); warnings arrive up to ``event_delay_s`` late. An on-demand launch is refused
-    with probability ``on_demand_failure``. With ``warm_start_s``, as many on-demand instances as
+    ``notice_lost``); warnings arrive up to ``event_delay_s`` late. The turn of each minute comes up
+    to ``turn_jitter_s`` after its beginning. An on-demand launch is refused with probability
+    ``on_demand_failure``. With ``warm_start_s``, as many on-demand instances as
     ``warm_pool`` are kept prepared: running ones are billed as such, stopped ones for their disk,
     and an instance given back is stopped again (reuse on scale-in).
     """
@@ -36,6 +38,7 @@ class World:
     notice_s: float = 0.0
     notice_lost: float = 0.0
     event_delay_s: float = 0.0
+    turn_jitter_s: float = 0.0
     on_demand_failure: float = 0.0
     price_ratio: float | None = None
     warm_disk_ratio: float = WARM_DISK_RATIO
@@ -47,6 +50,7 @@ class World:
         self._check("tick_s", 0 < self.tick_s < math.inf, "more than 0 s")
         for name in ("cold_start_s", "notice_s", "event_delay_s", "warm_pool", "warm_disk_ratio"):
             self._check(name, 0 <= getattr(self, name) < math.inf, "0 or more")
+        self._check("turn_jitter_s", 0 <= self.turn_jitter_s < MINUTE_S, "from 0 to below 60 s")
         for name in ("notice_lost", "on_demand_failure"):
             self._check(name, 0 <= getattr(self, name) <= 1, "a share from 0 to 1")
         if self.price_ratio is not None:
