@@ -81,7 +81,12 @@ class LabClient:
     ) -> None:
         """Deploy the stack as the README does."""
         given = [f"{name}={value}" for name, value in parameters.items()]
-        options = ("--resolve-s3", "--no-confirm-changeset", "--no-progressbar")
+        options = (
+            "--resolve-s3",
+            "--no-confirm-changeset",
+            "--no-fail-on-empty-changeset",
+            "--no-progressbar",
+        )
         self.sam("deploy", *options, "--parameter-overrides", *given, keys=keys)
 
     def outputs(self, stack: str = "spotkeeper") -> dict[str, str]:
