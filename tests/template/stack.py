@@ -62,7 +62,8 @@ class Stack:
         shared = self.resolve(template()["Globals"]["Function"]["Environment"]["Variables"])
         functions = self.resources("AWS::Serverless::Function")
         for function in functions.values():
-            function["Environment"]["Variables"] |= shared
+            own = function.setdefault("Environment", {"Variables": {}})
+            own["Variables"] |= shared
         return functions
 
     def resolve(self, node: Any) -> Any:

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from spotkeeper import wiring
 from spotkeeper.adapters.fleet_state import LEASE_LIFETIME
 from spotkeeper.settings import CheckerSettings, CollectSettings, Settings
 from tests.template.stack import ROOT, Stack, snake, template
@@ -13,6 +14,7 @@ SETTINGS: dict[str, type[Settings]] = {
     "CheckHealth": CheckerSettings,
     "CheckAvailability": CheckerSettings,
     "HandleInterruption": CheckerSettings,
+    "KeepLedger": Settings,
 }
 CHECKERS = ("CheckHealth", "CheckAvailability")
 
@@ -52,7 +54,7 @@ def test_a_function_ends_before_the_lease_that_it_holds() -> None:
     assert template()["Globals"]["Function"]["Timeout"] < LEASE_LIFETIME.total_seconds()
 
 
-@pytest.mark.parametrize("name", [*CHECKERS, "HandleInterruption"])
+@pytest.mark.parametrize("name", [*CHECKERS, "HandleInterruption", "KeepLedger"])
 def test_what_fails_for_good_is_kept(stack: Stack, name: str) -> None:
     function = stack.functions()[name]
     on_failure = function["EventInvokeConfig"]["DestinationConfig"]["OnFailure"]
@@ -90,6 +92,14 @@ def test_a_checker_runs_every_minute_and_is_not_repeated(stack: Stack, name: str
     # A schedule's name has 64 letters at most, and a stack's should have room for a few words.
     assert len(schedule["Properties"]["Name"]) - len("ocr") <= 64 - 50
     assert function["EventInvokeConfig"]["MaximumRetryAttempts"] == 0
+
+
+def test_the_ledger_is_kept_as_often_as_it_says_that_it_is(stack: Stack) -> None:
+    events = stack.functions()["KeepLedger"]["Events"].values()
+    [schedule] = [it["Properties"] for it in events if it["Type"] == "ScheduleV2"]
+    minutes = int(wiring.LEDGER_EVERY.total_seconds()) // 60
+    assert schedule["ScheduleExpression"] == f"rate({minutes} minutes)"
+    assert schedule["Name"] == "ocr-keep-ledger"
 
 
 def test_the_own_layer_is_the_package_and_nothing_else() -> None:

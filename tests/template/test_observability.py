@@ -14,7 +14,7 @@ QUERY = re.compile(
 )
 SEARCH = re.compile(
     r"(FILL\()?SEARCH\('\{Spotkeeper,service,fleet\} service=\"ocr\" "
-    r"MetricName=(?P<names>.+)', '\w+', 60\)(?(1), 0\))$"
+    r"MetricName=(?P<names>.+)', '\w+', (?:60|3600)\)(?(1), 0\))$"
 )
 # What alarms work out of AWS's own metrics: all functions, both checkers, more than before.
 WORKED_OUT = {"SUM(METRICS())", "m1 * m2", "DIFF(FILL(m, 0))"}

@@ -129,7 +129,8 @@ def test_the_functions_may_do_what_the_adapters_call_and_nothing_else() -> None:
     adapters = ROOT / "layers/spotkeeper/spotkeeper/adapters"
     source = "".join(path.read_text() for path in adapters.glob("*.py"))
     calls = re.findall(
-        r"_(autoscaling|ec2|dynamodb|sqs)(?:\(\))?\.(?:get_paginator\(\"(\w+)|(\w+)\()", source
+        r"(?:\b|_)(autoscaling|ec2|dynamodb|pricing|sqs)(?:\(\))?\.(?:get_paginator\(\"(\w+)|(\w+)\()",
+        source,
     )
     called = {f"{service}:{camel(page or call)}" for service, page, call in calls if page or call}
     ours = [it for owner, it in statements(adopted) if owner not in ("SendSearchLogs", OPERATOR)]

@@ -6,7 +6,7 @@ import tomllib
 from pathlib import Path
 
 PROJECT = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())
-COMMANDS = ("status", "explain", "doctor")
+COMMANDS = ("status", "explain", "doctor", "cost")
 
 
 def test_what_is_deployed_is_among_what_is_installed() -> None:

@@ -13,6 +13,7 @@ import typer
 from spotkeeper_cli.backtest import backtest
 from spotkeeper_cli.breakeven import breakeven
 from spotkeeper_cli.control import mode, pause, resume, stop
+from spotkeeper_cli.cost import cost
 from spotkeeper_cli.demo import demo
 from spotkeeper_cli.doctor import doctor
 from spotkeeper_cli.explain import explain
@@ -30,6 +31,7 @@ _STACK, _LAB = "On a deployed stack", "Without AWS"
 app.command(rich_help_panel=_STACK)(status)
 app.command(rich_help_panel=_STACK)(explain)
 app.command(rich_help_panel=_STACK)(doctor)
+app.command(rich_help_panel=_STACK)(cost)
 app.command(rich_help_panel=_STACK)(mode)
 app.command(rich_help_panel=_STACK)(pause)
 app.command(rich_help_panel=_STACK)(resume)

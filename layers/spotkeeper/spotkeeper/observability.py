@@ -8,6 +8,7 @@ from aws_lambda_powertools.metrics import EphemeralMetrics, MetricUnit
 from spotkeeper.domain.decision import DecisionRecord, Half
 from spotkeeper.domain.failure import FailureClass
 from spotkeeper.domain.permission import Permission
+from spotkeeper.keep_ledger import LedgerReport
 from spotkeeper.ports import FleetError
 from spotkeeper.turn import TurnReport
 
@@ -28,7 +29,7 @@ COUNTS = frozenset({
     "SpotComing", "SpotAtRisk", "OnDemandServing", "ShortfallUnfilled", "WorkersMissing",
     "RequestsQueued", "Interruptions", "Backfilled", "Released", "WorkersReplaced", "BothShort",
     "ConfigurationFailure", "StaleSearchLogs", "RequestQueueUnread", "OnPremWorkersSuspect",
-    "Observing", "Paused",
+    "Observing", "Paused", "SpentSpot", "SpentOnDemand", "Saved",
 })  # fmt: skip
 
 # Alarms of a decision that are metrics too.
@@ -79,6 +80,25 @@ def report(turn: TurnReport, document_errors: Sequence[FleetError] = ()) -> dict
         causes = "; ".join(dict.fromkeys(map(str, errors)))
         raise TurnFailed(f"not every fleet was turned: {causes[:CAUSES_AT_MOST]}", errors)
     return {record.fleet: record.reason for record in turn.records}
+
+
+def report_spending(report: LedgerReport) -> dict[str, float]:
+    """Count what was spent, USD; answers each fleet's sum.
+
+    Raises `TurnFailed` when a fleet's ledger could not be kept, after all were tried.
+    """
+    for each in report.spent:
+        emit(
+            each.fleet,
+            {"SpentSpot": each.spot, "SpentOnDemand": each.on_demand, "Saved": each.saved},
+        )
+        if each.unpriced_h:
+            logger.warning("instances without a price", fleet=each.fleet, hours=each.unpriced_h)
+    for error in report.errors:
+        logger.error(str(error), kind=type(error).__name__)
+    if report.errors:
+        raise TurnFailed("not every ledger was kept", report.errors)
+    return {each.fleet: each.spot + each.on_demand for each in report.spent}
 
 
 def _report_record(record: DecisionRecord) -> None:

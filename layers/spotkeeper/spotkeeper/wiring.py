@@ -12,10 +12,14 @@ from spotkeeper.adapters.auto_scaling import AutoScalingReader, AutoScalingWrite
 from spotkeeper.adapters.controls import ControlTable
 from spotkeeper.adapters.fleet_documents import FleetDocuments, FleetDocumentStore
 from spotkeeper.adapters.fleet_state import FleetStateTable
+from spotkeeper.adapters.ledger import LedgerTable
+from spotkeeper.adapters.lives import InstanceLives
 from spotkeeper.adapters.load_histories import LoadHistoryTable
 from spotkeeper.adapters.load_table import LoadDigestTable
+from spotkeeper.adapters.prices import PRICE_LIST_REGION, MarketPrices
 from spotkeeper.adapters.request_queues import SqsRequestQueues
 from spotkeeper.adapters.wake_ups import WakeUpQueue
+from spotkeeper.keep_ledger import LedgerPorts
 from spotkeeper.ports import Ports
 from spotkeeper.settings import CheckerSettings, CollectSettings, Settings
 
@@ -29,6 +33,10 @@ if TYPE_CHECKING:
 CLIENT_CONFIG = Config(
     retries={"mode": "standard", "total_max_attempts": 3}, connect_timeout=2, read_timeout=5
 )
+
+
+# How often template.yaml has the ledger kept; what was spent is told for so long.
+LEDGER_EVERY = timedelta(minutes=5)
 
 
 def now() -> datetime:
@@ -55,6 +63,18 @@ def ports() -> Ports:
         queues=SqsRequestQueues(_sqs),
         wake_ups=WakeUpQueue(_sqs, _checker_settings().wake_up_queue_url),
         controls=ControlTable(_dynamodb(), _settings().table_name),
+    )
+
+
+@cache
+def ledger_ports() -> LedgerPorts:
+    """Put together what the ledger keeper needs of the world."""
+    pricing = boto3.client("pricing", region_name=PRICE_LIST_REGION, config=CLIENT_CONFIG)
+    return LedgerPorts(
+        groups=AutoScalingReader(_autoscaling(), _ec2()),
+        ledger=LedgerTable(_dynamodb(), _settings().table_name),
+        lives=InstanceLives(_ec2()),
+        prices=MarketPrices(_ec2(), pricing, _ec2().meta.region_name),
     )
 
 

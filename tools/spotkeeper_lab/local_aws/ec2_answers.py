@@ -14,6 +14,9 @@ _EC2_STATES = {PENDING: "pending"}
 SPOT_REQUESTS = Page(usual=1000, most=1000, asked_by="MaxResults")
 INSTANCES = Page(usual=1000, most=1000, asked_by="MaxResults")
 
+# A terminated instance is shown for so long.
+TERMINATED_FOR_S = 3600.0
+
 
 class Ec2Answers:
     """What the cloud answers; each method takes a reader of parameters."""
@@ -73,11 +76,27 @@ class Ec2Answers:
 
     def _describe_ec2_instances(self, get: Get) -> Answer:
         wanted: Sequence[str] = get("InstanceIds", [])
-        views = [self._cloud.instance(i) for i in wanted] if wanted else self._cloud.instances()
+        views = [self._cloud.instance(i) for i in wanted] if wanted else self._visible()
         found = [self._ec2_instance(view) for view in views]
         for item in _filters(get):
             found = [one for one in found if _passes(one, item["Name"], item["Values"])]
         return {"Reservations": [{"Instances": [one]} for one in found]}
+
+    def _visible(self) -> list[InstanceView]:
+        """All that run, and those that ended within the last hour (docs/truth.md)."""
+        since_s = self._cloud.now_s - TERMINATED_FOR_S
+        return [v for v in self._cloud.history() if v.ended_s is None or v.ended_s >= since_s]
+
+    def _ending(self, view: InstanceView) -> Answer:
+        """When and by whom an instance was ended; nothing while it runs."""
+        if view.ended_s is None:
+            return {}
+        at = f"({self._time.at(view.ended_s):%Y-%m-%d %H:%M:%S} GMT)"
+        code = "Server.SpotInstanceTermination" if view.lost else "Client.UserInitiatedShutdown"
+        return {
+            "StateTransitionReason": f"{'Service' if view.lost else 'User'} initiated {at}",
+            "StateReason": {"Code": code, "Message": code},
+        }
 
     def _ec2_instance(self, view: InstanceView) -> Answer:
         zone, _, kind = view.pool.partition("/")
@@ -90,6 +109,7 @@ class Ec2Answers:
                 "Placement": {"AvailabilityZone": zone},
                 "LaunchTime": self._time.at(view.launched_s),
                 "Tags": self._tags(view) if view.ended_s is None else [],
+                **self._ending(view),
                 **({"InstanceLifecycle": "spot"} if view.purchase is Purchase.SPOT else {}),
             }
         )

@@ -1,0 +1,83 @@
+"""The ledger in the table: an item while an instance runs, another one when it is over.
+
+    pk ledger#FLEET  sk open#ID            runs
+    pk ledger#FLEET  sk closed#UNTIL#ID    ended; gone after KEPT
+
+The closed ones are in the order of their ends, so that the cost of a time is one range of keys.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+from pydantic import TypeAdapter
+
+from spotkeeper.adapters.errors import translated
+from spotkeeper.domain.money.ledger import LedgerItem
+
+if TYPE_CHECKING:
+    from mypy_boto3_dynamodb import DynamoDBClient
+
+KEPT = timedelta(days=400)
+_ITEM = TypeAdapter(LedgerItem)
+_OPEN, _CLOSED, _LAST = "open#", "closed#", "\uffff"
+
+
+class LedgerTable:
+    """Keeps ledger items; closing one again changes nothing."""
+
+    def __init__(self, dynamodb: "DynamoDBClient", table: str) -> None:
+        """Take a typed client and the table's name; nothing is called yet."""
+        self._dynamodb = dynamodb
+        self._table = table
+
+    def open_items(self, fleet: str) -> tuple[LedgerItem, ...]:
+        """Read what runs."""
+        return tuple(self._query(fleet, _OPEN, _OPEN + _LAST))
+
+    def since(self, fleet: str, since: datetime) -> tuple[LedgerItem, ...]:
+        """Read what runs, and what ended since an instant."""
+        first = f"{_CLOSED}{since.isoformat()}"
+        return (*self._query(fleet, first, _CLOSED + _LAST), *self.open_items(fleet))
+
+    def put(self, items: Sequence[LedgerItem]) -> None:
+        """Write items; an end is written before the open item goes, so that none is lost."""
+        for item in items:
+            with translated(f"writing the ledger of {item.fleet}"):
+                self._put(item)
+
+    def _put(self, item: LedgerItem) -> None:
+        opened = f"{_OPEN}{item.instance_id}"
+        if item.until is None:
+            self._write(item, opened, {})
+            return
+        gone = {"expires_at": {"N": str(int((item.until + KEPT).timestamp()))}}
+        self._write(item, f"{_CLOSED}{item.until.isoformat()}#{item.instance_id}", gone)
+        self._dynamodb.delete_item(
+            TableName=self._table,
+            Key={"pk": {"S": f"ledger#{item.fleet}"}, "sk": {"S": opened}},
+        )
+
+    def _write(self, item: LedgerItem, key: str, more: Mapping[str, Any]) -> None:
+        self._dynamodb.put_item(
+            TableName=self._table,
+            Item={
+                "pk": {"S": f"ledger#{item.fleet}"},
+                "sk": {"S": key},
+                "item": {"S": _ITEM.dump_json(item).decode()},
+                **more,
+            },
+        )
+
+    def _query(self, fleet: str, first: str, last: str) -> Iterator[LedgerItem]:
+        pages = self._dynamodb.get_paginator("query").paginate(
+            TableName=self._table,
+            KeyConditionExpression="pk = :pk AND sk BETWEEN :first AND :last",
+            ExpressionAttributeValues={
+                ":pk": {"S": f"ledger#{fleet}"}, ":first": {"S": first}, ":last": {"S": last},
+            },
+        )  # fmt: skip
+        with translated(f"reading the ledger of {fleet}"):
+            for page in pages:
+                for item in page["Items"]:
+                    yield _ITEM.validate_json(item["item"]["S"])

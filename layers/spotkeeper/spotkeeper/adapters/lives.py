@@ -1,0 +1,78 @@
+"""Since when instances are paid for, until when, and who ended them, by DescribeInstances.
+
+A terminated instance stays visible for about an hour. Its StateTransitionReason tells the time,
+"User initiated (2026-09-14 19:04:44 GMT)" or "Server.SpotInstanceTermination: ...", and its
+StateReason who it was.
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+from itertools import batched
+from typing import TYPE_CHECKING
+
+from spotkeeper.adapters.errors import translated
+from spotkeeper.domain.money.ledger import EndedBy, Life
+from spotkeeper.domain.purchase import PurchaseOption
+
+if TYPE_CHECKING:
+    from mypy_boto3_ec2 import EC2Client
+    from mypy_boto3_ec2.type_defs import InstanceTypeDef
+
+INSTANCES_A_CALL = 200
+# States in which nobody pays for compute.
+_OVER = frozenset({"shutting-down", "terminated", "stopping", "stopped"})
+_AT = re.compile(r"\((\d{4}-\d\d-\d\d \d\d:\d\d:\d\d) (?:GMT|UTC)\)")
+_AWS_CODES = ("Server.SpotInstanceTermination", "Server.SpotInstanceShutdown", "Server.")
+
+
+class InstanceLives:
+    """Reads instances' lives."""
+
+    def __init__(self, ec2: "EC2Client") -> None:
+        """Take a typed client; nothing is called yet."""
+        self._ec2 = ec2
+
+    def of(self, instance_ids: Iterable[str], now: datetime) -> Mapping[str, Life]:
+        """Read instances by id; those that EC2 does not know any more are left out."""
+        lives: dict[str, Life] = {}
+        pages = self._ec2.get_paginator("describe_instances")
+        for some in batched(sorted(set(instance_ids)), INSTANCES_A_CALL, strict=False):
+            # A filter, because the parameter InstanceIds fails as a whole for one unknown id.
+            with translated("describing instances"):
+                for page in pages.paginate(Filters=[{"Name": "instance-id", "Values": list(some)}]):
+                    for reservation in page["Reservations"]:
+                        for instance in reservation["Instances"]:
+                            lives[instance["InstanceId"]] = _life(instance, now)
+        return lives
+
+
+def _life(instance: "InstanceTypeDef", now: datetime) -> Life:
+    over = instance["State"]["Name"] in _OVER
+    return Life(
+        instance_id=instance["InstanceId"],
+        pool=f"{instance['Placement']['AvailabilityZone']}/{instance['InstanceType']}",
+        option=PurchaseOption.SPOT
+        if instance.get("InstanceLifecycle") == "spot"
+        else PurchaseOption.ON_DEMAND,
+        since=instance["LaunchTime"],
+        until=_ended(instance, now) if over else None,
+        ended_by=_ended_by(instance) if over else EndedBy.NOBODY,
+    )
+
+
+def _ended(instance: "InstanceTypeDef", now: datetime) -> datetime:
+    """Read when it ended; where EC2 does not say, now is the latest that it can have been."""
+    found = _AT.search(instance.get("StateTransitionReason", ""))
+    if found is None:
+        return now
+    return datetime.strptime(found[1], "%Y-%m-%d %H:%M:%S").replace(tzinfo=UTC)
+
+
+def _ended_by(instance: "InstanceTypeDef") -> EndedBy:
+    code = instance.get("StateReason", {}).get("Code", "")
+    if code.startswith(_AWS_CODES) or instance.get("StateTransitionReason", "").startswith(
+        "Service initiated"
+    ):
+        return EndedBy.AWS
+    return EndedBy.US if code.startswith("Client.") else EndedBy.UNKNOWN

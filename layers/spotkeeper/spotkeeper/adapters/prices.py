@@ -1,0 +1,102 @@
+"""Spot prices by DescribeSpotPriceHistory, on-demand prices by the price list."""
+
+import json
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from spotkeeper.adapters.errors import translated
+from spotkeeper.domain.money.prices import PriceBook, PriceSeries
+
+if TYPE_CHECKING:
+    from mypy_boto3_ec2 import EC2Client
+    from mypy_boto3_pricing import PricingClient
+
+PRODUCT = "Linux/UNIX"
+# The price list is served from a few regions only, for all of them.
+PRICE_LIST_REGION = "us-east-1"
+
+
+def spot_prices(
+    ec2: "EC2Client", pools: Iterable[str], since: datetime, until: datetime
+) -> Mapping[str, PriceSeries]:
+    """Read the prices of pools (zone/type) over a time, from the one in force when it begins.
+
+    AWS keeps 90 days; a pool without any price is left out.
+    """
+    wanted = set(pools)
+    types = sorted({pool.partition("/")[2] for pool in wanted})
+    if not types:
+        return {}
+    points: dict[str, dict[datetime, float]] = defaultdict(dict)
+    pages = ec2.get_paginator("describe_spot_price_history").paginate(
+        Filters=[{"Name": "instance-type", "Values": types}],
+        ProductDescriptions=[PRODUCT],
+        StartTime=since,
+        EndTime=until,
+    )
+    with translated("ec2:DescribeSpotPriceHistory"):
+        for page in pages:
+            for point in page["SpotPriceHistory"]:
+                pool = f"{point['AvailabilityZone']}/{point['InstanceType']}"
+                points[pool][point["Timestamp"]] = float(point["SpotPrice"])
+    return {pool: _series(points[pool]) for pool in wanted & points.keys()}
+
+
+def _series(points: Mapping[datetime, float]) -> PriceSeries:
+    at = tuple(sorted(points))
+    return PriceSeries(at=at, usd=tuple(points[instant] for instant in at))
+
+
+def on_demand_prices(
+    pricing: "PricingClient", types: Iterable[str], region: str
+) -> Mapping[str, float]:
+    """Read each type's list price, Linux and shared tenancy; an unlisted one is left out."""
+    prices: dict[str, float] = {}
+    for instance_type in sorted(set(types)):
+        with translated("pricing:GetProducts"):
+            answer = pricing.get_products(
+                ServiceCode="AmazonEC2",
+                Filters=[
+                    {"Type": "TERM_MATCH", "Field": field, "Value": value}
+                    for field, value in {
+                        "instanceType": instance_type,
+                        "regionCode": region,
+                        "operatingSystem": "Linux",
+                        "tenancy": "Shared",
+                        "preInstalledSw": "NA",
+                        "capacitystatus": "Used",
+                    }.items()
+                ],
+            )
+        found = [usd for text in answer["PriceList"] if (usd := _usd(json.loads(text))) is not None]
+        if found:
+            prices[instance_type] = min(found)
+    return prices
+
+
+class MarketPrices:
+    """Prices in force; list prices are asked for once a type."""
+
+    def __init__(self, ec2: "EC2Client", pricing: "PricingClient", region: str) -> None:
+        """Take typed clients; nothing is called yet."""
+        self._ec2, self._pricing, self._region = ec2, pricing, region
+        self._listed: dict[str, float] = {}
+
+    def now(self, pools: Sequence[str], now: datetime) -> PriceBook:
+        """Read the prices of pools (zone/type) in force; missing ones are left out."""
+        types = {pool.partition("/")[2] for pool in pools}
+        unknown = types - self._listed.keys()
+        self._listed |= on_demand_prices(self._pricing, unknown, self._region)
+        listed = {kind: usd for kind, usd in self._listed.items() if kind in types}
+        return PriceBook(spot=spot_prices(self._ec2, pools, now, now), on_demand=listed)
+
+
+def _usd(product: Mapping[str, Mapping[str, Mapping[str, Mapping[str, object]]]]) -> float | None:
+    """Find the hourly on-demand price in a product of the price list."""
+    for term in product["terms"].get("OnDemand", {}).values():
+        for dimension in dict(term)["priceDimensions"].values():  # type: ignore[attr-defined]
+            if dimension["unit"] == "Hrs":
+                return float(dimension["pricePerUnit"]["USD"])
+    return None

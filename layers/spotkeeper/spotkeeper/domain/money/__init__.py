@@ -1,0 +1,1 @@
+"""What the fleets cost: instances over time, their prices, and what else they would have cost."""

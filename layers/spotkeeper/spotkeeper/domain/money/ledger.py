@@ -1,0 +1,92 @@
+"""Which instances ran for a fleet, from when to when, and who ended them."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+from enum import StrEnum
+
+from spotkeeper.domain.purchase import PurchaseOption
+
+
+class EndedBy(StrEnum):
+    """Who ended an instance, as far as EC2 says."""
+
+    NOBODY = ""
+    AWS = "aws"
+    US = "us"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LedgerItem:
+    """One instance's paid time for one fleet; `until` is None while it runs. `pool` is zone/type.
+
+    A warm instance that stops and starts again has an item for each time.
+    """
+
+    fleet: str
+    instance_id: str
+    pool: str
+    option: PurchaseOption
+    since: datetime
+    until: datetime | None = None
+    ended_by: EndedBy = EndedBy.NOBODY
+
+    @property
+    def zone(self) -> str:
+        """Its zone."""
+        return self.pool.partition("/")[0]
+
+    @property
+    def instance_type(self) -> str:
+        """Its type."""
+        return self.pool.partition("/")[2]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Life:
+    """An instance as EC2 tells of it: since when it is paid for, and until when if it is over."""
+
+    instance_id: str
+    pool: str
+    option: PurchaseOption
+    since: datetime
+    until: datetime | None = None
+    ended_by: EndedBy = EndedBy.NOBODY
+
+
+def entries(
+    fleet: str, opened: Iterable[LedgerItem], lives: Mapping[str, Life], now: datetime
+) -> tuple[LedgerItem, ...]:
+    """Answer the items that are new or changed: what runs is opened, what is over is closed.
+
+    An open item of which EC2 knows nothing any more ended at some time; now is the latest.
+    """
+    before = {item.instance_id: item for item in opened}
+    changed = [
+        replace(item, until=now, ended_by=EndedBy.UNKNOWN)
+        for item in before.values()
+        if item.instance_id not in lives
+    ]
+    for life in lives.values():
+        item = before.get(life.instance_id)
+        if item is not None and item.since != life.since:
+            # It was stopped and started again between two looks: nobody saw when.
+            ended_by = EndedBy.UNKNOWN
+            changed.append(replace(item, until=min(life.since, now), ended_by=ended_by))
+            item = None
+        if item is None or life.until is not None:
+            changed.append(_item(fleet, life))
+    return tuple(changed)
+
+
+def _item(fleet: str, life: Life) -> LedgerItem:
+    return LedgerItem(
+        fleet=fleet,
+        instance_id=life.instance_id,
+        pool=life.pool,
+        option=life.option,
+        since=life.since,
+        until=life.until,
+        ended_by=life.ended_by,
+    )

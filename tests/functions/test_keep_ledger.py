@@ -1,0 +1,122 @@
+"""The ledger against the simulated cloud's own bill, which knows nothing of it."""
+
+from collections.abc import Callable
+from datetime import timedelta
+
+import boto3
+import pytest
+
+from functions.check_availability.app import handler as check_availability
+from functions.keep_ledger.app import handler as keep_ledger
+from spotkeeper import wiring
+from spotkeeper.adapters.ledger import LedgerTable
+from spotkeeper.domain.money.ledger import EndedBy
+from spotkeeper.domain.money.prices import PriceBook, PriceSeries, priced
+from spotkeeper.domain.money.savings import Savings, savings
+from spotkeeper.observability import TurnFailed
+from spotkeeper.ports import Unavailable
+from spotkeeper_lab.cloud.values import Physics
+from tests.builders import NOON, TABLE
+from tests.functions.conftest import A, Stage
+
+type StageOf = Callable[..., Stage]
+SPOT_USD, ON_DEMAND_USD = 0.3, 1.0
+BOOK = PriceBook(
+    spot={A: PriceSeries(at=(NOON,), usd=(SPOT_USD,))}, on_demand={"g5.xlarge": ON_DEMAND_USD}
+)
+
+
+class FixedPrices:
+    """One price each."""
+
+    def now(self, pools: object, now: object) -> PriceBook:
+        del pools, now
+        return BOOK
+
+
+@pytest.fixture
+def restless(stage_of: StageOf, monkeypatch: pytest.MonkeyPatch) -> Stage:
+    """A fleet of four whose spot market comes and goes."""
+    market = ((0.0, 200), (2400.0, 1), (4800.0, 200), (6600.0, 3), (7800.0, 200))
+    stage = stage_of(("ocr",), spot=market, physics=Physics(cold_start_s=120))
+    ports = wiring.ledger_ports()
+    fixed = type(ports)(
+        groups=ports.groups, ledger=ports.ledger, lives=ports.lives, prices=FixedPrices()
+    )
+    monkeypatch.setattr(wiring, "ledger_ports", lambda: fixed)
+    return stage
+
+
+def hours(stage: Stage, until_s: float) -> list[float]:
+    """Let turns and the ledger run; what each look said was spent."""
+    spent = []
+    while stage.cloud.now_s < until_s:
+        stage.at(stage.cloud.now_s + 60)
+        stage.call(check_availability)
+        if stage.cloud.now_s % 300 == 0:
+            spent.append(stage.call(keep_ledger)["ocr"])
+    return spent
+
+
+def kept(stage: Stage) -> Savings:
+    """What the ledger says of all the time."""
+    items = LedgerTable(boto3.client("dynamodb"), TABLE).since("ocr", NOON - timedelta(days=1))
+    return savings(priced(items, BOOK, NOON, stage.now), NOON, stage.now)
+
+
+def test_the_ledger_is_the_bill_within_one_per_cent(restless: Stage) -> None:
+    spent = hours(restless, 10_800.0)
+    bill, found = restless.cloud.bill(), kept(restless)
+    assert bill.losses > 3
+    assert bill.on_demand_s > 3600
+    usd = (bill.spot_s * SPOT_USD + bill.on_demand_s * ON_DEMAND_USD) / 3600
+    assert found.paid == pytest.approx(usd, rel=0.01)
+    assert found.spot_h == pytest.approx(bill.spot_s / 3600, rel=0.01)
+    assert found.on_demand_h == pytest.approx(bill.on_demand_s / 3600, rel=0.01)
+    assert found.interruptions == bill.losses
+    assert found.unpriced_h == 0
+    # The looks add up to the same, but for what ran before the first one.
+    before = 4 * 600 / 3600 * SPOT_USD
+    assert sum(spent) == pytest.approx(usd - before, rel=0.05)
+
+
+def test_what_was_spent_is_counted(
+    restless: Stage, metrics: Callable[[str], dict[str, float]]
+) -> None:
+    restless.call(keep_ledger)
+    values = metrics("ocr")
+    assert values["SpentSpot"] == pytest.approx(4 * 300 / 3600 * SPOT_USD, rel=0.01)
+    assert "SpentOnDemand" not in values
+    assert values["Saved"] == pytest.approx(4 * 300 / 3600 * (ON_DEMAND_USD - SPOT_USD), rel=0.01)
+
+
+def test_who_ended_an_instance(restless: Stage) -> None:
+    hours(restless, 6000.0)
+    items = LedgerTable(boto3.client("dynamodb"), TABLE).since("ocr", NOON)
+    ended = {item.ended_by for item in items if item.until}
+    assert ended == {EndedBy.AWS, EndedBy.US}
+    running = {item.instance_id for item in items if item.until is None}
+    assert running == {i.instance_id for i in restless.cloud.instances()}
+
+
+def test_a_fleet_whose_ledger_fails_stops_no_other(
+    stage_of: StageOf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stage = stage_of(("ocr", "search"))
+    ports = wiring.ledger_ports()
+
+    class Failing:
+        def open_items(self, fleet: str) -> tuple[()]:
+            if fleet == "ocr":
+                raise Unavailable("reading the ledger: no answer")
+            return ()
+
+        put = ports.ledger.put
+
+    fixed = type(ports)(
+        groups=ports.groups, ledger=Failing(), lives=ports.lives, prices=FixedPrices()
+    )
+    monkeypatch.setattr(wiring, "ledger_ports", lambda: fixed)
+    with pytest.raises(TurnFailed):
+        stage.call(keep_ledger)
+    assert LedgerTable(boto3.client("dynamodb"), TABLE).open_items("search")

@@ -1,0 +1,70 @@
+"""cost on a stack whose ledger was kept: kept answers; prices are what AWS says, or missing."""
+
+import json
+from typing import Any
+
+import pytest
+
+from functions.keep_ledger.app import handler as keep_ledger
+from spotkeeper import wiring
+from spotkeeper.domain.money.prices import PriceBook
+from spotkeeper_operator import read_cost as module
+from tests.functions.conftest import Stage
+from tests.operator.command import answered, refused
+from tests.operator.golden import matches
+
+
+class NoPrices:
+    """Nothing has a price."""
+
+    def now(self, pools: object, now: object) -> PriceBook:
+        del pools, now
+        return PriceBook()
+
+
+@pytest.fixture
+def kept(deployed: Stage, monkeypatch: pytest.MonkeyPatch) -> Stage:
+    """The same stack after its ledger was kept; AWS lists one spot price and one list price."""
+    ports = wiring.ledger_ports()
+    fixed = type(ports)(
+        groups=ports.groups, ledger=ports.ledger, lives=ports.lives, prices=NoPrices()
+    )
+    monkeypatch.setattr(wiring, "ledger_ports", lambda: fixed)
+    deployed.call(keep_ledger)
+    # moto's spot prices are all the same and of 2006, and it has no price list.
+    monkeypatch.setattr(module, "on_demand_prices", lambda *_: {"g5.xlarge": 1.006})
+    return deployed
+
+
+def test_what_it_answers(kept: Stage, capsys: pytest.CaptureFixture[str]) -> None:
+    del kept
+    capsys.readouterr()
+    matches("cost.txt", answered("cost", "--since", "2h", "--by", "zone"))
+    found: dict[str, Any] = json.loads(answered("cost", "--since", "2h", "--by", "day", "--json"))
+    assert found["paid"] == pytest.approx(found["spent_spot"] + found["spent_on_demand"])
+    assert found["saved_by_spot"] == pytest.approx(found["same_on_demand"] - found["paid"])
+    assert [row["day"] for row in found["rows"]] == ["2026-11-20"]
+    assert "Savings Plans" in found["not_in_it"]
+
+
+def test_a_missing_price_is_named(kept: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    del kept
+    monkeypatch.setattr(module, "on_demand_prices", lambda *_: {})
+    out = answered("cost", "--since", "2h")
+    assert "have no price and are in no sum: on-demand g5.xlarge" in " ".join(out.split())
+    found = json.loads(answered("cost", "--since", "2h", "--json"))
+    assert found["missing_prices"] == ["on-demand g5.xlarge"]
+
+
+def test_an_empty_ledger_costs_nothing(deployed: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    del deployed
+    monkeypatch.setattr(module, "on_demand_prices", lambda *_: {})
+    assert "paid          0.00" in answered("cost")
+
+
+def test_what_is_refused(deployed: Stage) -> None:
+    del deployed
+    assert "no duration" in refused("cost", "--since", "-1h")
+    assert "90d" in refused("cost", "--since", "200d")
+    assert "day, zone or type" in refused("cost", "--by", "hour")
+    assert "there is no fleet nope" in refused("cost", "--fleet", "nope")

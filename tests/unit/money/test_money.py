@@ -1,0 +1,116 @@
+"""The ledger, prices over time and what was saved: by hand and by law."""
+
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from spotkeeper.domain.money.ledger import EndedBy, LedgerItem, Life, entries
+from spotkeeper.domain.money.prices import PriceBook, PriceSeries, priced
+from spotkeeper.domain.money.savings import savings
+from spotkeeper.domain.purchase import PurchaseOption
+from tests.builders import NOON
+
+POOL = "us-east-1a/g5.xlarge"
+
+
+def hour(number: float) -> datetime:
+    return NOON + timedelta(hours=number)
+
+
+ITEM = LedgerItem(
+    fleet="ocr", instance_id="i-1", pool=POOL, option=PurchaseOption.SPOT, since=hour(0)
+)
+LIFE = Life(instance_id="i-1", pool=POOL, option=PurchaseOption.SPOT, since=hour(0))
+BOOK = PriceBook(
+    spot={POOL: PriceSeries(at=(hour(-5), hour(2)), usd=(0.3, 0.4))}, on_demand={"g5.xlarge": 1.0}
+)
+
+
+def test_what_runs_is_opened_once() -> None:
+    assert entries("ocr", [], {"i-1": LIFE}, hour(1)) == (ITEM,)
+    assert entries("ocr", [ITEM], {"i-1": LIFE}, hour(2)) == ()
+
+
+def test_what_is_over_is_closed_at_its_own_time() -> None:
+    over = replace(LIFE, until=hour(1), ended_by=EndedBy.AWS)
+    closed = replace(ITEM, until=hour(1), ended_by=EndedBy.AWS)
+    assert entries("ocr", [ITEM], {"i-1": over}, hour(2)) == (closed,)
+    # It came and went between two looks.
+    assert entries("ocr", [], {"i-1": over}, hour(2)) == (closed,)
+
+
+def test_what_nobody_knows_any_more_is_closed_now() -> None:
+    closed = replace(ITEM, until=hour(9), ended_by=EndedBy.UNKNOWN)
+    assert entries("ocr", [ITEM], {}, hour(9)) == (closed,)
+
+
+def test_a_warm_instance_that_started_again_has_two_items() -> None:
+    again = replace(LIFE, since=hour(3))
+    first, second = entries("ocr", [ITEM], {"i-1": again}, hour(4))
+    assert (first.since, first.until) == (hour(0), hour(3))
+    assert (second.since, second.until) == (hour(3), None)
+
+
+def test_a_price_that_changes_while_it_runs() -> None:
+    """Two hours at 0.30, one at 0.40."""
+    (found,) = priced([replace(ITEM, until=hour(3))], BOOK, hour(0), hour(24))
+    assert found.paid == pytest.approx(1.0)
+    assert found.on_demand == pytest.approx(3.0)
+    assert found.unpriced_h == 0
+
+
+def test_only_the_part_within_the_time_is_priced() -> None:
+    (found,) = priced([ITEM], BOOK, hour(1), hour(3))
+    assert found.hours == 2.0
+    assert found.paid == pytest.approx(0.7)
+    assert priced([replace(ITEM, until=hour(1))], BOOK, hour(1), hour(3)) == ()
+
+
+def test_a_missing_price_is_listed_and_never_guessed() -> None:
+    late = PriceBook(spot={POOL: PriceSeries(at=(hour(2),), usd=(0.4,))}, on_demand={})
+    (found,) = priced([replace(ITEM, until=hour(3))], late, hour(0), hour(24))
+    assert found.unpriced_h == 3.0
+    (found,) = priced([ITEM], replace(late, on_demand={"g5.xlarge": 1.0}), hour(0), hour(3))
+    assert found.unpriced_h == 2.0
+    assert found.paid == pytest.approx(0.4)
+    (found,) = priced([ITEM], PriceBook(on_demand={"g5.xlarge": 1.0}), hour(0), hour(3))
+    assert (found.paid, found.unpriced_h) == (0.0, 3.0)
+
+
+def test_two_savings_told_apart() -> None:
+    """Four hours: two instances for two of them, one on demand, then one."""
+    other = replace(ITEM, instance_id="i-2", option=PurchaseOption.ON_DEMAND)
+    items = [
+        replace(ITEM, until=hour(2), ended_by=EndedBy.AWS),
+        replace(other, until=hour(2), ended_by=EndedBy.US),
+        replace(ITEM, instance_id="i-3", since=hour(2)),
+    ]
+    found = savings(priced(items, BOOK, hour(0), hour(4)), hour(0), hour(4))
+    assert (found.spot_h, found.on_demand_h, found.peak, found.interruptions) == (4, 2, 2, 1)
+    assert found.paid == pytest.approx(0.6 + 2.0 + 0.8)
+    assert found.same_on_demand == pytest.approx(6.0)
+    assert found.fixed_fleet == pytest.approx(8.0)
+    assert found.saved_by_spot == pytest.approx(2.6)
+    assert found.saved_by_sizing == pytest.approx(2.0)
+
+
+prices = st.lists(
+    st.tuples(st.integers(-48, 48), st.floats(0.01, 5)), max_size=8, unique_by=lambda it: it[0]
+)
+
+
+@given(prices, st.floats(0, 24), st.floats(0.01, 24), st.floats(0, 1))
+def test_a_time_costs_what_its_parts_cost(
+    points: list[tuple[int, float]], first: float, length: float, cut: float
+) -> None:
+    points.sort()
+    series = PriceSeries(at=tuple(hour(h) for h, _ in points), usd=tuple(usd for _, usd in points))
+    since, until = hour(first), hour(first + length)
+    middle = since + cut * (until - since)
+    whole = series.cost(since, until)
+    left, right = series.cost(since, middle), series.cost(middle, until)
+    assert whole == pytest.approx((left[0] + right[0], left[1] + right[1]), abs=1e-6)
+    assert 0 <= whole[1] <= length + 1e-6
