@@ -16,7 +16,7 @@ from moto.core.utils import camelcase_to_underscores, get_service_model
 from werkzeug.datastructures import MultiDict
 
 from spotkeeper_lab.cloud.values import CloudError
-from spotkeeper_lab.endpoint.seams import Response
+from spotkeeper_lab.endpoint.seams.account import Response
 from spotkeeper_lab.endpoint.world import World
 from spotkeeper_lab.local_aws.answers import Action, page
 

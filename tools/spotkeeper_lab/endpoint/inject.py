@@ -1,7 +1,6 @@
 """Carries faults out, in the world and on the ways from and to it."""
 
 from spotkeeper_lab.cloud.values import ON_DEMAND_DRY, SPOT_DRY
-from spotkeeper_lab.endpoint import seams
 from spotkeeper_lab.endpoint.calls import FailingCalls
 from spotkeeper_lab.endpoint.deliveries import Deliveries
 from spotkeeper_lab.endpoint.faults import (
@@ -16,6 +15,7 @@ from spotkeeper_lab.endpoint.faults import (
     RefuseLaunches,
     SearchLogs,
 )
+from spotkeeper_lab.endpoint.seams.functions import kill_workers
 from spotkeeper_lab.endpoint.settings import LabSettings
 from spotkeeper_lab.endpoint.workers import Workers
 from spotkeeper_lab.endpoint.world import World
@@ -59,7 +59,7 @@ class Faults:
             case Calls():
                 self._calls.order(fault)
             case KillFunction():
-                return f"{seams.kill_workers(fault.function)} processes killed"
+                return f"{kill_workers(fault.function)} processes killed"
             case Events():
                 self._deliveries.order(fault)
             case Load():

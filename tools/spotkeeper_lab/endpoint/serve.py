@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 from spotkeeper_lab.cloud.values import GroupSpec, Physics, Purchase
-from spotkeeper_lab.endpoint import seams
 from spotkeeper_lab.endpoint.account import instance_tags, member_of
 from spotkeeper_lab.endpoint.by_moto import ByMoto
 from spotkeeper_lab.endpoint.calls import App, FailingCalls
@@ -25,6 +24,8 @@ from spotkeeper_lab.endpoint.created import Groups, accepted
 from spotkeeper_lab.endpoint.deliveries import Deliveries
 from spotkeeper_lab.endpoint.inject import Faults
 from spotkeeper_lab.endpoint.lab import LabPages
+from spotkeeper_lab.endpoint.seams import account as ministack
+from spotkeeper_lab.endpoint.seams import functions, permissions, release
 from spotkeeper_lab.endpoint.settings import LabSettings
 from spotkeeper_lab.endpoint.watch import Watch
 from spotkeeper_lab.endpoint.workers import Workers
@@ -45,13 +46,13 @@ def main() -> None:
     parser.add_argument("settings", type=Path, help="JSON file of LabSettings")
     settings = LabSettings.model_validate_json(parser.parse_args().settings.read_text())
     _end_with_parent()
-    seams.check_release()
+    release.check_release()
     os.environ.update(environment(settings))
     world = make_world(settings, time.time, time.monotonic)
     join(world, settings)
     workers = Workers(world.time)
     deliveries = Deliveries(world.seconds)
-    calls = FailingCalls(seams.module("app").app, world.seconds)
+    calls = FailingCalls(release.module("app").app, world.seconds)
     faults = Faults(settings, world, calls, deliveries, workers)
     watch = Watch(f"http://{HOST}:{settings.port}")
     pages = LabPages(calls, world, workers, faults, watch.look)
@@ -62,7 +63,7 @@ def main() -> None:
         asyncio.run(_serve(pages, settings.port))
     finally:
         stop.set()
-        seams.end()
+        functions.end()
 
 
 def _end_with_parent() -> None:
@@ -130,30 +131,32 @@ def join(world: World, settings: LabSettings) -> None:
     """Put the world in the place of ministack's own capacity and mend what differs from AWS."""
     by_moto = ByMoto(world)
     for service in ("autoscaling", "ec2"):
-        seams.answer_instead(service, by_moto)
-    groups = Groups(world, seams.zone_of, max(settings.pools.values(), default=0))
-    seams.provision(
+        ministack.answer_instead(service, by_moto)
+    groups = Groups(world, ministack.zone_of, max(settings.pools.values(), default=0))
+    ministack.provision(
         "AWS::AutoScaling::AutoScalingGroup",
         create=groups.create,
         update=groups.update,
         delete=groups.delete,
     )
-    seams.provision("AWS::AutoScaling::WarmPool", create=accepted, delete=lambda *_: None)
-    seams.alarms_of_expressions()
-    seams.functions_have_only_their_layers()
-    seams.archives_are_unpacked_once()
-    seams.rules_and_schedules_invoke_asynchronously()
-    seams.exceptions_have_their_type()
-    seams.failures_reach_their_destination()
-    seams.loopback_is_secure()
-    seams.authorize_as_aws(lambda one: instance_tags(world, one), lambda one: member_of(world, one))
+    ministack.provision("AWS::AutoScaling::WarmPool", create=accepted, delete=lambda *_: None)
+    ministack.alarms_of_expressions()
+    functions.functions_have_only_their_layers()
+    functions.archives_are_unpacked_once()
+    functions.rules_and_schedules_invoke_asynchronously()
+    functions.exceptions_have_their_type()
+    functions.failures_reach_their_destination()
+    permissions.loopback_is_secure()
+    permissions.authorize_as_aws(
+        lambda one: instance_tags(world, one), lambda one: member_of(world, one)
+    )
 
 
 def _deliver(world: World, deliveries: Deliveries, stop: threading.Event) -> None:
     while not stop.wait(TICK_S):
         for event in deliveries.on_their_way(world.due()):
             log.info("%s %s", event["detail-type"], json.dumps(event["detail"])[:160])
-            seams.put_event(event)
+            ministack.put_event(event)
 
 
 def _work(world: World, workers: Workers, stop: threading.Event) -> None:
@@ -164,7 +167,7 @@ def _work(world: World, workers: Workers, stop: threading.Event) -> None:
             workers.advance(cloud.now_s, cloud.instances())
         if world.seconds() - shipped_s >= SHIP_EVERY_S:
             shipped_s = world.seconds()
-            seams.send_messages(QUEUE, workers.ship())
+            ministack.send_messages(QUEUE, workers.ship())
 
 
 async def _serve(app: App, port: int) -> None:
