@@ -80,6 +80,13 @@ class Endpoint:
         return done.stdout
 
 
+def free_port() -> int:
+    """A port that nobody serves at."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
 def until[T](look: Callable[[], T | None], *, within_s: float, what: str) -> T:
     """What a look finds in the end."""
     end_s = time.monotonic() + within_s
@@ -93,9 +100,7 @@ def until[T](look: Callable[[], T | None], *, within_s: float, what: str) -> T:
 @pytest.fixture(scope="session")
 def endpoint() -> Iterator[Endpoint]:
     assert (CHECKOUT / BUILT).exists(), "make e2e builds first"
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     settings = SETTINGS.model_copy(update={"port": port})
     with running(settings, CHECKOUT) as lab:
         yield Endpoint(lab.url, environment(port, CHECKOUT))

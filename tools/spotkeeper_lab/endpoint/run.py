@@ -110,6 +110,7 @@ class _Run:
         self._began_s = time.monotonic()
         self._read_s = 0.0
         self._moments: list[Moment] = []
+        self._failed_before = self._failed()
         self._due = sorted(scenario.steps, key=lambda step: step.at_s)
 
     def story(self) -> Story:
@@ -120,7 +121,7 @@ class _Run:
             state = self._look()
             self._read()
             time.sleep(LOOK_EVERY_S)
-        found = verdicts(self._scenario, self._moments, self._failed())
+        found = verdicts(self._scenario, self._moments, self._failed() - self._failed_before)
         return Story(
             scenario=self._scenario,
             moments=tuple(self._moments),

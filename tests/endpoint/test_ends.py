@@ -1,0 +1,71 @@
+"""However a lab ends, it leaves no process: neither the endpoint nor one of a function."""
+
+import io
+import json
+import os
+import signal
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from spotkeeper_lab.endpoint.settings import LabSettings
+from spotkeeper_lab.endpoint.up import Lab, environment, running
+from tests.endpoint.conftest import CHECKOUT, Endpoint, free_port, until
+
+SOURCE = "import os\ndef handler(event, context):\n    return os.getpid()\n"
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    """A checkout of its own, so that its lab may be up beside the others."""
+    for name in (".venv-aws", "tools", "layers"):
+        (tmp_path / name).symlink_to(CHECKOUT / name)
+    return tmp_path
+
+
+def of_session(leader: int) -> list[int]:
+    """The processes that a lab started, its own among them."""
+    found = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = stat.read_text().rpartition(")")[2].split()
+        except OSError:
+            continue
+        if int(fields[3]) == leader and fields[0] != "Z":
+            found.append(int(stat.parent.name))
+    return found
+
+
+def with_a_function(lab: Lab, checkout: Path) -> None:
+    """Let a function have a process."""
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w") as archive:
+        archive.writestr("app.py", SOURCE)
+    client = Endpoint(lab.url, environment(lab.port, checkout)).aws("lambda")
+    client.create_function(
+        FunctionName="lives",
+        Runtime="python3.13",
+        Role="arn:aws:iam::123456789012:role/any",
+        Handler="app.handler",
+        Code={"ZipFile": packed.getvalue()},
+    )
+    process = int(json.load(client.invoke(FunctionName="lives")["Payload"]))
+    assert process in of_session(lab.process.pid)
+
+
+@pytest.mark.parametrize("ending", ["Ctrl-C", "SIGTERM", "the endpoint is killed"])
+def test_no_process_is_left(checkout: Path, ending: str) -> None:
+    settings = LabSettings(port=free_port(), auth=False)
+    started: list[Lab] = []
+    with pytest.raises((KeyboardInterrupt, SystemExit)), running(settings, checkout) as lab:
+        started.append(lab)
+        with_a_function(lab, checkout)
+        match ending:
+            case "SIGTERM":
+                os.kill(os.getpid(), signal.SIGTERM)
+            case "the endpoint is killed":
+                lab.process.kill()
+        raise KeyboardInterrupt
+    (lab,) = started
+    until(lambda: not of_session(lab.process.pid), within_s=10, what="nothing is left")
