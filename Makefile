@@ -29,7 +29,7 @@ export UV_PYTHON_DOWNLOADS := never
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help bootstrap check check-format check-lint check-types check-pyright check-contracts \
-	check-template check-pins format test demo chaos bench bench-policy bench-sizing pins \
+	check-template check-pins format test laws demo chaos bench bench-policy bench-sizing pins \
 	sam-validate sam-build sam-import local-build local-aws e2e clean
 
 help: ## list the targets
@@ -108,6 +108,9 @@ format: .venv/.installed ## format and mend what can be mended
 
 test: .venv/.installed ## every test (RUN="tests/unit -k load" for some)
 	$(BIN)/pytest -n $(WORKERS) -q $(RUN)
+
+laws: .venv/.installed ## every property with 20,000 examples and a random seed (RUN=... for some)
+	$(BIN)/pytest -n $(WORKERS) -q -m hypothesis --hypothesis-profile=laws $(RUN)
 
 # --- run ------------------------------------------------------------------------------------------
 

@@ -27,7 +27,7 @@ from spotkeeper.adapters.load_histories import LoadHistoryTable
 from spotkeeper.adapters.load_table import LoadDigestTable, pack
 from spotkeeper.check_health import check_health
 from spotkeeper.domain.fleet import Group, Instance, Phase
-from spotkeeper.domain.sizing.size import OBJECTIVE_WINDOW_S
+from spotkeeper.domain.sizing.promise import OBJECTIVE_WINDOW_S
 from spotkeeper.ports import Ports
 
 TURNS = 12

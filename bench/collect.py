@@ -19,7 +19,8 @@ from rich.table import Table
 
 from spotkeeper.adapters.load_table import pack, unpack
 from spotkeeper.collect_search_logs import collect
-from spotkeeper.domain.load.load import LoadDigest, summarise
+from spotkeeper.domain.load.load import LoadDigest
+from spotkeeper.domain.load.summarise import summarise
 from spotkeeper.ports import LoadTable
 from spotkeeper.search_log import Message
 

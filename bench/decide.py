@@ -6,10 +6,10 @@ from datetime import UTC, datetime, timedelta
 from itertools import count
 
 from bench._figures import Figure, show
-from spotkeeper.domain.availability.actions import Answer
 from spotkeeper.domain.availability.decide import apply, assess, plan
 from spotkeeper.domain.availability.memory import AvailabilityMemory
 from spotkeeper.domain.availability.snapshot import Snapshot
+from spotkeeper.domain.decision import Answer
 from spotkeeper.domain.failure import FailureClass, LaunchFailure
 from spotkeeper.domain.fleet import Bounds, Fleet, Group, Instance, Observation, Phase
 

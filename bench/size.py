@@ -13,12 +13,14 @@ from bench._figures import Figure, show
 from spotkeeper.adapters.load_table import pack, unpack
 from spotkeeper.domain.fleet import Bounds, Fleet, Group, Objective
 from spotkeeper.domain.health.memory import HealthMemory, Needed
-from spotkeeper.domain.load.arrivals import Arrived, arrived
+from spotkeeper.domain.load.arrivals import ArrivalWindow, arrival_window
 from spotkeeper.domain.load.digest import SearchLog, Status, digest
 from spotkeeper.domain.load.history import DAY_STEPS, KEPT_STEPS, LoadHistory, load_summary
-from spotkeeper.domain.load.load import Cluster, Load, LoadDigest, summarise
+from spotkeeper.domain.load.load import Cluster, Load, LoadDigest
 from spotkeeper.domain.load.slots import by_slot
-from spotkeeper.domain.sizing.size import OBJECTIVE_WINDOW_S, Outlook, Sizing, size
+from spotkeeper.domain.load.summarise import summarise
+from spotkeeper.domain.sizing.promise import OBJECTIVE_WINDOW_S, ObjectiveInput
+from spotkeeper.domain.sizing.size import Sizing, size
 
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
 WORKERS = 500
@@ -82,16 +84,16 @@ def history() -> LoadHistory:
     )
 
 
-def turn(load: Load, seen: Arrived, past: LoadHistory) -> Sizing:
+def turn(load: Load, seen: ArrivalWindow, past: LoadHistory) -> Sizing:
     """What a turn works out once the logs are added up."""
-    outlook = Outlook(summary=load_summary(seen, past, load.newest, NOW), serving=WORKERS)
+    outlook = ObjectiveInput(summary=load_summary(seen, past, load.newest, NOW), serving=WORKERS)
     spot = Group(name="spot", desired=WORKERS, minimum=0, maximum=2000)
     return size(load, FLEET, spot, 0, MEMORY, NOW, outlook)
 
 
 def _from_sums(sums: tuple[LoadDigest, ...], past: LoadHistory) -> Sizing:
     load = summarise(sums, NOW, FLEET.sizing.window_s)
-    return turn(load, arrived(sums, NOW, OBJECTIVE_WINDOW_S), past)
+    return turn(load, arrival_window(sums, NOW, OBJECTIVE_WINDOW_S), past)
 
 
 def milliseconds(work: Callable[[], object]) -> float:
@@ -108,7 +110,10 @@ def main() -> None:
     """Print the figures of a turn and of what comes before it."""
     sent, past = digests(), history()
     items = [pack(one) for one in sent]
-    load, seen = summarise(sent, NOW, FLEET.sizing.window_s), arrived(sent, NOW, OBJECTIVE_WINDOW_S)
+    load, seen = (
+        summarise(sent, NOW, FLEET.sizing.window_s),
+        arrival_window(sent, NOW, OBJECTIVE_WINDOW_S),
+    )
     size_kb = sum(len(item["digest"]["B"]) + 100 for item in items) / 1024
     sized, sums = turn(load, seen, past), by_slot(sent)
     show(
@@ -138,7 +143,7 @@ def main() -> None:
             ),
             Figure(
                 name="reading: add up arrivals, 15 minutes",
-                value=milliseconds(lambda: arrived(sent, NOW, OBJECTIVE_WINDOW_S)),
+                value=milliseconds(lambda: arrival_window(sent, NOW, OBJECTIVE_WINDOW_S)),
                 unit="ms",
             ),
             Figure(

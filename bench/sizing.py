@@ -22,7 +22,7 @@ from bench.collect import GOAL_USD_PER_MILLION, LOGS, Packed, bodies, collected,
 from spotkeeper.domain.load.history import DAY_STEPS
 from spotkeeper.domain.load.summary import LoadSummary
 from spotkeeper.domain.sizing.objective import size_to_objective
-from spotkeeper.domain.sizing.values import PastNeed, SizingPolicy
+from spotkeeper.domain.sizing.values import ObjectivePolicy, PastNeed
 from spotkeeper_cli.output import counted, screen
 from spotkeeper_lab.replay.on_market import MarketRow, on_market
 from spotkeeper_lab.replay.output import cheapest, seconds
@@ -188,7 +188,9 @@ def _summary() -> LoadSummary:
 
 def _milliseconds(load: LoadSummary) -> float:
     """Processor time of a turn, the best of some rounds."""
-    policy = SizingPolicy(wait_s=10, share=0.95, min_workers=1, max_workers=2_000, start_up_s=240)
+    policy = ObjectivePolicy(
+        wait_s=10, share=0.95, min_workers=1, max_workers=2_000, start_up_s=240
+    )
     past = [PastNeed(age_s=60.0 * age, workers=WORKERS) for age in range(1, 16)]
 
     def turns() -> None:

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from spotkeeper.domain.availability.actions import (
-    Answer,
     AskSpot,
     AvailabilityAction,
     Backfill,
@@ -23,7 +22,7 @@ from spotkeeper.domain.availability.decide import apply, assess, plan
 from spotkeeper.domain.availability.memory import AvailabilityMemory
 from spotkeeper.domain.availability.snapshot import Snapshot
 from spotkeeper.domain.availability.telling import alarms_of
-from spotkeeper.domain.decision import Action
+from spotkeeper.domain.decision import Action, Answer
 from spotkeeper.domain.failure import FailureClass, LaunchFailure
 from spotkeeper.domain.fleet import (
     AvailabilityPolicy,

@@ -25,13 +25,17 @@ _DUMMY_AWS = {
 }
 
 
-def pytest_configure() -> None:
+# The same examples for everybody; `make laws` draws others each time, and many more.
+settings.register_profile("spotkeeper", deadline=None, derandomize=True)
+settings.register_profile("laws", deadline=None, max_examples=20_000, print_blob=True)
+
+
+def pytest_configure(config: pytest.Config) -> None:
     """Replace the developer's AWS settings before any test module is imported."""
     for name in [name for name in os.environ if name.startswith(("AWS_", "POWERTOOLS_"))]:
         del os.environ[name]
     os.environ.update(_DUMMY_AWS)
-    settings.register_profile("spotkeeper", deadline=None, derandomize="CI" in os.environ)
-    settings.load_profile("spotkeeper")
+    settings.load_profile(config.getoption("hypothesis_profile", None) or "spotkeeper")
 
 
 @pytest.fixture

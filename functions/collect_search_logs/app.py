@@ -27,6 +27,8 @@ def handler(event: dict[str, Any], context: "LambdaContext") -> "PartialItemFail
     done = collect(read_messages(event), wiring.load_table(), known_fleets, default_fleet)
     for message_id, why in {**done.refused, **done.unstored}.items():
         logger.error("search logs not counted", message_id=message_id, why=why)
+    for message_id, left_out in done.left_out.items():
+        logger.warning("search logs left out", message_id=message_id, why="; ".join(left_out[:20]))
     for fleet, counts in done.metrics(default_fleet).items():
         logger.info("counted", extra={"fleet": fleet, **counts})
     processor = BatchProcessor(EventType.SQS, raise_on_entire_batch_failure=False)

@@ -18,6 +18,7 @@ from spotkeeper.domain.load.slots import by_slot, slot_of
 from spotkeeper.ports import Throttled, Unreadable
 from spotkeeper_lab.fakes.load_table import FakeLoadTable
 from tests.builders import TABLE
+from tests.laws import some
 from tests.search_logs import SENT, log
 
 if TYPE_CHECKING:
@@ -65,7 +66,7 @@ steps = st.builds(
 )
 
 
-@settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(some(30, of_many=1_000), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(story=st.lists(steps, min_size=10, max_size=25))
 def test_reading_again_gives_what_reading_anew_gives(
     dynamodb: "DynamoDBClient", story: list[Step]

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from spotkeeper.adapters.load_table import LoadDigestTable, pack, unpack
 from spotkeeper.domain.load.digest import SearchLog, digest
 from spotkeeper.domain.load.load import LoadDigest
-from spotkeeper.domain.load.slots import added, by_slot, slot_of
+from spotkeeper.domain.load.slots import by_slot, merge, slot_of
 from spotkeeper.ports import Gone, LoadTable, Throttled
 from spotkeeper_lab.fakes.load_table import FakeLoadTable
 from tests.builders import TABLE
@@ -50,7 +50,7 @@ def some(number: int, age: float = 0) -> LoadDigest:
 def test_what_is_added_is_read_as_it_was(table: LoadTable) -> None:
     one = digest_of([log(95.25, 50, waited=3.5), log(9, 1, worker="gpu-1")])
     assert table.add([one]) in ([], ())
-    assert read(table, 60) == (added([one]),)
+    assert read(table, 60) == (merge([one]),)
 
 
 def test_an_empty_table_has_nothing(table: LoadTable) -> None:
@@ -61,7 +61,7 @@ def test_an_empty_table_has_nothing(table: LoadTable) -> None:
 def test_adding_again_changes_nothing(table: LoadTable) -> None:
     table.add([some(1), some(2), some(1)])
     table.add([some(2)])
-    assert read(table, 60) == (added([some(1), some(2)]),)
+    assert read(table, 60) == (merge([some(1), some(2)]),)
 
 
 def test_only_what_was_sent_since_is_read_to_the_slot(table: LoadTable) -> None:
@@ -139,7 +139,7 @@ def test_a_message_that_comes_again_with_others_counts_once(table: LoadTable) ->
     table.add([some(1), some(2), some(3)])
     table.add([some(2), some(4)])
     table.add([some(4)])
-    assert read(table, 60) == (added([some(n) for n in (1, 2, 3, 4)]),)
+    assert read(table, 60) == (merge([some(n) for n in (1, 2, 3, 4)]),)
 
 
 def test_twenty_logs_of_each_of_ten_workers_fit_into_one_write_unit() -> None:
@@ -159,7 +159,7 @@ def test_a_batch_of_many_workers_stays_within_an_item(dynamodb: "DynamoDBClient"
     table = LoadDigestTable(dynamodb, TABLE, no_sleep)
     assert table.add(sent) == []
     assert len(dynamodb.scan(TableName=TABLE)["Items"]) == 5
-    assert read(table, 60) == (added(sent),)
+    assert read(table, 60) == (merge(sent),)
 
 
 class _Busy:

@@ -47,7 +47,7 @@ def a_log(number: int = 0, **changed: object) -> dict[str, Any]:
 
 @pytest.mark.parametrize("origin", [AWS, Origin("onprem"), Origin("onprem", "", "ocr")])
 def test_the_collector_reads_what_the_agent_takes(origin: Origin) -> None:
-    (found,) = read(take(a_log(), origin, 5.0).line)
+    (found,) = read(take(a_log(), origin, 5.0).line).logs
     assert found.cluster.value == origin.cluster
     assert found.started_at.isoformat() == "2026-11-20T10:00:01.120000+00:00"
 
@@ -78,7 +78,7 @@ def test_what_the_collector_would_refuse_is_refused_alone(log: object, why: str)
 def test_a_small_inversion_of_two_clocks_is_taken_out(behind_s: float) -> None:
     taken = take(a_log(enqueued_at=as_text(AT + 1 + behind_s)), AWS, 5.0)
     assert taken.clamped
-    (found,) = read(taken.line)
+    (found,) = read(taken.line).logs
     assert found.enqueued_at == found.started_at
 
 
@@ -93,7 +93,7 @@ def test_whatever_is_taken_the_collector_takes(changed: dict[str, Any]) -> None:
         line = take(a_log(**changed), AWS, 5.0).line
     except LogRefused:
         return
-    assert len(read(line)) == 1
+    assert len(read(line).logs) == 1
 
 
 # --- what is kept ---------------------------------------------------------------------------------
@@ -287,7 +287,7 @@ def test_a_wrong_log_costs_the_others_nothing(tmp_path: Path) -> None:
     assert len(refused) == 1
     assert box.flush(10)
     box.close()
-    assert [log.request_id for log in read(queue.bodies[0])] == ["r-0", "r-2"]
+    assert [log.request_id for log in read(queue.bodies[0]).logs] == ["r-0", "r-2"]
 
 
 def test_a_batch_counts_once_however_often_it_comes(tmp_path: Path) -> None:
@@ -298,7 +298,7 @@ def test_a_batch_counts_once_however_often_it_comes(tmp_path: Path) -> None:
     box.accept([a_log(1)], "s", 2)
     assert box.flush(10)
     box.close()
-    found = [log.request_id for body in queue.bodies for log in read(body)]
+    found = [log.request_id for body in queue.bodies for log in read(body).logs]
     assert sorted(found) == ["r-0", "r-1"]
 
 
@@ -330,7 +330,7 @@ def test_a_message_is_one_that_sqs_takes_however_large_the_batches(tmp_path: Pat
     assert box.flush(10)
     box.close()
     assert max(map(len, queue.bodies)) <= 256 * 1024
-    assert max(len(read(body)) for body in queue.bodies) <= 500
+    assert max(len(read(body).logs) for body in queue.bodies) <= 500
 
 
 # --- the folder for shell scripts -----------------------------------------------------------------

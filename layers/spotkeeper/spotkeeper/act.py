@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from itertools import groupby
 
 from spotkeeper.domain.availability.actions import (
-    Answer,
     AskSpot,
     AvailabilityAction,
     Backfill,
@@ -21,7 +20,7 @@ from spotkeeper.domain.availability.actions import (
     Terminate,
     WakeUp,
 )
-from spotkeeper.domain.decision import Outcome
+from spotkeeper.domain.decision import Answer, Outcome
 from spotkeeper.ports import FleetError, Observed, Ports, Throttled, Unavailable
 
 type Batch = Sequence[AvailabilityAction]

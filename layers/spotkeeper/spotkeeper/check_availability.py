@@ -10,7 +10,6 @@ from datetime import datetime, timedelta
 
 from spotkeeper.act import Asked, act
 from spotkeeper.domain.availability.actions import (
-    Answer,
     AskSpot,
     Backfill,
     CancelBackfill,
@@ -22,8 +21,8 @@ from spotkeeper.domain.availability.decide import apply, assess, plan
 from spotkeeper.domain.availability.memory import AvailabilityMemory
 from spotkeeper.domain.availability.snapshot import Snapshot
 from spotkeeper.domain.availability.telling import alarms_of
-from spotkeeper.domain.decision import Action, DecisionRecord, Half
-from spotkeeper.domain.fleet import Activity, Fleet, Group, Observation, Phase
+from spotkeeper.domain.decision import Action, Answer, DecisionRecord, Half
+from spotkeeper.domain.fleet import BusyShares, Fleet, Group, Observation, Phase
 from spotkeeper.domain.load.busy_shares import busy_shares
 from spotkeeper.observe import permitted
 from spotkeeper.ports import AtRiskNote, FleetError, Lease, Ports, SpotRequest
@@ -159,7 +158,7 @@ def _has_gap(group: Group) -> bool:
     return serving < group.desired
 
 
-def _activity(fleet: Fleet, ports: Ports, now: datetime) -> Activity:
+def _activity(fleet: Fleet, ports: Ports, now: datetime) -> BusyShares:
     return busy_shares(ports.load.since(fleet.name, now - ACTIVITY_WINDOW), now, ACTIVITY_WINDOW)
 
 

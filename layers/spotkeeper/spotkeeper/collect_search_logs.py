@@ -10,7 +10,13 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from spotkeeper.domain.load.digest import NotDigestible, Parcel, parcels, summed_up
+from spotkeeper.domain.load.digest import (
+    FleetBatch,
+    NotDigestible,
+    SearchLog,
+    build_digest,
+    fleet_batches,
+)
 from spotkeeper.domain.load.load import LoadDigest
 from spotkeeper.ports import FleetError, LoadTable
 from spotkeeper.search_log import Message, MessageRefused, read
@@ -35,11 +41,15 @@ class FleetCounts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CollectReport:
-    """What became of a batch: why messages failed, by message id, and the counts by fleet."""
+    """What became of a batch: why messages failed, by message id, and the counts by fleet.
+
+    `left_out` has, by message id, why single logs of messages that were read do not count.
+    """
 
     refused: Mapping[str, str]
     unstored: Mapping[str, str]
     fleets: Mapping[str, FleetCounts]
+    left_out: Mapping[str, tuple[str, ...]]
 
     def metrics(self, default_fleet: str) -> dict[str, dict[str, float]]:
         """Give each fleet's metrics; a refused message counts with the default fleet."""
@@ -52,8 +62,13 @@ class CollectReport:
             }
             for fleet, counts in self.fleets.items()
         }
-        if self.refused:
-            metrics.setdefault(default_fleet, {})["MessagesRefused"] = float(len(self.refused))
+        refused = {
+            "MessagesRefused": len(self.refused),
+            "SearchLogsRefused": sum(map(len, self.left_out.values())),
+        }
+        for name, count in refused.items():
+            if count:
+                metrics.setdefault(default_fleet, {})[name] = float(count)
         return metrics
 
     def settle(self, message_id: str) -> None:
@@ -88,25 +103,33 @@ def collect(
     A log counts once, in whichever messages of the batch it is.
     """
     refused: dict[str, str] = {}
-    read_well: defaultdict[tuple[str, str], list[tuple[Parcel, str]]] = defaultdict(list)
+    left_out: dict[str, tuple[str, ...]] = {}
+    read_well: defaultdict[tuple[str, str], list[tuple[FleetBatch, str]]] = defaultdict(list)
     for message in messages:
         try:
-            found = _parcels(message, known_fleets, default_fleet)
+            body = read(message.body)
+            found = _batches(body.logs, message.sent_at, known_fleets, default_fleet)
         except (MessageRefused, NotDigestible) as error:
             refused[message.message_id] = str(error)
         else:
+            if body.left_out:
+                left_out[message.message_id] = body.left_out
             for each in found:
                 read_well[each.fleet, each.content].append((each, message.message_id))
-    sent = _summed_up(read_well.values())
+    sent = _digests(read_well.values())
     unstored = _store(sent, table)
     stored = [each for each in sent if not unstored.keys() & set(each.message_ids)]
-    return CollectReport(refused=refused, unstored=unstored, fleets=_counts(stored))
+    done = {message_id: why for message_id, why in left_out.items() if message_id not in unstored}
+    return CollectReport(refused=refused, unstored=unstored, fleets=_counts(stored), left_out=done)
 
 
-def _parcels(
-    message: Message, known_fleets: Collection[str], default_fleet: str
-) -> Sequence[Parcel]:
-    found = parcels(read(message.body), message.sent_at, default_fleet)
+def _batches(
+    logs: Sequence[SearchLog],
+    sent_at: datetime,
+    known_fleets: Collection[str],
+    default_fleet: str,
+) -> Sequence[FleetBatch]:
+    found = fleet_batches(logs, sent_at, default_fleet)
     for each in found:
         if each.fleet not in known_fleets:
             raise MessageRefused(
@@ -116,8 +139,8 @@ def _parcels(
     return found
 
 
-def _summed_up(equal: Iterable[Sequence[tuple[Parcel, str]]]) -> list[_Sent]:
-    """Sum up the first sent of equal parcels, each without logs that one sent earlier has.
+def _digests(equal: Iterable[Sequence[tuple[FleetBatch, str]]]) -> list[_Sent]:
+    """Build digests of the first sent of equal batches, each without what one sent earlier has.
 
     So neither the batch's order nor repeated logs matter.
     """
@@ -127,16 +150,16 @@ def _summed_up(equal: Iterable[Sequence[tuple[Parcel, str]]]) -> list[_Sent]:
         for same in equal
     ]
     sent: list[_Sent] = []
-    for parcel, message_ids in sorted(firsts, key=lambda each: _order(each[0])):
-        before = counted[parcel.fleet]
-        repeats = not before.isdisjoint(parcel.spans)
-        sent.append(_Sent(summed_up(parcel, before), message_ids, repeats))
-        before.update(parcel.spans)
+    for batch, message_ids in sorted(firsts, key=lambda each: _order(each[0])):
+        before = counted[batch.fleet]
+        repeats = not before.isdisjoint(batch.spans)
+        sent.append(_Sent(build_digest(batch, before), message_ids, repeats))
+        before.update(batch.spans)
     return sent
 
 
-def _order(parcel: Parcel) -> tuple[datetime, str]:
-    return parcel.sent_at, parcel.content
+def _order(batch: FleetBatch) -> tuple[datetime, str]:
+    return batch.sent_at, batch.content
 
 
 def _store(sent: Sequence[_Sent], table: LoadTable) -> dict[str, str]:

@@ -112,7 +112,8 @@ class WorkerHealthSection(_Section):
 
     enabled: bool = _HEALTH.enabled
     silent_after_s: Annotated[int, Field(ge=60, le=3600)] = _HEALTH.silent_after_s
-    peers_finished: Annotated[int, Field(ge=1)] = _HEALTH.peers_finished
+    # Of 0.1: read and not used; a silent worker is told from an idle one by chance.
+    peers_finished: Annotated[int, Field(ge=1)] = 5
     failing_share: Share = _HEALTH.failing_share
     failing_requests: Annotated[int, Field(ge=1)] = _HEALTH.failing_requests
     slow_factor: Annotated[float, Field(gt=1, le=100)] = _HEALTH.slow_factor
@@ -167,7 +168,9 @@ def parse_fleet(name: str, text: str, overrides: str | None = None) -> Fleet:
         objective=document.objective.objective() if document.objective else None,
         sizing=SizingPolicy(**document.sizing.model_dump()),
         availability=_availability(document.availability),
-        worker_health=WorkerHealthPolicy(**document.worker_health.model_dump()),
+        worker_health=WorkerHealthPolicy(
+            **document.worker_health.model_dump(exclude={"peers_finished"})
+        ),
     )
 
 

@@ -1,7 +1,8 @@
 """The border that search logs cross: queue message bodies are read and checked here, once.
 
 A body is one log, a JSON list of logs, or JSON lines; plain, or gzip in base64. It is read whole or
-refused whole, with every wrong field named.
+refused whole, with every wrong field named; but a log whose times cannot be right is left out
+alone, since that is one clock's fault and no sender's.
 """
 
 import base64
@@ -10,7 +11,7 @@ import gzip
 import io
 import re
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any
@@ -28,7 +29,7 @@ from pydantic import (
 from pydantic.dataclasses import dataclass as checked_dataclass
 from pydantic_core import CoreSchema, core_schema, from_json, to_json
 
-from spotkeeper.domain.load.digest import SearchLog
+from spotkeeper.domain.load.digest import MAX_INVERSION_S, SearchLog
 from spotkeeper.domain.load.load import Cluster
 from spotkeeper.events import EventError
 
@@ -37,6 +38,7 @@ MAX_BODY_BYTES = 8 * 1024 * 1024
 MAX_ERRORS = 20
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MAX_DURATION = timedelta(hours=24)
+_MAX_INVERSION = timedelta(seconds=MAX_INVERSION_S)
 # In JSON a brace, a line end and a brace follow each other only between two JSON lines.
 _LINE_ENDS = re.compile(rb"\}[ \t\r]*\n\s*\{")
 _GZIP_IN_BASE64 = "H4sI"
@@ -129,7 +131,15 @@ def read_messages(event: Mapping[str, Any]) -> list[Message]:
     ]
 
 
-def read(body: str) -> list[_ReadLog]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Body:
+    """The logs of a message body, and why others of it are `left_out`: their times are wrong."""
+
+    logs: Sequence[SearchLog]
+    left_out: tuple[str, ...] = ()
+
+
+def read(body: str) -> Body:
     """Read a message body. Raises MessageRefused, naming up to `MAX_ERRORS` wrong fields."""
     listed = _as_list(body)
     try:
@@ -138,11 +148,16 @@ def read(body: str) -> list[_ReadLog]:
         raise _refused(listed, error) from None
     if not logs:
         raise MessageRefused("logs: the message holds no search log")
-    if not all(map(_is_sound, logs)):
-        raise _named(
-            f"logs[{at}].{wrong}" for at, log in enumerate(logs) for wrong in _contradictions(log)
-        )
-    return logs
+    if all(map(_is_sound, logs)):
+        return Body(logs=logs)
+    misplaced = [f"logs[{at}].{why}" for at, log in enumerate(logs) for why in _misplaced(log)]
+    if misplaced:
+        raise _named(iter(misplaced))
+    sound = [log for log in logs if _is_sound(log)]
+    mistimed = [f"logs[{at}].{why}" for at, log in enumerate(logs) for why in _mistimed(log)]
+    if not sound:
+        raise _named(iter(mistimed))
+    return Body(logs=sound, left_out=tuple(mistimed))
 
 
 def _as_list(body: str) -> bytes:
@@ -179,20 +194,25 @@ def _unpacked(text: str) -> bytes:
 
 def _is_sound(log: SearchLog) -> bool:
     return (
-        log.enqueued_at <= log.started_at <= log.finished_at
+        log.enqueued_at - _MAX_INVERSION <= log.started_at
+        and log.started_at - _MAX_INVERSION <= log.finished_at
         and log.finished_at - log.enqueued_at <= _MAX_DURATION
         and (log.cluster is Cluster.AWS) == bool(log.instance_id)
     )
 
 
-def _contradictions(log: SearchLog) -> Iterator[str]:
-    """Say which fields of a log do not fit together."""
-    if log.started_at < log.enqueued_at:
-        yield "started_at: lies before enqueued_at"
-    if log.finished_at < log.started_at:
-        yield "finished_at: lies before started_at"
+def _mistimed(log: SearchLog) -> Iterator[str]:
+    """Say which times of a log cannot be right."""
+    if log.started_at < log.enqueued_at - _MAX_INVERSION:
+        yield f"started_at: lies more than {MAX_INVERSION_S} s before enqueued_at"
+    if log.finished_at < log.started_at - _MAX_INVERSION:
+        yield f"finished_at: lies more than {MAX_INVERSION_S} s before started_at"
     if log.finished_at - log.enqueued_at > _MAX_DURATION:
         yield "finished_at: lies more than 24 hours after enqueued_at"
+
+
+def _misplaced(log: SearchLog) -> Iterator[str]:
+    """Say where a log's worker and cluster do not fit together."""
     if log.cluster is Cluster.AWS and not log.instance_id:
         yield "instance_id: is missing, which a worker in cluster aws needs"
     if log.cluster is Cluster.ONPREM and log.instance_id:
@@ -216,7 +236,7 @@ def _wrong_fields(items: list[object]) -> Iterator[str]:
             for wrong in sorted(errors, key=lambda each: each["loc"] != ("version",)):
                 yield f"{'.'.join((f'logs[{at}]', *map(str, wrong['loc'])))}: {_message(wrong)}"
         else:
-            yield from (f"logs[{at}].{wrong}" for wrong in _contradictions(log))
+            yield from (f"logs[{at}].{wrong}" for wrong in (*_mistimed(log), *_misplaced(log)))
 
 
 def _message(wrong: Any) -> str:

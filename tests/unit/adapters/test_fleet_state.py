@@ -16,6 +16,7 @@ from spotkeeper.domain.decision import Action, DecisionRecord, Half, Outcome
 from spotkeeper.domain.health.memory import HealthMemory
 from spotkeeper.ports import AtRiskNote, Lease, Throttled, Unavailable
 from tests.builders import TABLE, at
+from tests.laws import some
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
@@ -51,7 +52,7 @@ st.register_type_strategy(
 )
 
 
-@settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(some(20), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(availability=st.from_type(AvailabilityMemory), health=st.from_type(HealthMemory))
 def test_all_that_is_remembered_comes_back(
     states: FleetStateTable, availability: AvailabilityMemory, health: HealthMemory

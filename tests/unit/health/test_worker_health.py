@@ -9,8 +9,11 @@ from hypothesis import strategies as st
 from spotkeeper.domain.fleet import Group, WorkerHealthPolicy
 from spotkeeper.domain.health.diagnosis import Diagnosis, confirm, diagnose, replaced
 from spotkeeper.domain.health.memory import HealthMemory
-from spotkeeper.domain.load.histogram import histogram
-from spotkeeper.domain.load.load import Cluster, Load, WorkerLoad
+from spotkeeper.domain.health.reports import in_service_since, watch_reports
+from spotkeeper.domain.load.flow import LogFlow
+from spotkeeper.domain.load.histogram import Histogram, histogram
+from spotkeeper.domain.load.load import Cluster, Load, LoadDigest, WorkerLoad
+from spotkeeper.domain.load.request_queue import QueueLength, QueueMemory
 from tests.builders import at, fleet, group, ids, instances
 
 SPOT = ids("a", 6)
@@ -41,7 +44,8 @@ def onprem(count: int, *, last: float = 0) -> list[WorkerLoad]:
 
 
 def load(*workers: WorkerLoad, seconds: float = 0) -> Load:
-    return Load(at=at(seconds), window_s=300, workers=workers)
+    finished = sum(each.finished for each in workers)
+    return Load(at=at(seconds), window_s=300, workers=workers, finished=finished)
 
 
 def busy(*instance_ids: str, seconds: float = 0) -> list[WorkerLoad]:
@@ -58,6 +62,8 @@ def diagnosed(
 ) -> Diagnosis:
     of = replace(fleet(worker_health=policy), onprem_workers=onprem_workers)
     members = groups or (group("spot", 6, instances(SPOT)), group("on-demand", 0))
+    serving = in_service_since(members, memory, seen.at)
+    memory = replace(memory, in_service_since=serving)
     return diagnose(seen, members, of, memory, seen.at)
 
 
@@ -66,45 +72,96 @@ def test_workers_that_all_work_are_left_alone() -> None:
     assert (diagnosis.reasons, diagnosis.replace, diagnosis.onprem_silent) == ({}, (), 0)
 
 
-def test_a_worker_that_finishes_nothing_while_its_peers_do_is_suspect() -> None:
-    diagnosis = diagnosed(load(*busy(*SPOT[1:])))
+def passed(*instance_ids: str, by: float = 20.0, of: HealthMemory = OLD) -> HealthMemory:
+    """So many requests were the share of instances that have no log since."""
+    return replace(of, expected=dict.fromkeys(instance_ids, by))
+
+
+HUNG = passed(SPOT[0])
+
+
+def test_a_worker_that_requests_passed_by_is_suspect() -> None:
+    diagnosis = diagnosed(load(*busy(*SPOT[1:])), memory=HUNG)
     assert diagnosis.reasons == {
-        SPOT[0]: "finished nothing for 3600 s while its peers finished 20 each"
+        SPOT[0]: "finished nothing for 3600 s while 20 requests were its share"
     }
     assert (diagnosis.replace, diagnosis.memory.silent) == ((), ())
     assert diagnosis.memory.suspects == {SPOT[0]: at(0)}
 
 
-def test_a_hung_worker_is_suspect_by_its_last_log() -> None:
-    hung = worker(SPOT[0], 3, last=-300)
-    assert set(diagnosed(load(hung, *busy(*SPOT[1:]))).reasons) == {SPOT[0]}
-    slow = worker(SPOT[0], 3, last=-299)
-    assert diagnosed(load(slow, *busy(*SPOT[1:]))).reasons == {}
+def test_one_long_request_is_no_silence() -> None:
+    hung = replace(HUNG, last_logs={SPOT[0]: at(-300)})
+    assert set(diagnosed(load(*busy(*SPOT[1:])), memory=hung).reasons) == {SPOT[0]}
+    slow = replace(HUNG, last_logs={SPOT[0]: at(-299)})
+    assert diagnosed(load(*busy(*SPOT[1:])), memory=slow).reasons == {}
 
 
-def test_an_idle_fleet_is_idle_and_not_silent() -> None:
-    assert diagnosed(load()).reasons == {}
-    few = [worker(i, 4) for i in SPOT[1:]]
-    assert diagnosed(load(*few)).reasons == {}
-    enough = [worker(i, 5) for i in SPOT[1:]]
-    assert set(diagnosed(load(*enough)).reasons) == {SPOT[0]}
+@pytest.mark.parametrize(("by", "suspect"), [(0.0, False), (13.9, False), (14.0, True)])
+def test_an_idle_worker_is_idle_and_not_silent(by: float, suspect: bool) -> None:
+    seen = load(*busy(*SPOT[1:]))
+    assert bool(diagnosed(seen, memory=passed(SPOT[0], by=by)).reasons) is suspect
 
 
-def test_one_working_worker_of_an_instance_vouches_for_it() -> None:
-    two = fleet(workers_per_instance=2)
-    workers = [worker(SPOT[0], name="left", last=-3000), worker(SPOT[0], name="right")]
+def test_half_the_fleet_at_once_rather_lost_its_logs_unless_the_others_are_busy() -> None:
+    half = passed(*SPOT[:3], of=replace(OLD, suspects=dict.fromkeys(SPOT[:3], at(-60))))
+    at_ease = replace(load(*busy(*SPOT[3:])), load_rate={Cluster.AWS: 0.5})
+    diagnosis = diagnosed(at_ease, memory=half)
+    assert set(diagnosis.reasons) == set(SPOT[:3])
+    assert (diagnosis.logs_missing, diagnosis.replace, diagnosis.memory.silent) == (3, (), ())
+    busy_all = replace(at_ease, load_rate={Cluster.AWS: 1.0})
+    assert diagnosed(busy_all, memory=half).replace == tuple(SPOT[:2])
+    two = passed(*SPOT[:2], of=half)
+    assert diagnosed(at_ease, memory=two).replace == tuple(SPOT[:2])
+
+
+def watched(
+    memory: HealthMemory, seconds: float, *served: tuple[str, float], requests: int = 60
+) -> HealthMemory:
+    """A turn at an instant, of which so many requests came in, and who finished one last when."""
+    workers = [worker(i, last=last) for i, last in served]
+    seen = load(*workers, seconds=seconds)
     members = (group("spot", 6, instances(SPOT)), group("on-demand", 0))
-    seen = load(*workers, *busy(*SPOT[1:]))
-    assert diagnose(seen, members, two, OLD, seen.at).reasons == {}
+    digests = counted(requests, seconds - 60)
+    return watch_reports(memory, members, seen, digests, fleet(), at(seconds))
 
 
-def test_a_young_instance_is_not_judged() -> None:
-    seen = load(*busy(*SPOT[1:], seconds=240), seconds=240)
-    assert diagnosed(seen, memory=HealthMemory()).reasons == {}
-    young = replace(OLD, in_service_since={**OLD.in_service_since, SPOT[0]: at(0)})
-    assert diagnosed(seen, memory=young).reasons == {}
-    later = load(*busy(*SPOT[1:], seconds=300), seconds=300)
-    assert set(diagnosed(later, memory=young).reasons) == {SPOT[0]}
+def counted(requests: int, seconds: float) -> list[LoadDigest]:
+    """A digest of so many requests that was sent at an instant."""
+    empty = Histogram()
+    return [
+        LoadDigest(
+            fleet="ocr",
+            key="",
+            sent_at=at(seconds),
+            count=requests,
+            late=0,
+            skewed=0,
+            workers=(),
+            arrivals={},
+            waits=empty,
+            service=empty,
+        )
+    ]
+
+
+def test_requests_pass_by_who_has_no_log_and_are_forgotten_with_the_next_log() -> None:
+    memory = watched(OLD, 0)
+    assert set(memory.expected.values()) == {0.0}
+    memory = watched(memory, 60, *((i, 55.0) for i in SPOT[1:]))
+    memory = watched(memory, 120, *((i, 115.0) for i in SPOT[1:]))
+    assert memory.expected == {SPOT[0]: 20.0, **dict.fromkeys(SPOT[1:], 0.0)}
+    memory = watched(memory, 180, (SPOT[0], 175.0))
+    assert memory.expected[SPOT[0]] == 0.0
+    # Of the last minute's share half came after its last log.
+    memory = watched(memory, 240, (SPOT[1], 180.0))
+    assert memory.expected[SPOT[1]] == pytest.approx(5.0)
+
+
+def test_nobody_is_passed_by_while_no_requests_come() -> None:
+    memory = watched(OLD, 0)
+    for minute in range(1, 600):
+        memory = watched(memory, 60 * minute, requests=0)
+    assert set(memory.expected.values()) == {0.0}
 
 
 def test_an_instance_that_comes_leaves_or_is_unhealthy_is_not_judged() -> None:
@@ -143,8 +200,10 @@ def test_an_instance_alone_is_never_told_from_its_service() -> None:
     assert diagnosed(load(worker(SPOT[0], last=-400)), groups=alone).reasons == {}
 
 
-def starting(since: float) -> HealthMemory:
-    return replace(OLD, starting={SPOT[0]: at(since)})
+def starting(since: float, *instance_ids: str, by: float = 20.0) -> HealthMemory:
+    """Instances that have not reported since they were first seen."""
+    who = instance_ids or SPOT[:1]
+    return passed(*who, by=by, of=replace(OLD, starting=dict.fromkeys(who, at(since))))
 
 
 @pytest.mark.parametrize(("since", "suspect"), [(-599, False), (-600, True), (-9000, True)])
@@ -155,16 +214,66 @@ def test_workers_that_never_report_are_bootstrap_failures_after_the_launch_deadl
     assert diagnosis.bootstrap == ((SPOT[0],) if suspect else ())
     never = f"never reported in {-since:.0f} s: its workers do not start"
     assert diagnosis.reasons == ({SPOT[0]: never} if suspect else {})
+    assert diagnosis.memory.unreported == {SPOT[0]: at(since)}
+    assert diagnosis.memory.never_reported == diagnosis.bootstrap
 
 
-def test_a_bootstrap_failure_needs_peers_that_work_and_is_checked_again() -> None:
-    assert diagnosed(load(), memory=starting(-9000)).bootstrap == ()
+@pytest.mark.parametrize(
+    ("since", "by", "rate", "launching"),
+    [
+        (0, 0.0, 1.0, True),  # 100 requests would come its way until the deadline
+        (0, 0.0, 0.1, False),  # 10 would: too few to tell
+        (-60, 8.0, 0.1, True),
+        (-9000, 13.0, 1.0, False),  # Nobody could have reported, so it serves.
+    ],
+)
+def test_in_service_is_launching_while_it_would_have_reported_by_its_deadline(
+    since: float, by: float, rate: float, launching: bool
+) -> None:
+    seen = replace(load(*busy(*SPOT[1:])), arrival_rate=rate)
+    memory = diagnosed(seen, memory=starting(since, by=by)).memory
+    assert memory.unreported == ({SPOT[0]: at(since)} if launching else {})
+
+
+def nobody_reports(queue: QueueLength | None, silence_s: float = 900) -> HealthMemory:
+    """A fleet of six of which none reported since an hour, its last log so long ago."""
+    flow = LogFlow(known_since=at(-9000), newest=at(-silence_s), rate=1.0)
+    seen = replace(starting(-3600, *SPOT, by=0.0), flow=flow)
+    suspects = dict.fromkeys(SPOT, at(-60))
+    return replace(seen, suspects=suspects, queue=QueueMemory(length=queue) if queue else None)
+
+
+def test_without_a_living_peer_one_is_replaced_at_a_time_while_requests_flow() -> None:
+    waiting, empty = (QueueLength(waiting=n, in_flight=0) for n in (7, 0))
+    assert diagnosed(load(), memory=nobody_reports(waiting)).replace == tuple(SPOT[:1])
+    assert diagnosed(load(), memory=nobody_reports(None)).replace == tuple(SPOT[:1])
+    assert diagnosed(load(), memory=nobody_reports(empty)).replace == ()
+    for ago_s, due in ((599, ()), (600, tuple(SPOT[:1]))):
+        memory = replace(nobody_reports(waiting), replaced=(at(-ago_s),))
+        assert diagnosed(load(), memory=memory).replace == due
+
+
+def test_logs_that_stop_for_all_replace_nobody() -> None:
+    memory = nobody_reports(QueueLength(waiting=7, in_flight=0))
+    one_worked = {i: since for i, since in memory.starting.items() if i != SPOT[5]}
+    assert diagnosed(load(), memory=replace(memory, starting=one_worked)).replace == ()
+
+
+def test_a_fleet_whose_requests_ended_does_not_replace_its_instances_all_night() -> None:
+    memory, replacements = nobody_reports(None, silence_s=0), 0
+    for minute in range(15, 12 * 60):
+        diagnosis = diagnosed(load(seconds=60 * minute), memory=memory)
+        memory = replaced(diagnosis.memory, diagnosis.replace, at(60 * minute))
+        replacements += len(diagnosis.replace)
+    assert 0 < replacements < 10
+
+
+def test_a_bootstrap_failure_is_checked_again() -> None:
     due = replace(starting(-9000), suspects={SPOT[0]: at(-60)})
     diagnosis = diagnosed(load(*busy(*SPOT[1:])), memory=due)
     assert diagnosis.replace == (SPOT[0],)
-    policy = WorkerHealthPolicy()
-    assert confirm(diagnosis, load(*busy(*SPOT[1:])), policy, at(0)) == (SPOT[0],)
-    assert confirm(diagnosis, load(*busy(*SPOT)), policy, at(0)) == ()
+    assert confirm(diagnosis, load(*busy(*SPOT[1:])), fleet(), at(0)) == (SPOT[0],)
+    assert confirm(diagnosis, load(*busy(*SPOT)), fleet(), at(0)) == ()
 
 
 def paced(instance_id: str, mean_s: float, finished: int = 20) -> WorkerLoad:
@@ -200,7 +309,7 @@ def test_slow_needs_peers_of_the_same_kind() -> None:
 
 
 def test_two_observations_make_a_suspect_due() -> None:
-    first = diagnosed(load(*busy(*SPOT[1:])))
+    first = diagnosed(load(*busy(*SPOT[1:])), memory=HUNG)
     second = diagnosed(load(*busy(*SPOT[1:], seconds=60), seconds=60), memory=first.memory)
     assert (first.replace, second.replace) == ((), (SPOT[0],))
     assert second.memory.silent == (SPOT[0],)
@@ -209,45 +318,44 @@ def test_two_observations_make_a_suspect_due() -> None:
 
 def test_a_turn_that_goes_round_again_has_not_observed_twice() -> None:
     seen = load(*busy(*SPOT[1:]))
-    first = diagnosed(seen)
+    first = diagnosed(seen, memory=HUNG)
     assert diagnosed(seen, memory=first.memory).replace == ()
     soon = load(*busy(*SPOT[1:], seconds=29), seconds=29)
     assert diagnosed(soon, memory=first.memory).replace == ()
 
 
 def test_a_suspect_that_works_again_starts_afresh() -> None:
-    first = diagnosed(load(*busy(*SPOT[1:])))
-    well = diagnosed(load(*busy(*SPOT, seconds=60), seconds=60), memory=first.memory)
+    first = diagnosed(load(*busy(*SPOT[1:])), memory=HUNG)
+    reported = replace(first.memory, expected={})
+    well = diagnosed(load(*busy(*SPOT, seconds=60), seconds=60), memory=reported)
     assert well.memory.suspects == {}
     ill = load(*busy(*SPOT[1:], seconds=600), worker(SPOT[0], last=60), seconds=600)
-    assert diagnosed(ill, memory=well.memory).replace == ()
+    assert diagnosed(ill, memory=passed(SPOT[0], of=well.memory)).replace == ()
 
 
 def test_the_last_check_spares_who_works_in_freshly_read_logs() -> None:
-    policy = WorkerHealthPolicy()
-    suspects = HealthMemory(in_service_since=OLD.in_service_since, suspects={SPOT[0]: at(-60)})
-    due = diagnosed(load(*busy(*SPOT[1:])), memory=suspects)
+    due = diagnosed(load(*busy(*SPOT[1:])), memory=replace(HUNG, suspects={SPOT[0]: at(-60)}))
     assert due.replace == (SPOT[0],)
-    assert confirm(due, load(*busy(*SPOT)), policy, at(0)) == ()
-    assert confirm(due, load(*busy(*SPOT[1:])), policy, at(0)) == (SPOT[0],)
+    assert confirm(due, load(*busy(*SPOT)), fleet(), at(0)) == ()
+    assert confirm(due, load(*busy(*SPOT[1:])), fleet(), at(0)) == (SPOT[0],)
 
 
 def test_replacements_stay_within_the_budget_of_an_hour() -> None:
     suspects = replace(OLD, suspects={i: at(-60) for i in SPOT[:4]})
-    ill = load(*busy(*SPOT[4:]))
-    first = diagnosed(ill, memory=suspects)
+    ill = replace(load(*busy(*SPOT[4:])), load_rate={Cluster.AWS: 1.0})
+    first = diagnosed(ill, memory=passed(*SPOT[:4], of=suspects))
     assert (first.replace, first.over_budget) == (tuple(SPOT[:2]), tuple(SPOT[2:4]))
     assert first.memory.silent == tuple(SPOT[:4])
     spent = replaced(first.memory, first.replace, at(0))
     assert spent.suspects.keys() == set(SPOT[2:4])
-    later = diagnosed(load(*busy(*SPOT[4:], seconds=3599), seconds=3599), memory=spent)
+    later = diagnosed(replace(ill, at=at(3599)), memory=spent)
     assert (later.replace, set(later.over_budget)) == ((), set(SPOT[2:4]))
-    renewed = diagnosed(load(*busy(*SPOT[4:], seconds=3600), seconds=3600), memory=later.memory)
+    renewed = diagnosed(replace(ill, at=at(3600)), memory=later.memory)
     assert set(renewed.replace) == set(SPOT[2:4])
 
 
 def test_switched_off_it_judges_nobody_but_remembers_who_serves() -> None:
-    off = diagnosed(load(*busy(*SPOT[1:])), policy=WorkerHealthPolicy(enabled=False))
+    off = diagnosed(load(*busy(*SPOT[1:])), memory=HUNG, policy=WorkerHealthPolicy(enabled=False))
     assert (off.reasons, off.memory.in_service_since) == ({}, OLD.in_service_since)
 
 
@@ -337,4 +445,4 @@ def test_nobody_is_replaced_without_reason_second_look_and_budget(
     assert set(diagnosis.replace) <= diagnosis.reasons.keys() & set(SPOT[:3])
     lately = sum(age < 3600 for age in ages_s)
     assert len(diagnosis.replace) <= max(0, budget - lately)
-    assert set(confirm(diagnosis, load(*workers), policy, at(0))) == set(diagnosis.replace)
+    assert set(confirm(diagnosis, load(*workers), fleet(), at(0))) <= set(diagnosis.replace)

@@ -1,5 +1,6 @@
 """From logs to digests: what is kept of a message, and what makes two messages the same."""
 
+from dataclasses import replace
 from datetime import timedelta, timezone
 
 import pytest
@@ -108,6 +109,28 @@ def test_a_clock_too_far_ahead_is_refused_by_name() -> None:
     assert digest_of([log(0, -MAX_SKEW_S)]).skewed == 1
     with pytest.raises(NotDigestible, match=r"finished_at: 2026-11-20T12:05:01\+00:00 is 301 s"):
         digest_of([log(0, -MAX_SKEW_S - 1)])
+
+
+def test_times_of_two_clocks_that_disagree_a_little_are_put_in_order_and_counted() -> None:
+    before_it_came = log(9, 1, waited=-0.003)
+    backwards = log(1, 2)
+    one = digest_of([before_it_came, backwards, log(5, 4, waited=1)])
+    assert (one.count, one.skewed) == (3, 2)
+    assert (one.waits.total_ms, one.service.total_ms) == (1000, 9000)
+
+
+@given(search_logs(), st.floats(0, 5), st.floats(0, 5))
+def test_no_time_is_negative_however_clocks_disagree(
+    one: SearchLog, late_s: float, back_s: float
+) -> None:
+    skewed = replace(
+        one,
+        enqueued_at=one.started_at + timedelta(seconds=late_s),
+        finished_at=one.started_at - timedelta(seconds=back_s),
+    )
+    found = digest_of([skewed])
+    assert (found.waits.total_ms, found.service.total_ms) == (0, 0)
+    assert found.workers[0].busy_ms == {}
 
 
 def test_late_logs_are_counted_and_nothing_else() -> None:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spotkeeper.domain.load.arrivals import arrived
+from spotkeeper.domain.load.arrivals import arrival_window
 from spotkeeper.domain.load.digest import SearchLog
 from spotkeeper.domain.load.history import (
     DAY_STEPS,
@@ -46,7 +46,7 @@ def after(
     digests: Sequence[LoadDigest], now: datetime = SENT, history: LoadHistory = FRESH
 ) -> LoadHistory:
     """The history with what has settled by now."""
-    return extended(history, digests, arrived(digests, now, 900), 10)
+    return extended(history, digests, arrival_window(digests, now, 900), 10)
 
 
 def test_only_whole_steps_that_have_settled_are_added() -> None:
@@ -109,7 +109,7 @@ def test_order_and_repetition_of_digests_do_not_matter(random: Random, seconds: 
 
 def test_a_young_fleet_is_not_taken_for_a_quiet_one() -> None:
     digests = steady(3)
-    seen = arrived(digests, SENT, 900)
+    seen = arrival_window(digests, SENT, 900)
     summary = load_summary(seen, FRESH, SENT, SENT)
     assert len(summary.arrivals) == 18
     old = LoadHistory(next_step=after(steady(15)).next_step, work_ms=(1,) * 9)
@@ -118,7 +118,7 @@ def test_a_young_fleet_is_not_taken_for_a_quiet_one() -> None:
 
 def test_the_summary_says_what_the_logs_say() -> None:
     digests = steady(15, waited=3)
-    summary = load_summary(arrived(digests, SENT, 900), after(digests), SENT, SENT)
+    summary = load_summary(arrival_window(digests, SENT, 900), after(digests), SENT, SENT)
     assert summary.arrivals == (2,) * 90
     assert summary.work_s == (2.0,) * 90
     assert (summary.service_mean_s, summary.service_second_moment_s2) == (1, 1)
@@ -132,7 +132,7 @@ def test_bursts_are_peaked() -> None:
     history = LoadHistory(
         next_step=1, work_ms=(60_000,), requests=(60,), late=(0,), roughness=(30 * 12_000**2,)
     )
-    seen = arrived(steady(15), SENT, 900)
+    seen = arrival_window(steady(15), SENT, 900)
     assert load_summary(seen, history, SENT, SENT).peakedness == pytest.approx(36)
     calm = replace(history, roughness=(1,))
     assert load_summary(seen, calm, SENT, SENT).peakedness == 1

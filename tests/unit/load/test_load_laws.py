@@ -7,11 +7,12 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spotkeeper.domain.load.arrivals import arrived
+from spotkeeper.domain.load.arrivals import arrival_window
 from spotkeeper.domain.load.digest import SearchLog
 from spotkeeper.domain.load.history import LoadHistory, extended
-from spotkeeper.domain.load.load import load_rate, summarise
+from spotkeeper.domain.load.load import load_rate
 from spotkeeper.domain.load.slots import by_slot
+from spotkeeper.domain.load.summarise import summarise
 from tests.search_logs import SENT, before, digest_of, log
 from tests.unit.load.test_load_digest import search_logs
 
@@ -43,7 +44,7 @@ def test_order_and_repetition_of_digests_do_not_matter(
     ]
     shuffled = data.draw(st.permutations(digests + again + resent))
     assert summarise(shuffled, SENT, window_s) == summarise(digests, SENT, window_s)
-    assert arrived(shuffled, SENT, window_s) == arrived(digests, SENT, window_s)
+    assert arrival_window(shuffled, SENT, window_s) == arrival_window(digests, SENT, window_s)
 
 
 @given(logs=some_logs, cuts=st.sets(st.integers(1, 11)), window_s=windows)
@@ -54,7 +55,7 @@ def test_how_logs_are_spread_over_messages_does_not_matter(
     parts = [logs[begin:end] for begin, end in pairwise(edges)]
     split, whole = [*map(digest_of, parts)], [digest_of(logs)]
     assert summarise(split, SENT, window_s) == summarise(whole, SENT, window_s)
-    assert arrived(split, SENT, window_s) == arrived(whole, SENT, window_s)
+    assert arrival_window(split, SENT, window_s) == arrival_window(whole, SENT, window_s)
 
 
 @given(data=st.data(), window_s=windows, now_s=st.floats(0, 60))
@@ -68,8 +69,8 @@ def test_adding_digests_up_by_slot_changes_nothing(
     sums = by_slot(digests)
     assert by_slot(sums) == sums
     assert summarise(sums, now, window_s) == summarise(digests, now, window_s)
-    seen = arrived(digests, now, 900)
-    assert arrived(sums, now, 900) == seen
+    seen = arrival_window(digests, now, 900)
+    assert arrival_window(sums, now, 900) == seen
     assert extended(LoadHistory(), sums, seen, 5) == extended(LoadHistory(), digests, seen, 5)
 
 

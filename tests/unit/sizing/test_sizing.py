@@ -11,7 +11,8 @@ from spotkeeper.domain.decision import Action
 from spotkeeper.domain.fleet import Bounds, Fleet, Group, SizingPolicy
 from spotkeeper.domain.health.memory import HealthMemory
 from spotkeeper.domain.load.load import Cluster, Load, WorkerLoad
-from spotkeeper.domain.sizing.size import Sizing, size, workers_needed
+from spotkeeper.domain.sizing.load_rate import workers_needed
+from spotkeeper.domain.sizing.size import Sizing, size
 from tests.builders import at, fleet, group
 
 FRESH = HealthMemory()
@@ -104,8 +105,8 @@ def test_the_spares_of_the_availability_half_stay_on_top() -> None:
     assert (held.action, held.spot_desired) == (Action.HOLD, 5)
     raised = sized(load(4.2), 5, spares=1)
     assert (raised.workers, raised.spot_desired) == (6, 7)
-    assert raised.memory.spot_ask is not None
-    assert (raised.memory.spot_ask.need, raised.memory.spot_ask.spare) == (6, 1)
+    assert raised.request is not None
+    assert (raised.request.need, raised.request.spare) == (6, 1)
 
 
 def test_a_group_of_the_right_size_is_held() -> None:
@@ -150,7 +151,8 @@ def test_no_search_log_ever_holds_too() -> None:
 def test_silence_does_not_forget_what_was_needed() -> None:
     before = sized(load(7.0), 10)
     silent = sized(load(0.0, 400, newest=at(0)), 10, memory=before.memory)
-    assert (silent.workers, silent.memory) == (10, before.memory)
+    assert (silent.workers, silent.spot_desired) == (10, 10)
+    assert [(held.workers, held.at) for held in silent.memory.needed] == [(10, at(400))]
 
 
 def test_live_workers_on_premises_are_used_first() -> None:

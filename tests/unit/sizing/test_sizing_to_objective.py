@@ -11,11 +11,13 @@ from hypothesis import strategies as st
 from spotkeeper.domain.decision import Action
 from spotkeeper.domain.fleet import Bounds, Fleet, Objective
 from spotkeeper.domain.health.memory import HealthMemory, Needed
-from spotkeeper.domain.load.arrivals import arrived
+from spotkeeper.domain.load.arrivals import arrival_window
 from spotkeeper.domain.load.history import LoadHistory, load_summary
-from spotkeeper.domain.load.load import Cluster, Load, LoadDigest, WorkerLoad, summarise
+from spotkeeper.domain.load.load import Cluster, Load, LoadDigest, WorkerLoad
+from spotkeeper.domain.load.summarise import summarise
 from spotkeeper.domain.load.summary import LoadSummary
-from spotkeeper.domain.sizing.size import OBJECTIVE_WINDOW_S, Outlook, Sizing, size
+from spotkeeper.domain.sizing.promise import OBJECTIVE_WINDOW_S, ObjectiveInput
+from spotkeeper.domain.sizing.size import Sizing, size
 from tests.builders import at, fleet, group
 from tests.search_logs import FLEET, SENT, before, digest_of, log
 
@@ -71,7 +73,7 @@ def sized(
 ) -> Sizing:
     """One sizing in which all that was asked for serves."""
     load = load or logged()
-    outlook = Outlook(summary=seen, serving=desired if serving is None else serving)
+    outlook = ObjectiveInput(summary=seen, serving=desired if serving is None else serving)
     spot = group("spot", desired)
     return size(load, of or promised(), spot, spares, memory, load.at, outlook)
 
@@ -121,10 +123,10 @@ def test_nothing_is_given_back_while_requests_wait() -> None:
     assert backfilled.spot_desired == 30
 
 
-def test_the_need_of_the_last_minutes_is_kept() -> None:
+def test_a_worker_is_kept_for_as_long_as_starting_another_takes() -> None:
     high = sized(summary(20.0), 30)
-    low = sized(summary(5.0), 30, memory=high.memory, load=logged(60))
-    later = sized(summary(5.0), 30, memory=low.memory, load=logged(180))
+    low = sized(summary(5.0), 30, memory=high.memory, load=logged(240))
+    later = sized(summary(5.0), 30, memory=low.memory, load=logged(300))
     assert low.spot_desired == high.spot_desired > later.spot_desired
 
 
@@ -213,7 +215,7 @@ def _digests(random: Random) -> list[LoadDigest]:
 def _size_of(digests: Sequence[LoadDigest]) -> Sizing:
     load = summarise(digests, SENT, 300)
     seen = load_summary(
-        arrived(digests, SENT, OBJECTIVE_WINDOW_S), LoadHistory(), load.newest, SENT
+        arrival_window(digests, SENT, OBJECTIVE_WINDOW_S), LoadHistory(), load.newest, SENT
     )
     return sized(seen, load=replace(load, at=SENT))
 

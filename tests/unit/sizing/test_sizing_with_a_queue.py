@@ -12,7 +12,8 @@ from spotkeeper.domain.health.memory import HealthMemory, Needed
 from spotkeeper.domain.load.load import Load
 from spotkeeper.domain.load.request_queue import QueueLength, QueueMemory
 from spotkeeper.domain.load.summary import LoadSummary
-from spotkeeper.domain.sizing.size import Outlook, Sizing, size
+from spotkeeper.domain.sizing.promise import ObjectiveInput
+from spotkeeper.domain.sizing.size import Sizing, size
 from tests.builders import at, fleet, group, instances
 from tests.unit.sizing.test_sizing_to_objective import logged, promised, summary
 
@@ -53,7 +54,7 @@ def sized(
     shown = replace(
         seen or summary(1.0), queued=queue.length.waiting if queue and queue.length else None
     )
-    outlook = Outlook(summary=shown, serving=desired)
+    outlook = ObjectiveInput(summary=shown, serving=desired)
     return size(load or silent(), of, spot, spares, memory, at(0), outlook)
 
 
@@ -93,8 +94,8 @@ def test_what_waits_wakes_a_fleet_at_zero(
     sizing = sized(of, holding(waiting), 0, service_mean_s=service_s)
     assert (sizing.action, sizing.rule, sizing.spot_desired) == (Action.RESIZE, "wake", workers)
     assert not sizing.stale
-    assert sizing.memory.spot_ask
-    assert sizing.memory.spot_ask.need == workers
+    assert sizing.request
+    assert sizing.request.need == workers
     assert f"{waiting} requests wait, 0 are in flight: spot 0 -> {workers}" in sizing.reason
     pairs = replace(of, workers_per_instance=2)
     assert sized(pairs, holding(waiting), 0, service_mean_s=service_s).spot_desired == -(

@@ -7,19 +7,18 @@ from dataclasses import replace
 
 import pytest
 
-from spotkeeper.domain.fleet import SizingPolicy as DocumentPolicy
+from spotkeeper.domain.fleet import SizingPolicy
 from spotkeeper.domain.load.summary import LoadSummary
+from spotkeeper.domain.sizing.errors import cycle_rise, forecast_errors
 from spotkeeper.domain.sizing.objective import (
     allowance,
-    cycle_rise,
-    forecast_errors,
     late_chance,
     load_level,
     size_to_objective,
 )
-from spotkeeper.domain.sizing.values import Need, PastNeed, SizingPolicy
+from spotkeeper.domain.sizing.values import Need, ObjectivePolicy, PastNeed
 
-POLICY = SizingPolicy(wait_s=10.0, share=0.95, min_workers=1, max_workers=200, start_up_s=240.0)
+POLICY = ObjectivePolicy(wait_s=10.0, share=0.95, min_workers=1, max_workers=200, start_up_s=240.0)
 DAY_STEPS = 288
 
 
@@ -45,7 +44,7 @@ def size(
     load: LoadSummary,
     live: int = 1,
     booting: int = 0,
-    policy: SizingPolicy = POLICY,
+    policy: ObjectivePolicy = POLICY,
     past: tuple[PastNeed, ...] = (PastNeed(age_s=600.0, workers=1),),
 ) -> Need:
     return size_to_objective(load, live, booting, past, policy)
@@ -100,8 +99,8 @@ def test_missing_logs_hold() -> None:
 
 
 def test_logs_are_missing_when_the_fleet_document_says_so() -> None:
-    assert POLICY.stale_s == DocumentPolicy().stale_after_s
-    assert POLICY.quiet_after_s == DocumentPolicy().quiet_after_s
+    assert POLICY.stale_s == SizingPolicy().stale_after_s
+    assert POLICY.quiet_after_s == SizingPolicy().quiet_after_s
 
 
 def test_what_was_needed_before_a_silence_counts_until_the_window_is_whole() -> None:

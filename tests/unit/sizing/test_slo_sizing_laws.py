@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from spotkeeper.domain.load.summary import LoadSummary
 from spotkeeper.domain.sizing.objective import load_level, size_to_objective
-from spotkeeper.domain.sizing.values import PastNeed, SizingPolicy
+from spotkeeper.domain.sizing.values import ObjectivePolicy, PastNeed
 
 counts = st.lists(st.integers(0, 60), min_size=1, max_size=90)
 shares = st.floats(0.5, 0.999)
@@ -48,9 +48,9 @@ def loads(draw: st.DrawFn) -> LoadSummary:
 
 
 @st.composite
-def policies(draw: st.DrawFn) -> SizingPolicy:
-    return SizingPolicy(
-        wait_s=draw(st.floats(0.0, 120.0)),
+def policies(draw: st.DrawFn) -> ObjectivePolicy:
+    return ObjectivePolicy(
+        wait_s=draw(st.floats(0.0, 3_600.0)),
         share=draw(shares),
         min_workers=draw(st.integers(0, 3)),
         max_workers=draw(st.integers(3, 5_000)),
@@ -70,7 +70,7 @@ fleets = st.integers(0, 100)
 @given(loads(), policies(), fleets, fleets, pasts, st.data())
 def test_more_load_never_needs_fewer(
     load: LoadSummary,
-    policy: SizingPolicy,
+    policy: ObjectivePolicy,
     live: int,
     booting: int,
     past: list[PastNeed],
@@ -96,7 +96,7 @@ def test_more_load_never_needs_fewer(
 @given(loads(), policies(), fleets, fleets, pasts, st.floats(0.0, 60.0), st.floats(0.0, 0.4))
 def test_a_looser_promise_never_needs_more(
     load: LoadSummary,
-    policy: SizingPolicy,
+    policy: ObjectivePolicy,
     live: int,
     booting: int,
     past: list[PastNeed],
@@ -110,7 +110,7 @@ def test_a_looser_promise_never_needs_more(
 
 @given(loads(), policies(), fleets, pasts)
 def test_booting_workers_are_not_asked_for_twice(
-    load: LoadSummary, policy: SizingPolicy, live: int, past: list[PastNeed]
+    load: LoadSummary, policy: ObjectivePolicy, live: int, past: list[PastNeed]
 ) -> None:
     first = size_to_objective(load, live, 0, past, policy)
     assume(first.workers > live)
@@ -121,7 +121,7 @@ def test_booting_workers_are_not_asked_for_twice(
 
 @given(loads(), policies(), fleets, fleets, pasts)
 def test_never_outside_the_bounds_unless_logs_are_missing(
-    load: LoadSummary, policy: SizingPolicy, live: int, booting: int, past: list[PastNeed]
+    load: LoadSummary, policy: ObjectivePolicy, live: int, booting: int, past: list[PastNeed]
 ) -> None:
     need = size_to_objective(load, live, booting, past, policy)
     assert 0 <= need.workers <= policy.max_workers
@@ -130,9 +130,8 @@ def test_never_outside_the_bounds_unless_logs_are_missing(
 
 
 @given(loads(), policies(), fleets, fleets, pasts)
-@settings(max_examples=50)
 def test_missing_logs_never_scale_in(
-    load: LoadSummary, policy: SizingPolicy, live: int, booting: int, past: list[PastNeed]
+    load: LoadSummary, policy: ObjectivePolicy, live: int, booting: int, past: list[PastNeed]
 ) -> None:
     silent = replace(load, newest_log_age_s=policy.stale_s + 1.0, queued=None, quiet_s=0.0)
     need = size_to_objective(silent, live, booting, past, policy)
@@ -143,10 +142,9 @@ def test_missing_logs_never_scale_in(
 
 
 @given(loads(), policies(), fleets, fleets, pasts, st.integers(1, 5_000))
-@settings(max_examples=50)
 def test_more_waiting_requests_never_need_fewer(
     load: LoadSummary,
-    policy: SizingPolicy,
+    policy: ObjectivePolicy,
     live: int,
     booting: int,
     past: list[PastNeed],
@@ -159,9 +157,8 @@ def test_more_waiting_requests_never_need_fewer(
 
 
 @given(loads(), policies(), fleets, fleets, pasts)
-@settings(max_examples=50)
 def test_zero_only_where_it_is_allowed_after_a_quiet_time(
-    load: LoadSummary, policy: SizingPolicy, live: int, booting: int, past: list[PastNeed]
+    load: LoadSummary, policy: ObjectivePolicy, live: int, booting: int, past: list[PastNeed]
 ) -> None:
     need = size_to_objective(load, live, booting, past, policy)
     asleep = live + booting == 0 and not load.queued
@@ -171,9 +168,8 @@ def test_zero_only_where_it_is_allowed_after_a_quiet_time(
 
 
 @given(loads(), policies(), fleets, fleets, pasts)
-@settings(max_examples=50)
 def test_the_same_input_gives_the_same_need(
-    load: LoadSummary, policy: SizingPolicy, live: int, booting: int, past: list[PastNeed]
+    load: LoadSummary, policy: ObjectivePolicy, live: int, booting: int, past: list[PastNeed]
 ) -> None:
     first = size_to_objective(load, live, booting, past, policy)
     assert size_to_objective(load, live, booting, past[::-1], policy) == first

@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spotkeeper.collect_search_logs import CollectReport, FleetCounts, NotStored, collect
-from spotkeeper.domain.load.load import LoadDigest, summarise
+from spotkeeper.domain.load.load import LoadDigest
+from spotkeeper.domain.load.summarise import summarise
 from spotkeeper.ports import Throttled
 from spotkeeper.search_log import Message, MessageRefused
 from spotkeeper_lab.fakes.load_table import FakeLoadTable
@@ -66,6 +67,19 @@ def test_a_poison_message_fails_alone() -> None:
     with pytest.raises(MessageRefused, match="status"):
         report.settle("poison")
     assert report.metrics(FLEET)[FLEET]["MessagesRefused"] == 1
+
+
+def test_one_log_of_a_wrong_clock_does_not_take_five_hundred_with_it() -> None:
+    table = FakeLoadTable()
+    near, far = ({"enqueued_at": before(at).isoformat()} for at in (31.997, 20))
+    logs = [sent_log(n) for n in range(498)] + [sent_log(498, **near), sent_log(499, **far)]
+    report = run([message(lines(logs))], table)
+    assert report.fleets[FLEET] == FleetCounts(logs=499, late=0, skewed=1, duplicates=0)
+    assert (finished(table), report.refused) == (499, {})
+    report.settle("m")
+    metrics = report.metrics(FLEET)[FLEET]
+    assert (metrics["ClockSkewed"], metrics["SearchLogsRefused"]) == (1, 1)
+    assert "logs[499].started_at" in report.left_out["m"][0]
 
 
 def test_a_message_repeated_in_the_batch_counts_once() -> None:
@@ -196,4 +210,4 @@ def test_a_table_that_fails_fails_every_message_that_was_read() -> None:
 
 
 def test_an_empty_batch_is_nothing() -> None:
-    assert run([], DeadTable()) == CollectReport(refused={}, unstored={}, fleets={})
+    assert run([], DeadTable()) == CollectReport(refused={}, unstored={}, fleets={}, left_out={})

@@ -17,7 +17,7 @@ import numpy as np
 
 from spotkeeper.domain.load.request_queue import QueueLength, known_waiting, quiet_s, watch_queue
 from spotkeeper.domain.sizing.objective import size_to_objective
-from spotkeeper.domain.sizing.values import Need, PastNeed, SizingPolicy
+from spotkeeper.domain.sizing.values import Need, ObjectivePolicy, PastNeed
 from spotkeeper_lab.replay.erlang import erlang_workers
 from spotkeeper_lab.replay.seen import SLOT_S
 
@@ -160,7 +160,7 @@ class Spotkeeper:
 
     def __init__(self, settings: ReplaySettings) -> None:
         self.reason = ""
-        self._policy = SizingPolicy(
+        self._policy = ObjectivePolicy(
             wait_s=settings.wait_s,
             share=settings.share,
             min_workers=settings.min_workers,

@@ -116,7 +116,7 @@ def peakedness(work_s: Floats, mean_s: float, second_s2: float) -> float:
     From successive differences, which a trend does not inflate (von Neumann 1941): the index of
     dispersion of the work over that of Poisson arrivals with the same service times.
     """
-    if len(work_s) < ENOUGH_SLOTS or work_s.sum() <= 0:
+    if len(work_s) < ENOUGH_SLOTS or work_s.sum() <= 0 or second_s2 <= 0:
         return 1.0
     variance = float(np.mean(np.diff(work_s) ** 2)) / 2
     return min(max(variance * mean_s / (float(work_s.mean()) * second_s2), 1.0), LARGEST_PEAKEDNESS)

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from itertools import groupby
 
 from spotkeeper.domain.load.load import LoadDigest
-from spotkeeper.domain.load.slots import added, slot_of
+from spotkeeper.domain.load.slots import merge, slot_of
 
 
 class OutOfOrder(Exception):
@@ -69,7 +69,7 @@ class LoadMemory:
         new = [once[key] for key in sorted(once) if self._counts(once[key], slot)]
         if new:
             known = [self._sums[slot]] if slot in self._sums else []
-            self._sums[slot] = added([*known, *new])
+            self._sums[slot] = merge([*known, *new])
 
     def _counts(self, one: LoadDigest, slot: int) -> bool:
         """Remember a digest's key; answers whether its logs are new."""

@@ -24,6 +24,19 @@ class Action(StrEnum):
     RESIZE = "resize"
 
 
+class Answer(StrEnum):
+    """What became of an action: only what AWS accepted has happened.
+
+    `LOST` may have had its effect although the answer was lost, `SKIPPED` was not asked, because
+    what must come before it was not done.
+    """
+
+    DONE = "done"
+    REFUSED = "refused"
+    LOST = "lost"
+    SKIPPED = "skipped"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
     """One thing asked of AWS and its answer; `error` is empty when it was done.

@@ -142,9 +142,8 @@ class WorkerHealthPolicy:
     """When an instance in service is replaced because its workers do not work."""
 
     enabled: bool = True
+    # Silence shorter than this may be one long request; beyond it, chance decides.
     silent_after_s: int = 300
-    # A silent worker is told from an idle one by what its peers finished meanwhile.
-    peers_finished: int = 5
     failing_share: float = 0.9
     failing_requests: int = 5
     # A throttled GPU serves three times slower than its peers; few requests prove nothing.
@@ -186,5 +185,5 @@ class Observation:
             raise ValueError("an observation's time needs a zone: pass an aware datetime")
 
 
-type Activity = Mapping[str, float]
+type BusyShares = Mapping[str, float]
 """Share of the last minutes that each instance's workers were busy, by instance id."""

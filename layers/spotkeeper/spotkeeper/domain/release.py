@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
-from spotkeeper.domain.fleet import Activity, Group, Instance, Phase
+from spotkeeper.domain.fleet import BusyShares, Group, Instance, Phase
 
 # Below this share of the last minutes a worker counts as idle.
 IDLE_SHARE = 0.05
@@ -23,7 +23,7 @@ class ReleasePlan:
 def plan_release(
     group: Group,
     step: int,
-    activity: Activity | None,
+    activity: BusyShares | None,
     *,
     busy_too: bool,
     held_since: Mapping[str, datetime] | None = None,

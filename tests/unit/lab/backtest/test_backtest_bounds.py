@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import Bounds, LinearConstraint, milp
 
@@ -11,6 +11,7 @@ from spotkeeper_lab.backtest.bounds import limit, optimum
 from spotkeeper_lab.backtest.peers import OnDemandOnly
 from spotkeeper_lab.backtest.world import World
 from spotkeeper_lab.traces.market import Market, Steps, market_of
+from tests.laws import some
 
 TICK = 30.0
 LENGTH = 24
@@ -85,7 +86,7 @@ worlds = st.builds(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@some(60)
 @given(window=windows, world=worlds)
 def test_stretches_lose_nothing_against_ticks(window: Market, world: World) -> None:
     assert optimum(window, world).cost == pytest.approx(written_out(window, world), abs=1e-6)
@@ -104,7 +105,7 @@ def test_prices_that_change_are_followed() -> None:
     )
 
 
-@settings(max_examples=60, deadline=None)
+@some(60)
 @given(window=windows, world=worlds)
 def test_the_limit_is_below_the_optimum_which_is_below_all_on_demand(
     window: Market, world: World

@@ -4,7 +4,7 @@ import random
 from collections.abc import Callable
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from spotkeeper_lab.backtest import ticks
@@ -156,7 +156,6 @@ makers = st.sampled_from(
 )
 
 
-@settings(deadline=None)
 @given(window=markets, make=makers)
 def test_no_policy_holds_more_than_the_market_or_serves_more_than_it_holds(
     window: Market, make: Callable[[], TickPolicy]

@@ -107,12 +107,12 @@ def test_search_logs_are_read_by_the_product() -> None:
         logs.write(served(7, instance_id))
     packed, plain, onprem = logs.ship()
     assert json.loads(gzip.decompress(base64.b64decode(packed))) | {"worker_id": 0}
-    assert [log.cluster for body in (packed, plain, onprem) for log in read(body)] == [
+    assert [log.cluster for body in (packed, plain, onprem) for log in read(body).logs] == [
         "aws",
         "aws",
         "onprem",
     ]
-    assert read(plain)[0].enqueued_at == TIME.at(0.001)
+    assert read(plain).logs[0].enqueued_at == TIME.at(0.001)
 
 
 def test_shipping_stops_splits_and_forgets() -> None:
@@ -122,7 +122,7 @@ def test_shipping_stops_splits_and_forgets() -> None:
     logs.stopped = True
     assert logs.ship() == []
     logs.stopped = False
-    assert [len(read(body)) for body in logs.ship()] == [MOST_LOGS_A_MESSAGE, 1]
+    assert [len(read(body).logs) for body in logs.ship()] == [MOST_LOGS_A_MESSAGE, 1]
     logs.write(served(1))
     logs.lose(["i-0000000000000001/0"])
     assert logs.ship() == []

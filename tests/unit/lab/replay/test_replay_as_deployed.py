@@ -5,10 +5,11 @@ from datetime import UTC, datetime, timedelta
 import numpy as np
 import pytest
 
-from spotkeeper.domain.load.arrivals import arrived
+from spotkeeper.domain.load.arrivals import arrival_window
 from spotkeeper.domain.load.digest import SearchLog, Status, digest
 from spotkeeper.domain.load.history import LoadHistory, extended, load_summary
-from spotkeeper.domain.load.load import Cluster, LoadDigest, summarise
+from spotkeeper.domain.load.load import Cluster, LoadDigest
+from spotkeeper.domain.load.summarise import summarise
 from spotkeeper.domain.load.summary import LoadSummary
 from spotkeeper_lab.replay.seen import SeenLogs
 
@@ -62,9 +63,9 @@ def deployed() -> LoadSummary:
     for minute in range(1, MINUTES + 1):
         now = instant(60.0 * minute)
         known = _of_window(digests, now)
-        history = extended(history, known, arrived(known, now, 900), WAIT_S)
+        history = extended(history, known, arrival_window(known, now, 900), WAIT_S)
     known = _of_window(digests, now)
-    seen = arrived(known, now, 900)
+    seen = arrival_window(known, now, 900)
     return load_summary(seen, history, summarise(known, now, 300).newest, now)
 
 

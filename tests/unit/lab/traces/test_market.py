@@ -4,7 +4,7 @@ import gzip
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from spotkeeper_lab.traces.market import Change, Market, MarketError, market_of
@@ -154,7 +154,6 @@ markets = st.dictionaries(st.sampled_from(["a/g", "b/g", "c/h"]), steps, min_siz
 )
 
 
-@settings(deadline=None)
 @given(market=markets)
 def test_a_market_survives_its_file(
     tmp_path_factory: pytest.TempPathFactory, market: Market
@@ -164,7 +163,6 @@ def test_a_market_survives_its_file(
     assert read_market(path) == market
 
 
-@settings(deadline=None)
 @given(
     market=markets, start=st.integers(0, 400), length=st.integers(1, 200), at=st.integers(0, 199)
 )
@@ -178,7 +176,6 @@ def test_a_window_holds_what_the_market_held(
         )
 
 
-@settings(deadline=None)
 @given(market=markets)
 def test_the_changes_tell_the_whole_market(market: Market) -> None:
     held: dict[str, int] = {}

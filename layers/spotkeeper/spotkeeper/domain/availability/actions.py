@@ -2,25 +2,11 @@
 
 from dataclasses import dataclass
 from datetime import datetime
-from enum import StrEnum
 
 from spotkeeper.domain.availability.assessment import Assessment
 from spotkeeper.domain.availability.memory import AvailabilityMemory
 from spotkeeper.domain.capacity_request import CapacityRequest
 from spotkeeper.domain.decision import Action
-
-
-class Answer(StrEnum):
-    """What became of an action: only what AWS accepted has happened.
-
-    `LOST` may have had its effect although the answer was lost, `SKIPPED` was not asked, because
-    what must come before it was not done.
-    """
-
-    DONE = "done"
-    REFUSED = "refused"
-    LOST = "lost"
-    SKIPPED = "skipped"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,7 +8,6 @@ from dataclasses import replace
 from datetime import datetime
 
 from spotkeeper.domain.availability.actions import (
-    Answer,
     AskSpot,
     AvailabilityAction,
     Backfill,
@@ -36,6 +35,7 @@ from spotkeeper.domain.availability.seen import both_short, remember_seen, suspe
 from spotkeeper.domain.availability.snapshot import Snapshot
 from spotkeeper.domain.availability.spares import ask_for_spares
 from spotkeeper.domain.availability.telling import explain, tell
+from spotkeeper.domain.decision import Answer
 from spotkeeper.domain.fleet import AvailabilityPolicy
 
 

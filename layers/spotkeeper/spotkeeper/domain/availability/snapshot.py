@@ -6,7 +6,7 @@ from datetime import datetime
 
 from spotkeeper.domain.capacity_request import CapacityRequest
 from spotkeeper.domain.failure import LaunchFailure, Remedy, remedy
-from spotkeeper.domain.fleet import Activity, Fleet, Observation
+from spotkeeper.domain.fleet import BusyShares, Fleet, Observation
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,7 +29,7 @@ class Snapshot:
     can_defer: bool = True
     silent: frozenset[str] = frozenset()
     sized: CapacityRequest | None = None
-    activity: Activity | None = None
+    activity: BusyShares | None = None
 
     @property
     def now(self) -> datetime:

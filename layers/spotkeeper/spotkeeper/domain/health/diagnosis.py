@@ -7,8 +7,17 @@ from datetime import datetime, timedelta
 from statistics import median
 from typing import NamedTuple
 
-from spotkeeper.domain.fleet import Fleet, Group, Phase, WorkerHealthPolicy
+from spotkeeper.domain.fleet import Fleet, Group, WorkerHealthPolicy
 from spotkeeper.domain.health.memory import HealthMemory
+from spotkeeper.domain.health.reports import (
+    late,
+    logs_rather_missing,
+    one_at_a_time,
+    silent,
+    unreported,
+    workers_in_service,
+)
+from spotkeeper.domain.load.flow import CERTAIN
 from spotkeeper.domain.load.load import Cluster, Load, WorkerLoad
 
 # Closer together, two looks see the same search logs: they are one observation.
@@ -23,10 +32,11 @@ REQUESTS_PER_VARIATION = 10
 class Diagnosis:
     """Who to replace after the last check, whom not to count on, and why.
 
-    `reasons` has one sentence per suspect; `bootstrap` are suspects whose workers never reported
-    within the launch deadline. Workers on premises are only alarmed about: `onprem_silent` counts
-    those missing, `onprem` has the reason against each that fails or is slow, `onprem_due` those
-    of them that were seen so twice.
+    `reasons` has one sentence per suspect; `logs_missing` counts those that are silent together, so
+    that rather their logs are missing, and that are left alone; `bootstrap` are suspects whose
+    workers never reported within the launch deadline. Workers on premises are only alarmed about:
+    `onprem_silent` counts those missing, `onprem` has the reason against each that fails or is
+    slow, `onprem_due` those of them that were seen so twice.
     """
 
     replace: tuple[str, ...]
@@ -35,6 +45,7 @@ class Diagnosis:
     over_budget: tuple[str, ...]
     memory: HealthMemory
     bootstrap: tuple[str, ...] = ()
+    logs_missing: int = 0
     onprem: Mapping[str, str] = field(default_factory=dict)
     onprem_due: tuple[str, ...] = ()
 
@@ -47,27 +58,39 @@ class Diagnosis:
 def diagnose(
     load: Load, groups: tuple[Group, ...], fleet: Fleet, memory: HealthMemory, now: datetime
 ) -> Diagnosis:
-    """Compare each instance in service with its peers; two observations make it due.
+    """Judge each instance in service; two observations make it due.
 
-    The caller looks at the due ones once more before it replaces them, and then remembers each
-    replacement with `replaced`.
+    `memory` knows who reports (`reports.watch_reports`). The caller looks at the due ones once more
+    before it replaces them, and then remembers each replacement with `replaced`.
     """
     policy = fleet.worker_health
-    since = _in_service_since(groups, memory, now)
-    memory = replace(memory, in_service_since=since, replaced=_of_last_hour(memory, now))
-    unborn = _never_reported(load, fleet, memory, now) if policy.enabled else {}
-    reasons = (_suspicions(load, memory, policy, now) if policy.enabled else {}) | unborn
+    memory = replace(memory, replaced=_of_last_day(memory, now))
+    quiet = silent(memory, fleet, now) if policy.enabled else {}
+    missing = logs_rather_missing(quiet, memory, load)
+    launching = unreported(load, memory, fleet, now) if policy.enabled else {}
+    never_reported = {i: launching[i] for i in late(launching, memory, fleet, now)}
+    ill = _failing_or_slow(load, memory, policy) if policy.enabled else {}
+    reasons = ({} if missing else quiet) | ill | never_reported
     onprem = _onprem_suspicions(load, policy, now) if policy.enabled else {}
     suspects, due = _observed(reasons, memory.suspects, now)
     onprem_suspects, onprem_due = _observed(onprem, memory.onprem_suspects, now)
-    budget = max(0, policy.replacements_per_hour - len(memory.replaced))
+    wanted = due if load.workers else one_at_a_time(due, memory, fleet, now)
+    budget = max(0, policy.replacements_per_hour - len(_of_last_hour(memory, now)))
     return Diagnosis(
-        replace=due[:budget],
-        reasons=reasons,
-        onprem_silent=_onprem_silent(load, fleet, now),
-        over_budget=due[budget:],
-        memory=replace(memory, suspects=suspects, silent=due, onprem_suspects=onprem_suspects),
-        bootstrap=tuple(unborn),
+        replace=wanted[:budget],
+        reasons=quiet | reasons,
+        logs_missing=len(quiet) if missing else 0,
+        onprem_silent=_onprem_silent(load, fleet, memory, now),
+        over_budget=wanted[budget:],
+        memory=replace(
+            memory,
+            suspects=suspects,
+            silent=due,
+            onprem_suspects=onprem_suspects,
+            unreported={i: memory.starting[i] for i in launching},
+            never_reported=tuple(sorted(never_reported)),
+        ),
+        bootstrap=tuple(sorted(never_reported)),
         onprem=onprem,
         onprem_due=onprem_due,
     )
@@ -81,14 +104,12 @@ def _observed(
     return suspects, tuple(n for n, at in suspects.items() if now - at >= OBSERVATIONS_APART)
 
 
-def confirm(
-    diagnosis: Diagnosis, load: Load, policy: WorkerHealthPolicy, now: datetime
-) -> tuple[str, ...]:
+def confirm(diagnosis: Diagnosis, load: Load, fleet: Fleet, now: datetime) -> tuple[str, ...]:
     """Make the last check: of those due, keep who is still suspect in freshly read logs."""
-    still = _suspicions(load, diagnosis.memory, policy, now).keys() | (
-        set(diagnosis.bootstrap) - {worker.instance_id for worker in load.workers}
-    )
-    return tuple(i for i in diagnosis.replace if i in still)
+    since = now - timedelta(seconds=fleet.worker_health.silent_after_s)
+    logged = {w.instance_id for w in load.workers if w.last_finished >= since}
+    failing = _failing_or_slow(load, diagnosis.memory, fleet.worker_health)
+    return tuple(i for i in diagnosis.replace if i in failing or i not in logged)
 
 
 def replaced(memory: HealthMemory, instance_ids: tuple[str, ...], now: datetime) -> HealthMemory:
@@ -99,60 +120,30 @@ def replaced(memory: HealthMemory, instance_ids: tuple[str, ...], now: datetime)
     )
 
 
-def _in_service_since(
-    groups: tuple[Group, ...], memory: HealthMemory, now: datetime
-) -> dict[str, datetime]:
-    return {
-        i.instance_id: memory.in_service_since.get(i.instance_id, now)
-        for group in groups
-        for i in group.instances
-        if i.phase is Phase.IN_SERVICE and i.healthy
-    }
+def _of_last_day(memory: HealthMemory, now: datetime) -> tuple[datetime, ...]:
+    return tuple(at for at in memory.replaced if now - at < timedelta(days=1))
 
 
 def _of_last_hour(memory: HealthMemory, now: datetime) -> tuple[datetime, ...]:
     return tuple(at for at in memory.replaced if now - at < timedelta(hours=1))
 
 
-def _never_reported(
-    load: Load, fleet: Fleet, memory: HealthMemory, now: datetime
+def _failing_or_slow(
+    load: Load, memory: HealthMemory, policy: WorkerHealthPolicy
 ) -> dict[str, str]:
-    """Give the reason against each instance in service that has no log after its deadline."""
-    deadline = timedelta(seconds=fleet.availability.launch_deadline_s)
-    peers = _peers(load, fleet.worker_health, now)
-    if peers < fleet.worker_health.peers_finished:
-        return {}
-    return {
-        i: f"never reported in {(now - at).total_seconds():.0f} s: its workers do not start"
-        for i, at in memory.starting.items()
-        if i in memory.in_service_since and now - at >= deadline
-    }
-
-
-def _suspicions(
-    load: Load, memory: HealthMemory, policy: WorkerHealthPolicy, now: datetime
-) -> dict[str, str]:
-    """Give the reason against each instance that is silent, failing or slow unlike its peers.
-
-    One that has not reported yet is still starting, and judged by its deadline only.
-    """
-    since = {i: at for i, at in memory.in_service_since.items() if i not in memory.starting}
+    """Give the reason against each instance that fails or is slow unlike its peers."""
     by_instance: defaultdict[str, list[WorkerLoad]] = defaultdict(list)
     for worker in load.workers:
         by_instance[worker.instance_id].append(worker)
-    peers = _peers(load, policy, now)
-    silent = (
-        (i, _silence(by_instance.get(i, []), at, peers, policy, now)) for i, at in since.items()
-    )
-    failing = {i: why for i in since if (why := _failing(by_instance.get(i, []), policy))}
+    mine = [i for i in memory.in_service_since if i not in memory.starting]
+    failing = {i: why for i in mine if (why := _failing(by_instance.get(i, []), policy))}
     if 2 * len(failing) > len(by_instance):
         # Most fail alike: the service is ill, and replacing its workers will not cure it.
         failing = {}
     # Workers on premises, which have no instance, are other machines.
     in_aws = {i: workers for i, workers in by_instance.items() if i}
     slow = _slow(in_aws, load, policy)
-    slow_here = {i: slow[i] for i in since if i in slow}
-    return slow_here | {i: why for i, why in silent if why} | failing
+    return {i: slow[i] for i in mine if i in slow} | failing
 
 
 class _Pace(NamedTuple):
@@ -195,40 +186,17 @@ def _failing(workers: list[WorkerLoad], policy: WorkerHealthPolicy) -> str:
     return f"{failed} of {finished} requests failed"
 
 
-def _silence(
-    workers: list[WorkerLoad],
-    since: datetime,
-    peers: float,
-    policy: WorkerHealthPolicy,
-    now: datetime,
-) -> str:
-    # Idle, not silent, unless its peers had work meanwhile.
-    if peers < policy.peers_finished:
-        return ""
-    last = max((w.last_finished for w in workers), default=since)
-    if _is_silent(max(last, since), policy, now):
-        quiet = (now - max(last, since)).total_seconds()
-        return f"finished nothing for {quiet:.0f} s while its peers finished {peers:.0f} each"
-    return ""
-
-
 def _is_silent(last: datetime, policy: WorkerHealthPolicy, now: datetime) -> bool:
     return now - last >= timedelta(seconds=policy.silent_after_s)
 
 
-def _peers(load: Load, policy: WorkerHealthPolicy, now: datetime) -> float:
-    """Give the median of what the workers that are not silent finished."""
-    finished = [w.finished for w in load.workers if not _is_silent(w.last_finished, policy, now)]
-    return median(finished) if finished else 0.0
-
-
-def _onprem_silent(load: Load, fleet: Fleet, now: datetime) -> int:
-    """Count the expected on-premises workers without a log while their peers had work."""
-    policy = fleet.worker_health
-    if _peers(load, policy, now) < policy.peers_finished:
+def _onprem_silent(load: Load, fleet: Fleet, memory: HealthMemory, now: datetime) -> int:
+    """Count the expected on-premises workers without a log while each had its share of requests."""
+    workers = workers_in_service(len(memory.in_service_since), load, fleet)
+    if load.finished / workers < CERTAIN:
         return 0
     live = sum(
-        w.cluster is Cluster.ONPREM and not _is_silent(w.last_finished, policy, now)
+        w.cluster is Cluster.ONPREM and not _is_silent(w.last_finished, fleet.worker_health, now)
         for w in load.workers
     )
     return max(0, fleet.onprem_workers - live)

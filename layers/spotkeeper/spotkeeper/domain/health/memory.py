@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from spotkeeper.domain.capacity_request import CapacityRequest
+from spotkeeper.domain.load.flow import LogFlow
 from spotkeeper.domain.load.request_queue import QueueMemory
 
 
@@ -28,6 +29,11 @@ class HealthMemory:
     launches took to be in service. `service_mean_s` is the last known service time, for waking
     after the logs have gone, and `queue` the request queue of a fleet that has one.
     `onprem_suspects` maps a worker on premises to when it was first seen failing or slow.
+    `flow` is what is known of the search logs. `expected` maps an instance in service to how many
+    requests came its way since its last log, by its peers' measure: of 40 requests that 8 workers
+    served meanwhile, 5 to each; `last_logs` when it last finished one. `unreported` maps those
+    in service whose workers never reported, although they would have, to when they were first seen:
+    they launch, and do not serve; `never_reported` are those of them past the launch deadline.
     """
 
     needed: tuple[Needed, ...] = ()
@@ -41,3 +47,8 @@ class HealthMemory:
     service_mean_s: float = 0.0
     queue: QueueMemory | None = None
     onprem_suspects: Mapping[str, datetime] = field(default_factory=dict)
+    flow: LogFlow = field(default_factory=LogFlow)
+    expected: Mapping[str, float] = field(default_factory=dict)
+    last_logs: Mapping[str, datetime] = field(default_factory=dict)
+    unreported: Mapping[str, datetime] = field(default_factory=dict)
+    never_reported: tuple[str, ...] = ()

@@ -12,7 +12,7 @@ from spotkeeper.domain.load.load import SLOT_MS, LoadDigest, milliseconds, uniqu
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Arrived:
+class ArrivalWindow:
     """Finished requests of a window by slots of 10 s from `first_slot` on, oldest first.
 
     The current slot is left out. `work_ms` is their service time. The moments of the service time
@@ -29,7 +29,7 @@ class Arrived:
     newest_wait_s: float = 0.0
 
 
-def arrived(digests: Iterable[LoadDigest], now: datetime, window_s: int) -> Arrived:
+def arrival_window(digests: Iterable[LoadDigest], now: datetime, window_s: int) -> ArrivalWindow:
     """Sum up what arrived in the last `window_s` seconds (to the slot)."""
     end_ms = milliseconds(now)
     first_slot = (end_ms - window_s * 1000) // SLOT_MS
@@ -42,7 +42,7 @@ def arrived(digests: Iterable[LoadDigest], now: datetime, window_s: int) -> Arri
         ((one.newest_start, one.newest_wait_ms) for one in received if one.newest_start),
         default=(None, 0),
     )
-    return Arrived(
+    return ArrivalWindow(
         first_slot=first_slot,
         requests=tuple(requests.get(slot, 0) for slot in slots),
         work_ms=tuple(work_ms.get(slot, 0) for slot in slots),

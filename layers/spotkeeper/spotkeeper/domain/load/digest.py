@@ -19,6 +19,8 @@ from spotkeeper.domain.load.load import (
 
 # A worker's clock may run ahead of the queue's by so much.
 MAX_SKEW_S = 300
+# A request is enqueued by one clock and served by another: up to so much they may disagree.
+MAX_INVERSION_S = 5
 # Logs of requests that finished longer before they were sent say nothing of the load now.
 LATE_AFTER_S = 900
 # Keeps a digest well below the 400 KB that a table item may have.
@@ -38,7 +40,7 @@ class Status(StrEnum):
 class SearchLog:
     """The record of one served request; `instance_id` "" on-premises, `fleet` "" when not named.
 
-    Times are aware and in order.
+    Times are aware, and in order but for `MAX_INVERSION_S`.
     """
 
     request_id: str
@@ -57,16 +59,17 @@ class NotDigestible(ValueError):
 
 
 class _Span(NamedTuple):
-    """A log in milliseconds from the epoch."""
+    """A log in milliseconds from the epoch, in order; `skewed` where that took a correction."""
 
     log: SearchLog
     enqueued: int
     started: int
     finished: int
+    skewed: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Parcel:
+class FleetBatch:
     """A message's logs of one fleet, each once, by what makes it itself; `content` is their hash.
 
     Times were shifted back by `skew_ms`.
@@ -81,11 +84,13 @@ class Parcel:
 
 def digest(logs: Sequence[SearchLog], sent_at: datetime, default_fleet: str) -> list[LoadDigest]:
     """Sum up a message's logs, one digest for each fleet that they name; raises NotDigestible."""
-    return [summed_up(parcel) for parcel in parcels(logs, sent_at, default_fleet)]
+    return [build_digest(batch) for batch in fleet_batches(logs, sent_at, default_fleet)]
 
 
-def parcels(logs: Sequence[SearchLog], sent_at: datetime, default_fleet: str) -> list[Parcel]:
-    """Sort out a message's logs by the fleets that they name, for `summed_up`.
+def fleet_batches(
+    logs: Sequence[SearchLog], sent_at: datetime, default_fleet: str
+) -> list[FleetBatch]:
+    """Sort out a message's logs by the fleets that they name, for `build_digest`.
 
     A log that is in the message twice counts once. `sent_at` is the queue's clock, which is
     trusted: logs from its future are shifted back together, up to `MAX_SKEW_S`. Raises
@@ -101,12 +106,20 @@ def parcels(logs: Sequence[SearchLog], sent_at: datetime, default_fleet: str) ->
             f"{log.request_id}\n{log.worker_id}\n{log.instance_id}\n{log.status}\n"
             f"{enqueued} {started} {finished}"
         )
-        span = _Span(log, enqueued - skew_ms, started - skew_ms, finished - skew_ms)
-        fleets[log.fleet or default_fleet][identity] = span
-    return [_parcel(fleet, sent_at, skew_ms, fleets[fleet]) for fleet in sorted(fleets)]
+        times = (enqueued - skew_ms, started - skew_ms, finished - skew_ms)
+        fleets[log.fleet or default_fleet][identity] = _in_order(log, *times, skewed=skew_ms > 0)
+    return [_batch(fleet, sent_at, skew_ms, fleets[fleet]) for fleet in sorted(fleets)]
 
 
-def _parcel(fleet: str, sent_at: datetime, skew_ms: int, spans: Mapping[str, _Span]) -> Parcel:
+def _in_order(log: SearchLog, enqueued: int, started: int, finished: int, *, skewed: bool) -> _Span:
+    """Believe the later clock: what seems to start before it was enqueued waited for nothing."""
+    began = min(started, finished)
+    arrived = min(enqueued, began)
+    inverted = (arrived, began) != (enqueued, started)
+    return _Span(log, arrived, began, finished, skewed or inverted)
+
+
+def _batch(fleet: str, sent_at: datetime, skew_ms: int, spans: Mapping[str, _Span]) -> FleetBatch:
     workers = {(span.log.instance_id, span.log.worker_id) for span in spans.values()}
     if len(workers) > MAX_WORKERS:
         raise NotDigestible(
@@ -114,7 +127,7 @@ def _parcel(fleet: str, sent_at: datetime, skew_ms: int, spans: Mapping[str, _Sp
             f"send the logs of at most {MAX_WORKERS} together"
         )
     content = _hash(fleet, spans)
-    return Parcel(fleet=fleet, sent_at=sent_at, skew_ms=skew_ms, content=content, spans=spans)
+    return FleetBatch(fleet=fleet, sent_at=sent_at, skew_ms=skew_ms, content=content, spans=spans)
 
 
 def _skew_ms(logs: Iterable[SearchLog], sent_at: datetime) -> int:
@@ -128,21 +141,21 @@ def _skew_ms(logs: Iterable[SearchLog], sent_at: datetime) -> int:
     return skew_ms
 
 
-def summed_up(parcel: Parcel, counted: Set[str] = frozenset()) -> LoadDigest:
-    """Sum a parcel up but for the logs that are `counted` already, in another of its batch."""
-    left = {identity: span for identity, span in parcel.spans.items() if identity not in counted}
-    oldest = milliseconds(parcel.sent_at) - LATE_AFTER_S * 1000
+def build_digest(batch: FleetBatch, counted: Set[str] = frozenset()) -> LoadDigest:
+    """Sum a batch up but for the logs that are `counted` already, in another of its batch."""
+    left = {identity: span for identity, span in batch.spans.items() if identity not in counted}
+    oldest = milliseconds(batch.sent_at) - LATE_AFTER_S * 1000
     timely = [span for span in left.values() if span.finished >= oldest]
     first_slot = oldest // SLOT_MS
     arrivals, work_ms = _by_arrival(timely, first_slot)
     started, waited = max(((s.started, s.started - s.enqueued) for s in timely), default=(None, 0))
     return LoadDigest(
-        fleet=parcel.fleet,
-        key=_key(parcel, left),
-        sent_at=parcel.sent_at,
+        fleet=batch.fleet,
+        key=_key(batch, left),
+        sent_at=batch.sent_at,
         count=len(timely),
         late=len(left) - len(timely),
-        skewed=len(left) if parcel.skew_ms else 0,
+        skewed=sum(span.skewed for span in left.values()),
         workers=_workers(timely, first_slot),
         arrivals=arrivals,
         waits=histogram([span.started - span.enqueued for span in timely]),
@@ -167,14 +180,14 @@ def _by_arrival(
     return arrivals, work_ms
 
 
-def _key(parcel: Parcel, left: Mapping[str, _Span]) -> str:
+def _key(batch: FleetBatch, left: Mapping[str, _Span]) -> str:
     """Equal logs of a message sent once have an equal key, which makes storing idempotent.
 
     A message that was stored without some logs, and again with all of them, has two keys of one
     content; the one without comes first in the order of keys, and counts.
     """
-    without = "" if len(left) == len(parcel.spans) else f"!{_hash(parcel.fleet, left)}"
-    return f"{sent_iso(parcel.sent_at)}{without}#{parcel.content}"
+    without = "" if len(left) == len(batch.spans) else f"!{_hash(batch.fleet, left)}"
+    return f"{sent_iso(batch.sent_at)}{without}#{batch.content}"
 
 
 def _hash(fleet: str, identities: Iterable[str]) -> str:
@@ -217,11 +230,11 @@ def _worker(spans: Sequence[_Span], first_slot: int) -> WorkerDigest:
 def _busy_ms(spans: Iterable[_Span], first_slot: int) -> dict[int, int]:
     """Split each span's service time over the slots that it touches, from `first_slot` on."""
     busy: defaultdict[int, int] = defaultdict(int)
-    for _, _, started, finished in spans:
-        at = max(started, first_slot * SLOT_MS)
-        while at < finished:
+    for span in spans:
+        at = max(span.started, first_slot * SLOT_MS)
+        while at < span.finished:
             slot = at // SLOT_MS
-            until = min((slot + 1) * SLOT_MS, finished)
+            until = min((slot + 1) * SLOT_MS, span.finished)
             busy[slot] += until - at
             at = until
     return dict(busy)

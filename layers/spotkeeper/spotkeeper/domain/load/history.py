@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from itertools import pairwise
 
-from spotkeeper.domain.load.arrivals import Arrived
+from spotkeeper.domain.load.arrivals import ArrivalWindow
 from spotkeeper.domain.load.load import SLOT_MS, LoadDigest, milliseconds, unique
 from spotkeeper.domain.load.summary import LoadSummary
 
@@ -44,7 +44,7 @@ class LoadHistory:
 def extended(
     history: LoadHistory,
     digests: Sequence[LoadDigest],
-    seen: Arrived,
+    seen: ArrivalWindow,
     wait_s: float,
 ) -> LoadHistory:
     """Add the steps that have settled since; the same history when there are none.
@@ -70,7 +70,7 @@ def extended(
     )
 
 
-def _minutes(history: LoadHistory, oldest: int, stop: int, seen: Arrived) -> tuple[int, ...]:
+def _minutes(history: LoadHistory, oldest: int, stop: int, seen: ArrivalWindow) -> tuple[int, ...]:
     """The work of each minute before the step `stop`, from `oldest` on as it is seen now.
 
     In an overload the logs of what arrived in a minute come in minutes later.
@@ -85,14 +85,14 @@ def _minutes(history: LoadHistory, oldest: int, stop: int, seen: Arrived) -> tup
     return (*known, *[0] * (missed * STEP_MINUTES), *found)[-DAY_STEPS * STEP_MINUTES :]
 
 
-def _first(seen: Arrived) -> int:
+def _first(seen: ArrivalWindow) -> int:
     """The first slot with a request, or the one after the last."""
     quiet = next((at for at, count in enumerate(seen.requests) if count), len(seen.requests))
     return seen.first_slot + quiet
 
 
 def _step(
-    step: int, digests: Sequence[LoadDigest], seen: Arrived, wait_s: float
+    step: int, digests: Sequence[LoadDigest], seen: ArrivalWindow, wait_s: float
 ) -> tuple[int, int, int, int]:
     """Work, requests, late ones and roughness of one step."""
     at = step * STEP_SLOTS - seen.first_slot
@@ -106,14 +106,21 @@ def _step(
 
 
 def load_summary(
-    seen: Arrived, history: LoadHistory, newest: datetime | None, now: datetime
+    seen: ArrivalWindow,
+    history: LoadHistory,
+    newest: datetime | None,
+    now: datetime,
+    known_since: datetime | None = None,
 ) -> LoadSummary:
     """Put together what the sizing rule is given; `newest` is when the last request finished.
 
-    What came before a fleet's first log is not known to be quiet, and left out.
+    What came before a fleet's first log, or before the last gap in its logs, is not known to be
+    quiet, and left out.
     """
     began = (history.next_step - len(history.work_ms)) * STEP_SLOTS if history.work_ms else None
     first = _first(seen) if began is None else min(began, _first(seen))
+    if known_since is not None:
+        first = max(first, milliseconds(known_since) // SLOT_MS)
     known = max(0, first - seen.first_slot)
     return LoadSummary(
         arrivals=seen.requests[known:],
@@ -139,7 +146,7 @@ def _age_s(at: datetime | None, now: datetime) -> float:
     return float("inf") if at is None else max(0.0, (now - at).total_seconds())
 
 
-def _peakedness(history: LoadHistory, seen: Arrived) -> float:
+def _peakedness(history: LoadHistory, seen: ArrivalWindow) -> float:
     """Return how much burstier than Poisson the last day's work was; 1 without any.
 
     From successive differences, which a trend does not inflate (von Neumann 1941): the index of

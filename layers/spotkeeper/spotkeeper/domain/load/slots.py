@@ -30,10 +30,10 @@ def by_slot(digests: Iterable[LoadDigest]) -> tuple[LoadDigest, ...]:
     slots: defaultdict[int, list[LoadDigest]] = defaultdict(list)
     for one in unique(digests):
         slots[slot_of(one.sent_at)].append(one)
-    return tuple(added(slots[slot]) for slot in sorted(slots))
+    return tuple(merge(slots[slot]) for slot in sorted(slots))
 
 
-def added(digests: Sequence[LoadDigest]) -> LoadDigest:
+def merge(digests: Sequence[LoadDigest]) -> LoadDigest:
     """Add up digests of one fleet that were sent in one slot; at least one, their logs unequal."""
     sent_at = slot_begins(slot_of(digests[0].sent_at))
     begins = sent_iso(sent_at)

@@ -22,18 +22,19 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from statistics import NormalDist, median_low
+from statistics import NormalDist
 from typing import TYPE_CHECKING
 
 from spotkeeper.domain.sizing.bursts import recurring
+from spotkeeper.domain.sizing.errors import cycle_rise, forecast_errors
 from spotkeeper.domain.sizing.silence import is_quiet, size_in_silence
 from spotkeeper.domain.sizing.values import Need
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     from spotkeeper.domain.load.summary import LoadSummary
-    from spotkeeper.domain.sizing.values import PastNeed, SizingPolicy
+    from spotkeeper.domain.sizing.values import ObjectivePolicy, PastNeed
 
 NORMAL = NormalDist()
 
@@ -47,30 +48,17 @@ QUEUE_WAIT_S = 1.0  # a newest wait above this is a queue, not a hand-over
 LONG_WAIT_S = 60.0  # above this the fleet is overloaded for certain, and little evidence does
 OVERLOAD_SIGNIFICANCE = 1.0
 LARGEST_SERVICE_CV2 = 25.0
-
-PRIOR_SPREAD = 0.05  # relative standard deviation of the load a step ahead, before any history
-PRIOR_STEPS = 12
-PRIOR_ERRORS = tuple(
-    PRIOR_SPREAD * NORMAL.inv_cdf((step + 0.5) / PRIOR_STEPS) for step in range(PRIOR_STEPS)
-)
-MEMORY_STEPS = 288
-LARGEST_ERROR = 2.0
-LOUD_SHARE = 0.25  # steps below this share of the mean load say nothing about errors
-NODES = 40
+SHORTEST_SERVICE_S = 0.001  # logs tell milliseconds
 
 BUDGET_PRIOR_REQUESTS = 4_000
 BUDGET_GAIN = 30.0
 BUDGET_AIM = 0.8
 LARGEST_ALLOWANCE = 0.4
 SMALLEST_ALLOWANCE = 0.005
-DAY_S = 86_400.0
-CYCLE_DAYS = (1, 2, 7, 14)
-CYCLE_RISE = 1.1
-LARGEST_CYCLE_RISE = 3.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Outlook:
+class _Forecast:
     """The load that a new worker will meet: a level in erlangs times each error by its weight."""
 
     load: LoadSummary
@@ -88,42 +76,51 @@ class _Outlook:
 
 
 def size_to_objective(
-    load: LoadSummary, live: int, booting: int, past: Sequence[PastNeed], policy: SizingPolicy
+    load: LoadSummary, live: int, booting: int, past: Sequence[PastNeed], policy: ObjectivePolicy
 ) -> Need:
     """Return the fewest workers that keep the policy's promise, and why."""
     have = live + booting
     if is_quiet(load.quiet_s, policy.quiet_after_s):
         least = policy.min_workers
         return Need(workers=least, load_workers=0, reason=f"no request for {load.quiet_s:.0f} s")
-    if load.newest_log_age_s > policy.stale_s or load.service_mean_s <= 0:
+    if load.newest_log_age_s > policy.stale_s or not (load.service_mean_s or any(load.arrivals)):
         return size_in_silence(load, have, past, policy)
-    outlook = _look_ahead(load, policy)
+    load = _taking_time(load)
+    forecast = _look_ahead(load, policy)
     allowed = allowance(load.requests_last_day, load.late_last_day, policy.share)
-    steady, bursty = _fewest(outlook, allowed), _for_bursts(outlook, allowed)
+    steady, bursty = _fewest(forecast, allowed), _for_bursts(forecast, allowed)
     found = max(steady, bursty)
     recent = [need.workers for need in past if _remembered(need, policy)]
     young = not past or len(load.arrivals) * load.slot_s < TRUSTED_WINDOW_S
     kept = max(found, have if young else 0, *recent)
-    drain = _drain(outlook.level, load, live, booting, policy)
-    reason = _reason(outlook, steady, policy)
+    drain = _drain(forecast.level, load, live, booting, policy)
+    reason = _reason(forecast, steady, policy)
     if bursty > steady:
         reason += f"; {bursty} for bursts like those of the last day"
     if drain > kept:
         reason += f"; {drain} while requests wait, to drain them in {policy.drain_s:g} s"
     elif kept > found:
         reason += f"; {kept} kept, the need of the recent past"
-    return _bounded(max(kept, drain), found, outlook, policy, reason)
+    return _bounded(max(kept, drain), found, forecast, policy, reason)
 
 
-def _remembered(need: PastNeed, policy: SizingPolicy) -> bool:
+def _taking_time(load: LoadSummary) -> LoadSummary:
+    """Give requests that are logged to take no time the shortest that a log can tell."""
+    if load.service_mean_s >= SHORTEST_SERVICE_S:
+        return load
+    second = max(load.service_second_moment_s2, SHORTEST_SERVICE_S**2)
+    return replace(load, service_mean_s=SHORTEST_SERVICE_S, service_second_moment_s2=second)
+
+
+def _remembered(need: PastNeed, policy: ObjectivePolicy) -> bool:
     """Tell whether a past need still counts; after a silence until the long window is whole."""
-    return need.age_s <= (WINDOWS_S[0] if need.held else policy.stabilisation_s)
+    return need.age_s <= (WINDOWS_S[0] if need.held else policy.kept_s)
 
 
-def _look_ahead(load: LoadSummary, policy: SizingPolicy) -> _Outlook:
+def _look_ahead(load: LoadSummary, policy: ObjectivePolicy) -> _Forecast:
     rise = cycle_rise(load.past_loads, load.past_step_s, policy.start_up_s)
     level, errors = load_level(load) * rise, forecast_errors(load, policy.start_up_s)
-    return _Outlook(load=load, wait_s=policy.wait_s, rise=rise, level=level, errors=errors)
+    return _Forecast(load=load, wait_s=policy.wait_s, rise=rise, level=level, errors=errors)
 
 
 def load_level(load: LoadSummary) -> float:
@@ -159,62 +156,6 @@ def _window_level(load: LoadSummary, window_s: float, end_s: float) -> float:
     return level * max(0.0, 1.0 - error * (OVERLOAD_SIGNIFICANCE if certain else SIGNIFICANCE))
 
 
-def forecast_errors(load: LoadSummary, ahead_s: float) -> tuple[tuple[float, float], ...]:
-    """Return (ratio, weight) of the load `ahead_s` on to the level known then, largest first.
-
-    Weighted by the ratio, since a step of more load has more requests. The prior counts as
-    PRIOR_STEPS steps, wider for longer. What chance alone does to the load of one step is taken
-    out, since the waiting model has it already.
-    """
-    loads, steps = load.past_loads[-MEMORY_STEPS:], max(1, round(ahead_s / load.past_step_s))
-    ratios = list(_ratios(loads, steps))
-    calm = _calm(ratios, sum(loads) / max(1, len(loads)), load)
-    prior = [max(0.0, 1.0 + error * math.sqrt(steps)) for error in PRIOR_ERRORS]
-    ratios = sorted([*(1.0 + (ratio - 1.0) * calm for ratio in ratios), *prior], reverse=True)
-    size = math.ceil(len(ratios) / NODES)
-    groups = [ratios[at : at + size] for at in range(0, len(ratios), size)]
-    return tuple((sum(group) / len(group), sum(group) / sum(ratios)) for group in groups)
-
-
-def _calm(ratios: Sequence[float], mean_load: float, load: LoadSummary) -> float:
-    """Return the part of the errors' standard deviation that is not chance within a step."""
-    if not ratios[1:] or mean_load <= 0:
-        return 1.0
-    running_s = load.service_second_moment_s2 / load.service_mean_s
-    chance = running_s / mean_load / load.past_step_s
-    variance = sum((ratio - 1.0) ** 2 for ratio in ratios) / len(ratios)
-    return math.sqrt(max(0.0, 1.0 - chance / variance)) if variance > 0 else 1.0
-
-
-def _ratios(loads: Sequence[float], steps: int) -> Iterator[float]:
-    """Yield the load after `steps` more over the level at each step; quiet steps are left out."""
-    loud = LOUD_SHARE * sum(loads) / max(1, len(loads))
-    for at in range(3, len(loads) - steps):
-        known, later = loads[at - 3 : at], loads[at + steps]
-        if min(*known, later) > loud:
-            yield min(LARGEST_ERROR, later / max(sum(known) / 3, known[-1]))
-
-
-def cycle_rise(past_loads: Sequence[float], step_s: float, ahead_s: float) -> float:
-    """Return by how much the load usually rises over the next `ahead_s` at this time of day.
-
-    The median over yesterday, the day before and the same weekday of the last two weeks; 1 with
-    fewer than two of them, and for rises too small to tell from noise.
-    """
-    steps, lead = round(DAY_S / step_s), math.ceil(ahead_s / step_s)
-    rises = []
-    for day in CYCLE_DAYS:
-        now = len(past_loads) - day * steps
-        if now < 3:  # noqa: PLR2004  the three steps before are the level
-            break
-        before = sum(past_loads[now - 3 : now]) / 3
-        after = sum(past_loads[now + lead - 1 : now + lead + 2]) / 3
-        if before > 0:
-            rises.append(after / before)
-    usual = median_low(rises) if rises[1:] else 1.0
-    return min(usual, LARGEST_CYCLE_RISE) if usual >= CYCLE_RISE else 1.0
-
-
 def late_chance(workers: int, load: float, summary: LoadSummary, wait_s: float) -> float:
     """Return the chance that a request waits longer than `wait_s` with `workers` for `load`."""
     if load <= 0:
@@ -232,28 +173,28 @@ def _service_cv2(load: LoadSummary) -> float:
     return min(max(cv2, 0.0), LARGEST_SERVICE_CV2)
 
 
-def _fewest(outlook: _Outlook, allowed: float) -> int:
+def _fewest(forecast: _Forecast, allowed: float) -> int:
     """Return the fewest workers whose mean chance of a late start is within `allowed`."""
     low, high = 0, 1
-    while outlook.late(high) > allowed:
+    while forecast.late(high) > allowed:
         low, high = high, 2 * high
     while high - low > 1:
         middle = (low + high) // 2
-        low, high = (middle, high) if outlook.late(middle) > allowed else (low, middle)
+        low, high = (middle, high) if forecast.late(middle) > allowed else (low, middle)
     return high
 
 
-def _for_bursts(outlook: _Outlook, allowed: float) -> int:
+def _for_bursts(forecast: _Forecast, allowed: float) -> int:
     """Return the fewest workers for bursts that come again; 0 where there are none.
 
     Within a minute, too, requests come together: they stay as peaked as they are.
     """
-    load = outlook.load
+    load = forecast.load
     running_s = load.service_second_moment_s2 / load.service_mean_s
     bursts = recurring(load.recent_loads, load.recent_step_s, running_s)
     if bursts is None:
         return 0
-    return _fewest(replace(outlook, level=bursts.level, errors=bursts.ratios), allowed)
+    return _fewest(replace(forecast, level=bursts.level, errors=bursts.ratios), allowed)
 
 
 def allowance(requests: int, late: int, share: float) -> float:
@@ -264,43 +205,51 @@ def allowance(requests: int, late: int, share: float) -> float:
     return min(LARGEST_ALLOWANCE, max(SMALLEST_ALLOWANCE * (1.0 - share) / 0.05, allowed))
 
 
-def _drain(level: float, load: LoadSummary, live: int, booting: int, policy: SizingPolicy) -> int:
+def _drain(
+    level: float, load: LoadSummary, live: int, booting: int, policy: ObjectivePolicy
+) -> int:
     """Return the workers that clear what waits within `drain_s` of serving; 0 when nothing does.
 
-    Booting workers are taken to come half-way through the start-up. While requests wait, nothing
-    is given back. When they wait for longer than the window, the load is what the workers serve.
+    Requests wait once the live workers do not clear them within the promise; then nothing is given
+    back. Booting workers are taken to come half-way through the start-up. When requests wait for
+    longer than the window, the load is what the workers serve.
     Where the queue's length is not known, it is read off the newest wait.
     """
     if load.queued == 0:
         return 0
     level = level or float(live)
+    clearing = level if load.queued is None else live
     if load.queued is None:
         waiting_s = level * load.newest_wait_s + (level - live) * load.newest_start_age_s
     else:
         waiting_s = load.queued * load.service_mean_s
-    late = load.newest_wait_s > policy.wait_s / 2 or waiting_s > level * policy.wait_s
+    late = load.newest_wait_s > policy.wait_s / 2 or waiting_s > clearing * policy.wait_s
     if not late:
         return 0
     gathered_s = max(0.0, waiting_s + (level - live - booting / 2) * policy.start_up_s)
-    surplus = max(0.0, gathered_s - level * policy.wait_s) / policy.drain_s
+    # What may wait that long anyway; a promise longer than that forgives no more workers.
+    in_time_s = level * min(policy.wait_s, policy.start_up_s + policy.drain_s)
+    surplus = max(0.0, gathered_s - in_time_s) / policy.drain_s
     return max(math.ceil(level + surplus), live + booting)
 
 
-def _reason(outlook: _Outlook, found: int, policy: SizingPolicy) -> str:
-    reason = f"load {outlook.level:.1f} erlangs"
-    if outlook.rise > 1.0:
-        reason += f", with the {outlook.rise - 1.0:.0%} that it usually rises at this time"
-    reason += f", at worst {outlook.errors[0][0] - 1.0:+.0%} when a new worker serves"
+def _reason(forecast: _Forecast, found: int, policy: ObjectivePolicy) -> str:
+    reason = f"load {forecast.level:.1f} erlangs"
+    if forecast.rise > 1.0:
+        reason += f", with the {forecast.rise - 1.0:.0%} that it usually rises at this time"
+    reason += f", at worst {forecast.errors[0][0] - 1.0:+.0%} when a new worker serves"
     return f"{reason}: {found} workers start {policy.share:.0%} within {policy.wait_s:g} s"
 
 
-def _bounded(wanted: int, found: int, outlook: _Outlook, policy: SizingPolicy, reason: str) -> Need:
+def _bounded(
+    wanted: int, found: int, forecast: _Forecast, policy: ObjectivePolicy, reason: str
+) -> Need:
     """Apply the bounds; when the promise does not fit, say by how much it is missed."""
     workers = min(max(wanted, policy.min_workers), policy.max_workers)
     if wanted > policy.max_workers:
         reason += (
             f"; the bound of {policy.max_workers} is {wanted - policy.max_workers} short: about "
-            f"{1.0 - outlook.late(policy.max_workers):.0%} instead of {policy.share:.0%} in time"
+            f"{1.0 - forecast.late(policy.max_workers):.0%} instead of {policy.share:.0%} in time"
         )
     return Need(
         workers=workers, reason=reason, load_workers=found, missing=max(0, wanted - workers)

@@ -8,7 +8,7 @@ import math
 from collections.abc import Sequence
 
 from spotkeeper.domain.load.summary import LoadSummary
-from spotkeeper.domain.sizing.values import Need, PastNeed, SizingPolicy
+from spotkeeper.domain.sizing.values import Need, ObjectivePolicy, PastNeed
 
 
 def is_quiet(quiet_s: float, quiet_after_s: float) -> bool:
@@ -25,7 +25,7 @@ def to_drain(waiting: int | None, service_mean_s: float, drain_s: float) -> int:
 
 
 def size_in_silence(
-    load: LoadSummary, have: int, past: Sequence[PastNeed], policy: SizingPolicy
+    load: LoadSummary, have: int, past: Sequence[PastNeed], policy: ObjectivePolicy
 ) -> Need:
     """Hold, but have what clears the requests that are known to wait."""
     waking = to_drain(load.queued, load.service_mean_s, policy.drain_s)

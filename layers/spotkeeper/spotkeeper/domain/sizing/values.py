@@ -1,17 +1,22 @@
-"""What sizing to a promise about waiting is given, and what it answers (`slo_sizing`)."""
+"""What sizing to a promise about waiting is given, and what it answers (`objective`)."""
 
 from dataclasses import dataclass
 
-from spotkeeper.domain.fleet import SizingPolicy as DocumentPolicy
+from spotkeeper.domain.fleet import SizingPolicy
 
 # What waits is cleared within this of the first new worker's start.
 DRAIN_S = 300.0
-STALE_S = float(DocumentPolicy().stale_after_s)
-QUIET_AFTER_S = float(DocumentPolicy().quiet_after_s)
+# Giving a worker back and starting another costs the time of a start-up, paid for and not
+# serving: kept for so long, one that is not needed never costs more than twice (ski rental).
+KEPT_START_UPS = 1.0
+# A need is of a window; of two turns one may be chance.
+SHORTEST_KEPT_S = 120.0
+STALE_S = float(SizingPolicy().stale_after_s)
+QUIET_AFTER_S = float(SizingPolicy().quiet_after_s)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SizingPolicy:
+class ObjectivePolicy:
     """The promise, the bounds in workers, and the times that the fleet was measured to need."""
 
     wait_s: float
@@ -19,10 +24,14 @@ class SizingPolicy:
     min_workers: int
     max_workers: int
     start_up_s: float
-    stabilisation_s: float = 120.0
     drain_s: float = DRAIN_S
     stale_s: float = STALE_S
     quiet_after_s: float = QUIET_AFTER_S
+
+    @property
+    def kept_s(self) -> float:
+        """For how long a worker is kept that is not needed: giving it back must pay off."""
+        return max(SHORTEST_KEPT_S, KEPT_START_UPS * self.start_up_s)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

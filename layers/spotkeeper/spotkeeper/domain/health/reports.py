@@ -1,0 +1,153 @@
+"""Who reports, and who would have: workers are judged by the requests that passed them by.
+
+Each request goes to any of the workers in service. Of one that works, so many requests pass by
+without a log with the chance exp(-how many were its share); at 14 that is one in a million
+(`load.flow.CERTAIN`). The share is counted turn by turn, so that neither a quiet night nor a slow
+hour makes anybody look silent.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+from spotkeeper.domain.fleet import Fleet, Group, Phase
+from spotkeeper.domain.health.memory import HealthMemory
+from spotkeeper.domain.load.flow import CERTAIN, counted_from, requests_since
+from spotkeeper.domain.load.load import Cluster, Load, LoadDigest
+from spotkeeper.domain.load.request_queue import known_length
+
+# Load rate above which nobody has time left.
+BUSY_ALL_THE_TIME = 0.9
+
+
+def in_service_since(
+    groups: Iterable[Group], memory: HealthMemory, now: datetime
+) -> dict[str, datetime]:
+    """Give when each healthy instance in service was first seen so."""
+    return {
+        i.instance_id: memory.in_service_since.get(i.instance_id, now)
+        for group in groups
+        for i in group.instances
+        if i.phase is Phase.IN_SERVICE and i.healthy
+    }
+
+
+def watch_reports(
+    memory: HealthMemory,
+    groups: Iterable[Group],
+    load: Load,
+    digests: Iterable[LoadDigest],
+    fleet: Fleet,
+    now: datetime,
+) -> HealthMemory:
+    """Bring up to now who is in service, and how many requests passed each since its last log."""
+    since = in_service_since(groups, memory, now)
+    begins = counted_from(memory.flow)
+    flow, requests = requests_since(memory.flow, digests, now)
+    last = {i: at for i, at in {**memory.last_logs, **_last_logs(load)}.items() if i in since}
+    counted = max((counted_from(flow) - begins).total_seconds(), 1.0)
+    share = requests / workers_in_service(len(since), load, fleet) * fleet.workers_per_instance
+    expected: dict[str, float] = {}
+    for i in since:
+        # Of what was counted now, only what came after its last log passed it by.
+        after = (counted_from(flow) - last[i]).total_seconds() if i in last else counted + 1.0
+        before = memory.expected.get(i, 0.0) if after > counted else 0.0
+        expected[i] = before + share * min(1.0, max(0.0, after / counted))
+    return replace(memory, in_service_since=since, flow=flow, expected=expected, last_logs=last)
+
+
+def workers_in_service(instances: int, load: Load, fleet: Fleet) -> int:
+    """Count the workers that requests go to, at least one."""
+    onprem = sum(worker.cluster is Cluster.ONPREM for worker in load.workers)
+    return max(1, instances * fleet.workers_per_instance + onprem)
+
+
+def silent(memory: HealthMemory, fleet: Fleet, now: datetime) -> dict[str, str]:
+    """Give the reason against each instance that worked and has been passed by since.
+
+    Ask `logs_rather_missing` before any of them is replaced.
+    """
+    found: dict[str, str] = {}
+    for i, since in memory.in_service_since.items():
+        quiet = now - max(since, memory.last_logs.get(i, since))
+        passed = memory.expected.get(i, 0.0)
+        long = quiet >= timedelta(seconds=fleet.worker_health.silent_after_s)
+        if i not in memory.starting and long and passed >= CERTAIN:
+            found[i] = _passed_by("finished nothing", quiet, passed)
+    return found
+
+
+def logs_rather_missing(found: Mapping[str, str], memory: HealthMemory, load: Load) -> bool:
+    """Tell whether half are silent at once, and the others at ease: rather logs do not come.
+
+    Had they died, what they served would keep the others busy all the time.
+    """
+    at_ease = max(load.load_rate.values(), default=0.0) < BUSY_ALL_THE_TIME
+    return at_ease and len(found) > 1 and 2 * len(found) >= len(memory.in_service_since)
+
+
+def _last_logs(load: Load) -> dict[str, datetime]:
+    last: dict[str, datetime] = {}
+    for worker in load.workers:
+        known = last.get(worker.instance_id, worker.last_finished)
+        last[worker.instance_id] = max(known, worker.last_finished)
+    return last
+
+
+def _passed_by(what: str, quiet: timedelta, passed: float) -> str:
+    return f"{what} for {quiet.total_seconds():.0f} s while {passed:.0f} requests were its share"
+
+
+def unreported(load: Load, memory: HealthMemory, fleet: Fleet, now: datetime) -> dict[str, str]:
+    """Give the reason against each instance in service whose workers never reported.
+
+    It is launching rather than serving as long as it would have reported by the launch deadline:
+    where too few requests come to tell, whoever is in service serves.
+    """
+    deadline = timedelta(seconds=fleet.availability.launch_deadline_s)
+    pace = 0.0
+    if load.workers:
+        workers = workers_in_service(len(memory.in_service_since), load, fleet)
+        pace = load.arrival_rate / workers * fleet.workers_per_instance
+    alone = not load.workers and _nobody_ever_reported(memory) and requests_flow(memory, now)
+    found: dict[str, str] = {}
+    for i, since in memory.starting.items():
+        left = max(timedelta(0), deadline - (now - since)).total_seconds()
+        passed = memory.expected.get(i, 0.0)
+        if i in memory.in_service_since and (alone or passed + pace * left >= CERTAIN):
+            waited = (now - since).total_seconds()
+            found[i] = f"never reported in {waited:.0f} s: its workers do not start"
+    return found
+
+
+def _nobody_ever_reported(memory: HealthMemory) -> bool:
+    """Tell whether no instance in service has ever had a log: else rather the logs are missing."""
+    return memory.in_service_since.keys() <= memory.starting.keys()
+
+
+def requests_flow(memory: HealthMemory, now: datetime) -> bool:
+    """Tell whether requests come although nobody logs any: they wait, or stopped for no reason."""
+    length = known_length(memory.queue)
+    return length.waiting > 0 if length else memory.flow.is_missing(now)
+
+
+def late(
+    found: Mapping[str, str], memory: HealthMemory, fleet: Fleet, now: datetime
+) -> tuple[str, ...]:
+    """Give those who should have reported by now: their start has failed."""
+    deadline = timedelta(seconds=fleet.availability.launch_deadline_s)
+    return tuple(i for i in found if now - memory.starting[i] >= deadline)
+
+
+def one_at_a_time(
+    due: tuple[str, ...], memory: HealthMemory, fleet: Fleet, now: datetime
+) -> tuple[str, ...]:
+    """Where nobody is left who reports, replace one, and see whether its successor does.
+
+    The next comes after the launch deadline, and after half of the silence so far: a fleet that
+    has no requests any more must not replace its instances all night.
+    """
+    silence = now - memory.flow.newest if memory.flow.newest else timedelta(0)
+    pause = max(timedelta(seconds=fleet.availability.launch_deadline_s), silence / 2)
+    last = max(memory.replaced, default=None)
+    return () if last is not None and now - last < pause else due[:1]

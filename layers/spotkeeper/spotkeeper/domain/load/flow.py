@@ -1,0 +1,102 @@
+"""How the search logs flow: since when they are known without a gap, and up to when.
+
+Silence is either an idle fleet or missing logs. Which of the two is judged by chance: with requests
+that come independently at a rate, none comes for so long with the probability exp(-rate x time).
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+
+from spotkeeper.domain.load.load import Load, LoadDigest
+from spotkeeper.domain.load.slots import slot_begins, slot_of
+
+# That so many expected requests all fail to come is chance once in a million: exp(-14).
+CERTAIN = 14.0
+# Workers ship logs every few seconds and messages travel: a shorter silence is nothing.
+SHORTEST_GAP = timedelta(seconds=30)
+SETTLED_SLOTS = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogFlow:
+    """What is known of a fleet's search logs.
+
+    Every log since `known_since` has come, up to `newest`, when the last one finished. `rate` is
+    how many requests a second come independently of each other: 5 a second in batches of 10 are
+    0.5. Requests were counted for each worker up to the slot `counted`, of which they were not
+    delivered later than 30 s.
+    """
+
+    known_since: datetime | None = None
+    newest: datetime | None = None
+    rate: float = 0.0
+    counted: int = 0
+
+    def ends_at(self, now: datetime) -> datetime:
+        """Give the end of what is known: now, unless logs are certainly on their way."""
+        late = self.newest is not None and self._is_gap(now - self.newest)
+        return self.newest if late and self.newest else now
+
+    def is_whole(self, window_s: float, now: datetime) -> bool:
+        """Tell whether a whole window is known."""
+        since, window = self.known_since, timedelta(seconds=window_s)
+        return since is not None and self.ends_at(now) - since >= window
+
+    def is_missing(self, now: datetime) -> bool:
+        """Tell whether requests certainly came that no log tells of."""
+        return self.newest is not None and self._is_gap(now - self.newest)
+
+    def _is_gap(self, silence: timedelta) -> bool:
+        return silence > SHORTEST_GAP and silence.total_seconds() * self.rate >= CERTAIN
+
+
+def follow(before: LogFlow, digests: Sequence[LoadDigest]) -> LogFlow:
+    """Bring what is known up to the newest digest; a gap that chance does not explain begins anew.
+
+    A fleet that is met for the first time, or whose memory was lost, is known since its oldest log.
+    """
+    finished = [worker.last_finished for one in digests for worker in one.workers]
+    if not finished:
+        return before
+    after = slot_of(before.newest) if before.newest else -1
+    first = min(_busy_slots(digests, after), default=None)
+    newest = max(finished)
+    if first is None:
+        return replace(before, newest=max(newest, before.newest or newest))
+    begins = slot_begins(first)
+    if before.newest is None or before.known_since is None:
+        return replace(before, known_since=begins, newest=newest)
+    since = begins if before._is_gap(begins - before.newest) else before.known_since
+    return replace(before, known_since=since, newest=max(newest, before.newest))
+
+
+def _busy_slots(digests: Iterable[LoadDigest], after: int) -> Iterable[int]:
+    """Give slots after one in which a worker was busy, or finished."""
+    for one in digests:
+        for worker in one.workers:
+            slot = slot_of(worker.last_finished)
+            if slot > after:
+                yield min((at for at in worker.busy_ms if at > after), default=slot)
+
+
+def paced(flow: LogFlow, load: Load, now: datetime) -> LogFlow:
+    """Remember how fast requests come, as long as logs do; batches count as one."""
+    if load.newest is None or flow.is_missing(now):
+        return flow
+    return replace(flow, rate=load.arrival_rate / max(1.0, *load.dispersion.values(), 1.0))
+
+
+def requests_since(
+    flow: LogFlow, digests: Iterable[LoadDigest], now: datetime
+) -> tuple[LogFlow, int]:
+    """Count the requests of the slots that settled since the last count."""
+    settled = slot_of(now) - SETTLED_SLOTS
+    mine = (one.count for one in digests if flow.counted <= slot_of(one.sent_at) < settled)
+    count = sum(mine) if flow.counted else 0
+    return replace(flow, counted=max(settled, flow.counted)), count
+
+
+def counted_from(flow: LogFlow) -> datetime:
+    """Give the instant from which the next count begins."""
+    return slot_begins(flow.counted) if flow.counted else slot_begins(0)

@@ -1,0 +1,167 @@
+"""A window of search logs summed up: how busy the workers are and how much work arrives."""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from spotkeeper.domain.load.dispersion import dispersion
+from spotkeeper.domain.load.histogram import Histogram, added_up, merged
+from spotkeeper.domain.load.load import (
+    SLOT_MS,
+    Cluster,
+    Load,
+    LoadDigest,
+    WorkerDigest,
+    WorkerLoad,
+    load_rate,
+    milliseconds,
+    unique,
+)
+
+# A rate over less is chance.
+SHORTEST_WINDOW_MS = 60_000
+# Workers ship logs every few seconds; within this a worker without new logs is not yet idle.
+_SHIPPING_MS = 10_000
+
+
+@dataclass(slots=True)
+class _Tally:
+    """A worker's digests added up; `of` is one of them."""
+
+    of: WorkerDigest
+    last_finished: datetime
+    finished: int = 0
+    failed: int = 0
+    busy_ms: dict[int, int] = field(default_factory=dict)
+
+    def add(self, digest: WorkerDigest) -> None:
+        failed = digest.error + digest.timeout
+        self.finished += digest.ok + failed
+        self.failed += failed
+        self.last_finished = max(self.last_finished, digest.last_finished)
+        busy = self.busy_ms
+        for slot, ms in digest.busy_ms.items():
+            busy[slot] = busy.get(slot, 0) + ms
+
+
+def _tallies(digests: Iterable[LoadDigest]) -> Iterable[_Tally]:
+    """Add workers up; an id that two instances use is two workers."""
+    tallies: dict[tuple[str, str], _Tally] = {}
+    for digest in digests:
+        for worker in digest.workers:
+            key = (worker.instance_id, worker.worker_id)
+            tally = tallies.get(key)
+            if tally is None:
+                tally = tallies[key] = _Tally(worker, worker.last_finished)
+            tally.add(worker)
+    return tallies.values()
+
+
+def _worker_load(tally: _Tally, start_ms: int, end_ms: int, idle_after_ms: float) -> WorkerLoad:
+    """Sum a worker up over the window.
+
+    Its capacity begins with its first busy slot. A request that still runs has no log yet, so what
+    follows the last log counts as idle capacity only once it is longer than most requests.
+    """
+    start_slot = start_ms // SLOT_MS
+    once = busy = first = 0
+    for slot, ms in tally.busy_ms.items():
+        if slot >= start_slot:
+            busy += ms
+            once += ms if ms < SLOT_MS else SLOT_MS
+            first = slot if not first or slot < first else first
+    begin = max(start_ms, first * SLOT_MS)
+    last = milliseconds(tally.last_finished)
+    capacity = max((end_ms if end_ms - last > idle_after_ms else last) - begin, 0)
+    once = min(once, capacity)
+    return WorkerLoad(
+        worker_id=tally.of.worker_id,
+        cluster=tally.of.cluster,
+        instance_id=tally.of.instance_id,
+        busy_s=once / 1000,
+        capacity_s=capacity / 1000,
+        overlapped_s=(busy - once) / 1000,
+        finished=tally.finished,
+        failed=tally.failed,
+        last_finished=tally.last_finished,
+    )
+
+
+def _arrival_rate(arrived: int, window_ms: int, responses_ms: int, responses: int) -> float:
+    """Arrivals per second, those counted that have no log yet because they wait or run.
+
+    Of Poisson arrivals at rate r in a window W, r (W - mean response time) have finished on average
+    when the window ends; a response time above half the window is not trusted.
+    """
+    mean = responses_ms / responses if responses else 0.0
+    return arrived * 1000 / (window_ms - min(mean, window_ms / 2))
+
+
+def summarise(
+    digests: Iterable[LoadDigest],
+    now: datetime,
+    window_s: int,
+    *,
+    since: datetime | None = None,
+    until: datetime | None = None,
+) -> Load:
+    """Sum up one fleet's digests over the last `window_s` seconds (at least one slot of 10 s).
+
+    Busy time and arrivals are cut at the window's start, to the slot. Counts, waits and service
+    times are those of all logs that came in since then. The window ends at `until` where the logs
+    of what came later are on their way, and begins `since` they are known, a minute before its end
+    at the latest: nothing else is known to be quiet.
+    """
+    end_ms = milliseconds(until or now)
+    start_slot = (end_ms - max(window_s * 1000, SLOT_MS)) // SLOT_MS
+    if since is not None:
+        known_slot = min(milliseconds(since), end_ms - SHORTEST_WINDOW_MS) // SLOT_MS
+        start_slot = max(start_slot, known_slot)
+    start_ms = start_slot * SLOT_MS
+    received = [one for one in unique(digests) if milliseconds(one.sent_at) >= start_ms]
+    waits = merged(digest.waits for digest in received)
+    service = merged(digest.service for digest in received)
+    workers = _workers(received, service, start_ms, end_ms)
+    counts = _arrivals(received, start_slot)
+    responses_ms = waits.total_ms + service.total_ms
+    rate = _arrival_rate(counts.total(), end_ms - start_ms, responses_ms, service.count)
+    arrivals = tuple(counts[slot] for slot in range(start_slot, end_ms // SLOT_MS))
+    return Load(
+        at=now,
+        window_s=window_s,
+        workers=workers,
+        newest=max((worker.last_finished for worker in workers), default=None),
+        load_rate=_cluster_rates(workers),
+        offered=rate * service.mean_s,
+        arrival_rate=rate,
+        arrivals=arrivals,
+        dispersion=dispersion(arrivals, SLOT_MS / 1000),
+        waits=waits,
+        service=service,
+        finished=sum(digest.count for digest in received),
+        late=sum(digest.late for digest in received),
+        skewed=sum(digest.skewed for digest in received),
+    )
+
+
+def _workers(
+    digests: Iterable[LoadDigest], service: Histogram, start_ms: int, end_ms: int
+) -> tuple[WorkerLoad, ...]:
+    idle_after_ms = service.quantile_s(0.95) * 1000 + _SHIPPING_MS
+    workers = (_worker_load(tally, start_ms, end_ms, idle_after_ms) for tally in _tallies(digests))
+    return tuple(sorted(workers, key=lambda w: (w.cluster, w.instance_id, w.worker_id)))
+
+
+def _arrivals(digests: Iterable[LoadDigest], start_slot: int) -> Counter[int]:
+    counts = added_up(digest.arrivals for digest in digests)
+    return Counter({slot: number for slot, number in counts.items() if slot >= start_slot})
+
+
+def _cluster_rates(workers: Sequence[WorkerLoad]) -> dict[Cluster, float]:
+    seen = {worker.cluster for worker in workers}
+    return {
+        cluster: load_rate(worker for worker in workers if worker.cluster is cluster)
+        for cluster in Cluster
+        if cluster in seen
+    }

@@ -1,0 +1,237 @@
+"""A turn of the health half: assess (load) -> plan (need) -> (act) -> apply.
+
+Each is a pure function; what AWS is asked, and what it answered, lies between the last two.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+
+from spotkeeper.domain.decision import Action, Answer
+from spotkeeper.domain.fleet import Fleet, Group, Phase
+from spotkeeper.domain.health.diagnosis import Diagnosis, confirm, diagnose, replaced
+from spotkeeper.domain.health.memory import HealthMemory
+from spotkeeper.domain.health.reports import watch_reports
+from spotkeeper.domain.load.arrivals import arrival_window
+from spotkeeper.domain.load.busy_shares import busy_shares
+from spotkeeper.domain.load.flow import follow, paced
+from spotkeeper.domain.load.history import LoadHistory, extended, load_summary
+from spotkeeper.domain.load.load import Load, LoadDigest
+from spotkeeper.domain.load.request_queue import (
+    QueueLength,
+    known_waiting,
+    quiet_s,
+    watch_queue,
+)
+from spotkeeper.domain.load.summarise import summarise
+from spotkeeper.domain.release import plan_release
+from spotkeeper.domain.sizing.actions import EndInstance, HealthAction, ReplaceWorker, ResizeSpot
+from spotkeeper.domain.sizing.known import partly_known
+from spotkeeper.domain.sizing.promise import OBJECTIVE_WINDOW_S, ObjectiveInput
+from spotkeeper.domain.sizing.size import Sizing, hold_back, size
+from spotkeeper.domain.sizing.start_up import watch_starts
+
+# Who is busy is read off this much of the search logs when instances are chosen to go.
+BUSY_WINDOW = timedelta(minutes=2)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HealthSnapshot:
+    """All that a turn of the health half looked at.
+
+    `spares` of the spot group's desired capacity are the availability half's. `queue` is the
+    request queue's length, or why it is not known; None for a fleet without one. `history` is what
+    the fleet's load was, None without an objective or where it cannot be read.
+    """
+
+    fleet: Fleet
+    spot: Group
+    on_demand: Group
+    spares: int
+    digests: tuple[LoadDigest, ...]
+    queue: QueueLength | str | None
+    history: LoadHistory | None
+    now: datetime
+
+    @property
+    def groups(self) -> tuple[Group, Group]:
+        """Both groups, spot first."""
+        return self.spot, self.on_demand
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HealthAssessment:
+    """A snapshot summed up: the load, the memory and the history brought up to now.
+
+    `promised` is what an objective's rule looks at; `partly` says why the logs may not tell the
+    whole load.
+    """
+
+    snapshot: HealthSnapshot
+    memory: HealthMemory
+    load: Load
+    history: LoadHistory | None
+    promised: ObjectiveInput | None
+    partly: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HealthPlan:
+    """What is wanted, in order; `memory` is what was seen, before anything is asked."""
+
+    assessment: HealthAssessment
+    sizing: Sizing
+    diagnosis: Diagnosis
+    actions: tuple[HealthAction, ...]
+    memory: HealthMemory
+
+
+def read_from(fleet: Fleet, now: datetime) -> datetime:
+    """Give the instant from which a turn reads search logs: its window ends where they do."""
+    window_s = max(fleet.sizing.window_s, OBJECTIVE_WINDOW_S if fleet.objective else 0)
+    return now - timedelta(seconds=window_s + fleet.sizing.stale_after_s)
+
+
+def assess(snapshot: HealthSnapshot, memory: HealthMemory) -> HealthAssessment:
+    """Sum up the load of the window that is known, and bring the memory up to now."""
+    now, digests = snapshot.now, snapshot.digests
+    flow = follow(memory.flow, digests)
+    load = _load(snapshot, replace(memory, flow=flow))
+    memory = replace(memory, flow=paced(flow, load, now))
+    memory = _with_queue(watch_starts(memory, *snapshot.groups, load, now), snapshot, load)
+    memory = watch_reports(memory, snapshot.groups, load, digests, snapshot.fleet, now)
+    history, promised = _promised(snapshot, memory, load)
+    return HealthAssessment(
+        snapshot=snapshot,
+        memory=memory,
+        load=load,
+        history=history,
+        promised=promised,
+        partly=partly_known(load, snapshot.groups, memory, snapshot.fleet, now),
+    )
+
+
+def _load(snapshot: HealthSnapshot, memory: HealthMemory) -> Load:
+    now, flow = snapshot.now, memory.flow
+    return summarise(
+        snapshot.digests,
+        now,
+        snapshot.fleet.sizing.window_s,
+        since=flow.known_since,
+        until=flow.ends_at(now),
+    )
+
+
+def _with_queue(memory: HealthMemory, snapshot: HealthSnapshot, load: Load) -> HealthMemory:
+    """Remember the length of the fleet's request queue, if it has one, or why it is not known."""
+    memory = replace(memory, service_mean_s=load.service_mean_s or memory.service_mean_s)
+    if snapshot.queue is None:
+        return replace(memory, queue=None)
+    queue = watch_queue(memory.queue, snapshot.queue, load.newest, load.offered, snapshot.now)
+    return replace(memory, queue=queue)
+
+
+def _promised(
+    snapshot: HealthSnapshot, memory: HealthMemory, load: Load
+) -> tuple[LoadHistory | None, ObjectiveInput | None]:
+    """Gather what the objective's rule looks at; nothing without an objective."""
+    objective, flow = snapshot.fleet.objective, memory.flow
+    if objective is None:
+        return None, None
+    until = flow.ends_at(snapshot.now)
+    seen = arrival_window(snapshot.digests, until, OBJECTIVE_WINDOW_S)
+    history = extended(snapshot.history or LoadHistory(), snapshot.digests, seen, objective.wait_s)
+    summary = replace(
+        load_summary(seen, history, load.newest, until, flow.known_since),
+        queued=known_waiting(memory.queue),
+        quiet_s=quiet_s(memory.queue, snapshot.now),
+    )
+    return history, ObjectiveInput(summary=summary, serving=_serving(snapshot, memory))
+
+
+def _serving(snapshot: HealthSnapshot, memory: HealthMemory) -> int:
+    not_serving = {*memory.silent, *memory.unreported}
+    return sum(
+        i.phase is Phase.IN_SERVICE and i.healthy and i.instance_id not in not_serving
+        for group in snapshot.groups
+        for i in group.instances
+    )
+
+
+def plan(seen: HealthAssessment) -> HealthPlan:
+    """Decide one turn: size the spot group, then replace who does not work."""
+    snapshot, now = seen.snapshot, seen.snapshot.now
+    fleet, spot = snapshot.fleet, snapshot.spot
+    sizing = size(
+        seen.load,
+        fleet,
+        spot,
+        snapshot.spares,
+        seen.memory,
+        now,
+        seen.promised,
+    )
+    sizing = hold_back(sizing, fleet, spot, snapshot.spares, seen.partly)
+    diagnosis = diagnose(seen.load, snapshot.groups, fleet, sizing.memory, now)
+    resize = _resize(snapshot, sizing)
+    ended = {action.instance_id for action in resize if isinstance(action, EndInstance)}
+    replacements = (
+        ReplaceWorker(instance_id=i, reason=diagnosis.reasons[i])
+        for i in diagnosis.replace
+        if i not in ended
+    )
+    return HealthPlan(
+        assessment=seen,
+        sizing=sizing,
+        diagnosis=diagnosis,
+        actions=(*resize, *replacements),
+        memory=diagnosis.memory,
+    )
+
+
+def _resize(snapshot: HealthSnapshot, sizing: Sizing) -> tuple[ResizeSpot | EndInstance, ...]:
+    """Raise the desired capacity, or lower it by ending the least busy instances one by one."""
+    spot, wanted, request = snapshot.spot, sizing.spot_desired, sizing.request
+    if sizing.action is not Action.RESIZE or request is None:
+        return ()
+    ends: tuple[str, ...] = ()
+    if wanted < spot.desired:
+        shares = busy_shares(snapshot.digests, snapshot.now, BUSY_WINDOW)
+        release = plan_release(spot, spot.desired - wanted, shares, busy_too=True)
+        wanted, ends = release.desired, release.ends
+    why = sizing.reason
+    ask = ResizeSpot(group=spot.name, desired=wanted, request=request, reason=why)
+    return (
+        *((ask,) if wanted != spot.desired else ()),
+        *(EndInstance(instance_id=i, request=request, reason=why) for i in ends),
+    )
+
+
+def checked(wanted: HealthPlan, digests: tuple[LoadDigest, ...]) -> HealthPlan:
+    """Make the last check: replace only who is still suspect in logs that were read just now."""
+    snapshot = replace(wanted.assessment.snapshot, digests=digests)
+    load = _load(snapshot, wanted.memory)
+    still = confirm(wanted.diagnosis, load, snapshot.fleet, snapshot.now)
+    actions = tuple(
+        action
+        for action in wanted.actions
+        if not isinstance(action, ReplaceWorker) or action.instance_id in still
+    )
+    return replace(wanted, actions=actions)
+
+
+def apply(
+    memory: HealthMemory,
+    actions: Sequence[HealthAction],
+    answers: Sequence[Answer],
+    now: datetime,
+) -> HealthMemory:
+    """Remember what AWS accepted, or may have accepted; what was refused leaves no trace."""
+    for action, answer in zip(actions, answers, strict=True):
+        if answer not in (Answer.DONE, Answer.LOST):
+            continue
+        if isinstance(action, ReplaceWorker):
+            memory = replaced(memory, (action.instance_id,), now)
+        else:
+            memory = replace(memory, spot_ask=action.request)
+    return memory

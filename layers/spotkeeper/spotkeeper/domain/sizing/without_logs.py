@@ -1,0 +1,92 @@
+"""A fleet whose search logs do not come: silence is not zero load, unless a queue proves it.
+
+What the load needed is held, the bounds rule as ever, and what waits in the request queue wakes the
+fleet.
+"""
+
+import math
+from datetime import datetime
+
+from spotkeeper.domain.fleet import Fleet, Group
+from spotkeeper.domain.health.memory import HealthMemory, Needed
+from spotkeeper.domain.load.request_queue import (
+    expects_logs,
+    is_blind,
+    known_length,
+    known_waiting,
+    told,
+)
+from spotkeeper.domain.sizing.finding import Finding, bounds, recent_needs
+from spotkeeper.domain.sizing.silence import to_drain
+from spotkeeper.domain.sizing.values import DRAIN_S
+
+
+def when_quiet(quiet_s: float, now: datetime) -> Finding:
+    """Find no need: the request queue proves that nothing came."""
+    reason = f"no request for {quiet_s:.0f} s, nothing waits or is in flight"
+    needed = (Needed(at=now, workers=0),)
+    return Finding(rule="quiet", reason=reason, workers=0, steady=0, needed=needed)
+
+
+def in_silence(
+    age_s: float | None,
+    fleet: Fleet,
+    spot: Group,
+    current: int,
+    serving: int,
+    memory: HealthMemory,
+    now: datetime,
+) -> tuple[Finding, int]:
+    """Hold within the bounds, or wake: what waits has no log, since nobody served it.
+
+    Answers what was found, and the instances that it makes.
+    """
+    least, most = bounds(fleet, spot)
+    waking = _waking(fleet, current, memory, now)
+    wanted = max(current, least, math.ceil(waking / fleet.workers_per_instance))
+    instances = min(wanted, most)
+    last = "none ever came" if age_s is None else f"the newest is {age_s:.0f} s old"
+    stale = expects_logs(memory.queue, serving)
+    found = Finding(
+        rule="wake" if waking else "spot minimum",
+        reason=f"search logs are stale ({last}){told(memory.queue)}",
+        workers=max(waking, memory.needed[-1].workers if memory.needed else 0),
+        steady=waking,
+        needed=_held(fleet, memory, waking, now),
+        missing=max(0, waking - instances * fleet.workers_per_instance) if fleet.objective else 0,
+        bound=_bound(current, instances, wanted, stale=stale),
+        stale=stale,
+    )
+    return found, instances
+
+
+def _waking(fleet: Fleet, current: int, memory: HealthMemory, now: datetime) -> int:
+    """Give the workers to begin with: for what waits; one where nobody could tell that it does.
+
+    At zero nobody logs. Without a queue that shows what waits, only a worker tells.
+    """
+    waking = to_drain(known_waiting(memory.queue), memory.service_mean_s, DRAIN_S)
+    unseen = memory.queue is None and memory.flow.newest is not None
+    alone = not current and known_length(memory.queue) is None
+    return max(waking, int(alone and (unseen or is_blind(memory.queue, now))))
+
+
+def _bound(current: int, instances: int, wanted: int, *, stale: bool) -> str:
+    if instances > current:
+        return ""
+    if wanted > instances:
+        return "spot maximum"
+    return "stale search logs" if stale else "quiet"
+
+
+def _held(fleet: Fleet, memory: HealthMemory, waking: int, now: datetime) -> tuple[Needed, ...]:
+    """Hold what was needed before: the windows are part empty for a while after a silence."""
+    if fleet.objective is None:
+        before = max((n.workers for n in memory.needed), default=0)
+        held = max(waking, before)
+        return recent_needs(memory, now, held, fleet.sizing.scale_in_after_s) if held else ()
+    if not memory.needed:
+        return memory.needed
+    before = max(n.workers for n in memory.needed if n.held or n is memory.needed[-1])
+    held_now = Needed(at=now, workers=before, held=True)
+    return (*(n for n in memory.needed if not n.held), held_now)

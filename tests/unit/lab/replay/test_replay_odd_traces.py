@@ -1,0 +1,46 @@
+"""Traces that are odd and ordinary: requests that take no time, one a day, weeks without any."""
+
+import math
+
+import numpy as np
+import pytest
+
+from spotkeeper_lab.replay.run import RULE_NAMES, run_rule
+from spotkeeper_lab.replay.values import ReplaySettings
+from spotkeeper_lab.traces.requests import RequestTrace
+
+HOUR_S, DAY_S = 3600.0, 86_400.0
+EVERY_6_S = np.arange(600) * 6.0
+ODD = {
+    "no time at all": (EVERY_6_S, np.zeros(600), HOUR_S),
+    # A trace that rounds to seconds has both.
+    "no time at last": (EVERY_6_S, np.repeat([1.0, 0.0], 300), HOUR_S),
+    "a single request": (np.array([100.0]), np.zeros(1), HOUR_S),
+    "one a day": (HOUR_S + DAY_S * np.arange(3), np.full(3, 2.0), 3 * DAY_S),
+    "idle for 23 days": (
+        np.concatenate([EVERY_6_S, 23 * DAY_S + EVERY_6_S]),
+        np.ones(1200),
+        23 * DAY_S + HOUR_S,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", ODD)
+@pytest.mark.parametrize("rule", RULE_NAMES)
+def test_every_rule_replays_an_odd_trace(name: str, rule: str) -> None:
+    if name == "idle for 23 days" and rule not in ("spotkeeper", "load-rate", "clairvoyant"):
+        pytest.skip("peers that look every few seconds take long for 23 days")
+    arrival_s, service_s, end_s = ODD[name]
+    trace = RequestTrace(name=name, arrival_s=arrival_s, service_s=service_s, end_s=end_s)
+    row = run_rule(trace, rule, ReplaySettings()).row
+    assert row.lost == 0
+    assert math.isfinite(row.worker_hours)
+    assert 0 <= row.share_in_time <= 1
+
+
+def test_requests_that_take_no_time_need_one_worker_and_no_more() -> None:
+    arrival_s, service_s, end_s = ODD["no time at all"]
+    trace = RequestTrace(name="zero", arrival_s=arrival_s, service_s=service_s, end_s=end_s)
+    row = run_rule(trace, "spotkeeper", ReplaySettings(initial_workers=4)).row
+    assert row.share_in_time == 1.0
+    assert row.worker_hours < 2.0
