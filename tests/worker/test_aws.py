@@ -69,7 +69,7 @@ def logs_of(client: Any, url: str) -> dict[str, Any]:
     """What the collector reads in the queue, by request."""
     answer = client.receive_message(QueueUrl=url, MaxNumberOfMessages=10, VisibilityTimeout=0)
     bodies = [message["Body"] for message in answer.get("Messages", [])]
-    return {log.request_id: log for body in bodies for log in read(body)}
+    return {log.request_id: log for body in bodies for log in read(body).logs}
 
 
 def test_an_agent_s_messages_reach_sqs_and_are_read_by_the_collector(

@@ -6,7 +6,7 @@ from datetime import datetime
 
 from spotkeeper.domain.decision import Action, DecisionRecord, Half, Outcome
 from spotkeeper.domain.fleet import Fleet, Group
-from spotkeeper.ports import AtRiskNote, FleetError, FleetStates, Gone, Lease, Observed
+from spotkeeper.ports import AtRiskNote, FleetError, FleetStates, Gone, Lease
 
 # Notes that keep arriving end here; what is left is taken up by the next turn.
 MOST_ROUNDS = 3
@@ -111,20 +111,6 @@ def _begun_afresh(lease: Lease, now: datetime) -> DecisionRecord:
         seen={},
         outcomes=(Outcome(asked="read what was kept", error=wrong),),
     )
-
-
-def attempt(outcomes: list[Outcome], asked: str, call: Callable[[], None]) -> bool:
-    """Ask AWS for one thing and note its answer; a refusal does not stop what else is due."""
-    try:
-        call()
-    except Observed:
-        outcomes.append(Outcome(asked=asked, would=True))
-        return False
-    except FleetError as error:
-        outcomes.append(Outcome(asked=asked, error=f"{type(error).__name__}: {error}"))
-        return False
-    outcomes.append(Outcome(asked=asked))
-    return True
 
 
 def group_named(groups: Mapping[str, Group], name: str) -> Group:
