@@ -232,7 +232,7 @@ def test_records_have_a_lifetime_and_an_order(
     assert {int(i["expires_at"]["N"]) for i in stored} == {int(at(30 * 86_400).timestamp())}
     assert stored[0]["sk"]["S"].startswith("decision#2026-11-20T12:00:00+00:00#availability#")
     assert json.loads(stored[0]["record"]["S"])["outcomes"] == [
-        {"asked": "on-demand: desired 2", "error": "Throttled"}
+        {"asked": "on-demand: desired 2", "error": "Throttled", "would": False}
     ]
 
 

@@ -83,7 +83,9 @@ def logs_rather_missing(found: Mapping[str, str], memory: HealthMemory, load: Lo
     Had they died, what they served would keep the others busy all the time.
     """
     at_ease = max(load.load_rate.values(), default=0.0) < BUSY_ALL_THE_TIME
-    return at_ease and len(found) > 1 and 2 * len(found) >= len(memory.in_service_since)
+    # The first of them to be certain is not alone: the others have half of the evidence.
+    alike = sum(memory.expected.get(i, 0.0) >= CERTAIN / 2 for i in memory.in_service_since)
+    return bool(found) and at_ease and alike > 1 and 2 * alike >= len(memory.in_service_since)
 
 
 def _last_logs(load: Load) -> dict[str, datetime]:

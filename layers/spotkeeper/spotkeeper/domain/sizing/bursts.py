@@ -81,6 +81,8 @@ def _minutes(loads: tuple[float, ...]) -> _Minutes | None:
     ratios = (load / mean * math.pow(mean / trend, TREND_POWER) for load, trend in loud)
     level = mean * math.pow(_trend(sums, len(loads)) / mean, TREND_POWER)
     capped = sorted((min(LARGEST_RATIO, ratio) for ratio in ratios), reverse=True)
+    if sum(capped) <= 0:
+        return None
     return _Minutes(level=level, with_around=with_around, ratios=tuple(capped))
 
 

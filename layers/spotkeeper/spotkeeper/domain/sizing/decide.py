@@ -107,7 +107,7 @@ def assess(snapshot: HealthSnapshot, memory: HealthMemory) -> HealthAssessment:
         load=load,
         history=history,
         promised=promised,
-        partly=partly_known(load, snapshot.groups, memory, snapshot.fleet, now),
+        partly=partly_known(load, memory, snapshot.fleet, now),
     )
 
 
