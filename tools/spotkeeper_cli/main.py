@@ -18,6 +18,7 @@ from spotkeeper_cli.demo import demo
 from spotkeeper_cli.doctor import doctor
 from spotkeeper_cli.explain import explain
 from spotkeeper_cli.lab import lab
+from spotkeeper_cli.observe import observe
 from spotkeeper_cli.replay import replay
 from spotkeeper_cli.status import status
 from spotkeeper_cli.trace import trace
@@ -40,6 +41,7 @@ app.command(rich_help_panel=_LAB)(breakeven)
 app.command(rich_help_panel=_LAB)(demo)
 app.command(rich_help_panel=_LAB)(backtest)
 app.command(rich_help_panel=_LAB)(replay)
+app.add_typer(observe, name="observe", rich_help_panel=_STACK)
 app.add_typer(trace, name="trace", rich_help_panel=_LAB)
 app.add_typer(lab, name="lab", rich_help_panel=_LAB)
 

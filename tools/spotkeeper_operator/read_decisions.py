@@ -5,6 +5,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from spotkeeper_operator.aws import Aws, chosen
+from spotkeeper_operator.observed import ObservedReport, observed
 from spotkeeper_operator.timeline import Entry, timeline
 
 if TYPE_CHECKING:
@@ -31,3 +32,15 @@ def read_timeline(
         records += found.records
         unreadable += found.unreadable
     return Decisions(entries=timeline(records, rule), unreadable=unreadable)
+
+
+def read_observed(
+    aws: Aws, stack_name: str, fleet: str | None, first: datetime, last: datetime
+) -> list[ObservedReport]:
+    """Sum up what turns that only looked would have done; raises `Gone` and `OperatorError`."""
+    stack = aws.stack(stack_name)
+    records = aws.records(stack)
+    return [
+        observed(each, records.between(each.name, first, last).records)
+        for each in chosen(aws.documents(stack).fleets, fleet)
+    ]

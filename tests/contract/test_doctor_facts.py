@@ -1,0 +1,201 @@
+"""The doctor's eyes on moto: groups, launch templates, roles and keys as they were set up."""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import boto3
+import pytest
+from botocore.exceptions import ClientError
+from botocore.stub import Stubber
+from moto import mock_aws
+
+from spotkeeper.adapters.doctor.account import AccountClients, account_facts
+from spotkeeper.adapters.doctor.groups import GroupClients, group_facts
+from spotkeeper.adapters.doctor.looking import look
+from spotkeeper.domain.doctor.facts import GroupFacts, Hook, Machine, Unseen
+from tests.contract.conftest import IMAGE
+
+TRUST = json.dumps({"Version": "2012-10-17", "Statement": []})
+SEND = json.dumps({
+    "Version": "2012-10-17",
+    "Statement": [{"Effect": "Allow", "Action": "sqs:SendMessage", "Resource": "*"}],
+})  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def _aws() -> Iterator[None]:
+    with mock_aws():
+        yield
+
+
+def clients() -> GroupClients:
+    return GroupClients(
+        autoscaling=boto3.client("autoscaling"), ec2=boto3.client("ec2"), iam=boto3.client("iam")
+    )
+
+
+def template(**data: Any) -> str:
+    """Make a launch template; its id."""
+    wanted = {"ImageId": IMAGE, "InstanceType": "g5.xlarge", **data}
+    answer = boto3.client("ec2").create_launch_template(
+        LaunchTemplateName="workers",
+        LaunchTemplateData=wanted,  # type: ignore[arg-type]
+    )
+    return answer["LaunchTemplate"]["LaunchTemplateId"]
+
+
+def profile() -> str:
+    """Make an instance profile whose role has one policy; the policy's ARN."""
+    iam = boto3.client("iam")
+    iam.create_role(RoleName="worker", AssumeRolePolicyDocument=TRUST)
+    policy = iam.create_policy(PolicyName="Send", PolicyDocument=SEND)["Policy"]["Arn"]
+    iam.attach_role_policy(RoleName="worker", PolicyArn=policy)
+    iam.create_instance_profile(InstanceProfileName="worker")
+    iam.add_role_to_instance_profile(InstanceProfileName="worker", RoleName="worker")
+    return policy
+
+
+def mixed(template_id: str, *types: str, on_demand: int = 0, base: int = 0) -> dict[str, Any]:
+    return {
+        "MixedInstancesPolicy": {
+            "LaunchTemplate": {
+                "LaunchTemplateSpecification": {
+                    "LaunchTemplateId": template_id, "Version": "$Latest",
+                },
+                "Overrides": [{"InstanceType": it} for it in types],
+            },
+            "InstancesDistribution": {
+                "OnDemandBaseCapacity": base, "OnDemandPercentageAboveBaseCapacity": on_demand,
+            },
+        }
+    }  # fmt: skip
+
+
+def make(name: str, **settings: Any) -> None:
+    boto3.client("autoscaling").create_auto_scaling_group(
+        AutoScalingGroupName=name, MinSize=0, MaxSize=10, DesiredCapacity=0,
+        AvailabilityZones=["us-east-1a", "us-east-1b"], **settings,
+    )  # fmt: skip
+
+
+def seen(name: str) -> GroupFacts:
+    found = group_facts(clients(), [name])
+    assert not isinstance(found, Unseen)
+    return found[name]
+
+
+def test_a_group_as_it_is_set_up() -> None:
+    policy = profile()
+    template_id = template(
+        IamInstanceProfile={"Name": "worker"},
+        MetadataOptions={
+            "HttpTokens": "required", "HttpPutResponseHopLimit": 3,
+            "InstanceMetadataTags": "enabled",
+        },
+        BlockDeviceMappings=[{"DeviceName": "/dev/sda1", "Ebs": {"KmsKeyId": "key-1"}}],
+    )  # fmt: skip
+    make(
+        "spot",
+        **mixed(template_id, "g5.xlarge", "g6.xlarge"),
+        NewInstancesProtectedFromScaleIn=True,
+        CapacityRebalance=True,
+        Tags=[
+            {"Key": "team", "Value": "ocr", "PropagateAtLaunch": True},
+            {"Key": "not here", "Value": "x", "PropagateAtLaunch": False},
+        ],
+    )
+    autoscaling = boto3.client("autoscaling")
+    autoscaling.put_lifecycle_hook(
+        AutoScalingGroupName="spot", LifecycleHookName="ready", HeartbeatTimeout=300,
+        LifecycleTransition="autoscaling:EC2_INSTANCE_LAUNCHING",
+    )  # fmt: skip
+    autoscaling.put_scaling_policy(
+        AutoScalingGroupName="spot", PolicyName="cpu", AdjustmentType="ChangeInCapacity",
+        ScalingAdjustment=1,
+    )  # fmt: skip
+    autoscaling.put_scheduled_update_group_action(
+        AutoScalingGroupName="spot", ScheduledActionName="night", DesiredCapacity=1,
+        Recurrence="0 0 * * *",
+    )  # fmt: skip
+    autoscaling.suspend_processes(AutoScalingGroupName="spot", ScalingProcesses=["Terminate"])
+    found = seen("spot")
+    assert found.machine == Machine(
+        hop_limit=3, profile_policies=frozenset({policy}), keys=("key-1",)
+    )
+    assert found.hooks == (Hook(name="ready", launching=True, heartbeat_s=300),)
+    assert (found.policies, found.scheduled_actions) == (("cpu",), ("night",))
+    assert set(found.suspended) == {"Terminate"}
+    assert (found.spot_share, found.types) == (1.0, ("g5.xlarge", "g6.xlarge"))
+    assert found.zones == {"us-east-1a", "us-east-1b"}
+    assert found.protected_from_scale_in
+    assert found.capacity_rebalance
+    assert found.tag_keys == ("team",)
+
+
+def test_what_a_template_leaves_out_is_what_ec2_uses() -> None:
+    make("plain", LaunchTemplate={"LaunchTemplateId": template(), "Version": "1"})
+    found = seen("plain")
+    assert found.machine == Machine(
+        tokens_required=False, hop_limit=1, tags_in_metadata=False, profile_policies=None
+    )
+    assert (found.spot_share, found.types) == (0.0, ("g5.xlarge",))
+
+
+def test_a_template_that_asks_for_spot_by_itself() -> None:
+    template_id = template(InstanceMarketOptions={"MarketType": "spot"})
+    make("alone", LaunchTemplate={"LaunchTemplateId": template_id, "Version": "1"})
+    make("mixed", **mixed(template_id, "g5.xlarge", on_demand=30))
+    alone, together = seen("alone"), seen("mixed")
+    assert isinstance(alone.machine, Machine)
+    assert isinstance(together.machine, Machine)
+    assert (alone.spot_share, alone.machine.market_options) == (1.0, False)
+    assert together.machine.market_options
+    assert together.spot_share == pytest.approx(0.7)
+
+
+def test_groups_that_do_not_exist_are_left_out() -> None:
+    assert group_facts(clients(), ["nope"]) == {}
+    assert group_facts(clients(), []) == {}
+
+
+def test_roles_types_zones_and_keys_of_the_account() -> None:
+    iam, kms = boto3.client("iam"), boto3.client("kms")
+    iam.create_role(RoleName="AWSServiceRoleForEC2Spot", AssumeRolePolicyDocument=TRUST)
+    granted = kms.create_key()["KeyMetadata"]["Arn"]
+    barred = kms.create_key()["KeyMetadata"]["Arn"]
+    role = (
+        "arn:aws:iam::123456789012:role/aws-service-role/autoscaling/AWSServiceRoleForAutoScaling"
+    )
+    kms.create_grant(KeyId=granted, GranteePrincipal=role, Operations=["Decrypt"])
+    group = GroupFacts(
+        name="spot", spot_share=1.0, minimum=0, maximum=1, zones=frozenset(),
+        types=("g5.xlarge", "no.such"), machine=Machine(keys=(granted, barred)),
+    )  # fmt: skip
+    quotas = boto3.client("service-quotas")
+    with Stubber(quotas) as stub:
+        quota = {"QuotaName": "All G and VT Spot Instance Requests", "Value": 64.0}
+        stub.add_response("list_service_quotas", {"Quotas": [quota]}, {"ServiceCode": "ec2"})
+        found = account_facts(
+            AccountClients(
+                quotas=quotas, ec2=boto3.client("ec2"), iam=iam, kms=kms,
+                functions=boto3.client("lambda"),
+            ),
+            [group],
+        )  # fmt: skip
+    assert found.roles == frozenset({"AWSServiceRoleForEC2Spot"})
+    assert found.key_grants == frozenset({granted})
+    assert found.vcpus == {"g5.xlarge": 4}
+    assert not isinstance(found.offered, Unseen)
+    assert "us-east-1a" in found.offered["g5.xlarge"]
+    assert found.quotas == {"All G and VT Spot Instance Requests": 64.0}
+
+
+def test_what_is_denied_is_unseen_and_names_the_action() -> None:
+    def denied() -> None:
+        told = {"Error": {"Code": "AccessDenied", "Message": "no"}}
+        raise ClientError(told, "GetRole")  # type: ignore[arg-type]
+
+    assert look("iam:GetRole", denied) == Unseen(
+        action="iam:GetRole", why="Refused: AccessDenied: no"
+    )

@@ -1,0 +1,64 @@
+"""What turns that only looked would have done, beside what ran."""
+
+import json
+from dataclasses import replace
+from datetime import timedelta
+
+from functions.check_availability.app import handler as check_availability
+from spotkeeper.domain.decision import Action, DecisionRecord, Half, Outcome
+from spotkeeper.domain.fleet import Bounds, Fleet
+from spotkeeper.domain.permission import Permission
+from spotkeeper_operator.observed import Running, observed
+from tests.builders import NOON
+from tests.functions.conftest import Stage
+from tests.operator.command import answered
+
+FLEET = Fleet(
+    name="main",
+    spot_group="s",
+    on_demand_group="d",
+    bounds=Bounds(spot_min=0, spot_max=9, on_demand_max=9),
+)
+LOOK = DecisionRecord(
+    fleet="main", half=Half.AVAILABILITY, at=NOON, action=Action.BACKFILL, rule="backfill",
+    reason="", permission=Permission.OBSERVE,
+    seen={"SpotServing": 3, "SpotComing": 1, "OnDemandServing": 0, "ShortfallUnfilled": 2},
+    outcomes=(Outcome(asked="d: desired 2", would=True),),
+)  # fmt: skip
+SIZE = replace(
+    LOOK, half=Half.HEALTH, seen={}, outcomes=(Outcome(asked="s: desired 6", would=True),)
+)
+
+
+def later(record: DecisionRecord, minutes: float) -> DecisionRecord:
+    return replace(record, at=NOON + timedelta(minutes=minutes))
+
+
+def test_wishes_hold_until_the_next_turn() -> None:
+    """Three minutes with a backfill wished for, then three with more spot, too."""
+    told = observed(FLEET, [LOOK, later(SIZE, 3), later(LOOK, 6)])
+    assert told.turns == 3
+    assert told.ran == Running(spot=4 * 0.1, on_demand=0, unfilled=2 * 0.1)
+    assert told.would == Running(spot=4 * 0.05 + 6 * 0.05, on_demand=2 * 0.1, unfilled=0)
+    assert dict(told.wishes) == {"d: desired 2": 2, "s: desired 6": 1}
+
+
+def test_what_was_done_is_no_wish_and_a_gap_is_nobodys() -> None:
+    acted = replace(LOOK, permission=Permission.ACT)
+    assert observed(FLEET, [acted, later(acted, 1)]).turns == 0
+    told = observed(FLEET, [LOOK, later(LOOK, 600)])
+    assert told.ran.spot == 4 * 5 / 60
+
+
+def test_the_command(deployed: Stage) -> None:
+    assert answered("observe", "report") == "main: no turn only looked in this time\n"
+    answered("mode", "main", "observe")
+    deployed.cloud.set_desired("main-spot", 6)
+    for _ in range(6):
+        deployed.at(deployed.cloud.now_s + 60)
+        deployed.call(check_availability)
+    out = answered("observe", "report", "--since", "1h")
+    assert "6 turns that only looked" in out
+    assert "main-on-demand: desired" in out
+    (found,) = json.loads(answered("observe", "report", "--json"))
+    assert found["would_cost_h"] > found["ran_cost_h"] > 0
