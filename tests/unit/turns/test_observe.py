@@ -5,7 +5,8 @@ from dataclasses import replace
 import pytest
 
 from spotkeeper.check_availability import check_availability
-from spotkeeper.domain.decision import Action, Outcome
+from spotkeeper.domain.availability.memory import AvailabilityMemory
+from spotkeeper.domain.decision import Action, Half, Outcome
 from spotkeeper.domain.permission import Control, Mode, Pause, Permission
 from spotkeeper_lab.cloud.values import Physics
 from spotkeeper_lab.fakes.virtual_time import instant
@@ -81,6 +82,10 @@ def test_a_turn_that_may_only_look_decides_and_asks_nothing(
 def test_what_was_only_observed_is_not_remembered_by_turns_that_act() -> None:
     told = scene(Control(mode=Mode.OBSERVE))
     turns(told)
+    lease = told.states.take("ocr", Half.AVAILABILITY, instant(1201), None)
+    assert lease
+    assert lease.availability == AvailabilityMemory()
+    told.states.give_back(lease)
     said = told.ports.controls
     assert isinstance(said, Said)
     said.control = Control(mode=Mode.ACT)
