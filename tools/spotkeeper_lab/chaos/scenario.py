@@ -9,7 +9,7 @@ from enum import StrEnum
 
 WARM_UP_S, FAULTS_S, TAIL_S = 1500.0, 4500.0, 4200.0
 SPOT_MAX = 12
-LENGTHS_S = (90.0, 300.0, 900.0, 1800.0)
+LENGTHS_S = (90.0, 300.0, 900.0, 1800.0, 3600.0)
 
 
 class Kind(StrEnum):

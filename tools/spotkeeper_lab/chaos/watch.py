@@ -17,7 +17,26 @@ SERVED_AFTER_S = 1800.0
 BACK_AFTER_S = 3300.0
 ORPHAN_S = 1500.0
 STEADY_S = 600.0
-SHORT_S = 900.0
+SHORT_S = 1200.0
+CONFIGURATION_CAP = 2
+CAPPED = frozenset(
+    {Kind.LAUNCH_REFUSED, Kind.BAD_SPOT_IMAGE, Kind.BOOT_LOOP, Kind.OPERATOR_SUSPENDS}
+)
+"""More instances do not cure these: the backfill has a cap of its own."""
+HELPLESS = frozenset(
+    {
+        Kind.ON_DEMAND_DRY,
+        Kind.BAD_ON_DEMAND_IMAGE,
+        Kind.WRONG_DOCUMENT,
+        Kind.OPERATOR_MAXIMUM,
+        Kind.HANG,
+        Kind.LOGS_STOP,
+        Kind.LOGS_LATE,
+        Kind.HALF_LOGS,
+        Kind.COLLECTOR_DOWN,
+    }
+)
+"""Nobody can fill the gap, or nobody can know of it."""
 HEALTHY_REPLACED_AT_MOST = 2
 LAUNCHES_AN_HOUR = 60
 LAUNCHES_IN_QUIET = 12
@@ -68,6 +87,7 @@ class Watch:
     _failures: deque[float] = field(default_factory=deque)
     _outside_since: dict[str, float] = field(default_factory=dict)
     _short_since: float | None = None
+    _lent_since: float | None = None
     _loads: deque[tuple[float, float]] = field(default_factory=deque)
 
     def broken(self, promise: Promise, how: str) -> None:
@@ -83,6 +103,7 @@ class Watch:
         self._bounds()
         self._orphans()
         self._operator()
+        self._whole()
         quiet_s = world.now_s - world.scenario.quiet_from_s
         if quiet_s > 0:
             self._quiet(quiet_s)
@@ -110,6 +131,28 @@ class Watch:
                     Promise.ORPHANS, f"{instance_id} runs in no group since {since_s:.0f} s"
                 )
 
+    def _whole(self) -> None:
+        """The fleet is whole: always, but for what nothing can be done about in time."""
+        world = self.world
+        spot, on_demand = world.cloud.group(world.spot), world.cloud.group(world.on_demand)
+        working, wanted = world.working(), min(spot.desired, SPOT_MAX)
+        if self._recently(CAPPED):
+            wanted = min(wanted, CONFIGURATION_CAP)
+        short = working < wanted
+        self._short_since = (self._short_since or world.now_s) if short else None
+        lasted_s = world.now_s - (self._short_since or world.now_s)
+        if lasted_s > SHORT_S and self._calm(SHORT_S) and not self._recently(HELPLESS):
+            how = f"{working} of {spot.desired} serve for {lasted_s / 60:.0f} min"
+            self.broken(Promise.WHOLE, f"{how}, on-demand desired {on_demand.desired}")
+
+    def _recently(self, kinds: frozenset[Kind]) -> bool:
+        """Whether one of some faults lasts, or has lasted within the time to become whole."""
+        now_s = self.world.now_s
+        return any(
+            fault.kind in kinds and fault.at_s <= now_s <= fault.end_s + WHOLE_AFTER_S
+            for fault in self.world.scenario.faults
+        )
+
     def _operator(self) -> None:
         """Where nobody sizes by load, less than was asked for is asked for by nobody."""
         world = self.world
@@ -121,12 +164,6 @@ class Watch:
         world = self.world
         spot, on_demand = world.cloud.group(world.spot), world.cloud.group(world.on_demand)
         working = world.working()
-        short = working < min(spot.desired, SPOT_MAX)
-        self._short_since = (self._short_since or world.now_s) if short else None
-        lasted_s = world.now_s - (self._short_since or world.now_s)
-        if quiet_s > WHOLE_AFTER_S and lasted_s > SHORT_S:
-            how = f"{working} of {spot.desired} serve for {lasted_s / 60:.0f} min"
-            self.broken(Promise.WHOLE, f"{how}, on-demand desired {on_demand.desired}")
         waiting = world.force.queued
         if (
             quiet_s > SERVED_AFTER_S
@@ -134,15 +171,18 @@ class Watch:
         ):
             how = f"{waiting} requests wait, {working} instances serve, {world.load()} erlangs"
             self.broken(Promise.SERVED, f"{how}, spot desired {spot.desired}")
-        if quiet_s > BACK_AFTER_S and on_demand.desired:
-            how = f"on-demand desired {on_demand.desired} {quiet_s / 60:.0f} min after all was well"
+        self._lent_since = (self._lent_since or world.now_s) if on_demand.desired else None
+        lent_s = world.now_s - (self._lent_since or world.now_s)
+        if lent_s > BACK_AFTER_S:
+            how = f"on-demand desired {on_demand.desired} since {lent_s / 60:.0f} min of quiet"
             self.broken(Promise.GIVEN_BACK, f"{how}, spot {working} of {spot.desired}")
 
     def _launches(self, quiet_s: float) -> None:
         now_s = self.world.now_s
         launched = [i.launched_s for i in self.world.cloud.history() if not self.world.is_other(i)]
         hour = sum(at_s > now_s - 3600.0 for at_s in launched)
-        looping = any(f.kind is Kind.BOOT_LOOP for f in self.world.scenario.faults)
+        # AWS itself launches again and again what dies while it starts, or is abandoned.
+        looping = any(f.kind in CAPPED for f in self.world.scenario.faults)
         if hour > LAUNCHES_AN_HOUR and not looping:
             self.broken(Promise.LAUNCHES, f"{hour} launches in an hour")
         begin_s = self.world.scenario.quiet_from_s + QUIET_LAUNCHES_AFTER_S
