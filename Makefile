@@ -158,10 +158,12 @@ sam-build: .venv-sam/.installed ## sam build, as it is deployed
 	PATH="$(CURDIR)/.venv-sam/bin:$$PATH" $(SAM) build --region $(REGION) --template-file template.yaml
 	$(call compiled,.aws-sam/build)
 
-# For the machine that it runs on, in a folder and with a cache of its own.
+# For the machine that it runs on, from a folder of its own: what sam keeps beside a build (.aws-sam) is
+# not the other's, so that neither build invalidates the other's cache.
 local-build: .venv-sam/.installed ## sam build for the local AWS
-	PATH="$(CURDIR)/.venv-sam/bin:$$PATH" $(SAM) build --region $(REGION) --template-file template.yaml \
-		--build-dir build/local-aws/sam --cache-dir build/local-aws/cache \
+	@mkdir -p build/local-aws
+	cd build/local-aws && PATH="$(CURDIR)/.venv-sam/bin:$$PATH" $(CURDIR)/$(SAM) build --region $(REGION) \
+		--template-file ../../template.yaml --build-dir sam --cache-dir cache \
 		--parameter-overrides Architecture=$(HOST_ARCHITECTURE)
 	$(call compiled,build/local-aws/sam)
 	@cp samconfig.toml build/local-aws/sam/

@@ -191,6 +191,7 @@ POLLED = {"sqs:DeleteMessage", "sqs:GetQueueAttributes", "sqs:ReceiveMessage"}
 # Each is used on a day that this story does not have.
 FOR_WORSE_DAYS = {
     "autoscaling:DescribeAutoScalingInstances",
+    "autoscaling:ResumeProcesses",
     "autoscaling:SetInstanceHealth",
     "autoscaling:TerminateInstanceInAutoScalingGroup",
     "ec2:TerminateInstances",
