@@ -13,7 +13,7 @@ from spotkeeper.domain.fleet import Fleet, Group
 from spotkeeper.domain.health.diagnosis import Diagnosis
 from spotkeeper.domain.load.history import LoadHistory
 from spotkeeper.domain.load.load import Cluster, Load
-from spotkeeper.domain.load.request_queue import QueueLength
+from spotkeeper.domain.load.request_queue import QueueLength, known_length
 from spotkeeper.domain.sizing.actions import (
     EndInstance,
     HealthAction,
@@ -162,6 +162,7 @@ def _record(
     )
     reasons = [f"{i} {why}" for i, why in sorted(diagnosis.reasons.items())]
     reasons += [f"on-premises {name} {why}" for name, why in sorted(diagnosis.onprem.items())]
+    sizing = replace(sizing, stale=sizing.stale and _would_log(fleet, sizing))
     return DecisionRecord(
         fleet=fleet.name,
         half=Half.HEALTH,
@@ -173,6 +174,15 @@ def _record(
         outcomes=outcomes,
         alarms=_alarms(sizing, diagnosis),
     )
+
+
+def _would_log(fleet: Fleet, sizing: Sizing) -> bool:
+    """Tell whether missing logs are news: the fleet is sized by them, and they would come.
+
+    They came before, or there are requests that somebody serves.
+    """
+    served = known_length(sizing.memory.queue) is not None
+    return fleet.sizing.enabled and (served or sizing.memory.service_mean_s > 0)
 
 
 def _queue_trouble(sizing: Sizing) -> Sequence[str]:

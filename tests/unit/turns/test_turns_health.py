@@ -139,6 +139,19 @@ def test_stale_logs_change_nothing_and_raise_an_alarm() -> None:
     assert (record.outcomes, stage.cloud.group("spot").desired) == ((), 4)
 
 
+def test_stale_logs_ring_nobody_where_no_one_sizes_by_them() -> None:
+    stage = Stage(sizing=SizingPolicy(enabled=False))
+    stage.serve(0, dict.fromkeys(stage.spot, 0.9))
+    (record,) = stage.turn(4).records
+    assert (record.alarms, record.seen["StaleSearchLogs"]) == ((), 0)
+
+
+def test_logs_that_never_came_ring_nobody() -> None:
+    (record,) = Stage().turn(4).records
+    assert (record.rule, record.alarms) == ("stale search logs", ())
+    assert record.seen["StaleSearchLogs"] == 0
+
+
 def test_with_sizing_off_the_group_is_someone_elses() -> None:
     stage = Stage(sizing=SizingPolicy(enabled=False))
     stage.serve(0, dict.fromkeys(stage.spot, 0.9))
