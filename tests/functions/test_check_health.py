@@ -69,12 +69,14 @@ def test_a_fleet_that_never_logged_is_held_and_rings_nobody(
 
 
 @pytest.mark.parametrize("desired", [4, 40])
-def test_a_quiet_turn_makes_five_calls(stage_of: StageOf, desired: int) -> None:
+def test_a_quiet_turn_makes_six_calls(stage_of: StageOf, desired: int) -> None:
     stage = stage_of(("ocr",), desired=desired)
     serve(stage, "ocr", 0.67)
     stage.call(handler)
     assert stage.counted("autoscaling", "ec2") == {"DescribeAutoScalingGroups": 1}
-    assert stage.counted("dynamodb") == {"UpdateItem": 2, "PutItem": 1, "Query": 1}
+    # What was said of the fleet, the lease twice, the load, the record.
+    calls = {"GetItem": 1, "UpdateItem": 2, "Query": 1, "PutItem": 1}
+    assert stage.counted("dynamodb") == calls
 
 
 def test_a_deleted_group_fails_its_fleet_and_the_other_is_sized(stage_of: StageOf) -> None:
