@@ -12,7 +12,7 @@ from spotkeeper.domain.health.memory import HealthMemory
 from spotkeeper.domain.health.reports import in_service_since, watch_reports
 from spotkeeper.domain.load.flow import LogFlow
 from spotkeeper.domain.load.histogram import Histogram, histogram
-from spotkeeper.domain.load.load import Cluster, Load, LoadDigest, WorkerLoad
+from spotkeeper.domain.load.load import Cluster, Load, LoadDigest, WorkerDigest, WorkerLoad
 from spotkeeper.domain.load.request_queue import QueueLength, QueueMemory
 from tests.builders import at, fleet, group, ids, instances
 
@@ -114,20 +114,32 @@ def test_half_the_fleet_at_once_rather_lost_its_logs_unless_the_others_are_busy(
     assert diagnosed(at_ease, memory=two).replace == tuple(SPOT[:2])
 
 
-def watched(
-    memory: HealthMemory, seconds: float, *served: tuple[str, float], requests: int = 60
-) -> HealthMemory:
-    """A turn at an instant, of which so many requests came in, and who finished one last when."""
-    workers = [worker(i, last=last) for i, last in served]
-    seen = load(*workers, seconds=seconds)
+def watched(memory: HealthMemory, seconds: float, *served: str, requests: int = 60) -> HealthMemory:
+    """A turn at an instant, for which so many requests came in, and who shipped logs."""
+    workers = [worker(i, last=seconds - 60) for i in served]
     members = (group("spot", 6, instances(SPOT)), group("on-demand", 0))
-    digests = counted(requests, seconds - 60)
-    return watch_reports(memory, members, seen, digests, fleet(), at(seconds))
+    sent = counted(requests, seconds - 60, *served)
+    return watch_reports(
+        memory, members, load(*workers, seconds=seconds), sent, fleet(), at(seconds)
+    )
 
 
-def counted(requests: int, seconds: float) -> list[LoadDigest]:
-    """A digest of so many requests that was sent at an instant."""
+def counted(requests: int, seconds: float, *served: str) -> list[LoadDigest]:
+    """A digest of so many requests of instances that was sent at an instant."""
     empty = Histogram()
+    shipped = tuple(
+        WorkerDigest(
+            worker_id="gpu",
+            cluster=Cluster.AWS,
+            instance_id=i,
+            ok=1,
+            error=0,
+            timeout=0,
+            last_finished=at(seconds),
+            busy_ms={},
+        )
+        for i in served
+    )
     return [
         LoadDigest(
             fleet="ocr",
@@ -136,7 +148,7 @@ def counted(requests: int, seconds: float) -> list[LoadDigest]:
             count=requests,
             late=0,
             skewed=0,
-            workers=(),
+            workers=shipped,
             arrivals={},
             waits=empty,
             service=empty,
@@ -147,14 +159,19 @@ def counted(requests: int, seconds: float) -> list[LoadDigest]:
 def test_requests_pass_by_who_has_no_log_and_are_forgotten_with_the_next_log() -> None:
     memory = watched(OLD, 0)
     assert set(memory.expected.values()) == {0.0}
-    memory = watched(memory, 60, *((i, 55.0) for i in SPOT[1:]))
-    memory = watched(memory, 120, *((i, 115.0) for i in SPOT[1:]))
+    memory = watched(memory, 60, *SPOT[1:])
+    memory = watched(memory, 120, *SPOT[1:])
     assert memory.expected == {SPOT[0]: 20.0, **dict.fromkeys(SPOT[1:], 0.0)}
-    memory = watched(memory, 180, (SPOT[0], 175.0))
-    assert memory.expected[SPOT[0]] == 0.0
-    # Of the last minute's share half came after its last log.
-    memory = watched(memory, 240, (SPOT[1], 180.0))
-    assert memory.expected[SPOT[1]] == pytest.approx(5.0)
+    memory = watched(memory, 180, SPOT[0])
+    assert memory.expected == {SPOT[0]: 0.0, **dict.fromkeys(SPOT[1:], 10.0)}
+
+
+def test_who_fell_silent_between_turns_that_lie_apart_was_passed_by() -> None:
+    memory = watched(OLD, 0)
+    sent = [*counted(60, 60, SPOT[0]), *counted(300, 360)]
+    members = (group("spot", 6, instances(SPOT)), group("on-demand", 0))
+    seen = watch_reports(memory, members, load(seconds=420), sent, fleet(), at(420))
+    assert 30 < seen.expected[SPOT[0]] < 60 == seen.expected[SPOT[1]]
 
 
 def test_nobody_is_passed_by_while_no_requests_come() -> None:

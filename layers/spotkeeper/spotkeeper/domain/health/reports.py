@@ -6,16 +6,19 @@ without a log with the chance exp(-how many were its share); at 14 that is one i
 hour makes anybody look silent.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 
 from spotkeeper.domain.fleet import Fleet, Group, Phase
 from spotkeeper.domain.health.memory import HealthMemory
-from spotkeeper.domain.load.flow import CERTAIN, counted_from, requests_since
+from spotkeeper.domain.load.flow import CERTAIN, requests_since
 from spotkeeper.domain.load.load import Cluster, Load, LoadDigest
 from spotkeeper.domain.load.request_queue import known_length
+from spotkeeper.domain.load.slots import slot_of
 
+# A worker ships its logs once a minute at least.
+SHIPS_WITHIN_SLOTS = 6
 # Load rate above which nobody has time left.
 BUSY_ALL_THE_TIME = 0.9
 
@@ -36,24 +39,36 @@ def watch_reports(
     memory: HealthMemory,
     groups: Iterable[Group],
     load: Load,
-    digests: Iterable[LoadDigest],
+    digests: Sequence[LoadDigest],
     fleet: Fleet,
     now: datetime,
 ) -> HealthMemory:
     """Bring up to now who is in service, and how many requests passed each since its last log."""
     since = in_service_since(groups, memory, now)
-    begins = counted_from(memory.flow)
+    heard = _heard(digests)
     flow, requests = requests_since(memory.flow, digests, now)
+    length = max(1, flow.counted - memory.flow.counted)
     last = {i: at for i, at in {**memory.last_logs, **_last_logs(load)}.items() if i in since}
-    counted = max((counted_from(flow) - begins).total_seconds(), 1.0)
     share = requests / workers_in_service(len(since), load, fleet) * fleet.workers_per_instance
     expected: dict[str, float] = {}
     for i in since:
-        # Of what was counted now, only what came after its last log passed it by.
-        after = (counted_from(flow) - last[i]).total_seconds() if i in last else counted + 1.0
-        before = memory.expected.get(i, 0.0) if after > counted else 0.0
-        expected[i] = before + share * min(1.0, max(0.0, after / counted))
+        if heard.get(i, -1) < memory.flow.counted:
+            expected[i] = memory.expected.get(i, 0.0) + share
+        else:
+            # Between turns that lie apart it may have gone silent since.
+            after = flow.counted - heard[i] - SHIPS_WITHIN_SLOTS
+            expected[i] = share * min(1.0, max(0.0, after / length))
     return replace(memory, in_service_since=since, flow=flow, expected=expected, last_logs=last)
+
+
+def _heard(digests: Iterable[LoadDigest]) -> dict[str, int]:
+    """Give the slot of each instance's last message."""
+    heard: dict[str, int] = {}
+    for one in digests:
+        slot = slot_of(one.sent_at)
+        for worker in one.workers:
+            heard[worker.instance_id] = max(slot, heard.get(worker.instance_id, slot))
+    return heard
 
 
 def workers_in_service(instances: int, load: Load, fleet: Fleet) -> int:
@@ -78,14 +93,14 @@ def silent(memory: HealthMemory, fleet: Fleet, now: datetime) -> dict[str, str]:
 
 
 def logs_rather_missing(found: Mapping[str, str], memory: HealthMemory, load: Load) -> bool:
-    """Tell whether half are silent at once, and the others at ease: rather logs do not come.
+    """Tell whether over a third are silent at once, the others at ease: rather logs do not come.
 
     Had they died, what they served would keep the others busy all the time.
     """
     at_ease = max(load.load_rate.values(), default=0.0) < BUSY_ALL_THE_TIME
     # The first of them to be certain is not alone: the others have half of the evidence.
     alike = sum(memory.expected.get(i, 0.0) >= CERTAIN / 2 for i in memory.in_service_since)
-    return bool(found) and at_ease and alike > 1 and 2 * alike >= len(memory.in_service_since)
+    return bool(found) and at_ease and alike > 1 and 3 * alike > len(memory.in_service_since)
 
 
 def _last_logs(load: Load) -> dict[str, datetime]:

@@ -95,8 +95,3 @@ def requests_since(
     mine = (one.count for one in digests if flow.counted <= slot_of(one.sent_at) < settled)
     count = sum(mine) if flow.counted else 0
     return replace(flow, counted=max(settled, flow.counted)), count
-
-
-def counted_from(flow: LogFlow) -> datetime:
-    """Give the instant from which the next count begins."""
-    return slot_begins(flow.counted) if flow.counted else slot_begins(0)

@@ -26,9 +26,8 @@ from spotkeeper.domain.load.request_queue import (
 from spotkeeper.domain.load.summarise import summarise
 from spotkeeper.domain.release import plan_release
 from spotkeeper.domain.sizing.actions import EndInstance, HealthAction, ReplaceWorker, ResizeSpot
-from spotkeeper.domain.sizing.known import partly_known
 from spotkeeper.domain.sizing.promise import OBJECTIVE_WINDOW_S, ObjectiveInput
-from spotkeeper.domain.sizing.size import Sizing, hold_back, size
+from spotkeeper.domain.sizing.size import Sizing, hold_back, partly_known, size
 from spotkeeper.domain.sizing.start_up import watch_starts
 
 # Who is busy is read off this much of the search logs when instances are chosen to go.

@@ -27,8 +27,8 @@ from typing import TYPE_CHECKING
 
 from spotkeeper.domain.sizing.bursts import recurring
 from spotkeeper.domain.sizing.errors import cycle_rise, forecast_errors
-from spotkeeper.domain.sizing.silence import is_quiet, size_in_silence
 from spotkeeper.domain.sizing.values import Need
+from spotkeeper.domain.sizing.without_logs import is_quiet, size_in_silence
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -16,8 +16,12 @@ from spotkeeper.domain.load.request_queue import quiet_s
 from spotkeeper.domain.sizing.finding import Finding, bounds, instances_for
 from spotkeeper.domain.sizing.load_rate import by_load_rate
 from spotkeeper.domain.sizing.promise import ObjectiveInput, by_objective
-from spotkeeper.domain.sizing.silence import is_quiet
-from spotkeeper.domain.sizing.without_logs import in_silence, when_quiet
+from spotkeeper.domain.sizing.without_logs import in_silence, is_quiet, when_quiet
+
+# So many requests pass one by chance once in twenty times: exp(-3).
+UNHEARD = 3.0
+# So large a share of the instances unheard of is more than chance and the odd hung worker.
+MANY = 1 / 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,6 +93,19 @@ def _in_instances(found: Finding, onprem: int, fleet: Fleet, spot: Group) -> tup
     instances, bound = instances_for(found.steady - onprem, fleet, spot)
     bound = "spot maximum" if found.missing else bound
     return replace(found, reason=f"{found.reason}, {onprem} on premises", bound=bound), instances
+
+
+def partly_known(load: Load, memory: HealthMemory, fleet: Fleet, now: datetime) -> str:
+    """Say why the load may be more than its logs tell; nothing where all of it is known."""
+    if is_quiet(quiet_s(memory.queue, now), fleet.sizing.quiet_after_s):
+        return ""
+    if not memory.flow.is_whole(load.window_s, now):
+        return f"no whole window of {load.window_s} s of logs is known yet"
+    serving = len(memory.in_service_since)
+    unheard = sum(memory.expected.get(i, 0.0) >= UNHEARD for i in memory.in_service_since)
+    if unheard > max(1, MANY * serving):
+        return f"requests passed by {unheard} of {serving} instances in service without a log"
+    return ""
 
 
 def hold_back(sizing: Sizing, fleet: Fleet, spot: Group, spares: int, why: str) -> Sizing:

@@ -5,6 +5,7 @@ fleet.
 """
 
 import math
+from collections.abc import Sequence
 from datetime import datetime
 
 from spotkeeper.domain.fleet import Fleet, Group
@@ -16,9 +17,22 @@ from spotkeeper.domain.load.request_queue import (
     known_waiting,
     told,
 )
+from spotkeeper.domain.load.summary import LoadSummary
 from spotkeeper.domain.sizing.finding import Finding, bounds, recent_needs
-from spotkeeper.domain.sizing.silence import to_drain
-from spotkeeper.domain.sizing.values import DRAIN_S
+from spotkeeper.domain.sizing.values import DRAIN_S, Need, ObjectivePolicy, PastNeed
+
+
+def is_quiet(quiet_s: float, quiet_after_s: float) -> bool:
+    """Tell whether the request queue was empty, and no request logged, for long enough."""
+    return quiet_s >= quiet_after_s
+
+
+def to_drain(waiting: int | None, service_mean_s: float, drain_s: float) -> int:
+    """Return the workers that serve what waits within `drain_s`; one while a service is unknown.
+
+    0 when nothing waits, or when that is not known.
+    """
+    return max(1, math.ceil(waiting * service_mean_s / drain_s)) if waiting else 0
 
 
 def when_quiet(quiet_s: float, now: datetime) -> Finding:
@@ -90,3 +104,24 @@ def _held(fleet: Fleet, memory: HealthMemory, waking: int, now: datetime) -> tup
     before = max(n.workers for n in memory.needed if n.held or n is memory.needed[-1])
     held_now = Needed(at=now, workers=before, held=True)
     return (*(n for n in memory.needed if not n.held), held_now)
+
+
+def size_in_silence(
+    load: LoadSummary, have: int, past: Sequence[PastNeed], policy: ObjectivePolicy
+) -> Need:
+    """Hold, but have what clears the requests that are known to wait."""
+    waking = to_drain(load.queued, load.service_mean_s, policy.drain_s)
+    wanted = max(have, policy.min_workers, waking)
+    workers = min(wanted, policy.max_workers)
+    reason = f"no search log for {load.newest_log_age_s:.0f} s: hold {workers}"
+    if waking > have:
+        reason = f"{load.queued} requests wait and no search log is fresh: {waking} to start with"
+    newest = min(
+        past,
+        key=lambda need: (need.age_s, -need.workers),
+        default=PastNeed(age_s=0.0, workers=workers),
+    )
+    missing = max(0, waking - workers)
+    return Need(
+        workers=workers, load_workers=newest.workers, held=True, reason=reason, missing=missing
+    )
