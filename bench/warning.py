@@ -12,8 +12,8 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from spotkeeper_lab.endpoint.client import LabClient, at_port
-from spotkeeper_lab.endpoint.faults import Loss
+from spotkeeper_lab.endpoint.faults.values import Loss
+from spotkeeper_lab.endpoint.story.client import LabClient, at_port
 
 TIMES = 20
 PROMISED_S = 5.0

@@ -9,10 +9,10 @@ from typing import Any
 from pydantic import ValidationError
 
 from spotkeeper_lab.cloud.values import GroupView, InstanceView
-from spotkeeper_lab.endpoint.calls import App, Receive, Send
-from spotkeeper_lab.endpoint.faults import FAULT
-from spotkeeper_lab.endpoint.inject import Faults
-from spotkeeper_lab.endpoint.orders import ORDERS
+from spotkeeper_lab.endpoint.faults.buttons import ORDERS
+from spotkeeper_lab.endpoint.faults.calls import App, Receive, Send
+from spotkeeper_lab.endpoint.faults.inject import Faults
+from spotkeeper_lab.endpoint.faults.values import FAULT
 from spotkeeper_lab.endpoint.seams import permissions as seams
 from spotkeeper_lab.endpoint.workers import Workers
 from spotkeeper_lab.endpoint.world import World

@@ -19,10 +19,10 @@ from typing import Any
 from spotkeeper_lab.cloud.values import GroupSpec, Physics, Purchase
 from spotkeeper_lab.endpoint.account import instance_tags, member_of
 from spotkeeper_lab.endpoint.by_moto import ByMoto
-from spotkeeper_lab.endpoint.calls import App, FailingCalls
 from spotkeeper_lab.endpoint.created import Groups, accepted
-from spotkeeper_lab.endpoint.deliveries import Deliveries
-from spotkeeper_lab.endpoint.inject import Faults
+from spotkeeper_lab.endpoint.faults.calls import App, FailingCalls
+from spotkeeper_lab.endpoint.faults.deliveries import Deliveries
+from spotkeeper_lab.endpoint.faults.inject import Faults
 from spotkeeper_lab.endpoint.lab import LabPages
 from spotkeeper_lab.endpoint.seams import account as ministack
 from spotkeeper_lab.endpoint.seams import functions, permissions, release

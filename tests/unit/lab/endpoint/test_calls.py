@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from spotkeeper_lab.endpoint.calls import FailingCalls, Message, Receive, Send
-from spotkeeper_lab.endpoint.faults import Answer, Calls
+from spotkeeper_lab.endpoint.faults.calls import FailingCalls, Message, Receive, Send
+from spotkeeper_lab.endpoint.faults.values import Answer, Calls
 
 ROLE = "AWS4-HMAC-SHA256 Credential=ASIA0123456789ABCDEF/20261120/us-east-1/{}/aws4_request, x"
 OPERATOR = "AWS4-HMAC-SHA256 Credential=123456789012/20261120/us-east-1/{}/aws4_request, x"

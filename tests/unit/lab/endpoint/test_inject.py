@@ -4,10 +4,10 @@ import pytest
 from pydantic import ValidationError
 
 from spotkeeper.adapters.errors import classify
-from spotkeeper_lab.endpoint.calls import FailingCalls
-from spotkeeper_lab.endpoint.deliveries import Deliveries
-from spotkeeper_lab.endpoint.faults import FAULT
-from spotkeeper_lab.endpoint.inject import Faults
+from spotkeeper_lab.endpoint.faults.calls import FailingCalls
+from spotkeeper_lab.endpoint.faults.deliveries import Deliveries
+from spotkeeper_lab.endpoint.faults.inject import Faults
+from spotkeeper_lab.endpoint.faults.values import FAULT
 from spotkeeper_lab.endpoint.serve import make_world
 from spotkeeper_lab.endpoint.settings import LabSettings
 from spotkeeper_lab.endpoint.workers import Workers

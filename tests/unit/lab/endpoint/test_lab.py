@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from spotkeeper_lab.endpoint.calls import FailingCalls, Message, Receive, Send
-from spotkeeper_lab.endpoint.deliveries import Deliveries
-from spotkeeper_lab.endpoint.inject import Faults
+from spotkeeper_lab.endpoint.faults.calls import FailingCalls, Message, Receive, Send
+from spotkeeper_lab.endpoint.faults.deliveries import Deliveries
+from spotkeeper_lab.endpoint.faults.inject import Faults
 from spotkeeper_lab.endpoint.lab import LabPages
 from spotkeeper_lab.endpoint.serve import make_world
 from spotkeeper_lab.endpoint.settings import LabSettings

@@ -2,9 +2,8 @@ from dataclasses import replace
 
 import pytest
 
-from spotkeeper_lab.endpoint.faults import Loss
-from spotkeeper_lab.endpoint.scenario import Promises, Scenario, Step
-from spotkeeper_lab.endpoint.story import (
+from spotkeeper_lab.endpoint.faults.values import Loss
+from spotkeeper_lab.endpoint.story.moments import (
     Moment,
     longest_unasked_s,
     moment,
@@ -12,6 +11,7 @@ from spotkeeper_lab.endpoint.story import (
     served_share,
     verdicts,
 )
+from spotkeeper_lab.endpoint.story.scenario import Promises, Scenario, Step
 
 WHOLE = Moment(
     at_s=0.0,

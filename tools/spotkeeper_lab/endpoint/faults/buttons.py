@@ -1,6 +1,6 @@
 """The faults that the page has a button for."""
 
-from spotkeeper_lab.endpoint.faults import FAULT
+from spotkeeper_lab.endpoint.faults.values import FAULT
 
 _BUTTONS: tuple[tuple[str, dict[str, object]], ...] = (
     ("Warn one instance", {"do": "loss", "count": 1, "in_s": 120}),

@@ -11,7 +11,7 @@ from typing import Any
 
 import boto3
 
-from spotkeeper_lab.endpoint.faults import FAULT, Fault
+from spotkeeper_lab.endpoint.faults.values import FAULT, Fault
 from spotkeeper_lab.endpoint.up import BUILT, LabError, environment
 from spotkeeper_lab.local_aws.answers import REGION
 

@@ -9,7 +9,7 @@ from typing import Annotated
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from spotkeeper_lab.endpoint.faults import Fault, Seconds
+from spotkeeper_lab.endpoint.faults.values import Fault, Seconds
 from spotkeeper_lab.endpoint.settings import LabSettings
 
 FOLDER = Path(__file__).parent / "scenarios"

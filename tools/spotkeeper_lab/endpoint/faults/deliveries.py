@@ -4,7 +4,7 @@ import random
 from collections.abc import Callable
 
 from spotkeeper_lab.end_to_end.events import Event
-from spotkeeper_lab.endpoint.faults import Delivery, Events
+from spotkeeper_lab.endpoint.faults.values import Delivery, Events
 
 
 class Deliveries:

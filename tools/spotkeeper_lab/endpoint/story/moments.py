@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from spotkeeper_lab.endpoint.scenario import Scenario
+from spotkeeper_lab.endpoint.story.scenario import Scenario
 
 IN_SERVICE = "InService"
 SPOT, ON_DEMAND = "spot", "on-demand"

@@ -10,7 +10,7 @@ from typing import Any
 from urllib.parse import parse_qs
 from xml.sax.saxutils import escape
 
-from spotkeeper_lab.endpoint.faults import Answer, Calls
+from spotkeeper_lab.endpoint.faults.values import Answer, Calls
 
 type Message = dict[str, Any]
 type Receive = Callable[[], Awaitable[Message]]

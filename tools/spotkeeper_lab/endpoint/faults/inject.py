@@ -1,9 +1,9 @@
 """Carries faults out, in the world and on the ways from and to it."""
 
 from spotkeeper_lab.cloud.values import ON_DEMAND_DRY, SPOT_DRY
-from spotkeeper_lab.endpoint.calls import FailingCalls
-from spotkeeper_lab.endpoint.deliveries import Deliveries
-from spotkeeper_lab.endpoint.faults import (
+from spotkeeper_lab.endpoint.faults.calls import FailingCalls
+from spotkeeper_lab.endpoint.faults.deliveries import Deliveries
+from spotkeeper_lab.endpoint.faults.values import (
     Calls,
     Capacity,
     Events,

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from spotkeeper_lab.endpoint.client import LabClient, at_port
-from spotkeeper_lab.endpoint.faults import Load
-from spotkeeper_lab.endpoint.scenario import Scenario, Step
-from spotkeeper_lab.endpoint.story import Moment, Verdict, moment, verdicts
+from spotkeeper_lab.endpoint.faults.values import Load
+from spotkeeper_lab.endpoint.story.client import LabClient, at_port
+from spotkeeper_lab.endpoint.story.moments import Moment, Verdict, moment, verdicts
+from spotkeeper_lab.endpoint.story.scenario import Scenario, Step
 from spotkeeper_lab.endpoint.up import LabError, running
 
 LOOK_EVERY_S = 0.5
