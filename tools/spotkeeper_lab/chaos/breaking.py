@@ -118,8 +118,10 @@ def _rebalance(world: "World", fault: Fault) -> None:
 
 
 def _bad_spot(world: "World", fault: Fault) -> None:
+    """Break the image for as many as the replacements of an hour can mend."""
     world.cloud.break_image(world.spot, fault.at_s, fault.end_s)
-    _take(world, fault)
+    taken = _share(world, world.spot, fault.value)[: world.replacements_an_hour]
+    world.cloud.reclaim(taken, world.now_s + 120.0)
 
 
 def _bad_on_demand(world: "World", fault: Fault) -> None:

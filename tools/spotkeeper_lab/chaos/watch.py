@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
-from spotkeeper_lab.chaos.scenario import SPOT_MAX, Kind
+from spotkeeper_lab.chaos.scenario import SPOT_MAX, Fault, Kind
 from spotkeeper_lab.cloud.values import IN_SERVICE
 
 if TYPE_CHECKING:
@@ -23,6 +23,7 @@ CAPPED = frozenset(
     {Kind.LAUNCH_REFUSED, Kind.BAD_SPOT_IMAGE, Kind.BOOT_LOOP, Kind.OPERATOR_SUSPENDS}
 )
 """More instances do not cure these: the backfill has a cap of its own."""
+FORGETFUL = frozenset({Kind.STATE_LOST, Kind.STATE_UNREADABLE})
 HELPLESS = frozenset(
     {
         Kind.ON_DEMAND_DRY,
@@ -144,6 +145,9 @@ class Watch:
         if lasted_s > SHORT_S and self._calm(SHORT_S) and not self._recently(HELPLESS):
             how = f"{working} of {spot.desired} serve for {lasted_s / 60:.0f} min"
             self.broken(Promise.WHOLE, f"{how}, on-demand desired {on_demand.desired}")
+
+    def _begun(self) -> list[Fault]:
+        return [f for f in self.world.scenario.faults if f.at_s <= self.world.now_s]
 
     def _recently(self, kinds: frozenset[Kind]) -> bool:
         """Whether one of some faults lasts, or has lasted within the time to become whole."""
@@ -280,7 +284,9 @@ class Watch:
         if world.works(instance_id) and instance_id not in world.hung:
             self.healthy_replaced += 1
         hour = sum(at_s > world.now_s - 3600.0 for at_s in self.replaced)
-        if hour > world.replacements_an_hour:
+        # A memory that was lost takes the replacements of before along.
+        lost = sum(f.kind in FORGETFUL and f.at_s > world.now_s - 3600.0 for f in self._begun())
+        if hour > world.replacements_an_hour * (1 + lost):
             self.broken(Promise.BUDGET, f"{hour} replacements in an hour")
         if self.healthy_replaced > HEALTHY_REPLACED_AT_MOST:
             how = (
