@@ -15,7 +15,7 @@ from functions.check_health.app import handler as check_health
 from spotkeeper import wiring
 from spotkeeper.domain.load.digest import digest
 from tests.builders import at
-from tests.functions.conftest import MODELS, Stage, stage_of
+from tests.functions.conftest import MODELS, Stage, document, stage_of
 from tests.functions.test_check_health import served
 from tests.operator.command import deploy
 
@@ -27,6 +27,8 @@ def deployed(stage_of: Callable[..., Stage], capsys: pytest.CaptureFixture[str])
     """A stack whose fleet was busy and lost two of its spot instances a few minutes ago."""
     stage = stage_of(("main",), spot=((0.0, 200), (840.0, 3)))
     deploy()
+    # Somebody else sizes it: what its load comes to is told, and changes nothing here.
+    stage.put("main", json.dumps(document("main", sizing={"enabled": False})))
     for _ in range(8):
         serve(stage)
         stage.call(check_health)
