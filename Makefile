@@ -85,7 +85,7 @@ check-contracts: .venv/.installed
 	$(BIN)/lint-imports --no-logo
 
 check-template: .venv/.installed
-	$(BIN)/cfn-lint template.yaml
+	$(BIN)/cfn-lint template.yaml worker/examples/launch-template.yaml
 
 # Compiled once more with the pins in place, nothing may change; newer releases do not matter.
 check-pins: .venv/.installed
@@ -126,6 +126,10 @@ e2e: local-build .venv-aws/.installed ## deploy, run dry, backfill, release, upd
 chaos: .venv/.installed ## random faults on SEEDS seeds (FIRST=..., KEEP=folder, REPLAY=file)
 	@$(BIN)/python -m spotkeeper_lab.chaos --seeds $(SEEDS) $(if $(FIRST),--first $(FIRST)) \
 		$(if $(KEEP),--keep $(KEEP)) $(if $(REPLAY),--replay $(REPLAY))
+
+.PHONY: worker-demo
+worker-demo: .venv/.installed ## a machine leaves its fleet: agent, workers and a broker on this machine
+	$(BIN)/python worker/demo.py
 
 bench: .venv/.installed ## every figure
 	$(BIN)/python -m bench

@@ -2,7 +2,9 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import Any
+from urllib.parse import quote
 
 import boto3
 import pytest
@@ -10,7 +12,14 @@ from botocore.exceptions import ClientError
 from botocore.stub import Stubber
 from moto import mock_aws
 
-from spotkeeper.adapters.request_queues import DELAYED, IN_FLIGHT, WAITING, SqsRequestQueues
+from spotkeeper.adapters.request_queues import (
+    DELAYED,
+    IN_FLIGHT,
+    WAITING,
+    AmazonMqRequestQueues,
+    EveryRequestQueue,
+    SqsRequestQueues,
+)
 from spotkeeper.domain.load.request_queue import QueueLength
 from spotkeeper.ports import FleetError, Gone, Refused, RequestQueues, Throttled, Unavailable
 from spotkeeper_lab.fakes.request_queues import FakeRequestQueues
@@ -108,3 +117,62 @@ def test_no_client_is_made_before_a_queue_is_looked_at() -> None:
         raise ClientError({}, "made")
 
     SqsRequestQueues(never)
+
+
+# --- Amazon MQ ------------------------------------------------------------------------------------
+
+NOW = datetime(2026, 11, 20, 10, tzinfo=UTC)
+BROKERS_QUEUE = f"amazon-mq://ocr/%2F/{quote('anfragen-ü')}"
+
+
+def amazon_mq(ready: list[float], unacknowledged: list[float]) -> EveryRequestQueue:
+    """Have CloudWatch answer these figures, newest first, to the one question that is right."""
+    cloudwatch = boto3.client("cloudwatch", region_name="us-east-1")
+    dimensions = [
+        {"Name": "Broker", "Value": "ocr"},
+        {"Name": "VirtualHost", "Value": "/"},
+        {"Name": "Queue", "Value": "anfragen-ü"},
+    ]
+    queries = [
+        {
+            "Id": name,
+            "MetricStat": {
+                "Metric": {
+                    "Namespace": "AWS/AmazonMQ",
+                    "MetricName": metric,
+                    "Dimensions": dimensions,
+                },
+                "Period": 60,
+                "Stat": "Maximum",
+            },
+        }
+        for name, metric in (
+            ("ready", "MessageReadyCount"),
+            ("unacked", "MessageUnacknowledgedCount"),
+        )
+    ]
+    asked = {
+        "MetricDataQueries": queries,
+        "StartTime": datetime(2026, 11, 20, 9, 55, tzinfo=UTC),
+        "EndTime": NOW,
+        "ScanBy": "TimestampDescending",
+    }
+    results = [{"Id": "ready", "Values": ready}, {"Id": "unacked", "Values": unacknowledged}]
+    stubber = Stubber(cloudwatch)
+    stubber.add_response("get_metric_data", {"MetricDataResults": results}, asked)
+    stubber.activate()
+    queues = AmazonMqRequestQueues(lambda: cloudwatch, lambda: NOW)
+    return EveryRequestQueue(SqsRequestQueues(lambda: boto3.client("sqs")), queues)
+
+
+def test_amazon_mq_is_ready_and_unacknowledged() -> None:
+    length = amazon_mq([7.0, 9.0], [2.0, 0.0]).length(BROKERS_QUEUE)
+    assert length == QueueLength(waiting=7, in_flight=2)
+
+
+@pytest.mark.parametrize(("ready", "unacknowledged"), [([], []), ([0.0], []), ([], [0.0])])
+def test_figures_that_are_missing_are_not_zero(
+    ready: list[float], unacknowledged: list[float]
+) -> None:
+    with pytest.raises(Unavailable, match="no figures of the last five minutes"):
+        amazon_mq(ready, unacknowledged).length(BROKERS_QUEUE)

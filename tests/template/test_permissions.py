@@ -128,10 +128,8 @@ def test_the_functions_may_do_what_the_adapters_call_and_nothing_else() -> None:
     adopted = Stack.with_parameters({**ADOPT, "RequestQueueName": "requests"})
     adapters = ROOT / "layers/spotkeeper/spotkeeper/adapters"
     source = "".join(path.read_text() for path in adapters.glob("*.py"))
-    calls = re.findall(
-        r"(?:\b|_)(autoscaling|ec2|dynamodb|pricing|sqs)(?:\(\))?\.(?:get_paginator\(\"(\w+)|(\w+)\()",
-        source,
-    )
+    clients = r"(?:\b|_)(autoscaling|cloudwatch|ec2|dynamodb|pricing|sqs)(?:\(\))?"
+    calls = re.findall(clients + r'\.(?:get_paginator\("(\w+)|(\w+)\()', source)
     called = {f"{service}:{camel(page or call)}" for service, page, call in calls if page or call}
     ours = [it for owner, it in statements(adopted) if owner not in ("SendSearchLogs", OPERATOR)]
     allowed = {action for it in ours for action in as_list(it["Action"])}
@@ -180,6 +178,30 @@ def test_an_operator_changes_only_controls_groups_and_marks(adopted: Stack) -> N
     }  # fmt: skip
     items = changing["dynamodb:PutItem"]["Condition"]["ForAllValues:StringLike"]
     assert items == {"dynamodb:LeadingKeys": ["fleet#*"]}
+
+
+def test_a_worker_s_machine_may_do_what_its_agent_calls_and_nothing_else(stack: Stack) -> None:
+    source = (ROOT / "worker/spotkeeper_worker/agent/aws.py").read_text()
+    called = set(
+        re.findall(r"\"(?:AmazonSQS\.|AmazonSSM\.)?([A-Z][A-Za-z]+)\", (?:named|_named|{)", source)
+    )
+    called |= set(re.findall(r"Amazon(?:SQS|SSM)\.(\w+)", source))
+    allowed = [it for owner, it in statements(stack) if owner == "SendSearchLogs"]
+    actions = {action.partition(":")[2] for it in allowed for action in as_list(it["Action"])}
+    assert actions == called
+    for it in allowed:
+        if "autoscaling:CompleteLifecycleAction" in it["Action"]:
+            named = {resource.rpartition("/")[2] for resource in it["Resource"]}
+            assert named == {"ocr-spot", "ocr-on-demand"}
+
+
+def test_the_policy_is_attached_to_the_role_that_is_named() -> None:
+    def roles(role: str) -> object:
+        stack = Stack.with_parameters({**ADOPT, "WorkerRole": role})
+        return stack.resources("AWS::IAM::ManagedPolicy")["SendSearchLogs"].get("Roles")
+
+    assert roles("ocr-workers") == ["ocr-workers"]
+    assert roles("") is None
 
 
 def camel(method: str) -> str:

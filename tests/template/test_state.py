@@ -51,7 +51,7 @@ def test_the_table_is_on_demand_encrypted_expiring_and_can_be_restored(stack: St
 
 
 def test_the_fleet_document_lies_where_the_functions_look(stack: Stack) -> None:
-    [document] = stack.resources("AWS::SSM::Parameter").values()
+    document = stack.resources("AWS::SSM::Parameter")["FleetDocument"]
     paths = {
         function["Environment"]["Variables"]["FLEET_DOCUMENTS_PATH"]
         for function in stack.functions().values()
@@ -60,13 +60,13 @@ def test_the_fleet_document_lies_where_the_functions_look(stack: Stack) -> None:
 
 
 def test_the_fleet_document_names_the_groups(stack: Stack) -> None:
-    [document] = stack.resources("AWS::SSM::Parameter").values()
+    document = stack.resources("AWS::SSM::Parameter")["FleetDocument"]
     fleet = parse_fleet("main", document["Value"])
     assert (fleet.spot_group, fleet.on_demand_group) == ("ocr-spot", "ocr-on-demand")
 
 
 def test_the_parameters_defaults_are_the_fleet_documents_own(stack: Stack) -> None:
-    [document] = stack.resources("AWS::SSM::Parameter").values()
+    document = stack.resources("AWS::SSM::Parameter")["FleetDocument"]
     written = json.loads(document["Value"])
     sparse = {key: value for key, value in written.items() if key not in ("sizing", "availability")}
     assert parse_fleet("main", json.dumps(sparse)) == parse_fleet("main", document["Value"])
@@ -79,14 +79,14 @@ def test_the_objective_is_a_parameter_and_can_be_switched_off(
     wait_s: str, objective: Objective | None
 ) -> None:
     changed = ADOPT | {"ObjectiveWaitSeconds": wait_s, "ObjectiveShare": "0.99"}
-    [document] = Stack.with_parameters(changed).resources("AWS::SSM::Parameter").values()
+    document = Stack.with_parameters(changed).resources("AWS::SSM::Parameter")["FleetDocument"]
     assert parse_fleet("main", document["Value"]).objective == objective
 
 
 @pytest.mark.parametrize("name", ["requests", "requests.fifo"])
 def test_the_request_queue_is_a_parameter(name: str) -> None:
     stack = Stack.with_parameters(ADOPT | {"RequestQueueName": name})
-    [document] = stack.resources("AWS::SSM::Parameter").values()
+    document = stack.resources("AWS::SSM::Parameter")["FleetDocument"]
     url = f"https://sqs.us-west-2.amazonaws.com/123456789012/{name}"
     assert parse_fleet("main", document["Value"]).request_queue_url == url
     assert re.fullmatch(template()["Parameters"]["RequestQueueName"]["AllowedPattern"], name)

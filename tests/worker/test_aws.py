@@ -17,9 +17,15 @@ from moto.server import ThreadedMotoServer
 
 from spotkeeper.search_log import read
 from spotkeeper_worker import Worker
-from spotkeeper_worker.aws import AutoScaling, AwsError, NoActiveAction, SearchLogQueue, signed
-from spotkeeper_worker.credentials import CredentialChain, Credentials, NoCredentials
-from spotkeeper_worker.metadata import Metadata
+from spotkeeper_worker.agent.aws import (
+    AutoScaling,
+    AwsError,
+    NoActiveAction,
+    SearchLogQueue,
+    signed,
+)
+from spotkeeper_worker.agent.credentials import CredentialChain, Credentials, NoCredentials
+from spotkeeper_worker.agent.metadata import Metadata
 from spotkeeper_worker.testing import FakeMachine, FakeServer, until
 
 pytestmark = pytest.mark.allow_hosts(["127.0.0.1"])

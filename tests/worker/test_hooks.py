@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spotkeeper_worker.hooks import Call, HookMemory, HookPolicy, after, calls, watch_target
+from spotkeeper_worker.agent.hooks import Call, HookMemory, HookPolicy, after, calls, watch_target
 from spotkeeper_worker.states import TARGETS, Hook
 
 POLICY = HookPolicy(timeout_s=120, drain_at_most_s=600)

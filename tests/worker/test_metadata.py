@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from spotkeeper_worker.metadata import Metadata, MetadataError, identity, look
+from spotkeeper_worker.agent.metadata import Metadata, MetadataError, identity, look
 from spotkeeper_worker.states import Seen
 from spotkeeper_worker.testing import FakeMachine, FakeServer
 

@@ -1,6 +1,7 @@
 """The distribution: nothing but Python 3.9, on an image that has nothing else."""
 
 import ast
+import os
 import shutil
 import subprocess
 import sys
@@ -19,9 +20,12 @@ def test_it_is_written_in_python_3_9(path: Path) -> None:
 
 def python_3_9() -> str | None:
     """A Python 3.9 of this machine that runs; a version manager's stand-in may not."""
-    found = shutil.which("python3.9")
-    runs = found and subprocess.run([found, "-c", ""], capture_output=True, check=False)
-    return found if runs and runs.returncode == 0 else None
+    versions = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"
+    candidates = [shutil.which("python3.9"), *map(str, versions.glob("3.9*/bin/python3.9"))]
+    for found in filter(None, candidates):
+        if subprocess.run([found, "-c", ""], capture_output=True, check=False).returncode == 0:
+            return found
+    return None
 
 
 def test_an_empty_environment_serves_ten_requests(tmp_path: Path) -> None:

@@ -19,9 +19,8 @@ from spotkeeper_worker.broker import Broker
 from spotkeeper_worker.notice import Notice, write_notice
 from spotkeeper_worker.rabbitmq import serve
 from spotkeeper_worker.states import State
-from spotkeeper_worker.testing import FakeMachine, FakeServer, until
-from tests.worker import rabbit
-from tests.worker.rabbit import Rabbit
+from spotkeeper_worker.testing import FakeMachine, FakeServer, rabbit, until
+from spotkeeper_worker.testing.rabbit import Rabbit
 
 pytestmark = [
     pytest.mark.allow_hosts(["127.0.0.1"]),

@@ -17,12 +17,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spotkeeper.search_log import read
-from spotkeeper_worker.aws import AwsError
-from spotkeeper_worker.intake import LogRefused, Origin, take
-from spotkeeper_worker.journal import Journal
-from spotkeeper_worker.outbox import Outbox, OutboxSettings
-from spotkeeper_worker.pace import Pace, PaceSettings
-from spotkeeper_worker.spool import collect
+from spotkeeper_worker.agent.aws import AwsError
+from spotkeeper_worker.logs.intake import LogRefused, Origin, take
+from spotkeeper_worker.logs.journal import Journal
+from spotkeeper_worker.logs.outbox import Outbox, OutboxSettings
+from spotkeeper_worker.logs.pace import Pace, PaceSettings
+from spotkeeper_worker.logs.spool import collect
 from spotkeeper_worker.times import as_text, read_time
 
 AWS = Origin("aws", "i-0123456789abcdef0", "ocr")

@@ -12,8 +12,8 @@ from botocore.exceptions import ClientError, EndpointConnectionError
 from moto import mock_aws
 
 from spotkeeper_worker import Worker
+from spotkeeper_worker.logs.server import SocketServer
 from spotkeeper_worker.notice import Notice, write_notice
-from spotkeeper_worker.server import SocketServer
 from spotkeeper_worker.sqs import serve
 from spotkeeper_worker.states import State
 from spotkeeper_worker.testing import until

@@ -2,6 +2,6 @@
 
 import sys
 
-from spotkeeper_worker.cli import main
+from spotkeeper_worker.agent.cli import main
 
 sys.exit(main())

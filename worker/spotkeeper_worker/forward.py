@@ -6,7 +6,7 @@ import logging
 import threading
 from typing import TYPE_CHECKING, Any, Callable
 
-from spotkeeper_worker.aws import AwsError
+from spotkeeper_worker.agent.aws import AwsError
 from spotkeeper_worker.broker import Broker, QueueGone
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Union
 
-from spotkeeper_worker.emitter import Emitter
+from spotkeeper_worker.logs.emitter import Emitter
 from spotkeeper_worker.notice import Notice, NoticeReader
 from spotkeeper_worker.roster import Place
 from spotkeeper_worker.times import read_time
@@ -141,6 +141,11 @@ class Worker:
     def took(self, seconds: float) -> None:
         """Learn how long a request took, for `stop_taking_at`."""
         self._took.append(seconds)
+
+    @property
+    def unsent(self) -> int:
+        """Logs that the agent does not have yet."""
+        return self._emitter.waiting
 
     def close(self) -> None:
         """Leave the roster, and hand over the last logs."""

@@ -17,7 +17,11 @@ from spotkeeper.adapters.lives import InstanceLives
 from spotkeeper.adapters.load_histories import LoadHistoryTable
 from spotkeeper.adapters.load_table import LoadDigestTable
 from spotkeeper.adapters.prices import PRICE_LIST_REGION, MarketPrices
-from spotkeeper.adapters.request_queues import SqsRequestQueues
+from spotkeeper.adapters.request_queues import (
+    AmazonMqRequestQueues,
+    EveryRequestQueue,
+    SqsRequestQueues,
+)
 from spotkeeper.adapters.wake_ups import WakeUpQueue
 from spotkeeper.keep_ledger import LedgerPorts
 from spotkeeper.ports import Ports
@@ -25,6 +29,7 @@ from spotkeeper.settings import CheckerSettings, CollectSettings, Settings
 
 if TYPE_CHECKING:
     from mypy_boto3_autoscaling import AutoScalingClient
+    from mypy_boto3_cloudwatch import CloudWatchClient
     from mypy_boto3_dynamodb import DynamoDBClient
     from mypy_boto3_ec2 import EC2Client
     from mypy_boto3_sqs import SQSClient
@@ -60,7 +65,7 @@ def ports() -> Ports:
         states=_states(),
         load=load_table(),
         histories=LoadHistoryTable(_dynamodb(), _settings().table_name),
-        queues=SqsRequestQueues(_sqs),
+        queues=EveryRequestQueue(SqsRequestQueues(_sqs), AmazonMqRequestQueues(_cloudwatch, now)),
         wake_ups=WakeUpQueue(_sqs, _checker_settings().wake_up_queue_url),
         controls=ControlTable(_dynamodb(), _settings().table_name),
     )
@@ -125,6 +130,11 @@ def _ec2() -> "EC2Client":
 @cache
 def _dynamodb() -> "DynamoDBClient":
     return boto3.client("dynamodb", config=CLIENT_CONFIG)
+
+
+@cache
+def _cloudwatch() -> "CloudWatchClient":
+    return boto3.client("cloudwatch", config=CLIENT_CONFIG)
 
 
 @cache

@@ -9,7 +9,7 @@ import threading
 import time
 from typing import Any
 
-from spotkeeper_worker.metadata import TAG
+from spotkeeper_worker.agent.metadata import TAG
 from spotkeeper_worker.times import as_text
 
 READY_HOOK = "spotkeeper-ready"
@@ -41,6 +41,8 @@ class FakeMachine:
         self.heartbeats: list[str] = []
         self.bodies: list[str] = []
         """Every message that the queue took."""
+        self.parameters: dict[str, str] = {}
+        """Of SSM, by name."""
         self.tokens: dict[str, float] = {}
         self._hook_timeout_s = hook_timeout_s
         self._active: dict[str, float] = {}

@@ -46,6 +46,7 @@ class FakeServer:
         return {
             "AWS_EC2_METADATA_SERVICE_ENDPOINT": self.endpoint,
             "AWS_ENDPOINT_URL_AUTO_SCALING": self.endpoint,
+            "AWS_ENDPOINT_URL_SSM": self.endpoint,
             "SPOTKEEPER_SEARCH_LOG_QUEUE_URL": self.queue_url,
         }
 
@@ -140,6 +141,8 @@ class _Handler(BaseHTTPRequestHandler):
             refuses = "MissingAuthenticationToken"
         if is_sqs:
             self._sqs(refuses, body)
+        elif self.headers.get("X-Amz-Target", "") == "AmazonSSM.GetParameter":
+            self._ssm(refuses, json.loads(body).get("Name", ""))
         else:
             self._auto_scaling(refuses, {name: v[0] for name, v in parse_qs(body).items()})
 
@@ -153,6 +156,13 @@ class _Handler(BaseHTTPRequestHandler):
             return
         self.machine.take(message)
         self._answer(200, json.dumps({"MessageId": uuid.uuid4().hex}))
+
+    def _ssm(self, refuses: str, name: str) -> None:
+        value = self.machine.parameters.get(name)
+        if refuses or value is None:
+            self._answer(400, json.dumps({"__type": refuses or "ParameterNotFound"}))
+            return
+        self._answer(200, json.dumps({"Parameter": {"Name": name, "Value": value}}))
 
     def _auto_scaling(self, refuses: str, asked: dict[str, str]) -> None:
         if refuses:

@@ -12,20 +12,22 @@ import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from spotkeeper_worker import roster, spool
-from spotkeeper_worker.hooks import HookMemory
-from spotkeeper_worker.metadata import Metadata, look
+from spotkeeper_worker import roster
+from spotkeeper_worker.agent.hooks import HookMemory
+from spotkeeper_worker.agent.metadata import Metadata, look
+from spotkeeper_worker.agent.systemd import notify
+from spotkeeper_worker.logs import spool
 from spotkeeper_worker.notice import Notice, read_notice, write_notice
 from spotkeeper_worker.states import Leave, Local, Seen, State, Workers, leaving, state_of
-from spotkeeper_worker.systemd import notify
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from spotkeeper_worker.gpu import Gpus
-    from spotkeeper_worker.hook_keeper import HookKeeper
-    from spotkeeper_worker.outbox import Outbox, Sometimes
-    from spotkeeper_worker.settings import Settings
+    from spotkeeper_worker.agent.gpu import Gpus
+    from spotkeeper_worker.agent.hook_keeper import HookKeeper
+    from spotkeeper_worker.agent.settings import Settings
+    from spotkeeper_worker.logs.outbox import Outbox
+    from spotkeeper_worker.sometimes import Sometimes
 
 _LOG = logging.getLogger("spotkeeper.agent")
 

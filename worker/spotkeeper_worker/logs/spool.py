@@ -7,7 +7,7 @@ import json
 import logging
 from typing import TYPE_CHECKING
 
-from spotkeeper_worker.server import MOST_LOGS, Accept
+from spotkeeper_worker.logs.server import MOST_LOGS, Accept
 
 if TYPE_CHECKING:
     from pathlib import Path

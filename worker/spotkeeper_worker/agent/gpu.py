@@ -59,6 +59,9 @@ class Gpus:
     def stop(self) -> None:
         """Stop looking."""
         self._stop.set()
+        if self._kernel_log is not None:
+            os.close(self._kernel_log)
+            self._kernel_log = None
 
     def look(self) -> None:
         """Look once. An Xid of the hardware stays until the machine starts again."""

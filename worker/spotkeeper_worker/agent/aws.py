@@ -1,4 +1,4 @@
-"""The four calls of AWS that a machine makes, and how they are signed.
+"""The five calls of AWS that a machine makes, and how they are signed.
 
 By the standard library: botocore alone takes more memory than the agent may
 (bench/worker.py), and images without it are to join the fleet as they are. Signature version 4 is
@@ -19,7 +19,7 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING
 from urllib.parse import urlencode, urlsplit
 
-from spotkeeper_worker.credentials import CredentialChain, Credentials, NoCredentials
+from spotkeeper_worker.agent.credentials import CredentialChain, Credentials, NoCredentials
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -182,6 +182,28 @@ class SearchLogQueue:
     def close(self) -> None:
         """Close the connection."""
         self._caller.close()
+
+
+class Parameters:
+    """The stack's parameters, by GetParameter alone."""
+
+    def __init__(self, endpoint: str, region: str, chain: CredentialChain) -> None:
+        endpoint = endpoint or f"https://ssm.{region}.{_suffix(region)}/"
+        self._caller = _Caller(_Service("ssm", endpoint, region), chain)
+
+    def get(self, name: str) -> str:
+        """Read a parameter; raises AwsError."""
+        headers = {
+            "Content-Type": "application/x-amz-json-1.1",
+            "X-Amz-Target": "AmazonSSM.GetParameter",
+        }
+        text = self._caller.post("GetParameter", headers, json.dumps({"Name": name}).encode())
+        try:
+            return str(json.loads(text)["Parameter"]["Value"])
+        except (ValueError, KeyError, TypeError):
+            raise AwsError("GetParameter", "", f"answered {text[:80]}") from None
+        finally:
+            self._caller.close()
 
 
 class AutoScaling:

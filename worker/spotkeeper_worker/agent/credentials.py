@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from spotkeeper_worker.metadata import Metadata, MetadataError
+from spotkeeper_worker.agent.metadata import Metadata, MetadataError
 from spotkeeper_worker.times import read_time
 
 if TYPE_CHECKING:

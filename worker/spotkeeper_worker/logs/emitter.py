@@ -17,7 +17,8 @@ import uuid
 from collections import deque
 from typing import TYPE_CHECKING
 
-from spotkeeper_worker.server import connect
+from spotkeeper_worker.logs.server import connect
+from spotkeeper_worker.sometimes import Sometimes
 from spotkeeper_worker.times import as_text
 
 if TYPE_CHECKING:
@@ -48,6 +49,7 @@ class Emitter:
         self._session = uuid.uuid4().hex
         self._socket: socket.socket | None = None
         self._said = ""
+        self._refused = Sometimes(_LOG)
         self._pid = os.getpid()
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._run, name="search-logs", daemon=True)
@@ -111,17 +113,25 @@ class Emitter:
 
     def _hand_over(self) -> None:
         """Send the batch and hear that it was taken; raises OSError or ValueError."""
-        if self._socket is None:
-            self._socket = connect(self._run_dir, TIMEOUT_S)
         asked = {"logs": self._batch, "session": self._session, "batch": self._number}
-        self._socket.sendall(json.dumps(asked).encode() + b"\n")
-        answer = json.loads(_line(self._socket))
+        answer = json.loads(self._answered(json.dumps(asked).encode() + b"\n"))
         if answer.get("took") != self._number:
             _LOG.error("the agent refuses a batch of search logs: %s", answer.get("error"))
         for why in answer.get("refused", ())[:1]:
-            _LOG.error("the agent refuses a search log: %s", why)
+            self._refused.warn("refused", f"the agent refuses a search log: {why}")
         self._batch = []
         self._number += 1
+
+    def _answered(self, line: bytes) -> bytes:
+        """Ask the agent; one that was started again meanwhile is connected to again."""
+        if self._socket is not None:
+            with contextlib.suppress(OSError):
+                self._socket.sendall(line)
+                return _line(self._socket)
+            self._disconnect()
+        self._socket = connect(self._run_dir, TIMEOUT_S)
+        self._socket.sendall(line)
+        return _line(self._socket)
 
     def _disconnect(self) -> None:
         if self._socket is not None:

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 MOST_LOGS = 500
 MOST_BYTES = 200 * 1024
-# Three standard deviations of a Poisson count: chance alone does so once in 400 looks.
-_SURPRISE = 3.0
+# Standard deviations of a Poisson count. With fewer, chance alone would send each message early.
+_SURPRISE = 2.0
 # The usual rate and wait are those of the last five minutes.
 _MEMORY_S = 300.0
 # A wait that is a second off, and half of the usual one, is another wait.

@@ -5,15 +5,15 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Callable
 
-from spotkeeper_worker import hooks
-from spotkeeper_worker.aws import AutoScaling, AwsError, NoActiveAction
-from spotkeeper_worker.hooks import Call, HookMemory, HookPolicy
+from spotkeeper_worker.agent import hooks
+from spotkeeper_worker.agent.aws import AutoScaling, AwsError, NoActiveAction
+from spotkeeper_worker.agent.hooks import Call, HookMemory, HookPolicy
 from spotkeeper_worker.states import Hook
 
 if TYPE_CHECKING:
-    from spotkeeper_worker.metadata import Identity
-    from spotkeeper_worker.outbox import Sometimes
-    from spotkeeper_worker.settings import Settings
+    from spotkeeper_worker.agent.metadata import Identity
+    from spotkeeper_worker.agent.settings import Settings
+    from spotkeeper_worker.sometimes import Sometimes
 
 _LOG = logging.getLogger("spotkeeper.agent")
 

@@ -1,5 +1,7 @@
 """A real RabbitMQ broker on loopback, one for all processes of a test run."""
 
+from __future__ import annotations
+
 import contextlib
 import fcntl
 import json
@@ -8,12 +10,14 @@ import shutil
 import signal
 import socket
 import subprocess
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from spotkeeper_worker.testing import until
+from spotkeeper_worker.testing.process import until
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 # Debian's wrapper of the same name changes to another user; this one does not.
 SERVER = Path("/usr/lib/rabbitmq/bin/rabbitmq-server")
@@ -23,7 +27,7 @@ MISSING = "there is no rabbitmq-server here (apt-get install rabbitmq-server)"
 _STARTED: list[subprocess.Popen[bytes]] = []
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Rabbit:
     """Where the broker listens, for AMQP and for its management."""
 

@@ -8,39 +8,18 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Callable
 
-from spotkeeper_worker.aws import AwsError
-from spotkeeper_worker.intake import LogRefused, Origin, Taken, take
-from spotkeeper_worker.pace import Pace, PaceSettings
+from spotkeeper_worker.agent.aws import AwsError
+from spotkeeper_worker.logs.intake import LogRefused, Origin, Taken, take
+from spotkeeper_worker.logs.pace import Pace, PaceSettings
+from spotkeeper_worker.sometimes import Sometimes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from spotkeeper_worker.journal import Journal, Segment
+    from spotkeeper_worker.logs.journal import Journal, Segment
 
-_LOG = logging.getLogger("spotkeeper.agent")
 FIRST_RETRY_S = 1.0
 LAST_RETRY_S = 60.0
-_SAY_AGAIN_S = 60.0
-
-
-class Sometimes:
-    """Says the same thing once a minute at most; what is new is said at once."""
-
-    def __init__(self) -> None:
-        self._said: dict[str, tuple[str, float]] = {}
-
-    def warn(self, about: str, text: str) -> None:
-        """Log a warning about something, unless it was said just before."""
-        before, at = self._said.get(about, ("", 0.0))
-        now = time.monotonic()
-        if text != before or now - at >= _SAY_AGAIN_S:
-            self._said[about] = (text, now)
-            _LOG.warning("%s", text)
-
-    def over(self, about: str, text: str) -> None:
-        """Say once that a trouble is over."""
-        if self._said.pop(about, None):
-            _LOG.info("%s", text)
 
 
 @dataclass(frozen=True)
@@ -70,7 +49,7 @@ class Outbox:
         self._closed = False
         self.hurried = False
         """Whether the machine leaves: logs are sent as they come."""
-        self._say = Sometimes()
+        self._say = Sometimes(logging.getLogger("spotkeeper.agent"))
         self._thread = threading.Thread(target=self._run, name="outbox", daemon=True)
 
     def start(self) -> None:

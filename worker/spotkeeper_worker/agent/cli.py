@@ -8,26 +8,36 @@ import logging
 import os
 import signal
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 
-from spotkeeper_worker import roster, spool
-from spotkeeper_worker.agent import Agent, AnotherAgent, Parts, hold_machine
-from spotkeeper_worker.aws import AutoScaling, SearchLogQueue, region_of_queue
-from spotkeeper_worker.credentials import CredentialChain
-from spotkeeper_worker.gpu import Gpus, has_gpu
-from spotkeeper_worker.hook_keeper import HookKeeper
-from spotkeeper_worker.intake import Origin
-from spotkeeper_worker.journal import Journal
-from spotkeeper_worker.metadata import Identity, Metadata, MetadataError, identity
+from spotkeeper_worker import roster
+from spotkeeper_worker.agent.aws import (
+    AutoScaling,
+    AwsError,
+    Parameters,
+    SearchLogQueue,
+    region_of_queue,
+)
+from spotkeeper_worker.agent.credentials import CredentialChain
+from spotkeeper_worker.agent.gpu import Gpus, has_gpu
+from spotkeeper_worker.agent.hook_keeper import HookKeeper
+from spotkeeper_worker.agent.loop import Agent, AnotherAgent, Parts, hold_machine
+from spotkeeper_worker.agent.metadata import Identity, Metadata, MetadataError, NoAnswer, identity
+from spotkeeper_worker.agent.settings import Settings, SettingsError, parse
+from spotkeeper_worker.agent.systemd import notify
+from spotkeeper_worker.logs import spool
+from spotkeeper_worker.logs.intake import Origin
+from spotkeeper_worker.logs.journal import Journal
+from spotkeeper_worker.logs.outbox import Outbox, OutboxSettings
+from spotkeeper_worker.logs.pace import PaceSettings
+from spotkeeper_worker.logs.server import SocketServer
 from spotkeeper_worker.notice import read_notice
-from spotkeeper_worker.outbox import Outbox, OutboxSettings, Sometimes
-from spotkeeper_worker.pace import PaceSettings
-from spotkeeper_worker.server import SocketServer
-from spotkeeper_worker.settings import Settings, SettingsError, parse
-from spotkeeper_worker.systemd import notify
+from spotkeeper_worker.sometimes import Sometimes
 
 _LOG = logging.getLogger("spotkeeper.agent")
+_TRIES = 5
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -45,7 +55,7 @@ def main(arguments: list[str] | None = None) -> int:
         if asked.command == "forward":
             return _forward(asked.amqps, asked.queue)
         return _run() if asked.command == "run" else _notice()
-    except (SettingsError, AnotherAgent, MetadataError, OSError, ValueError) as error:
+    except (SettingsError, AnotherAgent, MetadataError, AwsError, OSError, ValueError) as error:
         print(f"spotkeeper-agent: {error}", file=sys.stderr)
         return 2
 
@@ -98,12 +108,15 @@ def _forward(url: str, queue: str) -> int:
 
 
 def sender(settings: Settings) -> tuple[SearchLogQueue, CredentialChain]:
-    """Give the queue of search logs, and the permissions to use it."""
+    """Give the queue of search logs, and the permissions to use it; raises AwsError."""
     metadata = Metadata(settings.metadata_endpoint) if settings.on_ec2 else None
     chain = CredentialChain(metadata, os.environ)
+    region = settings.region or "us-east-1"
     url = settings.search_log_queue_url
-    region = region_of_queue(url) or settings.region or "us-east-1"
-    return SearchLogQueue(url, region, chain), chain
+    if not url:
+        name = f"/spotkeeper/{settings.stack}/search-log-queue-url"
+        url = Parameters(settings.ssm_endpoint, region, chain).get(name)
+    return SearchLogQueue(url, region_of_queue(url) or region, chain), chain
 
 
 def make_folders(settings: Settings) -> None:
@@ -117,9 +130,9 @@ def make_folders(settings: Settings) -> None:
 
 def assembled(settings: Settings) -> tuple[Agent, Outbox, SocketServer]:
     """Put the agent together; raises MetadataError where EC2's metadata does not answer."""
-    say = Sometimes()
+    say = Sometimes(_LOG)
     metadata = Metadata(settings.metadata_endpoint) if settings.on_ec2 else None
-    who = identity(metadata) if metadata else None
+    who = _known(metadata) if metadata else None
     if who and not settings.region:
         settings = replace(settings, region=who.region)
     queue, chain = sender(settings)
@@ -135,6 +148,17 @@ def assembled(settings: Settings) -> tuple[Agent, Outbox, SocketServer]:
             "serving until it goes (InstanceMetadataTags: enabled)"
         )
     return agent, outbox, SocketServer(settings.run_dir, outbox.accept, agent.tell)
+
+
+def _known(metadata: Metadata) -> Identity:
+    """Ask who this machine is, a few times: a machine that boots may not have its network yet."""
+    for _ in range(_TRIES - 1):
+        try:
+            return identity(metadata)
+        except NoAnswer as error:
+            _LOG.warning("metadata: %s; asked again", error)
+            time.sleep(1.0)
+    return identity(metadata)
 
 
 def _journal(settings: Settings) -> Journal:

@@ -21,7 +21,8 @@ class SettingsError(Exception):
 class Settings:
     """Times in seconds. docs/workers.md says when to change which."""
 
-    search_log_queue_url: str
+    search_log_queue_url: str = ""
+    stack: str = ""
     region: str = ""
     fleet: str = ""
     cluster: str = "aws"
@@ -46,6 +47,7 @@ class Settings:
     stop_within_s: float = 60.0
     metadata_endpoint: str = "http://169.254.169.254"
     auto_scaling_endpoint: str = ""
+    ssm_endpoint: str = ""
 
     @property
     def on_ec2(self) -> bool:
@@ -91,6 +93,7 @@ def _matching(pattern: str, what: str) -> Callable[[str], str]:
 _URL = _matching(r"https?://[^/\s]+/\S+", "the URL of a queue, as the stack's output names it")
 _READERS: dict[str, Callable[[str], Any]] = {
     "search_log_queue_url": _URL,
+    "stack": _matching(r"[A-Za-z][A-Za-z0-9-]{0,127}", "a stack's name"),
     "fleet": _matching(r"[A-Za-z0-9_.-]{0,64}", "a fleet's name"),
     "cluster": _one_of("aws", "onprem"),
     "workers": _whole(0, 200),
@@ -116,6 +119,7 @@ _ALSO = {
     "region": ("AWS_REGION", "AWS_DEFAULT_REGION"),
     "metadata_endpoint": ("AWS_EC2_METADATA_SERVICE_ENDPOINT",),
     "auto_scaling_endpoint": ("AWS_ENDPOINT_URL_AUTO_SCALING",),
+    "ssm_endpoint": ("AWS_ENDPOINT_URL_SSM",),
 }
 
 
@@ -133,8 +137,10 @@ def parse(environment: Mapping[str, str]) -> Settings:
             read[name] = _READERS.get(name, str)(text)
         except ValueError as error:
             wrong.append(f"{names[0]}: {text!r} {error}")
-    if "search_log_queue_url" not in read:
-        wrong.append(f"{PREFIX}SEARCH_LOG_QUEUE_URL: is missing; the stack's output names it")
+    if not {"search_log_queue_url", "stack"} & set(read):
+        wrong.append(
+            f"{PREFIX}SEARCH_LOG_QUEUE_URL: is missing, and {PREFIX}STACK that would tell it"
+        )
     strange = {n[len(PREFIX) :].lower() for n in environment if n.startswith(PREFIX)} - known
     wrong += [f"{PREFIX}{name.upper()}: is no setting" for name in sorted(strange - _OTHERS)]
     if wrong:

@@ -1,0 +1,198 @@
+"""The worker side, measured on real processes: what it costs, and what it keeps.
+
+`python -m bench.worker` takes some five minutes; `--kills 50` fewer.
+"""
+
+import argparse
+import contextlib
+import random
+import resource
+import subprocess
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+from bench._figures import Figure, show
+from spotkeeper_worker import Worker
+from spotkeeper_worker.testing import FakeMachine, FakeServer, start_agent, until
+
+MACHINES = 20
+ROUNDS = 3
+EMITTED = 20_000
+LOGS_PER_S = 100
+MEASURED_S = 30.0
+KILLS = 500
+LANES = 4
+PAGE_MIB = resource.getpagesize() / 2**20
+
+
+@dataclass
+class Scene:
+    """A machine of pretence with a real agent and one worker."""
+
+    machine: FakeMachine
+    server: FakeServer
+    folder: Path
+    settings: dict[str, object]
+    agent: subprocess.Popen[bytes]
+    worker: Worker
+
+    def start_again(self) -> None:
+        """Start another agent."""
+        self.agent = start_agent(self.folder, self.server, subprocess.DEVNULL, **self.settings)
+
+
+@contextlib.contextmanager
+def scene(**settings: object) -> Iterator[Scene]:
+    """Have a machine in service."""
+    machine = FakeMachine()
+    with tempfile.TemporaryDirectory() as name, FakeServer(machine) as server:
+        machine.launch()
+        folder = Path(name)
+        agent = start_agent(folder, server, subprocess.DEVNULL, **settings)
+        with Worker("gpu-0", folder / "run", margin_s=0.0) as worker:
+            worker.ready()
+            until(lambda: worker.may_take and bool(machine.completed), "it serves", 60)
+            made = Scene(machine, server, folder, settings, agent, worker)
+            try:
+                yield made
+            finally:
+                made.agent.kill()
+                made.agent.wait()
+
+
+def emit_us() -> float:
+    """Microseconds that a request spends in the library, best of several rounds."""
+    best = float("inf")
+    with scene(poll_s=5, tick_s=1) as found:
+        for _ in range(5):
+            began = time.perf_counter()
+            for number in range(EMITTED // 5):
+                with found.worker.request(str(number), time.time()):
+                    pass
+            best = min(best, (time.perf_counter() - began) / (EMITTED // 5))
+            until(lambda: found.worker.unsent == 0, "the agent has them", 60)
+    return best * 1e6
+
+
+def notice_s() -> list[float]:
+    """Seconds from a warning to a worker that knows of it, at the default poll."""
+
+    def one(seed: int) -> list[float]:
+        draw = random.Random(seed)
+        took = []
+        with scene(poll_s=5, tick_s=1) as found:
+            for _ in range(ROUNDS):
+                found.worker.wait(draw.uniform(0, 5))
+                began = time.monotonic()
+                found.machine.tag(3600)
+                until(lambda: found.worker.draining, "it drains", 60)
+                took.append(time.monotonic() - began)
+                found.machine.untag()
+                until(lambda: not found.worker.draining, "it serves", 60)
+        return took
+
+    with ThreadPoolExecutor(MACHINES) as pool:
+        return sorted(each for took in pool.map(one, range(MACHINES)) for each in took)
+
+
+def agent_at_work() -> tuple[float, float, float]:
+    """Percent of a core and MiB of an agent at 100 logs/s, and the message count by the hour."""
+    with scene(poll_s=5, tick_s=1, send_after_s=5, send_at_most_s=30) as found:
+        stat = Path(f"/proc/{found.agent.pid}/stat")
+        pace = threading.Event()
+        began, before = time.monotonic(), _cpu_s(stat)
+        number = 0
+        while time.monotonic() - began < MEASURED_S:
+            while number < (time.monotonic() - began) * LOGS_PER_S:
+                with found.worker.request(str(number), time.time()):
+                    number += 1
+            pace.wait(0.02)
+        seconds = time.monotonic() - began
+        cpu = (_cpu_s(stat) - before) / seconds
+        resident = int(stat.with_name("statm").read_text().split()[1]) * PAGE_MIB
+        return 100 * cpu, resident, len(found.machine.bodies) / seconds * 3600
+
+
+def _cpu_s(stat: Path) -> float:
+    fields = stat.read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / 100
+
+
+def completed_under_a_request(kills: int) -> int:
+    """How often a hook was completed while a request ran, agents being killed at random."""
+
+    def one(seed: int) -> int:
+        draw, wrong = random.Random(seed), 0
+        with scene(poll_s=0.05, tick_s=0.02, settle_s=0.1, hook_settles_s=1) as found:
+            for _ in range(kills // LANES):
+                wrong += _kill_in_a_drain(found, draw)
+        return wrong
+
+    with ThreadPoolExecutor(LANES) as pool:
+        return sum(pool.map(one, range(LANES)))
+
+
+def _kill_in_a_drain(found: Scene, draw: random.Random) -> bool:
+    """Kill the agent between the order to go and long after; a request runs throughout."""
+    machine, worker = found.machine, found.worker
+    before = len(machine.completed)
+    with worker.request("r", time.time()):
+        machine.scale_in()
+        worker.wait(draw.uniform(0, 0.4))
+        found.agent.kill()
+        found.agent.wait()
+        found.start_again()
+        worker.wait(draw.uniform(0, 0.6))
+        wrong = len(machine.completed) > before
+    until(lambda: len(machine.completed) > before, "the hook is complete", 60)
+    machine.launch()
+    until(lambda: worker.may_take, "it serves", 60)
+    until(lambda: len(machine.completed) > before + 1, "the launch hook is complete", 60)
+    return wrong
+
+
+def _percentile(values: list[float], share: float) -> float:
+    return values[min(len(values) - 1, int(share * len(values)))]
+
+
+def main() -> None:
+    """Print every figure of this file."""
+    parser = argparse.ArgumentParser(prog="python -m bench.worker", description=__doc__)
+    parser.add_argument("--kills", type=int, default=KILLS)
+    kills = parser.parse_known_args()[0].kills
+    told: list[Callable[[], list[Figure]]] = [_library, _notices, _agent, lambda: [_kills(kills)]]
+    figures = [figure for measure in told for figure in measure()]
+    show("The worker side", figures, "real processes on this machine")
+
+
+def _library() -> list[Figure]:
+    return [Figure(name="a request's time in the library", value=emit_us(), unit="us", limit=20)]
+
+
+def _notices() -> list[Figure]:
+    took = notice_s()
+    name = f"notice to draining, p99 of {len(took)}"
+    return [Figure(name=name, value=_percentile(took, 0.99), unit="s", limit=6)]
+
+
+def _agent() -> list[Figure]:
+    percent, resident, messages = agent_at_work()
+    return [
+        Figure(name="agent at 100 logs/s: a core", value=percent, unit="%", limit=0.5),
+        Figure(name="agent at 100 logs/s: memory", value=resident, unit="MiB", limit=40),
+        Figure(name="agent at 100 logs/s: messages an hour", value=messages, unit=""),
+    ]
+
+
+def _kills(kills: int) -> Figure:
+    name = f"hooks completed while a request ran, {kills} kills"
+    return Figure(name=name, value=completed_under_a_request(kills), unit="", limit=0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,112 @@
+"""The examples are held by the tools of what they are for, where those are."""
+
+import base64
+import gzip
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import boto3
+import pytest
+import yaml
+from moto.server import ThreadedMotoServer
+
+from spotkeeper_worker.testing import FakeMachine, until
+from tests.worker.conftest import StartAgent
+
+EXAMPLES = Path(__file__).parents[2] / "worker" / "examples"
+CONFIGS = sorted(EXAMPLES.glob("*.cloud-config.yaml"))
+UNITS = sorted((EXAMPLES / "systemd").iterdir())
+
+
+def files_of(config: Path) -> dict[str, str]:
+    read: Any = yaml.safe_load(config.read_text())
+    return {each["path"]: each["content"] for each in read["write_files"]}
+
+
+@pytest.mark.parametrize("config", CONFIGS, ids=lambda path: path.name)
+def test_a_cloud_config_installs_the_units_as_they_are_here(config: Path) -> None:
+    assert config.read_text().startswith("#cloud-config\n")
+    files = files_of(config)
+    for unit in UNITS:
+        assert files[f"/etc/systemd/system/{unit.name}"] == unit.read_text()
+
+
+@pytest.mark.parametrize("config", CONFIGS, ids=lambda path: path.name)
+def test_a_cloud_config_fits_a_parameter_of_the_launch_template(config: Path) -> None:
+    assert len(base64.b64encode(gzip.compress(config.read_bytes(), 9))) <= 4096
+
+
+@pytest.mark.parametrize("config", CONFIGS, ids=lambda path: path.name)
+def test_cloud_init_takes_it(config: Path) -> None:
+    if shutil.which("cloud-init") is None:
+        pytest.skip("there is no cloud-init here (apt-get install cloud-init)")
+    command = ["cloud-init", "schema", "--config-file", str(config)]
+    checked = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert checked.returncode == 0, checked.stdout + checked.stderr
+
+
+@pytest.mark.parametrize("unit", UNITS, ids=lambda path: path.name)
+def test_systemd_takes_it(unit: Path, tmp_path: Path) -> None:
+    if shutil.which("systemd-analyze") is None:
+        pytest.skip("there is no systemd-analyze here (apt-get install systemd)")
+    # Neither docker nor the agent need be on this machine.
+    text = re.sub(r"^(Exec\w+=-?)\S+", r"\1/bin/true", unit.read_text(), flags=re.MULTILINE)
+    (tmp_path / "docker.service").write_text("[Service]\nExecStart=/bin/true\n")
+    for each in UNITS:
+        shutil.copy(each, tmp_path)
+    name = unit.name.replace("@.", "@0.")
+    (tmp_path / name).write_text(text)
+    command = ["systemd-analyze", "verify", "--man=no", "--recursive-errors=no", name]
+    environment = {**os.environ, "SYSTEMD_UNIT_PATH": f"{tmp_path}:"}
+    checked = subprocess.run(
+        command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+    )
+    told = [line for line in checked.stderr.splitlines() if str(tmp_path) in line]
+    assert checked.returncode == 0, checked.stderr
+    assert told == []
+
+
+def test_the_image_is_made_of_what_is_here() -> None:
+    copied = re.findall(r"^COPY (\S+) ", (EXAMPLES / "Dockerfile").read_text(), re.MULTILINE)
+    assert [name for name in copied if not name.endswith(".whl")] == ["serve.py"]
+    assert (EXAMPLES / "serve.py").exists()
+
+
+def test_the_launch_template_s_role_may_change_nothing_that_is_not_named() -> None:
+    text = (EXAMPLES / "launch-template.yaml").read_text()
+    wild = re.findall(r'Action: (.*)\n *Resource: "\*"', text)
+    assert wild == ["ecr:GetAuthorizationToken"]
+
+
+@pytest.mark.allow_hosts(["127.0.0.1"])
+def test_the_example_worker_serves(machine: FakeMachine, agent: StartAgent, tmp_path: Path) -> None:
+    server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    endpoint = f"http://{host}:{port}"
+    sqs = boto3.client("sqs", endpoint_url=endpoint)
+    url = sqs.create_queue(QueueName="requests")["QueueUrl"]
+    for n in range(5):
+        sqs.send_message(QueueUrl=url, MessageBody="x" * n or "none")
+    machine.launch()
+    agent()
+    environment = {
+        **os.environ,
+        "REQUEST_QUEUE_URL": url,
+        "AWS_ENDPOINT_URL_SQS": endpoint,
+        "SPOTKEEPER_RUN_DIR": str(tmp_path / "run"),
+    }
+    command = [sys.executable, str(EXAMPLES / "serve.py")]
+    with subprocess.Popen(command, env=environment, stderr=subprocess.DEVNULL) as worker:
+        until(lambda: len(machine.logs()) == 5, "five requests are served and logged")
+        machine.scale_in()
+        until(lambda: len(machine.completed) == 2, "the machine may go")
+        worker.terminate()
+        assert worker.wait(30) == 0
+    sqs.close()
+    server.stop()

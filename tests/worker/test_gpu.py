@@ -1,0 +1,98 @@
+"""GPU health: what nvidia-smi and the kernel's log say, and what a machine makes of it."""
+
+from pathlib import Path
+
+import pytest
+
+from spotkeeper_worker.agent.gpu import Gpus
+from spotkeeper_worker.testing import FakeMachine, until
+from tests.worker.conftest import Join, StartAgent
+
+TWO = "echo 'GPU 0: NVIDIA A10G (UUID: GPU-1)'; echo 'GPU 1: NVIDIA A10G (UUID: GPU-2)'"
+
+
+def smi(folder: Path, script: str) -> Path:
+    """Write a stand-in for nvidia-smi."""
+    path = folder / "nvidia-smi"
+    path.write_text(f"#!/bin/sh\n{script}\n")
+    path.chmod(0o755)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("script", "ill"),
+    [
+        (TWO, ""),
+        ("exec sleep 60", "nvidia-smi did not answer within 0.5 s"),
+        ("echo 'No devices were found'; exit 6", "nvidia-smi: No devices were found"),
+        ("echo 'NVIDIA-SMI has failed' >&2; exit 9", "nvidia-smi: NVIDIA-SMI has failed"),
+        ("exit 0", "nvidia-smi: lists no GPU"),
+    ],
+)
+def test_what_nvidia_smi_says(tmp_path: Path, script: str, ill: str) -> None:
+    gpus = Gpus([str(smi(tmp_path, script))], tmp_path / "none", timeout_s=0.5)
+    gpus.look()
+    assert gpus.ill == ill
+
+
+def test_no_nvidia_smi_is_no_gpu(tmp_path: Path) -> None:
+    gpus = Gpus([str(tmp_path / "nvidia-smi")], tmp_path / "none")
+    gpus.look()
+    assert gpus.ill == "nvidia-smi is not there; is the driver installed?"
+
+
+def test_a_gpu_that_fell_off_is_missed(tmp_path: Path) -> None:
+    gpus = Gpus([str(smi(tmp_path, TWO))], tmp_path / "none")
+    gpus.look()
+    smi(tmp_path, "echo 'GPU 0: NVIDIA A10G (UUID: GPU-1)'")
+    gpus.look()
+    assert gpus.ill == "1 of 2 GPUs fell off"
+    smi(tmp_path, TWO)
+    gpus.look()
+    assert gpus.ill == ""
+
+
+@pytest.mark.parametrize(
+    ("line", "ill"),
+    [
+        ("NVRM: Xid (PCI:0000:00:1e): 79, fallen off the bus.", "Xid 79 of PCI:0000:00:1e"),
+        ("NVRM: Xid (PCI:0000:00:1e): 48, DBE (double bit error)", "Xid 48 of PCI:0000:00:1e"),
+        # A program's own doing.
+        ("NVRM: Xid (PCI:0000:00:1e): 13, pid=7, Graphics Exception", ""),
+        ("NVRM: Xid (PCI:0000:00:1e): 31, pid=7, MMU Fault", ""),
+        ("usb 1-1: new device", ""),
+    ],
+)  # fmt: skip
+def test_an_xid_of_the_hardware_stays(tmp_path: Path, line: str, ill: str) -> None:
+    log = tmp_path / "kmsg"
+    log.write_text("6,1,1,-;NVRM: Xid (PCI:0000:00:1e): 79, from before\n")
+    gpus = Gpus([str(smi(tmp_path, TWO))], log)
+    gpus.look()
+    assert gpus.ill == ""
+    with log.open("a") as file:
+        file.write(f"3,2,2,-;{line}\n")
+    for _ in range(2):
+        gpus.look()
+        assert gpus.ill == ill
+    gpus.stop()
+
+
+@pytest.mark.allow_hosts(["127.0.0.1"])
+def test_a_machine_without_its_gpu_serves_nothing(
+    machine: FakeMachine,
+    agent: StartAgent,
+    join: Join,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    smi(tmp_path, "echo 'No devices were found'; exit 6")
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    machine.launch()
+    agent(gpu="on")
+    worker = join("gpu-0")
+    worker.ready()
+    until(lambda: worker.draining, "it does not serve")
+    assert worker.notice is not None
+    assert worker.notice.reason == "gpu: nvidia-smi: No devices were found"
+    assert machine.completed == []
+    assert "No devices were found" in (tmp_path / "stderr").read_text()

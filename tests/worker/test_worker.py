@@ -1,0 +1,228 @@
+"""The library: it measures, it tells when to stop, and it never costs a request anything."""
+
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from spotkeeper_worker import NameTaken, Worker
+from spotkeeper_worker.logs.server import SocketServer
+from spotkeeper_worker.notice import Notice, write_notice
+from spotkeeper_worker.roster import read_roster
+from spotkeeper_worker.states import State
+from spotkeeper_worker.testing import FakeMachine, until
+from tests.worker.conftest import StartAgent
+
+AT = 1_763_632_800.25
+
+
+@pytest.fixture
+def run_dir(tmp_path: Path) -> Path:
+    (tmp_path / "workers").mkdir()
+    return tmp_path
+
+
+@pytest.fixture
+def worker(run_dir: Path) -> Iterator[Worker]:
+    with Worker("gpu-0", run_dir, send_every_s=0.01) as made:
+        yield made
+
+
+@pytest.fixture
+def logs(run_dir: Path) -> Iterator[list[dict[str, Any]]]:
+    taken: list[dict[str, Any]] = []
+
+    def accept(logs: Any, session: str, batch: int) -> list[str]:
+        taken.extend(logs)
+        return []
+
+    server = SocketServer(run_dir, accept, dict)
+    server.start()
+    yield taken
+    server.close()
+
+
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [
+        (ValueError(), "error"),
+        (KeyboardInterrupt(), "error"),
+        (TimeoutError(), "timeout"),
+        (TimeoutError(), "timeout"),
+        (TimeoutError(), "timeout"),
+        (subprocess.TimeoutExpired("x", 1), "error"),
+    ],
+)
+def test_what_a_request_raises_goes_on_and_is_its_status(
+    worker: Worker, logs: list[dict[str, Any]], error: BaseException, status: str
+) -> None:
+    with pytest.raises(type(error)), worker.request("r-0", time.time()):
+        raise error
+    until(lambda: len(logs) == 1, "it is logged")
+    assert logs[0]["status"] == status
+
+
+def test_a_status_can_be_said(worker: Worker, logs: list[dict[str, Any]]) -> None:
+    with worker.request("r-0", time.time()) as log:
+        log.status = "timeout"
+    until(lambda: len(logs) == 1, "it is logged")
+    assert logs[0]["status"] == "timeout"
+
+
+@pytest.mark.parametrize(
+    "enqueued_at",
+    [
+        AT,
+        datetime.fromtimestamp(AT, UTC),
+        "2025-11-20T10:00:00.250Z",
+        "2025-11-20T11:00:00.25+01:00",
+    ],
+)
+def test_a_time_is_understood_in_each_form(
+    worker: Worker, logs: list[dict[str, Any]], enqueued_at: Any
+) -> None:
+    with worker.request("r-0", enqueued_at):
+        pass
+    until(lambda: len(logs) == 1, "it is logged")
+    assert logs[0]["enqueued_at"] == "2025-11-20T10:00:00.250Z"
+
+
+@pytest.mark.parametrize("enqueued_at", ["yesterday", None, [], "2025-11-20T10:00:00"])
+def test_what_is_no_time_costs_the_request_nothing(
+    worker: Worker, logs: list[dict[str, Any]], enqueued_at: Any
+) -> None:
+    with worker.request("r-0", enqueued_at):
+        pass
+    until(lambda: len(logs) == 1, "it is logged")
+    assert logs[0]["enqueued_at"] == logs[0]["started_at"]
+
+
+def test_without_an_agent_requests_are_served_and_logs_wait(worker: Worker) -> None:
+    for n in range(10_100):
+        with worker.request(str(n), AT):
+            pass
+    assert worker.unsent <= 10_000 + 200
+    assert not worker.may_take
+
+
+def test_logs_that_waited_for_an_agent_are_handed_over(
+    worker: Worker, run_dir: Path, request: pytest.FixtureRequest
+) -> None:
+    for n in range(500):
+        with worker.request(str(n), AT):
+            pass
+    logs: list[dict[str, Any]] = request.getfixturevalue("logs")
+    until(lambda: len(logs) == 500, "all are handed over")
+    assert [log["request_id"] for log in logs] == [str(n) for n in range(500)]
+
+
+def test_when_to_stop_goes_by_the_longest_of_the_last_requests(
+    worker: Worker, run_dir: Path
+) -> None:
+    now = time.time()
+    write_notice(run_dir, Notice(State.DRAINING, now, True, "tagged", now + 100, now + 100))
+    assert worker.stop_taking_at == pytest.approx(now + 95, abs=0.1)
+    worker.took(20.0)
+    worker.took(3.0)
+    assert worker.stop_taking_at == pytest.approx(now + 75, abs=0.1)
+    assert worker.may_take
+    for _ in range(100):
+        worker.took(1.0)
+    assert worker.stop_taking_at == pytest.approx(now + 94, abs=0.1)
+
+
+def test_a_stopped_worker_takes_nothing(worker: Worker, run_dir: Path) -> None:
+    write_notice(run_dir, Notice(State.SERVING, time.time()))
+    assert worker.may_take
+    worker.stop()
+    assert not worker.may_take
+    assert worker.stopping
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"state": "flying"}', '{"state": "serving"}'])
+def test_a_notice_that_cannot_be_read_changes_nothing(
+    worker: Worker, run_dir: Path, text: str
+) -> None:
+    write_notice(run_dir, Notice(State.SERVING, time.time()))
+    assert worker.may_take
+    (run_dir / "notice.json").write_text(text)
+    assert worker.may_take
+
+
+def test_two_workers_of_one_name_are_told_so(worker: Worker, run_dir: Path) -> None:
+    with pytest.raises(NameTaken, match="gpu-0"):
+        Worker("gpu-0", run_dir)
+
+
+@pytest.mark.parametrize("name", ["../x", "a/b", ".hidden", "x" * 200, "a b"])
+def test_what_is_no_name_is_refused(run_dir: Path, name: str) -> None:
+    with pytest.raises(ValueError, match="no name for a worker"):
+        Worker(name, run_dir)
+
+
+def test_a_worker_that_died_leaves_its_name(run_dir: Path) -> None:
+    code = (
+        "import os, sys; from spotkeeper_worker import Worker\n"
+        "Worker('gpu-0', sys.argv[1]).ready(); os.kill(os.getpid(), 9)\n"
+    )
+    subprocess.run([sys.executable, "-c", code, str(run_dir)], check=False, timeout=30)
+    assert (run_dir / "workers" / "gpu-0").exists()
+    with Worker("gpu-0", run_dir) as worker:
+        worker.ready()
+        assert read_roster(run_dir, 1).ready == ("gpu-0",)
+    assert read_roster(run_dir, 1).ready == ()
+
+
+def test_a_child_does_not_hold_its_parent_s_name(run_dir: Path) -> None:
+    """A forked child that outlives its parent is no worker."""
+    code = (
+        "import os, sys, time; from spotkeeper_worker import Worker\n"
+        "Worker('gpu-0', sys.argv[1]).ready()\n"
+        "if os.fork() == 0: print('child', flush=True); time.sleep(60)\n"
+        "os.kill(os.getpid(), 9)\n"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-W", "ignore", "-c", code, str(run_dir)],
+        stdout=subprocess.PIPE, start_new_session=True,
+    ) as parent:  # fmt: skip
+        assert parent.stdout is not None
+        assert parent.stdout.readline() == b"child\n"
+        parent.wait(10)
+        try:
+            until(lambda: read_roster(run_dir, 1).ready == (), "the name is free")
+        finally:
+            os.killpg(parent.pid, 9)
+
+
+def test_what_somebody_wrote_wrongly_counts_as_busy(run_dir: Path) -> None:
+    """A worker in another language that has not written its line may be serving."""
+    command = f"exec 9> {run_dir}/workers/other; flock 9; echo hello >&9; echo up; read line"
+    with subprocess.Popen(
+        ["bash", "-c", command], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as shell:
+        assert shell.stdout is not None
+        assert shell.stdout.readline() == b"up\n"
+        found = read_roster(run_dir, 1)
+        assert (found.busy, found.not_ready) == (1, ("other",))
+        shell.communicate(b"\n")
+
+
+@pytest.mark.allow_hosts(["127.0.0.1"])
+def test_systemd_is_told(
+    machine: FakeMachine, agent: StartAgent, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as channel:
+        channel.bind(str(tmp_path / "notify"))
+        channel.settimeout(20)
+        monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "notify"))
+        machine.launch()
+        agent()
+        assert channel.recv(1000) == b"READY=1"
+        assert channel.recv(1000).startswith(b"WATCHDOG=1\nSTATUS=booting")

@@ -1,0 +1,1 @@
+"""The agent: one process a machine, between its workers and AWS."""
