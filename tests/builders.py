@@ -17,7 +17,7 @@ from spotkeeper.domain.availability.actions import (
     SuspendAzRebalance,
     Terminate,
 )
-from spotkeeper.domain.availability.counting import Count
+from spotkeeper.domain.availability.assessing.counting import Count
 from spotkeeper.domain.availability.decide import apply, assess, plan
 from spotkeeper.domain.availability.memory import AvailabilityMemory
 from spotkeeper.domain.availability.snapshot import Snapshot

@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 from spotkeeper import wiring
 from spotkeeper.check_availability import check_availability
+from spotkeeper.events import wake_ups_before
 from spotkeeper.observability import logger, report
 
 if TYPE_CHECKING:
@@ -14,5 +15,6 @@ if TYPE_CHECKING:
 def handler(event: dict[str, Any], context: "LambdaContext") -> dict[str, str]:
     """Handle a tick or a wake-up; raises `TurnFailed` after all fleets were tried."""
     documents = wiring.fleet_documents()
-    turn = check_availability(documents.fleets, wiring.ports(), wiring.now())
+    woken = wake_ups_before(event)
+    turn = check_availability(documents.fleets, wiring.ports(), wiring.now(), woken=woken)
     return report(turn, documents.errors)

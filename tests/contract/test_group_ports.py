@@ -29,7 +29,7 @@ def test_groups_that_do_not_exist_are_left_out(groups: Groups) -> None:
 
 def test_groups_without_trouble_have_none(groups: Groups) -> None:
     assert groups.reader.failures(SPOT, LONG_AGO) == ()
-    assert groups.reader.troubled_spot_requests(LONG_AGO) == ()
+    assert groups.reader.troubled_spot_requests(groups.ids(), LONG_AGO) == ()
 
 
 def test_only_instances_of_groups_have_one(groups: Groups) -> None:
@@ -96,13 +96,38 @@ def test_a_launch_process_can_be_resumed_whether_it_is_suspended_or_not(groups: 
 
 def test_draining_an_instance_leaves_it_in_its_group(groups: Groups) -> None:
     before = groups.ids()
-    groups.instances.drain(before, GONE_AT)
+    groups.instances.drain(before, GONE_AT, SPOT)
     assert groups.ids() == before
+
+
+def test_marked_instances_are_found_until_they_are_unmarked_or_end(groups: Groups) -> None:
+    first, second = groups.ids()
+    assert groups.reader.marked(SPOT) == {}
+    groups.instances.drain([first, second], GONE_AT, SPOT)
+    assert groups.reader.marked(SPOT) == {first: GONE_AT, second: GONE_AT}
+    assert groups.reader.marked(ON_DEMAND) == {}
+    groups.instances.unmark([second])
+    assert groups.reader.marked(SPOT) == {first: GONE_AT}
+    groups.writer.detach(SPOT, [first])
+    assert groups.reader.marked(SPOT) == {first: GONE_AT}
+    groups.instances.terminate([first])
+    assert groups.reader.marked(SPOT) == {}
+
+
+def test_only_what_has_not_ended_runs(groups: Groups) -> None:
+    first, second = groups.ids()
+    assert groups.reader.running([first, second, NOBODY]) == {first, second}
+    groups.instances.drain([first], GONE_AT, SPOT)
+    groups.writer.detach(SPOT, [first])
+    assert groups.reader.running([first]) == {first}
+    groups.instances.terminate([first])
+    assert groups.reader.running([first, second]) == {second}
+    assert groups.reader.running([]) == frozenset()
 
 
 def test_an_unknown_instance_cannot_be_drained(strict_groups: Groups) -> None:
     with pytest.raises(Gone):
-        strict_groups.instances.drain([NOBODY], GONE_AT)
+        strict_groups.instances.drain([NOBODY], GONE_AT, SPOT)
 
 
 def test_desired_beyond_the_groups_bounds_is_refused(strict_groups: Groups) -> None:

@@ -57,7 +57,7 @@ def test_a_wake_up_comes_once_and_not_too_early(
     wake_ups: tuple[WakeUps, Due], asked_s: float, early_s: float, by_s: float
 ) -> None:
     port, due = wake_ups
-    port.at("ocr", instant(asked_s), instant(0))
+    port.at("ocr", instant(asked_s), instant(0), 1)
     assert due(instant(early_s)) == 0
     assert due(instant(by_s)) == 1
     assert due(instant(by_s + 3600)) == 0
@@ -66,7 +66,7 @@ def test_a_wake_up_comes_once_and_not_too_early(
 @pytest.mark.parametrize("asked_s", [0, -60])
 def test_an_instant_that_is_over_is_now(wake_ups: tuple[WakeUps, Due], asked_s: float) -> None:
     port, due = wake_ups
-    port.at("ocr", instant(asked_s), instant(0))
+    port.at("ocr", instant(asked_s), instant(0), 1)
     assert due(instant(0.1)) == 1
 
 
@@ -74,14 +74,14 @@ def test_what_is_further_off_than_the_queue_can_delay_comes_sooner(
     wake_ups: tuple[WakeUps, Due],
 ) -> None:
     port, due = wake_ups
-    port.at("ocr", instant(2000), instant(0))
+    port.at("ocr", instant(2000), instant(0), 1)
     assert due(instant(900)) == 1
 
 
 def test_each_wake_up_is_one_turn(wake_ups: tuple[WakeUps, Due]) -> None:
     port, due = wake_ups
     for at_s in (10, 20, 20):
-        port.at("ocr", instant(at_s), instant(0))
+        port.at("ocr", instant(at_s), instant(0), 1)
     assert due(instant(10)) == 1
     assert due(instant(20)) == 2
 
@@ -90,11 +90,12 @@ def test_each_wake_up_is_one_turn(wake_ups: tuple[WakeUps, Due]) -> None:
 def test_a_message_says_for_humans_whose_and_when() -> None:
     sqs = boto3.client("sqs", region_name="us-east-1")
     url = sqs.create_queue(QueueName="wake-ups")["QueueUrl"]
-    WakeUpQueue(lambda: sqs, url).at("ocr", instant(0), instant(0) + timedelta(seconds=1))
+    WakeUpQueue(lambda: sqs, url).at("ocr", instant(0), instant(0) + timedelta(seconds=1), 3)
     (message,) = sqs.receive_message(QueueUrl=url)["Messages"]
     assert json.loads(message["Body"]) == {
         "fleet": "ocr",
         "look_again_at": instant(0).isoformat(),
+        "woken": 3,
     }
 
 
@@ -103,4 +104,4 @@ def test_a_queue_that_is_not_there_is_an_error_of_the_fleet() -> None:
     sqs = boto3.client("sqs", region_name="us-east-1")
     port = WakeUpQueue(lambda: sqs, "https://sqs.us-east-1.amazonaws.com/123456789012/none")
     with pytest.raises(Gone, match="asking for a turn of ocr"):
-        port.at("ocr", instant(30), instant(0))
+        port.at("ocr", instant(30), instant(0), 1)

@@ -12,7 +12,6 @@ import pytest
 from functions.handle_interruption.app import handler
 from spotkeeper import wiring
 from spotkeeper.events import EventError
-from spotkeeper.ports import Throttled
 from tests.builders import at
 from tests.functions.conftest import Stage, document, slow_down
 
@@ -190,10 +189,12 @@ def test_an_unsuccessful_launch_without_an_instance_explains_the_gap(stage_of: S
     assert stage.cloud.group("ocr-on-demand").desired == 2
 
 
-def test_a_throttled_look_up_fails_so_that_lambda_tries_again(stage: Stage) -> None:
+def test_a_throttled_look_up_tells_every_fleet_and_loses_no_warning(stage: Stage) -> None:
     stage.during["DescribeAutoScalingInstances"] = slow_down
-    with pytest.raises(Throttled):
-        stage.call(handler, event("spot_interruption_warning", first_spot(stage)))
+    answer = stage.call(handler, event("spot_interruption_warning", first_spot(stage)))
+    assert answer.keys() == {"ocr", "search"}
+    assert "1 at risk" in answer["ocr"]
+    assert "at risk" not in answer["search"]
 
 
 def test_a_wrong_document_is_the_checkers_to_report(stage: Stage) -> None:
@@ -213,7 +214,8 @@ def test_the_drain_tag_says_when_the_instance_is_gone(stage: Stage) -> None:
     warned = first_spot(stage)
     stage.call(handler, event("spot_interruption_warning", warned))
     [tagged] = asked
-    [tag] = tagged["Tags"]
+    tag, of_group = tagged["Tags"]
     assert (tagged["Resources"], tag["Key"]) == ([warned], "spotkeeper:draining")
+    assert of_group == {"Key": "spotkeeper:group", "Value": "ocr-spot"}
     at = datetime.fromisoformat(event("spot_interruption_warning", warned)["time"])
     assert datetime.fromisoformat(tag["Value"]) == min(at, wiring.now()) + timedelta(seconds=120)

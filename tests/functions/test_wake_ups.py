@@ -49,7 +49,7 @@ def test_a_backfill_that_can_wait_is_asked_for_by_a_wake_up(stage: Stage) -> Non
     boto3.client("sqs").create_queue(QueueName="wake-ups")
     stage.call(handler)
     assert stage.counted("sqs") == {"SendMessage": 1}
-    assert messages() == [{"fleet": "ocr", "look_again_at": at(1410).isoformat()}]
+    assert messages() == [{"fleet": "ocr", "look_again_at": at(1410).isoformat(), "woken": 1}]
     assert stage.cloud.group("ocr-on-demand").desired == 0
     record = stage.records("ocr")[-1]
     assert (record["rule"], record["outcomes"][0]["asked"]) == (

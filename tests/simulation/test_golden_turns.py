@@ -68,12 +68,12 @@ def test_throttled_calls_stop_the_turn_and_nothing_is_concluded() -> None:
     fleet.to(300)
     fleet.faults.refusals["describe"] = Throttled("Rate exceeded")
     blind = check_availability([fleet.fleet], fleet.ports, instant(300))
-    assert [str(error) for error in blind.errors] == ["fleets ocr: Rate exceeded"]
+    assert [str(error) for error in blind.errors] == ["fleet ocr: Rate exceeded"]
     fleet.faults.refusals.clear()
     fleet.faults.refusals["failures"] = Throttled("Rate exceeded")
     fleet.cloud.set_desired(SPOT, 6)
-    report = check_availability([fleet.fleet], fleet.ports, instant(301))
-    assert [str(error) for error in report.errors] == ["fleet ocr: Rate exceeded"]
+    (record,) = check_availability([fleet.fleet], fleet.ports, instant(301)).records
+    assert record.unread == ("activities of ocr-spot: Throttled: Rate exceeded",)
     fleet.faults.refusals.clear()
     fleet.to(900)
     assert fleet.table() == []
@@ -137,7 +137,7 @@ def test_two_turns_at_once_leave_one_writer_and_lose_no_warning() -> None:
         now = instant(1080)
         reports.append(handle_interruption(warning(warned, 1080), [fleet.fleet], fleet.ports, now))
 
-    names = ("groups_of", "describe", "troubled_spot_requests", "take")
+    names = ("groups_of", "take", "describe", "troubled_spot_requests")
     fleet.faults.meanwhile[start + len(names)] = another
     fleet.to(1080)
     assert fleet.faults.calls[start : start + len(names)] == list(names)

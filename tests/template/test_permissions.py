@@ -85,11 +85,12 @@ def test_check_availability_may_do_what_handle_interruption_may(stack: Stack) ->
 
 
 def test_only_instances_of_the_groups_are_marked_and_only_with_the_mark(adopted: Stack) -> None:
-    [tagging] = [it for _, it in statements(adopted) if it["Action"] == "ec2:CreateTags"]
+    [tagging] = [it for _, it in statements(adopted) if "ec2:CreateTags" in it["Action"]]
     groups = tagging["Condition"]["StringLike"]["ec2:ResourceTag/aws:autoscaling:groupName"]
     assert set(groups) == {"ocr-spot", "ocr-on-demand"}
     assert tagging["Condition"]["ForAllValues:StringEquals"]["aws:TagKeys"] == [
-        "spotkeeper:draining"
+        "spotkeeper:draining",
+        "spotkeeper:group",
     ]
 
 

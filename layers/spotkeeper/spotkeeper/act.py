@@ -15,13 +15,18 @@ from spotkeeper.domain.availability.actions import (
     Drain,
     EndBackfill,
     EndSpare,
+    OfInstance,
     ReplaceEarly,
+    ResumeLaunch,
     SuspendAzRebalance,
     Terminate,
+    Unmark,
     WakeUp,
 )
 from spotkeeper.domain.decision import Answer, Outcome
-from spotkeeper.ports import FleetError, Observed, Ports, Throttled, Unavailable
+from spotkeeper.ports import FleetError, Gone, Observed, Ports, Throttled, Unavailable
+
+_OF_GROUP = (WakeUp, Backfill, CancelBackfill, AskSpot, SuspendAzRebalance, ResumeLaunch)
 
 type Batch = Sequence[AvailabilityAction]
 
@@ -63,8 +68,10 @@ def act(actions: Batch, ports: Ports, fleet: str, *, marked: Sequence[str] = ())
 def _batch_key(action: AvailabilityAction) -> object:
     """Give what actions must share to be asked for together."""
     match action:
-        case Drain(gone_at=gone_at):
-            return Drain, gone_at
+        case Drain(group=group, gone_at=gone_at):
+            return Drain, group, gone_at
+        case Unmark():
+            return Unmark
         case ReplaceEarly(group=group):
             return ReplaceEarly, group
         case _:
@@ -73,7 +80,7 @@ def _batch_key(action: AvailabilityAction) -> object:
 
 def _may_be_asked(action: AvailabilityAction, asked: Asked, marked: Sequence[str]) -> bool:
     """Hold a replacement back without a mark: nobody may end what AWS then leaves running."""
-    if not isinstance(action, ReplaceEarly):
+    if not isinstance(action, ReplaceEarly) or action.taken:
         return True
     now = {done.instance_id for done in asked.done() if isinstance(done, Drain)}
     return action.instance_id in now.union(marked)
@@ -89,52 +96,59 @@ def _ask(batch: Batch, ports: Ports, fleet: str, asked: Asked) -> None:
             for action in batch:
                 _ask((action,), ports, fleet, asked)
             return
-        answer = Answer.LOST if isinstance(error, Unavailable) else Answer.REFUSED
+        answer = Answer.LOST if _may_have_been_done(batch, error) else Answer.REFUSED
         asked.note(batch, answer, f"{type(error).__name__}: {error}")
     else:
         asked.note(batch, Answer.DONE)
 
 
+def _may_have_been_done(batch: Batch, error: FleetError) -> bool:
+    """Say whether an action may have had its effect; who is in no group may have been detached."""
+    return isinstance(error, Unavailable) or (
+        isinstance(error, Gone) and isinstance(batch[0], ReplaceEarly)
+    )
+
+
 def _call(batch: Batch, ports: Ports, fleet: str) -> Callable[[], None]:
     """Give the call of a port that a batch is."""
-    ids = tuple(a.instance_id for a in batch if isinstance(a, Drain | ReplaceEarly | Terminate))
-    writer, instances = ports.writer, ports.instances
+    writer = ports.writer
     match batch[0]:
-        case WakeUp(at=at, now=now):
-            return lambda: ports.wake_ups.at(fleet, at, now)
+        case WakeUp(at=at, now=now, woken=woken):
+            return lambda: ports.wake_ups.at(fleet, at, now, woken)
         case Backfill() | CancelBackfill() | AskSpot() as size:
             return lambda: writer.set_desired(size.group, size.desired)
+        case SuspendAzRebalance(group=group):
+            return lambda: writer.suspend_az_rebalance(group)
+        case ResumeLaunch(group=group):
+            return lambda: writer.resume_launch(group)
+        case of_instance:
+            return _call_for(of_instance, _ids(batch), ports)
+
+
+def _call_for(action: OfInstance, ids: Sequence[str], ports: Ports) -> Callable[[], None]:
+    """Give the call of a port for instances that share an action."""
+    instances, writer = ports.instances, ports.writer
+    match action:
         case EndBackfill(instance_id=instance_id) | EndSpare(instance_id=instance_id):
             return lambda: writer.end(instance_id)
-        case Drain(gone_at=gone_at):
-            return lambda: instances.drain(ids, gone_at)
+        case Drain(group=group, gone_at=gone_at):
+            return lambda: instances.drain(ids, gone_at, group)
+        case Unmark():
+            return lambda: instances.unmark(ids)
         case ReplaceEarly(group=group):
             return lambda: writer.detach(group, ids)
         case Terminate():
             return lambda: instances.terminate(ids)
-        case SuspendAzRebalance(group=group):
-            return lambda: writer.suspend_az_rebalance(group)
+
+
+def _ids(batch: Batch) -> tuple[str, ...]:
+    """Give the instances that a batch is about; none where it is about a group."""
+    return tuple(action.instance_id for action in batch if not isinstance(action, _OF_GROUP))
 
 
 def text_of(batch: Batch) -> str:
     """Tell what a batch asks for, as records say it."""
-    ids = ", ".join(
-        a.instance_id
-        for a in batch
-        if isinstance(a, Drain | ReplaceEarly | Terminate | EndBackfill | EndSpare)
-    )
-    match batch[0]:
-        case WakeUp(at=at):
-            return f"look again at {at:%H:%M:%S}"
-        case Backfill() | CancelBackfill() | AskSpot() as size:
-            return f"{size.group}: desired {size.desired}"
-        case EndBackfill() | EndSpare():
-            return f"end {ids}"
-        case Drain():
-            return f"drain {ids}"
-        case ReplaceEarly():
-            return f"replace {ids}"
-        case Terminate():
-            return f"terminate {ids}"
-        case SuspendAzRebalance(group=group):
-            return f"{group}: suspend AZRebalance"
+    first = batch[0]
+    if isinstance(first, _OF_GROUP):
+        return first.asked
+    return f"{first.verb} {', '.join(_ids(batch))}"

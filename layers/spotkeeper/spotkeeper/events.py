@@ -175,3 +175,26 @@ def parse_event(event: object, account: str) -> Interruption | None:
             for e in error.errors()
         )
         raise EventError(f"event {kind}: {wrong}") from error
+
+
+class _WakeUp(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    woken: Annotated[int, Field(ge=0)] = 0
+
+
+def wake_ups_before(event: object) -> int:
+    """Count the wake-ups one after the other that led to an event; a tick has none.
+
+    What is in no message of ours counts as none: a turn of every fleet is asked for all the same.
+    """
+    records = event.get("Records") if isinstance(event, dict) else None
+    bodies = [r.get("body", "") for r in records or () if isinstance(r, dict)]
+    return max((_woken(body) for body in bodies), default=0)
+
+
+def _woken(body: str) -> int:
+    try:
+        return _WakeUp.model_validate_json(body).woken
+    except ValidationError:
+        return 0

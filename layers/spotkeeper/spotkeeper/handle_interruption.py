@@ -11,7 +11,7 @@ from spotkeeper.domain.interruption import (
     InterruptionKind,
     action_for,
 )
-from spotkeeper.ports import AtRiskNote, Ports
+from spotkeeper.ports import AtRiskNote, FleetError, Ports
 from spotkeeper.turn import TurnReport
 
 # A scheduled change is announced days ahead; the instance counts as at risk this long before it.
@@ -42,11 +42,18 @@ def handle_interruption(
 def _concerned(
     interruption: Interruption, fleets: Sequence[Fleet], ports: Ports
 ) -> list[tuple[Fleet, tuple[str, ...]]]:
-    """Pair each fleet that the event names with its own instances among those named."""
+    """Pair each fleet that the event names with its own instances among those named.
+
+    When it is not known whose an instance is, every fleet is told: foreign ones are ignored, and a
+    warning is lost by nobody.
+    """
     if interruption.group:
         groups = dict.fromkeys(interruption.instance_ids or ("",), interruption.group)
     elif interruption.instance_ids:
-        groups = dict(ports.groups.groups_of(interruption.instance_ids))
+        try:
+            groups = dict(ports.groups.groups_of(interruption.instance_ids))
+        except FleetError:
+            return [(fleet, interruption.instance_ids) for fleet in fleets]
     else:
         return []
     pairs = (

@@ -44,8 +44,11 @@ class _Observer:
     def resume_launch(self, group: str) -> None:
         raise Observed(f"{group}: resume Launch")
 
-    def drain(self, instance_ids: Sequence[str], gone_at: datetime) -> None:
-        raise Observed(f"drain {', '.join(instance_ids)} by {gone_at:%H:%M:%S}")
+    def drain(self, instance_ids: Sequence[str], gone_at: datetime, group: str) -> None:
+        raise Observed(f"{group}: drain {', '.join(instance_ids)} by {gone_at:%H:%M:%S}")
+
+    def unmark(self, instance_ids: Sequence[str]) -> None:
+        raise Observed(f"stop draining {', '.join(instance_ids)}")
 
     def terminate(self, instance_ids: Sequence[str]) -> None:
         raise Observed(f"terminate {', '.join(instance_ids)}")

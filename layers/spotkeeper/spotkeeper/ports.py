@@ -53,12 +53,16 @@ class Unreadable(FleetError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpotRequest:
-    """A spot request in trouble: its instance, if it has one, and what its status means."""
+    """A spot request in trouble: its instance, if it has one, and what its status means.
+
+    `at_risk_since` is when its instance was marked to be taken; `taken` says that it has been.
+    """
 
     request_id: str
     instance_id: str
     failure: LaunchFailure | None
     at_risk_since: datetime | None
+    taken: bool = False
 
 
 class GroupReader(Protocol):
@@ -76,8 +80,18 @@ class GroupReader(Protocol):
         """Name the group of each instance that is in one."""
         ...
 
-    def troubled_spot_requests(self, since: datetime) -> tuple[SpotRequest, ...]:
-        """List the account's spot requests that fail or lose their instance."""
+    def troubled_spot_requests(
+        self, instance_ids: Sequence[str], since: datetime
+    ) -> tuple[SpotRequest, ...]:
+        """List those spot requests of some instances that lose them, since an instant."""
+        ...
+
+    def running(self, instance_ids: Sequence[str]) -> frozenset[str]:
+        """Name those of some instances that have not ended, whatever group they are in."""
+        ...
+
+    def marked(self, group: str) -> Mapping[str, datetime]:
+        """Give the instances that run and were marked in a group, with when they will be gone."""
         ...
 
 
@@ -108,8 +122,12 @@ class GroupWriter(Protocol):
 class InstanceWriter(Protocol):
     """Changes single instances."""
 
-    def drain(self, instance_ids: Sequence[str], gone_at: datetime) -> None:
-        """Tell instances when they will be gone, so that their workers are done by then."""
+    def drain(self, instance_ids: Sequence[str], gone_at: datetime, group: str) -> None:
+        """Mark instances of a group with when they will be gone; their workers are done by then."""
+        ...
+
+    def unmark(self, instance_ids: Sequence[str]) -> None:
+        """Take the mark off instances again."""
         ...
 
     def terminate(self, instance_ids: Sequence[str]) -> None:
@@ -215,8 +233,11 @@ class RequestQueues(Protocol):
 class WakeUps(Protocol):
     """Makes a turn happen sooner than the next minute."""
 
-    def at(self, fleet: str, at: datetime, now: datetime) -> None:
-        """Have a turn happen within a second after an instant; sooner where that is far off."""
+    def at(self, fleet: str, at: datetime, now: datetime, woken: int) -> None:
+        """Have a turn happen within a second after an instant; sooner where that is far off.
+
+        `woken` counts the wake-ups one after the other, this one included.
+        """
         ...
 
 

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 import boto3
 from botocore.config import Config
 
-from spotkeeper.adapters.auto_scaling import AutoScalingReader, AutoScalingWriter
+from spotkeeper.adapters.auto_scaling import AutoScalingReader
 from spotkeeper.adapters.controls import ControlTable
 from spotkeeper.adapters.fleet_documents import FleetDocuments, FleetDocumentStore
 from spotkeeper.adapters.fleet_state import FleetStateTable
+from spotkeeper.adapters.group_writer import AutoScalingWriter
 from spotkeeper.adapters.ledger import LedgerTable
 from spotkeeper.adapters.lives import InstanceLives
 from spotkeeper.adapters.load_histories import LoadHistoryTable

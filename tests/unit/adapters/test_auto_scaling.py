@@ -120,8 +120,22 @@ def test_what_is_no_failed_launch_is_none(aws: Aws, changes: dict[str, object]) 
 
 
 def test_reading_stops_at_the_first_old_activity(aws: Aws) -> None:
-    aws.activities(activity(at(0)), activity(at(-301)), token="more")
+    aws.activities(activity(at(0)), activity(at(-1501)), token="more")
     assert len(aws.reader.failures("spot", SINCE)) == 1
+
+
+def test_a_launch_counts_by_when_it_was_given_up(aws: Aws) -> None:
+    hook = "Instance failed to complete user's Lifecycle Action"
+    given_up = activity(at(-900), EndTime=at(-200), StatusCode="Cancelled", StatusMessage=hook)
+    long_ago = activity(at(-1000), EndTime=at(-400))
+    aws.activities(given_up, long_ago)
+    (failure,) = aws.reader.failures("spot", SINCE)
+    assert (failure.at, failure.failure_class) == (at(-200), FailureClass.BOOTSTRAP)
+
+
+def test_a_launch_that_was_cancelled_for_no_known_reason_is_no_failure(aws: Aws) -> None:
+    aws.activities(activity(at(0), StatusCode="Cancelled", StatusMessage=None))
+    assert aws.reader.failures("spot", SINCE) == ()
 
 
 def test_reading_stops_after_two_hundred_activities(aws: Aws) -> None:
@@ -161,28 +175,51 @@ def test_spot_requests_in_trouble_name_their_instance_and_since_when(aws: Aws) -
         spot_request("capacity-not-available"),
     ]
     aws.ec2.add_response("describe_spot_instance_requests", {"SpotInstanceRequests": requests})
-    marked, ended, waiting = aws.reader.troubled_spot_requests(SINCE)
+    marked, ended, waiting = aws.reader.troubled_spot_requests(["i-0a", "i-0b"], SINCE)
     assert (marked.instance_id, marked.at_risk_since, marked.failure) == ("i-0a", at(-10), None)
-    assert (ended.instance_id, ended.at_risk_since) == ("i-0b", at(-10))
+    assert (ended.instance_id, ended.at_risk_since, ended.taken) == ("i-0b", None, True)
     assert ended.failure
     assert (waiting.instance_id, waiting.at_risk_since) == ("", None)
 
 
-def test_the_regions_spot_requests_are_read_in_pages(aws: Aws) -> None:
-    filters = [{"Name": "status-code", "Values": sorted(SPOT_TROUBLED_STATUSES)}]
+def test_the_spot_requests_of_the_asked_instances_are_read_in_pages(aws: Aws) -> None:
+    filters = [
+        {"Name": "instance-id", "Values": ["i-0a", "i-0b"]},
+        {"Name": "status-code", "Values": sorted(SPOT_TROUBLED_STATUSES)},
+    ]
     for page, token in (({}, "more"), ({"NextToken": "more"}, "")):
         aws.ec2.add_response(
             "describe_spot_instance_requests",
             {"SpotInstanceRequests": [spot_request("price-too-low")], "NextToken": token},
             {"Filters": filters, "MaxResults": 500, **page},
         )
-    assert len(aws.reader.troubled_spot_requests(SINCE)) == 2
+    assert len(aws.reader.troubled_spot_requests(["i-0b", "i-0a"], SINCE)) == 2
+
+
+def test_marked_instances_are_found_by_whose_they_were(aws: Aws) -> None:
+    states = ["pending", "running", "stopping", "stopped"]
+    filters = [
+        {"Name": "tag:spotkeeper:group", "Values": ["spot"]},
+        {"Name": "instance-state-name", "Values": states},
+    ]
+
+    def marked(instance_id: str, gone_at: str) -> dict[str, object]:
+        tags = [{"Key": "spotkeeper:draining", "Value": gone_at}]
+        return {"InstanceId": instance_id, "Tags": tags}
+
+    found = [marked("i-0a", at(-10).isoformat()), marked("i-0b", "soon")]
+    aws.ec2.add_response(
+        "describe_instances",
+        {"Reservations": [{"Instances": [instance]} for instance in found]},
+        {"Filters": filters, "MaxResults": 500},
+    )
+    assert aws.reader.marked("spot") == {"i-0a": at(-10)}
 
 
 def test_old_trouble_is_forgotten(aws: Aws) -> None:
     requests = {"SpotInstanceRequests": [spot_request("marked-for-termination", "i-0a")]}
     aws.ec2.add_response("describe_spot_instance_requests", requests)
-    assert aws.reader.troubled_spot_requests(at(-9)) == ()
+    assert aws.reader.troubled_spot_requests(["i-0a"], at(-9)) == ()
 
 
 @pytest.mark.parametrize(

@@ -16,11 +16,12 @@ from spotkeeper.adapters.errors import (
     PERMISSION_CODES,
     PRICE_CODES,
     QUOTA_CODES,
-    SPOT_AT_RISK_STATUSES,
     SPOT_CAPACITY_STATUSES,
     SPOT_CONFIGURATION_STATUSES,
+    SPOT_MARKED_STATUSES,
     SPOT_PRICE_STATUSES,
     SPOT_QUOTA_STATUSES,
+    SPOT_TAKEN_STATUSES,
     SPOT_TROUBLED_STATUSES,
     THROTTLE_CODES,
     classify,
@@ -377,7 +378,8 @@ def test_a_spot_request_status_has_its_meaning(
 ) -> None:
     failure_class, at_risk = expected
     assert classify_spot_status(status) is failure_class
-    assert (status in SPOT_AT_RISK_STATUSES) is at_risk
+    assert (status in SPOT_MARKED_STATUSES | SPOT_TAKEN_STATUSES) is at_risk
+    assert (status in SPOT_MARKED_STATUSES) is status.startswith("marked-")
     assert (status in SPOT_TROUBLED_STATUSES) is (failure_class is not None or at_risk)
 
 

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from spotkeeper.domain.availability.actions import Unmark
 from spotkeeper.domain.availability.memory import AvailabilityMemory
 from spotkeeper.domain.decision import Action
 from spotkeeper.domain.failure import FailureClass
@@ -162,8 +163,12 @@ def test_a_foreign_warning_is_ignored() -> None:
 def test_an_instance_that_survives_its_warning_counts_again() -> None:
     spot = group("spot", 4, instances(SPOT[:4]))
     warned = turn(0, spot, group("on-demand", 0), STEADY, warned={SPOT[0]: at(0)})
-    later = turn(900, spot, group("on-demand", 1, instances(BACK[:1])), warned.memory)
-    assert (later.spot.serving, later.memory.at_risk) == (4, {})
+    on_demand = group("on-demand", 1, instances(BACK[:1]))
+    later = turn(900, spot, on_demand, warned.memory)
+    assert [unmark.instance_id for unmark in later.of(Unmark)] == [SPOT[0]]
+    assert (later.spot.serving, later.memory.at_risk) == (3, {})
+    again = turn(910, spot, on_demand, later.memory)
+    assert (again.spot.serving, again.of(Unmark)) == (4, [])
 
 
 def test_a_scheduled_change_counts_only_once_it_is_near() -> None:
@@ -180,7 +185,20 @@ def test_a_detached_instance_that_aws_leaves_running_is_ended() -> None:
     after = group("spot", 4, instances(SPOT[1:4], SPOT[4:5]))
     waiting = turn(300, after, group("on-demand", 1), warned.memory)
     assert waiting.terminate == ()
-    assert turn(600, after, group("on-demand", 1), waiting.memory).terminate == (SPOT[0],)
+    running = frozenset(SPOT[:1])
+    over = turn(600, after, group("on-demand", 1), waiting.memory, running=running)
+    assert over.terminate == (SPOT[0],)
+    assert over.memory.detached == {}
+
+
+def test_a_detached_instance_that_aws_took_is_looked_for_and_not_ended_again() -> None:
+    spot = group("spot", 4, instances(SPOT[:4]))
+    warned = turn(0, spot, group("on-demand", 0), STEADY, warned={SPOT[0]: at(0)})
+    after = group("spot", 4, instances(SPOT[1:4], SPOT[4:5]))
+    unknown = turn(600, after, group("on-demand", 1), warned.memory)
+    assert (unknown.terminate, set(unknown.memory.detached)) == ((), {SPOT[0]})
+    ended = turn(660, after, group("on-demand", 1), unknown.memory, running=frozenset())
+    assert (ended.terminate, ended.memory.detached) == ((), {})
 
 
 def test_an_instance_whose_detaching_failed_is_not_ended() -> None:

@@ -36,6 +36,7 @@ failures = st.lists(
 ).map(tuple)
 memories = st.builds(
     AvailabilityMemory,
+    seen_at=st.just(at(-60)),
     need=st.none() | small,
     levels=st.tuples(st.builds(Level, at=st.just(at(-3600)), serving=small)),
     last_backfill=st.none() | st.integers(-600, 0).map(at),

@@ -37,7 +37,15 @@ class Groups:
     def groups_of(self, instance_ids: Sequence[str]) -> Mapping[str, str]:
         raise NotImplementedError
 
-    def troubled_spot_requests(self, since: datetime) -> tuple[SpotRequest, ...]:
+    def troubled_spot_requests(
+        self, instance_ids: Sequence[str], since: datetime
+    ) -> tuple[SpotRequest, ...]:
+        raise NotImplementedError
+
+    def running(self, instance_ids: Sequence[str]) -> frozenset[str]:
+        raise NotImplementedError
+
+    def marked(self, group: str) -> Mapping[str, datetime]:
         raise NotImplementedError
 
 

@@ -3,8 +3,10 @@
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 
+from spotkeeper.adapters.auto_scaling import LONGEST_LAUNCH
 from spotkeeper.adapters.errors import (
-    SPOT_AT_RISK_STATUSES,
+    SPOT_MARKED_STATUSES,
+    SPOT_TAKEN_STATUSES,
     by_a_user,
     classify,
     classify_spot_status,
@@ -14,6 +16,7 @@ from spotkeeper.domain.fleet import Group, Instance, Phase
 from spotkeeper.ports import Gone, SpotRequest
 from spotkeeper_lab.cloud.api import Cloud
 from spotkeeper_lab.cloud.values import (
+    CANCELLED,
     IN_SERVICE,
     PENDING,
     PENDING_WAIT,
@@ -37,6 +40,7 @@ class FakeGroups:
         self._faults = faults or Faults()
         self._pictures: dict[str, tuple[GroupView, Group]] = {}
         self._failures: dict[str, LaunchFailure] = {}
+        self._of: dict[str, str] = {}
 
     def describe(self, names: Iterable[str]) -> Mapping[str, Group]:
         """Describe the groups that exist."""
@@ -54,8 +58,11 @@ class FakeGroups:
     def failures(self, group: str, since: datetime) -> tuple[LaunchFailure, ...]:
         """List failed launches since an instant, newest first."""
         with self._faults.call("failures"), as_aws("reading scaling activities"):
-            found = self._cloud.failures(group, seconds(since))
-            return tuple(self._failure(activity) for activity in found)
+            since_s = seconds(since)
+            found = self._cloud.failures(group, since_s - LONGEST_LAUNCH.total_seconds())
+            ended = (activity for activity in found if _ended_s(activity) >= since_s)
+            failures = (self._failure(a) for a in ended if _failed(a))
+            return tuple(failures)
 
     def _failure(self, activity: Activity) -> LaunchFailure:
         key = activity.activity_id
@@ -77,11 +84,29 @@ class FakeGroups:
                 if i.instance_id in wanted
             }
 
-    def troubled_spot_requests(self, since: datetime) -> tuple[SpotRequest, ...]:
-        """List the spot requests that lose their instance."""
+    def troubled_spot_requests(
+        self, instance_ids: Sequence[str], since: datetime
+    ) -> tuple[SpotRequest, ...]:
+        """List those spot requests of some instances that lose them."""
         with self._faults.call("troubled_spot_requests"):
+            wanted = set(instance_ids)
             found = self._cloud.spot_requests(seconds(since))
-            return tuple(_spot_request(request) for request in found)
+            return tuple(_spot_request(r) for r in found if r.instance_id in wanted)
+
+    def running(self, instance_ids: Sequence[str]) -> frozenset[str]:
+        """Name those of some instances that have not ended."""
+        with self._faults.call("running"):
+            return frozenset(self._running()).intersection(instance_ids)
+
+    def marked(self, group: str) -> Mapping[str, datetime]:
+        """Give the instances that run and were marked in a group."""
+        with self._faults.call("marked"):
+            mine = {i: gone_s for i, gone_s in self._running().items() if self._of.get(i) == group}
+            return {i: instant(gone_s) for i, gone_s in mine.items() if gone_s is not None}
+
+    def _running(self) -> dict[str, float | None]:
+        """Give the instances that run, with when they will be gone where they are marked."""
+        return {i.instance_id: i.gone_s for i in self._cloud.instances() if i.ended_s is None}
 
     def set_desired(self, group: str, desired: int) -> None:
         """Ask a group for a capacity."""
@@ -108,10 +133,16 @@ class FakeGroups:
         with self._faults.call("resume_launch"), as_aws("resuming Launch"):
             self._cloud.resume(group, "Launch")
 
-    def drain(self, instance_ids: Sequence[str], gone_at: datetime) -> None:
-        """Tell instances when they will be gone."""
+    def drain(self, instance_ids: Sequence[str], gone_at: datetime, group: str) -> None:
+        """Mark instances of a group with when they will be gone."""
         with self._faults.call("drain"), as_aws("draining"):
             self._cloud.drain(instance_ids, seconds(gone_at))
+            self._of |= dict.fromkeys(instance_ids, group)
+
+    def unmark(self, instance_ids: Sequence[str]) -> None:
+        """Take the mark off instances again."""
+        with self._faults.call("unmark"), as_aws("untagging"):
+            self._cloud.undrain(instance_ids)
 
     def terminate(self, instance_ids: Sequence[str]) -> None:
         """End drained instances that are in no group any more."""
@@ -137,7 +168,7 @@ def _group(view: GroupView) -> Group:
         maximum=view.maximum,
         instances=tuple(_instance(instance) for instance in view.instances),
         suspended=frozenset(view.suspensions),
-        suspended_by_aws=frozenset(n for n, why in view.suspensions.items() if not by_a_user(why)),
+        suspended_by_aws=frozenset(p for p, why in view.suspensions.items() if not by_a_user(why)),
     )
 
 
@@ -150,10 +181,19 @@ def _instance(view: InstanceView) -> Instance:
     )
 
 
+def _ended_s(activity: Activity) -> float:
+    return max(activity.start_s, activity.end_s or activity.start_s)
+
+
+def _failed(activity: Activity) -> bool:
+    """Whether a launch failed; a cancelled one did if its message is known to say so."""
+    return activity.status_code != CANCELLED or classify(activity.message)[1]
+
+
 def _failure(activity: Activity) -> LaunchFailure:
     failure_class, known = classify(activity.message)
     return LaunchFailure(
-        at=instant(activity.start_s),
+        at=instant(_ended_s(activity)),
         failure_class=failure_class,
         message=activity.message,
         pool=activity.zone,
@@ -171,5 +211,6 @@ def _spot_request(view: SpotRequestView) -> SpotRequest:
         failure=LaunchFailure(at=at, failure_class=failure_class, message=message)
         if failure_class
         else None,
-        at_risk_since=at if status in SPOT_AT_RISK_STATUSES else None,
+        at_risk_since=at if status in SPOT_MARKED_STATUSES else None,
+        taken=status in SPOT_TAKEN_STATUSES,
     )

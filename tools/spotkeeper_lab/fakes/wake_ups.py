@@ -16,7 +16,7 @@ class FakeWakeUps:
         self.due_s: list[float] = []
         self._faults = faults or Faults()
 
-    def at(self, fleet: str, at: datetime, now: datetime) -> None:
+    def at(self, fleet: str, at: datetime, now: datetime, woken: int) -> None:
         """Have a turn happen at an instant, within a second after it."""
         with self._faults.call("wake_up"):
             delay = timedelta(seconds=delay_s(at, now))

@@ -5,7 +5,7 @@ from datetime import datetime
 from fnmatch import fnmatchcase
 from typing import Any
 
-from spotkeeper.adapters.auto_scaling import DRAINING_TAG
+from spotkeeper.adapters.auto_scaling import DRAINING_TAG, GROUP_TAG
 from spotkeeper_lab.cloud.api import Cloud
 from spotkeeper_lab.cloud.values import PENDING, CloudError, InstanceView, Purchase, SpotRequestView
 from spotkeeper_lab.local_aws.wire import Action, Answer, Exact, Get, Page, VirtualTime
@@ -24,6 +24,7 @@ class Ec2Answers:
     def __init__(self, cloud: Cloud, time: VirtualTime) -> None:
         self._cloud = cloud
         self._time = time
+        self._marked_in: dict[str, str] = {}
 
     def actions(self) -> dict[str, Action]:
         """The actions of EC2 that the cloud answers."""
@@ -38,13 +39,14 @@ class Ec2Answers:
     def _describe_spot_requests(self, get: Get) -> Answer:
         filters = {item["Name"]: item.get("Values", item.get("Value")) for item in _filters(get)}
         codes = filters.get("status-code")
-        ids = filters.get("spot-instance-request-id")
+        ids, instances = filters.get("spot-instance-request-id"), filters.get("instance-id")
         return {
             "SpotInstanceRequests": [
                 self._spot_request(view)
                 for view in self._cloud.spot_requests()
                 if (codes is None or view.status_code in codes)
                 and (ids is None or view.request_id in ids)
+                and (instances is None or view.instance_id in instances)
             ]
         }
 
@@ -67,6 +69,8 @@ class Ec2Answers:
             if tag["Key"] == DRAINING_TAG:
                 gone_s = self._time.seconds(datetime.fromisoformat(tag["Value"]))
                 self._cloud.drain(get("Resources", []), gone_s)
+            elif tag["Key"] == GROUP_TAG:
+                self._marked_in |= dict.fromkeys(get("Resources", []), tag["Value"])
         return {}
 
     def _delete_tags(self, get: Get) -> Answer:
@@ -120,6 +124,7 @@ class Ec2Answers:
             tags["aws:autoscaling:groupName"] = view.group
         if view.gone_s is not None:
             tags[DRAINING_TAG] = self._time.at(view.gone_s).isoformat()
+            tags[GROUP_TAG] = self._marked_in.get(view.instance_id, "")
         return [{"Key": key, "Value": value} for key, value in tags.items()]
 
     def _terminate(self, get: Get) -> Answer:

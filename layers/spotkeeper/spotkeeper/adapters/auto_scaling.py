@@ -1,14 +1,15 @@
-"""Auto Scaling groups, their activities and spot requests, behind the group ports."""
+"""Auto Scaling groups, their activities, instances and spot requests, behind the reader port."""
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from datetime import datetime
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import datetime, timedelta
 from itertools import batched
 from typing import TYPE_CHECKING
 
 from spotkeeper.adapters.errors import (
-    SPOT_AT_RISK_STATUSES,
+    SPOT_MARKED_STATUSES,
+    SPOT_TAKEN_STATUSES,
     SPOT_TROUBLED_STATUSES,
     by_a_user,
     classify,
@@ -17,7 +18,7 @@ from spotkeeper.adapters.errors import (
 )
 from spotkeeper.domain.failure import LaunchFailure
 from spotkeeper.domain.fleet import Group, Instance, Phase
-from spotkeeper.ports import Gone, SpotRequest
+from spotkeeper.ports import SpotRequest
 
 if TYPE_CHECKING:
     from mypy_boto3_autoscaling import AutoScalingClient
@@ -27,15 +28,22 @@ if TYPE_CHECKING:
         InstanceTypeDef,
     )
     from mypy_boto3_ec2 import EC2Client
+    from mypy_boto3_ec2.type_defs import InstanceTypeDef as Ec2InstanceTypeDef
     from mypy_boto3_ec2.type_defs import SpotInstanceRequestTypeDef
 
 # AWS's own limits of one call; more names than 50 are refused where MaxRecords does not say so.
 GROUPS_A_CALL = 50
 INSTANCES_A_CALL = 50
-DETACHED_A_CALL = 20
 # Without a size the region's requests come in one answer, which may be throttled or time out.
 REQUESTS_A_PAGE = 500
 DRAINING_TAG = "spotkeeper:draining"
+# Whose a detached instance was: its group's own tag goes with the group.
+GROUP_TAG = "spotkeeper:group"
+# EC2's limit for the values of one filter.
+VALUES_A_FILTER = 200
+# A launch that a lifecycle hook gives up, or that never becomes healthy, began so long before.
+LONGEST_LAUNCH = timedelta(minutes=20)
+_RUNNING = ("pending", "running", "stopping", "stopped")
 # A group that fails every 15 s logs 20 activities in the five minutes that a turn looks back at.
 ACTIVITIES_AT_MOST = 200
 
@@ -46,7 +54,6 @@ _PHASES = {
     "Pending:Proceed": Phase.COMING,
     "InService": Phase.IN_SERVICE,
 }
-_FAILED = frozenset({"Failed", "Cancelled"})
 _WAITING_FOR_SPOT = frozenset({"PendingSpotBidPlacement", "WaitingForSpotInstanceRequestId",
                                "WaitingForSpotInstanceId"})  # fmt: skip
 _REQUEST_ID = re.compile(r"\bsir-[0-9a-z]+")
@@ -77,19 +84,21 @@ class AutoScalingReader:
     def failures(self, group: str, since: datetime) -> tuple[LaunchFailure, ...]:
         """List failed launches since an instant, and spot requests that still wait in vain.
 
-        Activities come newest first; AWS filters by start time, and the reading stops by itself.
+        Activities come newest first, and AWS filters by start time: those count that ended since.
         """
         found: list[LaunchFailure] = []
         waiting: list[str] = []
+        earliest = since - LONGEST_LAUNCH
         pages = self._autoscaling.get_paginator("describe_scaling_activities").paginate(
             AutoScalingGroupName=group,
-            Filters=[{"Name": "StartTimeLowerBound", "Values": [since.isoformat()]}],
+            Filters=[{"Name": "StartTimeLowerBound", "Values": [earliest.isoformat()]}],
             PaginationConfig={"MaxItems": ACTIVITIES_AT_MOST, "PageSize": 100},
         )
         with translated(f"reading the scaling activities of {group}"):
             for page in pages:
-                recent = [a for a in page["Activities"] if a["StartTime"] >= since]
-                found += [_failure(a) for a in recent if _is_failed_launch(a)]
+                recent = [a for a in page["Activities"] if a["StartTime"] >= earliest]
+                failed = (a for a in recent if _is_failed_launch(a) and _ended(a) >= since)
+                found += [_failure(a) for a in failed]
                 waiting += [r for a in recent for r in _awaited_requests(a)]
                 if len(recent) < len(page["Activities"]):
                     break
@@ -105,15 +114,53 @@ class AutoScalingReader:
                 groups[instance["InstanceId"]] = instance["AutoScalingGroupName"]
         return groups
 
-    def troubled_spot_requests(self, since: datetime) -> tuple[SpotRequest, ...]:
-        """List the region's spot requests whose status tells of trouble since an instant."""
-        pages = self._ec2.get_paginator("describe_spot_instance_requests").paginate(
-            Filters=[{"Name": "status-code", "Values": sorted(SPOT_TROUBLED_STATUSES)}],
-            PaginationConfig={"PageSize": REQUESTS_A_PAGE},
-        )
-        with translated("describing spot requests"):
-            requests = [r for page in pages for r in page["SpotInstanceRequests"]]
+    def troubled_spot_requests(
+        self, instance_ids: Sequence[str], since: datetime
+    ) -> tuple[SpotRequest, ...]:
+        """List the spot requests of some instances whose status tells of trouble since then."""
+        requests: list[SpotInstanceRequestTypeDef] = []
+        pages = self._ec2.get_paginator("describe_spot_instance_requests")
+        for some in batched(sorted(set(instance_ids)), VALUES_A_FILTER, strict=False):
+            with translated("describing spot requests"):
+                for page in pages.paginate(
+                    Filters=[
+                        {"Name": "instance-id", "Values": list(some)},
+                        {"Name": "status-code", "Values": sorted(SPOT_TROUBLED_STATUSES)},
+                    ],
+                    PaginationConfig={"PageSize": REQUESTS_A_PAGE},
+                ):
+                    requests += page["SpotInstanceRequests"]
         return tuple(_spot_request(r) for r in requests if _updated(r) >= since)
+
+    def running(self, instance_ids: Sequence[str]) -> frozenset[str]:
+        """Name those of some instances that have not ended; an unknown one has."""
+        found: set[str] = set()
+        for some in batched(sorted(set(instance_ids)), VALUES_A_FILTER, strict=False):
+            found |= {i["InstanceId"] for i in self._instances("instance-id", some)}
+        return frozenset(found)
+
+    def marked(self, group: str) -> Mapping[str, datetime]:
+        """Give the instances that run and were marked in a group, with when they will be gone."""
+        found: dict[str, datetime] = {}
+        for instance in self._instances(f"tag:{GROUP_TAG}", (group,)):
+            tags = {tag["Key"]: tag["Value"] for tag in instance.get("Tags", [])}
+            if gone_at := _instant(tags.get(DRAINING_TAG, "")):
+                found[instance["InstanceId"]] = gone_at
+        return found
+
+    def _instances(self, name: str, values: Sequence[str]) -> "Iterator[Ec2InstanceTypeDef]":
+        """Describe the instances that have not ended and pass a filter."""
+        pages = self._ec2.get_paginator("describe_instances")
+        with translated("describing instances"):
+            for page in pages.paginate(
+                Filters=[
+                    {"Name": name, "Values": list(values)},
+                    {"Name": "instance-state-name", "Values": list(_RUNNING)},
+                ],
+                PaginationConfig={"PageSize": REQUESTS_A_PAGE},
+            ):
+                for reservation in page["Reservations"]:
+                    yield from reservation["Instances"]
 
     def _failed_requests(self, request_ids: Sequence[str]) -> tuple[LaunchFailure, ...]:
         """Look up awaited requests: older groups fail there and not in their activities."""
@@ -125,77 +172,6 @@ class AutoScalingReader:
             )
         requests = (_spot_request(r) for r in answer["SpotInstanceRequests"])
         return tuple(r.failure for r in requests if r.failure)
-
-
-class AutoScalingWriter:
-    """Changes groups and their instances; each method is one call."""
-
-    def __init__(self, autoscaling: "AutoScalingClient", ec2: "EC2Client") -> None:
-        """Take typed clients; nothing is called yet."""
-        self._autoscaling = autoscaling
-        self._ec2 = ec2
-
-    def set_desired(self, group: str, desired: int) -> None:
-        """Ask a group for a capacity; a cooldown of the group does not delay it."""
-        with translated(f"setting the desired capacity of {group}"):
-            self._autoscaling.set_desired_capacity(
-                AutoScalingGroupName=group, DesiredCapacity=desired, HonorCooldown=False
-            )
-
-    def end(self, instance_id: str) -> None:
-        """End an instance and lower its group's desired capacity by one."""
-        with translated(f"ending {instance_id}"):
-            self._autoscaling.terminate_instance_in_auto_scaling_group(
-                InstanceId=instance_id, ShouldDecrementDesiredCapacity=True
-            )
-
-    def detach(self, group: str, instance_ids: Sequence[str]) -> None:
-        """Take instances out of their group, 20 a call; the group replaces them at once."""
-        for some in batched(instance_ids, DETACHED_A_CALL, strict=False):
-            with translated(f"detaching from {group}"):
-                self._autoscaling.detach_instances(
-                    AutoScalingGroupName=group,
-                    InstanceIds=list(some),
-                    ShouldDecrementDesiredCapacity=False,
-                )
-
-    def suspend_az_rebalance(self, group: str) -> None:
-        """Stop a group from ending busy instances only to even out its zones."""
-        with translated(f"suspending AZRebalance of {group}"):
-            self._autoscaling.suspend_processes(
-                AutoScalingGroupName=group, ScalingProcesses=["AZRebalance"]
-            )
-
-    def resume_launch(self, group: str) -> None:
-        """Let a group launch again after AWS stopped it."""
-        with translated(f"resuming Launch of {group}"):
-            self._autoscaling.resume_processes(
-                AutoScalingGroupName=group, ScalingProcesses=["Launch"]
-            )
-
-    def drain(self, instance_ids: Sequence[str], gone_at: datetime) -> None:
-        """Tag instances with when they will be gone; workers read it from instance metadata."""
-        with translated("tagging instances as draining"):
-            self._ec2.create_tags(
-                Resources=list(instance_ids),
-                Tags=[{"Key": DRAINING_TAG, "Value": gone_at.isoformat()}],
-            )
-
-    def terminate(self, instance_ids: Sequence[str]) -> None:
-        """End detached instances that AWS left running; those already gone are well gone."""
-        for instance_id in instance_ids:
-            try:
-                with translated(f"terminating {instance_id}"):
-                    self._ec2.terminate_instances(InstanceIds=[instance_id])
-            except Gone:
-                continue
-
-    def replace(self, instance_id: str) -> None:
-        """Mark an instance unhealthy; its group replaces it, whatever its grace period."""
-        with translated(f"marking {instance_id} unhealthy"):
-            self._autoscaling.set_instance_health(
-                InstanceId=instance_id, HealthStatus="Unhealthy", ShouldRespectGracePeriod=False
-            )
 
 
 def _group(group: "AutoScalingGroupTypeDef") -> Group:
@@ -224,15 +200,27 @@ def _instance(instance: "InstanceTypeDef") -> Instance:
 
 
 def _is_failed_launch(activity: "ActivityTypeDef") -> bool:
-    description = activity.get("Description", "Launching").lower()
-    return activity["StatusCode"] in _FAILED and "launching" in description
+    """Say whether a launch failed; one that was cancelled did if its message is known to say so.
+
+    A launch is cancelled too when the group is made smaller meanwhile, by us for example.
+    """
+    if "launching" not in activity.get("Description", "Launching").lower():
+        return False
+    if activity["StatusCode"] == "Cancelled":
+        return classify(activity.get("StatusMessage", ""))[1]
+    return activity["StatusCode"] == "Failed"
+
+
+def _ended(activity: "ActivityTypeDef") -> datetime:
+    """Say when a launch was given up; AWS writes some ends as whole seconds before their start."""
+    return max(activity["StartTime"], activity.get("EndTime", activity["StartTime"]))
 
 
 def _failure(activity: "ActivityTypeDef") -> LaunchFailure:
     message = activity.get("StatusMessage") or activity.get("Description", "")
     failure_class, known = classify(message)
     return LaunchFailure(
-        at=activity["StartTime"],
+        at=_ended(activity),
         failure_class=failure_class,
         message=message,
         pool=_zone(activity.get("Details", "")),
@@ -254,6 +242,15 @@ def _awaited_requests(activity: "ActivityTypeDef") -> list[str]:
     return _REQUEST_ID.findall(activity.get("StatusMessage", ""))
 
 
+def _instant(text: str) -> datetime | None:
+    """Read a mark's time; None for what is no time of ours."""
+    try:
+        at = datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    return at if at.tzinfo else None
+
+
 def _updated(request: "SpotInstanceRequestTypeDef") -> datetime:
     return request["Status"].get("UpdateTime", request["CreateTime"])
 
@@ -268,5 +265,6 @@ def _spot_request(request: "SpotInstanceRequestTypeDef") -> SpotRequest:
         request_id=request["SpotInstanceRequestId"],
         instance_id=request.get("InstanceId", ""),
         failure=failure,
-        at_risk_since=at if status in SPOT_AT_RISK_STATUSES else None,
+        at_risk_since=at if status in SPOT_MARKED_STATUSES else None,
+        taken=status in SPOT_TAKEN_STATUSES,
     )

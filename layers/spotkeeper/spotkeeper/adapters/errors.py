@@ -88,9 +88,11 @@ SPOT_PRICE_STATUSES = frozenset({
 })  # fmt: skip
 SPOT_QUOTA_STATUSES = frozenset({"limit-exceeded"})
 SPOT_CONFIGURATION_STATUSES = frozenset({"bad-parameters", "schedule-expired"})
-SPOT_AT_RISK_STATUSES = frozenset({
-    "marked-for-termination", "marked-for-stop", "instance-terminated-no-capacity",
-    "instance-terminated-by-price", "instance-stopped-no-capacity", "instance-stopped-by-price",
+# Only these announce a loss; the others tell of one that has happened.
+SPOT_MARKED_STATUSES = frozenset({"marked-for-termination", "marked-for-stop"})
+SPOT_TAKEN_STATUSES = frozenset({
+    "instance-terminated-no-capacity", "instance-terminated-by-price",
+    "instance-stopped-no-capacity", "instance-stopped-by-price",
     "instance-terminated-by-service", "instance-terminated-launch-group-constraint",
 })  # fmt: skip
 SPOT_TROUBLED_STATUSES = (
@@ -98,7 +100,8 @@ SPOT_TROUBLED_STATUSES = (
     | SPOT_PRICE_STATUSES
     | SPOT_QUOTA_STATUSES
     | SPOT_CONFIGURATION_STATUSES
-    | SPOT_AT_RISK_STATUSES
+    | SPOT_MARKED_STATUSES
+    | SPOT_TAKEN_STATUSES
 )
 
 _CLASSES_BY_CODE = {

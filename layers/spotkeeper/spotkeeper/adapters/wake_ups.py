@@ -17,19 +17,21 @@ LONGEST_S = 900
 
 
 class WakeUpQueue:
-    """The wake-up port on an SQS queue; whatever a message says, it is a turn of every fleet."""
+    """The wake-up port on an SQS queue; each message is a turn of every fleet."""
 
     def __init__(self, sqs: "Callable[[], SQSClient]", url: str) -> None:
         """Take what makes a typed client, as most turns need none, and the queue's URL."""
         self._sqs = sqs
         self._url = url
 
-    def at(self, fleet: str, at: datetime, now: datetime) -> None:
+    def at(self, fleet: str, at: datetime, now: datetime, woken: int) -> None:
         """Send a message that is delivered at an instant; fleet and time are for humans."""
         with translated(f"asking for a turn of {fleet}"):
             self._sqs().send_message(
                 QueueUrl=self._url,
-                MessageBody=json.dumps({"fleet": fleet, "look_again_at": at.isoformat()}),
+                MessageBody=json.dumps(
+                    {"fleet": fleet, "look_again_at": at.isoformat(), "woken": woken}
+                ),
                 DelaySeconds=delay_s(at, now),
             )
 

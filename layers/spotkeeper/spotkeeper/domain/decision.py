@@ -51,7 +51,10 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DecisionRecord:
-    """All that one turn leaves behind: seen, rule, asked, answered, why."""
+    """All that one turn leaves behind: seen, rule, asked, answered, why.
+
+    `unread` says what could not be read although the turn went on, and why.
+    """
 
     fleet: str
     half: Half
@@ -65,3 +68,4 @@ class DecisionRecord:
     failures: tuple[str, ...] = ()
     unknown_failures: tuple[str, ...] = ()
     permission: Permission = Permission.ACT
+    unread: tuple[str, ...] = ()

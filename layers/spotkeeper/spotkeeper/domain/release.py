@@ -13,11 +13,14 @@ IDLE_SHARE = 0.05
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReleasePlan:
-    """`desired` is lowered by what never launched; `ends` are ended one by one."""
+    """`desired` is lowered by what never launched; `ends` are ended one by one.
+
+    `launching` are waited for: AWS refuses to end what is being launched.
+    """
 
     desired: int
     ends: tuple[str, ...] = ()
-    waiting_for_busy: int = 0
+    launching: int = 0
 
 
 def plan_release(
@@ -28,30 +31,31 @@ def plan_release(
     busy_too: bool,
     held_since: Mapping[str, datetime] | None = None,
 ) -> ReleasePlan:
-    """Choose `step` instances to give back: never launched, coming, idle, then busy.
+    """Choose `step` instances to give back: never launched, launching, idle, then busy.
 
-    Busy ones are chosen only when `busy_too`, least busy first; their terminate hook lets the
-    current request finish. Without `activity` nobody is known to be busy. With `held_since`, those
-    of the pool that has held the fleet for the shortest time go before the idle.
+    What is launching is given back once it has launched ("Scaling Activity is In Progress",
+    AutoSpotting#354). Busy ones are chosen only when `busy_too`, least busy first; their terminate
+    hook lets the current request finish. Without `activity` nobody is known to be busy. With
+    `held_since`, those of the pool that has held the fleet for the shortest time go before the
+    idle.
     """
     present = [i for i in group.instances if i.phase is not Phase.LEAVING]
     unlaunched = min(step, max(0, group.desired - len(present)))
+    serving = [i for i in present if i.phase is Phase.IN_SERVICE]
+    launching = min(step - unlaunched, len(present) - len(serving))
     shares, since = activity or {}, held_since or {}
 
     def free(instance: Instance) -> bool:
-        idle = shares.get(instance.instance_id, 0.0) < IDLE_SHARE
-        return busy_too or idle or instance.phase is Phase.COMING
+        return busy_too or shares.get(instance.instance_id, 0.0) < IDLE_SHARE
 
-    def rank(instance: Instance) -> tuple[bool, float, float, str]:
+    def rank(instance: Instance) -> tuple[float, float, str]:
         pool_since = since.get(instance.pool)
         age = -pool_since.timestamp() if pool_since else -math.inf
-        share = shares.get(instance.instance_id, 0.0)
-        return (instance.phase is not Phase.COMING, age, share, instance.instance_id)
+        return (age, shares.get(instance.instance_id, 0.0), instance.instance_id)
 
-    chosen = sorted(filter(free, present), key=rank)[: step - unlaunched]
-    ends = tuple(instance.instance_id for instance in chosen)
+    chosen = sorted(filter(free, serving), key=rank)[: step - unlaunched - launching]
     return ReleasePlan(
         desired=group.desired - unlaunched,
-        ends=ends,
-        waiting_for_busy=step - unlaunched - len(ends),
+        ends=tuple(instance.instance_id for instance in chosen),
+        launching=launching,
     )

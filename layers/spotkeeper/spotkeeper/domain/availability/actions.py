@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from datetime import datetime
+from typing import ClassVar
 
 from spotkeeper.domain.availability.assessment import Assessment
 from spotkeeper.domain.availability.memory import AvailabilityMemory
@@ -11,11 +12,20 @@ from spotkeeper.domain.decision import Action
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WakeUp:
-    """Have a turn happen at an instant: something was put off until then, as of `now`."""
+    """Have a turn happen at an instant, as of `now`: something was put off until then.
+
+    `woken` counts the wake-ups one after the other, this one included.
+    """
 
     at: datetime
     now: datetime
+    woken: int = 1
     reason: str
+
+    @property
+    def asked(self) -> str:
+        """How records say it."""
+        return f"look again at {self.at:%H:%M:%S}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,6 +37,16 @@ class Backfill:
     count: int
     reason: str
 
+    @property
+    def before(self) -> int:
+        """What the group was asked for before."""
+        return self.desired - self.count
+
+    @property
+    def asked(self) -> str:
+        """How records say it."""
+        return f"{self.group}: desired {self.desired}"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CancelBackfill:
@@ -37,31 +57,59 @@ class CancelBackfill:
     count: int
     reason: str
 
+    @property
+    def before(self) -> int:
+        """What the group was asked for before."""
+        return self.desired + self.count
+
+    @property
+    def asked(self) -> str:
+        """How records say it."""
+        return f"{self.group}: desired {self.desired}"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndBackfill:
-    """End an on-demand instance, and lower its group by one."""
+    """End an on-demand instance, and lower its group, of `before` now, by one."""
 
     instance_id: str
+    before: int
     reason: str
+    verb: ClassVar[str] = "end"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Drain:
-    """Mark an instance with when it will be gone."""
+    """Mark an instance of a group with when it will be gone."""
 
+    group: str
     instance_id: str
     gone_at: datetime
     reason: str
+    verb: ClassVar[str] = "drain"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unmark:
+    """Take the mark off an instance: it works on."""
+
+    instance_id: str
+    reason: str
+    verb: ClassVar[str] = "stop draining"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplaceEarly:
-    """Take a marked instance out of the spot group, which replaces it at once."""
+    """Take an instance out of the spot group, which replaces it at once.
+
+    It must be marked first, or nobody may end it if AWS leaves it running; `taken` is gone already.
+    """
 
     group: str
     instance_id: str
+    taken: bool
     reason: str
+    verb: ClassVar[str] = "replace"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,6 +121,11 @@ class AskSpot:
     requests: tuple[CapacityRequest, ...]
     reason: str
 
+    @property
+    def asked(self) -> str:
+        """How records say it."""
+        return f"{self.group}: desired {self.desired}"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndSpare:
@@ -80,6 +133,7 @@ class EndSpare:
 
     instance_id: str
     reason: str
+    verb: ClassVar[str] = "end"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,6 +142,7 @@ class Terminate:
 
     instance_id: str
     reason: str
+    verb: ClassVar[str] = "terminate"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,19 +152,28 @@ class SuspendAzRebalance:
     group: str
     reason: str
 
+    @property
+    def asked(self) -> str:
+        """How records say it."""
+        return f"{self.group}: suspend AZRebalance"
 
-type AvailabilityAction = (
-    WakeUp
-    | Backfill
-    | CancelBackfill
-    | EndBackfill
-    | Drain
-    | ReplaceEarly
-    | AskSpot
-    | EndSpare
-    | Terminate
-    | SuspendAzRebalance
-)
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResumeLaunch:
+    """Let a group launch again that AWS stopped from it."""
+
+    group: str
+    reason: str
+
+    @property
+    def asked(self) -> str:
+        """How records say it."""
+        return f"{self.group}: resume Launch"
+
+
+type OfGroup = WakeUp | Backfill | CancelBackfill | AskSpot | SuspendAzRebalance | ResumeLaunch
+type OfInstance = EndBackfill | EndSpare | Drain | Unmark | ReplaceEarly | Terminate
+type AvailabilityAction = OfGroup | OfInstance
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

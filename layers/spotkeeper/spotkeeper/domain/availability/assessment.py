@@ -3,7 +3,8 @@
 from dataclasses import dataclass
 from datetime import datetime
 
-from spotkeeper.domain.availability.counting import Count, shortfall_of
+from spotkeeper.domain.availability.assessing.counting import Count, shortfall_of
+from spotkeeper.domain.availability.assessing.launching import Launching
 from spotkeeper.domain.availability.memory import AvailabilityMemory
 from spotkeeper.domain.availability.risk.risk import Risk
 from spotkeeper.domain.availability.snapshot import Snapshot
@@ -16,7 +17,9 @@ class Assessment:
     """Both groups counted, and the memory brought up to now: all that was seen, nothing done.
 
     `risky` are the instances at risk now, `newly_risky` those of them that were not when last
-    seen; `spot_failures` include a suspended Launch process.
+    seen, `unmark` those whose warning has lapsed and that are marked still. The failures are those
+    that explain a gap, a suspended Launch process among them. `found` is how far on-demand has
+    moved by a request whose answer was lost.
     """
 
     snapshot: Snapshot
@@ -26,8 +29,12 @@ class Assessment:
     risk: Risk
     risky: frozenset[str]
     newly_risky: frozenset[str]
+    unmark: tuple[str, ...]
+    launching: Launching
     spot_failures: tuple[LaunchFailure, ...]
+    on_demand_failures: tuple[LaunchFailure, ...]
     both_short: bool
+    found: int
 
     @property
     def now(self) -> datetime:
@@ -64,7 +71,7 @@ class Assessment:
     @property
     def failures(self) -> tuple[LaunchFailure, ...]:
         """The recent launch failures of both groups."""
-        return (*self.spot_failures, *self.snapshot.on_demand_failures)
+        return (*self.spot_failures, *self.on_demand_failures)
 
     @property
     def unfilled(self) -> int:

@@ -7,33 +7,27 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
 
-from spotkeeper.domain.availability.actions import (
-    AskSpot,
-    AvailabilityAction,
-    Backfill,
-    CancelBackfill,
-    Drain,
-    EndBackfill,
-    Plan,
-    ReplaceEarly,
-    Terminate,
-    WakeUp,
-)
+from spotkeeper.domain.availability.actions import AvailabilityAction, Plan, WakeUp
+from spotkeeper.domain.availability.answers import remember_answer
+from spotkeeper.domain.availability.assessing.counting import count_groups
+from spotkeeper.domain.availability.assessing.failures import explain_gaps
+from spotkeeper.domain.availability.assessing.launching import who_is_launching
+from spotkeeper.domain.availability.assessing.seen import both_short, remember_seen
 from spotkeeper.domain.availability.assessment import Assessment
-from spotkeeper.domain.availability.backfill import backfilled, size_backfill
-from spotkeeper.domain.availability.counting import count_groups, remember_coming
-from spotkeeper.domain.availability.interruption import (
+from spotkeeper.domain.availability.memory import AvailabilityMemory
+from spotkeeper.domain.availability.planning.backfill import size_backfill
+from spotkeeper.domain.availability.planning.interruption import (
     at_risk,
     drains,
     early_replacements,
+    lapsed,
     left_running,
+    unmarks,
 )
-from spotkeeper.domain.availability.memory import AvailabilityMemory
-from spotkeeper.domain.availability.processes import suspensions
+from spotkeeper.domain.availability.planning.processes import resumptions, suspensions
+from spotkeeper.domain.availability.planning.spares import ask_for_spares
 from spotkeeper.domain.availability.risk.risk import risk_of
-from spotkeeper.domain.availability.seen import both_short, remember_seen, suspended_launches
 from spotkeeper.domain.availability.snapshot import Snapshot
-from spotkeeper.domain.availability.spares import ask_for_spares
 from spotkeeper.domain.availability.telling import explain, tell
 from spotkeeper.domain.decision import Answer
 from spotkeeper.domain.fleet import AvailabilityPolicy
@@ -41,25 +35,28 @@ from spotkeeper.domain.fleet import AvailabilityPolicy
 
 def assess(snapshot: Snapshot, memory: AvailabilityMemory) -> Assessment:
     """Count both groups, bring the memory up to now, and weigh what may be lost."""
-    warned = at_risk(snapshot, memory)
+    explained = explain_gaps(snapshot, memory)
+    warned = at_risk(explained, memory)
     risky = frozenset(i for i, at in warned.items() if at <= snapshot.now)
-    coming_since = remember_coming(memory, snapshot)
-    spot, on_demand = count_groups(snapshot, memory, coming_since, risky)
-    failures = (*snapshot.spot_failures, *suspended_launches(snapshot))
-    risk = risk_of(snapshot, memory, spot, warned)
-    short = both_short(snapshot, spot, on_demand)
+    unmark = lapsed(explained, memory, risky)
+    launching = who_is_launching(memory, explained)
+    spot, on_demand = count_groups(explained, memory, launching.since, risky.union(unmark))
     seen = Assessment(
         snapshot=snapshot,
         memory=memory,
         spot=spot,
         on_demand=on_demand,
-        risk=risk,
+        risk=risk_of(explained, memory, spot, warned),
         risky=risky,
         newly_risky=risky.difference(memory.risky),
-        spot_failures=failures,
-        both_short=short,
+        unmark=unmark,
+        launching=launching,
+        spot_failures=explained.spot_failures,
+        on_demand_failures=explained.on_demand_failures,
+        both_short=both_short(explained, spot, on_demand),
+        found=on_demand.target - memory.unsure.before if memory.unsure else 0,
     )
-    return replace(seen, memory=remember_seen(seen, warned, coming_since))
+    return replace(seen, memory=remember_seen(seen, warned))
 
 
 def plan(seen: Assessment) -> Plan:
@@ -72,10 +69,12 @@ def plan(seen: Assessment) -> Plan:
     actions: tuple[AvailabilityAction, ...] = (
         *size.actions,
         *drains(seen),
+        *unmarks(seen),
         *early_replacements(seen),
         *ask_for_spares(seen),
         *left_running(seen),
         *suspensions(seen),
+        *resumptions(seen),
     )
     return Plan(
         action=size.action,
@@ -100,35 +99,8 @@ def apply(
     What was refused leaves no trace: the next turn finds it still due.
     """
     for action, answer in zip(actions, answers, strict=True):
-        memory = _remember(memory, action, answer, policy, at)
+        memory = remember_answer(memory, action, answer, policy, at)
     return memory
-
-
-def _remember(
-    memory: AvailabilityMemory,
-    action: AvailabilityAction,
-    answer: Answer,
-    policy: AvailabilityPolicy,
-    at: datetime,
-) -> AvailabilityMemory:
-    match action, answer:
-        case ReplaceEarly(instance_id=gone), Answer.DONE | Answer.LOST:
-            return replace(memory, detached={**memory.detached, gone: at})
-        case AskSpot(requests=requests), Answer.DONE | Answer.LOST:
-            return replace(memory, spot_asks=requests)
-        case Backfill(), Answer.DONE:
-            return backfilled(memory, policy, at)
-        case ((CancelBackfill() | EndBackfill()), Answer.DONE):
-            return replace(memory, last_release=at)
-        case Drain(instance_id=marked), Answer.DONE:
-            return replace(memory, drained=tuple(sorted({*memory.drained, marked})))
-        case Terminate(instance_id=ended), Answer.DONE:
-            left = {i: since for i, since in memory.detached.items() if i != ended}
-            return replace(memory, detached=left)
-        case WakeUp(at=asked), Answer.DONE:
-            return replace(memory, wake_ups=(*memory.wake_ups, asked))
-        case _:
-            return memory
 
 
 def _wake_up(seen: Assessment) -> WakeUp | None:

@@ -6,6 +6,7 @@ from datetime import datetime, timedelta
 
 from spotkeeper.domain.availability.risk.memory import RiskMemory
 from spotkeeper.domain.capacity_request import CapacityRequest
+from spotkeeper.domain.failure import LaunchFailure
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,21 +26,42 @@ class Level:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Adoption:
+    """A fleet met at `since`, of which on-demand `holds` so many: spot has not served as many."""
+
+    since: datetime
+    holds: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unsure:
+    """At `at` the on-demand group of `before` was asked for another size; the answer was lost."""
+
+    at: datetime
+    before: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AvailabilityMemory:
     """The state of one fleet's availability half; an empty one is a fresh start.
 
     What the last turn saw, for example: `need` 6 of the `spot_seen` 7 that the spot group was asked
     for, `in_service` 5, one of them `silent`, one other `risky`; `gap_since` 12:00, when the first
     was missing; `asks` the increases that launches may still fill; `first_seen_coming` and
-    `at_risk` since when; `levels` how many served from when on.
+    `at_risk` since when; `levels` how many served from when on. `spot_launching` of them are of the
+    spot group, `unserved` since when those were launching that vanished before they served, and
+    `spot_failures` and `on_demand_failures` explain a gap for as long as it lasts. `adoption` is
+    there until spot has served what on-demand does, `swept_at` when strays were looked for.
 
     What AWS accepted: `spot_asks` the requests that the spot group's desired capacity may show,
     `drained` who is marked, `detached` who was taken out of the group when and is not known to have
     ended, `wake_ups` the turns asked for, `last_backfill` and `last_release`, the `flaps` between
     them and until when they keep the `breaker` open. `release_due` says since when a release waits
-    for the busy, `backoff_s` and `retry_at` how long on-demand stays where both groups are short.
+    for the busy, `backoff_s` and `retry_at` how long on-demand stays where both groups are short,
+    `resumed` when each group was last let launch again, `unsure` what is to be looked up.
     """
 
+    seen_at: datetime | None = None
     need: int | None = None
     spot_seen: int | None = None
     in_service: int = 0
@@ -51,6 +73,12 @@ class AvailabilityMemory:
     at_risk: Mapping[str, datetime] = field(default_factory=dict)
     levels: tuple[Level, ...] = ()
     risk: RiskMemory = field(default_factory=RiskMemory)
+    spot_launching: tuple[str, ...] = ()
+    unserved: tuple[datetime, ...] = ()
+    spot_failures: tuple[LaunchFailure, ...] = ()
+    on_demand_failures: tuple[LaunchFailure, ...] = ()
+    adoption: Adoption | None = None
+    swept_at: datetime | None = None
 
     spot_asks: tuple[CapacityRequest, ...] = ()
     drained: tuple[str, ...] = ()
@@ -63,6 +91,8 @@ class AvailabilityMemory:
     breaker_until: datetime | None = None
     backoff_s: int = 0
     retry_at: datetime | None = None
+    resumed: Mapping[str, datetime] = field(default_factory=dict)
+    unsure: Unsure | None = None
 
 
 def add_level(

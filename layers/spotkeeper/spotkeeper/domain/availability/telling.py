@@ -1,7 +1,7 @@
 """What a turn says of what it saw: the reason of its record, and its alarms."""
 
 from spotkeeper.domain.availability.assessment import Assessment
-from spotkeeper.domain.availability.memory import AvailabilityMemory
+from spotkeeper.domain.availability.memory import AvailabilityMemory, within
 from spotkeeper.domain.failure import FailureClass, needs_operator
 
 
@@ -36,6 +36,9 @@ def alarms_of(seen: Assessment, after: AvailabilityMemory) -> tuple[str, ...]:
         named.add(FailureClass.BOOTSTRAP.value)
     if seen.both_short:
         named.add("both_short")
+    adopted, deadline_s = after.adoption, seen.policy.launch_deadline_s
+    if adopted is not None and not within(adopted.since, seen.now, deadline_s):
+        named.add("adopting")
     if after.breaker_until is not None and seen.now < after.breaker_until:
         named.add("breaker")
     return tuple(sorted(named))

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from spotkeeper.domain.availability.counting import Count, in_service
+from spotkeeper.domain.availability.assessing.counting import Count, in_service
 from spotkeeper.domain.availability.memory import AvailabilityMemory
 from spotkeeper.domain.availability.risk.bridge import Deferral
 from spotkeeper.domain.availability.risk.just_in_time import bridging, deferral_of
@@ -96,7 +96,7 @@ def _remember(
 def _unannounced(snapshot: Snapshot, before: AvailabilityMemory, risky: frozenset[str]) -> int:
     """Count the losses that nothing explains: no warning, no smaller group, no hung worker."""
     group = snapshot.seen.spot
-    lost = before.in_service - in_service(group, risky)
+    lost = before.in_service - in_service(group, risky | snapshot.taken)
     if before.spot_seen is None or lost <= 0:
         return 0
     explained = (

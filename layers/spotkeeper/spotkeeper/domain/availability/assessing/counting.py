@@ -30,30 +30,31 @@ class Count:
 def count(
     group: Group,
     target: int,
-    coming_since: Mapping[str, datetime],
+    launching: Mapping[str, datetime],
     at_risk: Set[str],
-    silent: Set[str],
+    gone: Set[str],
     deadline: datetime,
 ) -> Count:
     """Count a group against its target; who is at risk never counts, who is late no longer does.
 
-    `deadline` is the instant before which an instance must have been seen coming to be late.
+    `launching` has since when, and is late from `deadline` on; `gone` are those that neither serve
+    nor will: silent, or taken by AWS while the group still lists them.
     """
     serving = coming = late = risky = present = 0
     for instance in group.instances:
-        phase = instance.phase
+        who, phase = instance.instance_id, instance.phase
         if phase is Phase.LEAVING:
             continue
         present += 1
-        if instance.instance_id in at_risk:
+        if who in at_risk:
             risky += 1
-        elif phase is Phase.COMING:
-            if coming_since[instance.instance_id] > deadline:
-                coming += 1
-            else:
-                late += 1
-        elif instance.healthy and instance.instance_id not in silent:
-            serving += 1
+        elif who in gone:
+            continue
+        elif who in launching:
+            coming += launching[who] > deadline
+            late += launching[who] <= deadline
+        else:
+            serving += instance.healthy
     return Count(
         target=target,
         serving=serving,
@@ -67,35 +68,23 @@ def count(
 def count_groups(
     snapshot: Snapshot,
     memory: AvailabilityMemory,
-    coming_since: Mapping[str, datetime],
+    launching: Mapping[str, datetime],
     risky: Set[str],
 ) -> tuple[Count, Count]:
-    """Count the spot group against the need in its desired capacity, on-demand against its own."""
-    seen, silent = snapshot.seen, snapshot.silent
+    """Count the spot group against the need in its desired capacity, on-demand against its own.
+
+    Where the load does not size the fleet, what it asked for once says nothing any more.
+    """
+    seen, gone = snapshot.seen, snapshot.silent | snapshot.taken
     deadline_s = snapshot.fleet.availability.launch_deadline_s
     deadline = seen.seen_at - timedelta(seconds=deadline_s)
-    need = required_capacity(seen.spot.desired, (*memory.spot_asks, snapshot.sized))
+    sized = snapshot.sized if snapshot.fleet.sizing.enabled else None
+    need = required_capacity(seen.spot.desired, (*memory.spot_asks, sized))
     back = seen.on_demand
     return (
-        count(seen.spot, need, coming_since, risky, silent, deadline),
-        count(back, back.desired, coming_since, risky, silent, deadline),
+        count(seen.spot, need, launching, risky, gone, deadline),
+        count(back, back.desired, launching, risky, gone, deadline),
     )
-
-
-def remember_coming(memory: AvailabilityMemory, snapshot: Snapshot) -> dict[str, datetime]:
-    """Note when each coming instance was first seen, and forget those that have come."""
-    return {
-        instance.instance_id: memory.first_seen_coming.get(instance.instance_id, snapshot.now)
-        for group in (snapshot.seen.spot, snapshot.seen.on_demand)
-        for instance in group.instances
-        if instance.phase is Phase.COMING
-    }
-
-
-def newest_coming(snapshot: Snapshot, coming_since: Mapping[str, datetime]) -> datetime | None:
-    """Say when the newest of the coming spot instances was first seen."""
-    coming = (i.instance_id for i in snapshot.seen.spot.instances if i.phase is Phase.COMING)
-    return max((coming_since[i] for i in coming), default=None)
 
 
 def pending_increases(
@@ -109,10 +98,12 @@ def pending_increases(
     """Keep the increases of the need that launches may still fill, as far as they are unfilled.
 
     One ends with its grace, or once a launch failed after it, unless instances came meanwhile: one
-    empty zone logs failures while the group still fills. A first turn takes the need as just asked.
+    empty zone logs failures while the group still fills. It is dated by the last turn that saw the
+    old need, as a launch may have failed since; a first turn takes the need as just asked.
     """
     grown = spot.target - (memory.need or 0)
-    asks = (*memory.asks, PendingIncrease(at=now, count=grown)) if grown > 0 else memory.asks
+    since = memory.seen_at or now
+    asks = (*memory.asks, PendingIncrease(at=since, count=grown)) if grown > 0 else memory.asks
     kept: list[PendingIncrease] = []
     left = spot.missing + spot.coming
     for ask in asks:

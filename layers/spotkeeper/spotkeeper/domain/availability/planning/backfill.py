@@ -1,15 +1,14 @@
 """How much on-demand stands in for spot: filled at once, given back slowly (rules 3, 5, 6, 7)."""
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from spotkeeper.domain.availability.actions import Backfill, CancelBackfill, EndBackfill
 from spotkeeper.domain.availability.assessment import Assessment
-from spotkeeper.domain.availability.memory import AvailabilityMemory, settled, within
+from spotkeeper.domain.availability.memory import settled, within
 from spotkeeper.domain.decision import Action
 from spotkeeper.domain.failure import Remedy, remedy
-from spotkeeper.domain.fleet import AvailabilityPolicy
 from spotkeeper.domain.release import ReleasePlan, plan_release
 
 # Every ended instance is an event that makes a turn: the steps go by time, not by turns.
@@ -41,20 +40,6 @@ def size_backfill(seen: Assessment) -> Size:
     if excess <= 0:
         return _at_target(seen)
     return _give_back(seen, excess)
-
-
-def backfilled(
-    memory: AvailabilityMemory, policy: AvailabilityPolicy, at: datetime
-) -> AvailabilityMemory:
-    """Remember a backfill that AWS accepted; one soon after a release is a flap."""
-    after = replace(memory, last_backfill=at, release_due=None)
-    if not within(memory.last_release, at, policy.breaker_window_s):
-        return after
-    flaps = (*after.flaps, at)
-    if len(flaps) < policy.breaker_count:
-        return replace(after, flaps=flaps)
-    until = at + timedelta(seconds=policy.breaker_recovery_s)
-    return replace(after, flaps=(), breaker_until=until)
 
 
 def _wanted(seen: Assessment) -> tuple[int, str]:
@@ -130,6 +115,10 @@ def _give_back(seen: Assessment, excess: int) -> Size:
     group = seen.snapshot.seen.on_demand
     step = min(excess, max(1, math.ceil(policy.release_step * group.desired)))
     plan = plan_release(group, step, seen.snapshot.activity, busy_too=busy_too)
+    if not plan.ends and plan.desired == group.desired and plan.launching:
+        return _hold(
+            "launching", f"{excess} to release when they have launched", memory.release_due
+        )
     if not plan.ends and plan.desired == group.desired:
         return _hold("busy", f"{excess} to release when they have finished", due)
     return _given_back(seen, plan, due)
@@ -139,6 +128,12 @@ def _not_yet(seen: Assessment, excess: int) -> Size | None:
     """Hold what could go, while spot flaps or the last step is too young."""
     memory, now, policy = seen.memory, seen.now, seen.policy
     due = memory.release_due
+    if memory.adoption is not None:
+        why = (
+            f"{memory.adoption.holds} on demand were met and stay until spot has served as many or "
+            "the load is known: raise the spot group, or lower on-demand by hand"
+        )
+        return _hold("adopting", why)
     if memory.breaker_until is not None and now < memory.breaker_until:
         why = f"spot flaps: no release until {_clock(memory.breaker_until)}"
         return _hold("breaker", why, due)
@@ -158,7 +153,7 @@ def _given_back(seen: Assessment, plan: ReleasePlan, due: datetime) -> Size:
         if unlaunched
         else ()
     )
-    ends = (EndBackfill(instance_id=i, reason=why) for i in plan.ends)
+    ends = (EndBackfill(instance_id=i, before=before, reason=why) for i in plan.ends)
     return Size(
         action=Action.RELEASE,
         rule="release",

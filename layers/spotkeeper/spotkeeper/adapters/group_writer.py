@@ -1,0 +1,98 @@
+"""What a turn asks of Auto Scaling groups and their instances, behind the writer ports."""
+
+from collections.abc import Sequence
+from datetime import datetime
+from itertools import batched
+from typing import TYPE_CHECKING
+
+from spotkeeper.adapters.auto_scaling import DRAINING_TAG, GROUP_TAG
+from spotkeeper.adapters.errors import translated
+from spotkeeper.ports import Gone
+
+if TYPE_CHECKING:
+    from mypy_boto3_autoscaling import AutoScalingClient
+    from mypy_boto3_ec2 import EC2Client
+
+# AWS's own limit of one call.
+DETACHED_A_CALL = 20
+
+
+class AutoScalingWriter:
+    """Changes groups and their instances; each method is one call."""
+
+    def __init__(self, autoscaling: "AutoScalingClient", ec2: "EC2Client") -> None:
+        """Take typed clients; nothing is called yet."""
+        self._autoscaling = autoscaling
+        self._ec2 = ec2
+
+    def set_desired(self, group: str, desired: int) -> None:
+        """Ask a group for a capacity; a cooldown of the group does not delay it."""
+        with translated(f"setting the desired capacity of {group}"):
+            self._autoscaling.set_desired_capacity(
+                AutoScalingGroupName=group, DesiredCapacity=desired, HonorCooldown=False
+            )
+
+    def end(self, instance_id: str) -> None:
+        """End an instance and lower its group's desired capacity by one."""
+        with translated(f"ending {instance_id}"):
+            self._autoscaling.terminate_instance_in_auto_scaling_group(
+                InstanceId=instance_id, ShouldDecrementDesiredCapacity=True
+            )
+
+    def detach(self, group: str, instance_ids: Sequence[str]) -> None:
+        """Take instances out of their group, 20 a call; the group replaces them at once."""
+        for some in batched(instance_ids, DETACHED_A_CALL, strict=False):
+            with translated(f"detaching from {group}"):
+                self._autoscaling.detach_instances(
+                    AutoScalingGroupName=group,
+                    InstanceIds=list(some),
+                    ShouldDecrementDesiredCapacity=False,
+                )
+
+    def suspend_az_rebalance(self, group: str) -> None:
+        """Stop a group from ending busy instances only to even out its zones."""
+        with translated(f"suspending AZRebalance of {group}"):
+            self._autoscaling.suspend_processes(
+                AutoScalingGroupName=group, ScalingProcesses=["AZRebalance"]
+            )
+
+    def resume_launch(self, group: str) -> None:
+        """Let a group launch again after AWS stopped it."""
+        with translated(f"resuming Launch of {group}"):
+            self._autoscaling.resume_processes(
+                AutoScalingGroupName=group, ScalingProcesses=["Launch"]
+            )
+
+    def drain(self, instance_ids: Sequence[str], gone_at: datetime, group: str) -> None:
+        """Tag instances with when they will be gone; workers read it from instance metadata."""
+        with translated("tagging instances as draining"):
+            self._ec2.create_tags(
+                Resources=list(instance_ids),
+                Tags=[
+                    {"Key": DRAINING_TAG, "Value": gone_at.isoformat()},
+                    {"Key": GROUP_TAG, "Value": group},
+                ],
+            )
+
+    def unmark(self, instance_ids: Sequence[str]) -> None:
+        """Take the tags off instances again; those that have ended have none any more."""
+        with translated("untagging instances"):
+            self._ec2.delete_tags(
+                Resources=list(instance_ids), Tags=[{"Key": DRAINING_TAG}, {"Key": GROUP_TAG}]
+            )
+
+    def terminate(self, instance_ids: Sequence[str]) -> None:
+        """End detached instances that AWS left running; those already gone are well gone."""
+        for instance_id in instance_ids:
+            try:
+                with translated(f"terminating {instance_id}"):
+                    self._ec2.terminate_instances(InstanceIds=[instance_id])
+            except Gone:
+                continue
+
+    def replace(self, instance_id: str) -> None:
+        """Mark an instance unhealthy; its group replaces it, whatever its grace period."""
+        with translated(f"marking {instance_id} unhealthy"):
+            self._autoscaling.set_instance_health(
+                InstanceId=instance_id, HealthStatus="Unhealthy", ShouldRespectGracePeriod=False
+            )

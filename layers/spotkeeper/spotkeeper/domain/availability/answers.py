@@ -1,0 +1,93 @@
+"""What is remembered of each action, by what became of it (rule 11)."""
+
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+from spotkeeper.domain.availability.actions import (
+    AskSpot,
+    AvailabilityAction,
+    Backfill,
+    CancelBackfill,
+    Drain,
+    EndBackfill,
+    ReplaceEarly,
+    ResumeLaunch,
+    Terminate,
+    Unmark,
+    WakeUp,
+)
+from spotkeeper.domain.availability.memory import AvailabilityMemory, Unsure, within
+from spotkeeper.domain.decision import Answer
+from spotkeeper.domain.fleet import AvailabilityPolicy
+
+BACKOFF_FIRST_S = 60
+BACKOFF_LONGEST_S = 900
+
+
+def remember_answer(
+    memory: AvailabilityMemory,
+    action: AvailabilityAction,
+    answer: Answer,
+    policy: AvailabilityPolicy,
+    at: datetime,
+) -> AvailabilityMemory:
+    """Remember one action; what may have been done is remembered where nobody would look it up."""
+    match action, answer:
+        case ReplaceEarly(instance_id=gone, taken=False), Answer.DONE | Answer.LOST:
+            return replace(memory, detached={**memory.detached, gone: at})
+        case AskSpot(requests=requests), Answer.DONE | Answer.LOST:
+            return replace(memory, spot_asks=requests)
+        case (Backfill() | CancelBackfill() | EndBackfill()) as size, Answer.LOST:
+            return replace(memory, unsure=memory.unsure or Unsure(at=at, before=size.before))
+        case _, Answer.DONE:
+            return _done(memory, action, policy, at)
+        case _:
+            return memory
+
+
+def _done(
+    memory: AvailabilityMemory,
+    action: AvailabilityAction,
+    policy: AvailabilityPolicy,
+    at: datetime,
+) -> AvailabilityMemory:
+    match action:
+        case Backfill():
+            return refused_again(backfilled(memory, policy, at), at)
+        case CancelBackfill() | EndBackfill():
+            return replace(memory, last_release=at)
+        case Drain(instance_id=marked):
+            return replace(memory, drained=tuple(sorted({*memory.drained, marked})))
+        case Unmark(instance_id=spared):
+            return replace(memory, drained=tuple(i for i in memory.drained if i != spared))
+        case Terminate(instance_id=ended):
+            left = {i: since for i, since in memory.detached.items() if i != ended}
+            return replace(memory, detached=left)
+        case ResumeLaunch(group=group):
+            return replace(memory, resumed={**memory.resumed, group: at})
+        case WakeUp(at=asked):
+            return replace(memory, wake_ups=(*memory.wake_ups, asked))
+        case _:
+            return memory
+
+
+def backfilled(
+    memory: AvailabilityMemory, policy: AvailabilityPolicy, at: datetime
+) -> AvailabilityMemory:
+    """Remember a backfill that AWS accepted; one soon after a release is a flap."""
+    after = replace(memory, last_backfill=at, release_due=None)
+    if not within(memory.last_release, at, policy.breaker_window_s):
+        return after
+    flaps = (*after.flaps, at)
+    if len(flaps) < policy.breaker_count:
+        return replace(after, flaps=flaps)
+    until = at + timedelta(seconds=policy.breaker_recovery_s)
+    return replace(after, flaps=(), breaker_until=until)
+
+
+def refused_again(memory: AvailabilityMemory, at: datetime) -> AvailabilityMemory:
+    """Wait twice as long after another try while both groups are short: 1, 2, 4 ... 15 minutes."""
+    if memory.retry_at is None:
+        return memory
+    backoff_s = min(BACKOFF_LONGEST_S, 2 * memory.backoff_s)
+    return replace(memory, backoff_s=backoff_s, retry_at=at + timedelta(seconds=backoff_s))

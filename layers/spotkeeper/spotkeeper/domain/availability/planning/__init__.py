@@ -1,0 +1,1 @@
+"""What is asked of AWS: backfill, marks and replacements, spares, processes."""

@@ -1,0 +1,100 @@
+"""What becomes of instances at risk, and of those that were taken out of the group (rule 4)."""
+
+from datetime import datetime, timedelta
+
+from spotkeeper.domain.availability.actions import Drain, ReplaceEarly, Terminate, Unmark
+from spotkeeper.domain.availability.assessment import Assessment
+from spotkeeper.domain.availability.memory import AvailabilityMemory, within
+from spotkeeper.domain.availability.snapshot import Snapshot
+from spotkeeper.domain.fleet import AvailabilityPolicy, Group, Phase
+
+# A warned instance that is still in service so long after was not taken: it counts again.
+WARNING_LIFETIME = timedelta(minutes=15)
+
+
+def at_risk(snapshot: Snapshot, memory: AvailabilityMemory) -> dict[str, datetime]:
+    """Merge old and new warnings of instances still in a group; a repeated one changes nothing."""
+    now, seen = snapshot.now, snapshot.seen
+    if not memory.at_risk and not snapshot.warned:
+        return {}
+    present = {i.instance_id for g in (seen.spot, seen.on_demand) for i in g.instances}
+    merged = {**snapshot.warned, **memory.at_risk}
+    return {k: at for k, at in merged.items() if k in present and now - at < WARNING_LIFETIME}
+
+
+def lapsed(
+    snapshot: Snapshot, memory: AvailabilityMemory, risky: frozenset[str]
+) -> tuple[str, ...]:
+    """Name the marked that are at risk no more: until the mark goes, their workers refuse work."""
+    there = _in_service(snapshot.seen.spot) | _in_service(snapshot.seen.on_demand)
+    return tuple(i for i in memory.drained if i in there and i not in risky)
+
+
+def drains(seen: Assessment) -> list[Drain]:
+    """Mark who is at risk and is not marked yet with when the first of them will be gone."""
+    unmarked = seen.risky.difference(seen.memory.drained, seen.snapshot.taken)
+    if not unmarked:
+        return []
+    first = min(seen.memory.at_risk[i] for i in unmarked)
+    gone_at = first + timedelta(seconds=seen.policy.notice_s)
+    groups = (seen.snapshot.seen.spot, seen.snapshot.seen.on_demand)
+    return [
+        Drain(group=group.name, instance_id=i, gone_at=gone_at, reason="it is at risk")
+        for group in groups
+        for i in sorted(unmarked.intersection(i.instance_id for i in group.instances))
+    ]
+
+
+def unmarks(seen: Assessment) -> list[Unmark]:
+    """Take the mark off those that AWS did not take."""
+    return [Unmark(instance_id=i, reason="its warning has lapsed") for i in seen.unmark]
+
+
+def early_replacements(seen: Assessment) -> list[ReplaceEarly]:
+    """Have replaced who will be taken, or was while the group has not noticed."""
+    going = seen.risky | seen.snapshot.taken
+    if not seen.policy.early_replacement or seen.both_short or not going:
+        return []
+    group = seen.snapshot.seen.spot
+    return [
+        ReplaceEarly(
+            group=group.name,
+            instance_id=i.instance_id,
+            taken=i.instance_id in seen.snapshot.taken,
+            reason="it is at risk",
+        )
+        for i in group.instances
+        if i.phase is Phase.IN_SERVICE and i.instance_id in going
+    ]
+
+
+def still_outside(memory: AvailabilityMemory, snapshot: Snapshot) -> dict[str, datetime]:
+    """Give those outside of the group that may run: detached by us, or found with our mark.
+
+    One that is back in the group never left it, and one that was looked for in vain has ended.
+    """
+    found = snapshot.marked or {}
+    known = {**found, **memory.detached}
+    ended = set(snapshot.taken)
+    if snapshot.running is not None:
+        due = overdue(memory, snapshot.fleet.availability, snapshot.now)
+        ended |= due - snapshot.running - found.keys()
+    ended |= _in_service(snapshot.seen.spot)
+    return {i: at for i, at in known.items() if i not in ended}
+
+
+def overdue(memory: AvailabilityMemory, policy: AvailabilityPolicy, now: datetime) -> set[str]:
+    """Name the detached instances past their deadline: whatever AWS leaves, nobody else ends."""
+    deadline_s = policy.launch_deadline_s
+    return {i for i, at in memory.detached.items() if not within(at, now, deadline_s)}
+
+
+def left_running(seen: Assessment) -> list[Terminate]:
+    """End those past their deadline that were seen to run: AWS refuses to end what it has ended."""
+    running = (seen.snapshot.running or frozenset()).union(seen.snapshot.marked or {})
+    over = overdue(seen.memory, seen.policy, seen.now) & running
+    return [Terminate(instance_id=i, reason="AWS left it running") for i in sorted(over)]
+
+
+def _in_service(group: Group) -> set[str]:
+    return {i.instance_id for i in group.instances if i.phase is Phase.IN_SERVICE}

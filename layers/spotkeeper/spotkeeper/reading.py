@@ -1,0 +1,193 @@
+"""What a turn of the availability half reads, after it has its lease.
+
+Groups and troubled spot requests of all fleets are read together, once, by the first turn that
+needs them. Only the groups must be read: whatever else cannot be is left out, and the record says
+so.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from spotkeeper.domain.availability.assessing.failures import has_gap
+from spotkeeper.domain.availability.memory import AvailabilityMemory, within
+from spotkeeper.domain.availability.planning.interruption import overdue
+from spotkeeper.domain.availability.snapshot import Snapshot
+from spotkeeper.domain.failure import LaunchFailure
+from spotkeeper.domain.fleet import BusyShares, Fleet, Group, Observation
+from spotkeeper.domain.load.busy_shares import busy_shares
+from spotkeeper.ports import FleetError, Lease, Ports, SpotRequest
+from spotkeeper.turn import group_named
+
+# Failures older than this explain nothing any more, unless the gap that they explain lasts.
+FAILURE_MEMORY = timedelta(minutes=5)
+# Who is busy is read off this much of the search logs.
+ACTIVITY_WINDOW = timedelta(minutes=2)
+# Instances outside of the group that nobody remembers are looked for so often.
+SWEEP_EVERY_S = 3600
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Together:
+    """What was read for several fleets; `unread` says what could not be."""
+
+    groups: Mapping[str, Group]
+    requests: tuple[SpotRequest, ...]
+    unread: tuple[str, ...] = ()
+
+
+@dataclass(slots=True, kw_only=True)
+class Reading:
+    """Reads once for all fleets of an invocation, when the first of them asks."""
+
+    fleets: Sequence[Fleet]
+    ports: Ports
+    now: datetime
+    _found: Together | FleetError | None = field(default=None, init=False)
+
+    @property
+    def is_fresh(self) -> bool:
+        """Whether nothing was read yet."""
+        return self._found is None
+
+    def together(self) -> Together:
+        """Give what all fleets need; raises the same error for each when groups cannot be read."""
+        if self._found is None:
+            try:
+                self._found = read_together(self.fleets, self.ports, self.now)
+            except FleetError as error:
+                self._found = error
+        if isinstance(self._found, FleetError):
+            raise self._found
+        return self._found
+
+
+def read_together(fleets: Sequence[Fleet], ports: Ports, now: datetime) -> Together:
+    """Read the groups of some fleets, and the spot requests of their instances."""
+    names = [name for fleet in fleets for name in (fleet.spot_group, fleet.on_demand_group)]
+    groups = ports.groups.describe(names)
+    mine = {fleet.spot_group for fleet in fleets}
+    ids = [i.instance_id for n, g in groups.items() if n in mine for i in g.instances]
+    unread: list[str] = []
+    since = now - FAILURE_MEMORY
+    requests = _requests(ports, ids, since, unread)
+    return Together(groups=groups, requests=requests, unread=tuple(unread))
+
+
+def snapshot_of(
+    fleet: Fleet, ports: Ports, read: Together, lease: Lease, now: datetime
+) -> Snapshot:
+    """Put together what one fleet's decision needs; failures are read only to explain a gap.
+
+    Raises `Gone` when a group of the fleet does not exist.
+    """
+    spot, on_demand = (
+        group_named(read.groups, name) for name in (fleet.spot_group, fleet.on_demand_group)
+    )
+    memory, health, unread = lease.availability, lease.health, [*read.unread]
+    requests = (*_of(spot, read.requests), *_of_others(memory, spot, ports, now, unread))
+    return Snapshot(
+        fleet=fleet,
+        seen=Observation(seen_at=now, spot=spot, on_demand=on_demand),
+        spot_failures=(*_failures(spot, ports, now, unread), *_unserved(requests, memory)),
+        on_demand_failures=_failures(on_demand, ports, now, unread),
+        warned=_warned(lease, requests),
+        served={i: note.at for note in lease.notes for i in note.served},
+        taken=frozenset(r.instance_id for r in requests if r.taken),
+        silent=frozenset(health.silent),
+        unreported=health.unreported,
+        sized=health.spot_ask,
+        load_known=bool(health.needed) and not health.needed[-1].held,
+        marked=_marked(fleet, ports, memory, spot, now, unread),
+        running=_running(fleet, ports, memory, now, unread),
+        unread=tuple(unread),
+    )
+
+
+def activity_of(fleet: Fleet, ports: Ports, now: datetime) -> BusyShares:
+    """Read off the search logs who is busy."""
+    return busy_shares(ports.load.since(fleet.name, now - ACTIVITY_WINDOW), now, ACTIVITY_WINDOW)
+
+
+def _optional[T](unread: list[str], what: str, without: T, read: Callable[[], T]) -> T:
+    """Read what a turn can do without, and note why it has to."""
+    try:
+        return read()
+    except FleetError as error:
+        unread.append(f"{what}: {type(error).__name__}: {error}")
+        return without
+
+
+def _requests(
+    ports: Ports, ids: Sequence[str], since: datetime, unread: list[str]
+) -> tuple[SpotRequest, ...]:
+    """Read the troubled spot requests of some instances."""
+    without: tuple[SpotRequest, ...] = ()
+    if not ids:
+        return without
+    read = ports.groups.troubled_spot_requests
+    return _optional(unread, "spot requests", without, lambda: read(ids, since))
+
+
+def _of(spot: Group, requests: Sequence[SpotRequest]) -> tuple[SpotRequest, ...]:
+    mine = {i.instance_id for i in spot.instances}
+    return tuple(r for r in requests if r.instance_id in mine)
+
+
+def _of_others(
+    memory: AvailabilityMemory, spot: Group, ports: Ports, now: datetime, unread: list[str]
+) -> tuple[SpotRequest, ...]:
+    """Read the requests of instances that were detached, or vanished before they served."""
+    inside = {i.instance_id for i in spot.instances}
+    ids = sorted({*memory.detached, *memory.spot_launching} - inside)
+    return _requests(ports, ids, now - FAILURE_MEMORY, unread)
+
+
+def _warned(lease: Lease, requests: Sequence[SpotRequest]) -> dict[str, datetime]:
+    told = {i: note.at for note in lease.notes for i in note.instance_ids}
+    return told | {r.instance_id: r.at_risk_since for r in requests if r.at_risk_since}
+
+
+def _failures(
+    group: Group, ports: Ports, now: datetime, unread: list[str]
+) -> tuple[LaunchFailure, ...]:
+    if not has_gap(group):
+        return ()
+    what, since = f"activities of {group.name}", now - FAILURE_MEMORY
+    return _optional(unread, what, (), lambda: ports.groups.failures(group.name, since))
+
+
+def _unserved(
+    requests: Sequence[SpotRequest], memory: AvailabilityMemory
+) -> tuple[LaunchFailure, ...]:
+    """Give the failures of requests whose instance never served: only those are failed launches."""
+    launching = memory.first_seen_coming
+    return tuple(r.failure for r in requests if r.failure and r.instance_id in launching)
+
+
+def _marked(
+    fleet: Fleet,
+    ports: Ports,
+    memory: AvailabilityMemory,
+    spot: Group,
+    now: datetime,
+    unread: list[str],
+) -> dict[str, datetime] | None:
+    """Look for instances that carry the group's mark and run outside of it; None when not due."""
+    if within(memory.swept_at, now, SWEEP_EVERY_S):
+        return None
+    inside = {i.instance_id for i in spot.instances}
+    found = _optional(
+        unread, "marked instances", None, lambda: ports.groups.marked(fleet.spot_group)
+    )
+    return None if found is None else {i: at for i, at in found.items() if i not in inside}
+
+
+def _running(
+    fleet: Fleet, ports: Ports, memory: AvailabilityMemory, now: datetime, unread: list[str]
+) -> frozenset[str] | None:
+    """Look which of the detached that should have ended still run; None when none should have."""
+    due = sorted(overdue(memory, fleet.availability, now))
+    if not due:
+        return None
+    return _optional(unread, "detached instances", None, lambda: ports.groups.running(due))

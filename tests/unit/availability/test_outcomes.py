@@ -1,0 +1,199 @@
+"""Only what AWS accepted has happened: laws of turns that are refused, or cut off."""
+
+from dataclasses import replace
+from random import Random
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from spotkeeper.domain.availability.actions import (
+    AskSpot,
+    AvailabilityAction,
+    Backfill,
+    Drain,
+    EndBackfill,
+    ReplaceEarly,
+    Terminate,
+    Unmark,
+)
+from spotkeeper.domain.availability.decide import apply, assess, plan
+from spotkeeper.domain.availability.memory import AvailabilityMemory, Level
+from spotkeeper.domain.availability.snapshot import Snapshot
+from spotkeeper.domain.decision import Answer
+from spotkeeper.domain.fleet import AvailabilityPolicy, Observation
+from tests.builders import answered, at, fleet, group, ids, instances, turn
+
+SPOT, BACK, OUT = ids("a", 12), ids("b", 12), ids("c", 3)
+POLICY = AvailabilityPolicy()
+small = st.integers(0, 6)
+
+
+@st.composite
+def situations(draw: st.DrawFn) -> tuple[Snapshot, AvailabilityMemory]:
+    """A fleet in which much is due at once: backfill or release, marks, spares, strays."""
+    serving, backs = draw(small), draw(small)
+    spot = group("spot", draw(st.integers(1, 9)), instances(SPOT[:serving], SPOT[6:7]))
+    on_demand = group("on-demand", backs + draw(st.integers(0, 2)), instances(BACK[:backs]))
+    warned = {i: at(0) for i in SPOT[: draw(st.integers(0, serving))]}
+    memory = AvailabilityMemory(
+        seen_at=at(-60),
+        need=draw(small),
+        spot_seen=spot.desired,
+        in_service=draw(small),
+        levels=(Level(at=at(-7200), serving=draw(small)),),
+        last_release=draw(st.none() | st.just(at(-30))),
+        flaps=draw(st.sampled_from([(), (at(-90),), (at(-90), at(-60))])),
+        detached=dict.fromkeys(OUT, at(-3600)),
+        drained=tuple(draw(st.sets(st.sampled_from([*SPOT[:4], *BACK[:2]])))),
+    )
+    snapshot = Snapshot(
+        fleet=fleet(),
+        seen=Observation(seen_at=at(0), spot=spot, on_demand=on_demand),
+        warned=warned,
+        running=frozenset(OUT),
+    )
+    return snapshot, memory
+
+
+@given(situations())
+def test_a_refused_turn_leaves_the_memory_of_what_was_seen(
+    situation: tuple[Snapshot, AvailabilityMemory],
+) -> None:
+    wanted = plan(assess(*situation))
+    refused = [Answer.REFUSED for _ in wanted.actions]
+    assert apply(wanted.memory, wanted.actions, refused, POLICY, at(0)) == wanted.memory
+    before = situation[1]
+    for name in ("last_backfill", "last_release", "breaker_until", "spot_asks"):
+        assert getattr(wanted.memory, name) == getattr(before, name)
+    assert set(wanted.memory.drained) <= set(before.drained)
+
+
+@given(situations(), st.randoms(use_true_random=False))
+def test_what_was_refused_is_due_again_and_what_was_done_is_not(
+    situation: tuple[Snapshot, AvailabilityMemory], random: Random
+) -> None:
+    """The groups stay as they are. Whose mark is taken off serves again: that stays refused."""
+    snapshot, memory = situation
+    wanted = plan(assess(snapshot, memory))
+    answers = [
+        Answer.REFUSED if isinstance(a, Unmark) else random.choice([Answer.DONE, Answer.REFUSED])
+        for a in wanted.actions
+    ]
+    after = apply(wanted.memory, wanted.actions, answers, POLICY, at(0))
+    later = replace(snapshot, seen=replace(snapshot.seen, seen_at=at(1)))
+    again = set(map(due, plan(assess(later, after)).actions))
+    remembered = (Drain, Terminate)
+    for action, answer in zip(wanted.actions, answers, strict=True):
+        if answer is Answer.REFUSED:
+            assert due(action) in again
+        elif isinstance(action, remembered):
+            assert due(action) not in again
+
+
+def due(action: AvailabilityAction) -> tuple[type, object]:
+    """What an action is about, whatever it says of it."""
+    about = getattr(action, "instance_id", None) or getattr(action, "group", None)
+    return type(action), about
+
+
+@given(situations(), st.randoms(use_true_random=False))
+def test_the_order_of_the_answers_does_not_matter(
+    situation: tuple[Snapshot, AvailabilityMemory], random: Random
+) -> None:
+    wanted = plan(assess(*situation))
+    pairs = [(action, random.choice([*Answer])) for action in wanted.actions]
+    shuffled = random.sample(pairs, len(pairs))
+    one, other = (
+        apply(wanted.memory, [a for a, _ in some], [x for _, x in some], POLICY, at(0))
+        for some in (pairs, shuffled)
+    )
+    assert replace(one, detached={}) == replace(other, detached={})
+    assert dict(one.detached) == dict(other.detached)
+
+
+def test_a_backfill_that_is_refused_is_no_flap() -> None:
+    """Soon after a release, for two minutes: the breaker would open, and on-demand stay."""
+    memory = AvailabilityMemory(need=4, spot_seen=4, seen_at=at(-10), last_release=at(-10))
+    short = group("spot", 4, instances(SPOT[:3]))
+    for tick in range(12):
+        wanted = turn(10 * tick, short, group("on-demand", 0), memory).plan
+        assert [a.count for a in wanted.actions if isinstance(a, Backfill)] == [1]
+        memory = answered(wanted, dict.fromkeys(range(9), Answer.REFUSED))
+    assert (memory.flaps, memory.breaker_until, memory.last_backfill) == ((), None, None)
+    done = turn(130, short, group("on-demand", 0), memory)
+    assert done.memory.flaps == (at(130),)
+
+
+def test_a_backfill_whose_answer_was_lost_is_looked_up() -> None:
+    memory = AvailabilityMemory(need=4, spot_seen=4, seen_at=at(-10), last_release=at(-10))
+    short = group("spot", 4, instances(SPOT[:3]))
+    lost = answered(
+        turn(0, short, group("on-demand", 0), memory).plan, dict.fromkeys(range(9), Answer.LOST)
+    )
+    assert (lost.last_backfill, lost.flaps) == (None, ())
+    nothing = turn(10, short, group("on-demand", 0), lost)
+    assert nothing.plan.memory.last_backfill is None
+    there = turn(10, short, group("on-demand", 1), lost)
+    assert (there.plan.memory.last_backfill, there.plan.memory.flaps) == (at(0), (at(0),))
+    assert (there.plan.assessment.found, there.action.value) == (1, "hold")
+
+
+def test_an_end_whose_answer_was_lost_is_looked_up() -> None:
+    whole = group("spot", 4, instances(SPOT[:4]))
+    memory = turn(-600, whole, group("on-demand", 0)).memory
+    wanted = turn(0, whole, group("on-demand", 2, instances(BACK[:2])), memory).plan
+    assert [type(a) for a in wanted.actions] == [EndBackfill, EndBackfill]
+    lost = answered(wanted, {0: Answer.LOST, 1: Answer.LOST})
+    one_left = turn(10, whole, group("on-demand", 1, instances(BACK[:1])), lost)
+    assert one_left.plan.memory.last_release == at(0)
+    assert one_left.plan.assessment.found == -1
+
+
+def test_a_mark_that_was_refused_is_made_by_the_next_turn() -> None:
+    memory = AvailabilityMemory(need=4, spot_seen=4, seen_at=at(-10))
+    spot = group("spot", 4, instances(SPOT[:4]))
+    wanted = turn(0, spot, group("on-demand", 0), memory, warned={SPOT[0]: at(0)}).plan
+    refused = answered(
+        wanted, {n: Answer.REFUSED for n, a in enumerate(wanted.actions) if isinstance(a, Drain)}
+    )
+    assert refused.drained == ()
+    assert turn(10, spot, group("on-demand", 1), refused).drain == (SPOT[0],)
+
+
+def test_an_instance_that_could_not_be_ended_is_not_forgotten() -> None:
+    memory = AvailabilityMemory(
+        need=0, spot_seen=0, seen_at=at(-10), detached=dict.fromkeys(OUT, at(-3600))
+    )
+    none, running = group("on-demand", 0), frozenset(OUT)
+    wanted = turn(0, group("spot", 0), none, memory, running=running).plan
+    assert [a.instance_id for a in wanted.actions if isinstance(a, Terminate)] == OUT
+    after = answered(wanted, {1: Answer.REFUSED})
+    assert set(after.detached) == {OUT[1]}
+    assert turn(60, group("spot", 0), none, after, running=running).terminate == (OUT[1],)
+
+
+def test_what_a_crash_must_not_lose_is_what_a_lost_answer_leaves() -> None:
+    memory = AvailabilityMemory(need=4, spot_seen=4, seen_at=at(-60), in_service=4)
+    wanted = turn(
+        0,
+        group("spot", 4, instances(SPOT[:3])),
+        group("on-demand", 0),
+        memory,
+        warned={SPOT[0]: at(0)},
+    ).plan
+    kinds = {type(action) for action in wanted.actions}
+    assert {ReplaceEarly, AskSpot} <= kinds
+    intended = answered(wanted, dict.fromkeys(range(9), Answer.LOST))
+    assert set(intended.detached) == {SPOT[0]}
+    assert {request.desired for request in intended.spot_asks} == {4, 5}
+
+
+def test_a_stray_with_our_mark_is_ended_although_nobody_remembers_it() -> None:
+    """The state item was lost: what was detached then runs on, and nobody else ends it."""
+    marked = {OUT[0]: at(-1200), OUT[1]: at(-30)}
+    spot = group("spot", 4, instances(SPOT[:4]))
+    first = turn(0, spot, group("on-demand", 0), marked=marked)
+    assert (first.terminate, set(first.memory.detached)) == ((OUT[0],), {OUT[1]})
+    assert first.memory.swept_at == at(0)
+    later = turn(600, spot, group("on-demand", 0), first.memory, running=frozenset({OUT[1]}))
+    assert later.terminate == (OUT[1],)

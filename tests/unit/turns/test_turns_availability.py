@@ -1,0 +1,227 @@
+"""The availability turn on an AWS that refuses, throttles and loses answers: one story each."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import datetime
+
+import pytest
+
+from spotkeeper.check_availability import MOST_WAKE_UPS, check_availability
+from spotkeeper.domain.decision import Action, DecisionRecord
+from spotkeeper.domain.fleet import AvailabilityPolicy
+from spotkeeper.domain.interruption import Interruption, InterruptionKind
+from spotkeeper.handle_interruption import handle_interruption
+from spotkeeper.ports import FleetError, Gone, Refused, Throttled, Unavailable
+from spotkeeper_lab.cloud.values import Physics, Purchase
+from spotkeeper_lab.fakes.groups import FakeGroups
+from spotkeeper_lab.fakes.states import FakeStates
+from spotkeeper_lab.fakes.virtual_time import instant
+from tests.simulation.golden import Scenario
+
+CALM = AvailabilityPolicy(early_replacement=False, spell_s=0, notice_s=0)
+
+
+def warning(*instance_ids: str, at_s: float) -> Interruption:
+    return Interruption(
+        kind=InterruptionKind.INTERRUPTION_WARNING, at=instant(at_s), instance_ids=instance_ids
+    )
+
+
+def turned(fleet: Scenario, at_s: float) -> DecisionRecord:
+    """One turn at an instant."""
+    report = check_availability([fleet.fleet], fleet.ports, instant(at_s))
+    return report.records[-1]
+
+
+# --- memory and metrics follow outcomes -------------------------------------------------------
+
+
+@pytest.mark.parametrize("error", [Refused("no"), Throttled("slow"), Unavailable("lost")])
+def test_a_refused_backfill_counts_once_it_is_done(error: FleetError) -> None:
+    fleet = Scenario(a=((0.0, 4), (1200.0, 2)), policy=CALM)
+    fleet.to(1070)
+    fleet.faults.refusals["set_desired"] = error
+    fleet.to(1330)
+    assert fleet.on_demand == 0
+    assert fleet.total("Backfilled") == 0
+    fleet.faults.refusals.clear()
+    fleet.to(1400)
+    assert (fleet.on_demand, fleet.total("Backfilled")) == (2, 2)
+    assert "breaker" not in fleet.alarms()
+
+
+def test_a_release_that_is_refused_releases_nothing() -> None:
+    fleet = Scenario(a=((0.0, 4), (1200.0, 2), (2400.0, 4)), policy=CALM)
+    fleet.to(2399)
+    assert fleet.on_demand == 2
+    fleet.faults.refusals["end"] = Throttled("slow")
+    fleet.to(3000)
+    assert (fleet.on_demand, fleet.total("Released")) == (2, 0)
+    fleet.faults.refusals.clear()
+    fleet.to(3100)
+    assert (fleet.on_demand, fleet.total("Released")) == (0, 2)
+
+
+def test_a_mark_that_was_refused_comes_and_replaces_then() -> None:
+    fleet = Scenario()
+    fleet.to(600)
+    first = fleet.spot_ids()[0]
+    fleet.faults.refusals["drain"] = Refused("no")
+    handle_interruption(warning(first, at_s=600), [fleet.fleet], fleet.ports, instant(600))
+    assert first in fleet.spot_ids()
+    assert fleet.total("EarlyReplacements") == 0
+    fleet.faults.refusals.clear()
+    turned(fleet, 620)
+    assert first not in fleet.spot_ids()
+    assert fleet.cloud.instance(first).draining
+    assert (fleet.total("Interruptions"), fleet.total("EarlyReplacements")) == (1, 1)
+
+
+def test_an_orphan_that_could_not_be_ended_is_ended_later() -> None:
+    fleet = Scenario(target=1)
+    fleet.to(600)
+    (first,) = fleet.spot_ids()
+    handle_interruption(warning(first, at_s=600), [fleet.fleet], fleet.ports, instant(600))
+    fleet.faults.refusals["terminate"] = Refused("no")
+    fleet.to(1500)
+    assert len(fleet.cloud.instances()) == 2
+    fleet.faults.refusals.clear()
+    fleet.to(1600)
+    assert [i.instance_id for i in fleet.cloud.instances()] == fleet.spot_ids()
+
+
+def test_an_orphan_is_found_by_its_mark_when_the_memory_was_lost() -> None:
+    fleet = Scenario(target=1)
+    fleet.to(600)
+    (first,) = fleet.spot_ids()
+    handle_interruption(warning(first, at_s=600), [fleet.fleet], fleet.ports, instant(600))
+    fleet.states = FakeStates(fleet.faults)
+    fleet.ports = replace(fleet.ports, states=fleet.states)
+    fleet.replay.ports = fleet.ports
+    fleet.to(1600)
+    assert [i.instance_id for i in fleet.cloud.instances()] == fleet.spot_ids()
+
+
+# --- all or nothing ---------------------------------------------------------------------------
+
+
+class OneUnknown(FakeGroups):
+    """A group one of whose instances AWS does not know any more."""
+
+    unknown = ""
+
+    def drain(self, instance_ids: Sequence[str], gone_at: datetime, group: str) -> None:
+        if self.unknown in instance_ids:
+            raise Gone(f"The instance ID '{self.unknown}' does not exist")
+        super().drain(instance_ids, gone_at, group)
+
+    def detach(self, group: str, instance_ids: Sequence[str]) -> None:
+        if self.unknown in instance_ids:
+            raise Gone(f"The instance {self.unknown} is not part of Auto Scaling group {group}")
+        super().detach(group, instance_ids)
+
+
+def test_one_bad_id_keeps_no_other_from_being_drained_and_replaced() -> None:
+    fleet = Scenario(target=4)
+    groups = OneUnknown(fleet.cloud, fleet.faults)
+    ports = replace(fleet.ports, groups=groups, writer=groups, instances=groups)
+    fleet.to(600)
+    bad, *good = fleet.spot_ids()
+    groups.unknown = bad
+    handle_interruption(warning(bad, *good, at_s=600), [fleet.fleet], ports, instant(600))
+    assert [fleet.cloud.instance(i).draining for i in (bad, *good)] == [False, True, True, True]
+    assert set(good).isdisjoint(fleet.spot_ids())
+    (record,) = [r for r in fleet.states.records if r.seen["Interruptions"]]
+    assert record.seen["EarlyReplacements"] == 3
+    assert [o.asked for o in record.outcomes if o.error] == [f"drain {bad}"]
+
+
+# --- what is read -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("call", ["troubled_spot_requests", "failures", "marked"])
+def test_what_a_turn_can_do_without_does_not_stop_it(call: str) -> None:
+    fleet = Scenario(a=((0.0, 4), (1200.0, 2)), policy=CALM)
+    fleet.to(1070)
+    fleet.faults.refusals[call] = Throttled("Rate exceeded")
+    fleet.to(3660)
+    record = next(r for r in fleet.states.records if r.action is Action.BACKFILL)
+    assert fleet.on_demand == 2
+    told = [r.unread for r in fleet.states.records if r.unread]
+    assert told
+    assert "Throttled: Rate exceeded" in told[0][0]
+    assert all(not outcome.error for outcome in record.outcomes)
+
+
+def test_a_warning_is_kept_when_the_groups_cannot_be_read() -> None:
+    fleet = Scenario()
+    fleet.to(600)
+    first = fleet.spot_ids()[0]
+    fleet.faults.refusals["describe"] = Throttled("Rate exceeded")
+    report = handle_interruption(warning(first, at_s=600), [fleet.fleet], fleet.ports, instant(600))
+    assert report.errors
+    fleet.faults.refusals.clear()
+    assert turned(fleet, 601).seen["Interruptions"] == 1
+
+
+def test_a_warning_is_kept_when_nobody_can_say_whose_it_is() -> None:
+    fleet = Scenario()
+    fleet.to(600)
+    first = fleet.spot_ids()[0]
+    fleet.faults.refusals["groups_of"] = Throttled("Rate exceeded")
+    report = handle_interruption(warning(first, at_s=600), [fleet.fleet], fleet.ports, instant(600))
+    assert not report.errors
+    assert fleet.total("Interruptions") == 1
+
+
+def test_fifty_warnings_in_a_second_are_read_for_once_and_none_is_lost() -> None:
+    fleet = Scenario(target=40, physics=Physics(cold_start_s=120))
+    fleet.to(600)
+    warned = fleet.spot_ids()
+    start = len(fleet.faults.calls)
+
+    def storm() -> None:
+        for instance_id in (*warned[1:], *warned[:10]):
+            event = warning(instance_id, at_s=600)
+            handle_interruption(event, [fleet.fleet], fleet.ports, instant(600))
+
+    fleet.faults.meanwhile[start + 2] = storm
+    handle_interruption(warning(warned[0], at_s=600), [fleet.fleet], fleet.ports, instant(600))
+    calls = fleet.faults.calls[start:]
+    assert calls[:2] == ["groups_of", "take"]
+    assert fleet.total("Interruptions") == 40
+    assert set(warned).isdisjoint(fleet.spot_ids())
+    assert calls.count("describe") <= 3
+    assert calls.count("failures") <= 4
+
+
+def test_the_end_of_what_served_is_no_failed_launch() -> None:
+    """One interruption's status would lift the cap of a group that is misconfigured."""
+    fleet = Scenario(a=((0.0, 4), (1200.0, 3)), policy=CALM)
+    fleet.to(1200)
+    gone = [r.instance_id for r in fleet.cloud.spot_requests()]
+    assert gone
+    records = [r for r in fleet.states.records if r.at == instant(1200)]
+    assert records
+    assert not any("instance-terminated" in text for r in records for text in r.failures)
+
+
+# --- chains of wake-ups -----------------------------------------------------------------------
+
+WARM = Physics(cold_start_s=120, warm_start_s=30.0, warm_pool=8)
+
+
+@pytest.mark.parametrize(("woken", "deferred"), [(0, True), (MOST_WAKE_UPS, False)])
+def test_a_chain_of_wake_ups_ends(woken: int, deferred: bool) -> None:
+    policy = AvailabilityPolicy(on_demand_warm=True, lost_notice_share=0, early_replacement=False)
+    fleet = Scenario(a=((0.0, 4), (900.0, 3), (960.0, 4)), physics=WARM, policy=policy)
+    fleet.to(1500)
+    note = warning(fleet.spot_ids()[0], at_s=1501)
+    before = len(fleet.wake_ups.due_s)
+    fleet.faults.refusals["describe"] = Throttled("so that only the note is left")
+    handle_interruption(note, [fleet.fleet], fleet.ports, instant(1501))
+    fleet.faults.refusals.clear()
+    check_availability([fleet.fleet], fleet.ports, instant(1502), woken=woken)
+    assert (len(fleet.wake_ups.due_s) > before) is deferred
+    assert fleet.on_demand == (0 if deferred else 1)
+    assert fleet.cloud.ready(Purchase.SPOT) == 4
