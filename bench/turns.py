@@ -137,9 +137,11 @@ class Bench:
         """
         shifts = sorted((n % SHIPPED_EVERY_S + 2.5, n) for n in range(WORKERS))
         records = [_message(f"w{n}", n, begin_s + shift_s) for shift_s, n in shifts]
-        for batch in batched(records, MESSAGES_A_CALL, strict=False):
-            turn = self.invoke("collect_search_logs", {"Records": list(batch)})
-        return turn
+        turns = [
+            self.invoke("collect_search_logs", {"Records": list(batch)})
+            for batch in batched(records, MESSAGES_A_CALL, strict=False)
+        ]
+        return turns[-1]
 
 
 def _bytes(item: Any) -> int:

@@ -24,10 +24,10 @@ def test_a_command_of_a_page_is_understood(line: str) -> None:
     words = shlex.split(line.replace("\\\n", " "), comments=True)
     root = typer.main.get_command(app)
     context = root.make_context("spotkeeper", list(words), resilient_parsing=False)
-    command = root
-    while hasattr(command, "commands"):
+    command, name = root, "spotkeeper"
+    while commands := getattr(command, "commands", None):
         name = words.pop(0)
-        command = command.commands[name]
+        command = commands[name]
     command.make_context(name, words, parent=context)
 
 

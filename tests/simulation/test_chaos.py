@@ -1,4 +1,4 @@
-"""What random faults broke once holds."""
+"""Random faults: what broke once, and twenty seeds of `make chaos`."""
 
 from pathlib import Path
 
@@ -7,7 +7,7 @@ import pytest
 from spotkeeper_lab.chaos.__main__ import story_of
 from spotkeeper_lab.chaos.kept import read
 from spotkeeper_lab.chaos.run import run
-from spotkeeper_lab.chaos.scenario import Scenario
+from spotkeeper_lab.chaos.scenario import Scenario, draw
 
 KEPT = sorted((Path(__file__).parent / "chaos").glob("*.json"))
 
@@ -21,3 +21,8 @@ def holds(scenario: Scenario) -> None:
 @pytest.mark.parametrize("path", KEPT, ids=lambda path: path.stem)
 def test_what_broke_once_holds(path: Path) -> None:
     holds(read(path))
+
+
+@pytest.mark.parametrize("seed", range(1, 21))
+def test_every_promise_holds_under_random_faults(seed: int) -> None:
+    holds(draw(seed))

@@ -53,7 +53,7 @@ def deploys(arguments: list[str], tmp_path: Path) -> None:
     """`aws` and `sam`: the template must have every parameter that is given, and want no other."""
     named = [word for word in arguments if word.endswith(".yaml")][:1] or ["template.yaml"]
     template, problems = decode(str(ROOT / named[0]))
-    assert not problems
+    assert template is not None, problems
     known = template["Parameters"]
     overrides = arguments[arguments.index("--parameter-overrides") + 1 :]
     given = {word.partition("=")[0] for word in overrides if re.match(r"[A-Za-z]+=", word)}

@@ -193,7 +193,8 @@ def close_connections(broker: Rabbit, but: Queue) -> None:
     import urllib.parse
     import urllib.request
 
-    mine = but.connection._impl._transport._sock.getsockname()[1]
+    connection: Any = but.connection
+    mine = connection._impl._transport._sock.getsockname()[1]
 
     def ask(method: str, path: str) -> bytes:
         request = urllib.request.Request(f"{broker.management_url}/api/{path}", method=method)

@@ -43,7 +43,7 @@ class Forwarder:
             if taken is None:
                 raise QueueGone
             method, _, body = taken
-            if method is not None:
+            if method is not None and body is not None:
                 self._move(channel, method.delivery_tag, body)
         channel.cancel()
 

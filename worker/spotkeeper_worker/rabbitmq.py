@@ -75,7 +75,7 @@ class _RabbitLoop:
             if taken is None:
                 raise QueueGone
             method, properties, body = taken
-            if method is not None:
+            if method is not None and body is not None:
                 self._deal_with(channel, method, properties, body)
         channel.cancel()
 

@@ -13,7 +13,7 @@ import socket
 import socketserver
 import threading
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Callable
+from typing import TYPE_CHECKING, Any, Callable, cast
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -28,10 +28,9 @@ Tell = Callable[[], dict[str, Any]]
 
 
 class _Handler(socketserver.StreamRequestHandler):
-    server: _Server
-
     def handle(self) -> None:
         """Answer line by line until the worker goes."""
+        server = cast("_Server", self.server)
         with contextlib.suppress(OSError):
             while True:
                 line = self.rfile.readline(LONGEST_LINE + 1)
@@ -39,7 +38,7 @@ class _Handler(socketserver.StreamRequestHandler):
                     if line:
                         self._say({"error": f"a line has at most {LONGEST_LINE} bytes"})
                     return
-                self._say(self.server.answer(line))
+                self._say(server.answer(line))
 
     def _say(self, body: dict[str, Any]) -> None:
         self.wfile.write(json.dumps(body).encode() + b"\n")

@@ -6,6 +6,7 @@ fleet.
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import datetime
 
 from spotkeeper.domain.fleet import Fleet, Group
@@ -97,8 +98,9 @@ def _held(fleet: Fleet, memory: HealthMemory, waking: int, now: datetime) -> tup
     """Hold what was needed before: the windows are part empty for a while after a silence."""
     if fleet.objective is None:
         before = max((n.workers for n in memory.needed), default=0)
-        held = max(waking, before)
-        return recent_needs(memory, now, held, fleet.sizing.scale_in_after_s) if held else ()
+        needs = recent_needs(memory, now, max(waking, before), fleet.sizing.scale_in_after_s)
+        # Held, not known: what waits names no load, and adopted on-demand stays until one is.
+        return (*needs[:-1], replace(needs[-1], held=True)) if needs[-1].workers else ()
     if not memory.needed:
         return memory.needed
     before = max(n.workers for n in memory.needed if n.held or n is memory.needed[-1])
