@@ -51,9 +51,10 @@ def deployed(stage_of: Callable[..., Stage], capsys: pytest.CaptureFixture[str])
 
 
 def serve(stage: Stage) -> None:
-    """Have the spot workers be busy for two thirds of the last minute."""
+    """Have the workers of both groups be busy for two thirds of the last minute."""
     now = stage.cloud.now_s
-    ids = [i.instance_id for i in stage.cloud.group("main-spot").instances]
+    groups = (stage.cloud.group(f"main-{kind}") for kind in ("spot", "on-demand"))
+    ids = [i.instance_id for group in groups for i in group.instances if i.state == "InService"]
     logs = [served(i, now - slot, 6.5) for i in ids for slot in range(0, 60, 10)]
     wiring.load_table().add(digest(logs, at(now), "main"))
 
