@@ -41,6 +41,7 @@ SERVICES = frozenset({
     "servicequotas", "sns", "sts",
 })  # fmt: skip
 REQUEST_ID = "0" * 52
+MOST_PICKLES = 10_000
 # Checks of expressions that are always the same ones; the contract tests have them made.
 CHECKS = (
     "ActionCountValidator",
@@ -128,13 +129,15 @@ def _remembered_nodes() -> Callable[[Any], tuple[type, ...]]:
 
 
 def _quick_copies() -> Callable[[Any], Any]:
-    """Copy parsed expressions, which the parser's cache keeps alive, from their pickles."""
-    pickles: dict[int, bytes] = {}
+    """Copy parsed expressions from their pickles; each stays alive, so that none shares its id."""
+    pickles: dict[int, tuple[Any, bytes]] = {}
 
     def deepcopy(tree: Any) -> Any:
         if id(tree) not in pickles:
-            pickles[id(tree)] = pickle.dumps(tree)
-        return pickle.loads(pickles[id(tree)])
+            if len(pickles) >= MOST_PICKLES:
+                pickles.clear()
+            pickles[id(tree)] = (tree, pickle.dumps(tree))
+        return pickle.loads(pickles[id(tree)][1])
 
     return deepcopy
 
