@@ -132,7 +132,7 @@ def test_1_it_is_deployed_by_who_may_no_more_than_that(
 ) -> None:
     deploy(endpoint, deployer, "OnDemandMax=9")
     assert outputs(endpoint)["SpotGroup"] == SETTINGS.spot_group
-    assert len(inventory(endpoint)["functions"]) == len(before["functions"]) + 4
+    assert len(inventory(endpoint)["functions"]) == len(before["functions"]) + 5
 
 
 def test_2_the_load_that_workers_log_sizes_the_spot_group(endpoint: Endpoint) -> None:
@@ -194,6 +194,8 @@ FOR_WORSE_DAYS = {
     "autoscaling:ResumeProcesses",
     "autoscaling:SetInstanceHealth",
     "autoscaling:TerminateInstanceInAutoScalingGroup",
+    "cloudwatch:GetMetricData",
+    "ec2:DeleteTags",
     "ec2:TerminateInstances",
     "sqs:SendMessage",
 }
