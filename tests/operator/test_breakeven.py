@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spotkeeper_operator.breakeven import HOURS_A_MONTH, CloudPrice, OwnMachine, breakeven
+from spotkeeper_operator.money.breakeven import HOURS_A_MONTH, CloudPrice, OwnMachine, breakeven
 from tests.operator.command import answered, refused
 
 MACHINE = OwnMachine(price=10_000, watts=1500, kwh_price=0.10, hosting_month=100)

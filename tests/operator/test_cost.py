@@ -8,7 +8,7 @@ import pytest
 from functions.keep_ledger.app import handler as keep_ledger
 from spotkeeper import wiring
 from spotkeeper.domain.money.prices import PriceBook
-from spotkeeper_operator import read_cost as module
+from spotkeeper_operator.money import read_cost as module
 from tests.functions.conftest import Stage
 from tests.operator.command import answered, refused
 from tests.operator.golden import matches

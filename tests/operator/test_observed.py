@@ -8,7 +8,7 @@ from functions.check_availability.app import handler as check_availability
 from spotkeeper.domain.decision import Action, DecisionRecord, Half, Outcome
 from spotkeeper.domain.fleet import Bounds, Fleet
 from spotkeeper.domain.permission import Permission
-from spotkeeper_operator.observed import Running, observed
+from spotkeeper_operator.decisions.observed import Running, observed
 from tests.builders import NOON
 from tests.functions.conftest import Stage
 from tests.operator.command import answered

@@ -6,9 +6,9 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from spotkeeper.domain.decision import Action, DecisionRecord, Half, Outcome
+from spotkeeper_operator.decisions.timeline import timeline
 from spotkeeper_operator.durations import spoken
 from spotkeeper_operator.instants import parse_instant
-from spotkeeper_operator.timeline import timeline
 from tests.operator.command import refused
 
 NOW = datetime(2026, 11, 20, 15, 30, tzinfo=UTC)

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from spotkeeper_lab.endpoint.faults.buttons import ORDERS
-from spotkeeper_operator.page import html
+from spotkeeper_operator.status.page import html
 from tests.simulation.test_backtest_report_in_a_browser import QUIET
 
 WITHIN_S = 60

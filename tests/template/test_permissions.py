@@ -146,9 +146,9 @@ def test_the_functions_may_do_what_the_adapters_call_and_nothing_else() -> None:
 def test_an_operator_may_ask_what_the_commands_ask_and_nothing_else(adopted: Stack) -> None:
     """What commands look at is named where they look, and so is what they may not see."""
     folders = ("layers/spotkeeper/spotkeeper/adapters/doctor", "tools/spotkeeper_operator")
-    files = [path for folder in folders for path in (ROOT / folder).glob("*.py")]
+    files = [path for folder in folders for path in (ROOT / folder).rglob("*.py")]
     files += [ROOT / f"layers/spotkeeper/spotkeeper/adapters/{name}.py" for name in ("prices",)]
-    source = "".join(path.read_text() for path in files if path.exists())
+    source = "".join(path.read_text() for path in files)
     looked = set(re.findall(r"\b((?:[a-z0-9]+):[A-Z]\w+)", source))
     allowed = {
         action

@@ -10,18 +10,18 @@ from typing import Annotated
 
 import typer
 
-from spotkeeper_cli.backtest import backtest
-from spotkeeper_cli.breakeven import breakeven
-from spotkeeper_cli.control import mode, pause, resume, stop
-from spotkeeper_cli.cost import cost
-from spotkeeper_cli.demo import demo
-from spotkeeper_cli.doctor import doctor
-from spotkeeper_cli.explain import explain
-from spotkeeper_cli.lab import lab
-from spotkeeper_cli.observe import observe
-from spotkeeper_cli.replay import replay
-from spotkeeper_cli.status import status
-from spotkeeper_cli.trace import trace
+from spotkeeper_cli.lab_commands.backtest import backtest
+from spotkeeper_cli.lab_commands.demo import demo
+from spotkeeper_cli.lab_commands.lab import lab
+from spotkeeper_cli.lab_commands.replay import replay
+from spotkeeper_cli.lab_commands.trace import trace
+from spotkeeper_cli.operator_commands.breakeven import breakeven
+from spotkeeper_cli.operator_commands.control import mode, pause, resume, stop
+from spotkeeper_cli.operator_commands.cost import cost
+from spotkeeper_cli.operator_commands.doctor import doctor
+from spotkeeper_cli.operator_commands.explain import explain
+from spotkeeper_cli.operator_commands.observe import observe
+from spotkeeper_cli.operator_commands.status import status
 
 app = typer.Typer(
     no_args_is_help=True,

@@ -6,7 +6,7 @@ from spotkeeper.domain.decision import Action, DecisionRecord, Half
 from spotkeeper.domain.failure import LaunchFailure
 from spotkeeper.domain.fleet import Group, Instance, Phase
 from spotkeeper.ports import SpotRequest
-from spotkeeper_operator.page import DECISIONS_SHOWN, picture
+from spotkeeper_operator.status.page import DECISIONS_SHOWN, picture
 from tests.builders import fleet
 
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)

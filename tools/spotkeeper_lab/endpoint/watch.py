@@ -12,7 +12,7 @@ from spotkeeper.adapters.fleet_documents import FleetDocumentStore
 from spotkeeper.adapters.stacks import StackReader
 from spotkeeper.ports import FleetError, Gone
 from spotkeeper_lab.local_aws.answers import ACCOUNT, REGION
-from spotkeeper_operator.page import DECISIONS_SHOWN, picture
+from spotkeeper_operator.status.page import DECISIONS_SHOWN, picture
 
 STACK = "spotkeeper"
 CONFIG = Config(retries={"total_max_attempts": 1}, connect_timeout=2, read_timeout=5)

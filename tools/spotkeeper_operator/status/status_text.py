@@ -6,7 +6,7 @@ from dataclasses import asdict
 from spotkeeper.domain.decision import Half
 from spotkeeper.domain.permission import Permission
 from spotkeeper_operator.durations import spoken
-from spotkeeper_operator.status import FleetStatus, GroupStatus, StackStatus
+from spotkeeper_operator.status.status import FleetStatus, GroupStatus, StackStatus
 from spotkeeper_operator.text import labelled, paragraphs
 
 _WHOLE = {True: "whole", False: "NOT WHOLE", None: "UNKNOWN"}

@@ -4,7 +4,7 @@ import json
 import math
 from dataclasses import asdict
 
-from spotkeeper_operator.breakeven import Breakeven
+from spotkeeper_operator.money.breakeven import Breakeven
 from spotkeeper_operator.text import labelled
 
 

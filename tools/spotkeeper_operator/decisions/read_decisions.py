@@ -5,8 +5,8 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from spotkeeper_operator.aws import Aws, chosen
-from spotkeeper_operator.observed import ObservedReport, observed
-from spotkeeper_operator.timeline import Entry, timeline
+from spotkeeper_operator.decisions.observed import ObservedReport, observed
+from spotkeeper_operator.decisions.timeline import Entry, timeline
 
 if TYPE_CHECKING:
     from spotkeeper.domain.decision import DecisionRecord

@@ -40,8 +40,8 @@ def breakeven(  # noqa: PLR0913, PLR0917 - a command's options are its parameter
     json: AsJson = False,
 ) -> None:
     """Say after how many months a machine of your own is cheaper than the cloud."""
-    from spotkeeper_operator import breakeven as pure
-    from spotkeeper_operator.breakeven_text import breakeven_json, breakeven_text
+    from spotkeeper_operator.money import breakeven as pure
+    from spotkeeper_operator.money.breakeven_text import breakeven_json, breakeven_text
 
     found = pure.breakeven(
         pure.OwnMachine(

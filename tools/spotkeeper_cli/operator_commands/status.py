@@ -27,8 +27,8 @@ def status(
     """Say whether each fleet is whole; exit code 1 when one is not, or an alarm rings."""
     from spotkeeper import wiring
     from spotkeeper_operator.aws import Aws
-    from spotkeeper_operator.read_status import read_status
-    from spotkeeper_operator.status_text import exit_code, status_json, status_text
+    from spotkeeper_operator.status.read_status import read_status
+    from spotkeeper_operator.status.status_text import exit_code, status_json, status_text
 
     with asked_of_aws():
         aws = Aws(region, profile)

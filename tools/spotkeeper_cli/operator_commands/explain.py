@@ -35,8 +35,8 @@ def explain(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     """
     from spotkeeper import wiring
     from spotkeeper_operator.aws import Aws
-    from spotkeeper_operator.explain_text import explain_json, explain_text
-    from spotkeeper_operator.read_decisions import read_timeline
+    from spotkeeper_operator.decisions.explain_text import explain_json, explain_text
+    from spotkeeper_operator.decisions.read_decisions import read_timeline
 
     with asked_of_aws():
         first, last = _asked_time(at, since, wiring.now())

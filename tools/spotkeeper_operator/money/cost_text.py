@@ -8,7 +8,7 @@ from enum import StrEnum
 
 from spotkeeper.domain.money.prices import Priced
 from spotkeeper.domain.money.savings import Savings, savings
-from spotkeeper_operator.read_cost import Cost
+from spotkeeper_operator.money.read_cost import Cost
 from spotkeeper_operator.text import columns, labelled, paragraphs
 
 NOT_IN_IT = (

@@ -29,9 +29,9 @@ def cost(
 ) -> None:
     """Say what the fleets cost, USD, and what they would have cost on demand."""
     from spotkeeper import wiring
-    from spotkeeper_operator import cost_text
     from spotkeeper_operator.aws import Aws
-    from spotkeeper_operator.read_cost import read_cost
+    from spotkeeper_operator.money import cost_text
+    from spotkeeper_operator.money.read_cost import read_cost
 
     if by is not None and by not in set(cost_text.By):
         raise typer.BadParameter("day, zone or type", param_hint="--by")

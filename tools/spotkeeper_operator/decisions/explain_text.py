@@ -4,8 +4,8 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict
 
+from spotkeeper_operator.decisions.timeline import Entry, answered, seen_words
 from spotkeeper_operator.text import labelled, paragraphs
-from spotkeeper_operator.timeline import Entry, answered, seen_words
 
 
 def explain_text(entries: Sequence[Entry], unreadable: int = 0) -> str:

@@ -8,7 +8,7 @@ from spotkeeper.adapters.controls import ControlTable
 from spotkeeper.adapters.errors import translated
 from spotkeeper.ports import FleetError
 from spotkeeper_operator.aws import Aws, chosen
-from spotkeeper_operator.status import FleetStatus, StackStatus, fleet_status
+from spotkeeper_operator.status.status import FleetStatus, StackStatus, fleet_status
 
 if TYPE_CHECKING:
     from spotkeeper.adapters.stacks import Stack

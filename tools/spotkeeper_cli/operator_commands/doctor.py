@@ -31,8 +31,8 @@ def doctor(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     """Find what is wrong: exit code 0 for nothing, 1 for warnings and unknowns, 2 for errors."""
     from spotkeeper.domain.doctor.finding import exit_code
     from spotkeeper_operator.aws import Aws
-    from spotkeeper_operator.doctor_text import doctor_json, doctor_text
-    from spotkeeper_operator.examine_account import examine_groups, examine_stack
+    from spotkeeper_operator.doctor.doctor_text import doctor_json, doctor_text
+    from spotkeeper_operator.doctor.examine_account import examine_groups, examine_stack
 
     if (spot_group is None) != (on_demand_group is None):
         raise typer.BadParameter("give --spot-group and --on-demand-group together")

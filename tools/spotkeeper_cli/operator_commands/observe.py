@@ -35,8 +35,8 @@ def report(
     """Say what it would have asked, and the hours that ran beside those that would have run."""
     from spotkeeper import wiring
     from spotkeeper_operator.aws import Aws
-    from spotkeeper_operator.observed import report_json, report_text
-    from spotkeeper_operator.read_decisions import read_observed
+    from spotkeeper_operator.decisions.observed import report_json, report_text
+    from spotkeeper_operator.decisions.read_decisions import read_observed
 
     with asked_of_aws():
         now = wiring.now()

@@ -1,0 +1,1 @@
+"""Is it whole? A stack on one screen, and its live page."""
