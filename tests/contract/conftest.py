@@ -13,8 +13,8 @@ from spotkeeper.adapters.auto_scaling import AutoScalingReader
 from spotkeeper.adapters.fleet_state import FleetStateTable
 from spotkeeper.adapters.group_writer import AutoScalingWriter
 from spotkeeper.ports import FleetStates, GroupReader, GroupWriter, InstanceWriter
-from spotkeeper_lab.chaos.clients import Client, Untroubled, unpacked
-from spotkeeper_lab.chaos.table import Table as ChaosTable
+from spotkeeper_lab.chaos.stand_ins.clients import Client, Untroubled, unpacked
+from spotkeeper_lab.chaos.stand_ins.table import Table as ChaosTable
 from spotkeeper_lab.cloud.api import Cloud
 from spotkeeper_lab.cloud.values import GroupSpec, Physics, Purchase
 from spotkeeper_lab.fakes.groups import FakeGroups

@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from spotkeeper_lab.chaos.__main__ import story_of
-from spotkeeper_lab.chaos.kept import read
 from spotkeeper_lab.chaos.run import run
-from spotkeeper_lab.chaos.scenario import Scenario, draw
+from spotkeeper_lab.chaos.story.kept import read
+from spotkeeper_lab.chaos.story.scenario import Scenario, draw
 
 KEPT = sorted((Path(__file__).parent / "chaos").glob("*.json"))
 

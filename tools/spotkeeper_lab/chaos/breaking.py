@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
-from spotkeeper_lab.chaos.scenario import LAUNCH_TEXTS, Fault, Kind
+from spotkeeper_lab.chaos.story.scenario import LAUNCH_TEXTS, Fault, Kind
 from spotkeeper_lab.cloud.values import (
     IN_SERVICE,
     ON_DEMAND_DRY,

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
-from spotkeeper_lab.chaos.scenario import SPOT_MAX, Fault, Kind
+from spotkeeper_lab.chaos.story.scenario import SPOT_MAX, Fault, Kind
 from spotkeeper_lab.cloud.values import IN_SERVICE
 
 if TYPE_CHECKING:

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from spotkeeper_lab.chaos.__main__ import story_of
-from spotkeeper_lab.chaos.kept import read, write
 from spotkeeper_lab.chaos.run import minimise, run
-from spotkeeper_lab.chaos.scenario import Fault, Kind, Scenario, draw
+from spotkeeper_lab.chaos.story.kept import read, write
+from spotkeeper_lab.chaos.story.scenario import Fault, Kind, Scenario, draw
 from spotkeeper_lab.chaos.watch import Promise
 from spotkeeper_lab.chaos.world import World
 

@@ -3,7 +3,7 @@
 import pytest
 from botocore.exceptions import ClientError, ReadTimeoutError
 
-from spotkeeper_lab.chaos.clients import Client, Untroubled
+from spotkeeper_lab.chaos.stand_ins.clients import Client, Untroubled
 from spotkeeper_lab.cloud.values import CloudError
 from spotkeeper_lab.local_aws.wire import Answer
 

@@ -1,6 +1,6 @@
 """Invocations run one at a time, hand over while they wait, and die where they are told to."""
 
-from spotkeeper_lab.chaos.processes import Process
+from spotkeeper_lab.chaos.stand_ins.processes import Process
 
 
 def test_processes_hand_over_where_they_pause() -> None:

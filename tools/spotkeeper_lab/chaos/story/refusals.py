@@ -3,7 +3,7 @@
 import random
 from collections.abc import Callable, Mapping
 
-from spotkeeper_lab.chaos.scenario import Fault, Kind
+from spotkeeper_lab.chaos.story.scenario import Fault, Kind
 
 type Refuse = Callable[[Fault, str, str, random.Random], tuple[str, str] | None]
 

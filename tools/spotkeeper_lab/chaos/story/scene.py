@@ -4,7 +4,7 @@ import json
 
 import numpy as np
 
-from spotkeeper_lab.chaos.scenario import SPOT_MAX, Scenario, Start
+from spotkeeper_lab.chaos.story.scenario import SPOT_MAX, Scenario, Start
 from spotkeeper_lab.cloud.api import Cloud
 from spotkeeper_lab.cloud.values import GroupSpec, Physics, Purchase
 from spotkeeper_lab.local_aws.wire import ACCOUNT, REGION

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from pydantic import TypeAdapter
 
-from spotkeeper_lab.chaos.scenario import Scenario
+from spotkeeper_lab.chaos.story.scenario import Scenario
 
 _SCENARIO = TypeAdapter(Scenario)
 

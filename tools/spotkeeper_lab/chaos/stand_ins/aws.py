@@ -4,11 +4,11 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from spotkeeper_lab.chaos.clients import Client, Respond, unpacked
-from spotkeeper_lab.chaos.lambdas import Lambdas
-from spotkeeper_lab.chaos.refusals import REFUSALS
-from spotkeeper_lab.chaos.scenario import Kind, Scenario
-from spotkeeper_lab.chaos.table import Table
+from spotkeeper_lab.chaos.stand_ins.clients import Client, Respond, unpacked
+from spotkeeper_lab.chaos.stand_ins.lambdas import Lambdas
+from spotkeeper_lab.chaos.stand_ins.table import Table
+from spotkeeper_lab.chaos.story.refusals import REFUSALS
+from spotkeeper_lab.chaos.story.scenario import Kind, Scenario
 from spotkeeper_lab.cloud.api import Cloud
 from spotkeeper_lab.cloud.values import CloudError
 from spotkeeper_lab.end_to_end.functions import AVAILABILITY, Handler

@@ -4,7 +4,7 @@ from bisect import bisect_left, insort
 from collections.abc import Mapping
 from typing import Any
 
-from spotkeeper_lab.chaos.expressions import Item, NotUnderstood, condition, update
+from spotkeeper_lab.chaos.stand_ins.expressions import Item, NotUnderstood, condition, update
 from spotkeeper_lab.cloud.values import CloudError
 
 MOST_ITEMS_A_BATCH = 25

@@ -5,7 +5,7 @@ import random
 from collections.abc import Callable
 from datetime import datetime
 
-from spotkeeper_lab.chaos.scenario import Fault, Kind, Scenario
+from spotkeeper_lab.chaos.story.scenario import Fault, Kind, Scenario
 from spotkeeper_lab.cloud.api import Cloud
 from spotkeeper_lab.cloud.values import CloudEvent
 from spotkeeper_lab.fakes.virtual_time import EPOCH
