@@ -122,9 +122,9 @@ def test_the_report_draws_in_a_browser(hour: Path, tmp_path: Path) -> None:
     page = (hour / "report.html").as_uri()
     html = _dumped(page, tmp_path / "profile")
     assert len(re.findall(r"<svg", html)) == 4
-    drawn = html.partition('id="charts"')[2].partition("<script")[0]
+    drawn = html.partition('class="charts"')[2].partition("<script")[0]
     assert not re.search(r"NaN|undefined|Infinity", drawn)
-    assert re.search(r'id="readout".*availability.*serving', drawn, re.DOTALL)
+    assert re.search(r'class="readout".*availability.*serving', drawn, re.DOTALL)
 
 
 def test_the_report_needs_nothing_else(hour: Path) -> None:

@@ -28,7 +28,7 @@ const room = 360;
 document.documentElement.style.width = `${room}px`;
 const wide = document.body.scrollWidth;
 const marks = [...document.querySelectorAll(".scatter circle")].map(m => m.getBoundingClientRect());
-const filled = [...document.querySelectorAll(".strip path")].filter(p => p.getBBox().width > 0);
+const filled = [...document.querySelectorAll("path.series")].filter(p => p.getAttribute("d"));
 const texts = [...document.querySelectorAll(".scatter text.name")].map(
   t => t.getBoundingClientRect()).filter(b => b.left < 0 || b.right > room);
 document.body.innerHTML = `probe overflow=${Math.max(0, wide - room)} marks=${marks.length} ` +
@@ -59,6 +59,6 @@ def test_the_report_draws_every_policy_and_fits_a_phone(tmp_path: Path) -> None:
         timeout=60,
         check=True,
     ).stdout
-    # All but the limit are marks; each policy's strip has two areas, the market's one.
-    expected = f"overflow=0 marks={len(policies) - 1} filled={2 * len(policies) + 1} cut=0 end"
+    # All but the limit are marks; each policy's chart has two areas and a line, the market's one.
+    expected = f"overflow=0 marks={len(policies) - 1} filled={3 * len(policies) + 1} cut=0 end"
     assert expected in shown

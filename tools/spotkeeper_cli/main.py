@@ -80,7 +80,7 @@ def main() -> None:
         raise SystemExit(2) from error
 
 
-_OF_THE_LAB = frozenset({"jinja2", "moto", "numpy", "scipy"})
+_OF_THE_LAB = frozenset({"moto", "numpy", "scipy"})
 
 
 if __name__ == "__main__":

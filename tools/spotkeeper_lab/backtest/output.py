@@ -63,6 +63,7 @@ def cost_of(rows: Sequence[Row], policy: str) -> float | None:
 CELLS = (
     "served",
     "cost",
+    "saved",
     "x optimum",
     "x limit",
     "±",
@@ -79,6 +80,7 @@ def cells(row: Row, rows: Sequence[Row]) -> tuple[str, ...]:
     return (
         f"{row.served_share:.2%}",
         f"{row.cost:.1%}",
+        f"{1 - row.cost:.1%}",
         _times(row.cost, cost_of(rows, "optimum")),
         _times(row.cost, cost_of(rows, "limit")),
         f"{row.cost_sd:.1%}",

@@ -1,13 +1,13 @@
-"""The backtest as one HTML file that needs nothing else: table, scatter, one window's timelines."""
+"""The backtest as one HTML file that needs nothing else: scatter, table, one window's timelines."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
-
+from spotkeeper_charts import page
+from spotkeeper_charts.page import Block, Heading, Page, Table, Text, page_html
+from spotkeeper_charts.scatter import Point, Scatter, scatter
 from spotkeeper_lab.backtest.backtest import Row
 from spotkeeper_lab.backtest.output import CELLS, cells, compared
-from spotkeeper_lab.backtest.scatter import scatter
 from spotkeeper_lab.backtest.timeline import timeline
 from spotkeeper_lab.files import write_whole
 
@@ -19,34 +19,72 @@ def write_report(rows: Sequence[Row], path: Path, command: str = "") -> None:
 
 def report_html(rows: Sequence[Row], command: str = "") -> str:
     """The report's page."""
-    # The demo's report lends its style sheet, so that both look alike.
-    loader = ChoiceLoader(
-        [PackageLoader("spotkeeper_lab.backtest"), PackageLoader("spotkeeper_lab")]
-    )
-    environment = Environment(
-        loader=loader,
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    css = loader.get_source(environment, "report.css")[0]
-    return environment.get_template("backtest.html.j2").render(
-        css=css, command=command, columns=CELLS, sections=[_section(*one) for one in compared(rows)]
+    sections = [block for title, group in compared(rows) for block in _section(title, group)]
+    return page_html(
+        Page(
+            title="Backtest: what each policy serves, and what it costs",
+            footer="Served: share of ticks, after the first cold start, with at least the target "
+            "ready. Capacity: instance-time delivered of asked. Cost: of the target all on demand; "
+            "saved: the rest. Launches (spot + on demand) and losses: in all windows.",
+            blocks=[*([Text("Made by", command)] if command else []), *sections],
+        )
     )
 
 
-def _section(title: str, rows: Sequence[Row]) -> dict[str, object]:
-    market, _, world = title.partition(", ")
-    return {
-        "market": market,
-        "world": world,
-        "rows": [(row.policy, cells(row, rows)) for row in rows],
-        "scatter": scatter(rows),
-        "timeline": timeline(rows),
-        "settings": [
-            (row.policy, ", ".join(f"{name} = {value}" for name, value in row.settings.items()))
+def picture(rows: Sequence[Row]) -> Scatter:
+    """Where comparable rows lie."""
+    kinds = {"spotkeeper": "ours", "optimum": "optimum", "limit": "limit"}
+    return scatter(
+        [
+            Point(
+                name=row.policy,
+                served=row.served_share,
+                cost=row.cost,
+                kind=kinds.get(row.policy, "peer"),  # type: ignore[arg-type]
+            )
             for row in rows
-            if row.settings
+        ]
+    )
+
+
+def _section(title: str, rows: Sequence[Row]) -> Iterator[Block]:
+    market, _, world = title.partition(", ")
+    yield Heading(market)
+    yield Text(world)
+    yield picture(rows)
+    yield _table(rows)
+    yield Heading("The most eventful window")
+    yield timeline(rows)
+    if settings := [row for row in rows if row.settings]:
+        yield _settings(settings)
+
+
+def _table(rows: Sequence[Row]) -> Table:
+    return Table(
+        columns=("policy", *CELLS),
+        numbers=CELLS,
+        rows=[
+            page.Row(
+                cells=(row.policy, *cells(row, rows)),
+                style="ours" if row.policy == "spotkeeper" else "",
+            )
+            for row in rows
         ],
-    }
+    )
+
+
+def _settings(rows: Sequence[Row]) -> Table:
+    return Table(
+        caption="Settings of the policies",
+        folded=True,
+        columns=("policy", "settings"),
+        rows=[
+            page.Row(
+                cells=(
+                    row.policy,
+                    ", ".join(f"{name} = {value}" for name, value in row.settings.items()),
+                )
+            )
+            for row in rows
+        ],
+    )

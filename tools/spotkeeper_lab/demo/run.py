@@ -11,13 +11,14 @@ from typing import Any
 
 from rich.console import Console
 
+from spotkeeper_charts.page import Page, page_html
+from spotkeeper_lab.demo.figures import table
 from spotkeeper_lab.demo.live import progress
-from spotkeeper_lab.demo.picture import picture, table
+from spotkeeper_lab.demo.picture import page
 from spotkeeper_lab.end_to_end.day import running
 from spotkeeper_lab.end_to_end.results import Results, results
 from spotkeeper_lab.end_to_end.scene import DemoSettings, scene
 from spotkeeper_lab.files import write_whole
-from spotkeeper_lab.report import Picture, write_report
 
 # Narrower terminals show the figures without what they mean.
 WIDE = 120
@@ -38,7 +39,7 @@ def run_demo(settings: DemoSettings, out: Path, console: Console) -> dict[str, A
         with progress(console, day) as show:
             day.run(show)
         found = results(day)
-        drawn = picture(day, found)
+        drawn = page(day, found)
     _write(out, found, drawn)
     console.print(table(found.values, wide=console.width >= WIDE))
     for name in ("report.html", "summary.json", "decisions.jsonl"):
@@ -53,11 +54,11 @@ def _make(out: Path) -> None:
         raise DemoError(f"{out}: cannot be made: {error.strerror}; give another --out") from error
 
 
-def _write(out: Path, found: Results, drawn: Picture) -> None:
+def _write(out: Path, found: Results, drawn: Page) -> None:
     try:
         lines = (f"{decision.text}\n" for decision in found.decisions)
         write_whole(out / "decisions.jsonl", "".join(lines))
-        write_report(drawn, out / "report.html")
+        write_whole(out / "report.html", page_html(drawn))
         write_whole(out / "summary.json", json.dumps(found.values, indent=1) + "\n")
     except OSError as error:
         raise DemoError(

@@ -51,20 +51,11 @@ def fleet_columns(looks: Sequence[Look]) -> dict[str, list[float]]:
     }
 
 
-def market_columns(
-    market: Market,
-) -> tuple[dict[str, dict[str, list[float]]], dict[str, list[float]]]:
-    """Each pool's capacity at its changes, and the capacity of all together."""
-    pools = {
-        pool: {
-            "t": [max(0.0, time - LEAD_S) for time in steps.times],
-            "capacity": [float(capacity) for capacity in steps.capacities],
-        }
-        for pool, steps in zip(market.pools, market.steps, strict=True)
-    }
+def market_total(market: Market) -> tuple[list[float], list[float]]:
+    """The capacity of all pools together: when it changes, and to what."""
     times = sorted({0.0, *(change.at_s for change in market.changes())})
     totals = [float(sum(market.capacity(pool, at_s) for pool in market.pools)) for at_s in times]
-    return pools, {"t": [max(0.0, time - LEAD_S) for time in times], "capacity": totals}
+    return [max(0.0, time - LEAD_S) for time in times], totals
 
 
 def load_columns(ledger: Ledger, workers: Ints, end_s: float) -> dict[str, list[float]]:
@@ -97,14 +88,13 @@ def _busy_time(ledger: Ledger, at_s: Floats) -> Floats:
     return busy
 
 
-def wait_columns(ledger: Ledger, end_s: float) -> dict[str, list[float | None]]:
+def wait_columns(ledger: Ledger, end_s: float) -> tuple[list[float], dict[str, list[float | None]]]:
     """The waits of the requests of every minute of arrival, None in one without any."""
     waits = ledger.waits(end_s)
     edges = np.arange(LEAD_S, end_s + 60.0, 60.0)
     bounds = np.searchsorted(ledger.arrival_s, edges)
     minutes = [waits[first:stop] for first, stop in pairwise(bounds)]
-    return {
-        "t": (edges[:-1] - LEAD_S).tolist(),
+    return (edges[:-1] - LEAD_S).tolist(), {
         "p95": [
             round(float(np.quantile(some, 0.95)), 2) if some.size else None for some in minutes
         ],

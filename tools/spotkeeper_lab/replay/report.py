@@ -1,143 +1,143 @@
-"""The replay's picture: load, workers asked for, workers serving, and waits, per trace and rule."""
+"""The replay's page: per trace a table, and for each rule the load, its workers and late waits."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
-from jinja2 import Environment, PackageLoader, select_autoescape
 
+from spotkeeper_charts.page import Heading, Page, Row, Table, Text, page_html
+from spotkeeper_charts.timeline import Chart, Notes, Series, Spans, Timeline, changed
 from spotkeeper_lab.replay.output import HEADERS, cells, cheapest
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
-    from spotkeeper_lab.replay.values import Floats, Row, Run
+    from spotkeeper_charts.page import Block
+    from spotkeeper_lab.replay.values import ReplaySettings, Run
     from spotkeeper_lab.traces.requests import RequestTrace
 
 BUCKETS = 180
-WIDTH, HEIGHT, WAIT_HEIGHT = 720.0, 150.0, 40.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Panel:
-    """One rule's picture: SVG points in a box of WIDTH x HEIGHT, waits as bars below it."""
-
-    row: Row
-    load: str
-    wanted: str
-    serving: str
-    waits: tuple[tuple[float, float, bool], ...]
-    reasons: tuple[tuple[float, str], ...]
-    highest: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Chapter:
-    """One trace: its table and its panels."""
-
-    name: str
-    hours: float
-    requests: int
-    load: float
-    table: tuple[tuple[str, tuple[str, ...]], ...]
-    panels: tuple[Panel, ...]
+"""In so many steps a trace's load and waits are shown."""
+ROOM = 3.0
+"""The scale ends at so many times the highest load: one rule's folly shall not flatten the rest."""
 
 
 def report_html(runs: Sequence[tuple[RequestTrace, Run]]) -> str:
     """Return the page for runs of one or more traces; it needs no other file."""
     names = list(dict.fromkeys(trace.name for trace, _ in runs))
     chapters = [_chapter([pair for pair in runs if pair[0].name == name]) for name in names]
-    environment = Environment(
-        loader=PackageLoader("spotkeeper_lab.replay", "."),
-        autoescape=select_autoescape(default=True, default_for_string=True),
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    return environment.get_template("report.html.j2").render(
-        chapters=chapters,
-        headers=HEADERS,
-        settings=runs[0][1].row.settings,
-        width=WIDTH,
-        height=HEIGHT,
-        wait_height=WAIT_HEIGHT,
-        bar=WIDTH / BUCKETS,
+    return page_html(
+        Page(
+            title="Which rule keeps the promise, and for how many worker-hours",
+            subtitle=_world(runs[0][1].row.settings),
+            footer="Waits are those of the requests that arrive in a step; a step is late when "
+            "fewer of them than promised start in time.",
+            blocks=[block for blocks in chapters for block in blocks],
+        )
     )
 
 
-def _chapter(runs: Sequence[tuple[RequestTrace, Run]]) -> Chapter:
+def _world(settings: ReplaySettings) -> str:
+    queue = (
+        f"Spotkeeper sees the length of the request queue and has at least {settings.min_workers} "
+        "workers. "
+    )
+    return (
+        f"Promise: {settings.share * 100:g} % of requests start within {settings.wait_s:g} s. "
+        f"A worker serves {settings.cold_start_s:g} s after it is asked for; "
+        f"{settings.workers_per_instance} per instance, {settings.onprem} on premises. "
+        f"{queue if settings.queue_known else ''}"
+        f"Waits count after the first {settings.warmup_s / 60:g} minutes; worker-hours from launch "
+        "to release."
+    )
+
+
+def _chapter(runs: Sequence[tuple[RequestTrace, Run]]) -> Iterator[Block]:
     trace = runs[0][0]
-    rows = [run.row for _, run in runs]
-    best = cheapest(rows)
-    return Chapter(
-        name=trace.name,
-        hours=trace.end_s / 3600.0,
-        requests=len(trace),
-        load=trace.offered_load,
-        table=tuple((_mark(row, best), cells(row)) for row in rows),
-        panels=tuple(_panel(trace, run) for _, run in runs),
+    yield Heading(trace.name)
+    yield Text(
+        f"{len(trace):,} requests in {trace.end_s / 3600.0:.1f} h, "
+        f"{trace.offered_load:.1f} erlangs on average."
+    )
+    yield _table([run for _, run in runs])
+    yield Timeline(
+        length_s=trace.end_s,
+        one_scale=True,
+        columns=True,
+        intro="All rules on one scale, which ends at three times the highest load. Point at, or "
+        "tap, a moment to read every rule's workers, and Spotkeeper's reason.",
+        charts=[_chart(trace, run) for _, run in runs],
+        notes=[_reasons(run) for _, run in runs if run.row.rule == "spotkeeper"],
     )
 
 
-def _mark(row: Row, best: Row | None) -> str:
-    if row is best:
-        return "best"
-    return "" if row.objective_met else "missed"
+def _table(runs: Sequence[Run]) -> Table:
+    best = cheapest([run.row for run in runs])
+    return Table(
+        columns=HEADERS,
+        numbers=HEADERS[1:],
+        rows=[
+            Row(
+                cells=cells(run.row),
+                style="ours" if run.row is best else "" if run.row.objective_met else "dim",
+            )
+            for run in runs
+        ],
+    )
 
 
-def _panel(trace: RequestTrace, run: Run) -> Panel:
+def _chart(trace: RequestTrace, run: Run) -> Chart:
+    row = run.row
+    kept = f"{row.settings.share * 100:g} % promised, {row.share_in_time * 100:.1f} % kept"
     edges = np.linspace(0.0, trace.end_s, BUCKETS + 1)
     load = np.histogram(trace.arrival_s, bins=edges, weights=trace.service_s)[0] / edges[1]
-    serving, wanted = (_per_bucket(run, edges, which) for which in ("serving", "wanted"))
-    usual = float(np.quantile(np.concatenate([serving, wanted]), 0.98))
-    highest = max(1.0, 1.1 * max(usual, float(load.max())))
-    return Panel(
-        row=run.row,
-        load=f"0,{HEIGHT:g} {_points(load, highest)} {WIDTH:g},{HEIGHT:g}",
-        wanted=_points(wanted, highest),
-        serving=_points(serving, highest),
-        waits=_waits(trace, run, edges),
-        reasons=_reasons(run, edges) if run.row.rule == "spotkeeper" else (),
-        highest=highest,
+    times = run.timeline.time_s.tolist()
+    wanted, serving = (
+        changed(times, values.tolist()) for values in (run.timeline.wanted, run.timeline.serving)
+    )
+    return Chart(
+        title=row.rule,
+        unit=f"{kept}, {row.worker_hours:.1f} worker-hours",
+        ours=row.rule == "spotkeeper",
+        top=max(1.0, ROOM * float(load.max())),
+        series=[
+            Series(
+                label="load",
+                colour="worst",
+                kind="area",
+                t=edges[:-1].tolist(),
+                values=[round(value, 2) for value in load.tolist()],
+            ),
+            Series(label="asked for", colour="on-demand", t=wanted[0], values=wanted[1], width=1.5),
+            Series(label="serving", colour="spot", t=serving[0], values=serving[1], width=1.5),
+        ],
+        spans=[
+            Spans(label="waits too long", colour="loss", spans=_late(trace, run, edges), foot=True)
+        ],
     )
 
 
-def _per_bucket(run: Run, edges: Floats, which: str) -> Floats:
-    """Return the value in force in the middle of each bucket."""
-    middles = (edges[:-1] + edges[1:]) / 2
-    at = np.searchsorted(run.timeline.time_s, middles, side="right") - 1
-    values: Floats = getattr(run.timeline, which)
-    return values[np.maximum(at, 0)]
+def _late(
+    trace: RequestTrace, run: Run, edges: np.ndarray[tuple[int], np.dtype[np.float64]]
+) -> list[tuple[float, float, str]]:
+    """Return the steps in which fewer requests than promised started in time."""
+    settings = run.row.settings
+    starts = np.searchsorted(trace.arrival_s, edges).tolist()
+    late = []
+    for at, (first, last) in enumerate(pairwise(starts)):
+        waits = run.wait_s[first:last]
+        if waits.size and np.mean(waits <= settings.wait_s) < settings.share:
+            wait = float(np.quantile(waits, settings.share, method="higher"))
+            words = f"{settings.share * 100:g} % waited up to {wait:.1f} s"
+            late.append((round(float(edges[at]), 1), round(float(edges[at + 1]), 1), words))
+    return late
 
 
-def _points(values: Floats, highest: float) -> str:
-    step = WIDTH / len(values)
-    heights = HEIGHT * (1 - np.minimum(values / highest, 1.0))
-    return " ".join(
-        f"{(at + 0.5) * step:.1f},{height:.1f}" for at, height in enumerate(heights.tolist())
-    )
-
-
-def _waits(trace: RequestTrace, run: Run, edges: Floats) -> tuple[tuple[float, float, bool], ...]:
-    """Return (x, height, late) per bucket: the 95th percentile of waits; full is 3 promises."""
-    starts = np.searchsorted(trace.arrival_s, edges)
-    limit_s = run.row.settings.wait_s
-    bars = []
-    for at, (first, last) in enumerate(pairwise(starts.tolist())):
-        if last > first:
-            p95 = float(np.quantile(run.wait_s[first:last], 0.95, method="higher"))
-            height = WAIT_HEIGHT * min(p95 / max(3 * limit_s, 1e-9), 1.0)
-            if height > 1:
-                bars.append((at * WIDTH / BUCKETS, round(height, 1), p95 > limit_s))
-    return tuple(bars)
-
-
-def _reasons(run: Run, edges: Floats) -> tuple[tuple[float, str], ...]:
-    middles = (edges[:-1] + edges[1:]) / 2
-    at = np.maximum(np.searchsorted(run.timeline.time_s, middles, side="right") - 1, 0)
-    return tuple(
-        (bucket * WIDTH / BUCKETS, f"{middles[bucket] / 3600:.1f} h: {run.timeline.reasons[index]}")
-        for bucket, index in enumerate(at.tolist())
+def _reasons(run: Run) -> Notes:
+    return Notes(
+        name="spotkeeper's reason",
+        t=run.timeline.time_s.tolist(),
+        texts=run.timeline.reasons,
     )

@@ -4,15 +4,16 @@ import json
 import re
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from rich.console import Console
 
+from spotkeeper_charts.scatter import HEIGHT, WIDTH
 from spotkeeper_lab.backtest.backtest import Plan, Row, Windows, run_backtest
 from spotkeeper_lab.backtest.catalogue import choose
-from spotkeeper_lab.backtest.output import compared, json_text, tables, write_json
-from spotkeeper_lab.backtest.report import report_html, write_report
-from spotkeeper_lab.backtest.scatter import HEIGHT, WIDTH, scatter
+from spotkeeper_lab.backtest.output import CELLS, cells, compared, json_text, tables, write_json
+from spotkeeper_lab.backtest.report import picture, report_html, write_report
 from spotkeeper_lab.backtest.timeline import timeline
 from spotkeeper_lab.backtest.world import World
 from spotkeeper_lab.traces.generate import generate
@@ -83,45 +84,55 @@ def test_without_the_bounds_nothing_is_put_beside_them(rows: list[Row]) -> None:
 
 def test_every_mark_and_label_lies_in_the_picture(rows: list[Row]) -> None:
     for _, group in compared(rows):
-        picture = scatter(group)
-        assert {mark.name for mark in picture.marks} == {p.name for p in choose([])} - {"limit"}
-        assert picture.limit is not None
-        assert picture.left <= picture.limit <= picture.right
-        for mark in picture.marks:
-            assert picture.left <= mark.x <= picture.right
-            assert picture.top <= mark.y <= picture.bottom
+        drawn = picture(group)
+        assert {mark.name for mark in drawn.marks} == {p.name for p in choose([])} - {"limit"}
+        assert drawn.limit is not None
+        assert drawn.left <= drawn.limit <= drawn.right
+        for mark in drawn.marks:
+            assert drawn.left <= mark.x <= drawn.right
+            assert drawn.top <= mark.y <= drawn.bottom
             assert 0 <= mark.label_x <= WIDTH
             assert 0 <= mark.label_y <= HEIGHT
 
 
 def test_better_service_is_up_and_cheaper_is_left(rows: list[Row]) -> None:
-    marks = {mark.name: mark for mark in scatter(rows[: len(choose([]))]).marks}
+    marks = {mark.name: mark for mark in picture(rows[: len(choose([]))]).marks}
     assert marks["on-demand"].y < marks["spot"].y
     assert marks["optimum"].x < marks["on-demand"].x
 
 
 def test_marks_in_one_place_get_labels_in_different_places(rows: list[Row]) -> None:
     same = [replace(rows[0], policy=f"policy-{number}") for number in range(6)]
-    labels = {(mark.label_x, mark.label_y) for mark in scatter(same).marks}
+    labels = {(mark.label_x, mark.label_y) for mark in picture(same).marks}
     assert len(labels) == 6
+
+
+def test_cost_and_what_is_saved_make_a_whole(rows: list[Row]) -> None:
+    columns = cells(rows[0], rows)
+    cost, saved = (columns[CELLS.index(name)] for name in ("cost", "saved"))
+    assert float(cost.rstrip("%")) + float(saved.rstrip("%")) == pytest.approx(100, abs=0.11)
 
 
 def test_the_timeline_shows_the_window_in_which_most_happens(rows: list[Row]) -> None:
     group = rows[: len(choose([]))]
-    picture = timeline(group)
-    strips = {strip.name: strip for strip in picture.strips}
-    assert not strips["on-demand"].short
-    assert strips["spot"].short
-    assert picture.hours[0] == (0.0, 0)
-    assert picture.hours[-1] == (picture.width, 4)
+    drawn = timeline(group)
+    charts = {chart.title: chart for chart in drawn.charts}
+    assert not charts["on-demand"].spans[0].spans
+    assert charts["spot"].spans[0].spans
+    assert drawn.length_s == 4 * 3600
     assert len({row.sample[0].end_s for row in group}) == 1
+
+
+def test_all_policies_are_drawn_on_one_scale(rows: list[Row]) -> None:
+    charts: Any = timeline(rows[: len(choose([]))]).data()["charts"]
+    assert len({chart["top"] for chart in charts}) == 1
+    assert {chart["title"] for chart in charts} == {"spot market", *(p.name for p in choose([]))}
 
 
 def test_the_page_needs_nothing_else(rows: list[Row], tmp_path: Path) -> None:
     write_report(rows, tmp_path / "report.html", command="spotkeeper backtest <x>")
     page = (tmp_path / "report.html").read_text()
     assert page == report_html(rows, command="spotkeeper backtest <x>")
-    assert not re.search(r"""(src|href)=|@import|url\(|https?://""", page)
+    assert not re.search(r"""(src|href)=|@import|url\((?!#)|https?://(?!www.w3.org)""", page)
     assert "spotkeeper backtest &lt;x&gt;" in page
-    assert page.count("<section>") == len(WORLDS)
-    assert page.count('class="strip"') == len(WORLDS) * (len(choose([])) + 1)
+    assert page.count('class="timeline"') == page.count('class="scatter"') == len(WORLDS)

@@ -211,7 +211,7 @@ def test_busy_workers_and_waits_by_the_minute() -> None:
     columns = load_columns(ledger, np.ones(int(end_s), dtype=np.int64), end_s)
     assert columns["t"] == [0.0, 60.0]
     assert columns["busy"] == [0.5, round(35 / 60, 2)]
-    waits = wait_columns(ledger, end_s)
+    _, waits = wait_columns(ledger, end_s)
     assert waits["worst"] == [30.0, 20.0]
 
 

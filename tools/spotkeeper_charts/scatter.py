@@ -7,8 +7,7 @@ The cost axis is logarithmic, the service axis is logarithmic in what is not ser
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-
-from spotkeeper_lab.backtest.backtest import Row
+from typing import Literal
 
 WIDTH, HEIGHT = 400.0, 330.0
 LEFT, RIGHT, TOP, BOTTOM = 46.0, 12.0, 26.0, 40.0
@@ -20,11 +19,22 @@ SHARES = (0.0, 0.5, 0.9, 0.99, 0.999, 1.0)
 COSTS = (0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.6, 0.8, 1.0, 1.5, 2.0)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Point:
+    """Something that served a share of the time at a cost, both shares of 1."""
+
+    name: str
+    served: float
+    cost: float
+    kind: Literal["ours", "optimum", "peer", "limit"] = "peer"
+
+
 @dataclass(frozen=True, slots=True)
 class Mark:
     """A policy's place, and that of its label."""
 
     name: str
+    kind: str
     x: float
     y: float
     label_x: float
@@ -55,6 +65,7 @@ class Scatter:
     costs: Sequence[Tick]
     shares: Sequence[Tick]
     limit: float | None
+    kind: str = "scatter"
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,11 +99,11 @@ class _Box:
         return max(LEFT - self.left, 0) + max(self.right - WIDTH, 0) + max(-self.top, 0)
 
 
-def scatter(rows: Sequence[Row]) -> Scatter:
-    """The picture of comparable rows; the limit is a line, every other policy a mark."""
-    costs = [max(row.cost, 0.01) for row in rows]
+def scatter(points: Sequence[Point]) -> Scatter:
+    """The picture of comparable points; the limit is a line, every other one a mark."""
+    costs = [max(point.cost, 0.01) for point in points]
     axes = _Axes(min(costs) * 0.85, max(max(costs) * 1.1, min(costs) * 2))
-    limit = next((row.cost for row in rows if row.policy == "limit"), None)
+    limit = next((point.cost for point in points if point.kind == "limit"), None)
     return Scatter(
         width=WIDTH,
         height=HEIGHT,
@@ -100,24 +111,24 @@ def scatter(rows: Sequence[Row]) -> Scatter:
         right=WIDTH - RIGHT,
         top=TOP,
         bottom=HEIGHT - BOTTOM,
-        marks=tuple(_marks([row for row in rows if row.policy != "limit"], axes)),
+        marks=tuple(_marks([point for point in points if point.kind != "limit"], axes)),
         costs=[Tick(axes.x(cost), f"{cost:.0%}") for cost in COSTS if axes.low < cost <= axes.high],
         shares=[Tick(axes.y(share), f"{100 * share:g} %") for share in SHARES],
         limit=None if limit is None else axes.x(limit),
     )
 
 
-def _marks(rows: Sequence[Row], axes: _Axes) -> Iterator[Mark]:
-    places = [(row, axes.x(max(row.cost, 0.01)), axes.y(row.served_share)) for row in rows]
+def _marks(points: Sequence[Point], axes: _Axes) -> Iterator[Mark]:
+    places = [(point, axes.x(max(point.cost, 0.01)), axes.y(point.served)) for point in points]
     taken = [_Box(x - 5, y - 5, x + 5, y + 5) for _, x, y in places]
-    for row, x, y in sorted(places, key=lambda place: (place[2], place[1])):
+    for point, x, y in sorted(places, key=lambda place: (place[2], place[1])):
         label_x, label_y, anchor, box = min(
-            _label_places(row.policy, x, y),
+            _label_places(point.name, x, y),
             key=lambda place: place[3].outside() * 100 + sum(map(place[3].overlap, taken)),
         )
         taken.append(box)
-        hint = f"{row.policy}: {row.served_share:.2%} served at {row.cost:.1%} of all on demand"
-        yield Mark(row.policy, x, y, label_x, label_y, anchor, hint)
+        hint = f"{point.name}: {point.served:.2%} served at {point.cost:.1%} of all on demand"
+        yield Mark(point.name, point.kind, x, y, label_x, label_y, anchor, hint)
 
 
 def _label_places(text: str, x: float, y: float) -> Iterator[tuple[float, float, str, _Box]]:

@@ -1,0 +1,1 @@
+"""Pages that need nothing else: figures, charts over time, scatters, tables; one look for all."""
