@@ -22,13 +22,14 @@ from bench._figures import Figure
 from bench.collect import READ_USD
 from bench.size import FLEET as SIZED
 from bench.size import LIMIT_MS, NOW, SHIP_EVERY_S, WORKERS, history, message
-from spotkeeper.adapters.fleet_state import FleetStateTable
-from spotkeeper.adapters.load_histories import LoadHistoryTable
-from spotkeeper.adapters.load_table import LoadDigestTable, pack
-from spotkeeper.check_health import check_health
+from spotkeeper.adapters.dynamodb.fleet_state import FleetStateTable
+from spotkeeper.adapters.dynamodb.load_histories import LoadHistoryTable
+from spotkeeper.adapters.dynamodb.load_items import pack
+from spotkeeper.adapters.dynamodb.load_table import LoadDigestTable
 from spotkeeper.domain.fleet import Group, Instance, Phase
 from spotkeeper.domain.sizing.promise import OBJECTIVE_WINDOW_S
 from spotkeeper.ports import Ports
+from spotkeeper.turns.check_health import check_health
 
 TURNS = 12
 # From a message's sending to its digest in the table.

@@ -17,12 +17,12 @@ from functools import partial
 from rich.console import Console
 from rich.table import Table
 
-from spotkeeper.adapters.load_table import pack, unpack
-from spotkeeper.collect_search_logs import collect
+from spotkeeper.adapters.dynamodb.load_items import pack, unpack
+from spotkeeper.border.search_log import Message
 from spotkeeper.domain.load.load import LoadDigest
 from spotkeeper.domain.load.summarise import summarise
 from spotkeeper.ports import LoadTable
-from spotkeeper.search_log import Message
+from spotkeeper.turns.collect_search_logs import collect
 
 SENT = datetime(2026, 11, 20, 12, tzinfo=UTC)
 FLEET = "ocr"

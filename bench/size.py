@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 from random import Random
 
 from bench._figures import Figure, show
-from spotkeeper.adapters.load_table import pack, unpack
+from spotkeeper.adapters.dynamodb.load_items import pack, unpack
 from spotkeeper.domain.fleet import Bounds, Fleet, Group, Objective
 from spotkeeper.domain.health.memory import HealthMemory, Needed
 from spotkeeper.domain.load.arrivals import ArrivalWindow, arrival_window

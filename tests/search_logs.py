@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from spotkeeper.border.search_log import Message
 from spotkeeper.domain.load.digest import SearchLog, Status, digest
 from spotkeeper.domain.load.load import Cluster, LoadDigest
-from spotkeeper.search_log import Message
 
 SENT = datetime(2026, 11, 20, 12, tzinfo=UTC)
 FLEET = "ocr"

@@ -3,9 +3,9 @@
 from typing import TYPE_CHECKING, Any
 
 from spotkeeper import wiring
-from spotkeeper.check_availability import check_availability
-from spotkeeper.events import wake_ups_before
+from spotkeeper.border.events import wake_ups_before
 from spotkeeper.observability import logger, report
+from spotkeeper.turns.check_availability import check_availability
 
 if TYPE_CHECKING:
     from aws_lambda_powertools.utilities.typing import LambdaContext

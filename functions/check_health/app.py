@@ -3,8 +3,8 @@
 from typing import TYPE_CHECKING, Any
 
 from spotkeeper import wiring
-from spotkeeper.check_health import check_health
 from spotkeeper.observability import logger, report
+from spotkeeper.turns.check_health import check_health
 
 if TYPE_CHECKING:
     from aws_lambda_powertools.utilities.typing import LambdaContext

@@ -9,9 +9,9 @@ from aws_lambda_powertools.utilities.batch import (
 )
 
 from spotkeeper import wiring
-from spotkeeper.collect_search_logs import collect
+from spotkeeper.border.search_log import read_messages
 from spotkeeper.observability import logger
-from spotkeeper.search_log import read_messages
+from spotkeeper.turns.collect_search_logs import collect
 
 if TYPE_CHECKING:
     from aws_lambda_powertools.utilities.batch.types import PartialItemFailureResponse

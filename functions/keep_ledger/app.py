@@ -3,8 +3,8 @@
 from typing import TYPE_CHECKING, Any
 
 from spotkeeper import wiring
-from spotkeeper.keep_ledger import keep_ledger
 from spotkeeper.observability import logger, report_spending
+from spotkeeper.turns.keep_ledger import keep_ledger
 
 if TYPE_CHECKING:
     from aws_lambda_powertools.utilities.typing import LambdaContext

@@ -9,9 +9,9 @@ import boto3
 import pytest
 from moto import mock_aws
 
-from spotkeeper.adapters.auto_scaling import AutoScalingReader
-from spotkeeper.adapters.fleet_state import FleetStateTable
-from spotkeeper.adapters.group_writer import AutoScalingWriter
+from spotkeeper.adapters.dynamodb.fleet_state import FleetStateTable
+from spotkeeper.adapters.ec2.auto_scaling import AutoScalingReader
+from spotkeeper.adapters.ec2.group_writer import AutoScalingWriter
 from spotkeeper.ports import FleetStates, GroupReader, GroupWriter, InstanceWriter
 from spotkeeper_lab.chaos.stand_ins.clients import Client, Untroubled, unpacked
 from spotkeeper_lab.chaos.stand_ins.table import Table as ChaosTable

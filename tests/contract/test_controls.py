@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from spotkeeper.adapters.controls import ControlTable
+from spotkeeper.adapters.dynamodb.controls import ControlTable
 from spotkeeper.domain.permission import Control, Mode, Pause
 from spotkeeper.ports import Conflict, Unreadable
 from tests.builders import NOON, TABLE, at

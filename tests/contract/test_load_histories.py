@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from spotkeeper.adapters.load_histories import LoadHistoryTable
+from spotkeeper.adapters.dynamodb.load_histories import LoadHistoryTable
 from spotkeeper.domain.load.history import DAY_STEPS, KEPT_STEPS, LoadHistory
 from spotkeeper.ports import LoadHistories, Unreadable
 from spotkeeper_lab.fakes.histories import FakeLoadHistories

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from spotkeeper.adapters.load_memory import LoadMemory, OutOfOrder
-from spotkeeper.adapters.load_table import LoadDigestTable
+from spotkeeper.adapters.dynamodb.load_memory import LoadMemory, OutOfOrder
+from spotkeeper.adapters.dynamodb.load_table import LoadDigestTable
 from spotkeeper.domain.load.digest import digest, sent_iso
 from spotkeeper.domain.load.load import LoadDigest
 from spotkeeper.domain.load.slots import by_slot, slot_of

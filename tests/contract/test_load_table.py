@@ -12,7 +12,8 @@ from botocore.stub import Stubber
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spotkeeper.adapters.load_table import LoadDigestTable, pack, unpack
+from spotkeeper.adapters.dynamodb.load_items import pack, unpack
+from spotkeeper.adapters.dynamodb.load_table import LoadDigestTable
 from spotkeeper.domain.load.digest import SearchLog, digest
 from spotkeeper.domain.load.load import LoadDigest
 from spotkeeper.domain.load.slots import by_slot, merge, slot_of

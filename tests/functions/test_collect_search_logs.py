@@ -14,9 +14,9 @@ from moto import mock_aws
 
 from functions.collect_search_logs.app import handler
 from spotkeeper import wiring
+from spotkeeper.border.events import EventError
 from spotkeeper.domain.load.load import milliseconds
 from spotkeeper.domain.load.summarise import summarise
-from spotkeeper.events import EventError
 from spotkeeper_lab.local_aws.table import create_table
 from tests.search_logs import FLEET, SENT, before, packed, sent_log
 

@@ -11,7 +11,7 @@ import pytest
 
 from functions.handle_interruption.app import handler
 from spotkeeper import wiring
-from spotkeeper.events import EventError
+from spotkeeper.border.events import EventError
 from tests.builders import at
 from tests.functions.conftest import Stage, document, slow_down
 

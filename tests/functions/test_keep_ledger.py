@@ -9,7 +9,7 @@ import pytest
 from functions.check_availability.app import handler as check_availability
 from functions.keep_ledger.app import handler as keep_ledger
 from spotkeeper import wiring
-from spotkeeper.adapters.ledger import LedgerTable
+from spotkeeper.adapters.dynamodb.ledger import LedgerTable
 from spotkeeper.domain.money.ledger import EndedBy
 from spotkeeper.domain.money.prices import PriceBook, PriceSeries, priced
 from spotkeeper.domain.money.savings import Savings, savings

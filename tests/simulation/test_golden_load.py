@@ -2,9 +2,9 @@
 
 from datetime import timedelta
 
-from spotkeeper.check_health import check_health
 from spotkeeper.domain.load.digest import SearchLog, Status, digest
 from spotkeeper.domain.load.load import Cluster
+from spotkeeper.turns.check_health import check_health
 from spotkeeper_lab.fakes.virtual_time import instant
 from tests.simulation.golden import SPOT, Scenario
 

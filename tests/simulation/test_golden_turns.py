@@ -4,10 +4,10 @@ from datetime import timedelta
 
 import pytest
 
-from spotkeeper.check_availability import check_availability
 from spotkeeper.domain.interruption import Interruption, InterruptionKind
-from spotkeeper.handle_interruption import handle_interruption
 from spotkeeper.ports import Throttled
+from spotkeeper.turns.check_availability import check_availability
+from spotkeeper.turns.handle_interruption import handle_interruption
 from spotkeeper_lab.cloud.values import EventKind, Physics
 from spotkeeper_lab.fakes.faults import Crash
 from spotkeeper_lab.fakes.virtual_time import instant

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from spotkeeper import wiring
-from spotkeeper.adapters.fleet_state import LEASE_LIFETIME
-from spotkeeper.settings import CheckerSettings, CollectSettings, Settings
+from spotkeeper.adapters.dynamodb.fleet_state import LEASE_LIFETIME
+from spotkeeper.border.settings import CheckerSettings, CollectSettings, Settings
 from tests.template.stack import ROOT, Stack, snake, template
 
 SETTINGS: dict[str, type[Settings]] = {

@@ -5,8 +5,8 @@ import re
 
 import pytest
 
+from spotkeeper.border.fleet_document import parse_fleet
 from spotkeeper.domain.fleet import AvailabilityPolicy, Objective
-from spotkeeper.fleet_document import parse_fleet
 from tests.template import stack as stack_module
 from tests.template.stack import ADOPT, CREATE, Stack, template
 

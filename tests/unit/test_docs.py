@@ -10,7 +10,7 @@ import pytest
 from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
 
-from spotkeeper.fleet_document import FleetDocument
+from spotkeeper.border.fleet_document import FleetDocument
 from spotkeeper.observability import COUNTS, LEVELS
 from tests.template.stack import ADOPT, ROOT, Stack
 

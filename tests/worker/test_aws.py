@@ -15,7 +15,7 @@ from botocore.awsrequest import AWSRequest
 from botocore.credentials import Credentials as BotocoreCredentials
 from moto.server import ThreadedMotoServer
 
-from spotkeeper.search_log import read
+from spotkeeper.border.search_log import read
 from spotkeeper_worker import Worker
 from spotkeeper_worker.agent.aws import (
     AutoScaling,

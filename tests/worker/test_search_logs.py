@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spotkeeper.search_log import read
+from spotkeeper.border.search_log import read
 from spotkeeper_worker.agent.aws import AwsError
 from spotkeeper_worker.logs.intake import LogRefused, Origin, take
 from spotkeeper_worker.logs.journal import Journal

@@ -7,7 +7,7 @@ import boto3
 from botocore.config import Config
 from botocore.exceptions import ProfileNotFound
 
-from spotkeeper.adapters.decision_records import DecisionRecords
+from spotkeeper.adapters.dynamodb.decision_records import DecisionRecords
 from spotkeeper.adapters.fleet_documents import FleetDocuments, FleetDocumentStore
 from spotkeeper.adapters.stacks import Stack, StackReader
 

@@ -5,10 +5,10 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
-from spotkeeper.adapters.auto_scaling import DRAINING_TAG, AutoScalingReader
-from spotkeeper.adapters.controls import ControlTable
+from spotkeeper.adapters.dynamodb.controls import ControlTable
+from spotkeeper.adapters.ec2.auto_scaling import DRAINING_TAG, AutoScalingReader
+from spotkeeper.adapters.ec2.group_writer import AutoScalingWriter
 from spotkeeper.adapters.errors import translated
-from spotkeeper.adapters.group_writer import AutoScalingWriter
 from spotkeeper.domain.fleet import Fleet, Group, Phase
 from spotkeeper.domain.permission import LONGEST_PAUSE, Control, Mode, Pause
 from spotkeeper_operator.aws import CONFIG, Aws, OperatorError, chosen

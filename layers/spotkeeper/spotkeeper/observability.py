@@ -8,9 +8,9 @@ from aws_lambda_powertools.metrics import EphemeralMetrics, MetricUnit
 from spotkeeper.domain.decision import DecisionRecord, Half
 from spotkeeper.domain.failure import FailureClass
 from spotkeeper.domain.permission import Permission
-from spotkeeper.keep_ledger import LedgerReport
 from spotkeeper.ports import FleetError
-from spotkeeper.turn import TurnReport
+from spotkeeper.turns.keep_ledger import LedgerReport
+from spotkeeper.turns.turn import TurnReport
 
 logger = Logger()
 

@@ -8,25 +8,25 @@ from typing import TYPE_CHECKING
 import boto3
 from botocore.config import Config
 
-from spotkeeper.adapters.auto_scaling import AutoScalingReader
-from spotkeeper.adapters.controls import ControlTable
+from spotkeeper.adapters.dynamodb.controls import ControlTable
+from spotkeeper.adapters.dynamodb.fleet_state import FleetStateTable
+from spotkeeper.adapters.dynamodb.ledger import LedgerTable
+from spotkeeper.adapters.dynamodb.load_histories import LoadHistoryTable
+from spotkeeper.adapters.dynamodb.load_table import LoadDigestTable
+from spotkeeper.adapters.ec2.auto_scaling import AutoScalingReader
+from spotkeeper.adapters.ec2.group_writer import AutoScalingWriter
+from spotkeeper.adapters.ec2.lives import InstanceLives
+from spotkeeper.adapters.ec2.prices import PRICE_LIST_REGION, MarketPrices
 from spotkeeper.adapters.fleet_documents import FleetDocuments, FleetDocumentStore
-from spotkeeper.adapters.fleet_state import FleetStateTable
-from spotkeeper.adapters.group_writer import AutoScalingWriter
-from spotkeeper.adapters.ledger import LedgerTable
-from spotkeeper.adapters.lives import InstanceLives
-from spotkeeper.adapters.load_histories import LoadHistoryTable
-from spotkeeper.adapters.load_table import LoadDigestTable
-from spotkeeper.adapters.prices import PRICE_LIST_REGION, MarketPrices
 from spotkeeper.adapters.request_queues import (
     AmazonMqRequestQueues,
     EveryRequestQueue,
     SqsRequestQueues,
 )
 from spotkeeper.adapters.wake_ups import WakeUpQueue
-from spotkeeper.keep_ledger import LedgerPorts
+from spotkeeper.border.settings import CheckerSettings, CollectSettings, Settings
 from spotkeeper.ports import Ports
-from spotkeeper.settings import CheckerSettings, CollectSettings, Settings
+from spotkeeper.turns.keep_ledger import LedgerPorts
 
 if TYPE_CHECKING:
     from mypy_boto3_autoscaling import AutoScalingClient

@@ -8,7 +8,7 @@ import boto3
 import pytest
 from botocore.stub import Stubber
 
-from spotkeeper.adapters.auto_scaling import AutoScalingReader
+from spotkeeper.adapters.ec2.auto_scaling import AutoScalingReader
 from spotkeeper.adapters.errors import SPOT_TROUBLED_STATUSES
 from spotkeeper.domain.failure import FailureClass
 from spotkeeper.domain.fleet import Phase

@@ -10,7 +10,7 @@ from botocore.exceptions import ClientError
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from spotkeeper.adapters.fleet_state import FleetStateTable
+from spotkeeper.adapters.dynamodb.fleet_state import FleetStateTable
 from spotkeeper.domain.availability.memory import AvailabilityMemory
 from spotkeeper.domain.decision import Action, DecisionRecord, Half, Outcome
 from spotkeeper.domain.health.memory import HealthMemory

@@ -11,15 +11,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spotkeeper.domain.load.load import Cluster
-from spotkeeper.events import EventError
-from spotkeeper.search_log import (
+from spotkeeper.border.events import EventError
+from spotkeeper.border.search_log import (
     MAX_BODY_BYTES,
     MAX_ERRORS,
     MessageRefused,
     read,
     read_messages,
 )
+from spotkeeper.domain.load.load import Cluster
 from tests.search_logs import before, lines, packed, sent_log
 
 TWO = [sent_log(0), sent_log(1)]

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from spotkeeper.border.events import EventError, parse_event
 from spotkeeper.domain.interruption import Interruption, InterruptionKind
-from spotkeeper.events import EventError, parse_event
 
 EVENTS = Path(__file__).parents[3] / "events"
 ACCOUNT = "123456789012"

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from spotkeeper.adapters import fleet_documents
 from spotkeeper.adapters.fleet_documents import FleetDocumentStore
+from spotkeeper.border.fleet_document import FleetDocument, FleetDocumentError, parse_fleet
 from spotkeeper.domain.fleet import (
     AvailabilityPolicy,
     Bounds,
@@ -21,7 +22,6 @@ from spotkeeper.domain.fleet import (
     WorkerHealthPolicy,
 )
 from spotkeeper.domain.permission import Mode
-from spotkeeper.fleet_document import FleetDocument, FleetDocumentError, parse_fleet
 from spotkeeper.ports import Unavailable
 
 LEAST: dict[str, Any] = {

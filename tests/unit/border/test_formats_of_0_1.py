@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 import pytest
 from pydantic import TypeAdapter
 
-from spotkeeper.adapters.fleet_state import FleetStateTable
+from spotkeeper.adapters.dynamodb.fleet_state import FleetStateTable
+from spotkeeper.border.fleet_document import parse_fleet
 from spotkeeper.domain.availability.memory import AvailabilityMemory
 from spotkeeper.domain.decision import DecisionRecord, Half
 from spotkeeper.domain.health.memory import HealthMemory
-from spotkeeper.fleet_document import parse_fleet
 from tests.builders import TABLE
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from spotkeeper.domain.decision import Action, DecisionRecord, Half, Outcome
 from spotkeeper.observability import COUNTS, LEVELS, TurnFailed, emit, report
 from spotkeeper.ports import FleetError, Throttled
-from spotkeeper.turn import TurnReport
+from spotkeeper.turns.turn import TurnReport
 from tests.builders import at
 
 type Lines = Callable[[], list[dict[str, Any]]]

@@ -2,7 +2,7 @@
 
 import pytest
 
-from spotkeeper.settings import CheckerSettings, CollectSettings, Settings, SettingsError
+from spotkeeper.border.settings import CheckerSettings, CollectSettings, Settings, SettingsError
 
 WHOLE = {
     "TABLE_NAME": "spotkeeper",

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spotkeeper.collect_search_logs import CollectReport, FleetCounts, NotStored, collect
+from spotkeeper.border.search_log import Message, MessageRefused
 from spotkeeper.domain.load.load import LoadDigest
 from spotkeeper.domain.load.summarise import summarise
 from spotkeeper.ports import Throttled
-from spotkeeper.search_log import Message, MessageRefused
+from spotkeeper.turns.collect_search_logs import CollectReport, FleetCounts, NotStored, collect
 from spotkeeper_lab.fakes.load_table import FakeLoadTable
 from tests.search_logs import FLEET, SENT, before, lines, message, packed, sent_log
 

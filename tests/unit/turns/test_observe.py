@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from spotkeeper.check_availability import check_availability
 from spotkeeper.domain.availability.memory import AvailabilityMemory
 from spotkeeper.domain.decision import Action, Half, Outcome
 from spotkeeper.domain.permission import Control, Mode, Pause, Permission
+from spotkeeper.turns.check_availability import check_availability
 from spotkeeper_lab.cloud.values import Physics
 from spotkeeper_lab.fakes.virtual_time import instant
 from tests.builders import NOON, at

@@ -6,13 +6,13 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from spotkeeper.check_health import check_health
 from spotkeeper.domain.decision import Action, Half
 from spotkeeper.domain.fleet import Fleet, SizingPolicy
 from spotkeeper.domain.load.digest import SearchLog, Status, digest
 from spotkeeper.domain.load.load import Cluster, LoadDigest
 from spotkeeper.ports import Gone, Ports, Throttled
-from spotkeeper.turn import TurnReport
+from spotkeeper.turns.check_health import check_health
+from spotkeeper.turns.turn import TurnReport
 from spotkeeper_lab.cloud.api import Cloud
 from spotkeeper_lab.cloud.values import GroupSpec, Physics, Purchase
 from spotkeeper_lab.fakes.faults import Faults

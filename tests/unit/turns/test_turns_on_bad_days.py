@@ -12,10 +12,10 @@ from random import Random
 
 import pytest
 
-from spotkeeper.collect_search_logs import CollectReport, collect
+from spotkeeper.border.search_log import Message
 from spotkeeper.domain.decision import DecisionRecord
 from spotkeeper.domain.fleet import Objective
-from spotkeeper.search_log import Message
+from spotkeeper.turns.collect_search_logs import CollectReport, collect
 from spotkeeper_lab.fakes.histories import FakeLoadHistories
 from spotkeeper_lab.fakes.virtual_time import instant
 from tests.builders import fleet

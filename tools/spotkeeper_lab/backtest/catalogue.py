@@ -86,7 +86,7 @@ def _as_deployed(settings: Settings) -> None:
     """Refuse what a fleet document may not say, in its words."""
     from pydantic import ValidationError
 
-    from spotkeeper.fleet_document import AvailabilitySection
+    from spotkeeper.border.fleet_document import AvailabilitySection
 
     try:
         AvailabilitySection.model_validate(dict(settings))

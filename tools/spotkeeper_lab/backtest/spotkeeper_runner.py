@@ -12,11 +12,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from spotkeeper.check_availability import check_availability
 from spotkeeper.domain.fleet import AvailabilityPolicy, Bounds, Fleet, RebalanceMeaning
 from spotkeeper.domain.interruption import Interruption, InterruptionKind
-from spotkeeper.handle_interruption import handle_interruption
 from spotkeeper.ports import Ports
+from spotkeeper.turns.check_availability import check_availability
+from spotkeeper.turns.handle_interruption import handle_interruption
 from spotkeeper_lab.backtest.accounting import Life, RunResult, account
 from spotkeeper_lab.backtest.catalogue import Settings
 from spotkeeper_lab.backtest.world import World

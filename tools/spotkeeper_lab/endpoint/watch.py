@@ -6,8 +6,8 @@ from typing import Any
 import boto3
 from botocore.config import Config
 
-from spotkeeper.adapters.auto_scaling import AutoScalingReader
-from spotkeeper.adapters.decision_records import DecisionRecords
+from spotkeeper.adapters.dynamodb.decision_records import DecisionRecords
+from spotkeeper.adapters.ec2.auto_scaling import AutoScalingReader
 from spotkeeper.adapters.fleet_documents import FleetDocumentStore
 from spotkeeper.adapters.stacks import StackReader
 from spotkeeper.ports import FleetError, Gone

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 
-from spotkeeper.adapters.auto_scaling import LONGEST_LAUNCH
+from spotkeeper.adapters.ec2.auto_scaling import LONGEST_LAUNCH
 from spotkeeper.adapters.errors import (
     SPOT_MARKED_STATUSES,
     SPOT_TAKEN_STATUSES,

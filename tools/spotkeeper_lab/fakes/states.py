@@ -4,7 +4,7 @@ from collections import deque
 from dataclasses import dataclass
 from datetime import datetime
 
-from spotkeeper.adapters.fleet_state import LEASE_LIFETIME
+from spotkeeper.adapters.dynamodb.fleet_state import LEASE_LIFETIME
 from spotkeeper.domain.availability.memory import AvailabilityMemory
 from spotkeeper.domain.decision import DecisionRecord, Half
 from spotkeeper.domain.health.memory import HealthMemory

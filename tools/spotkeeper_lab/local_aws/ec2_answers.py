@@ -5,7 +5,7 @@ from datetime import datetime
 from fnmatch import fnmatchcase
 from typing import Any
 
-from spotkeeper.adapters.auto_scaling import DRAINING_TAG, GROUP_TAG
+from spotkeeper.adapters.ec2.auto_scaling import DRAINING_TAG, GROUP_TAG
 from spotkeeper_lab.cloud.api import Cloud
 from spotkeeper_lab.cloud.values import PENDING, CloudError, InstanceView, Purchase, SpotRequestView
 from spotkeeper_lab.local_aws.wire import Action, Answer, Exact, Get, Page, VirtualTime

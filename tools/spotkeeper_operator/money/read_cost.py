@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from datetime import datetime
 
-from spotkeeper.adapters.ledger import LedgerTable
-from spotkeeper.adapters.prices import PRICE_LIST_REGION, on_demand_prices, spot_prices
+from spotkeeper.adapters.dynamodb.ledger import LedgerTable
+from spotkeeper.adapters.ec2.prices import PRICE_LIST_REGION, on_demand_prices, spot_prices
 from spotkeeper.domain.money.ledger import LedgerItem
 from spotkeeper.domain.money.prices import PriceBook, Priced, priced
 from spotkeeper_operator.aws import CONFIG, Aws, chosen

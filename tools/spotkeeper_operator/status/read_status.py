@@ -3,8 +3,8 @@
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from spotkeeper.adapters.auto_scaling import AutoScalingReader
-from spotkeeper.adapters.controls import ControlTable
+from spotkeeper.adapters.dynamodb.controls import ControlTable
+from spotkeeper.adapters.ec2.auto_scaling import AutoScalingReader
 from spotkeeper.adapters.errors import translated
 from spotkeeper.ports import FleetError
 from spotkeeper_operator.aws import Aws, chosen

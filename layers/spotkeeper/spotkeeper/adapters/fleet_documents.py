@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from aws_lambda_powertools.utilities.parameters import SSMProvider
 from aws_lambda_powertools.utilities.parameters.exceptions import GetParameterError
 
+from spotkeeper.border.fleet_document import FleetDocumentError, parse_fleet
 from spotkeeper.domain.fleet import Fleet
-from spotkeeper.fleet_document import FleetDocumentError, parse_fleet
 from spotkeeper.ports import FleetError, Unavailable
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ from datetime import UTC, datetime
 import numpy as np
 import pytest
 
-from spotkeeper.events import parse_event
-from spotkeeper.search_log import read
+from spotkeeper.border.events import parse_event
+from spotkeeper.border.search_log import read
 from spotkeeper_lab.cloud.values import Activity, CloudEvent, EventKind
 from spotkeeper_lab.end_to_end.events import UNHEARD, Events
 from spotkeeper_lab.end_to_end.logs import (

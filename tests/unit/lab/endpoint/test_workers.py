@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from spotkeeper import search_log
+from spotkeeper.border import search_log
 from spotkeeper_lab.cloud.values import IN_SERVICE, PENDING, InstanceView, Purchase
 from spotkeeper_lab.endpoint.workers import Workers
 from spotkeeper_lab.local_aws.answers import VirtualTime

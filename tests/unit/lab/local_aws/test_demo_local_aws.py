@@ -9,7 +9,7 @@ import boto3
 import pytest
 from botocore.exceptions import ClientError
 
-from spotkeeper.adapters.auto_scaling import AutoScalingReader
+from spotkeeper.adapters.ec2.auto_scaling import AutoScalingReader
 from spotkeeper_lab.cloud.api import Cloud
 from spotkeeper_lab.cloud.values import ADMINISTRATIVE, GroupSpec, Physics, Purchase
 from spotkeeper_lab.local_aws.answers import VirtualTime

@@ -7,7 +7,7 @@ import boto3
 import pytest
 from botocore.exceptions import ClientError
 
-from spotkeeper.adapters.auto_scaling import DRAINING_TAG
+from spotkeeper.adapters.ec2.auto_scaling import DRAINING_TAG
 from spotkeeper_lab.cloud.api import Cloud
 from spotkeeper_lab.cloud.values import GroupSpec, Physics, Purchase
 from spotkeeper_lab.local_aws.context import VirtualTime, local_aws

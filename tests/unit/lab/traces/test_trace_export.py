@@ -11,7 +11,7 @@ import pytest
 from pydantic import TypeAdapter
 from typer.testing import CliRunner
 
-from spotkeeper.adapters.fleet_state import FleetStateTable
+from spotkeeper.adapters.dynamodb.fleet_state import FleetStateTable
 from spotkeeper.domain.decision import DecisionRecord
 from spotkeeper_cli.main import app
 from spotkeeper_lab.backtest.catalogue import deployed_settings

@@ -4,8 +4,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from spotkeeper.adapters.decision_records import DecisionRecords
 from spotkeeper.adapters.doctor.looking import look
+from spotkeeper.adapters.dynamodb.decision_records import DecisionRecords
 from spotkeeper.adapters.stacks import Stack
 from spotkeeper.domain.decision import Half
 from spotkeeper.domain.doctor.facts import StackFacts, Unseen

@@ -17,7 +17,7 @@ from spotkeeper.domain.failure import LaunchFailure
 from spotkeeper.domain.fleet import BusyShares, Fleet, Group, Observation
 from spotkeeper.domain.load.busy_shares import busy_shares
 from spotkeeper.ports import FleetError, Lease, Ports, SpotRequest
-from spotkeeper.turn import group_named
+from spotkeeper.turns.turn import group_named
 
 # Failures older than this explain nothing any more, unless the gap that they explain lasts.
 FAILURE_MEMORY = timedelta(minutes=5)

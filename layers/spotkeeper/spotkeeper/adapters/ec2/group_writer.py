@@ -5,7 +5,7 @@ from datetime import datetime
 from itertools import batched
 from typing import TYPE_CHECKING
 
-from spotkeeper.adapters.auto_scaling import DRAINING_TAG, GROUP_TAG
+from spotkeeper.adapters.ec2.auto_scaling import DRAINING_TAG, GROUP_TAG
 from spotkeeper.adapters.errors import translated
 from spotkeeper.ports import Gone
 

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 
-from spotkeeper.check_availability import check_availability
 from spotkeeper.domain.fleet import Fleet
 from spotkeeper.domain.interruption import (
     Interruption,
@@ -12,7 +11,8 @@ from spotkeeper.domain.interruption import (
     action_for,
 )
 from spotkeeper.ports import AtRiskNote, FleetError, Ports
-from spotkeeper.turn import TurnReport
+from spotkeeper.turns.check_availability import check_availability
+from spotkeeper.turns.turn import TurnReport
 
 # A scheduled change is announced days ahead; the instance counts as at risk this long before it.
 SCHEDULED_LEAD = timedelta(minutes=15)

@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
+from spotkeeper.border.search_log import Message, MessageRefused, read
 from spotkeeper.domain.load.digest import (
     FleetBatch,
     NotDigestible,
@@ -19,7 +20,6 @@ from spotkeeper.domain.load.digest import (
 )
 from spotkeeper.domain.load.load import LoadDigest
 from spotkeeper.ports import FleetError, LoadTable
-from spotkeeper.search_log import Message, MessageRefused, read
 
 
 class NotStored(Exception):

@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from spotkeeper.act import Asked, act
 from spotkeeper.domain.availability.actions import (
     AskSpot,
     Backfill,
@@ -23,10 +22,11 @@ from spotkeeper.domain.availability.snapshot import Snapshot
 from spotkeeper.domain.availability.telling import alarms_of
 from spotkeeper.domain.decision import Action, Answer, DecisionRecord, Half
 from spotkeeper.domain.fleet import Fleet
-from spotkeeper.observe import permitted
 from spotkeeper.ports import AtRiskNote, Lease, Ports
-from spotkeeper.reading import Reading, Together, activity_of, read_together, snapshot_of
-from spotkeeper.turn import TurnReport, for_each, under_lease
+from spotkeeper.turns.act import Asked, act
+from spotkeeper.turns.observe import permitted
+from spotkeeper.turns.reading import Reading, Together, activity_of, read_together, snapshot_of
+from spotkeeper.turns.turn import TurnReport, for_each, under_lease
 
 # Another turn that wrote so recently may have acted after this one read the groups: read again.
 STALE_AFTER_ANOTHER = timedelta(seconds=45)

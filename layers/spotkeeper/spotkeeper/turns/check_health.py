@@ -31,9 +31,9 @@ from spotkeeper.domain.sizing.decide import (
     read_from,
 )
 from spotkeeper.domain.sizing.size import Sizing
-from spotkeeper.observe import permitted
 from spotkeeper.ports import FleetError, Lease, Observed, Ports, Unavailable, Unreadable
-from spotkeeper.turn import TurnReport, all_failed, for_each, group_named, under_lease
+from spotkeeper.turns.observe import permitted
+from spotkeeper.turns.turn import TurnReport, all_failed, for_each, group_named, under_lease
 
 
 def check_health(fleets: Sequence[Fleet], ports: Ports, now: datetime) -> TurnReport:

@@ -13,23 +13,19 @@ million requests; Lambda arm64 0.0000133334 USD/GB-s and 0.20 per million calls;
 20 logs of each of ten workers. `python -m bench.collect` prints the whole sum.
 """
 
-import json
 import time
 import zlib
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from datetime import UTC, datetime, timedelta
-from hashlib import sha256
-from itertools import accumulate, batched, groupby, pairwise
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from datetime import datetime
+from itertools import accumulate, batched, groupby
 from typing import TYPE_CHECKING, Any
 
-from pydantic_core import from_json
-
+from spotkeeper.adapters.dynamodb.load_items import Item, pack, partition_of, text_of, unpack
+from spotkeeper.adapters.dynamodb.load_memory import LoadMemory, OutOfOrder
 from spotkeeper.adapters.errors import translated
-from spotkeeper.adapters.load_memory import LoadMemory, OutOfOrder
-from spotkeeper.domain.load.digest import sent_at, sent_iso
-from spotkeeper.domain.load.histogram import Histogram
-from spotkeeper.domain.load.load import Cluster, LoadDigest, WorkerDigest, milliseconds
+from spotkeeper.domain.load.digest import sent_iso
+from spotkeeper.domain.load.load import LoadDigest
 from spotkeeper.domain.load.slots import slot_begins, slot_of
 from spotkeeper.ports import Unreadable
 
@@ -37,8 +33,6 @@ if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
     from mypy_boto3_dynamodb.type_defs import AttributeValueTypeDef, QueryOutputTypeDef
 
-# The longest window is 15 minutes; the rest is for looking back by hand.
-DIGEST_LIFETIME = timedelta(hours=2)
 # DynamoDB writes at most so many items in a call.
 _BATCH = 25
 # DynamoDB's items have 400 KB at most; a worker's logs in a message, packed, 2 KB at the very most.
@@ -49,9 +43,6 @@ _PAUSES_S = (0.05, 0.1, 0.2)
 _RECENT_SLOTS = 3
 # So many digests unpack in the time of the second call that a memory costs.
 _WORTH_REMEMBERING = 1_000
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-
-type _Item = Mapping[str, Any]
 
 
 class LoadDigestTable:
@@ -80,8 +71,8 @@ class LoadDigestTable:
         once = {(digest.fleet, digest.key): digest for digest in digests}
         items = [(pack(*some), some) for some in _by_item(once.values())]
         for batch in batched(items, _BATCH, strict=False):
-            left = {_text(item, "sk") for item in self._write([item for item, _ in batch])}
-            unstored += (d.key for item, some in batch if _text(item, "sk") in left for d in some)
+            left = {text_of(item, "sk") for item in self._write([item for item, _ in batch])}
+            unstored += (d.key for item, some in batch if text_of(item, "sk") in left for d in some)
         return unstored
 
     def since(self, fleet: str, since: datetime) -> tuple[LoadDigest, ...]:
@@ -113,18 +104,18 @@ class LoadDigestTable:
             return False
         known = memory.items_since(recent)
         try:
-            memory.add(self._digests(fleet, (i for i in items if _text(i, "sk") not in known)))
+            memory.add(self._digests(fleet, (i for i in items if text_of(i, "sk") not in known)))
         except OutOfOrder:
             return False
         return True
 
     def _digests(
-        self, fleet: str, items: Iterable[_Item]
+        self, fleet: str, items: Iterable[Item]
     ) -> Iterator[tuple[str, Sequence[LoadDigest]]]:
         """Read what is in items, each with the item's key."""
-        return ((_text(item, "sk"), _readable(fleet, item)) for item in items)
+        return ((text_of(item, "sk"), _readable(fleet, item)) for item in items)
 
-    def _write(self, items: Sequence[_Item]) -> Sequence[_Item]:
+    def _write(self, items: Sequence[Item]) -> Sequence[Item]:
         """Write up to 25 items; answers those that DynamoDB leaves unprocessed, however asked."""
         for pause_s in (0.0, *_PAUSES_S):
             if pause_s:
@@ -139,7 +130,7 @@ class LoadDigestTable:
                 break
         return items
 
-    def _items(self, fleet: str, first: int) -> Iterator[_Item]:
+    def _items(self, fleet: str, first: int) -> Iterator[Item]:
         """Read the items from a slot on, in the order of their keys."""
         for page in self._pages(
             fleet,
@@ -162,9 +153,9 @@ class LoadDigestTable:
         return sum(page["Count"] for page in pages)
 
     def _pages(
-        self, fleet: str, *, ExpressionAttributeValues: _Item, **query: Any
+        self, fleet: str, *, ExpressionAttributeValues: Item, **query: Any
     ) -> Iterator["QueryOutputTypeDef"]:
-        values = {":pk": {"S": _pk(fleet)}, **ExpressionAttributeValues}
+        values = {":pk": {"S": partition_of(fleet)}, **ExpressionAttributeValues}
         pages = self._dynamodb.get_paginator("query").paginate(
             TableName=self._table, ExpressionAttributeValues=values, **query
         )
@@ -186,141 +177,14 @@ def _by_item(digests: Iterable[LoadDigest]) -> Iterator[Sequence[LoadDigest]]:
             yield [digest for digest, _ in same]
 
 
-def pack(*digests: LoadDigest) -> _Item:
-    """Make the item of digests of one fleet and slot, in the order of their keys; at least one.
-
-    500 logs of one worker stay below 1 KB, the unit of writing, as do 20 logs of each of ten.
-    """
-    first = digests[0]
-    expires_at = max(digest.sent_at for digest in digests) + DIGEST_LIFETIME
-    item = {"pk": {"S": _pk(first.fleet)}, "expires_at": {"N": str(int(expires_at.timestamp()))}}
-    if len(digests) == 1:
-        return item | {"sk": {"S": first.key}, "digest": {"B": _packed(_flat_digest(first))}}
-    keys = "\0".join(digest.key for digest in digests)
-    several = [[digest.key, *_flat_digest(digest)] for digest in digests]
-    return item | {
-        "sk": {"S": f"{sent_iso(first.sent_at)}*{sha256(keys.encode()).hexdigest()[:16]}"},
-        "digests": {"B": _packed(several)},
-    }
-
-
-def _packed(values: object) -> bytes:
-    return zlib.compress(json.dumps(values, separators=(",", ":")).encode())
-
-
-def _flat_digest(digest: LoadDigest) -> list[Any]:
-    return [
-        digest.count,
-        digest.late,
-        digest.skewed,
-        _flat(digest.arrivals),
-        _flat_histogram(digest.waits),
-        _flat_histogram(digest.service),
-        [_flat_worker(worker) for worker in digest.workers],
-        # In the order of `arrivals`, which has the same slots.
-        [digest.work_ms[slot] for slot in sorted(digest.work_ms)],
-        None if digest.newest_start is None else milliseconds(digest.newest_start),
-        digest.newest_wait_ms,
-    ]
-
-
-def _readable(fleet: str, item: _Item) -> Sequence[LoadDigest]:
+def _readable(fleet: str, item: Item) -> Sequence[LoadDigest]:
     try:
         return unpack(fleet, item)
     except (KeyError, TypeError, ValueError, zlib.error) as error:
-        key = _text(item, "sk")
+        key = text_of(item, "sk")
         message = f"the load item {key} cannot be read ({error}): delete it, or wait two hours"
         raise Unreadable(message) from error
 
 
-def unpack(fleet: str, item: _Item) -> Sequence[LoadDigest]:
-    """Read a fleet's digests from their item."""
-    if "digests" in item:
-        several = from_json(zlib.decompress(item["digests"]["B"]))
-        return [_digest(fleet, key, values) for key, *values in several]
-    return [_digest(fleet, _text(item, "sk"), from_json(zlib.decompress(item["digest"]["B"])))]
-
-
-def _digest(fleet: str, key: str, values: Sequence[Any]) -> LoadDigest:
-    count, late, skewed, arrivals, waits, service, workers, *newer = values
-    # What was stored before a release that added these lives on for two hours.
-    work_ms, newest_start, newest_wait_ms = newer or ((), None, 0)
-    counts = _mapping(arrivals)
-    return LoadDigest(
-        fleet=fleet,
-        key=key,
-        sent_at=sent_at(key),
-        count=count,
-        late=late,
-        skewed=skewed,
-        arrivals=counts,
-        waits=_histogram(waits),
-        service=_histogram(service),
-        workers=tuple(_worker(*worker) for worker in workers),
-        work_ms=dict(zip(counts, work_ms, strict=False)),
-        newest_start=None if newest_start is None else _instant(newest_start),
-        newest_wait_ms=newest_wait_ms,
-    )
-
-
-def _pk(fleet: str) -> str:
-    return f"load#{fleet}"
-
-
 def _beginning(slot: int) -> "AttributeValueTypeDef":
     return {"S": sent_iso(slot_begins(slot))}
-
-
-def _text(item: _Item, name: str) -> str:
-    return str(item[name]["S"])
-
-
-def _flat(counts: Mapping[int, int]) -> list[int]:
-    """Keys as steps from one to the next, each followed by its value: small numbers pack well."""
-    keys = sorted(counts)
-    steps = [after - before for before, after in pairwise([0, *keys])]
-    return [number for step, key in zip(steps, keys, strict=True) for number in (step, counts[key])]
-
-
-def _mapping(flat: Sequence[int]) -> dict[int, int]:
-    return dict(zip(accumulate(flat[::2]), flat[1::2], strict=True))
-
-
-def _flat_histogram(histogram: Histogram) -> list[Any]:
-    return [histogram.total_ms, histogram.squares, _flat(histogram.counts)]
-
-
-def _histogram(values: Sequence[Any]) -> Histogram:
-    total_ms, squares, counts = values
-    return Histogram(counts=_mapping(counts), total_ms=total_ms, squares=squares)
-
-
-def _flat_worker(worker: WorkerDigest) -> list[Any]:
-    last_ms = milliseconds(worker.last_finished)
-    ended = [worker.ok, worker.error, worker.timeout]
-    return [worker.worker_id, worker.instance_id, *ended, last_ms, _flat(worker.busy_ms)]
-
-
-def _worker(
-    worker_id: str,
-    instance_id: str,
-    ok: int,
-    error: int,
-    timeout: int,
-    last_ms: int,
-    busy_ms: Sequence[int],
-) -> WorkerDigest:
-    return WorkerDigest(
-        worker_id=worker_id,
-        cluster=Cluster.AWS if instance_id else Cluster.ONPREM,
-        instance_id=instance_id,
-        ok=ok,
-        error=error,
-        timeout=timeout,
-        last_finished=_instant(last_ms),
-        busy_ms=_mapping(busy_ms),
-    )
-
-
-def _instant(since_epoch_ms: int) -> datetime:
-    return _EPOCH + timedelta(milliseconds=since_epoch_ms)

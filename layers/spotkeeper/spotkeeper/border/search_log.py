@@ -29,9 +29,9 @@ from pydantic import (
 from pydantic.dataclasses import dataclass as checked_dataclass
 from pydantic_core import CoreSchema, core_schema, from_json, to_json
 
+from spotkeeper.border.events import EventError
 from spotkeeper.domain.load.digest import MAX_INVERSION_S, SearchLog
 from spotkeeper.domain.load.load import Cluster
-from spotkeeper.events import EventError
 
 # Unpacked, and wrong in every log, so much takes 300 MiB to refuse: within the function's memory.
 MAX_BODY_BYTES = 8 * 1024 * 1024

@@ -1,0 +1,1 @@
+"""The one table: states, records, controls, the ledger and the load."""

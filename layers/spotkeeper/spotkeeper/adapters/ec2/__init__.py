@@ -1,0 +1,1 @@
+"""Groups, instances and their prices."""

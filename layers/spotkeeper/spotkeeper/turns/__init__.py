@@ -1,0 +1,1 @@
+"""What the functions do: one round of read, decide, act and record, over ports."""
