@@ -90,7 +90,7 @@ def test_both_groups_empty_is_alarmed_and_not_hammered() -> None:
     fleet = Scenario(a=NOTHING)
     fleet.cloud.fail_launches(ON_DEMAND, 0.0, 3600.0, DRY)
     fleet.to(3599)
-    assert "both_short" in fleet.alarms()
+    assert "both-short" in fleet.alarms()
     assert fleet.faults.calls.count("set_desired") <= 10
     assert fleet.on_demand == 4
     fleet.to(3900)

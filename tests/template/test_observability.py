@@ -13,9 +13,11 @@ QUERY = re.compile(
     r"SELECT \w+\((\w+)\) FROM SCHEMA\(Spotkeeper, service, fleet\) WHERE service = 'ocr'$"
 )
 SEARCH = re.compile(
-    r"(FILL\()?SEARCH\('\{Spotkeeper,service,fleet\} service=\"ocr\" "
-    r"MetricName=(?P<names>.+)', '\w+', (?:60|3600)\)(?(1), 0\))$"
+    r"SEARCH\('\{Spotkeeper,service,fleet\} service=\"ocr\" "
+    r"MetricName=(?P<names>[^']+)', '(?:Maximum|Sum)', (?:60|3600)\)"
 )
+# What the dashboard works out of searches, each written as "found", and of other lines' ids.
+MATHS = re.compile(r"(?:FILL\(|SUM\(|RUNNING_SUM\(|found|serving|spot|wanted|100|[ ,0*/()-])+")
 # What alarms work out of AWS's own metrics: all functions, both checkers, more than before.
 WORKED_OUT = {"SUM(METRICS())", "m1 * m2", "DIFF(FILL(m, 0))"}
 LAMBDA = {"Errors", "Throttles", "Invocations"}
@@ -47,13 +49,20 @@ def dashboard(stack: Stack) -> list[dict[str, Any]]:
     return widgets
 
 
+def expressions(widget: dict[str, Any]) -> list[str]:
+    """The expressions of a widget."""
+    return [line["expression"] for [line] in widget["properties"].get("metrics", [])]
+
+
 def metrics_shown(stack: Stack) -> list[str]:
     """Name the metrics of ours that the dashboard shows."""
-    metrics = [it for widget in dashboard(stack) for it in widget["properties"].get("metrics", [])]
-    searches = [it[0]["expression"] for it in metrics]
-    matches = [SEARCH.match(search) for search in searches]
-    assert all(matches), searches
-    return [name for it in matches if it for name in re.findall(r'"(\w+)"', it["names"])]
+    searched = [
+        found["names"]
+        for widget in dashboard(stack)
+        for expression in expressions(widget)
+        for found in SEARCH.finditer(expression)
+    ]
+    return [name for names in searched for name in re.findall(r'"(\w+)"', names)]
 
 
 def test_every_metric_of_ours_in_an_alarm_is_emitted(stack: Stack) -> None:
@@ -83,12 +92,61 @@ def test_what_is_emitted_is_what_alarms_and_dashboard_look_at(stack: Stack) -> N
     assert watched | set(metrics_shown(stack)) == LEVELS.keys() | COUNTS
 
 
-def test_only_what_is_sent_each_turn_may_have_gaps_on_the_dashboard(stack: Stack) -> None:
+def test_the_dashboard_asks_only_what_this_test_understands(stack: Stack) -> None:
     for widget in dashboard(stack):
-        for [shown] in widget["properties"].get("metrics", []):
-            names = set(re.findall(r'"(\w+)"', shown["expression"])) - {"ocr"}
-            filled = shown["expression"].startswith("FILL(")
-            assert names <= (COUNTS if filled else LEVELS.keys())
+        for expression in expressions(widget):
+            assert MATHS.fullmatch(SEARCH.sub("found", expression)), expression
+
+
+def test_only_what_is_sent_each_turn_may_have_gaps_in_a_line_of_the_dashboard(stack: Stack) -> None:
+    lines = [it for it in dashboard(stack) if it["properties"].get("view") == "timeSeries"]
+    for expression in [text for widget in lines for text in expressions(widget)]:
+        names = set(re.findall(r'"(\w+)"', expression)) - {"ocr"}
+        assert names <= (COUNTS if expression.startswith("FILL(") else LEVELS.keys())
+
+
+def test_the_dashboard_says_whether_it_is_whole_what_share_is_on_demand_and_what_is_saved(
+    stack: Stack,
+) -> None:
+    numbers = [it for it in dashboard(stack) if it["properties"].get("view") == "singleValue"]
+    shown = [
+        line["label"]
+        for widget in numbers
+        for [line] in widget["properties"]["metrics"]
+        if line.get("visible", True)
+    ]
+    assert shown == [
+        "serving, % of wanted",
+        "on demand, % of serving",
+        "saved against on demand alone",
+        "spent",
+    ]
+
+
+def test_the_wait_is_shown_against_the_promise() -> None:
+    given = {"LaunchTemplateId": "lt-0", "ObjectiveWaitSeconds": "2.5", "ObjectiveShare": "0.99"}
+    widgets = dashboard(Stack.with_parameters(given))
+    [promise] = [
+        it["properties"]["annotations"] for it in widgets if "annotations" in it["properties"]
+    ]
+    assert promise["horizontal"] == [{"label": "promised to 0.99 of the first fleet", "value": 2.5}]
+
+
+def test_the_widgets_lie_side_by_side_and_never_on_each_other(stack: Stack) -> None:
+    taken = [
+        (column, row)
+        for it in dashboard(stack)
+        for column in range(it["x"], it["x"] + it["width"])
+        for row in range(it["y"], it["y"] + it["height"])
+    ]
+    assert len(taken) == len(set(taken))
+    assert max(column for column, _ in taken) == 23
+
+
+def test_changes_of_reason_are_shown_holds_included(stack: Stack) -> None:
+    [query] = [it["properties"]["query"] for it in dashboard(stack) if "since" in str(it)]
+    assert "by fleet, half, action, rule, permission, bin(1h) | sort since desc" in query
+    assert "hold" not in query
 
 
 def test_the_dashboard_has_every_alarm(stack: Stack) -> None:
@@ -171,7 +229,7 @@ def test_a_shortfall_that_is_not_filled_for_five_minutes_rings(stack: Stack) -> 
 
 def test_every_alarm_says_what_it_means_and_tells_somebody(stack: Stack) -> None:
     for alarm in alarms(stack).values():
-        assert alarm["AlarmDescription"].endswith(".")
+        assert re.search(r"[.] docs/troubleshooting[.]md#[a-z-]+$", alarm["AlarmDescription"])
         assert rings(alarm) == ["AlarmTopic"]
 
 

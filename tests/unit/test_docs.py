@@ -66,10 +66,22 @@ def test_every_metric_is_described() -> None:
     assert {name for name, when in sent.items() if when == "when not 0"} == COUNTS
 
 
-def test_every_alarm_is_described() -> None:
+def test_every_alarm_has_its_runbook_and_its_text_leads_there() -> None:
+    alarms = Stack.with_parameters(ADOPT).resources("AWS::CloudWatch::Alarm").values()
+    runbook = ROOT / "docs/troubleshooting.md"
+    for alarm in alarms:
+        name = str(alarm["AlarmName"]).removeprefix("ocr-")
+        assert str(alarm["AlarmDescription"]).endswith(f". docs/troubleshooting.md#{name}")
+        assert name in anchors(runbook), f"docs/troubleshooting.md lacks a heading for {name}"
+
+
+def test_no_runbook_is_of_an_alarm_that_is_not_there() -> None:
+    _, by_alarm = (
+        (ROOT / "docs/troubleshooting.md").read_text(encoding="utf-8").split("## By alarm")
+    )
     alarms = Stack.with_parameters(ADOPT).resources("AWS::CloudWatch::Alarm").values()
     names = {str(alarm["AlarmName"]).removeprefix("ocr-") for alarm in alarms}
-    assert not names - named_first(OPERATIONS).keys()
+    assert set(re.findall(r"^### (.+)$", by_alarm, re.MULTILINE)) == names
 
 
 def test_every_rule_has_its_code() -> None:

@@ -37,7 +37,7 @@ _ALARM_METRICS: Mapping[str, frozenset[str]] = {
     "ConfigurationFailure": frozenset(
         {FailureClass.CONFIGURATION, FailureClass.PERMISSION, FailureClass.BOOTSTRAP}
     ),
-    "BothShort": frozenset({"both_short"}),
+    "BothShort": frozenset({"both-short"}),
 }
 
 _PERMISSION_METRICS = {Permission.OBSERVE: "Observing", Permission.PAUSED: "Paused"}

@@ -306,8 +306,8 @@ def test_both_groups_short_is_said_alarmed_and_backed_off() -> None:
     dry = (failure(FailureClass.CAPACITY),)
     spot, on_demand = group("spot", 4), group("on-demand", 2)
     first = turn(0, spot, on_demand, STEADY, spot_failures=dry, on_demand_failures=dry)
-    assert (first.action, first.rule) == (Action.HOLD, "both short")
-    assert "both_short" in first.alarms
+    assert (first.action, first.rule) == (Action.HOLD, "both-short")
+    assert "both-short" in first.alarms
     assert first.memory.retry_at == at(60)
     again = turn(60, spot, on_demand, first.memory, spot_failures=dry, on_demand_failures=dry)
     assert again.memory.retry_at == at(180)

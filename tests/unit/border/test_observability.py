@@ -87,7 +87,7 @@ def test_a_record_becomes_metrics_and_one_line(lines: Lines, told: Told) -> None
         ("configuration", "ConfigurationFailure"),
         ("permission", "ConfigurationFailure"),
         ("bootstrap", "ConfigurationFailure"),
-        ("both_short", "BothShort"),
+        ("both-short", "BothShort"),
     ],
 )
 def test_an_alarm_is_a_metric_while_it_is_raised(alarm: str, metric: str, lines: Lines) -> None:

@@ -35,7 +35,7 @@ def alarms_of(seen: Assessment, after: AvailabilityMemory) -> tuple[str, ...]:
     if seen.spot.late or seen.on_demand.late:
         named.add(FailureClass.BOOTSTRAP.value)
     if seen.both_short:
-        named.add("both_short")
+        named.add("both-short")
     adopted, deadline_s = after.adoption, seen.policy.launch_deadline_s
     if adopted is not None and not within(adopted.since, seen.now, deadline_s):
         named.add("adopting")

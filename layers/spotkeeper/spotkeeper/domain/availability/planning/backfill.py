@@ -76,7 +76,7 @@ def _fill(seen: Assessment, wanted: int, rule: str) -> Size:
     retry_at, before = seen.memory.retry_at, seen.on_demand.target
     if retry_at is not None and seen.now < retry_at:
         why = f"both groups are short: on-demand stays until {_clock(retry_at)}"
-        return _hold("both short", why, seen.memory.release_due)
+        return _hold("both-short", why, seen.memory.release_due)
     why = f"on-demand {before} -> {wanted}"
     group = seen.snapshot.fleet.on_demand_group
     ask = Backfill(group=group, desired=wanted, count=wanted - before, reason=why)
