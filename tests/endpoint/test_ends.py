@@ -11,6 +11,7 @@ import pytest
 
 from spotkeeper_lab.endpoint.settings import LabSettings
 from spotkeeper_lab.endpoint.up import Lab, environment, running
+from tests.endpoint.as_a_user import of_session
 from tests.endpoint.conftest import CHECKOUT, Endpoint, free_port, until
 
 SOURCE = "import os\ndef handler(event, context):\n    return os.getpid()\n"
@@ -22,19 +23,6 @@ def checkout(tmp_path: Path) -> Path:
     for name in (".venv-aws", "tools", "layers"):
         (tmp_path / name).symlink_to(CHECKOUT / name)
     return tmp_path
-
-
-def of_session(leader: int) -> list[int]:
-    """The processes that a lab started, its own among them."""
-    found = []
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            fields = stat.read_text().rpartition(")")[2].split()
-        except OSError:
-            continue
-        if int(fields[3]) == leader and fields[0] != "Z":
-            found.append(int(stat.parent.name))
-    return found
 
 
 def with_a_function(lab: Lab, checkout: Path) -> None:

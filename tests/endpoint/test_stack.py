@@ -1,11 +1,12 @@
 """The stack's life, deployed as to AWS, with its roles enforced: one story, in order."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
 
+from spotkeeper_lab.endpoint.story.inventory import Inventory, inventory, left
 from tests.endpoint.conftest import CHECKOUT, SETTINGS, Endpoint, until
 
 STACK = "spotkeeper"
@@ -31,9 +32,8 @@ def deployer(endpoint: Endpoint) -> dict[str, str]:
 
 
 @pytest.fixture(scope="module")
-def before(endpoint: Endpoint) -> Iterator[dict[str, list[str]]]:
-    # sam's own bucket stays, as it does on AWS.
-    yield inventory(endpoint)
+def before(endpoint: Endpoint) -> Inventory:
+    return inventory(endpoint.aws)
 
 
 def deploy(endpoint: Endpoint, keys: dict[str, str], *parameters: str) -> None:
@@ -47,35 +47,6 @@ def deploy(endpoint: Endpoint, keys: dict[str, str], *parameters: str) -> None:
         *parameters,
         **keys,
     )
-
-
-def inventory(endpoint: Endpoint) -> dict[str, list[str]]:
-    """What of the stack's kinds there is in the account."""
-    aws = endpoint.aws
-    return {
-        "queues": aws("sqs").list_queues().get("QueueUrls", []),
-        "tables": aws("dynamodb").list_tables()["TableNames"],
-        "functions": names(aws("lambda").list_functions()["Functions"], "FunctionName"),
-        "layers": names(aws("lambda").list_layers()["Layers"], "LayerName"),
-        "mappings": names(
-            aws("lambda").list_event_source_mappings()["EventSourceMappings"], "UUID"
-        ),
-        "rules": names(aws("events").list_rules()["Rules"], "Name"),
-        "schedules": names(aws("scheduler").list_schedules()["Schedules"], "Name"),
-        "roles": names(aws("iam").list_roles()["Roles"], "RoleName"),
-        "policies": names(aws("iam").list_policies(Scope="Local")["Policies"], "PolicyName"),
-        "parameters": names(aws("ssm").describe_parameters()["Parameters"], "Name"),
-        "log groups": names(aws("logs").describe_log_groups()["logGroups"], "logGroupName"),
-        "alarms": names(aws("cloudwatch").describe_alarms()["MetricAlarms"], "AlarmName"),
-        "dashboards": names(
-            aws("cloudwatch").list_dashboards()["DashboardEntries"], "DashboardName"
-        ),
-        "topics": names(aws("sns").list_topics()["Topics"], "TopicArn"),
-    }
-
-
-def names(found: list[dict[str, Any]], key: str) -> list[str]:
-    return sorted(one[key] for one in found)
 
 
 def serving(endpoint: Endpoint, group: int) -> int:
@@ -128,11 +99,11 @@ def failed(endpoint: Endpoint) -> list[str]:
 
 
 def test_1_it_is_deployed_by_who_may_no_more_than_that(
-    endpoint: Endpoint, before: dict[str, list[str]], deployer: dict[str, str]
+    endpoint: Endpoint, before: Inventory, deployer: dict[str, str]
 ) -> None:
     deploy(endpoint, deployer, "OnDemandMax=9")
     assert outputs(endpoint)["SpotGroup"] == SETTINGS.spot_group
-    assert len(inventory(endpoint)["functions"]) == len(before["functions"]) + 5
+    assert len(inventory(endpoint.aws)["functions"]) == len(before["functions"]) + 5
 
 
 def test_2_the_load_that_workers_log_sizes_the_spot_group(endpoint: Endpoint) -> None:
@@ -202,8 +173,8 @@ FOR_WORSE_DAYS = {
 
 
 def test_8_it_is_deleted_and_leaves_nothing(
-    endpoint: Endpoint, before: dict[str, list[str]], deployer: dict[str, str]
+    endpoint: Endpoint, before: Inventory, deployer: dict[str, str]
 ) -> None:
     endpoint.order(do="load", erlangs=0)
     endpoint.sam("delete", "--no-prompts", "--stack-name", STACK, **deployer)
-    assert inventory(endpoint) == before
+    assert left(before, inventory(endpoint.aws)) == {}

@@ -22,15 +22,11 @@ from dataclasses import replace
 from spotkeeper_lab.cloud.engine import RETRY
 from spotkeeper_lab.cloud.group import GroupState
 from spotkeeper_lab.cloud.lives import USER_SHUTDOWN
-from spotkeeper_lab.cloud.machine import Machine
-from spotkeeper_lab.cloud.markets import CloudMarket
+from spotkeeper_lab.cloud.states import SHOWN_S, CloudStates, not_found
 from spotkeeper_lab.cloud.values import (
     COMING,
     FAILED,
-    IN_SERVICE,
-    TERMINATED,
     TERMINATING,
-    USER_SUSPENDED,
     Activity,
     Bill,
     CloudError,
@@ -41,12 +37,10 @@ from spotkeeper_lab.cloud.values import (
     SpotRequestView,
 )
 
-SHOWN_S = 3600.0
-"""So long AWS shows spot requests and instances that have ended."""
 DETACHED_AT_MOST = 20
 
 
-class Cloud(CloudMarket):
+class Cloud(CloudStates):
     """The cloud with AWS's verbs; each may raise CloudError with AWS's code and message."""
 
     # --- AWS's verbs ----------------------------------------------------------------------------
@@ -122,29 +116,6 @@ class Cloud(CloudMarket):
                 self._die(machine, USER_SHUTDOWN)
         self._fill_dirty()
 
-    def set_unhealthy(self, instance_id: str) -> None:
-        """Have the group of an instance replace it."""
-        machine = self._member(instance_id)
-        machine.healthy = False
-        state = self._of(machine)
-        state.touch()
-        self._leave(machine)
-        self._act(state)
-
-    def suspend(self, group: str, process: str, reason: str = USER_SUSPENDED) -> None:
-        """Suspend a process of a group; Launch is the one that matters here."""
-        state = self._group(group)
-        state.suspensions.setdefault(process, reason)
-        state.touch()
-
-    def resume(self, group: str, process: str) -> None:
-        """Resume a process of a group."""
-        state = self._group(group)
-        state.suspensions.pop(process, None)
-        state.failing_since_s = None
-        state.touch()
-        self._act(state)
-
     def drain(self, instance_ids: Sequence[str], gone_s: float) -> None:
         """Mark instances with when they will be gone; the first mark stays."""
         for machine in [self._known(instance_id) for instance_id in instance_ids]:
@@ -205,7 +176,7 @@ class Cloud(CloudMarket):
         """One that runs, or that ended within the last hour."""
         machine = self._known(instance_id) or self._departed.get(instance_id)
         if machine is None:
-            raise _not_found(instance_id)
+            raise not_found(instance_id)
         return machine.view()
 
     def member(self, instance_id: str) -> InstanceView:
@@ -271,54 +242,3 @@ class Cloud(CloudMarket):
             if machine and machine.doomed_s is None:
                 self._take_back(machine, at_s)
         self._fill_dirty()
-
-    # --- helpers --------------------------------------------------------------------------------
-
-    def _act(self, state: GroupState) -> None:
-        self._dirty.add(state.spec.name)
-        self._fill_dirty()
-
-    def _group(self, name: str) -> GroupState:
-        try:
-            return self._groups[name]
-        except KeyError:
-            message = f"AutoScalingGroup name not found - AutoScalingGroup {name} not found"
-            raise CloudError("ValidationError", message) from None
-
-    def _known(self, instance_id: str) -> Machine | None:
-        """A running instance, None for one that has ended; AWS forgets those after an hour."""
-        machine = self._machines.get(instance_id)
-        if machine is None:
-            departed = self._departed.get(instance_id)
-            if departed is None or self.now_s - (departed.ended_s or 0.0) > SHOWN_S:
-                raise _not_found(instance_id)
-        return machine
-
-    def _member(self, instance_id: str) -> Machine:
-        machine = self._machines.get(instance_id) or self._departed.get(instance_id)
-        if machine is None or machine.group is None or machine.state == TERMINATED:
-            message = (
-                f"Instance Id not found - No managed instance found for instance ID: {instance_id}"
-            )
-            raise CloudError("ValidationError", message)
-        return machine
-
-    def _of(self, machine: Machine) -> GroupState:
-        return self._group(machine.group.spec.name if machine.group else "")
-
-    def _detachable(self, state: GroupState, instance_id: str) -> Machine:
-        machine = state.members.get(instance_id)
-        if machine is None:
-            message = (
-                f"The instance {instance_id} is not part of Auto Scaling group {state.spec.name}."
-            )
-            raise CloudError("ValidationError", message)
-        if machine.state != IN_SERVICE:
-            message = f"The instance {instance_id} is not in InService or Standby."
-            raise CloudError("ValidationError", message)
-        return machine
-
-
-def _not_found(instance_id: str) -> CloudError:
-    message = f"The instance ID '{instance_id}' does not exist"
-    return CloudError("InvalidInstanceID.NotFound", message)

@@ -19,19 +19,26 @@ from spotkeeper_lab.cloud.values import (
     DIFFERENCE,
     FAILED,
     IN_PROGRESS,
+    STANDBY,
     SUCCESSFUL,
+    TERMINATE,
     TERMINATING,
     Activity,
     GroupSpec,
     GroupView,
+    Hook,
     Physics,
     Purchase,
+    Transition,
+    WarmPool,
 )
 
 # An unanswered drought is written down for its last hour only.
 WRITTEN_S = 3600.0
 # AWS keeps activities for six weeks; nobody here reads further back than this many.
 KEPT_ACTIVITIES = 20_000
+# What desired does not count.
+NOT_COUNTED = frozenset({TERMINATING, STANDBY})
 
 
 @dataclass(slots=True)
@@ -56,6 +63,9 @@ class GroupState:
     retry_s: float = math.inf
     failing_since_s: float | None = None
     retried: int = 0
+    hooks: dict[str, Hook] = field(default_factory=dict)
+    pool: WarmPool | None = None
+    warm: dict[str, Machine] = field(default_factory=dict)
     _chances: random.Random = field(init=False)
     _spares: list[float] = field(default_factory=list)
     _drought: _Drought | None = None
@@ -67,6 +77,7 @@ class GroupState:
 
     def __post_init__(self) -> None:
         self.desired = self.spec.desired
+        self.hooks = {hook.name: hook for hook in self.spec.hooks}
         self._chances = random.Random(f"{self.spec.name}/scale-in")
         if self.spec.purchase is Purchase.ON_DEMAND and self.physics.warm_start_s is not None:
             self._spares = [0.0] * self.physics.warm_pool
@@ -86,12 +97,18 @@ class GroupState:
                 maximum=self.spec.maximum,
                 suspensions=dict(self.suspensions),
                 instances=tuple(machine.view() for machine in self.members.values()),
+                grace_s=self.spec.grace_s,
+                protect_new=self.spec.protect_new,
             )
         return self._view
 
     def present(self) -> list[Machine]:
         """The instances that count towards desired."""
-        return [m for m in self.members.values() if m.state != TERMINATING]
+        return [m for m in self.members.values() if m.state not in NOT_COUNTED]
+
+    def holding(self, transition: Transition) -> list[Hook]:
+        """The hooks that hold instances in a transition."""
+        return [hook for hook in self.hooks.values() if hook.transition is transition]
 
     def missing(self) -> int:
         """How many instances are to be launched; below 0 there are too many."""
@@ -100,16 +117,21 @@ class GroupState:
     def surplus(self) -> list[Machine]:
         """The instances that a scale-in ends: those that are coming first, then the newest.
 
+        None of those that are protected, and none at all while Terminate is suspended.
+
         AWS's own choice (`aws_scale_in`): one after the other, in the zone that has the most, any.
         """
         excess = max(0, -self.missing())
+        if not excess or TERMINATE in self.suspensions:
+            return []
+        free = [machine for machine in self.present() if not machine.protected]
         if self.physics.aws_scale_in:
-            return self._by_zone_and_chance(excess)
-        ranked = sorted(self.present(), key=lambda m: (m.state not in COMING, -m.number))
+            return self._by_zone_and_chance(free, min(excess, len(free)))
+        ranked = sorted(free, key=lambda m: (m.state not in COMING, -m.number))
         return ranked[:excess]
 
-    def _by_zone_and_chance(self, excess: int) -> list[Machine]:
-        left, chosen = self.present(), []
+    def _by_zone_and_chance(self, left: list[Machine], excess: int) -> list[Machine]:
+        chosen: list[Machine] = []
         for _ in range(excess):
             held = Counter(machine.zone for machine in left)
             most = max(held.values())
@@ -171,6 +193,7 @@ class GroupState:
     def launched(self, machine: Machine) -> None:
         """Take a new instance in."""
         self.retried, self.failing_since_s = 0, None
+        machine.protected = self.spec.protect_new
         self.members[machine.instance_id] = machine
         self._launches.append(machine)
         self.touch()

@@ -13,11 +13,13 @@ from spotkeeper_lab.cloud.values import (
     ADMINISTRATIVE,
     COMING,
     DIED_STARTING,
+    HEALTH_CHECK,
     HOOK_ABANDONED,
     IN_SERVICE,
     LAUNCH,
     ON_DEMAND_DRY,
     PENDING_WAIT,
+    REPLACE_UNHEALTHY,
     SPOT_DRY,
     SPOT_FULL,
     TERMINATED,
@@ -57,6 +59,7 @@ class CloudLives(CloudEngine):
         self._launched: dict[Purchase, int] = dict.fromkeys(Purchase, 0)
         self._warned: dict[str, Machine] = {}
         self._taken: deque[Machine] = deque()
+        self._quotas: dict[Purchase, int | None] = {}
 
     # --- retries --------------------------------------------------------------------------------
 
@@ -206,8 +209,7 @@ class CloudLives(CloudEngine):
     def _abandon(self, machine: Machine) -> None:
         """Give up an instance that the launch hook has held until its time-out."""
         if machine.ended_s is None and machine.state in COMING and machine.group:
-            token = f"{machine.number:08x}-0000-4000-8000-000000000000"
-            self._cancel(machine, HOOK_ABANDONED.format(token=token))
+            self._cancel(machine, HOOK_ABANDONED.format(token=machine.token))
             self._end(machine)
 
     def _cancel(self, machine: Machine, message: str) -> None:
@@ -239,22 +241,31 @@ class CloudLives(CloudEngine):
         """End an instance behind its group's back, which finds out at its next health check."""
         if machine.ended_s is not None:
             return
-        if not machine.group or not self.physics.ghost_s or machine.state == TERMINATING:
+        group = machine.group
+        if not group or machine.state == TERMINATING or machine.warm or self._found_at_once(group):
             self._end(machine)
             return
         shown = machine.state
         self._stop(machine)
         machine.state = shown
         self._tell(EventKind.TERMINATED, "", machine.instance_id)
-        found_s = self.now_s + self._ghosts.uniform(0.0, self.physics.ghost_s)
-        self._at(found_s, END, lambda: self._found(machine, reason))
+        if HEALTH_CHECK not in group.suspensions:
+            found_s = self.now_s + self._ghosts.uniform(0.0, self.physics.ghost_s)
+            self._at(found_s, END, lambda: self._found(machine, reason))
+
+    def _found_at_once(self, group: GroupState) -> bool:
+        return not self.physics.ghost_s and HEALTH_CHECK not in group.suspensions
 
     def _found(self, machine: Machine, reason: str) -> None:
         """Let the health check find a dead instance."""
         if machine.group and machine.instance_id in machine.group.members:
+            machine.healthy = False
+            machine.group.touch()
+            if REPLACE_UNHEALTHY in machine.group.suspensions:
+                return
             if machine.state in COMING:
                 self._cancel(machine, DIED_STARTING.format(reason=reason))
-            machine.state, machine.healthy = TERMINATED, False
+            machine.state = TERMINATED
             self._part(machine)
 
     def _end(self, machine: Machine) -> None:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from spotkeeper_lab.cloud.values import PENDING, InstanceView, Purchase, SpotRequestView
+from spotkeeper_lab.cloud.values import PENDING, WARMED, InstanceView, Purchase, SpotRequestView
 
 if TYPE_CHECKING:
     from spotkeeper_lab.cloud.group import GroupState
@@ -14,7 +14,8 @@ class Machine:
     """A running instance; `doomed_s` is when the market takes it, `group` is None once detached.
 
     One that ended may still be in its group: the health check has not found it yet.
-    `cancelled` is why its launch was, in AWS's words; they may be none.
+    `cancelled` is why its launch was, in AWS's words; they may be none. `waits` has the hooks that
+    hold it, each with when its time is over; they do so since `held_s`.
     """
 
     number: int
@@ -32,10 +33,23 @@ class Machine:
     ended_s: float | None = None
     lost: bool = False
     cancelled: str | None = None
+    protected: bool = False
+    waits: dict[str, float] = field(default_factory=dict)
+    held_s: float = 0.0
     instance_id: str = field(init=False)
 
     def __post_init__(self) -> None:
         self.instance_id = f"i-{self.number:017x}"
+
+    @property
+    def token(self) -> str:
+        """The token of its lifecycle action."""
+        return f"{self.number:08x}-0000-4000-8000-000000000000"
+
+    @property
+    def warm(self) -> bool:
+        """Whether it is in a warm pool."""
+        return self.state.startswith(WARMED)
 
     @property
     def zone(self) -> str:
@@ -68,6 +82,7 @@ class Machine:
             gone_s=self.gone_s,
             ended_s=self.ended_s,
             lost=self.lost,
+            protected=self.protected,
         )
 
 

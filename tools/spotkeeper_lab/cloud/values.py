@@ -12,6 +12,8 @@ PENDING_WAIT = "Pending:Wait"
 IN_SERVICE = "InService"
 TERMINATING = "Terminating:Wait"
 TERMINATED = "Terminated"
+STANDBY = "Standby"
+WARMED = "Warmed:"
 FAILED = "Failed"
 CANCELLED = "Cancelled"
 SUCCESSFUL = "Successful"
@@ -42,7 +44,26 @@ DIED_STARTING = (
     "Instance became unhealthy while waiting for instance to be in InService state. "
     "Termination Reason: {reason}"
 )
-LAUNCH = "Launch"
+ABANDONED = (
+    "Instance failed to complete user's Lifecycle Action: Lifecycle Action with token {token} was "
+    "abandoned: Lifecycle Action Completed with ABANDON Result"
+)
+SPOT_QUOTA = (
+    "Could not launch Spot Instances. MaxSpotInstanceCountExceeded - Max spot instance count "
+    "exceeded. Launching EC2 instance failed."
+)
+ON_DEMAND_QUOTA = (
+    "You have requested more vCPU capacity than your current vCPU limit of {limit} allows for the "
+    "instance bucket that the specified instance type belongs to. Please visit "
+    "http://aws.amazon.com/contact-us/ec2-request to request an adjustment to this limit. "
+    "Launching EC2 instance failed."
+)
+LAUNCH, TERMINATE = "Launch", "Terminate"
+HEALTH_CHECK, REPLACE_UNHEALTHY = "HealthCheck", "ReplaceUnhealthy"
+PROCESSES = (
+    LAUNCH, TERMINATE, "AddToLoadBalancer", "AlarmNotification", "AZRebalance", HEALTH_CHECK,
+    "InstanceRefresh", REPLACE_UNHEALTHY, "ScheduledActions",
+)  # fmt: skip
 USER_SUSPENDED = "User suspended"
 ADMINISTRATIVE = "Administrative suspension"
 DIFFERENCE = (
@@ -74,12 +95,61 @@ class EventKind(StrEnum):
     LAUNCH_SUCCESSFUL = "launch_successful"
     LAUNCH_UNSUCCESSFUL = "launch_unsuccessful"
     WARNING = "warning"
+    REBALANCE = "rebalance"
     TERMINATED = "terminated"
+    LAUNCH_ACTION = "launch_action"
+    TERMINATE_ACTION = "terminate_action"
+
+
+class Transition(StrEnum):
+    """What a lifecycle hook holds an instance in."""
+
+    LAUNCHING = "autoscaling:EC2_INSTANCE_LAUNCHING"
+    TERMINATING = "autoscaling:EC2_INSTANCE_TERMINATING"
+
+
+class Result(StrEnum):
+    """How a lifecycle action ends."""
+
+    CONTINUE = "CONTINUE"
+    ABANDON = "ABANDON"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hook:
+    """A lifecycle hook of a group; `heartbeat_s` passes between two signs of life at most."""
+
+    name: str
+    transition: Transition
+    heartbeat_s: float = 3600.0
+    default: Result = Result.ABANDON
+
+    @property
+    def longest_s(self) -> float:
+        """How long it holds an instance whatever the signs of life: 48 hours or 100 time-outs."""
+        return min(48 * 3600.0, 100 * self.heartbeat_s)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WarmPool:
+    """A group's warm pool: `prepared` instances of group and pool together (None: its maximum)."""
+
+    minimum: int = 0
+    prepared: int | None = None
+    state: str = "Stopped"
+    reuse: bool = False
+
+    def size(self, desired: int, maximum: int) -> int:
+        """How many instances wait in it."""
+        return max(self.minimum, (maximum if self.prepared is None else self.prepared) - desired)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupSpec:
-    """An Auto Scaling group; `pools` are "zone/type", of the market where it buys spot."""
+    """An Auto Scaling group; `pools` are "zone/type", of the market where it buys spot.
+
+    For `grace_s` from when an instance is in service its health is not looked at.
+    """
 
     name: str
     purchase: Purchase
@@ -87,6 +157,9 @@ class GroupSpec:
     maximum: int
     desired: int = 0
     pools: tuple[str, ...]
+    grace_s: float = 0.0
+    protect_new: bool = False
+    hooks: tuple[Hook, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,6 +230,7 @@ class InstanceView:
     gone_s: float | None
     ended_s: float | None
     lost: bool
+    protected: bool = False
 
     @property
     def draining(self) -> bool:
@@ -178,6 +252,8 @@ class GroupView:
     maximum: int
     suspensions: Mapping[str, str]
     instances: tuple[InstanceView, ...]
+    grace_s: float = 0.0
+    protect_new: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
