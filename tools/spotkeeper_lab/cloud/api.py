@@ -151,7 +151,7 @@ class Cloud(CloudStates):
     def delete_group(self, group: str) -> None:
         """Delete a group with all of its instances."""
         state = self._groups.pop(self._group(group).spec.name)
-        for machine in list(state.members.values()):
+        for machine in (*state.members.values(), *state.warm.values()):
             self._end(machine)
 
     # --- what AWS shows -------------------------------------------------------------------------

@@ -1,6 +1,7 @@
 """Lifecycle hooks in the simulated cloud: what holds an instance, for how long, and how it ends."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from spotkeeper_lab.cloud.engine import END, START
 from spotkeeper_lab.cloud.group import GroupState
@@ -19,11 +20,21 @@ from spotkeeper_lab.cloud.values import (
     CloudError,
     EventKind,
     Hook,
+    InstanceView,
     Result,
     Transition,
 )
 
 _ENDED_BY = frozenset({IN_SERVICE, STANDBY})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Held:
+    """An instance of a group, or of its warm pool, and a hook that holds it."""
+
+    group: str
+    hook: str
+    instance: InstanceView
 
 
 class CloudHooks(CloudMarket):
@@ -45,6 +56,15 @@ class CloudHooks(CloudMarket):
     def hooks(self, group: str) -> Sequence[Hook]:
         """The hooks of a group."""
         return tuple(self._group(group).hooks.values())
+
+    def held(self) -> list[Held]:
+        """What is held now, in every group."""
+        return [
+            Held(group=name, hook=hook, instance=machine.view())
+            for name, state in self._groups.items()
+            for machine in (*state.members.values(), *state.warm.values())
+            for hook in machine.waits
+        ]
 
     def complete(self, group: str, name: str, instance_id: str, result: Result) -> None:
         """End the action that holds an instance; refused where none does."""

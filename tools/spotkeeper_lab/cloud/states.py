@@ -1,6 +1,7 @@
-"""What an operator makes of groups and instances in the simulated cloud, and what limits launches."""
+"""What operators make of groups and instances in the simulated cloud; what limits launches."""
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from spotkeeper_lab.cloud.group import GroupState
 from spotkeeper_lab.cloud.lives import USER_SHUTDOWN
@@ -45,6 +46,17 @@ class CloudStates(CloudWarm):
             self._leave(machine)
             self._act(state)
 
+    def set_health(self, group: str, grace_s: float | None, protect_new: bool | None) -> None:
+        """Change how long new instances are not looked at, and whether they are protected."""
+        state = self._group(group)
+        spec = state.spec
+        state.spec = replace(
+            spec,
+            grace_s=spec.grace_s if grace_s is None else grace_s,
+            protect_new=spec.protect_new if protect_new is None else protect_new,
+        )
+        state.touch()
+
     # --- processes ------------------------------------------------------------------------------
 
     def suspend(self, group: str, process: str, reason: str = USER_SUSPENDED) -> None:
@@ -77,12 +89,7 @@ class CloudStates(CloudWarm):
         state = self._group(group)
         machines = [self._in_state(state, one, IN_SERVICE) for one in instance_ids]
         if decrement and state.desired - len(machines) < state.spec.minimum:
-            message = (
-                f"AutoScalingGroup {group} has min-size={state.spec.minimum}, max-size="
-                f"{state.spec.maximum}, and desired-size={state.desired}. To place into standby "
-                f"{len(machines)} instances, please update the AutoScalingGroup sizes appropriately."
-            )
-            raise CloudError("ValidationError", message)
+            raise _out_of_bounds(state, "place into", len(machines))
         for machine in machines:
             machine.state = STANDBY
             self._serving[machine.purchase] -= 1
@@ -95,12 +102,7 @@ class CloudStates(CloudWarm):
         state = self._group(group)
         machines = [self._in_state(state, one, STANDBY) for one in instance_ids]
         if state.desired + len(machines) > state.spec.maximum:
-            message = (
-                f"AutoScalingGroup {group} has min-size={state.spec.minimum}, max-size="
-                f"{state.spec.maximum}, and desired-size={state.desired}. To exit from standby "
-                f"{len(machines)} instances, please update the AutoScalingGroup sizes appropriately."
-            )
-            raise CloudError("ValidationError", message)
+            raise _out_of_bounds(state, "exit from", len(machines))
         state.desired += len(machines)
         state.touch()
         for machine in machines:
@@ -204,3 +206,13 @@ def _known_process(process: str) -> None:
     if process not in PROCESSES:
         message = f"{process} is not a valid scaling process; there are {', '.join(PROCESSES)}"
         raise CloudError("ValidationError", message)
+
+
+def _out_of_bounds(state: GroupState, what: str, count: int) -> CloudError:
+    spec = state.spec
+    message = (
+        f"AutoScalingGroup {spec.name} has min-size={spec.minimum}, max-size={spec.maximum}, and "
+        f"desired-size={state.desired}. To {what} standby {count} instances, please update the "
+        "AutoScalingGroup sizes appropriately."
+    )
+    return CloudError("ValidationError", message)

@@ -18,8 +18,14 @@ from werkzeug.datastructures import MultiDict
 from spotkeeper_lab.cloud.values import CloudError
 from spotkeeper_lab.endpoint.seams.account import Response
 from spotkeeper_lab.endpoint.world import World
-from spotkeeper_lab.local_aws.answers import Action, page
+from spotkeeper_lab.local_aws.answers import Action, Answer, Get, page
 
+# Calls of EC2 that would make or change instances which no group and no market knows.
+NOT_SIMULATED = frozenset({
+    "RunInstances", "StartInstances", "StopInstances", "RebootInstances", "CreateFleet",
+    "RequestSpotInstances", "CancelSpotInstanceRequests", "RequestSpotFleet",
+    "ModifyInstanceAttribute", "DescribeInstanceStatus",
+})  # fmt: skip
 PROTOCOLS = {"autoscaling": "query", "ec2": "ec2"}
 
 
@@ -32,16 +38,14 @@ class ByMoto:
 
     def __init__(self, world: World) -> None:
         self._world = world
-        self._actions: dict[str, dict[str, Action]] = {
-            "autoscaling": world.answers.auto_scaling(),
-            "ec2": world.answers.ec2(),
-        }
 
     def __call__(self, service: str, body: bytes) -> Response | None:
-        """Answer a call from its body, or None for an action that the cloud does not know."""
+        """Answer a call from its body, or None for an action that is not the cloud's to answer."""
         values = MultiDict(parse_qsl(body.decode(), keep_blank_values=True))
         name = values.get("Action", "")
-        action = self._actions[service].get(camelcase_to_underscores(name))
+        action = self._world.actions[service].get(camelcase_to_underscores(name))
+        if action is None and (service == "autoscaling" or name in NOT_SIMULATED):
+            action = _refused(name)
         return None if action is None else self._answer(service, name, action, values)
 
     def _answer(
@@ -64,6 +68,16 @@ class ByMoto:
             except CloudError as refusal:
                 return _Refused(refusal.code, refusal.message)
         return page(answer, params.get) if action.paged else answer
+
+
+def _refused(name: str) -> Action:
+    """An action that would be accepted and forgotten is refused by its name."""
+
+    def answer(_: Get) -> Answer:
+        message = f"{name} is not simulated by the local AWS (docs/lab.md says what is)"
+        raise CloudError("InvalidAction", message)
+
+    return Action(answer)
 
 
 @cache

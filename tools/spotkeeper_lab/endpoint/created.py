@@ -1,18 +1,27 @@
 """Groups that a stack creates: made, changed and deleted in the world as CloudFormation asks.
 
 Launch templates and subnets are the endpoint's; a group's pools are its subnets' zones with its
-instance types. Lifecycle hooks and warm pools are accepted and not simulated.
+instance types. What a group asks for and is not simulated is refused by its name.
 """
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from spotkeeper_lab.cloud.values import GroupSpec, Purchase
+from spotkeeper_lab.cloud.values import CloudError, GroupSpec, Purchase
 from spotkeeper_lab.endpoint.world import World
 from spotkeeper_lab.local_aws.answers import group_arn
+from spotkeeper_lab.local_aws.lifecycle_answers import hook_of, warm_pool_of
 
 type Properties = Mapping[str, Any]
+SIMULATED = frozenset({
+    "AutoScalingGroupName", "AvailabilityZoneDistribution", "DesiredCapacity",
+    "HealthCheckGracePeriod", "HealthCheckType", "LifecycleHookSpecificationList", "MaxSize",
+    "MinSize", "MixedInstancesPolicy", "NewInstancesProtectedFromScaleIn", "Tags",
+    "VPCZoneIdentifier",
+})  # fmt: skip
+"""What of a group has its effect here, or none that anybody could see."""
+
 type Made = tuple[str, dict[str, str]]
 
 
@@ -34,8 +43,16 @@ class Groups:
         return _made(spec.name)
 
     def update(self, group: str, _old: Properties, new: Properties, stack: str) -> Made:
-        """Change a group's bounds; what it launches stays."""
-        self.world.change_bounds(group, *_bounds(new))
+        """Change a group's bounds, hooks and grace; what it launches stays."""
+        spec = group_spec(group, new, stack, self.zone_of)
+        with self.world.now() as cloud:
+            cloud.set_bounds(group, spec.minimum, spec.maximum)
+            cloud.set_health(group, spec.grace_s, spec.protect_new)
+            for hook in cloud.hooks(group):
+                if hook not in spec.hooks:
+                    cloud.delete_hook(group, hook.name)
+            for hook in spec.hooks:
+                cloud.put_hook(group, hook)
         return _made(group)
 
     def delete(self, group: str, _properties: Properties) -> None:
@@ -46,7 +63,12 @@ class Groups:
 def group_spec(
     logical_id: str, properties: Properties, stack: str, zone_of: Callable[[str], str]
 ) -> GroupSpec:
-    """The group that a template asks for; one that buys no on-demand buys spot."""
+    """The group that a template asks for; one that buys no on-demand buys spot.
+
+    Raises CloudError for a property that would have no effect.
+    """
+    if unknown := sorted(_asked(properties) - SIMULATED):
+        raise CloudError("ValidationError", f"{', '.join(unknown)}: not simulated by the local AWS")
     policy = properties.get("MixedInstancesPolicy", {})
     share = int(
         policy.get("InstancesDistribution", {}).get("OnDemandPercentageAboveBaseCapacity", 100)
@@ -63,12 +85,43 @@ def group_spec(
         maximum=maximum,
         desired=int(properties.get("DesiredCapacity", minimum)),
         pools=tuple(f"{zone}/{kind}" for kind in types for zone in zones),
+        grace_s=float(properties.get("HealthCheckGracePeriod", 0)),
+        protect_new=_is_true(properties.get("NewInstancesProtectedFromScaleIn")),
+        hooks=tuple(map(hook_of, properties.get("LifecycleHookSpecificationList", []))),
     )
 
 
-def accepted(logical_id: str, _properties: Properties, stack: str) -> Made:
-    """Make nothing of a resource that is not simulated."""
-    return f"{stack}-{logical_id}", {}
+@dataclass(frozen=True, slots=True)
+class WarmPools:
+    """CloudFormation's handlers for warm pools; each is named as its group."""
+
+    world: World
+
+    def create(self, _logical_id: str, properties: Properties, _stack: str) -> Made:
+        """Give a group its warm pool; raises CloudError for a group that buys spot."""
+        group = str(properties["AutoScalingGroupName"])
+        with self.world.now() as cloud:
+            cloud.put_warm_pool(group, warm_pool_of(properties))
+        return group, {}
+
+    def update(self, _group: str, _old: Properties, new: Properties, stack: str) -> Made:
+        """Change a warm pool."""
+        return self.create("", new, stack)
+
+    def delete(self, group: str, _properties: Properties) -> None:
+        """End a warm pool with what is in it, unless its group took it along."""
+        with self.world.now() as cloud:
+            if group in cloud.groups() and cloud.warm_pool(group)[0]:
+                cloud.delete_warm_pool(group)
+
+
+def _asked(properties: Properties) -> set[str]:
+    """The properties that ask for something: those that are off ask for nothing."""
+    return {name for name, value in properties.items() if str(value).lower() != "false"}
+
+
+def _is_true(value: object) -> bool:
+    return str(value).lower() == "true"
 
 
 def _bounds(properties: Properties) -> tuple[int, int]:

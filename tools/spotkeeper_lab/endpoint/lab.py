@@ -6,20 +6,22 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from pydantic import ValidationError
+from pydantic import TypeAdapter, ValidationError
 
 from spotkeeper_lab.cloud.values import GroupView, InstanceView
 from spotkeeper_lab.endpoint.faults.buttons import ORDERS
-from spotkeeper_lab.endpoint.faults.calls import App, Receive, Send
+from spotkeeper_lab.endpoint.faults.calls import App, Receive, Send, respond
 from spotkeeper_lab.endpoint.faults.inject import Faults
-from spotkeeper_lab.endpoint.faults.values import FAULT
+from spotkeeper_lab.endpoint.faults.values import FAULT, Seconds
 from spotkeeper_lab.endpoint.seams import permissions as seams
+from spotkeeper_lab.endpoint.settings import LabSettings
 from spotkeeper_lab.endpoint.workers import Workers
 from spotkeeper_lab.endpoint.world import World
 from spotkeeper_lab.local_aws.answers import ACCOUNT
 from spotkeeper_operator.status.page import html
 
 PATH = "/_lab/"
+SECONDS: TypeAdapter[float] = TypeAdapter(Seconds)
 
 type Look = Callable[[], dict[str, object]]
 """What the page shows of the stack."""
@@ -48,10 +50,10 @@ class LabPages:
             more = message.get("more_body", False)
         path = scope["path"].removeprefix(PATH)
         if (scope["method"], path) == ("GET", ""):
-            await _send(send, 200, "text/html; charset=utf-8", html().encode())
+            await respond(send, 200, "text/html; charset=utf-8", html().encode())
             return
         status, answer = await asyncio.to_thread(self._answer, scope["method"], path, body)
-        await _send(send, status, "application/json", json.dumps(answer).encode())
+        await respond(send, status, "application/json", json.dumps(answer).encode())
 
     def _answer(self, method: str, path: str, body: bytes) -> tuple[int, object]:
         match method, path:
@@ -63,6 +65,10 @@ class LabPages:
                 return 200, permissions()
             case "POST", "faults":
                 return self._order(body)
+            case "POST", "skip":
+                return self._skip(body)
+            case "POST", "begin":
+                return self._begin(body)
             case _:
                 return 404, {"error": f"there is no {method} {PATH}{path}"}
 
@@ -79,6 +85,24 @@ class LabPages:
         except ValidationError as error:
             return 400, {"error": str(error)}
         return 200, {"done": self.faults.order(fault)}
+
+    def _skip(self, body: bytes) -> tuple[int, object]:
+        """Let seconds be over at once; no deployed function takes part in that."""
+        try:
+            seconds = SECONDS.validate_json(body)
+        except ValidationError as error:
+            return 400, {"error": str(error)}
+        self.world.skip(seconds)
+        return 200, {"now_s": self.world.seconds()}
+
+    def _begin(self, body: bytes) -> tuple[int, object]:
+        """Begin anew with other settings."""
+        try:
+            settings = LabSettings.model_validate_json(body)
+        except ValidationError as error:
+            return 400, {"error": str(error)}
+        self.world.begin(settings.groups(), settings.pools, settings.made())
+        return 200, {"now_s": self.world.seconds()}
 
     def _state(self) -> object:
         with self.world.now() as cloud:
@@ -139,9 +163,3 @@ def _instance(view: InstanceView) -> dict[str, object]:
         "warned": view.warned_s is not None,
         "launched_s": view.launched_s,
     }
-
-
-async def _send(send: Send, status: int, kind: str, body: bytes) -> None:
-    headers = [(b"content-type", kind.encode()), (b"content-length", str(len(body)).encode())]
-    await send({"type": "http.response.start", "status": status, "headers": headers})
-    await send({"type": "http.response.body", "body": body})

@@ -16,16 +16,17 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from spotkeeper_lab.cloud.values import GroupSpec, Physics, Purchase
 from spotkeeper_lab.endpoint.account import instance_tags, member_of
+from spotkeeper_lab.endpoint.agents import complete_hooks
 from spotkeeper_lab.endpoint.by_moto import ByMoto
-from spotkeeper_lab.endpoint.created import Groups, accepted
+from spotkeeper_lab.endpoint.created import Groups, WarmPools
 from spotkeeper_lab.endpoint.faults.calls import App, FailingCalls
 from spotkeeper_lab.endpoint.faults.deliveries import Deliveries
 from spotkeeper_lab.endpoint.faults.inject import Faults
 from spotkeeper_lab.endpoint.lab import LabPages
+from spotkeeper_lab.endpoint.prices import PriceList
 from spotkeeper_lab.endpoint.seams import account as ministack
-from spotkeeper_lab.endpoint.seams import functions, permissions, release
+from spotkeeper_lab.endpoint.seams import functions, permissions, processes, release
 from spotkeeper_lab.endpoint.settings import LabSettings
 from spotkeeper_lab.endpoint.watch import Watch
 from spotkeeper_lab.endpoint.workers import Workers
@@ -52,7 +53,7 @@ def main() -> None:
     join(world, settings)
     workers = Workers(world.time)
     deliveries = Deliveries(world.seconds)
-    calls = FailingCalls(release.module("app").app, world.seconds)
+    calls = FailingCalls(PriceList(release.module("app").app), world.seconds)
     faults = Faults(settings, world, calls, deliveries, workers)
     watch = Watch(f"http://{HOST}:{settings.port}")
     pages = LabPages(calls, world, workers, faults, watch.look)
@@ -63,7 +64,7 @@ def main() -> None:
         asyncio.run(_serve(pages, settings.port))
     finally:
         stop.set()
-        functions.end()
+        processes.end()
 
 
 def _end_with_parent() -> None:
@@ -97,31 +98,10 @@ def make_world(
 ) -> World:
     """The cloud of the settings, from now on."""
     began = monotonic()
-    pools = tuple(settings.pools)
     return World(
-        groups=[
-            GroupSpec(
-                name=settings.spot_group,
-                purchase=Purchase.SPOT,
-                minimum=0,
-                maximum=settings.maximum,
-                desired=settings.desired,
-                pools=pools,
-            ),
-            GroupSpec(
-                name=settings.on_demand_group,
-                purchase=Purchase.ON_DEMAND,
-                minimum=0,
-                maximum=settings.maximum,
-                pools=pools,
-            ),
-        ],
+        groups=settings.groups(),
         capacities=settings.pools,
-        physics=Physics(
-            cold_start_s=settings.cold_start_s,
-            notice_s=settings.notice_s,
-            event_delay_s=settings.event_delay_s,
-        ),
+        physics=settings.made(),
         time=VirtualTime(datetime.fromtimestamp(clock(), UTC)),
         seconds=lambda: monotonic() - began,
     )
@@ -139,13 +119,18 @@ def join(world: World, settings: LabSettings) -> None:
         update=groups.update,
         delete=groups.delete,
     )
-    ministack.provision("AWS::AutoScaling::WarmPool", create=accepted, delete=lambda *_: None)
+    pools = WarmPools(world)
+    ministack.provision(
+        "AWS::AutoScaling::WarmPool", create=pools.create, update=pools.update, delete=pools.delete
+    )
     ministack.alarms_of_expressions()
     functions.functions_have_only_their_layers()
     functions.archives_are_unpacked_once()
     functions.rules_and_schedules_invoke_asynchronously()
     functions.exceptions_have_their_type()
     functions.failures_reach_their_destination()
+    processes.processes_start_in_turn()
+    processes.logs_end_with_their_function()
     permissions.loopback_is_secure()
     permissions.authorize_as_aws(
         lambda one: instance_tags(world, one), lambda one: member_of(world, one)
@@ -165,6 +150,7 @@ def _work(world: World, workers: Workers, stop: threading.Event) -> None:
     while not stop.wait(TICK_S):
         with world.now() as cloud:
             workers.advance(cloud.now_s, cloud.instances())
+            complete_hooks(cloud, workers.busy)
         if world.seconds() - shipped_s >= SHIP_EVERY_S:
             shipped_s = world.seconds()
             ministack.send_messages(QUEUE, workers.ship())

@@ -1,12 +1,27 @@
 """What a lab is made of; the options of `spotkeeper lab up`."""
 
-from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt
+from typing import Any
+
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    NonNegativeInt,
+    TypeAdapter,
+    ValidationError,
+    field_validator,
+)
+
+from spotkeeper_lab.cloud.values import GroupSpec, Physics, Purchase
+
+PHYSICS: TypeAdapter[Physics] = TypeAdapter(Physics)
 
 
 class LabSettings(BaseModel):
     """One lab: its endpoint, its groups and its market; times are in seconds.
 
-    `pools` are "zone/type" with how many spot instances each can hold.
+    `pools` are "zone/type" with how many spot instances each can hold. `physics` has whatever else
+    the simulated cloud can be told, by the names of `Physics`.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -25,3 +40,32 @@ class LabSettings(BaseModel):
     cold_start_s: float = Field(default=20.0, ge=0)
     notice_s: float = Field(default=120.0, ge=0)
     event_delay_s: float = Field(default=1.0, ge=0)
+    physics: dict[str, Any] = {}
+
+    @field_validator("physics")
+    @classmethod
+    def _known(cls, given: dict[str, Any]) -> dict[str, Any]:
+        try:
+            PHYSICS.validate_python(given)
+        except ValidationError as error:
+            wrong = (f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors())
+            raise ValueError("; ".join(wrong)) from error
+        return given
+
+    def made(self) -> Physics:
+        """How the simulated cloud behaves: as strict as AWS where that needs no patience."""
+        strict: dict[str, Any] = {"cancellations_shown": True, "pending_ends_refused": True}
+        return Physics(
+            cold_start_s=self.cold_start_s,
+            notice_s=self.notice_s,
+            event_delay_s=self.event_delay_s,
+            **(strict | self.physics),
+        )
+
+    def groups(self) -> tuple[GroupSpec, GroupSpec]:
+        """Both groups, as a stack adopts them."""
+        common: dict[str, Any] = {"minimum": 0, "maximum": self.maximum, "pools": tuple(self.pools)}
+        return (
+            GroupSpec(name=self.spot_group, purchase=Purchase.SPOT, desired=self.desired, **common),
+            GroupSpec(name=self.on_demand_group, purchase=Purchase.ON_DEMAND, **common),
+        )

@@ -8,6 +8,7 @@ the head of the queue.
 import json
 import random
 from collections import deque
+from collections.abc import Collection
 from dataclasses import dataclass, field
 
 from spotkeeper_lab.cloud.values import IN_SERVICE, InstanceView
@@ -51,6 +52,11 @@ class Workers:
     def queued(self) -> int:
         """Requests that wait."""
         return len(self._queue)
+
+    @property
+    def busy(self) -> Collection[str]:
+        """The instances whose worker serves a request."""
+        return self._busy.keys()
 
     def offer(self, erlangs: float) -> None:
         """Change the load from now on."""

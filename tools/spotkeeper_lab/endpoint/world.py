@@ -1,13 +1,14 @@
 """The simulated cloud in real time: its seconds are those since the endpoint came up."""
 
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from spotkeeper_lab.cloud.api import Cloud
 from spotkeeper_lab.cloud.values import CloudEvent, GroupSpec, Physics
 from spotkeeper_lab.end_to_end.events import Event, Events
-from spotkeeper_lab.local_aws.answers import Answers, VirtualTime
+from spotkeeper_lab.local_aws.answers import Action, Answers, VirtualTime
+from spotkeeper_lab.local_aws.lifecycle_answers import LifecycleAnswers
 from spotkeeper_lab.traces.market import market_of
 
 # The cloud needs an end of its market; a lab is not up for so long.
@@ -31,14 +32,26 @@ class World:
         seconds: Callable[[], float],
     ) -> None:
         self.time = time
-        self.capacities = dict(capacities)
-        self._seconds = seconds
-        start = {pool: [(0.0, capacity)] for pool, capacity in capacities.items()}
-        self._cloud = Cloud(market_of("lab", A_MONTH_S, start), groups, physics)
+        self._clock = seconds
+        self._ahead_s = 0.0
         self._events = Events(time)
-        self._told: list[CloudEvent] = []
         self._lock = threading.RLock()
-        self.answers = Answers(self._cloud, time)
+        self.begin(groups, capacities, physics)
+
+    def begin(
+        self, groups: Sequence[GroupSpec], capacities: dict[str, int], physics: Physics
+    ) -> None:
+        """Begin anew, with these groups as they are when they were made just now."""
+        with self._lock:
+            self.capacities = dict(capacities)
+            start = {pool: [(0.0, capacity)] for pool, capacity in capacities.items()}
+            self._cloud = Cloud(market_of("lab", A_MONTH_S, start), groups, physics)
+            self._told: list[CloudEvent] = []
+            answers = Answers(self._cloud, self.time)
+            self.actions: Mapping[str, Mapping[str, Action]] = {
+                "autoscaling": answers.auto_scaling() | LifecycleAnswers(self._cloud).actions(),
+                "ec2": answers.ec2(over_the_wire=True),
+            }
 
     @contextmanager
     def now(self) -> Iterator[Cloud]:
@@ -87,10 +100,15 @@ class World:
         with self.now() as cloud:
             cloud.delete_group(group)
 
-    @property
-    def seconds(self) -> Callable[[], float]:
+    def seconds(self) -> float:
         """The lab's clock."""
-        return self._seconds
+        return self._clock() + self._ahead_s
+
+    def skip(self, seconds: float) -> None:
+        """Let a time be over at once, for whom only the cloud's own clock matters."""
+        with self._lock:
+            self._ahead_s += seconds
+            self._advance()
 
     def _advance(self) -> None:
-        self._told.extend(self._cloud.advance(self._seconds()))
+        self._told.extend(self._cloud.advance(self.seconds()))

@@ -7,11 +7,13 @@ from spotkeeper_lab.cloud.api import Cloud
 from spotkeeper_lab.cloud.values import (
     CANCELLED,
     FAILED,
+    PROCESSES,
     SUCCESSFUL,
     Activity,
     CloudError,
     GroupView,
     InstanceView,
+    WarmPool,
 )
 from spotkeeper_lab.local_aws.ec2_answers import Ec2Answers
 from spotkeeper_lab.local_aws.wire import (
@@ -33,6 +35,7 @@ __all__ = [
     "ACCOUNT",
     "REGION",
     "Action",
+    "Answer",
     "Answers",
     "Exact",
     "Get",
@@ -40,7 +43,9 @@ __all__ = [
     "VirtualTime",
     "aws_time",
     "group_arn",
+    "instance_answer",
     "page",
+    "pool_answer",
     "request_queues",
 ]
 
@@ -73,9 +78,10 @@ class Answers:
             "resume_processes": Action(self._resume),
         }
 
-    def ec2(self) -> dict[str, Action]:
+    def ec2(self, *, over_the_wire: bool = False) -> dict[str, Action]:
         """The actions of EC2 that the cloud answers."""
-        return Ec2Answers(self._cloud, self._time).actions()
+        answers = Ec2Answers(self._cloud, self._time)
+        return answers.actions() | (answers.over_the_wire() if over_the_wire else {})
 
     # --- Auto Scaling ---------------------------------------------------------------------------
 
@@ -94,7 +100,7 @@ class Answers:
         views = (view for view in self._cloud.instances() if view.group)
         return {
             "AutoScalingInstances": [
-                Exact(_instance(view), AutoScalingGroupName=view.group)
+                Exact(instance_answer(view), AutoScalingGroupName=view.group)
                 for view in views
                 if not wanted or view.instance_id in wanted
             ]
@@ -131,21 +137,23 @@ class Answers:
     def _set_health(self, get: Get) -> Answer:
         if get("HealthStatus") != "Unhealthy":
             raise CloudError("ValidationError", "only unhealthy instances are simulated")
-        self._cloud.set_unhealthy(get("InstanceId"))
+        after_grace = get("ShouldRespectGracePeriod") is not False
+        self._cloud.set_unhealthy(get("InstanceId"), after_grace=after_grace)
         return {}
 
     def _suspend(self, get: Get) -> Answer:
-        for process in get("ScalingProcesses", []):
+        for process in get("ScalingProcesses") or PROCESSES:
             self._cloud.suspend(get("AutoScalingGroupName"), process)
         return {}
 
     def _resume(self, get: Get) -> Answer:
-        for process in get("ScalingProcesses", []):
+        for process in get("ScalingProcesses") or PROCESSES:
             self._cloud.resume(get("AutoScalingGroupName"), process)
         return {}
 
     def _group(self, view: GroupView) -> Answer:
         zones = sorted({instance.pool.partition("/")[0] for instance in view.instances})
+        pool, _ = self._cloud.warm_pool(view.name)
         return Exact(
             {
                 "AutoScalingGroupName": view.name,
@@ -156,8 +164,11 @@ class Answers:
                 "DefaultCooldown": 300,
                 "AvailabilityZones": zones,
                 "HealthCheckType": "EC2",
+                "HealthCheckGracePeriod": int(view.grace_s),
+                "NewInstancesProtectedFromScaleIn": view.protect_new,
                 "CreatedTime": self._time.start,
-                "Instances": [_instance(instance) for instance in view.instances],
+                **({"WarmPoolConfiguration": pool_answer(pool)} if pool else {}),
+                "Instances": [instance_answer(instance) for instance in view.instances],
                 "SuspendedProcesses": [
                     {"ProcessName": name, "SuspensionReason": reason}
                     for name, reason in sorted(view.suspensions.items())
@@ -216,7 +227,8 @@ def request_queues(meters: Meters) -> dict[str, Action]:
     return {"get_queue_attributes": Action(attributes)}
 
 
-def _instance(view: InstanceView) -> Exact:
+def instance_answer(view: InstanceView) -> Exact:
+    """An instance of a group, or of its warm pool."""
     zone, _, kind = view.pool.partition("/")
     return Exact(
         {
@@ -225,6 +237,18 @@ def _instance(view: InstanceView) -> Exact:
             "InstanceType": kind,
             "LifecycleState": view.state,
             "HealthStatus": "Healthy" if view.healthy else "Unhealthy",
-            "ProtectedFromScaleIn": False,
+            "ProtectedFromScaleIn": view.protected,
+        }
+    )
+
+
+def pool_answer(pool: WarmPool) -> Exact:
+    """How a group's warm pool is set up."""
+    return Exact(
+        {
+            "MinSize": pool.minimum,
+            "PoolState": pool.state,
+            "InstanceReusePolicy": Exact({"ReuseOnScaleIn": pool.reuse}),
+            **({} if pool.prepared is None else {"MaxGroupPreparedCapacity": pool.prepared}),
         }
     )

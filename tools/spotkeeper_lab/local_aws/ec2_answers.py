@@ -14,6 +14,11 @@ _EC2_STATES = {PENDING: "pending"}
 SPOT_REQUESTS = Page(usual=1000, most=1000, asked_by="MaxResults")
 INSTANCES = Page(usual=1000, most=1000, asked_by="MaxResults")
 
+TAGS = Page(usual=1000, most=1000, asked_by="MaxResults")
+PRICES = Page(usual=1000, most=1000, asked_by="MaxResults")
+SPOT_USD = 0.35
+"""An hour of spot, whatever the type."""
+
 # A terminated instance is shown for so long.
 TERMINATED_FOR_S = 3600.0
 
@@ -85,6 +90,45 @@ class Ec2Answers:
         for item in _filters(get):
             found = [one for one in found if _passes(one, item["Name"], item["Values"])]
         return {"Reservations": [{"Instances": [one]} for one in found]}
+
+    def over_the_wire(self) -> dict[str, Action]:
+        """The actions that moto has its own answers to, which know nothing of the cloud."""
+        return {
+            "describe_tags": Action(self._describe_tags, TAGS),
+            "describe_spot_price_history": Action(self._describe_prices, PRICES),
+        }
+
+    def _describe_tags(self, get: Get) -> Answer:
+        found = [
+            Exact(ResourceId=view.instance_id, ResourceType="instance", **tag)
+            for view in self._cloud.instances()
+            for tag in self._tags(view)
+        ]
+        for item in _filters(get):
+            name = {"key": "Key", "resource-type": "ResourceType", "resource-id": "ResourceId"}
+            if item["Name"] not in name:
+                message = f"The filter '{item['Name']}' is not simulated"
+                raise CloudError("InvalidParameterValue", message)
+            found = [one for one in found if one[name[item["Name"]]] in item["Values"]]
+        return {"Tags": found}
+
+    def _describe_prices(self, get: Get) -> Answer:
+        """The price that was always in force, in every zone of the groups."""
+        filters = {item["Name"]: item["Values"] for item in _filters(get)}
+        pools = {view.pool for view in self._cloud.history()}
+        return {
+            "SpotPriceHistory": [
+                Exact(
+                    AvailabilityZone=zone,
+                    InstanceType=kind,
+                    ProductDescription="Linux/UNIX",
+                    SpotPrice=f"{SPOT_USD:.6f}",
+                    Timestamp=self._time.start,
+                )
+                for zone, _, kind in (pool.partition("/") for pool in sorted(pools))
+                if kind in filters.get("instance-type", [kind])
+            ]
+        }
 
     def _visible(self) -> list[InstanceView]:
         """All that run, and those that ended within the last hour (docs/truth.md)."""

@@ -63,7 +63,7 @@ class FailingCalls:
             await self._app(scope, replayed, _nowhere)
         if how is Answer.UNREACHABLE:
             await asyncio.sleep(UNREACHABLE_S)
-        await _respond(send, *refusal(call.service, how))
+        await respond(send, *refusal(call.service, how))
 
     def _failing(self, call: _Call) -> Answer | None:
         for name in (call.action, call.service):
@@ -140,7 +140,8 @@ async def _nowhere(_message: Message) -> None:
     return None
 
 
-async def _respond(send: Send, status: int, kind: str, body: bytes) -> None:
+async def respond(send: Send, status: int, kind: str, body: bytes) -> None:
+    """Answer a request."""
     headers = [(b"content-type", kind.encode()), (b"content-length", str(len(body)).encode())]
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": body})

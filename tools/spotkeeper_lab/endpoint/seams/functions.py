@@ -128,26 +128,3 @@ def failures_reach_their_destination() -> None:
             send_messages(target.rpartition(":")[2], [json.dumps(record)], whole=True)
 
     functions._route_async_failure = route
-
-
-def _now() -> datetime:
-    return datetime.fromtimestamp(time.time(), UTC)
-
-
-def kill_workers(function: str) -> int:
-    """Kill the processes of a function, at work or not; answers how many there were."""
-    runtime = module("core.lambda_runtime")
-    found = [
-        worker
-        for workers in runtime._workers.values()
-        for worker in (workers if isinstance(workers, list) else [workers])
-        if function in worker.func_name and worker._proc is not None
-    ]
-    for worker in found:
-        worker._proc.kill()
-    return len(found)
-
-
-def end() -> None:
-    """End every process of every function."""
-    module("core.lambda_runtime").reset()

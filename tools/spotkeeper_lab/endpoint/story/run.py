@@ -59,6 +59,7 @@ def _deploy(scenario: Scenario, lab: LabClient, tell: Tell) -> None:
     groups: dict[str, object] = {
         "SpotGroupName": scenario.lab.spot_group,
         "OnDemandGroupName": scenario.lab.on_demand_group,
+        "Mode": "act",
     }
     lab.deploy(groups | scenario.parameters)
     tell(0.0, f"the stack is deployed ({time.monotonic() - began_s:.0f} s)")
