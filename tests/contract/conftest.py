@@ -1,8 +1,10 @@
 """Every promise of a port is kept by the fake and by the adapter on moto alike."""
 
+import socket
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING, Final, cast
 
 import boto3
@@ -17,6 +19,10 @@ from spotkeeper_lab.chaos.stand_ins.clients import Client, Untroubled, unpacked
 from spotkeeper_lab.chaos.stand_ins.table import Table as ChaosTable
 from spotkeeper_lab.cloud.api import Cloud
 from spotkeeper_lab.cloud.values import GroupSpec, Physics, Purchase
+from spotkeeper_lab.endpoint.faults.values import Loss
+from spotkeeper_lab.endpoint.settings import LabSettings
+from spotkeeper_lab.endpoint.story.client import LabClient
+from spotkeeper_lab.endpoint.up import PYTHON, running
 from spotkeeper_lab.fakes.groups import FakeGroups
 from spotkeeper_lab.fakes.states import FakeStates
 from spotkeeper_lab.fakes.virtual_time import EPOCH
@@ -27,6 +33,7 @@ from spotkeeper_lab.traces.market import market_of
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
 
+CHECKOUT: Final = Path(__file__).parents[2]
 ZONE: Final = "us-east-1a"
 KIND: Final = "g5.xlarge"
 IMAGE = "ami-12c6146b"
@@ -39,6 +46,13 @@ STRICT = Physics(
 )
 
 
+def free_port() -> int:
+    """A port that nobody serves at."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
 @dataclass(frozen=True, slots=True)
 class Groups:
     """Two groups behind the ports: two spot instances of at most six, none on demand."""
@@ -47,32 +61,73 @@ class Groups:
     writer: GroupWriter
     instances: InstanceWriter
     settle: Callable[[], object]
-    cloud: Cloud | None = None
+    reclaim: Callable[[str], object] = lambda _: None
 
     def ids(self, name: str = SPOT) -> list[str]:
         """The instances of a group."""
         return [i.instance_id for i in self.reader.describe([name])[name].instances]
 
 
-@pytest.fixture(params=["fake", "moto"])
+# The local AWS is a process of its own, which is asked over the wire.
+ENDPOINT = pytest.param("endpoint", marks=pytest.mark.enable_socket)
+
+
+@pytest.fixture(scope="session")
+def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LabClient]:
+    """A local AWS without a stack in it."""
+    if not (CHECKOUT / PYTHON).exists():
+        pytest.skip(f"no {PYTHON.parts[0]}: make e2e makes it")
+    mine = tmp_path_factory.mktemp("lab")
+    for name in (PYTHON.parts[0], "tools", "layers"):
+        (mine / name).symlink_to(CHECKOUT / name)
+    settings = LabSettings(port=free_port(), auth=False)
+    with running(settings, mine):
+        yield LabClient(settings.port, mine)
+
+
+@pytest.fixture(params=["fake", "moto", ENDPOINT])
 def groups(request: pytest.FixtureRequest) -> Iterator[Groups]:
     """The group ports, settled."""
     if request.param == "fake":
-        yield _fake_groups(_cloud(Physics()))
+        yield _fake_groups(cloud_of(Physics()))
+        return
+    if request.param == "endpoint":
+        yield _over_the_wire(request.getfixturevalue("lab"), {})
         return
     with mock_aws():
         yield _moto_groups()
 
 
-@pytest.fixture(params=["fake", "mended moto"])
+@pytest.fixture(params=["fake", "mended moto", ENDPOINT])
 def strict_groups(request: pytest.FixtureRequest) -> Iterator[Groups]:
     """The group ports where calls that AWS refuses are refused; moto alone lets them pass."""
-    cloud = _cloud(STRICT)
+    if request.param == "endpoint":
+        yield _over_the_wire(
+            request.getfixturevalue("lab"), {"ghost_s": 90.0, "marks_needed": True}
+        )
+        return
+    cloud = cloud_of(STRICT)
     if request.param == "fake":
         yield _fake_groups(cloud)
         return
     with local_aws(cloud, VirtualTime(EPOCH)):
         yield _adapters(cloud)
+
+
+def _over_the_wire(lab: LabClient, physics: dict[str, float | bool]) -> Groups:
+    lab.begin(
+        LabSettings(desired=2, maximum=6, pools={POOL: 9}, cold_start_s=120.0, physics=physics)
+    )
+    lab.skip(600.0)
+    autoscaling, ec2 = lab.aws("autoscaling"), lab.aws("ec2")
+    writer = AutoScalingWriter(autoscaling, ec2)
+    return Groups(
+        AutoScalingReader(autoscaling, ec2),
+        writer,
+        writer,
+        lambda: lab.skip(600.0),
+        lambda one: lab.order(Loss(do="loss", instances=(one,), in_s=0.0)),
+    )
 
 
 def _adapters(cloud: Cloud) -> Groups:
@@ -83,16 +138,23 @@ def _adapters(cloud: Cloud) -> Groups:
         writer,
         writer,
         lambda: cloud.advance(cloud.now_s + 600.0),
-        cloud,
+        lambda one: cloud.reclaim([one], cloud.now_s),
     )
 
 
 def _fake_groups(cloud: Cloud) -> Groups:
     fake = FakeGroups(cloud)
-    return Groups(fake, fake, fake, lambda: cloud.advance(cloud.now_s + 600.0), cloud)
+    return Groups(
+        fake,
+        fake,
+        fake,
+        lambda: cloud.advance(cloud.now_s + 600.0),
+        lambda one: cloud.reclaim([one], cloud.now_s),
+    )
 
 
-def _cloud(physics: Physics) -> Cloud:
+def cloud_of(physics: Physics) -> Cloud:
+    """Both groups in a cloud of their own, settled."""
     specs = [
         GroupSpec(
             name=name, purchase=purchase, minimum=0, maximum=6, desired=desired, pools=(POOL,)

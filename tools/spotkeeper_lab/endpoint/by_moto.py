@@ -75,7 +75,7 @@ def _refused(name: str) -> Action:
 
     def answer(_: Get) -> Answer:
         message = f"{name} is not simulated by the local AWS (docs/lab.md says what is)"
-        raise CloudError("InvalidAction", message)
+        raise CloudError("ValidationError", message)
 
     return Action(answer)
 

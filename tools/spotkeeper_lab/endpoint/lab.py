@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from spotkeeper_lab.cloud.values import GroupView, InstanceView
+from spotkeeper_lab.cloud.values import CloudError, GroupView, InstanceView
 from spotkeeper_lab.endpoint.faults.buttons import ORDERS
 from spotkeeper_lab.endpoint.faults.calls import App, Receive, Send, respond
 from spotkeeper_lab.endpoint.faults.inject import Faults
@@ -84,7 +84,10 @@ class LabPages:
             fault = FAULT.validate_json(body)
         except ValidationError as error:
             return 400, {"error": str(error)}
-        return 200, {"done": self.faults.order(fault)}
+        try:
+            return 200, {"done": self.faults.order(fault)}
+        except CloudError as refusal:
+            return 400, {"error": str(refusal)}
 
     def _skip(self, body: bytes) -> tuple[int, object]:
         """Let seconds be over at once; no deployed function takes part in that."""

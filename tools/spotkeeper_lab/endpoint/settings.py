@@ -1,5 +1,6 @@
 """What a lab is made of; the options of `spotkeeper lab up`."""
 
+from dataclasses import fields
 from typing import Any
 
 from pydantic import (
@@ -45,6 +46,8 @@ class LabSettings(BaseModel):
     @field_validator("physics")
     @classmethod
     def _known(cls, given: dict[str, Any]) -> dict[str, Any]:
+        if unknown := sorted(set(given) - {field.name for field in fields(Physics)}):
+            raise ValueError(f"{', '.join(unknown)}: the simulated cloud knows nothing of it")
         try:
             PHYSICS.validate_python(given)
         except ValidationError as error:

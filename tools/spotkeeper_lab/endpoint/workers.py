@@ -62,6 +62,10 @@ class Workers:
         """Change the load from now on."""
         self.erlangs, self._next_s = erlangs, None
 
+    def stop(self, stopped: bool) -> None:
+        """Log nothing from now on, or log again."""
+        self.stopped = stopped
+
     def advance(self, to_s: float, instances: tuple[InstanceView, ...]) -> None:
         """Serve until a moment on the instances that there are."""
         self._leave({one.instance_id for one in instances})

@@ -1,5 +1,6 @@
 from datetime import UTC, datetime
 from typing import Any, cast
+from unittest.mock import ANY
 from urllib.parse import urlencode
 
 import botocore.session
@@ -17,8 +18,8 @@ POOL = "us-east-1a/g5.xlarge"
 @pytest.fixture
 def by_moto() -> ByMoto:
     groups = [
-        GroupSpec(name=name, purchase=Purchase.SPOT, minimum=0, maximum=5, desired=1, pools=(POOL,))
-        for name in ("one", "two")
+        GroupSpec(name=name, purchase=kind, minimum=0, maximum=5, desired=1, pools=(POOL,))
+        for name, kind in (("one", Purchase.SPOT), ("two", Purchase.ON_DEMAND))
     ]
     time = VirtualTime(datetime(2026, 11, 20, tzinfo=UTC))
     return ByMoto(World(groups, {POOL: 9}, Physics(cold_start_s=0.0), time, lambda: 1.0))
@@ -117,3 +118,161 @@ def test_tags_of_ec2_reach_the_cloud(by_moto: ByMoto) -> None:
 
 def test_other_calls_are_left_to_the_endpoint(by_moto: ByMoto) -> None:
     assert by_moto("ec2", b"Action=DescribeVpcs&Version=x") is None
+
+
+@pytest.mark.parametrize(
+    ("service", "action"),
+    [
+        ("autoscaling", "PutScalingPolicy"),
+        ("autoscaling", "StartInstanceRefresh"),
+        ("ec2", "RunInstances"),
+        ("ec2", "RequestSpotInstances"),
+    ],
+)
+def test_what_would_be_accepted_and_forgotten_is_refused_by_its_name(
+    by_moto: ByMoto, service: str, action: str
+) -> None:
+    status, answer = call(by_moto, service, action)
+    assert (status, answer["Error"]["Code"]) == (400, "ValidationError")
+    assert answer["Error"]["Message"].startswith(f"{action} is not simulated")
+
+
+GROUP = {"AutoScalingGroupName": "two"}
+HOOK = GROUP | {
+    "LifecycleHookName": "ready",
+    "LifecycleTransition": "autoscaling:EC2_INSTANCE_LAUNCHING",
+    "HeartbeatTimeout": "60",
+}
+
+
+def test_hooks_are_put_and_shown(by_moto: ByMoto) -> None:
+    assert call(by_moto, "autoscaling", "PutLifecycleHook", **HOOK)[0] == 200
+    _, answer = call(by_moto, "autoscaling", "DescribeLifecycleHooks", **GROUP)
+    (hook,) = answer["LifecycleHooks"]
+    assert (hook["LifecycleHookName"], hook["HeartbeatTimeout"]) == ("ready", 60)
+    assert (hook["DefaultResult"], hook["GlobalTimeout"]) == ("ABANDON", 6000)
+    call(by_moto, "autoscaling", "DeleteLifecycleHook", **GROUP, LifecycleHookName="ready")
+    assert call(by_moto, "autoscaling", "DescribeLifecycleHooks", **GROUP)[1] == {
+        "LifecycleHooks": [],
+        "ResponseMetadata": ANY,
+    }
+
+
+@pytest.mark.parametrize(
+    ("changed", "told"),
+    [
+        ({"HeartbeatTimeout": "10"}, "between 30 and 7200"),
+        ({"DefaultResult": "MAYBE"}, "MAYBE"),
+        ({"LifecycleTransition": "autoscaling:NONE"}, "NONE"),
+    ],
+)
+def test_a_hook_that_aws_refuses_is_refused(
+    by_moto: ByMoto, changed: dict[str, str], told: str
+) -> None:
+    status, answer = call(by_moto, "autoscaling", "PutLifecycleHook", **HOOK | changed)
+    assert status == 400
+    assert told in answer["Error"]["Message"]
+
+
+@pytest.mark.parametrize(
+    ("action", "more"),
+    [
+        ("CompleteLifecycleAction", {"LifecycleActionResult": "CONTINUE"}),
+        ("RecordLifecycleActionHeartbeat", {}),
+    ],
+)
+def test_what_no_hook_holds_is_refused_in_aws_s_words(
+    by_moto: ByMoto, action: str, more: dict[str, str]
+) -> None:
+    named = {"LifecycleHookName": "ready", "InstanceId": "i-00000000000000001"}
+    status, answer = call(by_moto, "autoscaling", action, **GROUP, **named, **more)
+    assert status == 400
+    assert "No active Lifecycle Action found" in answer["Error"]["Message"]
+
+
+def test_a_warm_pool_is_put_shown_and_deleted(by_moto: ByMoto) -> None:
+    asked = {"MaxGroupPreparedCapacity": "3", "InstanceReusePolicy.ReuseOnScaleIn": "true"}
+    assert call(by_moto, "autoscaling", "PutWarmPool", **GROUP, **asked)[0] == 200
+    _, answer = call(by_moto, "autoscaling", "DescribeWarmPool", **GROUP)
+    assert len(answer["Instances"]) == 2
+    setup = answer["WarmPoolConfiguration"]
+    assert (setup["MaxGroupPreparedCapacity"], setup["PoolState"]) == (3, "Stopped")
+    assert setup["InstanceReusePolicy"] == {"ReuseOnScaleIn": True}
+    _, groups = call(
+        by_moto,
+        "autoscaling",
+        "DescribeAutoScalingGroups",
+        **{"AutoScalingGroupNames.member.1": "two"},
+    )
+    assert "WarmPoolConfiguration" in groups["AutoScalingGroups"][0]
+    call(by_moto, "autoscaling", "DeleteWarmPool", **GROUP)
+    assert call(by_moto, "autoscaling", "DescribeWarmPool", **GROUP)[1]["Instances"] == []
+
+
+def test_instances_go_to_standby_and_are_protected(by_moto: ByMoto) -> None:
+    (one,) = instances(by_moto)
+    named = GROUP | {"InstanceIds.member.1": one["InstanceId"]}
+    call(by_moto, "autoscaling", "SetInstanceProtection", **named, ProtectedFromScaleIn="true")
+    assert instances(by_moto)[0]["ProtectedFromScaleIn"] is True
+    call(by_moto, "autoscaling", "EnterStandby", **named, ShouldDecrementDesiredCapacity="true")
+    assert [one["LifecycleState"] for one in instances(by_moto)] == ["Standby"]
+    call(by_moto, "autoscaling", "ExitStandby", **named)
+    assert [one["LifecycleState"] for one in instances(by_moto)] == ["InService"]
+
+
+def instances(by_moto: ByMoto) -> list[dict[str, Any]]:
+    _, answer = call(
+        by_moto,
+        "autoscaling",
+        "DescribeAutoScalingGroups",
+        **{"AutoScalingGroupNames.member.1": "two"},
+    )
+    found: list[dict[str, Any]] = answer["AutoScalingGroups"][0]["Instances"]
+    return found
+
+
+def test_a_group_is_changed_where_that_has_an_effect(by_moto: ByMoto) -> None:
+    call(
+        by_moto,
+        "autoscaling",
+        "UpdateAutoScalingGroup",
+        **GROUP,
+        MaxSize="7",
+        DesiredCapacity="0",
+        HealthCheckGracePeriod="90",
+    )
+    _, answer = call(by_moto, "autoscaling", "DescribeAutoScalingGroups")
+    group = next(one for one in answer["AutoScalingGroups"] if one["MaxSize"] == 7)
+    assert (group["DesiredCapacity"], group["HealthCheckGracePeriod"]) == (0, 90)
+    status, refusal = call(
+        by_moto, "autoscaling", "UpdateAutoScalingGroup", **GROUP, CapacityRebalance="true"
+    )
+    assert (status, "CapacityRebalance" in refusal["Error"]["Message"]) == (400, True)
+
+
+@pytest.mark.parametrize(("respect", "replaced"), [("false", True), ("true", False)])
+def test_the_grace_period_is_respected_unless_a_call_says_otherwise(
+    by_moto: ByMoto, respect: str, replaced: bool
+) -> None:
+    call(by_moto, "autoscaling", "UpdateAutoScalingGroup", **GROUP, HealthCheckGracePeriod="90")
+    (before,) = instances(by_moto)
+    call(
+        by_moto,
+        "autoscaling",
+        "SetInstanceHealth",
+        InstanceId=before["InstanceId"],
+        HealthStatus="Unhealthy",
+        ShouldRespectGracePeriod=respect,
+    )
+    after = [one["InstanceId"] for one in instances(by_moto)]
+    assert (before["InstanceId"] not in after) is replaced
+
+
+def test_tags_and_prices_are_the_cloud_s(by_moto: ByMoto) -> None:
+    (one,) = instances(by_moto)
+    wanted = {"Filter.1.Name": "resource-id", "Filter.1.Value.1": one["InstanceId"]}
+    _, tags = call(by_moto, "ec2", "DescribeTags", **wanted)
+    assert [tag["Key"] for tag in tags["Tags"]] == ["aws:autoscaling:groupName"]
+    _, prices = call(by_moto, "ec2", "DescribeSpotPriceHistory")
+    (price,) = prices["SpotPriceHistory"]
+    assert (price["InstanceType"], float(price["SpotPrice"])) == ("g5.xlarge", 0.35)

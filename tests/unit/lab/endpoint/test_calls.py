@@ -123,3 +123,13 @@ def test_a_share_of_calls_fails() -> None:
     calls, _ = failing(fault(Answer.ERROR, share=0.5))
     failed = sum(call(calls, SET)[0] == 500 for _ in range(100))
     assert 30 < failed < 70
+
+
+def test_something_is_done_once_a_call_has_had_its_effect() -> None:
+    calls, behind = failing(fault(Answer.ERROR, "Other"))
+    killed: list[int] = []
+    calls.at_next("SetDesiredCapacity", lambda: killed.append(len(behind.served)))
+    assert call(calls, SET)[0] == 500
+    assert (killed, behind.served) == ([1], [SET])
+    assert call(calls, SET)[0] == 200
+    assert killed == [1]

@@ -2,8 +2,8 @@ from typing import Any
 
 import pytest
 
-from spotkeeper_lab.cloud.values import CloudError, Purchase
-from spotkeeper_lab.endpoint.created import Groups, group_spec
+from spotkeeper_lab.cloud.values import CloudError, Purchase, Transition
+from spotkeeper_lab.endpoint.created import Groups, WarmPools, group_spec
 from spotkeeper_lab.endpoint.serve import make_world
 from spotkeeper_lab.endpoint.settings import LabSettings
 
@@ -77,3 +77,66 @@ def test_a_deleted_group_leaves_no_instance(groups: Groups) -> None:
     with groups.world.now() as cloud:
         assert "mine" not in cloud.groups()
         assert cloud.instances() == ()
+
+
+HOOKS = [
+    {
+        "LifecycleHookName": "spotkeeper-ready",
+        "LifecycleTransition": "autoscaling:EC2_INSTANCE_LAUNCHING",
+        "HeartbeatTimeout": "300",
+        "DefaultResult": "CONTINUE",
+    }
+]
+
+
+def test_a_created_group_has_its_hooks_and_its_grace(groups: Groups) -> None:
+    asked = properties(LifecycleHookSpecificationList=HOOKS, HealthCheckGracePeriod="90")
+    groups.create("Spot", asked, "stack")
+    with groups.world.now() as cloud:
+        (hook,) = cloud.hooks("mine")
+        assert (hook.transition, hook.heartbeat_s) == (Transition.LAUNCHING, 300.0)
+        assert cloud.group("mine").grace_s == 90.0
+
+
+def test_an_update_changes_hooks_and_takes_those_that_are_gone(groups: Groups) -> None:
+    groups.create("Spot", properties(LifecycleHookSpecificationList=HOOKS), "stack")
+    changed = [HOOKS[0] | {"LifecycleHookName": "other"}]
+    groups.update("mine", {}, properties(LifecycleHookSpecificationList=changed), "stack")
+    with groups.world.now() as cloud:
+        assert [hook.name for hook in cloud.hooks("mine")] == ["other"]
+
+
+@pytest.mark.parametrize(
+    ("asked", "named"),
+    [
+        ({"CapacityRebalance": True}, "CapacityRebalance"),
+        ({"MaxInstanceLifetime": 86400}, "MaxInstanceLifetime"),
+        ({"TargetGroupARNs": ["arn"], "PlacementGroup": "p"}, "PlacementGroup, TargetGroupARNs"),
+    ],
+)
+def test_what_would_have_no_effect_is_refused_by_its_name(
+    groups: Groups, asked: dict[str, Any], named: str
+) -> None:
+    with pytest.raises(CloudError, match=f"{named}: not simulated"):
+        groups.create("Spot", properties(**asked), "stack")
+
+
+def test_what_is_off_asks_for_nothing(groups: Groups) -> None:
+    assert groups.create("Spot", properties(CapacityRebalance="false"), "stack")[0] == "mine"
+
+
+def test_a_warm_pool_comes_and_goes_with_its_stack(groups: Groups) -> None:
+    groups.create("OnDemand", properties(100), "stack")
+    pools = WarmPools(groups.world)
+    asked = {"AutoScalingGroupName": "mine", "MaxGroupPreparedCapacity": "3"}
+    name, _ = pools.create("WarmPool", asked, "stack")
+    with groups.world.now() as cloud:
+        assert len(cloud.warm_pool("mine")[1]) == 2
+    pools.update(name, asked, asked | {"MaxGroupPreparedCapacity": "1"}, "stack")
+    with groups.world.now() as cloud:
+        assert cloud.warm_pool("mine")[1] == ()
+    pools.delete(name, asked)
+    with groups.world.now() as cloud:
+        assert cloud.warm_pool("mine")[0] is None
+    groups.delete("mine", properties())
+    pools.delete(name, asked)

@@ -103,3 +103,30 @@ def test_load_and_logs_are_the_workers(lab: Lab) -> None:
 def test_a_wrong_order_is_refused(fault: dict[str, object]) -> None:
     with pytest.raises(ValidationError):
         FAULT.validate_python(fault)
+
+
+def test_a_loss_takes_whom_it_names(lab: Lab) -> None:
+    with lab.world.now() as cloud:
+        oldest = cloud.group(SETTINGS.spot_group).instances[0].instance_id
+    assert lab.order(do="loss", instances=[oldest], in_s=0) == oldest
+    with lab.world.now() as cloud:
+        assert cloud.instance(oldest).lost
+
+
+def test_a_recommendation_is_an_event_of_ec2(lab: Lab) -> None:
+    lab.now_s = 10.0
+    lab.world.due()
+    named = lab.order(do="rebalance")
+    lab.now_s = 20.0
+    (event,) = lab.world.due()
+    assert event["detail-type"] == "EC2 Instance Rebalance Recommendation"
+    assert event["detail"] == {"instance-id": named}
+
+
+def test_a_quota_is_one_until_it_is_lifted(lab: Lab) -> None:
+    assert lab.order(do="quota", group="spot", vcpus=12) == "12 vCPUs"
+    with lab.world.now() as cloud:
+        cloud.set_desired(SETTINGS.spot_group, 5)
+    assert lab.spot() == 3
+    lab.order(do="quota", group="spot")
+    assert lab.spot() == 5

@@ -79,3 +79,26 @@ def test_a_wrong_order_is_refused_with_the_reason(pages: LabPages, body: bytes) 
 
 def test_an_unknown_page_is_said_to_be_so(pages: LabPages) -> None:
     assert ask(pages, "GET", "/_lab/nothing")[0] == 404
+
+
+def test_an_unknown_instance_cannot_be_lost(pages: LabPages) -> None:
+    order = json.dumps({"do": "loss", "instances": ["i-0f00f00f00f00f00f"]}).encode()
+    status, answer = ask(pages, "POST", "/_lab/faults", order)
+    assert (status, b"does not exist" in answer) == (400, True)
+
+
+def test_time_can_be_skipped(pages: LabPages) -> None:
+    before = pages.world.seconds()
+    assert ask(pages, "POST", "/_lab/skip", b"600")[0] == 200
+    assert pages.world.seconds() == before + 600
+    assert ask(pages, "POST", "/_lab/skip", b"-1")[0] == 400
+
+
+def test_a_lab_begins_anew_with_other_groups(pages: LabPages) -> None:
+    other = SETTINGS.model_copy(update={"desired": 4, "spot_group": "other"})
+    assert ask(pages, "POST", "/_lab/begin", other.model_dump_json().encode())[0] == 200
+    state = json.loads(ask(pages, "GET", "/_lab/state")[1])
+    assert [len(one["instances"]) for one in state["groups"]] == [4, 0]
+    assert state["groups"][0]["name"] == "other"
+    wrong = b'{"physics": {"ghosts": 1}}'
+    assert b"ghosts" in ask(pages, "POST", "/_lab/begin", wrong)[1]

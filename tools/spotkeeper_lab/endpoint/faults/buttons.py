@@ -6,6 +6,7 @@ _BUTTONS: tuple[tuple[str, dict[str, object]], ...] = (
     ("Warn one instance", {"do": "loss", "count": 1, "in_s": 120}),
     ("Warn three", {"do": "loss", "count": 3, "in_s": 120}),
     ("Lose one at once", {"do": "loss", "count": 1, "in_s": 0}),
+    ("Recommend to rebalance one", {"do": "rebalance"}),
     ("Spot runs dry", {"do": "capacity", "capacity": 0, "in_s": 120}),
     ("Spot is gone in a second", {"do": "capacity", "capacity": 0, "in_s": 1}),
     ("Spot is back", {"do": "capacity", "capacity": 4}),
@@ -18,6 +19,8 @@ _BUTTONS: tuple[tuple[str, dict[str, object]], ...] = (
         "Quota is used up, 3 min",
         {"do": "refuse-launches", "group": "spot", "why": "quota", "for_s": 180},
     ),
+    ("Quota of 8 spot vCPUs", {"do": "quota", "group": "spot", "vcpus": 8}),
+    ("No quota", {"do": "quota", "group": "spot"}),
     (
         "Throttle, 1 min",
         {"do": "calls", "action": "autoscaling", "answer": "throttled", "for_s": 60},

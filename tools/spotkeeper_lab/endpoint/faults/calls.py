@@ -43,18 +43,28 @@ class FailingCalls:
         self._seconds = seconds
         self._chance = random.Random(seed)
         self._ordered: dict[str, _Ordered] = {}
+        self._once: dict[str, Callable[[], object]] = {}
 
     def order(self, fault: Calls) -> None:
         """Let calls fail from now on."""
         self._ordered[fault.action] = _Ordered(fault, self._seconds() + fault.for_s)
 
+    def at_next(self, action: str, then: Callable[[], object]) -> None:
+        """Do something once a function has called an action, before it hears the answer."""
+        self._once[action] = then
+
     async def __call__(self, scope: Mapping[str, Any], receive: Receive, send: Send) -> None:
         """Serve a request, or fail it."""
-        if scope["type"] != "http" or not self._ordered:
+        if scope["type"] != "http" or not (self._ordered or self._once):
             await self._app(scope, receive, send)
             return
         body, replayed = await _read(receive)
         call = _call(scope, body)
+        if call and (then := self._once.pop(call.action, None)):
+            await self._app(scope, replayed, _nowhere)
+            await asyncio.to_thread(then)
+            await respond(send, *refusal(call.service, Answer.LOST))
+            return
         how = self._failing(call) if call else None
         if call is None or how is None:
             await self._app(scope, replayed, send)

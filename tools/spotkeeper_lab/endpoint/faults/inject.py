@@ -1,6 +1,9 @@
 """Carries faults out, in the world and on the ways from and to it."""
 
-from spotkeeper_lab.cloud.values import ON_DEMAND_DRY, SPOT_DRY
+from typing import TYPE_CHECKING, Any
+
+from spotkeeper_lab.cloud.api import Cloud
+from spotkeeper_lab.cloud.values import ON_DEMAND_DRY, SPOT_DRY, Purchase
 from spotkeeper_lab.endpoint.faults.calls import FailingCalls
 from spotkeeper_lab.endpoint.faults.deliveries import Deliveries
 from spotkeeper_lab.endpoint.faults.values import (
@@ -11,6 +14,8 @@ from spotkeeper_lab.endpoint.faults.values import (
     KillFunction,
     Load,
     Loss,
+    Quota,
+    Rebalance,
     Refusal,
     RefuseLaunches,
     SearchLogs,
@@ -19,6 +24,9 @@ from spotkeeper_lab.endpoint.seams.processes import kill_workers
 from spotkeeper_lab.endpoint.settings import LabSettings
 from spotkeeper_lab.endpoint.workers import Workers
 from spotkeeper_lab.endpoint.world import World
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 QUOTA = (
     "You have requested more vCPU capacity than your current vCPU limit of 16 allows for the "
@@ -44,29 +52,29 @@ class Faults:
         self._settings = settings
         self._world = world
         self._calls = calls
-        self._deliveries = deliveries
-        self._workers = workers
+
+        self._how: dict[type[Any], Callable[[Any], str | None]] = {
+            Capacity: self._capacity,
+            Loss: self._loss,
+            Rebalance: self._rebalance,
+            Quota: self._quota,
+            RefuseLaunches: self._refuse,
+            Calls: calls.order,
+            KillFunction: self._kill,
+            Events: deliveries.order,
+            Load: lambda fault: workers.offer(fault.erlangs),
+            SearchLogs: lambda fault: workers.stop(fault.stopped),
+        }
 
     def order(self, fault: Fault) -> str:
         """Do it now; answers in a few words what was done."""
-        match fault:
-            case Capacity():
-                return self._capacity(fault)
-            case Loss():
-                return self._loss(fault)
-            case RefuseLaunches():
-                return self._refuse(fault)
-            case Calls():
-                self._calls.order(fault)
-            case KillFunction():
-                return f"{kill_workers(fault.function)} processes killed"
-            case Events():
-                self._deliveries.order(fault)
-            case Load():
-                self._workers.offer(fault.erlangs)
-            case SearchLogs():
-                self._workers.stopped = fault.stopped
-        return "ordered"
+        return self._how[type(fault)](fault) or "ordered"
+
+    def _kill(self, fault: KillFunction) -> str:
+        if not fault.at_call:
+            return f"{kill_workers(fault.function)} processes killed"
+        self._calls.at_next(fault.at_call, lambda: kill_workers(fault.function))
+        return f"to be killed once it has called {fault.at_call}"
 
     def _capacity(self, fault: Capacity) -> str:
         pools = fault.pools or tuple(self._world.capacities)
@@ -75,11 +83,25 @@ class Faults:
 
     def _loss(self, fault: Loss) -> str:
         with self._world.now() as cloud:
-            group = cloud.group(self._settings.spot_group)
-            serving = [one.instance_id for one in group.instances if one.warned_s is None]
-            taken = serving[-fault.count :]
+            taken = fault.instances or self._newest(cloud, fault.count)
             cloud.reclaim(taken, cloud.now_s + fault.in_s)
         return ", ".join(taken) or "there is nothing to take"
+
+    def _rebalance(self, fault: Rebalance) -> str:
+        with self._world.now() as cloud:
+            named = self._newest(cloud, fault.count)
+            cloud.recommend(named)
+        return ", ".join(named) or "there is nothing to recommend for"
+
+    def _newest(self, cloud: Cloud, count: int) -> list[str]:
+        """The newest spot instances that are not warned."""
+        group = cloud.group(self._settings.spot_group)
+        return [one.instance_id for one in group.instances if one.warned_s is None][-count:]
+
+    def _quota(self, fault: Quota) -> str:
+        with self._world.now() as cloud:
+            cloud.set_quota(Purchase(fault.group), fault.vcpus)
+        return "any number of vCPUs" if fault.vcpus is None else f"{fault.vcpus} vCPUs"
 
     def _refuse(self, fault: RefuseLaunches) -> str:
         spot = fault.group == "spot"

@@ -54,9 +54,13 @@ class Capacity(_Fault):
 
 
 class Loss(_Fault):
-    """`count` spot instances are taken back `in_s` from now; with a notice they are warned."""
+    """`count` spot instances are taken back `in_s` from now; with a notice they are warned.
+
+    They are those named as `instances`, or the newest.
+    """
 
     do: Literal["loss"]
+    instances: tuple[str, ...] = ()
     count: int = Field(default=1, ge=1, le=10_000)
     in_s: Seconds = 120.0
 
@@ -80,11 +84,32 @@ class Calls(_Fault):
     for_s: Seconds
 
 
+class Rebalance(_Fault):
+    """AWS recommends that `count` spot instances be rebalanced: their risk is elevated."""
+
+    do: Literal["rebalance"]
+    count: int = Field(default=1, ge=1, le=10_000)
+
+
+class Quota(_Fault):
+    """The account may run so many vCPUs of a kind from now on; without `vcpus`, any number."""
+
+    do: Literal["quota"]
+    group: Literal["spot", "on-demand"]
+    vcpus: int | None = Field(default=None, ge=0)
+
+
 class KillFunction(_Fault):
-    """The processes of a function are killed, at work or not."""
+    """The processes of a function are killed, at work or not.
+
+    With `at_call`, once any function has made that call and before it hears the answer.
+    """
 
     do: Literal["kill-function"]
-    function: Literal["CheckAvailability", "CheckHealth", "CollectSearchLogs", "HandleInterruption"]
+    at_call: str = Field(default="", pattern=r"^[A-Za-z0-9]*$")
+    function: Literal[
+        "CheckAvailability", "CheckHealth", "CollectSearchLogs", "HandleInterruption", "KeepLedger"
+    ]
 
 
 class Events(_Fault):
@@ -111,7 +136,16 @@ class SearchLogs(_Fault):
 
 
 type Fault = Annotated[
-    Capacity | Loss | RefuseLaunches | Calls | KillFunction | Events | Load | SearchLogs,
+    Capacity
+    | Loss
+    | RefuseLaunches
+    | Rebalance
+    | Quota
+    | Calls
+    | KillFunction
+    | Events
+    | Load
+    | SearchLogs,
     Field(discriminator="do"),
 ]
 

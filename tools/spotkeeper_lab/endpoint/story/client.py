@@ -12,6 +12,7 @@ from typing import Any
 import boto3
 
 from spotkeeper_lab.endpoint.faults.values import FAULT, Fault
+from spotkeeper_lab.endpoint.settings import LabSettings
 from spotkeeper_lab.endpoint.up import BUILT, LabError, environment
 from spotkeeper_lab.local_aws.answers import REGION
 
@@ -43,10 +44,20 @@ class LabClient:
 
     def order(self, fault: Fault) -> str:
         """Order a fault; answers what was done."""
-        body = FAULT.dump_json(fault)
-        request = urllib.request.Request(f"{self.url}/_lab/faults", body, method="POST")
+        return str(self._post("faults", FAULT.dump_json(fault))["done"])
+
+    def skip(self, seconds: float) -> None:
+        """Let a time be over at once in the simulated cloud; functions know nothing of it."""
+        self._post("skip", json.dumps(seconds).encode())
+
+    def begin(self, settings: LabSettings) -> None:
+        """Begin anew with other groups, another market and other physics."""
+        self._post("begin", settings.model_dump_json().encode())
+
+    def _post(self, page: str, body: bytes) -> Any:
+        request = urllib.request.Request(f"{self.url}/_lab/{page}", body, method="POST")
         with urllib.request.urlopen(request, timeout=30) as answer:
-            return str(json.load(answer)["done"])
+            return json.load(answer)
 
     def aws(self, service: str, keys: Mapping[str, str] | None = None) -> Any:
         """A client of a service; of the account's root without keys."""
