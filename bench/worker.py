@@ -102,7 +102,7 @@ def notice_s() -> list[float]:
 
 def agent_at_work() -> tuple[float, float, float]:
     """Percent of a core and MiB of an agent at 100 logs/s, and the message count by the hour."""
-    with scene(poll_s=5, tick_s=1, send_after_s=5, send_at_most_s=30) as found:
+    with scene(poll_s=5, tick_s=1, send_after_s=5) as found:
         stat = Path(f"/proc/{found.agent.pid}/stat")
         pace = threading.Event()
         began, before = time.monotonic(), _cpu_s(stat)

@@ -22,6 +22,9 @@ from spotkeeper_worker.logs.pace import Pace, PaceSettings
 
 WORKERS = 50
 GOAL_USD = 8.0
+# The function and the digests, at a call every five seconds: `make bench`, part "table: digests"
+# and "collect_search_logs". They follow the calls, not the messages.
+COUNTED_USD = 1.2
 HOURS = MINUTES / 60
 
 
@@ -35,8 +38,9 @@ class Sent:
 
     @property
     def usd(self) -> float:
-        """USD a month of 50 workers, in the queue: each message is sent, received and deleted."""
-        return self.messages_an_hour * WORKERS * HOURS * (1 + 2 / POLL) * SQS_USD
+        """USD a month of 50 workers: each message is sent, received and deleted, and counted."""
+        queue = self.messages_an_hour * WORKERS * HOURS * (1 + 2 / POLL) * SQS_USD
+        return queue + COUNTED_USD
 
 
 def finished(trace: RequestTrace, workers: int) -> Iterator[tuple[float, int, float]]:
@@ -89,18 +93,18 @@ def main() -> None:
     traces = [(path.name.partition(".")[0], read_requests(path)) for path in asked]
     traces = traces or [("generated day", generate_requests(0, mean_load=10.0))]
     kinds = (
+        ("the agent", PaceSettings()),
         ("every 10 s", PaceSettings(10, 10)),
-        ("every 30 s", PaceSettings(30, 30)),
-        ("5 to 30 s, by news", PaceSettings()),
+        ("5 to 30 s", PaceSettings(5, 30)),
     )
     table = Table("trace", "sent", "messages/worker/h", "age of a log: mean, p95 s", "USD a month")
-    table.title = f"Search-log messages of {WORKERS} workers in the queue"
+    table.title = f"Search-log messages of {WORKERS} workers"
     for name, trace in traces:
         for kind, settings in kinds:
             found = sent(trace, settings)
             age = f"{found.mean_age_s:.1f}, {found.p95_age_s:.1f}"
             table.add_row(name, kind, f"{found.messages_an_hour:.0f}", age, f"{found.usd:.2f}")
-    table.caption = f"goal, digests of the table (bench.cost) included: below {GOAL_USD:g} USD"
+    table.caption = f"goal: below {GOAL_USD:g} USD, and as fresh as every 10 s"
     Console().print(table)
 
 

@@ -193,7 +193,7 @@ def test_a_full_disk_costs_nothing_but_safety(
 
 def paced(rates: list[tuple[float, float]], wait_s: Callable[[float], float]) -> list[float]:
     """Times of messages of a worker with so many logs a second for so long."""
-    now, sent, pace = 0.0, [], Pace(PaceSettings(), 0.0)
+    now, sent, pace = 0.0, [], Pace(PaceSettings(latest_s=30.0), 0.0)
     credit = 0.0
     for seconds, rate in rates:
         for _ in range(int(seconds)):

@@ -163,7 +163,8 @@ class Agent:
     def _settled(self, workers: Workers, leave: Leave | None, now: float) -> bool:
         """Whether no request has run or begun for a while since the workers were told."""
         stopped = leave is not None and (leave.serve_until is None or now >= leave.serve_until)
-        still = workers.begun == self._begun and not workers.busy
+        # Fewer than before: a worker has left, and its count with it.
+        still = workers.begun <= self._begun and not workers.busy
         self._begun = workers.begun
         if not (stopped and still and self.notice.draining):
             self._still_since = now

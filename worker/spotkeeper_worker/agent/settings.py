@@ -41,7 +41,7 @@ class Settings:
     tick_s: float = 1.0
     settle_s: float = 2.0
     send_after_s: float = 5.0
-    send_at_most_s: float = 30.0
+    send_at_most_s: float = 10.0
     keep_logs: int = 10_000
     clamp_s: float = 5.0
     stop_within_s: float = 60.0

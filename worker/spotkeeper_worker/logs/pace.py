@@ -26,7 +26,7 @@ class PaceSettings:
     """How long logs may wait, in seconds, and how many may be in one message."""
 
     soonest_s: float = 5.0
-    latest_s: float = 30.0
+    latest_s: float = 10.0
     most_logs: int = MOST_LOGS
     most_bytes: int = MOST_BYTES
 
