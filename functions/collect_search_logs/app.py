@@ -10,7 +10,7 @@ from aws_lambda_powertools.utilities.batch import (
 
 from spotkeeper import wiring
 from spotkeeper.border.search_log import read_messages
-from spotkeeper.observability import logger
+from spotkeeper.observability import emit, logger
 from spotkeeper.turns.collect_search_logs import collect
 
 if TYPE_CHECKING:
@@ -24,12 +24,16 @@ def handler(event: dict[str, Any], context: "LambdaContext") -> "PartialItemFail
     default_fleet = wiring.collect_settings().default_fleet
     # A fleet whose document is wrong for a while keeps its search logs all the same.
     known_fleets = wiring.fleet_documents().names
-    done = collect(read_messages(event), wiring.load_table(), known_fleets, default_fleet)
+    messages, looks = read_messages(event), wiring.queue_looks()
+    done = collect(messages, wiring.load_table(), known_fleets, default_fleet, looks)
     for message_id, why in {**done.refused, **done.unstored}.items():
         logger.error("search logs not counted", message_id=message_id, why=why)
     for message_id, left_out in done.left_out.items():
         logger.warning("search logs left out", message_id=message_id, why="; ".join(left_out[:20]))
+    if done.looks_unkept:
+        logger.warning("looks at request queues were not kept", why=done.looks_unkept)
     for fleet, counts in done.metrics(default_fleet).items():
         logger.info("counted", extra={"fleet": fleet, **counts})
+        emit(fleet, counts)
     processor = BatchProcessor(EventType.SQS, raise_on_entire_batch_failure=False)
     return process_partial_response(event, lambda record: done.settle(record.message_id), processor)

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 from urllib.parse import quote
 
@@ -16,13 +16,15 @@ from spotkeeper.adapters.request_queues import (
     DELAYED,
     IN_FLIGHT,
     WAITING,
+    AgentRequestQueues,
     AmazonMqRequestQueues,
     EveryRequestQueue,
     SqsRequestQueues,
 )
-from spotkeeper.domain.load.request_queue import QueueLength
+from spotkeeper.domain.load.request_queue import QueueLength, QueueLook
 from spotkeeper.ports import FleetError, Gone, Refused, RequestQueues, Throttled, Unavailable
 from spotkeeper_lab.fakes.request_queues import FakeRequestQueues
+from spotkeeper_lab.local_aws.table import create_table
 
 URL = "https://sqs.us-east-1.amazonaws.com/123456789012/requests"
 
@@ -162,7 +164,8 @@ def amazon_mq(ready: list[float], unacknowledged: list[float]) -> EveryRequestQu
     stubber.add_response("get_metric_data", {"MetricDataResults": results}, asked)
     stubber.activate()
     queues = AmazonMqRequestQueues(lambda: cloudwatch, lambda: NOW)
-    return EveryRequestQueue(SqsRequestQueues(lambda: boto3.client("sqs")), queues)
+    agents = AgentRequestQueues(boto3.client("dynamodb", region_name="us-east-1"), "t", lambda: NOW)
+    return EveryRequestQueue(SqsRequestQueues(lambda: boto3.client("sqs")), queues, agents)
 
 
 def test_amazon_mq_is_ready_and_unacknowledged() -> None:
@@ -176,3 +179,51 @@ def test_figures_that_are_missing_are_not_zero(
 ) -> None:
     with pytest.raises(Unavailable, match="no figures of the last five minutes"):
         amazon_mq(ready, unacknowledged).length(BROKERS_QUEUE)
+
+
+# --- A broker of one's own, by the looks of its agents --------------------------------------------
+
+OWN_QUEUE = "rabbitmq://%2F/requests"
+
+
+@pytest.fixture
+def agents() -> Iterator[AgentRequestQueues]:
+    """What agents tell, on a table of moto's, at NOW."""
+    with mock_aws():
+        dynamodb = boto3.client("dynamodb", region_name="us-east-1")
+        create_table(dynamodb, "spotkeeper")
+        yield AgentRequestQueues(dynamodb, "spotkeeper", lambda: NOW)
+
+
+def seen(ago_s: float, waiting: int, in_flight: int = 0, url: str = OWN_QUEUE) -> QueueLook:
+    at = NOW - timedelta(seconds=ago_s)
+    return QueueLook(url=url, length=QueueLength(waiting=waiting, in_flight=in_flight, seen_at=at))
+
+
+def test_the_newest_look_counts_in_whichever_order_they_come(agents: AgentRequestQueues) -> None:
+    agents.keep([seen(20, 7, 2)])
+    agents.keep([seen(50, 9)])
+    agents.keep([seen(20, 7, 2)])
+    assert agents.length(OWN_QUEUE) == seen(20, 7, 2).length
+
+
+def test_an_old_look_is_none(agents: AgentRequestQueues) -> None:
+    agents.keep([seen(121, 0)])
+    with pytest.raises(Unavailable, match="no agent has looked at it for 121 s"):
+        agents.length(OWN_QUEUE)
+
+
+def test_a_queue_that_nobody_looks_at_is_not_empty(agents: AgentRequestQueues) -> None:
+    with pytest.raises(Unavailable, match="SPOTKEEPER_REQUEST_QUEUE"):
+        agents.length(OWN_QUEUE)
+
+
+@pytest.mark.parametrize("named", [f"ocr/{quote('anfragen-ü')}", "ocr/anfragen-ü"])
+def test_a_queue_is_one_however_it_is_quoted(agents: AgentRequestQueues, named: str) -> None:
+    agents.keep([seen(1, 3, url=f"rabbitmq://ocr/{quote('anfragen-ü')}")])
+    assert agents.length(f"rabbitmq://{named}").waiting == 3
+
+
+def test_more_looks_than_a_call_takes_are_kept(agents: AgentRequestQueues) -> None:
+    agents.keep([seen(1, n, url=f"rabbitmq://%2F/q{n}") for n in range(30)])
+    assert agents.length("rabbitmq://%2F/q29").waiting == 29

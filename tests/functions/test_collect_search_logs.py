@@ -14,6 +14,7 @@ from moto import mock_aws
 
 from functions.collect_search_logs.app import handler
 from spotkeeper import wiring
+from spotkeeper.adapters.request_queues import AgentRequestQueues
 from spotkeeper.border.events import EventError
 from spotkeeper.domain.load.load import milliseconds
 from spotkeeper.domain.load.summarise import summarise
@@ -150,3 +151,20 @@ def test_an_event_of_another_kind_is_refused_by_name() -> None:
     context: Any = Context()
     with pytest.raises(EventError, match="Records: Field required"):
         handler({"source": "aws.ec2"}, context)
+
+
+def test_logs_lost_on_a_machine_are_a_metric(capsys: pytest.CaptureFixture[str]) -> None:
+    assert deliver(record("a", json.dumps(sent_log(0, agent={"lost": 3, "refused": 1})))) == []
+    [written] = [
+        json.loads(line) for line in capsys.readouterr().out.splitlines() if "_aws" in line
+    ]
+    assert (written["SearchLogsLost"], written["fleet"]) == ([4.0], FLEET)
+
+
+def test_an_agent_s_look_at_its_broker_is_read_by_the_checker() -> None:
+    queue = {"vhost": "/", "name": "requests", "ready": 5, "unacknowledged": 2}
+    look = {"version": 1, "agent": {"queue": queue | {"at": before(5).isoformat()}}}
+    assert deliver(record("a", packed(json.dumps(look)))) == []
+    kept = AgentRequestQueues(boto3.client("dynamodb"), "spotkeeper", lambda: SENT)
+    length = kept.length("rabbitmq://%2F/requests")
+    assert (length.waiting, length.in_flight) == (5, 2)

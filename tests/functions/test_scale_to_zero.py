@@ -10,6 +10,7 @@ import pytest
 from functions.check_health.app import handler
 from spotkeeper import wiring
 from spotkeeper.domain.load.digest import digest
+from spotkeeper.domain.load.request_queue import QueueLength, QueueLook
 from spotkeeper_lab.cloud.values import Physics
 from tests.builders import at
 from tests.functions.conftest import Stage, document, slow_down
@@ -106,6 +107,52 @@ def test_to_zero_after_a_quiet_time_and_back_on_the_first_request(
     assert quiet.desired == 1
     quiet.turns(10)
     assert quiet.desired == 0
+
+
+class ByAgent(Quiet):
+    """The same fleet, its queue on a broker of its own that an agent looks at."""
+
+    URL = "rabbitmq://%2F/requests"
+
+    def __init__(self, stage: Stage, **changes: Any) -> None:
+        super().__init__(stage, **changes)
+        self.waiting, self.looks = 0, True
+        self.stage.put("ocr", json.dumps(document("ocr", request_queue_url=self.URL, **changes)))
+        self.stage.restart()
+
+    def turns(self, minutes: int, *, busy: bool = False) -> None:
+        """Have an agent look some seconds before each turn."""
+        for _ in range(minutes):
+            if self.looks:
+                seen_at = at(START_S + 60 * (self.minute + 1) - 20)
+                length = QueueLength(waiting=self.waiting, in_flight=int(busy), seen_at=seen_at)
+                wiring.queue_looks().keep([QueueLook(url=self.URL, length=length)])
+            super().turns(1, busy=busy)
+
+
+def test_to_zero_and_back_by_what_an_agent_sees(stage_of: StageOf) -> None:
+    stage = stage_of(("ocr",), desired=2, physics=Physics(cold_start_s=COLD_START_S))
+    quiet = ByAgent(stage, objective=PROMISE)
+    quiet.turns(6, busy=True)
+    quiet.turns(10)
+    assert quiet.desired >= 1
+    quiet.turns(1)
+    assert (quiet.desired, quiet.record["rule"]) == (0, "quiet")
+    quiet.waiting = 1
+    quiet.turns(1)
+    assert (quiet.desired, quiet.record["rule"]) == (1, "wake")
+
+
+def test_a_fleet_whose_agent_went_silent_does_not_sleep(stage_of: StageOf) -> None:
+    stage = stage_of(("ocr",), desired=2, physics=Physics(cold_start_s=COLD_START_S))
+    quiet = ByAgent(stage, objective=PROMISE)
+    quiet.turns(6, busy=True)
+    quiet.turns(2)
+    quiet.looks = False
+    quiet.turns(15)
+    assert quiet.desired >= 1
+    assert "no agent has looked at it for" in quiet.record["reason"]
+    assert "request_queue_unread" in quiet.record["alarms"]
 
 
 def test_many_that_wait_wake_as_many_as_clear_them_in_time(quiet: Quiet) -> None:

@@ -77,6 +77,7 @@ def test_every_metric_of_ours_in_an_alarm_is_emitted(stack: Stack) -> None:
         "OnDemandDesired",
         "OnPremWorkersSuspect",
         "Paused",
+        "SearchLogsLost",
     }
 
 

@@ -322,6 +322,7 @@ def test_a_shell_script_takes_part(machine: FakeMachine, agent: StartAgent, tmp_
         ({"SPOTKEEPER_SEARCH_LOG_QUEUE_URL": ""}, "SEARCH_LOG_QUEUE_URL: is missing"),
         ({"SPOTKEEPER_WORKER": "2"}, "SPOTKEEPER_WORKER: is no setting"),
         ({"SPOTKEEPER_POLL_S": "often"}, "SPOTKEEPER_POLL_S: 'often'"),
+        ({"SPOTKEEPER_REQUEST_QUEUE": "https://h/q"}, "REQUEST_QUEUE: should be https://USER"),
         ({"SPOTKEEPER_CLUSTER": "gcp"}, "should be one of aws, onprem"),
         ({"AWS_EC2_METADATA_SERVICE_ENDPOINT": "http://127.0.0.1:1"}, "Connection refused"),
     ],

@@ -14,6 +14,7 @@ from cfnlint.decode import decode
 
 from spotkeeper_worker.agent.settings import Settings
 from spotkeeper_worker.states import TARGETS, Hook, State
+from spotkeeper_worker.testing import FakeMachine, FakeServer, start_agent, until
 
 ROOT = Path(__file__).parents[2]
 DOC = (ROOT / "docs" / "workers.md").read_text()
@@ -22,10 +23,11 @@ TEXTS = re.split(r"^## .+$", DOC, flags=re.MULTILINE)[1:]
 SECTIONS = dict(zip(TITLES, TEXTS, strict=True))
 FIRST_WORDS = ("pip", "python", "docker", "aws", "sam", "spotkeeper-agent")
 PROSE = re.sub(r"```.*?```", "", DOC, flags=re.DOTALL)
+SET = re.compile(r"(?:SPOTKEEPER_[A-Z_]+=\S+ )+")
 COMMANDS = [
     line.strip()
     for line in re.findall(r"^ {4,}(\S.*)$", PROSE, re.MULTILINE)
-    if line.split()[0] in FIRST_WORDS
+    if SET.sub("", line).split()[0] in FIRST_WORDS
 ]
 
 
@@ -82,14 +84,35 @@ RUN: dict[str, Callable[[list[str], Path], None]] = {
 }
 
 
-@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("command", [each for each in COMMANDS if not SET.match(each)])
 def test_a_command_runs(command: str, tmp_path: Path) -> None:
     first, *arguments = shlex.split(command)
     RUN[first](arguments, tmp_path)
 
 
+@pytest.mark.allow_hosts(["127.0.0.1"])
+@pytest.mark.parametrize("command", [each for each in COMMANDS if SET.match(each)])
+def test_an_agent_with_these_settings_runs(command: str, tmp_path: Path) -> None:
+    """Against a pretended AWS; what it would look at need not be there."""
+    *given, program, _ = shlex.split(command)
+    assert program == "spotkeeper-agent"
+    settings = dict(each.removeprefix("SPOTKEEPER_").lower().split("=", 1) for each in given)
+    stack = settings.pop("stack")
+    machine, said = FakeMachine(), tmp_path / "said"
+    with FakeServer(machine) as server, said.open("wb") as stderr:
+        machine.parameters[f"/spotkeeper/{stack}/search-log-queue-url"] = server.queue_url
+        agent = start_agent(tmp_path, server, stderr, stack=stack, **settings)
+        try:
+            until(lambda: b"-> serving" in said.read_bytes(), "it runs")
+            if "request_queue" in settings:
+                until(lambda: b"the request queue's length is not known" in said.read_bytes(), "…")
+        finally:
+            agent.terminate()
+            agent.wait(30)
+
+
 def test_all_kinds_of_commands_are_met() -> None:
-    assert {command.split()[0] for command in COMMANDS} == set(FIRST_WORDS)
+    assert {SET.sub("", command).split()[0] for command in COMMANDS} == set(FIRST_WORDS)
 
 
 def test_files_that_are_named_are_there() -> None:

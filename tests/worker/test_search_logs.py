@@ -161,7 +161,7 @@ def test_the_ring_loses_the_oldest_and_tells_how_many(tmp_path: Path) -> None:
     lost = journal.counts.lost
     found: list[str] = []
     while segment := journal.oldest():
-        lost += json.loads(segment.counts or "{}").get("lost", 0)
+        lost += json.loads(segment.told or "{}").get("lost", 0)
         found += segment.lines
         journal.done(segment)
     assert lost == 20 - len(found)

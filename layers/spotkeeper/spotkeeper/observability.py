@@ -29,7 +29,7 @@ COUNTS = frozenset({
     "SpotComing", "SpotAtRisk", "OnDemandServing", "ShortfallUnfilled", "WorkersMissing",
     "RequestsQueued", "Interruptions", "Backfilled", "Released", "WorkersReplaced", "BothShort",
     "ConfigurationFailure", "StaleSearchLogs", "RequestQueueUnread", "OnPremWorkersSuspect",
-    "Observing", "Paused", "SpentSpot", "SpentOnDemand", "Saved",
+    "Observing", "Paused", "SpentSpot", "SpentOnDemand", "Saved", "SearchLogsLost",
 })  # fmt: skip
 
 # Alarms of a decision that are metrics too.

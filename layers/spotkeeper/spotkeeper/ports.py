@@ -15,7 +15,7 @@ from spotkeeper.domain.fleet import Group
 from spotkeeper.domain.health.memory import HealthMemory
 from spotkeeper.domain.load.history import LoadHistory
 from spotkeeper.domain.load.load import LoadDigest
-from spotkeeper.domain.load.request_queue import QueueLength
+from spotkeeper.domain.load.request_queue import QueueLength, QueueLook
 from spotkeeper.domain.permission import Control, Permission
 
 
@@ -227,6 +227,14 @@ class RequestQueues(Protocol):
 
     def length(self, url: str) -> QueueLength:
         """Count a queue's messages, approximately."""
+        ...
+
+
+class QueueLooks(Protocol):
+    """Keeps the looks that agents took at request queues which only they reach."""
+
+    def keep(self, looks: Sequence[QueueLook]) -> None:
+        """Keep looks, one of each queue."""
         ...
 
 

@@ -19,6 +19,7 @@ from spotkeeper.adapters.ec2.lives import InstanceLives
 from spotkeeper.adapters.ec2.prices import PRICE_LIST_REGION, MarketPrices
 from spotkeeper.adapters.fleet_documents import FleetDocuments, FleetDocumentStore
 from spotkeeper.adapters.request_queues import (
+    AgentRequestQueues,
     AmazonMqRequestQueues,
     EveryRequestQueue,
     SqsRequestQueues,
@@ -66,7 +67,9 @@ def ports() -> Ports:
         states=_states(),
         load=load_table(),
         histories=LoadHistoryTable(_dynamodb(), _settings().table_name),
-        queues=EveryRequestQueue(SqsRequestQueues(_sqs), AmazonMqRequestQueues(_cloudwatch, now)),
+        queues=EveryRequestQueue(
+            SqsRequestQueues(_sqs), AmazonMqRequestQueues(_cloudwatch, now), queue_looks()
+        ),
         wake_ups=WakeUpQueue(_sqs, _checker_settings().wake_up_queue_url),
         controls=ControlTable(_dynamodb(), _settings().table_name),
     )
@@ -88,6 +91,12 @@ def ledger_ports() -> LedgerPorts:
 def load_table() -> LoadDigestTable:
     """Put the load table together."""
     return LoadDigestTable(_dynamodb(), _settings().table_name)
+
+
+@cache
+def queue_looks() -> AgentRequestQueues:
+    """Put together what keeps agents' looks at request queues."""
+    return AgentRequestQueues(_dynamodb(), _settings().table_name, now)
 
 
 @cache

@@ -127,3 +127,32 @@ def test_nothing_but_empty_looks_is_quiet(
     adapter = TypeAdapter(QueueMemory)
     assert adapter.validate_json(adapter.dump_json(memory)) == memory
     assert timedelta(0) <= at(0) - (memory.empty_since or at(0))
+
+
+# --- looks of agents, which a turn may meet again -------------------------------------------------
+
+
+def told_by_agent(seen_s: float, waiting: int = 0) -> QueueLength:
+    return QueueLength(waiting=waiting, in_flight=0, seen_at=at(seen_s))
+
+
+def test_a_look_that_is_met_again_proves_nothing() -> None:
+    once = watched([told_by_agent(-700)] * 11)
+    assert (once.empty_looks, quiet_s(once, at(0))) == (1, 0)
+
+
+def test_each_new_look_counts() -> None:
+    looks = [told_by_agent(60 * minute - 20) for minute in range(-10, 1)]
+    assert quiet_s(watched(looks), at(0)) == 600
+
+
+def test_a_request_logged_since_ends_the_quiet_though_the_look_is_old() -> None:
+    looks = [told_by_agent(60 * minute - 20) for minute in range(-10, 0)]
+    memory = watch_queue(watched(looks), looks[-1], at(-5), 0.0, at(0))
+    assert memory.empty_since == at(-5)
+
+
+def test_what_waits_is_known_from_a_look_that_is_met_again() -> None:
+    length = known_length(watched([told_by_agent(-30, 4)] * 2))
+    assert length is not None
+    assert length.waiting == 4

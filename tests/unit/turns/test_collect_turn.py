@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 
 from spotkeeper.border.search_log import Message, MessageRefused
 from spotkeeper.domain.load.load import LoadDigest
+from spotkeeper.domain.load.request_queue import QueueLook
 from spotkeeper.domain.load.summarise import summarise
-from spotkeeper.ports import Throttled
+from spotkeeper.ports import FleetError, Throttled
 from spotkeeper.turns.collect_search_logs import CollectReport, FleetCounts, NotStored, collect
 from spotkeeper_lab.fakes.load_table import FakeLoadTable
 from tests.search_logs import FLEET, SENT, before, lines, message, packed, sent_log
@@ -211,3 +212,67 @@ def test_a_table_that_fails_fails_every_message_that_was_read() -> None:
 
 def test_an_empty_batch_is_nothing() -> None:
     assert run([], DeadTable()) == CollectReport(refused={}, unstored={}, fleets={}, left_out={})
+
+
+# --- what agents tell -----------------------------------------------------------------------------
+
+
+class Looks:
+    """Looks as they were kept; raises what it is given instead."""
+
+    def __init__(self, error: FleetError | None = None) -> None:
+        self.kept: list[QueueLook] = []
+        self._error = error
+
+    def keep(self, looks: Sequence[QueueLook]) -> None:
+        """Keep looks."""
+        if self._error is not None:
+            raise self._error
+        self.kept += looks
+
+
+def told(number: int, ago_s: float, ready: int, **changed: object) -> dict[str, object]:
+    queue = {"vhost": "/", "name": "requests", "ready": ready, "unacknowledged": 1}
+    agent = {"queue": queue | {"at": before(ago_s).isoformat()}} | changed
+    return sent_log(number, agent=agent)
+
+
+def test_what_machines_lost_is_told_by_fleet() -> None:
+    lost = {"lost": 3, "clamped": 2, "refused": 1}
+    messages = [
+        message(told(0, 9, 0, **lost), "a"),
+        message(told(1, 9, 0, **lost) | {"fleet": "search"}, "b"),
+        message(told(0, 9, 0, **lost), "a again"),
+    ]
+    metrics = run(messages, FakeLoadTable()).metrics(FLEET)
+    for fleet in (FLEET, "search"):
+        assert (metrics[fleet]["SearchLogsLost"], metrics[fleet]["SearchLogsClamped"]) == (4, 2)
+
+
+def test_quiet_machines_have_no_metric_of_it() -> None:
+    metrics = run([message(told(0, 9, 0))], FakeLoadTable()).metrics(FLEET)[FLEET]
+    assert {"SearchLogsLost", "SearchLogsClamped"}.isdisjoint(metrics)
+
+
+def test_a_message_that_was_not_stored_tells_when_it_comes_again() -> None:
+    report = run([message(told(0, 9, 0, lost=3))], FullTable(refused=1))
+    assert report.machines == {}
+
+
+def test_the_newest_look_at_each_queue_is_kept() -> None:
+    looks = Looks()
+    alone = {"version": 1, "agent": told(0, 3, 8)["agent"]}
+    messages = [message(told(1, 20, 5), "a"), message(alone, "b"), message(told(2, 9, 6), "c")]
+    report = collect(messages, FakeLoadTable(), KNOWN, FLEET, looks)
+    assert [(look.url, look.length.waiting) for look in looks.kept] == [
+        ("rabbitmq://%2F/requests", 8)
+    ]
+    assert (report.refused, report.fleets[FLEET].logs) == ({}, 2)
+
+
+def test_looks_that_cannot_be_kept_cost_no_log() -> None:
+    table = FakeLoadTable()
+    looks = Looks(Throttled("SlowDown"))
+    report = collect([message(told(0, 9, 0))], table, KNOWN, FLEET, looks)
+    assert (report.looks_unkept, finished(table)) == ("SlowDown", 1)
+    report.settle("m")

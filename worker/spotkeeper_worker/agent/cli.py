@@ -25,6 +25,7 @@ from spotkeeper_worker.agent.gpu import Gpus, has_gpu
 from spotkeeper_worker.agent.hook_keeper import HookKeeper
 from spotkeeper_worker.agent.loop import Agent, AnotherAgent, Parts, hold_machine
 from spotkeeper_worker.agent.metadata import Identity, Metadata, MetadataError, NoAnswer, identity
+from spotkeeper_worker.agent.queue_look import QueueWatcher
 from spotkeeper_worker.agent.settings import Settings, SettingsError, parse
 from spotkeeper_worker.agent.systemd import notify
 from spotkeeper_worker.logs import spool
@@ -77,12 +78,15 @@ def _run() -> int:
     agent, outbox, server = assembled(settings)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: agent.stopping.set())
+    watcher = _watcher(settings, outbox)
     outbox.start()
     server.start()
     notify("READY=1")
     try:
         agent.run()
     finally:
+        if watcher:
+            watcher.close()
         server.close()
         outbox.close()
         os.close(lock)
@@ -91,8 +95,8 @@ def _run() -> int:
 
 def _forward(url: str, queue: str) -> int:
     try:
+        from spotkeeper_worker.agent.forward import PREFETCH, Forwarder
         from spotkeeper_worker.broker import Broker
-        from spotkeeper_worker.forward import PREFETCH, Forwarder
     except ImportError:
         print("spotkeeper-agent: pip install 'spotkeeper-worker[rabbitmq]'", file=sys.stderr)
         return 2
@@ -148,6 +152,15 @@ def assembled(settings: Settings) -> tuple[Agent, Outbox, SocketServer]:
             "serving until it goes (InstanceMetadataTags: enabled)"
         )
     return agent, outbox, SocketServer(settings.run_dir, outbox.accept, agent.tell)
+
+
+def _watcher(settings: Settings, outbox: Outbox) -> QueueWatcher | None:
+    """Look at the request queue, where one was named; its looks go with the logs."""
+    if settings.request_queue is None:
+        return None
+    watcher = QueueWatcher(settings.request_queue, settings.look_every_s, outbox.tell)
+    watcher.start()
+    return watcher
 
 
 def _known(metadata: Metadata) -> Identity:

@@ -7,6 +7,8 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Callable
 
+from spotkeeper_worker.agent.queue_look import QueueAddress
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -48,6 +50,8 @@ class Settings:
     metadata_endpoint: str = "http://169.254.169.254"
     auto_scaling_endpoint: str = ""
     ssm_endpoint: str = ""
+    request_queue: QueueAddress | None = None
+    look_every_s: float = 15.0
 
     @property
     def on_ec2(self) -> bool:
@@ -113,7 +117,11 @@ _READERS: dict[str, Callable[[str], Any]] = {
     "clamp_s": _number(0, 60),
     "stop_within_s": _number(0, 7200),
     "metadata_endpoint": _matching(r"http://[^/\s]+/?", "an address such as http://127.0.0.1:1338"),
+    "request_queue": QueueAddress.parse,
+    "look_every_s": _number(0.01, 60),
 }
+# Not shown, even where they are wrong: they hold a password.
+_SECRET = {"request_queue"}
 # Names that botocore and everybody else know.
 _ALSO = {
     "region": ("AWS_REGION", "AWS_DEFAULT_REGION"),
@@ -136,7 +144,7 @@ def parse(environment: Mapping[str, str]) -> Settings:
         try:
             read[name] = _READERS.get(name, str)(text)
         except ValueError as error:
-            wrong.append(f"{names[0]}: {text!r} {error}")
+            wrong.append(f"{names[0]}: {'' if name in _SECRET else repr(text) + ' '}{error}")
     if not {"search_log_queue_url", "stack"} & set(read):
         wrong.append(
             f"{PREFIX}SEARCH_LOG_QUEUE_URL: is missing, and {PREFIX}STACK that would tell it"

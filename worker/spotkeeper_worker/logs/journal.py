@@ -17,10 +17,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
 OPEN = "open"
+# What a segment tells beside its logs, in the field `agent`: the counts, and a look at a queue.
+LOOK = "queue"
 SESSIONS = "sessions.json"
 MOST_SESSIONS = 1000
 
@@ -34,10 +36,15 @@ class Counts:
     refused: int = 0
 
     def add(self, segment: Segment) -> None:
-        """Count a segment that is lost, and what it was to tell."""
+        """Count a segment that is lost, and what it was to tell; its look is old by now."""
         self.lost += segment.logs
-        for name, count in json.loads(segment.counts or "{}").items():
-            setattr(self, name, getattr(self, name) + count)
+        self.read(segment.told)
+
+    def read(self, told: str) -> None:
+        """Add what a segment was to tell."""
+        for name, count in json.loads(told or "{}").items():
+            if name != LOOK:
+                setattr(self, name, getattr(self, name) + count)
 
     def __bool__(self) -> bool:
         return bool(self.lost or self.clamped or self.refused)
@@ -49,7 +56,7 @@ class Segment:
 
     number: int | None
     lines: tuple[str, ...] = field(repr=False)
-    counts: str = ""
+    told: str = ""
 
     @property
     def logs(self) -> int:
@@ -58,9 +65,9 @@ class Segment:
 
     def body(self) -> str:
         """Give the message: JSON lines, gzip, base64."""
-        lines = list(self.lines)
-        if self.counts:
-            lines[0] = f'{lines[0][:-1]},"agent":{self.counts}}}'
+        lines = list(self.lines or ['{"version":1}'])
+        if self.told:
+            lines[0] = f'{lines[0][:-1]},"agent":{self.told}}}'
         packed = gzip.compress("\n".join(lines).encode("utf-8", "surrogatepass"), 6, mtime=0)
         return base64.b64encode(packed).decode()
 
@@ -109,14 +116,14 @@ class Journal:
         self._sessions[session] = batch
         self._drop_oldest()
 
-    def seal(self) -> None:
-        """End the open segment; the next log begins another."""
+    def seal(self, look: Mapping[str, object] | None = None) -> None:
+        """End the open segment, which tells of a look, too; the next log begins another."""
         if self._memory:
-            self._sealed.append(Segment(None, tuple(self._memory), self._told()))
+            self._sealed.append(Segment(None, tuple(self._memory), self._told(look)))
             self._memory = []
         if not self._lines:
             return
-        told = self._told()
+        told = self._told(look)
         if told:
             with contextlib.suppress(OSError):
                 self._write(f"# counts {told}\n")
@@ -148,10 +155,12 @@ class Journal:
         """Close the open segment; what it holds stays."""
         os.close(self._fd)
 
-    def _told(self) -> str:
-        told = json.dumps(vars(self.counts), separators=(",", ":")) if self.counts else ""
+    def _told(self, look: Mapping[str, object] | None) -> str:
+        told: dict[str, object] = dict(vars(self.counts)) if self.counts else {}
+        if look is not None:
+            told[LOOK] = look
         self.counts = Counts()
-        return told
+        return json.dumps(told, separators=(",", ":")) if told else ""
 
     def _drop_oldest(self) -> None:
         """Lose what is beyond the ring; never what is being sent, which SQS may have."""
@@ -201,20 +210,19 @@ class Journal:
         for number in numbers:
             found = _read_segment(self._folder / f"{number:012d}", self._sessions)
             if found.lines:
-                self._sealed.append(Segment(number, tuple(found.lines), found.counts))
+                self._sealed.append(Segment(number, tuple(found.lines), found.told))
         self._next = numbers[-1] + 1 if numbers else 1
         self._reopen()
         left = _read_segment(self._folder / OPEN, self._sessions)
         os.ftruncate(self._fd, left.size)
         self._lines = left.lines
-        if left.counts:
-            self.counts = Counts(**json.loads(left.counts))
+        self.counts.read(left.told)
 
 
 @dataclass
 class _Found:
     lines: list[str] = field(default_factory=list)
-    counts: str = ""
+    told: str = ""
     size: int = 0
 
 
@@ -233,7 +241,7 @@ def _read_segment(path: Path, sessions: dict[str, int]) -> _Found:
             found.lines += pending
             pending, found.size = [], size
         elif line.startswith("# counts "):
-            found.counts = line[len("# counts ") :]
+            found.told = line[len("# counts ") :]
         else:
             pending.append(line)
     return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import threading
 import time
@@ -10,13 +11,14 @@ from typing import TYPE_CHECKING, Callable
 
 from spotkeeper_worker.agent.aws import AwsError
 from spotkeeper_worker.logs.intake import LogRefused, Origin, Taken, take
+from spotkeeper_worker.logs.journal import LOOK, Segment
 from spotkeeper_worker.logs.pace import Pace, PaceSettings
 from spotkeeper_worker.sometimes import Sometimes
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
-    from spotkeeper_worker.logs.journal import Journal, Segment
+    from spotkeeper_worker.logs.journal import Journal
 
 FIRST_RETRY_S = 1.0
 LAST_RETRY_S = 60.0
@@ -44,6 +46,7 @@ class Outbox:
         self._pace = Pace(settings.pace, time.monotonic())
         for _ in range(journal.open_logs):
             self._pace.add(0, 0.0)
+        self._look: Mapping[str, object] | None = None
         self._changed = threading.Condition()
         self._flushing = False
         self._closed = False
@@ -61,6 +64,12 @@ class Outbox:
         """Logs that SQS does not have yet."""
         with self._changed:
             return self._journal.waiting
+
+    def tell(self, look: Mapping[str, object]) -> None:
+        """Send a look at a request queue with the next logs, or alone where there are none."""
+        with self._changed:
+            self._look = look
+            self._changed.notify_all()
 
     def accept(self, logs: Sequence[object], session: str, batch: int) -> list[str]:
         """Accept a batch once, however often it comes; answers why logs of it were refused."""
@@ -144,18 +153,26 @@ class Outbox:
             while not self._closed:
                 if self._pace.due(time.monotonic()) or (self._at_once and self._pace.logs):
                     self._seal()
-                segment = self._journal.oldest()
+                segment = self._journal.oldest() or self._alone()
                 if segment is not None:
                     return segment
                 self._changed.wait(min(1.0, self._settings.pace.soonest_s))
         return None
+
+    def _alone(self) -> Segment | None:
+        """Give a message of a look that no log will carry; what is old by then is not repeated."""
+        if self._look is None or self._pace.logs:
+            return None
+        look, self._look = self._look, None
+        return Segment(None, (), json.dumps({LOOK: look}, separators=(",", ":")))
 
     @property
     def _at_once(self) -> bool:
         return self._flushing or self.hurried
 
     def _seal(self) -> None:
-        self._journal.seal()
+        look, self._look = self._look, None
+        self._journal.seal(look)
         self._pace.sent(time.monotonic())
 
     def _pause(self, seconds: float) -> None:

@@ -93,10 +93,17 @@ class FakeMachine:
 
     def logs(self) -> list[dict[str, Any]]:
         """Every search log that the queue has, each message counted once."""
+        return [line for line in self._lines() if "request_id" in line]
+
+    def looks(self) -> list[dict[str, Any]]:
+        """Every look at a request queue that the queue has."""
+        told = [line.get("agent", {}) for line in self._lines()]
+        return [each["queue"] for each in told if "queue" in each]
+
+    def _lines(self) -> list[dict[str, Any]]:
         with self.changed:
             bodies = dict.fromkeys(self.bodies)
-        lines = [line for body in bodies for line in _unpacked(body)]
-        return [json.loads(line) for line in lines]
+        return [json.loads(line) for body in bodies for line in _unpacked(body)]
 
     def holds(self, hook: str) -> bool:
         """Whether a hook holds the instance now."""

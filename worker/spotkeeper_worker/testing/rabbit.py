@@ -89,6 +89,7 @@ def _start(folder: Path) -> dict[str, Any]:
         f"listeners.tcp.1 = 127.0.0.1:{port}\n"
         "management.tcp.ip = 127.0.0.1\n"
         f"management.tcp.port = {management_port}\n"
+        "collect_statistics_interval = 500\n"
         "log.console = true\n"
         "log.console.level = error\n"
     )

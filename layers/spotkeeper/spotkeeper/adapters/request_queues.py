@@ -1,24 +1,28 @@
-"""The length of a request queue: SQS by its own attributes, Amazon MQ by CloudWatch.
+"""The length of a request queue: SQS by its own attributes, Amazon MQ by CloudWatch, a broker of
+one's own by the looks that an agent takes and sends with its search logs.
 
 SQS not by its CloudWatch metrics: those come minutes late, and an idle queue's later still.
 https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/API_GetQueueAttributes.html
 says that the counts may take a minute to settle after the last message was sent.
 """
 
-from datetime import timedelta
+from datetime import datetime, timedelta
+from itertools import batched
 from typing import TYPE_CHECKING
-from urllib.parse import unquote
+from urllib.parse import quote, unquote
 
 from spotkeeper.adapters.errors import translated
-from spotkeeper.domain.load.request_queue import QueueLength
+from spotkeeper.domain.load.digest import sent_iso
+from spotkeeper.domain.load.request_queue import RABBITMQ, QueueLength, QueueLook
 from spotkeeper.ports import Unavailable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from datetime import datetime
+    from collections.abc import Callable, Sequence
 
     from mypy_boto3_cloudwatch import CloudWatchClient
     from mypy_boto3_cloudwatch.type_defs import DimensionTypeDef, MetricDataQueryTypeDef
+    from mypy_boto3_dynamodb import DynamoDBClient
+    from mypy_boto3_dynamodb.type_defs import AttributeValueTypeDef, WriteRequestTypeDef
     from mypy_boto3_sqs import SQSClient
     from mypy_boto3_sqs.literals import QueueAttributeNameType
 
@@ -52,6 +56,11 @@ AMAZON_MQ = "amazon-mq://"
 READY = "MessageReadyCount"
 UNACKNOWLEDGED = "MessageUnacknowledgedCount"
 _FRESH = timedelta(minutes=5)
+# Agents look every 15 s; what they saw is some seconds on its way.
+_LOOK_FRESH = timedelta(minutes=2)
+_LOOK_KEPT = timedelta(hours=2)
+# DynamoDB writes at most so many items in a call.
+_ITEMS_A_CALL = 25
 
 
 class AmazonMqRequestQueues:
@@ -103,14 +112,82 @@ def _query(name: str, metric: str, url: str) -> "MetricDataQueryTypeDef":
     }
 
 
-class EveryRequestQueue:
-    """The queues port: SQS, or Amazon MQ where the URL says so."""
+class AgentRequestQueues:
+    """The queues port on brokers of one's own: the newest look that an agent took.
 
-    def __init__(self, sqs: SqsRequestQueues, amazon_mq: AmazonMqRequestQueues) -> None:
+    pk queue#rabbitmq://VHOST/QUEUE  sk SEEN_ISO  ready, unacknowledged, expires_at <epoch s>
+    """
+
+    def __init__(
+        self, dynamodb: "DynamoDBClient", table: str, now: "Callable[[], datetime]"
+    ) -> None:
+        """Take a typed client, the table's name and the clock; nothing is called yet."""
+        self._dynamodb = dynamodb
+        self._table = table
+        self._now = now
+
+    def keep(self, looks: "Sequence[QueueLook]") -> None:
+        """Keep looks; what DynamoDB leaves unprocessed is made up for by the next look."""
+        items: list[WriteRequestTypeDef] = [{"PutRequest": {"Item": _item(look)}} for look in looks]
+        with translated("keeping looks at request queues"):
+            for batch in batched(items, _ITEMS_A_CALL, strict=False):
+                self._dynamodb.batch_write_item(RequestItems={self._table: list(batch)})
+
+    def length(self, url: str) -> QueueLength:
+        """Read the newest look; raises Unavailable where there is none of the last two minutes."""
+        with translated(f"reading the request queue {url}"):
+            answer = self._dynamodb.query(
+                TableName=self._table,
+                KeyConditionExpression="pk = :pk",
+                ExpressionAttributeValues={":pk": {"S": _pk(url)}},
+                ScanIndexForward=False,
+                Limit=1,
+            )
+        if not answer["Items"]:
+            raise Unavailable(f"{url}: no agent has told of it (SPOTKEEPER_REQUEST_QUEUE)")
+        [item] = answer["Items"]
+        seen_at = datetime.fromisoformat(item["sk"]["S"])
+        age_s = (self._now() - seen_at).total_seconds()
+        if age_s > _LOOK_FRESH.total_seconds():
+            raise Unavailable(f"{url}: no agent has looked at it for {age_s:.0f} s; does one run?")
+        return QueueLength(
+            waiting=int(item["ready"]["N"]),
+            in_flight=int(item["unacknowledged"]["N"]),
+            seen_at=seen_at,
+        )
+
+
+def _item(look: QueueLook) -> dict[str, "AttributeValueTypeDef"]:
+    seen_at = look.length.seen_at
+    assert seen_at is not None
+    return {
+        "pk": {"S": _pk(look.url)},
+        "sk": {"S": sent_iso(seen_at)},
+        "ready": {"N": str(look.length.waiting)},
+        "unacknowledged": {"N": str(look.length.in_flight)},
+        "expires_at": {"N": str(int((seen_at + _LOOK_KEPT).timestamp()))},
+    }
+
+
+def _pk(url: str) -> str:
+    """Name a queue in one way, however its vhost and its name are quoted."""
+    vhost, queue = (quote(unquote(part), safe="") for part in url.removeprefix(RABBITMQ).split("/"))
+    return f"queue#{RABBITMQ}{vhost}/{queue}"
+
+
+class EveryRequestQueue:
+    """The queues port: SQS, or Amazon MQ or an agent where the URL says so."""
+
+    def __init__(
+        self, sqs: SqsRequestQueues, amazon_mq: AmazonMqRequestQueues, agents: AgentRequestQueues
+    ) -> None:
         self._sqs = sqs
         self._amazon_mq = amazon_mq
+        self._agents = agents
 
     def length(self, url: str) -> QueueLength:
         """Count a queue's messages."""
+        if url.startswith(RABBITMQ):
+            return self._agents.length(url)
         kind = self._amazon_mq if url.startswith(AMAZON_MQ) else self._sqs
         return kind.length(url)

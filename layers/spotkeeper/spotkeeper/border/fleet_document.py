@@ -29,7 +29,8 @@ QueueUrl = Annotated[
     str,
     Field(
         pattern=r"^(https://sqs\.[a-z0-9-]+\.amazonaws\.com(\.cn)?/[0-9]{12}/[A-Za-z0-9_-]{1,80}(\.fifo)?"
-        r"|amazon-mq://[A-Za-z0-9_-]{1,50}/[^/\s]{1,255}/[^/\s]{1,255})$",
+        r"|amazon-mq://[A-Za-z0-9_-]{1,50}/[^/\s]{1,255}/[^/\s]{1,255}"
+        r"|rabbitmq://[^/\s]{1,255}/[^/\s]{1,255})$",
         max_length=600,
     ),
 ]

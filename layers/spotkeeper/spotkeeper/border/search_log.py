@@ -29,6 +29,7 @@ from pydantic import (
 from pydantic.dataclasses import dataclass as checked_dataclass
 from pydantic_core import CoreSchema, core_schema, from_json, to_json
 
+from spotkeeper.border.agent_note import AgentNote, read_alone
 from spotkeeper.border.events import EventError
 from spotkeeper.domain.load.digest import MAX_INVERSION_S, SearchLog
 from spotkeeper.domain.load.load import Cluster
@@ -85,6 +86,7 @@ class _ReadLog(SearchLog):
     started_at: _Time
     finished_at: _Time
     fleet: Annotated[str, StringConstraints(pattern="^[A-Za-z0-9_.-]{0,64}$")] = ""
+    agent: AgentNote | None = None
 
 
 _LOG = TypeAdapter(_ReadLog)
@@ -133,10 +135,14 @@ def read_messages(event: Mapping[str, Any]) -> list[Message]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Body:
-    """The logs of a message body, and why others of it are `left_out`: their times are wrong."""
+    """The logs of a message body, and why others of it are `left_out`: their times are wrong.
+
+    `notes` has what the machine's agent tells, with the fleet of the log that carries it.
+    """
 
     logs: Sequence[SearchLog]
     left_out: tuple[str, ...] = ()
+    notes: tuple[tuple[str, AgentNote], ...] = ()
 
 
 def read(body: str) -> Body:
@@ -145,11 +151,14 @@ def read(body: str) -> Body:
     try:
         logs = _LOGS.validate_json(listed)
     except ValidationError as error:
+        if alone := read_alone(listed):
+            return Body(logs=(), notes=tuple(("", note) for note in alone))
         raise _refused(listed, error) from None
     if not logs:
         raise MessageRefused("logs: the message holds no search log")
+    notes = tuple((log.fleet, log.agent) for log in logs if log.agent is not None)
     if all(map(_is_sound, logs)):
-        return Body(logs=logs)
+        return Body(logs=logs, notes=notes)
     misplaced = [f"logs[{at}].{why}" for at, log in enumerate(logs) for why in _misplaced(log)]
     if misplaced:
         raise _named(iter(misplaced))
@@ -157,7 +166,7 @@ def read(body: str) -> Body:
     mistimed = [f"logs[{at}].{why}" for at, log in enumerate(logs) for why in _mistimed(log)]
     if not sound:
         raise _named(iter(mistimed))
-    return Body(logs=sound, left_out=tuple(mistimed))
+    return Body(logs=sound, left_out=tuple(mistimed), notes=notes)
 
 
 def _as_list(body: str) -> bytes:

@@ -7,10 +7,11 @@ have.
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 
-from spotkeeper.border.search_log import Message, MessageRefused, read
+from spotkeeper.border.agent_note import AgentNote
+from spotkeeper.border.search_log import Body, Message, MessageRefused, read
 from spotkeeper.domain.load.digest import (
     FleetBatch,
     NotDigestible,
@@ -19,7 +20,8 @@ from spotkeeper.domain.load.digest import (
     fleet_batches,
 )
 from spotkeeper.domain.load.load import LoadDigest
-from spotkeeper.ports import FleetError, LoadTable
+from spotkeeper.domain.load.request_queue import QueueLook
+from spotkeeper.ports import FleetError, LoadTable, QueueLooks
 
 
 class NotStored(Exception):
@@ -40,16 +42,37 @@ class FleetCounts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class MachineCounts:
+    """What agents tell of logs that never came: lost or refused on a machine; and clamped ones."""
+
+    lost: int = 0
+    clamped: int = 0
+    refused: int = 0
+
+    def and_of(self, note: AgentNote) -> "MachineCounts":
+        """Add what one more agent tells."""
+        return MachineCounts(
+            lost=self.lost + note.lost,
+            clamped=self.clamped + note.clamped,
+            refused=self.refused + note.refused,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CollectReport:
     """What became of a batch: why messages failed, by message id, and the counts by fleet.
 
     `left_out` has, by message id, why single logs of messages that were read do not count.
+    `machines` has what agents tell, by fleet; `looks_unkept` why their looks were not kept, whose
+    messages count all the same.
     """
 
     refused: Mapping[str, str]
     unstored: Mapping[str, str]
     fleets: Mapping[str, FleetCounts]
     left_out: Mapping[str, tuple[str, ...]]
+    machines: Mapping[str, MachineCounts] = field(default_factory=dict)
+    looks_unkept: str = ""
 
     def metrics(self, default_fleet: str) -> dict[str, dict[str, float]]:
         """Give each fleet's metrics; a refused message counts with the default fleet."""
@@ -69,6 +92,12 @@ class CollectReport:
         for name, count in refused.items():
             if count:
                 metrics.setdefault(default_fleet, {})[name] = float(count)
+        for fleet, told in self.machines.items():
+            named = {
+                "SearchLogsLost": told.lost + told.refused,
+                "SearchLogsClamped": told.clamped,
+            }
+            metrics.setdefault(fleet, {}).update({n: float(v) for n, v in named.items() if v})
         return metrics
 
     def settle(self, message_id: str) -> None:
@@ -97,13 +126,16 @@ def collect(
     table: LoadTable,
     known_fleets: Collection[str],
     default_fleet: str,
+    looks: QueueLooks | None = None,
 ) -> CollectReport:
     """Read, sum up and store a batch; logs that name no fleet belong to `default_fleet`.
 
-    A log counts once, in whichever messages of the batch it is.
+    A log counts once, in whichever messages of the batch it is. `looks` is where agents' looks at
+    request queues are kept.
     """
     refused: dict[str, str] = {}
     left_out: dict[str, tuple[str, ...]] = {}
+    noted: dict[str, tuple[Message, Body]] = {}
     read_well: defaultdict[tuple[str, str], list[tuple[FleetBatch, str]]] = defaultdict(list)
     for message in messages:
         try:
@@ -114,13 +146,54 @@ def collect(
         else:
             if body.left_out:
                 left_out[message.message_id] = body.left_out
+            if body.notes:
+                noted.setdefault(message.body, (message, body))
             for each in found:
                 read_well[each.fleet, each.content].append((each, message.message_id))
     sent = _digests(read_well.values())
     unstored = _store(sent, table)
     stored = [each for each in sent if not unstored.keys() & set(each.message_ids)]
     done = {message_id: why for message_id, why in left_out.items() if message_id not in unstored}
-    return CollectReport(refused=refused, unstored=unstored, fleets=_counts(stored), left_out=done)
+    told = [each for each in noted.values() if each[0].message_id not in unstored]
+    return CollectReport(
+        refused=refused,
+        unstored=unstored,
+        fleets=_counts(stored),
+        left_out=done,
+        machines=_machines(told, default_fleet),
+        looks_unkept=_keep_looks(told, looks) if looks is not None else "",
+    )
+
+
+def _machines(told: Sequence[tuple[Message, Body]], default_fleet: str) -> dict[str, MachineCounts]:
+    machines: defaultdict[str, MachineCounts] = defaultdict(MachineCounts)
+    for _, body in told:
+        for fleet, note in body.notes:
+            name = fleet or default_fleet
+            machines[name] = machines[name].and_of(note)
+    return {name: counts for name, counts in machines.items() if counts != MachineCounts()}
+
+
+def _keep_looks(told: Sequence[tuple[Message, Body]], looks: QueueLooks) -> str:
+    """Keep the newest look at each queue; answers why that did not work."""
+    found = [
+        look
+        for message, body in told
+        for _, note in body.notes
+        if (look := note.look(message.sent_at)) is not None
+    ]
+    newest: dict[str, QueueLook] = {look.url: look for look in sorted(found, key=_seen_at)}
+    try:
+        if newest:
+            looks.keep(list(newest.values()))
+    except FleetError as error:
+        return str(error)
+    return ""
+
+
+def _seen_at(look: QueueLook) -> datetime:
+    assert look.length.seen_at is not None
+    return look.length.seen_at
 
 
 def _batches(
@@ -129,7 +202,7 @@ def _batches(
     known_fleets: Collection[str],
     default_fleet: str,
 ) -> Sequence[FleetBatch]:
-    found = fleet_batches(logs, sent_at, default_fleet)
+    found = fleet_batches(logs, sent_at, default_fleet) if logs else []
     for each in found:
         if each.fleet not in known_fleets:
             raise MessageRefused(

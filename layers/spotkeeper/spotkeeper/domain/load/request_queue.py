@@ -17,6 +17,8 @@ UNSEEN_LOAD = 20.0
 # What one look is worth at most: load may have ended just before it.
 LARGEST_LOOK = 4.0
 FRESH = timedelta(seconds=30)
+# How a queue of a broker of one's own is named, whose length an agent tells: VHOST/QUEUE follows.
+RABBITMQ = "rabbitmq://"
 # A fleet at zero that cannot see its queue for so long would sleep through its requests.
 BLIND = timedelta(seconds=300)
 MISPLACED = (
@@ -26,15 +28,27 @@ MISPLACED = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueLength:
-    """How many messages wait, delayed ones included, and how many a worker has received."""
+    """How many messages wait, delayed ones included, and how many a worker has received.
+
+    `seen_at` is when somebody else looked, whose look may be met in several turns.
+    """
 
     waiting: int
     in_flight: int
+    seen_at: datetime | None = None
 
     @property
     def empty(self) -> bool:
         """Nothing waits and nothing is being served."""
         return not (self.waiting or self.in_flight)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueLook:
+    """The length of a queue that only a machine of the fleet, or its broker's, can look at."""
+
+    url: str
+    length: QueueLength
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,6 +81,8 @@ def watch_queue(
     if isinstance(answer, str):
         since = before.unread_since or now
         return replace(before, length=None, trouble=answer, unread_since=since)
+    if answer.seen_at is not None and answer == before.length:
+        return _once_more(before, newest)
     if not answer.empty:
         return QueueMemory(length=answer, read_at=now)
     busy = newest is not None and now - newest <= FRESH
@@ -81,6 +97,13 @@ def watch_queue(
         empty_looks=looks + 1,
         unseen=unseen,
     )
+
+
+def _once_more(before: QueueMemory, newest: datetime | None) -> QueueMemory:
+    """Meet a look again: it proves nothing new, but a request logged since ends the quiet."""
+    if before.empty_since is None or newest is None:
+        return before
+    return replace(before, empty_since=max(before.empty_since, newest))
 
 
 def _empty_before(before: QueueMemory, now: datetime) -> tuple[datetime, int]:

@@ -1,0 +1,76 @@
+"""What the agent of a machine tells beside the search logs: the field `agent` of one of them.
+
+It counts the logs that the machine lost, clamped or refused since its last message, and may carry a
+look at a request queue that only the machine reaches. Where there was no log to send, a message may
+be such a note alone: {"version": 1, "agent": {...}}.
+"""
+
+from datetime import datetime
+from typing import Annotated
+from urllib.parse import quote
+
+from pydantic import AwareDatetime, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic.dataclasses import dataclass as checked_dataclass
+
+from spotkeeper.domain.load.request_queue import RABBITMQ, QueueLength, QueueLook
+
+_STRICT = ConfigDict(strict=True, extra="ignore")
+_Count = Annotated[int, Field(ge=0, le=10**9)]
+_Name = Annotated[str, Field(min_length=1, max_length=255)]
+
+
+@checked_dataclass(frozen=True, slots=True, kw_only=True, config=_STRICT)
+class _Queue:
+    """A look at a RabbitMQ queue: what is ready alone would forget what is being served."""
+
+    vhost: _Name
+    name: _Name
+    ready: _Count
+    unacknowledged: _Count
+    at: AwareDatetime
+
+
+@checked_dataclass(frozen=True, slots=True, kw_only=True, config=_STRICT)
+class AgentNote:
+    """Logs that a machine lost, clamped and refused since its last message, and its look."""
+
+    lost: _Count = 0
+    clamped: _Count = 0
+    refused: _Count = 0
+    queue: _Queue | None = None
+
+    def look(self, sent_at: datetime) -> QueueLook | None:
+        """Give the look; a clock that is ahead of the queue's is not believed."""
+        found = self.queue
+        if found is None:
+            return None
+        url = f"{RABBITMQ}{quote(found.vhost, safe='')}/{quote(found.name, safe='')}"
+        return QueueLook(
+            url=url,
+            length=QueueLength(
+                waiting=found.ready,
+                in_flight=found.unacknowledged,
+                seen_at=min(found.at, sent_at),
+            ),
+        )
+
+
+@checked_dataclass(frozen=True, slots=True, kw_only=True, config=_STRICT)
+class _Alone:
+    """A message without a log."""
+
+    version: Annotated[int, Field(ge=1, le=1)]
+    agent: AgentNote
+
+
+_ALONE = TypeAdapter(Annotated[list[_Alone], Field(min_length=1)])
+
+
+def read_alone(listed: bytes) -> tuple[AgentNote, ...]:
+    """Read notes that come without any log; nothing if the list is of anything else."""
+    if b'"request_id"' in listed:
+        return ()
+    try:
+        return tuple(each.agent for each in _ALONE.validate_json(listed))
+    except ValidationError:
+        return ()

@@ -1,0 +1,260 @@
+"""The agent looks at the request queue of a broker of one's own, and tells what it saw."""
+
+import json
+import threading
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+
+import pytest
+
+from spotkeeper.border.search_log import read
+from spotkeeper_worker.agent.aws import AwsError
+from spotkeeper_worker.agent.queue_look import LookFailed, QueueAddress, look
+from spotkeeper_worker.logs.intake import Origin
+from spotkeeper_worker.logs.journal import Journal
+from spotkeeper_worker.logs.outbox import Outbox, OutboxSettings
+from spotkeeper_worker.logs.pace import PaceSettings
+from spotkeeper_worker.testing import FakeMachine, FakeServer, rabbit, start_agent, until
+from spotkeeper_worker.testing.rabbit import Rabbit
+from spotkeeper_worker.times import as_text
+from tests.search_logs import SENT
+from tests.worker.brokers import Queue, broker, queue
+
+__all__ = ["broker", "queue"]
+pytestmark = pytest.mark.allow_hosts(["127.0.0.1"])
+AT = 1_795_300_000.0
+TOLD = {"messages": 7, "messages_ready": 5, "messages_unacknowledged": 2}
+with_a_broker = pytest.mark.skipif(not rabbit.installed(), reason=rabbit.MISSING)
+
+type Manage = Callable[[int, str], str]
+
+
+@pytest.fixture
+def manage() -> Iterator[Manage]:
+    """A management API that answers one thing; gives the address of the queue `requests`."""
+    answer: list[tuple[int, str]] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            status, body = answer[0]
+            rightly = self.path == "/api/queues/%2F/requests"
+            self.send_response(status if rightly else 400)
+            self.end_headers()
+            self.wfile.write(body.encode())
+
+        def log_message(self, format: str, *args: object) -> None:
+            """Say nothing."""
+
+    server = HTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
+    thread.start()
+
+    def answers(status: int, body: str) -> str:
+        answer[:] = [(status, body)]
+        return f"http://me:s3cret@127.0.0.1:{server.server_port}/%2F/requests"
+
+    yield answers
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def test_a_look_is_what_waits_and_what_is_being_served(manage: Manage) -> None:
+    found = look(QueueAddress.parse(manage(200, json.dumps(TOLD))), lambda: AT)
+    assert found == {
+        "vhost": "/",
+        "name": "requests",
+        "ready": 5,
+        "unacknowledged": 2,
+        "at": as_text(AT),
+    }
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "why"),
+    [
+        (401, "", "refuses the user me, or its tag `monitoring`"),
+        (404, "", "there is no such thing as the queue requests in the vhost / of"),
+        (503, "", "the management API answered 503"),
+        (200, "<html>", "answered no JSON object"),
+        (200, "[1]", "answered no JSON object"),
+        (200, "{}", "does not say yet how many messages"),
+        (200, json.dumps(TOLD | {"messages_ready": None}), "does not say yet"),
+        (200, json.dumps(TOLD | {"messages_unacknowledged": "2"}), "does not say yet"),
+    ],
+)
+def test_what_is_no_look_is_named(manage: Manage, status: int, body: str, why: str) -> None:
+    with pytest.raises(LookFailed, match=why) as failed:
+        look(QueueAddress.parse(manage(status, body)))
+    assert "s3cret" not in str(failed.value)
+
+
+def test_a_broker_that_is_down_is_named() -> None:
+    with pytest.raises(LookFailed, match=r"requests in the vhost / of 127\.0\.0\.1:9: "):
+        look(QueueAddress.parse("http://127.0.0.1:9/%2F/requests"))
+
+
+@pytest.mark.parametrize(
+    ("url", "path", "vhost", "name"),
+    [
+        ("https://h:15671/%2F/requests", "/api/queues/%2F/requests", "/", "requests"),
+        ("http://u:p@h/ocr/anfragen-ü", "/api/queues/ocr/anfragen-%C3%BC", "ocr", "anfragen-ü"),
+        ("https://h/rabbit/%2F/a%2Fb", "/rabbit/api/queues/%2F/a%2Fb", "/", "a/b"),
+    ],
+)
+def test_addresses(url: str, path: str, vhost: str, name: str) -> None:
+    address = QueueAddress.parse(url)
+    assert (address.path, address.vhost, address.queue) == (path, vhost, name)
+
+
+@pytest.mark.parametrize(
+    "url", ["amqp://h/%2F/q", "https://h/q", "https://h//q", "https://h", "https://h:x/%2F/q", ""]
+)
+def test_what_is_no_address_is_refused(url: str) -> None:
+    with pytest.raises(ValueError, match=r"15671/VHOST/QUEUE|[Pp]ort"):
+        QueueAddress.parse(url)
+
+
+# --- on its way -----------------------------------------------------------------------------------
+
+
+class Sent(list[str]):
+    """Message bodies; refuses while it is told to."""
+
+    refuses = False
+
+    def send(self, body: str) -> None:
+        """Take a message."""
+        if self.refuses:
+            raise AwsError("SendMessage", "", "refused by the test")
+        self.append(body)
+
+    @property
+    def lengths(self) -> list[int]:
+        """What waits in the looks that came."""
+        notes = [note for body in self for _, note in read(body).notes]
+        looks = [note.look(SENT) for note in notes]
+        return [each.length.waiting for each in looks if each is not None]
+
+
+@pytest.fixture
+def sent(tmp_path: Path) -> Iterator[tuple[Sent, Outbox]]:
+    found = Sent()
+    pace = PaceSettings(0.05, 0.1)
+    settings = OutboxSettings(origin=Origin("onprem"), pace=pace, first_retry_s=0.01)
+    outbox = Outbox(Journal(tmp_path), found.send, settings)
+    outbox.start()
+    yield found, outbox
+    outbox.close()
+
+
+def a_look(ready: int) -> dict[str, object]:
+    return {"vhost": "/", "name": "q", "ready": ready, "unacknowledged": 0, "at": as_text(AT)}
+
+
+def a_log() -> dict[str, object]:
+    at = as_text(AT)
+    times = {"enqueued_at": at, "started_at": at, "finished_at": at}
+    return {"request_id": "r", "worker_id": "w", "status": "ok", **times}
+
+
+def test_a_look_goes_with_logs_where_there_are_some(sent: tuple[Sent, Outbox]) -> None:
+    bodies, outbox = sent
+    outbox.accept([a_log()], "s", 1)
+    outbox.tell(a_look(5))
+    until(lambda: bool(bodies), "it is sent")
+    assert (len(read(bodies[0]).logs), bodies.lengths, len(bodies)) == (1, [5], 1)
+
+
+def test_a_look_goes_alone_where_there_is_no_log(sent: tuple[Sent, Outbox]) -> None:
+    bodies, outbox = sent
+    outbox.tell(a_look(5))
+    until(lambda: bool(bodies), "it is sent")
+    assert (len(read(bodies[0]).logs), bodies.lengths) == (0, [5])
+
+
+def test_looks_do_not_pile_up_while_the_queue_refuses(sent: tuple[Sent, Outbox]) -> None:
+    bodies, outbox = sent
+    bodies.refuses = True
+    for ready in range(20):
+        outbox.tell(a_look(ready))
+    bodies.refuses = False
+    outbox.accept([a_log()], "s", 1)
+    outbox.tell(a_look(20))
+    until(lambda: 20 in bodies.lengths, "the newest is sent")
+    until(lambda: outbox.waiting == 0, "the log is sent")
+    assert len(bodies) <= 3
+
+
+def test_a_look_of_a_segment_that_was_lost_is_not_counted(tmp_path: Path) -> None:
+    journal = Journal(tmp_path, most_logs=1)
+    journal.append([json.dumps(a_log())], "s", 1)
+    journal.seal(a_look(5))
+    journal.append([json.dumps(a_log())], "s", 2)
+    assert (journal.counts.lost, journal.waiting) == (1, 1)
+
+
+def test_a_look_is_sent_again_by_the_agent_after_one_that_was_killed(tmp_path: Path) -> None:
+    journal = Journal(tmp_path)
+    journal.append([json.dumps({"version": 1, **a_log()})], "s", 1)
+    journal.seal(a_look(5))
+    before, after = journal.oldest(), Journal(tmp_path).oldest()
+    assert before is not None
+    assert after is not None
+    assert before.body() == after.body()
+
+
+# --- the real thing -------------------------------------------------------------------------------
+
+
+def management(broker: Rabbit, queue: Queue, password: str = "guest") -> str:
+    host = broker.management_url.removeprefix("http://")
+    return f"http://guest:{password}@{host}/%2F/{queue.name}"
+
+
+@with_a_broker
+def test_a_real_broker_tells_what_waits_and_what_is_being_served(
+    broker: Rabbit, queue: Queue
+) -> None:
+    for number in range(5):
+        queue.send(b"work", message_id=str(number))
+    held = [queue.channel.basic_get(queue.name) for _ in range(2)]
+    assert all(method is not None for method, *_ in held)
+    address = QueueAddress.parse(management(broker, queue))
+
+    def sees() -> bool:
+        # For its first seconds the queue is not known, or known to be empty: decision 5.
+        try:
+            found = look(address)
+        except LookFailed:
+            return False
+        return (found["ready"], found["unacknowledged"]) == (3, 2)
+
+    until(sees, "the broker tells", 60)
+
+
+@with_a_broker
+def test_a_real_broker_refuses_by_name(broker: Rabbit, queue: Queue) -> None:
+    with pytest.raises(LookFailed, match="refuses the user guest"):
+        look(QueueAddress.parse(management(broker, queue, "wrong")))
+    gone = management(broker, queue) + "-gone"
+    with pytest.raises(LookFailed, match="there is no such thing as the queue"):
+        look(QueueAddress.parse(gone))
+
+
+def test_the_agent_beside_a_broker_sends_what_it_sees(tmp_path: Path, manage: Manage) -> None:
+    machine = FakeMachine()
+    url = manage(200, json.dumps(TOLD))
+    with FakeServer(machine) as server, (tmp_path / "said").open("wb") as said:
+        looks = {"request_queue": url, "look_every_s": 0.1}
+        agent = start_agent(tmp_path, server, said, workers=0, **looks)
+        try:
+            until(lambda: len(machine.looks()) > 1, "it has looked twice")
+            manage(401, "")
+            until(lambda: b"refuses the user me" in (tmp_path / "said").read_bytes(), "it says so")
+        finally:
+            agent.terminate()
+            agent.wait(30)
+    assert {(each["ready"], each["unacknowledged"]) for each in machine.looks()} == {(5, 2)}
+    assert b"s3cret" not in (tmp_path / "said").read_bytes()

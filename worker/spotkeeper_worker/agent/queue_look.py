@@ -1,0 +1,132 @@
+"""Looks at the request queue of a broker of one's own, by RabbitMQ's management API.
+
+What is ready alone is wrong: a worker that serves holds its message unacknowledged. On a new queue
+the API answers null for seconds, which is no look; and one that answers 0 proves nothing by itself.
+https://www.rabbitmq.com/docs/http-api-reference
+"""
+
+from __future__ import annotations
+
+import base64
+import http.client
+import json
+import logging
+import ssl
+import threading
+import time
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Any, Callable
+from urllib.parse import quote, unquote, urlsplit
+
+from spotkeeper_worker.sometimes import Sometimes
+from spotkeeper_worker.times import as_text
+
+TIMEOUT_S = 5.0
+_LONGEST = 1 << 20
+_COUNTS = {"ready": "messages_ready", "unacknowledged": "messages_unacknowledged"}
+
+
+class LookFailed(Exception):
+    """The broker did not tell the queue's length; says why, without the password."""
+
+
+@dataclass(frozen=True)
+class QueueAddress:
+    """A queue as `https://USER:PASSWORD@HOST:PORT/VHOST/QUEUE` names it, vhost / being %2F."""
+
+    tls: bool
+    host: str
+    path: str
+    user: str
+    password: str
+    vhost: str
+    queue: str
+
+    @classmethod
+    def parse(cls, url: str) -> QueueAddress:
+        """Read an address; raises ValueError, without the password."""
+        parts = urlsplit(url)
+        *prefix, vhost, queue = ["", "", *parts.path.split("/")[1:]]
+        named = parts.hostname and parts.port != 0 and vhost and queue
+        if parts.scheme not in ("http", "https") or not named:
+            raise ValueError("should be https://USER:PASSWORD@HOST:15671/VHOST/QUEUE (/ is %2F)")
+        names = [quote(unquote(name), safe="") for name in (vhost, queue)]
+        return cls(
+            tls=parts.scheme == "https",
+            host=parts.netloc.rpartition("@")[2],
+            path="/".join([*prefix[1:], "api", "queues", *names]),
+            user=unquote(parts.username or "guest"),
+            password=unquote(parts.password or "guest"),
+            vhost=unquote(vhost),
+            queue=unquote(queue),
+        )
+
+    def __str__(self) -> str:
+        return f"the queue {self.queue} in the vhost {self.vhost} of {self.host}"
+
+
+def look(address: QueueAddress, now: Callable[[], float] = time.time) -> dict[str, Any]:
+    """Take one look, as it travels in the field `agent` of a search log; raises LookFailed."""
+    status, body = _asked(address)
+    if status == HTTPStatus.UNAUTHORIZED:
+        raise LookFailed(f"{address.host} refuses the user {address.user}, or its tag `monitoring`")
+    if status == HTTPStatus.NOT_FOUND:
+        raise LookFailed(f"there is no such thing as {address}, or {address.user} may not see it")
+    if status != HTTPStatus.OK:
+        raise LookFailed(f"{address}: the management API answered {status}")
+    try:
+        told = json.loads(body)
+        counts = {name: told.get(field) for name, field in _COUNTS.items()}
+    except (ValueError, AttributeError):
+        raise LookFailed(f"{address}: the management API answered no JSON object") from None
+    if not all(isinstance(count, int) and count >= 0 for count in counts.values()):
+        raise LookFailed(f"{address}: the broker does not say yet how many messages it has")
+    return {"vhost": address.vhost, "name": address.queue, **counts, "at": as_text(now())}
+
+
+def _asked(address: QueueAddress) -> tuple[int, bytes]:
+    kind = http.client.HTTPSConnection if address.tls else http.client.HTTPConnection
+    context = {"context": ssl.create_default_context()} if address.tls else {}
+    secret = base64.b64encode(f"{address.user}:{address.password}".encode()).decode()
+    connection = kind(address.host, timeout=TIMEOUT_S, **context)  # type: ignore[arg-type]
+    try:
+        connection.request("GET", address.path, headers={"Authorization": f"Basic {secret}"})
+        answer = connection.getresponse()
+        return answer.status, answer.read(_LONGEST)
+    except (OSError, http.client.HTTPException, ValueError) as error:
+        raise LookFailed(f"{address}: {type(error).__name__} {error}".rstrip()) from None
+    finally:
+        connection.close()
+
+
+class QueueWatcher:
+    """Looks from a thread of its own, and hands each look to what sends it."""
+
+    def __init__(
+        self, address: QueueAddress, every_s: float, tell: Callable[[dict[str, Any]], None]
+    ) -> None:
+        self._address = address
+        self._every_s = every_s
+        self._tell = tell
+        self._say = Sometimes(logging.getLogger("spotkeeper.agent"))
+        self._closed = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="queue", daemon=True)
+
+    def start(self) -> None:
+        """Begin to look."""
+        self._thread.start()
+
+    def _run(self) -> None:
+        while not self._closed.is_set():
+            try:
+                self._tell(look(self._address))
+                self._say.over("queue", f"{self._address} is looked at again")
+            except LookFailed as error:
+                self._say.warn("queue", f"the request queue's length is not known: {error}")
+            self._closed.wait(self._every_s)
+
+    def close(self) -> None:
+        """Look no more."""
+        self._closed.set()
+        self._thread.join(timeout=TIMEOUT_S)
