@@ -190,6 +190,20 @@ def test_who_reports_serves() -> None:
     assert len(turn(150, back, on_demand, served.memory).ends) == 4
 
 
+def test_who_was_not_heard_of_yet_is_neither_short_nor_makes_on_demand_needless() -> None:
+    on_demand = group("on-demand", 4, instances(BACK[:4]))
+    memory = STEADY
+    for minute in range(60):
+        held = turn(60 * minute, spot(*SPOT[:4]), on_demand, memory, unheard=frozenset(SPOT[:4]))
+        assert (held.spot.serving, held.spot.unheard, held.shortfall) == (0, 4, 0)
+        assert (held.rule, held.ends) == ("make before break", ())
+        memory = held.memory
+    heard = turn(3600, spot(*SPOT[:4]), on_demand, memory)
+    assert len(turn(3630, spot(*SPOT[:4]), on_demand, heard.memory).ends) == 4
+    alone = turn(0, spot(*SPOT[:4]), NONE, STEADY, unheard=frozenset(SPOT[:4]))
+    assert (alone.on_demand_desired, alone.alarms) == (0, ())
+
+
 def test_who_never_reports_is_backfilled_up_to_the_cap() -> None:
     first = turn(0, spot(*SPOT[:4]), NONE, STEADY, unreported=unreported(*SPOT[:4]))
     late = turn(660, spot(*SPOT[:4]), NONE, first.memory, unreported=unreported(*SPOT[:4]))

@@ -252,6 +252,70 @@ def test_in_service_is_launching_while_it_would_have_reported_by_its_deadline(
     assert memory.unreported == ({SPOT[0]: at(since)} if launching else {})
 
 
+@pytest.mark.parametrize(
+    ("lately", "silence_s", "since", "known"),
+    [
+        (0.005, 60, -60, False),  # Three requests an hour are the share of each of six.
+        (0.0049, 60, -60, True),
+        (0.005, 60, -90_000, False),
+        (0.005, 9000, -3599, False),  # No request comes any more: it cannot be told.
+        (0.005, 9000, -3600, True),
+        (0.0, 60, -60, True),
+    ],
+)
+def test_who_never_reported_may_not_serve_where_requests_are_rare(
+    lately: float, silence_s: float, since: float, known: bool
+) -> None:
+    flow = LogFlow(newest=at(-silence_s), rate=0.005, lately=lately)
+    memory = replace(starting(since, by=0.0), flow=flow)
+    diagnosis = diagnosed(load(), memory=memory)
+    assert diagnosis.memory.unheard == (() if known else (SPOT[0],))
+    assert (diagnosis.reasons, diagnosis.memory.unreported) == ({}, {})
+
+
+def untouched(seconds: float, in_flight: int = 0) -> QueueMemory:
+    """Requests that wait for so long, as ten looks say."""
+    length = QueueLength(waiting=7, in_flight=in_flight)
+    return QueueMemory(length=length, untouched_since=at(-seconds), untouched_looks=10)
+
+
+@pytest.mark.parametrize(
+    ("queue", "last_log", "replaced_ago_s", "due"),
+    [
+        (untouched(300), -300, None, SPOT[:1]),
+        (untouched(299), -300, None, []),
+        (untouched(300), -299, None, []),
+        (untouched(300), -300, 599, []),
+        (untouched(300), -300, 600, SPOT[:1]),
+        (replace(untouched(300), trouble="denied"), -300, None, []),
+        (replace(untouched(300), untouched_looks=4), -300, None, []),
+    ],
+)
+def test_workers_that_all_hang_beside_waiting_requests_are_replaced_one_at_a_time(
+    queue: QueueMemory, last_log: float, replaced_ago_s: float | None, due: list[str]
+) -> None:
+    memory = replace(
+        OLD,
+        queue=queue,
+        last_logs=dict.fromkeys(SPOT, at(last_log)),
+        suspects=dict.fromkeys(SPOT, at(-60)),
+        replaced=() if replaced_ago_s is None else (at(-replaced_ago_s),),
+    )
+    assert list(diagnosed(load(), memory=memory).replace) == due
+
+
+@pytest.mark.parametrize(
+    ("usual", "now", "missing"), [(0.4, 0.5, True), (0.4, 0.61, False), (0.0, 0.61, True)]
+)
+def test_workers_whose_requests_the_others_took_over_are_dead(
+    usual: float, now: float, missing: bool
+) -> None:
+    """Of half of six dead, the others are twice as busy; where logs are missing, as before."""
+    half = passed(*SPOT[:3], of=replace(OLD, usual_rate=usual))
+    seen = replace(load(*busy(*SPOT[3:])), load_rate={Cluster.AWS: now})
+    assert (diagnosed(seen, memory=half).logs_missing == 3) is missing
+
+
 def nobody_reports(queue: QueueLength | None, silence_s: float = 900) -> HealthMemory:
     """A fleet of six of which none reported since an hour, its last log so long ago."""
     flow = LogFlow(known_since=at(-9000), newest=at(-silence_s), rate=1.0)

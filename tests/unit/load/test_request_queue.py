@@ -19,6 +19,7 @@ from spotkeeper.domain.load.request_queue import (
     known_length,
     quiet_s,
     told,
+    untouched_s,
     watch_queue,
 )
 from tests.builders import at
@@ -60,6 +61,28 @@ def watched(
 )
 def test_quiet_takes_several_looks_in_a_row(answers: list[Answer], seconds: float) -> None:
     assert quiet_s(watched(answers), at(0)) == seconds
+
+
+def waits(*counts: int, in_flight: int = 0) -> list[Answer]:
+    return [QueueLength(waiting=count, in_flight=in_flight) for count in counts]
+
+
+@pytest.mark.parametrize(
+    ("answers", "seconds"),
+    [
+        (waits(3, 3, 4, 9, 9), 240),
+        (waits(3, 3, 4, 9), 0),
+        # Somebody takes what gets less, and what is in flight.
+        (waits(3, 3, 4, 9, 8), 0),
+        (waits(3, 3, 4, 9, 8, 8, 8, 8, 8), 240),
+        (waits(3, 3, 4, 9, 9, in_flight=1), 0),
+        ([*waits(3, 3, 4, 9, 9), BUSY], 0),
+        ([*waits(3, 3, 4, 9, 9), EMPTY], 0),
+        ([*waits(3, 3, 4, 9), DENIED, DENIED, DENIED, *waits(9, 9)], 0),
+    ],
+)
+def test_requests_that_nobody_takes_are_untouched(answers: list[Answer], seconds: float) -> None:
+    assert untouched_s(watched(answers), at(0)) == seconds
 
 
 def test_quiet_begins_after_the_last_logged_request() -> None:

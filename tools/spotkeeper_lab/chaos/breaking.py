@@ -148,6 +148,8 @@ def _even_out(world: "World", fault: Fault) -> None:
 def _hang(world: "World", fault: Fault) -> None:
     for instance_id in _share(world, world.spot, fault.value / 2):
         world.hung.add(instance_id)
+        if Kind.WRONG_DOCUMENT in world.active:
+            world.hung_unseen.add(instance_id)
         world.force.hang(instance_id)
 
 
@@ -194,6 +196,8 @@ def _spoil_state(world: "World", fault: Fault) -> None:
 def _ask(world: "World", fault: Fault) -> None:
     spot = world.cloud.group(world.spot)
     asked = int(fault.value * spot.maximum)
+    if asked == spot.desired:
+        return  # Nothing changes: nobody can see that it was asked for.
     try:
         world.cloud.set_desired(world.spot, asked)
     except CloudError:
@@ -203,13 +207,18 @@ def _ask(world: "World", fault: Fault) -> None:
 
 def _close(world: "World", fault: Fault) -> None:
     del fault
+    world.closed_at = world.cloud.group(world.spot).desired
     world.cloud.set_bounds(world.spot, 0, 0)
     world.operator_asked(0)
 
 
 def _reopen(world: "World", fault: Fault) -> None:
+    """Give the group its maximum back; where nobody sizes it by load, its size, too."""
     del fault
     world.cloud.set_bounds(world.spot, 0, world.scenario.group_maximum)
+    if not world.scenario.sized:
+        world.cloud.set_desired(world.spot, world.closed_at)
+        world.operator_asked(world.closed_at)
 
 
 def _suspend(world: "World", fault: Fault) -> None:

@@ -1,13 +1,15 @@
 """What must hold whatever goes wrong, looked at every virtual minute and at every act."""
 
+import math
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
+from spotkeeper.domain.load.flow import CERTAIN
 from spotkeeper_lab.chaos.story.scenario import SPOT_MAX, Fault, Kind
-from spotkeeper_lab.cloud.values import IN_SERVICE
+from spotkeeper_lab.cloud.values import IN_SERVICE, TERMINATING, GroupView
 
 if TYPE_CHECKING:
     from spotkeeper_lab.chaos.world import World
@@ -88,6 +90,7 @@ class Watch:
     _failures: deque[float] = field(default_factory=deque)
     _outside_since: dict[str, float] = field(default_factory=dict)
     _short_since: float | None = None
+    _patience_s: float = 0.0
     _lent_since: float | None = None
     _loads: deque[tuple[float, float]] = field(default_factory=deque)
 
@@ -127,7 +130,8 @@ class Watch:
         known = self._outside_since
         self._outside_since = {i: known.get(i, world.now_s) for i in outside}
         for instance_id, since_s in self._outside_since.items():
-            if world.now_s - since_s > ORPHAN_S and self._calm(ORPHAN_S):
+            excused = world.now_s - world.last_excused_s <= ORPHAN_S
+            if world.now_s - since_s > ORPHAN_S and self._calm(ORPHAN_S) and not excused:
                 self.broken(
                     Promise.ORPHANS, f"{instance_id} runs in no group since {since_s:.0f} s"
                 )
@@ -136,15 +140,26 @@ class Watch:
         """The fleet is whole: always, but for what nothing can be done about in time."""
         world = self.world
         spot, on_demand = world.cloud.group(world.spot), world.cloud.group(world.on_demand)
-        working, wanted = world.working(), min(spot.desired, SPOT_MAX)
+        working, wanted = world.working(), min(spot.desired - world.spares, SPOT_MAX)
         if self._recently(CAPPED):
             wanted = min(wanted, CONFIGURATION_CAP)
         short = working < wanted
         self._short_since = (self._short_since or world.now_s) if short else None
         lasted_s = world.now_s - (self._short_since or world.now_s)
-        if lasted_s > SHORT_S and self._calm(SHORT_S) and not self._recently(HELPLESS):
+        self._patience_s = max(self._patience_s, self._to_be_missed_s()) if short else 0.0
+        too_long = lasted_s > SHORT_S + self._patience_s
+        if too_long and self._calm(SHORT_S) and not self._recently(HELPLESS):
             how = f"{working} of {spot.desired} serve for {lasted_s / 60:.0f} min"
             self.broken(Promise.WHOLE, f"{how}, on-demand desired {on_demand.desired}")
+
+    def _to_be_missed_s(self) -> float:
+        """How long a worker may hang until so many requests passed it that it is missed."""
+        world = self.world
+        if world.hung_unseen.intersection(world.force.instances):
+            return math.inf
+        if not world.hung.intersection(world.force.instances):
+            return 0.0
+        return CERTAIN * world.scenario.service_s * len(world.force.instances) / world.load()
 
     def _begun(self) -> list[Fault]:
         return [f for f in self.world.scenario.faults if f.at_s <= self.world.now_s]
@@ -171,15 +186,23 @@ class Watch:
         waiting = world.force.queued
         if (
             quiet_s > SERVED_AFTER_S
+            # More than the bounds or an operator allow is not asked for: it takes its time.
+            and working < (SPOT_MAX if world.scenario.sized else spot.desired)
             and waiting > 60.0 * world.load() / world.scenario.service_s + 20
         ):
             how = f"{waiting} requests wait, {working} instances serve, {world.load()} erlangs"
             self.broken(Promise.SERVED, f"{how}, spot desired {spot.desired}")
-        self._lent_since = (self._lent_since or world.now_s) if on_demand.desired else None
+        # As long as spot does not serve, on-demand stands in for it.
+        served = self._serving(spot) >= min(spot.desired - world.spares, SPOT_MAX)
+        lent = on_demand.desired and served
+        self._lent_since = (self._lent_since or world.now_s) if lent else None
         lent_s = world.now_s - (self._lent_since or world.now_s)
         if lent_s > BACK_AFTER_S:
             how = f"on-demand desired {on_demand.desired} since {lent_s / 60:.0f} min of quiet"
             self.broken(Promise.GIVEN_BACK, f"{how}, spot {working} of {spot.desired}")
+
+    def _serving(self, group: GroupView) -> int:
+        return sum(self.world.works(i.instance_id) for i in group.instances)
 
     def _launches(self, quiet_s: float) -> None:
         now_s = self.world.now_s
@@ -259,6 +282,8 @@ class Watch:
                 how = f"spot {view.desired} -> {view.desired - by} under {load} erlangs"
                 self.broken(Promise.SCALE_IN, f"{how}, {world.force.queued} requests wait")
             return
+        if instance_id and world.cloud.instance(instance_id).state == TERMINATING:
+            return
         gone = by if not instance_id else int(world.works(instance_id))
         serving = [
             i for i in view.instances if i.state == IN_SERVICE and world.works(i.instance_id)
@@ -266,8 +291,9 @@ class Watch:
         if not instance_id:
             gone = max(0, len(serving) - (view.desired - by))
         before = world.working()
-        target = min(load, world.cloud.group(world.spot).desired) or load
-        if gone and before - gone + world.scenario.onprem_workers < min(load, max(target, load)):
+        # Whom spot is asked for is the sizing's to say; of a fleet that is met the load says it.
+        needed = load if world.adopted else min(load, world.cloud.group(world.spot).desired)
+        if gone and before - gone + world.scenario.onprem_workers < needed:
             how = f"on-demand {view.desired} -> {view.desired - by}: {before} -> {before - gone}"
             self.broken(Promise.MAKE_BEFORE_BREAK, f"{how} instances serve {load} erlangs")
 

@@ -65,11 +65,15 @@ class World(Aws):
             chance=random.Random(f"{scenario.seed}/idle"),
         )
         self.hung: set[str] = set()
+        self.hung_unseen: set[str] = set()
+        """Those that hang since before their fleet was looked at: as if their logs did not come."""
         self.mute: set[str] = set()
         self.operator_desired = 0
         """The most that an operator has asked for."""
         self.asked = self.cloud.group(self.spot).desired
         """What an operator asked for last; what the group began with until then."""
+        self.closed_at = 0
+        """What the spot group had been asked for when its maximum was set to 0."""
         self.adopted = 6 if scenario.start is Start.ON_DEMAND else 0
         self.last_trouble_s = 0.0
         self.last_excused_s = -math.inf
@@ -226,6 +230,9 @@ class World(Aws):
             gone = view.gone_s is not None and now_s >= view.gone_s - LAST_REQUEST_S
             if view.state == TERMINATING or gone:
                 self.force.drain([view.instance_id])
+            elif view.instance_id not in self.hung:
+                # The mark was taken away: what was warned serves again.
+                self.force.resume(view.instance_id)
         for instance_id in there - {view.instance_id for view in views}:
             self._lose(instance_id)
 

@@ -154,6 +154,15 @@ class Workforce:
                 worker.accepts = False
                 self._idle.pop(worker.worker_id, None)
 
+    def resume(self, instance_id: str) -> None:
+        """Let the workers of an instance take requests again; those that do are left in peace."""
+        for worker in self._instances.get(instance_id, ()):
+            if not worker.accepts:
+                worker.accepts = True
+                if worker.request is None:
+                    self._idle[worker.worker_id] = worker
+        self._dispatch()
+
     def hang(self, instance_id: str) -> None:
         """Make the workers of an instance stop for ever; its requests come back later."""
         self.drain([instance_id])

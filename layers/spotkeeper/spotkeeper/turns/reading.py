@@ -15,6 +15,7 @@ from spotkeeper.domain.availability.planning.interruption import overdue
 from spotkeeper.domain.availability.snapshot import Snapshot
 from spotkeeper.domain.failure import LaunchFailure
 from spotkeeper.domain.fleet import BusyShares, Fleet, Group, Observation
+from spotkeeper.domain.health.memory import HealthMemory
 from spotkeeper.domain.load.busy_shares import busy_shares
 from spotkeeper.ports import FleetError, Lease, Ports, SpotRequest
 from spotkeeper.turns.turn import group_named
@@ -96,12 +97,19 @@ def snapshot_of(
         taken=frozenset(r.instance_id for r in requests if r.taken),
         silent=frozenset(health.silent),
         unreported=health.unreported,
+        unheard=frozenset(health.unheard),
         sized=health.spot_ask,
-        load_known=bool(health.needed) and not health.needed[-1].held,
+        load_known=_is_load_known(fleet, health, now),
         marked=_marked(fleet, ports, memory, spot, now, unread),
         running=_running(fleet, ports, memory, now, unread),
         unread=tuple(unread),
     )
+
+
+def _is_load_known(fleet: Fleet, health: HealthMemory, now: datetime) -> bool:
+    """Tell whether a need was found in a whole window of logs: the first few tell of a part."""
+    found = bool(health.needed) and not health.needed[-1].held
+    return found and health.flow.is_whole(fleet.sizing.window_s, now)
 
 
 def activity_of(fleet: Fleet, ports: Ports, now: datetime) -> BusyShares:

@@ -39,6 +39,8 @@ class Aws(Lambdas):
         self.table = Table()
         self.documents = documents
         self.calls = 0
+        self.spares = 0
+        """Spot instances beyond the need, as the main fleet's newest record has them."""
         self.other_recorded_s = 0.0
 
     def client(self, service: str, **_: object) -> Client:
@@ -115,6 +117,7 @@ class Aws(Lambdas):
             self.other_recorded_s = self.now_s
             return
         record = json.loads(item["record"]["S"])
+        self.spares = int(record["seen"].get("SpotSpare", self.spares))
         if record["action"] != "hold" or record["alarms"]:
             self.tell(f"{record['half']} {record['action']} ({record['rule']}): {record['reason']}")
 

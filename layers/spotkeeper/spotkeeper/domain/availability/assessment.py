@@ -76,4 +76,6 @@ class Assessment:
     @property
     def unfilled(self) -> int:
         """Instances that neither group serves at this moment."""
-        return max(0, self.spot.target - self.spot.serving - self.on_demand.serving)
+        spot, on_demand = self.spot, self.on_demand
+        there = spot.serving + spot.unheard + on_demand.serving + on_demand.unheard
+        return max(0, spot.target - there)

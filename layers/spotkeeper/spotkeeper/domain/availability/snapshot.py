@@ -17,7 +17,8 @@ class Snapshot:
     `sized` is what the health half last asked the spot group for. `served` has the instants at
     which instances went into service, where an event told; `taken` are instances that AWS has
     taken, also those that their group still lists. Without `can_defer` nothing is put off.
-    `unreported` are in service without a log although requests flow, since when; with `load_known`
+    `unreported` are in service without a log although requests flow, since when, `unheard` without
+    one while too few requests came to tell; with `load_known`
     the load names the need. `marked` are instances outside the group that carry its mark and run,
     with when they should have been gone, and `running` those of the detached that still run; both
     are None where nobody looked. `unread` says what could not be read, and why.
@@ -33,6 +34,7 @@ class Snapshot:
     can_defer: bool = True
     silent: frozenset[str] = frozenset()
     unreported: Mapping[str, datetime] = field(default_factory=dict)
+    unheard: frozenset[str] = frozenset()
     load_known: bool = False
     marked: Mapping[str, datetime] | None = None
     running: frozenset[str] | None = None

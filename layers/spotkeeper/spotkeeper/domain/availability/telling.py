@@ -11,6 +11,7 @@ def tell(seen: Assessment) -> str:
     parts = [f"spot {spot.serving} of {spot.target} serving"]
     counts = (
         (spot.coming, "coming"),
+        (spot.unheard, "not heard of yet"),
         (spot.late, "past the launch deadline"),
         (spot.at_risk, "at risk"),
         (seen.shortfall, "short"),

@@ -10,10 +10,12 @@ from typing import NamedTuple
 from spotkeeper.domain.fleet import Fleet, Group, WorkerHealthPolicy
 from spotkeeper.domain.health.memory import HealthMemory
 from spotkeeper.domain.health.reports import (
+    idle_beside_requests,
     late,
     logs_rather_missing,
     one_at_a_time,
     silent,
+    unheard,
     unreported,
     workers_in_service,
 )
@@ -70,7 +72,8 @@ def diagnose(
     launching = unreported(load, memory, fleet, now) if policy.enabled else {}
     never_reported = {i: launching[i] for i in late(launching, memory, fleet, now)}
     ill = _failing_or_slow(load, memory, policy) if policy.enabled else {}
-    reasons = ({} if missing else quiet) | ill | never_reported
+    idle = idle_beside_requests(memory, fleet, now) if policy.enabled else {}
+    reasons = ({} if missing else quiet) | idle | ill | never_reported
     onprem = _onprem_suspicions(load, policy, now) if policy.enabled else {}
     suspects, due = _observed(reasons, memory.suspects, now)
     onprem_suspects, onprem_due = _observed(onprem, memory.onprem_suspects, now)
@@ -89,6 +92,7 @@ def diagnose(
             onprem_suspects=onprem_suspects,
             unreported={i: memory.starting[i] for i in launching},
             never_reported=tuple(sorted(never_reported)),
+            unheard=unheard(memory, now) if policy.enabled else (),
         ),
         bootstrap=tuple(sorted(never_reported)),
         onprem=onprem,

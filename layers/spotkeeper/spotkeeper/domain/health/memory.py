@@ -34,6 +34,8 @@ class HealthMemory:
     served meanwhile, 5 to each; `last_logs` when it last finished one. `unreported` maps those
     in service whose workers never reported, although they would have, to when they were first seen:
     they launch, and do not serve; `never_reported` are those of them past the launch deadline.
+    `unheard` are in service, never reported, and too few requests have come to tell why.
+    `usual_rate` is the load rate of the last quarter of an hour in which everybody was heard of.
     """
 
     needed: tuple[Needed, ...] = ()
@@ -52,3 +54,5 @@ class HealthMemory:
     last_logs: Mapping[str, datetime] = field(default_factory=dict)
     unreported: Mapping[str, datetime] = field(default_factory=dict)
     never_reported: tuple[str, ...] = ()
+    unheard: tuple[str, ...] = ()
+    usual_rate: float = 0.0

@@ -12,13 +12,15 @@ from datetime import datetime, timedelta
 
 from spotkeeper.domain.fleet import Fleet, Group, Phase
 from spotkeeper.domain.health.memory import HealthMemory
-from spotkeeper.domain.load.flow import CERTAIN, requests_since
+from spotkeeper.domain.load.flow import CERTAIN, HOUR_S, UNHEARD, requests_since
 from spotkeeper.domain.load.load import Cluster, Load, LoadDigest
-from spotkeeper.domain.load.request_queue import known_length
+from spotkeeper.domain.load.request_queue import known_length, known_waiting, untouched_s
 from spotkeeper.domain.load.slots import slot_of
 
 # A worker ships its logs once a minute at least.
 SHIPS_WITHIN_SLOTS = 6
+# A turn counts so much in the usual load rate: a quarter of an hour makes most of it.
+FOLLOWED = 0.1
 # Load rate above which nobody has time left.
 BUSY_ALL_THE_TIME = 0.9
 
@@ -58,7 +60,22 @@ def watch_reports(
             # Between turns that lie apart it may have gone silent since.
             after = flow.counted - heard[i] - SHIPS_WITHIN_SLOTS
             expected[i] = share * min(1.0, max(0.0, after / length))
-    return replace(memory, in_service_since=since, flow=flow, expected=expected, last_logs=last)
+    return replace(
+        memory,
+        in_service_since=since,
+        flow=flow,
+        expected=expected,
+        last_logs=last,
+        usual_rate=_usual_rate(memory, load, expected),
+    )
+
+
+def _usual_rate(memory: HealthMemory, load: Load, expected: Mapping[str, float]) -> float:
+    """Follow the load rate slowly, for as long as everybody is heard of."""
+    if not load.workers or any(passed >= UNHEARD for passed in expected.values()):
+        return memory.usual_rate
+    before = memory.usual_rate or _busiest(load)
+    return before + (_busiest(load) - before) * FOLLOWED
 
 
 def _heard(digests: Iterable[LoadDigest]) -> dict[str, int]:
@@ -92,15 +109,41 @@ def silent(memory: HealthMemory, fleet: Fleet, now: datetime) -> dict[str, str]:
     return found
 
 
+def idle_beside_requests(memory: HealthMemory, fleet: Fleet, now: datetime) -> dict[str, str]:
+    """Give the reason against each instance that worked, and takes nothing of what waits.
+
+    The request queue tells where no peer does: nothing is in flight, nothing gets less, no log
+    comes. Each of those who are idle would have taken one.
+    """
+    silent_s = fleet.worker_health.silent_after_s
+    if untouched_s(memory.queue, now) < silent_s:
+        return {}
+    why = f"requests wait for {untouched_s(memory.queue, now):.0f} s and it takes none"
+    return {
+        i: why
+        for i, since in memory.in_service_since.items()
+        if i not in memory.starting
+        and now - max(since, memory.last_logs.get(i, since)) >= timedelta(seconds=silent_s)
+    }
+
+
 def logs_rather_missing(found: Mapping[str, str], memory: HealthMemory, load: Load) -> bool:
     """Tell whether over a third are silent at once, the others at ease: rather logs do not come.
 
-    Had they died, what they served would keep the others busy all the time.
+    Had they died, the others would serve what they served: of half of the workers each is twice as
+    busy as before, or busy all the time.
     """
-    at_ease = max(load.load_rate.values(), default=0.0) < BUSY_ALL_THE_TIME
     # The first of them to be certain is not alone: the others have half of the evidence.
     alike = sum(memory.expected.get(i, 0.0) >= CERTAIN / 2 for i in memory.in_service_since)
-    return bool(found) and at_ease and alike > 1 and 3 * alike > len(memory.in_service_since)
+    total = len(memory.in_service_since)
+    if not found or alike < 2 or 3 * alike <= total:  # noqa: PLR2004
+        return False
+    taken_over = memory.usual_rate * (1 + total / max(1, total - alike)) / 2
+    return _busiest(load) < min(BUSY_ALL_THE_TIME, taken_over or BUSY_ALL_THE_TIME)
+
+
+def _busiest(load: Load) -> float:
+    return max(load.load_rate.values(), default=0.0)
 
 
 def _last_logs(load: Load) -> dict[str, datetime]:
@@ -135,6 +178,24 @@ def unreported(load: Load, memory: HealthMemory, fleet: Fleet, now: datetime) ->
             waited = (now - since).total_seconds()
             found[i] = f"never reported in {waited:.0f} s: its workers do not start"
     return found
+
+
+def unheard(memory: HealthMemory, now: datetime) -> tuple[str, ...]:
+    """Give those in service that never reported, where requests come so rarely that none could.
+
+    Nobody knows yet whether they serve. Where the requests of an hour would not tell either, or
+    none come any more, whoever is in service serves.
+    """
+    share = memory.flow.lately / max(1, len(memory.in_service_since))
+    if share * HOUR_S < UNHEARD:
+        return ()
+    stopped = memory.flow.is_missing(now) and not known_waiting(memory.queue)
+    return tuple(
+        i
+        for i, since in memory.starting.items()
+        if i in memory.in_service_since
+        and not (stopped and (now - since).total_seconds() >= HOUR_S)
+    )
 
 
 def _nobody_ever_reported(memory: HealthMemory) -> bool:

@@ -4,11 +4,12 @@ Silence is either an idle fleet or missing logs. Which of the two is judged by c
 that come independently at a rate, none comes for so long with the probability exp(-rate x time).
 """
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from spotkeeper.domain.load.load import Load, LoadDigest
+from spotkeeper.domain.load.load import SLOT_MS, Load, LoadDigest
 from spotkeeper.domain.load.slots import slot_begins, slot_of
 
 # That so many expected requests all fail to come is chance once in a million: exp(-14).
@@ -16,6 +17,9 @@ CERTAIN = 14.0
 # Workers ship logs every few seconds and messages travel: a shorter silence is nothing.
 SHORTEST_GAP = timedelta(seconds=30)
 SETTLED_SLOTS = 3
+# So many requests pass one by chance once in twenty times: exp(-3).
+UNHEARD = 3.0
+SLOT_S, HOUR_S = SLOT_MS / 1000, 3600.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,13 +29,16 @@ class LogFlow:
     Every log since `known_since` has come, up to `newest`, when the last one finished. `rate` is
     how many requests a second come independently of each other: 5 a second in batches of 10 are
     0.5. Requests were counted for each worker up to the slot `counted`, of which they were not
-    delivered later than 30 s.
+    delivered later than 30 s; since `watched_since` it is known who of the workers had a log.
+    `lately` is how many requests a second that made, each hour counting e times less than the next.
     """
 
     known_since: datetime | None = None
     newest: datetime | None = None
     rate: float = 0.0
     counted: int = 0
+    watched_since: datetime | None = None
+    lately: float = 0.0
 
     def ends_at(self, now: datetime) -> datetime:
         """Give the end of what is known: now, unless logs are certainly on their way."""
@@ -39,9 +46,11 @@ class LogFlow:
         return self.newest if late and self.newest else now
 
     def is_whole(self, window_s: float, now: datetime) -> bool:
-        """Tell whether a whole window is known."""
-        since, window = self.known_since, timedelta(seconds=window_s)
-        return since is not None and self.ends_at(now) - since >= window
+        """Tell whether a whole window is known, and that the logs in it are everybody's."""
+        if self.known_since is None or self.watched_since is None:
+            return False
+        since, window = max(self.known_since, self.watched_since), timedelta(seconds=window_s)
+        return self.ends_at(now) - since >= window
 
     def is_missing(self, now: datetime) -> bool:
         """Tell whether requests certainly came that no log tells of."""
@@ -94,4 +103,19 @@ def requests_since(
     settled = slot_of(now) - SETTLED_SLOTS
     mine = (one.count for one in digests if flow.counted <= slot_of(one.sent_at) < settled)
     count = sum(mine) if flow.counted else 0
-    return replace(flow, counted=max(settled, flow.counted)), count
+    counted = max(settled, flow.counted)
+    since = flow.watched_since or now
+    if not flow.counted or counted == flow.counted:
+        return replace(flow, counted=counted, watched_since=since), count
+    lately = _lately(flow.lately, count, counted - flow.counted, slot_of(now) - slot_of(since))
+    return replace(flow, counted=counted, watched_since=since, lately=lately), count
+
+
+def _lately(before: float, count: int, slots: int, watched: int) -> float:
+    """Average requests a second over the last hour or so; over what was watched, if that is less.
+
+    Weights of e^(-age / 1 h) add up to 1 - e^(-watched / 1 h) hours.
+    """
+    new, known = (1 - math.exp(-n * SLOT_S / HOUR_S) for n in (slots, max(slots, watched)))
+    old = 1 - math.exp(-max(0, watched - slots) * SLOT_S / HOUR_S)
+    return (before * old * (1 - new) + count / (slots * SLOT_S) * new) / known

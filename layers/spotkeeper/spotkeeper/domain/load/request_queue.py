@@ -56,8 +56,9 @@ class QueueMemory:
     """What the looks so far add up to; `length` is this turn's, None when it was not answered.
 
     `trouble` says why the queue is not known, or not believed. Every one of the last `empty_looks`
-    found nothing since `empty_since`, nor was a request logged since. `unseen` is the load that
-    looks should have met and did not.
+    found nothing since `empty_since`, nor was a request logged since. At each of the last
+    `untouched_looks`, since `untouched_since`, requests waited that nobody took. `unseen` is the
+    load that looks should have met and did not.
     """
 
     length: QueueLength | None = None
@@ -67,6 +68,8 @@ class QueueMemory:
     empty_looks: int = 0
     unseen: float = 0.0
     unread_since: datetime | None = None
+    untouched_since: datetime | None = None
+    untouched_looks: int = 0
 
 
 def watch_queue(
@@ -84,7 +87,8 @@ def watch_queue(
     if answer.seen_at is not None and answer == before.length:
         return _once_more(before, newest)
     if not answer.empty:
-        return QueueMemory(length=answer, read_at=now)
+        since, looks = _untouched_before(before, answer, now)
+        return QueueMemory(length=answer, read_at=now, untouched_since=since, untouched_looks=looks)
     busy = newest is not None and now - newest <= FRESH
     unseen = before.unseen + (min(offered, LARGEST_LOOK) if busy else 0.0)
     if unseen >= UNSEEN_LOAD:
@@ -104,6 +108,19 @@ def _once_more(before: QueueMemory, newest: datetime | None) -> QueueMemory:
     if before.empty_since is None or newest is None:
         return before
     return replace(before, empty_since=max(before.empty_since, newest))
+
+
+def _untouched_before(
+    before: QueueMemory, answer: QueueLength, now: datetime
+) -> tuple[datetime | None, int]:
+    """Since when and at how many looks nothing was in flight and no fewer waited than before."""
+    if answer.in_flight:
+        return None, 0
+    last, since = before.length, before.untouched_since
+    fewer = last is None or answer.waiting < last.waiting
+    if fewer or since is None or not before.read_at or now - before.read_at > LONGEST_GAP:
+        return now, 1
+    return since, before.untouched_looks + 1
 
 
 def _empty_before(before: QueueMemory, now: datetime) -> tuple[datetime, int]:
@@ -144,6 +161,15 @@ def quiet_s(memory: QueueMemory | None, now: datetime) -> float:
     if known_length(memory) is None or memory is None or memory.empty_since is None:
         return 0.0
     return (now - memory.empty_since).total_seconds() if memory.empty_looks >= LOOKS else 0.0
+
+
+def untouched_s(memory: QueueMemory | None, now: datetime) -> float:
+    """Give the seconds for which requests waited and nobody took one; 0 when not known."""
+    if known_length(memory) is None or memory is None or memory.untouched_since is None:
+        return 0.0
+    return (
+        (now - memory.untouched_since).total_seconds() if memory.untouched_looks >= LOOKS else 0.0
+    )
 
 
 def is_blind(memory: QueueMemory | None, now: datetime) -> bool:

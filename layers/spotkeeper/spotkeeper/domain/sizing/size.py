@@ -11,6 +11,7 @@ from spotkeeper.domain.capacity_request import CapacityRequest
 from spotkeeper.domain.decision import Action
 from spotkeeper.domain.fleet import Fleet, Group, Phase
 from spotkeeper.domain.health.memory import HealthMemory
+from spotkeeper.domain.load.flow import UNHEARD
 from spotkeeper.domain.load.load import Cluster, Load
 from spotkeeper.domain.load.request_queue import quiet_s
 from spotkeeper.domain.sizing.finding import Finding, bounds, instances_for
@@ -18,8 +19,6 @@ from spotkeeper.domain.sizing.load_rate import by_load_rate
 from spotkeeper.domain.sizing.promise import ObjectiveInput, by_objective
 from spotkeeper.domain.sizing.without_logs import in_silence, is_quiet, when_quiet
 
-# So many requests pass one by chance once in twenty times: exp(-3).
-UNHEARD = 3.0
 # So large a share of the instances unheard of is more than chance and the odd hung worker.
 MANY = 1 / 3
 

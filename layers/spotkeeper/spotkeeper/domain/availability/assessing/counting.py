@@ -16,7 +16,8 @@ class Count:
     """A group's instances by what they are worth to the fleet.
 
     `target` is the spot need or the on-demand desired; `late` are past the launch deadline,
-    `missing` are asked for but not in the group.
+    `missing` are asked for but not in the group. `unheard` are in service and may serve: nothing is
+    launched in their stead, and nothing is given back for them.
     """
 
     target: int
@@ -25,6 +26,7 @@ class Count:
     late: int
     at_risk: int
     missing: int
+    unheard: int = 0
 
 
 def count(
@@ -34,13 +36,14 @@ def count(
     at_risk: Set[str],
     gone: Set[str],
     deadline: datetime,
+    unheard: Set[str] = frozenset(),
 ) -> Count:
     """Count a group against its target; who is at risk never counts, who is late no longer does.
 
     `launching` has since when, and is late from `deadline` on; `gone` are those that neither serve
     nor will: silent, or taken by AWS while the group still lists them.
     """
-    serving = coming = late = risky = present = 0
+    serving = coming = late = risky = present = quiet = 0
     for instance in group.instances:
         who, phase = instance.instance_id, instance.phase
         if phase is Phase.LEAVING:
@@ -53,6 +56,8 @@ def count(
         elif who in launching:
             coming += launching[who] > deadline
             late += launching[who] <= deadline
+        elif who in unheard:
+            quiet += instance.healthy
         else:
             serving += instance.healthy
     return Count(
@@ -62,6 +67,7 @@ def count(
         late=late,
         at_risk=risky,
         missing=max(0, group.desired - present),
+        unheard=quiet,
     )
 
 
@@ -82,8 +88,8 @@ def count_groups(
     need = required_capacity(seen.spot.desired, (*memory.spot_asks, sized))
     back = seen.on_demand
     return (
-        count(seen.spot, need, launching, risky, gone, deadline),
-        count(back, back.desired, launching, risky, gone, deadline),
+        count(seen.spot, need, launching, risky, gone, deadline, snapshot.unheard),
+        count(back, back.desired, launching, risky, gone, deadline, snapshot.unheard),
     )
 
 
@@ -129,7 +135,7 @@ def shortfall_of(
         waited_for = min(growth, spot.coming + spot.missing)
     else:
         waited_for = spot.coming + min(max(0, growth - spot.coming), spot.missing)
-    return max(0, target - spot.serving - waited_for)
+    return max(0, target - spot.serving - spot.unheard - waited_for)
 
 
 def in_service(group: Group, risky: Set[str]) -> int:

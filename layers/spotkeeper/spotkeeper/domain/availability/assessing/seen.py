@@ -57,7 +57,7 @@ def remember_seen(seen: Assessment, at_risk: Mapping[str, datetime]) -> Availabi
 
 def both_short(snapshot: Snapshot, spot: Count, on_demand: Count) -> bool:
     """Say whether on-demand was asked, does not come, and AWS says why (rule 7)."""
-    gap = spot.target - spot.serving - on_demand.serving
+    gap = spot.target - spot.serving - spot.unheard - on_demand.serving
     return snapshot.on_demand_refused and gap > 0 and on_demand.missing > 0
 
 
