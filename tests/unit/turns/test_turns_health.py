@@ -123,8 +123,10 @@ def test_load_raises_the_spot_group_and_the_record_says_why() -> None:
 def test_less_load_ends_the_least_busy_instances() -> None:
     stage = Stage(sizing=SizingPolicy(scale_in_after_s=0))
     busy, *idle = stage.spot
-    stage.serve(0, {busy: 0.9})
-    stage.turn(0)
+    for minute in (0, 5):
+        stage.serve(minute, {busy: 0.9} | dict.fromkeys(idle, 0.01))
+        assert stage.cloud.group("spot").desired == 4
+        stage.turn(minute)
     assert stage.cloud.group("spot").desired == 2
     assert busy in stage.spot
     assert len(set(idle) & set(stage.spot)) == 1

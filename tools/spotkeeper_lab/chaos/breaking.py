@@ -207,7 +207,7 @@ def _ask(world: "World", fault: Fault) -> None:
 
 def _close(world: "World", fault: Fault) -> None:
     del fault
-    world.closed_at = world.cloud.group(world.spot).desired
+    world.closed_at = world.asked
     world.cloud.set_bounds(world.spot, 0, 0)
     world.operator_asked(0)
 

@@ -73,7 +73,7 @@ class World(Aws):
         self.asked = self.cloud.group(self.spot).desired
         """What an operator asked for last; what the group began with until then."""
         self.closed_at = 0
-        """What the spot group had been asked for when its maximum was set to 0."""
+        """What an operator had asked the spot group for when its maximum was set to 0."""
         self.adopted = 6 if scenario.start is Start.ON_DEMAND else 0
         self.last_trouble_s = 0.0
         self.last_excused_s = -math.inf
