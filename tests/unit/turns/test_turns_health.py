@@ -124,7 +124,7 @@ def test_less_load_ends_the_least_busy_instances() -> None:
     stage = Stage(sizing=SizingPolicy(scale_in_after_s=0))
     busy, *idle = stage.spot
     for minute in (0, 5):
-        stage.serve(minute, {busy: 0.9} | dict.fromkeys(idle, 0.01))
+        stage.serve(minute, {busy: 0.6} | dict.fromkeys(idle, 0.25))
         assert stage.cloud.group("spot").desired == 4
         stage.turn(minute)
     assert stage.cloud.group("spot").desired == 2
