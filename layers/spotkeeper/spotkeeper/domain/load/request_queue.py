@@ -87,8 +87,10 @@ def watch_queue(
     if answer.seen_at is not None and answer == before.length:
         return _once_more(before, newest)
     if not answer.empty:
-        since, looks = _untouched_before(before, answer, now)
-        return QueueMemory(length=answer, read_at=now, untouched_since=since, untouched_looks=looks)
+        untouched, looks = _untouched_before(before, answer, now)
+        return QueueMemory(
+            length=answer, read_at=now, untouched_since=untouched, untouched_looks=looks
+        )
     busy = newest is not None and now - newest <= FRESH
     unseen = before.unseen + (min(offered, LARGEST_LOOK) if busy else 0.0)
     if unseen >= UNSEEN_LOAD:
