@@ -111,7 +111,7 @@ def test_the_dashboard_says_whether_it_is_whole_what_share_is_on_demand_and_what
 ) -> None:
     numbers = [it for it in dashboard(stack) if it["properties"].get("view") == "singleValue"]
     shown = [
-        line["label"]
+        line.get("label", line["id"])
         for widget in numbers
         for [line] in widget["properties"]["metrics"]
         if line.get("visible", True)
@@ -119,6 +119,7 @@ def test_the_dashboard_says_whether_it_is_whole_what_share_is_on_demand_and_what
     assert shown == [
         "serving, % of wanted",
         "on demand, % of serving",
+        "seconds",
         "saved against on demand alone",
         "spent",
     ]

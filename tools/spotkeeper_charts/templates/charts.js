@@ -128,7 +128,7 @@ function timeline(section) {
     }
     return list;
   };
-  if (data.columns) legend(section.querySelector(".legend.shared"), data.charts);
+  if (!data.legends) legend(section.querySelector(".legend.shared"), data.charts);
 
   const strip = (body, some, x, height) => {
     for (const [from, to, what] of some.spans) {
@@ -172,7 +172,8 @@ function timeline(section) {
     timeAxis(picture, x, width, height);
     picture.append(svg("line", { class: "cursor", y1: TOP - 8, y2: height - BOTTOM, visibility: "hidden" }));
     holder.append(made("h3", name, chart.ours ? "ours" : ""));
-    holder.append(data.columns ? made("p", "", "told") : legend(made("ul", "", "legend"), [chart]));
+    if (data.legends) holder.append(legend(made("ul", "", "legend"), [chart]));
+    if (data.columns) holder.append(made("p", "", "told"));
     holder.append(picture);
   }
   function drawAll() {

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from spotkeeper_cli.errors import told
-from spotkeeper_cli.output import screen
+from spotkeeper_cli.output import OutputError, check_outputs, screen
 
 
 def demo(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
@@ -20,6 +20,9 @@ def demo(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     start: Annotated[float, typer.Option(min=0.0, help="First hour of the traces.")] = 0.0,
     seed: Annotated[int, typer.Option(min=0, help="Of what is generated and of chance.")] = 0,
     out: Annotated[Path, typer.Option(help="Folder of the results.")] = Path("demo-out"),
+    dashboard: Annotated[
+        Path | None, typer.Option(help="Draw the stack's dashboard of that day, as HTML.")
+    ] = None,
     onprem: Annotated[int, typer.Option(min=0, help="Workers of your own, outside AWS.")] = 0,
     warm_pool: Annotated[
         int | None,
@@ -41,7 +44,7 @@ def demo(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     from spotkeeper_lab.traces.market_file import read_market
     from spotkeeper_lab.traces.requests import RequestTraceError, generate_requests, read_requests
 
-    with told(DemoError, MarketError, NotACheckout, RequestTraceError):
+    with told(DemoError, MarketError, NotACheckout, OutputError, RequestTraceError):
         end_h = start + hours
         settings = DemoSettings(
             market=read_market(market) if market else generate(seed, hours=end_h),
@@ -56,4 +59,5 @@ def demo(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
             warm_pool=warm_pool,
             price_ratio=price_ratio,
         )
-        run_demo(settings, out, screen())
+        check_outputs((dashboard,), (market, requests))
+        run_demo(settings, out, screen(), dashboard)

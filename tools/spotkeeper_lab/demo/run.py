@@ -12,6 +12,7 @@ from typing import Any
 from rich.console import Console
 
 from spotkeeper_charts.page import Page, page_html
+from spotkeeper_lab.demo.dashboard import dashboard_of
 from spotkeeper_lab.demo.figures import table
 from spotkeeper_lab.demo.live import progress
 from spotkeeper_lab.demo.picture import page
@@ -28,9 +29,12 @@ class DemoError(Exception):
     """The demo cannot write where it was asked to."""
 
 
-def run_demo(settings: DemoSettings, out: Path, console: Console) -> dict[str, Any]:
+def run_demo(
+    settings: DemoSettings, out: Path, console: Console, dashboard: Path | None = None
+) -> dict[str, Any]:
     """Run a demo, write its files to `out`, show its figures; answers those of summary.json.
 
+    `dashboard` is where the stack's dashboard is drawn, from what the day's functions sent.
     Raises MarketError when the market is too short, DemoError when `out` cannot be written.
     """
     stage = scene(settings)
@@ -40,10 +44,14 @@ def run_demo(settings: DemoSettings, out: Path, console: Console) -> dict[str, A
             day.run(show)
         found = results(day)
         drawn = page(day, found)
+        board = page_html(dashboard_of(day, found)) if dashboard else ""
     _write(out, found, drawn)
+    if dashboard:
+        _put(dashboard, board)
     console.print(table(found.values, wide=console.width >= WIDE))
-    for name in ("report.html", "summary.json", "decisions.jsonl"):
-        console.print(f"{out / name}", highlight=False, soft_wrap=True)
+    files = [out / name for name in ("report.html", "summary.json", "decisions.jsonl")]
+    for path in [*files, *([dashboard] if dashboard else [])]:
+        console.print(f"{path}", highlight=False, soft_wrap=True)
     return found.values
 
 
@@ -55,12 +63,14 @@ def _make(out: Path) -> None:
 
 
 def _write(out: Path, found: Results, drawn: Page) -> None:
+    lines = (f"{decision.text}\n" for decision in found.decisions)
+    _put(out / "decisions.jsonl", "".join(lines))
+    _put(out / "report.html", page_html(drawn))
+    _put(out / "summary.json", json.dumps(found.values, indent=1) + "\n")
+
+
+def _put(path: Path, text: str) -> None:
     try:
-        lines = (f"{decision.text}\n" for decision in found.decisions)
-        write_whole(out / "decisions.jsonl", "".join(lines))
-        write_whole(out / "report.html", page_html(drawn))
-        write_whole(out / "summary.json", json.dumps(found.values, indent=1) + "\n")
+        write_whole(path, text)
     except OSError as error:
-        raise DemoError(
-            f"{out}: cannot be written: {error.strerror}; give another --out"
-        ) from error
+        raise DemoError(f"{path}: cannot be written: {error.strerror}; name another") from error

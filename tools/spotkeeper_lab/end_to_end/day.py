@@ -28,12 +28,14 @@ from spotkeeper_lab.end_to_end.functions import (
     COLLECT,
     HEALTH,
     INTERRUPTION,
+    LEDGER,
     Functions,
     Invocation,
     functions,
 )
 from spotkeeper_lab.end_to_end.incidents import Incident, World, incidents
 from spotkeeper_lab.end_to_end.logs import SHIP_EVERY_S, SearchLogQueue, SearchLogs
+from spotkeeper_lab.end_to_end.prices import at_prices
 from spotkeeper_lab.end_to_end.record import Decision, Look, Record
 from spotkeeper_lab.end_to_end.scene import FLEET, LEAD_S, REQUEST_QUEUE, Scene
 from spotkeeper_lab.end_to_end.wake_ups import create_queue, take_new
@@ -43,6 +45,7 @@ from spotkeeper_lab.local_aws.context import local_aws
 from spotkeeper_lab.local_aws.table import create_table
 
 TURN_EVERY_S = 60.0
+LEDGER_EVERY_S = 300.0
 # A worker that knows when it will be gone takes no request that might not be done by then.
 LAST_REQUEST_S = 30.0
 # Workers ship between two turns; the event source mapping waits as long as in template.yaml.
@@ -94,6 +97,7 @@ class Day:
         self._enter(0.0, self._turn)
         self._enter(SHIP_AT_S, self._ship)
         self._enter(LEAD_S, self._begin)
+        self._enter(LEAD_S + LEDGER_EVERY_S, self._keep_ledger)
 
     @property
     def world(self) -> World:
@@ -167,6 +171,10 @@ class Day:
         self._sweep(at_s)
         self._enter(at_s + TURN_EVERY_S, self._turn)
 
+    def _keep_ledger(self, at_s: float) -> None:
+        self._invoke(LEDGER, self._events.scheduled(at_s))
+        self._enter(at_s + LEDGER_EVERY_S, self._keep_ledger)
+
     def _deliver(self, event: CloudEvent) -> Callable[[float], None]:
         def deliver(_: float) -> None:
             self._invoke(INTERRUPTION, self._events.of_cloud(event))
@@ -197,6 +205,7 @@ class Day:
     def _invoke(self, name: str, event: dict[str, object]) -> Invocation:
         invocation = self.functions.invoke(name, event)
         self._take_decisions()
+        self.record.sent(self.cloud.now_s, invocation.metrics)
         for delay_s, message in take_new():
             self._enter(self.cloud.now_s + delay_s, self._wake_up(message))
         for incident in self.incidents:
@@ -253,6 +262,7 @@ def running(scene: Scene, log: io.TextIOBase) -> Iterator[Day]:
     with (
         local_aws(cloud, time, {REQUEST_QUEUE: length}),
         functions(ENVIRONMENT | _set_up(scene), now, log) as deployed,
+        at_prices(scene.settings.price_ratio, scene.start),
     ):
         day = Day(scene=scene, cloud=cloud, time=time, functions=deployed)
         yield day

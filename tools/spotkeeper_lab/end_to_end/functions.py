@@ -29,7 +29,8 @@ from spotkeeper_lab.local_aws.answers import ACCOUNT, REGION
 
 COLLECT, HEALTH = "collect_search_logs", "check_health"
 AVAILABILITY, INTERRUPTION = "check_availability", "handle_interruption"
-NAMES = (COLLECT, HEALTH, AVAILABILITY, INTERRUPTION)
+LEDGER = "keep_ledger"
+NAMES = (COLLECT, HEALTH, AVAILABILITY, INTERRUPTION, LEDGER)
 
 EXPECTED = (FleetError, observability.TurnFailed)
 

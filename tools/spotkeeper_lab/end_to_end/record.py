@@ -1,7 +1,7 @@
 """What a demo writes down while it runs: the fleet over time, every notice, every decision."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from spotkeeper_lab.cloud.api import Cloud
@@ -71,7 +71,13 @@ class Record:
     notices: list[Notice] = field(default_factory=list)
     losses: list[float] = field(default_factory=list)
     decisions: list[Decision] = field(default_factory=list)
+    metrics: dict[str, list[tuple[float, float]]] = field(default_factory=dict)
     _open: list[Notice] = field(default_factory=list)
+
+    def sent(self, at_s: float, metrics: Mapping[str, float]) -> None:
+        """Note the metrics that an invocation sent."""
+        for name, value in metrics.items():
+            self.metrics.setdefault(name, []).append((at_s, value))
 
     def warn(self, event: CloudEvent, pool: str) -> None:
         """Note a warning."""
