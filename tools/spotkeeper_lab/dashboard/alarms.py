@@ -10,7 +10,8 @@ from typing import Any
 
 from spotkeeper_lab.dashboard.metric_math import Samples, binned
 
-_QUERY = re.compile(r"SELECT MAX\((\w+)\) FROM SCHEMA\(Spotkeeper, service, fleet\)")
+_STATISTICS = {"MAX": "Maximum", "SUM": "Sum"}
+_QUERY = re.compile(r"SELECT (MAX|SUM)\((\w+)\) FROM SCHEMA\(Spotkeeper, service, fleet\)")
 
 
 def watched(alarm: Mapping[str, Any]) -> tuple[str, str, float] | None:
@@ -19,7 +20,7 @@ def watched(alarm: Mapping[str, Any]) -> tuple[str, str, float] | None:
         return alarm["MetricName"], alarm["Statistic"], float(alarm["Period"])
     for metric in alarm.get("Metrics", []):
         if found := _QUERY.match(metric.get("Expression", "")):
-            return found[1], "Maximum", float(metric["Period"])
+            return found[2], _STATISTICS[found[1]], float(metric["Period"])
     return None
 
 
