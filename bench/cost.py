@@ -47,6 +47,9 @@ EVENTS = 50 * 365 / 12 / 2 * 4 * 2
 POLL = 10
 # Lambda asks an empty queue with up to five connections, each for 20 s.
 EMPTY_RECEIVES = 5 * 3
+LEDGERS = MINUTES / 5
+DAYS = 365 / 12
+DOCTOR_TIMEOUT_S = 120
 RECORD_DAYS = 30
 WINDOW_S = 300
 SPOT_USD_PER_HOUR = 0.30 * 1.006  # g5.xlarge at 30 % of on demand
@@ -67,14 +70,17 @@ def bill(work: Work) -> list[Item]:
         *_functions(work),
         *_search_logs(work),
         *_table(work),
-        Item("Scheduler", "2 schedules a minute, 14 million free", 0.0),
+        Item("Scheduler", "two schedules a minute, one in five, 14 million free", 0.0),
         _metrics(work),
         _logs(work),
     ]
 
 
 def _functions(work: Work) -> list[Item]:
-    times = {"check_availability": MINUTES, "check_health": MINUTES, "handle_interruption": EVENTS}
+    times = {
+        "check_availability": MINUTES, "check_health": MINUTES, "handle_interruption": EVENTS,
+        "keep_ledger": LEDGERS,
+    }  # fmt: skip
     return [_function(name, work.turns[name], times[name]) for name in times]
 
 
@@ -109,10 +115,13 @@ def _table(work: Work) -> list[Item]:
     batches = WINDOW_S / SHIPPED_EVERY_S * WORKERS / MESSAGES_A_CALL
     window_kib = batches * work.items * work.item_kib
     read_usd = MINUTES * window_kib / 8 * READ_USD
+    # Each look reads what is open; an instance is written when it is opened, closed and let go.
+    looks_usd = LEDGERS * WORKERS * work.ledger_kib / 8 * READ_USD + 3 * EVENTS / 8 * WRITE_USD
     kept_gb = turns * work.record_kib * RECORD_DAYS / (365 / 12) / 1024**2
     return [
         Item("table: turns", f"{units:,.0f} write units", units * WRITE_USD),
         Item("table: load read", f"{window_kib:.0f} KiB a minute", read_usd),
+        Item("table: ledger", f"{WORKERS} items of {work.ledger_kib:.2f} KiB a look", looks_usd),
         Item("table: stored", f"{1024 * kept_gb:.0f} MiB of records", kept_gb * STORED_GB_USD),
     ]
 
@@ -128,11 +137,18 @@ def _logs(work: Work) -> Item:
         "check_availability": MINUTES,
         "check_health": MINUTES,
         "handle_interruption": EVENTS,
+        "keep_ledger": LEDGERS,
         "collect_search_logs": MINUTES * 60 / SHIPPED_EVERY_S * WORKERS / MESSAGES_A_CALL,
     }
     # Lambda adds its own START, END and REPORT lines.
     size = sum(times[name] * (turn.log_bytes + 350) for name, turn in work.turns.items())
     return Item("logs", f"{size / 1e6:,.0f} MB", size / 1e9 * LOG_GB_USD)
+
+
+def _doctor() -> float:
+    """Price its looks at the whole of its time-out, and the hour of its metric."""
+    look_usd = DOCTOR_TIMEOUT_S * MEMORY_GB * LAMBDA_GB_S_USD + LAMBDA_CALL_USD
+    return DAYS * (look_usd + METRIC_USD / (DAYS * 24))
 
 
 def main() -> None:
@@ -152,9 +168,11 @@ def main() -> None:
     alarms = len(re.findall(r"Type: AWS::CloudWatch::Alarm", template))
     looks = len(re.findall(r"MetricStat:|\n {6}MetricName:|Expression: !Sub SELECT", template))
     polls_usd = MINUTES * EMPTY_RECEIVES * SQS_USD
-    once = looks * ALARM_USD + DASHBOARD_USD + polls_usd
+    doctor = _doctor()
+    once = looks * ALARM_USD + DASHBOARD_USD + polls_usd + doctor
     asking = f"asking the queue of wake-ups ({polls_usd:.2f})"
-    what = f"{alarms} alarms on {looks} metrics, a dashboard, {asking}"
+    daily = f"the daily doctor (at most {doctor:.2f})"
+    what = f"{alarms} alarms on {looks} metrics, a dashboard, {asking}, {daily}"
     table.add_row("once a stack", what, f"{once:.2f}")
     Console().print(table)
 

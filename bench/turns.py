@@ -29,6 +29,7 @@ from rich.table import Table
 
 from bench._figures import show
 from spotkeeper import wiring
+from spotkeeper.adapters.ec2 import prices
 from spotkeeper_lab.cloud.api import Cloud
 from spotkeeper_lab.cloud.values import GroupSpec, Physics, Purchase
 from spotkeeper_lab.local_aws.context import VirtualTime, local_aws
@@ -44,6 +45,7 @@ BATCHES = ceil(WORKERS / MESSAGES_A_CALL)
 SERVICE_S = 0.33
 START = datetime(2026, 11, 20, 12, tzinfo=UTC)
 POOL = "us-east-1a/g5.xlarge"
+LIST_PRICES = {"g5.xlarge": 1.006}
 TABLE, PATH = "bench", "/spotkeeper/bench/fleets"
 ENVIRONMENT = {
     "TABLE_NAME": TABLE,
@@ -217,7 +219,11 @@ def bench() -> Iterator[Bench]:
     cloud = Cloud(market_of("bench", 86_400.0, {POOL: [(0.0, 200)]}), specs, Physics())
     with local_aws(cloud, VirtualTime(START)):
         _create()
-        with patch.object(wiring, "now", lambda: START + timedelta(seconds=cloud.now_s)):
+        with (
+            patch.object(wiring, "now", lambda: START + timedelta(seconds=cloud.now_s)),
+            # moto has no price list; a warm function asks for it once.
+            patch.object(prices, "on_demand_prices", lambda *_: LIST_PRICES),
+        ):
             yield Bench(cloud)
 
 
@@ -238,6 +244,7 @@ class Work:
     record_kib: float
     items: float
     item_kib: float
+    ledger_kib: float
 
 
 def measure() -> Work:
@@ -257,6 +264,7 @@ def measure() -> Work:
             record_kib=stack.item_kib("fleet#ocr", "decision#"),
             items=stack.items("load#ocr", "2") / (len(runs["collect_search_logs"]) * BATCHES),
             item_kib=stack.item_kib("load#ocr", "2"),
+            ledger_kib=stack.item_kib("ledger#ocr", "open#"),
         )
 
 
@@ -268,7 +276,10 @@ def _checks() -> list[tuple[str, dict[str, object]]]:
         "time": START.isoformat(),
         "detail": {"AutoScalingGroupName": "ocr-spot", "EC2InstanceId": f"i-{1:017x}"},
     }
-    return [("check_availability", {}), ("check_health", {}), ("handle_interruption", event)]
+    return [
+        ("check_availability", {}), ("check_health", {}), ("handle_interruption", event),
+        ("keep_ledger", {}),
+    ]  # fmt: skip
 
 
 def _settled(turns: list[Turn]) -> Turn:

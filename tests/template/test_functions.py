@@ -6,7 +6,12 @@ import pytest
 
 from spotkeeper import wiring
 from spotkeeper.adapters.dynamodb.fleet_state import LEASE_LIFETIME
-from spotkeeper.border.settings import CheckerSettings, CollectSettings, Settings
+from spotkeeper.border.settings import (
+    CheckerSettings,
+    CollectSettings,
+    ExamineSettings,
+    Settings,
+)
 from tests.template.stack import ROOT, Stack, snake, template
 
 SETTINGS: dict[str, type[Settings]] = {
@@ -15,6 +20,7 @@ SETTINGS: dict[str, type[Settings]] = {
     "CheckAvailability": CheckerSettings,
     "HandleInterruption": CheckerSettings,
     "KeepLedger": Settings,
+    "ExamineAccount": ExamineSettings,
 }
 CHECKERS = ("CheckHealth", "CheckAvailability")
 
@@ -50,11 +56,14 @@ def test_no_function_is_without_settings(stack: Stack) -> None:
     assert stack.functions().keys() == SETTINGS.keys()
 
 
-def test_a_function_ends_before_the_lease_that_it_holds() -> None:
+def test_a_function_ends_before_the_lease_that_it_holds(stack: Stack) -> None:
     assert template()["Globals"]["Function"]["Timeout"] < LEASE_LIFETIME.total_seconds()
+    longer = {name for name, it in stack.functions().items() if "Timeout" in it}
+    # It only reads.
+    assert longer == {"ExamineAccount"}
 
 
-@pytest.mark.parametrize("name", [*CHECKERS, "HandleInterruption", "KeepLedger"])
+@pytest.mark.parametrize("name", [*CHECKERS, "HandleInterruption", "KeepLedger", "ExamineAccount"])
 def test_what_fails_for_good_is_kept(stack: Stack, name: str) -> None:
     function = stack.functions()[name]
     on_failure = function["EventInvokeConfig"]["DestinationConfig"]["OnFailure"]
@@ -100,6 +109,12 @@ def test_the_ledger_is_kept_as_often_as_it_says_that_it_is(stack: Stack) -> None
     minutes = int(wiring.LEDGER_EVERY.total_seconds()) // 60
     assert schedule["ScheduleExpression"] == f"rate({minutes} minutes)"
     assert schedule["Name"] == "ocr-keep-ledger"
+
+
+def test_the_doctor_looks_once_a_day(stack: Stack) -> None:
+    [event] = stack.functions()["ExamineAccount"]["Events"].values()
+    assert event["Properties"]["ScheduleExpression"] == "rate(1 day)"
+    assert event["Properties"]["Name"] == "ocr-doctor"
 
 
 def test_the_own_layer_is_the_package_and_nothing_else() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from spotkeeper.observability import COUNTS, LEVELS
+from spotkeeper.observability import COUNTS, DAILY, LEVELS
 from tests.template.stack import Stack
 
 QUERY = re.compile(
@@ -67,8 +67,9 @@ def metrics_shown(stack: Stack) -> list[str]:
 
 def test_every_metric_of_ours_in_an_alarm_is_emitted(stack: Stack) -> None:
     watched = {name for alarm in alarms(stack).values() if (name := own_metric(alarm))}
-    assert watched <= LEVELS.keys() | COUNTS
+    assert watched <= LEVELS.keys() | COUNTS | {DAILY}
     assert watched == {
+        "Misconfigurations",
         "ShortfallUnfilled",
         "StaleSearchLogs",
         "RequestQueueUnread",
@@ -90,7 +91,7 @@ def test_every_query_is_one_that_this_test_understands(stack: Stack) -> None:
 
 def test_what_is_emitted_is_what_alarms_and_dashboard_look_at(stack: Stack) -> None:
     watched = {name for alarm in alarms(stack).values() if (name := own_metric(alarm))}
-    assert watched | set(metrics_shown(stack)) == LEVELS.keys() | COUNTS
+    assert watched | set(metrics_shown(stack)) == LEVELS.keys() | COUNTS | {DAILY}
 
 
 def test_the_dashboard_asks_only_what_this_test_understands(stack: Stack) -> None:
@@ -215,8 +216,15 @@ def test_every_alarm_on_what_is_sent_when_it_is_not_zero_takes_no_data_for_quiet
     stack: Stack,
 ) -> None:
     for alarm in alarms(stack).values():
-        if own_metric(alarm):
+        if own_metric(alarm) not in {None, DAILY}:
             assert alarm["TreatMissingData"] == "notBreaching"
+
+
+def test_what_the_doctor_found_holds_until_he_looks_again(stack: Stack) -> None:
+    alarm = alarms(stack)["DoctorAlarm"]
+    assert alarm["TreatMissingData"] == "ignore"
+    assert alarm["EvaluationPeriods"] == 1
+    assert alarm["Dimensions"] == [{"Name": "service", "Value": "ocr"}]
 
 
 def test_what_is_judged_by_its_least_is_sent_each_turn(stack: Stack) -> None:

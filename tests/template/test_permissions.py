@@ -10,6 +10,8 @@ READING = re.compile(r"\w+:(Describe|Get|List|Query)\w*$")
 GROUP = re.compile(r"arn:aws:autoscaling:us-west-2:123456789012:autoScalingGroup:\*:(.+)$")
 HOOK_TRANSITIONS = {"autoscaling:EC2_INSTANCE_LAUNCHING"}
 OPERATOR = "SpotkeeperOperator"
+# The doctor's eyes: people's, and those of the daily look.
+EXAMINE = "Examine"
 INSTANCES = "arn:aws:ec2:us-west-2:123456789012:instance/*"
 
 
@@ -133,11 +135,12 @@ def test_the_functions_may_do_what_the_adapters_call_and_nothing_else() -> None:
     clients = r"(?:\b|_)(autoscaling|cloudwatch|ec2|dynamodb|pricing|sqs)(?:\(\))?"
     calls = re.findall(clients + r'\.(?:get_paginator\("(\w+)|(\w+)\()', source)
     called = {f"{service}:{camel(page or call)}" for service, page, call in calls if page or call}
-    ours = [it for owner, it in statements(adopted) if owner not in ("SendSearchLogs", OPERATOR)]
+    others = ("SendSearchLogs", OPERATOR, EXAMINE)
+    ours = [it for owner, it in statements(adopted) if owner not in others]
     allowed = {action for it in ours for action in as_list(it["Action"])}
     # Powertools reads the documents, Lambda reads the queue, and the workers fill it.
-    others = {action for action in allowed if action.startswith(("ssm:", "sqs:"))} - called
-    assert allowed - others == called - {
+    by_others = {action for action in allowed if action.startswith(("ssm:", "sqs:"))} - called
+    assert allowed - by_others == called - {
         "autoscaling:GetPaginator",
         "ec2:GetPaginator",
         "dynamodb:GetPaginator",
@@ -155,7 +158,7 @@ def test_an_operator_may_ask_what_the_commands_ask_and_nothing_else(adopted: Sta
         action
         for owner, it in statements(adopted)
         for action in as_list(it["Action"])
-        if owner == OPERATOR
+        if owner in (OPERATOR, EXAMINE)
     }
     # Adapters that the functions have too, asked under sentences instead of names.
     shared = {
@@ -178,8 +181,24 @@ def test_an_operator_changes_only_controls_groups_and_marks(adopted: Stack) -> N
         "autoscaling:ResumeProcesses", "autoscaling:SetDesiredCapacity", "dynamodb:PutItem",
         "ec2:DeleteTags",
     }  # fmt: skip
+    role = adopted.resources("AWS::IAM::Role")[OPERATOR]
+    assert role["ManagedPolicyArns"] == [EXAMINE]
     items = changing["dynamodb:PutItem"]["Condition"]["ForAllValues:StringLike"]
     assert items == {"dynamodb:LeadingKeys": ["fleet#*"]}
+
+
+def test_the_daily_look_writes_scores_and_nothing_else(stack: Stack) -> None:
+    assert stack.functions()["ExamineAccount"]["Policies"] == [EXAMINE]
+    changing = [
+        it
+        for owner, it in statements(stack)
+        for action in as_list(it["Action"])
+        if owner == EXAMINE and not READING.match(action)
+    ]
+    assert [it["Action"] for it in changing] == ["dynamodb:PutItem"]
+    assert changing[0]["Condition"] == {
+        "ForAllValues:StringLike": {"dynamodb:LeadingKeys": ["score#*"]}
+    }
 
 
 def test_a_worker_s_machine_may_do_what_its_agent_calls_and_nothing_else(stack: Stack) -> None:

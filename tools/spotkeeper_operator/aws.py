@@ -1,7 +1,7 @@
 """One session on AWS for a command: region, profile, clients, and the stack it is about."""
 
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import boto3
 from botocore.config import Config
@@ -12,7 +12,7 @@ from spotkeeper.adapters.fleet_documents import FleetDocuments, FleetDocumentSto
 from spotkeeper.adapters.stacks import Stack, StackReader
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from mypy_boto3_autoscaling import AutoScalingClient
     from mypy_boto3_cloudformation import CloudFormationClient
@@ -48,6 +48,12 @@ class Aws:
     def region(self) -> str:
         """The region of every client."""
         return self.session.region_name
+
+    def client(self, service: str, region: str | None = None) -> Any:
+        """Make a client of any service, by its boto3 name."""
+        # boto3's stubs know the name only where it is written out.
+        make: Callable[..., Any] = self.session.client
+        return make(service, region_name=region, config=CONFIG)
 
     @cached_property
     def autoscaling(self) -> "AutoScalingClient":

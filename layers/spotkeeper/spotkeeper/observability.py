@@ -6,6 +6,7 @@ from aws_lambda_powertools import Logger
 from aws_lambda_powertools.metrics import EphemeralMetrics, MetricUnit
 
 from spotkeeper.domain.decision import DecisionRecord, Half
+from spotkeeper.domain.doctor.finding import Finding, Severity
 from spotkeeper.domain.failure import FailureClass
 from spotkeeper.domain.permission import Permission
 from spotkeeper.ports import FleetError
@@ -31,6 +32,9 @@ COUNTS = frozenset({
     "ConfigurationFailure", "StaleSearchLogs", "RequestQueueUnread", "OnPremWorkersSuspect",
     "Observing", "Paused", "SpentSpot", "SpentOnDemand", "Saved", "SearchLogsLost",
 })  # fmt: skip
+
+# Sent once a day, also when it is zero, with the dimension service alone.
+DAILY = "Misconfigurations"
 
 # Alarms of a decision that are metrics too.
 _ALARM_METRICS: Mapping[str, frozenset[str]] = {
@@ -99,6 +103,24 @@ def report_spending(report: LedgerReport) -> dict[str, float]:
     if report.errors:
         raise TurnFailed("not every ledger was kept", report.errors)
     return {each.fleet: each.spot + each.on_demand for each in report.spent}
+
+
+def report_findings(findings: Sequence[Finding]) -> dict[str, int]:
+    """Log what is wrong and count the errors; answers how many there are of each severity."""
+    for each in findings:
+        logger.warning(
+            "found wrong",
+            finding=each.id,
+            severity=each.severity,
+            about=each.about,
+            evidence=each.evidence,
+            fix=each.fix,
+        )
+    counts = {s.value: sum(f.severity is s for f in findings) for s in Severity}
+    metrics = EphemeralMetrics()
+    metrics.add_metric(name=DAILY, unit=MetricUnit.Count, value=counts[Severity.ERROR])
+    metrics.flush_metrics()
+    return counts
 
 
 def _report_record(record: DecisionRecord) -> None:

@@ -3,7 +3,7 @@
 import os
 from datetime import UTC, datetime, timedelta
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import boto3
 from botocore.config import Config
@@ -25,16 +25,25 @@ from spotkeeper.adapters.request_queues import (
     SqsRequestQueues,
 )
 from spotkeeper.adapters.wake_ups import WakeUpQueue
-from spotkeeper.border.settings import CheckerSettings, CollectSettings, Settings
+from spotkeeper.border.settings import (
+    CheckerSettings,
+    CollectSettings,
+    ExamineSettings,
+    Settings,
+)
 from spotkeeper.ports import Ports
 from spotkeeper.turns.keep_ledger import LedgerPorts
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from mypy_boto3_autoscaling import AutoScalingClient
     from mypy_boto3_cloudwatch import CloudWatchClient
     from mypy_boto3_dynamodb import DynamoDBClient
     from mypy_boto3_ec2 import EC2Client
     from mypy_boto3_sqs import SQSClient
+
+    from spotkeeper.domain.doctor.facts import Facts
 
 # A turn has 30 s, and an interruption 120 s: a call that hangs must fail while that still helps.
 CLIENT_CONFIG = Config(
@@ -87,6 +96,17 @@ def ledger_ports() -> LedgerPorts:
     )
 
 
+def stack_facts() -> "Facts":
+    """Look at this stack, its groups and its account; raises `SettingsError` and `FleetError`."""
+    # One function of all looks once a day: the others do not load this at every cold start.
+    from spotkeeper.adapters.doctor.doctor import Doctor
+    from spotkeeper.adapters.stacks import StackReader
+
+    name = ExamineSettings.parse(os.environ).stack_name
+    stack = StackReader(_client("cloudformation")).whole(name)
+    return Doctor(_client, now()).of_stack(stack, fleet_documents())
+
+
 @cache
 def load_table() -> LoadDigestTable:
     """Put the load table together."""
@@ -125,6 +145,12 @@ def _states() -> FleetStateTable:
 def _documents() -> FleetDocumentStore:
     path = _settings().fleet_documents_path
     return FleetDocumentStore(boto3.client("ssm", config=CLIENT_CONFIG), path)
+
+
+def _client(service: str) -> Any:
+    # boto3's stubs know a service only where its name is written out.
+    make: Callable[..., Any] = boto3.client
+    return make(service, config=CLIENT_CONFIG)
 
 
 @cache

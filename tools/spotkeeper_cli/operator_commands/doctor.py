@@ -29,6 +29,7 @@ def doctor(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     profile: Profile = None,
 ) -> None:
     """Find what is wrong: exit code 0 for nothing, 1 for warnings and unknowns, 2 for errors."""
+    from spotkeeper import wiring
     from spotkeeper.domain.doctor.finding import exit_code
     from spotkeeper_operator.aws import Aws
     from spotkeeper_operator.doctor.doctor_text import doctor_json, doctor_text
@@ -37,10 +38,10 @@ def doctor(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     if (spot_group is None) != (on_demand_group is None):
         raise typer.BadParameter("give --spot-group and --on-demand-group together")
     with asked_of_aws():
-        aws = Aws(region, profile)
+        aws, now = Aws(region, profile), wiring.now()
         if spot_group and on_demand_group:
-            found = examine_groups(aws, spot_group, on_demand_group, spot_max, on_demand_max)
+            found = examine_groups(aws, spot_group, on_demand_group, spot_max, on_demand_max, now)
         else:
-            found = examine_stack(aws, stack, fleet)
+            found = examine_stack(aws, stack, fleet, now)
         typer.echo(doctor_json(found) if json else doctor_text(found), nl=False)
         raise typer.Exit(exit_code(found))

@@ -39,3 +39,9 @@ class CollectSettings(Settings):
     """What collect_search_logs reads."""
 
     default_fleet: Annotated[str, Field(alias="DEFAULT_FLEET", min_length=1)]
+
+
+class ExamineSettings(Settings):
+    """What examine_account reads."""
+
+    stack_name: Annotated[str, Field(alias="STACK_NAME", min_length=1)]

@@ -11,6 +11,7 @@ from spotkeeper.domain.doctor.facts import Facts, Unseen
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from datetime import datetime
 
     from spotkeeper.adapters.stacks import Stack
     from spotkeeper.domain.fleet import Fleet
@@ -28,17 +29,19 @@ class DoctorClients:
 def gather(
     clients: DoctorClients,
     fleets: "Sequence[Fleet]",
+    now: "datetime",
     documents: FleetDocuments | None = None,
     stack: "Stack | None" = None,
 ) -> Facts:
     """Look at everything once; what is denied is `Unseen`."""
     names = [name for fleet in fleets for name in (fleet.spot_group, fleet.on_demand_group)]
     groups = group_facts(clients.groups, names)
-    known = () if isinstance(groups, Unseen) else tuple(groups.values())
+    known = {} if isinstance(groups, Unseen) else groups
+    scores = clients.stack.scores.of(fleets, known, now) if clients.stack else None
     return Facts(
         fleets=tuple(fleets),
         wrong_documents=tuple(str(error) for error in documents.errors) if documents else (),
         groups=groups,
-        account=account_facts(clients.account, known),
+        account=account_facts(clients.account, tuple(known.values()), scores),
         stack=stack_facts(clients.stack, stack, fleets) if clients.stack and stack else None,
     )

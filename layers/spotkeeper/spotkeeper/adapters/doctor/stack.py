@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from spotkeeper.adapters.doctor.looking import look
 from spotkeeper.adapters.dynamodb.decision_records import DecisionRecords
+from spotkeeper.adapters.doctor.scores import PlacementScores
 from spotkeeper.adapters.stacks import Stack
 from spotkeeper.domain.decision import Half
 from spotkeeper.domain.doctor.facts import StackFacts, Unseen
@@ -25,6 +26,7 @@ class StackClients:
     scheduler: "EventBridgeSchedulerClient"
     sns: "SNSClient"
     records: DecisionRecords
+    scores: PlacementScores
 
 
 def stack_facts(clients: StackClients, stack: Stack, fleets: Iterable[Fleet]) -> StackFacts:
