@@ -1,11 +1,21 @@
 """mode, pause, resume and stop on a stack that works, and what its turns do then."""
 
 import json
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import boto3
+import pytest
+from botocore.client import BaseClient
 
 from functions.check_availability.app import handler as check_availability
 from functions.check_health.app import handler as check_health
-from tests.functions.conftest import Stage
-from tests.operator.command import answered, refused, run
+from spotkeeper.adapters.ec2.auto_scaling import DRAINING_TAG, GROUP_TAG
+from spotkeeper.adapters.stacks import Stack
+from spotkeeper_operator.aws import Aws
+from tests.functions.conftest import TABLE, Stage
+from tests.operator.command import answered, deploy, refused, run
 
 
 def turned(stage: Stage) -> list[dict[str, object]]:
@@ -74,3 +84,76 @@ def test_stop_waits_for_spot_and_then_leaves_nothing_of_its_own(deployed: Stage)
     turned(deployed)
     assert deployed.cloud.group("main-on-demand").desired == 0
     assert deployed.cloud.group("main-spot").suspensions == {}
+
+
+HOOKS = {"LifecycleHooks": [{"LifecycleHookName": name} for name in ("spotkeeper-drain", "own")]}
+
+
+@pytest.fixture
+def hooked(
+    stage_of: Callable[..., Stage], monkeypatch: pytest.MonkeyPatch
+) -> tuple[Stage, list[str]]:
+    """A whole fleet with a hook of ours and one of its owner's; with it, the hooks deleted."""
+    stage = stage_of(("main",))
+    deploy()
+    deleted: list[str] = []
+    send: Callable[..., Any] = getattr(BaseClient, "_make_api_call")  # noqa: B009 - untyped
+
+    def answered_too(client: BaseClient, operation: str, arguments: Any) -> Any:
+        # moto does not know the simulated cloud's groups.
+        if operation == "DescribeLifecycleHooks":
+            return HOOKS
+        if operation == "DeleteLifecycleHook":
+            deleted.append(f"{arguments['AutoScalingGroupName']} {arguments['LifecycleHookName']}")
+            return {}
+        return send(client, operation, arguments)
+
+    monkeypatch.setattr(BaseClient, "_make_api_call", answered_too)
+    return stage, deleted
+
+
+def test_stop_deletes_hooks_of_ours_and_leaves_those_of_others(
+    hooked: tuple[Stage, list[str]],
+) -> None:
+    _, deleted = hooked
+    out = answered("stop", "main")
+    assert deleted == ["main-on-demand spotkeeper-drain", "main-spot spotkeeper-drain"]
+    assert "did   main-spot: hooks spotkeeper-drain deleted" in out
+
+
+def test_hooks_stay_while_something_waits_in_them_or_when_told_so(
+    hooked: tuple[Stage, list[str]],
+) -> None:
+    stage, deleted = hooked
+    assert "without workers that complete them" in run("stop", "main", "--keep-hooks")[1]
+    stage.cloud.set_desired("main-spot", 5)
+    assert "left  main-spot: hooks spotkeeper-drain; 1 instances start" in run("stop", "main")[1]
+    assert deleted == ["main-on-demand spotkeeper-drain"]
+
+
+def test_hooks_of_groups_that_the_stack_made_go_with_it(
+    hooked: tuple[Stage, list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, deleted = hooked
+    outputs = {"SpotGroup": "main-spot", "OnDemandGroup": "main-on-demand", "TableName": TABLE}
+    made = Stack(
+        name="test", outputs=outputs, parameters={"LaunchTemplateId": "lt-1"}, resources={}
+    )
+    monkeypatch.setattr(Aws, "stack", lambda *_: made)
+    assert "they go with the stack, and the group and all in it" in run("stop", "main")[1]
+    assert deleted == []
+
+
+def test_marks_are_removed_and_what_was_detached_is_named(hooked: tuple[Stage, list[str]]) -> None:
+    stage, _ = hooked
+    spot = [i.instance_id for i in stage.cloud.group("main-spot").instances]
+    tags = [
+        {"Key": DRAINING_TAG, "Value": (stage.now + timedelta(minutes=2)).isoformat()},
+        {"Key": GROUP_TAG, "Value": "main-spot"},
+    ]
+    boto3.client("ec2").create_tags(Resources=spot[:2], Tags=tags)  # type: ignore[arg-type]
+    stage.cloud.detach("main-spot", spot[:1])
+    stage.at(stage.cloud.now_s + 300)
+    out = run("stop", "main")[1]
+    assert f"left  {spot[0]}: taken out of main-spot early and running" in out
+    assert f"{DRAINING_TAG} and {GROUP_TAG} removed from {spot[1]}" in out

@@ -8,7 +8,6 @@ from tests.template.stack import ADOPT, ROOT, Stack, as_list, statements
 
 READING = re.compile(r"\w+:(Describe|Get|List|Query)\w*$")
 GROUP = re.compile(r"arn:aws:autoscaling:us-west-2:123456789012:autoScalingGroup:\*:(.+)$")
-HOOK_TRANSITIONS = {"autoscaling:EC2_INSTANCE_LAUNCHING"}
 OPERATOR = "SpotkeeperOperator"
 # The doctor's eyes: people's, and those of the daily look.
 EXAMINE = "Examine"
@@ -147,29 +146,6 @@ def test_the_functions_may_do_what_the_adapters_call_and_nothing_else() -> None:
     }
 
 
-def test_an_operator_may_ask_what_the_commands_ask_and_nothing_else(adopted: Stack) -> None:
-    """What commands look at is named where they look, and so is what they may not see."""
-    folders = ("layers/spotkeeper/spotkeeper/adapters/doctor", "tools/spotkeeper_operator")
-    files = [path for folder in folders for path in (ROOT / folder).rglob("*.py")]
-    files += [ROOT / "layers/spotkeeper/spotkeeper/adapters/ec2/prices.py"]
-    source = "".join(path.read_text() for path in files)
-    looked = set(re.findall(r"\b((?:[a-z0-9]+):[A-Z]\w+)", source))
-    allowed = {
-        action
-        for owner, it in statements(adopted)
-        for action in as_list(it["Action"])
-        if owner in (OPERATOR, EXAMINE)
-    }
-    # Adapters that the functions have too, asked under sentences instead of names.
-    shared = {
-        "autoscaling:ResumeProcesses", "autoscaling:SetDesiredCapacity",
-        "cloudformation:DescribeStacks", "cloudformation:ListStackResources",
-        "dynamodb:GetItem", "dynamodb:PutItem", "ec2:DeleteTags", "ssm:GetParametersByPath",
-    }  # fmt: skip
-    # Everybody may ask who they are.
-    assert looked - {"sts:GetCallerIdentity"} - HOOK_TRANSITIONS == allowed - shared
-
-
 def test_an_operator_changes_only_controls_groups_and_marks(adopted: Stack) -> None:
     changing = {
         action: it
@@ -178,13 +154,42 @@ def test_an_operator_changes_only_controls_groups_and_marks(adopted: Stack) -> N
         if owner == OPERATOR and not READING.match(action)
     }
     assert changing.keys() == {
-        "autoscaling:ResumeProcesses", "autoscaling:SetDesiredCapacity", "dynamodb:PutItem",
-        "ec2:DeleteTags",
+        "autoscaling:DeleteLifecycleHook", "autoscaling:ResumeProcesses",
+        "autoscaling:SetDesiredCapacity", "dynamodb:PutItem", "ec2:DeleteTags",
     }  # fmt: skip
     role = adopted.resources("AWS::IAM::Role")[OPERATOR]
     assert role["ManagedPolicyArns"] == [EXAMINE]
     items = changing["dynamodb:PutItem"]["Condition"]["ForAllValues:StringLike"]
     assert items == {"dynamodb:LeadingKeys": ["fleet#*"]}
+
+
+def test_there_is_nothing_for_drills_unless_it_is_asked_for(adopted: Stack) -> None:
+    assert "fis" not in str(list(statements(adopted)))
+    assert "DrillRole" not in adopted.resources("AWS::IAM::Role")
+
+
+def test_fis_may_interrupt_instances_of_the_spot_groups_only() -> None:
+    given = {**ADOPT, "Drills": "true", "FurtherGroupPrefix": "team-"}
+    stack = Stack.with_parameters(given)
+    role = stack.resources("AWS::IAM::Role")["DrillRole"]
+    [trust] = role["AssumeRolePolicyDocument"]["Statement"]
+    assert trust["Principal"] == {"Service": "fis.amazonaws.com"}
+    assert trust["Condition"] == {"StringEquals": {"aws:SourceAccount": "123456789012"}}
+    interrupting, looking = role["Policies"][0]["PolicyDocument"]["Statement"]
+    assert interrupting["Action"] == "ec2:SendSpotInstanceInterruptions"
+    assert interrupting["Condition"]["StringLike"] == {
+        "ec2:ResourceTag/aws:autoscaling:groupName": ["ocr-spot", "team-*"]
+    }
+    assert looking["Action"] == "ec2:DescribeInstances"
+
+
+def test_experiments_are_those_that_carry_the_stacks_name() -> None:
+    stack = Stack.with_parameters({**ADOPT, "Drills": "true"})
+    drills = [it for owner, it in statements(stack) if owner == "StartDrills"]
+    for it in drills:
+        [[(key, value)]] = [list(each.items()) for each in it["Condition"].values()]
+        tagged = key.rpartition("/")[0] in ("aws:RequestTag", "aws:ResourceTag")
+        assert value == "ocr" if tagged else value == "fis.amazonaws.com"
 
 
 def test_the_daily_look_writes_scores_and_nothing_else(stack: Stack) -> None:

@@ -19,6 +19,7 @@ from spotkeeper_cli.operator_commands.breakeven import breakeven
 from spotkeeper_cli.operator_commands.control import mode, pause, resume, stop
 from spotkeeper_cli.operator_commands.cost import cost
 from spotkeeper_cli.operator_commands.doctor import doctor
+from spotkeeper_cli.operator_commands.drill import drill
 from spotkeeper_cli.operator_commands.explain import explain
 from spotkeeper_cli.operator_commands.observe import observe
 from spotkeeper_cli.operator_commands.status import status
@@ -33,6 +34,7 @@ app.command(rich_help_panel=_STACK)(status)
 app.command(rich_help_panel=_STACK)(explain)
 app.command(rich_help_panel=_STACK)(doctor)
 app.command(rich_help_panel=_STACK)(cost)
+app.command(rich_help_panel=_STACK)(drill)
 app.command(rich_help_panel=_STACK)(mode)
 app.command(rich_help_panel=_STACK)(pause)
 app.command(rich_help_panel=_STACK)(resume)

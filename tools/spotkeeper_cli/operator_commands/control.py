@@ -20,6 +20,10 @@ Anyway = Annotated[
     bool, typer.Option("--anyway", help="Although on-demand stands in for spot: the fleet shrinks.")
 ]
 
+KeepHooks = Annotated[
+    bool, typer.Option("--keep-hooks", help="Of groups that were adopted: leave spotkeeper-*.")
+]
+
 
 def mode(
     fleet: Fleet,
@@ -77,6 +81,7 @@ def resume(
 def stop(
     fleet: Fleet,
     anyway: Anyway = False,
+    keep_hooks: KeepHooks = False,
     stack: Stack = DEFAULT_STACK,
     region: Region = None,
     profile: Profile = None,
@@ -86,11 +91,12 @@ def stop(
     Then its stack can be deleted.
     """
     from spotkeeper import wiring
-    from spotkeeper_operator import control
     from spotkeeper_operator.aws import Aws
+    from spotkeeper_operator.stop import stop as leave
 
     with asked_of_aws():
-        done = control.stop(Aws(region, profile), stack, fleet, wiring.now(), anyway=anyway)
+        aws, now = Aws(region, profile), wiring.now()
+        done = leave(aws, stack, fleet, now, anyway=anyway, keep_hooks=keep_hooks)
         for line in done.did:
             typer.echo(f"did   {line}")
         for line in done.left:

@@ -4,12 +4,12 @@ from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Any
 
-from spotkeeper.adapters.dynamodb.decision_records import DecisionRecords
 from spotkeeper.adapters.doctor.account import AccountClients
 from spotkeeper.adapters.doctor.gather import DoctorClients, gather
 from spotkeeper.adapters.doctor.groups import GroupClients
 from spotkeeper.adapters.doctor.scores import PlacementScores
 from spotkeeper.adapters.doctor.stack import StackClients
+from spotkeeper.adapters.dynamodb.decision_records import DecisionRecords
 from spotkeeper.adapters.fleet_documents import FleetDocuments
 from spotkeeper.adapters.stacks import Stack
 from spotkeeper.domain.doctor.facts import Facts

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from spotkeeper.adapters.doctor.looking import look
-from spotkeeper.adapters.dynamodb.decision_records import DecisionRecords
 from spotkeeper.adapters.doctor.scores import PlacementScores
+from spotkeeper.adapters.dynamodb.decision_records import DecisionRecords
 from spotkeeper.adapters.stacks import Stack
 from spotkeeper.domain.decision import Half
 from spotkeeper.domain.doctor.facts import StackFacts, Unseen

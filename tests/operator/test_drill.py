@@ -1,0 +1,174 @@
+"""A drill on a stack that works: the simulated cloud takes what FIS is asked to interrupt."""
+
+import io
+import json
+from collections.abc import Callable
+from contextlib import redirect_stdout
+from typing import Any
+
+import pytest
+
+from functions.check_availability.app import handler as check_availability
+from functions.check_health.app import handler as check_health
+from functions.handle_interruption.app import handler as handle_interruption
+from spotkeeper_cli.operator_commands import drill as command
+from spotkeeper_lab.cloud.values import EventKind
+from spotkeeper_lab.end_to_end.events import Events
+from spotkeeper_lab.local_aws.context import VirtualTime
+from spotkeeper_operator.aws import Aws
+from tests.builders import NOON
+from tests.functions.conftest import Stage
+from tests.operator.command import STACK, deploy, refused, run
+from tests.operator.conftest import serve
+from tests.operator.fis import EXPERIMENT, ROLE, Experiments
+from tests.operator.golden import matches
+
+type StageOf = Callable[..., Stage]
+
+
+class Days:
+    """Lets time pass as a deployed stack lives through it: events at once, turns every minute."""
+
+    def __init__(self, stage: Stage) -> None:
+        self.stage = stage
+        self._events = Events(VirtualTime(NOON))
+
+    def sleep(self, seconds: float) -> None:
+        # What functions write is not what the command writes.
+        with redirect_stdout(io.StringIO()):
+            self._sleep(seconds)
+
+    def _sleep(self, seconds: float) -> None:
+        cloud = self.stage.cloud
+        for event in cloud.advance(cloud.now_s + seconds):
+            if event.kind is not EventKind.FULFILLED:
+                self.stage.again(handle_interruption, self._events.of_cloud(event))
+        if cloud.now_s % 60 < seconds:
+            serve(self.stage)
+            self.stage.again(check_health)
+            self.stage.again(check_availability)
+
+
+@pytest.fixture
+def whole(
+    stage_of: StageOf, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Stage:
+    """A fleet of four that promises waits, sized by somebody else; its stack allows drills."""
+    stage = stage_of(("main",))
+    deploy(DrillRole=ROLE)
+    put(stage)
+    day = Days(stage)
+    for _ in range(3):
+        day.sleep(60)
+    monkeypatch.setattr(command, "sleep", day.sleep)
+    capsys.readouterr()
+    return stage
+
+
+def put(stage: Stage, **changes: object) -> None:
+    document = {
+        "version": 1,
+        "spot_group": "main-spot",
+        "on_demand_group": "main-on-demand",
+        "bounds": {"spot_min": 0, "spot_max": 100, "on_demand_max": 100},
+        "objective": {"wait_s": 10, "share": 0.95},
+        "sizing": {"enabled": False},
+        **changes,
+    }
+    stage.put("main", json.dumps(document))
+
+
+@pytest.fixture
+def fis(whole: Stage, monkeypatch: pytest.MonkeyPatch) -> Experiments:
+    """FIS instead of a client of it."""
+    found = Experiments(whole, STACK)
+    make: Callable[..., Any] = Aws.client
+
+    def client(aws: Aws, service: str, *more: Any, **named: Any) -> Any:
+        return found.client if service == "fis" else make(aws, service, *more, **named)
+
+    monkeypatch.setattr(Aws, "client", client)
+    return found
+
+
+def spot(stage: Stage, count: int) -> list[str]:
+    return sorted(i.instance_id for i in stage.cloud.group("main-spot").instances)[:count]
+
+
+def test_what_becomes_of_an_interruption(whole: Stage, fis: Experiments) -> None:
+    fis.expect(*spot(whole, 1))
+    code, out, err = run("drill", "main")
+    assert code == 0, out + err
+    matches("drill.txt", out)
+    matches("drill_progress.txt", err)
+    assert max(map(len, out.splitlines())) <= 80
+
+
+def test_two_at_once_for_programs(whole: Stage, fis: Experiments) -> None:
+    fis.expect(*spot(whole, 2))
+    code, out, _ = run("drill", "main", "--count", "2", "--json")
+    assert code == 0
+    matches("drill.json", out)
+    found = json.loads(out)
+    after = found["after_s"]
+    assert len(found["instances"]) == 2
+    assert after["warned"] <= 10
+    assert after["warned"] <= after["asked"] <= after["whole"] <= after["back"]
+    assert after["gone"] == pytest.approx(120, abs=5)
+    assert found["service"]["requests"] > 0
+
+
+def test_what_has_not_happened_in_time_is_said(whole: Stage, fis: Experiments) -> None:
+    fis.expect(*spot(whole, 1))
+    code, out, _ = run("drill", "main", "--timeout", "30s")
+    assert code == 1
+    assert "gone          NOT SEEN" in out
+    assert "back on spot  NOT SEEN" in out
+
+
+def test_a_failed_experiment_is_told_as_fis_tells_it(whole: Stage, fis: Experiments) -> None:
+    reason = "Target resolution returned more than 5 Spot Instances"
+    fis.expect(*spot(whole, 1), status="failed", reason=reason)
+    code, out, err = run("drill", "main")
+    assert (code, out) == (2, "")
+    assert f"error: experiment {EXPERIMENT} failed: {reason}" in " ".join(err.split())
+
+
+def test_no_template_is_left_when_nothing_starts(whole: Stage, fis: Experiments) -> None:
+    fis.expect(*spot(whole, 1))
+    queue = getattr(fis.stub, "_queue")  # noqa: B009 - there is no other way to take answers out
+    create, _, delete = [queue.popleft() for _ in range(3)]
+    queue.clear()
+    queue.append(create)
+    fis.stub.add_client_error("start_experiment", "ServiceQuotaExceededException", "too many")
+    queue.append(delete)
+    assert "too many" in refused("drill", "main")
+    fis.stub.assert_no_pending_responses()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (("nope",), "there is no fleet nope; the stack has: main"),
+        (("main", "--count", "5"), "4 spot instances are in service: --count 5 is more"),
+        (("main", "--count", "0"), "greater than or equal to 1"),
+        (("main", "--timeout", "-1h"), "no duration"),
+        (("main", "--stack", "nope"), "there is no stack nope"),
+    ],
+)
+def test_what_it_refuses(whole: Stage, arguments: tuple[str, ...], expected: str) -> None:
+    del whole
+    assert expected in refused("drill", *arguments)
+
+
+def test_a_fleet_that_only_looks_or_is_paused_is_left_alone(whole: Stage) -> None:
+    put(whole, mode="observe")
+    assert "spotkeeper mode main act" in refused("drill", "main")
+    put(whole)
+    run("pause", "main", "--for", "1h", "--why", "new image")
+    assert "spotkeeper resume main" in refused("drill", "main")
+
+
+def test_without_a_role_it_says_what_to_set(deployed: Stage) -> None:
+    del deployed
+    assert "deploy it with Drills=true" in refused("drill", "main")

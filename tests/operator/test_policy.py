@@ -1,0 +1,288 @@
+"""The role SpotkeeperOperator may do what the commands are seen to do, and nothing else."""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
+from typing import Any
+
+import boto3
+import pytest
+from botocore.client import BaseClient
+
+from spotkeeper.adapters.doctor.account import AccountClients, account_facts
+from spotkeeper.adapters.doctor.machines import ImageReader, Template, TemplateReader
+from spotkeeper.adapters.doctor.scores import PlacementScores
+from spotkeeper.adapters.ec2.prices import on_demand_prices, spot_prices
+from spotkeeper.domain.doctor.facts import GroupFacts
+from spotkeeper_operator.aws import Aws
+from spotkeeper_operator.drill.fis import Interruptions, Role
+from spotkeeper_operator.stop import stop
+from tests.builders import NOON
+from tests.functions.conftest import ACCOUNT, TABLE, Stage
+from tests.operator.command import STACK, run
+from tests.template import stack as template
+from tests.template.stack import Stack, as_list, statements
+from tests.unit.doctor.good import FLEET
+
+REGION = "us-east-1"
+POLICIES = {"SpotkeeperOperator", "Examine", "StartDrills"}
+GROUP = f"arn:aws:autoscaling:{REGION}:{ACCOUNT}:autoScalingGroup:*:autoScalingGroupName/"
+# Names that the template cannot know before it is deployed.
+ARNS = {
+    "Table.Arn": f"arn:aws:dynamodb:{REGION}:{ACCOUNT}:table/{TABLE}",
+    "AlarmTopic": f"arn:aws:sns:{REGION}:{ACCOUNT}:alarms",
+    "DrillRole.Arn": f"arn:aws:iam::{ACCOUNT}:role/drill",
+}
+# What moto does not know, or what only other groups and accounts have.
+ANSWERS: Mapping[tuple[str, str], Any] = {
+    ("ec2", "DescribeLaunchTemplateVersions"): {
+        "LaunchTemplateVersions": [
+            {"LaunchTemplateData": {"ImageId": "ami-1", "IamInstanceProfile": {"Name": "worker"}}}
+        ]
+    },
+    ("ec2", "DescribeImages"): {
+        "Images": [{"BlockDeviceMappings": [{"Ebs": {"Encrypted": True, "SnapshotId": "snap-1"}}]}]
+    },
+    ("ec2", "DescribeSnapshots"): {"Snapshots": [{"KmsKeyId": "key-1"}]},
+    ("ec2", "DescribeInstanceTypes"): {"InstanceTypes": []},
+    ("ec2", "DescribeInstanceTypeOfferings"): {"InstanceTypeOfferings": []},
+    ("ec2", "GetSpotPlacementScores"): {"SpotPlacementScores": [{"Region": REGION, "Score": 5}]},
+    ("iam", "GetInstanceProfile"): {"InstanceProfile": {"Roles": [{"RoleName": "worker"}]}},
+    ("iam", "ListAttachedRolePolicies"): {"AttachedPolicies": []},
+    ("iam", "GetRole"): {},
+    ("kms", "DescribeKey"): {"KeyMetadata": {"KeyManager": "CUSTOMER"}},
+    ("kms", "ListGrants"): {"Grants": []},
+    ("kms", "GetKeyPolicy"): {"Policy": ""},
+    ("lambda", "GetAccountSettings"): {"AccountLimit": {"UnreservedConcurrentExecutions": 1000}},
+    ("service-quotas", "ListServiceQuotas"): {"Quotas": []},
+    ("scheduler", "GetSchedule"): {"State": "ENABLED"},
+    ("pricing", "GetProducts"): {"PriceList": []},
+    ("autoscaling", "DescribeLifecycleHooks"): {
+        "LifecycleHooks": [
+            {"LifecycleHookName": "spotkeeper-drain", "LifecycleTransition": "x"}
+        ]
+    },
+    ("autoscaling", "DeleteLifecycleHook"): {},
+    ("fis", "CreateExperimentTemplate"): {"experimentTemplate": {"id": "EXT1"}},
+    ("fis", "StartExperiment"): {"experiment": {"id": "EXP1"}},
+    ("fis", "DeleteExperimentTemplate"): {},
+    ("fis", "GetExperiment"): {"experiment": {"state": {"status": "running"}}},
+}  # fmt: skip
+SERVICES = {"service-quotas": "servicequotas"}
+# Everybody may ask who they are.
+ALWAYS = {"sts:GetCallerIdentity"}
+
+
+@dataclass(frozen=True)
+class Call:
+    """An action on a resource, with what conditions look at."""
+
+    action: str
+    resource: str = "*"
+    keys: tuple[tuple[str, str], ...] = ()
+
+
+def calls_of(service: str, operation: str, given: Mapping[str, Any]) -> Iterator[Call]:
+    """The authorizations that a call of botocore needs."""
+    if service == "fis":
+        yield from calls_of_fis(operation, given)
+        return
+    action = f"{SERVICES.get(service, service)}:{operation}"
+    here = f"{REGION}:{ACCOUNT}"
+    match service:
+        case "dynamodb":
+            pk = given.get("Key", given.get("Item", {})).get("pk", {}).get("S", "")
+            yield Call(action, ARNS["Table.Arn"], (("dynamodb:LeadingKeys", pk),))
+        case "ssm":
+            yield Call(action, f"arn:aws:ssm:{here}:parameter{given['Path']}")
+        case "cloudformation":
+            yield Call(action, f"arn:aws:cloudformation:{here}:stack/{given['StackName']}/1")
+        case "sns":
+            yield Call(action, given["TopicArn"])
+        case "scheduler":
+            yield Call(action, f"arn:aws:scheduler:{here}:schedule/default/{given['Name']}")
+        case "ec2" if operation == "DeleteTags":
+            keys = tuple(("aws:TagKeys", tag["Key"]) for tag in given["Tags"])
+            for instance in given["Resources"]:
+                yield Call(action, f"arn:aws:ec2:{here}:instance/{instance}", keys)
+        case "autoscaling" if not operation.startswith("Describe"):
+            yield Call(action, GROUP + given["AutoScalingGroupName"])
+        case _:
+            yield Call(action)
+
+
+def calls_of_fis(operation: str, given: Mapping[str, Any]) -> Iterator[Call]:
+    """Those of a call of FIS, and what follows from tags, a role, an account's first experiment."""
+    action = f"fis:{operation}"
+    tags = tuple((f"aws:RequestTag/{key}", value) for key, value in given.get("tags", {}).items())
+    template, experiment = fis("experiment-template/EXT1"), fis("experiment/EXP1")
+    match operation:
+        case "CreateExperimentTemplate":
+            (wanted,) = given["actions"].values()
+            yield Call(action, fis(f"action/{wanted['actionId']}"), tags)
+            yield Call(action, template, tags)
+            yield Call("fis:TagResource", template, tags)
+            yield Call("iam:PassRole", given["roleArn"])
+        case "StartExperiment":
+            yield Call(action, template)
+            yield Call(action, experiment, tags)
+            yield Call("fis:TagResource", experiment, tags)
+            yield Call("iam:CreateServiceLinkedRole", SERVICE_ROLE)
+        case _:
+            yield Call(action, template if "Template" in operation else experiment)
+
+
+SERVICE_ROLE = (
+    f"arn:aws:iam::{ACCOUNT}:role/aws-service-role/fis.amazonaws.com/AWSServiceRoleForFIS"
+)
+
+
+def fis(resource: str) -> str:
+    return f"arn:aws:fis:{REGION}:{ACCOUNT}:{resource}"
+
+
+@pytest.fixture
+def recorded(monkeypatch: pytest.MonkeyPatch) -> set[Call]:
+    """Every authorization that was needed since."""
+    needed: set[Call] = set()
+    send: Callable[..., Any] = getattr(BaseClient, "_make_api_call")  # noqa: B009 - untyped
+
+    def noted(client: BaseClient, operation: str, arguments: Any) -> Any:
+        service = client.meta.service_model.service_name
+        needed.update(calls_of(service, operation, arguments))
+        if (service, operation) in ANSWERS:
+            return ANSWERS[service, operation]
+        return send(client, operation, arguments)
+
+    monkeypatch.setattr(BaseClient, "_make_api_call", noted)
+    return needed
+
+
+@pytest.fixture
+def allowed(monkeypatch: pytest.MonkeyPatch) -> list[Mapping[str, Any]]:
+    """The statements of the operator's policies, for the groups of the stage."""
+    for name, value in {"AWS::StackName": STACK, "AWS::Region": REGION}.items():
+        monkeypatch.setitem(template.PSEUDO, name, value)
+    given = {"SpotGroupName": "main-spot", "OnDemandGroupName": "main-on-demand", "Drills": "true"}
+    found: list[Mapping[str, Any]] = [
+        it for owner, it in statements(Stack.with_parameters(given)) if owner in POLICIES
+    ]
+    assert found
+    return found
+
+
+def arn_of(resource: str) -> str:
+    return ARNS.get(resource, resource)
+
+
+def permits(statement: Mapping[str, Any], call: Call) -> bool:
+    """Whether a statement allows a call; tags on resources are taken to be there."""
+    if call.action not in as_list(statement["Action"]):
+        return False
+    named = [arn_of(it) for it in as_list(statement["Resource"])]
+    if not any(fnmatchcase(call.resource, it.replace("[", "[[]")) for it in named):
+        return False
+    return all(
+        any(fnmatchcase(value, pattern) for pattern in as_list(patterns))
+        for tests in statement.get("Condition", {}).values()
+        for key, patterns in tests.items()
+        for known, value in call.keys
+        if known == key
+    )
+
+
+def test_every_call_is_allowed_and_every_permission_is_used(
+    deployed: Stage,
+    recorded: set[Call],
+    allowed: list[Mapping[str, Any]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    topic = Aws(REGION).stack(STACK).outputs["AlarmTopicArn"]
+    monkeypatch.setitem(ARNS, "AlarmTopic", topic)
+    mark_one(deployed)
+    recorded.clear()
+    everything(deployed)
+    refused = {
+        call for call in recorded
+        if call.action not in ALWAYS and not any(permits(it, call) for it in allowed)
+    }  # fmt: skip
+    assert refused == set()
+    used = {call.action for call in recorded} - ALWAYS
+    assert {action for it in allowed for action in as_list(it["Action"])} == used
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        Call("dynamodb:PutItem", ARNS["Table.Arn"], (("dynamodb:LeadingKeys", "load#main"),)),
+        Call("autoscaling:SetDesiredCapacity", GROUP + "web"),
+        Call("ec2:DeleteTags", f"arn:aws:ec2:{REGION}:{ACCOUNT}:instance/i-1",
+             (("aws:TagKeys", "Name"),)),
+        Call("ssm:GetParametersByPath", f"arn:aws:ssm:{REGION}:{ACCOUNT}:parameter/other"),
+        Call("cloudformation:DescribeStacks",
+             f"arn:aws:cloudformation:{REGION}:{ACCOUNT}:stack/other/1"),
+        Call("iam:PassRole", f"arn:aws:iam::{ACCOUNT}:role/admin"),
+        Call("fis:StartExperiment", fis("experiment/EXP1"), (("aws:RequestTag/spotkeeper", "x"),)),
+        Call("fis:CreateExperimentTemplate", fis("action/aws:ec2:stop-instances")),
+        Call("ec2:TerminateInstances", f"arn:aws:ec2:{REGION}:{ACCOUNT}:instance/i-1"),
+        Call("autoscaling:DetachInstances", GROUP + "main-spot"),
+    ],
+    ids=lambda call: call.action + " " + call.resource.rpartition(":")[2],
+)  # fmt: skip
+def test_what_is_not_the_operators_business_is_refused(
+    call: Call, allowed: list[Mapping[str, Any]]
+) -> None:
+    assert not any(permits(it, call) for it in allowed)
+
+
+def mark_one(stage: Stage) -> None:
+    """Have an instance carry the tags that turns set."""
+    spot = [i.instance_id for i in stage.cloud.group("main-spot").instances]
+    stage.cloud.drain(spot[:1], stage.cloud.now_s + 60)
+    boto3.client("ec2").create_tags(
+        Resources=spot[:1], Tags=[{"Key": "spotkeeper:group", "Value": "main-spot"}]
+    )
+
+
+def everything(stage: Stage) -> None:
+    """Run every command, then look at what only other groups and accounts have."""
+    for line in (
+        "status", "explain --since 1h", "observe report", "doctor", "cost --since 2h",
+        "mode main observe", "mode main act", "pause main --for 1h --why x", "resume main",
+    ):  # fmt: skip
+        assert run(*line.split())[0] in (0, 1, 2), line
+    # The ledger is empty, so cost asks for no price.
+    spot_prices(boto3.client("ec2"), ["us-east-1a/g5.xlarge"], NOON, NOON)
+    on_demand_prices(boto3.client("pricing", region_name=REGION), ["g5.xlarge"], REGION)
+    look_at_everything()
+    interruptions = Interruptions(boto3.client("fis", region_name=REGION), STACK)
+    interruptions.check(interruptions.start(Role(arn=ARNS["DrillRole.Arn"]), ["i-1"]))
+    stop(Aws(REGION), STACK, "main", stage.now, anyway=True, keep_hooks=False)
+
+
+def look_at_everything() -> None:
+    """Let the doctor look at a group that has a launch template, and at an account for it."""
+    aws = Aws(REGION)
+    iam = aws.client("iam")
+    found = TemplateReader(aws.ec2).read("lt-1", "1")
+    assert isinstance(found, Template)
+    group = GroupFacts(
+        name="main-spot",
+        spot_share=1.0,
+        minimum=0,
+        maximum=9,
+        zones=frozenset({"us-east-1a"}),
+        types=("g5.xlarge",),
+        machine=ImageReader(aws.ec2, iam).machine(found, mixed=True),
+    )
+    clients = AccountClients(
+        quotas=aws.client("service-quotas"),
+        ec2=aws.ec2,
+        iam=iam,
+        functions=aws.client("lambda"),
+        kms=aws.client("kms"),
+    )
+    account_facts(clients, [group])
+    scores = PlacementScores(ec2=aws.ec2, dynamodb=aws.dynamodb, table=TABLE)
+    assert scores.of([replace(FLEET, spot_group="main-spot")], {"main-spot": group}, NOON)
+    aws.client("scheduler").get_schedule(Name=f"{STACK}-health")

@@ -1,0 +1,49 @@
+"""`spotkeeper drill`: interrupt spot instances on purpose and see what becomes of it."""
+
+from datetime import timedelta
+from time import sleep
+from typing import Annotated
+
+import typer
+
+from spotkeeper_cli.durations import seconds
+from spotkeeper_cli.errors import asked_of_aws
+from spotkeeper_cli.options import DEFAULT_STACK, AsJson, Profile, Region, Stack
+
+Fleet = Annotated[str, typer.Argument(help="The fleet's name.", metavar="FLEET")]
+Count = Annotated[int, typer.Option("--count", min=1, help="Spot instances to interrupt.")]
+Longest = Annotated[
+    float,
+    typer.Option("--timeout", parser=seconds, metavar="DURATION", help="Wait no longer."),
+]
+
+
+def drill(
+    fleet: Fleet,
+    count: Count = 1,
+    timeout: Longest = 1800.0,
+    stack: Stack = DEFAULT_STACK,
+    json: AsJson = False,
+    region: Region = None,
+    profile: Profile = None,
+) -> None:
+    """Have AWS take spot instances and tell when all was as before.
+
+    AWS Fault Injection Service warns and takes them as in earnest; deploy the stack with
+    Drills=true first. Exit code 1 when something had not happened after --timeout.
+    """
+    from spotkeeper import wiring
+    from spotkeeper_operator.aws import Aws
+    from spotkeeper_operator.drill.drill_text import drill_json, drill_text, telling
+    from spotkeeper_operator.drill.run_drill import Drill, Waiting
+
+    waiting = Waiting(
+        clock=wiring.now,
+        sleep=lambda for_s: sleep(for_s),
+        progress=telling(lambda text: typer.echo(text, err=True)),
+        longest=timedelta(seconds=timeout),
+    )
+    with asked_of_aws():
+        drilled = Drill(Aws(region, profile), stack, fleet).run(count, waiting)
+        typer.echo(drill_json(drilled) if json else drill_text(drilled), nl=False)
+        raise typer.Exit(0 if drilled.story.over else 1)

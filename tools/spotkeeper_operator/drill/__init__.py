@@ -1,0 +1,1 @@
+"""A drill: what happens when spot instances are taken, tried on purpose."""
