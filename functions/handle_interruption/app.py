@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 from spotkeeper import wiring
 from spotkeeper.border.events import parse_event
 from spotkeeper.observability import logger, report
-from spotkeeper.turns.handle_interruption import handle_interruption
+from spotkeeper.turns.check_availability import handle_interruption
 
 if TYPE_CHECKING:
     from aws_lambda_powertools.utilities.typing import LambdaContext

@@ -6,8 +6,7 @@ import pytest
 
 from spotkeeper.domain.interruption import Interruption, InterruptionKind
 from spotkeeper.ports import Throttled
-from spotkeeper.turns.check_availability import check_availability
-from spotkeeper.turns.handle_interruption import handle_interruption
+from spotkeeper.turns.check_availability import check_availability, handle_interruption
 from spotkeeper_lab.cloud.values import EventKind, Physics
 from spotkeeper_lab.fakes.faults import Crash
 from spotkeeper_lab.fakes.virtual_time import instant

@@ -10,8 +10,11 @@ from spotkeeper.domain.decision import Action, DecisionRecord
 from spotkeeper.domain.fleet import AvailabilityPolicy
 from spotkeeper.domain.interruption import Interruption, InterruptionKind
 from spotkeeper.ports import FleetError, Gone, Refused, Throttled, Unavailable
-from spotkeeper.turns.check_availability import MOST_WAKE_UPS, check_availability
-from spotkeeper.turns.handle_interruption import handle_interruption
+from spotkeeper.turns.check_availability import (
+    MOST_WAKE_UPS,
+    check_availability,
+    handle_interruption,
+)
 from spotkeeper_lab.cloud.values import Physics, Purchase
 from spotkeeper_lab.fakes.groups import FakeGroups
 from spotkeeper_lab.fakes.states import FakeStates

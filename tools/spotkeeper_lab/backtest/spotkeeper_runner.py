@@ -15,8 +15,7 @@ from typing import Any
 from spotkeeper.domain.fleet import AvailabilityPolicy, Bounds, Fleet, RebalanceMeaning
 from spotkeeper.domain.interruption import Interruption, InterruptionKind
 from spotkeeper.ports import Ports
-from spotkeeper.turns.check_availability import check_availability
-from spotkeeper.turns.handle_interruption import handle_interruption
+from spotkeeper.turns.check_availability import check_availability, handle_interruption
 from spotkeeper_lab.backtest.accounting import Life, RunResult, account
 from spotkeeper_lab.backtest.catalogue import Settings
 from spotkeeper_lab.backtest.world import World

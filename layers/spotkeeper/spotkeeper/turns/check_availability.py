@@ -1,4 +1,4 @@
-"""The availability checker: one turn of desired against serving, for every fleet.
+"""The availability turn, of desired against serving: every minute, or now for what an event says.
 
 Read, assess, plan, act, apply, record: each fleet under its lease, and an error stops that fleet
 only.
@@ -8,30 +8,31 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from spotkeeper.domain.availability.actions import (
-    AskSpot,
-    Backfill,
-    CancelBackfill,
-    EndBackfill,
-    Plan,
-    ReplaceEarly,
-)
+from spotkeeper.domain.availability.actions import AskSpot, Plan, ReplaceEarly
 from spotkeeper.domain.availability.decide import apply, assess, plan
 from spotkeeper.domain.availability.memory import AvailabilityMemory
 from spotkeeper.domain.availability.snapshot import Snapshot
-from spotkeeper.domain.availability.telling import alarms_of
 from spotkeeper.domain.decision import Action, Answer, DecisionRecord, Half
 from spotkeeper.domain.fleet import Fleet
-from spotkeeper.ports import AtRiskNote, Lease, Ports
+from spotkeeper.domain.interruption import (
+    Interruption,
+    InterruptionAction,
+    InterruptionKind,
+    action_for,
+)
+from spotkeeper.ports import AtRiskNote, FleetError, Lease, Ports
 from spotkeeper.turns.act import Asked, act
 from spotkeeper.turns.observe import permitted
-from spotkeeper.turns.reading import Reading, Together, activity_of, read_together, snapshot_of
-from spotkeeper.turns.turn import TurnReport, for_each, under_lease
+from spotkeeper.turns.reading import Reading, activity_of, read_together, snapshot_of
+from spotkeeper.turns.record import record_of
+from spotkeeper.turns.turn import TurnReport, Turns
 
 # Another turn that wrote so recently may have acted after this one read the groups: read again.
 STALE_AFTER_ANOTHER = timedelta(seconds=45)
 # Lambda stops a function that invokes itself after 16 times or so: the chain ends before that.
 MOST_WAKE_UPS = 12
+# A scheduled change is announced days ahead; the instance counts as at risk this long before it.
+SCHEDULED_LEAD = timedelta(minutes=15)
 
 
 def check_availability(
@@ -45,24 +46,47 @@ def check_availability(
 
     `woken` counts the wake-ups one after the other that led here.
     """
-    reading = Reading(fleets=fleets, ports=ports, now=now)
-    told = notes or {}
-    return for_each(fleets, lambda fleet: _turn(fleet, reading, told.get(fleet.name), woken))
+    reading, told = Reading(fleets=fleets, ports=ports, now=now), notes or {}
+    turns = Turns(half=Half.AVAILABILITY, now=now)
+    for fleet in fleets:
+        with turns.isolated(fleet):
+            _turn(fleet, reading, turns, told.get(fleet.name), woken)
+    return turns.report()
+
+
+def handle_interruption(
+    interruption: Interruption, fleets: Sequence[Fleet], ports: Ports, now: datetime
+) -> TurnReport:
+    """Run a turn for the fleets that the event names; a foreign or ignored event does nothing."""
+    notes: dict[str, AtRiskNote] = {}
+    concerned: list[Fleet] = []
+    for fleet, instance_ids in _concerned(interruption, fleets, ports):
+        action = action_for(interruption.kind, fleet.availability.rebalance)
+        if action is InterruptionAction.IGNORE:
+            continue
+        concerned.append(fleet)
+        if action is InterruptionAction.MARK_AT_RISK:
+            notes[fleet.name] = AtRiskNote(instance_ids=instance_ids, at=_from(interruption, now))
+        elif interruption.kind is InterruptionKind.LAUNCH_SUCCESSFUL:
+            at = min(interruption.at, now)
+            notes[fleet.name] = AtRiskNote(instance_ids=(), at=at, served=instance_ids)
+    if not concerned:
+        return TurnReport()
+    return check_availability(concerned, ports, now, notes)
 
 
 def _turn(
-    fleet: Fleet, reading: Reading, note: AtRiskNote | None, woken: int
-) -> list[DecisionRecord]:
+    fleet: Fleet, reading: Reading, turns: Turns, note: AtRiskNote | None, woken: int
+) -> None:
     """Run one fleet's turn under its lease: its note is left before anything is read."""
     now = reading.now
     ports = permitted(reading.ports, fleet, now)
-
-    def go(lease: Lease, number: int) -> tuple[DecisionRecord, bool]:
-        stale = not reading.is_fresh and (number > 0 or _may_be_stale(lease, now))
-        read = read_together([fleet], ports, now) if stale else reading.together()
-        return _round(fleet, ports, read, lease, now, woken)
-
-    return under_lease(ports.states, fleet.name, Half.AVAILABILITY, now, note, go)
+    for this in turns.rounds(ports.states, fleet.name, note):
+        with this as lease:
+            stale = not reading.is_fresh and (this.number > 0 or _may_be_stale(lease, now))
+            read = read_together([fleet], ports, now) if stale else reading.together()
+            snapshot = snapshot_of(fleet, ports, read, lease, now)
+            this.finish(*_round(snapshot, lease, ports, woken))
 
 
 def _may_be_stale(lease: Lease, now: datetime) -> bool:
@@ -71,10 +95,10 @@ def _may_be_stale(lease: Lease, now: datetime) -> bool:
 
 
 def _round(
-    fleet: Fleet, ports: Ports, read: Together, lease: Lease, now: datetime, woken: int
-) -> tuple[DecisionRecord, bool]:
-    """Assess, plan, act, apply and record once; answers whether no note came in meanwhile."""
-    snapshot, policy = snapshot_of(fleet, ports, read, lease, now), fleet.availability
+    snapshot: Snapshot, lease: Lease, ports: Ports, woken: int
+) -> tuple[AvailabilityMemory, DecisionRecord]:
+    """Assess, plan, act and apply once; answers what is remembered and what is recorded."""
+    fleet, policy, now = snapshot.fleet, snapshot.fleet.availability, snapshot.now
     wanted, woke = _planned(snapshot, lease.availability, ports, woken)
     if any(isinstance(action, ReplaceEarly | AskSpot) for action in wanted.actions):
         # Written first: a crash must lose neither a detached instance, which nobody else ends, nor
@@ -85,11 +109,7 @@ def _round(
     asked = act(wanted.actions, ports, fleet.name, marked=wanted.memory.drained)
     memory = apply(wanted.memory, woke.actions, woke.answers, policy, now)
     memory = apply(memory, asked.actions, asked.answers, policy, now)
-    record = _record(wanted, woke, asked, memory)
-    record = replace(record, permission=lease.permission)
-    done = ports.states.keep(lease, memory, now)
-    ports.states.record(record)
-    return record, done
+    return memory, record_of(wanted, woke, asked, memory)
 
 
 def _planned(
@@ -111,48 +131,35 @@ def _planned(
     return wanted, asked
 
 
-def _record(wanted: Plan, woke: Asked, asked: Asked, memory: AvailabilityMemory) -> DecisionRecord:
-    """Record a turn; what was done counts what AWS accepted."""
-    seen = wanted.assessment
-    failures = (*seen.snapshot.spot_failures, *seen.snapshot.on_demand_failures)
-    return DecisionRecord(
-        fleet=seen.snapshot.fleet.name,
-        half=Half.AVAILABILITY,
-        at=seen.now,
-        action=wanted.action,
-        rule=wanted.rule,
-        reason=wanted.reason,
-        seen=_figures(wanted, asked),
-        outcomes=(*woke.outcomes, *asked.outcomes),
-        alarms=alarms_of(seen, memory),
-        failures=tuple(dict.fromkeys(f"{f.failure_class}: {f.message}" for f in failures)),
-        unknown_failures=tuple(dict.fromkeys(f.message for f in failures if not f.known)),
-        unread=seen.snapshot.unread,
+def _concerned(
+    interruption: Interruption, fleets: Sequence[Fleet], ports: Ports
+) -> list[tuple[Fleet, tuple[str, ...]]]:
+    """Pair each fleet that the event names with its own instances among those named.
+
+    When it is not known whose an instance is, every fleet is told: foreign ones are ignored, and a
+    warning is lost by nobody.
+    """
+    if interruption.group:
+        groups = dict.fromkeys(interruption.instance_ids or ("",), interruption.group)
+    elif interruption.instance_ids:
+        try:
+            groups = dict(ports.groups.groups_of(interruption.instance_ids))
+        except FleetError:
+            return [(fleet, interruption.instance_ids) for fleet in fleets]
+    else:
+        return []
+    pairs = (
+        (
+            fleet,
+            tuple(i for i, g in groups.items() if g in (fleet.spot_group, fleet.on_demand_group)),
+        )
+        for fleet in fleets
     )
+    return [(fleet, ids) for fleet, ids in pairs if ids]
 
 
-def _figures(wanted: Plan, asked: Asked) -> dict[str, float]:
-    """Count what was seen, and what AWS accepted; a lost answer is counted once it is known."""
-    seen, done = wanted.assessment, asked.done()
-    spot, on_demand, snapshot = seen.spot, seen.on_demand, seen.snapshot
-    failures = (*snapshot.spot_failures, *snapshot.on_demand_failures)
-    raised = sum(a.count for a in done if isinstance(a, Backfill))
-    lowered = sum(a.count for a in done if isinstance(a, CancelBackfill))
-    lowered += sum(isinstance(a, EndBackfill) for a in done)
-    return {
-        "SpotDesired": spot.target,
-        "SpotSpare": snapshot.seen.spot.desired - spot.target,
-        "SpotServing": spot.serving,
-        "SpotComing": spot.coming,
-        "SpotAtRisk": spot.at_risk,
-        "Shortfall": seen.shortfall,
-        "ShortfallUnfilled": seen.unfilled,
-        "OnDemandDesired": on_demand.target + raised - lowered,
-        "OnDemandServing": on_demand.serving,
-        "Backfilled": raised + max(0, seen.found),
-        "Released": lowered + max(0, -seen.found),
-        "Interruptions": len(seen.newly_risky),
-        "EarlyReplacements": sum(isinstance(a, ReplaceEarly) for a in done),
-        "LaunchFailures": len(failures),
-        "UnknownFailures": sum(not f.known for f in failures),
-    }
+def _from(interruption: Interruption, now: datetime) -> datetime:
+    """Say when the risk begins; never later than now for a warning, whatever clock stamped it."""
+    if interruption.due is None:
+        return min(interruption.at, now)
+    return interruption.due - SCHEDULED_LEAD

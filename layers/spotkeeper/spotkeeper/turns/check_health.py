@@ -11,6 +11,7 @@ from spotkeeper.domain.capacity_request import required_capacity
 from spotkeeper.domain.decision import Action, Answer, DecisionRecord, Half, Outcome
 from spotkeeper.domain.fleet import Fleet, Group
 from spotkeeper.domain.health.diagnosis import Diagnosis
+from spotkeeper.domain.health.memory import HealthMemory
 from spotkeeper.domain.load.history import LoadHistory
 from spotkeeper.domain.load.load import Cluster, Load
 from spotkeeper.domain.load.request_queue import QueueLength, known_length
@@ -33,7 +34,7 @@ from spotkeeper.domain.sizing.decide import (
 from spotkeeper.domain.sizing.size import Sizing
 from spotkeeper.ports import FleetError, Lease, Observed, Ports, Unavailable, Unreadable
 from spotkeeper.turns.observe import permitted
-from spotkeeper.turns.turn import TurnReport, all_failed, for_each, group_named, under_lease
+from spotkeeper.turns.turn import TurnReport, Turns, all_failed, group_named
 
 
 def check_health(fleets: Sequence[Fleet], ports: Ports, now: datetime) -> TurnReport:
@@ -43,27 +44,27 @@ def check_health(fleets: Sequence[Fleet], ports: Ports, now: datetime) -> TurnRe
         groups = ports.groups.describe(names)
     except FleetError as error:
         return all_failed(fleets, error)
-    return for_each(fleets, lambda fleet: _turn(fleet, ports, groups, now))
+    turns = Turns(half=Half.HEALTH, now=now)
+    for fleet in fleets:
+        with turns.isolated(fleet):
+            _turn(fleet, ports, groups, turns)
+    return turns.report()
 
 
-def _turn(
-    fleet: Fleet, ports: Ports, groups: Mapping[str, Group], now: datetime
-) -> list[DecisionRecord]:
+def _turn(fleet: Fleet, ports: Ports, groups: Mapping[str, Group], turns: Turns) -> None:
     """Run one fleet's turn under its lease, on groups read again if it goes round again."""
-    ports = permitted(ports, fleet, now)
-
-    def go(lease: Lease, number: int) -> tuple[DecisionRecord, bool]:
-        names = (fleet.spot_group, fleet.on_demand_group)
-        seen = ports.groups.describe(names) if number else groups
-        return _round(fleet, ports, seen, lease, now)
-
-    return under_lease(ports.states, fleet.name, Half.HEALTH, now, None, go)
+    ports = permitted(ports, fleet, turns.now)
+    names = (fleet.spot_group, fleet.on_demand_group)
+    for this in turns.rounds(ports.states, fleet.name, None):
+        with this as lease:
+            seen = ports.groups.describe(names) if this.number else groups
+            this.finish(*_round(fleet, ports, seen, lease, turns.now))
 
 
 def _round(
     fleet: Fleet, ports: Ports, groups: Mapping[str, Group], lease: Lease, now: datetime
-) -> tuple[DecisionRecord, bool]:
-    """Observe, assess, plan, act, apply and record once; answers whether no note came in since."""
+) -> tuple[HealthMemory, DecisionRecord]:
+    """Observe, assess, plan, act and apply once; answers what is remembered and recorded."""
     troubles: list[Outcome] = []
     snapshot = _snapshot(fleet, ports, groups, lease, troubles, now)
     seen = assess(snapshot, lease.health)
@@ -79,11 +80,7 @@ def _round(
         ports.states.keep(lease, intended, now, release=False)
     answers = [_ask(action, ports, troubles) for action in wanted.actions]
     memory = apply(wanted.memory, wanted.actions, answers, now)
-    record = _record(wanted, answers, tuple(troubles))
-    record = replace(record, permission=lease.permission)
-    done = ports.states.keep(lease, memory, now)
-    ports.states.record(record)
-    return record, done
+    return memory, _record(wanted, answers, tuple(troubles))
 
 
 def _snapshot(

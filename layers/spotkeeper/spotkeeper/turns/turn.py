@@ -1,11 +1,15 @@
 """What every turn shares: one writer per half of a fleet, and errors that stop only their fleet."""
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from datetime import datetime
+from types import TracebackType
 
+from spotkeeper.domain.availability.memory import AvailabilityMemory
 from spotkeeper.domain.decision import Action, DecisionRecord, Half, Outcome
 from spotkeeper.domain.fleet import Fleet, Group
+from spotkeeper.domain.health.memory import HealthMemory
 from spotkeeper.ports import AtRiskNote, FleetError, FleetStates, Gone, Lease
 
 # Notes that keep arriving end here; what is left is taken up by the next turn.
@@ -25,37 +29,87 @@ class TurnReport:
     errors: tuple[FleetError, ...] = ()
 
 
-def for_each(
-    fleets: Sequence[Fleet], turn: Callable[[Fleet], Sequence[DecisionRecord]]
-) -> TurnReport:
-    """Run every fleet's turn; an error stops its own fleet only, and is reported at the end.
+@dataclass(slots=True, kw_only=True)
+class Round:
+    """One round as the only writer: what is done in it is done under `lease`.
 
-    A turn without a record found its fleet busy. What AWS refused to do counts as an error too.
+    An error gives the lease back, and the notes in it stay for the next turn.
     """
-    records: list[DecisionRecord] = []
-    busy: list[str] = []
-    errors: list[tuple[str, FleetError]] = []
-    for fleet in fleets:
+
+    states: FleetStates
+    lease: Lease
+    number: int
+    now: datetime
+    record: DecisionRecord | None = None
+    is_last: bool = False
+
+    def __enter__(self) -> Lease:
+        return self.lease
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: object, trace: TracebackType | None
+    ) -> None:
+        if isinstance(error, FleetError):
+            self.states.give_back(self.lease)
+
+    def finish(self, memory: AvailabilityMemory | HealthMemory, record: DecisionRecord) -> None:
+        """Remember, give the lease back and leave the record; the last round unless a note came."""
+        self.record = replace(record, permission=self.lease.permission)
+        self.is_last = self.states.keep(self.lease, memory, self.now)
+        self.states.record(self.record)
+
+
+@dataclass(slots=True, kw_only=True)
+class Turns:
+    """The turns of one half in an invocation, each fleet on its own."""
+
+    half: Half
+    now: datetime
+    _records: list[DecisionRecord] = field(default_factory=list)
+    _busy: list[str] = field(default_factory=list)
+    _errors: list[tuple[str, FleetError]] = field(default_factory=list)
+
+    @contextmanager
+    def isolated(self, fleet: Fleet) -> Iterator[None]:
+        """Let an error stop its own fleet only; it is reported at the end."""
         try:
-            mine = turn(fleet)
+            yield
         except FleetError as error:
-            errors.append((fleet.name, type(error)(f"fleet {fleet.name}: {error}")))
-            continue
-        records += mine
-        if not mine:
-            busy.append(fleet.name)
-    errors += [
-        (record.fleet, FleetError(f"fleet {record.fleet}: {outcome.asked}: {outcome.error}"))
-        for record in records
-        for outcome in record.outcomes
-        if outcome.error
-    ]
-    return TurnReport(
-        records=tuple(records),
-        busy=tuple(busy),
-        failed=tuple(dict.fromkeys(name for name, _ in errors)),
-        errors=tuple(error for _, error in errors),
-    )
+            self._errors.append((fleet.name, type(error)(f"fleet {fleet.name}: {error}")))
+
+    def rounds(self, states: FleetStates, fleet: str, note: AtRiskNote | None) -> Iterator[Round]:
+        """Go round as the only writer, again for as long as notes come in; never when busy."""
+        for number in range(MOST_ROUNDS):
+            lease = states.take(fleet, self.half, self.now, None if number else note)
+            if lease is None:
+                if not number:
+                    self._busy.append(fleet)
+                return
+            if lease.unreadable:
+                self._records.append(_begun_afresh(lease, self.now))
+                states.record(self._records[-1])
+            this = Round(states=states, lease=lease, number=number, now=self.now)
+            yield this
+            if this.record:
+                self._records.append(this.record)
+            if this.is_last:
+                return
+
+    def report(self) -> TurnReport:
+        """Say what was done; what AWS refused to do counts as an error too."""
+        refused = [
+            (record.fleet, FleetError(f"fleet {record.fleet}: {outcome.asked}: {outcome.error}"))
+            for record in self._records
+            for outcome in record.outcomes
+            if outcome.error
+        ]
+        errors = [*self._errors, *refused]
+        return TurnReport(
+            records=tuple(self._records),
+            busy=tuple(self._busy),
+            failed=tuple(dict.fromkeys(name for name, _ in errors)),
+            errors=tuple(error for _, error in errors),
+        )
 
 
 def all_failed(fleets: Sequence[Fleet], error: FleetError) -> TurnReport:
@@ -63,39 +117,6 @@ def all_failed(fleets: Sequence[Fleet], error: FleetError) -> TurnReport:
     names = tuple(fleet.name for fleet in fleets)
     told = type(error)(f"fleets {', '.join(names)}: {error}")
     return TurnReport(failed=names, errors=(told,))
-
-
-def under_lease(
-    states: FleetStates,
-    fleet: str,
-    half: Half,
-    now: datetime,
-    note: AtRiskNote | None,
-    go: Callable[[Lease, int], tuple[DecisionRecord, bool]],
-) -> list[DecisionRecord]:
-    """Go round as the only writer, again for as long as notes come in; empty when busy.
-
-    `go` takes the lease and the round's number, keeps the state itself, and answers its record
-    and whether no note came in meanwhile.
-    """
-    records: list[DecisionRecord] = []
-    for number in range(MOST_ROUNDS):
-        lease = states.take(fleet, half, now, note)
-        if lease is None:
-            break
-        if lease.unreadable:
-            records.append(_begun_afresh(lease, now))
-            states.record(records[-1])
-        try:
-            record, done = go(lease, number)
-        except FleetError:
-            states.give_back(lease)
-            raise
-        records.append(record)
-        if done:
-            break
-        note = None
-    return records
 
 
 def _begun_afresh(lease: Lease, now: datetime) -> DecisionRecord:
