@@ -18,7 +18,7 @@ from rich.console import Console
 from rich.table import Table
 
 from spotkeeper.adapters.dynamodb.load_items import pack, unpack
-from spotkeeper.border.search_log import Message
+from spotkeeper.border.queue_messages import Message
 from spotkeeper.domain.load.load import LoadDigest
 from spotkeeper.domain.load.summarise import summarise
 from spotkeeper.ports import LoadTable

@@ -15,8 +15,9 @@ from rich.table import Table
 
 from bench.policy import DAY_H, TRACES, B, goals_b
 from spotkeeper_cli.output import counted, screen
-from spotkeeper_lab.backtest.backtest import Plan, Row, Windows, run_backtest
-from spotkeeper_lab.backtest.catalogue import choose
+from spotkeeper_lab.backtest.backtest import Plan, Row, run_backtest
+from spotkeeper_lab.backtest.policies.catalogue import choose
+from spotkeeper_lab.backtest.windows import Windows
 from spotkeeper_lab.traces.generate import generate
 from spotkeeper_lab.traces.market import Market, market_of
 from spotkeeper_lab.traces.market_file import read_market

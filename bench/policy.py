@@ -13,8 +13,9 @@ from rich.console import Console
 from rich.table import Table
 
 from spotkeeper_cli.output import counted
-from spotkeeper_lab.backtest.backtest import Plan, Row, Windows, run_backtest
-from spotkeeper_lab.backtest.catalogue import choose
+from spotkeeper_lab.backtest.backtest import Plan, Row, run_backtest
+from spotkeeper_lab.backtest.policies.catalogue import choose
+from spotkeeper_lab.backtest.windows import Windows
 from spotkeeper_lab.backtest.world import World
 from spotkeeper_lab.traces.market import Market
 from spotkeeper_lab.traces.market_file import read_market

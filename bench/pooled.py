@@ -19,8 +19,11 @@ from rich.table import Table
 from bench._made import made_markets
 from bench.policy import DAY_H, SHORT_H, TRACES, A, B, world_c
 from spotkeeper_cli.output import counted, screen
-from spotkeeper_lab.backtest.backtest import Plan, Row, Windows, run_backtest
-from spotkeeper_lab.backtest.catalogue import Policy, choose, configure
+from spotkeeper_lab.backtest.backtest import Plan, Row, run_backtest
+from spotkeeper_lab.backtest.policies.catalogue import choose
+from spotkeeper_lab.backtest.policies.settings import configure
+from spotkeeper_lab.backtest.policies.values import Policy
+from spotkeeper_lab.backtest.windows import Windows
 from spotkeeper_lab.backtest.world import World
 from spotkeeper_lab.traces.market import Market
 from spotkeeper_lab.traces.market_file import read_market

@@ -24,10 +24,10 @@ from spotkeeper.domain.load.summary import LoadSummary
 from spotkeeper.domain.sizing.objective import size_to_objective
 from spotkeeper.domain.sizing.values import ObjectivePolicy, PastNeed
 from spotkeeper_cli.output import counted, screen
-from spotkeeper_lab.replay.on_market import MarketRow, on_market
+from spotkeeper_lab.replay.on_market import on_market
 from spotkeeper_lab.replay.output import cheapest, seconds
 from spotkeeper_lab.replay.run import RULE_NAMES, run_rule
-from spotkeeper_lab.replay.values import ReplaySettings, Row
+from spotkeeper_lab.replay.values import MarketRow, ReplaySettings, Row
 from spotkeeper_lab.traces.market_file import read_market
 from spotkeeper_lab.traces.requests import RequestTrace, generate_requests, read_requests
 

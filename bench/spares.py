@@ -13,9 +13,9 @@ from rich.table import Table
 
 from bench.policy import DAY_H, TRACES, B
 from spotkeeper_lab.backtest.accounting import account
-from spotkeeper_lab.backtest.backtest import Windows
-from spotkeeper_lab.backtest.catalogue import deployed_settings
-from spotkeeper_lab.backtest.spotkeeper_runner import lives_of, replay_of
+from spotkeeper_lab.backtest.policies.catalogue import deployed_settings
+from spotkeeper_lab.backtest.policies.spotkeeper_runner import lives_of, replay_of
+from spotkeeper_lab.backtest.windows import Windows
 from spotkeeper_lab.traces.market import Market
 from spotkeeper_lab.traces.market_file import read_market
 

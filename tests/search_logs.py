@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from spotkeeper.border.search_log import Message
+from spotkeeper.border.queue_messages import Message
 from spotkeeper.domain.load.digest import SearchLog, Status, digest
 from spotkeeper.domain.load.load import Cluster, LoadDigest
 

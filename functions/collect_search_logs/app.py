@@ -9,7 +9,7 @@ from aws_lambda_powertools.utilities.batch import (
 )
 
 from spotkeeper import wiring
-from spotkeeper.border.search_log import read_messages
+from spotkeeper.border.queue_messages import read_messages
 from spotkeeper.observability import emit, logger
 from spotkeeper.turns.collect_search_logs import collect
 

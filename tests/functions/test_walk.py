@@ -52,7 +52,7 @@ def note_stack(walked: Steps) -> None:
 
 def note_when_made(cls: type, walked: Steps, monkeypatch: pytest.MonkeyPatch) -> None:
     """Look at the stack whenever a value of a class is made."""
-    make = cls.__init__
+    make: Callable[..., None] = vars(cls)["__init__"]
 
     def noted(self: object, *args: Any, **kwargs: Any) -> None:
         note_stack(walked)

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from spotkeeper.domain.decision import DecisionRecord, Half
 from spotkeeper.domain.fleet import AvailabilityPolicy, Bounds, Fleet
 from spotkeeper.ports import Ports
-from spotkeeper_lab.backtest.spotkeeper_runner import Replay
+from spotkeeper_lab.backtest.policies.spotkeeper_runner import Replay
 from spotkeeper_lab.cloud.api import Cloud
 from spotkeeper_lab.cloud.values import GroupSpec, Physics, Purchase
 from spotkeeper_lab.fakes.faults import Faults

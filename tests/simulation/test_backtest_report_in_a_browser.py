@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from spotkeeper_lab.backtest.backtest import Plan, Windows, run_backtest
-from spotkeeper_lab.backtest.catalogue import choose
+from spotkeeper_lab.backtest.backtest import Plan, run_backtest
+from spotkeeper_lab.backtest.policies.catalogue import choose
 from spotkeeper_lab.backtest.report import write_report
+from spotkeeper_lab.backtest.windows import Windows
 from spotkeeper_lab.backtest.world import World
 from spotkeeper_lab.traces.generate import generate
 

@@ -6,8 +6,9 @@ import pytest
 
 from spotkeeper_lab.chaos.__main__ import story_of
 from spotkeeper_lab.chaos.run import run
+from spotkeeper_lab.chaos.story.draw import draw
 from spotkeeper_lab.chaos.story.kept import read
-from spotkeeper_lab.chaos.story.scenario import Scenario, draw
+from spotkeeper_lab.chaos.story.scenario import Scenario
 
 KEPT = sorted((Path(__file__).parent / "chaos").glob("*.json"))
 

@@ -14,8 +14,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from spotkeeper_lab.backtest.catalogue import deployed_settings
-from spotkeeper_lab.backtest.spotkeeper_runner import cloud_of, fleet_of, replay_of
+from spotkeeper_lab.backtest.policies.catalogue import deployed_settings
+from spotkeeper_lab.backtest.policies.deployed import cloud_of, fleet_of
+from spotkeeper_lab.backtest.policies.spotkeeper_runner import replay_of
 from spotkeeper_lab.backtest.world import World
 from spotkeeper_lab.end_to_end.day import running
 from spotkeeper_lab.end_to_end.scene import LEAD_S, DemoSettings, Scene

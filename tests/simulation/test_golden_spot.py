@@ -3,7 +3,8 @@
 import pytest
 
 from spotkeeper.domain.fleet import AvailabilityPolicy
-from spotkeeper_lab.cloud.values import ON_DEMAND_DRY, Physics
+from spotkeeper_lab.cloud.values import Physics
+from spotkeeper_lab.cloud.words import ON_DEMAND_DRY
 from tests.simulation.golden import NOTHING, ON_DEMAND, PLENTY, SPOT, A, B, Scenario
 
 QUOTA = "Max spot instance count exceeded. Launching EC2 instance failed."

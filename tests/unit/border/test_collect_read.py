@@ -12,13 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spotkeeper.border.events import EventError
-from spotkeeper.border.search_log import (
-    MAX_BODY_BYTES,
-    MAX_ERRORS,
-    MessageRefused,
-    read,
-    read_messages,
-)
+from spotkeeper.border.queue_messages import read_messages
+from spotkeeper.border.search_log import MAX_BODY_BYTES, MAX_ERRORS, MessageRefused, read
 from spotkeeper.domain.load.load import Cluster
 from tests.search_logs import before, lines, packed, sent_log
 

@@ -8,12 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spotkeeper.border.search_log import Message, MessageRefused
+from spotkeeper.border.queue_messages import Message
+from spotkeeper.border.search_log import MessageRefused
 from spotkeeper.domain.load.load import LoadDigest
 from spotkeeper.domain.load.request_queue import QueueLook
 from spotkeeper.domain.load.summarise import summarise
 from spotkeeper.ports import FleetError, Throttled
-from spotkeeper.turns.collect_search_logs import CollectReport, FleetCounts, NotStored, collect
+from spotkeeper.turns.collect_report import CollectReport, FleetCounts, NotStored
+from spotkeeper.turns.collect_search_logs import collect
 from spotkeeper_lab.fakes.load_table import FakeLoadTable
 from tests.search_logs import FLEET, SENT, before, lines, message, packed, sent_log
 

@@ -12,10 +12,11 @@ from random import Random
 
 import pytest
 
-from spotkeeper.border.search_log import Message
+from spotkeeper.border.queue_messages import Message
 from spotkeeper.domain.decision import DecisionRecord
 from spotkeeper.domain.fleet import Objective
-from spotkeeper.turns.collect_search_logs import CollectReport, collect
+from spotkeeper.turns.collect_report import CollectReport
+from spotkeeper.turns.collect_search_logs import collect
 from spotkeeper_lab.fakes.histories import FakeLoadHistories
 from spotkeeper_lab.fakes.virtual_time import instant
 from tests.builders import fleet

@@ -21,7 +21,8 @@ from spotkeeper_cli.output import (
 )
 
 if TYPE_CHECKING:
-    from spotkeeper_lab.backtest.backtest import Row, Windows
+    from spotkeeper_lab.backtest.backtest import Row
+    from spotkeeper_lab.backtest.windows import Windows
     from spotkeeper_lab.backtest.world import World
 
 
@@ -89,7 +90,7 @@ def backtest(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     set: Settings = None,
 ) -> None:
     """Try policies on recorded spot markets: what each would have served and cost."""
-    from spotkeeper_lab.backtest.backtest import Windows
+    from spotkeeper_lab.backtest.windows import Windows
     from spotkeeper_lab.backtest.world import World
 
     with told(*_mendable()):
@@ -114,7 +115,7 @@ def backtest(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
 
 def _mendable() -> tuple[type[Exception], ...]:
     """The errors that a user can mend."""
-    from spotkeeper_lab.backtest.catalogue import SettingError, UnknownNameError
+    from spotkeeper_lab.backtest.policies.values import SettingError, UnknownNameError
     from spotkeeper_lab.backtest.world import WorldError
     from spotkeeper_lab.traces.market import MarketError
 
@@ -130,7 +131,8 @@ def _tried(
 ) -> "list[Row]":
     """Run the backtest with a progress bar."""
     from spotkeeper_lab.backtest.backtest import Plan, run_backtest
-    from spotkeeper_lab.backtest.catalogue import choose, configure
+    from spotkeeper_lab.backtest.policies.catalogue import choose
+    from spotkeeper_lab.backtest.policies.settings import configure
     from spotkeeper_lab.traces.market_file import read_market
 
     plan = Plan(

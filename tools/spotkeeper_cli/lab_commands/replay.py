@@ -19,8 +19,7 @@ from spotkeeper_cli.output import (
 )
 
 if TYPE_CHECKING:
-    from spotkeeper_lab.replay.on_market import MarketRow
-    from spotkeeper_lab.replay.values import ReplaySettings, Run
+    from spotkeeper_lab.replay.values import MarketRow, ReplaySettings, Run
     from spotkeeper_lab.traces.market import Market
     from spotkeeper_lab.traces.requests import RequestTrace
 

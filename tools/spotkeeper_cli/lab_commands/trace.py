@@ -72,7 +72,8 @@ def export(
     import boto3
     from botocore.exceptions import BotoCoreError, ClientError
 
-    from spotkeeper_lab.traces import export as seen
+    from spotkeeper_lab.traces import records as seen
+    from spotkeeper_lab.traces.export import export_market
     from spotkeeper_lab.traces.market import MarketError
     from spotkeeper_lab.traces.market_file import write_market
 
@@ -89,6 +90,6 @@ def export(
         if group:
             changes = seen.group_activities(boto3.client("autoscaling"), group)
         name = out.name.removesuffix(".gz").removesuffix(".csv")
-        market = seen.export_market(name, turns, changes, instance_type)
+        market = export_market(name, turns, changes, instance_type)
         write_market(market, out)
     typer.echo(f"{out}: {len(market.pools)} pools, {market.end_s / 3600:.1f} h")

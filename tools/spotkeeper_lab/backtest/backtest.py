@@ -1,20 +1,16 @@
 """Try policies over windows of markets and sum up what each one served and cost."""
 
-import math
-import random
 import statistics
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from multiprocessing import get_context
 
-import numpy as np
-
 from spotkeeper_lab.backtest.accounting import RunResult
-from spotkeeper_lab.backtest.bounds import limit
-from spotkeeper_lab.backtest.catalogue import Policy, Settings
+from spotkeeper_lab.backtest.policies.values import Policy, Settings
+from spotkeeper_lab.backtest.windows import Windows, long_enough, most_eventful
 from spotkeeper_lab.backtest.world import World
-from spotkeeper_lab.traces.market import Market, MarketError
+from spotkeeper_lab.traces.market import Market
 
 type Progress = Callable[[int, int, str], None]
 """Called with windows done, windows in all and a label."""
@@ -37,30 +33,6 @@ COLUMNS = (
     "losses",
 )
 """What a row of the JSON file has beside its settings."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Windows:
-    """``count`` windows of ``hours`` at random offsets, or (count None) the whole market."""
-
-    count: int | None = None
-    hours: float = 24.0
-    seed: int = 0
-
-    def of(self, market: Market, tick_s: float) -> list[Market]:
-        """The windows of a market, on whole ticks; raises MarketError where they do not fit."""
-        if self.count is None:
-            return [market]
-        if self.count < 1:
-            raise MarketError(f"{self.count} windows are none; ask for 1 or more")
-        if not 0 < self.hours < math.inf:
-            raise MarketError(f"a window of {self.hours:g} h has no length; ask for more than 0 h")
-        length_s = self.hours * 3600.0
-        market.window(0.0, length_s)
-        latest = int((market.end_s - length_s) // tick_s)
-        rng = random.Random(self.seed)
-        starts = [rng.randint(0, latest) * tick_s for _ in range(self.count)]
-        return [market.window(start_s, length_s) for start_s in starts]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,8 +98,8 @@ def run_backtest(plan: Plan, *, progress: Progress | None = None, workers: int =
         _Task(market, world, policy, windows, sample)
         for market in plan.markets
         for world in (asked.priced(market) for asked in plan.worlds)
-        for windows in [_long_enough(plan.windows.of(market, world.tick_s), world)]
-        for sample in [_most_eventful(windows, world)]
+        for windows in [long_enough(plan.windows.of(market, world.tick_s), world)]
+        for sample in [most_eventful(windows, world)]
         for policy in plan.policies
     ]
     results = _in_processes(tasks, workers) if workers > 1 else _here(tasks)
@@ -142,22 +114,6 @@ def run_backtest(plan: Plan, *, progress: Progress | None = None, workers: int =
                 progress(done, total, f"{task.market.name} {task.policy.name}")
         rows.append(_row(task, found))
     return rows
-
-
-def _long_enough(windows: list[Market], world: World) -> list[Market]:
-    """Refuse windows that end with the first cold start: there is nothing to measure."""
-    if world.length(windows[0]) <= world.ticks(world.cold_start_s):
-        raise MarketError(
-            f"a window of {windows[0].end_s:g} s ends before the first cold start of "
-            f"{world.cold_start_s:g} s does; ask for longer windows"
-        )
-    return windows
-
-
-def _most_eventful(windows: Sequence[Market], world: World) -> int:
-    """The window in which what spot can give of the target changes most often."""
-    events = [np.count_nonzero(np.diff(limit(window, world).spot)) for window in windows]
-    return int(np.argmax(events))
 
 
 def _here(tasks: Sequence[_Task]) -> Iterator[RunResult]:

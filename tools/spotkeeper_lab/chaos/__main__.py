@@ -13,10 +13,11 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
+from spotkeeper_lab.chaos.promises import Promise, Violation
 from spotkeeper_lab.chaos.run import minimise, run
+from spotkeeper_lab.chaos.story.draw import draw
 from spotkeeper_lab.chaos.story.kept import read, write
-from spotkeeper_lab.chaos.story.scenario import Scenario, draw
-from spotkeeper_lab.chaos.watch import Promise, Violation
+from spotkeeper_lab.chaos.story.scenario import Scenario
 from spotkeeper_lab.chaos.world import Result
 
 STORY_LINES = 60

@@ -5,14 +5,8 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from spotkeeper_lab.chaos.story.scenario import LAUNCH_TEXTS, Fault, Kind
-from spotkeeper_lab.cloud.values import (
-    IN_SERVICE,
-    ON_DEMAND_DRY,
-    SPOT_DRY,
-    CloudError,
-    CloudEvent,
-    EventKind,
-)
+from spotkeeper_lab.cloud.values import CloudError, CloudEvent, EventKind
+from spotkeeper_lab.cloud.words import IN_SERVICE, ON_DEMAND_DRY, SPOT_DRY
 
 if TYPE_CHECKING:
     from spotkeeper_lab.chaos.world import World

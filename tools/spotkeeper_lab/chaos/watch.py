@@ -4,79 +4,36 @@ import math
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 from spotkeeper.domain.load.flow import CERTAIN
+from spotkeeper_lab.chaos.promises import (
+    BACK_AFTER_S,
+    CAPPED,
+    CONFIGURATION_CAP,
+    FAILURES_AT_MOST,
+    FAILURES_WITHIN_S,
+    FORGETFUL,
+    HEALTHY_REPLACED_AT_MOST,
+    HELPLESS,
+    LAUNCHES_AN_HOUR,
+    LAUNCHES_IN_QUIET,
+    ORPHAN_S,
+    QUIET_LAUNCHES_AFTER_S,
+    SERVED_AFTER_S,
+    SHORT_S,
+    SILENT_S,
+    STEADY_S,
+    WHOLE_AFTER_S,
+    Promise,
+    Violation,
+)
 from spotkeeper_lab.chaos.story.scenario import SPOT_MAX, Fault, Kind
-from spotkeeper_lab.cloud.values import IN_SERVICE, TERMINATING, GroupView
+from spotkeeper_lab.cloud.values import GroupView
+from spotkeeper_lab.cloud.words import IN_SERVICE, TERMINATING
 
 if TYPE_CHECKING:
     from spotkeeper_lab.chaos.world import World
-
-WHOLE_AFTER_S = 1200.0
-SERVED_AFTER_S = 1800.0
-BACK_AFTER_S = 3300.0
-ORPHAN_S = 1500.0
-STEADY_S = 600.0
-SHORT_S = 1200.0
-CONFIGURATION_CAP = 2
-CAPPED = frozenset(
-    {Kind.LAUNCH_REFUSED, Kind.BAD_SPOT_IMAGE, Kind.BOOT_LOOP, Kind.OPERATOR_SUSPENDS}
-)
-"""More instances do not cure these: the backfill has a cap of its own."""
-FORGETFUL = frozenset({Kind.STATE_LOST, Kind.STATE_UNREADABLE})
-HELPLESS = frozenset(
-    {
-        Kind.ON_DEMAND_DRY,
-        Kind.BAD_ON_DEMAND_IMAGE,
-        Kind.WRONG_DOCUMENT,
-        Kind.OPERATOR_MAXIMUM,
-        Kind.HANG,
-        Kind.LOGS_STOP,
-        Kind.LOGS_LATE,
-        Kind.HALF_LOGS,
-        Kind.COLLECTOR_DOWN,
-    }
-)
-"""Nobody can fill the gap, or nobody can know of it."""
-HEALTHY_REPLACED_AT_MOST = 2
-LAUNCHES_AN_HOUR = 60
-LAUNCHES_IN_QUIET = 12
-QUIET_LAUNCHES_AFTER_S = 1500.0
-SILENT_S = 300.0
-FAILURES_AT_MOST, FAILURES_WITHIN_S = 6, 900.0
-
-
-class Promise(StrEnum):
-    """What is broken when it is."""
-
-    BOUNDS = "bounds"
-    WHOLE = "whole again"
-    SERVED = "requests are served"
-    GIVEN_BACK = "on-demand given back"
-    SCALE_IN = "no scale-in below the load"
-    MAKE_BEFORE_BREAK = "make before break"
-    REASONED = "only reasoned ends"
-    BUDGET = "replacements within the budget"
-    LAUNCHES = "launches an hour"
-    NO_LOOP = "no launch loop"
-    ORPHANS = "no orphan"
-    RECORDED = "a record or a failure for every turn"
-    ISOLATED = "fleets do not disturb each other"
-    COST = "cost bounded"
-    OPERATOR = "an operator's desired stays"
-    SETTLED = "no failures without end"
-    NO_BUG = "no unexpected error"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Violation:
-    """A promise that was broken, when, and how."""
-
-    promise: Promise
-    at_s: float
-    how: str
 
 
 @dataclass(slots=True)

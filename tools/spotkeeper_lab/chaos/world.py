@@ -9,13 +9,15 @@ from functools import partial
 from typing import Any
 
 from spotkeeper_lab.chaos.breaking import begin, end
+from spotkeeper_lab.chaos.promises import Promise, Violation
 from spotkeeper_lab.chaos.stand_ins.aws import MAIN, OTHER, Aws
 from spotkeeper_lab.chaos.stand_ins.lambdas import Invocation
 from spotkeeper_lab.chaos.story.refusals import disturbs
 from spotkeeper_lab.chaos.story.scenario import Fault, Kind, Scenario, Start
 from spotkeeper_lab.chaos.story.scene import cloud_of, documents_of, requests_of
-from spotkeeper_lab.chaos.watch import Promise, Violation, Watch
-from spotkeeper_lab.cloud.values import TERMINATING, CloudError, CloudEvent, InstanceView
+from spotkeeper_lab.chaos.watch import Watch
+from spotkeeper_lab.cloud.values import CloudError, CloudEvent, InstanceView
+from spotkeeper_lab.cloud.words import TERMINATING
 from spotkeeper_lab.end_to_end.events import Events
 from spotkeeper_lab.end_to_end.functions import (
     AVAILABILITY,

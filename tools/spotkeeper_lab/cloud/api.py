@@ -24,9 +24,6 @@ from spotkeeper_lab.cloud.group import GroupState
 from spotkeeper_lab.cloud.lives import USER_SHUTDOWN
 from spotkeeper_lab.cloud.states import SHOWN_S, CloudStates, not_found
 from spotkeeper_lab.cloud.values import (
-    COMING,
-    FAILED,
-    TERMINATING,
     Activity,
     Bill,
     CloudError,
@@ -36,6 +33,7 @@ from spotkeeper_lab.cloud.values import (
     Purchase,
     SpotRequestView,
 )
+from spotkeeper_lab.cloud.words import COMING, FAILED, TERMINATING
 
 DETACHED_AT_MOST = 20
 

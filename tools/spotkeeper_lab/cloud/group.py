@@ -14,6 +14,16 @@ from itertools import cycle
 
 from spotkeeper_lab.cloud.machine import Machine, Refusal
 from spotkeeper_lab.cloud.values import (
+    Activity,
+    GroupSpec,
+    GroupView,
+    Hook,
+    Physics,
+    Purchase,
+    Transition,
+    WarmPool,
+)
+from spotkeeper_lab.cloud.words import (
     CANCELLED,
     COMING,
     DIFFERENCE,
@@ -23,14 +33,6 @@ from spotkeeper_lab.cloud.values import (
     SUCCESSFUL,
     TERMINATE,
     TERMINATING,
-    Activity,
-    GroupSpec,
-    GroupView,
-    Hook,
-    Physics,
-    Purchase,
-    Transition,
-    WarmPool,
 )
 
 # An unanswered drought is written down for its last hour only.

@@ -9,6 +9,14 @@ from spotkeeper_lab.cloud.lives import BOOT_S
 from spotkeeper_lab.cloud.machine import Machine
 from spotkeeper_lab.cloud.markets import CloudMarket
 from spotkeeper_lab.cloud.values import (
+    CloudError,
+    EventKind,
+    Hook,
+    InstanceView,
+    Result,
+    Transition,
+)
+from spotkeeper_lab.cloud.words import (
     ABANDONED,
     HOOK_ABANDONED,
     IN_SERVICE,
@@ -17,12 +25,6 @@ from spotkeeper_lab.cloud.values import (
     STANDBY,
     TERMINATING,
     WARMED,
-    CloudError,
-    EventKind,
-    Hook,
-    InstanceView,
-    Result,
-    Transition,
 )
 
 _ENDED_BY = frozenset({IN_SERVICE, STANDBY})

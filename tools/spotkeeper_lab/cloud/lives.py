@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 from spotkeeper_lab.cloud.engine import END, RETRY, START, CloudEngine
 from spotkeeper_lab.cloud.group import GroupState
 from spotkeeper_lab.cloud.machine import Machine, Refusal
-from spotkeeper_lab.cloud.values import (
+from spotkeeper_lab.cloud.values import EventKind, GroupSpec, Physics, Purchase
+from spotkeeper_lab.cloud.words import (
     ADMINISTRATIVE,
     COMING,
     DIED_STARTING,
@@ -24,10 +25,6 @@ from spotkeeper_lab.cloud.values import (
     SPOT_FULL,
     TERMINATED,
     TERMINATING,
-    EventKind,
-    GroupSpec,
-    Physics,
-    Purchase,
 )
 
 if TYPE_CHECKING:

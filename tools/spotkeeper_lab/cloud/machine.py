@@ -3,7 +3,8 @@
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from spotkeeper_lab.cloud.values import PENDING, WARMED, InstanceView, Purchase, SpotRequestView
+from spotkeeper_lab.cloud.values import InstanceView, Purchase, SpotRequestView
+from spotkeeper_lab.cloud.words import PENDING, WARMED
 
 if TYPE_CHECKING:
     from spotkeeper_lab.cloud.group import GroupState

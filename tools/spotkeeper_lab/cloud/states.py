@@ -6,7 +6,9 @@ from dataclasses import replace
 from spotkeeper_lab.cloud.group import GroupState
 from spotkeeper_lab.cloud.lives import USER_SHUTDOWN
 from spotkeeper_lab.cloud.machine import Machine, Refusal
-from spotkeeper_lab.cloud.values import (
+from spotkeeper_lab.cloud.values import CloudError, EventKind, Purchase
+from spotkeeper_lab.cloud.warm import CloudWarm
+from spotkeeper_lab.cloud.words import (
     IN_SERVICE,
     ON_DEMAND_QUOTA,
     PENDING,
@@ -16,11 +18,7 @@ from spotkeeper_lab.cloud.values import (
     STANDBY,
     TERMINATED,
     USER_SUSPENDED,
-    CloudError,
-    EventKind,
-    Purchase,
 )
-from spotkeeper_lab.cloud.warm import CloudWarm
 
 SHOWN_S = 3600.0
 """So long AWS shows spot requests and instances that have ended."""

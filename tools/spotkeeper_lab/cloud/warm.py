@@ -4,18 +4,8 @@ from spotkeeper_lab.cloud.engine import START
 from spotkeeper_lab.cloud.group import GroupState
 from spotkeeper_lab.cloud.hooks import CloudHooks
 from spotkeeper_lab.cloud.machine import Machine
-from spotkeeper_lab.cloud.values import (
-    IN_SERVICE,
-    LAUNCH,
-    PENDING,
-    TERMINATING,
-    WARMED,
-    CloudError,
-    InstanceView,
-    Purchase,
-    Transition,
-    WarmPool,
-)
+from spotkeeper_lab.cloud.values import CloudError, InstanceView, Purchase, Transition, WarmPool
+from spotkeeper_lab.cloud.words import IN_SERVICE, LAUNCH, PENDING, TERMINATING, WARMED
 
 # A stopped instance is in service so soon where the physics do not say.
 START_S = 10.0

@@ -14,14 +14,8 @@ from moto.dynamodb.models import dynamodb_backends
 from moto.dynamodb.models.dynamo_type import DynamoType
 
 from spotkeeper_lab.cloud.api import Cloud
-from spotkeeper_lab.cloud.values import (
-    IN_SERVICE,
-    TERMINATING,
-    Bill,
-    CloudEvent,
-    EventKind,
-    InstanceView,
-)
+from spotkeeper_lab.cloud.values import Bill, CloudEvent, EventKind, InstanceView
+from spotkeeper_lab.cloud.words import IN_SERVICE, TERMINATING
 from spotkeeper_lab.end_to_end.events import UNHEARD, Events
 from spotkeeper_lab.end_to_end.functions import (
     AVAILABILITY,

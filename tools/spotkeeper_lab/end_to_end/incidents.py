@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from spotkeeper_lab.cloud.api import Cloud
-from spotkeeper_lab.cloud.values import IN_SERVICE, InstanceView
+from spotkeeper_lab.cloud.values import InstanceView
+from spotkeeper_lab.cloud.words import IN_SERVICE
 from spotkeeper_lab.end_to_end.functions import AVAILABILITY, HEALTH, INTERRUPTION, Invocation
 from spotkeeper_lab.end_to_end.logs import SearchLogs
 from spotkeeper_lab.end_to_end.scene import LEAD_S, SPOT_GROUP

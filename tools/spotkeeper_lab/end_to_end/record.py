@@ -5,7 +5,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from spotkeeper_lab.cloud.api import Cloud
-from spotkeeper_lab.cloud.values import IN_SERVICE, PENDING, CloudEvent, InstanceView, Purchase
+from spotkeeper_lab.cloud.values import CloudEvent, InstanceView, Purchase
+from spotkeeper_lab.cloud.words import IN_SERVICE, PENDING
 from spotkeeper_lab.end_to_end.scene import ON_DEMAND_GROUP, SPOT_GROUP
 from spotkeeper_lab.end_to_end.workers import Workforce
 

@@ -4,32 +4,22 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 
 from spotkeeper.adapters.ec2.auto_scaling import LONGEST_LAUNCH
-from spotkeeper.adapters.errors import (
-    SPOT_MARKED_STATUSES,
-    SPOT_TAKEN_STATUSES,
-    by_a_user,
-    classify,
-    classify_spot_status,
-)
 from spotkeeper.domain.failure import LaunchFailure
-from spotkeeper.domain.fleet import Group, Instance, Phase
+from spotkeeper.domain.fleet import Group
 from spotkeeper.ports import Gone, SpotRequest
 from spotkeeper_lab.cloud.api import Cloud
-from spotkeeper_lab.cloud.values import (
-    CANCELLED,
-    IN_SERVICE,
-    PENDING,
-    PENDING_WAIT,
-    Activity,
-    GroupView,
-    InstanceView,
-    SpotRequestView,
-)
+from spotkeeper_lab.cloud.values import Activity, GroupView
 from spotkeeper_lab.fakes.faults import Faults, as_aws
+from spotkeeper_lab.fakes.group_views import (
+    ended_s,
+    failure_from,
+    group_from,
+    has_failed,
+    spot_request_from,
+)
 from spotkeeper_lab.fakes.virtual_time import instant, seconds
 
 _KEPT_FAILURES = 10_000
-_PHASES = {PENDING: Phase.COMING, PENDING_WAIT: Phase.COMING, IN_SERVICE: Phase.IN_SERVICE}
 
 
 class FakeGroups:
@@ -52,7 +42,7 @@ class FakeGroups:
         view = self._cloud.group(name)
         known = self._pictures.get(name)
         if known is None or known[0] is not view:
-            known = self._pictures[name] = (view, _group(view))
+            known = self._pictures[name] = (view, group_from(view))
         return known[1]
 
     def failures(self, group: str, since: datetime) -> tuple[LaunchFailure, ...]:
@@ -60,8 +50,8 @@ class FakeGroups:
         with self._faults.call("failures"), as_aws("reading scaling activities"):
             since_s = seconds(since)
             found = self._cloud.failures(group, since_s - LONGEST_LAUNCH.total_seconds())
-            ended = (activity for activity in found if _ended_s(activity) >= since_s)
-            failures = (self._failure(a) for a in ended if _failed(a))
+            ended = (activity for activity in found if ended_s(activity) >= since_s)
+            failures = (self._failure(a) for a in ended if has_failed(a))
             return tuple(failures)
 
     def _failure(self, activity: Activity) -> LaunchFailure:
@@ -69,7 +59,7 @@ class FakeGroups:
         if key not in self._failures:
             if len(self._failures) > _KEPT_FAILURES:
                 self._failures.clear()
-            self._failures[key] = _failure(activity)
+            self._failures[key] = failure_from(activity)
         return self._failures[key]
 
     def groups_of(self, instance_ids: Sequence[str]) -> Mapping[str, str]:
@@ -91,7 +81,7 @@ class FakeGroups:
         with self._faults.call("troubled_spot_requests"):
             wanted = set(instance_ids)
             found = self._cloud.spot_requests(seconds(since))
-            return tuple(_spot_request(r) for r in found if r.instance_id in wanted)
+            return tuple(spot_request_from(r) for r in found if r.instance_id in wanted)
 
     def running(self, instance_ids: Sequence[str]) -> frozenset[str]:
         """Name those of some instances that have not ended."""
@@ -158,59 +148,3 @@ class FakeGroups:
         """Have the group of an instance replace it."""
         with self._faults.call("replace"), as_aws("marking unhealthy"):
             self._cloud.set_unhealthy(instance_id)
-
-
-def _group(view: GroupView) -> Group:
-    return Group(
-        name=view.name,
-        desired=view.desired,
-        minimum=view.minimum,
-        maximum=view.maximum,
-        instances=tuple(_instance(instance) for instance in view.instances),
-        suspended=frozenset(view.suspensions),
-        suspended_by_aws=frozenset(p for p, why in view.suspensions.items() if not by_a_user(why)),
-    )
-
-
-def _instance(view: InstanceView) -> Instance:
-    return Instance(
-        instance_id=view.instance_id,
-        pool=view.pool,
-        phase=_PHASES.get(view.state, Phase.LEAVING),
-        healthy=view.healthy,
-    )
-
-
-def _ended_s(activity: Activity) -> float:
-    return max(activity.start_s, activity.end_s or activity.start_s)
-
-
-def _failed(activity: Activity) -> bool:
-    """Whether a launch failed; a cancelled one did if its message is known to say so."""
-    return activity.status_code != CANCELLED or classify(activity.message)[1]
-
-
-def _failure(activity: Activity) -> LaunchFailure:
-    failure_class, known = classify(activity.message)
-    return LaunchFailure(
-        at=instant(_ended_s(activity)),
-        failure_class=failure_class,
-        message=activity.message,
-        pool=activity.zone,
-        known=known,
-    )
-
-
-def _spot_request(view: SpotRequestView) -> SpotRequest:
-    at, status = instant(view.updated_s), view.status_code
-    failure_class = classify_spot_status(status)
-    message = f"spot request {view.request_id}: {status}"
-    return SpotRequest(
-        request_id=view.request_id,
-        instance_id=view.instance_id,
-        failure=LaunchFailure(at=at, failure_class=failure_class, message=message)
-        if failure_class
-        else None,
-        at_risk_since=at if status in SPOT_MARKED_STATUSES else None,
-        taken=status in SPOT_TAKEN_STATUSES,
-    )

@@ -4,17 +4,8 @@ import json
 from datetime import datetime
 
 from spotkeeper_lab.cloud.api import Cloud
-from spotkeeper_lab.cloud.values import (
-    CANCELLED,
-    FAILED,
-    PROCESSES,
-    SUCCESSFUL,
-    Activity,
-    CloudError,
-    GroupView,
-    InstanceView,
-    WarmPool,
-)
+from spotkeeper_lab.cloud.values import Activity, CloudError, GroupView, InstanceView, WarmPool
+from spotkeeper_lab.cloud.words import CANCELLED, FAILED, PROCESSES, SUCCESSFUL
 from spotkeeper_lab.local_aws.ec2_answers import Ec2Answers
 from spotkeeper_lab.local_aws.wire import (
     ACCOUNT,

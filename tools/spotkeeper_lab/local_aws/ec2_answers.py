@@ -1,14 +1,17 @@
 """What the simulated cloud answers to EC2's calls, in AWS's words."""
 
-from collections.abc import Mapping, Sequence
 from datetime import datetime
-from fnmatch import fnmatchcase
-from typing import Any
+from typing import TYPE_CHECKING
 
 from spotkeeper.adapters.ec2.auto_scaling import DRAINING_TAG, GROUP_TAG
 from spotkeeper_lab.cloud.api import Cloud
-from spotkeeper_lab.cloud.values import PENDING, CloudError, InstanceView, Purchase, SpotRequestView
+from spotkeeper_lab.cloud.values import CloudError, InstanceView, Purchase, SpotRequestView
+from spotkeeper_lab.cloud.words import PENDING
+from spotkeeper_lab.local_aws.filters import filters_of, passes
 from spotkeeper_lab.local_aws.wire import Action, Answer, Exact, Get, Page, VirtualTime
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 _EC2_STATES = {PENDING: "pending"}
 SPOT_REQUESTS = Page(usual=1000, most=1000, asked_by="MaxResults")
@@ -42,7 +45,7 @@ class Ec2Answers:
         }
 
     def _describe_spot_requests(self, get: Get) -> Answer:
-        filters = {item["Name"]: item.get("Values", item.get("Value")) for item in _filters(get)}
+        filters = {item["Name"]: item.get("Values", item.get("Value")) for item in filters_of(get)}
         codes = filters.get("status-code")
         ids, instances = filters.get("spot-instance-request-id"), filters.get("instance-id")
         return {
@@ -87,8 +90,8 @@ class Ec2Answers:
         wanted: Sequence[str] = get("InstanceIds", [])
         views = [self._cloud.instance(i) for i in wanted] if wanted else self._visible()
         found = [self._ec2_instance(view) for view in views]
-        for item in _filters(get):
-            found = [one for one in found if _passes(one, item["Name"], item["Values"])]
+        for item in filters_of(get):
+            found = [one for one in found if passes(one, item["Name"], item["Values"])]
         return {"Reservations": [{"Instances": [one]} for one in found]}
 
     def over_the_wire(self) -> dict[str, Action]:
@@ -104,7 +107,7 @@ class Ec2Answers:
             for view in self._cloud.instances()
             for tag in self._tags(view)
         ]
-        for item in _filters(get):
+        for item in filters_of(get):
             name = {"key": "Key", "resource-type": "ResourceType", "resource-id": "ResourceId"}
             if item["Name"] not in name:
                 message = f"The filter '{item['Name']}' is not simulated"
@@ -114,7 +117,7 @@ class Ec2Answers:
 
     def _describe_prices(self, get: Get) -> Answer:
         """The price that was always in force, in every zone of the groups."""
-        filters = {item["Name"]: item["Values"] for item in _filters(get)}
+        filters = {item["Name"]: item["Values"] for item in filters_of(get)}
         pools = {view.pool for view in self._cloud.history()}
         return {
             "SpotPriceHistory": [
@@ -181,27 +184,3 @@ class Ec2Answers:
                 for instance_id in instance_ids
             ]
         }
-
-
-def _passes(instance: Answer, name: str, values: Sequence[str]) -> bool:
-    """Whether an instance passes a filter of EC2's; `CloudError` for one not simulated."""
-    state, tags = instance["State"], instance["Tags"]
-    assert isinstance(state, dict)
-    assert isinstance(tags, list)
-    by_key = {tag["Key"]: tag["Value"] for tag in tags}
-    match name.split(":", 1):
-        case ["instance-state-name"]:
-            return state["Name"] in values
-        case ["instance-id"]:
-            return instance["InstanceId"] in values
-        case ["tag-key"]:
-            return not by_key.keys().isdisjoint(values)
-        case ["tag", key]:
-            return any(fnmatchcase(by_key.get(key, ""), value) for value in values)
-        case _:
-            raise CloudError("InvalidParameterValue", f"The filter '{name}' is not simulated")
-
-
-def _filters(get: Get) -> Sequence[Mapping[str, Any]]:
-    filters: Sequence[Mapping[str, Any]] = get("Filters", [])
-    return filters

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import io
 import math
-from dataclasses import asdict, dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -21,6 +21,7 @@ from spotkeeper_lab.end_to_end.scene import LEAD_S, PHYSICS, SPOT_MIN, DemoSetti
 from spotkeeper_lab.replay.output import seconds
 from spotkeeper_lab.replay.rules import fixed_peak
 from spotkeeper_lab.replay.run import check
+from spotkeeper_lab.replay.values import MarketRow
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -31,43 +32,6 @@ if TYPE_CHECKING:
 
 SHORTEST_H = 0.1
 RULE = "spotkeeper, both checkers"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MarketRow:
-    """Both checkers on one trace and market; the fields of a replay's row, and the cost.
-
-    `worker_hours` are those of instances from launch to end, spot and on-demand ones together.
-    `cost` is that of a fixed on-demand fleet for the peak, `sizing_factor * spot_factor`.
-    """
-
-    trace: str
-    market: str
-    rule: str
-    objective_met: bool
-    share_in_time: float
-    wait_p50: float
-    wait_p95: float
-    wait_p99: float
-    worker_hours: float
-    scale_outs: int
-    scale_ins: int
-    lost: int
-    requests: int
-    hours: float
-    workers_per_instance: int
-    served_share: float
-    losses: int
-    spot_hours: float
-    on_demand_hours: float
-    cost: float
-    sizing_factor: float
-    spot_factor: float
-    settings: ReplaySettings
-
-    def as_dict(self) -> dict[str, object]:
-        """Return the row for JSON."""
-        return asdict(self)
 
 
 def on_market(

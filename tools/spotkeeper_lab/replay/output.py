@@ -11,8 +11,7 @@ from rich.table import Table
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from spotkeeper_lab.replay.on_market import MarketRow
-    from spotkeeper_lab.replay.values import Row
+    from spotkeeper_lab.replay.values import MarketRow, Row
 
 HEADERS = ("rule", "kept", "in time", "p50", "p95", "p99", "hours", "out/in", "lost")
 

@@ -107,3 +107,40 @@ class Run:
     row: Row
     wait_s: Floats
     timeline: Timeline
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MarketRow:
+    """Both checkers on one trace and market; the fields of a replay's row, and the cost.
+
+    `worker_hours` are those of instances from launch to end, spot and on-demand ones together.
+    `cost` is that of a fixed on-demand fleet for the peak, `sizing_factor * spot_factor`.
+    """
+
+    trace: str
+    market: str
+    rule: str
+    objective_met: bool
+    share_in_time: float
+    wait_p50: float
+    wait_p95: float
+    wait_p99: float
+    worker_hours: float
+    scale_outs: int
+    scale_ins: int
+    lost: int
+    requests: int
+    hours: float
+    workers_per_instance: int
+    served_share: float
+    losses: int
+    spot_hours: float
+    on_demand_hours: float
+    cost: float
+    sizing_factor: float
+    spot_factor: float
+    settings: ReplaySettings
+
+    def as_dict(self) -> dict[str, object]:
+        """Return the row for JSON."""
+        return asdict(self)

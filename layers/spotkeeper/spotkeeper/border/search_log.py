@@ -11,13 +11,12 @@ import gzip
 import io
 import re
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Annotated, Any
 
 from pydantic import (
-    BaseModel,
     ConfigDict,
     FailFast,
     Field,
@@ -30,14 +29,12 @@ from pydantic.dataclasses import dataclass as checked_dataclass
 from pydantic_core import CoreSchema, core_schema, from_json, to_json
 
 from spotkeeper.border.agent_note import AgentNote, read_alone
-from spotkeeper.border.events import EventError
 from spotkeeper.domain.load.digest import MAX_INVERSION_S, SearchLog
 from spotkeeper.domain.load.load import Cluster
 
 # Unpacked, and wrong in every log, so much takes 300 MiB to refuse: within the function's memory.
 MAX_BODY_BYTES = 8 * 1024 * 1024
 MAX_ERRORS = 20
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MAX_DURATION = timedelta(hours=24)
 _MAX_INVERSION = timedelta(seconds=MAX_INVERSION_S)
 # In JSON a brace, a line end and a brace follow each other only between two JSON lines.
@@ -91,46 +88,6 @@ class _ReadLog(SearchLog):
 
 _LOG = TypeAdapter(_ReadLog)
 _LOGS: TypeAdapter[list[_ReadLog]] = TypeAdapter(Annotated[list[_ReadLog], FailFast()])
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Message:
-    """A queue message; `sent_at` is the queue's own clock."""
-
-    message_id: str
-    body: str
-    sent_at: datetime
-
-
-class _Attributes(BaseModel):
-    sent_ms: Annotated[int, Field(alias="SentTimestamp", ge=0, lt=2**43)]
-
-
-class _Record(BaseModel):
-    message_id: Annotated[str, Field(alias="messageId", min_length=1)]
-    body: str
-    attributes: _Attributes
-
-
-class _QueueEvent(BaseModel):
-    records: Annotated[list[_Record], Field(alias="Records")]
-
-
-def read_messages(event: Mapping[str, Any]) -> list[Message]:
-    """Take the messages out of what SQS hands to a function; raises EventError otherwise."""
-    try:
-        records = _QueueEvent.model_validate(event).records
-    except ValidationError as error:
-        wrong = "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors())
-        raise EventError(f"not an event of an SQS queue: {wrong}") from None
-    return [
-        Message(
-            message_id=record.message_id,
-            body=record.body,
-            sent_at=_EPOCH + timedelta(milliseconds=record.attributes.sent_ms),
-        )
-        for record in records
-    ]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -248,6 +205,12 @@ def _wrong_fields(items: list[object]) -> Iterator[str]:
             yield from (f"logs[{at}].{wrong}" for wrong in (*_mistimed(log), *_misplaced(log)))
 
 
+def _named(wrong: Iterator[str]) -> MessageRefused:
+    named = [each for each, _ in zip(wrong, range(MAX_ERRORS + 1), strict=False)]
+    more = ["and more"] if len(named) > MAX_ERRORS else []
+    return MessageRefused("; ".join(named[:MAX_ERRORS] + more))
+
+
 def _message(wrong: Any) -> str:
     if wrong["type"] == "string_pattern_mismatch" and wrong["ctx"]["pattern"] == _RFC_3339:
         return "should be an RFC 3339 time with a zone, such as 2026-11-20T10:00:00.120Z"
@@ -256,9 +219,3 @@ def _message(wrong: Any) -> str:
     if wrong["type"].startswith("dataclass_"):
         return "should be an object with the fields of a search log"
     return str(wrong["msg"])
-
-
-def _named(wrong: Iterator[str]) -> MessageRefused:
-    named = [each for each, _ in zip(wrong, range(MAX_ERRORS + 1), strict=False)]
-    more = ["and more"] if len(named) > MAX_ERRORS else []
-    return MessageRefused("; ".join(named[:MAX_ERRORS] + more))

@@ -22,9 +22,9 @@ from spotkeeper.domain.interruption import (
 )
 from spotkeeper.ports import AtRiskNote, FleetError, Lease, Ports
 from spotkeeper.turns.act import Asked, act
+from spotkeeper.turns.availability_record import record_of
 from spotkeeper.turns.observe import permitted
 from spotkeeper.turns.reading import Reading, activity_of, read_together, snapshot_of
-from spotkeeper.turns.record import record_of
 from spotkeeper.turns.turn import TurnReport, Turns
 
 # Another turn that wrote so recently may have acted after this one read the groups: read again.

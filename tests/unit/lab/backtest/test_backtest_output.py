@@ -10,11 +10,12 @@ import pytest
 from rich.console import Console
 
 from spotkeeper_charts.scatter import HEIGHT, WIDTH
-from spotkeeper_lab.backtest.backtest import Plan, Row, Windows, run_backtest
-from spotkeeper_lab.backtest.catalogue import choose
+from spotkeeper_lab.backtest.backtest import Plan, Row, run_backtest
 from spotkeeper_lab.backtest.output import CELLS, cells, compared, json_text, tables, write_json
+from spotkeeper_lab.backtest.policies.catalogue import choose
 from spotkeeper_lab.backtest.report import picture, report_html, write_report
 from spotkeeper_lab.backtest.timeline import timeline
+from spotkeeper_lab.backtest.windows import Windows
 from spotkeeper_lab.backtest.world import World
 from spotkeeper_lab.traces.generate import generate
 

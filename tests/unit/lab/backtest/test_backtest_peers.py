@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spotkeeper_lab.backtest import ticks
-from spotkeeper_lab.backtest.peers import (
+from spotkeeper_lab.backtest.policies import ticks
+from spotkeeper_lab.backtest.policies.peers import (
     EvenSpread,
     OnDemandOnly,
     RoundRobin,
@@ -16,7 +16,7 @@ from spotkeeper_lab.backtest.peers import (
     SpotHedge,
     TwoGroupLoop,
 )
-from spotkeeper_lab.backtest.ticks import Fleet, TickPolicy
+from spotkeeper_lab.backtest.policies.ticks import Fleet, TickPolicy
 from spotkeeper_lab.backtest.world import World
 from spotkeeper_lab.traces.market import Market, market_of
 

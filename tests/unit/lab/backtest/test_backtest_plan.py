@@ -5,15 +5,11 @@ from dataclasses import asdict, replace
 import pytest
 
 from spotkeeper.domain.fleet import AvailabilityPolicy
-from spotkeeper_lab.backtest.backtest import COLUMNS, Plan, Windows, run_backtest
-from spotkeeper_lab.backtest.catalogue import (
-    POLICIES,
-    SettingError,
-    UnknownNameError,
-    choose,
-    configure,
-    duration,
-)
+from spotkeeper_lab.backtest.backtest import COLUMNS, Plan, run_backtest
+from spotkeeper_lab.backtest.policies.catalogue import POLICIES, choose
+from spotkeeper_lab.backtest.policies.settings import configure
+from spotkeeper_lab.backtest.policies.values import SettingError, UnknownNameError
+from spotkeeper_lab.backtest.windows import Windows
 from spotkeeper_lab.backtest.world import World
 from spotkeeper_lab.traces.generate import generate
 from spotkeeper_lab.traces.market import MarketError
@@ -59,7 +55,7 @@ def test_a_setting_reaches_every_policy_that_has_it_or_the_one_named() -> None:
         ("extra", "write name=value"),
         ("extra=one", "extra is 'one'; it must be a whole number"),
         ("extra=-1", "extra is -1; it must be 0 or more"),
-        ("every_s=soon", "'soon' is not a duration"),
+        ("every_s=soon", "'soon' is no duration"),
     ],
 )
 def test_a_setting_that_does_not_exist_or_read_is_refused(text: str, problem: str) -> None:
@@ -73,19 +69,6 @@ def test_flags_and_words_are_read_as_what_they_are() -> None:
     assert changed.settings == {"early": False, "mode": "b", "share": 0.7}
     with pytest.raises(SettingError, match="true or false"):
         configure([policy], ["early=1"])
-
-
-@pytest.mark.parametrize(
-    ("text", "seconds"), [("120", 120), ("120s", 120), ("2m", 120), ("1.5h", 5400), (" 1d ", 86400)]
-)
-def test_durations(text: str, seconds: float) -> None:
-    assert duration(text) == seconds
-
-
-@pytest.mark.parametrize("text", ["", "s", "-1", "2 minutes", "inf", "nan"])
-def test_what_is_not_a_duration_is_refused(text: str) -> None:
-    with pytest.raises(SettingError, match="not a duration"):
-        duration(text)
 
 
 def test_windows_are_on_ticks_inside_the_market_and_the_same_for_a_seed() -> None:

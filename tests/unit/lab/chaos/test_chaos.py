@@ -6,10 +6,11 @@ from pathlib import Path
 import pytest
 
 from spotkeeper_lab.chaos.__main__ import story_of
+from spotkeeper_lab.chaos.promises import Promise
 from spotkeeper_lab.chaos.run import minimise, run
+from spotkeeper_lab.chaos.story.draw import draw
 from spotkeeper_lab.chaos.story.kept import read, write
-from spotkeeper_lab.chaos.story.scenario import Fault, Kind, Scenario, draw
-from spotkeeper_lab.chaos.watch import Promise
+from spotkeeper_lab.chaos.story.scenario import Fault, Kind, Scenario
 from spotkeeper_lab.chaos.world import World
 
 SHORT = Scenario(seed=1, queue_known=True, loads=((0.0, 2.0),))

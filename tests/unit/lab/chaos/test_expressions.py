@@ -2,7 +2,8 @@
 
 import pytest
 
-from spotkeeper_lab.chaos.stand_ins.expressions import NotUnderstood, condition, update
+from spotkeeper_lab.chaos.stand_ins.expressions import condition, update
+from spotkeeper_lab.chaos.stand_ins.tokens import NotUnderstood
 
 ITEM = {"a": {"N": "3"}, "b": {"S": "x"}, "l": {"L": [{"S": "1"}, {"S": "2"}, {"S": "3"}]}}
 

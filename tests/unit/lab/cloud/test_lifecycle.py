@@ -6,11 +6,6 @@ import pytest
 
 from spotkeeper_lab.cloud.api import Cloud
 from spotkeeper_lab.cloud.values import (
-    ABANDONED,
-    CANCELLED,
-    HOOK_ABANDONED,
-    ON_DEMAND_QUOTA,
-    SPOT_QUOTA,
     CloudError,
     EventKind,
     GroupSpec,
@@ -20,6 +15,13 @@ from spotkeeper_lab.cloud.values import (
     Result,
     Transition,
     WarmPool,
+)
+from spotkeeper_lab.cloud.words import (
+    ABANDONED,
+    CANCELLED,
+    HOOK_ABANDONED,
+    ON_DEMAND_QUOTA,
+    SPOT_QUOTA,
 )
 from spotkeeper_lab.traces.market import market_of
 

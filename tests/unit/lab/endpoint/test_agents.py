@@ -2,7 +2,7 @@ import pytest
 
 from spotkeeper_lab.cloud.api import Cloud
 from spotkeeper_lab.cloud.values import GroupSpec, Hook, Physics, Purchase, Transition, WarmPool
-from spotkeeper_lab.endpoint.agents import complete_hooks
+from spotkeeper_lab.endpoint.machines.agents import complete_hooks
 from spotkeeper_lab.traces.market import market_of
 
 POOL = "us-east-1a/g5.xlarge"

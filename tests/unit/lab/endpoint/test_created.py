@@ -3,7 +3,7 @@ from typing import Any
 import pytest
 
 from spotkeeper_lab.cloud.values import CloudError, Purchase, Transition
-from spotkeeper_lab.endpoint.created import Groups, WarmPools, group_spec
+from spotkeeper_lab.endpoint.cloud.created import Groups, WarmPools, group_spec
 from spotkeeper_lab.endpoint.serve import make_world
 from spotkeeper_lab.endpoint.settings import LabSettings
 

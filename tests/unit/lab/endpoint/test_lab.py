@@ -9,9 +9,9 @@ from spotkeeper_lab.endpoint.faults.calls import FailingCalls, Message, Receive,
 from spotkeeper_lab.endpoint.faults.deliveries import Deliveries
 from spotkeeper_lab.endpoint.faults.inject import Faults
 from spotkeeper_lab.endpoint.lab import LabPages
+from spotkeeper_lab.endpoint.machines.workers import Workers
 from spotkeeper_lab.endpoint.serve import make_world
 from spotkeeper_lab.endpoint.settings import LabSettings
-from spotkeeper_lab.endpoint.workers import Workers
 
 SETTINGS = LabSettings(desired=2, cold_start_s=0.0)
 

@@ -5,8 +5,9 @@ from datetime import UTC, datetime
 import pytest
 
 from spotkeeper.border import search_log
-from spotkeeper_lab.cloud.values import IN_SERVICE, PENDING, InstanceView, Purchase
-from spotkeeper_lab.endpoint.workers import Workers
+from spotkeeper_lab.cloud.values import InstanceView, Purchase
+from spotkeeper_lab.cloud.words import IN_SERVICE, PENDING
+from spotkeeper_lab.endpoint.machines.workers import Workers
 from spotkeeper_lab.local_aws.answers import VirtualTime
 
 

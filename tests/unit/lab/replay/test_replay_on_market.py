@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import json
+from typing import TYPE_CHECKING
 
 import pytest
 from rich.console import Console
 
-from spotkeeper_lab.replay.on_market import MarketRow, market_table, on_market
+from spotkeeper_lab.replay.on_market import market_table, on_market
 from spotkeeper_lab.replay.output import as_json
 from spotkeeper_lab.replay.rules import fixed_peak
-from spotkeeper_lab.replay.values import ReplayError, ReplaySettings
+from spotkeeper_lab.replay.values import MarketRow, ReplayError, ReplaySettings
 from spotkeeper_lab.traces.market import Market, market_of
-from spotkeeper_lab.traces.requests import RequestTrace, generate_requests
+from spotkeeper_lab.traces.requests import generate_requests
+
+if TYPE_CHECKING:
+    from spotkeeper_lab.traces.requests import RequestTrace
 
 HALF_HOUR_S = 1_800.0
 SETTINGS = ReplaySettings()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from typing import TYPE_CHECKING
 
 import pytest
 from rich.console import Console
@@ -12,7 +13,10 @@ from spotkeeper_lab.replay.output import as_json, cheapest, table
 from spotkeeper_lab.replay.report import report_html
 from spotkeeper_lab.replay.run import iter_runs
 from spotkeeper_lab.replay.values import ReplaySettings, Run
-from spotkeeper_lab.traces.requests import RequestTrace, generate_requests
+from spotkeeper_lab.traces.requests import generate_requests
+
+if TYPE_CHECKING:
+    from spotkeeper_lab.traces.requests import RequestTrace
 
 RULES = ("fixed-peak", "keda-queue", "spotkeeper")
 KEYS = {

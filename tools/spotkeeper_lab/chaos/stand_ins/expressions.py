@@ -4,11 +4,11 @@ moto has the whole of them, at a third of a millisecond an update; here a run of
 a second. The contract tests of the states and of the load table hold both to the same promises.
 """
 
-import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import cache
 from typing import Any
+
+from spotkeeper_lab.chaos.stand_ins.tokens import NotUnderstood, Tokens, tokens_of
 
 type Value = Any
 type Item = dict[str, Value]
@@ -16,7 +16,6 @@ type _Names = Mapping[str, str]
 type _Values = Mapping[str, Value]
 type _Term = Callable[[Item, _Names, _Values], Value]
 
-_TOKEN = re.compile(r"\s*(<=|>=|<>|[=<>(),+\-]|\[\d+\]|[#:]?\w+)")
 _COMPARED: Mapping[str, Callable[[Any, Any], bool]] = {
     "=": lambda a, b: a == b,
     "<>": lambda a, b: a != b,
@@ -25,40 +24,6 @@ _COMPARED: Mapping[str, Callable[[Any, Any], bool]] = {
     ">": lambda a, b: a > b,
     ">=": lambda a, b: a >= b,
 }
-
-
-class NotUnderstood(Exception):
-    """An expression that uses more of DynamoDB than is known here: teach it."""
-
-
-@dataclass(slots=True)
-class _Tokens:
-    text: str
-    tokens: list[str]
-    at: int = 0
-
-    def peek(self) -> str:
-        return self.tokens[self.at] if self.at < len(self.tokens) else ""
-
-    def take(self, *expected: str) -> str:
-        token = self.peek()
-        if not token or (expected and token.upper() not in expected):
-            raise NotUnderstood(f"{self.text!r} at {token!r}")
-        self.at += 1
-        return token
-
-    def skip(self, token: str) -> bool:
-        if self.peek().upper() != token:
-            return False
-        self.at += 1
-        return True
-
-
-def _tokens(text: str) -> _Tokens:
-    found = _TOKEN.findall(text)
-    if "".join(found) != re.sub(r"\s", "", text):
-        raise NotUnderstood(text)
-    return _Tokens(text, found)
 
 
 def number_or_text(value: Value) -> Value:
@@ -73,28 +38,28 @@ def number_or_text(value: Value) -> Value:
 @cache
 def condition(text: str) -> Callable[[Item, _Names, _Values], bool]:
     """Compile a condition."""
-    tokens = _tokens(text)
+    tokens = tokens_of(text)
     test = _either(tokens)
     if tokens.peek():
         raise NotUnderstood(text)
     return test
 
 
-def _either(tokens: _Tokens) -> Callable[[Item, _Names, _Values], bool]:
+def _either(tokens: Tokens) -> Callable[[Item, _Names, _Values], bool]:
     tests = [_both(tokens)]
     while tokens.skip("OR"):
         tests.append(_both(tokens))
     return lambda item, names, values: any(test(item, names, values) for test in tests)
 
 
-def _both(tokens: _Tokens) -> Callable[[Item, _Names, _Values], bool]:
+def _both(tokens: Tokens) -> Callable[[Item, _Names, _Values], bool]:
     tests = [_single(tokens)]
     while tokens.skip("AND"):
         tests.append(_single(tokens))
     return lambda item, names, values: all(test(item, names, values) for test in tests)
 
 
-def _single(tokens: _Tokens) -> Callable[[Item, _Names, _Values], bool]:
+def _single(tokens: Tokens) -> Callable[[Item, _Names, _Values], bool]:
     if tokens.skip("NOT"):
         inner = _single(tokens)
         return lambda item, names, values: not inner(item, names, values)
@@ -126,7 +91,7 @@ def _single(tokens: _Tokens) -> Callable[[Item, _Names, _Values], bool]:
     return test
 
 
-def _operand(tokens: _Tokens) -> _Term:
+def _operand(tokens: Tokens) -> _Term:
     if tokens.peek().lower() == "size":
         tokens.take()
         tokens.take("(")
@@ -142,7 +107,7 @@ def _operand(tokens: _Tokens) -> _Term:
     return lambda item, names, values: number_or_text(term(item, names, values))
 
 
-def _term(tokens: _Tokens) -> _Term:
+def _term(tokens: Tokens) -> _Term:
     token = tokens.take()
     if token.lower() in ("list_append", "if_not_exists"):
         tokens.take("(")
@@ -171,7 +136,7 @@ def _or(first: _Term, second: _Term) -> _Term:
 @cache
 def update(text: str) -> Callable[[Item, _Names, _Values], Item]:
     """Compile an update; it answers a new item and reads only the old one."""
-    tokens = _tokens(text)
+    tokens = tokens_of(text)
     sets: list[tuple[str, _Term]] = []
     removed: list[tuple[str, int | None]] = []
     while tokens.peek():
@@ -196,20 +161,20 @@ def update(text: str) -> Callable[[Item, _Names, _Values], Item]:
     return changed
 
 
-def _list[T](tokens: _Tokens, read: Callable[[_Tokens], T]) -> list[T]:
+def _list[T](tokens: Tokens, read: Callable[[Tokens], T]) -> list[T]:
     found = [read(tokens)]
     while tokens.skip(","):
         found.append(read(tokens))
     return found
 
 
-def _assignment(tokens: _Tokens) -> tuple[str, _Term]:
+def _assignment(tokens: Tokens) -> tuple[str, _Term]:
     path = tokens.take()
     tokens.take("=")
     return path, _term(tokens)
 
 
-def _removal(tokens: _Tokens) -> tuple[str, int | None]:
+def _removal(tokens: Tokens) -> tuple[str, int | None]:
     path = tokens.take()
     if tokens.peek().startswith("["):
         return path, int(tokens.take()[1:-1])

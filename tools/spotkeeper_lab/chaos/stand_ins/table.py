@@ -4,7 +4,8 @@ from bisect import bisect_left, insort
 from collections.abc import Mapping
 from typing import Any
 
-from spotkeeper_lab.chaos.stand_ins.expressions import Item, NotUnderstood, condition, update
+from spotkeeper_lab.chaos.stand_ins.expressions import Item, condition, update
+from spotkeeper_lab.chaos.stand_ins.tokens import NotUnderstood
 from spotkeeper_lab.cloud.values import CloudError
 
 MOST_ITEMS_A_BATCH = 25

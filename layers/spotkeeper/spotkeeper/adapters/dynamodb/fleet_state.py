@@ -7,17 +7,15 @@ Taking the lease reads the memory in the same call, and giving it back writes it
 two calls here, and a third for its record.
 """
 
-import json
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import fields, is_dataclass
 from datetime import datetime, timedelta
 from itertools import count
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from uuid import uuid4
 
 from botocore.exceptions import ClientError
-from pydantic import TypeAdapter, ValidationError
+from pydantic import TypeAdapter
 
+from spotkeeper.adapters.dynamodb.state_items import NOTE, dumped, epoch, lease_from
 from spotkeeper.adapters.errors import CONDITION_FAILED, translated
 from spotkeeper.domain.availability.memory import AvailabilityMemory
 from spotkeeper.domain.decision import DecisionRecord, Half
@@ -25,6 +23,8 @@ from spotkeeper.domain.health.memory import HealthMemory
 from spotkeeper.ports import AtRiskNote, Lease, Unavailable
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from mypy_boto3_dynamodb import DynamoDBClient
     from mypy_boto3_dynamodb.type_defs import AttributeValueTypeDef
 
@@ -33,11 +33,6 @@ LEASE_LIFETIME = timedelta(seconds=45)
 # A fleet that nobody turned for a week starts afresh.
 STATE_LIFETIME = timedelta(days=7)
 
-_AVAILABILITY = TypeAdapter(AvailabilityMemory)
-_HEALTH = TypeAdapter(HealthMemory)
-_NOTE = TypeAdapter(AtRiskNote)
-_INSTANT = TypeAdapter(datetime)
-_RISK_OF_0_1 = ("held_since", "losses", "last_surprise", "waves", "bridging")
 _RECORD = TypeAdapter(DecisionRecord)
 
 
@@ -55,7 +50,7 @@ class FleetStateTable:
     def take(self, fleet: str, half: Half, now: datetime, note: AtRiskNote | None) -> Lease | None:
         """Take the lease of one half and read the memory; busy leaves the note and gives None."""
         holder = uuid4().hex
-        notes = [_NOTE.dump_json(note).decode()] if note else []
+        notes = [NOTE.dump_json(note).decode()] if note else []
         item = self._update(
             f"taking the lease of {fleet}",
             fleet,
@@ -65,9 +60,9 @@ class FleetStateTable:
             "attribute_not_exists(#until) OR #until < :now",
             {
                 ":holder": {"S": holder},
-                ":until": _epoch(now + LEASE_LIFETIME),
-                ":now": _epoch(now),
-                ":expires": _epoch(now + STATE_LIFETIME),
+                ":until": epoch(now + LEASE_LIFETIME),
+                ":now": epoch(now),
+                ":expires": epoch(now + STATE_LIFETIME),
                 ":none": {"L": []},
                 ":added": {"L": [{"S": text} for text in notes]},
             },
@@ -75,7 +70,7 @@ class FleetStateTable:
         if item is None:
             self._leave(fleet, half, note or AtRiskNote(instance_ids=(), at=now))
             return None
-        return _lease(item, fleet, half, holder)
+        return lease_from(item, fleet, half, holder)
 
     def keep(
         self,
@@ -91,7 +86,7 @@ class FleetStateTable:
         """
         values: dict[str, AttributeValueTypeDef] = {
             ":holder": {"S": lease.holder},
-            ":memory": {"S": _dump(memory)},
+            ":memory": {"S": dumped(memory)},
             ":written": {"S": now.isoformat()},
         }
         write = "SET #memory = :memory, #written = :written"
@@ -130,7 +125,7 @@ class FleetStateTable:
                     "pk": {"S": f"fleet#{record.fleet}"},
                     "sk": {"S": key},
                     "record": {"S": _RECORD.dump_json(record).decode()},
-                    "expires_at": _epoch(record.at + self._record_lifetime),
+                    "expires_at": epoch(record.at + self._record_lifetime),
                 },
             )
 
@@ -142,7 +137,7 @@ class FleetStateTable:
             half,
             "SET #notes = list_append(if_not_exists(#notes, :none), :added)",
             "attribute_exists(pk)",
-            {":none": {"L": []}, ":added": {"L": [{"S": _NOTE.dump_json(note).decode()}]}},
+            {":none": {"L": []}, ":added": {"L": [{"S": NOTE.dump_json(note).decode()}]}},
         )
 
     def _update(
@@ -172,89 +167,3 @@ class FleetStateTable:
                 if error.response["Error"]["Code"] != CONDITION_FAILED:
                     raise
                 return None
-
-
-def _epoch(at: datetime) -> "AttributeValueTypeDef":
-    return {"N": str(int(at.timestamp()))}
-
-
-def _dump(memory: AvailabilityMemory | HealthMemory) -> str:
-    if isinstance(memory, HealthMemory):
-        return _HEALTH.dump_json(memory).decode()
-    return _AVAILABILITY.dump_json(memory).decode()
-
-
-def _lease(
-    item: "Mapping[str, AttributeValueTypeDef]", fleet: str, half: Half, holder: str
-) -> Lease:
-    notes = item[f"{half}_notes"]["L"]
-    kept = _Kept(item)
-    read = [kept.read(_NOTE.validate_json, note, f"{half} note") for note in notes]
-    return Lease(
-        fleet=fleet,
-        half=half,
-        holder=holder,
-        availability=kept.value(_read_availability, f"{Half.AVAILABILITY}_memory")
-        or AvailabilityMemory(),
-        health=kept.value(_HEALTH.validate_json, f"{Half.HEALTH}_memory") or HealthMemory(),
-        notes=tuple(note for note in read if note),
-        notes_seen=len(notes),
-        written_at=kept.value(_INSTANT.validate_strings, f"{half}_written"),
-        unreadable=tuple(kept.unreadable),
-    )
-
-
-def _read_availability(text: str) -> AvailabilityMemory:
-    return _AVAILABILITY.validate_python(_as_now(json.loads(text)), strict=False)
-
-
-def _as_now(memory: Any) -> Any:
-    """Read what release 0.1 kept beside the rest, and this one keeps together as the risk's."""
-    if not isinstance(memory, dict) or "risk" in memory:
-        return memory
-    return memory | {"risk": {name: memory[name] for name in _RISK_OF_0_1 if name in memory}}
-
-
-class _Kept:
-    """A state item as it is read: what nobody understands is None, and named in `unreadable`.
-
-    An older release, a person or a fault may have written it; it must cost its own fleet only.
-    """
-
-    def __init__(self, item: Mapping[str, Any]) -> None:
-        self._item = item
-        self.unreadable: list[str] = []
-
-    def value[T](self, parse: Callable[[str], T], name: str) -> T | None:
-        """Read an attribute; None too where there is none."""
-        stored = self._item.get(name)
-        return None if stored is None else self.read(parse, stored, name)
-
-    def read[T](self, parse: Callable[[str], T], stored: Mapping[str, Any], name: str) -> T | None:
-        """Read a value; one with a time that has no zone is not understood either."""
-        try:
-            value = parse(stored.get("S", ""))
-        except ValueError as error:
-            told = error.errors()[0]["msg"] if isinstance(error, ValidationError) else str(error)
-            self.unreadable.append(f"{name}: {told}")
-            return None
-        if naive := next(_naive_times(value), None):
-            self.unreadable.append(f"{name}: {naive.isoformat()} has no zone")
-            return None
-        return value
-
-
-def _naive_times(value: object) -> Iterator[datetime]:
-    """Find the times without a zone in a value of the domain."""
-    if isinstance(value, datetime):
-        if value.tzinfo is None:
-            yield value
-    elif is_dataclass(value):
-        for field in fields(value):
-            yield from _naive_times(getattr(value, field.name))
-    elif isinstance(value, Mapping):
-        for each in value.items():
-            yield from _naive_times(each)
-    elif isinstance(value, tuple | list | set | frozenset):
-        for each in value:
-            yield from _naive_times(each)

@@ -1,32 +1,30 @@
 """Auto Scaling groups, their activities, instances and spot requests, behind the reader port."""
 
-import json
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from itertools import batched
 from typing import TYPE_CHECKING
 
+from spotkeeper.adapters.ec2.answers import (
+    awaited_requests,
+    failure_from,
+    group_from,
+    has_ended,
+    instant,
+    is_failed_launch,
+    spot_request_from,
+    updated_at,
+)
 from spotkeeper.adapters.errors import (
-    SPOT_MARKED_STATUSES,
-    SPOT_TAKEN_STATUSES,
     SPOT_TROUBLED_STATUSES,
-    by_a_user,
-    classify,
-    classify_spot_status,
     translated,
 )
 from spotkeeper.domain.failure import LaunchFailure
-from spotkeeper.domain.fleet import Group, Instance, Phase
+from spotkeeper.domain.fleet import Group
 from spotkeeper.ports import SpotRequest
 
 if TYPE_CHECKING:
     from mypy_boto3_autoscaling import AutoScalingClient
-    from mypy_boto3_autoscaling.type_defs import (
-        ActivityTypeDef,
-        AutoScalingGroupTypeDef,
-        InstanceTypeDef,
-    )
     from mypy_boto3_ec2 import EC2Client
     from mypy_boto3_ec2.type_defs import InstanceTypeDef as Ec2InstanceTypeDef
     from mypy_boto3_ec2.type_defs import SpotInstanceRequestTypeDef
@@ -46,17 +44,6 @@ LONGEST_LAUNCH = timedelta(minutes=20)
 _RUNNING = ("pending", "running", "stopping", "stopped")
 # A group that fails every 15 s logs 20 activities in the five minutes that a turn looks back at.
 ACTIVITIES_AT_MOST = 200
-
-# Everything else, known or not yet invented, is not serving.
-_PHASES = {
-    "Pending": Phase.COMING,
-    "Pending:Wait": Phase.COMING,
-    "Pending:Proceed": Phase.COMING,
-    "InService": Phase.IN_SERVICE,
-}
-_WAITING_FOR_SPOT = frozenset({"PendingSpotBidPlacement", "WaitingForSpotInstanceRequestId",
-                               "WaitingForSpotInstanceId"})  # fmt: skip
-_REQUEST_ID = re.compile(r"\bsir-[0-9a-z]+")
 
 
 class AutoScalingReader:
@@ -78,7 +65,7 @@ class AutoScalingReader:
                     PaginationConfig={"PageSize": GROUPS_A_CALL},
                 ):
                     for group in page["AutoScalingGroups"]:
-                        groups[group["AutoScalingGroupName"]] = _group(group)
+                        groups[group["AutoScalingGroupName"]] = group_from(group)
         return groups
 
     def failures(self, group: str, since: datetime) -> tuple[LaunchFailure, ...]:
@@ -97,9 +84,9 @@ class AutoScalingReader:
         with translated(f"reading the scaling activities of {group}"):
             for page in pages:
                 recent = [a for a in page["Activities"] if a["StartTime"] >= earliest]
-                failed = (a for a in recent if _is_failed_launch(a) and _ended(a) >= since)
-                found += [_failure(a) for a in failed]
-                waiting += [r for a in recent for r in _awaited_requests(a)]
+                failed = (a for a in recent if is_failed_launch(a) and has_ended(a) >= since)
+                found += [failure_from(a) for a in failed]
+                waiting += [r for a in recent for r in awaited_requests(a)]
                 if len(recent) < len(page["Activities"]):
                     break
         return (*found, *self._failed_requests(waiting))
@@ -130,7 +117,7 @@ class AutoScalingReader:
                     PaginationConfig={"PageSize": REQUESTS_A_PAGE},
                 ):
                     requests += page["SpotInstanceRequests"]
-        return tuple(_spot_request(r) for r in requests if _updated(r) >= since)
+        return tuple(spot_request_from(r) for r in requests if updated_at(r) >= since)
 
     def running(self, instance_ids: Sequence[str]) -> frozenset[str]:
         """Name those of some instances that have not ended; an unknown one has."""
@@ -144,7 +131,7 @@ class AutoScalingReader:
         found: dict[str, datetime] = {}
         for instance in self._instances(f"tag:{GROUP_TAG}", (group,)):
             tags = {tag["Key"]: tag["Value"] for tag in instance.get("Tags", [])}
-            if gone_at := _instant(tags.get(DRAINING_TAG, "")):
+            if gone_at := instant(tags.get(DRAINING_TAG, "")):
                 found[instance["InstanceId"]] = gone_at
         return found
 
@@ -170,101 +157,5 @@ class AutoScalingReader:
             answer = self._ec2.describe_spot_instance_requests(
                 Filters=[{"Name": "spot-instance-request-id", "Values": sorted(set(request_ids))}]
             )
-        requests = (_spot_request(r) for r in answer["SpotInstanceRequests"])
+        requests = (spot_request_from(r) for r in answer["SpotInstanceRequests"])
         return tuple(r.failure for r in requests if r.failure)
-
-
-def _group(group: "AutoScalingGroupTypeDef") -> Group:
-    reasons = {
-        process.get("ProcessName", ""): process.get("SuspensionReason", "")
-        for process in group.get("SuspendedProcesses", [])
-    }
-    return Group(
-        name=group["AutoScalingGroupName"],
-        desired=group["DesiredCapacity"],
-        minimum=group["MinSize"],
-        maximum=group["MaxSize"],
-        instances=tuple(_instance(i) for i in group.get("Instances", [])),
-        suspended=frozenset(reasons),
-        suspended_by_aws=frozenset(name for name, why in reasons.items() if not by_a_user(why)),
-    )
-
-
-def _instance(instance: "InstanceTypeDef") -> Instance:
-    return Instance(
-        instance_id=instance["InstanceId"],
-        pool=f"{instance['AvailabilityZone']}/{instance.get('InstanceType', '')}",
-        phase=_PHASES.get(instance["LifecycleState"], Phase.LEAVING),
-        healthy=instance["HealthStatus"].lower() == "healthy",
-    )
-
-
-def _is_failed_launch(activity: "ActivityTypeDef") -> bool:
-    """Say whether a launch failed; one that was cancelled did if its message is known to say so.
-
-    A launch is cancelled too when the group is made smaller meanwhile, by us for example.
-    """
-    if "launching" not in activity.get("Description", "Launching").lower():
-        return False
-    if activity["StatusCode"] == "Cancelled":
-        return classify(activity.get("StatusMessage", ""))[1]
-    return activity["StatusCode"] == "Failed"
-
-
-def _ended(activity: "ActivityTypeDef") -> datetime:
-    """Say when a launch was given up; AWS writes some ends as whole seconds before their start."""
-    return max(activity["StartTime"], activity.get("EndTime", activity["StartTime"]))
-
-
-def _failure(activity: "ActivityTypeDef") -> LaunchFailure:
-    message = activity.get("StatusMessage") or activity.get("Description", "")
-    failure_class, known = classify(message)
-    return LaunchFailure(
-        at=_ended(activity),
-        failure_class=failure_class,
-        message=message,
-        pool=_zone(activity.get("Details", "")),
-        known=known,
-    )
-
-
-def _zone(details: str) -> str:
-    """Read the zone from an activity's details, a JSON text that older groups leave empty."""
-    try:
-        return str(json.loads(details).get("Availability Zone", ""))
-    except (json.JSONDecodeError, AttributeError):
-        return ""
-
-
-def _awaited_requests(activity: "ActivityTypeDef") -> list[str]:
-    if activity["StatusCode"] not in _WAITING_FOR_SPOT:
-        return []
-    return _REQUEST_ID.findall(activity.get("StatusMessage", ""))
-
-
-def _instant(text: str) -> datetime | None:
-    """Read a mark's time; None for what is no time of ours."""
-    try:
-        at = datetime.fromisoformat(text)
-    except ValueError:
-        return None
-    return at if at.tzinfo else None
-
-
-def _updated(request: "SpotInstanceRequestTypeDef") -> datetime:
-    return request["Status"].get("UpdateTime", request["CreateTime"])
-
-
-def _spot_request(request: "SpotInstanceRequestTypeDef") -> SpotRequest:
-    status, at = request["Status"].get("Code", ""), _updated(request)
-    failure = None
-    if failure_class := classify_spot_status(status):
-        message = f"spot request {request['SpotInstanceRequestId']}: {status}"
-        failure = LaunchFailure(at=at, failure_class=failure_class, message=message)
-    return SpotRequest(
-        request_id=request["SpotInstanceRequestId"],
-        instance_id=request.get("InstanceId", ""),
-        failure=failure,
-        at_risk_since=at if status in SPOT_MARKED_STATUSES else None,
-        taken=status in SPOT_TAKEN_STATUSES,
-    )

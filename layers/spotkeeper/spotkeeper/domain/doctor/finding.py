@@ -28,6 +28,16 @@ class Finding:
     fix: str
 
 
+def error(id: str, about: str, evidence: str, fix: str) -> Finding:
+    """Find what stops the fleet, or will."""
+    return Finding(id=id, severity=Severity.ERROR, about=about, evidence=evidence, fix=fix)
+
+
+def warning(id: str, about: str, evidence: str, fix: str) -> Finding:
+    """Find what works worse than it might."""
+    return Finding(id=id, severity=Severity.WARNING, about=about, evidence=evidence, fix=fix)
+
+
 _WORST_FIRST = {Severity.ERROR: 0, Severity.WARNING: 1, Severity.UNKNOWN: 2}
 
 

@@ -2,14 +2,10 @@
 
 from collections.abc import Iterator, Mapping
 
-from spotkeeper.domain.doctor.facts import AccountFacts, GroupFacts, Hook, Unseen
-from spotkeeper.domain.doctor.finding import Finding, Severity
+from spotkeeper.domain.doctor.facts import AccountFacts, GroupFacts, Unseen
+from spotkeeper.domain.doctor.finding import Finding, error, warning
+from spotkeeper.domain.doctor.hooks import check_hooks, check_processes
 from spotkeeper.domain.fleet import Fleet
-
-# Processes without which a group does not do what it is asked, or keeps dead instances.
-_NEEDED = ("Launch", "Terminate", "HealthCheck", "ReplaceUnhealthy", "AddToLoadBalancer")
-# Longer than this, and an instance that leaves is paid for without serving.
-LONGEST_DRAIN_S = 7200
 
 
 def check_pair(fleet: Fleet, spot: GroupFacts, on_demand: GroupFacts) -> Iterator[Finding]:
@@ -19,7 +15,7 @@ def check_pair(fleet: Fleet, spot: GroupFacts, on_demand: GroupFacts) -> Iterato
     yield from _check_strangers(fleet, spot, on_demand)
     yield from _check_warmth(fleet, on_demand)
     if spot.capacity_rebalance:
-        yield _error(
+        yield error(
             "capacity-rebalance",
             spot.name,
             "CapacityRebalance is on: the group and Spotkeeper both replace instances at risk",
@@ -27,10 +23,10 @@ def check_pair(fleet: Fleet, spot: GroupFacts, on_demand: GroupFacts) -> Iterato
             f"--auto-scaling-group-name {spot.name}",
         )
     for group in (spot, on_demand):
-        yield from _check_processes(fleet, group)
-        yield from _check_hooks(fleet, group)
+        yield from check_processes(fleet, group)
+        yield from check_hooks(fleet, group)
         if group.protected_from_scale_in:
-            yield _error(
+            yield error(
                 "scale-in-protection",
                 group.name,
                 "new instances are protected from scale-in: none can be given back",
@@ -43,14 +39,14 @@ def check_places(
 ) -> Iterator[Finding]:
     """Check in how many places a group can launch: every zone and type is a further chance."""
     if len(group.zones) == 1:
-        yield _warning(
+        yield warning(
             "one-zone",
             group.name,
             f"only {next(iter(group.zones))}: one empty zone empties the group",
             "add subnets in further zones",
         )
     if len(group.types) == 1 and group.spot_share:
-        yield _warning(
+        yield warning(
             "one-instance-type",
             group.name,
             f"only {group.types[0]}: a market of one pool in each zone",
@@ -63,7 +59,7 @@ def check_places(
 def _check_offers(group: GroupFacts, offered: Mapping[str, frozenset[str]]) -> Iterator[Finding]:
     missing = {t: sorted(group.zones - offered.get(t, frozenset())) for t in group.types}
     if all(len(zones) == len(group.zones) for zones in missing.values()):
-        yield _error(
+        yield error(
             "not-offered-anywhere",
             group.name,
             f"none of {', '.join(group.types)} is offered in {', '.join(sorted(group.zones))}",
@@ -72,7 +68,7 @@ def _check_offers(group: GroupFacts, offered: Mapping[str, frozenset[str]]) -> I
         return
     for instance_type, zones in missing.items():
         if zones:
-            yield _warning(
+            yield warning(
                 "not-offered-in-a-zone",
                 group.name,
                 f"{instance_type} is not offered in {', '.join(zones)}",
@@ -87,7 +83,7 @@ def check_score(fleet: Fleet, account: AccountFacts) -> Iterator[Finding]:
         return
     score = scores.get(fleet.name)
     if score is not None and score <= 3:  # noqa: PLR2004 - of 10
-        yield _warning(
+        yield warning(
             "placement-score",
             fleet.spot_group,
             f"AWS scores {fleet.bounds.spot_max} spot instances of these types {score} of 10",
@@ -97,14 +93,14 @@ def check_score(fleet: Fleet, account: AccountFacts) -> Iterator[Finding]:
 
 def _check_purchase(spot: GroupFacts, on_demand: GroupFacts) -> Iterator[Finding]:
     if spot.spot_share is not None and spot.spot_share < 1:
-        yield _error(
+        yield error(
             "not-wholly-spot",
             spot.name,
             f"{1 - spot.spot_share:.0%} of it launches on demand: Spotkeeper counts all as spot",
             "OnDemandBaseCapacity 0 and OnDemandPercentageAboveBaseCapacity 0",
         )
     if on_demand.spot_share:
-        yield _error(
+        yield error(
             "not-wholly-on-demand",
             on_demand.name,
             f"{on_demand.spot_share:.0%} of it launches spot: the fallback fails when spot does",
@@ -115,14 +111,14 @@ def _check_purchase(spot: GroupFacts, on_demand: GroupFacts) -> Iterator[Finding
 def _check_bounds(fleet: Fleet, spot: GroupFacts, on_demand: GroupFacts) -> Iterator[Finding]:
     for group, most in ((spot, fleet.bounds.spot_max), (on_demand, fleet.bounds.on_demand_max)):
         if group.maximum < most:
-            yield _error(
+            yield error(
                 "maximum-below-bound",
                 group.name,
                 f"its maximum is {group.maximum}, the document of {fleet.name} allows {most}",
                 "raise the group's maximum or lower the bound: AWS refuses what is above it",
             )
     if on_demand.minimum > 0:
-        yield _warning(
+        yield warning(
             "on-demand-minimum",
             on_demand.name,
             f"its minimum is {on_demand.minimum}: so many are never given back",
@@ -135,7 +131,7 @@ def _check_strangers(fleet: Fleet, spot: GroupFacts, on_demand: GroupFacts) -> I
     for group in (spot, on_demand) if fleet.sizing.enabled else (on_demand,):
         for names, what in ((group.policies, "policy"), (group.scheduled_actions, "schedule")):
             if names and not isinstance(names, Unseen):
-                yield _error(
+                yield error(
                     f"foreign-scaling-{what}",
                     group.name,
                     f"{', '.join(names)} also sets its desired capacity",
@@ -148,72 +144,16 @@ def _check_warmth(fleet: Fleet, on_demand: GroupFacts) -> Iterator[Finding]:
     if isinstance(warm, Unseen) or warm == fleet.availability.on_demand_warm:
         return
     if warm:
-        yield _warning(
+        yield warning(
             "warm-pool-unknown",
             on_demand.name,
             "it has a warm pool, but on_demand_warm is false: it is used as if it were cold",
             f"set availability.on_demand_warm in the document of {fleet.name}",
         )
     else:
-        yield _error(
+        yield error(
             "no-warm-pool",
             on_demand.name,
             "on_demand_warm is true, but there is no warm pool: backfill would come too late",
             f"make one, or set availability.on_demand_warm false in the document of {fleet.name}",
         )
-
-
-def _check_processes(fleet: Fleet, group: GroupFacts) -> Iterator[Finding]:
-    for process in _NEEDED:
-        if process in group.suspended:
-            yield _error(
-                "process-suspended",
-                group.name,
-                f"{process}: {group.suspended[process] or 'no reason given'}",
-                f"aws autoscaling resume-processes --auto-scaling-group-name {group.name} "
-                f"--scaling-processes {process}",
-            )
-    if not fleet.availability.suspend_az_rebalance and "AZRebalance" not in group.suspended:
-        yield _warning(
-            "az-rebalance",
-            group.name,
-            "AZRebalance runs: it ends busy instances only to even out the zones",
-            f"availability.suspend_az_rebalance true in the document of {fleet.name}",
-        )
-
-
-def _check_hooks(fleet: Fleet, group: GroupFacts) -> Iterator[Finding]:
-    if isinstance(group.hooks, Unseen):
-        return
-    deadline = fleet.availability.launch_deadline_s
-    if not any(not hook.launching for hook in group.hooks):
-        yield _error(
-            "no-terminate-hook",
-            group.name,
-            "no hook on EC2_INSTANCE_TERMINATING: requests of instances that leave are lost",
-            "aws autoscaling put-lifecycle-hook --lifecycle-hook-name spotkeeper-drain "
-            "--lifecycle-transition autoscaling:EC2_INSTANCE_TERMINATING --heartbeat-timeout 120 "
-            f"--default-result CONTINUE --auto-scaling-group-name {group.name}",
-        )
-    for hook in group.hooks:
-        if _too_long(hook, deadline):
-            limit = deadline if hook.launching else LONGEST_DRAIN_S
-            yield _error(
-                "hook-too-long",
-                group.name,
-                f"{hook.name} waits {hook.heartbeat_s} s, beyond {limit} s",
-                "shorten its heartbeat, or lengthen launch_deadline_s for a slow start",
-            )
-
-
-def _too_long(hook: Hook, deadline_s: int) -> bool:
-    """Say whether a launch would count as failed, or a leaving instance hang about for hours."""
-    return hook.heartbeat_s >= deadline_s if hook.launching else hook.heartbeat_s > LONGEST_DRAIN_S
-
-
-def _error(id: str, about: str, evidence: str, fix: str) -> Finding:
-    return Finding(id=id, severity=Severity.ERROR, about=about, evidence=evidence, fix=fix)
-
-
-def _warning(id: str, about: str, evidence: str, fix: str) -> Finding:
-    return Finding(id=id, severity=Severity.WARNING, about=about, evidence=evidence, fix=fix)

@@ -4,7 +4,8 @@ from collections.abc import Collection
 
 from spotkeeper_lab.cloud.api import Cloud
 from spotkeeper_lab.cloud.hooks import Held
-from spotkeeper_lab.cloud.values import PENDING_WAIT, TERMINATING, Result
+from spotkeeper_lab.cloud.values import Result
+from spotkeeper_lab.cloud.words import PENDING_WAIT, TERMINATING
 
 
 def complete_hooks(cloud: Cloud, busy: Collection[str]) -> None:

@@ -11,7 +11,8 @@ from collections import deque
 from collections.abc import Collection
 from dataclasses import dataclass, field
 
-from spotkeeper_lab.cloud.values import IN_SERVICE, InstanceView
+from spotkeeper_lab.cloud.values import InstanceView
+from spotkeeper_lab.cloud.words import IN_SERVICE
 from spotkeeper_lab.local_aws.answers import VirtualTime
 
 SERVICE_S = 2.0

@@ -7,7 +7,7 @@ import math
 import random
 from collections.abc import Mapping, Sequence
 
-from spotkeeper_lab.backtest.ticks import Fleet
+from spotkeeper_lab.backtest.policies.ticks import Fleet
 
 
 class OnDemandOnly:

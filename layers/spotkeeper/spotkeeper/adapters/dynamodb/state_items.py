@@ -1,0 +1,112 @@
+"""The item of a fleet's state: leases, memories and notes, as they are kept."""
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import fields, is_dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from pydantic import TypeAdapter, ValidationError
+
+from spotkeeper.domain.availability.memory import AvailabilityMemory
+from spotkeeper.domain.decision import Half
+from spotkeeper.domain.health.memory import HealthMemory
+from spotkeeper.ports import AtRiskNote, Lease
+
+if TYPE_CHECKING:
+    from mypy_boto3_dynamodb.type_defs import AttributeValueTypeDef
+
+_AVAILABILITY = TypeAdapter(AvailabilityMemory)
+_HEALTH = TypeAdapter(HealthMemory)
+NOTE = TypeAdapter(AtRiskNote)
+_INSTANT = TypeAdapter(datetime)
+_RISK_OF_0_1 = ("held_since", "losses", "last_surprise", "waves", "bridging")
+
+
+def epoch(at: datetime) -> "AttributeValueTypeDef":
+    """Write an instant as DynamoDB compares and expires it."""
+    return {"N": str(int(at.timestamp()))}
+
+
+def dumped(memory: AvailabilityMemory | HealthMemory) -> str:
+    """Write a half's memory."""
+    if isinstance(memory, HealthMemory):
+        return _HEALTH.dump_json(memory).decode()
+    return _AVAILABILITY.dump_json(memory).decode()
+
+
+def lease_from(
+    item: "Mapping[str, AttributeValueTypeDef]", fleet: str, half: Half, holder: str
+) -> Lease:
+    """Read a lease out of the item that taking it answered."""
+    notes = item[f"{half}_notes"]["L"]
+    kept = _Kept(item)
+    read = [kept.read(NOTE.validate_json, note, f"{half} note") for note in notes]
+    return Lease(
+        fleet=fleet,
+        half=half,
+        holder=holder,
+        availability=kept.value(_read_availability, f"{Half.AVAILABILITY}_memory")
+        or AvailabilityMemory(),
+        health=kept.value(_HEALTH.validate_json, f"{Half.HEALTH}_memory") or HealthMemory(),
+        notes=tuple(note for note in read if note),
+        notes_seen=len(notes),
+        written_at=kept.value(_INSTANT.validate_strings, f"{half}_written"),
+        unreadable=tuple(kept.unreadable),
+    )
+
+
+def _read_availability(text: str) -> AvailabilityMemory:
+    return _AVAILABILITY.validate_python(_as_now(json.loads(text)), strict=False)
+
+
+def _as_now(memory: Any) -> Any:
+    """Read what release 0.1 kept beside the rest, and this one keeps together as the risk's."""
+    if not isinstance(memory, dict) or "risk" in memory:
+        return memory
+    return memory | {"risk": {name: memory[name] for name in _RISK_OF_0_1 if name in memory}}
+
+
+class _Kept:
+    """A state item as it is read: what nobody understands is None, and named in `unreadable`.
+
+    An older release, a person or a fault may have written it; it must cost its own fleet only.
+    """
+
+    def __init__(self, item: Mapping[str, Any]) -> None:
+        self._item = item
+        self.unreadable: list[str] = []
+
+    def value[T](self, parse: Callable[[str], T], name: str) -> T | None:
+        """Read an attribute; None too where there is none."""
+        stored = self._item.get(name)
+        return None if stored is None else self.read(parse, stored, name)
+
+    def read[T](self, parse: Callable[[str], T], stored: Mapping[str, Any], name: str) -> T | None:
+        """Read a value; one with a time that has no zone is not understood either."""
+        try:
+            value = parse(stored.get("S", ""))
+        except ValueError as error:
+            told = error.errors()[0]["msg"] if isinstance(error, ValidationError) else str(error)
+            self.unreadable.append(f"{name}: {told}")
+            return None
+        if naive := next(_naive_times(value), None):
+            self.unreadable.append(f"{name}: {naive.isoformat()} has no zone")
+            return None
+        return value
+
+
+def _naive_times(value: object) -> Iterator[datetime]:
+    """Find the times without a zone in a value of the domain."""
+    if isinstance(value, datetime):
+        if value.tzinfo is None:
+            yield value
+    elif is_dataclass(value):
+        for field in fields(value):
+            yield from _naive_times(getattr(value, field.name))
+    elif isinstance(value, Mapping):
+        for each in value.items():
+            yield from _naive_times(each)
+    elif isinstance(value, tuple | list | set | frozenset):
+        for each in value:
+            yield from _naive_times(each)

@@ -1,0 +1,110 @@
+"""What a turn of the health half leaves behind: its decision record and its figures."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import datetime
+
+from spotkeeper.domain.decision import Action, Answer, DecisionRecord, Half, Outcome
+from spotkeeper.domain.fleet import Fleet
+from spotkeeper.domain.health.diagnosis import Diagnosis
+from spotkeeper.domain.load.load import Cluster, Load
+from spotkeeper.domain.load.request_queue import known_length
+from spotkeeper.domain.sizing.actions import (
+    ReplaceWorker,
+)
+from spotkeeper.domain.sizing.decide import (
+    HealthPlan,
+)
+from spotkeeper.domain.sizing.size import Sizing
+
+
+def record_of(
+    wanted: HealthPlan, answers: Sequence[Answer], outcomes: tuple[Outcome, ...]
+) -> DecisionRecord:
+    """Record a turn; what was done counts what AWS accepted."""
+    sizing, diagnosis, snapshot = wanted.sizing, wanted.diagnosis, wanted.assessment.snapshot
+    fleet = snapshot.fleet
+    replacements = sum(
+        isinstance(action, ReplaceWorker) and answer is Answer.DONE
+        for action, answer in zip(wanted.actions, answers, strict=True)
+    )
+    reasons = [f"{i} {why}" for i, why in sorted(diagnosis.reasons.items())]
+    reasons += [f"on-premises {name} {why}" for name, why in sorted(diagnosis.onprem.items())]
+    sizing = replace(sizing, stale=sizing.stale and _would_log(fleet, sizing))
+    return DecisionRecord(
+        fleet=fleet.name,
+        half=Half.HEALTH,
+        at=snapshot.now,
+        action=sizing.action if fleet.sizing.enabled else Action.HOLD,
+        rule=sizing.rule if fleet.sizing.enabled else "sizing is off",
+        reason="; ".join([sizing.reason, *_queue_trouble(sizing), *reasons]),
+        seen=_seen(wanted.assessment.load, sizing, diagnosis, replacements, snapshot.now),
+        outcomes=outcomes,
+        alarms=_alarms(sizing, diagnosis),
+    )
+
+
+def _would_log(fleet: Fleet, sizing: Sizing) -> bool:
+    """Tell whether missing logs are news: the fleet is sized by them, and they would come.
+
+    They came before, or there are requests that somebody serves.
+    """
+    served = known_length(sizing.memory.queue) is not None
+    return fleet.sizing.enabled and (served or sizing.memory.service_mean_s > 0)
+
+
+def _queue_trouble(sizing: Sizing) -> Sequence[str]:
+    """Say that the request queue is not known, unless the sizing has said so."""
+    queue = sizing.memory.queue
+    if queue is None or not queue.trouble or queue.trouble in sizing.reason:
+        return ()
+    return (f"the request queue is not known ({queue.trouble})",)
+
+
+def _seen(
+    load: Load, sizing: Sizing, diagnosis: Diagnosis, replacements: int, now: datetime
+) -> dict[str, float]:
+    onprem = sum(w.cluster is Cluster.ONPREM for w in load.workers)
+    seen: dict[str, float] = {
+        "OfferedLoad": load.offered,
+        "LoadRate": 100 * max(load.load_rate.values(), default=0.0),
+        "WorkersNeeded": sizing.workers,
+        "WorkersLive": len(load.workers),
+        "OnPremWorkersLive": onprem,
+        "StaleSearchLogs": int(sizing.stale or diagnosis.logs_missing > 0),
+        "WorkersSuspect": len(diagnosis.reasons),
+        "WorkersReplaced": replacements,
+        "OnPremWorkersSilent": diagnosis.onprem_silent,
+        "OnPremWorkersSuspect": diagnosis.onprem_suspect,
+        "WorkersMissing": sizing.missing,
+        "ArrivalRate": load.arrival_rate,
+        "ServiceMean": load.service_mean_s,
+        "ServiceP95": load.service.quantile_s(0.95),
+        "WaitP50": load.wait_p50_s,
+        "WaitP95": load.wait_p95_s,
+        # Also told by launches that fail so; the alarm is the same.
+        **({"ConfigurationFailure": 1} if diagnosis.bootstrap else {}),
+    }
+    queue = sizing.memory.queue
+    if queue is not None:
+        seen["RequestQueueUnread"] = int(queue.length is None)
+    if queue is not None and queue.length is not None:
+        seen["RequestsQueued"] = queue.length.waiting
+        seen["RequestsInFlight"] = queue.length.in_flight
+    if load.newest is not None:
+        seen["SearchLogAge"] = (now - load.newest).total_seconds()
+    return seen | {f"Dispersion{scale}s": index for scale, index in load.dispersion.items()}
+
+
+def _alarms(sizing: Sizing, diagnosis: Diagnosis) -> tuple[str, ...]:
+    queue = sizing.memory.queue
+    named = {
+        "stale_search_logs": sizing.stale,
+        "onprem_workers_suspect": bool(diagnosis.onprem_suspect),
+        "replacement_budget_spent": bool(diagnosis.over_budget),
+        "bootstrap": bool(diagnosis.bootstrap),
+        "search_logs_missing": bool(diagnosis.logs_missing),
+        "objective_missed": bool(sizing.missing),
+        "request_queue_unread": queue is not None and queue.length is None,
+    }
+    return tuple(name for name, raised in named.items() if raised)

@@ -1,0 +1,65 @@
+"""What AWS calls states, processes and failures, word for word."""
+
+PENDING = "Pending"
+PENDING_WAIT = "Pending:Wait"
+IN_SERVICE = "InService"
+TERMINATING = "Terminating:Wait"
+TERMINATED = "Terminated"
+STANDBY = "Standby"
+WARMED = "Warmed:"
+FAILED = "Failed"
+CANCELLED = "Cancelled"
+SUCCESSFUL = "Successful"
+IN_PROGRESS = "InProgress"
+COMING = frozenset({PENDING, PENDING_WAIT})
+
+# Texts as AWS writes them; the classifier of the product reads them as it does in production.
+SPOT_DRY = (
+    "Could not launch Spot Instances. InsufficientInstanceCapacity - There is no Spot capacity "
+    "available that matches your request. Launching EC2 instance failed."
+)
+SPOT_FULL = (
+    "Could not launch Spot Instances. UnfulfillableCapacity - Unable to fulfill capacity due to "
+    "your request configuration. Please adjust your request and try again. "
+    "Launching EC2 instance failed."
+)
+ON_DEMAND_DRY = (
+    "We currently do not have sufficient {type} capacity in the Availability Zone you requested "
+    "({zone}). Our system will be working on provisioning additional capacity. You can currently "
+    "get {type} capacity by not specifying an Availability Zone in your request. "
+    "Launching EC2 instance failed."
+)
+HOOK_ABANDONED = (
+    "Instance failed to complete user's Lifecycle Action: Lifecycle Action with token {token} was "
+    "abandoned: Heartbeat Timeout"
+)
+DIED_STARTING = (
+    "Instance became unhealthy while waiting for instance to be in InService state. "
+    "Termination Reason: {reason}"
+)
+ABANDONED = (
+    "Instance failed to complete user's Lifecycle Action: Lifecycle Action with token {token} was "
+    "abandoned: Lifecycle Action Completed with ABANDON Result"
+)
+SPOT_QUOTA = (
+    "Could not launch Spot Instances. MaxSpotInstanceCountExceeded - Max spot instance count "
+    "exceeded. Launching EC2 instance failed."
+)
+ON_DEMAND_QUOTA = (
+    "You have requested more vCPU capacity than your current vCPU limit of {limit} allows for the "
+    "instance bucket that the specified instance type belongs to. Please visit "
+    "http://aws.amazon.com/contact-us/ec2-request to request an adjustment to this limit. "
+    "Launching EC2 instance failed."
+)
+LAUNCH, TERMINATE = "Launch", "Terminate"
+HEALTH_CHECK, REPLACE_UNHEALTHY = "HealthCheck", "ReplaceUnhealthy"
+PROCESSES = (
+    LAUNCH, TERMINATE, "AddToLoadBalancer", "AlarmNotification", "AZRebalance", HEALTH_CHECK,
+    "InstanceRefresh", REPLACE_UNHEALTHY, "ScheduledActions",
+)  # fmt: skip
+USER_SUSPENDED = "User suspended"
+ADMINISTRATIVE = "Administrative suspension"
+DIFFERENCE = (
+    "an instance was started in response to a difference between desired and actual capacity, "
+    "increasing the capacity from {have} to {want}."
+)
