@@ -9,6 +9,7 @@ import pytest
 from spotkeeper.domain.decision import Action, DecisionRecord
 from spotkeeper.domain.fleet import AvailabilityPolicy
 from spotkeeper.domain.interruption import Interruption, InterruptionKind
+from spotkeeper.domain.load.load import LoadDigest
 from spotkeeper.ports import FleetError, Gone, Refused, Throttled, Unavailable
 from spotkeeper.turns.check_availability import (
     MOST_WAKE_UPS,
@@ -17,6 +18,7 @@ from spotkeeper.turns.check_availability import (
 )
 from spotkeeper_lab.cloud.values import Physics, Purchase
 from spotkeeper_lab.fakes.groups import FakeGroups
+from spotkeeper_lab.fakes.load_table import FakeLoadTable
 from spotkeeper_lab.fakes.states import FakeStates
 from spotkeeper_lab.fakes.virtual_time import instant
 from tests.simulation.golden import Scenario
@@ -228,3 +230,17 @@ def test_a_chain_of_wake_ups_ends(woken: int, deferred: bool) -> None:
     assert (len(fleet.wake_ups.due_s) > before) is deferred
     assert fleet.on_demand == (0 if deferred else 1)
     assert fleet.cloud.ready(Purchase.SPOT) == 4
+
+
+def test_on_demand_is_given_back_when_nobody_can_say_who_is_busy(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def refuse(fleet: str, since: datetime) -> tuple[LoadDigest, ...]:
+        raise Throttled(f"{fleet} since {since}")
+
+    monkeypatch.setattr(FakeLoadTable, "since", staticmethod(refuse))
+    fleet = Scenario(a=((0.0, 4), (1200.0, 2), (2400.0, 4)), policy=CALM)
+    fleet.to(3000)
+    (record,) = (r for r in fleet.states.records if r.action is Action.RELEASE)
+    assert record.unread[0].startswith("who is busy: Throttled: ")
+    assert fleet.on_demand == 0

@@ -24,7 +24,7 @@ from spotkeeper.ports import AtRiskNote, FleetError, Lease, Ports
 from spotkeeper.turns.act import Asked, act
 from spotkeeper.turns.availability_record import record_of
 from spotkeeper.turns.observe import permitted
-from spotkeeper.turns.reading import Reading, activity_of, read_together, snapshot_of
+from spotkeeper.turns.reading import Reading, read_together, snapshot_of, with_activity
 from spotkeeper.turns.turn import TurnReport, Turns
 
 # Another turn that wrote so recently may have acted after this one read the groups: read again.
@@ -126,8 +126,7 @@ def _planned(
             snapshot = replace(snapshot, can_defer=False)
             wanted = plan(assess(snapshot, memory))
     if wanted.action is Action.RELEASE:
-        snapshot = replace(snapshot, activity=activity_of(fleet, ports, snapshot.now))
-        wanted = plan(assess(snapshot, memory))
+        wanted = plan(assess(with_activity(snapshot, ports), memory))
     return wanted, asked
 
 

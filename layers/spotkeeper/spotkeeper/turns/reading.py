@@ -6,7 +6,7 @@ so.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 from spotkeeper.domain.availability.assessing.failures import has_gap
@@ -112,9 +112,15 @@ def _is_load_known(fleet: Fleet, health: HealthMemory, now: datetime) -> bool:
     return found and health.flow.is_whole(fleet.sizing.window_s, now)
 
 
-def activity_of(fleet: Fleet, ports: Ports, now: datetime) -> BusyShares:
-    """Read off the search logs who is busy."""
-    return busy_shares(ports.load.since(fleet.name, now - ACTIVITY_WINDOW), now, ACTIVITY_WINDOW)
+def with_activity(snapshot: Snapshot, ports: Ports) -> Snapshot:
+    """Read off the search logs who is busy; where they cannot be read, nobody is known to be."""
+    name, now, unread = snapshot.fleet.name, snapshot.now, [*snapshot.unread]
+
+    def read() -> BusyShares:
+        return busy_shares(ports.load.since(name, now - ACTIVITY_WINDOW), now, ACTIVITY_WINDOW)
+
+    activity = _optional(unread, "who is busy", None, read)
+    return replace(snapshot, activity=activity, unread=tuple(unread))
 
 
 def _optional[T](unread: list[str], what: str, without: T, read: Callable[[], T]) -> T:
