@@ -39,7 +39,7 @@ DAILY = "Misconfigurations"
 # Alarms of a decision that are metrics too.
 _ALARM_METRICS: Mapping[str, frozenset[str]] = {
     "ConfigurationFailure": frozenset(
-        {FailureClass.CONFIGURATION, FailureClass.PERMISSION, FailureClass.BOOTSTRAP}
+        {FailureClass.CONFIGURATION, FailureClass.PERMISSION, FailureClass.BOOTSTRAP, "adopting"}
     ),
     "BothShort": frozenset({"both-short"}),
 }

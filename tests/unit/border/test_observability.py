@@ -87,6 +87,7 @@ def test_a_record_becomes_metrics_and_one_line(lines: Lines, told: Told) -> None
         ("configuration", "ConfigurationFailure"),
         ("permission", "ConfigurationFailure"),
         ("bootstrap", "ConfigurationFailure"),
+        ("adopting", "ConfigurationFailure"),
         ("both-short", "BothShort"),
     ],
 )
@@ -95,7 +96,7 @@ def test_an_alarm_is_a_metric_while_it_is_raised(alarm: str, metric: str, lines:
     assert metrics(lines()) == {metric: 1}
 
 
-@pytest.mark.parametrize("alarm", ["quota", "breaker", "adopting"])
+@pytest.mark.parametrize("alarm", ["quota", "breaker"])
 def test_an_alarm_that_nobody_is_rung_for_is_in_the_record_alone(alarm: str, lines: Lines) -> None:
     report(TurnReport(records=(record(alarms=(alarm,), seen={}),)))
     assert metrics(lines()) == {}
