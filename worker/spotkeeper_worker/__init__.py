@@ -4,4 +4,4 @@ from spotkeeper_worker.roster import NameTaken
 from spotkeeper_worker.worker import Request, Worker
 
 __all__ = ["NameTaken", "Request", "Worker"]
-__version__ = "0.1.0"
+__version__ = "0.2.0"

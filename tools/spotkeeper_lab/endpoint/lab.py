@@ -9,7 +9,6 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from spotkeeper_lab.cloud.values import CloudError, GroupView, InstanceView
-from spotkeeper_lab.endpoint.cloud.world import World
 from spotkeeper_lab.endpoint.faults.buttons import ORDERS
 from spotkeeper_lab.endpoint.faults.calls import App, Receive, Send, respond
 from spotkeeper_lab.endpoint.faults.inject import Faults
@@ -17,6 +16,7 @@ from spotkeeper_lab.endpoint.faults.values import FAULT, Seconds
 from spotkeeper_lab.endpoint.machines.workers import Workers
 from spotkeeper_lab.endpoint.seams import permissions as seams
 from spotkeeper_lab.endpoint.settings import LabSettings
+from spotkeeper_lab.endpoint.world import World
 from spotkeeper_lab.local_aws.answers import ACCOUNT
 from spotkeeper_operator.status.page import html
 

@@ -20,7 +20,6 @@ from spotkeeper_lab.endpoint.cloud.account import instance_tags, member_of
 from spotkeeper_lab.endpoint.cloud.by_moto import ByMoto
 from spotkeeper_lab.endpoint.cloud.created import Groups, WarmPools
 from spotkeeper_lab.endpoint.cloud.prices import PriceList
-from spotkeeper_lab.endpoint.cloud.world import World
 from spotkeeper_lab.endpoint.faults.calls import App, FailingCalls
 from spotkeeper_lab.endpoint.faults.deliveries import Deliveries
 from spotkeeper_lab.endpoint.faults.inject import Faults
@@ -31,6 +30,7 @@ from spotkeeper_lab.endpoint.seams import account as ministack
 from spotkeeper_lab.endpoint.seams import functions, permissions, processes, release
 from spotkeeper_lab.endpoint.settings import LabSettings
 from spotkeeper_lab.endpoint.watch import Watch
+from spotkeeper_lab.endpoint.world import World
 from spotkeeper_lab.local_aws.answers import ACCOUNT, REGION, VirtualTime
 
 HOST = "127.0.0.1"

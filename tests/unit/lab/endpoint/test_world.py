@@ -5,7 +5,7 @@ import pytest
 
 from spotkeeper_lab.cloud.values import GroupSpec, Physics, Purchase
 from spotkeeper_lab.endpoint.cloud.account import instance_tags, member_of
-from spotkeeper_lab.endpoint.cloud.world import World
+from spotkeeper_lab.endpoint.world import World
 from spotkeeper_lab.local_aws.answers import VirtualTime
 
 POOL = "us-east-1a/g5.xlarge"

@@ -1,7 +1,7 @@
 """What the account knows of instances beside the calls: tags and membership, for its policies."""
 
 from spotkeeper_lab.cloud.values import CloudError, InstanceView
-from spotkeeper_lab.endpoint.cloud.world import World
+from spotkeeper_lab.endpoint.world import World
 
 
 def instance_tags(world: World, instance_id: str) -> dict[str, str]:

@@ -16,8 +16,8 @@ from moto.core.utils import camelcase_to_underscores, get_service_model
 from werkzeug.datastructures import MultiDict
 
 from spotkeeper_lab.cloud.values import CloudError
-from spotkeeper_lab.endpoint.cloud.world import World
 from spotkeeper_lab.endpoint.seams.account import Response
+from spotkeeper_lab.endpoint.world import World
 from spotkeeper_lab.local_aws.answers import Action, Answer, Get, page
 
 # Calls of EC2 that would make or change instances which no group and no market knows.

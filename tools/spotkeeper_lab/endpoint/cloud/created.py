@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from spotkeeper_lab.cloud.values import CloudError, GroupSpec, Purchase
-from spotkeeper_lab.endpoint.cloud.world import World
+from spotkeeper_lab.endpoint.world import World
 from spotkeeper_lab.local_aws.answers import group_arn
 from spotkeeper_lab.local_aws.lifecycle_answers import hook_of, warm_pool_of
 

@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING, Any
 from spotkeeper_lab.cloud.api import Cloud
 from spotkeeper_lab.cloud.values import Purchase
 from spotkeeper_lab.cloud.words import ON_DEMAND_DRY, SPOT_DRY
-from spotkeeper_lab.endpoint.cloud.world import World
 from spotkeeper_lab.endpoint.faults.calls import FailingCalls
 from spotkeeper_lab.endpoint.faults.deliveries import Deliveries
 from spotkeeper_lab.endpoint.faults.values import (
@@ -25,6 +24,7 @@ from spotkeeper_lab.endpoint.faults.values import (
 from spotkeeper_lab.endpoint.machines.workers import Workers
 from spotkeeper_lab.endpoint.seams.processes import kill_workers
 from spotkeeper_lab.endpoint.settings import LabSettings
+from spotkeeper_lab.endpoint.world import World
 
 if TYPE_CHECKING:
     from collections.abc import Callable
