@@ -1,12 +1,15 @@
 """A lab in a process of its own, and the stack in it, deployed as to AWS. In real time."""
 
+import io
 import json
 import os
 import shutil
 import socket
 import subprocess
+import textwrap
 import time
 import urllib.request
+import zipfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -97,6 +100,17 @@ def until[T](look: Callable[[], T | None], *, within_s: float, what: str) -> T:
     pytest.fail(f"not within {within_s:g} s: {what}")
 
 
+def received(endpoint: Endpoint, queue: str) -> str:
+    """The body of a queue's next message."""
+    sqs = endpoint.aws("sqs")
+
+    def look() -> Any:
+        return sqs.receive_message(QueueUrl=queue, WaitTimeSeconds=1).get("Messages")
+
+    (message,) = until(look, within_s=60, what="a message")
+    return str(message["Body"])
+
+
 @pytest.fixture(scope="session")
 def endpoint() -> Iterator[Endpoint]:
     assert (CHECKOUT / BUILT).exists(), "make e2e builds first"
@@ -105,3 +119,59 @@ def endpoint() -> Iterator[Endpoint]:
     with running(settings, CHECKOUT) as lab:
         yield Endpoint(lab.url, environment(port, CHECKOUT))
     shutil.copy(CHECKOUT / "build/local-aws/endpoint.log", CHECKOUT / "build/e2e.log")
+
+
+ASSUMED_BY_LAMBDA = {
+    "Version": "2012-10-17",
+    "Statement": [
+        {
+            "Effect": "Allow",
+            "Action": "sts:AssumeRole",
+            "Principal": {"Service": "lambda.amazonaws.com"},
+        }
+    ],
+}
+
+
+def policy(*statements: dict[str, object]) -> str:
+    return json.dumps({"Version": "2012-10-17", "Statement": list(statements)})
+
+
+def allow(action: str, resource: str = "*", **rest: object) -> dict[str, object]:
+    return {"Effect": "Allow", "Action": action, "Resource": resource, **rest}
+
+
+@pytest.fixture
+def role(endpoint: Endpoint) -> Callable[..., str]:
+    """Makes a role for functions with some permissions; answers its ARN."""
+
+    def make(name: str, *statements: dict[str, object]) -> str:
+        iam = endpoint.aws("iam")
+        document = json.dumps(ASSUMED_BY_LAMBDA)
+        arn = iam.create_role(RoleName=name, AssumeRolePolicyDocument=document)["Role"]["Arn"]
+        if statements:
+            iam.put_role_policy(RoleName=name, PolicyName="p", PolicyDocument=policy(*statements))
+        return str(arn)
+
+    return make
+
+
+@pytest.fixture
+def function(endpoint: Endpoint) -> Callable[..., str]:
+    """Makes a function of some source text; answers its ARN."""
+
+    def make(name: str, role: str, source: str, **more: Any) -> str:
+        packed = io.BytesIO()
+        with zipfile.ZipFile(packed, "w") as archive:
+            archive.writestr("app.py", textwrap.dedent(source))
+        made = endpoint.aws("lambda").create_function(
+            FunctionName=name,
+            Runtime="python3.13",
+            Role=role,
+            Handler="app.handler",
+            Code={"ZipFile": packed.getvalue()},
+            **more,
+        )
+        return str(made["FunctionArn"])
+
+    return make

@@ -1,71 +1,13 @@
 """Each seam of the endpoint, over the wire: what a new release of ministack has to pass."""
 
-import io
 import json
-import textwrap
-import zipfile
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 from botocore.exceptions import ClientError
 
 from spotkeeper_lab.local_aws.answers import ACCOUNT, REGION
-from tests.endpoint.conftest import SETTINGS, Endpoint, until
-
-ASSUMED_BY_LAMBDA = {
-    "Version": "2012-10-17",
-    "Statement": [
-        {
-            "Effect": "Allow",
-            "Action": "sts:AssumeRole",
-            "Principal": {"Service": "lambda.amazonaws.com"},
-        }
-    ],
-}
-
-
-def policy(*statements: dict[str, object]) -> str:
-    return json.dumps({"Version": "2012-10-17", "Statement": list(statements)})
-
-
-def allow(action: str, resource: str = "*", **rest: object) -> dict[str, object]:
-    return {"Effect": "Allow", "Action": action, "Resource": resource, **rest}
-
-
-@pytest.fixture
-def role(endpoint: Endpoint) -> Callable[..., str]:
-    """Makes a role for functions with some permissions; answers its ARN."""
-
-    def make(name: str, *statements: dict[str, object]) -> str:
-        iam = endpoint.aws("iam")
-        document = json.dumps(ASSUMED_BY_LAMBDA)
-        arn = iam.create_role(RoleName=name, AssumeRolePolicyDocument=document)["Role"]["Arn"]
-        if statements:
-            iam.put_role_policy(RoleName=name, PolicyName="p", PolicyDocument=policy(*statements))
-        return str(arn)
-
-    return make
-
-
-@pytest.fixture
-def function(endpoint: Endpoint) -> Callable[..., str]:
-    """Makes a function of some source text; answers its ARN."""
-
-    def make(name: str, role: str, source: str) -> str:
-        packed = io.BytesIO()
-        with zipfile.ZipFile(packed, "w") as archive:
-            archive.writestr("app.py", textwrap.dedent(source))
-        made = endpoint.aws("lambda").create_function(
-            FunctionName=name,
-            Runtime="python3.13",
-            Role=role,
-            Handler="app.handler",
-            Code={"ZipFile": packed.getvalue()},
-        )
-        return str(made["FunctionArn"])
-
-    return make
+from tests.endpoint.conftest import SETTINGS, Endpoint, allow, policy, received, until
 
 
 def user(endpoint: Endpoint, name: str, *statements: dict[str, object]) -> dict[str, str]:
@@ -168,16 +110,6 @@ def test_an_invocation_by_a_rule_that_failed_reaches_its_destination_after_no_re
     assert record["requestPayload"]["source"] == "test"
     assert record["responsePayload"]["errorMessage"] == "nothing here"
     assert record["responsePayload"]["errorType"] == "LookupError"
-
-
-def received(endpoint: Endpoint, queue: str) -> str:
-    sqs = endpoint.aws("sqs")
-
-    def look() -> Any:
-        return sqs.receive_message(QueueUrl=queue, WaitTimeSeconds=1).get("Messages")
-
-    (message,) = until(look, within_s=20, what="a message")
-    return str(message["Body"])
 
 
 def test_a_warning_reaches_the_targets_of_a_rule(endpoint: Endpoint) -> None:

@@ -27,7 +27,7 @@ from spotkeeper_lab.endpoint.lab import LabPages
 from spotkeeper_lab.endpoint.machines.agents import complete_hooks
 from spotkeeper_lab.endpoint.machines.workers import Workers
 from spotkeeper_lab.endpoint.seams import account as ministack
-from spotkeeper_lab.endpoint.seams import functions, permissions, processes, release
+from spotkeeper_lab.endpoint.seams import asynchronous, functions, permissions, processes, release
 from spotkeeper_lab.endpoint.settings import LabSettings
 from spotkeeper_lab.endpoint.watch import Watch
 from spotkeeper_lab.endpoint.world import World
@@ -84,9 +84,6 @@ def environment(settings: LabSettings) -> dict[str, str]:
         "MINISTACK_IMDS_ENABLED": "0",
         "IOT_MTLS_ENABLED": "0",
         "SFTP_ENABLED": "0",
-        # AWS waits a minute before an asynchronous invocation's second try, two before the third.
-        "LAMBDA_ASYNC_RETRY_BASE_SECONDS": "60",
-        "LAMBDA_ASYNC_RETRY_MAX_SECONDS": "120",
         # Layers cannot be written to, so what is compiled in one process is not there in the next.
         "PYTHONDONTWRITEBYTECODE": "1",
         "LOG_LEVEL": "INFO",
@@ -126,9 +123,9 @@ def join(world: World, settings: LabSettings) -> None:
     ministack.alarms_of_expressions()
     functions.functions_have_only_their_layers()
     functions.archives_are_unpacked_once()
-    functions.rules_and_schedules_invoke_asynchronously()
+    asynchronous.rules_and_schedules_invoke_asynchronously()
+    asynchronous.invocations_are_lambda_s()
     functions.exceptions_have_their_type()
-    functions.failures_reach_their_destination()
     processes.processes_start_in_turn()
     processes.logs_end_with_their_function()
     permissions.loopback_is_secure()

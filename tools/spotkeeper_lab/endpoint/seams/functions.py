@@ -1,22 +1,15 @@
 """Functions as Lambda runs them, where ministack does otherwise."""
 
 import hashlib
-import json
 import re
 import sys
 import tempfile
 import threading
-import time
 import zipfile
-from collections.abc import Mapping
-from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
-from uuid import uuid4
 
-from spotkeeper_lab.endpoint.seams.account import send_messages
-from spotkeeper_lab.endpoint.seams.permissions import may
 from spotkeeper_lab.endpoint.seams.release import SeamError, module
 
 
@@ -51,18 +44,6 @@ def archives_are_unpacked_once() -> None:
     runtime.zipfile = SimpleNamespace(**vars(zipfile) | {"ZipFile": UnpackedOnce})
 
 
-def rules_and_schedules_invoke_asynchronously() -> None:
-    """Targets get retries, the function's limits on them, and its destination on failure."""
-    events, functions = module("services.eventbridge"), module("services.lambda_svc")
-
-    def dispatch(arn: str, payload: str) -> None:
-        found, config, _name = functions._get_func_record_for_ref(arn)
-        if found and config:
-            functions.invoke_async_with_retry(found, json.loads(payload))
-
-    events._dispatch_to_lambda = dispatch
-
-
 RAISED = """            failed = {
                 "errorMessage": str(e),
                 "errorType": type(e).__name__,
@@ -94,37 +75,3 @@ def exceptions_have_their_type() -> None:
         return {"body": body["_raised"], "error": True, "log": result.get("log", "")}
 
     functions._execute_function_warm = execute
-
-
-def failures_reach_their_destination() -> None:
-    """The record of a failed invocation is AWS's, and the function's role must be let send it."""
-    functions = module("services.lambda_svc")
-
-    def route(target: str, name: str, event: Any, result: Mapping[str, Any]) -> None:
-        found = functions._functions.get(name) or {}
-        limits = found.get("event_invoke_config") or {}
-        arn = found.get("config", {}).get("FunctionArn", "")
-        retries = limits.get("MaximumRetryAttempts")
-        record = {
-            "version": "1.0",
-            "timestamp": datetime.fromtimestamp(time.time(), UTC).isoformat(
-                timespec="milliseconds"
-            ),
-            "requestContext": {
-                "requestId": str(uuid4()),
-                "functionArn": f"{arn}:$LATEST",
-                "condition": "RetriesExhausted",
-                "approximateInvokeCount": 1 + (2 if retries is None else int(retries)),
-            },
-            "requestPayload": event,
-            "responseContext": {
-                "statusCode": 200,
-                "executedVersion": "$LATEST",
-                "functionError": "Unhandled",
-            },
-            "responsePayload": result.get("body"),
-        }
-        if may(found.get("config", {}), "sqs:SendMessage", target):
-            send_messages(target.rpartition(":")[2], [json.dumps(record)], whole=True)
-
-    functions._route_async_failure = route
