@@ -17,6 +17,7 @@ from typing import Any
 
 import boto3
 import pytest
+from botocore.config import Config
 
 from spotkeeper_lab.endpoint.settings import LabSettings
 from spotkeeper_lab.endpoint.up import BUILT, environment, running
@@ -24,6 +25,8 @@ from spotkeeper_lab.endpoint.up import BUILT, environment, running
 CHECKOUT = Path(__file__).parents[2]
 OWN = {name: os.environ[name] for name in ("PATH", "HOME")}
 SAM = CHECKOUT / ".venv-sam/bin/sam"
+# A refusal is an answer, not a reason to ask again.
+ONCE = Config(retries={"total_max_attempts": 1})
 SETTINGS = LabSettings(desired=3, cold_start_s=10.0, notice_s=60.0)
 
 
@@ -48,7 +51,7 @@ class Endpoint:
             "aws_secret_access_key": self.environment["AWS_SECRET_ACCESS_KEY"],
         }
         session: Any = boto3.session.Session(region_name=self.environment["AWS_REGION"], **keys)
-        return session.client(service, endpoint_url=self.url)
+        return session.client(service, endpoint_url=self.url, config=ONCE)
 
     def order(self, **fault: object) -> str:
         """Order a fault."""
