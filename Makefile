@@ -121,7 +121,7 @@ local-aws: local-build .venv-aws/.installed ## a local AWS to deploy to, in whic
 	$(BIN)/spotkeeper lab up
 
 e2e: local-build .venv-aws/.installed ## deploy, run dry, backfill, release, update and delete in the local AWS
-	$(BIN)/pytest -n 0 -q -m endpoint tests/endpoint $(RUN)
+	$(BIN)/pytest -n 2 --dist loadfile -q -m endpoint tests/endpoint $(RUN)
 
 chaos: .venv/.installed ## random faults on SEEDS seeds (FIRST=..., KEEP=folder, REPLAY=file)
 	@$(BIN)/python -m spotkeeper_lab.chaos --seeds $(SEEDS) $(if $(FIRST),--first $(FIRST)) \
@@ -131,7 +131,7 @@ chaos: .venv/.installed ## random faults on SEEDS seeds (FIRST=..., KEEP=folder,
 worker-demo: .venv/.installed ## a machine leaves its fleet: agent, workers and a broker on this machine
 	$(BIN)/python worker/demo.py
 
-bench: .venv/.installed ## every figure
+bench: local-build .venv-aws/.installed ## every figure
 	$(BIN)/python -m bench
 
 bench-policy: .venv/.installed ## the policy against its peers and the optimum

@@ -20,7 +20,7 @@ import pytest
 from botocore.config import Config
 
 from spotkeeper_lab.endpoint.settings import LabSettings
-from spotkeeper_lab.endpoint.up import BUILT, environment, running
+from spotkeeper_lab.endpoint.up import BUILT, FOLDER, environment, running
 
 CHECKOUT = Path(__file__).parents[2]
 OWN = {name: os.environ[name] for name in ("PATH", "HOME")}
@@ -80,7 +80,7 @@ class Endpoint:
             capture_output=True,
             text=True,
             check=False,
-            timeout=180,
+            timeout=400,
         )
         assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
         return done.stdout
@@ -114,14 +114,22 @@ def received(endpoint: Endpoint, queue: str) -> str:
     return str(message["Body"])
 
 
+def checkout_at(folder: Path) -> Path:
+    """A checkout of its own, so that a lab of it may be up beside others."""
+    for name in (".venv-aws", "tools", "layers"):
+        (folder / name).symlink_to(CHECKOUT / name)
+    return folder
+
+
 @pytest.fixture(scope="session")
-def endpoint() -> Iterator[Endpoint]:
+def endpoint(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Iterator[Endpoint]:
     assert (CHECKOUT / BUILT).exists(), "make e2e builds first"
+    mine = checkout_at(tmp_path_factory.mktemp("lab"))
     port = free_port()
     settings = SETTINGS.model_copy(update={"port": port})
-    with running(settings, CHECKOUT) as lab:
+    with running(settings, mine) as lab:
         yield Endpoint(lab.url, environment(port, CHECKOUT))
-    shutil.copy(CHECKOUT / "build/local-aws/endpoint.log", CHECKOUT / "build/e2e.log")
+    shutil.copy(mine / FOLDER / "endpoint.log", CHECKOUT / f"build/e2e-{worker_id}.log")
 
 
 ASSUMED_BY_LAMBDA = {

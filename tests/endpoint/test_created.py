@@ -44,6 +44,6 @@ def test_a_stack_makes_its_groups_and_takes_them_with_it(endpoint: Endpoint) -> 
         instances = groups(endpoint)[f"{STACK}-spot"]["instances"]
         return [one["state"] for one in instances] == ["InService"] * 2
 
-    until(whole, within_s=30, what="two spot instances")
+    until(whole, within_s=120, what="two spot instances")
     endpoint.sam("delete", "--no-prompts", "--stack-name", STACK)
     assert set(groups(endpoint)) == set(before)

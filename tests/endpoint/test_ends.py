@@ -12,17 +12,14 @@ import pytest
 from spotkeeper_lab.endpoint.settings import LabSettings
 from spotkeeper_lab.endpoint.up import Lab, environment, running
 from tests.endpoint.as_a_user import of_session
-from tests.endpoint.conftest import CHECKOUT, Endpoint, free_port, until
+from tests.endpoint.conftest import Endpoint, checkout_at, free_port, until
 
 SOURCE = "import os\ndef handler(event, context):\n    return os.getpid()\n"
 
 
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
-    """A checkout of its own, so that its lab may be up beside the others."""
-    for name in (".venv-aws", "tools", "layers"):
-        (tmp_path / name).symlink_to(CHECKOUT / name)
-    return tmp_path
+    return checkout_at(tmp_path)
 
 
 def with_a_function(lab: Lab, checkout: Path) -> None:
@@ -56,4 +53,4 @@ def test_no_process_is_left(checkout: Path, ending: str) -> None:
                 lab.process.kill()
         raise KeyboardInterrupt
     (lab,) = started
-    until(lambda: not of_session(lab.process.pid), within_s=10, what="nothing is left")
+    until(lambda: not of_session(lab.process.pid), within_s=120, what="nothing is left")

@@ -119,7 +119,7 @@ def test_a_warning_reaches_the_targets_of_a_rule(endpoint: Endpoint) -> None:
     rules.put_rule(Name="warnings", EventPattern=json.dumps(pattern))
     arn = f"arn:aws:sqs:{REGION}:{ACCOUNT}:warnings"
     rules.put_targets(Rule="warnings", Targets=[{"Id": "1", "Arn": arn}])
-    until(lambda: len(spot(endpoint)) == SETTINGS.desired, within_s=30, what="a whole group")
+    until(lambda: len(spot(endpoint)) == SETTINGS.desired, within_s=120, what="a whole group")
     taken = endpoint.order(do="loss", count=1, in_s=5)
     event = json.loads(received(endpoint, queue))
     assert event["detail"] == {"instance-id": taken, "instance-action": "terminate"}

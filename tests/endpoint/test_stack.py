@@ -113,21 +113,21 @@ def test_2_the_load_that_workers_log_sizes_the_spot_group(endpoint: Endpoint) ->
     def sized() -> bool:
         return any(one["half"] == "health" and one["rule"] != "hold" for one in records(endpoint))
 
-    until(sized, within_s=130, what="a turn of the health half")
-    until(lambda: serving(endpoint, 0) > ERLANGS, within_s=60, what="spot serves")
+    until(sized, within_s=300, what="a turn of the health half")
+    until(lambda: serving(endpoint, 0) > ERLANGS, within_s=120, what="spot serves")
 
 
 def test_3_spot_runs_dry_and_on_demand_stands_in(endpoint: Endpoint) -> None:
     need = desired(endpoint, 0)
     endpoint.order(do="capacity", capacity=0, in_s=SETTINGS.notice_s)
-    until(lambda: desired(endpoint, 1) >= need, within_s=30, what="a backfill")
-    until(lambda: serving(endpoint, 1) >= need, within_s=60, what="on-demand serves")
+    until(lambda: desired(endpoint, 1) >= need, within_s=120, what="a backfill")
+    until(lambda: serving(endpoint, 1) >= need, within_s=120, what="on-demand serves")
 
 
 def test_4_spot_is_back_and_on_demand_goes(endpoint: Endpoint) -> None:
     endpoint.order(do="capacity", capacity=4)
-    until(lambda: serving(endpoint, 0) > ERLANGS, within_s=60, what="spot serves")
-    until(lambda: desired(endpoint, 1) == 0, within_s=150, what="a release")
+    until(lambda: serving(endpoint, 0) > ERLANGS, within_s=120, what="spot serves")
+    until(lambda: desired(endpoint, 1) == 0, within_s=300, what="a release")
 
 
 def test_5_a_parameter_is_changed(endpoint: Endpoint, deployer: dict[str, str]) -> None:

@@ -47,7 +47,10 @@ def main() -> None:
     parser.add_argument("settings", type=Path, help="JSON file of LabSettings")
     settings = LabSettings.model_validate_json(parser.parse_args().settings.read_text())
     _end_with_parent()
-    release.check_release()
+    try:
+        release.check_release()
+    except release.SeamError as error:
+        sys.exit(str(error))
     os.environ.update(environment(settings))
     world = make_world(settings, time.time, time.monotonic)
     join(world, settings)

@@ -18,6 +18,12 @@ from spotkeeper_lab.local_aws.answers import REGION
 
 SAM = Path(".venv-sam/bin/sam")
 LAST_CHARACTERS = 3000
+STACK = "spotkeeper"
+# What no deployment leads out of.
+STUCK = frozenset({
+    "CREATE_FAILED", "DELETE_FAILED", "ROLLBACK_COMPLETE", "ROLLBACK_FAILED",
+    "UPDATE_ROLLBACK_FAILED",
+})  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +96,9 @@ class LabClient:
     def deploy(
         self, parameters: Mapping[str, object], keys: Mapping[str, str] | None = None
     ) -> None:
-        """Deploy the stack as the README does."""
+        """Deploy the stack as the README does; raises LabError."""
+        if (status := self.status()) in STUCK:
+            raise LabError(f"the stack {STACK} is {status}: sam delete it, or end the lab")
         given = [f"{name}={value}" for name, value in parameters.items()]
         options = (
             "--resolve-s3",
@@ -100,9 +108,14 @@ class LabClient:
         )
         self.sam("deploy", *options, "--parameter-overrides", *given, keys=keys)
 
-    def outputs(self, stack: str = "spotkeeper") -> dict[str, str]:
-        """The outputs of a stack."""
-        (found,) = self.aws("cloudformation").describe_stacks(StackName=stack)["Stacks"]
+    def status(self) -> str:
+        """The stack's status; nothing where there is none."""
+        found = self.aws("cloudformation").describe_stacks()["Stacks"]
+        return next((str(one["StackStatus"]) for one in found if one["StackName"] == STACK), "")
+
+    def outputs(self) -> dict[str, str]:
+        """The outputs of the stack."""
+        (found,) = self.aws("cloudformation").describe_stacks(StackName=STACK)["Stacks"]
         return {one["OutputKey"]: one["OutputValue"] for one in found["Outputs"]}
 
 
