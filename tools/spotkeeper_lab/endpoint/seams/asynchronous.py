@@ -23,7 +23,7 @@ EXHAUSTED, TOO_OLD = "RetriesExhausted", "EventAgeExceeded"
 
 
 @dataclass(slots=True)
-class _Invocation:
+class Invocation:
     """An event on its way to a function, and what became of it so far."""
 
     function: Mapping[str, Any]
@@ -34,10 +34,12 @@ class _Invocation:
 
     @property
     def config(self) -> Mapping[str, Any]:
+        """The function's configuration."""
         return self.function.get("config") or self.function
 
     @property
     def limits(self) -> Mapping[str, Any]:
+        """What the function is configured for asynchronous invocations with."""
         return self.function.get("event_invoke_config") or {}
 
     def after(self, result: Mapping[str, Any]) -> tuple[str, float]:
@@ -61,7 +63,7 @@ def invocations_are_lambda_s() -> None:
     functions = module("services.lambda_svc")
 
     def invoke(function: Mapping[str, Any], event: Any) -> None:
-        invocation = _Invocation(function, event, time.monotonic())
+        invocation = Invocation(function, event, time.monotonic())
         run = contextvars.copy_context().run
         threading.Thread(target=run, args=(_run, invocation), daemon=True).start()
 
@@ -80,7 +82,7 @@ def rules_and_schedules_invoke_asynchronously() -> None:
     events._dispatch_to_lambda = dispatch
 
 
-def _run(invocation: _Invocation) -> None:
+def _run(invocation: Invocation) -> None:
     functions = module("services.lambda_svc")
     account, region = functions._account_region_from_function_config(invocation.config)
     functions._request_account_id.set(account)
@@ -98,7 +100,7 @@ def _run(invocation: _Invocation) -> None:
         time.sleep(wait_s)
 
 
-def _tell(invocation: _Invocation, why: str, result: Mapping[str, Any]) -> None:
+def _tell(invocation: Invocation, why: str, result: Mapping[str, Any]) -> None:
     """Send the record of a failure to its destination, which the function's role must allow."""
     on_failure = (invocation.limits.get("DestinationConfig") or {}).get("OnFailure") or {}
     target = on_failure.get("Destination", "")
@@ -107,7 +109,7 @@ def _tell(invocation: _Invocation, why: str, result: Mapping[str, Any]) -> None:
         send_messages(target.rpartition(":")[2], [text], whole=True)
 
 
-def _record(invocation: _Invocation, why: str, result: Mapping[str, Any]) -> dict[str, Any]:
+def _record(invocation: Invocation, why: str, result: Mapping[str, Any]) -> dict[str, Any]:
     now = datetime.fromtimestamp(time.time(), UTC)
     record: dict[str, Any] = {
         "version": "1.0",
