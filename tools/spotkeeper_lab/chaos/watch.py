@@ -43,6 +43,7 @@ class Watch:
     world: "World"
     found: dict[Promise, Violation] = field(default_factory=dict)
     replaced: deque[float] = field(default_factory=deque)
+    replaced_ids: set[str] = field(default_factory=set)
     healthy_replaced: int = 0
     _failures: deque[float] = field(default_factory=deque)
     _outside_since: dict[str, float] = field(default_factory=dict)
@@ -116,7 +117,8 @@ class Watch:
             return math.inf
         if not world.hung.intersection(world.force.instances):
             return 0.0
-        return CERTAIN * world.scenario.service_s * len(world.force.instances) / world.load()
+        workers = len(world.force.instances) + world.scenario.onprem_workers
+        return CERTAIN * world.scenario.service_s * workers / world.load()
 
     def _begun(self) -> list[Fault]:
         return [f for f in self.world.scenario.faults if f.at_s <= self.world.now_s]
@@ -263,6 +265,9 @@ class Watch:
 
     def _replaces(self, instance_id: str) -> None:
         world = self.world
+        if instance_id in self.replaced_ids:
+            return  # Asked once more, as the answer was lost: it has no further effect.
+        self.replaced_ids.add(instance_id)
         self.replaced.append(world.now_s)
         if world.works(instance_id) and instance_id not in world.hung:
             self.healthy_replaced += 1

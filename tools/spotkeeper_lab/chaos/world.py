@@ -123,6 +123,8 @@ class World(Aws):
     def _begin(self, fault: Fault) -> None:
         self.tell(f"! {fault.kind} for {fault.length_s:.0f} s ({fault.value})")
         self.active[fault.kind] = fault
+        if disturbs(fault):
+            self.last_trouble_s = self.now_s
         begin(self, fault)
 
     def _end(self, fault: Fault) -> None:
