@@ -109,8 +109,7 @@ def decide(snapshot: Snapshot, memory: AvailabilityMemory) -> AvailabilityMemory
     """Decide one turn, of which AWS accepts all; answers the memory after it."""
     wanted = plan(assess(snapshot, memory))
     accepted = [Answer.DONE for _ in wanted.actions]
-    policy = snapshot.fleet.availability
-    return apply(wanted.memory, wanted.actions, accepted, policy, snapshot.now)
+    return apply(wanted.memory, wanted.actions, accepted, snapshot.now)
 
 
 def milliseconds(turns: Sequence[Turn]) -> float:

@@ -215,4 +215,4 @@ def answered(wanted: Plan, answers: Mapping[int, Answer] | None = None) -> Avail
     asked: list[AvailabilityAction] = [*([wanted.wake_up] if wanted.wake_up else [])]
     asked += wanted.actions
     given = [(answers or {}).get(number, Answer.DONE) for number in range(len(asked))]
-    return apply(wanted.memory, asked, given, assessment.policy, assessment.now)
+    return apply(wanted.memory, asked, given, assessment.now)

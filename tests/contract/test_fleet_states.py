@@ -10,7 +10,7 @@ from spotkeeper.domain.health.memory import HealthMemory
 from spotkeeper.ports import AtRiskNote, FleetError, FleetStates, Lease
 
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
-MEMORY = AvailabilityMemory(last_backfill=NOW, backoff_s=60)
+MEMORY = AvailabilityMemory(retry_at=NOW, backoff_s=60)
 
 
 def note(*instance_ids: str) -> AtRiskNote:

@@ -12,6 +12,7 @@ from spotkeeper_lab.backtest.world import World
 from spotkeeper_lab.traces.generate import generate
 
 FULL_NOTICE = World(target=4, cold_start_s=120, notice_s=120, price_ratio=1 / 3)
+UNWARNED = replace(FULL_NOTICE, notice_s=0)
 
 
 def day(seed: int, world: World = FULL_NOTICE, **settings: int) -> RunResult:
@@ -36,4 +37,4 @@ def test_the_same_day_twice_is_the_same() -> None:
 
 
 def test_a_setting_changes_what_the_policy_does() -> None:
-    assert day(0, settle_s=3600).cost > day(0, settle_s=0).cost
+    assert day(0, UNWARNED, spell_s=14_400).cost > day(0, UNWARNED, spell_s=0).cost

@@ -75,16 +75,17 @@ def test_flapping_spot_keeps_the_backfill() -> None:
     assert len(fleet.table()) <= 3
 
 
-def test_slow_flapping_opens_the_breaker() -> None:
-    policy = AvailabilityPolicy(settle_s=60, breaker_count=2, breaker_window_s=900)
+def test_slow_flapping_is_followed_and_never_leaves_the_fleet_short() -> None:
+    """Each swing of the market costs one backfill and one release, and no more."""
     flapping = [(0.0, 4)] + [(600.0 + 400 * i, 4 * (i % 2)) for i in range(12)]
-    fleet = Scenario(a=flapping, policy=policy)
-    fleet.to(5000)
-    assert "breaker" in fleet.alarms()
-    assert "breaker" in fleet.holds()
+    fleet = Scenario(a=flapping)
+    fleet.to(480)
+    for at_s in range(600, 5000, 60):
+        fleet.to(at_s)
+        assert fleet.ready >= 4
+    assert len(fleet.table()) <= 12
     fleet.to(12_000)
-    assert fleet.on_demand == 0
-    assert fleet.serving == 4
+    assert (fleet.on_demand, fleet.serving) == (0, 4)
 
 
 def test_both_groups_empty_is_alarmed_and_not_hammered() -> None:

@@ -1,6 +1,7 @@
 """One logger and one set of metrics; written once a turn, from values."""
 
 from collections.abc import Mapping, Sequence
+from functools import cache
 
 from aws_lambda_powertools import Logger
 from aws_lambda_powertools.metrics import EphemeralMetrics, MetricUnit
@@ -65,6 +66,14 @@ def emit(fleet: str, values: Mapping[str, float]) -> None:
     for name, value in sent.items():
         metrics.add_metric(name=name, unit=LEVELS.get(name, MetricUnit.Count), value=value)
     metrics.flush_metrics()
+
+
+@cache
+def tell_unused(fleet: str, settings: tuple[str, ...]) -> None:
+    """Log, once in a function's life, which settings of a fleet's document are of the past."""
+    if settings:
+        told = "settings of an earlier release are not used: take them out of the document"
+        logger.warning(told, fleet=fleet, settings=list(settings))
 
 
 def report(turn: TurnReport, document_errors: Sequence[FleetError] = ()) -> dict[str, str]:

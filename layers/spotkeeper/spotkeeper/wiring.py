@@ -31,6 +31,7 @@ from spotkeeper.border.settings import (
     ExamineSettings,
     Settings,
 )
+from spotkeeper.observability import tell_unused
 from spotkeeper.ports import Ports
 from spotkeeper.turns.keep_ledger import LedgerPorts
 
@@ -62,7 +63,10 @@ def now() -> datetime:
 
 def fleet_documents() -> FleetDocuments:
     """Read the fleets of this stack."""
-    return _documents().load()
+    documents = _documents().load()
+    for fleet in documents.fleets:
+        tell_unused(fleet.name, fleet.unused)
+    return documents
 
 
 @cache

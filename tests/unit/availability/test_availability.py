@@ -246,17 +246,6 @@ def test_a_warm_group_bridges_what_is_only_coming() -> None:
     assert turn(0, growing, group("on-demand", 0), memory, warm).action is Action.HOLD
 
 
-def test_a_release_goes_a_step_at_a_time() -> None:
-    slow = fleet(availability=AvailabilityPolicy(release_step=0.5))
-    _, memory = whole()
-    spot = group("spot", 4, instances(SPOT[:4]))
-    first = turn(0, spot, group("on-demand", 4, instances(BACK[:4])), memory, slow)
-    assert first.ends == tuple(BACK[:2])
-    left = group("on-demand", 2, instances(BACK[2:4]))
-    assert turn(59, spot, left, first.memory, slow).rule == "step"
-    assert turn(60, spot, left, first.memory, slow).ends == (BACK[2],)
-
-
 def test_a_failure_of_an_earlier_gap_does_not_lift_the_configuration_cap() -> None:
     whole_again = turn(0, group("spot", 4, instances(SPOT[:4])), group("on-demand", 0), STEADY)
     failures = (failure(FailureClass.CAPACITY, 10), failure(FailureClass.CONFIGURATION, 200))
@@ -282,24 +271,6 @@ def test_what_never_launched_is_given_back_without_ending_anything() -> None:
     _, memory = whole()
     decision = turn(0, group("spot", 4, instances(SPOT[:4])), group("on-demand", 2), memory)
     assert (decision.rule, decision.on_demand_desired, decision.ends) == ("release", 0, ())
-
-
-def test_backfills_soon_after_releases_open_the_breaker() -> None:
-    spot = group("spot", 4, instances(SPOT[:4]))
-    one = group("on-demand", 1, instances(BACK[:1]))
-    calm = fleet(availability=AvailabilityPolicy(spell_s=0, breaker_window_s=900))
-    memory = STEADY
-    for start in (0, 200, 400):
-        short = group("spot", 4, instances(SPOT[:3]))
-        down = turn(start, short, group("on-demand", 0), memory, calm)
-        up = turn(start + 10, spot, one, down.memory, calm)
-        memory = turn(start + 190, spot, one, up.memory, calm).memory
-    tripped = turn(600, group("spot", 4, instances(SPOT[:3])), group("on-demand", 0), memory, calm)
-    assert (tripped.memory.breaker_until, tripped.alarms) == (at(2400), ("breaker",))
-    held = turn(900, spot, one, tripped.memory, calm)
-    later = turn(1200, spot, one, held.memory, calm)
-    assert (later.action, later.rule) == (Action.HOLD, "breaker")
-    assert turn(2400, spot, one, later.memory, calm).ends
 
 
 def test_both_groups_short_is_said_alarmed_and_backed_off() -> None:

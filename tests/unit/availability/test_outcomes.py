@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from spotkeeper.domain.availability.actions import (
     AskSpot,
     AvailabilityAction,
-    Backfill,
     Drain,
     EndBackfill,
     ReplaceEarly,
@@ -17,14 +16,13 @@ from spotkeeper.domain.availability.actions import (
     Unmark,
 )
 from spotkeeper.domain.availability.decide import apply, assess, plan
-from spotkeeper.domain.availability.memory import AvailabilityMemory, Level
+from spotkeeper.domain.availability.memory import AvailabilityMemory, Level, Unsure
 from spotkeeper.domain.availability.snapshot import Snapshot
 from spotkeeper.domain.decision import Answer
-from spotkeeper.domain.fleet import AvailabilityPolicy, Observation
+from spotkeeper.domain.fleet import Observation
 from tests.builders import answered, at, fleet, group, ids, instances, turn
 
 SPOT, BACK, OUT = ids("a", 12), ids("b", 12), ids("c", 3)
-POLICY = AvailabilityPolicy()
 small = st.integers(0, 6)
 
 
@@ -41,8 +39,6 @@ def situations(draw: st.DrawFn) -> tuple[Snapshot, AvailabilityMemory]:
         spot_seen=spot.desired,
         in_service=draw(small),
         levels=(Level(at=at(-7200), serving=draw(small)),),
-        last_release=draw(st.none() | st.just(at(-30))),
-        flaps=draw(st.sampled_from([(), (at(-90),), (at(-90), at(-60))])),
         detached=dict.fromkeys(OUT, at(-3600)),
         drained=tuple(draw(st.sets(st.sampled_from([*SPOT[:4], *BACK[:2]])))),
     )
@@ -61,9 +57,9 @@ def test_a_refused_turn_leaves_the_memory_of_what_was_seen(
 ) -> None:
     wanted = plan(assess(*situation))
     refused = [Answer.REFUSED for _ in wanted.actions]
-    assert apply(wanted.memory, wanted.actions, refused, POLICY, at(0)) == wanted.memory
+    assert apply(wanted.memory, wanted.actions, refused, at(0)) == wanted.memory
     before = situation[1]
-    for name in ("last_backfill", "last_release", "breaker_until", "spot_asks"):
+    for name in ("unsure", "spot_asks", "detached"):
         assert getattr(wanted.memory, name) == getattr(before, name)
     assert set(wanted.memory.drained) <= set(before.drained)
 
@@ -79,7 +75,7 @@ def test_what_was_refused_is_due_again_and_what_was_done_is_not(
         Answer.REFUSED if isinstance(a, Unmark) else random.choice([Answer.DONE, Answer.REFUSED])
         for a in wanted.actions
     ]
-    after = apply(wanted.memory, wanted.actions, answers, POLICY, at(0))
+    after = apply(wanted.memory, wanted.actions, answers, at(0))
     later = replace(snapshot, seen=replace(snapshot.seen, seen_at=at(1)))
     again = set(map(due, plan(assess(later, after)).actions))
     remembered = (Drain, Terminate)
@@ -104,38 +100,25 @@ def test_the_order_of_the_answers_does_not_matter(
     pairs = [(action, random.choice([*Answer])) for action in wanted.actions]
     shuffled = random.sample(pairs, len(pairs))
     one, other = (
-        apply(wanted.memory, [a for a, _ in some], [x for _, x in some], POLICY, at(0))
+        apply(wanted.memory, [a for a, _ in some], [x for _, x in some], at(0))
         for some in (pairs, shuffled)
     )
     assert replace(one, detached={}) == replace(other, detached={})
     assert dict(one.detached) == dict(other.detached)
 
 
-def test_a_backfill_that_is_refused_is_no_flap() -> None:
-    """Soon after a release, for two minutes: the breaker would open, and on-demand stay."""
-    memory = AvailabilityMemory(need=4, spot_seen=4, seen_at=at(-10), last_release=at(-10))
-    short = group("spot", 4, instances(SPOT[:3]))
-    for tick in range(12):
-        wanted = turn(10 * tick, short, group("on-demand", 0), memory).plan
-        assert [a.count for a in wanted.actions if isinstance(a, Backfill)] == [1]
-        memory = answered(wanted, dict.fromkeys(range(9), Answer.REFUSED))
-    assert (memory.flaps, memory.breaker_until, memory.last_backfill) == ((), None, None)
-    done = turn(130, short, group("on-demand", 0), memory)
-    assert done.memory.flaps == (at(130),)
-
-
 def test_a_backfill_whose_answer_was_lost_is_looked_up() -> None:
-    memory = AvailabilityMemory(need=4, spot_seen=4, seen_at=at(-10), last_release=at(-10))
+    memory = AvailabilityMemory(need=4, spot_seen=4, seen_at=at(-10))
     short = group("spot", 4, instances(SPOT[:3]))
     lost = answered(
         turn(0, short, group("on-demand", 0), memory).plan, dict.fromkeys(range(9), Answer.LOST)
     )
-    assert (lost.last_backfill, lost.flaps) == (None, ())
+    assert lost.unsure == Unsure(at=at(0), before=0)
     nothing = turn(10, short, group("on-demand", 0), lost)
-    assert nothing.plan.memory.last_backfill is None
+    assert nothing.plan.assessment.found == 0
     there = turn(10, short, group("on-demand", 1), lost)
-    assert (there.plan.memory.last_backfill, there.plan.memory.flaps) == (at(0), (at(0),))
     assert (there.plan.assessment.found, there.action.value) == (1, "hold")
+    assert there.plan.memory.unsure is None
 
 
 def test_an_end_whose_answer_was_lost_is_looked_up() -> None:
@@ -145,7 +128,6 @@ def test_an_end_whose_answer_was_lost_is_looked_up() -> None:
     assert [type(a) for a in wanted.actions] == [EndBackfill, EndBackfill]
     lost = answered(wanted, {0: Answer.LOST, 1: Answer.LOST})
     one_left = turn(10, whole, group("on-demand", 1, instances(BACK[:1])), lost)
-    assert one_left.plan.memory.last_release == at(0)
     assert one_left.plan.assessment.found == -1
 
 

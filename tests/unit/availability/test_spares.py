@@ -4,9 +4,17 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from spotkeeper.domain.availability.memory import AvailabilityMemory
-from spotkeeper.domain.availability.risk.spell import Loss, add_losses, heavy_losses, spell_settle_s
+from spotkeeper.domain.availability.risk.spell import (
+    Loss,
+    add_losses,
+    heavy_losses,
+    longest_settle_s,
+    settle_s,
+)
 from spotkeeper.domain.decision import Action
 from spotkeeper.domain.fleet import AvailabilityPolicy, Instance
 from tests.builders import at, fleet, group, instances, turn
@@ -93,14 +101,23 @@ def test_a_loss_of_half_the_need_that_no_spare_covers_is_heavy(
 
 
 @pytest.mark.parametrize(
-    ("heavy", "spell", "settle_s"),
+    ("heavy", "spell", "settles_s"),
     [(0, False, 30), (0, True, 600), (1, False, 600), (2, True, 1200), (99, True, 7200)],
 )
 def test_heavy_losses_lengthen_the_settling_up_to_their_window(
-    heavy: int, spell: bool, settle_s: int
+    heavy: int, spell: bool, settles_s: int
 ) -> None:
-    assert spell_settle_s(AvailabilityPolicy(), heavy, spell=spell) == settle_s
-    assert spell_settle_s(AvailabilityPolicy(spell_s=0), heavy, spell=spell) == 30
+    assert settle_s(AvailabilityPolicy(), heavy, spell=spell) == settles_s
+    assert settle_s(AvailabilityPolicy(spell_s=0), heavy, spell=spell) == 30
+    assert settle_s(AvailabilityPolicy(on_demand_warm=True), heavy, spell=spell) == 0
+
+
+@given(st.integers(90, 86_400), st.integers(0, 99), st.booleans())
+def test_one_length_stretches_all_that_a_spell_does(spell_s: int, heavy: int, spell: bool) -> None:
+    short, twice = (AvailabilityPolicy(spell_s=each) for each in (spell_s, 2 * spell_s))
+    longer = settle_s(twice, heavy, spell=spell)
+    assert settle_s(short, heavy, spell=spell) <= longer <= settle_s(twice, heavy + 1, spell=True)
+    assert longer <= longest_settle_s(twice) == 2 * longest_settle_s(short)
 
 
 def test_losses_within_a_minute_are_one() -> None:

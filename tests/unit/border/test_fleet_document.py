@@ -70,14 +70,33 @@ def test_what_is_left_out_has_the_defaults_of_the_domain() -> None:
 def test_every_field_of_a_policy_can_be_set_and_no_other(section: str, policy: type[Any]) -> None:
     schema = FleetDocument.model_json_schema()
     name = schema["properties"][section].get("$ref", "").rpartition("/")[2]
-    set_by_nobody = {"peers_finished"} if policy is WorkerHealthPolicy else set[str]()
     known = set(schema["$defs"][name]["properties"])
-    assert known - set_by_nobody == {field.name for field in fields(policy)}
+    assert known == {field.name for field in fields(policy)}
 
 
-def test_a_setting_of_an_older_release_still_reads() -> None:
-    old = parsed(worker_health={"peers_finished": 9, "silent_after_s": 240})
-    assert old.worker_health == WorkerHealthPolicy(silent_after_s=240)
+def test_the_availability_half_has_at_most_14_settings() -> None:
+    assert len(fields(AvailabilityPolicy)) <= 14
+
+
+@pytest.mark.parametrize("value", [0, 900, 1.5, "long", None])
+def test_a_setting_of_an_earlier_release_is_passed_over_and_named(value: object) -> None:
+    old = parsed(
+        availability={"settle_s": value, "breaker_count": value, "spell_s": 60},
+        worker_health={"peers_finished": value},
+    )
+    assert old.availability == AvailabilityPolicy(spell_s=60)
+    assert old.worker_health == WorkerHealthPolicy()
+    assert old.unused == (
+        "availability.breaker_count",
+        "availability.settle_s",
+        "worker_health.peers_finished",
+    )
+    assert parsed().unused == ()
+
+
+def test_a_setting_of_an_earlier_release_may_be_among_the_overrides() -> None:
+    override = json.dumps({"availability": {"settle_s": 60}})
+    assert parse_fleet("ocr", json.dumps(LEAST), override).unused == ("availability.settle_s",)
 
 
 def test_what_is_set_is_read() -> None:
@@ -85,13 +104,13 @@ def test_what_is_set_is_read() -> None:
         workers_per_instance=4,
         onprem_workers=2,
         sizing={"enabled": False, "target_load_rate": 0.5},
-        availability={"rebalance": "at_risk", "settle_s": 30, "early_replacement": False},
+        availability={"rebalance": "at_risk", "spell_s": 60, "early_replacement": False},
         worker_health={"replacements_per_hour": 0},
     )
     assert (fleet.workers_per_instance, fleet.onprem_workers) == (4, 2)
     assert fleet.sizing == SizingPolicy(enabled=False, target_load_rate=0.5)
     assert fleet.availability == AvailabilityPolicy(
-        rebalance=RebalanceMeaning.AT_RISK, settle_s=30, early_replacement=False
+        rebalance=RebalanceMeaning.AT_RISK, spell_s=60, early_replacement=False
     )
     assert fleet.worker_health == WorkerHealthPolicy(replacements_per_hour=0)
 
@@ -160,7 +179,7 @@ def test_every_wrong_field_is_named_at_once() -> None:
                 "onprem_workers": "two",
                 "bounds": {"spot_max": -1, "on_demand_max": 3.5, "spot_low": 1},
                 "sizing": {"target_load_rate": 1.5, "quiet_after_s": 60},
-                "availability": {"rebalance": "panic", "settle_s": True},
+                "availability": {"rebalance": "panic", "spell_s": True},
                 "worker_health": {"silent_after_s": 1},
                 "colour": "blue",
             }
@@ -178,7 +197,7 @@ def test_every_wrong_field_is_named_at_once() -> None:
         "sizing.target_load_rate",
         "sizing.quiet_after_s",
         "availability.rebalance",
-        "availability.settle_s",
+        "availability.spell_s",
         "worker_health.silent_after_s",
         "colour",
     )

@@ -34,6 +34,7 @@ def test_the_document_reads_with_what_it_says() -> None:
     assert (fleet.bounds.spot_min, fleet.bounds.spot_max, fleet.bounds.on_demand_max) == (1, 20, 10)
     assert fleet.objective is not None
     assert (fleet.objective.wait_s, fleet.objective.share) == (10, 0.95)
+    assert len(fleet.unused) == 10
 
 
 @pytest.mark.parametrize("item", items("record_items.json"), ids=lambda item: item["sk"]["S"][:60])

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spotkeeper.domain.decision import Action, DecisionRecord, Half, Outcome
-from spotkeeper.observability import COUNTS, LEVELS, TurnFailed, emit, report
+from spotkeeper.observability import COUNTS, LEVELS, TurnFailed, emit, report, tell_unused
 from spotkeeper.ports import FleetError, Throttled
 from spotkeeper.turns.turn import TurnReport
 from tests.builders import at
@@ -96,7 +96,7 @@ def test_an_alarm_is_a_metric_while_it_is_raised(alarm: str, metric: str, lines:
     assert metrics(lines()) == {metric: 1}
 
 
-@pytest.mark.parametrize("alarm", ["quota", "breaker"])
+@pytest.mark.parametrize("alarm", ["quota", "late moon"])
 def test_an_alarm_that_nobody_is_rung_for_is_in_the_record_alone(alarm: str, lines: Lines) -> None:
     report(TurnReport(records=(record(alarms=(alarm,), seen={}),)))
     assert metrics(lines()) == {}
@@ -110,6 +110,13 @@ def test_levels_are_sent_each_turn_counts_when_they_are_not_zero_and_nothing_els
         emit("ocr", values)
     sent = metrics([json.loads(line) for line in written.getvalue().splitlines()])
     assert sent == {n: v for n, v in values.items() if n in LEVELS or (n in COUNTS and v)}
+
+
+def test_settings_of_an_earlier_release_are_logged_once(told: Told) -> None:
+    for settings in (("availability.settle_s",), ("availability.settle_s",), ()):
+        tell_unused("of-0.1", settings)
+    (warned,) = told(logging.WARNING)
+    assert (warned["fleet"], warned["settings"]) == ("of-0.1", ["availability.settle_s"])
 
 
 def test_an_unknown_failure_is_logged_with_its_text(told: Told) -> None:

@@ -143,6 +143,10 @@ SEEDED: dict[str, tuple[Facts, str, Severity, str]] = {
         replace(good.FACTS, wrong_documents=("fleet document night: bounds: Field required",)),
         "wrong-document", E, "bounds",
     ),
+    "settings of an earlier release": (
+        replace(good.FACTS, fleets=(replace(good.FLEET, unused=("availability.settle_s",)),)),
+        "unused-settings", W, "availability.settle_s",
+    ),
     "a group that is gone": (
         replace(good.FACTS, groups={good.SPOT.name: good.SPOT}), "no-group", E, "does not exist",
     ),

@@ -52,7 +52,6 @@ def test_a_refused_backfill_counts_once_it_is_done(error: FleetError) -> None:
     fleet.faults.refusals.clear()
     fleet.to(1400)
     assert (fleet.on_demand, fleet.total("Backfilled")) == (2, 2)
-    assert "breaker" not in fleet.alarms()
 
 
 def test_a_release_that_is_refused_releases_nothing() -> None:

@@ -1,7 +1,7 @@
 """The fleet document: one JSON object a fleet, validated with every wrong field named."""
 
 import json
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
@@ -42,6 +42,15 @@ class FleetDocumentError(Exception):
 
 class _Section(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+    retired: ClassVar[frozenset[str]] = frozenset()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_retired(cls, section: Any) -> Any:
+        """Pass over the settings of earlier releases, whatever they say."""
+        if not isinstance(section, dict):
+            return section
+        return {name: value for name, value in section.items() if name not in cls.retired}
 
 
 class BoundsSection(_Section):
@@ -84,23 +93,19 @@ class ObjectiveSection(_Section):
 class AvailabilitySection(_Section):
     """How the gap in the spot group is filled and given back; see docs/operations.md."""
 
+    retired = frozenset({
+        "settle_s", "warm_settle_s", "quiet_s", "release_step", "breaker_count",
+        "breaker_window_s", "breaker_recovery_s", "spell_settle_s", "spell_window_s",
+    })  # fmt: skip
+
     launch_deadline_s: Seconds = _AVAILABILITY.launch_deadline_s
     request_grace_s: Seconds = _AVAILABILITY.request_grace_s
     configuration_cap: Count = _AVAILABILITY.configuration_cap
-    settle_s: Seconds = _AVAILABILITY.settle_s
-    warm_settle_s: Seconds = _AVAILABILITY.warm_settle_s
-    quiet_s: Seconds = _AVAILABILITY.quiet_s
-    release_step: Share = _AVAILABILITY.release_step
     busy_patience_s: Seconds = _AVAILABILITY.busy_patience_s
-    breaker_count: Annotated[int, Field(ge=1, le=100)] = _AVAILABILITY.breaker_count
-    breaker_window_s: Seconds = _AVAILABILITY.breaker_window_s
-    breaker_recovery_s: Seconds = _AVAILABILITY.breaker_recovery_s
     notice_s: Annotated[int, Field(ge=0, le=3600)] = _AVAILABILITY.notice_s
     spell_s: Seconds = _AVAILABILITY.spell_s
     spare_share: Annotated[float, Field(ge=0, le=1)] = _AVAILABILITY.spare_share
     proven_after_s: Seconds = _AVAILABILITY.proven_after_s
-    spell_settle_s: Seconds = _AVAILABILITY.spell_settle_s
-    spell_window_s: Seconds = _AVAILABILITY.spell_window_s
     lost_notice_share: Annotated[float, Field(ge=0, le=1)] = _AVAILABILITY.lost_notice_share
     early_replacement: bool = _AVAILABILITY.early_replacement
     rebalance: Literal["ignore", "at_risk"] = _AVAILABILITY.rebalance.value
@@ -112,10 +117,10 @@ class AvailabilitySection(_Section):
 class WorkerHealthSection(_Section):
     """When a worker that does not work is replaced; see docs/operations.md."""
 
+    retired = frozenset({"peers_finished"})
+
     enabled: bool = _HEALTH.enabled
     silent_after_s: Annotated[int, Field(ge=60, le=3600)] = _HEALTH.silent_after_s
-    # Of 0.1: read and not used; a silent worker is told from an idle one by chance.
-    peers_finished: Annotated[int, Field(ge=1)] = 5
     failing_share: Share = _HEALTH.failing_share
     failing_requests: Annotated[int, Field(ge=1)] = _HEALTH.failing_requests
     slow_factor: Annotated[float, Field(gt=1, le=100)] = _HEALTH.slow_factor
@@ -170,9 +175,21 @@ def parse_fleet(name: str, text: str, overrides: str | None = None) -> Fleet:
         objective=document.objective.objective() if document.objective else None,
         sizing=SizingPolicy(**document.sizing.model_dump()),
         availability=_availability(document.availability),
-        worker_health=WorkerHealthPolicy(
-            **document.worker_health.model_dump(exclude={"peers_finished"})
-        ),
+        worker_health=WorkerHealthPolicy(**document.worker_health.model_dump()),
+        unused=_unused(json.loads(text)),
+    )
+
+
+def _unused(document: dict[str, Any]) -> tuple[str, ...]:
+    """Name the settings of earlier releases that a document has."""
+    sections: dict[str, type[_Section]] = {
+        "availability": AvailabilitySection,
+        "worker_health": WorkerHealthSection,
+    }
+    return tuple(
+        f"{name}.{setting}"
+        for name, section in sections.items()
+        for setting in sorted(section.retired.intersection(document.get(name, ())))
     )
 
 

@@ -99,32 +99,17 @@ class AvailabilityPolicy:
     request_grace_s: int = 120
     # Backfill while spot fails for a reason that more instances will not cure.
     configuration_cap: int = 2
-    # A spot instance must serve this long before a backfill instance goes.
-    settle_s: int = 30
-    # The same where on-demand is warm: it is back before a notice ends, so it may go at once.
-    warm_settle_s: int = 0
-    # No release this soon after the last loss or backfill.
-    quiet_s: int = 0
-    # Share of the backfill given back in one minute (at least one instance); 1 is all that is due.
-    release_step: float = 1.0
     # A busy backfill instance is waited for this long, then drained by the terminate hook.
     busy_patience_s: int = 120
-    # So many backfills soon after a release, within the window, open the breaker for the recovery.
-    breaker_count: int = 3
-    breaker_window_s: int = 300
-    breaker_recovery_s: int = 1800
     # AWS warns so long before it takes an instance; 0: no warning comes, any loss is a surprise.
     notice_s: int = 120
-    # For so long after a loss without warning a spell is on: another loss is likely.
+    # For so long after a loss without warning a spell is on: another loss is likely, spares are
+    # held, and on-demand stays until spot has served for a third of it.
     spell_s: int = 1800
     # Spares held in a spell, as a share of the need (rounded up).
     spare_share: float = 0.05
     # After a spell a spare stays until the need has held so long, times the pools that it covers.
     proven_after_s: int = 28_800
-    # In a spell, backfill stays until spot has served this long; a warm group comes back sooner.
-    spell_settle_s: int = 600
-    # Heavy losses, of half the need at once, within this window: so many times as long.
-    spell_window_s: int = 7200
     # A notice may be lost: while a pool is warned, so many more of it are taken for warned, as a
     # share of the warned (rounded up); 0 trusts every notice.
     lost_notice_share: float = 0.15
@@ -170,6 +155,8 @@ class Fleet:
     sizing: SizingPolicy = field(default_factory=SizingPolicy)
     availability: AvailabilityPolicy = field(default_factory=AvailabilityPolicy)
     worker_health: WorkerHealthPolicy = field(default_factory=WorkerHealthPolicy)
+    # Settings of earlier releases that its document has: read, and not used.
+    unused: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -98,17 +98,17 @@ def _round(
     snapshot: Snapshot, lease: Lease, ports: Ports, woken: int
 ) -> tuple[AvailabilityMemory, DecisionRecord]:
     """Assess, plan, act and apply once; answers what is remembered and what is recorded."""
-    fleet, policy, now = snapshot.fleet, snapshot.fleet.availability, snapshot.now
+    fleet, now = snapshot.fleet, snapshot.now
     wanted, woke = _planned(snapshot, lease.availability, ports, woken)
     if any(isinstance(action, ReplaceEarly | AskSpot) for action in wanted.actions):
         # Written first: a crash must lose neither a detached instance, which nobody else ends, nor
         # that the rise of the spot group is only a spare.
         unknown = [Answer.LOST for _ in wanted.actions]
-        intended = apply(wanted.memory, wanted.actions, unknown, policy, now)
+        intended = apply(wanted.memory, wanted.actions, unknown, now)
         ports.states.keep(lease, intended, now, release=False)
     asked = act(wanted.actions, ports, fleet.name, marked=wanted.memory.drained)
-    memory = apply(wanted.memory, woke.actions, woke.answers, policy, now)
-    memory = apply(memory, asked.actions, asked.answers, policy, now)
+    memory = apply(wanted.memory, woke.actions, woke.answers, now)
+    memory = apply(memory, asked.actions, asked.answers, now)
     return memory, record_of(wanted, woke, asked, memory)
 
 

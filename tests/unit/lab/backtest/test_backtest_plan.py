@@ -128,7 +128,7 @@ def test_windows_that_measure_nothing_are_refused(hours: float, problem: str) ->
     [
         ("rebalance=panic", "rebalance is 'panic'; Input should be 'ignore' or 'at_risk'"),
         ("spare_share=2", "spare_share is 2.0; Input should be less than or equal to 1"),
-        ("settle_s=0.5", "settle_s is 0.5; Input should be a valid integer"),
+        ("spell_s=0.5", "spell_s is 0.5; Input should be a valid integer"),
     ],
 )
 def test_the_deployed_policy_takes_what_a_fleet_document_takes(text: str, problem: str) -> None:

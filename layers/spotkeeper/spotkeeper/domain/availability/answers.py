@@ -16,9 +16,8 @@ from spotkeeper.domain.availability.actions import (
     Unmark,
     WakeUp,
 )
-from spotkeeper.domain.availability.memory import AvailabilityMemory, Unsure, within
+from spotkeeper.domain.availability.memory import AvailabilityMemory, Unsure
 from spotkeeper.domain.decision import Answer
-from spotkeeper.domain.fleet import AvailabilityPolicy
 
 BACKOFF_FIRST_S = 60
 BACKOFF_LONGEST_S = 900
@@ -28,7 +27,6 @@ def remember_answer(
     memory: AvailabilityMemory,
     action: AvailabilityAction,
     answer: Answer,
-    policy: AvailabilityPolicy,
     at: datetime,
 ) -> AvailabilityMemory:
     """Remember one action; what may have been done is remembered where nobody would look it up."""
@@ -40,22 +38,17 @@ def remember_answer(
         case (Backfill() | CancelBackfill() | EndBackfill()) as size, Answer.LOST:
             return replace(memory, unsure=memory.unsure or Unsure(at=at, before=size.before))
         case _, Answer.DONE:
-            return _done(memory, action, policy, at)
+            return _done(memory, action, at)
         case _:
             return memory
 
 
 def _done(
-    memory: AvailabilityMemory,
-    action: AvailabilityAction,
-    policy: AvailabilityPolicy,
-    at: datetime,
+    memory: AvailabilityMemory, action: AvailabilityAction, at: datetime
 ) -> AvailabilityMemory:
     match action:
         case Backfill():
-            return refused_again(backfilled(memory, policy, at), at)
-        case CancelBackfill() | EndBackfill():
-            return replace(memory, last_release=at)
+            return refused_again(memory, at)
         case Drain(instance_id=marked):
             return replace(memory, drained=tuple(sorted({*memory.drained, marked})))
         case Unmark(instance_id=spared):
@@ -69,20 +62,6 @@ def _done(
             return replace(memory, wake_ups=(*memory.wake_ups, asked))
         case _:
             return memory
-
-
-def backfilled(
-    memory: AvailabilityMemory, policy: AvailabilityPolicy, at: datetime
-) -> AvailabilityMemory:
-    """Remember a backfill that AWS accepted; one soon after a release is a flap."""
-    after = replace(memory, last_backfill=at, release_due=None)
-    if not within(memory.last_release, at, policy.breaker_window_s):
-        return after
-    flaps = (*after.flaps, at)
-    if len(flaps) < policy.breaker_count:
-        return replace(after, flaps=flaps)
-    until = at + timedelta(seconds=policy.breaker_recovery_s)
-    return replace(after, flaps=(), breaker_until=until)
 
 
 def refused_again(memory: AvailabilityMemory, at: datetime) -> AvailabilityMemory:

@@ -30,7 +30,6 @@ from spotkeeper.domain.availability.risk.risk import risk_of
 from spotkeeper.domain.availability.snapshot import Snapshot
 from spotkeeper.domain.availability.telling import explain, tell
 from spotkeeper.domain.decision import Answer
-from spotkeeper.domain.fleet import AvailabilityPolicy
 
 
 def assess(snapshot: Snapshot, memory: AvailabilityMemory) -> Assessment:
@@ -91,7 +90,6 @@ def apply(
     memory: AvailabilityMemory,
     actions: Sequence[AvailabilityAction],
     answers: Sequence[Answer],
-    policy: AvailabilityPolicy,
     at: datetime,
 ) -> AvailabilityMemory:
     """Remember what AWS accepted, and what it may have accepted where that must not be forgotten.
@@ -99,7 +97,7 @@ def apply(
     What was refused leaves no trace: the next turn finds it still due.
     """
     for action, answer in zip(actions, answers, strict=True):
-        memory = remember_answer(memory, action, answer, policy, at)
+        memory = remember_answer(memory, action, answer, at)
     return memory
 
 

@@ -55,10 +55,9 @@ class AvailabilityMemory:
 
     What AWS accepted: `spot_asks` the requests that the spot group's desired capacity may show,
     `drained` who is marked, `detached` who was taken out of the group when and is not known to have
-    ended, `wake_ups` the turns asked for, `last_backfill` and `last_release`, the `flaps` between
-    them and until when they keep the `breaker` open. `release_due` says since when a release waits
-    for the busy, `backoff_s` and `retry_at` how long on-demand stays where both groups are short,
-    `resumed` when each group was last let launch again, `unsure` what is to be looked up.
+    ended, `wake_ups` the turns asked for. `release_due` says since when a release waits for the
+    busy, `backoff_s` and `retry_at` how long on-demand stays where both groups are short, `resumed`
+    when each group was last let launch again, `unsure` what is to be looked up.
     """
 
     seen_at: datetime | None = None
@@ -84,11 +83,7 @@ class AvailabilityMemory:
     drained: tuple[str, ...] = ()
     detached: Mapping[str, datetime] = field(default_factory=dict)
     wake_ups: tuple[datetime, ...] = ()
-    last_backfill: datetime | None = None
-    last_release: datetime | None = None
     release_due: datetime | None = None
-    flaps: tuple[datetime, ...] = ()
-    breaker_until: datetime | None = None
     backoff_s: int = 0
     retry_at: datetime | None = None
     resumed: Mapping[str, datetime] = field(default_factory=dict)

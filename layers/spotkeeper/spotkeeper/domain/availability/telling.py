@@ -40,6 +40,4 @@ def alarms_of(seen: Assessment, after: AvailabilityMemory) -> tuple[str, ...]:
     adopted, deadline_s = after.adoption, seen.policy.launch_deadline_s
     if adopted is not None and not within(adopted.since, seen.now, deadline_s):
         named.add("adopting")
-    if after.breaker_until is not None and seen.now < after.breaker_until:
-        named.add("breaker")
     return tuple(sorted(named))

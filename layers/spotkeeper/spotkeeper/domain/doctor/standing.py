@@ -48,6 +48,15 @@ def check_documents(wrong: Sequence[str], fleets: Sequence[Fleet]) -> Iterator[F
             evidence=error,
             fix="correct the fields named; its fleet is not turned until then",
         )
+    for fleet in fleets:
+        if fleet.unused:
+            yield Finding(
+                id="unused-settings",
+                severity=Severity.WARNING,
+                about=fleet.name,
+                evidence=f"of an earlier release, read and not used: {', '.join(fleet.unused)}",
+                fix="take them out of the fleet's document (docs/operations.md)",
+            )
     owners: dict[str, list[str]] = {}
     for fleet in fleets:
         for group in (fleet.spot_group, fleet.on_demand_group):

@@ -19,7 +19,7 @@ def adoption_of(
         return None
     else:
         adopted = Adoption(since=before.adoption.since, holds=min(before.adoption.holds, target))
-    served = min(settled(memory.levels, now, seen.risk.settle_s), seen.spot.serving)
+    served = settled(memory.levels, now, seen.risk.settle_s)
     if served >= adopted.holds or _load_names_the_need(seen):
         return None
     return adopted

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from spotkeeper.domain.availability.answers import BACKOFF_FIRST_S, backfilled
+from spotkeeper.domain.availability.answers import BACKOFF_FIRST_S
 from spotkeeper.domain.availability.assessing.adoption import adoption_of
 from spotkeeper.domain.availability.assessing.counting import Count, in_service, pending_increases
 from spotkeeper.domain.availability.assessing.failures import explaining, newest_of_each
@@ -46,13 +46,12 @@ def remember_seen(seen: Assessment, at_risk: Mapping[str, datetime]) -> Availabi
         detached=still_outside(old, snapshot),
         swept_at=old.swept_at if snapshot.marked is None else now,
         wake_ups=tuple(at for at in old.wake_ups if at > now),
-        flaps=tuple(f for f in old.flaps if within(f, now, policy.breaker_window_s)),
         spot_asks=_current(old.spot_asks, group.desired, now),
         resumed={g: at for g, at in old.resumed.items() if within(at, now, 3600)},
         unsure=None,
     )
     memory = replace(memory, adoption=adoption_of(old, memory, seen))
-    return _back_off(_looked_up(memory, old, seen), now, both_short=seen.both_short)
+    return _back_off(memory, now, both_short=seen.both_short)
 
 
 def both_short(snapshot: Snapshot, spot: Count, on_demand: Count) -> bool:
@@ -69,17 +68,6 @@ def _back_off(memory: AvailabilityMemory, now: datetime, *, both_short: bool) ->
         return memory
     retry_at = now + timedelta(seconds=BACKOFF_FIRST_S)
     return replace(memory, backoff_s=BACKOFF_FIRST_S, retry_at=retry_at)
-
-
-def _looked_up(
-    memory: AvailabilityMemory, old: AvailabilityMemory, seen: Assessment
-) -> AvailabilityMemory:
-    """Remember as done what the group shows of a request whose answer was lost."""
-    if old.unsure is None or not seen.found:
-        return memory
-    if seen.found > 0:
-        return backfilled(memory, seen.policy, old.unsure.at)
-    return replace(memory, last_release=old.unsure.at)
 
 
 def _current(

@@ -1,18 +1,15 @@
-"""How much on-demand stands in for spot: filled at once, given back slowly (rules 3, 5, 6, 7)."""
+"""How much on-demand stands in for spot: filled at once, given back late (rules 3, 5, 6, 7)."""
 
-import math
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from spotkeeper.domain.availability.actions import Backfill, CancelBackfill, EndBackfill
 from spotkeeper.domain.availability.assessment import Assessment
-from spotkeeper.domain.availability.memory import settled, within
+from spotkeeper.domain.availability.memory import Adoption, settled, within
 from spotkeeper.domain.decision import Action
 from spotkeeper.domain.failure import Remedy, remedy
 from spotkeeper.domain.release import ReleasePlan, plan_release
 
-# Every ended instance is an event that makes a turn: the steps go by time, not by turns.
-STEP_EVERY_S = 60
 # A launch may fail before a turn sees the gap that it was meant to fill.
 GAP_SLACK = timedelta(seconds=60)
 
@@ -89,7 +86,7 @@ def _still_needed(seen: Assessment) -> int:
     What is only coming stays too: the spot instance that would replace it may be lost before it
     serves.
     """
-    steady = min(settled(seen.memory.levels, seen.now, seen.risk.settle_s), seen.spot.serving)
+    steady = settled(seen.memory.levels, seen.now, seen.risk.settle_s)
     return max(seen.snapshot.seen.on_demand.minimum, seen.target_serving - steady)
 
 
@@ -106,15 +103,14 @@ def _at_target(seen: Assessment) -> Size:
 
 
 def _give_back(seen: Assessment, excess: int) -> Size:
-    """Release a step at a time, unless spot flaps: never launched first, busy last."""
+    """Release what spot has made needless: never launched first, busy last."""
     memory, now, policy = seen.memory, seen.now, seen.policy
-    if waiting := _not_yet(seen, excess):
-        return waiting
+    if memory.adoption is not None:
+        return _adopting(memory.adoption)
     due = memory.release_due or now
     busy_too = not within(due, now, policy.busy_patience_s)
     group = seen.snapshot.seen.on_demand
-    step = min(excess, max(1, math.ceil(policy.release_step * group.desired)))
-    plan = plan_release(group, step, seen.snapshot.activity, busy_too=busy_too)
+    plan = plan_release(group, excess, seen.snapshot.activity, busy_too=busy_too)
     if not plan.ends and plan.desired == group.desired and plan.launching:
         return _hold(
             "launching", f"{excess} to release when they have launched", memory.release_due
@@ -124,24 +120,12 @@ def _give_back(seen: Assessment, excess: int) -> Size:
     return _given_back(seen, plan, due)
 
 
-def _not_yet(seen: Assessment, excess: int) -> Size | None:
-    """Hold what could go, while spot flaps or the last step is too young."""
-    memory, now, policy = seen.memory, seen.now, seen.policy
-    due = memory.release_due
-    if memory.adoption is not None:
-        why = (
-            f"{memory.adoption.holds} on demand were met and stay until spot has served as many or "
-            "the load is known: raise the spot group, or lower on-demand by hand"
-        )
-        return _hold("adopting", why)
-    if memory.breaker_until is not None and now < memory.breaker_until:
-        why = f"spot flaps: no release until {_clock(memory.breaker_until)}"
-        return _hold("breaker", why, due)
-    if within(memory.last_backfill, now, policy.quiet_s):
-        return _hold("quiet time", f"{excess} to release after the quiet time", due)
-    if policy.release_step < 1 and within(memory.last_release, now, STEP_EVERY_S):
-        return _hold("step", f"{excess} to release in the next step", due)
-    return None
+def _adopting(adoption: Adoption) -> Size:
+    why = (
+        f"{adoption.holds} on demand were met and stay until spot has served as many or "
+        "the load is known: raise the spot group, or lower on-demand by hand"
+    )
+    return _hold("adopting", why)
 
 
 def _given_back(seen: Assessment, plan: ReleasePlan, due: datetime) -> Size:

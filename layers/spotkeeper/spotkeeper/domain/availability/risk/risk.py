@@ -17,9 +17,10 @@ from spotkeeper.domain.availability.risk.spare import kept_spares, spell_spares
 from spotkeeper.domain.availability.risk.spell import (
     add_losses,
     heavy_losses,
+    heavy_window_s,
     in_spell,
     longest_settle_s,
-    spell_settle_s,
+    settle_s,
 )
 from spotkeeper.domain.availability.risk.wave import add_waves, unwarned_losses
 from spotkeeper.domain.availability.snapshot import Snapshot
@@ -65,7 +66,7 @@ def risk_of(
     return Risk(
         spares=spares,
         extra=max(_hedge(snapshot, memory, risky), _asked(snapshot, spot, spares) if spell else 0),
-        settle_s=_settle_s(snapshot, memory, spot.target, spell=spell),
+        settle_s=settle_s(policy, _heavy(snapshot, memory, spot.target), spell=spell),
         reach_s=longest_settle_s(policy),
         deferral=deferral_of(snapshot, memory, risky),
         memory=memory,
@@ -86,7 +87,7 @@ def _remember(
     return replace(
         old,
         held_since=remember_pools(old.held_since, spot, risky, now),
-        losses=add_losses(old.losses, surprise, policy.spell_window_s, now),
+        losses=add_losses(old.losses, surprise, heavy_window_s(policy), now),
         last_surprise=now if surprise or _starts_unwarned(snapshot, before) else old.last_surprise,
         waves=add_waves(old.waves, spot, newly, policy.notice_s, now),
         bridging=bridging(snapshot, before, at_risk),
@@ -139,11 +140,6 @@ def _hedge(snapshot: Snapshot, memory: RiskMemory, risky: frozenset[str]) -> int
     return unwarned_losses(memory.waves, snapshot.seen.spot, risky, policy.lost_notice_share)
 
 
-def _settle_s(snapshot: Snapshot, memory: RiskMemory, need: int, *, spell: bool) -> int:
-    """Say how long spot must have served; a warm group that went too early is soon back."""
-    policy = snapshot.fleet.availability
-    if policy.on_demand_warm:
-        return policy.warm_settle_s
-    spares = spell_spares(snapshot.fleet, snapshot.seen.spot, need)
-    heavy = heavy_losses(memory.losses, need, spares)
-    return spell_settle_s(policy, heavy, spell=spell)
+def _heavy(snapshot: Snapshot, memory: RiskMemory, need: int) -> int:
+    """Count the heavy losses that the spares of a spell would not have covered."""
+    return heavy_losses(memory.losses, need, spell_spares(snapshot.fleet, snapshot.seen.spot, need))

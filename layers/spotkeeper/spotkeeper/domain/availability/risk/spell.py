@@ -10,6 +10,12 @@ from spotkeeper.domain.fleet import AvailabilityPolicy
 
 # AWS takes instances of one pool some seconds apart: what goes within so long goes at once.
 TOGETHER = timedelta(seconds=60)
+# Two turns of the schedule, a minute apart, see an instance serve, whatever events come between.
+TWO_TURNS_S = 30
+# Of a spell, spot must have served for so much before backfill goes; recorded markets chose it.
+SPELL_SHARE = 1 / 3
+# Heavy losses come an hour or two apart in the worst spells.
+HEAVY_SPELLS = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,19 +48,25 @@ def heavy_losses(losses: tuple[Loss, ...], need: int, spares: int) -> int:
     return sum(loss.count > spares and 2 * loss.count >= need for loss in losses)
 
 
-def spell_settle_s(policy: AvailabilityPolicy, heavy: int, *, spell: bool) -> int:
-    """Say how long spot must have served before backfill goes.
+def settle_s(policy: AvailabilityPolicy, heavy: int, *, spell: bool) -> int:
+    """Say how long spot must have served before backfill goes; a warm group is soon back.
 
-    Longer in a spell, and so many times as long as there were heavy losses within the window: the
-    more there were, the sooner the next one is due.
+    Longer in a spell, and so many times as long as there were heavy losses of late: the more there
+    were, the sooner the next one is due. With a spell of 30 minutes: 10 minutes, 20 after two heavy
+    losses within two hours, and never more than two hours.
     """
+    if policy.on_demand_warm:
+        return 0
     if not policy.spell_s or not (spell or heavy):
-        return policy.settle_s
-    return min(longest_settle_s(policy), max(1, heavy) * policy.spell_settle_s)
+        return TWO_TURNS_S
+    return min(longest_settle_s(policy), max(1, heavy) * round(SPELL_SHARE * policy.spell_s))
+
+
+def heavy_window_s(policy: AvailabilityPolicy) -> int:
+    """Say for how long heavy losses count."""
+    return HEAVY_SPELLS * policy.spell_s
 
 
 def longest_settle_s(policy: AvailabilityPolicy) -> int:
     """Say how far back it must be known how many instances served."""
-    if policy.on_demand_warm:
-        return policy.warm_settle_s
-    return max(policy.settle_s, policy.spell_settle_s, policy.spell_window_s)
+    return 0 if policy.on_demand_warm else max(TWO_TURNS_S, heavy_window_s(policy))
