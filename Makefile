@@ -28,7 +28,7 @@ export UV_PYTHON_DOWNLOADS := never
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help bootstrap check check-format check-lint check-types check-pyright check-contracts \
+.PHONY: help bootstrap docs check check-format check-lint check-types check-pyright check-contracts \
 	check-template check-pins format test laws demo chaos bench bench-policy bench-sizing pins \
 	sam-validate sam-build sam-import local-build local-aws e2e clean
 
@@ -105,6 +105,9 @@ check-pins: .venv/.installed
 format: .venv/.installed ## format and mend what can be mended
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
+
+docs: .venv/.installed ## write what the documents take from the code: the table of settings
+	$(BIN)/python -m spotkeeper_operator.settings_table docs/operations.md
 
 test: .venv/.installed ## every test (RUN="tests/unit -k load" for some)
 	$(BIN)/pytest -n $(WORKERS) -q $(RUN)

@@ -11,7 +11,8 @@ from spotkeeper.domain.availability.memory import AvailabilityMemory
 from spotkeeper.domain.availability.snapshot import Snapshot
 from spotkeeper.domain.decision import Answer
 from spotkeeper.domain.failure import FailureClass, LaunchFailure
-from spotkeeper.domain.fleet import Bounds, Fleet, Group, Instance, Observation, Phase
+from spotkeeper.domain.fleet import Fleet, Group, Instance, Observation, Phase
+from spotkeeper.domain.settings.sizing import Bounds
 
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
 TURNS = 60

@@ -11,7 +11,7 @@ from random import Random
 
 from bench._figures import Figure, show
 from spotkeeper.adapters.dynamodb.load_items import pack, unpack
-from spotkeeper.domain.fleet import Bounds, Fleet, Group, Objective
+from spotkeeper.domain.fleet import Fleet, Group
 from spotkeeper.domain.health.memory import HealthMemory, Needed
 from spotkeeper.domain.load.arrivals import ArrivalWindow, arrival_window
 from spotkeeper.domain.load.digest import SearchLog, Status, digest
@@ -19,6 +19,7 @@ from spotkeeper.domain.load.history import DAY_STEPS, KEPT_STEPS, LoadHistory, l
 from spotkeeper.domain.load.load import Cluster, Load, LoadDigest
 from spotkeeper.domain.load.slots import by_slot
 from spotkeeper.domain.load.summarise import summarise
+from spotkeeper.domain.settings.sizing import Bounds, Objective
 from spotkeeper.domain.sizing.promise import OBJECTIVE_WINDOW_S, ObjectiveInput
 from spotkeeper.domain.sizing.size import Sizing, size
 

@@ -24,17 +24,10 @@ from spotkeeper.domain.availability.snapshot import Snapshot
 from spotkeeper.domain.availability.telling import alarms_of
 from spotkeeper.domain.decision import Action, Answer
 from spotkeeper.domain.failure import FailureClass, LaunchFailure
-from spotkeeper.domain.fleet import (
-    AvailabilityPolicy,
-    Bounds,
-    Fleet,
-    Group,
-    Instance,
-    Observation,
-    Phase,
-    SizingPolicy,
-    WorkerHealthPolicy,
-)
+from spotkeeper.domain.fleet import Fleet, Group, Instance, Observation, Phase
+from spotkeeper.domain.settings.availability import AvailabilityPolicy
+from spotkeeper.domain.settings.sizing import Bounds, SizingPolicy
+from spotkeeper.domain.settings.worker_health import WorkerHealthPolicy
 
 TABLE = "spotkeeper"
 NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)

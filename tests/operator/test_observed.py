@@ -6,8 +6,9 @@ from datetime import timedelta
 
 from functions.check_availability.app import handler as check_availability
 from spotkeeper.domain.decision import Action, DecisionRecord, Half, Outcome
-from spotkeeper.domain.fleet import Bounds, Fleet
+from spotkeeper.domain.fleet import Fleet
 from spotkeeper.domain.permission import Permission
+from spotkeeper.domain.settings.sizing import Bounds
 from spotkeeper_operator.decisions.observed import Running, observed
 from tests.builders import NOON
 from tests.functions.conftest import Stage

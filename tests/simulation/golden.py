@@ -3,7 +3,9 @@
 from collections.abc import Mapping, Sequence
 
 from spotkeeper.domain.decision import DecisionRecord, Half
-from spotkeeper.domain.fleet import AvailabilityPolicy, Bounds, Fleet
+from spotkeeper.domain.fleet import Fleet
+from spotkeeper.domain.settings.availability import AvailabilityPolicy
+from spotkeeper.domain.settings.sizing import Bounds
 from spotkeeper.ports import Ports
 from spotkeeper_lab.backtest.policies.spotkeeper_runner import Replay
 from spotkeeper_lab.cloud.api import Cloud

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from spotkeeper.domain.decision import Half
-from spotkeeper.domain.fleet import AvailabilityPolicy
+from spotkeeper.domain.settings.availability import AvailabilityPolicy
 from spotkeeper.ports import Unavailable
 from spotkeeper_lab.cloud.values import Physics
 from spotkeeper_lab.fakes.faults import Crash

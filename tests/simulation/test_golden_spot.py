@@ -2,7 +2,7 @@
 
 import pytest
 
-from spotkeeper.domain.fleet import AvailabilityPolicy
+from spotkeeper.domain.settings.availability import AvailabilityPolicy
 from spotkeeper_lab.cloud.values import Physics
 from spotkeeper_lab.cloud.words import ON_DEMAND_DRY
 from tests.simulation.golden import NOTHING, ON_DEMAND, PLENTY, SPOT, A, B, Scenario

@@ -6,7 +6,8 @@ import re
 import pytest
 
 from spotkeeper.border.fleet_document import parse_fleet
-from spotkeeper.domain.fleet import AvailabilityPolicy, Objective
+from spotkeeper.domain.settings.availability import AvailabilityPolicy
+from spotkeeper.domain.settings.sizing import Objective
 from tests.template import stack as stack_module
 from tests.template.stack import ADOPT, CREATE, Stack, template
 

@@ -8,7 +8,8 @@ from spotkeeper.domain.availability.actions import Unmark
 from spotkeeper.domain.availability.memory import AvailabilityMemory
 from spotkeeper.domain.decision import Action
 from spotkeeper.domain.failure import FailureClass
-from spotkeeper.domain.fleet import AvailabilityPolicy, Group, Observation
+from spotkeeper.domain.fleet import Group, Observation
+from spotkeeper.domain.settings.availability import AvailabilityPolicy
 from tests.builders import at, failure, fleet, group, ids, instances, turn
 
 SPOT = ids("a", 8)

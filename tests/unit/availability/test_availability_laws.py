@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 from spotkeeper.domain.availability.memory import AvailabilityMemory, Level
 from spotkeeper.domain.decision import Action
 from spotkeeper.domain.failure import FailureClass, LaunchFailure
-from spotkeeper.domain.fleet import AvailabilityPolicy, Group
+from spotkeeper.domain.fleet import Group
+from spotkeeper.domain.settings.availability import AvailabilityPolicy
 from tests.builders import Turn, at, failure, fleet, group, ids, instances, turn
 
 POOL = ids("a", 30)

@@ -11,7 +11,8 @@ from spotkeeper.domain.availability.risk.bridge import BridgeMemory, Start, watc
 from spotkeeper.domain.availability.risk.memory import RiskMemory
 from spotkeeper.domain.decision import Action
 from spotkeeper.domain.failure import FailureClass
-from spotkeeper.domain.fleet import AvailabilityPolicy, Fleet, Group
+from spotkeeper.domain.fleet import Fleet, Group
+from spotkeeper.domain.settings.availability import AvailabilityPolicy
 from tests.builders import Turn, at, failure, fleet, group, ids, instances, turn
 
 POOL, BACK = ids("a", 8), ids("b", 4)

@@ -9,7 +9,8 @@ from spotkeeper.domain.availability.memory import AvailabilityMemory
 from spotkeeper.domain.availability.risk.bridge import BridgeMemory, Start
 from spotkeeper.domain.availability.risk.memory import RiskMemory
 from spotkeeper.domain.decision import Action
-from spotkeeper.domain.fleet import AvailabilityPolicy, Group, Instance
+from spotkeeper.domain.fleet import Group, Instance
+from spotkeeper.domain.settings.availability import AvailabilityPolicy
 from tests.builders import Turn, at, fleet, group, ids, instances, turn
 
 POOL, BACK = ids("a", 8), ids("b", 16)

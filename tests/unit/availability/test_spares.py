@@ -16,7 +16,8 @@ from spotkeeper.domain.availability.risk.spell import (
     settle_s,
 )
 from spotkeeper.domain.decision import Action
-from spotkeeper.domain.fleet import AvailabilityPolicy, Instance
+from spotkeeper.domain.fleet import Instance
+from spotkeeper.domain.settings.availability import AvailabilityPolicy
 from tests.builders import at, fleet, group, instances, turn
 from tests.unit.availability.test_availability import BACK, SPOT, whole
 

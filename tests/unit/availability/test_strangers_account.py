@@ -11,7 +11,9 @@ from spotkeeper.domain.availability.memory import AvailabilityMemory
 from spotkeeper.domain.capacity_request import CapacityRequest
 from spotkeeper.domain.decision import Action
 from spotkeeper.domain.failure import FailureClass
-from spotkeeper.domain.fleet import AvailabilityPolicy, Fleet, Group, SizingPolicy
+from spotkeeper.domain.fleet import Fleet, Group
+from spotkeeper.domain.settings.availability import AvailabilityPolicy
+from spotkeeper.domain.settings.sizing import SizingPolicy
 from tests.builders import at, failure, fleet, group, ids, instances, turn
 
 SPOT, BACK = ids("a", 12), ids("b", 12)

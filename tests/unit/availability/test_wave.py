@@ -5,7 +5,8 @@ from dataclasses import replace
 import pytest
 
 from spotkeeper.domain.availability.risk.wave import Wave, add_waves, unwarned_losses
-from spotkeeper.domain.fleet import AvailabilityPolicy, Group
+from spotkeeper.domain.fleet import Group
+from spotkeeper.domain.settings.availability import AvailabilityPolicy
 from tests.builders import at, fleet, group, ids, instances, turn
 
 POOL = ids("a", 20)

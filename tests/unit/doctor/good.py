@@ -11,7 +11,8 @@ from spotkeeper.domain.doctor.facts import (
     Machine,
     StackFacts,
 )
-from spotkeeper.domain.fleet import Bounds, Fleet
+from spotkeeper.domain.fleet import Fleet
+from spotkeeper.domain.settings.sizing import Bounds
 
 ZONES = frozenset({"us-east-1a", "us-east-1b", "us-east-1c"})
 TYPES = ("g5.xlarge", "g6.xlarge")

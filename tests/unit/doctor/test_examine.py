@@ -7,7 +7,8 @@ import pytest
 from spotkeeper.domain.doctor.examine import examine
 from spotkeeper.domain.doctor.facts import Facts, Hook, Unseen
 from spotkeeper.domain.doctor.finding import Severity, exit_code
-from spotkeeper.domain.fleet import AvailabilityPolicy, Bounds, SizingPolicy
+from spotkeeper.domain.settings.availability import AvailabilityPolicy
+from spotkeeper.domain.settings.sizing import Bounds, SizingPolicy
 from tests.unit.doctor import good
 
 E, W, U = Severity.ERROR, Severity.WARNING, Severity.UNKNOWN

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spotkeeper.domain.fleet import Group, WorkerHealthPolicy
+from spotkeeper.domain.fleet import Group
 from spotkeeper.domain.health.diagnosis import Diagnosis, confirm, diagnose, replaced
 from spotkeeper.domain.health.memory import HealthMemory
 from spotkeeper.domain.health.reports import in_service_since, watch_reports
@@ -14,6 +14,7 @@ from spotkeeper.domain.load.flow import LogFlow
 from spotkeeper.domain.load.histogram import Histogram, histogram
 from spotkeeper.domain.load.load import Cluster, Load, LoadDigest, WorkerDigest, WorkerLoad
 from spotkeeper.domain.load.request_queue import QueueLength, QueueMemory
+from spotkeeper.domain.settings.worker_health import WorkerHealthPolicy
 from tests.builders import at, fleet, group, ids, instances
 
 SPOT = ids("a", 6)

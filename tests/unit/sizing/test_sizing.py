@@ -8,9 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spotkeeper.domain.decision import Action
-from spotkeeper.domain.fleet import Bounds, Fleet, Group, SizingPolicy
+from spotkeeper.domain.fleet import Fleet, Group
 from spotkeeper.domain.health.memory import HealthMemory
 from spotkeeper.domain.load.load import Cluster, Load, WorkerLoad
+from spotkeeper.domain.settings.sizing import Bounds, SizingPolicy
 from spotkeeper.domain.sizing.load_rate import workers_needed
 from spotkeeper.domain.sizing.size import Sizing, size
 from tests.builders import at, fleet, group

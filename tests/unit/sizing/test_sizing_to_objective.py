@@ -9,13 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spotkeeper.domain.decision import Action
-from spotkeeper.domain.fleet import Bounds, Fleet, Objective
+from spotkeeper.domain.fleet import Fleet
 from spotkeeper.domain.health.memory import HealthMemory, Needed
 from spotkeeper.domain.load.arrivals import arrival_window
 from spotkeeper.domain.load.history import LoadHistory, load_summary
 from spotkeeper.domain.load.load import Cluster, Load, LoadDigest, WorkerLoad
 from spotkeeper.domain.load.summarise import summarise
 from spotkeeper.domain.load.summary import LoadSummary
+from spotkeeper.domain.settings.sizing import Bounds, Objective
 from spotkeeper.domain.sizing.promise import OBJECTIVE_WINDOW_S, ObjectiveInput
 from spotkeeper.domain.sizing.size import Sizing, size
 from tests.builders import at, fleet, group

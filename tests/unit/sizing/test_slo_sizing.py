@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from spotkeeper.domain.fleet import SizingPolicy
 from spotkeeper.domain.load.summary import LoadSummary
+from spotkeeper.domain.settings.sizing import SizingPolicy
 from spotkeeper.domain.sizing.errors import cycle_rise, forecast_errors
 from spotkeeper.domain.sizing.objective import (
     allowance,

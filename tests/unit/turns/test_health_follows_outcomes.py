@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from spotkeeper.domain.capacity_request import CapacityRequest
 from spotkeeper.domain.decision import Answer, Half
-from spotkeeper.domain.fleet import SizingPolicy
 from spotkeeper.domain.health.memory import HealthMemory
+from spotkeeper.domain.settings.sizing import SizingPolicy
 from spotkeeper.domain.sizing.actions import EndInstance, HealthAction, ReplaceWorker, ResizeSpot
 from spotkeeper.domain.sizing.decide import apply
 from spotkeeper.ports import Throttled, Unavailable

@@ -7,9 +7,9 @@ from datetime import datetime
 import pytest
 
 from spotkeeper.domain.decision import Action, DecisionRecord
-from spotkeeper.domain.fleet import AvailabilityPolicy
 from spotkeeper.domain.interruption import Interruption, InterruptionKind
 from spotkeeper.domain.load.load import LoadDigest
+from spotkeeper.domain.settings.availability import AvailabilityPolicy
 from spotkeeper.ports import FleetError, Gone, Refused, Throttled, Unavailable
 from spotkeeper.turns.check_availability import (
     MOST_WAKE_UPS,

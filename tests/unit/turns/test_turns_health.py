@@ -7,9 +7,10 @@ from datetime import datetime, timedelta
 import pytest
 
 from spotkeeper.domain.decision import Action, Half
-from spotkeeper.domain.fleet import Fleet, SizingPolicy
+from spotkeeper.domain.fleet import Fleet
 from spotkeeper.domain.load.digest import SearchLog, Status, digest
 from spotkeeper.domain.load.load import Cluster, LoadDigest
+from spotkeeper.domain.settings.sizing import SizingPolicy
 from spotkeeper.ports import Gone, Ports, Throttled
 from spotkeeper.turns.check_health import check_health
 from spotkeeper.turns.turn import TurnReport

@@ -14,7 +14,7 @@ import pytest
 
 from spotkeeper.border.queue_messages import Message
 from spotkeeper.domain.decision import DecisionRecord
-from spotkeeper.domain.fleet import Objective
+from spotkeeper.domain.settings.sizing import Objective
 from spotkeeper.turns.collect_report import CollectReport
 from spotkeeper.turns.collect_search_logs import collect
 from spotkeeper_lab.fakes.histories import FakeLoadHistories

@@ -7,9 +7,9 @@ from random import Random
 import pytest
 
 from spotkeeper.domain.decision import DecisionRecord
-from spotkeeper.domain.fleet import Bounds, Objective, SizingPolicy
 from spotkeeper.domain.load.digest import SearchLog, Status, digest
 from spotkeeper.domain.load.load import Cluster
+from spotkeeper.domain.settings.sizing import Bounds, Objective, SizingPolicy
 from spotkeeper_lab.fakes.virtual_time import instant
 from tests.unit.turns.test_turns_health import START_S, Stage
 

@@ -7,8 +7,8 @@ from datetime import datetime
 import pytest
 
 from spotkeeper.domain.decision import Half
-from spotkeeper.domain.fleet import Objective
 from spotkeeper.domain.load.history import LoadHistory
+from spotkeeper.domain.settings.sizing import Objective
 from spotkeeper.ports import Unreadable
 from spotkeeper_lab.fakes.histories import FakeLoadHistories
 from spotkeeper_lab.fakes.virtual_time import instant

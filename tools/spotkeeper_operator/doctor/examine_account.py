@@ -6,7 +6,8 @@ from spotkeeper.adapters.doctor.doctor import Doctor
 from spotkeeper.adapters.stacks import StackReader
 from spotkeeper.domain.doctor.examine import examine
 from spotkeeper.domain.doctor.finding import Finding
-from spotkeeper.domain.fleet import Bounds, Fleet
+from spotkeeper.domain.fleet import Fleet
+from spotkeeper.domain.settings.sizing import Bounds
 from spotkeeper_operator.aws import Aws, chosen
 
 

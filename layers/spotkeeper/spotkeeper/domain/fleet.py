@@ -7,8 +7,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
+from typing import Annotated
 
 from spotkeeper.domain.permission import Mode
+from spotkeeper.domain.settings.availability import AvailabilityPolicy
+from spotkeeper.domain.settings.names import group_name, request_queue
+from spotkeeper.domain.settings.setting import Setting
+from spotkeeper.domain.settings.sizing import Bounds, Objective, SizingPolicy
+from spotkeeper.domain.settings.worker_health import WorkerHealthPolicy
 
 
 class Phase(StrEnum):
@@ -46,110 +52,45 @@ class Group:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Bounds:
-    """How many instances the operator allows; `on_demand_max` bounds the backfill."""
-
-    spot_min: int
-    spot_max: int
-    on_demand_max: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SizingPolicy:
-    """How load becomes workers."""
-
-    enabled: bool = True
-    target_load_rate: float = 0.7
-    window_s: int = 300
-    # Requests come in bursts; giving capacity back sooner than a cold start costs twice.
-    scale_in_after_s: int = 900
-    # Workers ship logs every few seconds; two missed turns mean that shipping has stopped.
-    stale_after_s: int = 180
-    # No request for so long, and an empty request queue: down to the least. A sooner end would pay
-    # for a cold start more often than it saves one's length.
-    quiet_after_s: int = 600
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Objective:
-    """The promise about waiting: `share` of the requests start within `wait_s`.
-
-    `start_up_s` is how long an instance takes to serve, until launches of the fleet tell.
-    """
-
-    wait_s: float
-    share: float
-    start_up_s: int = 240
-
-
-class RebalanceMeaning(StrEnum):
-    """What a rebalance recommendation means; thrashes below five minutes, so ignored by default."""
-
-    IGNORE = "ignore"
-    AT_RISK = "at_risk"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AvailabilityPolicy:
-    """How the gap in the spot group is filled and given back."""
-
-    # A launched instance counts as coming for this long; then its start has failed.
-    launch_deadline_s: int = 600
-    # An increase of desired counts as coming for this long before a launch is seen.
-    request_grace_s: int = 120
-    # Backfill while spot fails for a reason that more instances will not cure.
-    configuration_cap: int = 2
-    # A busy backfill instance is waited for this long, then drained by the terminate hook.
-    busy_patience_s: int = 120
-    # AWS warns so long before it takes an instance; 0: no warning comes, any loss is a surprise.
-    notice_s: int = 120
-    # For so long after a loss without warning a spell is on: another loss is likely, spares are
-    # held, and on-demand stays until spot has served for a third of it.
-    spell_s: int = 1800
-    # Spares held in a spell, as a share of the need (rounded up).
-    spare_share: float = 0.05
-    # After a spell a spare stays until the need has held so long, times the pools that it covers.
-    proven_after_s: int = 28_800
-    # A notice may be lost: while a pool is warned, so many more of it are taken for warned, as a
-    # share of the warned (rounded up); 0 trusts every notice.
-    lost_notice_share: float = 0.15
-    early_replacement: bool = True
-    rebalance: RebalanceMeaning = RebalanceMeaning.IGNORE
-    suspend_az_rebalance: bool = True
-    # The on-demand group has a warm pool: it serves sooner than a spot instance that is coming.
-    on_demand_warm: bool = False
-    # A warm start is asked for so long, and the time it takes, before a warned instance is gone.
-    bridge_margin_s: int = 15
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WorkerHealthPolicy:
-    """When an instance in service is replaced because its workers do not work."""
-
-    enabled: bool = True
-    # Silence shorter than this may be one long request; beyond it, chance decides.
-    silent_after_s: int = 300
-    failing_share: float = 0.9
-    failing_requests: int = 5
-    # A throttled GPU serves three times slower than its peers; few requests prove nothing.
-    slow_factor: float = 3.0
-    slow_requests: int = 10
-    replacements_per_hour: int = 2
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Fleet:
     """One spot group, one on-demand group and any on-premises workers, sized together."""
 
     name: str
-    spot_group: str
-    on_demand_group: str
-    # What its turns may do, unless an operator said otherwise.
-    mode: Mode = Mode.ACT
-    workers_per_instance: int = 1
-    onprem_workers: int = 0
-    # Where the requests wait for a worker; not known for every fleet.
-    request_queue_url: str | None = None
+    spot_group: Annotated[str, group_name("Auto Scaling group that launches spot")]
+    on_demand_group: Annotated[
+        str, group_name("the one that launches on-demand; another than `spot_group`")
+    ]
+    mode: Annotated[
+        Mode,
+        Setting(
+            "`observe`: turns decide and record what they would ask, and ask nothing, until "
+            "`spotkeeper mode` says otherwise. Set by the stack's `Mode`",
+            "you [look first](first-week.md)",
+        ),
+    ] = Mode.ACT
+    workers_per_instance: Annotated[
+        int,
+        Setting(
+            "processes that serve on one instance",
+            "a machine runs several",
+            unit="workers",
+            least=1,
+            most=1000,
+        ),
+    ] = 1
+    onprem_workers: Annotated[
+        int,
+        Setting(
+            "workers of your own: those that log serve before the cloud does, no more than this "
+            "number; those missing are counted, never touched. 0: as many as log, and none is "
+            "missed",
+            "you have some",
+            unit="workers",
+            least=0,
+            most=10_000,
+        ),
+    ] = 0
+    request_queue_url: Annotated[str | None, request_queue()] = None
     bounds: Bounds
     objective: Objective | None = None
     sizing: SizingPolicy = field(default_factory=SizingPolicy)

@@ -5,7 +5,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import assert_never
 
-from spotkeeper.domain.fleet import RebalanceMeaning
+from spotkeeper.domain.settings.availability import RebalanceMeaning
 
 
 class InterruptionKind(StrEnum):

@@ -4,7 +4,7 @@ from dataclasses import asdict, replace
 
 import pytest
 
-from spotkeeper.domain.fleet import AvailabilityPolicy
+from spotkeeper.domain.settings.availability import AvailabilityPolicy
 from spotkeeper_lab.backtest.backtest import COLUMNS, Plan, run_backtest
 from spotkeeper_lab.backtest.policies.catalogue import POLICIES, choose
 from spotkeeper_lab.backtest.policies.settings import configure

@@ -4,7 +4,7 @@ import random
 from collections.abc import Sequence
 from dataclasses import asdict
 
-from spotkeeper.domain.fleet import AvailabilityPolicy
+from spotkeeper.domain.settings.availability import AvailabilityPolicy
 from spotkeeper_lab.backtest.accounting import RunResult
 from spotkeeper_lab.backtest.policies import bounds, peers, ticks
 from spotkeeper_lab.backtest.policies.values import (

@@ -4,8 +4,10 @@ import math
 from dataclasses import replace
 from typing import Any
 
-from spotkeeper.domain.fleet import AvailabilityPolicy, Bounds, Fleet, RebalanceMeaning
+from spotkeeper.domain.fleet import Fleet
 from spotkeeper.domain.interruption import Interruption, InterruptionKind
+from spotkeeper.domain.settings.availability import AvailabilityPolicy, RebalanceMeaning
+from spotkeeper.domain.settings.sizing import Bounds
 from spotkeeper_lab.backtest.policies.values import Settings
 from spotkeeper_lab.backtest.world import World
 from spotkeeper_lab.cloud.api import Cloud

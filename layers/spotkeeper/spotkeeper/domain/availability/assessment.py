@@ -9,7 +9,7 @@ from spotkeeper.domain.availability.memory import AvailabilityMemory
 from spotkeeper.domain.availability.risk.risk import Risk
 from spotkeeper.domain.availability.snapshot import Snapshot
 from spotkeeper.domain.failure import LaunchFailure
-from spotkeeper.domain.fleet import AvailabilityPolicy
+from spotkeeper.domain.settings.availability import AvailabilityPolicy
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from statistics import median
 from typing import NamedTuple
 
-from spotkeeper.domain.fleet import Fleet, Group, WorkerHealthPolicy
+from spotkeeper.domain.fleet import Fleet, Group
 from spotkeeper.domain.health.memory import HealthMemory
 from spotkeeper.domain.health.reports import (
     idle_beside_requests,
@@ -21,6 +21,7 @@ from spotkeeper.domain.health.reports import (
 )
 from spotkeeper.domain.load.flow import CERTAIN
 from spotkeeper.domain.load.load import Cluster, Load, WorkerLoad
+from spotkeeper.domain.settings.worker_health import WorkerHealthPolicy
 
 # Closer together, two looks see the same search logs: they are one observation.
 OBSERVATIONS_APART = timedelta(seconds=30)

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from spotkeeper.domain.fleet import SizingPolicy
+from spotkeeper.domain.settings.sizing import SizingPolicy
 
 # What waits is cleared within this of the first new worker's start.
 DRAIN_S = 300.0

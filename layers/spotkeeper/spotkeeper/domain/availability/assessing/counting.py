@@ -8,7 +8,8 @@ from spotkeeper.domain.availability.memory import AvailabilityMemory, PendingInc
 from spotkeeper.domain.availability.snapshot import Snapshot
 from spotkeeper.domain.capacity_request import required_capacity
 from spotkeeper.domain.failure import LaunchFailure, Remedy, remedy
-from spotkeeper.domain.fleet import AvailabilityPolicy, Group, Phase
+from spotkeeper.domain.fleet import Group, Phase
+from spotkeeper.domain.settings.availability import AvailabilityPolicy
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,7 +6,8 @@ from spotkeeper.domain.availability.actions import Drain, ReplaceEarly, Terminat
 from spotkeeper.domain.availability.assessment import Assessment
 from spotkeeper.domain.availability.memory import AvailabilityMemory, within
 from spotkeeper.domain.availability.snapshot import Snapshot
-from spotkeeper.domain.fleet import AvailabilityPolicy, Group, Phase
+from spotkeeper.domain.fleet import Group, Phase
+from spotkeeper.domain.settings.availability import AvailabilityPolicy
 
 # A warned instance that is still in service so long after was not taken: it counts again.
 WARNING_LIFETIME = timedelta(minutes=15)

@@ -17,7 +17,7 @@ from spotkeeper.domain.availability.risk.bridge import (
 from spotkeeper.domain.availability.risk.memory import RiskMemory
 from spotkeeper.domain.availability.risk.wave import unwarned_losses
 from spotkeeper.domain.availability.snapshot import Snapshot
-from spotkeeper.domain.fleet import AvailabilityPolicy
+from spotkeeper.domain.settings.availability import AvailabilityPolicy
 
 # A turn at work when a wake-up comes goes round again as of its own beginning: what is due this
 # soon is due.

@@ -6,7 +6,7 @@ Recorded GPU markets lose in spells: docs/backtest.md has the shares.
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from spotkeeper.domain.fleet import AvailabilityPolicy
+from spotkeeper.domain.settings.availability import AvailabilityPolicy
 
 # AWS takes instances of one pool some seconds apart: what goes within so long goes at once.
 TOGETHER = timedelta(seconds=60)

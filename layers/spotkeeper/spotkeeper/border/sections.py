@@ -1,0 +1,91 @@
+"""Sections of a document, made of dataclasses whose fields are settings, and values made of them.
+
+A dataclass of the domain says type, default, bounds and meaning of each setting once; here it
+becomes a pydantic model that refuses what is wrong, and what it has read becomes the dataclass.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import MISSING, Field, fields, is_dataclass
+from enum import Enum
+from types import NoneType
+from typing import Annotated, Any, ClassVar, Literal, get_args, get_origin, get_type_hints
+
+import pydantic
+from pydantic import BaseModel, ConfigDict, create_model, model_validator
+
+from spotkeeper.domain.settings.setting import Setting
+
+
+class Section(BaseModel):
+    """A section that knows all of its fields; the settings of earlier releases are passed over."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+    retired: ClassVar[frozenset[str]] = frozenset()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_retired(cls, section: Any) -> Any:
+        if not isinstance(section, dict):
+            return section
+        return {name: value for name, value in section.items() if name not in cls.retired}
+
+
+def section(cls: type, base: type[Section] = Section, **more: Any) -> type[Section]:
+    """Make the model of a dataclass's settings; `more` are fields of the document alone.
+
+    Of a field that is a dataclass, `more` has the model.
+    """
+    made: Any = {
+        field.name: _field(field, kind, setting) for field, kind, setting in settings_of(cls)
+    }
+    return create_model(f"{cls.__name__}Section", __base__=base, **(more | made))
+
+
+def settings_of(cls: type) -> Iterator[tuple[Field[Any], Any, Setting]]:
+    """Give the fields of a dataclass that are settings, each with its type."""
+    hints = get_type_hints(cls, include_extras=True)
+    for field in fields(cls):
+        hint = hints[field.name]
+        if get_origin(hint) is Annotated:
+            kind, setting = get_args(hint)
+            yield field, kind, setting
+
+
+def default_of(field: Field[Any]) -> Any:
+    """Give a setting's default as a document writes it; ... for one that must be said."""
+    if field.default is MISSING:
+        return ...
+    return field.default.value if isinstance(field.default, Enum) else field.default
+
+
+def build[T](cls: type[T], values: Mapping[str, Any]) -> T:
+    """Make a dataclass of what its section has read."""
+    hints = get_type_hints(cls)
+    return cls(**{name: _value(hints[name], value) for name, value in values.items()})
+
+
+def _field(field: Field[Any], kind: Any, setting: Setting) -> tuple[Any, Any]:
+    """Make a model's field of a setting; a choice is one of its words."""
+    bounds = {"ge": setting.least, "gt": setting.above, "le": setting.most}
+    given: dict[str, Any] = {name: bound for name, bound in bounds.items() if bound is not None}
+    if setting.pattern:
+        given["pattern"] = setting.pattern
+    mine = _without_none(kind)
+    if issubclass(mine, Enum):
+        mine = Literal[tuple(member.value for member in mine)]
+    read: Any = Annotated[mine, pydantic.Field(**given)]
+    return (read | None if NoneType in get_args(kind) else read), default_of(field)
+
+
+def _without_none(kind: Any) -> Any:
+    """Give X of X | None, and everything else as it is."""
+    return next((part for part in get_args(kind) if part is not NoneType), kind)
+
+
+def _value(kind: Any, value: Any) -> Any:
+    if value is None:
+        return None
+    kind = _without_none(kind)
+    if is_dataclass(kind) and isinstance(kind, type):
+        return build(kind, value)
+    return kind(value) if isinstance(kind, type) and issubclass(kind, Enum) else value

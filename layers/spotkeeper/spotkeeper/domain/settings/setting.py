@@ -1,0 +1,39 @@
+"""What is said of a setting besides its type and default.
+
+A setting is a field of a dataclass, annotated with one of these. From it the border makes the
+field of the fleet document, and `make docs` the row of docs/operations.md.
+"""
+
+from dataclasses import dataclass
+from functools import partial
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One setting: what it means, in which unit, between which bounds, and when to change it.
+
+    A text matches `pattern` and has from `least` to `most` characters.
+    """
+
+    meaning: str
+    change_when: str = ""
+    unit: str = ""
+    least: float | None = None
+    above: float | None = None
+    most: float | None = None
+    pattern: str | None = None
+
+    @property
+    def span(self) -> str:
+        """The unit and the bounds, as people read them."""
+        if self.pattern or (self.least is None and self.above is None):
+            return self.unit
+        low = f"above {self.above:g}" if self.above is not None else f"{self.least:g}"
+        high = "" if self.most is None else f" to {self.most:g}"
+        bounds = f"{low}{high}" if high else f"{low} and more"
+        return ", ".join(part for part in (self.unit, bounds) if part)
+
+
+seconds = partial(Setting, unit="s", least=0, most=86_400)
+share = partial(Setting, above=0, most=1)
+instances = partial(Setting, unit="instances", least=0, most=10_000)

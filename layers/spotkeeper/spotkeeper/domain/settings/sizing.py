@@ -1,0 +1,117 @@
+"""How a fleet is sized: its bounds, the load rate or the promise about waiting."""
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from spotkeeper.domain.settings.setting import Setting, instances, seconds, share
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bounds:
+    """How many instances the operator allows; `on_demand_max` bounds the backfill."""
+
+    spot_min: Annotated[
+        int,
+        instances(
+            "fewest spot instances; 0 with a `request_queue_url` lets the fleet sleep",
+            "nothing may scale to zero",
+        ),
+    ] = 0
+    spot_max: Annotated[int, instances("most spot instances, spares included")]
+    on_demand_max: Annotated[
+        int,
+        instances(
+            "most backfill: the bill's upper bound on a bad day",
+        ),
+    ]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Objective:
+    """The promise about waiting: `share` of the requests start within `wait_s`.
+
+    `start_up_s` is how long an instance takes to serve, until launches of the fleet tell.
+    """
+
+    wait_s: Annotated[
+        float,
+        seconds(
+            "requests are to start within this wait; 0 or no `objective` at all: "
+            "`target_load_rate` sizes the fleet",
+            "[choosing an objective](sizing.md#choosing-an-objective)",
+            most=3600,
+        ),
+    ]
+    share: Annotated[
+        float,
+        Setting(
+            "share of the requests that do",
+            least=0.5,
+            most=0.9999,
+        ),
+    ]
+    start_up_s: Annotated[
+        int,
+        seconds(
+            "how long an instance takes to serve, until launches of the fleet tell",
+            "the first launches take longer",
+            least=1,
+            most=3600,
+        ),
+    ] = 240
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SizingPolicy:
+    """How load becomes workers."""
+
+    enabled: Annotated[
+        bool,
+        Setting(
+            "false: somebody else sets the spot group's desired capacity",
+            "a schedule or a scaling policy does it",
+        ),
+    ] = True
+    target_load_rate: Annotated[
+        float,
+        share(
+            "without an objective: share of their time that workers are to be busy",
+            "waits are too long (lower) or workers idle (higher)",
+        ),
+    ] = 0.7
+    window_s: Annotated[
+        int,
+        seconds(
+            "how far back load is read",
+            "requests take minutes (longer)",
+            least=60,
+            most=3600,
+        ),
+    ] = 300
+    # Requests come in bursts; giving capacity back sooner than a cold start costs twice.
+    scale_in_after_s: Annotated[
+        int,
+        seconds(
+            "without an objective: down only to the most that this long needed",
+            "starts are slow or traffic bursts (longer)",
+        ),
+    ] = 900
+    # Workers ship logs every few seconds; two missed turns mean that shipping has stopped.
+    stale_after_s: Annotated[
+        int,
+        seconds(
+            "newest log older than this: hold",
+            "requests are rare (longer)",
+            least=30,
+            most=3600,
+        ),
+    ] = 180
+    # A sooner end would pay for a cold start more often than it saves one's length.
+    quiet_after_s: Annotated[
+        int,
+        seconds(
+            "no request and an empty request queue for so long: down to `bounds.spot_min`",
+            "starts are slow (longer), idle instances dear (shorter)",
+            least=300,
+        ),
+    ] = 600
