@@ -39,17 +39,17 @@ def test_a_function_is_one_file(stack: Stack) -> None:
         assert files == {"app.py"}
 
 
-@pytest.mark.parametrize("name", SETTINGS)
-def test_every_variable_that_is_set_is_read_and_the_reverse(stack: Stack, name: str) -> None:
-    variables = stack.functions()[name]["Environment"]["Variables"]
-    ours = {key for key in variables if not key.startswith("POWERTOOLS_")}
-    assert ours == {field.alias for field in SETTINGS[name].model_fields.values()}
+def test_every_variable_that_is_set_is_read_and_the_reverse(stack: Stack) -> None:
+    for name, settings in SETTINGS.items():
+        variables = stack.functions()[name]["Environment"]["Variables"]
+        ours = {key for key in variables if not key.startswith("POWERTOOLS_")}
+        assert ours == {field.alias for field in settings.model_fields.values()}, name
 
 
-@pytest.mark.parametrize("name", SETTINGS)
-def test_the_environment_is_one_that_the_function_accepts(stack: Stack, name: str) -> None:
-    variables = stack.functions()[name]["Environment"]["Variables"]
-    SETTINGS[name].parse({key: str(value) for key, value in variables.items()})
+def test_the_environment_is_one_that_the_function_accepts(stack: Stack) -> None:
+    for name, settings in SETTINGS.items():
+        variables = stack.functions()[name]["Environment"]["Variables"]
+        settings.parse({key: str(value) for key, value in variables.items()})
 
 
 def test_no_function_is_without_settings(stack: Stack) -> None:
@@ -63,11 +63,10 @@ def test_a_function_ends_before_the_lease_that_it_holds(stack: Stack) -> None:
     assert longer == {"ExamineAccount"}
 
 
-@pytest.mark.parametrize("name", [*CHECKERS, "HandleInterruption", "KeepLedger", "ExamineAccount"])
-def test_what_fails_for_good_is_kept(stack: Stack, name: str) -> None:
-    function = stack.functions()[name]
-    on_failure = function["EventInvokeConfig"]["DestinationConfig"]["OnFailure"]
-    assert on_failure == {"Type": "SQS", "Destination": "FailedInvocations.Arn"}
+def test_what_fails_for_good_is_kept(stack: Stack) -> None:
+    for name in (*CHECKERS, "HandleInterruption", "KeepLedger", "ExamineAccount"):
+        config = stack.functions()[name]["EventInvokeConfig"]["DestinationConfig"]
+        assert config["OnFailure"] == {"Type": "SQS", "Destination": "FailedInvocations.Arn"}, name
 
 
 def test_a_chain_of_wake_ups_is_not_stopped_as_a_recursive_loop(stack: Stack) -> None:

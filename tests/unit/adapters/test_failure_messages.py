@@ -326,14 +326,15 @@ def test_a_message_of_aws_has_its_class(failure_class: FailureClass, message: st
 
 
 @pytest.mark.parametrize(
-    ("failure_class", "code"), [(of, code) for of, codes in CODES.items() for code in codes]
+    "told",
+    [
+        "Could not launch Spot Instances. {code} - some new words. Launching EC2 instance failed.",
+        "{code}: some new words",
+    ],
 )
-def test_a_code_decides_whatever_text_follows_it(failure_class: FailureClass, code: str) -> None:
-    told = (
-        f"Could not launch Spot Instances. {code} - some new words. Launching EC2 instance failed."
-    )
-    assert classify(told) == (failure_class, True)
-    assert classify(f"{code}: some new words") == (failure_class, True)
+def test_a_code_decides_whatever_text_follows_it(told: str) -> None:
+    expected = {code: (of, True) for of, codes in CODES.items() for code in codes}
+    assert {code: classify(told.format(code=code)) for code in expected} == expected
 
 
 @pytest.mark.parametrize(
@@ -372,15 +373,12 @@ def test_no_code_has_two_classes() -> None:
     assert not shared
 
 
-@pytest.mark.parametrize(("status", "expected"), STATUSES.items())
-def test_a_spot_request_status_has_its_meaning(
-    status: str, expected: tuple[FailureClass | None, bool]
-) -> None:
-    failure_class, at_risk = expected
-    assert classify_spot_status(status) is failure_class
-    assert (status in SPOT_MARKED_STATUSES | SPOT_TAKEN_STATUSES) is at_risk
-    assert (status in SPOT_MARKED_STATUSES) is status.startswith("marked-")
-    assert (status in SPOT_TROUBLED_STATUSES) is (failure_class is not None or at_risk)
+def test_a_spot_request_status_has_its_meaning() -> None:
+    going = SPOT_MARKED_STATUSES | SPOT_TAKEN_STATUSES
+    assert {it: (classify_spot_status(it), it in going) for it in STATUSES} == STATUSES
+    assert {it for it in STATUSES if it.startswith("marked-")} == SPOT_MARKED_STATUSES
+    trouble = {it for it, (of, at_risk) in STATUSES.items() if of is not None or at_risk}
+    assert trouble == SPOT_TROUBLED_STATUSES & STATUSES.keys()
 
 
 def test_no_status_is_invented_and_none_has_two_classes() -> None:

@@ -98,15 +98,13 @@ def test_an_event_of_an_unknown_kind_is_ignored() -> None:
     assert parse_event(foreign, ACCOUNT) is None
 
 
-@pytest.mark.parametrize("name", EXPECTED)
-def test_an_event_of_another_account_is_ignored(name: str) -> None:
-    assert parse_event(event(name), "210987654321") is None
+def test_an_event_of_another_account_is_ignored() -> None:
+    assert [name for name in EXPECTED if parse_event(event(name), "210987654321")] == []
 
 
 @pytest.mark.parametrize("field", ["source", "detail-type", "account", "time", "detail"])
-@pytest.mark.parametrize("name", EXPECTED)
-def test_a_missing_field_of_the_envelope_is_named(name: str, field: str) -> None:
-    mangled = event(name)
+def test_a_missing_field_of_the_envelope_is_named(field: str) -> None:
+    mangled = event("spot_interruption_warning")
     del mangled[field]
     with pytest.raises(EventError, match=f"{field}: Field required"):
         parse_event(mangled, ACCOUNT)
@@ -121,10 +119,9 @@ def test_a_missing_field_of_the_detail_is_named(name: str, field: str) -> None:
 
 
 @pytest.mark.parametrize(("name", "field"), NEEDED_FIELDS)
-@pytest.mark.parametrize("wrong", [None, 7, [], {}, True])
-def test_a_field_of_the_wrong_type_is_named(name: str, field: str, wrong: object) -> None:
+def test_a_field_of_the_wrong_type_is_named(name: str, field: str) -> None:
     mangled = event(name)
-    mangled["detail"][field] = wrong
+    mangled["detail"][field] = 7
     with pytest.raises(EventError, match=field):
         parse_event(mangled, ACCOUNT)
 
