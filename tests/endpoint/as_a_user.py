@@ -16,7 +16,7 @@ import threading
 import time
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,8 @@ from spotkeeper_lab.endpoint.story.inventory import inventory, left
 CHECKOUT = Path(__file__).parents[2]
 PORT = 4566
 UP_WITHIN_S, DEPLOYED_WITHIN_S = 10.0, 30.0
-OWN = {name: os.environ[name] for name in ("PATH", "HOME")}
+# A user's own environment, with nothing of AWS in it.
+OWN = {name: it for name, it in os.environ.items() if not name.startswith(("AWS_", "SAM_"))}
 
 
 class NotSeen(Exception):
@@ -195,7 +196,8 @@ def local_aws() -> Iterator[Shell]:
             raise NotSeen(f"up in {UP_WITHIN_S:g} s")
         yield shell
     finally:
-        os.killpg(process.pid, signal.SIGINT)
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGINT)
         process.wait(30)
 
 
