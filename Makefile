@@ -22,6 +22,7 @@ COMPILE_LAYER = $(COMPILE) --group pyproject.toml:functions --constraints requir
 	--python-platform aarch64-manylinux_2_28 --only-binary :all:
 COMPILE_SAM = $(COMPILE) requirements/sam.in --universal
 COMPILE_AWS = $(COMPILE) requirements/aws.in --universal
+COMPILE_SITE = $(COMPILE) requirements/site.in --universal
 
 export SAM_CLI_TELEMETRY := 0
 export UV_PYTHON_DOWNLOADS := never
@@ -61,6 +62,11 @@ help: ## list the targets
 	$(UV) pip sync --quiet --python .venv-aws/bin/python --require-hashes requirements/aws.txt
 	touch $@
 
+.venv-site/.installed: requirements/site.txt .venv/.installed | $(UV)
+	test -x .venv-site/bin/python || $(UV) venv --quiet --python $(BIN)/python .venv-site
+	$(UV) pip sync --quiet --python .venv-site/bin/python --require-hashes requirements/site.txt
+	touch $@
+
 bootstrap: .venv/.installed ## make .venv with everything to develop
 
 # --- quality --------------------------------------------------------------------------------------
@@ -90,13 +96,14 @@ check-template: .venv/.installed
 # Compiled once more with the pins in place, nothing may change; newer releases do not matter.
 check-pins: .venv/.installed
 	@mkdir -p build/pins
-	@cp requirements/dev.txt requirements/sam.txt requirements/aws.txt build/pins/
+	@cp requirements/dev.txt requirements/sam.txt requirements/aws.txt requirements/site.txt build/pins/
 	@cp layers/dependencies/requirements.txt build/pins/layer.txt
 	@$(COMPILE_DEV) --output-file build/pins/dev.txt >/dev/null
 	@$(COMPILE_LAYER) --output-file build/pins/layer.txt >/dev/null
 	@$(COMPILE_SAM) --output-file build/pins/sam.txt >/dev/null
 	@$(COMPILE_AWS) --output-file build/pins/aws.txt >/dev/null
-	@for pair in requirements/dev.txt:dev.txt requirements/sam.txt:sam.txt requirements/aws.txt:aws.txt layers/dependencies/requirements.txt:layer.txt; do \
+	@$(COMPILE_SITE) --output-file build/pins/site.txt >/dev/null
+	@for pair in requirements/dev.txt:dev.txt requirements/sam.txt:sam.txt requirements/aws.txt:aws.txt requirements/site.txt:site.txt layers/dependencies/requirements.txt:layer.txt; do \
 		grep '==' $${pair%%:*} > build/pins/committed; grep '==' build/pins/$${pair##*:} > build/pins/compiled; \
 		diff build/pins/committed build/pins/compiled || { echo "$${pair%%:*} is out of date: run make pins"; exit 1; }; \
 	done
@@ -130,6 +137,15 @@ chaos: .venv/.installed ## random faults on SEEDS seeds (FIRST=..., KEEP=folder,
 	@$(BIN)/python -m spotkeeper_lab.chaos --seeds $(SEEDS) $(if $(FIRST),--first $(FIRST)) \
 		$(if $(KEEP),--keep $(KEEP)) $(if $(REPLAY),--replay $(REPLAY))
 
+.PHONY: reference site
+reference: .venv/.installed ## write docs/commands.md from the commands
+	$(BIN)/python -m spotkeeper_cli.reference > docs/commands.md
+
+site: .venv-site/.installed ## the pages as a searched site that needs no network, in build/site
+	$(BIN)/python docs/site.py assemble build/site-src
+	.venv-site/bin/zensical build --clean --strict --config-file site.toml
+	$(BIN)/python docs/site.py localise build/site
+
 .PHONY: worker-demo
 worker-demo: .venv/.installed ## a machine leaves its fleet: agent, workers and a broker on this machine
 	$(BIN)/python worker/demo.py
@@ -150,6 +166,7 @@ pins: | $(UV) ## compile the pins (UPGRADE=--upgrade for newer releases)
 	$(COMPILE_LAYER) $(UPGRADE) --output-file layers/dependencies/requirements.txt >/dev/null
 	$(COMPILE_SAM) $(UPGRADE) --output-file requirements/sam.txt >/dev/null
 	$(COMPILE_AWS) $(UPGRADE) --output-file requirements/aws.txt >/dev/null
+	$(COMPILE_SITE) $(UPGRADE) --output-file requirements/site.txt >/dev/null
 
 # Most of a cold start is compiling, and a warning waits for it. Byte code that is not compared with
 # its source is valid wherever it is unpacked, and the same in every build.
@@ -186,4 +203,4 @@ sam-import: local-build ## build for this machine and import each function from 
 	done
 
 clean: ## remove environments, builds and caches
-	rm -rf .uv .venv .venv-sam .venv-aws .aws-sam build .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf .uv .venv .venv-sam .venv-aws .venv-site .aws-sam build .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache

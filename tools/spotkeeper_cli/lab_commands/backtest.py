@@ -26,7 +26,13 @@ if TYPE_CHECKING:
     from spotkeeper_lab.backtest.world import World
 
 
-Markets = Annotated[list[Path], typer.Option(help="Market trace; may be given again.")]
+GENERATED_H = 14 * 24.0
+"""Hours of the market that is made where none is given."""
+
+Markets = Annotated[
+    list[Path] | None,
+    typer.Option(help="Market trace; may be given again. Default: 14 days by --seed."),
+]
 Target = Annotated[int, typer.Option(help="Instances asked for.")]
 Policies = Annotated[
     list[str] | None, typer.Option(help="Policy; may be given again. Default: all.")
@@ -69,7 +75,7 @@ Settings = Annotated[
 
 
 def backtest(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
-    market: Markets,
+    market: Markets = None,
     target: Target = 3,
     policy: Policies = None,
     price_ratio: PriceRatio = None,
@@ -94,7 +100,7 @@ def backtest(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     from spotkeeper_lab.backtest.world import World
 
     with told(*_mendable()):
-        check_outputs((json, report), market)
+        check_outputs((json, report), market or ())
         world = World(
             target=target,
             tick_s=tick,
@@ -110,7 +116,7 @@ def backtest(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
             seed=seed,
         )
         asked = Windows(count=windows, hours=window_hours, seed=seed)
-        _show(_tried(market, world, asked, policy or (), set or ()), json, report)
+        _show(_tried(market or (), world, asked, policy or (), set or ()), json, report)
 
 
 def _mendable() -> tuple[type[Exception], ...]:
@@ -133,10 +139,12 @@ def _tried(
     from spotkeeper_lab.backtest.backtest import Plan, run_backtest
     from spotkeeper_lab.backtest.policies.catalogue import choose
     from spotkeeper_lab.backtest.policies.settings import configure
+    from spotkeeper_lab.traces.generate import generate
     from spotkeeper_lab.traces.market_file import read_market
 
+    made = [] if markets else [generate(world.seed, hours=GENERATED_H)]
     plan = Plan(
-        markets=[read_market(path) for path in markets],
+        markets=[*(read_market(path) for path in markets), *made],
         worlds=[world],
         policies=configure(choose(policies), settings),
         windows=windows,

@@ -1,0 +1,143 @@
+"""What pages tell one to type: commands of AWS, of make and of sam that there are."""
+
+import importlib.util
+import json
+import re
+import shlex
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import botocore.session
+import pytest
+from botocore import xform_name
+from typer.testing import CliRunner
+
+from spotkeeper_cli.main import app
+from spotkeeper_cli.reference import reference
+from tests.template.stack import ROOT, template
+
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+SHOWN = re.compile(r"^ {4,}((?:.*\\\n)*.+)$", re.MULTILINE)
+IN_TEXT = re.compile(r"`([^`\n]+)`")
+# Options of the aws command itself; those of paginators.
+AWS_OPTIONS = {"region", "profile", "query", "output", "max-items"}
+# Of the aws command alone, no operation of the API.
+CUSTOMISED = {("cloudformation", "deploy")}
+RULES = {"make before break"}
+MAKEFILE = (ROOT / "Makefile").read_text(encoding="utf-8")
+TARGETS = set(re.findall(r"^([a-z0-9-]+):", MAKEFILE, re.MULTILINE))
+
+
+def commands(program: str) -> list[Any]:
+    """Every shown line, and every command within a text, that calls a program."""
+    return list(_commands(program))
+
+
+def _commands(program: str) -> Iterator[Any]:
+    for page in PAGES:
+        text = page.read_text(encoding="utf-8")
+        for line in (*SHOWN.findall(text), *IN_TEXT.findall(text)):
+            words = shlex.split(line.replace("\\\n", " "), comments=True) if "'" not in line else []
+            if words[1:] and words[0].rpartition("/")[2] == program and line not in RULES:
+                yield pytest.param(words[1:], id=f"{page.name}: {' '.join(words)[:50]}")
+
+
+@pytest.mark.parametrize("words", commands("aws"))
+def test_a_call_of_aws_is_one_with_such_options(words: list[str]) -> None:
+    service, operation, *rest = words
+    if (service, operation) in CUSTOMISED:
+        return
+    model = botocore.session.get_session().get_service_model(service)
+    names = {xform_name(name, "-"): name for name in model.operation_names}
+    assert operation in names, f"aws {service} has no {operation}"
+    shape = model.operation_model(names[operation]).input_shape
+    members = {xform_name(name, "-") for name in (shape.members if shape else ())}
+    given = {word[2:].removeprefix("no-") for word in rest if word.startswith("--")}
+    assert given <= members | AWS_OPTIONS
+
+
+@pytest.mark.parametrize("words", commands("make"))
+def test_a_target_of_make_is_there(words: list[str]) -> None:
+    targets = {word for word in words if "=" not in word and not word.startswith("-")}
+    assert targets <= TARGETS
+
+
+@pytest.mark.parametrize("words", [it for it in commands("sam") if "deploy" in it.values[0]])
+def test_a_parameter_of_a_deployment_is_the_templates(words: list[str]) -> None:
+    given = [word.partition("=")[0] for word in words if re.match(r"[A-Z]\w+=", word)]
+    assert set(given) <= template()["Parameters"].keys()
+
+
+def test_there_are_such_commands() -> None:
+    assert len(commands("aws")) >= 8
+    assert len(commands("make")) >= 20
+    assert len(commands("sam")) >= 4
+
+
+def test_the_command_reference_is_that_of_the_commands() -> None:
+    written = (ROOT / "docs/commands.md").read_text(encoding="utf-8")
+    assert written == reference(), "docs/commands.md is out of date: run make reference"
+
+
+def test_the_headline_of_the_readme_runs_on_a_clone_alone(tmp_path: Path) -> None:
+    """The shown command, with fewer windows and only the policies that the sentence names."""
+    [shown] = [it.values[0] for it in commands("spotkeeper") if "backtest" in it.values[0]][:1]
+    words = " ".join(shown).replace("--windows 24", "--windows 2").split()
+    words[words.index("--report") + 1] = str(tmp_path / "policies.html")
+    only = ["--policy", "spotkeeper", "--policy", "optimum", "--json", str(tmp_path / "rows.json")]
+    done = CliRunner().invoke(app, [*words, *only])
+    assert done.exit_code == 0, done.output
+    ours, optimum = json.loads((tmp_path / "rows.json").read_text())
+    assert ours["served_share"] == 1.0
+    assert optimum["cost"] <= ours["cost"] < 1.1 * optimum["cost"]
+    assert "most eventful window" in (tmp_path / "policies.html").read_text()
+
+
+def test_no_page_that_a_stranger_begins_with_needs_what_lies_beside_the_checkout() -> None:
+    for name in ("README.md", "docs/first-week.md", "docs/moving.md"):
+        assert "../shared" not in (ROOT / name).read_text(encoding="utf-8")
+
+
+def site() -> ModuleType:
+    """docs/site.py, which is no module of a package."""
+    spec = importlib.util.spec_from_file_location("site_pages", ROOT / "docs/site.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_site_has_every_page_and_no_link_out_of_itself(tmp_path: Path) -> None:
+    site().assemble(tmp_path / "pages")
+    pages = {
+        str(path.relative_to(tmp_path / "pages")): path.read_text(encoding="utf-8")
+        for path in (tmp_path / "pages").rglob("*.md")
+    }
+    for name, text in pages.items():
+        assert "](../README" not in text
+        assert "](docs/" not in text, name
+    nav = tomllib.loads((ROOT / "site.toml").read_text(encoding="utf-8"))["project"]["nav"]
+    listed = {name for name in pages if "/" not in name} | {"decisions/index.md"}
+    assert set(_files(nav)) == listed
+
+
+def _files(node: Any) -> Iterator[str]:
+    if isinstance(node, str):
+        yield node
+    for each in node.values() if isinstance(node, dict) else node if isinstance(node, list) else ():
+        yield from _files(each)
+
+
+def test_what_is_fetched_from_elsewhere_is_found(tmp_path: Path) -> None:
+    (tmp_path / "inner").mkdir()
+    page = tmp_path / "inner" / "page.html"
+    page.write_text('<script src="https://unpkg.com/iframe-worker/shim"></script>')
+    site().localise(tmp_path)
+    assert page.read_text() == '<script src="../iframe-worker/index.js"></script>'
+    page.write_text('<script src="https://example.org/x.js"></script>')
+    with pytest.raises(ValueError, match=r"page\.html"):
+        site().localise(tmp_path)

@@ -1,0 +1,94 @@
+"""The command reference, docs/commands.md, as the commands tell it: `make reference`."""
+
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import typer
+
+from spotkeeper_cli.main import app
+
+HEAD = """# Commands
+
+Written from the command line itself by `make reference`; `spotkeeper COMMAND --help` says the same.
+Durations are `90s`, `20m`, `2h`, `7d` or seconds; times without a zone are UTC. Exit codes: 0 well,
+1 what was asked about is not well, 2 a mistake, or what a command needs is not there.
+"""
+# Every command has it.
+LEFT_OUT = {"help"}
+
+
+def reference() -> str:
+    """The page's text."""
+    commands = _commands(typer.main.get_command(app), "spotkeeper")
+    return HEAD + "".join(_section(name, command) for name, command in commands)
+
+
+def _commands(command: Any, name: str) -> Iterator[tuple[str, Any]]:
+    inner = getattr(command, "commands", None)
+    if inner is None:
+        yield name, command
+        return
+    for each, below in sorted(inner.items()):
+        yield from _commands(below, f"{name} {each}")
+
+
+def _section(name: str, command: Any) -> str:
+    arguments = [it for it in command.params if it.param_type_name == "argument"]
+    options = [it for it in command.params if it.param_type_name == "option" and _shown(it)]
+    usage = " ".join([name, *(_placeholder(it) for it in arguments)])
+    text = (
+        f"\n## {name}\n\n    {usage}{' [OPTIONS]' if options else ''}\n\n{_prose(command.help)}\n"
+    )
+    if options:
+        context = command.make_context(name, [], resilient_parsing=True)
+        rows = "".join(f"| `{_spelled(it, context)}` | {_cell(it)} |\n" for it in options)
+        text += f"\n| option | is |\n|---|---|\n{rows}"
+    return text
+
+
+def _shown(option: Any) -> bool:
+    return option.name not in LEFT_OUT and not option.hidden
+
+
+def _placeholder(argument: Any) -> str:
+    name = argument.metavar or argument.name.upper()
+    return name if argument.required else f"[{name}]"
+
+
+def _spelled(option: Any, context: Any) -> str:
+    names = ", ".join([*option.opts, *option.secondary_opts])
+    value = "" if option.is_flag else f" {option.metavar or option.display_type(context)}"
+    return f"{names}{value}".replace("|", "\\|")
+
+
+def _cell(option: Any) -> str:
+    parts = [_prose(option.help or "")]
+    if option.required:
+        parts.append("Required.")
+    elif option.default not in (None, False, (), []) and not option.is_flag:
+        parts.append(f"Default: {_told(option)}.")
+    if option.envvar:
+        parts.append(f"Or `{option.envvar}`.")
+    return " ".join(part for part in parts if part).replace("|", "\\|")
+
+
+def _told(option: Any) -> str:
+    """A default as one would type it."""
+    value = option.default
+    if option.metavar == "DURATION":
+        for unit, seconds in (("d", 86400), ("h", 3600), ("m", 60)):
+            if value >= seconds and value % seconds == 0:
+                return f"{value / seconds:g}{unit}"
+        return f"{value:g}s"
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _prose(text: str | None) -> str:
+    """Help as it is written in the code, its lines joined, its paragraphs kept."""
+    paragraphs = (text or "").strip().split("\n\n")
+    return "\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)
+
+
+if __name__ == "__main__":
+    sys.stdout.write(reference())
