@@ -1,9 +1,17 @@
-"""How many examples a property draws: some always, many more in `make laws`."""
+"""How many examples a property draws: some always, many more in `make laws`; cheap examples."""
 
 from hypothesis import settings
+from hypothesis import strategies as st
 
 
 def some(examples: int, *, of_many: int = 20_000) -> settings:
     """Draw so many examples of a slow property, and `of_many` where laws are looked for."""
     many = settings.get_current_profile_name() == "laws"
     return settings(max_examples=of_many if many else examples)
+
+
+def series(most: int, *, min_size: int = 0, max_size: int) -> st.SearchStrategy[tuple[int, ...]]:
+    """Draw whole numbers from 0 to `most` (255 at most) at once: a list of them costs much more."""
+    return st.binary(min_size=min_size, max_size=max_size).map(
+        lambda drawn: tuple(byte % (most + 1) for byte in drawn)
+    )

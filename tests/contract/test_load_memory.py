@@ -66,8 +66,8 @@ steps = st.builds(
 )
 
 
-@settings(some(30, of_many=1_000), suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(story=st.lists(steps, min_size=10, max_size=25))
+@settings(some(30), suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(story=st.lists(steps, min_size=6, max_size=14))
 def test_reading_again_gives_what_reading_anew_gives(
     dynamodb: "DynamoDBClient", story: list[Step]
 ) -> None:

@@ -98,7 +98,7 @@ def test_a_history_stays_bounded() -> None:
     assert away.work_ms == (*[0] * (KEPT_STEPS - 2), 60_000, 60_000)
 
 
-@given(st.randoms(use_true_random=False), st.integers(0, 3600))
+@given(st.builds(Random, st.integers(0)), st.integers(0, 3600))
 def test_order_and_repetition_of_digests_do_not_matter(random: Random, seconds: int) -> None:
     now = SENT + timedelta(seconds=seconds)
     digests = steady(12, now)

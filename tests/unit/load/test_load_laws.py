@@ -17,7 +17,7 @@ from tests.search_logs import SENT, before, digest_of, log
 from tests.unit.load.test_load_digest import search_logs
 
 seconds = st.floats(0, 100).map(lambda value: round(value, 3))
-some_logs = st.lists(search_logs(), min_size=1, max_size=12, unique_by=lambda each: each.request_id)
+some_logs = st.lists(search_logs(), min_size=1, max_size=7, unique_by=lambda each: each.request_id)
 windows = st.integers(10, 1200)
 
 
@@ -26,7 +26,7 @@ def sequential_logs(draw: st.DrawFn) -> list[SearchLog]:
     """The logs of a worker that serves one request after the other until now or earlier."""
     logs: list[SearchLog] = []
     ended = draw(seconds)
-    for idle, served in draw(st.lists(st.tuples(seconds, seconds), min_size=1, max_size=12)):
+    for idle, served in draw(st.lists(st.tuples(seconds, seconds), min_size=1, max_size=7)):
         logs.append(log(ended + served, ended))
         ended += served + idle
     return logs
@@ -47,7 +47,7 @@ def test_order_and_repetition_of_digests_do_not_matter(
     assert arrival_window(shuffled, SENT, window_s) == arrival_window(digests, SENT, window_s)
 
 
-@given(logs=some_logs, cuts=st.sets(st.integers(1, 11)), window_s=windows)
+@given(logs=some_logs, cuts=st.sets(st.integers(1, 6)), window_s=windows)
 def test_how_logs_are_spread_over_messages_does_not_matter(
     logs: list[SearchLog], cuts: set[int], window_s: int
 ) -> None:
@@ -64,7 +64,7 @@ def test_adding_digests_up_by_slot_changes_nothing(
 ) -> None:
     now = before(-now_s)
     sent = st.tuples(some_logs, st.floats(0, 600))
-    messages = data.draw(st.lists(sent, min_size=1, max_size=6))
+    messages = data.draw(st.lists(sent, min_size=1, max_size=4))
     digests = [digest_of(logs, before(age_s - 300)) for logs, age_s in messages]
     sums = by_slot(digests)
     assert by_slot(sums) == sums

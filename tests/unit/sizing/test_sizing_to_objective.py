@@ -221,7 +221,7 @@ def _size_of(digests: Sequence[LoadDigest]) -> Sizing:
     return sized(seen, load=replace(load, at=SENT))
 
 
-@given(st.randoms(use_true_random=False))
+@given(st.builds(Random, st.integers(0)))
 def test_order_and_repetition_of_logs_change_nothing(random: Random) -> None:
     digests = _digests(random)
     assert {one.fleet for one in digests} == {FLEET}

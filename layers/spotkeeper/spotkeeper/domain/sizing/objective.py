@@ -130,10 +130,16 @@ def load_level(load: LoadSummary) -> float:
     of a running request's whole service time, E[S^2]/E[S], and the log's delay. While requests
     wait, the windows end where the newest start arrived, since nothing later was served.
     """
-    waiting = load.newest_wait_s >= QUEUE_WAIT_S
-    end_s = load.newest_start_age_s + load.newest_wait_s if waiting else 0.0
+    end_s = _unserved_s(load)
     windows = WINDOWS_S + QUICK_WINDOWS_S if load.newest_wait_s >= LONG_WAIT_S else WINDOWS_S
     return max(_window_level(load, window_s, end_s) for window_s in windows)
+
+
+def _unserved_s(load: LoadSummary) -> float:
+    """Return for how long nothing that arrived has been served; 0 unless requests wait."""
+    if load.newest_wait_s < QUEUE_WAIT_S:
+        return 0.0
+    return load.newest_start_age_s + load.newest_wait_s
 
 
 def _window_level(load: LoadSummary, window_s: float, end_s: float) -> float:
@@ -211,13 +217,14 @@ def _drain(
     """Return the workers that clear what waits within `drain_s` of serving; 0 when nothing does.
 
     Requests wait once the live workers do not clear them within the promise; then nothing is given
-    back. Booting workers are taken to come half-way through the start-up. When requests wait for
-    longer than the window, the load is what the workers serve.
+    back. Booting workers are taken to come half-way through the start-up. As far as requests wait
+    for as long as is known of them, the load is at least what the workers serve.
     Where the queue's length is not known, it is read off the newest wait.
     """
     if load.queued == 0:
         return 0
-    level = level or float(live)
+    unknown = _unserved_s(load) / (max(1, len(load.arrivals)) * load.slot_s)
+    level = max(level, live * min(1.0, unknown))
     clearing = level if load.queued is None else live
     if load.queued is None:
         waiting_s = level * load.newest_wait_s + (level - live) * load.newest_start_age_s
