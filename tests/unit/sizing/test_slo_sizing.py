@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import replace
+from random import Random
 
 import pytest
 
 from spotkeeper.domain.load.summary import LoadSummary
 from spotkeeper.domain.settings.sizing import SizingPolicy
-from spotkeeper.domain.sizing.errors import cycle_rise, forecast_errors
+from spotkeeper.domain.sizing.forecast import cycle_rise, forecast_errors, load_level
 from spotkeeper.domain.sizing.objective import (
     allowance,
+    delay_chance,
     late_chance,
-    load_level,
     size_to_objective,
 )
 from spotkeeper.domain.sizing.values import Need, ObjectivePolicy, PastNeed
@@ -76,6 +77,25 @@ def test_a_step_is_seen_before_the_long_window_has_it() -> None:
         work_s=calm.work_s[:-12] + busy.work_s[-12:],
     )
     assert load_level(step) > 25.0
+
+
+def test_noise_moves_nothing_where_the_day_is_known() -> None:
+    day = (10.0,) * 1440
+    known = [replace(steady(load), recent_loads=day) for load in (9.6, 10.0, 10.5)]
+    assert {load_level(load) for load in known} == {10.0}
+    assert load_level(replace(steady(20.0), recent_loads=day)) > 18
+    assert load_level(replace(steady(4.0), recent_loads=day)) < 5
+    assert load_level(replace(steady(0.0), recent_loads=day)) < 0.2
+
+
+def test_a_few_long_requests_are_no_bursts() -> None:
+    """0.4 erlangs of 30 s: a worker more or less is a matter of waiting, not of bursts."""
+    draw = Random(0)
+    minutes = [0.0] * 1440
+    for _ in range(1150):
+        minutes[draw.randrange(1440)] += draw.expovariate(1 / 30) / 60
+    load = replace(steady(0.4, 30.0), service_second_moment_s2=1800.0, recent_loads=tuple(minutes))
+    assert size(load).workers <= 3
 
 
 def test_down_slowly_never_below_the_recent_need() -> None:
@@ -213,6 +233,14 @@ def test_service_times_without_variance_or_with_endless_variance_give_a_bounded_
     assert size(endless, policy=replace(POLICY, max_workers=10_000)).workers < 120
     constant = replace(steady(31.0), service_second_moment_s2=4.0)
     assert size(constant).workers <= size(steady(31.0)).workers
+
+
+@pytest.mark.parametrize(
+    ("servers", "load", "exact"),
+    [(1, 0.2, 0.2), (2, 0.4, 0.0667), (3, 1.9, 0.3985), (30, 25, 0.2499)],
+)
+def test_the_chance_of_a_delay_is_erlangs(servers: int, load: float, exact: float) -> None:
+    assert delay_chance(servers, load / servers) == pytest.approx(exact, rel=0.05)
 
 
 def test_the_chance_of_waiting_is_near_erlangs() -> None:

@@ -8,7 +8,8 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from spotkeeper.domain.load.summary import LoadSummary
-from spotkeeper.domain.sizing.objective import load_level, size_to_objective
+from spotkeeper.domain.sizing.forecast import load_level
+from spotkeeper.domain.sizing.objective import size_to_objective
 from spotkeeper.domain.sizing.values import ObjectivePolicy, PastNeed
 from tests.laws import series
 

@@ -14,8 +14,8 @@ from functools import lru_cache
 TREND_STEPS = 180
 SHORTEST_TREND_STEPS = 5
 TREND_POWER = 0.5
-# A minute is a burst above so many times the minutes around it, and beyond chance's standard
-# deviations: what stays is a step, which the forecast sees.
+# A minute is a burst above so many times the minutes around it, and beyond what chance makes of one
+# in a thousand: what stays is a step, which the forecast sees.
 AROUND_STEPS = 30
 BURST = 1.5
 CHANCES = 3.0
@@ -55,7 +55,7 @@ def recurring(loads: tuple[float, ...], step_s: float, running_s: float) -> Burs
     bursts = sum(
         load
         for load, around in minutes.with_around
-        if load > BURST * around + chance * math.sqrt(around)
+        if load > BURST * around + chance * math.sqrt(around) + chance**2  # Bernstein: few requests
     )
     if bursts <= BURSTY_SHARE * sum(load for load, _ in minutes.with_around):
         return None

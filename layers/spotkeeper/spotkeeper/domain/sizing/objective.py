@@ -3,13 +3,13 @@
 The fewest workers that will keep the promise when a worker that is asked for now can serve:
 
 1. *Level*: offered load from the service times of the requests that arrived, corrected for the
-   requests that still run. Newer, shorter windows count as far as they are significant.
+   requests that still run. A newer, shorter window counts as far as it is significant (forecast).
 2. *Error*: the load at the time a new worker serves is the level times an error that the fleet
    has made before: its own forecast errors, one per past step, and a prior while there are few
    (staffing under an uncertain arrival rate: Whitt 2006; Hong et al., arXiv 2311.11279).
-3. *Waiting*: the chance of a late start for each of these loads from the Halfin-Whitt delay
-   probability (1981) with peakedness (Hayward) and the heavy-traffic law of the wait (Kingman
-   1962); the workers are the fewest whose mean chance is within the allowance.
+3. *Waiting*: the chance of a late start for each of these loads from Erlang's delay probability
+   with peakedness (Hayward) and the heavy-traffic law of the wait (Kingman 1962); the workers are
+   the fewest whose mean chance is within the allowance.
    Where bursts come again and again, the same for the minutes of the last day (bursts).
 4. *Allowance*: 1 - share, more while the last day's error budget is unspent, less once it is
    overspent (adaptive conformal inference: Gibbs and Candes 2021).
@@ -26,8 +26,16 @@ from statistics import NormalDist
 from typing import TYPE_CHECKING
 
 from spotkeeper.domain.sizing.bursts import recurring
-from spotkeeper.domain.sizing.errors import cycle_rise, forecast_errors
-from spotkeeper.domain.sizing.values import Need
+from spotkeeper.domain.sizing.forecast import (
+    LONGEST_WINDOW_S,
+    SIGNIFICANCE,
+    TRUSTED_WINDOW_S,
+    cycle_rise,
+    forecast_errors,
+    load_level,
+    unserved_s,
+)
+from spotkeeper.domain.sizing.values import KEPT_S, Need
 from spotkeeper.domain.sizing.without_logs import is_quiet, size_in_silence
 
 if TYPE_CHECKING:
@@ -38,15 +46,6 @@ if TYPE_CHECKING:
 
 NORMAL = NormalDist()
 
-WINDOWS_S = (900.0, 300.0, 120.0, 60.0)  # of the level
-QUICK_WINDOWS_S = (30.0, 10.0)  # only while requests wait
-TRUSTED_WINDOW_S = 300.0
-SIGNIFICANCE = 2.0  # standard errors by which a shorter window must exceed the long one
-COUNT_DISPERSION = 2.0  # least variance to mean of counts, for these standard errors
-LONGEST_LOG_DELAY_S = 10.0  # beyond it a newest log is old because no request ended
-QUEUE_WAIT_S = 1.0  # a newest wait above this is a queue, not a hand-over
-LONG_WAIT_S = 60.0  # above this the fleet is overloaded for certain, and little evidence does
-OVERLOAD_SIGNIFICANCE = 1.0
 LARGEST_SERVICE_CV2 = 25.0
 SHORTEST_SERVICE_S = 0.001  # logs tell milliseconds
 
@@ -85,12 +84,12 @@ def size_to_objective(
         return Need(workers=least, load_workers=0, reason=f"no request for {load.quiet_s:.0f} s")
     if load.newest_log_age_s > policy.stale_s or not (load.service_mean_s or any(load.arrivals)):
         return size_in_silence(load, have, past, policy)
-    load = _taking_time(load)
+    load = _significant(_taking_time(load))
     forecast = _look_ahead(load, policy)
     allowed = allowance(load.requests_last_day, load.late_last_day, policy.share)
     steady, bursty = _fewest(forecast, allowed), _for_bursts(forecast, allowed)
     found = max(steady, bursty)
-    recent = [need.workers for need in past if _remembered(need, policy)]
+    recent = _recent_needs(past, have, booting, policy)
     young = not past or len(load.arrivals) * load.slot_s < TRUSTED_WINDOW_S
     kept = max(found, have if young else 0, *recent)
     drain = _drain(forecast.level, load, live, booting, policy)
@@ -112,9 +111,25 @@ def _taking_time(load: LoadSummary) -> LoadSummary:
     return replace(load, service_mean_s=SHORTEST_SERVICE_S, service_second_moment_s2=second)
 
 
-def _remembered(need: PastNeed, policy: ObjectivePolicy) -> bool:
-    """Tell whether a past need still counts; after a silence until the long window is whole."""
-    return need.age_s <= (WINDOWS_S[0] if need.held else policy.kept_s)
+def _significant(load: LoadSummary) -> LoadSummary:
+    """Lower the peakedness to what is more than the chance of so few requests."""
+    chance = SIGNIFICANCE * math.sqrt(2.0 / max(1, sum(load.arrivals)))
+    return replace(load, peakedness=max(1.0, load.peakedness * (1.0 - chance)))
+
+
+def _recent_needs(
+    past: Sequence[PastNeed], have: int, booting: int, policy: ObjectivePolicy
+) -> list[int]:
+    """Return the past needs that still count; after a silence until the long window is whole.
+
+    While workers boot, those of a whole start-up count, too: ended before it serves, a worker has
+    been paid for nothing. One that never comes is given up after that.
+    """
+    recent = [
+        need.workers for need in past if need.age_s <= (LONGEST_WINDOW_S if need.held else KEPT_S)
+    ]
+    launched = (need.workers for need in past if booting and need.age_s <= policy.start_up_s)
+    return [*recent, *(min(have, workers) for workers in launched)]
 
 
 def _look_ahead(load: LoadSummary, policy: ObjectivePolicy) -> _Forecast:
@@ -123,55 +138,27 @@ def _look_ahead(load: LoadSummary, policy: ObjectivePolicy) -> _Forecast:
     return _Forecast(load=load, wait_s=policy.wait_s, rise=rise, level=level, errors=errors)
 
 
-def load_level(load: LoadSummary) -> float:
-    """Return the offered load in erlangs, requests still running counted.
-
-    The work that arrived in a window misses the requests not finished yet: on average the mean
-    of a running request's whole service time, E[S^2]/E[S], and the log's delay. While requests
-    wait, the windows end where the newest start arrived, since nothing later was served.
-    """
-    end_s = _unserved_s(load)
-    windows = WINDOWS_S + QUICK_WINDOWS_S if load.newest_wait_s >= LONG_WAIT_S else WINDOWS_S
-    return max(_window_level(load, window_s, end_s) for window_s in windows)
-
-
-def _unserved_s(load: LoadSummary) -> float:
-    """Return for how long nothing that arrived has been served; 0 unless requests wait."""
-    if load.newest_wait_s < QUEUE_WAIT_S:
-        return 0.0
-    return load.newest_start_age_s + load.newest_wait_s
-
-
-def _window_level(load: LoadSummary, window_s: float, end_s: float) -> float:
-    """Return one window's load, lowered by its standard errors unless it is the longest."""
-    known_s = len(load.arrivals) * load.slot_s
-    first = max(0, len(load.arrivals) - math.ceil((end_s + window_s) / load.slot_s))
-    length_s = max(known_s - first * load.slot_s - end_s, 0.2 * load.slot_s)
-    last = max(0, len(load.arrivals) - math.floor(end_s / load.slot_s))
-    arrivals, work_s = sum(load.arrivals[first:last]), sum(load.work_s[first:last])
-    if arrivals == 0:
-        return 0.0
-    running_s = load.service_second_moment_s2 / load.service_mean_s
-    missing_s = running_s + min(load.newest_log_age_s, LONGEST_LOG_DELAY_S)
-    level = work_s / max(length_s - missing_s, length_s / 2)
-    if window_s == WINDOWS_S[0] and length_s >= TRUSTED_WINDOW_S:
-        return level
-    dispersion = max(COUNT_DISPERSION, load.peakedness)
-    error = math.sqrt(dispersion * running_s / load.service_mean_s / arrivals)
-    certain = load.newest_wait_s >= LONG_WAIT_S
-    return level * max(0.0, 1.0 - error * (OVERLOAD_SIGNIFICANCE if certain else SIGNIFICANCE))
-
-
 def late_chance(workers: int, load: float, summary: LoadSummary, wait_s: float) -> float:
     """Return the chance that a request waits longer than `wait_s` with `workers` for `load`."""
     if load <= 0:
         return 0.0
     if workers <= load:
         return 1.0
-    beta = (workers - load) / math.sqrt(load * summary.peakedness)
-    delayed = 1.0 / (1.0 + beta * NORMAL.cdf(beta) / max(NORMAL.pdf(beta), 1e-300))
+    delayed = delay_chance(workers / summary.peakedness, load / workers)
     variability = summary.service_mean_s * summary.peakedness * (1.0 + _service_cv2(summary))
     return delayed * math.exp(-2.0 * (workers - load) * wait_s / variability)
+
+
+def delay_chance(servers: float, utilization: float) -> float:
+    """Return Erlang C for any count of servers, to about a hundredth.
+
+    The upper bound of Janssen, van Leeuwaarden and Zwart, "Corrected asymptotics for a multi-server
+    queue in the Halfin-Whitt regime", Queueing Systems 58 (2008), theorem 2.
+    """
+    idle = 1.0 - utilization
+    alpha = math.sqrt(max(0.0, -2.0 * servers * (idle + math.log(utilization))))
+    mills = NORMAL.cdf(alpha) / max(NORMAL.pdf(alpha), 1e-300)
+    return 1.0 / (utilization + idle * (math.sqrt(servers) * mills + 2.0 / 3.0))
 
 
 def _service_cv2(load: LoadSummary) -> float:
@@ -223,7 +210,7 @@ def _drain(
     """
     if load.queued == 0:
         return 0
-    unknown = _unserved_s(load) / (max(1, len(load.arrivals)) * load.slot_s)
+    unknown = unserved_s(load) / (max(1, len(load.arrivals)) * load.slot_s)
     level = max(level, live * min(1.0, unknown))
     clearing = level if load.queued is None else live
     if load.queued is None:

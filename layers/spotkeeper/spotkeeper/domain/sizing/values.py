@@ -6,11 +6,8 @@ from spotkeeper.domain.settings.sizing import SizingPolicy
 
 # What waits is cleared within this of the first new worker's start.
 DRAIN_S = 300.0
-# Giving a worker back and starting another costs the time of a start-up, paid for and not
-# serving: kept for so long, one that is not needed never costs more than twice (ski rental).
-KEPT_START_UPS = 1.0
-# A need is of a window; of two turns one may be chance.
-SHORTEST_KEPT_S = 120.0
+# A need is of a window, of which two turns in a row may be chance.
+KEPT_S = 120.0
 STALE_S = float(SizingPolicy().stale_after_s)
 QUIET_AFTER_S = float(SizingPolicy().quiet_after_s)
 
@@ -27,11 +24,6 @@ class ObjectivePolicy:
     drain_s: float = DRAIN_S
     stale_s: float = STALE_S
     quiet_after_s: float = QUIET_AFTER_S
-
-    @property
-    def kept_s(self) -> float:
-        """For how long a worker is kept that is not needed: giving it back must pay off."""
-        return max(SHORTEST_KEPT_S, KEPT_START_UPS * self.start_up_s)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
