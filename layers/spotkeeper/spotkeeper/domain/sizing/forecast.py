@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from itertools import groupby
 from statistics import NormalDist, median_low
 from typing import TYPE_CHECKING
 
@@ -24,6 +25,7 @@ LONGEST_WINDOW_S = SHORT_WINDOWS_S[0]  # of what is known by arrival
 QUICK_WINDOWS_S = (30.0, 10.0)  # only while requests wait for long
 TRUSTED_WINDOW_S = 300.0
 TRUSTED_STEPS = 30
+UNHEARD = 14.0  # so many requests pass unheard once in a million times
 
 SIGNIFICANCE = 2.0  # standard errors: what is less may be chance
 COUNT_DISPERSION = 2.0  # least variance to mean of counts, for the errors of a window
@@ -96,13 +98,27 @@ def unserved_s(load: LoadSummary) -> float:
 
 def _of_the_day(load: LoadSummary) -> Iterator[_Window]:
     """Yield the long windows that are whole, and the longest as far as it is known."""
-    known = len(load.recent_loads)
-    longest = min(known, LONG_STEPS[0])
+    minutes = _heard(load)
+    longest = min(len(minutes), LONG_STEPS[0])
     for steps in (longest, *(steps for steps in LONG_STEPS if steps < longest)):
         if steps > TRUSTED_STEPS:
-            mean = sum(load.recent_loads[-steps:]) / steps
+            mean = sum(minutes[-steps:]) / steps
             length_s = steps * load.recent_step_s
             yield _Window(mean, mean * length_s / load.service_mean_s, length_s)
+
+
+def _heard(load: LoadSummary) -> list[float]:
+    """Return the day's minutes without stretches in which no request is no chance: idle, or a gap.
+
+    Of so many expected requests none comes with the chance exp(-expected), as in `load.flow`.
+    """
+    total, known = sum(load.recent_loads), len(load.recent_loads)
+    expected = total / max(1, known) * load.recent_step_s / load.service_mean_s
+    heard: list[float] = []
+    for some, stretch in groupby(load.recent_loads, key=bool):
+        minutes = list(stretch)
+        heard += minutes if some or len(minutes) * expected < UNHEARD else []
+    return heard
 
 
 def _newest(load: LoadSummary, window_s: float) -> _Window:
