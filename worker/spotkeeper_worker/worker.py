@@ -27,13 +27,14 @@ from spotkeeper_worker.roster import Place
 from spotkeeper_worker.times import read_time
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from types import TracebackType
 
 _LOG = logging.getLogger("spotkeeper.worker")
 RUN_DIR = Path("/run/spotkeeper")
 # Beside the longest of the last requests: what a request may take longer, and a look at the clock.
 MARGIN_S = 5.0
-_LAST_REQUESTS = 100
+LAST_REQUESTS = 100
 # A request is handed back so long before the machine is gone.
 HAND_BACK_S = 2.0
 
@@ -62,7 +63,7 @@ class Worker:
         self._reader = NoticeReader(self.run_dir)
         self._place = Place(self.run_dir, self.worker_id)
         self._emitter = Emitter(self.run_dir, self.worker_id, send_every_s)
-        self._took: deque[float] = deque(maxlen=_LAST_REQUESTS)
+        self._took: deque[float] = deque(maxlen=LAST_REQUESTS)
         self._stop = threading.Event()
 
     def ready(self) -> None:
@@ -90,9 +91,7 @@ class Worker:
         notice = self.notice
         if self._stop.is_set() or notice is None:
             return 0.0
-        if notice.serve_until is not None:
-            return notice.serve_until - max(list(self._took), default=0.0) - self._margin_s
-        return None if notice.may_serve else notice.seen_at
+        return last_start(notice, list(self._took), self._margin_s)
 
     @property
     def may_take(self) -> bool:
@@ -158,6 +157,13 @@ class Worker:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def last_start(notice: Notice, took: Iterable[float], margin_s: float) -> float | None:
+    """When to begin no request any more, of which the last `took` so long; None: not in sight."""
+    if notice.serve_until is not None:
+        return notice.serve_until - max(took, default=0.0) - margin_s
+    return None if notice.may_serve else notice.seen_at
 
 
 class Request:

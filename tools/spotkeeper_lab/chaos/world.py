@@ -241,10 +241,9 @@ class World(Aws):
             self._lose(instance_id)
 
     def _lose(self, instance_id: str) -> None:
-        workers = self.force.workers(instance_id)
         if not self.force.serving(instance_id) and Kind.LOGS_STOP not in self.active:
-            self.queue.send(self.logs.ship(workers), self.now_s)
-        self.logs.lose(workers)
+            self.queue.send(self.logs.ship(instance_id), self.now_s)
+        self.logs.lose(instance_id)
         self.force.lose(instance_id)
 
     # --- what is asked about it -----------------------------------------------------------------

@@ -127,6 +127,11 @@ def _turns_taken(values: dict[str, Any]) -> Iterator[Figure]:
         value=f"{values['turns']:,}",
         meaning="decisions taken, each with its reason in decisions.jsonl",
     )
+    yield Figure(
+        label="search-log messages",
+        value=f"{values['search_log_messages']:,}",
+        meaning=f"{values['messages_per_worker_hour']:g} an hour of a worker that takes requests",
+    )
     yield from _call_figures(values["aws_calls"])
     yield Figure(
         label="failed invocations, dead letters",

@@ -3,6 +3,7 @@
 import heapq
 import io
 import json
+import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -15,7 +16,6 @@ from moto.dynamodb.models.dynamo_type import DynamoType
 
 from spotkeeper_lab.cloud.api import Cloud
 from spotkeeper_lab.cloud.values import Bill, CloudEvent, EventKind, InstanceView
-from spotkeeper_lab.cloud.words import IN_SERVICE, TERMINATING
 from spotkeeper_lab.end_to_end.events import UNHEARD, Events
 from spotkeeper_lab.end_to_end.functions import (
     AVAILABILITY,
@@ -28,22 +28,21 @@ from spotkeeper_lab.end_to_end.functions import (
     functions,
 )
 from spotkeeper_lab.end_to_end.incidents import Incident, World, incidents
-from spotkeeper_lab.end_to_end.logs import SHIP_EVERY_S, SearchLogQueue, SearchLogs
+from spotkeeper_lab.end_to_end.logs import SearchLogQueue, SearchLogs
+from spotkeeper_lab.end_to_end.machines import Machines
 from spotkeeper_lab.end_to_end.prices import at_prices
 from spotkeeper_lab.end_to_end.record import Decision, Look, Record
 from spotkeeper_lab.end_to_end.scene import FLEET, LEAD_S, REQUEST_QUEUE, Scene
 from spotkeeper_lab.end_to_end.wake_ups import create_queue, take_new
-from spotkeeper_lab.end_to_end.workers import Workforce
+from spotkeeper_lab.end_to_end.workers import Served, Workforce
 from spotkeeper_lab.local_aws.answers import ACCOUNT, REGION, VirtualTime
 from spotkeeper_lab.local_aws.context import local_aws
 from spotkeeper_lab.local_aws.table import create_table
 
 TURN_EVERY_S = 60.0
 LEDGER_EVERY_S = 300.0
-# A worker that knows when it will be gone takes no request that might not be done by then.
-LAST_REQUEST_S = 30.0
-# Workers ship between two turns; the event source mapping waits as long as in template.yaml.
-SHIP_AT_S, BATCHING_WINDOW_S = 10.0, 5.0
+# The event source mapping waits as long as in template.yaml; agents look as often whether to send.
+BATCHING_WINDOW_S = 5.0
 # Longer than any window that a fleet document of the demo asks for.
 DIGESTS_KEPT_S = 960.0
 TABLE, DOCUMENTS = "demo", "/spotkeeper/demo/fleets"
@@ -67,6 +66,7 @@ class Day:
     functions: Functions
     record: Record = field(default_factory=Record)
     force: Workforce = field(init=False)
+    machines: Machines = field(init=False)
     logs: SearchLogs = field(init=False)
     queue: SearchLogQueue = field(init=False)
     incidents: list[Incident] = field(default_factory=list)
@@ -74,22 +74,25 @@ class Day:
     _events: Events = field(init=False)
     _agenda: list[tuple[float, int, Callable[[float], None]]] = field(default_factory=list)
     _entered: int = 0
+    _musters_s: float = math.inf
 
     def __post_init__(self) -> None:
-        self.logs, self.queue = SearchLogs(self.time), SearchLogQueue(self.time)
+        self.logs = SearchLogs(self.time, self.scene.settings.pace)
+        self.queue = SearchLogQueue(self.time)
         self.force = Workforce(
             self.scene.requests,
-            self.logs.write,
+            self._served,
             workers_per_instance=self.scene.workers_per_instance,
             onprem_workers=self.scene.settings.onprem_workers,
         )
+        self.machines = Machines(self.force, self.scene.physics.notice_s)
         self._events = Events(self.time)
         if self.scene.settings.incidents:
             self.incidents = incidents(self.scene.end_s)
         for incident in self.incidents:
             self._enter(incident.story.at_s, _stop_here)
         self._enter(0.0, self._turn)
-        self._enter(SHIP_AT_S, self._ship)
+        self._enter(BATCHING_WINDOW_S, self._ship)
         self._enter(LEAD_S, self._begin)
         self._enter(LEAD_S + LEDGER_EVERY_S, self._keep_ledger)
 
@@ -138,22 +141,28 @@ class Day:
     def _muster(self) -> tuple[InstanceView, ...]:
         """Start, drain or take away the workers of instances that came, leave or are gone."""
         views = self.cloud.instances()
-        for view in views:
-            if view.state == IN_SERVICE and view.instance_id not in self.force.instances:
-                self.force.join(view.instance_id)
-            if view.state == TERMINATING or _done_by_now(view, self.cloud.now_s):
-                self.force.drain([view.instance_id])
+        next_s = self.machines.muster(views, self.cloud.now_s)
+        if next_s is not None and next_s < self._musters_s:
+            self._musters_s = next_s
+            self._enter(next_s, self._muster_again)
         for instance_id in self.force.instances - {view.instance_id for view in views}:
             self._say_goodbye(instance_id)
         return views
 
+    def _muster_again(self, _: float) -> None:
+        """Follow what a machine has learnt, or stop what it may serve no longer."""
+        self._musters_s = math.inf
+
+    def _served(self, served: Served) -> None:
+        self.logs.write(served)
+        self.machines.served(served)
+
     def _say_goodbye(self, instance_id: str) -> None:
-        """A worker that could drain ships its last logs; one that could not takes them along."""
-        workers = self.force.workers(instance_id)
+        """A machine that could drain sends its last logs; one that could not takes them along."""
         if not self.force.serving(instance_id):
-            self.queue.send(self.logs.ship(workers), self.cloud.now_s)
+            self.queue.send(self.logs.ship(instance_id, self.cloud.now_s), self.cloud.now_s)
         if not self.logs.stopped:
-            self.logs.lose(workers)
+            self.logs.lose(instance_id)
         self.force.lose(instance_id)
 
     # --- what calls the functions ---------------------------------------------------------------
@@ -182,9 +191,11 @@ class Day:
         return wake_up
 
     def _ship(self, at_s: float) -> None:
-        self.queue.send(self.logs.ship(), at_s)
-        self._enter(at_s + BATCHING_WINDOW_S, self._collect)
-        self._enter(at_s + SHIP_EVERY_S, self._ship)
+        bodies = self.logs.due(at_s)
+        self.queue.send(bodies, at_s)
+        if bodies:
+            self._enter(at_s + BATCHING_WINDOW_S, self._collect)
+        self._enter(at_s + BATCHING_WINDOW_S, self._ship)
 
     def _collect(self, at_s: float) -> None:
         """The event source mapping: batches until the queue shows nothing more."""
@@ -260,10 +271,6 @@ def running(scene: Scene, log: io.TextIOBase) -> Iterator[Day]:
     ):
         day = Day(scene=scene, cloud=cloud, time=time, functions=deployed)
         yield day
-
-
-def _done_by_now(view: InstanceView, now_s: float) -> bool:
-    return view.gone_s is not None and now_s >= view.gone_s - LAST_REQUEST_S
 
 
 def _set_up(scene: Scene) -> dict[str, str]:

@@ -1,86 +1,103 @@
-"""Search logs on their way: workers ship them in batches, a queue brings them to the function.
+"""Search logs on their way: each machine's agent sends them, a queue brings them to the function.
 
-The queue behaves as SQS behind an event source mapping does: what a batch could not take comes back
-after the visibility timeout, and after its last receive it is a dead letter.
+What a log must be, when a message is due and what it looks like is the worker distribution's own
+code. The queue behaves as SQS behind an event source mapping does: what a batch could not take
+comes back after the visibility timeout, and after its last receive it is a dead letter.
 """
 
-import base64
-import gzip
 import hashlib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
+from itertools import batched
 from uuid import UUID
 
 from spotkeeper_lab.end_to_end.workers import Served
 from spotkeeper_lab.local_aws.answers import ACCOUNT, REGION, VirtualTime
+from spotkeeper_worker.agent.settings import Settings
+from spotkeeper_worker.logs.intake import Origin, take
+from spotkeeper_worker.logs.journal import Segment
+from spotkeeper_worker.logs.pace import MOST_LOGS, Pace, PaceSettings
 
-# Real workers ship every few seconds; here every batch is a call of AWS in process.
-SHIP_EVERY_S = 60.0
-MOST_LOGS_A_MESSAGE = 100
+CLAMP_S = Settings.clamp_s
 # As in template.yaml.
 BATCH_SIZE = 100
 VISIBILITY_TIMEOUT_S = 360.0
 MAX_RECEIVES = 5
-GZIP_EVERY = 3
-"""Every third worker packs what it ships: both forms are in use."""
+
+
+@dataclass(slots=True)
+class _Outbox:
+    """What the agent of one machine has not sent yet."""
+
+    origin: Origin
+    pace: Pace
+    lines: list[str] = field(default_factory=list)
 
 
 class SearchLogs:
-    """What workers have served and not yet shipped."""
+    """What machines have served and not yet sent; the one on premises is called ""."""
 
-    def __init__(self, time: VirtualTime) -> None:
+    def __init__(self, time: VirtualTime, pace: PaceSettings | None = None) -> None:
         self.stopped = False
         self.ahead_s = 0.0
         """How far the clock that stamps the arrival is ahead of the workers' own."""
+        self.messages = 0
+        """How many were sent so far."""
         self._time = time
-        self._waiting: dict[str, list[str]] = {}
-        self._packs: dict[str, bool] = {}
+        self._pace = pace or PaceSettings()
+        self._machines: dict[str, _Outbox] = {}
 
     def write(self, served: Served) -> None:
-        """Note a finished request; the format is that of docs/architecture.md."""
-        self._packs.setdefault(served.worker_id, len(self._packs) % GZIP_EVERY == 0)
-        self._waiting.setdefault(served.worker_id, []).append(self._line(served))
+        """Give a finished request to the agent of its machine."""
+        machine = self._machines.get(served.instance_id)
+        if machine is None:
+            origin = Origin("aws" if served.instance_id else "onprem", served.instance_id)
+            machine = _Outbox(origin, Pace(self._pace, served.finished_s))
+            self._machines[served.instance_id] = machine
+        taken = take(self._log(served), machine.origin, CLAMP_S)
+        machine.lines.append(taken.line)
+        machine.pace.add(len(taken.line), taken.wait_s)
 
-    def ship(self, worker_ids: Iterable[str] | None = None) -> list[str]:
-        """The messages to send now, of some workers or of all; none while shipping is stopped."""
+    def due(self, now_s: float) -> list[str]:
+        """Give the messages that agents send now by themselves."""
+        found = [name for name, machine in self._machines.items() if machine.pace.due(now_s)]
+        return [body for name in found for body in self.ship(name, now_s)]
+
+    def ship(self, instance_id: str | None = None, now_s: float = 0.0) -> list[str]:
+        """Give all that one machine, or every one, has not sent; nothing while it is stopped."""
         if self.stopped:
             return []
-        found = list(self._waiting) if worker_ids is None else worker_ids
-        return [body for worker_id in found for body in self._bodies(worker_id)]
+        found = list(self._machines) if instance_id is None else [instance_id]
+        bodies = [body for name in found for body in self._bodies(name, now_s)]
+        self.messages += len(bodies)
+        return bodies
 
-    def lose(self, worker_ids: Iterable[str]) -> None:
-        """Forget what workers that are gone had not shipped."""
-        for worker_id in worker_ids:
-            self._waiting.pop(worker_id, None)
+    def lose(self, instance_id: str) -> None:
+        """Forget what a machine that is gone had not sent."""
+        self._machines.pop(instance_id, None)
 
-    def _bodies(self, worker_id: str) -> list[str]:
-        lines = self._waiting.pop(worker_id, [])
-        most = MOST_LOGS_A_MESSAGE
-        texts = ["\n".join(lines[at : at + most]) for at in range(0, len(lines), most)]
-        return [_packed(text) for text in texts] if self._packs.get(worker_id) else texts
+    def _bodies(self, instance_id: str, now_s: float) -> list[str]:
+        machine = self._machines.get(instance_id)
+        if machine is None:
+            return []
+        machine.pace.sent(now_s)
+        lines, machine.lines = machine.lines, []
+        return [Segment(None, some).body() for some in batched(lines, MOST_LOGS, strict=False)]
 
-    def _line(self, served: Served) -> str:
-        where = (
-            f'"cluster": "aws", "instance_id": "{served.instance_id}"'
-            if served.instance_id
-            else '"cluster": "onprem"'
-        )
-        return (
-            f'{{"version": 1, "request_id": "r-{served.request:08d}", '
-            f'"worker_id": "{served.worker_id}", {where}, '
-            f'"enqueued_at": "{self._at(served.enqueued_s + self.ahead_s)}", '
-            f'"started_at": "{self._at(served.started_s)}", '
-            f'"finished_at": "{self._at(served.finished_s)}", "status": "ok"}}'
-        )
+    def _log(self, served: Served) -> dict[str, str]:
+        return {
+            "request_id": f"r-{served.request:08d}",
+            "worker_id": served.worker_id,
+            "enqueued_at": self._at(served.enqueued_s + self.ahead_s),
+            "started_at": self._at(served.started_s),
+            "finished_at": self._at(served.finished_s),
+            "status": "ok",
+        }
 
     def _at(self, seconds: float) -> str:
         instant = self._time.start + timedelta(milliseconds=int(seconds * 1000))
         return f"{instant:%Y-%m-%dT%H:%M:%S}.{instant.microsecond // 1000:03d}Z"
-
-
-def _packed(text: str) -> str:
-    return base64.b64encode(gzip.compress(text.encode(), compresslevel=1, mtime=0)).decode()
 
 
 @dataclass(slots=True)

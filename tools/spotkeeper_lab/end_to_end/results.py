@@ -37,6 +37,7 @@ def results(day: Day) -> Results:
         "interruptions": len(notices),
         **_decisions(records),
         **_requests(day),
+        **_messages(day),
         "turns": len(decisions),
         "replacement_asked_s": _seconds(n.asked_s and n.asked_s - n.at_s for n in notices),
         "whole_again_s": _seconds(n.whole_after_s for n in notices),
@@ -110,6 +111,17 @@ def _requests(day: Day) -> dict[str, Any]:
         "in_time_share": _share(1 - (late + lost) / count) if count else 1.0,
         "retried_requests": int((ledger.receives[mine] > 1).sum()),
         **{f"wait_p{p}_s": round(float(w), 2) for p, w in zip((50, 95, 99), points, strict=True)},
+    }
+
+
+def _messages(day: Day) -> dict[str, Any]:
+    """Search-log messages, the lead's included: what the bill of their queue follows."""
+    looks, end_s = day.record.looks, day.scene.end_s
+    worker_h = float(per_second(looks, lambda look: look.workers, end_s).sum()) / 3600.0
+    sent = day.logs.messages
+    return {
+        "search_log_messages": sent,
+        "messages_per_worker_hour": round(sent / worker_h, 1) if worker_h else 0.0,
     }
 
 

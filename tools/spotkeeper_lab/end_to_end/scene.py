@@ -15,6 +15,7 @@ from spotkeeper_lab.cloud.values import GroupSpec, Physics, Purchase
 from spotkeeper_lab.local_aws.answers import ACCOUNT, REGION
 from spotkeeper_lab.traces.market import Market, MarketError, Steps
 from spotkeeper_lab.traces.requests import RequestTrace
+from spotkeeper_worker.logs.pace import PaceSettings
 
 LEAD_S = 900.0
 """Longer than a cold start and the window that the first sizing looks at."""
@@ -47,7 +48,8 @@ class DemoSettings:
 
     Without a size the warm pool holds what the busiest minutes need, and instances are so large
     that the market can hold those minutes.
-    `queue_known`: the fleet looks at the length of its request queue.
+    `queue_known`: the fleet looks at the length of its request queue. `pace`: how often the agents
+    send search logs.
     """
 
     market: Market
@@ -65,6 +67,7 @@ class DemoSettings:
     spot_min: int = SPOT_MIN
     physics: Physics = field(default=PHYSICS)
     workers_per_instance: int | None = None
+    pace: PaceSettings = field(default_factory=PaceSettings)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

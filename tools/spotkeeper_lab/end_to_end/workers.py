@@ -48,6 +48,7 @@ class _Worker:
     request: int | None = None
     started_s: float = 0.0
     accepts: bool = True
+    hangs: bool = False
 
 
 @dataclass(slots=True)
@@ -150,9 +151,23 @@ class Workforce:
     def drain(self, instance_ids: Iterable[str]) -> None:
         """Let workers finish what they serve and take nothing more; strangers are ignored."""
         for instance_id in instance_ids:
-            for worker in self._instances.get(instance_id, ()):
-                worker.accepts = False
+            self.take(instance_id, takes=False)
+
+    def take(self, instance_id: str, *, takes: bool) -> None:
+        """Have the workers of an instance take requests from now on, or no more."""
+        changed = [
+            worker
+            for worker in self._instances.get(instance_id, ())
+            if worker.accepts is not takes and not worker.hangs
+        ]
+        for worker in changed:
+            worker.accepts = takes
+            if not takes:
                 self._idle.pop(worker.worker_id, None)
+            elif worker.request is None:
+                self._idle[worker.worker_id] = worker
+        if changed and takes:
+            self._dispatch()
 
     def resume(self, instance_id: str) -> None:
         """Let the workers of an instance take requests again; those that do are left in peace."""
@@ -167,6 +182,7 @@ class Workforce:
         """Make the workers of an instance stop for ever; its requests come back later."""
         self.drain([instance_id])
         for worker in self._instances.get(instance_id, ()):
+            worker.hangs = True
             self._drop(worker)
 
     def lose(self, instance_id: str) -> None:

@@ -1,8 +1,5 @@
 """The parts of the demo, each alone: scene, queue, events, series, notices, moto's speed."""
 
-import base64
-import gzip
-import json
 from datetime import UTC, datetime
 
 import numpy as np
@@ -14,7 +11,6 @@ from spotkeeper_lab.cloud.values import Activity, CloudEvent, EventKind
 from spotkeeper_lab.end_to_end.events import UNHEARD, Events
 from spotkeeper_lab.end_to_end.logs import (
     MAX_RECEIVES,
-    MOST_LOGS_A_MESSAGE,
     VISIBILITY_TIMEOUT_S,
     SearchLogQueue,
     SearchLogs,
@@ -32,6 +28,7 @@ from spotkeeper_lab.end_to_end.workers import Ledger, Served
 from spotkeeper_lab.local_aws.answers import ACCOUNT, VirtualTime
 from spotkeeper_lab.traces.market import Market, MarketError, market_of
 from spotkeeper_lab.traces.requests import RequestTrace
+from spotkeeper_worker.logs.pace import MOST_LOGS, PaceSettings
 
 TIME = VirtualTime(datetime(2026, 1, 5, tzinfo=UTC))
 HOUR = 3600.0
@@ -105,26 +102,30 @@ def test_search_logs_are_read_by_the_product() -> None:
     logs = SearchLogs(TIME)
     for instance_id in ("i-0000000000000001", "i-0000000000000002", ""):
         logs.write(served(7, instance_id))
-    packed, plain, onprem = logs.ship()
-    assert json.loads(gzip.decompress(base64.b64decode(packed))) | {"worker_id": 0}
-    assert [log.cluster for body in (packed, plain, onprem) for log in read(body).logs] == [
-        "aws",
-        "aws",
-        "onprem",
-    ]
-    assert read(plain).logs[0].enqueued_at == TIME.at(0.001)
+    bodies = [read(body) for body in logs.ship()]
+    assert [log.cluster for body in bodies for log in body.logs] == ["aws", "aws", "onprem"]
+    assert bodies[0].logs[0].enqueued_at == TIME.at(0.001)
+
+
+def test_a_machine_sends_when_the_agent_s_pace_says_so() -> None:
+    logs = SearchLogs(TIME, PaceSettings(5.0, 10.0))
+    logs.write(served(1))
+    logs.write(served(2, "i-0000000000000002"))
+    assert logs.due(7.4) == []
+    assert [len(read(body).logs) for body in logs.due(7.5)] == [1, 1]
+    assert logs.messages == 2
 
 
 def test_shipping_stops_splits_and_forgets() -> None:
     logs = SearchLogs(TIME)
-    for number in range(MOST_LOGS_A_MESSAGE + 1):
+    for number in range(MOST_LOGS + 1):
         logs.write(served(number))
     logs.stopped = True
     assert logs.ship() == []
     logs.stopped = False
-    assert [len(read(body).logs) for body in logs.ship()] == [MOST_LOGS_A_MESSAGE, 1]
+    assert [len(read(body).logs) for body in logs.ship()] == [MOST_LOGS, 1]
     logs.write(served(1))
-    logs.lose(["i-0000000000000001/0"])
+    logs.lose("i-0000000000000001")
     assert logs.ship() == []
 
 

@@ -1,0 +1,123 @@
+"""A day's instances follow the agent's rules: who takes requests, and until when."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from spotkeeper_lab.cloud.values import InstanceView, Purchase
+from spotkeeper_lab.cloud.words import IN_SERVICE, TERMINATING
+from spotkeeper_lab.end_to_end.machines import POLL_S, Machines
+from spotkeeper_lab.end_to_end.workers import Served, Workforce
+from spotkeeper_lab.traces.requests import RequestTrace
+from spotkeeper_worker.worker import MARGIN_S
+
+ONE = "i-00000000000000001"
+NOTICE_S = 120.0
+
+
+def view(**changed: Any) -> InstanceView:
+    """An instance in service that nobody has warned."""
+    fields: dict[str, Any] = {
+        "instance_id": ONE,
+        "pool": "a/x",
+        "purchase": Purchase.SPOT,
+        "group": "spot",
+        "state": IN_SERVICE,
+        "healthy": True,
+        "launched_s": 0.0,
+        "in_service_s": 0.0,
+        "serves_s": 0.0,
+        "warned_s": None,
+        "gone_s": None,
+        "ended_s": None,
+        "lost": False,
+    }
+    return InstanceView(**fields | changed)
+
+
+class Stage:
+    """One instance whose workers have nothing to do."""
+
+    def __init__(self) -> None:
+        empty = np.array([])
+        trace = RequestTrace(name="none", arrival_s=empty, service_s=empty, end_s=3600.0)
+        self.force = Workforce(trace, lambda _: None)
+        self.machines = Machines(self.force, NOTICE_S)
+        self.machines.muster([view()], 0.0)
+
+    def takes(self, at_s: float, **changed: Any) -> bool:
+        """Whether the instance takes requests, once it has followed what it is told."""
+        next_s: float | None = at_s
+        while next_s is not None and next_s <= at_s:
+            next_s = self.machines.muster([view(**changed)], at_s)
+        return self.force.serving(ONE)
+
+    def until(self, from_s: float, **changed: Any) -> float:
+        """When it stops to take requests."""
+        next_s: float | None = from_s
+        while next_s is not None:
+            at_s = next_s
+            next_s = self.machines.muster([view(**changed)], at_s)
+            if not self.force.serving(ONE):
+                return at_s
+        return float("inf")
+
+
+@pytest.fixture
+def stage() -> Stage:
+    return Stage()
+
+
+def test_an_instance_in_service_takes_requests(stage: Stage) -> None:
+    assert stage.until(0.0) == float("inf")
+
+
+@pytest.mark.parametrize(
+    ("told", "stops_s"),
+    [
+        # What is known to be done by then is served: no request has run, so the margin alone.
+        ({"warned_s": 100.0}, 100.0 + NOTICE_S - MARGIN_S),
+        ({"gone_s": 180.0}, 180.0 - MARGIN_S),
+        ({"warned_s": 100.0, "gone_s": 180.0}, 180.0 - MARGIN_S),
+        ({"gone_s": 180.0, "group": ""}, 180.0 - MARGIN_S),
+    ],
+)
+def test_a_machine_that_knows_its_end_serves_until_then(
+    stage: Stage, told: dict[str, Any], stops_s: float
+) -> None:
+    assert stage.until(100.0, **told) == stops_s
+
+
+@pytest.mark.parametrize("told", [{"state": TERMINATING}, {"group": ""}])
+def test_a_machine_that_is_to_go_learns_of_it_by_its_next_poll(
+    stage: Stage, told: dict[str, Any]
+) -> None:
+    assert 100.0 < stage.until(100.0, **told) <= 100.0 + POLL_S
+
+
+def test_the_longest_of_the_last_requests_is_left_for(stage: Stage) -> None:
+    for took_s in (3.0, 40.0, 2.0):
+        stage.machines.served(
+            Served(
+                request=0,
+                worker_id=f"{ONE}/0",
+                instance_id=ONE,
+                enqueued_s=0.0,
+                started_s=0.0,
+                finished_s=took_s,
+            )
+        )
+    assert stage.until(100.0, gone_s=220.0) == 220.0 - 40.0 - MARGIN_S
+
+
+def test_a_warning_that_is_taken_back_means_serving_again(stage: Stage) -> None:
+    assert stage.until(100.0, gone_s=101.0) <= 100.0 + POLL_S
+    stage.machines.muster([view()], 110.0)
+    assert stage.takes(110.0 + POLL_S)
+
+
+def test_what_hangs_does_not_come_back(stage: Stage) -> None:
+    stage.force.hang(ONE)
+    stage.machines.muster([view()], 10.0)
+    assert not stage.force.serving(ONE)
