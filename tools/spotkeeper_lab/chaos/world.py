@@ -26,8 +26,8 @@ from spotkeeper_lab.end_to_end.functions import (
     INTERRUPTION,
     Handler,
 )
-from spotkeeper_lab.end_to_end.logs import SearchLogQueue, SearchLogs
-from spotkeeper_lab.end_to_end.workers import Served, Workforce
+from spotkeeper_lab.end_to_end.serving.logs import SearchLogQueue, SearchLogs
+from spotkeeper_lab.end_to_end.serving.workers import Served, Workforce
 
 TURN_EVERY_S, JITTER_S = 60.0, 59.0
 SHIP_EVERY_S, BATCHING_S = 45.0, 5.0

@@ -28,13 +28,13 @@ from spotkeeper_lab.end_to_end.functions import (
     functions,
 )
 from spotkeeper_lab.end_to_end.incidents import Incident, World, incidents
-from spotkeeper_lab.end_to_end.logs import SearchLogQueue, SearchLogs
-from spotkeeper_lab.end_to_end.machines import Machines
 from spotkeeper_lab.end_to_end.prices import at_prices
 from spotkeeper_lab.end_to_end.record import Decision, Look, Record
 from spotkeeper_lab.end_to_end.scene import FLEET, LEAD_S, REQUEST_QUEUE, Scene
+from spotkeeper_lab.end_to_end.serving.logs import SearchLogQueue, SearchLogs
+from spotkeeper_lab.end_to_end.serving.machines import Machines
+from spotkeeper_lab.end_to_end.serving.workers import Served, Workforce
 from spotkeeper_lab.end_to_end.wake_ups import create_queue, take_new
-from spotkeeper_lab.end_to_end.workers import Served, Workforce
 from spotkeeper_lab.local_aws.answers import ACCOUNT, REGION, VirtualTime
 from spotkeeper_lab.local_aws.context import local_aws
 from spotkeeper_lab.local_aws.table import create_table

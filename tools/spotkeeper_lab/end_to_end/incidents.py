@@ -12,9 +12,9 @@ from spotkeeper_lab.cloud.api import Cloud
 from spotkeeper_lab.cloud.values import InstanceView
 from spotkeeper_lab.cloud.words import IN_SERVICE
 from spotkeeper_lab.end_to_end.functions import AVAILABILITY, HEALTH, INTERRUPTION, Invocation
-from spotkeeper_lab.end_to_end.logs import SearchLogs
 from spotkeeper_lab.end_to_end.scene import LEAD_S, SPOT_GROUP
-from spotkeeper_lab.end_to_end.workers import Workforce
+from spotkeeper_lab.end_to_end.serving.logs import SearchLogs
+from spotkeeper_lab.end_to_end.serving.workers import Workforce
 
 HANG_AT, CONFIGURATION_AT, LOGS_AT = 0.25, 0.5, 0.75
 """Shares of the hours; far enough apart that each ends before the next one of an hour begins."""

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from spotkeeper_lab.end_to_end.record import Look
 from spotkeeper_lab.end_to_end.scene import LEAD_S
-from spotkeeper_lab.end_to_end.workers import Ledger
+from spotkeeper_lab.end_to_end.serving.workers import Ledger
 from spotkeeper_lab.traces.market import Market
 
 type Floats = NDArray[np.float64]

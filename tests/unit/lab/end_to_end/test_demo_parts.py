@@ -9,12 +9,6 @@ from spotkeeper.border.events import parse_event
 from spotkeeper.border.search_log import read
 from spotkeeper_lab.cloud.values import Activity, CloudEvent, EventKind
 from spotkeeper_lab.end_to_end.events import UNHEARD, Events
-from spotkeeper_lab.end_to_end.logs import (
-    MAX_RECEIVES,
-    VISIBILITY_TIMEOUT_S,
-    SearchLogQueue,
-    SearchLogs,
-)
 from spotkeeper_lab.end_to_end.record import Look
 from spotkeeper_lab.end_to_end.scene import LEAD_S, DemoSettings, Scene, scene
 from spotkeeper_lab.end_to_end.series import (
@@ -24,7 +18,13 @@ from spotkeeper_lab.end_to_end.series import (
     per_second,
     wait_columns,
 )
-from spotkeeper_lab.end_to_end.workers import Ledger, Served
+from spotkeeper_lab.end_to_end.serving.logs import (
+    MAX_RECEIVES,
+    VISIBILITY_TIMEOUT_S,
+    SearchLogQueue,
+    SearchLogs,
+)
+from spotkeeper_lab.end_to_end.serving.workers import Ledger, Served
 from spotkeeper_lab.local_aws.answers import ACCOUNT, VirtualTime
 from spotkeeper_lab.traces.market import Market, MarketError, market_of
 from spotkeeper_lab.traces.requests import RequestTrace

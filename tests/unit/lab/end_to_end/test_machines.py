@@ -7,8 +7,8 @@ import pytest
 
 from spotkeeper_lab.cloud.values import InstanceView, Purchase
 from spotkeeper_lab.cloud.words import IN_SERVICE, TERMINATING
-from spotkeeper_lab.end_to_end.machines import POLL_S, Machines
-from spotkeeper_lab.end_to_end.workers import Served, Workforce
+from spotkeeper_lab.end_to_end.serving.machines import POLL_S, Machines
+from spotkeeper_lab.end_to_end.serving.workers import Served, Workforce
 from spotkeeper_lab.traces.requests import RequestTrace
 from spotkeeper_worker.worker import MARGIN_S
 

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spotkeeper_lab.end_to_end.workers import MAX_RECEIVES, VISIBILITY_S, Served, Workforce
+from spotkeeper_lab.end_to_end.serving.workers import MAX_RECEIVES, VISIBILITY_S, Served, Workforce
 from spotkeeper_lab.traces.requests import RequestTrace, generate_requests
 
 

@@ -12,7 +12,7 @@ from datetime import timedelta
 from itertools import batched
 from uuid import UUID
 
-from spotkeeper_lab.end_to_end.workers import Served
+from spotkeeper_lab.end_to_end.serving.workers import Served
 from spotkeeper_lab.local_aws.answers import ACCOUNT, REGION, VirtualTime
 from spotkeeper_worker.agent.settings import Settings
 from spotkeeper_worker.logs.intake import Origin, take

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from spotkeeper_lab.cloud.values import InstanceView
 from spotkeeper_lab.cloud.words import IN_SERVICE, TERMINATING
-from spotkeeper_lab.end_to_end.workers import Served, Workforce
+from spotkeeper_lab.end_to_end.serving.workers import Served, Workforce
 from spotkeeper_worker.agent.settings import Settings
 from spotkeeper_worker.notice import Notice
 from spotkeeper_worker.states import Leave, Local, Seen, State, leaving
