@@ -199,3 +199,16 @@ def test_what_is_denied_is_unseen_and_names_the_action() -> None:
     assert look("iam:GetRole", denied) == Unseen(
         action="iam:GetRole", why="Refused: AccessDenied: no"
     )
+
+
+def test_tags_of_the_template_are_its_instances_too() -> None:
+    tags = {
+        "ResourceType": "instance",
+        "Tags": [{"Key": "kubernetes.io/cluster/a", "Value": "owned"}],
+    }
+    volumes = {"ResourceType": "volume", "Tags": [{"Key": "a disk's", "Value": "x"}]}
+    made = template(TagSpecifications=[tags, volumes])
+    make("tagged", LaunchTemplate={"LaunchTemplateId": made, "Version": "1"})
+    machine = seen("tagged").machine
+    assert isinstance(machine, Machine)
+    assert machine.tag_keys == ("kubernetes.io/cluster/a",)

@@ -114,6 +114,13 @@ SEEDED: dict[str, tuple[Facts, str, Severity, str]] = {
     "a tag key that metadata cannot hold": (
         good.spot(tag_keys=("cost center",)), "tag-keys", E, "'cost center'",
     ),
+    "a tag key of the template that metadata cannot hold": (
+        good.machine(tag_keys=("kubernetes.io/cluster/a",)), "tag-keys", E, "kubernetes.io",
+    ),
+    "tags that could not be shown to workers": (
+        good.machine(tags_in_metadata=False, tag_keys=("cost center",)),
+        "tags-not-in-metadata", W, "'cost center'",
+    ),
     "metadata without tokens": (
         good.machine(tokens_required=False), "metadata-tokens", W, "optional",
     ),

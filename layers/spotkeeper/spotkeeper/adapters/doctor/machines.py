@@ -84,6 +84,12 @@ class ImageReader:
             tags_in_metadata=options.get("InstanceMetadataTags") == "enabled",
             profile_policies=self._policies(template),
             keys=keys,
+            tag_keys=tuple(
+                tag["Key"]
+                for each in template.data.get("TagSpecifications", [])
+                if each.get("ResourceType") == "instance"
+                for tag in each.get("Tags", [])
+            ),
         )
 
     def _image(self, template: Template) -> "list[ImageTypeDef]":

@@ -32,7 +32,8 @@ class Machine:
     """How a group's launch template starts an instance.
 
     `profile_policies` are the names or ARNs of the policies of its instance profile's role; None
-    when it has no profile. `keys` are the customer keys that encrypt its disks.
+    when it has no profile. `keys` are the customer keys that encrypt its disks; `tag_keys` are
+    those of the tags that the template itself gives its instances.
     """
 
     market_options: bool = False
@@ -41,6 +42,7 @@ class Machine:
     tags_in_metadata: bool = True
     profile_policies: frozenset[str] | Unseen | None = frozenset()
     keys: tuple[str, ...] = ()
+    tag_keys: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -30,21 +30,33 @@ def check_machine(
 
 
 def _check_metadata(group: GroupFacts, machine: Machine) -> Iterator[Finding]:
-    if not machine.tags_in_metadata:
+    wrong = [key for key in (*group.tag_keys, *machine.tag_keys) if _is_no_path(key)]
+    named = ", ".join(repr(key) for key in dict.fromkeys(wrong))
+    if wrong and machine.tags_in_metadata:
+        yield _finding(
+            "tag-keys",
+            Severity.ERROR,
+            group,
+            f"{named}: metadata cannot hold it, so launches fail",
+            "rename the tags of group and launch template: no spaces, no slashes; or disable "
+            "InstanceMetadataTags, at its price (docs/workers.md, Traps)",
+        )
+    elif wrong:
+        yield _finding(
+            "tags-not-in-metadata",
+            Severity.WARNING,
+            group,
+            f"InstanceMetadataTags is off, as {named} makes it be: a detached instance stops at "
+            "once instead of serving for the last of its two minutes",
+            "rename the tags: no spaces, no slashes; then enable InstanceMetadataTags",
+        )
+    elif not machine.tags_in_metadata:
         yield _finding(
             "tags-not-in-metadata",
             Severity.ERROR,
             group,
             "InstanceMetadataTags is not enabled: workers cannot see that they are to drain",
             "MetadataOptions: InstanceMetadataTags enabled",
-        )
-    elif wrong := [key for key in group.tag_keys if _is_no_path(key)]:
-        yield _finding(
-            "tag-keys",
-            Severity.ERROR,
-            group,
-            f"{', '.join(repr(key) for key in wrong)}: metadata cannot hold it, so launches fail",
-            "rename the tags: no spaces, no slashes",
         )
     if not machine.tokens_required:
         yield _finding(
@@ -59,8 +71,9 @@ def _check_metadata(group: GroupFacts, machine: Machine) -> Iterator[Finding]:
             "metadata-hop-limit",
             Severity.WARNING,
             group,
-            f"HttpPutResponseHopLimit is {machine.hop_limit}: workers in containers see no warning",
-            "MetadataOptions: HttpPutResponseHopLimit 2",
+            f"HttpPutResponseHopLimit is {machine.hop_limit}: workers in containers see no warning "
+            "unless spotkeeper-agent runs on the host",
+            "run the agent on the host (docs/workers.md), or HttpPutResponseHopLimit 2",
         )
 
 
