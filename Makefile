@@ -30,7 +30,7 @@ export UV_PYTHON_DOWNLOADS := never
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help bootstrap docs check check-format check-lint check-types check-pyright check-contracts \
-	check-template check-pins format test laws demo chaos bench bench-policy bench-sizing pins \
+	check-template check-examples check-pins format test laws demo chaos bench bench-policy bench-sizing pins \
 	sam-validate sam-build sam-import local-build local-aws e2e clean
 
 help: ## list the targets
@@ -73,7 +73,8 @@ bootstrap: .venv/.installed ## make .venv with everything to develop
 
 check: .venv/.installed ## format, lint, types, import contracts, template, pins
 	@$(MAKE) --no-print-directory --jobs 2 --keep-going --output-sync=target \
-		check-pyright check-types check-format check-lint check-contracts check-template check-pins
+		check-pyright check-types check-format check-lint check-contracts check-template check-examples \
+		check-pins
 
 check-format: .venv/.installed
 	$(BIN)/ruff format --check .
@@ -92,6 +93,10 @@ check-contracts: .venv/.installed
 
 check-template: .venv/.installed
 	$(BIN)/cfn-lint template.yaml worker/examples/launch-template.yaml
+
+# systemd-analyze and cloud-init hold the examples of the worker side, where they are.
+check-examples: .venv/.installed
+	$(BIN)/pytest -n 0 -q -rs tests/worker/test_examples.py -k "systemd or cloud"
 
 # Compiled once more with the pins in place, nothing may change; newer releases do not matter.
 check-pins: .venv/.installed

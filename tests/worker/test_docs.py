@@ -5,6 +5,7 @@ import re
 import shlex
 import subprocess
 import sys
+import tomllib
 from collections.abc import Callable
 from dataclasses import fields
 from pathlib import Path
@@ -39,7 +40,10 @@ def run_in_python(arguments: list[str], tmp_path: Path) -> None:
 
 def build_wheel(arguments: list[str], tmp_path: Path) -> None:
     """`pip install` and `pip wheel` of ./worker: what both do first. test_package installs it."""
-    assert arguments[-1] == "./worker"
+    asked = re.fullmatch(r"\./worker(\[(\w+)\])?", arguments[-1])
+    assert asked is not None
+    known = tomllib.loads((ROOT / "worker" / "pyproject.toml").read_text())["project"]
+    assert asked[2] is None or asked[2] in known["optional-dependencies"]
     build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)]
     subprocess.run(build, cwd=ROOT / "worker", check=True, capture_output=True)
     assert len(list(tmp_path.glob("spotkeeper_worker-*.whl"))) == 1

@@ -57,7 +57,7 @@ class Stage:
         self.worker.stop()
         self._thread.join(10)
         assert not self._thread.is_alive()
-        self.worker.close()
+        self.worker.close(timeout_s=0.0)
 
 
 @pytest.fixture
@@ -234,7 +234,8 @@ def test_search_logs_are_forwarded_unchanged(
     assert machine.bodies == []
     first.kill()
     first.wait()
-    until(lambda: queue.waiting == 30, "the broker has them again, but for the one that is none")
+    # The one that is none was rejected, or is in its turn.
+    until(lambda: queue.waiting >= len(bodies), "the broker has them again")
     machine.refuses = ""
     second = forwarder(broker, queue, server)
     until(lambda: sorted(set(machine.bodies)) == sorted(bodies), "SQS has them")

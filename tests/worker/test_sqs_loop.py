@@ -95,7 +95,7 @@ class Stage:
         if self._thread is not None:
             self._thread.join(10)
             assert not self._thread.is_alive()
-        self.worker.close()
+        self.worker.close(timeout_s=0.0)
         self._server.close()
 
 

@@ -146,11 +146,11 @@ class Worker:
         """Logs that the agent does not have yet."""
         return self._emitter.waiting
 
-    def close(self) -> None:
-        """Leave the roster, and hand over the last logs."""
+    def close(self, timeout_s: float = 2.0) -> None:
+        """Leave the roster, and hand over the last logs, for so long at most."""
         self._stop.set()
         self._place.close()
-        self._emitter.close()
+        self._emitter.close(timeout_s)
 
     def __enter__(self) -> Worker:
         return self

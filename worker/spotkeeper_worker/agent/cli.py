@@ -111,10 +111,12 @@ def _forward(url: str, queue: str) -> int:
     return 0
 
 
-def sender(settings: Settings) -> tuple[SearchLogQueue, CredentialChain]:
+def sender(
+    settings: Settings, chain: CredentialChain | None = None
+) -> tuple[SearchLogQueue, CredentialChain]:
     """Give the queue of search logs, and the permissions to use it; raises AwsError."""
     metadata = Metadata(settings.metadata_endpoint) if settings.on_ec2 else None
-    chain = CredentialChain(metadata, os.environ)
+    chain = chain or CredentialChain(metadata, os.environ)
     region = settings.region or "us-east-1"
     url = settings.search_log_queue_url
     if not url:
@@ -132,20 +134,23 @@ def make_folders(settings: Settings) -> None:
         shared.chmod(0o1777)
 
 
-def assembled(settings: Settings) -> tuple[Agent, Outbox, SocketServer]:
+def assembled(
+    settings: Settings, chain: CredentialChain | None = None
+) -> tuple[Agent, Outbox, SocketServer]:
     """Put the agent together; raises MetadataError where EC2's metadata does not answer."""
     say = Sometimes(_LOG)
     metadata = Metadata(settings.metadata_endpoint) if settings.on_ec2 else None
     who = _known(metadata) if metadata else None
     if who and not settings.region:
         settings = replace(settings, region=who.region)
-    queue, chain = sender(settings)
+    queue, chain = sender(settings, chain)
     outbox = Outbox(_journal(settings), queue.send, _outbox_settings(settings, who))
     gpus = Gpus() if settings.gpu == "on" or (settings.gpu == "auto" and has_gpu()) else None
     if gpus:
         gpus.start()
     hooks = _hooks(settings, who, chain, outbox, say) if who else None
-    agent = Agent(settings, Parts(outbox, metadata, hooks, gpus), say)
+    kept = [each.close for each in (metadata, hooks, queue, chain) if each is not None]
+    agent = Agent(settings, Parts(outbox, metadata, hooks, gpus, tuple(kept)), say)
     if who and not who.tags_on:
         _LOG.warning(
             "instance tags are not in the metadata: a detached machine stops at once, instead of "

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 # Instance roles are renewed at least five minutes before they end.
-_RENEW_BEFORE_S = 300.0
+RENEW_BEFORE_S = 300.0
 _CONTAINER_HOST = "http://169.254.170.2"
 
 
@@ -51,9 +51,14 @@ class CredentialChain:
     def get(self, now: float) -> Credentials:
         """Give credentials that last a while; raises NoCredentials."""
         with self._lock:
-            if self._kept is None or now >= self._kept.ends_at - _RENEW_BEFORE_S:
+            if self._kept is None or now >= self._kept.ends_at - RENEW_BEFORE_S:
                 self._kept = self._renewed(now)
             return self._kept
+
+    def close(self) -> None:
+        """End the connection to the metadata service."""
+        if self._metadata is not None:
+            self._metadata.close()
 
     def _renewed(self, now: float) -> Credentials:
         try:

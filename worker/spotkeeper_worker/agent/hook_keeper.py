@@ -47,6 +47,10 @@ class HookKeeper:
         """Take note of where the group wants the instance."""
         self.memory = hooks.watch_target(self.memory, target, now)
 
+    def close(self) -> None:
+        """End the connection to AWS."""
+        self._auto_scaling.close()
+
     @property
     def all_done(self) -> bool:
         """Whether no hook holds the instance any more."""

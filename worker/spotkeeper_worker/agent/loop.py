@@ -10,7 +10,7 @@ import os
 import threading
 import time
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Callable
 
 from spotkeeper_worker import roster
 from spotkeeper_worker.agent.hooks import HookMemory
@@ -58,6 +58,8 @@ class Parts:
     metadata: Metadata | None = None
     hooks: HookKeeper | None = None
     gpus: Gpus | None = None
+    closing: tuple[Callable[[], None], ...] = ()
+    """What ends the connections that the agent kept."""
 
 
 class Agent:
@@ -103,6 +105,11 @@ class Agent:
                 break
             time.sleep(min(self._settings.tick_s, 0.2))
         self._parts.outbox.flush(timeout_s=10.0)
+
+    def close(self) -> None:
+        """End what connections there are; the process may go on."""
+        for close in self._parts.closing:
+            close()
 
     def step(self, now: float) -> None:
         """Look at everything once, and do what follows; `now` is in seconds since the epoch."""

@@ -1,0 +1,94 @@
+"""A worker that is its own agent, with boto3's permissions."""
+
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from spotkeeper_worker import Worker
+from spotkeeper_worker.agent.credentials import CredentialChain, NoCredentials
+from spotkeeper_worker.agent.loop import AnotherAgent
+from spotkeeper_worker.agent.settings import SettingsError
+from spotkeeper_worker.alone import Alone, BotoChain
+from spotkeeper_worker.states import Hook
+from spotkeeper_worker.testing import FakeMachine, FakeServer, until
+
+pytestmark = pytest.mark.allow_hosts(["127.0.0.1"])
+QUICK = {"poll_s": 0.1, "tick_s": 0.05, "settle_s": 0.1, "send_after_s": 0.1, "hook_settles_s": 3}
+
+
+@pytest.fixture(autouse=True)
+def _pretended(
+    server: FakeServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> Iterator[None]:
+    """Permissions that only boto3 finds: a profile whose keys a program prints."""
+    keys = {"Version": 1, "AccessKeyId": "AKIABOTO", "SecretAccessKey": "s", "SessionToken": "t"}
+    (tmp_path / "keys").write_text(json.dumps(keys))
+    config = tmp_path / "config"
+    config.write_text(f"[profile team]\ncredential_process = cat {tmp_path / 'keys'}\n")
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(config))
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "none"))
+    monkeypatch.setenv("AWS_PROFILE", "team")
+    for name, value in server.environment().items():
+        monkeypatch.setenv(name, value)
+    yield
+
+
+def serve(worker: Worker, requests: int) -> None:
+    worker.ready()
+    until(lambda: worker.may_take, "it serves")
+    for number in range(requests):
+        with worker.request(f"r-{number}", time.time()):
+            pass
+
+
+def test_it_sends_its_own_logs(machine: FakeMachine, server: FakeServer) -> None:
+    with Alone("gpu-0", cluster="onprem", region="us-east-1", **QUICK) as worker:
+        serve(worker, 10)
+    found = machine.logs()
+    assert sorted(log["request_id"] for log in found) == [f"r-{n}" for n in range(10)]
+    assert {(log["worker_id"], log["cluster"]) for log in found} == {("gpu-0", "onprem")}
+
+
+def test_it_drains_and_completes_its_hooks(machine: FakeMachine, server: FakeServer) -> None:
+    machine.launch()
+    with Alone("gpu-0", **QUICK) as worker:
+        serve(worker, 3)
+        until(lambda: bool(machine.completed), "the launch hook is complete")
+        machine.scale_in()
+        until(lambda: worker.draining, "it learns to drain")
+        assert not worker.may_take
+        until(lambda: len(machine.completed) == len(Hook), "both hooks are complete")
+    assert len(machine.logs()) == 3
+
+
+def test_permissions_are_those_that_boto3_finds() -> None:
+    with pytest.raises(NoCredentials):
+        CredentialChain(None, {}).get(time.time())
+    found = BotoChain(None, {}).get(time.time())
+    assert (found.key, found.token) == ("AKIABOTO", "t")
+
+
+def test_permissions_that_boto3_cannot_get_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_PROFILE", "other")
+    with pytest.raises(NoCredentials, match=r"boto3: .*other"):
+        BotoChain(None, {}).get(time.time())
+
+
+def test_wrong_settings_leave_nothing_behind(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match="SPOTKEEPER_POLL_S"):
+        Alone("gpu-0", cluster="onprem", poll_s="often")
+    with pytest.raises(SettingsError, match="SPOTKEEPER_COLOUR: is no setting"):
+        Alone("gpu-0", cluster="onprem", colour="red")
+
+
+def test_a_second_one_on_the_machine_is_refused(tmp_path: Path) -> None:
+    folders = {"run_dir": tmp_path / "run", "spool_dir": tmp_path / "spool"}
+    onprem: dict[str, Any] = {"cluster": "onprem", "region": "us-east-1", **QUICK, **folders}
+    with Alone("gpu-0", **onprem), pytest.raises(AnotherAgent, match="one is enough"):
+        Alone("gpu-1", **onprem)

@@ -1,0 +1,110 @@
+"""A worker without an agent beside it: what the agent does, in threads of the worker's own process.
+
+    from spotkeeper_worker.alone import Alone
+
+    with Alone(stack="spotkeeper", cluster="onprem") as worker:
+        load_model()
+        worker.ready()
+
+For one worker a machine, or a container that shares nothing. With boto3
+(`pip install 'spotkeeper-worker[boto3]'`) permissions are found wherever boto3 finds them.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+import threading
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from spotkeeper_worker.agent.cli import assembled, make_folders
+from spotkeeper_worker.agent.credentials import (
+    RENEW_BEFORE_S,
+    CredentialChain,
+    Credentials,
+    NoCredentials,
+)
+from spotkeeper_worker.agent.loop import hold_machine
+from spotkeeper_worker.agent.metadata import Metadata
+from spotkeeper_worker.agent.settings import PREFIX, parse
+from spotkeeper_worker.worker import MARGIN_S, Worker
+
+if TYPE_CHECKING:
+    from spotkeeper_worker.agent.settings import Settings
+
+
+_ASK_BOTO_S = 60.0
+
+
+class BotoChain(CredentialChain):
+    """Finds credentials as boto3 does: profiles with SSO, assumed roles, web identities."""
+
+    def _renewed(self, now: float) -> Credentials:
+        import boto3
+        from botocore.exceptions import BotoCoreError, ClientError
+
+        try:
+            found = boto3.Session().get_credentials()
+            frozen = found.get_frozen_credentials() if found else None
+        except (BotoCoreError, ClientError) as error:
+            raise NoCredentials(f"credentials: boto3: {error}") from None
+        if frozen is None:
+            raise NoCredentials("credentials: boto3 finds none where it looks for them")
+        key, secret = frozen.access_key or "", frozen.secret_key or ""
+        # Where they end is boto3's to know: it is asked again before long.
+        ends_at = now + RENEW_BEFORE_S + _ASK_BOTO_S
+        return Credentials(key, secret, frozen.token or "", ends_at)
+
+
+def _chain(settings: Settings) -> CredentialChain:
+    """Give boto3's credentials where boto3 is, and else those that need nothing."""
+    metadata = Metadata(settings.metadata_endpoint) if settings.on_ec2 else None
+    kind = BotoChain if find_spec("boto3") else CredentialChain
+    return kind(metadata, os.environ)
+
+
+class Alone(Worker):
+    """A worker that is its own agent; `settings` are the agent's (docs/workers.md, Settings).
+
+    They come before those of the environment. Without `spool_dir` logs that were not sent are lost
+    with the process.
+    """
+
+    def __init__(self, worker_id: str = "", *, margin_s: float = MARGIN_S, **settings: Any) -> None:
+        """Raises SettingsError, MetadataError, AwsError, or AnotherAgent for a second one."""
+        self._own = Path(tempfile.mkdtemp(prefix="spotkeeper-"))
+        try:
+            parsed = self._parsed(settings)
+            make_folders(parsed)
+            self._lock = hold_machine(parsed.run_dir)
+            agent, self._outbox, self._server = assembled(parsed, _chain(parsed))
+        except BaseException:
+            shutil.rmtree(self._own, ignore_errors=True)
+            raise
+        self._agent = agent
+        self._outbox.start()
+        self._server.start()
+        self._thread = threading.Thread(target=agent.run, name="agent", daemon=True)
+        self._thread.start()
+        super().__init__(worker_id, parsed.run_dir, margin_s)
+
+    def _parsed(self, settings: dict[str, Any]) -> Settings:
+        fallback = {"run_dir": self._own / "run", "spool_dir": self._own / "spool", "workers": 1}
+        named = {PREFIX + name.upper(): str(value) for name, value in fallback.items()}
+        named.update(os.environ)
+        named.update({PREFIX + name.upper(): str(value) for name, value in settings.items()})
+        return parse(named)
+
+    def close(self, timeout_s: float = 2.0) -> None:
+        """Leave, send the last logs, and complete what hooks there are."""
+        super().close(timeout_s)
+        self._agent.stopping.set()
+        self._thread.join()
+        self._server.close()
+        self._outbox.close()
+        self._agent.close()
+        os.close(self._lock)
+        shutil.rmtree(self._own, ignore_errors=True)
