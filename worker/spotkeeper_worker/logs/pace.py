@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 MOST_LOGS = 500
 MOST_BYTES = 200 * 1024
-# Standard deviations of a Poisson count. With fewer, chance alone would send each message early.
-_SURPRISE = 2.0
+# Standard deviations of a Poisson count, as on a control chart: chance alone sends one in hundreds.
+_SURPRISE = 3.0
 # The usual rate and wait are those of the last five minutes.
 _MEMORY_S = 300.0
 # A wait that is a second off, and half of the usual one, is another wait.
@@ -66,7 +66,8 @@ class Pace:
         return self.logs >= settings.most_logs or self._bytes + size > settings.most_bytes
 
     def _news(self, age: float) -> bool:
-        if self._known_s < _MEMORY_S / 5:
+        if not self._known_s:
+            # The first logs of a machine say that it serves.
             return True
         usual = self._rate * age
         if abs(self.logs - usual) > _SURPRISE * math.sqrt(max(usual, 1.0)):
