@@ -8,6 +8,7 @@ import boto3
 import botocore.session
 import pytest
 from botocore.client import BaseClient
+from botocore.exceptions import ClientError
 from moto.servicequotas.responses import ServiceQuotasResponse
 
 from functions.check_availability.app import handler as check_availability
@@ -92,3 +93,20 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     monkeypatch.setattr(BaseClient, "_make_api_call", counted)
     return made
+
+
+@pytest.fixture
+def denied(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """Have AWS refuse one operation."""
+    send: Callable[..., Any] = getattr(BaseClient, "_make_api_call")  # noqa: B009 - untyped
+
+    def one(operation: str) -> None:
+        def refuse(client: BaseClient, asked: str, arguments: object) -> Any:
+            if asked == operation:
+                text = f"not allowed to {operation}"
+                raise ClientError({"Error": {"Code": "AccessDenied", "Message": text}}, operation)
+            return send(client, asked, arguments)
+
+        monkeypatch.setattr(BaseClient, "_make_api_call", refuse)
+
+    return one

@@ -22,6 +22,24 @@ def test_by_hand() -> None:
     assert found.needed_utilisation == pytest.approx((10_000 / 36 + 100) / (1.3443 * 730))
 
 
+# What the three published months come to, each for a machine of 10,000 USD: USD a month. The prices
+# behind them are not known; the first two are apart by the power of 1.5 kW over 720 h at 0.058.
+CLOUD_MONTH, MONTH_H, KWH = 676.378, 720.0, 0.058
+
+
+@pytest.mark.parametrize(
+    ("watts", "cloud_month", "months"),
+    [(1500, CLOUD_MONTH, "16.2936"), (0, CLOUD_MONTH, "14.7846"), (0, 600.0, "16.6667")],
+)
+def test_the_published_months_follow_from_the_formula(
+    watts: float, cloud_month: float, months: str
+) -> None:
+    machine = OwnMachine(price=10_000, watts=watts, kwh_price=KWH)
+    found = breakeven(machine, CloudPrice(hour=cloud_month / MONTH_H), MONTH_H)
+    assert found.months is not None
+    assert f"{found.months:.4f}" == months
+
+
 def test_a_cloud_that_costs_less_than_power_never_loses() -> None:
     found = breakeven(MACHINE, CloudPrice(hour=0.15))
     assert found.months is None

@@ -1,5 +1,6 @@
 """Options that the commands on a deployed stack share."""
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -18,5 +19,8 @@ AsJson = Annotated[bool, typer.Option("--json", help="Answer JSON.")]
 Since = Annotated[
     float | None,
     typer.Option("--since", parser=seconds, metavar="DURATION", help="So far back: 20m, 3h, 7d."),
+]
+Report = Annotated[
+    Path | None, typer.Option("--report", metavar="FILE", help="Draw it as a page, too.")
 ]
 DEFAULT_STACK = "spotkeeper"

@@ -12,6 +12,8 @@ from spotkeeper_lab.files import write_whole
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from spotkeeper_charts.page import Page
+
 STANDARD_OUTPUT = Path("-")
 
 
@@ -66,6 +68,14 @@ def write(text: str, path: Path) -> None:
             write_whole(target, text)
     except OSError as error:
         raise OutputError(f"{path}: cannot be written: {error.strerror}") from error
+
+
+def draw(page: "Page", path: Path | None) -> None:
+    """Write a page where one is asked for."""
+    if path is not None:
+        from spotkeeper_charts.page import page_html
+
+        write(page_html(page), path)
 
 
 @contextmanager

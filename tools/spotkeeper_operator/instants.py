@@ -11,7 +11,7 @@ def parse_instant(text: str, now: datetime) -> datetime:
     at = _clock_time(text.strip(), now) or _whole(text.strip())
     if at > now:
         raise ValueError(f"{text!r} is in the future: it is {now:%Y-%m-%d %H:%M} UTC now")
-    return at
+    return at.astimezone(UTC)
 
 
 def _clock_time(text: str, now: datetime) -> datetime | None:

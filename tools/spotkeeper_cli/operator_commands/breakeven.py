@@ -18,6 +18,9 @@ Utilisation = Annotated[
 KwhPrice = Annotated[float, typer.Option("--kwh", min=0.0, help="Price of a kWh, USD.")]
 Hosting = Annotated[float, typer.Option(min=0.0, help="Rack, line and hands, USD a month.")]
 Life = Annotated[float, typer.Option(min=1.0, help="Months that the machine lasts.")]
+MonthHours = Annotated[
+    float, typer.Option("--month-hours", min=1.0, max=744.0, help="How many hours a month has.")
+]
 OwnRequests = Annotated[
     float | None, typer.Option(min=0.001, help="Requests that it serves in an hour of work.")
 ]
@@ -37,6 +40,7 @@ def breakeven(  # noqa: PLR0913, PLR0917 - a command's options are its parameter
     life: Life = 36.0,
     own_requests: OwnRequests = None,
     cloud_requests: CloudRequests = None,
+    month_hours: MonthHours = 730.0,
     json: AsJson = False,
 ) -> None:
     """Say after how many months a machine of your own is cheaper than the cloud."""
@@ -58,5 +62,6 @@ def breakeven(  # noqa: PLR0913, PLR0917 - a command's options are its parameter
             utilisation=utilisation,
             requests_per_hour=cloud_requests,
         ),
+        month_hours,
     )
     typer.echo(breakeven_json(found) if json else breakeven_text(found), nl=False)

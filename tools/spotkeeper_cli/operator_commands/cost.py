@@ -6,8 +6,17 @@ from typing import Annotated
 import typer
 
 from spotkeeper_cli.durations import seconds
-from spotkeeper_cli.errors import asked_of_aws
-from spotkeeper_cli.options import DEFAULT_STACK, AsJson, FleetName, Profile, Region, Stack
+from spotkeeper_cli.errors import asked_of_aws, told
+from spotkeeper_cli.options import (
+    DEFAULT_STACK,
+    AsJson,
+    FleetName,
+    Profile,
+    Region,
+    Report,
+    Stack,
+)
+from spotkeeper_cli.output import STANDARD_OUTPUT, OutputError, check_outputs, draw
 
 MONTH_S = 30 * 86_400.0
 
@@ -17,12 +26,19 @@ Since = Annotated[
 ]
 By = Annotated[str | None, typer.Option("--by", metavar="[day|zone|type]", help="Told apart.")]
 
+Billed = Annotated[
+    bool,
+    typer.Option("--actual", help="Ask Cost Explorer what was billed, too (0.01 USD a question)."),
+]
 
-def cost(
+
+def cost(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     stack: Stack = DEFAULT_STACK,
     fleet: FleetName = None,
     since: Since = MONTH_S,
     by: By = None,
+    actual: Billed = False,
+    report: Report = None,
     json: AsJson = False,
     region: Region = None,
     profile: Profile = None,
@@ -31,14 +47,20 @@ def cost(
     from spotkeeper import wiring
     from spotkeeper_operator.aws import Aws
     from spotkeeper_operator.money import cost_text
+    from spotkeeper_operator.money.cost_page import cost_page
     from spotkeeper_operator.money.read_cost import read_cost
 
     if by is not None and by not in set(cost_text.By):
         raise typer.BadParameter("day, zone or type", param_hint="--by")
     if not 0 < since <= 90 * 86_400:
         raise typer.BadParameter("AWS keeps spot prices for 90d", param_hint="--since")
-    with asked_of_aws():
-        now = wiring.now()
-        found = read_cost(Aws(region, profile), stack, fleet, now - timedelta(seconds=since), now)
+    kind = cost_text.By(by) if by else None
+    with asked_of_aws(), told(OutputError):
+        check_outputs([report])
+        aws, now = Aws(region, profile), wiring.now()
+        first = now - timedelta(seconds=since)
+        found = read_cost(aws, stack, fleet, first, now, billed=actual)
+        draw(cost_page(found, kind), report)
         show = cost_text.cost_json if json else cost_text.cost_text
-        typer.echo(show(found, cost_text.By(by) if by else None), nl=False)
+        if report != STANDARD_OUTPUT:
+            typer.echo(show(found, kind), nl=False)

@@ -1,12 +1,25 @@
 """`spotkeeper explain`: why it did what it did."""
 
 from datetime import datetime, timedelta
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from spotkeeper_cli.errors import asked_of_aws
-from spotkeeper_cli.options import DEFAULT_STACK, AsJson, FleetName, Profile, Region, Since, Stack
+from spotkeeper_cli.errors import asked_of_aws, told
+from spotkeeper_cli.options import (
+    DEFAULT_STACK,
+    AsJson,
+    FleetName,
+    Profile,
+    Region,
+    Report,
+    Since,
+    Stack,
+)
+from spotkeeper_cli.output import STANDARD_OUTPUT, OutputError, check_outputs, draw
+
+if TYPE_CHECKING:
+    from spotkeeper_operator.decisions.read_decisions import Decisions
 
 # What happens around an instant explains it.
 AROUND = timedelta(minutes=10)
@@ -26,6 +39,7 @@ def explain(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     since: Since = None,
     rule: Rule = None,
     json: AsJson = False,
+    report: Report = None,
     region: Region = None,
     profile: Profile = None,
 ) -> None:
@@ -34,15 +48,26 @@ def explain(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     Without --at or --since: the last 20 minutes. Holds that repeat are folded.
     """
     from spotkeeper import wiring
-    from spotkeeper_operator.aws import Aws
+    from spotkeeper_operator.aws import Aws, OperatorError
     from spotkeeper_operator.decisions.explain_text import explain_json, explain_text
     from spotkeeper_operator.decisions.read_decisions import read_timeline
+    from spotkeeper_operator.decisions.records_page import explain_page
 
-    with asked_of_aws():
+    with asked_of_aws(), told(OutputError):
+        check_outputs([report])
         first, last = _asked_time(at, since, wiring.now())
         found = read_timeline(Aws(region, profile), stack, fleet, first, last, rule)
         show = explain_json if json else explain_text
-        typer.echo(show(found.entries, found.unreadable), nl=False)
+        if rule is not None and found.records and not found.entries:
+            raise OperatorError(_no_such(rule, found))
+        draw(explain_page(found.records, first, last, rule), report)
+        if report != STANDARD_OUTPUT:
+            typer.echo(show(found.entries, found.unreadable), nl=False)
+
+
+def _no_such(rule: str, found: "Decisions") -> str:
+    bound = ", ".join(sorted({record.rule for record in found.records}))
+    return f"no turn of this time was bound by the rule {rule!r}; there were: {bound}"
 
 
 def _asked_time(at: str | None, since: float | None, now: datetime) -> tuple[datetime, datetime]:

@@ -14,10 +14,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decisions:
-    """A timeline; `unreadable` records were written by another release."""
+    """A timeline and its records; `unreadable` ones were written by another release."""
 
     entries: tuple[Entry, ...]
     unreadable: int
+    records: "tuple[DecisionRecord, ...]" = ()
 
 
 def read_timeline(
@@ -31,7 +32,7 @@ def read_timeline(
         found = aws.records(stack).between(each.name, first, last)
         records += found.records
         unreadable += found.unreadable
-    return Decisions(entries=timeline(records, rule), unreadable=unreadable)
+    return Decisions(entries=timeline(records, rule), unreadable=unreadable, records=tuple(records))
 
 
 def read_observed(

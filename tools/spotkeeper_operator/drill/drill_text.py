@@ -23,13 +23,13 @@ def drill_text(drilled: Drilled) -> str:
     head = [f"{story.fleet}  {story.started:%Y-%m-%d %H:%M:%S} UTC"]
     head += labelled("interrupted", ", ".join(story.instances), indent=0)
     steps = [line for name, label, what in STEPS for line in _step(story, name, label, what)]
-    return paragraphs([head, steps, _noticed(drilled)])
+    return paragraphs([head, steps, labelled("requests", noticed(drilled), indent=0)])
 
 
 def drill_json(drilled: Drilled) -> str:
     """The same for programs; instants in RFC 3339, and seconds from the start by their names."""
     story = drilled.story
-    seconds = {name: _after(story, name) for name, _, _ in STEPS}
+    seconds = {name: after_s(story, name) for name, _, _ in STEPS}
     whole = asdict(story) | {
         "after_s": seconds,
         "complete": story.over,
@@ -48,7 +48,7 @@ def telling(say: Callable[[str], None]) -> Callable[[Story], None]:
             say(f"interrupting {', '.join(story.instances)}")
             said.add("")
         for name, label, _ in STEPS:
-            after = _after(story, name)
+            after = after_s(story, name)
             if after is not None and name not in said:
                 said.add(name)
                 say(f"{after:6.0f} s  {label}")
@@ -57,23 +57,25 @@ def telling(say: Callable[[str], None]) -> Callable[[Story], None]:
 
 
 def _step(story: Story, name: str, label: str, what: str) -> list[str]:
-    after = _after(story, name)
+    after = after_s(story, name)
     if after is None:
         return labelled(label, f"NOT SEEN: {what}", indent=0)
     return labelled(label, f"after {after:.0f} s: {what}", indent=0)
 
 
-def _after(story: Story, name: str) -> float | None:
+def after_s(story: Story, name: str) -> float | None:
+    """Say how long after the start a step happened, s; None where it did not."""
     at = getattr(story, name)
     return None if at is None else (at - story.started).total_seconds()
 
 
-def _noticed(drilled: Drilled) -> list[str]:
+def noticed(drilled: Drilled) -> str:
+    """Say what users noticed."""
     found: Service = drilled.service
     if not found.requests:
-        return labelled("requests", "none were logged", indent=0)
+        return "none were logged"
     late = "nothing is promised about waiting"
     if found.late is not None:
         late = f"{found.late} later than the {drilled.promised_s:g} s promised"
     told = f"{found.requests} logged, {late}, {found.failed} failed"
-    return labelled("requests", f"{told}; longest wait {found.longest_s:.1f} s", indent=0)
+    return f"{told}; longest wait {found.longest_s:.1f} s"

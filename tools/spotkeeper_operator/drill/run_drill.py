@@ -139,5 +139,5 @@ class Drill:
             story=story,
             service=service(table.since(fleet.name, story.started), promised),
             promised_s=promised,
-            records=self._records(story.started, now),
+            records=self._records(story.started - timedelta(minutes=2), now),
         )

@@ -50,13 +50,15 @@ class Breakeven:
     cloud_thousand: float | None
 
 
-def breakeven(machine: OwnMachine, cloud: CloudPrice) -> Breakeven:
+def breakeven(
+    machine: OwnMachine, cloud: CloudPrice, hours_a_month: float = HOURS_A_MONTH
+) -> Breakeven:
     """Compare a machine with the cloud instances that do its work.
 
     Power is counted for the time at work. `needed_utilisation` is the share of the time from which
     on the machine is cheaper over its life; above 1 it never is. `own_hour` is USD an hour at work.
     """
-    busy_h = HOURS_A_MONTH * cloud.utilisation
+    busy_h = hours_a_month * cloud.utilisation
     cloud_month = cloud.hour * cloud.instances * busy_h
     power_month = machine.watts / 1000 * machine.kwh_price * busy_h
     gain = cloud_month - power_month - machine.hosting_month
@@ -68,7 +70,7 @@ def breakeven(machine: OwnMachine, cloud: CloudPrice) -> Breakeven:
         power_month=power_month,
         hosting_month=machine.hosting_month,
         months=machine.price / gain if gain > 0 else None,
-        needed_utilisation=own_month / (gain_hour * HOURS_A_MONTH)
+        needed_utilisation=own_month / (gain_hour * hours_a_month)
         if gain_hour > 0
         else float("inf"),
         own_hour=own_hour,

@@ -1,19 +1,20 @@
 """What fleets cost, as text of 80 columns and as JSON."""
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime, time, timedelta
 from enum import StrEnum
 
 from spotkeeper.domain.money.prices import Priced
 from spotkeeper.domain.money.savings import Savings, savings
+from spotkeeper_operator.money.actual import GROUP_TAG, Actual
 from spotkeeper_operator.money.read_cost import Cost
 from spotkeeper_operator.text import columns, labelled, paragraphs
 
 NOT_IN_IT = (
-    "disks, data transfer, the stack itself (docs/operations.md, What it costs), "
-    "Savings Plans, reservations and other discounts"
+    "disks, data transfer, the stack itself (about 12 a fleet and month: docs/operations.md, "
+    "What it costs), Savings Plans, reservations and other discounts"
 )
 
 
@@ -25,17 +26,21 @@ class By(StrEnum):
     TYPE = "type"
 
 
+type Pair = tuple[str, str]
+"""A label and what is said."""
+
+
 def cost_text(cost: Cost, by: By | None = None) -> str:
     """Say what was paid and what it saved; USD at list and spot prices."""
     whole = savings(cost.found, cost.begins, cost.until)
     blocks = [
         [f"{cost.begins:%Y-%m-%d %H:%M} to {cost.until:%Y-%m-%d %H:%M} UTC, USD"],
-        _sums(whole),
-        _share(whole),
+        _lines(_sums(whole)),
+        _lines([*_share(whole), *_beside(cost, whole)]),
     ]
     if by is not None:
-        blocks.append(columns(_rows(cost, by), frozenset({"hours", "paid", "on demand", "saved"})))
-    return paragraphs([*blocks, _notes(cost, whole)])
+        blocks.append(columns(rows(cost, by), frozenset({"hours", "paid", "on demand", "saved"})))
+    return paragraphs([*blocks, _lines(_notes(cost, whole))])
 
 
 def cost_json(cost: Cost, by: By | None = None) -> str:
@@ -49,49 +54,107 @@ def cost_json(cost: Cost, by: By | None = None) -> str:
         "saved_by_spot": whole.saved_by_spot,
         "saved_by_sizing": whole.saved_by_sizing,
         "missing_prices": cost.missing,
+        "unpriced_hours": _unpriced(cost),
+        "requests_around_interruptions": asdict(cost.noticed) if cost.noticed else None,
+        "idle_share": cost.idle,
+        "actual": asdict(cost.actual) if cost.actual else None,
+        "troubles": cost.troubles,
         "not_in_it": NOT_IN_IT,
     }
     if by is not None:
-        answer["rows"] = _rows(cost, by)
-    return json.dumps(answer, indent=2) + "\n"
+        answer["rows"] = rows(cost, by)
+    return json.dumps(answer, indent=2, default=lambda value: value.isoformat()) + "\n"
 
 
-def _sums(whole: Savings) -> list[str]:
-    rows = [
+def sentences(cost: Cost, whole: Savings) -> list[Pair]:
+    """All that is said, each with its label."""
+    return [*_sums(whole), *_share(whole), *_beside(cost, whole), *_notes(cost, whole)]
+
+
+def _lines(pairs: Iterable[Pair]) -> list[str]:
+    return [line for pair in pairs for line in labelled(*pair, indent=0)]
+
+
+def _sums(whole: Savings) -> list[Pair]:
+    return [
         ("paid", f"{whole.paid:.2f}  (spot {whole.spent_spot:.2f} for {whole.spot_h:.1f} h, "
                  f"on demand {whole.spent_on_demand:.2f} for {whole.on_demand_h:.1f} h)"),
         ("same hours", f"{whole.same_on_demand:.2f} on demand"),
         ("fixed fleet", f"{whole.fixed_fleet:.2f} for {whole.peak} on demand, the peak"),
     ]  # fmt: skip
-    return [line for row in rows for line in labelled(*row, indent=0)]
 
 
-def _share(whole: Savings) -> list[str]:
-    rows = [
+def _share(whole: Savings) -> list[Pair]:
+    return [
         ("spot saved", _saved(whole.saved_by_spot, whole.same_on_demand, "the same hours")),
         ("sizing saved", _saved(whole.saved_by_sizing, whole.fixed_fleet, "the fixed fleet")),
-        ("interrupted", f"{whole.interruptions} instances"),
     ]
-    return [line for row in rows for line in labelled(*row, indent=0)]
+
+
+def _beside(cost: Cost, whole: Savings) -> list[Pair]:
+    pairs = [("interrupted", f"{whole.interruptions} instances" + _users(cost))]
+    if cost.idle is not None:
+        hours = whole.spot_h + whole.on_demand_h
+        told = f"{cost.idle * hours:.1f} h of {hours:.1f} h: {cost.idle:.0%} of the workers' time"
+        pairs.append(("idle", f"{told} had no request"))
+    if cost.actual is not None:
+        pairs.append(("actual", _actual(cost, cost.actual)))
+    return pairs
+
+
+def _users(cost: Cost) -> str:
+    """What users noticed of the interruptions."""
+    found = cost.noticed
+    if found is None or not found.spans:
+        return ""
+    if found.failed is None:
+        return "; the records do not say what users noticed"
+    late = "" if found.late is None else f"{found.late:.0f} requests late and "
+    told = f"; within 15 min of them {late}{found.failed:.0f} failed"
+    return told + (f"; {found.unread} earlier times were not read" if found.unread else "")
+
+
+def _actual(cost: Cost, actual: Actual) -> str:
+    if not actual.found:
+        return (
+            f"nothing is billed under the tag {GROUP_TAG}: activate it as a cost allocation tag "
+            "in the billing console; it shows a day later"
+        )
+    paid = savings(cost.within(actual.first, actual.until), actual.first, actual.until).paid
+    sure = ", not final yet" if actual.estimated else ""
+    return (
+        f"{actual.spot + actual.on_demand:.2f} billed for instances from {actual.first:%Y-%m-%d} "
+        f"to {actual.until:%Y-%m-%d} (spot {actual.spot:.2f}, on demand {actual.on_demand:.2f}), "
+        f"{actual.others:.2f} for what else carries the tag{sure}; by the ledger {paid:.2f}"
+    )
 
 
 def _saved(usd: float, of: float, what: str) -> str:
     return f"{usd:.2f}" + (f", {usd / of:.1%} of {what}" if of else "")
 
 
-def _notes(cost: Cost, whole: Savings) -> list[str]:
-    lines = labelled("not in it", NOT_IN_IT, indent=0)
+def _notes(cost: Cost, whole: Savings) -> list[Pair]:
+    pairs = [("not in it", NOT_IN_IT)]
     if whole.unpriced_h:
+        named = ", ".join(f"{name} ({hours:.1f} h)" for name, hours in _unpriced(cost).items())
         told = f"{whole.unpriced_h:.1f} h have no price and are in no sum"
-        lines += labelled(
-            "missing",
-            ": ".join([told, *([", ".join(cost.missing)] * bool(cost.missing))]),
-            indent=0,
-        )
-    return lines
+        pairs.append(("missing", f"{told}: {named}"))
+    return [*pairs, *(("trouble", trouble) for trouble in cost.troubles)]
 
 
-def _rows(cost: Cost, by: By) -> list[dict[str, str]]:
+def _unpriced(cost: Cost) -> dict[str, float]:
+    """Hours without a price, by the price that lacks."""
+    hours: dict[str, float] = {}
+    for each in cost.found:
+        if each.unpriced_h:
+            lists = each.item.instance_type not in cost.book.on_demand
+            name = f"on-demand {each.item.instance_type}" if lists else f"spot {each.item.pool}"
+            hours[name] = hours.get(name, 0.0) + each.unpriced_h
+    return dict(sorted(hours.items()))
+
+
+def rows(cost: Cost, by: By) -> list[dict[str, str]]:
+    """Hours and USD, told apart."""
     return [
         {
             by.value: name,

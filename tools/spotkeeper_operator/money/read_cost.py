@@ -1,24 +1,44 @@
 """Reads what fleets cost: ledger and prices."""
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import TYPE_CHECKING
 
 from spotkeeper.adapters.dynamodb.ledger import LedgerTable
 from spotkeeper.adapters.ec2.prices import PRICE_LIST_REGION, on_demand_prices, spot_prices
 from spotkeeper.domain.money.ledger import LedgerItem
 from spotkeeper.domain.money.prices import PriceBook, Priced, priced
-from spotkeeper_operator.aws import CONFIG, Aws, chosen
+from spotkeeper.ports import FleetError
+from spotkeeper_operator.aws import Aws, chosen
+from spotkeeper_operator.money.actual import REGION as CE_REGION
+from spotkeeper_operator.money.actual import Actual, read_actual
+from spotkeeper_operator.money.idle import read_idle
+from spotkeeper_operator.money.users import MOST_SPANS, Noticed, noticed, spans_of
+
+if TYPE_CHECKING:
+    from spotkeeper.adapters.stacks import Stack
+    from spotkeeper.domain.decision import DecisionRecord
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cost:
-    """What ran in a time, and its prices; `missing` names those that AWS does not have."""
+    """What ran in a time, and its prices; `missing` names those that AWS does not have.
+
+    `noticed` is what users noticed of interruptions, `idle` the share of the live workers' time
+    without a request, `actual` what AWS billed; None where it is not known or was not asked for.
+    `troubles` says what could not be read.
+    """
 
     items: tuple[LedgerItem, ...]
     book: PriceBook
     since: datetime
     until: datetime
     missing: tuple[str, ...]
+    noticed: Noticed | None = None
+    idle: float | None = None
+    actual: Actual | None = None
+    troubles: tuple[str, ...] = ()
 
     @property
     def begins(self) -> datetime:
@@ -36,21 +56,81 @@ class Cost:
 
 
 def read_cost(
-    aws: Aws, stack_name: str, fleet: str | None, since: datetime, until: datetime
+    aws: Aws,
+    stack_name: str,
+    fleet: str | None,
+    since: datetime,
+    until: datetime,
+    *,
+    billed: bool = False,
 ) -> Cost:
-    """Read and price the ledger of a time; raises `Gone` and `OperatorError`."""
+    """Read and price the ledger of a time; with `billed` ask AWS what it billed, too.
+
+    Raises `Gone` and `OperatorError`; what is beside the ledger and not allowed is a trouble.
+    """
     stack = aws.stack(stack_name)
+    fleets = chosen(aws.documents(stack).fleets, fleet)
     ledger = LedgerTable(aws.dynamodb, stack.table)
-    items: list[LedgerItem] = []
-    for each in chosen(aws.documents(stack).fleets, fleet):
-        items += ledger.since(each.name, since)
+    items = tuple(item for each in fleets for item in ledger.since(each.name, since))
+    book, missing = _prices(aws, items, since, until)
+    beside = _Beside()
+    names = [each.name for each in fleets]
+    groups = [name for each in fleets for name in (each.spot_group, each.on_demand_group)]
+    return Cost(
+        items=items,
+        book=book,
+        since=since,
+        until=until,
+        missing=missing,
+        noticed=beside.ask(lambda: _noticed(aws, stack, items, since, until)),
+        idle=beside.ask(lambda: read_idle(aws.cloudwatch, stack.name, names, since, until)),
+        actual=beside.ask(lambda: read_actual(aws.client("ce", CE_REGION), groups, since, until))
+        if billed
+        else None,
+        troubles=tuple(beside.troubles),
+    )
+
+
+def _prices(
+    aws: Aws, items: Sequence[LedgerItem], since: datetime, until: datetime
+) -> tuple[PriceBook, tuple[str, ...]]:
+    """Read the prices of what ran; with them the names of those that AWS does not have."""
     pools = {item.pool for item in items if item.option == "spot"}
     types = {item.instance_type for item in items}
-    pricing = aws.session.client("pricing", region_name=PRICE_LIST_REGION, config=CONFIG)
     book = PriceBook(
         spot=spot_prices(aws.ec2, pools, since, until),
-        on_demand=on_demand_prices(pricing, types, aws.region),
+        on_demand=on_demand_prices(aws.client("pricing", PRICE_LIST_REGION), types, aws.region),
     )
     missing = [f"spot {pool}" for pool in sorted(pools - book.spot.keys())]
     missing += [f"on-demand {kind}" for kind in sorted(types - book.on_demand.keys())]
-    return Cost(items=tuple(items), book=book, since=since, until=until, missing=tuple(missing))
+    return book, tuple(missing)
+
+
+def _noticed(
+    aws: Aws, stack: "Stack", items: Sequence[LedgerItem], since: datetime, until: datetime
+) -> Noticed:
+    """Read the records around interruptions, fleet by fleet."""
+    found: list[Sequence[DecisionRecord]] = []
+    unread = 0
+    for name in sorted({item.fleet for item in items}):
+        spans = spans_of((item for item in items if item.fleet == name), since, until)
+        unread += len(spans[MOST_SPANS:])
+        found += [
+            aws.records(stack).between(name, first, last).records
+            for first, last in spans[:MOST_SPANS]
+        ]
+    return noticed(found, unread)
+
+
+class _Beside:
+    """Asks for what a cost can be told without."""
+
+    def __init__(self) -> None:
+        self.troubles: list[str] = []
+
+    def ask[T](self, read: Callable[[], T]) -> T | None:
+        try:
+            return read()
+        except FleetError as error:
+            self.troubles.append(str(error))
+            return None

@@ -38,7 +38,8 @@ def record_of(
         action=sizing.action if fleet.sizing.enabled else Action.HOLD,
         rule=sizing.rule if fleet.sizing.enabled else "sizing is off",
         reason="; ".join([sizing.reason, *_queue_trouble(sizing), *reasons]),
-        seen=_seen(wanted.assessment.load, sizing, diagnosis, replacements, snapshot.now),
+        seen=_seen(wanted.assessment.load, sizing, diagnosis, replacements, snapshot.now)
+        | _noticed(wanted.assessment.load, fleet),
         outcomes=outcomes,
         alarms=_alarms(sizing, diagnosis),
     )
@@ -94,6 +95,16 @@ def _seen(
     if load.newest is not None:
         seen["SearchLogAge"] = (now - load.newest).total_seconds()
     return seen | {f"Dispersion{scale}s": index for scale, index in load.dispersion.items()}
+
+
+def _noticed(load: Load, fleet: Fleet) -> dict[str, float]:
+    """Say how many requests a minute failed, and waited for longer than is promised."""
+    a_minute = 60 / load.window_s
+    seen = {"RequestsFailed": a_minute * sum(worker.failed for worker in load.workers)}
+    if fleet.objective is not None:
+        late = load.waits.count - load.waits.within(fleet.objective.wait_s)
+        seen["RequestsLate"] = a_minute * late
+    return seen
 
 
 def _alarms(sizing: Sizing, diagnosis: Diagnosis) -> tuple[str, ...]:

@@ -5,7 +5,7 @@ pk fleet#NAME  sk decision#TIME#HALF#x
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from pydantic import TypeAdapter, ValidationError
@@ -48,9 +48,9 @@ class DecisionRecords:
 
     def between(self, fleet: str, since: datetime, until: datetime) -> Records:
         """Read the records of a time, both ends included."""
-        return self._read(
-            fleet, f"{_DECISION}{since.isoformat()}", f"{_DECISION}{until.isoformat()}{_LAST}"
-        )
+        # Keys are in the order of UTC's texts.
+        first, last = (at.astimezone(UTC).isoformat() for at in (since, until))
+        return self._read(fleet, f"{_DECISION}{first}", f"{_DECISION}{last}{_LAST}")
 
     def _read(self, fleet: str, first: str, last: str, limit: int | None = None) -> Records:
         records: list[DecisionRecord] = []

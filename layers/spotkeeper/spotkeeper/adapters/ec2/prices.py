@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from spotkeeper.adapters.errors import translated
 from spotkeeper.domain.money.prices import PriceBook, PriceSeries
+from spotkeeper.ports import Throttled
 
 if TYPE_CHECKING:
     from mypy_boto3_ec2 import EC2Client
@@ -23,7 +24,8 @@ def spot_prices(
 ) -> Mapping[str, PriceSeries]:
     """Read the prices of pools (zone/type) over a time, from the one in force when it begins.
 
-    AWS keeps 90 days; a pool without any price is left out.
+    AWS keeps 90 days; a pool without any price is left out. Where AWS throttles on the way, what
+    was read counts, newest first: the hours before it have no price.
     """
     wanted = set(pools)
     types = sorted({pool.partition("/")[2] for pool in wanted})
@@ -36,11 +38,15 @@ def spot_prices(
         StartTime=since,
         EndTime=until,
     )
-    with translated("ec2:DescribeSpotPriceHistory"):
-        for page in pages:
-            for point in page["SpotPriceHistory"]:
-                pool = f"{point['AvailabilityZone']}/{point['InstanceType']}"
-                points[pool][point["Timestamp"]] = float(point["SpotPrice"])
+    try:
+        with translated("ec2:DescribeSpotPriceHistory"):
+            for page in pages:
+                for point in page["SpotPriceHistory"]:
+                    pool = f"{point['AvailabilityZone']}/{point['InstanceType']}"
+                    points[pool][point["Timestamp"]] = float(point["SpotPrice"])
+    except Throttled:
+        if not points:
+            raise
     return {pool: _series(points[pool]) for pool in wanted & points.keys()}
 
 
@@ -97,6 +103,7 @@ def _usd(product: Mapping[str, Mapping[str, Mapping[str, Mapping[str, object]]]]
     """Find the hourly on-demand price in a product of the price list."""
     for term in product["terms"].get("OnDemand", {}).values():
         for dimension in dict(term)["priceDimensions"].values():  # type: ignore[attr-defined]
-            if dimension["unit"] == "Hrs":
+            # Some products of the list are there for nothing: they are no instance that runs.
+            if dimension["unit"] == "Hrs" and float(dimension["pricePerUnit"]["USD"]) > 0:
                 return float(dimension["pricePerUnit"]["USD"])
     return None

@@ -1,0 +1,200 @@
+"""Bad input and bad days: each command says what is wrong in a sentence, and what to do."""
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from typing import Any
+
+import boto3
+import pytest
+from botocore.client import BaseClient
+from botocore.exceptions import ClientError, NoCredentialsError
+
+from spotkeeper.adapters.dynamodb.controls import ControlTable
+from spotkeeper.domain.permission import Control
+from tests.functions.conftest import Stage
+from tests.operator.command import answered, refused, run
+
+ON_A_STACK = ("status", "explain", "doctor", "cost", "observe report")
+ON_A_FLEET = (
+    "mode main act",
+    "pause main --for 1h --why x",
+    "resume main",
+    "stop main",
+    "drill main",
+)
+EVERY = (*ON_A_STACK, *ON_A_FLEET)
+
+
+def words(line: str, *more: str) -> tuple[str, ...]:
+    return (*line.split(), *more)
+
+
+def test_an_unknown_stack(deployed: Stage) -> None:
+    del deployed
+    for line in EVERY:
+        told = refused(*words(line, "--stack", "nope"))
+        assert told == "error: there is no stack nope in us-east-1: give --stack and --region", line
+
+
+def test_an_unknown_fleet(deployed: Stage) -> None:
+    del deployed
+    for line in ON_A_STACK:
+        told = refused(*words(line, "--fleet", "nope"))
+        assert told == "error: there is no fleet nope; the stack has: main", line
+    for line in ON_A_FLEET:
+        if line != "drill main":
+            told = refused(*words(line.replace("main", "nope")))
+            assert told == "error: there is no fleet nope; the stack has: main", line
+
+
+def test_an_unknown_rule_is_told_those_that_there_are(deployed: Stage) -> None:
+    del deployed
+    told = refused("explain", "--since", "1h", "--rule", "backfil")
+    assert told == (
+        "error: no turn of this time was bound by the rule 'backfil'; there were: "
+        "at target, backfill, make before break, sizing is off"
+    )
+
+
+ERRORS = {
+    "ExpiredToken": "The security token included in the request is expired",
+    "InvalidClientTokenId": "The security token included in the request is invalid",
+    "Throttling": "Rate exceeded",
+}
+
+
+def test_no_credentials_expired_ones_and_calls_that_are_throttled(
+    deployed: Stage, fails: Callable[[Exception], None]
+) -> None:
+    del deployed
+    wrong: dict[str, Exception] = {"Unable to locate credentials": NoCredentialsError()}
+    for code, text in ERRORS.items():
+        answer = {"Error": {"Code": code, "Message": text}}
+        wrong[f"{code}: {text}"] = ClientError(answer, "Call")  # type: ignore[arg-type]
+    for expected, error in wrong.items():
+        fails(error)
+        for line in EVERY:
+            assert expected in refused(*words(line)), line
+
+
+DENIED = (
+    ("status", "DescribeAlarms", "alarms are not known: cloudwatch:DescribeAlarms"),
+    ("doctor", "ListServiceQuotas", "servicequotas:ListServiceQuotas: Refused"),
+    ("doctor", "GetRole", "allow iam:GetRole to whoever runs this"),
+    ("cost", "GetMetricData", "cloudwatch:GetMetricData: AccessDenied"),
+)
+NEEDED = (
+    ("explain", "Query"), ("mode main act", "PutItem"), ("stop main --anyway", "ResumeProcesses"),
+)  # fmt: skip
+
+
+def test_one_action_that_is_denied_is_named_and_the_rest_is_told(
+    deployed: Stage, denied: Callable[[str], None]
+) -> None:
+    del deployed
+    for line, operation, expected in DENIED:
+        denied(operation)
+        _, out, err = run(*words(line))
+        assert err == "", line
+        assert expected in " ".join(out.split()), line
+
+
+def test_one_action_without_which_there_is_no_answer(
+    deployed: Stage, denied: Callable[[str], None]
+) -> None:
+    del deployed
+    for line, operation in NEEDED:
+        denied(operation)
+        _, _, err = run(*words(line))
+        assert "error: " in err, line
+        assert "AccessDenied" in err, line
+
+
+def test_an_empty_table(deployed: Stage) -> None:
+    table = boto3.client("dynamodb")
+    for item in table.scan(TableName="spotkeeper")["Items"]:
+        table.delete_item(TableName="spotkeeper", Key={k: item[k] for k in ("pk", "sk")})
+    assert "UNKNOWN: no availability turn was ever recorded" in answered("status")
+    assert answered("explain") == "no decision in this time\n"
+    assert "paid          0.00" in answered("cost")
+    assert "no turn only looked" in answered("observe", "report")
+    del deployed
+
+
+@pytest.fixture
+def elsewhere(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A clock that is nine hours ahead."""
+    monkeypatch.setenv("TZ", "Asia/Tokyo")
+    time.tzset()
+    yield
+    monkeypatch.delenv("TZ")
+    time.tzset()
+
+
+def test_a_clock_in_another_zone_changes_nothing(deployed: Stage, elsewhere: None) -> None:
+    del deployed, elsewhere
+    out = answered("explain", "--at", "12:15", "--rule", "backfill")
+    assert out.startswith("2026-11-20 12:1")
+    assert out == answered("explain", "--at", "21:15+09:00", "--rule", "backfill")
+
+
+WRONG = (
+    ("pause main --for -1h --why x", "no duration"),
+    ("pause main --for 30d --why x", "at most 24h"),
+    ("cost --since 200d", "90d"),
+    ("cost --by hour", "day, zone or type"),
+    ("explain --at 25:70", "Invalid value for --at"),
+    ("explain --at 12:00 --since 1h", "not both"),
+    ("status --watch soon", "no duration"),
+    ("drill main --count 0", "greater than or equal to 1"),
+    ("drill main --count many", "valid integer"),
+    ("mode main sleep", "'act', 'observe'"),
+    ("doctor --spot-group a", "--spot-group and --on-demand-group together"),
+    ("breakeven --machine -1 --watts 1 --price 1", "greater than or equal to 0"),
+    ("breakeven --machine 1 --watts 1 --price 1 --month-hours 800", "744"),
+)
+
+
+def test_an_argument_that_is_wrong(deployed: Stage) -> None:
+    del deployed
+    for line, expected in WRONG:
+        code, out, err = run(*words(line))
+        assert (code, out) == (2, ""), line
+        assert expected.replace(" ", "") in "".join(err.split()).replace("│", ""), line
+
+
+def test_two_operators_at_once(deployed: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    run("pause", "main", "--for", "1h", "--why", "the first")
+    # The second looked before the first spoke.
+    monkeypatch.setattr(ControlTable, "of", lambda *_: Control())
+    told = refused("pause", "main", "--for", "2h", "--why", "the second")
+    assert told == "error: another operator has just changed main: look at status, then again"
+    monkeypatch.undo()
+    del deployed
+
+
+def test_records_of_an_older_release(deployed: Stage) -> None:
+    boto3.client("dynamodb").put_item(
+        TableName="spotkeeper",
+        Item={
+            "pk": {"S": "fleet#main"},
+            "sk": {"S": f"decision#{(deployed.now - timedelta(minutes=1)).isoformat()}#health#0"},
+            "record": {"S": json.dumps({"fleet": "main", "half": "third"})},
+        },
+    )
+    assert "1 records of another release are left out" in answered("explain")
+
+
+@pytest.fixture
+def fails(monkeypatch: pytest.MonkeyPatch) -> Callable[[Exception], None]:
+    """Have every call of AWS end so."""
+
+    def every(error: Exception) -> None:
+        def refuse(*_: Any, **__: Any) -> Any:
+            raise error
+
+        monkeypatch.setattr(BaseClient, "_make_api_call", refuse)
+
+    return every

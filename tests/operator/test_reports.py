@@ -1,0 +1,81 @@
+"""What commands draw and where they write it: a page that needs nothing else, and no accidents."""
+
+import json
+import re
+from pathlib import Path
+
+from tests.functions.conftest import Stage
+from tests.operator.command import answered, refused, run
+
+
+def data_of(path: Path) -> str:
+    """A page's text; it may ask for nothing from elsewhere."""
+    text = path.read_text(encoding="utf-8")
+    assert text.startswith("<!doctype html>")
+    assert not re.search(r"(?:src|href)=[\"']?(?:https?:)?//", text)
+    return text
+
+
+def test_explain_draws_the_timeline_of_the_records(deployed: Stage, tmp_path: Path) -> None:
+    del deployed
+    path = tmp_path / "new" / "why.html"
+    out = answered("explain", "--since", "1h", "--report", str(path))
+    page = data_of(path)
+    for words in ("Fleet", "Load", "Wait", "spot wanted", "make before break", "[backfill]"):
+        assert words in page, words
+    assert out == answered("explain", "--since", "1h")
+
+
+def test_a_time_without_decisions_is_a_page_too(deployed: Stage, tmp_path: Path) -> None:
+    deployed.at(deployed.cloud.now_s + 7200)
+    path = tmp_path / "why.html"
+    answered("explain", "--since", "5m", "--report", str(path))
+    assert "No decision was recorded" in data_of(path)
+
+
+def test_a_page_on_standard_output_is_all_that_is_there(deployed: Stage) -> None:
+    del deployed
+    code, out, err = run("explain", "--since", "1h", "--report", "-")
+    assert (code, err) == (0, "")
+    assert out.startswith("<!doctype html>")
+    assert "no decision in this time" not in out
+
+
+def test_a_place_that_cannot_be_written_is_told_before_aws_is_asked(
+    tmp_path: Path, calls: list[str]
+) -> None:
+    in_a_file = tmp_path / "file"
+    in_a_file.touch()
+    for command in ("explain", "cost", "drill main"):
+        line = command.split()
+        assert "is a folder; name a file in it" in refused(*line, "--report", str(tmp_path))
+        told = refused(*line, "--report", str(in_a_file / "page.html"))
+        assert "cannot make its folder" in told
+    assert calls == []
+
+
+def test_a_link_stays_one_and_a_device_is_written_to(deployed: Stage, tmp_path: Path) -> None:
+    del deployed
+    target, link = tmp_path / "page.html", tmp_path / "latest.html"
+    link.symlink_to(target)
+    answered("explain", "--since", "1h", "--report", str(link))
+    assert link.is_symlink()
+    data_of(target)
+    assert "cannot be written: No space left" in run("explain", "--report", "/dev/full")[2]
+    assert Path("/dev/full").is_char_device()
+
+
+def test_cost_draws_money_and_instances_over_time(deployed: Stage, tmp_path: Path) -> None:
+    del deployed
+    path = tmp_path / "cost.html"
+    answered("cost", "--since", "2h", "--report", str(path))
+    page = data_of(path)
+    for words in ("USD an hour", "running, in the mean", "By day", "saved by spot", "not in it"):
+        assert words in page, words
+
+
+def test_a_report_may_go_with_json(deployed: Stage, tmp_path: Path) -> None:
+    del deployed
+    path = tmp_path / "cost.html"
+    assert json.loads(answered("cost", "--json", "--report", str(path)))["paid"] == 0
+    data_of(path)
