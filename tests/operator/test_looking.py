@@ -4,6 +4,7 @@ import json
 from datetime import datetime
 
 import boto3
+import pytest
 
 from tests.functions.conftest import Stage
 from tests.operator.command import answered, refused, run
@@ -39,6 +40,22 @@ def test_exit_codes_and_calls(deployed: Stage, calls: list[str]) -> None:
     code, out, _ = run("status")
     assert code == 1
     assert "main          UNKNOWN: the newest availability turn is 11 min old" in out
+
+
+def test_watching_looks_again_and_again(deployed: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    waits: list[float] = []
+
+    def wait(seconds: float) -> None:
+        waits.append(seconds)
+        deployed.at(deployed.cloud.now_s + seconds)
+        if len(waits) == 2:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr("spotkeeper_cli.operator_commands.status.time.sleep", wait)
+    code, out, _ = run("status", "--watch", "10s")
+    assert (code, waits) == (130, [10.0, 10.0])
+    assert "12:18:00 UTC" in out
+    assert "12:18:10 UTC" in out
 
 
 def test_what_they_refuse(deployed: Stage) -> None:

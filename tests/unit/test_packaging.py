@@ -17,7 +17,8 @@ def test_the_commands_on_a_stack_need_no_lab() -> None:
     """They run up to their first call of AWS, which finds no region here, without its packages."""
     code = (
         "import sys\n"
-        "for name in ('numpy', 'scipy', 'moto'): sys.modules[name] = None\n"
+        # typer brings a click of its own.
+        "for name in ('numpy', 'scipy', 'moto', 'click'): sys.modules[name] = None\n"
         "from typer.testing import CliRunner\n"
         "from spotkeeper_cli.main import app\n"
         f"for command in {COMMANDS}:\n"

@@ -3,12 +3,12 @@
 import time
 from typing import Annotated
 
-import click
 import typer
 
 from spotkeeper_cli.durations import seconds
 from spotkeeper_cli.errors import asked_of_aws
 from spotkeeper_cli.options import DEFAULT_STACK, AsJson, FleetName, Profile, Region, Stack
+from spotkeeper_cli.output import screen
 
 Watch = Annotated[
     float | None,
@@ -35,7 +35,7 @@ def status(
         while True:
             found = read_status(aws, stack, fleet, wiring.now())
             if watch:
-                click.clear()
+                screen().clear()
             typer.echo(status_json(found) if json else status_text(found), nl=False)
             if not watch:
                 raise typer.Exit(exit_code(found))
