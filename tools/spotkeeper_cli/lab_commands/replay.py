@@ -28,8 +28,16 @@ class UnknownRule(ValueError):
     """A rule that does not exist; offers the nearest."""
 
 
+# Written out, so that help needs nothing of the lab; tests/unit/test_help.py compares.
+NAMES = (
+    "fixed-peak, load-rate, aws-backlog, keda-queue, hpa, kpa, skyserve, erlang-c, "
+    "square-root, spotkeeper, clairvoyant"
+)
+
 Requests = Annotated[list[Path], typer.Option(help="Request trace; may be given again.")]
-Rules = Annotated[list[str] | None, typer.Option(help="Rule; may be given again. Default: all.")]
+Rules = Annotated[
+    list[str] | None, typer.Option(help=f"Rule; may be given again. Default: all of {NAMES}.")
+]
 Wait = Annotated[float, typer.Option(parser=seconds, metavar="DURATION", help="The wait promised.")]
 Share = Annotated[float, typer.Option(help="Share of requests it is promised to.")]
 ColdStart = Annotated[

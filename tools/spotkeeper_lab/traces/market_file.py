@@ -9,8 +9,10 @@ market; a file that starts later is moved to 0.
 import csv
 import difflib
 import gzip
+import io
 import math
 import os
+import sys
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -57,8 +59,11 @@ def _number(value: float) -> str:
     return str(int(value)) if value == int(value) else repr(value)
 
 
+STANDARD_INPUT = Path("-")
+
+
 def read_market(path: Path | str) -> Market:
-    """Read a market file; raises MarketFileError naming file and line."""
+    """Read a market file (`-`: standard input); raises MarketFileError naming file and line."""
     reader = _Reader(Path(path))
     return reader.market()
 
@@ -101,6 +106,8 @@ class _Reader:
             raise MarketFileError(self._path, None, f"cannot be read: {error.strerror}") from None
 
     def _open(self) -> BinaryIO:
+        if self._path == STANDARD_INPUT:
+            return io.BytesIO(sys.stdin.buffer.read())
         if self._path.suffix == ".gz":
             return cast("BinaryIO", gzip.open(self._path, "rb"))
         return self._path.open("rb")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gzip
 import math
+import sys
 import zlib
 from dataclasses import dataclass
 from itertools import pairwise
@@ -226,7 +227,7 @@ def _rows(path: Path, lines: Sequence[str]) -> Iterator[NumberedRow]:
 def _text(path: Path) -> str:
     """Return the file's text, unpacked; the first bytes tell whether it is gzip."""
     try:
-        data = path.read_bytes()
+        data = sys.stdin.buffer.read() if str(path) == "-" else path.read_bytes()
     except OSError as error:
         raise RequestTraceError(f"{path}: cannot be read: {error.strerror}") from error
     packed = data.startswith(GZIP_MAGIC)
