@@ -92,7 +92,7 @@ def test_a_fleet_that_never_turned_is_unknown_not_whole(deployed: Stage) -> None
 
 def test_a_wrong_document_is_a_trouble_and_an_error(deployed: Stage) -> None:
     deployed.put("night", '{"version": 1}')
-    assert "trouble       fleet document night: spot_group: Field required" in answered("status")
+    assert "trouble       fleet document night: bounds: Field required" in answered("status")
     assert "ERROR  wrong-document  documents" in answered("doctor")
 
 
