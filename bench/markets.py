@@ -15,7 +15,7 @@ from rich.table import Table
 
 from bench.policy import DAY_H, TRACES, B, goals_b
 from spotkeeper_cli.output import counted, screen
-from spotkeeper_lab.backtest.backtest import Plan, Row, run_backtest
+from spotkeeper_lab.backtest.backtest import BacktestPlan, Row, run_backtest
 from spotkeeper_lab.backtest.policies.catalogue import choose
 from spotkeeper_lab.backtest.windows import Windows
 from spotkeeper_lab.traces.generate import generate
@@ -108,7 +108,7 @@ def cases() -> Iterator[Case]:
 
 def measured(case: Case) -> tuple[Row, Row]:
     """Spotkeeper and SpotHedge on one market."""
-    plan = Plan(
+    plan = BacktestPlan(
         markets=[case.market],
         worlds=[B],
         policies=choose(["spotkeeper", "spothedge"]),

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 from spotkeeper_cli.output import counted
-from spotkeeper_lab.backtest.backtest import Plan, Row, run_backtest
+from spotkeeper_lab.backtest.backtest import BacktestPlan, Row, run_backtest
 from spotkeeper_lab.backtest.policies.catalogue import choose
 from spotkeeper_lab.backtest.windows import Windows
 from spotkeeper_lab.backtest.world import World
@@ -126,7 +126,7 @@ def _table(name: str) -> Table:
 
 def _measured(market: Market, world: World) -> Rows:
     hours = DAY_H if market.end_s >= DAY_H * 3600 else SHORT_H
-    plan = Plan(
+    plan = BacktestPlan(
         markets=[market],
         worlds=[world],
         policies=choose(POLICIES),

@@ -19,7 +19,7 @@ from rich.table import Table
 from bench._made import made_markets
 from bench.policy import DAY_H, SHORT_H, TRACES, A, B, world_c
 from spotkeeper_cli.output import counted, screen
-from spotkeeper_lab.backtest.backtest import Plan, Row, run_backtest
+from spotkeeper_lab.backtest.backtest import BacktestPlan, Row, run_backtest
 from spotkeeper_lab.backtest.policies.catalogue import choose
 from spotkeeper_lab.backtest.policies.settings import configure
 from spotkeeper_lab.backtest.policies.values import Policy
@@ -77,7 +77,7 @@ def measured(market: Market, world: World, variants: Sequence[Policy], count: in
     """Every variant on one market, over the same windows."""
     hours = DAY_H if market.end_s >= DAY_H * 3600 else SHORT_H
     windows = Windows(count=count, hours=hours)
-    plan = Plan(markets=[market], worlds=[world], policies=variants, windows=windows)
+    plan = BacktestPlan(markets=[market], worlds=[world], policies=variants, windows=windows)
     return [_figures(row) for row in run_backtest(plan, workers=os.cpu_count() or 1)]
 
 

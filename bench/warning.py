@@ -12,7 +12,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from spotkeeper_lab.endpoint.faults.values import Loss
+from spotkeeper_lab.endpoint.faults.values import LoseInstances
 from spotkeeper_lab.endpoint.story.client import LabClient, at_port
 
 TIMES = 20
@@ -40,7 +40,7 @@ def _replaced_s(lab: LabClient) -> float:
     _until(lab, lambda spot: len(_serving(spot)) >= spot["desired"])
     before = {one["id"] for one in _spot(lab)["instances"]}
     began_s = time.monotonic()
-    warned = lab.order(Loss(do="loss", count=1, in_s=120.0))
+    warned = lab.order(LoseInstances(do="loss", count=1, in_s=120.0))
     _until(lab, lambda spot: _new(spot, before) and warned not in _ids(spot))
     return time.monotonic() - began_s
 

@@ -19,7 +19,7 @@ from spotkeeper_lab.chaos.stand_ins.clients import Client, Untroubled, unpacked
 from spotkeeper_lab.chaos.stand_ins.table import Table as ChaosTable
 from spotkeeper_lab.cloud.api import Cloud
 from spotkeeper_lab.cloud.values import GroupSpec, Physics, Purchase
-from spotkeeper_lab.endpoint.faults.values import Loss
+from spotkeeper_lab.endpoint.faults.values import LoseInstances
 from spotkeeper_lab.endpoint.settings import LabSettings
 from spotkeeper_lab.endpoint.story.client import LabClient
 from spotkeeper_lab.endpoint.up import PYTHON, running
@@ -126,7 +126,7 @@ def _over_the_wire(lab: LabClient, physics: dict[str, float | bool]) -> Groups:
         writer,
         writer,
         lambda: lab.skip(600.0),
-        lambda one: lab.order(Loss(do="loss", instances=(one,), in_s=0.0)),
+        lambda one: lab.order(LoseInstances(do="loss", instances=(one,), in_s=0.0)),
     )
 
 

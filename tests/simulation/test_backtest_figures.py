@@ -6,7 +6,7 @@ from statistics import fmean, stdev
 import pytest
 
 from spotkeeper_lab.backtest.accounting import RunResult
-from spotkeeper_lab.backtest.backtest import Plan, run_backtest
+from spotkeeper_lab.backtest.backtest import BacktestPlan, run_backtest
 from spotkeeper_lab.backtest.policies.catalogue import choose
 from spotkeeper_lab.backtest.policies.settings import configure
 from spotkeeper_lab.backtest.windows import Windows
@@ -70,7 +70,7 @@ def test_the_order_of_the_policies_is_the_published_one() -> None:
     if not AWS1.exists():
         pytest.skip("../shared/traces/market is not here")
     names = ["even-spread", "round-robin", "two-group-loop", "spothedge", "on-demand"]
-    plan = Plan(
+    plan = BacktestPlan(
         markets=[read_market(AWS1)],
         worlds=[PUBLISHED],
         policies=choose([*names, "optimum", "limit"]),

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from spotkeeper_lab.backtest.backtest import Plan, run_backtest
+from spotkeeper_lab.backtest.backtest import BacktestPlan, run_backtest
 from spotkeeper_lab.backtest.policies.catalogue import choose
 from spotkeeper_lab.backtest.report import write_report
 from spotkeeper_lab.backtest.windows import Windows
@@ -43,7 +43,7 @@ def test_the_report_draws_every_policy_and_fits_a_phone(tmp_path: Path) -> None:
     if browser is None:
         pytest.skip("no Chromium here")
     policies = choose([])
-    plan = Plan(
+    plan = BacktestPlan(
         markets=[generate(0, hours=6)],
         worlds=[World(target=3)],
         policies=policies,

@@ -44,3 +44,19 @@ def test_most_functions_are_a_few_lines() -> None:
 def test_no_room_is_crowded() -> None:
     rooms = Counter(path.parent.relative_to(ROOT) for path in modules() if path.stem != "__init__")
     assert {room: count for room, count in rooms.items() if count > MODULES_IN_A_ROOM} == {}
+
+
+def test_no_class_of_the_package_has_a_namesake_in_the_tools() -> None:
+    package, tools = ("layers/spotkeeper/", "tools/")
+    named: dict[str, set[str]] = {package: set(), tools: set()}
+    for path in modules():
+        root = next((it for it in named if str(path.relative_to(ROOT)).startswith(it)), None)
+        if root:
+            named[root] |= classes(path)
+    assert named[package] & named[tools] == set()
+
+
+def classes(path: Path) -> set[str]:
+    found = (it.name for it in ast.parse(path.read_text(encoding="utf-8")).body
+             if isinstance(it, ast.ClassDef))  # fmt: skip
+    return {name for name in found if not name.startswith("_")}

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from spotkeeper.adapters.stacks import Stack
 
 
-class Controls:
+class FleetControls:
     """The controls of a stack's fleets, changed in the name of who runs the command."""
 
     def __init__(self, aws: Aws, stack_name: str) -> None:

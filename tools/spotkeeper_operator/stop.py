@@ -10,7 +10,7 @@ from spotkeeper.adapters.errors import translated
 from spotkeeper.domain.fleet import Group, Phase
 from spotkeeper.domain.permission import Mode
 from spotkeeper_operator.aws import Aws, OperatorError
-from spotkeeper_operator.control import Controls
+from spotkeeper_operator.control import FleetControls
 
 if TYPE_CHECKING:
     from spotkeeper.adapters.stacks import Stack
@@ -36,7 +36,7 @@ def stop(
     Raises `OperatorError` while on-demand stands in for spot, unless `anyway`: spot must serve
     what on-demand serves before that goes.
     """
-    controls = Controls(aws, stack_name)
+    controls = FleetControls(aws, stack_name)
     fleet = controls.fleet(name)
     reader = AutoScalingReader(aws.autoscaling, aws.ec2)
     groups = reader.describe([fleet.spot_group, fleet.on_demand_group])

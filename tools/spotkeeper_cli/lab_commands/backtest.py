@@ -143,14 +143,14 @@ def _tried(
     settings: Sequence[str],
 ) -> "list[Row]":
     """Run the backtest with a progress bar."""
-    from spotkeeper_lab.backtest.backtest import Plan, run_backtest
+    from spotkeeper_lab.backtest.backtest import BacktestPlan, run_backtest
     from spotkeeper_lab.backtest.policies.catalogue import choose
     from spotkeeper_lab.backtest.policies.settings import configure
     from spotkeeper_lab.traces.generate import generate
     from spotkeeper_lab.traces.market_file import read_market
 
     made = [] if markets else [generate(world.seed, hours=GENERATED_H)]
-    plan = Plan(
+    plan = BacktestPlan(
         markets=[*(read_market(path) for path in markets), *made],
         worlds=[world],
         policies=configure(choose(policies), settings),

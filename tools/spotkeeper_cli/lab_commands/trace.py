@@ -39,13 +39,13 @@ def convert(
     ] = None,
 ) -> None:
     """Convert the public formats, the zones of one market together, to a market trace."""
-    from spotkeeper_lab.traces.formats import Reading, read_public_traces
+    from spotkeeper_lab.traces.formats import TraceReading, read_public_traces
     from spotkeeper_lab.traces.market import MarketError
     from spotkeeper_lab.traces.market_file import write_market
 
     with told(MarketError):
         name = out.name.removesuffix(".gz").removesuffix(".csv")
-        reading = Reading(gap_s=gap, inverted=inverted, pool=pool)
+        reading = TraceReading(gap_s=gap, inverted=inverted, pool=pool)
         market = read_public_traces(files, name, reading)
         write_market(market, out)
     typer.echo(f"{out}: {len(market.pools)} pools, {market.end_s / 3600:.1f} h")

@@ -35,10 +35,10 @@ def mode(
     """Let a fleet's turns act, or only observe and record what they would ask."""
     from spotkeeper import wiring
     from spotkeeper_operator.aws import Aws
-    from spotkeeper_operator.control import Controls
+    from spotkeeper_operator.control import FleetControls
 
     with asked_of_aws():
-        found = Controls(Aws(region, profile), stack).set_mode(fleet, mode, wiring.now())
+        found = FleetControls(Aws(region, profile), stack).set_mode(fleet, mode, wiring.now())
         typer.echo(f"{fleet}: {found.mode}, said {found.mode_by}")
 
 
@@ -53,10 +53,10 @@ def pause(
     """Let a fleet be as it is for a time; turns record what they would ask."""
     from spotkeeper import wiring
     from spotkeeper_operator.aws import Aws
-    from spotkeeper_operator.control import Controls
+    from spotkeeper_operator.control import FleetControls
 
     with asked_of_aws():
-        controls = Controls(Aws(region, profile), stack)
+        controls = FleetControls(Aws(region, profile), stack)
         found = controls.pause(fleet, timedelta(seconds=lasting), why, wiring.now()).pause
         if found:
             typer.echo(f"{fleet}: paused until {found.until:%Y-%m-%d %H:%M:%S} UTC")
@@ -71,10 +71,10 @@ def resume(
     """End a pause now."""
     from spotkeeper import wiring
     from spotkeeper_operator.aws import Aws
-    from spotkeeper_operator.control import Controls
+    from spotkeeper_operator.control import FleetControls
 
     with asked_of_aws():
-        Controls(Aws(region, profile), stack).resume(fleet, wiring.now())
+        FleetControls(Aws(region, profile), stack).resume(fleet, wiring.now())
         typer.echo(f"{fleet}: not paused any more")
 
 

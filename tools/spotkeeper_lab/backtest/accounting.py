@@ -15,7 +15,7 @@ type Counts = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Life:
+class PaidLife:
     """One instance, billed from ``launched_s`` to ``ended_s``, serving from ``ready_s`` on.
 
     ``pool`` is None for on-demand. ``quits_s`` is when it stops serving, where that is before its
@@ -74,7 +74,7 @@ class RunResult:
         return self.paid / self.all_on_demand
 
 
-def account(lives: Iterable[Life], window: Market, world: World) -> RunResult:
+def account(lives: Iterable[PaidLife], window: Market, world: World) -> RunResult:
     """Add up a policy's instances; the warm pool's stopped instances are paid for their disks."""
     lives = tuple(lives)
     spot = tuple(life for life in lives if life.pool is not None)

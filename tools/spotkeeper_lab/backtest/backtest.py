@@ -68,7 +68,7 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class BacktestPlan:
     """Every policy on every market in every world, over the same windows of a market."""
 
     markets: Sequence[Market]
@@ -88,7 +88,9 @@ class _Task:
     sample: int
 
 
-def run_backtest(plan: Plan, *, progress: Progress | None = None, workers: int = 1) -> list[Row]:
+def run_backtest(
+    plan: BacktestPlan, *, progress: Progress | None = None, workers: int = 1
+) -> list[Row]:
     """Try a plan; one row per market, world and policy, in that order.
 
     With more than one worker, windows run in processes of their own. Raises MarketError where a

@@ -13,7 +13,7 @@ from spotkeeper_lab.chaos.promises import Promise, Violation
 from spotkeeper_lab.chaos.stand_ins.aws import MAIN, OTHER, Aws
 from spotkeeper_lab.chaos.stand_ins.lambdas import Invocation
 from spotkeeper_lab.chaos.story.refusals import disturbs
-from spotkeeper_lab.chaos.story.scenario import Fault, Kind, Scenario, Start
+from spotkeeper_lab.chaos.story.scenario import Fault, Kind, Scenario, StartState
 from spotkeeper_lab.chaos.story.scene import cloud_of, documents_of, requests_of
 from spotkeeper_lab.chaos.watch import Watch
 from spotkeeper_lab.cloud.values import CloudError, CloudEvent, InstanceView
@@ -76,7 +76,7 @@ class World(Aws):
         """What an operator asked for last; what the group began with until then."""
         self.closed_at = 0
         """What an operator had asked the spot group for when its maximum was set to 0."""
-        self.adopted = 6 if scenario.start is Start.ON_DEMAND else 0
+        self.adopted = 6 if scenario.start is StartState.ON_DEMAND else 0
         self.last_trouble_s = 0.0
         self.last_excused_s = -math.inf
         self.watch = Watch(self)

@@ -12,12 +12,12 @@ from collections import Counter
 from dataclasses import dataclass, field
 from itertools import cycle
 
-from spotkeeper_lab.cloud.machine import Machine, Refusal
+from spotkeeper_lab.cloud.machine import Refusal, SimulatedMachine
 from spotkeeper_lab.cloud.values import (
     Activity,
     GroupSpec,
     GroupView,
-    Hook,
+    LifecycleHook,
     Physics,
     Purchase,
     Transition,
@@ -58,22 +58,22 @@ class GroupState:
     spec: GroupSpec
     physics: Physics
     desired: int = field(init=False)
-    members: dict[str, Machine] = field(default_factory=dict)
+    members: dict[str, SimulatedMachine] = field(default_factory=dict)
     suspensions: dict[str, str] = field(default_factory=dict)
     blocked: list[tuple[float, float, str]] = field(default_factory=list)
     bad_images: list[tuple[float, float]] = field(default_factory=list)
     retry_s: float = math.inf
     failing_since_s: float | None = None
     retried: int = 0
-    hooks: dict[str, Hook] = field(default_factory=dict)
+    hooks: dict[str, LifecycleHook] = field(default_factory=dict)
     pool: WarmPool | None = None
-    warm: dict[str, Machine] = field(default_factory=dict)
+    warm: dict[str, SimulatedMachine] = field(default_factory=dict)
     _chances: random.Random = field(init=False)
     _spares: list[float] = field(default_factory=list)
     _drought: _Drought | None = None
     _failures: list[Activity] = field(default_factory=list)
-    _launches: list[Machine] = field(default_factory=list)
-    _cancelled: list[Machine] = field(default_factory=list)
+    _launches: list[SimulatedMachine] = field(default_factory=list)
+    _cancelled: list[SimulatedMachine] = field(default_factory=list)
     _view: GroupView | None = None
     _numbered: int = 0
 
@@ -104,11 +104,11 @@ class GroupState:
             )
         return self._view
 
-    def present(self) -> list[Machine]:
+    def present(self) -> list[SimulatedMachine]:
         """The instances that count towards desired."""
         return [m for m in self.members.values() if m.state not in NOT_COUNTED]
 
-    def holding(self, transition: Transition) -> list[Hook]:
+    def holding(self, transition: Transition) -> list[LifecycleHook]:
         """The hooks that hold instances in a transition."""
         return [hook for hook in self.hooks.values() if hook.transition is transition]
 
@@ -116,7 +116,7 @@ class GroupState:
         """How many instances are to be launched; below 0 there are too many."""
         return self.desired - len(self.present())
 
-    def surplus(self) -> list[Machine]:
+    def surplus(self) -> list[SimulatedMachine]:
         """The instances that a scale-in ends: those that are coming first, then the newest.
 
         None of those that are protected, and none at all while Terminate is suspended.
@@ -132,8 +132,10 @@ class GroupState:
         ranked = sorted(free, key=lambda m: (m.state not in COMING, -m.number))
         return ranked[:excess]
 
-    def _by_zone_and_chance(self, left: list[Machine], excess: int) -> list[Machine]:
-        chosen: list[Machine] = []
+    def _by_zone_and_chance(
+        self, left: list[SimulatedMachine], excess: int
+    ) -> list[SimulatedMachine]:
+        chosen: list[SimulatedMachine] = []
         for _ in range(excess):
             held = Counter(machine.zone for machine in left)
             most = max(held.values())
@@ -192,7 +194,7 @@ class GroupState:
         """When the present block ends."""
         return max(end for start, end, _ in self.blocked if start <= now_s < end)
 
-    def launched(self, machine: Machine) -> None:
+    def launched(self, machine: SimulatedMachine) -> None:
         """Take a new instance in."""
         self.retried, self.failing_since_s = 0, None
         machine.protected = self.spec.protect_new
@@ -252,7 +254,7 @@ class GroupState:
             found = sorted([*found, *map(self.activity_of, late)], key=lambda a: a.start_s)
         return found[::-1]
 
-    def cancel(self, machine: Machine, message: str) -> Activity:
+    def cancel(self, machine: SimulatedMachine, message: str) -> Activity:
         """Write down that a launch was given up, and why."""
         machine.cancelled = message
         self._cancelled.append(machine)
@@ -264,7 +266,7 @@ class GroupState:
         launches = reversed(self._launches[first:])
         return [self.activity_of(machine) for machine in launches if machine.cancelled is None]
 
-    def activity_of(self, machine: Machine) -> Activity:
+    def activity_of(self, machine: SimulatedMachine) -> Activity:
         """The launch of one instance."""
         done = machine.in_service_s is not None
         gone = machine.cancelled is not None

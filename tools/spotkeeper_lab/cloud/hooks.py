@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from spotkeeper_lab.cloud.engine import END, START
 from spotkeeper_lab.cloud.group import GroupState
 from spotkeeper_lab.cloud.lives import BOOT_S
-from spotkeeper_lab.cloud.machine import Machine
+from spotkeeper_lab.cloud.machine import SimulatedMachine
 from spotkeeper_lab.cloud.markets import CloudMarket
 from spotkeeper_lab.cloud.values import (
     CloudError,
     EventKind,
-    Hook,
     InstanceView,
+    LifecycleHook,
     Result,
     Transition,
 )
@@ -42,7 +42,7 @@ class Held:
 class CloudHooks(CloudMarket):
     """Groups whose hooks somebody has to complete; a group without hooks is as it was."""
 
-    def put_hook(self, group: str, hook: Hook) -> None:
+    def put_hook(self, group: str, hook: LifecycleHook) -> None:
         """Give a group a hook, or change it; instances that are held already are not concerned."""
         self._group(group).hooks[hook.name] = hook
 
@@ -55,7 +55,7 @@ class CloudHooks(CloudMarket):
                 self._complete(machine, name, Result.CONTINUE, "")
         self._fill_dirty()
 
-    def hooks(self, group: str) -> Sequence[Hook]:
+    def hooks(self, group: str) -> Sequence[LifecycleHook]:
         """The hooks of a group."""
         return tuple(self._group(group).hooks.values())
 
@@ -81,7 +81,7 @@ class CloudHooks(CloudMarket):
         due_s = min(self.now_s + hook.heartbeat_s, machine.held_s + hook.longest_s)
         self._wait_until(machine, hook, due_s)
 
-    def _held_by(self, group: str, name: str, instance_id: str) -> Machine:
+    def _held_by(self, group: str, name: str, instance_id: str) -> SimulatedMachine:
         state = self._group(group)
         machine = state.members.get(instance_id) or state.warm.get(instance_id)
         if machine is None or name not in machine.waits:
@@ -91,13 +91,13 @@ class CloudHooks(CloudMarket):
 
     # --- on the way in --------------------------------------------------------------------------
 
-    def _start(self, machine: Machine, group: GroupState) -> None:
+    def _start(self, machine: SimulatedMachine, group: GroupState) -> None:
         if group.holding(Transition.LAUNCHING):
             self._begin(machine, group, group.start_s(self.now_s))
         else:
             super()._start(machine, group)
 
-    def _begin(self, machine: Machine, group: GroupState, start_s: float) -> None:
+    def _begin(self, machine: SimulatedMachine, group: GroupState, start_s: float) -> None:
         """Let an instance come into service after `start_s`, or once its hooks let it."""
         now_s = self.now_s
         machine.serves_s = None if group.starts_badly(now_s) else now_s + start_s
@@ -107,13 +107,13 @@ class CloudHooks(CloudMarket):
         else:
             self._at(now_s + start_s, START, lambda: self._serve(machine))
 
-    def _hold_launch(self, machine: Machine) -> None:
+    def _hold_launch(self, machine: SimulatedMachine) -> None:
         if machine.ended_s is None and machine.state == PENDING and machine.group:
             self._hold(machine, PENDING_WAIT, Transition.LAUNCHING)
 
     # --- on the way out -------------------------------------------------------------------------
 
-    def _leave(self, machine: Machine) -> None:
+    def _leave(self, machine: SimulatedMachine) -> None:
         group = machine.group
         held = group and machine.ended_s is None and group.holding(Transition.TERMINATING)
         if not group or not held or machine.state not in _ENDED_BY:
@@ -126,7 +126,7 @@ class CloudHooks(CloudMarket):
 
     # --- held -----------------------------------------------------------------------------------
 
-    def _hold(self, machine: Machine, state: str, transition: Transition) -> None:
+    def _hold(self, machine: SimulatedMachine, state: str, transition: Transition) -> None:
         """Hold an instance by every hook of a transition; without one it goes on at once."""
         group = machine.group
         assert group
@@ -143,15 +143,15 @@ class CloudHooks(CloudMarket):
         if not hooks:
             self._proceed(machine)
 
-    def _wait_until(self, machine: Machine, hook: Hook, due_s: float) -> None:
+    def _wait_until(self, machine: SimulatedMachine, hook: LifecycleHook, due_s: float) -> None:
         machine.waits[hook.name] = due_s
         self._at(due_s, END, lambda: self._expire(machine, hook))
 
-    def _expire(self, machine: Machine, hook: Hook) -> None:
+    def _expire(self, machine: SimulatedMachine, hook: LifecycleHook) -> None:
         if machine.ended_s is None and machine.waits.get(hook.name, self.now_s + 1) <= self.now_s:
             self._complete(machine, hook.name, hook.default, HOOK_ABANDONED)
 
-    def _complete(self, machine: Machine, name: str, result: Result, why: str) -> None:
+    def _complete(self, machine: SimulatedMachine, name: str, result: Result, why: str) -> None:
         del machine.waits[name]
         if result is Result.ABANDON:
             machine.waits.clear()
@@ -164,7 +164,7 @@ class CloudHooks(CloudMarket):
             return
         self._proceed(machine)
 
-    def _proceed(self, machine: Machine) -> None:
+    def _proceed(self, machine: SimulatedMachine) -> None:
         """Go on to where the hooks held an instance back from."""
         if machine.state == TERMINATING or machine.state.startswith(f"{WARMED}Terminating"):
             self._end(machine)

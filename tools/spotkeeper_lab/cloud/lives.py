@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from spotkeeper_lab.cloud.engine import END, RETRY, START, CloudEngine
 from spotkeeper_lab.cloud.group import GroupState
-from spotkeeper_lab.cloud.machine import Machine, Refusal
+from spotkeeper_lab.cloud.machine import Refusal, SimulatedMachine
 from spotkeeper_lab.cloud.values import EventKind, GroupSpec, Physics, Purchase
 from spotkeeper_lab.cloud.words import (
     ADMINISTRATIVE,
@@ -44,9 +44,9 @@ class CloudLives(CloudEngine):
         self._chances = random.Random(f"{seed}/on-demand")
         self._ghosts = random.Random(f"{seed}/ghosts")
         self._groups = {spec.name: GroupState(spec, physics) for spec in groups}
-        self._machines: dict[str, Machine] = {}
-        self._departed: dict[str, Machine] = {}
-        self._held: dict[str, dict[str, Machine]] = {}
+        self._machines: dict[str, SimulatedMachine] = {}
+        self._departed: dict[str, SimulatedMachine] = {}
+        self._held: dict[str, dict[str, SimulatedMachine]] = {}
         self._offers: dict[str, Offer] = {}
         self._capacity: dict[str, int] = {}
         self._serving: dict[Purchase, int] = dict.fromkeys(Purchase, 0)
@@ -54,8 +54,8 @@ class CloudLives(CloudEngine):
         self._dirty: set[str] = set(self._groups)
         self._used: dict[Purchase, float] = dict.fromkeys(Purchase, 0.0)
         self._launched: dict[Purchase, int] = dict.fromkeys(Purchase, 0)
-        self._warned: dict[str, Machine] = {}
-        self._taken: deque[Machine] = deque()
+        self._warned: dict[str, SimulatedMachine] = {}
+        self._taken: deque[SimulatedMachine] = deque()
         self._quotas: dict[Purchase, int | None] = {}
 
     # --- retries --------------------------------------------------------------------------------
@@ -159,7 +159,7 @@ class CloudLives(CloudEngine):
     def _launch(self, group: GroupState, pool: str) -> None:
         self._numbered += 1
         spec = group.spec
-        machine = Machine(self._numbered, pool, spec.purchase, self.now_s, group)
+        machine = SimulatedMachine(self._numbered, pool, spec.purchase, self.now_s, group)
         self._machines[machine.instance_id] = machine
         self._launched[spec.purchase] += 1
         group.launched(machine)
@@ -168,7 +168,7 @@ class CloudLives(CloudEngine):
             self._held[pool][machine.instance_id] = machine
             self._tell(EventKind.FULFILLED, spec.name, machine.instance_id)
 
-    def _start(self, machine: Machine, group: GroupState) -> None:
+    def _start(self, machine: SimulatedMachine, group: GroupState) -> None:
         """See to it that an instance comes into service: once its worker is ready, or by its hook.
 
         Without a launch hook an instance counts as in service when a good one would serve.
@@ -188,12 +188,12 @@ class CloudLives(CloudEngine):
         else:
             self._at(now_s + BOOT_S + hook_s, END, lambda: self._abandon(machine))
 
-    def _wait(self, machine: Machine) -> None:
+    def _wait(self, machine: SimulatedMachine) -> None:
         if machine.ended_s is None and machine.state in COMING and machine.group:
             machine.state = PENDING_WAIT
             machine.group.touch()
 
-    def _serve(self, machine: Machine) -> None:
+    def _serve(self, machine: SimulatedMachine) -> None:
         if machine.ended_s is not None or machine.state not in COMING or machine.group is None:
             return
         machine.state, machine.in_service_s = IN_SERVICE, self.now_s
@@ -203,13 +203,13 @@ class CloudLives(CloudEngine):
         name = machine.group.spec.name
         self._tell(EventKind.LAUNCH_SUCCESSFUL, name, machine.instance_id, activity)
 
-    def _abandon(self, machine: Machine) -> None:
+    def _abandon(self, machine: SimulatedMachine) -> None:
         """Give up an instance that the launch hook has held until its time-out."""
         if machine.ended_s is None and machine.state in COMING and machine.group:
             self._cancel(machine, HOOK_ABANDONED.format(token=machine.token))
             self._end(machine)
 
-    def _cancel(self, machine: Machine, message: str) -> None:
+    def _cancel(self, machine: SimulatedMachine, message: str) -> None:
         if machine.group:
             activity = machine.group.cancel(machine, message)
             name = machine.group.spec.name
@@ -217,7 +217,7 @@ class CloudLives(CloudEngine):
 
     # --- ends -----------------------------------------------------------------------------------
 
-    def _leave(self, machine: Machine) -> None:
+    def _leave(self, machine: SimulatedMachine) -> None:
         """End an instance politely: it stays for as long as the terminate hook holds it."""
         if machine.ended_s is not None:
             self._found(machine, USER_SHUTDOWN)
@@ -234,7 +234,7 @@ class CloudLives(CloudEngine):
             self._dirty.add(machine.group.spec.name if machine.group else "")
             self._at(self.now_s + self.physics.terminate_hook_s, END, lambda: self._end(machine))
 
-    def _die(self, machine: Machine, reason: str) -> None:
+    def _die(self, machine: SimulatedMachine, reason: str) -> None:
         """End an instance behind its group's back, which finds out at its next health check."""
         if machine.ended_s is not None:
             return
@@ -253,7 +253,7 @@ class CloudLives(CloudEngine):
     def _found_at_once(self, group: GroupState) -> bool:
         return not self.physics.ghost_s and HEALTH_CHECK not in group.suspensions
 
-    def _found(self, machine: Machine, reason: str) -> None:
+    def _found(self, machine: SimulatedMachine, reason: str) -> None:
         """Let the health check find a dead instance."""
         if machine.group and machine.instance_id in machine.group.members:
             machine.healthy = False
@@ -265,12 +265,12 @@ class CloudLives(CloudEngine):
             machine.state = TERMINATED
             self._part(machine)
 
-    def _end(self, machine: Machine) -> None:
+    def _end(self, machine: SimulatedMachine) -> None:
         if machine.ended_s is None:
             self._stop(machine)
             self._part(machine)
 
-    def _stop(self, machine: Machine) -> None:
+    def _stop(self, machine: SimulatedMachine) -> None:
         machine.ended_s = self.now_s
         self._used[machine.purchase] += self.now_s - machine.launched_s
         self._departed[machine.instance_id] = machine
@@ -282,7 +282,7 @@ class CloudLives(CloudEngine):
             del self._held[machine.pool][machine.instance_id]
             self._wake(machine.pool)
 
-    def _part(self, machine: Machine) -> None:
+    def _part(self, machine: SimulatedMachine) -> None:
         group = machine.group
         self._tell(EventKind.TERMINATED, group.spec.name if group else "", machine.instance_id)
         if group:
@@ -291,6 +291,6 @@ class CloudLives(CloudEngine):
             group.touch()
             self._dirty.add(group.spec.name)
 
-    def _touch(self, machine: Machine) -> None:
+    def _touch(self, machine: SimulatedMachine) -> None:
         if machine.group:
             machine.group.touch()

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(slots=True, eq=False)
-class Machine:
+class SimulatedMachine:
     """A running instance; `doomed_s` is when the market takes it, `group` is None once detached.
 
     One that ended may still be in its group: the health check has not found it yet.

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from spotkeeper_lab.cloud.capacity import MarketMove, Offer, moves
 from spotkeeper_lab.cloud.engine import LOSS, RETRY
 from spotkeeper_lab.cloud.lives import SPOT_TAKEN, CloudLives
-from spotkeeper_lab.cloud.machine import Machine
+from spotkeeper_lab.cloud.machine import SimulatedMachine
 from spotkeeper_lab.cloud.values import EventKind, GroupSpec, Physics, Purchase
 from spotkeeper_lab.traces.market import Market
 
@@ -67,7 +67,7 @@ class CloudMarket(CloudLives):
         for machine in reversed(standing[capacity:]):
             self._take_back(machine, due_s)
 
-    def _take_back(self, machine: Machine, due_s: float) -> None:
+    def _take_back(self, machine: SimulatedMachine, due_s: float) -> None:
         machine.doomed_s = due_s
         if due_s <= self.now_s:
             self._lose(machine)
@@ -81,7 +81,7 @@ class CloudMarket(CloudLives):
             group = machine.group.spec.name if machine.group else ""
             self._tell(EventKind.WARNING, group, machine.instance_id)
 
-    def _lose(self, machine: Machine) -> None:
+    def _lose(self, machine: SimulatedMachine) -> None:
         if machine.ended_s is None:
             machine.lost = True
             self._taken.append(machine)

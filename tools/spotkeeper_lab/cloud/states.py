@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from spotkeeper_lab.cloud.group import GroupState
 from spotkeeper_lab.cloud.lives import USER_SHUTDOWN
-from spotkeeper_lab.cloud.machine import Machine, Refusal
+from spotkeeper_lab.cloud.machine import Refusal, SimulatedMachine
 from spotkeeper_lab.cloud.values import CloudError, EventKind, Purchase
 from spotkeeper_lab.cloud.warm import CloudWarm
 from spotkeeper_lab.cloud.words import (
@@ -154,7 +154,7 @@ class CloudStates(CloudWarm):
 
     # --- helpers --------------------------------------------------------------------------------
 
-    def _known(self, instance_id: str) -> Machine | None:
+    def _known(self, instance_id: str) -> SimulatedMachine | None:
         """A running instance, None for one that has ended; AWS forgets those after an hour."""
         machine = self._machines.get(instance_id)
         if machine is None:
@@ -163,7 +163,7 @@ class CloudStates(CloudWarm):
                 raise not_found(instance_id)
         return machine
 
-    def _member(self, instance_id: str) -> Machine:
+    def _member(self, instance_id: str) -> SimulatedMachine:
         machine = self._machines.get(instance_id) or self._departed.get(instance_id)
         if machine is None or machine.group is None or machine.state == TERMINATED:
             message = (
@@ -172,16 +172,16 @@ class CloudStates(CloudWarm):
             raise CloudError("ValidationError", message)
         return machine
 
-    def _of(self, machine: Machine) -> GroupState:
+    def _of(self, machine: SimulatedMachine) -> GroupState:
         return self._group(machine.group.spec.name if machine.group else "")
 
-    def _in_state(self, state: GroupState, instance_id: str, wanted: str) -> Machine:
+    def _in_state(self, state: GroupState, instance_id: str, wanted: str) -> SimulatedMachine:
         machine = self._detachable(state, instance_id)
         if machine.state != wanted:
             raise CloudError("ValidationError", f"The instance {instance_id} is not in {wanted}.")
         return machine
 
-    def _detachable(self, state: GroupState, instance_id: str) -> Machine:
+    def _detachable(self, state: GroupState, instance_id: str) -> SimulatedMachine:
         machine = state.members.get(instance_id)
         if machine is None:
             message = (

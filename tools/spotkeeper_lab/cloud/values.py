@@ -52,7 +52,7 @@ class Result(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Hook:
+class LifecycleHook:
     """A lifecycle hook of a group; `heartbeat_s` passes between two signs of life at most."""
 
     name: str
@@ -95,7 +95,7 @@ class GroupSpec:
     pools: tuple[str, ...]
     grace_s: float = 0.0
     protect_new: bool = False
-    hooks: tuple[Hook, ...] = ()
+    hooks: tuple[LifecycleHook, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,7 +3,7 @@
 from spotkeeper_lab.cloud.engine import START
 from spotkeeper_lab.cloud.group import GroupState
 from spotkeeper_lab.cloud.hooks import CloudHooks
-from spotkeeper_lab.cloud.machine import Machine
+from spotkeeper_lab.cloud.machine import SimulatedMachine
 from spotkeeper_lab.cloud.values import CloudError, InstanceView, Purchase, Transition, WarmPool
 from spotkeeper_lab.cloud.words import IN_SERVICE, LAUNCH, PENDING, TERMINATING, WARMED
 
@@ -55,20 +55,20 @@ class CloudWarm(CloudHooks):
         """Launch an instance into the pool."""
         self._numbered += 1
         pool = group.pools_by_use()[0]
-        machine = Machine(self._numbered, pool, group.spec.purchase, self.now_s, group)
+        machine = SimulatedMachine(self._numbered, pool, group.spec.purchase, self.now_s, group)
         self._machines[machine.instance_id] = machine
         self._enter(machine, group, self.physics.cold_start_s)
 
-    def _enter(self, machine: Machine, group: GroupState, in_s: float) -> None:
+    def _enter(self, machine: SimulatedMachine, group: GroupState, in_s: float) -> None:
         machine.state, machine.serves_s = _PREPARING, None
         group.warm[machine.instance_id] = machine
         self._at(self.now_s + in_s, START, lambda: self._prepared(machine))
 
-    def _prepared(self, machine: Machine) -> None:
+    def _prepared(self, machine: SimulatedMachine) -> None:
         if machine.ended_s is None and machine.state == _PREPARING:
             self._hold(machine, f"{_PREPARING}:Wait", Transition.LAUNCHING)
 
-    def _proceed(self, machine: Machine) -> None:
+    def _proceed(self, machine: SimulatedMachine) -> None:
         group = machine.group
         if machine.warm and group and group.pool:
             machine.state = WARMED + group.pool.state
@@ -80,7 +80,7 @@ class CloudWarm(CloudHooks):
         else:
             super()._proceed(machine)
 
-    def _reused(self, machine: Machine, group: GroupState) -> bool:
+    def _reused(self, machine: SimulatedMachine, group: GroupState) -> bool:
         """Whether an instance that leaves its group is stopped and kept."""
         pool = group.pool
         if machine.state != TERMINATING or pool is None or not pool.reuse or not machine.healthy:
@@ -102,7 +102,7 @@ class CloudWarm(CloudHooks):
         warm_s = self.physics.warm_start_s
         self._begin(machine, group, START_S if warm_s is None else warm_s)
 
-    def _leave(self, machine: Machine) -> None:
+    def _leave(self, machine: SimulatedMachine) -> None:
         """End an instance politely, or stop it where it is to be used again."""
         group = machine.group
         reused = group and group.pool and group.pool.reuse
@@ -113,7 +113,7 @@ class CloudWarm(CloudHooks):
         self._dirty.add(group.spec.name)
         self._hold(machine, TERMINATING, Transition.TERMINATING)
 
-    def _part(self, machine: Machine) -> None:
+    def _part(self, machine: SimulatedMachine) -> None:
         group = machine.group
         if group and group.warm.pop(machine.instance_id, None):
             self._dirty.add(group.spec.name)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from spotkeeper_lab.end_to_end.record import Look
 from spotkeeper_lab.end_to_end.scene import LEAD_S
-from spotkeeper_lab.end_to_end.serving.workers import Ledger
+from spotkeeper_lab.end_to_end.serving.workers import ServiceLedger
 from spotkeeper_lab.traces.market import Market
 
 type Floats = NDArray[np.float64]
@@ -58,7 +58,7 @@ def market_total(market: Market) -> tuple[list[float], list[float]]:
     return [max(0.0, time - LEAD_S) for time in times], totals
 
 
-def load_columns(ledger: Ledger, workers: Ints, end_s: float) -> dict[str, list[float]]:
+def load_columns(ledger: ServiceLedger, workers: Ints, end_s: float) -> dict[str, list[float]]:
     """Busy workers on average of every minute, and the workers that took requests."""
     edges = np.arange(LEAD_S, end_s + 60.0, 60.0)
     busy = np.diff(_busy_time(ledger, edges)) / 60.0
@@ -77,7 +77,7 @@ def needed_column(times: Sequence[float], needed: Sequence[float], end_s: float)
     return [float(needed[turn]) if turn >= 0 else 0.0 for turn in before]
 
 
-def _busy_time(ledger: Ledger, at_s: Floats) -> Floats:
+def _busy_time(ledger: ServiceLedger, at_s: Floats) -> Floats:
     """Seconds served by all workers together up to each moment."""
     done = ~np.isnan(ledger.finished_s)
     starts, ends = np.sort(ledger.started_s[done]), np.sort(ledger.finished_s[done])
@@ -88,7 +88,9 @@ def _busy_time(ledger: Ledger, at_s: Floats) -> Floats:
     return busy
 
 
-def wait_columns(ledger: Ledger, end_s: float) -> tuple[list[float], dict[str, list[float | None]]]:
+def wait_columns(
+    ledger: ServiceLedger, end_s: float
+) -> tuple[list[float], dict[str, list[float | None]]]:
     """The waits of the requests of every minute of arrival, None in one without any."""
     waits = ledger.waits(end_s)
     edges = np.arange(LEAD_S, end_s + 60.0, 60.0)

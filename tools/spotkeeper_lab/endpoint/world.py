@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from spotkeeper_lab.cloud.api import Cloud
 from spotkeeper_lab.cloud.values import CloudEvent, GroupSpec, Physics
 from spotkeeper_lab.end_to_end.events import Event, Events
-from spotkeeper_lab.local_aws.answers import Action, Answers, VirtualTime
+from spotkeeper_lab.local_aws.answers import Answers, VirtualTime, WireAction
 from spotkeeper_lab.local_aws.lifecycle_answers import LifecycleAnswers
 from spotkeeper_lab.traces.market import market_of
 
@@ -48,7 +48,7 @@ class World:
             self._cloud = Cloud(market_of("lab", A_MONTH_S, start), groups, physics)
             self._told: list[CloudEvent] = []
             answers = Answers(self._cloud, self.time)
-            self.actions: Mapping[str, Mapping[str, Action]] = {
+            self.actions: Mapping[str, Mapping[str, WireAction]] = {
                 "autoscaling": answers.auto_scaling() | LifecycleAnswers(self._cloud).actions(),
                 "ec2": answers.ec2(over_the_wire=True),
             }

@@ -10,13 +10,13 @@ from spotkeeper_lab.local_aws.ec2_answers import Ec2Answers
 from spotkeeper_lab.local_aws.wire import (
     ACCOUNT,
     REGION,
-    Action,
     Answer,
     Exact,
     Get,
     Meters,
     Page,
     VirtualTime,
+    WireAction,
     aws_time,
     group_arn,
     page,
@@ -25,13 +25,13 @@ from spotkeeper_lab.local_aws.wire import (
 __all__ = [
     "ACCOUNT",
     "REGION",
-    "Action",
     "Answer",
     "Answers",
     "Exact",
     "Get",
     "Meters",
     "VirtualTime",
+    "WireAction",
     "aws_time",
     "group_arn",
     "instance_answer",
@@ -55,21 +55,21 @@ class Answers:
         self._cloud = cloud
         self._time = time
 
-    def auto_scaling(self) -> dict[str, Action]:
+    def auto_scaling(self) -> dict[str, WireAction]:
         """The actions of Auto Scaling that the cloud answers."""
         return {
-            "describe_auto_scaling_groups": Action(self._describe_groups, GROUPS),
-            "describe_auto_scaling_instances": Action(self._describe_instances, INSTANCES),
-            "describe_scaling_activities": Action(self._describe_activities, ACTIVITIES),
-            "set_desired_capacity": Action(self._set_desired),
-            "terminate_instance_in_auto_scaling_group": Action(self._end),
-            "detach_instances": Action(self._detach),
-            "set_instance_health": Action(self._set_health),
-            "suspend_processes": Action(self._suspend),
-            "resume_processes": Action(self._resume),
+            "describe_auto_scaling_groups": WireAction(self._describe_groups, GROUPS),
+            "describe_auto_scaling_instances": WireAction(self._describe_instances, INSTANCES),
+            "describe_scaling_activities": WireAction(self._describe_activities, ACTIVITIES),
+            "set_desired_capacity": WireAction(self._set_desired),
+            "terminate_instance_in_auto_scaling_group": WireAction(self._end),
+            "detach_instances": WireAction(self._detach),
+            "set_instance_health": WireAction(self._set_health),
+            "suspend_processes": WireAction(self._suspend),
+            "resume_processes": WireAction(self._resume),
         }
 
-    def ec2(self, *, over_the_wire: bool = False) -> dict[str, Action]:
+    def ec2(self, *, over_the_wire: bool = False) -> dict[str, WireAction]:
         """The actions of EC2 that the cloud answers."""
         answers = Ec2Answers(self._cloud, self._time)
         return answers.actions() | (answers.over_the_wire() if over_the_wire else {})
@@ -202,7 +202,7 @@ class Answers:
         }
 
 
-def request_queues(meters: Meters) -> dict[str, Action]:
+def request_queues(meters: Meters) -> dict[str, WireAction]:
     """The actions of SQS that meters answer."""
 
     def attributes(get: Get) -> Answer:
@@ -215,7 +215,7 @@ def request_queues(meters: Meters) -> dict[str, Action]:
         known = {f"ApproximateNumberOfMessages{kind}": str(n) for kind, n in counts.items()}
         return {"Attributes": {name: known[name] for name in get("AttributeNames", [])}}
 
-    return {"get_queue_attributes": Action(attributes)}
+    return {"get_queue_attributes": WireAction(attributes)}
 
 
 def instance_answer(view: InstanceView) -> Exact:

@@ -27,10 +27,10 @@ from spotkeeper_lab.cloud.api import Cloud
 from spotkeeper_lab.cloud.values import CloudError
 from spotkeeper_lab.local_aws.answers import (
     REGION,
-    Action,
     Answers,
     Meters,
     VirtualTime,
+    WireAction,
     request_queues,
 )
 from spotkeeper_lab.local_aws.speed import faster_moto
@@ -89,7 +89,7 @@ def _delaying(now: Callable[[], float]) -> Iterator[None]:
 
 @contextmanager
 def _answering(
-    responses: type[BaseResponse], error: type[ServiceException], answers: Mapping[str, Action]
+    responses: type[BaseResponse], error: type[ServiceException], answers: Mapping[str, WireAction]
 ) -> Iterator[None]:
     """Exchange the named actions of a moto service; what the cloud refuses is its `error`."""
     with ExitStack() as exchanged:
@@ -99,7 +99,7 @@ def _answering(
 
 
 def _method(
-    action: Action, error: type[ServiceException]
+    action: WireAction, error: type[ServiceException]
 ) -> Callable[[BaseResponse], ActionResult]:
     def respond(response: BaseResponse) -> ActionResult:
         try:

@@ -8,7 +8,7 @@ from spotkeeper_lab.cloud.api import Cloud
 from spotkeeper_lab.cloud.values import CloudError, InstanceView, Purchase, SpotRequestView
 from spotkeeper_lab.cloud.words import PENDING
 from spotkeeper_lab.local_aws.filters import filters_of, passes
-from spotkeeper_lab.local_aws.wire import Action, Answer, Exact, Get, Page, VirtualTime
+from spotkeeper_lab.local_aws.wire import Answer, Exact, Get, Page, VirtualTime, WireAction
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -34,14 +34,16 @@ class Ec2Answers:
         self._time = time
         self._marked_in: dict[str, str] = {}
 
-    def actions(self) -> dict[str, Action]:
+    def actions(self) -> dict[str, WireAction]:
         """The actions of EC2 that the cloud answers."""
         return {
-            "describe_spot_instance_requests": Action(self._describe_spot_requests, SPOT_REQUESTS),
-            "create_tags": Action(self._create_tags),
-            "delete_tags": Action(self._delete_tags),
-            "describe_instances": Action(self._describe_ec2_instances, INSTANCES),
-            "terminate_instances": Action(self._terminate),
+            "describe_spot_instance_requests": WireAction(
+                self._describe_spot_requests, SPOT_REQUESTS
+            ),
+            "create_tags": WireAction(self._create_tags),
+            "delete_tags": WireAction(self._delete_tags),
+            "describe_instances": WireAction(self._describe_ec2_instances, INSTANCES),
+            "terminate_instances": WireAction(self._terminate),
         }
 
     def _describe_spot_requests(self, get: Get) -> Answer:
@@ -94,11 +96,11 @@ class Ec2Answers:
             found = [one for one in found if passes(one, item["Name"], item["Values"])]
         return {"Reservations": [{"Instances": [one]} for one in found]}
 
-    def over_the_wire(self) -> dict[str, Action]:
+    def over_the_wire(self) -> dict[str, WireAction]:
         """The actions that moto has its own answers to, which know nothing of the cloud."""
         return {
-            "describe_tags": Action(self._describe_tags, TAGS),
-            "describe_spot_price_history": Action(self._describe_prices, PRICES),
+            "describe_tags": WireAction(self._describe_tags, TAGS),
+            "describe_spot_price_history": WireAction(self._describe_prices, PRICES),
         }
 
     def _describe_tags(self, get: Get) -> Answer:

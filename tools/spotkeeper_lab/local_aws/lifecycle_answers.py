@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from spotkeeper_lab.cloud.api import Cloud
-from spotkeeper_lab.cloud.values import CloudError, Hook, Result, Transition, WarmPool
+from spotkeeper_lab.cloud.values import CloudError, LifecycleHook, Result, Transition, WarmPool
 from spotkeeper_lab.local_aws.answers import instance_answer, pool_answer
-from spotkeeper_lab.local_aws.wire import Action, Answer, Exact, Get
+from spotkeeper_lab.local_aws.wire import Answer, Exact, Get, WireAction
 
 SHORTEST_S, LONGEST_S = 30, 7200
 NOT_CHANGED = (
@@ -29,24 +29,24 @@ class LifecycleAnswers:
     def __init__(self, cloud: Cloud) -> None:
         self._cloud = cloud
 
-    def actions(self) -> dict[str, Action]:
+    def actions(self) -> dict[str, WireAction]:
         """The actions of Auto Scaling that are answered."""
         return {
-            "put_lifecycle_hook": Action(self._put_hook),
-            "delete_lifecycle_hook": Action(self._delete_hook),
-            "describe_lifecycle_hooks": Action(self._describe_hooks),
-            "complete_lifecycle_action": Action(self._complete),
-            "record_lifecycle_action_heartbeat": Action(self._beat),
-            "put_warm_pool": Action(self._put_warm_pool),
-            "delete_warm_pool": Action(self._delete_warm_pool),
-            "describe_warm_pool": Action(self._describe_warm_pool),
-            "enter_standby": Action(self._enter_standby),
-            "exit_standby": Action(self._exit_standby),
-            "set_instance_protection": Action(self._protect),
-            "update_auto_scaling_group": Action(self._update),
-            "describe_policies": Action(lambda _: {"ScalingPolicies": []}),
-            "describe_scheduled_actions": Action(lambda _: {"ScheduledUpdateGroupActions": []}),
-            "describe_tags": Action(lambda _: {"Tags": []}),
+            "put_lifecycle_hook": WireAction(self._put_hook),
+            "delete_lifecycle_hook": WireAction(self._delete_hook),
+            "describe_lifecycle_hooks": WireAction(self._describe_hooks),
+            "complete_lifecycle_action": WireAction(self._complete),
+            "record_lifecycle_action_heartbeat": WireAction(self._beat),
+            "put_warm_pool": WireAction(self._put_warm_pool),
+            "delete_warm_pool": WireAction(self._delete_warm_pool),
+            "describe_warm_pool": WireAction(self._describe_warm_pool),
+            "enter_standby": WireAction(self._enter_standby),
+            "exit_standby": WireAction(self._exit_standby),
+            "set_instance_protection": WireAction(self._protect),
+            "update_auto_scaling_group": WireAction(self._update),
+            "describe_policies": WireAction(lambda _: {"ScalingPolicies": []}),
+            "describe_scheduled_actions": WireAction(lambda _: {"ScheduledUpdateGroupActions": []}),
+            "describe_tags": WireAction(lambda _: {"Tags": []}),
         }
 
     # --- hooks ----------------------------------------------------------------------------------
@@ -132,14 +132,14 @@ _HOOK = ("LifecycleHookName", "LifecycleTransition", "HeartbeatTimeout", "Defaul
 _POOL = ("MinSize", "MaxGroupPreparedCapacity", "PoolState", "InstanceReusePolicy")
 
 
-def hook_of(asked: Mapping[str, Any]) -> Hook:
+def hook_of(asked: Mapping[str, Any]) -> LifecycleHook:
     """A hook as a call or a template asks for it; raises CloudError for what AWS refuses."""
     heartbeat_s = float(asked.get("HeartbeatTimeout", 3600))
     if not SHORTEST_S <= heartbeat_s <= LONGEST_S:
         message = f"Heartbeat Timeout must be between {SHORTEST_S} and {LONGEST_S} seconds"
         raise CloudError("ValidationError", message)
     try:
-        return Hook(
+        return LifecycleHook(
             name=asked["LifecycleHookName"],
             transition=Transition(asked["LifecycleTransition"]),
             heartbeat_s=heartbeat_s,
@@ -171,7 +171,7 @@ def _action(get: Get) -> tuple[str, str, str]:
     return get("AutoScalingGroupName"), get("LifecycleHookName"), get("InstanceId")
 
 
-def _hook(group: str, hook: Hook) -> Exact:
+def _hook(group: str, hook: LifecycleHook) -> Exact:
     return Exact(
         {
             "LifecycleHookName": hook.name,

@@ -43,7 +43,7 @@ class Page:
 
 
 @dataclass(frozen=True, slots=True)
-class Action:
+class WireAction:
     """One action: how it answers, and by which sizes its answer comes in pages, if it does."""
 
     answer: Callable[[Get], Answer]

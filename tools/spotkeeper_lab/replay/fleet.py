@@ -9,7 +9,7 @@ ONPREM = -1
 
 
 @dataclass(slots=True)
-class Instance:
+class ReplayedInstance:
     """An instance that was launched at `launched_s` and whose workers serve from `ready_s` on."""
 
     launched_s: float
@@ -25,7 +25,7 @@ class ReplayFleet:
 
     def __init__(self, onprem: int, workers_per_instance: int, cold_start_s: float) -> None:
         self.free: list[tuple[float, int, int]] = [(0.0, ONPREM, -1)] * onprem
-        self.instances: dict[int, Instance] = {}
+        self.instances: dict[int, ReplayedInstance] = {}
         self.onprem = onprem
         self._size = workers_per_instance
         self._cold_start_s = cold_start_s
@@ -57,7 +57,7 @@ class ReplayFleet:
     def launch(self, instances: int, now_s: float, ready_s: float) -> None:
         """Add instances whose workers are free from `ready_s` on."""
         for _ in range(instances):
-            self.instances[self._launched] = Instance(now_s, ready_s)
+            self.instances[self._launched] = ReplayedInstance(now_s, ready_s)
             self.free += [(ready_s, self._launched, -1)] * self._size
             self._launched += 1
         heapify(self.free)

@@ -28,7 +28,7 @@ BAMBOO_STEP_S = 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reading:
+class TraceReading:
     """How to read what a file leaves open or gets wrong.
 
     ``gap_s`` overrides a JSON file's step (one published file says 300 s but was probed every
@@ -51,14 +51,16 @@ class Series:
     began: datetime | None
 
 
-def read_public_traces(paths: Sequence[Path], name: str, reading: Reading | None = None) -> Market:
+def read_public_traces(
+    paths: Sequence[Path], name: str, reading: TraceReading | None = None
+) -> Market:
     """One market from the files of its pools, cut to the time that all of them cover.
 
     Raises MarketFileError naming the file and the line that cannot be read.
     """
     if not paths:
         raise MarketFileError(name, None, "no trace file given")
-    reading = reading or Reading()
+    reading = reading or TraceReading()
     if reading.pool and len(paths) > 1:
         raise MarketFileError(paths[1], None, "one pool name cannot be given to several files")
     series = [_read(path, reading) for path in paths]
@@ -97,7 +99,7 @@ def _cut(
     return [(0.0, held), *((time, capacity) for time, capacity in later if time < end_s)]
 
 
-def _read(path: Path, reading: Reading) -> Series:
+def _read(path: Path, reading: TraceReading) -> Series:
     pool = reading.pool or pool_name(path)
     text = _text(path)
     if path.suffix == ".json":
@@ -146,7 +148,7 @@ def _rows(path: Path, text: str) -> Iterator[tuple[int, list[str]]]:
         raise MarketFileError(path, reader.line_num, f"is not CSV: {error}") from None
 
 
-def _json(path: Path, text: str, pool: str, reading: Reading) -> Series:
+def _json(path: Path, text: str, pool: str, reading: TraceReading) -> Series:
     try:
         found = json.loads(text)
     except json.JSONDecodeError as error:

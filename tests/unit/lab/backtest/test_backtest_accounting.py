@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from spotkeeper_lab.backtest.accounting import Life, account, spot_paid
+from spotkeeper_lab.backtest.accounting import PaidLife, account, spot_paid
 from spotkeeper_lab.backtest.world import World, WorldError
 from spotkeeper_lab.traces.market import Market, Steps, market_of
 
@@ -14,14 +14,14 @@ PRICED = Market(
 WORLD = World(target=2, tick_s=60.0, cold_start_s=120.0, price_ratio=0.25)
 
 
-def spot(start: float, end: float, *, lost: bool = False, quits: float | None = None) -> Life:
-    return Life(
+def spot(start: float, end: float, *, lost: bool = False, quits: float | None = None) -> PaidLife:
+    return PaidLife(
         pool="a/g", launched_s=start, ready_s=start + 120, ended_s=end, lost=lost, quits_s=quits
     )
 
 
-def on_demand(start: float, end: float) -> Life:
-    return Life(pool=None, launched_s=start, ready_s=start + 120, ended_s=end)
+def on_demand(start: float, end: float) -> PaidLife:
+    return PaidLife(pool=None, launched_s=start, ready_s=start + 120, ended_s=end)
 
 
 def test_an_instance_is_billed_from_launch_and_ready_after_its_start() -> None:

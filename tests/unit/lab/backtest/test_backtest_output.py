@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 
 from spotkeeper_charts.scatter import HEIGHT, WIDTH
-from spotkeeper_lab.backtest.backtest import Plan, Row, run_backtest
+from spotkeeper_lab.backtest.backtest import BacktestPlan, Row, run_backtest
 from spotkeeper_lab.backtest.output import CELLS, cells, compared, json_text, tables, write_json
 from spotkeeper_lab.backtest.policies.catalogue import choose
 from spotkeeper_lab.backtest.report import picture, report_html, write_report
@@ -36,7 +36,7 @@ WORLDS = (
 
 @pytest.fixture(scope="module")
 def rows() -> list[Row]:
-    plan = Plan(
+    plan = BacktestPlan(
         markets=[generate(0, hours=12)],
         worlds=WORLDS,
         policies=choose([]),

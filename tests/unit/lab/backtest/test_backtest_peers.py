@@ -16,7 +16,7 @@ from spotkeeper_lab.backtest.policies.peers import (
     SpotHedge,
     TwoGroupLoop,
 )
-from spotkeeper_lab.backtest.policies.ticks import Fleet, TickPolicy
+from spotkeeper_lab.backtest.policies.ticks import TickedFleet, TickPolicy
 from spotkeeper_lab.backtest.world import World
 from spotkeeper_lab.traces.market import Market, market_of
 
@@ -33,8 +33,8 @@ def market(ticks: int, **capacities: list[tuple[int, int]]) -> Market:
     return market_of("m", ticks * TICK, steps)
 
 
-def fleet(*held: int, ready: bool = True, tick: int = 10) -> Fleet:
-    one = Fleet(len(held))
+def fleet(*held: int, ready: bool = True, tick: int = 10) -> TickedFleet:
+    one = TickedFleet(len(held))
     one.tick = tick
     for pool, count in zip(one.spot, held, strict=True):
         pool.extend([0 if ready else tick + 1] * count)

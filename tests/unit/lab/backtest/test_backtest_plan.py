@@ -5,7 +5,7 @@ from dataclasses import asdict, replace
 import pytest
 
 from spotkeeper.domain.settings.availability import AvailabilityPolicy
-from spotkeeper_lab.backtest.backtest import COLUMNS, Plan, run_backtest
+from spotkeeper_lab.backtest.backtest import COLUMNS, BacktestPlan, run_backtest
 from spotkeeper_lab.backtest.policies.catalogue import POLICIES, choose
 from spotkeeper_lab.backtest.policies.settings import configure
 from spotkeeper_lab.backtest.policies.values import SettingError, UnknownNameError
@@ -18,9 +18,9 @@ MARKET = generate(0, hours=12)
 WORLD = World(target=3)
 
 
-def plan(*names: str, count: int | None = 3, hours: float = 2.0) -> Plan:
+def plan(*names: str, count: int | None = 3, hours: float = 2.0) -> BacktestPlan:
     windows = Windows(count=count, hours=hours)
-    return Plan(markets=[MARKET], worlds=[WORLD], policies=choose(names), windows=windows)
+    return BacktestPlan(markets=[MARKET], worlds=[WORLD], policies=choose(names), windows=windows)
 
 
 def test_no_name_is_every_policy_and_a_name_twice_is_one() -> None:

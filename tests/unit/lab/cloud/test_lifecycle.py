@@ -9,7 +9,7 @@ from spotkeeper_lab.cloud.values import (
     CloudError,
     EventKind,
     GroupSpec,
-    Hook,
+    LifecycleHook,
     Physics,
     Purchase,
     Result,
@@ -27,14 +27,14 @@ from spotkeeper_lab.traces.market import market_of
 
 POOL = "us-east-1a/g5.xlarge"
 SPOT, ON_DEMAND = "spot", "od"
-READY = Hook(
+READY = LifecycleHook(
     name="ready", transition=Transition.LAUNCHING, heartbeat_s=300.0, default=Result.CONTINUE
 )
-DRAIN = Hook(name="drain", transition=Transition.TERMINATING, heartbeat_s=90.0)
+DRAIN = LifecycleHook(name="drain", transition=Transition.TERMINATING, heartbeat_s=90.0)
 
 
 def make(
-    *hooks: Hook, desired: int = 0, grace_s: float = 0.0, physics: Physics | None = None
+    *hooks: LifecycleHook, desired: int = 0, grace_s: float = 0.0, physics: Physics | None = None
 ) -> Cloud:
     """An empty spot group beside an on-demand group of `desired` with hooks."""
     groups = [
@@ -97,7 +97,9 @@ def test_a_launch_that_is_abandoned_is_cancelled_and_done_again() -> None:
     ("default", "state"), [(Result.CONTINUE, "InService"), (Result.ABANDON, "Pending")]
 )
 def test_a_time_out_ends_as_the_hook_says(default: Result, state: str) -> None:
-    hook = Hook(name="h", transition=Transition.LAUNCHING, heartbeat_s=60.0, default=default)
+    hook = LifecycleHook(
+        name="h", transition=Transition.LAUNCHING, heartbeat_s=60.0, default=default
+    )
     cloud = make(hook, desired=1)
     cloud.advance(69.0)
     assert states(cloud) == ["Pending:Wait"]
@@ -109,7 +111,7 @@ def test_a_time_out_ends_as_the_hook_says(default: Result, state: str) -> None:
 
 
 def test_a_heartbeat_begins_the_time_out_anew_a_hundred_times_at_most() -> None:
-    hook = Hook(name="h", transition=Transition.LAUNCHING, heartbeat_s=60.0)
+    hook = LifecycleHook(name="h", transition=Transition.LAUNCHING, heartbeat_s=60.0)
     cloud = make(hook, desired=1)
     cloud.advance(60.0)
     instance = first(cloud)
@@ -122,7 +124,7 @@ def test_a_heartbeat_begins_the_time_out_anew_a_hundred_times_at_most() -> None:
 
 
 def test_every_hook_is_waited_for_and_abandoning_one_ends_all() -> None:
-    other = Hook(name="other", transition=Transition.LAUNCHING)
+    other = LifecycleHook(name="other", transition=Transition.LAUNCHING)
     cloud = make(READY, other, desired=1)
     cloud.advance(30.0)
     instance = first(cloud)

@@ -24,7 +24,7 @@ from spotkeeper_lab.end_to_end.serving.logs import (
     SearchLogQueue,
     SearchLogs,
 )
-from spotkeeper_lab.end_to_end.serving.workers import Ledger, Served
+from spotkeeper_lab.end_to_end.serving.workers import Served, ServiceLedger
 from spotkeeper_lab.local_aws.answers import ACCOUNT, VirtualTime
 from spotkeeper_lab.traces.market import Market, MarketError, market_of
 from spotkeeper_lab.traces.requests import RequestTrace
@@ -202,7 +202,7 @@ def test_what_was_asked_for_is_due_once_it_can_have_started() -> None:
 
 def test_busy_workers_and_waits_by_the_minute() -> None:
     start = LEAD_S
-    ledger = Ledger(
+    ledger = ServiceLedger(
         arrival_s=np.array([start, start + 70.0, start + 100.0]),
         started_s=np.array([start + 30.0, start + 70.0, np.nan]),
         finished_s=np.array([start + 90.0, start + 75.0, np.nan]),

@@ -1,7 +1,14 @@
 import pytest
 
 from spotkeeper_lab.cloud.api import Cloud
-from spotkeeper_lab.cloud.values import GroupSpec, Hook, Physics, Purchase, Transition, WarmPool
+from spotkeeper_lab.cloud.values import (
+    GroupSpec,
+    LifecycleHook,
+    Physics,
+    Purchase,
+    Transition,
+    WarmPool,
+)
 from spotkeeper_lab.endpoint.machines.agents import complete_hooks
 from spotkeeper_lab.traces.market import market_of
 
@@ -19,7 +26,8 @@ def cloud() -> Cloud:
         desired=1,
         pools=(POOL,),
         hooks=tuple(
-            Hook(name=kind.name.lower(), transition=kind, heartbeat_s=600.0) for kind in Transition
+            LifecycleHook(name=kind.name.lower(), transition=kind, heartbeat_s=600.0)
+            for kind in Transition
         ),
     )
     market = market_of("agents", 86_400.0, {POOL: [(0.0, 0)]})

@@ -2,7 +2,7 @@ from dataclasses import replace
 
 import pytest
 
-from spotkeeper_lab.endpoint.faults.values import Loss
+from spotkeeper_lab.endpoint.faults.values import LoseInstances
 from spotkeeper_lab.endpoint.story.moments import (
     Moment,
     longest_unasked_s,
@@ -83,7 +83,7 @@ def scenario(**promises: object) -> Scenario:
         name="x",
         about="x",
         for_s=60.0,
-        steps=(Step(at_s=10.0, fault=Loss(do="loss")),),
+        steps=(Step(at_s=10.0, fault=LoseInstances(do="loss")),),
         promises=Promises.model_validate(promises),
     )
 

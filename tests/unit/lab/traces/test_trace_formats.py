@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from spotkeeper_lab.traces.formats import Reading, pool_name, read_public_traces
+from spotkeeper_lab.traces.formats import TraceReading, pool_name, read_public_traces
 from spotkeeper_lab.traces.market import Change
 from spotkeeper_lab.traces.market_file import MarketFileError, read_market, write_market
 
@@ -38,17 +38,19 @@ def test_skypilot_json_is_one_pool_per_file(tmp_path: Path) -> None:
 
 def test_a_wrong_step_can_be_corrected(tmp_path: Path) -> None:
     path = write(tmp_path, "z_v100.json", trace())
-    assert read_public_traces([path], "m", Reading(gap_s=195)).end_s == 4 * 195
+    assert read_public_traces([path], "m", TraceReading(gap_s=195)).end_s == 4 * 195
 
 
 def test_inverted_json_has_to_be_said(tmp_path: Path) -> None:
     path = write(tmp_path, "z_v100_1/full.json", trace(data=[0, 1, 0], price_info={"price": 1}))
     with pytest.raises(MarketFileError, match="1 means not available; say so"):
         read_public_traces([path], "m")
-    market = read_public_traces([path], "m", Reading(inverted=True))
+    market = read_public_traces([path], "m", TraceReading(inverted=True))
     assert market.pools == ("z/v100_1",)
     assert [change.capacity for change in market.changes()] == [1, 0, 1]
-    assert read_public_traces([path], "m", Reading(inverted=False)).capacity("z/v100_1", 300) == 1
+    assert (
+        read_public_traces([path], "m", TraceReading(inverted=False)).capacity("z/v100_1", 300) == 1
+    )
 
 
 SKYNOMAD = (
@@ -89,7 +91,7 @@ BAMBOO = "0,add,node1\n0,add,node2\n60000,remove,node1\n120000,add,node3\n120000
 
 def test_bamboo_events_count_the_nodes(tmp_path: Path) -> None:
     path = write(tmp_path, "p3-trace.csv", BAMBOO)
-    market = read_public_traces([path], "m", Reading(pool="us-east-1/p3.2xlarge"))
+    market = read_public_traces([path], "m", TraceReading(pool="us-east-1/p3.2xlarge"))
     assert market.end_s == 180
     assert [(change.at_s, change.capacity) for change in market.changes()] == [
         (0, 2),
@@ -175,10 +177,10 @@ def test_files_that_do_not_go_together_are_refused(tmp_path: Path) -> None:
         with pytest.raises(MarketFileError, match=problem):
             read_public_traces(paths, "m")
     with pytest.raises(MarketFileError, match="one pool name"):
-        read_public_traces([dated, undated], "m", Reading(pool="a/b"))
+        read_public_traces([dated, undated], "m", TraceReading(pool="a/b"))
 
 
 def test_inverted_counts_above_one_make_no_sense(tmp_path: Path) -> None:
     path = write(tmp_path, "a.json", trace())
     with pytest.raises(MarketFileError, match=r"data\[1\] is 4; inverted is 0 or 1"):
-        read_public_traces([path], "m", Reading(inverted=True))
+        read_public_traces([path], "m", TraceReading(inverted=True))

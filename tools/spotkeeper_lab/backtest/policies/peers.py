@@ -7,7 +7,7 @@ import math
 import random
 from collections.abc import Mapping, Sequence
 
-from spotkeeper_lab.backtest.policies.ticks import Fleet
+from spotkeeper_lab.backtest.policies.ticks import TickedFleet
 
 
 class OnDemandOnly:
@@ -16,14 +16,14 @@ class OnDemandOnly:
     def __init__(self, target: int) -> None:
         self._target = target
 
-    def ask(self, fleet: Fleet) -> Sequence[int]:
+    def ask(self, fleet: TickedFleet) -> Sequence[int]:
         """No spot."""
         return ()
 
     def told(self, held: Sequence[int], asked: Mapping[int, int], given: Mapping[int, int]) -> None:
         """Nothing to learn."""
 
-    def on_demand(self, fleet: Fleet) -> int:
+    def on_demand(self, fleet: TickedFleet) -> int:
         """The target."""
         return self._target
 
@@ -34,7 +34,7 @@ class EvenSpread:
     def __init__(self, target: int) -> None:
         self._target = target
 
-    def ask(self, fleet: Fleet) -> Sequence[int]:
+    def ask(self, fleet: TickedFleet) -> Sequence[int]:
         """Each missing one to the pool with the fewest, ties in the market's order."""
         held, asked = fleet.held, []
         for _ in range(self._target - sum(held)):
@@ -46,7 +46,7 @@ class EvenSpread:
     def told(self, held: Sequence[int], asked: Mapping[int, int], given: Mapping[int, int]) -> None:
         """Past failures are ignored."""
 
-    def on_demand(self, fleet: Fleet) -> int:
+    def on_demand(self, fleet: TickedFleet) -> int:
         """None."""
         return 0
 
@@ -58,7 +58,7 @@ class RoundRobin(EvenSpread):
         super().__init__(target)
         self._next = 0
 
-    def ask(self, fleet: Fleet) -> Sequence[int]:
+    def ask(self, fleet: TickedFleet) -> Sequence[int]:
         """Each missing one to the next pool."""
         missing = self._target - fleet.spot_held
         if missing <= 0:
@@ -83,7 +83,7 @@ class SpotHedge:
         self._pools = pools
         self._active = set(range(pools))
 
-    def ask(self, fleet: Fleet) -> Sequence[int]:
+    def ask(self, fleet: TickedFleet) -> Sequence[int]:
         """Each missing one to a random active pool that holds none of ours, else any active one."""
         held, asked = fleet.held, []
         missing = self._target + self._extra - sum(held)
@@ -107,7 +107,7 @@ class SpotHedge:
             else:
                 self._active.add(pool)
 
-    def on_demand(self, fleet: Fleet) -> int:
+    def on_demand(self, fleet: TickedFleet) -> int:
         """What ready spot lacks of target and extra, at most the target."""
         return max(0, min(self._target, self._target + self._extra - fleet.spot_ready))
 
@@ -124,7 +124,7 @@ class SpotGroup:
         self._spot = target - self._on_demand
         self._failed: set[int] = set()
 
-    def ask(self, fleet: Fleet) -> Sequence[int]:
+    def ask(self, fleet: TickedFleet) -> Sequence[int]:
         """Each missing one to the zone with the fewest of ours."""
         held, asked = fleet.held, []
         missing = self._spot - sum(held)
@@ -143,7 +143,7 @@ class SpotGroup:
         """Remember the zones that failed."""
         self._failed |= {zone for zone, count in asked.items() if given[zone] < count}
 
-    def on_demand(self, fleet: Fleet) -> int:
+    def on_demand(self, fleet: TickedFleet) -> int:
         """The fixed share."""
         return self._on_demand
 
@@ -156,7 +156,7 @@ class TwoGroupLoop(SpotGroup):
         self._target = target
         self._every = every_ticks
 
-    def on_demand(self, fleet: Fleet) -> int:
+    def on_demand(self, fleet: TickedFleet) -> int:
         """What running spot lacks of the target, looked at every interval."""
         if fleet.tick % self._every:
             return len(fleet.on_demand)

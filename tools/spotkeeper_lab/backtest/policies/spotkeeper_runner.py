@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from spotkeeper.domain.fleet import Fleet
 from spotkeeper.ports import Ports
 from spotkeeper.turns.check_availability import check_availability, handle_interruption
-from spotkeeper_lab.backtest.accounting import Life, RunResult, account
+from spotkeeper_lab.backtest.accounting import PaidLife, RunResult, account
 from spotkeeper_lab.backtest.policies.deployed import _KINDS, cloud_of, fleet_of, interruption_of
 from spotkeeper_lab.backtest.policies.values import Settings
 from spotkeeper_lab.backtest.world import World
@@ -126,15 +126,15 @@ def replay_of(
     )
 
 
-def lives_of(cloud: Cloud, end_s: float) -> list[Life]:
+def lives_of(cloud: Cloud, end_s: float) -> list[PaidLife]:
     """Every instance as the accounting counts it."""
     return [_life(view, end_s) for view in cloud.history()]
 
 
-def _life(view: InstanceView, end_s: float) -> Life:
+def _life(view: InstanceView, end_s: float) -> PaidLife:
     """A draining worker still works until its instance goes: it counts, as the peers' do."""
     ended_s = end_s if view.ended_s is None else view.ended_s
-    return Life(
+    return PaidLife(
         pool=view.pool if view.purchase is Purchase.SPOT else None,
         launched_s=view.launched_s,
         ready_s=ended_s if view.in_service_s is None else view.in_service_s,

@@ -10,12 +10,12 @@ from bisect import bisect_right, insort
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from spotkeeper_lab.backtest.accounting import Life, RunResult, account
+from spotkeeper_lab.backtest.accounting import PaidLife, RunResult, account
 from spotkeeper_lab.backtest.world import World
 from spotkeeper_lab.traces.market import Market, Steps
 
 
-class Fleet:
+class TickedFleet:
     """What a policy holds at a tick; pools are numbered in the market's order.
 
     ``spot`` has, per pool, the tick at which each instance is ready, oldest first; ``on_demand``
@@ -48,7 +48,7 @@ class Fleet:
 class TickPolicy(Protocol):
     """A policy that acts at every tick."""
 
-    def ask(self, fleet: Fleet) -> Sequence[int]:
+    def ask(self, fleet: TickedFleet) -> Sequence[int]:
         """The pool of each further spot instance to launch now."""
         ...
 
@@ -56,7 +56,7 @@ class TickPolicy(Protocol):
         """What each pool gave; ``held`` is what it held before this tick's losses."""
         ...
 
-    def on_demand(self, fleet: Fleet) -> int:
+    def on_demand(self, fleet: TickedFleet) -> int:
         """How many on-demand instances to hold from now on."""
         ...
 
@@ -73,8 +73,8 @@ class _Run:
         self._policy = policy
         self._window = window
         self._world = world
-        self._fleet = Fleet(len(window.pools))
-        self._lives: list[Life] = []
+        self._fleet = TickedFleet(len(window.pools))
+        self._lives: list[PaidLife] = []
         self._cold = world.ticks(world.cold_start_s)
         self._warm = world.ticks(world.warm_start_s or 0.0)
         self._rng = random.Random(f"on-demand/{world.seed}")
@@ -133,7 +133,7 @@ class _Run:
     ) -> None:
         tick_s, now = self._world.tick_s, self._fleet.tick
         self._lives.append(
-            Life(
+            PaidLife(
                 pool=pool,
                 launched_s=(ready - self._cold if launched is None else launched) * tick_s,
                 ready_s=ready * tick_s,

@@ -13,7 +13,7 @@ from spotkeeper_lab.cloud.api import Cloud
 from spotkeeper_lab.cloud.values import CloudError
 from spotkeeper_lab.end_to_end.functions import AVAILABILITY, Handler
 from spotkeeper_lab.local_aws.answers import Answers
-from spotkeeper_lab.local_aws.wire import ACCOUNT, REGION, Action, Answer
+from spotkeeper_lab.local_aws.wire import ACCOUNT, REGION, Answer, WireAction
 
 MAIN, OTHER = "ocr", "search"
 PATH = "/spotkeeper/chaos/fleets"
@@ -75,7 +75,7 @@ class Aws(Lambdas):
         del service, operation
         return Kind.ANSWERS_LOST in self.active and self.rng.random() < LOST_SHARE
 
-    def _of(self, actions: Mapping[str, Action]) -> dict[str, Respond]:
+    def _of(self, actions: Mapping[str, WireAction]) -> dict[str, Respond]:
         return {name: self._acting(name, action.respond) for name, action in actions.items()}
 
     def _acting(self, name: str, respond: Callable[[Any], Answer]) -> Respond:

@@ -11,7 +11,7 @@ from spotkeeper_lab.chaos.story.scenario import (
     Fault,
     Kind,
     Scenario,
-    Start,
+    StartState,
 )
 
 
@@ -44,10 +44,10 @@ def draw(seed: int) -> Scenario:
     )
 
 
-def _start(rng: random.Random, *, sized: bool) -> Start:
+def _start(rng: random.Random, *, sized: bool) -> StartState:
     """Where nobody sizes the spot group, it begins as its operator left it."""
-    drawn = rng.choice([Start.SERVING] * 3 + [Start.EMPTY, Start.ON_DEMAND])
-    return drawn if sized else Start.SERVING
+    drawn = rng.choice([StartState.SERVING] * 3 + [StartState.EMPTY, StartState.ON_DEMAND])
+    return drawn if sized else StartState.SERVING
 
 
 def _loads(rng: random.Random) -> tuple[tuple[float, float], ...]:

@@ -52,7 +52,7 @@ class Kind(StrEnum):
     ZONES_EVENED = "AWS ends an instance to even out zones"
 
 
-class Start(StrEnum):
+class StartState(StrEnum):
     """How the fleet is met."""
 
     SERVING = "spot serves"
@@ -119,7 +119,7 @@ class Scenario:
     """
 
     seed: int
-    start: Start = Start.SERVING
+    start: StartState = StartState.SERVING
     loads: tuple[tuple[float, float], ...] = ((0.0, 3.0),)
     faults: tuple[Fault, ...] = ()
     objective: bool = True

@@ -4,7 +4,7 @@ import json
 
 import numpy as np
 
-from spotkeeper_lab.chaos.story.scenario import SPOT_MAX, Scenario, Start
+from spotkeeper_lab.chaos.story.scenario import SPOT_MAX, Scenario, StartState
 from spotkeeper_lab.cloud.api import Cloud
 from spotkeeper_lab.cloud.values import GroupSpec, Physics, Purchase
 from spotkeeper_lab.local_aws.wire import ACCOUNT, REGION
@@ -51,7 +51,9 @@ def documents_of(scenario: Scenario) -> dict[str, str]:
 def specs_of(scenario: Scenario, pools: tuple[str, ...]) -> list[GroupSpec]:
     """The four groups."""
     most = scenario.group_maximum
-    first = {Start.SERVING: (4, 0), Start.EMPTY: (0, 0), Start.ON_DEMAND: (0, 6)}[scenario.start]
+    first = {StartState.SERVING: (4, 0), StartState.EMPTY: (0, 0), StartState.ON_DEMAND: (0, 6)}[
+        scenario.start
+    ]
     sizes = {"ocr": (*first, most), "search": (OTHERS, 0, OTHERS)}
     return [
         GroupSpec(

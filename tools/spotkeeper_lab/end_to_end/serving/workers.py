@@ -52,7 +52,7 @@ class _Worker:
 
 
 @dataclass(slots=True)
-class Ledger:
+class ServiceLedger:
     """What became of each request; one entry per request, NaN where it did not happen."""
 
     arrival_s: NDArray[np.float64]
@@ -90,7 +90,7 @@ class Workforce:
         """
         self.now_s = 0.0
         count = len(trace)
-        self.ledger = Ledger(
+        self.ledger = ServiceLedger(
             arrival_s=trace.arrival_s,
             started_s=np.full(count, math.nan),
             finished_s=np.full(count, math.nan),

@@ -18,7 +18,7 @@ from werkzeug.datastructures import MultiDict
 from spotkeeper_lab.cloud.values import CloudError
 from spotkeeper_lab.endpoint.seams.account import Response
 from spotkeeper_lab.endpoint.world import World
-from spotkeeper_lab.local_aws.answers import Action, Answer, Get, page
+from spotkeeper_lab.local_aws.answers import Answer, Get, WireAction, page
 
 # Calls of EC2 that would make or change instances which no group and no market knows.
 NOT_SIMULATED = frozenset({
@@ -49,7 +49,7 @@ class ByMoto:
         return None if action is None else self._answer(service, name, action, values)
 
     def _answer(
-        self, service: str, name: str, action: Action, values: "MultiDict[str, str]"
+        self, service: str, name: str, action: WireAction, values: "MultiDict[str, str]"
     ) -> Response:
         operation = _model(service).operation_model(name)
         parser = PROTOCOL_PARSERS[PROTOCOLS[service]](operation)
@@ -61,7 +61,7 @@ class ByMoto:
         )
         return written["status_code"], dict(written["headers"]), str(written["body"]).encode()
 
-    def _result(self, action: Action, params: Mapping[str, Any]) -> object:
+    def _result(self, action: WireAction, params: Mapping[str, Any]) -> object:
         with self._world.now():
             try:
                 answer = action.answer(params.get)
@@ -70,14 +70,14 @@ class ByMoto:
         return page(answer, params.get) if action.paged else answer
 
 
-def _refused(name: str) -> Action:
+def _refused(name: str) -> WireAction:
     """An action that would be accepted and forgotten is refused by its name."""
 
     def answer(_: Get) -> Answer:
         message = f"{name} is not simulated by the local AWS (docs/lab.md says what is)"
         raise CloudError("ValidationError", message)
 
-    return Action(answer)
+    return WireAction(answer)
 
 
 @cache

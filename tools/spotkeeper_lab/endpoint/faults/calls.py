@@ -10,7 +10,7 @@ from typing import Any
 from urllib.parse import parse_qs
 from xml.sax.saxutils import escape
 
-from spotkeeper_lab.endpoint.faults.values import Answer, Calls
+from spotkeeper_lab.endpoint.faults.values import CallAnswer, Calls
 
 type Message = dict[str, Any]
 type Receive = Callable[[], Awaitable[Message]]
@@ -63,19 +63,19 @@ class FailingCalls:
         if call and (then := self._once.pop(call.action, None)):
             await self._app(scope, replayed, _nowhere)
             await asyncio.to_thread(then)
-            await respond(send, *refusal(call.service, Answer.LOST))
+            await respond(send, *refusal(call.service, CallAnswer.LOST))
             return
         how = self._failing(call) if call else None
         if call is None or how is None:
             await self._app(scope, replayed, send)
             return
-        if how is Answer.LOST:
+        if how is CallAnswer.LOST:
             await self._app(scope, replayed, _nowhere)
-        if how is Answer.UNREACHABLE:
+        if how is CallAnswer.UNREACHABLE:
             await asyncio.sleep(UNREACHABLE_S)
         await respond(send, *refusal(call.service, how))
 
-    def _failing(self, call: _Call) -> Answer | None:
+    def _failing(self, call: _Call) -> CallAnswer | None:
         for name in (call.action, call.service):
             ordered = self._ordered.get(name)
             if ordered and self._seconds() < ordered.until_s:
@@ -86,7 +86,7 @@ class FailingCalls:
         return self._chance.random() < fault.share
 
 
-def refusal(service: str, how: Answer) -> tuple[int, str, bytes]:
+def refusal(service: str, how: CallAnswer) -> tuple[int, str, bytes]:
     """Status, content type and body of a failure, in the words and the protocol of a service."""
     status, code = _code(service, how)
     if service == "ec2":
@@ -99,16 +99,16 @@ def refusal(service: str, how: Answer) -> tuple[int, str, bytes]:
     return status, "application/x-amz-json-1.0", body
 
 
-def _code(service: str, how: Answer) -> tuple[int, str]:
+def _code(service: str, how: CallAnswer) -> tuple[int, str]:
     query = service in {"ec2", "autoscaling"}
     match how:
-        case Answer.THROTTLED if service == "ec2":
+        case CallAnswer.THROTTLED if service == "ec2":
             return 503, "RequestLimitExceeded"
-        case Answer.THROTTLED:
+        case CallAnswer.THROTTLED:
             return 400, "Throttling" if query else "ThrottlingException"
-        case Answer.DENIED if service == "ec2":
+        case CallAnswer.DENIED if service == "ec2":
             return 403, "UnauthorizedOperation"
-        case Answer.DENIED:
+        case CallAnswer.DENIED:
             return (403, "AccessDenied") if query else (400, "AccessDeniedException")
         case _:
             return 500, "InternalFailure" if query else "InternalServerError"

@@ -13,8 +13,8 @@ from spotkeeper_lab.endpoint.faults.values import (
     Events,
     Fault,
     KillFunction,
-    Load,
-    Loss,
+    LoseInstances,
+    OfferLoad,
     Quota,
     Rebalance,
     Refusal,
@@ -56,14 +56,14 @@ class Faults:
 
         self._how: dict[type[Any], Callable[[Any], str | None]] = {
             Capacity: self._capacity,
-            Loss: self._loss,
+            LoseInstances: self._loss,
             Rebalance: self._rebalance,
             Quota: self._quota,
             RefuseLaunches: self._refuse,
             Calls: calls.order,
             KillFunction: self._kill,
             Events: deliveries.order,
-            Load: lambda fault: workers.offer(fault.erlangs),
+            OfferLoad: lambda fault: workers.offer(fault.erlangs),
             SearchLogs: lambda fault: workers.stop(fault.stopped),
         }
 
@@ -82,7 +82,7 @@ class Faults:
         self._world.set_capacity(pools, fault.capacity, fault.in_s)
         return f"{', '.join(pools)}: {fault.capacity}"
 
-    def _loss(self, fault: Loss) -> str:
+    def _loss(self, fault: LoseInstances) -> str:
         with self._world.now() as cloud:
             taken = fault.instances or self._newest(cloud, fault.count)
             cloud.reclaim(taken, cloud.now_s + fault.in_s)

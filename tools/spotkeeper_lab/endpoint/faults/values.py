@@ -21,7 +21,7 @@ class Refusal(StrEnum):
     PERMISSION = "permission"
 
 
-class Answer(StrEnum):
+class CallAnswer(StrEnum):
     """How a call fails: `lost` has its effect and no answer, `unreachable` neither."""
 
     THROTTLED = "throttled"
@@ -53,7 +53,7 @@ class Capacity(_Fault):
     in_s: Seconds = 0.0
 
 
-class Loss(_Fault):
+class LoseInstances(_Fault):
     """`count` spot instances are taken back `in_s` from now; with a notice they are warned.
 
     They are those named as `instances`, or the newest.
@@ -79,7 +79,7 @@ class Calls(_Fault):
 
     do: Literal["calls"]
     action: str = Field(pattern=r"^[A-Za-z0-9]+$")
-    answer: Answer
+    answer: CallAnswer
     share: Share = 1.0
     for_s: Seconds
 
@@ -121,7 +121,7 @@ class Events(_Fault):
     for_s: Seconds
 
 
-class Load(_Fault):
+class OfferLoad(_Fault):
     """The workers are offered so much load, in erlangs; no load means that nothing is logged."""
 
     do: Literal["load"]
@@ -137,14 +137,14 @@ class SearchLogs(_Fault):
 
 type Fault = Annotated[
     Capacity
-    | Loss
+    | LoseInstances
     | RefuseLaunches
     | Rebalance
     | Quota
     | Calls
     | KillFunction
     | Events
-    | Load
+    | OfferLoad
     | SearchLogs,
     Field(discriminator="do"),
 ]

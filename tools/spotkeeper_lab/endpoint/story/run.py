@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from spotkeeper_lab.endpoint.faults.values import Load
+from spotkeeper_lab.endpoint.faults.values import OfferLoad
 from spotkeeper_lab.endpoint.story.client import LabClient, at_port
 from spotkeeper_lab.endpoint.story.moments import Moment, Verdict, moment, verdicts
 from spotkeeper_lab.endpoint.story.scenario import Scenario, Step
@@ -35,7 +35,7 @@ def run_scenario(scenario: Scenario, port: int, checkout: Path, tell: Tell) -> S
     """Run in the lab at a port, or in one of its own; raises LabError."""
     with _lab(scenario, port, checkout, tell) as lab:
         _deploy(scenario, lab, tell)
-        lab.order(Load(do="load", erlangs=scenario.erlangs))
+        lab.order(OfferLoad(do="load", erlangs=scenario.erlangs))
         tell(0.0, f"load {scenario.erlangs:g} erlangs; waiting for the first turn")
         decisions = Decisions(lab)
         _first_turn(decisions)
