@@ -233,15 +233,14 @@ class Watch:
         if by <= 0:
             return
         world = self.world
+        if instance_id and world.cloud.instance(instance_id).state == TERMINATING:
+            return
         view, load = world.cloud.group(group), world.steady_load(STEADY_S)
-        per = 1
         if group == world.spot:
-            left = (view.desired - by) * per + world.scenario.onprem_workers
+            left = view.desired - by + world.scenario.onprem_workers
             if left < load and function == "check_health" and not self._may_sleep(left):
                 how = f"spot {view.desired} -> {view.desired - by} under {load} erlangs"
                 self.broken(Promise.SCALE_IN, f"{how}, {world.force.queued} requests wait")
-            return
-        if instance_id and world.cloud.instance(instance_id).state == TERMINATING:
             return
         gone = by if not instance_id else int(world.works(instance_id))
         serving = [

@@ -34,7 +34,7 @@ class HealthMemory:
     served meanwhile, 5 to each; `last_logs` when it last finished one. `unreported` maps those
     in service whose workers never reported, although they would have, to when they were first seen:
     they launch, and do not serve; `never_reported` are those of them past the launch deadline.
-    `unheard` are in service, never reported, and too few requests have come to tell why.
+    `unheard` never reported, and may serve or not; those that launch yet are among them.
     `usual_rate` is the load rate of the last quarter of an hour in which everybody was heard of.
     """
 

@@ -181,10 +181,10 @@ def unreported(load: Load, memory: HealthMemory, fleet: Fleet, now: datetime) ->
 
 
 def unheard(memory: HealthMemory, now: datetime) -> tuple[str, ...]:
-    """Give those in service that never reported, where requests come so rarely that none could.
+    """Give those that never reported, those that launch yet among them: do they serve?
 
-    Nobody knows yet whether they serve. Where the requests of an hour would not tell either, or
-    none come any more, whoever is in service serves.
+    Nobody knows, however rarely requests come, until one is logged. Where the requests of an hour
+    would not tell either, or none come any more, whoever is in service serves.
     """
     share = memory.flow.lately / max(1, len(memory.in_service_since))
     if share * HOUR_S < UNHEARD:
@@ -193,8 +193,7 @@ def unheard(memory: HealthMemory, now: datetime) -> tuple[str, ...]:
     return tuple(
         i
         for i, since in memory.starting.items()
-        if i in memory.in_service_since
-        and not (stopped and (now - since).total_seconds() >= HOUR_S)
+        if not (stopped and (now - since).total_seconds() >= HOUR_S)
     )
 
 
