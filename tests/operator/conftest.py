@@ -13,8 +13,11 @@ from moto.servicequotas.responses import ServiceQuotasResponse
 
 from functions.check_availability.app import handler as check_availability
 from functions.check_health.app import handler as check_health
+from functions.keep_ledger.app import handler as keep_ledger
 from spotkeeper import wiring
 from spotkeeper.domain.load.digest import digest
+from spotkeeper.domain.money.prices import PriceBook
+from spotkeeper_operator.money import read_cost
 from tests.builders import at
 from tests.functions.conftest import MODELS, Stage, document, stage_of
 from tests.functions.test_check_health import served
@@ -24,9 +27,17 @@ __all__ = ["stage_of"]
 
 
 @pytest.fixture
-def deployed(stage_of: Callable[..., Stage], capsys: pytest.CaptureFixture[str]) -> Stage:
-    """A stack whose fleet was busy and lost two of its spot instances a few minutes ago."""
-    stage = stage_of(("main",), spot=((0.0, 200), (840.0, 3)))
+def deployed(
+    stage_of: Callable[..., Stage],
+    capsys: pytest.CaptureFixture[str],
+    request: pytest.FixtureRequest,
+) -> Stage:
+    """A stack whose fleet was busy and lost two of its spot instances a few minutes ago.
+
+    A parameter, if a test gives one, says how much spot there is later.
+    """
+    later = getattr(request, "param", ())
+    stage = stage_of(("main",), spot=((0.0, 200), (840.0, 3), *later))
     deploy()
     # Somebody else sizes it: what its load comes to is told, and changes nothing here.
     stage.put("main", json.dumps(document("main", sizing={"enabled": False})))
@@ -49,6 +60,28 @@ def deployed(stage_of: Callable[..., Stage], capsys: pytest.CaptureFixture[str])
     stage.calls.clear()
     capsys.readouterr()
     return stage
+
+
+class NoPrices:
+    """Nothing has a price."""
+
+    def now(self, pools: object, now: object) -> PriceBook:
+        del pools, now
+        return PriceBook()
+
+
+@pytest.fixture
+def kept(deployed: Stage, monkeypatch: pytest.MonkeyPatch) -> Stage:
+    """The same stack after its ledger was kept; AWS lists one spot price and one list price."""
+    ports = wiring.ledger_ports()
+    fixed = type(ports)(
+        groups=ports.groups, ledger=ports.ledger, lives=ports.lives, prices=NoPrices()
+    )
+    monkeypatch.setattr(wiring, "ledger_ports", lambda: fixed)
+    deployed.call(keep_ledger)
+    # moto's spot prices are all the same and of 2006, and it has no price list.
+    monkeypatch.setattr(read_cost, "on_demand_prices", lambda *_: {"g5.xlarge": 1.006})
+    return deployed
 
 
 def serve(stage: Stage) -> None:

@@ -4,13 +4,15 @@ moto has no FIS. What an experiment does is done to the simulated cloud: the ins
 and taken two minutes later.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from typing import Any
 
 import boto3
+import pytest
 from botocore.stub import ANY, Stubber
 
+from spotkeeper_operator.aws import Aws
 from spotkeeper_operator.drill.fis import ACTION
 from tests.functions.conftest import ACCOUNT, Stage
 
@@ -30,6 +32,15 @@ class Experiments:
         self.instances: list[str] = []
         self._stage, self._tags = stage, {"spotkeeper": stack}
         self.client.meta.events.register("before-parameter-build.fis.StartExperiment", self._begin)
+
+    def stand_in(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Have commands ask this instead of a client of FIS."""
+        make: Callable[..., Any] = Aws.client
+
+        def client(aws: Aws, service: str, *more: Any, **named: Any) -> Any:
+            return self.client if service == "fis" else make(aws, service, *more, **named)
+
+        monkeypatch.setattr(Aws, "client", client)
 
     def expect(self, *instances: str, status: str = "completed", reason: str = "") -> None:
         """Have the instances interrupted; the experiment ends so."""

@@ -5,35 +5,10 @@ from typing import Any
 
 import pytest
 
-from functions.keep_ledger.app import handler as keep_ledger
-from spotkeeper import wiring
-from spotkeeper.domain.money.prices import PriceBook
 from spotkeeper_operator.money import read_cost as module
 from tests.functions.conftest import Stage
 from tests.operator.command import answered, refused
 from tests.operator.golden import matches
-
-
-class NoPrices:
-    """Nothing has a price."""
-
-    def now(self, pools: object, now: object) -> PriceBook:
-        del pools, now
-        return PriceBook()
-
-
-@pytest.fixture
-def kept(deployed: Stage, monkeypatch: pytest.MonkeyPatch) -> Stage:
-    """The same stack after its ledger was kept; AWS lists one spot price and one list price."""
-    ports = wiring.ledger_ports()
-    fixed = type(ports)(
-        groups=ports.groups, ledger=ports.ledger, lives=ports.lives, prices=NoPrices()
-    )
-    monkeypatch.setattr(wiring, "ledger_ports", lambda: fixed)
-    deployed.call(keep_ledger)
-    # moto's spot prices are all the same and of 2006, and it has no price list.
-    monkeypatch.setattr(module, "on_demand_prices", lambda *_: {"g5.xlarge": 1.006})
-    return deployed
 
 
 def test_what_it_answers(kept: Stage, capsys: pytest.CaptureFixture[str]) -> None:

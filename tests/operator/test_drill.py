@@ -1,52 +1,18 @@
 """A drill on a stack that works: the simulated cloud takes what FIS is asked to interrupt."""
 
-import io
 import json
 from collections.abc import Callable
-from contextlib import redirect_stdout
-from typing import Any
 
 import pytest
 
-from functions.check_availability.app import handler as check_availability
-from functions.check_health.app import handler as check_health
-from functions.handle_interruption.app import handler as handle_interruption
 from spotkeeper_cli.operator_commands import drill as command
-from spotkeeper_lab.cloud.values import EventKind
-from spotkeeper_lab.end_to_end.events import Events
-from spotkeeper_lab.local_aws.context import VirtualTime
-from spotkeeper_operator.aws import Aws
-from tests.builders import NOON
 from tests.functions.conftest import Stage
 from tests.operator.command import STACK, deploy, refused, run
-from tests.operator.conftest import serve
+from tests.operator.days import Days
 from tests.operator.fis import EXPERIMENT, ROLE, Experiments
 from tests.operator.golden import matches
 
 type StageOf = Callable[..., Stage]
-
-
-class Days:
-    """Lets time pass as a deployed stack lives through it: events at once, turns every minute."""
-
-    def __init__(self, stage: Stage) -> None:
-        self.stage = stage
-        self._events = Events(VirtualTime(NOON))
-
-    def sleep(self, seconds: float) -> None:
-        # What functions write is not what the command writes.
-        with redirect_stdout(io.StringIO()):
-            self._sleep(seconds)
-
-    def _sleep(self, seconds: float) -> None:
-        cloud = self.stage.cloud
-        for event in cloud.advance(cloud.now_s + seconds):
-            if event.kind is not EventKind.FULFILLED:
-                self.stage.again(handle_interruption, self._events.of_cloud(event))
-        if cloud.now_s % 60 < seconds:
-            serve(self.stage)
-            self.stage.again(check_health)
-            self.stage.again(check_availability)
 
 
 @pytest.fixture
@@ -58,8 +24,7 @@ def whole(
     deploy(DrillRole=ROLE)
     put(stage)
     day = Days(stage)
-    for _ in range(3):
-        day.sleep(60)
+    day.minutes(3)
     monkeypatch.setattr(command, "sleep", day.sleep)
     capsys.readouterr()
     return stage
@@ -82,12 +47,7 @@ def put(stage: Stage, **changes: object) -> None:
 def fis(whole: Stage, monkeypatch: pytest.MonkeyPatch) -> Experiments:
     """FIS instead of a client of it."""
     found = Experiments(whole, STACK)
-    make: Callable[..., Any] = Aws.client
-
-    def client(aws: Aws, service: str, *more: Any, **named: Any) -> Any:
-        return found.client if service == "fis" else make(aws, service, *more, **named)
-
-    monkeypatch.setattr(Aws, "client", client)
+    found.stand_in(monkeypatch)
     return found
 
 

@@ -12,10 +12,8 @@ from tests.operator.golden import matches
 
 
 def test_what_they_answer(deployed: Stage) -> None:
-    matches("status.txt", answered("status"))
     matches("explain.txt", answered("explain", "--since", "1h"))
     matches("explain_at.txt", answered("explain", "--at", "12:15", "--rule", "backfill"))
-    matches("doctor.txt", answered("doctor"))
     matches("explain.json", answered("explain", "--fleet", "main", "--json"))
 
     found = json.loads(answered("status", "--json"))
