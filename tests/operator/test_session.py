@@ -63,8 +63,7 @@ class Session:
 class Step:
     """A command, what happened before it, its exit code, and the name of its kept answers.
 
-    `as_json` is false for commands that have no --json: mode, pause, resume and stop say in one
-    line what they did, and `status --json` tells programs how the fleet is then.
+    With `text` and `as_json` it is given twice. What can be done only once is kept in one of them.
     """
 
     name: str
@@ -82,29 +81,30 @@ class Step:
 
 MACHINE = "breakeven --machine 10000 --watts 1500 --price 1.4943 --kwh 0.1 --hosting 100"
 
+PAUSE = "pause main --for 2h --why new-image"
+
 STEPS = (
     Step(name="status", line="status", code=1),
     Step(name="explain", line="explain --since 5m"),
     Step(name="doctor", line="doctor", code=2),
-    Step(name="observe", line="mode main observe", as_json=False),
+    Step(name="observe", line="mode main observe"),
     Step(name="status_observing", line="status", after=Session.spot_is_short, code=1),
     Step(name="observe_report", line="observe report --since 1h"),
-    Step(name="act", line="mode main act", as_json=False),
+    Step(name="act", line="mode main act"),
     Step(name="explain_acting", line="explain --since 1m", after=Session.a_minute),
-    Step(
-        name="pause",
-        line="pause main --for 2h --why new-image",
-        after=Session.spot_is_back,
-        as_json=False,
-    ),
+    Step(name="pause", line=PAUSE, after=Session.spot_is_back),
     Step(name="status_paused", line="status", after=Session.a_minute, code=1),
     Step(name="resume", line="resume main", as_json=False),
     Step(name="status_resumed", line="status", after=Session.a_minute, code=1),
+    Step(name="pause_again", line=PAUSE, as_json=False),
+    Step(name="resume", line="resume main", text=False),
     Step(name="stop", line="stop main", as_json=False),
     Step(name="status_stopped", line="status", after=Session.a_minute, code=1),
+    Step(name="act_again", line="mode main act"),
+    Step(name="stop", line="stop main", after=Session.a_minute, text=False),
     Step(name="cost", line="cost --since 2h --by zone"),
     Step(name="breakeven", line=MACHINE),
-    Step(name="act_again", line="mode main act", as_json=False),
+    Step(name="act_at_last", line="mode main act", as_json=False),
     # It interrupts in earnest, so it is asked once; kept/drill.txt is its text.
     Step(name="drill", line="drill main", after=Session.drills_are_allowed, text=False),
 )

@@ -8,7 +8,7 @@ import typer
 from spotkeeper.domain.permission import Mode
 from spotkeeper_cli.durations import seconds
 from spotkeeper_cli.errors import asked_of_aws
-from spotkeeper_cli.options import DEFAULT_STACK, Profile, Region, Stack
+from spotkeeper_cli.options import DEFAULT_STACK, AsJson, Profile, Region, Stack
 
 Fleet = Annotated[str, typer.Argument(help="The fleet's name.", metavar="FLEET")]
 For = Annotated[
@@ -29,6 +29,7 @@ def mode(
     fleet: Fleet,
     mode: Annotated[Mode, typer.Argument(help="What its turns may do.")],
     stack: Stack = DEFAULT_STACK,
+    json: AsJson = False,
     region: Region = None,
     profile: Profile = None,
 ) -> None:
@@ -36,10 +37,12 @@ def mode(
     from spotkeeper import wiring
     from spotkeeper_operator.aws import Aws
     from spotkeeper_operator.control import FleetControls
+    from spotkeeper_operator.control_text import control_json, mode_text
 
     with asked_of_aws():
         found = FleetControls(Aws(region, profile), stack).set_mode(fleet, mode, wiring.now())
-        typer.echo(f"{fleet}: {found.mode}, said {found.mode_by}")
+        show = control_json if json else mode_text
+        typer.echo(show(fleet, found), nl=False)
 
 
 def pause(
@@ -47,6 +50,7 @@ def pause(
     lasting: For,
     why: Why,
     stack: Stack = DEFAULT_STACK,
+    json: AsJson = False,
     region: Region = None,
     profile: Profile = None,
 ) -> None:
@@ -54,17 +58,19 @@ def pause(
     from spotkeeper import wiring
     from spotkeeper_operator.aws import Aws
     from spotkeeper_operator.control import FleetControls
+    from spotkeeper_operator.control_text import control_json, pause_text
 
     with asked_of_aws():
         controls = FleetControls(Aws(region, profile), stack)
-        found = controls.pause(fleet, timedelta(seconds=lasting), why, wiring.now()).pause
-        if found:
-            typer.echo(f"{fleet}: paused until {found.until:%Y-%m-%d %H:%M:%S} UTC")
+        found = controls.pause(fleet, timedelta(seconds=lasting), why, wiring.now())
+        show = control_json if json else pause_text
+        typer.echo(show(fleet, found), nl=False)
 
 
 def resume(
     fleet: Fleet,
     stack: Stack = DEFAULT_STACK,
+    json: AsJson = False,
     region: Region = None,
     profile: Profile = None,
 ) -> None:
@@ -72,10 +78,12 @@ def resume(
     from spotkeeper import wiring
     from spotkeeper_operator.aws import Aws
     from spotkeeper_operator.control import FleetControls
+    from spotkeeper_operator.control_text import control_json, pause_text
 
     with asked_of_aws():
-        FleetControls(Aws(region, profile), stack).resume(fleet, wiring.now())
-        typer.echo(f"{fleet}: not paused any more")
+        found = FleetControls(Aws(region, profile), stack).resume(fleet, wiring.now())
+        show = control_json if json else pause_text
+        typer.echo(show(fleet, found), nl=False)
 
 
 def stop(
@@ -83,6 +91,7 @@ def stop(
     anyway: Anyway = False,
     keep_hooks: KeepHooks = False,
     stack: Stack = DEFAULT_STACK,
+    json: AsJson = False,
     region: Region = None,
     profile: Profile = None,
 ) -> None:
@@ -92,12 +101,11 @@ def stop(
     """
     from spotkeeper import wiring
     from spotkeeper_operator.aws import Aws
+    from spotkeeper_operator.control_text import stopped_json, stopped_text
     from spotkeeper_operator.stop import stop as leave
 
     with asked_of_aws():
         aws, now = Aws(region, profile), wiring.now()
         done = leave(aws, stack, fleet, now, anyway=anyway, keep_hooks=keep_hooks)
-        for line in done.did:
-            typer.echo(f"did   {line}")
-        for line in done.left:
-            typer.echo(f"left  {line}")
+        show = stopped_json if json else stopped_text
+        typer.echo(show(fleet, done), nl=False)

@@ -1,0 +1,43 @@
+"""What mode, pause, resume and stop answer, for people and for programs."""
+
+import json
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+from spotkeeper.domain.permission import Control
+
+if TYPE_CHECKING:
+    from spotkeeper_operator.stop import Stopped
+
+
+def mode_text(fleet: str, control: Control) -> str:
+    """Say what a fleet's turns may do, and who said so."""
+    return f"{fleet}: {control.mode}, said {control.mode_by}\n"
+
+
+def pause_text(fleet: str, control: Control) -> str:
+    """Say until when a fleet is paused."""
+    if control.pause is None:
+        return f"{fleet}: not paused any more\n"
+    return f"{fleet}: paused until {control.pause.until:%Y-%m-%d %H:%M:%S} UTC\n"
+
+
+def stopped_text(fleet: str, stopped: "Stopped") -> str:
+    """List what stopping did, and what it left; the lines name the fleet."""
+    del fleet
+    lines = [f"did   {line}\n" for line in stopped.did]
+    return "".join(lines + [f"left  {line}\n" for line in stopped.left])
+
+
+def control_json(fleet: str, control: Control) -> str:
+    """All that is said of a fleet, as `status --json` has it."""
+    return _json({"fleet": fleet, **asdict(control)})
+
+
+def stopped_json(fleet: str, stopped: "Stopped") -> str:
+    """List what stopping did, and what it left."""
+    return _json({"fleet": fleet, **asdict(stopped)})
+
+
+def _json(answer: dict[str, object]) -> str:
+    return json.dumps(answer, indent=2, default=lambda value: value.isoformat()) + "\n"
