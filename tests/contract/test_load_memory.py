@@ -3,12 +3,10 @@
 from collections import defaultdict
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from itertools import count
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import given
 
 from spotkeeper.adapters.dynamodb.load_memory import LoadMemory, OutOfOrder
 from spotkeeper.adapters.dynamodb.load_table import LoadDigestTable
@@ -18,14 +16,14 @@ from spotkeeper.domain.load.slots import by_slot, slot_of
 from spotkeeper.ports import Throttled, Unreadable
 from spotkeeper_lab.fakes.load_table import FakeLoadTable
 from tests.builders import TABLE
-from tests.laws import some
+from tests.contract.conftest import table_client
+from tests.laws import rows
 from tests.search_logs import SENT, log
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
 
 WINDOW_S = 120
-numbers = count()
 
 
 def after(seconds: float) -> datetime:
@@ -55,30 +53,29 @@ class Step:
     window_s: int
 
 
-steps = st.builds(
-    Step,
-    fleet=st.sampled_from([0, 0, 0, 1]),
-    passed_s=st.sampled_from([1, 7, 20]),
-    content=st.one_of(st.integers(0, 4), st.integers(5, 10_000)),
-    late_s=st.sampled_from([0.5, 1, 2, 3, 4, 5, 20, 90]),
-    again=st.sampled_from([0, 0, 1, 3]),
-    window_s=st.sampled_from([0, WINDOW_S, WINDOW_S, WINDOW_S, WINDOW_S, 150]),
-)
+def _step(row: bytes) -> Step:
+    return Step(
+        fleet=row[0] % 4 // 3,
+        passed_s=(1, 7, 20)[row[1] % 3],
+        content=row[2] % 5 if row[2] % 2 else int.from_bytes(row[2:4]),
+        late_s=(0.5, 1, 2, 3, 4, 5, 20, 90)[row[4] % 8],
+        again=(0, 0, 1, 3)[row[5] % 4],
+        window_s=(0, WINDOW_S, WINDOW_S, WINDOW_S, WINDOW_S, 150)[row[6] % 6],
+    )
 
 
-@settings(some(30), suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(story=st.lists(steps, min_size=6, max_size=14))
-def test_reading_again_gives_what_reading_anew_gives(
-    dynamodb: "DynamoDBClient", story: list[Step]
-) -> None:
+stories = rows(7, min_size=6, max_size=14).map(lambda many: [*map(_step, many)])
+
+
+@given(stories)
+def test_reading_again_gives_what_reading_anew_gives(story: list[Step]) -> None:
     """Whatever comes in late, again, out of order or for another fleet of the same function."""
-    example = next(numbers)
-    warm, plain = LoadDigestTable(dynamodb, TABLE, worth_remembering=1), FakeLoadTable()
+    warm, plain = LoadDigestTable(table_client(), TABLE, worth_remembering=1), FakeLoadTable()
     now_s = 0.0
     before: defaultdict[str, list[LoadDigest]] = defaultdict(list)
     for step in story:
         now_s += step.passed_s
-        fleet = f"fleet-{example}-{step.fleet}"
+        fleet = f"fleet-{step.fleet}"
         before[fleet].append(sent(step.content, now_s - step.late_s, fleet))
         batch = before[fleet][-1 - step.again :]
         warm.add(batch)

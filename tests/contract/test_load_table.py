@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from botocore.stub import Stubber
 from hypothesis import given
-from hypothesis import strategies as st
 
 from spotkeeper.adapters.dynamodb.load_items import pack, unpack
 from spotkeeper.adapters.dynamodb.load_table import LoadDigestTable
@@ -78,7 +77,7 @@ def test_fleets_are_apart(table: LoadTable) -> None:
     assert [each.fleet for each in read(table, 9, "ocr-2")] == ["ocr-2"]
 
 
-@given(logs=st.lists(search_logs(), min_size=1, max_size=20))
+@given(search_logs(20))
 def test_a_digest_survives_its_item(logs: list[SearchLog]) -> None:
     one = digest_of(logs)
     assert unpack(FLEET, pack(one)) == [one]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, get_args
 
 import pytest
 from botocore.exceptions import ClientError
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from spotkeeper.adapters.dynamodb.fleet_state import FleetStateTable
@@ -16,7 +16,7 @@ from spotkeeper.domain.decision import Action, DecisionRecord, Half, Outcome
 from spotkeeper.domain.health.memory import HealthMemory
 from spotkeeper.ports import AtRiskNote, Lease, Throttled, Unavailable
 from tests.builders import TABLE, at
-from tests.laws import some
+from tests.contract.conftest import table_client
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
@@ -52,11 +52,11 @@ st.register_type_strategy(
 )
 
 
-@settings(some(20), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(availability=st.from_type(AvailabilityMemory), health=st.from_type(HealthMemory))
 def test_all_that_is_remembered_comes_back(
-    states: FleetStateTable, availability: AvailabilityMemory, health: HealthMemory
+    availability: AvailabilityMemory, health: HealthMemory
 ) -> None:
+    states = FleetStateTable(table_client(), TABLE, timedelta(days=30))
     assert states.keep(taken(states), availability, at(0))
     assert states.keep(taken(states, half=Half.HEALTH), health, at(0))
     lease = taken(states)

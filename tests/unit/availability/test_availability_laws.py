@@ -110,7 +110,7 @@ def test_constant_input_settles_and_then_holds(
     """Spot does not change any more; on-demand always delivers. One hour must be enough."""
     policy = AvailabilityPolicy(spell_s=spell_s, early_replacement=False)
     memory, desired, changes = AvailabilityMemory(), backfill, []
-    for minute in (*range(60), *range(60, 150, 5)):
+    for minute in (*range(10), *range(10, 60, 3), *range(60, 150, 9)):
         on_demand = group("on-demand", desired, instances(BACK[:desired]))
         late = tuple(replace(f, at=at(60 * minute)) for f in refused)
         decision = turn(

@@ -21,6 +21,7 @@ from spotkeeper.domain.availability.snapshot import Snapshot
 from spotkeeper.domain.decision import Answer
 from spotkeeper.domain.fleet import Observation
 from tests.builders import answered, at, fleet, group, ids, instances, turn
+from tests.laws import shuffles
 
 SPOT, BACK, OUT = ids("a", 12), ids("b", 12), ids("c", 3)
 small = st.integers(0, 6)
@@ -64,7 +65,7 @@ def test_a_refused_turn_leaves_the_memory_of_what_was_seen(
     assert set(wanted.memory.drained) <= set(before.drained)
 
 
-@given(situations(), st.randoms(use_true_random=False))
+@given(situations(), shuffles)
 def test_what_was_refused_is_due_again_and_what_was_done_is_not(
     situation: tuple[Snapshot, AvailabilityMemory], random: Random
 ) -> None:
@@ -92,7 +93,7 @@ def due(action: AvailabilityAction) -> tuple[type, object]:
     return type(action), about
 
 
-@given(situations(), st.randoms(use_true_random=False))
+@given(situations(), shuffles)
 def test_the_order_of_the_answers_does_not_matter(
     situation: tuple[Snapshot, AvailabilityMemory], random: Random
 ) -> None:

@@ -236,7 +236,7 @@ def test_unknown_fields_are_kept_out() -> None:
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
-    max_leaves=8,
+    max_leaves=4,
 )
 
 

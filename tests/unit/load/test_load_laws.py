@@ -3,6 +3,7 @@
 from dataclasses import replace
 from datetime import timedelta
 from itertools import pairwise
+from random import Random
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,36 +14,37 @@ from spotkeeper.domain.load.history import LoadHistory, extended
 from spotkeeper.domain.load.load import load_rate
 from spotkeeper.domain.load.slots import by_slot
 from spotkeeper.domain.load.summarise import summarise
+from tests.laws import rows, shuffles
 from tests.search_logs import SENT, before, digest_of, log
 from tests.unit.load.test_load_digest import search_logs
 
-seconds = st.floats(0, 100).map(lambda value: round(value, 3))
-some_logs = st.lists(search_logs(), min_size=1, max_size=7, unique_by=lambda each: each.request_id)
+some_logs = search_logs(7).map(lambda logs: [*{each.request_id: each for each in logs}.values()])
 windows = st.integers(10, 1200)
 
 
-@st.composite
-def sequential_logs(draw: st.DrawFn) -> list[SearchLog]:
+def one_after_the_other(steps: list[bytes]) -> list[SearchLog]:
     """The logs of a worker that serves one request after the other until now or earlier."""
     logs: list[SearchLog] = []
-    ended = draw(seconds)
-    for idle, served in draw(st.lists(st.tuples(seconds, seconds), min_size=1, max_size=7)):
-        logs.append(log(ended + served, ended))
-        ended += served + idle
+    ended = 0.0
+    for step in steps:
+        idle, served = (round(int.from_bytes(step[at : at + 2]) / 655, 3) for at in (0, 2))
+        logs.append(log(ended + idle + served, ended + idle))
+        ended += idle + served
     return logs
 
 
-@given(logs=some_logs, data=st.data(), window_s=windows)
+@given(logs=some_logs, random=shuffles, window_s=windows)
 def test_order_and_repetition_of_digests_do_not_matter(
-    logs: list[SearchLog], data: st.DataObject, window_s: int
+    logs: list[SearchLog], random: Random, window_s: int
 ) -> None:
     digests = [digest_of([each]) for each in logs]
-    again = data.draw(st.lists(st.sampled_from(digests)))
+    again = random.choices(digests, k=random.randrange(7))
     resent = [
         replace(each, key=f"2026-11-20T12:00:30.000Z#{each.content}", sent_at=before(-30))
-        for each in data.draw(st.lists(st.sampled_from(digests)))
+        for each in random.choices(digests, k=random.randrange(7))
     ]
-    shuffled = data.draw(st.permutations(digests + again + resent))
+    shuffled = digests + again + resent
+    random.shuffle(shuffled)
     assert summarise(shuffled, SENT, window_s) == summarise(digests, SENT, window_s)
     assert arrival_window(shuffled, SENT, window_s) == arrival_window(digests, SENT, window_s)
 
@@ -58,14 +60,13 @@ def test_how_logs_are_spread_over_messages_does_not_matter(
     assert arrival_window(split, SENT, window_s) == arrival_window(whole, SENT, window_s)
 
 
-@given(data=st.data(), window_s=windows, now_s=st.floats(0, 60))
+@given(logs=some_logs, random=shuffles, window_s=windows, now_s=st.floats(0, 60))
 def test_adding_digests_up_by_slot_changes_nothing(
-    data: st.DataObject, window_s: int, now_s: float
+    logs: list[SearchLog], random: Random, window_s: int, now_s: float
 ) -> None:
     now = before(-now_s)
-    sent = st.tuples(some_logs, st.floats(0, 600))
-    messages = data.draw(st.lists(sent, min_size=1, max_size=4))
-    digests = [digest_of(logs, before(age_s - 300)) for logs, age_s in messages]
+    parts = [logs[number::4] for number in range(min(4, len(logs)))]
+    digests = [digest_of(part, before(random.uniform(-300, 300))) for part in parts]
     sums = by_slot(digests)
     assert by_slot(sums) == sums
     assert summarise(sums, now, window_s) == summarise(digests, now, window_s)
@@ -81,7 +82,7 @@ def test_a_sum_of_the_first_slot_counts_whatever_the_part_of_a_millisecond() -> 
     assert summarise(digests, now, 60).finished == 1
 
 
-@given(logs=sequential_logs(), window_s=windows)
+@given(rows(4, min_size=1, max_size=7).map(one_after_the_other), windows)
 def test_one_request_after_the_other_never_overlaps(logs: list[SearchLog], window_s: int) -> None:
     [worker] = summarise([digest_of(logs)], SENT, window_s).workers
     assert worker.overlapped_s == 0

@@ -27,6 +27,7 @@ from tests.builders import at
 EMPTY = QueueLength(waiting=0, in_flight=0)
 BUSY = QueueLength(waiting=0, in_flight=1)
 DENIED = "Refused: denied"
+MEMORIES = TypeAdapter(QueueMemory)
 
 type Answer = QueueLength | str
 
@@ -147,8 +148,7 @@ def test_nothing_but_empty_looks_is_quiet(
         backwards = [look for look in reversed(looks) if look != DENIED]
         assert looks[-1] == EMPTY
         assert backwards[:LOOKS] == [EMPTY] * LOOKS
-    adapter = TypeAdapter(QueueMemory)
-    assert adapter.validate_json(adapter.dump_json(memory)) == memory
+    assert MEMORIES.validate_json(MEMORIES.dump_json(memory)) == memory
     assert timedelta(0) <= at(0) - (memory.empty_since or at(0))
 
 

@@ -321,7 +321,7 @@ def test_activities_are_newest_first_and_name_instances() -> None:
 @given(seed=st.integers(0, 10_000), notice=st.sampled_from([0.0, 45.0, 120.0]))
 def test_held_never_exceeds_the_market_and_time_is_in_order(seed: int, notice: float) -> None:
     pools = (A, B)
-    one_market = generate(seed, pools, hours=3, level=4)
+    one_market = generate(seed, pools, hours=2, level=4)
     spec = GroupSpec(
         name="spot", purchase=Purchase.SPOT, minimum=0, maximum=9, desired=6, pools=pools
     )

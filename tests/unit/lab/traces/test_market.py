@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from spotkeeper_lab.traces.market import Change, Market, MarketError, market_of
 from spotkeeper_lab.traces.market_file import MarketFileError, read_market, write_market
+from tests.laws import rows
 
 GOOD = "time_s,pool,capacity\n0,a/g,2\n0,b/g,0\n60,b/g,3\n90,a/g,1\n120,,\n"
 TRACES = Path(__file__).parents[5] / "shared" / "traces" / "market"
@@ -139,18 +140,14 @@ def test_a_file_that_is_not_there_or_a_folder_is_named(tmp_path: Path) -> None:
             read_market(path)
 
 
-steps = st.lists(
-    st.tuples(st.integers(1, 500), st.integers(0, 9)),
-    min_size=0,
-    max_size=12,
-    unique_by=lambda s: s[0],
-).map(sorted)
-markets = st.dictionaries(st.sampled_from(["a/g", "b/g", "c/h"]), steps, min_size=1).map(
-    lambda pools: market_of(
-        "m",
-        600.0,
-        {pool: [(0.0, 1), *((float(t), c) for t, c in rows)] for pool, rows in pools.items()},
-    )
+def _steps(drawn: list[bytes]) -> list[tuple[float, int]]:
+    changes = {1.0 + int.from_bytes(row[:2]) % 500: row[2] % 10 for row in drawn}
+    return [(0.0, 1), *sorted(changes.items())]
+
+
+steps = rows(3, max_size=12).map(_steps)
+markets = st.lists(steps, min_size=1, max_size=3).map(
+    lambda pools: market_of("m", 600.0, dict(zip(("a/g", "b/g", "c/h"), pools, strict=False)))
 )
 
 
@@ -158,7 +155,7 @@ markets = st.dictionaries(st.sampled_from(["a/g", "b/g", "c/h"]), steps, min_siz
 def test_a_market_survives_its_file(
     tmp_path_factory: pytest.TempPathFactory, market: Market
 ) -> None:
-    path = tmp_path_factory.mktemp("m") / "m.csv.gz"
+    path = tmp_path_factory.getbasetemp() / "m.csv.gz"
     write_market(market, path)
     assert read_market(path) == market
 
