@@ -24,6 +24,9 @@ COMPILE_SAM = $(COMPILE) requirements/sam.in --universal
 COMPILE_AWS = $(COMPILE) requirements/aws.in --universal
 COMPILE_SITE = $(COMPILE) requirements/site.in --universal
 
+# Kept, so that neither each worker of the tests nor each command that they start compiles AWS's
+# modules anew.
+unexport PYTHONDONTWRITEBYTECODE
 export SAM_CLI_TELEMETRY := 0
 export UV_PYTHON_DOWNLOADS := never
 

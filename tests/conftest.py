@@ -1,5 +1,6 @@
 """What every test stands on: no real AWS account, no network, no clock-bound deadlines."""
 
+import gc
 import os
 from typing import TYPE_CHECKING
 
@@ -36,6 +37,11 @@ def pytest_configure(config: pytest.Config) -> None:
         del os.environ[name]
     os.environ.update(_DUMMY_AWS)
     settings.load_profile(config.getoption("hypothesis_profile", None) or "spotkeeper")
+
+
+def pytest_collection_finish() -> None:
+    """Let no collection go through the modules of AWS again: they stay."""
+    gc.freeze()
 
 
 @pytest.fixture

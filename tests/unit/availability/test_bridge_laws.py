@@ -81,7 +81,7 @@ def test_a_turn_at_each_instant_that_is_asked_for_is_never_too_late(
     assert desired >= len(warned)
 
 
-@given(warnings.filter(bool), policies, st.integers(5, 90))
+@given(warnings.filter(bool), policies, st.integers(9, 120))
 def test_warnings_ask_for_backfill_in_one_direction_and_then_give_it_back(
     warned: dict[str, int], policy: AvailabilityPolicy, every_s: int
 ) -> None:
@@ -89,7 +89,7 @@ def test_warnings_ask_for_backfill_in_one_direction_and_then_give_it_back(
     memory, of = measured(), fleet(availability=policy)
     risk = {i: at(seconds) for i, seconds in warned.items()}
     desired, moves, inside = 0, list[Action](), list(instances(POOL))
-    for now in (*range(0, 360, every_s), *range(360, 1800, 120)):
+    for now in (*range(0, 360, every_s), *range(360, 1800, 240)):
         if now >= 120:
             inside = [i for i in inside if i.instance_id not in warned]
         spot = group("spot", 8, (*inside, *_replacements(len(inside), now)))
