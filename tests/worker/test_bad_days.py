@@ -58,7 +58,7 @@ def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
     folder, machine = tmp_path_factory.mktemp("bad"), FakeMachine()
     with FakeServer(machine) as server, (folder / "said").open("wb") as said:
         machine.launch()
-        agent = start_agent(folder, server, said, hook_settles_s=3)
+        agent = start_agent(folder, server, said, hook_settles_s=3, send_at_most_s=0.2)
         with Worker("gpu-0", folder / "run", margin_s=0.0, send_every_s=0.02) as worker:
             worker.ready()
             until(lambda: worker.may_take and bool(machine.completed), "it serves")

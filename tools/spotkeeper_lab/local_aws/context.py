@@ -47,6 +47,8 @@ CREDENTIALS = {
     "AWS_SHARED_CREDENTIALS_FILE": os.devnull,
     "AWS_EC2_METADATA_DISABLED": "true",
 }
+# moto makes 1,300 machine images of each region; the cloud's instances need none.
+NO_IMAGES = {"MOTO_EC2_LOAD_DEFAULT_AMIS": "false"}
 
 
 @contextmanager
@@ -57,7 +59,7 @@ def local_aws(cloud: Cloud, time: VirtualTime, queues: Meters | None = None) -> 
     """
     answers = Answers(cloud, time)
     with (
-        patch.dict(os.environ, CREDENTIALS),
+        patch.dict(os.environ, CREDENTIALS | NO_IMAGES),
         mock_aws(),
         faster_moto(),
         _answering(AutoScalingResponse, AutoscalingClientError, answers.auto_scaling()),

@@ -7,8 +7,9 @@ becomes a pydantic model that refuses what is wrong, and what it has read become
 from collections.abc import Iterator, Mapping
 from dataclasses import MISSING, Field, fields, is_dataclass
 from enum import Enum
+from functools import cache
 from types import NoneType
-from typing import Annotated, Any, ClassVar, Literal, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, ClassVar, Literal, cast, get_args, get_origin, get_type_hints
 
 import pydantic
 from pydantic import BaseModel, ConfigDict, create_model, model_validator
@@ -60,8 +61,13 @@ def default_of(field: Field[Any]) -> Any:
 
 def build[T](cls: type[T], values: Mapping[str, Any]) -> T:
     """Make a dataclass of what its section has read."""
-    hints = get_type_hints(cls)
+    hints = _hints(cast("Any", cls))
     return cls(**{name: _value(hints[name], value) for name, value in values.items()})
+
+
+@cache
+def _hints(cls: type) -> dict[str, Any]:
+    return get_type_hints(cls)
 
 
 def _field(field: Field[Any], kind: Any, setting: Setting) -> tuple[Any, Any]:
