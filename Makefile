@@ -139,7 +139,7 @@ local-aws: local-build .venv-aws/.installed ## a local AWS to deploy to, in whic
 	$(BIN)/spotkeeper lab up
 
 e2e: local-build .venv-aws/.installed ## deploy, run dry, backfill, release, update and delete in the local AWS
-	$(BIN)/pytest -n 2 --dist loadfile -q -m endpoint tests/endpoint $(RUN)
+	$(BIN)/pytest -n 3 --dist loadfile -q -m endpoint tests/endpoint $(RUN)
 
 chaos: .venv/.installed ## random faults on SEEDS seeds (FIRST=..., KEEP=folder, REPLAY=file)
 	@$(BIN)/python -m spotkeeper_lab.chaos --seeds $(SEEDS) $(if $(FIRST),--first $(FIRST)) \

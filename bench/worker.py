@@ -1,6 +1,7 @@
 """The worker side, measured on real processes: what it costs, and what it keeps.
 
-`python -m bench.worker` takes some five minutes; `--kills 50` fewer.
+`python -m bench.worker` takes some five minutes; with fewer `--kills`, `--machines` and `--seconds`
+less.
 """
 
 import argparse
@@ -11,7 +12,7 @@ import subprocess
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -79,7 +80,7 @@ def emit_us() -> float:
     return best * 1e6
 
 
-def notice_s() -> list[float]:
+def notice_s(machines: int) -> list[float]:
     """Seconds from a warning to a worker that knows of it, at the default poll."""
 
     def one(seed: int) -> list[float]:
@@ -96,18 +97,18 @@ def notice_s() -> list[float]:
                 until(lambda: not found.worker.draining, "it serves", 60)
         return took
 
-    with ThreadPoolExecutor(MACHINES) as pool:
-        return sorted(each for took in pool.map(one, range(MACHINES)) for each in took)
+    with ThreadPoolExecutor(machines) as pool:
+        return sorted(each for took in pool.map(one, range(machines)) for each in took)
 
 
-def agent_at_work() -> tuple[float, float, float]:
+def agent_at_work(measured_s: float) -> tuple[float, float, float]:
     """Percent of a core and MiB of an agent at 100 logs/s, and the message count by the hour."""
     with scene(poll_s=5, tick_s=1, send_after_s=5) as found:
         stat = Path(f"/proc/{found.agent.pid}/stat")
         pace = threading.Event()
         began, before = time.monotonic(), _cpu_s(stat)
         number = 0
-        while time.monotonic() - began < MEASURED_S:
+        while time.monotonic() - began < measured_s:
             while number < (time.monotonic() - began) * LOGS_PER_S:
                 with found.worker.request(str(number), time.time()):
                     number += 1
@@ -164,9 +165,15 @@ def main() -> None:
     """Print every figure of this file."""
     parser = argparse.ArgumentParser(prog="python -m bench.worker", description=__doc__)
     parser.add_argument("--kills", type=int, default=KILLS)
-    kills = parser.parse_known_args()[0].kills
-    told: list[Callable[[], list[Figure]]] = [_library, _notices, _agent, lambda: [_kills(kills)]]
-    figures = [figure for measure in told for figure in measure()]
+    parser.add_argument("--machines", type=int, default=MACHINES)
+    parser.add_argument("--seconds", type=float, default=MEASURED_S)
+    asked = parser.parse_known_args()[0]
+    figures = [
+        *_library(),
+        *_notices(asked.machines),
+        *_agent(asked.seconds),
+        _kills(asked.kills),
+    ]
     show("The worker side", figures, "real processes on this machine")
 
 
@@ -174,14 +181,14 @@ def _library() -> list[Figure]:
     return [Figure(name="a request's time in the library", value=emit_us(), unit="us", limit=20)]
 
 
-def _notices() -> list[Figure]:
-    took = notice_s()
+def _notices(machines: int) -> list[Figure]:
+    took = notice_s(machines)
     name = f"notice to draining, p99 of {len(took)}"
     return [Figure(name=name, value=_percentile(took, 0.99), unit="s", limit=6)]
 
 
-def _agent() -> list[Figure]:
-    percent, resident, messages = agent_at_work()
+def _agent(measured_s: float) -> list[Figure]:
+    percent, resident, messages = agent_at_work(measured_s)
     return [
         Figure(name="agent at 100 logs/s: a core", value=percent, unit="%", limit=0.5),
         Figure(name="agent at 100 logs/s: memory", value=resident, unit="MiB", limit=40),

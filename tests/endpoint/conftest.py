@@ -86,6 +86,22 @@ class Endpoint:
         return done.stdout
 
 
+def types(line: str, environment: dict[str, str], path: Path) -> str:
+    """What a line says in a shell that finds the programs of a folder first."""
+    done = subprocess.run(
+        ["bash", "-ec", line],
+        cwd=CHECKOUT,
+        env={**environment, "PATH": f"{path}:{OWN['PATH']}", "HOME": OWN["HOME"]},
+        input="y\n",
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=400,
+    )
+    assert done.returncode == 0, line + done.stdout[-3000:] + done.stderr[-3000:]
+    return done.stdout
+
+
 def free_port() -> int:
     """A port that nobody serves at."""
     with socket.socket() as probe:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 import pytest
 from botocore.exceptions import ClientError
 
+from spotkeeper_lab.endpoint.serve import IMAGES
 from spotkeeper_lab.local_aws.answers import ACCOUNT, REGION
 from tests.endpoint.conftest import SETTINGS, Endpoint, allow, policy, received, until
 
@@ -31,6 +32,14 @@ def spot(endpoint: Endpoint) -> list[str]:
 
 def test_the_groups_are_those_of_the_cloud(endpoint: Endpoint) -> None:
     assert len(spot(endpoint)) == SETTINGS.desired
+
+
+def test_aws_s_own_parameters_are_there_and_nobody_s_to_write(endpoint: Endpoint) -> None:
+    ssm = endpoint.aws("ssm")
+    for name in IMAGES:
+        assert ssm.get_parameter(Name=name)["Parameter"]["Value"].startswith("ami-")
+        with pytest.raises(ClientError, match="reserved parameter name"):
+            ssm.put_parameter(Name=name, Value="ami-1", Type="String", Overwrite=True)
 
 
 def test_cloudformation_makes_alarms_on_metric_math(endpoint: Endpoint) -> None:

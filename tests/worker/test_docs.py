@@ -5,118 +5,133 @@ import re
 import shlex
 import subprocess
 import sys
-import tomllib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import fields
 from pathlib import Path
+from typing import Any
 
 import pytest
-from cfnlint.decode import decode
+import yaml
 
+from spotkeeper_worker import Worker
 from spotkeeper_worker.agent.settings import Settings
 from spotkeeper_worker.states import TARGETS, Hook, State
-from spotkeeper_worker.testing import FakeMachine, FakeServer, start_agent, until
+from spotkeeper_worker.testing import FakeServer, rabbit, until
+from spotkeeper_worker.testing.rabbit import Rabbit
+from tests.worker.brokers import Queue, broker, queue
+from tests.worker.page import COMMANDS, DOC, ROOT, RUN_BY, of, plain
 
-ROOT = Path(__file__).parents[2]
-DOC = (ROOT / "docs" / "workers.md").read_text()
+__all__ = ["broker", "queue"]
+type Shell = Callable[..., subprocess.Popen[bytes]]
+KEYS = {
+    "AWS_ACCESS_KEY_ID": "AKIATESTING",
+    "AWS_SECRET_ACCESS_KEY": "testing",
+    "AWS_REGION": "us-east-1",
+}
+"""What a user has who may send search logs from a machine that is not AWS's."""
+EXAMPLES = ROOT / "worker" / "examples"
 TITLES = re.findall(r"^## (.+)$", DOC, re.MULTILINE)
 TEXTS = re.split(r"^## .+$", DOC, flags=re.MULTILINE)[1:]
 SECTIONS = dict(zip(TITLES, TEXTS, strict=True))
-FIRST_WORDS = ("pip", "python", "docker", "aws", "sam", "spotkeeper-agent")
-PROSE = re.sub(r"```.*?```", "", DOC, flags=re.DOTALL)
-SET = re.compile(r"(?:SPOTKEEPER_[A-Z_]+=\S+ )+")
-COMMANDS = [
-    line.strip()
-    for line in re.findall(r"^ {4,}(\S.*)$", PROSE, re.MULTILINE)
-    if SET.sub("", line).split()[0] in FIRST_WORDS
-]
+# As `pip install` makes it of `[project.scripts]`.
+SCRIPT = (
+    f"#!{sys.executable}\nfrom spotkeeper_worker.agent.cli import main\nraise SystemExit(main())\n"
+)
 
 
-def run_in_python(arguments: list[str], tmp_path: Path) -> None:
-    """`python -m ...` with the interpreter of the tests; test_package has Python 3.9's."""
-    ended = subprocess.run([sys.executable, *arguments], cwd=tmp_path, timeout=60, check=False)
-    assert ended.returncode == 0
+def test_every_command_has_its_test() -> None:
+    for command in COMMANDS:
+        assert len([each for each in RUN_BY if plain(command).startswith(each)]) == 1, command
+    for begins, path in RUN_BY.items():
+        assert of(begins), f"the page has no {begins}"
+        assert f'"{begins}"' in (ROOT / path).read_text(), f"{path} does not run {begins}"
 
 
-def build_wheel(arguments: list[str], tmp_path: Path) -> None:
-    """`pip install` and `pip wheel` of ./worker: what both do first. test_package installs it."""
-    asked = re.fullmatch(r"\./worker(\[(\w+)\])?", arguments[-1])
-    assert asked is not None
-    known = tomllib.loads((ROOT / "worker" / "pyproject.toml").read_text())["project"]
-    assert asked[2] is None or asked[2] in known["optional-dependencies"]
-    build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)]
-    subprocess.run(build, cwd=ROOT / "worker", check=True, capture_output=True)
-    assert len(list(tmp_path.glob("spotkeeper_worker-*.whl"))) == 1
+@pytest.fixture
+def shell(tmp_path: Path) -> Iterator[Shell]:
+    """Run a line of the page as a shell does; what it says is in a file."""
+    (tmp_path / "spotkeeper-agent").write_text(SCRIPT)
+    (tmp_path / "spotkeeper-agent").chmod(0o755)
+    started: list[subprocess.Popen[bytes]] = []
+
+    def run(line: str, **settings: str) -> subprocess.Popen[bytes]:
+        environment = {k: v for k, v in os.environ.items() if not k.startswith(("AWS_", "SPOTK"))}
+        environment["PATH"] = f"{tmp_path}:{environment['PATH']}"
+        with (tmp_path / "said").open("ab") as said:
+            process = subprocess.Popen(
+                ["bash", "-c", f"exec env {line}"], env=environment | settings, cwd=ROOT,
+                stdout=said, stderr=said,
+            )  # fmt: skip
+        started.append(process)
+        return process
+
+    yield run
+    for process in started:
+        process.terminate()
+        process.wait(30)
 
 
-def has_context(arguments: list[str], tmp_path: Path) -> None:
-    """`docker build`: there may be no Docker here; its context must be."""
-    assert arguments[0] == "build"
-    assert (ROOT / arguments[-1] / "Dockerfile").exists()
-
-
-def deploys(arguments: list[str], tmp_path: Path) -> None:
-    """`aws` and `sam`: the template must have every parameter that is given, and want no other."""
-    named = [word for word in arguments if word.endswith(".yaml")][:1] or ["template.yaml"]
-    template, problems = decode(str(ROOT / named[0]))
-    assert template is not None, problems
-    known = template["Parameters"]
-    overrides = arguments[arguments.index("--parameter-overrides") + 1 :]
-    given = {word.partition("=")[0] for word in overrides if re.match(r"[A-Za-z]+=", word)}
-    assert given <= set(known)
-    assert {name for name in known if "Default" not in known[name]} <= given
-
-
-def parses(arguments: list[str], tmp_path: Path) -> None:
-    """`spotkeeper-agent`: it gets as far as its settings, or its notice; others run it whole."""
-    command = [sys.executable, "-m", "spotkeeper_worker", *arguments]
-    environment = {k: v for k, v in os.environ.items() if not k.startswith("SPOTKEEPER_")}
-    environment["SPOTKEEPER_RUN_DIR"] = str(tmp_path)
-    ended = subprocess.run(
-        command, env=environment, capture_output=True, text=True, timeout=60, check=False
-    )
-    assert "SEARCH_LOG_QUEUE_URL: is missing" in ended.stderr or "no notice in" in ended.stderr
-
-
-RUN: dict[str, Callable[[list[str], Path], None]] = {
-    "pip": build_wheel,
-    "python": run_in_python,
-    "docker": has_context,
-    "aws": deploys,
-    "sam": deploys,
-    "spotkeeper-agent": parses,
-}
-
-
-@pytest.mark.parametrize("command", [each for each in COMMANDS if not SET.match(each)])
-def test_a_command_runs(command: str, tmp_path: Path) -> None:
-    first, *arguments = shlex.split(command)
-    RUN[first](arguments, tmp_path)
+def on_the_machine(server: FakeServer, tmp_path: Path) -> dict[str, str]:
+    """The environment of a machine whose stack is `spotkeeper`; it looks ten times a second."""
+    server.machine.parameters["/spotkeeper/spotkeeper/search-log-queue-url"] = server.queue_url
+    found = server.environment() | {
+        "SPOTKEEPER_RUN_DIR": str(tmp_path / "run"),
+        "SPOTKEEPER_SPOOL_DIR": str(tmp_path / "spool"),
+        "SPOTKEEPER_POLL_S": "0.1",
+        "SPOTKEEPER_TICK_S": "0.05",
+    }
+    del found["SPOTKEEPER_SEARCH_LOG_QUEUE_URL"]
+    return found
 
 
 @pytest.mark.allow_hosts(["127.0.0.1"])
-@pytest.mark.parametrize("command", [each for each in COMMANDS if SET.match(each)])
-def test_an_agent_with_these_settings_runs(command: str, tmp_path: Path) -> None:
-    """Against a pretended AWS; what it would look at need not be there."""
-    *given, program, _ = shlex.split(command)
-    assert program == "spotkeeper-agent"
-    settings = dict(each.removeprefix("SPOTKEEPER_").lower().split("=", 1) for each in given)
-    stack = settings.pop("stack")
-    machine, said = FakeMachine(), tmp_path / "said"
-    with FakeServer(machine) as server, said.open("wb") as stderr:
-        machine.parameters[f"/spotkeeper/{stack}/search-log-queue-url"] = server.queue_url
-        agent = start_agent(tmp_path, server, stderr, stack=stack, **settings)
-        try:
-            until(lambda: b"-> serving" in said.read_bytes(), "it runs")
-            if "request_queue" in settings:
-                until(lambda: b"the request queue's length is not known" in said.read_bytes(), "…")
-        finally:
-            agent.terminate()
-            agent.wait(30)
+@pytest.mark.parametrize("command", of("spotkeeper-agent run"))
+def test_an_agent_runs(command: str, server: FakeServer, shell: Shell, tmp_path: Path) -> None:
+    """Without settings in its line it is the fleet's, and has those of the cloud-config."""
+    settings = on_the_machine(server, tmp_path)
+    settings |= agent_env() if command == plain(command) else KEYS
+    agent = shell(command, **settings)
+    until(lambda: (tmp_path / "run" / "agent.sock").exists(), "it runs")
+    if "SPOTKEEPER_REQUEST_QUEUE" in command:
+        until(lambda: "the request queue's length is not known" in said(tmp_path), "it looks")
+    else:
+        server.machine.launch()
+        with Worker("gpu-0", tmp_path / "run") as worker:
+            worker.ready()
+            until(lambda: worker.may_take, "it serves")
+            [notice] = of("spotkeeper-agent notice")
+            assert shell(notice, **settings).wait(30) == 0
+        assert '"state": "serving"' in said(tmp_path)
+    agent.terminate()
+    assert agent.wait(30) == 0
 
 
-def test_all_kinds_of_commands_are_met() -> None:
-    assert {SET.sub("", command).split()[0] for command in COMMANDS} == set(FIRST_WORDS)
+def agent_env() -> dict[str, str]:
+    """What the example's machine has in agent.env."""
+    config: Any = yaml.safe_load((EXAMPLES / "ecs-gpu.cloud-config.yaml").read_text())
+    [text] = [f["content"] for f in config["write_files"] if f["path"].endswith("agent.env")]
+    return dict(line.split("=", 1) for line in text.split())
+
+
+def said(folder: Path) -> str:
+    return (folder / "said").read_text()
+
+
+@pytest.mark.allow_hosts(["127.0.0.1"])
+@pytest.mark.parametrize("command", of("spotkeeper-agent forward"))
+@pytest.mark.skipif(not rabbit.installed(), reason=rabbit.MISSING)
+def test_search_logs_are_forwarded(
+    command: str, broker: Rabbit, queue: Queue, server: FakeServer, shell: Shell, tmp_path: Path
+) -> None:
+    """What is not as on the page: where this broker is, and its queue's name."""
+    queue.send(b'{"request_id": "r-1"}')
+    here = command.replace("amqps://user:password@host/vhost", shlex.quote(broker.url()))
+    assert here != command
+    settings = on_the_machine(server, tmp_path) | {"SPOTKEEPER_STACK": "spotkeeper"}
+    forwarder = shell(here.replace("search-logs", queue.name), PYTHONUTF8="1", **settings)
+    until(lambda: server.machine.bodies == ['{"request_id": "r-1"}'], "SQS has it")
+    forwarder.terminate()
+    assert forwarder.wait(30) == 0
 
 
 def test_files_that_are_named_are_there() -> None:

@@ -37,6 +37,17 @@ HOST = "127.0.0.1"
 TICK_S = 0.25
 SHIP_EVERY_S = 3.0
 QUEUE = "SearchLogQueue"
+# Where AWS says which of its images is the newest: those of docs/workers.md.
+IMAGES = {
+    f"/aws/service/{name}": image
+    for name, image in (
+        ("ecs/optimized-ami/amazon-linux-2023/gpu/recommended/image_id", "ami-0c2023a1b2c3d4e5f"),
+        (
+            "deeplearning/ami/x86_64/base-oss-nvidia-driver-gpu-ubuntu-22.04/latest/ami-id",
+            "ami-0123456789abcdef0",
+        ),
+    )
+}
 PR_SET_PDEATHSIG = 1
 log = logging.getLogger("spotkeeper.lab")
 
@@ -123,6 +134,7 @@ def join(world: World, settings: LabSettings) -> None:
     ministack.provision(
         "AWS::AutoScaling::WarmPool", create=pools.create, update=pools.update, delete=pools.delete
     )
+    ministack.keep_parameters(IMAGES)
     ministack.alarms_of_expressions()
     functions.functions_have_only_their_layers()
     functions.archives_are_unpacked_once()

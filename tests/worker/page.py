@@ -1,0 +1,52 @@
+"""The commands of docs/workers.md, taken from the page: every one has a test that runs it."""
+
+import re
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+DOC = (ROOT / "docs" / "workers.md").read_text()
+HERE = "tests/worker/test_docs.py"
+LAB = "tests/endpoint/test_workers_page.py"
+DOCKER = "tests/endpoint/test_workers_image.py"
+PROGRAMS = "tests/endpoint/test_workers_programs.py"
+RUN_BY = {
+    "aws cloudformation deploy": LAB,
+    "aws cloudformation describe-stacks": LAB,
+    "docker build": DOCKER,
+    "docker run": DOCKER,
+    "docker stop": DOCKER,
+    "make sam-build": PROGRAMS,
+    "make worker-demo": PROGRAMS,
+    "pip install": PROGRAMS,
+    "pip wheel": DOCKER,
+    "python -m bench.worker": PROGRAMS,
+    "python -m spotkeeper_worker.example": PROGRAMS,
+    "sam deploy": LAB,
+    "spotkeeper-agent forward": HERE,
+    "spotkeeper-agent notice": HERE,
+    "spotkeeper-agent run": HERE,
+}
+"""What a command begins with, after its settings, and the test that runs all that begin so."""
+_PROSE = re.sub(r"```.*?```", "", DOC, flags=re.DOTALL)
+_PROGRAMS = sorted({begins.split()[0] for begins in RUN_BY})
+_SETTINGS = re.compile(r"(?:[A-Z][A-Z_]*=\S+ )*")
+
+
+def _found() -> list[str]:
+    """Every indented line, and what reads as a command in the midst of a sentence."""
+    lines = re.findall(r"^ {4,}(\S.*)$", _PROSE, re.MULTILINE)
+    spans = re.findall(rf"`((?:{'|'.join(_PROGRAMS)}) [^`]+)`", _PROSE)
+    return list(dict.fromkeys([*lines, *spans]))
+
+
+COMMANDS = _found()
+
+
+def plain(command: str) -> str:
+    """A command without the settings before it."""
+    return _SETTINGS.sub("", command, count=1)
+
+
+def of(begins: str) -> list[str]:
+    """The page's commands that begin so."""
+    return [each for each in COMMANDS if plain(each).startswith(begins)]
