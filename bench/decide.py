@@ -34,10 +34,10 @@ def fleet() -> Fleet:
     )
 
 
-def group(name: str, desired: int, serving: int, coming: int = 0) -> Group:
+def group(name: str, desired: int, serving: int, launching: int = 0) -> Group:
     """A group of so many instances over three zones and two types."""
     numbers = count(1)
-    phases = [Phase.IN_SERVICE] * serving + [Phase.COMING] * coming
+    phases = [Phase.IN_SERVICE] * serving + [Phase.LAUNCHING] * launching
     return Group(
         name=name,
         desired=desired,
@@ -99,7 +99,7 @@ def turns(
             seen=seen,
             spot_failures=tuple(failures),
             warned=warned or {},
-            activity={i.instance_id: 0.5 for i in on_demand.instances},
+            busy_shares={i.instance_id: 0.5 for i in on_demand.instances},
         )
         found.append((snapshot, memory))
         memory = decide(snapshot, memory)

@@ -4,7 +4,7 @@ Markets are the recorded ones of ../shared/traces/market, where they are there, 
 (`_made`): choose on `--seeds 0 1 2`, and judge once on seeds that nobody has looked at. Variants
 are settings, as in `spotkeeper backtest --set`, several joined by commas; none is the default.
 
-    python -m bench.pooled --world B --target 16 --seeds 40 41 --try spell_s=0 --try spare_share=0
+    python -m bench.pooled --world B --target 16 --seeds 40 --try elevated_risk_s=0
 """
 
 import argparse

@@ -34,7 +34,7 @@ class Loss:
 def losses(window: Market, seed: int) -> tuple[list[Loss], float]:
     """The losses of a window without spares, and what it cost."""
     world = replace(B, seed=seed)
-    replay = replay_of(window, world, deployed_settings() | {"spell_s": 0})
+    replay = replay_of(window, world, deployed_settings() | {"elevated_risk_s": 0})
     replay.run(window.end_s)
     lives = lives_of(replay.cloud, window.end_s)
     counts = Counter(life.ended_s for life in lives if life.lost)

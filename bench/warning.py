@@ -36,7 +36,7 @@ def main() -> None:
 
 
 def _replaced_s(lab: LabClient) -> float:
-    """Warn one instance; seconds until it drains and a new one is coming."""
+    """Warn one instance; seconds until it drains and a new one is launching."""
     _until(lab, lambda spot: len(_serving(spot)) >= spot["desired"])
     before = {one["id"] for one in _spot(lab)["instances"]}
     began_s = time.monotonic()

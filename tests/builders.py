@@ -44,12 +44,12 @@ def ids(prefix: str, count: int) -> list[str]:
 
 
 def instances(
-    serving: Iterable[str] = (), coming: Iterable[str] = (), leaving: Iterable[str] = ()
+    serving: Iterable[str] = (), launching: Iterable[str] = (), leaving: Iterable[str] = ()
 ) -> tuple[Instance, ...]:
     """Instances by phase, all in one pool."""
     phases = (
         (Phase.IN_SERVICE, serving),
-        (Phase.COMING, coming),
+        (Phase.LAUNCHING, launching),
         (Phase.LEAVING, leaving),
     )
     return tuple(

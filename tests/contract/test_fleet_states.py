@@ -25,7 +25,7 @@ def take(
     half: Half = Half.AVAILABILITY,
 ) -> Lease | None:
     """Take a lease some seconds after noon."""
-    return states.take("ocr", half, NOW + timedelta(seconds=after_s), left)
+    return states.acquire("ocr", half, NOW + timedelta(seconds=after_s), left)
 
 
 def taken(states: FleetStates, after_s: float = 0, left: AtRiskNote | None = None) -> Lease:
@@ -44,7 +44,7 @@ def test_a_fresh_fleet_remembers_nothing(states: FleetStates) -> None:
 
 
 def test_what_is_kept_is_found_again(states: FleetStates) -> None:
-    assert states.keep(taken(states), MEMORY, NOW)
+    assert states.commit(taken(states), MEMORY, NOW)
     again = taken(states, 60)
     assert again.availability == MEMORY
     assert again.written_at == NOW
@@ -53,7 +53,7 @@ def test_what_is_kept_is_found_again(states: FleetStates) -> None:
 def test_only_one_holds_the_lease(states: FleetStates) -> None:
     first = taken(states)
     assert take(states, 1) is None
-    assert states.keep(first, MEMORY, NOW) is False
+    assert states.commit(first, MEMORY, NOW) is False
     assert taken(states, 2).holder != first.holder
 
 
@@ -62,8 +62,8 @@ def test_fleets_and_halves_do_not_stand_in_each_others_way(states: FleetStates) 
     health = take(states, half=Half.HEALTH)
     assert health
     silent = HealthMemory(silent=("i-1",))
-    assert states.keep(health, silent, NOW)
-    assert states.take("other", Half.AVAILABILITY, NOW, None)
+    assert states.commit(health, silent, NOW)
+    assert states.acquire("other", Half.AVAILABILITY, NOW, None)
     assert taken(states, 120).health == silent
 
 
@@ -71,50 +71,50 @@ def test_a_lease_ends_with_its_lifetime(states: FleetStates) -> None:
     dead = taken(states)
     living = taken(states, 60)
     with pytest.raises(FleetError):
-        states.keep(dead, MEMORY, NOW)
-    assert states.keep(living, MEMORY, NOW)
+        states.commit(dead, MEMORY, NOW)
+    assert states.commit(living, MEMORY, NOW)
 
 
 def test_a_turn_finds_its_own_note(states: FleetStates) -> None:
     lease = taken(states, left=note("i-1"))
     assert lease.notes == (note("i-1"),)
-    assert states.keep(lease, MEMORY, NOW)
+    assert states.commit(lease, MEMORY, NOW)
     assert taken(states, 1).notes == ()
 
 
 def test_a_busy_turn_leaves_its_note_to_the_one_at_work(states: FleetStates) -> None:
     lease = taken(states, left=note("i-1"))
     assert take(states, 1, note("i-2")) is None
-    assert states.keep(lease, MEMORY, NOW) is False
+    assert states.commit(lease, MEMORY, NOW) is False
     again = taken(states, 2)
     assert again.notes == (note("i-2"),)
     assert again.availability == MEMORY
-    assert states.keep(again, MEMORY, NOW)
+    assert states.commit(again, MEMORY, NOW)
 
 
 def test_memory_kept_on_the_way_keeps_the_lease(states: FleetStates) -> None:
     lease = taken(states, left=note("i-1"))
-    assert states.keep(lease, MEMORY, NOW, release=False)
+    assert states.commit(lease, MEMORY, NOW, release=False)
     assert take(states, 1) is None
-    assert states.keep(lease, MEMORY, NOW) is False
+    assert states.commit(lease, MEMORY, NOW) is False
 
 
 def test_memory_kept_on_the_way_survives_a_crash_and_so_do_the_notes(states: FleetStates) -> None:
-    states.keep(taken(states, left=note("i-1")), MEMORY, NOW, release=False)
+    states.commit(taken(states, left=note("i-1")), MEMORY, NOW, release=False)
     after = taken(states, 60)
     assert after.availability == MEMORY
     assert after.notes == (note("i-1"),)
 
 
 def test_a_lease_given_back_leaves_the_notes_to_the_next(states: FleetStates) -> None:
-    states.give_back(taken(states, left=note("i-1")))
+    states.release(taken(states, left=note("i-1")))
     assert taken(states, 1).notes == (note("i-1"),)
 
 
 def test_a_lost_lease_cannot_be_given_back_for_another(states: FleetStates) -> None:
     lost = taken(states)
     taken(states, 60)
-    states.give_back(lost)
+    states.release(lost)
     assert take(states, 61) is None
 
 

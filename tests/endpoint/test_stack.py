@@ -13,7 +13,7 @@ STACK = "spotkeeper"
 FLEET = ("SpotGroupName=ocr-spot", "OnDemandGroupName=ocr-on-demand", "Mode=act")
 TEMPLATE = (CHECKOUT / "template.yaml").read_text()
 ERLANGS = 2.0
-# By default a busy instance is waited for two minutes long, and a spell is settled for ten.
+# By default a busy instance is waited for two minutes long, and for ten while the risk is elevated.
 IMPATIENT = {"busy_patience_s": 15, "settle_s": 15, "spell_settle_s": 15}
 
 

@@ -28,7 +28,7 @@ WARM = Physics(cold_start_s=120.0, warm_start_s=60.0, warm_pool=4)
 def stage(stage_of: StageOf) -> Stage:
     """A fleet with a warm pool, one of whose instances was just warned for the second time."""
     made = stage_of(("ocr",), spot=LOSES_TWICE, physics=WARM)
-    settings = {"on_demand_warm": True, "lost_notice_share": 0, "bridge_margin_s": 30}
+    settings = {"on_demand_warm": True, "lost_notice_share": 0, "deferral_margin_s": 30}
     made.put("ocr", json.dumps(document("ocr", availability=settings)))
     for seconds in range(600, 1380, 60):
         made.at(seconds)

@@ -22,7 +22,7 @@ def test_what_they_answer(deployed: Stage) -> None:
     assert (fleet["whole"], found["ringing"]) == (True, ["both-short"])
     assert fleet["last_change"]["rule"] == "backfill"
     assert fleet["groups"][0] == {
-        "name": "main-spot", "desired": 4, "in_service": 3, "coming": 0,
+        "name": "main-spot", "desired": 4, "in_service": 3, "launching": 0,
     }  # fmt: skip
     findings = json.loads(answered("doctor", "--json"))
     assert {f["id"] for f in findings} >= {"no-terminate-hook", "no-service-linked-role"}

@@ -23,7 +23,7 @@ FLEET = Fleet(
 LOOK = DecisionRecord(
     fleet="main", half=Half.AVAILABILITY, at=NOON, action=Action.BACKFILL, rule="backfill",
     reason="", permission=Permission.OBSERVE,
-    seen={"SpotServing": 3, "SpotComing": 1, "OnDemandServing": 0, "ShortfallUnfilled": 2},
+    seen={"SpotServing": 3, "SpotLaunching": 1, "OnDemandServing": 0, "ShortfallUnfilled": 2},
     outcomes=(Outcome(asked="d: desired 2", would=True),),
 )  # fmt: skip
 SIZE = replace(

@@ -37,4 +37,4 @@ def test_the_same_day_twice_is_the_same() -> None:
 
 
 def test_a_setting_changes_what_the_policy_does() -> None:
-    assert day(0, UNWARNED, spell_s=14_400).cost > day(0, UNWARNED, spell_s=0).cost
+    assert day(0, UNWARNED, elevated_risk_s=14_400).cost > day(0, UNWARNED, elevated_risk_s=0).cost

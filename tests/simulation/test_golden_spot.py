@@ -42,7 +42,7 @@ def test_a_mass_interruption_in_one_second_is_filled_before_it_happens() -> None
 def test_a_mass_interruption_without_notice_is_filled_at_once() -> None:
     fleet = Scenario(target=10, a=((0.0, 10), (1201.0, 0)), physics=Physics(notice_s=0))
     fleet.to(1201)
-    # Ten, and a spare once spot has refused it: losses that no warning announces come in spells.
+    # Ten, and a spare once spot has refused it: losses that no warning announces cluster.
     assert fleet.table() == [
         "1201 backfill (backfill) on-demand 10",
         "1201 backfill (backfill) on-demand 11",

@@ -136,7 +136,7 @@ def test_two_turns_at_once_leave_one_writer_and_lose_no_warning() -> None:
         now = instant(1080)
         reports.append(handle_interruption(warning(warned, 1080), [fleet.fleet], fleet.ports, now))
 
-    names = ("groups_of", "take", "describe", "troubled_spot_requests")
+    names = ("groups_of", "acquire", "describe", "troubled_spot_requests")
     fleet.faults.meanwhile[start + len(names)] = another
     fleet.to(1080)
     assert fleet.faults.calls[start : start + len(names)] == list(names)
@@ -210,7 +210,7 @@ def test_a_lost_notice_is_made_up_for_by_the_loss() -> None:
     fleet.to(1209)
     assert fleet.on_demand == 0
     fleet.to(1210)
-    # Three, and a spare: losses that no warning announces come in spells.
+    # Three, and a spare: losses that no warning announces cluster.
     assert fleet.on_demand == 4
 
 

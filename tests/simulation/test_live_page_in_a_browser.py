@@ -28,7 +28,7 @@ STATE = {
                     "desired": 2,
                     "instances": [
                         {"id": "i-1", "pool": "us-east-1a/g5.xlarge", "phase": "in_service"},
-                        {"id": "i-2", "pool": "us-east-1b/g5.xlarge", "phase": "coming"},
+                        {"id": "i-2", "pool": "us-east-1b/g5.xlarge", "phase": "launching"},
                     ],
                 },
                 {"kind": "on-demand", "name": "ocr-od", "desired": None, "instances": []},
@@ -141,7 +141,7 @@ def test_the_page_shows_the_fleet_and_gives_orders(served: Served, tmp_path: Pat
         "spot: 1 of 2 in service (ocr-spot)",
         "on-demand: is not there (ocr-od)",
     ]
-    assert seen["tiles"] == ["one in_service", "one coming"]
+    assert seen["tiles"] == ["one in_service", "one launching"]
     assert seen["reason"] == "spot 1 of 2 serving <b>1 short</b>"
     assert seen["buttons"] == len(ORDERS)
     assert served.orders == [ORDERS[0]["fault"]]

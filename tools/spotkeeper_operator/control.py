@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 from spotkeeper.adapters.dynamodb.controls import ControlTable
-from spotkeeper.adapters.errors import translated
+from spotkeeper.adapters.errors import aws_errors
 from spotkeeper.domain.fleet import Fleet
 from spotkeeper.domain.permission import LONGEST_PAUSE, Control, Mode, Pause
 from spotkeeper_operator.aws import CONFIG, Aws, OperatorError, chosen
@@ -53,6 +53,6 @@ class FleetControls:
         return self._table.change(name, seen, replace(seen, pause=None))
 
     def _who(self) -> str:
-        with translated("sts:GetCallerIdentity"):
+        with aws_errors("sts:GetCallerIdentity"):
             client = self._aws.session.client("sts", config=CONFIG)
             return client.get_caller_identity()["Arn"]

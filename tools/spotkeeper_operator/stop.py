@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from spotkeeper.adapters.ec2.auto_scaling import DRAINING_TAG, GROUP_TAG, AutoScalingReader
 from spotkeeper.adapters.ec2.group_writer import AutoScalingWriter
-from spotkeeper.adapters.errors import translated
+from spotkeeper.adapters.errors import aws_errors
 from spotkeeper.domain.fleet import Group, Phase
 from spotkeeper.domain.permission import Mode
 from spotkeeper_operator.aws import Aws, OperatorError
@@ -92,7 +92,7 @@ class _Leaving:
     def undo(self, group: Group, *, keep_hooks: bool) -> None:
         """Take back AZRebalance suspended, instances marked, hooks made for Spotkeeper."""
         if "AZRebalance" in group.suspended:
-            with translated(f"resuming AZRebalance of {group.name}"):
+            with aws_errors(f"resuming AZRebalance of {group.name}"):
                 self._aws.autoscaling.resume_processes(
                     AutoScalingGroupName=group.name, ScalingProcesses=["AZRebalance"]
                 )
@@ -105,7 +105,7 @@ class _Leaving:
         marked = self._reader.marked(group.name).keys()
         members = {i.instance_id for i in group.instances}
         if mine := sorted(marked & members):
-            with translated(f"removing the marks of {', '.join(mine)}"):
+            with aws_errors(f"removing the marks of {', '.join(mine)}"):
                 self._aws.ec2.delete_tags(Resources=mine, Tags=[{"Key": key} for key in MARKS])
             self.did.append(f"{group.name}: {' and '.join(MARKS)} removed from {', '.join(mine)}")
         for instance in sorted(marked - members):
@@ -116,14 +116,14 @@ class _Leaving:
 
     def _unhook(self, group: Group, keep: bool) -> None:
         """Delete hooks that nobody completes any more; AWS ends instances that launch in one."""
-        with translated("autoscaling:DescribeLifecycleHooks"):
+        with aws_errors("autoscaling:DescribeLifecycleHooks"):
             answer = self._aws.autoscaling.describe_lifecycle_hooks(AutoScalingGroupName=group.name)
         names = [h["LifecycleHookName"] for h in answer["LifecycleHooks"]]
         hooks = [name for name in names if name.startswith(HOOKS)]
         if not hooks:
             return
         told = f"{group.name}: hooks {', '.join(hooks)}"
-        waiting = sum(i.phase in (Phase.COMING, Phase.LEAVING) for i in group.instances)
+        waiting = sum(i.phase in (Phase.LAUNCHING, Phase.LEAVING) for i in group.instances)
         if group.name in self._created:
             self.left.append(f"{told}; they go with the stack, and the group and all in it, too")
         elif keep:
@@ -132,7 +132,7 @@ class _Leaving:
             self.left.append(f"{told}; {waiting} instances start or leave: stop again when not")
         else:
             for hook in hooks:
-                with translated(f"deleting the hook {hook} of {group.name}"):
+                with aws_errors(f"deleting the hook {hook} of {group.name}"):
                     self._aws.autoscaling.delete_lifecycle_hook(
                         AutoScalingGroupName=group.name, LifecycleHookName=hook
                     )

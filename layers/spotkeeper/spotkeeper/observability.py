@@ -28,7 +28,7 @@ LEVELS: Mapping[str, MetricUnit] = dict.fromkeys(
 ) | {"WaitP95": MetricUnit.Seconds, "SearchLogAge": MetricUnit.Seconds}  # fmt: skip
 # and these when they are not zero, as every alarm takes no data for quiet.
 COUNTS = frozenset({
-    "SpotComing", "SpotAtRisk", "OnDemandServing", "ShortfallUnfilled", "WorkersMissing",
+    "SpotLaunching", "SpotAtRisk", "OnDemandServing", "ShortfallUnfilled", "WorkersMissing",
     "RequestsQueued", "Interruptions", "Backfilled", "Released", "WorkersReplaced", "BothShort",
     "ConfigurationFailure", "StaleSearchLogs", "RequestQueueUnread", "OnPremWorkersSuspect",
     "Observing", "Paused", "SpentSpot", "SpentOnDemand", "Saved", "SearchLogsLost",

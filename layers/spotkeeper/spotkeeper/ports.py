@@ -171,11 +171,13 @@ class Lease:
 class FleetStates(Protocol):
     """Remembers fleets, one writer at a time."""
 
-    def take(self, fleet: str, half: Half, now: datetime, note: AtRiskNote | None) -> Lease | None:
+    def acquire(
+        self, fleet: str, half: Half, now: datetime, note: AtRiskNote | None
+    ) -> Lease | None:
         """Take the lease; None when another turn holds it, which then finds the note."""
         ...
 
-    def keep(
+    def commit(
         self,
         lease: Lease,
         memory: AvailabilityMemory | HealthMemory,
@@ -186,7 +188,7 @@ class FleetStates(Protocol):
         """Remember, and give the lease back; False when a note came in: go round again."""
         ...
 
-    def give_back(self, lease: Lease) -> None:
+    def release(self, lease: Lease) -> None:
         """Give the lease back without having decided; its notes stay for the next turn."""
         ...
 

@@ -225,9 +225,9 @@ def test_old_trouble_is_forgotten(aws: Aws) -> None:
 @pytest.mark.parametrize(
     ("state", "phase"),
     [
-        ("Pending", Phase.COMING),
-        ("Pending:Wait", Phase.COMING),
-        ("Pending:Proceed", Phase.COMING),
+        ("Pending", Phase.LAUNCHING),
+        ("Pending:Wait", Phase.LAUNCHING),
+        ("Pending:Proceed", Phase.LAUNCHING),
         ("InService", Phase.IN_SERVICE),
         ("Terminating", Phase.LEAVING),
         ("Terminating:Wait", Phase.LEAVING),

@@ -13,8 +13,8 @@ from spotkeeper.adapters.errors import (
     GONE_CODES,
     PERMISSION_CODES,
     THROTTLE_CODES,
+    aws_errors,
     by_a_user,
-    translated,
 )
 from spotkeeper.ports import FleetError, Gone, Refused, Throttled, Unavailable
 
@@ -24,7 +24,7 @@ def answered(code: str, message: str = "") -> ClientError:
 
 
 def raised(error: Exception) -> FleetError:
-    with pytest.raises(FleetError) as caught, translated("counting sheep"):
+    with pytest.raises(FleetError) as caught, aws_errors("counting sheep"):
         raise error
     assert caught.value.__cause__ is error
     assert str(caught.value).startswith("counting sheep: ")
@@ -79,7 +79,7 @@ def test_everything_else_is_unavailable_and_tried_again(error: Exception) -> Non
 
 
 def test_what_is_no_error_of_aws_passes_through() -> None:
-    with pytest.raises(KeyError), translated("counting sheep"):
+    with pytest.raises(KeyError), aws_errors("counting sheep"):
         raise KeyError("a bug is a bug")
 
 

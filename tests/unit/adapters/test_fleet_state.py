@@ -35,7 +35,7 @@ def taken(
     half: Half = Half.AVAILABILITY,
     note: AtRiskNote | None = None,
 ) -> Lease:
-    lease = states.take("ocr", half, at(seconds), note)
+    lease = states.acquire("ocr", half, at(seconds), note)
     assert lease
     return lease
 
@@ -61,10 +61,10 @@ def test_all_that_is_remembered_comes_back(
     availability: AvailabilityMemory, health: HealthMemory
 ) -> None:
     states = FleetStateTable(table_client(), TABLE, timedelta(days=30))
-    assert states.keep(taken(states), availability, at(0))
-    assert states.keep(taken(states, half=Half.HEALTH), health, at(0))
+    assert states.commit(taken(states), availability, at(0))
+    assert states.commit(taken(states, half=Half.HEALTH), health, at(0))
     lease = taken(states)
-    states.give_back(lease)
+    states.release(lease)
     assert (lease.availability, lease.health) == (availability, health)
     assert lease.written_at == at(0)
 
@@ -73,9 +73,9 @@ def test_the_two_halves_have_a_writer_each_and_one_item(
     states: FleetStateTable, dynamodb: "DynamoDBClient"
 ) -> None:
     first, second = (taken(states, half=half) for half in HALVES)
-    assert [states.take("ocr", half, at(1), None) for half in HALVES] == [None, None]
-    assert not states.keep(first, AvailabilityMemory(), at(2))
-    assert not states.keep(second, HealthMemory(), at(2))
+    assert [states.acquire("ocr", half, at(1), None) for half in HALVES] == [None, None]
+    assert not states.commit(first, AvailabilityMemory(), at(2))
+    assert not states.commit(second, HealthMemory(), at(2))
     (item,) = items(dynamodb)
     assert not {key for key in item if key.endswith(("_holder", "_until"))}
 
@@ -90,13 +90,13 @@ def test_a_state_expires_a_week_after_its_last_turn(
 
 def test_a_lease_outlives_the_longest_turn_and_then_ends(states: FleetStateTable) -> None:
     first = taken(states)
-    assert states.take("ocr", Half.AVAILABILITY, at(45), None) is None
+    assert states.acquire("ocr", Half.AVAILABILITY, at(45), None) is None
     second = taken(states, 46)
     assert second.holder != first.holder
     with pytest.raises(Unavailable, match="lost to another turn"):
-        states.keep(first, AvailabilityMemory(backoff_s=9), at(47))
-    states.give_back(first)
-    assert states.take("ocr", Half.AVAILABILITY, at(48), None) is None
+        states.commit(first, AvailabilityMemory(backoff_s=9), at(47))
+    states.release(first)
+    assert states.acquire("ocr", Half.AVAILABILITY, at(48), None) is None
     assert taken(states, 92).availability == AvailabilityMemory()
 
 
@@ -113,7 +113,7 @@ def test_a_memory_of_another_shape_starts_afresh(
     assert (lease.availability, lease.health) == (AvailabilityMemory(), HealthMemory())
     (wrong,) = lease.unreadable
     assert wrong.startswith(f"{half}_memory: ")
-    assert states.keep(lease, HealthMemory(), at(1))
+    assert states.commit(lease, HealthMemory(), at(1))
 
 
 NAIVE = "2026-11-20T12:00:00"
@@ -141,7 +141,7 @@ def test_what_is_kept_and_not_understood_is_afresh_and_named(
     assert (lease.availability, lease.written_at) == (AvailabilityMemory(), None)
     (wrong,) = lease.unreadable
     assert wrong.startswith(f"{name}: ")
-    assert states.keep(lease, AvailabilityMemory(), at(1))
+    assert states.commit(lease, AvailabilityMemory(), at(1))
     assert taken(states, 2).unreadable == ()
 
 
@@ -160,7 +160,7 @@ def test_a_note_that_is_not_understood_is_left_out_and_named(
     assert (lease.notes, lease.notes_seen) == ((good,), 2)
     (wrong,) = lease.unreadable
     assert wrong.startswith("availability note: ")
-    assert states.keep(lease, AvailabilityMemory(), at(1))
+    assert states.commit(lease, AvailabilityMemory(), at(1))
     assert taken(states, 2).notes == ()
 
 
@@ -184,27 +184,27 @@ def test_notes_that_come_in_meanwhile_are_kept_for_the_next_round(
 ) -> None:
     mine, other = (AtRiskNote(instance_ids=(i,), at=at(0)) for i in ("i-0a", "i-0b"))
     first = taken(states, note=mine)
-    assert states.take("ocr", Half.AVAILABILITY, at(1), other) is None
-    assert states.take("ocr", Half.AVAILABILITY, at(2), None) is None
-    assert not states.keep(first, AvailabilityMemory(), at(3))
+    assert states.acquire("ocr", Half.AVAILABILITY, at(1), other) is None
+    assert states.acquire("ocr", Half.AVAILABILITY, at(2), None) is None
+    assert not states.commit(first, AvailabilityMemory(), at(3))
     second = taken(states, 3)
     assert second.notes == (other, AtRiskNote(instance_ids=(), at=at(2)))
-    assert states.keep(second, AvailabilityMemory(), at(4))
+    assert states.commit(second, AvailabilityMemory(), at(4))
     (item,) = items(dynamodb)
     assert "availability_notes" not in item
 
 
 def test_a_turn_that_fails_leaves_its_notes_to_the_next(states: FleetStateTable) -> None:
     note = AtRiskNote(instance_ids=("i-0a",), at=at(0))
-    states.give_back(taken(states, note=note))
+    states.release(taken(states, note=note))
     assert taken(states, 1).notes == (note,)
 
 
 def test_what_is_written_early_keeps_the_lease_and_the_notes(states: FleetStateTable) -> None:
     note = AtRiskNote(instance_ids=("i-0a",), at=at(0))
     lease = taken(states, note=note)
-    states.keep(lease, AvailabilityMemory(backoff_s=4), at(1), release=False)
-    assert states.take("ocr", Half.AVAILABILITY, at(2), None) is None
+    states.commit(lease, AvailabilityMemory(backoff_s=4), at(1), release=False)
+    assert states.acquire("ocr", Half.AVAILABILITY, at(2), None) is None
     after_a_crash = taken(states, 46)
     assert after_a_crash.availability.backoff_s == 4
     assert after_a_crash.notes[0] == note
@@ -251,4 +251,4 @@ class _Throttled:
 def test_a_throttled_table_is_throttled_and_not_busy() -> None:
     states = FleetStateTable(_Throttled(), TABLE, timedelta(days=30))  # type: ignore[arg-type]
     with pytest.raises(Throttled, match="taking the lease of ocr"):
-        states.take("ocr", Half.AVAILABILITY, at(0), None)
+        states.acquire("ocr", Half.AVAILABILITY, at(0), None)

@@ -260,12 +260,12 @@ def test_the_idle_go_first_and_the_busy_are_waited_for() -> None:
     spot = group("spot", 4, instances(SPOT[:4]))
     on_demand = group("on-demand", 2, instances(BACK[:2]))
     busy = {BACK[0]: 0.9, BACK[1]: 0.0}
-    assert turn(0, spot, on_demand, memory, activity=busy).ends == (BACK[1],)
+    assert turn(0, spot, on_demand, memory, busy_shares=busy).ends == (BACK[1],)
     one = group("on-demand", 1, instances(BACK[:1]))
-    waiting = turn(60, spot, one, memory, activity={BACK[0]: 0.9})
+    waiting = turn(60, spot, one, memory, busy_shares={BACK[0]: 0.9})
     assert (waiting.action, waiting.rule) == (Action.HOLD, "busy")
-    assert turn(179, spot, one, waiting.memory, activity={BACK[0]: 0.9}).rule == "busy"
-    assert turn(180, spot, one, waiting.memory, activity={BACK[0]: 0.9}).ends == (BACK[0],)
+    assert turn(179, spot, one, waiting.memory, busy_shares={BACK[0]: 0.9}).rule == "busy"
+    assert turn(180, spot, one, waiting.memory, busy_shares={BACK[0]: 0.9}).ends == (BACK[0],)
 
 
 def test_what_never_launched_is_given_back_without_ending_anything() -> None:

@@ -19,17 +19,17 @@ small = st.integers(0, 12)
 
 @st.composite
 def spot_groups(draw: st.DrawFn) -> Group:
-    serving, coming, leaving = draw(small), draw(st.integers(0, 4)), draw(st.integers(0, 3))
-    first, second = serving + coming, serving + coming + leaving
+    serving, launching, leaving = draw(small), draw(st.integers(0, 4)), draw(st.integers(0, 3))
+    first, second = serving + launching, serving + launching + leaving
     members = instances(POOL[:serving], POOL[serving:first], POOL[first:second])
     return group("spot", draw(st.integers(0, 20)), members)
 
 
 @st.composite
 def on_demand_groups(draw: st.DrawFn) -> Group:
-    serving, coming, missing = draw(small), draw(st.integers(0, 4)), draw(st.integers(0, 4))
-    members = instances(BACK[:serving], BACK[serving : serving + coming])
-    return group("on-demand", serving + coming + missing, members)
+    serving, launching, missing = draw(small), draw(st.integers(0, 4)), draw(st.integers(0, 4))
+    members = instances(BACK[:serving], BACK[serving : serving + launching])
+    return group("on-demand", serving + launching + missing, members)
 
 
 failures = st.lists(
@@ -78,7 +78,7 @@ def test_a_warned_instance_never_counts(
     left = [i for i in spot.instances if i.instance_id not in warned]
     without = turn(0, replace(spot, instances=tuple(left)), on_demand, memory)
     assert decision.spot.serving == without.spot.serving
-    assert decision.spot.coming == without.spot.coming
+    assert decision.spot.launching == without.spot.launching
 
 
 @given(spot_groups(), on_demand_groups(), memories, failures)
@@ -105,10 +105,10 @@ def test_a_release_never_drops_serving_below_the_target(
 
 @given(spot_groups(), st.integers(0, 8), failures, st.integers(0, 3600))
 def test_constant_input_settles_and_then_holds(
-    spot: Group, backfill: int, refused: tuple[LaunchFailure, ...], spell_s: int
+    spot: Group, backfill: int, refused: tuple[LaunchFailure, ...], elevated_risk_s: int
 ) -> None:
     """Spot does not change any more; on-demand always delivers. One hour must be enough."""
-    policy = AvailabilityPolicy(spell_s=spell_s, early_replacement=False)
+    policy = AvailabilityPolicy(elevated_risk_s=elevated_risk_s, early_replacement=False)
     memory, desired, changes = AvailabilityMemory(), backfill, []
     for minute in (*range(10), *range(10, 60, 3), *range(60, 150, 9)):
         on_demand = group("on-demand", desired, instances(BACK[:desired]))

@@ -60,7 +60,7 @@ def test_a_refused_turn_leaves_the_memory_of_what_was_seen(
     refused = [Answer.REFUSED for _ in wanted.actions]
     assert apply(wanted.memory, wanted.actions, refused, at(0)) == wanted.memory
     before = situation[1]
-    for name in ("unsure", "spot_asks", "detached"):
+    for name in ("unsure", "capacity_requests", "detached"):
         assert getattr(wanted.memory, name) == getattr(before, name)
     assert set(wanted.memory.drained) <= set(before.drained)
 
@@ -168,7 +168,7 @@ def test_what_a_crash_must_not_lose_is_what_a_lost_answer_leaves() -> None:
     assert {ReplaceEarly, AskSpot} <= kinds
     intended = answered(wanted, dict.fromkeys(range(9), Answer.LOST))
     assert set(intended.detached) == {SPOT[0]}
-    assert {request.desired for request in intended.spot_asks} == {4, 5}
+    assert {request.desired for request in intended.capacity_requests} == {4, 5}
 
 
 def test_a_stray_with_our_mark_is_ended_although_nobody_remembers_it() -> None:

@@ -1,4 +1,4 @@
-"""Spares: asked for in a spell of losses without warning, kept while they are worth it."""
+"""Spares: asked for while losses without warning are likely, kept while they are worth it."""
 
 from collections.abc import Iterable
 from dataclasses import replace
@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spotkeeper.domain.availability.memory import AvailabilityMemory
-from spotkeeper.domain.availability.risk.spell import (
+from spotkeeper.domain.availability.risk.elevated import (
     Loss,
     add_losses,
     heavy_losses,
@@ -45,7 +45,7 @@ def test_after_a_loss_without_warning_spot_is_asked_for_a_spare_and_then_on_dema
     assert (refused.spot.target, refused.spot_desired, refused.on_demand_desired) == (4, 5, 2)
 
 
-def test_a_spare_that_shares_a_pool_with_another_is_given_back_after_the_spell() -> None:
+def test_a_spare_that_shares_a_pool_with_another_is_given_back_after_the_elevated_risk() -> None:
     spot = group("spot", 5, instances(SPOT[:5]))
     held = turn(120, spot, NOTHING, lost_one())
     assert (held.spot.target, held.spot_ends) == (4, ())
@@ -102,22 +102,30 @@ def test_a_loss_of_half_the_need_that_no_spare_covers_is_heavy(
 
 
 @pytest.mark.parametrize(
-    ("heavy", "spell", "settles_s"),
+    ("heavy", "elevated", "settles_s"),
     [(0, False, 30), (0, True, 600), (1, False, 600), (2, True, 1200), (99, True, 7200)],
 )
 def test_heavy_losses_lengthen_the_settling_up_to_their_window(
-    heavy: int, spell: bool, settles_s: int
+    heavy: int, elevated: bool, settles_s: int
 ) -> None:
-    assert settle_s(AvailabilityPolicy(), heavy, spell=spell) == settles_s
-    assert settle_s(AvailabilityPolicy(spell_s=0), heavy, spell=spell) == 30
-    assert settle_s(AvailabilityPolicy(on_demand_warm=True), heavy, spell=spell) == 0
+    assert settle_s(AvailabilityPolicy(), heavy, elevated=elevated) == settles_s
+    assert settle_s(AvailabilityPolicy(elevated_risk_s=0), heavy, elevated=elevated) == 30
+    assert settle_s(AvailabilityPolicy(on_demand_warm=True), heavy, elevated=elevated) == 0
 
 
 @given(st.integers(90, 86_400), st.integers(0, 99), st.booleans())
-def test_one_length_stretches_all_that_a_spell_does(spell_s: int, heavy: int, spell: bool) -> None:
-    short, twice = (AvailabilityPolicy(spell_s=each) for each in (spell_s, 2 * spell_s))
-    longer = settle_s(twice, heavy, spell=spell)
-    assert settle_s(short, heavy, spell=spell) <= longer <= settle_s(twice, heavy + 1, spell=True)
+def test_one_length_stretches_all_that_elevated_risk_does(
+    elevated_risk_s: int, heavy: int, elevated: bool
+) -> None:
+    short, twice = (
+        AvailabilityPolicy(elevated_risk_s=each) for each in (elevated_risk_s, 2 * elevated_risk_s)
+    )
+    longer = settle_s(twice, heavy, elevated=elevated)
+    assert (
+        settle_s(short, heavy, elevated=elevated)
+        <= longer
+        <= settle_s(twice, heavy + 1, elevated=True)
+    )
     assert longer <= longest_settle_s(twice) == 2 * longest_settle_s(short)
 
 
@@ -146,14 +154,14 @@ def test_a_desired_capacity_that_somebody_else_set_is_all_need() -> None:
     assert turn(120, spot, group("on-demand", 0), lost_one()).spot.target == 9
 
 
-def test_a_hung_worker_that_is_replaced_makes_no_spell() -> None:
+def test_a_hung_worker_that_is_replaced_makes_no_elevated_risk() -> None:
     _, memory = whole()
     three = group("spot", 4, instances(SPOT[:3], SPOT[4:5]))
     gone = turn(0, three, group("on-demand", 0), memory, silent=frozenset(SPOT[3:4]))
     assert (gone.spot_desired, gone.memory.risk.last_surprise) == (4, None)
 
 
-def test_backfill_stays_longer_in_a_spell_unless_on_demand_is_warm() -> None:
+def test_backfill_stays_longer_in_elevated_risk_unless_on_demand_is_warm() -> None:
     spot = group("spot", 5, instances(SPOT[:5]))
     on_demand = group("on-demand", 2, instances(BACK[:2]))
     served = turn(120, spot, on_demand, lost_one())

@@ -21,8 +21,8 @@ NONE = group("on-demand", 0)
 STEADY = AvailabilityMemory(need=4, spot_seen=4, seen_at=at(-60), in_service=4)
 
 
-def spot(*serving: str, coming: tuple[str, ...] = (), desired: int = 4) -> Group:
-    return group("spot", desired, instances(serving, coming))
+def spot(*serving: str, launching: tuple[str, ...] = (), desired: int = 4) -> Group:
+    return group("spot", desired, instances(serving, launching))
 
 
 # --- adopting ---------------------------------------------------------------------------------
@@ -150,7 +150,7 @@ def test_a_boot_loop_is_not_coming_for_ever(period_s: int) -> None:
     memory, short_at = STEADY, None
     for minute in range(60):
         names = tuple(f"i-{minute * 60 // period_s:04x}{n:013x}" for n in range(4))
-        decision = turn(60 * minute, spot(coming=names), NONE, memory)
+        decision = turn(60 * minute, spot(launching=names), NONE, memory)
         if decision.shortfall == 4 and short_at is None:
             short_at = 60 * minute
         assert decision.shortfall == (0 if short_at is None else 4)
@@ -161,10 +161,10 @@ def test_a_boot_loop_is_not_coming_for_ever(period_s: int) -> None:
 
 
 def test_a_launch_that_was_let_go_leaves_no_heir() -> None:
-    first = turn(0, spot(*SPOT[:3], coming=(SPOT[3],)), NONE, STEADY)
+    first = turn(0, spot(*SPOT[:3], launching=(SPOT[3],)), NONE, STEADY)
     smaller = turn(300, spot(*SPOT[:3], desired=3), NONE, first.memory)
-    again = turn(600, spot(*SPOT[:3], coming=(SPOT[5],)), NONE, smaller.memory)
-    assert again.spot.coming == 1
+    again = turn(600, spot(*SPOT[:3], launching=(SPOT[5],)), NONE, smaller.memory)
+    assert again.spot.launching == 1
 
 
 def unreported(*who: str, since: float = 0) -> Mapping[str, datetime]:
@@ -175,7 +175,7 @@ def test_in_service_without_a_log_while_requests_flow_is_launching() -> None:
     on_demand = group("on-demand", 4, instances(BACK[:4]))
     back = spot(*SPOT[:4])
     first = turn(0, back, on_demand, STEADY, unreported=unreported(*SPOT[:4]))
-    assert (first.spot.serving, first.spot.coming) == (0, 4)
+    assert (first.spot.serving, first.spot.launching) == (0, 4)
     later = turn(540, back, on_demand, first.memory, unreported=unreported(*SPOT[:4]))
     assert (later.ends, later.shortfall) == ((), 0)
     late = turn(600, back, on_demand, later.memory, unreported=unreported(*SPOT[:4]))
@@ -236,9 +236,9 @@ def test_a_dead_instance_that_was_warned_is_none() -> None:
 # --- an operator's desired capacity -----------------------------------------------------------
 
 
-def test_an_operators_desired_is_not_undone_after_a_spell() -> None:
+def test_an_operators_desired_is_not_undone_after_elevated_risk() -> None:
     unsized = fleet(sizing=SizingPolicy(enabled=False))
-    memory = _after_a_spell(unsized)
+    memory = _after_elevated_risk(unsized)
     stale = CapacityRequest(at=at(-7200), need=4, spare=1)
     raised = spot(*SPOT[:5], desired=5)
     for minute in range(5):
@@ -247,7 +247,7 @@ def test_an_operators_desired_is_not_undone_after_a_spell() -> None:
         memory = decision.memory
 
 
-def _after_a_spell(of: Fleet) -> AvailabilityMemory:
+def _after_elevated_risk(of: Fleet) -> AvailabilityMemory:
     lost = turn(0, spot(*SPOT[:3]), NONE, STEADY, of)
     assert lost.spot_desired == 5
     held = turn(120, spot(*SPOT[:5], desired=5), NONE, lost.memory, of)

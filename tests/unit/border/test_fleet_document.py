@@ -60,10 +60,10 @@ def test_the_availability_half_has_at_most_14_settings() -> None:
 @pytest.mark.parametrize("value", [0, 900, 1.5, "long", None])
 def test_a_setting_of_an_earlier_release_is_passed_over_and_named(value: object) -> None:
     old = parsed(
-        availability={"settle_s": value, "breaker_count": value, "spell_s": 60},
+        availability={"settle_s": value, "breaker_count": value, "elevated_risk_s": 60},
         worker_health={"peers_finished": value},
     )
-    assert old.availability == AvailabilityPolicy(spell_s=60)
+    assert old.availability == AvailabilityPolicy(elevated_risk_s=60)
     assert old.worker_health == WorkerHealthPolicy()
     assert old.unused == (
         "availability.breaker_count",
@@ -83,13 +83,13 @@ def test_what_is_set_is_read() -> None:
         workers_per_instance=4,
         onprem_workers=2,
         sizing={"enabled": False, "target_load_rate": 0.5},
-        availability={"rebalance": "at_risk", "spell_s": 60, "early_replacement": False},
+        availability={"rebalance": "at_risk", "elevated_risk_s": 60, "early_replacement": False},
         worker_health={"replacements_per_hour": 0},
     )
     assert (fleet.workers_per_instance, fleet.onprem_workers) == (4, 2)
     assert fleet.sizing == SizingPolicy(enabled=False, target_load_rate=0.5)
     assert fleet.availability == AvailabilityPolicy(
-        rebalance=RebalanceMeaning.AT_RISK, spell_s=60, early_replacement=False
+        rebalance=RebalanceMeaning.AT_RISK, elevated_risk_s=60, early_replacement=False
     )
     assert fleet.worker_health == WorkerHealthPolicy(replacements_per_hour=0)
 
@@ -158,7 +158,7 @@ def test_every_wrong_field_is_named_at_once() -> None:
                 "onprem_workers": "two",
                 "bounds": {"spot_max": -1, "on_demand_max": 3.5, "spot_low": 1},
                 "sizing": {"target_load_rate": 1.5, "quiet_after_s": 60},
-                "availability": {"rebalance": "panic", "spell_s": True},
+                "availability": {"rebalance": "panic", "elevated_risk_s": True},
                 "worker_health": {"silent_after_s": 1},
                 "colour": "blue",
             }
@@ -176,7 +176,7 @@ def test_every_wrong_field_is_named_at_once() -> None:
         "sizing.target_load_rate",
         "sizing.quiet_after_s",
         "availability.rebalance",
-        "availability.spell_s",
+        "availability.elevated_risk_s",
         "worker_health.silent_after_s",
         "colour",
     )

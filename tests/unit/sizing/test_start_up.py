@@ -12,7 +12,7 @@ def watched(
     memory: HealthMemory,
     seconds: float,
     *,
-    coming: tuple[str, ...] = (),
+    launching: tuple[str, ...] = (),
     serving: tuple[str, ...] = (),
     reported: tuple[str, ...] = (),
 ) -> HealthMemory:
@@ -21,14 +21,14 @@ def watched(
         WorkerLoad(worker_id=i, cluster=Cluster.AWS, instance_id=i, last_finished=at(seconds))
         for i in reported
     )
-    spot = group("spot", 3, instances(serving, coming))
+    spot = group("spot", 3, instances(serving, launching))
     load = Load(at=at(seconds), window_s=300, workers=workers)
     return watch_starts(memory, spot, group("on-demand", 0), load, at(seconds))
 
 
 def test_a_launch_takes_from_first_seen_to_in_service() -> None:
-    first = watched(HealthMemory(), 0, coming=(A, B))
-    second = watched(first, 180, coming=(B,), serving=(A,))
+    first = watched(HealthMemory(), 0, launching=(A, B))
+    second = watched(first, 180, launching=(B,), serving=(A,))
     assert (second.start_ups, second.starting) == ((180,), {A: at(0), B: at(0)})
     third = watched(
         HealthMemory(

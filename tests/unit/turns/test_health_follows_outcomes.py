@@ -61,20 +61,20 @@ def test_a_resize_that_was_refused_is_asked_for_again_and_remembered_once_it_is_
         stage.serve(minute, dict.fromkeys(stage.spot, 0.9))
         (record,) = stage.turn(minute).records
         assert [outcome.asked for outcome in record.outcomes] == ["spot: desired 6"]
-        assert remembered(stage, minute).spot_ask is None
+        assert remembered(stage, minute).capacity_request is None
     stage.faults.refusals.clear()
     stage.serve(2, dict.fromkeys(stage.spot, 0.9))
     stage.turn(2)
     assert stage.cloud.group("spot").desired == 6
-    ask = remembered(stage, 2).spot_ask
+    ask = remembered(stage, 2).capacity_request
     assert ask is not None
     assert ask.need == 6
 
 
 def remembered(stage: Stage, minute: int) -> HealthMemory:
-    lease = stage.states.take("ocr", Half.HEALTH, instant(START_S + 60 * minute + 1), None)
+    lease = stage.states.acquire("ocr", Half.HEALTH, instant(START_S + 60 * minute + 1), None)
     assert lease is not None
-    stage.states.give_back(lease)
+    stage.states.release(lease)
     return lease.health
 
 
@@ -118,4 +118,4 @@ def test_the_budget_is_written_before_the_act() -> None:
     before = len(stage.faults.calls)
     stage.turn(7)
     calls = stage.faults.calls[before:]
-    assert calls.index("keep") < calls.index("replace")
+    assert calls.index("commit") < calls.index("replace")

@@ -82,10 +82,10 @@ def test_a_turn_that_may_only_look_decides_and_asks_nothing(
 def test_what_was_only_observed_is_not_remembered_by_turns_that_act() -> None:
     told = scene(Control(mode=Mode.OBSERVE))
     turns(told)
-    lease = told.states.take("ocr", Half.AVAILABILITY, instant(1201), None)
+    lease = told.states.acquire("ocr", Half.AVAILABILITY, instant(1201), None)
     assert lease
     assert lease.availability == AvailabilityMemory()
-    told.states.give_back(lease)
+    told.states.release(lease)
     said = told.ports.controls
     assert isinstance(said, Said)
     said.control = Control(mode=Mode.ACT)

@@ -23,7 +23,7 @@ from spotkeeper_lab.fakes.states import FakeStates
 from spotkeeper_lab.fakes.virtual_time import instant
 from tests.simulation.golden import Scenario
 
-CALM = AvailabilityPolicy(early_replacement=False, spell_s=0, notice_s=0)
+CALM = AvailabilityPolicy(early_replacement=False, elevated_risk_s=0, notice_s=0)
 
 
 def warning(*instance_ids: str, at_s: float) -> Interruption:
@@ -192,7 +192,7 @@ def test_fifty_warnings_in_a_second_are_read_for_once_and_none_is_lost() -> None
     fleet.faults.meanwhile[start + 2] = storm
     handle_interruption(warning(warned[0], at_s=600), [fleet.fleet], fleet.ports, instant(600))
     calls = fleet.faults.calls[start:]
-    assert calls[:2] == ["groups_of", "take"]
+    assert calls[:2] == ["groups_of", "acquire"]
     assert fleet.total("Interruptions") == 40
     assert set(warned).isdisjoint(fleet.spot_ids())
     assert calls.count("describe") <= 3

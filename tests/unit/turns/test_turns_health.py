@@ -315,7 +315,7 @@ def test_a_refused_resize_is_recorded_and_reported() -> None:
 def test_a_busy_half_is_reported_and_the_other_half_is_free() -> None:
     stage = Stage()
     now = instant(START_S)
-    assert stage.states.take("ocr", Half.AVAILABILITY, now, None)
+    assert stage.states.acquire("ocr", Half.AVAILABILITY, now, None)
     assert stage.turn(0).busy == ()
-    assert stage.states.take("ocr", Half.HEALTH, instant(START_S + 60), None)
+    assert stage.states.acquire("ocr", Half.HEALTH, instant(START_S + 60), None)
     assert stage.turn(1).busy == ("ocr",)

@@ -180,7 +180,7 @@ class Watch:
     def _cost(self) -> None:
         world = self.world
         running = [i for i in world.cloud.instances() if not world.is_other(i)]
-        # A wave of warnings: those that were warned, their replacements, and the backfill.
+        # A burst of warnings: those that were warned, their replacements, and the backfill.
         most = 3 * max(SPOT_MAX, world.operator_desired, world.adopted) + 4
         if len(running) > most:
             self.broken(Promise.COST, f"{len(running)} instances run at once")

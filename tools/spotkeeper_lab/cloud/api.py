@@ -11,7 +11,7 @@ on the same one. What it promises:
   effort); each dry pool that is tried logs a failed activity. It retries every `retry_s`, on
   multiples of it. Every failed retry is an activity; only a try that was not the mere
   repetition of the one before sends an event.
-* Lowering desired ends instances: those that are coming first, then the newest.
+* Lowering desired ends instances: those that are launching first, then the newest.
 * What `Physics` can make stricter is off unless it is asked for.
 * On-demand launches fail by chance alone, each on its own.
 """
@@ -33,7 +33,7 @@ from spotkeeper_lab.cloud.values import (
     Purchase,
     SpotRequestView,
 )
-from spotkeeper_lab.cloud.words import COMING, FAILED, TERMINATING
+from spotkeeper_lab.cloud.words import FAILED, LAUNCHING, TERMINATING
 
 DETACHED_AT_MOST = 20
 
@@ -69,7 +69,7 @@ class Cloud(CloudStates):
         state = self._of(machine)
         if machine.state == TERMINATING:
             return
-        if machine.state in COMING and self.physics.pending_ends_refused:
+        if machine.state in LAUNCHING and self.physics.pending_ends_refused:
             message = f"Scaling Activity is In Progress for instance {instance_id}."
             raise CloudError("ScalingActivityInProgress", message)
         if state.desired <= state.spec.minimum:

@@ -25,10 +25,10 @@ from spotkeeper_lab.cloud.values import (
 )
 from spotkeeper_lab.cloud.words import (
     CANCELLED,
-    COMING,
     DIFFERENCE,
     FAILED,
     IN_PROGRESS,
+    LAUNCHING,
     STANDBY,
     SUCCESSFUL,
     TERMINATE,
@@ -117,7 +117,7 @@ class GroupState:
         return self.desired - len(self.present())
 
     def surplus(self) -> list[SimulatedMachine]:
-        """The instances that a scale-in ends: those that are coming first, then the newest.
+        """The instances that a scale-in ends: those that are launching first, then the newest.
 
         None of those that are protected, and none at all while Terminate is suspended.
 
@@ -129,7 +129,7 @@ class GroupState:
         free = [machine for machine in self.present() if not machine.protected]
         if self.physics.aws_scale_in:
             return self._by_zone_and_chance(free, min(excess, len(free)))
-        ranked = sorted(free, key=lambda m: (m.state not in COMING, -m.number))
+        ranked = sorted(free, key=lambda m: (m.state not in LAUNCHING, -m.number))
         return ranked[:excess]
 
     def _by_zone_and_chance(

@@ -12,12 +12,12 @@ from spotkeeper_lab.cloud.machine import Refusal, SimulatedMachine
 from spotkeeper_lab.cloud.values import EventKind, GroupSpec, Physics, Purchase
 from spotkeeper_lab.cloud.words import (
     ADMINISTRATIVE,
-    COMING,
     DIED_STARTING,
     HEALTH_CHECK,
     HOOK_ABANDONED,
     IN_SERVICE,
     LAUNCH,
+    LAUNCHING,
     ON_DEMAND_DRY,
     PENDING_WAIT,
     REPLACE_UNHEALTHY,
@@ -189,12 +189,12 @@ class CloudLives(CloudEngine):
             self._at(now_s + BOOT_S + hook_s, END, lambda: self._abandon(machine))
 
     def _wait(self, machine: SimulatedMachine) -> None:
-        if machine.ended_s is None and machine.state in COMING and machine.group:
+        if machine.ended_s is None and machine.state in LAUNCHING and machine.group:
             machine.state = PENDING_WAIT
             machine.group.touch()
 
     def _serve(self, machine: SimulatedMachine) -> None:
-        if machine.ended_s is not None or machine.state not in COMING or machine.group is None:
+        if machine.ended_s is not None or machine.state not in LAUNCHING or machine.group is None:
             return
         machine.state, machine.in_service_s = IN_SERVICE, self.now_s
         self._serving[machine.purchase] += 1
@@ -205,7 +205,7 @@ class CloudLives(CloudEngine):
 
     def _abandon(self, machine: SimulatedMachine) -> None:
         """Give up an instance that the launch hook has held until its time-out."""
-        if machine.ended_s is None and machine.state in COMING and machine.group:
+        if machine.ended_s is None and machine.state in LAUNCHING and machine.group:
             self._cancel(machine, HOOK_ABANDONED.format(token=machine.token))
             self._end(machine)
 
@@ -222,9 +222,9 @@ class CloudLives(CloudEngine):
         if machine.ended_s is not None:
             self._found(machine, USER_SHUTDOWN)
             return
-        if machine.state in COMING and self.physics.cancellations_shown:
+        if machine.state in LAUNCHING and self.physics.cancellations_shown:
             self._cancel(machine, "")
-        if not self.physics.terminate_hook_s or machine.state in COMING:
+        if not self.physics.terminate_hook_s or machine.state in LAUNCHING:
             self._end(machine)
             return
         if machine.state != TERMINATING:
@@ -260,7 +260,7 @@ class CloudLives(CloudEngine):
             machine.group.touch()
             if REPLACE_UNHEALTHY in machine.group.suspensions:
                 return
-            if machine.state in COMING:
+            if machine.state in LAUNCHING:
                 self._cancel(machine, DIED_STARTING.format(reason=reason))
             machine.state = TERMINATED
             self._part(machine)

@@ -11,7 +11,7 @@ FAILED = "Failed"
 CANCELLED = "Cancelled"
 SUCCESSFUL = "Successful"
 IN_PROGRESS = "InProgress"
-COMING = frozenset({PENDING, PENDING_WAIT})
+LAUNCHING = frozenset({PENDING, PENDING_WAIT})
 
 # Texts as AWS writes them; the classifier of the product reads them as it does in production.
 SPOT_DRY = (

@@ -20,7 +20,7 @@ from spotkeeper_lab.end_to_end.series import (
     wait_columns,
 )
 
-# Warnings of one spell come within seconds of each other.
+# Warnings of one burst come within seconds of each other.
 TOGETHER_S = 5.0
 LEAST_WAIT_S = 0.1
 """Where the logarithmic axis of waits begins."""
@@ -232,7 +232,7 @@ def _all_figures(rows: Sequence[Figure]) -> Table:
 
 
 def _notices(day: Day, found: Results) -> Iterator[Moment]:
-    for group in _spells(found.notices):
+    for group in _bursts(found.notices):
         first = group[0]
         zones = sorted({notice.pool.partition("/")[0] for notice in group})
         count = f"{len(group)} spot instances" if len(group) > 1 else first.instance_id
@@ -246,15 +246,15 @@ def _notices(day: Day, found: Results) -> Iterator[Moment]:
         )
 
 
-def _spells(notices: Sequence[Notice]) -> list[list[Notice]]:
+def _bursts(notices: Sequence[Notice]) -> list[list[Notice]]:
     """Warnings that came together."""
-    spells: list[list[Notice]] = []
+    bursts: list[list[Notice]] = []
     for notice in notices:
-        if spells and notice.at_s - spells[-1][-1].at_s <= TOGETHER_S:
-            spells[-1].append(notice)
+        if bursts and notice.at_s - bursts[-1][-1].at_s <= TOGETHER_S:
+            bursts[-1].append(notice)
         else:
-            spells.append([notice])
-    return spells
+            bursts.append([notice])
+    return bursts
 
 
 def _after(group: Sequence[Notice], name: str, since: str = "at_s") -> str:

@@ -107,14 +107,14 @@ class Record:
             self._follow_notices(look, sum(map(_will_serve, spot_group.instances)), force)
         return look
 
-    def _follow_notices(self, look: Look, spot_coming: int, force: Workforce) -> None:
+    def _follow_notices(self, look: Look, spot_launching: int, force: Workforce) -> None:
         """A replacement is asked for once what serves, comes, or was asked for makes it whole.
 
         As long as the warned instance serves itself, the fleet is not whole without it.
         """
         now_s = look.at_s
         for notice in self._open:
-            if notice.asked_s is None and spot_coming + look.on_demand_desired >= look.target:
+            if notice.asked_s is None and spot_launching + look.on_demand_desired >= look.target:
                 notice.asked_s = now_s
             if force.serving(notice.instance_id):
                 continue

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from botocore.exceptions import ClientError
 
-from spotkeeper.adapters.errors import translated
+from spotkeeper.adapters.errors import aws_errors
 from spotkeeper.ports import FleetError
 from spotkeeper_lab.cloud.values import CloudError
 
@@ -47,12 +47,12 @@ class Faults:
 
 
 @contextmanager
-def as_aws(doing: str) -> Iterator[None]:
+def as_aws(operation: str) -> Iterator[None]:
     """Let the cloud's refusals pass through the translation that AWS's pass through."""
     try:
         yield
     except CloudError as refusal:
-        with translated(doing):
+        with aws_errors(operation):
             raise ClientError(
-                {"Error": {"Code": refusal.code, "Message": refusal.message}}, doing
+                {"Error": {"Code": refusal.code, "Message": refusal.message}}, operation
             ) from refusal

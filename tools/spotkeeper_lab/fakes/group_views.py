@@ -14,7 +14,7 @@ from spotkeeper_lab.cloud.values import Activity, GroupView, InstanceView, SpotR
 from spotkeeper_lab.cloud.words import CANCELLED, IN_SERVICE, PENDING, PENDING_WAIT
 from spotkeeper_lab.fakes.virtual_time import instant
 
-_PHASES = {PENDING: Phase.COMING, PENDING_WAIT: Phase.COMING, IN_SERVICE: Phase.IN_SERVICE}
+_PHASES = {PENDING: Phase.LAUNCHING, PENDING_WAIT: Phase.LAUNCHING, IN_SERVICE: Phase.IN_SERVICE}
 
 
 def group_from(view: GroupView) -> Group:

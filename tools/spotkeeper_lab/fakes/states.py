@@ -33,9 +33,11 @@ class FakeStates:
         self._states: dict[tuple[str, Half], _State] = {}
         self._holders = 0
 
-    def take(self, fleet: str, half: Half, now: datetime, note: AtRiskNote | None) -> Lease | None:
+    def acquire(
+        self, fleet: str, half: Half, now: datetime, note: AtRiskNote | None
+    ) -> Lease | None:
         """Take the lease; a busy one leaves the note and gives None."""
-        with self._faults.call("take"):
+        with self._faults.call("acquire"):
             state = self._of(fleet, half)
             if state.until is not None and state.until >= now:
                 state.notes += (note or AtRiskNote(instance_ids=(), at=now),)
@@ -61,7 +63,7 @@ class FakeStates:
             written_at=state.written_at,
         )
 
-    def keep(
+    def commit(
         self,
         lease: Lease,
         memory: AvailabilityMemory | HealthMemory,
@@ -70,7 +72,7 @@ class FakeStates:
         release: bool = True,
     ) -> bool:
         """Write the memory, and give the lease back; False when notes came in meanwhile."""
-        with self._faults.call("keep"):
+        with self._faults.call("commit"):
             state = self._of(lease.fleet, lease.half)
             if state.holder != lease.holder:
                 raise Unavailable("the lease was lost to another turn")
@@ -80,9 +82,9 @@ class FakeStates:
                 state.notes = state.notes[lease.notes_seen :]
             return not (release and state.notes)
 
-    def give_back(self, lease: Lease) -> None:
+    def release(self, lease: Lease) -> None:
         """Give the lease back; the notes stay."""
-        with self._faults.call("give_back"):
+        with self._faults.call("release"):
             state = self._of(lease.fleet, lease.half)
             if state.holder == lease.holder:
                 state.holder, state.until = "", None

@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from spotkeeper.adapters.dynamodb.earlier import record_in_todays_words
 from spotkeeper.adapters.errors import classify
 from spotkeeper.domain.failure import FailureClass
 from spotkeeper_lab.traces.market_file import MarketFileError
@@ -107,14 +108,14 @@ def changes_of(activities: Sequence[Mapping[str, Any]]) -> list[Change]:
 def _turn(source: Path, line: int, text: str) -> Turn | None:
     """Read one record; None for one of the other half."""
     try:
-        record = json.loads(text)
+        record = record_in_todays_words(json.loads(text))
         if record["half"] != "availability":
             return None
         seen, at = record["seen"], datetime.fromisoformat(record["at"])
         return Turn(
             at=at,
             desired=int(seen["SpotDesired"] + seen["SpotSpare"]),
-            held=int(seen["SpotServing"] + seen["SpotComing"] + seen["SpotAtRisk"]),
+            held=int(seen["SpotServing"] + seen["SpotLaunching"] + seen["SpotAtRisk"]),
             refused=any(failure.startswith("capacity:") for failure in record["failures"]),
         )
     except (ValueError, KeyError, TypeError, AttributeError) as error:

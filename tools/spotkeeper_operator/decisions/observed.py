@@ -85,7 +85,7 @@ def _ran(newest: dict[Half, DecisionRecord]) -> Running:
     if look is None:
         return Running()
     return Running(
-        spot=look.seen["SpotServing"] + look.seen["SpotComing"],
+        spot=look.seen["SpotServing"] + look.seen["SpotLaunching"],
         on_demand=look.seen["OnDemandServing"],
         unfilled=look.seen["ShortfallUnfilled"],
     )

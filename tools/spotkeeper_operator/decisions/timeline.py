@@ -11,7 +11,7 @@ _SHOWN = {
     Half.AVAILABILITY: (
         ("SpotDesired", "spot wanted"),
         ("SpotServing", "serving"),
-        ("SpotComing", "coming"),
+        ("SpotLaunching", "launching"),
         ("SpotAtRisk", "at risk"),
         ("Shortfall", "short"),
         ("OnDemandDesired", "on-demand"),

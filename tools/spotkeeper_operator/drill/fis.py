@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
-from spotkeeper.adapters.errors import translated
+from spotkeeper.adapters.errors import aws_errors
 from spotkeeper_operator.aws import OperatorError
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ class Interruptions:
     def start(self, role: Role, instance_ids: Sequence[str]) -> str:
         """Interrupt these instances; answers the experiment's id. No template is left behind."""
         region = self._fis.meta.region_name
-        with translated("fis:CreateExperimentTemplate"):
+        with aws_errors("fis:CreateExperimentTemplate"):
             template = self._fis.create_experiment_template(
                 clientToken=str(uuid4()),
                 description="A drill of Spotkeeper",
@@ -64,19 +64,19 @@ class Interruptions:
                 tags=self._tags,
             )["experimentTemplate"]["id"]
         try:
-            with translated("fis:StartExperiment"):
+            with aws_errors("fis:StartExperiment"):
                 started = self._fis.start_experiment(
                     clientToken=str(uuid4()), experimentTemplateId=template, tags=self._tags
                 )
             return started["experiment"]["id"]
         finally:
             # An experiment that runs goes on without its template.
-            with translated("fis:DeleteExperimentTemplate"):
+            with aws_errors("fis:DeleteExperimentTemplate"):
                 self._fis.delete_experiment_template(id=template)
 
     def check(self, experiment: str) -> str:
         """Answer the experiment's status; raises `OperatorError` when it ended badly."""
-        with translated("fis:GetExperiment"):
+        with aws_errors("fis:GetExperiment"):
             state = self._fis.get_experiment(id=experiment)["experiment"]["state"]
         if state["status"] in _ENDED_BADLY:
             reason = state.get("reason") or "no reason given"

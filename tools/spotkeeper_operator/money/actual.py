@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from spotkeeper.adapters.errors import translated
+from spotkeeper.adapters.errors import aws_errors
 
 # Auto Scaling gives every instance this tag with its group's name.
 GROUP_TAG = "aws:autoscaling:groupName"
@@ -48,7 +48,7 @@ def read_actual(client: Any, groups: Sequence[str], since: datetime, until: date
     estimated = False
     token: dict[str, str] = {}
     while True:
-        with translated("ce:GetCostAndUsage"):
+        with aws_errors("ce:GetCostAndUsage"):
             answer = client.get_cost_and_usage(
                 TimePeriod={"Start": f"{first:%Y-%m-%d}", "End": f"{last:%Y-%m-%d}"},
                 Granularity="DAILY",

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from spotkeeper.adapters.errors import translated
+from spotkeeper.adapters.errors import aws_errors
 
 if TYPE_CHECKING:
     from mypy_boto3_cloudwatch import CloudWatchClient
@@ -22,7 +22,7 @@ def read_idle(
         MetricDataQueries=list(_queries(stack, fleets)), StartTime=since, EndTime=until
     )
     sums: Mapping[str, dict[datetime, float]] = {LOAD: {}, LIVE: {}}
-    with translated("cloudwatch:GetMetricData"):
+    with aws_errors("cloudwatch:GetMetricData"):
         for page in pages:
             for result in page["MetricDataResults"]:
                 name = result["Label"]

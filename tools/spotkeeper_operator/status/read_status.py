@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from spotkeeper.adapters.dynamodb.controls import ControlTable
 from spotkeeper.adapters.ec2.auto_scaling import AutoScalingReader
-from spotkeeper.adapters.errors import translated
+from spotkeeper.adapters.errors import aws_errors
 from spotkeeper.ports import FleetError
 from spotkeeper_operator.aws import Aws, chosen
 from spotkeeper_operator.status.status import FleetStatus, StackStatus, fleet_status
@@ -52,7 +52,7 @@ def _ringing(aws: Aws, stack: "Stack", troubles: list[str]) -> tuple[str, ...]:
         AlarmNamePrefix=f"{stack.name}-", StateValue="ALARM"
     )
     try:
-        with translated("cloudwatch:DescribeAlarms"):
+        with aws_errors("cloudwatch:DescribeAlarms"):
             return tuple(
                 alarm["AlarmName"].removeprefix(f"{stack.name}-")
                 for page in pages

@@ -19,7 +19,7 @@ class GroupStatus:
     name: str
     desired: int
     in_service: int
-    coming: int
+    launching: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,7 +122,7 @@ def _group(group: Group) -> GroupStatus:
         name=group.name,
         desired=group.desired,
         in_service=phases.count(Phase.IN_SERVICE),
-        coming=phases.count(Phase.COMING),
+        launching=phases.count(Phase.LAUNCHING),
     )
 
 

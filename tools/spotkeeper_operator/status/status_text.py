@@ -66,8 +66,8 @@ def _permission(fleet: FleetStatus) -> list[str]:
 
 
 def _group(group: GroupStatus) -> str:
-    coming = f", {group.coming} coming" if group.coming else ""
-    return f"{group.in_service} of {group.desired} in service{coming}  ({group.name})"
+    launching = f", {group.launching} launching" if group.launching else ""
+    return f"{group.in_service} of {group.desired} in service{launching}  ({group.name})"
 
 
 def _load(fleet: FleetStatus) -> str:

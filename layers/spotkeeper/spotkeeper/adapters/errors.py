@@ -190,20 +190,20 @@ def classify_spot_status(status: str) -> FailureClass | None:
 
 
 @contextmanager
-def translated(doing: str) -> Iterator[None]:
-    """Turn what botocore raises while `doing` something into an error of the ports."""
+def aws_errors(operation: str) -> Iterator[None]:
+    """Turn what botocore raises during `operation` into an error of the ports."""
     try:
         yield
     except ClientError as error:
-        raise _translate(doing, error) from error
+        raise _translate(operation, error) from error
     except BotoCoreError as error:
-        raise Unavailable(f"{doing}: {error}") from error
+        raise Unavailable(f"{operation}: {error}") from error
 
 
-def _translate(doing: str, error: ClientError) -> FleetError:
+def _translate(operation: str, error: ClientError) -> FleetError:
     detail = error.response.get("Error", {})
     code, text = detail.get("Code", ""), detail.get("Message", "")
-    told = f"{doing}: {code}: {text}"
+    told = f"{operation}: {code}: {text}"
     if code in THROTTLE_CODES:
         return Throttled(told)
     if code in PERMISSION_CODES:

@@ -11,7 +11,7 @@ from itertools import batched
 from typing import TYPE_CHECKING
 from urllib.parse import quote, unquote
 
-from spotkeeper.adapters.errors import translated
+from spotkeeper.adapters.errors import aws_errors
 from spotkeeper.domain.load.digest import sent_iso
 from spotkeeper.domain.load.request_queue import RABBITMQ, QueueLength, QueueLook
 from spotkeeper.ports import Unavailable
@@ -40,7 +40,7 @@ class SqsRequestQueues:
 
     def length(self, url: str) -> QueueLength:
         """Count what waits, delayed or not, and what is in flight."""
-        with translated(f"reading the request queue {url}"):
+        with aws_errors(f"reading the request queue {url}"):
             answer = self._sqs().get_queue_attributes(
                 QueueUrl=url, AttributeNames=[WAITING, DELAYED, IN_FLIGHT]
             )
@@ -79,7 +79,7 @@ class AmazonMqRequestQueues:
         Raises Unavailable where there are none of the last five minutes.
         """
         now = self._now()
-        with translated(f"reading the request queue {url}"):
+        with aws_errors(f"reading the request queue {url}"):
             answer = self._cloudwatch().get_metric_data(
                 MetricDataQueries=[
                     _query("ready", READY, url),
@@ -129,13 +129,13 @@ class AgentRequestQueues:
     def keep(self, looks: "Sequence[QueueLook]") -> None:
         """Keep looks; what DynamoDB leaves unprocessed is made up for by the next look."""
         items: list[WriteRequestTypeDef] = [{"PutRequest": {"Item": _item(look)}} for look in looks]
-        with translated("keeping looks at request queues"):
+        with aws_errors("keeping looks at request queues"):
             for batch in batched(items, _ITEMS_A_CALL, strict=False):
                 self._dynamodb.batch_write_item(RequestItems={self._table: list(batch)})
 
     def length(self, url: str) -> QueueLength:
         """Read the newest look; raises Unavailable where there is none of the last two minutes."""
-        with translated(f"reading the request queue {url}"):
+        with aws_errors(f"reading the request queue {url}"):
             answer = self._dynamodb.query(
                 TableName=self._table,
                 KeyConditionExpression="pk = :pk",

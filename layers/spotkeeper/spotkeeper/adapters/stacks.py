@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from botocore.exceptions import ClientError
 
-from spotkeeper.adapters.errors import translated
+from spotkeeper.adapters.errors import aws_errors
 from spotkeeper.ports import Gone
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ class StackReader:
 
     def outputs(self, name: str) -> Stack:
         """Read a stack's outputs and parameters alone, by one call; raises `Gone`."""
-        with translated(f"describing stack {name}"):
+        with aws_errors(f"describing stack {name}"):
             try:
                 (stack,) = self._cloudformation.describe_stacks(StackName=name)["Stacks"]
             except ClientError as error:
@@ -75,7 +75,7 @@ class StackReader:
         """Read a stack with its resources."""
         stack = self.outputs(name)
         pages = self._cloudformation.get_paginator("list_stack_resources").paginate(StackName=name)
-        with translated(f"listing the resources of stack {name}"):
+        with aws_errors(f"listing the resources of stack {name}"):
             resources = {
                 r["LogicalResourceId"]: (r["ResourceType"], r.get("PhysicalResourceId", ""))
                 for page in pages

@@ -5,7 +5,7 @@ import math
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from spotkeeper.adapters.errors import translated
+from spotkeeper.adapters.errors import aws_errors
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -26,7 +26,7 @@ class WakeUpQueue:
 
     def at(self, fleet: str, at: datetime, now: datetime, woken: int) -> None:
         """Send a message that is delivered at an instant; fleet and time are for humans."""
-        with translated(f"asking for a turn of {fleet}"):
+        with aws_errors(f"asking for a turn of {fleet}"):
             self._sqs().send_message(
                 QueueUrl=self._url,
                 MessageBody=json.dumps(

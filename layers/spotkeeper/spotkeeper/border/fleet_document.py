@@ -5,7 +5,7 @@ Its sections are made of the settings that the dataclasses of the domain define.
 
 import json
 from dataclasses import replace
-from typing import Any, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 from pydantic import ValidationError, model_validator
 
@@ -34,6 +34,7 @@ class _Availability(Section):
         "settle_s", "warm_settle_s", "quiet_s", "release_step", "breaker_count",
         "breaker_window_s", "breaker_recovery_s", "spell_settle_s", "spell_window_s",
     })  # fmt: skip
+    renamed: ClassVar = {"spell_s": "elevated_risk_s", "bridge_margin_s": "deferral_margin_s"}
 
 
 class _WorkerHealth(Section):

@@ -18,17 +18,27 @@ from spotkeeper.domain.settings.setting import Setting
 
 
 class Section(BaseModel):
-    """A section that knows all of its fields; the settings of earlier releases are passed over."""
+    """A section that knows all of its fields; the settings of earlier releases are passed over.
+
+    `renamed` maps the earlier names of settings to those of today, which go before them.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
     retired: ClassVar[frozenset[str]] = frozenset()
+    renamed: ClassVar[Mapping[str, str]] = {}
 
     @model_validator(mode="before")
     @classmethod
-    def _without_retired(cls, section: Any) -> Any:
+    def _in_todays_words(cls, section: Any) -> Any:
         if not isinstance(section, dict):
             return section
-        return {name: value for name, value in section.items() if name not in cls.retired}
+        earlier = {cls.renamed[name]: section[name] for name in section if name in cls.renamed}
+        known = {
+            name: value
+            for name, value in section.items()
+            if name not in cls.retired and name not in cls.renamed
+        }
+        return earlier | known
 
 
 def section(cls: type, base: type[Section] = Section, **more: Any) -> type[Section]:

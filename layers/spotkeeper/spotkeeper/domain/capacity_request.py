@@ -19,13 +19,13 @@ class CapacityRequest:
         return self.need + self.spare
 
 
-def required_capacity(desired: int, asks: Iterable[CapacityRequest | None]) -> int:
+def required_capacity(desired: int, requests: Iterable[CapacityRequest | None]) -> int:
     """Tell the need in a desired capacity; one that no half asked for is all need.
 
     An operator or a scaling policy who sets the group is thereby right at once. While spares are
     given back one by one, desired lies between need and what was asked.
     """
-    known = [ask for ask in asks if ask is not None and ask.need <= desired <= ask.desired]
+    known = [r for r in requests if r is not None and r.need <= desired <= r.desired]
     exact = [ask for ask in known if ask.desired == desired]
     newest = max(exact or known, key=lambda ask: ask.at, default=None)
     return desired if newest is None else newest.need

@@ -20,7 +20,7 @@ from spotkeeper.domain.settings.worker_health import WorkerHealthPolicy
 class Phase(StrEnum):
     """Where an instance stands in its group."""
 
-    COMING = "coming"
+    LAUNCHING = "launching"
     IN_SERVICE = "in_service"
     LEAVING = "leaving"
 

@@ -26,7 +26,7 @@ class ReleasePlan:
 def plan_release(
     group: Group,
     step: int,
-    activity: BusyShares | None,
+    busy_shares: BusyShares | None,
     *,
     busy_too: bool,
     held_since: Mapping[str, datetime] | None = None,
@@ -35,7 +35,7 @@ def plan_release(
 
     What is launching is given back once it has launched ("Scaling Activity is In Progress",
     AutoSpotting#354). Busy ones are chosen only when `busy_too`, least busy first; their terminate
-    hook lets the current request finish. Without `activity` nobody is known to be busy. With
+    hook lets the current request finish. Without `busy_shares` nobody is known to be busy. With
     `held_since`, those of the pool that has held the fleet for the shortest time go before the
     idle.
     """
@@ -43,7 +43,7 @@ def plan_release(
     unlaunched = min(step, max(0, group.desired - len(present)))
     serving = [i for i in present if i.phase is Phase.IN_SERVICE]
     launching = min(step - unlaunched, len(present) - len(serving))
-    shares, since = activity or {}, held_since or {}
+    shares, since = busy_shares or {}, held_since or {}
 
     def free(instance: Instance) -> bool:
         return busy_too or shares.get(instance.instance_id, 0.0) < IDLE_SHARE

@@ -47,7 +47,7 @@ def _figures(wanted: Plan, asked: Asked) -> dict[str, float]:
         "SpotDesired": spot.target,
         "SpotSpare": snapshot.seen.spot.desired - spot.target,
         "SpotServing": spot.serving,
-        "SpotComing": spot.coming,
+        "SpotLaunching": spot.launching,
         "SpotAtRisk": spot.at_risk,
         "Shortfall": seen.shortfall,
         "ShortfallUnfilled": seen.unfilled,

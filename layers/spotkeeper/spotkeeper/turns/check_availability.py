@@ -24,7 +24,7 @@ from spotkeeper.ports import AtRiskNote, FleetError, Lease, Ports
 from spotkeeper.turns.act import Asked, act
 from spotkeeper.turns.availability_record import record_of
 from spotkeeper.turns.observe import permitted
-from spotkeeper.turns.reading import Reading, read_together, snapshot_of, with_activity
+from spotkeeper.turns.reading import Reading, read_together, snapshot_of, with_busy_shares
 from spotkeeper.turns.turn import TurnReport, Turns
 
 # Another turn that wrote so recently may have acted after this one read the groups: read again.
@@ -105,7 +105,7 @@ def _round(
         # that the rise of the spot group is only a spare.
         unknown = [Answer.LOST for _ in wanted.actions]
         intended = apply(wanted.memory, wanted.actions, unknown, now)
-        ports.states.keep(lease, intended, now, release=False)
+        ports.states.commit(lease, intended, now, release=False)
     asked = act(wanted.actions, ports, fleet.name, marked=wanted.memory.drained)
     memory = apply(wanted.memory, woke.actions, woke.answers, now)
     memory = apply(memory, asked.actions, asked.answers, now)
@@ -126,7 +126,7 @@ def _planned(
             snapshot = replace(snapshot, can_defer=False)
             wanted = plan(assess(snapshot, memory))
     if wanted.action is Action.RELEASE:
-        wanted = plan(assess(with_activity(snapshot, ports), memory))
+        wanted = plan(assess(with_busy_shares(snapshot, ports), memory))
     return wanted, asked
 
 

@@ -73,7 +73,7 @@ def _round(
         # Written first: a turn that dies must not forget what it may have asked for.
         unknown = [Answer.LOST for _ in wanted.actions]
         intended = apply(wanted.memory, wanted.actions, unknown, now)
-        ports.states.keep(lease, intended, now, release=False)
+        ports.states.commit(lease, intended, now, release=False)
     answers = [_ask(action, ports, troubles) for action in wanted.actions]
     memory = apply(wanted.memory, wanted.actions, answers, now)
     return memory, record_of(wanted, answers, tuple(troubles))
@@ -91,7 +91,7 @@ def _snapshot(
     spot, on_demand = (
         group_named(groups, name) for name in (fleet.spot_group, fleet.on_demand_group)
     )
-    requests = (*lease.availability.spot_asks, lease.health.spot_ask)
+    requests = (*lease.availability.capacity_requests, lease.health.capacity_request)
     return HealthSnapshot(
         fleet=fleet,
         spot=spot,

@@ -64,11 +64,13 @@ class _ObservedStates:
     states: FleetStates
     permission: Permission
 
-    def take(self, fleet: str, half: Half, now: datetime, note: AtRiskNote | None) -> Lease | None:
-        lease = self.states.take(f"{fleet}/observed", half, now, note)
+    def acquire(
+        self, fleet: str, half: Half, now: datetime, note: AtRiskNote | None
+    ) -> Lease | None:
+        lease = self.states.acquire(f"{fleet}/observed", half, now, note)
         return lease and replace(lease, permission=self.permission)
 
-    def keep(
+    def commit(
         self,
         lease: Lease,
         memory: AvailabilityMemory | HealthMemory,
@@ -76,10 +78,10 @@ class _ObservedStates:
         *,
         release: bool = True,
     ) -> bool:
-        return self.states.keep(lease, memory, now, release=release)
+        return self.states.commit(lease, memory, now, release=release)
 
-    def give_back(self, lease: Lease) -> None:
-        self.states.give_back(lease)
+    def release(self, lease: Lease) -> None:
+        self.states.release(lease)
 
     def record(self, record: DecisionRecord) -> None:
         self.states.record(record)

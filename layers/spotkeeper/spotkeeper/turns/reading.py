@@ -23,7 +23,7 @@ from spotkeeper.turns.turn import group_named
 # Failures older than this explain nothing any more, unless the gap that they explain lasts.
 FAILURE_MEMORY = timedelta(minutes=5)
 # Who is busy is read off this much of the search logs.
-ACTIVITY_WINDOW = timedelta(minutes=2)
+BUSY_WINDOW = timedelta(minutes=2)
 # Instances outside of the group that nobody remembers are looked for so often.
 SWEEP_EVERY_S = 3600
 
@@ -98,7 +98,7 @@ def snapshot_of(
         silent=frozenset(health.silent),
         unreported=health.unreported,
         unheard=frozenset(health.unheard),
-        sized=health.spot_ask,
+        sized=health.capacity_request,
         load_known=_is_load_known(fleet, health, now),
         marked=_marked(fleet, ports, memory, spot, now, unread),
         running=_running(fleet, ports, memory, now, unread),
@@ -112,15 +112,15 @@ def _is_load_known(fleet: Fleet, health: HealthMemory, now: datetime) -> bool:
     return found and health.flow.is_whole(fleet.sizing.window_s, now)
 
 
-def with_activity(snapshot: Snapshot, ports: Ports) -> Snapshot:
+def with_busy_shares(snapshot: Snapshot, ports: Ports) -> Snapshot:
     """Read off the search logs who is busy; where they cannot be read, nobody is known to be."""
     name, now, unread = snapshot.fleet.name, snapshot.now, [*snapshot.unread]
 
     def read() -> BusyShares:
-        return busy_shares(ports.load.since(name, now - ACTIVITY_WINDOW), now, ACTIVITY_WINDOW)
+        return busy_shares(ports.load.since(name, now - BUSY_WINDOW), now, BUSY_WINDOW)
 
-    activity = _optional(unread, "who is busy", None, read)
-    return replace(snapshot, activity=activity, unread=tuple(unread))
+    shares = _optional(unread, "who is busy", None, read)
+    return replace(snapshot, busy_shares=shares, unread=tuple(unread))
 
 
 def _optional[T](unread: list[str], what: str, without: T, read: Callable[[], T]) -> T:
@@ -175,7 +175,7 @@ def _unserved(
     requests: Sequence[SpotRequest], memory: AvailabilityMemory
 ) -> tuple[LaunchFailure, ...]:
     """Give the failures of requests whose instance never served: only those are failed launches."""
-    launching = memory.first_seen_coming
+    launching = memory.launching_since
     return tuple(r.failure for r in requests if r.failure and r.instance_id in launching)
 
 

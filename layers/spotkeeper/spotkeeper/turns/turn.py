@@ -50,12 +50,12 @@ class Round:
         self, kind: type[BaseException] | None, error: object, trace: TracebackType | None
     ) -> None:
         if isinstance(error, FleetError):
-            self.states.give_back(self.lease)
+            self.states.release(self.lease)
 
     def finish(self, memory: AvailabilityMemory | HealthMemory, record: DecisionRecord) -> None:
         """Remember, give the lease back and leave the record; the last round unless a note came."""
         self.record = replace(record, permission=self.lease.permission)
-        self.is_last = self.states.keep(self.lease, memory, self.now)
+        self.is_last = self.states.commit(self.lease, memory, self.now)
         self.states.record(self.record)
 
 
@@ -80,7 +80,7 @@ class Turns:
     def rounds(self, states: FleetStates, fleet: str, note: AtRiskNote | None) -> Iterator[Round]:
         """Go round as the only writer, again for as long as notes come in; never when busy."""
         for number in range(MOST_ROUNDS):
-            lease = states.take(fleet, self.half, self.now, None if number else note)
+            lease = states.acquire(fleet, self.half, self.now, None if number else note)
             if lease is None:
                 if not number:
                     self._busy.append(fleet)

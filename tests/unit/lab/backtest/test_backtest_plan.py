@@ -128,7 +128,7 @@ def test_windows_that_measure_nothing_are_refused(hours: float, problem: str) ->
     [
         ("rebalance=panic", "rebalance is 'panic'; Input should be 'ignore' or 'at_risk'"),
         ("spare_share=2", "spare_share is 2.0; Input should be less than or equal to 1"),
-        ("spell_s=0.5", "spell_s is 0.5; Input should be a valid integer"),
+        ("elevated_risk_s=0.5", "elevated_risk_s is 0.5; Input should be a valid integer"),
     ],
 )
 def test_the_deployed_policy_takes_what_a_fleet_document_takes(text: str, problem: str) -> None:
@@ -137,8 +137,8 @@ def test_the_deployed_policy_takes_what_a_fleet_document_takes(text: str, proble
 
 
 def test_the_deployed_policy_runs_with_the_deployed_defaults() -> None:
-    policy = configure(choose(["spotkeeper"]), ["spell_s=2h"])[0]
-    defaults = asdict(AvailabilityPolicy(spell_s=7200))
+    policy = configure(choose(["spotkeeper"]), ["elevated_risk_s=2h"])[0]
+    defaults = asdict(AvailabilityPolicy(elevated_risk_s=7200))
     worlds = ("on_demand_warm", "notice_s")
     assert policy.settings == {k: v for k, v in defaults.items() if k not in worlds}
     (row,) = run_backtest(plan("spotkeeper"))

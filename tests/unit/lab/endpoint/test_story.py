@@ -17,7 +17,7 @@ WHOLE = Moment(
     at_s=0.0,
     spot_desired=3,
     spot_serving=3,
-    spot_coming=0,
+    spot_launching=0,
     on_demand_desired=0,
     on_demand_serving=0,
     spot_running=3,
@@ -40,7 +40,7 @@ def timed(*looks: Moment) -> list[Moment]:
         ([WHOLE, WHOLE], 0.0),
         ([WHOLE, SHORT, SHORT, ASKED, FILLED], 10.0),
         ([WHOLE, SHORT, ASKED, WHOLE, SHORT, SHORT, SHORT], 20.0),
-        ([WHOLE, replace(SHORT, spot_coming=1)], 0.0),
+        ([WHOLE, replace(SHORT, spot_launching=1)], 0.0),
     ],
 )
 def test_how_long_a_shortfall_is_not_asked_for(looks: list[Moment], longest_s: float) -> None:
@@ -74,7 +74,7 @@ def test_a_warned_or_draining_instance_does_not_serve() -> None:
         "workers": {"queued": 2, "served": 7},
     }
     seen = moment(state, 1.0)
-    assert (seen.spot_serving, seen.spot_coming, seen.short) == (1, 1, 2)
+    assert (seen.spot_serving, seen.spot_launching, seen.short) == (1, 1, 2)
     assert (seen.spot_running, seen.queued, seen.served) == (5, 2, 7)
 
 

@@ -45,7 +45,7 @@ def record(minute: int, held: int, desired: int = 3, *failures: str) -> str:
                 "SpotDesired": float(desired),
                 "SpotSpare": 0.0,
                 "SpotServing": float(held),
-                "SpotComing": 0.0,
+                "SpotLaunching": 0.0,
                 "SpotAtRisk": 0.0,
             },
             "failures": failures,

@@ -17,7 +17,7 @@ class Moment:
     at_s: float
     spot_desired: int
     spot_serving: int
-    spot_coming: int
+    spot_launching: int
     on_demand_desired: int
     on_demand_serving: int
     spot_running: int
@@ -28,7 +28,7 @@ class Moment:
     @property
     def short(self) -> int:
         """How many of the spot group's need neither serve nor come."""
-        return max(0, self.spot_desired - self.spot_serving - self.spot_coming)
+        return max(0, self.spot_desired - self.spot_serving - self.spot_launching)
 
     @property
     def serving(self) -> int:
@@ -55,7 +55,7 @@ def moment(state: Mapping[str, Any], at_s: float) -> Moment:
         at_s=at_s,
         spot_desired=spot["desired"],
         spot_serving=_serving(spot),
-        spot_coming=sum(one["state"].startswith("Pending") for one in spot["instances"]),
+        spot_launching=sum(one["state"].startswith("Pending") for one in spot["instances"]),
         on_demand_desired=on_demand["desired"],
         on_demand_serving=_serving(on_demand),
         spot_running=sum(one["purchase"] == SPOT for one in running),

@@ -166,6 +166,6 @@ class _Run:
 
 def _told(seen: Moment) -> str:
     return (
-        f"spot {seen.spot_serving} of {seen.spot_desired} serving, {seen.spot_coming} coming; "
+        f"spot {seen.spot_serving} of {seen.spot_desired} serving, {seen.spot_launching} coming; "
         f"on-demand {seen.on_demand_serving} of {seen.on_demand_desired}"
     )

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable
 
-from spotkeeper.adapters.errors import translated
+from spotkeeper.adapters.errors import aws_errors
 from spotkeeper.domain.doctor.facts import Unseen
 from spotkeeper.ports import FleetError
 
@@ -10,7 +10,7 @@ from spotkeeper.ports import FleetError
 def look[T](action: str, call: Callable[[], T]) -> T | Unseen:
     """Answer what a call answers; what AWS refuses or does not answer is `Unseen`."""
     try:
-        with translated(action):
+        with aws_errors(action):
             return call()
     except FleetError as error:
         why = str(error).removeprefix(f"{action}: ").partition(" (grant the function's role")[0]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from botocore.exceptions import ClientError
 from pydantic import TypeAdapter, ValidationError
 
-from spotkeeper.adapters.errors import CONDITION_FAILED, translated
+from spotkeeper.adapters.errors import CONDITION_FAILED, aws_errors
 from spotkeeper.domain.permission import Control
 from spotkeeper.ports import Conflict, Unreadable
 
@@ -33,7 +33,7 @@ class ControlTable:
         Raises `Unreadable` for an item that no release of this format wrote: whether turns may act
         is not guessed.
         """
-        with translated(f"reading the control of {fleet}"):
+        with aws_errors(f"reading the control of {fleet}"):
             item = self._dynamodb.get_item(
                 TableName=self._table, Key=_key(fleet), ConsistentRead=True
             ).get("Item")
@@ -48,7 +48,7 @@ class ControlTable:
     def change(self, fleet: str, seen: Control, wanted: Control) -> Control:
         """Put a control in the place of the one that was seen; raises `Conflict` if it is not."""
         changed = replace(wanted, version=seen.version + 1)
-        with translated(f"changing the control of {fleet}"):
+        with aws_errors(f"changing the control of {fleet}"):
             try:
                 self._dynamodb.put_item(
                     TableName=self._table,

@@ -3,14 +3,16 @@
 pk fleet#NAME  sk decision#TIME#HALF#x
 """
 
+import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import TypeAdapter
 
-from spotkeeper.adapters.errors import translated
+from spotkeeper.adapters.dynamodb.earlier import record_in_todays_words
+from spotkeeper.adapters.errors import aws_errors
 from spotkeeper.domain.decision import DecisionRecord, Half
 
 if TYPE_CHECKING:
@@ -34,6 +36,11 @@ class Records:
         return tuple(record for record in self.records if record.half is half)
 
 
+def read_record(text: str) -> DecisionRecord:
+    """Read a record, also of an earlier release; raises ValueError for what is none."""
+    return _RECORD.validate_python(record_in_todays_words(json.loads(text)), strict=False)
+
+
 class DecisionRecords:
     """Reads the records of fleets."""
 
@@ -55,11 +62,11 @@ class DecisionRecords:
     def _read(self, fleet: str, first: str, last: str, limit: int | None = None) -> Records:
         records: list[DecisionRecord] = []
         unreadable = 0
-        with translated(f"reading the decisions of {fleet}"):
+        with aws_errors(f"reading the decisions of {fleet}"):
             for item in self._items(fleet, first, last, limit):
                 try:
-                    records.append(_RECORD.validate_json(item["record"]["S"]))
-                except ValidationError:
+                    records.append(read_record(item["record"]["S"]))
+                except ValueError:
                     unreadable += 1
         return Records(records=tuple(records), unreadable=unreadable)
 

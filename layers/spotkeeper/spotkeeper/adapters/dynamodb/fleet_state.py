@@ -16,7 +16,7 @@ from botocore.exceptions import ClientError
 from pydantic import TypeAdapter
 
 from spotkeeper.adapters.dynamodb.state_items import NOTE, dumped, epoch, lease_from
-from spotkeeper.adapters.errors import CONDITION_FAILED, translated
+from spotkeeper.adapters.errors import CONDITION_FAILED, aws_errors
 from spotkeeper.domain.availability.memory import AvailabilityMemory
 from spotkeeper.domain.decision import DecisionRecord, Half
 from spotkeeper.domain.health.memory import HealthMemory
@@ -47,7 +47,9 @@ class FleetStateTable:
         # Orders the records of one instant: a turn that goes round again leaves several.
         self._recorded = count()
 
-    def take(self, fleet: str, half: Half, now: datetime, note: AtRiskNote | None) -> Lease | None:
+    def acquire(
+        self, fleet: str, half: Half, now: datetime, note: AtRiskNote | None
+    ) -> Lease | None:
         """Take the lease of one half and read the memory; busy leaves the note and gives None."""
         holder = uuid4().hex
         notes = [NOTE.dump_json(note).decode()] if note else []
@@ -72,7 +74,7 @@ class FleetStateTable:
             return None
         return lease_from(item, fleet, half, holder)
 
-    def keep(
+    def commit(
         self,
         lease: Lease,
         memory: AvailabilityMemory | HealthMemory,
@@ -90,20 +92,23 @@ class FleetStateTable:
             ":written": {"S": now.isoformat()},
         }
         write = "SET #memory = :memory, #written = :written"
-        doing = f"keeping the state of {lease.fleet}"
+        operation = f"keeping the state of {lease.fleet}"
         if release:
             expected: dict[str, AttributeValueTypeDef] = {":seen": {"N": str(lease.notes_seen)}}
             quiet = "#holder = :holder AND size(#notes) = :seen"
             done = f"{write} REMOVE #holder, #until, #notes"
-            if self._update(doing, lease.fleet, lease.half, done, quiet, values | expected):
+            if self._update(operation, lease.fleet, lease.half, done, quiet, values | expected):
                 return True
             seen = "".join(f", #notes[{i}]" for i in range(lease.notes_seen))
             write = f"{write} REMOVE #holder, #until{seen}"
-        if self._update(doing, lease.fleet, lease.half, write, "#holder = :holder", values) is None:
-            raise Unavailable(f"{doing}: the lease was lost to another turn")
+        if (
+            self._update(operation, lease.fleet, lease.half, write, "#holder = :holder", values)
+            is None
+        ):
+            raise Unavailable(f"{operation}: the lease was lost to another turn")
         return not release
 
-    def give_back(self, lease: Lease) -> None:
+    def release(self, lease: Lease) -> None:
         """Give the lease back; the notes stay."""
         self._update(
             f"giving back the lease of {lease.fleet}",
@@ -118,7 +123,7 @@ class FleetStateTable:
         """Store a decision record for its lifetime."""
         unique = f"{next(self._recorded):06}-{uuid4().hex[:6]}"
         key = f"decision#{record.at.isoformat()}#{record.half}#{unique}"
-        with translated(f"recording a decision of {record.fleet}"):
+        with aws_errors(f"recording a decision of {record.fleet}"):
             self._dynamodb.put_item(
                 TableName=self._table,
                 Item={
@@ -142,7 +147,7 @@ class FleetStateTable:
 
     def _update(
         self,
-        doing: str,
+        operation: str,
         fleet: str,
         half: Half,
         update: str,
@@ -152,7 +157,7 @@ class FleetStateTable:
         """Update the state item; None when the condition does not hold."""
         words = ("holder", "until", "memory", "written", "notes")
         names = {f"#{word}": f"{half}_{word}" for word in words if f"#{word}" in update + condition}
-        with translated(doing):
+        with aws_errors(operation):
             try:
                 return self._dynamodb.update_item(
                     TableName=self._table,

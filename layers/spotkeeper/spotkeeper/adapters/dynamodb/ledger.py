@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import TypeAdapter
 
-from spotkeeper.adapters.errors import translated
+from spotkeeper.adapters.errors import aws_errors
 from spotkeeper.domain.money.ledger import LedgerItem
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ class LedgerTable:
     def put(self, items: Sequence[LedgerItem]) -> None:
         """Write items; an end is written before the open item goes, so that none is lost."""
         for item in items:
-            with translated(f"writing the ledger of {item.fleet}"):
+            with aws_errors(f"writing the ledger of {item.fleet}"):
                 self._put(item)
 
     def _put(self, item: LedgerItem) -> None:
@@ -77,7 +77,7 @@ class LedgerTable:
                 ":pk": {"S": f"ledger#{fleet}"}, ":first": {"S": first}, ":last": {"S": last},
             },
         )  # fmt: skip
-        with translated(f"reading the ledger of {fleet}"):
+        with aws_errors(f"reading the ledger of {fleet}"):
             for page in pages:
                 for item in page["Items"]:
                     yield _ITEM.validate_json(item["item"]["S"])

@@ -12,7 +12,7 @@ from dataclasses import astuple
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from spotkeeper.adapters.errors import translated
+from spotkeeper.adapters.errors import aws_errors
 from spotkeeper.domain.load.history import LoadHistory
 from spotkeeper.ports import Unreadable
 
@@ -37,7 +37,7 @@ class LoadHistoryTable:
 
         Raises `Unreadable` for one that no release of this format wrote.
         """
-        with translated(f"reading the load history of fleet {fleet}"):
+        with aws_errors(f"reading the load history of fleet {fleet}"):
             answer = self._dynamodb.get_item(TableName=self._table, Key=_key(fleet))
         try:
             return _unpack(answer["Item"]) if "Item" in answer else LoadHistory()
@@ -52,7 +52,7 @@ class LoadHistoryTable:
             "history": {"B": zlib.compress(text.encode())},
             "expires_at": {"N": str(int((now + LIFETIME).timestamp()))},
         }
-        with translated(f"writing the load history of fleet {fleet}"):
+        with aws_errors(f"writing the load history of fleet {fleet}"):
             self._dynamodb.put_item(TableName=self._table, Item=item)
 
 

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from spotkeeper.adapters.dynamodb.load_items import Item, pack, partition_of, text_of, unpack
 from spotkeeper.adapters.dynamodb.load_memory import LoadMemory, OutOfOrder
-from spotkeeper.adapters.errors import translated
+from spotkeeper.adapters.errors import aws_errors
 from spotkeeper.domain.load.digest import sent_iso
 from spotkeeper.domain.load.load import LoadDigest
 from spotkeeper.domain.load.slots import slot_begins, slot_of
@@ -120,7 +120,7 @@ class LoadDigestTable:
         for pause_s in (0.0, *_PAUSES_S):
             if pause_s:
                 self._sleep(pause_s)
-            with translated("writing to the load table"):
+            with aws_errors("writing to the load table"):
                 answer = self._dynamodb.batch_write_item(
                     RequestItems={self._table: [{"PutRequest": {"Item": item}} for item in items]}
                 )
@@ -159,7 +159,7 @@ class LoadDigestTable:
         pages = self._dynamodb.get_paginator("query").paginate(
             TableName=self._table, ExpressionAttributeValues=values, **query
         )
-        with translated(f"reading the load of fleet {fleet}"):
+        with aws_errors(f"reading the load of fleet {fleet}"):
             yield from pages
 
 

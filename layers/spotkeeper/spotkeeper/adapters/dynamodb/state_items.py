@@ -4,11 +4,13 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import fields, is_dataclass
 from datetime import datetime
+from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from pydantic import TypeAdapter, ValidationError
 
+from spotkeeper.adapters.dynamodb.earlier import memory_in_todays_words
 from spotkeeper.domain.availability.memory import AvailabilityMemory
 from spotkeeper.domain.decision import Half
 from spotkeeper.domain.health.memory import HealthMemory
@@ -21,7 +23,6 @@ _AVAILABILITY = TypeAdapter(AvailabilityMemory)
 _HEALTH = TypeAdapter(HealthMemory)
 NOTE = TypeAdapter(AtRiskNote)
 _INSTANT = TypeAdapter(datetime)
-_RISK_OF_0_1 = ("held_since", "losses", "last_surprise", "waves", "bridging")
 
 
 def epoch(at: datetime) -> "AttributeValueTypeDef":
@@ -47,9 +48,9 @@ def lease_from(
         fleet=fleet,
         half=half,
         holder=holder,
-        availability=kept.value(_read_availability, f"{Half.AVAILABILITY}_memory")
+        availability=kept.value(partial(_read, _AVAILABILITY), f"{Half.AVAILABILITY}_memory")
         or AvailabilityMemory(),
-        health=kept.value(_HEALTH.validate_json, f"{Half.HEALTH}_memory") or HealthMemory(),
+        health=kept.value(partial(_read, _HEALTH), f"{Half.HEALTH}_memory") or HealthMemory(),
         notes=tuple(note for note in read if note),
         notes_seen=len(notes),
         written_at=kept.value(_INSTANT.validate_strings, f"{half}_written"),
@@ -57,15 +58,8 @@ def lease_from(
     )
 
 
-def _read_availability(text: str) -> AvailabilityMemory:
-    return _AVAILABILITY.validate_python(_as_now(json.loads(text)), strict=False)
-
-
-def _as_now(memory: Any) -> Any:
-    """Read what release 0.1 kept beside the rest, and this one keeps together as the risk's."""
-    if not isinstance(memory, dict) or "risk" in memory:
-        return memory
-    return memory | {"risk": {name: memory[name] for name in _RISK_OF_0_1 if name in memory}}
+def _read[T](adapter: TypeAdapter[T], text: str) -> T:
+    return adapter.validate_python(memory_in_todays_words(json.loads(text)), strict=False)
 
 
 class _Kept:

@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 
 # Everything else, known or not yet invented, is not serving.
 _PHASES = {
-    "Pending": Phase.COMING,
-    "Pending:Wait": Phase.COMING,
-    "Pending:Proceed": Phase.COMING,
+    "Pending": Phase.LAUNCHING,
+    "Pending:Wait": Phase.LAUNCHING,
+    "Pending:Proceed": Phase.LAUNCHING,
     "InService": Phase.IN_SERVICE,
 }
 _WAITING_FOR_SPOT = frozenset({"PendingSpotBidPlacement", "WaitingForSpotInstanceRequestId",

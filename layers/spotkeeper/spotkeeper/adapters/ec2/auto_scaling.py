@@ -17,7 +17,7 @@ from spotkeeper.adapters.ec2.answers import (
 )
 from spotkeeper.adapters.errors import (
     SPOT_TROUBLED_STATUSES,
-    translated,
+    aws_errors,
 )
 from spotkeeper.domain.failure import LaunchFailure
 from spotkeeper.domain.fleet import Group
@@ -59,7 +59,7 @@ class AutoScalingReader:
         groups: dict[str, Group] = {}
         pages = self._autoscaling.get_paginator("describe_auto_scaling_groups")
         for some in batched(sorted(set(names)), GROUPS_A_CALL, strict=False):
-            with translated("describing Auto Scaling groups"):
+            with aws_errors("describing Auto Scaling groups"):
                 for page in pages.paginate(
                     AutoScalingGroupNames=list(some),
                     PaginationConfig={"PageSize": GROUPS_A_CALL},
@@ -81,7 +81,7 @@ class AutoScalingReader:
             Filters=[{"Name": "StartTimeLowerBound", "Values": [earliest.isoformat()]}],
             PaginationConfig={"MaxItems": ACTIVITIES_AT_MOST, "PageSize": 100},
         )
-        with translated(f"reading the scaling activities of {group}"):
+        with aws_errors(f"reading the scaling activities of {group}"):
             for page in pages:
                 recent = [a for a in page["Activities"] if a["StartTime"] >= earliest]
                 failed = (a for a in recent if is_failed_launch(a) and has_ended(a) >= since)
@@ -95,7 +95,7 @@ class AutoScalingReader:
         """Name the group of each instance, 50 a call; instances in no group are left out."""
         groups: dict[str, str] = {}
         for some in batched(instance_ids, INSTANCES_A_CALL, strict=False):
-            with translated("looking up the groups of instances"):
+            with aws_errors("looking up the groups of instances"):
                 answer = self._autoscaling.describe_auto_scaling_instances(InstanceIds=list(some))
             for instance in answer["AutoScalingInstances"]:
                 groups[instance["InstanceId"]] = instance["AutoScalingGroupName"]
@@ -108,7 +108,7 @@ class AutoScalingReader:
         requests: list[SpotInstanceRequestTypeDef] = []
         pages = self._ec2.get_paginator("describe_spot_instance_requests")
         for some in batched(sorted(set(instance_ids)), VALUES_A_FILTER, strict=False):
-            with translated("describing spot requests"):
+            with aws_errors("describing spot requests"):
                 for page in pages.paginate(
                     Filters=[
                         {"Name": "instance-id", "Values": list(some)},
@@ -138,7 +138,7 @@ class AutoScalingReader:
     def _instances(self, name: str, values: Sequence[str]) -> "Iterator[Ec2InstanceTypeDef]":
         """Describe the instances that have not ended and pass a filter."""
         pages = self._ec2.get_paginator("describe_instances")
-        with translated("describing instances"):
+        with aws_errors("describing instances"):
             for page in pages.paginate(
                 Filters=[
                     {"Name": name, "Values": list(values)},
@@ -153,7 +153,7 @@ class AutoScalingReader:
         """Look up awaited requests: older groups fail there and not in their activities."""
         if not request_ids:
             return ()
-        with translated("describing awaited spot requests"):
+        with aws_errors("describing awaited spot requests"):
             answer = self._ec2.describe_spot_instance_requests(
                 Filters=[{"Name": "spot-instance-request-id", "Values": sorted(set(request_ids))}]
             )

@@ -6,7 +6,7 @@ from itertools import batched
 from typing import TYPE_CHECKING
 
 from spotkeeper.adapters.ec2.auto_scaling import DRAINING_TAG, GROUP_TAG
-from spotkeeper.adapters.errors import translated
+from spotkeeper.adapters.errors import aws_errors
 from spotkeeper.ports import Gone
 
 if TYPE_CHECKING:
@@ -27,14 +27,14 @@ class AutoScalingWriter:
 
     def set_desired(self, group: str, desired: int) -> None:
         """Ask a group for a capacity; a cooldown of the group does not delay it."""
-        with translated(f"setting the desired capacity of {group}"):
+        with aws_errors(f"setting the desired capacity of {group}"):
             self._autoscaling.set_desired_capacity(
                 AutoScalingGroupName=group, DesiredCapacity=desired, HonorCooldown=False
             )
 
     def end(self, instance_id: str) -> None:
         """End an instance and lower its group's desired capacity by one."""
-        with translated(f"ending {instance_id}"):
+        with aws_errors(f"ending {instance_id}"):
             self._autoscaling.terminate_instance_in_auto_scaling_group(
                 InstanceId=instance_id, ShouldDecrementDesiredCapacity=True
             )
@@ -42,7 +42,7 @@ class AutoScalingWriter:
     def detach(self, group: str, instance_ids: Sequence[str]) -> None:
         """Take instances out of their group, 20 a call; the group replaces them at once."""
         for some in batched(instance_ids, DETACHED_A_CALL, strict=False):
-            with translated(f"detaching from {group}"):
+            with aws_errors(f"detaching from {group}"):
                 self._autoscaling.detach_instances(
                     AutoScalingGroupName=group,
                     InstanceIds=list(some),
@@ -51,21 +51,21 @@ class AutoScalingWriter:
 
     def suspend_az_rebalance(self, group: str) -> None:
         """Stop a group from ending busy instances only to even out its zones."""
-        with translated(f"suspending AZRebalance of {group}"):
+        with aws_errors(f"suspending AZRebalance of {group}"):
             self._autoscaling.suspend_processes(
                 AutoScalingGroupName=group, ScalingProcesses=["AZRebalance"]
             )
 
     def resume_launch(self, group: str) -> None:
         """Let a group launch again after AWS stopped it."""
-        with translated(f"resuming Launch of {group}"):
+        with aws_errors(f"resuming Launch of {group}"):
             self._autoscaling.resume_processes(
                 AutoScalingGroupName=group, ScalingProcesses=["Launch"]
             )
 
     def drain(self, instance_ids: Sequence[str], gone_at: datetime, group: str) -> None:
         """Tag instances with when they will be gone; workers read it from instance metadata."""
-        with translated("tagging instances as draining"):
+        with aws_errors("tagging instances as draining"):
             self._ec2.create_tags(
                 Resources=list(instance_ids),
                 Tags=[
@@ -76,7 +76,7 @@ class AutoScalingWriter:
 
     def unmark(self, instance_ids: Sequence[str]) -> None:
         """Take the tags off instances again; those that have ended have none any more."""
-        with translated("untagging instances"):
+        with aws_errors("untagging instances"):
             self._ec2.delete_tags(
                 Resources=list(instance_ids), Tags=[{"Key": DRAINING_TAG}, {"Key": GROUP_TAG}]
             )
@@ -85,14 +85,14 @@ class AutoScalingWriter:
         """End detached instances that AWS left running; those already gone are well gone."""
         for instance_id in instance_ids:
             try:
-                with translated(f"terminating {instance_id}"):
+                with aws_errors(f"terminating {instance_id}"):
                     self._ec2.terminate_instances(InstanceIds=[instance_id])
             except Gone:
                 continue
 
     def replace(self, instance_id: str) -> None:
         """Mark an instance unhealthy; its group replaces it, whatever its grace period."""
-        with translated(f"marking {instance_id} unhealthy"):
+        with aws_errors(f"marking {instance_id} unhealthy"):
             self._autoscaling.set_instance_health(
                 InstanceId=instance_id, HealthStatus="Unhealthy", ShouldRespectGracePeriod=False
             )

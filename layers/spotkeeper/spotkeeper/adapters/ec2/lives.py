@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from itertools import batched
 from typing import TYPE_CHECKING
 
-from spotkeeper.adapters.errors import translated
+from spotkeeper.adapters.errors import aws_errors
 from spotkeeper.domain.money.ledger import EndedBy, Life
 from spotkeeper.domain.purchase import PurchaseOption
 
@@ -39,7 +39,7 @@ class InstanceLives:
         pages = self._ec2.get_paginator("describe_instances")
         for some in batched(sorted(set(instance_ids)), INSTANCES_A_CALL, strict=False):
             # A filter, because the parameter InstanceIds fails as a whole for one unknown id.
-            with translated("describing instances"):
+            with aws_errors("describing instances"):
                 for page in pages.paginate(Filters=[{"Name": "instance-id", "Values": list(some)}]):
                     for reservation in page["Reservations"]:
                         for instance in reservation["Instances"]:

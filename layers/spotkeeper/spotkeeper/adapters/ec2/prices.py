@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from spotkeeper.adapters.errors import translated
+from spotkeeper.adapters.errors import aws_errors
 from spotkeeper.domain.money.prices import PriceBook, PriceSeries
 from spotkeeper.ports import Throttled
 
@@ -39,7 +39,7 @@ def spot_prices(
         EndTime=until,
     )
     try:
-        with translated("ec2:DescribeSpotPriceHistory"):
+        with aws_errors("ec2:DescribeSpotPriceHistory"):
             for page in pages:
                 for point in page["SpotPriceHistory"]:
                     pool = f"{point['AvailabilityZone']}/{point['InstanceType']}"
@@ -61,7 +61,7 @@ def on_demand_prices(
     """Read each type's list price, Linux and shared tenancy; an unlisted one is left out."""
     prices: dict[str, float] = {}
     for instance_type in sorted(set(types)):
-        with translated("pricing:GetProducts"):
+        with aws_errors("pricing:GetProducts"):
             answer = pricing.get_products(
                 ServiceCode="AmazonEC2",
                 Filters=[

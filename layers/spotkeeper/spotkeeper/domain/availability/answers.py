@@ -34,7 +34,7 @@ def remember_answer(
         case ReplaceEarly(instance_id=gone, taken=False), Answer.DONE | Answer.LOST:
             return replace(memory, detached={**memory.detached, gone: at})
         case AskSpot(requests=requests), Answer.DONE | Answer.LOST:
-            return replace(memory, spot_asks=requests)
+            return replace(memory, capacity_requests=requests)
         case (Backfill() | CancelBackfill() | EndBackfill()) as size, Answer.LOST:
             return replace(memory, unsure=memory.unsure or Unsure(at=at, before=size.before))
         case _, Answer.DONE:

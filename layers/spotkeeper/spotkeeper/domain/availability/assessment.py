@@ -54,8 +54,8 @@ class Assessment:
     @property
     def shortfall(self) -> int:
         """How many of those lack, with nothing that brings them soon enough."""
-        asks, warm = self.memory.asks, self.policy.on_demand_warm
-        return shortfall_of(self.spot, self.target_serving, asks, on_demand_warm=warm)
+        increases, warm = self.memory.pending_increases, self.policy.on_demand_warm
+        return shortfall_of(self.spot, self.target_serving, increases, on_demand_warm=warm)
 
     @property
     def short_now(self) -> int:

@@ -47,13 +47,13 @@ class AvailabilityMemory:
 
     What the last turn saw, for example: `need` 6 of the `spot_seen` 7 that the spot group was asked
     for, `in_service` 5, one of them `silent`, one other `risky`; `gap_since` 12:00, when the first
-    was missing; `asks` the increases that launches may still fill; `first_seen_coming` and
+    was missing; `pending_increases` are those that launches may still fill; `launching_since` and
     `at_risk` since when; `levels` how many served from when on. `spot_launching` of them are of the
     spot group, `unserved` since when those were launching that vanished before they served, and
     `spot_failures` and `on_demand_failures` explain a gap for as long as it lasts. `adoption` is
     there until spot has served what on-demand does, `swept_at` when strays were looked for.
 
-    What AWS accepted: `spot_asks` the requests that the spot group's desired capacity may show,
+    What AWS accepted: `capacity_requests` those that the spot group's desired capacity may show,
     `drained` who is marked, `detached` who was taken out of the group when and is not known to have
     ended, `wake_ups` the turns asked for. `release_due` says since when a release waits for the
     busy, `backoff_s` and `retry_at` how long on-demand stays where both groups are short, `resumed`
@@ -67,8 +67,8 @@ class AvailabilityMemory:
     silent: tuple[str, ...] = ()
     risky: tuple[str, ...] = ()
     gap_since: datetime | None = None
-    asks: tuple[PendingIncrease, ...] = ()
-    first_seen_coming: Mapping[str, datetime] = field(default_factory=dict)
+    pending_increases: tuple[PendingIncrease, ...] = ()
+    launching_since: Mapping[str, datetime] = field(default_factory=dict)
     at_risk: Mapping[str, datetime] = field(default_factory=dict)
     levels: tuple[Level, ...] = ()
     risk: RiskMemory = field(default_factory=RiskMemory)
@@ -79,7 +79,7 @@ class AvailabilityMemory:
     adoption: Adoption | None = None
     swept_at: datetime | None = None
 
-    spot_asks: tuple[CapacityRequest, ...] = ()
+    capacity_requests: tuple[CapacityRequest, ...] = ()
     drained: tuple[str, ...] = ()
     detached: Mapping[str, datetime] = field(default_factory=dict)
     wake_ups: tuple[datetime, ...] = ()

@@ -40,7 +40,7 @@ class Snapshot:
     running: frozenset[str] | None = None
     unread: tuple[str, ...] = ()
     sized: CapacityRequest | None = None
-    activity: BusyShares | None = None
+    busy_shares: BusyShares | None = None
 
     @property
     def now(self) -> datetime:

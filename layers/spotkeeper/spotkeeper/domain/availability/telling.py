@@ -10,7 +10,7 @@ def tell(seen: Assessment) -> str:
     spot, on_demand = seen.spot, seen.on_demand
     parts = [f"spot {spot.serving} of {spot.target} serving"]
     counts = (
-        (spot.coming, "coming"),
+        (spot.launching, "launching"),
         (spot.unheard, "not heard of yet"),
         (spot.late, "past the launch deadline"),
         (spot.at_risk, "at risk"),

@@ -39,7 +39,7 @@ class HealthMemory:
     """
 
     needed: tuple[Needed, ...] = ()
-    spot_ask: CapacityRequest | None = None
+    capacity_request: CapacityRequest | None = None
     suspects: Mapping[str, datetime] = field(default_factory=dict)
     in_service_since: Mapping[str, datetime] = field(default_factory=dict)
     replaced: tuple[datetime, ...] = ()

@@ -49,24 +49,24 @@ class AvailabilityPolicy:
         int,
         seconds(
             "AWS warns so long before it takes an instance; 0: no warning reaches this fleet, "
-            "so it begins in a spell",
+            "so it begins with elevated risk",
             "interruption events are not delivered (0)",
             most=3600,
         ),
     ] = 120
-    spell_s: Annotated[
+    elevated_risk_s: Annotated[
         int,
         seconds(
             "for so long after a loss without warning another is likely: spares are held, and "
             "on-demand stays until spot has served for a third of it; for longer after heavy "
             "losses",
-            "on-demand is dear (shorter), losses come with warning all the same (0: no spells)",
+            "on-demand is dear (shorter), losses come with warning all the same (0: never)",
         ),
     ] = 1800
     spare_share: Annotated[
         float,
         Setting(
-            "extra spot held in a spell, of the need, rounded up",
+            "extra spot held while the risk is elevated, of the need, rounded up",
             "a lost worker costs more than a spare one",
             least=0,
             most=1,
@@ -75,10 +75,11 @@ class AvailabilityPolicy:
     proven_after_s: Annotated[
         int,
         seconds(
-            "after a spell, spares stay until the need stands in pools that have held the "
-            "fleet for so long, times the share of the pools that hold no more instances than "
-            "there are spares ([why](decisions/0008-a-spare-stays-where-it-covers.md))",
-            "a spare is dear (shorter; 0: gone with the spell)",
+            "once the risk is no longer elevated, spares stay until the need stands in pools that "
+            "have held the fleet for so long, times the share of the pools that hold no more "
+            "instances than there are spares "
+            "([why](decisions/0008-a-spare-stays-where-it-covers.md))",
+            "a spare is dear (shorter; 0: gone with the elevated risk)",
         ),
     ] = 28_800
     early_replacement: Annotated[
@@ -122,7 +123,7 @@ class AvailabilityPolicy:
             "an adopted group has one",
         ),
     ] = False
-    bridge_margin_s: Annotated[
+    deferral_margin_s: Annotated[
         int,
         seconds(
             "where on-demand is warm: a warned instance is backfilled so long, and the longest"

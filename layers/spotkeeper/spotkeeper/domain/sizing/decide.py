@@ -232,5 +232,5 @@ def apply(
         if isinstance(action, ReplaceWorker):
             memory = replaced(memory, (action.instance_id,), now)
         else:
-            memory = replace(memory, spot_ask=action.request)
+            memory = replace(memory, capacity_request=action.request)
     return memory

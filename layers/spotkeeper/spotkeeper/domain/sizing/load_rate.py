@@ -7,11 +7,11 @@ from spotkeeper.domain.fleet import Fleet
 from spotkeeper.domain.health.memory import HealthMemory
 from spotkeeper.domain.load.load import Load
 from spotkeeper.domain.load.request_queue import known_waiting
-from spotkeeper.domain.sizing.finding import Finding, recent_needs
+from spotkeeper.domain.sizing.estimate import Estimate, recent_needs
 from spotkeeper.domain.sizing.values import DRAIN_S
 
 
-def by_load_rate(load: Load, fleet: Fleet, memory: HealthMemory, now: datetime) -> Finding:
+def by_load_rate(load: Load, fleet: Fleet, memory: HealthMemory, now: datetime) -> Estimate:
     """Find the fewest workers at the target load rate: up at once, down to the recent most."""
     target = fleet.sizing.target_load_rate
     workers = max(workers_needed(load, target), _with_queue(load, memory))
@@ -21,7 +21,7 @@ def by_load_rate(load: Load, fleet: Fleet, memory: HealthMemory, now: datetime) 
         f"load {load.offered:.1f} erlangs at {target:.0%} "
         f"needs {workers} workers (most lately: {steady})"
     )
-    return Finding(rule="load rate", reason=reason, workers=workers, steady=steady, needed=needed)
+    return Estimate(rule="load rate", reason=reason, workers=workers, steady=steady, needed=needed)
 
 
 def workers_needed(load: Load, target_load_rate: float) -> int:

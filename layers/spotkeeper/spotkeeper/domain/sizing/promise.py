@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from spotkeeper.domain.fleet import Fleet, Group
 from spotkeeper.domain.health.memory import HealthMemory, Needed
 from spotkeeper.domain.load.summary import LoadSummary
-from spotkeeper.domain.sizing.finding import Finding, bounds
+from spotkeeper.domain.sizing.estimate import Estimate, bounds
 from spotkeeper.domain.sizing.objective import size_to_objective
 from spotkeeper.domain.sizing.start_up import start_up_s
 from spotkeeper.domain.sizing.values import Need, ObjectivePolicy, PastNeed
@@ -31,7 +31,7 @@ def by_objective(
     onprem: int,
     memory: HealthMemory,
     now: datetime,
-) -> Finding:
+) -> Estimate:
     """Find the fewest workers that keep the objective.
 
     What was asked for and does not serve yet counts as booting, seen or not: it is not asked for
@@ -45,7 +45,7 @@ def by_objective(
         [_past(needed, now) for needed in memory.needed],
         _policy(fleet, spot, onprem, memory),
     )
-    return Finding(
+    return Estimate(
         rule="objective",
         reason=need.reason,
         workers=need.workers + need.missing,

@@ -14,7 +14,7 @@ from spotkeeper.domain.health.memory import HealthMemory
 from spotkeeper.domain.load.flow import UNHEARD
 from spotkeeper.domain.load.load import Cluster, Load
 from spotkeeper.domain.load.request_queue import quiet_s
-from spotkeeper.domain.sizing.finding import Finding, bounds, instances_for
+from spotkeeper.domain.sizing.estimate import Estimate, bounds, instances_for
 from spotkeeper.domain.sizing.load_rate import by_load_rate
 from spotkeeper.domain.sizing.promise import ObjectiveInput, by_objective
 from spotkeeper.domain.sizing.without_logs import in_silence, is_quiet, when_quiet
@@ -88,7 +88,7 @@ def _in_service(spot: Group) -> int:
     return sum(i.phase is Phase.IN_SERVICE for i in spot.instances)
 
 
-def _in_instances(found: Finding, onprem: int, fleet: Fleet, spot: Group) -> tuple[Finding, int]:
+def _in_instances(found: Estimate, onprem: int, fleet: Fleet, spot: Group) -> tuple[Estimate, int]:
     instances, bound = instances_for(found.steady - onprem, fleet, spot)
     bound = "spot maximum" if found.missing else bound
     return replace(found, reason=f"{found.reason}, {onprem} on premises", bound=bound), instances
@@ -127,7 +127,7 @@ def hold_back(sizing: Sizing, fleet: Fleet, spot: Group, spares: int, why: str) 
 
 
 def _asked(
-    found: Finding,
+    found: Estimate,
     instances: int,
     fleet: Fleet,
     spot: Group,

@@ -19,7 +19,7 @@ from spotkeeper.domain.load.request_queue import (
     told,
 )
 from spotkeeper.domain.load.summary import LoadSummary
-from spotkeeper.domain.sizing.finding import Finding, bounds, recent_needs
+from spotkeeper.domain.sizing.estimate import Estimate, bounds, recent_needs
 from spotkeeper.domain.sizing.values import DRAIN_S, Need, ObjectivePolicy, PastNeed
 
 
@@ -36,11 +36,11 @@ def to_drain(waiting: int | None, service_mean_s: float, drain_s: float) -> int:
     return max(1, math.ceil(waiting * service_mean_s / drain_s)) if waiting else 0
 
 
-def when_quiet(quiet_s: float, now: datetime) -> Finding:
+def when_quiet(quiet_s: float, now: datetime) -> Estimate:
     """Find no need: the request queue proves that nothing came."""
     reason = f"no request for {quiet_s:.0f} s, nothing waits or is in flight"
     needed = (Needed(at=now, workers=0),)
-    return Finding(rule="quiet", reason=reason, workers=0, steady=0, needed=needed)
+    return Estimate(rule="quiet", reason=reason, workers=0, steady=0, needed=needed)
 
 
 def in_silence(
@@ -51,7 +51,7 @@ def in_silence(
     serving: int,
     memory: HealthMemory,
     now: datetime,
-) -> tuple[Finding, int]:
+) -> tuple[Estimate, int]:
     """Hold within the bounds, or wake: what waits has no log, since nobody served it.
 
     Answers what was found, and the instances that it makes.
@@ -62,7 +62,7 @@ def in_silence(
     instances = min(wanted, most)
     last = "none ever came" if age_s is None else f"the newest is {age_s:.0f} s old"
     stale = expects_logs(memory.queue, serving)
-    found = Finding(
+    found = Estimate(
         rule="wake" if waking else "spot minimum",
         reason=f"search logs are stale ({last}){told(memory.queue)}",
         workers=max(waking, memory.needed[-1].workers if memory.needed else 0),

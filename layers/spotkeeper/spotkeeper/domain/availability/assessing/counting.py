@@ -1,4 +1,4 @@
-"""Who serves, who is coming, and how many are missing (design rules 3 and 4)."""
+"""Who serves, who is launching, and how many are missing (design rules 3 and 4)."""
 
 from collections.abc import Mapping, Set
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ class Count:
 
     target: int
     serving: int
-    coming: int
+    launching: int
     late: int
     at_risk: int
     missing: int
@@ -33,7 +33,7 @@ class Count:
 def count(
     group: Group,
     target: int,
-    launching: Mapping[str, datetime],
+    launching_since: Mapping[str, datetime],
     at_risk: Set[str],
     gone: Set[str],
     deadline: datetime,
@@ -41,10 +41,10 @@ def count(
 ) -> Count:
     """Count a group against its target; who is at risk never counts, who is late no longer does.
 
-    `launching` has since when, and is late from `deadline` on; `gone` are those that neither serve
-    nor will: silent, or taken by AWS while the group still lists them.
+    `launching_since` says since when, and who is late from `deadline` on; `gone` are those that
+    neither serve nor will: silent, or taken by AWS while the group still lists them.
     """
-    serving = coming = late = risky = present = quiet = 0
+    serving = launching = late = risky = present = quiet = 0
     for instance in group.instances:
         who, phase = instance.instance_id, instance.phase
         if phase is Phase.LEAVING:
@@ -54,9 +54,9 @@ def count(
             risky += 1
         elif who in gone:
             continue
-        elif who in launching:
-            coming += launching[who] > deadline
-            late += launching[who] <= deadline
+        elif who in launching_since:
+            launching += launching_since[who] > deadline
+            late += launching_since[who] <= deadline
         elif who in unheard:
             quiet += instance.healthy
         else:
@@ -64,7 +64,7 @@ def count(
     return Count(
         target=target,
         serving=serving,
-        coming=coming,
+        launching=launching,
         late=late,
         at_risk=risky,
         missing=max(0, group.desired - present),
@@ -75,7 +75,7 @@ def count(
 def count_groups(
     snapshot: Snapshot,
     memory: AvailabilityMemory,
-    launching: Mapping[str, datetime],
+    launching_since: Mapping[str, datetime],
     risky: Set[str],
 ) -> tuple[Count, Count]:
     """Count the spot group against the need in its desired capacity, on-demand against its own.
@@ -86,11 +86,11 @@ def count_groups(
     deadline_s = snapshot.fleet.availability.launch_deadline_s
     deadline = seen.seen_at - timedelta(seconds=deadline_s)
     sized = snapshot.sized if snapshot.fleet.sizing.enabled else None
-    need = required_capacity(seen.spot.desired, (*memory.spot_asks, sized))
+    need = required_capacity(seen.spot.desired, (*memory.capacity_requests, sized))
     back = seen.on_demand
     return (
-        count(seen.spot, need, launching, risky, gone, deadline, snapshot.unheard),
-        count(back, back.desired, launching, risky, gone, deadline, snapshot.unheard),
+        count(seen.spot, need, launching_since, risky, gone, deadline, snapshot.unheard),
+        count(back, back.desired, launching_since, risky, gone, deadline, snapshot.unheard),
     )
 
 
@@ -98,7 +98,7 @@ def pending_increases(
     memory: AvailabilityMemory,
     spot: Count,
     failures: tuple[LaunchFailure, ...],
-    newest_coming: datetime | None,
+    newest_launch: datetime | None,
     policy: AvailabilityPolicy,
     now: datetime,
 ) -> tuple[PendingIncrease, ...]:
@@ -110,32 +110,34 @@ def pending_increases(
     """
     grown = spot.target - (memory.need or 0)
     since = memory.seen_at or now
-    asks = (*memory.asks, PendingIncrease(at=since, count=grown)) if grown > 0 else memory.asks
+    increases = memory.pending_increases
+    if grown > 0:
+        increases = (*increases, PendingIncrease(at=since, count=grown))
     kept: list[PendingIncrease] = []
-    left = spot.missing + spot.coming
-    for ask in asks:
-        filling = newest_coming is not None and newest_coming >= ask.at
-        expired = now - ask.at >= timedelta(seconds=policy.request_grace_s)
-        if left <= 0 or (not filling and (expired or _refused_since(failures, ask.at))):
+    left = spot.missing + spot.launching
+    for increase in increases:
+        filling = newest_launch is not None and newest_launch >= increase.at
+        expired = now - increase.at >= timedelta(seconds=policy.request_grace_s)
+        if left <= 0 or (not filling and (expired or _refused_since(failures, increase.at))):
             continue
-        kept.append(PendingIncrease(at=ask.at, count=min(ask.count, left)))
-        left -= ask.count
+        kept.append(PendingIncrease(at=increase.at, count=min(increase.count, left)))
+        left -= increase.count
     return tuple(kept)
 
 
 def shortfall_of(
-    spot: Count, target: int, asks: tuple[PendingIncrease, ...], *, on_demand_warm: bool
+    spot: Count, target: int, increases: tuple[PendingIncrease, ...], *, on_demand_warm: bool
 ) -> int:
     """Count the instances that the need lacks and that nothing brings soon enough (rule 3).
 
-    What is coming counts, unless on-demand is warm and would serve sooner; then only the growth of
-    the need is waited for.
+    What is launching counts, unless on-demand is warm and would serve sooner; then only the growth
+    of the need is waited for.
     """
-    growth = sum(ask.count for ask in asks)
+    growth = sum(increase.count for increase in increases)
     if on_demand_warm:
-        waited_for = min(growth, spot.coming + spot.missing)
+        waited_for = min(growth, spot.launching + spot.missing)
     else:
-        waited_for = spot.coming + min(max(0, growth - spot.coming), spot.missing)
+        waited_for = spot.launching + min(max(0, growth - spot.launching), spot.missing)
     return max(0, target - spot.serving - spot.unheard - waited_for)
 
 

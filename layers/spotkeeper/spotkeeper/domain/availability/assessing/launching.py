@@ -2,7 +2,7 @@
 
 An instance in service whose workers have not reported although requests flow is launching still. A
 replacement of one that vanished before it served inherits its age: a boot loop, or spot that is
-taken before it serves, would otherwise be coming for ever.
+taken before it serves, would otherwise be launching for ever.
 """
 
 from collections.abc import Mapping
@@ -36,11 +36,11 @@ def who_is_launching(memory: AvailabilityMemory, snapshot: Snapshot) -> Launchin
     spot, on_demand = (
         _launching(g, snapshot) for g in (snapshot.seen.spot, snapshot.seen.on_demand)
     )
-    heirs = [i for i in spot if i not in memory.first_seen_coming]
+    heirs = [i for i in spot if i not in memory.launching_since]
     ages = sorted((*memory.unserved, *_vanished(memory, snapshot)))
     inherited = dict(zip(heirs, ages, strict=False))
     since = {
-        i: memory.first_seen_coming.get(i, inherited.get(i, first))
+        i: memory.launching_since.get(i, inherited.get(i, first))
         for i, first in (*spot.items(), *on_demand.items())
     }
     return Launching(since=since, spot=tuple(spot), unserved=tuple(ages[len(inherited) :]))
@@ -52,7 +52,8 @@ def _launching(group: Group, snapshot: Snapshot) -> dict[str, datetime]:
     return {
         i.instance_id: unreported.get(i.instance_id, now)
         for i in group.instances
-        if i.phase is Phase.COMING or (i.phase is Phase.IN_SERVICE and i.instance_id in unreported)
+        if i.phase is Phase.LAUNCHING
+        or (i.phase is Phase.IN_SERVICE and i.instance_id in unreported)
     }
 
 
@@ -60,6 +61,6 @@ def _vanished(memory: AvailabilityMemory, snapshot: Snapshot) -> list[datetime]:
     """Give the ages of the spot instances that vanished unserved; a smaller group lets them go."""
     group = snapshot.seen.spot
     there = {i.instance_id for i in group.instances if i.phase is not Phase.LEAVING}
-    gone = [memory.first_seen_coming[i] for i in memory.spot_launching if i not in there]
+    gone = [memory.launching_since[i] for i in memory.spot_launching if i not in there]
     let_go = max(0, (memory.spot_seen or 0) - group.desired)
     return sorted(gone)[: max(0, len(gone) - let_go)]

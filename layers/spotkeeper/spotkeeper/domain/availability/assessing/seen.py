@@ -31,8 +31,10 @@ def remember_seen(seen: Assessment, at_risk: Mapping[str, datetime]) -> Availabi
         silent=tuple(sorted(snapshot.silent)),
         risky=tuple(sorted(seen.risky)),
         gap_since=(old.gap_since or now) if spot.missing else None,
-        asks=pending_increases(old, spot, seen.spot_failures, launching.newest_spot, policy, now),
-        first_seen_coming=launching.since,
+        pending_increases=pending_increases(
+            old, spot, seen.spot_failures, launching.newest_spot, policy, now
+        ),
+        launching_since=launching.since,
         spot_launching=launching.spot,
         unserved=launching.unserved if spot.serving < spot.target else (),
         spot_failures=newest_of_each(explaining(old.spot_failures, snapshot.spot_failures, group)),
@@ -46,7 +48,7 @@ def remember_seen(seen: Assessment, at_risk: Mapping[str, datetime]) -> Availabi
         detached=still_outside(old, snapshot),
         swept_at=old.swept_at if snapshot.marked is None else now,
         wake_ups=tuple(at for at in old.wake_ups if at > now),
-        spot_asks=_current(old.spot_asks, group.desired, now),
+        capacity_requests=_current(old.capacity_requests, group.desired, now),
         resumed={g: at for g, at in old.resumed.items() if within(at, now, 3600)},
         unsure=None,
     )

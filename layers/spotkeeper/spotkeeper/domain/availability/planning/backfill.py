@@ -83,7 +83,7 @@ def _fill(seen: Assessment, wanted: int, rule: str) -> Size:
 def _still_needed(seen: Assessment) -> int:
     """Keep what settled spot instances have not made needless: make before break.
 
-    What is only coming stays too: the spot instance that would replace it may be lost before it
+    What is only launching stays too: the spot instance that would replace it may be lost before it
     serves.
     """
     steady = settled(seen.memory.levels, seen.now, seen.risk.settle_s)
@@ -110,7 +110,7 @@ def _give_back(seen: Assessment, excess: int) -> Size:
     due = memory.release_due or now
     busy_too = not within(due, now, policy.busy_patience_s)
     group = seen.snapshot.seen.on_demand
-    plan = plan_release(group, excess, seen.snapshot.activity, busy_too=busy_too)
+    plan = plan_release(group, excess, seen.snapshot.busy_shares, busy_too=busy_too)
     if not plan.ends and plan.desired == group.desired and plan.launching:
         return _hold(
             "launching", f"{excess} to release when they have launched", memory.release_due

@@ -18,7 +18,7 @@ def ask_for_spares(seen: Assessment) -> list[AskSpot | EndSpare]:
     plan = plan_release(
         group,
         held - wanted,
-        seen.snapshot.activity,
+        seen.snapshot.busy_shares,
         busy_too=True,
         held_since=seen.risk.held_since,
     )

@@ -1,21 +1,21 @@
 """A warned instance serves on until AWS takes it: warm on-demand is asked for just in time.
 
-So it bridges its own loss until the lead before it is gone: the longest of the last starts of the
-on-demand group, and a margin. Nothing is put off before a start was measured.
+So its backfill is deferred until the lead before it is gone: the longest of the last starts of the
+on-demand group, and a margin. Nothing is deferred before a start was measured.
 """
 
 from collections.abc import Mapping, Set
 from datetime import datetime, timedelta
 
 from spotkeeper.domain.availability.memory import AvailabilityMemory
-from spotkeeper.domain.availability.risk.bridge import (
-    BridgeMemory,
+from spotkeeper.domain.availability.risk.deferral import (
     Deferral,
+    DeferralMemory,
     watch_starts,
     watch_warned,
 )
 from spotkeeper.domain.availability.risk.memory import RiskMemory
-from spotkeeper.domain.availability.risk.wave import unwarned_losses
+from spotkeeper.domain.availability.risk.warning_burst import lost_warnings
 from spotkeeper.domain.availability.snapshot import Snapshot
 from spotkeeper.domain.settings.availability import AvailabilityPolicy
 
@@ -24,15 +24,15 @@ from spotkeeper.domain.settings.availability import AvailabilityPolicy
 SLACK = timedelta(seconds=5)
 
 
-def bridging(
+def remember_deferral(
     snapshot: Snapshot, before: AvailabilityMemory, at_risk: Mapping[str, datetime]
-) -> BridgeMemory:
+) -> DeferralMemory:
     """Bring up to now what is remembered of warm starts and of warned instances that serve on."""
     seen, policy = snapshot.seen, snapshot.fleet.availability
     if not policy.on_demand_warm:
-        return BridgeMemory()
+        return DeferralMemory()
     memory = watch_starts(
-        before.risk.bridging,
+        before.risk.deferral,
         seen.on_demand,
         snapshot.served,
         seen.seen_at,
@@ -46,34 +46,34 @@ def bridging(
 def deferral_of(snapshot: Snapshot, memory: RiskMemory, risky: Set[str]) -> Deferral:
     """Count the warned instances that are gone no sooner than the lead from now.
 
-    The hedge against warnings that were lost with theirs waits as long. Nothing does when nobody
+    The allowance for warnings that were lost with theirs waits as long. Nothing does when nobody
     would look again in time, or when on-demand may need the time because it was refused.
     """
     now, spot, policy = snapshot.now, snapshot.seen.spot, snapshot.fleet.availability
-    lead = lead_of(memory.bridging, policy, now)
+    lead = lead_of(memory.deferral, policy, now)
     if lead is None or not snapshot.can_defer or snapshot.on_demand_refused:
         return Deferral()
     soon = now + SLACK
-    dues = [at - lead for at in memory.bridging.gone_at.values() if at - lead > soon]
+    dues = [at - lead for at in memory.deferral.gone_at.values() if at - lead > soon]
     notice = timedelta(seconds=policy.notice_s)
-    by_wave = [(wave, wave.since + notice - lead) for wave in memory.waves]
-    ripe = tuple(wave for wave, due in by_wave if due <= soon)
+    by_burst = [(burst, burst.since + notice - lead) for burst in memory.warning_bursts]
+    ripe = tuple(burst for burst, due in by_burst if due <= soon)
     whole, now_due = (
-        unwarned_losses(waves, spot, risky, policy.lost_notice_share)
-        for waves in (memory.waves, ripe)
+        lost_warnings(bursts, spot, risky, policy.lost_notice_share)
+        for bursts in (memory.warning_bursts, ripe)
     )
-    hedge = whole - now_due
-    instants = [*dues, *(due for _, due in by_wave if hedge and due > soon)]
-    return Deferral(instances=len(dues) + hedge, until=min(instants, default=None))
+    allowance = whole - now_due
+    instants = [*dues, *(due for _, due in by_burst if allowance and due > soon)]
+    return Deferral(instances=len(dues) + allowance, until=min(instants, default=None))
 
 
-def lead_of(memory: BridgeMemory, policy: AvailabilityPolicy, now: datetime) -> timedelta | None:
+def lead_of(memory: DeferralMemory, policy: AvailabilityPolicy, now: datetime) -> timedelta | None:
     """Say how long before a loss on-demand is asked for; None where that is at once.
 
-    What is coming for longer than others took tells of slower starts already.
+    What is launching for longer than others took tells of slower starts already.
     """
     if not policy.on_demand_warm or not any(start.served for start in memory.starts):
         return None
     longest = max((start.served or now) - start.began for start in memory.starts)
-    lead = longest + timedelta(seconds=policy.bridge_margin_s)
+    lead = longest + timedelta(seconds=policy.deferral_margin_s)
     return lead if lead < timedelta(seconds=policy.notice_s) else None

@@ -9,20 +9,20 @@ from datetime import datetime
 
 from spotkeeper.domain.availability.assessing.counting import Count, in_service
 from spotkeeper.domain.availability.memory import AvailabilityMemory
-from spotkeeper.domain.availability.risk.bridge import Deferral
-from spotkeeper.domain.availability.risk.just_in_time import bridging, deferral_of
-from spotkeeper.domain.availability.risk.memory import RiskMemory
-from spotkeeper.domain.availability.risk.pools import remember_pools
-from spotkeeper.domain.availability.risk.spare import kept_spares, spell_spares
-from spotkeeper.domain.availability.risk.spell import (
+from spotkeeper.domain.availability.risk.deferral import Deferral
+from spotkeeper.domain.availability.risk.elevated import (
     add_losses,
     heavy_losses,
     heavy_window_s,
-    in_spell,
+    is_elevated,
     longest_settle_s,
     settle_s,
 )
-from spotkeeper.domain.availability.risk.wave import add_waves, unwarned_losses
+from spotkeeper.domain.availability.risk.just_in_time import deferral_of, remember_deferral
+from spotkeeper.domain.availability.risk.memory import RiskMemory
+from spotkeeper.domain.availability.risk.pools import remember_pools
+from spotkeeper.domain.availability.risk.spare import elevated_spares, kept_spares
+from spotkeeper.domain.availability.risk.warning_burst import add_bursts, lost_warnings
 from spotkeeper.domain.availability.snapshot import Snapshot
 from spotkeeper.domain.fleet import Group, Phase
 
@@ -61,12 +61,15 @@ def risk_of(
     policy, now = snapshot.fleet.availability, snapshot.now
     risky = frozenset(i for i, at in at_risk.items() if at <= now)
     memory = _remember(snapshot, before, at_risk, risky)
-    spell = in_spell(policy, memory.last_surprise, now)
-    spares = _spares(snapshot, memory, spot.target, spell=spell)
+    elevated = is_elevated(policy, memory.last_surprise, now)
+    spares = _spares(snapshot, memory, spot.target, elevated=elevated)
     return Risk(
         spares=spares,
-        extra=max(_hedge(snapshot, memory, risky), _asked(snapshot, spot, spares) if spell else 0),
-        settle_s=settle_s(policy, _heavy(snapshot, memory, spot.target), spell=spell),
+        extra=max(
+            _lost_warning_allowance(snapshot, memory, risky),
+            _asked(snapshot, spot, spares) if elevated else 0,
+        ),
+        settle_s=settle_s(policy, _heavy(snapshot, memory, spot.target), elevated=elevated),
         reach_s=longest_settle_s(policy),
         deferral=deferral_of(snapshot, memory, risky),
         memory=memory,
@@ -89,8 +92,8 @@ def _remember(
         held_since=remember_pools(old.held_since, spot, risky, now),
         losses=add_losses(old.losses, surprise, heavy_window_s(policy), now),
         last_surprise=now if surprise or _starts_unwarned(snapshot, before) else old.last_surprise,
-        waves=add_waves(old.waves, spot, newly, policy.notice_s, now),
-        bridging=bridging(snapshot, before, at_risk),
+        warning_bursts=add_bursts(old.warning_bursts, spot, newly, policy.notice_s, now),
+        deferral=remember_deferral(snapshot, before, at_risk),
     )
 
 
@@ -117,13 +120,13 @@ def _starts_unwarned(snapshot: Snapshot, before: AvailabilityMemory) -> bool:
     return before.spot_seen is None and not snapshot.fleet.availability.notice_s
 
 
-def _spares(snapshot: Snapshot, memory: RiskMemory, need: int, *, spell: bool) -> int:
+def _spares(snapshot: Snapshot, memory: RiskMemory, need: int, *, elevated: bool) -> int:
     """Size the spares; a warm group is back before the next loss is likely and needs none."""
     fleet, spot = snapshot.fleet, snapshot.seen.spot
     if fleet.availability.on_demand_warm:
         return 0
-    if spell:
-        return spell_spares(fleet, spot, need)
+    if elevated:
+        return elevated_spares(fleet, spot, need)
     return kept_spares(fleet, spot, need, memory.held_since, snapshot.now)
 
 
@@ -132,14 +135,16 @@ def _asked(snapshot: Snapshot, spot: Count, spares: int) -> int:
     return min(spares, max(0, snapshot.seen.spot.desired - spot.target))
 
 
-def _hedge(snapshot: Snapshot, memory: RiskMemory, risky: frozenset[str]) -> int:
-    """Hedge against lost warnings where on-demand is warm: a cold one comes too late to help."""
+def _lost_warning_allowance(snapshot: Snapshot, memory: RiskMemory, risky: frozenset[str]) -> int:
+    """Allow for lost warnings where on-demand is warm: a cold one comes too late to help."""
     policy = snapshot.fleet.availability
     if not policy.on_demand_warm:
         return 0
-    return unwarned_losses(memory.waves, snapshot.seen.spot, risky, policy.lost_notice_share)
+    return lost_warnings(memory.warning_bursts, snapshot.seen.spot, risky, policy.lost_notice_share)
 
 
 def _heavy(snapshot: Snapshot, memory: RiskMemory, need: int) -> int:
-    """Count the heavy losses that the spares of a spell would not have covered."""
-    return heavy_losses(memory.losses, need, spell_spares(snapshot.fleet, snapshot.seen.spot, need))
+    """Count the heavy losses that the spares of elevated risk would not have covered."""
+    return heavy_losses(
+        memory.losses, need, elevated_spares(snapshot.fleet, snapshot.seen.spot, need)
+    )

@@ -1,7 +1,7 @@
-"""Warnings come in waves: AWS takes many instances of one pool at once, and a warning may be lost.
+"""Warnings come in bursts: AWS takes many of a pool at once, and a warning may be lost.
 
-So while a wave runs, a few of the pool's other instances are taken for warned too. How many follows
-from how many warnings are seen: where one in ten is lost, nine seen stand for ten losses.
+So while a burst runs, a few of the pool's other instances are taken for warned too. How many
+follows from how many warnings are seen: where one in ten is lost, nine seen stand for ten losses.
 """
 
 import math
@@ -12,12 +12,12 @@ from datetime import datetime, timedelta
 
 from spotkeeper.domain.fleet import Group, Phase
 
-# Events are up to half a minute late: a wave may run on so long after its notice.
+# Events are up to half a minute late: a burst may run on so long after its notice.
 LATE = timedelta(seconds=30)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wave:
+class WarningBurst:
     """So many instances of a pool were seen warned at once, the first of them at `since`."""
 
     since: datetime
@@ -25,36 +25,36 @@ class Wave:
     warned: int
 
 
-def add_waves(
-    waves: tuple[Wave, ...],
+def add_bursts(
+    bursts: tuple[WarningBurst, ...],
     spot: Group,
     newly_warned: Mapping[str, datetime],
     notice_s: int,
     now: datetime,
-) -> tuple[Wave, ...]:
-    """Add what is warned anew, by instance and time, and forget the waves that are over."""
+) -> tuple[WarningBurst, ...]:
+    """Add what is warned anew, by instance and time, and forget the bursts that are over."""
     pools: dict[str, list[datetime]] = {}
     for instance in spot.instances:
         if instance.instance_id in newly_warned:
             pools.setdefault(instance.pool, []).append(newly_warned[instance.instance_id])
     lifetime = timedelta(seconds=notice_s) + LATE
-    running = (wave for wave in waves if now - wave.since < lifetime)
+    running = (burst for burst in bursts if now - burst.since < lifetime)
     added = (
-        Wave(since=min(since), pool=pool, warned=len(since))
+        WarningBurst(since=min(since), pool=pool, warned=len(since))
         for pool, since in sorted(pools.items())
     )
     return (*running, *added)
 
 
-def unwarned_losses(
-    waves: tuple[Wave, ...], spot: Group, risky: Set[str], lost_notice_share: float
+def lost_warnings(
+    bursts: tuple[WarningBurst, ...], spot: Group, risky: Set[str], lost_notice_share: float
 ) -> int:
     """Guess how many instances of the warned pools go without a warning, rounded up by pool."""
-    if not waves:
+    if not bursts:
         return 0
     warned: Counter[str] = Counter()
-    for wave in waves:
-        warned[wave.pool] += wave.warned
+    for burst in bursts:
+        warned[burst.pool] += burst.warned
     others = Counter(
         i.pool for i in spot.instances if i.phase is Phase.IN_SERVICE and i.instance_id not in risky
     )

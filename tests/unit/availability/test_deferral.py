@@ -7,7 +7,7 @@ from datetime import datetime
 import pytest
 
 from spotkeeper.domain.availability.memory import AvailabilityMemory
-from spotkeeper.domain.availability.risk.bridge import BridgeMemory, Start, watch_starts
+from spotkeeper.domain.availability.risk.deferral import DeferralMemory, Start, watch_starts
 from spotkeeper.domain.availability.risk.memory import RiskMemory
 from spotkeeper.domain.decision import Action
 from spotkeeper.domain.failure import FailureClass
@@ -24,7 +24,7 @@ LEFT = instances(POOL[1:4])
 
 def warm(**settings: object) -> Fleet:
     """A fleet with a warm pool that trusts every notice; the margin is half a minute."""
-    policy = AvailabilityPolicy(on_demand_warm=True, lost_notice_share=0, bridge_margin_s=30)
+    policy = AvailabilityPolicy(on_demand_warm=True, lost_notice_share=0, deferral_margin_s=30)
     return fleet(availability=replace(policy, **settings))  # type: ignore[arg-type]
 
 
@@ -35,7 +35,7 @@ def measured(*took_s: float) -> AvailabilityMemory:
         for n, took in enumerate(took_s)
     )
     return AvailabilityMemory(
-        need=4, risk=RiskMemory(bridging=BridgeMemory(seen_at=at(-60), starts=starts))
+        need=4, risk=RiskMemory(deferral=DeferralMemory(seen_at=at(-60), starts=starts))
     )
 
 
@@ -87,7 +87,7 @@ def test_it_stops_counting_drains_and_is_replaced_at_once_all_the_same() -> None
         pytest.param(warm(), measured(), {}, id="no start was measured"),
         pytest.param(warm(), measured(90), {}, id="a start takes as long as the notice"),
         pytest.param(warm(), measured(60, 95, 60), {}, id="one of the last starts did"),
-        pytest.param(warm(bridge_margin_s=120), measured(1), {}, id="switched off"),
+        pytest.param(warm(deferral_margin_s=120), measured(1), {}, id="switched off"),
         pytest.param(warm(on_demand_warm=False), measured(60), {}, id="on-demand is cold"),
         pytest.param(warm(), measured(60), {"can_defer": False}, id="nobody would look again"),
         pytest.param(warm(), measured(60), {"silent": frozenset({WARNED})}, id="it is silent"),
@@ -123,7 +123,7 @@ def test_a_start_that_lasts_longer_than_the_others_hurries_the_next() -> None:
     memory = measured(20)
     slow = Start(instance_id=BACK[3], began=at(-95))
     starting = replace(
-        memory.risk.bridging, known=(BACK[3],), starts=(*memory.risk.bridging.starts, slow)
+        memory.risk.deferral, known=(BACK[3],), starts=(*memory.risk.deferral.starts, slow)
     )
     on_demand = group("on-demand", 1, instances((), BACK[3:]))
     risk = {WARNED: at(0), POOL[1]: at(0)}
@@ -131,7 +131,7 @@ def test_a_start_that_lasts_longer_than_the_others_hurries_the_next() -> None:
         0,
         spot(),
         on_demand,
-        replace(memory, risk=RiskMemory(bridging=starting)),
+        replace(memory, risk=RiskMemory(deferral=starting)),
         warm(),
         warned=risk,
     )
@@ -188,10 +188,10 @@ def test_each_wave_has_its_own_instant() -> None:
 
 
 def test_the_hedge_waits_with_its_wave() -> None:
-    hedged = warm(lost_notice_share=0.15)
-    first = warned(hedged)
+    allowed_for = warm(lost_notice_share=0.15)
+    first = warned(allowed_for)
     assert (first.action, first.shortfall, first.look_again_at) == (Action.HOLD, 2, at(30))
-    due = turn(30, spot(LEFT), NONE, first.memory, hedged)
+    due = turn(30, spot(LEFT), NONE, first.memory, allowed_for)
     assert due.on_demand_desired == 2
 
 
@@ -209,13 +209,13 @@ def test_what_was_asked_for_stays_asked_when_starts_become_shorter() -> None:
     first = warned(memory=measured(80))
     due = turn(10, spot(LEFT), NONE, first.memory, warm())
     assert due.on_demand_desired == 1
-    faster = replace(due.memory.risk.bridging, starts=measured(20).risk.bridging.starts)
+    faster = replace(due.memory.risk.deferral, starts=measured(20).risk.deferral.starts)
     on_demand = group("on-demand", 1, instances((), BACK[:1]))
     after = turn(
         12,
         spot(LEFT),
         on_demand,
-        replace(due.memory, risk=replace(due.memory.risk, bridging=faster)),
+        replace(due.memory, risk=replace(due.memory.risk, deferral=faster)),
         warm(),
     )
     assert (after.action, after.on_demand_desired, after.ends) == (Action.HOLD, 1, ())
@@ -235,21 +235,21 @@ def test_an_instance_that_is_never_taken_counts_again() -> None:
 
 
 def test_nothing_is_remembered_where_on_demand_is_cold() -> None:
-    assert warned(warm(on_demand_warm=False)).memory.risk.bridging == BridgeMemory()
+    assert warned(warm(on_demand_warm=False)).memory.risk.deferral == DeferralMemory()
 
 
-def on_demand(serving: str = "", coming: str = "") -> Group:
+def on_demand(serving: str = "", launching: str = "") -> Group:
     """The on-demand group with instances named by one letter each."""
-    return group("on-demand", 9, instances(list(serving), list(coming)))
+    return group("on-demand", 9, instances(list(serving), list(launching)))
 
 
 @pytest.mark.parametrize(
     ("turns", "took_s"),
     [
         pytest.param([(0, "", ""), (20, "", "x"), (60, "", "x"), (75, "x", "")], [75], id="turns"),
-        pytest.param([(0, "", ""), (55, "x", "")], [55], id="never seen coming"),
+        pytest.param([(0, "", ""), (55, "x", "")], [55], id="never seen launching"),
         pytest.param([(0, "x", ""), (60, "x", "")], [], id="there before the first turn"),
-        pytest.param([(0, "", "x"), (60, "x", "")], [], id="coming before the first turn"),
+        pytest.param([(0, "", "x"), (60, "x", "")], [], id="launching before the first turn"),
         pytest.param([(0, "", ""), (30, "", "x"), (60, "", "")], [], id="gone before it served"),
         pytest.param(
             [(0, "", ""), (30, "", "xy"), (60, "x", "y"), (90, "xy", "")], [60, 90], id="two"
@@ -262,9 +262,9 @@ def on_demand(serving: str = "", coming: str = "") -> Group:
 def test_a_start_is_measured_from_the_last_turn_without_it(
     turns: list[tuple[int, str, str]], took_s: list[int]
 ) -> None:
-    memory = BridgeMemory()
-    for seconds, serving, coming in turns:
-        memory = watch_starts(memory, on_demand(serving, coming), {}, at(seconds))
+    memory = DeferralMemory()
+    for seconds, serving, launching in turns:
+        memory = watch_starts(memory, on_demand(serving, launching), {}, at(seconds))
     found = [start.served - start.began for start in memory.starts if start.served]
     assert [took.total_seconds() for took in found] == took_s
 
@@ -273,15 +273,15 @@ def test_a_start_is_measured_from_the_last_turn_without_it(
     ("seen_s", "told_s"), [(75, 62), (60, 62)], ids=["event after a turn", "event first"]
 )
 def test_an_event_tells_when_it_served_whatever_turn_saw_it(seen_s: int, told_s: int) -> None:
-    memory = watch_starts(BridgeMemory(), on_demand(), {}, at(0))
-    memory = watch_starts(memory, on_demand(coming="x"), {}, at(20))
+    memory = watch_starts(DeferralMemory(), on_demand(), {}, at(0))
+    memory = watch_starts(memory, on_demand(launching="x"), {}, at(20))
     memory = watch_starts(memory, on_demand(serving="x"), {}, at(seen_s))
     memory = watch_starts(memory, on_demand(serving="x"), {"x": at(told_s)}, at(80))
     assert [start.served for start in memory.starts] == [at(min(seen_s, told_s))]
 
 
 def test_only_the_last_starts_count() -> None:
-    memory = watch_starts(BridgeMemory(), on_demand(), {}, at(0))
+    memory = watch_starts(DeferralMemory(), on_demand(), {}, at(0))
     for number in range(1, 9):
         memory = watch_starts(memory, on_demand("abcdefgh"[:number]), {}, at(60 * number))
     assert [start.instance_id for start in memory.starts] == list("defgh")

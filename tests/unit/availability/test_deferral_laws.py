@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spotkeeper.domain.availability.memory import AvailabilityMemory
-from spotkeeper.domain.availability.risk.bridge import BridgeMemory, Start
+from spotkeeper.domain.availability.risk.deferral import DeferralMemory, Start
 from spotkeeper.domain.availability.risk.memory import RiskMemory
 from spotkeeper.domain.decision import Action
 from spotkeeper.domain.fleet import Group, Instance
@@ -21,7 +21,7 @@ warnings = st.dictionaries(st.sampled_from(POOL), st.integers(-150, 0), max_size
 policies = st.builds(
     AvailabilityPolicy,
     on_demand_warm=st.just(True),
-    bridge_margin_s=st.just(30),
+    deferral_margin_s=st.just(30),
     early_replacement=st.booleans(),
     lost_notice_share=st.sampled_from((0.0, 0.15, 1.0)),
 )
@@ -30,8 +30,8 @@ policies = st.builds(
 def measured(**known: object) -> AvailabilityMemory:
     """A memory of warm starts that took a minute."""
     start = Start(instance_id=BACK[0], began=at(-7200), served=at(60 - 7200))
-    bridging = BridgeMemory(seen_at=at(-200), starts=(start,))
-    return AvailabilityMemory(need=8, risk=RiskMemory(bridging=bridging), **known)  # type: ignore[arg-type]
+    deferral = DeferralMemory(seen_at=at(-200), starts=(start,))
+    return AvailabilityMemory(need=8, risk=RiskMemory(deferral=deferral), **known)  # type: ignore[arg-type]
 
 
 def backfill(serving: int) -> Group:
@@ -69,8 +69,8 @@ def test_a_turn_at_each_instant_that_is_asked_for_is_never_too_late(
     now, desired = 0.0, there
     while True:
         spot = group("spot", 8, members)
-        coming = group("on-demand", desired, instances((), BACK[:desired]))
-        decision = turn(now, spot, coming, memory, of, warned=risk)
+        launching = group("on-demand", desired, instances((), BACK[:desired]))
+        decision = turn(now, spot, launching, memory, of, warned=risk)
         desired, memory = after(decision), decision.memory
         soon = sum(seconds + 120 - LEAD_S <= now for seconds in warned.values())
         assert desired >= soon
@@ -107,12 +107,12 @@ def _replacements(inside: int, now: int) -> tuple[Instance, ...]:
 
 @given(st.integers(0, 119), st.integers(0, 89))
 def test_one_instant_is_asked_for_once(warned_s: int, start_s: int) -> None:
-    policy = AvailabilityPolicy(on_demand_warm=True, early_replacement=False, bridge_margin_s=30)
+    policy = AvailabilityPolicy(on_demand_warm=True, early_replacement=False, deferral_margin_s=30)
     of = fleet(availability=policy)
     memory = measured()
-    start = replace(memory.risk.bridging.starts[0], served=at(start_s - 7200))
-    bridging = replace(memory.risk.bridging, starts=(start,))
-    memory = replace(memory, risk=replace(memory.risk, bridging=bridging))
+    start = replace(memory.risk.deferral.starts[0], served=at(start_s - 7200))
+    deferral = replace(memory.risk.deferral, starts=(start,))
+    memory = replace(memory, risk=replace(memory.risk, deferral=deferral))
     asked = list[float]()
     for now in range(0, 120, 3):
         spot, risk = group("spot", 8, instances(POOL)), {POOL[0]: at(-warned_s)}

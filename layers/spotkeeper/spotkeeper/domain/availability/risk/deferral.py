@@ -1,4 +1,4 @@
-"""What is remembered for bridging: how long warm on-demand takes to start, who is gone when."""
+"""What is remembered to defer backfill: how long warm starts take, and who is gone when."""
 
 from collections.abc import Mapping, Set
 from dataclasses import dataclass, field, replace
@@ -20,8 +20,8 @@ class Start:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BridgeMemory:
-    """What is remembered for bridging; empty where on-demand is not warm.
+class DeferralMemory:
+    """What is remembered to defer backfill; empty where on-demand is not warm.
 
     `seen_at` is when the on-demand instances `known` were seen, `gone_at` when each warned
     instance that still serves will be gone.
@@ -42,12 +42,12 @@ class Deferral:
 
 
 def watch_starts(
-    memory: BridgeMemory,
+    memory: DeferralMemory,
     on_demand: Group,
     served: Mapping[str, datetime],
     now: datetime,
     refused: bool = False,
-) -> BridgeMemory:
+) -> DeferralMemory:
     """Measure how long on-demand takes to serve: from the last turn without it at the latest.
 
     Turns come late, so a start may look longer than it was; `served` are instants that events told.
@@ -60,12 +60,12 @@ def watch_starts(
         for start in (*memory.starts, *begun)
         if start.served or start.instance_id in present
     ]
-    coming = [start for start in starts if not start.served]
+    starting = [start for start in starts if not start.served]
     done = sorted((s for s in starts if s.served), key=lambda s: s.served or now)
-    return replace(memory, seen_at=now, known=tuple(present), starts=(*done[-STARTS:], *coming))
+    return replace(memory, seen_at=now, known=tuple(present), starts=(*done[-STARTS:], *starting))
 
 
-def _begun(memory: BridgeMemory, present: Mapping[str, Instance]) -> list[Start]:
+def _begun(memory: DeferralMemory, present: Mapping[str, Instance]) -> list[Start]:
     """Name those that came since the last turn; a first turn cannot tell."""
     if memory.seen_at is None:
         return []
@@ -89,13 +89,13 @@ def _followed(
 
 
 def watch_warned(
-    memory: BridgeMemory,
+    memory: DeferralMemory,
     seen: Observation,
     at_risk: Mapping[str, datetime],
     silent: Set[str],
     outside: Set[str],
     notice: timedelta,
-) -> BridgeMemory:
+) -> DeferralMemory:
     """Remember when the warned instances that serve will be gone.
 
     Of those that have left their group, only detached ones, `outside`, still serve.

@@ -1,10 +1,14 @@
-"""A warning may be lost in a wave of them: a few more of the pool are taken for warned."""
+"""A warning may be lost in a burst of them: a few more of the pool are taken for warned."""
 
 from dataclasses import replace
 
 import pytest
 
-from spotkeeper.domain.availability.risk.wave import Wave, add_waves, unwarned_losses
+from spotkeeper.domain.availability.risk.warning_burst import (
+    WarningBurst,
+    add_bursts,
+    lost_warnings,
+)
 from spotkeeper.domain.fleet import Group
 from spotkeeper.domain.settings.availability import AvailabilityPolicy
 from tests.builders import at, fleet, group, ids, instances, turn
@@ -18,21 +22,21 @@ def spot(serving: int) -> Group:
 
 
 @pytest.mark.parametrize(
-    ("warned", "others", "hedge"), [(0, 9, 0), (1, 9, 1), (8, 9, 2), (8, 1, 1)]
+    ("warned", "others", "allowance"), [(0, 9, 0), (1, 9, 1), (8, 9, 2), (8, 1, 1)]
 )
 def test_the_hedge_is_a_share_of_the_warned_and_no_more_than_the_others(
-    warned: int, others: int, hedge: int
+    warned: int, others: int, allowance: int
 ) -> None:
     gone = dict.fromkeys(POOL[:warned], at(0))
-    waves = add_waves((), spot(warned + others), gone, 120, at(0))
-    assert unwarned_losses(waves, spot(warned + others), gone.keys(), 0.15) == hedge
+    bursts = add_bursts((), spot(warned + others), gone, 120, at(0))
+    assert lost_warnings(bursts, spot(warned + others), gone.keys(), 0.15) == allowance
 
 
 def test_a_wave_is_over_after_the_notice() -> None:
-    waves = add_waves((), spot(4), {POOL[0]: at(-20)}, 120, at(0))
-    assert waves == (Wave(since=at(-20), pool="us-east-1a/g4dn.xlarge", warned=1),)
-    assert add_waves(waves, spot(4), {}, 120, at(129)) == waves
-    assert add_waves(waves, spot(4), {}, 120, at(130)) == ()
+    bursts = add_bursts((), spot(4), {POOL[0]: at(-20)}, 120, at(0))
+    assert bursts == (WarningBurst(since=at(-20), pool="us-east-1a/g4dn.xlarge", warned=1),)
+    assert add_bursts(bursts, spot(4), {}, 120, at(129)) == bursts
+    assert add_bursts(bursts, spot(4), {}, 120, at(130)) == ()
 
 
 def test_a_cold_on_demand_group_is_not_asked_for_a_hedge() -> None:
@@ -43,8 +47,8 @@ def test_a_cold_on_demand_group_is_not_asked_for_a_hedge() -> None:
 
 
 def test_another_pool_is_not_hedged() -> None:
-    waves = (Wave(since=at(0), pool="us-east-1f/g4dn.xlarge", warned=5),)
-    assert unwarned_losses(waves, spot(4), frozenset(), 0.15) == 0
+    bursts = (WarningBurst(since=at(0), pool="us-east-1f/g4dn.xlarge", warned=5),)
+    assert lost_warnings(bursts, spot(4), frozenset(), 0.15) == 0
 
 
 def test_a_warned_instance_brings_one_more_and_it_goes_after_the_wave() -> None:

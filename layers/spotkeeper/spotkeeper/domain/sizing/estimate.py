@@ -9,7 +9,7 @@ from spotkeeper.domain.health.memory import HealthMemory, Needed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
+class Estimate:
     """What a rule found: the need of now, the workers to have, and what it remembers.
 
     `bound` names what keeps the size from the need; `stale` says that logs should come and do not.

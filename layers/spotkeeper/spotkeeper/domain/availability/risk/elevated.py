@@ -1,6 +1,6 @@
-"""Spells: a loss that no warning announced makes the next likely, and a heavy one more heavy ones.
+"""The risk is elevated after a loss that no warning announced, and for longer after heavy ones.
 
-Recorded GPU markets lose in spells: docs/backtest.md has the shares.
+In recorded GPU markets losses cluster: docs/backtest.md has the shares.
 """
 
 from dataclasses import dataclass, replace
@@ -12,10 +12,10 @@ from spotkeeper.domain.settings.availability import AvailabilityPolicy
 TOGETHER = timedelta(seconds=60)
 # Two turns of the schedule, a minute apart, see an instance serve, whatever events come between.
 TWO_TURNS_S = 30
-# Of a spell, spot must have served for so much before backfill goes; recorded markets chose it.
-SPELL_SHARE = 1 / 3
-# Heavy losses come an hour or two apart in the worst spells.
-HEAVY_SPELLS = 4
+# For so much of that time must spot have served before backfill goes; recorded markets chose it.
+SETTLE_SHARE = 1 / 3
+# Heavy losses come an hour or two apart in the worst times.
+HEAVY_TIMES = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,9 +26,11 @@ class Loss:
     count: int
 
 
-def in_spell(policy: AvailabilityPolicy, last_surprise: datetime | None, now: datetime) -> bool:
+def is_elevated(policy: AvailabilityPolicy, last_surprise: datetime | None, now: datetime) -> bool:
     """Say whether a loss without warning was so recent that another is likely."""
-    return last_surprise is not None and now - last_surprise < timedelta(seconds=policy.spell_s)
+    return last_surprise is not None and now - last_surprise < timedelta(
+        seconds=policy.elevated_risk_s
+    )
 
 
 def add_losses(
@@ -48,23 +50,25 @@ def heavy_losses(losses: tuple[Loss, ...], need: int, spares: int) -> int:
     return sum(loss.count > spares and 2 * loss.count >= need for loss in losses)
 
 
-def settle_s(policy: AvailabilityPolicy, heavy: int, *, spell: bool) -> int:
+def settle_s(policy: AvailabilityPolicy, heavy: int, *, elevated: bool) -> int:
     """Say how long spot must have served before backfill goes; a warm group is soon back.
 
-    Longer in a spell, and so many times as long as there were heavy losses of late: the more there
-    were, the sooner the next one is due. With a spell of 30 minutes: 10 minutes, 20 after two heavy
-    losses within two hours, and never more than two hours.
+    Longer while the risk is elevated, and so many times as long as there were heavy losses of late:
+    the more there were, the sooner the next one is due. With 30 minutes of elevated risk: 10
+    minutes, 20 after two heavy losses within two hours, and never more than two hours.
     """
     if policy.on_demand_warm:
         return 0
-    if not policy.spell_s or not (spell or heavy):
+    if not policy.elevated_risk_s or not (elevated or heavy):
         return TWO_TURNS_S
-    return min(longest_settle_s(policy), max(1, heavy) * round(SPELL_SHARE * policy.spell_s))
+    return min(
+        longest_settle_s(policy), max(1, heavy) * round(SETTLE_SHARE * policy.elevated_risk_s)
+    )
 
 
 def heavy_window_s(policy: AvailabilityPolicy) -> int:
     """Say for how long heavy losses count."""
-    return HEAVY_SPELLS * policy.spell_s
+    return HEAVY_TIMES * policy.elevated_risk_s
 
 
 def longest_settle_s(policy: AvailabilityPolicy) -> int:

@@ -1,4 +1,4 @@
-"""Two interruptions of a fleet with a warm pool: the second is bridged just in time."""
+"""Two interruptions of a fleet with a warm pool: the second is backfilled just in time."""
 
 from contextlib import suppress
 from dataclasses import replace
@@ -16,7 +16,7 @@ from tests.simulation.golden import Scenario
 WARM = Physics(cold_start_s=300, warm_start_s=60, warm_pool=4)
 # Warned at 1080 and at 3580, each a notice before its loss.
 LOSSES = ((0.0, 4), (1200.0, 3), (1500.0, 4), (3700.0, 3), (4000.0, 4))
-POLICY = AvailabilityPolicy(on_demand_warm=True, lost_notice_share=0, bridge_margin_s=30)
+POLICY = AvailabilityPolicy(on_demand_warm=True, lost_notice_share=0, deferral_margin_s=30)
 
 
 @pytest.fixture
@@ -63,9 +63,9 @@ def test_a_wake_up_that_never_comes_is_made_good_by_the_minute(fleet: Scenario) 
 def test_late_events_do_not_make_a_start_look_longer() -> None:
     late = Scenario(a=LOSSES, physics=replace(WARM, event_delay_s=25), policy=POLICY)
     late.to(1300)
-    lease = late.states.take("ocr", Half.AVAILABILITY, instant(1300), None)
+    lease = late.states.acquire("ocr", Half.AVAILABILITY, instant(1300), None)
     assert lease is not None
-    (start,) = lease.availability.risk.bridging.starts
+    (start,) = lease.availability.risk.deferral.starts
     assert start.served is not None
     # From the turn that asked to the launch event's own time.
     assert (start.served - start.began).total_seconds() == pytest.approx(60, abs=1)

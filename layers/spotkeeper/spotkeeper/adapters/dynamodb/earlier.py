@@ -1,0 +1,35 @@
+"""The words of earlier releases: what they wrote into the table still reads."""
+
+from typing import Any
+
+# 0.2 and before; a turn of 0.1 kept what is the risk's beside the rest.
+_MEMORY = {
+    "asks": "pending_increases",
+    "first_seen_coming": "launching_since",
+    "spot_ask": "capacity_request",
+    "spot_asks": "capacity_requests",
+    "waves": "warning_bursts",
+    "bridging": "deferral",
+}
+_RISK = ("held_since", "losses", "last_surprise", "warning_bursts", "deferral")
+_FIGURES = {"SpotComing": "SpotLaunching"}
+
+
+def memory_in_todays_words(memory: Any) -> Any:
+    """Rename the fields of a half's memory, and gather what the risk remembers."""
+    if not isinstance(memory, dict):
+        return memory
+    memory = _renamed(memory, _MEMORY)
+    risk = memory.get("risk", {name: memory[name] for name in _RISK if name in memory})
+    return memory | {"risk": _renamed(risk, _MEMORY) if isinstance(risk, dict) else risk}
+
+
+def record_in_todays_words(record: Any) -> Any:
+    """Rename the figures that a decision record holds."""
+    if not isinstance(record, dict) or not isinstance(record.get("seen"), dict):
+        return record
+    return record | {"seen": _renamed(record["seen"], _FIGURES)}
+
+
+def _renamed(values: dict[str, Any], names: dict[str, str]) -> dict[str, Any]:
+    return {names.get(name, name): value for name, value in values.items()}
