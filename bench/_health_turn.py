@@ -101,7 +101,7 @@ class Answers:
     def update_item(
         self, *, ExpressionAttributeValues: Mapping[str, Any], **_: Any
     ) -> dict[str, Any]:
-        """Keep the state of the health half."""
+        """Keep the state of the health controller."""
         if ":memory" in ExpressionAttributeValues:
             self.kept["health_memory"] = ExpressionAttributeValues[":memory"]
         return {"Attributes": {**self.kept, "health_notes": {"L": []}}}

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from spotkeeper.domain.availability.memory import AvailabilityMemory
-from spotkeeper.domain.decision import Action, DecisionRecord, Half
+from spotkeeper.domain.decision import Action, Controller, DecisionRecord
 from spotkeeper.domain.health.memory import HealthMemory
 from spotkeeper.ports import AtRiskNote, FleetError, FleetStates, Lease
 
@@ -22,10 +22,10 @@ def take(
     states: FleetStates,
     after_s: float = 0,
     left: AtRiskNote | None = None,
-    half: Half = Half.AVAILABILITY,
+    controller: Controller = Controller.AVAILABILITY,
 ) -> Lease | None:
     """Take a lease some seconds after noon."""
-    return states.acquire("ocr", half, NOW + timedelta(seconds=after_s), left)
+    return states.acquire("ocr", controller, NOW + timedelta(seconds=after_s), left)
 
 
 def taken(states: FleetStates, after_s: float = 0, left: AtRiskNote | None = None) -> Lease:
@@ -59,11 +59,11 @@ def test_only_one_holds_the_lease(states: FleetStates) -> None:
 
 def test_fleets_and_halves_do_not_stand_in_each_others_way(states: FleetStates) -> None:
     taken(states)
-    health = take(states, half=Half.HEALTH)
+    health = take(states, controller=Controller.HEALTH)
     assert health
     silent = HealthMemory(silent=("i-1",))
     assert states.commit(health, silent, NOW)
-    assert states.acquire("other", Half.AVAILABILITY, NOW, None)
+    assert states.acquire("other", Controller.AVAILABILITY, NOW, None)
     assert taken(states, 120).health == silent
 
 
@@ -121,7 +121,7 @@ def test_a_lost_lease_cannot_be_given_back_for_another(states: FleetStates) -> N
 def test_records_are_taken(states: FleetStates) -> None:
     record = DecisionRecord(
         fleet="ocr",
-        half=Half.AVAILABILITY,
+        controller=Controller.AVAILABILITY,
         at=NOW,
         action=Action.HOLD,
         rule="at target",

@@ -112,9 +112,11 @@ def test_2_the_load_that_workers_log_sizes_the_spot_group(endpoint: Endpoint) ->
     endpoint.order(do="load", erlangs=ERLANGS)
 
     def sized() -> bool:
-        return any(one["half"] == "health" and one["rule"] != "hold" for one in records(endpoint))
+        return any(
+            one["controller"] == "health" and one["rule"] != "hold" for one in records(endpoint)
+        )
 
-    until(sized, within_s=300, what="a turn of the health half")
+    until(sized, within_s=300, what="a turn of the health controller")
     until(lambda: serving(endpoint, 0) > ERLANGS, within_s=120, what="spot serves")
 
 

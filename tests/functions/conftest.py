@@ -130,7 +130,7 @@ class Stage:
         return [json.loads(i["record"]["S"]) for i in self.items(fleet, "decision#")]
 
     def leased(self, fleet: str) -> set[str]:
-        """The halves of a fleet that somebody holds."""
+        """The controllers of a fleet that somebody holds."""
         (state,) = self.items(fleet, "state")
         return {key.partition("_")[0] for key in state if key.endswith(("_holder", "_until"))}
 

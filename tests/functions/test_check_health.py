@@ -49,7 +49,7 @@ def test_load_becomes_a_size_a_record_and_metrics(stage_of: StageOf, metrics: Me
     assert answer["ocr"].startswith("load 3.7 erlangs at 70% needs 6 workers")
     assert stage.cloud.group("ocr-spot").desired == 6
     (record,) = stage.records("ocr")
-    assert (record["half"], record["action"]) == ("health", "resize")
+    assert (record["controller"], record["action"]) == ("health", "resize")
     assert stage.leased("ocr") == set()
     emitted = metrics("ocr")
     assert emitted.keys() <= LEVELS.keys() | COUNTS

@@ -181,7 +181,7 @@ def test_records_of_an_older_release(deployed: Stage) -> None:
         Item={
             "pk": {"S": "fleet#main"},
             "sk": {"S": f"decision#{(deployed.now - timedelta(minutes=1)).isoformat()}#health#0"},
-            "record": {"S": json.dumps({"fleet": "main", "half": "third"})},
+            "record": {"S": json.dumps({"fleet": "main", "controller": "third"})},
         },
     )
     assert "1 records of another release are left out" in answered("explain")

@@ -19,7 +19,7 @@ from tests.operator.command import answered, deploy, refused, run
 
 
 def turned(stage: Stage) -> list[dict[str, object]]:
-    """Let a minute pass and both halves turn; the two records."""
+    """Let a minute pass and both controllers turn; the two records."""
     stage.at(stage.cloud.now_s + 60)
     stage.call(check_health)
     stage.call(check_availability)

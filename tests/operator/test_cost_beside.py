@@ -11,7 +11,7 @@ import pytest
 from botocore.stub import Stubber
 from moto import mock_aws
 
-from spotkeeper.domain.decision import Action, DecisionRecord, Half
+from spotkeeper.domain.decision import Action, Controller, DecisionRecord
 from spotkeeper.domain.money.ledger import EndedBy, LedgerItem
 from spotkeeper.domain.purchase import PurchaseOption
 from spotkeeper.ports import Refused
@@ -108,7 +108,8 @@ ITEM = LedgerItem(
     ended_by=EndedBy.AWS,
 )
 HEALTH = DecisionRecord(
-    fleet="main", half=Half.HEALTH, at=NOON, action=Action.HOLD, rule="objective", reason="4",
+    fleet="main", controller=Controller.HEALTH, at=NOON, action=Action.HOLD, rule="objective",
+    reason="4",
     seen={"RequestsLate": 2.0, "RequestsFailed": 0.5},
 )  # fmt: skip
 

@@ -74,7 +74,7 @@ def test_records_of_another_release_are_counted_not_read(deployed: Stage) -> Non
         Item={
             "pk": {"S": "fleet#main"},
             "sk": {"S": f"decision#{deployed.now.isoformat()}#health#0"},
-            "record": {"S": '{"fleet": "main", "half": "third"}'},
+            "record": {"S": '{"fleet": "main", "controller": "third"}'},
         },
     )
     assert "main: 1 records of another release left out" in answered("status").replace("\n", "")

@@ -5,7 +5,7 @@ from dataclasses import replace
 from datetime import timedelta
 
 from functions.check_availability.app import handler as check_availability
-from spotkeeper.domain.decision import Action, DecisionRecord, Half, Outcome
+from spotkeeper.domain.decision import Action, Controller, DecisionRecord, Outcome
 from spotkeeper.domain.fleet import Fleet
 from spotkeeper.domain.permission import Permission
 from spotkeeper.domain.settings.sizing import Bounds
@@ -21,13 +21,16 @@ FLEET = Fleet(
     bounds=Bounds(spot_min=0, spot_max=9, on_demand_max=9),
 )
 LOOK = DecisionRecord(
-    fleet="main", half=Half.AVAILABILITY, at=NOON, action=Action.BACKFILL, rule="backfill",
-    reason="", permission=Permission.OBSERVE,
+    fleet="main", controller=Controller.AVAILABILITY, at=NOON, action=Action.BACKFILL,
+    rule="backfill", reason="", permission=Permission.OBSERVE,
     seen={"SpotServing": 3, "SpotLaunching": 1, "OnDemandServing": 0, "ShortfallUnfilled": 2},
     outcomes=(Outcome(asked="d: desired 2", would=True),),
 )  # fmt: skip
 SIZE = replace(
-    LOOK, half=Half.HEALTH, seen={}, outcomes=(Outcome(asked="s: desired 6", would=True),)
+    LOOK,
+    controller=Controller.HEALTH,
+    seen={},
+    outcomes=(Outcome(asked="s: desired 6", would=True),),
 )
 
 

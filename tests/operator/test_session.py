@@ -29,7 +29,7 @@ class Session:
         self.stage, self.fis, self.days = stage, fis, Days(stage)
 
     def pass_minutes(self, count: int) -> None:
-        """Let both halves turn each minute; instances are noted in the ledger as they come."""
+        """Let both controllers turn each minute; instances are noted in the ledger as they come."""
         for _ in range(count):
             self.days.minutes(1)
             self.stage.call(keep_ledger)
@@ -38,7 +38,7 @@ class Session:
         """The next command is given at once."""
 
     def a_minute(self) -> None:
-        """Both halves turn once more."""
+        """Both controllers turn once more."""
         self.pass_minutes(1)
 
     def spot_is_short(self) -> None:

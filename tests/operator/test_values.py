@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from spotkeeper.domain.decision import Action, DecisionRecord, Half, Outcome
+from spotkeeper.domain.decision import Action, Controller, DecisionRecord, Outcome
 from spotkeeper_operator.decisions.timeline import timeline
 from spotkeeper_operator.durations import spoken
 from spotkeeper_operator.instants import parse_instant
@@ -14,7 +14,7 @@ from tests.operator.command import refused
 NOW = datetime(2026, 11, 20, 15, 30, tzinfo=UTC)
 HOLD = DecisionRecord(
     fleet="main",
-    half=Half.HEALTH,
+    controller=Controller.HEALTH,
     at=NOW,
     action=Action.HOLD,
     rule="at target",
@@ -79,7 +79,7 @@ def test_what_is_not_the_same_is_not_folded() -> None:
 
 
 def test_halves_are_folded_each_by_itself_in_any_order() -> None:
-    other = replace(HOLD, half=Half.AVAILABILITY)
+    other = replace(HOLD, controller=Controller.AVAILABILITY)
     records = minutes(HOLD, other, HOLD, other)
     assert [e.turns for e in timeline(reversed(records))] == [2, 2]
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from spotkeeper.domain.decision import DecisionRecord, Half
+from spotkeeper.domain.decision import Controller, DecisionRecord
 from spotkeeper.domain.fleet import Fleet
 from spotkeeper.domain.settings.availability import AvailabilityPolicy
 from spotkeeper.domain.settings.sizing import Bounds
@@ -122,7 +122,7 @@ class Scenario:
         return list(dict.fromkeys(r.rule for r in self._turns() if r.action == "hold"))
 
     def _turns(self) -> list[DecisionRecord]:
-        return [r for r in self.states.records if r.half is Half.AVAILABILITY]
+        return [r for r in self.states.records if r.controller is Controller.AVAILABILITY]
 
     def alarms(self) -> set[str]:
         """Every alarm that a turn raised."""

@@ -109,7 +109,7 @@ def turn_of(record: dict[str, Any], at_s: float) -> Turn:
 
 
 def demo_turns(market: Market, world: World) -> list[Turn]:
-    """The availability half's turns as the deployed handlers left them in the table."""
+    """The availability controller's turns as the deployed handlers left them in the table."""
     scene = scene_of(market, world)
     with running(scene, io.StringIO()) as day:
         day.run(lambda look: None)
@@ -117,7 +117,7 @@ def demo_turns(market: Market, world: World) -> list[Turn]:
     turns = (
         turn_of(record, (datetime.fromisoformat(record["at"]) - scene.start).total_seconds())
         for record in records
-        if record["half"] == "availability"
+        if record["controller"] == "availability"
     )
     # The demo ends with the turn of its last instant, the backtest before it.
     return [turn for turn in turns if turn.at_s < market.end_s]

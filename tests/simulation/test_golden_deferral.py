@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from spotkeeper.domain.decision import Half
+from spotkeeper.domain.decision import Controller
 from spotkeeper.domain.settings.availability import AvailabilityPolicy
 from spotkeeper.ports import Unavailable
 from spotkeeper_lab.cloud.values import Physics
@@ -63,7 +63,7 @@ def test_a_wake_up_that_never_comes_is_made_good_by_the_minute(fleet: Scenario) 
 def test_late_events_do_not_make_a_start_look_longer() -> None:
     late = Scenario(a=LOSSES, physics=replace(WARM, event_delay_s=25), policy=POLICY)
     late.to(1300)
-    lease = late.states.acquire("ocr", Half.AVAILABILITY, instant(1300), None)
+    lease = late.states.acquire("ocr", Controller.AVAILABILITY, instant(1300), None)
     assert lease is not None
     (start,) = lease.availability.risk.deferral.starts
     assert start.served is not None

@@ -36,7 +36,7 @@ STATE = {
             "decisions": [
                 {
                     "at": "2026-11-20T12:00:02+00:00",
-                    "half": "availability",
+                    "controller": "availability",
                     "action": "backfill",
                     "rule": "backfill",
                     "reason": "spot 1 of 2 serving <b>1 short</b>",

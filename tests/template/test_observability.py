@@ -150,7 +150,7 @@ def test_the_widgets_lie_side_by_side_and_never_on_each_other(stack: Stack) -> N
 
 def test_changes_of_reason_are_shown_holds_included(stack: Stack) -> None:
     [query] = [it["properties"]["query"] for it in dashboard(stack) if "since" in str(it)]
-    assert "by fleet, half, action, rule, permission, bin(1h) | sort since desc" in query
+    assert "by fleet, controller, action, rule, permission, bin(1h) | sort since desc" in query
     assert "hold" not in query
 
 

@@ -6,7 +6,7 @@ from functools import cache
 from aws_lambda_powertools import Logger
 from aws_lambda_powertools.metrics import EphemeralMetrics, MetricUnit
 
-from spotkeeper.domain.decision import DecisionRecord, Half
+from spotkeeper.domain.decision import Controller, DecisionRecord
 from spotkeeper.domain.doctor.finding import Finding, Severity
 from spotkeeper.domain.failure import FailureClass
 from spotkeeper.domain.permission import Permission
@@ -136,7 +136,7 @@ def _report_record(record: DecisionRecord) -> None:
     raised = {
         name: 1.0 for name, alarms in _ALARM_METRICS.items() if not alarms.isdisjoint(record.alarms)
     }
-    if record.half is Half.AVAILABILITY and record.permission is not Permission.ACT:
+    if record.controller is Controller.AVAILABILITY and record.permission is not Permission.ACT:
         raised[_PERMISSION_METRICS[record.permission]] = 1.0
     emit(record.fleet, {**record.seen, **raised})
     for failure in record.unknown_failures:
@@ -146,7 +146,7 @@ def _report_record(record: DecisionRecord) -> None:
     logger.info(
         "turned",
         fleet=record.fleet,
-        half=record.half,
+        controller=record.controller,
         action=record.action,
         rule=record.rule,
         reason=record.reason,

@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Protocol
 
 from spotkeeper.domain.availability.memory import AvailabilityMemory
-from spotkeeper.domain.decision import DecisionRecord, Half
+from spotkeeper.domain.decision import Controller, DecisionRecord
 from spotkeeper.domain.failure import LaunchFailure
 from spotkeeper.domain.fleet import Group
 from spotkeeper.domain.health.memory import HealthMemory
@@ -150,14 +150,14 @@ class AtRiskNote:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lease:
-    """The right to be the only writer of one half of a fleet, and what was remembered.
+    """The right to be the only writer of one controller of a fleet, and what was remembered.
 
-    `written_at` is when the half last wrote; `holder` tells this turn from any other. What was
+    `written_at` is when the controller last wrote; `holder` tells this turn from others. What was
     kept and cannot be understood is afresh, and named in `unreadable`.
     """
 
     fleet: str
-    half: Half
+    controller: Controller
     holder: str
     availability: AvailabilityMemory = field(default_factory=AvailabilityMemory)
     health: HealthMemory = field(default_factory=HealthMemory)
@@ -172,7 +172,7 @@ class FleetStates(Protocol):
     """Remembers fleets, one writer at a time."""
 
     def acquire(
-        self, fleet: str, half: Half, now: datetime, note: AtRiskNote | None
+        self, fleet: str, controller: Controller, now: datetime, note: AtRiskNote | None
     ) -> Lease | None:
         """Take the lease; None when another turn holds it, which then finds the note."""
         ...

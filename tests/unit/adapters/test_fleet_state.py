@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from spotkeeper.adapters.dynamodb.fleet_state import FleetStateTable
 from spotkeeper.domain.availability.memory import AvailabilityMemory
-from spotkeeper.domain.decision import Action, DecisionRecord, Half, Outcome
+from spotkeeper.domain.decision import Action, Controller, DecisionRecord, Outcome
 from spotkeeper.domain.health.memory import HealthMemory
 from spotkeeper.ports import AtRiskNote, Lease, Throttled, Unavailable
 from tests.builders import TABLE, at
@@ -21,7 +21,7 @@ from tests.contract.conftest import table_client
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
 
-HALVES = (Half.AVAILABILITY, Half.HEALTH)
+CONTROLLERS = (Controller.AVAILABILITY, Controller.HEALTH)
 
 
 @pytest.fixture
@@ -32,10 +32,10 @@ def states(dynamodb: "DynamoDBClient") -> FleetStateTable:
 def taken(
     states: FleetStateTable,
     seconds: float = 0,
-    half: Half = Half.AVAILABILITY,
+    controller: Controller = Controller.AVAILABILITY,
     note: AtRiskNote | None = None,
 ) -> Lease:
-    lease = states.acquire("ocr", half, at(seconds), note)
+    lease = states.acquire("ocr", controller, at(seconds), note)
     assert lease
     return lease
 
@@ -62,7 +62,7 @@ def test_all_that_is_remembered_comes_back(
 ) -> None:
     states = FleetStateTable(table_client(), TABLE, timedelta(days=30))
     assert states.commit(taken(states), availability, at(0))
-    assert states.commit(taken(states, half=Half.HEALTH), health, at(0))
+    assert states.commit(taken(states, controller=Controller.HEALTH), health, at(0))
     lease = taken(states)
     states.release(lease)
     assert (lease.availability, lease.health) == (availability, health)
@@ -72,8 +72,11 @@ def test_all_that_is_remembered_comes_back(
 def test_the_two_halves_have_a_writer_each_and_one_item(
     states: FleetStateTable, dynamodb: "DynamoDBClient"
 ) -> None:
-    first, second = (taken(states, half=half) for half in HALVES)
-    assert [states.acquire("ocr", half, at(1), None) for half in HALVES] == [None, None]
+    first, second = (taken(states, controller=controller) for controller in CONTROLLERS)
+    assert [states.acquire("ocr", controller, at(1), None) for controller in CONTROLLERS] == [
+        None,
+        None,
+    ]
     assert not states.commit(first, AvailabilityMemory(), at(2))
     assert not states.commit(second, HealthMemory(), at(2))
     (item,) = items(dynamodb)
@@ -90,29 +93,29 @@ def test_a_state_expires_a_week_after_its_last_turn(
 
 def test_a_lease_outlives_the_longest_turn_and_then_ends(states: FleetStateTable) -> None:
     first = taken(states)
-    assert states.acquire("ocr", Half.AVAILABILITY, at(45), None) is None
+    assert states.acquire("ocr", Controller.AVAILABILITY, at(45), None) is None
     second = taken(states, 46)
     assert second.holder != first.holder
     with pytest.raises(Unavailable, match="lost to another turn"):
         states.commit(first, AvailabilityMemory(backoff_s=9), at(47))
     states.release(first)
-    assert states.acquire("ocr", Half.AVAILABILITY, at(48), None) is None
+    assert states.acquire("ocr", Controller.AVAILABILITY, at(48), None) is None
     assert taken(states, 92).availability == AvailabilityMemory()
 
 
-@pytest.mark.parametrize("half", HALVES)
+@pytest.mark.parametrize("controller", CONTROLLERS)
 @pytest.mark.parametrize(
     "stored", ["", "{", "[]", "null", '{"backoff_s": "many", "replaced": "yesterday"}']
 )
 def test_a_memory_of_another_shape_starts_afresh(
-    states: FleetStateTable, dynamodb: "DynamoDBClient", half: Half, stored: str
+    states: FleetStateTable, dynamodb: "DynamoDBClient", controller: Controller, stored: str
 ) -> None:
-    memory = {"pk": {"S": "fleet#ocr"}, "sk": {"S": "state"}, f"{half}_memory": {"S": stored}}
+    memory = {"pk": {"S": "fleet#ocr"}, "sk": {"S": "state"}, f"{controller}_memory": {"S": stored}}
     dynamodb.put_item(TableName=TABLE, Item=memory)
-    lease = taken(states, half=half)
+    lease = taken(states, controller=controller)
     assert (lease.availability, lease.health) == (AvailabilityMemory(), HealthMemory())
     (wrong,) = lease.unreadable
-    assert wrong.startswith(f"{half}_memory: ")
+    assert wrong.startswith(f"{controller}_memory: ")
     assert states.commit(lease, HealthMemory(), at(1))
 
 
@@ -184,8 +187,8 @@ def test_notes_that_come_in_meanwhile_are_kept_for_the_next_round(
 ) -> None:
     mine, other = (AtRiskNote(instance_ids=(i,), at=at(0)) for i in ("i-0a", "i-0b"))
     first = taken(states, note=mine)
-    assert states.acquire("ocr", Half.AVAILABILITY, at(1), other) is None
-    assert states.acquire("ocr", Half.AVAILABILITY, at(2), None) is None
+    assert states.acquire("ocr", Controller.AVAILABILITY, at(1), other) is None
+    assert states.acquire("ocr", Controller.AVAILABILITY, at(2), None) is None
     assert not states.commit(first, AvailabilityMemory(), at(3))
     second = taken(states, 3)
     assert second.notes == (other, AtRiskNote(instance_ids=(), at=at(2)))
@@ -204,16 +207,16 @@ def test_what_is_written_early_keeps_the_lease_and_the_notes(states: FleetStateT
     note = AtRiskNote(instance_ids=("i-0a",), at=at(0))
     lease = taken(states, note=note)
     states.commit(lease, AvailabilityMemory(backoff_s=4), at(1), release=False)
-    assert states.acquire("ocr", Half.AVAILABILITY, at(2), None) is None
+    assert states.acquire("ocr", Controller.AVAILABILITY, at(2), None) is None
     after_a_crash = taken(states, 46)
     assert after_a_crash.availability.backoff_s == 4
     assert after_a_crash.notes[0] == note
 
 
-def record(reason: str, half: Half = Half.AVAILABILITY) -> DecisionRecord:
+def record(reason: str, controller: Controller = Controller.AVAILABILITY) -> DecisionRecord:
     return DecisionRecord(
         fleet="ocr",
-        half=half,
+        controller=controller,
         at=at(0),
         action=Action.BACKFILL,
         rule="backfill",
@@ -251,4 +254,4 @@ class _Throttled:
 def test_a_throttled_table_is_throttled_and_not_busy() -> None:
     states = FleetStateTable(_Throttled(), TABLE, timedelta(days=30))  # type: ignore[arg-type]
     with pytest.raises(Throttled, match="taking the lease of ocr"):
-        states.acquire("ocr", Half.AVAILABILITY, at(0), None)
+        states.acquire("ocr", Controller.AVAILABILITY, at(0), None)

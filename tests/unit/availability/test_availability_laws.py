@@ -1,4 +1,4 @@
-"""What holds of the availability half whatever happens."""
+"""What holds of the availability controller whatever happens."""
 
 from dataclasses import replace
 

@@ -10,7 +10,7 @@ from spotkeeper.adapters.dynamodb.decision_records import read_record
 from spotkeeper.adapters.dynamodb.fleet_state import FleetStateTable
 from spotkeeper.border.fleet_document import parse_fleet
 from spotkeeper.domain.availability.memory import AvailabilityMemory
-from spotkeeper.domain.decision import Half
+from spotkeeper.domain.decision import Controller
 from spotkeeper.domain.health.memory import HealthMemory
 from tests.builders import TABLE
 
@@ -58,11 +58,11 @@ def test_a_state_is_taken_over_and_its_notes_are_not_lost(
     dynamodb.put_item(TableName=TABLE, Item=item)
     states = FleetStateTable(dynamodb, TABLE, timedelta(days=30))
     fleet = item["pk"]["S"].removeprefix("fleet#")
-    half = states.acquire(fleet, Half.HEALTH, LATER, None)
-    other = states.acquire(fleet, Half.AVAILABILITY, LATER, None)
-    assert half
+    controller = states.acquire(fleet, Controller.HEALTH, LATER, None)
+    other = states.acquire(fleet, Controller.AVAILABILITY, LATER, None)
+    assert controller
     assert other
-    assert half.health != HealthMemory()
+    assert controller.health != HealthMemory()
     assert other.availability != AvailabilityMemory()
     assert other.notes
     told = json.loads(item["availability_memory"]["S"])

@@ -9,7 +9,7 @@ from spotkeeper.adapters.dynamodb.decision_records import read_record
 from spotkeeper.adapters.dynamodb.fleet_state import FleetStateTable
 from spotkeeper.border.fleet_document import parse_fleet
 from spotkeeper.domain.capacity_request import CapacityRequest
-from spotkeeper.domain.decision import Half
+from spotkeeper.domain.decision import Controller
 from tests.builders import TABLE
 
 if TYPE_CHECKING:
@@ -52,7 +52,9 @@ def test_the_figures_of_a_record_have_todays_names() -> None:
 def test_memories_keep_what_they_knew(dynamodb: "DynamoDBClient") -> None:
     dynamodb.put_item(TableName=TABLE, Item=item("state_items.json"))
     states = FleetStateTable(dynamodb, TABLE, timedelta(days=30))
-    availability, health = (states.acquire("main", half, LATER, None) for half in Half)
+    availability, health = (
+        states.acquire("main", controller, LATER, None) for controller in Controller
+    )
     assert availability
     assert health
     assert availability.unreadable == health.unreadable == ()

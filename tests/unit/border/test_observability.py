@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spotkeeper.domain.decision import Action, DecisionRecord, Half, Outcome
+from spotkeeper.domain.decision import Action, Controller, DecisionRecord, Outcome
 from spotkeeper.observability import COUNTS, LEVELS, TurnFailed, emit, report, tell_unused
 from spotkeeper.ports import FleetError, Throttled
 from spotkeeper.turns.turn import TurnReport
@@ -51,7 +51,7 @@ def metrics(written: list[dict[str, Any]], fleet: str = "ocr") -> dict[str, floa
 def record(**changes: Any) -> DecisionRecord:
     values: dict[str, Any] = {
         "fleet": "ocr",
-        "half": Half.AVAILABILITY,
+        "controller": Controller.AVAILABILITY,
         "at": at(0),
         "action": Action.HOLD,
         "rule": "at target",

@@ -275,7 +275,7 @@ def test_who_never_reported_may_not_serve_where_requests_are_rare(
 
 
 def test_who_is_launching_was_not_heard_of_when_it_comes_into_service() -> None:
-    """Between two turns of the health half an instance may serve as far as anybody can tell."""
+    """Between two health turns an instance may serve as far as anybody can tell."""
     new = ids("b", 1)[0]
     memory = replace(OLD, starting={new: at(-90)}, flow=LogFlow(newest=at(-1), lately=1.0))
     assert diagnosed(load(*busy(*SPOT)), memory=memory).memory.unheard == (new,)

@@ -2,7 +2,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
-from spotkeeper.domain.decision import Action, DecisionRecord, Half
+from spotkeeper.domain.decision import Action, Controller, DecisionRecord
 from spotkeeper.domain.failure import LaunchFailure
 from spotkeeper.domain.fleet import Group, Instance, Phase
 from spotkeeper.ports import SpotRequest
@@ -13,7 +13,7 @@ NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
 FLEET = fleet()
 RECORD = DecisionRecord(
     fleet=FLEET.name,
-    half=Half.AVAILABILITY,
+    controller=Controller.AVAILABILITY,
     at=NOW,
     action=Action.BACKFILL,
     rule="backfill",
@@ -87,7 +87,7 @@ def test_decisions_come_with_their_reasons() -> None:
     assert shown(RECORD)["decisions"] == [
         {
             "at": "2026-11-20T12:00:00+00:00",
-            "half": "availability",
+            "controller": "availability",
             "action": "backfill",
             "rule": "backfill",
             "reason": "1 short",

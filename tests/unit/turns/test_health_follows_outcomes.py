@@ -1,4 +1,4 @@
-"""The health half remembers what AWS accepted, and what it may have accepted, and nothing else."""
+"""The health controller remembers what AWS accepted, or may have accepted, and nothing else."""
 
 from contextlib import suppress
 from dataclasses import replace
@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spotkeeper.domain.capacity_request import CapacityRequest
-from spotkeeper.domain.decision import Answer, Half
+from spotkeeper.domain.decision import Answer, Controller
 from spotkeeper.domain.health.memory import HealthMemory
 from spotkeeper.domain.settings.sizing import SizingPolicy
 from spotkeeper.domain.sizing.actions import EndInstance, HealthAction, ReplaceWorker, ResizeSpot
@@ -72,7 +72,7 @@ def test_a_resize_that_was_refused_is_asked_for_again_and_remembered_once_it_is_
 
 
 def remembered(stage: Stage, minute: int) -> HealthMemory:
-    lease = stage.states.acquire("ocr", Half.HEALTH, instant(START_S + 60 * minute + 1), None)
+    lease = stage.states.acquire("ocr", Controller.HEALTH, instant(START_S + 60 * minute + 1), None)
     assert lease is not None
     stage.states.release(lease)
     return lease.health

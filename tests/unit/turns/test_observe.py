@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from spotkeeper.domain.availability.memory import AvailabilityMemory
-from spotkeeper.domain.decision import Action, Half, Outcome
+from spotkeeper.domain.decision import Action, Controller, Outcome
 from spotkeeper.domain.permission import Control, Mode, Pause, Permission
 from spotkeeper.turns.check_availability import check_availability
 from spotkeeper_lab.cloud.values import Physics
@@ -82,7 +82,7 @@ def test_a_turn_that_may_only_look_decides_and_asks_nothing(
 def test_what_was_only_observed_is_not_remembered_by_turns_that_act() -> None:
     told = scene(Control(mode=Mode.OBSERVE))
     turns(told)
-    lease = told.states.acquire("ocr", Half.AVAILABILITY, instant(1201), None)
+    lease = told.states.acquire("ocr", Controller.AVAILABILITY, instant(1201), None)
     assert lease
     assert lease.availability == AvailabilityMemory()
     told.states.release(lease)

@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from spotkeeper.domain.decision import Action, Half
+from spotkeeper.domain.decision import Action, Controller
 from spotkeeper.domain.fleet import Fleet
 from spotkeeper.domain.load.digest import SearchLog, Status, digest
 from spotkeeper.domain.load.load import Cluster, LoadDigest
@@ -112,7 +112,11 @@ def test_load_raises_the_spot_group_and_the_record_says_why() -> None:
     report = stage.turn(0)
     (record,) = report.records
     assert stage.cloud.group("spot").desired == 6
-    assert (record.half, record.action, record.rule) == (Half.HEALTH, Action.RESIZE, "load rate")
+    assert (record.controller, record.action, record.rule) == (
+        Controller.HEALTH,
+        Action.RESIZE,
+        "load rate",
+    )
     assert [outcome.asked for outcome in record.outcomes] == ["spot: desired 6"]
     assert record.seen["LoadRate"] == pytest.approx(90, abs=1)
     assert record.seen["OfferedLoad"] == pytest.approx(3.6, rel=0.05)
@@ -315,7 +319,7 @@ def test_a_refused_resize_is_recorded_and_reported() -> None:
 def test_a_busy_half_is_reported_and_the_other_half_is_free() -> None:
     stage = Stage()
     now = instant(START_S)
-    assert stage.states.acquire("ocr", Half.AVAILABILITY, now, None)
+    assert stage.states.acquire("ocr", Controller.AVAILABILITY, now, None)
     assert stage.turn(0).busy == ()
-    assert stage.states.acquire("ocr", Half.HEALTH, instant(START_S + 60), None)
+    assert stage.states.acquire("ocr", Controller.HEALTH, instant(START_S + 60), None)
     assert stage.turn(1).busy == ("ocr",)

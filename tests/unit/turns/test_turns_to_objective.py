@@ -6,7 +6,7 @@ from datetime import datetime
 
 import pytest
 
-from spotkeeper.domain.decision import Half
+from spotkeeper.domain.decision import Controller
 from spotkeeper.domain.load.history import LoadHistory
 from spotkeeper.domain.settings.sizing import Objective
 from spotkeeper.ports import Unreadable
@@ -107,7 +107,7 @@ def test_start_up_is_measured_from_launches() -> None:
     for minute in range(1, 8):
         stage.serve(minute, dict.fromkeys(first, 0.9))
         stage.turn(minute)
-    lease = stage.states.acquire("ocr", Half.HEALTH, instant(START_S + 480), None)
+    lease = stage.states.acquire("ocr", Controller.HEALTH, instant(START_S + 480), None)
     assert lease
     cold_start_s = stage.cloud.physics.cold_start_s
     assert len(lease.health.start_ups) == stage.cloud.group("spot").desired - 4

@@ -134,7 +134,7 @@ def _tables(widgets: Sequence[dict[str, Any]], sent: Sent) -> Table:
         widget["properties"] for widget in widgets if widget["properties"].get("view") == "table"
     ]
     rows = answer(properties["query"], sent.log)[:ROWS_SHOWN]
-    columns = ("since", "turns", "fleet", "half", "action", "rule", "permission", "why")
+    columns = ("since", "turns", "fleet", "controller", "action", "rule", "permission", "why")
     if rows and not rows[0].keys() >= set(columns):
         raise UnknownExpression(f"{properties['title']}: other columns than {', '.join(columns)}")
     return Table(

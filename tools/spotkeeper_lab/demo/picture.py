@@ -57,7 +57,7 @@ def page(day: Day, found: Results) -> Page:
 
 def _timeline(day: Day, found: Results) -> Timeline:
     losses = [loss - LEAD_S for loss in day.record.losses if loss >= LEAD_S]
-    notes = [_notes(found, half) for half in ("availability", "health")]
+    notes = [_notes(found, controller) for controller in ("availability", "health")]
     first_turn = next(iter(notes[0].t), 0.0)
     return Timeline(
         length_s=day.scene.end_s - LEAD_S,
@@ -193,14 +193,14 @@ def _made_to_fail(day: Day, values: dict[str, Any]) -> Spans:
     )
 
 
-def _notes(found: Results, half: str) -> Notes:
+def _notes(found: Results, controller: str) -> Notes:
     told = [
         (round(decision.at_s - LEAD_S, 1), _words(record))
         for decision, record in zip(found.decisions, found.records, strict=True)
-        if record["half"] == half
+        if record["controller"] == controller
     ]
     told.sort(key=lambda turn: turn[0])
-    return Notes(name=half, t=[at for at, _ in told], texts=[text for _, text in told])
+    return Notes(name=controller, t=[at for at, _ in told], texts=[text for _, text in told])
 
 
 def _words(record: Any) -> str:

@@ -83,7 +83,7 @@ def _fleet(day: Day) -> dict[str, Any]:
 
 
 def _decisions(records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """How often the availability half backfilled and released, and how many instances."""
+    """How often the availability controller backfilled and released, and how many instances."""
     actions = Counter(str(record["action"]) for record in records)
     seen = [record["seen"] for record in records]
     return {

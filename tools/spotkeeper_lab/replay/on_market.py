@@ -1,4 +1,4 @@
-"""Both halves together: a request trace on a spot market through the deployed functions.
+"""Both controllers together: a request trace on a spot market through the deployed functions.
 
 Compared with `fixed-peak` on demand, the cost comes apart in two factors: sizing (instance hours
 asked for over those of the fixed fleet) and spot (what they cost over the same on demand).

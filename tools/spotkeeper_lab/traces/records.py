@@ -45,7 +45,7 @@ class Change:
 
 
 def read_records(path: Path) -> list[Turn]:
-    """The availability half's turns in a file of decision records, one JSON object a line.
+    """The availability controller's turns in a file of decision records, one JSON object a line.
 
     Raises MarketFileError naming the line that cannot be read.
     """
@@ -57,7 +57,9 @@ def turns_of(texts: Iterable[tuple[Path, int, str]], source: Path) -> list[Turn]
     """The turns in records, in time order; raises MarketFileError for fewer than two."""
     turns = [turn for one in texts if (turn := _turn(*one)) is not None]
     if not turns[1:]:
-        problem = "has fewer than two records of the availability half; let the fleet run longer"
+        problem = (
+            "has fewer than two records of the availability controller; let the fleet run longer"
+        )
         raise MarketFileError(source, None, problem)
     return sorted(turns, key=lambda turn: turn.at)
 
@@ -106,10 +108,10 @@ def changes_of(activities: Sequence[Mapping[str, Any]]) -> list[Change]:
 
 
 def _turn(source: Path, line: int, text: str) -> Turn | None:
-    """Read one record; None for one of the other half."""
+    """Read one record; None for one of the health controller."""
     try:
         record = record_in_todays_words(json.loads(text))
-        if record["half"] != "availability":
+        if record["controller"] != "availability":
             return None
         seen, at = record["seen"], datetime.fromisoformat(record["at"])
         return Turn(

@@ -24,7 +24,7 @@ def explain_json(entries: Sequence[Entry], unreadable: int = 0) -> str:
 
 def _block(entry: Entry) -> list[str]:
     lines = labelled(_when(entry), "", indent=0)
-    lines += labelled(entry.fleet, f"{entry.half}: {entry.action} [{entry.rule}]")
+    lines += labelled(entry.fleet, f"{entry.controller}: {entry.action} [{entry.rule}]")
     lines += labelled("seen", seen_words(entry) or "nothing")
     lines += labelled("why", entry.reason)
     for failure in entry.failures:

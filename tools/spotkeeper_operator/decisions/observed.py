@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
 from itertools import pairwise
 
-from spotkeeper.domain.decision import DecisionRecord, Half
+from spotkeeper.domain.decision import Controller, DecisionRecord
 from spotkeeper.domain.fleet import Fleet
 from spotkeeper.domain.permission import Permission
 from spotkeeper_operator.text import labelled, paragraphs
@@ -61,9 +61,9 @@ def observed(fleet: Fleet, records: Iterable[DecisionRecord]) -> ObservedReport:
     """Sum up a fleet's turns that only looked."""
     turns = sorted((r for r in records if r.permission is not Permission.ACT), key=lambda r: r.at)
     ran = would = Running()
-    newest: dict[Half, DecisionRecord] = {}
+    newest: dict[Controller, DecisionRecord] = {}
     for turn, following in pairwise(turns):
-        newest[turn.half] = turn
+        newest[turn.controller] = turn
         hours = min(following.at - turn.at, LONGEST_STEP) / _HOUR
         now = _ran(newest)
         ran, would = ran.plus(now, hours), would.plus(_would(fleet, newest, now), hours)
@@ -79,9 +79,9 @@ def observed(fleet: Fleet, records: Iterable[DecisionRecord]) -> ObservedReport:
     )
 
 
-def _ran(newest: dict[Half, DecisionRecord]) -> Running:
+def _ran(newest: dict[Controller, DecisionRecord]) -> Running:
     """What was there when availability last looked."""
-    look = newest.get(Half.AVAILABILITY)
+    look = newest.get(Controller.AVAILABILITY)
     if look is None:
         return Running()
     return Running(
@@ -91,13 +91,13 @@ def _ran(newest: dict[Half, DecisionRecord]) -> Running:
     )
 
 
-def _would(fleet: Fleet, newest: dict[Half, DecisionRecord], ran: Running) -> Running:
+def _would(fleet: Fleet, newest: dict[Controller, DecisionRecord], ran: Running) -> Running:
     """What would be there: the sizes that were wished for, else what is.
 
     Spot that is wished for is taken as had, on demand stands in for what lacks.
     """
-    spot = _wished(newest.get(Half.HEALTH), fleet.spot_group)
-    on_demand = _wished(newest.get(Half.AVAILABILITY), fleet.on_demand_group)
+    spot = _wished(newest.get(Controller.HEALTH), fleet.spot_group)
+    on_demand = _wished(newest.get(Controller.AVAILABILITY), fleet.on_demand_group)
     return Running(
         spot=ran.spot if spot is None else spot,
         on_demand=ran.on_demand if on_demand is None else on_demand,

@@ -3,14 +3,14 @@
 from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 
-from spotkeeper.domain.decision import DecisionRecord, Half
+from spotkeeper.domain.decision import Controller, DecisionRecord
 from spotkeeper_charts.page import Block, Heading, Page, Row, Table, Text
 from spotkeeper_charts.timeline import Chart, Marks, Notes, Series, Timeline
 from spotkeeper_operator.decisions.timeline import Entry, answered, seen_words, timeline
 
 type Value = float | None
 INTRO = (
-    "Point at, or tap, a moment: both halves' last decision and its reason appear below. "
+    "Point at, or tap, a moment: both controllers' last decision and its reason appear below. "
     "Arrow keys go from turn to turn."
 )
 
@@ -38,8 +38,8 @@ def records_timeline(
     records: Sequence[DecisionRecord], first: datetime, last: datetime
 ) -> Timeline:
     """One fleet's records, in the order of time, as charts over one axis."""
-    availability = [r for r in records if r.half is Half.AVAILABILITY]
-    health = [r for r in records if r.half is Half.HEALTH]
+    availability = [r for r in records if r.controller is Controller.AVAILABILITY]
+    health = [r for r in records if r.controller is Controller.HEALTH]
     column = _columns(first)
     return Timeline(
         length_s=max(1.0, (last - first).total_seconds()),
@@ -47,7 +47,7 @@ def records_timeline(
         date=f"{first:%Y-%m-%d}",
         start_at=_seconds(records[-1].at, first) if records else 0.0,
         intro=INTRO,
-        notes=[_notes(half, first) for half in (availability, health) if half],
+        notes=[_notes(controller, first) for controller in (availability, health) if controller],
         charts=[
             _fleet(availability, first, column),
             *([_load(health, column), _waits(health, column)] if health else []),
@@ -117,7 +117,7 @@ def _waits(records: Sequence[DecisionRecord], column: Column) -> Chart:
 
 def _notes(records: Sequence[DecisionRecord], first: datetime) -> Notes:
     return Notes(
-        name=records[0].half,
+        name=records[0].controller,
         t=[_seconds(r.at, first) for r in records],
         texts=[_words(r) for r in records],
     )
@@ -134,7 +134,7 @@ def decided(entries: Sequence[Entry], first: datetime) -> Table:
     return Table(
         caption="What was decided",
         intro="Holds that repeat are one row. Press a row to see it in the picture.",
-        columns=("time", "half", "decision", "why", "asked of AWS"),
+        columns=("time", "controller", "decision", "why", "asked of AWS"),
         rows=[
             Row(cells=tuple(_cells(entry)), at_s=_seconds(entry.first, first)) for entry in entries
         ],
@@ -143,7 +143,7 @@ def decided(entries: Sequence[Entry], first: datetime) -> Table:
 
 def _cells(entry: Entry) -> Iterator[str]:
     yield f"{entry.first:%m-%d %H:%M:%S}" + (f", {entry.turns} turns" if entry.turns > 1 else "")
-    yield entry.half
+    yield entry.controller
     yield f"{entry.action} [{entry.rule}]"
     yield "; ".join([entry.reason, *entry.failures, f"seen: {seen_words(entry) or 'nothing'}"])
     yield "; ".join(answered(entry.outcomes))

@@ -4,11 +4,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from spotkeeper.domain.decision import Action, DecisionRecord, Half, Outcome
+from spotkeeper.domain.decision import Action, Controller, DecisionRecord, Outcome
 
 # What tells most of a turn, in the order in which a person asks.
 _SHOWN = {
-    Half.AVAILABILITY: (
+    Controller.AVAILABILITY: (
         ("SpotDesired", "spot wanted"),
         ("SpotServing", "serving"),
         ("SpotLaunching", "launching"),
@@ -17,7 +17,7 @@ _SHOWN = {
         ("OnDemandDesired", "on-demand"),
         ("OnDemandServing", "of it serving"),
     ),
-    Half.HEALTH: (
+    Controller.HEALTH: (
         ("OfferedLoad", "erlangs"),
         ("LoadRate", "% busy"),
         ("WorkersNeeded", "workers needed"),
@@ -30,13 +30,13 @@ _SHOWN = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """One or more turns of one half that did the same; only holds are folded.
+    """One or more turns of one controller that did the same; only holds are folded.
 
     `rule`, `reason` and `seen` are those of the last of them.
     """
 
     fleet: str
-    half: Half
+    controller: Controller
     first: datetime
     last: datetime
     turns: int
@@ -51,11 +51,11 @@ class Entry:
 def timeline(records: Iterable[DecisionRecord], rule: str | None = None) -> tuple[Entry, ...]:
     """Order records by time, oldest first, and fold holds of one rule that follow each other."""
     entries: list[Entry] = []
-    latest: dict[tuple[str, Half], int] = {}
+    latest: dict[tuple[str, Controller], int] = {}
     for record in sorted(records, key=lambda r: r.at):
         if rule is not None and record.rule != rule:
             continue
-        key = (record.fleet, record.half)
+        key = (record.fleet, record.controller)
         entry = _entry(record)
         before = latest.get(key)
         if before is not None and _same(entries[before], entry):
@@ -68,7 +68,9 @@ def timeline(records: Iterable[DecisionRecord], rule: str | None = None) -> tupl
 
 def seen_words(entry: Entry) -> str:
     """Say what a turn saw, in a line; what was none is left out, but for the first."""
-    shown = [(entry.seen[name], words) for name, words in _SHOWN[entry.half] if name in entry.seen]
+    shown = [
+        (entry.seen[name], words) for name, words in _SHOWN[entry.controller] if name in entry.seen
+    ]
     return ", ".join(
         f"{value:.3g} {words}" for place, (value, words) in enumerate(shown) if value or not place
     )
@@ -82,7 +84,7 @@ def answered(outcomes: Sequence[Outcome]) -> list[str]:
 def _entry(record: DecisionRecord) -> Entry:
     return Entry(
         fleet=record.fleet,
-        half=record.half,
+        controller=record.controller,
         first=record.at,
         last=record.at,
         turns=1,
@@ -109,7 +111,7 @@ def _same(before: Entry, after: Entry) -> bool:
 def _folded(before: Entry, after: Entry) -> Entry:
     return Entry(
         fleet=after.fleet,
-        half=after.half,
+        controller=after.controller,
         first=before.first,
         last=after.last,
         turns=before.turns + 1,

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from spotkeeper.domain.decision import DecisionRecord, Half
+from spotkeeper.domain.decision import Controller, DecisionRecord
 from spotkeeper.domain.load.histogram import merged
 from spotkeeper.domain.load.load import LoadDigest
 from spotkeeper.domain.money.ledger import Life
@@ -60,7 +60,7 @@ def told(
 ) -> Story:
     """Tell a story as far as records and instances go; `stood_in` served on demand before it."""
     turns = sorted(
-        (r for r in records if r.half is Half.AVAILABILITY and r.at >= story.started),
+        (r for r in records if r.controller is Controller.AVAILABILITY and r.at >= story.started),
         key=lambda r: r.at,
     )
     warned = _first(turns, lambda r: r.seen["Interruptions"] + r.seen["SpotAtRisk"] > 0)

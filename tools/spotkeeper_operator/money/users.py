@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import pairwise
 
-from spotkeeper.domain.decision import DecisionRecord, Half
+from spotkeeper.domain.decision import Controller, DecisionRecord
 from spotkeeper.domain.money.ledger import EndedBy, LedgerItem
 
 # A warning comes two minutes before the end; the load's window shows requests for a while after.
@@ -56,7 +56,7 @@ def noticed(per_span: Sequence[Sequence[DecisionRecord]], unread: int) -> Notice
 
 
 def _sum(records: Sequence[DecisionRecord], name: str) -> float | None:
-    health = sorted((r for r in records if r.half is Half.HEALTH), key=lambda r: r.at)
+    health = sorted((r for r in records if r.controller is Controller.HEALTH), key=lambda r: r.at)
     found = [
         (before.seen[name], min(after.at - before.at, LONGEST_STEP) / _MINUTE)
         for before, after in pairwise(health)

@@ -62,7 +62,7 @@ def _instance(instance: Instance) -> dict[str, object]:
 def _decision(record: DecisionRecord) -> dict[str, object]:
     return {
         "at": record.at.isoformat(timespec="seconds"),
-        "half": record.half,
+        "controller": record.controller,
         "action": record.action,
         "rule": record.rule,
         "reason": record.reason,

@@ -13,7 +13,7 @@ from spotkeeper_operator.status.status import FleetStatus, StackStatus, fleet_st
 if TYPE_CHECKING:
     from spotkeeper.adapters.stacks import Stack
 
-# The last change is looked for in so many turns: about two and a half hours of both halves.
+# The last change is looked for in so many turns: about two and a half hours of both controllers.
 RECORDS_READ = 300
 
 

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from spotkeeper.domain.decision import Action, DecisionRecord, Half
+from spotkeeper.domain.decision import Action, Controller, DecisionRecord
 from spotkeeper.domain.fleet import Fleet, Group, Phase
 from spotkeeper.domain.permission import Control, Permission
 
@@ -27,7 +27,7 @@ class LastChange:
     """The newest decision that was no hold."""
 
     at: datetime
-    half: Half
+    controller: Controller
     action: Action
     rule: str
     reason: str
@@ -38,7 +38,7 @@ class FleetStatus:
     """One fleet: whole or not, and what an operator asks next.
 
     `whole` is None when no turn was recent enough to say. Ages are in seconds, None where nothing
-    is known; `seen` are the newest values of both halves.
+    is known; `seen` are the newest values of both controllers.
     """
 
     name: str
@@ -50,7 +50,7 @@ class FleetStatus:
     promised_wait_s: float | None
     promised_share: float | None
     last_change: LastChange | None
-    turn_age_s: Mapping[Half, float | None]
+    turn_age_s: Mapping[Controller, float | None]
     log_age_s: float | None
     permission: Permission
     control: Control
@@ -76,12 +76,17 @@ def fleet_status(
     now: datetime,
 ) -> FleetStatus:
     """Put one fleet's status together; `records` are newest first."""
-    newest = {half: next((r for r in records if r.half is half), None) for half in Half}
+    newest = {
+        controller: next((r for r in records if r.controller is controller), None)
+        for controller in Controller
+    }
     seen = {k: v for record in newest.values() if record for k, v in record.seen.items()}
-    ages = {half: (now - r.at).total_seconds() if r else None for half, r in newest.items()}
+    ages = {
+        controller: (now - r.at).total_seconds() if r else None for controller, r in newest.items()
+    }
     missing = tuple(n for n in (fleet.spot_group, fleet.on_demand_group) if n not in groups)
-    whole, why = _whole(newest[Half.AVAILABILITY], ages[Half.AVAILABILITY], missing)
-    health_age, log_age = ages[Half.HEALTH], seen.get("SearchLogAge")
+    whole, why = _whole(newest[Controller.AVAILABILITY], ages[Controller.AVAILABILITY], missing)
+    health_age, log_age = ages[Controller.HEALTH], seen.get("SearchLogAge")
     return FleetStatus(
         name=fleet.name,
         whole=whole,
@@ -131,7 +136,7 @@ def _last_change(records: Iterable[DecisionRecord]) -> LastChange | None:
         if record.action is not Action.HOLD:
             return LastChange(
                 at=record.at,
-                half=record.half,
+                controller=record.controller,
                 action=record.action,
                 rule=record.rule,
                 reason=record.reason,

@@ -3,7 +3,6 @@
 import json
 from dataclasses import asdict
 
-from spotkeeper.domain.decision import Half
 from spotkeeper.domain.permission import Permission
 from spotkeeper_operator.durations import spoken
 from spotkeeper_operator.status.status import FleetStatus, GroupStatus, StackStatus
@@ -88,8 +87,8 @@ def _wait(fleet: FleetStatus) -> str:
 
 def _turns(fleet: FleetStatus) -> str:
     ages = [
-        f"{half} {'never' if fleet.turn_age_s[half] is None else _ago(fleet.turn_age_s[half])}"
-        for half in Half
+        f"{controller} {'never' if age_s is None else _ago(age_s)}"
+        for controller, age_s in fleet.turn_age_s.items()
     ]
     log = "none" if fleet.log_age_s is None else _ago(fleet.log_age_s)
     return f"{', '.join(ages)}; newest search log {log}"

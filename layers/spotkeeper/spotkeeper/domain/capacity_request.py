@@ -1,4 +1,4 @@
-"""What a half asked the spot group for: the value that passes between the two halves."""
+"""What a controller asked the spot group for: the value that passes between the two controllers."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ from datetime import datetime
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CapacityRequest:
-    """What a half asked the spot group for: what the load needs, and spares on top."""
+    """What a controller asked the spot group for: what the load needs, and spares on top."""
 
     at: datetime
     need: int
@@ -20,7 +20,7 @@ class CapacityRequest:
 
 
 def required_capacity(desired: int, requests: Iterable[CapacityRequest | None]) -> int:
-    """Tell the need in a desired capacity; one that no half asked for is all need.
+    """Tell the need in a desired capacity; one that no controller asked for is all need.
 
     An operator or a scaling policy who sets the group is thereby right at once. While spares are
     given back one by one, desired lies between need and what was asked.

@@ -8,8 +8,8 @@ from enum import StrEnum
 from spotkeeper.domain.permission import Permission
 
 
-class Half(StrEnum):
-    """The two halves of the loop; each has one writer per fleet."""
+class Controller(StrEnum):
+    """The two controllers of the loop; each has one writer per fleet."""
 
     AVAILABILITY = "availability"
     HEALTH = "health"
@@ -57,7 +57,7 @@ class DecisionRecord:
     """
 
     fleet: str
-    half: Half
+    controller: Controller
     at: datetime
     action: Action
     rule: str

@@ -1,4 +1,4 @@
-"""What a turn of the availability half leaves behind: its decision record and its figures."""
+"""What a turn of the availability controller leaves behind: its decision record and its figures."""
 
 from spotkeeper.domain.availability.actions import (
     Backfill,
@@ -9,7 +9,7 @@ from spotkeeper.domain.availability.actions import (
 )
 from spotkeeper.domain.availability.memory import AvailabilityMemory
 from spotkeeper.domain.availability.telling import alarms_of
-from spotkeeper.domain.decision import DecisionRecord, Half
+from spotkeeper.domain.decision import Controller, DecisionRecord
 from spotkeeper.turns.act import Asked
 
 
@@ -21,7 +21,7 @@ def record_of(
     failures = (*seen.snapshot.spot_failures, *seen.snapshot.on_demand_failures)
     return DecisionRecord(
         fleet=seen.snapshot.fleet.name,
-        half=Half.AVAILABILITY,
+        controller=Controller.AVAILABILITY,
         at=seen.now,
         action=wanted.action,
         rule=wanted.rule,

@@ -12,7 +12,7 @@ from spotkeeper.domain.availability.actions import AskSpot, Plan, ReplaceEarly
 from spotkeeper.domain.availability.decide import apply, assess, plan
 from spotkeeper.domain.availability.memory import AvailabilityMemory
 from spotkeeper.domain.availability.snapshot import Snapshot
-from spotkeeper.domain.decision import Action, Answer, DecisionRecord, Half
+from spotkeeper.domain.decision import Action, Answer, Controller, DecisionRecord
 from spotkeeper.domain.fleet import Fleet
 from spotkeeper.domain.interruption import (
     Interruption,
@@ -47,7 +47,7 @@ def check_availability(
     `woken` counts the wake-ups one after the other that led here.
     """
     reading, told = Reading(fleets=fleets, ports=ports, now=now), notes or {}
-    turns = Turns(half=Half.AVAILABILITY, now=now)
+    turns = Turns(controller=Controller.AVAILABILITY, now=now)
     for fleet in fleets:
         with turns.isolated(fleet):
             _turn(fleet, reading, turns, told.get(fleet.name), woken)

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 
 from spotkeeper.domain.capacity_request import required_capacity
-from spotkeeper.domain.decision import Answer, DecisionRecord, Half, Outcome
+from spotkeeper.domain.decision import Answer, Controller, DecisionRecord, Outcome
 from spotkeeper.domain.fleet import Fleet, Group
 from spotkeeper.domain.health.memory import HealthMemory
 from spotkeeper.domain.load.history import LoadHistory
@@ -40,7 +40,7 @@ def check_health(fleets: Sequence[Fleet], ports: Ports, now: datetime) -> TurnRe
         groups = ports.groups.describe(names)
     except FleetError as error:
         return all_failed(fleets, error)
-    turns = Turns(half=Half.HEALTH, now=now)
+    turns = Turns(controller=Controller.HEALTH, now=now)
     for fleet in fleets:
         with turns.isolated(fleet):
             _turn(fleet, ports, groups, turns)

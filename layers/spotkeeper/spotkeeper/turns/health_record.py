@@ -1,10 +1,10 @@
-"""What a turn of the health half leaves behind: its decision record and its figures."""
+"""What a turn of the health controller leaves behind: its decision record and its figures."""
 
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
 
-from spotkeeper.domain.decision import Action, Answer, DecisionRecord, Half, Outcome
+from spotkeeper.domain.decision import Action, Answer, Controller, DecisionRecord, Outcome
 from spotkeeper.domain.fleet import Fleet
 from spotkeeper.domain.health.diagnosis import Diagnosis
 from spotkeeper.domain.load.load import Cluster, Load
@@ -33,7 +33,7 @@ def record_of(
     sizing = replace(sizing, stale=sizing.stale and _would_log(fleet, sizing))
     return DecisionRecord(
         fleet=fleet.name,
-        half=Half.HEALTH,
+        controller=Controller.HEALTH,
         at=snapshot.now,
         action=sizing.action if fleet.sizing.enabled else Action.HOLD,
         rule=sizing.rule if fleet.sizing.enabled else "sizing is off",

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from spotkeeper.domain.availability.memory import AvailabilityMemory
-from spotkeeper.domain.decision import DecisionRecord, Half
+from spotkeeper.domain.decision import Controller, DecisionRecord
 from spotkeeper.domain.fleet import Fleet
 from spotkeeper.domain.health.memory import HealthMemory
 from spotkeeper.domain.permission import Permission
@@ -65,9 +65,9 @@ class _ObservedStates:
     permission: Permission
 
     def acquire(
-        self, fleet: str, half: Half, now: datetime, note: AtRiskNote | None
+        self, fleet: str, controller: Controller, now: datetime, note: AtRiskNote | None
     ) -> Lease | None:
-        lease = self.states.acquire(f"{fleet}/observed", half, now, note)
+        lease = self.states.acquire(f"{fleet}/observed", controller, now, note)
         return lease and replace(lease, permission=self.permission)
 
     def commit(

@@ -1,4 +1,4 @@
-"""What a turn of the availability half reads, after it has its lease.
+"""What a turn of the availability controller reads, after it has its lease.
 
 Groups and troubled spot requests of all fleets are read together, once, by the first turn that
 needs them. Only the groups must be read: whatever else cannot be is left out, and the record says

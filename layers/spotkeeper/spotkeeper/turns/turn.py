@@ -1,4 +1,4 @@
-"""What every turn shares: one writer per half of a fleet, and errors that stop only their fleet."""
+"""What every turn shares: one writer per controller, and errors that stop only their fleet."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -7,7 +7,7 @@ from datetime import datetime
 from types import TracebackType
 
 from spotkeeper.domain.availability.memory import AvailabilityMemory
-from spotkeeper.domain.decision import Action, DecisionRecord, Half, Outcome
+from spotkeeper.domain.decision import Action, Controller, DecisionRecord, Outcome
 from spotkeeper.domain.fleet import Fleet, Group
 from spotkeeper.domain.health.memory import HealthMemory
 from spotkeeper.ports import AtRiskNote, FleetError, FleetStates, Gone, Lease
@@ -61,9 +61,9 @@ class Round:
 
 @dataclass(slots=True, kw_only=True)
 class Turns:
-    """The turns of one half in an invocation, each fleet on its own."""
+    """The turns of one controller in an invocation, each fleet on its own."""
 
-    half: Half
+    controller: Controller
     now: datetime
     _records: list[DecisionRecord] = field(default_factory=list)
     _busy: list[str] = field(default_factory=list)
@@ -80,7 +80,7 @@ class Turns:
     def rounds(self, states: FleetStates, fleet: str, note: AtRiskNote | None) -> Iterator[Round]:
         """Go round as the only writer, again for as long as notes come in; never when busy."""
         for number in range(MOST_ROUNDS):
-            lease = states.acquire(fleet, self.half, self.now, None if number else note)
+            lease = states.acquire(fleet, self.controller, self.now, None if number else note)
             if lease is None:
                 if not number:
                     self._busy.append(fleet)
@@ -124,7 +124,7 @@ def _begun_afresh(lease: Lease, now: datetime) -> DecisionRecord:
     wrong = "; ".join(lease.unreadable)
     return DecisionRecord(
         fleet=lease.fleet,
-        half=lease.half,
+        controller=lease.controller,
         at=now,
         action=Action.HOLD,
         rule="afresh",

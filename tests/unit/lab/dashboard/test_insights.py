@@ -7,14 +7,14 @@ import pytest
 from spotkeeper_lab.dashboard.insights import UnknownQuery, answer
 
 LINES: list[dict[str, Any]] = [
-    {"@timestamp": at, "message": "turned", "half": "health", "rule": rule, "load": load}
+    {"@timestamp": at, "message": "turned", "controller": "health", "rule": rule, "load": load}
     for at, rule, load in [
         (60.0, "at target", 1.0),
         (120.0, "at target", 3.0),
         (180.0, "stale", None),
         (3600.0, "at target", 5.0),
     ]
-] + [{"@timestamp": 90.0, "message": "counted", "half": "health", "rule": "-"}]
+] + [{"@timestamp": 90.0, "message": "counted", "controller": "health", "rule": "-"}]
 
 
 def test_runs_of_a_rule_within_the_hour_are_told_since_when_and_how_often() -> None:
@@ -30,7 +30,9 @@ def test_runs_of_a_rule_within_the_hour_are_told_since_when_and_how_often() -> N
 
 
 def test_a_mean_leaves_out_what_is_not_there() -> None:
-    rows = answer("filter rule = 'stale' and half = 'health' | stats avg(load) by bin(5m)", LINES)
+    rows = answer(
+        "filter rule = 'stale' and controller = 'health' | stats avg(load) by bin(5m)", LINES
+    )
     assert rows == [{"bin(5m)": 0.0, "avg(load)": None}]
     rows = answer("filter message = 'turned' | stats avg(load) by bin(5m)", LINES)
     assert [row["avg(load)"] for row in rows] == [2.0, 5.0]
@@ -38,7 +40,12 @@ def test_a_mean_leaves_out_what_is_not_there() -> None:
 
 @pytest.mark.parametrize(
     "query",
-    ["fields @message", "filter rule like 'a'", "stats pct(load, 95) by half", "sort load asc"],
+    [
+        "fields @message",
+        "filter rule like 'a'",
+        "stats pct(load, 95) by controller",
+        "sort load asc",
+    ],
 )
 def test_what_is_not_understood_is_refused(query: str) -> None:
     with pytest.raises(UnknownQuery):

@@ -36,10 +36,10 @@ DRY = (
 
 
 def record(minute: int, held: int, desired: int = 3, *failures: str) -> str:
-    """A decision record of the availability half."""
+    """A decision record of the availability controller."""
     return json.dumps(
         {
-            "half": "availability",
+            "controller": "availability",
             "at": f"2026-01-01T00:{minute:02}:00Z",
             "seen": {
                 "SpotDesired": float(desired),
@@ -85,7 +85,7 @@ def activity(minute: int, words: str, zone: str, **more: str) -> dict[str, Any]:
 def test_records_tell_what_was_held(
     tmp_path: Path, lines: list[str], steps: list[tuple[float, int]]
 ) -> None:
-    turns = read_records(written(tmp_path / "decisions.jsonl", '{"half": "health"}', *lines))
+    turns = read_records(written(tmp_path / "decisions.jsonl", '{"controller": "health"}', *lines))
     market = export_market("own", turns)
     assert market == market_of("own", market.end_s, {WHOLE_POOL: steps})
 
@@ -184,7 +184,7 @@ def test_the_table_of_a_stack_holds_the_market_too(
 @pytest.mark.parametrize(
     ("lines", "told"),
     [
-        (["{}", "{"], "line 1: is no decision record: KeyError 'half'"),
+        (["{}", "{"], "line 1: is no decision record: KeyError 'controller'"),
         ([record(0, 3), "nonsense"], "line 2: is no decision record: JSONDecodeError"),
         ([record(0, 3)], "has fewer than two records"),
     ],

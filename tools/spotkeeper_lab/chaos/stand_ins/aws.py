@@ -119,7 +119,9 @@ class Aws(Lambdas):
         record = json.loads(item["record"]["S"])
         self.spares = int(record["seen"].get("SpotSpare", self.spares))
         if record["action"] != "hold" or record["alarms"]:
-            self.tell(f"{record['half']} {record['action']} ({record['rule']}): {record['reason']}")
+            self.tell(
+                f"{record['controller']} {record['action']} ({record['rule']}): {record['reason']}"
+            )
 
     def _parameters(self, _: Mapping[str, Any]) -> Answer:
         return {

@@ -8,7 +8,7 @@ from spotkeeper.adapters.doctor.looking import look
 from spotkeeper.adapters.doctor.scores import PlacementScores
 from spotkeeper.adapters.dynamodb.decision_records import DecisionRecords
 from spotkeeper.adapters.stacks import Stack
-from spotkeeper.domain.decision import Half
+from spotkeeper.domain.decision import Controller
 from spotkeeper.domain.doctor.facts import StackFacts, Unseen
 from spotkeeper.domain.fleet import Fleet
 
@@ -61,7 +61,7 @@ def _ages(records: DecisionRecords, fleets: Iterable[Fleet]) -> Mapping[str, flo
     """Say how old each fleet's newest search log is; fleets without a health turn are left out."""
     ages: dict[str, float | None] = {}
     for fleet in fleets:
-        newest = records.newest(fleet.name, 20).of(Half.HEALTH)
+        newest = records.newest(fleet.name, 20).of(Controller.HEALTH)
         if newest:
             ages[fleet.name] = newest[0].seen.get("SearchLogAge")
     return ages

@@ -1,6 +1,6 @@
 """Decision records out of the table, newest first, for those who ask why.
 
-pk fleet#NAME  sk decision#TIME#HALF#x
+pk fleet#NAME  sk decision#TIME#CONTROLLER#x
 """
 
 import json
@@ -13,7 +13,7 @@ from pydantic import TypeAdapter
 
 from spotkeeper.adapters.dynamodb.earlier import record_in_todays_words
 from spotkeeper.adapters.errors import aws_errors
-from spotkeeper.domain.decision import DecisionRecord, Half
+from spotkeeper.domain.decision import Controller, DecisionRecord
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
@@ -31,9 +31,9 @@ class Records:
     records: tuple[DecisionRecord, ...]
     unreadable: int = 0
 
-    def of(self, half: Half) -> tuple[DecisionRecord, ...]:
-        """Those of one half."""
-        return tuple(record for record in self.records if record.half is half)
+    def of(self, controller: Controller) -> tuple[DecisionRecord, ...]:
+        """Those of one controller."""
+        return tuple(record for record in self.records if record.controller is controller)
 
 
 def read_record(text: str) -> DecisionRecord:

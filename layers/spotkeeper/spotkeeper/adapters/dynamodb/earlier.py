@@ -12,11 +12,12 @@ _MEMORY = {
     "bridging": "deferral",
 }
 _RISK = ("held_since", "losses", "last_surprise", "warning_bursts", "deferral")
+_RECORD = {"half": "controller"}
 _FIGURES = {"SpotComing": "SpotLaunching"}
 
 
 def memory_in_todays_words(memory: Any) -> Any:
-    """Rename the fields of a half's memory, and gather what the risk remembers."""
+    """Rename the fields of a controller's memory, and gather what the risk remembers."""
     if not isinstance(memory, dict):
         return memory
     memory = _renamed(memory, _MEMORY)
@@ -25,10 +26,12 @@ def memory_in_todays_words(memory: Any) -> Any:
 
 
 def record_in_todays_words(record: Any) -> Any:
-    """Rename the figures that a decision record holds."""
-    if not isinstance(record, dict) or not isinstance(record.get("seen"), dict):
+    """Rename the fields of a decision record, and the figures that it holds."""
+    if not isinstance(record, dict):
         return record
-    return record | {"seen": _renamed(record["seen"], _FIGURES)}
+    record = _renamed(record, _RECORD)
+    seen = record.get("seen")
+    return record | {"seen": _renamed(seen, _FIGURES) if isinstance(seen, dict) else seen}
 
 
 def _renamed(values: dict[str, Any], names: dict[str, str]) -> dict[str, Any]:

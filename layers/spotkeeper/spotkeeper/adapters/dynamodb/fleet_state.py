@@ -1,7 +1,7 @@
 """Fleet states, leases and decision records: one item a fleet, one item a record.
 
-    pk fleet#NAME  sk state                 per half: memory, holder, until, written, notes
-    pk fleet#NAME  sk decision#TIME#HALF#x  one decision record
+    pk fleet#NAME  sk state                 per controller: memory, holder, until, written, notes
+    pk fleet#NAME  sk decision#TIME#CONTROLLER#x  one decision record
 
 Taking the lease reads the memory in the same call, and giving it back writes it: a turn costs
 two calls here, and a third for its record.
@@ -18,7 +18,7 @@ from pydantic import TypeAdapter
 from spotkeeper.adapters.dynamodb.state_items import NOTE, dumped, epoch, lease_from
 from spotkeeper.adapters.errors import CONDITION_FAILED, aws_errors
 from spotkeeper.domain.availability.memory import AvailabilityMemory
-from spotkeeper.domain.decision import DecisionRecord, Half
+from spotkeeper.domain.decision import Controller, DecisionRecord
 from spotkeeper.domain.health.memory import HealthMemory
 from spotkeeper.ports import AtRiskNote, Lease, Unavailable
 
@@ -48,15 +48,15 @@ class FleetStateTable:
         self._recorded = count()
 
     def acquire(
-        self, fleet: str, half: Half, now: datetime, note: AtRiskNote | None
+        self, fleet: str, controller: Controller, now: datetime, note: AtRiskNote | None
     ) -> Lease | None:
-        """Take the lease of one half and read the memory; busy leaves the note and gives None."""
+        """Take a controller's lease and read its memory; busy leaves the note and gives None."""
         holder = uuid4().hex
         notes = [NOTE.dump_json(note).decode()] if note else []
         item = self._update(
             f"taking the lease of {fleet}",
             fleet,
-            half,
+            controller,
             "SET #holder = :holder, #until = :until, expires_at = :expires, "
             "#notes = list_append(if_not_exists(#notes, :none), :added)",
             "attribute_not_exists(#until) OR #until < :now",
@@ -70,9 +70,9 @@ class FleetStateTable:
             },
         )
         if item is None:
-            self._leave(fleet, half, note or AtRiskNote(instance_ids=(), at=now))
+            self._leave(fleet, controller, note or AtRiskNote(instance_ids=(), at=now))
             return None
-        return lease_from(item, fleet, half, holder)
+        return lease_from(item, fleet, controller, holder)
 
     def commit(
         self,
@@ -97,12 +97,16 @@ class FleetStateTable:
             expected: dict[str, AttributeValueTypeDef] = {":seen": {"N": str(lease.notes_seen)}}
             quiet = "#holder = :holder AND size(#notes) = :seen"
             done = f"{write} REMOVE #holder, #until, #notes"
-            if self._update(operation, lease.fleet, lease.half, done, quiet, values | expected):
+            if self._update(
+                operation, lease.fleet, lease.controller, done, quiet, values | expected
+            ):
                 return True
             seen = "".join(f", #notes[{i}]" for i in range(lease.notes_seen))
             write = f"{write} REMOVE #holder, #until{seen}"
         if (
-            self._update(operation, lease.fleet, lease.half, write, "#holder = :holder", values)
+            self._update(
+                operation, lease.fleet, lease.controller, write, "#holder = :holder", values
+            )
             is None
         ):
             raise Unavailable(f"{operation}: the lease was lost to another turn")
@@ -113,7 +117,7 @@ class FleetStateTable:
         self._update(
             f"giving back the lease of {lease.fleet}",
             lease.fleet,
-            lease.half,
+            lease.controller,
             "REMOVE #holder, #until",
             "#holder = :holder",
             {":holder": {"S": lease.holder}},
@@ -122,7 +126,7 @@ class FleetStateTable:
     def record(self, record: DecisionRecord) -> None:
         """Store a decision record for its lifetime."""
         unique = f"{next(self._recorded):06}-{uuid4().hex[:6]}"
-        key = f"decision#{record.at.isoformat()}#{record.half}#{unique}"
+        key = f"decision#{record.at.isoformat()}#{record.controller}#{unique}"
         with aws_errors(f"recording a decision of {record.fleet}"):
             self._dynamodb.put_item(
                 TableName=self._table,
@@ -134,12 +138,12 @@ class FleetStateTable:
                 },
             )
 
-    def _leave(self, fleet: str, half: Half, note: AtRiskNote) -> None:
+    def _leave(self, fleet: str, controller: Controller, note: AtRiskNote) -> None:
         """Leave a note for the turn at work; were it just done, the next turn finds the note."""
         self._update(
             f"leaving a note for {fleet}",
             fleet,
-            half,
+            controller,
             "SET #notes = list_append(if_not_exists(#notes, :none), :added)",
             "attribute_exists(pk)",
             {":none": {"L": []}, ":added": {"L": [{"S": NOTE.dump_json(note).decode()}]}},
@@ -149,14 +153,16 @@ class FleetStateTable:
         self,
         operation: str,
         fleet: str,
-        half: Half,
+        controller: Controller,
         update: str,
         condition: str,
         values: "Mapping[str, AttributeValueTypeDef]",
     ) -> "Mapping[str, AttributeValueTypeDef] | None":
         """Update the state item; None when the condition does not hold."""
         words = ("holder", "until", "memory", "written", "notes")
-        names = {f"#{word}": f"{half}_{word}" for word in words if f"#{word}" in update + condition}
+        names = {
+            f"#{word}": f"{controller}_{word}" for word in words if f"#{word}" in update + condition
+        }
         with aws_errors(operation):
             try:
                 return self._dynamodb.update_item(

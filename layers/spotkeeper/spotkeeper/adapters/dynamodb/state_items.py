@@ -12,7 +12,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from spotkeeper.adapters.dynamodb.earlier import memory_in_todays_words
 from spotkeeper.domain.availability.memory import AvailabilityMemory
-from spotkeeper.domain.decision import Half
+from spotkeeper.domain.decision import Controller
 from spotkeeper.domain.health.memory import HealthMemory
 from spotkeeper.ports import AtRiskNote, Lease
 
@@ -31,29 +31,29 @@ def epoch(at: datetime) -> "AttributeValueTypeDef":
 
 
 def dumped(memory: AvailabilityMemory | HealthMemory) -> str:
-    """Write a half's memory."""
+    """Write a controller's memory."""
     if isinstance(memory, HealthMemory):
         return _HEALTH.dump_json(memory).decode()
     return _AVAILABILITY.dump_json(memory).decode()
 
 
 def lease_from(
-    item: "Mapping[str, AttributeValueTypeDef]", fleet: str, half: Half, holder: str
+    item: "Mapping[str, AttributeValueTypeDef]", fleet: str, controller: Controller, holder: str
 ) -> Lease:
     """Read a lease out of the item that taking it answered."""
-    notes = item[f"{half}_notes"]["L"]
+    notes = item[f"{controller}_notes"]["L"]
     kept = _Kept(item)
-    read = [kept.read(NOTE.validate_json, note, f"{half} note") for note in notes]
+    read = [kept.read(NOTE.validate_json, note, f"{controller} note") for note in notes]
     return Lease(
         fleet=fleet,
-        half=half,
+        controller=controller,
         holder=holder,
-        availability=kept.value(partial(_read, _AVAILABILITY), f"{Half.AVAILABILITY}_memory")
+        availability=kept.value(partial(_read, _AVAILABILITY), f"{Controller.AVAILABILITY}_memory")
         or AvailabilityMemory(),
-        health=kept.value(partial(_read, _HEALTH), f"{Half.HEALTH}_memory") or HealthMemory(),
+        health=kept.value(partial(_read, _HEALTH), f"{Controller.HEALTH}_memory") or HealthMemory(),
         notes=tuple(note for note in read if note),
         notes_seen=len(notes),
-        written_at=kept.value(_INSTANT.validate_strings, f"{half}_written"),
+        written_at=kept.value(_INSTANT.validate_strings, f"{controller}_written"),
         unreadable=tuple(kept.unreadable),
     )
 

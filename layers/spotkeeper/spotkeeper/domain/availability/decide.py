@@ -1,4 +1,4 @@
-"""A turn of the availability half: assess -> risk -> plan -> (act) -> apply.
+"""A turn of the availability controller: assess -> risk -> plan -> (act) -> apply.
 
 Each is a pure function; what AWS is asked, and what it answered, lies between the last two.
 """

@@ -1,4 +1,4 @@
-"""What the availability half remembers of a fleet from turn to turn."""
+"""What the availability controller remembers of a fleet from turn to turn."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -43,7 +43,7 @@ class Unsure:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AvailabilityMemory:
-    """The state of one fleet's availability half; an empty one is a fresh start.
+    """The state of one fleet's availability controller; an empty one is a fresh start.
 
     What the last turn saw, for example: `need` 6 of the `spot_seen` 7 that the spot group was asked
     for, `in_service` 5, one of them `silent`, one other `risky`; `gap_since` 12:00, when the first

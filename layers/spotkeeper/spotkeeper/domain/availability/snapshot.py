@@ -1,4 +1,4 @@
-"""What a turn of the availability half knows of the world before it makes anything of it."""
+"""What a turn of the availability controller knows of the world before it makes anything of it."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -14,7 +14,7 @@ class Snapshot:
     """All that was read for one fleet's turn; failures are the recent ones only.
 
     `warned` maps instances named by events or spot requests to when they begin to be at risk;
-    `sized` is what the health half last asked the spot group for. `served` has the instants at
+    `sized` is what the health controller last asked of the spot group. `served` has the instants at
     which instances went into service, where an event told; `taken` are instances that AWS has
     taken, also those that their group still lists. Without `can_defer` nothing is put off.
     `unreported` are in service without a log although requests flow, since when, `unheard` without

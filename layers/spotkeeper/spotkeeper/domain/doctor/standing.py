@@ -79,7 +79,7 @@ def check_stack(stack: StackFacts, fleets: Sequence[Fleet]) -> Iterator[Finding]
             id="schedule-disabled",
             severity=Severity.ERROR,
             about=name,
-            evidence="it is disabled: this half of the loop does not turn",
+            evidence="it is disabled: this controller does not turn",
             fix="enable it in EventBridge Scheduler; to pause for a while there is `pause`",
         )
     for endpoint in () if isinstance(stack.unconfirmed, Unseen) else stack.unconfirmed:

@@ -1,1 +1,1 @@
-"""Workers, not instances: who does not work, and what the health half remembers."""
+"""Workers, not instances: who does not work, and what the health controller remembers."""

@@ -1,4 +1,4 @@
-"""What the health half remembers of a fleet from turn to turn."""
+"""What the health controller remembers of a fleet from turn to turn."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -20,7 +20,7 @@ class Needed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HealthMemory:
-    """The state of one fleet's health half; an empty one is a fresh start.
+    """The state of one fleet's health controller; an empty one is a fresh start.
 
     `suspects` maps an instance to when it was first seen silent or failing, `in_service_since`
     those in service to when that was first seen, `replaced` lists the replacements of the last

@@ -1,4 +1,4 @@
-"""What a turn of the health half wants of AWS: each action is about one thing, and says why."""
+"""What a health turn wants of AWS: each action is about one thing, and says why."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,4 @@
-"""A turn of the health half: assess (load) -> plan (need) -> (act) -> apply.
+"""A turn of the health controller: assess (load) -> plan (need) -> (act) -> apply.
 
 Each is a pure function; what AWS is asked, and what it answered, lies between the last two.
 """
@@ -36,9 +36,9 @@ BUSY_WINDOW = timedelta(minutes=2)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HealthSnapshot:
-    """All that a turn of the health half looked at.
+    """All that a turn of the health controller looked at.
 
-    `spares` of the spot group's desired capacity are the availability half's. `queue` is the
+    `spares` of the spot group's desired capacity are the availability controller's. `queue` is the
     request queue's length, or why it is not known; None for a fleet without one. `history` is what
     the fleet's load was, None without an objective or where it cannot be read.
     """

@@ -27,7 +27,7 @@ MANY = 1 / 3
 class Sizing:
     """What the spot group should be asked for, and why; `workers` is the need before bounds.
 
-    `spot_desired` is the need in instances and the spares that the availability half holds; the
+    `spot_desired` is the need in instances and the availability controller's spares; the
     `request` tells it which is which, None where nothing is to be asked. `missing` are the workers
     that the objective needs beyond the bounds.
     """
@@ -54,7 +54,7 @@ def size(
 ) -> Sizing:
     """Size the spot group: up at once, down to the most that the recent past needed.
 
-    `spares` of its desired capacity are the availability half's, and stay on top. Without fresh
+    `spares` of its desired capacity are the other controller's, and stay on top. Without fresh
     search logs nothing is known, so the group stays as it is: silence is not zero load. A request
     queue that was empty for long enough makes it zero, and requests in it wake the fleet.
     """

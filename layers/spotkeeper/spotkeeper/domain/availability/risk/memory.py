@@ -11,7 +11,7 @@ from spotkeeper.domain.availability.risk.warning_burst import WarningBurst
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RiskMemory:
-    """The part of the availability half's memory that only the risk reads.
+    """The part of the availability controller's memory that only the risk reads.
 
     `held_since` is from when on each pool has held an instance that serves, `losses` are those that
     no warning announced and `last_surprise` the newest of them, `warning_bursts` are warnings that

@@ -1,6 +1,6 @@
 """What may be lost before help comes: the one place that holds something against it.
 
-Everything else of the half asks `risk_of` only, and reads nothing of the other files here.
+Everything else of the controller asks `risk_of` only, and reads nothing of the other files here.
 """
 
 from collections.abc import Mapping
