@@ -35,7 +35,6 @@ from bench.turns import (
 
 METRIC_USD = 0.30  # a metric and month
 LOG_GB_USD = 0.50  # taken in
-SCHEDULE_USD = 1.00e-6  # an invocation beyond the first 14 million
 STORED_GB_USD = 0.25  # in the table, a month
 ALARM_USD = 0.10  # a metric that an alarm looks at
 DASHBOARD_USD = 3.00

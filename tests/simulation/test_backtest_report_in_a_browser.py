@@ -8,7 +8,7 @@ import pytest
 
 from spotkeeper_lab.backtest.backtest import BacktestPlan, run_backtest
 from spotkeeper_lab.backtest.policies.catalogue import choose
-from spotkeeper_lab.backtest.report import write_report
+from spotkeeper_lab.backtest.report import report_html
 from spotkeeper_lab.backtest.windows import Windows
 from spotkeeper_lab.backtest.world import World
 from spotkeeper_lab.traces.generate import generate
@@ -50,8 +50,7 @@ def test_the_report_draws_every_policy_and_fits_a_phone(tmp_path: Path) -> None:
         windows=Windows(count=2, hours=3.0),
     )
     page = tmp_path / "report.html"
-    write_report(run_backtest(plan), page)
-    page.write_text(page.read_text().replace("</body>", f"{PROBE}</body>"))
+    page.write_text(report_html(run_backtest(plan)).replace("</body>", f"{PROBE}</body>"))
     command = [browser, *QUIET, f"--user-data-dir={tmp_path / 'profile'}", "--window-size=500,900"]
     shown = subprocess.run(
         [*command, "--dump-dom", page.as_uri()],

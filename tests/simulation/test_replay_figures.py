@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from spotkeeper_lab.replay.run import run_replay, run_rule
+from spotkeeper_lab.replay.run import RULE_NAMES, run_rule
 from spotkeeper_lab.replay.values import ReplaySettings, Row
 from spotkeeper_lab.traces.requests import RequestTrace, generate_requests, read_requests
 
@@ -25,7 +25,7 @@ def real(name: str) -> RequestTrace:
 
 
 def by_rule(trace: RequestTrace) -> dict[str, Row]:
-    return {row.rule: row for row in run_replay([trace])}
+    return {rule: run_rule(trace, rule, SETTINGS).row for rule in RULE_NAMES}
 
 
 @pytest.mark.parametrize(

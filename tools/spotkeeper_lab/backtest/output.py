@@ -3,22 +3,15 @@
 import json
 from collections.abc import Iterator, Sequence
 from itertools import groupby
-from pathlib import Path
 
 from rich.table import Table
 
 from spotkeeper_lab.backtest.backtest import Row
-from spotkeeper_lab.files import write_whole
 
 
 def json_text(rows: Sequence[Row]) -> str:
     """The rows as a JSON list, one object per market, world and policy."""
     return json.dumps([row.as_json() for row in rows], indent=2) + "\n"
-
-
-def write_json(rows: Sequence[Row], path: Path) -> None:
-    """Write the rows; replaces the file at once or not at all."""
-    write_whole(path, json_text(rows))
 
 
 def compared(rows: Sequence[Row]) -> Iterator[tuple[str, list[Row]]]:

@@ -1,7 +1,6 @@
 """The backtest as one HTML file that needs nothing else: scatter, table, one window's timelines."""
 
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 
 from spotkeeper_charts import page
 from spotkeeper_charts.page import Block, Heading, Page, Table, Text, page_html
@@ -9,12 +8,6 @@ from spotkeeper_charts.scatter import Point, Scatter, scatter
 from spotkeeper_lab.backtest.backtest import Row
 from spotkeeper_lab.backtest.output import CELLS, cells, compared
 from spotkeeper_lab.backtest.timeline import timeline
-from spotkeeper_lab.files import write_whole
-
-
-def write_report(rows: Sequence[Row], path: Path, command: str = "") -> None:
-    """Write the report of a backtest; ``command`` is what made it. Replaces the file at once."""
-    write_whole(path, report_html(rows, command))
 
 
 def report_html(rows: Sequence[Row], command: str = "") -> str:

@@ -90,11 +90,6 @@ class World:
         with self.now() as cloud:
             cloud.create_group(spec)
 
-    def change_bounds(self, group: str, minimum: int, maximum: int) -> None:
-        """Change the bounds of a group."""
-        with self.now() as cloud:
-            cloud.set_bounds(group, minimum, maximum)
-
     def delete_group(self, group: str) -> None:
         """Delete a group and end its instances."""
         with self.now() as cloud:

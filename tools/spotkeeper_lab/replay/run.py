@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from spotkeeper_lab.replay.engine import Rule
-    from spotkeeper_lab.replay.values import Row, Run
+    from spotkeeper_lab.replay.values import Run
     from spotkeeper_lab.traces.requests import RequestTrace
 
 RULES: dict[str, Callable[[RequestTrace, ReplaySettings], Rule]] = {
@@ -77,12 +77,3 @@ def iter_runs(
     for trace in traces:
         for rule in rules:
             yield trace, run_rule(trace, rule, settings)
-
-
-def run_replay(
-    traces: Iterable[RequestTrace],
-    rules: Sequence[str] = RULE_NAMES,
-    settings: ReplaySettings | None = None,
-) -> list[Row]:
-    """Return one row per trace and rule. Raises ReplayError for an unknown rule."""
-    return [run.row for _, run in iter_runs(traces, rules, settings or ReplaySettings())]

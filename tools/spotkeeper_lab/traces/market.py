@@ -85,16 +85,6 @@ class Market:
         )
         return heapq.merge(*streams, key=lambda change: change.at_s)
 
-    def next_change(self, at_s: float) -> float | None:
-        """The time of the first step after ``at_s``, or None when nothing changes any more."""
-        later = (
-            steps.times[index]
-            for steps in self.steps
-            if (index := bisect_right(steps.times, at_s)) < len(steps.times)
-            and steps.times[index] < self.end_s
-        )
-        return min(later, default=None)
-
     def window(self, start_s: float, length_s: float) -> "Market":
         """The part from ``start_s`` on, moved to 0; raises MarketError when it does not fit."""
         if start_s < 0 or length_s <= 0 or start_s + length_s > self.end_s:

@@ -41,10 +41,6 @@ def test_changes_come_in_time_order_and_half_open(market: Market) -> None:
     assert list(market.changes(90, 120)) == [Change(90, "a/g", 1)]
 
 
-def test_the_next_change_is_strictly_later(market: Market) -> None:
-    assert [market.next_change(at) for at in (0, 59, 60, 90)] == [60, 60, 90, None]
-
-
 def test_a_window_starts_at_zero_with_what_held_then(market: Market) -> None:
     window = market.window(70, 50)
     assert window.end_s == 50

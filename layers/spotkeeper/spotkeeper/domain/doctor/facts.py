@@ -99,7 +99,6 @@ class StackFacts:
     nobody_told: bool | Unseen = False
     sends_search_logs: str = "SendSearchLogs"
     search_log_ages: Mapping[str, float | None] | Unseen = field(default_factory=dict)
-    paused: Mapping[str, str] | Unseen = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

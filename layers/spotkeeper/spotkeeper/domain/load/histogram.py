@@ -58,10 +58,6 @@ class Histogram:
                 return middle_ms(index) / 1000
         return 0.0
 
-    def share_within(self, seconds: float) -> float:
-        """Share of the durations that are at most so long, to the bucket; 1 of nothing."""
-        return self.within(seconds) / self.count if self.counts else 1.0
-
     def within(self, seconds: float) -> int:
         """How many of the durations are at most so long, to the bucket."""
         last = bucket(int(seconds * 1000))
