@@ -1,7 +1,7 @@
-"""Options that the commands on a deployed stack share."""
+"""Options that commands share."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -16,11 +16,22 @@ Profile = Annotated[
 ]
 FleetName = Annotated[str | None, typer.Option("--fleet", help="One fleet. Default: all.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Answer JSON.")]
-Since = Annotated[
-    float | None,
-    typer.Option("--since", parser=seconds, metavar="DURATION", help="So far back: 20m, 3h, 7d."),
-]
 Report = Annotated[
     Path | None, typer.Option("--report", metavar="FILE", help="Draw it as a page, too.")
 ]
 DEFAULT_STACK = "spotkeeper"
+
+
+def duration(help: str, *names: str, **more: Any) -> Any:
+    """An option that is read as a duration, in seconds: 90s, 20m, 3h, 7d."""
+    return typer.Option(*names, parser=seconds, metavar="DURATION", help=help, **more)
+
+
+Fleet = Annotated[str, typer.Argument(help="The fleet's name.", metavar="FLEET")]
+# Of the lab's runs.
+ColdStart = Annotated[float, duration("Launch to serving.")]
+JsonFile = Annotated[
+    Path | None, typer.Option("--json", help="Write the rows as JSON; - is standard output.")
+]
+ReportFile = Annotated[Path | None, typer.Option("--report", help="Write an HTML report.")]
+Since = Annotated[float | None, duration("So far back: 20m, 3h, 7d.", "--since")]

@@ -11,6 +11,7 @@ from spotkeeper_lab.files import write_whole
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.table import Table
 
     from spotkeeper_charts.page import Page
 
@@ -70,12 +71,31 @@ def write(text: str, path: Path) -> None:
         raise OutputError(f"{path}: cannot be written: {error.strerror}") from error
 
 
-def draw(page: "Page", path: Path | None) -> None:
-    """Write a page where one is asked for."""
+def tell(text: str, page: "Page", path: Path | None) -> None:
+    """Print what is told, and write its page where one is asked for, `-` in place of the text."""
     if path is not None:
         from spotkeeper_charts.page import page_html
 
         write(page_html(page), path)
+    if path != STANDARD_OUTPUT:
+        typer.echo(text, nl=False)
+
+
+def give(
+    tables: "Iterable[Table]",
+    rows: str,
+    json: Path | None,
+    page: Callable[[], str],
+    report: Path | None,
+) -> None:
+    """Print the tables, unless the JSON takes their place, and write the files asked for."""
+    if json != STANDARD_OUTPUT:
+        for table in tables:
+            screen().print(table)
+    if json:
+        write(rows, json)
+    if report:
+        write(page(), report)
 
 
 @contextmanager

@@ -9,16 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from spotkeeper_cli.durations import seconds
 from spotkeeper_cli.errors import told
-from spotkeeper_cli.output import (
-    STANDARD_OUTPUT,
-    OutputError,
-    check_outputs,
-    counted,
-    screen,
-    write,
-)
+from spotkeeper_cli.options import ColdStart, JsonFile, ReportFile, duration
+from spotkeeper_cli.output import OutputError, check_outputs, counted, give
 
 if TYPE_CHECKING:
     from spotkeeper_lab.backtest.backtest import Row
@@ -47,35 +40,17 @@ Policies = Annotated[
 PriceRatio = Annotated[
     float | None, typer.Option(help="Spot over on-demand. Default: the trace's prices, else 0.30.")
 ]
-Tick = Annotated[float, typer.Option(parser=seconds, metavar="DURATION", help="Resolution.")]
-ColdStart = Annotated[
-    float, typer.Option(parser=seconds, metavar="DURATION", help="Launch to serving.")
-]
-WarmStart = Annotated[
-    float | None,
-    typer.Option(parser=seconds, metavar="DURATION", help="The same, from the warm pool."),
-]
+Tick = Annotated[float, duration("Resolution.")]
+WarmStart = Annotated[float | None, duration("The same, from the warm pool.")]
 WarmPool = Annotated[int, typer.Option(help="Stopped on-demand instances.")]
-Notice = Annotated[
-    float,
-    typer.Option(parser=seconds, metavar="DURATION", help="Warning before a loss; 0 is none."),
-]
+Notice = Annotated[float, duration("Warning before a loss; 0 is none.")]
 NoticeLost = Annotated[float, typer.Option(help="Share of warnings that get lost.")]
-EventDelay = Annotated[
-    float, typer.Option(parser=seconds, metavar="DURATION", help="Events are up to so late.")
-]
-TurnJitter = Annotated[
-    float,
-    typer.Option(
-        parser=seconds, metavar="DURATION", help="A minute's turn is up to so late; AWS: 59s."
-    ),
-]
+EventDelay = Annotated[float, duration("Events are up to so late.")]
+TurnJitter = Annotated[float, duration("A minute's turn is up to so late; AWS: 59s.")]
 OnDemandFailure = Annotated[float, typer.Option(help="Share of on-demand launches refused.")]
 WindowCount = Annotated[int | None, typer.Option(help="Random windows. Default: the whole trace.")]
 WindowHours = Annotated[float, typer.Option(help="Length of a window.")]
 Seed = Annotated[int, typer.Option(min=0, help="Of windows and chance.")]
-Json = Annotated[Path | None, typer.Option(help="Write the rows as JSON; - is standard output.")]
-Report = Annotated[Path | None, typer.Option(help="Write an HTML report.")]
 Settings = Annotated[
     list[str] | None, typer.Option(metavar="NAME=VALUE", help="A policy's setting.")
 ]
@@ -98,8 +73,8 @@ def backtest(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     windows: WindowCount = None,
     window_hours: WindowHours = 24.0,
     seed: Seed = 0,
-    json: Json = None,
-    report: Report = None,
+    json: JsonFile = None,
+    report: ReportFile = None,
     set: Settings = None,
 ) -> None:
     """Try policies on recorded spot markets: what each would have served and cost."""
@@ -161,14 +136,8 @@ def _tried(
 
 
 def _show(rows: "Sequence[Row]", json: Path | None, report: Path | None) -> None:
-    """Print the tables, unless the JSON takes their place, and write the files."""
     from spotkeeper_lab.backtest.output import json_text, tables
     from spotkeeper_lab.backtest.report import report_html
 
-    if json != STANDARD_OUTPUT:
-        for table in tables(rows):
-            screen().print(table)
-    if json:
-        write(json_text(rows), json)
-    if report:
-        write(report_html(rows, f"spotkeeper {shlex.join(sys.argv[1:])}"), report)
+    command = f"spotkeeper {shlex.join(sys.argv[1:])}"
+    give(tables(rows), json_text(rows), json, lambda: report_html(rows, command), report)

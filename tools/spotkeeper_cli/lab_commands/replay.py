@@ -7,16 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from spotkeeper_cli.durations import seconds
 from spotkeeper_cli.errors import told
-from spotkeeper_cli.output import (
-    STANDARD_OUTPUT,
-    OutputError,
-    check_outputs,
-    counted,
-    screen,
-    write,
-)
+from spotkeeper_cli.options import ColdStart, JsonFile, ReportFile, duration
+from spotkeeper_cli.output import OutputError, check_outputs, counted, give
 
 if TYPE_CHECKING:
     from spotkeeper_lab.replay.values import MarketRow, ReplaySettings, Run
@@ -38,11 +31,8 @@ Requests = Annotated[list[Path], typer.Option(help="Request trace; may be given 
 Rules = Annotated[
     list[str] | None, typer.Option(help=f"Rule; may be given again. Default: all of {NAMES}.")
 ]
-Wait = Annotated[float, typer.Option(parser=seconds, metavar="DURATION", help="The wait promised.")]
+Wait = Annotated[float, duration("The wait promised.")]
 Share = Annotated[float, typer.Option(help="Share of requests it is promised to.")]
-ColdStart = Annotated[
-    float, typer.Option(parser=seconds, metavar="DURATION", help="Launch to serving.")
-]
 WorkersPerInstance = Annotated[
     int | None,
     typer.Option(help="Workers of an instance. Default: 1, and on a market as many as fit it."),
@@ -53,8 +43,6 @@ QueueKnown = Annotated[
 ]
 MinWorkers = Annotated[int, typer.Option(help="Fewest workers of Spotkeeper; 0 may sleep.")]
 Seed = Annotated[int, typer.Option(min=0, help="Of requests drawn from a trace of rates.")]
-Json = Annotated[Path | None, typer.Option(help="Write the rows as JSON; - is standard output.")]
-Report = Annotated[Path | None, typer.Option(help="Write an HTML report.")]
 SpotMarket = Annotated[
     Path | None, typer.Option(help="Spot market: run both checkers on it too, same requests.")
 ]
@@ -71,8 +59,8 @@ def replay(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     queue_known: QueueKnown = False,
     min_workers: MinWorkers = 1,
     seed: Seed = 0,
-    json: Json = None,
-    report: Report = None,
+    json: JsonFile = None,
+    report: ReportFile = None,
     market: SpotMarket = None,
 ) -> None:
     """Replay requests with every sizing rule: who keeps the promise, with how many workers."""
@@ -117,21 +105,16 @@ def _show(
     json: Path | None,
     report: Path | None,
 ) -> None:
-    """Print the tables, unless the JSON takes their place, and write the files."""
     from spotkeeper_lab.replay.on_market import market_table
     from spotkeeper_lab.replay.output import as_json, table
     from spotkeeper_lab.replay.report import report_html
 
-    if json != STANDARD_OUTPUT:
-        console = screen()
-        for name in dict.fromkeys(trace.name for trace, _ in runs):
-            console.print(table(name, [run.row for trace, run in runs if trace.name == name]))
-        if both:
-            console.print(market_table(both))
-    if json:
-        write(as_json([*(run.row for _, run in runs), *both]), json)
-    if report:
-        write(report_html(runs), report)
+    names = dict.fromkeys(trace.name for trace, _ in runs)
+    tables = [table(name, [run.row for trace, run in runs if trace.name == name]) for name in names]
+    if both:
+        tables.append(market_table(both))
+    rows = as_json([*(run.row for _, run in runs), *both])
+    give(tables, rows, json, lambda: report_html(runs), report)
 
 
 def _runs(

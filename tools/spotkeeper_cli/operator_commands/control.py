@@ -1,20 +1,22 @@
 """`spotkeeper mode`, `pause`, `resume` and `stop`: what an operator says of a fleet."""
 
-from datetime import timedelta
-from typing import Annotated
+from contextlib import contextmanager
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from spotkeeper.domain.permission import Mode
-from spotkeeper_cli.durations import seconds
 from spotkeeper_cli.errors import asked_of_aws
-from spotkeeper_cli.options import DEFAULT_STACK, AsJson, Profile, Region, Stack
+from spotkeeper_cli.options import DEFAULT_STACK, AsJson, Fleet, Profile, Region, Stack, duration
 
-Fleet = Annotated[str, typer.Argument(help="The fleet's name.", metavar="FLEET")]
-For = Annotated[
-    float,
-    typer.Option("--for", parser=seconds, metavar="DURATION", help="It ends then; 24h at most."),
-]
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from spotkeeper.domain.permission import Control
+    from spotkeeper_operator.control import FleetControls
+
+For = Annotated[float, duration("It ends then; 24h at most.", "--for")]
 Why = Annotated[str, typer.Option("--why", help="For who finds it paused.")]
 Anyway = Annotated[
     bool, typer.Option("--anyway", help="Although on-demand stands in for spot: the fleet shrinks.")
@@ -34,15 +36,10 @@ def mode(
     profile: Profile = None,
 ) -> None:
     """Let a fleet's turns act, or only observe and record what they would ask."""
-    from spotkeeper import wiring
-    from spotkeeper_operator.aws import Aws
-    from spotkeeper_operator.control import FleetControls
-    from spotkeeper_operator.control_text import control_json, mode_text
+    from spotkeeper_operator.control_text import mode_text
 
-    with asked_of_aws():
-        found = FleetControls(Aws(region, profile), stack).set_mode(fleet, mode, wiring.now())
-        show = control_json if json else mode_text
-        typer.echo(show(fleet, found), nl=False)
+    with _controls(stack, region, profile) as (controls, now):
+        _say(fleet, controls.set_mode(fleet, mode, now), mode_text, json)
 
 
 def pause(
@@ -55,16 +52,11 @@ def pause(
     profile: Profile = None,
 ) -> None:
     """Let a fleet be as it is for a time; turns record what they would ask."""
-    from spotkeeper import wiring
-    from spotkeeper_operator.aws import Aws
-    from spotkeeper_operator.control import FleetControls
-    from spotkeeper_operator.control_text import control_json, pause_text
+    from spotkeeper_operator.control_text import pause_text
 
-    with asked_of_aws():
-        controls = FleetControls(Aws(region, profile), stack)
-        found = controls.pause(fleet, timedelta(seconds=lasting), why, wiring.now())
-        show = control_json if json else pause_text
-        typer.echo(show(fleet, found), nl=False)
+    with _controls(stack, region, profile) as (controls, now):
+        paused = controls.pause(fleet, timedelta(seconds=lasting), why, now)
+        _say(fleet, paused, pause_text, json)
 
 
 def resume(
@@ -75,15 +67,10 @@ def resume(
     profile: Profile = None,
 ) -> None:
     """End a pause now."""
-    from spotkeeper import wiring
-    from spotkeeper_operator.aws import Aws
-    from spotkeeper_operator.control import FleetControls
-    from spotkeeper_operator.control_text import control_json, pause_text
+    from spotkeeper_operator.control_text import pause_text
 
-    with asked_of_aws():
-        found = FleetControls(Aws(region, profile), stack).resume(fleet, wiring.now())
-        show = control_json if json else pause_text
-        typer.echo(show(fleet, found), nl=False)
+    with _controls(stack, region, profile) as (controls, now):
+        _say(fleet, controls.resume(fleet, now), pause_text, json)
 
 
 def stop(
@@ -109,3 +96,22 @@ def stop(
         done = leave(aws, stack, fleet, now, anyway=anyway, keep_hooks=keep_hooks)
         show = stopped_json if json else stopped_text
         typer.echo(show(fleet, done), nl=False)
+
+
+@contextmanager
+def _controls(
+    stack: str, region: str | None, profile: str | None
+) -> "Iterator[tuple[FleetControls, datetime]]":
+    """The stack's controls and the instant, in which what goes wrong with AWS is told."""
+    from spotkeeper import wiring
+    from spotkeeper_operator.aws import Aws
+    from spotkeeper_operator.control import FleetControls
+
+    with asked_of_aws():
+        yield FleetControls(Aws(region, profile), stack), wiring.now()
+
+
+def _say(fleet: str, found: "Control", text: "Callable[[str, Control], str]", json: bool) -> None:
+    from spotkeeper_operator.control_text import control_json
+
+    typer.echo((control_json if json else text)(fleet, found), nl=False)

@@ -5,7 +5,6 @@ from typing import Annotated
 
 import typer
 
-from spotkeeper_cli.durations import seconds
 from spotkeeper_cli.errors import asked_of_aws, told
 from spotkeeper_cli.options import (
     DEFAULT_STACK,
@@ -15,15 +14,13 @@ from spotkeeper_cli.options import (
     Region,
     Report,
     Stack,
+    duration,
 )
-from spotkeeper_cli.output import STANDARD_OUTPUT, OutputError, check_outputs, draw
+from spotkeeper_cli.output import OutputError, check_outputs, tell
 
 MONTH_S = 30 * 86_400.0
 
-Since = Annotated[
-    float,
-    typer.Option("--since", parser=seconds, metavar="DURATION", help="So far back; 90d at most."),
-]
+Since = Annotated[float, duration("So far back; 90d at most.", "--since")]
 By = Annotated[str | None, typer.Option("--by", metavar="[day|zone|type]", help="Told apart.")]
 
 Billed = Annotated[
@@ -60,7 +57,5 @@ def cost(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
         aws, now = Aws(region, profile), wiring.now()
         first = now - timedelta(seconds=since)
         found = read_cost(aws, stack, fleet, first, now, billed=actual)
-        draw(cost_page(found, kind), report)
         show = cost_text.cost_json if json else cost_text.cost_text
-        if report != STANDARD_OUTPUT:
-            typer.echo(show(found, kind), nl=False)
+        tell(show(found, kind), cost_page(found, kind), report)

@@ -6,17 +6,21 @@ from typing import Annotated
 
 import typer
 
-from spotkeeper_cli.durations import seconds
 from spotkeeper_cli.errors import asked_of_aws, told
-from spotkeeper_cli.options import DEFAULT_STACK, AsJson, Profile, Region, Report, Stack
-from spotkeeper_cli.output import STANDARD_OUTPUT, OutputError, check_outputs, draw
+from spotkeeper_cli.options import (
+    DEFAULT_STACK,
+    AsJson,
+    Fleet,
+    Profile,
+    Region,
+    Report,
+    Stack,
+    duration,
+)
+from spotkeeper_cli.output import OutputError, check_outputs, tell
 
-Fleet = Annotated[str, typer.Argument(help="The fleet's name.", metavar="FLEET")]
 Count = Annotated[int, typer.Option("--count", min=1, help="Spot instances to interrupt.")]
-Longest = Annotated[
-    float,
-    typer.Option("--timeout", parser=seconds, metavar="DURATION", help="Wait no longer."),
-]
+Longest = Annotated[float, duration("Wait no longer.", "--timeout")]
 
 
 def drill(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
@@ -49,7 +53,6 @@ def drill(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     with asked_of_aws(), told(OutputError):
         check_outputs([report])
         drilled = Drill(Aws(region, profile), stack, fleet).run(count, waiting)
-        draw(drill_page(drilled), report)
-        if report != STANDARD_OUTPUT:
-            typer.echo(drill_json(drilled) if json else drill_text(drilled), nl=False)
+        show = drill_json if json else drill_text
+        tell(show(drilled), drill_page(drilled), report)
         raise typer.Exit(0 if drilled.story.over else 1)

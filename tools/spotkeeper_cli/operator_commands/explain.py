@@ -16,7 +16,7 @@ from spotkeeper_cli.options import (
     Since,
     Stack,
 )
-from spotkeeper_cli.output import STANDARD_OUTPUT, OutputError, check_outputs, draw
+from spotkeeper_cli.output import OutputError, check_outputs, tell
 
 if TYPE_CHECKING:
     from spotkeeper_operator.decisions.read_decisions import Decisions
@@ -60,9 +60,8 @@ def explain(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
         show = explain_json if json else explain_text
         if rule is not None and found.records and not found.entries:
             raise OperatorError(_no_such(rule, found))
-        draw(explain_page(found.records, first, last, rule), report)
-        if report != STANDARD_OUTPUT:
-            typer.echo(show(found.entries, found.unreadable), nl=False)
+        page = explain_page(found.records, first, last, rule)
+        tell(show(found.entries, found.unreadable), page, report)
 
 
 def _no_such(rule: str, found: "Decisions") -> str:

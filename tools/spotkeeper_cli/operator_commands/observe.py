@@ -5,9 +5,16 @@ from typing import Annotated
 
 import typer
 
-from spotkeeper_cli.durations import seconds
 from spotkeeper_cli.errors import asked_of_aws
-from spotkeeper_cli.options import DEFAULT_STACK, AsJson, FleetName, Profile, Region, Stack
+from spotkeeper_cli.options import (
+    DEFAULT_STACK,
+    AsJson,
+    FleetName,
+    Profile,
+    Region,
+    Stack,
+    duration,
+)
 
 observe = typer.Typer(no_args_is_help=True, help="What a fleet that only looks would have done.")
 WEEK_S = 7 * 86_400.0
@@ -22,9 +29,7 @@ def _observe() -> None:
 def report(
     stack: Stack = DEFAULT_STACK,
     fleet: FleetName = None,
-    since: Annotated[
-        float, typer.Option("--since", parser=seconds, metavar="DURATION", help="So far back.")
-    ] = WEEK_S,
+    since: Annotated[float, duration("So far back.", "--since")] = WEEK_S,
     price_ratio: Annotated[
         float, typer.Option(min=0.01, max=1.0, help="Spot price over on-demand price.")
     ] = 0.30,

@@ -5,15 +5,19 @@ from typing import Annotated
 
 import typer
 
-from spotkeeper_cli.durations import seconds
 from spotkeeper_cli.errors import asked_of_aws
-from spotkeeper_cli.options import DEFAULT_STACK, AsJson, FleetName, Profile, Region, Stack
+from spotkeeper_cli.options import (
+    DEFAULT_STACK,
+    AsJson,
+    FleetName,
+    Profile,
+    Region,
+    Stack,
+    duration,
+)
 from spotkeeper_cli.output import screen
 
-Watch = Annotated[
-    float | None,
-    typer.Option("--watch", parser=seconds, metavar="DURATION", help="Again and again, so often."),
-]
+Watch = Annotated[float | None, duration("Again and again, so often.", "--watch")]
 
 
 def status(

@@ -29,119 +29,106 @@ class WakeUp:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Backfill:
-    """Raise the on-demand group to `desired`, by `count`."""
+class _DesiredCapacity:
+    """A group is asked for another size."""
 
     group: str
     desired: int
-    count: int
     reason: str
+
+    @property
+    def asked(self) -> str:
+        """How records say it."""
+        return f"{self.group}: desired {self.desired}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Backfill(_DesiredCapacity):
+    """Raise the on-demand group to `desired`, by `count`."""
+
+    count: int
 
     @property
     def before(self) -> int:
         """What the group was asked for before."""
         return self.desired - self.count
 
-    @property
-    def asked(self) -> str:
-        """How records say it."""
-        return f"{self.group}: desired {self.desired}"
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CancelBackfill:
+class CancelBackfill(_DesiredCapacity):
     """Lower the on-demand group to `desired`, by `count` instances that never launched."""
 
-    group: str
-    desired: int
     count: int
-    reason: str
 
     @property
     def before(self) -> int:
         """What the group was asked for before."""
         return self.desired + self.count
 
-    @property
-    def asked(self) -> str:
-        """How records say it."""
-        return f"{self.group}: desired {self.desired}"
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AskSpot(_DesiredCapacity):
+    """Ask the spot group for `desired`, which it may show either of `requests` for."""
+
+    requests: tuple[CapacityRequest, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EndBackfill:
-    """End an on-demand instance, and lower its group, of `before` now, by one."""
+class _Instance:
+    """Something becomes of one instance; `verb` is how records say it."""
 
     instance_id: str
-    before: int
     reason: str
+    verb: ClassVar[str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndBackfill(_Instance):
+    """End an on-demand instance, and lower its group, of `before` now, by one."""
+
+    before: int
     verb: ClassVar[str] = "end"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Drain:
+class Drain(_Instance):
     """Mark an instance of a group with when it will be gone."""
 
     group: str
-    instance_id: str
     gone_at: datetime
-    reason: str
     verb: ClassVar[str] = "drain"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Unmark:
+class Unmark(_Instance):
     """Take the mark off an instance: it works on."""
 
-    instance_id: str
-    reason: str
     verb: ClassVar[str] = "stop draining"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ReplaceEarly:
+class ReplaceEarly(_Instance):
     """Take an instance out of the spot group, which replaces it at once.
 
     It must be marked first, or nobody may end it if AWS leaves it running; `taken` is gone already.
     """
 
     group: str
-    instance_id: str
     taken: bool
-    reason: str
     verb: ClassVar[str] = "replace"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AskSpot:
-    """Ask the spot group for `desired`, which it may show either of `requests` for."""
-
-    group: str
-    desired: int
-    requests: tuple[CapacityRequest, ...]
-    reason: str
-
-    @property
-    def asked(self) -> str:
-        """How records say it."""
-        return f"{self.group}: desired {self.desired}"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EndSpare:
+class EndSpare(_Instance):
     """End a spare spot instance, and lower its group by one."""
 
-    instance_id: str
-    reason: str
     verb: ClassVar[str] = "end"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Terminate:
+class Terminate(_Instance):
     """End an instance that was taken out of its group and that AWS left running."""
 
-    instance_id: str
-    reason: str
     verb: ClassVar[str] = "terminate"
 
 
