@@ -64,7 +64,9 @@ def kept(stage: Stage) -> Savings:
     return savings(priced(items, BOOK, NOON, stage.now), NOON, stage.now)
 
 
-def test_the_ledger_is_the_bill_within_one_per_cent(restless: Stage) -> None:
+def test_the_ledger_is_the_bill_within_one_per_cent_and_knows_who_ended_whom(
+    restless: Stage,
+) -> None:
     spent = hours(restless, 10_800.0)
     bill, found = restless.cloud.bill(), kept(restless)
     assert bill.losses > 3
@@ -78,6 +80,10 @@ def test_the_ledger_is_the_bill_within_one_per_cent(restless: Stage) -> None:
     # The looks add up to the same, but for what ran before the first one.
     before = 4 * 600 / 3600 * SPOT_USD
     assert sum(spent) == pytest.approx(usd - before, rel=0.05)
+    items = LedgerTable(boto3.client("dynamodb"), TABLE).since("ocr", NOON)
+    assert {item.ended_by for item in items if item.until} == {EndedBy.AWS, EndedBy.US}
+    running = {item.instance_id for item in items if item.until is None}
+    assert running == {i.instance_id for i in restless.cloud.instances()}
 
 
 def test_what_was_spent_is_counted(
@@ -88,15 +94,6 @@ def test_what_was_spent_is_counted(
     assert values["SpentSpot"] == pytest.approx(4 * 300 / 3600 * SPOT_USD, rel=0.01)
     assert "SpentOnDemand" not in values
     assert values["Saved"] == pytest.approx(4 * 300 / 3600 * (ON_DEMAND_USD - SPOT_USD), rel=0.01)
-
-
-def test_who_ended_an_instance(restless: Stage) -> None:
-    hours(restless, 6000.0)
-    items = LedgerTable(boto3.client("dynamodb"), TABLE).since("ocr", NOON)
-    ended = {item.ended_by for item in items if item.until}
-    assert ended == {EndedBy.AWS, EndedBy.US}
-    running = {item.instance_id for item in items if item.until is None}
-    assert running == {i.instance_id for i in restless.cloud.instances()}
 
 
 def test_a_fleet_whose_ledger_fails_stops_no_other(

@@ -18,19 +18,21 @@ from spotkeeper_lab.traces.requests import generate_requests
 if TYPE_CHECKING:
     from spotkeeper_lab.traces.requests import RequestTrace
 
-HALF_HOUR_S = 1_800.0
+# The row that most of them look at is run once.
+pytestmark = pytest.mark.xdist_group("replay on a market")
+TWENTY_MINUTES_S = 1_200.0
 SETTINGS = ReplaySettings()
 
 
 def spot_market(capacity: int = 8) -> Market:
-    """One zone that loses half of its capacity for ten minutes."""
-    steps = [(0.0, capacity), (600.0, capacity // 2), (1_200.0, capacity)]
-    return market_of("m", HALF_HOUR_S, {"a/x": steps})
+    """One zone that loses half of its capacity for some minutes."""
+    steps = [(0.0, capacity), (400.0, capacity // 2), (800.0, capacity)]
+    return market_of("m", TWENTY_MINUTES_S, {"a/x": steps})
 
 
 @pytest.fixture(scope="module")
 def requests() -> RequestTrace:
-    return generate_requests(1, hours=0.5, mean_load=3.0)
+    return generate_requests(1, hours=TWENTY_MINUTES_S / 3600.0, mean_load=3.0)
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +48,7 @@ def test_the_row_has_the_fields_of_every_rule_and_the_cost(row: MarketRow) -> No
     }  # fmt: skip
     assert asked < set(values)
     assert {"market", "cost", "sizing_factor", "spot_factor"} < set(values)
-    assert values["requests"] > 1_000
+    assert values["requests"] > 500
     assert values["wait_p50"] <= values["wait_p95"] <= values["wait_p99"]
 
 
@@ -68,7 +70,7 @@ def test_a_small_market_gets_larger_instances_and_progress_counts_minutes(
         requests, spot_market(capacity=2), SETTINGS, lambda at, of, _: minutes.append((at, of))
     )
     assert minutes == sorted(minutes)
-    assert (minutes[0][0], minutes[-1][1]) == (0, 45)
+    assert (minutes[0][0], minutes[-1][1]) == (0, 35)
     assert row.workers_per_instance > 1
     hours = (row.spot_hours + row.on_demand_hours) * row.workers_per_instance
     assert row.worker_hours == pytest.approx(hours, abs=1e-2)
@@ -81,7 +83,8 @@ def test_the_size_that_was_asked_for_counts(requests: RequestTrace, row: MarketR
     hours = large.spot_hours + large.on_demand_hours
     assert large.worker_hours == pytest.approx(4 * hours, abs=1e-2)
     assert hours < row.spot_hours + row.on_demand_hours
-    assert on_market(requests, spot_market(capacity=2), SETTINGS, size=1).workers_per_instance == 1
+    few = requests.window(0.0, 60.0)
+    assert on_market(few, spot_market(capacity=2), SETTINGS, size=1).workers_per_instance == 1
 
 
 def test_the_table_shows_both_factors(row: MarketRow) -> None:
