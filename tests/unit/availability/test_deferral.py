@@ -7,8 +7,8 @@ from datetime import datetime
 import pytest
 
 from spotkeeper.domain.availability.memory import AvailabilityMemory
-from spotkeeper.domain.availability.risk.deferral import DeferralMemory, Start, watch_starts
-from spotkeeper.domain.availability.risk.memory import RiskMemory
+from spotkeeper.domain.availability.risk.deferral import watch_starts
+from spotkeeper.domain.availability.risk_memory import DeferralMemory, RiskMemory, Start
 from spotkeeper.domain.decision import Action
 from spotkeeper.domain.failure import FailureClass
 from spotkeeper.domain.fleet import Fleet, Group

@@ -6,8 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spotkeeper.domain.availability.memory import AvailabilityMemory
-from spotkeeper.domain.availability.risk.deferral import DeferralMemory, Start
-from spotkeeper.domain.availability.risk.memory import RiskMemory
+from spotkeeper.domain.availability.risk_memory import DeferralMemory, RiskMemory, Start
 from spotkeeper.domain.decision import Action
 from spotkeeper.domain.fleet import Group, Instance
 from spotkeeper.domain.settings.availability import AvailabilityPolicy

@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 
 from spotkeeper.domain.availability.memory import AvailabilityMemory
 from spotkeeper.domain.availability.risk.elevated import (
-    Loss,
     add_losses,
     heavy_losses,
     longest_settle_s,
     settle_s,
 )
+from spotkeeper.domain.availability.risk_memory import Loss
 from spotkeeper.domain.decision import Action
 from spotkeeper.domain.fleet import Instance
 from spotkeeper.domain.settings.availability import AvailabilityPolicy

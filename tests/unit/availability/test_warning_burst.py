@@ -4,11 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from spotkeeper.domain.availability.risk.warning_burst import (
-    WarningBurst,
-    add_bursts,
-    lost_warnings,
-)
+from spotkeeper.domain.availability.risk.warning_burst import add_bursts, lost_warnings
+from spotkeeper.domain.availability.risk_memory import WarningBurst
 from spotkeeper.domain.fleet import Group
 from spotkeeper.domain.settings.availability import AvailabilityPolicy
 from tests.builders import at, fleet, group, ids, instances, turn

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 from spotkeeper.domain.availability.assessing.failures import has_gap
+from spotkeeper.domain.availability.assessing.outside import overdue
 from spotkeeper.domain.availability.memory import AvailabilityMemory, within
-from spotkeeper.domain.availability.planning.interruption import overdue
 from spotkeeper.domain.availability.snapshot import Snapshot
 from spotkeeper.domain.failure import LaunchFailure
 from spotkeeper.domain.fleet import BusyShares, Fleet, Group, Observation

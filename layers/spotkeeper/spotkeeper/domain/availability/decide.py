@@ -8,11 +8,9 @@ from dataclasses import replace
 from datetime import datetime
 
 from spotkeeper.domain.availability.actions import AvailabilityAction, Plan, WakeUp
-from spotkeeper.domain.availability.answers import remember_answer
-from spotkeeper.domain.availability.assessing.counting import count_groups
+from spotkeeper.domain.availability.assessing.counting import both_short, count_groups
 from spotkeeper.domain.availability.assessing.failures import explain_gaps
 from spotkeeper.domain.availability.assessing.launching import who_is_launching
-from spotkeeper.domain.availability.assessing.seen import both_short, remember_seen
 from spotkeeper.domain.availability.assessment import Assessment
 from spotkeeper.domain.availability.memory import AvailabilityMemory
 from spotkeeper.domain.availability.planning.backfill import size_backfill
@@ -26,6 +24,8 @@ from spotkeeper.domain.availability.planning.interruption import (
 )
 from spotkeeper.domain.availability.planning.processes import resumptions, suspensions
 from spotkeeper.domain.availability.planning.spares import ask_for_spares
+from spotkeeper.domain.availability.remembering.answers import remember_answer
+from spotkeeper.domain.availability.remembering.seen import remember_seen
 from spotkeeper.domain.availability.risk.risk import risk_of
 from spotkeeper.domain.availability.snapshot import Snapshot
 from spotkeeper.domain.availability.telling import explain, tell

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from spotkeeper.domain.availability.risk.memory import RiskMemory
+from spotkeeper.domain.availability.risk_memory import RiskMemory
 from spotkeeper.domain.capacity_request import CapacityRequest
 from spotkeeper.domain.failure import LaunchFailure
 

@@ -141,6 +141,12 @@ def shortfall_of(
     return max(0, target - spot.serving - spot.unheard - waited_for)
 
 
+def both_short(snapshot: Snapshot, spot: Count, on_demand: Count) -> bool:
+    """Say whether on-demand was asked, does not come, and AWS says why (rule 7)."""
+    gap = spot.target - spot.serving - spot.unheard - on_demand.serving
+    return snapshot.on_demand_refused and gap > 0 and on_demand.missing > 0
+
+
 def in_service(group: Group, risky: Set[str]) -> int:
     """Count the instances in service that are not at risk."""
     return sum(i.phase is Phase.IN_SERVICE and i.instance_id not in risky for i in group.instances)

@@ -3,11 +3,11 @@
 from datetime import datetime, timedelta
 
 from spotkeeper.domain.availability.actions import Drain, ReplaceEarly, Terminate, Unmark
+from spotkeeper.domain.availability.assessing.outside import overdue
 from spotkeeper.domain.availability.assessment import Assessment
-from spotkeeper.domain.availability.memory import AvailabilityMemory, within
+from spotkeeper.domain.availability.memory import AvailabilityMemory
 from spotkeeper.domain.availability.snapshot import Snapshot
 from spotkeeper.domain.fleet import Group, Phase
-from spotkeeper.domain.settings.availability import AvailabilityPolicy
 
 # A warned instance that is still in service so long after was not taken: it counts again.
 WARNING_LIFETIME = timedelta(minutes=15)
@@ -67,27 +67,6 @@ def early_replacements(seen: Assessment) -> list[ReplaceEarly]:
         for i in group.instances
         if i.phase is Phase.IN_SERVICE and i.instance_id in going
     ]
-
-
-def still_outside(memory: AvailabilityMemory, snapshot: Snapshot) -> dict[str, datetime]:
-    """Give those outside of the group that may run: detached by us, or found with our mark.
-
-    One that is back in the group never left it, and one that was looked for in vain has ended.
-    """
-    found = snapshot.marked or {}
-    known = {**found, **memory.detached}
-    ended = set(snapshot.taken)
-    if snapshot.running is not None:
-        due = overdue(memory, snapshot.fleet.availability, snapshot.now)
-        ended |= due - snapshot.running - found.keys()
-    ended |= _in_service(snapshot.seen.spot)
-    return {i: at for i, at in known.items() if i not in ended}
-
-
-def overdue(memory: AvailabilityMemory, policy: AvailabilityPolicy, now: datetime) -> set[str]:
-    """Name the detached instances past their deadline: whatever AWS leaves, nobody else ends."""
-    deadline_s = policy.launch_deadline_s
-    return {i for i, at in memory.detached.items() if not within(at, now, deadline_s)}
 
 
 def left_running(seen: Assessment) -> list[Terminate]:

@@ -1,36 +1,14 @@
 """What is remembered to defer backfill: how long warm starts take, and who is gone when."""
 
 from collections.abc import Mapping, Set
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
+from spotkeeper.domain.availability.risk_memory import DeferralMemory, Start
 from spotkeeper.domain.fleet import Group, Instance, Observation, Phase
 
 # So many of the last starts count.
 STARTS = 5
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Start:
-    """An on-demand instance's start: not there yet at `began`, in service at `served`."""
-
-    instance_id: str
-    began: datetime
-    served: datetime | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DeferralMemory:
-    """What is remembered to defer backfill; empty where on-demand is not warm.
-
-    `seen_at` is when the on-demand instances `known` were seen, `gone_at` when each warned
-    instance that still serves will be gone.
-    """
-
-    seen_at: datetime | None = None
-    known: tuple[str, ...] = ()
-    starts: tuple[Start, ...] = ()
-    gone_at: Mapping[str, datetime] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,9 +3,10 @@
 In recorded GPU markets losses cluster: docs/backtest.md has the shares.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime, timedelta
 
+from spotkeeper.domain.availability.risk_memory import Loss
 from spotkeeper.domain.settings.availability import AvailabilityPolicy
 
 # AWS takes instances of one pool some seconds apart: what goes within so long goes at once.
@@ -16,14 +17,6 @@ TWO_TURNS_S = 30
 SETTLE_SHARE = 1 / 3
 # Heavy losses come an hour or two apart in the worst times.
 HEAVY_TIMES = 4
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Loss:
-    """So many spot instances went at once without a warning, the first of them seen at `at`."""
-
-    at: datetime
-    count: int
 
 
 def is_elevated(policy: AvailabilityPolicy, last_surprise: datetime | None, now: datetime) -> bool:

@@ -8,14 +8,9 @@ from collections.abc import Mapping, Set
 from datetime import datetime, timedelta
 
 from spotkeeper.domain.availability.memory import AvailabilityMemory
-from spotkeeper.domain.availability.risk.deferral import (
-    Deferral,
-    DeferralMemory,
-    watch_starts,
-    watch_warned,
-)
-from spotkeeper.domain.availability.risk.memory import RiskMemory
+from spotkeeper.domain.availability.risk.deferral import Deferral, watch_starts, watch_warned
 from spotkeeper.domain.availability.risk.warning_burst import lost_warnings
+from spotkeeper.domain.availability.risk_memory import DeferralMemory, RiskMemory
 from spotkeeper.domain.availability.snapshot import Snapshot
 from spotkeeper.domain.settings.availability import AvailabilityPolicy
 

@@ -19,10 +19,10 @@ from spotkeeper.domain.availability.risk.elevated import (
     settle_s,
 )
 from spotkeeper.domain.availability.risk.just_in_time import deferral_of, remember_deferral
-from spotkeeper.domain.availability.risk.memory import RiskMemory
 from spotkeeper.domain.availability.risk.pools import remember_pools
 from spotkeeper.domain.availability.risk.spare import elevated_spares, kept_spares
 from spotkeeper.domain.availability.risk.warning_burst import add_bursts, lost_warnings
+from spotkeeper.domain.availability.risk_memory import RiskMemory
 from spotkeeper.domain.availability.snapshot import Snapshot
 from spotkeeper.domain.fleet import Group, Phase
 

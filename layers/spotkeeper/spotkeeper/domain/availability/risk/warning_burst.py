@@ -7,22 +7,13 @@ follows from how many warnings are seen: where one in ten is lost, nine seen sta
 import math
 from collections import Counter
 from collections.abc import Mapping, Set
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from spotkeeper.domain.availability.risk_memory import WarningBurst
 from spotkeeper.domain.fleet import Group, Phase
 
 # Events are up to half a minute late: a burst may run on so long after its notice.
 LATE = timedelta(seconds=30)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WarningBurst:
-    """So many instances of a pool were seen warned at once, the first of them at `since`."""
-
-    since: datetime
-    pool: str
-    warned: int
 
 
 def add_bursts(

@@ -4,14 +4,13 @@ from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from spotkeeper.domain.availability.answers import BACKOFF_FIRST_S
-from spotkeeper.domain.availability.assessing.adoption import adoption_of
-from spotkeeper.domain.availability.assessing.counting import Count, in_service, pending_increases
+from spotkeeper.domain.availability.assessing.counting import in_service, pending_increases
 from spotkeeper.domain.availability.assessing.failures import explaining, newest_of_each
+from spotkeeper.domain.availability.assessing.outside import still_outside
 from spotkeeper.domain.availability.assessment import Assessment
 from spotkeeper.domain.availability.memory import AvailabilityMemory, add_level, within
-from spotkeeper.domain.availability.planning.interruption import still_outside
-from spotkeeper.domain.availability.snapshot import Snapshot
+from spotkeeper.domain.availability.remembering.adoption import adoption_of
+from spotkeeper.domain.availability.remembering.answers import BACKOFF_FIRST_S
 from spotkeeper.domain.capacity_request import CapacityRequest
 
 # A group may show the size before for so long after it was asked for another.
@@ -54,12 +53,6 @@ def remember_seen(seen: Assessment, at_risk: Mapping[str, datetime]) -> Availabi
     )
     memory = replace(memory, adoption=adoption_of(old, memory, seen))
     return _back_off(memory, now, both_short=seen.both_short)
-
-
-def both_short(snapshot: Snapshot, spot: Count, on_demand: Count) -> bool:
-    """Say whether on-demand was asked, does not come, and AWS says why (rule 7)."""
-    gap = spot.target - spot.serving - spot.unheard - on_demand.serving
-    return snapshot.on_demand_refused and gap > 0 and on_demand.missing > 0
 
 
 def _back_off(memory: AvailabilityMemory, now: datetime, *, both_short: bool) -> AvailabilityMemory:

@@ -1,0 +1,30 @@
+"""Who is outside of the spot group and may run: detached by us, or found with our mark."""
+
+from datetime import datetime
+
+from spotkeeper.domain.availability.memory import AvailabilityMemory, within
+from spotkeeper.domain.availability.snapshot import Snapshot
+from spotkeeper.domain.fleet import Phase
+from spotkeeper.domain.settings.availability import AvailabilityPolicy
+
+
+def still_outside(memory: AvailabilityMemory, snapshot: Snapshot) -> dict[str, datetime]:
+    """Give those outside of the group that may run: detached by us, or found with our mark.
+
+    One that is back in the group never left it, and one that was looked for in vain has ended.
+    """
+    found = snapshot.marked or {}
+    known = {**found, **memory.detached}
+    ended = set(snapshot.taken)
+    if snapshot.running is not None:
+        due = overdue(memory, snapshot.fleet.availability, snapshot.now)
+        ended |= due - snapshot.running - found.keys()
+    group = snapshot.seen.spot
+    ended |= {i.instance_id for i in group.instances if i.phase is Phase.IN_SERVICE}
+    return {i: at for i, at in known.items() if i not in ended}
+
+
+def overdue(memory: AvailabilityMemory, policy: AvailabilityPolicy, now: datetime) -> set[str]:
+    """Name the detached instances past their deadline: whatever AWS leaves, nobody else ends."""
+    deadline_s = policy.launch_deadline_s
+    return {i for i, at in memory.detached.items() if not within(at, now, deadline_s)}
