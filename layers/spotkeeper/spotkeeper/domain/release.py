@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
-from spotkeeper.domain.fleet import BusyShares, Group, Instance, Phase
+from spotkeeper.domain.fleet import BusyShares, Group, Phase
 
 # Below this share of the last minutes a worker counts as idle.
 IDLE_SHARE = 0.05
@@ -43,19 +43,16 @@ def plan_release(
     unlaunched = min(step, max(0, group.desired - len(present)))
     serving = [i for i in present if i.phase is Phase.IN_SERVICE]
     launching = min(step - unlaunched, len(present) - len(serving))
-    shares, since = busy_shares or {}, held_since or {}
+    shares = busy_shares or {}
+    ages = {pool: -since.timestamp() for pool, since in (held_since or {}).items()}
 
-    def free(instance: Instance) -> bool:
-        return busy_too or shares.get(instance.instance_id, 0.0) < IDLE_SHARE
-
-    def rank(instance: Instance) -> tuple[float, float, str]:
-        pool_since = since.get(instance.pool)
-        age = -pool_since.timestamp() if pool_since else -math.inf
-        return (age, shares.get(instance.instance_id, 0.0), instance.instance_id)
-
-    chosen = sorted(filter(free, serving), key=rank)[: step - unlaunched - launching]
+    ranks = [
+        (ages.get(i.pool, -math.inf), shares.get(i.instance_id, 0.0), i.instance_id)
+        for i in serving
+    ]
+    free = [who for _, share, who in sorted(ranks) if busy_too or share < IDLE_SHARE]
     return ReleasePlan(
         desired=group.desired - unlaunched,
-        ends=tuple(instance.instance_id for instance in chosen),
+        ends=tuple(free[: step - unlaunched - launching]),
         launching=launching,
     )

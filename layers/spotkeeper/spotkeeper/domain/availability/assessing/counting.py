@@ -147,9 +147,10 @@ def both_short(snapshot: Snapshot, spot: Count, on_demand: Count) -> bool:
     return snapshot.on_demand_refused and gap > 0 and on_demand.missing > 0
 
 
-def in_service(group: Group, risky: Set[str]) -> int:
+def in_service(group: Group, risky: frozenset[str]) -> int:
     """Count the instances in service that are not at risk."""
-    return sum(i.phase is Phase.IN_SERVICE and i.instance_id not in risky for i in group.instances)
+    serving = [i.instance_id for i in group.instances if i.phase is Phase.IN_SERVICE]
+    return len(serving) - len(risky.intersection(serving)) if risky else len(serving)
 
 
 def _refused_since(failures: tuple[LaunchFailure, ...], at: datetime) -> bool:

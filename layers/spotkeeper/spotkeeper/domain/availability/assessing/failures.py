@@ -33,9 +33,10 @@ def explaining(
 
     Once all are launched, what failed before explains nothing of those that do not serve.
     """
-    told = any(remedy(failure.failure_class) is not Remedy.NONE for failure in read)
+    if not known or any(remedy(failure.failure_class) is not Remedy.NONE for failure in read):
+        return read
     present = sum(i.phase is not Phase.LEAVING for i in group.instances)
-    return read if told or present >= group.desired else (*read, *known)
+    return read if present >= group.desired else (*read, *known)
 
 
 def newest_of_each(failures: tuple[LaunchFailure, ...]) -> tuple[LaunchFailure, ...]:

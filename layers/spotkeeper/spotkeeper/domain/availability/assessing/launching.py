@@ -59,6 +59,8 @@ def _launching(group: Group, snapshot: Snapshot) -> dict[str, datetime]:
 
 def _vanished(memory: AvailabilityMemory, snapshot: Snapshot) -> list[datetime]:
     """Give the ages of the spot instances that vanished unserved; a smaller group lets them go."""
+    if not memory.spot_launching:
+        return []
     group = snapshot.seen.spot
     there = {i.instance_id for i in group.instances if i.phase is not Phase.LEAVING}
     gone = [memory.launching_since[i] for i in memory.spot_launching if i not in there]

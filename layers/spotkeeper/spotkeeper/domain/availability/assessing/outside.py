@@ -15,6 +15,8 @@ def still_outside(memory: AvailabilityMemory, snapshot: Snapshot) -> dict[str, d
     """
     found = snapshot.marked or {}
     known = {**found, **memory.detached}
+    if not known:
+        return {}
     ended = set(snapshot.taken)
     if snapshot.running is not None:
         due = overdue(memory, snapshot.fleet.availability, snapshot.now)

@@ -137,7 +137,7 @@ def _given_back(seen: Assessment, plan: ReleasePlan, due: datetime) -> Size:
         if unlaunched
         else ()
     )
-    ends = (EndBackfill(instance_id=i, before=before, reason=why) for i in plan.ends)
+    ends = [EndBackfill(instance_id=i, before=before, reason=why) for i in plan.ends]
     return Size(
         action=Action.RELEASE,
         rule="release",

@@ -7,7 +7,7 @@ from spotkeeper.domain.availability.assessing.outside import overdue
 from spotkeeper.domain.availability.assessment import Assessment
 from spotkeeper.domain.availability.memory import AvailabilityMemory
 from spotkeeper.domain.availability.snapshot import Snapshot
-from spotkeeper.domain.fleet import Group, Phase
+from spotkeeper.domain.fleet import Phase
 
 # A warned instance that is still in service so long after was not taken: it counts again.
 WARNING_LIFETIME = timedelta(minutes=15)
@@ -27,7 +27,10 @@ def lapsed(
     snapshot: Snapshot, memory: AvailabilityMemory, risky: frozenset[str]
 ) -> tuple[str, ...]:
     """Name the marked that are at risk no more: until the mark goes, their workers refuse work."""
-    there = _in_service(snapshot.seen.spot) | _in_service(snapshot.seen.on_demand)
+    if not memory.drained:
+        return ()
+    groups = (snapshot.seen.spot, snapshot.seen.on_demand)
+    there = {i.instance_id for g in groups for i in g.instances if i.phase is Phase.IN_SERVICE}
     return tuple(i for i in memory.drained if i in there and i not in risky)
 
 
@@ -74,7 +77,3 @@ def left_running(seen: Assessment) -> list[Terminate]:
     running = (seen.snapshot.running or frozenset()).union(seen.snapshot.marked or {})
     over = overdue(seen.memory, seen.policy, seen.now) & running
     return [Terminate(instance_id=i, reason="AWS left it running") for i in sorted(over)]
-
-
-def _in_service(group: Group) -> set[str]:
-    return {i.instance_id for i in group.instances if i.phase is Phase.IN_SERVICE}

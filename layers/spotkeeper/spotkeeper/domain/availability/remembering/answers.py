@@ -10,6 +10,7 @@ from spotkeeper.domain.availability.actions import (
     CancelBackfill,
     Drain,
     EndBackfill,
+    EndSpare,
     ReplaceEarly,
     ResumeLaunch,
     Terminate,
@@ -30,17 +31,19 @@ def remember_answer(
     at: datetime,
 ) -> AvailabilityMemory:
     """Remember one action; what may have been done is remembered where nobody would look it up."""
-    match action, answer:
-        case ReplaceEarly(instance_id=gone, taken=False), Answer.DONE | Answer.LOST:
-            return replace(memory, detached={**memory.detached, gone: at})
-        case AskSpot(requests=requests), Answer.DONE | Answer.LOST:
-            return replace(memory, capacity_requests=requests)
-        case (Backfill() | CancelBackfill() | EndBackfill()) as size, Answer.LOST:
-            return replace(memory, unsure=memory.unsure or Unsure(at=at, before=size.before))
-        case _, Answer.DONE:
-            return _done(memory, action, at)
-        case _:
+    if answer is Answer.REFUSED or answer is Answer.SKIPPED:
+        return memory
+    match action:
+        case EndBackfill() | EndSpare() | CancelBackfill() if answer is Answer.DONE:
             return memory
+        case Backfill() | CancelBackfill() | EndBackfill() if answer is Answer.LOST:
+            return replace(memory, unsure=memory.unsure or Unsure(at=at, before=action.before))
+        case ReplaceEarly(instance_id=gone, taken=False):
+            return replace(memory, detached={**memory.detached, gone: at})
+        case AskSpot(requests=requests):
+            return replace(memory, capacity_requests=requests)
+        case _:
+            return _done(memory, action, at) if answer is Answer.DONE else memory
 
 
 def _done(
