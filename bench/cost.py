@@ -13,6 +13,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
+from bench._stack import MESSAGES_A_CALL, REQUESTS_PER_S, SHIPPED_EVERY_S, WORKERS, Turn
 from bench.collect import (
     CALL_S,
     LAMBDA_CALL_USD,
@@ -23,15 +24,7 @@ from bench.collect import (
     VCPU_GB,
     WRITE_USD,
 )
-from bench.turns import (
-    MESSAGES_A_CALL,
-    REQUESTS_PER_S,
-    SHIPPED_EVERY_S,
-    WORKERS,
-    Turn,
-    Work,
-    measure,
-)
+from bench.turns import Work, measure
 
 METRIC_USD = 0.30  # a metric and month
 LOG_GB_USD = 0.50  # taken in

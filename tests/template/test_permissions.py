@@ -46,7 +46,7 @@ def test_actions_are_written_out(stack: Stack) -> None:
         ("KeepAvailability", "ResumeProcesses", {"ocr-spot", "ocr-on-demand"}),
     ],
 )
-def test_each_half_changes_only_the_groups_that_it_must(
+def test_each_controller_changes_only_the_groups_that_it_must(
     stack: Stack, policy: str, action: str, names: set[str]
 ) -> None:
     [resources] = [

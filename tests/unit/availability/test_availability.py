@@ -4,23 +4,13 @@ from dataclasses import replace
 
 import pytest
 
-from spotkeeper.domain.availability.actions import Unmark
 from spotkeeper.domain.availability.memory import AvailabilityMemory
 from spotkeeper.domain.decision import Action
 from spotkeeper.domain.failure import FailureClass
 from spotkeeper.domain.fleet import Group, Observation
 from spotkeeper.domain.settings.availability import AvailabilityPolicy
-from tests.builders import at, failure, fleet, group, ids, instances, turn
-
-SPOT = ids("a", 8)
-BACK = ids("b", 8)
-STEADY = AvailabilityMemory(need=4)
-
-
-def whole(serving: int = 4, desired: int = 4) -> tuple[int, AvailabilityMemory]:
-    """A memory in which `serving` of `desired` spot instances have settled."""
-    first = turn(-3600, group("spot", desired, instances(SPOT[:serving])), group("on-demand", 0))
-    return desired, first.memory
+from tests.builders import at, failure, fleet, group, instances, turn
+from tests.unit.availability.wholes import BACK, SPOT, STEADY, whole
 
 
 def test_a_whole_spot_group_needs_nothing() -> None:
@@ -38,7 +28,7 @@ def test_a_lost_instance_is_backfilled_in_the_same_turn() -> None:
     assert (decision.action, decision.on_demand_desired) == (Action.BACKFILL, 1)
 
 
-def test_a_launched_instance_counts_as_coming_until_its_deadline() -> None:
+def test_a_launched_instance_counts_as_launching_until_its_deadline() -> None:
     spot = group("spot", 4, instances(SPOT[:3], SPOT[3:4]))
     early = turn(0, spot, group("on-demand", 0), STEADY)
     assert early.action is Action.HOLD
@@ -135,80 +125,6 @@ def test_the_backfill_stays_within_the_operators_and_the_groups_maximum() -> Non
     assert small.on_demand_desired == 1
 
 
-def test_a_warned_instance_stops_counting_and_is_replaced_and_drained() -> None:
-    spot = group("spot", 4, instances(SPOT[:4]))
-    decision = turn(0, spot, group("on-demand", 0), STEADY, warned={SPOT[0]: at(0)})
-    assert (decision.on_demand_desired, decision.detach, decision.drain) == (
-        1,
-        (SPOT[0],),
-        (SPOT[0],),
-    )
-
-
-def test_a_repeated_warning_changes_nothing() -> None:
-    spot = group("spot", 4, instances(SPOT[:4]))
-    keep = fleet(availability=AvailabilityPolicy(early_replacement=False))
-    first = turn(0, spot, group("on-demand", 0), STEADY, keep, warned={SPOT[0]: at(0)})
-    filled = group("on-demand", 1, instances((), BACK[:1]))
-    again = turn(20, spot, filled, first.memory, keep, warned={SPOT[0]: at(20)})
-    assert (again.action, again.drain, again.detach) == (Action.HOLD, (), ())
-    assert again.memory.at_risk == {SPOT[0]: at(0)}
-
-
-def test_a_foreign_warning_is_ignored() -> None:
-    spot = group("spot", 4, instances(SPOT[:4]))
-    decision = turn(0, spot, group("on-demand", 0), STEADY, warned={"i-0f0f0f0f0f0f0f0f0": at(0)})
-    assert (decision.action, decision.memory.at_risk) == (Action.HOLD, {})
-
-
-def test_an_instance_that_survives_its_warning_counts_again() -> None:
-    spot = group("spot", 4, instances(SPOT[:4]))
-    warned = turn(0, spot, group("on-demand", 0), STEADY, warned={SPOT[0]: at(0)})
-    on_demand = group("on-demand", 1, instances(BACK[:1]))
-    later = turn(900, spot, on_demand, warned.memory)
-    assert [unmark.instance_id for unmark in later.of(Unmark)] == [SPOT[0]]
-    assert (later.spot.serving, later.memory.at_risk) == (3, {})
-    again = turn(910, spot, on_demand, later.memory)
-    assert (again.spot.serving, again.of(Unmark)) == (4, [])
-
-
-def test_a_scheduled_change_counts_only_once_it_is_near() -> None:
-    spot = group("spot", 4, instances(SPOT[:4]))
-    early = turn(0, spot, group("on-demand", 0), STEADY, warned={SPOT[0]: at(3600)})
-    assert early.spot.serving == 4
-    near = turn(3600, spot, group("on-demand", 0), early.memory)
-    assert (near.spot.serving, near.drain) == (3, (SPOT[0],))
-
-
-def test_a_detached_instance_that_aws_leaves_running_is_ended() -> None:
-    spot = group("spot", 4, instances(SPOT[:4]))
-    warned = turn(0, spot, group("on-demand", 0), STEADY, warned={SPOT[0]: at(0)})
-    after = group("spot", 4, instances(SPOT[1:4], SPOT[4:5]))
-    waiting = turn(300, after, group("on-demand", 1), warned.memory)
-    assert waiting.terminate == ()
-    running = frozenset(SPOT[:1])
-    over = turn(600, after, group("on-demand", 1), waiting.memory, running=running)
-    assert over.terminate == (SPOT[0],)
-    assert over.memory.detached == {}
-
-
-def test_a_detached_instance_that_aws_took_is_looked_for_and_not_ended_again() -> None:
-    spot = group("spot", 4, instances(SPOT[:4]))
-    warned = turn(0, spot, group("on-demand", 0), STEADY, warned={SPOT[0]: at(0)})
-    after = group("spot", 4, instances(SPOT[1:4], SPOT[4:5]))
-    unknown = turn(600, after, group("on-demand", 1), warned.memory)
-    assert (unknown.terminate, set(unknown.memory.detached)) == ((), {SPOT[0]})
-    ended = turn(660, after, group("on-demand", 1), unknown.memory, running=frozenset())
-    assert (ended.terminate, ended.memory.detached) == ((), {})
-
-
-def test_an_instance_whose_detaching_failed_is_not_ended() -> None:
-    spot = group("spot", 4, instances(SPOT[:4]))
-    warned = turn(0, spot, group("on-demand", 0), STEADY, warned={SPOT[0]: at(0)})
-    survived = turn(960, spot, group("on-demand", 1, instances(BACK[:1])), warned.memory)
-    assert (survived.terminate, survived.memory.detached) == ((), {})
-
-
 def test_silent_workers_leave_a_gap_like_a_lost_instance() -> None:
     spot = group("spot", 4, instances(SPOT[:4]))
     decision = turn(0, spot, group("on-demand", 0), STEADY, silent=frozenset(SPOT[:1]))
@@ -237,7 +153,7 @@ def test_a_warned_loss_during_the_settle_time_starts_it_again() -> None:
     assert turn(130, replaced, on_demand, back.memory).action is Action.RELEASE
 
 
-def test_a_warm_group_bridges_what_is_only_coming() -> None:
+def test_a_warm_group_stands_in_for_what_is_only_launching() -> None:
     warm = fleet(availability=AvailabilityPolicy(on_demand_warm=True))
     _, memory = whole()
     replacing = group("spot", 4, instances(SPOT[:3], SPOT[4:5]))

@@ -175,7 +175,7 @@ def test_another_loss_meanwhile_is_backfilled_at_once() -> None:
     assert due.on_demand_desired == 2
 
 
-def test_each_wave_has_its_own_instant() -> None:
+def test_each_burst_has_its_own_instant() -> None:
     first = warned()
     risk = {POOL[1]: at(20)}
     second = turn(20, spot(LEFT), NONE, first.memory, warm(), warned=risk)
@@ -187,7 +187,7 @@ def test_each_wave_has_its_own_instant() -> None:
     assert turn(50, left, on_demand, due.memory, warm()).on_demand_desired == 2
 
 
-def test_the_hedge_waits_with_its_wave() -> None:
+def test_the_allowance_waits_with_its_burst() -> None:
     allowed_for = warm(lost_notice_share=0.15)
     first = warned(allowed_for)
     assert (first.action, first.shortfall, first.look_again_at) == (Action.HOLD, 2, at(30))

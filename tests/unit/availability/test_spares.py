@@ -19,7 +19,7 @@ from spotkeeper.domain.decision import Action
 from spotkeeper.domain.fleet import Instance
 from spotkeeper.domain.settings.availability import AvailabilityPolicy
 from tests.builders import at, fleet, group, instances, turn
-from tests.unit.availability.test_availability import BACK, SPOT, whole
+from tests.unit.availability.wholes import BACK, SPOT, whole
 
 NOTHING = group("on-demand", 0)
 PROVEN_S = 28_800
@@ -71,13 +71,13 @@ def test_the_spare_of_the_pool_that_held_us_for_the_shortest_time_goes_first() -
     assert turn(PROVEN_S + 120, spot, NOTHING, later.memory).spot_ends == (SPOT[4],)
 
 
-def test_a_spare_that_went_after_the_spell_is_asked_for_no_more() -> None:
+def test_a_spare_that_went_with_the_elevated_risk_is_asked_for_no_more() -> None:
     held = turn(120, group("spot", 5, spread(SPOT[:5])), NOTHING, lost_one())
     lower = turn(1860, group("spot", 4, spread(SPOT[:4])), NOTHING, held.memory)
     assert (lower.spot_desired, lower.spot_ends) == (4, ())
 
 
-def test_a_spare_is_backfilled_in_the_spell_only() -> None:
+def test_a_spare_is_backfilled_while_risk_is_elevated_only() -> None:
     spot = group("spot", 5, spread(SPOT[:4]))
     in_it = turn(180, spot, NOTHING, lost_one())
     after_it = turn(1860, spot, NOTHING, in_it.memory)

@@ -146,7 +146,7 @@ def test_a_gap_does_not_forget_why_it_is_there() -> None:
 
 
 @pytest.mark.parametrize("period_s", [120, 300, 540])
-def test_a_boot_loop_is_not_coming_for_ever(period_s: int) -> None:
+def test_a_boot_loop_is_not_launching_for_ever(period_s: int) -> None:
     memory, short_at = STEADY, None
     for minute in range(60):
         names = tuple(f"i-{minute * 60 // period_s:04x}{n:013x}" for n in range(4))

@@ -21,7 +21,7 @@ def spot(serving: int) -> Group:
 @pytest.mark.parametrize(
     ("warned", "others", "allowance"), [(0, 9, 0), (1, 9, 1), (8, 9, 2), (8, 1, 1)]
 )
-def test_the_hedge_is_a_share_of_the_warned_and_no_more_than_the_others(
+def test_the_allowance_is_a_share_of_the_warned_and_no_more_than_the_others(
     warned: int, others: int, allowance: int
 ) -> None:
     gone = dict.fromkeys(POOL[:warned], at(0))
@@ -29,26 +29,26 @@ def test_the_hedge_is_a_share_of_the_warned_and_no_more_than_the_others(
     assert lost_warnings(bursts, spot(warned + others), gone.keys(), 0.15) == allowance
 
 
-def test_a_wave_is_over_after_the_notice() -> None:
+def test_a_burst_is_over_after_the_notice() -> None:
     bursts = add_bursts((), spot(4), {POOL[0]: at(-20)}, 120, at(0))
     assert bursts == (WarningBurst(since=at(-20), pool="us-east-1a/g4dn.xlarge", warned=1),)
     assert add_bursts(bursts, spot(4), {}, 120, at(129)) == bursts
     assert add_bursts(bursts, spot(4), {}, 120, at(130)) == ()
 
 
-def test_a_cold_on_demand_group_is_not_asked_for_a_hedge() -> None:
+def test_a_cold_on_demand_group_is_not_asked_for_an_allowance() -> None:
     before = turn(0, spot(6), group("on-demand", 0))
     risk = {POOL[0]: at(60)}
     warned = turn(60, spot(6), group("on-demand", 0), before.memory, warned=risk)
     assert warned.on_demand_desired == 1
 
 
-def test_another_pool_is_not_hedged() -> None:
+def test_another_pool_needs_no_allowance() -> None:
     bursts = (WarningBurst(since=at(0), pool="us-east-1f/g4dn.xlarge", warned=5),)
     assert lost_warnings(bursts, spot(4), frozenset(), 0.15) == 0
 
 
-def test_a_warned_instance_brings_one_more_and_it_goes_after_the_wave() -> None:
+def test_a_warned_instance_brings_one_more_and_it_goes_after_the_burst() -> None:
     warm = fleet(availability=AvailabilityPolicy(on_demand_warm=True))
     before = turn(0, spot(6), group("on-demand", 0), of=warm)
     risk = {POOL[0]: at(60)}

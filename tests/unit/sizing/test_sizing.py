@@ -101,7 +101,7 @@ def test_more_load_raises_the_group_at_once() -> None:
     )
 
 
-def test_the_spares_of_the_availability_half_stay_on_top() -> None:
+def test_the_spares_of_the_availability_controller_stay_on_top() -> None:
     held = sized(load(2.8), 5, spares=1)
     assert (held.action, held.spot_desired) == (Action.HOLD, 5)
     raised = sized(load(4.2), 5, spares=1)

@@ -20,7 +20,7 @@ from spotkeeper_lab.fakes.faults import Crash
 from spotkeeper_lab.fakes.virtual_time import instant
 from tests.builders import at, ids
 from tests.laws import shuffles
-from tests.unit.turns.test_turns_health import START_S, Stage, hung
+from tests.unit.turns.stage import START_S, Stage, hung
 
 WHO = ids("a", 6)
 REQUEST = CapacityRequest(at=at(0), need=4, spare=1)

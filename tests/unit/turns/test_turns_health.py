@@ -1,109 +1,19 @@
 """A health turn: what it reads, asks for, records, and what it leaves alone when AWS balks."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import datetime
 
 import pytest
 
 from spotkeeper.domain.decision import Action, Controller
-from spotkeeper.domain.fleet import Fleet
-from spotkeeper.domain.load.digest import SearchLog, Status, digest
+from spotkeeper.domain.load.digest import Status, digest
 from spotkeeper.domain.load.load import Cluster, LoadDigest
 from spotkeeper.domain.settings.sizing import SizingPolicy
-from spotkeeper.ports import Gone, Ports, Throttled
-from spotkeeper.turns.check_health import check_health
-from spotkeeper.turns.turn import TurnReport
-from spotkeeper_lab.cloud.api import Cloud
-from spotkeeper_lab.cloud.values import GroupSpec, Physics, Purchase
-from spotkeeper_lab.fakes.faults import Faults
-from spotkeeper_lab.fakes.groups import FakeGroups
-from spotkeeper_lab.fakes.histories import FakeLoadHistories
+from spotkeeper.ports import Gone, Throttled
 from spotkeeper_lab.fakes.load_table import FakeLoadTable
-from spotkeeper_lab.fakes.request_queues import FakeRequestQueues
-from spotkeeper_lab.fakes.states import FakeStates
 from spotkeeper_lab.fakes.virtual_time import instant
-from spotkeeper_lab.fakes.wake_ups import FakeWakeUps
-from spotkeeper_lab.traces.market import market_of
-from tests.builders import fleet
-
-POOL = "us-east-1a/g5.xlarge"
-START_S = 3600.0
-
-
-class Stage:
-    """A fleet of `spot` instances in service, its ports, and a minute hand."""
-
-    def __init__(self, spot: int = 4, sizing: SizingPolicy | None = None) -> None:
-        self.faults = Faults()
-        self.cloud = Cloud(
-            market_of("health", 86_400.0, {POOL: [(0.0, 99)]}),
-            [
-                GroupSpec(
-                    name=name,
-                    purchase=purchase,
-                    minimum=0,
-                    maximum=40,
-                    desired=desired,
-                    pools=(POOL,),
-                )
-                for name, purchase, desired in (
-                    ("spot", Purchase.SPOT, spot),
-                    ("on-demand", Purchase.ON_DEMAND, 0),
-                )
-            ],
-            Physics(),
-        )
-        self.cloud.advance(START_S)
-        self.fleet = fleet(sizing=sizing)
-        self.states = FakeStates(self.faults)
-        self.table = FakeLoadTable()
-        self.queues = FakeRequestQueues(self.faults)
-        groups = FakeGroups(self.cloud, self.faults)
-        self.ports = Ports(
-            groups=groups,
-            writer=groups,
-            instances=groups,
-            states=self.states,
-            load=self.table,
-            histories=FakeLoadHistories(),
-            queues=self.queues,
-            wake_ups=FakeWakeUps(self.faults),
-        )
-
-    @property
-    def spot(self) -> list[str]:
-        """The spot group's instances that serve, oldest first."""
-        members = self.cloud.group("spot").instances
-        return [i.instance_id for i in members if i.state == "InService"]
-
-    def serve(
-        self, until_minute: int, shares: Mapping[str, float], status: Status = Status.OK
-    ) -> None:
-        """Have instances be busy for a share of the five minutes up to a minute."""
-        for slot in range(30):
-            end_s = START_S + 60 * until_minute - 10 * slot
-            logs = [served(i, end_s, 10 * share, status) for i, share in shares.items()]
-            self.table.add(digest(logs, instant(end_s), "ocr"))
-
-    def turn(self, minute: int, fleets: Sequence[Fleet] = ()) -> TurnReport:
-        """Run the turn of a minute."""
-        self.cloud.advance(START_S + 60 * minute)
-        return check_health(fleets or [self.fleet], self.ports, instant(START_S + 60 * minute))
-
-
-def served(instance_id: str, end_s: float, service_s: float, status: Status) -> SearchLog:
-    started = instant(end_s - service_s)
-    return SearchLog(
-        request_id=f"{instance_id}-{end_s:g}",
-        worker_id=f"gpu-{instance_id}",
-        cluster=Cluster.AWS,
-        instance_id=instance_id,
-        enqueued_at=started - timedelta(seconds=1),
-        started_at=started,
-        finished_at=instant(end_s),
-        status=status,
-    )
+from tests.unit.turns.stage import START_S, Stage, hung, served
 
 
 def test_load_raises_the_spot_group_and_the_record_says_why() -> None:
@@ -165,17 +75,6 @@ def test_with_sizing_off_the_group_is_someone_elses() -> None:
     (record,) = stage.turn(0).records
     assert (record.action, record.rule, record.outcomes) == (Action.HOLD, "sizing is off", ())
     assert record.seen["WorkersNeeded"] == 6
-
-
-def hung(stage: Stage) -> str:
-    """Bring the first instance to its second observation as silent; the turn of minute 7 is due."""
-    victim, *well = stage.spot
-    stage.serve(0, dict.fromkeys(stage.spot, 0.9))
-    stage.turn(0)
-    stage.serve(6, dict.fromkeys(well, 0.9))
-    stage.turn(6)
-    stage.serve(7, dict.fromkeys(well, 0.9))
-    return victim
 
 
 def test_a_hung_worker_is_replaced_after_two_observations() -> None:
@@ -316,7 +215,7 @@ def test_a_refused_resize_is_recorded_and_reported() -> None:
     assert stage.cloud.group("spot").desired == 6
 
 
-def test_a_busy_half_is_reported_and_the_other_half_is_free() -> None:
+def test_a_busy_controller_is_reported_and_the_other_is_free() -> None:
     stage = Stage()
     now = instant(START_S)
     assert stage.states.acquire("ocr", Controller.AVAILABILITY, now, None)

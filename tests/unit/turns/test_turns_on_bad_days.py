@@ -20,7 +20,7 @@ from spotkeeper.turns.collect_search_logs import collect
 from spotkeeper_lab.fakes.histories import FakeLoadHistories
 from spotkeeper_lab.fakes.virtual_time import instant
 from tests.builders import fleet
-from tests.unit.turns.test_turns_health import START_S, Stage
+from tests.unit.turns.stage import START_S, Stage
 
 SPOT_MAX = 30
 SHIPPED_S = 30

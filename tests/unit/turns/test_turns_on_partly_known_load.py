@@ -11,7 +11,7 @@ from spotkeeper.domain.load.digest import SearchLog, Status, digest
 from spotkeeper.domain.load.load import Cluster
 from spotkeeper.domain.settings.sizing import Bounds, Objective, SizingPolicy
 from spotkeeper_lab.fakes.virtual_time import instant
-from tests.unit.turns.test_turns_health import START_S, Stage
+from tests.unit.turns.stage import START_S, Stage
 
 QUEUE = "https://sqs.eu-west-1.amazonaws.com/123456789012/requests"
 

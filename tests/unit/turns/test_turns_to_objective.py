@@ -12,7 +12,7 @@ from spotkeeper.domain.settings.sizing import Objective
 from spotkeeper.ports import Unreadable
 from spotkeeper_lab.fakes.histories import FakeLoadHistories
 from spotkeeper_lab.fakes.virtual_time import instant
-from tests.unit.turns.test_turns_health import START_S, Stage
+from tests.unit.turns.stage import START_S, Stage
 
 
 class Writes(FakeLoadHistories):

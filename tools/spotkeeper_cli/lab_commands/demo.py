@@ -8,32 +8,42 @@ import typer
 from spotkeeper_cli.errors import told
 from spotkeeper_cli.output import OutputError, check_outputs, screen
 
+Market = Annotated[Path | None, typer.Option(help="Market trace; without it one is generated.")]
+Requests = Annotated[
+    Path | None, typer.Option(help="Request trace, begun again when it is shorter.")
+]
+Hours = Annotated[float, typer.Option(min=0.1, help="How many virtual hours.")]
+Start = Annotated[float, typer.Option(min=0.0, help="First hour of the traces.")]
+Seed = Annotated[int, typer.Option(min=0, help="Of what is generated and of chance.")]
+Out = Annotated[Path, typer.Option(help="Folder of the results.")]
+Dashboard = Annotated[
+    Path | None, typer.Option(help="Draw the stack's dashboard of that day, as HTML.")
+]
+OnPrem = Annotated[int, typer.Option(min=0, help="Workers of your own, outside AWS.")]
+WarmPool = Annotated[
+    int | None,
+    typer.Option(min=0, help="Stopped on-demand instances. Default: the peak's need."),
+]
+PriceRatio = Annotated[
+    float, typer.Option(min=0.01, max=1.0, help="Spot price over on-demand price.")
+]
+Incidents = Annotated[
+    bool, typer.Option(help="Make a worker hang, launches fail, search logs stop.")
+]
+
 
 def demo(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
-    market: Annotated[
-        Path | None, typer.Option(help="Market trace; without it one is generated.")
-    ] = None,
-    requests: Annotated[
-        Path | None, typer.Option(help="Request trace, begun again when it is shorter.")
-    ] = None,
-    hours: Annotated[float, typer.Option(min=0.1, help="How many virtual hours.")] = 24.0,
-    start: Annotated[float, typer.Option(min=0.0, help="First hour of the traces.")] = 0.0,
-    seed: Annotated[int, typer.Option(min=0, help="Of what is generated and of chance.")] = 0,
-    out: Annotated[Path, typer.Option(help="Folder of the results.")] = Path("demo-out"),
-    dashboard: Annotated[
-        Path | None, typer.Option(help="Draw the stack's dashboard of that day, as HTML.")
-    ] = None,
-    onprem: Annotated[int, typer.Option(min=0, help="Workers of your own, outside AWS.")] = 0,
-    warm_pool: Annotated[
-        int | None,
-        typer.Option(min=0, help="Stopped on-demand instances. Default: the peak's need."),
-    ] = None,
-    price_ratio: Annotated[
-        float, typer.Option(min=0.01, max=1.0, help="Spot price over on-demand price.")
-    ] = 0.30,
-    incidents: Annotated[
-        bool, typer.Option(help="Make a worker hang, launches fail, search logs stop.")
-    ] = True,
+    market: Market = None,
+    requests: Requests = None,
+    hours: Hours = 24.0,
+    start: Start = 0.0,
+    seed: Seed = 0,
+    out: Out = Path("demo-out"),
+    dashboard: Dashboard = None,
+    onprem: OnPrem = 0,
+    warm_pool: WarmPool = None,
+    price_ratio: PriceRatio = 0.30,
+    incidents: Incidents = True,
 ) -> None:
     """Run a virtual day of spot capacity and requests through the deployed functions."""
     from spotkeeper_lab.demo.run import DemoError, run_demo

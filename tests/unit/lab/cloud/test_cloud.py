@@ -1,12 +1,10 @@
 """The simulated cloud behaves as AWS does."""
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from spotkeeper_lab.cloud.api import Cloud
 from spotkeeper_lab.cloud.values import (
-    CloudError,
     CloudEvent,
     EventKind,
     GroupSpec,
@@ -14,45 +12,8 @@ from spotkeeper_lab.cloud.values import (
     Purchase,
 )
 from spotkeeper_lab.traces.generate import generate
-from spotkeeper_lab.traces.market import Market, market_of
-
-A, B = "us-east-1a/g5.xlarge", "us-east-1b/g5.xlarge"
-QUIET = Physics(cold_start_s=120, notice_s=120)
-
-
-def market(a: list[tuple[float, int]], b: list[tuple[float, int]] | None = None) -> Market:
-    """Two pools for three hours."""
-    return market_of("test", 10_800.0, {A: a, B: b or [(0.0, 0)]})
-
-
-def cloud(
-    given_market: Market, desired: int, physics: Physics = QUIET, *, minimum: int = 0
-) -> Cloud:
-    """A spot group of `desired` beside an empty on-demand group."""
-    groups = [
-        GroupSpec(
-            name="spot",
-            purchase=Purchase.SPOT,
-            minimum=minimum,
-            maximum=10,
-            desired=desired,
-            pools=(A, B),
-        ),
-        GroupSpec(
-            name="od", purchase=Purchase.ON_DEMAND, minimum=0, maximum=10, desired=0, pools=(A, B)
-        ),
-    ]
-    return Cloud(given_market, groups, physics)
-
-
-def ids(one: Cloud, group: str) -> list[str]:
-    """The instances of a group."""
-    return [instance.instance_id for instance in one.group(group).instances]
-
-
-def kinds(events: list[CloudEvent], *wanted: EventKind) -> list[tuple[EventKind, float, str]]:
-    """The events of some kinds."""
-    return [(e.kind, e.at_s, e.instance_id) for e in events if e.kind in wanted]
+from spotkeeper_lab.traces.market import market_of
+from tests.unit.lab.cloud.clouds import A, B, cloud, ids, kinds, market
 
 
 def test_instances_serve_a_cold_start_after_their_launch() -> None:
@@ -148,76 +109,6 @@ def test_a_long_drought_costs_nothing_and_is_written_for_its_last_hour() -> None
     one.advance(3e6)
     assert len(ids(one, "spot")) == 1
     assert len(one.failures("spot", 1.0)) == 240
-
-
-def test_the_verbs_keep_aws_bounds() -> None:
-    one = cloud(market([(0.0, 5)]), 2, minimum=2)
-    with pytest.raises(CloudError, match="above max value 10"):
-        one.set_desired("spot", 11)
-    with pytest.raises(CloudError, match="below min value 2"):
-        one.set_desired("spot", 1)
-    with pytest.raises(CloudError, match="equals minSize"):
-        one.end(ids(one, "spot")[0])
-    with pytest.raises(CloudError, match="No managed instance"):
-        one.end("i-00000000000000fff")
-    with pytest.raises(CloudError, match="not found"):
-        one.group("gone")
-
-
-def test_detached_instances_run_on_while_their_replacement_launches() -> None:
-    one = cloud(market([(0.0, 5)]), 2)
-    one.advance(200)
-    first, second = ids(one, "spot")
-    one.detach("spot", [first])
-    assert first not in ids(one, "spot")
-    assert len(ids(one, "spot")) == 2
-    assert one.instance(first).group == ""
-    assert one.ready(Purchase.SPOT) == 2
-    one.drain([first], 240.0)
-    assert one.instance(first).draining
-    one.terminate([first])
-    assert one.bill().spot_s == 400.0
-    one.terminate([first])
-    with pytest.raises(CloudError, match="not part of"):
-        one.detach("spot", [first])
-    assert second in ids(one, "spot")
-
-
-def test_an_instance_that_has_not_come_cannot_be_detached() -> None:
-    one = cloud(market([(0.0, 5)]), 1)
-    with pytest.raises(CloudError, match="not in InService"):
-        one.detach("spot", ids(one, "spot"))
-
-
-def test_scale_in_ends_the_coming_first_then_the_newest() -> None:
-    one = cloud(market([(0.0, 5)]), 2)
-    one.advance(200)
-    old = ids(one, "spot")
-    one.set_desired("spot", 4)
-    one.set_desired("spot", 2)
-    assert ids(one, "spot") == old
-    one.set_desired("spot", 1)
-    assert ids(one, "spot") == old[:1]
-
-
-def test_an_unhealthy_instance_is_replaced() -> None:
-    one = cloud(market([(0.0, 5)]), 2)
-    one.advance(200)
-    sick, well = ids(one, "spot")
-    one.set_unhealthy(sick)
-    assert sick not in ids(one, "spot")
-    assert len(ids(one, "spot")) == 2
-    assert well in ids(one, "spot")
-
-
-def test_a_suspended_launch_brings_nothing_until_it_is_resumed() -> None:
-    one = cloud(market([(0.0, 5)]), 0)
-    one.suspend("spot", "Launch")
-    one.set_desired("spot", 2)
-    one.advance(1000)
-    assert ids(one, "spot") == []
-    one.resume("spot", "Launch")
-    assert len(ids(one, "spot")) == 2
 
 
 def test_refused_launches_fail_with_the_given_text_until_the_end() -> None:

@@ -1,4 +1,4 @@
-"""Hooks, warm pools, standby, protection, grace, suspended processes and quotas, as on AWS."""
+"""Lifecycle hooks hold an instance that comes or leaves, and let it go."""
 
 from collections.abc import Callable
 
@@ -8,65 +8,24 @@ from spotkeeper_lab.cloud.api import Cloud
 from spotkeeper_lab.cloud.values import (
     CloudError,
     EventKind,
-    GroupSpec,
     LifecycleHook,
-    Physics,
     Purchase,
     Result,
     Transition,
-    WarmPool,
 )
 from spotkeeper_lab.cloud.words import (
     ABANDONED,
     CANCELLED,
     HOOK_ABANDONED,
-    ON_DEMAND_QUOTA,
-    SPOT_QUOTA,
 )
-from spotkeeper_lab.traces.market import market_of
-
-POOL = "us-east-1a/g5.xlarge"
-SPOT, ON_DEMAND = "spot", "od"
-READY = LifecycleHook(
-    name="ready", transition=Transition.LAUNCHING, heartbeat_s=300.0, default=Result.CONTINUE
+from tests.unit.lab.cloud.life import (
+    DRAIN,
+    ON_DEMAND,
+    READY,
+    first,
+    make,
+    states,
 )
-DRAIN = LifecycleHook(name="drain", transition=Transition.TERMINATING, heartbeat_s=90.0)
-
-
-def make(
-    *hooks: LifecycleHook, desired: int = 0, grace_s: float = 0.0, physics: Physics | None = None
-) -> Cloud:
-    """An empty spot group beside an on-demand group of `desired` with hooks."""
-    groups = [
-        GroupSpec(name=SPOT, purchase=Purchase.SPOT, minimum=0, maximum=9, pools=(POOL,)),
-        GroupSpec(
-            name=ON_DEMAND,
-            purchase=Purchase.ON_DEMAND,
-            minimum=0,
-            maximum=9,
-            desired=desired,
-            pools=(POOL,),
-            hooks=hooks,
-            grace_s=grace_s,
-        ),
-    ]
-    market = market_of("lifecycle", 864_000.0, {POOL: [(0.0, 9)]})
-    return Cloud(market, groups, physics or Physics(cold_start_s=20.0))
-
-
-def states(cloud: Cloud, group: str = ON_DEMAND) -> list[str]:
-    return [one.state for one in cloud.group(group).instances]
-
-
-def first(cloud: Cloud, group: str = ON_DEMAND) -> str:
-    return cloud.group(group).instances[0].instance_id
-
-
-def pool_states(cloud: Cloud) -> list[str]:
-    return [one.state for one in cloud.warm_pool(ON_DEMAND)[1]]
-
-
-# --- hooks ----------------------------------------------------------------------------------------
 
 
 def test_a_launched_instance_waits_until_its_hook_is_completed() -> None:
@@ -177,192 +136,3 @@ def test_a_hook_that_is_deleted_lets_go_what_it_held() -> None:
     cloud.delete_hook(ON_DEMAND, "ready")
     assert states(cloud) == ["InService"]
     assert cloud.hooks(ON_DEMAND) == ()
-
-
-# --- warm pools -----------------------------------------------------------------------------------
-
-
-def test_a_warm_pool_is_filled_beside_the_group_and_used_first() -> None:
-    cloud = make(READY, physics=Physics(cold_start_s=20.0, warm_start_s=5.0))
-    cloud.put_warm_pool(ON_DEMAND, WarmPool(prepared=2))
-    assert pool_states(cloud) == ["Warmed:Pending"] * 2
-    cloud.advance(20.0)
-    assert pool_states(cloud) == ["Warmed:Pending:Wait"] * 2
-    warm = [one.instance_id for one in cloud.warm_pool(ON_DEMAND)[1]]
-    for one in warm:
-        cloud.complete(ON_DEMAND, "ready", one, Result.CONTINUE)
-    assert pool_states(cloud) == ["Warmed:Stopped"] * 2
-    assert (states(cloud), cloud.ready(Purchase.ON_DEMAND)) == ([], 0)
-
-    cloud.set_desired(ON_DEMAND, 1)
-    cloud.advance(25.0)
-    assert (first(cloud), states(cloud)) == (warm[0], ["Pending:Wait"])
-    cloud.complete(ON_DEMAND, "ready", warm[0], Result.CONTINUE)
-    assert states(cloud) == ["InService"]
-    assert len(pool_states(cloud)) == 1
-
-
-def test_used_instances_come_back_where_the_policy_says_so() -> None:
-    cloud = make(desired=1)
-    cloud.put_warm_pool(ON_DEMAND, WarmPool(prepared=1, reuse=True))
-    cloud.advance(60.0)
-    assert pool_states(cloud) == []
-    used = first(cloud)
-    cloud.set_desired(ON_DEMAND, 0)
-    cloud.advance(120.0)
-    assert [one.instance_id for one in cloud.warm_pool(ON_DEMAND)[1]] == [used]
-    assert (states(cloud), pool_states(cloud)) == ([], ["Warmed:Stopped"])
-
-
-def test_without_reuse_used_instances_end_and_others_are_prepared() -> None:
-    cloud = make(desired=1)
-    cloud.put_warm_pool(ON_DEMAND, WarmPool(prepared=1))
-    cloud.advance(60.0)
-    used = first(cloud)
-    cloud.set_desired(ON_DEMAND, 0)
-    cloud.advance(120.0)
-    assert cloud.instance(used).ended_s == 60.0
-    assert pool_states(cloud) == ["Warmed:Stopped"]
-
-
-def test_a_deleted_warm_pool_ends_what_waits_in_it() -> None:
-    cloud = make()
-    cloud.put_warm_pool(ON_DEMAND, WarmPool(minimum=2, prepared=0))
-    cloud.advance(60.0)
-    cloud.delete_warm_pool(ON_DEMAND)
-    assert (cloud.warm_pool(ON_DEMAND), cloud.instances()) == ((None, ()), ())
-    with pytest.raises(CloudError, match="No warm pool"):
-        cloud.delete_warm_pool(ON_DEMAND)
-
-
-def test_a_group_that_buys_spot_gets_no_warm_pool() -> None:
-    with pytest.raises(CloudError, match="Spot"):
-        make().put_warm_pool(SPOT, WarmPool())
-
-
-def test_a_warm_pool_of_no_said_size_fills_the_group_s_maximum() -> None:
-    cloud = make(desired=4)
-    cloud.put_warm_pool(ON_DEMAND, WarmPool())
-    assert len(pool_states(cloud)) == 9 - 4
-
-
-# --- standby, protection, grace -------------------------------------------------------------------
-
-
-def test_standby_serves_nothing_is_replaced_and_comes_back_on_top() -> None:
-    cloud = make(desired=2)
-    cloud.advance(60.0)
-    aside = first(cloud)
-    cloud.enter_standby(ON_DEMAND, [aside], decrement=False)
-    assert states(cloud) == ["Standby", "InService", "Pending"]
-    assert cloud.ready(Purchase.ON_DEMAND) == 1
-    cloud.advance(120.0)
-    cloud.exit_standby(ON_DEMAND, [aside])
-    assert states(cloud) == ["InService"] * 3
-    assert cloud.group(ON_DEMAND).desired == 3
-
-
-def test_standby_with_a_decrement_is_not_replaced_and_keeps_the_minimum() -> None:
-    cloud = make(desired=2)
-    cloud.advance(60.0)
-    cloud.enter_standby(ON_DEMAND, [first(cloud)], decrement=True)
-    assert states(cloud) == ["Standby", "InService"]
-    assert cloud.group(ON_DEMAND).desired == 1
-    cloud.set_bounds(ON_DEMAND, 1, 1)
-    with pytest.raises(CloudError, match="To place into standby 1 instances"):
-        cloud.enter_standby(
-            ON_DEMAND, [cloud.group(ON_DEMAND).instances[1].instance_id], decrement=True
-        )
-    with pytest.raises(CloudError, match="To exit from standby 1 instances"):
-        cloud.exit_standby(ON_DEMAND, [first(cloud)])
-
-
-def test_only_what_serves_goes_to_standby() -> None:
-    cloud = make(desired=1)
-    with pytest.raises(CloudError, match="not in InService"):
-        cloud.enter_standby(ON_DEMAND, [first(cloud)], decrement=False)
-
-
-def test_a_scale_in_leaves_what_is_protected() -> None:
-    cloud = make(desired=2)
-    cloud.advance(60.0)
-    kept = [one.instance_id for one in cloud.group(ON_DEMAND).instances]
-    cloud.protect(ON_DEMAND, kept, protected=True)
-    cloud.set_desired(ON_DEMAND, 0)
-    assert states(cloud) == ["InService"] * 2
-    cloud.protect(ON_DEMAND, kept[:1], protected=False)
-    assert [one.instance_id for one in cloud.group(ON_DEMAND).instances] == kept[1:]
-
-
-def test_what_is_young_is_not_replaced_for_its_health_unless_asked_for() -> None:
-    cloud = make(desired=1, grace_s=300.0)
-    cloud.advance(100.0)
-    young = first(cloud)
-    cloud.set_unhealthy(young, after_grace=True)
-    assert cloud.group(ON_DEMAND).instances[0].healthy
-    cloud.advance(320.0)
-    cloud.set_unhealthy(young, after_grace=True)
-    assert first(cloud) != young
-
-
-# --- processes, quotas, recommendations -----------------------------------------------------------
-
-
-def test_a_suspended_process_is_not_done_until_it_is_resumed() -> None:
-    cloud = make(desired=2)
-    cloud.advance(60.0)
-    cloud.suspend(ON_DEMAND, "Terminate")
-    cloud.set_desired(ON_DEMAND, 1)
-    assert len(states(cloud)) == 2
-    cloud.resume(ON_DEMAND, "Terminate")
-    assert len(states(cloud)) == 1
-
-    cloud.suspend(ON_DEMAND, "ReplaceUnhealthy")
-    sick = first(cloud)
-    cloud.set_unhealthy(sick)
-    assert (first(cloud), cloud.group(ON_DEMAND).instances[0].healthy) == (sick, False)
-    cloud.resume(ON_DEMAND, "ReplaceUnhealthy")
-    assert first(cloud) != sick
-
-
-def test_while_health_is_not_checked_the_dead_stay() -> None:
-    cloud = make(desired=1)
-    cloud.advance(60.0)
-    cloud.suspend(ON_DEMAND, "HealthCheck")
-    dead = first(cloud)
-    cloud.kill(dead)
-    cloud.advance(6000.0)
-    assert (first(cloud), states(cloud)) == (dead, ["InService"])
-    cloud.resume(ON_DEMAND, "HealthCheck")
-    assert first(cloud) != dead
-
-
-def test_an_unknown_process_is_refused() -> None:
-    with pytest.raises(CloudError, match="AZRebalance"):
-        make().suspend(SPOT, "Luanch")
-
-
-@pytest.mark.parametrize(
-    ("group", "purchase", "told"),
-    [
-        (SPOT, Purchase.SPOT, SPOT_QUOTA),
-        (ON_DEMAND, Purchase.ON_DEMAND, ON_DEMAND_QUOTA.format(limit=8)),
-    ],
-)
-def test_a_quota_ends_launches_in_aws_s_words(group: str, purchase: Purchase, told: str) -> None:
-    cloud = make()
-    cloud.set_quota(purchase, 8)
-    cloud.set_desired(group, 3)
-    assert len(states(cloud, group)) == 2
-    assert {one.message for one in cloud.failures(group, 0.0)} == {told}
-    cloud.set_quota(purchase, None)
-    assert len(states(cloud, group)) == 3
-
-
-def test_a_recommendation_is_told_and_changes_nothing() -> None:
-    cloud = make()
-    cloud.set_desired(SPOT, 1)
-    cloud.advance(60.0)
-    cloud.recommend([first(cloud, SPOT)])
-    told = [one.kind for one in cloud.advance(61.0)]
-    assert (told, states(cloud, SPOT)) == ([EventKind.REBALANCE], ["InService"])

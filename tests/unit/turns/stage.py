@@ -1,0 +1,115 @@
+"""A stage for health turns: a simulated cloud, a load table and what turns remember."""
+
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+
+from spotkeeper.domain.fleet import Fleet
+from spotkeeper.domain.load.digest import SearchLog, Status, digest
+from spotkeeper.domain.load.load import Cluster
+from spotkeeper.domain.settings.sizing import SizingPolicy
+from spotkeeper.ports import Ports
+from spotkeeper.turns.check_health import check_health
+from spotkeeper.turns.turn import TurnReport
+from spotkeeper_lab.cloud.api import Cloud
+from spotkeeper_lab.cloud.values import GroupSpec, Physics, Purchase
+from spotkeeper_lab.fakes.faults import Faults
+from spotkeeper_lab.fakes.groups import FakeGroups
+from spotkeeper_lab.fakes.histories import FakeLoadHistories
+from spotkeeper_lab.fakes.load_table import FakeLoadTable
+from spotkeeper_lab.fakes.request_queues import FakeRequestQueues
+from spotkeeper_lab.fakes.states import FakeStates
+from spotkeeper_lab.fakes.virtual_time import instant
+from spotkeeper_lab.fakes.wake_ups import FakeWakeUps
+from spotkeeper_lab.traces.market import market_of
+from tests.builders import fleet
+
+POOL = "us-east-1a/g5.xlarge"
+
+
+START_S = 3600.0
+
+
+class Stage:
+    """A fleet of `spot` instances in service, its ports, and a minute hand."""
+
+    def __init__(self, spot: int = 4, sizing: SizingPolicy | None = None) -> None:
+        self.faults = Faults()
+        self.cloud = Cloud(
+            market_of("health", 86_400.0, {POOL: [(0.0, 99)]}),
+            [
+                GroupSpec(
+                    name=name,
+                    purchase=purchase,
+                    minimum=0,
+                    maximum=40,
+                    desired=desired,
+                    pools=(POOL,),
+                )
+                for name, purchase, desired in (
+                    ("spot", Purchase.SPOT, spot),
+                    ("on-demand", Purchase.ON_DEMAND, 0),
+                )
+            ],
+            Physics(),
+        )
+        self.cloud.advance(START_S)
+        self.fleet = fleet(sizing=sizing)
+        self.states = FakeStates(self.faults)
+        self.table = FakeLoadTable()
+        self.queues = FakeRequestQueues(self.faults)
+        groups = FakeGroups(self.cloud, self.faults)
+        self.ports = Ports(
+            groups=groups,
+            writer=groups,
+            instances=groups,
+            states=self.states,
+            load=self.table,
+            histories=FakeLoadHistories(),
+            queues=self.queues,
+            wake_ups=FakeWakeUps(self.faults),
+        )
+
+    @property
+    def spot(self) -> list[str]:
+        """The spot group's instances that serve, oldest first."""
+        members = self.cloud.group("spot").instances
+        return [i.instance_id for i in members if i.state == "InService"]
+
+    def serve(
+        self, until_minute: int, shares: Mapping[str, float], status: Status = Status.OK
+    ) -> None:
+        """Have instances be busy for a share of the five minutes up to a minute."""
+        for slot in range(30):
+            end_s = START_S + 60 * until_minute - 10 * slot
+            logs = [served(i, end_s, 10 * share, status) for i, share in shares.items()]
+            self.table.add(digest(logs, instant(end_s), "ocr"))
+
+    def turn(self, minute: int, fleets: Sequence[Fleet] = ()) -> TurnReport:
+        """Run the turn of a minute."""
+        self.cloud.advance(START_S + 60 * minute)
+        return check_health(fleets or [self.fleet], self.ports, instant(START_S + 60 * minute))
+
+
+def served(instance_id: str, end_s: float, service_s: float, status: Status) -> SearchLog:
+    started = instant(end_s - service_s)
+    return SearchLog(
+        request_id=f"{instance_id}-{end_s:g}",
+        worker_id=f"gpu-{instance_id}",
+        cluster=Cluster.AWS,
+        instance_id=instance_id,
+        enqueued_at=started - timedelta(seconds=1),
+        started_at=started,
+        finished_at=instant(end_s),
+        status=status,
+    )
+
+
+def hung(stage: Stage) -> str:
+    """Bring the first instance to its second observation as silent; the turn of minute 7 is due."""
+    victim, *well = stage.spot
+    stage.serve(0, dict.fromkeys(stage.spot, 0.9))
+    stage.turn(0)
+    stage.serve(6, dict.fromkeys(well, 0.9))
+    stage.turn(6)
+    stage.serve(7, dict.fromkeys(well, 0.9))
+    return victim
