@@ -20,9 +20,10 @@ COMPILE = $(UV) pip compile --quiet --python-version 3.13 --generate-hashes \
 COMPILE_DEV = $(COMPILE) pyproject.toml --extra lab --group dev --universal
 COMPILE_LAYER = $(COMPILE) --group pyproject.toml:functions --constraints requirements/dev.txt \
 	--python-platform aarch64-manylinux_2_28 --only-binary :all:
-COMPILE_SAM = $(COMPILE) requirements/sam.in --universal
-COMPILE_AWS = $(COMPILE) requirements/aws.in --universal
-COMPILE_SITE = $(COMPILE) requirements/site.in --universal
+# Each tool with an environment of its own; into the folder $(1).
+compile-tools = for tool in sam aws site; do \
+		$(COMPILE) requirements/$$tool.in --universal $(UPGRADE) --output-file $(1)/$$tool.txt >/dev/null || exit 1; \
+	done
 
 # Kept, so that neither each worker of the tests nor each command that they start compiles AWS's
 # modules anew.
@@ -59,15 +60,10 @@ help: ## list the targets
 	$(UV) pip install --quiet --python .venv-sam/bin/python --require-hashes --requirements requirements/sam.txt
 	touch $@
 
-# The endpoint of the local AWS holds botocore back, so it has an environment of its own.
-.venv-aws/.installed: requirements/aws.txt .venv/.installed | $(UV)
-	test -x .venv-aws/bin/python || $(UV) venv --quiet --python $(BIN)/python .venv-aws
-	$(UV) pip sync --quiet --python .venv-aws/bin/python --require-hashes requirements/aws.txt
-	touch $@
-
-.venv-site/.installed: requirements/site.txt .venv/.installed | $(UV)
-	test -x .venv-site/bin/python || $(UV) venv --quiet --python $(BIN)/python .venv-site
-	$(UV) pip sync --quiet --python .venv-site/bin/python --require-hashes requirements/site.txt
+# The endpoint of the local AWS holds botocore back, so it has an environment of its own; so has the site.
+.venv-aws/.installed .venv-site/.installed: .venv-%/.installed: requirements/%.txt .venv/.installed | $(UV)
+	test -x .venv-$*/bin/python || $(UV) venv --quiet --python $(BIN)/python .venv-$*
+	$(UV) pip sync --quiet --python .venv-$*/bin/python --require-hashes requirements/$*.txt
 	touch $@
 
 bootstrap: .venv/.installed ## make .venv with everything to develop
@@ -108,9 +104,7 @@ check-pins: .venv/.installed
 	@cp layers/dependencies/requirements.txt build/pins/layer.txt
 	@$(COMPILE_DEV) --output-file build/pins/dev.txt >/dev/null
 	@$(COMPILE_LAYER) --output-file build/pins/layer.txt >/dev/null
-	@$(COMPILE_SAM) --output-file build/pins/sam.txt >/dev/null
-	@$(COMPILE_AWS) --output-file build/pins/aws.txt >/dev/null
-	@$(COMPILE_SITE) --output-file build/pins/site.txt >/dev/null
+	@$(call compile-tools,build/pins)
 	@for pair in requirements/dev.txt:dev.txt requirements/sam.txt:sam.txt requirements/aws.txt:aws.txt requirements/site.txt:site.txt layers/dependencies/requirements.txt:layer.txt; do \
 		grep '==' $${pair%%:*} > build/pins/committed; grep '==' build/pins/$${pair##*:} > build/pins/compiled; \
 		diff build/pins/committed build/pins/compiled || { echo "$${pair%%:*} is out of date: run make pins"; exit 1; }; \
@@ -172,9 +166,7 @@ bench-sizing: .venv/.installed ## the sizing rules against the waits that they p
 pins: | $(UV) ## compile the pins (UPGRADE=--upgrade for newer releases)
 	$(COMPILE_DEV) $(UPGRADE) --output-file requirements/dev.txt >/dev/null
 	$(COMPILE_LAYER) $(UPGRADE) --output-file layers/dependencies/requirements.txt >/dev/null
-	$(COMPILE_SAM) $(UPGRADE) --output-file requirements/sam.txt >/dev/null
-	$(COMPILE_AWS) $(UPGRADE) --output-file requirements/aws.txt >/dev/null
-	$(COMPILE_SITE) $(UPGRADE) --output-file requirements/site.txt >/dev/null
+	$(call compile-tools,requirements)
 
 # Most of a cold start is compiling, and a warning waits for it. Byte code that is not compared with
 # its source is valid wherever it is unpacked, and the same in every build.
