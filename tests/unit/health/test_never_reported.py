@@ -65,11 +65,17 @@ def test_in_service_is_launching_while_it_would_have_reported_by_its_deadline(
 def test_who_never_reported_may_not_serve_where_requests_are_rare(
     lately: float, silence_s: float, since: float, known: bool
 ) -> None:
-    flow = LogFlow(newest=at(-silence_s), rate=0.005, lately=lately)
+    flow = LogFlow(newest=at(-silence_s), rate=0.005, lately=lately, watched_since=at(-7200))
     memory = replace(starting(since, by=0.0), flow=flow)
     diagnosis = diagnosed(load(), memory=memory)
     assert diagnosis.memory.unheard == (() if known else (SPOT[0],))
     assert (diagnosis.reasons, diagnosis.memory.unreported) == ({}, {})
+
+
+def test_minutes_without_a_request_since_memory_was_lost_prove_no_worker() -> None:
+    flow = LogFlow(newest=at(-60), rate=0.005, lately=0.0, watched_since=at(-90))
+    memory = replace(starting(-60, by=0.0), flow=flow)
+    assert diagnosed(load(), memory=memory).memory.unheard == (SPOT[0],)
 
 
 def test_who_is_launching_was_not_heard_of_when_it_comes_into_service() -> None:

@@ -186,7 +186,7 @@ def unheard(memory: HealthMemory, now: datetime) -> tuple[str, ...]:
     Nobody knows, however rarely requests come, until one is logged. Where the requests of an hour
     would not tell either, or none come any more, whoever is in service serves.
     """
-    share = memory.flow.lately / max(1, len(memory.in_service_since))
+    share = memory.flow.usual(now) / max(1, len(memory.in_service_since))
     if share * HOUR_S < UNHEARD:
         return ()
     stopped = memory.flow.is_missing(now) and not known_waiting(memory.queue)

@@ -20,6 +20,7 @@ SETTLED_SLOTS = 3
 # So many requests pass one by chance once in twenty times: exp(-3).
 UNHEARD = 3.0
 SLOT_S, HOUR_S = SLOT_MS / 1000, 3600.0
+HOUR = timedelta(seconds=HOUR_S)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,9 +42,14 @@ class LogFlow:
     lately: float = 0.0
 
     def ends_at(self, now: datetime) -> datetime:
-        """Give the end of what is known: now, unless logs are certainly on their way."""
-        late = self.newest is not None and self._is_gap(now - self.newest)
-        return self.newest if late and self.newest else now
+        """Give the end of what is known: now, unless logs are certainly on their way.
+
+        Before the rate is known it is to be measured, and a silence that logs which are late would
+        leave too is no part of that: it would look like one batch, and so like rare requests.
+        """
+        if self.newest is None or now - self.newest <= SHORTEST_GAP:
+            return now
+        return self.newest if not self.rate or self.is_missing(now) else now
 
     def is_whole(self, window_s: float, now: datetime) -> bool:
         """Tell whether a whole window is known, and that the logs in it are everybody's."""
@@ -55,6 +61,14 @@ class LogFlow:
     def is_missing(self, now: datetime) -> bool:
         """Tell whether requests certainly came that no log tells of."""
         return self.newest is not None and self._is_gap(now - self.newest)
+
+    def usual(self, now: datetime) -> float:
+        """Give how many requests a second come: of an hour, or as fast as the last ones came.
+
+        The minutes since memory was lost may have had none by chance.
+        """
+        watched = timedelta(0) if self.watched_since is None else now - self.watched_since
+        return self.lately if watched >= HOUR else max(self.lately, self.rate)
 
     def _is_gap(self, silence: timedelta) -> bool:
         return silence > SHORTEST_GAP and silence.total_seconds() * self.rate >= CERTAIN
