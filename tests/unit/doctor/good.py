@@ -26,7 +26,7 @@ FLEET = Fleet(
     name="main",
     spot_group="ocr-spot",
     on_demand_group="ocr-on-demand",
-    bounds=Bounds(spot_min=0, spot_max=20, on_demand_max=20),
+    bounds=Bounds(spot_min=1, spot_max=20, on_demand_max=20),
 )
 SPOT = GroupFacts(
     name="ocr-spot",

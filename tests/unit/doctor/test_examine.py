@@ -155,6 +155,10 @@ SEEDED: dict[str, tuple[Facts, str, Severity, str]] = {
         replace(good.FACTS, fleets=(replace(good.FLEET, unused=("availability.settle_s",)),)),
         "unused-settings", W, "availability.settle_s",
     ),
+    "a fleet that may go to sleep and hears of no request": (
+        good.fleet(bounds=Bounds(spot_min=0, spot_max=9, on_demand_max=9)),
+        "nothing-wakes-it", W, "no request queue is named",
+    ),
     "a group that is gone": (
         replace(good.FACTS, groups={good.SPOT.name: good.SPOT}), "no-group", E, "does not exist",
     ),
@@ -215,7 +219,7 @@ def test_two_fleets_share_a_quota() -> None:
         name="night",
         spot_group="night-spot",
         on_demand_group="night-on-demand",
-        bounds=Bounds(spot_min=0, spot_max=1, on_demand_max=0),
+        bounds=Bounds(spot_min=1, spot_max=1, on_demand_max=0),
     )
     groups = {
         good.SPOT.name: good.SPOT,

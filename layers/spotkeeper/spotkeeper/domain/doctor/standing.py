@@ -49,14 +49,7 @@ def check_documents(wrong: Sequence[str], fleets: Sequence[Fleet]) -> Iterator[F
             fix="correct the fields named; its fleet is not turned until then",
         )
     for fleet in fleets:
-        if fleet.unused:
-            yield Finding(
-                id="unused-settings",
-                severity=Severity.WARNING,
-                about=fleet.name,
-                evidence=f"of an earlier release, read and not used: {', '.join(fleet.unused)}",
-                fix="take them out of the fleet's document (docs/operations.md)",
-            )
+        yield from _check_document(fleet)
     owners: dict[str, list[str]] = {}
     for fleet in fleets:
         for group in (fleet.spot_group, fleet.on_demand_group):
@@ -70,6 +63,27 @@ def check_documents(wrong: Sequence[str], fleets: Sequence[Fleet]) -> Iterator[F
                 evidence=f"it is in the documents of {', '.join(names)}: they would fight over it",
                 fix="give each fleet groups of its own",
             )
+
+
+def _check_document(fleet: Fleet) -> Iterator[Finding]:
+    if fleet.unused:
+        yield Finding(
+            id="unused-settings",
+            severity=Severity.WARNING,
+            about=fleet.name,
+            evidence=f"of an earlier release, read and not used: {', '.join(fleet.unused)}",
+            fix="take them out of the fleet's document (docs/operations.md)",
+        )
+    may_sleep = fleet.sizing.enabled and fleet.bounds.spot_min == 0 < fleet.bounds.spot_max
+    if may_sleep and fleet.request_queue_url is None:
+        yield Finding(
+            id="nothing-wakes-it",
+            severity=Severity.WARNING,
+            about=fleet.name,
+            evidence="bounds.spot_min is 0 and no request queue is named: once the group is empty, "
+            "only logs of workers on premises start it",
+            fix="set bounds.spot_min to 1 or more, or name the request_queue_url",
+        )
 
 
 def check_stack(stack: StackFacts, fleets: Sequence[Fleet]) -> Iterator[Finding]:
