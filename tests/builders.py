@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from spotkeeper.domain.availability.actions import (
-    AskSpot,
     AvailabilityAction,
     Backfill,
     CancelBackfill,
@@ -14,6 +13,7 @@ from spotkeeper.domain.availability.actions import (
     EndSpare,
     Plan,
     ReplaceEarly,
+    RequestSpot,
     SuspendAzRebalance,
     Terminate,
 )
@@ -140,7 +140,7 @@ class Turn:
 
     @property
     def spot_desired(self) -> int:
-        asks = self.of(AskSpot)
+        asks = self.of(RequestSpot)
         return asks[0].desired if asks else self.plan.assessment.snapshot.seen.spot.desired
 
     @property

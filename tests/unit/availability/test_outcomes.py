@@ -7,11 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spotkeeper.domain.availability.actions import (
-    AskSpot,
     AvailabilityAction,
     Drain,
     EndBackfill,
     ReplaceEarly,
+    RequestSpot,
     Terminate,
     Unmark,
 )
@@ -165,7 +165,7 @@ def test_what_a_crash_must_not_lose_is_what_a_lost_answer_leaves() -> None:
         warned={SPOT[0]: at(0)},
     ).plan
     kinds = {type(action) for action in wanted.actions}
-    assert {ReplaceEarly, AskSpot} <= kinds
+    assert {ReplaceEarly, RequestSpot} <= kinds
     intended = answered(wanted, dict.fromkeys(range(9), Answer.LOST))
     assert set(intended.detached) == {SPOT[0]}
     assert {request.desired for request in intended.capacity_requests} == {4, 5}

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from itertools import groupby
 
 from spotkeeper.domain.availability.actions import (
-    AskSpot,
     AvailabilityAction,
     Backfill,
     CancelBackfill,
@@ -17,6 +16,7 @@ from spotkeeper.domain.availability.actions import (
     EndSpare,
     OfInstance,
     ReplaceEarly,
+    RequestSpot,
     ResumeLaunch,
     SuspendAzRebalance,
     Terminate,
@@ -26,7 +26,7 @@ from spotkeeper.domain.availability.actions import (
 from spotkeeper.domain.decision import Answer, Outcome
 from spotkeeper.ports import FleetError, Gone, Observed, Ports, Throttled, Unavailable
 
-_OF_GROUP = (WakeUp, Backfill, CancelBackfill, AskSpot, SuspendAzRebalance, ResumeLaunch)
+_OF_GROUP = (WakeUp, Backfill, CancelBackfill, RequestSpot, SuspendAzRebalance, ResumeLaunch)
 
 type Batch = Sequence[AvailabilityAction]
 
@@ -115,7 +115,7 @@ def _call(batch: Batch, ports: Ports, fleet: str) -> Callable[[], None]:
     match batch[0]:
         case WakeUp(at=at, now=now, woken=woken):
             return lambda: ports.wake_ups.at(fleet, at, now, woken)
-        case Backfill() | CancelBackfill() | AskSpot() as size:
+        case Backfill() | CancelBackfill() | RequestSpot() as size:
             return lambda: writer.set_desired(size.group, size.desired)
         case SuspendAzRebalance(group=group):
             return lambda: writer.suspend_az_rebalance(group)

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from spotkeeper.domain.availability.actions import AskSpot, Plan, ReplaceEarly
+from spotkeeper.domain.availability.actions import Plan, ReplaceEarly, RequestSpot
 from spotkeeper.domain.availability.decide import apply, assess, plan
 from spotkeeper.domain.availability.memory import AvailabilityMemory
 from spotkeeper.domain.availability.snapshot import Snapshot
@@ -100,7 +100,7 @@ def _round(
     """Assess, plan, act and apply once; answers what is remembered and what is recorded."""
     fleet, now = snapshot.fleet, snapshot.now
     wanted, woke = _planned(snapshot, lease.availability, ports, woken)
-    if any(isinstance(action, ReplaceEarly | AskSpot) for action in wanted.actions):
+    if any(isinstance(action, ReplaceEarly | RequestSpot) for action in wanted.actions):
         # Written first: a crash must lose neither a detached instance, which nobody else ends, nor
         # that the rise of the spot group is only a spare.
         unknown = [Answer.LOST for _ in wanted.actions]

@@ -67,7 +67,7 @@ class CancelBackfill(_DesiredCapacity):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AskSpot(_DesiredCapacity):
+class RequestSpot(_DesiredCapacity):
     """Ask the spot group for `desired`, which it may show either of `requests` for."""
 
     requests: tuple[CapacityRequest, ...]
@@ -158,7 +158,7 @@ class ResumeLaunch:
         return f"{self.group}: resume Launch"
 
 
-type OfGroup = WakeUp | Backfill | CancelBackfill | AskSpot | SuspendAzRebalance | ResumeLaunch
+type OfGroup = WakeUp | Backfill | CancelBackfill | RequestSpot | SuspendAzRebalance | ResumeLaunch
 type OfInstance = EndBackfill | EndSpare | Drain | Unmark | ReplaceEarly | Terminate
 type AvailabilityAction = OfGroup | OfInstance
 

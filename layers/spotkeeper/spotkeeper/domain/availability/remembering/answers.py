@@ -4,7 +4,6 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from spotkeeper.domain.availability.actions import (
-    AskSpot,
     AvailabilityAction,
     Backfill,
     CancelBackfill,
@@ -12,6 +11,7 @@ from spotkeeper.domain.availability.actions import (
     EndBackfill,
     EndSpare,
     ReplaceEarly,
+    RequestSpot,
     ResumeLaunch,
     Terminate,
     Unmark,
@@ -40,7 +40,7 @@ def remember_answer(
             return replace(memory, unsure=memory.unsure or Unsure(at=at, before=action.before))
         case ReplaceEarly(instance_id=gone, taken=False):
             return replace(memory, detached={**memory.detached, gone: at})
-        case AskSpot(requests=requests):
+        case RequestSpot(requests=requests):
             return replace(memory, capacity_requests=requests)
         case _:
             return _done(memory, action, at) if answer is Answer.DONE else memory
