@@ -66,17 +66,24 @@ def sent(trace: RequestTrace, settings: PaceSettings, busy_share: float = 0.6) -
     waiting: list[list[float]] = [[] for _ in range(workers)]
     ages: list[float] = []
     messages, now = 0, 0.0
+
+    def send(number: int, at: float) -> None:
+        nonlocal messages
+        paces[number].sent(at)
+        messages += 1
+        ages.extend(at - each for each in waiting[number])
+        waiting[number].clear()
+
     for at, worker, wait_s in finished(trace, workers):
         while now + 1.0 <= at:
             now += 1.0
             for number, pace in enumerate(paces):
                 if pace.due(now):
-                    pace.sent(now)
-                    messages += 1
-                    ages += [now - each for each in waiting[number]]
-                    waiting[number].clear()
-        paces[worker].add(300, wait_s)
+                    send(number, now)
+        paces[worker].add(300, wait_s, at)
         waiting[worker].append(at)
+        if paces[worker].due(at):
+            send(worker, at)
     hours = now / 3600
     return Sent(
         messages_an_hour=messages / workers / hours,
@@ -94,7 +101,7 @@ def main() -> None:
     traces = traces or [("generated day", generate_requests(0, mean_load=10.0))]
     kinds = (
         ("the agent", PaceSettings()),
-        ("every 10 s", PaceSettings(10, 10)),
+        ("10 s apart", PaceSettings(10, 10)),
         ("5 to 30 s", PaceSettings(5, 30)),
     )
     table = Table("trace", "sent", "messages/worker/h", "age of a log: mean, p95 s", "USD a month")

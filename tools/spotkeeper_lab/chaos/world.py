@@ -27,7 +27,8 @@ from spotkeeper_lab.end_to_end.functions import (
     Handler,
 )
 from spotkeeper_lab.end_to_end.serving.logs import SearchLogQueue, SearchLogs
-from spotkeeper_lab.end_to_end.serving.workers import Served, Workforce
+from spotkeeper_lab.end_to_end.serving.served import Served
+from spotkeeper_lab.end_to_end.serving.workers import Workforce
 
 TURN_EVERY_S, JITTER_S = 60.0, 59.0
 SHIP_EVERY_S, BATCHING_S = 45.0, 5.0

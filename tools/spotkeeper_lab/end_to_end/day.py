@@ -33,7 +33,8 @@ from spotkeeper_lab.end_to_end.record import Decision, Look, Record
 from spotkeeper_lab.end_to_end.scene import FLEET, LEAD_S, REQUEST_QUEUE, Scene
 from spotkeeper_lab.end_to_end.serving.logs import SearchLogQueue, SearchLogs
 from spotkeeper_lab.end_to_end.serving.machines import Machines
-from spotkeeper_lab.end_to_end.serving.workers import Served, Workforce
+from spotkeeper_lab.end_to_end.serving.served import Served
+from spotkeeper_lab.end_to_end.serving.workers import Workforce
 from spotkeeper_lab.end_to_end.wake_ups import create_queue, take_new
 from spotkeeper_lab.local_aws.answers import ACCOUNT, REGION, VirtualTime
 from spotkeeper_lab.local_aws.context import local_aws
@@ -75,6 +76,7 @@ class Day:
     _agenda: list[tuple[float, int, Callable[[float], None]]] = field(default_factory=list)
     _entered: int = 0
     _musters_s: float = math.inf
+    _collects: bool = False
 
     def __post_init__(self) -> None:
         self.logs = SearchLogs(self.time, self.scene.settings.pace)
@@ -155,6 +157,7 @@ class Day:
 
     def _served(self, served: Served) -> None:
         self.logs.write(served)
+        self._send(self.logs.completed(served), served.finished_s)
         self.machines.served(served)
 
     def _say_goodbye(self, instance_id: str) -> None:
@@ -191,14 +194,19 @@ class Day:
         return wake_up
 
     def _ship(self, at_s: float) -> None:
-        bodies = self.logs.due(at_s)
-        self.queue.send(bodies, at_s)
-        if bodies:
-            self._enter(at_s + BATCHING_WINDOW_S, self._collect)
+        self._send(self.logs.due(at_s), at_s)
         self._enter(at_s + BATCHING_WINDOW_S, self._ship)
+
+    def _send(self, bodies: list[str], at_s: float) -> None:
+        """Agents send; the window of a batch begins with its first message."""
+        self.queue.send(bodies, at_s)
+        if bodies and not self._collects:
+            self._collects = True
+            self._enter(at_s + BATCHING_WINDOW_S, self._collect)
 
     def _collect(self, at_s: float) -> None:
         """The event source mapping: batches until the queue shows nothing more."""
+        self._collects = False
         while batch := self.queue.receive(at_s):
             invocation = self._invoke(COLLECT, batch)
             self.queue.settle(batch, _failed(invocation, batch))

@@ -43,9 +43,10 @@ class Outbox:
         self._journal = journal
         self._send = send
         self._settings = settings
-        self._pace = Pace(settings.pace, time.monotonic())
+        now = time.monotonic()
+        self._pace = Pace(settings.pace, now)
         for _ in range(journal.open_logs):
-            self._pace.add(0, 0.0)
+            self._pace.add(0, 0.0, now)
         self._look: Mapping[str, object] | None = None
         self._changed = threading.Condition()
         self._flushing = False
@@ -80,9 +81,10 @@ class Outbox:
             if self._pace.full(sum(len(each.line) for each in taken)):
                 self._seal()
             self._journal.append([each.line for each in taken], session, batch)
+            now = time.monotonic()
             for each in taken:
-                self._pace.add(len(each.line), each.wait_s)
-            if self._pace.due(time.monotonic()):
+                self._pace.add(len(each.line), each.wait_s, now)
+            if self._pace.due(now):
                 self._changed.notify_all()
         self._tell(refused)
         return refused

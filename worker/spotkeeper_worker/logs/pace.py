@@ -1,8 +1,11 @@
 """When a message of search logs is due: soon while load moves, later while it stands still.
 
-A message is news when what it holds surprises: more or fewer logs than the usual rate lets chance
-bring, or waits that are not the usual ones. News go after `soonest_s`, the rest after `latest_s`.
-Pure: the time is an argument.
+A message is complete when it holds as many logs as usually come in `latest_s`, and goes with the
+log that completes it, which so does not wait; by a clock each log would wait for the next stroke.
+It is news when what it holds surprises: more or fewer logs than the usual rate lets chance bring,
+or waits that differ from the usual ones by more than those among themselves. Both go no sooner
+than `soonest_s` after the message before, and no log waits for longer than `latest_s`. Pure: the
+time is an argument.
 """
 
 from __future__ import annotations
@@ -12,18 +15,18 @@ from dataclasses import dataclass
 
 MOST_LOGS = 500
 MOST_BYTES = 200 * 1024
-# Standard deviations of a Poisson count, as on a control chart: chance alone sends one in hundreds.
+# Standard deviations, of a Poisson count and of a mean wait, as on a control chart: chance alone
+# sends one in hundreds.
 _SURPRISE = 3.0
 # The usual rate and wait are those of the last five minutes.
 _MEMORY_S = 300.0
-# A wait that is a second off, and half of the usual one, is another wait.
+# Waits that are less than a second off are the usual ones.
 _OTHER_WAIT_S = 1.0
-_OTHER_WAIT_SHARE = 0.5
 
 
 @dataclass(frozen=True)
 class PaceSettings:
-    """How long logs may wait, in seconds, and how many may be in one message."""
+    """Seconds between two messages and that a log may wait, and how much may be in one message."""
 
     soonest_s: float = 5.0
     latest_s: float = 10.0
@@ -39,16 +42,22 @@ class Pace:
         self._since = now
         self._rate = 0.0
         self._usual_wait = 0.0
+        self._usual_square = 0.0
         self._known_s = 0.0
+        self._first_at = now
         self.logs = 0
         self._bytes = 0
         self._wait_s = 0.0
+        self._squares = 0.0
 
-    def add(self, size: int, wait_s: float) -> None:
+    def add(self, size: int, wait_s: float, now: float) -> None:
         """Count a log of `size` bytes whose request waited so long."""
+        if not self.logs:
+            self._first_at = now
         self.logs += 1
         self._bytes += size
         self._wait_s += wait_s
+        self._squares += wait_s * wait_s
 
     def due(self, now: float) -> bool:
         """Whether what waits is to be sent now."""
@@ -57,23 +66,27 @@ class Pace:
             return False
         if self.logs >= settings.most_logs or self._bytes >= settings.most_bytes:
             return True
+        if now - self._first_at >= settings.latest_s:
+            return True
         age = now - self._since
-        return age >= settings.latest_s or (age >= settings.soonest_s and self._news(age))
+        return age >= settings.soonest_s and (self._complete or self._news(age))
 
     def full(self, size: int) -> bool:
         """Whether a further log of `size` bytes belongs into the next message."""
         settings = self._settings
         return self.logs >= settings.most_logs or self._bytes + size > settings.most_bytes
 
+    @property
+    def _complete(self) -> bool:
+        return self.logs >= self._rate * self._settings.latest_s
+
     def _news(self, age: float) -> bool:
-        if not self._known_s:
-            # The first logs of a machine say that it serves.
-            return True
         usual = self._rate * age
         if abs(self.logs - usual) > _SURPRISE * math.sqrt(max(usual, 1.0)):
             return True
         off = abs(self._wait_s / self.logs - self._usual_wait)
-        return off > max(_OTHER_WAIT_S, _OTHER_WAIT_SHARE * self._usual_wait)
+        variance = max(0.0, self._usual_square - self._usual_wait**2)
+        return off > max(_OTHER_WAIT_S, _SURPRISE * math.sqrt(variance / self.logs))
 
     def sent(self, now: float) -> None:
         """Begin the next message: what was counted becomes part of what is usual."""
@@ -82,5 +95,7 @@ class Pace:
         self._rate += weight * (self.logs / age - self._rate)
         if self.logs:
             self._usual_wait += weight * (self._wait_s / self.logs - self._usual_wait)
+            self._usual_square += weight * (self._squares / self.logs - self._usual_square)
         self._known_s += age
-        self._since, self.logs, self._bytes, self._wait_s = now, 0, 0, 0.0
+        self._since, self.logs, self._bytes = now, 0, 0
+        self._wait_s = self._squares = 0.0

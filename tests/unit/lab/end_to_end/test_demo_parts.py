@@ -24,7 +24,8 @@ from spotkeeper_lab.end_to_end.serving.logs import (
     SearchLogQueue,
     SearchLogs,
 )
-from spotkeeper_lab.end_to_end.serving.workers import Served, ServiceLedger
+from spotkeeper_lab.end_to_end.serving.served import Served
+from spotkeeper_lab.end_to_end.serving.workers import ServiceLedger
 from spotkeeper_lab.local_aws.answers import ACCOUNT, VirtualTime
 from spotkeeper_lab.traces.market import Market, MarketError, market_of
 from spotkeeper_lab.traces.requests import RequestTrace

@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 
 from spotkeeper_lab.cloud.values import InstanceView, Purchase
-from spotkeeper_lab.cloud.words import IN_SERVICE, TERMINATING
+from spotkeeper_lab.cloud.words import IN_SERVICE, STANDBY, TERMINATING
 from spotkeeper_lab.end_to_end.serving.machines import POLL_S, Machines
-from spotkeeper_lab.end_to_end.serving.workers import Served, Workforce
+from spotkeeper_lab.end_to_end.serving.served import Served
+from spotkeeper_lab.end_to_end.serving.workers import Workforce
 from spotkeeper_lab.traces.requests import RequestTrace
 from spotkeeper_worker.worker import MARGIN_S
 
@@ -89,7 +90,13 @@ def test_a_machine_that_knows_its_end_serves_until_then(
     assert stage.until(100.0, **told) == stops_s
 
 
-@pytest.mark.parametrize("told", [{"state": TERMINATING}, {"group": ""}])
+def test_a_machine_that_was_told_before_it_began_follows_that() -> None:
+    stage = Stage()
+    stage.machines.muster([], 1.0)
+    assert stage.until(2.0, gone_s=60.0) == 60.0 - MARGIN_S
+
+
+@pytest.mark.parametrize("told", [{"state": TERMINATING}, {"state": STANDBY}, {"group": ""}])
 def test_a_machine_that_is_to_go_learns_of_it_by_its_next_poll(
     stage: Stage, told: dict[str, Any]
 ) -> None:

@@ -1,12 +1,17 @@
 """Workers serve every request once, in order, however instances come and go."""
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spotkeeper_lab.end_to_end.serving.workers import MAX_RECEIVES, VISIBILITY_S, Served, Workforce
+from spotkeeper_lab.end_to_end.serving.workers import MAX_RECEIVES, VISIBILITY_S, Workforce
 from spotkeeper_lab.traces.requests import RequestTrace, generate_requests
+
+if TYPE_CHECKING:
+    from spotkeeper_lab.end_to_end.serving.served import Served
 
 
 def trace(*requests: tuple[float, float]) -> RequestTrace:

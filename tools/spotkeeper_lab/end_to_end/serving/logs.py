@@ -12,7 +12,7 @@ from datetime import timedelta
 from itertools import batched
 from uuid import UUID
 
-from spotkeeper_lab.end_to_end.serving.workers import Served
+from spotkeeper_lab.end_to_end.serving.served import Served
 from spotkeeper_lab.local_aws.answers import ACCOUNT, REGION, VirtualTime
 from spotkeeper_worker.agent.settings import Settings
 from spotkeeper_worker.logs.intake import Origin, take
@@ -57,7 +57,13 @@ class SearchLogs:
             self._machines[served.instance_id] = machine
         taken = take(self._log(served), machine.origin, CLAMP_S)
         machine.lines.append(taken.line)
-        machine.pace.add(len(taken.line), taken.wait_s)
+        machine.pace.add(len(taken.line), taken.wait_s, served.finished_s)
+
+    def completed(self, served: Served) -> list[str]:
+        """Give the message that a request which was just written completes, if it does."""
+        machine = self._machines[served.instance_id]
+        complete = machine.pace.due(served.finished_s)
+        return self.ship(served.instance_id, served.finished_s) if complete else []
 
     def due(self, now_s: float) -> list[str]:
         """Give the messages that agents send now by themselves."""

@@ -1,6 +1,6 @@
-"""The instances of a day as their workers see them: the agent's own rules, in virtual time.
+"""Instances as their workers see them: the agent's own rules, in virtual time or in real.
 
-Each machine asks its metadata every five seconds, at an instant of its own, and decides by the
+Each machine asks its metadata every few seconds, at an instant of its own, and decides by the
 tables of the distribution that users install: who drains, why, and until when requests are taken.
 """
 
@@ -8,16 +8,28 @@ import zlib
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from spotkeeper_lab.cloud.values import InstanceView
-from spotkeeper_lab.cloud.words import IN_SERVICE, TERMINATING
-from spotkeeper_lab.end_to_end.serving.workers import Served, Workforce
+from spotkeeper_lab.cloud.words import IN_SERVICE, STANDBY, TERMINATING
+from spotkeeper_lab.end_to_end.serving.served import Served
 from spotkeeper_worker.agent.settings import Settings
 from spotkeeper_worker.notice import Notice
 from spotkeeper_worker.states import Leave, Local, Seen, State, leaving
 from spotkeeper_worker.worker import LAST_REQUESTS, MARGIN_S, last_start
 
 POLL_S = Settings.poll_s
+_TARGETS = {TERMINATING: "Terminated", STANDBY: "Standby"}
+
+
+class Force(Protocol):
+    """Who serves on the machines."""
+
+    def join(self, instance_id: str) -> None:
+        """Start the workers of an instance."""
+
+    def take(self, instance_id: str, *, takes: bool) -> None:
+        """Have the workers of an instance take requests from now on, or no more."""
 
 
 @dataclass(slots=True)
@@ -31,10 +43,11 @@ class _Machine:
 class Machines:
     """Who takes requests, by what each instance has been told."""
 
-    def __init__(self, force: Workforce, notice_s: float) -> None:
+    def __init__(self, force: Force, notice_s: float, poll_s: float = POLL_S) -> None:
         """Look after the workers of `force`; EC2 takes an instance `notice_s` after its warning."""
+        self.notice_s = notice_s
         self._force = force
-        self._notice_s = notice_s
+        self._poll_s = poll_s
         self._machines: dict[str, _Machine] = {}
 
     def served(self, served: Served) -> None:
@@ -50,7 +63,8 @@ class Machines:
             del self._machines[instance_id]
         for instance_id, view in there.items():
             if view.state == IN_SERVICE and instance_id not in self._machines:
-                self._machines[instance_id] = _Machine(self._told(view))
+                told = self._told(view)
+                self._machines[instance_id] = _Machine(told, _leave(told))
                 self._force.join(instance_id)
         found = [self._look(machine, there[i], now_s) for i, machine in self._machines.items()]
         return min((at_s for at_s in found if at_s is not None), default=None)
@@ -61,10 +75,10 @@ class Machines:
         if told == machine.seen:
             machine.polls_s = None
         elif machine.polls_s is None:
-            machine.polls_s = _next_poll_s(view.instance_id, now_s)
+            machine.polls_s = self._next_poll_s(view.instance_id, now_s)
         elif now_s >= machine.polls_s:
             machine.seen, machine.polls_s = told, None
-            machine.leave = leaving(told, Local(), rebalance_drains=False)
+            machine.leave = _leave(told)
         stops_s = self._stops_s(machine)
         takes = stops_s is None or now_s < stops_s
         self._force.take(view.instance_id, takes=takes)
@@ -73,10 +87,10 @@ class Machines:
 
     def _told(self, view: InstanceView) -> Seen:
         """What the metadata of an instance says."""
-        target = "Terminated" if view.state == TERMINATING else "InService"
+        target = _TARGETS.get(view.state, "InService")
         return Seen(
             target=target if view.group else "Detached",
-            taken_at=None if view.warned_s is None else view.warned_s + self._notice_s,
+            taken_at=None if view.warned_s is None else view.warned_s + self.notice_s,
             tagged_until=view.gone_s,
         )
 
@@ -88,8 +102,11 @@ class Machines:
         notice = Notice(State.DRAINING, 0.0, draining=True, serve_until=leave.serve_until)
         return last_start(notice, machine.took, MARGIN_S)
 
+    def _next_poll_s(self, instance_id: str, now_s: float) -> float:
+        """The machine's next poll: each began at an instant of its own."""
+        phase_s = zlib.crc32(instance_id.encode()) % 1000 / 1000 * self._poll_s
+        return now_s + self._poll_s - (now_s - phase_s) % self._poll_s
 
-def _next_poll_s(instance_id: str, now_s: float) -> float:
-    """The machine's next poll: each began at an instant of its own."""
-    phase_s = zlib.crc32(instance_id.encode()) % 1000 / 1000 * POLL_S
-    return now_s + POLL_S - (now_s - phase_s) % POLL_S
+
+def _leave(told: Seen) -> Leave | None:
+    return leaving(told, Local(), rebalance_drains=False)

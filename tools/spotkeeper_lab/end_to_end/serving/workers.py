@@ -17,23 +17,12 @@ from enum import IntEnum
 import numpy as np
 from numpy.typing import NDArray
 
+from spotkeeper_lab.end_to_end.serving.served import Served
 from spotkeeper_lab.traces.requests import RequestTrace
 
 VISIBILITY_S = 30.0
 """A worker renews its hold on a request while it serves; this long after the last time it ends."""
 MAX_RECEIVES = 3
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Served:
-    """One request that a worker finished; `instance_id` is empty on premises."""
-
-    request: int
-    worker_id: str
-    instance_id: str
-    enqueued_s: float
-    started_s: float
-    finished_s: float
 
 
 class _Kind(IntEnum):
