@@ -78,7 +78,7 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LabClient]:
     if not (CHECKOUT / PYTHON).exists():
         pytest.skip(f"no {PYTHON.parts[0]}: make e2e makes it")
     mine = tmp_path_factory.mktemp("lab")
-    for name in (PYTHON.parts[0], "tools", "layers"):
+    for name in (PYTHON.parts[0], "tools", "layers", "worker"):
         (mine / name).symlink_to(CHECKOUT / name)
     settings = LabSettings(port=free_port(), auth=False)
     with running(settings, mine):

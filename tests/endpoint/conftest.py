@@ -132,7 +132,7 @@ def received(endpoint: Endpoint, queue: str) -> str:
 
 def checkout_at(folder: Path) -> Path:
     """A checkout of its own, so that a lab of it may be up beside others."""
-    for name in (".venv-aws", "tools", "layers"):
+    for name in (".venv-aws", "tools", "layers", "worker"):
         (folder / name).symlink_to(CHECKOUT / name)
     return folder
 

@@ -24,7 +24,7 @@ from spotkeeper_lab.endpoint.faults.calls import App, FailingCalls
 from spotkeeper_lab.endpoint.faults.deliveries import Deliveries
 from spotkeeper_lab.endpoint.faults.inject import Faults
 from spotkeeper_lab.endpoint.lab import LabPages
-from spotkeeper_lab.endpoint.machines.agents import complete_hooks
+from spotkeeper_lab.endpoint.machines.agents import Agents
 from spotkeeper_lab.endpoint.machines.workers import Workers
 from spotkeeper_lab.endpoint.seams import account as ministack
 from spotkeeper_lab.endpoint.seams import asynchronous, functions, permissions, processes, release
@@ -35,7 +35,6 @@ from spotkeeper_lab.local_aws.answers import ACCOUNT, REGION, VirtualTime
 
 HOST = "127.0.0.1"
 TICK_S = 0.25
-SHIP_EVERY_S = 3.0
 QUEUE = "SearchLogQueue"
 # Where AWS says which of its images is the newest: those of docs/workers.md.
 IMAGES = {
@@ -158,14 +157,12 @@ def _deliver(world: World, deliveries: Deliveries, stop: threading.Event) -> Non
 
 def _work(world: World, workers: Workers, stop: threading.Event) -> None:
     """Let workers serve, and send what they log to the queue of each stack that has one."""
-    shipped_s = 0.0
+    agents = Agents()
     while not stop.wait(TICK_S):
         with world.now() as cloud:
-            workers.advance(cloud.now_s, cloud.instances())
-            complete_hooks(cloud, workers.busy)
-        if world.seconds() - shipped_s >= SHIP_EVERY_S:
-            shipped_s = world.seconds()
-            ministack.send_messages(QUEUE, workers.ship())
+            workers.advance(cloud.now_s, cloud.instances(), cloud.physics.notice_s)
+            agents.look(cloud, workers.busy)
+        ministack.send_messages(QUEUE, workers.ship())
 
 
 async def _serve(app: App, port: int) -> None:

@@ -105,7 +105,7 @@ def _start(settings: LabSettings, checkout: Path, log: IO[bytes]) -> Lab:
 
 
 def _sources(checkout: Path) -> list[str]:
-    return [str(checkout / "tools"), str(checkout / "layers/spotkeeper")]
+    return [str(checkout / each) for each in ("tools", "layers/spotkeeper", "worker")]
 
 
 def _ready(lab: Lab, log: Path) -> Lab:

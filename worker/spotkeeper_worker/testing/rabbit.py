@@ -75,6 +75,15 @@ def _locked(folder: Path) -> Iterator[dict[str, Any]]:
         path.write_text(json.dumps(state))
 
 
+def restart(folder: Path) -> None:
+    """Stop the broker whose files are in `folder` as a service manager does, and start it again."""
+    with _locked(folder) as state:
+        os.kill(state["pid"], signal.SIGTERM)
+        for process in _STARTED:
+            process.wait(60)
+        state["pid"] = _launch(folder, state)
+
+
 def _free_ports(count: int) -> list[int]:
     with contextlib.ExitStack() as stack:
         sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
@@ -94,27 +103,37 @@ def _start(folder: Path) -> dict[str, Any]:
         "log.console.level = error\n"
     )
     (folder / "plugins").write_text("[rabbitmq_management].")
+    state = {
+        "port": port, "management_port": management_port, "epmd": epmd,
+        "distribution": distribution,
+    }  # fmt: skip
+    return {**state, "pid": _launch(folder, state)}
+
+
+def _launch(folder: Path, state: dict[str, Any]) -> int:
+    """Start the broker of a folder; answers its process."""
     environment = {
         "PATH": os.environ["PATH"],
         "HOME": str(folder),
         "ERL_EPMD_ADDRESS": "127.0.0.1",
-        "ERL_EPMD_PORT": str(epmd),
-        "RABBITMQ_NODENAME": f"test{port}@localhost",
+        "ERL_EPMD_PORT": str(state["epmd"]),
+        "RABBITMQ_NODENAME": f"test{state['port']}@localhost",
         "RABBITMQ_CONFIG_FILE": str(folder / "rabbit"),
         "RABBITMQ_ENABLED_PLUGINS_FILE": str(folder / "plugins"),
         "RABBITMQ_MNESIA_BASE": str(folder / "mnesia"),
         "RABBITMQ_LOG_BASE": str(folder / "log"),
-        "RABBITMQ_DIST_PORT": str(distribution),
+        "RABBITMQ_DIST_PORT": str(state["distribution"]),
         "RABBITMQ_PID_FILE": str(folder / "pid"),
         "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": "+S 1:1 +sbwt none",
     }
-    with (folder / "output").open("wb") as output:
+    with (folder / "output").open("ab") as output:
         process = subprocess.Popen(
             [SERVER], env=environment, stdout=output, stderr=output, start_new_session=True
         )
     _STARTED.append(process)
-    until(lambda: _listens(management_port) and _listens(port), "the broker listens", 120)
-    return {"pid": process.pid, "port": port, "management_port": management_port, "epmd": epmd}
+    ports = (state["management_port"], state["port"])
+    until(lambda: all(_listens(port) for port in ports), "the broker listens", 120)
+    return process.pid
 
 
 def _listens(port: int) -> bool:

@@ -1,35 +1,33 @@
 """The workers of a lab: they serve requests in real time and log each one.
 
 Requests come by chance at a steady rate and are served first come first served, one at a time on
-each instance that is in service and not draining. What a lost instance was serving comes back to
-the head of the queue.
+each instance, by who has been idle for longest. Who takes requests and until when, what a search
+log is and when it is sent are the worker distribution's own rules. What a lost instance was serving
+comes back to the head of the queue.
 """
 
-import json
 import random
 from collections import deque
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
 from spotkeeper_lab.cloud.values import InstanceView
-from spotkeeper_lab.cloud.words import IN_SERVICE
+from spotkeeper_lab.cloud.words import IN_SERVICE, STANDBY, TERMINATING
+from spotkeeper_lab.end_to_end.serving.logs import SearchLogs
+from spotkeeper_lab.end_to_end.serving.machines import Machines
+from spotkeeper_lab.end_to_end.serving.served import Served
 from spotkeeper_lab.local_aws.answers import VirtualTime
 
 SERVICE_S = 2.0
-MOST_LOGS_A_MESSAGE = 100
-
-
-@dataclass(slots=True)
-class _Worker:
-    request: int
-    enqueued_s: float
-    started_s: float
-    finished_s: float
+NOTICE_S = 120.0
+# Five times as often as by default, as everything in a lab is sooner.
+POLL_S = 1.0
+_RUNS = frozenset({IN_SERVICE, STANDBY, TERMINATING})
 
 
 @dataclass(slots=True)
 class Workers:
-    """What is offered, waits, is served, and was logged and not yet shipped."""
+    """What is offered, waits, is served, and was logged and not yet sent."""
 
     time: VirtualTime
     erlangs: float = 0.0
@@ -37,17 +35,21 @@ class Workers:
     seed: int = 0
     served: int = 0
     lost: int = 0
-    waits: deque[float] = field(default_factory=lambda: deque(maxlen=1000))
     _now_s: float = 0.0
     _next_s: float | None = None
     _queue: deque[tuple[int, float]] = field(default_factory=deque)
-    _busy: dict[str, _Worker] = field(default_factory=dict)
-    _logs: list[str] = field(default_factory=list)
+    _takes: dict[str, bool] = field(default_factory=dict)
+    _busy: dict[str, Served] = field(default_factory=dict)
+    _due: list[str] = field(default_factory=list)
     _numbered: int = 0
     _chance: random.Random = field(init=False)
+    _machines: Machines = field(init=False)
+    _logs: SearchLogs = field(init=False)
 
     def __post_init__(self) -> None:
         self._chance = random.Random(self.seed)
+        self._machines = Machines(self, NOTICE_S, POLL_S)
+        self._logs = SearchLogs(self.time)
 
     @property
     def queued(self) -> int:
@@ -64,39 +66,51 @@ class Workers:
         self.erlangs, self._next_s = erlangs, None
 
     def stop(self, stopped: bool) -> None:
-        """Log nothing from now on, or log again."""
+        """Log nothing from now on, or log again; what was not sent is lost."""
         self.stopped = stopped
+        self._due.clear()
+        for instance_id in self._takes:
+            self._logs.lose(instance_id)
 
-    def advance(self, to_s: float, instances: tuple[InstanceView, ...]) -> None:
+    def join(self, instance_id: str) -> None:
+        """Start the worker of an instance."""
+        self._takes[instance_id] = True
+
+    def take(self, instance_id: str, *, takes: bool) -> None:
+        """Have the worker of an instance take requests from now on, or no more."""
+        self._takes[instance_id] = takes
+
+    def advance(
+        self, to_s: float, instances: Iterable[InstanceView], notice_s: float = NOTICE_S
+    ) -> None:
         """Serve until a moment on the instances that there are."""
-        self._leave({one.instance_id for one in instances})
-        hired = [
-            one.instance_id for one in instances if one.state == IN_SERVICE and not one.draining
-        ]
-        self._dispatch(hired)
+        there = [one for one in instances if one.state in _RUNS]
+        self._leave({one.instance_id for one in there})
+        self._machines.notice_s = notice_s
+        self._machines.muster(there, to_s)
+        self._dispatch()
         while (at_s := self._happens_s()) <= to_s:
             self._now_s = at_s
             self._finish()
             self._arrive()
-            self._dispatch(hired)
+            self._dispatch()
         self._now_s = to_s
-        self._dispatch(hired)
+        self._dispatch()
 
     def ship(self) -> list[str]:
         """The messages to send now."""
-        lines, self._logs = self._logs, []
-        if self.stopped:
-            return []
-        return [
-            "\n".join(lines[at : at + MOST_LOGS_A_MESSAGE])
-            for at in range(0, len(lines), MOST_LOGS_A_MESSAGE)
-        ]
+        bodies, self._due = self._due + self._logs.due(self._now_s), []
+        return bodies
 
     def _leave(self, there: set[str]) -> None:
-        for instance_id in [one for one in self._busy if one not in there]:
-            worker = self._busy.pop(instance_id)
-            self._queue.appendleft((worker.request, worker.enqueued_s))
-            self.lost += 1
+        """Who was told to go has sent its logs; who was not takes them along."""
+        for instance_id in self._takes.keys() - there:
+            if not self._takes.pop(instance_id):
+                self._due += self._logs.ship(instance_id, self._now_s)
+            self._logs.lose(instance_id)
+            if request := self._busy.pop(instance_id, None):
+                self._queue.appendleft((request.request, request.enqueued_s))
+                self.lost += 1
 
     def _happens_s(self) -> float:
         if self.erlangs and self._next_s is None:
@@ -105,11 +119,16 @@ class Workers:
         return min(finished, float("inf") if self._next_s is None else self._next_s)
 
     def _finish(self) -> None:
-        for instance_id, worker in list(self._busy.items()):
-            if worker.finished_s <= self._now_s:
-                del self._busy[instance_id]
-                self.served += 1
-                self._logs.append(self._line(instance_id, worker))
+        done = [one for one in self._busy.values() if one.finished_s <= self._now_s]
+        for request in done:
+            del self._busy[request.instance_id]
+            # The next request goes to who has been idle for longest.
+            self._takes[request.instance_id] = self._takes.pop(request.instance_id)
+            self.served += 1
+            self._machines.served(request)
+            if not self.stopped:
+                self._logs.write(request)
+                self._due += self._logs.completed(request)
 
     def _arrive(self) -> None:
         if self._next_s is not None and self._next_s <= self._now_s:
@@ -117,28 +136,16 @@ class Workers:
             self._queue.append((self._numbered, self._now_s))
             self._next_s = None
 
-    def _dispatch(self, hired: list[str]) -> None:
-        idle = deque(one for one in hired if one not in self._busy)
+    def _dispatch(self) -> None:
+        idle = deque(one for one, takes in self._takes.items() if takes and one not in self._busy)
         while self._queue and idle:
-            request, enqueued_s = self._queue.popleft()
-            self.waits.append(self._now_s - enqueued_s)
-            due_s = self._now_s + self._chance.expovariate(1 / SERVICE_S)
-            self._busy[idle.popleft()] = _Worker(request, enqueued_s, self._now_s, due_s)
-
-    def _line(self, instance_id: str, worker: _Worker) -> str:
-        return json.dumps(
-            {
-                "version": 1,
-                "request_id": f"r-{worker.request:08d}",
-                "worker_id": f"{instance_id}/0",
-                "cluster": "aws",
-                "instance_id": instance_id,
-                "enqueued_at": self._at(worker.enqueued_s),
-                "started_at": self._at(worker.started_s),
-                "finished_at": self._at(worker.finished_s),
-                "status": "ok",
-            }
-        )
-
-    def _at(self, seconds: float) -> str:
-        return self.time.at(seconds).isoformat(timespec="milliseconds")
+            number, enqueued_s = self._queue.popleft()
+            instance_id = idle.popleft()
+            self._busy[instance_id] = Served(
+                request=number,
+                worker_id=f"{instance_id}/0",
+                instance_id=instance_id,
+                enqueued_s=enqueued_s,
+                started_s=self._now_s,
+                finished_s=self._now_s + self._chance.expovariate(1 / SERVICE_S),
+            )
