@@ -3,7 +3,6 @@
 import base64
 import errno
 import gzip
-import itertools
 import json
 import os
 import threading
@@ -21,7 +20,7 @@ from spotkeeper_worker.agent.aws import AwsError
 from spotkeeper_worker.logs.intake import LogRefused, Origin, take
 from spotkeeper_worker.logs.journal import Journal
 from spotkeeper_worker.logs.outbox import Outbox, OutboxSettings
-from spotkeeper_worker.logs.pace import Pace, PaceSettings
+from spotkeeper_worker.logs.pace import PaceSettings
 from spotkeeper_worker.logs.spool import collect
 from spotkeeper_worker.times import as_text, read_time
 
@@ -186,76 +185,6 @@ def test_a_full_disk_costs_nothing_but_safety(
     journal.append(lines(4, 2), "a", 3)
     assert journal.disk_trouble == ""
     assert sorted(kept(journal)) == lines(0, 6)
-
-
-# --- when it is sent ------------------------------------------------------------------------------
-
-
-def paced(rates: list[tuple[float, float]], wait_s: Callable[[float], float]) -> list[float]:
-    """Times of messages of a worker with so many logs a second for so long."""
-    now, sent, pace = 0.0, [], Pace(PaceSettings(latest_s=30.0), 0.0)
-    credit = 0.0
-    for seconds, rate in rates:
-        for _ in range(int(seconds)):
-            now += 1.0
-            credit += rate
-            while credit >= 1.0:
-                credit -= 1.0
-                pace.add(300, wait_s(now), now)
-            if pace.due(now):
-                pace.sent(now)
-                sent.append(now)
-    return sent
-
-
-def test_while_nothing_moves_messages_are_rare() -> None:
-    sent = paced([(900, 2.0)], lambda now: 0.1)
-    late = [at for at in sent if at > 300]
-    assert all(after - before == 30.0 for before, after in itertools.pairwise(late))
-
-
-def test_a_step_is_told_within_seconds() -> None:
-    sent = paced([(600, 2.0), (60, 6.0)], lambda now: 0.1)
-    assert next(at for at in sent if at > 600) <= 606
-    gaps = [b - a for a, b in itertools.pairwise(sent) if 600 < a <= 640]
-    assert max(gaps) < 15
-
-
-def test_waits_that_grow_are_told_though_the_worker_is_no_faster() -> None:
-    sent = paced([(600, 1.0), (60, 1.0)], lambda now: 0.1 if now <= 600 else now - 600)
-    assert next(at for at in sent if at > 600) <= 615
-
-
-def test_a_message_goes_with_the_log_that_completes_it() -> None:
-    pace, ages = Pace(PaceSettings(), 0.0), []
-    for number in range(400):
-        at = 2.2 * number
-        pace.add(300, 0.1, at)
-        if pace.due(at):
-            ages.append(at)
-            assert pace.logs == 5 or number < 100
-            pace.sent(at)
-    # By a clock of ten seconds there would be as many, each with a log that waited for ten.
-    assert len(ages) <= 88
-
-
-def test_no_log_waits_for_longer_than_it_may() -> None:
-    pace = Pace(PaceSettings(), 0.0)
-    for number in range(100):
-        pace.add(300, 0.1, 3.0 * number)
-        if pace.due(3.0 * number):
-            pace.sent(3.0 * number)
-    pace.sent(300.0)
-    pace.add(300, 0.1, 307.0)
-    assert not pace.due(316.9)
-    assert pace.due(317.0)
-
-
-def test_a_full_message_does_not_wait() -> None:
-    pace = Pace(PaceSettings(), 0.0)
-    for _ in range(500):
-        pace.add(300, 0.0, 0.0)
-    assert pace.due(0.0)
 
 
 # --- that it is sent ------------------------------------------------------------------------------
