@@ -1,14 +1,16 @@
 """The loop over RabbitMQ and the forwarder, against a real broker on loopback."""
 
+import json
 import os
 import signal
 import subprocess
 import sys
 import threading
 import time
+import urllib.parse
+import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -141,21 +143,15 @@ def test_a_connection_lost_in_a_request_serves_it_once(
     stage.handle = handle
     queue.send(b"one", message_id=message_id)
     assert begun.wait(20)
-    close_connections(broker, but=queue)
+    close_connections(broker, queue)
     until(lambda: queue.waiting == 1, "the broker has it again")
     over.set()
     until(lambda: queue.waiting == 0, "it is acknowledged on another connection")
     assert stage.served == [b"one"]
 
 
-def close_connections(broker: Rabbit, but: Queue) -> None:
-    """Have the broker close every connection but a publisher's, as one that restarts does."""
-    import json
-    import urllib.parse
-    import urllib.request
-
-    connection: Any = but.connection
-    mine = connection._impl._transport._sock.getsockname()[1]
+def close_connections(broker: Rabbit, queue: Queue) -> None:
+    """Have the broker close the connections of who listens to a queue, as in a restart."""
 
     def ask(method: str, path: str) -> bytes:
         request = urllib.request.Request(f"{broker.management_url}/api/{path}", method=method)
@@ -163,17 +159,17 @@ def close_connections(broker: Rabbit, but: Queue) -> None:
         with urllib.request.urlopen(request, timeout=10) as answer:
             return bytes(answer.read())
 
-    closed = 0
-
     def close() -> bool:
-        nonlocal closed
-        for each in json.loads(ask("GET", "connections")):
-            if each.get("peer_port") not in (None, mine):
-                ask("DELETE", "connections/" + urllib.parse.quote(each["name"], safe=""))
-                closed += 1
-        return closed > 0
+        listening = {
+            each["channel_details"]["connection_name"]
+            for each in json.loads(ask("GET", "consumers"))
+            if each["queue"]["name"] == queue.name
+        }
+        for name in listening:
+            ask("DELETE", "connections/" + urllib.parse.quote(name, safe=""))
+        return bool(listening)
 
-    until(close, "the broker knows the connection")
+    until(close, "the broker knows who listens")
 
 
 @pytest.mark.parametrize("queue", ["requests"], indirect=True)
