@@ -52,6 +52,9 @@ st.register_type_strategy(
 # Times and means are numbers; JSON has no others.
 st.register_type_strategy(float, st.floats(allow_nan=False, allow_infinity=False))
 st.register_type_strategy(
+    tuple, lambda of: st.lists(st.from_type(get_args(of)[0]), max_size=2).map(tuple)
+)
+st.register_type_strategy(
     Mapping, lambda of: st.dictionaries(*map(st.from_type, get_args(of)), max_size=3)
 )
 

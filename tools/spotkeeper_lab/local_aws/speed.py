@@ -174,7 +174,7 @@ def _unchecked(_: object, tree: Any) -> Any:
 def _little_garbage() -> Iterator[None]:
     """Leave what exists out of garbage collection: botocore's models are many objects."""
     before = gc.get_threshold()
-    if before == SELDOM:
+    if before[0] >= SELDOM[0]:
         # A caller that enters often has done so for all of its time.
         yield
         return
