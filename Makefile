@@ -119,7 +119,7 @@ docs: .venv/.installed ## write what the documents take from the code: the table
 	$(BIN)/python -m spotkeeper_operator.settings_table docs/operations.md
 
 test: .venv/.installed ## every test (RUN="tests/unit -k load" for some)
-	$(BIN)/pytest -n $(WORKERS) --dist loadgroup -q $(RUN)
+	$(BIN)/pytest -n $(WORKERS) -q $(RUN)
 
 laws: .venv/.installed ## every property with 20,000 examples and a random seed, a line for each (RUN=... for some)
 	$(BIN)/pytest -n $(WORKERS) --dist worksteal -v --durations=15 -m hypothesis --hypothesis-profile=laws $(RUN)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import settings
+from xdist.scheduler import LoadScopeScheduling
 
 from tests.builders import TABLE
 
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from mypy_boto3_dynamodb import DynamoDBClient
+    from xdist.remote import Producer
 
 _DUMMY_AWS = {
     "AWS_ACCESS_KEY_ID": "testing",
@@ -23,6 +25,17 @@ _DUMMY_AWS = {
     "AWS_CONFIG_FILE": os.devnull,
     "AWS_SHARED_CREDENTIALS_FILE": os.devnull,
     "AWS_EC2_METADATA_DISABLED": "true",
+}
+
+# These run in one process each: what their tests share is made once, and of what uses the one
+# broker some closes every connection.
+TOGETHER = {
+    "tests/e2e/test_demo.py": "an hour of the demo",
+    "tests/unit/lab/replay/test_replay_on_market.py": "a replay on a market",
+    "tests/worker/test_bad_days.py": "an agent",
+    "tests/worker/test_docs.py": "a broker",
+    "tests/worker/test_queue_look.py": "a broker",
+    "tests/worker/test_rabbitmq.py": "a broker",
 }
 
 
@@ -45,6 +58,19 @@ def pytest_collection_finish() -> None:
     """Let no collection go through the modules of AWS again, and collect as seldom as local_aws."""
     gc.freeze()
     gc.set_threshold(50_000, 10, 10)
+
+
+class Scheduling(LoadScopeScheduling):  # type: ignore[misc]
+    """Gives each process test after test, and those that belong together to one."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return TOGETHER.get(nodeid.partition("::")[0], nodeid)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: "Producer") -> Scheduling | None:
+    """Schedule a run that asks for nothing else."""
+    return Scheduling(config, log) if config.getoption("dist") == "load" else None
 
 
 @pytest.fixture

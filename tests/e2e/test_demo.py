@@ -19,8 +19,6 @@ from spotkeeper_lab.traces.market_file import read_market
 from spotkeeper_lab.traces.requests import generate_requests, read_requests
 
 TRACES = Path(__file__).parents[3] / "shared" / "traces"
-# The hour is run once.
-pytestmark = pytest.mark.xdist_group("demo")
 BROWSER = next(
     filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), ""
 )

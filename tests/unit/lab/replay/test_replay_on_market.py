@@ -18,8 +18,6 @@ from spotkeeper_lab.traces.requests import generate_requests
 if TYPE_CHECKING:
     from spotkeeper_lab.traces.requests import RequestTrace
 
-# The row that most of them look at is run once.
-pytestmark = pytest.mark.xdist_group("replay on a market")
 TWENTY_MINUTES_S = 1_200.0
 SETTINGS = ReplaySettings()
 
