@@ -166,6 +166,7 @@ class _Run:
 
 def _told(seen: Moment) -> str:
     return (
-        f"spot {seen.spot_serving} of {seen.spot_desired} serving, {seen.spot_launching} coming; "
+        f"spot {seen.spot_serving} of {seen.spot_desired} serving, "
+        f"{seen.spot_launching} launching; "
         f"on-demand {seen.on_demand_serving} of {seen.on_demand_desired}"
     )
