@@ -8,7 +8,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from spotkeeper.domain.load.summary import LoadSummary
-from spotkeeper.domain.sizing.forecast import load_level
+from spotkeeper.domain.sizing.level import load_level, quick_level
 from spotkeeper.domain.sizing.objective import size_to_objective
 from spotkeeper.domain.sizing.values import ObjectivePolicy, PastNeed
 from tests.laws import series
@@ -92,6 +92,7 @@ def test_more_load_never_needs_fewer(
     before = size_to_objective(load, live, booting, past, policy)
     assert size_to_objective(more, live, booting, past, policy).workers >= before.workers
     assert load_level(more) >= load_level(load)
+    assert quick_level(more) >= quick_level(load)
 
 
 @given(loads(), policies(), fleets, fleets, pasts, st.floats(0.0, 60.0), st.floats(0.0, 0.4))

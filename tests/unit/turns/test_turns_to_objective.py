@@ -45,7 +45,7 @@ def test_the_promise_sizes_the_group_and_the_record_says_so() -> None:
     serve(stage, 0, dict.fromkeys(stage.spot, 0.9))
     (record,) = stage.turn(0).records
     assert record.rule == "objective"
-    assert record.reason.startswith("load 3.6 erlangs, at worst +9% when a new worker serves: ")
+    assert record.reason.startswith("load 3.6 erlangs, at worst 4.0 when a new worker serves: ")
     assert "workers start 95% within 10 s" in record.reason
     assert stage.cloud.group("spot").desired == record.seen["WorkersNeeded"] > 4
     assert record.seen["ArrivalRate"] == pytest.approx(0.4, rel=0.05)

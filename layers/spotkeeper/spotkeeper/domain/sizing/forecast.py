@@ -1,188 +1,116 @@
-"""The load that a new worker will meet: its level, and how far it goes from it until then.
+"""How far the load goes from its level until a new worker serves: as it did on the last day.
 
-The errors are those made before, one per five minutes of the last day; and the rise that this hour
-had on the days before.
+Every five minutes of the last day the level that was known then is worked out, and held against the
+minutes a start-up later. What is not chance is an error, in erlangs. Bursts that come again, steps
+and trends are errors alike. The rise that this hour had on the days before is added to the level.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from itertools import groupby
-from statistics import NormalDist, median_low
+from itertools import accumulate
+from statistics import NormalDist
 from typing import TYPE_CHECKING
+
+from spotkeeper.domain.sizing.level import (
+    SIGNIFICANCE,
+    WINDOWS_S,
+    between,
+    chance_of,
+    heard,
+    running_s,
+    whole,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from spotkeeper.domain.load.summary import LoadSummary
 
-NORMAL = NormalDist()
-
-LONG_STEPS = (1440, 240, 60)  # of the day's minutes: windows of the level
-SHORT_WINDOWS_S = (900.0, 300.0, 120.0, 60.0)
-LONGEST_WINDOW_S = SHORT_WINDOWS_S[0]  # of what is known by arrival
-QUICK_WINDOWS_S = (30.0, 10.0)  # only while requests wait for long
-TRUSTED_WINDOW_S = 300.0
-TRUSTED_STEPS = 30
-UNHEARD = 14.0  # so many requests pass unheard once in a million times
-
-SIGNIFICANCE = 2.0  # standard errors: what is less may be chance
-COUNT_DISPERSION = 2.0  # least variance to mean of counts, for the errors of a window
-LONGEST_LOG_DELAY_S = 10.0  # beyond it a newest log is old because no request ended
-QUEUE_WAIT_S = 1.0  # a newest wait above this is a queue, not a hand-over
-LONG_WAIT_S = 60.0  # above this the fleet is overloaded for certain, and little evidence does
-OVERLOAD_SIGNIFICANCE = 1.0
-
-PRIOR_SPREAD = 0.05  # relative standard deviation of the load a step ahead, before any history
-PRIOR_STEPS = 12
-PRIOR_ERRORS = tuple(
-    PRIOR_SPREAD * NORMAL.inv_cdf((step + 0.5) / PRIOR_STEPS) for step in range(PRIOR_STEPS)
+# Relative standard deviation of the load five minutes on, before any history; counts an hour.
+PRIOR_SPREAD = 0.04
+PRIOR_MINUTES = 60
+PRIOR = tuple(
+    PRIOR_SPREAD * NormalDist().inv_cdf((minute + 0.5) / PRIOR_MINUTES)
+    for minute in range(PRIOR_MINUTES)
 )
-MEMORY_STEPS = 288
-LARGEST_ERROR = 2.0
-LOUD_SHARE = 0.25  # steps below this share of the mean load say nothing about errors
-NODES = 40
+NODES = 40  # of the distribution of errors: as exact as a count of workers needs
 
 DAY_S = 86_400.0
 CYCLE_DAYS = (1, 2, 7, 14)
-CYCLE_RISE = 1.1
-LARGEST_CYCLE_RISE = 3.0
+
+type Error = tuple[float, float]
+"""Erlangs that the load was above its level, and the weight of its minute: its requests."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Window:
-    """The mean load of a window in erlangs, of how many requests it is, and its length."""
+def forecast_errors(load: LoadSummary, level: float, ahead_s: float) -> list[Error]:
+    """Return what the load `ahead_s` on may be above `level`, in erlangs, by weight, largest first.
 
-    load: float
-    requests: float
-    length_s: float
-
-
-def load_level(load: LoadSummary) -> float:
-    """Return the offered load in erlangs, requests still running counted.
-
-    The mean of the last day, pulled by one shorter window after the other to within what chance
-    makes of that window (Lepski's choice of a window): noise moves nothing, a step does at once.
-    The shortest windows only raise it. More load in any window never gives less.
+    The errors of the last day, and a prior that counts PRIOR_MINUTES, wider for longer. A minute
+    weighs as its load over the level, since it has so many more requests. The weights add up to 1.
     """
-    certain = load.newest_wait_s >= LONG_WAIT_S
-    errors = OVERLOAD_SIGNIFICANCE if certain else SIGNIFICANCE
-    first, *others = (*_of_the_day(load), _newest(load, LONGEST_WINDOW_S))
-    level = first.load if first.length_s >= TRUSTED_WINDOW_S else 0.0
-    for window in (first, *others):
-        low, high = _between(window, load, errors)
-        level = max(low, min(level, high))
-    raising = SHORT_WINDOWS_S[1:] + (QUICK_WINDOWS_S if certain else ())
-    return max(level, *(_between(_newest(load, window_s), load, errors)[0] for window_s in raising))
+    minutes = heard(load)
+    steps = math.sqrt(max(1.0, ahead_s / load.past_step_s))
+    usual = 1.0
+    prior = [(level * max(-1.0, error * steps), usual) for error in PRIOR]
+    errors = sorted([*_made(minutes, load, ahead_s), *prior], reverse=True)
+    total = sum(weight for _, weight in errors)
+    return [_mean(group, total) for group in _grouped(errors)]
 
 
-def _between(window: _Window, load: LoadSummary, errors: float) -> tuple[float, float]:
-    """Return the least and the most load of which chance makes the window's.
+def _made(minutes: Sequence[float], load: LoadSummary, ahead_s: float) -> Iterator[Error]:
+    """Yield the errors of the levels known at every step of the day; chance is no error."""
+    step_s, chance_s = load.recent_step_s, SIGNIFICANCE**2 * running_s(load)
+    every, ahead = round(load.past_step_s / step_s), math.ceil(ahead_s / step_s)
+    for known, level in _levels(minutes, load, every):
+        unit = chance_s / step_s
+        chance = math.sqrt(unit * level) + unit  # Bernstein: few requests come more unevenly
+        first = known + max(1, ahead) - 1
+        for later in minutes[first : first + every]:
+            error = later - level
+            beyond = math.copysign(max(0.0, abs(error) - chance), error)
+            yield beyond, 1.0 + beyond / level
 
-    Both grow with the window's requests; a window without one still allows for some.
+
+def _levels(minutes: Sequence[float], load: LoadSummary, every: int) -> Iterator[tuple[int, float]]:
+    """Yield, every few minutes, how many were known and the level that they told.
+
+    As `load_level` has it, of what is kept: whole minutes.
     """
-    dispersion = max(COUNT_DISPERSION, load.peakedness)
-    variance = errors**2 * dispersion * _running_s(load) / load.service_mean_s
-    spread = math.sqrt(variance / window.requests) if window.requests else 0.0
-    some = variance * load.service_mean_s / window.length_s
-    return window.load * max(0.0, 1.0 - spread), max(window.load * (1.0 + spread), some)
+    sums, chance = [0.0, *accumulate(minutes)], chance_of(load)
+    shortest = round(WINDOWS_S[-1] / load.recent_step_s)
+    for known in range(shortest, len(minutes), every):
+        lengths = [round(s / load.recent_step_s) for s in whole(known * load.recent_step_s)]
+        level = sums[known] / known
+        for steps in (*lengths, shortest):
+            mean = (sums[known] - sums[known - steps]) / steps
+            low, high = between(mean, steps * load.recent_step_s, chance)
+            level = max(low, min(level, high))
+        if level > 0:
+            yield known, level
 
 
-def unserved_s(load: LoadSummary) -> float:
-    """Return for how long nothing that arrived has been served; 0 unless requests wait."""
-    if load.newest_wait_s < QUEUE_WAIT_S:
-        return 0.0
-    return load.newest_start_age_s + load.newest_wait_s
+def _grouped(errors: Sequence[Error]) -> Iterator[Sequence[Error]]:
+    """Put like errors together, the fewest at the top, where a worker makes a difference."""
+    largest, at = math.ceil(len(errors) / NODES), 0
+    while at < len(errors):
+        size = max(1, min(largest, (at + 2) // 2))
+        yield errors[at : at + size]
+        at += size
 
 
-def _of_the_day(load: LoadSummary) -> Iterator[_Window]:
-    """Yield the long windows that are whole, and the longest as far as it is known."""
-    minutes = _heard(load)
-    longest = min(len(minutes), LONG_STEPS[0])
-    for steps in (longest, *(steps for steps in LONG_STEPS if steps < longest)):
-        if steps > TRUSTED_STEPS:
-            mean = sum(minutes[-steps:]) / steps
-            length_s = steps * load.recent_step_s
-            yield _Window(mean, mean * length_s / load.service_mean_s, length_s)
-
-
-def _heard(load: LoadSummary) -> list[float]:
-    """Return the day's minutes without stretches in which no request is no chance: idle, or a gap.
-
-    Of so many expected requests none comes with the chance exp(-expected), as in `load.flow`.
-    """
-    total, known = sum(load.recent_loads), len(load.recent_loads)
-    expected = total / max(1, known) * load.recent_step_s / load.service_mean_s
-    heard: list[float] = []
-    for some, stretch in groupby(load.recent_loads, key=bool):
-        minutes = list(stretch)
-        heard += minutes if some or len(minutes) * expected < UNHEARD else []
-    return heard
-
-
-def _newest(load: LoadSummary, window_s: float) -> _Window:
-    """Return the window that ends now, or where the newest started request arrived.
-
-    The work that arrived in it misses the requests not finished yet: on average the mean of a
-    running request's whole service time, E[S^2]/E[S], and the log's delay. While requests wait,
-    nothing later was served.
-    """
-    end_s, known_s = unserved_s(load), len(load.arrivals) * load.slot_s
-    first = max(0, len(load.arrivals) - math.ceil((end_s + window_s) / load.slot_s))
-    last = max(0, len(load.arrivals) - math.floor(end_s / load.slot_s))
-    length_s = max(known_s - first * load.slot_s - end_s, 0.2 * load.slot_s)
-    missing_s = _running_s(load) + min(load.newest_log_age_s, LONGEST_LOG_DELAY_S)
-    mean = sum(load.work_s[first:last]) / max(length_s - missing_s, length_s / 2)
-    return _Window(mean, sum(load.arrivals[first:last]), length_s)
-
-
-def _running_s(load: LoadSummary) -> float:
-    """Return for how long the requests take that run at an instant, on average."""
-    return load.service_second_moment_s2 / load.service_mean_s
-
-
-def forecast_errors(load: LoadSummary, ahead_s: float) -> tuple[tuple[float, float], ...]:
-    """Return (ratio, weight) of the load `ahead_s` on to the level known then, largest first.
-
-    Weighted by the ratio, since a step of more load has more requests. The prior counts as
-    PRIOR_STEPS steps, wider for longer. What chance alone does to the load of one step is taken
-    out, since the waiting model has it already.
-    """
-    loads, steps = load.past_loads[-MEMORY_STEPS:], max(1, round(ahead_s / load.past_step_s))
-    ratios = list(_ratios(loads, steps))
-    calm = _calm(ratios, sum(loads) / max(1, len(loads)), load)
-    prior = [max(0.0, 1.0 + error * math.sqrt(steps)) for error in PRIOR_ERRORS]
-    ratios = sorted([*(1.0 + (ratio - 1.0) * calm for ratio in ratios), *prior], reverse=True)
-    size = math.ceil(len(ratios) / NODES)
-    groups = [ratios[at : at + size] for at in range(0, len(ratios), size)]
-    return tuple((sum(group) / len(group), sum(group) / sum(ratios)) for group in groups)
-
-
-def _calm(ratios: Sequence[float], mean_load: float, load: LoadSummary) -> float:
-    """Return the part of the errors' standard deviation that is not chance within a step."""
-    if not ratios[1:] or mean_load <= 0:
-        return 1.0
-    chance = _running_s(load) / mean_load / load.past_step_s
-    chance *= 1.0 + SIGNIFICANCE * math.sqrt(2.0 / len(ratios))
-    variance = sum((ratio - 1.0) ** 2 for ratio in ratios) / len(ratios)
-    return math.sqrt(max(0.0, 1.0 - chance / variance)) if variance > 0 else 1.0
-
-
-def _ratios(loads: Sequence[float], steps: int) -> Iterator[float]:
-    """Yield the load after `steps` more over the level at each step; quiet steps are left out."""
-    loud = LOUD_SHARE * sum(loads) / max(1, len(loads))
-    for at in range(3, len(loads) - steps):
-        known, later = loads[at - 3 : at], loads[at + steps]
-        if min(*known, later) > loud:
-            yield min(LARGEST_ERROR, later / max(sum(known) / 3, known[-1]))
+def _mean(group: Sequence[Error], total: float) -> Error:
+    weight = sum(weight for _, weight in group)
+    if not weight:
+        return group[0][0], 0.0
+    return sum(error * weight for error, weight in group) / weight, weight / total
 
 
 def cycle_rise(past_loads: Sequence[float], step_s: float, ahead_s: float) -> float:
-    """Return by how much the load usually rises over the next `ahead_s` at this time of day.
+    """Return by how many erlangs the load usually rises in `ahead_s` at this time of day.
 
-    The median over yesterday, the day before and the same weekday of the last two weeks; 1 with
-    fewer than two of them, and for rises too small to tell from noise.
+    What yesterday, the day before and the same weekday of the last two weeks all had; 0 with fewer
+    than two of them.
     """
     steps, lead = round(DAY_S / step_s), math.ceil(ahead_s / step_s)
     rises = []
@@ -191,8 +119,5 @@ def cycle_rise(past_loads: Sequence[float], step_s: float, ahead_s: float) -> fl
         if now < 3:  # noqa: PLR2004  the three steps before are the level
             break
         before = sum(past_loads[now - 3 : now]) / 3
-        after = sum(past_loads[now + lead - 1 : now + lead + 2]) / 3
-        if before > 0:
-            rises.append(after / before)
-    usual = median_low(rises) if rises[1:] else 1.0
-    return min(usual, LARGEST_CYCLE_RISE) if usual >= CYCLE_RISE else 1.0
+        rises.append(sum(past_loads[now + lead - 1 : now + lead + 2]) / 3 - before)
+    return max(0.0, min(rises)) if rises[1:] else 0.0

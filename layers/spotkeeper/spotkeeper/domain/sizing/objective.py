@@ -3,14 +3,13 @@
 The fewest workers that will keep the promise when a worker that is asked for now can serve:
 
 1. *Level*: offered load from the service times of the requests that arrived, corrected for the
-   requests that still run. A newer, shorter window counts as far as it is significant (forecast).
-2. *Error*: the load at the time a new worker serves is the level times an error that the fleet
-   has made before: its own forecast errors, one per past step, and a prior while there are few
-   (staffing under an uncertain arrival rate: Whitt 2006; Hong et al., arXiv 2311.11279).
-3. *Waiting*: the chance of a late start for each of these loads from Erlang's delay probability
-   with peakedness (Hayward) and the heavy-traffic law of the wait (Kingman 1962); the workers are
-   the fewest whose mean chance is within the allowance.
-   Where bursts come again and again, the same for the minutes of the last day (bursts).
+   requests that still run. A newer, shorter window counts as far as it is significant (level).
+2. *Error*: the load at the time a new worker serves is the level and an error that the fleet has
+   made before: its own, one per minute of the last day, and a prior while there are few
+   (forecast; staffing under an uncertain arrival rate: Whitt 2006; Hong et al., arXiv 2311.11279).
+3. *Waiting*: the chance of a late start for each of these loads from Erlang's delay
+   probability with peakedness (Hayward) and the heavy-traffic law of the wait (Kingman 1962); the
+   workers are the fewest whose mean chance is within the allowance.
 4. *Allowance*: 1 - share, more while the last day's error budget is unspent, less once it is
    overspent (adaptive conformal inference: Gibbs and Candes 2021).
 5. *Backlog*: what waits now, and what gathers until a new worker serves, is drained in time.
@@ -25,14 +24,13 @@ from dataclasses import dataclass, replace
 from statistics import NormalDist
 from typing import TYPE_CHECKING
 
-from spotkeeper.domain.sizing.bursts import recurring
-from spotkeeper.domain.sizing.forecast import (
-    LONGEST_WINDOW_S,
+from spotkeeper.domain.sizing.forecast import cycle_rise, forecast_errors
+from spotkeeper.domain.sizing.level import (
     SIGNIFICANCE,
-    TRUSTED_WINDOW_S,
-    cycle_rise,
-    forecast_errors,
+    WINDOWS_S,
     load_level,
+    quick_level,
+    running_s,
     unserved_s,
 )
 from spotkeeper.domain.sizing.values import KEPT_S, Need
@@ -45,32 +43,40 @@ if TYPE_CHECKING:
     from spotkeeper.domain.sizing.values import ObjectivePolicy, PastNeed
 
 NORMAL = NormalDist()
-
-LARGEST_SERVICE_CV2 = 25.0
 SHORTEST_SERVICE_S = 0.001  # logs tell milliseconds
 
+# The error budget of the last day: what of it is aimed at, how hard it steers, and of how many
+# requests it is taken to have been kept before any came.
+BUDGET_AIM = 0.6
+BUDGET_GAIN = 50.0
 BUDGET_PRIOR_REQUESTS = 4_000
-BUDGET_GAIN = 30.0
-BUDGET_AIM = 0.8
-LARGEST_ALLOWANCE = 0.4
-SMALLEST_ALLOWANCE = 0.005
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Forecast:
-    """The load that a new worker will meet: a level in erlangs times each error by its weight."""
+    """The load in erlangs that a new worker will meet: a level and each error by its weight.
+
+    It is never less than the newest minutes prove it to be already.
+    """
 
     load: LoadSummary
     wait_s: float
     rise: float
     level: float
-    errors: tuple[tuple[float, float], ...]
+    quick: float
+    errors: Sequence[tuple[float, float]]
+
+    @property
+    def least(self) -> float:
+        """The load that is certain by now."""
+        return max(self.level, self.quick)
 
     def late(self, workers: int) -> float:
         """Return the mean chance of a late start with `workers`."""
         return sum(
-            weight * late_chance(workers, self.level * ratio, self.load, self.wait_s)
-            for ratio, weight in self.errors
+            weight
+            * late_chance(workers, max(self.quick, self.level + error), self.load, self.wait_s)
+            for error, weight in self.errors
         )
 
 
@@ -87,15 +93,12 @@ def size_to_objective(
     load = _significant(_taking_time(load))
     forecast = _look_ahead(load, policy)
     allowed = allowance(load.requests_last_day, load.late_last_day, policy.share)
-    steady, bursty = _fewest(forecast, allowed), _for_bursts(forecast, allowed)
-    found = max(steady, bursty)
+    found = _fewest(forecast, allowed)
     recent = _recent_needs(past, have, booting, policy)
-    young = not past or len(load.arrivals) * load.slot_s < TRUSTED_WINDOW_S
+    young = not past or len(load.arrivals) * load.slot_s < load.past_step_s
     kept = max(found, have if young else 0, *recent)
-    drain = _drain(forecast.level, load, live, booting, policy)
-    reason = _reason(forecast, steady, policy)
-    if bursty > steady:
-        reason += f"; {bursty} for bursts like those of the last day"
+    drain = _drain(forecast.least, load, live, booting, policy)
+    reason = _reason(forecast, found, policy)
     if drain > kept:
         reason += f"; {drain} while requests wait, to drain them in {policy.drain_s:g} s"
     elif kept > found:
@@ -126,7 +129,7 @@ def _recent_needs(
     been paid for nothing. One that never comes is given up after that.
     """
     recent = [
-        need.workers for need in past if need.age_s <= (LONGEST_WINDOW_S if need.held else KEPT_S)
+        need.workers for need in past if need.age_s <= (WINDOWS_S[-1] if need.held else KEPT_S)
     ]
     launched = (need.workers for need in past if booting and need.age_s <= policy.start_up_s)
     return [*recent, *(min(have, workers) for workers in launched)]
@@ -134,19 +137,30 @@ def _recent_needs(
 
 def _look_ahead(load: LoadSummary, policy: ObjectivePolicy) -> _Forecast:
     rise = cycle_rise(load.past_loads, load.past_step_s, policy.start_up_s)
-    level, errors = load_level(load) * rise, forecast_errors(load, policy.start_up_s)
-    return _Forecast(load=load, wait_s=policy.wait_s, rise=rise, level=level, errors=errors)
+    level = load_level(load) + rise
+    return _Forecast(
+        load=load,
+        wait_s=policy.wait_s,
+        rise=rise,
+        level=level,
+        quick=quick_level(load),
+        errors=forecast_errors(load, level, policy.start_up_s),
+    )
 
 
 def late_chance(workers: int, load: float, summary: LoadSummary, wait_s: float) -> float:
-    """Return the chance that a request waits longer than `wait_s` with `workers` for `load`."""
+    """Return the chance that a request waits longer than `wait_s` with `workers` for `load`.
+
+    Erlang's chance of a delay with peakedness (Hayward), and the heavy-traffic law of the wait
+    (Kingman 1962): variability E[S] (1 + cv^2), which is E[S^2]/E[S], as peaked as requests come.
+    """
     if load <= 0:
         return 0.0
     if workers <= load:
         return 1.0
     delayed = delay_chance(workers / summary.peakedness, load / workers)
-    variability = summary.service_mean_s * summary.peakedness * (1.0 + _service_cv2(summary))
-    return delayed * math.exp(-2.0 * (workers - load) * wait_s / variability)
+    variability_s = running_s(summary) * summary.peakedness
+    return delayed * math.exp(-2.0 * (workers - load) * wait_s / variability_s)
 
 
 def delay_chance(servers: float, utilization: float) -> float:
@@ -161,11 +175,6 @@ def delay_chance(servers: float, utilization: float) -> float:
     return 1.0 / (utilization + idle * (math.sqrt(servers) * mills + 2.0 / 3.0))
 
 
-def _service_cv2(load: LoadSummary) -> float:
-    cv2 = load.service_second_moment_s2 / load.service_mean_s**2 - 1.0
-    return min(max(cv2, 0.0), LARGEST_SERVICE_CV2)
-
-
 def _fewest(forecast: _Forecast, allowed: float) -> int:
     """Return the fewest workers whose mean chance of a late start is within `allowed`."""
     low, high = 0, 1
@@ -177,25 +186,17 @@ def _fewest(forecast: _Forecast, allowed: float) -> int:
     return high
 
 
-def _for_bursts(forecast: _Forecast, allowed: float) -> int:
-    """Return the fewest workers for bursts that come again; 0 where there are none.
-
-    Within a minute, too, requests come together: they stay as peaked as they are.
-    """
-    load = forecast.load
-    running_s = load.service_second_moment_s2 / load.service_mean_s
-    bursts = recurring(load.recent_loads, load.recent_step_s, running_s)
-    if bursts is None:
-        return 0
-    return _fewest(replace(forecast, level=bursts.level, errors=bursts.ratios), allowed)
-
-
 def allowance(requests: int, late: int, share: float) -> float:
-    """Return the share of late starts to plan for, given how many were late in the last day."""
+    """Return the share of late starts to plan for, given how many were late in the last day.
+
+    The odds of the promise, BUDGET_GAIN times more where nothing of the budget is spent and as
+    many times less where twice of it is.
+    """
     aim = (1.0 - share) * BUDGET_AIM
     spent = (late + aim * BUDGET_PRIOR_REQUESTS) / (requests + BUDGET_PRIOR_REQUESTS)
-    allowed = (1.0 - share) * math.pow(BUDGET_GAIN, 1.0 - spent / max(aim, 1e-9))
-    return min(LARGEST_ALLOWANCE, max(SMALLEST_ALLOWANCE * (1.0 - share) / 0.05, allowed))
+    unspent = max(-1.0, 1.0 - spent / max(aim, 1e-9))
+    odds = (1.0 - share) / share * math.pow(BUDGET_GAIN, unspent)
+    return odds / (1.0 + odds)
 
 
 def _drain(
@@ -228,10 +229,11 @@ def _drain(
 
 
 def _reason(forecast: _Forecast, found: int, policy: ObjectivePolicy) -> str:
-    reason = f"load {forecast.level:.1f} erlangs"
-    if forecast.rise > 1.0:
-        reason += f", with the {forecast.rise - 1.0:.0%} that it usually rises at this time"
-    reason += f", at worst {forecast.errors[0][0] - 1.0:+.0%} when a new worker serves"
+    reason = f"load {forecast.least:.1f} erlangs"
+    if round(forecast.rise, 1):
+        reason += f", with the {forecast.rise:.1f} that it usually rises at this time"
+    worst = max(forecast.quick, forecast.level + forecast.errors[0][0])
+    reason += f", at worst {worst:.1f} when a new worker serves"
     return f"{reason}: {found} workers start {policy.share:.0%} within {policy.wait_s:g} s"
 
 
