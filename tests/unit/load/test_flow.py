@@ -58,16 +58,6 @@ def test_a_window_is_whole_once_it_is_known_whose_logs_came_in_it() -> None:
     assert not replace(old, watched_since=None).is_whole(300, at(1))
 
 
-def test_a_silence_is_no_part_of_a_pace_that_is_not_known_yet() -> None:
-    """After memory was lost, logs that are minutes late look like one batch and then nothing."""
-    unknown = LogFlow(known_since=at(-600), newest=at(-190))
-    assert unknown.ends_at(at(0)) == at(-190)
-    rare = replace(unknown, rate=0.01)
-    assert rare.ends_at(at(0)) == at(0)
-    assert replace(unknown, rate=1.0).ends_at(at(0)) == at(-190)
-    assert LogFlow().ends_at(at(0)) == at(0)
-
-
 def test_until_an_hour_was_watched_requests_come_as_fast_as_the_last_ones_did() -> None:
     flow = LogFlow(rate=0.005, lately=0.0, watched_since=at(-90))
     assert flow.usual(at(0)) == 0.005

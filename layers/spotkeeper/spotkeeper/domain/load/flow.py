@@ -42,14 +42,9 @@ class LogFlow:
     lately: float = 0.0
 
     def ends_at(self, now: datetime) -> datetime:
-        """Give the end of what is known: now, unless logs are certainly on their way.
-
-        Before the rate is known it is to be measured, and a silence that logs which are late would
-        leave too is no part of that: it would look like one batch, and so like rare requests.
-        """
-        if self.newest is None or now - self.newest <= SHORTEST_GAP:
-            return now
-        return self.newest if not self.rate or self.is_missing(now) else now
+        """Give the end of what is known: now, unless logs are certainly on their way."""
+        late = self.newest is not None and self._is_gap(now - self.newest)
+        return self.newest if late and self.newest else now
 
     def is_whole(self, window_s: float, now: datetime) -> bool:
         """Tell whether a whole window is known, and that the logs in it are everybody's."""
