@@ -90,7 +90,7 @@ def size_to_objective(
         return Need(workers=least, load_workers=0, reason=f"no request for {load.quiet_s:.0f} s")
     if load.newest_log_age_s > policy.stale_s or not (load.service_mean_s or any(load.arrivals)):
         return size_in_silence(load, have, past, policy)
-    load = _significant(_taking_time(load))
+    load = _taking_time(load)
     forecast = _look_ahead(load, policy)
     allowed = allowance(load.requests_last_day, load.late_last_day, policy.share)
     found = _fewest(forecast, allowed)
@@ -139,7 +139,7 @@ def _look_ahead(load: LoadSummary, policy: ObjectivePolicy) -> _Forecast:
     rise = cycle_rise(load.past_loads, load.past_step_s, policy.start_up_s)
     level = load_level(load) + rise
     return _Forecast(
-        load=load,
+        load=_significant(load),
         wait_s=policy.wait_s,
         rise=rise,
         level=level,
