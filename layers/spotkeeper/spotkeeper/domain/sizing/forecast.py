@@ -40,19 +40,18 @@ DAY_S = 86_400.0
 CYCLE_DAYS = (1, 2, 7, 14)
 
 type Error = tuple[float, float]
-"""Erlangs that the load was above its level, and the weight of its minute: its requests."""
+"""Erlangs that the load was above its level, and what its minute weighs."""
 
 
 def forecast_errors(load: LoadSummary, level: float, ahead_s: float) -> list[Error]:
     """Return what the load `ahead_s` on may be above `level`, in erlangs, by weight, largest first.
 
     The errors of the last day, and a prior that counts PRIOR_MINUTES, wider for longer. A minute
-    weighs as its load over the level, since it has so many more requests. The weights add up to 1.
+    weighs as its load over the level, what chance makes of it left out. The weights add up to 1.
     """
     minutes = heard(load)
     steps = math.sqrt(max(1.0, ahead_s / load.past_step_s))
-    usual = 1.0
-    prior = [(level * max(-1.0, error * steps), usual) for error in PRIOR]
+    prior = [(level * max(-1.0, error * steps), 1.0) for error in PRIOR]
     errors = sorted([*_made(minutes, load, ahead_s), *prior], reverse=True)
     total = sum(weight for _, weight in errors)
     return [_mean(group, total) for group in _grouped(errors)]
