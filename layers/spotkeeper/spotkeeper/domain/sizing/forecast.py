@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING
 from spotkeeper.domain.sizing.level import (
     SIGNIFICANCE,
     WINDOWS_S,
-    between,
+    Window,
     chance_of,
     heard,
     running_s,
+    settled,
     whole,
 )
 
@@ -80,11 +81,11 @@ def _levels(minutes: Sequence[float], load: LoadSummary, every: int) -> Iterator
     shortest = round(WINDOWS_S[-1] / load.recent_step_s)
     for known in range(shortest, len(minutes), every):
         lengths = [round(s / load.recent_step_s) for s in whole(known * load.recent_step_s)]
-        level = sums[known] / known
-        for steps in (*lengths, shortest):
-            mean = (sums[known] - sums[known - steps]) / steps
-            low, high = between(mean, steps * load.recent_step_s, chance)
-            level = max(low, min(level, high))
+        windows = (
+            Window((sums[known] - sums[known - steps]) / steps, steps * load.recent_step_s)
+            for steps in (*lengths, shortest)
+        )
+        level = settled(sums[known] / known, windows, chance)
         if level > 0:
             yield known, level
 

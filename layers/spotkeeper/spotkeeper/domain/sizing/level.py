@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from spotkeeper.domain.load.flow import CERTAIN
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from spotkeeper.domain.load.summary import LoadSummary
 
@@ -47,6 +47,11 @@ def load_level(load: LoadSummary) -> float:
     windows = (*_of_the_day(load), newest(load, WINDOWS_S[-1]))
     young = len(load.arrivals) * load.slot_s < load.past_step_s
     level = 0.0 if young else windows[0].load
+    return settled(level, windows, chance)
+
+
+def settled(level: float, windows: Iterable[Window], chance: float) -> float:
+    """Pull a level to within what chance makes of one window after the other."""
     for window in windows:
         low, high = between(window.load, window.length_s, chance)
         level = max(low, min(level, high))
