@@ -118,6 +118,15 @@ def test_a_batch_of_poison_fails_message_by_message() -> None:
     assert deliver(record("a", "?"), record("b", "[]")) == ["a", "b"]
 
 
+def test_logs_without_a_time_cost_the_rest_of_the_batch_nothing() -> None:
+    unset = {f"{name}_at": "0001-01-01T00:00:00Z" for name in ("enqueued", "started", "finished")}
+    poison = [record(name, json.dumps(sent_log(8, **{name: at}))) for name, at in unset.items()]
+    never = record("never", json.dumps(sent_log(9, **unset)))
+    good = record("good", json.dumps(sent_log(0)))
+    assert deliver(*poison, never, good) == list(unset)
+    assert finished() == 1
+
+
 def test_duplicates_count_once_in_a_batch_a_retried_batch_and_another_batch() -> None:
     body = json.dumps([sent_log(0), sent_log(1)])
     batch = [record("a", body), record("b", body), record("c", json.dumps(sent_log(2)))]

@@ -63,6 +63,8 @@ def test_the_collector_reads_what_the_agent_takes(origin: Origin) -> None:
         (a_log(enqueued_at="yesterday"), "enqueued_at: 'yesterday' is not an RFC 3339 time"),
         (a_log(enqueued_at="2026-11-20T10:00:00"), "is not an RFC 3339 time with a zone"),
         (a_log(enqueued_at=1763632800), "enqueued_at"),
+        (a_log(finished_at="9999-12-31T23:59:59-05:00"), "finished_at: year 10000 is out of range"),
+        (a_log(request_id="\ud800"), "request_id: "),
         (a_log(enqueued_at=as_text(AT + 60)), "started_at: lies 59.000 s before"),
         (a_log(finished_at=as_text(AT - 60)), "finished_at: lies 61.000 s before"),
         (a_log(enqueued_at=as_text(AT - 90_000)), "more than 24 hours after enqueued_at"),
@@ -84,7 +86,11 @@ def test_a_small_inversion_of_two_clocks_is_taken_out(behind_s: float) -> None:
 @given(
     st.dictionaries(
         st.sampled_from(list(a_log())),
-        st.text(max_size=20) | st.integers() | st.none() | st.sampled_from([a_log()["started_at"]]),
+        st.text(max_size=20)
+        | st.integers()
+        | st.none()
+        | st.sampled_from([a_log()["started_at"]])
+        | st.datetimes().map(lambda at: f"{at.isoformat()}Z"),
     )
 )
 def test_whatever_is_taken_the_collector_takes(changed: dict[str, Any]) -> None:
@@ -93,6 +99,12 @@ def test_whatever_is_taken_the_collector_takes(changed: dict[str, Any]) -> None:
     except LogRefused:
         return
     assert len(read(line).logs) == 1
+
+
+@pytest.mark.parametrize("unset", ["0001-01-01T00:00:00Z", "0001-01-01T00:00:00.5+00:00"])
+def test_times_that_nobody_set_are_taken_as_they_are(unset: str) -> None:
+    line = take(a_log(enqueued_at=unset, started_at=unset, finished_at=unset), AWS, 5.0).line
+    assert read(line).logs[0].finished_at.year == 1
 
 
 # --- what is kept ---------------------------------------------------------------------------------
@@ -308,7 +320,8 @@ def test_files_of_scripts_are_taken_once(tmp_path: Path) -> None:
     )
     (tmp_path / "in" / ".half.json").write_text("{")
     (tmp_path / "in" / "wrong.json").write_text("{")
-    assert collect(tmp_path, accept) == 4
+    (tmp_path / "in" / "deep.json").write_text("[" * 100_000)
+    assert collect(tmp_path, accept) == 5
     assert len(taken) == 5
-    assert [path.name for path in (tmp_path / "refused").iterdir()] == ["wrong.json"]
+    assert {path.name for path in (tmp_path / "refused").iterdir()} == {"wrong.json", "deep.json"}
     assert [path.name for path in (tmp_path / "in").iterdir()] == [".half.json"]

@@ -11,10 +11,13 @@ _FORM = re.compile(
 
 
 def as_text(seconds: float) -> str:
-    """Write a time in milliseconds and UTC; such texts of one length sort as the times do."""
+    """Write a time in milliseconds and UTC; such texts sort as the times do.
+
+    Raises ValueError outside of the years 1 to 9999.
+    """
     whole, thousandths = divmod(round(seconds * 1000), 1000)
-    moment = datetime.fromtimestamp(whole, timezone.utc)
-    return f"{moment:%Y-%m-%dT%H:%M:%S}.{thousandths:03d}Z"
+    moment = datetime.fromtimestamp(whole, timezone.utc).replace(tzinfo=None)
+    return f"{moment.isoformat()}.{thousandths:03d}Z"
 
 
 def read_time(text: str) -> float:

@@ -50,6 +50,13 @@ def test_a_clock_that_is_ahead_is_not_believed() -> None:
     assert look.length.seen_at == SENT
 
 
+def test_a_look_of_a_time_that_nobody_set_is_none() -> None:
+    unset = LOOK | {"at": "0001-01-01T00:00:00+05:00"}
+    [(_, note)] = read(json.dumps(told(queue=unset))).notes
+    assert note.look(SENT) is None
+    assert note.lost == 3
+
+
 @pytest.mark.parametrize(
     ("wrong", "why"),
     [

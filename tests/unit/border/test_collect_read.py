@@ -4,7 +4,7 @@ import base64
 import gzip
 import json
 import re
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -177,6 +177,26 @@ def test_a_log_of_two_clocks_is_read_up_to_five_seconds_and_alone_left_out_beyon
     body = read(lines([sent_log(0), sent_log(1, **near), sent_log(2, **far)]))
     assert [each.request_id for each in body.logs] == ["r-0", "r-1"]
     assert body.left_out == ("logs[2].started_at: lies more than 5 s before enqueued_at",)
+
+
+# Go and .NET write a time that nobody set as the first of their calendar.
+@pytest.mark.parametrize("unset", ["0001-01-01T00:00:00Z", "0001-01-01T00:00:00+14:00"])
+@pytest.mark.parametrize("name", ["enqueued_at", "started_at", "finished_at"])
+def test_a_time_that_nobody_set_costs_its_own_log_only(name: str, unset: str) -> None:
+    body = read(lines([sent_log(0), sent_log(1) | {name: unset}]))
+    assert [each.request_id for each in body.logs] == ["r-0"]
+    assert body.left_out[0].startswith("logs[1].")
+
+
+@given(st.lists(st.datetimes().map(lambda at: f"{at.isoformat()}Z"), min_size=3, max_size=3))
+def test_any_three_times_read_or_are_refused(times: list[str]) -> None:
+    named = dict(zip(("enqueued_at", "started_at", "finished_at"), times, strict=True))
+    try:
+        [only] = read(json.dumps(sent_log() | named)).logs
+    except MessageRefused as refusal:
+        assert str(refusal).startswith("logs[0].")
+    else:
+        assert only.finished_at >= only.enqueued_at - timedelta(seconds=10)
 
 
 def test_megabytes_of_line_ends_take_no_time() -> None:

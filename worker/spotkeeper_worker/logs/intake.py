@@ -18,6 +18,8 @@ MOST_HOURS = 24
 STATUSES = ("ok", "error", "timeout")
 _TIMES = ("enqueued_at", "started_at", "finished_at")
 _CANONICAL = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", re.ASCII)
+# Half of a character that JSON writes as two: no UTF-8, and so no JSON to the collector.
+_HALF = re.compile("[\ud800-\udfff]")
 _DAY_S = MOST_HOURS * 3600.0
 
 
@@ -72,7 +74,7 @@ def take(log: object, origin: Origin, clamp_s: float) -> Taken:
 
 def _id(log: dict[str, Any], name: str) -> str:
     value = log.get(name)
-    if not isinstance(value, str) or not 1 <= len(value) <= LONGEST_ID:
+    if not isinstance(value, str) or not 1 <= len(value) <= LONGEST_ID or _HALF.search(value):
         shown = "is missing" if value is None else f"{str(value)[:40]!r}"
         raise LogRefused(f"{name}: {shown}; should be a text of 1 to {LONGEST_ID} characters")
     return value
@@ -85,9 +87,9 @@ def _times(log: dict[str, Any]) -> tuple[tuple[str, ...], tuple[float, ...]]:
         text = str(log.get(name, ""))
         try:
             seconds.append(read_time(text))
+            texts.append(text if _CANONICAL.fullmatch(text) else as_text(seconds[-1]))
         except ValueError as error:
             raise LogRefused(f"{name}: {error}") from None
-        texts.append(text if _CANONICAL.fullmatch(text) else as_text(seconds[-1]))
     return tuple(texts), tuple(seconds)
 
 

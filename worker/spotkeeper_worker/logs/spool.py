@@ -38,7 +38,7 @@ def _take(path: Path, accept: Accept) -> None:
     try:
         found = path.stat()
         logs = read_logs(path) if found.st_size <= LONGEST_FILE else _too_long(path)
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         _put_aside(path, error)
         return
     # A file that is met again after a kill is known by what it is, not by its name.
@@ -54,7 +54,7 @@ def _too_long(path: Path) -> list[object]:
 
 
 def read_logs(path: Path) -> list[object]:
-    """Read one log, a list of logs, or JSON lines; raises ValueError."""
+    """Read one log, a list of logs, or JSON lines; raises ValueError and RecursionError."""
     text = path.read_text(encoding="utf-8").strip()
     try:
         read = json.loads(text)

@@ -5,7 +5,7 @@ look at a request queue that only the machine reaches. Where there was no log to
 be such a note alone: {"version": 1, "agent": {...}}.
 """
 
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Annotated
 from urllib.parse import quote
 
@@ -16,6 +16,8 @@ from spotkeeper.domain.load.request_queue import RABBITMQ, QueueLength, QueueLoo
 
 _STRICT = ConfigDict(strict=True, extra="ignore")
 _Count = Annotated[int, Field(ge=0, le=10**9)]
+# Nobody reads a look of so long ago; one without a time has that of the calendar's first day.
+_OLD = timedelta(days=1)
 _Name = Annotated[str, Field(min_length=1, max_length=255)]
 
 
@@ -40,9 +42,9 @@ class AgentNote:
     queue: _Queue | None = None
 
     def look(self, sent_at: datetime) -> QueueLook | None:
-        """Give the look; a clock that is ahead of the queue's is not believed."""
+        """Give the look, if it is not old; a clock that is ahead of the queue's is not believed."""
         found = self.queue
-        if found is None:
+        if found is None or sent_at - found.at > _OLD:
             return None
         url = f"{RABBITMQ}{quote(found.vhost, safe='')}/{quote(found.name, safe='')}"
         return QueueLook(
