@@ -1,5 +1,6 @@
 """What the states adapter leaves in its table; what the port promises is in tests/contract."""
 
+import contextlib
 import json
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
@@ -258,3 +259,57 @@ def test_a_throttled_table_is_throttled_and_not_busy() -> None:
     states = FleetStateTable(_Throttled(), TABLE, timedelta(days=30))  # type: ignore[arg-type]
     with pytest.raises(Throttled, match="taking the lease of ocr"):
         states.acquire("ocr", Controller.AVAILABILITY, at(0), None)
+
+
+class _AskedAgain:
+    """A table whose first answer is lost after the call had its effect: botocore asks again."""
+
+    def __init__(self, dynamodb: "DynamoDBClient") -> None:
+        self._dynamodb = dynamodb
+
+    def update_item(self, **asked: Any) -> Any:
+        """Update twice; what the second says is all that is heard."""
+        with contextlib.suppress(ClientError):
+            self._dynamodb.update_item(**asked)
+        return self._dynamodb.update_item(**asked)
+
+    def get_item(self, **asked: Any) -> Any:
+        """Look an item up."""
+        return self._dynamodb.get_item(**asked)
+
+
+@pytest.fixture
+def asked_again(dynamodb: "DynamoDBClient") -> FleetStateTable:
+    return FleetStateTable(_AskedAgain(dynamodb), TABLE, timedelta(days=30))  # type: ignore[arg-type]
+
+
+def test_a_lease_is_taken_although_the_answer_was_lost(
+    asked_again: FleetStateTable, states: FleetStateTable
+) -> None:
+    note = AtRiskNote(instance_ids=("i-0a",), at=at(0))
+    lease = taken(asked_again, note=note)
+    assert set(lease.notes) == {note}
+    assert states.acquire("ocr", Controller.AVAILABILITY, at(1), None) is None
+    assert not states.commit(lease, AvailabilityMemory(), at(2))
+    assert taken(states, 3).notes == (AtRiskNote(instance_ids=(), at=at(1)),)
+
+
+def test_what_was_kept_is_kept_although_the_answer_was_lost(
+    asked_again: FleetStateTable, states: FleetStateTable
+) -> None:
+    lease = taken(states)
+    assert asked_again.commit(lease, AvailabilityMemory(backoff_s=4), at(1))
+    after = taken(states, 2)
+    assert after.availability.backoff_s == 4
+    assert states.commit(after, AvailabilityMemory(), at(3))
+
+
+def test_a_note_that_came_meanwhile_is_told_of_although_the_answer_was_lost(
+    asked_again: FleetStateTable, states: FleetStateTable
+) -> None:
+    note = AtRiskNote(instance_ids=("i-0a",), at=at(1))
+    lease = taken(states)
+    assert states.acquire("ocr", Controller.AVAILABILITY, at(1), note) is None
+    assert not asked_again.commit(lease, AvailabilityMemory(backoff_s=4), at(2))
+    after = taken(states, 3)
+    assert (after.notes, after.availability.backoff_s) == ((note,), 4)

@@ -59,7 +59,8 @@ class FleetStateTable:
             controller,
             "SET #holder = :holder, #until = :until, expires_at = :expires, "
             "#notes = list_append(if_not_exists(#notes, :none), :added)",
-            "attribute_not_exists(#until) OR #until < :now",
+            # It is this turn's already where the first answer was lost and botocore asked again.
+            "attribute_not_exists(#until) OR #until < :now OR #holder = :holder",
             {
                 ":holder": {"S": holder},
                 ":until": epoch(now + LEASE_LIFETIME),
@@ -103,14 +104,25 @@ class FleetStateTable:
                 return True
             seen = "".join(f", #notes[{i}]" for i in range(lease.notes_seen))
             write = f"{write} REMOVE #holder, #until{seen}"
-        if (
-            self._update(
-                operation, lease.fleet, lease.controller, write, "#holder = :holder", values
-            )
-            is None
+        mine = "#holder = :holder"
+        if self._update(operation, lease.fleet, lease.controller, write, mine, values):
+            return not release
+        return self._was_kept(operation, lease, values)
+
+    def _was_kept(
+        self, operation: str, lease: Lease, values: "Mapping[str, AttributeValueTypeDef]"
+    ) -> bool:
+        """Look whether this turn gave its lease back with an answer that was lost; as `commit`."""
+        with aws_errors(operation):
+            item = self._dynamodb.get_item(
+                TableName=self._table, Key=_key(lease.fleet), ConsistentRead=True
+            ).get("Item", {})
+        if any(
+            item.get(f"{lease.controller}_{name}") != values[f":{name}"]
+            for name in ("memory", "written")
         ):
             raise Unavailable(f"{operation}: the lease was lost to another turn")
-        return not release
+        return f"{lease.controller}_notes" not in item
 
     def release(self, lease: Lease) -> None:
         """Give the lease back; the notes stay."""
@@ -167,7 +179,7 @@ class FleetStateTable:
             try:
                 return self._dynamodb.update_item(
                     TableName=self._table,
-                    Key={"pk": {"S": f"fleet#{fleet}"}, "sk": {"S": "state"}},
+                    Key=_key(fleet),
                     UpdateExpression=update,
                     ConditionExpression=condition,
                     ExpressionAttributeNames=names,
@@ -178,3 +190,7 @@ class FleetStateTable:
                 if error.response["Error"]["Code"] != CONDITION_FAILED:
                     raise
                 return None
+
+
+def _key(fleet: str) -> dict[str, "AttributeValueTypeDef"]:
+    return {"pk": {"S": f"fleet#{fleet}"}, "sk": {"S": "state"}}
