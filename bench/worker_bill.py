@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 
 from bench.collect import SQS_USD
 from bench.cost import MINUTES, POLL
@@ -104,7 +104,8 @@ def main() -> None:
         ("10 s apart", PaceSettings(10, 10)),
         ("5 to 30 s", PaceSettings(5, 30)),
     )
-    table = Table("trace", "sent", "messages/worker/h", "age of a log: mean, p95 s", "USD a month")
+    heads = ("sent", "an hour, each", "age of a log: mean, p95 s", "USD a month")
+    table = Table(Column("trace", overflow="fold"), *heads)
     table.title = f"Search-log messages of {WORKERS} workers"
     for name, trace in traces:
         for kind, settings in kinds:

@@ -106,14 +106,14 @@ class Show:
 
     def __init__(self, machine: FakeMachine, folder: Path, requests: Requests) -> None:
         self.began = time.monotonic()
-        self.events: list[str] = []
+        self.events: list[tuple[str, str]] = []
         self._machine = machine
         self._folder = folder
         self._requests = requests
 
     def say(self, text: str) -> None:
         """Add an event."""
-        self.events.append(f"{time.monotonic() - self.began:5.1f} s  {text}")
+        self.events.append((f"{time.monotonic() - self.began:.1f} s", text))
 
     @property
     def served(self) -> int:
@@ -126,11 +126,11 @@ class Show:
         table = Table.grid(padding=(0, 2))
         state = notice.state.value if notice else "-"
         table.add_row("[b]machine[/]", f"{state} {notice.reason if notice else ''}")
-        names = ", ".join((*workers.ready, *workers.not_ready))
+        names = ", ".join((*workers.ready, *workers.not_ready)) or "none"
         table.add_row("[b]workers[/]", f"{names}: {workers.busy} busy, {workers.begun} begun")
         table.add_row("[b]requests[/]", f"{self.served} logged, {self._requests.waiting()} wait")
-        for event in self.events:
-            table.add_row("", event)
+        for at, text in self.events:
+            table.add_row(f"{at:>8}", text)
         return table
 
 
@@ -177,6 +177,8 @@ def main() -> int:
             for process in (*workers, agent):
                 process.terminate()
                 process.wait(30)
+        if not console.is_terminal:
+            console.line()  # Live leaves the last line open there
         until(lambda: show.served + requests.waiting() >= REQUESTS, "nothing is in flight")
         waiting = requests.waiting()
     lost = REQUESTS - show.served - waiting

@@ -11,7 +11,7 @@ import typer
 
 from spotkeeper_cli.errors import told
 from spotkeeper_cli.options import ColdStart, JsonFile, ReportFile, duration
-from spotkeeper_cli.output import OutputError, check_outputs, counted, give
+from spotkeeper_cli.output import WIDE, OutputError, check_outputs, counted, give, screen
 
 if TYPE_CHECKING:
     from spotkeeper_lab.backtest.backtest import Row
@@ -140,4 +140,5 @@ def _show(rows: "Sequence[Row]", json: Path | None, report: Path | None) -> None
     from spotkeeper_lab.backtest.report import report_html
 
     command = f"spotkeeper {shlex.join(sys.argv[1:])}"
-    give(tables(rows), json_text(rows), json, lambda: report_html(rows, command), report)
+    shown = tables(rows, wide=screen().width >= WIDE)
+    give(shown, json_text(rows), json, lambda: report_html(rows, command), report)

@@ -4,6 +4,7 @@ import json
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 
+from rich.box import SIMPLE
 from rich.table import Table
 
 from spotkeeper_lab.backtest.backtest import Row
@@ -66,6 +67,8 @@ CELLS = (
     "lost",
 )
 """What a row shows beside its policy; launches are on spot + on demand, in all windows."""
+LEFT_OUT_OF_80_COLUMNS = ("saved", "lost")
+"""What a narrow terminal has no room for; JSON and report have it."""
 
 
 def cells(row: Row, rows: Sequence[Row]) -> tuple[str, ...]:
@@ -88,14 +91,18 @@ def _times(cost: float, beside: float | None) -> str:
     return f"{cost / beside:.2f}" if beside else ""
 
 
-def tables(rows: Sequence[Row]) -> Iterator[Table]:
-    """One table for people per market and world."""
+def tables(rows: Sequence[Row], *, wide: bool = True) -> Iterator[Table]:
+    """One table for people per market and world; one that is not `wide` has at most 80 columns."""
+    shown = [name for name in CELLS if wide or name not in LEFT_OUT_OF_80_COLUMNS]
     for title, group in compared(rows):
         table = Table(title=title, title_justify="left")
-        table.add_column("policy")
-        for name in CELLS:
-            table.add_column(name, justify="right")
+        if not wide:
+            table.box, table.padding = SIMPLE, (0, 0)
+        table.add_column("policy", no_wrap=True)
+        for name in shown:
+            table.add_column(name if wide else name.replace(" ", "\n"), justify="right")
         for row in group:
             style = "bold" if row.policy == "spotkeeper" else None
-            table.add_row(row.policy, *cells(row, group), style=style)
+            found = dict(zip(CELLS, cells(row, group), strict=True))
+            table.add_row(row.policy, *(found[name] for name in shown), style=style)
         yield table

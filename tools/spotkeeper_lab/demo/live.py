@@ -42,7 +42,7 @@ def line(day: Day, look: Look) -> str:
     """The fleet in one line."""
     return (
         f"{day.time.at(look.at_s):%a %H:%M}  target {look.target}  spot {look.spot}  "
-        f"on-demand {look.on_demand}  busy {day.force.busy} of {look.workers} workers  "
+        f"on-demand {look.on_demand}  busy {day.force.busy} of {look.workers}  "
         f"queue {day.force.queued}  warnings {len(day.record.notices)}"
     )
 

@@ -74,6 +74,19 @@ def test_the_tables_name_every_policy_and_put_costs_beside_optimum_and_limit(
     assert "1.00" in optimum
 
 
+def test_on_80_columns_no_figure_is_cut(rows: list[Row]) -> None:
+    same = rows[: len(choose([]))]
+    many = [replace(row, spot_launches=9_999, on_demand_launches=999) for row in same]
+    console = Console(width=80)
+    with console.capture() as captured:
+        console.print(*tables(many, wide=False))
+    text = captured.get()
+    assert "…" not in text
+    for row in same:
+        line = next(line for line in text.splitlines() if line.lstrip().startswith(row.policy))
+        assert {f"{row.cost:.1%}", f"{row.served_share_min:.2%}", "999"} <= set(line.split())
+
+
 def test_without_the_bounds_nothing_is_put_beside_them(rows: list[Row]) -> None:
     (table,) = tables([rows[0]])
     assert table.row_count == 1
