@@ -85,11 +85,15 @@ def run(
 @lab.command()
 def scenarios() -> None:
     """List the scenarios that come along."""
+    from rich.table import Table
+
     from spotkeeper_lab.endpoint.story.scenario import FOLDER, read_scenario
 
+    listed = Table.grid(padding=(0, 2))
     for path in sorted(FOLDER.glob("*.yaml")):
         scenario = read_scenario(path)
-        typer.echo(f"{scenario.name:18} {scenario.for_s:5.0f} s  {scenario.about}")
+        listed.add_row(scenario.name, f"{scenario.for_s:.0f} s", scenario.about)
+    screen().print(listed, highlight=False)
 
 
 def _tell_at(at_s: float, text: str) -> None:

@@ -36,8 +36,8 @@ def dashboard_page(shown: Board, sent: Sent) -> Page:
         title=f"The dashboard of the stack {STACK!r}, at the end of a demo's day",
         subtitle="The widgets of template.yaml, drawn from the metrics and log lines that the "
         "day's functions sent; CloudWatch lays them out in 24 columns.",
-        footer="Written by `spotkeeper demo --dashboard`. Alarms on metrics of AWS's own, which "
-        "no demo sends, are shown without a state.",
+        footer="Written by spotkeeper demo --dashboard. Alarms on metrics of AWS's own, which no "
+        "demo sends, are shown without a state.",
         blocks=[*_numbers(shown, widgets, sent), _tables(widgets, sent), _charts(widgets, sent)],
     )
 

@@ -44,7 +44,7 @@ def page(day: Day, found: Results) -> Page:
         title=f"{settings.hours:g} hours of Spotkeeper",
         subtitle=f"Spot market {settings.market.name}, requests {settings.requests.name}, "
         f"from hour {settings.start_h:g}. Times are UTC of the virtual clock.",
-        footer="Written by `spotkeeper demo`; the decisions are in decisions.jsonl, "
+        footer="Written by spotkeeper demo; the decisions are in decisions.jsonl, "
         "the figures in summary.json.",
         blocks=[
             Tiles(headline(rows)),

@@ -29,7 +29,7 @@ def explain_page(
     return Page(
         title="What was decided, and why",
         subtitle=f"{first:%Y-%m-%d %H:%M:%S} to {last:%Y-%m-%d %H:%M:%S} UTC",
-        footer="Written by `spotkeeper explain` from the decision records.",
+        footer="Written by spotkeeper explain from the decision records.",
         blocks=blocks or [Text("No decision was recorded in this time.")],
     )
 

@@ -23,7 +23,7 @@ def drill_page(drilled: Drilled) -> Page:
         title=f"A drill of {story.fleet}",
         subtitle=f"{', '.join(story.instances)} interrupted at "
         f"{story.started:%Y-%m-%d %H:%M:%S} UTC. {noticed(drilled)}",
-        footer="Written by `spotkeeper drill`.",
+        footer="Written by spotkeeper drill.",
         blocks=[
             Tiles(
                 [

@@ -21,7 +21,7 @@ def cost_page(cost: Cost, by: By | None = None) -> Page:
         title="What it cost, and what it saved",
         subtitle=f"{cost.begins:%Y-%m-%d %H:%M} to {cost.until:%Y-%m-%d %H:%M} UTC, USD at list "
         "and spot prices",
-        footer="Written by `spotkeeper cost` from the ledger.",
+        footer="Written by spotkeeper cost from the ledger.",
         blocks=[
             Tiles(
                 [
