@@ -103,6 +103,6 @@ def tables(rows: Sequence[Row], *, wide: bool = True) -> Iterator[Table]:
             table.add_column(name if wide else name.replace(" ", "\n"), justify="right")
         for row in group:
             style = "bold" if row.policy == "spotkeeper" else None
-            found = dict(zip(CELLS, cells(row, group), strict=True))
-            table.add_row(row.policy, *(found[name] for name in shown), style=style)
+            found = zip(CELLS, cells(row, group), strict=True)
+            table.add_row(row.policy, *(it for name, it in found if name in shown), style=style)
         yield table
