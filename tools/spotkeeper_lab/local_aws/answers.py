@@ -2,6 +2,7 @@
 
 import json
 from datetime import datetime
+from functools import lru_cache
 
 from spotkeeper_lab.cloud.api import Cloud
 from spotkeeper_lab.cloud.values import Activity, CloudError, GroupView, InstanceView, WarmPool
@@ -11,7 +12,6 @@ from spotkeeper_lab.local_aws.wire import (
     ACCOUNT,
     REGION,
     Answer,
-    Exact,
     Get,
     Meters,
     Page,
@@ -27,7 +27,6 @@ __all__ = [
     "REGION",
     "Answer",
     "Answers",
-    "Exact",
     "Get",
     "Meters",
     "VirtualTime",
@@ -91,7 +90,7 @@ class Answers:
         views = (view for view in self._cloud.instances() if view.group)
         return {
             "AutoScalingInstances": [
-                Exact(instance_answer(view), AutoScalingGroupName=view.group)
+                {**instance_answer(view), "AutoScalingGroupName": view.group}
                 for view in views
                 if not wanted or view.instance_id in wanted
             ]
@@ -105,7 +104,7 @@ class Answers:
             since_s = self._time.seconds(datetime.fromisoformat(text))
         names = [group] if group else self._cloud.groups()
         found = [a for name in names for a in self._cloud.activities(name, since_s)]
-        return {"Activities": [self._activity(activity) for activity in found]}
+        return {"Activities": [activity_answer(activity, self._time) for activity in found]}
 
     def _set_desired(self, get: Get) -> Answer:
         self._cloud.set_desired(get("AutoScalingGroupName"), int(get("DesiredCapacity")))
@@ -145,48 +144,25 @@ class Answers:
     def _group(self, view: GroupView) -> Answer:
         zones = sorted({instance.pool.partition("/")[0] for instance in view.instances})
         pool, _ = self._cloud.warm_pool(view.name)
-        return Exact(
-            {
-                "AutoScalingGroupName": view.name,
-                "AutoScalingGroupARN": group_arn(view.name),
-                "MinSize": view.minimum,
-                "MaxSize": view.maximum,
-                "DesiredCapacity": view.desired,
-                "DefaultCooldown": 300,
-                "AvailabilityZones": zones,
-                "HealthCheckType": "EC2",
-                "HealthCheckGracePeriod": int(view.grace_s),
-                "NewInstancesProtectedFromScaleIn": view.protect_new,
-                "CreatedTime": self._time.start,
-                **({"WarmPoolConfiguration": pool_answer(pool)} if pool else {}),
-                "Instances": [instance_answer(instance) for instance in view.instances],
-                "SuspendedProcesses": [
-                    {"ProcessName": name, "SuspensionReason": reason}
-                    for name, reason in sorted(view.suspensions.items())
-                ],
-            }
-        )
-
-    def _activity(self, activity: Activity) -> Answer:
-        start = self._time.at(activity.start_s)
-        details = {"Subnet ID": "subnet-12345678", "Availability Zone": activity.zone}
-        answer = Exact(
-            {
-                "ActivityId": activity.activity_id,
-                "AutoScalingGroupName": activity.group,
-                "Description": activity.description,
-                "Cause": f"At {aws_time(start)} {activity.cause}",
-                "StartTime": start,
-                "StatusCode": activity.status_code,
-                "Progress": 100 if activity.status_code in (FAILED, SUCCESSFUL, CANCELLED) else 50,
-                "Details": json.dumps(details),
-            }
-        )
-        if activity.end_s is not None:
-            answer["EndTime"] = self._time.at(activity.end_s)
-        if activity.message:
-            answer["StatusMessage"] = activity.message
-        return answer
+        return {
+            "AutoScalingGroupName": view.name,
+            "AutoScalingGroupARN": group_arn(view.name),
+            "MinSize": view.minimum,
+            "MaxSize": view.maximum,
+            "DesiredCapacity": view.desired,
+            "DefaultCooldown": 300,
+            "AvailabilityZones": zones,
+            "HealthCheckType": "EC2",
+            "HealthCheckGracePeriod": int(view.grace_s),
+            "NewInstancesProtectedFromScaleIn": view.protect_new,
+            "CreatedTime": self._time.start,
+            **({"WarmPoolConfiguration": pool_answer(pool)} if pool else {}),
+            "Instances": [instance_answer(instance) for instance in view.instances],
+            "SuspendedProcesses": [
+                {"ProcessName": name, "SuspensionReason": reason}
+                for name, reason in sorted(view.suspensions.items())
+            ],
+        }
 
     def _ending(self, view: InstanceView) -> Answer:
         now = self._time.at(self._cloud.now_s)
@@ -218,28 +194,46 @@ def request_queues(meters: Meters) -> dict[str, WireAction]:
     return {"get_queue_attributes": WireAction(attributes)}
 
 
-def instance_answer(view: InstanceView) -> Exact:
+@lru_cache(maxsize=1_000)
+def activity_answer(activity: Activity, time: VirtualTime) -> Answer:
+    """A launch; each turn asks for those of the last minutes again."""
+    start = time.at(activity.start_s)
+    details = {"Subnet ID": "subnet-12345678", "Availability Zone": activity.zone}
+    answer = {
+        "ActivityId": activity.activity_id,
+        "AutoScalingGroupName": activity.group,
+        "Description": activity.description,
+        "Cause": f"At {aws_time(start)} {activity.cause}",
+        "StartTime": start,
+        "StatusCode": activity.status_code,
+        "Progress": 100 if activity.status_code in (FAILED, SUCCESSFUL, CANCELLED) else 50,
+        "Details": json.dumps(details),
+    }
+    if activity.end_s is not None:
+        answer["EndTime"] = time.at(activity.end_s)
+    if activity.message:
+        answer["StatusMessage"] = activity.message
+    return answer
+
+
+def instance_answer(view: InstanceView) -> dict[str, object]:
     """An instance of a group, or of its warm pool."""
     zone, _, kind = view.pool.partition("/")
-    return Exact(
-        {
-            "InstanceId": view.instance_id,
-            "AvailabilityZone": zone,
-            "InstanceType": kind,
-            "LifecycleState": view.state,
-            "HealthStatus": "Healthy" if view.healthy else "Unhealthy",
-            "ProtectedFromScaleIn": view.protected,
-        }
-    )
+    return {
+        "InstanceId": view.instance_id,
+        "AvailabilityZone": zone,
+        "InstanceType": kind,
+        "LifecycleState": view.state,
+        "HealthStatus": "Healthy" if view.healthy else "Unhealthy",
+        "ProtectedFromScaleIn": view.protected,
+    }
 
 
-def pool_answer(pool: WarmPool) -> Exact:
+def pool_answer(pool: WarmPool) -> dict[str, object]:
     """How a group's warm pool is set up."""
-    return Exact(
-        {
-            "MinSize": pool.minimum,
-            "PoolState": pool.state,
-            "InstanceReusePolicy": Exact({"ReuseOnScaleIn": pool.reuse}),
-            **({} if pool.prepared is None else {"MaxGroupPreparedCapacity": pool.prepared}),
-        }
-    )
+    return {
+        "MinSize": pool.minimum,
+        "PoolState": pool.state,
+        "InstanceReusePolicy": {"ReuseOnScaleIn": pool.reuse},
+        **({} if pool.prepared is None else {"MaxGroupPreparedCapacity": pool.prepared}),
+    }

@@ -8,7 +8,7 @@ from spotkeeper_lab.cloud.api import Cloud
 from spotkeeper_lab.cloud.values import CloudError, InstanceView, Purchase, SpotRequestView
 from spotkeeper_lab.cloud.words import PENDING
 from spotkeeper_lab.local_aws.filters import filters_of, passes
-from spotkeeper_lab.local_aws.wire import Answer, Exact, Get, Page, VirtualTime, WireAction
+from spotkeeper_lab.local_aws.wire import Answer, Get, Page, VirtualTime, WireAction
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -62,17 +62,13 @@ class Ec2Answers:
 
     def _spot_request(self, view: SpotRequestView) -> Answer:
         at = self._time.at(view.updated_s)
-        return Exact(
-            {
-                "SpotInstanceRequestId": view.request_id,
-                "InstanceId": view.instance_id,
-                "State": "closed"
-                if view.status_code.startswith("instance-terminated")
-                else "active",
-                "CreateTime": at,
-                "Status": {"Code": view.status_code, "UpdateTime": at, "Message": view.status_code},
-            }
-        )
+        return {
+            "SpotInstanceRequestId": view.request_id,
+            "InstanceId": view.instance_id,
+            "State": "closed" if view.status_code.startswith("instance-terminated") else "active",
+            "CreateTime": at,
+            "Status": {"Code": view.status_code, "UpdateTime": at, "Message": view.status_code},
+        }
 
     def _create_tags(self, get: Get) -> Answer:
         for tag in get("Tags", []):
@@ -105,7 +101,7 @@ class Ec2Answers:
 
     def _describe_tags(self, get: Get) -> Answer:
         found = [
-            Exact(ResourceId=view.instance_id, ResourceType="instance", **tag)
+            dict[str, object](ResourceId=view.instance_id, ResourceType="instance", **tag)
             for view in self._cloud.instances()
             for tag in self._tags(view)
         ]
@@ -123,13 +119,13 @@ class Ec2Answers:
         pools = {view.pool for view in self._cloud.history()}
         return {
             "SpotPriceHistory": [
-                Exact(
-                    AvailabilityZone=zone,
-                    InstanceType=kind,
-                    ProductDescription="Linux/UNIX",
-                    SpotPrice=f"{SPOT_USD:.6f}",
-                    Timestamp=self._time.start,
-                )
+                {
+                    "AvailabilityZone": zone,
+                    "InstanceType": kind,
+                    "ProductDescription": "Linux/UNIX",
+                    "SpotPrice": f"{SPOT_USD:.6f}",
+                    "Timestamp": self._time.start,
+                }
                 for zone, _, kind in (pool.partition("/") for pool in sorted(pools))
                 if kind in filters.get("instance-type", [kind])
             ]
@@ -154,18 +150,16 @@ class Ec2Answers:
     def _ec2_instance(self, view: InstanceView) -> Answer:
         zone, _, kind = view.pool.partition("/")
         state = "terminated" if view.ended_s is not None else _EC2_STATES.get(view.state, "running")
-        return Exact(
-            {
-                "InstanceId": view.instance_id,
-                "InstanceType": kind,
-                "State": {"Name": state, "Code": 48 if state == "terminated" else 16},
-                "Placement": {"AvailabilityZone": zone},
-                "LaunchTime": self._time.at(view.launched_s),
-                "Tags": self._tags(view) if view.ended_s is None else [],
-                **self._ending(view),
-                **({"InstanceLifecycle": "spot"} if view.purchase is Purchase.SPOT else {}),
-            }
-        )
+        return {
+            "InstanceId": view.instance_id,
+            "InstanceType": kind,
+            "State": {"Name": state, "Code": 48 if state == "terminated" else 16},
+            "Placement": {"AvailabilityZone": zone},
+            "LaunchTime": self._time.at(view.launched_s),
+            "Tags": self._tags(view) if view.ended_s is None else [],
+            **self._ending(view),
+            **({"InstanceLifecycle": "spot"} if view.purchase is Purchase.SPOT else {}),
+        }
 
     def _tags(self, view: InstanceView) -> list[dict[str, str]]:
         tags = {}

@@ -10,7 +10,7 @@ from typing import Any
 from spotkeeper_lab.cloud.api import Cloud
 from spotkeeper_lab.cloud.values import CloudError, LifecycleHook, Result, Transition, WarmPool
 from spotkeeper_lab.local_aws.answers import instance_answer, pool_answer
-from spotkeeper_lab.local_aws.wire import Answer, Exact, Get, WireAction
+from spotkeeper_lab.local_aws.wire import Answer, Get, WireAction
 
 SHORTEST_S, LONGEST_S = 30, 7200
 NOT_CHANGED = (
@@ -86,7 +86,7 @@ class LifecycleAnswers:
     def _describe_warm_pool(self, get: Get) -> Answer:
         pool, instances = self._cloud.warm_pool(get("AutoScalingGroupName"))
         answer: dict[str, object] = {"Instances": [instance_answer(one) for one in instances]}
-        return Exact(answer | ({"WarmPoolConfiguration": pool_answer(pool)} if pool else {}))
+        return answer | ({"WarmPoolConfiguration": pool_answer(pool)} if pool else {})
 
     # --- standby, protection, bounds ------------------------------------------------------------
 
@@ -171,14 +171,12 @@ def _action(get: Get) -> tuple[str, str, str]:
     return get("AutoScalingGroupName"), get("LifecycleHookName"), get("InstanceId")
 
 
-def _hook(group: str, hook: LifecycleHook) -> Exact:
-    return Exact(
-        {
-            "LifecycleHookName": hook.name,
-            "AutoScalingGroupName": group,
-            "LifecycleTransition": hook.transition.value,
-            "HeartbeatTimeout": int(hook.heartbeat_s),
-            "GlobalTimeout": int(hook.longest_s),
-            "DefaultResult": hook.default.value,
-        }
-    )
+def _hook(group: str, hook: LifecycleHook) -> dict[str, object]:
+    return {
+        "LifecycleHookName": hook.name,
+        "AutoScalingGroupName": group,
+        "LifecycleTransition": hook.transition.value,
+        "HeartbeatTimeout": int(hook.heartbeat_s),
+        "GlobalTimeout": int(hook.longest_s),
+        "DefaultResult": hook.default.value,
+    }

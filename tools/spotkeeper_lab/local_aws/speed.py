@@ -27,8 +27,6 @@ from moto.dynamodb.models.table import Table
 from moto.dynamodb.parsing import ast_nodes, expressions, validators
 from moto.utilities import aws_headers
 
-from spotkeeper_lab.local_aws.answers import Exact
-
 # moto leaves these modules untyped.
 _PARSER: Any = vars(expressions)["UpdateExpressionParser"]
 _TRAVERSER: Any = vars(ast_nodes)["DepthFirstTraverser"]
@@ -65,7 +63,7 @@ def faster_moto() -> Iterator[None]:
     pick, write = XFormedAttributePicker.__call__, BaseJSONSerializer._serialize_type_structure
     exchanged: tuple[tuple[Any, str, Any], ...] = (
         (responses, "method_names_from_class", cache(method_names_from_class)),
-        (XFormedAttributePicker, "__call__", _exactly_first(pick)),
+        (XFormedAttributePicker, "__call__", _values_as_spelled(pick)),
         (BaseJSONSerializer, "_serialize_type_structure", _values_as_they_are(write)),
         (_PARSER, "make", cache(_PARSER.make)),
         (_TRAVERSER, "nodes_to_be_processed", _remembered_nodes()),
@@ -84,23 +82,18 @@ def faster_moto() -> Iterator[None]:
         yield
 
 
-def _exactly_first(
+def _values_as_spelled(
     pick: Callable[[XFormedAttributePicker, AttributePickerContext], Any],
 ) -> Callable[[XFormedAttributePicker, AttributePickerContext], Any]:
-    """Look for the exact name before any other spelling."""
+    """Look for the members of DynamoDB's values by the one name that they have."""
 
-    def pick_exactly(picker: XFormedAttributePicker, context: AttributePickerContext) -> Any:
-        answer = context.obj
-        if isinstance(answer, dict) and not picker.response_transformers:
-            value = answer.get(context.key)
-            if value is not None or isinstance(answer, Exact):
-                return value
-            parent = getattr(context.shape, "parent", None)
-            if parent is not None and parent.name == ATTRIBUTE_VALUE:
-                return None
+    def pick_as_spelled(picker: XFormedAttributePicker, context: AttributePickerContext) -> Any:
+        parent = getattr(context.shape, "parent", None)
+        if parent is not None and parent.name == ATTRIBUTE_VALUE:
+            return context.obj.get(context.key)
         return pick(picker, context)
 
-    return pick_exactly
+    return pick_as_spelled
 
 
 def _values_as_they_are(write: Callable[..., None]) -> Callable[..., None]:

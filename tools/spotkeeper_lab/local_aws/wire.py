@@ -14,10 +14,6 @@ type Meters = Mapping[str, Callable[[], tuple[int, int]]]
 """How many requests wait and are in flight at this moment, by the queue's URL."""
 
 
-class Exact(dict[str, object]):
-    """An answer whose keys are spelled as AWS does: what is not there has no other name."""
-
-
 @dataclass(frozen=True, slots=True)
 class VirtualTime:
     """Virtual seconds as instants: second 0 is `start`, an aware datetime."""
@@ -83,4 +79,4 @@ def group_arn(name: str) -> str:
 
 def aws_time(instant: datetime) -> str:
     """An instant as AWS writes it in events: whole seconds, UTC."""
-    return instant.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return f"{instant.astimezone(UTC).replace(tzinfo=None).isoformat(timespec='seconds')}Z"

@@ -13,6 +13,7 @@ uses; docs/operations.md lists the classes. An API error becomes one of the port
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import lru_cache
 
 from botocore.exceptions import BotoCoreError, ClientError
 
@@ -150,8 +151,11 @@ _CLASSES_BY_WORDS: tuple[tuple[str, FailureClass], ...] = (
 )
 _CODE = re.compile(r"\b[A-Z][A-Za-z0-9]+(?:\.[A-Z][A-Za-z]+)*\b")
 _WHOSE_FAULT = re.compile(r"^(Client|Server)\.")
+# A failed launch is read again in each turn of the minutes that follow it.
+TEXTS_REMEMBERED = 500
 
 
+@lru_cache(maxsize=TEXTS_REMEMBERED)
 def classify(message: str) -> tuple[FailureClass, bool]:
     """Classify a launch failure's text; false with it when no code or words are known.
 

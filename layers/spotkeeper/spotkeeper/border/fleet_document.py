@@ -5,6 +5,7 @@ Its sections are made of the settings that the dataclasses of the domain define.
 
 import json
 from dataclasses import replace
+from functools import lru_cache
 from typing import Any, ClassVar, Literal, Self
 
 from pydantic import ValidationError, model_validator
@@ -71,6 +72,8 @@ FleetDocument = section(
 )
 
 
+# A warm function is given the same documents every minute.
+@lru_cache(maxsize=100)
 def parse_fleet(name: str, text: str, overrides: str | None = None) -> Fleet:
     """Read one fleet document; raises `FleetDocumentError` with every wrong field named.
 

@@ -2,15 +2,18 @@
 
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from typing import Any
 
 import boto3
 import pytest
-from botocore.exceptions import ClientError
+from botocore.exceptions import ClientError, ParamValidationError
 
 from spotkeeper.adapters.ec2.auto_scaling import DRAINING_TAG
 from spotkeeper_lab.cloud.api import Cloud
 from spotkeeper_lab.cloud.values import GroupSpec, Physics, Purchase
 from spotkeeper_lab.local_aws.context import VirtualTime, local_aws
+from spotkeeper_lab.local_aws.direct import answering
+from spotkeeper_lab.local_aws.wire import WireAction
 from spotkeeper_lab.traces.market import market_of
 
 POOL = "us-east-1a/g5.xlarge"
@@ -76,3 +79,13 @@ def test_a_suspension_tells_its_reason(cloud: Cloud) -> None:
     assert answer["AutoScalingGroups"][0]["SuspendedProcesses"] == [
         {"ProcessName": "Launch", "SuspensionReason": "User suspended"}
     ]
+
+
+def test_what_aws_has_no_word_for_is_neither_asked_nor_answered() -> None:
+    action = WireAction(lambda _: {"Groups": []})
+    with answering({"autoscaling": {"describe_auto_scaling_groups": action}}):
+        client: Any = boto3.Session().client("autoscaling")
+        with pytest.raises(ParamValidationError, match="Names"):
+            client.describe_auto_scaling_groups(Names=["g00"])
+        with pytest.raises(KeyError, match="Groups"):
+            client.describe_auto_scaling_groups()

@@ -103,7 +103,7 @@ class SearchLogs:
 
     def _at(self, seconds: float) -> str:
         instant = self._time.start + timedelta(milliseconds=int(seconds * 1000))
-        return f"{instant:%Y-%m-%dT%H:%M:%S}.{instant.microsecond // 1000:03d}Z"
+        return f"{instant.replace(tzinfo=None).isoformat(timespec='milliseconds')}Z"
 
 
 @dataclass(slots=True)

@@ -18,6 +18,7 @@ import zlib
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
+from functools import lru_cache
 from itertools import accumulate, batched, groupby
 from typing import TYPE_CHECKING, Any
 
@@ -178,12 +179,19 @@ def _by_item(digests: Iterable[LoadDigest]) -> Iterator[Sequence[LoadDigest]]:
 
 
 def _readable(fleet: str, item: Item) -> Sequence[LoadDigest]:
+    name = "digests" if "digests" in item else "digest"
     try:
-        return unpack(fleet, item)
+        return _unpacked(fleet, text_of(item, "sk"), name, item[name]["B"])
     except (KeyError, TypeError, ValueError, zlib.error) as error:
         key = text_of(item, "sk")
         message = f"the load item {key} cannot be read ({error}): delete it, or wait two hours"
         raise Unreadable(message) from error
+
+
+@lru_cache(maxsize=_WORTH_REMEMBERING)
+def _unpacked(fleet: str, key: str, name: str, packed: bytes) -> Sequence[LoadDigest]:
+    """Unpack an item; what is read anew each time has mostly been there the time before."""
+    return unpack(fleet, {"sk": {"S": key}, name: {"B": packed}})
 
 
 def _beginning(slot: int) -> "AttributeValueTypeDef":
