@@ -1,7 +1,8 @@
 """The doctor's eyes on moto: groups, launch templates, roles and keys as they were set up."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
 from typing import Any
 
 import boto3
@@ -129,6 +130,7 @@ def test_a_group_as_it_is_set_up() -> None:
     assert (found.spot_share, found.types) == (1.0, ("g5.xlarge", "g6.xlarge"))
     assert found.zones == {"us-east-1a", "us-east-1b"}
     assert found.protected_from_scale_in
+    assert not found.weighted
     assert found.capacity_rebalance
     assert found.tag_keys == ("team",)
 
@@ -152,6 +154,34 @@ def test_a_template_that_asks_for_spot_by_itself() -> None:
     assert (alone.spot_share, alone.machine.market_options) == (1.0, False)
     assert together.machine.market_options
     assert together.spot_share == pytest.approx(0.7)
+
+
+def test_a_group_whose_types_have_weights_counts_in_units() -> None:
+    settings = mixed(template(), "g5.xlarge", "g5.2xlarge")
+    overrides = settings["MixedInstancesPolicy"]["LaunchTemplate"]["Overrides"]
+    for override, weight in zip(overrides, ("1", "2"), strict=True):
+        override["WeightedCapacity"] = weight
+    make("weighted", **settings)
+    assert seen("weighted").weighted
+
+
+@pytest.mark.parametrize(("counted_in", "weighted"), [("units", False), ("vcpu", True)])
+def test_a_group_that_chooses_types_by_attributes_may_count_in_units(
+    counted_in: str, weighted: bool
+) -> None:
+    template_id = template()
+    group = {
+        "AutoScalingGroupName": "by-attributes", "MinSize": 0, "MaxSize": 9, "DesiredCapacity": 0,
+        "DefaultCooldown": 300, "AvailabilityZones": ["us-east-1a"], "HealthCheckType": "EC2",
+        "CreatedTime": datetime(2026, 11, 20, tzinfo=UTC), "DesiredCapacityType": counted_in,
+        "LaunchTemplate": {"LaunchTemplateId": template_id, "Version": "1"},
+    }  # fmt: skip
+    mine = clients()
+    with Stubber(mine.autoscaling) as stub:
+        stub.add_response("describe_auto_scaling_groups", {"AutoScalingGroups": [group]})
+        facts = group_facts(mine, ["by-attributes"])
+    assert isinstance(facts, Mapping)
+    assert facts["by-attributes"].weighted is weighted
 
 
 def test_groups_that_do_not_exist_are_left_out() -> None:

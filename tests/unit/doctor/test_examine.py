@@ -73,7 +73,10 @@ SEEDED: dict[str, tuple[Facts, str, Severity, str]] = {
         good.spot(suspended={"ReplaceUnhealthy": ""}), "process-suspended", E, "no reason given",
     ),
     "scale-in protection": (
-        good.on_demand(protected_from_scale_in=True), "scale-in-protection", E, "given back",
+        good.on_demand(protected_from_scale_in=True), "scale-in-protection", W, "all the same",
+    ),
+    "a group that counts in units": (
+        good.spot(weighted=True), "weighted-capacity", E, "units",
     ),
     "a foreign policy on the fallback": (
         good.on_demand(policies=("cpu-50",)), "foreign-scaling-policy", E, "cpu-50",

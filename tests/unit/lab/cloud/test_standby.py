@@ -65,6 +65,16 @@ def test_a_scale_in_leaves_what_is_protected() -> None:
     assert [one.instance_id for one in cloud.group(ON_DEMAND).instances] == kept[1:]
 
 
+def test_who_is_protected_from_scale_in_is_ended_by_name_all_the_same() -> None:
+    cloud = make(desired=2)
+    cloud.advance(60.0)
+    protected = first(cloud)
+    cloud.protect(ON_DEMAND, [protected], protected=True)
+    cloud.end(protected)
+    assert protected not in [one.instance_id for one in cloud.group(ON_DEMAND).instances]
+    assert cloud.group(ON_DEMAND).desired == 1
+
+
 def test_what_is_young_is_not_replaced_for_its_health_unless_asked_for() -> None:
     cloud = make(desired=1, grace_s=300.0)
     cloud.advance(100.0)

@@ -63,6 +63,7 @@ def _facts(clients: GroupClients, group: "AutoScalingGroupTypeDef") -> GroupFact
         types=_types(mixed, template),
         capacity_rebalance=group.get("CapacityRebalance", False),
         protected_from_scale_in=group.get("NewInstancesProtectedFromScaleIn", False),
+        weighted=_is_weighted(group, mixed),
         suspended={
             p["ProcessName"]: p.get("SuspensionReason", "")
             for p in group.get("SuspendedProcesses", [])
@@ -113,6 +114,14 @@ def _spot_share(
     above = 1 - distribution.get("OnDemandPercentageAboveBaseCapacity", 100) / 100
     most = max(1, group["MaxSize"])
     return above * (1 - min(1.0, distribution.get("OnDemandBaseCapacity", 0) / most))
+
+
+def _is_weighted(
+    group: "AutoScalingGroupTypeDef", mixed: "MixedInstancesPolicyOutputTypeDef | None"
+) -> bool:
+    overrides = mixed["LaunchTemplate"].get("Overrides", []) if mixed else []
+    weights = {override.get("WeightedCapacity", "1") for override in overrides}
+    return bool(weights - {"1"}) or group.get("DesiredCapacityType", "units") != "units"
 
 
 def _types(

@@ -50,7 +50,7 @@ class GroupFacts:
     """One Auto Scaling group as it is set up; `spot_share` is 1 for a group wholly on spot.
 
     `types` is empty where the group chooses them by attributes, `spot_share` None where its launch
-    template could not be read.
+    template could not be read. A `weighted` group counts its capacity in units, not in instances.
     """
 
     name: str
@@ -61,6 +61,7 @@ class GroupFacts:
     types: tuple[str, ...]
     capacity_rebalance: bool = False
     protected_from_scale_in: bool = False
+    weighted: bool = False
     # Suspended processes, each with the reason that AWS gives.
     suspended: Mapping[str, str] = field(default_factory=dict)
     hooks: tuple[Hook, ...] | Unseen = ()

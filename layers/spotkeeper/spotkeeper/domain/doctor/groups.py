@@ -26,11 +26,22 @@ def check_pair(fleet: Fleet, spot: GroupFacts, on_demand: GroupFacts) -> Iterato
         yield from check_processes(fleet, group)
         yield from check_hooks(fleet, group)
         if group.protected_from_scale_in:
-            yield error(
+            yield warning(
                 "scale-in-protection",
                 group.name,
-                "new instances are protected from scale-in: none can be given back",
-                "turn NewInstancesProtectedFromScaleIn off, and remove it from running instances",
+                "new instances are protected from scale-in; Spotkeeper ends them all the same, "
+                "by name",
+                "let a terminate hook hold what must finish, and turn "
+                "NewInstancesProtectedFromScaleIn off",
+            )
+        if group.weighted:
+            yield error(
+                "weighted-capacity",
+                group.name,
+                "its capacity is counted in units, by weights, vCPUs or memory: Spotkeeper counts "
+                "instances, and would take what is not missing for missing",
+                "remove WeightedCapacity from its types, set DesiredCapacityType to units, and its "
+                "sizes to numbers of instances",
             )
 
 
