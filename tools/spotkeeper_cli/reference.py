@@ -12,7 +12,8 @@ HEAD = """# Commands
 
 Written from the command line itself by `make reference`; `spotkeeper COMMAND --help` says the same.
 Durations are `90s`, `20m`, `2h`, `7d` or seconds; times without a zone are UTC. Exit codes: 0 well,
-1 what was asked about is not well, 2 a mistake, or what a command needs is not there.
+1 what was asked about is not well, 2 a mistake, or what a command needs is not there. `doctor`: 1
+for warnings, and for what it may not look at; 2 for errors.
 """
 # Every command has it.
 LEFT_OUT = {"help"}
