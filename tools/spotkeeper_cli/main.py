@@ -74,7 +74,9 @@ def main() -> None:
     except ModuleNotFoundError as error:
         if error.name is None or error.name.partition(".")[0] not in _OF_THE_LAB:
             raise
-        typer.echo(f"error: this needs {error.name}: pip install '.[lab]' in the checkout", err=True)
+        typer.echo(
+            f"error: this needs {error.name}: pip install '.[lab]' in the checkout", err=True
+        )
         raise SystemExit(2) from error
     except OSError as error:
         # A full disk behind standard output; a pipe that was closed is handled by click.

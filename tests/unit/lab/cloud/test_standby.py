@@ -52,6 +52,9 @@ def test_only_what_serves_goes_to_standby() -> None:
     cloud = make(desired=1)
     with pytest.raises(CloudError, match="not in InService"):
         cloud.enter_standby(ON_DEMAND, [first(cloud)], decrement=False)
+    cloud.advance(60.0)
+    with pytest.raises(CloudError, match="is not in Standby"):
+        cloud.exit_standby(ON_DEMAND, [first(cloud)])
 
 
 def test_a_scale_in_leaves_what_is_protected() -> None:
