@@ -9,10 +9,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from rich.console import Console
 from rich.table import Table
 
-from spotkeeper_cli.output import counted
+from spotkeeper_cli.output import counted, screen
 from spotkeeper_lab.backtest.backtest import BacktestPlan, Row, run_backtest
 from spotkeeper_lab.backtest.policies.catalogue import choose
 from spotkeeper_lab.backtest.windows import Windows
@@ -62,11 +61,11 @@ class Goal:
         return difference >= -ROUNDING
 
     def cells(self) -> tuple[str, str, str]:
-        """Measured, asked, verdict."""
+        """Asked, measured, verdict."""
         sign = "<=" if self.at_most else ">="
         verdict = "[green]kept[/]" if self.kept else "[red]MISSED[/]"
         asked = f"{self.name} {sign} {self.shown.format(self.bound)}"
-        return self.shown.format(self.measured), asked, verdict
+        return asked, self.shown.format(self.measured), verdict
 
 
 type Rows = Mapping[str, Row]
@@ -106,22 +105,25 @@ WORLDS: Sequence[tuple[str, Callable[[Market], World], Callable[[Rows], Iterator
 
 
 def main() -> None:
-    """Measure every trace in every world and print the table."""
-    console = Console(width=None if Console().is_terminal else 140)
+    """Measure every trace in every world and print the tables."""
+    console = screen()
     markets = [read_market(path) for path in sorted(TRACES.glob("*.csv.gz"))]
     if not markets:
         console.print(f"no traces in {TRACES}: nothing is measured")
-    for name, world_of, goals in WORLDS:
-        table = _table(name)
+    for name, world_of, goals_of in WORLDS:
+        facts = _table("trace", "served", "cost", "SpotHedge", "optimum", "limit")
+        goals = _table("trace", "goal", "measured", "")
         for market in markets:
             rows = _measured(market, world_of(market))
-            _add(table, market, rows, list(goals(rows)))
-        console.print(table)
+            facts.add_row(market.name, *_facts(rows))
+            for goal in goals_of(rows):
+                goals.add_row(market.name, *goal.cells())
+        console.print(f"[b]World {name}[/]", facts, "", goals, "", sep="\n")
 
 
-def _table(name: str) -> Table:
-    columns = ("trace", "served", "cost", "SpotHedge", "optimum", "limit", "measured", "goal", "")
-    return Table(*columns, title=f"World {name}", title_justify="left")
+def _table(*columns: str) -> Table:
+    """A table whose rows fit 80 columns."""
+    return Table(*columns, box=None, padding=(0, 1, 0, 0), pad_edge=False)
 
 
 def _measured(market: Market, world: World) -> Rows:
@@ -137,19 +139,15 @@ def _measured(market: Market, world: World) -> Rows:
     return {row.policy: row for row in rows}
 
 
-def _add(table: Table, market: Market, rows: Rows, goals: Sequence[Goal]) -> None:
+def _facts(rows: Rows) -> tuple[str, ...]:
     own, hedge = rows["spotkeeper"], rows["spothedge"]
-    facts = (
-        market.name,
+    return (
         f"{own.served_share:.3%}",
         f"{own.cost:.2%}",
         f"{hedge.served_share:.3%} at {hedge.cost:.2%}",
         f"{rows['optimum'].cost:.2%}",
         f"{rows['limit'].cost:.2%}",
     )
-    for number, goal in enumerate(goals):
-        last = number == len(goals) - 1
-        table.add_row(*(("",) * len(facts) if number else facts), *goal.cells(), end_section=last)
 
 
 if __name__ == "__main__":

@@ -104,7 +104,8 @@ def counted(label: str) -> Iterator[Callable[[int, int, str], None]]:
     from rich.console import Console
     from rich.progress import Progress
 
-    with Progress(console=Console(stderr=True), transient=True) as bar:
+    console = Console(stderr=True)
+    with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
         task = bar.add_task(label, total=None)
 
         def show(done: int, total: int, at_work: str) -> None:
