@@ -29,5 +29,10 @@ def show(title: str, figures: Iterable[Figure], caption: str = "") -> None:
     table = Table("figure", "measured", "limit", "", title=title, caption=caption)
     for figure in figures:
         limit = "" if figure.limit is None else f"{figure.limit:g} {figure.unit}"
-        table.add_row(figure.name, f"{figure.value:,.3g} {figure.unit}", limit, figure.verdict)
+        table.add_row(figure.name, f"{_shown(figure.value)} {figure.unit}", limit, figure.verdict)
     Console().print(table)
+
+
+def _shown(value: float) -> str:
+    """Three digits, and all of those before the point."""
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"  # noqa: PLR2004

@@ -5,10 +5,10 @@ time on moto at the share of a core that 512 MB brings, and so long for each cal
 CALL_S says.
 """
 
-import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import ceil
-from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 from rich.table import Table
@@ -25,6 +25,7 @@ from bench.collect import (
     WRITE_USD,
 )
 from bench.turns import Work, measure
+from spotkeeper_lab.dashboard.board import board
 
 METRIC_USD = 0.30  # a metric and month
 LOG_GB_USD = 0.50  # taken in
@@ -143,6 +144,19 @@ def _doctor() -> float:
     return DAYS * (look_usd + METRIC_USD / (DAYS * 24))
 
 
+def alarms_and_metrics() -> tuple[int, int]:
+    """Count the template's alarms, and the metrics that they look at: those are what is paid."""
+    alarms = board({}).alarms.values()
+    parts = [part for alarm in alarms for part in alarm.get("Metrics", [alarm])]
+    return len(alarms), sum(map(_is_metric, parts))
+
+
+def _is_metric(part: Mapping[str, Any]) -> bool:
+    """Tell a metric, or a query that finds one a fleet, from arithmetic over other parts."""
+    query = str(part.get("Expression", "")).startswith("SELECT")
+    return query or "MetricStat" in part or "MetricName" in part
+
+
 def main() -> None:
     """Print the bill beside what the workers cost."""
     items = bill(measure())
@@ -156,9 +170,7 @@ def main() -> None:
     table.add_row(
         "in all", f"{total / fleet:.2%} of {fleet:,.0f} USD for 50 spot g5.xlarge", f"{total:.2f}"
     )
-    template = (Path(__file__).parents[1] / "template.yaml").read_text(encoding="utf-8")
-    alarms = len(re.findall(r"Type: AWS::CloudWatch::Alarm", template))
-    looks = len(re.findall(r"MetricStat:|\n {6}MetricName:|Expression: !Sub SELECT", template))
+    alarms, looks = alarms_and_metrics()
     polls_usd = MINUTES * EMPTY_RECEIVES * SQS_USD
     doctor = _doctor()
     once = looks * ALARM_USD + DASHBOARD_USD + polls_usd + doctor

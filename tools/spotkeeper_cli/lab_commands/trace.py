@@ -48,7 +48,7 @@ def convert(
         reading = TraceReading(gap_s=gap, inverted=inverted, pool=pool)
         market = read_public_traces(files, name, reading)
         write_market(market, out)
-    typer.echo(f"{out}: {len(market.pools)} pools, {market.end_s / 3600:.1f} h")
+    typer.echo(f"{out}: pools {', '.join(market.pools)}; {market.end_s / 3600:.1f} h")
 
 
 @trace.command()
@@ -92,4 +92,4 @@ def export(
         name = out.name.removesuffix(".gz").removesuffix(".csv")
         market = export_market(name, turns, changes, instance_type)
         write_market(market, out)
-    typer.echo(f"{out}: {len(market.pools)} pools, {market.end_s / 3600:.1f} h")
+    typer.echo(f"{out}: pools {', '.join(market.pools)}; {market.end_s / 3600:.1f} h")
