@@ -6,7 +6,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
@@ -94,7 +94,20 @@ def test_a_time_is_understood_in_each_form(
     assert logs[0]["enqueued_at"] == "2025-11-20T10:00:00.250Z"
 
 
-@pytest.mark.parametrize("enqueued_at", ["yesterday", None, [], "2025-11-20T10:00:00"])
+# The number is SQS's SentTimestamp as it comes, in milliseconds.
+@pytest.mark.parametrize(
+    "enqueued_at",
+    [
+        "yesterday",
+        None,
+        [],
+        "2025-11-20T10:00:00",
+        datetime(1, 1, 1, tzinfo=timezone(timedelta(hours=5))),
+        1763632800120,
+        float("nan"),
+        float("inf"),
+    ],
+)
 def test_what_is_no_time_costs_the_request_nothing(
     worker: Worker, logs: list[dict[str, Any]], enqueued_at: Any
 ) -> None:

@@ -17,7 +17,7 @@ import socket
 import threading
 import time
 from collections import deque
-from datetime import datetime
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Union
 
@@ -218,13 +218,20 @@ def _is_timeout(kind: type[BaseException]) -> bool:
 
 
 def _seconds(when: When, otherwise: float) -> float:
-    """Give a time as seconds since the epoch; what is no time is as good as none."""
+    """Give a time as seconds since the epoch; what is no time is as good as none.
+
+    Nor is what cannot be written as one: milliseconds, say, as SQS tells them.
+    """
     try:
         if isinstance(when, (int, float)):
-            return float(when)
-        return when.timestamp() if isinstance(when, datetime) else read_time(when)
+            seconds = float(when)
+        else:
+            seconds = when.timestamp() if isinstance(when, datetime) else read_time(when)
+        datetime.fromtimestamp(seconds, timezone.utc)
+        return seconds
     except (ValueError, TypeError, OverflowError) as error:
-        _LOG.error("enqueued_at is no time, so the request counts as not having waited: %s", error)
+        told = "enqueued_at %r is no time in seconds: the request counts as not having waited: %s"
+        _LOG.error(told, when, error)
         return otherwise
 
 
