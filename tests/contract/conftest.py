@@ -15,8 +15,7 @@ from spotkeeper.adapters.dynamodb.fleet_state import FleetStateTable
 from spotkeeper.adapters.ec2.auto_scaling import AutoScalingReader
 from spotkeeper.adapters.ec2.group_writer import AutoScalingWriter
 from spotkeeper.ports import FleetStates, GroupReader, GroupWriter, InstanceWriter
-from spotkeeper_lab.chaos.stand_ins.clients import Client, Untroubled, unpacked
-from spotkeeper_lab.chaos.stand_ins.table import Table as ChaosTable
+from spotkeeper_lab.chaos.stand_ins.clients import Client, Untroubled
 from spotkeeper_lab.cloud.api import Cloud
 from spotkeeper_lab.cloud.values import GroupSpec, Physics, Purchase
 from spotkeeper_lab.endpoint.faults.values import LoseInstances
@@ -27,6 +26,8 @@ from spotkeeper_lab.fakes.groups import FakeGroups
 from spotkeeper_lab.fakes.states import FakeStates
 from spotkeeper_lab.fakes.virtual_time import EPOCH
 from spotkeeper_lab.local_aws.context import VirtualTime, local_aws
+from spotkeeper_lab.local_aws.dynamodb.table import Table
+from spotkeeper_lab.local_aws.dynamodb.tables import Tables
 from spotkeeper_lab.local_aws.table import create_table
 from spotkeeper_lab.traces.market import market_of
 
@@ -204,8 +205,6 @@ def states(request: pytest.FixtureRequest) -> Iterator[FleetStates]:
 
 
 def table_client() -> "DynamoDBClient":
-    """The client of the chaos runs' own table."""
-    table = ChaosTable()
-    names = ("put_item", "get_item", "update_item", "delete_item", "query", "batch_write_item")
-    answers = {name: unpacked(getattr(table, name)) for name in names}
+    """A client of the lab's own table, as the chaos runs have it."""
+    answers = Tables({TABLE: Table()}).answers()
     return cast("DynamoDBClient", Client("dynamodb", answers, Untroubled()))

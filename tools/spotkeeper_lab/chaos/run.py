@@ -13,7 +13,7 @@ from aws_lambda_powertools.utilities.parameters import base as parameters
 
 from spotkeeper import observability, wiring
 from spotkeeper_lab.chaos.promises import Promise
-from spotkeeper_lab.chaos.stand_ins.aws import MAIN, PATH, WAKE_UPS
+from spotkeeper_lab.chaos.stand_ins.aws import MAIN, PATH, TABLE, WAKE_UPS
 from spotkeeper_lab.chaos.stand_ins.lambdas import forget
 from spotkeeper_lab.chaos.story.scenario import Scenario
 from spotkeeper_lab.chaos.world import Result, World
@@ -21,7 +21,7 @@ from spotkeeper_lab.end_to_end.functions import NAMES, Handler, load_handler
 from spotkeeper_lab.local_aws.wire import REGION
 
 ENVIRONMENT = {
-    "TABLE_NAME": "chaos",
+    "TABLE_NAME": TABLE,
     "FLEET_DOCUMENTS_PATH": PATH,
     "DEFAULT_FLEET": MAIN,
     "RECORD_DAYS": "30",

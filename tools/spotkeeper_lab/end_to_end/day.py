@@ -11,8 +11,6 @@ from datetime import datetime
 from typing import Any
 
 import boto3
-from moto.dynamodb.models import dynamodb_backends
-from moto.dynamodb.models.dynamo_type import DynamoType
 
 from spotkeeper_lab.cloud.api import Cloud
 from spotkeeper_lab.cloud.values import Bill, CloudEvent, EventKind, InstanceView
@@ -36,8 +34,9 @@ from spotkeeper_lab.end_to_end.serving.machines import Machines
 from spotkeeper_lab.end_to_end.serving.served import Served
 from spotkeeper_lab.end_to_end.serving.workers import Workforce
 from spotkeeper_lab.end_to_end.wake_ups import create_queue, take_new
-from spotkeeper_lab.local_aws.answers import ACCOUNT, REGION, VirtualTime
+from spotkeeper_lab.local_aws.answers import VirtualTime
 from spotkeeper_lab.local_aws.context import local_aws
+from spotkeeper_lab.local_aws.dynamodb.tables import Tables
 from spotkeeper_lab.local_aws.table import create_table
 
 TURN_EVERY_S = 60.0
@@ -65,6 +64,7 @@ class Day:
     cloud: Cloud
     time: VirtualTime
     functions: Functions
+    tables: Tables
     record: Record = field(default_factory=Record)
     force: Workforce = field(init=False)
     machines: Machines = field(init=False)
@@ -228,25 +228,16 @@ class Day:
     # --- the table ------------------------------------------------------------------------------
 
     def _take_decisions(self) -> None:
-        """Move new decision records out of the table: moto slows down with what it holds."""
-        items = _items(f"fleet#{FLEET}")
-        new = [key for key in items if key.value.startswith("decision#")]
-        for key in sorted(new, key=lambda key: str(key.value)):
-            text = items.pop(key).attrs["record"].value
+        """Move new decision records out of the table."""
+        table = self.tables[TABLE]
+        for item in table.take(f"fleet#{FLEET}", "decision#", "decision#\uffff"):
+            text = item["record"]["S"]
             self.record.decisions.append(Decision(at_s=self.cloud.now_s, text=text))
 
     def _sweep(self, at_s: float) -> None:
         """Delete old digests, sooner than their lifetime ends: nobody reads so far back."""
         first = self.time.at(at_s - DIGESTS_KEPT_S).isoformat()
-        items = _items(f"load#{FLEET}")
-        for key in [key for key in items if key.value < first]:
-            del items[key]
-
-
-def _items(partition: str) -> dict[DynamoType, Any]:
-    """The items of one partition of the table, by sort key."""
-    table = dynamodb_backends[ACCOUNT][REGION].tables[TABLE]
-    return table.items[DynamoType({"S": partition})]
+        self.tables[TABLE].take(f"load#{FLEET}", "", first)
 
 
 def _stop_here(_: float) -> None:
@@ -273,11 +264,11 @@ def running(scene: Scene, log: io.TextIOBase) -> Iterator[Day]:
         return day.force.queued, day.force.in_flight
 
     with (
-        local_aws(cloud, time, {REQUEST_QUEUE: length}),
+        local_aws(cloud, time, {REQUEST_QUEUE: length}) as tables,
         functions(ENVIRONMENT | _set_up(scene), now, log) as deployed,
         at_prices(scene.settings.price_ratio, scene.start),
     ):
-        day = Day(scene=scene, cloud=cloud, time=time, functions=deployed)
+        day = Day(scene=scene, cloud=cloud, time=time, functions=deployed, tables=tables)
         yield day
 
 

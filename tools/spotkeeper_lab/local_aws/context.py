@@ -1,8 +1,8 @@
 """AWS in this process: moto, with a simulated cloud behind Auto Scaling and EC2.
 
 moto's Auto Scaling knows no capacity, no failed activity and no life of a spot instance. Here the
-calls that concern groups and instances are answered from a `Cloud` instead, and the length of a
-simulated request queue by its meter.
+calls that concern groups and instances are answered from a `Cloud` instead, the length of a
+simulated request queue by its meter, and items, which most calls are about, by tables of our own.
 """
 
 import os
@@ -23,6 +23,7 @@ from spotkeeper_lab.local_aws.answers import (
     request_queues,
 )
 from spotkeeper_lab.local_aws.direct import answering
+from spotkeeper_lab.local_aws.dynamodb.tables import Tables
 from spotkeeper_lab.local_aws.speed import faster_moto
 
 __all__ = ["VirtualTime", "local_aws"]
@@ -42,26 +43,29 @@ NO_IMAGES = {"MOTO_EC2_LOAD_DEFAULT_AMIS": "false"}
 
 
 @contextmanager
-def local_aws(cloud: Cloud, time: VirtualTime, queues: Meters | None = None) -> Iterator[None]:
+def local_aws(cloud: Cloud, time: VirtualTime, queues: Meters | None = None) -> Iterator[Tables]:
     """Answer every boto3 call of this process from moto and the cloud, with made-up credentials.
 
-    Where there are meters of request queues, they are the only queues whose length is known.
+    Gives the tables. Where there are meters of request queues, they are the only queues whose
+    length is known.
     """
-    answers = Answers(cloud, time)
-    ours = {
-        "autoscaling": answers.auto_scaling(),
-        "ec2": answers.ec2(),
-        "sqs": request_queues(queues) if queues else {},
-    }
+    answers, tables = Answers(cloud, time), Tables()
     with (
         patch.dict(os.environ, CREDENTIALS | NO_IMAGES),
         mock_aws(),
         faster_moto(),
-        answering(ours),
+        answering(
+            {
+                "autoscaling": answers.auto_scaling(),
+                "ec2": answers.ec2(),
+                "dynamodb": tables.answers(),
+                "sqs": request_queues(queues) if queues else {},
+            }
+        ),
         _delaying(lambda: time.at(cloud.now_s).timestamp()),
         _own_session(),
     ):
-        yield
+        yield tables
 
 
 @contextmanager

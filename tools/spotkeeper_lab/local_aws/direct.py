@@ -14,7 +14,7 @@ from botocore import handlers, xform_name
 from botocore.model import OperationModel
 
 from spotkeeper_lab.cloud.values import CloudError
-from spotkeeper_lab.local_aws.wire import WireAction
+from spotkeeper_lab.local_aws.wire import Respond
 
 _PARAMS = "spotkeeper_lab.params"
 
@@ -22,18 +22,18 @@ type _Answered = tuple[SimpleNamespace, dict[str, Any]]
 
 
 @contextmanager
-def answering(answers: Mapping[str, Mapping[str, WireAction]]) -> Iterator[None]:
-    """Answer these actions of some services, for every session that is made meanwhile."""
+def answering(answers: Mapping[str, Mapping[str, Respond]]) -> Iterator[None]:
+    """Answer these operations of some services, for every session that is made meanwhile."""
 
     def keep(params: object, model: OperationModel, context: dict[str, Any], **_: object) -> None:
-        if action_of(model):
+        if known(model):
             context[_PARAMS] = params
 
     def answer(model: OperationModel, context: dict[str, Any], **_: object) -> _Answered | None:
-        action = action_of(model)
-        return _answered(action, model, context[_PARAMS]) if action else None
+        respond = known(model)
+        return _answered(respond, model, context[_PARAMS]) if respond else None
 
-    def action_of(model: OperationModel) -> WireAction | None:
+    def known(model: OperationModel) -> Respond | None:
         return answers.get(model.service_model.service_name, {}).get(xform_name(model.name))
 
     ours = [
@@ -45,14 +45,12 @@ def answering(answers: Mapping[str, Mapping[str, WireAction]]) -> Iterator[None]
         yield
 
 
-def _answered(action: WireAction, model: OperationModel, params: Mapping[str, Any]) -> _Answered:
-    """The answer and its status; what the cloud refuses is an error of the service."""
+def _answered(respond: Respond, model: OperationModel, params: Mapping[str, Any]) -> _Answered:
+    """The answer and its status; what is refused is an error of the service."""
     status, parsed = 200, dict[str, Any]()
     try:
-        if model.output_shape:
-            parsed = _read(model.output_shape, action.respond(params.get))
-        else:
-            action.respond(params.get)
+        answer = respond(params)
+        parsed = _read(model.output_shape, answer) if model.output_shape else {}
     except CloudError as refusal:
         status, parsed = 400, {"Error": {"Code": refusal.code, "Message": refusal.message}}
     told = {"HTTPStatusCode": status, "RetryAttempts": 0}
@@ -67,4 +65,6 @@ def _read(shape: Any, value: Any) -> Any:
             return {n: _read(members[n], one) for n, one in value.items() if one is not None}
         case "list":
             return [_read(shape.member, one) for one in value]
+        case "map":
+            return {key: _read(shape.value, one) for key, one in value.items()}
     return value

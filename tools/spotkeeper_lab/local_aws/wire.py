@@ -10,6 +10,8 @@ ACCOUNT = "123456789012"
 
 type Get = Callable[..., Any]
 type Answer = Mapping[str, object]
+type Respond = Callable[[Mapping[str, Any]], Answer]
+"""What answers to the parameters of a call."""
 type Meters = Mapping[str, Callable[[], tuple[int, int]]]
 """How many requests wait and are in flight at this moment, by the queue's URL."""
 
@@ -49,6 +51,10 @@ class WireAction:
         """Answer to a call, its parameters read by `get`."""
         answer = self.answer(get)
         return page(answer, get, self.page) if self.page else answer
+
+    def __call__(self, params: Mapping[str, Any]) -> Answer:
+        """Answer to a call of a client."""
+        return self.respond(params.get)
 
     @property
     def paged(self) -> bool:

@@ -15,7 +15,6 @@ from spotkeeper_lab.cloud.values import GroupSpec, Physics, Purchase
 from spotkeeper_lab.cloud.words import ADMINISTRATIVE
 from spotkeeper_lab.local_aws.answers import VirtualTime
 from spotkeeper_lab.local_aws.context import local_aws
-from spotkeeper_lab.local_aws.table import create_table
 from spotkeeper_lab.traces.market import market_of
 
 if TYPE_CHECKING:
@@ -151,34 +150,6 @@ def test_refusals_carry_the_codes_of_aws(cloud: Cloud) -> None:
     with pytest.raises(ClientError) as error:
         ec2.terminate_instances(InstanceIds=["i-0123456789abcdef0"])
     assert refusal(error)[0] == "InvalidInstanceID.NotFound"
-
-
-def test_the_table_answers_as_it_does_without_the_speed_up(cloud: Cloud) -> None:
-    table = boto3.client("dynamodb")
-    create_table(table, "t")
-    for pk, sk in (("b", "2"), ("a", "3"), ("a", "1"), ("a", "2")):
-        table.put_item(TableName="t", Item={"pk": {"S": pk}, "sk": {"S": sk}, "l": {"L": []}})
-    found = table.query(
-        TableName="t",
-        KeyConditionExpression="pk = :pk AND sk >= :sk",
-        ExpressionAttributeValues={":pk": {"S": "a"}, ":sk": {"S": "2"}},
-    )
-    assert [item["sk"]["S"] for item in found["Items"]] == ["2", "3"]
-    for text in ("x", "y"):
-        answer = table.update_item(
-            TableName="t",
-            Key={"pk": {"S": "a"}, "sk": {"S": "1"}},
-            UpdateExpression="SET #l = list_append(#l, :new), n = :n REMOVE gone",
-            ExpressionAttributeNames={"#l": "l"},
-            ExpressionAttributeValues={":new": {"L": [{"S": text}]}, ":n": {"N": "1"}},
-            ReturnValues="ALL_NEW",
-        )["Attributes"]
-    assert answer == {
-        "pk": {"S": "a"},
-        "sk": {"S": "1"},
-        "l": {"L": [{"S": "x"}, {"S": "y"}]},
-        "n": {"N": "1"},
-    }
 
 
 def test_a_request_queue_is_as_long_as_its_meter_says(cloud: Cloud) -> None:

@@ -4,18 +4,20 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from spotkeeper_lab.chaos.stand_ins.clients import Client, Respond, unpacked
+from spotkeeper_lab.chaos.stand_ins.clients import Client
 from spotkeeper_lab.chaos.stand_ins.lambdas import Lambdas
-from spotkeeper_lab.chaos.stand_ins.table import Table
 from spotkeeper_lab.chaos.story.refusals import REFUSALS
 from spotkeeper_lab.chaos.story.scenario import Kind, Scenario
 from spotkeeper_lab.cloud.api import Cloud
 from spotkeeper_lab.cloud.values import CloudError
 from spotkeeper_lab.end_to_end.functions import AVAILABILITY, Handler
 from spotkeeper_lab.local_aws.answers import Answers
-from spotkeeper_lab.local_aws.wire import ACCOUNT, REGION, Answer, WireAction
+from spotkeeper_lab.local_aws.dynamodb.table import Table
+from spotkeeper_lab.local_aws.dynamodb.tables import Tables
+from spotkeeper_lab.local_aws.wire import ACCOUNT, REGION, Answer, Respond, WireAction
 
 MAIN, OTHER = "ocr", "search"
+TABLE = "chaos"
 PATH = "/spotkeeper/chaos/fleets"
 WAKE_UPS = f"https://sqs.{REGION}.amazonaws.com/{ACCOUNT}/chaos-wake-ups"
 # Of the calls and answers, while their fault lasts.
@@ -76,18 +78,18 @@ class Aws(Lambdas):
         return Kind.ANSWERS_LOST in self.active and self.rng.random() < LOST_SHARE
 
     def _of(self, actions: Mapping[str, WireAction]) -> dict[str, Respond]:
-        return {name: self._acting(name, action.respond) for name, action in actions.items()}
+        return {name: self._acting(name, action) for name, action in actions.items()}
 
-    def _acting(self, name: str, respond: Callable[[Any], Answer]) -> Respond:
+    def _acting(self, name: str, respond: Respond) -> Respond:
         if name.startswith("describe"):
-            return lambda params: respond(params.get)
+            return respond
 
         def act(params: Mapping[str, Any]) -> Answer:
             function = self._current.function if self._current else ""
             self._acts(name, params, function)
             asked = ", ".join(str(value) for key, value in params.items() if key not in _DULL)
             try:
-                answer = respond(params.get)
+                answer = respond(params)
             except CloudError as refused:
                 self.tell(f"  {function}: {name} {asked}: {refused}")
                 raise
@@ -97,8 +99,7 @@ class Aws(Lambdas):
         return act
 
     def _of_table(self) -> dict[str, Respond]:
-        names = ("put_item", "get_item", "update_item", "delete_item", "query", "batch_write_item")
-        answers = {name: unpacked(getattr(self.table, name)) for name in names}
+        answers = Tables({TABLE: self.table}).answers()
         put = answers["put_item"]
 
         def put_item(params: Mapping[str, Any]) -> Answer:

@@ -17,14 +17,12 @@ from botocore.session import get_session
 from botocore.validate import ParamValidator
 
 from spotkeeper_lab.cloud.values import CloudError
-from spotkeeper_lab.local_aws.wire import Answer
+from spotkeeper_lab.local_aws.wire import Respond
 
 # As wiring.py configures them: three tries, and five seconds for an answer.
 TRIES = 3
 READ_TIMEOUT_S = 5.0
 PAUSES_S = (0.0, 0.5, 1.0)
-
-type Respond = Callable[[Mapping[str, Any]], Answer]
 
 
 class Trouble(Protocol):
@@ -67,11 +65,6 @@ class Untroubled:
         """Lose nothing."""
         del service, operation
         return False
-
-
-def unpacked(method: Callable[..., Answer]) -> Respond:
-    """A method with named parameters as a client calls it."""
-    return lambda params: method(**params)
 
 
 @cache

@@ -2,8 +2,11 @@
 
 import pytest
 
-from spotkeeper_lab.chaos.stand_ins.expressions import condition, update
-from spotkeeper_lab.chaos.stand_ins.tokens import NotUnderstood
+from spotkeeper_lab.cloud.values import CloudError
+from spotkeeper_lab.local_aws.dynamodb.expressions import condition, update
+from spotkeeper_lab.local_aws.dynamodb.table import Table
+from spotkeeper_lab.local_aws.dynamodb.tables import Tables
+from spotkeeper_lab.local_aws.dynamodb.tokens import NotUnderstood
 
 ITEM = {"a": {"N": "3"}, "b": {"S": "x"}, "l": {"L": [{"S": "1"}, {"S": "2"}, {"S": "3"}]}}
 
@@ -17,15 +20,17 @@ ITEM = {"a": {"N": "3"}, "b": {"S": "x"}, "l": {"L": [{"S": "1"}, {"S": "2"}, {"
         ("a < :four AND b = :x", True),
         ("NOT a < :four", False),
         ("size(l) = :three", True),
-        ("size(missing) = :three", False),
-        ("missing < :four", False),
+        ("size(absent) = :three", False),
+        ("absent < :four", False),
         ("(a = :four OR b = :x) AND a <> :four", True),
         ("a BETWEEN :three AND :four", True),
+        ("begins_with(b, :x)", True),
+        ("begins_with(#l, :x)", False),
     ],
 )
 def test_conditions(text: str, holds: bool) -> None:
     values = {":four": {"N": "4"}, ":x": {"S": "x"}, ":three": {"N": "3"}}
-    assert condition(text)(ITEM, {"#a": "a"}, values) is holds
+    assert condition(text)(ITEM, {"#a": "a", "#l": "absent"}, values) is holds
 
 
 def test_updates() -> None:
@@ -45,7 +50,24 @@ def test_updates() -> None:
     assert "b" in ITEM
 
 
-@pytest.mark.parametrize("text", ["SET a", "ADD a :b", "a ~ :b", "SET a = :b :c"])
+@pytest.mark.parametrize(
+    "text", ["SET a", "ADD a :b", "a ~ :b", "SET a = :b :c", "SET status = :b", "REMOVE size"]
+)
 def test_what_is_not_known_is_refused(text: str) -> None:
     with pytest.raises(NotUnderstood):
         update(text)({}, {}, {":b": {"N": "1"}, ":c": {"N": "1"}})
+
+
+def test_a_table_refuses_what_dynamodb_does() -> None:
+    tables = Tables(t=Table())
+    item = {"pk": {"S": "p"}, "sk": {"S": "s"}}
+    with pytest.raises(CloudError, match="Too many items"):
+        tables.answers()["batch_write_item"]({"RequestItems": {"t": [{}] * 26}})
+    with pytest.raises(NotUnderstood, match=":a is unused"):
+        tables["t"].put_item(Item=item, ExpressionAttributeValues={":a": {"N": "1"}})
+    with pytest.raises(NotUnderstood, match="begins_with"):
+        tables["t"].query(
+            KeyConditionExpression="begins_with(pk, :p)",
+            ExpressionAttributeValues={":p": {"S": "p"}},
+        )
+    assert tables["t"].scan() == {"Items": []}

@@ -1,7 +1,10 @@
 """The words of a DynamoDB expression, one after the other."""
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
+
+from moto.dynamodb.parsing.reserved_keywords import ReservedKeywords
 
 _TOKEN = re.compile(r"\s*(<=|>=|<>|[=<>(),+\-]|\[\d+\]|[#:]?\w+)")
 
@@ -30,6 +33,13 @@ class Tokens:
         self.at += 1
         return token
 
+    def name(self) -> str:
+        """Read an attribute's name; raises NotUnderstood for a word that DynamoDB reserves."""
+        token = self.take()
+        if token.upper() in ReservedKeywords.get_reserved_keywords():
+            raise NotUnderstood(f"{self.text!r}: {token} is reserved")
+        return token
+
     def skip(self, token: str) -> bool:
         """Read the next word if it is this one."""
         if self.peek().upper() != token:
@@ -44,3 +54,14 @@ def tokens_of(text: str) -> Tokens:
     if "".join(found) != re.sub(r"\s", "", text):
         raise NotUnderstood(text)
     return Tokens(text, found)
+
+
+def names_of(text: str) -> Sequence[str]:
+    """Read the names of a projection."""
+    tokens = tokens_of(text)
+    names = [tokens.name()]
+    while tokens.skip(","):
+        names.append(tokens.name())
+    if tokens.peek():
+        raise NotUnderstood(text)
+    return names

@@ -1,0 +1,138 @@
+"""What is read and written by operators and for money: on moto, and on the lab's own table."""
+
+from dataclasses import replace
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+import boto3
+import pytest
+from botocore.exceptions import ClientError
+
+from spotkeeper.adapters.dynamodb.controls import ControlTable
+from spotkeeper.adapters.dynamodb.decision_records import DecisionRecords
+from spotkeeper.adapters.dynamodb.fleet_state import FleetStateTable
+from spotkeeper.adapters.dynamodb.ledger import LedgerTable
+from spotkeeper.domain.decision import Action, Controller, DecisionRecord
+from spotkeeper.domain.money.ledger import LedgerItem
+from spotkeeper.domain.permission import Control
+from spotkeeper.domain.purchase import PurchaseOption
+from spotkeeper.ports import Conflict
+from spotkeeper_lab.cloud.values import Physics
+from spotkeeper_lab.local_aws.context import VirtualTime, local_aws
+from spotkeeper_lab.local_aws.table import create_table
+from tests.builders import NOON, TABLE, at
+from tests.contract.conftest import cloud_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from mypy_boto3_dynamodb import DynamoDBClient
+
+KEY = {"pk": {"S": "fleet#ocr"}, "sk": {"S": "x"}}
+
+
+@pytest.fixture(params=["moto", "lab"])
+def table(request: pytest.FixtureRequest) -> "Iterator[DynamoDBClient]":
+    if request.param == "moto":
+        yield request.getfixturevalue("dynamodb")
+        return
+    with local_aws(cloud_of(Physics()), VirtualTime(NOON)):
+        client = boto3.client("dynamodb")
+        create_table(client, TABLE)
+        yield client
+
+
+def test_records_are_read_newest_first(table: "DynamoDBClient") -> None:
+    states = FleetStateTable(table, TABLE, timedelta(days=30))
+    first = DecisionRecord(
+        fleet="ocr", controller=Controller.HEALTH, at=NOON, action=Action.HOLD,
+        rule="steady", reason="r", seen={"SpotDesired": 3},
+    )  # fmt: skip
+    every = [replace(first, at=at(60 * minute)) for minute in range(5)]
+    for record in every:
+        states.record(record)
+    states.record(replace(first, fleet="search"))
+    table.put_item(
+        TableName=TABLE,
+        Item={**KEY, "sk": {"S": f"decision#{at(90).isoformat()}#health#x"}, "record": {"S": "{"}},
+    )
+    records = DecisionRecords(table, TABLE)
+    assert records.newest("ocr", 2).records == (every[4], every[3])
+    found = records.between("ocr", at(60), at(180))
+    assert (found.records, found.unreadable) == ((every[3], every[2], every[1]), 1)
+
+
+def test_the_ledger_has_what_runs_and_what_ended_since(table: "DynamoDBClient") -> None:
+    ledger = LedgerTable(table, TABLE)
+    one = LedgerItem(
+        fleet="ocr", instance_id="i-1", pool="a/x", option=PurchaseOption.SPOT, since=NOON
+    )
+    other = replace(one, instance_id="i-2")
+    ledger.put([one, other, replace(one, fleet="search")])
+    assert ledger.open_items("ocr") == (one, other)
+    ended = replace(one, until=at(600))
+    ledger.put([ended])
+    ledger.put([ended])
+    assert ledger.open_items("ocr") == (other,)
+    assert ledger.since("ocr", at(600)) == (ended, other)
+    assert ledger.since("ocr", at(601)) == (other,)
+
+
+def test_an_operator_who_has_not_seen_the_last_word_changes_nothing(
+    table: "DynamoDBClient",
+) -> None:
+    controls = ControlTable(table, TABLE)
+    seen = controls.change("ocr", Control(), Control(mode_by="a"))
+    with pytest.raises(Conflict):
+        controls.change("ocr", Control(), Control(mode_by="b"))
+    assert controls.of("ocr") == seen
+
+
+def test_pages_go_on_where_they_ended(table: "DynamoDBClient") -> None:
+    for number in range(7):
+        table.put_item(TableName=TABLE, Item={**KEY, "sk": {"S": f"n{number}"}, "a": {"N": "1"}})
+    table.put_item(TableName=TABLE, Item=KEY)
+
+    def read(**more: Any) -> list[str]:
+        pages = table.get_paginator("query").paginate(
+            TableName=TABLE,
+            KeyConditionExpression="pk = :pk AND begins_with(sk, :n)",
+            ExpressionAttributeValues={":pk": KEY["pk"], ":n": {"S": "n"}},
+            ProjectionExpression="#key",
+            ExpressionAttributeNames={"#key": "sk"},
+            PaginationConfig={"PageSize": 3},
+            **more,
+        )
+        return ["".join(item["sk"]["S"] for item in page["Items"]) for page in pages]
+
+    assert read() == ["n0n1n2", "n3n4n5", "n6"]
+    assert read(ScanIndexForward=False) == ["n6n5n4", "n3n2n1", "n0"]
+
+
+def test_an_update_answers_the_new_item(table: "DynamoDBClient") -> None:
+    table.put_item(TableName=TABLE, Item={**KEY, "l": {"L": []}, "gone": {"S": ""}})
+    for text in ("x", "y"):
+        answer = table.update_item(
+            TableName=TABLE,
+            Key=KEY,
+            UpdateExpression="SET #l = list_append(#l, :new), n = :n REMOVE gone",
+            ExpressionAttributeNames={"#l": "l"},
+            ExpressionAttributeValues={":new": {"L": [{"S": text}]}, ":n": {"N": "1"}},
+            ReturnValues="ALL_NEW",
+        )["Attributes"]
+    assert answer == {**KEY, "l": {"L": [{"S": "x"}, {"S": "y"}]}, "n": {"N": "1"}}
+
+
+def test_what_is_refused_has_dynamodbs_code(table: "DynamoDBClient") -> None:
+    def code(operation: str, **params: Any) -> str:
+        with pytest.raises(ClientError) as refused:
+            getattr(table, operation)(**{"TableName": TABLE, **params})
+        return str(refused.value.response["Error"]["Code"])
+
+    there = "attribute_exists(pk)"
+    assert code("get_item", TableName="missing", Key=KEY) == "ResourceNotFoundException"
+    failed = "ConditionalCheckFailedException"
+    assert code("put_item", Item=KEY, ConditionExpression=there) == failed
+    update = {"UpdateExpression": "REMOVE a", "ConditionExpression": there}
+    assert code("update_item", Key=KEY, **update) == failed
+    assert table.scan(TableName=TABLE)["Items"] == []

@@ -1,0 +1,1 @@
+"""DynamoDB as the product uses it: strict about expressions, and quick."""
