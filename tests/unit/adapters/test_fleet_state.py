@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import math
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, get_args
@@ -245,6 +246,29 @@ def test_records_have_a_lifetime_and_an_order(
     assert json.loads(stored[0]["record"]["S"])["outcomes"] == [
         {"asked": "on-demand: desired 2", "error": "Throttled", "would": False}
     ]
+
+
+# DynamoDB's limit of an item.
+ITEM_BYTES = 400 * 1024
+
+
+def test_what_is_remembered_of_a_thousand_instances_fits_into_an_item(
+    states: FleetStateTable, dynamodb: "DynamoDBClient"
+) -> None:
+    """All were launched, and are warned, marked and detached in one turn: their pools are taken."""
+    ids = tuple(f"i-0abc1234def56{n:04x}" for n in range(1_000))
+    times = dict.fromkeys(ids, at(0.123456))
+    availability = AvailabilityMemory(
+        launching_since=times, spot_launching=ids, at_risk=times, risky=ids, drained=ids,
+        detached=times,
+    )  # fmt: skip
+    health = HealthMemory(
+        in_service_since=times, last_logs=times, expected=dict.fromkeys(ids, math.pi)
+    )
+    assert states.commit(taken(states), availability, at(1))
+    assert states.commit(taken(states, controller=Controller.HEALTH), health, at(1))
+    (item,) = items(dynamodb)
+    assert len(json.dumps(item)) < ITEM_BYTES
 
 
 class _Throttled:

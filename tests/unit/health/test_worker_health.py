@@ -118,9 +118,10 @@ def test_replacements_stay_within_the_budget_of_an_hour() -> None:
     assert first.memory.silent == tuple(SPOT[:4])
     spent = replaced(first.memory, first.replace, at(0))
     assert spent.suspects.keys() == set(SPOT[2:4])
-    later = diagnosed(replace(ill, at=at(3599)), memory=spent)
+    # Asked for up to half a minute after the turn began that is remembered.
+    later = diagnosed(replace(ill, at=at(3629)), memory=spent)
     assert (later.replace, set(later.over_budget)) == ((), set(SPOT[2:4]))
-    renewed = diagnosed(replace(ill, at=at(3600)), memory=later.memory)
+    renewed = diagnosed(replace(ill, at=at(3630)), memory=later.memory)
     assert set(renewed.replace) == set(SPOT[2:4])
 
 

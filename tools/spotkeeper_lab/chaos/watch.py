@@ -106,9 +106,21 @@ class Watch:
         lasted_s = world.now_s - (self._short_since or world.now_s)
         self._patience_s = max(self._patience_s, self._to_be_missed_s()) if short else 0.0
         too_long = lasted_s > SHORT_S + self._patience_s
-        if too_long and self._calm(SHORT_S) and not self._recently(HELPLESS):
+        helpless = self._recently(HELPLESS) or self._waits_for_budget(wanted - working)
+        if too_long and self._calm(SHORT_S) and not helpless:
             how = f"{working} of {spot.desired} serve for {lasted_s / 60:.0f} min"
             self.broken(Promise.WHOLE, f"{how}, on-demand desired {on_demand.desired}")
+
+    def _waits_for_budget(self, short: int) -> bool:
+        """Whether all who are short are ill, or just replaced, and the budget was spent lately."""
+        world = self.world
+        groups = (world.cloud.group(world.spot), world.cloud.group(world.on_demand))
+        there = [i for group in groups for i in group.instances if i.state == IN_SERVICE]
+        ill = sum(not world.works(i.instance_id) for i in there)
+        ages_s = [world.now_s - at_s for at_s in self.replaced]
+        just = sum(age_s < WHOLE_AFTER_S for age_s in ages_s)
+        lately = sum(age_s < 3600.0 + WHOLE_AFTER_S for age_s in ages_s)
+        return ill + just >= short and lately >= world.replacements_an_hour
 
     def _to_be_missed_s(self) -> float:
         """How long a worker may hang until so many requests passed it that it is missed."""

@@ -25,6 +25,8 @@ from spotkeeper.domain.settings.worker_health import WorkerHealthPolicy
 
 # Closer together, two looks see the same search logs: they are one observation.
 OBSERVATIONS_APART = timedelta(seconds=30)
+# A turn asks so long after its beginning at the latest, by which a replacement is remembered.
+LONGEST_TURN = timedelta(seconds=30)
 # A worker is slow compared with at least so many others.
 PEERS_TO_BE_SLOWER_THAN = 2
 # So many requests, times their squared variation, tell a slow worker from a run of long requests.
@@ -130,7 +132,7 @@ def _of_last_day(memory: HealthMemory, now: datetime) -> tuple[datetime, ...]:
 
 
 def _of_last_hour(memory: HealthMemory, now: datetime) -> tuple[datetime, ...]:
-    return tuple(at for at in memory.replaced if now - at < timedelta(hours=1))
+    return tuple(at for at in memory.replaced if now - at < timedelta(hours=1) + LONGEST_TURN)
 
 
 def _failing_or_slow(
