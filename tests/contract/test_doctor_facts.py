@@ -36,11 +36,11 @@ def clients() -> GroupClients:
     )
 
 
-def template(**data: Any) -> str:
+def template(name: str = "workers", **data: Any) -> str:
     """Make a launch template; its id."""
     wanted = {"ImageId": IMAGE, "InstanceType": "g5.xlarge", **data}
     answer = boto3.client("ec2").create_launch_template(
-        LaunchTemplateName="workers",
+        LaunchTemplateName=name,
         LaunchTemplateData=wanted,  # type: ignore[arg-type]
     )
     return answer["LaunchTemplate"]["LaunchTemplateId"]
@@ -182,6 +182,24 @@ def test_a_group_that_chooses_types_by_attributes_may_count_in_units(
         facts = group_facts(mine, ["by-attributes"])
     assert isinstance(facts, Mapping)
     assert facts["by-attributes"].weighted is weighted
+
+
+def test_the_groups_of_thirty_fleets_are_seen() -> None:
+    """AWS takes 50 names a call, and moto any number."""
+    mine, asked = clients(), []
+
+    def count(params: dict[str, Any], **_: object) -> None:
+        asked.append(len(params["AutoScalingGroupNames"]))
+
+    event = "provide-client-params.autoscaling.DescribeAutoScalingGroups"
+    mine.autoscaling.meta.events.register(event, count)
+    names = [f"group-{n:02}" for n in range(60)]
+    for name in (names[0], names[-1]):
+        make(name, LaunchTemplate={"LaunchTemplateId": template(name), "Version": "1"})
+    found = group_facts(mine, names)
+    assert isinstance(found, Mapping)
+    assert found.keys() == {names[0], names[-1]}
+    assert asked == [50, 10]
 
 
 def test_groups_that_do_not_exist_are_left_out() -> None:

@@ -2,10 +2,12 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from itertools import batched
 from typing import TYPE_CHECKING
 
 from spotkeeper.adapters.doctor.looking import look
 from spotkeeper.adapters.doctor.machines import ImageReader, Template, TemplateReader
+from spotkeeper.adapters.ec2.auto_scaling import GROUPS_A_CALL
 from spotkeeper.domain.doctor.facts import GroupFacts, Hook, Machine, Unseen
 
 if TYPE_CHECKING:
@@ -40,13 +42,12 @@ def group_facts(clients: GroupClients, names: Iterable[str]) -> Mapping[str, Gro
 
 
 def _describe(clients: GroupClients, names: list[str]) -> "list[AutoScalingGroupTypeDef]":
-    if not names:
-        # An empty list of names would describe every group of the account.
-        return []
+    """Describe groups, 50 a call, and without any name none: AWS would answer all of them."""
     pages = clients.autoscaling.get_paginator("describe_auto_scaling_groups")
     return [
         group
-        for page in pages.paginate(AutoScalingGroupNames=names)
+        for some in batched(names, GROUPS_A_CALL, strict=False)
+        for page in pages.paginate(AutoScalingGroupNames=list(some))
         for group in page["AutoScalingGroups"]
     ]
 
