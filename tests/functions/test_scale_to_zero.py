@@ -152,7 +152,7 @@ def test_a_fleet_whose_agent_went_silent_does_not_sleep(stage_of: StageOf) -> No
     quiet.turns(15)
     assert quiet.desired >= 1
     assert "no agent has looked at it for" in quiet.record["reason"]
-    assert "request_queue_unread" in quiet.record["alarms"]
+    assert "request-queue-unread" in quiet.record["alarms"]
 
 
 def test_many_that_wait_wake_as_many_as_clear_them_in_time(quiet: Quiet) -> None:
@@ -173,7 +173,7 @@ def test_what_is_in_flight_keeps_the_fleet(quiet: Quiet) -> None:
     quiet.sqs.receive_message(QueueUrl=quiet.url, VisibilityTimeout=43_200)
     quiet.turns(15)
     assert quiet.desired >= 1
-    assert quiet.record["alarms"] == ["stale_search_logs"]
+    assert quiet.record["alarms"] == ["stale-search-logs"]
     assert "0 requests wait, 1 are in flight" in quiet.record["reason"]
 
 
@@ -194,7 +194,7 @@ def test_a_queue_that_cannot_be_read_holds_rings_and_is_named(
     metrics("ocr")
     quiet.turns(1, busy=True)
     assert "the request queue is not known (Gone: reading the request" in quiet.record["reason"]
-    assert quiet.record["alarms"] == ["request_queue_unread"]
+    assert quiet.record["alarms"] == ["request-queue-unread"]
     quiet.turns(14)
     assert quiet.desired >= 1
     assert quiet.record["rule"] == "stale search logs"

@@ -56,7 +56,7 @@ def test_silent_logs_size_nothing() -> None:
     fleet.minutes(3, 20, busy=0.7)
     before = fleet.cloud.group(SPOT).desired
     fleet.minutes(20, 45, busy=0.0)
-    assert "stale_search_logs" in fleet.alarms()
+    assert "stale-search-logs" in fleet.alarms()
     assert fleet.cloud.group(SPOT).desired == before
     assert fleet.total("WorkersReplaced") == 0
 

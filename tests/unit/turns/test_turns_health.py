@@ -51,7 +51,7 @@ def test_stale_logs_change_nothing_and_raise_an_alarm() -> None:
     stage = Stage()
     stage.serve(0, dict.fromkeys(stage.spot, 0.9))
     (record,) = stage.turn(4).records
-    assert (record.rule, record.alarms) == ("stale search logs", ("stale_search_logs",))
+    assert (record.rule, record.alarms) == ("stale search logs", ("stale-search-logs",))
     assert (record.seen["StaleSearchLogs"], record.seen["SearchLogAge"]) == (1, 240)
     assert (record.outcomes, stage.cloud.group("spot").desired) == ((), 4)
 
@@ -116,7 +116,7 @@ def test_failing_workers_on_premises_are_named_and_alarmed_about() -> None:
         (record,) = stage.turn(minute).records
         assert "on-premises gpu- " in record.reason
         assert record.seen["OnPremWorkersSuspect"] == due
-        assert ("onprem_workers_suspect" in record.alarms) is bool(due)
+        assert ("onprem-workers" in record.alarms) is bool(due)
     assert record.outcomes == ()
 
 

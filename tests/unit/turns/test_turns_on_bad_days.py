@@ -135,7 +135,7 @@ def test_clocks_minutes_ahead_are_put_right(rule: str) -> None:
 def test_clocks_minutes_behind_hold_the_fleet(day: Day) -> None:
     day.ahead_s = -240.0
     record = day.minutes(0, 20, 0.2)
-    assert (record.rule, "stale_search_logs" in record.alarms) == ("stale search logs", True)
+    assert (record.rule, "stale-search-logs" in record.alarms) == ("stale search logs", True)
     assert set(day.desired) == {4}
 
 
@@ -203,7 +203,7 @@ def test_a_cluster_that_dies_at_once_is_alarmed_about_and_made_up_for(day: Day) 
     # Eight erlangs for what is left: half of them wait.
     record = day.minutes(36, 46, 1.0, waits=0.5)
     assert record.seen["OnPremWorkersSuspect"] == 6
-    assert "onprem_workers_suspect" in record.alarms
+    assert "onprem-workers" in record.alarms
     assert min(day.desired[36:]) >= before
     assert before < day.desired[-1] <= SPOT_MAX
 

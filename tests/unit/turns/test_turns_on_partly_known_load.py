@@ -148,7 +148,7 @@ def test_half_of_the_shippers_broken_neither_shrinks_nor_replaces(objective: boo
     fleet.minutes(10, 60)
     assert min(fleet.desired[10:]) >= before - 1
     assert sum(record.seen["WorkersReplaced"] for record in fleet.records) == 0
-    assert "search_logs_missing" in fleet.records[-1].alarms
+    assert "search-logs-missing" in fleet.records[-1].alarms
     assert fleet.records[-1].rule == "partly known load"
 
 

@@ -94,7 +94,7 @@ def test_a_bound_that_is_too_low_raises_an_alarm() -> None:
     stage.fleet = replace(stage.fleet, bounds=bounds)
     serve(stage, 0, dict.fromkeys(stage.spot, 0.9))
     (record,) = stage.turn(0).records
-    assert (record.rule, record.alarms) == ("spot maximum", ("objective_missed",))
+    assert (record.rule, record.alarms) == ("spot maximum", ("objective-missed",))
     assert record.seen["WorkersMissing"] > 0
     assert "the bound of 3 is" in record.reason
 

@@ -110,12 +110,12 @@ def _noticed(load: Load, fleet: Fleet) -> dict[str, float]:
 def _alarms(sizing: Sizing, diagnosis: Diagnosis) -> tuple[str, ...]:
     queue = sizing.memory.queue
     named = {
-        "stale_search_logs": sizing.stale,
-        "onprem_workers_suspect": bool(diagnosis.onprem_suspect),
-        "replacement_budget_spent": bool(diagnosis.over_budget),
+        "stale-search-logs": sizing.stale,
+        "onprem-workers": bool(diagnosis.onprem_suspect),
+        "replacement-budget-spent": bool(diagnosis.over_budget),
         "bootstrap": bool(diagnosis.bootstrap),
-        "search_logs_missing": bool(diagnosis.logs_missing),
-        "objective_missed": bool(sizing.missing),
-        "request_queue_unread": queue is not None and queue.length is None,
+        "search-logs-missing": bool(diagnosis.logs_missing),
+        "objective-missed": bool(sizing.missing),
+        "request-queue-unread": queue is not None and queue.length is None,
     }
     return tuple(name for name, raised in named.items() if raised)
