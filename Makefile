@@ -118,7 +118,7 @@ format: .venv/.installed ## format and mend what can be mended
 docs: .venv/.installed ## write what the documents take from the code: the table of settings
 	$(BIN)/python -m spotkeeper_operator.settings_table docs/operations.md
 
-test: .venv/.installed ## every test (RUN="tests/unit -k load" for some)
+test: .venv/.installed ## every test but those of make e2e (RUN="tests/unit -k load" for some)
 	$(BIN)/pytest -n $(WORKERS) -q $(RUN)
 
 laws: .venv/.installed ## every property with 20,000 examples and a random seed, a line for each (RUN=... for some)
@@ -132,8 +132,9 @@ demo: .venv/.installed ## a day of spot capacity and requests through the real h
 local-aws: local-build .venv-aws/.installed ## a local AWS to deploy to, in which spot runs out
 	$(BIN)/spotkeeper lab up
 
-e2e: local-build .venv-aws/.installed ## deploy, run dry, backfill, release, update and delete in the local AWS
-	$(BIN)/pytest -n 3 --dist loadfile -q -m endpoint tests/endpoint $(RUN)
+e2e: local-build .venv-aws/.installed ## the tests against the local AWS (deploy to delete), a broker, a Docker
+	$(BIN)/pytest -n 3 --dist loadfile -q -m make_e2e \
+		tests/endpoint tests/contract tests/worker $(RUN)
 
 chaos: .venv/.installed ## random faults on SEEDS seeds (FIRST=..., KEEP=folder, REPLAY=file)
 	@$(BIN)/python -m spotkeeper_lab.chaos --seeds $(SEEDS) $(if $(FIRST),--first $(FIRST)) \

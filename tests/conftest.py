@@ -27,15 +27,11 @@ _DUMMY_AWS = {
     "AWS_EC2_METADATA_DISABLED": "true",
 }
 
-# These run in one process each: what their tests share is made once, and of what uses the one
-# broker some closes every connection.
+# These run in one process each: what their tests share is made once.
 TOGETHER = {
     "tests/e2e/test_demo.py": "an hour of the demo",
     "tests/unit/lab/replay/test_replay_on_market.py": "a replay on a market",
     "tests/worker/test_bad_days.py": "an agent",
-    "tests/worker/test_docs.py": "a broker",
-    "tests/worker/test_queue_look.py": "a broker",
-    "tests/worker/test_rabbitmq.py": "a broker",
 }
 
 

@@ -33,7 +33,7 @@ SETTINGS = LabSettings(desired=3, cold_start_s=10.0, notice_s=60.0)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.path.is_relative_to(Path(__file__).parent):
-            item.add_marker(pytest.mark.endpoint)
+            item.add_marker(pytest.mark.make_e2e)
             item.add_marker(pytest.mark.enable_socket)
 
 

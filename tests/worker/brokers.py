@@ -14,6 +14,8 @@ from spotkeeper_worker.testing.rabbit import Rabbit
 
 @pytest.fixture(scope="session")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rabbit]:
+    if not rabbit.installed():
+        pytest.skip(rabbit.MISSING)
     base = tmp_path_factory.getbasetemp()
     shared = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
     with rabbit.shared(shared / "rabbit") as found:

@@ -14,6 +14,12 @@ type StartAgent = Callable[..., subprocess.Popen[bytes]]
 type Join = Callable[[str], Worker]
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if "broker" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.make_e2e)
+
+
 @pytest.fixture
 def machine() -> FakeMachine:
     return FakeMachine()

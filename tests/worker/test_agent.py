@@ -3,7 +3,6 @@
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -12,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from spotkeeper_worker import Worker
+from spotkeeper_worker.agent import cli
 from spotkeeper_worker.testing import FakeMachine, until
 from tests.worker.conftest import Join, StartAgent
 
@@ -129,21 +129,6 @@ def test_through_the_warm_pool(machine: FakeMachine, agent: StartAgent, join: Jo
     until(lambda: len(machine.completed) == 3, "and back into the pool")
     assert [hook for hook, _ in machine.completed] == ["spotkeeper-ready"] * 3
     assert not worker.may_take
-
-
-@pytest.mark.parametrize("fault", ["hang", "html", "503", "401"])
-def test_metadata_that_is_ill_stops_nobody(
-    machine: FakeMachine, agent: StartAgent, join: Join, tmp_path: Path, fault: str
-) -> None:
-    machine.launch()
-    agent()
-    worker = in_service(machine, join)
-    machine.fault = fault
-    until(lambda: "the state stays as it is" in said(tmp_path), "it says so")
-    assert worker.may_take
-    machine.fault = ""
-    machine.scale_in()
-    until(lambda: worker.draining, "it looks again")
 
 
 def test_a_refused_hook_keeps_nobody_from_serving(
@@ -266,31 +251,6 @@ def test_a_socket_that_is_gone_comes_again(
     until(lambda: found(machine) == ["r-0"], "its log arrives")
 
 
-@pytest.mark.parametrize(
-    ("line", "answer"),
-    [
-        (b'{"notice": true}\n', '"state": "booting"'),
-        (b"[]\n", '"error"'),
-        (b"{\n", '"error"'),
-        (b'{"logs": 1, "session": "a", "batch": 1}\n', "logs should be a list"),
-        (b'{"logs": [], "session": "a b", "batch": 1}\n', "session should be"),
-        (b'{"logs": [], "session": "a", "batch": 0}\n', "batch should be"),
-        (b"x" * (512 * 1024 + 2), "a line has at most"),
-    ],
-)
-def test_the_socket_says_what_is_wrong(
-    machine: FakeMachine, agent: StartAgent, tmp_path: Path, line: bytes, answer: str
-) -> None:
-    machine.launch()
-    agent()
-    path = tmp_path / "run" / "agent.sock"
-    until((tmp_path / "run" / "notice.json").exists, "the agent runs")
-    with socket.socket(socket.AF_UNIX) as connection:
-        connection.connect(str(path))
-        connection.sendall(line)
-        assert answer in connection.makefile().readline()
-
-
 def test_a_shell_script_takes_part(machine: FakeMachine, agent: StartAgent, tmp_path: Path) -> None:
     """The whole protocol with flock, printf and mv."""
     machine.launch()
@@ -327,18 +287,31 @@ def test_a_shell_script_takes_part(machine: FakeMachine, agent: StartAgent, tmp_
         ({"AWS_EC2_METADATA_SERVICE_ENDPOINT": "http://127.0.0.1:1"}, "Connection refused"),
     ],
 )
-def test_wrong_settings_are_named(tmp_path: Path, wrong: dict[str, str], why: str) -> None:
-    environment = {
-        **os.environ,
+def test_wrong_settings_are_named(
+    tmp_path: Path,
+    wrong: dict[str, str],
+    why: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    mine = {
         "SPOTKEEPER_SEARCH_LOG_QUEUE_URL": "https://sqs.us-east-1.amazonaws.com/1/q",
         "SPOTKEEPER_RUN_DIR": str(tmp_path / "run"),
         "SPOTKEEPER_SPOOL_DIR": str(tmp_path / "spool"),
-        **wrong,
     }
+    for name, value in (mine | wrong).items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(cli, "_TRIES", 1)
+    assert cli.main(["run"]) == 2
+    assert why in capsys.readouterr().err
+
+
+def test_a_command_that_fails_says_why_and_answers_2(tmp_path: Path) -> None:
+    environment = {**os.environ, "SPOTKEEPER_RUN_DIR": str(tmp_path), "SPOTKEEPER_POLL_S": "often"}
     command = [sys.executable, "-m", "spotkeeper_worker", "run"]
     ended = subprocess.run(
         command, env=environment, capture_output=True, text=True, timeout=20, check=False
     )
     assert ended.returncode == 2
-    assert why in ended.stderr
+    assert "SPOTKEEPER_POLL_S: 'often'" in ended.stderr
     assert "Traceback" not in ended.stderr

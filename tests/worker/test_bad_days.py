@@ -7,6 +7,7 @@ test_agent.
 import json
 import re
 import signal
+import socket
 import subprocess
 import time
 from collections.abc import Callable, Iterator
@@ -125,7 +126,7 @@ def test_a_bad_day_is_a_line_and_costs_nothing(scene: Scene, day: str) -> None:
     befalls(scene)
     until(lambda: re.search(line, scene.said[known:]) is not None, f"it says {line}")
     drains = befalls is gone_in_the_past
-    assert scene.worker.draining is drains
+    assert (scene.worker.draining, scene.worker.may_take) == (drains, not drains)
     scene.machine.fault = scene.machine.refuses = ""
     scene.machine.clock_ahead_s = 0.0
     scene.machine.untag()
@@ -133,6 +134,25 @@ def test_a_bad_day_is_a_line_and_costs_nothing(scene: Scene, day: str) -> None:
     last = scene.serve()
     until(lambda: last in scene.logged, "logs come again")
     assert scene.logged >= {f"r-{number + 1}" for number in range(scene.served)}
+
+
+@pytest.mark.parametrize(
+    ("line", "answer"),
+    [
+        (b'{"notice": true}\n', '"state": "serving"'),
+        (b"[]\n", '"error"'),
+        (b"{\n", '"error"'),
+        (b'{"logs": 1, "session": "a", "batch": 1}\n', "logs should be a list"),
+        (b'{"logs": [], "session": "a b", "batch": 1}\n', "session should be"),
+        (b'{"logs": [], "session": "a", "batch": 0}\n', "batch should be"),
+        (b"x" * (512 * 1024 + 2), "a line has at most"),
+    ],
+)
+def test_the_socket_says_what_is_wrong(scene: Scene, line: bytes, answer: str) -> None:
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.connect(str(scene.folder / "run" / "agent.sock"))
+        connection.sendall(line)
+        assert answer in connection.makefile().readline()
 
 
 def test_a_second_agent_says_who_is_there_and_goes(scene: Scene) -> None:

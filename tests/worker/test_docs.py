@@ -16,7 +16,7 @@ import yaml
 from spotkeeper_worker import Worker
 from spotkeeper_worker.agent.settings import Settings
 from spotkeeper_worker.states import TARGETS, Hook, State
-from spotkeeper_worker.testing import FakeServer, rabbit, until
+from spotkeeper_worker.testing import FakeServer, until
 from spotkeeper_worker.testing.rabbit import Rabbit
 from tests.worker.brokers import Queue, broker, queue
 from tests.worker.page import COMMANDS, DOC, ROOT, RUN_BY, of, plain
@@ -119,7 +119,6 @@ def said(folder: Path) -> str:
 
 @pytest.mark.allow_hosts(["127.0.0.1"])
 @pytest.mark.parametrize("command", of("spotkeeper-agent forward"))
-@pytest.mark.skipif(not rabbit.installed(), reason=rabbit.MISSING)
 def test_search_logs_are_forwarded(
     command: str, broker: Rabbit, queue: Queue, server: FakeServer, shell: Shell, tmp_path: Path
 ) -> None:

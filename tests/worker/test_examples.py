@@ -14,6 +14,7 @@ import boto3
 import pytest
 import yaml
 from moto.server import ThreadedMotoServer
+from moto.sqs.models import Message, SQSBackend
 
 from spotkeeper_worker.testing import FakeMachine, until
 from tests.worker.conftest import StartAgent
@@ -84,7 +85,16 @@ def test_the_launch_template_s_role_may_change_nothing_that_is_not_named() -> No
 
 
 @pytest.mark.allow_hosts(["127.0.0.1"])
-def test_the_example_worker_serves(machine: FakeMachine, agent: StartAgent, tmp_path: Path) -> None:
+def test_the_example_worker_serves(
+    machine: FakeMachine, agent: StartAgent, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    receive = SQSBackend.receive_message
+
+    def soon(sqs: SQSBackend, name: str, count: int, wait_s: int, *rest: Any) -> list[Message]:
+        """An empty queue is not listened to for as long as the example asks."""
+        return receive(sqs, name, count, min(wait_s, 1), *rest)
+
+    monkeypatch.setattr(SQSBackend, "receive_message", soon)
     server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
     server.start()
     host, port = server.get_host_and_port()

@@ -15,7 +15,7 @@ from spotkeeper_worker.logs.intake import Origin
 from spotkeeper_worker.logs.journal import Journal
 from spotkeeper_worker.logs.outbox import Outbox, OutboxSettings
 from spotkeeper_worker.logs.pace import PaceSettings
-from spotkeeper_worker.testing import FakeMachine, FakeServer, rabbit, start_agent, until
+from spotkeeper_worker.testing import FakeMachine, FakeServer, start_agent, until
 from spotkeeper_worker.testing.rabbit import Rabbit
 from spotkeeper_worker.times import as_text
 from tests.search_logs import SENT
@@ -25,7 +25,6 @@ __all__ = ["broker", "queue"]
 pytestmark = pytest.mark.allow_hosts(["127.0.0.1"])
 AT = 1_795_300_000.0
 TOLD = {"messages": 7, "messages_ready": 5, "messages_unacknowledged": 2}
-with_a_broker = pytest.mark.skipif(not rabbit.installed(), reason=rabbit.MISSING)
 
 type Manage = Callable[[int, str], str]
 
@@ -213,7 +212,6 @@ def management(broker: Rabbit, queue: Queue, password: str = "guest") -> str:
     return f"http://guest:{password}@{host}/%2F/{queue.name}"
 
 
-@with_a_broker
 def test_a_real_broker_tells_what_waits_and_what_is_being_served(
     broker: Rabbit, queue: Queue
 ) -> None:
@@ -234,7 +232,6 @@ def test_a_real_broker_tells_what_waits_and_what_is_being_served(
     until(sees, "the broker tells", 60)
 
 
-@with_a_broker
 def test_a_real_broker_refuses_by_name(broker: Rabbit, queue: Queue) -> None:
     with pytest.raises(LookFailed, match="refuses the user guest"):
         look(QueueAddress.parse(management(broker, queue, "wrong")))

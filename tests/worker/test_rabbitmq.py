@@ -19,15 +19,12 @@ from spotkeeper_worker.broker import Broker
 from spotkeeper_worker.notice import Notice, write_notice
 from spotkeeper_worker.rabbitmq import serve
 from spotkeeper_worker.states import State
-from spotkeeper_worker.testing import FakeMachine, FakeServer, rabbit, until
+from spotkeeper_worker.testing import FakeMachine, FakeServer, until
 from spotkeeper_worker.testing.rabbit import Rabbit
 from tests.worker.brokers import Queue, broker, queue
 
 __all__ = ["broker", "queue"]
-pytestmark = [
-    pytest.mark.allow_hosts(["127.0.0.1"]),
-    pytest.mark.skipif(not rabbit.installed(), reason=rabbit.MISSING),
-]
+pytestmark = pytest.mark.allow_hosts(["127.0.0.1"])
 
 
 class Stage:

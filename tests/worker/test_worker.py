@@ -117,12 +117,14 @@ def test_what_is_no_time_costs_the_request_nothing(
     assert logs[0]["enqueued_at"] == logs[0]["started_at"]
 
 
-def test_without_an_agent_requests_are_served_and_logs_wait(worker: Worker) -> None:
+def test_without_an_agent_requests_are_served_and_logs_wait(run_dir: Path) -> None:
+    worker = Worker("gpu-0", run_dir)
     for n in range(10_100):
         with worker.request(str(n), AT):
             pass
     assert worker.unsent <= 10_000 + 200
     assert not worker.may_take
+    worker.close(timeout_s=0.0)
 
 
 def test_logs_that_waited_for_an_agent_are_handed_over(
