@@ -12,7 +12,6 @@ import boto3
 import pytest
 from botocore.config import Config
 from botocore.exceptions import ClientError
-from botocore.session import get_session
 
 from spotkeeper import wiring
 from spotkeeper_lab.cloud.api import Cloud
@@ -28,7 +27,6 @@ PATH = "/spotkeeper/test/fleets"
 TABLE = "spotkeeper"
 ACCOUNT = "123456789012"
 WAKE_UPS = f"https://sqs.us-east-1.amazonaws.com/{ACCOUNT}/wake-ups"
-MODELS = get_session().get_component("data_loader")
 
 
 @dataclass
@@ -170,7 +168,6 @@ def stage_of(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Stage]]:
             monkeypatch.setattr(wiring, "now", lambda: stage.now)
             stack.enter_context(local_aws(stage.cloud, VirtualTime(NOON)))
             _forget_clients()
-            _use_known_models()
             create_table(boto3.client("dynamodb"), TABLE)
             for fleet in fleets:
                 stage.put(fleet, json.dumps(document(fleet)))
@@ -188,13 +185,6 @@ def _forget_clients() -> None:
     for part in vars(wiring).values():
         if hasattr(part, "cache_clear"):
             part.cache_clear()
-
-
-def _use_known_models() -> None:
-    """Have new clients use the service models that earlier ones read from their files."""
-    session = get_session()
-    session.register_component("data_loader", MODELS)
-    boto3.setup_default_session(botocore_session=session)
 
 
 @pytest.fixture

@@ -5,7 +5,6 @@ from collections.abc import Callable
 from typing import Any
 
 import boto3
-import botocore.session
 import pytest
 from botocore.client import BaseClient
 from botocore.exceptions import ClientError
@@ -19,7 +18,7 @@ from spotkeeper.domain.load.digest import digest
 from spotkeeper.domain.money.prices import PriceBook
 from spotkeeper_operator.money import read_cost
 from tests.builders import at
-from tests.functions.conftest import MODELS, Stage, document, stage_of
+from tests.functions.conftest import Stage, document, stage_of
 from tests.functions.test_check_health import served
 from tests.operator.command import deploy
 
@@ -91,12 +90,6 @@ def serve(stage: Stage) -> None:
     ids = [i.instance_id for group in groups for i in group.instances if i.state == "InService"]
     logs = [served(i, now - slot, 6.5) for i in ids for slot in range(0, 60, 10)]
     wiring.load_table().add(digest(logs, at(now), "main"))
-
-
-@pytest.fixture(autouse=True)
-def _known_models(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have each command's session use the service models that were read before."""
-    monkeypatch.setattr(botocore.session, "create_loader", lambda *_: MODELS)
 
 
 @pytest.fixture(autouse=True)
