@@ -5,15 +5,21 @@ has the table. Needs ../shared/traces/requests.
 """
 
 import math
+import os
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import count
+from multiprocessing import get_context
 from pathlib import Path
 
 import numpy as np
 from rich.table import Table
 
 from spotkeeper_cli.output import counted, screen
+from spotkeeper_lab.replay.engine import replay
+from spotkeeper_lab.replay.rules import FixedRule
 from spotkeeper_lab.replay.run import run_rule
 from spotkeeper_lab.replay.values import ReplaySettings
 from spotkeeper_lab.traces.requests import RequestTrace, generate_requests, read_requests
@@ -27,12 +33,16 @@ IMAGES, MID = "servegen-mm-image-tenth", "servegen-m-mid-14d-rates"
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """Whether Spotkeeper kept the promise, its share in time, and hours over the others'."""
+    """Whether Spotkeeper kept the promise, its share in time, and hours over the others'.
+
+    `constant` is what the best fleet of a constant size needs over clairvoyant's hours.
+    """
 
     kept: bool
     share: float
     over_next: float
     over_clairvoyant: float
+    constant: float
 
 
 def measured(trace: RequestTrace) -> Result:
@@ -42,8 +52,23 @@ def measured(trace: RequestTrace) -> Result:
     peers = (run_rule(trace, rule, settings).row for rule in PEERS)
     best = min((row.worker_hours for row in peers if row.objective_met), default=math.nan)
     future = run_rule(trace, "clairvoyant", settings).row
-    hours = ours.worker_hours
-    return Result(ours.objective_met, ours.share_in_time, hours / best, hours / future.worker_hours)
+    hours, known = ours.worker_hours, future.worker_hours
+    constant = best_constant(trace, settings) / known
+    return Result(ours.objective_met, ours.share_in_time, hours / best, hours / known, constant)
+
+
+def best_constant(trace: RequestTrace, settings: ReplaySettings) -> float:
+    """Return the worker-hours of the fewest workers that keep the promise, known afterwards."""
+    least = max(1, math.floor(float(trace.service_s.sum()) / trace.end_s))
+    runs = (
+        replay(
+            trace,
+            FixedRule(name="constant", count=workers),
+            replace(settings, initial_workers=workers),
+        )
+        for workers in count(least)
+    )
+    return next(run.row.worker_hours for run in runs if run.row.objective_met)
 
 
 def days() -> Iterator[RequestTrace]:
@@ -98,6 +123,30 @@ def bursts(
     return RequestTrace(name="bursts", arrival_s=arrival_s, service_s=service_s, end_s=end_s)
 
 
+def sparse(load: float, service_s: float, seed: int) -> RequestTrace:
+    """A day of independent requests that take long: a worker is a large step of the fleet."""
+    draw = np.random.default_rng(seed)
+    arrival_s = np.sort(draw.uniform(0.0, DAY_S, draw.poisson(load / service_s * DAY_S)))
+    times_s = draw.lognormal(math.log(service_s) - 0.125, 0.5, len(arrival_s))
+    return RequestTrace(
+        name=f"{load:g} erlangs", arrival_s=arrival_s, service_s=times_s, end_s=DAY_S
+    )
+
+
+def spikes(seed: int, hours: int) -> RequestTrace:
+    """20 to 120 requests of 2 s within 10 to 60 s, every 4 to 30 minutes, over a steady erlang."""
+    draw, end_s = np.random.default_rng(seed), hours * HOUR_S
+    starts_s = draw.uniform(240.0, 1_800.0, 15 * hours).cumsum()
+    parts = (
+        at + draw.uniform(0.0, draw.uniform(10.0, 60.0), draw.integers(20, 121)) for at in starts_s
+    )
+    calm_s = draw.uniform(0.0, end_s, draw.poisson(0.5 * end_s))
+    arrival_s = np.sort(np.concatenate([calm_s, *parts]))
+    arrival_s = arrival_s[arrival_s < end_s]
+    service_s = draw.lognormal(math.log(2.0) - 0.125, 0.5, len(arrival_s))
+    return RequestTrace(name="spikes", arrival_s=arrival_s, service_s=service_s, end_s=end_s)
+
+
 def batches(seed: int) -> RequestTrace:
     """Four hours of 10 to 60 requests of 3 s within seconds, every 2 to 20 minutes."""
     draw, end_s = np.random.default_rng(seed), 4 * HOUR_S
@@ -123,6 +172,11 @@ def families() -> Iterator[tuple[str, list[RequestTrace]]]:
     made = partial(bursts, end_s=HOUR_S)
     yield "hours of bursts", [made(seed, *shape) for seed in (1, 2) for shape in shapes]
     yield "batches out of nothing", [batches(seed) for seed in range(4)]
+    yield "0.4 erlangs of 30 s, a day", [sparse(0.4, 30.0, seed) for seed in range(6)]
+    loads = ((0.1, 20.0), (0.2, 10.0), (0.4, 5.0), (0.4, 60.0), (0.7, 10.0), (1.0, 30.0))
+    yield "0.1 to 1 erlang of 5 to 60 s, a day", [sparse(load, long_s, 7) for load, long_s in loads]
+    yield "spikes, an hour", [spikes(seed, 1) for seed in range(6)]
+    yield "spikes, six hours", [spikes(seed, 6) for seed in range(4)]
     yield "generated days", [generate_requests(seed) for seed in range(3)]
 
 
@@ -132,19 +186,20 @@ def main() -> None:
     if not TRACES.exists():
         console.print(f"no traces in {TRACES}: nothing is measured")
         return
-    columns = ("traffic", "promise kept", "in time", "hours / next best", "/ clairvoyant")
-    table = Table(*columns, title="Sizing, other traffic: 95 % within 10 s")
-    for name, traces in families():
-        results: list[Result] = []
-        with counted(name) as show:
-            for trace in traces:
-                results.append(measured(trace))
-                show(len(results), len(traces), name)
-        table.add_row(name, *_cells(results))
+    columns = ("traffic", "kept", "in time", "/ next best", "/ clairvoyant", "a constant fleet")
+    table = Table(*columns, title="Sizing, other traffic: 95 % within 10 s; hours over others'")
+    with ProcessPoolExecutor(os.cpu_count(), mp_context=get_context("forkserver")) as pool:
+        for name, traces in families():
+            results: list[Result] = []
+            with counted(name) as show:
+                for result in pool.map(measured, traces):
+                    results.append(result)
+                    show(len(results), len(traces), name)
+            table.add_row(name, *_cells(results))
     console.print(table)
 
 
-def _cells(results: Sequence[Result]) -> tuple[str, str, str, str]:
+def _cells(results: Sequence[Result]) -> tuple[str, ...]:
     kept = f"{sum(result.kept for result in results)} of {len(results)}"
     shares = [100 * result.share for result in results]
     known = [result.over_next for result in results if not math.isnan(result.over_next)]
@@ -153,6 +208,7 @@ def _cells(results: Sequence[Result]) -> tuple[str, str, str, str]:
         f"{min(shares):.0f} to {max(shares):.0f} %",
         _between(known),
         _between([result.over_clairvoyant for result in results]),
+        _between([result.constant for result in results]),
     )
 
 

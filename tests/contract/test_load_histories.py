@@ -35,6 +35,7 @@ def two_weeks(erlangs: int = 50) -> LoadHistory:
         late=tuple(random.randrange(30) for _ in range(DAY_STEPS)),
         roughness=tuple(random.randrange(10**12) for _ in range(DAY_STEPS)),
         minute_work_ms=tuple(random.randrange(120_000 * erlangs) for _ in range(5 * DAY_STEPS)),
+        squares=tuple(random.randrange(10**11) for _ in range(DAY_STEPS)),
     )
 
 

@@ -58,6 +58,7 @@ def test_only_whole_steps_that_have_settled_are_added() -> None:
     assert history.work_ms == (60_000, 60_000)
     assert history.minute_work_ms == (12_000,) * 10
     assert (history.requests, history.late, history.roughness) == ((59, 60), (0, 0), (0, 0))
+    assert history.squares == (59 * 1_000**2, 60 * 1_000**2)
     soon, settled = SENT + timedelta(seconds=59), SENT + timedelta(seconds=60)
     assert after(digests, soon, history) is history
     assert after(digests, settled, history).work_ms == (60_000,) * 3
@@ -93,10 +94,12 @@ def test_a_history_stays_bounded() -> None:
         late=(0,) * DAY_STEPS,
         roughness=(0,) * DAY_STEPS,
         minute_work_ms=(0,) * (5 * DAY_STEPS),
+        squares=(0,) * DAY_STEPS,
     )
     history = after(steady(15), SENT, long)
     assert (len(history.work_ms), len(history.requests)) == (KEPT_STEPS, DAY_STEPS)
     assert len(history.minute_work_ms) == 5 * DAY_STEPS
+    assert len(history.squares) == DAY_STEPS
     away = after(steady(15, SENT + timedelta(days=99)), SENT + timedelta(days=99), long)
     assert away.work_ms == (*[0] * (KEPT_STEPS - 2), 60_000, 60_000)
 
@@ -129,6 +132,15 @@ def test_the_summary_says_what_the_logs_say() -> None:
     assert (summary.newest_log_age_s, summary.past_loads) == (0, (0.2, 0.2))
     assert (summary.recent_loads, summary.recent_step_s) == ((0.2,) * 10, 60)
     assert (summary.requests_last_day, summary.late_last_day, summary.peakedness) == (119, 0, 1)
+
+
+def test_late_requests_and_long_ones_of_the_day_are_told() -> None:
+    history = LoadHistory(
+        next_step=9, work_ms=(500_000, 8_000, 12_000), late=(3, 4), squares=(16_000**2, 4_000**2)
+    )
+    summary = load_summary(arrival_window(steady(15), SENT, 900), history, SENT, SENT)
+    assert (summary.late_last_day, summary.late_error) == (7, 5)
+    assert summary.running_last_day_s == pytest.approx((16**2 + 4**2) / 20)
 
 
 def test_bursts_are_peaked() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from dataclasses import replace
 from random import Random
 
@@ -11,6 +12,7 @@ import pytest
 from spotkeeper.domain.load.summary import LoadSummary
 from spotkeeper.domain.settings.sizing import SizingPolicy
 from spotkeeper.domain.sizing.level import load_level, quick_level
+from spotkeeper.domain.sizing.level import running_s as running
 from spotkeeper.domain.sizing.objective import (
     allowance,
     delay_chance,
@@ -217,12 +219,69 @@ def test_the_daily_cycle_is_learned_and_named() -> None:
     assert need.workers > size(replace(steady(10.0), past_loads=loads[:DAY_STEPS])).workers
 
 
+def budget(requests: int, late: int, *, error: float = 0.0, hours: float = 24.0) -> LoadSummary:
+    """What the last day's requests, or those of the hours that are known, spent of the budget."""
+    known = round(hours * 60)
+    day = replace(steady(1.7), recent_loads=(1.7,) * known, requests_last_day=requests)
+    return replace(day, late_last_day=late, late_error=error)
+
+
 def test_an_unspent_budget_allows_more_and_an_overspent_one_less() -> None:
-    assert allowance(0, 0, 0.95) == pytest.approx(0.05)
-    assert allowance(100_000, 0, 0.95) > 0.3
-    assert allowance(100_000, 8_000, 0.95) < 0.01
+    assert allowance(steady(1.7), 0.95) == pytest.approx(0.05)
+    assert allowance(budget(100_000, 0), 0.95) > 0.3
+    assert allowance(budget(100_000, 8_000), 0.95) < 0.01
     late = replace(steady(1.7), requests_last_day=100_000, late_last_day=20_000)
     assert size(late).workers > size(replace(late, late_last_day=0)).workers
+
+
+def test_where_requests_are_rare_a_whole_day_of_them_counts_by_itself() -> None:
+    assert allowance(budget(1_000, 25), 0.95) == pytest.approx(0.27, abs=0.01)
+    assert allowance(budget(500, 12, hours=12.0), 0.95) < 0.19
+    assert allowance(budget(20, 0, hours=0.5), 0.95) < 0.06
+
+
+def test_late_requests_that_come_together_leave_room_for_as_many_again() -> None:
+    one_by_one = budget(10_000, 300, error=math.sqrt(300))
+    together = budget(10_000, 300, error=150.0)
+    assert allowance(together, 0.95) < 0.7 * allowance(one_by_one, 0.95)
+    assert allowance(budget(10_000, 400, error=400.0), 0.95) < 0.01
+
+
+@pytest.mark.parametrize(
+    ("requests", "newest_s", "day_s", "running_s"),
+    [
+        (900, 4.0, 0.0, 4.0),
+        (900, 4.0, 4.2, 4.2),
+        (900, 4.0, 60.0, 4.53),
+        (900, 60.0, 4.0, 53.7),
+        (6, 20.0, 60.0, 60.0),
+        (6, 300.0, 60.0, 122.8),
+    ],
+)
+def test_how_long_requests_run_is_the_days_as_far_as_the_newest_allow(
+    requests: int, newest_s: float, day_s: float, running_s: float
+) -> None:
+    load = replace(
+        steady(2.0),
+        arrivals=(requests,),
+        service_mean_s=10.0,
+        service_second_moment_s2=10.0 * newest_s,
+        running_last_day_s=day_s,
+    )
+    assert running(load) == pytest.approx(running_s, rel=0.01)
+
+
+def test_two_long_requests_of_a_slot_prove_no_overload() -> None:
+    seldom = replace(
+        steady(0.4, service_s=60.0),
+        arrivals=(0,) * 79 + (2,) + (0,) * 10,
+        work_s=(0.0,) * 79 + (700.0,) + (0.0,) * 10,
+        newest_start_age_s=30.0,
+        newest_wait_s=70.0,
+    )
+    assert quick_level(seldom) < 1.0
+    short = replace(seldom, service_mean_s=2.0, service_second_moment_s2=6.0)
+    assert quick_level(short) > 20.0
 
 
 def test_service_times_without_variance_or_with_endless_variance_give_a_bounded_answer() -> None:

@@ -46,6 +46,7 @@ def loads(draw: st.DrawFn) -> LoadSummary:
         quiet_s=quiet_s,
         requests_last_day=requests,
         late_last_day=draw(st.integers(0, requests)),
+        late_error=draw(st.floats(0.0, requests)),
         past_loads=draw(past_loads),
         recent_loads=draw(past_loads),
     )

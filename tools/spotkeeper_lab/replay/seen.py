@@ -74,6 +74,7 @@ class SeenLogs:
         window = slice(max(0, last - WINDOW_SLOTS), last)
         day = slice(max(0, last - DAY_SLOTS), last)
         mean_s, second_s2 = self.moments(now_s)
+        running_s = self._running_s(day)
         past_loads = self._steps(last)
         started_s, waited_s = self._newest_start
         return LoadSummary(
@@ -84,14 +85,26 @@ class SeenLogs:
             newest_start_age_s=now_s - started_s,
             newest_wait_s=waited_s,
             newest_log_age_s=now_s - self._newest_log_s,
-            peakedness=peakedness(self.work_s[day][:-UNSETTLED_SLOTS], mean_s, second_s2),
+            peakedness=peakedness(self.work_s[day][:-UNSETTLED_SLOTS], running_s),
             requests_last_day=int(self.arrivals[day].sum()),
             late_last_day=int(self._late[day].sum()),
+            late_error=self._late_error(day),
+            running_last_day_s=running_s,
             past_loads=past_loads,
             past_step_s=STEP_S,
             recent_loads=self._minutes,
             slot_s=SLOT_S,
         )
+
+    def _late_error(self, slots: slice) -> float:
+        steps = np.add.reduceat(
+            self._late[slots], np.arange(0, slots.stop - slots.start, STEP_SLOTS)
+        )
+        return math.sqrt(float((steps**2).sum()))
+
+    def _running_s(self, slots: slice) -> float:
+        work_s = float(self.work_s[slots].sum())
+        return float(self._work2_s2[slots].sum()) / work_s if work_s else 0.0
 
     def _steps(self, last_slot: int) -> tuple[float, ...]:
         full = (last_slot - SETTLED_SLOTS) // STEP_SLOTS
@@ -110,16 +123,16 @@ class SeenLogs:
         return (*known, *(seen.sum(axis=1) / 60.0).tolist())[-DAY_SLOTS // MINUTE_SLOTS :]
 
 
-def peakedness(work_s: Floats, mean_s: float, second_s2: float) -> float:
+def peakedness(work_s: Floats, running_s: float) -> float:
     """Return how much burstier than Poisson the work of slots is; 1 when too few are known.
 
     From successive differences, which a trend does not inflate (von Neumann 1941): the index of
     dispersion of the work over that of Poisson arrivals with the same service times.
     """
-    if len(work_s) < ENOUGH_SLOTS or work_s.sum() <= 0 or second_s2 <= 0:
+    if len(work_s) < ENOUGH_SLOTS or work_s.sum() <= 0 or running_s <= 0:
         return 1.0
     variance = float(np.mean(np.diff(work_s) ** 2)) / 2
-    return min(max(variance * mean_s / (float(work_s.mean()) * second_s2), 1.0), LARGEST_PEAKEDNESS)
+    return min(max(variance / (float(work_s.mean()) * running_s), 1.0), LARGEST_PEAKEDNESS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -96,6 +96,8 @@ def test_the_summaries_agree() -> None:
     # By when logs came in and not by arrival, to the settled step, and to the bucket.
     assert one.service_mean_s == pytest.approx(other.service_mean_s, rel=0.01)
     assert one.service_second_moment_s2 == pytest.approx(other.service_second_moment_s2, rel=0.03)
+    assert one.running_last_day_s == pytest.approx(other.running_last_day_s, rel=0.05)
     assert one.requests_last_day == pytest.approx(other.requests_last_day, rel=0.15)
     assert one.late_last_day == pytest.approx(other.late_last_day, rel=0.05)
+    assert one.late_error == pytest.approx(other.late_error, rel=0.15)
     assert one.peakedness == pytest.approx(other.peakedness, rel=0.15)

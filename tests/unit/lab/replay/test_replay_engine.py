@@ -144,9 +144,9 @@ def test_the_summary_says_what_the_logs_say() -> None:
 def test_peakedness_is_one_for_poisson_and_more_for_batches() -> None:
     rng = np.random.default_rng(0)
     poisson = 2.0 * rng.poisson(20, 2_000).astype(np.float64)
-    assert peakedness(poisson, 2.0, 4.0) == pytest.approx(1.0, abs=0.1)
+    assert peakedness(poisson, 2.0) == pytest.approx(1.0, abs=0.1)
     batches = 10.0 * rng.poisson(4, 2_000).astype(np.float64)
-    assert peakedness(batches, 2.0, 4.0) == pytest.approx(5.0, rel=0.15)
+    assert peakedness(batches, 2.0) == pytest.approx(5.0, rel=0.15)
 
 
 @given(

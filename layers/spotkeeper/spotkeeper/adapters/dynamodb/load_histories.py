@@ -62,13 +62,15 @@ def _key(fleet: str) -> dict[str, Any]:
 
 def _unpack(item: "Mapping[str, Any]") -> LoadHistory:
     next_step, *values = json.loads(zlib.decompress(bytes(item["history"]["B"])))
-    # What was stored before a release that added the minutes has none.
-    work_ms, requests, late, roughness, *minutes = map(tuple, values)
+    # What was stored before a release that added the minutes, or the squares, has none.
+    work_ms, requests, late, roughness, *added = map(tuple, values)
+    minute_work_ms, squares = (*added, (), ())[:2]
     return LoadHistory(
         next_step=next_step,
         work_ms=work_ms,
         requests=requests,
         late=late,
         roughness=roughness,
-        minute_work_ms=minutes[0] if minutes else (),
+        minute_work_ms=minute_work_ms,
+        squares=squares,
     )

@@ -3,6 +3,7 @@
 A step is added once it has settled: when the logs of almost all requests that arrived in it are in.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -29,8 +30,9 @@ class LoadHistory:
 
     `work_ms` is the service time of what arrived, over up to 14 days. For the last day only:
     `requests` whose logs came in, those `late` by the objective, and `roughness`, the sum of the
-    squared differences between the work of each slot and the one before, in ms², and
-    `minute_work_ms`, the work of each minute.
+    squared differences between the work of each slot and the one before, in ms²,
+    `minute_work_ms`, the work of each minute, and `squares`, the sum of the squared service times
+    of those requests, in ms².
     """
 
     next_step: int = 0
@@ -39,6 +41,7 @@ class LoadHistory:
     late: tuple[int, ...] = ()
     roughness: tuple[int, ...] = ()
     minute_work_ms: tuple[int, ...] = ()
+    squares: tuple[int, ...] = ()
 
 
 def extended(
@@ -59,7 +62,8 @@ def extended(
         return history
     missed = min(first - history.next_step, KEPT_STEPS) if history.work_ms else 0
     found = [_step(step, digests, seen, wait_s) for step in range(first, stop)]
-    work_ms, requests, late, roughness = zip(*[(0, 0, 0, 0)] * missed, *found, strict=True)
+    columns = zip(*[(0, 0, 0, 0, 0)] * missed, *found, strict=True)
+    work_ms, requests, late, roughness, squares = columns
     return LoadHistory(
         next_step=stop,
         work_ms=(*history.work_ms, *work_ms)[-KEPT_STEPS:],
@@ -67,6 +71,7 @@ def extended(
         late=(*history.late, *late)[-DAY_STEPS:],
         roughness=(*history.roughness, *roughness)[-DAY_STEPS:],
         minute_work_ms=_minutes(history, oldest, stop, seen),
+        squares=(*history.squares, *squares)[-DAY_STEPS:],
     )
 
 
@@ -93,16 +98,17 @@ def _first(seen: ArrivalWindow) -> int:
 
 def _step(
     step: int, digests: Sequence[LoadDigest], seen: ArrivalWindow, wait_s: float
-) -> tuple[int, int, int, int]:
-    """Work, requests, late ones and roughness of one step."""
+) -> tuple[int, int, int, int, int]:
+    """Work, requests, late ones, roughness and squares of one step."""
     at = step * STEP_SLOTS - seen.first_slot
     work_ms = seen.work_ms[at : at + STEP_SLOTS]
     mine = (one for one in digests if milliseconds(one.sent_at) // SLOT_MS // STEP_SLOTS == step)
-    waits = [one.waits for one in unique(mine)]
-    requests = sum(wait.count for wait in waits)
-    late = requests - sum(wait.within(wait_s) for wait in waits)
+    logs = unique(mine)
+    requests = sum(one.waits.count for one in logs)
+    late = requests - sum(one.waits.within(wait_s) for one in logs)
     with_before = seen.work_ms[max(0, at - 1) : at + STEP_SLOTS]
-    return sum(work_ms), requests, late, sum((b - a) ** 2 for a, b in pairwise(with_before))
+    roughness = sum((b - a) ** 2 for a, b in pairwise(with_before))
+    return sum(work_ms), requests, late, roughness, sum(one.service.squares for one in logs)
 
 
 def load_summary(
@@ -133,6 +139,8 @@ def load_summary(
         peakedness=_peakedness(history, seen),
         requests_last_day=sum(history.requests),
         late_last_day=sum(history.late),
+        late_error=math.sqrt(sum(late * late for late in history.late)),
+        running_last_day_s=_running_s(history),
         past_loads=tuple(work / 1000 / STEP_S for work in history.work_ms),
         past_step_s=STEP_S,
         recent_loads=tuple(work / 60_000 for work in history.minute_work_ms),
@@ -146,6 +154,12 @@ def _age_s(at: datetime | None, now: datetime) -> float:
     return float("inf") if at is None else max(0.0, (now - at).total_seconds())
 
 
+def _running_s(history: LoadHistory) -> float:
+    """Return E[S^2]/E[S] of the last day's service times, in seconds; 0 without any."""
+    work_ms = sum(history.work_ms[-len(history.squares) :]) if history.squares else 0
+    return sum(history.squares) / work_ms / 1000 if work_ms else 0.0
+
+
 def _peakedness(history: LoadHistory, seen: ArrivalWindow) -> float:
     """Return how much burstier than Poisson the last day's work was; 1 without any.
 
@@ -153,8 +167,9 @@ def _peakedness(history: LoadHistory, seen: ArrivalWindow) -> float:
     dispersion of the work over that of Poisson arrivals with the same service times.
     """
     slots, work_ms = len(history.roughness) * STEP_SLOTS, sum(history.work_ms[-DAY_STEPS:])
-    if not work_ms or not history.roughness or not seen.service_second_moment_s2:
+    if not work_ms or not slots or not seen.service_mean_s:
         return 1.0
+    running_s = _running_s(history) or seen.service_second_moment_s2 / seen.service_mean_s
     variance_s2 = sum(history.roughness) / 1_000_000 / slots / 2
-    poisson_s2 = work_ms / 1000 / slots * seen.service_second_moment_s2 / seen.service_mean_s
+    poisson_s2 = work_ms / 1000 / slots * running_s
     return min(max(variance_s2 / poisson_s2, 1.0), LARGEST_PEAKEDNESS)

@@ -11,7 +11,9 @@ class LoadSummary:
     first; the last slot ends now, fewer slots than the longest window means a young fleet.
     The newest start is the log with the latest `started_at`. `past_loads` are mean offered loads
     in erlangs per `past_step_s`, oldest first, up to the last full step; `recent_loads` those of
-    the last day per `recent_step_s`, up to the same instant. Not from logs: `queued` requests wait
+    the last day per `recent_step_s`, up to the same instant. `late_error` is the standard error of
+    `late_last_day`, since late requests come together, and `running_last_day_s` is E[S^2]/E[S]
+    of the last day's service times, 0 while it is not known. Not from logs: `queued` requests wait
     in the request queue, None when that is not known, and for `quiet_s` the queue was seen empty
     and no request was logged, 0 when that is not known either.
     """
@@ -28,6 +30,8 @@ class LoadSummary:
     quiet_s: float = 0.0
     requests_last_day: int = 0
     late_last_day: int = 0
+    late_error: float = 0.0
+    running_last_day_s: float = 0.0
     past_loads: tuple[float, ...] = ()
     past_step_s: float = 300.0
     recent_loads: tuple[float, ...] = ()

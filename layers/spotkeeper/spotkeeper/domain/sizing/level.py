@@ -62,14 +62,15 @@ def quick_level(load: LoadSummary) -> float:
     """Return the least load that the newest minutes prove, in erlangs: a step is seen at once.
 
     Once requests wait for longer than the shortest of them, the fleet is overloaded for certain:
-    what a slot of ten seconds had counts, and a single standard error is chance enough.
+    what a slot of ten seconds had counts, and a single standard error is chance enough. A window
+    shorter than the requests run tells of too few of them, 0 where all are.
     """
     chance, lengths_s = chance_of(load), list(QUICK_WINDOWS_S)
-    if load.newest_wait_s >= QUICK_WINDOWS_S[-1]:
+    if load.newest_wait_s >= max(QUICK_WINDOWS_S[-1], SIGNIFICANCE * running_s(load)):
         chance /= SIGNIFICANCE**2
         lengths_s += [load.slot_s]
-    windows = (newest(load, length_s) for length_s in lengths_s)
-    return max(between(window.load, window.length_s, chance)[0] for window in windows)
+    windows = (newest(load, length_s) for length_s in lengths_s if length_s >= running_s(load))
+    return max((between(window.load, window.length_s, chance)[0] for window in windows), default=0)
 
 
 def chance_of(load: LoadSummary) -> float:
@@ -91,8 +92,15 @@ def between(mean: float, length_s: float, chance: float) -> tuple[float, float]:
 
 
 def running_s(load: LoadSummary) -> float:
-    """Return for how long the requests take that run at an instant, on average."""
-    return load.service_second_moment_s2 / load.service_mean_s
+    """Return for how long the requests take that run at an instant, E[S^2]/E[S], on average.
+
+    That of the last day, to within what chance makes of the newest requests: so many exponential
+    service times tell it with a relative standard error of sqrt(2/n).
+    """
+    newest_s = load.service_second_moment_s2 / load.service_mean_s
+    error = SIGNIFICANCE * math.sqrt(2.0 / max(1, sum(load.arrivals)))
+    most_s = newest_s / (1.0 - error) if error < 1.0 else math.inf
+    return max(newest_s / (1.0 + error), min(load.running_last_day_s or newest_s, most_s))
 
 
 def unserved_s(load: LoadSummary) -> float:

@@ -45,9 +45,9 @@ if TYPE_CHECKING:
 NORMAL = NormalDist()
 SHORTEST_SERVICE_S = 0.001  # logs tell milliseconds
 
-# The error budget of the last day: what of it is aimed at, how hard it steers, and of how many
-# requests it is taken to have been kept before any came.
-BUDGET_AIM = 0.6
+# The error budget of the last day: how hard it steers, and, until a day is known, what of it is
+# aimed at and of how many requests it is taken to have been kept before.
+BUDGET_AIM = 0.7
 BUDGET_GAIN = 50.0
 BUDGET_PRIOR_REQUESTS = 4_000
 
@@ -92,7 +92,7 @@ def size_to_objective(
         return size_in_silence(load, have, past, policy)
     load = _taking_time(load)
     forecast = _look_ahead(load, policy)
-    allowed = allowance(load.requests_last_day, load.late_last_day, policy.share)
+    allowed = allowance(load, policy.share)
     found = _fewest(forecast, allowed)
     recent = _recent_needs(past, have, booting, policy)
     young = not past or len(load.arrivals) * load.slot_s < load.past_step_s
@@ -186,17 +186,32 @@ def _fewest(forecast: _Forecast, allowed: float) -> int:
     return high
 
 
-def allowance(requests: int, late: int, share: float) -> float:
+def allowance(load: LoadSummary, share: float) -> float:
     """Return the share of late starts to plan for, given how many were late in the last day.
 
-    The odds of the promise, BUDGET_GAIN times more where nothing of the budget is spent and as
-    many times less where twice of it is.
+    What is aimed at is the budget of the day less one standard error of its late requests: a day as
+    much worse than expected still keeps the promise. As far as the day is not known it is
+    BUDGET_AIM, and spent as aimed. The odds of the promise, BUDGET_GAIN times more where nothing is
+    spent and as many times less where twice the aim is.
     """
-    aim = (1.0 - share) * BUDGET_AIM
-    spent = (late + aim * BUDGET_PRIOR_REQUESTS) / (requests + BUDGET_PRIOR_REQUESTS)
+    requests, unknown = load.requests_last_day, _unknown_requests(load)
+    known_aim = max(0.0, (1.0 - share) * requests - load.late_error)
+    aim = (known_aim + (1.0 - share) * BUDGET_AIM * unknown) / (requests + unknown)
+    spent = (load.late_last_day + aim * unknown) / (requests + unknown)
     unspent = max(-1.0, 1.0 - spent / max(aim, 1e-9))
     odds = (1.0 - share) / share * math.pow(BUDGET_GAIN, unspent)
     return odds / (1.0 + odds)
+
+
+def _unknown_requests(load: LoadSummary) -> float:
+    """Return the requests that a whole day has beyond those known, BUDGET_PRIOR_REQUESTS at most.
+
+    Where requests are rare the day's own soon count for more.
+    """
+    known = len(load.recent_loads) * load.recent_step_s / WINDOWS_S[0]
+    if not known or not load.requests_last_day:
+        return BUDGET_PRIOR_REQUESTS
+    return min(BUDGET_PRIOR_REQUESTS, load.requests_last_day * (1.0 / known - 1.0))
 
 
 def _drain(
