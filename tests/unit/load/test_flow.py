@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spotkeeper.domain.load.flow import HOUR_S, LogFlow, requests_since
+from spotkeeper.domain.load.flow import HOUR_S, LogFlow, follow, requests_since
 from spotkeeper.domain.load.histogram import Histogram
-from spotkeeper.domain.load.load import LoadDigest
+from spotkeeper.domain.load.load import Cluster, LoadDigest, WorkerDigest
 from tests.builders import at
 
 TURN_S = 60.0
@@ -56,6 +56,53 @@ def test_a_window_is_whole_once_it_is_known_whose_logs_came_in_it() -> None:
     assert not old.is_whole(300, at(0))
     assert old.is_whole(300, at(1))
     assert not replace(old, watched_since=None).is_whole(300, at(1))
+
+
+def logged(sent_s: float, **ages_s: float) -> LoadDigest:
+    """A message of some workers, each with the age of its newest log when it was sent."""
+    workers = [
+        WorkerDigest(
+            worker_id=name,
+            cluster=Cluster.AWS,
+            instance_id="i-0a",
+            ok=1,
+            error=0,
+            timeout=0,
+            last_finished=at(sent_s - age_s),
+            busy_ms={},
+        )
+        for name, age_s in ages_s.items()
+    ]
+    return replace(sent(sent_s, len(workers)), workers=tuple(workers))
+
+
+@pytest.mark.parametrize("known", [LogFlow(), LogFlow(known_since=at(-3600), newest=at(-400))])
+def test_logs_that_are_sent_late_tell_of_no_minute_that_they_have_not_reached(
+    known: LogFlow,
+) -> None:
+    """Without a pace, as after memory was lost, a silence would look like rare requests."""
+    late = follow(known, [logged(0, a=150, b=155, c=160)])
+    assert late.ends_at(at(0)) == at(-150)
+    assert late.ends_at(at(60)) == at(-95)
+    assert not replace(late, known_since=at(-400), watched_since=at(-400)).is_whole(300, at(40))
+
+
+def test_a_log_that_seldom_comes_is_not_late() -> None:
+    rare = follow(LogFlow(), [logged(-300, a=4), logged(-150, b=9)])
+    assert rare.ends_at(at(0)) == at(0)
+
+
+def test_one_wrong_clock_and_what_waited_for_a_while_are_not_late() -> None:
+    one = follow(LogFlow(), [logged(0, a=2, b=200, c=5)])
+    waited = follow(LogFlow(), [logged(0, a=200), logged(0.5, a=100), logged(1, a=3)])
+    for flow in (one, waited):
+        assert flow.ends_at(at(20)) == at(20)
+
+
+def test_logs_come_in_time_again() -> None:
+    late = follow(LogFlow(), [logged(0, a=150)])
+    again = follow(late, [logged(0, a=150), logged(30, a=2)])
+    assert again.ends_at(at(60)) == at(60)
 
 
 def test_until_an_hour_was_watched_requests_come_as_fast_as_the_last_ones_did() -> None:

@@ -8,6 +8,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from statistics import median_low
 
 from spotkeeper.domain.load.load import SLOT_MS, Load, LoadDigest
 from spotkeeper.domain.load.slots import slot_begins, slot_of
@@ -17,6 +18,8 @@ CERTAIN = 14.0
 # Workers ship logs every few seconds and messages travel: a shorter silence is nothing.
 SHORTEST_GAP = timedelta(seconds=30)
 SETTLED_SLOTS = 3
+# How late logs come is read off the messages that were sent within so long.
+LATELY = timedelta(seconds=60)
 # So many requests pass one by chance once in twenty times: exp(-3).
 UNHEARD = 3.0
 SLOT_S, HOUR_S = SLOT_MS / 1000, 3600.0
@@ -27,24 +30,33 @@ HOUR = timedelta(seconds=HOUR_S)
 class LogFlow:
     """What is known of a fleet's search logs.
 
-    Every log since `known_since` has come, up to `newest`, when the last one finished. `rate` is
-    how many requests a second come independently of each other: 5 a second in batches of 10 are
-    0.5. Requests were counted for each worker up to the slot `counted`, of which they were not
+    Every log since `known_since` has come, up to `newest`, when the last one finished. `late_s` is
+    how old the newest log of a message is when that is sent, of the median worker. `rate` is how
+    many requests a second come independently of each other: 5 a second in batches of 10 are 0.5.
+    Requests were counted for each worker up to the slot `counted`, of which they were not
     delivered later than 30 s; since `watched_since` it is known who of the workers had a log.
     `lately` is how many requests a second that made, each hour counting e times less than the next.
     """
 
     known_since: datetime | None = None
     newest: datetime | None = None
+    late_s: float = 0.0
     rate: float = 0.0
     counted: int = 0
     watched_since: datetime | None = None
     lately: float = 0.0
 
     def ends_at(self, now: datetime) -> datetime:
-        """Give the end of what is known: now, unless logs are certainly on their way."""
-        late = self.newest is not None and self._is_gap(now - self.newest)
-        return self.newest if late and self.newest else now
+        """Give the end of what is known: now, unless logs are certainly on their way.
+
+        Where logs are sent late, those of the last minutes are.
+        """
+        if self.newest is None:
+            return now
+        if self._is_gap(now - self.newest):
+            return self.newest
+        late = timedelta(seconds=self.late_s)
+        return max(min(now, self.newest), now - late) if late > SHORTEST_GAP else now
 
     def is_whole(self, window_s: float, now: datetime) -> bool:
         """Tell whether a whole window is known, and that the logs in it are everybody's."""
@@ -79,6 +91,7 @@ def follow(before: LogFlow, digests: Sequence[LoadDigest]) -> LogFlow:
         return before
     after = slot_of(before.newest) if before.newest else -1
     first = min(_busy_slots(digests, after), default=None)
+    before = replace(before, late_s=_late_s(digests))
     newest = max(finished)
     if first is None:
         return replace(before, newest=max(newest, before.newest or newest))
@@ -87,6 +100,19 @@ def follow(before: LogFlow, digests: Sequence[LoadDigest]) -> LogFlow:
         return replace(before, known_since=begins, newest=newest)
     since = begins if before._is_gap(begins - before.newest) else before.known_since
     return replace(before, known_since=since, newest=max(newest, before.newest))
+
+
+def _late_s(digests: Sequence[LoadDigest]) -> float:
+    """Say how late logs are sent: of one worker in two they come as soon as that, or sooner."""
+    sent = max(one.sent_at for one in digests)
+    late: dict[tuple[str, str], float] = {}
+    for one in digests:
+        if sent - one.sent_at < LATELY:
+            for worker in one.workers:
+                who = worker.instance_id, worker.worker_id
+                age_s = (one.sent_at - worker.last_finished).total_seconds()
+                late[who] = min(age_s, late.get(who, age_s))
+    return max(0.0, median_low(late.values())) if late else 0.0
 
 
 def _busy_slots(digests: Iterable[LoadDigest], after: int) -> Iterable[int]:
