@@ -11,9 +11,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from statistics import fmean
 
-from rich.table import Table
-
-from bench.policy import DAY_H, TRACES, B, goals_b
+from bench.policy import DAY_H, TRACES, B, goals_b, narrow_table
 from spotkeeper_cli.output import counted, screen
 from spotkeeper_lab.backtest.backtest import BacktestPlan, Row, run_backtest
 from spotkeeper_lab.backtest.policies.catalogue import choose
@@ -126,22 +124,22 @@ def main() -> None:
         return
     columns = (
         "markets",
-        "served as SpotHedge",
-        "at 0.90 of its cost",
+        "served as\nSpotHedge",
+        "at 0.90\nof its\ncost",
         "unserved",
         "SpotHedge",
-        "cost / SpotHedge",
+        "cost /\nSpotHedge",
     )
-    table = Table(*columns, title="World B, other markets")
+    table = narrow_table(*columns)
     for family, members in groupby(cases(), key=lambda case: case.family):
         tried = [*members]
         results: list[tuple[Row, Row]] = []
-        with counted(family) as show:
+        with counted("markets") as show:
             for case in tried:
                 results.append(measured(case))
                 show(len(results), len(tried), family)
         table.add_row(family, *_cells(results))
-    console.print(table)
+    console.print("[b]World B, other markets[/]", table, sep="\n")
 
 
 def _cells(results: Sequence[tuple[Row, Row]]) -> Iterator[str]:

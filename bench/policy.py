@@ -111,8 +111,8 @@ def main() -> None:
     if not markets:
         console.print(f"no traces in {TRACES}: nothing is measured")
     for name, world_of, goals_of in WORLDS:
-        facts = _table("trace", "served", "cost", "SpotHedge", "optimum", "limit")
-        goals = _table("trace", "goal", "measured", "")
+        facts = narrow_table("trace", "served", "cost", "SpotHedge", "optimum", "limit")
+        goals = narrow_table("trace", "goal", "measured", "")
         for market in markets:
             rows = _measured(market, world_of(market))
             facts.add_row(market.name, *_facts(rows))
@@ -121,7 +121,7 @@ def main() -> None:
         console.print(f"[b]World {name}[/]", facts, "", goals, "", sep="\n")
 
 
-def _table(*columns: str) -> Table:
+def narrow_table(*columns: str) -> Table:
     """A table whose rows fit 80 columns."""
     return Table(*columns, box=None, padding=(0, 1, 0, 0), pad_edge=False)
 
