@@ -33,6 +33,11 @@ def show(title: str, figures: Iterable[Figure], caption: str = "") -> None:
     Console().print(table)
 
 
+def narrow_table(*columns: str) -> Table:
+    """A table whose rows fit 80 columns."""
+    return Table(*columns, box=None, padding=(0, 1, 0, 0), pad_edge=False)
+
+
 def _shown(value: float) -> str:
     """Three digits, and all of those before the point."""
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"  # noqa: PLR2004

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from itertools import groupby
 from statistics import fmean
 
-from bench.policy import DAY_H, TRACES, B, goals_b, narrow_table
+from bench._figures import narrow_table
+from bench.policy import DAY_H, TRACES, B, goals_b
 from spotkeeper_cli.output import counted, screen
 from spotkeeper_lab.backtest.backtest import BacktestPlan, Row, run_backtest
 from spotkeeper_lab.backtest.policies.catalogue import choose

@@ -9,8 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from rich.table import Table
-
+from bench._figures import narrow_table
 from spotkeeper_cli.output import counted, screen
 from spotkeeper_lab.backtest.backtest import BacktestPlan, Row, run_backtest
 from spotkeeper_lab.backtest.policies.catalogue import choose
@@ -119,11 +118,6 @@ def main() -> None:
             for goal in goals_of(rows):
                 goals.add_row(market.name, *goal.cells())
         console.print(f"[b]World {name}[/]", facts, "", goals, "", sep="\n")
-
-
-def narrow_table(*columns: str) -> Table:
-    """A table whose rows fit 80 columns."""
-    return Table(*columns, box=None, padding=(0, 1, 0, 0), pad_edge=False)
 
 
 def _measured(market: Market, world: World) -> Rows:
