@@ -28,6 +28,13 @@ def test_what_they_answer(deployed: Stage) -> None:
     assert {f["id"] for f in findings} >= {"no-terminate-hook", "no-service-linked-role"}
 
 
+def test_two_groups_before_there_is_a_stack(deployed: Stage) -> None:
+    groups = ("--spot-group", "main-spot", "--on-demand-group", "main-on-demand")
+    found = {f["id"] for f in json.loads(answered("doctor", *groups, "--json"))}
+    assert "no-terminate-hook" in found
+    assert "nothing-wakes-it" not in found, "a document that nobody has written yet is well"
+
+
 def test_exit_codes_and_calls(deployed: Stage, calls: list[str]) -> None:
     assert run("status")[0] == 1
     assert len(calls) <= 12, calls

@@ -129,7 +129,7 @@ def _block(report: ObservedReport, price_ratio: float) -> list[str]:
     span = f"{report.first:%Y-%m-%d %H:%M} to {report.last:%Y-%m-%d %H:%M} UTC"
     lines = labelled(report.fleet, f"{span}, {report.turns} turns that only looked", indent=0)
     for kind, count in report.wishes:
-        lines += labelled("would ask", f"{count} times: {kind}")
+        lines += labelled("would ask", f"{count} {'time' if count == 1 else 'times'}: {kind}")
     for label, running in (("ran", report.ran), ("would run", report.would)):
         told = (
             f"{running.spot:.1f} h spot, {running.on_demand:.1f} h on demand, "

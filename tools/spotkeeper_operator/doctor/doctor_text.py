@@ -30,5 +30,9 @@ def _sum(findings: Sequence[Finding]) -> str:
     if not findings:
         return "nothing is wrong"
     counts = {s: sum(f.severity is s for f in findings) for s in Severity}
-    words = {Severity.ERROR: "errors", Severity.WARNING: "warnings", Severity.UNKNOWN: "unknown"}
-    return ", ".join(f"{count} {words[s]}" for s, count in counts.items() if count)
+    words = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.UNKNOWN: "unknown"}
+    return ", ".join(_counted(count, words[s]) for s, count in counts.items() if count)
+
+
+def _counted(count: int, word: str) -> str:
+    return f"{count} {word}" if count == 1 or word == "unknown" else f"{count} {word}s"

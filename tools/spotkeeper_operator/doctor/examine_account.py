@@ -34,6 +34,7 @@ def examine_groups(
         name="main",
         spot_group=spot_group,
         on_demand_group=on_demand_group,
-        bounds=Bounds(spot_min=0, spot_max=spot_max, on_demand_max=on_demand_max),
+        # As the template's parameters are where nobody gives others.
+        bounds=Bounds(spot_min=1, spot_max=spot_max, on_demand_max=on_demand_max),
     )
     return examine(Doctor(aws.client, now).of_groups(fleet))

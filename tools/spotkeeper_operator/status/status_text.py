@@ -82,7 +82,8 @@ def _wait(fleet: FleetStatus) -> str:
     waited = f"95 % start within {fleet.seen['WaitP95']:.1f} s"
     if fleet.promised_wait_s is None or fleet.promised_share is None:
         return f"{waited}; nothing is promised"
-    return f"{waited}; promised: {fleet.promised_share:.4g} within {fleet.promised_wait_s:g} s"
+    share = f"{100 * fleet.promised_share:.4g} %"
+    return f"{waited}; promised: {share} within {fleet.promised_wait_s:g} s"
 
 
 def _turns(fleet: FleetStatus) -> str:
