@@ -12,6 +12,7 @@ from typing import Any
 from unittest.mock import patch
 
 from botocore import session, useragent
+from botocore.client import ClientCreator
 from botocore.loaders import create_loader
 from botocore.signers import RequestSigner
 from moto import backend_index
@@ -28,6 +29,8 @@ SERVICES = frozenset({
 })  # fmt: skip
 MODELS = create_loader()
 """AWS's own models, each read from its file once; EC2's alone takes a fifth of a second."""
+_MAKE_CLASS: Any = vars(ClientCreator)["_create_client_class"]
+_CLASSES: dict[str, type] = {}
 SELDOM = (50_000, 20, 50)
 """When garbage is collected: after so many new objects, and so many collections of younger ones."""
 
@@ -39,6 +42,7 @@ def faster_moto() -> Iterator[None]:
         (responses, "method_names_from_class", cache(method_names_from_class)),
         (useragent, _SANITIZE, cache(getattr(useragent, _SANITIZE))),
         (session, "create_loader", lambda *_: MODELS),
+        (ClientCreator, "_create_client_class", _known_class),
         (RequestSigner, "sign", _unsigned),
         (backend_index, "backend_url_patterns", _our_services()),
     )
@@ -47,6 +51,13 @@ def faster_moto() -> Iterator[None]:
             stack.enter_context(patch.object(owner, name, replacement))
         stack.enter_context(_little_garbage())
         yield
+
+
+def _known_class(creator: Any, service: str, model: Any) -> type:
+    """The class of a service's clients, which has a method for each of its operations."""
+    if service not in _CLASSES:
+        _CLASSES[service] = _MAKE_CLASS(creator, service, model)
+    return _CLASSES[service]
 
 
 def _unsigned(signer: RequestSigner, *_: object, **__: object) -> None:
