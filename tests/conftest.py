@@ -75,9 +75,10 @@ def dynamodb() -> "Iterator[DynamoDBClient]":
     import boto3
     from moto import mock_aws
 
+    from spotkeeper_lab.local_aws.speed import faster_moto
     from spotkeeper_lab.local_aws.table import create_table
 
-    with mock_aws():
+    with mock_aws(), faster_moto():
         client = boto3.client("dynamodb")
         create_table(client, TABLE)
         yield client

@@ -1,6 +1,5 @@
 """template.yaml with its parameters, conditions and references worked out, as far as tests ask."""
 
-import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -8,7 +7,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from cfnlint.decode import decode
+from spotkeeper_lab.dashboard.template import read_template
 
 ROOT = Path(__file__).parents[2]
 GROUPS = ("ocr-spot", "ocr-on-demand")
@@ -25,13 +24,7 @@ PSEUDO = {
     "AWS::URLSuffix": "amazonaws.com",
 }
 
-
-@cache
-def template() -> Any:
-    """Read template.yaml with its short forms (`!Ref`) as their long ones."""
-    decoded, problems = decode(str(ROOT / "template.yaml"))
-    assert not problems, problems
-    return json.loads(json.dumps(decoded))
+template = cache(read_template)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,23 +7,15 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-import yaml
-
-import spotkeeper
-from spotkeeper_lab.end_to_end.functions import NotACheckout
+from spotkeeper_lab.dashboard.template import read_template
 
 STACK = "demo"
 PSEUDO = {"AWS::StackName": STACK, "AWS::Region": "us-east-1"}
 _NAMED = re.compile(r"\$\{([^}]+)\}")
 # What an alarm tells, and to whom, says nothing about when it rings.
 _TOLD = ("AlarmActions", "OKActions", "InsufficientDataActions")
-
-
-class NoTemplate(NotACheckout):
-    """template.yaml is not beside the package: the dashboard is drawn from a checkout only."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,10 +28,7 @@ class Board:
 
 def board(parameters: Mapping[str, object]) -> Board:
     """Read the template; `parameters` go before its defaults. Raises `NoTemplate`."""
-    path = Path(spotkeeper.__file__).parents[3] / "template.yaml"
-    if not path.is_file():
-        raise NoTemplate(f"{path} is missing: draw the dashboard from a checkout of Spotkeeper")
-    template = yaml.load(path.read_text(encoding="utf-8"), _Loader)
+    template = read_template()
     defaults = {name: it.get("Default") for name, it in template["Parameters"].items()}
     values = PSEUDO | defaults | dict(parameters)
     kinds = template["Resources"].items()
@@ -57,32 +46,12 @@ def board(parameters: Mapping[str, object]) -> Board:
     )
 
 
-class _Loader(yaml.SafeLoader):
-    """Reads CloudFormation's short forms, `!Ref x`, as their long ones, `{Ref: x}`."""
-
-
-def _long_form(loader: _Loader, name: str, node: yaml.Node) -> dict[str, Any]:
-    match node:
-        case yaml.ScalarNode():
-            value: Any = loader.construct_scalar(node)
-        case yaml.SequenceNode():
-            value = loader.construct_sequence(node, deep=True)
-        case yaml.MappingNode():
-            value = loader.construct_mapping(node, deep=True)
-        case _:
-            raise yaml.YAMLError(f"!{name}: of nothing that CloudFormation knows")
-    return {name if name in ("Ref", "Condition") else f"Fn::{name}": value}
-
-
-_Loader.add_multi_constructor("!", _long_form)
-
-
 def _resolved(node: Any, values: Mapping[str, Any]) -> Any:
     match node:
         case {"Ref": str(name), **rest} if not rest:
             return values.get(name, name)
-        case {"Fn::GetAtt": name, **rest} if not rest:
-            return name
+        case {"Fn::GetAtt": [*names], **rest} if not rest:
+            return ".".join(names)
         case {"Fn::Sub": [str(text), dict(own)], **rest} if not rest:
             return _substituted(text, {**values, **_resolved(own, values)})
         case {"Fn::Sub": str(text), **rest} if not rest:
