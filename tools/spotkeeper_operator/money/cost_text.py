@@ -130,7 +130,7 @@ def _actual(cost: Cost, actual: Actual) -> str:
 
 
 def _saved(usd: float, of: float, what: str) -> str:
-    return f"{usd:.2f}" + (f", {usd / of:.1%} of {what}" if of else "")
+    return f"{usd:z.2f}" + (f", {usd / of:z.1%} of {what}" if of else "")
 
 
 def _notes(cost: Cost, whole: Savings) -> list[Pair]:
