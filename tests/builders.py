@@ -1,8 +1,9 @@
 """Short ways to say what a test is about: fleets, groups, situations."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 from spotkeeper.domain.availability.actions import (
     AvailabilityAction,
@@ -22,7 +23,7 @@ from spotkeeper.domain.availability.decide import apply, assess, plan
 from spotkeeper.domain.availability.memory import AvailabilityMemory
 from spotkeeper.domain.availability.snapshot import Snapshot
 from spotkeeper.domain.availability.telling import alarms_of
-from spotkeeper.domain.decision import Action, Answer
+from spotkeeper.domain.decision import Action, Answer, Controller, DecisionRecord
 from spotkeeper.domain.failure import FailureClass, LaunchFailure
 from spotkeeper.domain.fleet import Fleet, Group, Instance, Observation, Phase
 from spotkeeper.domain.settings.availability import AvailabilityPolicy
@@ -41,6 +42,15 @@ def at(seconds: float) -> datetime:
 def ids(prefix: str, count: int) -> list[str]:
     """`count` instance ids, told apart by a one-letter hexadecimal prefix."""
     return [f"i-{prefix}{number:016x}" for number in range(count)]
+
+
+def held(**changes: Any) -> DecisionRecord:
+    """The record of a turn that held; what a test is about is among the `changes`."""
+    plain = DecisionRecord(
+        fleet="ocr", controller=Controller.HEALTH, at=NOON, action=Action.HOLD,
+        rule="at target", reason="nothing is missing", seen={},
+    )  # fmt: skip
+    return replace(plain, **changes)
 
 
 def instances(

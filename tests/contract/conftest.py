@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import boto3
 import pytest
@@ -110,7 +110,11 @@ def strict_groups(request: pytest.FixtureRequest) -> Iterator[Groups]:
         yield _fake_groups(cloud)
         return
     with local_aws(cloud, VirtualTime(EPOCH)):
-        yield _adapters(cloud)
+        yield _adapters(
+            boto3.client,
+            lambda: cloud.advance(cloud.now_s + 600.0),
+            lambda one: cloud.reclaim([one], cloud.now_s),
+        )
 
 
 def _over_the_wire(lab: LabClient, physics: dict[str, float | bool]) -> Groups:
@@ -118,27 +122,19 @@ def _over_the_wire(lab: LabClient, physics: dict[str, float | bool]) -> Groups:
         LabSettings(desired=2, maximum=6, pools={POOL: 9}, cold_start_s=120.0, physics=physics)
     )
     lab.skip(600.0)
-    autoscaling, ec2 = lab.aws("autoscaling"), lab.aws("ec2")
-    writer = AutoScalingWriter(autoscaling, ec2)
-    return Groups(
-        AutoScalingReader(autoscaling, ec2),
-        writer,
-        writer,
+    return _adapters(
+        lab.aws,
         lambda: lab.skip(600.0),
         lambda one: lab.order(LoseInstances(do="loss", instances=(one,), in_s=0.0)),
     )
 
 
-def _adapters(cloud: Cloud) -> Groups:
-    autoscaling, ec2 = boto3.client("autoscaling"), boto3.client("ec2")
+def _adapters(
+    client: Any, settle: Callable[[], object], *reclaim: Callable[[str], object]
+) -> Groups:
+    autoscaling, ec2 = client("autoscaling"), client("ec2")
     writer = AutoScalingWriter(autoscaling, ec2)
-    return Groups(
-        AutoScalingReader(autoscaling, ec2),
-        writer,
-        writer,
-        lambda: cloud.advance(cloud.now_s + 600.0),
-        lambda one: cloud.reclaim([one], cloud.now_s),
-    )
+    return Groups(AutoScalingReader(autoscaling, ec2), writer, writer, settle, *reclaim)
 
 
 def _fake_groups(cloud: Cloud) -> Groups:
@@ -183,8 +179,7 @@ def _moto_groups() -> Groups:
             DesiredCapacity=desired,
             AvailabilityZones=[ZONE],
         )
-    writer = AutoScalingWriter(autoscaling, ec2)
-    return Groups(AutoScalingReader(autoscaling, ec2), writer, writer, lambda: None)
+    return _adapters(boto3.client, lambda: None)
 
 
 @pytest.fixture(params=["fake", "moto", "chaos"])

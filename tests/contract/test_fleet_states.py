@@ -5,9 +5,10 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from spotkeeper.domain.availability.memory import AvailabilityMemory
-from spotkeeper.domain.decision import Action, Controller, DecisionRecord
+from spotkeeper.domain.decision import Controller
 from spotkeeper.domain.health.memory import HealthMemory
 from spotkeeper.ports import AtRiskNote, FleetError, FleetStates, Lease
+from tests.builders import held
 
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
 MEMORY = AvailabilityMemory(retry_at=NOW, backoff_s=60)
@@ -119,14 +120,5 @@ def test_a_lost_lease_cannot_be_given_back_for_another(states: FleetStates) -> N
 
 
 def test_records_are_taken(states: FleetStates) -> None:
-    record = DecisionRecord(
-        fleet="ocr",
-        controller=Controller.AVAILABILITY,
-        at=NOW,
-        action=Action.HOLD,
-        rule="at target",
-        reason="nothing is missing",
-        seen={"SpotServing": 2.0},
-    )
-    states.record(record)
-    states.record(record)
+    states.record(held(at=NOW, seen={"SpotServing": 2.0}))
+    states.record(held(at=NOW, seen={"SpotServing": 2.0}))

@@ -12,7 +12,6 @@ from spotkeeper.adapters.dynamodb.controls import ControlTable
 from spotkeeper.adapters.dynamodb.decision_records import DecisionRecords
 from spotkeeper.adapters.dynamodb.fleet_state import FleetStateTable
 from spotkeeper.adapters.dynamodb.ledger import LedgerTable
-from spotkeeper.domain.decision import Action, Controller, DecisionRecord
 from spotkeeper.domain.money.ledger import LedgerItem
 from spotkeeper.domain.permission import Control
 from spotkeeper.domain.purchase import PurchaseOption
@@ -20,7 +19,7 @@ from spotkeeper.ports import Conflict
 from spotkeeper_lab.cloud.values import Physics
 from spotkeeper_lab.local_aws.context import VirtualTime, local_aws
 from spotkeeper_lab.local_aws.table import create_table
-from tests.builders import NOON, TABLE, at
+from tests.builders import NOON, TABLE, at, held
 from tests.contract.conftest import cloud_of
 
 if TYPE_CHECKING:
@@ -44,14 +43,9 @@ def table(request: pytest.FixtureRequest) -> "Iterator[DynamoDBClient]":
 
 def test_records_are_read_newest_first(table: "DynamoDBClient") -> None:
     states = FleetStateTable(table, TABLE, timedelta(days=30))
-    first = DecisionRecord(
-        fleet="ocr", controller=Controller.HEALTH, at=NOON, action=Action.HOLD,
-        rule="steady", reason="r", seen={"SpotDesired": 3},
-    )  # fmt: skip
-    every = [replace(first, at=at(60 * minute)) for minute in range(5)]
-    for record in every:
+    every = [held(at=at(60 * minute), seen={"SpotDesired": 3}) for minute in range(5)]
+    for record in (*every, held(fleet="search")):
         states.record(record)
-    states.record(replace(first, fleet="search"))
     table.put_item(
         TableName=TABLE,
         Item={**KEY, "sk": {"S": f"decision#{at(90).isoformat()}#health#x"}, "record": {"S": "{"}},

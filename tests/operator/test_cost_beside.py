@@ -11,7 +11,6 @@ import pytest
 from botocore.stub import Stubber
 from moto import mock_aws
 
-from spotkeeper.domain.decision import Action, Controller, DecisionRecord
 from spotkeeper.domain.money.ledger import EndedBy, LedgerItem
 from spotkeeper.domain.purchase import PurchaseOption
 from spotkeeper.ports import Refused
@@ -19,6 +18,7 @@ from spotkeeper_operator.aws import Aws
 from spotkeeper_operator.money.actual import GROUP_TAG, read_actual
 from spotkeeper_operator.money.idle import read_idle
 from spotkeeper_operator.money.users import noticed, spans_of
+from tests.builders import held
 from tests.functions.conftest import Stage
 from tests.operator.command import answered
 
@@ -107,11 +107,7 @@ ITEM = LedgerItem(
     until=NOON + timedelta(hours=1),
     ended_by=EndedBy.AWS,
 )
-HEALTH = DecisionRecord(
-    fleet="main", controller=Controller.HEALTH, at=NOON, action=Action.HOLD, rule="objective",
-    reason="4",
-    seen={"RequestsLate": 2.0, "RequestsFailed": 0.5},
-)  # fmt: skip
+HEALTH = held(seen={"RequestsLate": 2.0, "RequestsFailed": 0.5})
 
 
 def test_losses_that_come_together_are_looked_at_once() -> None:

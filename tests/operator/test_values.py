@@ -9,18 +9,11 @@ from spotkeeper.domain.decision import Action, Controller, DecisionRecord, Outco
 from spotkeeper_operator.decisions.timeline import timeline
 from spotkeeper_operator.durations import spoken
 from spotkeeper_operator.instants import parse_instant
+from tests.builders import held
 from tests.operator.command import refused
 
 NOW = datetime(2026, 11, 20, 15, 30, tzinfo=UTC)
-HOLD = DecisionRecord(
-    fleet="main",
-    controller=Controller.HEALTH,
-    at=NOW,
-    action=Action.HOLD,
-    rule="at target",
-    reason="4",
-    seen={},
-)
+HOLD = held(at=NOW)
 
 
 @pytest.mark.parametrize(

@@ -61,7 +61,8 @@ def test_the_terminate_hook_waits_for_the_request_and_the_logs(
     machine: FakeMachine, agent: StartAgent, join: Join
 ) -> None:
     machine.launch()
-    agent(hook_timeout_s=1, send_after_s=30)
+    # On a busy machine a worker needs its time to hand the last log over.
+    agent(hook_timeout_s=1, send_after_s=30, settle_s=1)
     worker = in_service(machine, join)
     with worker.request("r-0", time.time()):
         machine.scale_in()

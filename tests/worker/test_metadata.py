@@ -13,11 +13,6 @@ pytestmark = pytest.mark.allow_hosts(["127.0.0.1"])
 
 
 @pytest.fixture
-def machine() -> FakeMachine:
-    return FakeMachine()
-
-
-@pytest.fixture
 def metadata(machine: FakeMachine) -> Iterator[Metadata]:
     with FakeServer(machine) as server:
         client = Metadata(server.endpoint, timeout_s=0.2)

@@ -17,7 +17,7 @@ from spotkeeper.domain.availability.memory import AvailabilityMemory
 from spotkeeper.domain.decision import Action, Controller, DecisionRecord, Outcome
 from spotkeeper.domain.health.memory import HealthMemory
 from spotkeeper.ports import AtRiskNote, Lease, Throttled, Unavailable
-from tests.builders import TABLE, at
+from tests.builders import TABLE, at, held
 from tests.contract.conftest import table_client
 
 if TYPE_CHECKING:
@@ -219,12 +219,9 @@ def test_what_is_written_early_keeps_the_lease_and_the_notes(states: FleetStateT
 
 
 def record(reason: str, controller: Controller = Controller.AVAILABILITY) -> DecisionRecord:
-    return DecisionRecord(
-        fleet="ocr",
+    return held(
         controller=controller,
-        at=at(0),
         action=Action.BACKFILL,
-        rule="backfill",
         reason=reason,
         seen={"Shortfall": 2},
         outcomes=(Outcome(asked="on-demand: desired 2", error="Throttled"),),

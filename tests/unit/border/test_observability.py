@@ -5,17 +5,18 @@ import json
 import logging
 from collections.abc import Callable, Mapping
 from contextlib import redirect_stdout
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spotkeeper.domain.decision import Action, Controller, DecisionRecord, Outcome
+from spotkeeper.domain.decision import Controller, DecisionRecord, Outcome
 from spotkeeper.observability import COUNTS, LEVELS, TurnFailed, emit, report, tell_unused
 from spotkeeper.ports import FleetError, Throttled
 from spotkeeper.turns.turn import TurnReport
-from tests.builders import at
+from tests.builders import held
 
 type Lines = Callable[[], list[dict[str, Any]]]
 type Told = Callable[[int], list[dict[str, Any]]]
@@ -49,16 +50,8 @@ def metrics(written: list[dict[str, Any]], fleet: str = "ocr") -> dict[str, floa
 
 
 def record(**changes: Any) -> DecisionRecord:
-    values: dict[str, Any] = {
-        "fleet": "ocr",
-        "controller": Controller.AVAILABILITY,
-        "at": at(0),
-        "action": Action.HOLD,
-        "rule": "at target",
-        "reason": "spot 4 of 4 serving; nothing is missing",
-        "seen": {"SpotDesired": 4, "SpotServing": 4},
-    }
-    return DecisionRecord(**values | changes)
+    seen = {"SpotDesired": 4, "SpotServing": 4}
+    return replace(held(controller=Controller.AVAILABILITY, seen=seen), **changes)
 
 
 @pytest.fixture(autouse=True)
@@ -68,16 +61,14 @@ def _named(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_record_becomes_metrics_and_one_line(lines: Lines, told: Told) -> None:
-    assert report(TurnReport(records=(record(),))) == {
-        "ocr": "spot 4 of 4 serving; nothing is missing"
-    }
+    assert report(TurnReport(records=(record(),))) == {"ocr": "nothing is missing"}
     assert metrics(lines()) == {"SpotDesired": 4, "SpotServing": 4}
     (line,) = told(logging.INFO)
     assert line["seen"] == {"SpotDesired": 4, "SpotServing": 4}
     assert (line["fleet"], line["rule"], line["reason"]) == (
         "ocr",
         "at target",
-        "spot 4 of 4 serving; nothing is missing",
+        "nothing is missing",
     )
 
 

@@ -1,24 +1,17 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 
 from spotkeeper.domain.decision import Action, Controller, DecisionRecord
 from spotkeeper.domain.failure import LaunchFailure
 from spotkeeper.domain.fleet import Group, Instance, Phase
 from spotkeeper.ports import SpotRequest
 from spotkeeper_operator.status.page import DECISIONS_SHOWN, picture
-from tests.builders import fleet
+from tests.builders import NOON, fleet, held
 
-NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
 FLEET = fleet()
-RECORD = DecisionRecord(
-    fleet=FLEET.name,
-    controller=Controller.AVAILABILITY,
-    at=NOW,
-    action=Action.BACKFILL,
-    rule="backfill",
-    reason="1 short",
-    seen={},
+RECORD = held(
+    controller=Controller.AVAILABILITY, action=Action.BACKFILL, rule="backfill", reason="1 short"
 )
 
 
@@ -96,7 +89,7 @@ def test_decisions_come_with_their_reasons() -> None:
 
 
 def test_only_the_newest_decisions_are_shown() -> None:
-    many = [replace(RECORD, at=NOW - timedelta(minutes=n)) for n in range(DECISIONS_SHOWN + 9)]
+    many = [replace(RECORD, at=NOON - timedelta(minutes=n)) for n in range(DECISIONS_SHOWN + 9)]
     decisions = shown(*many)["decisions"]
     assert isinstance(decisions, list)
     assert len(decisions) == DECISIONS_SHOWN

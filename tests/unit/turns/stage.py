@@ -90,14 +90,21 @@ class Stage:
         return check_health(fleets or [self.fleet], self.ports, instant(START_S + 60 * minute))
 
 
-def served(instance_id: str, end_s: float, service_s: float, status: Status) -> SearchLog:
+def served(
+    instance_id: str,
+    end_s: float,
+    service_s: float,
+    status: Status = Status.OK,
+    waited_s: float = 1.0,
+) -> SearchLog:
+    """The log of a request of one instance's worker."""
     started = instant(end_s - service_s)
     return SearchLog(
         request_id=f"{instance_id}-{end_s:g}",
         worker_id=f"gpu-{instance_id}",
         cluster=Cluster.AWS,
         instance_id=instance_id,
-        enqueued_at=started - timedelta(seconds=1),
+        enqueued_at=started - timedelta(seconds=waited_s),
         started_at=started,
         finished_at=instant(end_s),
         status=status,

@@ -1,7 +1,6 @@
 """Turns on a load that is known in part: late logs, gaps, outages, broken shippers, adoption."""
 
 from dataclasses import dataclass, field, replace
-from datetime import timedelta
 from random import Random
 
 import pytest
@@ -11,7 +10,7 @@ from spotkeeper.domain.load.digest import SearchLog, Status, digest
 from spotkeeper.domain.load.load import Cluster
 from spotkeeper.domain.settings.sizing import Bounds, Objective, SizingPolicy
 from spotkeeper_lab.fakes.virtual_time import instant
-from tests.unit.turns.stage import START_S, Stage
+from tests.unit.turns.stage import START_S, Stage, served
 
 QUEUE = "https://sqs.eu-west-1.amazonaws.com/123456789012/requests"
 
@@ -61,17 +60,8 @@ class Poisson:
             self.stage.table.add(digest(logs, instant(end_s + self.late_s), "ocr"))
 
     def _log(self, instance_id: str, finished_s: float) -> SearchLog:
-        started = instant(finished_s - self.service_s)
-        return SearchLog(
-            request_id=f"{self.random.random()}",
-            worker_id=f"gpu-{instance_id}",
-            cluster=Cluster.AWS,
-            instance_id=instance_id,
-            enqueued_at=started - timedelta(milliseconds=100),
-            started_at=started,
-            finished_at=instant(finished_s),
-            status=Status.OK,
-        )
+        log = served(instance_id, finished_s, self.service_s, waited_s=0.1)
+        return replace(log, request_id=f"{self.random.random()}")
 
     def _turn(self, minute: int) -> None:
         (record,) = self.stage.turn(minute).records
