@@ -35,6 +35,14 @@ def test_two_groups_before_there_is_a_stack(deployed: Stage) -> None:
     assert "nothing-wakes-it" not in found, "a document that nobody has written yet is well"
 
 
+def test_a_group_that_a_document_of_another_stack_names_too(deployed: Stage) -> None:
+    other, text = "/spotkeeper/night/fleets/main", '{"spot_group": "main-spot"}'
+    boto3.client("ssm").put_parameter(Name=other, Value=text, Type="String")
+    found = json.loads(answered("doctor", "--json"))
+    (twice,) = [each for each in found if each["id"] == "group-in-two-stacks"]
+    assert (twice["about"], other in twice["evidence"]) == ("main-spot", True)
+
+
 def test_exit_codes_and_calls(deployed: Stage, calls: list[str]) -> None:
     assert run("status")[0] == 1
     assert len(calls) <= 12, calls

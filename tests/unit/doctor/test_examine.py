@@ -168,6 +168,16 @@ SEEDED: dict[str, tuple[Facts, str, Severity, str]] = {
     "a group in two fleets": (
         replace(good.FACTS, fleets=(good.FLEET, TWINS)), "group-in-two-fleets", E, "main, night",
     ),
+    "a group of another stack": (
+        replace(good.FACTS, other_stacks={"ocr-on-demand": ("/spotkeeper/night/fleets/main",)}),
+        "group-in-two-stacks", E, "/spotkeeper/night/fleets/main names it too",
+    ),
+    "documents of other stacks that may not be read": (
+        replace(
+            good.FACTS, other_stacks=Unseen(action="ssm:GetParametersByPath", why="AccessDenied")
+        ),
+        "unseen", U, "ssm:GetParametersByPath: AccessDenied",
+    ),
     "a poor market": (good.account(placement_scores={"main": 2}), "placement-score", W, "2 of 10"),
     "quotas that may not be read": (
         good.account(quotas=Unseen(action="servicequotas:ListServiceQuotas", why="AccessDenied")),
@@ -209,6 +219,11 @@ def test_what_is_known_of_a_document_that_sets_its_own_size_is_left_alone() -> N
         fleets=(replace(good.FLEET, sizing=SizingPolicy(enabled=False)),),
     )
     assert examine(facts) == ()
+
+
+def test_a_group_of_another_stack_that_no_fleet_here_has_is_not_ours() -> None:
+    other_stacks = {"asr-spot": ("/spotkeeper/night/fleets/main",)}
+    assert examine(replace(good.FACTS, other_stacks=other_stacks)) == ()
 
 
 def test_a_hook_just_within_its_deadline_is_well() -> None:

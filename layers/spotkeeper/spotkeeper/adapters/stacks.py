@@ -12,6 +12,9 @@ from spotkeeper.ports import Gone
 if TYPE_CHECKING:
     from mypy_boto3_cloudformation import CloudFormationClient
 
+# Below it every stack has a folder of its name.
+DOCUMENTS_ROOT = "/spotkeeper"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stack:
@@ -25,7 +28,7 @@ class Stack:
     @property
     def documents_path(self) -> str:
         """Where the fleet documents are, in Parameter Store."""
-        return f"/spotkeeper/{self.name}/fleets"
+        return f"{DOCUMENTS_ROOT}/{self.name}/fleets"
 
     @property
     def table(self) -> str:

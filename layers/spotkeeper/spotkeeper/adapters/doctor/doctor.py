@@ -59,5 +59,6 @@ class Doctor:
                 functions=self._client("lambda"),
                 kms=self._client("kms"),
             ),
+            ssm=self._client("ssm"),
             stack=stack,
         )

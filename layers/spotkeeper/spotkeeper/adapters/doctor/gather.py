@@ -5,6 +5,8 @@ from typing import TYPE_CHECKING
 
 from spotkeeper.adapters.doctor.account import AccountClients, account_facts
 from spotkeeper.adapters.doctor.groups import GroupClients, group_facts
+from spotkeeper.adapters.doctor.looking import look
+from spotkeeper.adapters.doctor.other_stacks import groups_elsewhere
 from spotkeeper.adapters.doctor.stack import StackClients, stack_facts
 from spotkeeper.adapters.fleet_documents import FleetDocuments
 from spotkeeper.domain.doctor.facts import Facts, Unseen
@@ -12,6 +14,8 @@ from spotkeeper.domain.doctor.facts import Facts, Unseen
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from datetime import datetime
+
+    from mypy_boto3_ssm import SSMClient
 
     from spotkeeper.adapters.stacks import Stack
     from spotkeeper.domain.fleet import Fleet
@@ -23,6 +27,7 @@ class DoctorClients:
 
     groups: GroupClients
     account: AccountClients
+    ssm: "SSMClient"
     stack: StackClients | None = None
 
 
@@ -38,10 +43,14 @@ def gather(
     groups = group_facts(clients.groups, names)
     known = {} if isinstance(groups, Unseen) else groups
     scores = clients.stack.scores.of(fleets, known, now) if clients.stack else None
+    own_path = stack.documents_path if stack else None
     return Facts(
         fleets=tuple(fleets),
         wrong_documents=tuple(str(error) for error in documents.errors) if documents else (),
         groups=groups,
         account=account_facts(clients.account, tuple(known.values()), scores),
+        other_stacks=look(
+            "ssm:GetParametersByPath", lambda: groups_elsewhere(clients.ssm, own_path)
+        ),
         stack=stack_facts(clients.stack, stack, fleets) if clients.stack and stack else None,
     )

@@ -8,7 +8,12 @@ from spotkeeper.domain.doctor.finding import Finding, Severity, worst_first
 from spotkeeper.domain.doctor.groups import check_pair, check_places, check_score
 from spotkeeper.domain.doctor.machines import check_machine
 from spotkeeper.domain.doctor.quotas import check_quotas
-from spotkeeper.domain.doctor.standing import check_account, check_documents, check_stack
+from spotkeeper.domain.doctor.standing import (
+    check_account,
+    check_documents,
+    check_other_stacks,
+    check_stack,
+)
 from spotkeeper.domain.fleet import Fleet
 
 
@@ -18,6 +23,7 @@ def examine(facts: Facts) -> tuple[Finding, ...]:
     findings = [
         *check_account(facts.account),
         *check_documents(facts.wrong_documents, facts.fleets),
+        *check_other_stacks(facts.other_stacks, facts.fleets),
         *check_quotas(facts.fleets, groups, facts.account),
         *_unseen(facts, groups),
     ]

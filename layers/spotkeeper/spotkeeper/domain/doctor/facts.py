@@ -104,10 +104,14 @@ class StackFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
-    """All that the doctor looks at; without a stack it looks at what one would be given."""
+    """All that the doctor looks at; without a stack it looks at what one would be given.
+
+    `other_stacks` are their fleet documents, as parameters, by the groups that they name.
+    """
 
     fleets: tuple[Fleet, ...]
     wrong_documents: tuple[str, ...]
     groups: Mapping[str, GroupFacts] | Unseen
     account: AccountFacts
+    other_stacks: Mapping[str, tuple[str, ...]] | Unseen = field(default_factory=dict)
     stack: StackFacts | None = None

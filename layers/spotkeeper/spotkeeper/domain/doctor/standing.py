@@ -1,9 +1,9 @@
 """The account's and the stack's standing: roles, concurrency, schedules, alarms, logs."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from spotkeeper.domain.doctor.facts import AccountFacts, StackFacts, Unseen
-from spotkeeper.domain.doctor.finding import Finding, Severity
+from spotkeeper.domain.doctor.finding import Finding, Severity, error
 from spotkeeper.domain.fleet import Fleet
 
 # Without the first no group launches, without the second no group launches spot.
@@ -40,12 +40,12 @@ def check_account(account: AccountFacts) -> Iterator[Finding]:
 
 def check_documents(wrong: Sequence[str], fleets: Sequence[Fleet]) -> Iterator[Finding]:
     """Report documents that do not validate, and groups that are in two fleets."""
-    for error in wrong:
+    for each in wrong:
         yield Finding(
             id="wrong-document",
             severity=Severity.ERROR,
             about="documents",
-            evidence=error,
+            evidence=each,
             fix="correct the fields named; its fleet is not turned until then",
         )
     for fleet in fleets:
@@ -63,6 +63,24 @@ def check_documents(wrong: Sequence[str], fleets: Sequence[Fleet]) -> Iterator[F
                 evidence=f"it is in the documents of {', '.join(names)}: they would fight over it",
                 fix="give each fleet groups of its own",
             )
+
+
+def check_other_stacks(
+    other_stacks: Mapping[str, Sequence[str]] | Unseen, fleets: Sequence[Fleet]
+) -> Iterator[Finding]:
+    """Report groups that a fleet of another stack has, too."""
+    if isinstance(other_stacks, Unseen):
+        return
+    for fleet in fleets:
+        for group in (fleet.spot_group, fleet.on_demand_group):
+            for parameter in other_stacks.get(group, ()):
+                yield error(
+                    "group-in-two-stacks",
+                    group,
+                    f"{parameter} names it too: where both act, each undoes what the other asks",
+                    "leave it to one: have the other observe (`spotkeeper mode`), then delete its "
+                    "document; a stack that is gone may have left one",
+                )
 
 
 def _check_document(fleet: Fleet) -> Iterator[Finding]:
