@@ -1,9 +1,13 @@
 """What is installed where: the functions' needs are the package's, and a plain install is small."""
 
+import re
 import subprocess
 import sys
 import tomllib
+from importlib.metadata import packages_distributions
 from pathlib import Path
+
+from spotkeeper_cli.main import OF_THE_LAB
 
 PROJECT = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())
 COMMANDS = ("status", "explain", "doctor", "cost")
@@ -33,3 +37,11 @@ def test_the_commands_on_a_stack_need_no_lab() -> None:
         check=False,
     )
     assert done.stderr == ""
+
+
+def test_a_command_of_the_lab_says_what_it_needs_whatever_is_missing() -> None:
+    lab = PROJECT["project"]["optional-dependencies"]["lab"]
+    names = {re.split(r"\W", need)[0].lower() for need in lab}
+    modules = packages_distributions().items()
+    brought = {name for name, by in modules if names & {dist.lower() for dist in by}}
+    assert {name for name in brought if not name.startswith("_")} == OF_THE_LAB
