@@ -100,6 +100,13 @@ def _first_turn(decisions: Decisions) -> None:
         time.sleep(LOOK_EVERY_S)
 
 
+def _named(step: Step) -> str:
+    """A fault as its file orders it."""
+    given = step.fault.model_dump(mode="json", exclude_unset=True)
+    given |= {name: f"{it:g}" for name, it in given.items() if isinstance(it, float)}
+    return ", ".join([given.pop("do"), *(f"{name} {it}" for name, it in given.items())])
+
+
 class _Run:
     def __init__(
         self, scenario: Scenario, lab: LabClient, decisions: Decisions, tell: Tell
@@ -139,7 +146,7 @@ class _Run:
 
     def _order(self, step: Step) -> None:
         done = self._lab.order(step.fault)
-        self._tell(self._now_s(), f"FAULT {step.fault.model_dump(mode='json')}: {done}")
+        self._tell(self._now_s(), f"FAULT {_named(step)}: {done}")
 
     def _look(self) -> Any:
         state = self._lab.look("state")
