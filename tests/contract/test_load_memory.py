@@ -1,6 +1,7 @@
 """What a warm function remembers of the load table is what it would read anew."""
 
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
@@ -8,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from hypothesis import given
 
+from spotkeeper.adapters.dynamodb import load_table
+from spotkeeper.adapters.dynamodb.load_items import Item, text_of, unpack
 from spotkeeper.adapters.dynamodb.load_memory import LoadMemory, OutOfOrder
 from spotkeeper.adapters.dynamodb.load_table import LoadDigestTable
 from spotkeeper.domain.load.digest import digest, sent_iso
@@ -67,10 +70,14 @@ def _step(row: bytes) -> Step:
 stories = rows(7, min_size=6, max_size=14).map(lambda many: [*map(_step, many)])
 
 
-@given(stories)
-def test_reading_again_gives_what_reading_anew_gives(story: list[Step]) -> None:
+@pytest.mark.parametrize("worth_counting", [1, 1000], ids=["counted", "read whole"])
+@given(story=stories)
+def test_reading_again_gives_what_reading_anew_gives(
+    worth_counting: int, story: list[Step]
+) -> None:
     """Whatever comes in late, again, out of order or for another fleet of the same function."""
-    warm, plain = LoadDigestTable(table_client(), TABLE, worth_remembering=1), FakeLoadTable()
+    warm = LoadDigestTable(table_client(), TABLE, worth_counting=worth_counting)
+    plain = FakeLoadTable()
     now_s = 0.0
     before: defaultdict[str, list[LoadDigest]] = defaultdict(list)
     for step in story:
@@ -101,7 +108,7 @@ def queries(dynamodb: "DynamoDBClient") -> list[str]:
 @pytest.fixture
 def filled(dynamodb: "DynamoDBClient") -> LoadDigestTable:
     """A table with a message a second for two minutes, read once."""
-    table = LoadDigestTable(dynamodb, TABLE, worth_remembering=1)
+    table = LoadDigestTable(dynamodb, TABLE, worth_counting=1)
     table.add([sent(at_s, at_s) for at_s in range(WINDOW_S)])
     table.since("ocr", after(0))
     return table
@@ -147,6 +154,32 @@ def test_a_small_window_is_read_in_one_call(dynamodb: "DynamoDBClient", queries:
     table.add([sent(at_s, at_s) for at_s in range(WINDOW_S)])
     assert [logs_read(table, 0), logs_read(table, 60)] == [WINDOW_S, 60]
     assert queries == ["2026-11-20T12:00:00.000Z", "2026-11-20T12:01:00.000Z"]
+
+
+def test_of_a_small_window_only_what_is_new_is_unpacked(
+    dynamodb: "DynamoDBClient", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table, unpacked = LoadDigestTable(dynamodb, TABLE), list[str]()
+
+    def noted(fleet: str, item: Item) -> Sequence[LoadDigest]:
+        unpacked.append(text_of(item, "sk"))
+        return unpack(fleet, item)
+
+    monkeypatch.setattr(load_table, "unpack", noted)
+    table.add([sent(at_s, at_s) for at_s in range(0, WINDOW_S, 10)])
+    assert logs_read(table, 0) == len(unpacked) == 12
+    table.add([sent(500, 35)])
+    assert logs_read(table, 30) == 10
+    assert len(unpacked) == 13
+
+
+def test_what_is_deleted_is_not_remembered(dynamodb: "DynamoDBClient") -> None:
+    table = LoadDigestTable(dynamodb, TABLE)
+    table.add([sent(0, 10), sent(1, 20)])
+    assert logs_read(table, 0) == 2
+    (item, _) = dynamodb.scan(TableName=TABLE)["Items"]
+    dynamodb.delete_item(TableName=TABLE, Key={"pk": item["pk"], "sk": item["sk"]})
+    assert logs_read(table, 0) == 1
 
 
 def test_a_call_that_fails_leaves_nothing_half_done(

@@ -43,8 +43,6 @@ TURN_EVERY_S = 60.0
 LEDGER_EVERY_S = 300.0
 # The event source mapping waits as long as in template.yaml; agents look as often whether to send.
 BATCHING_WINDOW_S = 5.0
-# Longer than any window that a fleet document of the demo asks for.
-DIGESTS_KEPT_S = 960.0
 TABLE, DOCUMENTS = "demo", "/spotkeeper/demo/fleets"
 ENVIRONMENT = {
     "TABLE_NAME": TABLE,
@@ -174,7 +172,6 @@ class Day:
         """The schedules: both checkers every minute."""
         self._invoke(HEALTH, self._events.scheduled(at_s))
         self._invoke(AVAILABILITY, self._events.scheduled(at_s))
-        self._sweep(at_s)
         self._enter(at_s + TURN_EVERY_S, self._turn)
 
     def _keep_ledger(self, at_s: float) -> None:
@@ -233,11 +230,6 @@ class Day:
         for item in table.take(f"fleet#{FLEET}", "decision#", "decision#\uffff"):
             text = item["record"]["S"]
             self.record.decisions.append(Decision(at_s=self.cloud.now_s, text=text))
-
-    def _sweep(self, at_s: float) -> None:
-        """Delete old digests, sooner than their lifetime ends: nobody reads so far back."""
-        first = self.time.at(at_s - DIGESTS_KEPT_S).isoformat()
-        self.tables[TABLE].take(f"load#{FLEET}", "", first)
 
 
 def _stop_here(_: float) -> None:

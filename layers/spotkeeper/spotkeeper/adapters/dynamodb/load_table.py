@@ -18,7 +18,6 @@ import zlib
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
-from functools import lru_cache
 from itertools import accumulate, batched, groupby
 from typing import TYPE_CHECKING, Any
 
@@ -42,8 +41,8 @@ _WORKERS_AN_ITEM = 150
 _PAUSES_S = (0.05, 0.1, 0.2)
 # Read anew each time: messages of so many last slots may still be on their way to the table.
 _RECENT_SLOTS = 3
-# So many digests unpack in the time of the second call that a memory costs.
-_WORTH_REMEMBERING = 1_000
+# So many digests are read in the time of the second call that counting them is.
+_WORTH_COUNTING = 1_000
 
 
 class LoadDigestTable:
@@ -54,16 +53,16 @@ class LoadDigestTable:
         dynamodb: "DynamoDBClient",
         table: str,
         sleep: Callable[[float], None] = time.sleep,
-        worth_remembering: int = _WORTH_REMEMBERING,
+        worth_counting: int = _WORTH_COUNTING,
     ) -> None:
         """Take a typed client and the table's name; nothing is called yet.
 
-        Fewer digests than `worth_remembering` are read anew each time.
+        Fewer digests than `worth_counting` are read anew each time, and what is new is added.
         """
         self._dynamodb = dynamodb
         self._table = table
         self._sleep = sleep
-        self._worth_remembering = worth_remembering
+        self._worth_counting = worth_counting
         self._memories: dict[str, LoadMemory] = {}
 
     def add(self, digests: Sequence[LoadDigest]) -> Sequence[str]:
@@ -92,23 +91,23 @@ class LoadDigestTable:
         return memory.sums()
 
     def _caught_up(self, fleet: str, memory: LoadMemory, first: int) -> bool:
-        """Add what is new to a memory; False when it is as well to read everything."""
+        """Add what is new to a memory; False where it is not what is in the table."""
         if memory.first > first:
             return False
         memory.forget_before(first)
         recent = memory.newest() - _RECENT_SLOTS
-        if memory.digests_before(recent) < self._worth_remembering:
-            return False
-        items = list(self._items(fleet, recent))
-        if self._count(fleet, first, recent) != memory.count_before(recent):
+        counted = memory.digests_before(recent) >= self._worth_counting
+        begin = recent if counted else first
+        items = {text_of(item, "sk"): item for item in self._items(fleet, begin)}
+        if counted and self._count(fleet, first, recent) != memory.count_before(recent):
             # Something came in late; keys alone do not tell what.
             return False
-        known = memory.items_since(recent)
+        known = memory.items_since(begin)
         try:
-            memory.add(self._digests(fleet, (i for i in items if text_of(i, "sk") not in known)))
+            memory.add(self._digests(fleet, (i for key, i in items.items() if key not in known)))
         except OutOfOrder:
             return False
-        return True
+        return known <= items.keys()
 
     def _digests(
         self, fleet: str, items: Iterable[Item]
@@ -179,19 +178,12 @@ def _by_item(digests: Iterable[LoadDigest]) -> Iterator[Sequence[LoadDigest]]:
 
 
 def _readable(fleet: str, item: Item) -> Sequence[LoadDigest]:
-    name = "digests" if "digests" in item else "digest"
     try:
-        return _unpacked(fleet, text_of(item, "sk"), name, item[name]["B"])
+        return unpack(fleet, item)
     except (KeyError, TypeError, ValueError, zlib.error) as error:
         key = text_of(item, "sk")
         message = f"the load item {key} cannot be read ({error}): delete it, or wait two hours"
         raise Unreadable(message) from error
-
-
-@lru_cache(maxsize=_WORTH_REMEMBERING)
-def _unpacked(fleet: str, key: str, name: str, packed: bytes) -> Sequence[LoadDigest]:
-    """Unpack an item; what is read anew each time has mostly been there the time before."""
-    return unpack(fleet, {"sk": {"S": key}, name: {"B": packed}})
 
 
 def _beginning(slot: int) -> "AttributeValueTypeDef":
