@@ -24,7 +24,7 @@ SERVER = Path("/usr/lib/rabbitmq/bin/rabbitmq-server")
 MISSING = "there is no rabbitmq-server here (apt-get install rabbitmq-server)"
 
 
-_STARTED: list[subprocess.Popen[bytes]] = []
+_STARTED: dict[int, subprocess.Popen[bytes]] = {}
 
 
 @dataclass(frozen=True)
@@ -79,8 +79,7 @@ def restart(folder: Path) -> None:
     """Stop the broker whose files are in `folder` as a service manager does, and start it again."""
     with _locked(folder) as state:
         os.kill(state["pid"], signal.SIGTERM)
-        for process in _STARTED:
-            process.wait(60)
+        _wait(state["pid"])
         state["pid"] = _launch(folder, state)
 
 
@@ -130,7 +129,7 @@ def _launch(folder: Path, state: dict[str, Any]) -> int:
         process = subprocess.Popen(
             [SERVER], env=environment, stdout=output, stderr=output, start_new_session=True
         )
-    _STARTED.append(process)
+    _STARTED[process.pid] = process
     ports = (state["management_port"], state["port"])
     until(lambda: all(_listens(port) for port in ports), "the broker listens", 120)
     return process.pid
@@ -145,12 +144,18 @@ def _listens(port: int) -> bool:
 def _end(state: dict[str, Any]) -> None:
     with contextlib.suppress(ProcessLookupError):
         os.killpg(state["pid"], signal.SIGKILL)
-    for process in _STARTED:
-        process.wait()
+    _wait(state["pid"])
     epmd = shutil.which("epmd")
     if epmd:
         environment = {**os.environ, "ERL_EPMD_PORT": str(state["epmd"])}
         until(lambda: _ended(epmd, environment), "the broker's port mapper ended", 20)
+
+
+def _wait(pid: int) -> None:
+    """Wait for the end of a broker that this process started; others are still in use."""
+    process = _STARTED.pop(pid, None)
+    if process:
+        process.wait(60)
 
 
 def _ended(epmd: str, environment: dict[str, str]) -> bool:
