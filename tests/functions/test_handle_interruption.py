@@ -140,9 +140,9 @@ def test_a_scheduled_change_is_remembered_and_acted_upon_when_it_is_near(stage: 
     (state,) = stage.items("ocr", "state")
     remembered = json.loads(state["availability_memory"]["S"])["at_risk"]
     assert remembered == {
-        first_spot(stage): (due - timedelta(minutes=15)).isoformat().replace("+00:00", "Z")
+        first_spot(stage): (due - timedelta(minutes=10)).isoformat().replace("+00:00", "Z")
     }
-    stage.at(6 * 3600 - 15 * 60)
+    stage.at(6 * 3600 - 10 * 60)
     stage.call(handler, event("launch_successful"))
     assert changes(stage)["DetachInstances"] == 1
 

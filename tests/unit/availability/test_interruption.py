@@ -1,10 +1,15 @@
 """Who is warned stops counting, drains, is replaced and, where AWS leaves it running, ended."""
 
+import pytest
+
 from spotkeeper.domain.availability.actions import Unmark
 from spotkeeper.domain.decision import Action
+from spotkeeper.domain.interruption import Interruption, InterruptionKind, risk_begins
 from spotkeeper.domain.settings.availability import AvailabilityPolicy
 from tests.builders import at, fleet, group, instances, turn
 from tests.unit.availability.wholes import BACK, SPOT, STEADY
+
+KEEP = fleet(availability=AvailabilityPolicy(early_replacement=False))
 
 
 def test_a_warned_instance_stops_counting_and_is_replaced_and_drained() -> None:
@@ -19,10 +24,9 @@ def test_a_warned_instance_stops_counting_and_is_replaced_and_drained() -> None:
 
 def test_a_repeated_warning_changes_nothing() -> None:
     spot = group("spot", 4, instances(SPOT[:4]))
-    keep = fleet(availability=AvailabilityPolicy(early_replacement=False))
-    first = turn(0, spot, group("on-demand", 0), STEADY, keep, warned={SPOT[0]: at(0)})
+    first = turn(0, spot, group("on-demand", 0), STEADY, KEEP, warned={SPOT[0]: at(0)})
     filled = group("on-demand", 1, instances((), BACK[:1]))
-    again = turn(20, spot, filled, first.memory, keep, warned={SPOT[0]: at(20)})
+    again = turn(20, spot, filled, first.memory, KEEP, warned={SPOT[0]: at(20)})
     assert (again.action, again.drain, again.detach) == (Action.HOLD, (), ())
     assert again.memory.at_risk == {SPOT[0]: at(0)}
 
@@ -50,6 +54,52 @@ def test_a_scheduled_change_counts_only_once_it_is_near() -> None:
     assert early.spot.serving == 4
     near = turn(3600, spot, group("on-demand", 0), early.memory)
     assert (near.spot.serving, near.drain) == (3, (SPOT[0],))
+
+
+def test_a_scheduled_change_still_counts_when_it_comes() -> None:
+    """AWS stops the instance at that time or soon after: it must not count again just then."""
+    spot = group("spot", 4, instances(SPOT[:4]))
+    due = at(3600)
+    change = Interruption(
+        kind=InterruptionKind.SCHEDULED_CHANGE, at=at(0), instance_ids=(SPOT[0],), due=due
+    )
+    told = {SPOT[0]: risk_begins(change, at(0))}
+    seen = turn(0, spot, group("on-demand", 0), STEADY, KEEP, warned=told)
+    for seconds in (3600, 3660, 3840):
+        seen = turn(seconds, spot, group("on-demand", 1, instances(BACK[:1])), seen.memory, KEEP)
+        assert (seen.spot.serving, seen.of(Unmark)) == (3, [])
+
+
+@pytest.mark.parametrize(
+    ("first_s", "told_at_s", "then_s", "turns_at_s"),
+    [
+        (3600, 60, 60, 61),  # a change in an hour, and AWS takes it now
+        (0, 840, 840, 930),  # a recommendation, and the warning a quarter of an hour later
+        (3600, 60, 36_000, 36_060),  # a change that was put off for nine hours
+    ],
+)
+def test_what_is_told_later_of_an_instance_goes_before_what_was_told(
+    first_s: int, told_at_s: int, then_s: int, turns_at_s: int
+) -> None:
+    spot, back = group("spot", 4, instances(SPOT[:4])), group("on-demand", 0)
+    first = turn(0, spot, back, STEADY, KEEP, warned={SPOT[0]: at(first_s)})
+    then = turn(told_at_s, spot, back, first.memory, KEEP, warned={SPOT[0]: at(then_s)})
+    assert turn(turns_at_s, spot, back, then.memory, KEEP).spot.serving == 3
+
+
+def test_a_change_that_was_put_off_leaves_the_instance_alone_until_then() -> None:
+    spot, back = group("spot", 4, instances(SPOT[:4])), group("on-demand", 0)
+    first = turn(0, spot, back, STEADY, KEEP, warned={SPOT[0]: at(3600)})
+    then = turn(60, spot, back, first.memory, KEEP, warned={SPOT[0]: at(36_000)})
+    assert turn(3600, spot, back, then.memory, KEEP).spot.serving == 4
+
+
+def test_an_event_that_comes_late_takes_nothing_back() -> None:
+    spot, back = group("spot", 4, instances(SPOT[:4])), group("on-demand", 0)
+    first = turn(900, spot, back, STEADY, KEEP, warned={SPOT[0]: at(890)})
+    for late_s in (0, 3600):
+        late = turn(930, spot, back, first.memory, KEEP, warned={SPOT[0]: at(late_s)})
+        assert late.memory.at_risk == {SPOT[0]: at(890)}
 
 
 def test_a_detached_instance_that_aws_leaves_running_is_ended() -> None:

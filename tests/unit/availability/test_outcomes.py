@@ -124,7 +124,7 @@ def test_a_backfill_whose_answer_was_lost_is_looked_up() -> None:
 
 def test_an_end_whose_answer_was_lost_is_looked_up() -> None:
     whole = group("spot", 4, instances(SPOT[:4]))
-    memory = turn(-600, whole, group("on-demand", 0)).memory
+    memory = turn(-300, whole, group("on-demand", 0)).memory
     wanted = turn(0, whole, group("on-demand", 2, instances(BACK[:2])), memory).plan
     assert [type(a) for a in wanted.actions] == [EndBackfill, EndBackfill]
     lost = answered(wanted, {0: Answer.LOST, 1: Answer.LOST})

@@ -145,6 +145,8 @@ def test_two_heavy_losses_keep_the_backfill_for_twice_as_long() -> None:
             at_s, group("spot", desired, spread(SPOT[:serving])), on_demand, memory
         ).memory
     spot = group("spot", 5, spread(SPOT[:5]))
+    for at_s in (2200, 2600):
+        memory = turn(at_s, spot, on_demand, memory).memory
     assert turn(2999, spot, on_demand, memory).action is Action.HOLD
     assert turn(3000, spot, on_demand, memory).action is Action.RELEASE
 
@@ -165,7 +167,8 @@ def test_backfill_stays_longer_in_elevated_risk_unless_on_demand_is_warm() -> No
     spot = group("spot", 5, instances(SPOT[:5]))
     on_demand = group("on-demand", 2, instances(BACK[:2]))
     served = turn(120, spot, on_demand, lost_one())
-    assert turn(719, spot, on_demand, served.memory).action is Action.HOLD
-    assert turn(720, spot, on_demand, served.memory).action is Action.RELEASE
+    still = turn(420, spot, on_demand, served.memory)
+    assert turn(719, spot, on_demand, still.memory).action is Action.HOLD
+    assert turn(720, spot, on_demand, still.memory).action is Action.RELEASE
     warm = fleet(availability=AvailabilityPolicy(on_demand_warm=True))
     assert turn(150, spot, on_demand, served.memory, warm).action is Action.RELEASE

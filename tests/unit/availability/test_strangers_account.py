@@ -75,6 +75,37 @@ def test_a_fleet_whose_memory_was_lost_is_adopted_again() -> None:
     assert (lost.rule, lost.ends) == ("adopting", ())
 
 
+@pytest.mark.parametrize(("spot_name", "back_name"), [("other", "on-demand"), ("spot", "other")])
+def test_other_groups_in_the_document_are_met_for_the_first_time(
+    spot_name: str, back_name: str
+) -> None:
+    whole = turn(0, spot(*SPOT[:4]), NONE, STEADY)
+    still = turn(3600, spot(*SPOT[:4]), NONE, whole.memory)
+    ten = group(back_name, 10, instances(BACK[:10]))
+    moved = turn(3660, group(spot_name, 0), ten, still.memory)
+    assert (moved.rule, moved.ends) == ("adopting", ())
+    assert moved.reason.endswith("spot and on-demand, its groups before, stay as they are")
+    assert moved.memory.risk.losses == ()
+    assert "stay as they are" not in turn(3720, group(spot_name, 0), ten, moved.memory).reason
+
+
+def test_who_was_taken_out_of_a_group_is_ended_although_the_fleet_has_another() -> None:
+    warned = turn(0, spot(*SPOT[:4]), NONE, STEADY, warned={SPOT[0]: at(0)})
+    assert set(warned.memory.detached) == {SPOT[0]}
+    moved = turn(60, group("other", 0), NONE, warned.memory)
+    over = turn(660, group("other", 0), NONE, moved.memory, running=frozenset(SPOT[:1]))
+    assert over.terminate == (SPOT[0],)
+
+
+@pytest.mark.parametrize(("paused_s", "rule"), [(120, "release"), (7200, "adopting")])
+def test_a_fleet_that_nobody_turned_for_long_is_adopted_again(paused_s: int, rule: str) -> None:
+    """Paused or observed meanwhile, others may have moved its groups."""
+    whole = turn(0, spot(*SPOT[:4]), NONE, STEADY)
+    still = turn(60, spot(*SPOT[:4]), NONE, whole.memory)
+    resumed = turn(60 + paused_s, group("spot", 0), TEN, still.memory)
+    assert resumed.rule == rule
+
+
 # --- suspended by AWS -------------------------------------------------------------------------
 
 
@@ -107,7 +138,7 @@ def test_what_a_person_suspended_is_left_alone() -> None:
 
 def test_pending_instances_are_waited_for_and_not_ended() -> None:
     whole = spot(*SPOT[:4])
-    settled = turn(-600, whole, NONE, STEADY).memory
+    settled = turn(-300, whole, NONE, STEADY).memory
     launching = group("on-demand", 2, instances((), BACK[:2]))
     held = turn(0, whole, launching, settled)
     assert (held.action, held.rule, held.ends) == (Action.HOLD, "launching", ())
@@ -117,7 +148,7 @@ def test_pending_instances_are_waited_for_and_not_ended() -> None:
 
 def test_what_is_pending_is_not_made_up_for_by_ending_what_serves() -> None:
     whole = spot(*SPOT[:4])
-    settled = turn(-600, whole, NONE, STEADY).memory
+    settled = turn(-300, whole, NONE, STEADY).memory
     mixed = group("on-demand", 3, instances(BACK[:1], BACK[1:2]))
     decision = turn(0, whole, mixed, settled)
     assert (decision.on_demand_desired, decision.ends) == (2, (BACK[0],))

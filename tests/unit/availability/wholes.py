@@ -14,5 +14,6 @@ STEADY = AvailabilityMemory(need=4)
 
 def whole(serving: int = 4, desired: int = 4) -> tuple[int, AvailabilityMemory]:
     """A memory in which `serving` of `desired` spot instances have settled."""
-    first = turn(-3600, group("spot", desired, instances(SPOT[:serving])), group("on-demand", 0))
-    return desired, first.memory
+    spot, back = group("spot", desired, instances(SPOT[:serving])), group("on-demand", 0)
+    first = turn(-3600, spot, back)
+    return desired, turn(-60, spot, back, first.memory).memory

@@ -1,11 +1,15 @@
 """Which events concern a fleet, and what each asks for."""
 
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import assert_never
 
 from spotkeeper.domain.settings.availability import RebalanceMeaning
+
+# A scheduled change is announced days ahead. Its instance counts as at risk for so long before it:
+# for less than a warning holds, as AWS stops it at that time or soon after.
+SCHEDULED_LEAD = timedelta(minutes=10)
 
 
 class InterruptionKind(StrEnum):
@@ -60,3 +64,23 @@ def action_for(kind: InterruptionKind, rebalance: RebalanceMeaning) -> Interrupt
             return InterruptionAction.TURN
         case _:
             assert_never(kind)
+
+
+def risk_begins(interruption: Interruption, now: datetime) -> datetime:
+    """Say when the risk begins; never later than now for a warning, whatever clock stamped it."""
+    if interruption.due is None:
+        return min(interruption.at, now)
+    return interruption.due - SCHEDULED_LEAD
+
+
+def at_risk_since(
+    known: datetime | None, told: datetime, now: datetime, notice: timedelta
+) -> datetime:
+    """Say since when an instance is at risk that was told of before, or not yet.
+
+    Of changes to come the last one told holds, and a risk that has begun goes before them. The same
+    warning told again changes nothing; one that comes after the notice of the first is another.
+    """
+    if known is None or known > now:
+        return told
+    return told if known + notice <= told <= now else known

@@ -19,6 +19,7 @@ from spotkeeper.domain.interruption import (
     InterruptionAction,
     InterruptionKind,
     action_for,
+    risk_begins,
 )
 from spotkeeper.ports import AtRiskNote, FleetError, Lease, Ports
 from spotkeeper.turns.act import Asked, act
@@ -31,8 +32,6 @@ from spotkeeper.turns.turn import TurnReport, Turns
 STALE_AFTER_ANOTHER = timedelta(seconds=45)
 # Lambda stops a function that invokes itself after 16 times or so: the chain ends before that.
 MOST_WAKE_UPS = 12
-# A scheduled change is announced days ahead; the instance counts as at risk this long before it.
-SCHEDULED_LEAD = timedelta(minutes=15)
 
 
 def check_availability(
@@ -66,7 +65,7 @@ def handle_interruption(
             continue
         concerned.append(fleet)
         if action is InterruptionAction.MARK_AT_RISK:
-            notes[fleet.name] = AtRiskNote(instance_ids=instance_ids, at=_from(interruption, now))
+            notes[fleet.name] = AtRiskNote(instance_ids=instance_ids, at=risk_begins(interruption, now))
         elif interruption.kind is InterruptionKind.LAUNCH_SUCCESSFUL:
             at = min(interruption.at, now)
             notes[fleet.name] = AtRiskNote(instance_ids=(), at=at, served=instance_ids)
@@ -156,9 +155,3 @@ def _concerned(
     )
     return [(fleet, ids) for fleet, ids in pairs if ids]
 
-
-def _from(interruption: Interruption, now: datetime) -> datetime:
-    """Say when the risk begins; never later than now for a warning, whatever clock stamped it."""
-    if interruption.due is None:
-        return min(interruption.at, now)
-    return interruption.due - SCHEDULED_LEAD

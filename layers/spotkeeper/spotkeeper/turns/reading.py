@@ -12,10 +12,12 @@ from datetime import datetime, timedelta
 from spotkeeper.domain.availability.assessing.failures import has_gap
 from spotkeeper.domain.availability.assessing.outside import overdue
 from spotkeeper.domain.availability.memory import AvailabilityMemory, within
+from spotkeeper.domain.availability.remembering.adoption import LOOKED_AFTER_S
 from spotkeeper.domain.availability.snapshot import Snapshot
 from spotkeeper.domain.failure import LaunchFailure
 from spotkeeper.domain.fleet import BusyShares, Fleet, Group, Observation
 from spotkeeper.domain.health.memory import HealthMemory
+from spotkeeper.domain.interruption import at_risk_since
 from spotkeeper.domain.load.busy_shares import busy_shares
 from spotkeeper.ports import FleetError, Lease, Ports, SpotRequest
 from spotkeeper.turns.turn import group_named
@@ -92,7 +94,7 @@ def snapshot_of(
         seen=Observation(seen_at=now, spot=spot, on_demand=on_demand),
         spot_failures=(*_failures(spot, ports, now, unread), *_unserved(requests, memory)),
         on_demand_failures=_failures(on_demand, ports, now, unread),
-        warned=_warned(lease, requests),
+        warned=_warned(fleet, lease, requests, now),
         served={i: note.at for note in lease.notes for i in note.served},
         taken=frozenset(r.instance_id for r in requests if r.taken),
         silent=frozenset(health.silent),
@@ -108,8 +110,11 @@ def snapshot_of(
 
 def _is_load_known(fleet: Fleet, health: HealthMemory, now: datetime) -> bool:
     """Tell whether a need was found in a whole window of logs: the first few tell of a part."""
-    found = bool(health.needed) and not health.needed[-1].held
-    return found and health.flow.is_whole(fleet.sizing.window_s, now)
+    if not health.needed or health.needed[-1].held:
+        return False
+    # What was needed before a pause says nothing of now.
+    current = within(health.needed[-1].at, now, LOOKED_AFTER_S)
+    return current and health.flow.is_whole(fleet.sizing.window_s, now)
 
 
 def with_busy_shares(snapshot: Snapshot, ports: Ports) -> Snapshot:
@@ -157,9 +162,17 @@ def _of_others(
     return _requests(ports, ids, now - FAILURE_MEMORY, unread)
 
 
-def _warned(lease: Lease, requests: Sequence[SpotRequest]) -> dict[str, datetime]:
-    told = {i: note.at for note in lease.notes for i in note.instance_ids}
-    return told | {r.instance_id: r.at_risk_since for r in requests if r.at_risk_since}
+def _warned(
+    fleet: Fleet, lease: Lease, requests: Sequence[SpotRequest], now: datetime
+) -> dict[str, datetime]:
+    """Merge what notes and spot requests tell of the same instance."""
+    notice = timedelta(seconds=fleet.availability.notice_s)
+    warned: dict[str, datetime] = {}
+    noted = [(i, note.at) for note in lease.notes for i in note.instance_ids]
+    for i, at in (*noted, *((r.instance_id, r.at_risk_since) for r in requests)):
+        if at is not None:
+            warned[i] = at_risk_since(warned.get(i), at, now, notice)
+    return warned
 
 
 def _failures(

@@ -19,7 +19,7 @@ class Assessment:
     `risky` are the instances at risk now, `newly_risky` those of them that were not when last
     seen, `unmark` those whose warning has lapsed and that are marked still. The failures are those
     that explain a gap, a suspended Launch process among them. `found` is how far on-demand has
-    moved by a request whose answer was lost.
+    moved by a request whose answer was lost, `groups_before` are those of the turn before.
     """
 
     snapshot: Snapshot
@@ -35,6 +35,7 @@ class Assessment:
     on_demand_failures: tuple[LaunchFailure, ...]
     both_short: bool
     found: int
+    groups_before: tuple[str, ...]
 
     @property
     def now(self) -> datetime:

@@ -24,6 +24,7 @@ from spotkeeper.domain.availability.planning.interruption import (
 )
 from spotkeeper.domain.availability.planning.processes import resumptions, suspensions
 from spotkeeper.domain.availability.planning.spares import ask_for_spares
+from spotkeeper.domain.availability.remembering.adoption import still_known
 from spotkeeper.domain.availability.remembering.answers import remember_answer
 from spotkeeper.domain.availability.remembering.seen import remember_seen
 from spotkeeper.domain.availability.risk.risk import risk_of
@@ -34,6 +35,7 @@ from spotkeeper.domain.decision import Answer
 
 def assess(snapshot: Snapshot, memory: AvailabilityMemory) -> Assessment:
     """Count both groups, bring the memory up to now, and weigh what may be lost."""
+    before, memory = memory, still_known(memory, snapshot)
     explained = explain_gaps(snapshot, memory)
     warned = at_risk(explained, memory)
     risky = frozenset(i for i, at in warned.items() if at <= snapshot.now)
@@ -54,6 +56,7 @@ def assess(snapshot: Snapshot, memory: AvailabilityMemory) -> Assessment:
         on_demand_failures=explained.on_demand_failures,
         both_short=both_short(explained, spot, on_demand),
         found=on_demand.target - memory.unsure.before if memory.unsure else 0,
+        groups_before=before.groups,
     )
     return replace(seen, memory=remember_seen(seen, warned))
 

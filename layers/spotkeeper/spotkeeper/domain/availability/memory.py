@@ -45,7 +45,7 @@ class Unsure:
 class AvailabilityMemory:
     """The state of one fleet's availability controller; an empty one is a fresh start.
 
-    What the last turn saw, for example: `need` 6 of the `spot_seen` 7 that the spot group was asked
+    What the last turn saw of its two `groups`, for example: `need` 6 of the `spot_seen` 7 that the spot group was asked
     for, `in_service` 5, one of them `silent`, one other `risky`; `gap_since` 12:00, when the first
     was missing; `pending_increases` are those that launches may still fill; `launching_since` and
     `at_risk` since when; `levels` how many served from when on. `spot_launching` of them are of the
@@ -60,6 +60,7 @@ class AvailabilityMemory:
     when each group was last let launch again, `unsure` what is to be looked up.
     """
 
+    groups: tuple[str, ...] = ()
     seen_at: datetime | None = None
     need: int | None = None
     spot_seen: int | None = None

@@ -23,11 +23,14 @@ def tell(seen: Assessment) -> str:
 
 
 def explain(seen: Assessment) -> str:
-    """Quote the newest failure while spot is not whole."""
-    if not seen.failures or seen.spot.serving >= seen.spot.target:
-        return ""
-    newest = max(seen.failures, key=lambda failure: failure.at)
-    return f" ({newest.failure_class}: {newest.message})"
+    """Quote the newest failure while spot is not whole, and name the groups that were left."""
+    told = ""
+    if seen.failures and seen.spot.serving < seen.spot.target:
+        newest = max(seen.failures, key=lambda failure: failure.at)
+        told = f" ({newest.failure_class}: {newest.message})"
+    if seen.groups_before not in ((), seen.memory.groups):
+        told += f"; {' and '.join(seen.groups_before)}, its groups before, stay as they are"
+    return told
 
 
 def alarms_of(seen: Assessment, after: AvailabilityMemory) -> tuple[str, ...]:

@@ -8,18 +8,22 @@ from spotkeeper.domain.availability.assessment import Assessment
 from spotkeeper.domain.availability.memory import AvailabilityMemory
 from spotkeeper.domain.availability.snapshot import Snapshot
 from spotkeeper.domain.fleet import Phase
+from spotkeeper.domain.interruption import at_risk_since
 
 # A warned instance that is still in service so long after was not taken: it counts again.
 WARNING_LIFETIME = timedelta(minutes=15)
 
 
 def at_risk(snapshot: Snapshot, memory: AvailabilityMemory) -> dict[str, datetime]:
-    """Merge old and new warnings of instances still in a group; a repeated one changes nothing."""
+    """Merge old and new warnings of instances still in a group."""
     now, seen = snapshot.now, snapshot.seen
     if not memory.at_risk and not snapshot.warned:
         return {}
     present = {i.instance_id for g in (seen.spot, seen.on_demand) for i in g.instances}
-    merged = {**snapshot.warned, **memory.at_risk}
+    notice = timedelta(seconds=snapshot.fleet.availability.notice_s)
+    merged = dict(memory.at_risk)
+    for i, told in snapshot.warned.items():
+        merged[i] = at_risk_since(merged.get(i), told, now, notice)
     return {k: at for k, at in merged.items() if k in present and now - at < WARNING_LIFETIME}
 
 

@@ -1,11 +1,31 @@
 """A fleet that is met for the first time, or whose memory was lost, is taken as it is (rule 12).
 
-On-demand may be all that serves: nothing is given back until spot has served what on-demand does,
-or until the load names the need.
+So is one that has other groups than before, or that nobody turned for long: others may have moved
+its groups meanwhile. On-demand may be all that serves: nothing is given back until spot has served
+what on-demand does, or until the load names the need.
 """
 
+from dataclasses import replace
+
 from spotkeeper.domain.availability.assessment import Assessment
-from spotkeeper.domain.availability.memory import Adoption, AvailabilityMemory, settled
+from spotkeeper.domain.availability.memory import Adoption, AvailabilityMemory, settled, within
+from spotkeeper.domain.availability.snapshot import Snapshot
+
+# Turns come within two minutes, unless the fleet is paused, only observed, or nobody runs them.
+LOOKED_AFTER_S = 600
+
+
+def still_known(memory: AvailabilityMemory, snapshot: Snapshot) -> AvailabilityMemory:
+    """Give what of the memory is about the groups of today and about now.
+
+    Of other groups that is who was taken out of them, whom nobody else ends.
+    """
+    groups = (snapshot.seen.spot.name, snapshot.seen.on_demand.name)
+    if memory.groups not in ((), groups):
+        return AvailabilityMemory(detached=memory.detached)
+    if within(memory.seen_at, snapshot.now, LOOKED_AFTER_S):
+        return memory
+    return replace(memory, levels=(), release_due=None)
 
 
 def adoption_of(
@@ -13,7 +33,7 @@ def adoption_of(
 ) -> Adoption | None:
     """Say what is still adopted: less where a person lowers on-demand, nothing once spot serves."""
     target, now = seen.on_demand.target, seen.now
-    if before.spot_seen is None and before.seen_at is None:
+    if not within(before.seen_at, now, LOOKED_AFTER_S):
         adopted = Adoption(since=now, holds=target)
     elif before.adoption is None:
         return None

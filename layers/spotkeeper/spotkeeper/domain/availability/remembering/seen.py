@@ -23,6 +23,7 @@ def remember_seen(seen: Assessment, at_risk: Mapping[str, datetime]) -> Availabi
     policy, group, launching = seen.policy, snapshot.seen.spot, seen.launching
     memory = replace(
         old,
+        groups=(group.name, snapshot.seen.on_demand.name),
         seen_at=now,
         need=spot.target,
         spot_seen=group.desired,
