@@ -65,7 +65,9 @@ def handle_interruption(
             continue
         concerned.append(fleet)
         if action is InterruptionAction.MARK_AT_RISK:
-            notes[fleet.name] = AtRiskNote(instance_ids=instance_ids, at=risk_begins(interruption, now))
+            notes[fleet.name] = AtRiskNote(
+                instance_ids=instance_ids, at=risk_begins(interruption, now)
+            )
         elif interruption.kind is InterruptionKind.LAUNCH_SUCCESSFUL:
             at = min(interruption.at, now)
             notes[fleet.name] = AtRiskNote(instance_ids=(), at=at, served=instance_ids)
@@ -154,4 +156,3 @@ def _concerned(
         for fleet in fleets
     )
     return [(fleet, ids) for fleet, ids in pairs if ids]
-

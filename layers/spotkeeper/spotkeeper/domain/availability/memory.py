@@ -45,13 +45,14 @@ class Unsure:
 class AvailabilityMemory:
     """The state of one fleet's availability controller; an empty one is a fresh start.
 
-    What the last turn saw of its two `groups`, for example: `need` 6 of the `spot_seen` 7 that the spot group was asked
-    for, `in_service` 5, one of them `silent`, one other `risky`; `gap_since` 12:00, when the first
-    was missing; `pending_increases` are those that launches may still fill; `launching_since` and
-    `at_risk` since when; `levels` how many served from when on. `spot_launching` of them are of the
-    spot group, `unserved` since when those were launching that vanished before they served, and
-    `spot_failures` and `on_demand_failures` explain a gap for as long as it lasts. `adoption` is
-    there until spot has served what on-demand does, `swept_at` when strays were looked for.
+    What the last turn saw of its two `groups`, for example: `need` 6 of the `spot_seen` 7 that the
+    spot group was asked for, `in_service` 5, one of them `silent`, one other `risky`; `gap_since`
+    12:00, when the first was missing; `pending_increases` are those that launches may still fill;
+    `launching_since` and `at_risk` since when; `levels` how many served from when on.
+    `spot_launching` of them are of the spot group, `unserved` since when those were launching that
+    vanished before they served, and `spot_failures` and `on_demand_failures` explain a gap for as
+    long as it lasts. `adoption` is there until spot has served what on-demand does, `swept_at` when
+    strays were looked for.
 
     What AWS accepted: `capacity_requests` those that the spot group's desired capacity may show,
     `drained` who is marked, `detached` who was taken out of the group when and is not known to have
