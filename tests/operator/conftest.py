@@ -20,7 +20,7 @@ from spotkeeper_operator.money import read_cost
 from tests.builders import at
 from tests.functions.conftest import Stage, document, stage_of
 from tests.functions.test_check_health import served
-from tests.operator.command import deploy
+from tests.operator.command import STACK, deploy
 
 __all__ = ["stage_of"]
 
@@ -46,8 +46,16 @@ def deployed(
         stage.call(check_availability)
         stage.at(stage.cloud.now_s + 60)
     stage.at(stage.cloud.now_s - 60 + 20)
+    ring("both-short")
+    stage.calls.clear()
+    capsys.readouterr()
+    return stage
+
+
+def ring(alarm: str) -> None:
+    """Have an alarm of the stack ring."""
     boto3.client("cloudwatch").put_metric_alarm(
-        AlarmName="test-both-short",
+        AlarmName=f"{STACK}-{alarm}",
         Namespace="Spotkeeper",
         MetricName="BothShort",
         Statistic="Maximum",
@@ -56,9 +64,6 @@ def deployed(
         Threshold=0,
         ComparisonOperator="GreaterThanThreshold",
     )
-    stage.calls.clear()
-    capsys.readouterr()
-    return stage
 
 
 class NoPrices:
@@ -122,15 +127,15 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 @pytest.fixture
-def denied(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
-    """Have AWS refuse one operation."""
+def denied(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Have AWS refuse one operation, with a code."""
     send: Callable[..., Any] = getattr(BaseClient, "_make_api_call")  # noqa: B009 - untyped
 
-    def one(operation: str) -> None:
+    def one(operation: str, code: str = "AccessDenied") -> None:
         def refuse(client: BaseClient, asked: str, arguments: object) -> Any:
             if asked == operation:
                 text = f"not allowed to {operation}"
-                raise ClientError({"Error": {"Code": "AccessDenied", "Message": text}}, operation)
+                raise ClientError({"Error": {"Code": code, "Message": text}}, operation)
             return send(client, asked, arguments)
 
         monkeypatch.setattr(BaseClient, "_make_api_call", refuse)

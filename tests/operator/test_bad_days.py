@@ -58,6 +58,7 @@ def test_an_unknown_rule_is_told_those_that_there_are(deployed: Stage) -> None:
 
 ERRORS = {
     "ExpiredToken": "The security token included in the request is expired",
+    "RequestExpired": "Request has expired.",
     "InvalidClientTokenId": "The security token included in the request is invalid",
     "Throttling": "Rate exceeded",
 }
@@ -75,6 +76,24 @@ def test_no_credentials_expired_ones_and_calls_that_are_throttled(
         fails(error)
         for line in EVERY:
             assert expected in refused(*words(line)), line
+
+
+@pytest.mark.parametrize("code", ["ExpiredToken", "RequestExpired", "InvalidClientTokenId"])
+def test_credentials_that_are_no_good_any_more_say_what_to_do(
+    deployed: Stage, denied: Callable[..., None], code: str
+) -> None:
+    del deployed
+    denied("DescribeStacks", code)
+    assert refused("status").endswith("(log in again: these credentials are no good any more)")
+
+
+def test_an_operator_who_may_not_is_told_of_a_role_that_may(
+    deployed: Stage, denied: Callable[..., None]
+) -> None:
+    del deployed
+    denied("DescribeStacks")
+    assert "function" not in refused("status")
+    assert "the role of the stack's output OperatorRole may" in refused("status")
 
 
 DENIED = (

@@ -1,6 +1,7 @@
 """status, explain and doctor on a stack that works: kept answers, few calls, and bad arguments."""
 
 import json
+from collections.abc import Callable
 from datetime import datetime
 
 import boto3
@@ -8,6 +9,7 @@ import pytest
 
 from tests.functions.conftest import Stage
 from tests.operator.command import answered, refused, run
+from tests.operator.conftest import ring
 from tests.operator.golden import matches
 
 
@@ -53,6 +55,40 @@ def test_exit_codes_and_calls(deployed: Stage, calls: list[str]) -> None:
     code, out, _ = run("status")
     assert code == 1
     assert "main          UNKNOWN: the newest availability turn is 11 min old" in out
+
+
+def test_an_alarm_of_a_stack_whose_name_begins_alike_is_not_its_own(deployed: Stage) -> None:
+    del deployed
+    ring("eu-both-short")
+    assert json.loads(answered("status", "--json"))["ringing"] == ["both-short"]
+
+
+def test_a_stack_without_its_outputs_says_how_far_it_is(deployed: Stage) -> None:
+    del deployed
+    topic = {"Resources": {"Topic": {"Type": "AWS::SNS::Topic"}}}
+    made = {"StackName": "new", "TemplateBody": json.dumps(topic)}
+    boto3.client("cloudformation").create_stack(**made)
+    told = refused("status", "--stack", "new")
+    assert told.startswith("error: stack new (CREATE_COMPLETE) has no output TableName: ")
+
+
+def test_a_call_that_is_throttled_does_not_end_the_watch(
+    deployed: Stage, monkeypatch: pytest.MonkeyPatch, denied: Callable[..., None]
+) -> None:
+    del deployed
+    waits: list[float] = []
+
+    def wait(seconds: float) -> None:
+        waits.append(seconds)
+        if len(waits) == 1:
+            denied("DescribeStacks", "Throttling")
+        if len(waits) == 3:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr("spotkeeper_cli.operator_commands.status.time.sleep", wait)
+    code, out, err = run("status", "--watch", "10s")
+    assert (code, len(waits), out.count("main-spot")) == (130, 3, 1)
+    assert err.count("error: describing stack test: Throttling") == 2
 
 
 def test_watching_looks_again_and_again(deployed: Stage, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,9 +6,11 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from spotkeeper.domain.decision import Action, Controller, DecisionRecord, Outcome
+from spotkeeper_operator.decisions.explain_text import explain_text
 from spotkeeper_operator.decisions.timeline import timeline
 from spotkeeper_operator.durations import spoken
 from spotkeeper_operator.instants import parse_instant
+from spotkeeper_operator.text import labelled
 from tests.builders import held
 from tests.operator.command import refused
 
@@ -31,7 +33,11 @@ def test_an_instant_without_a_zone_is_utc_and_past(text: str, expected: str) -> 
     assert parse_instant(text, NOW) == datetime.fromisoformat(expected)
 
 
-@pytest.mark.parametrize("at", ["25:70", "yesterday", "2026-13-01T10:00", "2127-01-01T00:00"])
+@pytest.mark.parametrize(
+    "at",
+    ["25:70", "yesterday", "2026-13-01T10:00", "2127-01-01T00:00", "0001-01-01",
+     "0001-01-01T00:00+14:00", "9999-12-31T23:59-10:00"],
+)  # fmt: skip
 def test_a_time_that_is_none(at: str) -> None:
     assert "Invalid value for --at" in refused("explain", "--at", at)
 
@@ -43,6 +49,15 @@ def test_one_time_or_the_other() -> None:
 @pytest.mark.parametrize("since", ["-1h", "soon", "1h30m"])
 def test_a_duration_that_is_none(since: str) -> None:
     assert "no duration" in refused("explain", "--since", since)
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["explain --since", "observe report --since", "drill main --timeout", "status --watch",
+     "pause main --why x --for"],
+)  # fmt: skip
+def test_a_duration_that_no_calendar_holds(line: str) -> None:
+    assert "longer than ten years" in refused(*line.split(), "99999999d")
 
 
 @pytest.mark.parametrize(
@@ -60,6 +75,24 @@ def test_holds_of_one_rule_are_folded_and_the_last_reason_stands() -> None:
     (entry,) = timeline(minutes(HOLD, HOLD, replace(HOLD, reason="5")))
     assert (entry.turns, entry.reason) == (3, "5")
     assert entry.last - entry.first == timedelta(minutes=2)
+
+
+def test_holds_that_are_folded_over_midnight_say_both_days() -> None:
+    first, last = HOLD, replace(HOLD, at=NOW + timedelta(days=2))
+    assert "2026-11-20 15:30:00 to 2026-11-22 15:30:00, 2 turns" in explain_text(
+        timeline([first, last])
+    )
+    soon = replace(HOLD, at=NOW + timedelta(minutes=1))
+    assert "2026-11-20 15:30:00 to 15:31:00, 2 turns" in explain_text(timeline([first, soon]))
+
+
+def test_a_long_name_does_not_run_into_what_is_said_of_it() -> None:
+    assert labelled("a-fleet-of-a-long-name", "whole", indent=0) == [
+        "a-fleet-of-a-long-name",
+        "              whole",
+    ]
+    assert labelled("twelve-chars", "whole") == ["  twelve-chars", "              whole"]
+    assert labelled("main", "whole") == ["  main        whole"]
 
 
 def test_what_is_not_the_same_is_not_folded() -> None:

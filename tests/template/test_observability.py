@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from spotkeeper.observability import COUNTS, DAILY, LEVELS
+from spotkeeper_operator.status.read_status import ALARMS
 from tests.template.stack import Stack
 
 LAUNCH_DEADLINE_S = 600
@@ -65,6 +66,11 @@ def metrics_shown(stack: Stack) -> list[str]:
         for found in SEARCH.finditer(expression)
     ]
     return [name for names in searched for name in re.findall(r'"(\w+)"', names)]
+
+
+def test_the_status_knows_every_alarm(stack: Stack) -> None:
+    names = {alarm["AlarmName"].removeprefix("ocr-") for alarm in alarms(stack).values()}
+    assert names == ALARMS
 
 
 def test_every_metric_of_ours_in_an_alarm_is_emitted(stack: Stack) -> None:

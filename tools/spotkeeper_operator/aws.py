@@ -81,8 +81,11 @@ class Aws:
         return self.session.client("ec2", config=CONFIG)
 
     def stack(self, name: str) -> Stack:
-        """Read a stack's outputs; raises `Gone` when there is none of that name."""
-        return StackReader(self.cloudformation).outputs(name)
+        """Read a stack's outputs; raises `Gone` when there is none of that name, or not ours."""
+        stack = StackReader(self.cloudformation).outputs(name)
+        # Something else, or not made yet: that is said at once.
+        _ = stack.table
+        return stack
 
     def documents(self, stack: Stack) -> FleetDocuments:
         """Read the stack's fleet documents."""

@@ -3,6 +3,8 @@
 import math
 import re
 
+# Longer than anything is kept, and short enough to be counted back from any day.
+LONGEST_S = 3650 * 86_400.0
 _UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
 _DURATION = re.compile(r"(?P<number>\d+(?:\.\d*)?|\.\d+)\s*(?P<unit>[smhd]?)")
 
@@ -13,6 +15,8 @@ def parse_duration(text: str | float) -> float:
     value = float(found["number"]) * _UNITS[found["unit"]] if found else math.inf
     if not math.isfinite(value):
         raise ValueError(f"{text!r} is no duration; write 120, 120s, 2m, 1h or 7d")
+    if value > LONGEST_S:
+        raise ValueError(f"{text!r} is longer than ten years")
     return value
 
 

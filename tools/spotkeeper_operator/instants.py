@@ -2,13 +2,17 @@
 
 from datetime import UTC, datetime, time, timedelta
 
+EARLIEST = datetime(2006, 1, 1, tzinfo=UTC)
+
 
 def parse_instant(text: str, now: datetime) -> datetime:
     """Read an instant; without a zone it is UTC, without a date the last such time before now.
 
-    Raises `ValueError` for anything else, and for the future.
+    Raises `ValueError` for anything else, for the future, and for before there was AWS.
     """
     at = _clock_time(text.strip(), now) or _whole(text.strip())
+    if at < EARLIEST:
+        raise ValueError(f"{text!r} is before there was AWS")
     if at > now:
         raise ValueError(f"{text!r} is in the future: it is {now:%Y-%m-%d %H:%M} UTC now")
     return at.astimezone(UTC)

@@ -7,9 +7,11 @@ WIDTH = 80
 
 
 def labelled(label: str, text: str, indent: int = 2, hang: int = 14) -> list[str]:
-    """Lay a text out behind its label, wrapped under itself."""
+    """Lay a text out behind its label, wrapped under itself; below a label that is too long."""
     head = f"{' ' * indent}{label}".ljust(hang)
     lines = wrap(text, WIDTH - hang, break_on_hyphens=False) or [""]
+    if len(head) >= hang and not head.endswith(" ") and any(lines):
+        lines = ["", *lines]
     return [f"{head}{lines[0]}".rstrip(), *(" " * hang + line for line in lines[1:])]
 
 

@@ -10,6 +10,7 @@ from botocore.exceptions import (
 )
 
 from spotkeeper.adapters.errors import (
+    CREDENTIAL_CODES,
     GONE_CODES,
     PERMISSION_CODES,
     THROTTLE_CODES,
@@ -33,7 +34,11 @@ def raised(error: Exception) -> FleetError:
 
 @pytest.mark.parametrize(
     ("codes", "kind"),
-    [(THROTTLE_CODES, Throttled), (PERMISSION_CODES, Refused), (GONE_CODES, Gone)],
+    [
+        (THROTTLE_CODES, Throttled),
+        (PERMISSION_CODES | CREDENTIAL_CODES, Refused),
+        (GONE_CODES, Gone),
+    ],
     ids=["throttle", "permission", "gone"],
 )
 def test_every_code_of_a_set_becomes_its_error(
@@ -44,7 +49,7 @@ def test_every_code_of_a_set_becomes_its_error(
 
 def test_a_want_of_permission_says_what_to_do() -> None:
     error = raised(answered("AccessDenied", "User is not authorized to perform this"))
-    assert "grant the function's role" in str(error)
+    assert "template.yaml lists what roles need" in str(error)
 
 
 @pytest.mark.parametrize(

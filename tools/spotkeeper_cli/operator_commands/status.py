@@ -1,7 +1,7 @@
 """`spotkeeper status`: is it whole, on one screen."""
 
 import time
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -16,6 +16,11 @@ from spotkeeper_cli.options import (
     duration,
 )
 from spotkeeper_cli.output import screen
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from spotkeeper_operator.status.status import StackStatus
 
 Watch = Annotated[float | None, duration("Again and again, so often.", "--watch")]
 
@@ -36,11 +41,24 @@ def status(
 
     with asked_of_aws():
         aws = Aws(region, profile)
+        found = read_status(aws, stack, fleet, wiring.now())
+        show = status_json if json else status_text
+        if not watch:
+            typer.echo(show(found), nl=False)
+            raise typer.Exit(exit_code(found))
         while True:
-            found = read_status(aws, stack, fleet, wiring.now())
-            if watch:
-                screen().clear()
-            typer.echo(status_json(found) if json else status_text(found), nl=False)
-            if not watch:
-                raise typer.Exit(exit_code(found))
-            time.sleep(max(1.0, watch))
+            screen().clear()
+            typer.echo(show(found), nl=False)
+            found = _again(lambda: read_status(aws, stack, fleet, wiring.now()), watch)
+
+
+def _again(read: "Callable[[], StackStatus]", every_s: float) -> "StackStatus":
+    """Wait and read again; what AWS has no answer to now is said, and asked for again later."""
+    from spotkeeper.ports import Throttled, Unavailable
+
+    while True:
+        time.sleep(max(1.0, every_s))
+        try:
+            return read()
+        except (Throttled, Unavailable) as error:
+            typer.echo(f"error: {error}", err=True)

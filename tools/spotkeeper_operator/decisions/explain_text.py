@@ -38,4 +38,5 @@ def _when(entry: Entry) -> str:
     first = f"{entry.first:%Y-%m-%d %H:%M:%S}"
     if entry.turns == 1:
         return first
-    return f"{first} to {entry.last:%H:%M:%S}, {entry.turns} turns"
+    day = "" if entry.first.date() == entry.last.date() else f"{entry.last:%Y-%m-%d} "
+    return f"{first} to {day}{entry.last:%H:%M:%S}, {entry.turns} turns"

@@ -20,6 +20,7 @@ from spotkeeper_operator.text import labelled, paragraphs
 LONGEST_STEP = timedelta(minutes=5)
 WISHES_AT_MOST = 8
 _HOUR = timedelta(hours=1)
+_INSTANCE = re.compile(r"\s*\bi-[0-9a-f]{8,17}\b,?")
 _DESIRED = re.compile(r"(\S+): desired (\d+)")
 
 
@@ -115,7 +116,8 @@ def _wished(turn: DecisionRecord | None, group: str) -> float | None:
 
 def _kind(asked: str) -> str:
     """Say a wish without its ids and times, so that those of one kind are counted together."""
-    return re.sub(r"\s*\bi-[0-9a-f]+,?", "", asked) + (" an instance" if "i-" in asked else "")
+    kind, instances = _INSTANCE.subn("", asked)
+    return f"{kind} an instance" if instances else kind
 
 
 def report_text(reports: Sequence[ObservedReport], price_ratio: float) -> str:

@@ -60,7 +60,12 @@ def told(
 ) -> Story:
     """Tell a story as far as records and instances go; `stood_in` served on demand before it."""
     turns = sorted(
-        (r for r in records if r.controller is Controller.AVAILABILITY and r.at >= story.started),
+        (
+            r
+            for r in records
+            # One that only says that memory was lost saw nothing.
+            if r.controller is Controller.AVAILABILITY and r.at >= story.started and r.seen
+        ),
         key=lambda r: r.at,
     )
     warned = _first(turns, lambda r: r.seen["Interruptions"] + r.seen["SpotAtRisk"] > 0)

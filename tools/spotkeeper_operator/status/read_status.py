@@ -15,6 +15,13 @@ if TYPE_CHECKING:
 
 # The last change is looked for in so many turns: about two and a half hours of both controllers.
 RECORDS_READ = 300
+# The alarms of template.yaml.
+ALARMS = frozenset({
+    "both-short", "configuration-failure", "doctor", "errors", "failed-invocations",
+    "oldest-message", "on-demand-too-long", "onprem-workers", "paused-too-long",
+    "request-queue-unread", "search-log-dead-letters", "search-logs-lost", "shortfall-unfilled",
+    "silent", "stale-search-logs", "throttles",
+})  # fmt: skip
 
 
 def read_status(aws: Aws, stack_name: str, fleet: str | None, now: datetime) -> StackStatus:
@@ -47,17 +54,18 @@ def read_status(aws: Aws, stack_name: str, fleet: str | None, now: datetime) -> 
 
 
 def _ringing(aws: Aws, stack: "Stack", troubles: list[str]) -> tuple[str, ...]:
-    """List the stack's alarms that ring; an operator who may not see them is told so."""
+    """List the stack's alarms that ring; an operator who may not see them is told so.
+
+    The name of another stack, and so those of its alarms, may begin as this one's does.
+    """
     pages = aws.cloudwatch.get_paginator("describe_alarms").paginate(
         AlarmNamePrefix=f"{stack.name}-", StateValue="ALARM"
     )
     try:
         with aws_errors("cloudwatch:DescribeAlarms"):
-            return tuple(
-                alarm["AlarmName"].removeprefix(f"{stack.name}-")
-                for page in pages
-                for alarm in page["MetricAlarms"]
-            )
+            names = [alarm["AlarmName"] for page in pages for alarm in page["MetricAlarms"]]
+            ringing = (name.removeprefix(f"{stack.name}-") for name in names)
+            return tuple(name for name in ringing if name in ALARMS)
     except FleetError as error:
         troubles.append(f"alarms are not known: {error}")
         return ()

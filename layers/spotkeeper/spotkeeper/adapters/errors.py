@@ -51,10 +51,14 @@ CONFIGURATION_CODES = frozenset({
 })  # fmt: skip
 # Why an instance ended by itself before it was in service (EC2's state reasons).
 BOOTSTRAP_CODES = frozenset({"InstanceInitiatedShutdown", "UserInitiatedShutdown"})
+# Who asks is nobody that AWS knows (any more).
+CREDENTIAL_CODES = frozenset({
+    "InvalidClientTokenId", "ExpiredToken", "ExpiredTokenException", "RequestExpired",
+    "UnrecognizedClientException",
+})  # fmt: skip
 PERMISSION_CODES = frozenset({
     "UnauthorizedOperation", "AccessDenied", "AccessDeniedException", "AuthFailure",
     "AuthFailure.ServiceLinkedRoleCreationNotPermitted", "OptInRequired", "Client.InternalError",
-    "InvalidClientTokenId", "ExpiredToken", "ExpiredTokenException", "UnrecognizedClientException",
     "KMSAccessDeniedException", "PendingVerification", "Blocked",
     "ServiceLinkedRoleFailure", "InvalidKMSKey.InvalidState",
 })  # fmt: skip
@@ -70,6 +74,9 @@ GONE_CODES = frozenset({
     "InvalidInstanceID.NotLinkable", "ResourceNotFoundException", "ParameterNotFound",
     "QueueDoesNotExist", "AWS.SimpleQueueService.NonExistentQueue", "InvalidAddress",
 })  # fmt: skip
+# What is to be done where AWS refuses.
+GRANT = " (template.yaml lists what roles need; the role of the stack's output OperatorRole may)"
+LOG_IN = " (log in again: these credentials are no good any more)"
 # How the reason of a process begins that a user suspended; followed by "at" and a time.
 USER_SUSPENDED = "User suspended"
 CONDITION_FAILED = "ConditionalCheckFailedException"
@@ -114,6 +121,7 @@ _CLASSES_BY_CODE = {
         (QUOTA_CODES, FailureClass.QUOTA),
         (CONFIGURATION_CODES, FailureClass.CONFIGURATION),
         (PERMISSION_CODES, FailureClass.PERMISSION),
+        (CREDENTIAL_CODES, FailureClass.PERMISSION),
         (BOOTSTRAP_CODES, FailureClass.BOOTSTRAP),
         (THROTTLE_CODES, FailureClass.THROTTLE),
     )
@@ -210,8 +218,10 @@ def _translate(operation: str, error: ClientError) -> FleetError:
     told = f"{operation}: {code}: {text}"
     if code in THROTTLE_CODES:
         return Throttled(told)
+    if code in CREDENTIAL_CODES:
+        return Refused(f"{told}{LOG_IN}")
     if code in PERMISSION_CODES:
-        return Refused(f"{told} (grant the function's role what template.yaml lists)")
+        return Refused(f"{told}{GRANT}")
     if code in GONE_CODES or any(words in text.lower() for words in GONE_WORDS):
         return Gone(told)
     return Unavailable(told)

@@ -1,7 +1,7 @@
 """A deployed stack: its outputs, parameters and resources, by CloudFormation."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from botocore.exceptions import ClientError
@@ -24,6 +24,7 @@ class Stack:
     outputs: Mapping[str, str]
     parameters: Mapping[str, str]
     resources: Mapping[str, tuple[str, str]]
+    status: str = ""
 
     @property
     def documents_path(self) -> str:
@@ -36,7 +37,10 @@ class Stack:
         try:
             return self.outputs["TableName"]
         except KeyError:
-            message = f"stack {self.name} has no output TableName: it is not a Spotkeeper's"
+            message = (
+                f"stack {self.name} ({self.status}) has no output TableName: it is not a "
+                "Spotkeeper's, or not deployed yet"
+            )
             raise Gone(message) from None
 
     def physical_ids(self, resource_type: str) -> tuple[str, ...]:
@@ -72,6 +76,7 @@ class StackReader:
                 p["ParameterKey"]: p.get("ParameterValue", "") for p in stack.get("Parameters", [])
             },
             resources={},
+            status=stack["StackStatus"],
         )
 
     def whole(self, name: str) -> Stack:
@@ -84,6 +89,4 @@ class StackReader:
                 for page in pages
                 for r in page["StackResourceSummaries"]
             }
-        return Stack(
-            name=name, outputs=stack.outputs, parameters=stack.parameters, resources=resources
-        )
+        return replace(stack, resources=resources)

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable
 
-from spotkeeper.adapters.errors import aws_errors
+from spotkeeper.adapters.errors import GRANT, aws_errors
 from spotkeeper.domain.doctor.facts import Unseen
 from spotkeeper.ports import FleetError
 
@@ -13,7 +13,7 @@ def look[T](action: str, call: Callable[[], T]) -> T | Unseen:
         with aws_errors(action):
             return call()
     except FleetError as error:
-        why = str(error).removeprefix(f"{action}: ").partition(" (grant the function's role")[0]
+        why = str(error).removeprefix(f"{action}: ").removesuffix(GRANT)
         return Unseen(action=action, why=f"{type(error).__name__}: {why}")
 
 
