@@ -65,9 +65,8 @@ def test_an_alarm_of_a_stack_whose_name_begins_alike_is_not_its_own(deployed: St
 
 def test_a_stack_without_its_outputs_says_how_far_it_is(deployed: Stage) -> None:
     del deployed
-    topic = {"Resources": {"Topic": {"Type": "AWS::SNS::Topic"}}}
-    made = {"StackName": "new", "TemplateBody": json.dumps(topic)}
-    boto3.client("cloudformation").create_stack(**made)
+    topic = json.dumps({"Resources": {"Topic": {"Type": "AWS::SNS::Topic"}}})
+    boto3.client("cloudformation").create_stack(StackName="new", TemplateBody=topic)
     told = refused("status", "--stack", "new")
     assert told.startswith("error: stack new (CREATE_COMPLETE) has no output TableName: ")
 
