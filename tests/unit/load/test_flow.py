@@ -81,27 +81,27 @@ def test_logs_that_are_sent_late_tell_of_no_minute_that_they_have_not_reached(
     known: LogFlow,
 ) -> None:
     """Without a pace, as after memory was lost, a silence would look like rare requests."""
-    late = follow(known, [logged(0, a=150, b=155, c=160)])
+    late = follow(known, [logged(0, a=150, b=155, c=160)], at(0))
     assert late.ends_at(at(0)) == at(-150)
     assert late.ends_at(at(60)) == at(-95)
     assert not replace(late, known_since=at(-400), watched_since=at(-400)).is_whole(300, at(40))
 
 
 def test_a_log_that_seldom_comes_is_not_late() -> None:
-    rare = follow(LogFlow(), [logged(-300, a=4), logged(-150, b=9)])
+    rare = follow(LogFlow(), [logged(-300, a=4), logged(-150, b=9)], at(0))
     assert rare.ends_at(at(0)) == at(0)
 
 
 def test_one_wrong_clock_and_what_waited_for_a_while_are_not_late() -> None:
-    one = follow(LogFlow(), [logged(0, a=2, b=200, c=5)])
-    waited = follow(LogFlow(), [logged(0, a=200), logged(0.5, a=100), logged(1, a=3)])
+    one = follow(LogFlow(), [logged(0, a=2, b=200, c=5)], at(0))
+    waited = follow(LogFlow(), [logged(0, a=200), logged(0.5, a=100), logged(1, a=3)], at(0))
     for flow in (one, waited):
         assert flow.ends_at(at(20)) == at(20)
 
 
 def test_logs_come_in_time_again() -> None:
-    late = follow(LogFlow(), [logged(0, a=150)])
-    again = follow(late, [logged(0, a=150), logged(30, a=2)])
+    late = follow(LogFlow(), [logged(0, a=150)], at(0))
+    again = follow(late, [logged(0, a=150), logged(30, a=2)], at(30))
     assert again.ends_at(at(60)) == at(60)
 
 

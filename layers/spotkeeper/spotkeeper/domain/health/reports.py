@@ -12,13 +12,17 @@ from datetime import datetime, timedelta
 
 from spotkeeper.domain.fleet import Fleet, Group, Phase
 from spotkeeper.domain.health.memory import HealthMemory
-from spotkeeper.domain.load.flow import CERTAIN, HOUR_S, UNHEARD, requests_since
+from spotkeeper.domain.load.flow import (
+    CERTAIN,
+    HOUR_S,
+    SHIPS_WITHIN_SLOTS,
+    UNHEARD,
+    requests_since,
+)
 from spotkeeper.domain.load.load import Cluster, Load, LoadDigest
 from spotkeeper.domain.load.request_queue import known_length, known_waiting, untouched_s
 from spotkeeper.domain.load.slots import slot_of
 
-# A worker ships its logs once a minute at least.
-SHIPS_WITHIN_SLOTS = 6
 # A turn counts so much in the usual load rate: a quarter of an hour makes most of it.
 FOLLOWED = 0.1
 # Load rate above which nobody has time left.

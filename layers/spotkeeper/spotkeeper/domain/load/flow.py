@@ -18,6 +18,8 @@ CERTAIN = 14.0
 # Workers ship logs every few seconds and messages travel: a shorter silence is nothing.
 SHORTEST_GAP = timedelta(seconds=30)
 SETTLED_SLOTS = 3
+# A worker ships its logs once a minute at least.
+SHIPS_WITHIN_SLOTS = 6
 # How late logs come is read off the messages that were sent within so long.
 LATELY = timedelta(seconds=60)
 # So many requests pass one by chance once in twenty times: exp(-3).
@@ -81,10 +83,11 @@ class LogFlow:
         return silence > SHORTEST_GAP and silence.total_seconds() * self.rate >= CERTAIN
 
 
-def follow(before: LogFlow, digests: Sequence[LoadDigest]) -> LogFlow:
+def follow(before: LogFlow, digests: Sequence[LoadDigest], now: datetime) -> LogFlow:
     """Bring what is known up to the newest digest; a gap that chance does not explain begins anew.
 
     A fleet that is met for the first time, or whose memory was lost, is known since its oldest log.
+    What may be delivered again begins a watch anew.
     """
     finished = [worker.last_finished for one in digests for worker in one.workers]
     if not finished:
@@ -99,7 +102,27 @@ def follow(before: LogFlow, digests: Sequence[LoadDigest]) -> LogFlow:
     if before.newest is None or before.known_since is None:
         return replace(before, known_since=begins, newest=newest)
     since = begins if before._is_gap(begins - before.newest) else before.known_since
-    return replace(before, known_since=since, newest=max(newest, before.newest))
+    watched = None if _is_out_of_order(before, digests, now) else before.watched_since
+    return replace(
+        before, known_since=since, newest=max(newest, before.newest), watched_since=watched
+    )
+
+
+def _is_out_of_order(before: LogFlow, digests: Sequence[LoadDigest], now: datetime) -> bool:
+    """Tell whether logs that were missing come now, the newest ones maybe before the older.
+
+    A message that could not be stored is delivered again minutes later, after those of now. Where
+    nobody looked for longer than logs take to come, they may have been missing.
+    """
+    if before.newest is None or not before.is_missing(now):
+        return False
+    looked = before.counted + SETTLED_SLOTS
+    late = any(
+        slot_of(one.sent_at) < before.counted
+        and any(worker.last_finished > before.newest for worker in one.workers)
+        for one in digests
+    )
+    return late or slot_of(now) - looked > SHIPS_WITHIN_SLOTS + SETTLED_SLOTS
 
 
 def _late_s(digests: Sequence[LoadDigest]) -> float:

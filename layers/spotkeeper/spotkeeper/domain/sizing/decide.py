@@ -94,7 +94,7 @@ def read_from(fleet: Fleet, now: datetime) -> datetime:
 def assess(snapshot: HealthSnapshot, memory: HealthMemory) -> HealthAssessment:
     """Sum up the load of the window that is known, and bring the memory up to now."""
     now, digests = snapshot.now, snapshot.digests
-    flow = follow(memory.flow, digests)
+    flow = follow(memory.flow, digests, now)
     load = _load(snapshot, replace(memory, flow=flow))
     memory = replace(memory, flow=paced(flow, load, now))
     memory = _with_queue(watch_starts(memory, *snapshot.groups, load, now), snapshot, load)
