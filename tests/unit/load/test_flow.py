@@ -1,6 +1,6 @@
 """How the search logs flow: how often requests come, and whose logs are known."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import pytest
@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from spotkeeper.domain.load.flow import HOUR_S, LogFlow, follow, requests_since
 from spotkeeper.domain.load.histogram import Histogram
 from spotkeeper.domain.load.load import Cluster, LoadDigest, WorkerDigest
+from spotkeeper.domain.load.slots import slot_of
 from tests.builders import at
 
 TURN_S = 60.0
@@ -111,3 +112,64 @@ def test_until_an_hour_was_watched_requests_come_as_fast_as_the_last_ones_did() 
     assert replace(flow, lately=0.02).usual(at(0)) == 0.02
     assert replace(flow, watched_since=at(-HOUR_S)).usual(at(0)) == 0.0
     assert replace(flow, watched_since=None).usual(at(0)) == 0.005
+
+
+def busy(sent_s: float, since_s: float, *, ends_s: float) -> LoadDigest:
+    """A message of one worker that was busy from an instant until another, every second."""
+    one = logged(sent_s, a=sent_s - ends_s)
+    slots = range(slot_of(at(since_s)), slot_of(at(ends_s)) + 1)
+    workers = [replace(worker, busy_ms=dict.fromkeys(slots, 10_000)) for worker in one.workers]
+    return replace(one, count=round(ends_s - since_s), workers=tuple(workers))
+
+
+def turns(start: LogFlow, looks: Sequence[float], came: Mapping[float, LoadDigest]) -> LogFlow:
+    """The flow after looks at the messages that had come by then, by when they came."""
+    for look in looks:
+        there = [one for when, one in came.items() if when <= look]
+        start = replace(follow(start, there, at(look)), rate=1.0)
+        start, _ = requests_since(start, there, at(look))
+    return start
+
+
+LONG = LogFlow(
+    known_since=at(-7200),
+    newest=at(-5),
+    rate=1.0,
+    counted=slot_of(at(-30)),
+    watched_since=at(-7200),
+)
+OUTAGE_S = 600.0
+
+
+def test_after_an_outage_of_both_the_first_messages_tell_of_no_whole_window() -> None:
+    """Nobody looked; one old message comes with the new ones, the others minutes later."""
+    came = {
+        OUTAGE_S + 1: busy(20, 0, ends_s=19),
+        OUTAGE_S + 9: busy(OUTAGE_S + 8, OUTAGE_S, ends_s=OUTAGE_S + 8),
+    }
+    flow = turns(LONG, [0, OUTAGE_S + 10], came)
+    assert not flow.is_whole(300, at(OUTAGE_S + 10))
+    assert flow.watched_since == at(OUTAGE_S + 10)
+
+
+def test_after_an_outage_of_collecting_old_messages_tell_of_no_whole_window() -> None:
+    """Turns went on meanwhile: what was sent before the last of them is late."""
+    looks = [60.0 * minute for minute in range(round(OUTAGE_S / 60) + 2)]
+    flow = turns(LONG, looks, {OUTAGE_S + 1: busy(20, 0, ends_s=19)})
+    assert not flow.is_whole(300, at(looks[-1]))
+    assert flow.watched_since == at(looks[-1])
+
+
+@given(
+    every_s=st.floats(1, 60),
+    comes_s=st.floats(0, 25),
+    phase_s=st.floats(0, 60),
+    jitter=st.lists(st.floats(-4, 4), min_size=20, max_size=20),
+)
+def test_however_a_worker_ships_its_logs_a_window_is_whole_as_soon_as_it_passed(
+    every_s: float, comes_s: float, phase_s: float, jitter: Sequence[float]
+) -> None:
+    ends = [phase_s - 60 + every_s * n for n in range(round(1300 / every_s))]
+    came = {end + comes_s: busy(end, end - every_s, ends_s=end) for end in ends}
+    looks = [60.0 * minute + 5 + jitter[minute] for minute in range(20)]
+    assert turns(LONG, looks, came).watched_since == LONG.watched_since
