@@ -16,6 +16,7 @@ from tests.unit.health.seen import (
     diagnosed,
     load,
     nobody_reports,
+    onprem,
     passed,
     starting,
     untouched,
@@ -120,6 +121,14 @@ def test_workers_whose_requests_the_others_took_over_are_dead(
     half = passed(*SPOT[:3], of=replace(OLD, usual_rate=usual))
     seen = replace(load(*busy(*SPOT[3:])), load_rate={Cluster.AWS: now})
     assert (diagnosed(seen, memory=half).logs_missing == 3) is missing
+
+
+@pytest.mark.parametrize(("now", "missing"), [(0.5, True), (0.58, False)])
+def test_workers_on_premises_take_over_too(now: float, missing: bool) -> None:
+    """Five of twelve dead, the others are 12/7 as busy."""
+    dead = passed(*SPOT[:5], of=replace(OLD, usual_rate=0.4))
+    seen = replace(load(*busy(SPOT[5]), *onprem(6)), load_rate={Cluster.AWS: now})
+    assert (diagnosed(seen, memory=dead, onprem_workers=6).logs_missing == 5) is missing
 
 
 def test_without_a_living_peer_one_is_replaced_at_a_time_while_requests_flow() -> None:

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spotkeeper.domain.load.flow import HOUR_S, LogFlow, follow, requests_since
+from spotkeeper.domain.load.flow import HOUR_S, LogFlow, follow, paced, requests_since
 from spotkeeper.domain.load.histogram import Histogram
-from spotkeeper.domain.load.load import Cluster, LoadDigest, WorkerDigest
+from spotkeeper.domain.load.load import Cluster, Load, LoadDigest, WorkerDigest
 from spotkeeper.domain.load.slots import slot_of
 from tests.builders import at
 
@@ -135,6 +135,7 @@ LONG = LogFlow(
     known_since=at(-7200),
     newest=at(-5),
     rate=1.0,
+    lately=1.0,
     counted=slot_of(at(-30)),
     watched_since=at(-7200),
 )
@@ -149,7 +150,7 @@ def test_after_an_outage_of_both_the_first_messages_tell_of_no_whole_window() ->
     }
     flow = turns(LONG, [0, OUTAGE_S + 10], came)
     assert not flow.is_whole(300, at(OUTAGE_S + 10))
-    assert flow.watched_since == at(OUTAGE_S + 10)
+    assert flow.in_order_since == at(OUTAGE_S + 10)
 
 
 def test_after_an_outage_of_collecting_old_messages_tell_of_no_whole_window() -> None:
@@ -157,7 +158,7 @@ def test_after_an_outage_of_collecting_old_messages_tell_of_no_whole_window() ->
     looks = [60.0 * minute for minute in range(round(OUTAGE_S / 60) + 2)]
     flow = turns(LONG, looks, {OUTAGE_S + 1: busy(20, 0, ends_s=19)})
     assert not flow.is_whole(300, at(looks[-1]))
-    assert flow.watched_since == at(looks[-1])
+    assert flow.in_order_since == at(looks[-1])
 
 
 @given(
@@ -172,4 +173,22 @@ def test_however_a_worker_ships_its_logs_a_window_is_whole_as_soon_as_it_passed(
     ends = [phase_s - 60 + every_s * n for n in range(round(1300 / every_s))]
     came = {end + comes_s: busy(end, end - every_s, ends_s=end) for end in ends}
     looks = [60.0 * minute + 5 + jitter[minute] for minute in range(20)]
-    assert turns(LONG, looks, came).watched_since == LONG.watched_since
+    assert turns(LONG, looks, came).in_order_since is None
+
+
+def test_a_silence_says_nothing_about_how_fast_requests_came_before_it() -> None:
+    """One a minute: the window forgets the last of them long before 14 are due."""
+    flow = replace(LONG, newest=at(0), rate=1 / 60, lately=1 / 60)
+    silent = Load(at=at(300), window_s=300, newest=at(0), arrival_rate=0.0)
+    still = paced(flow, flow, silent)
+    assert (still.is_missing(at(830)), still.is_missing(at(850))) == (False, True)
+    heard = replace(flow, newest=at(60))
+    assert paced(flow, heard, replace(silent, newest=at(60), arrival_rate=0.5)).rate == 0.5
+
+
+def test_requests_came_no_faster_than_in_the_hour_before_the_newest() -> None:
+    """One of a quiet night, alone in its minutes, is no pace of one in five minutes."""
+    night = replace(LONG, newest=at(0), rate=1 / 300, lately=1 / 3600)
+    assert not night.is_missing(at(2 * 3600))
+    young = replace(night, watched_since=at(-1800))
+    assert young.is_missing(at(2 * 3600))

@@ -123,13 +123,15 @@ class Watch:
         return ill + just >= short and lately >= world.replacements_an_hour
 
     def _to_be_missed_s(self) -> float:
-        """How long a worker may hang until so many requests passed it that it is missed."""
+        """How long a worker may do nothing until so many requests passed it that it is missed."""
         world = self.world
         if world.hung_unseen.intersection(world.force.instances):
             return math.inf
-        if not world.hung.intersection(world.force.instances):
+        groups = (world.cloud.group(world.spot), world.cloud.group(world.on_demand))
+        there = [i for group in groups for i in group.instances if i.state == IN_SERVICE]
+        if all(world.works(i.instance_id) for i in there):
             return 0.0
-        workers = len(world.force.instances) + world.scenario.onprem_workers
+        workers = len(there) + world.scenario.onprem_workers
         return CERTAIN * world.scenario.service_s * workers / world.load()
 
     def _begun(self) -> list[Fault]:
@@ -261,8 +263,10 @@ class Watch:
         if not instance_id:
             gone = max(0, len(serving) - (view.desired - by))
         before = world.working()
-        # Whom spot is asked for is the sizing's to say; of a fleet that is met the load says it.
-        needed = load if world.adopted else min(load, world.cloud.group(world.spot).desired)
+        # Whom spot is asked for is the sizing's to say; of a fleet that is met the load says it,
+        # as far as an operator lets spot serve it.
+        spot = world.cloud.group(world.spot)
+        needed = min(load, spot.maximum if world.adopted else spot.desired)
         if gone and before - gone + world.scenario.onprem_workers < needed:
             how = f"on-demand {view.desired} -> {view.desired - by}: {before} -> {before - gone}"
             self.broken(Promise.MAKE_BEFORE_BREAK, f"{how} instances serve {load} erlangs")

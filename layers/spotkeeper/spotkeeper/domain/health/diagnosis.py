@@ -71,7 +71,7 @@ def diagnose(
     policy = fleet.worker_health
     memory = replace(memory, replaced=_of_last_day(memory, now))
     quiet = silent(memory, fleet, now) if policy.enabled else {}
-    missing = logs_rather_missing(quiet, memory, load)
+    missing = logs_rather_missing(quiet, memory, load, fleet)
     launching = unreported(load, memory, fleet, now) if policy.enabled else {}
     never_reported = {i: launching[i] for i in late(launching, memory, fleet, now)}
     ill = _failing_or_slow(load, memory, policy) if policy.enabled else {}

@@ -131,7 +131,9 @@ def idle_beside_requests(memory: HealthMemory, fleet: Fleet, now: datetime) -> d
     }
 
 
-def logs_rather_missing(found: Mapping[str, str], memory: HealthMemory, load: Load) -> bool:
+def logs_rather_missing(
+    found: Mapping[str, str], memory: HealthMemory, load: Load, fleet: Fleet
+) -> bool:
     """Tell whether over a third are silent at once, the others at ease: rather logs do not come.
 
     Had they died, the others would serve what they served: of half of the workers each is twice as
@@ -142,7 +144,9 @@ def logs_rather_missing(found: Mapping[str, str], memory: HealthMemory, load: Lo
     total = len(memory.in_service_since)
     if not found or alike < 2 or 3 * alike <= total:  # noqa: PLR2004
         return False
-    taken_over = memory.usual_rate * (1 + total / max(1, total - alike)) / 2
+    workers = workers_in_service(total, load, fleet)
+    left = workers - alike * fleet.workers_per_instance
+    taken_over = memory.usual_rate * (1 + workers / max(1, left)) / 2
     return _busiest(load) < min(BUSY_ALL_THE_TIME, taken_over or BUSY_ALL_THE_TIME)
 
 

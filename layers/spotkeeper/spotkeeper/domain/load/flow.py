@@ -32,7 +32,8 @@ HOUR = timedelta(seconds=HOUR_S)
 class LogFlow:
     """What is known of a fleet's search logs.
 
-    Every log since `known_since` has come, up to `newest`, when the last one finished. `late_s` is
+    Every log since `known_since` has come, up to `newest`, when the last one finished; of what was
+    sent before `in_order_since`, some may yet be delivered again. `late_s` is
     how old the newest log of a message is when that is sent, of the median worker. `rate` is how
     many requests a second come independently of each other: 5 a second in batches of 10 are 0.5.
     Requests were counted for each worker up to the slot `counted`, of which they were not
@@ -47,6 +48,7 @@ class LogFlow:
     counted: int = 0
     watched_since: datetime | None = None
     lately: float = 0.0
+    in_order_since: datetime | None = None
 
     def ends_at(self, now: datetime) -> datetime:
         """Give the end of what is known: now, unless logs are certainly on their way.
@@ -64,8 +66,8 @@ class LogFlow:
         """Tell whether a whole window is known, and that the logs in it are everybody's."""
         if self.known_since is None or self.watched_since is None:
             return False
-        since, window = max(self.known_since, self.watched_since), timedelta(seconds=window_s)
-        return self.ends_at(now) - since >= window
+        since = max(self.known_since, self.watched_since, self.in_order_since or self.known_since)
+        return self.ends_at(now) - since >= timedelta(seconds=window_s)
 
     def is_missing(self, now: datetime) -> bool:
         """Tell whether requests certainly came that no log tells of."""
@@ -80,14 +82,25 @@ class LogFlow:
         return self.lately if watched >= HOUR else max(self.lately, self.rate)
 
     def _is_gap(self, silence: timedelta) -> bool:
-        return silence > SHORTEST_GAP and silence.total_seconds() * self.rate >= CERTAIN
+        return silence > SHORTEST_GAP and silence.total_seconds() * self._pace() >= CERTAIN
+
+    def _pace(self) -> float:
+        """Give how many requests a second came until the newest one, no more than in its hour.
+
+        In a few minutes one may have come by chance where hardly any do.
+        """
+        if self.newest is None or self.watched_since is None:
+            return self.rate
+        if self.newest - self.watched_since < HOUR:
+            return self.rate
+        since_s = (slot_begins(self.counted) - self.newest).total_seconds()
+        return min(self.rate, self.lately * math.exp(max(0.0, since_s) / HOUR_S))
 
 
 def follow(before: LogFlow, digests: Sequence[LoadDigest], now: datetime) -> LogFlow:
     """Bring what is known up to the newest digest; a gap that chance does not explain begins anew.
 
     A fleet that is met for the first time, or whose memory was lost, is known since its oldest log.
-    What may be delivered again begins a watch anew.
     """
     finished = [worker.last_finished for one in digests for worker in one.workers]
     if not finished:
@@ -102,10 +115,9 @@ def follow(before: LogFlow, digests: Sequence[LoadDigest], now: datetime) -> Log
     if before.newest is None or before.known_since is None:
         return replace(before, known_since=begins, newest=newest)
     since = begins if before._is_gap(begins - before.newest) else before.known_since
-    watched = None if _is_out_of_order(before, digests, now) else before.watched_since
-    return replace(
-        before, known_since=since, newest=max(newest, before.newest), watched_since=watched
-    )
+    ordered = now if _is_out_of_order(before, digests, now) else before.in_order_since
+    newest = max(newest, before.newest)
+    return replace(before, known_since=since, newest=newest, in_order_since=ordered)
 
 
 def _is_out_of_order(before: LogFlow, digests: Sequence[LoadDigest], now: datetime) -> bool:
@@ -147,9 +159,12 @@ def _busy_slots(digests: Iterable[LoadDigest], after: int) -> Iterable[int]:
                 yield min((at for at in worker.busy_ms if at > after), default=slot)
 
 
-def paced(flow: LogFlow, load: Load, now: datetime) -> LogFlow:
-    """Remember how fast requests come, as long as logs do; batches count as one."""
-    if load.newest is None or flow.is_missing(now):
+def paced(before: LogFlow, flow: LogFlow, load: Load) -> LogFlow:
+    """Remember how fast requests came as of the newest log; batches count as one.
+
+    A silence since then says nothing about how fast they came before it.
+    """
+    if load.newest is None or flow.newest == before.newest:
         return flow
     return replace(flow, rate=load.arrival_rate / max(1.0, *load.dispersion.values(), 1.0))
 

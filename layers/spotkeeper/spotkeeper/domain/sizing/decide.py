@@ -96,7 +96,7 @@ def assess(snapshot: HealthSnapshot, memory: HealthMemory) -> HealthAssessment:
     now, digests = snapshot.now, snapshot.digests
     flow = follow(memory.flow, digests, now)
     load = _load(snapshot, replace(memory, flow=flow))
-    memory = replace(memory, flow=paced(flow, load, now))
+    memory = replace(memory, flow=paced(memory.flow, flow, load))
     memory = _with_queue(watch_starts(memory, *snapshot.groups, load, now), snapshot, load)
     memory = watch_reports(memory, snapshot.groups, load, digests, snapshot.fleet, now)
     history, promised = _promised(snapshot, memory, load)
