@@ -114,9 +114,8 @@ def served(
 def hung(stage: Stage) -> str:
     """Bring the first instance to its second observation as silent; the turn of minute 7 is due."""
     victim, *well = stage.spot
-    stage.serve(0, dict.fromkeys(stage.spot, 0.9))
-    stage.turn(0)
-    stage.serve(6, dict.fromkeys(well, 0.9))
-    stage.turn(6)
+    for minute in range(7):
+        stage.serve(minute, dict.fromkeys(stage.spot if minute < 2 else well, 0.9))  # noqa: PLR2004
+        stage.turn(minute)
     stage.serve(7, dict.fromkeys(well, 0.9))
     return victim

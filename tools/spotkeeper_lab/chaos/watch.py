@@ -1,12 +1,11 @@
 """What must hold whatever goes wrong, looked at every virtual minute and at every act."""
 
-import math
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from spotkeeper.domain.load.flow import CERTAIN
+from spotkeeper_lab.chaos.missed import to_be_missed_s
 from spotkeeper_lab.chaos.promises import (
     BACK_AFTER_S,
     CAPPED,
@@ -104,7 +103,7 @@ class Watch:
         short = working < wanted
         self._short_since = (self._short_since or world.now_s) if short else None
         lasted_s = world.now_s - (self._short_since or world.now_s)
-        self._patience_s = max(self._patience_s, self._to_be_missed_s()) if short else 0.0
+        self._patience_s = max(self._patience_s, to_be_missed_s(self.world)) if short else 0.0
         too_long = lasted_s > SHORT_S + self._patience_s
         helpless = self._recently(HELPLESS) or self._waits_for_budget(wanted - working)
         if too_long and self._calm(SHORT_S) and not helpless:
@@ -121,18 +120,6 @@ class Watch:
         just = sum(age_s < WHOLE_AFTER_S for age_s in ages_s)
         lately = sum(age_s < 3600.0 + WHOLE_AFTER_S for age_s in ages_s)
         return ill + just >= short and lately >= world.replacements_an_hour
-
-    def _to_be_missed_s(self) -> float:
-        """How long a worker may do nothing until so many requests passed it that it is missed."""
-        world = self.world
-        if world.hung_unseen.intersection(world.force.instances):
-            return math.inf
-        groups = (world.cloud.group(world.spot), world.cloud.group(world.on_demand))
-        there = [i for group in groups for i in group.instances if i.state == IN_SERVICE]
-        if all(world.works(i.instance_id) for i in there):
-            return 0.0
-        workers = len(there) + world.scenario.onprem_workers
-        return CERTAIN * world.scenario.service_s * workers / world.load()
 
     def _begun(self) -> list[Fault]:
         return [f for f in self.world.scenario.faults if f.at_s <= self.world.now_s]
