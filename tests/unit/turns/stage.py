@@ -115,7 +115,7 @@ def hung(stage: Stage) -> str:
     """Bring the first instance to its second observation as silent; the turn of minute 7 is due."""
     victim, *well = stage.spot
     for minute in range(7):
-        stage.serve(minute, dict.fromkeys(stage.spot if minute < 2 else well, 0.9))  # noqa: PLR2004
+        stage.serve(minute, dict.fromkeys(stage.spot if minute < 2 else well, 0.9))
         stage.turn(minute)
     stage.serve(7, dict.fromkeys(well, 0.9))
     return victim

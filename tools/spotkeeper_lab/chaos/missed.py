@@ -2,42 +2,39 @@
 
 import math
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 from spotkeeper.domain.load.flow import CERTAIN
-from spotkeeper_lab.cloud.words import IN_SERVICE
-
-if TYPE_CHECKING:
-    from spotkeeper_lab.chaos.world import World
+from spotkeeper_lab.chaos.story.scenario import Scenario
 
 # How busy workers were is remembered for so long after they were all heard of.
 REMEMBERED_S = 3600.0
 
 
-def to_be_missed_s(world: "World") -> float:
-    """How long a worker may do nothing until so many requests passed it that it is missed."""
-    if world.hung_unseen.intersection(world.force.instances):
-        return math.inf
-    groups = (world.cloud.group(world.spot), world.cloud.group(world.on_demand))
-    there = [i for group in groups for i in group.instances if i.state == IN_SERVICE]
-    left = sum(world.works(i.instance_id) for i in there)
-    if left == len(there):
-        return 0.0
-    if _are_logs_rather_missing(world, len(there), left):
-        return math.inf
-    workers = len(there) + world.scenario.onprem_workers
-    return CERTAIN * world.scenario.service_s * workers / world.load()
+def to_be_missed_s(scenario: Scenario, now_s: float, there: int, left: int) -> float:
+    """How long a worker may do nothing until so many requests passed it that it is missed.
 
-
-def _are_logs_rather_missing(world: "World", there: int, left: int) -> bool:
-    """Whether over a third do nothing, and the load fell meanwhile.
-
-    Who is left is then nearer to how busy all were than to how busy they would have become.
+    Of the instances that are `there`, those that are `left` serve.
     """
-    since_s = world.now_s - REMEMBERED_S
-    steps = [*world.scenario.loads, (math.inf, 0.0)]
-    before = max(load for (_, load), (end_s, _) in pairwise(steps) if end_s > since_s)
-    onprem = world.scenario.onprem_workers
-    everybody, remain = there + onprem, max(1, left + onprem)
-    taken_over = before / everybody * (1 + everybody / remain) / 2
-    return 3 * (there - left) > there and world.load() / remain < taken_over
+    if left == there:
+        return 0.0
+    steps = [*scenario.loads, (math.inf, 0.0)]
+    loads = [
+        load
+        for (begins_s, load), (end_s, _) in pairwise(steps)
+        if begins_s <= now_s < end_s + REMEMBERED_S
+    ]
+    everybody, serving = there + scenario.onprem_workers, left + scenario.onprem_workers
+    if 3 * (there - left) > there and _is_at_ease(loads, everybody, serving):
+        return math.inf
+    return CERTAIN * scenario.service_s * everybody / loads[-1]
+
+
+def _is_at_ease(loads: list[float], everybody: int, serving: int) -> bool:
+    """Whether the load fell so much that rather the logs of those who do nothing are missing.
+
+    Who is left is nearer to how busy all were than to how busy they would have become.
+    """
+    if not serving:
+        return False
+    taken_over = max(loads) / everybody * (1 + everybody / serving) / 2
+    return loads[-1] / serving < taken_over

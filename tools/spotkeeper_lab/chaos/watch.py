@@ -1,5 +1,6 @@
 """What must hold whatever goes wrong, looked at every virtual minute and at every act."""
 
+import math
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -103,7 +104,7 @@ class Watch:
         short = working < wanted
         self._short_since = (self._short_since or world.now_s) if short else None
         lasted_s = world.now_s - (self._short_since or world.now_s)
-        self._patience_s = max(self._patience_s, to_be_missed_s(self.world)) if short else 0.0
+        self._patience_s = max(self._patience_s, self._to_be_missed_s()) if short else 0.0
         too_long = lasted_s > SHORT_S + self._patience_s
         helpless = self._recently(HELPLESS) or self._waits_for_budget(wanted - working)
         if too_long and self._calm(SHORT_S) and not helpless:
@@ -120,6 +121,15 @@ class Watch:
         just = sum(age_s < WHOLE_AFTER_S for age_s in ages_s)
         lately = sum(age_s < 3600.0 + WHOLE_AFTER_S for age_s in ages_s)
         return ill + just >= short and lately >= world.replacements_an_hour
+
+    def _to_be_missed_s(self) -> float:
+        world = self.world
+        if world.hung_unseen.intersection(world.force.instances):
+            return math.inf
+        groups = (world.cloud.group(world.spot), world.cloud.group(world.on_demand))
+        there = [i for group in groups for i in group.instances if i.state == IN_SERVICE]
+        left = sum(world.works(i.instance_id) for i in there)
+        return to_be_missed_s(world.scenario, world.now_s, len(there), left)
 
     def _begun(self) -> list[Fault]:
         return [f for f in self.world.scenario.faults if f.at_s <= self.world.now_s]
