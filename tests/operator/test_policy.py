@@ -12,6 +12,8 @@ from botocore.client import BaseClient
 from spotkeeper.adapters.doctor.account import AccountClients, account_facts
 from spotkeeper.adapters.doctor.machines import ImageReader, Template, TemplateReader
 from spotkeeper.adapters.doctor.scores import PlacementScores
+from spotkeeper.adapters.doctor.stack import StackClients, stack_facts
+from spotkeeper.adapters.dynamodb.decision_records import DecisionRecords
 from spotkeeper.adapters.ec2.prices import on_demand_prices, spot_prices
 from spotkeeper.domain.doctor.facts import GroupFacts
 from spotkeeper_operator.aws import Aws
@@ -56,6 +58,8 @@ ANSWERS: Mapping[tuple[str, str], Any] = {
     ("lambda", "GetAccountSettings"): {"AccountLimit": {"UnreservedConcurrentExecutions": 1000}},
     ("service-quotas", "ListServiceQuotas"): {"Quotas": []},
     ("scheduler", "GetSchedule"): {"State": "ENABLED"},
+    ("events", "DescribeRule"): {"State": "ENABLED"},
+    ("lambda", "GetEventSourceMapping"): {"State": "Enabled"},
     ("pricing", "GetProducts"): {"PriceList": []},
     ("autoscaling", "DescribeLifecycleHooks"): {
         "LifecycleHooks": [
@@ -286,4 +290,18 @@ def look_at_everything() -> None:
     account_facts(clients, [group])
     scores = PlacementScores(ec2=aws.ec2, dynamodb=aws.dynamodb, table=TABLE)
     assert scores.of([replace(FLEET, spot_group="main-spot")], {"main-spot": group}, NOON)
-    aws.client("scheduler").get_schedule(Name=f"{STACK}-health")
+    clients = StackClients(
+        scheduler=aws.client("scheduler"),
+        events=aws.client("events"),
+        functions=aws.client("lambda"),
+        sns=aws.client("sns"),
+        records=DecisionRecords(aws.dynamodb, TABLE),
+        scores=scores,
+    )
+    parts = {
+        "AWS::Scheduler::Schedule": "health",
+        "AWS::Events::Rule": "rule",
+        "AWS::Lambda::EventSourceMapping": "source",
+    }
+    resources = {kind: (kind, f"{STACK}-{name}") for kind, name in parts.items()}
+    stack_facts(clients, replace(aws.stack(STACK), resources=resources), [])

@@ -95,6 +95,17 @@ def test_only_instances_of_the_groups_are_marked_and_only_with_the_mark(adopted:
     ]
 
 
+def test_only_instances_that_were_marked_in_the_spot_groups_are_terminated(adopted: Stack) -> None:
+    """Another stack marks its own with the same key."""
+    further = Stack.with_parameters({**ADOPT, "FurtherGroupPrefix": "team-"})
+    for stack, groups in ((adopted, ["ocr-spot"]), (further, ["ocr-spot", "team-*"])):
+        [ending] = [it for _, it in statements(stack) if "ec2:TerminateInstances" in it["Action"]]
+        assert ending["Condition"]["StringLike"] == {
+            "ec2:ResourceTag/spotkeeper:draining": "*",
+            "ec2:ResourceTag/spotkeeper:group": groups,
+        }
+
+
 def test_further_groups_are_allowed_by_their_prefix_only_when_one_is_given(adopted: Stack) -> None:
     further = Stack.with_parameters({**ADOPT, "FurtherGroupPrefix": "team-"})
     assert not [it for it in map(str, statements(adopted)) if "autoScalingGroupName/*" in it]

@@ -150,6 +150,14 @@ SEEDED: dict[str, tuple[Facts, str, Severity, str]] = {
         good.stack(schedules_disabled=("spotkeeper-check-availability",)),
         "schedule-disabled", E, "does not turn",
     ),
+    "a rule that is off": (
+        good.stack(rules_disabled=("spotkeeper-SpotWarning",)),
+        "events-disabled", E, "seen by the next minute's turn only",
+    ),
+    "a queue that nobody reads": (
+        good.stack(queues_unread=("14e0db71",)),
+        "queue-disabled", E, "nobody reads its queue",
+    ),
     "a document that does not validate": (
         replace(good.FACTS, wrong_documents=("fleet document night: bounds: Field required",)),
         "wrong-document", E, "bounds",

@@ -119,6 +119,7 @@ class Cloud(CloudStates):
         for machine in [self._known(instance_id) for instance_id in instance_ids]:
             if machine and machine.gone_s is None:
                 machine.gone_s = gone_s
+                machine.marked_in = machine.group.spec.name if machine.group else ""
                 self._touch(machine)
 
     def undrain(self, instance_ids: Sequence[str]) -> None:

@@ -29,6 +29,7 @@ class SimulatedMachine:
     serves_s: float | None = None
     healthy: bool = True
     gone_s: float | None = None
+    marked_in: str = ""
     warned_s: float | None = None
     doomed_s: float | None = None
     ended_s: float | None = None
@@ -81,6 +82,7 @@ class SimulatedMachine:
             serves_s=self.serves_s,
             warned_s=self.warned_s,
             gone_s=self.gone_s,
+            marked_in=self.marked_in,
             ended_s=self.ended_s,
             lost=self.lost,
             protected=self.protected,

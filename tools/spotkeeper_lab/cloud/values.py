@@ -149,8 +149,9 @@ class Physics:
 class InstanceView:
     """An instance; `state` is AWS's LifecycleState, `group` is empty once it is in none.
 
-    `lost` says that the market took it, `gone_s` when its workers were told that it will be gone,
-    `serves_s` from when on its workers serve: never where it was launched from a bad image.
+    `lost` says that the market took it, `gone_s` when its workers were told that it will be gone
+    and `marked_in` the group that it was in then, `serves_s` from when on its workers serve: never
+    where it was launched from a bad image.
     """
 
     instance_id: str
@@ -167,6 +168,7 @@ class InstanceView:
     ended_s: float | None
     lost: bool
     protected: bool = False
+    marked_in: str = ""
 
     @property
     def draining(self) -> bool:

@@ -102,7 +102,8 @@ def test_policies_see_an_instance_by_its_group_and_its_mark(clock: Clock) -> Non
         cloud.drain([one.instance_id], 150.0)
         cloud.detach("spot", [one.instance_id])
     assert instance_tags(world, one.instance_id) == {
-        "spotkeeper:draining": "2026-11-20T12:02:30+00:00"
+        "spotkeeper:draining": "2026-11-20T12:02:30+00:00",
+        "spotkeeper:group": "spot",
     }
     assert member_of(world, one.instance_id) == ""
 

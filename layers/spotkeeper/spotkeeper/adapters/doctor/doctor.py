@@ -34,6 +34,8 @@ class Doctor:
         clients = self._clients(
             StackClients(
                 scheduler=self._client("scheduler"),
+                events=self._client("events"),
+                functions=self._client("lambda"),
                 sns=self._client("sns"),
                 records=DecisionRecords(dynamodb, stack.table),
                 scores=PlacementScores(

@@ -1,8 +1,8 @@
 """What a deployed stack looks like: schedules, subscriptions, the newest logs."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from spotkeeper.adapters.doctor.looking import look
 from spotkeeper.adapters.doctor.scores import PlacementScores
@@ -13,6 +13,7 @@ from spotkeeper.domain.doctor.facts import StackFacts, Unseen
 from spotkeeper.domain.fleet import Fleet
 
 if TYPE_CHECKING:
+    from mypy_boto3_lambda import LambdaClient
     from mypy_boto3_scheduler import EventBridgeSchedulerClient
     from mypy_boto3_sns import SNSClient
 
@@ -24,6 +25,8 @@ class StackClients:
     """The services that know a deployed stack."""
 
     scheduler: "EventBridgeSchedulerClient"
+    events: Any
+    functions: "LambdaClient"
     sns: "SNSClient"
     records: DecisionRecords
     scores: PlacementScores
@@ -34,7 +37,21 @@ def stack_facts(clients: StackClients, stack: Stack, fleets: Iterable[Fleet]) ->
     topic = stack.outputs.get("AlarmTopicArn", "")
     subscriptions = look("sns:ListSubscriptionsByTopic", lambda: _subscriptions(clients.sns, topic))
     return StackFacts(
-        schedules_disabled=look("scheduler:GetSchedule", lambda: _disabled(clients, stack)),
+        schedules_disabled=_disabled(
+            "scheduler:GetSchedule",
+            stack.physical_ids("AWS::Scheduler::Schedule"),
+            lambda name: clients.scheduler.get_schedule(Name=name)["State"],
+        ),
+        rules_disabled=_disabled(
+            "events:DescribeRule",
+            stack.physical_ids("AWS::Events::Rule"),
+            lambda name: clients.events.describe_rule(Name=name)["State"],
+        ),
+        queues_unread=_disabled(
+            "lambda:GetEventSourceMapping",
+            stack.physical_ids("AWS::Lambda::EventSourceMapping"),
+            lambda uuid: clients.functions.get_event_source_mapping(UUID=uuid)["State"],
+        ),
         unconfirmed=subscriptions
         if isinstance(subscriptions, Unseen)
         else tuple(end for end, arn in subscriptions if arn == _PENDING),
@@ -44,10 +61,11 @@ def stack_facts(clients: StackClients, stack: Stack, fleets: Iterable[Fleet]) ->
     )
 
 
-def _disabled(clients: StackClients, stack: Stack) -> tuple[str, ...]:
-    names = stack.physical_ids("AWS::Scheduler::Schedule")
-    states = {name: clients.scheduler.get_schedule(Name=name)["State"] for name in names}
-    return tuple(name for name, state in states.items() if state == "DISABLED")
+def _disabled(
+    action: str, names: Iterable[str], state: Callable[[str], str]
+) -> tuple[str, ...] | Unseen:
+    """Name those that are switched off, by the state that one action tells."""
+    return look(action, lambda: tuple(name for name in names if state(name).upper() == "DISABLED"))
 
 
 def _subscriptions(client: "SNSClient", topic: str) -> list[tuple[str, str]]:

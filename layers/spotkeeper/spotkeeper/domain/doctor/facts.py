@@ -93,9 +93,15 @@ class AccountFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StackFacts:
-    """What the deployed stack looks like; `search_log_ages` are seconds, by fleet."""
+    """What the deployed stack looks like; `search_log_ages` are seconds, by fleet.
+
+    `rules_disabled` hand events to nobody, `queues_unread` are the event source mappings that do
+    not read their queue.
+    """
 
     schedules_disabled: tuple[str, ...] | Unseen = ()
+    rules_disabled: tuple[str, ...] | Unseen = ()
+    queues_unread: tuple[str, ...] | Unseen = ()
     unconfirmed: tuple[str, ...] | Unseen = ()
     nobody_told: bool | Unseen = False
     sends_search_logs: str = "SendSearchLogs"

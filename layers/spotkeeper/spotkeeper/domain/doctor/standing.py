@@ -106,14 +106,7 @@ def _check_document(fleet: Fleet) -> Iterator[Finding]:
 
 def check_stack(stack: StackFacts, fleets: Sequence[Fleet]) -> Iterator[Finding]:
     """Check whether a deployed stack turns, is heard, and hears of requests."""
-    for name in () if isinstance(stack.schedules_disabled, Unseen) else stack.schedules_disabled:
-        yield Finding(
-            id="schedule-disabled",
-            severity=Severity.ERROR,
-            about=name,
-            evidence="it is disabled: this controller does not turn",
-            fix="enable it in EventBridge Scheduler; to pause for a while there is `pause`",
-        )
+    yield from _check_switches(stack)
     for endpoint in () if isinstance(stack.unconfirmed, Unseen) else stack.unconfirmed:
         yield Finding(
             id="e-mail-unconfirmed",
@@ -132,6 +125,32 @@ def check_stack(stack: StackFacts, fleets: Sequence[Fleet]) -> Iterator[Finding]
         )
     for fleet in fleets:
         yield from _check_logs(stack, fleet)
+
+
+def _check_switches(stack: StackFacts) -> Iterator[Finding]:
+    """Report what somebody has switched off, and not on again."""
+    for name in () if isinstance(stack.schedules_disabled, Unseen) else stack.schedules_disabled:
+        yield error(
+            "schedule-disabled",
+            name,
+            "it is disabled: this controller does not turn",
+            "enable it in EventBridge Scheduler; to pause for a while there is `pause`",
+        )
+    for name in () if isinstance(stack.rules_disabled, Unseen) else stack.rules_disabled:
+        yield error(
+            "events-disabled",
+            name,
+            "it is disabled: warnings and what groups do are seen by the next minute's turn only",
+            f"aws events enable-rule --name {name}; to pause for a while there is `pause`",
+        )
+    for uuid in () if isinstance(stack.queues_unread, Unseen) else stack.queues_unread:
+        yield error(
+            "queue-disabled",
+            uuid,
+            "this event source mapping is disabled: nobody reads its queue of search logs, or of "
+            "wake-ups",
+            f"aws lambda update-event-source-mapping --enabled --uuid {uuid}",
+        )
 
 
 def _check_logs(stack: StackFacts, fleet: Fleet) -> Iterator[Finding]:
