@@ -43,6 +43,30 @@ def test_a_wrong_document_stops_its_own_fleet_only() -> None:
     ]
 
 
+DEEP = '{"a":' * 1300 + "1" + "}" * 1300
+
+
+@pytest.mark.parametrize(
+    ("parameters", "told"),
+    [
+        ({"asr": json.dumps(LEAST), "asr.overrides": DEEP}, "is nested too deeply"),
+        ({"team/asr": json.dumps(LEAST)}, "fleet document team/asr: is no name of a fleet"),
+        ({"a" * 65: json.dumps(LEAST)}, "is no name of a fleet: 1 to 64 of A-Z a-z 0-9 _ . -"),
+        (
+            {"asr": json.dumps(LEAST | {"spot_group": "a\x00b"})},
+            "fleet document asr: spot_group: String should match pattern",
+        ),
+    ],
+    ids=["nested", "below a folder", "long name", "a group that AWS refuses to describe"],
+)
+def test_what_would_stop_every_fleet_stops_its_own(parameters: dict[str, str], told: str) -> None:
+    well = json.dumps(LEAST | {"spot_group": "b-spot", "on_demand_group": "b-on-demand"})
+    documents = store({"main": well, **parameters}).load()
+    assert [fleet.name for fleet in documents.fleets] == ["main"]
+    (error,) = documents.errors
+    assert told in str(error)
+
+
 def test_no_document_at_all_is_an_error_that_says_where_it_belongs() -> None:
     documents = store({}).load()
     assert documents.fleets == ()

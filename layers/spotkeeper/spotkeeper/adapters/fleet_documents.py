@@ -76,7 +76,7 @@ class FleetDocumentStore:
 
     def _read(self) -> dict[str, str]:
         try:
-            values = self._provider.get_multiple(self._path, max_age=CACHE_S)
+            values = self._provider.get_multiple(self._path, max_age=CACHE_S, recursive=True)
         except GetParameterError as error:
             raise Unavailable(f"reading the fleet documents under {self._path}: {error}") from error
         return {name: str(value) for name, value in values.items()}

@@ -4,6 +4,7 @@ Its sections are made of the settings that the dataclasses of the domain define.
 """
 
 import json
+import re
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any, ClassVar, Literal, Self
@@ -15,6 +16,10 @@ from spotkeeper.domain.fleet import Fleet
 from spotkeeper.domain.settings.availability import AvailabilityPolicy
 from spotkeeper.domain.settings.sizing import Bounds, Objective, SizingPolicy
 from spotkeeper.domain.settings.worker_health import WorkerHealthPolicy
+
+
+# As search logs may name it; Parameter Store allows longer ones.
+_NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 
 
 class FleetDocumentError(Exception):
@@ -80,12 +85,17 @@ def parse_fleet(name: str, text: str, overrides: str | None = None) -> Fleet:
     `overrides` is laid over it as a JSON merge patch (RFC 7396): its fields go before the
     document's, null gives a field its default.
     """
+    if not _NAME.fullmatch(name):
+        message = "is no name of a fleet: 1 to 64 of A-Z a-z 0-9 _ . -, right below the path"
+        raise FleetDocumentError(f"fleet document {name}: {message}")
     try:
         if overrides is not None:
             text = json.dumps(_merged(_object(name, text), _object(f"{name}.overrides", overrides)))
         document = FleetDocument.model_validate_json(text)
     except ValidationError as error:
         raise FleetDocumentError(f"fleet document {name}: {_wrong(error)}") from error
+    except RecursionError as error:
+        raise FleetDocumentError(f"fleet document {name}: is nested too deeply") from error
     fleet = build(Fleet, document.model_dump(exclude={"version"}) | {"name": name})
     if fleet.objective and not fleet.objective.wait_s:
         fleet = replace(fleet, objective=None)

@@ -4,7 +4,9 @@ from functools import partial
 
 from spotkeeper.domain.settings.setting import Setting
 
-group_name = partial(Setting, unit="name", pattern=r"^[\s\S]{1,255}$")
+# AWS describes the groups of all fleets in one call, and refuses that for any other character.
+_OF_A_GROUP = "[\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]"
+group_name = partial(Setting, unit="name", pattern=f"^{_OF_A_GROUP}{{1,255}}$")
 request_queue = partial(
     Setting,
     "queue that the workers take requests from; its length is looked at: an SQS queue, "
