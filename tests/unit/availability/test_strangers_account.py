@@ -106,6 +106,16 @@ def test_a_fleet_that_nobody_turned_for_long_is_adopted_again(paused_s: int, rul
     assert resumed.rule == rule
 
 
+def test_what_is_adopted_and_needed_is_nothing_to_adopt() -> None:
+    """After a pause on-demand may stand in as before: nobody has to raise or lower anything."""
+    memory = AvailabilityMemory()
+    three = group("on-demand", 3, instances(BACK[:3]))
+    for minute in range(30):
+        held = turn(60 * minute, spot(SPOT[0]), three, memory)
+        assert (held.action, held.alarms) == (Action.HOLD, ())
+        memory = held.memory
+
+
 # --- suspended by AWS -------------------------------------------------------------------------
 
 

@@ -41,6 +41,7 @@ def alarms_of(seen: Assessment, after: AvailabilityMemory) -> tuple[str, ...]:
     if seen.both_short:
         named.add("both-short")
     adopted, deadline_s = after.adoption, seen.policy.launch_deadline_s
-    if adopted is not None and not within(adopted.since, seen.now, deadline_s):
+    more = seen.spot.serving + seen.on_demand.target > seen.spot.target
+    if adopted is not None and more and not within(adopted.since, seen.now, deadline_s):
         named.add("adopting")
     return tuple(sorted(named))
