@@ -76,6 +76,10 @@ class GroupReader(Protocol):
         """List a group's failed launches since an instant, newest first."""
         ...
 
+    def let_go(self, group: str, since: datetime) -> frozenset[str]:
+        """Name the instances that a group began to end since an instant because it was asked to."""
+        ...
+
     def groups_of(self, instance_ids: Sequence[str]) -> Mapping[str, str]:
         """Name the group of each instance that is in one."""
         ...

@@ -69,6 +69,29 @@ def activity(start: datetime, **changes: object) -> dict[str, Any]:
     return {name: value for name, value in values.items() if value is not None}
 
 
+@pytest.mark.parametrize(
+    ("cause", "by_request"),
+    [
+        ("an instance was taken out of service in response to an instance refresh.  At "
+         "2022-12-24T22:03:59Z instance i-0002075bea40ce1c8 was selected for termination.", True),
+        ("instance i-0002075bea40ce1c8 was taken out of service in response to a user request.",
+         True),
+        ("instance i-0002075bea40ce1c8 was taken out of service in response to a user request, "
+         "shrinking the capacity from 2 to 1.", False),
+        ("an instance was taken out of service in response to a user health-check.", False),
+        ("an instance was taken out of service in response to a EC2 health check indicating it has "
+         "been terminated or stopped.", False),
+    ],
+    ids=["refresh", "request", "smaller", "ill", "taken"],
+)  # fmt: skip
+def test_who_was_asked_to_go_is_told_by_the_cause(aws: Aws, cause: str, by_request: bool) -> None:
+    who = "i-0002075bea40ce1c8"
+    ended = {"StatusCode": "InProgress", "Cause": f"At 2022-12-24T22:03:59Z {cause}"}
+    told = activity(at(-5), Description=f"Terminating EC2 instance: {who}", **ended)
+    aws.activities(told, activity(at(-20)))
+    assert aws.reader.let_go("spot", at(-60)) == ({who} if by_request else set())
+
+
 def test_a_real_failed_launch_is_read_whole(aws: Aws) -> None:
     aws.activities(activity(at(-5.062)))
     (failure,) = aws.reader.failures("spot", SINCE)

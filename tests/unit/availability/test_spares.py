@@ -1,6 +1,6 @@
 """Spares: asked for while losses without warning are likely, kept while they are worth it."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 import pytest
@@ -161,6 +161,28 @@ def test_a_hung_worker_that_is_replaced_makes_no_elevated_risk() -> None:
     three = group("spot", 4, instances(SPOT[:3], SPOT[4:5]))
     gone = turn(0, three, group("on-demand", 0), memory, silent=frozenset(SPOT[3:4]))
     assert (gone.spot_desired, gone.memory.risk.last_surprise) == (4, None)
+
+
+@pytest.mark.parametrize(("let_go", "losses"), [(SPOT[3:4], 0), ((), 1)])
+def test_what_was_asked_to_go_makes_no_elevated_risk(let_go: Sequence[str], losses: int) -> None:
+    """An instance refresh, or somebody who ended it in the group."""
+    _, memory = whole()
+    three = group("spot", 4, instances(SPOT[:3], (), SPOT[3:4]))
+    gone = turn(0, three, group("on-demand", 0), memory, let_go=frozenset(let_go))
+    assert sum(loss.count for loss in gone.memory.risk.losses) == losses
+    assert gone.on_demand_desired == 1
+
+
+def test_who_was_asked_to_go_explains_no_other_loss() -> None:
+    _, memory = whole()
+    two = group("spot", 4, instances(SPOT[:2], (), SPOT[3:4]))
+    gone = turn(0, two, group("on-demand", 0), memory, let_go=frozenset(SPOT[3:4]))
+    assert [loss.count for loss in gone.memory.risk.losses] == [1]
+    warned = turn(
+        0, two, group("on-demand", 0), memory,
+        let_go=frozenset(SPOT[3:4]), warned={SPOT[3]: at(0)},
+    )  # fmt: skip
+    assert [loss.count for loss in warned.memory.risk.losses] == [1]
 
 
 def test_backfill_stays_longer_in_elevated_risk_unless_on_demand_is_warm() -> None:

@@ -27,6 +27,9 @@ class Groups:
     def failures(self, group: str, since: datetime) -> tuple[LaunchFailure, ...]:
         raise NotImplementedError
 
+    def let_go(self, group: str, since: datetime) -> frozenset[str]:
+        raise NotImplementedError
+
     def groups_of(self, instance_ids: Sequence[str]) -> Mapping[str, str]:
         raise NotImplementedError
 

@@ -157,6 +157,17 @@ def test_what_a_turn_can_do_without_does_not_stop_it(call: str) -> None:
     assert all(not outcome.error for outcome in record.outcomes)
 
 
+def test_where_fewer_serve_the_group_is_asked_whether_somebody_asked_for_it() -> None:
+    fleet = Scenario()
+    fleet.to(600)
+    fleet.faults.refusals["let_go"] = Throttled("Rate exceeded")
+    name = fleet.fleet.spot_group
+    fleet.cloud.detach(name, fleet.spot_ids()[:1])
+    record = turned(fleet, 620)
+    assert record.unread == (f"who of {name} was asked to go: Throttled: Rate exceeded",)
+    assert turned(fleet, 640).unread == ()
+
+
 def test_a_warning_is_kept_when_the_groups_cannot_be_read() -> None:
     fleet = Scenario()
     fleet.to(600)

@@ -74,6 +74,11 @@ GONE_CODES = frozenset({
     "InvalidInstanceID.NotLinkable", "ResourceNotFoundException", "ParameterNotFound",
     "QueueDoesNotExist", "AWS.SimpleQueueService.NonExistentQueue", "InvalidAddress",
 })  # fmt: skip
+# How the cause of an activity says that an instance goes because somebody asked for it, and not
+# because AWS took it; one that makes the group smaller has a comma here.
+ENDED_BY_REQUEST = re.compile(
+    r"taken out of service in response to (an instance refresh|a user request)(?!,)"
+)
 # What is to be done where AWS refuses.
 GRANT = " (template.yaml lists what roles need; the role of the stack's output OperatorRole may)"
 LOG_IN = " (log in again: these credentials are no good any more)"
@@ -179,6 +184,11 @@ def classify(message: str) -> tuple[FailureClass, bool]:
         if words in lowered:
             return failure_class, True
     return FailureClass.CAPACITY, False
+
+
+def is_ended_by_request(cause: str) -> bool:
+    """Say whether an activity's cause is an instance refresh, or somebody who ends an instance."""
+    return ENDED_BY_REQUEST.search(cause) is not None
 
 
 def by_a_user(suspension_reason: str) -> bool:

@@ -17,7 +17,6 @@ from spotkeeper.domain.settings.availability import AvailabilityPolicy
 from spotkeeper.domain.settings.sizing import Bounds, Objective, SizingPolicy
 from spotkeeper.domain.settings.worker_health import WorkerHealthPolicy
 
-
 # As search logs may name it; Parameter Store allows longer ones.
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 

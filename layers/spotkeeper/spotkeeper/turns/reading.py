@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
+from spotkeeper.domain.availability.assessing.counting import in_service
 from spotkeeper.domain.availability.assessing.failures import has_gap
 from spotkeeper.domain.availability.assessing.outside import overdue
 from spotkeeper.domain.availability.memory import AvailabilityMemory, within
@@ -96,6 +97,7 @@ def snapshot_of(
         on_demand_failures=_failures(on_demand, ports, now, unread),
         warned=_warned(fleet, lease, requests, now),
         served={i: note.at for note in lease.notes for i in note.served},
+        let_go=_let_go(spot, memory, ports, unread),
         taken=frozenset(r.instance_id for r in requests if r.taken),
         silent=frozenset(health.silent),
         unreported=health.unreported,
@@ -106,6 +108,16 @@ def snapshot_of(
         running=_running(fleet, ports, memory, now, unread),
         unread=tuple(unread),
     )
+
+
+def _let_go(
+    spot: Group, memory: AvailabilityMemory, ports: Ports, unread: list[str]
+) -> frozenset[str]:
+    """Look who was asked to go, where fewer are in service than at the turn before."""
+    if memory.seen_at is None or in_service(spot, frozenset()) >= memory.in_service:
+        return frozenset()
+    what, since = f"who of {spot.name} was asked to go", memory.seen_at
+    return _optional(unread, what, frozenset(), lambda: ports.groups.let_go(spot.name, since))
 
 
 def _is_load_known(fleet: Fleet, health: HealthMemory, now: datetime) -> bool:

@@ -11,6 +11,7 @@ from spotkeeper.adapters.errors import (
     by_a_user,
     classify,
     classify_spot_status,
+    is_ended_by_request,
 )
 from spotkeeper.domain.failure import LaunchFailure
 from spotkeeper.domain.fleet import Group, Instance, Phase
@@ -33,6 +34,7 @@ _PHASES = {
 }
 _WAITING_FOR_SPOT = frozenset({"PendingSpotBidPlacement", "WaitingForSpotInstanceRequestId",
                                "WaitingForSpotInstanceId"})  # fmt: skip
+_INSTANCE_ID = re.compile(r"\bi-[0-9a-f]{8,17}\b")
 _REQUEST_ID = re.compile(r"\bsir-[0-9a-z]+")
 
 
@@ -98,6 +100,14 @@ def _zone(details: str) -> str:
         return str(json.loads(details).get("Availability Zone", ""))
     except (json.JSONDecodeError, AttributeError):
         return ""
+
+
+def ended_by_request(activity: "ActivityTypeDef") -> list[str]:
+    """Name the instance that a group ends, and replaces, because it was asked to."""
+    ends = "terminating" in activity.get("Description", "").lower()
+    if not (ends and is_ended_by_request(activity["Cause"])):
+        return []
+    return _INSTANCE_ID.findall(activity.get("Description", ""))
 
 
 def awaited_requests(activity: "ActivityTypeDef") -> list[str]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from spotkeeper.adapters.ec2.answers import (
     awaited_requests,
+    ended_by_request,
     failure_from,
     group_from,
     has_ended,
@@ -90,6 +91,19 @@ class AutoScalingReader:
                 if len(recent) < len(page["Activities"]):
                     break
         return (*found, *self._failed_requests(waiting))
+
+    def let_go(self, group: str, since: datetime) -> frozenset[str]:
+        """Name the instances that a group began to end since an instant because it was asked to."""
+        pages = self._autoscaling.get_paginator("describe_scaling_activities").paginate(
+            AutoScalingGroupName=group,
+            Filters=[{"Name": "StartTimeLowerBound", "Values": [since.isoformat()]}],
+            PaginationConfig={"MaxItems": ACTIVITIES_AT_MOST, "PageSize": 100},
+        )
+        with aws_errors(f"reading the scaling activities of {group}"):
+            activities = [activity for page in pages for activity in page["Activities"]]
+        return frozenset(
+            i for a in activities if a["StartTime"] > since for i in ended_by_request(a)
+        )
 
     def groups_of(self, instance_ids: Sequence[str]) -> Mapping[str, str]:
         """Name the group of each instance, 50 a call; instances in no group are left out."""

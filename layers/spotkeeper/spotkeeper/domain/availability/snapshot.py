@@ -16,12 +16,12 @@ class Snapshot:
     `warned` maps instances named by events or spot requests to when they begin to be at risk;
     `sized` is what the health controller last asked of the spot group. `served` has the instants at
     which instances went into service, where an event told; `taken` are instances that AWS has
-    taken, also those that their group still lists. Without `can_defer` nothing is put off.
-    `unreported` are in service without a log although requests flow, since when, `unheard` without
-    one while too few requests came to tell; with `load_known`
-    the load names the need. `marked` are instances outside the group that carry its mark and run,
-    with when they should have been gone, and `running` those of the detached that still run; both
-    are None where nobody looked. `unread` says what could not be read, and why.
+    taken, also those that their group still lists, `let_go` those that their group was asked to
+    end. Without `can_defer` nothing is put off. `unreported` are in service without a log although
+    requests flow, since when, `unheard` without one while too few requests came to tell; with
+    `load_known` the load names the need. `marked` are instances outside the group that carry its
+    mark and run, with when they should have been gone, and `running` those of the detached that
+    still run; both are None where nobody looked. `unread` says what could not be read, and why.
     """
 
     fleet: Fleet
@@ -31,6 +31,7 @@ class Snapshot:
     warned: Mapping[str, datetime] = field(default_factory=dict)
     served: Mapping[str, datetime] = field(default_factory=dict)
     taken: frozenset[str] = frozenset()
+    let_go: frozenset[str] = frozenset()
     can_defer: bool = True
     silent: frozenset[str] = frozenset()
     unreported: Mapping[str, datetime] = field(default_factory=dict)

@@ -98,7 +98,7 @@ def _remember(
 
 
 def _unannounced(snapshot: Snapshot, before: AvailabilityMemory, risky: frozenset[str]) -> int:
-    """Count the losses that nothing explains: no warning, no smaller group, no hung worker."""
+    """Count the losses that nothing explains: no warning, no smaller group, nobody who asked."""
     group = snapshot.seen.spot
     lost = before.in_service - in_service(group, risky | snapshot.taken)
     if before.spot_seen is None or lost <= 0:
@@ -107,6 +107,7 @@ def _unannounced(snapshot: Snapshot, before: AvailabilityMemory, risky: frozense
         len(risky.difference(before.risky))
         + max(0, before.spot_seen - group.desired)
         + len(snapshot.silent.union(before.silent) - _ids_in_service(group))
+        + len(snapshot.let_go - risky)
     )
     return max(0, lost - explained)
 
