@@ -290,7 +290,7 @@ def look_at_everything() -> None:
     account_facts(clients, [group])
     scores = PlacementScores(ec2=aws.ec2, dynamodb=aws.dynamodb, table=TABLE)
     assert scores.of([replace(FLEET, spot_group="main-spot")], {"main-spot": group}, NOON)
-    clients = StackClients(
+    stack_clients = StackClients(
         scheduler=aws.client("scheduler"),
         events=aws.client("events"),
         functions=aws.client("lambda"),
@@ -304,4 +304,4 @@ def look_at_everything() -> None:
         "AWS::Lambda::EventSourceMapping": "source",
     }
     resources = {kind: (kind, f"{STACK}-{name}") for kind, name in parts.items()}
-    stack_facts(clients, replace(aws.stack(STACK), resources=resources), [])
+    stack_facts(stack_clients, replace(aws.stack(STACK), resources=resources), [])
