@@ -11,15 +11,17 @@ import pytest
 from botocore.stub import Stubber
 from moto import mock_aws
 
+from spotkeeper.adapters.dynamodb.ledger import LedgerTable
 from spotkeeper.domain.money.ledger import EndedBy, LedgerItem
 from spotkeeper.domain.purchase import PurchaseOption
 from spotkeeper.ports import Refused
 from spotkeeper_operator.aws import Aws
+from spotkeeper_operator.money import read_cost
 from spotkeeper_operator.money.actual import GROUP_TAG, read_actual
 from spotkeeper_operator.money.idle import read_idle
 from spotkeeper_operator.money.users import noticed, spans_of
 from tests.builders import held
-from tests.functions.conftest import Stage
+from tests.functions.conftest import TABLE, Stage
 from tests.operator.command import answered
 
 NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
@@ -85,6 +87,28 @@ def test_the_command_tells_what_was_billed(
     deployed: Stage, monkeypatch: pytest.MonkeyPatch, answer: Any, expected: str
 ) -> None:
     del deployed
+    assert f"actual {expected}" in actually(monkeypatch, answer)
+
+
+def test_what_was_billed_is_compared_with_the_ledger_of_the_same_days(
+    deployed: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two hours are asked for, and billed are days: what ran in the morning is billed, too."""
+    del deployed
+    night = NOON.replace(hour=1)
+    morning = replace(
+        ITEM, option=PurchaseOption.ON_DEMAND, since=night, until=night + timedelta(hours=3)
+    )
+    LedgerTable(boto3.client("dynamodb"), TABLE).put([morning])
+    monkeypatch.setattr(read_cost, "on_demand_prices", lambda *_: {"g5.xlarge": 1.0})
+    told = actually(monkeypatch, {"ResultsByTime": [billed(on_demand=3.0)]})
+    assert "3.00 billed for instances" in told
+    assert "by the ledger 3.00" in told
+    assert "paid 0.00" in told
+
+
+def actually(monkeypatch: pytest.MonkeyPatch, answer: Any) -> str:
+    """What cost tells of two hours where Cost Explorer answers so."""
     explorer = Stubber(boto3.client("ce", "us-east-1"))
     make: Callable[..., Any] = Aws.client
 
@@ -94,8 +118,7 @@ def test_the_command_tells_what_was_billed(
     monkeypatch.setattr(Aws, "client", client)
     explorer.add_response("get_cost_and_usage", answer)
     with explorer:
-        out = answered("cost", "--since", "2h", "--actual")
-    assert f"actual {expected}" in " ".join(out.split())
+        return " ".join(answered("cost", "--since", "2h", "--actual").split())
 
 
 ITEM = LedgerItem(

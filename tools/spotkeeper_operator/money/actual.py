@@ -39,11 +39,15 @@ class Actual:
         return bool(self.spot or self.on_demand or self.others)
 
 
+def first_day(since: datetime) -> datetime:
+    """Give the beginning of a time's first day (UTC), from which AWS is asked what it billed."""
+    return since.astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
+
+
 def read_actual(client: Any, groups: Sequence[str], since: datetime, until: datetime) -> Actual:
     """Ask for the whole days that lie within a time, the first day as a whole."""
-    first = since.astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
-    last = until.astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
-    last = max(last, first + timedelta(days=1))
+    first = first_day(since)
+    last = max(first_day(until), first + timedelta(days=1))
     billed: dict[str, float] = {}
     estimated = False
     token: dict[str, str] = {}

@@ -12,7 +12,7 @@ from spotkeeper.domain.money.prices import PriceBook, Priced, priced
 from spotkeeper.ports import FleetError
 from spotkeeper_operator.aws import Aws, chosen
 from spotkeeper_operator.money.actual import REGION as CE_REGION
-from spotkeeper_operator.money.actual import Actual, read_actual
+from spotkeeper_operator.money.actual import Actual, first_day, read_actual
 from spotkeeper_operator.money.idle import read_idle
 from spotkeeper_operator.money.users import MOST_SPANS, Noticed, noticed, spans_of
 
@@ -71,8 +71,10 @@ def read_cost(
     stack = aws.stack(stack_name)
     fleets = chosen(aws.documents(stack).fleets, fleet)
     ledger = LedgerTable(aws.dynamodb, stack.table)
-    items = tuple(item for each in fleets for item in ledger.since(each.name, since))
-    book, missing = _prices(aws, items, since, until)
+    # What was billed is compared with the ledger of the same days.
+    first = first_day(since) if billed else since
+    items = tuple(item for each in fleets for item in ledger.since(each.name, first))
+    book, missing = _prices(aws, items, first, until)
     beside = _Beside()
     names = [each.name for each in fleets]
     groups = [name for each in fleets for name in (each.spot_group, each.on_demand_group)]
