@@ -144,6 +144,16 @@ def test_a_wrong_document_is_a_trouble_and_an_error(deployed: Stage) -> None:
     assert "ERROR  wrong-document  documents" in answered("doctor")
 
 
+@pytest.mark.parametrize("command", ["status", "explain", "doctor", "cost"])
+def test_a_fleet_whose_document_is_wrong_is_not_said_to_be_unknown(
+    deployed: Stage, command: str
+) -> None:
+    deployed.put("night", '{"version": 1}')
+    told = refused(command, "--fleet", "night")
+    assert told.startswith("error: fleet night is not turned: fleet document night: bounds: Field")
+    assert refused("mode", "night", "observe").startswith("error: fleet night is not turned: ")
+
+
 def _document() -> dict[str, object]:
     return {
         "version": 1,

@@ -97,12 +97,18 @@ class Aws:
         return DecisionRecords(self.dynamodb, stack.table)
 
 
-def chosen(fleets: "Sequence[Fleet]", name: str | None) -> "Sequence[Fleet]":
-    """Answer the fleets, or the one of that name; raises `OperatorError` for an unknown one."""
+def chosen(documents: FleetDocuments, name: str | None) -> "Sequence[Fleet]":
+    """Answer the fleets, or the one of that name.
+
+    Raises `OperatorError` for an unknown one, and for one whose document is wrong.
+    """
     if name is None:
-        return fleets
-    found = [fleet for fleet in fleets if fleet.name == name]
+        return documents.fleets
+    found = [fleet for fleet in documents.fleets if fleet.name == name]
+    if not found and name in documents.names:
+        wrong = "; ".join(str(error) for error in documents.errors)
+        raise OperatorError(f"fleet {name} is not turned: {wrong}")
     if not found:
-        known = ", ".join(fleet.name for fleet in fleets) or "none"
+        known = ", ".join(fleet.name for fleet in documents.fleets) or "none"
         raise OperatorError(f"there is no fleet {name}; the stack has: {known}")
     return found

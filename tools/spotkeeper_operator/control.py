@@ -21,12 +21,12 @@ class FleetControls:
         """Look the stack up; raises `Gone` when there is none of that name."""
         self._aws = aws
         self.stack: Stack = aws.stack(stack_name)
-        self._fleets = aws.documents(self.stack).fleets
+        self._documents = aws.documents(self.stack)
         self._table = ControlTable(aws.dynamodb, self.stack.table)
 
     def fleet(self, name: str) -> Fleet:
         """Find a fleet; raises `OperatorError` for an unknown one."""
-        (found,) = chosen(self._fleets, name)
+        (found,) = chosen(self._documents, name)
         return found
 
     def set_mode(self, name: str, mode: Mode, now: datetime) -> Control:

@@ -28,7 +28,7 @@ def read_timeline(
     stack = aws.stack(stack_name)
     records: list[DecisionRecord] = []
     unreadable = 0
-    for each in chosen(aws.documents(stack).fleets, fleet):
+    for each in chosen(aws.documents(stack), fleet):
         found = aws.records(stack).between(each.name, first, last)
         records += found.records
         unreadable += found.unreadable
@@ -43,5 +43,5 @@ def read_observed(
     records = aws.records(stack)
     return [
         observed(each, records.between(each.name, first, last).records)
-        for each in chosen(aws.documents(stack).fleets, fleet)
+        for each in chosen(aws.documents(stack), fleet)
     ]

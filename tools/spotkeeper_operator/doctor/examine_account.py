@@ -17,7 +17,7 @@ def examine_stack(
     """Examine a deployed stack; raises `Gone` for an unknown one."""
     stack = StackReader(aws.cloudformation).whole(stack_name)
     documents = aws.documents(stack)
-    fleets = chosen(documents.fleets, fleet)
+    fleets = chosen(documents, fleet)
     return examine(Doctor(aws.client, now).of_stack(stack, documents, fleets))
 
 

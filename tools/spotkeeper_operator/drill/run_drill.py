@@ -55,7 +55,7 @@ class Drill:
         """Look stack and fleet up; raises `Gone` and `OperatorError`."""
         self._aws = aws
         self._stack: Stack = aws.stack(stack_name)
-        (self._fleet,) = chosen(aws.documents(self._stack).fleets, fleet)
+        (self._fleet,) = chosen(aws.documents(self._stack), fleet)
         self._groups = AutoScalingReader(aws.autoscaling, aws.ec2)
 
     def run(self, count: int, waiting: Waiting) -> Drilled:

@@ -69,7 +69,7 @@ def read_cost(
     Raises `Gone` and `OperatorError`; what is beside the ledger and not allowed is a trouble.
     """
     stack = aws.stack(stack_name)
-    fleets = chosen(aws.documents(stack).fleets, fleet)
+    fleets = chosen(aws.documents(stack), fleet)
     ledger = LedgerTable(aws.dynamodb, stack.table)
     # What was billed is compared with the ledger of the same days.
     first = first_day(since) if billed else since

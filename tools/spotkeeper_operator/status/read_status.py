@@ -31,7 +31,7 @@ def read_status(aws: Aws, stack_name: str, fleet: str | None, now: datetime) -> 
     """
     stack = aws.stack(stack_name)
     documents = aws.documents(stack)
-    fleets = chosen(documents.fleets, fleet)
+    fleets = chosen(documents, fleet)
     troubles = [str(error) for error in documents.errors]
     names = [n for f in fleets for n in (f.spot_group, f.on_demand_group)]
     groups = AutoScalingReader(aws.autoscaling, aws.ec2).describe(names) if names else {}

@@ -12,7 +12,7 @@ _MAKERS = {
     "AWSServiceRoleForAutoScaling": "autoscaling.amazonaws.com",
     "AWSServiceRoleForEC2Spot": "spot.amazonaws.com",
 }
-# Four functions, of which collecting runs five at a time and events come in bursts.
+# The 10 of a new account are what one stack needs: other functions need some, too.
 LEAST_CONCURRENCY = 20
 
 
@@ -33,7 +33,8 @@ def check_account(account: AccountFacts) -> Iterator[Finding]:
             id="little-concurrency",
             severity=Severity.WARNING,
             about="account",
-            evidence=f"Lambda's unreserved concurrency is {free}: turns may be throttled",
+            evidence=f"Lambda's unreserved concurrency is {free}: turns are throttled as soon as "
+            "other functions or a second stack run beside this one (one needs 10)",
             fix=f'ask for more than {LEAST_CONCURRENCY} (Service Quotas, "Concurrent executions")',
         )
 
