@@ -113,8 +113,10 @@ def snapshot_of(
 def _let_go(
     spot: Group, memory: AvailabilityMemory, ports: Ports, unread: list[str]
 ) -> frozenset[str]:
-    """Look who was asked to go, where fewer are in service than at the turn before."""
-    if memory.seen_at is None or in_service(spot, frozenset()) >= memory.in_service:
+    """Look who was asked to go, where more have gone than the group became smaller by."""
+    smaller = max(0, (memory.spot_seen or 0) - spot.desired)
+    lost = memory.in_service - in_service(spot, frozenset())
+    if memory.seen_at is None or lost <= smaller:
         return frozenset()
     what, since = f"who of {spot.name} was asked to go", memory.seen_at
     return _optional(unread, what, frozenset(), lambda: ports.groups.let_go(spot.name, since))
