@@ -6,8 +6,10 @@ import re
 import pytest
 
 from spotkeeper.border.fleet_document import parse_fleet
+from spotkeeper.border.sections import settings_of
+from spotkeeper.domain.fleet import Fleet
 from spotkeeper.domain.settings.availability import AvailabilityPolicy
-from spotkeeper.domain.settings.sizing import Objective
+from spotkeeper.domain.settings.sizing import Bounds, Objective
 from tests.template import stack as stack_module
 from tests.template.stack import ADOPT, CREATE, Stack, template
 
@@ -162,7 +164,10 @@ def test_a_created_group_launches_a_version_that_cloudformation_knows(created: S
         ("LaunchTemplateVersion", ("1", "42"), ("", "$Default", "$Latest", "0", "v2")),
         ("ObjectiveShare", ("0.95", "0.5", "0.9999"), (".95", "0.4", "1", "95")),
         ("TargetLoadRate", ("0.7", "0.05", "1"), (".7", "0.04", "0", "1.5")),
-        ("ObjectiveWaitSeconds", ("0", "10", "2.5"), (".5", "-1", "10000", "2,5")),
+        ("ObjectiveWaitSeconds", ("0", "10", "2.5", "3600"), (".5", "-1", "3601", "2,5", "010")),
+        # One stands in a JSON document and in a policy's resource.
+        ("SpotGroupName", ("ocr-spot", "a/b:c+d=e", ""), ("ocr-*", "ocr?", 'a"b', "a\\b")),
+        ("OnDemandGroupName", ("ocr-od",), ("*", 'a"b')),
         ("InstanceTypes", ("a.x,b.x,c.x,d.x",), ("a.x", "a.x,b.x,c.x", "a.x, b.x,c.x,d.x")),
     ],
 )
@@ -174,6 +179,20 @@ def test_a_parameter_that_would_fail_later_is_refused_with_a_word(
     assert all(map(pattern.fullmatch, (*accepted, parameter["Default"])))
     assert not any(map(pattern.fullmatch, refused))
     assert parameter["ConstraintDescription"]
+
+
+def test_a_number_that_the_document_would_refuse_is_refused_at_the_deployment() -> None:
+    settings = {field.name: rule for cls in (Fleet, Bounds) for field, _, rule in settings_of(cls)}
+    for name, setting in {
+        "WorkersPerInstance": "workers_per_instance",
+        "OnPremWorkers": "onprem_workers",
+        "SpotMin": "spot_min",
+        "SpotMax": "spot_max",
+        "OnDemandMax": "on_demand_max",
+    }.items():
+        parameter = template()["Parameters"][name]
+        assert parameter["MaxValue"] == settings[setting].most, name
+        assert parameter["MinValue"] >= (settings[setting].least or 0), name
 
 
 @pytest.mark.parametrize(
