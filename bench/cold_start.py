@@ -17,7 +17,7 @@ from typing import NamedTuple
 from bench._figures import Figure, show
 from spotkeeper_lab.endpoint.settings import LabSettings
 from spotkeeper_lab.endpoint.story.client import LabClient
-from spotkeeper_lab.endpoint.up import BUILT, PYTHON, running
+from spotkeeper_lab.endpoint.up import BUILT, PARTS, PYTHON, running
 from spotkeeper_lab.local_aws.table import create_table
 
 ROOT = Path(__file__).parents[1]
@@ -98,7 +98,7 @@ def _figures(starts: Mapping[str, Start], without: Start) -> Iterator[Figure]:
 @contextmanager
 def _account(folder: Path) -> Iterator[dict[str, str]]:
     """A local AWS with a fleet in it; the environment of a function there."""
-    for name in (PYTHON.parts[0], "tools", "layers"):
+    for name in PARTS:
         (folder / name).symlink_to(ROOT / name)
     with running(LabSettings(port=PORT, auth=False, cold_start_s=0.0), folder):
         lab = LabClient(PORT, folder)

@@ -7,6 +7,7 @@ is an upper bound.
 """
 
 from dataclasses import dataclass
+from functools import cache
 
 from rich.console import Console
 from rich.table import Table
@@ -34,8 +35,12 @@ class Work:
     ledger_kib: float
 
 
+@cache
 def measure() -> Work:
-    """Run ten quiet minutes; keep the cheapest turn of each function, as cold ones are rare."""
+    """Run ten quiet minutes; keep the cheapest turn of each function, as cold ones are rare.
+
+    Once a process: the functions stay warm, and what they remember is of the table that they met.
+    """
     runs: dict[str, list[Turn]] = {}
     with bench() as stack:
         for minute in range(10, 10 + QUIET_TURNS):

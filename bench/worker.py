@@ -6,6 +6,7 @@ less.
 
 import argparse
 import contextlib
+import logging
 import random
 import resource
 import subprocess
@@ -168,6 +169,8 @@ def main() -> None:
     parser.add_argument("--machines", type=int, default=MACHINES)
     parser.add_argument("--seconds", type=float, default=MEASURED_S)
     asked = parser.parse_known_args()[0]
+    # Each kill of an agent is a warning of its workers.
+    logging.getLogger("spotkeeper").setLevel(logging.ERROR)
     figures = [
         *_library(),
         *_notices(asked.machines),

@@ -21,7 +21,7 @@ from spotkeeper_lab.cloud.values import GroupSpec, Physics, Purchase
 from spotkeeper_lab.endpoint.faults.values import LoseInstances
 from spotkeeper_lab.endpoint.settings import LabSettings
 from spotkeeper_lab.endpoint.story.client import LabClient
-from spotkeeper_lab.endpoint.up import PYTHON, running
+from spotkeeper_lab.endpoint.up import PARTS, running
 from spotkeeper_lab.fakes.groups import FakeGroups
 from spotkeeper_lab.fakes.states import FakeStates
 from spotkeeper_lab.fakes.virtual_time import EPOCH
@@ -77,7 +77,7 @@ ENDPOINT = pytest.param("endpoint", marks=[pytest.mark.enable_socket, pytest.mar
 def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LabClient]:
     """A local AWS without a stack in it."""
     mine = tmp_path_factory.mktemp("lab")
-    for name in (PYTHON.parts[0], "tools", "layers", "worker"):
+    for name in PARTS:
         (mine / name).symlink_to(CHECKOUT / name)
     settings = LabSettings(port=free_port(), auth=False)
     with running(settings, mine):

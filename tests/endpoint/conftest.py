@@ -20,7 +20,7 @@ import pytest
 from botocore.config import Config
 
 from spotkeeper_lab.endpoint.settings import LabSettings
-from spotkeeper_lab.endpoint.up import BUILT, FOLDER, environment, running
+from spotkeeper_lab.endpoint.up import BUILT, FOLDER, PARTS, environment, running
 
 CHECKOUT = Path(__file__).parents[2]
 OWN = {name: os.environ[name] for name in ("PATH", "HOME")}
@@ -132,7 +132,7 @@ def received(endpoint: Endpoint, queue: str) -> str:
 
 def checkout_at(folder: Path) -> Path:
     """A checkout of its own, so that a lab of it may be up beside others."""
-    for name in (".venv-aws", "tools", "layers", "worker"):
+    for name in PARTS:
         (folder / name).symlink_to(CHECKOUT / name)
     return folder
 

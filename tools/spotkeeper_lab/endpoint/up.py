@@ -23,6 +23,8 @@ from spotkeeper_lab.local_aws.answers import ACCOUNT, REGION
 FOLDER = Path("build/local-aws")
 PYTHON = Path(".venv-aws/bin/python")
 BUILT = FOLDER / "sam/template.yaml"
+# What of a checkout a lab runs on: another folder that has these may have a lab of its own.
+PARTS = (PYTHON.parts[0], "tools", "layers", "worker")
 HOST = "127.0.0.1"
 READY_WITHIN_S = 60.0
 END_WITHIN_S = 10.0
