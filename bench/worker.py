@@ -1,7 +1,7 @@
 """The worker side, measured on real processes: what it costs, and what it keeps.
 
-`python -m bench.worker` takes some five minutes; with fewer `--kills`, `--machines` and `--seconds`
-less.
+`python -m bench.worker` takes three to five minutes; with fewer `--kills`, `--machines` and
+`--seconds` less.
 """
 
 import argparse
