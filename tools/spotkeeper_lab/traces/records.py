@@ -21,7 +21,10 @@ if TYPE_CHECKING:
 NOTICE_S = 120.0
 """Spotkeeper detaches a warned instance at once; AWS takes it when its notice ends."""
 _INSTANCE = re.compile(r"\bi-[0-9a-f]+\b")
-_ON_PURPOSE = ("user request", "shrinking the capacity", "scaling policy", "scheduled action")
+_ON_PURPOSE = (
+    "user request", "user health-check", "instance refresh", "shrinking the capacity",
+    "scaling policy", "scheduled action",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
