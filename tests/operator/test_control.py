@@ -86,6 +86,31 @@ def test_stop_waits_for_spot_and_then_leaves_nothing_of_its_own(deployed: Stage)
     assert deployed.cloud.group("main-spot").suspensions == {}
 
 
+def all_on_demand(stage: Stage) -> None:
+    """Everything serves on demand, and spot is asked for nothing."""
+    stage.cloud.set_desired("main-spot", 0)
+    stage.cloud.set_desired("main-on-demand", 4)
+    stage.at(stage.cloud.now_s + 600)
+
+
+def test_stop_ends_no_on_demand_that_nothing_serves_in_place_of(deployed: Stage) -> None:
+    all_on_demand(deployed)
+    assert refused("stop", "main") == (
+        "error: 0 spot instances serve, and 4 on demand: wait until spot serves as many, or give "
+        "--anyway"
+    )
+    assert deployed.cloud.group("main-on-demand").desired == 4
+
+
+def test_stop_leaves_the_on_demand_of_a_fleet_that_only_observed(deployed: Stage) -> None:
+    """Nobody asked for it but its owner."""
+    answered("mode", "main", "observe")
+    all_on_demand(deployed)
+    out = answered("stop", "main")
+    assert "left  main-on-demand: desired 4, nobody sets it from now on" in out
+    assert deployed.cloud.group("main-on-demand").desired == 4
+
+
 HOOKS = {"LifecycleHooks": [{"LifecycleHookName": name} for name in ("spotkeeper-drain", "own")]}
 
 

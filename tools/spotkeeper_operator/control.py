@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from spotkeeper.adapters.dynamodb.controls import ControlTable
 from spotkeeper.adapters.errors import aws_errors
 from spotkeeper.domain.fleet import Fleet
-from spotkeeper.domain.permission import LONGEST_PAUSE, Control, Mode, Pause
+from spotkeeper.domain.permission import LONGEST_PAUSE, Control, Mode, Pause, Permission
 from spotkeeper_operator.aws import CONFIG, Aws, OperatorError, chosen
 
 if TYPE_CHECKING:
@@ -28,6 +28,11 @@ class FleetControls:
         """Find a fleet; raises `OperatorError` for an unknown one."""
         (found,) = chosen(self._documents, name)
         return found
+
+    def only_observes(self, name: str, now: datetime) -> bool:
+        """Say whether a fleet's turns ask nothing anyway, a pause aside."""
+        control = replace(self._table.of(name), pause=None)
+        return control.permission(self.fleet(name).mode, now) is Permission.OBSERVE
 
     def set_mode(self, name: str, mode: Mode, now: datetime) -> Control:
         """Let a fleet's turns act, or only observe."""

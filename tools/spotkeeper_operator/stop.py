@@ -33,25 +33,30 @@ def stop(
 ) -> Stopped:
     """Give backfill back, undo what was set on the groups, and let turns only observe.
 
-    Raises `OperatorError` while on-demand stands in for spot, unless `anyway`: spot must serve
-    what on-demand serves before that goes.
+    What serves on demand where turns only observed is its owner's, and left alone. Raises
+    `OperatorError` while on-demand stands in for spot, unless `anyway`: spot must serve what
+    on-demand serves before that goes.
     """
     controls = FleetControls(aws, stack_name)
     fleet = controls.fleet(name)
     reader = AutoScalingReader(aws.autoscaling, aws.ec2)
     groups = reader.describe([fleet.spot_group, fleet.on_demand_group])
     spot, on_demand = groups.get(fleet.spot_group), groups.get(fleet.on_demand_group)
-    _make_before_break(spot, on_demand, anyway)
+    backfilled = anyway or not controls.only_observes(name, now)
+    if backfilled and not anyway:
+        _make_before_break(spot, on_demand)
     controls.set_mode(name, Mode.OBSERVE, now)
     leaving = _Leaving(aws, reader, _created(controls.stack))
     leaving.did.append(f"{name} only observes from now on")
-    if on_demand is not None and on_demand.desired > on_demand.minimum:
+    if backfilled and on_demand is not None and on_demand.desired > on_demand.minimum:
         leaving.give_back(on_demand)
     # Once more: what was given back leaves now.
     for group in reader.describe(list(groups)).values():
         leaving.undo(group, keep_hooks=keep_hooks)
-    if spot is not None:
-        leaving.left.append(f"{spot.name}: desired {spot.desired}, nobody sets it from now on")
+    for kept in (spot, None if backfilled else on_demand):
+        if kept is not None:
+            told = f"{kept.name}: desired {kept.desired}, nobody sets it from now on"
+            leaving.left.append(told)
     leaving.left.append(f"the document and the records of {name}; they go with the stack")
     return Stopped(did=tuple(leaving.did), left=tuple(leaving.left))
 
@@ -63,14 +68,19 @@ def _created(stack: "Stack") -> frozenset[str]:
     return frozenset(stack.outputs[name] for name in ("SpotGroup", "OnDemandGroup"))
 
 
-def _make_before_break(spot: Group | None, on_demand: Group | None, anyway: bool) -> None:
-    if anyway or spot is None or on_demand is None or not on_demand.desired:
+def _make_before_break(spot: Group | None, on_demand: Group | None) -> None:
+    if spot is None or on_demand is None or on_demand.desired <= on_demand.minimum:
         return
     serving = sum(i.phase is Phase.IN_SERVICE and i.healthy for i in spot.instances)
     if serving < spot.desired:
         raise OperatorError(
             f"{spot.desired - serving} of {spot.desired} spot instances do not serve, and "
             f"{on_demand.desired} on demand stand in for them: wait, or give --anyway"
+        )
+    if serving < on_demand.desired:
+        raise OperatorError(
+            f"{serving} spot instances serve, and {on_demand.desired} on demand: wait until spot "
+            "serves as many, or give --anyway"
         )
 
 
