@@ -37,10 +37,11 @@ COUNTS = frozenset({
 # Sent once a day, also when it is zero, with the dimension service alone.
 DAILY = "Misconfigurations"
 
+ADOPTING = "adopting"
 # Alarms of a decision that are metrics too.
 _ALARM_METRICS: Mapping[str, frozenset[str]] = {
     "ConfigurationFailure": frozenset(
-        {FailureClass.CONFIGURATION, FailureClass.PERMISSION, FailureClass.BOOTSTRAP, "adopting"}
+        {FailureClass.CONFIGURATION, FailureClass.PERMISSION, FailureClass.BOOTSTRAP, ADOPTING}
     ),
     "BothShort": frozenset({"both-short"}),
 }
@@ -133,9 +134,11 @@ def report_findings(findings: Sequence[Finding]) -> dict[str, int]:
 
 
 def _report_record(record: DecisionRecord) -> None:
-    raised = {
-        name: 1.0 for name, alarms in _ALARM_METRICS.items() if not alarms.isdisjoint(record.alarms)
-    }
+    rung = set(record.alarms)
+    if record.permission is not Permission.ACT:
+        # Nothing is given back anyway, so that nobody has to do anything.
+        rung.discard(ADOPTING)
+    raised = {name: 1.0 for name, alarms in _ALARM_METRICS.items() if not alarms.isdisjoint(rung)}
     if record.controller is Controller.AVAILABILITY and record.permission is not Permission.ACT:
         raised[_PERMISSION_METRICS[record.permission]] = 1.0
     emit(record.fleet, {**record.seen, **raised})

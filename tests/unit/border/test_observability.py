@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spotkeeper.domain.decision import Controller, DecisionRecord, Outcome
+from spotkeeper.domain.permission import Permission
 from spotkeeper.observability import COUNTS, LEVELS, TurnFailed, emit, report, tell_unused
 from spotkeeper.ports import FleetError, Throttled
 from spotkeeper.turns.turn import TurnReport
@@ -91,6 +92,18 @@ def test_an_alarm_is_a_metric_while_it_is_raised(alarm: str, metric: str, lines:
 def test_an_alarm_that_nobody_is_rung_for_is_in_the_record_alone(alarm: str, lines: Lines) -> None:
     report(TurnReport(records=(record(alarms=(alarm,), seen={}),)))
     assert metrics(lines()) == {}
+
+
+@pytest.mark.parametrize("permission", [Permission.OBSERVE, Permission.PAUSED])
+def test_nobody_is_rung_for_what_waits_to_be_adopted_while_turns_only_look(
+    permission: Permission, lines: Lines
+) -> None:
+    """The on-demand instances are their owner's, and nobody is about to end them."""
+    watching = record(alarms=("adopting", "both-short"), permission=permission)
+    report(TurnReport(records=(watching,)))
+    sent = metrics(lines())
+    assert sent["BothShort"] == 1
+    assert "ConfigurationFailure" not in sent
 
 
 @given(values=st.dictionaries(st.sampled_from([*LEVELS, *COUNTS, "Moonphase"]), st.integers(0, 1)))
