@@ -23,9 +23,13 @@ def still_known(memory: AvailabilityMemory, snapshot: Snapshot) -> AvailabilityM
     groups = (snapshot.seen.spot.name, snapshot.seen.on_demand.name)
     if memory.groups not in ((), groups):
         return AvailabilityMemory(detached=memory.detached)
-    if within(memory.seen_at, snapshot.now, LOOKED_AFTER_S):
+    if memory.seen_at is None or within(memory.seen_at, snapshot.now, LOOKED_AFTER_S):
         return memory
-    return replace(memory, levels=(), release_due=None)
+    # Nobody knows when what came meanwhile began to start.
+    starts = tuple(start for start in memory.risk.deferral.starts if start.served)
+    deferral = replace(memory.risk.deferral, seen_at=None, starts=starts)
+    risk = replace(memory.risk, deferral=deferral)
+    return replace(memory, levels=(), release_due=None, risk=risk)
 
 
 def adoption_of(
