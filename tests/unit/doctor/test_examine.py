@@ -90,6 +90,9 @@ SEEDED: dict[str, tuple[Facts, str, Severity, str]] = {
     ),
     "a drain of hours": (good.on_demand(hooks=SLOW_DRAIN), "hook-too-long", E, "7201"),
     "a maximum below the bound": (good.spot(maximum=10), "maximum-below-bound", E, "allows 20"),
+    "more instances than the bound": (
+        good.spot(desired=30, maximum=40), "desired-above-bound", E, "ends 10 of them at once",
+    ),
     "no room for backfill": (good.on_demand(maximum=0), "maximum-below-bound", E, "is 0"),
     "a minimum that is never given back": (
         good.on_demand(minimum=2), "on-demand-minimum", W, "minimum is 2",

@@ -60,6 +60,7 @@ def _facts(clients: GroupClients, group: "AutoScalingGroupTypeDef") -> GroupFact
         spot_share=_spot_share(group, mixed, template),
         minimum=group["MinSize"],
         maximum=group["MaxSize"],
+        desired=group["DesiredCapacity"],
         zones=frozenset(group["AvailabilityZones"]),
         types=_types(mixed, template),
         capacity_rebalance=group.get("CapacityRebalance", False),

@@ -59,6 +59,7 @@ class GroupFacts:
     maximum: int
     zones: frozenset[str]
     types: tuple[str, ...]
+    desired: int = 0
     capacity_rebalance: bool = False
     protected_from_scale_in: bool = False
     weighted: bool = False

@@ -128,6 +128,15 @@ def _check_bounds(fleet: Fleet, spot: GroupFacts, on_demand: GroupFacts) -> Iter
                 f"its maximum is {group.maximum}, the document of {fleet.name} allows {most}",
                 "raise the group's maximum or lower the bound: AWS refuses what is above it",
             )
+    more = spot.desired - fleet.bounds.spot_max
+    if more > 0 and fleet.sizing.enabled:
+        yield error(
+            "desired-above-bound",
+            spot.name,
+            f"it is asked for {spot.desired}, the document of {fleet.name} allows "
+            f"{fleet.bounds.spot_max}: a turn that acts ends {more} of them at once",
+            "raise bounds.spot_max (SpotMax of the stack), or lower the group yourself",
+        )
     if on_demand.minimum > 0:
         yield warning(
             "on-demand-minimum",
