@@ -149,11 +149,19 @@ def test_what_a_person_suspended_is_left_alone() -> None:
 def test_pending_instances_are_waited_for_and_not_ended() -> None:
     whole = spot(*SPOT[:4])
     settled = turn(-300, whole, NONE, STEADY).memory
-    launching = group("on-demand", 2, instances((), BACK[:2]))
+    launching = replace(group("on-demand", 2, instances((), BACK[:2])), minimum=1)
     held = turn(0, whole, launching, settled)
     assert (held.action, held.rule, held.ends) == (Action.HOLD, "launching", ())
-    served = turn(60, whole, group("on-demand", 2, instances(BACK[:2])), held.memory)
-    assert served.ends == tuple(BACK[:2])
+    served = turn(60, whole, replace(launching, instances=instances(BACK[:2])), held.memory)
+    assert served.ends == (BACK[0],)
+
+
+def test_pending_instances_of_which_nobody_is_needed_are_given_up_together() -> None:
+    """Launches that fail again and again would be paid for until one succeeds."""
+    whole = spot(*SPOT[:4])
+    settled = turn(-300, whole, NONE, STEADY).memory
+    decision = turn(0, whole, group("on-demand", 2, instances((), BACK[:2])), settled)
+    assert (decision.rule, decision.on_demand_desired, decision.ends) == ("release", 0, ())
 
 
 def test_what_is_pending_is_not_made_up_for_by_ending_what_serves() -> None:

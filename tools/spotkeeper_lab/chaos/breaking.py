@@ -141,7 +141,7 @@ def _even_out(world: "World", fault: Fault) -> None:
 
 def _hang(world: "World", fault: Fault) -> None:
     for instance_id in _share(world, world.spot, fault.value / 2):
-        world.hung.add(instance_id)
+        world.hung[instance_id] = world.now_s
         if Kind.WRONG_DOCUMENT in world.active:
             world.hung_unseen.add(instance_id)
         world.force.hang(instance_id)

@@ -1,9 +1,10 @@
-"""How long the functions can know nothing of workers that do nothing."""
+"""How long the functions can know nothing of workers that do nothing, or do nothing about them."""
 
 import math
 from itertools import pairwise
 
 from spotkeeper.domain.load.flow import CERTAIN
+from spotkeeper_lab.chaos.promises import WHOLE_AFTER_S
 from spotkeeper_lab.chaos.story.scenario import Scenario
 
 # How busy workers were is remembered for so long after they were all heard of.
@@ -38,3 +39,10 @@ def _is_at_ease(loads: list[float], everybody: int, serving: int) -> bool:
         return False
     taken_over = max(loads) / everybody * (1 + everybody / serving) / 2
     return loads[-1] / serving < taken_over
+
+
+def is_budget_spent(ages_s: list[float], short: int, budget: int) -> bool:
+    """Whether all who are short were just replaced, and the replacements of an hour were spent."""
+    just = sum(age_s < WHOLE_AFTER_S for age_s in ages_s)
+    lately = sum(age_s < 3600.0 + WHOLE_AFTER_S for age_s in ages_s)
+    return just >= short and lately >= budget

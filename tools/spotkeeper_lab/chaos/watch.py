@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from spotkeeper_lab.chaos.missed import to_be_missed_s
+from spotkeeper_lab.chaos.missed import is_budget_spent, to_be_missed_s
 from spotkeeper_lab.chaos.promises import (
     BACK_AFTER_S,
     CAPPED,
@@ -29,7 +29,7 @@ from spotkeeper_lab.chaos.promises import (
     Violation,
 )
 from spotkeeper_lab.chaos.story.scenario import SPOT_MAX, Fault, Kind
-from spotkeeper_lab.cloud.values import GroupView
+from spotkeeper_lab.cloud.values import GroupView, InstanceView
 from spotkeeper_lab.cloud.words import IN_SERVICE, TERMINATING
 
 if TYPE_CHECKING:
@@ -114,20 +114,20 @@ class Watch:
     def _waits_for_budget(self, short: int) -> bool:
         """Whether all who are short are ill, or just replaced, and the budget was spent lately."""
         world = self.world
-        groups = (world.cloud.group(world.spot), world.cloud.group(world.on_demand))
-        there = [i for group in groups for i in group.instances if i.state == IN_SERVICE]
-        ill = sum(not world.works(i.instance_id) for i in there)
+        ill = sum(not world.works(i.instance_id) for i in self._in_service())
         ages_s = [world.now_s - at_s for at_s in self.replaced]
-        just = sum(age_s < WHOLE_AFTER_S for age_s in ages_s)
-        lately = sum(age_s < 3600.0 + WHOLE_AFTER_S for age_s in ages_s)
-        return ill + just >= short and lately >= world.replacements_an_hour
+        return is_budget_spent(ages_s, short - ill, world.replacements_an_hour)
+
+    def _in_service(self) -> list[InstanceView]:
+        groups = (self.world.spot, self.world.on_demand)
+        members = (i for group in groups for i in self.world.cloud.group(group).instances)
+        return [i for i in members if i.state == IN_SERVICE]
 
     def _to_be_missed_s(self) -> float:
         world = self.world
         if world.hung_unseen.intersection(world.force.instances):
             return math.inf
-        groups = (world.cloud.group(world.spot), world.cloud.group(world.on_demand))
-        there = [i for group in groups for i in group.instances if i.state == IN_SERVICE]
+        there = self._in_service()
         left = sum(world.works(i.instance_id) for i in there)
         return to_be_missed_s(world.scenario, world.now_s, len(there), left)
 
@@ -254,12 +254,9 @@ class Watch:
                 self.broken(Promise.SCALE_IN, f"{how}, {world.force.queued} requests wait")
             return
         gone = by if not instance_id else int(world.works(instance_id))
-        serving = [
-            i for i in view.instances if i.state == IN_SERVICE and world.works(i.instance_id)
-        ]
         if not instance_id:
-            gone = max(0, len(serving) - (view.desired - by))
-        before = world.working()
+            gone = max(0, self._serving(view) - (view.desired - by))
+        before = world.working() + self._hang_unknown()
         # Whom spot is asked for is the sizing's to say; of a fleet that is met the load says it,
         # as far as an operator lets spot serve it.
         spot = world.cloud.group(world.spot)
@@ -267,6 +264,12 @@ class Watch:
         if gone and before - gone + world.scenario.onprem_workers < needed:
             how = f"on-demand {view.desired} -> {view.desired - by}: {before} -> {before - gone}"
             self.broken(Promise.MAKE_BEFORE_BREAK, f"{how} instances serve {load} erlangs")
+
+    def _hang_unknown(self) -> int:
+        """How many hang for so short that nothing tells them from who has nothing to do."""
+        world, unknown_s = self.world, self._to_be_missed_s()
+        there = world.force.instances
+        return sum(world.now_s - at_s < unknown_s for i, at_s in world.hung.items() if i in there)
 
     def _may_sleep(self, left: int) -> bool:
         """Whether the fleet may go to sleep: its queue is known to be empty."""

@@ -67,7 +67,7 @@ class World(Aws):
             onprem_workers=scenario.onprem_workers,
             chance=random.Random(f"{scenario.seed}/idle"),
         )
-        self.hung: set[str] = set()
+        self.hung: dict[str, float] = {}
         self.hung_unseen: set[str] = set()
         """Those that hang since before their fleet was looked at: as if their logs did not come."""
         self.mute: set[str] = set()

@@ -34,7 +34,8 @@ def plan_release(
     """Choose `step` instances to give back: never launched, launching, idle, then busy.
 
     What is launching is given back once it has launched ("Scaling Activity is In Progress",
-    AutoSpotting#354). Busy ones are chosen only when `busy_too`, least busy first; their terminate
+    AutoSpotting#354), or at once where nobody serves and nobody is to stay: AWS has no wrong choice
+    then, and a launch that fails is not tried again. Busy ones are chosen only when `busy_too`, least busy first; their terminate
     hook lets the current request finish. Without `busy_shares` nobody is known to be busy. With
     `held_since`, those of the pool that has held the fleet for the shortest time go before the
     idle.
@@ -42,6 +43,8 @@ def plan_release(
     present = [i for i in group.instances if i.phase is not Phase.LEAVING]
     unlaunched = min(step, max(0, group.desired - len(present)))
     serving = [i for i in present if i.phase is Phase.IN_SERVICE]
+    if not serving and step >= group.desired:
+        return ReleasePlan(desired=group.desired - step)
     launching = min(step - unlaunched, len(present) - len(serving))
     shares = busy_shares or {}
     ages = {pool: -since.timestamp() for pool, since in (held_since or {}).items()}
