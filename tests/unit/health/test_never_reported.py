@@ -118,15 +118,22 @@ def test_workers_whose_requests_the_others_took_over_are_dead(
     usual: float, now: float, missing: bool
 ) -> None:
     """Of half of six dead, the others are twice as busy; where logs are missing, as before."""
-    half = passed(*SPOT[:3], of=replace(OLD, usual_rate=usual))
+    half = passed(*SPOT[:3], of=replace(OLD, usual_load=6 * usual))
     seen = replace(load(*busy(*SPOT[3:])), load_rate={Cluster.AWS: now})
     assert (diagnosed(seen, memory=half).logs_missing == 3) is missing
+
+
+def test_a_smaller_fleet_is_busier_without_anybody_dead() -> None:
+    """Ten that shared a load of 4 became six; half of them ship no logs."""
+    half = passed(*SPOT[:3], of=replace(OLD, usual_load=4.0))
+    seen = replace(load(*busy(*SPOT[3:])), load_rate={Cluster.AWS: 0.67})
+    assert diagnosed(seen, memory=half).logs_missing == len(SPOT) // 2
 
 
 @pytest.mark.parametrize(("now", "missing"), [(0.5, True), (0.58, False)])
 def test_workers_on_premises_take_over_too(now: float, missing: bool) -> None:
     """Five of twelve dead, the others are 12/7 as busy."""
-    dead = passed(*SPOT[:5], of=replace(OLD, usual_rate=0.4))
+    dead = passed(*SPOT[:5], of=replace(OLD, usual_load=4.8))
     seen = replace(load(*busy(SPOT[5]), *onprem(6)), load_rate={Cluster.AWS: now})
     assert (diagnosed(seen, memory=dead, onprem_workers=6).logs_missing == 5) is missing
 

@@ -35,10 +35,10 @@ def plan_release(
 
     What is launching is given back once it has launched ("Scaling Activity is In Progress",
     AutoSpotting#354), or at once where nobody serves and nobody is to stay: AWS has no wrong choice
-    then, and a launch that fails is not tried again. Busy ones are chosen only when `busy_too`, least busy first; their terminate
-    hook lets the current request finish. Without `busy_shares` nobody is known to be busy. With
-    `held_since`, those of the pool that has held the fleet for the shortest time go before the
-    idle.
+    then, and a launch that fails is not tried again. Busy ones are chosen only when `busy_too`,
+    least busy first; their terminate hook lets the current request finish. Without `busy_shares`
+    nobody is known to be busy. With `held_since`, those of the pool that has held the fleet for the
+    shortest time go before the idle.
     """
     present = [i for i in group.instances if i.phase is not Phase.LEAVING]
     unlaunched = min(step, max(0, group.desired - len(present)))

@@ -35,7 +35,7 @@ class HealthMemory:
     in service whose workers never reported, although they would have, to when they were first seen:
     they launch, and do not serve; `never_reported` are those of them past the launch deadline.
     `unheard` never reported, and may serve or not; those that launch yet are among them.
-    `usual_rate` is the load rate of the last quarter of an hour in which everybody was heard of.
+    `usual_load` is that of the last quarter of an hour in which everybody was heard of, in erlangs.
     """
 
     needed: tuple[Needed, ...] = ()
@@ -55,4 +55,4 @@ class HealthMemory:
     unreported: Mapping[str, datetime] = field(default_factory=dict)
     never_reported: tuple[str, ...] = ()
     unheard: tuple[str, ...] = ()
-    usual_rate: float = 0.0
+    usual_load: float = 0.0

@@ -15,7 +15,6 @@ from spotkeeper.domain.health.memory import HealthMemory
 from spotkeeper.domain.load.flow import (
     CERTAIN,
     HOUR_S,
-    SHIPS_WITHIN_SLOTS,
     UNHEARD,
     requests_since,
 )
@@ -23,7 +22,9 @@ from spotkeeper.domain.load.load import Cluster, Load, LoadDigest
 from spotkeeper.domain.load.request_queue import known_length, known_waiting, untouched_s
 from spotkeeper.domain.load.slots import slot_of
 
-# A turn counts so much in the usual load rate: a quarter of an hour makes most of it.
+# A worker ships its logs once a minute at least.
+SHIPS_WITHIN_SLOTS = 6
+# A turn counts so much in the usual load: a quarter of an hour makes most of it.
 FOLLOWED = 0.1
 # Load rate above which nobody has time left.
 BUSY_ALL_THE_TIME = 0.9
@@ -55,7 +56,8 @@ def watch_reports(
     flow, requests = requests_since(memory.flow, digests, now)
     length = max(1, flow.counted - memory.flow.counted)
     last = {i: at for i, at in {**memory.last_logs, **_last_logs(load)}.items() if i in since}
-    share = requests / workers_in_service(len(since), load, fleet) * fleet.workers_per_instance
+    workers = workers_in_service(len(since), load, fleet)
+    share = requests / workers * fleet.workers_per_instance
     expected: dict[str, float] = {}
     for i in since:
         if heard.get(i, -1) < memory.flow.counted:
@@ -70,16 +72,19 @@ def watch_reports(
         flow=flow,
         expected=expected,
         last_logs=last,
-        usual_rate=_usual_rate(memory, load, expected),
+        usual_load=_usual_load(memory, load, expected, workers),
     )
 
 
-def _usual_rate(memory: HealthMemory, load: Load, expected: Mapping[str, float]) -> float:
-    """Follow the load rate slowly, for as long as everybody is heard of."""
+def _usual_load(
+    memory: HealthMemory, load: Load, expected: Mapping[str, float], workers: int
+) -> float:
+    """Follow the load slowly, for as long as everybody is heard of."""
     if not load.workers or any(passed >= UNHEARD for passed in expected.values()):
-        return memory.usual_rate
-    before = memory.usual_rate or _busiest(load)
-    return before + (_busiest(load) - before) * FOLLOWED
+        return memory.usual_load
+    now = _busiest(load) * workers
+    before = memory.usual_load or now
+    return before + (now - before) * FOLLOWED
 
 
 def _heard(digests: Iterable[LoadDigest]) -> dict[str, int]:
@@ -146,7 +151,7 @@ def logs_rather_missing(
         return False
     workers = workers_in_service(total, load, fleet)
     left = workers - alike * fleet.workers_per_instance
-    taken_over = memory.usual_rate * (1 + workers / max(1, left)) / 2
+    taken_over = memory.usual_load / workers * (1 + workers / max(1, left)) / 2
     return _busiest(load) < min(BUSY_ALL_THE_TIME, taken_over or BUSY_ALL_THE_TIME)
 
 

@@ -18,8 +18,8 @@ CERTAIN = 14.0
 # Workers ship logs every few seconds and messages travel: a shorter silence is nothing.
 SHORTEST_GAP = timedelta(seconds=30)
 SETTLED_SLOTS = 3
-# A worker ships its logs once a minute at least.
-SHIPS_WITHIN_SLOTS = 6
+# Turns come once a minute, not to the second.
+UNWATCHED_SLOTS = 12
 # How late logs come is read off the messages that were sent within so long.
 LATELY = timedelta(seconds=60)
 # So many requests pass one by chance once in twenty times: exp(-3).
@@ -124,7 +124,7 @@ def _is_out_of_order(before: LogFlow, digests: Sequence[LoadDigest], now: dateti
     """Tell whether logs that were missing come now, the newest ones maybe before the older.
 
     A message that could not be stored is delivered again minutes later, after those of now. Where
-    nobody looked for longer than logs take to come, they may have been missing.
+    nobody looked for over two minutes, they may have been missing.
     """
     if before.newest is None or not before.is_missing(now):
         return False
@@ -134,7 +134,7 @@ def _is_out_of_order(before: LogFlow, digests: Sequence[LoadDigest], now: dateti
         and any(worker.last_finished > before.newest for worker in one.workers)
         for one in digests
     )
-    return late or slot_of(now) - looked > SHIPS_WITHIN_SLOTS + SETTLED_SLOTS
+    return late or slot_of(now) - looked > UNWATCHED_SLOTS
 
 
 def _late_s(digests: Sequence[LoadDigest]) -> float:
