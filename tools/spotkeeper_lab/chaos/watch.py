@@ -258,9 +258,10 @@ class Watch:
             gone = max(0, self._serving(view) - (view.desired - by))
         before = world.working() + self._hang_unknown()
         # Whom spot is asked for is the sizing's to say; of a fleet that is met the load says it,
-        # as far as an operator lets spot serve it.
+        # as far as an operator lets spot serve it, and until it sleeps.
         spot = world.cloud.group(world.spot)
-        needed = min(load, spot.maximum if world.adopted else spot.desired)
+        met = world.adopted and not (world.scenario.queue_known and not spot.desired)
+        needed = min(load, spot.maximum if met else spot.desired)
         if gone and before - gone + world.scenario.onprem_workers < needed:
             how = f"on-demand {view.desired} -> {view.desired - by}: {before} -> {before - gone}"
             self.broken(Promise.MAKE_BEFORE_BREAK, f"{how} instances serve {load} erlangs")
