@@ -50,6 +50,7 @@ class Watch:
     _short_since: float | None = None
     _patience_s: float = 0.0
     _lent_since: float | None = None
+    _slept: bool = False
     _loads: deque[tuple[float, float]] = field(default_factory=deque)
 
     def broken(self, promise: Promise, how: str) -> None:
@@ -248,20 +249,20 @@ class Watch:
             return
         view, load = world.cloud.group(group), world.steady_load(STEADY_S)
         if group == world.spot:
+            self._slept |= view.desired == by
             left = view.desired - by + world.scenario.onprem_workers
             if left < load and function == "check_health" and not self._may_sleep(left):
                 how = f"spot {view.desired} -> {view.desired - by} under {load} erlangs"
                 self.broken(Promise.SCALE_IN, f"{how}, {world.force.queued} requests wait")
             return
-        gone = by if not instance_id else int(world.works(instance_id))
-        if not instance_id:
-            gone = max(0, self._serving(view) - (view.desired - by))
+        gone = max(0, self._serving(view) - (view.desired - by))
+        if instance_id:
+            gone = int(world.works(instance_id))
         before = world.working() + self._hang_unknown()
         # Whom spot is asked for is the sizing's to say; of a fleet that is met the load says it,
         # as far as an operator lets spot serve it, and until it sleeps.
         spot = world.cloud.group(world.spot)
-        met = world.adopted and not (world.scenario.queue_known and not spot.desired)
-        needed = min(load, spot.maximum if met else spot.desired)
+        needed = min(load, spot.maximum if world.adopted and not self._slept else spot.desired)
         if gone and before - gone + world.scenario.onprem_workers < needed:
             how = f"on-demand {view.desired} -> {view.desired - by}: {before} -> {before - gone}"
             self.broken(Promise.MAKE_BEFORE_BREAK, f"{how} instances serve {load} erlangs")
