@@ -11,13 +11,17 @@ from spotkeeper_lab.chaos.story.scenario import Scenario
 REMEMBERED_S = 3600.0
 
 
-def to_be_missed_s(scenario: Scenario, now_s: float, there: int, left: int) -> float:
+def to_be_missed_s(scenario: Scenario, now_s: float, there: int, idle: int, *, hang: bool) -> float:
     """How long a worker may do nothing until so many requests passed it that it is missed.
 
-    Of the instances that are `there`, those that are `left` serve.
+    Of the instances that are `there` so many are `idle`. Where all served once and `hang` together,
+    their logs may be missing as well: only a request queue tells more.
     """
-    if left == there:
+    if not idle:
         return 0.0
+    if hang and idle == there and not (scenario.onprem_workers or scenario.queue_known):
+        return math.inf
+    left = there - idle
     steps = [*scenario.loads, (math.inf, 0.0)]
     loads = [
         load
@@ -25,7 +29,7 @@ def to_be_missed_s(scenario: Scenario, now_s: float, there: int, left: int) -> f
         if begins_s <= now_s < end_s + REMEMBERED_S
     ]
     everybody, serving = there + scenario.onprem_workers, left + scenario.onprem_workers
-    if 3 * (there - left) > there and _is_at_ease(loads, everybody, serving):
+    if 3 * idle > there and _is_at_ease(loads, everybody, serving):
         return math.inf
     return CERTAIN * scenario.service_s * everybody / loads[-1]
 

@@ -49,6 +49,7 @@ class Watch:
     _outside_since: dict[str, float] = field(default_factory=dict)
     _short_since: float | None = None
     _patience_s: float = 0.0
+    _most: int = 0
     _lent_since: float | None = None
     _slept: bool = False
     _loads: deque[tuple[float, float]] = field(default_factory=deque)
@@ -91,9 +92,8 @@ class Watch:
         for instance_id, since_s in self._outside_since.items():
             excused = world.now_s - world.last_excused_s <= ORPHAN_S
             if world.now_s - since_s > ORPHAN_S and self._calm(ORPHAN_S) and not excused:
-                self.broken(
-                    Promise.ORPHANS, f"{instance_id} runs in no group since {since_s:.0f} s"
-                )
+                how = f"{instance_id} runs in no group since {since_s:.0f} s"
+                self.broken(Promise.ORPHANS, how)
 
     def _whole(self) -> None:
         """The fleet is whole: always, but for what nothing can be done about in time."""
@@ -103,7 +103,9 @@ class Watch:
         if self._recently(CAPPED):
             wanted = min(wanted, CONFIGURATION_CAP)
         short = working < wanted
-        self._short_since = (self._short_since or world.now_s) if short else None
+        # Where more and more is asked for, who was asked for last is waited for.
+        more, self._most = wanted > self._most, max(wanted, self._most) if short else wanted
+        self._short_since = None if not short or more else (self._short_since or world.now_s)
         lasted_s = world.now_s - (self._short_since or world.now_s)
         self._patience_s = max(self._patience_s, self._to_be_missed_s()) if short else 0.0
         too_long = lasted_s > SHORT_S + self._patience_s
@@ -120,17 +122,16 @@ class Watch:
         return is_budget_spent(ages_s, short - ill, world.replacements_an_hour)
 
     def _in_service(self) -> list[InstanceView]:
-        groups = (self.world.spot, self.world.on_demand)
-        members = (i for group in groups for i in self.world.cloud.group(group).instances)
-        return [i for i in members if i.state == IN_SERVICE]
+        members = self.world.cloud.instances()
+        return [i for i in members if i.state == IN_SERVICE and not self.world.is_other(i)]
 
     def _to_be_missed_s(self) -> float:
-        world = self.world
+        world, there = self.world, self._in_service()
         if world.hung_unseen.intersection(world.force.instances):
             return math.inf
-        there = self._in_service()
-        left = sum(world.works(i.instance_id) for i in there)
-        return to_be_missed_s(world.scenario, world.now_s, len(there), left)
+        idle = {i.instance_id for i in there if not world.works(i.instance_id)}
+        hang = idle <= world.hung.keys()
+        return to_be_missed_s(world.scenario, world.now_s, len(there), len(idle), hang=hang)
 
     def _begun(self) -> list[Fault]:
         return [f for f in self.world.scenario.faults if f.at_s <= self.world.now_s]
@@ -145,21 +146,20 @@ class Watch:
 
     def _operator(self) -> None:
         """Where nobody sizes by load, less than was asked for is asked for by nobody."""
-        world = self.world
-        desired = world.cloud.group(world.spot).desired
+        world, desired = self.world, self.world.cloud.group(self.world.spot).desired
         if not world.scenario.sized and desired < world.asked:
             self.broken(Promise.OPERATOR, f"spot desired {desired}, asked for {world.asked}")
 
     def _quiet(self, quiet_s: float) -> None:
         world = self.world
         spot, on_demand = world.cloud.group(world.spot), world.cloud.group(world.on_demand)
-        working = world.working()
-        waiting = world.force.queued
+        working, waiting = world.working(), world.force.queued
         if (
             quiet_s > SERVED_AFTER_S
             # More than the bounds or an operator allow is not asked for: it takes its time.
             and working < (SPOT_MAX if world.scenario.sized else spot.desired)
             and waiting > 60.0 * world.load() / world.scenario.service_s + 20
+            and math.isfinite(self._to_be_missed_s())
         ):
             how = f"{waiting} requests wait, {working} instances serve, {world.load()} erlangs"
             self.broken(Promise.SERVED, f"{how}, spot desired {spot.desired}")
@@ -198,9 +198,8 @@ class Watch:
             self.broken(Promise.COST, f"{len(running)} instances run at once")
 
     def _others(self) -> None:
-        world = self.world
-        since_s = world.now_s - world.other_recorded_s
-        if since_s > SILENT_S and world.now_s > STEADY_S and self._calm(SILENT_S):
+        since_s = self.world.now_s - self.world.other_recorded_s
+        if since_s > SILENT_S and self.world.now_s > STEADY_S and self._calm(SILENT_S):
             self.broken(Promise.ISOLATED, f"the other fleet was not turned for {since_s:.0f} s")
 
     def _calm(self, seconds: float) -> bool:
@@ -210,8 +209,8 @@ class Watch:
     def failed(self, function: str, what: str) -> None:
         """Note that an invocation failed; without trouble of AWS's own that must soon be over."""
         world, failures = self.world, self._failures
-        excused = world.now_s - world.last_excused_s <= FAILURES_WITHIN_S
-        calm = self._calm(FAILURES_WITHIN_S) and not excused
+        excused_s = world.now_s - world.last_excused_s
+        calm = self._calm(FAILURES_WITHIN_S) and excused_s > FAILURES_WITHIN_S
         failures.append(world.now_s)
         while failures[0] < world.now_s - FAILURES_WITHIN_S:
             failures.popleft()
