@@ -5,35 +5,35 @@ from enum import StrEnum
 
 from spotkeeper_lab.chaos.story.scenario import Kind
 
-WHOLE_AFTER_S = 1200.0
-
-
-SERVED_AFTER_S = 1800.0
-
-
-BACK_AFTER_S = 3300.0
-
-
-ORPHAN_S = 1500.0
-
-
 STEADY_S = 600.0
-
+"""The load of so long is what a fleet must serve."""
 
 SHORT_S = 1200.0
+"""A fleet may be short for so long."""
 
+WHOLE_AFTER_S = 1200.0
+"""A fault that nothing could be done about is felt for so long after it."""
+
+SERVED_AFTER_S = 1800.0
+"""In the quiet, requests wait for so long at most."""
+
+BACK_AFTER_S = 3300.0
+"""In the quiet, on-demand is kept for so long at most while spot serves."""
+
+CURED_AFTER_S = 3000.0
+"""In the quiet, who could be known not to work stays for so long at most."""
+
+ORPHAN_S = 1500.0
+"""An instance runs in no group for so long at most."""
 
 CONFIGURATION_CAP = 2
-
 
 CAPPED = frozenset(
     {Kind.LAUNCH_REFUSED, Kind.BAD_SPOT_IMAGE, Kind.BOOT_LOOP, Kind.OPERATOR_SUSPENDS}
 )
 """More instances do not cure these: the backfill has a cap of its own."""
 
-
 FORGETFUL = frozenset({Kind.STATE_LOST, Kind.STATE_UNREADABLE})
-
 
 HELPLESS = frozenset(
     {
@@ -53,20 +53,16 @@ HELPLESS = frozenset(
 
 HEALTHY_REPLACED_AT_MOST = 2
 
-
 LAUNCHES_AN_HOUR = 60
 
-
-LAUNCHES_IN_QUIET = 12
-
-
-QUIET_LAUNCHES_AFTER_S = 1500.0
-
+LAUNCHES_IN_QUIET, QUIET_LAUNCHES_AFTER_S = 12, 1500.0
+"""So many launches at most, counted from so long into the quiet."""
 
 SILENT_S = 300.0
-
+"""The other fleet is turned once within so long."""
 
 FAILURES_AT_MOST, FAILURES_WITHIN_S = 6, 900.0
+"""So many invocations fail within so long where nothing is wrong with AWS."""
 
 
 class Promise(StrEnum):
@@ -76,6 +72,7 @@ class Promise(StrEnum):
     WHOLE = "whole again"
     SERVED = "requests are served"
     GIVEN_BACK = "on-demand given back"
+    CURED = "who does not work is replaced"
     SCALE_IN = "no scale-in below the load"
     MAKE_BEFORE_BREAK = "make before break"
     REASONED = "only reasoned ends"

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 from spotkeeper_lab.chaos.missed import is_budget_spent, to_be_missed_s
 from spotkeeper_lab.chaos.promises import (
-    BACK_AFTER_S,
     CAPPED,
     CONFIGURATION_CAP,
     FAILURES_AT_MOST,
@@ -20,7 +19,6 @@ from spotkeeper_lab.chaos.promises import (
     LAUNCHES_IN_QUIET,
     ORPHAN_S,
     QUIET_LAUNCHES_AFTER_S,
-    SERVED_AFTER_S,
     SHORT_S,
     SILENT_S,
     STEADY_S,
@@ -28,6 +26,7 @@ from spotkeeper_lab.chaos.promises import (
     Promise,
     Violation,
 )
+from spotkeeper_lab.chaos.quiet import Quiet
 from spotkeeper_lab.chaos.story.scenario import SPOT_MAX, Fault, Kind
 from spotkeeper_lab.cloud.values import GroupView, InstanceView
 from spotkeeper_lab.cloud.words import IN_SERVICE, TERMINATING
@@ -50,9 +49,11 @@ class Watch:
     _short_since: float | None = None
     _patience_s: float = 0.0
     _most: int = 0
-    _lent_since: float | None = None
     _slept: bool = False
-    _loads: deque[tuple[float, float]] = field(default_factory=deque)
+    _quiet: Quiet = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._quiet = Quiet(self)
 
     def broken(self, promise: Promise, how: str) -> None:
         """Note that a promise is broken."""
@@ -70,7 +71,7 @@ class Watch:
         self._whole()
         quiet_s = world.now_s - world.scenario.quiet_from_s
         if quiet_s > 0:
-            self._quiet(quiet_s)
+            self._quiet.minute(quiet_s)
         self._launches(quiet_s)
         self._cost()
         self._others()
@@ -107,7 +108,7 @@ class Watch:
         more, self._most = wanted > self._most, max(wanted, self._most) if short else wanted
         self._short_since = None if not short or more else (self._short_since or world.now_s)
         lasted_s = world.now_s - (self._short_since or world.now_s)
-        self._patience_s = max(self._patience_s, self._to_be_missed_s()) if short else 0.0
+        self._patience_s = max(self._patience_s, self.to_be_missed_s()) if short else 0.0
         too_long = lasted_s > SHORT_S + self._patience_s
         helpless = self._recently(HELPLESS) or self._waits_for_budget(wanted - working)
         if too_long and self._calm(SHORT_S) and not helpless:
@@ -117,16 +118,16 @@ class Watch:
     def _waits_for_budget(self, short: int) -> bool:
         """Whether all who are short are ill, or just replaced, and the budget was spent lately."""
         world = self.world
-        ill = sum(not world.works(i.instance_id) for i in self._in_service())
+        ill = sum(not world.works(i.instance_id) for i in self.in_service())
         ages_s = [world.now_s - at_s for at_s in self.replaced]
         return is_budget_spent(ages_s, short - ill, world.replacements_an_hour)
 
-    def _in_service(self) -> list[InstanceView]:
+    def in_service(self) -> list[InstanceView]:
         members = self.world.cloud.instances()
         return [i for i in members if i.state == IN_SERVICE and not self.world.is_other(i)]
 
-    def _to_be_missed_s(self) -> float:
-        world, there = self.world, self._in_service()
+    def to_be_missed_s(self) -> float:
+        world, there = self.world, self.in_service()
         if world.hung_unseen.intersection(world.force.instances):
             return math.inf
         idle = {i.instance_id for i in there if not world.works(i.instance_id)}
@@ -150,29 +151,7 @@ class Watch:
         if not world.scenario.sized and desired < world.asked:
             self.broken(Promise.OPERATOR, f"spot desired {desired}, asked for {world.asked}")
 
-    def _quiet(self, quiet_s: float) -> None:
-        world = self.world
-        spot, on_demand = world.cloud.group(world.spot), world.cloud.group(world.on_demand)
-        working, waiting = world.working(), world.force.queued
-        if (
-            quiet_s > SERVED_AFTER_S
-            # More than the bounds or an operator allow is not asked for: it takes its time.
-            and working < (SPOT_MAX if world.scenario.sized else spot.desired)
-            and waiting > 60.0 * world.load() / world.scenario.service_s + 20
-            and math.isfinite(self._to_be_missed_s())
-        ):
-            how = f"{waiting} requests wait, {working} instances serve, {world.load()} erlangs"
-            self.broken(Promise.SERVED, f"{how}, spot desired {spot.desired}")
-        # As long as spot does not serve, on-demand stands in for it.
-        served = self._serving(spot) >= min(spot.desired - world.spares, SPOT_MAX)
-        lent = on_demand.desired and served
-        self._lent_since = (self._lent_since or world.now_s) if lent else None
-        lent_s = world.now_s - (self._lent_since or world.now_s)
-        if lent_s > BACK_AFTER_S:
-            how = f"on-demand desired {on_demand.desired} since {lent_s / 60:.0f} min of quiet"
-            self.broken(Promise.GIVEN_BACK, f"{how}, spot {working} of {spot.desired}")
-
-    def _serving(self, group: GroupView) -> int:
+    def serving(self, group: GroupView) -> int:
         return sum(self.world.works(i.instance_id) for i in group.instances)
 
     def _launches(self, quiet_s: float) -> None:
@@ -254,10 +233,10 @@ class Watch:
                 how = f"spot {view.desired} -> {view.desired - by} under {load} erlangs"
                 self.broken(Promise.SCALE_IN, f"{how}, {world.force.queued} requests wait")
             return
-        gone = max(0, self._serving(view) - (view.desired - by))
+        gone = max(0, self.serving(view) - (view.desired - by))
         if instance_id:
             gone = int(world.works(instance_id))
-        before = world.working() + self._hang_unknown()
+        before = self._staying() + self._hang_unknown()
         # Whom spot is asked for is the sizing's to say; of a fleet that is met the load says it,
         # as far as an operator lets spot serve it, and until it sleeps.
         spot = world.cloud.group(world.spot)
@@ -266,9 +245,14 @@ class Watch:
             how = f"on-demand {view.desired} -> {view.desired - by}: {before} -> {before - gone}"
             self.broken(Promise.MAKE_BEFORE_BREAK, f"{how} instances serve {load} erlangs")
 
+    def _staying(self) -> int:
+        """How many instances take requests and are not told to go: calls come within a second."""
+        members = self.world.cloud.instances()
+        return sum(self.world.works(i.instance_id) for i in members if i.state != TERMINATING)
+
     def _hang_unknown(self) -> int:
         """How many hang for so short that nothing tells them from who has nothing to do."""
-        world, unknown_s = self.world, self._to_be_missed_s()
+        world, unknown_s = self.world, self.to_be_missed_s()
         there = world.force.instances
         return sum(world.now_s - at_s < unknown_s for i, at_s in world.hung.items() if i in there)
 

@@ -100,9 +100,11 @@ class World(Aws):
         )
 
     def _plan(self) -> None:
-        self.enter(self.rng.uniform(0.0, 59.0), self._tick(HEALTH, 0.0))
-        self.enter(self.rng.uniform(0.0, 59.0), self._tick(AVAILABILITY, 0.0))
-        self.enter(SHIP_EVERY_S, self._ship)
+        met_s = self.scenario.met_at_s
+        self.enter(met_s + self.rng.uniform(0.0, 59.0), self._tick(HEALTH, met_s))
+        self.enter(met_s + self.rng.uniform(0.0, 59.0), self._tick(AVAILABILITY, met_s))
+        self.enter(met_s, self.logs.ship)  # To nowhere: nobody reads them yet.
+        self.enter(met_s + SHIP_EVERY_S, self._ship)
         self.enter(60.0, self._minute)
         for fault in self.scenario.faults:
             self.enter(fault.at_s, partial(self._begin, fault))
@@ -137,6 +139,8 @@ class World(Aws):
     # --- functions ------------------------------------------------------------------------------
 
     def _happened(self, event: CloudEvent) -> None:
+        if self.now_s < self.scenario.met_at_s:
+            return  # No rule matches it yet.
         self.enter(event.deliver_s, lambda: self.event(self.events.of_cloud(event)))
 
     def _pass(self, to_s: float) -> None:

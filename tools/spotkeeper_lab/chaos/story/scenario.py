@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 WARM_UP_S, FAULTS_S, TAIL_S = 1500.0, 4500.0, 4200.0
+# Later than the longest cold start.
+MET_AT_S = 480.0
 SPOT_MAX = 12
 LENGTHS_S = (90.0, 300.0, 900.0, 1800.0, 3600.0)
 
@@ -140,6 +142,11 @@ class Scenario:
     sized: bool = True
     suspend_after_s: float | None = None
     service_s: float = field(default=6.0)
+
+    @property
+    def met_at_s(self) -> float:
+        """When the functions are deployed: once on-demand serves, where that is the start."""
+        return MET_AT_S if self.start is StartState.ON_DEMAND else 0.0
 
     @property
     def quiet_from_s(self) -> float:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from spotkeeper.adapters.doctor.looking import look
 from spotkeeper.adapters.doctor.scores import PlacementScores
@@ -13,6 +13,7 @@ from spotkeeper.domain.doctor.facts import StackFacts, Unseen
 from spotkeeper.domain.fleet import Fleet
 
 if TYPE_CHECKING:
+    from mypy_boto3_events import EventBridgeClient
     from mypy_boto3_lambda import LambdaClient
     from mypy_boto3_scheduler import EventBridgeSchedulerClient
     from mypy_boto3_sns import SNSClient
@@ -25,7 +26,7 @@ class StackClients:
     """The services that know a deployed stack."""
 
     scheduler: "EventBridgeSchedulerClient"
-    events: Any
+    events: "EventBridgeClient"
     functions: "LambdaClient"
     sns: "SNSClient"
     records: DecisionRecords

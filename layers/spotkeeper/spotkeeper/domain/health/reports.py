@@ -12,12 +12,7 @@ from datetime import datetime, timedelta
 
 from spotkeeper.domain.fleet import Fleet, Group, Phase
 from spotkeeper.domain.health.memory import HealthMemory
-from spotkeeper.domain.load.flow import (
-    CERTAIN,
-    HOUR_S,
-    UNHEARD,
-    requests_since,
-)
+from spotkeeper.domain.load.flow import CERTAIN, HOUR_S, UNHEARD, requests_since
 from spotkeeper.domain.load.load import Cluster, Load, LoadDigest
 from spotkeeper.domain.load.request_queue import known_length, known_waiting, untouched_s
 from spotkeeper.domain.load.slots import slot_of

@@ -1,0 +1,117 @@
+"""The doctor's eyes on a deployed stack, on moto: what somebody switched off."""
+
+import io
+import zipfile
+from collections.abc import Iterator
+
+import boto3
+import pytest
+from moto import mock_aws
+
+from spotkeeper.adapters.doctor.scores import PlacementScores
+from spotkeeper.adapters.doctor.stack import StackClients, stack_facts
+from spotkeeper.adapters.dynamodb.decision_records import DecisionRecords
+from spotkeeper.adapters.stacks import Stack
+from spotkeeper.domain.doctor.facts import StackFacts
+from spotkeeper_lab.local_aws.table import create_table
+from tests.contract.conftest import TABLE
+
+TRUST = '{"Version": "2012-10-17", "Statement": []}'
+
+
+@pytest.fixture(autouse=True)
+def _aws() -> Iterator[None]:
+    with mock_aws():
+        create_table(boto3.client("dynamodb"), TABLE)
+        yield
+
+
+def rule(name: str, *, on: bool) -> tuple[str, str]:
+    client = boto3.client("events")
+    client.put_rule(Name=name, EventPattern='{"source": ["aws.ec2"]}')
+    if not on:
+        client.disable_rule(Name=name)
+    return "AWS::Events::Rule", name
+
+
+def schedule(name: str, *, on: bool) -> tuple[str, str]:
+    boto3.client("scheduler").create_schedule(
+        Name=name,
+        ScheduleExpression="rate(1 minute)",
+        FlexibleTimeWindow={"Mode": "OFF"},
+        State="ENABLED" if on else "DISABLED",
+        Target={
+            "Arn": "arn:aws:lambda:us-east-1:123456789012:function:check",
+            "RoleArn": "arn:aws:iam::123456789012:role/schedules",
+        },
+    )
+    return "AWS::Scheduler::Schedule", name
+
+
+def collector() -> str:
+    """Make a function; its name."""
+    role = boto3.client("iam").create_role(RoleName="collect", AssumeRolePolicyDocument=TRUST)
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w") as archive:
+        archive.writestr("app.py", "")
+    boto3.client("lambda").create_function(
+        FunctionName="collect",
+        Runtime="python3.13",
+        Handler="app.handler",
+        Role=role["Role"]["Arn"],
+        Code={"ZipFile": packed.getvalue()},
+    )
+    return "collect"
+
+
+def source(function: str, name: str, *, on: bool) -> tuple[str, str]:
+    sqs = boto3.client("sqs")
+    queue = sqs.create_queue(QueueName=name)["QueueUrl"]
+    arn = sqs.get_queue_attributes(QueueUrl=queue, AttributeNames=["QueueArn"])["Attributes"]
+    mapping = boto3.client("lambda").create_event_source_mapping(
+        EventSourceArn=arn["QueueArn"], FunctionName=function, Enabled=on
+    )
+    return "AWS::Lambda::EventSourceMapping", mapping["UUID"]
+
+
+def facts_of(*resources: tuple[str, str]) -> StackFacts:
+    topic = boto3.client("sns").create_topic(Name="alarms")["TopicArn"]
+    ec2, dynamodb = boto3.client("ec2"), boto3.client("dynamodb")
+    clients = StackClients(
+        scheduler=boto3.client("scheduler"),
+        events=boto3.client("events"),
+        functions=boto3.client("lambda"),
+        sns=boto3.client("sns"),
+        records=DecisionRecords(dynamodb, TABLE),
+        scores=PlacementScores(ec2=ec2, dynamodb=dynamodb, table=TABLE),
+    )
+    stack = Stack(
+        name="spotkeeper",
+        outputs={"AlarmTopicArn": topic},
+        parameters={},
+        resources={str(at): resource for at, resource in enumerate(resources)},
+    )
+    return stack_facts(clients, stack, [])
+
+
+def test_what_is_switched_off_is_named_and_nothing_else() -> None:
+    function = collector()
+    off = source(function, "search-logs", on=False)
+    facts = facts_of(
+        schedule("check-health", on=True),
+        schedule("check-availability", on=False),
+        rule("warnings", on=False),
+        rule("terminations", on=True),
+        off,
+        source(function, "wake-ups", on=True),
+    )
+    assert facts.schedules_disabled == ("check-availability",)
+    assert facts.rules_disabled == ("warnings",)
+    assert facts.queues_unread == (off[1],)
+
+
+def test_alarms_without_a_subscription_are_told_by_nobody() -> None:
+    assert facts_of().nobody_told
+    topic = boto3.client("sns").create_topic(Name="alarms")["TopicArn"]
+    boto3.client("sns").subscribe(TopicArn=topic, Protocol="email", Endpoint="ops@example.org")
+    assert not facts_of().nobody_told
