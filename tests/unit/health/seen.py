@@ -128,13 +128,13 @@ def untouched(seconds: float, in_flight: int = 0) -> QueueMemory:
     return QueueMemory(length=length, untouched_since=at(-seconds), untouched_looks=10)
 
 
-def nobody_reports(queue: QueueLength | None, silence_s: float = 900) -> HealthMemory:
+def nobody_reports(queue: QueueMemory | None, silence_s: float = 900) -> HealthMemory:
     """A fleet of six of which none reported since an hour, its last log so long ago."""
     flow = LogFlow(known_since=at(-9000), newest=at(-silence_s), rate=1.0)
     seen = replace(starting(-3600, *SPOT, by=0.0), flow=flow)
     suspects = dict.fromkeys(SPOT, at(-60))
-    return replace(seen, suspects=suspects, queue=QueueMemory(length=queue) if queue else None)
+    return replace(seen, suspects=suspects, queue=queue)
 
 
 def paced(instance_id: str, mean_s: float, finished: int = 20) -> WorkerLoad:
-    return replace(worker(instance_id, finished), busy_s=mean_s * finished)
+    return replace(worker(instance_id, finished), served_s=mean_s * finished)

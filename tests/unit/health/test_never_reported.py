@@ -139,17 +139,24 @@ def test_workers_on_premises_take_over_too(now: float, missing: bool) -> None:
 
 
 def test_without_a_living_peer_one_is_replaced_at_a_time_while_requests_flow() -> None:
-    waiting, empty = (QueueLength(waiting=n, in_flight=0) for n in (7, 0))
+    waiting = untouched(300)
     assert diagnosed(load(), memory=nobody_reports(waiting)).replace == tuple(SPOT[:1])
     assert diagnosed(load(), memory=nobody_reports(None)).replace == tuple(SPOT[:1])
-    assert diagnosed(load(), memory=nobody_reports(empty)).replace == ()
     for ago_s, due in ((599, ()), (600, tuple(SPOT[:1]))):
         memory = replace(nobody_reports(waiting), replaced=(at(-ago_s),))
         assert diagnosed(load(), memory=memory).replace == due
 
 
+@pytest.mark.parametrize(("waiting", "in_flight"), [(0, 0), (0, 3), (7, 3), (7, 0)])
+def test_who_never_reported_serves_where_requests_are_taken(waiting: int, in_flight: int) -> None:
+    """One look at requests that wait tells nothing: who ships no logs takes them, too."""
+    queue = QueueMemory(length=QueueLength(waiting=waiting, in_flight=in_flight))
+    diagnosis = diagnosed(load(), memory=nobody_reports(queue))
+    assert (diagnosis.reasons, diagnosis.memory.unreported) == ({}, {})
+
+
 def test_logs_that_stop_for_all_replace_nobody() -> None:
-    memory = nobody_reports(QueueLength(waiting=7, in_flight=0))
+    memory = nobody_reports(None)
     one_worked = {i: since for i, since in memory.starting.items() if i != SPOT[5]}
     assert diagnosed(load(), memory=replace(memory, starting=one_worked)).replace == ()
 

@@ -28,7 +28,7 @@ def test_workers_on_premises_are_only_alarmed_about() -> None:
 def rack(*means_s: float, last: float = 0) -> list[WorkerLoad]:
     """Workers on premises that take so long for a request."""
     return [
-        replace(it, busy_s=mean_s * it.finished)
+        replace(it, served_s=mean_s * it.finished)
         for it, mean_s in zip(onprem(len(means_s), last=last), means_s, strict=True)
     ]
 

@@ -9,8 +9,10 @@ from hypothesis import strategies as st
 from spotkeeper.domain.health.diagnosis import confirm, replaced
 from spotkeeper.domain.load.histogram import histogram
 from spotkeeper.domain.load.load import Cluster, WorkerLoad
+from spotkeeper.domain.load.summarise import summarise
 from spotkeeper.domain.settings.worker_health import WorkerHealthPolicy
 from tests.builders import at, fleet, group, instances
+from tests.search_logs import SENT, digest_of, log
 from tests.unit.health.seen import (
     HUNG,
     OLD,
@@ -71,8 +73,19 @@ def test_long_requests_by_chance_do_not_make_a_worker_slow() -> None:
     assert diagnosed(seen).reasons == {}
 
 
+def test_logs_that_were_held_up_make_nobody_slow_who_came_since() -> None:
+    """All serve alike: the old ones for ten minutes, the new one for the last of them."""
+    held_up = [
+        log(began, began - 2.0, worker=i, instance_id=i, cluster=Cluster.AWS)
+        for i in SPOT
+        for began in range(2, 60 if i == SPOT[0] else 600, 3)
+    ]
+    seen = summarise([digest_of(held_up)], SENT, 120)
+    assert diagnosed(seen).reasons == {}
+
+
 def test_slow_needs_peers_of_the_same_kind() -> None:
-    rack = [replace(it, busy_s=9.0) for it in onprem(9)]
+    rack = [replace(it, served_s=9.0) for it in onprem(9)]
     pair = (group("spot", 2, instances(SPOT[:2])), group("on-demand", 0))
     seen = load(paced(SPOT[0], 9.0), paced(SPOT[1], 1.0), *rack)
     assert diagnosed(seen, groups=pair).reasons == {}

@@ -23,7 +23,7 @@ def test_no_logs_are_no_load_and_no_newest() -> None:
 def test_load_rate_is_busy_time_over_the_window() -> None:
     load = summarise([digest_of([log(300, 290), log(115, 70)])], SENT, 300)
     [worker] = load.workers
-    assert (worker.busy_s, worker.capacity_s, worker.overlapped_s) == (55, 300, 0)
+    assert (worker.busy_s, worker.capacity_s, worker.served_s) == (55, 300, 55)
     assert worker.load_rate == pytest.approx(55 / 300)
     assert load.load_rate == {Cluster.ONPREM: pytest.approx(55 / 300)}
     assert load.newest == before(70)
@@ -32,6 +32,7 @@ def test_load_rate_is_busy_time_over_the_window() -> None:
 def test_busy_time_before_the_window_is_cut_off() -> None:
     [worker] = summarise([digest_of([log(400, 150)])], SENT, 300).workers
     assert (worker.busy_s, worker.capacity_s) == (150, 150)
+    assert (worker.served_s, worker.finished) == (250, 1)
 
 
 def test_a_worker_that_came_late_has_capacity_from_its_first_busy_slot() -> None:
@@ -57,7 +58,7 @@ def test_clusters_are_told_apart() -> None:
 def test_an_id_used_twice_counts_its_time_once_and_says_so() -> None:
     both = [log(300, 200), log(300, 200, request_id="other"), log(10, 9)]
     [worker] = summarise([digest_of(both)], SENT, 300).workers
-    assert (worker.busy_s, worker.overlapped_s) == (101, 100)
+    assert (worker.busy_s, worker.served_s) == (101, 201)
     assert worker.load_rate <= 1
 
 

@@ -56,6 +56,15 @@ def test_stale_logs_change_nothing_and_raise_an_alarm() -> None:
     assert (record.outcomes, stage.cloud.group("spot").desired) == ((), 4)
 
 
+def test_logs_that_stopped_long_ago_are_not_called_never_come() -> None:
+    stage = Stage()
+    stage.serve(0, dict.fromkeys(stage.spot, 0.9))
+    stage.turn(0)
+    (record,) = stage.turn(60).records
+    assert "the newest is 3600 s old" in record.reason
+    assert record.seen["SearchLogAge"] == 3600
+
+
 def test_stale_logs_ring_nobody_where_no_one_sizes_by_them() -> None:
     stage = Stage(sizing=SizingPolicy(enabled=False))
     stage.serve(0, dict.fromkeys(stage.spot, 0.9))

@@ -151,6 +151,7 @@ def _mute(world: "World", fault: Fault) -> None:
     del fault
     there = sorted(world.force.instances)
     world.mute = set(world.rng.sample(there, len(there) // 2))
+    world.muted |= world.mute
 
 
 def _unmute(world: "World", fault: Fault) -> None:

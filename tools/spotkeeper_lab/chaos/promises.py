@@ -51,7 +51,8 @@ HELPLESS = frozenset(
 """Nobody can fill the gap, or nobody can know of it."""
 
 
-HEALTHY_REPLACED_AT_MOST = 2
+UNHEARD_REPLACED_AT_MOST = 2
+"""So many that served without search logs may be replaced; of those that are heard of nobody."""
 
 LAUNCHES_AN_HOUR = 60
 

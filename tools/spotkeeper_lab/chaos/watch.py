@@ -13,7 +13,6 @@ from spotkeeper_lab.chaos.promises import (
     FAILURES_AT_MOST,
     FAILURES_WITHIN_S,
     FORGETFUL,
-    HEALTHY_REPLACED_AT_MOST,
     HELPLESS,
     LAUNCHES_AN_HOUR,
     LAUNCHES_IN_QUIET,
@@ -22,6 +21,7 @@ from spotkeeper_lab.chaos.promises import (
     SHORT_S,
     SILENT_S,
     STEADY_S,
+    UNHEARD_REPLACED_AT_MOST,
     WHOLE_AFTER_S,
     Promise,
     Violation,
@@ -43,7 +43,7 @@ class Watch:
     found: dict[Promise, Violation] = field(default_factory=dict)
     replaced: deque[float] = field(default_factory=deque)
     replaced_ids: set[str] = field(default_factory=set)
-    healthy_replaced: int = 0
+    unheard_replaced: int = 0
     _failures: deque[float] = field(default_factory=deque)
     _outside_since: dict[str, float] = field(default_factory=dict)
     _short_since: float | None = None
@@ -110,7 +110,9 @@ class Watch:
         lasted_s = world.now_s - (self._short_since or world.now_s)
         self._patience_s = max(self._patience_s, self.to_be_missed_s()) if short else 0.0
         too_long = lasted_s > SHORT_S + self._patience_s
-        helpless = self._recently(HELPLESS) or self._waits_for_budget(wanted - working)
+        helpless = self._recently(HELPLESS, self._patience_s) or self._waits_for_budget(
+            wanted - working
+        )
         if too_long and self._calm(SHORT_S) and not helpless:
             how = f"{working} of {spot.desired} serve for {lasted_s / 60:.0f} min"
             self.broken(Promise.WHOLE, f"{how}, on-demand desired {on_demand.desired}")
@@ -137,13 +139,10 @@ class Watch:
     def _begun(self) -> list[Fault]:
         return [f for f in self.world.scenario.faults if f.at_s <= self.world.now_s]
 
-    def _recently(self, kinds: frozenset[Kind]) -> bool:
+    def _recently(self, kinds: frozenset[Kind], patience_s: float = 0.0) -> bool:
         """Whether one of some faults lasts, or has lasted within the time to become whole."""
-        now_s = self.world.now_s
-        return any(
-            fault.kind in kinds and fault.at_s <= now_s <= fault.end_s + WHOLE_AFTER_S
-            for fault in self.world.scenario.faults
-        )
+        since_s = self.world.now_s - WHOLE_AFTER_S - patience_s
+        return any(fault.kind in kinds and fault.end_s >= since_s for fault in self._begun())
 
     def _operator(self) -> None:
         """Where nobody sizes by load, less than was asked for is asked for by nobody."""
@@ -270,14 +269,17 @@ class Watch:
         self.replaced_ids.add(instance_id)
         self.replaced.append(world.now_s)
         if world.works(instance_id) and instance_id not in world.hung:
-            self.healthy_replaced += 1
+            self._replaces_healthy(instance_id)
         hour = sum(at_s > world.now_s - 3600.0 for at_s in self.replaced)
         # A memory that was lost takes the replacements of before along.
         lost = sum(f.kind in FORGETFUL and f.at_s > world.now_s - 3600.0 for f in self._begun())
         if hour > world.replacements_an_hour * (1 + lost):
             self.broken(Promise.BUDGET, f"{hour} replacements in an hour")
-        if self.healthy_replaced > HEALTHY_REPLACED_AT_MOST:
-            how = (
-                f"{self.healthy_replaced} workers that served were replaced, the last {instance_id}"
-            )
-            self.broken(Promise.REASONED, how)
+
+    def _replaces_healthy(self, instance_id: str) -> None:
+        if instance_id not in self.world.muted:
+            self.broken(Promise.REASONED, f"{instance_id}, which served, was replaced")
+        self.unheard_replaced += 1
+        if self.unheard_replaced > UNHEARD_REPLACED_AT_MOST:
+            how = f"{self.unheard_replaced} that served without logs were replaced"
+            self.broken(Promise.REASONED, f"{how}, the last {instance_id}")

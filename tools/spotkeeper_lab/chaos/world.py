@@ -71,6 +71,8 @@ class World(Aws):
         self.hung_unseen: set[str] = set()
         """Those that hang since before their fleet was looked at: as if their logs did not come."""
         self.mute: set[str] = set()
+        self.muted: set[str] = set()
+        """Those that ship no search logs, and those that once did not."""
         self.operator_desired = 0
         """The most that an operator has asked for."""
         self.asked = self.cloud.group(self.spot).desired
@@ -103,8 +105,7 @@ class World(Aws):
         met_s = self.scenario.met_at_s
         self.enter(met_s + self.rng.uniform(0.0, 59.0), self._tick(HEALTH, met_s))
         self.enter(met_s + self.rng.uniform(0.0, 59.0), self._tick(AVAILABILITY, met_s))
-        self.enter(met_s, self.logs.ship)  # To nowhere: nobody reads them yet.
-        self.enter(met_s + SHIP_EVERY_S, self._ship)
+        self.enter(met_s, self._ship)
         self.enter(60.0, self._minute)
         for fault in self.scenario.faults:
             self.enter(fault.at_s, partial(self._begin, fault))
@@ -200,6 +201,8 @@ class World(Aws):
     def _ship(self) -> None:
         late = self.active.get(Kind.LOGS_LATE)
         bodies = [] if Kind.LOGS_STOP in self.active else self.logs.ship()
+        if self.now_s <= self.scenario.met_at_s:
+            bodies = []  # There is no queue yet.
         delay_s = 60.0 + 180.0 * late.value if late else 0.0
         self.enter(self.now_s + delay_s, lambda: self.queue.send(bodies, self.now_s))
         self.enter(self.now_s + delay_s + BATCHING_S, self._collect)

@@ -92,8 +92,9 @@ def _seen(
     if queue is not None and queue.length is not None:
         seen["RequestsQueued"] = queue.length.waiting
         seen["RequestsInFlight"] = queue.length.in_flight
-    if load.newest is not None:
-        seen["SearchLogAge"] = (now - load.newest).total_seconds()
+    newest = load.newest or sizing.memory.flow.newest
+    if newest is not None:
+        seen["SearchLogAge"] = (now - newest).total_seconds()
     return seen | {f"Dispersion{scale}s": index for scale, index in load.dispersion.items()}
 
 

@@ -162,7 +162,7 @@ class _Pace(NamedTuple):
 
 def _pace(workers: list[WorkerLoad]) -> _Pace:
     finished = sum(w.finished for w in workers)
-    return _Pace(finished, sum(w.busy_s + w.overlapped_s for w in workers) / max(finished, 1))
+    return _Pace(finished, sum(w.served_s for w in workers) / max(finished, 1))
 
 
 def _slow(

@@ -177,7 +177,7 @@ def unreported(load: Load, memory: HealthMemory, fleet: Fleet, now: datetime) ->
     if load.workers:
         workers = workers_in_service(len(memory.in_service_since), load, fleet)
         pace = load.arrival_rate / workers * fleet.workers_per_instance
-    alone = not load.workers and _nobody_ever_reported(memory) and requests_flow(memory, now)
+    alone = not load.workers and _nobody_ever_reported(memory) and _nobody_serves(memory, now)
     found: dict[str, str] = {}
     for i, since in memory.starting.items():
         left = max(timedelta(0), deadline - (now - since)).total_seconds()
@@ -210,10 +210,14 @@ def _nobody_ever_reported(memory: HealthMemory) -> bool:
     return memory.in_service_since.keys() <= memory.starting.keys()
 
 
-def requests_flow(memory: HealthMemory, now: datetime) -> bool:
-    """Tell whether requests come although nobody logs any: they wait, or stopped for no reason."""
-    length = known_length(memory.queue)
-    return length.waiting > 0 if length else memory.flow.is_missing(now)
+def _nobody_serves(memory: HealthMemory, now: datetime) -> bool:
+    """Tell whether requests come and nobody takes one: as the queue says, else as logs stopped.
+
+    Requests that are in flight, or get fewer, are served: then rather the logs are missing.
+    """
+    if known_length(memory.queue):
+        return untouched_s(memory.queue, now) > 0
+    return memory.flow.is_missing(now)
 
 
 def late(

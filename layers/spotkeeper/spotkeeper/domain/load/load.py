@@ -83,8 +83,8 @@ class WorkerLoad:
     """One worker within the window.
 
     `finished` counts all its requests whose logs came in within the window and `failed` those that
-    ended in error or timeout. `overlapped_s` is time in which it claims to have served
-    more than one request at once: such time counts once in `busy_s`.
+    ended in error or timeout. `served_s` is the service time of all of these, the window's or
+    not, and counts each where some overlap; `busy_s` is cut at the window and counts them once.
     """
 
     worker_id: str
@@ -92,7 +92,7 @@ class WorkerLoad:
     instance_id: str
     busy_s: float = 0.0
     capacity_s: float = 0.0
-    overlapped_s: float = 0.0
+    served_s: float = 0.0
     finished: int = 0
     failed: int = 0
     last_finished: datetime

@@ -65,10 +65,9 @@ def _worker_load(tally: _Tally, start_ms: int, end_ms: int, idle_after_ms: float
     follows the last log counts as idle capacity only once it is longer than most requests.
     """
     start_slot = start_ms // SLOT_MS
-    once = busy = first = 0
+    once = first = 0
     for slot, ms in tally.busy_ms.items():
         if slot >= start_slot:
-            busy += ms
             once += ms if ms < SLOT_MS else SLOT_MS
             first = slot if not first or slot < first else first
     begin = max(start_ms, first * SLOT_MS)
@@ -81,7 +80,7 @@ def _worker_load(tally: _Tally, start_ms: int, end_ms: int, idle_after_ms: float
         instance_id=tally.of.instance_id,
         busy_s=once / 1000,
         capacity_s=capacity / 1000,
-        overlapped_s=(busy - once) / 1000,
+        served_s=sum(tally.busy_ms.values()) / 1000,
         finished=tally.finished,
         failed=tally.failed,
         last_finished=tally.last_finished,

@@ -65,7 +65,8 @@ def size(
         found = when_quiet(quiet, now)
     elif age_s is None or age_s > fleet.sizing.stale_after_s:
         serving = outlook.serving if outlook else _in_service(spot)
-        found, instances = in_silence(age_s, fleet, spot, current, serving, memory, now)
+        newest = load.newest or memory.flow.newest
+        found, instances = in_silence(newest, fleet, spot, current, serving, memory, now)
         return _asked(found, instances, fleet, spot, spares, memory, now)
     elif fleet.objective is None or outlook is None:
         found = by_load_rate(load, fleet, memory, now)

@@ -44,7 +44,7 @@ def when_quiet(quiet_s: float, now: datetime) -> Estimate:
 
 
 def in_silence(
-    age_s: float | None,
+    newest: datetime | None,
     fleet: Fleet,
     spot: Group,
     current: int,
@@ -60,11 +60,11 @@ def in_silence(
     waking = _waking(fleet, current, memory, now)
     wanted = max(current, least, math.ceil(waking / fleet.workers_per_instance))
     instances = min(wanted, most)
-    last = "none ever came" if age_s is None else f"the newest is {age_s:.0f} s old"
+    age = f"the newest is {(now - newest).total_seconds():.0f} s old" if newest else ""
     stale = expects_logs(memory.queue, serving)
     found = Estimate(
         rule="wake" if waking else "spot minimum",
-        reason=f"search logs are stale ({last}){told(memory.queue)}",
+        reason=f"search logs are stale ({age or 'none ever came'}){told(memory.queue)}",
         workers=max(waking, memory.needed[-1].workers if memory.needed else 0),
         steady=waking,
         needed=_held(fleet, memory, waking, now),
