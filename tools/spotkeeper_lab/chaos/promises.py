@@ -59,6 +59,9 @@ LAUNCHES_AN_HOUR = 60
 LAUNCHES_IN_QUIET, QUIET_LAUNCHES_AFTER_S = 12, 1500.0
 """So many launches at most, counted from so long into the quiet."""
 
+REFILLS_AN_HOUR = 5
+"""On-demand is filled again after it was given back so often at most."""
+
 SILENT_S = 300.0
 """The other fleet is turned once within so long."""
 
@@ -80,6 +83,7 @@ class Promise(StrEnum):
     BUDGET = "replacements within the budget"
     LAUNCHES = "launches an hour"
     NO_LOOP = "no launch loop"
+    NO_FLAPPING = "no flapping"
     ORPHANS = "no orphan"
     RECORDED = "a record or a failure for every turn"
     ISOLATED = "fleets do not disturb each other"

@@ -14,10 +14,7 @@ from spotkeeper_lab.chaos.promises import (
     FAILURES_WITHIN_S,
     FORGETFUL,
     HELPLESS,
-    LAUNCHES_AN_HOUR,
-    LAUNCHES_IN_QUIET,
     ORPHAN_S,
-    QUIET_LAUNCHES_AFTER_S,
     SHORT_S,
     SILENT_S,
     STEADY_S,
@@ -27,6 +24,7 @@ from spotkeeper_lab.chaos.promises import (
     Violation,
 )
 from spotkeeper_lab.chaos.quiet import Quiet
+from spotkeeper_lab.chaos.spending import Spending
 from spotkeeper_lab.chaos.story.scenario import SPOT_MAX, Fault, Kind
 from spotkeeper_lab.cloud.values import GroupView, InstanceView
 from spotkeeper_lab.cloud.words import IN_SERVICE, TERMINATING
@@ -51,9 +49,10 @@ class Watch:
     _most: int = 0
     _slept: bool = False
     _quiet: Quiet = field(init=False)
+    _spending: Spending = field(init=False)
 
     def __post_init__(self) -> None:
-        self._quiet = Quiet(self)
+        self._quiet, self._spending = Quiet(self), Spending(self)
 
     def broken(self, promise: Promise, how: str) -> None:
         """Note that a promise is broken."""
@@ -72,8 +71,7 @@ class Watch:
         quiet_s = world.now_s - world.scenario.quiet_from_s
         if quiet_s > 0:
             self._quiet.minute(quiet_s)
-        self._launches(quiet_s)
-        self._cost()
+        self._spending.minute(quiet_s)
         self._others()
 
     def _bounds(self) -> None:
@@ -153,28 +151,6 @@ class Watch:
     def serving(self, group: GroupView) -> int:
         return sum(self.world.works(i.instance_id) for i in group.instances)
 
-    def _launches(self, quiet_s: float) -> None:
-        now_s = self.world.now_s
-        launched = [i.launched_s for i in self.world.cloud.history() if not self.world.is_other(i)]
-        hour = sum(at_s > now_s - 3600.0 for at_s in launched)
-        # AWS itself launches again and again what dies while it starts, or is abandoned.
-        looping = any(f.kind in CAPPED for f in self.world.scenario.faults)
-        if hour > LAUNCHES_AN_HOUR and not looping:
-            self.broken(Promise.LAUNCHES, f"{hour} launches in an hour")
-        begin_s = self.world.scenario.quiet_from_s + QUIET_LAUNCHES_AFTER_S
-        late = sum(at_s > begin_s for at_s in launched)
-        if quiet_s > 0 and late > LAUNCHES_IN_QUIET:
-            how = f"{late} launches within {(now_s - begin_s) / 60:.0f} min of quiet"
-            self.broken(Promise.NO_LOOP, how)
-
-    def _cost(self) -> None:
-        world = self.world
-        running = [i for i in world.cloud.instances() if not world.is_other(i)]
-        # A burst of warnings: those that were warned, their replacements, and the backfill.
-        most = 3 * max(SPOT_MAX, world.operator_desired, world.adopted) + 4
-        if len(running) > most:
-            self.broken(Promise.COST, f"{len(running)} instances run at once")
-
     def _others(self) -> None:
         since_s = self.world.now_s - self.world.other_recorded_s
         if since_s > SILENT_S and self.world.now_s > STEADY_S and self._calm(SILENT_S):
@@ -210,8 +186,11 @@ class Watch:
         match operation:
             case "set_desired_capacity":
                 view = world.cloud.group(group)
-                self._lowered(group, view.desired - int(params["DesiredCapacity"]), "", function)
+                by = view.desired - int(params["DesiredCapacity"])
+                self._spending.moved(group, -by)
+                self._lowered(group, by, "", function)
             case "terminate_instance_in_auto_scaling_group":
+                self._spending.moved(group, -1)
                 self._lowered(group, 1, instance_id, function)
             case "set_instance_health":
                 self._replaces(instance_id)
