@@ -202,11 +202,14 @@ def turn(
     of: Fleet | None = None,
     **more: object,
 ) -> Turn:
-    """Plan one availability turn so many seconds after noon; AWS accepts all that it asks for."""
+    """Plan one availability turn so many seconds after noon; AWS accepts all that it asks for.
+
+    The load is known unless something else is said.
+    """
     snapshot = Snapshot(
         fleet=of or fleet(),
         seen=Observation(seen_at=at(seconds), spot=spot, on_demand=on_demand),
-        **more,  # type: ignore[arg-type]
+        **{"load_known": True} | more,  # type: ignore[arg-type]
     )
     wanted = plan(assess(snapshot, memory or AvailabilityMemory()))
     return Turn(wanted, answered(wanted))

@@ -5,9 +5,11 @@ from dataclasses import replace
 import pytest
 
 from spotkeeper.domain.health.diagnosis import confirm, replaced
+from spotkeeper.domain.health.reports import not_met
 from spotkeeper.domain.load.flow import LogFlow
 from spotkeeper.domain.load.load import Cluster
 from spotkeeper.domain.load.request_queue import QueueLength, QueueMemory
+from spotkeeper.domain.load.slots import slot_of
 from tests.builders import at, fleet, ids
 from tests.unit.health.seen import (
     OLD,
@@ -33,6 +35,15 @@ def test_workers_that_never_report_are_bootstrap_failures_after_the_launch_deadl
     assert diagnosis.reasons == ({SPOT[0]: never} if suspect else {})
     assert diagnosis.memory.unreported == {SPOT[0]: at(since)}
     assert diagnosis.memory.never_reported == diagnosis.bootstrap
+
+
+@pytest.mark.parametrize(("until", "late"), [(-301, False), (-300, True), (-1, True)])
+def test_who_came_just_before_logs_stopped_is_no_bootstrap_failure(
+    until: float, late: bool
+) -> None:
+    """Others were heard of beside it for as long as a worker may be silent, or for less."""
+    memory = replace(starting(-600), flow=LogFlow(newest=at(until)))
+    assert diagnosed(load(), memory=memory).bootstrap == ((SPOT[0],) if late else ())
 
 
 @pytest.mark.parametrize(
@@ -84,6 +95,20 @@ def test_who_is_launching_was_not_heard_of_when_it_comes_into_service() -> None:
     new = ids("b", 1)[0]
     memory = replace(OLD, starting={new: at(-90)}, flow=LogFlow(newest=at(-1), lately=1.0))
     assert diagnosed(load(*busy(*SPOT)), memory=memory).memory.unheard == (new,)
+
+
+@pytest.mark.parametrize(
+    ("lately", "turned", "unknown"),
+    [(1.0, -180, ["b"]), (1.0, -300, ["b"]), (1.0, -310, []), (0.0, -180, [])],
+)
+def test_who_came_since_the_last_turn_may_not_serve(
+    lately: float, turned: float, unknown: list[str]
+) -> None:
+    """Where turns have stopped, or requests are too rare to tell, whoever is in service serves."""
+    flow = LogFlow(
+        newest=at(-1), lately=lately, watched_since=at(-7200), counted=slot_of(at(turned))
+    )
+    assert list(not_met(replace(OLD, flow=flow), [SPOT[0], "b"], at(0))) == unknown
 
 
 @pytest.mark.parametrize(

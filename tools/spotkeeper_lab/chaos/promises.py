@@ -35,6 +35,9 @@ CAPPED = frozenset(
 
 FORGETFUL = frozenset({Kind.STATE_LOST, Kind.STATE_UNREADABLE})
 
+UNHEARD = frozenset({Kind.LOGS_STOP, Kind.COLLECTOR_DOWN})
+"""Who comes now is heard of by nobody."""
+
 HELPLESS = frozenset(
     {
         Kind.ON_DEMAND_DRY,

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from spotkeeper_lab.chaos.expenses import Expenses
 from spotkeeper_lab.chaos.missed import is_budget_spent, to_be_missed_s
 from spotkeeper_lab.chaos.promises import (
     CAPPED,
@@ -18,13 +19,13 @@ from spotkeeper_lab.chaos.promises import (
     SHORT_S,
     SILENT_S,
     STEADY_S,
+    UNHEARD,
     UNHEARD_REPLACED_AT_MOST,
     WHOLE_AFTER_S,
     Promise,
     Violation,
 )
 from spotkeeper_lab.chaos.quiet import Quiet
-from spotkeeper_lab.chaos.spending import Spending
 from spotkeeper_lab.chaos.story.scenario import SPOT_MAX, Fault, Kind
 from spotkeeper_lab.cloud.values import GroupView, InstanceView
 from spotkeeper_lab.cloud.words import IN_SERVICE, TERMINATING
@@ -41,6 +42,7 @@ class Watch:
     found: dict[Promise, Violation] = field(default_factory=dict)
     replaced: deque[float] = field(default_factory=deque)
     replaced_ids: set[str] = field(default_factory=set)
+    _works_since: dict[str, float] = field(default_factory=dict)
     unheard_replaced: int = 0
     _failures: deque[float] = field(default_factory=deque)
     _outside_since: dict[str, float] = field(default_factory=dict)
@@ -49,10 +51,10 @@ class Watch:
     _most: int = 0
     _slept: bool = False
     _quiet: Quiet = field(init=False)
-    _spending: Spending = field(init=False)
+    _expenses: Expenses = field(init=False)
 
     def __post_init__(self) -> None:
-        self._quiet, self._spending = Quiet(self), Spending(self)
+        self._quiet, self._expenses = Quiet(self), Expenses(self)
 
     def broken(self, promise: Promise, how: str) -> None:
         """Note that a promise is broken."""
@@ -64,6 +66,7 @@ class Watch:
     def minute(self) -> None:
         """Look at everything."""
         world = self.world
+        self._follow()
         self._bounds()
         self._orphans()
         self._operator()
@@ -71,8 +74,16 @@ class Watch:
         quiet_s = world.now_s - world.scenario.quiet_from_s
         if quiet_s > 0:
             self._quiet.minute(quiet_s)
-        self._spending.minute(quiet_s)
+        self._expenses.minute(quiet_s)
         self._others()
+
+    def _follow(self) -> None:
+        """Note who began to take requests, and whose logs nobody reads."""
+        world, known = self.world, self._works_since
+        works = {i for i in world.force.instances if world.works(i)}
+        if UNHEARD & world.active.keys():
+            world.muted |= works - known.keys()
+        self._works_since = {i: known.get(i, world.now_s) for i in works}
 
     def _bounds(self) -> None:
         world = self.world
@@ -149,7 +160,9 @@ class Watch:
             self.broken(Promise.OPERATOR, f"spot desired {desired}, asked for {world.asked}")
 
     def serving(self, group: GroupView) -> int:
-        return sum(self.world.works(i.instance_id) for i in group.instances)
+        """How many of a group take requests and are not told to go."""
+        members = (i for i in group.instances if i.state != TERMINATING)
+        return sum(self.world.works(i.instance_id) for i in members)
 
     def _others(self) -> None:
         since_s = self.world.now_s - self.world.other_recorded_s
@@ -187,10 +200,10 @@ class Watch:
             case "set_desired_capacity":
                 view = world.cloud.group(group)
                 by = view.desired - int(params["DesiredCapacity"])
-                self._spending.moved(group, -by)
+                self._expenses.moved(group, -by)
                 self._lowered(group, by, "", function)
             case "terminate_instance_in_auto_scaling_group":
-                self._spending.moved(group, -1)
+                self._expenses.moved(group, -1)
                 self._lowered(group, 1, instance_id, function)
             case "set_instance_health":
                 self._replaces(instance_id)
@@ -216,9 +229,10 @@ class Watch:
             gone = int(world.works(instance_id))
         before = self._staying() + self._hang_unknown()
         # Whom spot is asked for is the sizing's to say; of a fleet that is met the load says it,
-        # as far as an operator lets spot serve it, and until it sleeps.
+        # as far as an operator lets spot serve it, until it sleeps or the operator says it.
         spot = world.cloud.group(world.spot)
-        needed = min(load, spot.maximum if world.adopted and not self._slept else spot.desired)
+        met = world.adopted and not self._slept and not world.operator_desired
+        needed = min(load, spot.maximum if met else spot.desired)
         if gone and before - gone + world.scenario.onprem_workers < needed:
             how = f"on-demand {view.desired} -> {view.desired - by}: {before} -> {before - gone}"
             self.broken(Promise.MAKE_BEFORE_BREAK, f"{how} instances serve {load} erlangs")
@@ -247,7 +261,8 @@ class Watch:
             return  # Asked once more, as the answer was lost: it has no further effect.
         self.replaced_ids.add(instance_id)
         self.replaced.append(world.now_s)
-        if world.works(instance_id) and instance_id not in world.hung:
+        works_s = world.now_s - self._works_since.get(instance_id, world.now_s)
+        if works_s > STEADY_S and instance_id not in world.hung:
             self._replaces_healthy(instance_id)
         hour = sum(at_s > world.now_s - 3600.0 for at_s in self.replaced)
         # A memory that was lost takes the replacements of before along.

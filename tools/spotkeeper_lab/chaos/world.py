@@ -72,7 +72,7 @@ class World(Aws):
         """Those that hang since before their fleet was looked at: as if their logs did not come."""
         self.mute: set[str] = set()
         self.muted: set[str] = set()
-        """Those that ship no search logs, and those that once did not."""
+        """Those that ship no search logs, once did not, or came when none were read."""
         self.operator_desired = 0
         """The most that an operator has asked for."""
         self.asked = self.cloud.group(self.spot).desired

@@ -16,10 +16,13 @@ from spotkeeper.domain.availability.memory import AvailabilityMemory, within
 from spotkeeper.domain.availability.remembering.adoption import LOOKED_AFTER_S
 from spotkeeper.domain.availability.snapshot import Snapshot
 from spotkeeper.domain.failure import LaunchFailure
-from spotkeeper.domain.fleet import BusyShares, Fleet, Group, Observation
+from spotkeeper.domain.fleet import BusyShares, Fleet, Group, Observation, Phase
 from spotkeeper.domain.health.memory import HealthMemory
+from spotkeeper.domain.health.reports import not_met
 from spotkeeper.domain.interruption import at_risk_since
 from spotkeeper.domain.load.busy_shares import busy_shares
+from spotkeeper.domain.load.request_queue import quiet_s
+from spotkeeper.domain.sizing.without_logs import is_quiet
 from spotkeeper.ports import FleetError, Lease, Ports, SpotRequest
 from spotkeeper.turns.turn import group_named
 
@@ -101,13 +104,22 @@ def snapshot_of(
         taken=frozenset(r.instance_id for r in requests if r.taken),
         silent=frozenset(health.silent),
         unreported=health.unreported,
-        unheard=frozenset(health.unheard),
+        unheard=_unheard(fleet, health, spot, now),
         sized=health.capacity_request,
         load_known=_is_load_known(fleet, health, now),
+        logged=health.flow.newest is not None,
         marked=_marked(fleet, ports, memory, spot, now, unread),
         running=_running(fleet, ports, memory, now, unread),
         unread=tuple(unread),
     )
+
+
+def _unheard(fleet: Fleet, health: HealthMemory, spot: Group, now: datetime) -> frozenset[str]:
+    """Name who may serve or not, those among them that came since the last health turn."""
+    if not fleet.worker_health.enabled:
+        return frozenset()
+    there = (i.instance_id for i in spot.instances if i.phase is Phase.IN_SERVICE)
+    return frozenset((*health.unheard, *not_met(health, there, now)))
 
 
 def _let_go(
@@ -123,7 +135,14 @@ def _let_go(
 
 
 def _is_load_known(fleet: Fleet, health: HealthMemory, now: datetime) -> bool:
-    """Tell whether a need was found in a whole window of logs: the first few tell of a part."""
+    """Tell whether a need was found in a whole window of logs: the first few tell of a part.
+
+    Where the request queue proves that nothing comes, that is the load.
+    """
+    if not fleet.sizing.enabled:
+        return False
+    if is_quiet(quiet_s(health.queue, now), fleet.sizing.quiet_after_s):
+        return True
     if not health.needed or health.needed[-1].held:
         return False
     # What was needed before a pause says nothing of now.

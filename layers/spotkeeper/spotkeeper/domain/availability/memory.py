@@ -27,7 +27,7 @@ class Level:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Adoption:
-    """A fleet met at `since`, of which on-demand `holds` so many: spot has not served as many."""
+    """A fleet met at `since`, of which on-demand `holds` so many: the load may need them."""
 
     since: datetime
     holds: int
@@ -51,8 +51,8 @@ class AvailabilityMemory:
     `launching_since` and `at_risk` since when; `levels` how many served from when on.
     `spot_launching` of them are of the spot group, `unserved` since when those were launching that
     vanished before they served, and `spot_failures` and `on_demand_failures` explain a gap for as
-    long as it lasts. `adoption` is there until spot has served what on-demand does, `swept_at` when
-    strays were looked for.
+    long as it lasts. `adoption` is there until what on-demand serves is known needless, `swept_at`
+    when strays were looked for.
 
     What AWS accepted: `capacity_requests` those that the spot group's desired capacity may show,
     `drained` who is marked, `detached` who was taken out of the group when and is not known to have

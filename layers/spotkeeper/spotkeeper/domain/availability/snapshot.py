@@ -19,9 +19,10 @@ class Snapshot:
     taken, also those that their group still lists, `let_go` those that their group was asked to
     end. Without `can_defer` nothing is put off. `unreported` are in service without a log although
     requests flow, since when, `unheard` without one while too few requests came to tell; with
-    `load_known` the load names the need. `marked` are instances outside the group that carry its
-    mark and run, with when they should have been gone, and `running` those of the detached that
-    still run; both are None where nobody looked. `unread` says what could not be read, and why.
+    `load_known` the load names the need, with `logged` search logs have come, ever. `marked` are
+    instances outside the group that carry its mark and run, with when they should have been gone,
+    and `running` those of the detached that still run; both are None where nobody looked. `unread`
+    says what could not be read, and why.
     """
 
     fleet: Fleet
@@ -37,6 +38,7 @@ class Snapshot:
     unreported: Mapping[str, datetime] = field(default_factory=dict)
     unheard: frozenset[str] = frozenset()
     load_known: bool = False
+    logged: bool = False
     marked: Mapping[str, datetime] | None = None
     running: frozenset[str] | None = None
     unread: tuple[str, ...] = ()

@@ -15,10 +15,12 @@ from spotkeeper.domain.health.memory import HealthMemory
 from spotkeeper.domain.load.flow import CERTAIN, HOUR_S, UNHEARD, requests_since
 from spotkeeper.domain.load.load import Cluster, Load, LoadDigest
 from spotkeeper.domain.load.request_queue import known_length, known_waiting, untouched_s
-from spotkeeper.domain.load.slots import slot_of
+from spotkeeper.domain.load.slots import slot_begins, slot_of
 
 # A worker ships its logs once a minute at least.
 SHIPS_WITHIN_SLOTS = 6
+# Turns come within two minutes: a single one that fails is none that stopped.
+TURNS_STOPPED = timedelta(seconds=300)
 # A turn counts so much in the usual load: a quarter of an hour makes most of it.
 FOLLOWED = 0.1
 # Load rate above which nobody has time left.
@@ -194,8 +196,7 @@ def unheard(memory: HealthMemory, now: datetime) -> tuple[str, ...]:
     Nobody knows, however rarely requests come, until one is logged. Where the requests of an hour
     would not tell either, or none come any more, whoever is in service serves.
     """
-    share = memory.flow.usual(now) / max(1, len(memory.in_service_since))
-    if share * HOUR_S < UNHEARD:
+    if _too_rare(memory, now):
         return ()
     stopped = memory.flow.is_missing(now) and not known_waiting(memory.queue)
     return tuple(
@@ -203,6 +204,22 @@ def unheard(memory: HealthMemory, now: datetime) -> tuple[str, ...]:
         for i, since in memory.starting.items()
         if not (stopped and (now - since).total_seconds() >= HOUR_S)
     )
+
+
+def not_met(memory: HealthMemory, in_service: Iterable[str], now: datetime) -> tuple[str, ...]:
+    """Give those that came since the last turn: they may serve or not, as who is `unheard`.
+
+    Where turns have stopped nobody is met any more, and whoever is in service serves.
+    """
+    if _too_rare(memory, now) or now - slot_begins(memory.flow.counted) > TURNS_STOPPED:
+        return ()
+    return tuple(i for i in in_service if i not in memory.in_service_since)
+
+
+def _too_rare(memory: HealthMemory, now: datetime) -> bool:
+    """Tell whether the requests of an hour would not tell who serves."""
+    share = memory.flow.usual(now) / max(1, len(memory.in_service_since))
+    return share * HOUR_S < UNHEARD
 
 
 def _nobody_ever_reported(memory: HealthMemory) -> bool:
@@ -223,9 +240,17 @@ def _nobody_serves(memory: HealthMemory, now: datetime) -> bool:
 def late(
     found: Mapping[str, str], memory: HealthMemory, fleet: Fleet, now: datetime
 ) -> tuple[str, ...]:
-    """Give those who should have reported by now: their start has failed."""
+    """Give those who should have reported by now: their start has failed.
+
+    Others were heard of for as long as a worker may be silent: logs may stop before its first came.
+    """
     deadline = timedelta(seconds=fleet.availability.launch_deadline_s)
-    return tuple(i for i in found if now - memory.starting[i] >= deadline)
+    due = tuple(i for i in found if now - memory.starting[i] >= deadline)
+    if _nobody_ever_reported(memory):
+        return due
+    heard = memory.flow.newest or now
+    beside = timedelta(seconds=fleet.worker_health.silent_after_s)
+    return tuple(i for i in due if heard - memory.starting[i] >= beside)
 
 
 def one_at_a_time(

@@ -106,7 +106,7 @@ def _give_back(seen: Assessment, excess: int) -> Size:
     """Release what spot has made needless: never launched first, busy last."""
     memory, now, policy = seen.memory, seen.now, seen.policy
     if memory.adoption is not None:
-        return _adopting(memory.adoption)
+        return _adopting(seen, memory.adoption)
     due = memory.release_due or now
     busy_too = not within(due, now, policy.busy_patience_s)
     group = seen.snapshot.seen.on_demand
@@ -120,11 +120,11 @@ def _give_back(seen: Assessment, excess: int) -> Size:
     return _given_back(seen, plan, due)
 
 
-def _adopting(adoption: Adoption) -> Size:
-    why = (
-        f"{adoption.holds} on demand were met and stay until spot has served as many or "
-        "the load is known: raise the spot group, or lower on-demand by hand"
-    )
+def _adopting(seen: Assessment, adoption: Adoption) -> Size:
+    until = "spot has served as many: raise the spot group, or"
+    if seen.snapshot.fleet.sizing.enabled and not seen.snapshot.load_known:
+        until = "the load is known: have workers send their search logs, or"
+    why = f"{adoption.holds} on demand were met and stay until {until} lower on-demand by hand"
     return _hold("adopting", why)
 
 

@@ -1,8 +1,9 @@
 """A fleet that is met for the first time, or whose memory was lost, is taken as it is (rule 12).
 
 So is one that has other groups than before, or that nobody turned for long: others may have moved
-its groups meanwhile. On-demand may be all that serves: nothing is given back until spot has served
-what on-demand does, or until the load names the need.
+its groups meanwhile. On-demand may be all that serves, or a part of what the load needs: nothing is
+given back until the load is known, and, where nobody sized the spot group by it since, until spot
+has served what on-demand does.
 """
 
 from dataclasses import replace
@@ -43,12 +44,17 @@ def adoption_of(
         return None
     else:
         adopted = Adoption(since=before.adoption.since, holds=min(before.adoption.holds, target))
-    served = settled(memory.levels, now, seen.risk.settle_s)
-    if served >= adopted.holds or _load_names_the_need(seen):
-        return None
-    return adopted
+    return None if not adopted.holds or _spot_is_enough(adopted, memory, seen) else adopted
 
 
-def _load_names_the_need(seen: Assessment) -> bool:
-    sizing, sized = seen.snapshot.fleet.sizing, seen.snapshot.sized
-    return sizing.enabled and sized is not None and seen.snapshot.load_known
+def _spot_is_enough(adopted: Adoption, memory: AvailabilityMemory, seen: Assessment) -> bool:
+    """Tell whether the spot group is asked for what is needed: by its operator, or by the load.
+
+    Where no search log came in ten minutes nobody sends any: an operator sizes.
+    """
+    snapshot = seen.snapshot
+    served = settled(memory.levels, seen.now, seen.risk.settle_s) >= adopted.holds
+    if snapshot.load_known:
+        return served or snapshot.sized is not None
+    never_logged = not snapshot.logged and not within(adopted.since, seen.now, LOOKED_AFTER_S)
+    return served and (never_logged or not snapshot.fleet.sizing.enabled)

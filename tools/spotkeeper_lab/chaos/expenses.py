@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(slots=True)
-class Spending:
+class Expenses:
     """Looks at what a world pays for, on behalf of its watch."""
 
     watch: "Watch"
