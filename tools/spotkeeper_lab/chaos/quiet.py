@@ -32,7 +32,7 @@ class Quiet:
         if quiet_s > SERVED_AFTER_S and math.isfinite(to_be_missed_s):
             self._served()
         self._given_back()
-        self._patience_s = max(self._patience_s, to_be_missed_s)
+        self._patience_s = max(self._patience_s, to_be_missed_s) if to_be_missed_s else 0.0
         self._cured()
 
     def _served(self) -> None:

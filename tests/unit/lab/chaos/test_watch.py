@@ -1,0 +1,45 @@
+"""The watch sees what a broken product does: each bug here is made up."""
+
+import pytest
+
+from spotkeeper_lab.chaos.promises import Promise
+from spotkeeper_lab.chaos.run import run
+from spotkeeper_lab.chaos.story.scenario import Fault, Kind, Scenario, StartState
+
+MET = Scenario(seed=7, start=StartState.ON_DEMAND, loads=((0.0, 4.0),))
+BAD_IMAGE = Scenario(
+    seed=6,
+    loads=((0.0, 3.0),),
+    faults=(Fault(kind=Kind.BAD_SPOT_IMAGE, at_s=1600.0, length_s=900.0, value=0.9),),
+)
+
+
+def broken(scenario: Scenario) -> set[Promise]:
+    return {violation.promise for violation in run(scenario).violations}
+
+
+@pytest.mark.parametrize(
+    ("scenario", "rule", "answer", "promise"),
+    [
+        pytest.param(
+            MET,
+            "spotkeeper.domain.availability.remembering.seen.adoption_of",
+            None,
+            Promise.MAKE_BEFORE_BREAK,
+            id="a running fleet is ended",
+        ),
+        pytest.param(
+            BAD_IMAGE,
+            "spotkeeper.domain.health.diagnosis.late",
+            (),
+            Promise.CURED,
+            id="who never worked stays for ever",
+        ),
+    ],
+)
+def test_a_bug_breaks_its_promise_and_nothing_is_broken_without_it(
+    monkeypatch: pytest.MonkeyPatch, scenario: Scenario, rule: str, answer: object, promise: Promise
+) -> None:
+    assert broken(scenario) == set()
+    monkeypatch.setattr(rule, lambda *_: answer)
+    assert promise in broken(scenario)
