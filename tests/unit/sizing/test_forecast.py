@@ -55,6 +55,26 @@ def test_a_burst_is_no_larger_for_a_larger_load() -> None:
     assert worst(load, 8.0) == pytest.approx(worst(load, 2.9), rel=0.01)
 
 
+@pytest.mark.parametrize("before", range(15))
+def test_the_first_burst_of_a_young_fleet_is_one_to_plan_for(before: int) -> None:
+    """No level was known before it: it is held against the mean of the minutes that are known."""
+    minutes = (*[4.0] * before, 20.0, *[4.0] * max(1, 9 - before))
+    mean = sum(minutes) / len(minutes)
+    assert 4.0 + worst(known(minutes), 4.0) > 0.95 * (4.0 + 20.0 - mean)
+
+
+def test_a_first_minute_says_nothing_of_how_the_load_varies() -> None:
+    assert worst(known((20.0,)), 20.0) == pytest.approx(0.04 * 2.4 * 20.0, rel=0.05)
+
+
+def test_what_chance_explains_is_taken_out_of_the_square_of_an_error() -> None:
+    """Errors of two causes add up as variances do: of one far beyond chance nearly all is left."""
+    load = known((10.0,) * 600 + (16.0,) + (10.0,) * 5, service_s=12.0)
+    unit = 2.5**2 * 12.0 / 60.0
+    chance = math.sqrt(unit * 10.0) + unit
+    assert worst(load, 10.0) == pytest.approx(math.sqrt(6.0**2 - chance**2), rel=0.02)
+
+
 @pytest.mark.parametrize(
     "minutes",
     [

@@ -59,35 +59,39 @@ def forecast_errors(load: LoadSummary, level: float, ahead_s: float) -> list[Err
 
 
 def _made(minutes: Sequence[float], load: LoadSummary, ahead_s: float) -> Iterator[Error]:
-    """Yield the errors of the levels known at every step of the day; chance is no error."""
-    step_s, chance_s = load.recent_step_s, SIGNIFICANCE**2 * running_s(load)
-    every, ahead = round(load.past_step_s / step_s), math.ceil(ahead_s / step_s)
-    for known, level in _levels(minutes, load, every):
-        unit = chance_s / step_s
+    """Yield the errors of the day's levels, less what chance explains: of squares, as variances."""
+    unit = SIGNIFICANCE**2 * running_s(load) / load.recent_step_s
+    for level, later in _levels(minutes, load, ahead_s):
         chance = math.sqrt(unit * level) + unit  # Bernstein: few requests come more unevenly
-        first = known + max(1, ahead) - 1
-        for later in minutes[first : first + every]:
-            error = later - level
-            beyond = math.copysign(max(0.0, abs(error) - chance), error)
+        for minute in later:
+            error = minute - level
+            beyond = math.copysign(math.sqrt(max(0.0, error**2 - chance**2)), error)
             yield beyond, 1.0 + beyond / level
 
 
-def _levels(minutes: Sequence[float], load: LoadSummary, every: int) -> Iterator[tuple[int, float]]:
-    """Yield, every few minutes, how many were known and the level that they told.
+def _levels(
+    minutes: Sequence[float], load: LoadSummary, ahead_s: float
+) -> Iterator[tuple[float, Sequence[float]]]:
+    """Yield, every few minutes, the level known then and the minutes that new workers met.
 
-    As `load_level` has it, of what is kept: whole minutes.
+    As `load_level` has it, of what is kept: whole minutes. The first minutes, for which no level
+    was known, are held against their own mean: a young fleet's first burst is one to plan for.
     """
-    sums, chance = [0.0, *accumulate(minutes)], chance_of(load)
-    shortest = round(WINDOWS_S[-1] / load.recent_step_s)
+    step_s, sums, chance = load.recent_step_s, [0.0, *accumulate(minutes)], chance_of(load)
+    shortest, every = round(WINDOWS_S[-1] / step_s), round(load.past_step_s / step_s)
+    ahead = max(1, math.ceil(ahead_s / step_s)) - 1
+    young = min(shortest, len(minutes))
+    if sums[young]:
+        yield sums[young] / young, minutes[: shortest + ahead]
     for known in range(shortest, len(minutes), every):
-        lengths = [round(s / load.recent_step_s) for s in whole(known * load.recent_step_s)]
+        lengths = [round(s / step_s) for s in whole(known * step_s)]
         windows = (
-            Window((sums[known] - sums[known - steps]) / steps, steps * load.recent_step_s)
+            Window((sums[known] - sums[known - steps]) / steps, steps * step_s)
             for steps in (*lengths, shortest)
         )
         level = settled(sums[known] / known, windows, chance)
         if level > 0:
-            yield known, level
+            yield level, minutes[known + ahead : known + ahead + every]
 
 
 def _grouped(errors: Sequence[Error]) -> Iterator[Sequence[Error]]:
