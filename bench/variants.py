@@ -160,6 +160,27 @@ def spikes(seed: int, hours: int) -> RequestTrace:
     return RequestTrace(name="spikes", arrival_s=arrival_s, service_s=service_s, end_s=end_s)
 
 
+def steep(seed: int, *, regular: bool) -> RequestTrace:
+    """An hour of 0.2 to 10 requests a second, 2 to 8 times as many for 30 to 180 s now and then.
+
+    The next spike begins 5, 10 or 15 minutes after the one before, or, where that is not `regular`,
+    an exponential time with that mean. They differ in length by 40 % each way.
+    """
+    draw = np.random.default_rng(seed)
+    rate, times = draw.choice((0.2, 0.5, 1.0, 3.0, 10.0)), draw.choice((2.0, 3.0, 5.0, 8.0))
+    long_s, every_s = draw.choice((30.0, 60.0, 180.0)), draw.choice((300.0, 600.0, 900.0))
+    service_s = draw.choice((0.5, 2.0, 5.0))
+    gaps_s = draw.exponential(every_s, 100)
+    starts_s = np.arange(every_s / 2, HOUR_S, every_s) if regular else gaps_s.cumsum()
+    parts = [draw.uniform(0.0, HOUR_S, draw.poisson(rate * HOUR_S))]
+    for at, length_s in zip(starts_s, long_s * draw.uniform(0.6, 1.4, len(starts_s)), strict=True):
+        parts.append(at + draw.uniform(0.0, length_s, draw.poisson(rate * (times - 1) * length_s)))
+    arrival_s = np.sort(np.concatenate(parts))
+    arrival_s = arrival_s[arrival_s < HOUR_S]
+    times_s = draw.lognormal(math.log(service_s) - 0.125, 0.5, len(arrival_s))
+    return RequestTrace(name="steep", arrival_s=arrival_s, service_s=times_s, end_s=HOUR_S)
+
+
 def batches(seed: int) -> RequestTrace:
     """Four hours of 10 to 60 requests of 3 s within seconds, every 2 to 20 minutes."""
     draw, end_s = np.random.default_rng(seed), 4 * HOUR_S
@@ -190,6 +211,9 @@ def families() -> Iterator[tuple[str, list[RequestTrace]]]:
     yield "0.1 to 1 erlang of 5 to 60 s, a day", [sparse(load, long_s, 7) for load, long_s in loads]
     yield "spikes, an hour", [spikes(seed, 1) for seed in range(6)]
     yield "spikes, six hours", [spikes(seed, 6) for seed in range(4)]
+    alike = [steep(seed, regular=True) for seed in range(24)]
+    yield "regular spikes, 2 to 8 times the load, an hour", alike
+    yield "the same, not regular", [steep(seed, regular=False) for seed in range(24)]
     yield "generated days", [generate_requests(seed) for seed in range(3)]
 
 
