@@ -75,6 +75,14 @@ def test_what_chance_explains_is_taken_out_of_the_square_of_an_error() -> None:
     assert worst(load, 10.0) == pytest.approx(math.sqrt(6.0**2 - chance**2), rel=0.02)
 
 
+def test_a_slow_growth_is_more_than_chance_makes_of_five_minutes() -> None:
+    """At half an erlang a minute new workers meet some 6 more than the level; chance makes 8."""
+    load = known((20.0 + 0.5 * minute for minute in range(60)), service_s=20.0)
+    unit = 2.5**2 * 20.0 / 60.0
+    assert math.sqrt(unit * 20.0) + unit > 8.0
+    assert 4.0 < worst(load, 20.0) < 8.0
+
+
 @pytest.mark.parametrize(
     "minutes",
     [

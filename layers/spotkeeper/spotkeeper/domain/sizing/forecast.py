@@ -59,14 +59,25 @@ def forecast_errors(load: LoadSummary, level: float, ahead_s: float) -> list[Err
 
 
 def _made(minutes: Sequence[float], load: LoadSummary, ahead_s: float) -> Iterator[Error]:
-    """Yield the errors of the day's levels, less what chance explains: of squares, as variances."""
+    """Yield the errors of the day's levels: each minute's own, or, where that is more, its step's.
+
+    A load that grows slowly is above its level by less than chance makes of a minute.
+    """
     unit = SIGNIFICANCE**2 * running_s(load) / load.recent_step_s
     for level, later in _levels(minutes, load, ahead_s):
-        chance = math.sqrt(unit * level) + unit  # Bernstein: few requests come more unevenly
+        of_step = _beyond_chance(sum(later) / len(later), level, unit / len(later))
         for minute in later:
-            error = minute - level
-            beyond = math.copysign(math.sqrt(max(0.0, error**2 - chance**2)), error)
-            yield beyond, 1.0 + beyond / level
+            error = max(_beyond_chance(minute, level, unit), of_step, key=abs)
+            yield error, 1.0 + error / level
+
+
+def _beyond_chance(load: float, level: float, unit: float) -> float:
+    """Return how far a load is from its level; of the square, as a variance, chance is taken out.
+
+    Chance is Bernstein's bound: few requests come more unevenly than their mean tells.
+    """
+    error, chance = load - level, math.sqrt(unit * level) + unit
+    return math.copysign(math.sqrt(max(0.0, error**2 - chance**2)), error)
 
 
 def _levels(
@@ -90,8 +101,9 @@ def _levels(
             for steps in (*lengths, shortest)
         )
         level = settled(sums[known] / known, windows, chance)
-        if level > 0:
-            yield level, minutes[known + ahead : known + ahead + every]
+        later = minutes[known + ahead : known + ahead + every]
+        if level > 0 and later:
+            yield level, later
 
 
 def _grouped(errors: Sequence[Error]) -> Iterator[Sequence[Error]]:
