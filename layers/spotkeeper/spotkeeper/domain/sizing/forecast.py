@@ -59,16 +59,18 @@ def forecast_errors(load: LoadSummary, level: float, ahead_s: float) -> list[Err
 
 
 def _made(minutes: Sequence[float], load: LoadSummary, ahead_s: float) -> Iterator[Error]:
-    """Yield the errors of the day's levels: each minute's own, or, where that is more, its step's.
+    """Yield the errors of the day's levels, by minute.
 
-    A load that grows slowly is above its level by less than chance makes of a minute.
+    Where chance may have made each minute of a step, their mean's error stands for each of them: a
+    load that grows slowly is above its level by less than chance makes of a minute.
     """
     unit = SIGNIFICANCE**2 * running_s(load) / load.recent_step_s
     for level, later in _levels(minutes, load, ahead_s):
-        of_step = _beyond_chance(sum(later) / len(later), level, unit / len(later))
-        for minute in later:
-            error = max(_beyond_chance(minute, level, unit), of_step, key=abs)
-            yield error, 1.0 + error / level
+        errors = [_beyond_chance(minute, level, unit) for minute in later]
+        if not any(errors):
+            of_step = _beyond_chance(sum(later) / len(later), level, unit / len(later))
+            errors = [of_step] * len(later)
+        yield from ((error, 1.0 + error / level) for error in errors)
 
 
 def _beyond_chance(load: float, level: float, unit: float) -> float:
