@@ -8,7 +8,7 @@ from random import Random
 from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from spotkeeper.domain.load.summary import LoadSummary
@@ -117,6 +117,7 @@ def test_a_step_is_an_error_until_the_level_has_it() -> None:
     st.floats(0, 1e4),
     st.floats(0, 900.0),
 )
+@example([0.0, 5e-324], 1.0, 0.0, 0.0)
 def test_weights_add_up_and_the_largest_comes_first(
     minutes: list[float], service_s: float, level: float, ahead_s: float
 ) -> None:

@@ -94,8 +94,9 @@ def _levels(
     shortest, every = round(WINDOWS_S[-1] / step_s), round(load.past_step_s / step_s)
     ahead = max(1, math.ceil(ahead_s / step_s)) - 1
     young = min(shortest, len(minutes))
-    if sums[young]:
-        yield sums[young] / young, minutes[: shortest + ahead]
+    level = sums[young] / max(1, young)
+    if level > 0:
+        yield level, minutes[: shortest + ahead]
     for known in range(shortest, len(minutes), every):
         lengths = [round(s / step_s) for s in whole(known * step_s)]
         windows = (
