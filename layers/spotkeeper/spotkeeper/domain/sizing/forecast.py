@@ -48,18 +48,21 @@ def forecast_errors(load: LoadSummary, level: float, ahead_s: float) -> list[Err
     """Return what the load `ahead_s` on may be above `level`, in erlangs, by weight, largest first.
 
     The errors of the last day, and a prior that counts PRIOR_MINUTES, wider for longer. A minute
-    weighs as its load over the level, what chance makes of it left out. The weights add up to 1.
+    weighs as its load over the level, what chance makes of it left out; where its level was less
+    than now's, as the same error would weigh now. The weights add up to 1.
     """
     minutes = heard(load)
     steps = math.sqrt(max(1.0, ahead_s / load.past_step_s))
     prior = [(level * max(-1.0, error * steps), 1.0) for error in PRIOR]
-    errors = sorted([*_made(minutes, load, ahead_s), *prior], reverse=True)
+    errors = sorted([*_made(minutes, load, level, ahead_s), *prior], reverse=True)
     total = sum(weight for _, weight in errors)
     return [_mean(group, total) for group in _grouped(errors)]
 
 
-def _made(minutes: Sequence[float], load: LoadSummary, ahead_s: float) -> Iterator[Error]:
-    """Yield the errors of the day's levels, by minute.
+def _made(
+    minutes: Sequence[float], load: LoadSummary, now: float, ahead_s: float
+) -> Iterator[Error]:
+    """Yield the errors of the day's levels, by minute, as they would weigh at the level of now.
 
     Where chance may have made each minute of a step, their mean's error stands for each of them: a
     load that grows slowly is above its level by less than chance makes of a minute.
@@ -70,13 +73,14 @@ def _made(minutes: Sequence[float], load: LoadSummary, ahead_s: float) -> Iterat
         if not any(errors):
             of_step = _beyond_chance(sum(later) / len(later), level, unit / len(later))
             errors = [of_step] * len(later)
-        yield from ((error, 1.0 + error / level) for error in errors)
+        yield from ((error, 1.0 + error / max(level, now)) for error in errors)
 
 
 def _beyond_chance(load: float, level: float, unit: float) -> float:
     """Return how far a load is from its level; of the square, as a variance, chance is taken out.
 
-    Chance is Bernstein's bound: few requests come more unevenly than their mean tells.
+    Chance is Bernstein's bound: few requests come more unevenly than their mean tells. `unit` is
+    the variance that it gives a load of one erlang in that time, significance squared.
     """
     error, chance = load - level, math.sqrt(unit * level) + unit
     return math.copysign(math.sqrt(max(0.0, error**2 - chance**2)), error)
