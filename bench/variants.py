@@ -192,6 +192,16 @@ def batches(seed: int) -> RequestTrace:
     return RequestTrace(name="batches", arrival_s=arrival_s, service_s=service_s, end_s=end_s)
 
 
+def first_day(low: float, high: float) -> RequestTrace:
+    """An hour of `low` erlangs of 2 s, as before traffic is switched over, then 12 of `high`."""
+    draw, end_s, service_s = np.random.default_rng(9), 13 * HOUR_S, 2.0
+    tried_s = draw.uniform(0.0, HOUR_S, draw.poisson(low / service_s * HOUR_S))
+    served_s = draw.uniform(HOUR_S, end_s, draw.poisson(high / service_s * 12 * HOUR_S))
+    arrival_s = np.sort(np.concatenate([tried_s, served_s]))
+    times_s = draw.lognormal(math.log(service_s) - 0.11, 0.47, len(arrival_s))
+    return RequestTrace(name="first day", arrival_s=arrival_s, service_s=times_s, end_s=end_s)
+
+
 def families() -> Iterator[tuple[str, list[RequestTrace]]]:
     """What is tried, by row of the table."""
     yield "seven single days of m-mid", [*days()]
@@ -214,6 +224,8 @@ def families() -> Iterator[tuple[str, list[RequestTrace]]]:
     alike = [steep(seed, regular=True) for seed in range(24)]
     yield "regular spikes, 2 to 8 times the load, an hour", alike
     yield "the same, not regular", [steep(seed, regular=False) for seed in range(24)]
+    begun = [first_day(low, high) for low in (0.02, 0.2, 2.0) for high in (5.0, 20.0)]
+    yield "next to nothing, then 5 or 20 erlangs, 13 h", begun
     yield "generated days", [generate_requests(seed) for seed in range(3)]
 
 
