@@ -66,11 +66,11 @@ def sized(
 def test_the_fewest_workers_that_hold_the_target_are_needed(
     erlangs: float, target: float, workers: int
 ) -> None:
-    assert workers_needed(load(erlangs), target) == workers
+    assert workers_needed(load(erlangs), target, 0) == workers
 
 
 def test_requests_that_cost_almost_nothing_still_need_a_worker() -> None:
-    assert workers_needed(replace(load(0.0), arrival_rate=0.01), 0.7) == 1
+    assert workers_needed(replace(load(0.0), arrival_rate=0.01), 0.7, 0) == 1
 
 
 def test_busy_workers_are_load_even_when_nothing_that_arrived_lately_has_finished() -> None:
@@ -85,7 +85,7 @@ def test_busy_workers_are_load_even_when_nothing_that_arrived_lately_has_finishe
         )
         for n in range(2)
     )
-    assert workers_needed(replace(load(0.0), workers=busy), 0.7) == 3
+    assert workers_needed(replace(load(0.0), workers=busy), 0.7, 0) == 3
 
 
 def test_more_load_raises_the_group_at_once() -> None:

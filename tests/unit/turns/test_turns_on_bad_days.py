@@ -240,3 +240,39 @@ def test_service_times_without_a_variance_stay_within_the_bounds(day: Day) -> No
         record = day.turn(minute)
         assert all(map(math.isfinite, record.seen.values()))
     assert all(0 <= desired <= SPOT_MAX for desired in day.desired)
+
+
+@pytest.mark.parametrize(("rule", "erlangs"), [("load rate", 18.0), ("objective", 24.0)])
+def test_workers_on_premises_that_start_again_under_new_ids_end_nobody(
+    rule: str, erlangs: float
+) -> None:
+    """Old ids stay in the window for minutes; all of the cloud's workers were ended for them."""
+    day = _day(rule)
+
+    def minutes(first: int, last: int, release: str) -> None:
+        for minute in range(first, last):
+            rack = [(f"{release}-{n}", "") for n in range(20)]
+            busy = min(1.0, erlangs / (20 + len(day.cloud())))
+            day.minutes(minute, minute + 1, busy, workers=[*day.cloud(), *rack])
+
+    minutes(0, 40, "one")
+    before = day.desired[-1]
+    minutes(40, 60, "two")
+    assert set(day.desired[40:]) <= {before - 1, before}
+    assert before > 1
+
+
+def test_more_workers_on_premises_are_used_before_the_cloud_once_they_have_stayed(
+    day: Day,
+) -> None:
+    def minutes(first: int, last: int, rack: int) -> None:
+        for minute in range(first, last):
+            busy = min(1.0, 6.0 / (rack + len(day.cloud())))
+            day.minutes(minute, minute + 1, busy, workers=[*day.cloud(), *onprem(rack)])
+
+    minutes(0, 30, 4)
+    before = day.desired[-1]
+    minutes(30, 36, 12)
+    assert day.desired[-1] == before > 0
+    minutes(36, 60, 12)
+    assert day.desired[-1] == 0

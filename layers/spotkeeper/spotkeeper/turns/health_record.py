@@ -7,8 +7,9 @@ from datetime import datetime
 from spotkeeper.domain.decision import Action, Answer, Controller, DecisionRecord, Outcome
 from spotkeeper.domain.fleet import Fleet
 from spotkeeper.domain.health.diagnosis import Diagnosis
-from spotkeeper.domain.load.load import Cluster, Load
+from spotkeeper.domain.load.load import Load
 from spotkeeper.domain.load.request_queue import known_length
+from spotkeeper.domain.load.workers import onprem_at_once
 from spotkeeper.domain.sizing.actions import (
     ReplaceWorker,
 )
@@ -65,13 +66,12 @@ def _queue_trouble(sizing: Sizing) -> Sequence[str]:
 def _seen(
     load: Load, sizing: Sizing, diagnosis: Diagnosis, replacements: int, now: datetime
 ) -> dict[str, float]:
-    onprem = sum(w.cluster is Cluster.ONPREM for w in load.workers)
     seen: dict[str, float] = {
         "OfferedLoad": load.offered,
         "LoadRate": 100 * max(load.load_rate.values(), default=0.0),
         "WorkersNeeded": sizing.workers,
         "WorkersLive": len(load.workers),
-        "OnPremWorkersLive": onprem,
+        "OnPremWorkersLive": onprem_at_once(load),
         "StaleSearchLogs": int(sizing.stale or diagnosis.logs_missing > 0),
         "WorkersSuspect": len(diagnosis.reasons),
         "WorkersReplaced": replacements,

@@ -20,8 +20,8 @@ from spotkeeper.domain.fleet import BusyShares, Fleet, Group, Observation, Phase
 from spotkeeper.domain.health.memory import HealthMemory
 from spotkeeper.domain.health.reports import not_met
 from spotkeeper.domain.interruption import at_risk_since
-from spotkeeper.domain.load.busy_shares import busy_shares
 from spotkeeper.domain.load.request_queue import quiet_s
+from spotkeeper.domain.load.workers import busy_shares
 from spotkeeper.domain.sizing.without_logs import is_quiet
 from spotkeeper.ports import FleetError, Lease, Ports, SpotRequest
 from spotkeeper.turns.turn import group_named

@@ -19,6 +19,14 @@ class Needed:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class OnPremCount:
+    """So many workers on premises ran at an instant."""
+
+    at: datetime
+    workers: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class HealthMemory:
     """The state of one fleet's health controller; an empty one is a fresh start.
 
@@ -36,6 +44,7 @@ class HealthMemory:
     they launch, and do not serve; `never_reported` are those of them past the launch deadline.
     `unheard` never reported, and may serve or not; those that launch yet are among them.
     `usual_load` is that of the last quarter of an hour in which everybody was heard of, in erlangs.
+    `onprem` has how many workers ran on premises lately, as far as no later count is less.
     """
 
     needed: tuple[Needed, ...] = ()
@@ -56,3 +65,4 @@ class HealthMemory:
     never_reported: tuple[str, ...] = ()
     unheard: tuple[str, ...] = ()
     usual_load: float = 0.0
+    onprem: tuple[OnPremCount, ...] = ()

@@ -13,9 +13,10 @@ from datetime import datetime, timedelta
 from spotkeeper.domain.fleet import Fleet, Group, Phase
 from spotkeeper.domain.health.memory import HealthMemory
 from spotkeeper.domain.load.flow import CERTAIN, HOUR_S, UNHEARD, requests_since
-from spotkeeper.domain.load.load import Cluster, Load, LoadDigest
+from spotkeeper.domain.load.load import Load, LoadDigest
 from spotkeeper.domain.load.request_queue import known_length, known_waiting, untouched_s
 from spotkeeper.domain.load.slots import slot_begins, slot_of
+from spotkeeper.domain.load.workers import onprem_at_once
 
 # A worker ships its logs once a minute at least.
 SHIPS_WITHIN_SLOTS = 6
@@ -96,8 +97,7 @@ def _heard(digests: Iterable[LoadDigest]) -> dict[str, int]:
 
 def workers_in_service(instances: int, load: Load, fleet: Fleet) -> int:
     """Count the workers that requests go to, at least one."""
-    onprem = sum(worker.cluster is Cluster.ONPREM for worker in load.workers)
-    return max(1, instances * fleet.workers_per_instance + onprem)
+    return max(1, instances * fleet.workers_per_instance + onprem_at_once(load))
 
 
 def silent(memory: HealthMemory, fleet: Fleet, now: datetime) -> dict[str, str]:

@@ -85,6 +85,7 @@ class WorkerLoad:
     `finished` counts all its requests whose logs came in within the window and `failed` those that
     ended in error or timeout. `served_s` is the service time of all of these, the window's or
     not, and counts each where some overlap; `busy_s` is cut at the window and counts them once.
+    `began` is when it was first busy in the window, to the slot.
     """
 
     worker_id: str
@@ -96,6 +97,7 @@ class WorkerLoad:
     finished: int = 0
     failed: int = 0
     last_finished: datetime
+    began: datetime | None = None
 
     @property
     def load_rate(self) -> float:

@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from spotkeeper.domain.load.dispersion import dispersion
 from spotkeeper.domain.load.histogram import Histogram, added_up, merged
@@ -70,8 +70,8 @@ def _worker_load(tally: _Tally, start_ms: int, end_ms: int, idle_after_ms: float
         if slot >= start_slot:
             once += ms if ms < SLOT_MS else SLOT_MS
             first = slot if not first or slot < first else first
-    begin = max(start_ms, first * SLOT_MS)
     last = milliseconds(tally.last_finished)
+    begin = max(start_ms, first * SLOT_MS)
     capacity = max((end_ms if end_ms - last > idle_after_ms else last) - begin, 0)
     once = min(once, capacity)
     return WorkerLoad(
@@ -84,6 +84,7 @@ def _worker_load(tally: _Tally, start_ms: int, end_ms: int, idle_after_ms: float
         finished=tally.finished,
         failed=tally.failed,
         last_finished=tally.last_finished,
+        began=tally.last_finished - timedelta(milliseconds=max(0, last - begin)),
     )
 
 

@@ -13,7 +13,6 @@ from spotkeeper.domain.health.diagnosis import Diagnosis, confirm, diagnose, rep
 from spotkeeper.domain.health.memory import HealthMemory
 from spotkeeper.domain.health.reports import watch_reports
 from spotkeeper.domain.load.arrivals import arrival_window
-from spotkeeper.domain.load.busy_shares import busy_shares
 from spotkeeper.domain.load.flow import follow, paced
 from spotkeeper.domain.load.history import LoadHistory, extended, load_summary
 from spotkeeper.domain.load.load import Load, LoadDigest
@@ -24,6 +23,7 @@ from spotkeeper.domain.load.request_queue import (
     watch_queue,
 )
 from spotkeeper.domain.load.summarise import summarise
+from spotkeeper.domain.load.workers import busy_shares
 from spotkeeper.domain.release import plan_release
 from spotkeeper.domain.sizing.actions import EndInstance, HealthAction, ReplaceWorker, ResizeSpot
 from spotkeeper.domain.sizing.promise import OBJECTIVE_WINDOW_S, ObjectiveInput

@@ -5,7 +5,10 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from spotkeeper.domain.fleet import Fleet, Group
-from spotkeeper.domain.health.memory import HealthMemory, Needed
+from spotkeeper.domain.health.memory import HealthMemory, Needed, OnPremCount
+from spotkeeper.domain.load.load import Load
+from spotkeeper.domain.load.workers import hears_of_all_onprem, onprem_at_once
+from spotkeeper.domain.sizing.values import KEPT_S
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,3 +52,23 @@ def recent_needs(
     start = now - timedelta(seconds=scale_in_after_s)
     kept = [n for n in memory.needed if n.at > start and n.workers > workers]
     return (*kept, Needed(at=now, workers=workers))
+
+
+def recent_onprem(
+    load: Load, fleet: Fleet, memory: HealthMemory, now: datetime
+) -> tuple[int, tuple[OnPremCount, ...]]:
+    """Count the workers on premises to use before the cloud, and what to remember of that.
+
+    The fewest that ran lately: a restart under new ids must not end the cloud's workers, and the
+    old ids stay in the window for as long as it is. Counts are kept where nobody is missed by
+    chance, and as far as no later one is less. Whoever can send logs can claim workers: where it
+    is known how many there are, no more count.
+    """
+    running = onprem_at_once(load)
+    live = min(running, fleet.onprem_workers or running)
+    if not (memory.flow.is_whole(load.window_s, now) and hears_of_all_onprem(load)):
+        return live, ()
+    since = now - timedelta(seconds=load.window_s + KEPT_S)
+    lately = [one for one in memory.onprem if one.at > since and one.workers < live]
+    kept = (*lately, OnPremCount(at=now, workers=live))
+    return kept[0].workers, kept

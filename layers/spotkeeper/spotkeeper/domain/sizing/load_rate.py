@@ -7,14 +7,17 @@ from spotkeeper.domain.fleet import Fleet
 from spotkeeper.domain.health.memory import HealthMemory
 from spotkeeper.domain.load.load import Load
 from spotkeeper.domain.load.request_queue import known_waiting
+from spotkeeper.domain.load.workers import on_premises
 from spotkeeper.domain.sizing.estimate import Estimate, recent_needs
 from spotkeeper.domain.sizing.values import DRAIN_S
 
 
-def by_load_rate(load: Load, fleet: Fleet, memory: HealthMemory, now: datetime) -> Estimate:
+def by_load_rate(
+    load: Load, fleet: Fleet, onprem: int, memory: HealthMemory, now: datetime
+) -> Estimate:
     """Find the fewest workers at the target load rate: up at once, down to the recent most."""
     target = fleet.sizing.target_load_rate
-    workers = max(workers_needed(load, target), _with_queue(load, memory))
+    workers = max(workers_needed(load, target, onprem), _with_queue(load, memory))
     needed = recent_needs(memory, now, workers, fleet.sizing.scale_in_after_s)
     steady = max(past.workers for past in needed)
     reason = (
@@ -24,13 +27,16 @@ def by_load_rate(load: Load, fleet: Fleet, memory: HealthMemory, now: datetime) 
     return Estimate(rule="load rate", reason=reason, workers=workers, steady=steady, needed=needed)
 
 
-def workers_needed(load: Load, target_load_rate: float) -> int:
+def workers_needed(load: Load, target_load_rate: float, onprem: int) -> int:
     """Give the fewest workers that hold the target load rate; one while there is any load.
 
     What the live workers are busy with is the least that is offered: behind a backlog longer than
     the window, nothing that arrived lately has finished, and arrivals alone would read as no load.
+    Those on premises count as `onprem` workers, restarted under new ids or not.
     """
-    busy = sum(worker.load_rate for worker in load.workers)
+    here = [worker.load_rate for worker in on_premises(load)]
+    busy = sum(worker.load_rate for worker in load.workers) - sum(here)
+    busy += sum(here) * min(1.0, onprem / max(1, len(here)))
     least = 1 if load.arrival_rate or busy else 0
     return max(least, math.ceil(round(max(load.offered, busy) / target_load_rate, 6)))
 

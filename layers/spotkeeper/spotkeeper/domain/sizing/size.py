@@ -12,9 +12,10 @@ from spotkeeper.domain.decision import Action
 from spotkeeper.domain.fleet import Fleet, Group, Phase
 from spotkeeper.domain.health.memory import HealthMemory
 from spotkeeper.domain.load.flow import UNHEARD
-from spotkeeper.domain.load.load import Cluster, Load
+from spotkeeper.domain.load.load import Load
 from spotkeeper.domain.load.request_queue import quiet_s
-from spotkeeper.domain.sizing.estimate import Estimate, bounds, instances_for
+from spotkeeper.domain.load.workers import onprem_at_once
+from spotkeeper.domain.sizing.estimate import Estimate, bounds, instances_for, recent_onprem
 from spotkeeper.domain.sizing.load_rate import by_load_rate
 from spotkeeper.domain.sizing.promise import ObjectiveInput, by_objective
 from spotkeeper.domain.sizing.without_logs import in_silence, is_quiet, when_quiet
@@ -62,27 +63,20 @@ def size(
     current = spot.desired - spares
     quiet = quiet_s(memory.queue, now)
     if is_quiet(quiet, fleet.sizing.quiet_after_s):
-        found = when_quiet(quiet, now)
+        found, instances = _in_instances(when_quiet(quiet, now), onprem_at_once(load), fleet, spot)
     elif age_s is None or age_s > fleet.sizing.stale_after_s:
         serving = outlook.serving if outlook else _in_service(spot)
         newest = load.newest or memory.flow.newest
         found, instances = in_silence(newest, fleet, spot, current, serving, memory, now)
-        return _asked(found, instances, fleet, spot, spares, memory, now)
-    elif fleet.objective is None or outlook is None:
-        found = by_load_rate(load, fleet, memory, now)
     else:
-        found = by_objective(outlook, fleet, spot, current, _onprem(load, fleet), memory, now)
-    found, instances = _in_instances(found, _onprem(load, fleet), fleet, spot)
+        onprem, counts = recent_onprem(load, fleet, memory, now)
+        memory = replace(memory, onprem=counts)
+        if fleet.objective is None or outlook is None:
+            found = by_load_rate(load, fleet, onprem, memory, now)
+        else:
+            found = by_objective(outlook, fleet, spot, current, onprem, memory, now)
+        found, instances = _in_instances(found, onprem, fleet, spot)
     return _asked(found, instances, fleet, spot, spares, memory, now)
-
-
-def _onprem(load: Load, fleet: Fleet) -> int:
-    """Count the live workers on premises, which are used first.
-
-    Whoever can send logs can claim workers: where it is known how many there are, no more count.
-    """
-    live = sum(worker.cluster is Cluster.ONPREM for worker in load.workers)
-    return min(live, fleet.onprem_workers or live)
 
 
 def _in_service(spot: Group) -> int:
