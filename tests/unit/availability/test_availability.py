@@ -9,7 +9,7 @@ from spotkeeper.domain.decision import Action
 from spotkeeper.domain.failure import FailureClass
 from spotkeeper.domain.fleet import Group, Observation
 from spotkeeper.domain.settings.availability import AvailabilityPolicy
-from tests.builders import at, failure, fleet, group, instances, turn
+from tests.builders import at, failure, fleet, group, ids, instances, turn
 from tests.unit.availability.wholes import BACK, SPOT, STEADY, whole
 
 
@@ -169,6 +169,38 @@ def test_a_failure_of_an_earlier_gap_does_not_lift_the_configuration_cap() -> No
     gap = group("spot", 4)
     decision = turn(200, gap, group("on-demand", 0), whole_again.memory, spot_failures=failures)
     assert (decision.on_demand_desired, decision.rule) == (2, "configuration cap")
+
+
+def test_one_that_launches_for_ever_does_not_hide_what_spot_refuses() -> None:
+    """An increase is filled for as long as instances come; one that never serves is one."""
+    asked = turn(0, group("spot", 10, instances(SPOT[:4])), group("on-demand", 0), STEADY)
+    spot, memory = group("spot", 10, instances(SPOT[:4], SPOT[4:5])), asked.memory
+    wanted: dict[int, int] = {}
+    for minute in range(1, 15):
+        refused = (failure(FailureClass.CAPACITY, 60 * minute),)
+        decided = turn(60 * minute, spot, group("on-demand", 0), memory, spot_failures=refused)
+        wanted[minute], memory = decided.on_demand_desired, decided.memory
+    assert wanted == dict.fromkeys(range(1, 3), 0) | dict.fromkeys(range(3, 11), 5) | dict.fromkeys(
+        range(11, 15), 6
+    )
+
+
+@pytest.mark.parametrize(
+    ("late", "serving", "wanted"),
+    [
+        pytest.param(1, 4, 6, id="one late and five lost"),
+        pytest.param(2, 8, 2, id="two late"),
+        pytest.param(6, 4, 2, id="six late"),
+        pytest.param(6, 0, 6, id="six late and four lost"),
+    ],
+)
+def test_who_is_late_caps_what_is_filled_in_for_the_late_alone(
+    late: int, serving: int, wanted: int
+) -> None:
+    _, memory = whole()
+    memory = replace(memory, need=10, launching_since={i: at(-900) for i in ids("z", late)})
+    spot = group("spot", 10, instances(SPOT[:serving], ids("z", late)))
+    assert turn(0, spot, group("on-demand", 0), memory).on_demand_desired == wanted
 
 
 def test_the_idle_go_first_and_the_busy_are_waited_for() -> None:

@@ -104,24 +104,29 @@ def pending_increases(
 ) -> tuple[PendingIncrease, ...]:
     """Keep the increases of the need that launches may still fill, as far as they are unfilled.
 
-    One ends with its grace, or once a launch failed after it, unless instances came meanwhile: one
-    empty zone logs failures while the group still fills. It is dated by the last turn that saw the
-    old need, as a launch may have failed since; a first turn takes the need as just asked.
+    What of one is missing yet ends with its grace, or once a launch failed after it, unless an
+    instance came within the grace: one empty zone logs failures while the group still fills. It is
+    dated by the last turn that saw the old need, as a launch may have failed since; a first turn
+    takes the need as just asked.
     """
+    grace = timedelta(seconds=policy.request_grace_s)
     grown = spot.target - (memory.need or 0)
     since = memory.seen_at or now
     increases = memory.pending_increases
     if grown > 0:
         increases = (*increases, PendingIncrease(at=since, count=grown))
     kept: list[PendingIncrease] = []
-    left = spot.missing + spot.launching
+    filling = newest_launch is not None and now - newest_launch < grace
+    launching, missing = spot.launching, spot.missing
     for increase in increases:
-        filling = newest_launch is not None and newest_launch >= increase.at
-        expired = now - increase.at >= timedelta(seconds=policy.request_grace_s)
-        if left <= 0 or (not filling and (expired or _refused_since(failures, increase.at))):
-            continue
-        kept.append(PendingIncrease(at=increase.at, count=min(increase.count, left)))
-        left -= increase.count
+        begun = newest_launch is not None and newest_launch >= increase.at
+        young = now - increase.at < grace and not _refused_since(failures, increase.at)
+        waits = young or (begun and filling)
+        launched = min(increase.count, launching) if begun or waits else 0
+        due = min(increase.count - launched, missing) if waits else 0
+        launching, missing = launching - launched, missing - due
+        if launched + due:
+            kept.append(PendingIncrease(at=increase.at, count=launched + due))
     return tuple(kept)
 
 

@@ -44,8 +44,8 @@ def _wanted(seen: Assessment) -> tuple[int, str]:
     group, bounds = seen.snapshot.seen.on_demand, seen.snapshot.fleet.bounds
     shortfall = seen.short_now
     need, rule = shortfall + (seen.on_demand.at_risk if shortfall else 0), "backfill"
-    if need > seen.policy.configuration_cap and _only_capped(seen):
-        cap = seen.policy.configuration_cap
+    cap = _cap(seen, need)
+    if need > cap:
         need, rule = max(cap, min(need, group.desired)), "configuration cap"
     most = min(bounds.on_demand_max, group.maximum)
     if need > most:
@@ -53,10 +53,11 @@ def _wanted(seen: Assessment) -> tuple[int, str]:
     return max(need, min(group.minimum, most)), rule
 
 
-def _only_capped(seen: Assessment) -> bool:
-    """Say whether all that is known of the gap is a reason that more instances will not cure.
+def _cap(seen: Assessment, need: int) -> int:
+    """Return how many may stand in where more instances would not cure what is known of the gap.
 
-    Failures of an earlier gap, which the group has filled since, tell nothing of this one.
+    Those that are late cap what is filled in for them, and a launch that fails by configuration
+    all of it. Failures of an earlier gap, which the group has filled since, tell nothing of this.
     """
     since = seen.memory.gap_since
     remedies = {
@@ -64,9 +65,11 @@ def _only_capped(seen: Assessment) -> bool:
         for failure in seen.spot_failures
         if since is None or failure.at >= since - GAP_SLACK
     }
-    if seen.spot.late:
-        remedies.add(Remedy.BACKFILL_CAPPED)
-    return Remedy.BACKFILL_CAPPED in remedies and Remedy.BACKFILL not in remedies
+    if Remedy.BACKFILL in remedies:
+        return need
+    if Remedy.BACKFILL_CAPPED in remedies:
+        return seen.policy.configuration_cap
+    return max(0, need - seen.spot.late) + seen.policy.configuration_cap
 
 
 def _fill(seen: Assessment, wanted: int, rule: str) -> Size:
