@@ -34,7 +34,7 @@ class Filled:
     """A queue of the port, and what puts so many messages into it."""
 
     port: RequestQueues
-    fill: Callable[[int, int], None] = field(default=lambda waiting, in_flight: None)
+    fill: Callable[[int, int, int], None] = field(default=lambda waiting, in_flight, delayed: None)
 
 
 @pytest.fixture(params=["memory", "sqs"])
@@ -44,8 +44,8 @@ def queue(request: pytest.FixtureRequest) -> Iterator[Filled]:
         fake = FakeRequestQueues()
         fake.lengths[URL] = QueueLength(waiting=0, in_flight=0)
 
-        def set_length(waiting: int, in_flight: int) -> None:
-            fake.lengths[URL] = QueueLength(waiting=waiting, in_flight=in_flight)
+        def set_length(waiting: int, in_flight: int, delayed: int) -> None:
+            fake.lengths[URL] = QueueLength(waiting=waiting, in_flight=in_flight, delayed=delayed)
 
         yield Filled(fake, set_length)
         return
@@ -53,13 +53,12 @@ def queue(request: pytest.FixtureRequest) -> Iterator[Filled]:
         sqs = boto3.client("sqs", region_name="us-east-1")
         assert sqs.create_queue(QueueName="requests")["QueueUrl"] == URL
 
-        def send(waiting: int, in_flight: int) -> None:
+        def send(waiting: int, in_flight: int, delayed: int) -> None:
             for _ in range(in_flight):
                 sqs.send_message(QueueUrl=URL, MessageBody="in flight")
                 sqs.receive_message(QueueUrl=URL)
-            for number in range(waiting):
-                # A delayed message waits as well.
-                sqs.send_message(QueueUrl=URL, MessageBody="waits", DelaySeconds=60 * (number % 2))
+            for delay_s in (*[0] * waiting, *[60] * delayed):
+                sqs.send_message(QueueUrl=URL, MessageBody="waits", DelaySeconds=delay_s)
 
         yield Filled(SqsRequestQueues(lambda: sqs), send)
 
@@ -69,10 +68,16 @@ def test_an_empty_queue_is_empty(queue: Filled) -> None:
 
 
 def test_waiting_delayed_and_received_messages_are_counted(queue: Filled) -> None:
-    queue.fill(4, 2)
+    queue.fill(4, 2, 3)
     length = queue.port.length(URL)
-    assert length == QueueLength(waiting=4, in_flight=2)
-    assert not length.empty
+    assert length == QueueLength(waiting=4, in_flight=2, delayed=3)
+    assert not length.idle
+
+
+def test_a_queue_of_delayed_messages_is_idle_and_not_empty(queue: Filled) -> None:
+    queue.fill(0, 0, 1)
+    length = queue.port.length(URL)
+    assert (length.idle, length.empty) == (True, False)
 
 
 def test_a_queue_that_is_not_there_is_gone(queue: Filled) -> None:
@@ -111,7 +116,7 @@ def test_one_call_asks_for_three_counts() -> None:
         )
         length = SqsRequestQueues(lambda: client).length(URL)
         stub.assert_no_pending_responses()
-    assert length == QueueLength(waiting=3, in_flight=3)
+    assert length == QueueLength(waiting=1, in_flight=3, delayed=2)
 
 
 def test_no_client_is_made_before_a_queue_is_looked_at() -> None:

@@ -80,6 +80,8 @@ def waits(*counts: int, in_flight: int = 0) -> list[Answer]:
         ([*waits(3, 3, 4, 9, 9), BUSY], 0),
         ([*waits(3, 3, 4, 9, 9), EMPTY], 0),
         ([*waits(3, 3, 4, 9), DENIED, DENIED, DENIED, *waits(9, 9)], 0),
+        # Nobody can take what is delayed.
+        ([QueueLength(waiting=0, in_flight=0, delayed=3)] * 9, 0),
     ],
 )
 def test_requests_that_nobody_takes_are_untouched(answers: list[Answer], seconds: float) -> None:

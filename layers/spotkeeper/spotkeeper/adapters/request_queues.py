@@ -39,14 +39,16 @@ class SqsRequestQueues:
         self._sqs = sqs
 
     def length(self, url: str) -> QueueLength:
-        """Count what waits, delayed or not, and what is in flight."""
+        """Count what waits, what is in flight, and what is delayed."""
         with aws_errors(f"reading the request queue {url}"):
             answer = self._sqs().get_queue_attributes(
                 QueueUrl=url, AttributeNames=[WAITING, DELAYED, IN_FLIGHT]
             )
         counts = answer["Attributes"]
         return QueueLength(
-            waiting=int(counts[WAITING]) + int(counts[DELAYED]), in_flight=int(counts[IN_FLIGHT])
+            waiting=int(counts[WAITING]),
+            in_flight=int(counts[IN_FLIGHT]),
+            delayed=int(counts[DELAYED]),
         )
 
 

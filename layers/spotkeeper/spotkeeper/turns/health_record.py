@@ -90,7 +90,7 @@ def _seen(
     if queue is not None:
         seen["RequestQueueUnread"] = int(queue.length is None)
     if queue is not None and queue.length is not None:
-        seen["RequestsQueued"] = queue.length.waiting
+        seen["RequestsQueued"] = queue.length.waiting + queue.length.delayed
         seen["RequestsInFlight"] = queue.length.in_flight
     newest = load.newest or sizing.memory.flow.newest
     if newest is not None:

@@ -28,7 +28,7 @@ MISPLACED = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueLength:
-    """How many messages wait, delayed ones included, and how many a worker has received.
+    """How many messages wait, how many a worker has received, and how many nobody may have yet.
 
     `seen_at` is when somebody else looked, whose look may be met in several turns.
     """
@@ -36,11 +36,17 @@ class QueueLength:
     waiting: int
     in_flight: int
     seen_at: datetime | None = None
+    delayed: int = 0
+
+    @property
+    def idle(self) -> bool:
+        """Nothing waits and nothing is being served."""
+        return not (self.waiting or self.in_flight)
 
     @property
     def empty(self) -> bool:
-        """Nothing waits and nothing is being served."""
-        return not (self.waiting or self.in_flight)
+        """Nothing is in the queue."""
+        return self.idle and not self.delayed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,7 +122,7 @@ def _untouched_before(
     before: QueueMemory, answer: QueueLength, now: datetime
 ) -> tuple[datetime | None, int]:
     """Since when and at how many looks nothing was in flight and no fewer waited than before."""
-    if answer.in_flight:
+    if answer.in_flight or not answer.waiting:
         return None, 0
     last, since = before.length, before.untouched_since
     fewer = last is None or answer.waiting < last.waiting
@@ -146,7 +152,7 @@ def known_waiting(memory: QueueMemory | None) -> int | None:
 def expects_logs(memory: QueueMemory | None, serving: int) -> bool:
     """Tell whether silence is missing logs: not where there is nothing, or nobody, to serve."""
     length = known_length(memory)
-    return length is None or not (length.empty or serving == 0)
+    return length is None or not (length.idle or serving == 0)
 
 
 def told(memory: QueueMemory | None) -> str:
