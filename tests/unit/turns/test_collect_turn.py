@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from spotkeeper.border.queue_messages import Message
 from spotkeeper.border.search_log import MessageRefused
+from spotkeeper.domain.load.digest import LATE_AFTER_S
 from spotkeeper.domain.load.load import LoadDigest
 from spotkeeper.domain.load.request_queue import QueueLook
 from spotkeeper.domain.load.summarise import summarise
@@ -85,6 +86,16 @@ def test_one_log_of_a_wrong_clock_does_not_take_five_hundred_with_it() -> None:
     metrics = report.metrics(FLEET)[FLEET]
     assert (metrics["ClockSkewed"], metrics["SearchLogsRefused"]) == (1, 1)
     assert "logs[499].started_at" in report.left_out["m"][0]
+
+
+def test_one_log_of_the_future_does_not_take_the_others_with_it() -> None:
+    table = FakeLoadTable()
+    local = before(30 - 7200).isoformat()
+    logs = [sent_log(n) for n in range(3)] + [sent_log(3, worker_id="other", finished_at=local)]
+    report = run([message(lines(logs)), message(sent_log(4, finished_at=local), "alone")], table)
+    assert (finished(table), report.refused.keys()) == (3, {"alone"})
+    [why] = report.left_out["m"]
+    assert why == f"finished_at: {local} of other is over 300 s after the message was sent"
 
 
 def test_a_message_repeated_in_the_batch_counts_once() -> None:
@@ -179,6 +190,7 @@ def test_skewed_and_late_logs_are_counted() -> None:
     assert report.fleets[FLEET] == FleetCounts(logs=2, late=1, skewed=1, duplicates=0)
     assert report.metrics(FLEET) == {
         FLEET: {"SearchLogs": 2, "LateSearchLogs": 1, "ClockSkewed": 1, "DuplicateMessages": 0}
+        | {"SearchLogsLost": 1}
     }
 
 
@@ -244,6 +256,18 @@ def test_what_machines_lost_is_told_by_fleet() -> None:
     metrics = run(messages, FakeLoadTable()).metrics(FLEET)
     for fleet in (FLEET, "search"):
         assert (metrics[fleet]["SearchLogsLost"], metrics[fleet]["SearchLogsClamped"]) == (4, 2)
+
+
+def test_what_came_too_late_or_was_left_out_is_lost_to_the_load() -> None:
+    ended = {"finished_at": 60.0, "started_at": 62.0, "enqueued_at": 62.5}
+    over = {name: before(LATE_AFTER_S + ago).isoformat() for name, ago in ended.items()}
+    far = {"enqueued_at": before(20).isoformat()}
+    messages = [
+        message([sent_log(number, **over) for number in range(3)], "late"),
+        message([sent_log(3), sent_log(4, **far)], "left out"),
+    ]
+    metrics = run(messages, FakeLoadTable())
+    assert metrics.metrics(FLEET)[FLEET]["SearchLogsLost"] == 4
 
 
 def test_quiet_machines_have_no_metric_of_it() -> None:

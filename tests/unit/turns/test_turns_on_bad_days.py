@@ -139,6 +139,15 @@ def test_clocks_minutes_behind_hold_the_fleet(day: Day) -> None:
     assert set(day.desired) == {4}
 
 
+def test_clocks_hours_behind_hold_the_fleet_and_ring(day: Day) -> None:
+    """Local time that is written as UTC: every log seems long over, though workers are full."""
+    day.ahead_s = -5 * 3600.0
+    record = day.minutes(0, 20, 0.99)
+    assert (record.rule, set(day.desired)) == ("stale search logs", {4})
+    assert "stale-search-logs" in record.alarms
+    assert "came over 15 min late: are the workers' clocks right?" in record.reason
+
+
 def test_an_id_that_two_machines_use_costs_no_worker_and_no_load(day: Day) -> None:
     record = day.minutes(0, 20, 0.9, [("same", i) for _, i in day.cloud()])
     assert record.seen["WorkersLive"] == 4

@@ -12,7 +12,7 @@ import io
 import re
 import zlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Annotated, Any
 
@@ -29,7 +29,7 @@ from pydantic.dataclasses import dataclass as checked_dataclass
 from pydantic_core import CoreSchema, core_schema, from_json, to_json
 
 from spotkeeper.border.agent_note import AgentNote, read_alone
-from spotkeeper.domain.load.digest import MAX_INVERSION_S, SearchLog
+from spotkeeper.domain.load.digest import MAX_INVERSION_S, MAX_SKEW_S, SearchLog
 from spotkeeper.domain.load.load import Cluster
 
 # Unpacked, and wrong in every log, so much takes 300 MiB to refuse: within the function's memory.
@@ -37,12 +37,13 @@ MAX_BODY_BYTES = 8 * 1024 * 1024
 MAX_ERRORS = 20
 _MAX_DURATION = timedelta(hours=24)
 _MAX_INVERSION = timedelta(seconds=MAX_INVERSION_S)
+_MAX_SKEW = timedelta(seconds=MAX_SKEW_S)
 # In JSON a brace, a line end and a brace follow each other only between two JSON lines.
 _LINE_ENDS = re.compile(rb"\}[ \t\r]*\n\s*\{")
 _GZIP_IN_BASE64 = "H4sI"
 _RFC_3339 = (
     r"^[0-9]{4}-[0-9]{2}-[0-9]{2}[Tt ][0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]+)?"
-    r"([Zz]|[+-][0-9]{2}:[0-9]{2})$"
+    r"(Z|[+-][0-9]{2}:[0-9]{2})$"
 )
 
 
@@ -124,6 +125,24 @@ def read(body: str) -> Body:
     if not sound:
         raise _named(iter(mistimed))
     return Body(logs=sound, left_out=tuple(mistimed), notes=notes)
+
+
+def without_future(body: Body, sent_at: datetime) -> Body:
+    """Leave out logs further in the queue's future than is put right, where others are not.
+
+    A message whose logs all are is refused as a whole, by whoever sums it up.
+    """
+    latest = sent_at + _MAX_SKEW
+    kept = [log for log in body.logs if log.finished_at <= latest]
+    if not kept or len(kept) == len(body.logs):
+        return body
+    future = tuple(
+        f"finished_at: {log.finished_at.isoformat()} of {log.worker_id} is over {MAX_SKEW_S} s "
+        f"after the message was sent"
+        for log in body.logs
+        if log.finished_at > latest
+    )
+    return replace(body, logs=kept, left_out=(*body.left_out, *future))
 
 
 def _as_list(body: str) -> bytes:

@@ -1,5 +1,6 @@
 """What a batch of search logs came to: counts for the log, the metrics and the queue."""
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -58,7 +59,11 @@ class CollectReport:
     looks_unkept: str = ""
 
     def metrics(self, default_fleet: str) -> dict[str, dict[str, float]]:
-        """Give each fleet's metrics; a refused message counts with the default fleet."""
+        """Give each fleet's metrics; a refused message counts with the default fleet.
+
+        Lost is every log that the load lacks: those that agents gave up, those that came too late
+        to matter, and those left out.
+        """
         metrics = {
             fleet: {
                 "SearchLogs": float(counts.logs),
@@ -76,12 +81,17 @@ class CollectReport:
             if count:
                 metrics.setdefault(default_fleet, {})[name] = float(count)
         for fleet, told in self.machines.items():
-            named = {
-                "SearchLogsLost": told.lost + told.refused,
-                "SearchLogsClamped": told.clamped,
-            }
-            metrics.setdefault(fleet, {}).update({n: float(v) for n, v in named.items() if v})
+            if told.clamped:
+                metrics.setdefault(fleet, {})["SearchLogsClamped"] = float(told.clamped)
+        for fleet, lost in self._lost(default_fleet).items():
+            metrics.setdefault(fleet, {})["SearchLogsLost"] = float(lost)
         return metrics
+
+    def _lost(self, default_fleet: str) -> Counter[str]:
+        lost = Counter({fleet: counts.late for fleet, counts in self.fleets.items()})
+        lost.update({fleet: told.lost + told.refused for fleet, told in self.machines.items()})
+        lost[default_fleet] += sum(map(len, self.left_out.values()))
+        return +lost
 
     def settle(self, message_id: str) -> None:
         """Return if the message is done with; raises MessageRefused or NotStored if not."""

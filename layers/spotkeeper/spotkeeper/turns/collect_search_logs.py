@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from spotkeeper.border.queue_messages import Message
-from spotkeeper.border.search_log import Body, MessageRefused, read
+from spotkeeper.border.search_log import Body, MessageRefused, read, without_future
 from spotkeeper.domain.load.digest import (
     FleetBatch,
     NotDigestible,
@@ -56,7 +56,7 @@ def collect(
     read_well: defaultdict[tuple[str, str], list[tuple[FleetBatch, str]]] = defaultdict(list)
     for message in messages:
         try:
-            body = read(message.body)
+            body = without_future(read(message.body), message.sent_at)
             found = _batches(body.logs, message.sent_at, known_fleets, default_fleet)
         except (MessageRefused, NotDigestible) as error:
             refused[message.message_id] = str(error)

@@ -7,6 +7,7 @@ from datetime import datetime
 from spotkeeper.domain.decision import Action, Answer, Controller, DecisionRecord, Outcome
 from spotkeeper.domain.fleet import Fleet
 from spotkeeper.domain.health.diagnosis import Diagnosis
+from spotkeeper.domain.load.digest import LATE_AFTER_S
 from spotkeeper.domain.load.load import Load
 from spotkeeper.domain.load.request_queue import known_length
 from spotkeeper.domain.load.workers import onprem_at_once
@@ -31,14 +32,15 @@ def record_of(
     )
     reasons = [f"{i} {why}" for i, why in sorted(diagnosis.reasons.items())]
     reasons += [f"on-premises {name} {why}" for name, why in sorted(diagnosis.onprem.items())]
-    sizing = replace(sizing, stale=sizing.stale and _would_log(fleet, sizing))
+    late = wanted.assessment.load.late if sizing.stale else 0
+    sizing = replace(sizing, stale=sizing.stale and (late > 0 or _would_log(fleet, sizing)))
     return DecisionRecord(
         fleet=fleet.name,
         controller=Controller.HEALTH,
         at=snapshot.now,
         action=sizing.action if fleet.sizing.enabled else Action.HOLD,
         rule=sizing.rule if fleet.sizing.enabled else "sizing is off",
-        reason="; ".join([sizing.reason, *_queue_trouble(sizing), *reasons]),
+        reason="; ".join([sizing.reason, *_all_late(late), *_queue_trouble(sizing), *reasons]),
         seen=_seen(wanted.assessment.load, sizing, diagnosis, replacements, snapshot.now)
         | _noticed(wanted.assessment.load, fleet),
         outcomes=outcomes,
@@ -53,6 +55,14 @@ def _would_log(fleet: Fleet, sizing: Sizing) -> bool:
     """
     served = known_length(sizing.memory.queue) is not None
     return fleet.sizing.enabled and (served or sizing.memory.service_mean_s > 0)
+
+
+def _all_late(count: int) -> Sequence[str]:
+    """Say that logs came whose requests seem long over: a clock that is hours behind does that."""
+    minutes = LATE_AFTER_S // 60
+    return (
+        [f"{count} came over {minutes} min late: are the workers' clocks right?"] if count else ()
+    )
 
 
 def _queue_trouble(sizing: Sizing) -> Sequence[str]:
