@@ -10,6 +10,7 @@ from spotkeeper.domain.decision import Action, Controller
 from spotkeeper.domain.load.digest import Status, digest
 from spotkeeper.domain.load.load import Cluster, LoadDigest
 from spotkeeper.domain.settings.sizing import SizingPolicy
+from spotkeeper.domain.sizing.decide import HealthAssessment, HealthPlan, plan
 from spotkeeper.ports import Gone, Throttled
 from spotkeeper_lab.fakes.load_table import FakeLoadTable
 from spotkeeper_lab.fakes.virtual_time import instant
@@ -45,6 +46,27 @@ def test_less_load_ends_the_least_busy_instances() -> None:
     assert stage.cloud.group("spot").desired == 2
     assert busy in stage.spot
     assert len(set(idle) & set(stage.spot)) == 1
+
+
+def test_what_nobody_foresaw_stops_one_fleet_and_is_raised_when_all_had_their_turn(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    stage = Stage()
+    stage.serve(0, dict.fromkeys(stage.spot, 0.9))
+    met = replace(stage.fleet, name="met")
+
+    def failing(seen: HealthAssessment) -> HealthPlan:
+        assert seen.snapshot.fleet.name != "met"
+        return plan(seen)
+
+    monkeypatch.setattr("spotkeeper.turns.check_health.plan", failing)
+    with pytest.raises(ExceptionGroup) as caught:
+        stage.turn(0, [met, stage.fleet])
+    [error] = caught.value.exceptions
+    assert isinstance(error, AssertionError)
+    assert error.__notes__ == ["in the turn of fleet met"]
+    assert stage.cloud.group("spot").desired == 6
+    assert stage.states.acquire("met", Controller.HEALTH, instant(START_S), None) is not None
 
 
 def test_stale_logs_change_nothing_and_raise_an_alarm() -> None:

@@ -15,7 +15,7 @@ from spotkeeper.ports import FleetError
 from spotkeeper_lab.cloud.values import CloudError
 
 
-class Crash(Exception):
+class Crash(BaseException):
     """The function died here, as at a time-out; nobody catches it."""
 
 

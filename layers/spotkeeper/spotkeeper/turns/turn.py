@@ -49,7 +49,7 @@ class Round:
     def __exit__(
         self, kind: type[BaseException] | None, error: object, trace: TracebackType | None
     ) -> None:
-        if isinstance(error, FleetError):
+        if isinstance(error, Exception):
             self.states.release(self.lease)
 
     def finish(self, memory: AvailabilityMemory | HealthMemory, record: DecisionRecord) -> None:
@@ -68,6 +68,7 @@ class Turns:
     _records: list[DecisionRecord] = field(default_factory=list)
     _busy: list[str] = field(default_factory=list)
     _errors: list[tuple[str, FleetError]] = field(default_factory=list)
+    _defects: list[Exception] = field(default_factory=list)
 
     @contextmanager
     def isolated(self, fleet: Fleet) -> Iterator[None]:
@@ -76,6 +77,9 @@ class Turns:
             yield
         except FleetError as error:
             self._errors.append((fleet.name, type(error)(f"fleet {fleet.name}: {error}")))
+        except Exception as error:  # noqa: BLE001 - a defect met by one fleet must not stop the others
+            error.add_note(f"in the turn of fleet {fleet.name}")
+            self._defects.append(error)
 
     def rounds(self, states: FleetStates, fleet: str, note: AtRiskNote | None) -> Iterator[Round]:
         """Go round as the only writer, again for as long as notes come in; never when busy."""
@@ -96,7 +100,12 @@ class Turns:
                 return
 
     def report(self) -> TurnReport:
-        """Say what was done; what AWS refused to do counts as an error too."""
+        """Say what was done; what AWS refused to do counts as an error too.
+
+        Raises what nobody foresaw, once every fleet has had its turn.
+        """
+        if self._defects:
+            raise ExceptionGroup("a turn met what nobody foresaw", self._defects)
         refused = [
             (record.fleet, FleetError(f"fleet {record.fleet}: {outcome.asked}: {outcome.error}"))
             for record in self._records
