@@ -125,3 +125,11 @@ def test_what_is_adopted_and_needed_is_nothing_to_adopt() -> None:
         held = turn(60 * minute, spot(SPOT[0]), three, memory)
         assert (held.action, held.alarms) == (Action.HOLD, ())
         memory = held.memory
+
+
+def test_who_is_met_after_a_pause_inherits_no_age() -> None:
+    """Two were launching when Spotkeeper was paused; two others have been launched just now."""
+    on_demand = group("on-demand", 0)
+    before = turn(0, group("spot", 6, instances(SPOT[:4], SPOT[4:6])), on_demand)
+    after = turn(3600, group("spot", 6, instances(SPOT[:4], SPOT[6:8])), on_demand, before.memory)
+    assert (after.on_demand_desired, after.alarms) == (0, ())

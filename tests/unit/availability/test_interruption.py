@@ -1,12 +1,14 @@
 """Who is warned stops counting, drains, is replaced and, where AWS leaves it running, ended."""
 
+from dataclasses import replace
+
 import pytest
 
 from spotkeeper.domain.availability.actions import Unmark
 from spotkeeper.domain.decision import Action
 from spotkeeper.domain.interruption import Interruption, InterruptionKind, risk_begins
 from spotkeeper.domain.settings.availability import AvailabilityPolicy
-from tests.builders import at, fleet, group, instances, turn
+from tests.builders import at, fleet, group, ids, instances, turn
 from tests.unit.availability.wholes import BACK, SPOT, STEADY
 
 KEEP = fleet(availability=AvailabilityPolicy(early_replacement=False))
@@ -129,3 +131,11 @@ def test_an_instance_whose_detaching_failed_is_not_ended() -> None:
     warned = turn(0, spot, group("on-demand", 0), STEADY, warned={SPOT[0]: at(0)})
     survived = turn(960, spot, group("on-demand", 1, instances(BACK[:1])), warned.memory)
     assert (survived.terminate, survived.memory.detached) == ((), {})
+
+
+def test_no_more_run_outside_of_the_group_than_are_needed() -> None:
+    """A recommended instance runs on for minutes, and its replacement is recommended next."""
+    spot, on_demand = group("spot", 4, instances(SPOT[:4])), group("on-demand", 4)
+    memory = replace(STEADY, detached={i: at(-60) for i in ids("c", 3)})
+    decision = turn(0, spot, on_demand, memory, warned=dict.fromkeys(SPOT[:4], at(0)))
+    assert decision.detach == (SPOT[0],)

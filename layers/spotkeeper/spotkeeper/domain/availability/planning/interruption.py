@@ -59,20 +59,23 @@ def unmarks(seen: Assessment) -> list[Unmark]:
 
 
 def early_replacements(seen: Assessment) -> list[ReplaceEarly]:
-    """Have replaced who will be taken, or was while the group has not noticed."""
-    going = seen.risky | seen.snapshot.taken
+    """Have replaced who will be taken, or was while the group has not noticed.
+
+    No more run outside of the group than are needed: one that AWS recommends to rebalance may run
+    for long, and so may its replacement, which is recommended next.
+    """
+    taken = seen.snapshot.taken
+    going = seen.risky | taken
     if not seen.policy.early_replacement or seen.both_short or not going:
         return []
     group = seen.snapshot.seen.spot
+    there = [i.instance_id for i in group.instances if i.phase is Phase.IN_SERVICE]
+    room = max(0, seen.spot.target - len(seen.memory.detached))
+    early = [i for i in there if i in seen.risky and i not in taken][:room]
     return [
-        ReplaceEarly(
-            group=group.name,
-            instance_id=i.instance_id,
-            taken=i.instance_id in seen.snapshot.taken,
-            reason="it is at risk",
-        )
-        for i in group.instances
-        if i.phase is Phase.IN_SERVICE and i.instance_id in going
+        ReplaceEarly(group=group.name, instance_id=i, taken=i in taken, reason="it is at risk")
+        for i in there
+        if i in taken or i in early
     ]
 
 

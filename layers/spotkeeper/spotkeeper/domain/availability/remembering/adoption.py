@@ -26,11 +26,19 @@ def still_known(memory: AvailabilityMemory, snapshot: Snapshot) -> AvailabilityM
         return AvailabilityMemory(detached=memory.detached)
     if memory.seen_at is None or within(memory.seen_at, snapshot.now, LOOKED_AFTER_S):
         return memory
-    # Nobody knows when what came meanwhile began to start.
+    # Nobody knows when what came meanwhile began to start, nor what became of what was starting.
     starts = tuple(start for start in memory.risk.deferral.starts if start.served)
     deferral = replace(memory.risk.deferral, seen_at=None, starts=starts)
     risk = replace(memory.risk, deferral=deferral)
-    return replace(memory, levels=(), release_due=None, risk=risk)
+    return replace(
+        memory,
+        levels=(),
+        release_due=None,
+        risk=risk,
+        spot_launching=(),
+        unserved=(),
+        pending_increases=(),
+    )
 
 
 def adoption_of(
