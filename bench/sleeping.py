@@ -58,7 +58,7 @@ def logs() -> Iterator[RequestTrace]:
     twelve = [(2 * hour * HOUR_S, 2 * hour * HOUR_S + 600.0) for hour in range(12)]
     yield _requests("the same for 10 minutes every 2 h", 0.5, twelve)
     if MID.exists():
-        yield read_requests(MID)
+        yield read_requests(MID, mean_rate_per_s=1.0)
 
 
 def _requests(name: str, per_s: float, parts: list[tuple[float, float]]) -> RequestTrace:

@@ -86,7 +86,7 @@ def _mixed_hours(less: Row, more: Row, share: float) -> float:
 
 def days() -> Iterator[RequestTrace]:
     """Every other day of the fortnight."""
-    fortnight = read_requests(TRACES / f"{MID}.csv.gz", seed=5)
+    fortnight = read_requests(TRACES / f"{MID}.csv.gz", seed=5, mean_rate_per_s=1.0)
     for day in range(0, 14, 2):
         now = (fortnight.arrival_s >= day * DAY_S) & (fortnight.arrival_s < (day + 1) * DAY_S)
         arrival_s, service_s = fortnight.arrival_s[now] - day * DAY_S, fortnight.service_s[now]

@@ -19,6 +19,7 @@ from spotkeeper_cli.output import check_outputs, write
 
 MARKET = "time_s,pool,capacity\n0,a/x,3\n7200,,\n"
 REQUESTS = "arrival_s,service_s\n1,2\n5000,2\n"
+RATED = "replay --rule load-rate --requests"
 
 
 @pytest.mark.parametrize(
@@ -200,6 +201,35 @@ def test_replay_answers_rows_on_standard_output(tmp_path: Path) -> None:
     assert result.exit_code == 0, result.output
     rows = json.loads(result.stdout)
     assert [row["rule"] for row in rows] == ["load-rate"]
+
+
+def test_traces_that_are_called_alike_have_rows_of_their_own(tmp_path: Path) -> None:
+    for content, command in ((MARKET, "backtest --policy spot --market"), (REQUESTS, RATED)):
+        paths = [tmp_path / day / "trace.csv" for day in ("mon", "tue")]
+        for path in paths:
+            path.parent.mkdir(exist_ok=True)
+            path.write_text(content)
+        words = command.split()
+        result = CliRunner().invoke(
+            app, [*words, str(paths[0]), words[-1], str(paths[1]), "--json", "-"]
+        )
+        assert result.exit_code == 0, result.output
+        rows = json.loads(result.stdout)
+        assert [row["market" if "market" in row else "trace"] for row in rows] == [
+            "mon/trace",
+            "tue/trace",
+        ]
+
+
+def test_replay_draws_as_many_requests_as_the_rates_say(tmp_path: Path) -> None:
+    path = tmp_path / "rates.csv"
+    path.write_text("time_s,rate_per_s\n0,5\n600,5\n")
+    counts = []
+    for more in ([], ["--mean-rate", "1"]):
+        result = CliRunner().invoke(app, [*RATED.split(), str(path), "--json", "-", *more])
+        assert result.exit_code == 0, result.output
+        counts.append(json.loads(result.stdout)[0]["requests"])
+    assert counts == [pytest.approx(6000, rel=0.1), pytest.approx(1200, rel=0.1)]
 
 
 def test_replay_on_a_market_has_instances_of_the_size_that_was_asked_for(tmp_path: Path) -> None:

@@ -34,4 +34,8 @@ JsonFile = Annotated[
     Path | None, typer.Option("--json", help="Write the rows as JSON; - is standard output.")
 ]
 ReportFile = Annotated[Path | None, typer.Option("--report", help="Write an HTML report.")]
+MeanRate = Annotated[
+    float | None,
+    typer.Option(help="Requests a second of a trace of rates, on average. Default: as it says."),
+]
 Since = Annotated[float | None, duration("So far back: 20m, 3h, 7d.", "--since")]

@@ -122,11 +122,11 @@ def _tried(
     from spotkeeper_lab.backtest.policies.catalogue import choose
     from spotkeeper_lab.backtest.policies.settings import configure
     from spotkeeper_lab.traces.generate import generate
-    from spotkeeper_lab.traces.market_file import read_market
+    from spotkeeper_lab.traces.market_file import read_markets
 
     made = [] if markets else [generate(world.seed, hours=GENERATED_H)]
     plan = BacktestPlan(
-        markets=[*(read_market(path) for path in markets), *made],
+        markets=[*read_markets(markets), *made],
         worlds=[world],
         policies=configure(choose(policies), settings),
         windows=windows,

@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from spotkeeper_cli.errors import told
+from spotkeeper_cli.options import MeanRate
 from spotkeeper_cli.output import OutputError, check_outputs, screen
 
 Market = Annotated[Path | None, typer.Option(help="Market trace; without it one is generated.")]
@@ -35,6 +36,7 @@ Incidents = Annotated[
 def demo(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     market: Market = None,
     requests: Requests = None,
+    mean_rate: MeanRate = None,
     hours: Hours = 24.0,
     start: Start = 0.0,
     seed: Seed = 0,
@@ -52,15 +54,19 @@ def demo(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     from spotkeeper_lab.traces.generate import generate
     from spotkeeper_lab.traces.market import MarketError
     from spotkeeper_lab.traces.market_file import read_market
-    from spotkeeper_lab.traces.requests import RequestTraceError, generate_requests, read_requests
+    from spotkeeper_lab.traces.requests import (
+        RequestTraceError,
+        generate_requests,
+        read_request_traces,
+    )
 
     with told(DemoError, MarketError, NotACheckout, OutputError, RequestTraceError):
         end_h = start + hours
+        asked = [requests] if requests else []
+        read = read_request_traces(asked, seed=seed, mean_rate_per_s=mean_rate)
         settings = DemoSettings(
             market=read_market(market) if market else generate(seed, hours=end_h),
-            requests=read_requests(requests, seed=seed)
-            if requests
-            else generate_requests(seed, hours=max(24.0, end_h)),
+            requests=read[0] if read else generate_requests(seed, hours=max(24.0, end_h)),
             hours=hours,
             start_h=start,
             seed=seed,

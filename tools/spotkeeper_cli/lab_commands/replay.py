@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from spotkeeper_cli.errors import told
-from spotkeeper_cli.options import ColdStart, JsonFile, ReportFile, duration
+from spotkeeper_cli.options import ColdStart, JsonFile, MeanRate, ReportFile, duration
 from spotkeeper_cli.output import OutputError, check_outputs, counted, give
 
 if TYPE_CHECKING:
@@ -58,6 +58,7 @@ def replay(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     onprem: OnPrem = 0,
     queue_known: QueueKnown = False,
     min_workers: MinWorkers = 1,
+    mean_rate: MeanRate = None,
     seed: Seed = 0,
     json: JsonFile = None,
     report: ReportFile = None,
@@ -67,7 +68,7 @@ def replay(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     from spotkeeper_lab.replay.run import RULE_NAMES
     from spotkeeper_lab.replay.values import ReplaySettings
     from spotkeeper_lab.traces.market_file import read_market
-    from spotkeeper_lab.traces.requests import read_requests
+    from spotkeeper_lab.traces.requests import read_request_traces
 
     with told(*_mendable()):
         check_outputs((json, report), (*requests, market))
@@ -82,7 +83,7 @@ def replay(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
             min_workers=min_workers,
             seed=seed,
         )
-        traces = [read_requests(path, seed=seed) for path in requests]
+        traces = read_request_traces(requests, seed=seed, mean_rate_per_s=mean_rate)
         spot = read_market(market) if market else None
         runs = _runs(traces, rules, settings)
         both = _on_market(traces, spot, settings, workers_per_instance) if spot else []

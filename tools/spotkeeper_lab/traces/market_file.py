@@ -14,11 +14,13 @@ import math
 import os
 import sys
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import BinaryIO, cast
 
 from spotkeeper_lab.traces.market import Market, MarketError, Steps
+from spotkeeper_lab.traces.names import name_of, named_apart
 
 COLUMNS = ("time_s", "pool", "capacity")
 PRICE_COLUMN = "price"
@@ -218,7 +220,7 @@ class _Reader:
         if self._end is None:
             raise self._error("no end row; the last row must hold only the time the market ends")
         steps = tuple(self._pool_steps(rows) for rows in self._rows.values())
-        return Market(tuple(self._rows), self._end - self._start, _name(self._path), steps)
+        return Market(tuple(self._rows), self._end - self._start, name_of(self._path), steps)
 
     def _pool_steps(self, rows: list[tuple[float, int, float]]) -> Steps:
         start = self._start or 0.0
@@ -228,5 +230,6 @@ class _Reader:
         )
 
 
-def _name(path: Path) -> str:
-    return path.name.removesuffix(".gz").removesuffix(".csv")
+def read_markets(paths: Sequence[Path]) -> list[Market]:
+    """Read several market files, each called otherwise; one that is named twice is one."""
+    return [replace(read_market(path), name=name) for path, name in named_apart(paths).items()]

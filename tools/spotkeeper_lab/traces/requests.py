@@ -10,11 +10,13 @@ import gzip
 import math
 import sys
 import zlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
+
+from spotkeeper_lab.traces.names import name_of, named_apart
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -31,12 +33,12 @@ GZIP_MAGIC = b"\x1f\x8b"
 
 MEAN_SERVICE_S = 2.0
 SERVICE_CV = 0.7
-DEFAULT_MEAN_RATE_PER_S = 1.0
 DAY_S = 86_400.0
 BURST_SLOT_S = 10.0
-# Beyond these a file does not say what its header says: years of seconds, or no service at all.
+# Beyond these a file does not say what its header says, or nobody waits for its replay.
 LONGEST_S = 400 * DAY_S
 LARGEST_RATE_PER_S = 1e6
+MOST_DRAWN = 10_000_000
 
 
 class RequestTraceError(ValueError):
@@ -45,12 +47,16 @@ class RequestTraceError(ValueError):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class RequestTrace:
-    """Requests in order of arrival: `arrival_s` and `service_s` have one entry per request."""
+    """Requests in order of arrival: `arrival_s` and `service_s` have one entry per request.
+
+    `drawn` says that they were made by chance, of a file of rates or of nothing.
+    """
 
     name: str
     arrival_s: Floats
     service_s: Floats
     end_s: float
+    drawn: bool = False
 
     def __len__(self) -> int:
         return len(self.arrival_s)
@@ -78,15 +84,18 @@ class RequestTrace:
             arrival_s=self.arrival_s[first:last] - start_s,
             service_s=self.service_s[first:last],
             end_s=end_s - start_s,
+            drawn=self.drawn,
         )
 
 
-def read_requests(path: Path, *, seed: int = 0, scale: float | None = None) -> RequestTrace:
+def read_requests(
+    path: Path, *, seed: int = 0, mean_rate_per_s: float | None = None
+) -> RequestTrace:
     """Read `arrival_s,service_s` or `time_s,rate_per_s` from CSV, plain or gzip.
 
-    Rates become requests by `seed` (Poisson arrivals, lognormal service) after multiplication by
-    `scale`; without one they are scaled to a mean of one request per second. Raises
-    RequestTraceError, naming file and line.
+    Rates become requests by `seed`: Poisson arrivals, lognormal service times of 2 s on average.
+    They are taken as they are given, or scaled to `mean_rate_per_s`, which a file of requests has
+    no use for. Raises RequestTraceError, naming file and line.
     """
     lines = _text(path).splitlines()
     header = lines[0].strip() if lines else ""
@@ -97,8 +106,28 @@ def read_requests(path: Path, *, seed: int = 0, scale: float | None = None) -> R
         )
     rows = list(_rows(path, lines))
     if header == RATE_HEADER:
-        return _from_rates(path, rows, np.random.default_rng(seed), scale)
+        return _from_rates(path, rows, np.random.default_rng(seed), mean_rate_per_s)
     return _from_requests(path, rows)
+
+
+def read_request_traces(
+    paths: Sequence[Path], *, seed: int = 0, mean_rate_per_s: float | None = None
+) -> list[RequestTrace]:
+    """Read several files, each called otherwise; one that is named twice is one.
+
+    Raises RequestTraceError as `read_requests` does, and where no file has rates to scale.
+    """
+    if mean_rate_per_s is not None and not 0 < mean_rate_per_s < math.inf:
+        raise RequestTraceError(
+            f"a mean of {mean_rate_per_s:g} requests per second is none; give more than 0"
+        )
+    names = named_apart(paths)
+    read = [read_requests(path, seed=seed, mean_rate_per_s=mean_rate_per_s) for path in names]
+    if mean_rate_per_s is not None and not any(trace.drawn for trace in read):
+        raise RequestTraceError(
+            f"a mean rate is for files of rates, {RATE_HEADER!r}, and there is none; leave it out"
+        )
+    return [replace(trace, name=name) for trace, name in zip(read, names.values(), strict=True)]
 
 
 def generate_requests(
@@ -156,7 +185,9 @@ def _draw(
     )
     sigma = math.sqrt(math.log1p(SERVICE_CV**2))
     service_s = rng.lognormal(math.log(MEAN_SERVICE_S) - sigma**2 / 2, sigma, len(arrival_s))
-    return RequestTrace(name=name, arrival_s=arrival_s, service_s=service_s, end_s=end_s)
+    return RequestTrace(
+        name=name, arrival_s=arrival_s, service_s=service_s, end_s=end_s, drawn=True
+    )
 
 
 def _from_requests(path: Path, rows: Sequence[NumberedRow]) -> RequestTrace:
@@ -171,12 +202,31 @@ def _from_requests(path: Path, rows: Sequence[NumberedRow]) -> RequestTrace:
     table = np.array(rows, dtype=np.float64)
     arrival_s, service_s = table[:, 1].copy(), table[:, 2].copy()
     end_s = max(float(arrival_s[-1]), 1.0)
-    return RequestTrace(name=_name(path), arrival_s=arrival_s, service_s=service_s, end_s=end_s)
+    return RequestTrace(name=name_of(path), arrival_s=arrival_s, service_s=service_s, end_s=end_s)
 
 
 def _from_rates(
-    path: Path, rows: Sequence[NumberedRow], rng: np.random.Generator, scale: float | None
+    path: Path, rows: Sequence[NumberedRow], rng: np.random.Generator, asked_per_s: float | None
 ) -> RequestTrace:
+    _check_rates(path, rows)
+    table = np.array(rows, dtype=np.float64)
+    time_s, rate = table[:, 1] - table[0, 1], table[:, 2]
+    end_s = float(2 * time_s[-1] - time_s[-2])
+    mean = float((rate * np.diff(np.append(time_s, end_s))).sum()) / end_s
+    if mean <= 0:
+        raise RequestTraceError(f"{path}: every rate_per_s is 0; nothing to replay")
+    factor = 1.0 if asked_per_s is None else asked_per_s / mean
+    if mean * factor * end_s > MOST_DRAWN:
+        raise RequestTraceError(
+            f"{path}: {mean * factor * end_s:,.0f} requests are too many to draw, more than "
+            f"{MOST_DRAWN:,}; cut the file, or scale it down with --mean-rate "
+            f"(its mean is {mean:g} per second)"
+        )
+    return _draw(name_of(path), rng, time_s, rate * factor, end_s)
+
+
+def _check_rates(path: Path, rows: Sequence[NumberedRow]) -> None:
+    """Refuse rates that are out of order, too few or not per second."""
     if not rows[1:]:
         raise RequestTraceError(f"{path}: a file of rates needs at least two rows")
     for (_, earlier, _), (line, later, _) in pairwise(rows):
@@ -184,20 +234,12 @@ def _from_rates(
             raise RequestTraceError(
                 f"{path}, line {line}: time_s {later:g} is not after {earlier:g}; sort by time_s"
             )
-    table = np.array(rows, dtype=np.float64)
-    time_s, rate = table[:, 1] - table[0, 1], table[:, 2]
-    end_s = float(2 * time_s[-1] - time_s[-2])
-    highest = int(rate.argmax())
-    if rate[highest] > LARGEST_RATE_PER_S:
+    line, _, highest = max(rows, key=lambda row: row[2])
+    if highest > LARGEST_RATE_PER_S:
         raise RequestTraceError(
-            f"{path}, line {rows[highest][0]}: {rate[highest]:g} requests per second are too many; "
+            f"{path}, line {line}: {highest:g} requests per second are too many; "
             "give the rate per second"
         )
-    mean = float((rate * np.diff(np.append(time_s, end_s))).sum()) / end_s
-    if mean <= 0:
-        raise RequestTraceError(f"{path}: every rate_per_s is 0; nothing to replay")
-    factor = DEFAULT_MEAN_RATE_PER_S / mean if scale is None else scale
-    return _draw(_name(path), rng, time_s, rate * factor, end_s)
 
 
 def _rows(path: Path, lines: Sequence[str]) -> Iterator[NumberedRow]:
@@ -239,7 +281,3 @@ def _text(path: Path) -> str:
         raise RequestTraceError(f"{path}: broken gzip file ({error}); copy it again") from error
     except UnicodeDecodeError as error:
         raise RequestTraceError(f"{path}: not a text file ({error.reason})") from error
-
-
-def _name(path: Path) -> str:
-    return path.name.removesuffix(".gz").removesuffix(".csv")

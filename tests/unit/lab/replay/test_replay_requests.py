@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import gzip
+import math
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
 
+from spotkeeper_lab.traces.names import named_apart
 from spotkeeper_lab.traces.requests import (
     RequestTrace,
     RequestTraceError,
     generate_requests,
+    read_request_traces,
     read_requests,
 )
 
@@ -74,13 +77,69 @@ def test_refuses_what_is_not_the_file_it_says(tmp_path: Path) -> None:
 
 def test_rates_become_requests_by_seed(tmp_path: Path) -> None:
     path = write(tmp_path / "r.csv", "time_s,rate_per_s\n0,100\n600,300\n1200,200\n")
-    trace = read_requests(path, seed=3, scale=0.05)
-    again = read_requests(path, seed=3, scale=0.05)
+    trace, again = read_requests(path, seed=3), read_requests(path, seed=3)
     assert np.array_equal(trace.arrival_s, again.arrival_s)
-    assert trace.end_s == 1800
-    assert len(trace) == pytest.approx(600 * 0.05 * 600, rel=0.05)
+    assert (trace.end_s, trace.drawn) == (1800, True)
     assert float(trace.service_s.mean()) == pytest.approx(2.0, rel=0.05)
-    assert len(read_requests(path)) == pytest.approx(1800, rel=0.1)
+
+
+@pytest.mark.parametrize(("asked", "mean"), [(None, 200), (1.0, 1), (50.0, 50)])
+def test_rates_are_as_given_or_scaled_to_the_mean_that_was_asked_for(
+    tmp_path: Path, asked: float | None, mean: float
+) -> None:
+    path = write(tmp_path / "r.csv", "time_s,rate_per_s\n0,100\n600,300\n1200,200\n")
+    (trace,) = read_request_traces([path], mean_rate_per_s=asked)
+    thirds = np.histogram(trace.arrival_s, bins=3, range=(0, 1800))[0] / 600
+    assert thirds == pytest.approx([0.5 * mean, 1.5 * mean, mean], rel=0.1)
+
+
+REQUESTS = "arrival_s,service_s\n0,1\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "mean", "told"),
+    [
+        (REQUESTS, 5.0, "a mean rate is for files of rates, .* there is none; leave it out"),
+        (REQUESTS, 0.0, "a mean of 0 requests per second is none"),
+        (REQUESTS, math.nan, "a mean of nan requests"),
+        ("time_s,rate_per_s\n0,1000\n86400,1000\n", None, "172,800,000 requests are too many"),
+        ("time_s,rate_per_s\n0,1\n86400,1\n", 100.0, r"too many .*its mean is 1 per second"),
+    ],
+)
+def test_a_mean_rate_that_cannot_be_had_is_refused(
+    tmp_path: Path, text: str, mean: float | None, told: str
+) -> None:
+    with pytest.raises(RequestTraceError, match=told):
+        read_request_traces([write(tmp_path / "r.csv", text)], mean_rate_per_s=mean)
+
+
+def test_a_mean_rate_leaves_files_of_requests_as_they_are(tmp_path: Path) -> None:
+    rates = write(tmp_path / "rates.csv", "time_s,rate_per_s\n0,1\n600,1\n")
+    both = read_request_traces([write(tmp_path / "own.csv", REQUESTS), rates], mean_rate_per_s=2.0)
+    assert [trace.drawn for trace in both] == [False, True]
+    assert len(both[0]) == 1
+
+
+@pytest.mark.parametrize(
+    ("files", "names"),
+    [
+        (["a.csv", "b.csv.gz"], ["a", "b"]),
+        (["mon/r.csv", "tue/r.csv", "own.csv"], ["mon/r", "tue/r", "own"]),
+        (["1/mon/r.csv", "2/mon/r.csv", "2/tue/r.csv"], ["1/mon/r", "2/mon/r", "tue/r"]),
+        (["mon/r.csv", "tue/../mon/r.csv"], ["r"]),
+    ],
+)
+def test_files_that_are_called_alike_are_told_apart(
+    tmp_path: Path, files: list[str], names: list[str]
+) -> None:
+    paths = [tmp_path / file for file in files]
+    assert list(named_apart(paths).values()) == names
+    assert list(named_apart(paths[:1])) == paths[:1]
+
+
+def test_a_file_packed_and_plain_is_two(tmp_path: Path) -> None:
+    paths = [tmp_path / "r.csv", tmp_path / "r.csv.gz"]
+    assert list(named_apart(paths).values()) == [str(path) for path in paths]
 
 
 @pytest.mark.parametrize(
