@@ -232,6 +232,15 @@ def test_replay_draws_as_many_requests_as_the_rates_say(tmp_path: Path) -> None:
     assert counts == [pytest.approx(6000, rel=0.1), pytest.approx(1200, rel=0.1)]
 
 
+def test_a_load_that_no_fleet_of_the_replay_can_serve_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "rates.csv"
+    path.write_text("time_s,rate_per_s\n0,4\n600,4\n")
+    told = refused(*RATED.split(), str(path), "--max-workers", "5")
+    assert "more than 5 workers can serve; allow more with --max-workers" in told
+    result = CliRunner().invoke(app, [*RATED.split(), str(path), "--max-workers", "50"])
+    assert result.exit_code == 0, result.output
+
+
 def test_replay_on_a_market_has_instances_of_the_size_that_was_asked_for(tmp_path: Path) -> None:
     requests, market = tmp_path / "requests.csv", tmp_path / "market.csv"
     requests.write_text("arrival_s,service_s\n1,2\n400,2\n", encoding="utf-8")

@@ -42,6 +42,9 @@ QueueKnown = Annotated[
     bool, typer.Option("--queue-known", help="Spotkeeper sees the length of the request queue.")
 ]
 MinWorkers = Annotated[int, typer.Option(help="Fewest workers of Spotkeeper; 0 may sleep.")]
+MaxWorkers = Annotated[
+    int, typer.Option(min=1, help="Most workers that any rule may have, on-premises ones included.")
+]
 Seed = Annotated[int, typer.Option(min=0, help="Of requests drawn from a trace of rates.")]
 SpotMarket = Annotated[
     Path | None, typer.Option(help="Spot market: run both checkers on it too, same requests.")
@@ -58,6 +61,7 @@ def replay(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     onprem: OnPrem = 0,
     queue_known: QueueKnown = False,
     min_workers: MinWorkers = 1,
+    max_workers: MaxWorkers = 1_000,
     mean_rate: MeanRate = None,
     seed: Seed = 0,
     json: JsonFile = None,
@@ -65,7 +69,7 @@ def replay(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     market: SpotMarket = None,
 ) -> None:
     """Replay requests with every sizing rule: who keeps the promise, with how many workers."""
-    from spotkeeper_lab.replay.run import RULE_NAMES
+    from spotkeeper_lab.replay.run import RULE_NAMES, check_room
     from spotkeeper_lab.replay.values import ReplaySettings
     from spotkeeper_lab.traces.market_file import read_market
     from spotkeeper_lab.traces.requests import read_request_traces
@@ -81,9 +85,12 @@ def replay(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
             onprem=onprem,
             queue_known=queue_known,
             min_workers=min_workers,
+            max_workers=max_workers,
             seed=seed,
         )
         traces = read_request_traces(requests, seed=seed, mean_rate_per_s=mean_rate)
+        for trace in traces:
+            check_room(trace, settings)
         spot = read_market(market) if market else None
         runs = _runs(traces, rules, settings)
         both = _on_market(traces, spot, settings, workers_per_instance) if spot else []

@@ -62,6 +62,7 @@ class _Replay:
         self.coming: defaultdict[int, list[int]] = defaultdict(list)
         self.lost: list[int] = []
         self.scale_outs = self.scale_ins = 0
+        self.at_most = False
         start = self.fleet.workers
         self.picture: list[tuple[float, int, int, str]] = [(0.0, start, start, "start")]
 
@@ -96,6 +97,7 @@ class _Replay:
             self.logs.add(self.trace.arrival_s[finished], starts, self.trace.service_s[finished])
         seen = self._look(now_s, next_request)
         wanted = min(self.rule.workers(seen), self.settings.max_workers)
+        self.at_most |= wanted == self.settings.max_workers
         before = len(self.fleet.instances)
         self.lost += self.fleet.resize(wanted, now_s, self.rule.grace_s)
         self.scale_outs += len(self.fleet.instances) > before
@@ -149,5 +151,6 @@ class _Replay:
             scale_ins=self.scale_ins,
             lost=int(np.isinf(wait_s).sum()),
             requests=len(self.trace),
+            at_most=self.at_most,
             settings=self.settings,
         )

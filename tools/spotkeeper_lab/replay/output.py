@@ -32,11 +32,19 @@ def table(trace: str, rows: Sequence[Row]) -> Table:
     result = Table(title=title, title_justify="left", box=SIMPLE, padding=(0, 0))
     for number, header in enumerate(HEADERS):
         result.add_column(header, justify="right" if number else "left", no_wrap=True)
+    result.caption, result.caption_justify = held_back(rows), "left"
     best = cheapest(rows)
     for row in rows:
         style = "" if row.objective_met else "dim"
         result.add_row(*cells(row), style="bold" if row is best else style)
     return result
+
+
+def held_back(rows: Sequence[Row]) -> str | None:
+    """Say which rules asked for all the workers that there may be; None where none did."""
+    names = [row.rule for row in rows if row.at_most]
+    most = f"{rows[0].settings.max_workers:,} workers (--max-workers)"
+    return f"ran into the bound of {most}: {', '.join(names)}" if names else None
 
 
 def cells(row: Row) -> tuple[str, ...]:

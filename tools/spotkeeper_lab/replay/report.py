@@ -9,7 +9,7 @@ import numpy as np
 
 from spotkeeper_charts.page import Heading, Page, Row, Table, Text, page_html
 from spotkeeper_charts.timeline import Chart, Notes, Series, Spans, Timeline, changed
-from spotkeeper_lab.replay.output import HEADERS, cells, cheapest
+from spotkeeper_lab.replay.output import HEADERS, cells, cheapest, held_back
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -62,6 +62,8 @@ def _chapter(runs: Sequence[tuple[RequestTrace, Run]]) -> Iterator[Block]:
         f"{trace.offered_load:.1f} erlangs on average."
     )
     yield _table([run for _, run in runs])
+    if told := held_back([run.row for _, run in runs]):
+        yield Text(f"Rules that {told}.")
     yield Timeline(
         length_s=trace.end_s,
         one_scale=True,

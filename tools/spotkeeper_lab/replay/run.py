@@ -53,6 +53,15 @@ def check(trace: RequestTrace) -> None:
         )
 
 
+def check_room(trace: RequestTrace, settings: ReplaySettings) -> None:
+    """Raise ReplayError where the mean load alone keeps more workers busy than there may be."""
+    if trace.offered_load >= settings.max_workers:
+        raise ReplayError(
+            f"{trace.name}: {trace.offered_load:,.1f} erlangs, more than {settings.max_workers:,} "
+            "workers can serve; allow more with --max-workers, or cut or thin the trace"
+        )
+
+
 def run_rule(trace: RequestTrace, rule: str, settings: ReplaySettings) -> Run:
     """Replay one trace with one rule by name.
 

@@ -56,8 +56,8 @@ class ReplaySettings:
             )
         if max(self.workers_per_instance, self.onprem) > self.max_workers:
             raise ReplayError(
-                f"a replay has at most {self.max_workers:,} workers: give fewer per instance "
-                f"({self.workers_per_instance:,}) or on-premises ({self.onprem:,})"
+                f"a replay has at most {self.max_workers:,} workers (--max-workers): give fewer "
+                f"per instance ({self.workers_per_instance:,}) or on-premises ({self.onprem:,})"
             )
         if self.seed < 0:
             raise ReplayError(f"seed is {self.seed}; give a whole number from 0 on")
@@ -69,6 +69,7 @@ class Row:
 
     `worker_hours` are billed from launch to release, on-premises workers not counted.
     `lost` are requests that were cut off, or still waited hours after the trace's end.
+    `at_most` says that the rule asked for `max_workers`, so perhaps for more than it could have.
     """
 
     trace: str
@@ -83,6 +84,7 @@ class Row:
     scale_ins: int
     lost: int
     requests: int
+    at_most: bool = False
     settings: ReplaySettings
 
     def as_dict(self) -> dict[str, object]:

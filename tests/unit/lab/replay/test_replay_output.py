@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 RULES = ("fixed-peak", "keda-queue", "spotkeeper")
 KEYS = {
     "trace", "rule", "objective_met", "share_in_time", "wait_p50", "wait_p95", "wait_p99",
-    "worker_hours", "scale_outs", "scale_ins", "lost", "requests", "settings",
+    "worker_hours", "scale_outs", "scale_ins", "lost", "requests", "at_most", "settings",
 }  # fmt: skip
 
 
@@ -53,6 +53,16 @@ def test_the_table_fits_eighty_columns(runs: list[tuple[RequestTrace, Run]]) -> 
     text = capture.get()
     assert "spotkeeper" in text
     assert "…" not in text
+
+
+@pytest.mark.parametrize(("most", "told"), [(1_000, None), (2, "(--max-workers): fixed-peak")])
+def test_a_rule_that_ran_into_the_bound_is_named(most: int, told: str | None) -> None:
+    day = generate_requests(1, hours=0.5, mean_load=1.5)
+    runs = list(iter_runs([day], ["fixed-peak"], ReplaySettings(max_workers=most)))
+    caption = table("t", [run.row for _, run in runs]).caption
+    assert runs[0][1].row.at_most is (told is not None)
+    assert caption == (told and f"ran into the bound of {most} workers {told}")
+    assert ("Rules that ran into the bound" in report_html(runs)) is (told is not None)
 
 
 def test_the_cheapest_keeps_the_promise(runs: list[tuple[RequestTrace, Run]]) -> None:
