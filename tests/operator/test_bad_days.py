@@ -23,6 +23,7 @@ ON_A_FLEET = (
     "drill main",
 )
 EVERY = (*ON_A_STACK, *ON_A_FLEET)
+BEFORE_A_STACK = "doctor --spot-group main-spot --on-demand-group main-on-demand"
 
 
 def words(line: str, *more: str) -> tuple[str, ...]:
@@ -74,7 +75,7 @@ def test_no_credentials_expired_ones_and_calls_that_are_throttled(
         wrong[f"{code}: {text}"] = ClientError(answer, "Call")  # type: ignore[arg-type]
     for expected, error in wrong.items():
         fails(error)
-        for line in EVERY:
+        for line in (*EVERY, BEFORE_A_STACK):
             assert expected in refused(*words(line)), line
 
 
@@ -100,6 +101,7 @@ DENIED = (
     ("status", "DescribeAlarms", "alarms are not known: cloudwatch:DescribeAlarms"),
     ("doctor", "ListServiceQuotas", "servicequotas:ListServiceQuotas: Refused"),
     ("doctor", "GetRole", "allow iam:GetRole to whoever runs this"),
+    (BEFORE_A_STACK, "DescribeAutoScalingGroups", "allow autoscaling:DescribeAutoScalingGroups"),
     ("cost", "GetMetricData", "cloudwatch:GetMetricData: AccessDenied"),
 )
 NEEDED = (
@@ -169,6 +171,7 @@ WRONG = (
     ("drill main --count many", "valid integer"),
     ("mode main sleep", "'act', 'observe'"),
     ("doctor --spot-group a", "--spot-group and --on-demand-group together"),
+    ("doctor --spot-group a --on-demand-group a", "a is given as both groups; a fleet needs two"),
     ("breakeven --machine -1 --watts 1 --price 1", "greater than or equal to 0"),
     ("breakeven --machine 1 --watts 1 --price 1 --month-hours 800", "744"),
 )

@@ -14,6 +14,7 @@ from tests.unit.doctor import good
 E, W, U = Severity.ERROR, Severity.WARNING, Severity.UNKNOWN
 SLOW_READY = (replace(good.HOOKS[0], heartbeat_s=600), good.HOOKS[1])
 SLOW_DRAIN = (good.HOOKS[0], replace(good.HOOKS[1], heartbeat_s=7201))
+DENIED = "Refused: AccessDenied: no"
 TWINS = replace(good.FLEET, name="night", bounds=Bounds(spot_min=0, spot_max=0, on_demand_max=0))
 
 # What was seeded, the finding that must come and how bad it is, and words of its evidence.
@@ -185,17 +186,17 @@ SEEDED: dict[str, tuple[Facts, str, Severity, str]] = {
     ),
     "documents of other stacks that may not be read": (
         replace(
-            good.FACTS, other_stacks=Unseen(action="ssm:GetParametersByPath", why="AccessDenied")
+            good.FACTS, other_stacks=Unseen(action="ssm:GetParametersByPath", why=DENIED)
         ),
-        "unseen", U, "ssm:GetParametersByPath: AccessDenied",
+        "unseen", U, "ssm:GetParametersByPath: Refused: AccessDenied",
     ),
     "a poor market": (good.account(placement_scores={"main": 2}), "placement-score", W, "2 of 10"),
     "quotas that may not be read": (
-        good.account(quotas=Unseen(action="servicequotas:ListServiceQuotas", why="AccessDenied")),
-        "unseen", U, "servicequotas:ListServiceQuotas: AccessDenied",
+        good.account(quotas=Unseen(action="servicequotas:ListServiceQuotas", why=DENIED)),
+        "unseen", U, "servicequotas:ListServiceQuotas: Refused: AccessDenied",
     ),
     "hooks that may not be read": (
-        good.spot(hooks=Unseen(action="autoscaling:DescribeLifecycleHooks", why="AccessDenied")),
+        good.spot(hooks=Unseen(action="autoscaling:DescribeLifecycleHooks", why=DENIED)),
         "unseen", U, "autoscaling:DescribeLifecycleHooks",
     ),
 }  # fmt: skip
@@ -261,8 +262,26 @@ def test_two_fleets_share_a_quota() -> None:
     assert "80 vCPUs; the fleets may ask for 84" in found.evidence
 
 
+@pytest.mark.parametrize(
+    ("why", "fix"),
+    [
+        ("Refused: AccessDenied: no", "allow iam:GetRole to whoever runs this, and look again"),
+        ("Unavailable: Unable to locate credentials", "look again when AWS can be reached"),
+        ("Throttled: Throttling: Rate exceeded", "look again when AWS can be reached"),
+        ("Gone: NoSuchEntity: not found", "see to what was found in place of it"),
+        ("the group has no launch template", "see to what was found in place of it"),
+    ],
+)
+def test_only_a_refusal_is_mended_by_a_permission(why: str, fix: str) -> None:
+    (found,) = examine(good.account(roles=Unseen(action="iam:GetRole", why=why)))
+    assert found.evidence == f"iam:GetRole: {why}"
+    assert found.fix.startswith(fix)
+
+
 def test_everything_unseen_is_never_well() -> None:
-    nothing = Unseen(action="autoscaling:DescribeAutoScalingGroups", why="ExpiredToken")
+    nothing = Unseen(
+        action="autoscaling:DescribeAutoScalingGroups", why="Refused: ExpiredToken: old"
+    )
     found = examine(replace(good.FACTS, groups=nothing))
     assert [f.severity for f in found] == [U]
     assert exit_code(found) == 1

@@ -37,6 +37,8 @@ def doctor(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
 
     if (spot_group is None) != (on_demand_group is None):
         raise typer.BadParameter("give --spot-group and --on-demand-group together")
+    if spot_group is not None and spot_group == on_demand_group:
+        raise typer.BadParameter(f"{spot_group} is given as both groups; a fleet needs two")
     with asked_of_aws():
         aws, now = Aws(region, profile), wiring.now()
         if spot_group and on_demand_group:

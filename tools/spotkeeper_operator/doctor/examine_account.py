@@ -1,13 +1,18 @@
 """The doctor of a stack, or of two groups before there is a stack."""
 
+from collections.abc import Sequence
 from datetime import datetime
 
+from botocore.exceptions import ClientError
+
 from spotkeeper.adapters.doctor.doctor import Doctor
+from spotkeeper.adapters.errors import CREDENTIAL_CODES, aws_errors
 from spotkeeper.adapters.stacks import StackReader
 from spotkeeper.domain.doctor.examine import examine
 from spotkeeper.domain.doctor.finding import Finding
 from spotkeeper.domain.fleet import Fleet
 from spotkeeper.domain.settings.sizing import Bounds
+from spotkeeper.ports import Refused
 from spotkeeper_operator.aws import Aws, chosen
 
 
@@ -29,7 +34,11 @@ def examine_groups(
     on_demand_max: int,
     now: datetime,
 ) -> tuple[Finding, ...]:
-    """Examine two groups that are to be adopted, and the account, before anything is deployed."""
+    """Examine two groups that are to be adopted, and the account, before anything is deployed.
+
+    Raises `FleetError` where AWS cannot be asked at all.
+    """
+    _reach(aws, [spot_group, on_demand_group])
     fleet = Fleet(
         name="main",
         spot_group=spot_group,
@@ -38,3 +47,17 @@ def examine_groups(
         bounds=Bounds(spot_min=1, spot_max=spot_max, on_demand_max=on_demand_max),
     )
     return examine(Doctor(aws.client, now).of_groups(fleet))
+
+
+def _reach(aws: Aws, groups: Sequence[str]) -> None:
+    """Raise what comes in place of an answer, but for a permission that is missing.
+
+    Without credentials or a way to AWS every fact would be unseen, each for the same reason.
+    """
+    try:
+        with aws_errors("describing both groups"):
+            aws.autoscaling.describe_auto_scaling_groups(AutoScalingGroupNames=list(groups))
+    except Refused as error:
+        told = error.__cause__
+        if isinstance(told, ClientError) and told.response["Error"]["Code"] in CREDENTIAL_CODES:
+            raise

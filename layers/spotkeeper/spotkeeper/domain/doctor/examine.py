@@ -71,5 +71,16 @@ def _unseen(facts: Facts, groups: Mapping[str, GroupFacts]) -> Iterator[Finding]
                     severity=Severity.UNKNOWN,
                     about=each.name.replace("_", " "),
                     evidence=f"{value.action}: {value.why}",
-                    fix=f"allow {value.action} to whoever runs this, and look again",
+                    fix=_mended(value),
                 )
+
+
+def _mended(unseen: Unseen) -> str:
+    """Say how it comes to be seen: a permission helps only where one was missing."""
+    match unseen.kind:
+        case "Refused":
+            return f"allow {unseen.action} to whoever runs this, and look again"
+        case "Unavailable" | "Throttled":
+            return "look again when AWS can be reached from here and answers"
+        case _:
+            return "see to what was found in place of it, and look again"

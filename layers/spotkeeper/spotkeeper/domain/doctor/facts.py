@@ -1,7 +1,7 @@
 """What the doctor looks at, as values; every part may be `Unseen` instead of known.
 
 A part that could not be read is never taken for a good one: `examine` makes a finding of it that
-names the AWS action that was denied.
+names the AWS action and what came of it.
 """
 
 from collections.abc import Mapping
@@ -12,10 +12,19 @@ from spotkeeper.domain.fleet import Fleet
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unseen:
-    """A fact that could not be read: the AWS action and what came instead of an answer."""
+    """A fact that could not be read: the AWS action and what came instead of an answer.
+
+    `why` begins with the kind of error, one of the ports': "Refused: AccessDenied: ...".
+    """
 
     action: str
     why: str
+
+    @property
+    def kind(self) -> str:
+        """What kind of error it was; empty where nothing went wrong with the call."""
+        kind, colon, _ = self.why.partition(":")
+        return kind if colon else ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
