@@ -45,3 +45,18 @@ def test_a_command_of_the_lab_says_what_it_needs_whatever_is_missing() -> None:
     modules = packages_distributions().items()
     brought = {name for name, by in modules if names & {dist.lower() for dist in by}}
     assert {name for name in brought if not name.startswith("_")} == OF_THE_LAB
+
+
+def test_what_the_lab_needs_is_installed_so_that_the_checkout_is_found() -> None:
+    """A plain install puts the package away from the functions, which demo and replay run."""
+    code = (
+        "import sys\n"
+        "sys.modules['numpy'] = None\n"
+        "sys.argv = ['spotkeeper', 'replay', '--requests', 'r.csv']\n"
+        "from spotkeeper_cli.main import main\n"
+        "main()\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    told = "error: this needs numpy: pip install -e '.[lab]' (or make bootstrap) in the checkout\n"
+    assert done.stderr == told

@@ -75,7 +75,9 @@ def main() -> None:
         if error.name is None or error.name.partition(".")[0] not in OF_THE_LAB:
             raise
         typer.echo(
-            f"error: this needs {error.name}: pip install '.[lab]' in the checkout", err=True
+            f"error: this needs {error.name}: pip install -e '.[lab]' (or make bootstrap) in the "
+            "checkout",
+            err=True,
         )
         raise SystemExit(2) from error
     except OSError as error:

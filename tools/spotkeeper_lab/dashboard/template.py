@@ -17,7 +17,7 @@ def read_template() -> dict[str, Any]:
     """Read it; raises `NoTemplate`."""
     path = Path(spotkeeper.__file__).parents[3] / "template.yaml"
     if not path.is_file():
-        raise NoTemplate(f"{path} is missing: draw the dashboard from a checkout of Spotkeeper")
+        raise NoTemplate(path)
     template: dict[str, Any] = yaml.load(path.read_text(encoding="utf-8"), _Loader)
     return template
 

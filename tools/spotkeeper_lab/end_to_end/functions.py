@@ -38,7 +38,13 @@ type Handler = Callable[[Mapping[str, object], "Context"], Any]
 
 
 class NotACheckout(Exception):
-    """The functions are not beside the package: the demo runs from a checkout only."""
+    """What is deployed is not beside the package, as it is in a checkout; says how to have it."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(
+            f"{path} is missing: in a checkout of Spotkeeper, pip install -e '.[lab]' or make "
+            "bootstrap (without -e the package does not find the checkout)"
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -166,7 +172,7 @@ def load_handler(name: str) -> Handler:
     root = Path(spotkeeper.__file__).parents[3]
     path = root / "functions" / name / "app.py"
     if not path.is_file():
-        raise NotACheckout(f"{path} is missing: run the demo from a checkout of Spotkeeper")
+        raise NotACheckout(path)
     spec = importlib.util.spec_from_file_location(f"spotkeeper_demo_{name}", path)
     assert spec is not None
     assert spec.loader is not None

@@ -9,6 +9,7 @@ from spotkeeper.border.events import parse_event
 from spotkeeper.border.search_log import read
 from spotkeeper_lab.cloud.values import Activity, CloudEvent, EventKind
 from spotkeeper_lab.end_to_end.events import UNHEARD, Events
+from spotkeeper_lab.end_to_end.functions import NotACheckout, load_handler
 from spotkeeper_lab.end_to_end.record import Look
 from spotkeeper_lab.end_to_end.scene import LEAD_S, DemoSettings, Scene, scene
 from spotkeeper_lab.end_to_end.series import (
@@ -31,8 +32,14 @@ from spotkeeper_lab.traces.market import Market, MarketError, market_of
 from spotkeeper_lab.traces.requests import RequestTrace
 from spotkeeper_worker.logs.pace import MOST_LOGS, PaceSettings
 
+CHECKOUT = r"app\.py is missing: in a checkout of Spotkeeper, pip install -e '\.\[lab\]' or make b"
 TIME = VirtualTime(datetime(2026, 1, 5, tzinfo=UTC))
 HOUR = 3600.0
+
+
+def test_a_function_that_is_not_beside_the_package_says_how_to_have_it() -> None:
+    with pytest.raises(NotACheckout, match=CHECKOUT):
+        load_handler("no_such_function")
 
 
 def requests(*arrivals: float, service_s: float = 2.0, end_s: float = HOUR) -> RequestTrace:
