@@ -8,6 +8,7 @@ from spotkeeper.domain.settings.availability import AvailabilityPolicy
 from spotkeeper_lab.backtest.accounting import RunResult
 from spotkeeper_lab.backtest.policies import bounds, peers, ticks
 from spotkeeper_lab.backtest.policies.values import (
+    OF_THE_WORLD,
     Policy,
     SettingError,
     Settings,
@@ -72,12 +73,8 @@ def _as_deployed(settings: Settings) -> None:
 
 
 def deployed_settings() -> dict[str, Value]:
-    """The settings of the deployed policy, by name, with the deployed defaults.
-
-    Whether on-demand is warm and how long the notice is are the world's.
-    """
-    settings = asdict(AvailabilityPolicy())
-    del settings["on_demand_warm"], settings["notice_s"]
+    """The settings of the deployed policy, by name, with the deployed defaults."""
+    settings = {k: v for k, v in asdict(AvailabilityPolicy()).items() if k not in OF_THE_WORLD}
     return settings | {"rebalance": settings["rebalance"].value}
 
 

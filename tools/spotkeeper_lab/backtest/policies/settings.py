@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from spotkeeper_lab.backtest.policies.values import (
+    OF_THE_WORLD,
     Policy,
     SettingError,
     UnknownNameError,
@@ -28,6 +29,8 @@ def configure(policies: Sequence[Policy], texts: Sequence[str]) -> tuple[Policy,
             raise SettingError(f"{text!r} is not a setting; write name=value")
         owner, _, short = name.strip().rpartition(".")
         having = [one for one in policies if short in one.settings and owner in ("", one.name)]
+        if short in OF_THE_WORLD and not having:
+            raise SettingError(f"{short} is the world's, not a policy's: {OF_THE_WORLD[short]}")
         if not having:
             raise UnknownNameError("setting", name.strip(), _setting_names(policies))
         for policy in having:

@@ -18,6 +18,10 @@ type Runner = Callable[[Market, World, Settings], RunResult]
 """Tries a policy over one window; a function of a module, since other processes import it."""
 
 
+OF_THE_WORLD = {"notice_s": "--notice", "on_demand_warm": "--warm-start and --warm-pool"}
+"""Deployed settings that a backtest takes from its world, with the options that say them."""
+
+
 class UnknownNameError(ValueError):
     """A policy or setting that does not exist; offers the nearest names."""
 
