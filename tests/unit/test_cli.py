@@ -116,6 +116,27 @@ def test_a_result_never_takes_the_place_of_what_is_read(market: Path, tmp_path: 
     assert market.read_text() == MARKET
 
 
+IGNORED = (
+    ("backtest --market {market} --json {out} --report {out}", "out.txt: is asked for twice"),
+    ("backtest --market {market} --json - --report -", "-: is asked for twice"),
+    ("backtest --market {market} --window-hours 1", "without it the whole trace is one window"),
+    ("trace convert {json} --out {out} --gap 0", "a step of 0 s has no length"),
+    ("trace convert {json} --out {out} --pool a,b", "the pool 'a,b' cannot stand in a file"),
+    ("demo --market {market} --mean-rate 5", "a mean rate is for files of rates"),
+)
+
+
+@pytest.mark.parametrize(("line", "told"), IGNORED)
+def test_an_option_without_an_effect_is_refused(
+    market: Path, recorded: Path, tmp_path: Path, line: str, told: str
+) -> None:
+    out = tmp_path / "out.txt"
+    words = line.format(market=market, json=recorded, out=out).split()
+    # Words may be broken over lines, and between them is the box.
+    assert told in refused(*words).replace(" │ │ ", " ")
+    assert not out.exists()
+
+
 def test_links_and_devices_stay_what_they_are(tmp_path: Path) -> None:
     target, link = tmp_path / "rows.json", tmp_path / "latest.json"
     link.symlink_to(target)
@@ -158,6 +179,41 @@ def test_the_version_and_short_help() -> None:
 @pytest.mark.parametrize("option", ["--cold-start", "--tick", "--notice"])
 def test_a_wrong_duration_is_a_wrong_argument(market: Path, option: str) -> None:
     assert "no duration" in refused("backtest", "--market", str(market), option, "soon")
+
+
+CONVERTIBLE = '{"metadata": {"gap_seconds": 300}, "data": [0, 4, 4, 1]}'
+CONVERTED = "time_s,pool,capacity\n0,us-east-1a/v100_1,0\n300,us-east-1a/v100_1,4\n"
+
+
+@pytest.fixture
+def recorded(tmp_path: Path) -> Path:
+    path = tmp_path / "us-east-1a_v100_1.json"
+    path.write_text(CONVERTIBLE)
+    return path
+
+
+def test_convert_never_takes_the_place_of_what_it_reads(recorded: Path) -> None:
+    told = refused("trace", "convert", str(recorded), "--out", str(recorded))
+    assert told == f"error: {recorded}: is read too; name another file"
+    assert recorded.read_text() == CONVERTIBLE
+
+
+def test_convert_makes_a_missing_folder(recorded: Path, tmp_path: Path) -> None:
+    out = tmp_path / "not" / "there" / "market.csv"
+    result = CliRunner().invoke(app, ["trace", "convert", str(recorded), "--out", str(out)])
+    assert result.exit_code == 0, result.output
+    assert out.read_text().startswith(CONVERTED)
+
+
+def test_convert_writes_to_standard_output(
+    recorded: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    result = CliRunner().invoke(app, ["trace", "convert", str(recorded), "--out", "-"])
+    assert result.exit_code == 0, result.output
+    assert result.stdout.startswith(CONVERTED)
+    assert result.stderr == "-: pools us-east-1a/v100_1; 0.3 h\n"
+    assert list(tmp_path.iterdir()) == [recorded]
 
 
 def test_convert_names_the_line_that_it_cannot_read(tmp_path: Path) -> None:

@@ -37,11 +37,14 @@ def screen() -> "Console":
 def check_outputs(outputs: Iterable[Path | None], inputs: Iterable[Path | None] = ()) -> None:
     """Refuse what cannot or must not be written, before a long run; makes missing folders.
 
-    Raises `OutputError` for a folder, a file that is read too, and a place that refuses.
+    Raises `OutputError` for a folder, a file that is read or written too, and a place that refuses.
     """
     read = [path.resolve() for path in inputs if path is not None]
-    for path in outputs:
-        if path is None or path == STANDARD_OUTPUT:
+    asked = [path for path in outputs if path is not None]
+    for number, path in enumerate(asked):
+        if path.resolve() in [other.resolve() for other in asked[:number]]:
+            raise OutputError(f"{path}: is asked for twice; name another file")
+        if path == STANDARD_OUTPUT:
             continue
         if path.is_dir():
             raise OutputError(f"{path}: is a folder; name a file in it")
@@ -54,19 +57,12 @@ def check_outputs(outputs: Iterable[Path | None], inputs: Iterable[Path | None] 
 
 
 def write(text: str, path: Path) -> None:
-    """Write a result: a file at once or not at all; a device or a pipe as it is; `-` is stdout.
-
-    A link stays one, and what it names is written.
-    """
+    """Write a result: a file at once or not at all, `-` is standard output."""
     if path == STANDARD_OUTPUT:
         typer.echo(text, nl=False)
         return
-    target = path.resolve()
     try:
-        if target.exists() and not target.is_file():
-            target.write_text(text, encoding="utf-8")
-        else:
-            write_whole(target, text)
+        write_whole(path, text)
     except OSError as error:
         raise OutputError(f"{path}: cannot be written: {error.strerror}") from error
 

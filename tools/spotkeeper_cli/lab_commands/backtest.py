@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 GENERATED_H = 14 * 24.0
 """Hours of the market that is made where none is given."""
+WINDOW_H = 24.0
 
 Markets = Annotated[
     list[Path] | None,
@@ -49,7 +50,7 @@ EventDelay = Annotated[float, duration("Events are up to so late.")]
 TurnJitter = Annotated[float, duration("A minute's turn is up to so late; AWS: 59s.")]
 OnDemandFailure = Annotated[float, typer.Option(help="Share of on-demand launches refused.")]
 WindowCount = Annotated[int | None, typer.Option(help="Random windows. Default: the whole trace.")]
-WindowHours = Annotated[float, typer.Option(help="Length of a window.")]
+WindowHours = Annotated[float | None, typer.Option(help="Length of a window. Default: 24.")]
 Seed = Annotated[int, typer.Option(min=0, help="Of windows and chance.")]
 Settings = Annotated[
     list[str] | None, typer.Option(metavar="NAME=VALUE", help="A policy's setting.")
@@ -71,7 +72,7 @@ def backtest(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     turn_jitter: TurnJitter = 0.0,
     on_demand_failure: OnDemandFailure = 0.0,
     windows: WindowCount = None,
-    window_hours: WindowHours = 24.0,
+    window_hours: WindowHours = None,
     seed: Seed = 0,
     json: JsonFile = None,
     report: ReportFile = None,
@@ -81,6 +82,8 @@ def backtest(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     from spotkeeper_lab.backtest.windows import Windows
     from spotkeeper_lab.backtest.world import World
 
+    if window_hours is not None and windows is None:
+        raise typer.BadParameter("give --windows, too: without it the whole trace is one window")
     with told(*_mendable()):
         check_outputs((json, report), market or ())
         world = World(
@@ -97,7 +100,9 @@ def backtest(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
             price_ratio=price_ratio,
             seed=seed,
         )
-        asked = Windows(count=windows, hours=window_hours, seed=seed)
+        asked = Windows(
+            count=windows, hours=WINDOW_H if window_hours is None else window_hours, seed=seed
+        )
         _show(_tried(market or (), world, asked, policy or (), set or ()), json, report)
 
 

@@ -1,12 +1,27 @@
 """`spotkeeper trace`: public and own recordings of spot markets as market traces."""
 
+from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from spotkeeper_cli.durations import seconds
-from spotkeeper_cli.errors import told
+from spotkeeper_cli.errors import asked_of_aws, told
+from spotkeeper_cli.options import DEFAULT_STACK, Profile, Region, Stack
+from spotkeeper_cli.output import STANDARD_OUTPUT, OutputError, check_outputs, write
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from spotkeeper_lab.traces.market import Market
+    from spotkeeper_lab.traces.records import Change, Turn
+    from spotkeeper_operator.aws import Aws
+
+Out = Annotated[
+    Path,
+    typer.Option(help="The market trace; gzip when it ends in .gz, - is standard output."),
+]
 
 trace = typer.Typer(no_args_is_help=True, help="Make market traces of other recordings.")
 
@@ -24,7 +39,7 @@ def convert(
             help="SkyPilot JSON (one file per zone), SkyNomad CSV (the same) or Bamboo events."
         ),
     ],
-    out: Annotated[Path, typer.Option(help="The market trace; gzip when it ends in .gz.")],
+    out: Out,
     pool: Annotated[
         str | None, typer.Option(help="Pool of a single file. Default: from its name.")
     ] = None,
@@ -41,24 +56,26 @@ def convert(
     """Convert the public formats, the zones of one market together, to a market trace."""
     from spotkeeper_lab.traces.formats import TraceReading, read_public_traces
     from spotkeeper_lab.traces.market import MarketError
-    from spotkeeper_lab.traces.market_file import write_market
+    from spotkeeper_lab.traces.names import name_of
 
-    with told(MarketError):
-        name = out.name.removesuffix(".gz").removesuffix(".csv")
+    with told(MarketError, OutputError):
+        check_outputs([out], files)
         reading = TraceReading(gap_s=gap, inverted=inverted, pool=pool)
-        market = read_public_traces(files, name, reading)
-        write_market(market, out)
-    typer.echo(f"{out}: pools {', '.join(market.pools)}; {market.end_s / 3600:.1f} h")
+        _give(read_public_traces(files, name_of(out), reading), out)
 
 
 @trace.command()
-def export(
-    out: Annotated[Path, typer.Option(help="The market trace; gzip when it ends in .gz.")],
+def export(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
+    out: Out,
     records: Annotated[
         Path | None, typer.Option(help="Decision records, one a line, as the demo writes them.")
     ] = None,
-    table: Annotated[str | None, typer.Option(help="Or: the table of a deployed stack.")] = None,
-    fleet: Annotated[str | None, typer.Option(help="The fleet in that table.")] = None,
+    fleet: Annotated[
+        str | None, typer.Option(help="Or: a fleet of a deployed stack, by its table.")
+    ] = None,
+    table: Annotated[
+        str | None, typer.Option(help="The table by its name, in place of the stack's.")
+    ] = None,
     activities: Annotated[
         Path | None,
         typer.Option(help="Answer of `aws autoscaling describe-scaling-activities`: zones."),
@@ -67,29 +84,56 @@ def export(
         str | None, typer.Option(help="Or: the spot group whose activities are read.")
     ] = None,
     instance_type: Annotated[str, typer.Option(help="Names the pools: zone/type.")] = "any",
+    stack: Stack = DEFAULT_STACK,
+    region: Region = None,
+    profile: Profile = None,
 ) -> None:
     """Make a market trace of what a running fleet saw of its market."""
-    import boto3
-    from botocore.exceptions import BotoCoreError, ClientError
-
-    from spotkeeper_lab.traces import records as seen
     from spotkeeper_lab.traces.export import export_market
     from spotkeeper_lab.traces.market import MarketError
-    from spotkeeper_lab.traces.market_file import write_market
+    from spotkeeper_lab.traces.names import name_of
+    from spotkeeper_operator.aws import Aws
 
-    if (records is None) == (table is None) or (table is None) != (fleet is None):
-        raise typer.BadParameter("give --records, or --table with --fleet")
+    if (records is None) == (fleet is None) or (records and table):
+        raise typer.BadParameter("give --records, or --fleet (with --stack or --table)")
     if activities and group:
         raise typer.BadParameter("give --activities or --group, not both")
-    with told(MarketError, BotoCoreError, ClientError):
-        if records:
-            turns = seen.read_records(records)
-        else:
-            turns = seen.table_records(boto3.client("dynamodb"), table or "", fleet or "")
-        changes = seen.read_activities(activities) if activities else []
-        if group:
-            changes = seen.group_activities(boto3.client("autoscaling"), group)
-        name = out.name.removesuffix(".gz").removesuffix(".csv")
-        market = export_market(name, turns, changes, instance_type)
+    with asked_of_aws(), told(MarketError, OutputError):
+        check_outputs([out], [records, activities])
+        aws = partial(Aws, region, profile)
+        turns = _turns(records, aws, fleet or "", table, stack)
+        changes = _changes(activities, aws, group)
+        _give(export_market(name_of(out), turns, changes, instance_type), out)
+
+
+def _turns(
+    records: Path | None, aws: "Callable[[], Aws]", fleet: str, table: str | None, stack: str
+) -> "Sequence[Turn]":
+    from spotkeeper_lab.traces import records as seen
+
+    if records:
+        return seen.read_records(records)
+    here = aws()
+    return seen.table_records(here.dynamodb, table or here.stack(stack).table, fleet)
+
+
+def _changes(
+    activities: Path | None, aws: "Callable[[], Aws]", group: str | None
+) -> "Sequence[Change]":
+    from spotkeeper_lab.traces import records as seen
+
+    if activities:
+        return seen.read_activities(activities)
+    return seen.group_activities(aws().autoscaling, group) if group else []
+
+
+def _give(market: "Market", out: Path) -> None:
+    """Write the market and say what is in it, beside it where it goes to standard output."""
+    from spotkeeper_lab.traces.market_file import market_text, write_market
+
+    if out == STANDARD_OUTPUT:
+        write(market_text(market), out)
+    else:
         write_market(market, out)
-    typer.echo(f"{out}: pools {', '.join(market.pools)}; {market.end_s / 3600:.1f} h")
+    pools = ", ".join(market.pools)
+    typer.echo(f"{out}: pools {pools}; {market.end_s / 3600:.1f} h", err=out == STANDARD_OUTPUT)

@@ -11,6 +11,9 @@ from spotkeeper_lab.backtest.policies.bounds import limit
 from spotkeeper_lab.backtest.world import World
 from spotkeeper_lab.traces.market import Market, MarketError
 
+# 400 days in steps of half a minute.
+MOST_TICKS = 1_152_000
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Windows:
@@ -37,7 +40,13 @@ class Windows:
 
 
 def long_enough(windows: list[Market], world: World) -> list[Market]:
-    """Refuse windows that end with the first cold start: there is nothing to measure."""
+    """Refuse windows that end with the first cold start, or that nobody waits for."""
+    ticks = world.length(windows[0])
+    if ticks > MOST_TICKS:
+        raise MarketError(
+            f"a window of {windows[0].end_s:g} s has {ticks:,} ticks of {world.tick_s:g} s, more "
+            f"than {MOST_TICKS:,}; ask for a longer tick or shorter windows"
+        )
     if world.length(windows[0]) <= world.ticks(world.cold_start_s):
         raise MarketError(
             f"a window of {windows[0].end_s:g} s ends before the first cold start of "

@@ -8,6 +8,8 @@ from spotkeeper_lab.traces.market import Market
 DEFAULT_PRICE_RATIO = 0.30
 """Spot over on-demand where neither the market nor the user says (us-east-1 GPUs, 2021)."""
 MINUTE_S = 60.0
+MOST_INSTANCES = 10_000
+"""Of a group, as a fleet document allows."""
 WARM_DISK_RATIO = 0.0036
 """A stopped instance's disk over a running instance: 100 GB of gp3 at $0.08 per GB-month
 ($0.011/h, us-east-1) beside p3.2xlarge at $3.06/h."""
@@ -46,7 +48,8 @@ class World:
 
     def __post_init__(self) -> None:
         """Refuse what cannot be; raises WorldError."""
-        self._check("target", self.target >= 1, "at least 1")
+        self._check("target", 1 <= self.target <= MOST_INSTANCES, f"from 1 to {MOST_INSTANCES:,}")
+        self._check("warm_pool", self.warm_pool <= MOST_INSTANCES, f"from 0 to {MOST_INSTANCES:,}")
         self._check("tick_s", 0 < self.tick_s < math.inf, "more than 0 s")
         for name in ("cold_start_s", "notice_s", "event_delay_s", "warm_pool", "warm_disk_ratio"):
             self._check(name, 0 <= getattr(self, name) < math.inf, "0 or more")

@@ -19,7 +19,7 @@ from itertools import pairwise
 from pathlib import Path
 from statistics import median
 
-from spotkeeper_lab.traces.market import Market, market_of
+from spotkeeper_lab.traces.market import Market, MarketError, market_of
 from spotkeeper_lab.traces.market_file import MarketFileError
 
 SAMPLE_HEADERS = (("date", "availability"), ("time", "count"), ("timestamp", "count"))
@@ -39,6 +39,11 @@ class TraceReading:
     gap_s: float | None = None
     inverted: bool | None = None
     pool: str | None = None
+
+    def __post_init__(self) -> None:
+        """Raise MarketError for a step without a length."""
+        if self.gap_s is not None and not 0 < self.gap_s < float("inf"):
+            raise MarketError(f"a step of {self.gap_s:g} s has no length; give more than 0 s")
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +109,13 @@ def _read(path: Path, reading: TraceReading) -> Series:
     text = _text(path)
     if path.suffix == ".json":
         return _json(path, text, pool, reading)
+    if reading.gap_s is not None or reading.inverted is not None:
+        raise MarketFileError(
+            path,
+            None,
+            "has times and counts of its own: a step, or that 1 means "
+            "not available, is said of JSON files only; leave it out",
+        )
     rows = list(_rows(path, text))
     if not rows:
         raise MarketFileError(path, None, "is empty")
@@ -157,7 +169,7 @@ def _json(path: Path, text: str, pool: str, reading: TraceReading) -> Series:
         case {"metadata": {"gap_seconds": int() | float() as gap, **metadata}, "data": [*data]} if (
             data
         ):
-            gap_s = reading.gap_s or float(gap)
+            gap_s = float(gap) if reading.gap_s is None else reading.gap_s
         case _:
             raise MarketFileError(
                 path,

@@ -11,7 +11,6 @@ import difflib
 import gzip
 import io
 import math
-import os
 import sys
 import zlib
 from collections.abc import Iterator, Sequence
@@ -19,12 +18,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import BinaryIO, cast
 
+from spotkeeper_lab.files import write_whole
 from spotkeeper_lab.traces.market import Market, MarketError, Steps
 from spotkeeper_lab.traces.names import name_of, named_apart
 
 COLUMNS = ("time_s", "pool", "capacity")
 PRICE_COLUMN = "price"
 MAX_LINE_BYTES = 4096
+UNNAMEABLE = ',"\r\n'
+DAY_S = 86_400.0
+# Beyond this a file does not have seconds.
+LONGEST_S = 400 * DAY_S
 
 
 class MarketFileError(MarketError):
@@ -37,15 +41,24 @@ class MarketFileError(MarketError):
 
 def write_market(market: Market, path: Path) -> None:
     """Write a market file (gzip when it is called .gz); replaces the file at once or not at all."""
-    text = "".join(f"{line}\n" for line in _lines(market)).encode()
-    body = gzip.compress(text, mtime=0) if path.suffix == ".gz" else text
-    partial = path.with_name(f".{path.name}.{os.getpid()}.part")
+    text = market_text(market).encode()
     try:
-        partial.write_bytes(body)
-        partial.replace(path)
+        write_whole(path, gzip.compress(text, mtime=0) if path.suffix == ".gz" else text)
     except OSError as error:
-        partial.unlink(missing_ok=True)
         raise MarketFileError(path, None, f"cannot be written: {error.strerror}") from error
+
+
+def market_text(market: Market) -> str:
+    """The market as a file has it; raises MarketError for one that could not be read again."""
+    for pool in market.pools:
+        if not pool or pool != pool.strip() or set(pool) & set(UNNAMEABLE):
+            raise MarketError(
+                f"the pool {pool!r} cannot stand in a file; name it without comma, quote, line "
+                "end, or space around it"
+            )
+    if market.end_s > LONGEST_S:
+        raise MarketError(f"a market of {market.end_s / DAY_S:,.0f} days is too long; 400 are most")
+    return "".join(f"{line}\n" for line in _lines(market))
 
 
 def _lines(market: Market) -> Iterator[str]:
@@ -219,8 +232,14 @@ class _Reader:
             raise self._error("no rows after the header; a market has at least one pool")
         if self._end is None:
             raise self._error("no end row; the last row must hold only the time the market ends")
+        length_s = self._end - self._start
+        if length_s > LONGEST_S:
+            raise self._error(
+                f"the market lasts {length_s / DAY_S:,.0f} days, more than 400; give times in "
+                "seconds"
+            )
         steps = tuple(self._pool_steps(rows) for rows in self._rows.values())
-        return Market(tuple(self._rows), self._end - self._start, name_of(self._path), steps)
+        return Market(tuple(self._rows), length_s, name_of(self._path), steps)
 
     def _pool_steps(self, rows: list[tuple[float, int, float]]) -> Steps:
         start = self._start or 0.0

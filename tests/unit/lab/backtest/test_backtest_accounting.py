@@ -89,7 +89,9 @@ def test_ticks_hold_at_least_the_seconds() -> None:
 @pytest.mark.parametrize(
     ("changed", "problem"),
     [
-        ({"target": 0}, "target is 0; it must be at least 1"),
+        ({"target": 0}, "target is 0; it must be from 1 to 10,000"),
+        ({"target": 10_001}, "target is 10001; it must be from 1 to 10,000"),
+        ({"warm_pool": 10_001, "warm_start_s": 60.0}, "warm_pool is 10001; it must be from 0"),
         ({"tick_s": 0.0}, "tick_s is 0.0; it must be more than 0 s"),
         ({"cold_start_s": -1.0}, "cold_start_s is -1.0"),
         ({"notice_lost": 1.5}, "notice_lost is 1.5; it must be a share"),

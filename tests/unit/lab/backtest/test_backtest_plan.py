@@ -56,6 +56,8 @@ def test_a_setting_reaches_every_policy_that_has_it_or_the_one_named() -> None:
         ("extra=one", "extra is 'one'; it must be a whole number"),
         ("extra=-1", "extra is -1; it must be 0 or more"),
         ("every_s=soon", "'soon' is no duration"),
+        ("notice_s=0", "notice_s is the world's, not a policy's: --notice"),
+        ("spotkeeper.on_demand_warm=true", "on_demand_warm is .*: --warm-start and --warm-pool"),
     ],
 )
 def test_a_setting_that_does_not_exist_or_read_is_refused(text: str, problem: str) -> None:
@@ -84,6 +86,12 @@ def test_windows_are_on_ticks_inside_the_market_and_the_same_for_a_seed() -> Non
 def test_windows_that_do_not_fit_are_refused(count: int, hours: float) -> None:
     with pytest.raises(MarketError):
         Windows(count=count, hours=hours).of(MARKET, 30.0)
+
+
+def test_ticks_that_nobody_waits_for_are_refused() -> None:
+    tiny = replace(plan("limit"), worlds=[replace(WORLD, tick_s=1e-3)])
+    with pytest.raises(MarketError, match=r"7,200,000 ticks of 0\.001 s, more than 1,152,000"):
+        run_backtest(tiny)
 
 
 def test_a_row_has_what_the_json_needs() -> None:

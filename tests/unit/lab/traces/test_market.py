@@ -107,6 +107,10 @@ BAD = {
     "bad price": ("time_s,pool,capacity,price\n0,a,1,x\n9,,,\n", "line 2: price is 'x'"),
     "negative price": ("time_s,pool,capacity,price\n0,a,1,-1\n9,,,\n", "line 2: price is '-1'"),
     "huge line": (HEAD + "0,a," + "1" * 10_000 + "\n9,,\n", "line 2: the line is longer"),
+    "milliseconds": (
+        HEAD + "0,a,1\n86400000,,\n",
+        "line 3: the market lasts 1,000 days, more than",
+    ),
     "open quote": (HEAD + '0,"a,1\n9,,\n', "is not CSV"),
 }
 
@@ -117,6 +121,23 @@ def test_a_bad_file_is_named_with_its_line(tmp_path: Path, text: str, problem: s
     with pytest.raises(MarketFileError, match=problem) as caught:
         read_market(path)
     assert str(caught.value).startswith(str(path))
+
+
+@pytest.mark.parametrize("pool", ["a,b", 'a"b', "a\nb", " a", ""])
+def test_a_pool_that_no_file_can_name_is_not_written(tmp_path: Path, pool: str) -> None:
+    with pytest.raises(MarketError, match="cannot stand in a file; name it without comma"):
+        write_market(market_of("m", 60.0, {pool: [(0.0, 1)]}), tmp_path / "m.csv")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_market_in_milliseconds_is_not_written_either(tmp_path: Path) -> None:
+    with pytest.raises(MarketError, match="1,000 days is too long"):
+        write_market(market_of("m", 86.4e6, {"a": [(0.0, 1)]}), tmp_path / "m.csv")
+
+
+def test_an_epoch_is_no_length(tmp_path: Path) -> None:
+    path = write(tmp_path, HEAD + "1700000000,a,1\n1700003600,,\n")
+    assert read_market(path).end_s == 3600
 
 
 def test_bytes_that_are_not_text_are_named(tmp_path: Path) -> None:

@@ -5,8 +5,8 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-# The command imports it; urllib3 tries a socket then, which no test may.
-import boto3  # noqa: F401
+# The command imports it, too; urllib3 tries a socket then, which no test may.
+import boto3
 import pytest
 from pydantic import TypeAdapter
 from typer.testing import CliRunner
@@ -27,6 +27,10 @@ from tests.builders import TABLE
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
 
+TEMPLATE = {
+    "Resources": {"Alarms": {"Type": "AWS::SNS::Topic"}},
+    "Outputs": {"TableName": {"Value": TABLE}},
+}
 RECORD = TypeAdapter(DecisionRecord)
 REFUSED = "capacity: Could not launch Spot Instances."
 DRY = (
@@ -189,7 +193,41 @@ def test_the_table_of_a_stack_holds_the_market_too(
     states = FleetStateTable(dynamodb, TABLE, timedelta(days=30))
     for record in replayed():
         states.record(record)
-    assert_exported(tmp_path / "own.csv", "--table", TABLE, "--fleet", "backtest")
+    fleet, elsewhere = ["--fleet", "backtest"], ["--region", "eu-north-1"]
+    assert_exported(tmp_path / "own.csv", "--table", TABLE, *fleet)
+    boto3.client("cloudformation").create_stack(StackName="ocr", TemplateBody=json.dumps(TEMPLATE))
+    assert_exported(tmp_path / "stack.csv", "--stack", "ocr", *fleet)
+    for source, told in (
+        (["--stack", "nope", *fleet], "there is no stack nope in us-east-1"),
+        (["--stack", "ocr", *fleet, *elsewhere], "there is no stack ocr in eu-north-1"),
+        (["--table", TABLE, *fleet, *elsewhere], "ResourceNotFoundException"),
+    ):
+        assert told in refused(tmp_path, *source)
+
+
+def test_without_a_region_the_option_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("AWS_REGION", "AWS_DEFAULT_REGION"):
+        monkeypatch.delenv(name, raising=False)
+    told = "error: no region: give --region or set AWS_REGION"
+    assert told in refused(tmp_path, "--table", "t", "--fleet", "f")
+
+
+def test_an_export_never_takes_the_place_of_what_it_reads(tmp_path: Path) -> None:
+    records = written(tmp_path / "own.csv", record(0, 3), record(1, 2))
+    assert "is read too" in refused(tmp_path, "--records", str(records))
+    assert record(0, 3) in records.read_text()
+
+
+def refused(folder: Path, *source: str) -> str:
+    """What the command says when it refuses; it wrote nothing."""
+    out = folder / "own.csv"
+    before = out.read_bytes() if out.exists() else None
+    done = CliRunner().invoke(app, ["trace", "export", *source, "--out", str(out)])
+    assert done.exit_code == 2, done.output
+    assert (out.read_bytes() if out.exists() else None) == before
+    return done.stderr
 
 
 @pytest.mark.parametrize(
@@ -222,6 +260,7 @@ def test_an_answer_that_is_none_is_refused(tmp_path: Path) -> None:
     [
         [],
         ["--table", "t"],
+        ["--records", "r", "--fleet", "f"],
         ["--records", "r", "--table", "t", "--fleet", "f"],
         ["--records", "r", "--activities", "a", "--group", "g"],
     ],

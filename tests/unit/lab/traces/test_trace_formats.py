@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from spotkeeper_lab.traces.formats import TraceReading, pool_name, read_public_traces
-from spotkeeper_lab.traces.market import Change
+from spotkeeper_lab.traces.market import Change, MarketError
 from spotkeeper_lab.traces.market_file import MarketFileError, read_market, write_market
 
 
@@ -178,6 +178,23 @@ def test_files_that_do_not_go_together_are_refused(tmp_path: Path) -> None:
             read_public_traces(paths, "m")
     with pytest.raises(MarketFileError, match="one pool name"):
         read_public_traces([dated, undated], "m", TraceReading(pool="a/b"))
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "problem"),
+    [
+        ("a.json", {"gap_s": 0.0}, "a step of 0 s has no length"),
+        ("a.json", {"gap_s": float("nan")}, "a step of nan s has no length"),
+        ("a.csv", {"gap_s": 60.0}, "said of JSON files only"),
+        ("a.csv", {"inverted": True}, "said of JSON files only"),
+    ],
+)
+def test_an_option_without_an_effect_is_refused(
+    tmp_path: Path, name: str, options: dict[str, float], problem: str
+) -> None:
+    path = write(tmp_path, name, trace() if name.endswith("json") else BAMBOO)
+    with pytest.raises(MarketError, match=problem):
+        read_public_traces([path], "m", TraceReading(**options))  # type: ignore[arg-type]
 
 
 def test_inverted_counts_above_one_make_no_sense(tmp_path: Path) -> None:
