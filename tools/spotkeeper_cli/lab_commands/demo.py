@@ -7,7 +7,7 @@ import typer
 
 from spotkeeper_cli.errors import told
 from spotkeeper_cli.options import MeanRate
-from spotkeeper_cli.output import OutputError, check_outputs, screen
+from spotkeeper_cli.output import STANDARD_OUTPUT, OutputError, check_outputs, screen
 
 Market = Annotated[Path | None, typer.Option(help="Market trace; without it one is generated.")]
 Requests = Annotated[
@@ -60,6 +60,8 @@ def demo(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
         read_request_traces,
     )
 
+    if dashboard == STANDARD_OUTPUT:
+        raise typer.BadParameter("the demo's figures go to standard output: name a file")
     with told(DemoError, MarketError, NotACheckout, OutputError, RequestTraceError):
         end_h = start + hours
         asked = [requests] if requests else []

@@ -43,7 +43,8 @@ QueueKnown = Annotated[
 ]
 MinWorkers = Annotated[int, typer.Option(help="Fewest workers of Spotkeeper; 0 may sleep.")]
 MaxWorkers = Annotated[
-    int, typer.Option(min=1, help="Most workers that any rule may have, on-premises ones included.")
+    int,
+    typer.Option(min=1, help="Most workers of any rule; a fleet on a market has its own bound."),
 ]
 Seed = Annotated[int, typer.Option(min=0, help="Of requests drawn from a trace of rates.")]
 SpotMarket = Annotated[
