@@ -289,6 +289,15 @@ def test_replay_draws_as_many_requests_as_the_rates_say(tmp_path: Path) -> None:
     assert counts == [pytest.approx(6000, rel=0.1), pytest.approx(1200, rel=0.1)]
 
 
+def test_more_requests_than_can_be_drawn_are_scaled_and_that_is_told(tmp_path: Path) -> None:
+    path = tmp_path / "rates.csv"
+    path.write_text("time_s,rate_per_s\n0,20000\n600,20000\n")
+    result = CliRunner().invoke(app, [*RATED.split(), str(path), "--json", "-"])
+    assert json.loads(result.stdout)[0]["requests"] == pytest.approx(1200, rel=0.1)
+    assert "24,000,000 requests are too many to draw: drawn at a mean of 1 a" in result.stderr
+    assert "too many to draw" in refused(*RATED.split(), str(path), "--mean-rate", "20000")
+
+
 def test_a_load_that_no_fleet_of_the_replay_can_serve_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "rates.csv"
     path.write_text("time_s,rate_per_s\n0,4\n600,4\n")

@@ -77,6 +77,14 @@ def tell(text: str, page: "Page", path: Path | None) -> None:
         typer.echo(text, nl=False)
 
 
+def remark(notes: Iterable[str]) -> None:
+    """Print what a reader must know of the input on standard error."""
+    from rich.console import Console
+
+    for note in filter(None, notes):
+        Console(stderr=True, soft_wrap=True).print(note, highlight=False, markup=False)
+
+
 def give(
     tables: "Iterable[Table]",
     rows: str,

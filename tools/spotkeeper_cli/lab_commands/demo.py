@@ -7,7 +7,7 @@ import typer
 
 from spotkeeper_cli.errors import told
 from spotkeeper_cli.options import MeanRate
-from spotkeeper_cli.output import STANDARD_OUTPUT, OutputError, check_outputs, screen
+from spotkeeper_cli.output import STANDARD_OUTPUT, OutputError, check_outputs, remark, screen
 
 Market = Annotated[Path | None, typer.Option(help="Market trace; without it one is generated.")]
 Requests = Annotated[
@@ -66,6 +66,7 @@ def demo(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
         end_h = start + hours
         asked = [requests] if requests else []
         read = read_request_traces(asked, seed=seed, mean_rate_per_s=mean_rate)
+        remark(trace.note for trace in read)
         settings = DemoSettings(
             market=read_market(market) if market else generate(seed, hours=end_h),
             requests=read[0] if read else generate_requests(seed, hours=max(24.0, end_h)),

@@ -9,7 +9,7 @@ import typer
 
 from spotkeeper_cli.errors import told
 from spotkeeper_cli.options import ColdStart, JsonFile, MeanRate, ReportFile, duration
-from spotkeeper_cli.output import OutputError, check_outputs, counted, give
+from spotkeeper_cli.output import OutputError, check_outputs, counted, give, remark
 
 if TYPE_CHECKING:
     from spotkeeper_lab.replay.values import MarketRow, ReplaySettings, Run
@@ -90,6 +90,7 @@ def replay(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
             seed=seed,
         )
         traces = read_request_traces(requests, seed=seed, mean_rate_per_s=mean_rate)
+        remark(trace.note for trace in traces)
         for trace in traces:
             check_room(trace, settings)
         spot = read_market(market) if market else None

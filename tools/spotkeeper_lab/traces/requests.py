@@ -39,6 +39,8 @@ BURST_SLOT_S = 10.0
 LONGEST_S = 400 * DAY_S
 LARGEST_RATE_PER_S = 1e6
 MOST_DRAWN = 10_000_000
+# What a file with more rates than can be drawn is scaled to.
+MEAN_RATE_PER_S = 1.0
 
 
 class RequestTraceError(ValueError):
@@ -49,7 +51,8 @@ class RequestTraceError(ValueError):
 class RequestTrace:
     """Requests in order of arrival: `arrival_s` and `service_s` have one entry per request.
 
-    `drawn` says that they were made by chance, of a file of rates or of nothing.
+    `drawn` says that they were made by chance, of a file of rates or of nothing; `note` what else
+    a reader must know of them.
     """
 
     name: str
@@ -57,6 +60,7 @@ class RequestTrace:
     service_s: Floats
     end_s: float
     drawn: bool = False
+    note: str = ""
 
     def __len__(self) -> int:
         return len(self.arrival_s)
@@ -85,6 +89,7 @@ class RequestTrace:
             service_s=self.service_s[first:last],
             end_s=end_s - start_s,
             drawn=self.drawn,
+            note=self.note,
         )
 
 
@@ -95,7 +100,8 @@ def read_requests(
 
     Rates become requests by `seed`: Poisson arrivals, lognormal service times of 2 s on average.
     They are taken as they are given, or scaled to `mean_rate_per_s`, which a file of requests has
-    no use for. Raises RequestTraceError, naming file and line.
+    no use for; more than `MOST_DRAWN` are scaled to one a second, and the `note` says so. Raises
+    RequestTraceError, naming file and line.
     """
     lines = _text(path).splitlines()
     header = lines[0].strip() if lines else ""
@@ -215,14 +221,22 @@ def _from_rates(
     mean = float((rate * np.diff(np.append(time_s, end_s))).sum()) / end_s
     if mean <= 0:
         raise RequestTraceError(f"{path}: every rate_per_s is 0; nothing to replay")
+    told, note = mean * end_s, ""
+    if asked_per_s is None and told > MOST_DRAWN:
+        asked_per_s = MEAN_RATE_PER_S
+        note = (
+            f"{path}: {told:,.0f} requests are too many to draw: drawn at a mean of "
+            f"{asked_per_s:g} a second in place of {mean:g} (--mean-rate asks for another)"
+        )
     factor = 1.0 if asked_per_s is None else asked_per_s / mean
-    if mean * factor * end_s > MOST_DRAWN:
+    if told * factor > MOST_DRAWN:
         raise RequestTraceError(
-            f"{path}: {mean * factor * end_s:,.0f} requests are too many to draw, more than "
-            f"{MOST_DRAWN:,}; cut the file, or scale it down with --mean-rate "
+            f"{path}: {told * factor:,.0f} requests are too many to draw, more than "
+            f"{MOST_DRAWN:,}; cut the file, or ask for fewer with --mean-rate "
             f"(its mean is {mean:g} per second)"
         )
-    return _draw(name_of(path), rng, time_s, rate * factor, end_s)
+    trace = _draw(name_of(path), rng, time_s, rate * factor, end_s)
+    return replace(trace, note=note)
 
 
 def _check_rates(path: Path, rows: Sequence[NumberedRow]) -> None:
