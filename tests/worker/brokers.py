@@ -40,6 +40,11 @@ class Queue:
         """Messages that are ready; those that a worker holds are not."""
         return int(self.channel.queue_declare(self.name, passive=True).method.message_count)
 
+    @property
+    def listeners(self) -> int:
+        """Workers that listen to it."""
+        return int(self.channel.queue_declare(self.name, passive=True).method.consumer_count)
+
     def close(self) -> None:
         if self.connection.is_open:
             self.channel.queue_delete(self.name)

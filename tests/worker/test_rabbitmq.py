@@ -145,6 +145,46 @@ def test_a_connection_lost_in_a_request_serves_it_once(
     over.set()
     until(lambda: queue.waiting == 0, "it is acknowledged on another connection")
     assert stage.served == [b"one"]
+    hand_back(stage, queue, b"one", message_id=message_id and "r-1")
+    until(lambda: stage.served == [b"one", b"one"], "another that asks for the same is served")
+
+
+@pytest.mark.parametrize("queue", ["requests"], indirect=True)
+@pytest.mark.parametrize("of_client", [{}, {"message_id": "page-1", "reply_to": "client"}])
+def test_who_asks_for_the_same_is_served_too(
+    stage: Stage, queue: Queue, of_client: dict[str, str]
+) -> None:
+    """A message that another machine handed back is `redelivered` and has never been served."""
+    queue.send(b"page 1", **of_client)
+    until(lambda: stage.served == [b"page 1"], "the first is served")
+    hand_back(stage, queue, b"page 1", **{name: f"{text}-2" for name, text in of_client.items()})
+    until(lambda: stage.served == [b"page 1", b"page 1"], "the second is served")
+    stage.worker.stop()
+    until(lambda: queue.waiting == 0, "both are acknowledged")
+
+
+def hand_back(stage: Stage, queue: Queue, body: bytes, **properties: str | None) -> None:
+    """Send a request that a machine takes, and hands back to the stage's as it drains."""
+    stage.say(State.DRAINING)
+    until(lambda: queue.listeners == 0, "the stage does not listen")
+    queue.send(body, **properties)
+    until(lambda: queue.waiting == 1, "it waits")
+    method, *_ = queue.channel.basic_get(queue.name)
+    queue.channel.basic_nack(method.delivery_tag)
+    stage.say(State.SERVING)
+
+
+@pytest.mark.parametrize("queue", ["requests"], indirect=True)
+@pytest.mark.parametrize("told", [None, "soon", -1, 10**18, 1_795_300_000, b"\xff", [1], {}])
+def test_a_time_that_is_none_costs_a_request_nothing(
+    stage: Stage, queue: Queue, told: object, caplog: pytest.LogCaptureFixture
+) -> None:
+    queue.send(b"one", message_id="r-0", headers={"timestamp_in_ms": told})
+    until(lambda: stage.served == [b"one"], "it is served")
+    assert "says no time" in caplog.text
+    stage.worker.stop()
+    until(lambda: queue.waiting == 0, "it is acknowledged")
+    assert "failed" not in caplog.text
 
 
 def close_connections(broker: Rabbit, queue: Queue) -> None:

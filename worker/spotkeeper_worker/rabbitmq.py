@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import math
 import time
 import uuid
 from collections import OrderedDict
@@ -18,6 +19,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, Callable
 
 from spotkeeper_worker.broker import ERRORS, Broker, QueueGone
+from spotkeeper_worker.sometimes import Sometimes
 
 if TYPE_CHECKING:
     from pika.adapters.blocking_connection import BlockingChannel
@@ -29,6 +31,10 @@ _REMEMBERED = 1000
 _LOOK_S = 0.2
 # A message that fails again and again is not to keep a worker busy.
 _FAILED_PAUSE_S = 0.5
+# A broker gives what it was not told of to another worker, too: then an equal message is another.
+_UNSURE_S = 300.0
+# Ten digits, from 2001 to 2286: what is no such number of seconds was told in another unit.
+_SECONDS = (1e9, 1e10)
 
 
 def serve(
@@ -59,7 +65,8 @@ class _RabbitLoop:
         self._queue = queue
         self._handle = handle
         self._pool = ThreadPoolExecutor(max_workers=1, thread_name_prefix="request")
-        self._served: OrderedDict[str, None] = OrderedDict()
+        self._served = _Served()
+        self._say = Sometimes(_LOG)
         self._said_no_time = False
         self._handed_back = False
 
@@ -82,10 +89,10 @@ class _RabbitLoop:
     def _deal_with(
         self, channel: BlockingChannel, method: Any, properties: Any, body: bytes
     ) -> None:
-        key = properties.message_id or hashlib.sha256(body).hexdigest()
-        if method.redelivered and key in self._served:
+        key = _identity(properties, body)
+        if method.redelivered and self._served.has(key):
             # It was served on a connection that was lost before it could be acknowledged.
-            channel.basic_ack(method.delivery_tag)
+            self._acknowledge(channel, method, properties, key)
         elif not self._worker.may_take:
             self._hand_back(channel, method.delivery_tag)
         else:
@@ -107,11 +114,20 @@ class _RabbitLoop:
                 channel.connection.sleep(_FAILED_PAUSE_S)
                 channel.basic_nack(method.delivery_tag, requeue=self._requeue_failed)
         else:
-            self._remember(key)
+            if properties.message_id or not self._handed_back:
+                self._served.add(key, math.inf if properties.message_id else _UNSURE_S)
             if lost is None and not self._handed_back:
-                channel.basic_ack(method.delivery_tag)
+                self._acknowledge(channel, method, properties, key)
         if lost is not None:
             raise lost
+
+    def _acknowledge(
+        self, channel: BlockingChannel, method: Any, properties: Any, key: str
+    ) -> None:
+        """Tell the broker that a message was served; without an id an equal one is another."""
+        channel.basic_ack(method.delivery_tag)
+        if not properties.message_id:
+            self._served.forget(key)
 
     def _attend(
         self, channel: BlockingChannel, tag: int, future: Future[Any], log: Request
@@ -143,15 +159,53 @@ class _RabbitLoop:
         if "enqueued_at" in headers:
             return str(headers["enqueued_at"])
         if "timestamp_in_ms" in headers:
-            return float(headers["timestamp_in_ms"]) / 1000
+            return self._in_seconds("timestamp_in_ms", headers["timestamp_in_ms"], 1000)
         if properties.timestamp:
-            return float(properties.timestamp)
+            return self._in_seconds("timestamp", properties.timestamp, 1)
         if not self._said_no_time:
             self._said_no_time = True
             _LOG.warning("messages do not say since when they wait; give them a timestamp")
         return time.time()
 
-    def _remember(self, key: str) -> None:
-        self._served[key] = None
-        while len(self._served) > _REMEMBERED:
-            self._served.popitem(last=False)
+    def _in_seconds(self, name: str, told: Any, unit: int) -> float:
+        """Read a time; what is none stops no request, which then counts as not having waited."""
+        try:
+            seconds = float(told) / unit
+        except (TypeError, ValueError, OverflowError):
+            seconds = math.nan
+        if _SECONDS[0] <= seconds < _SECONDS[1]:
+            return seconds
+        self._say.warn(name, f"{name} of a message says no time; it counts as not having waited")
+        return time.time()
+
+
+class _Served:
+    """Which requests were served that may come again, the newest thousand."""
+
+    def __init__(self) -> None:
+        self._until: OrderedDict[str, float] = OrderedDict()
+
+    def add(self, key: str, for_s: float) -> None:
+        """Remember a request, for so long."""
+        self._until[key] = time.monotonic() + for_s
+        while len(self._until) > _REMEMBERED:
+            self._until.popitem(last=False)
+
+    def has(self, key: str) -> bool:
+        """Whether it was served."""
+        return time.monotonic() < self._until.get(key, 0.0)
+
+    def forget(self, key: str) -> None:
+        """Take the next of its kind for another request."""
+        self._until.pop(key, None)
+
+
+def _identity(properties: Any, body: bytes) -> str:
+    """Tell a message by all that its publisher said; headers that begin with x- are the broker's.
+
+    Without a message's id that is little: two clients may well ask for the same.
+    """
+    headers = properties.headers or {}
+    said = sorted(item for item in headers.items() if not item[0].startswith("x-"))
+    told = repr(sorted({**vars(properties), "headers": said}.items()))
+    return hashlib.sha256(told.encode() + b"\0" + body).hexdigest()
