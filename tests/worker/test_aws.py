@@ -147,6 +147,11 @@ def test_where_permissions_come_from(tmp_path: Path, metadata: Metadata) -> None
     file = {"AWS_SHARED_CREDENTIALS_FILE": str(tmp_path / "keys"), "AWS_PROFILE": "gpu"}
     assert CredentialChain(None, file).get(0.0).key == "AKF"
     assert CredentialChain(None, KEYS).get(0.0).key == "AKIDEXAMPLE"
+    (tmp_path / "keys").write_text("\ufeff" + (tmp_path / "keys").read_text(), encoding="utf-8")
+    assert CredentialChain(None, file).get(0.0).key == "AKF"
+    (tmp_path / "keys").write_text("aws_access_key_id = AKF\n")
+    with pytest.raises(NoCredentials, match="no section headers"):
+        CredentialChain(None, file).get(0.0)
     role = CredentialChain(metadata, nothing)
     assert role.get(time.time()).key == "ASIATESTING"
 

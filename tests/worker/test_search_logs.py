@@ -1,13 +1,8 @@
-"""A search log's way to the queue: checked, kept on disk, paced, and sent until SQS has it."""
+"""A search log's way to the queue: checked, and kept on disk. That it is sent is in test_outbox."""
 
-import base64
 import errno
-import gzip
 import json
 import os
-import threading
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,30 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spotkeeper.border.search_log import read
-from spotkeeper_worker.agent.aws import AwsError
 from spotkeeper_worker.logs.intake import LogRefused, Origin, take
 from spotkeeper_worker.logs.journal import Journal
-from spotkeeper_worker.logs.outbox import Outbox, OutboxSettings
-from spotkeeper_worker.logs.pace import PaceSettings
 from spotkeeper_worker.logs.spool import collect
-from spotkeeper_worker.times import as_text, read_time
-
-AWS = Origin("aws", "i-0123456789abcdef0", "ocr")
-AT = read_time("2026-11-20T10:00:00.120Z")
-
-
-def a_log(number: int = 0, **changed: object) -> dict[str, Any]:
-    """A log as a worker writes it."""
-    return {
-        "request_id": f"r-{number}",
-        "worker_id": "gpu-7",
-        "enqueued_at": as_text(AT + number),
-        "started_at": as_text(AT + number + 1),
-        "finished_at": as_text(AT + number + 3.5),
-        "status": "ok",
-        **changed,
-    }
-
+from spotkeeper_worker.times import as_text
+from tests.worker.logs import AT, AWS, a_log, kept, lines
 
 # --- what is taken --------------------------------------------------------------------------------
 
@@ -108,20 +84,6 @@ def test_times_that_nobody_set_are_taken_as_they_are(unset: str) -> None:
 
 
 # --- what is kept ---------------------------------------------------------------------------------
-
-
-def lines(first: int, count: int) -> list[str]:
-    return [json.dumps({"request_id": f"r-{n}"}) for n in range(first, first + count)]
-
-
-def kept(journal: Journal) -> list[str]:
-    """What a journal would send, in order."""
-    journal.seal()
-    found: list[str] = []
-    while segment := journal.oldest():
-        found += segment.lines
-        journal.done(segment)
-    return found
 
 
 def test_what_was_accepted_is_there_after_a_kill(tmp_path: Path) -> None:
@@ -197,106 +159,6 @@ def test_a_full_disk_costs_nothing_but_safety(
     journal.append(lines(4, 2), "a", 3)
     assert journal.disk_trouble == ""
     assert sorted(kept(journal)) == lines(0, 6)
-
-
-# --- that it is sent ------------------------------------------------------------------------------
-
-
-class Queue:
-    """A queue that can refuse."""
-
-    def __init__(self) -> None:
-        self.bodies: list[str] = []
-        self.tried: list[str] = []
-        self.refuses = False
-
-    def send(self, body: str) -> None:
-        self.tried.append(body)
-        if self.refuses:
-            raise AwsError("SendMessage", "AccessDenied", "no")
-        self.bodies.append(body)
-
-
-def outbox(folder: Path, queue: Queue, **journal: int) -> Outbox:
-    settings = OutboxSettings(
-        origin=AWS, pace=PaceSettings(0.01, 0.02), first_retry_s=0.01, clamp_s=5.0
-    )
-    made = Outbox(Journal(folder, **journal), queue.send, settings)
-    made.start()
-    return made
-
-
-def wait_for(holds: Callable[[], bool]) -> None:
-    ends = time.monotonic() + 10
-    while not holds():
-        assert time.monotonic() < ends, "not within 10 s"
-        threading.Event().wait(0.005)
-
-
-def test_a_message_is_repeated_byte_for_byte_until_it_is_taken(tmp_path: Path) -> None:
-    queue = Queue()
-    queue.refuses = True
-    box = outbox(tmp_path, queue)
-    box.accept([a_log(n) for n in range(3)], "s", 1)
-    wait_for(lambda: len(queue.tried) >= 3)
-    queue.refuses = False
-    assert box.flush(10)
-    box.close()
-    assert set(queue.tried) == set(queue.bodies)
-    assert len(queue.bodies) == 1
-
-
-def test_a_wrong_log_costs_the_others_nothing(tmp_path: Path) -> None:
-    queue = Queue()
-    box = outbox(tmp_path, queue)
-    refused = box.accept([a_log(0), a_log(1, status="fine"), a_log(2)], "s", 1)
-    assert len(refused) == 1
-    assert box.flush(10)
-    box.close()
-    assert [log.request_id for log in read(queue.bodies[0]).logs] == ["r-0", "r-2"]
-
-
-def test_a_batch_counts_once_however_often_it_comes(tmp_path: Path) -> None:
-    queue = Queue()
-    box = outbox(tmp_path, queue)
-    for _ in range(3):
-        box.accept([a_log(0)], "s", 1)
-    box.accept([a_log(1)], "s", 2)
-    assert box.flush(10)
-    box.close()
-    found = [log.request_id for body in queue.bodies for log in read(body).logs]
-    assert sorted(found) == ["r-0", "r-1"]
-
-
-def test_an_hour_of_refusals_keeps_the_newest_and_tells_the_loss(tmp_path: Path) -> None:
-    queue = Queue()
-    queue.refuses = True
-    box = outbox(tmp_path, queue, most_logs=1000)
-    for batch in range(1, 31):
-        box.accept([a_log(n) for n in range(100)], "s", batch)
-    assert box.waiting <= 1000
-    queue.refuses = False
-    box.accept([a_log(0)], "s", 31)
-    assert box.flush(10)
-    box.close()
-    every = "".join(map(_unpacked, queue.bodies))
-    told = [json.loads(line).get("agent", {}).get("lost", 0) for line in every.splitlines()]
-    assert sum(told) + len(told) == 3001
-
-
-def _unpacked(body: str) -> str:
-    return gzip.decompress(base64.b64decode(body)).decode() + "\n"
-
-
-def test_a_message_is_one_that_sqs_takes_however_large_the_batches(tmp_path: Path) -> None:
-    queue = Queue()
-    box = outbox(tmp_path, queue)
-    for batch in range(1, 7):
-        box.accept([a_log(n, request_id=os.urandom(60).hex()) for n in range(400)], "s", batch)
-    assert box.flush(10)
-    box.close()
-    assert max(map(len, queue.bodies)) <= 256 * 1024
-    assert max(len(read(body).logs) for body in queue.bodies) <= 500
 
 
 # --- the folder for shell scripts -----------------------------------------------------------------

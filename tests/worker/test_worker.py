@@ -138,6 +138,17 @@ def test_logs_that_waited_for_an_agent_are_handed_over(
     assert [log["request_id"] for log in logs] == [str(n) for n in range(500)]
 
 
+def test_a_socket_is_made_again_once_its_folder_is_there_again(
+    run_dir: Path, logs: list[dict[str, Any]], caplog: pytest.LogCaptureFixture
+) -> None:
+    run_dir.rename(run_dir.with_name("away"))
+    until(lambda: "cannot be made again" in caplog.text, "it says so")
+    (run_dir / "workers").mkdir(parents=True)
+    with Worker("gpu-0", run_dir, send_every_s=0.01) as worker, worker.request("r-0", AT):
+        pass
+    until(lambda: len(logs) == 1, "its log arrives")
+
+
 def test_when_to_stop_goes_by_the_longest_of_the_last_requests(
     worker: Worker, run_dir: Path
 ) -> None:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 # Instance roles are renewed at least five minutes before they end.
 RENEW_BEFORE_S = 300.0
+_UNREADABLE = (OSError, MetadataError, ValueError, http.client.HTTPException, configparser.Error)
 _CONTAINER_HOST = "http://169.254.170.2"
 
 
@@ -68,7 +69,7 @@ class CredentialChain:
                 or _of_container(self._environment)
                 or (_of_instance(self._metadata) if self._metadata else None)
             )
-        except (OSError, MetadataError, ValueError, http.client.HTTPException) as error:
+        except _UNREADABLE as error:
             if self._kept is not None and now < self._kept.ends_at:
                 return self._kept
             raise NoCredentials(f"credentials: {error}") from None
@@ -92,7 +93,8 @@ def _of_file(environment: Mapping[str, str]) -> Credentials | None:
     named = environment.get("AWS_SHARED_CREDENTIALS_FILE")
     path = Path(named) if named else Path.home() / ".aws" / "credentials"
     parser = configparser.RawConfigParser()
-    parser.read(path, encoding="utf-8")
+    # Editors of Windows begin a file with a mark that is no part of it.
+    parser.read(path, encoding="utf-8-sig")
     profile = environment.get("AWS_PROFILE", "default")
     if not parser.has_option(profile, "aws_access_key_id"):
         return None
@@ -132,5 +134,5 @@ def _session(body: Mapping[str, Any]) -> Credentials:
     try:
         ends_at = read_time(body["Expiration"])
         return Credentials(body["AccessKeyId"], body["SecretAccessKey"], body["Token"], ends_at)
-    except KeyError as error:
-        raise ValueError(f"a role's credentials without {error}") from None
+    except (KeyError, TypeError) as error:
+        raise ValueError(f"a role's credentials are none: {error!r}") from None

@@ -120,7 +120,16 @@ class Agent:
         workers = roster.read_roster(self._settings.run_dir, self._settings.workers)
         if self._known or self.stopping.is_set():
             self._follow(workers, now)
-        notify(f"WATCHDOG=1\nSTATUS={self.notice.state.value} {self.notice.reason}")
+        self._tell_systemd()
+
+    def _tell_systemd(self) -> None:
+        """Say that all is well, so that an agent which only seems to live is started again."""
+        status = f"STATUS={self.notice.state.value} {self.notice.reason}"
+        if self._parts.outbox.alive:
+            notify(f"WATCHDOG=1\n{status}")
+            return
+        self._say.warn("outbox", "no search log is sent any more: restart the agent")
+        notify(status)
 
     def _look(self) -> None:
         if self._parts.metadata is None:

@@ -79,7 +79,8 @@ class Journal:
         """Read what an agent before this one left. Raises OSError if the folder cannot be used."""
         folder.mkdir(parents=True, exist_ok=True)
         self.counts = Counts()
-        self.disk_trouble = ""
+        self._unwritten = self._unsealed = ""
+        self._fd = -1
         self._folder = folder
         self._most_logs = most_logs
         self._sessions: dict[str, int] = _read_sessions(folder / SESSIONS)
@@ -92,6 +93,12 @@ class Journal:
     def last_of(self, session: str) -> int:
         """The number of the last batch that was accepted of a sender; 0 if none was."""
         return self._sessions.get(session, 0)
+
+    @property
+    def disk_trouble(self) -> str:
+        """Why logs are in memory alone; empty while the disk takes them."""
+        error = self._unwritten or self._unsealed
+        return error and f"{self._folder}: {error}; logs are kept in memory"
 
     @property
     def open_logs(self) -> int:
@@ -109,9 +116,9 @@ class Journal:
         try:
             self._write(text)
             self._lines.extend(lines)
-            self.disk_trouble = ""
+            self._unwritten = ""
         except OSError as error:
-            self.disk_trouble = f"{self._folder}: {error.strerror}; logs are kept in memory"
+            self._unwritten = error.strerror or str(error)
             self._memory.extend(lines)
         self._sessions[session] = batch
         self._drop_oldest()
@@ -127,18 +134,34 @@ class Journal:
         if told:
             with contextlib.suppress(OSError):
                 self._write(f"# counts {told}\n")
+        number: int | None = self._next
         try:
-            (self._folder / OPEN).replace(self._folder / f"{self._next:012d}")
+            self._begin_another()
+            self._unsealed = ""
         except OSError as error:
-            self.disk_trouble = f"{self._folder}: {error.strerror}; logs are kept in memory"
-            self._sealed.append(Segment(None, tuple(self._lines), told))
+            number, self._unsealed = None, error.strerror or str(error)
+        self._sealed.append(Segment(number, tuple(self._lines), told))
+        self._lines = []
+
+    def _begin_another(self) -> None:
+        """Give the open file its number, and open another.
+
+        Where that fails, raising OSError, the file that is open stays, and is emptied.
+        """
+        path, numbered = self._folder / OPEN, self._folder / f"{self._next:012d}"
+        try:
+            path.replace(numbered)
+            try:
+                fd = _opened(path)
+            except OSError:
+                numbered.replace(path)
+                raise
+        except OSError:
             os.ftruncate(self._fd, 0)
-            self._lines = []
-            return
+            raise
         os.close(self._fd)
-        self._sealed.append(Segment(self._next, tuple(self._lines), told))
+        self._fd = fd
         self._next += 1
-        self._reopen()
 
     def oldest(self) -> Segment | None:
         """Give the segment that is to be sent next; it stays until it is done."""
@@ -154,6 +177,8 @@ class Journal:
     def close(self) -> None:
         """Close the open segment; what it holds stays."""
         os.close(self._fd)
+        # Its number is soon another file's, into which a late log is not to be written.
+        self._fd = -1
 
     def _told(self, look: Mapping[str, object] | None) -> str:
         told: dict[str, object] = dict(vars(self.counts)) if self.counts else {}
@@ -200,11 +225,6 @@ class Journal:
             os.ftruncate(self._fd, before)
             raise
 
-    def _reopen(self) -> None:
-        flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
-        self._fd = os.open(self._folder / OPEN, flags, 0o600)
-        self._lines = []
-
     def _recover(self) -> None:
         numbers = sorted(int(p.name) for p in self._folder.iterdir() if p.name.isdigit())
         for number in numbers:
@@ -212,11 +232,15 @@ class Journal:
             if found.lines:
                 self._sealed.append(Segment(number, tuple(found.lines), found.told))
         self._next = numbers[-1] + 1 if numbers else 1
-        self._reopen()
+        self._fd = _opened(self._folder / OPEN)
         left = _read_segment(self._folder / OPEN, self._sessions)
         os.ftruncate(self._fd, left.size)
         self._lines = left.lines
         self.counts.read(left.told)
+
+
+def _opened(path: Path) -> int:
+    return os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
 
 
 @dataclass

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from spotkeeper_worker.logs.journal import Journal
 
+_LOG = logging.getLogger("spotkeeper.agent")
 FIRST_RETRY_S = 1.0
 LAST_RETRY_S = 60.0
 
@@ -53,12 +54,17 @@ class Outbox:
         self._closed = False
         self.hurried = False
         """Whether the machine leaves: logs are sent as they come."""
-        self._say = Sometimes(logging.getLogger("spotkeeper.agent"))
+        self._say = Sometimes(_LOG)
         self._thread = threading.Thread(target=self._run, name="outbox", daemon=True)
 
     def start(self) -> None:
         """Begin to send."""
         self._thread.start()
+
+    @property
+    def alive(self) -> bool:
+        """Whether it sends."""
+        return self._thread.is_alive()
 
     @property
     def waiting(self) -> int:
@@ -131,23 +137,31 @@ class Outbox:
     def _run(self) -> None:
         retry_s = self._settings.first_retry_s
         while True:
-            segment = self._next_segment()
-            if segment is None:
-                return
             try:
-                self._send(segment.body())
+                if not self._turn():
+                    return
+                retry_s = self._settings.first_retry_s
+                continue
             except AwsError as error:
                 lost = self._journal.counts.lost
                 told = f"; {lost} logs were lost" if lost else ""
                 self._say.warn("send", f"search logs wait: {error}{told}")
-                self._pause(retry_s)
-                retry_s = min(2 * retry_s, LAST_RETRY_S)
-                continue
-            retry_s = self._settings.first_retry_s
-            self._say.over("send", "search logs are sent again")
-            with self._changed:
-                self._journal.done(segment)
-                self._changed.notify_all()
+            except Exception:  # noqa: BLE001 - a machine that sends no log looks like a dead one
+                _LOG.exception("search logs wait: an error that nobody thought of; tried again")
+            self._pause(retry_s)
+            retry_s = min(2 * retry_s, LAST_RETRY_S)
+
+    def _turn(self) -> bool:
+        """Wait for a segment and send it, raising AwsError; False once the outbox is closed."""
+        segment = self._next_segment()
+        if segment is None:
+            return False
+        self._send(segment.body())
+        self._say.over("send", "search logs are sent again")
+        with self._changed:
+            self._journal.done(segment)
+            self._changed.notify_all()
+        return True
 
     def _next_segment(self) -> Segment | None:
         """Wait for a segment to send; None once the outbox is closed."""

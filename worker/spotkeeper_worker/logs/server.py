@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
 import re
 import socket
 import socketserver
 import threading
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Callable, cast
+
+from spotkeeper_worker.sometimes import Sometimes
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -86,6 +89,7 @@ class SocketServer:
         self._accept = accept
         self._tell = tell
         self._closed = threading.Event()
+        self._say = Sometimes(logging.getLogger("spotkeeper.agent"))
         self._server = self._bound()
         self._thread = threading.Thread(target=self._run, name="socket", daemon=True)
 
@@ -103,9 +107,17 @@ class SocketServer:
     def _run(self) -> None:
         while not self._closed.is_set():
             if not self._path.exists():
-                self._server.server_close()
-                self._server = self._bound()
+                self._bind_again()
             self._server.handle_request()
+
+    def _bind_again(self) -> None:
+        try:
+            server = self._bound()
+        except OSError as error:
+            self._say.warn("bind", f"{self._path} cannot be made again: {error}; tried again")
+            return
+        self._server.server_close()
+        self._server = server
 
     def close(self) -> None:
         """Stop answering."""

@@ -1,0 +1,211 @@
+"""Search logs that were accepted are sent until SQS has them, whatever happens meanwhile."""
+
+import base64
+import errno
+import gzip
+import json
+import logging
+import os
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from spotkeeper.border.search_log import read
+from spotkeeper_worker.agent.aws import AwsError
+from spotkeeper_worker.agent.loop import Agent, Parts
+from spotkeeper_worker.agent.settings import Settings
+from spotkeeper_worker.logs.journal import Journal
+from spotkeeper_worker.logs.outbox import Outbox, OutboxSettings
+from spotkeeper_worker.logs.pace import PaceSettings
+from spotkeeper_worker.sometimes import Sometimes
+from spotkeeper_worker.testing import until
+from tests.worker.logs import AWS, a_log, kept, lines
+
+
+class Queue:
+    """A queue that can refuse."""
+
+    def __init__(self) -> None:
+        self.bodies: list[str] = []
+        self.tried: list[str] = []
+        self.refuses = False
+        self.breaks: list[Exception] = []
+
+    def send(self, body: str) -> None:
+        self.tried.append(body)
+        if self.breaks:
+            raise self.breaks.pop()
+        if self.refuses:
+            raise AwsError("SendMessage", "AccessDenied", "no")
+        self.bodies.append(body)
+
+
+def outbox(folder: Path, queue: Queue, **journal: int) -> Outbox:
+    settings = OutboxSettings(
+        origin=AWS, pace=PaceSettings(0.01, 0.02), first_retry_s=0.01, clamp_s=5.0
+    )
+    made = Outbox(Journal(folder, **journal), queue.send, settings)
+    made.start()
+    return made
+
+
+def test_a_message_is_repeated_byte_for_byte_until_it_is_taken(tmp_path: Path) -> None:
+    queue = Queue()
+    queue.refuses = True
+    box = outbox(tmp_path, queue)
+    box.accept([a_log(n) for n in range(3)], "s", 1)
+    until(lambda: len(queue.tried) >= 3, "it is tried again")
+    queue.refuses = False
+    assert box.flush(10)
+    box.close()
+    assert set(queue.tried) == set(queue.bodies)
+    assert len(queue.bodies) == 1
+
+
+def test_a_wrong_log_costs_the_others_nothing(tmp_path: Path) -> None:
+    queue = Queue()
+    box = outbox(tmp_path, queue)
+    refused = box.accept([a_log(0), a_log(1, status="fine"), a_log(2)], "s", 1)
+    assert len(refused) == 1
+    assert box.flush(10)
+    box.close()
+    assert [log.request_id for log in read(queue.bodies[0]).logs] == ["r-0", "r-2"]
+
+
+def test_a_batch_counts_once_however_often_it_comes(tmp_path: Path) -> None:
+    queue = Queue()
+    box = outbox(tmp_path, queue)
+    for _ in range(3):
+        box.accept([a_log(0)], "s", 1)
+    box.accept([a_log(1)], "s", 2)
+    assert box.flush(10)
+    box.close()
+    found = [log.request_id for body in queue.bodies for log in read(body).logs]
+    assert sorted(found) == ["r-0", "r-1"]
+
+
+def test_an_hour_of_refusals_keeps_the_newest_and_tells_the_loss(tmp_path: Path) -> None:
+    queue = Queue()
+    queue.refuses = True
+    box = outbox(tmp_path, queue, most_logs=1000)
+    for batch in range(1, 31):
+        box.accept([a_log(n) for n in range(100)], "s", batch)
+    assert box.waiting <= 1000
+    queue.refuses = False
+    box.accept([a_log(0)], "s", 31)
+    assert box.flush(10)
+    box.close()
+    every = "".join(map(_unpacked, queue.bodies))
+    told = [json.loads(line).get("agent", {}).get("lost", 0) for line in every.splitlines()]
+    assert sum(told) + len(told) == 3001
+
+
+def _unpacked(body: str) -> str:
+    return gzip.decompress(base64.b64decode(body)).decode() + "\n"
+
+
+def test_a_message_is_one_that_sqs_takes_however_large_the_batches(tmp_path: Path) -> None:
+    queue = Queue()
+    box = outbox(tmp_path, queue)
+    for batch in range(1, 7):
+        box.accept([a_log(n, request_id=os.urandom(60).hex()) for n in range(400)], "s", batch)
+    assert box.flush(10)
+    box.close()
+    assert max(map(len, queue.bodies)) <= 256 * 1024
+    assert max(len(read(body).logs) for body in queue.bodies) <= 500
+
+
+# --- what nobody thought of -----------------------------------------------------------------------
+
+
+def test_an_error_that_nobody_thought_of_is_told_and_sending_goes_on(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    queue = Queue()
+    queue.breaks = [RuntimeError("a bug"), KeyError("another")]
+    box = outbox(tmp_path, queue)
+    box.accept([a_log(0)], "s", 1)
+    assert box.flush(10)
+    assert box.alive
+    box.close()
+    assert [log.request_id for body in queue.bodies for log in read(body).logs] == ["r-0"]
+    told = [record.exc_info for record in caplog.records if record.exc_info]
+    assert [kind for kind, *_ in told] == [KeyError, RuntimeError]
+
+
+@pytest.mark.parametrize("error", [errno.ENOSPC, errno.EMFILE, errno.EDQUOT])
+def test_logs_are_sent_while_the_disk_takes_no_further_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: int
+) -> None:
+    queue = Queue()
+    box = outbox(tmp_path, queue)
+    full = Full(error)
+    monkeypatch.setattr(os, "open", full.open)
+    for number in range(3):
+        box.accept([a_log(number)], "s", number + 1)
+        until(lambda: len(queue.bodies) > number, "it is sent")  # noqa: B023
+    full.over = True
+    box.accept([a_log(3)], "s", 4)
+    assert box.flush(10)
+    box.close()
+    found = [log.request_id for body in queue.bodies for log in read(body).logs]
+    assert found == ["r-0", "r-1", "r-2", "r-3"]
+    assert Journal(tmp_path).waiting == 0
+
+
+def test_a_journal_writes_into_no_file_of_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    journal = Journal(tmp_path / "journal")
+    journal.append(lines(0, 1), "a", 1)
+    full = Full(errno.ENOSPC)
+    monkeypatch.setattr(os, "open", full.open)
+    journal.seal()
+    with (tmp_path / "another").open("w+") as another:
+        journal.append(lines(1, 1), "a", 2)
+        assert another.read() == ""
+    full.over = True
+    assert kept(journal) == lines(0, 2)
+    assert "No space left on device" not in journal.disk_trouble
+
+
+class Full:
+    """A disk that makes no new file until it is over."""
+
+    def __init__(self, error: int) -> None:
+        self._error = error
+        self._open = os.open
+        self.over = False
+
+    def open(self, path: Any, flags: int, mode: int = 0o777, **more: Any) -> int:
+        if flags & os.O_CREAT and not self.over:
+            raise OSError(self._error, os.strerror(self._error), str(path))
+        return self._open(path, flags, mode, **more)
+
+
+@pytest.fixture
+def systemd(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[socket.socket]:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as channel:
+        channel.bind(str(tmp_path / "notify"))
+        channel.settimeout(20)
+        monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "notify"))
+        yield channel
+
+
+def test_an_agent_that_no_longer_sends_is_no_healthy_one(
+    tmp_path: Path, systemd: socket.socket, caplog: pytest.LogCaptureFixture
+) -> None:
+    settings = Settings(cluster="onprem", workers=0, run_dir=tmp_path, spool_dir=tmp_path)
+    pace = OutboxSettings(origin=AWS, pace=PaceSettings(0.01, 0.02))
+    box = Outbox(Journal(tmp_path / "journal"), Queue().send, pace)
+    agent = Agent(settings, Parts(box), Sometimes(logging.getLogger("spotkeeper.agent")))
+    agent.step(0.0)
+    assert systemd.recv(1000) == b"STATUS=serving "
+    assert "no search log is sent any more" in caplog.text
+    box.start()
+    agent.step(1.0)
+    assert systemd.recv(1000) == b"WATCHDOG=1\nSTATUS=serving "
+    box.close()
