@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
+import re
 import threading
+import time
 from typing import TYPE_CHECKING, Any, Callable
 
 from spotkeeper_worker.agent.aws import AwsError
@@ -18,6 +20,10 @@ PREFETCH = 50
 _LOOK_S = 0.2
 _FIRST_RETRY_S = 1.0
 _LAST_RETRY_S = 60.0
+# https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/API_SendMessage.html
+_NOT_FOR_SQS = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+# What is wrong with a message for good; what else is refused may be taken later.
+_NEVER = ("InvalidMessageContents", "InvalidParameterValue", "MessageTooLong")
 
 
 class Forwarder:
@@ -50,20 +56,33 @@ class Forwarder:
     def _move(self, channel: BlockingChannel, tag: int, body: bytes) -> None:
         text = _as_text(body)
         if text is None:
-            _LOG.error("a message of %d bytes is none that SQS takes; it is rejected", len(body))
-            channel.basic_reject(tag, requeue=False)
+            self._reject(channel, tag, f"{len(body)} bytes of it are none that it takes")
             return
         retry_s = _FIRST_RETRY_S
         while not self._stop.is_set():
             try:
                 self._send(text)
             except AwsError as error:
+                if error.code.startswith(_NEVER):
+                    self._reject(channel, tag, str(error))
+                    return
                 _LOG.warning("search logs wait: %s", error)
-                channel.connection.sleep(retry_s)
+                self._wait(channel, retry_s)
                 retry_s = min(2 * retry_s, _LAST_RETRY_S)
             else:
                 channel.basic_ack(tag)
                 return
+
+    def _reject(self, channel: BlockingChannel, tag: int, why: str) -> None:
+        """Give up a message that would be in the way of all that come after it."""
+        _LOG.error("a message is not for SQS, and is rejected: %s", why)
+        channel.basic_reject(tag, requeue=False)
+
+    def _wait(self, channel: BlockingChannel, seconds: float) -> None:
+        """Wait, or until told to stop; the connection is kept alive."""
+        ends = time.monotonic() + seconds
+        while not self._stop.is_set() and time.monotonic() < ends:
+            channel.connection.sleep(_LOOK_S)
 
 
 def void(_: Any) -> None:
@@ -76,4 +95,5 @@ def _as_text(body: bytes) -> str | None:
         text = body.decode("utf-8")
     except UnicodeDecodeError:
         return None
-    return text if text and len(body) <= LONGEST else None
+    fits = 0 < len(body) <= LONGEST and not _NOT_FOR_SQS.search(text)
+    return text if fits else None
