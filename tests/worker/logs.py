@@ -8,7 +8,7 @@ from spotkeeper_worker.logs.journal import Journal
 from spotkeeper_worker.times import as_text, read_time
 
 AWS = Origin("aws", "i-0123456789abcdef0", "ocr")
-AT = read_time("2026-11-20T10:00:00.120Z")
+AT = read_time("2025-11-20T10:00:00.120Z")
 
 
 def a_log(number: int = 0, **changed: object) -> dict[str, Any]:

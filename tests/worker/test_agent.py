@@ -260,9 +260,9 @@ def test_a_shell_script_takes_part(machine: FakeMachine, agent: StartAgent, tmp_
     log = {
         "request_id": "r-0",
         "worker_id": "script",
-        "enqueued_at": "2026-11-20T10:00:00Z",
-        "started_at": "2026-11-20T10:00:01Z",
-        "finished_at": "2026-11-20T10:00:02Z",
+        "enqueued_at": "2025-11-20T10:00:00Z",
+        "started_at": "2025-11-20T10:00:01Z",
+        "finished_at": "2025-11-20T10:00:02Z",
     }
     script = f"""
         exec 9> {tmp_path}/run/workers/script; flock 9

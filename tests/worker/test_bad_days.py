@@ -90,8 +90,8 @@ def a_file_that_is_no_log(scene: Scene) -> None:
 
 
 def a_log_from_a_wrong_clock(scene: Scene) -> None:
-    times = {"enqueued_at": "2026-11-20T11:00:00Z", "started_at": "2026-11-20T10:00:00Z"}
-    log = {"request_id": "r", "worker_id": "w", **times, "finished_at": "2026-11-20T11:00:01Z"}
+    times = {"enqueued_at": "2025-11-20T11:00:00Z", "started_at": "2025-11-20T10:00:00Z"}
+    log = {"request_id": "r", "worker_id": "w", **times, "finished_at": "2025-11-20T11:00:01Z"}
     scene.leave("clock.json", json.dumps(log))
 
 
@@ -145,6 +145,7 @@ def test_a_bad_day_is_a_line_and_costs_nothing(scene: Scene, day: str) -> None:
         (b'{"logs": 1, "session": "a", "batch": 1}\n', "logs should be a list"),
         (b'{"logs": [], "session": "a b", "batch": 1}\n', "session should be"),
         (b'{"logs": [], "session": "a", "batch": 0}\n', "batch should be"),
+        (b'{"logs": [], "session": "a", "batch": 1, "lost": "2"}\n', "lost should be"),
         (b"x" * (512 * 1024 + 2), "a line has at most"),
     ],
 )

@@ -6,8 +6,11 @@ import gzip
 import json
 import logging
 import os
+import random
 import socket
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +25,8 @@ from spotkeeper_worker.logs.outbox import Outbox, OutboxSettings
 from spotkeeper_worker.logs.pace import PaceSettings
 from spotkeeper_worker.sometimes import Sometimes
 from spotkeeper_worker.testing import until
+from spotkeeper_worker.times import as_text
+from tests.search_logs import digest_of
 from tests.worker.logs import AWS, a_log, kept, lines
 
 
@@ -116,6 +121,114 @@ def test_a_message_is_one_that_sqs_takes_however_large_the_batches(tmp_path: Pat
     box.close()
     assert max(map(len, queue.bodies)) <= 256 * 1024
     assert max(len(read(body).logs) for body in queue.bodies) <= 500
+
+
+# --- what the collector would refuse --------------------------------------------------------------
+
+
+def counted(queue: Queue) -> list[str]:
+    """What the collector counts of all messages, sent now; raises NotDigestible."""
+    messages = [read(body).logs for body in queue.bodies]
+    for logs in messages:
+        digest_of(logs, datetime.fromtimestamp(time.time(), UTC))
+    return [log.request_id for logs in messages for log in logs]
+
+
+def test_a_wrong_clock_costs_its_own_log_alone(tmp_path: Path) -> None:
+    queue, now = Queue(), time.time()
+    at = as_text(now)
+    ahead = as_text(now + 7200)
+    times = {"enqueued_at": at, "started_at": at, "finished_at": at}
+    box = outbox(tmp_path, queue)
+    mine = [a_log(number, **times) for number in range(3)]
+    wrong = dict.fromkeys(times, ahead)
+    [refused] = box.accept([*mine, a_log(3, **wrong)], "s", 1)
+    assert "finished_at: lies 7" in refused
+    assert box.flush(10)
+    box.close()
+    assert counted(queue) == ["r-0", "r-1", "r-2"]
+    assert json.loads(_unpacked(queue.bodies[0]).split("\n")[0])["agent"]["refused"] == 1
+
+
+@pytest.mark.parametrize("batch_of", [1, 150, 500])
+def test_no_message_has_more_workers_than_the_collector_takes(
+    tmp_path: Path, batch_of: int
+) -> None:
+    queue = Queue()
+    made = Outbox(Journal(tmp_path), queue.send, OutboxSettings(origin=AWS))
+    logs = [a_log(number, worker_id=f"cgi-{number % 450}") for number in range(500)]
+    for number, first in enumerate(range(0, 500, batch_of)):
+        made.accept(logs[first : first + batch_of], "s", number + 1)
+    made.start()
+    assert made.flush(10)
+    made.close()
+    assert sorted(counted(queue)) == sorted(log["request_id"] for log in logs)
+    assert len(queue.bodies) == 3
+
+
+def test_a_long_batch_is_several_messages_that_sqs_takes(tmp_path: Path) -> None:
+    queue = Queue()
+    box = outbox(tmp_path, queue)
+    named = random.Random(1)
+    ids = ["".join(chr(named.randint(0x4E00, 0x9FFF)) for _ in range(128)) for _ in range(500)]
+    box.accept([a_log(0, request_id=each, worker_id=each[::-1]) for each in ids], "s", 1)
+    assert box.flush(10)
+    box.close()
+    assert max(map(len, queue.bodies)) <= 256 * 1024
+    assert sorted(counted(queue)) == sorted(ids)
+
+
+def test_a_batch_of_several_messages_counts_once_though_a_kill_cut_it(tmp_path: Path) -> None:
+    """The agent ends between two parts of a batch; its worker sends the batch again."""
+    logs = [a_log(number, worker_id=f"cgi-{number}") for number in range(500)]
+    settings, journal = OutboxSettings(origin=AWS), Cut(tmp_path)
+    with pytest.raises(Killed):
+        Outbox(journal, Queue().send, settings).accept(logs, "s", 1)
+    queue = Queue()
+    again = Outbox(Journal(tmp_path), queue.send, settings)
+    again.accept(logs, "s", 1)
+    again.start()
+    assert again.flush(10)
+    again.close()
+    assert sorted(counted(queue)) == sorted(log["request_id"] for log in logs)
+
+
+class Killed(Exception):
+    """The process ended."""
+
+
+class Cut(Journal):
+    """A journal whose process ends once it has a part of a batch."""
+
+    def append(self, lines: Sequence[str], session: str, batch: int) -> None:
+        super().append(lines, session, batch)
+        raise Killed
+
+
+def test_what_an_agent_before_this_one_left_is_no_part_of_its_message(tmp_path: Path) -> None:
+    left = Journal(tmp_path)
+    left.append(lines(0, 3), "a", 1)
+    left.close()
+    queue = Queue()
+    box = outbox(tmp_path, queue)
+    box.accept([a_log(3)], "s", 1)
+    assert box.flush(10)
+    box.close()
+    assert [len(_unpacked(body).splitlines()) for body in queue.bodies] == [3, 1]
+
+
+def test_what_a_worker_lost_is_told(tmp_path: Path) -> None:
+    queue = Queue()
+    box = outbox(tmp_path, queue)
+    for _ in range(2):
+        box.accept([], "s", 1, 7)
+    box.accept([a_log(0)], "s", 2)
+    assert box.flush(10)
+    box.close()
+    told = [
+        json.loads(line)["agent"] for body in queue.bodies for line in _unpacked(body).splitlines()
+    ]
+    assert told == [{"lost": 7, "clamped": 0, "refused": 0}]
 
 
 # --- what nobody thought of -----------------------------------------------------------------------

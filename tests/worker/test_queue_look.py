@@ -24,6 +24,7 @@ from tests.worker.brokers import Queue, broker, queue
 __all__ = ["broker", "queue"]
 pytestmark = pytest.mark.allow_hosts(["127.0.0.1"])
 AT = 1_795_300_000.0
+SERVED_AT = 1_763_632_800.0
 TOLD = {"messages": 7, "messages_ready": 5, "messages_unacknowledged": 2}
 
 type Manage = Callable[[int, str], str]
@@ -153,7 +154,7 @@ def a_look(ready: int) -> dict[str, object]:
 
 
 def a_log() -> dict[str, object]:
-    at = as_text(AT)
+    at = as_text(SERVED_AT)
     times = {"enqueued_at": at, "started_at": at, "finished_at": at}
     return {"request_id": "r", "worker_id": "w", "status": "ok", **times}
 

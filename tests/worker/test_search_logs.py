@@ -14,7 +14,7 @@ from spotkeeper.border.search_log import read
 from spotkeeper_worker.logs.intake import LogRefused, Origin, take
 from spotkeeper_worker.logs.journal import Journal
 from spotkeeper_worker.logs.spool import collect
-from spotkeeper_worker.times import as_text
+from spotkeeper_worker.times import as_text, read_time
 from tests.worker.logs import AT, AWS, a_log, kept, lines
 
 # --- what is taken --------------------------------------------------------------------------------
@@ -24,7 +24,7 @@ from tests.worker.logs import AT, AWS, a_log, kept, lines
 def test_the_collector_reads_what_the_agent_takes(origin: Origin) -> None:
     (found,) = read(take(a_log(), origin, 5.0).line).logs
     assert found.cluster.value == origin.cluster
-    assert found.started_at.isoformat() == "2026-11-20T10:00:01.120000+00:00"
+    assert found.started_at.isoformat() == "2025-11-20T10:00:01.120000+00:00"
 
 
 @pytest.mark.parametrize(
@@ -37,7 +37,7 @@ def test_the_collector_reads_what_the_agent_takes(origin: Origin) -> None:
         (a_log(worker_id=7), "worker_id: '7'"),
         (a_log(status="fine"), "status: 'fine' is none of ok, error, timeout"),
         (a_log(enqueued_at="yesterday"), "enqueued_at: 'yesterday' is not an RFC 3339 time"),
-        (a_log(enqueued_at="2026-11-20T10:00:00"), "is not an RFC 3339 time with a zone"),
+        (a_log(enqueued_at="2025-11-20T10:00:00"), "is not an RFC 3339 time with a zone"),
         (a_log(enqueued_at=1763632800), "enqueued_at"),
         (a_log(finished_at="9999-12-31T23:59:59-05:00"), "finished_at: year 10000 is out of range"),
         (a_log(request_id="\ud800"), "request_id: "),
@@ -49,6 +49,18 @@ def test_the_collector_reads_what_the_agent_takes(origin: Origin) -> None:
 def test_what_the_collector_would_refuse_is_refused_alone(log: object, why: str) -> None:
     with pytest.raises(LogRefused, match=why):
         take(log, AWS, 5.0)
+
+
+@pytest.mark.parametrize("zone_h", [1, 2, 12])
+def test_a_log_from_the_future_is_refused_alone(zone_h: int) -> None:
+    """Local time that was written as UTC."""
+    log = a_log()
+    now = read_time(log["finished_at"])
+    assert take(log, AWS, 5.0, now - 300).line == take(log, AWS, 5.0).line
+    with pytest.raises(LogRefused, match="finished_at: lies 301 s in the future; is a clock wrong"):
+        take(log, AWS, 5.0, now - 301)
+    with pytest.raises(LogRefused, match=f"finished_at: lies {3600 * zone_h} s in the future"):
+        take(log, AWS, 5.0, now - 3600 * zone_h)
 
 
 @pytest.mark.parametrize("behind_s", [0.003, 0.12, 4.9])

@@ -56,7 +56,7 @@ class Stage:
         self.worker = Worker("gpu-0", folder, margin_s=0.0, send_every_s=0.01)
         self._thread: threading.Thread | None = None
 
-    def _accept(self, logs: Any, session: str, batch: int) -> list[str]:
+    def _accept(self, logs: Any, session: str, batch: int, lost: int) -> list[str]:
         self.logs.extend(logs)
         return []
 
@@ -149,11 +149,16 @@ def test_the_hold_is_renewed_while_a_request_is_served(stage: Stage) -> None:
 
 
 def test_a_request_that_will_not_be_done_is_handed_back_before_the_end(stage: Stage) -> None:
-    over = threading.Event()
-    stage.handle = lambda body: void(over.wait(20))
+    begun, over = threading.Event(), threading.Event()
+
+    def handle(body: str) -> None:
+        begun.set()
+        over.wait(20)
+
+    stage.handle = handle
     stage.send("one")
     stage.start()
-    until(lambda: stage.left() == (0, 1), "it is being served")
+    assert begun.wait(20)
     stage.say(State.DRAINING, until_s=2.5)
     until(lambda: stage.left() == (1, 0), "another worker can take it")
     over.set()

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from spotkeeper_worker import NameTaken, Worker
+from spotkeeper_worker.logs.emitter import Emitter
 from spotkeeper_worker.logs.server import SocketServer
 from spotkeeper_worker.notice import Notice, write_notice
 from spotkeeper_worker.roster import read_roster
@@ -39,7 +40,7 @@ def worker(run_dir: Path) -> Iterator[Worker]:
 def logs(run_dir: Path) -> Iterator[list[dict[str, Any]]]:
     taken: list[dict[str, Any]] = []
 
-    def accept(logs: Any, session: str, batch: int) -> list[str]:
+    def accept(logs: Any, session: str, batch: int, lost: int) -> list[str]:
         taken.extend(logs)
         return []
 
@@ -147,6 +148,77 @@ def test_a_socket_is_made_again_once_its_folder_is_there_again(
     with Worker("gpu-0", run_dir, send_every_s=0.01) as worker, worker.request("r-0", AT):
         pass
     until(lambda: len(logs) == 1, "its log arrives")
+
+
+def test_a_long_id_is_cut_and_stays_its_own(worker: Worker, logs: list[dict[str, Any]]) -> None:
+    given = ["x" * 128, "ü" * 129, "x" * 100_000 + "a", "x" * 100_000 + "b", "\ud800" * 300]
+    for request_id in given:
+        with worker.request(request_id, AT):
+            pass
+    until(lambda: len(logs) == len(given), "all are handed over")
+    ids = [log["request_id"] for log in logs]
+    assert ids[0] == given[0]
+    assert ids[1].startswith("ü" * 90)
+    assert len(set(ids)) == len(given)
+    assert max(map(len, ids)) == 128
+
+
+class Heard:
+    """What an agent hears of logs, and of lost ones."""
+
+    def __init__(self) -> None:
+        self.ids: list[str] = []
+        self.lost = 0
+
+    def accept(self, logs: Any, session: str, batch: int, lost: int) -> list[str]:
+        self.ids += [log["request_id"] for log in logs]
+        self.lost += lost
+        return []
+
+
+@pytest.fixture
+def heard(run_dir: Path) -> Iterator[Heard]:
+    found = Heard()
+    server = SocketServer(run_dir, found.accept, dict)
+    server.start()
+    yield found
+    server.close()
+
+
+@pytest.fixture
+def emitter(run_dir: Path) -> Iterator[Emitter]:
+    made = Emitter(run_dir, "gpu-0", 0.01)
+    yield made
+    made.close()
+
+
+def test_a_batch_ends_before_it_is_more_than_the_agent_reads(
+    emitter: Emitter, request: pytest.FixtureRequest
+) -> None:
+    for number in range(450):
+        emitter.emit((f"{number:05d}" * 1000, AT, AT, AT, "ok"))
+    heard: Heard = request.getfixturevalue("heard")
+    until(lambda: len(heard.ids) == 450, "all are handed over")
+    assert heard.lost == 0
+
+
+def test_a_log_that_the_agent_does_not_read_is_told_as_lost(emitter: Emitter, heard: Heard) -> None:
+    emitter.emit(("x" * 3_000_000, AT, AT, AT, "ok"))
+    until(lambda: heard.lost == 1, "it is told though no log follows")
+    emitter.emit(("r-0", AT, AT, AT, "ok"))
+    until(lambda: heard.ids == ["r-0"], "the next is taken")
+    assert heard.lost == 1
+
+
+def test_logs_that_were_too_many_to_keep_are_told_as_lost(
+    emitter: Emitter, request: pytest.FixtureRequest
+) -> None:
+    for number in range(10_500):
+        emitter.emit((str(number), AT, AT, AT, "ok"))
+    heard: Heard = request.getfixturevalue("heard")
+    until(lambda: heard.ids[-1:] == ["10499"], "the newest is handed over")
+    until(lambda: len(heard.ids) + heard.lost == 10_500, "the others are told")
+    assert heard.lost >= 300
 
 
 def test_when_to_stop_goes_by_the_longest_of_the_last_requests(

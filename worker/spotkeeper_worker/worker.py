@@ -10,6 +10,7 @@ while not worker.stopping:
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import os
 import signal
@@ -22,6 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Union
 
 from spotkeeper_worker.logs.emitter import Emitter
+from spotkeeper_worker.logs.intake import LONGEST_ID
 from spotkeeper_worker.notice import Notice, NoticeReader
 from spotkeeper_worker.roster import Place
 from spotkeeper_worker.times import read_time
@@ -207,9 +209,16 @@ class Request:
             self.status = "timeout" if _is_timeout(kind) else "error"
         self._worker.took(finished_at - self._started_at)
         enqueued_at = _seconds(self._enqueued_at, self._started_at)
-        self._emitter.emit(
-            (str(self._request_id), enqueued_at, self._started_at, finished_at, self.status)
-        )
+        request_id, status = _short(str(self._request_id)), str(self.status)[:LONGEST_ID]
+        self._emitter.emit((request_id, enqueued_at, self._started_at, finished_at, status))
+
+
+def _short(request_id: str) -> str:
+    """Give an id of a length that the collector takes; two long ones stay two."""
+    if len(request_id) <= LONGEST_ID:
+        return request_id
+    digest = hashlib.sha256(request_id.encode("utf-8", "surrogatepass")).hexdigest()[:32]
+    return f"{request_id[: LONGEST_ID - len(digest) - 1]}~{digest}"
 
 
 def _is_timeout(kind: type[BaseException]) -> bool:

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger("spotkeeper.worker")
 MOST_LOGS = 10_000
 MOST_IN_A_BATCH = 200
+# Half of what the agent reads of a line.
+MOST_BYTES = 256 * 1024
 TIMEOUT_S = 5.0
 EVERY_S = 0.2
 
@@ -43,8 +45,10 @@ class Emitter:
         self._worker_id = worker_id
         self._every_s = every_s
         self._waiting: deque[Measured] = deque(maxlen=MOST_LOGS)
-        self._lost = 0
-        self._batch: list[dict[str, object]] = []
+        # The first is counted where requests run, the others by the thread that sends.
+        self._overflowed = self._given_up = self._told = 0
+        self._batch: list[str] = []
+        self._telling = 0
         self._number = 1
         self._session = uuid.uuid4().hex
         self._socket: socket.socket | None = None
@@ -59,13 +63,17 @@ class Emitter:
     def emit(self, measured: Measured) -> None:
         """Remember a log; the oldest is lost where nobody takes them."""
         if len(self._waiting) == MOST_LOGS:
-            self._lost += 1
+            self._overflowed += 1
         self._waiting.append(measured)
 
     @property
     def waiting(self) -> int:
         """Logs that the agent does not have yet."""
         return len(self._waiting) + len(self._batch)
+
+    @property
+    def _lost(self) -> int:
+        return self._overflowed + self._given_up
 
     def close(self, timeout_s: float = 2.0) -> None:
         """Hand over what is left, for so long at most."""
@@ -79,30 +87,37 @@ class Emitter:
         while not self._closed.wait(self._every_s):
             self._send_all()
         ends = time.monotonic() + TIMEOUT_S
-        while self.waiting and time.monotonic() < ends:
+        while self._unsaid and time.monotonic() < ends:
             self._send_all()
-            time.sleep(0.05 if self.waiting else 0)
+            time.sleep(0.05 if self._unsaid else 0)
         self._disconnect()
+
+    @property
+    def _unsaid(self) -> bool:
+        return bool(self.waiting or self._lost > self._told)
 
     def _send_all(self) -> None:
         try:
-            while self._fill():
-                self._hand_over()
+            while self._fill() and self._hand_over():
+                pass
             self._say("")
         except (OSError, ValueError) as error:
             self._disconnect()
             self._say(f"search logs wait for the agent ({self._run_dir}): {error}")
 
     def _fill(self) -> bool:
-        """Take the next batch unless one is on its way."""
-        if not self._batch:
-            while self._waiting and len(self._batch) < MOST_IN_A_BATCH:
-                self._batch.append(self._as_log(self._waiting.popleft()))
-        return bool(self._batch)
+        """Take the next batch, and what is to be told with it, unless one is on its way."""
+        if not self._batch and not self._telling:
+            size = 0
+            while self._waiting and len(self._batch) < MOST_IN_A_BATCH and size < MOST_BYTES:
+                self._batch.append(self._as_json(self._waiting.popleft()))
+                size += len(self._batch[-1])
+            self._telling = self._lost - self._told
+        return bool(self._batch or self._telling)
 
-    def _as_log(self, measured: Measured) -> dict[str, object]:
+    def _as_json(self, measured: Measured) -> str:
         request_id, enqueued, started, finished, status = measured
-        return {
+        log = {
             "request_id": request_id,
             "worker_id": self._worker_id,
             "enqueued_at": as_text(enqueued),
@@ -110,17 +125,25 @@ class Emitter:
             "finished_at": as_text(finished),
             "status": status,
         }
+        return json.dumps(log)
 
-    def _hand_over(self) -> None:
-        """Send the batch and hear that it was taken; raises OSError or ValueError."""
-        asked = {"logs": self._batch, "session": self._session, "batch": self._number}
-        answer = json.loads(self._answered(json.dumps(asked).encode() + b"\n"))
-        if answer.get("took") != self._number:
-            _LOG.error("the agent refuses a batch of search logs: %s", answer.get("error"))
+    def _hand_over(self) -> bool:
+        """Send the batch and hear whether it was taken; raises OSError or ValueError."""
+        about = {"session": self._session, "batch": self._number, "lost": self._telling}
+        line = f'{{"logs": [{", ".join(self._batch)}], {json.dumps(about)[1:]}\n'
+        answer = json.loads(self._answered(line.encode()))
+        took = bool(answer.get("took") == self._number)
+        if took:
+            self._told += self._telling
+        else:
+            self._given_up += len(self._batch)
+            why = answer.get("error")
+            self._refused.warn("batch", f"search logs are lost: the agent refuses them: {why}")
         for why in answer.get("refused", ())[:1]:
             self._refused.warn("refused", f"the agent refuses a search log: {why}")
-        self._batch = []
+        self._batch, self._telling = [], 0
         self._number += 1
+        return took
 
     def _answered(self, line: bytes) -> bytes:
         """Ask the agent; one that was started again meanwhile is connected to again."""

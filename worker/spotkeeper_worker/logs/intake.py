@@ -7,11 +7,15 @@ here against the same limits, and refused by itself.
 from __future__ import annotations
 
 import json
+import math
 import re
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from spotkeeper_worker.times import as_text, read_time
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 LONGEST_ID = 128
 MOST_HOURS = 24
@@ -21,6 +25,8 @@ _CANONICAL = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", re.ASCII)
 # Half of a character that JSON writes as two: no UTF-8, and so no JSON to the collector.
 _HALF = re.compile("[\ud800-\udfff]")
 _DAY_S = MOST_HOURS * 3600.0
+# A worker's clock may run ahead of the queue's by so much.
+_AHEAD_S = 300.0
 
 
 class LogRefused(Exception):
@@ -46,15 +52,16 @@ class Taken:
     """A log as it will be sent, one line of JSON."""
 
     line: str
+    worker_id: str
     wait_s: float
     clamped: bool
 
 
-def take(log: object, origin: Origin, clamp_s: float) -> Taken:
+def take(log: object, origin: Origin, clamp_s: float, now: float = math.inf) -> Taken:
     """Check a log and put it in its final form; raises LogRefused.
 
     An inversion of up to `clamp_s` between two machines' clocks is taken out: `enqueued_at` was
-    written by another than `started_at`.
+    written by another than `started_at`. With `now` a log from the future is refused.
     """
     if not isinstance(log, dict):
         raise LogRefused(f"a search log is a JSON object, not {str(log)[:40]!r}")
@@ -68,8 +75,30 @@ def take(log: object, origin: Origin, clamp_s: float) -> Taken:
         times, seconds = _clamped(seconds, clamp_s)
     if seconds[2] - seconds[0] > _DAY_S:
         raise LogRefused(f"finished_at: lies more than {MOST_HOURS} hours after enqueued_at")
+    if seconds[2] - now > _AHEAD_S:
+        ahead = f"lies {seconds[2] - now:.0f} s in the future"
+        raise LogRefused(f"finished_at: {ahead}; is a clock wrong, or local time called UTC?")
     body = {"version": 1, **ids, **origin.fields(), **dict(zip(_TIMES, times)), "status": status}
-    return Taken(json.dumps(body, separators=(",", ":")), seconds[1] - seconds[0], clamped)
+    line = json.dumps(body, separators=(",", ":"))
+    return Taken(line, ids["worker_id"], seconds[1] - seconds[0], clamped)
+
+
+def parts(taken: Iterable[Taken], most_workers: int, most_bytes: int) -> list[list[Taken]]:
+    """Cut a batch into parts of which each fits into a message; a batch of none is one part."""
+    found: list[list[Taken]] = [[]]
+    workers: set[str] = set()
+    size = 0
+    for each in taken:
+        another = each.worker_id not in workers
+        if found[-1] and (
+            (another and len(workers) == most_workers) or size + len(each.line) > most_bytes
+        ):
+            found.append([])
+            workers, size = set(), 0
+        found[-1].append(each)
+        workers.add(each.worker_id)
+        size += len(each.line)
+    return found
 
 
 def _id(log: dict[str, Any], name: str) -> str:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Callable
 
 from spotkeeper_worker.agent.aws import AwsError
-from spotkeeper_worker.logs.intake import LogRefused, Origin, Taken, take
+from spotkeeper_worker.logs.intake import LogRefused, Origin, Taken, parts, take
 from spotkeeper_worker.logs.journal import LOOK, Segment
 from spotkeeper_worker.logs.pace import Pace, PaceSettings
 from spotkeeper_worker.sometimes import Sometimes
@@ -44,10 +44,9 @@ class Outbox:
         self._journal = journal
         self._send = send
         self._settings = settings
-        now = time.monotonic()
-        self._pace = Pace(settings.pace, now)
-        for _ in range(journal.open_logs):
-            self._pace.add(0, 0.0, now)
+        self._pace = Pace(settings.pace, time.monotonic())
+        # What an agent before this one left is a message of its own: nobody knows its workers.
+        journal.seal()
         self._look: Mapping[str, object] | None = None
         self._changed = threading.Condition()
         self._flushing = False
@@ -78,29 +77,50 @@ class Outbox:
             self._look = look
             self._changed.notify_all()
 
-    def accept(self, logs: Sequence[object], session: str, batch: int) -> list[str]:
-        """Accept a batch once, however often it comes; answers why logs of it were refused."""
+    def accept(self, logs: Sequence[object], session: str, batch: int, lost: int = 0) -> list[str]:
+        """Accept a batch once, however often it comes; answers why logs of it were refused.
+
+        Its sender has `lost` so many logs before.
+        """
         with self._changed:
             if batch <= self._journal.last_of(session):
                 return []
             taken, refused = self._checked(logs)
-            if self._pace.full(sum(len(each.line) for each in taken)):
-                self._seal()
-            self._journal.append([each.line for each in taken], session, batch)
-            now = time.monotonic()
-            for each in taken:
-                self._pace.add(len(each.line), each.wait_s, now)
-            if self._pace.due(now):
+            self._journal.counts.lost += lost
+            self._keep(taken, session, batch)
+            if self._pace.due(time.monotonic()):
                 self._changed.notify_all()
         self._tell(refused)
         return refused
 
+    def _keep(self, taken: Sequence[Taken], session: str, batch: int) -> None:
+        """Put a batch into the journal, as parts where it is too much for one message.
+
+        Each part has a sender's name of its own, so that it is known when a kill came between two.
+        """
+        pace = self._settings.pace
+        *first, last = parts(taken, pace.most_workers, pace.most_bytes)
+        for number, part in enumerate(first):
+            name = f"{session}/{number}"
+            if batch > self._journal.last_of(name):
+                self._keep_part(part, name, batch)
+        self._keep_part(last, session, batch)
+
+    def _keep_part(self, part: Sequence[Taken], session: str, batch: int) -> None:
+        if self._pace.full(sum(len(each.line) for each in part), {each.worker_id for each in part}):
+            self._seal()
+        self._journal.append([each.line for each in part], session, batch)
+        now = time.monotonic()
+        for each in part:
+            self._pace.add(len(each.line), each.wait_s, now, each.worker_id)
+
     def _checked(self, logs: Sequence[object]) -> tuple[list[Taken], list[str]]:
         taken: list[Taken] = []
         refused: list[str] = []
+        settings, now = self._settings, time.time()
         for log in logs:
             try:
-                taken.append(take(log, self._settings.origin, self._settings.clamp_s))
+                taken.append(take(log, settings.origin, settings.clamp_s, now))
             except LogRefused as error:
                 refused.append(str(error))
         self._journal.counts.refused += len(refused)

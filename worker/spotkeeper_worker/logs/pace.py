@@ -12,9 +12,15 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Set
 
 MOST_LOGS = 500
 MOST_BYTES = 200 * 1024
+# The collector refuses a message with more.
+MOST_WORKERS = 200
 # Standard deviations, of a Poisson count and of a mean wait, as on a control chart: chance alone
 # sends one in hundreds.
 _SURPRISE = 3.0
@@ -32,6 +38,7 @@ class PaceSettings:
     latest_s: float = 10.0
     most_logs: int = MOST_LOGS
     most_bytes: int = MOST_BYTES
+    most_workers: int = MOST_WORKERS
 
 
 class Pace:
@@ -47,15 +54,17 @@ class Pace:
         self._first_at = now
         self.logs = 0
         self._bytes = 0
+        self._workers: set[str] = set()
         self._wait_s = 0.0
         self._squares = 0.0
 
-    def add(self, size: int, wait_s: float, now: float) -> None:
-        """Count a log of `size` bytes whose request waited so long."""
+    def add(self, size: int, wait_s: float, now: float, worker_id: str = "") -> None:
+        """Count a worker's log of `size` bytes whose request waited so long."""
         if not self.logs:
             self._first_at = now
         self.logs += 1
         self._bytes += size
+        self._workers.add(worker_id)
         self._wait_s += wait_s
         self._squares += wait_s * wait_s
 
@@ -71,10 +80,12 @@ class Pace:
         age = now - self._since
         return age >= settings.soonest_s and (self._complete or self._news(age))
 
-    def full(self, size: int) -> bool:
-        """Whether a further log of `size` bytes belongs into the next message."""
+    def full(self, size: int, workers: Set[str]) -> bool:
+        """Whether further logs, of `size` bytes and these workers, belong into the next message."""
         settings = self._settings
-        return self.logs >= settings.most_logs or self._bytes + size > settings.most_bytes
+        if self.logs >= settings.most_logs or self._bytes + size > settings.most_bytes:
+            return True
+        return len(self._workers | workers) > settings.most_workers
 
     @property
     def _complete(self) -> bool:
@@ -98,4 +109,5 @@ class Pace:
             self._usual_square += weight * (self._squares / self.logs - self._usual_square)
         self._known_s += age
         self._since, self.logs, self._bytes = now, 0, 0
+        self._workers.clear()
         self._wait_s = self._squares = 0.0

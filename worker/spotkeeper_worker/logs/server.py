@@ -1,7 +1,9 @@
 """The agent's unix socket: one JSON object a line in, one a line out.
 
-{"logs": [...], "session": "4f2a", "batch": 7}   ->  {"took": 7, "refused": []}
-{"notice": true}                                 ->  the notice
+{"logs": [...], "session": "4f2a", "batch": 7, "lost": 0}   ->  {"took": 7, "refused": []}
+{"notice": true}                                            ->  the notice
+
+`lost` may be left out: logs that this sender has lost since it said so last.
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ LONGEST_LINE = 512 * 1024
 MOST_LOGS = 500
 _SESSION = re.compile(r"[A-Za-z0-9_.:-]{1,64}")
 
-Accept = Callable[[Sequence[object], str, int], list[str]]
+Accept = Callable[[Sequence[object], str, int, int], list[str]]
 Tell = Callable[[], dict[str, Any]]
 
 
@@ -37,11 +39,20 @@ class _Handler(socketserver.StreamRequestHandler):
         with contextlib.suppress(OSError):
             while True:
                 line = self.rfile.readline(LONGEST_LINE + 1)
-                if not line.endswith(b"\n"):
-                    if line:
-                        self._say({"error": f"a line has at most {LONGEST_LINE} bytes"})
+                if line.endswith(b"\n"):
+                    self._say(server.answer(line))
+                    continue
+                if line:
+                    self._say({"error": f"a line has at most {LONGEST_LINE} bytes"})
+                if not self._skipped():
                     return
-                self._say(server.answer(line))
+
+    def _skipped(self) -> bool:
+        """Read to the end of a line: who writes it hears the answer only after that."""
+        while True:
+            part = self.rfile.readline(LONGEST_LINE)
+            if not part or part.endswith(b"\n"):
+                return bool(part)
 
     def _say(self, body: dict[str, Any]) -> None:
         self.wfile.write(json.dumps(body).encode() + b"\n")
@@ -66,15 +77,18 @@ class _Server(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
             if asked.get("notice"):
                 return self._tell()
             logs, session, batch = asked["logs"], asked["session"], asked["batch"]
+            lost = asked.get("lost", 0)
         except (ValueError, KeyError, AttributeError) as error:
             return {"error": f"neither logs with session and batch, nor notice: {error!r}"}
         if not isinstance(logs, list) or len(logs) > MOST_LOGS:
             return {"error": f"logs should be a list of at most {MOST_LOGS}"}
         if not isinstance(batch, int) or batch < 1:
             return {"error": "batch should be a number from 1"}
+        if not isinstance(lost, int) or lost < 0:
+            return {"error": "lost should be a number from 0"}
         if not isinstance(session, str) or not _SESSION.fullmatch(session):
             return {"error": "session should be 1 to 64 letters and digits"}
-        return {"took": batch, "refused": self._accept(logs, session, batch)[:20]}
+        return {"took": batch, "refused": self._accept(logs, session, batch, lost)[:20]}
 
 
 class SocketServer:

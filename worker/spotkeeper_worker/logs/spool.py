@@ -5,9 +5,10 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Callable
 
-from spotkeeper_worker.logs.server import MOST_LOGS, Accept
+from spotkeeper_worker.logs.server import MOST_LOGS
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -16,6 +17,7 @@ _LOG = logging.getLogger("spotkeeper.agent")
 FOLDER = "in"
 REFUSED = "refused"
 LONGEST_FILE = 8 << 20
+Accept = Callable[[Sequence[object], str, int], list[str]]
 _ENDINGS = (".json", ".jsonl")
 
 
