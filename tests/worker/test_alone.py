@@ -1,6 +1,7 @@
 """A worker that is its own agent, with boto3's permissions."""
 
 import json
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +16,9 @@ from spotkeeper_worker.agent.settings import SettingsError
 from spotkeeper_worker.alone import Alone, BotoChain
 from spotkeeper_worker.states import Hook
 from spotkeeper_worker.testing import FakeMachine, FakeServer, until
+from tests.worker.management import TOLD, Manage, manage
+
+__all__ = ["manage"]
 
 pytestmark = pytest.mark.allow_hosts(["127.0.0.1"])
 QUICK = {"poll_s": 0.1, "tick_s": 0.05, "settle_s": 0.1, "send_after_s": 0.1, "hook_settles_s": 3}
@@ -55,6 +59,17 @@ def test_it_sends_its_own_logs(machine: FakeMachine, server: FakeServer) -> None
     assert {(log["worker_id"], log["cluster"]) for log in found} == {("gpu-0", "onprem")}
 
 
+def test_it_looks_at_a_request_queue(
+    machine: FakeMachine, server: FakeServer, manage: Manage, caplog: pytest.LogCaptureFixture
+) -> None:
+    url = manage(200, json.dumps(TOLD))
+    looks: dict[str, Any] = {"request_queue": url, "look_every_s": 0.05}
+    with Alone("gpu-0", cluster="onprem", region="us-east-1", **QUICK, **looks):
+        until(lambda: len(machine.looks()) > 1, "it has looked twice")
+    assert {(each["ready"], each["unacknowledged"]) for each in machine.looks()} == {(5, 2)}
+    assert "queue" not in {thread.name for thread in threading.enumerate()}
+
+
 def test_it_drains_and_completes_its_hooks(machine: FakeMachine, server: FakeServer) -> None:
     machine.launch()
     with Alone("gpu-0", **QUICK) as worker:
@@ -85,6 +100,15 @@ def test_wrong_settings_leave_nothing_behind(tmp_path: Path) -> None:
         Alone("gpu-0", cluster="onprem", poll_s="often")
     with pytest.raises(SettingsError, match="SPOTKEEPER_COLOUR: is no setting"):
         Alone("gpu-0", cluster="onprem", colour="red")
+
+
+def test_a_name_that_is_none_leaves_nothing_behind(tmp_path: Path) -> None:
+    folders = {"run_dir": tmp_path / "run", "spool_dir": tmp_path / "spool"}
+    onprem: dict[str, Any] = {"cluster": "onprem", "region": "us-east-1", **QUICK, **folders}
+    with pytest.raises(ValueError, match="no name for a worker"):
+        Alone("gpu 0", **onprem)
+    with Alone("gpu-0", **onprem) as worker:
+        serve(worker, 1)
 
 
 def test_a_second_one_on_the_machine_is_refused(tmp_path: Path) -> None:

@@ -1,9 +1,7 @@
 """The agent looks at the request queue of a broker of one's own, and tells what it saw."""
 
 import json
-import threading
-from collections.abc import Callable, Iterator
-from http.server import BaseHTTPRequestHandler, HTTPServer
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -20,44 +18,12 @@ from spotkeeper_worker.testing.rabbit import Rabbit
 from spotkeeper_worker.times import as_text
 from tests.search_logs import SENT
 from tests.worker.brokers import Queue, broker, queue
+from tests.worker.management import TOLD, Manage, manage
 
-__all__ = ["broker", "queue"]
+__all__ = ["broker", "manage", "queue"]
 pytestmark = pytest.mark.allow_hosts(["127.0.0.1"])
 AT = 1_795_300_000.0
 SERVED_AT = 1_763_632_800.0
-TOLD = {"messages": 7, "messages_ready": 5, "messages_unacknowledged": 2}
-
-type Manage = Callable[[int, str], str]
-
-
-@pytest.fixture
-def manage() -> Iterator[Manage]:
-    """A management API that answers one thing; gives the address of the queue `requests`."""
-    answer: list[tuple[int, str]] = []
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            status, body = answer[0]
-            rightly = self.path == "/api/queues/%2F/requests"
-            self.send_response(status if rightly else 400)
-            self.end_headers()
-            self.wfile.write(body.encode())
-
-        def log_message(self, format: str, *args: object) -> None:
-            """Say nothing."""
-
-    server = HTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
-    thread.start()
-
-    def answers(status: int, body: str) -> str:
-        answer[:] = [(status, body)]
-        return f"http://me:s3cret@127.0.0.1:{server.server_port}/%2F/requests"
-
-    yield answers
-    server.shutdown()
-    thread.join()
-    server.server_close()
 
 
 def test_a_look_is_what_waits_and_what_is_being_served(manage: Manage) -> None:

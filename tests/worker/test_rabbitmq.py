@@ -170,6 +170,7 @@ def hand_back(stage: Stage, queue: Queue, body: bytes, **properties: str | None)
     queue.send(body, **properties)
     until(lambda: queue.waiting == 1, "it waits")
     method, *_ = queue.channel.basic_get(queue.name)
+    assert method is not None
     queue.channel.basic_nack(method.delivery_tag)
     stage.say(State.SERVING)
 

@@ -20,7 +20,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from spotkeeper_worker.agent.cli import assembled, make_folders
+from spotkeeper_worker.agent.cli import assembled, make_folders, watching
 from spotkeeper_worker.agent.credentials import (
     RENEW_BEFORE_S,
     CredentialChain,
@@ -74,7 +74,7 @@ class Alone(Worker):
     """
 
     def __init__(self, worker_id: str = "", *, margin_s: float = MARGIN_S, **settings: Any) -> None:
-        """Raises SettingsError, MetadataError, AwsError, or AnotherAgent for a second one."""
+        """Raises SettingsError, MetadataError, AwsError, AnotherAgent, and what Worker raises."""
         self._own = Path(tempfile.mkdtemp(prefix="spotkeeper-"))
         try:
             parsed = self._parsed(settings)
@@ -87,9 +87,14 @@ class Alone(Worker):
         self._agent = agent
         self._outbox.start()
         self._server.start()
+        self._watcher = watching(parsed, self._outbox)
         self._thread = threading.Thread(target=agent.run, name="agent", daemon=True)
         self._thread.start()
-        super().__init__(worker_id, parsed.run_dir, margin_s)
+        try:
+            super().__init__(worker_id, parsed.run_dir, margin_s)
+        except BaseException:
+            self._end()
+            raise
 
     def _parsed(self, settings: dict[str, Any]) -> Settings:
         fallback = {"run_dir": self._own / "run", "spool_dir": self._own / "spool", "workers": 1}
@@ -101,8 +106,13 @@ class Alone(Worker):
     def close(self, timeout_s: float = 2.0) -> None:
         """Leave, send the last logs, and complete what hooks there are."""
         super().close(timeout_s)
+        self._end()
+
+    def _end(self) -> None:
         self._agent.stopping.set()
         self._thread.join()
+        if self._watcher:
+            self._watcher.close()
         self._server.close()
         self._outbox.close()
         self._agent.close()

@@ -78,7 +78,7 @@ def _run() -> int:
     agent, outbox, server = assembled(settings)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: agent.stopping.set())
-    watcher = _watcher(settings, outbox)
+    watcher = watching(settings, outbox)
     outbox.start()
     server.start()
     notify("READY=1")
@@ -159,8 +159,8 @@ def assembled(
     return agent, outbox, SocketServer(settings.run_dir, outbox.accept, agent.tell)
 
 
-def _watcher(settings: Settings, outbox: Outbox) -> QueueWatcher | None:
-    """Look at the request queue, where one was named; its looks go with the logs."""
+def watching(settings: Settings, outbox: Outbox) -> QueueWatcher | None:
+    """Begin to look at the request queue, where one was named; its looks go with the logs."""
     if settings.request_queue is None:
         return None
     watcher = QueueWatcher(settings.request_queue, settings.look_every_s, outbox.tell)
