@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 import boto3
 import pytest
@@ -52,10 +52,11 @@ def deployed(
     return stage
 
 
-def ring(alarm: str) -> None:
-    """Have an alarm of the stack ring."""
-    boto3.client("cloudwatch").put_metric_alarm(
-        AlarmName=f"{STACK}-{alarm}",
+def ring(alarm: str, state: Literal["ALARM", "INSUFFICIENT_DATA"] = "ALARM") -> None:
+    """Have an alarm of the stack ring, or have no data."""
+    cloudwatch, name = boto3.client("cloudwatch"), f"{STACK}-{alarm}"
+    cloudwatch.put_metric_alarm(
+        AlarmName=name,
         Namespace="Spotkeeper",
         MetricName="BothShort",
         Statistic="Maximum",
@@ -64,6 +65,7 @@ def ring(alarm: str) -> None:
         Threshold=0,
         ComparisonOperator="GreaterThanThreshold",
     )
+    cloudwatch.set_alarm_state(AlarmName=name, StateValue=state, StateReason="told to")
 
 
 class NoPrices:

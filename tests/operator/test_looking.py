@@ -1,16 +1,19 @@
 """status, explain and doctor on a stack that works: kept answers, few calls, and bad arguments."""
 
 import json
+import shlex
 from collections.abc import Callable
 from datetime import datetime
 
 import boto3
 import pytest
 
-from tests.functions.conftest import Stage
+from spotkeeper_operator.aws import Aws
+from tests.functions.conftest import Stage, document
 from tests.operator.command import answered, refused, run
 from tests.operator.conftest import ring
 from tests.operator.golden import matches
+from tests.worker.page import of
 
 
 def test_what_they_answer(deployed: Stage) -> None:
@@ -37,6 +40,27 @@ def test_two_groups_before_there_is_a_stack(deployed: Stage) -> None:
     assert "nothing-wakes-it" not in found, "a document that nobody has written yet is well"
 
 
+def test_a_fleet_that_sleeps_by_its_overrides_is_woken_by_the_queue_that_they_name(
+    deployed: Stage,
+) -> None:
+    """By the line of docs/workers.md, for the stack that is there."""
+
+    def found() -> set[str]:
+        return {finding["id"] for finding in json.loads(answered("doctor", "--json"))}
+
+    awake = {"bounds": {"spot_min": 1, "spot_max": 100, "on_demand_max": 100}}
+    deployed.put("main", json.dumps(document("main", **awake)))
+    deployed.put("main.overrides", '{"bounds": {"spot_min": 0}}')
+    assert "nothing-wakes-it" in found()
+    (line,) = of("aws ssm put-parameter")
+    given = dict(zip(*[iter(shlex.split(line)[3:])] * 2, strict=True))
+    assert given["--name"] == "/spotkeeper/spotkeeper/fleets/main.overrides"
+    deployed.put("main.overrides", given["--value"])
+    assert "nothing-wakes-it" not in found()
+    (fleet,) = Aws("us-east-1").documents(Aws("us-east-1").stack("test")).fleets
+    assert (fleet.request_queue_url, fleet.bounds.spot_min) == ("rabbitmq://%2F/requests", 0)
+
+
 def test_a_group_that_a_document_of_another_stack_names_too(deployed: Stage) -> None:
     other, text = "/spotkeeper/night/fleets/main", '{"spot_group": "main-spot"}'
     boto3.client("ssm").put_parameter(Name=other, Value=text, Type="String")
@@ -55,6 +79,13 @@ def test_exit_codes_and_calls(deployed: Stage, calls: list[str]) -> None:
     code, out, _ = run("status")
     assert code == 1
     assert "main          UNKNOWN: the newest availability turn is 11 min old" in out
+
+
+def test_checkers_without_a_turn_ring_although_there_is_no_data_to_judge(deployed: Stage) -> None:
+    del deployed
+    for alarm in ("silent", "errors"):
+        ring(alarm, "INSUFFICIENT_DATA")
+    assert json.loads(answered("status", "--json"))["ringing"] == ["both-short", "silent"]
 
 
 def test_an_alarm_of_a_stack_whose_name_begins_alike_is_not_its_own(deployed: Stage) -> None:

@@ -4,8 +4,6 @@ import json
 import re
 from typing import Any
 
-import pytest
-
 from spotkeeper.observability import COUNTS, DAILY, LEVELS
 from spotkeeper_operator.status.read_status import ALARMS
 from tests.template.stack import Stack
@@ -30,11 +28,6 @@ QUEUE = {"ApproximateAgeOfOldestMessage", "ApproximateNumberOfMessagesVisible"}
 def alarms(stack: Stack) -> dict[str, Any]:
     """All alarms, by logical id."""
     return stack.resources("AWS::CloudWatch::Alarm")
-
-
-def rings(alarm: dict[str, Any]) -> Any:
-    """Who is told when an alarm rings."""
-    return alarm.get("AlarmActions") or alarm["InsufficientDataActions"]
 
 
 def own_metric(alarm: dict[str, Any]) -> str | None:
@@ -196,12 +189,27 @@ def looked_at(alarm: dict[str, Any], name: str) -> list[str]:
     return [it["Dimensions"][0]["Value"] for it in metrics]
 
 
-@pytest.mark.parametrize("metric", ["Errors", "Throttles"])
-def test_every_function_has_a_part_in_the_alarms_on_errors_and_throttles(
-    stack: Stack, metric: str
+def test_every_function_has_a_part_in_the_alarm_on_throttles(stack: Stack) -> None:
+    assert set(looked_at(alarms(stack)["ThrottlesAlarm"], "Throttles")) == set(stack.functions())
+
+
+def test_whoever_fails_rings_by_errors_or_where_it_runs_seldom_by_what_failed(
+    stack: Stack,
 ) -> None:
-    alarm = alarms(stack)[f"{metric}Alarm"]
-    assert sorted(looked_at(alarm, metric)) == sorted(stack.functions())
+    """In two of three minutes nobody can fail who is asked every five, or once a day."""
+    alarm = alarms(stack)["ErrorsAlarm"]
+    assert (alarm["DatapointsToAlarm"], alarm["EvaluationPeriods"]) == (2, 3)
+    seldom = stack.functions().keys() - set(looked_at(alarm, "Errors"))
+    assert seldom == {"KeepLedger", "ExamineAccount"}
+    for name in seldom:
+        config = stack.functions()[name]["EventInvokeConfig"]
+        assert config["MaximumRetryAttempts"] == 0
+        assert config["DestinationConfig"]["OnFailure"]["Destination"] == "FailedInvocations.Arn"
+    failed = alarms(stack)["FailedInvocationsAlarm"]
+    assert looked_at(failed, "ApproximateNumberOfMessagesVisible") == [
+        "FailedInvocations.QueueName"
+    ]
+    assert (failed["DatapointsToAlarm"], failed["Threshold"]) == (1, 0)
 
 
 def test_dead_letters_ring_when_more_come_and_not_while_they_lie_there(stack: Stack) -> None:
@@ -210,6 +218,8 @@ def test_dead_letters_ring_when_more_come_and_not_while_they_lie_there(stack: St
         alarm = alarms(stack)[f"{queue}Alarm"]
         assert looked_at(alarm, "ApproximateNumberOfMessagesVisible") == [f"{queue}.QueueName"]
         assert alarm["Metrics"][0]["Expression"] == "DIFF(FILL(m, 0))"
+        # A datapoint that comes late is one of the five that are looked at again.
+        assert (alarm["DatapointsToAlarm"], alarm["EvaluationPeriods"]) == (1, 5)
 
 
 def test_checkers_that_are_silent_ring_and_those_of_a_new_stack_do_not(stack: Stack) -> None:
@@ -218,6 +228,25 @@ def test_checkers_that_are_silent_ring_and_those_of_a_new_stack_do_not(stack: St
     # Before the first invocation there is no data, as after the last: no change of state.
     assert alarm["TreatMissingData"] == "missing"
     assert alarm["InsufficientDataActions"] == ["AlarmTopic"]
+    # One checker of the two: nothing times something is zero, or no data, as one reads the guide.
+    assert alarm["AlarmActions"] == ["AlarmTopic"]
+    # Of a new stack one checker may come first; no turn is two minutes after the one before.
+    assert alarm["EvaluationPeriods"] == 2
+    assert {it["MetricStat"]["Period"] for it in alarm["Metrics"][1:]} == {180}
+
+
+# A message that was received so often is at the back of the queue and in no age.
+RECEIVED_UNTIL_IT_IS_LEFT_OUT = 4
+
+
+def test_one_search_log_that_nobody_can_read_is_no_search_logs_that_wait(stack: Stack) -> None:
+    alarm, queue = alarms(stack)["OldestMessageAlarm"], stack.resources()["SearchLogQueue"]
+    seen_s = (RECEIVED_UNTIL_IT_IS_LEFT_OUT - 1) * queue["VisibilityTimeout"]
+    # What lies across a minute's end is in both minutes.
+    breaching_s = seen_s - alarm["Threshold"] + alarm["Period"]
+    assert alarm["Period"] * alarm["EvaluationPeriods"] > breaching_s
+    # The age of what really waits only grows: it rings within a quarter of an hour.
+    assert alarm["Threshold"] + alarm["Period"] * alarm["EvaluationPeriods"] < 900
 
 
 def test_every_alarm_on_what_is_sent_when_it_is_not_zero_takes_no_data_for_quiet(
@@ -249,10 +278,10 @@ def test_a_shortfall_rings_when_it_lasts_longer_than_launches_may_take(stack: St
 def test_every_alarm_says_what_it_means_and_tells_somebody(stack: Stack) -> None:
     for alarm in alarms(stack).values():
         assert re.search(r"[.] docs/troubleshooting[.]md#[a-z-]+$", alarm["AlarmDescription"])
-        assert rings(alarm) == ["AlarmTopic"]
+        assert alarm["AlarmActions"] == ["AlarmTopic"]
 
 
 def test_alarms_go_to_a_topic_of_the_operators_where_one_is_given() -> None:
     topic = "arn:aws:sns:us-west-2:123456789012:pager"
     stack = Stack.with_parameters({"AlarmTopicArn": topic, "LaunchTemplateId": "lt-0"})
-    assert all(rings(alarm) == [topic] for alarm in alarms(stack).values())
+    assert all(alarm["AlarmActions"] == [topic] for alarm in alarms(stack).values())

@@ -2,6 +2,8 @@
 
 import json
 import re
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -217,6 +219,28 @@ def test_parameters_that_do_not_go_together_are_refused_with_a_word(
     refusals = Stack.with_parameters(parameters).refusals()
     assert len(refusals) == bool(told)
     assert all(told in refusal for refusal in refusals)
+
+
+def compared(node: Any) -> Iterator[Any]:
+    """Whatever a part of the template compares with something else."""
+    for key, value in node.items() if isinstance(node, dict) else ():
+        if key == "Fn::Equals":
+            yield from value
+        yield from compared(value)
+    for value in node if isinstance(node, list) else ():
+        yield from compared(value)
+
+
+def test_rules_compare_texts() -> None:
+    """A parameter of type Number is a text, too, where a rule compares it."""
+    found = [*compared(template()["Rules"])]
+    assert [it for it in found if not isinstance(it, str | dict)] == []
+    assert found.count("0") == 2
+
+
+def test_who_has_no_queue_of_sqs_is_told_how_a_fleet_sleeps_all_the_same() -> None:
+    (refusal,) = Stack.with_parameters({**ADOPT, "SpotMin": 0}).refusals()
+    assert "NAME.overrides" in refusal
 
 
 @pytest.mark.parametrize(

@@ -9,9 +9,11 @@ HERE = "tests/worker/test_docs.py"
 LAB = "tests/endpoint/test_workers_page.py"
 DOCKER = "tests/endpoint/test_workers_image.py"
 PROGRAMS = "tests/endpoint/test_workers_programs.py"
+OVERRIDES = "tests/operator/test_looking.py"
 RUN_BY = {
     "aws cloudformation deploy": LAB,
     "aws cloudformation describe-stacks": LAB,
+    "aws ssm put-parameter": OVERRIDES,
     "docker build": DOCKER,
     "docker run": DOCKER,
     "docker stop": DOCKER,

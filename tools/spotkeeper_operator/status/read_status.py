@@ -22,6 +22,8 @@ ALARMS = frozenset({
     "request-queue-unread", "search-log-dead-letters", "search-logs-lost", "shortfall-unfilled",
     "silent", "stale-search-logs", "throttles",
 })  # fmt: skip
+# Of checkers that have no turn at all there is no data.
+NOT_HEARD_OF = ("silent", "INSUFFICIENT_DATA")
 
 
 def read_status(aws: Aws, stack_name: str, fleet: str | None, now: datetime) -> StackStatus:
@@ -58,14 +60,17 @@ def _ringing(aws: Aws, stack: "Stack", troubles: list[str]) -> tuple[str, ...]:
 
     The name of another stack, and so those of its alarms, may begin as this one's does.
     """
-    pages = aws.cloudwatch.get_paginator("describe_alarms").paginate(
-        AlarmNamePrefix=f"{stack.name}-", StateValue="ALARM"
-    )
+    prefix = f"{stack.name}-"
+    pages = aws.cloudwatch.get_paginator("describe_alarms").paginate(AlarmNamePrefix=prefix)
     try:
         with aws_errors("cloudwatch:DescribeAlarms"):
-            names = [alarm["AlarmName"] for page in pages for alarm in page["MetricAlarms"]]
-            ringing = (name.removeprefix(f"{stack.name}-") for name in names)
-            return tuple(name for name in ringing if name in ALARMS)
+            found = [alarm for page in pages for alarm in page["MetricAlarms"]]
+            states = {one["AlarmName"].removeprefix(prefix): one["StateValue"] for one in found}
+            return tuple(name for name, state in states.items() if _rings(name, state))
     except FleetError as error:
         troubles.append(f"alarms are not known: {error}")
         return ()
+
+
+def _rings(name: str, state: str) -> bool:
+    return name in ALARMS and (state == "ALARM" or (name, state) == NOT_HEARD_OF)
