@@ -239,6 +239,33 @@ def test_roles_types_zones_and_keys_of_the_account() -> None:
     assert found.quotas == {"All G and VT Spot Instance Requests": 64.0}
 
 
+@pytest.mark.parametrize("granted", [True, False], ids=["by a grant", "by its policy"])
+def test_a_key_that_is_named_by_its_alias_is_asked_about_by_its_arn(*, granted: bool) -> None:
+    """DescribeKey alone takes an alias; moto lets the other two pass, too."""
+    arn, alias = "arn:aws:kms:us-east-1:123456789012:key/1", "alias/disks"
+    metadata = {"KeyId": "1", "Arn": arn, "KeyManager": "CUSTOMER"}
+    role = "arn:aws:iam::123456789012:role/AWSServiceRoleForAutoScaling"
+    grants = [{"GranteePrincipal": role}] if granted else []
+    machine = Machine(keys=(alias,))
+    group = GroupFacts(
+        name="spot", spot_share=1.0, minimum=0, maximum=1, zones=frozenset(), types=(),
+        machine=machine,
+    )  # fmt: skip
+    clients = AccountClients(
+        quotas=boto3.client("service-quotas"), ec2=boto3.client("ec2"), iam=boto3.client("iam"),
+        kms=boto3.client("kms"), functions=boto3.client("lambda"),
+    )  # fmt: skip
+    with Stubber(clients.quotas) as quotas, Stubber(clients.kms) as stub:
+        quotas.add_response("list_service_quotas", {"Quotas": []})
+        stub.add_response("describe_key", {"KeyMetadata": metadata}, {"KeyId": alias})
+        stub.add_response("list_grants", {"Grants": grants}, {"KeyId": arn})
+        if not granted:
+            named = {"KeyId": arn, "PolicyName": "default"}
+            stub.add_response("get_key_policy", {"Policy": f'"{role}"'}, named)
+        assert account_facts(clients, [group]).key_grants == frozenset({alias})
+        stub.assert_no_pending_responses()
+
+
 def test_what_is_denied_is_unseen_and_names_the_action() -> None:
     def denied() -> None:
         told = {"Error": {"Code": "AccessDenied", "Message": "no"}}

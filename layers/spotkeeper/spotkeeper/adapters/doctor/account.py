@@ -120,9 +120,12 @@ def _granted(client: "KMSClient", keys: Sequence[str]) -> frozenset[str] | Unsee
 
 
 def _may(client: "KMSClient", key: str) -> bool:
-    if client.describe_key(KeyId=key)["KeyMetadata"].get("KeyManager") == "AWS":
+    known = client.describe_key(KeyId=key)["KeyMetadata"]
+    if known.get("KeyManager") == "AWS":
         return True
-    pages = client.get_paginator("list_grants").paginate(KeyId=key)
+    # A launch template may name a key by its alias, which only DescribeKey takes.
+    arn = known["Arn"]
+    pages = client.get_paginator("list_grants").paginate(KeyId=arn)
     if any(_LAUNCHES in g.get("GranteePrincipal", "") for p in pages for g in p["Grants"]):
         return True
-    return _LAUNCHES in client.get_key_policy(KeyId=key, PolicyName="default")["Policy"]
+    return _LAUNCHES in client.get_key_policy(KeyId=arn, PolicyName="default")["Policy"]
