@@ -12,7 +12,7 @@ from botocore.exceptions import ClientError
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spotkeeper.adapters.dynamodb.fleet_state import FleetStateTable
+from spotkeeper.adapters.dynamodb.fleet_state import NOTES_REMOVED_AT_ONCE, FleetStateTable
 from spotkeeper.domain.availability.memory import AvailabilityMemory
 from spotkeeper.domain.decision import Action, Controller, DecisionRecord, Outcome
 from spotkeeper.domain.health.memory import HealthMemory
@@ -200,6 +200,24 @@ def test_notes_that_come_in_meanwhile_are_kept_for_the_next_round(
     assert states.commit(second, AvailabilityMemory(), at(4))
     (item,) = items(dynamodb)
     assert "availability_notes" not in item
+
+
+def test_of_hundreds_of_notes_some_are_left_to_the_next_round_and_none_is_lost() -> None:
+    """A zone that goes warns of its instances one by one, while turns are at work."""
+    states = FleetStateTable(table_client(), TABLE, timedelta(days=30))
+    first, late = taken(states), AtRiskNote(instance_ids=("i-late",), at=at(3))
+    told = [AtRiskNote(instance_ids=(f"i-{n}",), at=at(1)) for n in range(400)]
+    for note in told:
+        assert states.acquire("ocr", Controller.AVAILABILITY, at(1), note) is None
+    states.release(first)
+    turn = taken(states, 2)
+    assert states.acquire("ocr", Controller.AVAILABILITY, at(3), late) is None
+    assert not states.commit(turn, AvailabilityMemory(backoff_s=4), at(3))
+    again = taken(states, 4)
+    assert again.availability.backoff_s == 4
+    assert again.notes == (*told[NOTES_REMOVED_AT_ONCE:], late)
+    assert states.commit(again, AvailabilityMemory(), at(4))
+    assert taken(states, 5).notes == ()
 
 
 def test_a_turn_that_fails_leaves_its_notes_to_the_next(states: FleetStateTable) -> None:

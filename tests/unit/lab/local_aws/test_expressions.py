@@ -71,3 +71,13 @@ def test_a_table_refuses_what_dynamodb_does() -> None:
             ExpressionAttributeValues={":p": {"S": "p"}},
         )
     assert tables["t"].scan() == {"Items": []}
+
+
+def test_an_expression_has_four_kilobytes_at_most() -> None:
+    long = f"REMOVE {4089 * 'a'}"
+    update(long)
+    with pytest.raises(CloudError, match="Expression size has exceeded") as refused:
+        update(f"{long}a")
+    assert refused.value.code == "ValidationException"
+    with pytest.raises(CloudError, match="expression size: 4097"):
+        condition(f"a = :{4092 * 'v'}")

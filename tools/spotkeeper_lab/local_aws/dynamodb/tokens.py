@@ -6,6 +6,10 @@ from dataclasses import dataclass
 
 from moto.dynamodb.parsing.reserved_keywords import ReservedKeywords
 
+from spotkeeper_lab.cloud.values import CloudError
+
+MOST_BYTES = 4096
+"""Of an expression."""
 _TOKEN = re.compile(r"\s*(<=|>=|<>|[=<>(),+\-]|\[\d+\]|[#:]?\w+)")
 
 
@@ -49,7 +53,13 @@ class Tokens:
 
 
 def tokens_of(text: str) -> Tokens:
-    """Split an expression; raises NotUnderstood for characters that mean nothing here."""
+    """Split an expression; raises NotUnderstood for characters that mean nothing here.
+
+    One that is too long is refused as DynamoDB does it.
+    """
+    if (size := len(text.encode())) > MOST_BYTES:
+        told = "Expression size has exceeded the maximum allowed size; expression size"
+        raise CloudError("ValidationException", f"{told}: {size}")
     found = _TOKEN.findall(text)
     if "".join(found) != re.sub(r"\s", "", text):
         raise NotUnderstood(text)

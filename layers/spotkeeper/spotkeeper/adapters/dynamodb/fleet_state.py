@@ -32,6 +32,9 @@ if TYPE_CHECKING:
 LEASE_LIFETIME = timedelta(seconds=45)
 # A fleet that nobody turned for a week starts afresh.
 STATE_LIFETIME = timedelta(days=7)
+# An expression of DynamoDB's has 4 KB at most. The rest is read again by the next round, to which a
+# note that it was told before is no news.
+NOTES_REMOVED_AT_ONCE = 100
 
 _RECORD = TypeAdapter(DecisionRecord)
 
@@ -102,7 +105,8 @@ class FleetStateTable:
                 operation, lease.fleet, lease.controller, done, quiet, values | expected
             ):
                 return True
-            seen = "".join(f", #notes[{i}]" for i in range(lease.notes_seen))
+            some = range(min(lease.notes_seen, NOTES_REMOVED_AT_ONCE))
+            seen = "".join(f", #notes[{i}]" for i in some)
             write = f"{write} REMOVE #holder, #until{seen}"
         mine = "#holder = :holder"
         if self._update(operation, lease.fleet, lease.controller, write, mine, values):
