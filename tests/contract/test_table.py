@@ -72,6 +72,18 @@ def test_the_ledger_has_what_runs_and_what_ended_since(table: "DynamoDBClient") 
     assert ledger.since("ocr", at(601)) == (other,)
 
 
+def test_a_life_that_an_earlier_release_closed_again_and_again_is_read_once(
+    table: "DynamoDBClient",
+) -> None:
+    ledger = LedgerTable(table, TABLE)
+    one = LedgerItem(
+        fleet="ocr", instance_id="i-1", pool="a/x", option=PurchaseOption.SPOT, since=NOON
+    )
+    ledger.put([replace(one, until=at(600 + 300 * look)) for look in range(5)])
+    assert ledger.since("ocr", NOON) == (replace(one, until=at(600)),)
+    assert ledger.ended("ocr", at(601))[0] == replace(one, until=at(900))
+
+
 def test_an_operator_who_has_not_seen_the_last_word_changes_nothing(
     table: "DynamoDBClient",
 ) -> None:

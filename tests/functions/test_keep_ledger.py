@@ -35,10 +35,13 @@ class FixedPrices:
 
 
 @pytest.fixture
-def restless(stage_of: StageOf, monkeypatch: pytest.MonkeyPatch) -> Stage:
-    """A fleet of four whose spot market comes and goes."""
+def restless(
+    stage_of: StageOf, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> Stage:
+    """A fleet of four whose spot market comes and goes; a parameter is how its cloud behaves."""
     market = ((0.0, 200), (2400.0, 1), (4800.0, 200), (6600.0, 3), (7800.0, 200))
-    stage = stage_of(("ocr",), spot=market, physics=Physics(cold_start_s=120))
+    physics: Physics = getattr(request, "param", Physics(cold_start_s=120))
+    stage = stage_of(("ocr",), spot=market, physics=physics)
     ports = wiring.ledger_ports()
     fixed = type(ports)(
         groups=ports.groups, ledger=ports.ledger, lives=ports.lives, prices=FixedPrices()
@@ -86,6 +89,27 @@ def test_the_ledger_is_the_bill_within_one_per_cent_and_knows_who_ended_whom(
     assert running == {i.instance_id for i in restless.cloud.instances()}
 
 
+# The group goes on listing who is dead, as it does where its health checks are suspended.
+GHOSTS = Physics(cold_start_s=120, notice_lost=1.0, ghost_s=1e6, ends_untold=True)
+
+
+@pytest.mark.parametrize("restless", [GHOSTS], indirect=True)
+def test_the_dead_of_whom_nobody_says_when_they_ended_are_booked_once(restless: Stage) -> None:
+    """No turn takes them out of their group: the fleet is paused."""
+    spent = [restless.call(keep_ledger)["ocr"]]
+    while restless.cloud.now_s < 5400.0:
+        restless.at(restless.cloud.now_s + 300)
+        spent.append(restless.call(keep_ledger)["ocr"])
+    bill, found = restless.cloud.bill(), kept(restless)
+    assert found.interruptions == bill.losses == 3
+    # The end is that of the look that saw it, at most five minutes late.
+    late_h = bill.losses * 300 / 3600
+    assert bill.spot_s / 3600 <= found.spot_h <= bill.spot_s / 3600 + late_h
+    assert sum(spent) <= found.paid + late_h * SPOT_USD
+    stored = boto3.client("dynamodb").scan(TableName=TABLE)["Items"]
+    assert sum(item["sk"]["S"].startswith("closed#") for item in stored) == bill.losses
+
+
 def test_what_was_spent_is_counted(
     restless: Stage, metrics: Callable[[str], dict[str, float]]
 ) -> None:
@@ -108,6 +132,7 @@ def test_a_fleet_whose_ledger_fails_stops_no_other(
                 raise Unavailable("reading the ledger: no answer")
             return ()
 
+        ended = ports.ledger.ended
         put = ports.ledger.put
 
     fixed = type(ports)(

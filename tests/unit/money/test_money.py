@@ -7,7 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spotkeeper.domain.money.ledger import EndedBy, LedgerItem, Life, entries
+from spotkeeper.domain.money.ledger import (
+    EndedBy,
+    LedgerItem,
+    Life,
+    each_life_once,
+    entries,
+    over_and_not_open,
+)
 from spotkeeper.domain.money.prices import PriceBook, PriceSeries, priced
 from spotkeeper.domain.money.savings import savings
 from spotkeeper.domain.purchase import PurchaseOption
@@ -40,6 +47,28 @@ def test_what_is_over_is_closed_at_its_own_time() -> None:
     assert entries("ocr", [ITEM], {"i-1": over}, hour(2)) == (closed,)
     # It came and went between two looks.
     assert entries("ocr", [], {"i-1": over}, hour(2)) == (closed,)
+
+
+def test_what_is_over_is_closed_once_although_nobody_says_when_it_ended() -> None:
+    closed = replace(ITEM, until=hour(1), ended_by=EndedBy.AWS)
+    over = replace(LIFE, until=hour(2), ended_by=EndedBy.AWS)
+    assert over_and_not_open([], {"i-1": over}) == (over,)
+    assert over_and_not_open([ITEM], {"i-1": over}) == over_and_not_open([], {"i-1": LIFE}) == ()
+    assert entries("ocr", [], {"i-1": over}, hour(2), [closed]) == ()
+    # A warm instance has a life each time that it is started.
+    again = replace(over, since=hour(1.5))
+    (item,) = entries("ocr", [], {"i-1": again}, hour(2), [closed])
+    assert (item.since, item.until) == (hour(1.5), hour(2))
+
+
+def test_of_a_life_that_was_booked_more_than_once_one_item_counts() -> None:
+    """Of what earlier releases wrote: the end that came first; or what runs, as it is not over."""
+    first, second = (replace(ITEM, until=hour(end), ended_by=EndedBy.AWS) for end in (5, 5.1))
+    other = replace(first, instance_id="i-2")
+    again = replace(ITEM, since=hour(6))
+    assert each_life_once([first, second, other, again]) == (first, other, again)
+    assert each_life_once([second, first]) == (first,)
+    assert each_life_once([first, ITEM]) == each_life_once([ITEM, first]) == (ITEM,)
 
 
 def test_what_nobody_knows_any_more_is_closed_now() -> None:

@@ -119,7 +119,8 @@ class Physics:
     only an instance that runs and carries the mark can be terminated (`marks_needed`: the role's
     condition, and the tags of what was terminated are gone);
     a group whose launches have all failed for `suspend_after_s` is suspended by AWS;
-    the retries of failed launches back off from `retry_s` to `retry_longest_s`.
+    the retries of failed launches back off from `retry_s` to `retry_longest_s`;
+    EC2 does not tell when an instance that the market took has ended (`ends_untold`).
     """
 
     cold_start_s: float = 120.0
@@ -143,6 +144,7 @@ class Physics:
     pending_ends_refused: bool = False
     marks_needed: bool = False
     suspend_after_s: float | None = None
+    ends_untold: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -142,10 +142,10 @@ class Ec2Answers:
             return {}
         at = f"({self._time.at(view.ended_s):%Y-%m-%d %H:%M:%S} GMT)"
         code = "Server.SpotInstanceTermination" if view.lost else "Client.UserInitiatedShutdown"
-        return {
-            "StateTransitionReason": f"{'Service' if view.lost else 'User'} initiated {at}",
-            "StateReason": {"Code": code, "Message": code},
-        }
+        told = f"{'Service' if view.lost else 'User'} initiated {at}"
+        if view.lost and self._cloud.physics.ends_untold:
+            told = f"{code}: Spot instance termination"
+        return {"StateTransitionReason": told, "StateReason": {"Code": code, "Message": code}}
 
     def _ec2_instance(self, view: InstanceView) -> Answer:
         zone, _, kind = view.pool.partition("/")

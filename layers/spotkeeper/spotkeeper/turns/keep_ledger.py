@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from typing import Protocol
 
 from spotkeeper.domain.fleet import Fleet, Group
-from spotkeeper.domain.money.ledger import LedgerItem, Life, entries
+from spotkeeper.domain.money.ledger import LedgerItem, Life, entries, over_and_not_open
 from spotkeeper.domain.money.prices import PriceBook, Priced, priced
 from spotkeeper.ports import FleetError, GroupReader
 
@@ -19,6 +19,10 @@ class Ledger(Protocol):
 
     def open_items(self, fleet: str) -> tuple[LedgerItem, ...]:
         """Read what runs."""
+        ...
+
+    def ended(self, fleet: str, since: datetime) -> tuple[LedgerItem, ...]:
+        """Read what ended since an instant."""
         ...
 
     def put(self, items: Sequence[LedgerItem]) -> None:
@@ -92,7 +96,11 @@ def _keep(
     opened = ports.ledger.open_items(fleet.name)
     members = [i.instance_id for group in groups.values() for i in group.instances]
     ids = sorted({*members, *(item.instance_id for item in opened)})
-    changed = entries(fleet.name, opened, ports.lives.of(ids, now) if ids else {}, now)
+    lives = ports.lives.of(ids, now) if ids else {}
+    over = over_and_not_open(opened, lives)
+    # A life is closed after it began, so that all that ended since then holds it.
+    closed = ports.ledger.ended(fleet.name, min(life.since for life in over)) if over else ()
+    changed = entries(fleet.name, opened, lives, now, closed)
     ports.ledger.put(changed)
     running = {item.instance_id: item for item in (*opened, *changed) if item.until is None}
     ended = [item for item in changed if item.until is not None]

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import TypeAdapter
 
 from spotkeeper.adapters.errors import aws_errors
-from spotkeeper.domain.money.ledger import LedgerItem
+from spotkeeper.domain.money.ledger import LedgerItem, each_life_once
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
@@ -35,10 +35,13 @@ class LedgerTable:
         """Read what runs."""
         return tuple(self._query(fleet, _OPEN, _OPEN + _LAST))
 
+    def ended(self, fleet: str, since: datetime) -> tuple[LedgerItem, ...]:
+        """Read what ended since an instant."""
+        return tuple(self._query(fleet, f"{_CLOSED}{since.isoformat()}", _CLOSED + _LAST))
+
     def since(self, fleet: str, since: datetime) -> tuple[LedgerItem, ...]:
-        """Read what runs, and what ended since an instant."""
-        first = f"{_CLOSED}{since.isoformat()}"
-        return (*self._query(fleet, first, _CLOSED + _LAST), *self.open_items(fleet))
+        """Read what runs, and what ended since an instant, each life once."""
+        return each_life_once((*self.ended(fleet, since), *self.open_items(fleet)))
 
     def put(self, items: Sequence[LedgerItem]) -> None:
         """Write items; an end is written before the open item goes, so that none is lost."""

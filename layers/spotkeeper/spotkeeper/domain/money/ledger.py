@@ -55,14 +55,41 @@ class Life:
     ended_by: EndedBy = EndedBy.NOBODY
 
 
+def each_life_once(items: Iterable[LedgerItem]) -> tuple[LedgerItem, ...]:
+    """Keep one item of each life: the one that runs, else the one that ended first.
+
+    Earlier releases closed a life whose end EC2 does not tell with every look at it.
+    """
+    kept: dict[tuple[str, datetime], LedgerItem] = {}
+    for item in sorted(items, key=lambda item: (item.until is None, item.until or item.since)):
+        life = item.instance_id, item.since
+        if item.until is None or life not in kept:
+            kept[life] = item
+    return tuple(kept.values())
+
+
+def over_and_not_open(opened: Iterable[LedgerItem], lives: Mapping[str, Life]) -> tuple[Life, ...]:
+    """Name what came and went between two looks, or was closed before and is still listed."""
+    known = {item.instance_id for item in opened}
+    return tuple(
+        life for life in lives.values() if life.until is not None and life.instance_id not in known
+    )
+
+
 def entries(
-    fleet: str, opened: Iterable[LedgerItem], lives: Mapping[str, Life], now: datetime
+    fleet: str,
+    opened: Iterable[LedgerItem],
+    lives: Mapping[str, Life],
+    now: datetime,
+    closed: Iterable[LedgerItem] = (),
 ) -> tuple[LedgerItem, ...]:
     """Answer the items that are new or changed: what runs is opened, what is over is closed.
 
-    An open item of which EC2 knows nothing any more ended at some time; now is the latest.
+    An open item of which EC2 knows nothing any more ended at some time; now is the latest. A life
+    that is `closed` stays so: where EC2 tells no end each look would end it anew.
     """
     before = {item.instance_id: item for item in opened}
+    done = {(item.instance_id, item.since) for item in closed}
     changed = [
         replace(item, until=now, ended_by=EndedBy.UNKNOWN)
         for item in before.values()
@@ -75,6 +102,8 @@ def entries(
             ended_by = EndedBy.UNKNOWN
             changed.append(replace(item, until=min(life.since, now), ended_by=ended_by))
             item = None
+        if item is None and life.until and (life.instance_id, life.since) in done:
+            continue
         if item is None or life.until is not None:
             changed.append(_item(fleet, life))
     return tuple(changed)
