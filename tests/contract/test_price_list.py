@@ -10,7 +10,7 @@ import pytest
 from botocore.stub import Stubber
 from moto import mock_aws
 
-from spotkeeper.adapters.ec2.prices import on_demand_prices, spot_prices
+from spotkeeper.adapters.ec2.prices import on_demand_prices, price_list_region, spot_prices
 from spotkeeper.ports import Refused, Throttled
 from tests.builders import NOON
 
@@ -92,12 +92,31 @@ def asked(kind: str) -> dict[str, Any]:
         ([product(usd="0.0000000000")], {}),
         ([product(unit="Quantity")], {}),
         ([product(usd="1.2"), product(usd="1.1")], {"g5.xlarge": 1.1}),
+        # As China's list has it, where spot prices are in CNY, too.
+        ([product(usd="9.1").replace('"USD"', '"CNY"')], {"g5.xlarge": 9.1}),
     ],
 )
 def test_a_list_price(pricing: Stubber, listed: list[str], expected: dict[str, float]) -> None:
     pricing.add_response("get_products", {"PriceList": listed}, asked("g5.xlarge"))
     client = cast("Any", pricing.client)
     assert on_demand_prices(client, ["g5.xlarge"], "us-west-2") == expected
+
+
+@pytest.mark.parametrize(
+    ("region", "expected"),
+    [
+        ("us-west-2", "us-east-1"),
+        ("ap-south-1", "us-east-1"),
+        ("cn-north-1", "cn-northwest-1"),
+        ("us-gov-west-1", None),
+    ],
+)
+def test_the_price_list_is_that_of_the_partition(region: str, expected: str | None) -> None:
+    assert price_list_region(region) == expected
+
+
+def test_where_there_is_no_price_list_nothing_has_a_list_price() -> None:
+    assert on_demand_prices(None, ["g5.xlarge"], "us-gov-west-1") == {}
 
 
 def test_each_type_is_asked_for_once(pricing: Stubber) -> None:

@@ -14,7 +14,7 @@ from spotkeeper.domain.money.ledger import EndedBy
 from spotkeeper.domain.money.prices import PriceBook, PriceSeries, priced
 from spotkeeper.domain.money.savings import Savings, savings
 from spotkeeper.observability import TurnFailed
-from spotkeeper.ports import Unavailable
+from spotkeeper.ports import Refused, Unavailable
 from spotkeeper_lab.cloud.values import Physics
 from tests.builders import NOON, TABLE
 from tests.functions.conftest import A, Stage
@@ -118,6 +118,35 @@ def test_what_was_spent_is_counted(
     assert values["SpentSpot"] == pytest.approx(4 * 300 / 3600 * SPOT_USD, rel=0.01)
     assert "SpentOnDemand" not in values
     assert values["Saved"] == pytest.approx(4 * 300 / 3600 * (ON_DEMAND_USD - SPOT_USD), rel=0.01)
+
+
+def test_a_price_that_is_refused_is_told_and_the_ledger_is_kept(
+    stage_of: StageOf, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    stage, ports = stage_of(("ocr",)), wiring.ledger_ports()
+
+    class Refusing:
+        def now(self, pools: object, now: object) -> PriceBook:
+            del pools, now
+            raise Refused("pricing:GetProducts: AccessDenied: no")
+
+    fixed = type(ports)(
+        groups=ports.groups, ledger=ports.ledger, lives=ports.lives, prices=Refusing()
+    )
+    monkeypatch.setattr(wiring, "ledger_ports", lambda: fixed)
+    assert stage.call(keep_ledger) == {"ocr": 0.0}
+    (told,) = [vars(it) for it in caplog.records if it.getMessage().endswith("without a price")]
+    assert told["why"] == "pricing:GetProducts: AccessDenied: no"
+    assert len(ports.ledger.open_items("ocr")) == 4
+
+
+def test_where_aws_has_no_price_list_the_ledger_is_kept(
+    stage_of: StageOf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "us-gov-west-1")
+    stage = stage_of(("ocr",))
+    stage.call(keep_ledger)
+    assert len(wiring.ledger_ports().ledger.open_items("ocr")) == 4
 
 
 def test_a_fleet_whose_ledger_fails_stops_no_other(

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from spotkeeper.adapters.ec2.prices import on_demand_prices
 from spotkeeper_operator.money import read_cost as module
 from tests.functions.conftest import Stage
 from tests.operator.command import answered, refused
@@ -27,6 +28,16 @@ def test_a_missing_price_is_named(kept: Stage, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(module, "on_demand_prices", lambda *_: {})
     out = answered("cost", "--since", "2h")
     assert "have no price and are in no sum: on-demand g5.xlarge" in " ".join(out.split())
+    found = json.loads(answered("cost", "--since", "2h", "--json"))
+    assert found["missing_prices"] == ["on-demand g5.xlarge"]
+
+
+def test_where_aws_has_no_price_list_every_type_is_named(
+    kept: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    del kept
+    monkeypatch.setattr(module, "price_list_region", lambda _: None)
+    monkeypatch.setattr(module, "on_demand_prices", on_demand_prices)
     found = json.loads(answered("cost", "--since", "2h", "--json"))
     assert found["missing_prices"] == ["on-demand g5.xlarge"]
 

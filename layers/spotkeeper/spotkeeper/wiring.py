@@ -16,7 +16,7 @@ from spotkeeper.adapters.dynamodb.load_table import LoadDigestTable
 from spotkeeper.adapters.ec2.auto_scaling import AutoScalingReader
 from spotkeeper.adapters.ec2.group_writer import AutoScalingWriter
 from spotkeeper.adapters.ec2.lives import InstanceLives
-from spotkeeper.adapters.ec2.prices import PRICE_LIST_REGION, MarketPrices
+from spotkeeper.adapters.ec2.prices import MarketPrices, price_list_region
 from spotkeeper.adapters.fleet_documents import FleetDocuments, FleetDocumentStore
 from spotkeeper.adapters.request_queues import (
     AgentRequestQueues,
@@ -91,12 +91,14 @@ def ports() -> Ports:
 @cache
 def ledger_ports() -> LedgerPorts:
     """Put together what the ledger keeper needs of the world."""
-    pricing = boto3.client("pricing", region_name=PRICE_LIST_REGION, config=CLIENT_CONFIG)
+    region = _ec2().meta.region_name
+    where = price_list_region(region)
+    pricing = boto3.client("pricing", region_name=where, config=CLIENT_CONFIG) if where else None
     return LedgerPorts(
         groups=AutoScalingReader(_autoscaling(), _ec2()),
         ledger=LedgerTable(_dynamodb(), _settings().table_name),
         lives=InstanceLives(_ec2()),
-        prices=MarketPrices(_ec2(), pricing, _ec2().meta.region_name),
+        prices=MarketPrices(_ec2(), pricing, region),
     )
 
 

@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from spotkeeper.adapters.dynamodb.ledger import LedgerTable
-from spotkeeper.adapters.ec2.prices import PRICE_LIST_REGION, on_demand_prices, spot_prices
+from spotkeeper.adapters.ec2.prices import on_demand_prices, price_list_region, spot_prices
 from spotkeeper.domain.money.ledger import LedgerItem
 from spotkeeper.domain.money.prices import PriceBook, Priced, priced
 from spotkeeper.ports import FleetError
@@ -99,9 +99,11 @@ def _prices(
     """Read the prices of what ran; with them the names of those that AWS does not have."""
     pools = {item.pool for item in items if item.option == "spot"}
     types = {item.instance_type for item in items}
+    where = price_list_region(aws.region)
+    pricing = aws.client("pricing", where) if where else None
     book = PriceBook(
         spot=spot_prices(aws.ec2, pools, since, until),
-        on_demand=on_demand_prices(aws.client("pricing", PRICE_LIST_REGION), types, aws.region),
+        on_demand=on_demand_prices(pricing, types, aws.region),
     )
     missing = [f"spot {pool}" for pool in sorted(pools - book.spot.keys())]
     missing += [f"on-demand {kind}" for kind in sorted(types - book.on_demand.keys())]

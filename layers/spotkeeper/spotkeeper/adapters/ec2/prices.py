@@ -6,6 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING
 
+from botocore.session import get_session
+
 from spotkeeper.adapters.errors import aws_errors
 from spotkeeper.domain.money.prices import PriceBook, PriceSeries
 from spotkeeper.ports import Throttled
@@ -15,8 +17,16 @@ if TYPE_CHECKING:
     from mypy_boto3_pricing import PricingClient
 
 PRODUCT = "Linux/UNIX"
-# The price list is served from a few regions only, for all of them.
-PRICE_LIST_REGION = "us-east-1"
+# The price list is served from a few regions only, for all of their partition.
+_USUAL = "us-east-1"
+
+
+def price_list_region(region: str) -> str | None:
+    """Name the region that serves a region's list prices; a partition may have none (GovCloud)."""
+    session = get_session()
+    partition = session.get_partition_for_region(region)
+    served = session.get_available_regions("pricing", partition_name=partition)
+    return _USUAL if _USUAL in served else next(iter(served), None)
 
 
 def spot_prices(
@@ -56,9 +66,14 @@ def _series(points: Mapping[datetime, float]) -> PriceSeries:
 
 
 def on_demand_prices(
-    pricing: "PricingClient", types: Iterable[str], region: str
+    pricing: "PricingClient | None", types: Iterable[str], region: str
 ) -> Mapping[str, float]:
-    """Read each type's list price, Linux and shared tenancy; an unlisted one is left out."""
+    """Read each type's list price, Linux and shared tenancy; an unlisted one is left out.
+
+    Without a client, where no price list is served, that is all of them.
+    """
+    if pricing is None:
+        return {}
     prices: dict[str, float] = {}
     for instance_type in sorted(set(types)):
         with aws_errors("pricing:GetProducts"):
@@ -85,7 +100,7 @@ def on_demand_prices(
 class MarketPrices:
     """Prices in force; list prices are asked for once a type."""
 
-    def __init__(self, ec2: "EC2Client", pricing: "PricingClient", region: str) -> None:
+    def __init__(self, ec2: "EC2Client", pricing: "PricingClient | None", region: str) -> None:
         """Take typed clients; nothing is called yet."""
         self._ec2, self._pricing, self._region = ec2, pricing, region
         self._listed: dict[str, float] = {}
@@ -103,7 +118,10 @@ def _usd(product: Mapping[str, Mapping[str, Mapping[str, Mapping[str, object]]]]
     """Find the hourly on-demand price in a product of the price list."""
     for term in product["terms"].get("OnDemand", {}).values():
         for dimension in dict(term)["priceDimensions"].values():  # type: ignore[attr-defined]
+            # In China list and spot prices are in CNY.
+            told = dimension["pricePerUnit"]
+            price = float(told.get("USD") or told.get("CNY") or 0)
             # Some products of the list are there for nothing: they are no instance that runs.
-            if dimension["unit"] == "Hrs" and float(dimension["pricePerUnit"]["USD"]) > 0:
-                return float(dimension["pricePerUnit"]["USD"])
+            if dimension["unit"] == "Hrs" and price > 0:
+                return price
     return None
