@@ -120,8 +120,8 @@ def test_what_was_spent_is_counted(
     assert values["Saved"] == pytest.approx(4 * 300 / 3600 * (ON_DEMAND_USD - SPOT_USD), rel=0.01)
 
 
-def test_a_price_that_is_refused_is_told_and_the_ledger_is_kept(
-    stage_of: StageOf, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+def test_a_price_that_is_refused_rings_and_the_ledger_is_kept(
+    stage_of: StageOf, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stage, ports = stage_of(("ocr",)), wiring.ledger_ports()
 
@@ -134,16 +134,16 @@ def test_a_price_that_is_refused_is_told_and_the_ledger_is_kept(
         groups=ports.groups, ledger=ports.ledger, lives=ports.lives, prices=Refusing()
     )
     monkeypatch.setattr(wiring, "ledger_ports", lambda: fixed)
-    assert stage.call(keep_ledger) == {"ocr": 0.0}
-    (told,) = [vars(it) for it in caplog.records if it.getMessage().endswith("without a price")]
-    assert told["why"] == "pricing:GetProducts: AccessDenied: no"
+    with pytest.raises(TurnFailed) as caught:
+        stage.call(keep_ledger)
+    assert "pricing:GetProducts: AccessDenied: no" in str(caught.value.exceptions[0])
     assert len(ports.ledger.open_items("ocr")) == 4
 
 
 def test_where_aws_has_no_price_list_the_ledger_is_kept(
     stage_of: StageOf, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("AWS_DEFAULT_REGION", "us-gov-west-1")
+    monkeypatch.setattr(wiring, "price_list_region", lambda region: None)
     stage = stage_of(("ocr",))
     stage.call(keep_ledger)
     assert len(wiring.ledger_ports().ledger.open_items("ocr")) == 4

@@ -107,8 +107,7 @@ def report_spending(report: LedgerReport) -> dict[str, float]:
             {"SpentSpot": each.spot, "SpentOnDemand": each.on_demand, "Saved": each.saved},
         )
         if each.unpriced_h:
-            hours, why = each.unpriced_h, each.why
-            logger.warning("instances without a price", fleet=each.fleet, hours=hours, why=why)
+            logger.warning("instances without a price", fleet=each.fleet, hours=each.unpriced_h)
     for error in report.errors:
         logger.error(str(error), kind=type(error).__name__)
     if report.errors:

@@ -4,7 +4,7 @@ Every few minutes, beside the turns: an instance's times are EC2's own, not thos
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Protocol
 
@@ -58,17 +58,13 @@ class LedgerPorts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spending:
-    """What one fleet ran and spent since the last look, USD.
-
-    `unpriced_h` hours have no price; `why` says so where prices could not be read.
-    """
+    """What one fleet ran and spent since the last look, USD."""
 
     fleet: str
     spot: float
     on_demand: float
     saved: float
     unpriced_h: float
-    why: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,16 +108,8 @@ def _keep(
         *(i for i in running.values() if i.instance_id not in {e.instance_id for e in ended}),
         *ended,
     ]
-    book, why = _prices(ports.prices, sorted({item.pool for item in items}), now)
-    return replace(_spending(fleet.name, priced(items, book, now - every, now)), why=why)
-
-
-def _prices(prices: Prices, pools: Sequence[str], now: datetime) -> tuple[PriceBook, str]:
-    """Read prices, or say why there are none: what ran is kept all the same and priced later."""
-    try:
-        return prices.now(pools, now), ""
-    except FleetError as error:
-        return PriceBook(), str(error)
+    book = ports.prices.now(sorted({item.pool for item in items}), now)
+    return _spending(fleet.name, priced(items, book, now - every, now))
 
 
 def _spending(fleet: str, found: Sequence[Priced]) -> Spending:
