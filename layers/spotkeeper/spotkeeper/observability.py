@@ -80,7 +80,8 @@ def tell_unused(fleet: str, settings: tuple[str, ...]) -> None:
 def report(turn: TurnReport, document_errors: Sequence[FleetError] = ()) -> dict[str, str]:
     """Log and count what an invocation did; answers each fleet's last reason.
 
-    Raises `TurnFailed` when a fleet's document, its turn, or something it asked of AWS failed.
+    Raises `TurnFailed` when a fleet's document, its turn, or something it asked of AWS failed, and
+    an exception group of what nobody foresaw.
     """
     for record in turn.records:
         _report_record(record)
@@ -89,6 +90,11 @@ def report(turn: TurnReport, document_errors: Sequence[FleetError] = ()) -> dict
     errors = [*document_errors, *turn.errors]
     for error in errors:
         logger.error(str(error), kind=type(error).__name__)
+    for defect in turn.defects:
+        # What calls the function sees neither what is in a group nor where it came from.
+        logger.error(f"a defect {defect.__notes__[0]}: {defect!r}", exc_info=defect)
+    if turn.defects:
+        raise ExceptionGroup("a turn met what nobody foresaw", turn.defects)
     if errors:
         # What calls the function sees the message alone, without the errors within.
         causes = "; ".join(dict.fromkeys(map(str, errors)))

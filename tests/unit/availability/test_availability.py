@@ -185,6 +185,24 @@ def test_one_that_launches_for_ever_does_not_hide_what_spot_refuses() -> None:
     )
 
 
+def test_a_large_increase_is_not_waited_for_as_long_as_spot_trickles() -> None:
+    """Each instance that comes within the grace shows that spot gives; forty take an hour so."""
+    many = ids("a", 40)
+    decided = turn(0, group("spot", 40, instances(many[:4])), group("on-demand", 0), STEADY)
+    wanted: dict[int, int] = {}
+    for minute in range(1, 15):
+        spot = group(
+            "spot", 40, instances(many[: 4 + minute - 1], many[4 + minute - 1 : 4 + minute])
+        )
+        refused = (failure(FailureClass.CAPACITY, 60 * minute),)
+        decided = turn(
+            60 * minute, spot, group("on-demand", 0), decided.memory, spot_failures=refused
+        )
+        wanted[minute] = decided.on_demand_desired
+    assert wanted[9] == 0
+    assert wanted[10] == 40 - 14
+
+
 @pytest.mark.parametrize(
     ("late", "serving", "wanted"),
     [

@@ -7,7 +7,7 @@ import pytest
 from spotkeeper.domain.availability.actions import Unmark
 from spotkeeper.domain.decision import Action
 from spotkeeper.domain.interruption import Interruption, InterruptionKind, risk_begins
-from spotkeeper.domain.settings.availability import AvailabilityPolicy
+from spotkeeper.domain.settings.availability import AvailabilityPolicy, RebalanceMeaning
 from tests.builders import at, fleet, group, ids, instances, turn
 from tests.unit.availability.wholes import BACK, SPOT, STEADY
 
@@ -133,9 +133,11 @@ def test_an_instance_whose_detaching_failed_is_not_ended() -> None:
     assert (survived.terminate, survived.memory.detached) == ((), {})
 
 
-def test_no_more_run_outside_of_the_group_than_are_needed() -> None:
+@pytest.mark.parametrize(("meaning", "early"), [("at_risk", 1), ("ignore", 4)])
+def test_no_more_run_outside_of_the_group_than_it_has(meaning: str, early: int) -> None:
     """A recommended instance runs on for minutes, and its replacement is recommended next."""
     spot, on_demand = group("spot", 4, instances(SPOT[:4])), group("on-demand", 4)
     memory = replace(STEADY, detached={i: at(-60) for i in ids("c", 3)})
-    decision = turn(0, spot, on_demand, memory, warned=dict.fromkeys(SPOT[:4], at(0)))
-    assert decision.detach == (SPOT[0],)
+    of = fleet(availability=AvailabilityPolicy(rebalance=RebalanceMeaning(meaning)))
+    decision = turn(0, spot, on_demand, memory, of, warned=dict.fromkeys(SPOT[:4], at(0)))
+    assert decision.detach == tuple(SPOT[:early])

@@ -152,6 +152,19 @@ def test_errors_are_raised_together_after_all_was_told(lines: Lines, told: Told)
     assert [line["kind"] for line in told(logging.ERROR)] == ["FleetError", "Throttled"]
 
 
+def test_what_nobody_foresaw_is_told_with_its_place_after_the_records(
+    lines: Lines, told: Told
+) -> None:
+    defect = KeyError("digest")
+    defect.add_note("in the turn of fleet ocr")
+    with pytest.raises(ExceptionGroup, match="nobody foresaw"):
+        report(TurnReport(records=(record(fleet="search"),), defects=(defect,)))
+    assert metrics(lines(), "search")["SpotDesired"] == 4
+    (line,) = told(logging.ERROR)
+    assert line["msg"] == "a defect in the turn of fleet ocr: KeyError('digest')"
+    assert line["exc_info"]
+
+
 def test_a_metric_has_its_unit(lines: Lines) -> None:
     health: Mapping[str, float] = {"OfferedLoad": 70.0, "WaitP95": 1.5}
     emit("ocr", health)

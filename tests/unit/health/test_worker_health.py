@@ -46,6 +46,13 @@ def test_when_most_fail_the_service_is_ill_and_nobody_is_replaced() -> None:
     assert set(diagnosed(load(*half, *busy(*SPOT[3:]))).reasons) == set(SPOT[:3])
 
 
+def test_those_that_failed_and_are_gone_still_tell_that_the_service_is_ill() -> None:
+    """AWS takes nine of twelve while all requests fail: the last three are no exceptions."""
+    gone = [worker(f"i-0000000000000{n:03d}", 10, 10) for n in range(9)]
+    left = [worker(i, 10, 10) for i in SPOT[:3]]
+    assert diagnosed(load(*gone, *left)).reasons == {}
+
+
 def test_an_instance_alone_is_never_told_from_its_service() -> None:
     alone = (group("spot", 1, instances(SPOT[:1])), group("on-demand", 0))
     assert diagnosed(load(worker(SPOT[0], 10, 10)), groups=alone).reasons == {}

@@ -69,6 +69,8 @@ def test_of_a_life_that_was_booked_more_than_once_one_item_counts() -> None:
     assert each_life_once([first, second, other, again]) == (first, other, again)
     assert each_life_once([second, first]) == (first,)
     assert each_life_once([first, ITEM]) == each_life_once([ITEM, first]) == (ITEM,)
+    missed = replace(ITEM, until=hour(2), ended_by=EndedBy.UNKNOWN)
+    assert each_life_once([missed, second]) == (second,)
 
 
 def test_what_nobody_knows_any_more_is_closed_now() -> None:

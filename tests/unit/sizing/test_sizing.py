@@ -88,6 +88,33 @@ def test_busy_workers_are_load_even_when_nothing_that_arrived_lately_has_finishe
     assert workers_needed(replace(load(0.0), workers=busy), 0.7, 0) == 3
 
 
+@pytest.mark.parametrize(
+    ("alive", "finished", "desired"),
+    [
+        pytest.param(4, 150, 5, id="all alive"),
+        pytest.param(2, 150, 10, id="two of four dead"),
+        pytest.param(1, 150, 20, id="three of four dead"),
+        pytest.param(2, 5, 5, id="too few requests to tell"),
+    ],
+)
+def test_instances_that_carry_dead_workers_are_made_up_for(
+    alive: int, finished: int, desired: int
+) -> None:
+    """Only throughput reads as load: divided by all that an instance should carry it never grew."""
+    here = [f"i-{n:017x}" for n in range(5)]
+    workers = tuple(
+        WorkerLoad(
+            worker_id=f"gpu-{n}", cluster=Cluster.AWS, instance_id=i, finished=finished,
+            last_finished=at(0),
+        )
+        for i in here for n in range(alive)
+    )  # fmt: skip
+    memory = HealthMemory(in_service_since=dict.fromkeys(here, at(-3600)))
+    of = fleet(workers_per_instance=4, spot_max=40)
+    sizing = sized(replace(load(14.0), workers=workers), 5, of=of, memory=memory)
+    assert sizing.spot_desired == desired
+
+
 def test_more_load_raises_the_group_at_once() -> None:
     sizing = sized(load(7.0))
     assert (sizing.action, sizing.rule, sizing.spot_desired, sizing.workers) == (

@@ -87,7 +87,10 @@ class Stage:
     def turn(self, minute: int, fleets: Sequence[Fleet] = ()) -> TurnReport:
         """Run the turn of a minute."""
         self.cloud.advance(START_S + 60 * minute)
-        return check_health(fleets or [self.fleet], self.ports, instant(START_S + 60 * minute))
+        report = check_health(fleets or [self.fleet], self.ports, instant(START_S + 60 * minute))
+        if report.defects:
+            raise ExceptionGroup(f"the turn of minute {minute}", report.defects)
+        return report
 
 
 def served(

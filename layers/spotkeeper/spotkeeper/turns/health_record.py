@@ -33,7 +33,7 @@ def record_of(
     reasons = [f"{i} {why}" for i, why in sorted(diagnosis.reasons.items())]
     reasons += [f"on-premises {name} {why}" for name, why in sorted(diagnosis.onprem.items())]
     late = wanted.assessment.load.late if sizing.stale else 0
-    sizing = replace(sizing, stale=sizing.stale and (late > 0 or _would_log(fleet, sizing)))
+    sizing = replace(sizing, stale=sizing.stale and _would_log(fleet, sizing, late))
     return DecisionRecord(
         fleet=fleet.name,
         controller=Controller.HEALTH,
@@ -48,13 +48,14 @@ def record_of(
     )
 
 
-def _would_log(fleet: Fleet, sizing: Sizing) -> bool:
+def _would_log(fleet: Fleet, sizing: Sizing, late: int) -> bool:
     """Tell whether missing logs are news: the fleet is sized by them, and they would come.
 
-    They came before, or there are requests that somebody serves.
+    They came before, or too late, or there are requests that somebody serves.
     """
     served = known_length(sizing.memory.queue) is not None
-    return fleet.sizing.enabled and (served or sizing.memory.service_mean_s > 0)
+    logged = late > 0 or sizing.memory.service_mean_s > 0
+    return fleet.sizing.enabled and (served or logged)
 
 
 def _all_late(count: int) -> Sequence[str]:

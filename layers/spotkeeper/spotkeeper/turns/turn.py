@@ -20,13 +20,14 @@ MOST_ROUNDS = 3
 class TurnReport:
     """What the turns of an invocation did; `busy` names fleets that another turn held.
 
-    `failed` names the fleets that `errors` are about.
+    `failed` names the fleets that `errors` are about. `defects` are what nobody foresaw.
     """
 
     records: tuple[DecisionRecord, ...] = ()
     busy: tuple[str, ...] = ()
     failed: tuple[str, ...] = ()
     errors: tuple[FleetError, ...] = ()
+    defects: tuple[Exception, ...] = ()
 
 
 @dataclass(slots=True, kw_only=True)
@@ -100,12 +101,7 @@ class Turns:
                 return
 
     def report(self) -> TurnReport:
-        """Say what was done; what AWS refused to do counts as an error too.
-
-        Raises what nobody foresaw, once every fleet has had its turn.
-        """
-        if self._defects:
-            raise ExceptionGroup("a turn met what nobody foresaw", self._defects)
+        """Say what was done; what AWS refused to do counts as an error too."""
         refused = [
             (record.fleet, FleetError(f"fleet {record.fleet}: {outcome.asked}: {outcome.error}"))
             for record in self._records
@@ -118,6 +114,7 @@ class Turns:
             busy=tuple(self._busy),
             failed=tuple(dict.fromkeys(name for name, _ in errors)),
             errors=tuple(error for _, error in errors),
+            defects=tuple(self._defects),
         )
 
 

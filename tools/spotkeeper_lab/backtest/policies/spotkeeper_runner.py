@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from spotkeeper.domain.fleet import Fleet
 from spotkeeper.ports import Ports
 from spotkeeper.turns.check_availability import check_availability, handle_interruption
+from spotkeeper.turns.turn import TurnReport
 from spotkeeper_lab.backtest.accounting import PaidLife, RunResult, account
 from spotkeeper_lab.backtest.policies.deployed import _KINDS, cloud_of, fleet_of, interruption_of
 from spotkeeper_lab.backtest.policies.values import Settings
@@ -78,7 +79,9 @@ class Replay:
         while self._on_the_way and self._on_the_way[0][0] <= at_s:
             event = heapq.heappop(self._on_the_way)[2]
             self.turns += 1
-            handle_interruption(interruption_of(event), [self.fleet], self.ports, instant(at_s))
+            _done(
+                handle_interruption(interruption_of(event), [self.fleet], self.ports, instant(at_s))
+            )
         for _ in range(self.wake_ups.take(at_s)):
             self._turn(at_s)
         if at_s >= self._next_turn_s:
@@ -88,7 +91,7 @@ class Replay:
 
     def _turn(self, at_s: float) -> None:
         self.turns += 1
-        check_availability([self.fleet], self.ports, instant(at_s))
+        _done(check_availability([self.fleet], self.ports, instant(at_s)))
 
     def _take(self, at_s: float) -> None:
         for event in self.cloud.advance(at_s):
@@ -141,3 +144,9 @@ def _life(view: InstanceView, end_s: float) -> PaidLife:
         ended_s=ended_s,
         lost=view.lost,
     )
+
+
+def _done(report: TurnReport) -> None:
+    """Raise what nobody foresaw: a backtest of it would say nothing."""
+    if report.defects:
+        raise ExceptionGroup("a turn met what nobody foresaw", report.defects)

@@ -142,15 +142,15 @@ def _failing_or_slow(
     by_instance: defaultdict[str, list[WorkerLoad]] = defaultdict(list)
     for worker in load.workers:
         by_instance[worker.instance_id].append(worker)
-    mine = [i for i in memory.in_service_since if i not in memory.starting]
-    failing = {i: why for i in mine if (why := _failing(by_instance.get(i, []), policy))}
-    if 2 * len(failing) > len(by_instance):
+    ours = [i for i in memory.in_service_since if i not in memory.starting]
+    failing = {i: why for i in ours if (why := _failing(by_instance.get(i, []), policy))}
+    if 2 * sum(bool(_failing(mine, policy)) for mine in by_instance.values()) > len(by_instance):
         # Most fail alike: the service is ill, and replacing its workers will not cure it.
         failing = {}
     # Workers on premises, which have no instance, are other machines.
     in_aws = {i: workers for i, workers in by_instance.items() if i}
     slow = _slow(in_aws, load, policy)
-    return {i: slow[i] for i in mine if i in slow} | failing
+    return {i: slow[i] for i in ours if i in slow} | failing
 
 
 class _Pace(NamedTuple):

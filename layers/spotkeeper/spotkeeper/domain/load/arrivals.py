@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 
-from spotkeeper.domain.load.histogram import added_up
+from spotkeeper.domain.load.histogram import added_up, merged
 from spotkeeper.domain.load.load import SLOT_MS, LoadDigest, milliseconds, unique
 
 
@@ -42,6 +42,7 @@ def arrival_window(digests: Iterable[LoadDigest], now: datetime, window_s: int) 
         ((one.newest_start, one.newest_wait_ms) for one in received if one.newest_start),
         default=(None, 0),
     )
+    waited_ms = min(waited_ms, _usual_ms(received, newest))
     return ArrivalWindow(
         first_slot=first_slot,
         requests=tuple(requests.get(slot, 0) for slot in slots),
@@ -51,3 +52,18 @@ def arrival_window(digests: Iterable[LoadDigest], now: datetime, window_s: int) 
         newest_start=newest,
         newest_wait_s=waited_ms / 1000,
     )
+
+
+def _usual_ms(received: Iterable[LoadDigest], newest: datetime | None) -> int:
+    """Return the median wait of what was sent in the same slots as the newest start.
+
+    One request may wait for long by itself: delivered again, or enqueued by a clock that is behind.
+    Where there is a queue all wait.
+    """
+    slots = {_sent_slot(one) for one in received if one.newest_start == newest}
+    waits = merged(one.waits for one in received if _sent_slot(one) in slots)
+    return round(1000 * waits.quantile_s(0.5))
+
+
+def _sent_slot(one: LoadDigest) -> int:
+    return milliseconds(one.sent_at) // SLOT_MS

@@ -34,9 +34,9 @@ def onprem_at_once(load: Load) -> int:
     return _most_at_once(workers, timedelta(seconds=UNHEARD * gap_s))
 
 
-def hears_of_all_onprem(load: Load) -> bool:
-    """Say whether those on premises had so many requests that hardly any had none by chance."""
-    return sum(worker.finished for worker in on_premises(load)) >= UNHEARD * onprem_at_once(load)
+def hears_of_all(load: Load, workers: int) -> bool:
+    """Say whether so many on premises had so many requests that hardly any had none by chance."""
+    return sum(worker.finished for worker in on_premises(load)) >= UNHEARD * workers
 
 
 def on_premises(load: Load) -> list[WorkerLoad]:

@@ -58,14 +58,19 @@ class Life:
 def each_life_once(items: Iterable[LedgerItem]) -> tuple[LedgerItem, ...]:
     """Keep one item of each life: the one that runs, else the one that ended first.
 
-    Earlier releases closed a life whose end EC2 does not tell with every look at it.
+    Earlier releases closed a life whose end EC2 does not tell with every look at it. One that a
+    look missed counts as ended by nobody knows whom, and as that only where no other end is told.
     """
     kept: dict[tuple[str, datetime], LedgerItem] = {}
-    for item in sorted(items, key=lambda item: (item.until is None, item.until or item.since)):
+    for item in sorted(items, key=_told_first):
         life = item.instance_id, item.since
         if item.until is None or life not in kept:
             kept[life] = item
     return tuple(kept.values())
+
+
+def _told_first(item: LedgerItem) -> tuple[bool, bool, datetime]:
+    return item.until is None, item.ended_by is EndedBy.UNKNOWN, item.until or item.since
 
 
 def over_and_not_open(opened: Iterable[LedgerItem], lives: Mapping[str, Life]) -> tuple[Life, ...]:

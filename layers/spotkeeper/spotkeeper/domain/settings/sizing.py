@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Annotated
 
-from spotkeeper.domain.settings.setting import Setting, instances, seconds
+from spotkeeper.domain.settings.setting import Setting, instances, seconds, share
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,11 +74,9 @@ class SizingPolicy:
     ] = True
     target_load_rate: Annotated[
         float,
-        Setting(
+        share(
             "without an objective: share of their time that workers are to be busy",
             "waits are too long (lower) or workers idle (higher)",
-            least=0.05,
-            most=1,
         ),
     ] = 0.7
     window_s: Annotated[

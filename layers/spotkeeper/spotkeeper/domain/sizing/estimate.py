@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from spotkeeper.domain.fleet import Fleet, Group
 from spotkeeper.domain.health.memory import HealthMemory, Needed, OnPremCount
 from spotkeeper.domain.load.load import Load
-from spotkeeper.domain.load.workers import hears_of_all_onprem, onprem_at_once
+from spotkeeper.domain.load.workers import hears_of_all, onprem_at_once
 from spotkeeper.domain.sizing.values import KEPT_S
 
 
@@ -66,9 +66,12 @@ def recent_onprem(
     """
     running = onprem_at_once(load)
     live = min(running, fleet.onprem_workers or running)
-    if not (memory.flow.is_whole(load.window_s, now) and hears_of_all_onprem(load)):
-        return live, ()
     since = now - timedelta(seconds=load.window_s + KEPT_S)
-    lately = [one for one in memory.onprem if one.at > since and one.workers < live]
-    kept = (*lately, OnPremCount(at=now, workers=live))
-    return kept[0].workers, kept
+    recent = [one for one in memory.onprem if one.at > since]
+    least = min([live, *(one.workers for one in recent)])
+    if not (memory.flow.is_whole(load.window_s, now) and hears_of_all(load, least)):
+        return live, ()
+    return least, (
+        *(one for one in recent if one.workers < live),
+        OnPremCount(at=now, workers=live),
+    )

@@ -5,6 +5,7 @@ from datetime import datetime
 
 from spotkeeper.domain.fleet import Fleet
 from spotkeeper.domain.health.memory import HealthMemory
+from spotkeeper.domain.load.flow import CERTAIN
 from spotkeeper.domain.load.load import Load
 from spotkeeper.domain.load.request_queue import known_waiting
 from spotkeeper.domain.load.workers import on_premises
@@ -18,6 +19,7 @@ def by_load_rate(
     """Find the fewest workers at the target load rate: up at once, down to the recent most."""
     target = fleet.sizing.target_load_rate
     workers = max(workers_needed(load, target, onprem), _with_queue(load, memory))
+    workers = _as_alive(workers, load, fleet, onprem, memory)
     needed = recent_needs(memory, now, workers, fleet.sizing.scale_in_after_s)
     steady = max(past.workers for past in needed)
     reason = (
@@ -48,3 +50,15 @@ def _with_queue(load: Load, memory: HealthMemory) -> int:
         return 0
     waiting_s = waiting * (load.service_mean_s or memory.service_mean_s)
     return max(1, math.ceil(load.offered + waiting_s / DRAIN_S))
+
+
+def _as_alive(workers: int, load: Load, fleet: Fleet, onprem: int, memory: HealthMemory) -> int:
+    """Count more where fewer of the instances' workers log than they carry: the others are dead.
+
+    Only where so many requests came that each would certainly have logged.
+    """
+    alive = [w for w in load.workers if w.instance_id in memory.in_service_since]
+    carried = len({w.instance_id for w in alive}) * fleet.workers_per_instance
+    if not alive or sum(w.finished for w in alive) < CERTAIN * carried:
+        return workers
+    return max(workers, onprem + math.ceil((workers - onprem) * carried / len(alive)))

@@ -99,6 +99,10 @@ def partly_known(load: Load, memory: HealthMemory, fleet: Fleet, now: datetime) 
     unheard = sum(memory.expected.get(i, 0.0) >= UNHEARD for i in memory.in_service_since)
     if unheard > max(1, MANY * serving):
         return f"requests passed by {unheard} of {serving} instances in service without a log"
+    finished = sum(worker.finished for worker in load.workers)
+    failed = sum(worker.failed for worker in load.workers)
+    if 2 * failed > finished:
+        return f"{failed} of {finished} requests failed: what they would cost is not known"
     return ""
 
 

@@ -110,6 +110,7 @@ def pending_increases(
     takes the need as just asked.
     """
     grace = timedelta(seconds=policy.request_grace_s)
+    longest = timedelta(seconds=policy.launch_deadline_s)
     grown = spot.target - (memory.need or 0)
     since = memory.seen_at or now
     increases = memory.pending_increases
@@ -121,7 +122,7 @@ def pending_increases(
     for increase in increases:
         begun = newest_launch is not None and newest_launch >= increase.at
         young = now - increase.at < grace and not _refused_since(failures, increase.at)
-        waits = young or (begun and filling)
+        waits = young or (begun and filling and now - increase.at < longest)
         launched = min(increase.count, launching) if begun or waits else 0
         due = min(increase.count - launched, missing) if waits else 0
         launching, missing = launching - launched, missing - due

@@ -9,6 +9,7 @@ from spotkeeper.domain.availability.memory import AvailabilityMemory
 from spotkeeper.domain.availability.snapshot import Snapshot
 from spotkeeper.domain.fleet import Phase
 from spotkeeper.domain.interruption import at_risk_since
+from spotkeeper.domain.settings.availability import RebalanceMeaning
 
 # A warned instance that is still in service so long after was not taken: it counts again.
 WARNING_LIFETIME = timedelta(minutes=15)
@@ -61,8 +62,8 @@ def unmarks(seen: Assessment) -> list[Unmark]:
 def early_replacements(seen: Assessment) -> list[ReplaceEarly]:
     """Have replaced who will be taken, or was while the group has not noticed.
 
-    No more run outside of the group than are needed: one that AWS recommends to rebalance may run
-    for long, and so may its replacement, which is recommended next.
+    Where recommendations to rebalance count, no more run outside of the group than it has: one
+    that is recommended may run for long, and so may its replacement, which is recommended next.
     """
     taken = seen.snapshot.taken
     going = seen.risky | taken
@@ -70,7 +71,9 @@ def early_replacements(seen: Assessment) -> list[ReplaceEarly]:
         return []
     group = seen.snapshot.seen.spot
     there = [i.instance_id for i in group.instances if i.phase is Phase.IN_SERVICE]
-    room = max(0, seen.spot.target - len(seen.memory.detached))
+    room = len(there)
+    if seen.policy.rebalance is RebalanceMeaning.AT_RISK:
+        room = max(0, group.desired - len(seen.memory.detached))
     early = [i for i in there if i in seen.risky and i not in taken][:room]
     return [
         ReplaceEarly(group=group.name, instance_id=i, taken=i in taken, reason="it is at risk")
