@@ -57,7 +57,7 @@ Settings = Annotated[
 ]
 
 
-def backtest(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
+def backtest(
     market: Markets = None,
     target: Target = 3,
     policy: Policies = None,

@@ -33,7 +33,7 @@ Incidents = Annotated[
 ]
 
 
-def demo(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
+def demo(
     market: Market = None,
     requests: Requests = None,
     mean_rate: MeanRate = None,

@@ -52,7 +52,7 @@ SpotMarket = Annotated[
 ]
 
 
-def replay(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
+def replay(
     requests: Requests,
     rule: Rules = None,
     wait: Wait = 10.0,

@@ -65,7 +65,7 @@ def convert(
 
 
 @trace.command()
-def export(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
+def export(
     out: Out,
     records: Annotated[
         Path | None, typer.Option(help="Decision records, one a line, as the demo writes them.")

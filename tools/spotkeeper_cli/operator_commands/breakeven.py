@@ -29,7 +29,7 @@ CloudRequests = Annotated[
 ]
 
 
-def breakeven(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
+def breakeven(
     machine: Machine,
     watts: Watts,
     price: Price,

@@ -29,7 +29,7 @@ Billed = Annotated[
 ]
 
 
-def cost(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
+def cost(
     stack: Stack = DEFAULT_STACK,
     fleet: FleetName = None,
     since: Since = MONTH_S,

@@ -17,7 +17,7 @@ SpotMax = Annotated[int, typer.Option("--spot-max", min=0, help="Of the stack to
 OnDemandMax = Annotated[int, typer.Option("--on-demand-max", min=0, help="Of the stack to be.")]
 
 
-def doctor(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
+def doctor(
     stack: Stack = DEFAULT_STACK,
     fleet: FleetName = None,
     spot_group: SpotGroup = None,

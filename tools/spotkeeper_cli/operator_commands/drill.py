@@ -23,7 +23,7 @@ Count = Annotated[int, typer.Option("--count", min=1, help="Spot instances to in
 Longest = Annotated[float, duration("Wait no longer.", "--timeout")]
 
 
-def drill(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
+def drill(
     fleet: Fleet,
     count: Count = 1,
     timeout: Longest = 1800.0,

@@ -32,7 +32,7 @@ At = Annotated[
 Rule = Annotated[str | None, typer.Option("--rule", help="Only turns that this rule bound.")]
 
 
-def explain(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
+def explain(
     stack: Stack = DEFAULT_STACK,
     fleet: FleetName = None,
     at: At = None,
