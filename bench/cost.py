@@ -25,7 +25,7 @@ from bench.collect import (
     WRITE_USD,
 )
 from bench.turns import Work, measure
-from spotkeeper_lab.dashboard.board import board
+from spotkeeper_lab.checkout import read_template
 
 METRIC_USD = 0.30  # a metric and month
 LOG_GB_USD = 0.50  # taken in
@@ -146,7 +146,8 @@ def _doctor() -> float:
 
 def alarms_and_metrics() -> tuple[int, int]:
     """Count the template's alarms, and the metrics that they look at: those are what is paid."""
-    alarms = board({}).alarms.values()
+    resources = read_template()["Resources"].values()
+    alarms = [one["Properties"] for one in resources if one["Type"] == "AWS::CloudWatch::Alarm"]
     parts = [part for alarm in alarms for part in alarm.get("Metrics", [alarm])]
     return len(alarms), sum(map(_is_metric, parts))
 

@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from spotkeeper_lab.dashboard.board import board
 from spotkeeper_lab.demo.run import run_demo
 from spotkeeper_lab.end_to_end.scene import DemoSettings
 from spotkeeper_lab.traces.generate import generate
@@ -38,12 +37,8 @@ ASKED_FOR = {
 QUIET = ("gpu", "quic", "background-networking", "component-update", "sync", "dev-shm-usage")
 
 
-# An operator's word; a market that has nothing while the fleet needs more than its bounds.
-NOT_IN_THIS_HOUR = {"Observing", "Paused", "WorkersMissing"}
-
-
-def demo(settings: DemoSettings, out: Path, dashboard: Path | None = None) -> dict[str, Any]:
-    return run_demo(settings, out, Console(file=io.StringIO(), width=160), dashboard)
+def demo(settings: DemoSettings, out: Path) -> dict[str, Any]:
+    return run_demo(settings, out, Console(file=io.StringIO(), width=160))
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +46,7 @@ def hour(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An hour of a generated day, with all that goes wrong in one."""
     out = tmp_path_factory.mktemp("hour")
     settings = DemoSettings(market=generate(0), requests=generate_requests(0), hours=1.0)
-    demo(settings, out, dashboard=out / "dashboard.html")
+    demo(settings, out)
     return out
 
 
@@ -64,7 +59,6 @@ def summary(hour: Path) -> dict[str, Any]:
 def test_an_hour_leaves_its_figures(hour: Path, summary: dict[str, Any]) -> None:
     assert summary.keys() >= ASKED_FOR
     assert sorted(path.name for path in hour.iterdir()) == [
-        "dashboard.html",
         "decisions.jsonl",
         "report.html",
         "summary.json",
@@ -74,25 +68,6 @@ def test_an_hour_leaves_its_figures(hour: Path, summary: dict[str, Any]) -> None
     assert summary["lost_requests"] == 0
     assert 0.25 < summary["cost_vs_on_demand"] < 0.8
     assert summary["aws_calls"]["check_availability"]["max"] <= 12
-
-
-def test_the_dashboard_is_drawn_from_what_was_sent(hour: Path) -> None:
-    """Every metric that the dashboard names was sent, but for those of another kind of day."""
-    page = (hour / "dashboard.html").read_text()
-    widgets = board({}).widgets
-    named = set(re.findall(r'"([A-Z]\w+)"', " ".join(asked_by(it) for it in widgets)))
-    [data] = re.findall(r'<script type="application/json">(.*?)</script>', page)
-    drawn = {one["label"] for chart in json.loads(data)["charts"] for one in chart["series"]}
-    numbers = set(re.findall(r"<b>([^<]+)</b><span>([^<]+)</span>", page))
-    assert named - drawn - {label for _, label in numbers} == NOT_IN_THIS_HOUR
-    values = {label: value for value, label in numbers}
-    assert float(values["serving, % of wanted"]) >= 100
-    assert float(values["saved against on demand alone"]) > 0
-    assert values["configuration-failure; rang once"] in {"OK", "ALARM"}
-
-
-def asked_by(widget: dict[str, Any]) -> str:
-    return " ".join(line["expression"] for [line] in widget["properties"].get("metrics", []))
 
 
 def test_what_was_made_to_fail_ended_as_it_should(summary: dict[str, Any]) -> None:

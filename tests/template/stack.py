@@ -7,7 +7,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from spotkeeper_lab.dashboard.template import read_template
+from spotkeeper_lab.checkout import read_template
 
 ROOT = Path(__file__).parents[2]
 GROUPS = ("ocr-spot", "ocr-on-demand")

@@ -122,7 +122,6 @@ IGNORED = (
     ("backtest --market {market} --window-hours 1", "without it the whole trace is one window"),
     ("trace convert {json} --out {out} --gap 0", "a step of 0 s has no length"),
     ("trace convert {json} --out {out} --pool a,b", "the pool 'a,b' cannot stand in a file"),
-    ("demo --market {market} --dashboard -", "figures go to standard output: name a file"),
     ("demo --market {market} --mean-rate 5", "a mean rate is for files of rates"),
 )
 

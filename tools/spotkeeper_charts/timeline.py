@@ -100,7 +100,7 @@ class Timeline:
     `clock_s` is the time of day at the start, and the axis shows the clock; without it the axis
     shows hours from the start. `date` ("2026-11-20") names midnights. With `one_scale` all charts
     end at the same value, so that they can be compared; what is higher than `top` is cut off.
-    In columns one legend stands for all, unless each chart has its own (`legends`). `start_at` is
+    In columns one legend stands for all. `start_at` is
     where the cursor begins.
     """
 
@@ -110,7 +110,6 @@ class Timeline:
     date: str | None = None
     one_scale: bool = False
     columns: bool = False
-    legends: bool = False
     bands: Spans | None = None
     notes: Sequence[Notes] = ()
     start_at: float = 0.0
@@ -128,7 +127,7 @@ class Timeline:
             "date": self.date,
             "start_at": self.start_at,
             "columns": self.columns,
-            "legends": self.legends or not self.columns,
+            "legends": not self.columns,
             "bands": _spans(self.bands) if self.bands else None,
             "charts": [_chart(one, top) for one, top in zip(self.charts, tops, strict=True)],
             "notes": [_notes(some) for some in self.notes],

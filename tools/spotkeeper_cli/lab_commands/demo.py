@@ -7,7 +7,7 @@ import typer
 
 from spotkeeper_cli.errors import told
 from spotkeeper_cli.options import MeanRate
-from spotkeeper_cli.output import STANDARD_OUTPUT, OutputError, check_outputs, remark, screen
+from spotkeeper_cli.output import remark, screen
 
 Market = Annotated[Path | None, typer.Option(help="Market trace; without it one is generated.")]
 Requests = Annotated[
@@ -17,9 +17,7 @@ Hours = Annotated[float, typer.Option(min=0.1, help="How many virtual hours.")]
 Start = Annotated[float, typer.Option(min=0.0, help="First hour of the traces.")]
 Seed = Annotated[int, typer.Option(min=0, help="Of what is generated and of chance.")]
 Out = Annotated[Path, typer.Option(help="Folder of the results.")]
-Dashboard = Annotated[
-    Path | None, typer.Option(help="Draw the stack's dashboard of that day, as HTML.")
-]
+Dashboard = Annotated[Path | None, typer.Option(hidden=True, help="Ignored.")]
 OnPrem = Annotated[int, typer.Option(min=0, help="Workers of your own, outside AWS.")]
 WarmPool = Annotated[
     int | None,
@@ -48,8 +46,8 @@ def demo(
     incidents: Incidents = True,
 ) -> None:
     """Run a virtual day of spot capacity and requests through the deployed functions."""
+    from spotkeeper_lab.checkout import NotACheckout
     from spotkeeper_lab.demo.run import DemoError, run_demo
-    from spotkeeper_lab.end_to_end.functions import NotACheckout
     from spotkeeper_lab.end_to_end.scene import DemoSettings
     from spotkeeper_lab.traces.generate import generate
     from spotkeeper_lab.traces.market import MarketError
@@ -60,9 +58,9 @@ def demo(
         read_request_traces,
     )
 
-    if dashboard == STANDARD_OUTPUT:
-        raise typer.BadParameter("the demo's figures go to standard output: name a file")
-    with told(DemoError, MarketError, NotACheckout, OutputError, RequestTraceError):
+    if dashboard:
+        remark(["--dashboard is ignored: the stack's dashboard is no longer drawn by the demo"])
+    with told(DemoError, MarketError, NotACheckout, RequestTraceError):
         end_h = start + hours
         asked = [requests] if requests else []
         read = read_request_traces(asked, seed=seed, mean_rate_per_s=mean_rate)
@@ -78,5 +76,4 @@ def demo(
             warm_pool=warm_pool,
             price_ratio=price_ratio,
         )
-        check_outputs((dashboard,), (market, requests))
-        run_demo(settings, out, screen(), dashboard)
+        run_demo(settings, out, screen())

@@ -101,7 +101,7 @@ def replay(
 
 def _mendable() -> tuple[type[Exception], ...]:
     """The errors that a user can mend."""
-    from spotkeeper_lab.end_to_end.functions import NotACheckout
+    from spotkeeper_lab.checkout import NotACheckout
     from spotkeeper_lab.replay.values import ReplayError
     from spotkeeper_lab.traces.market import MarketError
     from spotkeeper_lab.traces.requests import RequestTraceError

@@ -17,7 +17,8 @@ from spotkeeper_lab.chaos.stand_ins.aws import MAIN, PATH, TABLE, WAKE_UPS
 from spotkeeper_lab.chaos.stand_ins.lambdas import forget
 from spotkeeper_lab.chaos.story.scenario import Scenario
 from spotkeeper_lab.chaos.world import Result, World
-from spotkeeper_lab.end_to_end.functions import NAMES, Handler, load_handler
+from spotkeeper_lab.checkout import Handler, load_handler
+from spotkeeper_lab.end_to_end.functions import NAMES
 from spotkeeper_lab.local_aws.wire import REGION
 
 ENVIRONMENT = {

@@ -16,6 +16,7 @@ from spotkeeper_lab.chaos.story.refusals import disturbs
 from spotkeeper_lab.chaos.story.scenario import Fault, Kind, Scenario, StartState
 from spotkeeper_lab.chaos.story.scene import cloud_of, documents_of, requests_of
 from spotkeeper_lab.chaos.watch import Watch
+from spotkeeper_lab.checkout import Handler
 from spotkeeper_lab.cloud.values import CloudError, CloudEvent, InstanceView
 from spotkeeper_lab.cloud.words import TERMINATING
 from spotkeeper_lab.end_to_end.events import Events
@@ -24,7 +25,6 @@ from spotkeeper_lab.end_to_end.functions import (
     COLLECT,
     HEALTH,
     INTERRUPTION,
-    Handler,
 )
 from spotkeeper_lab.end_to_end.serving.logs import SearchLogQueue, SearchLogs
 from spotkeeper_lab.end_to_end.serving.served import Served

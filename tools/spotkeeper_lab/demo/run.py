@@ -12,7 +12,6 @@ from typing import Any
 from rich.console import Console
 
 from spotkeeper_charts.page import Page, page_html
-from spotkeeper_lab.demo.dashboard import dashboard_of
 from spotkeeper_lab.demo.figures import table
 from spotkeeper_lab.demo.live import progress
 from spotkeeper_lab.demo.picture import page
@@ -29,12 +28,9 @@ class DemoError(Exception):
     """The demo cannot write where it was asked to."""
 
 
-def run_demo(
-    settings: DemoSettings, out: Path, console: Console, dashboard: Path | None = None
-) -> dict[str, Any]:
+def run_demo(settings: DemoSettings, out: Path, console: Console) -> dict[str, Any]:
     """Run a demo, write its files to `out`, show its figures; answers those of summary.json.
 
-    `dashboard` is where the stack's dashboard is drawn, from what the day's functions sent.
     Raises MarketError when the market is too short, DemoError when `out` cannot be written.
     """
     stage = scene(settings)
@@ -44,14 +40,10 @@ def run_demo(
             day.run(show)
         found = results(day)
         drawn = page(day, found)
-        board = page_html(dashboard_of(day, found)) if dashboard else ""
     _write(out, found, drawn)
-    if dashboard:
-        _put(dashboard, board)
     console.print(table(found.values, wide=console.width >= WIDE))
-    files = [out / name for name in ("report.html", "summary.json", "decisions.jsonl")]
-    for path in [*files, *([dashboard] if dashboard else [])]:
-        console.print(f"{path}", highlight=False, soft_wrap=True)
+    for name in ("report.html", "summary.json", "decisions.jsonl"):
+        console.print(f"{out / name}", highlight=False, soft_wrap=True)
     return found.values
 
 

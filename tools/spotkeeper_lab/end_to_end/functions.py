@@ -4,7 +4,6 @@ Only the clock is exchanged. Standard output is what CloudWatch would get: the m
 it. Every AWS call is counted.
 """
 
-import importlib.util
 import io
 import json
 import os
@@ -14,7 +13,6 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass, field
 from datetime import datetime
-from pathlib import Path
 from typing import Any, cast
 from unittest.mock import patch
 from uuid import UUID
@@ -22,9 +20,9 @@ from uuid import UUID
 import boto3
 from aws_lambda_powertools import Logger
 
-import spotkeeper
 from spotkeeper import observability, wiring
 from spotkeeper.ports import FleetError
+from spotkeeper_lab.checkout import Handler, load_handler
 from spotkeeper_lab.local_aws.answers import ACCOUNT, REGION
 
 COLLECT, HEALTH = "collect_search_logs", "check_health"
@@ -33,18 +31,6 @@ LEDGER = "keep_ledger"
 NAMES = (COLLECT, HEALTH, AVAILABILITY, INTERRUPTION, LEDGER)
 
 EXPECTED = (FleetError, observability.TurnFailed)
-
-type Handler = Callable[[Mapping[str, object], "Context"], Any]
-
-
-class NotACheckout(Exception):
-    """What is deployed is not beside the package, as it is in a checkout; says how to have it."""
-
-    def __init__(self, path: Path) -> None:
-        super().__init__(
-            f"{path} is missing: in a checkout of Spotkeeper, pip install -e '.[lab]' or make "
-            "bootstrap (without -e the package does not find the checkout)"
-        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -165,21 +151,6 @@ def _logging_to(logger: Logger, log: io.TextIOBase) -> Iterator[None]:
     finally:
         logger.setLevel(level)
         handler.setStream(before or sys.stdout)
-
-
-def load_handler(name: str) -> Handler:
-    """Load a function's handler from its file, as it is deployed."""
-    root = Path(spotkeeper.__file__).parents[3]
-    path = root / "functions" / name / "app.py"
-    if not path.is_file():
-        raise NotACheckout(path)
-    spec = importlib.util.spec_from_file_location(f"spotkeeper_demo_{name}", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    handler: Handler = module.handler
-    return handler
 
 
 def told(error: Exception) -> str:

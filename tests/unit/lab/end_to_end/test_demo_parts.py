@@ -7,9 +7,9 @@ import pytest
 
 from spotkeeper.border.events import parse_event
 from spotkeeper.border.search_log import read
+from spotkeeper_lab.checkout import NotACheckout, load_handler
 from spotkeeper_lab.cloud.values import Activity, CloudEvent, EventKind
 from spotkeeper_lab.end_to_end.events import UNHEARD, Events
-from spotkeeper_lab.end_to_end.functions import NotACheckout, load_handler
 from spotkeeper_lab.end_to_end.record import Look
 from spotkeeper_lab.end_to_end.scene import LEAD_S, DemoSettings, Scene, scene
 from spotkeeper_lab.end_to_end.series import (

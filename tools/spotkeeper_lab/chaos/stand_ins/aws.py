@@ -8,9 +8,10 @@ from spotkeeper_lab.chaos.stand_ins.clients import Client
 from spotkeeper_lab.chaos.stand_ins.lambdas import Lambdas
 from spotkeeper_lab.chaos.story.refusals import REFUSALS
 from spotkeeper_lab.chaos.story.scenario import Kind, Scenario
+from spotkeeper_lab.checkout import Handler
 from spotkeeper_lab.cloud.api import Cloud
 from spotkeeper_lab.cloud.values import CloudError
-from spotkeeper_lab.end_to_end.functions import AVAILABILITY, Handler
+from spotkeeper_lab.end_to_end.functions import AVAILABILITY
 from spotkeeper_lab.local_aws.answers import Answers
 from spotkeeper_lab.local_aws.dynamodb.table import Table
 from spotkeeper_lab.local_aws.dynamodb.tables import Tables

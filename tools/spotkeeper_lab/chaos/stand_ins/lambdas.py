@@ -8,8 +8,9 @@ from spotkeeper import wiring
 from spotkeeper_lab.chaos.stand_ins.processes import Process
 from spotkeeper_lab.chaos.story.clock import Timeline
 from spotkeeper_lab.chaos.story.scenario import Kind, Scenario
+from spotkeeper_lab.checkout import Handler
 from spotkeeper_lab.cloud.api import Cloud
-from spotkeeper_lab.end_to_end.functions import EXPECTED, Handler, told
+from spotkeeper_lab.end_to_end.functions import EXPECTED, told
 from spotkeeper_lab.local_aws.wire import ACCOUNT, REGION
 
 TIME_OUT_S = 30.0
