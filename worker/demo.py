@@ -122,7 +122,7 @@ class Show:
 
     def __rich__(self) -> Table:
         notice = read_notice(self._folder / "run")
-        workers = roster.read_roster(self._folder / "run", len(WORKERS))
+        workers = roster.read_roster(self._folder / "run", len(WORKERS), time.time())
         table = Table.grid(padding=(0, 2))
         state = notice.state.value if notice else "-"
         table.add_row("[b]machine[/]", f"{state} {notice.reason if notice else ''}")

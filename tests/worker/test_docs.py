@@ -5,6 +5,7 @@ import re
 import shlex
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import fields
 from pathlib import Path
@@ -15,6 +16,7 @@ import yaml
 
 from spotkeeper_worker import Worker
 from spotkeeper_worker.agent.settings import Settings
+from spotkeeper_worker.notice import Notice, write_notice
 from spotkeeper_worker.states import TARGETS, Hook, State
 from spotkeeper_worker.testing import FakeServer, until
 from spotkeeper_worker.testing.rabbit import Rabbit
@@ -169,3 +171,41 @@ def test_the_table_of_states_has_every_state_and_every_target() -> None:
         both = {Hook.READY: "spotkeeper-ready", Hook.DRAIN: "spotkeeper-drain"}
         if len(meant.hooks) == 1:
             assert both[meant.hooks[0]] in row[-1]
+
+
+class Message:
+    id = "r-0"
+    enqueued_at = 1_763_632_800.0
+
+
+def test_the_loop_of_your_own_begins_nothing_after_a_drain_during_a_long_poll(
+    tmp_path: Path,
+) -> None:
+    """The machine drains while the queue is asked; the hook may be complete at the answer."""
+    (loop,) = (each for each in re.findall(r"```python\n(.*?)```", DOC, re.S) if "take_one" in each)
+    (tmp_path / "workers").mkdir()
+    write_notice(tmp_path, Notice(State.SERVING, time.time()))
+    polls: list[str] = []
+    answered: list[Message] = []
+    returned: list[Message] = []
+    with Worker("gpu-0", tmp_path) as worker:
+
+        def take_one() -> Message | None:
+            polls.append("poll")
+            if len(polls) == 1:
+                return Message()
+            if len(polls) == 2:
+                return None
+            write_notice(tmp_path, Notice(State.IDLE, time.time(), True, "terminated"))
+            return Message()
+
+        def give_back(message: Message) -> None:
+            returned.append(message)
+            worker.stop()
+
+        names = {
+            "worker": worker, "take_one": take_one, "give_back": give_back, "model": None,
+            "answer": lambda model, message: answered.append(message),
+        }  # fmt: skip
+        exec(loop, names)
+    assert (len(answered), len(returned), len(polls)) == (1, 1, 3)

@@ -20,10 +20,10 @@ from spotkeeper.border.search_log import read
 from spotkeeper_worker.agent.aws import AwsError
 from spotkeeper_worker.agent.loop import Agent, Parts
 from spotkeeper_worker.agent.settings import Settings
+from spotkeeper_worker.log import Sometimes
 from spotkeeper_worker.logs.journal import Journal
 from spotkeeper_worker.logs.outbox import Outbox, OutboxSettings
 from spotkeeper_worker.logs.pace import PaceSettings
-from spotkeeper_worker.sometimes import Sometimes
 from spotkeeper_worker.testing import until
 from spotkeeper_worker.times import as_text
 from tests.search_logs import digest_of

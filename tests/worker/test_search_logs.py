@@ -2,6 +2,7 @@
 
 import errno
 import json
+import logging
 import os
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spotkeeper.border.search_log import read
+from spotkeeper_worker.log import Sometimes
 from spotkeeper_worker.logs.intake import LogRefused, Origin, take
 from spotkeeper_worker.logs.journal import Journal
 from spotkeeper_worker.logs.spool import collect
@@ -195,7 +197,7 @@ def test_files_of_scripts_are_taken_once(tmp_path: Path) -> None:
     (tmp_path / "in" / ".half.json").write_text("{")
     (tmp_path / "in" / "wrong.json").write_text("{")
     (tmp_path / "in" / "deep.json").write_text("[" * 100_000)
-    assert collect(tmp_path, accept) == 5
+    assert collect(tmp_path, accept, Sometimes(logging.getLogger("test"))) == 5
     assert len(taken) == 5
     assert {path.name for path in (tmp_path / "refused").iterdir()} == {"wrong.json", "deep.json"}
     assert [path.name for path in (tmp_path / "in").iterdir()] == [".half.json"]

@@ -274,8 +274,8 @@ def test_a_worker_that_died_leaves_its_name(run_dir: Path) -> None:
     assert (run_dir / "workers" / "gpu-0").exists()
     with Worker("gpu-0", run_dir) as worker:
         worker.ready()
-        assert read_roster(run_dir, 1).ready == ("gpu-0",)
-    assert read_roster(run_dir, 1).ready == ()
+        assert read_roster(run_dir, 1, time.time()).ready == ("gpu-0",)
+    assert read_roster(run_dir, 1, time.time()).ready == ()
 
 
 def test_a_child_does_not_hold_its_parent_s_name(run_dir: Path) -> None:
@@ -294,7 +294,7 @@ def test_a_child_does_not_hold_its_parent_s_name(run_dir: Path) -> None:
         assert parent.stdout.readline() == b"child\n"
         parent.wait(10)
         try:
-            until(lambda: read_roster(run_dir, 1).ready == (), "the name is free")
+            until(lambda: read_roster(run_dir, 1, time.time()).ready == (), "the name is free")
         finally:
             os.killpg(parent.pid, 9)
 
@@ -307,7 +307,7 @@ def test_what_somebody_wrote_wrongly_counts_as_busy(run_dir: Path) -> None:
     ) as shell:
         assert shell.stdout is not None
         assert shell.stdout.readline() == b"up\n"
-        found = read_roster(run_dir, 1)
+        found = read_roster(run_dir, 1, time.time())
         assert (found.busy, found.not_ready) == (1, ("other",))
         shell.communicate(b"\n")
 
@@ -324,3 +324,15 @@ def test_systemd_is_told(
         agent()
         assert channel.recv(1000) == b"READY=1"
         assert channel.recv(1000).startswith(b"WATCHDOG=1\nSTATUS=booting")
+
+
+@pytest.mark.parametrize("stepped_s", [0.0, -0.0004, -3600.0, 3600.0])
+@pytest.mark.parametrize("state", [State.DRAINING, State.BOOTING, State.IDLE, State.GONE])
+def test_a_worker_takes_nothing_whatever_the_clock_says(
+    worker: Worker, run_dir: Path, monkeypatch: pytest.MonkeyPatch, state: State, stepped_s: float
+) -> None:
+    """The clock steps after the agent wrote the notice; its text is rounded to milliseconds."""
+    write_notice(run_dir, Notice(state, AT + 0.0007, state is State.DRAINING))
+    monkeypatch.setattr("spotkeeper_worker.worker.time.time", lambda: AT + 0.0007 + stepped_s)
+    assert not worker.may_take
+    assert worker.stop_taking_at == 0.0

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import logging
 from typing import TYPE_CHECKING, Callable
 from urllib.parse import unquote, urlsplit
 
 import pika
 import pika.exceptions
 
+from spotkeeper_worker.log import get_logger
+
 if TYPE_CHECKING:
     from pika.adapters.blocking_connection import BlockingChannel
 
-_LOG = logging.getLogger("spotkeeper.worker")
+_LOG = get_logger("worker")
 FIRST_RETRY_S = 1.0
 LAST_RETRY_S = 30.0
 _NOT_FOUND = 404

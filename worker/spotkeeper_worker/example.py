@@ -31,6 +31,9 @@ def serve(worker: Worker, requests: queue.Queue[tuple[str, float]]) -> None:
             request_id, enqueued_at = requests.get(timeout=0.05)
         except queue.Empty:
             continue
+        if not worker.may_take:
+            requests.put((request_id, enqueued_at))
+            continue
         with worker.request(request_id, enqueued_at):
             time.sleep(0.01)
         if requests.empty():

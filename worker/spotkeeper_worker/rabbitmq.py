@@ -10,7 +10,6 @@ Needs pika (`pip install 'spotkeeper-worker[rabbitmq]'`).
 from __future__ import annotations
 
 import hashlib
-import logging
 import math
 import time
 import uuid
@@ -19,14 +18,14 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, Callable
 
 from spotkeeper_worker.broker import ERRORS, Broker, QueueGone
-from spotkeeper_worker.sometimes import Sometimes
+from spotkeeper_worker.log import Sometimes, get_logger
 
 if TYPE_CHECKING:
     from pika.adapters.blocking_connection import BlockingChannel
 
     from spotkeeper_worker.worker import Request, Worker
 
-_LOG = logging.getLogger("spotkeeper.worker")
+_LOG = get_logger("worker")
 _REMEMBERED = 1000
 _LOOK_S = 0.2
 # A message that fails again and again is not to keep a worker busy.

@@ -1,8 +1,8 @@
-"""Who works on this machine: one small file a worker, held by a lock for as long as it lives.
+"""The workers of this machine: one small file for each, locked for as long as its worker lives.
 
-The file's one line is what the worker is doing. Files outlive an agent that is killed, locks do not
-outlive a worker that is; so either may die, and neither waits for the other. Any language can take
-part: lock `workers/NAME` (flock) and write `ready=1 busy=0 begun=0000000000`.
+The file's one line says what the worker does. Files outlive an agent that is killed, and a lock
+ends with its process, so that neither waits for the other. Any language can take part: lock
+`workers/NAME` (flock) and write `ready=1 busy=0 begun=0000000000`.
 """
 
 from __future__ import annotations
@@ -12,9 +12,12 @@ import fcntl
 import os
 import re
 import threading
+import uuid
 from dataclasses import dataclass
+from itertools import islice
 from typing import TYPE_CHECKING
 
+from spotkeeper_worker.files import NotARegularFile, open_regular
 from spotkeeper_worker.states import Workers
 
 if TYPE_CHECKING:
@@ -23,6 +26,9 @@ if TYPE_CHECKING:
 FOLDER = "workers"
 _LINE = re.compile(rb"ready=([01]) busy=(\d+) begun=(\d+)")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:@-]{0,127}")
+# A file that nobody holds stays for a while: a worker may have opened it and not locked it yet.
+_KEEP_S = 3600.0
+_MOST_FILES = 1000
 
 
 class NameTaken(Exception):
@@ -86,31 +92,42 @@ class Place:
 
 
 def _taken(folder: Path, name: str) -> int:
-    """Make the file under another name and lock it, so that nobody meets it without its lock."""
+    """Make the file under another name and lock it, so that it is never seen without its lock."""
     path = folder / name
-    if path.exists() and _alive(path):
+    if _alive(path):
         raise NameTaken(f"another worker of this machine is called {name}; give each its own name")
-    draft = folder / f".{name}.{os.getpid()}"
-    fd = os.open(draft, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    draft = folder / f".{name}.{uuid.uuid4().hex}"
+    flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    fd = os.open(draft, flags, 0o644)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         draft.replace(path)
     except OSError:
         os.close(fd)
+        draft.unlink()
         raise
     return fd
 
 
-def _alive(path: Path) -> bool:
-    """Whether somebody holds the file's lock."""
+def _locked(fd: int) -> bool:
+    """Whether another process holds the file's lock; if none does, we hold it now."""
     try:
-        with path.open("rb") as file:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return True
-    except FileNotFoundError:
-        return False
     return False
+
+
+def _alive(path: Path) -> bool:
+    """Whether a live worker has this name."""
+    try:
+        fd = open_regular(path)
+    except (FileNotFoundError, NotARegularFile):
+        return False
+    try:
+        return _locked(fd)
+    finally:
+        os.close(fd)
 
 
 @dataclass(frozen=True)
@@ -121,9 +138,10 @@ class _Entry:
     begun: int
 
 
-def read_roster(run_dir: Path, expected: int) -> Workers:
-    """Look at every worker; the files of those that died are removed."""
-    entries = [entry for entry in map(_read, _files(run_dir / FOLDER)) if entry]
+def read_roster(run_dir: Path, expected: int, now: float) -> Workers:
+    """Look at every worker. Files of workers that died long before `now` are removed."""
+    files = _files(run_dir / FOLDER)
+    entries = [entry for entry in (_read(path, now) for path in files) if entry]
     return Workers(
         expected=expected,
         ready=tuple(entry.name for entry in entries if entry.ready),
@@ -135,21 +153,31 @@ def read_roster(run_dir: Path, expected: int) -> Workers:
 
 def _files(folder: Path) -> list[Path]:
     with contextlib.suppress(FileNotFoundError):
-        return sorted(path for path in folder.iterdir() if not path.name.startswith("."))
+        return sorted(islice(filter(_is_ours, folder.iterdir()), _MOST_FILES))
     return []
 
 
-def _read(path: Path) -> _Entry | None:
+def _is_ours(path: Path) -> bool:
+    """Whether it is a worker's file, or one that a worker was about to rename."""
+    return _NAME.fullmatch(path.name.lstrip(".")) is not None
+
+
+def _read(path: Path, now: float) -> _Entry | None:
     try:
-        with path.open("rb") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                found = _LINE.match(file.read(64))
-            else:
+        fd = open_regular(path)
+    except (OSError, NotARegularFile):
+        return None
+    try:
+        if not _locked(fd):
+            if now - os.fstat(fd).st_mtime > _KEEP_S:
                 path.unlink()
-                return None
+            return None
+        found = _LINE.match(os.pread(fd, 64, 0))
     except OSError:
+        return None
+    finally:
+        os.close(fd)
+    if path.name.startswith("."):
         return None
     if not found:
         return _Entry(path.name, ready=False, busy=1, begun=0)

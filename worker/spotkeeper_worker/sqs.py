@@ -14,7 +14,6 @@ Needs boto3 (`pip install 'spotkeeper-worker[sqs]'`).
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from collections import OrderedDict
@@ -23,10 +22,12 @@ from typing import TYPE_CHECKING, Any, Callable
 import boto3
 from botocore.exceptions import BotoCoreError, ClientError
 
+from spotkeeper_worker.log import get_logger
+
 if TYPE_CHECKING:
     from spotkeeper_worker.worker import Request, Worker
 
-_LOG = logging.getLogger("spotkeeper.worker")
+_LOG = get_logger("worker")
 _AWS_ERRORS = (BotoCoreError, ClientError)
 _FIRST_RETRY_S = 1.0
 _LAST_RETRY_S = 30.0

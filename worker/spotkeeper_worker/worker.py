@@ -1,17 +1,11 @@
 """What a worker uses: it measures requests, and says when to take no more.
 
-worker = Worker()
-worker.ready()
-while not worker.stopping:
-    message = take_one() if worker.may_take else wait_a_little()
-    with worker.request(message.id, message.enqueued_at):
-        serve(message)
+docs/workers.md, "A loop of your own", shows the loop to write around it.
 """
 
 from __future__ import annotations
 
 import hashlib
-import logging
 import os
 import signal
 import socket
@@ -22,6 +16,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Union
 
+from spotkeeper_worker.log import get_logger
 from spotkeeper_worker.logs.emitter import Emitter
 from spotkeeper_worker.logs.intake import LONGEST_ID
 from spotkeeper_worker.notice import Notice, NoticeReader
@@ -32,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from types import TracebackType
 
-_LOG = logging.getLogger("spotkeeper.worker")
+_LOG = get_logger("worker")
 RUN_DIR = Path("/run/spotkeeper")
 # Beside the longest of the last requests: what a request may take longer, and a look at the clock.
 MARGIN_S = 5.0
@@ -162,10 +157,14 @@ class Worker:
 
 
 def last_start(notice: Notice, took: Iterable[float], margin_s: float) -> float | None:
-    """When to begin no request any more, of which the last `took` so long; None: not in sight."""
+    """Return the time after which to begin no request; None: not in sight, 0: at once.
+
+    `took` are the durations of the last requests. A time that both the agent and this process read
+    from their clocks would not do: a clock may step.
+    """
     if notice.serve_until is not None:
         return notice.serve_until - max(took, default=0.0) - margin_s
-    return None if notice.may_serve else notice.seen_at
+    return None if notice.may_serve else 0.0
 
 
 class Request:

@@ -28,6 +28,7 @@ from spotkeeper_worker.agent.metadata import Identity, Metadata, MetadataError, 
 from spotkeeper_worker.agent.queue_look import QueueWatcher
 from spotkeeper_worker.agent.settings import Settings, SettingsError, parse
 from spotkeeper_worker.agent.systemd import notify
+from spotkeeper_worker.log import Sometimes, get_logger
 from spotkeeper_worker.logs import spool
 from spotkeeper_worker.logs.intake import Origin
 from spotkeeper_worker.logs.journal import Journal
@@ -35,9 +36,8 @@ from spotkeeper_worker.logs.outbox import Outbox, OutboxSettings
 from spotkeeper_worker.logs.pace import PaceSettings
 from spotkeeper_worker.logs.server import SocketServer
 from spotkeeper_worker.notice import read_notice
-from spotkeeper_worker.sometimes import Sometimes
 
-_LOG = logging.getLogger("spotkeeper.agent")
+_LOG = get_logger("agent")
 _TRIES = 5
 
 

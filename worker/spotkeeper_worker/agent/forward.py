@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import re
 import threading
 import time
@@ -10,11 +9,12 @@ from typing import TYPE_CHECKING, Any, Callable
 
 from spotkeeper_worker.agent.aws import AwsError
 from spotkeeper_worker.broker import Broker, QueueGone
+from spotkeeper_worker.log import get_logger
 
 if TYPE_CHECKING:
     from pika.adapters.blocking_connection import BlockingChannel
 
-_LOG = logging.getLogger("spotkeeper.agent")
+_LOG = get_logger("agent")
 LONGEST = 256 * 1024
 PREFETCH = 50
 _LOOK_S = 0.2

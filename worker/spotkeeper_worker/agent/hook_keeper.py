@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import logging
 from typing import TYPE_CHECKING, Callable
 
 from spotkeeper_worker.agent import hooks
 from spotkeeper_worker.agent.aws import AutoScaling, AwsError, NoActiveAction
 from spotkeeper_worker.agent.hooks import Call, HookMemory, HookPolicy
+from spotkeeper_worker.log import get_logger
 from spotkeeper_worker.states import Hook
 
 if TYPE_CHECKING:
     from spotkeeper_worker.agent.metadata import Identity
     from spotkeeper_worker.agent.settings import Settings
-    from spotkeeper_worker.sometimes import Sometimes
+    from spotkeeper_worker.log import Sometimes
 
-_LOG = logging.getLogger("spotkeeper.agent")
+_LOG = get_logger("agent")
 
 
 class HookKeeper:

@@ -5,7 +5,6 @@ the workers, and asks AWS; everything that it knows is read again after a kill.
 from __future__ import annotations
 
 import fcntl
-import logging
 import os
 import threading
 import time
@@ -16,6 +15,7 @@ from spotkeeper_worker import roster
 from spotkeeper_worker.agent.hooks import HookMemory
 from spotkeeper_worker.agent.metadata import Metadata, look
 from spotkeeper_worker.agent.systemd import notify
+from spotkeeper_worker.log import get_logger
 from spotkeeper_worker.logs import spool
 from spotkeeper_worker.notice import Notice, read_notice, write_notice
 from spotkeeper_worker.states import Leave, Local, Seen, State, Workers, leaving, state_of
@@ -26,10 +26,10 @@ if TYPE_CHECKING:
     from spotkeeper_worker.agent.gpu import Gpus
     from spotkeeper_worker.agent.hook_keeper import HookKeeper
     from spotkeeper_worker.agent.settings import Settings
+    from spotkeeper_worker.log import Sometimes
     from spotkeeper_worker.logs.outbox import Outbox
-    from spotkeeper_worker.sometimes import Sometimes
 
-_LOG = logging.getLogger("spotkeeper.agent")
+_LOG = get_logger("agent")
 
 
 class AnotherAgent(Exception):
@@ -116,8 +116,8 @@ class Agent:
         if not 0 <= now - self._looked_at < self._settings.poll_s:
             self._looked_at = now
             self._look()
-        spool.collect(self._settings.spool_dir, self._parts.outbox.accept)
-        workers = roster.read_roster(self._settings.run_dir, self._settings.workers)
+        spool.collect(self._settings.spool_dir, self._parts.outbox.accept, self._say)
+        workers = roster.read_roster(self._settings.run_dir, self._settings.workers, now)
         if self._known or self.stopping.is_set():
             self._follow(workers, now)
         self._tell_systemd()

@@ -10,7 +10,6 @@ from __future__ import annotations
 import base64
 import http.client
 import json
-import logging
 import ssl
 import threading
 import time
@@ -19,7 +18,7 @@ from http import HTTPStatus
 from typing import Any, Callable
 from urllib.parse import quote, unquote, urlsplit
 
-from spotkeeper_worker.sometimes import Sometimes
+from spotkeeper_worker.log import Sometimes, get_logger
 from spotkeeper_worker.times import as_text
 
 TIMEOUT_S = 5.0
@@ -109,7 +108,7 @@ class QueueWatcher:
         self._address = address
         self._every_s = every_s
         self._tell = tell
-        self._say = Sometimes(logging.getLogger("spotkeeper.agent"))
+        self._say = Sometimes(get_logger("agent"))
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._run, name="queue", daemon=True)
 

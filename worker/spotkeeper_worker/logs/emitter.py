@@ -9,7 +9,6 @@ from __future__ import annotations
 import atexit
 import contextlib
 import json
-import logging
 import os
 import threading
 import time
@@ -17,15 +16,15 @@ import uuid
 from collections import deque
 from typing import TYPE_CHECKING
 
+from spotkeeper_worker.log import Sometimes, get_logger
 from spotkeeper_worker.logs.server import connect
-from spotkeeper_worker.sometimes import Sometimes
 from spotkeeper_worker.times import as_text
 
 if TYPE_CHECKING:
     import socket
     from pathlib import Path
 
-_LOG = logging.getLogger("spotkeeper.worker")
+_LOG = get_logger("worker")
 MOST_LOGS = 10_000
 MOST_IN_A_BATCH = 200
 # Half of what the agent reads of a line.

@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 import json
-import logging
 import threading
 import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Callable
 
 from spotkeeper_worker.agent.aws import AwsError
+from spotkeeper_worker.log import Sometimes, get_logger
 from spotkeeper_worker.logs.intake import LogRefused, Origin, Taken, parts, take
 from spotkeeper_worker.logs.journal import LOOK, Segment
 from spotkeeper_worker.logs.pace import Pace, PaceSettings
-from spotkeeper_worker.sometimes import Sometimes
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from spotkeeper_worker.logs.journal import Journal
 
-_LOG = logging.getLogger("spotkeeper.agent")
+_LOG = get_logger("agent")
 FIRST_RETRY_S = 1.0
 LAST_RETRY_S = 60.0
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import logging
 import re
 import socket
 import socketserver
@@ -18,7 +17,7 @@ import threading
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Callable, cast
 
-from spotkeeper_worker.sometimes import Sometimes
+from spotkeeper_worker.log import Sometimes, get_logger
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -103,7 +102,7 @@ class SocketServer:
         self._accept = accept
         self._tell = tell
         self._closed = threading.Event()
-        self._say = Sometimes(logging.getLogger("spotkeeper.agent"))
+        self._say = Sometimes(get_logger("agent"))
         self._server = self._bound()
         self._thread = threading.Thread(target=self._run, name="socket", daemon=True)
 
