@@ -78,7 +78,7 @@ def test_exit_codes_and_calls(deployed: Stage, calls: list[str]) -> None:
     deployed.at(deployed.cloud.now_s + 600)
     code, out, _ = run("status")
     assert code == 1
-    assert "main          UNKNOWN: the newest availability turn is 11 min old" in out
+    assert "main          UNKNOWN: no availability turn has worked for 11 min" in out
 
 
 def test_checkers_without_a_turn_ring_although_there_is_no_data_to_judge(deployed: Stage) -> None:
@@ -165,7 +165,7 @@ def test_records_of_another_release_are_counted_not_read(deployed: Stage) -> Non
 def test_a_fleet_that_never_turned_is_unknown_not_whole(deployed: Stage) -> None:
     deployed.put("night", json.dumps(_document()))
     out = answered("status", "--fleet", "night")
-    assert "night         NOT WHOLE: night-spot, night-on-demand does not exist" in out
+    assert "night         NOT WHOLE: night-spot and night-on-demand do not exist" in out
     assert answered("explain", "--fleet", "night") == "no decision in this time\n"
 
 

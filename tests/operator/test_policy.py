@@ -1,5 +1,6 @@
 """The role SpotkeeperOperator may do what the commands are seen to do, and nothing else."""
 
+import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
@@ -21,7 +22,7 @@ from spotkeeper_operator.aws import Aws
 from spotkeeper_operator.drill.fis import Interruptions, Role
 from spotkeeper_operator.stop import stop
 from tests.builders import NOON
-from tests.functions.conftest import ACCOUNT, TABLE, Stage
+from tests.functions.conftest import ACCOUNT, TABLE, Stage, document
 from tests.operator.command import STACK, run
 from tests.template import stack as template
 from tests.template.stack import Stack, as_list, statements
@@ -62,6 +63,13 @@ ANSWERS: Mapping[tuple[str, str], Any] = {
     ("events", "DescribeRule"): {"State": "ENABLED"},
     ("lambda", "GetEventSourceMapping"): {"State": "Enabled"},
     ("pricing", "GetProducts"): {"PriceList": []},
+    ("sqs", "GetQueueAttributes"): {
+        "Attributes": {
+            "ApproximateNumberOfMessages": "3",
+            "ApproximateNumberOfMessagesDelayed": "0",
+            "ApproximateNumberOfMessagesNotVisible": "0",
+        }
+    },
     ("autoscaling", "DescribeLifecycleHooks"): {
         "LifecycleHooks": [
             {"LifecycleHookName": "spotkeeper-drain", "LifecycleTransition": "x"}
@@ -100,9 +108,12 @@ def calls_of(service: str, operation: str, given: Mapping[str, Any]) -> Iterator
             pk = given.get("Key", given.get("Item", {})).get("pk", {}).get("S", "")
             yield Call(action, ARNS["Table.Arn"], (("dynamodb:LeadingKeys", pk),))
         case "ssm":
-            yield Call(action, f"arn:aws:ssm:{here}:parameter{given['Path']}")
+            yield Call(action, f"arn:aws:ssm:{here}:parameter{given.get('Path')}")
         case "cloudformation":
             yield Call(action, f"arn:aws:cloudformation:{here}:stack/{given['StackName']}/1")
+        case "sqs":
+            queue = given["QueueUrl"].rpartition("/")[2]
+            yield Call(action, f"arn:aws:sqs:{here}:{queue}")
         case "sns":
             yield Call(action, given["TopicArn"])
         case "scheduler":
@@ -169,7 +180,12 @@ def allowed(monkeypatch: pytest.MonkeyPatch) -> list[Mapping[str, Any]]:
     """The statements of the operator's policies, for the groups of the stage."""
     for name, value in {"AWS::StackName": STACK, "AWS::Region": REGION}.items():
         monkeypatch.setitem(template.PSEUDO, name, value)
-    given = {"SpotGroupName": "main-spot", "OnDemandGroupName": "main-on-demand", "Drills": "true"}
+    given = {
+        "SpotGroupName": "main-spot",
+        "OnDemandGroupName": "main-on-demand",
+        "Drills": "true",
+        "RequestQueueName": "requests",
+    }
     found: list[Mapping[str, Any]] = [
         it for owner, it in statements(Stack.with_parameters(given)) if owner in POLICIES
     ]
@@ -206,6 +222,8 @@ def test_every_call_is_allowed_and_every_permission_is_used(
 ) -> None:
     topic = Aws(REGION).stack(STACK).outputs["AlarmTopicArn"]
     monkeypatch.setitem(ARNS, "AlarmTopic", topic)
+    queue = f"https://sqs.{REGION}.amazonaws.com/{ACCOUNT}/requests"
+    deployed.put("main", json.dumps(document("main", request_queue_url=queue)))
     mark_one(deployed)
     recorded.clear()
     everything(deployed, tmp_path / "market.csv")

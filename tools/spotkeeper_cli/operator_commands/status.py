@@ -37,7 +37,7 @@ def status(
     from spotkeeper import wiring
     from spotkeeper_operator.aws import Aws
     from spotkeeper_operator.status.read_status import read_status
-    from spotkeeper_operator.status.status_text import exit_code, status_json, status_text
+    from spotkeeper_operator.status.status import exit_code, status_json, status_text
 
     with asked_of_aws():
         aws = Aws(region, profile)

@@ -1,15 +1,36 @@
-"""Is it whole? One screen for a stack, from its records, groups and alarms."""
+"""Is the fleet whole? One screen for a stack, from its groups, records, search logs and alarms.
 
+Every figure is known now, carries its age, or is withheld: a screen is read when things fail.
+"""
+
+import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from datetime import datetime
+from dataclasses import asdict, dataclass, field
+from datetime import datetime, timedelta
 
 from spotkeeper.domain.decision import Action, Controller, DecisionRecord
 from spotkeeper.domain.fleet import Fleet, Group, Phase
+from spotkeeper.domain.load.load import Cluster, LoadDigest, WorkerLoad, load_rate
+from spotkeeper.domain.load.request_queue import QueueLength
+from spotkeeper.domain.load.summarise import summarise
 from spotkeeper.domain.permission import Control, Permission
+from spotkeeper_operator.durations import spoken
+from spotkeeper_operator.text import labelled, paragraphs
 
-# Three turns missed: what the records say is no longer what is.
-STALE_TURN_S = 180.0
+# Two turns are missed: what the records say is no longer what is. A turn starts some seconds late.
+STALE_TURN_S = 130.0
+# A record tells of the instances that do not serve although they are in service until the next.
+FRESH_TURN_S = 75.0
+# A worker that finished a request in this time is live; the waits are those of the second time.
+LIVE_S = 60
+LOAD_WINDOW_S = 120
+# What a later part of the status has as of now, or what is too old to be shown without its age.
+_TOLD_ELSEWHERE = frozenset({
+    "LoadRate", "OfferedLoad", "WorkersLive", "OnPremWorkersLive", "WaitP50", "WaitP95",
+    "RequestsQueued", "RequestsInFlight", "SearchLogAge", "ArrivalRate",
+})  # fmt: skip
+FAILED = "failed"
+"""The rule of the record that a turn leaves which failed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,26 +55,75 @@ class LastChange:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LoadNow:
+    """What the newest search logs show of the workers whose instances are in service.
+
+    `workers_live` finished a request in the last `LIVE_S` seconds: at least these are live.
+    `busy` is their busy share; `wait_p95_s` is that of the requests that started lately.
+    """
+
+    workers_live: int
+    workers_expected: int
+    busy: float
+    wait_p95_s: float
+    requests: int
+    newest_log_age_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WaitingNow:
+    """The request queue as it was `age_s` ago.
+
+    The oldest request had waited at least `oldest_at_least_s` at `oldest_at`; None without
+    evidence.
+    """
+
+    requests: int
+    in_flight: int
+    age_s: float
+    oldest_at_least_s: float | None
+    oldest_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failing:
+    """Turns of a controller that failed one after another, since the last that worked."""
+
+    controller: Controller
+    turns: int
+    since: datetime
+    error: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FleetStatus:
     """One fleet: whole or not, and what an operator asks next.
 
-    `whole` is None when no turn was recent enough to say. Ages are in seconds, None where nothing
-    is known; `seen` are the newest values of both controllers.
+    `whole` is None when that is not known now. `load` and `waiting` are None when they are not
+    known, and `unknown` says why. Ages are in seconds, None where nothing was ever recorded;
+    `turn_age_s` is the age of the last turn that worked. `seen` are the figures of both
+    controllers' newest records, as far as these are fresh and no other part is newer.
     """
 
     name: str
     whole: bool | None
     why: str
+    wanted: int | None
+    in_service: int | None
     groups: tuple[GroupStatus, ...]
     missing_groups: tuple[str, ...]
     seen: Mapping[str, float]
+    load: LoadNow | None
+    waiting: WaitingNow | None
+    unknown: Mapping[str, str]
     promised_wait_s: float | None
     promised_share: float | None
     last_change: LastChange | None
     turn_age_s: Mapping[Controller, float | None]
+    failing: tuple[Failing, ...]
     log_age_s: float | None
-    permission: Permission
-    control: Control
+    permission: Permission | None
+    control: Control | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,57 +138,250 @@ class StackStatus:
     troubles: tuple[str, ...]
 
 
-def fleet_status(
-    fleet: Fleet,
-    groups: Mapping[str, Group],
-    records: Sequence[DecisionRecord],
-    control: Control,
-    now: datetime,
-) -> FleetStatus:
-    """Put one fleet's status together; `records` are newest first."""
-    newest = {
-        controller: next((r for r in records if r.controller is controller), None)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Looked:
+    """What was read of one fleet, None where a read failed; `records` are newest first.
+
+    `queue` is the request queue's length, or why it is not known. `oldest` is the age of its
+    oldest message and when it was measured.
+    """
+
+    groups: Mapping[str, Group] | None
+    records: Sequence[DecisionRecord] | None
+    digests: Sequence[LoadDigest] | None
+    queue: QueueLength | str
+    oldest: tuple[datetime, float] | None = None
+    control: Control | None = field(default_factory=Control)
+
+
+def fleet_status(fleet: Fleet, looked: Looked, now: datetime) -> FleetStatus:
+    """Put one fleet's status together."""
+    records = looked.records or ()
+    worked = {
+        controller: next(
+            (r for r in records if r.controller is controller and r.rule != FAILED), None
+        )
         for controller in Controller
     }
-    seen = {k: v for record in newest.values() if record for k, v in record.seen.items()}
     ages = {
-        controller: (now - r.at).total_seconds() if r else None for controller, r in newest.items()
+        controller: (now - r.at).total_seconds() if r else None for controller, r in worked.items()
     }
-    missing = tuple(n for n in (fleet.spot_group, fleet.on_demand_group) if n not in groups)
-    whole, why = _whole(newest[Controller.AVAILABILITY], ages[Controller.AVAILABILITY], missing)
-    health_age, log_age = ages[Controller.HEALTH], seen.get("SearchLogAge")
+    fresh = {c: r for c, r in worked.items() if r and (now - r.at).total_seconds() <= STALE_TURN_S}
+    failing = _failing(records)
+    names = (fleet.spot_group, fleet.on_demand_group)
+    groups = looked.groups or {}
+    counted = tuple(_group(groups[name]) for name in names if name in groups)
+    missing = tuple(n for n in names if n not in groups) if looked.groups is not None else ()
+    wanted = _wanted(groups.get(fleet.spot_group), fresh.get(Controller.AVAILABILITY))
+    whole, why = _whole(looked, worked, failing, counted, missing, wanted, now)
+    log_age = _log_age(looked, worked[Controller.HEALTH], now)
+    unknown: dict[str, str] = {}
+    load = _load_now(fleet, looked, log_age, now, unknown)
+    waiting = _waiting_now(looked, log_age, now, unknown)
     return FleetStatus(
         name=fleet.name,
         whole=whole,
         why=why,
-        groups=tuple(
-            _group(groups[n]) for n in (fleet.spot_group, fleet.on_demand_group) if n in groups
-        ),
+        wanted=wanted,
+        in_service=sum(group.in_service for group in counted) if counted else None,
+        groups=counted,
         missing_groups=missing,
-        seen=seen,
+        seen={
+            name: value
+            for record in fresh.values()
+            for name, value in record.seen.items()
+            if name not in _TOLD_ELSEWHERE
+        },
+        load=load,
+        waiting=waiting,
+        unknown=unknown,
         promised_wait_s=fleet.objective.wait_s if fleet.objective else None,
         promised_share=fleet.objective.share if fleet.objective else None,
         last_change=_last_change(records),
         turn_age_s=ages,
-        permission=control.permission(fleet.mode, now),
-        control=control,
-        log_age_s=None if log_age is None or health_age is None else log_age + health_age,
+        failing=failing,
+        log_age_s=log_age,
+        permission=looked.control.permission(fleet.mode, now) if looked.control else None,
+        control=looked.control,
     )
 
 
+def _failing(records: Sequence[DecisionRecord]) -> tuple[Failing, ...]:
+    """Find the controllers whose newest turns failed."""
+    found: list[Failing] = []
+    for controller in Controller:
+        failed: list[DecisionRecord] = []
+        for record in (r for r in records if r.controller is controller):
+            if record.rule != FAILED:
+                break
+            failed.append(record)
+        if failed:
+            found.append(
+                Failing(
+                    controller=controller,
+                    turns=len(failed),
+                    since=failed[-1].at,
+                    error=failed[0].reason,
+                )
+            )
+    return tuple(found)
+
+
+def _wanted(spot: Group | None, record: DecisionRecord | None) -> int | None:
+    """Count the instances that the load or an operator wants: the spot group's, less its spares."""
+    if spot is None:
+        return None
+    return max(0, spot.desired - int(record.seen.get("SpotSpare", 0.0) if record else 0))
+
+
 def _whole(
-    record: DecisionRecord | None, age_s: float | None, missing: Sequence[str]
+    looked: Looked,
+    worked: Mapping[Controller, DecisionRecord | None],
+    failing: Sequence[Failing],
+    groups: Sequence[GroupStatus],
+    missing: Sequence[str],
+    wanted: int | None,
+    now: datetime,
 ) -> tuple[bool | None, str]:
     if missing:
-        return False, f"{', '.join(missing)} does not exist"
-    if record is None or age_s is None:
-        return None, "no availability turn was ever recorded"
+        verb = "does not exist" if len(missing) == 1 else "do not exist"
+        return False, f"{' and '.join(missing)} {verb}"
+    record = worked[Controller.AVAILABILITY]
+    if wanted is not None and (short := wanted - sum(group.in_service for group in groups)) > 0:
+        return False, _short(short, wanted, groups, record, now)
+    if looked.records is None:
+        return None, "the decision records could not be read"
+    error = next((f": {f.error}" for f in failing if f.controller is Controller.AVAILABILITY), "")
+    if record is None:
+        return None, f"no availability turn has worked yet{error}"
+    age_s = (now - record.at).total_seconds()
     if age_s > STALE_TURN_S:
-        return None, f"the newest availability turn is {age_s / 60:.0f} min old"
-    unfilled = record.seen.get("ShortfallUnfilled", 0.0)
-    if unfilled > 0:
-        return False, f"{unfilled:g} wanted and served by neither group: {record.reason}"
+        return None, f"no availability turn has worked for {spoken(age_s)}{error}"
+    if wanted is None:
+        return None, "the groups could not be read"
+    unfilled = record.seen.get("ShortfallUnfilled", 0.0) - record.seen.get("SpotAtRisk", 0.0)
+    if unfilled > 0 and age_s <= FRESH_TURN_S:
+        return (
+            False,
+            f"{unfilled:g} of {wanted} wanted are in service and do not serve: {record.reason}",
+        )
     return True, record.reason
+
+
+def _short(
+    short: int,
+    wanted: int,
+    groups: Sequence[GroupStatus],
+    record: DecisionRecord | None,
+    now: datetime,
+) -> str:
+    launching = sum(group.launching for group in groups)
+    text = f"{wanted - short} of {wanted} wanted are in service"
+    text += f", {launching} launching" if launching else ""
+    if record is None or record.seen.get("ShortfallUnfilled", 0.0) <= 0:
+        return text
+    age_s = (now - record.at).total_seconds()
+    when = "" if age_s <= FRESH_TURN_S else f"{spoken(age_s)} ago: "
+    return f"{text}; {when}{record.reason}"
+
+
+def _log_age(looked: Looked, health: DecisionRecord | None, now: datetime) -> float | None:
+    """Find the age of the newest search log, from the table or what the last turn saw there."""
+    known = [
+        (now - w.last_finished).total_seconds() for d in looked.digests or () for w in d.workers
+    ]
+    if health and (age := health.seen.get("SearchLogAge")) is not None:
+        known.append(age + (now - health.at).total_seconds())
+    return max(0.0, min(known)) if known else None
+
+
+def _load_now(
+    fleet: Fleet,
+    looked: Looked,
+    log_age: float | None,
+    now: datetime,
+    unknown: dict[str, str],
+) -> LoadNow | None:
+    serving = None if looked.groups is None else _serving(looked.groups.values())
+    if looked.digests is None or serving is None:
+        unknown["load"] = f"the {'groups' if serving is None else 'search logs'} could not be read"
+        return None
+    load = summarise(looked.digests, now, LOAD_WINDOW_S)
+    lately = now - timedelta(seconds=LIVE_S)
+    live = [w for w in load.workers if w.last_finished >= lately and _there(w, serving)]
+    if load.newest is None or not load.finished:
+        unknown["load"] = _silence(log_age, serving)
+        return None
+    onprem = sum(w.cluster is Cluster.ONPREM for w in live)
+    # Logs of the last seconds are on their way: nobody was idle after the newest one.
+    until = summarise(looked.digests, now, LOAD_WINDOW_S, until=load.newest)
+    names = {(w.instance_id, w.worker_id) for w in live}
+    return LoadNow(
+        workers_live=len(live),
+        workers_expected=len(serving) * fleet.workers_per_instance
+        + (fleet.onprem_workers or onprem),
+        busy=load_rate(w for w in until.workers if (w.instance_id, w.worker_id) in names),
+        wait_p95_s=load.wait_p95_s,
+        requests=load.finished,
+        newest_log_age_s=max(0.0, (now - load.newest).total_seconds()),
+    )
+
+
+def _serving(groups: Iterable[Group]) -> frozenset[str]:
+    return frozenset(
+        i.instance_id
+        for group in groups
+        for i in group.instances
+        if i.healthy and i.phase is Phase.IN_SERVICE
+    )
+
+
+def _there(worker: WorkerLoad, serving: frozenset[str]) -> bool:
+    return worker.cluster is Cluster.ONPREM or worker.instance_id in serving
+
+
+def _silence(log_age: float | None, serving: frozenset[str]) -> str:
+    why = "" if serving else ", and no instance is in service"
+    if log_age is None:
+        return f"no search log was ever received{why}"
+    return f"the newest search log is {spoken(log_age)} old{why}"
+
+
+def _waiting_now(
+    looked: Looked, log_age: float | None, now: datetime, unknown: dict[str, str]
+) -> WaitingNow | None:
+    queue = looked.queue
+    if isinstance(queue, str):
+        unknown["waiting"] = queue
+        return None
+    found = _oldest(looked, queue, log_age, now) if queue.waiting else None
+    at, oldest_s = found or (None, None)
+    return WaitingNow(
+        requests=queue.waiting,
+        in_flight=queue.in_flight,
+        age_s=max(0.0, (now - queue.seen_at).total_seconds()) if queue.seen_at else 0.0,
+        oldest_at_least_s=oldest_s,
+        oldest_at=at,
+    )
+
+
+def _oldest(
+    looked: Looked, queue: QueueLength, log_age: float | None, now: datetime
+) -> tuple[datetime, float] | None:
+    """Bound the oldest request's wait from below, at an instant.
+
+    While requests wait, nothing is in flight, no fewer wait than before and no log comes, nobody
+    takes one. Otherwise CloudWatch's measure holds for when it was taken.
+    """
+    waiting, since = queue.waiting, None
+    looks = [r for r in looked.records or () if r.controller is Controller.HEALTH]
+    for record in looks if not queue.in_flight else ():
+        queued = record.seen.get("RequestsQueued")
+        served_since = log_age is not None and now - timedelta(seconds=log_age) > record.at
+        if not queued or queued > waiting or record.seen.get("RequestsInFlight") or served_since:
+            break
+        waiting, since = int(queued), record.at
+    return looked.oldest if since is None else (now, (now - since).total_seconds())
 
 
 def _group(group: Group) -> GroupStatus:
@@ -133,7 +396,7 @@ def _group(group: Group) -> GroupStatus:
 
 def _last_change(records: Iterable[DecisionRecord]) -> LastChange | None:
     for record in records:
-        if record.action is not Action.HOLD:
+        if record.action is not Action.HOLD and record.rule != FAILED:
             return LastChange(
                 at=record.at,
                 controller=record.controller,
@@ -142,3 +405,120 @@ def _last_change(records: Iterable[DecisionRecord]) -> LastChange | None:
                 reason=record.reason,
             )
     return None
+
+
+_WHOLE = {True: "whole", False: "NOT WHOLE", None: "UNKNOWN"}
+
+
+def status_text(status: StackStatus) -> str:
+    """Write a stack's status in 80 columns."""
+    head = [f"{status.stack}  {status.region}  {status.at:%Y-%m-%d %H:%M:%S} UTC"]
+    blocks = [_fleet_lines(fleet) for fleet in status.fleets] or [["no fleet"]]
+    alarms = ", ".join(status.ringing) if status.ringing else "none ring"
+    tail = labelled("alarms", alarms, indent=0)
+    for trouble in status.troubles:
+        tail += labelled("trouble", trouble, indent=0)
+    return paragraphs([head, *blocks, tail])
+
+
+def status_json(status: StackStatus) -> str:
+    """Write it for programs: times in RFC 3339, ages and waits in seconds."""
+    return json.dumps(asdict(status), indent=2, default=lambda value: value.isoformat()) + "\n"
+
+
+def exit_code(status: StackStatus) -> int:
+    """Answer 0 when every fleet is known to be whole and nothing fails or rings, else 1."""
+    whole = all(fleet.whole and not fleet.failing for fleet in status.fleets)
+    return 0 if status.fleets and whole and not status.ringing and not status.troubles else 1
+
+
+def _fleet_lines(fleet: FleetStatus) -> list[str]:
+    lines = labelled(fleet.name, f"{_WHOLE[fleet.whole]}: {fleet.why}", indent=0)
+    lines += _permission(fleet)
+    for each in fleet.failing:
+        turns = "1 turn has" if each.turns == 1 else f"{each.turns} turns have"
+        told = f"{turns} failed since {each.since:%H:%M:%S}: {each.error}"
+        lines += labelled("FAILING", f"{each.controller}: {told}")
+    for label, group in zip(("spot", "on-demand"), fleet.groups, strict=False):
+        lines += labelled(label, _group_words(group))
+    lines += labelled("load", _load_words(fleet))
+    lines += labelled("wait", _wait_words(fleet))
+    if fleet.last_change:
+        change = fleet.last_change
+        told = f"{change.at:%m-%d %H:%M} {change.action} [{change.rule}] {change.reason}"
+        lines += labelled("last change", told)
+    return lines + labelled("turns", _turns(fleet))
+
+
+def _permission(fleet: FleetStatus) -> list[str]:
+    """Say that turns ask AWS for nothing, who decided so, and until when."""
+    control = fleet.control
+    if control is None:
+        return labelled("mode", "unknown: it could not be read")
+    if fleet.permission is Permission.PAUSED and control.pause:
+        pause = control.pause
+        return labelled(
+            "mode", f"PAUSED until {pause.until:%Y-%m-%d %H:%M} UTC: {pause.why} ({pause.by})"
+        )
+    if fleet.permission is Permission.OBSERVE:
+        at, by = control.mode_at, control.mode_by
+        since = f"since {at:%Y-%m-%d %H:%M} UTC ({by})" if at else ""
+        return labelled("mode", f"OBSERVING {since or 'as its document says'}")
+    return []
+
+
+def _group_words(group: GroupStatus) -> str:
+    launching = f", {group.launching} launching" if group.launching else ""
+    return f"{group.in_service} of {group.desired} in service{launching}  ({group.name})"
+
+
+def _load_words(fleet: FleetStatus) -> str:
+    load, needed = fleet.load, fleet.seen.get("WorkersNeeded")
+    age_s = fleet.turn_age_s[Controller.HEALTH] or 0.0
+    tail = "" if needed is None else f"; {needed:.0f} needed ({_ago(age_s)})"
+    if load is None:
+        return f"unknown: {fleet.unknown['load']}{tail}"
+    busy = f"{100 * load.busy:.0f} % busy; " if load.workers_live else ""
+    live = f"{load.workers_live} of {load.workers_expected} workers served in the last minute"
+    return f"{busy}{live}{tail}"
+
+
+def _wait_words(fleet: FleetStatus) -> str:
+    load, waiting = fleet.load, fleet.waiting
+    parts: list[str] = []
+    if waiting is not None and waiting.requests:
+        longest = ""
+        if waiting.oldest_at_least_s is not None and waiting.oldest_at is not None:
+            longest = f", the oldest for at least {spoken(waiting.oldest_at_least_s)}"
+            longest += f" at {waiting.oldest_at:%H:%M}"
+        parts.append(f"{_requests(waiting.requests)} now{longest}")
+    elif waiting is not None:
+        parts.append("no request waits now")
+    if load is not None:
+        minutes = LOAD_WINDOW_S // 60
+        parts.append(
+            f"95 % of {load.requests} started within {load.wait_p95_s:.1f} s (last {minutes} min)"
+        )
+    elif waiting is None or waiting.requests:
+        parts.append(f"of those served: unknown, {fleet.unknown['load']}")
+    if fleet.promised_wait_s is None or fleet.promised_share is None:
+        return "; ".join([*parts, "nothing is promised"])
+    share = f"{100 * fleet.promised_share:.4g} %"
+    return "; ".join([*parts, f"promised: {share} within {fleet.promised_wait_s:g} s"])
+
+
+def _requests(count: int) -> str:
+    return "1 request waits" if count == 1 else f"{count} requests wait"
+
+
+def _turns(fleet: FleetStatus) -> str:
+    ages = [
+        f"{controller} {'never' if age_s is None else _ago(age_s)}"
+        for controller, age_s in fleet.turn_age_s.items()
+    ]
+    log = "never" if fleet.log_age_s is None else _ago(fleet.log_age_s)
+    return f"{', '.join(ages)}; newest search log {log}"
+
+
+def _ago(age_s: float) -> str:
+    return f"{spoken(max(0.0, age_s))} ago"

@@ -1,0 +1,245 @@
+"""A status says what is known now: each figure is fresh, carries its age, or is withheld."""
+
+from collections.abc import Iterable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from spotkeeper.domain.decision import Controller, DecisionRecord
+from spotkeeper.domain.fleet import Group
+from spotkeeper.domain.load.digest import digest
+from spotkeeper.domain.load.load import LoadDigest
+from spotkeeper.domain.load.request_queue import QueueLength
+from spotkeeper_operator.status.status import (
+    FAILED,
+    FleetStatus,
+    Looked,
+    StackStatus,
+    exit_code,
+    fleet_status,
+    status_text,
+)
+from tests.builders import NOON, fleet, group, held, instances
+from tests.functions.test_check_health import served
+
+FLEET = fleet()
+SIX = [f"i-{n}" for n in range(6)]
+
+
+def ago(seconds: float) -> Any:
+    return NOON - timedelta(seconds=seconds)
+
+
+def availability(age_s: float = 20, **changes: Any) -> DecisionRecord:
+    seen = {"SpotDesired": 6, "SpotSpare": 0, "SpotServing": 6, "ShortfallUnfilled": 0}
+    return held(
+        controller=Controller.AVAILABILITY,
+        at=ago(age_s),
+        reason="spot 6 of 6 serving; nothing is missing",
+        seen={**seen, **changes.pop("seen", {})},
+        **changes,
+    )
+
+
+def health(age_s: float = 20, **seen: float) -> DecisionRecord:
+    figures = {"LoadRate": 32.0, "WorkersLive": 6, "WorkersNeeded": 2, "WaitP95": 0.8}
+    return held(at=ago(age_s), seen={**figures, "SearchLogAge": 2.0, **seen})
+
+
+def failed(controller: Controller, age_s: float, reason: str = "Throttling") -> DecisionRecord:
+    return held(controller=controller, at=ago(age_s), rule=FAILED, reason=reason)
+
+
+def logs(instances: Iterable[str], age_s: float, busy_s: float = 5.0) -> list[LoadDigest]:
+    """Requests that instances finished every 10 s of a minute, until `age_s` ago."""
+    end = -age_s
+    each = [served(i, end - slot, busy_s) for i in instances for slot in range(0, 60, 10)]
+    return list(digest(each, ago(age_s), "ocr")) if each else []
+
+
+def groups(serving: Iterable[str] = SIX, on_demand: Iterable[str] = ()) -> dict[str, Group]:
+    return {
+        "spot": group("spot", 6, instances(serving)),
+        "on-demand": group("on-demand", len(list(on_demand)), instances(on_demand)),
+    }
+
+
+def looked(**changes: Any) -> FleetStatus:
+    plain: dict[str, Any] = {
+        "groups": groups(),
+        "records": (availability(), health()),
+        "digests": logs(SIX, 5),
+        "queue": QueueLength(waiting=0, in_flight=2),
+    }
+    return fleet_status(FLEET, Looked(**{**plain, **changes}), NOON)
+
+
+def screen(status: FleetStatus) -> str:
+    stack = StackStatus(stack="s", region="r", at=NOON, fleets=(status,), ringing=(), troubles=())
+    text = status_text(stack)
+    assert max(map(len, text.splitlines())) <= 80
+    return " ".join(text.split())
+
+
+def code(status: FleetStatus) -> int:
+    return exit_code(
+        StackStatus(stack="s", region="r", at=NOON, fleets=(status,), ringing=(), troubles=())
+    )
+
+
+def test_a_fleet_that_serves() -> None:
+    status = looked()
+    assert (status.whole, code(status)) == (True, 0)
+    text = screen(status)
+    assert "6 of 6 workers served in the last minute; 2 needed (20 s ago)" in text
+    assert "no request waits now; 95 % of 36 started within" in text
+
+
+def test_a_total_outage_keeps_no_figure_of_before() -> None:
+    """Records of a minute ago say that all is well; nothing serves, and 30 requests wait."""
+    before = [health(20 + 60 * n, RequestsQueued=30 - n, RequestsInFlight=0) for n in range(3)]
+    status = looked(
+        groups=groups(serving=()),
+        records=(availability(), *before),
+        digests=[],
+        queue=QueueLength(waiting=30, in_flight=0),
+    )
+    assert (status.whole, status.load, code(status)) == (False, None, 1)
+    text = screen(status)
+    assert "NOT WHOLE: 0 of 6 wanted are in service" in text
+    assert "load unknown: the newest search log is" in text
+    assert "no instance is in service" in text
+    assert "30 requests wait now, the oldest for at least" in text
+    assert "6 workers" not in text
+    assert "95 % start" not in text
+
+
+def test_live_workers_are_those_of_instances_that_are_in_service() -> None:
+    """Six logged until a moment ago; four of their instances are gone, two work at 90 %."""
+    digests = [*logs(SIX[:2], 5, busy_s=9.0), *logs(SIX[2:], 15, busy_s=2.0)]
+    status = looked(groups=groups(serving=SIX[:2]), digests=digests)
+    assert status.load
+    assert (status.load.workers_live, status.load.workers_expected) == (2, 2)
+    assert status.load.busy > 0.8
+    assert "2 of 2 workers served" in screen(status)
+
+
+def test_a_worker_that_is_silent_is_not_live() -> None:
+    status = looked(digests=[*logs(SIX[:2], 5), *logs(SIX[2:], 61)])
+    assert status.load
+    assert (status.load.workers_live, status.load.workers_expected) == (2, 6)
+
+
+def test_before_any_search_log_load_and_wait_are_unknown() -> None:
+    status = looked(digests=[], records=(availability(), held(at=ago(20), seen={"WaitP95": 0.0})))
+    text = screen(status)
+    assert "load unknown: no search log was ever received" in text
+    assert "no request waits now; nothing is promised" in text
+    assert "0.0 s" not in text
+
+
+@pytest.mark.parametrize(
+    ("looks", "expected"),
+    [
+        ([(20, 9, 0), (80, 9, 0), (140, 8, 0)], 140),
+        ([(20, 9, 0), (80, 9, 1), (140, 8, 0)], 20),
+        ([(20, 9, 0), (80, 12, 0)], 20),
+        ([(20, 0, 0)], None),
+        ([], None),
+    ],
+    ids=["nobody took one", "one was in flight", "some were taken", "none waited", "no look"],
+)
+def test_how_long_the_oldest_request_has_waited_at_least(
+    looks: list[tuple[float, int, int]], expected: float | None
+) -> None:
+    turns = [
+        health(age, RequestsQueued=n, RequestsInFlight=f, SearchLogAge=900) for age, n, f in looks
+    ]
+    waiting = QueueLength(waiting=9, in_flight=0)
+    status = looked(records=turns, digests=[], queue=waiting).waiting
+    assert status
+    assert status.oldest_at_least_s == expected
+
+
+def test_a_log_since_a_look_says_that_somebody_takes_requests() -> None:
+    turns = [health(20, RequestsQueued=9), health(80, RequestsQueued=9, SearchLogAge=900)]
+    status = looked(records=turns, digests=logs(SIX, 50), queue=QueueLength(waiting=9, in_flight=0))
+    assert status.waiting
+    assert status.waiting.oldest_at_least_s == 20
+
+
+def test_cloudwatch_says_how_old_the_oldest_request_was() -> None:
+    waiting = QueueLength(waiting=9, in_flight=2)
+    status = looked(queue=waiting, oldest=(ago(60), 240.0))
+    assert "9 requests wait now, the oldest for at least 4 min at 11:59" in screen(status)
+
+
+@pytest.mark.parametrize(
+    ("age_s", "whole"), [(60, True), (129, True), (131, None)], ids=lambda value: str(value)
+)
+def test_after_two_missed_minutes_it_is_not_known_whether_a_fleet_is_whole(
+    age_s: float, whole: bool | None
+) -> None:
+    assert looked(records=(availability(age_s), health(age_s))).whole is whole
+
+
+def test_turns_that_fail_are_shown_with_their_error() -> None:
+    """Auto Scaling throttled three turns; the groups are readable now."""
+    error = "Throttled: describing Auto Scaling groups"
+    failing = [failed(Controller.AVAILABILITY, age, error) for age in (20, 80, 140)]
+    status = looked(records=(*failing, health(), availability(200)))
+    assert (status.whole, code(status)) == (None, 1)
+    assert status.turn_age_s[Controller.AVAILABILITY] == 200
+    text = screen(status)
+    assert f"UNKNOWN: no availability turn has worked for 3 min: {error}" in text
+    assert f"FAILING availability: 3 turns have failed since 11:57:40: {error}" in text
+    assert "turns availability 3 min ago" in text
+
+
+def test_a_health_turn_that_fails_is_no_reason_to_call_a_fleet_broken_but_to_look() -> None:
+    status = looked(records=(availability(), failed(Controller.HEALTH, 20), health(80)))
+    assert (status.whole, code(status)) == (True, 1)
+    assert "FAILING health: 1 turn has failed since" in screen(status)
+
+
+def test_old_figures_are_withheld() -> None:
+    status = looked(records=(availability(20), health(600)))
+    assert "WorkersNeeded" not in status.seen
+    assert "needed" not in screen(status)
+
+
+@pytest.mark.parametrize(
+    ("part", "words"),
+    [
+        ({"groups": None}, "UNKNOWN: the groups could not be read"),
+        ({"records": None}, "UNKNOWN: the decision records could not be read"),
+        ({"digests": None}, "load unknown: the search logs could not be read"),
+        ({"control": None}, "mode unknown: it could not be read"),
+        ({"records": ()}, "UNKNOWN: no availability turn has worked yet"),
+        ({"groups": {"spot": groups()["spot"]}}, "NOT WHOLE: on-demand does not exist"),
+        ({"groups": {}}, "NOT WHOLE: spot and on-demand do not exist"),
+    ],
+    ids=lambda value: str(value)[:30],
+)
+def test_what_could_not_be_read_is_unknown(part: dict[str, Any], words: str) -> None:
+    assert words in screen(looked(**part))
+
+
+@pytest.mark.parametrize(
+    ("serving", "on_demand", "seen", "whole"),
+    [
+        (6, 0, {}, True),
+        (4, 2, {}, True),
+        (5, 0, {}, False),
+        (5, 0, {"SpotSpare": 1}, True),
+        (6, 0, {"ShortfallUnfilled": 2}, False),
+        (6, 0, {"ShortfallUnfilled": 1, "SpotAtRisk": 1}, True),
+    ],
+    ids=["all", "backfilled", "one short", "a spare is short", "two do not serve", "warned"],
+)
+def test_whole_is_what_serves_now(
+    serving: int, on_demand: int, seen: dict[str, float], whole: bool
+) -> None:
+    there = groups(SIX[:serving], [f"o-{n}" for n in range(on_demand)])
+    assert looked(groups=there, records=(availability(seen=seen), health())).whole is whole
