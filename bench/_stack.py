@@ -64,6 +64,7 @@ ENVIRONMENT = {
     "TABLE_NAME": TABLE,
     "FLEET_DOCUMENTS_PATH": PATH,
     "DEFAULT_FLEET": "ocr",
+    "STACK_NONCE": "51af3dc0-da77-11e4-872e-1234567db123",
     "WAKE_UP_QUEUE_URL": "https://sqs.us-east-1.amazonaws.com/123456789012/wake-ups",
     "POWERTOOLS_SERVICE_NAME": "bench",
     "POWERTOOLS_METRICS_NAMESPACE": "Spotkeeper",

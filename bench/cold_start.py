@@ -112,6 +112,7 @@ def _account(folder: Path) -> Iterator[dict[str, str]]:
             "TABLE_NAME": "bench",
             "FLEET_DOCUMENTS_PATH": "/bench/fleets",
             "WAKE_UP_QUEUE_URL": queue,
+            "STACK_NONCE": "bench",
         }
 
 

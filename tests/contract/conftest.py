@@ -133,8 +133,8 @@ def _adapters(
     client: Any, settle: Callable[[], object], *reclaim: Callable[[str], object]
 ) -> Groups:
     autoscaling, ec2 = client("autoscaling"), client("ec2")
-    writer = AutoScalingWriter(autoscaling, ec2)
-    return Groups(AutoScalingReader(autoscaling, ec2), writer, writer, settle, *reclaim)
+    writer = AutoScalingWriter(autoscaling, ec2, "nonce")
+    return Groups(AutoScalingReader(autoscaling, ec2, "nonce"), writer, writer, settle, *reclaim)
 
 
 def _fake_groups(cloud: Cloud) -> Groups:

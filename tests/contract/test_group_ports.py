@@ -1,11 +1,12 @@
 """What the group ports promise."""
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
 from spotkeeper.domain.fleet import Phase
 from spotkeeper.ports import FleetError, Gone
+from spotkeeper_lab.fakes.virtual_time import EPOCH
 from tests.contract.conftest import ON_DEMAND, POOL, SPOT, Groups
 
 LONG_AGO = datetime(2020, 1, 1, tzinfo=UTC)
@@ -101,17 +102,31 @@ def test_draining_an_instance_leaves_it_in_its_group(groups: Groups) -> None:
 
 
 def test_marked_instances_are_found_until_they_are_unmarked_or_end(groups: Groups) -> None:
+    def found(*names: str) -> dict[str, datetime]:
+        return {mark.instance_id: mark.gone_at for mark in groups.reader.marked(names)}
+
     first, second = groups.ids()
-    assert groups.reader.marked(SPOT) == {}
+    assert found(SPOT, ON_DEMAND) == {}
     groups.instances.drain([first, second], GONE_AT, SPOT)
-    assert groups.reader.marked(SPOT) == {first: GONE_AT, second: GONE_AT}
-    assert groups.reader.marked(ON_DEMAND) == {}
+    assert found(SPOT) == found(ON_DEMAND, SPOT) == {first: GONE_AT, second: GONE_AT}
+    assert found(ON_DEMAND) == {}
     groups.instances.unmark([second])
-    assert groups.reader.marked(SPOT) == {first: GONE_AT}
+    assert found(SPOT) == {first: GONE_AT}
     groups.writer.detach(SPOT, [first])
-    assert groups.reader.marked(SPOT) == {first: GONE_AT}
+    assert found(SPOT) == {first: GONE_AT}
     groups.instances.terminate([first])
-    assert groups.reader.marked(SPOT) == {}
+    assert found(SPOT) == {}
+
+
+def test_the_history_of_the_group_proves_that_a_marked_spot_instance_was_detached(
+    strict_groups: Groups,
+) -> None:
+    first, second = strict_groups.ids()
+    soon = EPOCH + timedelta(seconds=720)
+    strict_groups.instances.drain([first, second], soon, SPOT)
+    strict_groups.writer.detach(SPOT, [first])
+    proven = {mark.instance_id: mark.detached for mark in strict_groups.reader.marked([SPOT])}
+    assert proven == {first: True, second: False}
 
 
 def test_only_what_has_not_ended_runs(groups: Groups) -> None:

@@ -26,6 +26,7 @@ PLENTY = ((0.0, 200),)
 PATH = "/spotkeeper/test/fleets"
 TABLE = "spotkeeper"
 ACCOUNT = "123456789012"
+NONCE = "51af3dc0-da77-11e4-872e-1234567db123"
 WAKE_UPS = f"https://sqs.us-east-1.amazonaws.com/{ACCOUNT}/wake-ups"
 
 
@@ -149,6 +150,7 @@ def stage_of(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Stage]]:
         "TABLE_NAME": TABLE,
         "FLEET_DOCUMENTS_PATH": PATH,
         "WAKE_UP_QUEUE_URL": WAKE_UPS,
+        "STACK_NONCE": NONCE,
         "POWERTOOLS_SERVICE_NAME": "spotkeeper-test",
         "POWERTOOLS_METRICS_NAMESPACE": "Spotkeeper",
     }.items():

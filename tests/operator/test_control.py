@@ -11,7 +11,7 @@ from botocore.client import BaseClient
 
 from functions.check_availability.app import handler as check_availability
 from functions.check_health.app import handler as check_health
-from spotkeeper.adapters.ec2.auto_scaling import DRAINING_TAG, GROUP_TAG
+from spotkeeper.adapters.ec2.auto_scaling import DRAINING_TAG, GROUP_TAG, MARKS
 from spotkeeper.adapters.stacks import Stack
 from spotkeeper_operator.aws import Aws
 from tests.functions.conftest import TABLE, Stage
@@ -181,4 +181,4 @@ def test_marks_are_removed_and_what_was_detached_is_named(hooked: tuple[Stage, l
     stage.at(stage.cloud.now_s + 300)
     out = run("stop", "main")[1]
     assert f"left  {spot[0]}: taken out of main-spot early and running" in out
-    assert f"{DRAINING_TAG} and {GROUP_TAG} removed from {spot[1]}" in out
+    assert f"{' and '.join(MARKS)} removed from {spot[1]}" in out

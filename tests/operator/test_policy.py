@@ -265,7 +265,11 @@ def mark_one(stage: Stage) -> None:
     spot = [i.instance_id for i in stage.cloud.group("main-spot").instances]
     stage.cloud.drain(spot[:1], stage.cloud.now_s + 60)
     boto3.client("ec2").create_tags(
-        Resources=spot[:1], Tags=[{"Key": "spotkeeper:group", "Value": "main-spot"}]
+        Resources=spot[:1],
+        Tags=[
+            {"Key": "spotkeeper:group", "Value": "main-spot"},
+            {"Key": "spotkeeper:nonce", "Value": "nonce"},
+        ],
     )
 
 

@@ -18,6 +18,7 @@ _NO_VALUE = object()
 PSEUDO = {
     "AWS::NoValue": _NO_VALUE,
     "AWS::StackName": "ocr",
+    "AWS::StackId": "arn:aws:cloudformation:us-west-2:123456789012:stack/ocr/51af3dc0-da77",
     "AWS::Region": "us-west-2",
     "AWS::AccountId": "123456789012",
     "AWS::Partition": "aws",

@@ -92,11 +92,12 @@ def test_only_instances_of_the_groups_are_marked_and_only_with_the_mark(adopted:
     assert tagging["Condition"]["ForAllValues:StringEquals"]["aws:TagKeys"] == [
         "spotkeeper:draining",
         "spotkeeper:group",
+        "spotkeeper:nonce",
     ]
 
 
 def test_only_instances_that_were_marked_in_the_spot_groups_are_terminated(adopted: Stack) -> None:
-    """Another stack marks its own with the same key."""
+    """Other stacks use the same keys, and an on-demand instance is never detached."""
     further = Stack.with_parameters({**ADOPT, "FurtherGroupPrefix": "team-"})
     for stack, groups in ((adopted, ["ocr-spot"]), (further, ["ocr-spot", "team-*"])):
         [ending] = [it for _, it in statements(stack) if "ec2:TerminateInstances" in it["Action"]]
@@ -104,6 +105,13 @@ def test_only_instances_that_were_marked_in_the_spot_groups_are_terminated(adopt
             "ec2:ResourceTag/spotkeeper:draining": "*",
             "ec2:ResourceTag/spotkeeper:group": groups,
         }
+        assert ending["Condition"]["StringEquals"] == {
+            "ec2:InstanceMarketType": "spot",
+            "ec2:ResourceTag/spotkeeper:nonce": "51af3dc0-da77",
+        }
+        checkers = (stack.functions()[name] for name in ("CheckAvailability", "HandleInterruption"))
+        nonces = {it["Environment"]["Variables"]["STACK_NONCE"] for it in checkers}
+        assert nonces == {"51af3dc0-da77"}
 
 
 def test_further_groups_are_allowed_by_their_prefix_only_when_one_is_given(adopted: Stack) -> None:

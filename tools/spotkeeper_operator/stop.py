@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from spotkeeper.adapters.ec2.auto_scaling import DRAINING_TAG, GROUP_TAG, AutoScalingReader
+from spotkeeper.adapters.ec2.auto_scaling import MARKS, AutoScalingReader
 from spotkeeper.adapters.ec2.group_writer import AutoScalingWriter
 from spotkeeper.adapters.errors import aws_errors
 from spotkeeper.domain.fleet import Group, Phase
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
 # So the hooks are called that the template and the doctor's advice make.
 HOOKS = "spotkeeper-"
-MARKS = (DRAINING_TAG, GROUP_TAG)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,7 +111,7 @@ class _Leaving:
 
     def _unmark(self, group: Group) -> None:
         """Remove the marks of its instances; name what was taken out: turns would have ended it."""
-        marked = self._reader.marked(group.name).keys()
+        marked = {mark.instance_id for mark in self._reader.marked([group.name])}
         members = {i.instance_id for i in group.instances}
         if mine := sorted(marked & members):
             with aws_errors(f"removing the marks of {', '.join(mine)}"):

@@ -38,10 +38,17 @@ COUNTS = frozenset({
 DAILY = "Misconfigurations"
 
 ADOPTING = "adopting"
+UNPROVEN = "unproven-marks"
 # Alarms of a decision that are metrics too.
 _ALARM_METRICS: Mapping[str, frozenset[str]] = {
     "ConfigurationFailure": frozenset(
-        {FailureClass.CONFIGURATION, FailureClass.PERMISSION, FailureClass.BOOTSTRAP, ADOPTING}
+        {
+            FailureClass.CONFIGURATION,
+            FailureClass.PERMISSION,
+            FailureClass.BOOTSTRAP,
+            ADOPTING,
+            UNPROVEN,
+        }
     ),
     "BothShort": frozenset({"both-short"}),
 }

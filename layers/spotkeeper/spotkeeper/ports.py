@@ -65,6 +65,19 @@ class SpotRequest:
     taken: bool = False
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mark:
+    """A running instance that carries this stack's tags.
+
+    Anybody who may create tags can copy them. `detached` is what nobody can copy: it is a spot
+    instance, and the activity history of the group that the tags name lists it as detached.
+    """
+
+    instance_id: str
+    gone_at: datetime
+    detached: bool = False
+
+
 class GroupReader(Protocol):
     """Looks at groups."""
 
@@ -94,8 +107,8 @@ class GroupReader(Protocol):
         """Name those of some instances that have not ended, whatever group they are in."""
         ...
 
-    def marked(self, group: str) -> Mapping[str, datetime]:
-        """Give the instances that run and were marked in a group, with when they will be gone."""
+    def marked(self, groups: Sequence[str]) -> tuple[Mark, ...]:
+        """List the running instances that carry this stack's mark of one of some groups."""
         ...
 
 

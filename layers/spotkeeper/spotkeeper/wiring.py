@@ -72,9 +72,10 @@ def fleet_documents() -> FleetDocuments:
 @cache
 def ports() -> Ports:
     """Put together what every turn needs of the world."""
-    writer = AutoScalingWriter(_autoscaling(), _ec2())
+    nonce = _checker_settings().stack_nonce
+    writer = AutoScalingWriter(_autoscaling(), _ec2(), nonce)
     return Ports(
-        groups=AutoScalingReader(_autoscaling(), _ec2()),
+        groups=AutoScalingReader(_autoscaling(), _ec2(), nonce),
         writer=writer,
         instances=writer,
         states=_states(),

@@ -17,7 +17,7 @@ from spotkeeper.domain.availability.actions import (
 )
 from spotkeeper.domain.availability.decide import apply, assess, plan
 from spotkeeper.domain.availability.memory import AvailabilityMemory, Level, Unsure
-from spotkeeper.domain.availability.snapshot import Snapshot
+from spotkeeper.domain.availability.snapshot import Snapshot, Sweep
 from spotkeeper.domain.decision import Answer
 from spotkeeper.domain.fleet import Observation
 from tests.builders import answered, at, fleet, group, ids, instances, turn
@@ -171,12 +171,27 @@ def test_what_a_crash_must_not_lose_is_what_a_lost_answer_leaves() -> None:
     assert {request.desired for request in intended.capacity_requests} == {4, 5}
 
 
-def test_a_stray_with_our_mark_is_ended_although_nobody_remembers_it() -> None:
-    """The state item was lost: what was detached then runs on, and nobody else ends it."""
-    marked = {OUT[0]: at(-1200), OUT[1]: at(-30)}
+def test_after_a_lost_memory_only_what_is_proven_to_be_detached_is_ended() -> None:
     spot = group("spot", 4, instances(SPOT[:4]))
-    first = turn(0, spot, group("on-demand", 0), marked=marked)
+    found = Sweep(detached={OUT[0]: at(-1200), OUT[1]: at(-30)}, unproven=(OUT[2],))
+    first = turn(0, spot, group("on-demand", 0), sweep=found)
     assert (first.terminate, set(first.memory.detached)) == ((OUT[0],), {OUT[1]})
     assert first.memory.swept_at == at(0)
-    later = turn(600, spot, group("on-demand", 0), first.memory, running=frozenset({OUT[1]}))
+    assert "unproven-marks" in first.alarms
+    assert f"{OUT[2]} carry Spotkeeper's tags" in first.reason
+    later = turn(
+        600, spot, group("on-demand", 0), first.memory, running=frozenset({OUT[1], OUT[2]})
+    )
     assert later.terminate == (OUT[1],)
+    assert "unproven-marks" in later.alarms
+    cleared = turn(3600, spot, group("on-demand", 0), later.memory, sweep=Sweep())
+    assert "unproven-marks" not in cleared.alarms
+
+
+def test_a_mark_inside_of_a_group_that_nobody_remembers_is_removed() -> None:
+    """Its workers refuse work until then, so that it does not serve."""
+    spot = group("spot", 4, instances(SPOT[:4]))
+    first = turn(0, spot, group("on-demand", 1), sweep=Sweep(inside=frozenset(SPOT[:1])))
+    assert [action.instance_id for action in first.of(Unmark)] == SPOT[:1]
+    assert first.spot.serving == 3
+    assert turn(60, spot, group("on-demand", 1), first.memory).spot.serving == 4

@@ -10,11 +10,12 @@ WHOLE = {
     "DEFAULT_FLEET": "ocr",
     "RECORD_DAYS": "7",
     "WAKE_UP_QUEUE_URL": "https://sqs.us-west-2.amazonaws.com/123456789012/wake-ups",
+    "STACK_NONCE": "51af3dc0-da77-11e4-872e-1234567db123",
     "PATH": "/usr/bin",
 }
 MODELS: dict[type[Settings], tuple[str, ...]] = {
     Settings: ("TABLE_NAME", "FLEET_DOCUMENTS_PATH"),
-    CheckerSettings: ("TABLE_NAME", "FLEET_DOCUMENTS_PATH", "WAKE_UP_QUEUE_URL"),
+    CheckerSettings: ("TABLE_NAME", "FLEET_DOCUMENTS_PATH", "STACK_NONCE", "WAKE_UP_QUEUE_URL"),
     CollectSettings: ("TABLE_NAME", "FLEET_DOCUMENTS_PATH", "DEFAULT_FLEET"),
 }
 

@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 from spotkeeper.domain.decision import Action, Controller, DecisionRecord
 from spotkeeper.domain.failure import LaunchFailure
 from spotkeeper.domain.fleet import Group, Instance, Phase
-from spotkeeper.ports import SpotRequest
+from spotkeeper.ports import Mark, SpotRequest
 from spotkeeper_operator.status.page import DECISIONS_SHOWN, picture
 from tests.builders import NOON, fleet, held
 
@@ -41,7 +41,7 @@ class Groups:
     def running(self, instance_ids: Sequence[str]) -> frozenset[str]:
         raise NotImplementedError
 
-    def marked(self, group: str) -> Mapping[str, datetime]:
+    def marked(self, groups: Sequence[str]) -> tuple[Mark, ...]:
         raise NotImplementedError
 
 

@@ -146,7 +146,6 @@ def test_one_bad_id_keeps_no_other_from_being_drained_and_replaced() -> None:
 @pytest.mark.parametrize("call", ["troubled_spot_requests", "failures", "marked"])
 def test_what_a_turn_can_do_without_does_not_stop_it(call: str) -> None:
     fleet = Scenario(a=((0.0, 4), (1200.0, 2)), policy=CALM)
-    fleet.to(1070)
     fleet.faults.refusals[call] = Throttled("Rate exceeded")
     fleet.to(3660)
     record = next(r for r in fleet.states.records if r.action is Action.BACKFILL)

@@ -16,12 +16,13 @@ on the same one. What it promises:
 * On-demand launches fail by chance alone, each on its own.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from spotkeeper_lab.cloud.engine import RETRY
 from spotkeeper_lab.cloud.group import GroupState
 from spotkeeper_lab.cloud.lives import USER_SHUTDOWN
+from spotkeeper_lab.cloud.machine import SimulatedMachine
 from spotkeeper_lab.cloud.states import SHOWN_S, CloudStates, not_found
 from spotkeeper_lab.cloud.values import (
     Activity,
@@ -36,6 +37,13 @@ from spotkeeper_lab.cloud.values import (
 from spotkeeper_lab.cloud.words import FAILED, LAUNCHING, TERMINATING
 
 DETACHED_AT_MOST = 20
+MARKS_NEEDED = frozenset({"spotkeeper:group", "spotkeeper:nonce"})
+
+
+def _may_be_ended(machine: SimulatedMachine) -> bool:
+    """The condition of the role: a spot instance with all marks, which end with the instance."""
+    marked = machine.gone_s is not None and machine.tags.keys() >= MARKS_NEEDED
+    return marked and machine.purchase is Purchase.SPOT and machine.ended_s is None
 
 
 class Cloud(CloudStates):
@@ -96,6 +104,7 @@ class Cloud(CloudStates):
         machines = [self._detachable(state, instance_id) for instance_id in instance_ids]
         for machine in machines:
             del state.members[machine.instance_id]
+            state.detached.append((self.now_s, machine.instance_id))
             machine.group = None
         state.touch()
         self._act(state)
@@ -103,10 +112,10 @@ class Cloud(CloudStates):
     def terminate(self, instance_ids: Sequence[str]) -> None:
         """End instances, in a group or not; ended ones are left in peace.
 
-        Where marks are needed, one that does not run or carries none is not for this role to end.
+        Where marks are needed, this role may end running spot instances with all of them only.
         """
         machines = [self._known(instance_id) for instance_id in instance_ids]
-        if self.physics.marks_needed and not all(m and m.gone_s is not None for m in machines):
+        if self.physics.marks_needed and not all(m and _may_be_ended(m) for m in machines):
             message = "You are not authorized to perform this operation."
             raise CloudError("UnauthorizedOperation", message)
         for machine in machines:
@@ -119,7 +128,6 @@ class Cloud(CloudStates):
         for machine in [self._known(instance_id) for instance_id in instance_ids]:
             if machine and machine.gone_s is None:
                 machine.gone_s = gone_s
-                machine.marked_in = machine.group.spec.name if machine.group else ""
                 self._touch(machine)
 
     def undrain(self, instance_ids: Sequence[str]) -> None:
@@ -127,6 +135,20 @@ class Cloud(CloudStates):
         for machine in [self._known(instance_id) for instance_id in instance_ids]:
             if machine:
                 machine.gone_s = None
+                self._touch(machine)
+
+    def tag(self, instance_ids: Sequence[str], tags: Mapping[str, str]) -> None:
+        """Give instances other tags than that of a drain."""
+        for machine in [self._known(instance_id) for instance_id in instance_ids]:
+            if machine:
+                machine.tags |= tags
+                self._touch(machine)
+
+    def untag(self, instance_ids: Sequence[str], keys: Iterable[str]) -> None:
+        """Take tags off instances."""
+        for machine in [self._known(instance_id) for instance_id in instance_ids]:
+            if machine:
+                machine.tags = {k: v for k, v in machine.tags.items() if k not in set(keys)}
                 self._touch(machine)
 
     def set_bounds(self, group: str, minimum: int, maximum: int) -> None:
@@ -190,6 +212,10 @@ class Cloud(CloudStates):
         """All launches of a group since an instant, newest first."""
         found = self.failures(group, since_s) + self._group(group).successes(since_s)
         return sorted(found, key=lambda a: (a.start_s, a.status_code == FAILED), reverse=True)
+
+    def detached(self, group: str) -> tuple[tuple[float, str], ...]:
+        """The instances that were taken out of a group, each with when, newest first."""
+        return tuple(reversed(self._group(group).detached))
 
     def spot_requests(self, since_s: float = 0.0) -> tuple[SpotRequestView, ...]:
         """The requests whose instance was warned, or taken within the last hour, since then."""

@@ -66,6 +66,7 @@ class GroupState:
     failing_since_s: float | None = None
     retried: int = 0
     hooks: dict[str, LifecycleHook] = field(default_factory=dict)
+    detached: list[tuple[float, str]] = field(default_factory=list)
     pool: WarmPool | None = None
     warm: dict[str, SimulatedMachine] = field(default_factory=dict)
     _chances: random.Random = field(init=False)

@@ -29,7 +29,7 @@ class SimulatedMachine:
     serves_s: float | None = None
     healthy: bool = True
     gone_s: float | None = None
-    marked_in: str = ""
+    tags: dict[str, str] = field(default_factory=dict)
     warned_s: float | None = None
     doomed_s: float | None = None
     ended_s: float | None = None
@@ -82,7 +82,7 @@ class SimulatedMachine:
             serves_s=self.serves_s,
             warned_s=self.warned_s,
             gone_s=self.gone_s,
-            marked_in=self.marked_in,
+            tags=dict(self.tags),
             ended_s=self.ended_s,
             lost=self.lost,
             protected=self.protected,

@@ -4,7 +4,7 @@ Times are seconds from the start of the market.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 
@@ -152,7 +152,7 @@ class InstanceView:
     """An instance; `state` is AWS's LifecycleState, `group` is empty once it is in none.
 
     `lost` says that the market took it, `gone_s` when its workers were told that it will be gone
-    and `marked_in` the group that it was in then, `serves_s` from when on its workers serve: never
+    and `tags` the other tags that it was given, `serves_s` from when on its workers serve: never
     where it was launched from a bad image.
     """
 
@@ -170,7 +170,7 @@ class InstanceView:
     ended_s: float | None
     lost: bool
     protected: bool = False
-    marked_in: str = ""
+    tags: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def draining(self) -> bool:

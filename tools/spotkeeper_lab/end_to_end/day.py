@@ -270,4 +270,4 @@ def _set_up(scene: Scene) -> dict[str, str]:
     boto3.client("ssm").put_parameter(
         Name=f"{DOCUMENTS}/{FLEET}", Type="String", Value=json.dumps(scene.fleet_document)
     )
-    return {"WAKE_UP_QUEUE_URL": create_queue()}
+    return {"WAKE_UP_QUEUE_URL": create_queue(), "STACK_NONCE": "demo"}

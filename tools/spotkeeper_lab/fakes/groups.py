@@ -3,12 +3,12 @@
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 
-from spotkeeper.adapters.ec2.auto_scaling import LONGEST_LAUNCH
+from spotkeeper.adapters.ec2.auto_scaling import GROUP_TAG, LONGEST_LAUNCH, MARKS, NONCE_TAG
 from spotkeeper.domain.failure import LaunchFailure
 from spotkeeper.domain.fleet import Group
-from spotkeeper.ports import Gone, SpotRequest
+from spotkeeper.ports import Gone, Mark, SpotRequest
 from spotkeeper_lab.cloud.api import Cloud
-from spotkeeper_lab.cloud.values import Activity, GroupView
+from spotkeeper_lab.cloud.values import Activity, GroupView, Purchase
 from spotkeeper_lab.fakes.faults import Faults, as_aws
 from spotkeeper_lab.fakes.group_views import (
     ended_s,
@@ -30,7 +30,6 @@ class FakeGroups:
         self._faults = faults or Faults()
         self._pictures: dict[str, tuple[GroupView, Group]] = {}
         self._failures: dict[str, LaunchFailure] = {}
-        self._of: dict[str, str] = {}
 
     def describe(self, names: Iterable[str]) -> Mapping[str, Group]:
         """Describe the groups that exist."""
@@ -92,17 +91,23 @@ class FakeGroups:
     def running(self, instance_ids: Sequence[str]) -> frozenset[str]:
         """Name those of some instances that have not ended."""
         with self._faults.call("running"):
-            return frozenset(self._running()).intersection(instance_ids)
+            running = (i.instance_id for i in self._cloud.instances() if i.ended_s is None)
+            return frozenset(running).intersection(instance_ids)
 
-    def marked(self, group: str) -> Mapping[str, datetime]:
-        """Give the instances that run and were marked in a group."""
+    def marked(self, groups: Sequence[str]) -> tuple[Mark, ...]:
+        """List the instances that run and were marked in one of some groups."""
         with self._faults.call("marked"):
-            mine = {i: gone_s for i, gone_s in self._running().items() if self._of.get(i) == group}
-            return {i: instant(gone_s) for i, gone_s in mine.items() if gone_s is not None}
-
-    def _running(self) -> dict[str, float | None]:
-        """Give the instances that run, with when they will be gone where they are marked."""
-        return {i.instance_id: i.gone_s for i in self._cloud.instances() if i.ended_s is None}
+            left = {i for group in groups for _, i in self._cloud.detached(group)}
+            return tuple(
+                Mark(
+                    instance_id=one.instance_id,
+                    gone_at=instant(one.gone_s),
+                    detached=one.instance_id in left and one.purchase is Purchase.SPOT,
+                )
+                for one in self._cloud.instances()
+                if one.ended_s is None and one.gone_s is not None
+                if one.tags.get(GROUP_TAG) in groups
+            )
 
     def set_desired(self, group: str, desired: int) -> None:
         """Ask a group for a capacity."""
@@ -133,12 +138,13 @@ class FakeGroups:
         """Mark instances of a group with when they will be gone."""
         with self._faults.call("drain"), as_aws("draining"):
             self._cloud.drain(instance_ids, seconds(gone_at))
-            self._of |= dict.fromkeys(instance_ids, group)
+            self._cloud.tag(instance_ids, {GROUP_TAG: group, NONCE_TAG: "fake"})
 
     def unmark(self, instance_ids: Sequence[str]) -> None:
         """Take the mark off instances again."""
         with self._faults.call("unmark"), as_aws("untagging"):
             self._cloud.undrain(instance_ids)
+            self._cloud.untag(instance_ids, MARKS)
 
     def terminate(self, instance_ids: Sequence[str]) -> None:
         """End drained instances that are in no group any more."""

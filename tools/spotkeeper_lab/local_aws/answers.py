@@ -103,8 +103,35 @@ class Answers:
         for text in filters.get("StartTimeLowerBound", []):
             since_s = self._time.seconds(datetime.fromisoformat(text))
         names = [group] if group else self._cloud.groups()
-        found = [a for name in names for a in self._cloud.activities(name, since_s)]
-        return {"Activities": [activity_answer(activity, self._time) for activity in found]}
+        until_s = self._cloud.now_s
+        for text in filters.get("StartTimeUpperBound", []):
+            until_s = self._time.seconds(datetime.fromisoformat(text))
+        found = [
+            activity_answer(activity, self._time)
+            for name in names
+            for activity in self._cloud.activities(name, since_s)
+            if activity.start_s <= until_s
+        ] + [
+            self._detachment(name, instance_id, at_s)
+            for name in names
+            for at_s, instance_id in self._cloud.detached(name)
+            if since_s <= at_s <= until_s
+        ]
+        return {"Activities": sorted(found, key=_started, reverse=True)}
+
+    def _detachment(self, group: str, instance_id: str, at_s: float) -> Answer:
+        at = self._time.at(at_s)
+        return {
+            "ActivityId": f"detach-{instance_id}",
+            "AutoScalingGroupName": group,
+            "Description": f"Detaching EC2 instance: {instance_id}",
+            "Cause": f"At {aws_time(at)} instance {instance_id} was detached in response to a "
+            "user request.",
+            "StartTime": at,
+            "EndTime": at,
+            "StatusCode": "Successful",
+            "Progress": 100,
+        }
 
     def _set_desired(self, get: Get) -> Answer:
         self._cloud.set_desired(get("AutoScalingGroupName"), int(get("DesiredCapacity")))
@@ -176,6 +203,12 @@ class Answers:
             "StatusCode": "InProgress",
             "Progress": 0,
         }
+
+
+def _started(activity: Answer) -> datetime:
+    start = activity["StartTime"]
+    assert isinstance(start, datetime)
+    return start
 
 
 def request_queues(meters: Meters) -> dict[str, WireAction]:

@@ -3,7 +3,7 @@
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from spotkeeper.adapters.ec2.auto_scaling import DRAINING_TAG, GROUP_TAG
+from spotkeeper.adapters.ec2.auto_scaling import DRAINING_TAG
 from spotkeeper_lab.cloud.api import Cloud
 from spotkeeper_lab.cloud.values import CloudError, InstanceView, Purchase, SpotRequestView
 from spotkeeper_lab.cloud.words import PENDING
@@ -32,7 +32,6 @@ class Ec2Answers:
     def __init__(self, cloud: Cloud, time: VirtualTime) -> None:
         self._cloud = cloud
         self._time = time
-        self._marked_in: dict[str, str] = {}
 
     def actions(self) -> dict[str, WireAction]:
         """The actions of EC2 that the cloud answers."""
@@ -71,17 +70,18 @@ class Ec2Answers:
         }
 
     def _create_tags(self, get: Get) -> Answer:
-        for tag in get("Tags", []):
-            if tag["Key"] == DRAINING_TAG:
-                gone_s = self._time.seconds(datetime.fromisoformat(tag["Value"]))
-                self._cloud.drain(get("Resources", []), gone_s)
-            elif tag["Key"] == GROUP_TAG:
-                self._marked_in |= dict.fromkeys(get("Resources", []), tag["Value"])
+        tags = {tag["Key"]: tag["Value"] for tag in get("Tags", [])}
+        if gone_at := tags.pop(DRAINING_TAG, ""):
+            gone_s = self._time.seconds(datetime.fromisoformat(gone_at))
+            self._cloud.drain(get("Resources", []), gone_s)
+        self._cloud.tag(get("Resources", []), tags)
         return {}
 
     def _delete_tags(self, get: Get) -> Answer:
-        if DRAINING_TAG in {tag["Key"] for tag in get("Tags", [])}:
+        keys = {tag["Key"] for tag in get("Tags", [])}
+        if DRAINING_TAG in keys:
             self._cloud.undrain(get("Resources", []))
+        self._cloud.untag(get("Resources", []), keys)
         return {}
 
     def _describe_ec2_instances(self, get: Get) -> Answer:
@@ -162,12 +162,11 @@ class Ec2Answers:
         }
 
     def _tags(self, view: InstanceView) -> list[dict[str, str]]:
-        tags = {}
+        tags = dict(view.tags)
         if view.group:
             tags["aws:autoscaling:groupName"] = view.group
         if view.gone_s is not None:
             tags[DRAINING_TAG] = self._time.at(view.gone_s).isoformat()
-            tags[GROUP_TAG] = self._marked_in.get(view.instance_id, "")
         return [{"Key": key, "Value": value} for key, value in tags.items()]
 
     def _terminate(self, get: Get) -> Answer:

@@ -32,6 +32,7 @@ class CheckerSettings(Settings):
     """What the checkers and handle_interruption read."""
 
     record_days: Annotated[int, Field(alias="RECORD_DAYS", ge=1, le=365)] = 30
+    stack_nonce: Annotated[str, Field(alias="STACK_NONCE", min_length=1)]
     wake_up_queue_url: Annotated[str, Field(alias="WAKE_UP_QUEUE_URL", min_length=1)]
 
 

@@ -14,7 +14,7 @@ from spotkeeper.domain.availability.assessing.failures import has_gap
 from spotkeeper.domain.availability.assessing.outside import overdue
 from spotkeeper.domain.availability.memory import AvailabilityMemory, within
 from spotkeeper.domain.availability.remembering.adoption import LOOKED_AFTER_S
-from spotkeeper.domain.availability.snapshot import Snapshot
+from spotkeeper.domain.availability.snapshot import Snapshot, Sweep
 from spotkeeper.domain.failure import LaunchFailure
 from spotkeeper.domain.fleet import BusyShares, Fleet, Group, Observation, Phase
 from spotkeeper.domain.health.memory import HealthMemory
@@ -30,7 +30,7 @@ from spotkeeper.turns.turn import group_named
 FAILURE_MEMORY = timedelta(minutes=5)
 # Who is busy is read off this much of the search logs.
 BUSY_WINDOW = timedelta(minutes=2)
-# Instances outside of the group that nobody remembers are looked for so often.
+# Instances with tags that cannot be proven are searched for this often.
 SWEEP_EVERY_S = 3600
 
 
@@ -108,7 +108,7 @@ def snapshot_of(
         sized=health.capacity_request,
         load_known=_is_load_known(fleet, health, now),
         logged=health.flow.newest is not None,
-        marked=_marked(fleet, ports, memory, spot, now, unread),
+        sweep=_sweep(ports, memory, (spot, on_demand), now, unread),
         running=_running(fleet, ports, memory, now, unread),
         unread=tuple(unread),
     )
@@ -225,22 +225,32 @@ def _unserved(
     return tuple(r.failure for r in requests if r.failure and r.instance_id in launching)
 
 
-def _marked(
-    fleet: Fleet,
+def _sweep(
     ports: Ports,
     memory: AvailabilityMemory,
-    spot: Group,
+    groups: Sequence[Group],
     now: datetime,
     unread: list[str],
-) -> dict[str, datetime] | None:
-    """Look for instances that carry the group's mark and run outside of it; None when not due."""
-    if within(memory.swept_at, now, SWEEP_EVERY_S):
+) -> Sweep | None:
+    """Search for marked instances after a memory was lost; None when that is not due.
+
+    A controller that remembers knows what it marked and detached. Tags that cannot be proven are
+    looked at again each hour, until an operator removes them.
+    """
+    known = memory.swept_at is not None and memory.groups == tuple(group.name for group in groups)
+    if known and (not memory.unproven or within(memory.swept_at, now, SWEEP_EVERY_S)):
         return None
-    inside = {i.instance_id for i in spot.instances}
-    found = _optional(
-        unread, "marked instances", None, lambda: ports.groups.marked(fleet.spot_group)
+    names = [group.name for group in groups]
+    marks = _optional(unread, "marked instances", None, lambda: ports.groups.marked(names))
+    if marks is None:
+        return None
+    members = {i.instance_id for group in groups for i in group.instances}
+    outside = [m for m in marks if m.instance_id not in members | memory.detached.keys()]
+    return Sweep(
+        inside=frozenset(m.instance_id for m in marks if m.instance_id in members),
+        detached={m.instance_id: m.gone_at for m in outside if m.detached},
+        unproven=tuple(sorted(m.instance_id for m in outside if not m.detached)),
     )
-    return None if found is None else {i: at for i, at in found.items() if i not in inside}
 
 
 def _running(

@@ -181,6 +181,9 @@ def test_a_mark_is_needed_to_terminate_and_what_ended_has_none() -> None:
     with pytest.raises(CloudError, match="not authorized"):
         one.terminate([first])
     one.drain([first], 700.0)
+    with pytest.raises(CloudError, match="not authorized"):
+        one.terminate([first])
+    one.tag([first], {"spotkeeper:group": "spot", "spotkeeper:nonce": "nonce"})
     one.terminate([first])
     with pytest.raises(CloudError, match="not authorized"):
         one.terminate([first])

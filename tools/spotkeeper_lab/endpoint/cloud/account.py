@@ -12,8 +12,7 @@ def instance_tags(world: World, instance_id: str) -> dict[str, str]:
     tags = {"aws:autoscaling:groupName": view.group} if view.group else {}
     if view.gone_s is not None:
         tags["spotkeeper:draining"] = world.time.at(view.gone_s).isoformat()
-        tags["spotkeeper:group"] = view.marked_in
-    return tags
+    return {**view.tags, **tags}
 
 
 def member_of(world: World, instance_id: str) -> str:

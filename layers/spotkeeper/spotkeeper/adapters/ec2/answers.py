@@ -34,6 +34,7 @@ _PHASES = {
 }
 _WAITING_FOR_SPOT = frozenset({"PendingSpotBidPlacement", "WaitingForSpotInstanceRequestId",
                                "WaitingForSpotInstanceId"})  # fmt: skip
+_NOT_DONE = frozenset({"Failed", "Cancelled"})
 _INSTANCE_ID = re.compile(r"\bi-[0-9a-f]{8,17}\b")
 _REQUEST_ID = re.compile(r"\bsir-[0-9a-z]+")
 
@@ -108,6 +109,14 @@ def ended_by_request(activity: "ActivityTypeDef") -> list[str]:
     if not (ends and is_ended_by_request(activity["Cause"])):
         return []
     return _INSTANCE_ID.findall(activity.get("Description", ""))
+
+
+def detached_by(activity: "ActivityTypeDef") -> list[str]:
+    """Name the instance that an activity took out of the group and left running."""
+    description = activity.get("Description", "")
+    if not description.startswith("Detaching") or activity["StatusCode"] in _NOT_DONE:
+        return []
+    return _INSTANCE_ID.findall(description)
 
 
 def awaited_requests(activity: "ActivityTypeDef") -> list[str]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from spotkeeper.adapters.ec2.answers import (
     awaited_requests,
+    detached_by,
     ended_by_request,
     failure_from,
     group_from,
@@ -22,7 +23,7 @@ from spotkeeper.adapters.errors import (
 )
 from spotkeeper.domain.failure import LaunchFailure
 from spotkeeper.domain.fleet import Group
-from spotkeeper.ports import SpotRequest
+from spotkeeper.ports import Mark, SpotRequest
 
 if TYPE_CHECKING:
     from mypy_boto3_autoscaling import AutoScalingClient
@@ -35,14 +36,22 @@ GROUPS_A_CALL = 50
 INSTANCES_A_CALL = 50
 # Without a size the region's requests come in one answer, which may be throttled or time out.
 REQUESTS_A_PAGE = 500
+# AWS's own tag of an instance that is in a group; nobody else can set a tag that begins with aws:.
+MEMBER_TAG = "aws:autoscaling:groupName"
 DRAINING_TAG = "spotkeeper:draining"
 # Whose a detached instance was: its group's own tag goes with the group.
 GROUP_TAG = "spotkeeper:group"
+# Which stack marked it: the role that ends detached instances has the same value as a condition.
+NONCE_TAG = "spotkeeper:nonce"
+MARKS = (DRAINING_TAG, GROUP_TAG, NONCE_TAG)
 # EC2's limit for the values of one filter.
 VALUES_A_FILTER = 200
 # A launch that a lifecycle hook gives up, or that never becomes healthy, began so long before.
 LONGEST_LAUNCH = timedelta(minutes=20)
 _RUNNING = ("pending", "running", "stopping", "stopped")
+# An instance is detached within the lifetime of its warning, which is a quarter of an hour.
+DETACHED_WITHIN = timedelta(hours=1)
+DETACHMENTS_AT_MOST = 1_000
 # A group that fails every 15 s logs 20 activities in the five minutes that a turn looks back at.
 ACTIVITIES_AT_MOST = 200
 
@@ -50,10 +59,13 @@ ACTIVITIES_AT_MOST = 200
 class AutoScalingReader:
     """Reads groups; never more pages than the question needs."""
 
-    def __init__(self, autoscaling: "AutoScalingClient", ec2: "EC2Client") -> None:
-        """Take typed clients; nothing is called yet."""
+    def __init__(
+        self, autoscaling: "AutoScalingClient", ec2: "EC2Client", nonce: str | None = None
+    ) -> None:
+        """Take typed clients, and the nonce of this stack's marks: without it, any mark is read."""
         self._autoscaling = autoscaling
         self._ec2 = ec2
+        self._nonce = nonce
 
     def describe(self, names: Iterable[str]) -> Mapping[str, Group]:
         """Describe groups, 50 a call; a name that AWS does not know is left out."""
@@ -137,27 +149,58 @@ class AutoScalingReader:
         """Name those of some instances that have not ended; an unknown one has."""
         found: set[str] = set()
         for some in batched(sorted(set(instance_ids)), VALUES_A_FILTER, strict=False):
-            found |= {i["InstanceId"] for i in self._instances("instance-id", some)}
+            found |= {i["InstanceId"] for i in self._instances({"instance-id": some})}
         return frozenset(found)
 
-    def marked(self, group: str) -> Mapping[str, datetime]:
-        """Give the instances that run and were marked in a group, with when they will be gone."""
-        found: dict[str, datetime] = {}
-        for instance in self._instances(f"tag:{GROUP_TAG}", (group,)):
-            tags = {tag["Key"]: tag["Value"] for tag in instance.get("Tags", [])}
-            if gone_at := instant(tags.get(DRAINING_TAG, "")):
-                found[instance["InstanceId"]] = gone_at
-        return found
+    def marked(self, groups: Sequence[str]) -> tuple[Mark, ...]:
+        """List the running instances that carry this stack's mark of one of some groups.
 
-    def _instances(self, name: str, values: Sequence[str]) -> "Iterator[Ec2InstanceTypeDef]":
-        """Describe the instances that have not ended and pass a filter."""
+        For those in no group the history of the group that the mark names is read, at most
+        `DETACHMENTS_AT_MOST` activities of the time of the marks.
+        """
+        filters: dict[str, Sequence[str]] = {f"tag:{GROUP_TAG}": sorted(set(groups))}
+        if self._nonce:
+            filters[f"tag:{NONCE_TAG}"] = (self._nonce,)
+        found: dict[str, tuple[datetime, str]] = {}
+        for instance in self._instances(filters):
+            tags = {tag["Key"]: tag["Value"] for tag in instance.get("Tags", [])}
+            gone_at = instant(tags.get(DRAINING_TAG, ""))
+            if gone_at is None:
+                continue
+            outside = MEMBER_TAG not in tags and instance.get("InstanceLifecycle") == "spot"
+            found[instance["InstanceId"]] = (gone_at, tags[GROUP_TAG] if outside else "")
+        proven = self._detached(found)
+        return tuple(
+            Mark(instance_id=i, gone_at=gone_at, detached=i in proven)
+            for i, (gone_at, _) in found.items()
+        )
+
+    def _detached(self, marks: Mapping[str, tuple[datetime, str]]) -> set[str]:
+        """Name those that their group's history lists as detached at about the time of the mark."""
+        detached: set[str] = set()
+        for group in sorted({group for _, group in marks.values() if group}):
+            times = {i: at for i, (at, of) in marks.items() if of == group}
+            bounds = {
+                "StartTimeLowerBound": min(times.values()) - DETACHED_WITHIN,
+                "StartTimeUpperBound": max(times.values()) + DETACHED_WITHIN,
+            }
+            pages = self._autoscaling.get_paginator("describe_scaling_activities").paginate(
+                AutoScalingGroupName=group,
+                Filters=[{"Name": n, "Values": [at.isoformat()]} for n, at in bounds.items()],
+                PaginationConfig={"MaxItems": DETACHMENTS_AT_MOST, "PageSize": 100},
+            )
+            with aws_errors(f"reading the scaling activities of {group}"):
+                history = {i for page in pages for a in page["Activities"] for i in detached_by(a)}
+            detached |= history & times.keys()
+        return detached
+
+    def _instances(self, filters: Mapping[str, Sequence[str]]) -> "Iterator[Ec2InstanceTypeDef]":
+        """Describe the instances that have not ended and pass some filters."""
         pages = self._ec2.get_paginator("describe_instances")
+        wanted = {**filters, "instance-state-name": _RUNNING}
         with aws_errors("describing instances"):
             for page in pages.paginate(
-                Filters=[
-                    {"Name": name, "Values": list(values)},
-                    {"Name": "instance-state-name", "Values": list(_RUNNING)},
-                ],
+                Filters=[{"Name": n, "Values": list(values)} for n, values in wanted.items()],
                 PaginationConfig={"PageSize": REQUESTS_A_PAGE},
             ):
                 for reservation in page["Reservations"]:

@@ -5,7 +5,7 @@ from datetime import datetime
 from itertools import batched
 from typing import TYPE_CHECKING
 
-from spotkeeper.adapters.ec2.auto_scaling import DRAINING_TAG, GROUP_TAG
+from spotkeeper.adapters.ec2.auto_scaling import DRAINING_TAG, GROUP_TAG, MARKS, NONCE_TAG
 from spotkeeper.adapters.errors import aws_errors
 from spotkeeper.ports import Gone
 
@@ -20,10 +20,11 @@ DETACHED_A_CALL = 20
 class AutoScalingWriter:
     """Changes groups and their instances; each method is one call."""
 
-    def __init__(self, autoscaling: "AutoScalingClient", ec2: "EC2Client") -> None:
-        """Take typed clients; nothing is called yet."""
+    def __init__(self, autoscaling: "AutoScalingClient", ec2: "EC2Client", nonce: str = "") -> None:
+        """Take typed clients, and the nonce that marks carry."""
         self._autoscaling = autoscaling
         self._ec2 = ec2
+        self._nonce = nonce
 
     def set_desired(self, group: str, desired: int) -> None:
         """Ask a group for a capacity; a cooldown of the group does not delay it."""
@@ -71,6 +72,7 @@ class AutoScalingWriter:
                 Tags=[
                     {"Key": DRAINING_TAG, "Value": gone_at.isoformat()},
                     {"Key": GROUP_TAG, "Value": group},
+                    {"Key": NONCE_TAG, "Value": self._nonce},
                 ],
             )
 
@@ -78,7 +80,7 @@ class AutoScalingWriter:
         """Take the tags off instances again; those that have ended have none any more."""
         with aws_errors("untagging instances"):
             self._ec2.delete_tags(
-                Resources=list(instance_ids), Tags=[{"Key": DRAINING_TAG}, {"Key": GROUP_TAG}]
+                Resources=list(instance_ids), Tags=[{"Key": key} for key in MARKS]
             )
 
     def terminate(self, instance_ids: Sequence[str]) -> None:

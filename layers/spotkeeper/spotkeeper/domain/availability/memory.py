@@ -52,7 +52,7 @@ class AvailabilityMemory:
     `spot_launching` of them are of the spot group, `unserved` since when those were launching that
     vanished before they served, and `spot_failures` and `on_demand_failures` explain a gap for as
     long as it lasts. `adoption` is there until what on-demand serves is known needless, `swept_at`
-    when strays were looked for.
+    when marked instances were searched for, `unproven` those found that only carry tags.
 
     What AWS accepted: `capacity_requests` those that the spot group's desired capacity may show,
     `drained` who is marked, `detached` who was taken out of the group when and is not known to have
@@ -80,6 +80,7 @@ class AvailabilityMemory:
     on_demand_failures: tuple[LaunchFailure, ...] = ()
     adoption: Adoption | None = None
     swept_at: datetime | None = None
+    unproven: tuple[str, ...] = ()
 
     capacity_requests: tuple[CapacityRequest, ...] = ()
     drained: tuple[str, ...] = ()

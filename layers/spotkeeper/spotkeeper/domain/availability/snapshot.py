@@ -10,6 +10,20 @@ from spotkeeper.domain.fleet import BusyShares, Fleet, Observation
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Sweep:
+    """The marked instances that a search found, which only a controller without memory needs.
+
+    `inside` are in one of the groups. `detached` are outside, with when they should have been gone,
+    and AWS's own history proves that they were detached from their group. `unproven` are outside
+    and only carry tags: they are reported, and never ended.
+    """
+
+    inside: frozenset[str] = frozenset()
+    detached: Mapping[str, datetime] = field(default_factory=dict)
+    unproven: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
     """All that was read for one fleet's turn; failures are the recent ones only.
 
@@ -19,10 +33,9 @@ class Snapshot:
     taken, also those that their group still lists, `let_go` those that their group was asked to
     end. Without `can_defer` nothing is put off. `unreported` are in service without a log although
     requests flow, since when, `unheard` without one while too few requests came to tell; with
-    `load_known` the load names the need, with `logged` search logs have come, ever. `marked` are
-    instances outside the group that carry its mark and run, with when they should have been gone,
-    and `running` those of the detached that still run; both are None where nobody looked. `unread`
-    says what could not be read, and why.
+    `load_known` the load names the need, with `logged` search logs have come, ever. `sweep` is what
+    a search for marked instances found, and `running` those of the detached that still run; both
+    are None where nobody looked. `unread` says what could not be read, and why.
     """
 
     fleet: Fleet
@@ -39,7 +52,7 @@ class Snapshot:
     unheard: frozenset[str] = frozenset()
     load_known: bool = False
     logged: bool = False
-    marked: Mapping[str, datetime] | None = None
+    sweep: Sweep | None = None
     running: frozenset[str] | None = None
     unread: tuple[str, ...] = ()
     sized: CapacityRequest | None = None

@@ -30,6 +30,11 @@ def explain(seen: Assessment) -> str:
         told = f" ({newest.failure_class}: {newest.message})"
     if seen.groups_before not in ((), seen.memory.groups):
         told += f"; {' and '.join(seen.groups_before)}, its groups before, stay as they are"
+    if seen.memory.unproven:
+        told += (
+            f"; {', '.join(seen.memory.unproven)} carry Spotkeeper's tags, but the history of "
+            "their group does not show that they were detached: end them, or remove the tags"
+        )
     return told
 
 
@@ -40,6 +45,8 @@ def alarms_of(seen: Assessment, after: AvailabilityMemory) -> tuple[str, ...]:
         named.add(FailureClass.BOOTSTRAP.value)
     if seen.both_short:
         named.add("both-short")
+    if after.unproven:
+        named.add("unproven-marks")
     adopted, deadline_s = after.adoption, seen.policy.launch_deadline_s
     more = seen.spot.serving + seen.on_demand.target > seen.spot.target
     if adopted is not None and more and not within(adopted.since, seen.now, deadline_s):

@@ -1,4 +1,4 @@
-"""Who is outside of the spot group and may run: detached by us, or found with our mark."""
+"""Instances outside of the spot group that may run: remembered, or proven to be detached."""
 
 from datetime import datetime
 
@@ -9,11 +9,11 @@ from spotkeeper.domain.settings.availability import AvailabilityPolicy
 
 
 def still_outside(memory: AvailabilityMemory, snapshot: Snapshot) -> dict[str, datetime]:
-    """Give those outside of the group that may run: detached by us, or found with our mark.
+    """Return the detached instances that may run: those remembered, and those a sweep proved.
 
     One that is back in the group never left it, and one that was looked for in vain has ended.
     """
-    found = snapshot.marked or {}
+    found = snapshot.sweep.detached if snapshot.sweep else {}
     known = {**found, **memory.detached}
     if not known:
         return {}

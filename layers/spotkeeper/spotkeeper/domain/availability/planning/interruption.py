@@ -84,6 +84,7 @@ def early_replacements(seen: Assessment) -> list[ReplaceEarly]:
 
 def left_running(seen: Assessment) -> list[Terminate]:
     """End those past their deadline that were seen to run: AWS refuses to end what it has ended."""
-    running = (seen.snapshot.running or frozenset()).union(seen.snapshot.marked or {})
+    sweep = seen.snapshot.sweep
+    running = (seen.snapshot.running or frozenset()).union(sweep.detached if sweep else ())
     over = overdue(seen.memory, seen.policy, seen.now) & running
     return [Terminate(instance_id=i, reason="AWS left it running") for i in sorted(over)]

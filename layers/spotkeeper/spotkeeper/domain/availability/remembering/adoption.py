@@ -23,7 +23,11 @@ def still_known(memory: AvailabilityMemory, snapshot: Snapshot) -> AvailabilityM
     """
     groups = (snapshot.seen.spot.name, snapshot.seen.on_demand.name)
     if memory.groups not in ((), groups):
-        return AvailabilityMemory(detached=memory.detached)
+        memory = AvailabilityMemory(detached=memory.detached)
+    if snapshot.sweep:
+        # What was marked inside of a group before the memory was lost still refuses work.
+        drained = tuple(sorted({*memory.drained, *snapshot.sweep.inside}))
+        memory = replace(memory, drained=drained)
     if memory.seen_at is None or within(memory.seen_at, snapshot.now, LOOKED_AFTER_S):
         return memory
     # Nobody knows when what came meanwhile began to start, nor what became of what was starting.

@@ -21,6 +21,7 @@ def remember_seen(seen: Assessment, at_risk: Mapping[str, datetime]) -> Availabi
     """Bring the memory of the turn before up to now."""
     old, snapshot, spot, now = seen.memory, seen.snapshot, seen.spot, seen.now
     policy, group, launching = seen.policy, snapshot.seen.spot, seen.launching
+    sweep = snapshot.sweep
     memory = replace(
         old,
         groups=(group.name, snapshot.seen.on_demand.name),
@@ -46,7 +47,8 @@ def remember_seen(seen: Assessment, at_risk: Mapping[str, datetime]) -> Availabi
         risk=seen.risk.memory,
         drained=tuple(i for i in old.drained if i in seen.risky or i in seen.unmark),
         detached=still_outside(old, snapshot),
-        swept_at=old.swept_at if snapshot.marked is None else now,
+        swept_at=now if sweep else old.swept_at,
+        unproven=sweep.unproven if sweep else old.unproven,
         wake_ups=tuple(at for at in old.wake_ups if at > now),
         capacity_requests=_current(old.capacity_requests, group.desired, now),
         resumed={g: at for g, at in old.resumed.items() if within(at, now, 3600)},

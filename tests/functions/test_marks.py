@@ -1,0 +1,138 @@
+"""What tags can make Spotkeeper end: nothing that it did not take out of a group itself."""
+
+import json
+from collections.abc import Callable
+
+import boto3
+import pytest
+
+from functions.check_availability.app import handler
+from functions.handle_interruption.app import handler as handle_interruption
+from spotkeeper_lab.cloud.values import Physics
+from tests.builders import at
+from tests.functions.conftest import NONCE, PATH, TABLE, Stage, document
+
+type StageOf = Callable[..., Stage]
+OLD = at(-86_400).isoformat()
+
+
+def tag(instance_id: str, group: str = "ocr-spot", nonce: str = NONCE, at_: str = OLD) -> None:
+    """Tag as anybody can who holds ec2:CreateTags and has read the tags of a marked instance."""
+    tags = {"spotkeeper:draining": at_, "spotkeeper:group": group, "spotkeeper:nonce": nonce}
+    boto3.client("ec2").create_tags(
+        Resources=[instance_id], Tags=[{"Key": k, "Value": v} for k, v in tags.items()]
+    )
+
+
+def warn(stage: Stage, instance_id: str) -> None:
+    """Deliver the interruption warning of an instance."""
+    event = {
+        "version": "0", "id": "1", "source": "aws.ec2", "account": "123456789012",
+        "region": "us-east-1", "resources": [], "time": stage.now.isoformat(),
+        "detail-type": "EC2 Spot Instance Interruption Warning",
+        "detail": {"instance-id": instance_id, "instance-action": "terminate"},
+    }  # fmt: skip
+    stage.call(handle_interruption, event)
+
+
+def turns(stage: Stage, minutes: int) -> None:
+    for _ in range(minutes):
+        stage.at(stage.cloud.now_s + 60)
+        stage.call(handler)
+
+
+def runs(stage: Stage, instance_id: str) -> bool:
+    return stage.cloud.instance(instance_id).ended_s is None
+
+
+def forget(fleet: str) -> None:
+    key = {"pk": {"S": f"fleet#{fleet}"}, "sk": {"S": "state"}}
+    boto3.client("dynamodb").delete_item(TableName=TABLE, Key=key)
+
+
+def stage_with_others(stage_of: StageOf) -> Stage:
+    """A fleet, and two groups beside it that belong to somebody else."""
+    stage = stage_of(("ocr", "other"), physics=Physics(marks_needed=True))
+    boto3.client("ssm").delete_parameter(Name=f"{PATH}/other")
+    stage.cloud.set_desired("other-on-demand", 1)
+    stage.at(900)
+    return stage
+
+
+@pytest.mark.parametrize("group", ["other-spot", "other-on-demand", "ocr-on-demand"])
+@pytest.mark.parametrize("detached", [False, True])
+def test_complete_copies_of_the_tags_end_no_instance_that_was_not_detached_by_a_turn(
+    stage_of: StageOf, group: str, detached: bool
+) -> None:
+    """Whatever is copied, and although the memory is lost again and again."""
+    stage = stage_with_others(stage_of)
+    if group == "ocr-on-demand":
+        stage.cloud.set_desired(group, 1)
+        stage.at(1200)
+    victim = stage.cloud.group(group).instances[0].instance_id
+    if detached:
+        stage.cloud.detach(group, [victim])
+    tag(victim)
+    for _ in range(2):
+        turns(stage, 15)
+        forget("ocr")
+    # One that is in the fleet's own on-demand group may be released as any other.
+    assert runs(stage, victim) or (group == "ocr-on-demand" and not detached)
+    if detached:
+        record = stage.records("ocr")[-1]
+        assert "unproven-marks" in record["alarms"]
+        assert f"{victim} carry Spotkeeper's tags" in record["reason"]
+
+
+def test_a_copy_of_another_stacks_marks_is_not_even_found(stage_of: StageOf) -> None:
+    stage = stage_with_others(stage_of)
+    victim = stage.cloud.group("other-spot").instances[0].instance_id
+    stage.cloud.detach("other-spot", [victim])
+    tag(victim, nonce="another stack's")
+    turns(stage, 15)
+    assert runs(stage, victim)
+    assert not stage.records("ocr")[-1]["alarms"]
+
+
+@pytest.mark.parametrize("lost", [False, True])
+def test_what_a_turn_detached_and_aws_left_running_is_ended_also_after_a_lost_memory(
+    stage_of: StageOf, lost: bool
+) -> None:
+    stage = stage_of(("ocr",), physics=Physics(marks_needed=True))
+    turns(stage, 5)
+    first = stage.cloud.group("ocr-spot").instances[0].instance_id
+    warn(stage, first)
+    assert not stage.cloud.instance(first).group
+    if lost:
+        forget("ocr")
+    turns(stage, 20)
+    assert not runs(stage, first)
+    assert "unproven-marks" not in stage.records("ocr")[-1]["alarms"]
+
+
+def test_marks_are_searched_for_after_a_lost_memory_and_not_again(stage_of: StageOf) -> None:
+    stage = stage_of(("ocr",))
+    turns(stage, 1)
+    assert stage.counted("ec2")["DescribeInstances"] == 1
+    for _ in range(90):
+        turns(stage, 1)
+        assert stage.counted("ec2")["DescribeInstances"] == 0
+    forget("ocr")
+    turns(stage, 1)
+    assert stage.counted("ec2")["DescribeInstances"] == 1
+
+
+def test_a_false_warning_and_a_lost_memory_leave_nobody_idle(stage_of: StageOf) -> None:
+    """The mark inside of the group stays although nobody remembers it: its worker refuses work."""
+    stage = stage_of(("ocr",), desired=1)
+    stage.put("ocr", json.dumps(document("ocr", availability={"early_replacement": False})))
+    turns(stage, 5)
+    (first,) = (i.instance_id for i in stage.cloud.group("ocr-spot").instances)
+    warn(stage, first)
+    assert stage.cloud.instance(first).draining
+    assert stage.cloud.group("ocr-on-demand").desired == 1
+    turns(stage, 10)
+    forget("ocr")
+    turns(stage, 1)
+    assert not stage.cloud.instance(first).draining
+    assert stage.cloud.group("ocr-on-demand").desired == 1
