@@ -1,7 +1,8 @@
 """The deployed policy in worlds A, B and C on the recorded markets, beside its goals.
 
 Every figure of a row comes from the same run: 24 windows of a day (10 hours where a trace is
-shorter than a day) at random offsets, seed 0. Needs ../shared/traces/market.
+shorter than a day) at random offsets, seed 0. A trace of several regions has a row as a whole and
+one for each region, because an Auto Scaling group has one region. Needs ../shared/traces/market.
 """
 
 import os
@@ -103,10 +104,21 @@ WORLDS: Sequence[tuple[str, Callable[[Market], World], Callable[[Rows], Iterator
 )
 
 
+def by_region(market: Market) -> Iterator[Market]:
+    """The whole market, and each of its regions where there are several."""
+    yield market
+    if market.regions[1:]:
+        yield from map(market.within, market.regions)
+
+
 def main() -> None:
     """Measure every trace in every world and print the tables."""
     console = screen()
-    markets = [read_market(path) for path in sorted(TRACES.glob("*.csv.gz"))]
+    markets = [
+        market
+        for path in sorted(TRACES.glob("*.csv.gz"))
+        for market in by_region(read_market(path))
+    ]
     if not markets:
         console.print(f"no traces in {TRACES}: nothing is measured")
     for name, world_of, goals_of in WORLDS:

@@ -101,6 +101,21 @@ def test_an_unknown_policy_offers_the_nearest(market: Path) -> None:
     assert told.startswith("error: no policy is called 'spothegde'; did you mean spothedge")
 
 
+def test_a_backtest_of_one_region_uses_its_pools_alone(tmp_path: Path) -> None:
+    path = tmp_path / "m.csv"
+    path.write_text("time_s,pool,capacity\n0,us-east-1a/x,0\n0,us-west-2a/x,3\n7200,,\n")
+    line = ["backtest", "--market", str(path), "--policy", "spot", "--json", "-"]
+    whole = CliRunner().invoke(app, line)
+    east = CliRunner().invoke(app, [*line, "--region", "us-east-1"])
+    shown = [json.loads(one.stdout)[0] for one in (whole, east)]
+    assert [row["regions"] for row in shown] == [["us-east-1", "us-west-2"], ["us-east-1"]]
+    assert [row["served_share"] > 0.99 for row in shown] == [True, False]
+    assert "its pools are in 2 regions (us-east-1, us-west-2)" in " ".join(whole.stderr.split())
+    assert not east.stderr
+    told = refused(*line, "--region", "eu-west-1")
+    assert told.endswith("has no pool in 'eu-west-1'; its regions are us-east-1, us-west-2")
+
+
 def test_a_folder_that_is_a_file_is_told_before_the_work(market: Path) -> None:
     path = market / "rows.json"
     told = refused("backtest", "--market", str(market), "--json", str(path))
@@ -212,7 +227,7 @@ def test_convert_writes_to_standard_output(
     result = CliRunner().invoke(app, ["trace", "convert", str(recorded), "--out", "-"])
     assert result.exit_code == 0, result.output
     assert result.stdout.startswith(CONVERTED)
-    assert result.stderr == "-: pools us-east-1a/v100_1; 0.3 h\n"
+    assert result.stderr == "-: pools us-east-1a/v100_1; us-east-1; 0.3 h\n"
     assert list(tmp_path.iterdir()) == [recorded]
 
 

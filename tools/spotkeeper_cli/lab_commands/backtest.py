@@ -11,12 +11,13 @@ import typer
 
 from spotkeeper_cli.errors import told
 from spotkeeper_cli.options import ColdStart, JsonFile, ReportFile, duration
-from spotkeeper_cli.output import WIDE, OutputError, check_outputs, counted, give, screen
+from spotkeeper_cli.output import WIDE, OutputError, check_outputs, counted, give, remark, screen
 
 if TYPE_CHECKING:
     from spotkeeper_lab.backtest.backtest import Row
     from spotkeeper_lab.backtest.windows import Windows
     from spotkeeper_lab.backtest.world import World
+    from spotkeeper_lab.traces.market import Market
 
 
 GENERATED_H = 14 * 24.0
@@ -33,6 +34,10 @@ POLICY_NAMES = (
     "spothedge, spotkeeper, optimum, limit"
 )
 
+Region = Annotated[
+    str | None,
+    typer.Option(help="Only the pools of this region, as one Auto Scaling group has them."),
+]
 Target = Annotated[int, typer.Option(help="Instances asked for.")]
 Policies = Annotated[
     list[str] | None,
@@ -59,6 +64,7 @@ Settings = Annotated[
 
 def backtest(
     market: Markets = None,
+    region: Region = None,
     target: Target = 3,
     policy: Policies = None,
     price_ratio: PriceRatio = None,
@@ -103,7 +109,26 @@ def backtest(
         asked = Windows(
             count=windows, hours=WINDOW_H if window_hours is None else window_hours, seed=seed
         )
-        _show(_tried(market or (), world, asked, policy or (), set or ()), json, report)
+        markets = _markets(market or (), region, world.seed)
+        _show(_tried(markets, world, asked, policy or (), set or ()), json, report)
+
+
+def _markets(paths: Sequence[Path], region: str | None, seed: int) -> "list[Market]":
+    """Read the markets, or make one; say which of them no Auto Scaling group can have."""
+    from spotkeeper_lab.traces.generate import generate
+    from spotkeeper_lab.traces.market_file import read_markets
+
+    whole = read_markets(paths) if paths else [generate(seed, hours=GENERATED_H)]
+    if region:
+        return [market.within(region) for market in whole]
+    remark(
+        f"{market.name}: its pools are in {len(market.regions)} regions "
+        f"({', '.join(market.regions)}), and an Auto Scaling group has one. "
+        "Use --region NAME for what one group can reach."
+        for market in whole
+        if market.regions[1:]
+    )
+    return whole
 
 
 def _mendable() -> tuple[type[Exception], ...]:
@@ -116,7 +141,7 @@ def _mendable() -> tuple[type[Exception], ...]:
 
 
 def _tried(
-    markets: Sequence[Path],
+    markets: "Sequence[Market]",
     world: "World",
     windows: "Windows",
     policies: Sequence[str],
@@ -126,12 +151,9 @@ def _tried(
     from spotkeeper_lab.backtest.backtest import BacktestPlan, run_backtest
     from spotkeeper_lab.backtest.policies.catalogue import choose
     from spotkeeper_lab.backtest.policies.settings import configure
-    from spotkeeper_lab.traces.generate import generate
-    from spotkeeper_lab.traces.market_file import read_markets
 
-    made = [] if markets else [generate(world.seed, hours=GENERATED_H)]
     plan = BacktestPlan(
-        markets=[*read_markets(markets), *made],
+        markets=markets,
         worlds=[world],
         policies=configure(choose(policies), settings),
         windows=windows,

@@ -41,7 +41,7 @@ def convert(
     ],
     out: Out,
     pool: Annotated[
-        str | None, typer.Option(help="Pool of a single file. Default: from its name.")
+        str | None, typer.Option(help="Pool of a single file, ZONE/TYPE. Default: from its name.")
     ] = None,
     gap: Annotated[
         float | None,
@@ -136,4 +136,6 @@ def _give(market: "Market", out: Path) -> None:
     else:
         write_market(market, out)
     pools = ", ".join(market.pools)
-    typer.echo(f"{out}: pools {pools}; {market.end_s / 3600:.1f} h", err=out == STANDARD_OUTPUT)
+    regions = f"{len(market.regions)} regions" if market.regions[1:] else market.regions[0]
+    said = f"{out}: pools {pools}; {regions}; {market.end_s / 3600:.1f} h"
+    typer.echo(said, err=out == STANDARD_OUTPUT)

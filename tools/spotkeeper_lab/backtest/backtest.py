@@ -21,6 +21,7 @@ SEED_STRIDE = 1_000_003
 
 COLUMNS = (
     "market",
+    "regions",
     "policy",
     "windows",
     "served_share",
@@ -44,6 +45,7 @@ class Row:
     """
 
     market: str
+    regions: tuple[str, ...]
     policy: str
     windows: int
     served_share: float
@@ -149,6 +151,7 @@ def _row(task: _Task, results: Sequence[RunResult]) -> Row:
     costs = [result.cost for result in results]
     return Row(
         market=task.market.name,
+        regions=task.market.regions,
         policy=task.policy.name,
         windows=len(results),
         served_share=statistics.fmean(served),

@@ -25,8 +25,10 @@ def compared(rows: Sequence[Row]) -> Iterator[tuple[str, list[Row]]]:
 def heading(row: Row) -> str:
     """The market, the windows and the world in a line."""
     world = row.world
+    spanned = [f"spans {len(row.regions)} regions"] if row.regions[1:] else []
     parts = [
         row.market,
+        *spanned,
         f"target {world.target}",
         f"{row.windows} x {row.hours:.4g} h",
         f"tick {world.tick_s:g} s",

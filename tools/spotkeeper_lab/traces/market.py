@@ -2,6 +2,7 @@
 
 import heapq
 import math
+import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -10,6 +11,17 @@ from itertools import pairwise
 
 class MarketError(ValueError):
     """A question that a market cannot answer, such as a window longer than the trace."""
+
+
+_REGION = re.compile(r"[a-z]{2,}(?:-[a-z]+)+-\d+|[a-z]+-[a-z]+\d+(?=-[a-z]$|$)")
+"""AWS (``us-east-1``, also within ``us-west-2-lax-1a``) and Google Cloud (``us-central1``)."""
+
+
+def region_of(pool: str) -> str:
+    """The region of a pool ("zone/type"); the zone itself where its name holds no region."""
+    zone = pool.partition("/")[0]
+    found = _REGION.match(zone)
+    return found[0] if found else zone
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +64,26 @@ class Market:
     end_s: float
     name: str
     steps: tuple[Steps, ...]
+
+    @property
+    def regions(self) -> tuple[str, ...]:
+        """The regions of the pools; one Auto Scaling group can use the pools of one region."""
+        return tuple(dict.fromkeys(map(region_of, self.pools)))
+
+    def within(self, region: str) -> "Market":
+        """The pools of one region; raises MarketError, naming the regions, where it has none."""
+        kept = [n for n, pool in enumerate(self.pools) if region_of(pool) == region]
+        if not kept:
+            raise MarketError(
+                f"market {self.name} has no pool in {region!r}; "
+                f"its regions are {', '.join(self.regions)}"
+            )
+        return Market(
+            tuple(self.pools[n] for n in kept),
+            self.end_s,
+            f"{self.name} ({region})",
+            tuple(self.steps[n] for n in kept),
+        )
 
     def of(self, pool: str) -> Steps:
         """One pool's steps; raises MarketError for a pool that the market does not have."""

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spotkeeper_lab.traces.market import Change, Market, MarketError, market_of
+from spotkeeper_lab.traces.market import Change, Market, MarketError, market_of, region_of
 from spotkeeper_lab.traces.market_file import MarketFileError, read_market, write_market
 from tests.laws import rows
 
@@ -55,6 +55,37 @@ def test_a_window_starts_at_zero_with_what_held_then(market: Market) -> None:
 def test_a_window_that_does_not_fit_is_refused(market: Market, start: float, length: float) -> None:
     with pytest.raises(MarketError, match="does not fit"):
         market.window(start, length)
+
+
+@pytest.mark.parametrize(
+    ("pool", "region"),
+    [
+        ("us-east-1f/p3.2xlarge", "us-east-1"),
+        ("ap-southeast-2a/g5.xlarge", "ap-southeast-2"),
+        ("us-gov-west-1b/g4dn.xlarge", "us-gov-west-1"),
+        ("eusc-de-east-1a/g6.xlarge", "eusc-de-east-1"),
+        ("us-west-2-lax-1a/g5.xlarge", "us-west-2"),
+        ("us-east-1/any", "us-east-1"),
+        ("us-central1-a/a3-highgpu-1g", "us-central1"),
+        ("northamerica-northeast1-b/v100", "northamerica-northeast1"),
+        ("any/p3.2xlarge", "any"),
+        ("zone-1/g5.xlarge", "zone-1"),
+    ],
+)
+def test_the_zone_of_a_pool_names_its_region(pool: str, region: str) -> None:
+    assert region_of(pool) == region
+
+
+def test_one_region_of_a_market_is_a_market() -> None:
+    pools = ("us-east-1a/g", "us-west-2a/g", "us-east-1b/g")
+    whole = market_of("m", 60.0, {pool: [(0.0, n)] for n, pool in enumerate(pools)})
+    assert whole.regions == ("us-east-1", "us-west-2")
+    east = whole.within("us-east-1")
+    assert east.pools == ("us-east-1a/g", "us-east-1b/g")
+    assert [change.capacity for change in east.changes()] == [0, 2]
+    assert (east.name, east.end_s, east.regions) == ("m (us-east-1)", 60.0, ("us-east-1",))
+    with pytest.raises(MarketError, match="'eu-west-1'; its regions are us-east-1, us-west-2"):
+        whole.within("eu-west-1")
 
 
 def test_a_pool_that_is_not_there_is_named(market: Market) -> None:
