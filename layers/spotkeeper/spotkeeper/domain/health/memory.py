@@ -45,6 +45,7 @@ class HealthMemory:
     `unheard` never reported, and may serve or not; those that launch yet are among them.
     `usual_load` is that of the last quarter of an hour in which everybody was heard of, in erlangs.
     `onprem` has how many workers ran on premises lately, as far as no later count is less.
+    `worker_known_at` is the last turn at which an instance in service had logged a request before.
     """
 
     needed: tuple[Needed, ...] = ()
@@ -66,3 +67,4 @@ class HealthMemory:
     unheard: tuple[str, ...] = ()
     usual_load: float = 0.0
     onprem: tuple[OnPremCount, ...] = ()
+    worker_known_at: datetime | None = None

@@ -71,6 +71,7 @@ def watch_reports(
         expected=expected,
         last_logs=last,
         usual_load=_usual_load(memory, load, expected, workers),
+        worker_known_at=now if since.keys() - memory.starting.keys() else memory.worker_known_at,
     )
 
 
@@ -194,9 +195,9 @@ def unheard(memory: HealthMemory, now: datetime) -> tuple[str, ...]:
     """Give those that never reported, those that launch yet among them: do they serve?
 
     Nobody knows, however rarely requests come, until one is logged. Where the requests of an hour
-    would not tell either, or none come any more, whoever is in service serves.
+    would not tell either, or requests had stopped before, whoever is in service serves.
     """
-    if _too_rare(memory, now):
+    if _too_rare(memory, now) or _requests_had_stopped(memory, CERTAIN):
         return ()
     stopped = memory.flow.is_missing(now) and not known_waiting(memory.queue)
     return tuple(
@@ -211,7 +212,11 @@ def not_met(memory: HealthMemory, in_service: Iterable[str], now: datetime) -> t
 
     Where turns have stopped nobody is met any more, and whoever is in service serves.
     """
-    if _too_rare(memory, now) or now - slot_begins(memory.flow.counted) > TURNS_STOPPED:
+    if (
+        _too_rare(memory, now)
+        or _requests_had_stopped(memory, CERTAIN)
+        or now - slot_begins(memory.flow.counted) > TURNS_STOPPED
+    ):
         return ()
     return tuple(i for i in in_service if i not in memory.in_service_since)
 
@@ -230,11 +235,22 @@ def _nobody_ever_reported(memory: HealthMemory) -> bool:
 def _nobody_serves(memory: HealthMemory, now: datetime) -> bool:
     """Tell whether requests come and nobody takes one: as the queue says, else as logs stopped.
 
-    Requests that are in flight, or get fewer, are served: then rather the logs are missing.
+    Requests that are in flight, or get fewer, are served: then rather the logs are missing. Logs
+    that had stopped before the last working instance left are no evidence against its successors.
     """
     if known_length(memory.queue):
         return untouched_s(memory.queue, now) > 0
-    return memory.flow.is_missing(now)
+    return memory.flow.is_missing(now) and not _requests_had_stopped(memory, UNHEARD)
+
+
+def _requests_had_stopped(memory: HealthMemory, expected: float) -> bool:
+    """Tell whether no request came any more while an instance that works was still in service.
+
+    Without a queue that shows requests, instances that were launched since cannot be judged.
+    """
+    if known_waiting(memory.queue) or memory.worker_known_at is None:
+        return False
+    return memory.flow.stopped_by(memory.worker_known_at, expected)
 
 
 def late(

@@ -24,6 +24,8 @@ UNWATCHED_SLOTS = 12
 LATELY = timedelta(seconds=60)
 # So many requests pass one by chance once in twenty times: exp(-3).
 UNHEARD = 3.0
+# Workers that are warned take no more requests for two minutes, and logs take one to arrive.
+STOPPED_AFTER = timedelta(seconds=180)
 SLOT_S, HOUR_S = SLOT_MS / 1000, 3600.0
 HOUR = timedelta(seconds=HOUR_S)
 
@@ -72,6 +74,12 @@ class LogFlow:
     def is_missing(self, now: datetime) -> bool:
         """Tell whether requests certainly came that no log tells of."""
         return self.newest is not None and self._is_gap(now - self.newest)
+
+    def stopped_by(self, at: datetime, expected: float) -> bool:
+        """Tell whether so many expected requests, of minutes at least, had not come by then."""
+        if self.newest is None or at - self.newest < STOPPED_AFTER:
+            return False
+        return (at - self.newest).total_seconds() * self._pace() >= expected
 
     def usual(self, now: datetime) -> float:
         """Give how many requests a second come: of an hour, or as fast as the last ones came.

@@ -95,7 +95,12 @@ def _bound(current: int, instances: int, wanted: int, *, stale: bool) -> str:
 
 
 def _held(fleet: Fleet, memory: HealthMemory, waking: int, now: datetime) -> tuple[Needed, ...]:
-    """Hold what was needed before: the windows are part empty for a while after a silence."""
+    """Hold what was needed before: the windows are part empty for a while after a silence.
+
+    A silence that chance explains holds nothing beyond its time: requests are rare.
+    """
+    if memory.flow.newest is not None and not memory.flow.is_missing(now):
+        return memory.needed
     if fleet.objective is None:
         before = max((n.workers for n in memory.needed), default=0)
         needs = recent_needs(memory, now, max(waking, before), fleet.sizing.scale_in_after_s)
