@@ -74,6 +74,7 @@ class Unit:
         for written, mine in (
             ("%i", "0"),
             ("${IMAGE}", IMAGE),
+            ("${SPOTKEEPER_GID}", str(os.getgid())),
             ("/etc/spotkeeper/worker.env", str(self.folder / "worker.env")),
             ("--volume /run/spotkeeper:", f"--volume {self.folder}/run:"),
             ("--volume /var/spool/spotkeeper:", f"--volume {self.folder}/spool:"),

@@ -31,6 +31,9 @@ def test_a_stack_of_workers_and_one_of_spotkeeper(endpoint: Endpoint) -> None:
     group = ec2.create_security_group(GroupName="workers", Description="out")["GroupId"]
     requests = sqs.create_queue(QueueName=QUEUE)["QueueUrl"]
 
+    types(asked("make release"), endpoint.environment, path)
+    endpoint.aws("s3").create_bucket(Bucket="my-bucket")
+    types(asked("aws s3 cp"), endpoint.environment, path)
     types(asked("aws cloudformation deploy", SecurityGroupIds=group), endpoint.environment, path)
     told = types(asked("aws cloudformation describe-stacks"), endpoint.environment, path)
     made = dict(re.findall(r"\|\s+(LaunchTemplateId|WorkerRole)\s+\|\s+(\S+)\s+\|", told))
@@ -56,7 +59,7 @@ def starts_with_its_user_data(endpoint: Endpoint, template: str, group: str) -> 
         "LaunchTemplateVersions"
     ]
     data = version["LaunchTemplateData"]
-    config = CHECKOUT / "worker/examples/ecs-gpu.cloud-config.yaml"
+    config = CHECKOUT / "dist/ecs-gpu.cloud-config.yaml"
     assert gzip.decompress(base64.b64decode(data["UserData"])) == config.read_bytes()
     assert data["ImageId"].startswith("ami-")
     assert data["SecurityGroupIds"] == [group]

@@ -13,10 +13,12 @@ OVERRIDES = "tests/operator/test_looking.py"
 RUN_BY = {
     "aws cloudformation deploy": LAB,
     "aws cloudformation describe-stacks": LAB,
+    "aws s3 cp": LAB,
     "aws ssm put-parameter": OVERRIDES,
     "docker build": DOCKER,
     "docker run": DOCKER,
     "docker stop": DOCKER,
+    "make release": LAB,
     "make sam-build": PROGRAMS,
     "make worker-demo": PROGRAMS,
     "pip install": PROGRAMS,

@@ -1,11 +1,13 @@
 """When a hook is completed, kept waiting, or let go: stories, and the laws behind them."""
 
 from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from spotkeeper_worker.agent.hook_keeper import bytes_loaded
 from spotkeeper_worker.agent.hooks import Call, HookMemory, HookPolicy, after, calls, watch_target
 from spotkeeper_worker.states import TARGETS, Hook
 
@@ -46,6 +48,32 @@ def test_a_long_drain_is_kept_waiting_by_half_of_the_time_out() -> None:
             beats.append(now)
             memory = after(memory, POLICY, call, accepted=True, now=now)
     assert beats == [0, 60, 120, 180]
+
+
+def test_the_launch_hook_is_kept_waiting_while_the_machine_loads() -> None:
+    """A pull of ten minutes, then a container that only waits: its hook may run out."""
+    memory = watch_target(HookMemory(), "InService", 0.0)
+    beats = []
+    for now in range(0, 1200, 10):
+        loaded = min(now, 600) << 20
+        for call in calls(memory, POLICY, now, ready=False, idle=False, loaded=loaded):
+            assert call == Call(Hook.READY, heartbeat=True)
+            beats.append(now)
+            memory = after(memory, POLICY, call, accepted=True, now=now, loaded=loaded)
+    assert beats == [20, *range(80, 620, 60), 620]
+    memory = watch_target(HookMemory(), "InService", 0.0)
+    assert calls(memory, POLICY, 3600.0, ready=False, idle=False, loaded=1 << 40) == []
+
+
+def test_what_a_machine_has_loaded_is_what_it_received_and_wrote(tmp_path: Path) -> None:
+    (tmp_path / "net").mkdir()
+    head = "Inter-|   Receive\n face |bytes\n"
+    (tmp_path / "net" / "dev").write_text(f"{head}    lo: 999 1\n  eth0:1000 7 0 0\n")
+    (tmp_path / "diskstats").write_text(
+        "   7 0 loop0 1 2 3 4 5 6 900 8\n 259 0 nvme0n1 1 2 3 4 5 6 10 8 9\n"
+    )
+    assert bytes_loaded(tmp_path) == 1000 + 10 * 512
+    assert bytes_loaded(tmp_path / "none") == 0
 
 
 @pytest.mark.parametrize(

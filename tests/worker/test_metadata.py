@@ -35,6 +35,22 @@ def test_every_notice_is_understood(machine: FakeMachine, metadata: Metadata) ->
     assert look(metadata, seen).seen.tagged_until is None
 
 
+def test_scheduled_maintenance_is_read(machine: FakeMachine, metadata: Metadata) -> None:
+    machine.schedule(9000, "instance-retirement")
+    machine.schedule(7200, "system-reboot")
+    machine.schedule(60, "system-reboot", "completed")
+    machine.schedule(60, "instance-dance")
+    seen = look(metadata, Seen()).seen
+    assert seen.maintained_at == pytest.approx(time.time() + 7200, abs=5)
+    assert seen.maintenance == "system-reboot"
+    machine.maintenance = [{"Code": "system-reboot", "State": "active"}]
+    found = look(metadata, seen)
+    assert found.seen == seen
+    assert "events/maintenance/scheduled" in found.troubles[0]
+    machine.maintenance = []
+    assert look(metadata, seen).seen.maintained_at is None
+
+
 @pytest.mark.parametrize("fault", ["hang", "html", "503", "500", "401", "403"])
 def test_a_service_that_is_ill_changes_nothing(
     machine: FakeMachine, metadata: Metadata, fault: str

@@ -33,6 +33,10 @@ LEAVES = [
     (Seen(taken_at=300.0, tagged_until=200.0), Leave("interruption", 200.0, 200.0)),
     # Tags are off: the notice of EC2 alone says until when a detached machine serves.
     (Seen(target="Detached", taken_at=300.0), Leave("interruption", 300.0, 300.0)),
+    (
+        Seen(target="InService", maintained_at=300.0, maintenance="system-reboot"),
+        Leave("maintenance: system-reboot", 300.0, 300.0),
+    ),
     (Seen(target="Detached"), Leave("detached")),
     (Seen(target="Standby"), Leave("standby")),
     (Seen(target="Terminated"), Leave("terminated")),
@@ -100,7 +104,24 @@ STEPS = [
 def test_a_step(
     before: State, leave: Leave | None, workers: Workers, settled: bool, after: State
 ) -> None:
-    assert state_of(before, leave, workers, settled) is after
+    served = before in (State.SERVING, State.DRAINING, State.IDLE)
+    assert state_of(before, leave, workers, settled, served=served) is after
+
+
+@pytest.mark.parametrize(
+    ("workers", "after"),
+    [
+        (Workers(expected=2), State.SERVING),
+        (Workers(expected=2, gone=True), State.BOOTING),
+        # All were gone, and one of two is back: it serves.
+        (Workers(expected=2, ready=("a",)), State.SERVING),
+    ],
+)
+def test_a_machine_without_a_worker_stops_serving_after_a_while(
+    workers: Workers, after: State
+) -> None:
+    for before in (State.SERVING, State.BOOTING):
+        assert state_of(before, None, workers, settled=False, served=True) is after
 
 
 @given(
@@ -115,7 +136,7 @@ def test_it_serves_only_where_its_target_does(
 ) -> None:
     seen = Seen(target=target, taken_at=taken_at)
     leave = leaving(seen, Local(), rebalance_drains=False)
-    state = state_of(before, leave, ALL if ready else ONE, settled)
+    state = state_of(before, leave, ALL if ready else ONE, settled, served=ready)
     assert state is not State.SERVING or (meaning(target).serves and taken_at is None)
 
 
@@ -123,10 +144,10 @@ def test_it_serves_only_where_its_target_does(
     ("workers", "told"),
     [
         (ONE, "b has not loaded its model"),
-        (Workers(expected=2), "2 of 2 workers have not been heard of"),
+        (Workers(expected=2), "2 of 2 workers are not running"),
         (
             Workers(expected=3, not_ready=("a",)),
-            "a has not loaded its model; 2 of 3 workers have not been heard of",
+            "a has not loaded its model; 2 of 3 workers are not running",
         ),
     ],
 )

@@ -18,7 +18,7 @@ import tempfile
 import threading
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Callable
 
 from spotkeeper_worker.agent.cli import assembled, make_folders, watching
 from spotkeeper_worker.agent.credentials import (
@@ -75,13 +75,15 @@ class Alone(Worker):
 
     def __init__(self, worker_id: str = "", *, margin_s: float = MARGIN_S, **settings: Any) -> None:
         """Raises SettingsError, MetadataError, AwsError, AnotherAgent, and what Worker raises."""
+        self._release: Callable[[], None] = lambda: None
         self._own = Path(tempfile.mkdtemp(prefix="spotkeeper-"))
         try:
             parsed = self._parsed(settings)
             make_folders(parsed)
-            self._lock = hold_machine(parsed.run_dir)
+            self._release = hold_machine(parsed.run_dir, parsed.spool_dir)
             agent, self._outbox, self._server = assembled(parsed, _chain(parsed))
         except BaseException:
+            self._release()
             shutil.rmtree(self._own, ignore_errors=True)
             raise
         self._agent = agent
@@ -116,5 +118,5 @@ class Alone(Worker):
         self._server.close()
         self._outbox.close()
         self._agent.close()
-        os.close(self._lock)
+        self._release()
         shutil.rmtree(self._own, ignore_errors=True)

@@ -148,6 +148,7 @@ def read_roster(run_dir: Path, expected: int, now: float) -> Workers:
         not_ready=tuple(entry.name for entry in entries if not entry.ready),
         busy=sum(entry.busy for entry in entries),
         begun=sum(entry.begun for entry in entries),
+        busy_with=tuple((entry.name, entry.begun) for entry in entries if entry.busy),
     )
 
 

@@ -65,6 +65,10 @@ class Seen:
     rebalance: bool = False
     tagged_until: float | None = None
     """Spotkeeper counts it out and ends it then (the tag `spotkeeper:draining`)."""
+    maintained_at: float | None = None
+    """EC2 stops, retires or reboots it then (`events/maintenance/scheduled`)."""
+    maintenance: str = ""
+    """The code of that event."""
 
 
 @dataclass(frozen=True)
@@ -77,6 +81,15 @@ class Workers:
     busy: int = 0
     begun: int = 0
     """Requests begun so far by the workers that live: idle means that it stands still."""
+    busy_with: tuple[tuple[str, int], ...] = ()
+    """The workers that have a request, each with the number that it has begun."""
+    gone: bool = False
+    """No worker has been alive for a while."""
+
+    @property
+    def alive(self) -> int:
+        """How many workers are running."""
+        return len(self.ready) + len(self.not_ready)
 
     @property
     def all_ready(self) -> bool:
@@ -84,11 +97,10 @@ class Workers:
         return len(self.ready) >= self.expected and not self.not_ready
 
     def missing(self) -> str:
-        """Say who is not ready."""
+        """Name the workers that are not ready."""
         named = [f"{name} has not loaded its model" for name in self.not_ready]
-        unheard = self.expected - len(self.ready) - len(self.not_ready)
-        if unheard > 0:
-            named.append(f"{unheard} of {self.expected} workers have not been heard of")
+        if self.alive < self.expected:
+            named.append(f"{self.expected - self.alive} of {self.expected} workers are not running")
         return "; ".join(named)
 
 
@@ -122,7 +134,8 @@ def leaving(seen: Seen, local: Local, rebalance_drains: bool) -> Leave | None:
 
     What ends its serving at once comes before what leaves it some time.
     """
-    timed = [at for at in (seen.taken_at, seen.tagged_until) if at is not None]
+    ends = (seen.taken_at, seen.tagged_until, seen.maintained_at)
+    timed = [at for at in ends if at is not None]
     until = min(timed) if timed else None
     target = meaning(seen.target)
     if not target.serves and not (seen.target == "Detached" and timed):
@@ -137,16 +150,21 @@ def leaving(seen: Seen, local: Local, rebalance_drains: bool) -> Leave | None:
 
 
 def _warned(seen: Seen) -> str:
-    return "interruption" if seen.taken_at is not None else "tagged"
+    if seen.taken_at is not None:
+        return "interruption"
+    return "tagged" if seen.tagged_until is not None else f"maintenance: {seen.maintenance}"
 
 
-def state_of(before: State, leave: Leave | None, workers: Workers, settled: bool) -> State:
-    """Give the state that follows `before`.
+def state_of(
+    before: State, leave: Leave | None, workers: Workers, settled: bool, *, served: bool
+) -> State:
+    """Return the state that follows `before`.
 
-    `settled` says that no request has run, or begun, since the workers were told to drain.
+    `settled`: no request has run, or begun, since the drain began. `served`: the machine has been
+    in service before.
     """
     if leave is None:
-        return _staying(before, workers)
+        return _staying(workers, served)
     if leave.reason == "warmed" and before in (State.BOOTING, State.READY) and not workers.busy:
         return State.READY if workers.all_ready else State.BOOTING
     if before is State.GONE:
@@ -154,8 +172,8 @@ def state_of(before: State, leave: Leave | None, workers: Workers, settled: bool
     return State.IDLE if settled else State.DRAINING
 
 
-def _staying(before: State, workers: Workers) -> State:
-    """A machine that served goes on when a worker starts again; the others still take requests."""
-    if workers.all_ready or before in (State.SERVING, State.DRAINING, State.IDLE):
+def _staying(workers: Workers, served: bool) -> State:
+    """A machine that served goes on while a worker restarts: the others still take requests."""
+    if workers.all_ready or (served and (workers.ready or not workers.gone)):
         return State.SERVING
     return State.BOOTING

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import grp
 import json
 import logging
 import os
@@ -21,12 +22,12 @@ from spotkeeper_worker.agent.aws import (
     region_of_queue,
 )
 from spotkeeper_worker.agent.credentials import CredentialChain
-from spotkeeper_worker.agent.gpu import Gpus, has_gpu
+from spotkeeper_worker.agent.gpu import Gpus, count_gpus, has_gpu
 from spotkeeper_worker.agent.hook_keeper import HookKeeper
 from spotkeeper_worker.agent.loop import Agent, AnotherAgent, Parts, hold_machine
 from spotkeeper_worker.agent.metadata import Identity, Metadata, MetadataError, NoAnswer, identity
 from spotkeeper_worker.agent.queue_look import QueueWatcher
-from spotkeeper_worker.agent.settings import Settings, SettingsError, parse
+from spotkeeper_worker.agent.settings import GPUS, Settings, SettingsError, parse
 from spotkeeper_worker.agent.systemd import notify
 from spotkeeper_worker.log import Sometimes, get_logger
 from spotkeeper_worker.logs import spool
@@ -73,8 +74,14 @@ def _notice() -> int:
 
 def _run() -> int:
     settings = parse(os.environ)
-    make_folders(settings)
-    lock = hold_machine(settings.run_dir)
+    gid = make_folders(settings)
+    if gid is None:
+        _LOG.warning(
+            "any user of this machine may act as a worker; let the agent run as root and create a "
+            "group for the workers (groupadd --system %s)",
+            settings.unix_group,
+        )
+    release = hold_machine(settings.run_dir, settings.spool_dir)
     agent, outbox, server = assembled(settings)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: agent.stopping.set())
@@ -89,7 +96,7 @@ def _run() -> int:
             watcher.close()
         server.close()
         outbox.close()
-        os.close(lock)
+        release()
     return 0
 
 
@@ -125,13 +132,29 @@ def sender(
     return SearchLogQueue(url, region_of_queue(url) or region, chain), chain
 
 
-def make_folders(settings: Settings) -> None:
-    """Make the two folders that containers mount; workers of any user may join."""
+def make_folders(settings: Settings) -> int | None:
+    """Make the two folders that containers mount, and share them with the workers' group.
+
+    Returns the group's id; None where there is no such group, or it is not ours to share with:
+    then workers of any user may join.
+    """
     for folder in (settings.run_dir, settings.spool_dir):
         folder.mkdir(parents=True, exist_ok=True)
+    gid = _shared_with(settings)
     for shared in (settings.run_dir / roster.FOLDER, settings.spool_dir / spool.FOLDER):
         shared.mkdir(exist_ok=True)
-        shared.chmod(0o1777)
+        if gid is not None:
+            os.chown(shared, -1, gid)
+        shared.chmod(0o1777 if gid is None else 0o1770)
+    return gid
+
+
+def _shared_with(settings: Settings) -> int | None:
+    try:
+        gid = grp.getgrnam(settings.unix_group).gr_gid
+    except KeyError:
+        return None
+    return gid if os.geteuid() == 0 or gid in (os.getegid(), *os.getgroups()) else None
 
 
 def assembled(
@@ -140,6 +163,8 @@ def assembled(
     """Put the agent together; raises MetadataError where EC2's metadata does not answer."""
     say = Sometimes(_LOG)
     metadata = Metadata(settings.metadata_endpoint) if settings.on_ec2 else None
+    if settings.workers == GPUS:
+        settings = replace(settings, workers=max(1, count_gpus()))
     who = _known(metadata) if metadata else None
     if who and not settings.region:
         settings = replace(settings, region=who.region)
@@ -156,7 +181,8 @@ def assembled(
             "instance tags are not in the metadata: a detached machine stops at once, instead of "
             "serving until it goes (InstanceMetadataTags: enabled)"
         )
-    return agent, outbox, SocketServer(settings.run_dir, outbox.accept, agent.tell)
+    gid = _shared_with(settings)
+    return agent, outbox, SocketServer(settings.run_dir, outbox.accept, agent.tell, gid)
 
 
 def watching(settings: Settings, outbox: Outbox) -> QueueWatcher | None:

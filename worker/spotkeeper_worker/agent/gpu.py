@@ -29,6 +29,20 @@ def has_gpu() -> bool:
     return Path("/proc/driver/nvidia").exists() or shutil.which("nvidia-smi") is not None
 
 
+def count_gpus(command: Sequence[str] = ("nvidia-smi", "-L")) -> int:
+    """Count the GPUs of this machine; 0 where nvidia-smi does not list them."""
+    with contextlib.suppress(OSError, subprocess.TimeoutExpired):
+        listed = subprocess.run(
+            command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False
+        )
+        return _gpus_in(listed.stdout)
+    return 0
+
+
+def _gpus_in(text: str) -> int:
+    return sum(line.startswith("GPU ") for line in text.splitlines())
+
+
 class Gpus:
     """Looks at the GPUs from a thread of its own: nvidia-smi may hang, which is an answer too."""
 
@@ -77,7 +91,7 @@ class Gpus:
             return "nvidia-smi is not there; is the driver installed?"
         except subprocess.TimeoutExpired:
             return f"nvidia-smi did not answer within {self._timeout_s:g} s"
-        found = sum(line.startswith("GPU ") for line in answer.stdout.splitlines())
+        found = _gpus_in(answer.stdout)
         self._most = max(self._most, found)
         if answer.returncode or not found:
             told = (answer.stderr or answer.stdout).strip().splitlines()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+from pathlib import Path
 from typing import TYPE_CHECKING, Callable
 
 from spotkeeper_worker.agent import hooks
@@ -16,6 +18,19 @@ if TYPE_CHECKING:
     from spotkeeper_worker.log import Sometimes
 
 _LOG = get_logger("agent")
+
+
+def bytes_loaded(proc: Path = Path("/proc")) -> int:
+    """Count what the machine has received and written: a pull, or a model's weights, add to it."""
+    total = 0
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        for line in (proc / "net" / "dev").read_text(encoding="ascii").splitlines()[2:]:
+            name, _, counts = line.partition(":")
+            total += 0 if name.strip() == "lo" else int(counts.split()[0])
+        for line in (proc / "diskstats").read_text(encoding="ascii").splitlines():
+            fields = line.split()
+            total += int(fields[9]) * 512 if not fields[2].startswith(("loop", "ram")) else 0
+    return total
 
 
 class HookKeeper:
@@ -35,6 +50,7 @@ class HookKeeper:
             drain_at_most_s=settings.drain_at_most_s,
             settles_s=settings.hook_settles_s,
             ask_again_s=min(10.0, settings.hook_settles_s / 6),
+            boot_at_most_s=settings.boot_at_most_s,
         )
         self._names = {Hook.READY: settings.ready_hook, Hook.DRAIN: settings.drain_hook}
         self._auto_scaling = auto_scaling
@@ -62,12 +78,14 @@ class HookKeeper:
         return self.memory.drain_deadline(self.policy)
 
     def keep(self, now: float, *, ready: bool, idle: bool) -> None:
-        """Complete what may be completed, and keep waiting what must wait."""
-        for call in hooks.calls(self.memory, self.policy, now, ready=ready, idle=idle):
+        """Complete the hooks that may be completed, and keep the others waiting."""
+        loaded = 0 if ready else bytes_loaded()
+        asked = hooks.calls(self.memory, self.policy, now, ready=ready, idle=idle, loaded=loaded)
+        for call in asked:
             if call.hook is Hook.DRAIN and not call.heartbeat:
                 self._flush()
             accepted = self._made(call)
-            self.memory = hooks.after(self.memory, self.policy, call, accepted, now)
+            self.memory = hooks.after(self.memory, self.policy, call, accepted, now, loaded)
 
     def _made(self, call: Call) -> bool | None:
         name = self._names[call.hook]

@@ -15,6 +15,8 @@ from spotkeeper_worker.states import Hook, meaning
 # hundred times the time-out, whichever is less.
 MOST_S = 172_800.0
 MOST_TIMEOUTS = 100.0
+# Between two heartbeats, of network and disks: what a machine that only waits does not reach.
+LOADING_BYTES = 16 << 20
 
 
 @dataclass(frozen=True)
@@ -28,6 +30,8 @@ class HookPolicy:
     drain_at_most_s: float = 3600.0
     settles_s: float = 60.0
     ask_again_s: float = 10.0
+    boot_at_most_s: float = 3600.0
+    """How long the launch hook is kept waiting while the machine still loads something."""
 
     @property
     def longest_s(self) -> float:
@@ -52,6 +56,8 @@ class HookMemory:
     done: frozenset[Hook] = frozenset()
     asked_at: tuple[tuple[Hook, float], ...] = ()
     beat_at: float | None = None
+    loaded_at_beat: int = 0
+    """Bytes that the machine had loaded at the last heartbeat of the launch hook."""
 
     def deadline(self, policy: HookPolicy) -> float:
         """When the drain ends, whatever still runs."""
@@ -74,11 +80,12 @@ def watch_target(memory: HookMemory, target: str | None, now: float) -> HookMemo
 
 
 def calls(
-    memory: HookMemory, policy: HookPolicy, now: float, *, ready: bool, idle: bool
+    memory: HookMemory, policy: HookPolicy, now: float, *, ready: bool, idle: bool, loaded: int = 0
 ) -> list[Call]:
-    """Say what to ask AWS now.
+    """Return the calls to make now.
 
     `ready`: every worker has loaded its model. `idle`: no request runs and none will begin.
+    `loaded`: bytes that the machine has received and written so far.
     """
     wanted = meaning(memory.target)
     late = now >= memory.deadline(policy)
@@ -92,8 +99,13 @@ def calls(
     if free:
         return [Call(hook) for hook in open_hooks if _may_ask(memory, policy, hook, now)]
     beat_due = memory.beat_at is None or now - memory.beat_at >= policy.timeout_s / 2
-    drains = Hook.DRAIN in open_hooks and not idle and not late
-    return [Call(Hook.DRAIN, heartbeat=True)] if drains and beat_due else []
+    if not beat_due:
+        return []
+    beats = [Hook.DRAIN] if Hook.DRAIN in open_hooks and not idle and not late else []
+    boots = Hook.READY in open_hooks and not ready and now - memory.since < policy.boot_at_most_s
+    if boots and loaded - memory.loaded_at_beat >= LOADING_BYTES:
+        beats.append(Hook.READY)
+    return [Call(hook, heartbeat=True) for hook in beats]
 
 
 def _may_ask(memory: HookMemory, policy: HookPolicy, hook: Hook, now: float) -> bool:
@@ -102,11 +114,19 @@ def _may_ask(memory: HookMemory, policy: HookPolicy, hook: Hook, now: float) -> 
 
 
 def after(
-    memory: HookMemory, policy: HookPolicy, call: Call, accepted: bool | None, now: float
+    memory: HookMemory,
+    policy: HookPolicy,
+    call: Call,
+    accepted: bool | None,
+    now: float,
+    loaded: int = 0,
 ) -> HookMemory:
     """Remember an answer: accepted, no active action (False), or none (None)."""
     if call.heartbeat:
-        return replace(memory, beat_at=now) if accepted is not None else memory
+        if accepted is None:
+            return memory
+        loaded_at_beat = loaded if call.hook is Hook.READY else memory.loaded_at_beat
+        return replace(memory, beat_at=now, loaded_at_beat=loaded_at_beat)
     if accepted or (accepted is False and now - memory.since >= policy.settles_s):
         return replace(memory, done=memory.done | {call.hook})
     asked = tuple(pair for pair in memory.asked_at if pair[0] is not call.hook)

@@ -1,5 +1,5 @@
-"""The agent: one process a machine. It looks, decides by the tables of `states` and `hooks`, tells
-the workers, and asks AWS; everything that it knows is read again after a kill.
+"""The agent: one process for each machine. It looks, decides by the tables of `states` and `hooks`,
+writes the notice for the workers, and calls AWS. After a kill it reads everything again.
 """
 
 from __future__ import annotations
@@ -17,8 +17,9 @@ from spotkeeper_worker.agent.metadata import Metadata, look
 from spotkeeper_worker.agent.systemd import notify
 from spotkeeper_worker.log import get_logger
 from spotkeeper_worker.logs import spool
-from spotkeeper_worker.notice import Notice, read_notice, write_notice
+from spotkeeper_worker.notice import NAME, Notice, read_notice, write_notice
 from spotkeeper_worker.states import Leave, Local, Seen, State, Workers, leaving, state_of
+from spotkeeper_worker.times import as_text
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -32,22 +33,39 @@ if TYPE_CHECKING:
 _LOG = get_logger("agent")
 
 
+# Without a worker for so long, the machine no longer counts as serving.
+_GONE_S = 60.0
+# A maintenance event is announced days before; the machine drains this long before it.
+_MAINTENANCE_AHEAD_S = 900.0
+
+
 class AnotherAgent(Exception):
     """A second agent on this machine; two would send and complete everything twice."""
 
 
-def hold_machine(run_dir: Path) -> int:
-    """Take the machine's lock until this process ends; raises AnotherAgent."""
-    fd = os.open(run_dir / "agent.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        holder = os.read(fd, 32).decode("ascii", "replace").strip()
-        os.close(fd)
-        raise AnotherAgent(f"process {holder} is the agent of {run_dir}; one is enough") from None
-    os.ftruncate(fd, 0)
-    os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)
-    return fd
+def hold_machine(*folders: Path) -> Callable[[], None]:
+    """Lock folders until what is returned is called, or the process ends; raises AnotherAgent."""
+    held: list[int] = []
+
+    def release() -> None:
+        while held:
+            os.close(held.pop())
+
+    for folder in folders:
+        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+        fd = os.open(folder / "agent.lock", flags, 0o644)
+        held.append(fd)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            holder = os.read(fd, 32).decode("ascii", "replace").strip()
+            release()
+            raise AnotherAgent(
+                f"process {holder} is the agent of {folder}; one is enough"
+            ) from None
+        os.ftruncate(fd, 0)
+        os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)
+    return release
 
 
 @dataclass(frozen=True)
@@ -76,6 +94,9 @@ class Agent:
         self._looked_at = 0.0
         self._begun = -1
         self._still_since = 0.0
+        self._served = False
+        self._manned_at: float | None = None
+        self._since: dict[str, tuple[int, float]] = {}
         self._go_on()
 
     def _go_on(self) -> None:
@@ -141,6 +162,9 @@ class Agent:
         if not found.troubles:
             self._say.over("metadata", "metadata answers again")
             self._known = True
+        if self._seen.maintained_at is not None and self._seen != before:
+            at, what = as_text(self._seen.maintained_at), self._seen.maintenance
+            _LOG.warning("EC2 will maintain this instance (%s) from %s", what, at)
         if self._seen.rebalance and not before.rebalance:
             _LOG.info("EC2 recommends to rebalance; SPOTKEEPER_REBALANCE says what it means")
         offset_s = self._parts.metadata.clock_offset_s
@@ -152,25 +176,61 @@ class Agent:
         hooks = self._parts.hooks
         if hooks:
             hooks.watch(self._seen.target, now)
-        leave = self._leaving()
+        leave = self._leaving(now)
         self._parts.outbox.hurried = leave is not None
-        state = state_of(self.notice.state, leave, workers, self._settled(workers, leave, now))
+        before = self.notice.state
+        if before is not State.BOOTING and before is not State.READY:
+            # A machine that was stopped when it was gone begins anew.
+            self._served = before is not State.GONE
+        workers = replace(workers, gone=self._gone(workers, now))
+        settled = self._settled(workers, leave, now)
+        state = state_of(before, leave, workers, settled, served=self._served)
         if state is State.IDLE and hooks and hooks.all_done:
             state = State.GONE
-        self._tell(state, leave, now)
+        trouble = self._trouble(workers, now)
+        self._tell(state, leave or Leave(trouble), leave is not None, now)
         if state is State.BOOTING:
             self._say.warn("booting", f"not ready: {workers.missing()}")
         if hooks:
             idle = state in (State.IDLE, State.GONE, State.READY)
             hooks.keep(now, ready=workers.all_ready and not self._ill, idle=idle)
 
+    def _gone(self, workers: Workers, now: float) -> bool:
+        """Whether no worker has been alive for a while."""
+        if workers.alive or not workers.expected or self._manned_at is None:
+            self._manned_at = now
+        return now - self._manned_at >= _GONE_S
+
+    def _trouble(self, workers: Workers, now: float) -> str:
+        """Name what keeps a machine that serves from working; it is logged, too."""
+        self._since = {
+            name: self._since[name] if self._since.get(name, (-1, 0))[0] == begun else (begun, now)
+            for name, begun in workers.busy_with
+        }
+        at_most = self._settings.hung_after_s
+        hung = [name for name, (_, since) in self._since.items() if now - since >= at_most]
+        trouble = ""
+        if workers.gone and self._served:
+            trouble = f"no worker has been running for {_GONE_S:g} s"
+        elif hung:
+            names = ", ".join(hung)
+            trouble = f"{names}: no request has begun or ended for {at_most:g} s, and one runs"
+        if trouble:
+            self._say.warn("workers", trouble)
+        else:
+            self._say.over("workers", "the workers work again")
+        return trouble
+
     @property
     def _ill(self) -> str:
         return self._parts.gpus.ill if self._parts.gpus else ""
 
-    def _leaving(self) -> Leave | None:
+    def _leaving(self, now: float) -> Leave | None:
         local = Local(self.stopping.is_set(), self._ill)
-        leave = leaving(self._seen, local, self._settings.rebalance == "drain")
+        seen = self._seen
+        if seen.maintained_at is not None and seen.maintained_at - now > _MAINTENANCE_AHEAD_S:
+            seen = replace(seen, maintained_at=None)
+        leave = leaving(seen, local, self._settings.rebalance == "drain")
         deadline = self._parts.hooks.deadline if self._parts.hooks else None
         if leave is not None and leave.until is None and deadline is not None:
             return replace(leave, until=deadline)
@@ -187,20 +247,19 @@ class Agent:
             return False
         return now - self._still_since >= self._settings.settle_s
 
-    def _tell(self, state: State, leave: Leave | None, now: float) -> None:
-        """Replace the notice if it says something else."""
+    def _tell(self, state: State, said: Leave, draining: bool, now: float) -> None:
+        """Replace the notice if it says something else, or if somebody has deleted it."""
         before = self.notice
-        said = leave or Leave("")
         notice = Notice(
             state=state,
             seen_at=before.seen_at,
-            draining=leave is not None,
+            draining=draining,
             reason=said.reason,
             until=said.until,
             serve_until=said.serve_until,
             target=self._seen.target,
         )
-        if notice == before:
+        if notice == before and (self._settings.run_dir / NAME).exists():
             return
         if (notice.draining, notice.reason) != (before.draining, before.reason):
             notice = replace(notice, seen_at=now)

@@ -154,11 +154,33 @@ def _tag(seen: Seen, body: str | None, offset_s: float) -> Seen:
         raise ValueError(f"tags/instance/{TAG}: {error}") from None
 
 
+# https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/viewing_scheduled_events.html: what is not one
+# of these does not end what the instance serves.
+_MAINTENANCE = ("instance-stop", "instance-retirement", "instance-reboot", "system-reboot",
+    "system-maintenance")  # fmt: skip
+
+
+def _scheduled(seen: Seen, body: str | None, offset_s: float) -> Seen:
+    """Take the first event that is still to happen; canceled and completed ones stay listed."""
+    try:
+        events = [
+            (parsedate_to_datetime(event["NotBefore"]).timestamp() - offset_s, event["Code"])
+            for event in json.loads(body or "[]")
+            if event["State"] == "active" and event["Code"] in _MAINTENANCE
+        ]
+    except (KeyError, TypeError, ValueError):
+        shown = (body or "")[:40]
+        raise ValueError(f"events/maintenance/scheduled: {shown!r} is no list of events") from None
+    at, code = min(events) if events else (None, "")
+    return replace(seen, maintained_at=at, maintenance=code)
+
+
 _ITEMS: tuple[tuple[str, Callable[[Seen, str | None, float], Seen]], ...] = (
     ("meta-data/autoscaling/target-lifecycle-state", _target),
     ("meta-data/spot/instance-action", _action),
     ("meta-data/events/recommendations/rebalance", _rebalance),
     (f"meta-data/tags/instance/{TAG}", _tag),
+    ("meta-data/events/maintenance/scheduled", _scheduled),
 )
 
 

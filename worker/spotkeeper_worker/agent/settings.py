@@ -47,6 +47,9 @@ class Settings:
     keep_logs: int = 10_000
     clamp_s: float = 5.0
     stop_within_s: float = 60.0
+    boot_at_most_s: float = 3600.0
+    hung_after_s: float = 900.0
+    unix_group: str = "spotkeeper"
     metadata_endpoint: str = "http://169.254.169.254"
     auto_scaling_endpoint: str = ""
     ssm_endpoint: str = ""
@@ -94,13 +97,21 @@ def _matching(pattern: str, what: str) -> Callable[[str], str]:
     return read
 
 
+GPUS = -1
+"""A worker for each GPU."""
+
+
+def _workers(text: str) -> int:
+    return GPUS if text == "gpus" else _whole(0, 200)(text)
+
+
 _URL = _matching(r"https?://[^/\s]+/\S+", "the URL of a queue, as the stack's output names it")
 _READERS: dict[str, Callable[[str], Any]] = {
     "search_log_queue_url": _URL,
     "stack": _matching(r"[A-Za-z][A-Za-z0-9-]{0,127}", "a stack's name"),
     "fleet": _matching(r"[A-Za-z0-9_.-]{0,64}", "a fleet's name"),
     "cluster": _one_of("aws", "onprem"),
-    "workers": _whole(0, 200),
+    "workers": _workers,
     "run_dir": Path,
     "spool_dir": Path,
     "hook_timeout_s": _number(1, 7200),
@@ -116,6 +127,8 @@ _READERS: dict[str, Callable[[str], Any]] = {
     "keep_logs": _whole(500, 1_000_000),
     "clamp_s": _number(0, 60),
     "stop_within_s": _number(0, 7200),
+    "boot_at_most_s": _number(0, 172_800),
+    "hung_after_s": _number(1, 172_800),
     "metadata_endpoint": _matching(r"http://[^/\s]+/?", "an address such as http://127.0.0.1:1338"),
     "request_queue": QueueAddress.parse,
     "look_every_s": _number(0.01, 60),
@@ -126,8 +139,8 @@ _SECRET = {"request_queue"}
 _ALSO = {
     "region": ("AWS_REGION", "AWS_DEFAULT_REGION"),
     "metadata_endpoint": ("AWS_EC2_METADATA_SERVICE_ENDPOINT",),
-    "auto_scaling_endpoint": ("AWS_ENDPOINT_URL_AUTO_SCALING",),
-    "ssm_endpoint": ("AWS_ENDPOINT_URL_SSM",),
+    "auto_scaling_endpoint": ("AWS_ENDPOINT_URL_AUTO_SCALING", "AWS_ENDPOINT_URL"),
+    "ssm_endpoint": ("AWS_ENDPOINT_URL_SSM", "AWS_ENDPOINT_URL"),
 }
 
 

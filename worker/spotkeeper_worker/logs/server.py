@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import re
 import socket
 import socketserver
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 NAME = "agent.sock"
 LONGEST_LINE = 512 * 1024
 MOST_LOGS = 500
+MOST_THREADS = 300
 _SESSION = re.compile(r"[A-Za-z0-9_.:-]{1,64}")
 
 Accept = Callable[[Sequence[object], str, int, int], list[str]]
@@ -69,6 +71,13 @@ class _Server(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
         self._tell = tell
         super().__init__(path, _Handler)
 
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Answer from a thread of its own, of which there are only so many."""
+        if threading.active_count() > MOST_THREADS:
+            self.shutdown_request(request)
+            return
+        super().process_request(request, client_address)
+
     def answer(self, line: bytes) -> dict[str, Any]:
         """Answer one request; a wrong one is told what is wrong with it."""
         try:
@@ -96,8 +105,12 @@ class SocketServer:
     Where somebody removed the socket it is made again.
     """
 
-    def __init__(self, run_dir: Path, accept: Accept, tell: Tell) -> None:
-        """Bind; raises OSError. Only the agent that holds the lock of `run_dir` may do so."""
+    def __init__(self, run_dir: Path, accept: Accept, tell: Tell, gid: int | None = None) -> None:
+        """Bind; raises OSError. Only the agent that holds the lock of `run_dir` may do so.
+
+        With a group's id only its members may connect.
+        """
+        self._gid = gid
         self._path = run_dir / NAME
         self._accept = accept
         self._tell = tell
@@ -110,7 +123,9 @@ class SocketServer:
         with contextlib.suppress(FileNotFoundError):
             self._path.unlink()
         server = _Server(str(self._path), self._accept, self._tell)
-        self._path.chmod(0o666)
+        if self._gid is not None:
+            os.chown(self._path, -1, self._gid)
+        self._path.chmod(0o666 if self._gid is None else 0o660)
         return server
 
     def start(self) -> None:

@@ -7,6 +7,8 @@ import gzip
 import json
 import threading
 import time
+from datetime import datetime, timezone
+from email.utils import format_datetime
 from typing import Any
 
 from spotkeeper_worker.agent.metadata import TAG
@@ -36,6 +38,7 @@ class FakeMachine:
             self.tags = {"Name": "demo-spot", "aws:autoscaling:groupName": self.group}
         self.action: dict[str, str] | None = None
         self.rebalance: dict[str, str] | None = None
+        self.maintenance: list[dict[str, str]] = []
         self.completed: list[tuple[str, str]] = []
         """Hook and target state of every hook that was completed, in order."""
         self.heartbeats: list[str] = []
@@ -78,6 +81,19 @@ class FakeMachine:
         """EC2 says that an interruption has become likelier."""
         with self.changed:
             self.rebalance = {"noticeTime": as_text(self.now)}
+
+    def schedule(self, in_s: float, code: str = "system-reboot", state: str = "active") -> None:
+        """EC2 schedules maintenance."""
+        at = datetime.fromtimestamp(self.now + in_s, timezone.utc)
+        event = {
+            "Code": code,
+            "Description": "scheduled",
+            "EventId": f"instance-event-{len(self.maintenance)}",
+            "NotBefore": format_datetime(at, usegmt=True)[5:],
+            "State": state,
+        }
+        with self.changed:
+            self.maintenance = [*self.maintenance, event]
 
     def tag(self, in_s: float = 120.0) -> None:
         """Spotkeeper counts it out, and ends it in so many seconds."""

@@ -124,6 +124,7 @@ class _Handler(BaseHTTPRequestHandler):
                 "meta-data/autoscaling/target-lifecycle-state": machine.target,
                 "meta-data/spot/instance-action": _json_or_none(machine.action),
                 "meta-data/events/recommendations/rebalance": _json_or_none(machine.rebalance),
+                "meta-data/events/maintenance/scheduled": json.dumps(machine.maintenance),
                 "meta-data/tags/instance": None if tags is None else "\n".join(tags),
                 "meta-data/iam/security-credentials/": _ROLE,
                 f"meta-data/iam/security-credentials/{_ROLE}": _credentials(machine.now),

@@ -1,0 +1,187 @@
+"""One step of the agent after the other, by a clock of the test's own, in this process."""
+
+import fcntl
+import grp
+import os
+import stat
+import types
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from spotkeeper_worker.agent import cli
+from spotkeeper_worker.agent.gpu import count_gpus
+from spotkeeper_worker.agent.loop import Agent, AnotherAgent, Parts, hold_machine
+from spotkeeper_worker.agent.settings import GPUS, Settings, parse
+from spotkeeper_worker.log import Sometimes, get_logger
+from spotkeeper_worker.logs.journal import Journal
+from spotkeeper_worker.logs.outbox import Outbox, OutboxSettings
+from spotkeeper_worker.logs.server import SocketServer
+from spotkeeper_worker.notice import read_notice
+from spotkeeper_worker.roster import Place, read_roster
+from spotkeeper_worker.states import State
+from tests.worker.logs import AWS
+
+NOW = 1_763_632_800.0
+QUEUE = {"SPOTKEEPER_SEARCH_LOG_QUEUE_URL": "https://sqs.us-east-1.amazonaws.com/1/q"}
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Settings:
+    """Of a machine with one worker that is in no group, so that it asks AWS for nothing."""
+    found = Settings(
+        cluster="onprem", run_dir=tmp_path / "run", spool_dir=tmp_path / "spool", unix_group="none"
+    )
+    cli.make_folders(found)
+    return found
+
+
+@pytest.fixture
+def agent(settings: Settings) -> Iterator[Agent]:
+    journal = Journal(settings.spool_dir / "journal")
+    outbox = Outbox(journal, lambda body: None, OutboxSettings(origin=AWS))
+    yield Agent(settings, Parts(outbox), Sometimes(get_logger("agent")))
+    journal.close()
+
+
+@pytest.fixture
+def worker(settings: Settings) -> Iterator[Place]:
+    place = Place(settings.run_dir, "gpu-0")
+    place.ready()
+    yield place
+    place.close()
+
+
+def state_of(agent: Agent) -> tuple[State, str]:
+    return agent.notice.state, agent.notice.reason
+
+
+def test_a_notice_that_somebody_deleted_is_written_again(
+    agent: Agent, worker: Place, settings: Settings
+) -> None:
+    agent.step(NOW)
+    (settings.run_dir / "notice.json").unlink()
+    agent.step(NOW + 1)
+    found = read_notice(settings.run_dir)
+    assert found is not None and found.state is State.SERVING
+
+
+def test_a_machine_whose_workers_are_all_gone_says_so_and_stops_serving(
+    agent: Agent, worker: Place, settings: Settings, caplog: pytest.LogCaptureFixture
+) -> None:
+    agent.step(NOW)
+    worker.close()
+    agent.step(NOW + 59)
+    assert state_of(agent) == (State.SERVING, "")
+    agent.step(NOW + 60)
+    assert state_of(agent) == (State.BOOTING, "no worker has been running for 60 s")
+    assert "no worker has been running for 60 s" in caplog.text
+    again = Place(settings.run_dir, "gpu-0")
+    again.ready()
+    agent.step(NOW + 90)
+    assert state_of(agent) == (State.SERVING, "")
+    again.close()
+
+
+def test_a_worker_that_hangs_is_named(
+    agent: Agent, worker: Place, caplog: pytest.LogCaptureFixture
+) -> None:
+    worker.begin()
+    for at in range(0, 900, 60):
+        agent.step(NOW + at)
+    assert agent.notice.reason == ""
+    agent.step(NOW + 900)
+    assert "gpu-0: no request has begun or ended for 900 s" in agent.notice.reason
+    assert "gpu-0: no request has begun or ended" in caplog.text
+    worker.end()
+    agent.step(NOW + 960)
+    assert agent.notice.reason == ""
+
+
+def test_a_clock_that_steps_does_not_end_a_drain_early(agent: Agent, worker: Place) -> None:
+    """What runs is waited for, and the two seconds of stillness are counted anew."""
+    agent.step(NOW)
+    worker.begin()
+    agent.stopping.set()
+    for at in (NOW + 1, NOW + 3600, NOW - 3600):
+        agent.step(at)
+        assert agent.notice.state is State.DRAINING
+    worker.end()
+    agent.step(NOW - 3599)
+    agent.step(NOW - 3596)
+    assert agent.notice.state is State.IDLE
+
+
+@pytest.mark.parametrize("age_s", [0.0, 7200.0])
+def test_a_worker_may_join_while_the_agent_looks(settings: Settings, age_s: float) -> None:
+    """The documented join opens its file, and locks it later; the name may have been another's."""
+    path = settings.run_dir / "workers" / "script"
+    path.write_text("ready=1 busy=00000 begun=0000000007\n")
+    os.utime(path, (NOW - age_s, NOW - age_s))
+    with path.open("w") as file:
+        assert read_roster(settings.run_dir, 1, path.stat().st_mtime).ready == ()
+        fcntl.flock(file, fcntl.LOCK_EX)
+        file.write("ready=1 busy=00000 begun=0000000000\n")
+        file.flush()
+        assert read_roster(settings.run_dir, 1, NOW).ready == ("script",)
+
+
+def test_files_of_workers_that_died_long_ago_are_removed(settings: Settings) -> None:
+    folder = settings.run_dir / "workers"
+    for name in ("gpu-0", ".gpu-0.4f2a"):
+        (folder / name).touch()
+        os.utime(folder / name, (NOW - 7200, NOW - 7200))
+    read_roster(settings.run_dir, 1, NOW)
+    assert list(folder.iterdir()) == []
+
+
+def test_two_agents_share_neither_folder(tmp_path: Path) -> None:
+    for name in ("run", "run2", "spool"):
+        (tmp_path / name).mkdir()
+    release = hold_machine(tmp_path / "run", tmp_path / "spool")
+    with pytest.raises(AnotherAgent, match=r"agent of .*spool; one is enough"):
+        hold_machine(tmp_path / "run2", tmp_path / "spool")
+    # The one that was refused keeps nothing.
+    hold_machine(tmp_path / "run2")()
+    release()
+    hold_machine(tmp_path / "run", tmp_path / "spool")()
+
+
+def test_only_the_workers_group_may_take_part(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mine = types.SimpleNamespace(gr_gid=os.getegid())
+    monkeypatch.setattr(grp, "getgrnam", lambda name: mine)
+    gid = cli.make_folders(settings)
+    server = SocketServer(settings.run_dir, lambda *_: [], dict, gid)
+    server.start()
+    for path, mode in (
+        (settings.run_dir / "workers", 0o1770),
+        (settings.spool_dir / "in", 0o1770),
+        (settings.run_dir / "agent.sock", 0o660),
+    ):
+        found = path.stat()
+        assert (stat.S_IMODE(found.st_mode), found.st_gid) == (mode, os.getegid())
+    server.close()
+
+
+def test_without_that_group_any_user_may(settings: Settings) -> None:
+    assert cli.make_folders(replace(settings, unix_group="no-such-group")) is None
+    assert stat.S_IMODE((settings.run_dir / "workers").stat().st_mode) == 0o1777
+
+
+def test_a_worker_for_each_gpu(tmp_path: Path) -> None:
+    tool = tmp_path / "nvidia-smi"
+    tool.write_text("#!/bin/sh\necho 'GPU 0: A10G (UUID: a)'\necho 'GPU 1: A10G (UUID: b)'\n")
+    tool.chmod(0o755)
+    assert parse(QUEUE | {"SPOTKEEPER_WORKERS": "gpus"}).workers == GPUS
+    assert count_gpus([str(tool)]) == 2
+    assert count_gpus([str(tmp_path / "none")]) == 0
+
+
+def test_one_endpoint_stands_in_for_all_of_aws() -> None:
+    found = parse(QUEUE | {"AWS_ENDPOINT_URL": "http://a", "AWS_ENDPOINT_URL_SSM": "http://b"})
+    assert (found.auto_scaling_endpoint, found.ssm_endpoint) == ("http://a", "http://b")
+    assert found.metadata_endpoint == "http://169.254.169.254"

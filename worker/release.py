@@ -1,0 +1,51 @@
+"""What `make release` does: wheels, their hashes, and cloud-configs that pin the worker's wheel.
+
+    python worker/release.py dist BUCKET
+
+The same source gives the same wheels, byte for byte.
+"""
+
+import argparse
+import hashlib
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+EXAMPLES = ROOT / "worker" / "examples"
+_WHEEL = re.compile(r"spotkeeper_worker-[0-9A-Za-z.]+-py3-none-any\.whl")
+_HASH = re.compile(r"(?<=--hash=sha256:)[0-9a-f]{64}")
+_BUCKET = re.compile(r"(?<=s3://)my-bucket(?=/)")
+
+
+def main() -> int:
+    """Build into a folder; answers the exit code."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("bucket", nargs="?", default="my-bucket", help="S3 bucket of the wheel")
+    asked = parser.parse_args()
+    folder: Path = asked.folder.resolve()
+    folder.mkdir(parents=True, exist_ok=True)
+    for old in (*folder.glob("*.whl"), *folder.glob("*.cloud-config.yaml")):
+        old.unlink()
+    for project in (ROOT, ROOT / "worker"):
+        build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)]
+        subprocess.run(build, cwd=project, check=True, stdout=subprocess.DEVNULL)
+    hashes = {path.name: _hash_of(path) for path in sorted(folder.glob("*.whl"))}
+    lines = "".join(f"{digest}  {name}\n" for name, digest in hashes.items())
+    (folder / "SHA256SUMS").write_text(lines)
+    (wheel,) = (name for name in hashes if _WHEEL.fullmatch(name))
+    for config in EXAMPLES.glob("*.cloud-config.yaml"):
+        text = _HASH.sub(hashes[wheel], _WHEEL.sub(wheel, config.read_text()))
+        (folder / config.name).write_text(_BUCKET.sub(asked.bucket, text))
+    sys.stdout.write(lines)
+    return 0
+
+
+def _hash_of(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
