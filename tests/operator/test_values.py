@@ -6,8 +6,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from spotkeeper.domain.decision import Action, Controller, DecisionRecord, Outcome
-from spotkeeper_operator.decisions.explain_text import explain_text
-from spotkeeper_operator.decisions.timeline import timeline
+from spotkeeper_operator.aws import FAILED
+from spotkeeper_operator.decisions.explain import explain_text, holes, timeline
 from spotkeeper_operator.durations import spoken
 from spotkeeper_operator.instants import parse_instant
 from spotkeeper_operator.text import labelled
@@ -78,12 +78,13 @@ def test_holds_of_one_rule_are_folded_and_the_last_reason_stands() -> None:
 
 
 def test_holds_that_are_folded_over_midnight_say_both_days() -> None:
-    first, last = HOLD, replace(HOLD, at=NOW + timedelta(days=2))
-    assert "2026-11-20 15:30:00 to 2026-11-22 15:30:00, 2 turns" in explain_text(
+    first = replace(HOLD, at=NOW.replace(hour=23, minute=59))
+    last = replace(HOLD, at=first.at + timedelta(minutes=1))
+    assert "2026-11-20 23:59:00 to 2026-11-21 00:00:00, 2 turns" in explain_text(
         timeline([first, last])
     )
     soon = replace(HOLD, at=NOW + timedelta(minutes=1))
-    assert "2026-11-20 15:30:00 to 15:31:00, 2 turns" in explain_text(timeline([first, soon]))
+    assert "2026-11-20 15:30:00 to 15:31:00, 2 turns" in explain_text(timeline([HOLD, soon]))
 
 
 def test_a_long_name_does_not_run_into_what_is_said_of_it() -> None:
@@ -102,6 +103,44 @@ def test_what_is_not_the_same_is_not_folded() -> None:
     failing = replace(HOLD, failures=("capacity",))
     records = minutes(HOLD, asked, HOLD, resized, resized, other, failing)
     assert [e.turns for e in timeline(records)] == [1] * 7
+
+
+def test_observing_that_repeats_is_folded() -> None:
+    """A turn that observes wishes each minute for what it is not allowed to do."""
+    would = replace(HOLD, outcomes=(Outcome(asked="spot: suspend AZRebalance", would=True),))
+    other = replace(HOLD, outcomes=(Outcome(asked="spot: desired 4", would=True),))
+    folded = timeline(minutes(would, would, would, other, would))
+    assert [e.turns for e in folded] == [3, 1, 1]
+    assert folded[0].outcomes == would.outcomes
+
+
+def test_failures_and_holes_are_lines_of_their_own() -> None:
+    """Three turns fail with one error, three leave nothing, and the rule before holds after."""
+    wrong = replace(HOLD, rule=FAILED, reason="the turn failed: Throttled: slow down")
+    records = minutes(HOLD, HOLD, wrong, wrong, wrong, HOLD)
+    late = replace(HOLD, at=NOW + timedelta(minutes=9))
+    entries = timeline([*records, late])
+    assert [(e.rule, e.turns) for e in entries] == [
+        ("at target", 2), (FAILED, 3), ("at target", 1), ("at target", 1),
+    ]  # fmt: skip
+    found = holes([*records, late], NOW, NOW + timedelta(minutes=9))
+    assert [(h.first.minute, h.last.minute) for h in found] == [(31, 35), (35, 39)]
+    text = explain_text(entries, 0, found)
+    assert "15:32:00 to 15:34:00, 3 turns\n  ocr         health: FAILED\n" in text
+    assert "15:35:00 to 15:39:00\n  ocr         health: NO TURN WORKED for 4 min" in text
+
+
+def test_a_time_that_begins_or_ends_without_a_turn_is_a_hole() -> None:
+    found = holes([HOLD], NOW - timedelta(minutes=5), NOW + timedelta(minutes=3))
+    assert [round((h.last - h.first).total_seconds()) for h in found] == [300, 180]
+    assert holes([HOLD], None, NOW + timedelta(minutes=1)) == ()
+    assert holes([], NOW - timedelta(hours=1), NOW) == ()
+    assert holes(minutes(HOLD, HOLD, HOLD), NOW, NOW + timedelta(minutes=3)) == ()
+
+
+def test_a_rule_alone_is_not_folded_over_others() -> None:
+    other = replace(HOLD, rule="stale search logs")
+    assert [e.turns for e in timeline(minutes(HOLD, other, HOLD), "at target")] == [1, 1]
 
 
 def test_halves_are_folded_each_by_itself_in_any_order() -> None:

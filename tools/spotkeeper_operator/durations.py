@@ -5,6 +5,8 @@ import re
 
 # Longer than anything is kept, and short enough to be counted back from any day.
 LONGEST_S = 3650 * 86_400.0
+# Two turns are missed: what the records say is no longer what is. A turn starts some seconds late.
+STALE_TURN_S = 130.0
 _UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
 _DURATION = re.compile(r"(?P<number>\d+(?:\.\d*)?|\.\d+)\s*(?P<unit>[smhd]?)")
 

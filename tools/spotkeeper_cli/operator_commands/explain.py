@@ -19,7 +19,7 @@ from spotkeeper_cli.options import (
 from spotkeeper_cli.output import OutputError, check_outputs, tell
 
 if TYPE_CHECKING:
-    from spotkeeper_operator.decisions.read_decisions import Decisions
+    from spotkeeper_operator.decisions.explain import Decisions
 
 # What happens around an instant explains it.
 AROUND = timedelta(minutes=10)
@@ -49,8 +49,7 @@ def explain(
     """
     from spotkeeper import wiring
     from spotkeeper_operator.aws import Aws, OperatorError
-    from spotkeeper_operator.decisions.explain_text import explain_json, explain_text
-    from spotkeeper_operator.decisions.read_decisions import read_timeline
+    from spotkeeper_operator.decisions.explain import explain_json, explain_text, read_timeline
     from spotkeeper_operator.decisions.records_page import explain_page
 
     with asked_of_aws(), told(OutputError):
@@ -61,7 +60,7 @@ def explain(
         if rule is not None and found.records and not found.entries:
             raise OperatorError(_no_such(rule, found))
         page = explain_page(found.records, first, last, rule)
-        tell(show(found.entries, found.unreadable), page, report)
+        tell(show(found.entries, found.unreadable, found.holes), page, report)
 
 
 def _no_such(rule: str, found: "Decisions") -> str:

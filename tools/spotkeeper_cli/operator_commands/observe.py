@@ -40,8 +40,7 @@ def report(
     """Say what it would have asked, and the hours that ran beside those that would have run."""
     from spotkeeper import wiring
     from spotkeeper_operator.aws import Aws
-    from spotkeeper_operator.decisions.observed import report_json, report_text
-    from spotkeeper_operator.decisions.read_decisions import read_observed
+    from spotkeeper_operator.decisions.observed import read_observed, report_json, report_text
 
     with asked_of_aws():
         now = wiring.now()

@@ -15,6 +15,7 @@ from itertools import pairwise
 from spotkeeper.domain.decision import Controller, DecisionRecord
 from spotkeeper.domain.fleet import Fleet
 from spotkeeper.domain.permission import Permission
+from spotkeeper_operator.aws import Aws, chosen
 from spotkeeper_operator.text import labelled, paragraphs
 
 LONGEST_STEP = timedelta(minutes=5)
@@ -56,6 +57,18 @@ class ObservedReport:
     wishes: tuple[tuple[str, int], ...]
     ran: Running
     would: Running
+
+
+def read_observed(
+    aws: Aws, stack_name: str, fleet: str | None, first: datetime, last: datetime
+) -> list[ObservedReport]:
+    """Sum up what turns that only looked would have done; raises `Gone` and `OperatorError`."""
+    stack = aws.stack(stack_name)
+    records = aws.records(stack)
+    return [
+        observed(each, records.between(each.name, first, last).records)
+        for each in chosen(aws.documents(stack), fleet)
+    ]
 
 
 def observed(fleet: Fleet, records: Iterable[DecisionRecord]) -> ObservedReport:

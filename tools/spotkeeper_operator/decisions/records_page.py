@@ -6,7 +6,7 @@ from datetime import datetime
 from spotkeeper.domain.decision import Controller, DecisionRecord
 from spotkeeper_charts.page import Block, Heading, Page, Row, Table, Text
 from spotkeeper_charts.timeline import Chart, Marks, Notes, Series, Timeline
-from spotkeeper_operator.decisions.timeline import Entry, answered, seen_words, timeline
+from spotkeeper_operator.decisions.explain import Entry, answered, seen_words, timeline
 
 type Value = float | None
 INTRO = (

@@ -3,8 +3,8 @@
 from datetime import timedelta
 
 from spotkeeper_charts.page import Figure, Page, Row, Table, Tiles
+from spotkeeper_operator.decisions.explain import timeline
 from spotkeeper_operator.decisions.records_page import decided, records_timeline
-from spotkeeper_operator.decisions.timeline import timeline
 from spotkeeper_operator.drill.drill_text import STEPS, after_s, noticed
 from spotkeeper_operator.drill.run_drill import Drilled
 

@@ -14,11 +14,10 @@ from spotkeeper.domain.load.load import Cluster, LoadDigest, WorkerLoad, load_ra
 from spotkeeper.domain.load.request_queue import QueueLength
 from spotkeeper.domain.load.summarise import summarise
 from spotkeeper.domain.permission import Control, Permission
-from spotkeeper_operator.durations import spoken
+from spotkeeper_operator.aws import FAILED
+from spotkeeper_operator.durations import STALE_TURN_S, spoken
 from spotkeeper_operator.text import labelled, paragraphs
 
-# Two turns are missed: what the records say is no longer what is. A turn starts some seconds late.
-STALE_TURN_S = 130.0
 # A record tells of the instances that do not serve although they are in service until the next.
 FRESH_TURN_S = 75.0
 # A worker that finished a request in this time is live; the waits are those of the second time.
@@ -29,8 +28,6 @@ _TOLD_ELSEWHERE = frozenset({
     "LoadRate", "OfferedLoad", "WorkersLive", "OnPremWorkersLive", "WaitP50", "WaitP95",
     "RequestsQueued", "RequestsInFlight", "SearchLogAge", "ArrivalRate",
 })  # fmt: skip
-FAILED = "failed"
-"""The rule of the record that a turn leaves which failed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -231,7 +228,8 @@ def _wanted(spot: Group | None, record: DecisionRecord | None) -> int | None:
     """Count the instances that the load or an operator wants: the spot group's, less its spares."""
     if spot is None:
         return None
-    return max(0, spot.desired - int(record.seen.get("SpotSpare", 0.0) if record else 0))
+    spare = int(record.seen.get("SpotSpare", 0.0)) if record else 0
+    return max(0, spot.desired - max(0, spare))
 
 
 def _whole(

@@ -53,6 +53,11 @@ class DecisionRecords:
         """Read a fleet's newest records, at most `limit`, by one call."""
         return self._read(fleet, _DECISION, _DECISION + _LAST, limit)
 
+    def any_before(self, fleet: str, at: datetime) -> bool:
+        """Say whether a fleet has a record of before an instant."""
+        last = f"{_DECISION}{at.astimezone(UTC).isoformat()}"
+        return next(self._items(fleet, _DECISION, last, 1), None) is not None
+
     def between(self, fleet: str, since: datetime, until: datetime) -> Records:
         """Read the records of a time, both ends included."""
         # Keys are in the order of UTC's texts.

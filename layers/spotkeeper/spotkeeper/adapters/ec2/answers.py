@@ -108,6 +108,11 @@ def ended_by_request(activity: "ActivityTypeDef") -> list[str]:
     ends = "terminating" in activity.get("Description", "").lower()
     if not (ends and is_ended_by_request(activity["Cause"])):
         return []
+    return instances_of(activity)
+
+
+def instances_of(activity: "ActivityTypeDef") -> list[str]:
+    """Name the instances that an activity's description names."""
     return _INSTANCE_ID.findall(activity.get("Description", ""))
 
 

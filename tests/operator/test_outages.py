@@ -1,0 +1,131 @@
+"""What an operator reads while everything fails, and afterwards, on a stack that ran."""
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import boto3
+import pytest
+from botocore.client import BaseClient
+
+from functions.check_availability.app import handler as check_availability
+from functions.check_health.app import handler as check_health
+from tests.functions.conftest import Stage, document
+from tests.operator.command import answered, run
+from tests.operator.days import Days
+
+QUEUE = "https://sqs.us-east-1.amazonaws.com/123456789012/requests"
+
+
+@pytest.fixture
+def waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Thirty requests wait in the queue, and nobody takes one."""
+    answers(monkeypatch, "GetQueueAttributes", {
+        "Attributes": {
+            "ApproximateNumberOfMessages": "30",
+            "ApproximateNumberOfMessagesDelayed": "0",
+            "ApproximateNumberOfMessagesNotVisible": "0",
+        }
+    })  # fmt: skip
+
+
+def answers(monkeypatch: pytest.MonkeyPatch, asked: str, answer: Any) -> None:
+    """Have AWS answer one operation so."""
+    send: Callable[..., Any] = getattr(BaseClient, "_make_api_call")  # noqa: B009 - untyped
+
+    def one(client: BaseClient, operation: str, arguments: object) -> Any:
+        return answer if operation == asked else send(client, operation, arguments)
+
+    monkeypatch.setattr(BaseClient, "_make_api_call", one)
+
+
+def words(*arguments: str) -> str:
+    return " ".join(answered(*arguments).split())
+
+
+@pytest.mark.usefixtures("waiting")
+def test_a_total_outage(deployed: Stage) -> None:
+    """All instances are gone; turns go on, and nothing that was true before is said of now."""
+    deployed.put(
+        "main", json.dumps(document("main", request_queue_url=QUEUE, sizing={"enabled": False}))
+    )
+    for group in ("main-spot", "main-on-demand"):
+        deployed.cloud.set_desired(group, 0)
+    deployed.at(deployed.cloud.now_s + 600)
+    deployed.cloud.set_desired("main-spot", 4)
+    deployed.call(check_health)
+    deployed.call(check_availability)
+    deployed.at(deployed.cloud.now_s + 5)
+    (fleet,) = json.loads(answered("status", "--json"))["fleets"]
+    assert (fleet["whole"], fleet["in_service"], fleet["load"]) == (False, 0, None)
+    assert fleet["waiting"]["requests"] == 30
+    text = words("status")
+    assert "NOT WHOLE: 0 of" in text
+    assert (
+        "load unknown: the newest search log is 11 min old, and no instance is in service" in text
+    )
+    assert "30 requests wait now, the oldest for at least" in text
+    assert "workers served" not in text
+    assert "started within" not in text
+
+
+def test_turns_that_are_throttled_for_minutes(
+    deployed: Stage, denied: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing works for four minutes; AWS takes an instance meanwhile, which is told afterwards."""
+    begun = deployed.now
+    deployed.at(deployed.cloud.now_s + 240)
+    code, out, _ = run("status")
+    assert code == 1
+    assert "UNKNOWN: no availability turn has worked for 5 min" in " ".join(out.split())
+    cause = "an instance was taken out of service in response to an EC2 health check"
+    activity = {
+        "ActivityId": "1", "AutoScalingGroupName": "main-spot", "StatusCode": "Successful",
+        "Description": "Terminating EC2 instance: i-00000000000000001", "Cause": cause,
+        "StartTime": begun, "Progress": 100,
+    }  # fmt: skip
+    Days(deployed).minutes(2)
+    answers(monkeypatch, "DescribeScalingActivities", {"Activities": [activity]})
+    text = words("explain", "--since", "10m")
+    assert "availability: NO TURN WORKED for" in text
+    assert f"AWS took {begun:%H:%M:%S} i-00000000000000001: {cause}" in text
+    denied("DescribeScalingActivities", "Throttling")
+    assert "AWS took unknown: reading the scaling activities" in words("explain", "--since", "10m")
+
+
+@pytest.mark.parametrize(
+    ("operation", "expected"),
+    [
+        ("DescribeAutoScalingGroups", "UNKNOWN: the groups could not be read"),
+        ("Query", "UNKNOWN: the decision records could not be read"),
+        ("GetItem", "mode unknown: it could not be read"),
+    ],
+)
+def test_a_status_shows_what_can_be_read(
+    deployed: Stage, denied: Callable[..., None], operation: str, expected: str
+) -> None:
+    del deployed
+    denied(operation, "Throttling")
+    code, out, err = run("status")
+    text = " ".join(out.split())
+    assert (code, err) == (1, "")
+    assert expected in text
+    assert "trouble" in text
+
+
+def test_a_record_of_a_turn_that_failed(deployed: Stage) -> None:
+    at = deployed.now.isoformat()
+    failed = {
+        "fleet": "main", "controller": "availability", "at": at, "action": "hold",
+        "rule": "failed", "reason": "the turn failed: Throttled: slow down", "seen": {},
+    }  # fmt: skip
+    boto3.client("dynamodb").put_item(
+        TableName="spotkeeper",
+        Item={
+            "pk": {"S": "fleet#main"},
+            "sk": {"S": f"decision#{at}#availability#0"},
+            "record": {"S": json.dumps(failed)},
+        },
+    )
+    assert "FAILING availability: 1 turn has failed since" in words("status")
+    assert "availability: FAILED why the turn failed: Throttled: slow down" in words("explain")

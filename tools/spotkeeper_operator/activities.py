@@ -1,0 +1,66 @@
+"""What a group did and what befell it, as its scaling activities tell it."""
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from spotkeeper.adapters.ec2.answers import ended_by_request, instances_of, is_failed_launch
+from spotkeeper.adapters.errors import aws_errors
+from spotkeeper_operator.aws import Aws
+
+if TYPE_CHECKING:
+    from mypy_boto3_autoscaling.type_defs import ActivityTypeDef
+
+# A group in trouble logs an activity every 15 s.
+AT_MOST = 500
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Activity:
+    """One activity: a launch, or an end.
+
+    `failed` launches have the error in `cause`. AWS ended what is `taken`, and nobody asked it to.
+    """
+
+    group: str
+    at: datetime
+    what: str
+    cause: str
+    instances: tuple[str, ...]
+    failed: bool = False
+    taken: bool = False
+
+
+def read_activities(aws: Aws, group: str, first: datetime, last: datetime) -> tuple[Activity, ...]:
+    """Read a group's activities that began between two instants, oldest first."""
+    pages = aws.autoscaling.get_paginator("describe_scaling_activities").paginate(
+        AutoScalingGroupName=group,
+        Filters=[{"Name": "StartTimeLowerBound", "Values": [first.isoformat()]}],
+        PaginationConfig={"MaxItems": AT_MOST, "PageSize": 100},
+    )
+    with aws_errors(f"reading the scaling activities of {group}"):
+        found = [activity for page in pages for activity in page["Activities"]]
+    there = (one for one in found if first <= one["StartTime"] <= last)
+    return tuple(sorted(map(_activity, there), key=lambda one: one.at))
+
+
+def _activity(activity: "ActivityTypeDef") -> Activity:
+    failed = is_failed_launch(activity)
+    cause = activity["Cause"]
+    return Activity(
+        group=activity["AutoScalingGroupName"],
+        at=activity["StartTime"],
+        what=activity.get("Description", ""),
+        cause=activity.get("StatusMessage", cause) if failed else cause,
+        instances=tuple(instances_of(activity)),
+        failed=failed,
+        taken=_taken(activity),
+    )
+
+
+def _taken(activity: "ActivityTypeDef") -> bool:
+    """Say whether AWS ended an instance on its own: its health check found it gone, for one."""
+    cause = activity["Cause"].lower()
+    ends = "terminating" in activity.get("Description", "").lower()
+    found_gone = "health check" in cause or "interruption" in cause
+    return ends and found_gone and not ended_by_request(activity)
