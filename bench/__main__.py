@@ -5,7 +5,7 @@ from importlib import import_module
 from pathlib import Path
 
 # The others take minutes and have a make target of their own.
-USUAL = ("decide", "size", "collect", "imports", "turns", "cost", "cold_start")
+USUAL = ("decide", "size", "collect", "turns", "cost", "cold_start")
 NAMES = sorted(
     path.stem for path in Path(__file__).parent.glob("*.py") if not path.stem.startswith("_")
 )

@@ -1,7 +1,5 @@
 """The functions at work on moto: calls of AWS a turn, processor time, metrics and log bytes.
 
-And the health turn of 500 workers without moto, by a function that was just started and a warm one.
-
 A fleet of 50 workers under 100 requests/s. moto's own work is within the processor time, which so
 is an upper bound.
 """
@@ -12,7 +10,6 @@ from functools import cache
 from rich.console import Console
 from rich.table import Table
 
-from bench._figures import show
 from bench._stack import BATCHES, SHIPPED_EVERY_S, START, Turn, bench
 
 # The table: the lease is taken and given back, operators are asked, the record is written.
@@ -96,16 +93,8 @@ def table(work: Work) -> Table:
 
 
 def main() -> None:
-    """Print the calls, and the health turn of a large fleet."""
-    from bench import _health_turn as large
-    from bench.size import WORKERS
-
+    """Print the calls."""
     Console().print(table(measure()))
-    show(
-        f"A health turn of {WORKERS} workers, 15 minutes of digests",
-        large.figures(),
-        "processor time from DynamoDB's parsed answer on; the turn holds",
-    )
 
 
 if __name__ == "__main__":

@@ -79,8 +79,6 @@ class Step:
         return found | ({f"{self.name}.json": ("--json",)} if self.as_json else {})
 
 
-MACHINE = "breakeven --machine 10000 --watts 1500 --price 1.4943 --kwh 0.1 --hosting 100"
-
 PAUSE = "pause main --for 2h --why new-image"
 
 STEPS = (
@@ -103,7 +101,6 @@ STEPS = (
     Step(name="act_again", line="mode main act"),
     Step(name="stop", line="stop main", after=Session.a_minute, text=False),
     Step(name="cost", line="cost --since 2h --by zone"),
-    Step(name="breakeven", line=MACHINE),
     Step(name="act_at_last", line="mode main act", as_json=False),
     # It interrupts in earnest, so it is asked once; kept/drill.txt is its text.
     Step(name="drill", line="drill main", after=Session.drills_are_allowed, text=False),

@@ -2,6 +2,7 @@
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -73,6 +74,21 @@ def test_every_rule_has_its_code() -> None:
         source = (PACKAGE / file.strip("`")).read_text(encoding="utf-8")
         for function in re.findall(r"`(\w+)`", functions):
             assert f"def {function}(" in source, f"{rule}: no {function} in {file}"
+
+
+def test_the_function_of_the_break_even_page_answers_what_the_page_says() -> None:
+    """The page's example, twice; the published months of its last table."""
+    page = (ROOT / "docs/breakeven.md").read_text(encoding="utf-8")
+    found: dict[str, Any] = {}
+    exec(page.partition("```python\n")[2].partition("```")[0], found)
+    months = found["months_to_break_even"]
+    example = {"machine": 10_000, "cloud_hour": 1.4943, "kilowatts": 1.5, "kwh": 0.1}
+    assert f"**{months(**example, hosting=100):.2f} months**" in page
+    assert f"it takes {months(**example, hosting=100, utilisation=0.5):.1f} months" in page
+    assert months(10_000, cloud_hour=0.15, kilowatts=1.5, kwh=0.1) is None
+    for cloud, kilowatts in ((676.378, 1.5), (676.378, 0.0), (600.0, 0.0)):
+        after = months(10_000, cloud / 720, kilowatts, kwh=0.058, hours=720)
+        assert f"| {after:.4f} |" in page
 
 
 def test_the_readme_stays_short() -> None:

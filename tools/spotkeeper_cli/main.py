@@ -15,7 +15,6 @@ from spotkeeper_cli.lab_commands.demo import demo
 from spotkeeper_cli.lab_commands.lab import lab
 from spotkeeper_cli.lab_commands.replay import replay
 from spotkeeper_cli.lab_commands.trace import trace
-from spotkeeper_cli.operator_commands.breakeven import breakeven
 from spotkeeper_cli.operator_commands.control import mode, pause, resume, stop
 from spotkeeper_cli.operator_commands.cost import cost
 from spotkeeper_cli.operator_commands.doctor import doctor
@@ -39,7 +38,6 @@ app.command(rich_help_panel=_STACK)(mode)
 app.command(rich_help_panel=_STACK)(pause)
 app.command(rich_help_panel=_STACK)(resume)
 app.command(rich_help_panel=_STACK)(stop)
-app.command(rich_help_panel=_LAB)(breakeven)
 app.command(rich_help_panel=_LAB)(demo)
 app.command(rich_help_panel=_LAB)(backtest)
 app.command(rich_help_panel=_LAB)(replay)
