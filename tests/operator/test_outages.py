@@ -49,6 +49,7 @@ def test_a_total_outage(deployed: Stage) -> None:
     deployed.put(
         "main", json.dumps(document("main", request_queue_url=QUEUE, sizing={"enabled": False}))
     )
+    deployed.restart()
     for group in ("main-spot", "main-on-demand"):
         deployed.cloud.set_desired(group, 0)
     deployed.at(deployed.cloud.now_s + 600)
