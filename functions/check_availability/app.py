@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 @logger.inject_lambda_context
 def handler(event: dict[str, Any], context: "LambdaContext") -> dict[str, str]:
     """Handle a tick or a wake-up; raises `TurnFailed` after all fleets were tried."""
+    now = wiring.now()
     documents = wiring.fleet_documents()
     woken = wake_ups_before(event)
-    turn = check_availability(documents.fleets, wiring.ports(), wiring.now(), woken=woken)
+    turn = check_availability(documents.fleets, wiring.ports(), now, woken=woken)
     return report(turn, documents.errors)

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 @logger.inject_lambda_context
 def handler(event: dict[str, Any], context: "LambdaContext") -> dict[str, str]:
     """Handle one tick of the schedule; raises `TurnFailed` after all fleets were tried."""
+    now = wiring.now()
     documents = wiring.fleet_documents()
-    turn = check_health(documents.fleets, wiring.ports(), wiring.now())
+    turn = check_health(documents.fleets, wiring.ports(), now)
     return report(turn, documents.errors)

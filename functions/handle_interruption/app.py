@@ -17,6 +17,7 @@ def handler(event: dict[str, Any], context: "LambdaContext") -> dict[str, str]:
 
     Raises `EventError` for a known kind without its fields, `TurnFailed` when a turn failed.
     """
+    now = wiring.now()
     account = context.invoked_function_arn.split(":")[4]
     interruption = parse_event(event, account)
     if interruption is None:
@@ -24,6 +25,6 @@ def handler(event: dict[str, Any], context: "LambdaContext") -> dict[str, str]:
         return {}
     documents = wiring.fleet_documents()
     ports = wiring.ports()
-    turn = handle_interruption(interruption, documents.fleets, ports, wiring.now())
+    turn = handle_interruption(interruption, documents.fleets, ports, now)
     # A wrong document is the checkers' to report, every minute.
     return report(turn)

@@ -10,8 +10,7 @@ from typing import Any
 
 import boto3
 import pytest
-from botocore.config import Config
-from botocore.exceptions import ClientError
+from botocore.exceptions import ClientError, ReadTimeoutError
 
 from spotkeeper import wiring
 from spotkeeper_lab.cloud.api import Cloud
@@ -58,15 +57,27 @@ def slow_down() -> None:
     raise ClientError({"Error": {"Code": "Throttling", "Message": "Rate exceeded"}}, "Call")
 
 
+class Killed(BaseException):
+    """Lambda ended the function, as its time was over."""
+
+
 class Stage:
     """Fleets whose spot groups want `desired` instances; `calls` are those that were made of AWS.
 
-    `during` maps an operation to what happens while it is first called.
+    `during` maps an operation to what happens while it is first called. A call takes `latency_s`,
+    and those of the services or operations in `hang` as long as the client waits for an answer,
+    at each attempt.
     """
+
+    TIME_OUT_S = 30.0
 
     def __init__(self, fleets: tuple[str, ...], desired: int, spot: Any, physics: Physics) -> None:
         self.calls: list[str] = []
         self.during: dict[str, Callable[[], object]] = {}
+        self.hang: set[str] = set()
+        self.latency_s = 0.0
+        self.took_s = 0.0
+        """How long the last function ran."""
         self.cloud = Cloud(
             market_of("functions", 86_400.0, {A: spot, B: ((0.0, 0),)}),
             [spec for fleet in fleets for spec in _specs(fleet, desired)],
@@ -89,7 +100,16 @@ class Stage:
 
     def again(self, handler: Callable[..., Any], event: object = None) -> Any:
         """Call a function while another runs."""
-        return handler({} if event is None else event, Context())
+        began_s = self._began_s = self.cloud.now_s
+        try:
+            return handler({} if event is None else event, Context())
+        finally:
+            self.took_s = self.cloud.now_s - began_s
+
+    def _spend(self, seconds: float) -> None:
+        self.cloud.advance(self.cloud.now_s + seconds)
+        if self.cloud.now_s - self._began_s >= self.TIME_OUT_S:
+            raise Killed
 
     def counted(self, *services: str) -> Counter[str]:
         """How often each operation of some services was called last."""
@@ -99,9 +119,16 @@ class Stage:
         """Go on in a new Lambda environment, which has read no document yet."""
         _forget_clients()
 
-    def note(self, params: object, model: Any, **_: object) -> None:
+    def note(self, params: object, model: Any, context: dict[str, Any], **_: object) -> None:
         """Note a call that is about to be made; registered with botocore."""
-        self.calls.append(f"{model.service_model.service_name}.{model.name}")
+        service, config = model.service_model.service_name, context["client_config"]
+        self.calls.append(f"{service}.{model.name}")
+        if self.hang & {service, model.name}:
+            attempts = config.retries["total_max_attempts"]
+            self._spend(attempts * config.read_timeout + attempts - 1)
+            raise ReadTimeoutError(endpoint_url=service)
+        if self.latency_s:
+            self._spend(self.latency_s)
         if happens := self.during.pop(model.name, None):
             happens()
 
@@ -155,8 +182,6 @@ def stage_of(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Stage]]:
         "POWERTOOLS_METRICS_NAMESPACE": "Spotkeeper",
     }.items():
         monkeypatch.setenv(name, value)
-    # Tries once: a test waits for nobody.
-    monkeypatch.setattr(wiring, "CLIENT_CONFIG", Config(retries={"total_max_attempts": 1}))
 
     with ExitStack() as stack:
 

@@ -161,7 +161,7 @@ def test_a_group_deleted_under_us_fails_its_fleet_by_name(stage_of: StageOf) -> 
     assert isinstance(error, Gone)
     assert str(error).startswith("fleet ocr: group ocr-spot does not exist")
     assert [r["rule"] for r in stage.records("search")] == ["at target"]
-    assert stage.records("ocr") == []
+    assert [r["rule"] for r in stage.records("ocr")] == ["failed"]
     assert stage.leased("ocr") == set()
 
 

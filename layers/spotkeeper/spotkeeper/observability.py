@@ -32,6 +32,7 @@ COUNTS = frozenset({
     "RequestsQueued", "Interruptions", "Backfilled", "Released", "WorkersReplaced", "BothShort",
     "ConfigurationFailure", "StaleSearchLogs", "RequestQueueUnread", "OnPremWorkersSuspect",
     "Observing", "Paused", "SpentSpot", "SpentOnDemand", "Saved", "SearchLogsLost",
+    "TurnsFailed", "RecordsLost",
 })  # fmt: skip
 
 # Sent once a day, also when it is zero, with the dimension service alone.
@@ -92,6 +93,9 @@ def report(turn: TurnReport, document_errors: Sequence[FleetError] = ()) -> dict
     """
     for record in turn.records:
         _report_record(record)
+    for fleet in turn.unrecorded:
+        # Without a record of it, a failed turn is counted here alone.
+        emit(fleet, {"RecordsLost": 1})
     for fleet in turn.busy:
         logger.info("found another turn at work and left it a note", fleet=fleet)
     errors = [*document_errors, *turn.errors]

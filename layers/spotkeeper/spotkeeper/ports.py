@@ -3,7 +3,7 @@
 Every method may raise a `FleetError` of this module; nothing else is expected.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Protocol
@@ -45,6 +45,10 @@ class Conflict(FleetError):
 
 class Unavailable(FleetError):
     """AWS did not answer, or answered with a fault of its own; the next turn tries again."""
+
+
+class TimedOut(Unavailable):
+    """AWS did not answer in time, at any attempt; another call of the same API may wait as long."""
 
 
 class Unreadable(FleetError):
@@ -298,3 +302,5 @@ class Ports:
     queues: RequestQueues
     wake_ups: WakeUps
     controls: Controls = field(default_factory=Unsaid)
+    clock: Callable[[], datetime] | None = None
+    """What a turn's time is measured with; without one a turn takes no time."""

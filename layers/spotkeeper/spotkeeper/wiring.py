@@ -46,10 +46,21 @@ if TYPE_CHECKING:
 
     from spotkeeper.domain.doctor.facts import Facts
 
-# A turn has 30 s, and an interruption 120 s: a call that hangs must fail while that still helps.
-CLIENT_CONFIG = Config(
-    retries={"mode": "standard", "total_max_attempts": 3}, connect_timeout=2, read_timeout=5
-)
+
+def _config(*, connect_s: int, read_s: int, attempts: int) -> Config:
+    retries: dict[str, Any] = {"mode": "standard", "total_max_attempts": attempts}
+    return Config(retries=retries, connect_timeout=connect_s, read_timeout=read_s)  # type: ignore[arg-type]
+
+
+# A function has 30 s (template.yaml), and a call that hangs must fail while the rest can be done.
+# Groups must be read and resized: nothing can be done without them.
+NEEDED = _config(connect_s=1, read_s=3, attempts=3)
+# A turn goes on without what these would answer.
+OPTIONAL = _config(connect_s=1, read_s=3, attempts=2)
+# Each turn has several calls of the table, which answers within milliseconds.
+TABLE = _config(connect_s=1, read_s=2, attempts=3)
+# Looks at the account, without a turn that waits for them.
+UNHURRIED = _config(connect_s=2, read_s=5, attempts=3)
 
 
 # How often template.yaml has the ledger kept; what was spent is told for so long.
@@ -75,7 +86,7 @@ def ports() -> Ports:
     nonce = _checker_settings().stack_nonce
     writer = AutoScalingWriter(_autoscaling(), _ec2(), nonce)
     return Ports(
-        groups=AutoScalingReader(_autoscaling(), _ec2(), nonce),
+        groups=AutoScalingReader(_autoscaling(), _ec2(), nonce, _activities()),
         writer=writer,
         instances=writer,
         states=_states(),
@@ -86,6 +97,7 @@ def ports() -> Ports:
         ),
         wake_ups=WakeUpQueue(_sqs, _checker_settings().wake_up_queue_url),
         controls=ControlTable(_dynamodb(), _settings().table_name),
+        clock=lambda: now(),
     )
 
 
@@ -94,7 +106,7 @@ def ledger_ports() -> LedgerPorts:
     """Put together what the ledger keeper needs of the world."""
     region = _ec2().meta.region_name
     where = price_list_region(region)
-    pricing = boto3.client("pricing", region_name=where, config=CLIENT_CONFIG) if where else None
+    pricing = boto3.client("pricing", region_name=where, config=UNHURRIED) if where else None
     return LedgerPorts(
         groups=AutoScalingReader(_autoscaling(), _ec2()),
         ledger=LedgerTable(_dynamodb(), _settings().table_name),
@@ -151,35 +163,40 @@ def _states() -> FleetStateTable:
 @cache
 def _documents() -> FleetDocumentStore:
     path = _settings().fleet_documents_path
-    return FleetDocumentStore(boto3.client("ssm", config=CLIENT_CONFIG), path)
+    return FleetDocumentStore(boto3.client("ssm", config=OPTIONAL), path)
 
 
 def _client(service: str) -> Any:
     # boto3's stubs know a service only where its name is written out.
     make: Callable[..., Any] = boto3.client
-    return make(service, config=CLIENT_CONFIG)
+    return make(service, config=UNHURRIED)
 
 
 @cache
 def _autoscaling() -> "AutoScalingClient":
-    return boto3.client("autoscaling", config=CLIENT_CONFIG)
+    return boto3.client("autoscaling", config=NEEDED)
+
+
+@cache
+def _activities() -> "AutoScalingClient":
+    return boto3.client("autoscaling", config=OPTIONAL)
 
 
 @cache
 def _ec2() -> "EC2Client":
-    return boto3.client("ec2", config=CLIENT_CONFIG)
+    return boto3.client("ec2", config=OPTIONAL)
 
 
 @cache
 def _dynamodb() -> "DynamoDBClient":
-    return boto3.client("dynamodb", config=CLIENT_CONFIG)
+    return boto3.client("dynamodb", config=TABLE)
 
 
 @cache
 def _cloudwatch() -> "CloudWatchClient":
-    return boto3.client("cloudwatch", config=CLIENT_CONFIG)
+    return boto3.client("cloudwatch", config=OPTIONAL)
 
 
 @cache
 def _sqs() -> "SQSClient":
-    return boto3.client("sqs", config=CLIENT_CONFIG)
+    return boto3.client("sqs", config=OPTIONAL)

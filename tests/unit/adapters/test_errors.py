@@ -17,7 +17,7 @@ from spotkeeper.adapters.errors import (
     aws_errors,
     by_a_user,
 )
-from spotkeeper.ports import FleetError, Gone, Refused, Throttled, Unavailable
+from spotkeeper.ports import FleetError, Gone, Refused, Throttled, TimedOut, Unavailable
 
 
 def answered(code: str, message: str = "") -> ClientError:
@@ -72,8 +72,6 @@ def test_what_does_not_exist_is_gone(code: str, message: str) -> None:
         answered("ValidationError", "New SetDesiredCapacity value 9 is above max value 4"),
         answered("SomethingNew", ""),
         ClientError({}, "SetDesiredCapacity"),
-        ConnectTimeoutError(endpoint_url="https://example.test"),
-        ReadTimeoutError(endpoint_url="https://example.test"),
         EndpointConnectionError(endpoint_url="https://example.test"),
         NoCredentialsError(),
     ],
@@ -81,6 +79,17 @@ def test_what_does_not_exist_is_gone(code: str, message: str) -> None:
 )
 def test_everything_else_is_unavailable_and_tried_again(error: Exception) -> None:
     assert type(raised(error)) is Unavailable
+
+
+@pytest.mark.parametrize(
+    "hung",
+    [ConnectTimeoutError(endpoint_url="here"), ReadTimeoutError(endpoint_url="here")],
+    ids=repr,
+)
+def test_an_api_that_does_not_answer_is_told_from_one_that_fails(hung: Exception) -> None:
+    error = raised(hung)
+    assert type(error) is TimedOut
+    assert isinstance(error, Unavailable)
 
 
 def test_what_is_no_error_of_aws_passes_through() -> None:

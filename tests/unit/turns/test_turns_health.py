@@ -215,7 +215,10 @@ def test_a_group_deleted_under_us_fails_its_fleet_by_name_and_no_other() -> None
     other = replace(stage.fleet, name="search", spot_group="deleted")
     stage.serve(0, dict.fromkeys(stage.spot, 0.9))
     report = stage.turn(0, [other, stage.fleet])
-    assert [record.fleet for record in report.records] == ["ocr"]
+    assert {record.fleet: record.rule == "failed" for record in report.records} == {
+        "search": True,
+        "ocr": False,
+    }
     (error,) = report.errors
     assert isinstance(error, Gone)
     assert str(error).startswith("fleet search: group deleted does not exist")
@@ -229,7 +232,7 @@ def test_a_throttled_look_concludes_nothing() -> None:
     stage.faults.refusals["describe"] = Throttled("describing: Rate exceeded")
     report = stage.turn(0)
     assert report.failed == ("ocr",)
-    assert [str(error) for error in report.errors] == ["fleets ocr: describing: Rate exceeded"]
+    assert [str(error) for error in report.errors] == ["fleet ocr: describing: Rate exceeded"]
     assert stage.cloud.group("spot").desired == 4
 
 

@@ -7,7 +7,8 @@ uses; docs/operations.md lists the classes. An API error becomes one of the port
     ├─ Throttled    slow down; the next turn tries again, and nothing is concluded from it
     ├─ Refused      the role may not do this, or the account is not set up for it
     ├─ Gone         the group, instance or queue does not exist
-    └─ Unavailable  no answer, or a fault of AWS
+    └─ Unavailable  a fault of AWS
+       └─ TimedOut  no answer in time
 """
 
 import re
@@ -15,10 +16,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import lru_cache
 
-from botocore.exceptions import BotoCoreError, ClientError
+from botocore.exceptions import (
+    BotoCoreError,
+    ClientError,
+    ConnectTimeoutError,
+    ReadTimeoutError,
+)
 
 from spotkeeper.domain.failure import FailureClass
-from spotkeeper.ports import FleetError, Gone, Refused, Throttled, Unavailable
+from spotkeeper.ports import FleetError, Gone, Refused, Throttled, TimedOut, Unavailable
 
 # Codes as they stand in activity messages ("Could not launch Spot Instances. CODE - text") and
 # in API errors. Karpenter pkg/errors, aws-parallelcluster-node and terraform-aws-github-runner
@@ -218,6 +224,8 @@ def aws_errors(operation: str) -> Iterator[None]:
         yield
     except ClientError as error:
         raise _translate(operation, error) from error
+    except (ConnectTimeoutError, ReadTimeoutError) as error:
+        raise TimedOut(f"{operation}: {error}") from error
     except BotoCoreError as error:
         raise Unavailable(f"{operation}: {error}") from error
 

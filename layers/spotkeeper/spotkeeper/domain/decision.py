@@ -53,7 +53,8 @@ class Outcome:
 class DecisionRecord:
     """All that one turn leaves behind: seen, rule, asked, answered, why.
 
-    `unread` says what could not be read although the turn went on, and why.
+    `unread` says what could not be read although the turn went on, and why. `error` says what
+    stopped the turn; it is empty for a turn that worked.
     """
 
     fleet: str
@@ -69,3 +70,4 @@ class DecisionRecord:
     unknown_failures: tuple[str, ...] = ()
     permission: Permission = Permission.ACT
     unread: tuple[str, ...] = ()
+    error: str = ""

@@ -24,7 +24,8 @@ from spotkeeper.domain.availability.actions import (
     WakeUp,
 )
 from spotkeeper.domain.decision import Answer, Outcome
-from spotkeeper.ports import FleetError, Gone, Observed, Ports, Throttled, Unavailable
+from spotkeeper.ports import FleetError, Gone, Observed, Ports, Throttled, TimedOut, Unavailable
+from spotkeeper.turns.turn import ASK_UNTIL_S, Budget
 
 _OF_GROUP = (WakeUp, Backfill, CancelBackfill, RequestSpot, SuspendAzRebalance, ResumeLaunch)
 
@@ -52,13 +53,21 @@ class Asked:
         return [action for action, answer in pairs if answer is Answer.DONE]
 
 
-def act(actions: Batch, ports: Ports, fleet: str, *, marked: Sequence[str] = ()) -> Asked:
-    """Ask for each action in order; `marked` are the instances that are marked already."""
+def act(
+    actions: Batch, ports: Ports, fleet: str, budget: Budget, *, marked: Sequence[str] = ()
+) -> Asked:
+    """Ask for each action in order; `marked` are the instances that are marked already.
+
+    What would be asked too late to be kept in the table is not asked; the next turn does it.
+    """
     asked = Asked()
     for _, group in groupby(actions, _batch_key):
         batch = tuple(group)
         ready = tuple(a for a in batch if _may_be_asked(a, asked, marked))
-        if ready:
+        if ready and (spent := budget.spent_s()) >= ASK_UNTIL_S:
+            late = f"TimedOut: not asked, as {spent:.0f} s had passed"
+            asked.note(ready, Answer.REFUSED, late)
+        elif ready:
             _ask(ready, ports, fleet, asked)
         if skipped := tuple(a for a in batch if a not in ready):
             asked.note(skipped, Answer.SKIPPED)
@@ -92,7 +101,7 @@ def _ask(batch: Batch, ports: Ports, fleet: str, asked: Asked) -> None:
     except Observed:
         asked.note(batch, Answer.REFUSED, would=True)
     except FleetError as error:
-        if len(batch) > 1 and not isinstance(error, Throttled):
+        if len(batch) > 1 and not isinstance(error, Throttled | TimedOut):
             for action in batch:
                 _ask((action,), ports, fleet, asked)
             return

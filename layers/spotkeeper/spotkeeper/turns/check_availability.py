@@ -26,7 +26,7 @@ from spotkeeper.turns.act import Asked, act
 from spotkeeper.turns.availability_record import record_of
 from spotkeeper.turns.observe import permitted
 from spotkeeper.turns.reading import Reading, read_together, snapshot_of, with_busy_shares
-from spotkeeper.turns.turn import TurnReport, Turns
+from spotkeeper.turns.turn import Budget, TurnReport, Turns
 
 # Another turn that wrote so recently may have acted after this one read the groups: read again.
 STALE_AFTER_ANOTHER = timedelta(seconds=45)
@@ -45,12 +45,11 @@ def check_availability(
 
     `woken` counts the wake-ups one after the other that led here.
     """
-    reading, told = Reading(fleets=fleets, ports=ports, now=now), notes or {}
-    turns = Turns(controller=Controller.AVAILABILITY, now=now)
-    for fleet in fleets:
-        with turns.isolated(fleet):
-            _turn(fleet, reading, turns, told.get(fleet.name), woken)
-    return turns.report()
+    turns, told = Turns.of(Controller.AVAILABILITY, ports, now), notes or {}
+    reading = Reading(fleets=fleets, ports=ports, now=now, budget=turns.budget)
+    return turns.run(
+        fleets, lambda fleet: _turn(fleet, reading, turns, told.get(fleet.name), woken)
+    )
 
 
 def handle_interruption(
@@ -80,14 +79,14 @@ def _turn(
     fleet: Fleet, reading: Reading, turns: Turns, note: AtRiskNote | None, woken: int
 ) -> None:
     """Run one fleet's turn under its lease: its note is left before anything is read."""
-    now = reading.now
+    now, budget = reading.now, reading.budget
     ports = permitted(reading.ports, fleet, now)
     for this in turns.rounds(ports.states, fleet.name, note):
         with this as lease:
             stale = not reading.is_fresh and (this.number > 0 or _may_be_stale(lease, now))
-            read = read_together([fleet], ports, now) if stale else reading.together()
-            snapshot = snapshot_of(fleet, ports, read, lease, now)
-            this.finish(*_round(snapshot, lease, ports, woken))
+            read = read_together([fleet], ports, now, budget) if stale else reading.together()
+            snapshot = snapshot_of(fleet, ports, read, lease, now, budget)
+            this.finish(*_round(snapshot, lease, ports, woken, budget))
 
 
 def _may_be_stale(lease: Lease, now: datetime) -> bool:
@@ -96,38 +95,38 @@ def _may_be_stale(lease: Lease, now: datetime) -> bool:
 
 
 def _round(
-    snapshot: Snapshot, lease: Lease, ports: Ports, woken: int
+    snapshot: Snapshot, lease: Lease, ports: Ports, woken: int, budget: Budget
 ) -> tuple[AvailabilityMemory, DecisionRecord]:
     """Assess, plan, act and apply once; answers what is remembered and what is recorded."""
     fleet, now = snapshot.fleet, snapshot.now
-    wanted, woke = _planned(snapshot, lease.availability, ports, woken)
+    wanted, woke = _planned(snapshot, lease.availability, ports, woken, budget)
     if any(isinstance(action, ReplaceEarly | RequestSpot) for action in wanted.actions):
         # Written first: a crash must lose neither a detached instance, which nobody else ends, nor
         # that the rise of the spot group is only a spare.
         unknown = [Answer.LOST for _ in wanted.actions]
         intended = apply(wanted.memory, wanted.actions, unknown, now)
         ports.states.commit(lease, intended, now, release=False)
-    asked = act(wanted.actions, ports, fleet.name, marked=wanted.memory.drained)
+    asked = act(wanted.actions, ports, fleet.name, budget, marked=wanted.memory.drained)
     memory = apply(wanted.memory, woke.actions, woke.answers, now)
     memory = apply(memory, asked.actions, asked.answers, now)
     return memory, record_of(wanted, woke, asked, memory)
 
 
 def _planned(
-    snapshot: Snapshot, memory: AvailabilityMemory, ports: Ports, woken: int
+    snapshot: Snapshot, memory: AvailabilityMemory, ports: Ports, woken: int, budget: Budget
 ) -> tuple[Plan, Asked]:
     """Plan, with a wake-up asked for if something is put off, and who is busy if something goes."""
     fleet, asked = snapshot.fleet, Asked()
     snapshot = replace(snapshot, can_defer=woken < MOST_WAKE_UPS)
     wanted = plan(assess(snapshot, memory))
     if wanted.wake_up:
-        asked = act([replace(wanted.wake_up, woken=woken + 1)], ports, fleet.name)
+        asked = act([replace(wanted.wake_up, woken=woken + 1)], ports, fleet.name, budget)
         if not asked.done():
             # Nobody would look again in time: nothing is put off.
             snapshot = replace(snapshot, can_defer=False)
             wanted = plan(assess(snapshot, memory))
     if wanted.action is Action.RELEASE:
-        wanted = plan(assess(with_busy_shares(snapshot, ports), memory))
+        wanted = plan(assess(with_busy_shares(snapshot, ports, budget), memory))
     return wanted, asked
 
 

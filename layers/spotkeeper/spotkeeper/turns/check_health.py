@@ -30,21 +30,15 @@ from spotkeeper.domain.sizing.decide import (
 from spotkeeper.ports import FleetError, Lease, Observed, Ports, Unavailable, Unreadable
 from spotkeeper.turns.health_record import record_of
 from spotkeeper.turns.observe import permitted
-from spotkeeper.turns.turn import TurnReport, Turns, all_failed, group_named
+from spotkeeper.turns.turn import Budget, TurnReport, Turns, group_named, once
 
 
 def check_health(fleets: Sequence[Fleet], ports: Ports, now: datetime) -> TurnReport:
     """Run one health turn for each fleet."""
     names = [name for fleet in fleets for name in (fleet.spot_group, fleet.on_demand_group)]
-    try:
-        groups = ports.groups.describe(names)
-    except FleetError as error:
-        return all_failed(fleets, error)
-    turns = Turns(controller=Controller.HEALTH, now=now)
-    for fleet in fleets:
-        with turns.isolated(fleet):
-            _turn(fleet, ports, groups, turns)
-    return turns.report()
+    groups = once(lambda: ports.groups.describe(names))
+    turns = Turns.of(Controller.HEALTH, ports, now)
+    return turns.run(fleets, lambda fleet: _turn(fleet, ports, groups(), turns))
 
 
 def _turn(fleet: Fleet, ports: Ports, groups: Mapping[str, Group], turns: Turns) -> None:
@@ -54,15 +48,16 @@ def _turn(fleet: Fleet, ports: Ports, groups: Mapping[str, Group], turns: Turns)
     for this in turns.rounds(ports.states, fleet.name, None):
         with this as lease:
             seen = ports.groups.describe(names) if this.number else groups
-            this.finish(*_round(fleet, ports, seen, lease, turns.now))
+            this.finish(*_round(fleet, ports, seen, lease, turns))
 
 
 def _round(
-    fleet: Fleet, ports: Ports, groups: Mapping[str, Group], lease: Lease, now: datetime
+    fleet: Fleet, ports: Ports, groups: Mapping[str, Group], lease: Lease, turns: Turns
 ) -> tuple[HealthMemory, DecisionRecord]:
     """Observe, assess, plan, act and apply once; answers what is remembered and recorded."""
     troubles: list[Outcome] = []
-    snapshot = _snapshot(fleet, ports, groups, lease, troubles, now)
+    now = turns.now
+    snapshot = _snapshot(fleet, ports, groups, lease, troubles, turns)
     seen = assess(snapshot, lease.health)
     if seen.history is not None and seen.history is not snapshot.history:
         ports.histories.write(fleet.name, seen.history, now)
@@ -85,9 +80,10 @@ def _snapshot(
     groups: Mapping[str, Group],
     lease: Lease,
     troubles: list[Outcome],
-    now: datetime,
+    turns: Turns,
 ) -> HealthSnapshot:
     """Look at what one fleet's turn needs; raises `Gone` for a group that does not exist."""
+    now = turns.now
     spot, on_demand = (
         group_named(groups, name) for name in (fleet.spot_group, fleet.on_demand_group)
     )
@@ -98,20 +94,19 @@ def _snapshot(
         on_demand=on_demand,
         spares=spot.desired - required_capacity(spot.desired, requests),
         digests=ports.load.since(fleet.name, read_from(fleet, now)),
-        queue=_queue_length(fleet, ports),
+        queue=_queue_length(fleet, ports, turns.budget),
         history=_history(fleet, ports, troubles) if fleet.objective else None,
         now=now,
     )
 
 
-def _queue_length(fleet: Fleet, ports: Ports) -> QueueLength | str | None:
+def _queue_length(fleet: Fleet, ports: Ports, budget: Budget) -> QueueLength | str | None:
     """Count the fleet's request queue, if it has one; sizing goes on without it."""
-    if fleet.request_queue_url is None:
+    url, unread = fleet.request_queue_url, list[str]()
+    if url is None:
         return None
-    try:
-        return ports.queues.length(fleet.request_queue_url)
-    except FleetError as error:
-        return f"{type(error).__name__}: {error}"
+    length = budget.optional(unread, "", None, lambda: ports.queues.length(url), api=url)
+    return length or unread[0].removeprefix(": ")
 
 
 def _history(fleet: Fleet, ports: Ports, troubles: list[Outcome]) -> LoadHistory | None:

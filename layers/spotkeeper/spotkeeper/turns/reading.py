@@ -23,9 +23,11 @@ from spotkeeper.domain.interruption import at_risk_since
 from spotkeeper.domain.load.request_queue import quiet_s
 from spotkeeper.domain.load.workers import busy_shares
 from spotkeeper.domain.sizing.without_logs import is_quiet
-from spotkeeper.ports import FleetError, Lease, Ports, SpotRequest
-from spotkeeper.turns.turn import group_named
+from spotkeeper.ports import Lease, Ports, SpotRequest
+from spotkeeper.turns.turn import Budget, group_named, once
 
+# The APIs that optional reads ask: one that did not answer is not asked again in an invocation.
+EC2, ACTIVITIES = "EC2", "the log of scaling activities"
 # Failures older than this explain nothing any more, unless the gap that they explain lasts.
 FAILURE_MEMORY = timedelta(minutes=5)
 # Who is busy is read off this much of the search logs.
@@ -50,26 +52,21 @@ class Reading:
     fleets: Sequence[Fleet]
     ports: Ports
     now: datetime
-    _found: Together | FleetError | None = field(default=None, init=False)
+    budget: Budget
+    is_fresh: bool = True
+    """Whether nothing was read yet."""
+    together: Callable[[], Together] = field(init=False)
+    """Return what all fleets need; raise the same error for each if groups cannot be read."""
 
-    @property
-    def is_fresh(self) -> bool:
-        """Whether nothing was read yet."""
-        return self._found is None
+    def __post_init__(self) -> None:
+        self.together = once(self._read)
 
-    def together(self) -> Together:
-        """Give what all fleets need; raises the same error for each when groups cannot be read."""
-        if self._found is None:
-            try:
-                self._found = read_together(self.fleets, self.ports, self.now)
-            except FleetError as error:
-                self._found = error
-        if isinstance(self._found, FleetError):
-            raise self._found
-        return self._found
+    def _read(self) -> Together:
+        self.is_fresh = False
+        return read_together(self.fleets, self.ports, self.now, self.budget)
 
 
-def read_together(fleets: Sequence[Fleet], ports: Ports, now: datetime) -> Together:
+def read_together(fleets: Sequence[Fleet], ports: Ports, now: datetime, budget: Budget) -> Together:
     """Read the groups of some fleets, and the spot requests of their instances."""
     names = [name for fleet in fleets for name in (fleet.spot_group, fleet.on_demand_group)]
     groups = ports.groups.describe(names)
@@ -77,14 +74,16 @@ def read_together(fleets: Sequence[Fleet], ports: Ports, now: datetime) -> Toget
     ids = [i.instance_id for n, g in groups.items() if n in mine for i in g.instances]
     unread: list[str] = []
     since = now - FAILURE_MEMORY
-    requests = _requests(ports, ids, since, unread)
+    requests = _requests(ports, ids, since, unread, budget)
     return Together(groups=groups, requests=requests, unread=tuple(unread))
 
 
 def snapshot_of(
-    fleet: Fleet, ports: Ports, read: Together, lease: Lease, now: datetime
+    fleet: Fleet, ports: Ports, read: Together, lease: Lease, now: datetime, budget: Budget
 ) -> Snapshot:
     """Put together what one fleet's decision needs; failures are read only to explain a gap.
+
+    The sweep for marked instances comes last: it must not take the time of any other read.
 
     Raises `Gone` when a group of the fleet does not exist.
     """
@@ -92,15 +91,18 @@ def snapshot_of(
         group_named(read.groups, name) for name in (fleet.spot_group, fleet.on_demand_group)
     )
     memory, health, unread = lease.availability, lease.health, [*read.unread]
-    requests = (*_of(spot, read.requests), *_of_others(memory, spot, ports, now, unread))
+    spot_failures = _failures(spot, ports, now, unread, budget)
+    on_demand_failures = _failures(on_demand, ports, now, unread, budget)
+    others = _of_others(memory, spot, ports, now, unread, budget)
+    requests = (*_of(spot, read.requests), *others)
     return Snapshot(
         fleet=fleet,
         seen=Observation(seen_at=now, spot=spot, on_demand=on_demand),
-        spot_failures=(*_failures(spot, ports, now, unread), *_unserved(requests, memory)),
-        on_demand_failures=_failures(on_demand, ports, now, unread),
+        spot_failures=(*spot_failures, *_unserved(requests, memory)),
+        on_demand_failures=on_demand_failures,
         warned=_warned(fleet, lease, requests, now),
         served={i: note.at for note in lease.notes for i in note.served},
-        let_go=_let_go(spot, memory, ports, unread),
+        let_go=_let_go(spot, memory, ports, unread, budget),
         taken=frozenset(r.instance_id for r in requests if r.taken),
         silent=frozenset(health.silent),
         unreported=health.unreported,
@@ -108,8 +110,8 @@ def snapshot_of(
         sized=health.capacity_request,
         load_known=_is_load_known(fleet, health, now),
         logged=health.flow.newest is not None,
-        sweep=_sweep(ports, memory, (spot, on_demand), now, unread),
-        running=_running(fleet, ports, memory, now, unread),
+        running=_running(fleet, ports, memory, now, unread, budget),
+        sweep=_sweep(ports, memory, (spot, on_demand), now, unread, budget),
         unread=tuple(unread),
     )
 
@@ -123,7 +125,7 @@ def _unheard(fleet: Fleet, health: HealthMemory, spot: Group, now: datetime) -> 
 
 
 def _let_go(
-    spot: Group, memory: AvailabilityMemory, ports: Ports, unread: list[str]
+    spot: Group, memory: AvailabilityMemory, ports: Ports, unread: list[str], budget: Budget
 ) -> frozenset[str]:
     """Look who was asked to go, where more have gone than the group became smaller by."""
     smaller = max(0, (memory.spot_seen or 0) - spot.desired)
@@ -131,7 +133,9 @@ def _let_go(
     if memory.seen_at is None or lost <= smaller:
         return frozenset()
     what, since = f"who of {spot.name} was asked to go", memory.seen_at
-    return _optional(unread, what, frozenset(), lambda: ports.groups.let_go(spot.name, since))
+    return budget.optional(
+        unread, what, frozenset(), lambda: ports.groups.let_go(spot.name, since), api=ACTIVITIES
+    )
 
 
 def _is_load_known(fleet: Fleet, health: HealthMemory, now: datetime) -> bool:
@@ -150,35 +154,26 @@ def _is_load_known(fleet: Fleet, health: HealthMemory, now: datetime) -> bool:
     return current and health.flow.is_whole(fleet.sizing.window_s, now)
 
 
-def with_busy_shares(snapshot: Snapshot, ports: Ports) -> Snapshot:
+def with_busy_shares(snapshot: Snapshot, ports: Ports, budget: Budget) -> Snapshot:
     """Read off the search logs who is busy; where they cannot be read, nobody is known to be."""
     name, now, unread = snapshot.fleet.name, snapshot.now, [*snapshot.unread]
 
     def read() -> BusyShares:
         return busy_shares(ports.load.since(name, now - BUSY_WINDOW), now, BUSY_WINDOW)
 
-    shares = _optional(unread, "who is busy", None, read)
+    shares = budget.optional(unread, "who is busy", None, read, api="the table")
     return replace(snapshot, busy_shares=shares, unread=tuple(unread))
 
 
-def _optional[T](unread: list[str], what: str, without: T, read: Callable[[], T]) -> T:
-    """Read what a turn can do without, and note why it has to."""
-    try:
-        return read()
-    except FleetError as error:
-        unread.append(f"{what}: {type(error).__name__}: {error}")
-        return without
-
-
 def _requests(
-    ports: Ports, ids: Sequence[str], since: datetime, unread: list[str]
+    ports: Ports, ids: Sequence[str], since: datetime, unread: list[str], budget: Budget
 ) -> tuple[SpotRequest, ...]:
     """Read the troubled spot requests of some instances."""
     without: tuple[SpotRequest, ...] = ()
     if not ids:
         return without
     read = ports.groups.troubled_spot_requests
-    return _optional(unread, "spot requests", without, lambda: read(ids, since))
+    return budget.optional(unread, "spot requests", without, lambda: read(ids, since), api=EC2)
 
 
 def _of(spot: Group, requests: Sequence[SpotRequest]) -> tuple[SpotRequest, ...]:
@@ -187,12 +182,17 @@ def _of(spot: Group, requests: Sequence[SpotRequest]) -> tuple[SpotRequest, ...]
 
 
 def _of_others(
-    memory: AvailabilityMemory, spot: Group, ports: Ports, now: datetime, unread: list[str]
+    memory: AvailabilityMemory,
+    spot: Group,
+    ports: Ports,
+    now: datetime,
+    unread: list[str],
+    budget: Budget,
 ) -> tuple[SpotRequest, ...]:
     """Read the requests of instances that were detached, or vanished before they served."""
     inside = {i.instance_id for i in spot.instances}
     ids = sorted({*memory.detached, *memory.spot_launching} - inside)
-    return _requests(ports, ids, now - FAILURE_MEMORY, unread)
+    return _requests(ports, ids, now - FAILURE_MEMORY, unread, budget)
 
 
 def _warned(
@@ -209,12 +209,15 @@ def _warned(
 
 
 def _failures(
-    group: Group, ports: Ports, now: datetime, unread: list[str]
+    group: Group, ports: Ports, now: datetime, unread: list[str], budget: Budget
 ) -> tuple[LaunchFailure, ...]:
     if not has_gap(group):
         return ()
     what, since = f"activities of {group.name}", now - FAILURE_MEMORY
-    return _optional(unread, what, (), lambda: ports.groups.failures(group.name, since))
+    without: tuple[LaunchFailure, ...] = ()
+    return budget.optional(
+        unread, what, without, lambda: ports.groups.failures(group.name, since), api=ACTIVITIES
+    )
 
 
 def _unserved(
@@ -231,6 +234,7 @@ def _sweep(
     groups: Sequence[Group],
     now: datetime,
     unread: list[str],
+    budget: Budget,
 ) -> Sweep | None:
     """Search for marked instances after a memory was lost; None when that is not due.
 
@@ -241,7 +245,9 @@ def _sweep(
     if known and (not memory.unproven or within(memory.swept_at, now, SWEEP_EVERY_S)):
         return None
     names = [group.name for group in groups]
-    marks = _optional(unread, "marked instances", None, lambda: ports.groups.marked(names))
+    marks = budget.optional(
+        unread, "marked instances", None, lambda: ports.groups.marked(names), api=EC2
+    )
     if marks is None:
         return None
     members = {i.instance_id for group in groups for i in group.instances}
@@ -254,10 +260,17 @@ def _sweep(
 
 
 def _running(
-    fleet: Fleet, ports: Ports, memory: AvailabilityMemory, now: datetime, unread: list[str]
+    fleet: Fleet,
+    ports: Ports,
+    memory: AvailabilityMemory,
+    now: datetime,
+    unread: list[str],
+    budget: Budget,
 ) -> frozenset[str] | None:
     """Look which of the detached that should have ended still run; None when none should have."""
     due = sorted(overdue(memory, fleet.availability, now))
     if not due:
         return None
-    return _optional(unread, "detached instances", None, lambda: ports.groups.running(due))
+    return budget.optional(
+        unread, "detached instances", None, lambda: ports.groups.running(due), api=EC2
+    )

@@ -1,6 +1,11 @@
-"""What every turn shares: one writer per controller, and errors that stop only their fleet."""
+"""What every turn shares: one writer per controller, errors and delays that stop only their fleet.
 
-from collections.abc import Iterator, Mapping, Sequence
+An invocation has `TURNS_S` for its fleets, of which each gets an equal share. What a turn can do
+without is not read after that share, nor from an API that did not answer before.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -10,8 +15,15 @@ from spotkeeper.domain.availability.memory import AvailabilityMemory
 from spotkeeper.domain.decision import Action, Controller, DecisionRecord, Outcome
 from spotkeeper.domain.fleet import Fleet, Group
 from spotkeeper.domain.health.memory import HealthMemory
-from spotkeeper.ports import AtRiskNote, FleetError, FleetStates, Gone, Lease
+from spotkeeper.ports import AtRiskNote, FleetError, FleetStates, Gone, Lease, Ports, TimedOut
 
+# A function has 30 s. No fleet's turn begins, and nothing optional is read, later than this: a call
+# of each API may still hang after that.
+TURNS_S = 12.0
+# The rule of a turn that failed.
+FAILED = "failed"
+# AWS is asked for nothing later than this: what was asked must be kept in the table.
+ASK_UNTIL_S = 22.0
 # Notes that keep arriving end here; what is left is taken up by the next turn.
 MOST_ROUNDS = 3
 
@@ -21,6 +33,7 @@ class TurnReport:
     """What the turns of an invocation did; `busy` names fleets that another turn held.
 
     `failed` names the fleets that `errors` are about. `defects` are what nobody foresaw.
+    `unrecorded` names the fleets whose failed turn left no record, as the table refused it.
     """
 
     records: tuple[DecisionRecord, ...] = ()
@@ -28,6 +41,43 @@ class TurnReport:
     failed: tuple[str, ...] = ()
     errors: tuple[FleetError, ...] = ()
     defects: tuple[Exception, ...] = ()
+    unrecorded: tuple[str, ...] = ()
+
+
+@dataclass(slots=True, kw_only=True)
+class Budget:
+    """The time of one invocation, measured from `began`; without a clock none passes."""
+
+    began: datetime
+    clock: Callable[[], datetime] | None
+    _optional_until_s: float = TURNS_S
+    _hung: Counter[str] = field(default_factory=Counter)
+
+    def spent_s(self) -> float:
+        """Return how long the invocation has run."""
+        return (self.clock() - self.began).total_seconds() if self.clock else 0.0
+
+    def begin(self, fleets_left: int) -> None:
+        """Begin the next of the fleets that are left: it gets an equal share of the time left."""
+        spent = self.spent_s()
+        self._optional_until_s = spent + (TURNS_S - spent) / fleets_left
+
+    def optional[T](
+        self, unread: list[str], what: str, without: T, read: Callable[[], T], *, api: str
+    ) -> T:
+        """Read what a turn can do without, and note in `unread` why it has to."""
+        if self._hung[api]:
+            unread.append(f"{what}: not read, as {api} did not answer before")
+            return without
+        if self.spent_s() >= self._optional_until_s:
+            unread.append(f"{what}: not read, as no time was left for it")
+            return without
+        try:
+            return read()
+        except FleetError as error:
+            self._hung[api] += isinstance(error, TimedOut)
+            unread.append(f"{what}: {type(error).__name__}: {error}")
+            return without
 
 
 @dataclass(slots=True, kw_only=True)
@@ -66,21 +116,66 @@ class Turns:
 
     controller: Controller
     now: datetime
+    budget: Budget
+    states: FleetStates
     _records: list[DecisionRecord] = field(default_factory=list)
     _busy: list[str] = field(default_factory=list)
     _errors: list[tuple[str, FleetError]] = field(default_factory=list)
     _defects: list[Exception] = field(default_factory=list)
+    _unrecorded: list[str] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, controller: Controller, ports: Ports, now: datetime) -> "Turns":
+        """Begin the turns of an invocation."""
+        budget = Budget(began=now, clock=ports.clock)
+        return cls(controller=controller, now=now, budget=budget, states=ports.states)
+
+    def run(self, fleets: Sequence[Fleet], turn: Callable[[Fleet], None]) -> TurnReport:
+        """Run the turn of each fleet while there is time, another fleet first each minute.
+
+        Two always have the time: what hangs for one of them takes less than `TURNS_S`.
+        """
+        first = int(self.now.timestamp() // 60) % len(fleets) if len(fleets) > 2 else 0
+        for number, fleet in enumerate((*fleets[first:], *fleets[:first])):
+            with self._isolated(fleet):
+                if (spent := self.budget.spent_s()) >= TURNS_S:
+                    message = f"not turned: {spent:.0f} s had passed with other fleets"
+                    raise TimedOut(message)
+                self.budget.begin(len(fleets) - number)
+                turn(fleet)
+        return self.report()
 
     @contextmanager
-    def isolated(self, fleet: Fleet) -> Iterator[None]:
-        """Let an error stop its own fleet only; it is reported at the end."""
+    def _isolated(self, fleet: Fleet) -> Iterator[None]:
+        """Let an error stop its own fleet only; it is recorded, and reported at the end."""
         try:
             yield
         except FleetError as error:
             self._errors.append((fleet.name, type(error)(f"fleet {fleet.name}: {error}")))
-        except Exception as error:  # noqa: BLE001 - a defect met by one fleet must not stop the others
+            self._record_failure(fleet, error)
+        except Exception as error:  # noqa: BLE001 - one fleet's defect must not stop the others
             error.add_note(f"in the turn of fleet {fleet.name}")
             self._defects.append(error)
+            self._record_failure(fleet, error)
+
+    def _record_failure(self, fleet: Fleet, error: Exception) -> None:
+        """Leave a record of a turn that failed; where the table refuses it, it is counted."""
+        told = f"{type(error).__name__}: {error}"
+        record = DecisionRecord(
+            fleet=fleet.name,
+            controller=self.controller,
+            at=self.now,
+            action=Action.HOLD,
+            rule=FAILED,
+            reason=f"the turn failed: {told}",
+            seen={"TurnsFailed": 1},
+            error=told,
+        )
+        self._records.append(record)
+        try:
+            self.states.record(record)
+        except FleetError:
+            self._unrecorded.append(fleet.name)
 
     def rounds(self, states: FleetStates, fleet: str, note: AtRiskNote | None) -> Iterator[Round]:
         """Go round as the only writer, again for as long as notes come in; never when busy."""
@@ -115,14 +210,26 @@ class Turns:
             failed=tuple(dict.fromkeys(name for name, _ in errors)),
             errors=tuple(error for _, error in errors),
             defects=tuple(self._defects),
+            unrecorded=tuple(self._unrecorded),
         )
 
 
-def all_failed(fleets: Sequence[Fleet], error: FleetError) -> TurnReport:
-    """Report that what all fleets need together could not be read: none of them was turned."""
-    names = tuple(fleet.name for fleet in fleets)
-    told = type(error)(f"fleets {', '.join(names)}: {error}")
-    return TurnReport(failed=names, errors=(told,))
+def once[T](read: Callable[[], T]) -> Callable[[], T]:
+    """Read at the first call; every call returns what was read, or raises the same error."""
+    found: list[T | FleetError] = []
+
+    def answer() -> T:
+        if not found:
+            try:
+                found.append(read())
+            except FleetError as error:
+                found.append(error)
+        (value,) = found
+        if isinstance(value, FleetError):
+            raise value
+        return value
+
+    return answer
 
 
 def _begun_afresh(lease: Lease, now: datetime) -> DecisionRecord:

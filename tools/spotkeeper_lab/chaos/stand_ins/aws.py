@@ -46,7 +46,7 @@ class Aws(Lambdas):
         """Spot instances beyond the need, as the main fleet's newest record has them."""
         self.other_recorded_s = 0.0
 
-    def client(self, service: str, **_: object) -> Client:
+    def client(self, service: str, config: Any = None, **_: object) -> Client:
         """What boto3.client gives."""
         answers: dict[str, Callable[[], Mapping[str, Respond]]] = {
             "autoscaling": lambda: self._of(Answers(self.cloud, self.time).auto_scaling()),
@@ -55,7 +55,7 @@ class Aws(Lambdas):
             "ssm": lambda: {"get_parameters_by_path": self._parameters},
             "sqs": lambda: {"send_message": self._send, "get_queue_attributes": self._length},
         }
-        return Client(service, answers[service](), self)
+        return Client(service, answers[service](), self, config)
 
     def latency_s(self, service: str, operation: str) -> float:
         """How long the next call takes."""

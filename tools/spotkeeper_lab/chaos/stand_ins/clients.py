@@ -10,18 +10,18 @@ from functools import cache
 from typing import Any, Protocol
 
 from botocore import xform_name
+from botocore.config import Config
 from botocore.exceptions import ClientError, ReadTimeoutError
 from botocore.model import OperationModel
 from botocore.paginate import Paginator
 from botocore.session import get_session
 from botocore.validate import ParamValidator
 
+from spotkeeper.wiring import NEEDED
 from spotkeeper_lab.cloud.values import CloudError
 from spotkeeper_lab.local_aws.wire import Respond
 
-# As wiring.py configures them: three tries, and five seconds for an answer.
-TRIES = 3
-READ_TIMEOUT_S = 5.0
+# Between the attempts that a client's configuration allows.
 PAUSES_S = (0.0, 0.5, 1.0)
 
 
@@ -83,7 +83,16 @@ _checked: set[tuple[str, frozenset[str]]] = set()
 class Client:
     """One service; every attribute that is an operation can be called."""
 
-    def __init__(self, service: str, answers: Mapping[str, Respond], trouble: Trouble) -> None:
+    def __init__(
+        self,
+        service: str,
+        answers: Mapping[str, Respond],
+        trouble: Trouble,
+        config: Config | None = None,
+    ) -> None:
+        settings: Any = config or NEEDED
+        self._tries: int = settings.retries["total_max_attempts"]
+        self._read_s: float = settings.read_timeout
         self._service = service
         self._answers = answers
         self._trouble = trouble
@@ -109,12 +118,12 @@ class Client:
     def _call(self, name: str, params: Mapping[str, Any]) -> Any:
         operation = self._operations[name]
         self._check(operation, params)
-        for attempt in range(TRIES):
+        for attempt in range(self._tries):
             if attempt:
                 self._trouble.spend(PAUSES_S[attempt])
-            last = attempt == TRIES - 1
+            last = attempt == self._tries - 1
             latency_s = self._trouble.latency_s(self._service, name)
-            self._trouble.spend(min(latency_s, READ_TIMEOUT_S) / 2)
+            self._trouble.spend(min(latency_s, self._read_s) / 2)
             if refusal := self._trouble.refusal(self._service, name):
                 self._trouble.spend(latency_s / 2)
                 if last or refusal[0] in NOT_RETRIED:
@@ -125,8 +134,8 @@ class Client:
             except CloudError as error:
                 self._trouble.spend(latency_s / 2)
                 raise _error(operation, error.code, error.message) from error
-            self._trouble.spend(min(latency_s, READ_TIMEOUT_S) / 2)
-            if latency_s < READ_TIMEOUT_S and not self._trouble.loses_answer(self._service, name):
+            self._trouble.spend(min(latency_s, self._read_s) / 2)
+            if latency_s < self._read_s and not self._trouble.loses_answer(self._service, name):
                 return dict(answer)
         raise ReadTimeoutError(endpoint_url=f"https://{self._service}.example")
 

@@ -60,12 +60,20 @@ class AutoScalingReader:
     """Reads groups; never more pages than the question needs."""
 
     def __init__(
-        self, autoscaling: "AutoScalingClient", ec2: "EC2Client", nonce: str | None = None
+        self,
+        autoscaling: "AutoScalingClient",
+        ec2: "EC2Client",
+        nonce: str | None = None,
+        activities: "AutoScalingClient | None" = None,
     ) -> None:
-        """Take typed clients, and the nonce of this stack's marks: without it, any mark is read."""
+        """Take typed clients, and the nonce of this stack's marks: without it, any mark is read.
+
+        `activities` reads scaling activities, which a turn can do without: it waits less long.
+        """
         self._autoscaling = autoscaling
         self._ec2 = ec2
         self._nonce = nonce
+        self._optional_autoscaling = activities or autoscaling
 
     def describe(self, names: Iterable[str]) -> Mapping[str, Group]:
         """Describe groups, 50 a call; a name that AWS does not know is left out."""
@@ -89,7 +97,7 @@ class AutoScalingReader:
         found: list[LaunchFailure] = []
         waiting: list[str] = []
         earliest = since - LONGEST_LAUNCH
-        pages = self._autoscaling.get_paginator("describe_scaling_activities").paginate(
+        pages = self._optional_autoscaling.get_paginator("describe_scaling_activities").paginate(
             AutoScalingGroupName=group,
             Filters=[{"Name": "StartTimeLowerBound", "Values": [earliest.isoformat()]}],
             PaginationConfig={"MaxItems": ACTIVITIES_AT_MOST, "PageSize": 100},
@@ -106,7 +114,7 @@ class AutoScalingReader:
 
     def let_go(self, group: str, since: datetime) -> frozenset[str]:
         """Name the instances that a group began to end since an instant because it was asked to."""
-        pages = self._autoscaling.get_paginator("describe_scaling_activities").paginate(
+        pages = self._optional_autoscaling.get_paginator("describe_scaling_activities").paginate(
             AutoScalingGroupName=group,
             Filters=[{"Name": "StartTimeLowerBound", "Values": [since.isoformat()]}],
             PaginationConfig={"MaxItems": ACTIVITIES_AT_MOST, "PageSize": 100},
@@ -184,7 +192,7 @@ class AutoScalingReader:
                 "StartTimeLowerBound": min(times.values()) - DETACHED_WITHIN,
                 "StartTimeUpperBound": max(times.values()) + DETACHED_WITHIN,
             }
-            pages = self._autoscaling.get_paginator("describe_scaling_activities").paginate(
+            pages = self._optional_autoscaling.get_paginator("describe_scaling_activities").paginate(
                 AutoScalingGroupName=group,
                 Filters=[{"Name": n, "Values": [at.isoformat()]} for n, at in bounds.items()],
                 PaginationConfig={"MaxItems": DETACHMENTS_AT_MOST, "PageSize": 100},

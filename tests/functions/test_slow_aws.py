@@ -1,0 +1,88 @@
+"""What calls of AWS that hang do to turns: real handlers, virtual time, the clients' time-outs."""
+
+import json
+from collections.abc import Callable
+
+import pytest
+
+from functions.check_availability.app import handler as availability
+from functions.check_health.app import handler as health
+from spotkeeper.observability import TurnFailed
+from tests.functions.conftest import Stage, document
+
+type StageOf = Callable[..., Stage]
+
+# All spot capacity goes at minute 16.
+LOSES_ALL = ((0.0, 40), (960.0, 0))
+QUEUE = "https://sqs.us-east-1.amazonaws.com/123456789012/requests"
+
+
+@pytest.mark.parametrize("fleets", [1, 5])
+@pytest.mark.parametrize(
+    "hang", [{"ec2"}, {"ec2", "DescribeScalingActivities"}], ids=["EC2", "EC2 and activities"]
+)
+def test_an_api_that_does_not_answer_stops_no_backfill(
+    stage_of: StageOf, fleets: int, hang: set[str]
+) -> None:
+    names = tuple(f"fleet-{n}" for n in range(fleets))
+    stage = stage_of(names, spot=LOSES_ALL)
+    stage.call(availability)
+    stage.hang |= hang
+    for seconds in (900, 960, 1020):
+        stage.at(seconds)
+        stage.call(availability)
+        assert stage.took_s <= 20
+    for name in names:
+        assert stage.cloud.group(f"{name}-on-demand").desired >= 4
+        first, *_, last = stage.records(name)
+        assert (first["unread"], last["at"][:19]) == ([], "2026-11-20T12:17:00")
+        assert any(
+            "spot requests: TimedOut" in why for r in stage.records(name) for why in r["unread"]
+        )
+
+
+def test_a_mark_that_hangs_is_asked_for_once_and_not_for_each_instance(stage_of: StageOf) -> None:
+    stage = stage_of(("ocr",), desired=40, spot=((0.0, 40), (1020.0, 20)))
+    stage.call(availability)
+    stage.hang.add("CreateTags")
+    stage.at(900)
+    with pytest.raises(TurnFailed, match="TimedOut"):
+        stage.call(availability)
+    assert stage.counted("ec2")["CreateTags"] == 1
+    assert stage.took_s <= 20
+    assert stage.cloud.group("ocr-on-demand").desired == 20
+
+
+@pytest.mark.parametrize("handler", [availability, health])
+def test_groups_that_hang_leave_a_record_in_every_fleet(
+    stage_of: StageOf, handler: Callable[..., object]
+) -> None:
+    stage = stage_of()
+    stage.hang.add("autoscaling")
+    with pytest.raises(TurnFailed):
+        stage.call(handler)
+    assert stage.took_s <= 20
+    for name in ("ocr", "search"):
+        (record,) = stage.records(name)
+        assert record["rule"] == "failed"
+        assert record["error"].startswith("TimedOut: describing Auto Scaling groups: Read timeout")
+
+
+def test_a_request_queue_that_hangs_takes_no_time_of_other_fleets_for_longer_than_a_turn(
+    stage_of: StageOf,
+) -> None:
+    names = tuple(f"fleet-{n}" for n in range(5))
+    stage = stage_of(names)
+    for name in names:
+        stage.put(name, json.dumps(document(name, request_queue_url=QUEUE + name)))
+    stage.restart()
+    stage.hang.add("sqs")
+    turned = dict.fromkeys(names, 0)
+    for minute in range(11, 21):
+        stage.at(60 * minute)
+        with pytest.raises(TurnFailed):
+            stage.call(health)
+        assert stage.took_s <= 20
+        for name in names:
+            turned[name] += stage.records(name)[-1]["rule"] != "failed"
+    assert min(turned.values()) >= 3
