@@ -20,6 +20,8 @@ from spotkeeper.ports import AtRiskNote, FleetError, FleetStates, Gone, Lease, P
 # A function has 30 s. No fleet's turn begins, and nothing optional is read, later than this: a call
 # of each API may still hang after that.
 TURNS_S = 12.0
+# What hangs for so many fleets takes less than that.
+ALWAYS_IN_TIME = 2
 # The rule of a turn that failed.
 FAILED = "failed"
 # AWS is asked for nothing later than this: what was asked must be kept in the table.
@@ -131,11 +133,9 @@ class Turns:
         return cls(controller=controller, now=now, budget=budget, states=ports.states)
 
     def run(self, fleets: Sequence[Fleet], turn: Callable[[Fleet], None]) -> TurnReport:
-        """Run the turn of each fleet while there is time, another fleet first each minute.
-
-        Two always have the time: what hangs for one of them takes less than `TURNS_S`.
-        """
-        first = int(self.now.timestamp() // 60) % len(fleets) if len(fleets) > 2 else 0
+        """Run the turn of each fleet while there is time, another fleet first each minute."""
+        minute = int(self.now.timestamp() // 60)
+        first = minute % len(fleets) if len(fleets) > ALWAYS_IN_TIME else 0
         for number, fleet in enumerate((*fleets[first:], *fleets[:first])):
             with self._isolated(fleet):
                 if (spent := self.budget.spent_s()) >= TURNS_S:

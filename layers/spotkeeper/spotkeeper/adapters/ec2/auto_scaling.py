@@ -192,7 +192,9 @@ class AutoScalingReader:
                 "StartTimeLowerBound": min(times.values()) - DETACHED_WITHIN,
                 "StartTimeUpperBound": max(times.values()) + DETACHED_WITHIN,
             }
-            pages = self._optional_autoscaling.get_paginator("describe_scaling_activities").paginate(
+            pages = self._optional_autoscaling.get_paginator(
+                "describe_scaling_activities"
+            ).paginate(
                 AutoScalingGroupName=group,
                 Filters=[{"Name": n, "Values": [at.isoformat()]} for n, at in bounds.items()],
                 PaginationConfig={"MaxItems": DETACHMENTS_AT_MOST, "PageSize": 100},
