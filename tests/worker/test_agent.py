@@ -11,11 +11,10 @@ from pathlib import Path
 import pytest
 
 from spotkeeper_worker import Worker
-from spotkeeper_worker.agent import cli
 from spotkeeper_worker.testing import FakeMachine, until
 from tests.worker.conftest import Join, StartAgent
 
-pytestmark = pytest.mark.allow_hosts(["127.0.0.1"])
+pytestmark = [pytest.mark.allow_hosts(["127.0.0.1"]), pytest.mark.make_e2e]
 
 
 def said(tmp_path: Path) -> str:
@@ -275,36 +274,6 @@ def test_a_shell_script_takes_part(machine: FakeMachine, agent: StartAgent, tmp_
         until(lambda: bool(machine.completed), "it counts as ready")
         until(lambda: found(machine) == ["r-0"], "its log arrives")
         shell.communicate(b"\n")
-
-
-@pytest.mark.parametrize(
-    ("wrong", "why"),
-    [
-        ({"SPOTKEEPER_SEARCH_LOG_QUEUE_URL": ""}, "SEARCH_LOG_QUEUE_URL: is missing"),
-        ({"SPOTKEEPER_WORKER": "2"}, "SPOTKEEPER_WORKER: is no setting"),
-        ({"SPOTKEEPER_POLL_S": "often"}, "SPOTKEEPER_POLL_S: 'often'"),
-        ({"SPOTKEEPER_REQUEST_QUEUE": "https://h/q"}, "REQUEST_QUEUE: should be https://USER"),
-        ({"SPOTKEEPER_CLUSTER": "gcp"}, "should be one of aws, onprem"),
-        ({"AWS_EC2_METADATA_SERVICE_ENDPOINT": "http://127.0.0.1:1"}, "Connection refused"),
-    ],
-)
-def test_wrong_settings_are_named(
-    tmp_path: Path,
-    wrong: dict[str, str],
-    why: str,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    mine = {
-        "SPOTKEEPER_SEARCH_LOG_QUEUE_URL": "https://sqs.us-east-1.amazonaws.com/1/q",
-        "SPOTKEEPER_RUN_DIR": str(tmp_path / "run"),
-        "SPOTKEEPER_SPOOL_DIR": str(tmp_path / "spool"),
-    }
-    for name, value in (mine | wrong).items():
-        monkeypatch.setenv(name, value)
-    monkeypatch.setattr(cli, "_TRIES", 1)
-    assert cli.main(["run"]) == 2
-    assert why in capsys.readouterr().err
 
 
 def test_a_command_that_fails_says_why_and_answers_2(tmp_path: Path) -> None:

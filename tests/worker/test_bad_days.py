@@ -19,7 +19,7 @@ import pytest
 from spotkeeper_worker import Worker
 from spotkeeper_worker.testing import FakeMachine, FakeServer, start_agent, until
 
-pytestmark = pytest.mark.allow_hosts(["127.0.0.1"])
+pytestmark = [pytest.mark.allow_hosts(["127.0.0.1"]), pytest.mark.make_e2e]
 
 
 @dataclass

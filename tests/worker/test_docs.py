@@ -86,6 +86,7 @@ def on_the_machine(server: FakeServer, tmp_path: Path) -> dict[str, str]:
     return found
 
 
+@pytest.mark.make_e2e
 @pytest.mark.allow_hosts(["127.0.0.1"])
 @pytest.mark.parametrize("command", of("spotkeeper-agent run"))
 def test_an_agent_runs(command: str, server: FakeServer, shell: Shell, tmp_path: Path) -> None:

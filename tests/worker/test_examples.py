@@ -84,6 +84,7 @@ def test_the_launch_template_s_role_may_change_nothing_that_is_not_named() -> No
     assert wild == ["ecr:GetAuthorizationToken"]
 
 
+@pytest.mark.make_e2e
 @pytest.mark.allow_hosts(["127.0.0.1"])
 def test_the_example_worker_serves(
     machine: FakeMachine, agent: StartAgent, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -29,6 +29,7 @@ def python_3_9() -> str | None:
     return None
 
 
+@pytest.mark.make_e2e
 def test_an_empty_environment_serves_ten_requests(tmp_path: Path) -> None:
     python = python_3_9()
     if python is None:

@@ -207,6 +207,7 @@ def test_a_real_broker_refuses_by_name(broker: Rabbit, queue: Queue) -> None:
         look(QueueAddress.parse(gone))
 
 
+@pytest.mark.make_e2e
 def test_the_agent_beside_a_broker_sends_what_it_sees(tmp_path: Path, manage: Manage) -> None:
     machine = FakeMachine()
     url = manage(200, json.dumps(TOLD))

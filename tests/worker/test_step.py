@@ -4,6 +4,7 @@ import fcntl
 import grp
 import os
 import stat
+import time
 import types
 from collections.abc import Iterator
 from dataclasses import replace
@@ -22,7 +23,9 @@ from spotkeeper_worker.logs.server import SocketServer
 from spotkeeper_worker.notice import read_notice
 from spotkeeper_worker.roster import Place, read_roster
 from spotkeeper_worker.states import State
-from tests.worker.logs import AWS
+from spotkeeper_worker.testing import FakeMachine, FakeServer
+from spotkeeper_worker.times import as_text
+from tests.worker.logs import AWS, a_log
 
 NOW = 1_763_632_800.0
 QUEUE = {"SPOTKEEPER_SEARCH_LOG_QUEUE_URL": "https://sqs.us-east-1.amazonaws.com/1/q"}
@@ -185,3 +188,153 @@ def test_one_endpoint_stands_in_for_all_of_aws() -> None:
     found = parse(QUEUE | {"AWS_ENDPOINT_URL": "http://a", "AWS_ENDPOINT_URL_SSM": "http://b"})
     assert (found.auto_scaling_endpoint, found.ssm_endpoint) == ("http://a", "http://b")
     assert found.metadata_endpoint == "http://169.254.169.254"
+
+
+@pytest.mark.allow_hosts(["127.0.0.1"])
+@pytest.mark.parametrize(
+    ("wrong", "why"),
+    [
+        ({"SPOTKEEPER_SEARCH_LOG_QUEUE_URL": ""}, "SEARCH_LOG_QUEUE_URL: is missing"),
+        ({"SPOTKEEPER_WORKER": "2"}, "SPOTKEEPER_WORKER: is no setting"),
+        ({"SPOTKEEPER_POLL_S": "often"}, "SPOTKEEPER_POLL_S: 'often'"),
+        ({"SPOTKEEPER_REQUEST_QUEUE": "https://h/q"}, "REQUEST_QUEUE: should be https://USER"),
+        ({"SPOTKEEPER_CLUSTER": "gcp"}, "should be one of aws, onprem"),
+        ({"AWS_EC2_METADATA_SERVICE_ENDPOINT": "http://127.0.0.1:1"}, "Connection refused"),
+    ],
+)
+def test_wrong_settings_are_named(
+    tmp_path: Path,
+    wrong: dict[str, str],
+    why: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    mine = {
+        "SPOTKEEPER_SEARCH_LOG_QUEUE_URL": "https://sqs.us-east-1.amazonaws.com/1/q",
+        "SPOTKEEPER_RUN_DIR": str(tmp_path / "run"),
+        "SPOTKEEPER_SPOOL_DIR": str(tmp_path / "spool"),
+    }
+    for name, value in (mine | wrong).items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(cli, "_TRIES", 1)
+    assert cli.main(["run"]) == 2
+    assert why in capsys.readouterr().err
+
+
+# --- beside the metadata, a group and its queue, on loopback --------------------------------------
+
+
+class OnEc2:
+    """An agent whose clock is the test's, beside a machine of pretence."""
+
+    def __init__(self, machine: FakeMachine, server: FakeServer, folder: Path) -> None:
+        self.machine = machine
+        environment = server.environment() | {
+            "AWS_ACCESS_KEY_ID": "AKIATESTING",
+            "AWS_SECRET_ACCESS_KEY": "testing",
+            "SPOTKEEPER_RUN_DIR": str(folder / "run"),
+            "SPOTKEEPER_SPOOL_DIR": str(folder / "spool"),
+            "SPOTKEEPER_UNIX_GROUP": "none",
+            "SPOTKEEPER_WORKERS": "2",
+            "SPOTKEEPER_GPU": "off",
+            "SPOTKEEPER_DRAIN_AT_MOST_S": "600",
+        }
+        self.settings = parse(environment)
+        cli.make_folders(self.settings)
+        self.agent, self._outbox, self._server = cli.assembled(self.settings)
+        self.now = time.time()
+
+    def step(self, seconds: float = 5.0) -> State:
+        """Let time pass, and step once."""
+        self.now += seconds
+        self.agent.step(self.now)
+        return self.agent.notice.state
+
+    @property
+    def completed(self) -> list[str]:
+        return [hook for hook, _ in self.machine.completed]
+
+    def close(self) -> None:
+        self._outbox.close()
+        self._server.close()
+        self.agent.close()
+
+
+@pytest.fixture
+def on_ec2(
+    machine: FakeMachine, server: FakeServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[OnEc2]:
+    monkeypatch.setattr("spotkeeper_worker.agent.hook_keeper.bytes_loaded", lambda: 0)
+    made = OnEc2(machine, server, tmp_path / "ec2")
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def two(on_ec2: OnEc2) -> Iterator[list[Place]]:
+    places = [Place(on_ec2.settings.run_dir, f"gpu-{number}") for number in range(2)]
+    yield places
+    for place in places:
+        place.close()
+
+
+@pytest.mark.allow_hosts(["127.0.0.1"])
+def test_a_machine_joins_serves_drains_and_goes(
+    on_ec2: OnEc2, two: list[Place], machine: FakeMachine
+) -> None:
+    machine.launch()
+    two[0].ready()
+    assert on_ec2.step() is State.BOOTING
+    assert on_ec2.completed == []
+    two[1].ready()
+    assert on_ec2.step() is State.SERVING
+    assert on_ec2.completed == ["spotkeeper-ready"]
+    two[0].begin()
+    machine.scale_in()
+    assert [on_ec2.step() for _ in range(24)] == [State.DRAINING] * 24
+    assert machine.heartbeats == ["spotkeeper-drain"] * 2
+    two[0].end()
+    log = {**a_log(), "enqueued_at": as_text(on_ec2.now - 9), "started_at": as_text(on_ec2.now - 9)}
+    log["finished_at"] = as_text(on_ec2.now)
+    on_ec2.agent._parts.outbox.accept([log], "s", 1)
+    assert on_ec2.step(1.0) is State.DRAINING
+    assert on_ec2.step(2.0) is State.IDLE
+    assert on_ec2.completed == ["spotkeeper-ready", "spotkeeper-drain"]
+    # The log was sent before the hook was complete.
+    assert [log["request_id"] for log in machine.logs()] == ["r-0"]
+    assert on_ec2.step(1.0) is State.GONE
+
+
+@pytest.mark.allow_hosts(["127.0.0.1"])
+def test_a_drain_ends_at_its_deadline(
+    on_ec2: OnEc2, two: list[Place], machine: FakeMachine
+) -> None:
+    machine.launch()
+    for place in two:
+        place.ready()
+    on_ec2.step()
+    two[0].begin()
+    machine.scale_in()
+    for _ in range(20):
+        on_ec2.step(30)
+    assert on_ec2.completed == ["spotkeeper-ready"]
+    on_ec2.step(30)
+    assert on_ec2.completed == ["spotkeeper-ready", "spotkeeper-drain"]
+
+
+@pytest.mark.allow_hosts(["127.0.0.1"])
+def test_maintenance_drains_a_quarter_of_an_hour_before(
+    on_ec2: OnEc2, two: list[Place], machine: FakeMachine
+) -> None:
+    machine.launch()
+    for place in two:
+        place.ready()
+    machine.schedule(3600)
+    assert on_ec2.step(10) is State.SERVING
+    assert on_ec2.step(2640) is State.SERVING
+    assert on_ec2.step(60) is not State.SERVING
+    notice = on_ec2.agent.notice
+    assert notice.reason == "maintenance: system-reboot"
+    assert notice.serve_until == pytest.approx(time.time() + 3600, abs=30)
+    machine.maintenance = []
+    assert on_ec2.step() is State.SERVING

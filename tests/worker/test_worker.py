@@ -265,6 +265,7 @@ def test_what_is_no_name_is_refused(run_dir: Path, name: str) -> None:
         Worker(name, run_dir)
 
 
+@pytest.mark.make_e2e
 def test_a_worker_that_died_leaves_its_name(run_dir: Path) -> None:
     code = (
         "import os, sys; from spotkeeper_worker import Worker\n"
@@ -278,6 +279,7 @@ def test_a_worker_that_died_leaves_its_name(run_dir: Path) -> None:
     assert read_roster(run_dir, 1, time.time()).ready == ()
 
 
+@pytest.mark.make_e2e
 def test_a_child_does_not_hold_its_parent_s_name(run_dir: Path) -> None:
     """A forked child that outlives its parent is no worker."""
     code = (
@@ -312,6 +314,7 @@ def test_what_somebody_wrote_wrongly_counts_as_busy(run_dir: Path) -> None:
         shell.communicate(b"\n")
 
 
+@pytest.mark.make_e2e
 @pytest.mark.allow_hosts(["127.0.0.1"])
 def test_systemd_is_told(
     machine: FakeMachine, agent: StartAgent, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

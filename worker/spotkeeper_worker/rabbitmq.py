@@ -72,18 +72,22 @@ class _RabbitLoop:
     def session(self, channel: BlockingChannel) -> None:
         """Take and serve on one channel, for as long as it lasts."""
         while not self._worker.stopping:
-            if not self._worker.may_take:
-                # What was prefetched goes back to the queue.
-                channel.cancel()
-                channel.connection.process_data_events(_LOOK_S)
-                continue
-            taken = next(channel.consume(self._queue, inactivity_timeout=_LOOK_S), None)
-            if taken is None:
-                raise QueueGone
-            method, properties, body = taken
-            if method is not None and body is not None:
-                self._deal_with(channel, method, properties, body)
+            self.step(channel)
         channel.cancel()
+
+    def step(self, channel: BlockingChannel) -> None:
+        """Take a message and deal with it, or wait a little."""
+        if not self._worker.may_take:
+            # What was prefetched goes back to the queue.
+            channel.cancel()
+            channel.connection.process_data_events(_LOOK_S)
+            return
+        taken = next(channel.consume(self._queue, inactivity_timeout=_LOOK_S), None)
+        if taken is None:
+            raise QueueGone
+        method, properties, body = taken
+        if method is not None and body is not None:
+            self._deal_with(channel, method, properties, body)
 
     def _deal_with(
         self, channel: BlockingChannel, method: Any, properties: Any, body: bytes

@@ -65,19 +65,24 @@ class _SqsLoop:
         self._url = queue_url
         self._handle = handle
         self._client = client
-        self._visibility_s = visibility_s
+        self.visibility_s = visibility_s
         self._wait_s = wait_s
         self._retry_s = _FIRST_RETRY_S
         self._served: OrderedDict[str, None] = OrderedDict()
 
     def run(self) -> None:
         while not self._worker.stopping:
-            if not self._worker.may_take:
+            if not self.step():
                 self._worker.wait(0.2)
-                continue
-            message = self._taken()
-            if message is not None:
-                self._deal_with(message)
+
+    def step(self) -> bool:
+        """Take a message and deal with it; False while the machine may take none."""
+        if not self._worker.may_take:
+            return False
+        message = self._taken()
+        if message is not None:
+            self._deal_with(message)
+        return True
 
     def _taken(self) -> Any:
         try:
@@ -86,7 +91,7 @@ class _SqsLoop:
                 AttributeNames=["SentTimestamp"],
                 MaxNumberOfMessages=1,
                 WaitTimeSeconds=self._wait_s,
-                VisibilityTimeout=int(self._visibility_s),
+                VisibilityTimeout=int(self.visibility_s),
             )
         except _AWS_ERRORS as error:
             _LOG.error("no request could be taken; again in %g s: %s", self._retry_s, error)
@@ -101,7 +106,7 @@ class _SqsLoop:
             self._delete(message)
         elif not self._worker.may_take:
             # The machine was told to drain while it listened.
-            self._show_again_in(0, message)
+            self.show_again_in(0, message)
         else:
             self._serve(message)
 
@@ -109,13 +114,13 @@ class _SqsLoop:
         sent_at = int(message["Attributes"]["SentTimestamp"]) / 1000
         try:
             request = self._worker.request(message["MessageId"], sent_at)
-            with request as log, _Hold(self, message, log):
+            with request as log, Hold(self, self._worker, message, log):
                 self._handle(message["Body"])
         except Exception:  # noqa: BLE001 - whatever a request raises, the worker goes on
             _LOG.exception("request %s failed; it comes again", message["MessageId"])
             return
         except BaseException:
-            self._show_again_in(0, message)
+            self.show_again_in(0, message)
             raise
         self._delete(message)
 
@@ -129,7 +134,7 @@ class _SqsLoop:
         except _AWS_ERRORS as error:
             _LOG.error("%s was served and could not be deleted: %s", message["MessageId"], error)
 
-    def _show_again_in(self, seconds: float, message: Any) -> None:
+    def show_again_in(self, seconds: float, message: Any) -> None:
         try:
             self._client.change_message_visibility(
                 QueueUrl=self._url,
@@ -139,28 +144,38 @@ class _SqsLoop:
         except _AWS_ERRORS as error:
             _LOG.error("the hold on %s was not changed: %s", message["MessageId"], error)
 
-    def hold(self, message: Any, log: Request, served: threading.Event) -> None:
-        """Renew a message's visibility until it is served, or the machine is about to be gone."""
-        renewed_at = time.monotonic()
-        while not served.wait(min(self._visibility_s / 3, 1.0)):
-            if self._worker.must_hand_back:
-                self._show_again_in(0, message)
-                log.status = "timeout"
-                _LOG.warning("%s was handed back: the machine goes", message["MessageId"])
-                return
-            if time.monotonic() - renewed_at >= self._visibility_s / 3:
-                self._show_again_in(self._visibility_s, message)
-                renewed_at = time.monotonic()
 
+class Hold:
+    """Holds a message while it is served, from a thread of its own."""
 
-class _Hold:
-    """Holds a message from a thread of its own while it is served."""
-
-    def __init__(self, loop: _SqsLoop, message: Any, log: Request) -> None:
+    def __init__(self, loop: _SqsLoop, worker: Worker, message: Any, log: Request) -> None:
+        self._loop = loop
+        self._worker = worker
+        self._message = message
+        self._log = log
+        self._renewed_at: float | None = None
         self._served = threading.Event()
-        self._thread = threading.Thread(
-            target=loop.hold, args=(message, log, self._served), name="hold", daemon=True
-        )
+        self._thread = threading.Thread(target=self._run, name="hold", daemon=True)
+
+    def step(self, now: float) -> bool:
+        """Renew the visibility, or hand the message back; False once there is nothing to hold."""
+        if self._worker.must_hand_back:
+            self._loop.show_again_in(0, self._message)
+            self._log.status = "timeout"
+            _LOG.warning("%s was handed back: the machine goes", self._message["MessageId"])
+            return False
+        if self._renewed_at is None:
+            self._renewed_at = now
+        elif now - self._renewed_at >= self._loop.visibility_s / 3:
+            self._loop.show_again_in(self._loop.visibility_s, self._message)
+            self._renewed_at = now
+        return True
+
+    def _run(self) -> None:
+        while self.step(time.monotonic()) and not self._served.wait(
+            min(self._loop.visibility_s / 3, 1.0)
+        ):
+            pass
 
     def __enter__(self) -> None:
         self._thread.start()

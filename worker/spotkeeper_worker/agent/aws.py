@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlencode, urlsplit
 
 from spotkeeper_worker.agent.credentials import CredentialChain, Credentials, NoCredentials
+from spotkeeper_worker.logs.outbox import NotSent
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -30,7 +31,7 @@ _IDLE_S = 4.0
 _NO_ACTION = "No active Lifecycle Action"
 
 
-class AwsError(Exception):
+class AwsError(NotSent):
     """A call that had no success; `code` is AWS's own, or empty when nothing was answered."""
 
     def __init__(self, what: str, code: str, message: str) -> None:

@@ -118,12 +118,16 @@ class QueueWatcher:
 
     def _run(self) -> None:
         while not self._closed.is_set():
-            try:
-                self._tell(look(self._address))
-                self._say.over("queue", f"{self._address} is looked at again")
-            except LookFailed as error:
-                self._say.warn("queue", f"the request queue's length is not known: {error}")
+            self.step()
             self._closed.wait(self._every_s)
+
+    def step(self) -> None:
+        """Look once, and report the length or why it is not known."""
+        try:
+            self._tell(look(self._address))
+            self._say.over("queue", f"the length of {self._address} is known again")
+        except LookFailed as error:
+            self._say.warn("queue", f"the request queue's length is not known: {error}")
 
     def close(self) -> None:
         """Look no more."""

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import threading
 import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Callable
 
-from spotkeeper_worker.agent.aws import AwsError
 from spotkeeper_worker.log import Sometimes, get_logger
 from spotkeeper_worker.logs.intake import LogRefused, Origin, Taken, parts, take
 from spotkeeper_worker.logs.journal import LOOK, Segment
@@ -22,6 +22,10 @@ if TYPE_CHECKING:
 _LOG = get_logger("agent")
 FIRST_RETRY_S = 1.0
 LAST_RETRY_S = 60.0
+
+
+class NotSent(Exception):
+    """A message that SQS did not take, or not that we know of."""
 
 
 @dataclass(frozen=True)
@@ -135,22 +139,32 @@ class Outbox:
             self._say.over("disk", "the journal is on disk again")
 
     def flush(self, timeout_s: float) -> bool:
-        """Send everything now; answers whether SQS has it all before the time is over."""
+        """Send everything now; answers whether SQS has it all before the time is over.
+
+        Where no thread sends, the caller's does.
+        """
         ends = time.monotonic() + timeout_s
-        with self._changed:
-            self._flushing = True
-            self._changed.notify_all()
-            while self._journal.waiting and time.monotonic() < ends:
-                self._changed.wait(max(0.0, ends - time.monotonic()))
+        self._flushing = True
+        try:
+            if not self.alive:
+                with contextlib.suppress(NotSent):
+                    while time.monotonic() < ends and self.step():
+                        pass
+            with self._changed:
+                self._changed.notify_all()
+                while self.alive and self._journal.waiting and time.monotonic() < ends:
+                    self._changed.wait(max(0.0, ends - time.monotonic()))
+                return not self._journal.waiting
+        finally:
             self._flushing = False
-            return not self._journal.waiting
 
     def close(self) -> None:
         """Stop sending; what is left waits in the journal for the next agent."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()
-        self._thread.join(timeout=10)
+        if self.alive:
+            self._thread.join(timeout=10)
         self._journal.close()
 
     def _run(self) -> None:
@@ -161,7 +175,7 @@ class Outbox:
                     return
                 retry_s = self._settings.first_retry_s
                 continue
-            except AwsError as error:
+            except NotSent as error:
                 lost = self._journal.counts.lost
                 told = f"; {lost} logs were lost" if lost else ""
                 self._say.warn("send", f"search logs wait: {error}{told}")
@@ -170,11 +184,24 @@ class Outbox:
             self._pause(retry_s)
             retry_s = min(2 * retry_s, LAST_RETRY_S)
 
+    def step(self) -> bool:
+        """Send the next message if one is due; answers whether. Raises NotSent."""
+        with self._changed:
+            segment = self._due_segment()
+        return segment is not None and self._delivered(segment)
+
     def _turn(self) -> bool:
-        """Wait for a segment and send it, raising AwsError; False once the outbox is closed."""
-        segment = self._next_segment()
-        if segment is None:
-            return False
+        """Send, or wait for something to send; False once the outbox is closed."""
+        with self._changed:
+            if self._closed:
+                return False
+            segment = self._due_segment()
+            if segment is None:
+                self._changed.wait(min(1.0, self._settings.pace.soonest_s))
+                return True
+        return self._delivered(segment)
+
+    def _delivered(self, segment: Segment) -> bool:
         self._send(segment.body())
         self._say.over("send", "search logs are sent again")
         with self._changed:
@@ -182,17 +209,10 @@ class Outbox:
             self._changed.notify_all()
         return True
 
-    def _next_segment(self) -> Segment | None:
-        """Wait for a segment to send; None once the outbox is closed."""
-        with self._changed:
-            while not self._closed:
-                if self._pace.due(time.monotonic()) or (self._at_once and self._pace.logs):
-                    self._seal()
-                segment = self._journal.oldest() or self._alone()
-                if segment is not None:
-                    return segment
-                self._changed.wait(min(1.0, self._settings.pace.soonest_s))
-        return None
+    def _due_segment(self) -> Segment | None:
+        if self._pace.due(time.monotonic()) or (self._at_once and self._pace.logs):
+            self._seal()
+        return self._journal.oldest() or self._alone()
 
     def _alone(self) -> Segment | None:
         """Give a message of a look that no log will carry; what is old by then is not repeated."""

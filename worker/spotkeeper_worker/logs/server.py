@@ -150,7 +150,8 @@ class SocketServer:
     def close(self) -> None:
         """Stop answering."""
         self._closed.set()
-        self._thread.join(timeout=2)
+        if self._thread.is_alive():
+            self._thread.join(timeout=2)
         self._server.server_close()
 
 
