@@ -9,6 +9,7 @@ import pytest
 from botocore.client import BaseClient
 from botocore.exceptions import ClientError, NoCredentialsError
 
+import spotkeeper_cli
 from spotkeeper.adapters.dynamodb.controls import ControlTable
 from spotkeeper.domain.permission import Control
 from tests.functions.conftest import Stage
@@ -162,7 +163,14 @@ def test_a_clock_in_another_zone_changes_nothing(deployed: Stage, elsewhere: Non
 WRONG = (
     ("pause main --for -1h --why x", "no duration"),
     ("pause main --for 30d --why x", "at most 24h"),
-    ("cost --since 200d", "90d"),
+    ("cost --since 200d", "at most 90 d"),
+    ("cost --since 0", "at least 60 s"),
+    ("explain --since 0", "at least 1 s"),
+    ("observe report --since 0", "at least 60 s"),
+    ("status --watch 0", "at least 1 s"),
+    ("drill main --timeout 0", "at least 60 s"),
+    ("backtest --tick 7d", "at most 10 min"),
+    ("backtest --tick 0", "at least 1 s"),
     ("cost --by hour", "day, zone or type"),
     ("explain --at 25:70", "Invalid value for --at"),
     ("explain --at 12:00 --since 1h", "not both"),
@@ -173,6 +181,30 @@ WRONG = (
     ("doctor --spot-group a", "--spot-group and --on-demand-group together"),
     ("doctor --spot-group a --on-demand-group a", "a is given as both groups; a fleet needs two"),
 )
+
+
+def test_a_stack_without_a_name(deployed: Stage) -> None:
+    del deployed
+    for line in EVERY:
+        told = refused(*words(line), "--stack", "")
+        assert "give the name of a stack" in " ".join(told.replace("│", "").split()), line
+
+
+def test_a_text_that_is_not_utf_8(deployed: Stage) -> None:
+    del deployed
+    pause = ["pause", "main", "--for", "1h", "--why", "\udcff"]
+    for line in (pause, ["status", "--stack", "\udcff"]):
+        assert refused(*line) == "error: an argument is not valid UTF-8 text: type it again"
+
+
+def test_ctrl_c_while_the_command_still_loads(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted() -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("spotkeeper_cli.main.main", interrupted)
+    with pytest.raises(SystemExit) as ended:
+        spotkeeper_cli.run()
+    assert ended.value.code == 130
 
 
 def test_an_argument_that_is_wrong(deployed: Stage) -> None:

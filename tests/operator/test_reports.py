@@ -51,6 +51,10 @@ def test_a_place_that_cannot_be_written_is_told_before_aws_is_asked(
         assert "is a folder; name a file in it" in refused(*line, "--report", str(tmp_path))
         told = refused(*line, "--report", str(in_a_file / "page.html"))
         assert "cannot make its folder" in told
+        nowhere = "/no-such-folder-at-the-root/page.html"
+        assert "there is no folder /no-such-folder-at-the-root" in refused(
+            *line, "--report", nowhere
+        )
     assert calls == []
 
 

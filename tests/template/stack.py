@@ -76,7 +76,7 @@ class Stack:
         return [
             assertion["AssertDescription"]
             for rule in template()["Rules"].values()
-            if self.resolve(rule["RuleCondition"])
+            if self.resolve(rule.get("RuleCondition", True))
             for assertion in rule["Assertions"]
             if not self.resolve(assertion["Assert"])
         ]
@@ -110,7 +110,7 @@ _INTRINSICS: dict[str, Any] = {
     "Fn::If": lambda stack, it: stack.resolve(it[1] if stack._holds(it[0]) else it[2]),
     "Fn::Select": lambda stack, it: stack.resolve(it[1])[int(it[0])],
     "Fn::Split": lambda stack, it: stack.resolve(it[1]).split(it[0]),
-    "Fn::Contains": lambda stack, it: stack.resolve(it[1]) in stack.resolve(it[0]),
+    "Fn::Contains": lambda stack, it: str(stack.resolve(it[1])) in stack.resolve(it[0]),
     "Fn::FindInMap": lambda stack, it: template()["Mappings"][it[0]][stack.resolve(it[1])][it[2]],
     "Fn::Equals": lambda stack, it: str(stack.resolve(it[0])) == str(stack.resolve(it[1])),
     "Fn::Not": lambda stack, it: not stack.resolve(it[0]),

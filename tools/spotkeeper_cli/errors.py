@@ -18,11 +18,14 @@ def told(*kinds: type[Exception]) -> Iterator[None]:
 
 @contextmanager
 def asked_of_aws() -> Iterator[None]:
-    """The same for all that can go wrong between a command and AWS."""
+    """Do the same for all that can go wrong between a command and AWS."""
     from botocore.exceptions import BotoCoreError, ClientError
 
     from spotkeeper.ports import FleetError
     from spotkeeper_operator.aws import OperatorError
 
     with told(BotoCoreError, ClientError, FleetError, OperatorError):
-        yield
+        try:
+            yield
+        except UnicodeEncodeError as error:
+            raise OperatorError("an argument is not valid UTF-8 text: type it again") from error

@@ -5,9 +5,19 @@ from typing import Annotated, Any
 
 import typer
 
-from spotkeeper_cli.durations import seconds
+from spotkeeper_cli.durations import seconds_between
 
-Stack = Annotated[str, typer.Option("--stack", envvar="SPOTKEEPER_STACK", help="The stack's name.")]
+
+def _named(stack: str) -> str:
+    if not stack.strip():
+        raise typer.BadParameter("give the name of a stack")
+    return stack
+
+
+Stack = Annotated[
+    str,
+    typer.Option("--stack", envvar="SPOTKEEPER_STACK", callback=_named, help="The stack's name."),
+]
 Region = Annotated[
     str | None, typer.Option("--region", envvar="AWS_REGION", help="Default: the profile's.")
 ]
@@ -22,9 +32,12 @@ Report = Annotated[
 DEFAULT_STACK = "spotkeeper"
 
 
-def duration(help: str, *names: str, **more: Any) -> Any:
+def duration(
+    help: str, *names: str, least: float = 0.0, most: float | None = None, **more: Any
+) -> Any:
     """An option that is read as a duration, in seconds: 90s, 20m, 3h, 7d."""
-    return typer.Option(*names, parser=seconds, metavar="DURATION", help=help, **more)
+    parser = seconds_between(least, most)
+    return typer.Option(*names, parser=parser, metavar="DURATION", help=help, **more)
 
 
 Fleet = Annotated[str, typer.Argument(help="The fleet's name.", metavar="FLEET")]
@@ -38,4 +51,4 @@ MeanRate = Annotated[
     float | None,
     typer.Option(help="Requests a second of a trace of rates, on average. Default: as it says."),
 ]
-Since = Annotated[float | None, duration("So far back: 20m, 3h, 7d.", "--since")]
+Since = Annotated[float | None, duration("Start this long ago: 20m, 3h, 7d.", "--since", least=1)]

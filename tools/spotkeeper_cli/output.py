@@ -50,6 +50,9 @@ def check_outputs(outputs: Iterable[Path | None], inputs: Iterable[Path | None] 
             raise OutputError(f"{path}: is a folder; name a file in it")
         if path.resolve() in read:
             raise OutputError(f"{path}: is read too; name another file")
+        top = Path(*path.absolute().parts[:2])
+        if top != path.absolute() and not top.exists():
+            raise OutputError(f"{path}: there is no folder {top}; create it first")
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:

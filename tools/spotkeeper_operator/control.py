@@ -45,7 +45,9 @@ class FleetControls:
         if not timedelta() < lasting <= LONGEST_PAUSE:
             raise OperatorError("a pause lasts longer than nothing and at most 24h: give --for")
         if not why.strip():
-            raise OperatorError("say --why: who finds the fleet paused wants to know")
+            raise OperatorError("give --why: status shows it while the fleet is paused")
+        # The bytes of an argument that is no text arrive as halves of characters.
+        why.encode()
         seen = self._table.of(self.fleet(name).name)
         pause = Pause(until=now + lasting, why=why.strip(), by=self._who(), at=now)
         return self._table.change(name, seen, replace(seen, pause=pause))

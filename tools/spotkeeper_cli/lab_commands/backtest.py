@@ -46,7 +46,7 @@ Policies = Annotated[
 PriceRatio = Annotated[
     float | None, typer.Option(help="Spot over on-demand. Default: the trace's prices, else 0.30.")
 ]
-Tick = Annotated[float, duration("Resolution.")]
+Tick = Annotated[float, duration("Resolution; at most 10m.", least=1, most=600)]
 WarmStart = Annotated[float | None, duration("The same, from the warm pool.")]
 WarmPool = Annotated[int, typer.Option(help="Stopped on-demand instances.")]
 Notice = Annotated[float, duration("Warning before a loss; 0 is none.")]

@@ -20,7 +20,9 @@ from spotkeeper_cli.output import OutputError, check_outputs, tell
 
 MONTH_S = 30 * 86_400.0
 
-Since = Annotated[float, duration("So far back; 90d at most.", "--since")]
+Since = Annotated[
+    float, duration("Start this long ago; at most 90d.", "--since", least=60, most=90 * 86_400)
+]
 By = Annotated[str | None, typer.Option("--by", metavar="[day|zone|type]", help="Told apart.")]
 
 Billed = Annotated[
@@ -49,8 +51,6 @@ def cost(
 
     if by is not None and by not in set(cost_text.By):
         raise typer.BadParameter("day, zone or type", param_hint="--by")
-    if not 0 < since <= 90 * 86_400:
-        raise typer.BadParameter("AWS keeps spot prices for 90d", param_hint="--since")
     kind = cost_text.By(by) if by else None
     with asked_of_aws(), told(OutputError):
         check_outputs([report])

@@ -20,7 +20,7 @@ from spotkeeper_cli.options import (
 from spotkeeper_cli.output import OutputError, check_outputs, tell
 
 Count = Annotated[int, typer.Option("--count", min=1, help="Spot instances to interrupt.")]
-Longest = Annotated[float, duration("Wait no longer.", "--timeout")]
+Longest = Annotated[float, duration("Wait at most this long.", "--timeout", least=60)]
 
 
 def drill(

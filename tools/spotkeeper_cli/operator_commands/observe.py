@@ -29,7 +29,7 @@ def _observe() -> None:
 def report(
     stack: Stack = DEFAULT_STACK,
     fleet: FleetName = None,
-    since: Annotated[float, duration("So far back.", "--since")] = WEEK_S,
+    since: Annotated[float, duration("Start this long ago.", "--since", least=60)] = WEEK_S,
     price_ratio: Annotated[
         float, typer.Option(min=0.01, max=1.0, help="Spot price over on-demand price.")
     ] = 0.30,

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from spotkeeper_operator.status.status import StackStatus
 
-Watch = Annotated[float | None, duration("Again and again, so often.", "--watch")]
+Watch = Annotated[float | None, duration("Repeat at this interval.", "--watch", least=1)]
 
 
 def status(
@@ -57,7 +57,7 @@ def _again(read: "Callable[[], StackStatus]", every_s: float) -> "StackStatus":
     from spotkeeper.ports import Throttled, Unavailable
 
     while True:
-        time.sleep(max(1.0, every_s))
+        time.sleep(every_s)
         try:
             return read()
         except (Throttled, Unavailable) as error:
