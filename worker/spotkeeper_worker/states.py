@@ -118,10 +118,12 @@ class Leave:
 
 @dataclass(frozen=True)
 class Local:
-    """What the machine knows without metadata: an order to stop, a GPU that is ill."""
+    """What the machine knows without metadata: an order to stop, an ill GPU, a dead service."""
 
     stopping: bool = False
     ill: str = ""
+    dead: str = ""
+    """Why the machine's service does not answer its live probe."""
 
 
 def meaning(target: str | None) -> Target:
@@ -142,6 +144,8 @@ def leaving(seen: Seen, local: Local, rebalance_drains: bool) -> Leave | None:
         return Leave(target.reason, until)
     if local.stopping or local.ill:
         return Leave("stopping" if local.stopping else f"gpu: {local.ill}", until)
+    if local.dead:
+        return Leave(f"not alive: {local.dead}", until)
     if until is not None:
         return Leave(_warned(seen), until, until)
     if seen.rebalance and rebalance_drains:

@@ -27,10 +27,12 @@ from spotkeeper_worker.agent.hook_keeper import HookKeeper
 from spotkeeper_worker.agent.loop import Agent, AnotherAgent, Parts, hold_machine
 from spotkeeper_worker.agent.metadata import Identity, Metadata, MetadataError, NoAnswer, identity
 from spotkeeper_worker.agent.queue_look import QueueWatcher
-from spotkeeper_worker.agent.settings import GPUS, Settings, SettingsError, parse
+from spotkeeper_worker.agent.service import Service
+from spotkeeper_worker.agent.settings import GPUS, Settings, SettingsError, load
 from spotkeeper_worker.agent.systemd import notify
 from spotkeeper_worker.log import Sometimes, get_logger
 from spotkeeper_worker.logs import spool
+from spotkeeper_worker.logs.follow import Follower
 from spotkeeper_worker.logs.intake import Origin
 from spotkeeper_worker.logs.journal import Journal
 from spotkeeper_worker.logs.outbox import Outbox, OutboxSettings
@@ -73,7 +75,7 @@ def _notice() -> int:
 
 
 def _run() -> int:
-    settings = parse(os.environ)
+    settings = load(os.environ)
     gid = make_folders(settings)
     if gid is None:
         _LOG.warning(
@@ -109,7 +111,7 @@ def _forward(url: str, queue: str) -> int:
         return 2
     # What matters of what pika says is said in words of ours.
     logging.getLogger("pika").setLevel(logging.CRITICAL)
-    settings = parse(os.environ)
+    settings = load(os.environ)
     sending, _ = sender(settings)
     forwarder = Forwarder(Broker(url, queue, PREFETCH), queue, sending.send)
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -175,7 +177,14 @@ def assembled(
         gpus.start()
     hooks = _hooks(settings, who, chain, outbox, say) if who else None
     kept = [each.close for each in (metadata, hooks, queue, chain) if each is not None]
-    agent = Agent(settings, Parts(outbox, metadata, hooks, gpus, tuple(kept)), say)
+    service = Service(settings.ready, settings.live, settings.on_drain, settings.on_return, say)
+    follower = None
+    if settings.logs:
+        follower = Follower(settings.logs, outbox.accept, outbox.last_of, say)
+        kept.append(follower.close)
+    kept.append(service.close)
+    parts = Parts(outbox, metadata, hooks, gpus, service, follower, tuple(kept))
+    agent = Agent(settings, parts, say)
     if who and not who.tags_on:
         _LOG.warning(
             "instance tags are not in the metadata: a detached machine stops at once, instead of "

@@ -26,8 +26,10 @@ if TYPE_CHECKING:
 
     from spotkeeper_worker.agent.gpu import Gpus
     from spotkeeper_worker.agent.hook_keeper import HookKeeper
+    from spotkeeper_worker.agent.service import Service
     from spotkeeper_worker.agent.settings import Settings
     from spotkeeper_worker.log import Sometimes
+    from spotkeeper_worker.logs.follow import Follower
     from spotkeeper_worker.logs.outbox import Outbox
 
 _LOG = get_logger("agent")
@@ -76,6 +78,8 @@ class Parts:
     metadata: Metadata | None = None
     hooks: HookKeeper | None = None
     gpus: Gpus | None = None
+    service: Service | None = None
+    follower: Follower | None = None
     closing: tuple[Callable[[], None], ...] = ()
     """What ends the connections that the agent kept."""
 
@@ -116,6 +120,8 @@ class Agent:
 
     def run(self) -> None:
         """Step until told to stop, then until the workers are idle; send what is left."""
+        if self._parts.service:
+            self._parts.service.start()
         while not self.stopping.is_set():
             self.step(time.time())
             self.stopping.wait(self._settings.tick_s)
@@ -138,6 +144,8 @@ class Agent:
             self._looked_at = now
             self._look()
         spool.collect(self._settings.spool_dir, self._parts.outbox.accept, self._say)
+        if self._parts.follower:
+            self._parts.follower.step(now)
         workers = roster.read_roster(self._settings.run_dir, self._settings.workers, now)
         if self._known or self.stopping.is_set():
             self._follow(workers, now)
@@ -182,6 +190,9 @@ class Agent:
         if before is not State.BOOTING and before is not State.READY:
             # A machine that was stopped when it was gone begins anew.
             self._served = before is not State.GONE
+        if self._parts.service:
+            self._parts.service.follow(leave, self._served)
+            workers = self._parts.service.counted(workers)
         workers = replace(workers, gone=self._gone(workers, now))
         settled = self._settled(workers, leave, now)
         state = state_of(before, leave, workers, settled, served=self._served)
@@ -222,11 +233,15 @@ class Agent:
         return trouble
 
     @property
+    def _dead(self) -> str:
+        return self._parts.service.ill if self._parts.service else ""
+
+    @property
     def _ill(self) -> str:
         return self._parts.gpus.ill if self._parts.gpus else ""
 
     def _leaving(self, now: float) -> Leave | None:
-        local = Local(self.stopping.is_set(), self._ill)
+        local = Local(self.stopping.is_set(), self._ill, self._dead)
         seen = self._seen
         if seen.maintained_at is not None and seen.maintained_at - now > _MAINTENANCE_AHEAD_S:
             seen = replace(seen, maintained_at=None)

@@ -1,4 +1,4 @@
-"""The agent's settings, from its environment: `/etc/spotkeeper/agent.env` under systemd."""
+"""The agent's settings: from its environment, and from the file `/etc/spotkeeper/agent.toml`."""
 
 from __future__ import annotations
 
@@ -8,11 +8,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Callable
 
 from spotkeeper_worker.agent.queue_look import QueueAddress
+from spotkeeper_worker.agent.service import Probe, parse_command
+from spotkeeper_worker.agent.values import read_file, read_value
+from spotkeeper_worker.logs.follow import Follow
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 PREFIX = "SPOTKEEPER_"
+CONFIG = "/etc/spotkeeper/agent.toml"
 
 
 class SettingsError(Exception):
@@ -55,6 +59,11 @@ class Settings:
     ssm_endpoint: str = ""
     request_queue: QueueAddress | None = None
     look_every_s: float = 15.0
+    on_drain: tuple[str, ...] = ()
+    on_return: tuple[str, ...] = ()
+    ready: Probe | None = None
+    live: Probe | None = None
+    logs: Follow | None = None
 
     @property
     def on_ec2(self) -> bool:
@@ -133,6 +142,14 @@ _READERS: dict[str, Callable[[str], Any]] = {
     "request_queue": QueueAddress.parse,
     "look_every_s": _number(0.01, 60),
 }
+# These are values of TOML, also in the environment.
+_STRUCTURED: dict[str, Callable[[Any], Any]] = {
+    "on_drain": parse_command,
+    "on_return": parse_command,
+    "ready": Probe.parse,
+    "live": Probe.parse,
+    "logs": Follow.parse,
+}
 # Not shown, even where they are wrong: they hold a password.
 _SECRET = {"request_queue"}
 # Names that botocore and everybody else know.
@@ -144,30 +161,59 @@ _ALSO = {
 }
 
 
-def parse(environment: Mapping[str, str]) -> Settings:
-    """Read the settings. Raises SettingsError with every wrong one; unknown ones are wrong too."""
+def load(environment: Mapping[str, str]) -> Settings:
+    """Read the settings of a machine; raises SettingsError."""
+    path = Path(environment.get("SPOTKEEPER_CONFIG") or CONFIG)
+    try:
+        given = read_file(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        if environment.get("SPOTKEEPER_CONFIG"):
+            raise SettingsError(f"{path} is not there") from None
+        given = {}
+    except (OSError, ValueError) as error:
+        raise SettingsError(f"{path}: {error}") from None
+    return parse(environment, given)
+
+
+def parse(environment: Mapping[str, str], given: Mapping[str, Any] | None = None) -> Settings:
+    """Read the settings. Raises SettingsError with every wrong one; unknown ones are wrong too.
+
+    `given` are those of the file; the environment comes before them.
+    """
+    given = given or {}
     wrong: list[str] = []
     known = {field.name for field in fields(Settings)}
     read: dict[str, Any] = {}
     for name in known:
         names = (PREFIX + name.upper(), *_ALSO.get(name, ()))
         text = next((environment[n] for n in names if environment.get(n)), None)
-        if text is None:
+        if text is None and name not in given:
             continue
         try:
-            read[name] = _READERS.get(name, str)(text)
+            read[name] = _read(name, given.get(name), text)
         except ValueError as error:
-            wrong.append(f"{names[0]}: {'' if name in _SECRET else repr(text) + ' '}{error}")
+            shown = given.get(name) if text is None else text
+            wrong.append(f"{names[0]}: {'' if name in _SECRET else repr(shown) + ' '}{error}")
     if not {"search_log_queue_url", "stack"} & set(read):
         wrong.append(
             f"{PREFIX}SEARCH_LOG_QUEUE_URL: is missing, and {PREFIX}STACK that would tell it"
         )
-    strange = {n[len(PREFIX) :].lower() for n in environment if n.startswith(PREFIX)} - known
-    wrong += [f"{PREFIX}{name.upper()}: is no setting" for name in sorted(strange - _OTHERS)]
+    named = {n[len(PREFIX) :].lower() for n in environment if n.startswith(PREFIX)}
+    strange = (named - known - _OTHERS) | (set(given) - known)
+    wrong += [f"{PREFIX}{name.upper()}: is no setting" for name in sorted(strange)]
     if wrong:
         raise SettingsError("; ".join(sorted(wrong)))
+    if "ready" in read:
+        # The service is what serves; workers of the library are beside it only if somebody says so.
+        read.setdefault("workers", 0)
     return Settings(**read)
 
 
+def _read(name: str, given: Any, text: str | None) -> Any:
+    if name in _STRUCTURED:
+        return _STRUCTURED[name](given if text is None else read_value(text))
+    return _READERS.get(name, str)(str(given) if text is None else text)
+
+
 # Of the library, which may share an environment with the agent.
-_OTHERS = {"worker_id"}
+_OTHERS = {"worker_id", "config"}

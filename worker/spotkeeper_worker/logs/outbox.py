@@ -74,6 +74,11 @@ class Outbox:
         with self._changed:
             return self._journal.waiting
 
+    def last_of(self, session: str) -> int:
+        """Return the number of the last batch that was accepted from a sender; 0 for none."""
+        with self._changed:
+            return self._journal.last_of(session)
+
     def tell(self, look: Mapping[str, object]) -> None:
         """Send a look at a request queue with the next logs, or alone where there are none."""
         with self._changed:

@@ -1,0 +1,497 @@
+"""Processes that know nothing of Spotkeeper: probes, commands, access logs, and ASGI."""
+
+import asyncio
+import json
+import os
+import threading
+import time
+import tomllib
+from collections.abc import Callable, Iterator, Sequence
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from spotkeeper_worker import Worker
+from spotkeeper_worker.agent.service import Probe, Service
+from spotkeeper_worker.agent.settings import SettingsError, load, parse
+from spotkeeper_worker.agent.values import read_file
+from spotkeeper_worker.asgi import SpotkeeperMiddleware
+from spotkeeper_worker.log import Sometimes, get_logger
+from spotkeeper_worker.logs.follow import Follow, Follower
+from spotkeeper_worker.logs.journal import Journal
+from spotkeeper_worker.logs.outbox import Outbox, OutboxSettings
+from spotkeeper_worker.notice import Notice, write_notice
+from spotkeeper_worker.states import Leave, State, Workers
+from spotkeeper_worker.testing import until
+from tests.worker.logs import AWS
+
+QUEUE = {"SPOTKEEPER_SEARCH_LOG_QUEUE_URL": "https://sqs.us-east-1.amazonaws.com/1/q"}
+SAY = Sometimes(get_logger("agent"))
+
+# --- settings -------------------------------------------------------------------------------------
+
+FILE = """
+# What the issue of many users asks for.
+stack = "spotkeeper"
+on_drain = ["systemctl", "stop", "vllm"]  # it waits for its requests
+on_return = ["systemctl", "start", 'vllm']
+ready = {http = "http://127.0.0.1:8000/health"}
+live = { http = "http://127.0.0.1:8000/live", every_s = 5, timeout_s = 1.5 }
+logs = {follow = "/var/log/nginx/access.json", seconds = "request_time", skip = ["/health"]}
+poll_s = 2.5
+"""
+
+
+def test_the_file_of_settings(tmp_path: Path) -> None:
+    (tmp_path / "agent.toml").write_text(FILE)
+    found = load({"SPOTKEEPER_CONFIG": str(tmp_path / "agent.toml"), "SPOTKEEPER_POLL_S": "3"})
+    assert found.on_drain == ("systemctl", "stop", "vllm")
+    assert found.ready == Probe("http://127.0.0.1:8000/health")
+    assert found.live == Probe("http://127.0.0.1:8000/live", 5.0, 1.5)
+    assert found.logs is not None and found.logs.follow == Path("/var/log/nginx/access.json")
+    # The environment comes first; and the service is what serves.
+    assert (found.poll_s, found.stack, found.workers) == (3.0, "spotkeeper", 0)
+    assert read_file(FILE) == tomllib.loads(FILE)
+
+
+def test_the_same_in_the_environment() -> None:
+    found = parse(
+        QUEUE
+        | {
+            "SPOTKEEPER_ON_DRAIN": '["systemctl", "stop", "vllm"]',
+            "SPOTKEEPER_READY": '{http = "http://127.0.0.1:8000/health"}',
+            "SPOTKEEPER_WORKERS": "1",
+        }
+    )
+    assert found.on_drain == ("systemctl", "stop", "vllm")
+    assert (found.ready, found.workers) == (Probe("http://127.0.0.1:8000/health"), 1)
+
+
+@pytest.mark.parametrize(
+    ("line", "why"),
+    [
+        ('on_drain = "systemctl stop vllm"', "should be a command"),
+        ("on_drain = []", "should be a command"),
+        ('ready = {http = "127.0.0.1:8000"}', "should be {http"),
+        ('ready = {http = "http://h/", often = 1}', "and nothing else"),
+        ('logs = {file = "x"}', "should be {follow"),
+        ('logs = {follow = "x", colour = "red"}', "colour should be one of"),
+        ("poll_s = often", "line 2: 'often' is no value"),
+        ("poll_s", "line 2: should be NAME = VALUE"),
+        ("poll_s = 1\npoll_s = 2", "line 3: poll_s is there twice"),
+        ('on_drain = ["a" "b"]', "line 2: an array's values"),
+        ("on_drain = [1] 2", "line 2: '2' follows the value"),
+        ("colour = 1", "SPOTKEEPER_COLOUR: is no setting"),
+    ],
+)
+def test_wrong_settings_of_the_file_are_named(tmp_path: Path, line: str, why: str) -> None:
+    path = tmp_path / "agent.toml"
+    path.write_text(f'stack = "spotkeeper"\n{line}\n')
+    with pytest.raises(SettingsError) as wrong:
+        load({"SPOTKEEPER_CONFIG": str(path)})
+    assert why in str(wrong.value)
+
+
+def test_a_file_that_is_named_must_be_there(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match=r"none\.toml is not there"):
+        load(QUEUE | {"SPOTKEEPER_CONFIG": str(tmp_path / "none.toml")})
+
+
+NAMES = st.from_regex(r"[a-z_]+", fullmatch=True)
+VALUES: st.SearchStrategy[Any] = st.recursive(
+    st.booleans()
+    | st.integers(-(10**9), 10**9)
+    | st.text(st.characters(min_codepoint=32, max_codepoint=0x2FF, exclude_characters="\x7f")),
+    lambda inner: (
+        st.lists(inner) | st.dictionaries(st.from_regex(r"[a-z_]+", fullmatch=True), inner)
+    ),
+)
+
+
+def written(value: Any) -> str:
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{name} = {written(each)}" for name, each in value.items()) + "}"
+    if isinstance(value, list):
+        return "[" + ", ".join(map(written, value)) + "]"
+    return json.dumps(value, ensure_ascii=False)
+
+
+@given(VALUES)
+def test_what_is_read_is_what_toml_means(value: Any) -> None:
+    line = f"name = {written(value)}"
+    assert read_file(line) == tomllib.loads(line) == {"name": value}
+
+
+# --- probes and commands --------------------------------------------------------------------------
+
+
+class Web:
+    """A service on loopback that answers what a test says."""
+
+    def __init__(self) -> None:
+        web = self
+        self.status = 200
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                self.send_response(web.status)
+                self.send_header("Content-Length", "0")
+                self.end_headers()
+
+            def log_message(self, format: str, *args: Any) -> None:
+                pass
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self._server.server_address[1]}/health?full=1"
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.01,))
+        self._thread.start()
+
+    def close(self) -> None:
+        self._server.shutdown()
+        self._thread.join()
+        self._server.server_close()
+
+
+@pytest.fixture
+def web() -> Iterator[Web]:
+    made = Web()
+    yield made
+    made.close()
+
+
+def service(**given: Any) -> Service:
+    parts = {"ready": None, "live": None, "on_drain": (), "on_return": (), **given}
+    return Service(**parts, say=Sometimes(get_logger("agent")))
+
+
+@pytest.mark.allow_hosts(["127.0.0.1"])
+def test_a_service_is_ready_when_its_probe_says_so(web: Web) -> None:
+    made = service(ready=Probe(web.url))
+    web.status = 503
+    made.probe()
+    found = made.counted(Workers(expected=0))
+    assert (found.all_ready, found.missing()) == (False, "service has not loaded its model")
+    web.status = 204
+    made.probe()
+    assert made.counted(Workers(expected=0)).all_ready
+
+
+@pytest.mark.allow_hosts(["127.0.0.1"])
+def test_a_service_is_dead_after_three_probes_and_only_if_it_was_alive(web: Web) -> None:
+    made = service(live=Probe(web.url))
+    web.status = 500
+    for _ in range(5):
+        made.probe()
+    assert made.ill == ""
+    web.status = 200
+    made.probe()
+    web.status = 500
+    seen = []
+    for _ in range(3):
+        made.probe()
+        seen.append(made.ill)
+    assert seen == ["", "", f"{web.url} answered 500"]
+    web.status = 200
+    made.probe()
+    assert made.ill == ""
+
+
+@pytest.mark.allow_hosts(["127.0.0.1"])
+def test_a_service_that_nobody_reaches_is_not_ready(caplog: pytest.LogCaptureFixture) -> None:
+    made = service(ready=Probe("http://127.0.0.1:9/"))
+    made.probe()
+    assert not made.ready
+    assert "the service is not ready: http://127.0.0.1:9/: ConnectionRefusedError" in caplog.text
+
+
+def stopped(made: Service) -> Callable[[], bool]:
+    return lambda: not made.counted(Workers(expected=0)).busy
+
+
+def test_on_drain_runs_once_and_is_waited_for(tmp_path: Path) -> None:
+    said, go = tmp_path / "said", tmp_path / "go"
+    wait = f"echo drain >> {said}; until [ -e {go} ]; do sleep 0.01; done"
+    made = service(on_drain=["sh", "-c", wait], on_return=["sh", "-c", f"echo return >> {said}"])
+    assert made.counted(Workers(expected=0)).all_ready
+    for _ in range(3):
+        made.follow(Leave("interruption", 9.0, 9.0), served=True)
+    found = made.counted(Workers(expected=0))
+    assert (found.busy, found.begun) == (1, 1)
+    go.touch()
+    until(stopped(made), "the command has ended")
+    made.follow(None, served=True)
+    until(stopped(made), "the service is started again")
+    made.follow(None, served=True)
+    assert said.read_text() == "drain\nreturn\n"
+
+
+@pytest.mark.parametrize(
+    ("leave", "served"),
+    [
+        (Leave("warmed"), False),
+        (Leave("stopping"), True),
+        (Leave("not alive: http://h answered 500"), True),
+    ],
+)
+def test_on_drain_does_not_run(tmp_path: Path, leave: Leave, served: bool) -> None:
+    """Into the warm pool at first, for an agent that restarts, and for a dead service."""
+    made = service(on_drain=["touch", str(tmp_path / "ran")])
+    made.follow(leave, served)
+    assert not made.counted(Workers(expected=0)).busy
+    assert not (tmp_path / "ran").exists()
+
+
+@pytest.mark.parametrize(
+    ("command", "why"),
+    [(["false"], "false failed with status 1"), (["/no/such"], "/no/such could not be started")],
+)
+def test_a_command_that_fails_is_named_and_holds_nothing_up(
+    command: Sequence[str], why: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    made = service(on_drain=command)
+    made.follow(Leave("terminated"), served=True)
+    until(stopped(made), "it has ended")
+    assert why in caplog.text
+
+
+# --- access logs ----------------------------------------------------------------------------------
+
+
+def entry(number: int, **changed: object) -> str:
+    body = {
+        "time": "2025-11-20T10:00:03.500+00:00",
+        "request_id": f"r-{number}",
+        "request_time": "2.5",
+        "status": "200",
+        "uri": "/v1/ocr",
+        **changed,
+    }
+    return json.dumps(body) + "\n"
+
+
+class Tail:
+    """A followed file, and agents that follow it one after the other."""
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / "access.json"
+        self._folder = folder
+        self.bodies: list[str] = []
+        self.begin()
+
+    def begin(self, **named: Any) -> None:
+        """Have another agent follow the file."""
+        self.journal = Journal(self._folder / "journal")
+        self.outbox = Outbox(self.journal, self.bodies.append, OutboxSettings(origin=AWS))
+        follow = Follow.parse({"follow": str(self.path), **named})
+        self.follower = Follower(
+            follow, self.outbox.accept, self.outbox.last_of, Sometimes(get_logger("agent"))
+        )
+
+    def end(self) -> None:
+        """Kill the agent: it loses what is in its memory."""
+        self.follower.close()
+        self.journal.close()
+
+    def write(self, text: str) -> None:
+        with self.path.open("a") as file:
+            file.write(text)
+
+    def ids(self) -> list[str]:
+        """What the journal has, oldest first."""
+        self.journal.seal()
+        lines = [line for segment in self.journal._sealed for line in segment.lines]
+        return [json.loads(line)["request_id"] for line in lines]
+
+
+@pytest.fixture
+def tail(tmp_path: Path) -> Iterator[Tail]:
+    made = Tail(tmp_path)
+    yield made
+    made.end()
+
+
+def test_an_access_log_becomes_search_logs() -> None:
+    follow = Follow.parse({"follow": "x", "enqueued_at": "start"})
+    read = json.loads(entry(1, start="t=1763632800.250"))
+    assert follow.log_of(read, "web") == {
+        "request_id": "r-1",
+        "worker_id": "web",
+        "enqueued_at": "2025-11-20T10:00:00.250Z",
+        "started_at": "2025-11-20T10:00:01.000Z",
+        "finished_at": "2025-11-20T10:00:03.500Z",
+        "status": "ok",
+    }
+    assert follow.log_of(json.loads(entry(1, uri="/health?x")), "web") is None
+
+
+@pytest.mark.parametrize(
+    ("code", "status"),
+    [(200, "ok"), (404, "ok"), (500, "error"), (503, "error"), (504, "timeout"), (499, "timeout")],
+)
+def test_the_status_of_a_request(code: int, status: str) -> None:
+    log = Follow(Path("x")).log_of(json.loads(entry(1, status=code)), "web")
+    assert log is not None and log["status"] == status
+
+
+def test_only_what_is_new_is_followed_and_a_half_line_is_waited_for(tail: Tail) -> None:
+    tail.write(entry(0))
+    assert tail.follower.step(0.0) == 0
+    half = entry(2)
+    tail.write(entry(1) + half[:20])
+    assert tail.follower.step(1.0) == 1
+    tail.write(half[20:])
+    assert tail.follower.step(2.0) == 1
+    assert tail.ids() == ["r-1", "r-2"]
+
+
+def test_a_file_that_is_made_later_is_read_from_its_beginning(tail: Tail) -> None:
+    assert tail.follower.step(0.0) == 0
+    tail.write(entry(1))
+    assert tail.follower.step(1.0) == 1
+
+
+def test_an_agent_goes_on_where_the_one_before_was_killed(tail: Tail) -> None:
+    tail.write("")
+    tail.follower.step(0.0)
+    for number in range(10):
+        tail.write(entry(number))
+        tail.follower.step(1.0)
+        tail.end()
+        tail.begin()
+    tail.write(entry(10))
+    tail.follower.step(2.0)
+    assert tail.ids() == [f"r-{number}" for number in range(11)]
+
+
+def test_a_rotated_file_is_read_to_its_end(tail: Tail) -> None:
+    tail.write("")
+    tail.follower.step(0.0)
+    tail.write(entry(0))
+    old = tail.path.rename(tail.path.with_suffix(".1"))
+    tail.follower.step(1.0)
+    tail.write(entry(2))
+    tail.follower.step(2.0)
+    with old.open("a") as file:
+        file.write(entry(1))
+    for at in range(3, 30):
+        tail.follower.step(float(at))
+    assert tail.ids() == ["r-0", "r-1", "r-2"]
+
+
+def test_a_truncated_file_is_read_again(tail: Tail) -> None:
+    tail.write("")
+    tail.follower.step(0.0)
+    tail.write(entry(0) + entry(1))
+    tail.follower.step(1.0)
+    os.truncate(tail.path, 0)
+    tail.write(entry(2))
+    tail.follower.step(2.0)
+    assert tail.ids() == ["r-0", "r-1", "r-2"]
+
+
+def test_what_is_no_entry_is_named_and_passed_over(
+    tail: Tail, caplog: pytest.LogCaptureFixture
+) -> None:
+    tail.write("")
+    tail.follower.step(0.0)
+    wrong = ["{", "[1]", '"x"', entry(1, time="noon"), '{"time": 1}', entry(2, request_time="-")]
+    tail.write("".join(f"{line.strip()}\n" for line in wrong) + "\n" + entry(3))
+    tail.follower.step(1.0)
+    assert tail.ids() == ["r-3"]
+    assert "a line is no search log" in caplog.text
+
+
+def test_a_line_without_an_end_does_not_stop_it(tail: Tail) -> None:
+    tail.write("")
+    tail.follower.step(0.0)
+    tail.write("x" * (3 << 20) + "\n" + entry(1))
+    for at in range(6):
+        tail.follower.step(float(at))
+    assert tail.ids() == ["r-1"]
+
+
+# --- ASGI -----------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def worker(tmp_path: Path) -> Iterator[Worker]:
+    (tmp_path / "workers").mkdir()
+    write_notice(tmp_path, Notice(State.SERVING, time.time()))
+    with Worker("gpu-0", tmp_path, send_every_s=60.0) as made:
+        yield made
+
+
+def asked(
+    worker: Worker, path: str, status: int = 200, headers: Sequence[tuple[bytes, bytes]] = ()
+) -> tuple[int, list[Any]]:
+    """Ask an application in the middleware; answers its status and what was measured."""
+    sent: list[Any] = []
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        if status == 0:
+            raise RuntimeError("no")
+        await send({"type": "http.response.start", "status": status, "headers": []})
+        await send({"type": "http.response.body", "body": b""})
+
+    async def receive() -> Any:
+        return {"type": "http.request"}
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    scope = {"type": "http", "path": path, "headers": list(headers)}
+    asyncio.run(SpotkeeperMiddleware(app, worker)(scope, receive, send))
+    return sent[0]["status"], list(worker._emitter._waiting)
+
+
+def test_a_request_over_http_is_measured(worker: Worker) -> None:
+    start = f"t={time.time() - 3:.3f}".encode()
+    headers = [(b"X-Request-ID", b"r-7"), (b"x-request-start", start)]
+    status, (log,) = asked(worker, "/v1/ocr", headers=headers)
+    assert (status, log[0], log[4]) == (200, "r-7", "ok")
+    assert log[2] - log[1] == pytest.approx(3, abs=1)
+
+
+@pytest.mark.parametrize(("status", "said"), [(404, "ok"), (500, "error"), (504, "timeout")])
+def test_its_status_is_that_of_the_answer(worker: Worker, status: int, said: str) -> None:
+    answered, (log,) = asked(worker, "/v1/ocr", status)
+    assert (answered, log[4]) == (status, said)
+
+
+def test_an_application_that_raises_is_an_error(worker: Worker) -> None:
+    with pytest.raises(RuntimeError):
+        asked(worker, "/v1/ocr", 0)
+    assert worker._emitter._waiting[0][4] == "error"
+
+
+@pytest.mark.parametrize("start", [b"soon", b"t=99999999999", b"1", b"\xff"])
+def test_a_wrong_start_costs_nothing(worker: Worker, start: bytes) -> None:
+    _, (log,) = asked(worker, "/v1/ocr", headers=[(b"x-request-start", start)])
+    assert log[2] - log[1] < 5
+
+
+def test_a_draining_machine_answers_503_and_its_health_check_stays_itself(
+    worker: Worker, tmp_path: Path
+) -> None:
+    assert asked(worker, "/spotkeeper/ready")[0] == 200
+    write_notice(tmp_path, Notice(State.DRAINING, time.time(), True, "terminated"))
+    assert asked(worker, "/spotkeeper/ready")[0] == 503
+    assert asked(worker, "/v1/ocr")[0] == 503
+    assert asked(worker, "/health") == (200, [])
+
+
+def test_a_worker_is_ready_once_its_application_has_started(worker: Worker) -> None:
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        await send({"type": "lifespan.startup.complete"})
+        assert worker._place._ready
+        await send({"type": "lifespan.shutdown.complete"})
+
+    async def nothing(*_: Any) -> Any:
+        return {}
+
+    asyncio.run(SpotkeeperMiddleware(app, worker)({"type": "lifespan"}, nothing, nothing))
+    assert worker.stopping

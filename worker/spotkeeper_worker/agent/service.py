@@ -1,0 +1,182 @@
+"""A service that knows nothing of Spotkeeper: probed over HTTP, and told to drain by a command."""
+
+from __future__ import annotations
+
+import http.client
+import subprocess
+import threading
+from dataclasses import dataclass, replace
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from spotkeeper_worker.log import get_logger
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from spotkeeper_worker.log import Sometimes
+    from spotkeeper_worker.states import Leave, Workers
+
+NAME = "service"
+_LOG = get_logger("agent")
+# Consecutive probes that fail before a service that was alive counts as dead.
+_DEAD_AFTER = 3
+_LONGEST_S = 60.0
+NOT_ALIVE = "not alive: "
+
+
+@dataclass(frozen=True)
+class Probe:
+    """A URL that answers 2xx while the service is ready, or alive."""
+
+    url: str
+    every_s: float = 2.0
+    timeout_s: float = 2.0
+
+    @classmethod
+    def parse(cls, value: Any) -> Probe:
+        """Read `{http = "http://127.0.0.1:8000/health"}`; raises ValueError."""
+        table = value if isinstance(value, dict) else {"http": value}
+        url = table.get("http")
+        parts = urlsplit(url if isinstance(url, str) else "")
+        times = [table.get(name, 2.0) for name in ("every_s", "timeout_s")]
+        right = all(isinstance(each, (int, float)) and 0 < each <= _LONGEST_S for each in times)
+        if parts.scheme not in ("http", "https") or not parts.hostname or not right:
+            raise ValueError('should be {http = "http://127.0.0.1:8000/health"}')
+        if set(table) - {"http", "every_s", "timeout_s"}:
+            raise ValueError("has http, every_s and timeout_s, and nothing else")
+        return cls(str(url), float(times[0]), float(times[1]))
+
+    def trouble(self) -> str:
+        """Ask once; empty if the service is well."""
+        parts = urlsplit(self.url)
+        secure = parts.scheme == "https"
+        kind = http.client.HTTPSConnection if secure else http.client.HTTPConnection
+        connection = kind(parts.netloc, timeout=self.timeout_s)
+        path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+        try:
+            connection.request("GET", path, headers={"User-Agent": "spotkeeper-agent"})
+            status = connection.getresponse().status
+        except (OSError, http.client.HTTPException) as error:
+            return f"{self.url}: {type(error).__name__} {error}".rstrip()
+        finally:
+            connection.close()
+        well = HTTPStatus.OK <= status < HTTPStatus.MULTIPLE_CHOICES
+        return "" if well else f"{self.url} answered {status}"
+
+
+def parse_command(value: Any) -> tuple[str, ...]:
+    """Read `["systemctl", "stop", "vllm"]`; raises ValueError."""
+    if not isinstance(value, list) or not value or not all(isinstance(v, str) for v in value):
+        raise ValueError('should be a command, such as ["systemctl", "stop", "vllm"]')
+    return tuple(value)
+
+
+class Service:
+    """The machine's service. Probes run in a thread of their own, as they may hang."""
+
+    def __init__(
+        self,
+        ready: Probe | None,
+        live: Probe | None,
+        on_drain: Sequence[str],
+        on_return: Sequence[str],
+        say: Sometimes,
+    ) -> None:
+        self._probes = [
+            (name, probe) for name, probe in (("ready", ready), ("live", live)) if probe
+        ]
+        self._on_drain = list(on_drain)
+        self._on_return = list(on_return)
+        self._say = say
+        self._running: subprocess.Popen[bytes] | None = None
+        self._drained = False
+        self._begun = 0
+        self._failed = 0
+        self._was_alive = False
+        self._closed = threading.Event()
+        self.ready = ready is None
+        self.ill = ""
+        """Why the service does not live; empty while it does, or has not been alive yet."""
+
+    def start(self) -> None:
+        """Begin to probe."""
+        if self._probes:
+            threading.Thread(target=self._run, name="probes", daemon=True).start()
+
+    def _run(self) -> None:
+        while not self._closed.wait(min(probe.every_s for _, probe in self._probes)):
+            self.probe()
+
+    def probe(self) -> None:
+        """Probe once."""
+        for name, probe in self._probes:
+            trouble = probe.trouble()
+            if trouble:
+                self._say.warn(
+                    name, f"the service is not {'alive' if name == 'live' else name}: {trouble}"
+                )
+            else:
+                self._say.over(name, f"{probe.url} answers again")
+            if name == "ready":
+                self.ready = not trouble
+            elif not trouble:
+                self._failed, self._was_alive, self.ill = 0, True, ""
+            else:
+                self._failed += 1
+                if self._was_alive and self._failed >= _DEAD_AFTER:
+                    self.ill = trouble
+
+    def counted(self, workers: Workers) -> Workers:
+        """Add the service to the machine's workers: one that is busy while its command runs."""
+        if not self._probes and not self._on_drain:
+            return workers
+        busy = self._running is not None and self._running.poll() is None
+        if self._running is not None and not busy:
+            self._ended(self._running)
+        probed = any(name == "ready" for name, _ in self._probes)
+        return replace(
+            workers,
+            expected=workers.expected + probed,
+            ready=(*workers.ready, NAME) if probed and self.ready else workers.ready,
+            not_ready=workers.not_ready if self.ready else (*workers.not_ready, NAME),
+            busy=workers.busy + busy,
+            begun=workers.begun + self._begun,
+        )
+
+    def follow(self, leave: Leave | None, served: bool) -> None:
+        """Have the service drain when the machine leaves, and return when it stays after all."""
+        if leave is None:
+            if self._drained:
+                self._drained = False
+                self._command("on_return", self._on_return)
+            return
+        # A dead service needs a restart, not a drain; and an agent that restarts is no reason to
+        # stop what it looks after.
+        stays = leave.reason == "stopping" or leave.reason.startswith(NOT_ALIVE)
+        if served and not stays and not self._drained:
+            self._drained = True
+            self._command("on_drain", self._on_drain)
+
+    def _command(self, name: str, command: list[str]) -> None:
+        if not command:
+            if self._on_drain:
+                _LOG.warning("the machine stays, and no on_return says how the service starts")
+            return
+        self._begun += 1
+        try:
+            self._running = subprocess.Popen(command, stdin=subprocess.DEVNULL)
+            _LOG.info("%s: %s", name, " ".join(command))
+        except OSError as error:
+            _LOG.error("%s: %s could not be started: %s", name, " ".join(command), error)
+
+    def _ended(self, process: subprocess.Popen[bytes]) -> None:
+        self._running = None
+        if process.returncode:
+            command = " ".join(map(str, process.args)) if isinstance(process.args, list) else ""
+            _LOG.error("%s failed with status %d", command, process.returncode)
+
+    def close(self) -> None:
+        """Probe no more; a command that runs goes on."""
+        self._closed.set()
