@@ -94,7 +94,7 @@ class Turn:
 
 
 @dataclass(frozen=True, slots=True)
-class _Context:
+class Context:
     """What the handlers read of Lambda's context."""
 
     function_name: str = "bench"
@@ -122,7 +122,7 @@ class Bench:
         written = io.StringIO()
         with redirect_stdout(written), _logging_to(written):
             began = time.process_time()
-            handler(event, _Context())
+            handler(event, Context())
             turn.cpu_s = time.process_time() - began
         self._turn = Turn()
         for line in written.getvalue().splitlines():

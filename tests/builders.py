@@ -12,17 +12,15 @@ from spotkeeper.domain.availability.actions import (
     Drain,
     EndBackfill,
     EndSpare,
-    Plan,
     ReplaceEarly,
     RequestSpot,
     SuspendAzRebalance,
     Terminate,
 )
-from spotkeeper.domain.availability.assessing.counting import Count
-from spotkeeper.domain.availability.decide import apply, assess, plan
+from spotkeeper.domain.availability.count import Count
+from spotkeeper.domain.availability.decide import Plan, alarms_of, apply, assess, plan
 from spotkeeper.domain.availability.memory import AvailabilityMemory
 from spotkeeper.domain.availability.snapshot import Snapshot
-from spotkeeper.domain.availability.telling import alarms_of
 from spotkeeper.domain.decision import Action, Answer, Controller, DecisionRecord
 from spotkeeper.domain.failure import FailureClass, LaunchFailure
 from spotkeeper.domain.fleet import Fleet, Group, Instance, Observation, Phase

@@ -42,18 +42,14 @@ def test_a_mass_interruption_in_one_second_is_filled_before_it_happens() -> None
 def test_a_mass_interruption_without_notice_is_filled_at_once() -> None:
     fleet = Scenario(target=10, a=((0.0, 10), (1201.0, 0)), physics=Physics(notice_s=0))
     fleet.to(1201)
-    # Ten, and a spare once spot has refused it: losses that no warning announces cluster.
-    assert fleet.table() == [
-        "1201 backfill (backfill) on-demand 10",
-        "1201 backfill (backfill) on-demand 11",
-    ]
+    assert fleet.table() == ["1201 backfill (backfill) on-demand 10"]
 
 
 @pytest.mark.parametrize(("target", "hours"), [(1, 8), (2, 4)])
 def test_without_warnings_a_spare_stays_the_longer_the_more_pools_it_covers(
     target: int, hours: int
 ) -> None:
-    unwarned = AvailabilityPolicy(notice_s=0)
+    unwarned = AvailabilityPolicy(notice_s=0, elevated_risk_s=1800)
     fleet = Scenario(target=target, b=PLENTY, physics=Physics(notice_s=0), policy=unwarned)
     # Of three instances in two pools, one pool takes two with it: half of the pools are covered.
     fleet.to(3600 * hours - 600)

@@ -95,9 +95,9 @@ def test_other_groups_in_the_document_are_met_for_the_first_time(
     ten = group(back_name, 10, instances(BACK[:10]))
     moved = turn(3660, group(spot_name, 0), ten, still.memory)
     assert (moved.rule, moved.ends) == ("adopting", ())
-    assert moved.reason.endswith("spot and on-demand, its groups before, stay as they are")
+    assert moved.reason.endswith("its previous groups spot and on-demand are left as they are")
     assert moved.memory.risk.losses == ()
-    assert "stay as they are" not in turn(3720, group(spot_name, 0), ten, moved.memory).reason
+    assert "left as they are" not in turn(3720, group(spot_name, 0), ten, moved.memory).reason
 
 
 def test_who_was_taken_out_of_a_group_is_ended_although_the_fleet_has_another() -> None:

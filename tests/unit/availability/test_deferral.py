@@ -6,9 +6,13 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from spotkeeper.domain.availability.memory import AvailabilityMemory
-from spotkeeper.domain.availability.risk.deferral import watch_starts
-from spotkeeper.domain.availability.risk_memory import DeferralMemory, RiskMemory, Start
+from spotkeeper.domain.availability.memory import (
+    AvailabilityMemory,
+    DeferralMemory,
+    RiskMemory,
+    Start,
+)
+from spotkeeper.domain.availability.risk import watch_starts
 from spotkeeper.domain.decision import Action
 from spotkeeper.domain.failure import FailureClass
 from spotkeeper.domain.fleet import Fleet, Group
@@ -60,7 +64,9 @@ def test_what_is_warned_is_backfilled_just_in_time() -> None:
     first = warned()
     assert (first.action, first.rule, first.on_demand_desired) == (Action.HOLD, "just in time", 0)
     assert first.look_again_at == at(30)
-    assert first.reason.endswith("1 short; warned instances serve on: backfill for them in 30 s")
+    assert first.reason.endswith(
+        "1 short; warned instances still serve: backfill for them starts in 30 s"
+    )
     early = turn(24, spot(LEFT), NONE, first.memory, warm())
     assert (early.action, early.look_again_at) == (Action.HOLD, None)
     due = turn(30, spot(LEFT), NONE, early.memory, warm())

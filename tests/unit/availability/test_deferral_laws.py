@@ -5,8 +5,12 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spotkeeper.domain.availability.memory import AvailabilityMemory
-from spotkeeper.domain.availability.risk_memory import DeferralMemory, RiskMemory, Start
+from spotkeeper.domain.availability.memory import (
+    AvailabilityMemory,
+    DeferralMemory,
+    RiskMemory,
+    Start,
+)
 from spotkeeper.domain.decision import Action
 from spotkeeper.domain.fleet import Group, Instance
 from spotkeeper.domain.settings.availability import AvailabilityPolicy

@@ -20,6 +20,7 @@ from spotkeeper.domain.availability.memory import AvailabilityMemory, Level, Uns
 from spotkeeper.domain.availability.snapshot import Snapshot, Sweep
 from spotkeeper.domain.decision import Answer
 from spotkeeper.domain.fleet import Observation
+from spotkeeper.domain.settings.availability import AvailabilityPolicy
 from tests.builders import answered, at, fleet, group, ids, instances, turn
 from tests.laws import shuffles
 
@@ -162,6 +163,7 @@ def test_what_a_crash_must_not_lose_is_what_a_lost_answer_leaves() -> None:
         group("spot", 4, instances(SPOT[:3])),
         group("on-demand", 0),
         memory,
+        fleet(availability=AvailabilityPolicy(elevated_risk_s=1800)),
         warned={SPOT[0]: at(0)},
     ).plan
     kinds = {type(action) for action in wanted.actions}

@@ -18,6 +18,7 @@ from tests.builders import at, failure, fleet, group, ids, instances, turn
 
 SPOT, BACK = ids("a", 12), ids("b", 12)
 NONE = group("on-demand", 0)
+ELEVATED = fleet(availability=AvailabilityPolicy(elevated_risk_s=1800))
 STEADY = AvailabilityMemory(need=4, spot_seen=4, seen_at=at(-60), in_service=4)
 
 
@@ -175,7 +176,7 @@ def test_who_never_reports_is_backfilled_up_to_the_cap() -> None:
 
 def test_a_dead_instance_that_its_group_still_lists_is_a_surprise() -> None:
     listed = spot(*SPOT[:4])
-    lost = turn(0, listed, NONE, STEADY, taken=frozenset(SPOT[:1]))
+    lost = turn(0, listed, NONE, STEADY, ELEVATED, taken=frozenset(SPOT[:1]))
     assert (lost.spot.serving, lost.on_demand_desired) == (3, 1)
     assert lost.memory.risk.last_surprise == at(0)
     assert [(r.instance_id, r.taken) for r in lost.of(ReplaceEarly)] == [(SPOT[0], True)]
@@ -195,7 +196,7 @@ def test_a_dead_instance_that_was_warned_is_none() -> None:
 
 
 def test_an_operators_desired_is_not_undone_after_elevated_risk() -> None:
-    unsized = fleet(sizing=SizingPolicy(enabled=False))
+    unsized = replace(ELEVATED, sizing=SizingPolicy(enabled=False))
     memory = _after_elevated_risk(unsized)
     stale = CapacityRequest(at=at(-7200), need=4, spare=1)
     raised = spot(*SPOT[:5], desired=5)
@@ -216,7 +217,7 @@ def _after_elevated_risk(of: Fleet) -> AvailabilityMemory:
 
 @pytest.mark.parametrize("need", [3, 4, 5])
 def test_the_spot_group_is_never_asked_for_more_than_its_bound(need: int) -> None:
-    bounded = fleet(spot_max=4)
+    bounded = replace(fleet(spot_max=4), availability=ELEVATED.availability)
     before = AvailabilityMemory(need=need, spot_seen=need, seen_at=at(-60), in_service=need)
     lost = turn(0, spot(*SPOT[: need - 1], desired=need), NONE, before, bounded)
     assert lost.spot_desired <= max(need, 4)

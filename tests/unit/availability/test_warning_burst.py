@@ -4,13 +4,14 @@ from dataclasses import replace
 
 import pytest
 
-from spotkeeper.domain.availability.risk.warning_burst import add_bursts, lost_warnings
-from spotkeeper.domain.availability.risk_memory import WarningBurst
+from spotkeeper.domain.availability.memory import WarningBurst
+from spotkeeper.domain.availability.risk import lost_warnings
 from spotkeeper.domain.fleet import Group
 from spotkeeper.domain.settings.availability import AvailabilityPolicy
 from tests.builders import at, fleet, group, ids, instances, turn
 
-POOL = ids("a", 20)
+POOL, NONE = ids("a", 20), group("on-demand", 0)
+WARM = fleet(availability=AvailabilityPolicy(on_demand_warm=True))
 
 
 def spot(serving: int) -> Group:
@@ -24,16 +25,17 @@ def spot(serving: int) -> Group:
 def test_the_allowance_is_a_share_of_the_warned_and_no_more_than_the_others(
     warned: int, others: int, allowance: int
 ) -> None:
-    gone = dict.fromkeys(POOL[:warned], at(0))
-    bursts = add_bursts((), spot(warned + others), gone, 120, at(0))
-    assert lost_warnings(bursts, spot(warned + others), gone.keys(), 0.15) == allowance
+    gone, spot_group = dict.fromkeys(POOL[:warned], at(0)), spot(warned + others)
+    bursts = turn(0, spot_group, NONE, of=WARM, warned=gone).memory.risk.warning_bursts
+    assert lost_warnings(bursts, spot_group, gone.keys(), 0.15) == allowance
 
 
 def test_a_burst_is_over_after_the_notice() -> None:
-    bursts = add_bursts((), spot(4), {POOL[0]: at(-20)}, 120, at(0))
-    assert bursts == (WarningBurst(since=at(-20), pool="us-east-1a/g4dn.xlarge", warned=1),)
-    assert add_bursts(bursts, spot(4), {}, 120, at(129)) == bursts
-    assert add_bursts(bursts, spot(4), {}, 120, at(130)) == ()
+    warned = turn(0, spot(4), NONE, of=WARM, warned={POOL[0]: at(-20)}).memory
+    bursts = (WarningBurst(since=at(-20), pool="us-east-1a/g4dn.xlarge", warned=1),)
+    for seconds, left in ((0, bursts), (129, bursts), (130, ())):
+        later = turn(seconds, spot(4), NONE, warned, WARM)
+        assert later.memory.risk.warning_bursts == left
 
 
 def test_a_cold_on_demand_group_is_not_asked_for_an_allowance() -> None:
@@ -49,7 +51,7 @@ def test_another_pool_needs_no_allowance() -> None:
 
 
 def test_a_warned_instance_brings_one_more_and_it_goes_after_the_burst() -> None:
-    warm = fleet(availability=AvailabilityPolicy(on_demand_warm=True))
+    warm = WARM
     before = turn(0, spot(6), group("on-demand", 0), of=warm)
     risk = {POOL[0]: at(60)}
     warned = turn(60, spot(6), group("on-demand", 0), before.memory, warm, warned=risk)

@@ -199,7 +199,7 @@ def test_fifty_warnings_in_a_second_are_read_for_once_and_none_is_lost() -> None
             event = warning(instance_id, at_s=600)
             handle_interruption(event, [fleet.fleet], fleet.ports, instant(600))
 
-    fleet.faults.meanwhile[start + 2] = storm
+    fleet.faults.meanwhile["acquire"] = storm
     handle_interruption(warning(warned[0], at_s=600), [fleet.fleet], fleet.ports, instant(600))
     calls = fleet.faults.calls[start:]
     assert calls[:2] == ["groups_of", "acquire"]

@@ -24,13 +24,13 @@ class Faults:
     """What the fakes that share it do wrong, and the calls that were made.
 
     `refusals` are the errors of every call of a name. Once call `crash_after` is done, the function
-    is dead. `meanwhile` maps a call to what happens elsewhere right after it.
+    is dead. `meanwhile` maps a name to what happens elsewhere right after its next call.
     """
 
     calls: list[str] = field(default_factory=list)
     refusals: dict[str, FleetError] = field(default_factory=dict)
     crash_after: int | None = None
-    meanwhile: dict[int, Callable[[], object]] = field(default_factory=dict)
+    meanwhile: dict[str, Callable[[], object]] = field(default_factory=dict)
 
     @contextmanager
     def call(self, name: str) -> Iterator[None]:
@@ -40,8 +40,8 @@ class Faults:
         if self.refusals and name in self.refusals:
             raise self.refusals[name]
         yield
-        if number in self.meanwhile:
-            self.meanwhile.pop(number)()
+        if name in self.meanwhile:
+            self.meanwhile.pop(name)()
         if number == self.crash_after:
             raise Crash(f"after call {number}, {name}")
 

@@ -4,11 +4,10 @@ from spotkeeper.domain.availability.actions import (
     Backfill,
     CancelBackfill,
     EndBackfill,
-    Plan,
     ReplaceEarly,
 )
+from spotkeeper.domain.availability.decide import Plan, alarms_of
 from spotkeeper.domain.availability.memory import AvailabilityMemory
-from spotkeeper.domain.availability.telling import alarms_of
 from spotkeeper.domain.decision import Controller, DecisionRecord
 from spotkeeper.turns.act import Asked
 

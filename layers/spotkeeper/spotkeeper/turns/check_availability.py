@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from spotkeeper.domain.availability.actions import Plan, ReplaceEarly, RequestSpot
-from spotkeeper.domain.availability.decide import apply, assess, plan
+from spotkeeper.domain.availability.actions import ReplaceEarly, RequestSpot
+from spotkeeper.domain.availability.decide import Plan, apply, assess, plan
 from spotkeeper.domain.availability.memory import AvailabilityMemory
 from spotkeeper.domain.availability.snapshot import Snapshot
 from spotkeeper.domain.decision import Action, Answer, Controller, DecisionRecord

@@ -9,11 +9,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
-from spotkeeper.domain.availability.assessing.counting import in_service
-from spotkeeper.domain.availability.assessing.failures import has_gap
-from spotkeeper.domain.availability.assessing.outside import overdue
+from spotkeeper.domain.availability.count import has_gap, in_service, overdue
+from spotkeeper.domain.availability.decide import LOOKED_AFTER_S
 from spotkeeper.domain.availability.memory import AvailabilityMemory, within
-from spotkeeper.domain.availability.remembering.adoption import LOOKED_AFTER_S
 from spotkeeper.domain.availability.snapshot import Snapshot, Sweep
 from spotkeeper.domain.failure import LaunchFailure
 from spotkeeper.domain.fleet import BusyShares, Fleet, Group, Observation, Phase

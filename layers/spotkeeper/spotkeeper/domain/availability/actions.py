@@ -1,20 +1,17 @@
-"""What a turn wants of AWS: each action is about one thing, and says why."""
+"""What a turn asks of AWS: each action concerns one group or one instance, and has a reason."""
 
 from dataclasses import dataclass
 from datetime import datetime
 from typing import ClassVar
 
-from spotkeeper.domain.availability.assessment import Assessment
-from spotkeeper.domain.availability.memory import AvailabilityMemory
 from spotkeeper.domain.capacity_request import CapacityRequest
-from spotkeeper.domain.decision import Action
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WakeUp:
-    """Have a turn happen at an instant, as of `now`: something was put off until then.
+    """Run another turn at an instant, because backfill was deferred until then.
 
-    `woken` counts the wake-ups one after the other, this one included.
+    `woken` counts the wake-ups that followed each other, including this one.
     """
 
     at: datetime
@@ -24,13 +21,13 @@ class WakeUp:
 
     @property
     def asked(self) -> str:
-        """How records say it."""
+        """The action as records write it."""
         return f"look again at {self.at:%H:%M:%S}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _DesiredCapacity:
-    """A group is asked for another size."""
+    """Set the desired capacity of a group."""
 
     group: str
     desired: int
@@ -38,7 +35,7 @@ class _DesiredCapacity:
 
     @property
     def asked(self) -> str:
-        """How records say it."""
+        """The action as records write it."""
         return f"{self.group}: desired {self.desired}"
 
 
@@ -50,7 +47,7 @@ class Backfill(_DesiredCapacity):
 
     @property
     def before(self) -> int:
-        """What the group was asked for before."""
+        """The desired capacity before."""
         return self.desired - self.count
 
 
@@ -62,20 +59,20 @@ class CancelBackfill(_DesiredCapacity):
 
     @property
     def before(self) -> int:
-        """What the group was asked for before."""
+        """The desired capacity before."""
         return self.desired + self.count
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestSpot(_DesiredCapacity):
-    """Ask the spot group for `desired`, which it may show either of `requests` for."""
+    """Set the spot group to `desired`; until AWS has done so it may show either of `requests`."""
 
     requests: tuple[CapacityRequest, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Instance:
-    """Something becomes of one instance; `verb` is how records say it."""
+    """Change one instance; `verb` is what records call it."""
 
     instance_id: str
     reason: str
@@ -84,7 +81,7 @@ class _Instance:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndBackfill(_Instance):
-    """End an on-demand instance, and lower its group, of `before` now, by one."""
+    """End an on-demand instance, and lower its group, which has `before` now, by one."""
 
     before: int
     verb: ClassVar[str] = "end"
@@ -101,16 +98,17 @@ class Drain(_Instance):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unmark(_Instance):
-    """Take the mark off an instance: it works on."""
+    """Remove the mark from an instance, which keeps working."""
 
     verb: ClassVar[str] = "stop draining"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplaceEarly(_Instance):
-    """Take an instance out of the spot group, which replaces it at once.
+    """Detach an instance from the spot group, which replaces it at once.
 
-    It must be marked first, or nobody may end it if AWS leaves it running; `taken` is gone already.
+    The instance must be marked first: otherwise the role may not end it if AWS leaves it running.
+    AWS has `taken` it already where that is set.
     """
 
     group: str
@@ -127,54 +125,37 @@ class EndSpare(_Instance):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Terminate(_Instance):
-    """End an instance that was taken out of its group and that AWS left running."""
+    """End a detached instance that AWS left running."""
 
     verb: ClassVar[str] = "terminate"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SuspendAzRebalance:
-    """Stop a group from ending instances only to even out its zones."""
+    """Stop a group from ending instances only to balance its zones."""
 
     group: str
     reason: str
 
     @property
     def asked(self) -> str:
-        """How records say it."""
+        """The action as records write it."""
         return f"{self.group}: suspend AZRebalance"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResumeLaunch:
-    """Let a group launch again that AWS stopped from it."""
+    """Resume the Launch process of a group that AWS suspended."""
 
     group: str
     reason: str
 
     @property
     def asked(self) -> str:
-        """How records say it."""
+        """The action as records write it."""
         return f"{self.group}: resume Launch"
 
 
 type OfGroup = WakeUp | Backfill | CancelBackfill | RequestSpot | SuspendAzRebalance | ResumeLaunch
 type OfInstance = EndBackfill | EndSpare | Drain | Unmark | ReplaceEarly | Terminate
 type AvailabilityAction = OfGroup | OfInstance
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
-    """The decision of one turn; `memory` holds what was seen, and nothing that was only asked.
-
-    `action` is what happens to the fleet's size and `rule` which rule bound it. `wake_up` comes
-    before everything else: where it cannot be asked for, nothing may be put off.
-    """
-
-    action: Action
-    rule: str
-    reason: str
-    wake_up: WakeUp | None
-    actions: tuple[AvailabilityAction, ...]
-    assessment: Assessment
-    memory: AvailabilityMemory

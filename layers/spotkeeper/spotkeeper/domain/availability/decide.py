@@ -1,20 +1,34 @@
-"""A turn of the availability controller: assess -> risk -> plan -> (act) -> apply.
+"""A turn of the availability controller: assess -> plan -> (act) -> apply.
 
-Each is a pure function; what AWS is asked, and what it answered, lies between the last two.
+Each is a pure function. What AWS is asked, and what it answers, happens between the last two.
 """
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
 
-from spotkeeper.domain.availability.actions import AvailabilityAction, Plan, WakeUp
-from spotkeeper.domain.availability.assessing.counting import both_short, count_groups
-from spotkeeper.domain.availability.assessing.failures import explain_gaps
-from spotkeeper.domain.availability.assessing.launching import who_is_launching
-from spotkeeper.domain.availability.assessment import Assessment
-from spotkeeper.domain.availability.memory import AvailabilityMemory
-from spotkeeper.domain.availability.planning.backfill import size_backfill
-from spotkeeper.domain.availability.planning.interruption import (
+from spotkeeper.domain.availability import elevated
+from spotkeeper.domain.availability.actions import (
+    AvailabilityAction,
+    ResumeLaunch,
+    SuspendAzRebalance,
+    WakeUp,
+)
+from spotkeeper.domain.availability.backfill import size_backfill
+from spotkeeper.domain.availability.count import (
+    LAUNCH,
+    Assessment,
+    both_short,
+    count_groups,
+    explain_gaps,
+    explaining,
+    find_launching,
+    in_service,
+    newest_of_each,
+    pending_increases,
+    still_outside,
+)
+from spotkeeper.domain.availability.interruption import (
     at_risk,
     drains,
     early_replacements,
@@ -22,32 +36,66 @@ from spotkeeper.domain.availability.planning.interruption import (
     left_running,
     unmarks,
 )
-from spotkeeper.domain.availability.planning.processes import resumptions, suspensions
-from spotkeeper.domain.availability.planning.spares import ask_for_spares
-from spotkeeper.domain.availability.remembering.adoption import still_known
-from spotkeeper.domain.availability.remembering.answers import remember_answer
-from spotkeeper.domain.availability.remembering.seen import remember_seen
-from spotkeeper.domain.availability.risk.risk import risk_of
+from spotkeeper.domain.availability.memory import (
+    Adoption,
+    AvailabilityMemory,
+    add_level,
+    back_off,
+    remember_answer,
+    settled,
+    within,
+)
+from spotkeeper.domain.availability.risk import risk_of
 from spotkeeper.domain.availability.snapshot import Snapshot
-from spotkeeper.domain.availability.telling import explain, tell
-from spotkeeper.domain.decision import Answer
+from spotkeeper.domain.capacity_request import CapacityRequest
+from spotkeeper.domain.decision import Action, Answer
+from spotkeeper.domain.failure import FailureClass, needs_operator
+
+# Turns run within two minutes of each other, unless the fleet is paused or only observed.
+LOOKED_AFTER_S = 600
+# A group may show its previous size for this long after it was asked for another.
+SHOWN_LATE_S = 60
+AZ_REBALANCE = "AZRebalance"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """The decision of one turn; `memory` holds what was seen, and nothing that was only requested.
+
+    `action` is what happens to the fleet's size and `rule` is the rule that bound it. `wake_up` is
+    requested before everything else: when that fails, nothing may be deferred.
+    """
+
+    action: Action
+    rule: str
+    reason: str
+    wake_up: WakeUp | None
+    actions: tuple[AvailabilityAction, ...]
+    assessment: Assessment
+    memory: AvailabilityMemory
+
+
+# --- assess ---------------------------------------------------------------------------------------
 
 
 def assess(snapshot: Snapshot, memory: AvailabilityMemory) -> Assessment:
-    """Count both groups, bring the memory up to now, and weigh what may be lost."""
+    """Count both groups, update the memory, and weigh what may be lost."""
     before, memory = memory, still_known(memory, snapshot)
     explained = explain_gaps(snapshot, memory)
     warned = at_risk(explained, memory)
-    risky = frozenset(i for i, at in warned.items() if at <= snapshot.now)
+    risky = frozenset([i for i, at in warned.items() if at <= snapshot.now])
     unmark = lapsed(explained, memory, risky)
-    launching = who_is_launching(memory, explained)
+    launching = find_launching(memory, explained)
     spot, on_demand = count_groups(explained, memory, launching.since, risky.union(unmark))
+    risk = risk_of(explained, memory, warned, risky)
+    if snapshot.fleet.availability.elevated_risk_s:
+        risk = elevated.elevate(risk, explained, memory, spot, risky)
     seen = Assessment(
         snapshot=snapshot,
         memory=memory,
         spot=spot,
         on_demand=on_demand,
-        risk=risk_of(explained, memory, spot, warned),
+        risk=risk,
         risky=risky,
         newly_risky=risky.difference(memory.risky),
         unmark=unmark,
@@ -61,31 +109,147 @@ def assess(snapshot: Snapshot, memory: AvailabilityMemory) -> Assessment:
     return replace(seen, memory=remember_seen(seen, warned))
 
 
+def still_known(memory: AvailabilityMemory, snapshot: Snapshot) -> AvailabilityMemory:
+    """Return the part of the memory that is about today's groups and about now.
+
+    Of other groups only the detached instances are kept, because nobody else ends them.
+    """
+    groups = (snapshot.seen.spot.name, snapshot.seen.on_demand.name)
+    if memory.groups not in ((), groups):
+        memory = AvailabilityMemory(detached=memory.detached)
+    if snapshot.sweep:
+        # An instance that was marked in its group before the memory was lost still refuses work.
+        drained = tuple(sorted({*memory.drained, *snapshot.sweep.inside}))
+        memory = replace(memory, drained=drained)
+    if memory.seen_at is None or within(memory.seen_at, snapshot.now, LOOKED_AFTER_S):
+        return memory
+    # It is unknown when instances that arrived meanwhile began to start, and how starts ended.
+    starts = tuple([start for start in memory.risk.deferral.starts if start.served])
+    deferral = replace(memory.risk.deferral, seen_at=None, starts=starts)
+    return replace(
+        memory,
+        levels=(),
+        release_due=None,
+        risk=replace(memory.risk, deferral=deferral),
+        spot_launching=(),
+        unserved=(),
+        pending_increases=(),
+    )
+
+
+def remember_seen(seen: Assessment, at_risk: Mapping[str, datetime]) -> AvailabilityMemory:
+    """Update the memory with what was seen, whatever is then requested and answered."""
+    old, snapshot, spot, now = seen.memory, seen.snapshot, seen.spot, seen.now
+    policy, group, launching = seen.policy, snapshot.seen.spot, seen.launching
+    back, sweep = snapshot.seen.on_demand, snapshot.sweep
+    memory = replace(
+        old,
+        groups=(group.name, back.name),
+        seen_at=now,
+        need=spot.target,
+        spot_seen=group.desired,
+        in_service=in_service(group, seen.risky | snapshot.taken),
+        silent=tuple(sorted(snapshot.silent)),
+        risky=tuple(sorted(seen.risky)),
+        gap_since=(old.gap_since or now) if spot.missing else None,
+        pending_increases=pending_increases(
+            old,
+            spot,
+            seen.spot_failures,
+            max([launching.since[i] for i in launching.spot], default=None),
+            policy,
+            now,
+        ),
+        launching_since=launching.since,
+        spot_launching=launching.spot,
+        unserved=launching.unserved if spot.serving < spot.target else (),
+        spot_failures=newest_of_each(explaining(old.spot_failures, snapshot.spot_failures, group)),
+        on_demand_failures=newest_of_each(
+            explaining(old.on_demand_failures, snapshot.on_demand_failures, back)
+        ),
+        at_risk=at_risk,
+        levels=add_level(old.levels, now, spot.serving, seen.risk.reach_s),
+        risk=seen.risk.memory,
+        drained=tuple([i for i in old.drained if i in seen.risky or i in seen.unmark]),
+        detached=still_outside(old, snapshot),
+        swept_at=now if sweep else old.swept_at,
+        unproven=sweep.unproven if sweep else old.unproven,
+        wake_ups=tuple([at for at in old.wake_ups if at > now]),
+        capacity_requests=_current(old.capacity_requests, group.desired, now),
+        resumed={g: at for g, at in old.resumed.items() if within(at, now, 3600)},
+        unsure=None,
+    )
+    memory = replace(memory, adoption=adopt(old, memory, seen))
+    return back_off(memory, now, both_short=seen.both_short)
+
+
+def adopt(
+    before: AvailabilityMemory, memory: AvailabilityMemory, seen: Assessment
+) -> Adoption | None:
+    """Take a fleet as it is when it is new or its memory was lost or is old (rule 12).
+
+    On-demand may be all that serves, or a part of what the load needs. Nothing is released until
+    the load is known, and, where nobody sized the spot group by it since, until spot has served as
+    many. Less is adopted where a person lowers on-demand.
+    """
+    target, now = seen.on_demand.target, seen.now
+    if not within(before.seen_at, now, LOOKED_AFTER_S):
+        adopted = Adoption(since=now, holds=target)
+    elif before.adoption is None:
+        return None
+    else:
+        adopted = Adoption(since=before.adoption.since, holds=min(before.adoption.holds, target))
+    return None if not adopted.holds or _spot_is_enough(adopted, memory, seen) else adopted
+
+
+def _spot_is_enough(adopted: Adoption, memory: AvailabilityMemory, seen: Assessment) -> bool:
+    """Tell whether the operator or the load asks the spot group for what is needed.
+
+    Where no search log arrived in ten minutes, nobody sends any: an operator sizes.
+    """
+    snapshot = seen.snapshot
+    served = settled(memory.levels, seen.now, seen.risk.settle_s) >= adopted.holds
+    if snapshot.load_known:
+        return served or snapshot.sized is not None
+    never_logged = not snapshot.logged and not within(adopted.since, seen.now, LOOKED_AFTER_S)
+    return served and (never_logged or not snapshot.fleet.sizing.enabled)
+
+
+def _current(
+    requests: tuple[CapacityRequest, ...], desired: int, now: datetime
+) -> tuple[CapacityRequest, ...]:
+    """Forget spares once they are released: a desired capacity that is set later is all need."""
+    if not requests or any([within(r.at, now, SHOWN_LATE_S) for r in requests]):
+        return requests
+    return () if any([r.need == desired for r in requests]) else requests
+
+
+# --- plan, apply ----------------------------------------------------------------------------------
+
+
 def plan(seen: Assessment) -> Plan:
     """Decide one turn; the same assessment always gives the same plan.
 
-    What serves first comes first: backfill, replacement, then the rest.
+    The actions that restore service are first: backfill, then replacements, then the rest.
     """
     size = size_backfill(seen)
-    memory = replace(seen.memory, release_due=size.release_due)
-    actions: tuple[AvailabilityAction, ...] = (
+    actions: list[AvailabilityAction] = [
         *size.actions,
         *drains(seen),
         *unmarks(seen),
         *early_replacements(seen),
-        *ask_for_spares(seen),
-        *left_running(seen),
-        *suspensions(seen),
-        *resumptions(seen),
-    )
+    ]
+    if seen.risk.spares or seen.snapshot.seen.spot.desired != seen.spot.target:
+        actions += elevated.ask_for_spares(seen)
+    actions += [*left_running(seen), *_processes(seen)]
     return Plan(
         action=size.action,
         rule=size.rule,
-        reason=f"{tell(seen)}; {size.why}{explain(seen)}",
+        reason=f"{_counts(seen)}; {size.why}{_explanation(seen)}",
         wake_up=_wake_up(seen),
-        actions=actions,
+        actions=tuple(actions),
         assessment=seen,
-        memory=memory,
+        memory=replace(seen.memory, release_due=size.release_due),
     )
 
 
@@ -105,8 +269,73 @@ def apply(
 
 
 def _wake_up(seen: Assessment) -> WakeUp | None:
-    """Have a turn happen when what was put off is due: once for each instant."""
+    """Request a turn for when the deferred backfill is due: once for each instant."""
     until = seen.risk.deferral.until
     if until is None or not seen.deferred or until in seen.memory.wake_ups:
         return None
-    return WakeUp(at=until, now=seen.now, reason="warned instances serve on until then")
+    return WakeUp(at=until, now=seen.now, reason="warned instances serve until then")
+
+
+def _processes(seen: Assessment) -> list[SuspendAzRebalance | ResumeLaunch]:
+    """Suspend AZRebalance where the policy says so; resume what AWS suspended, once an hour."""
+    asked: list[SuspendAzRebalance | ResumeLaunch] = []
+    for group in (seen.snapshot.seen.spot, seen.snapshot.seen.on_demand):
+        if seen.policy.suspend_az_rebalance and AZ_REBALANCE not in group.suspended:
+            why = "balancing the zones ends busy instances"
+            asked.append(SuspendAzRebalance(group=group.name, reason=why))
+        if LAUNCH in group.suspended_by_aws and group.name not in seen.memory.resumed:
+            why = "AWS suspended it after a day of failed launches"
+            asked.append(ResumeLaunch(group=group.name, reason=why))
+    return asked
+
+
+# --- what the record says -------------------------------------------------------------------------
+
+
+def _counts(seen: Assessment) -> str:
+    """Describe both groups in one line."""
+    spot, on_demand = seen.spot, seen.on_demand
+    parts = [f"spot {spot.serving} of {spot.target} serving"]
+    counts = (
+        (spot.launching, "launching"),
+        (spot.unheard, "without a report yet"),
+        (spot.late, "past the launch deadline"),
+        (spot.at_risk, "at risk"),
+        (seen.shortfall, "short"),
+    )
+    parts += [f"{number} {word}" for number, word in counts if number]
+    if on_demand.target:
+        parts.append(f"on-demand {on_demand.serving} of {on_demand.target} serving")
+    return ", ".join(parts)
+
+
+def _explanation(seen: Assessment) -> str:
+    """Quote the newest failure while spot is not whole; name what is left to the operator."""
+    text, unproven = "", seen.memory.unproven
+    if seen.failures and seen.spot.serving < seen.spot.target:
+        newest = max(seen.failures, key=lambda failure: failure.at)
+        text = f" ({newest.failure_class}: {newest.message})"
+    if seen.groups_before not in ((), seen.memory.groups):
+        text += f"; its previous groups {' and '.join(seen.groups_before)} are left as they are"
+    if unproven:
+        text += (
+            f"; {', '.join(unproven)} carry Spotkeeper's tags, but the history of their group does "
+            "not show that they were detached: end them, or remove the tags"
+        )
+    return text
+
+
+def alarms_of(seen: Assessment, after: AvailabilityMemory) -> tuple[str, ...]:
+    """Name what an operator should know of; `after` is the memory that the turn leaves."""
+    named = {f.failure_class.value for f in seen.failures if needs_operator(f.failure_class)}
+    if seen.spot.late or seen.on_demand.late:
+        named.add(FailureClass.BOOTSTRAP.value)
+    if seen.both_short:
+        named.add("both-short")
+    if after.unproven:
+        named.add("unproven-marks")
+    adopted, deadline_s = after.adoption, seen.policy.launch_deadline_s
+    more = seen.spot.serving + seen.on_demand.target > seen.spot.target
+    if adopted is not None and more and not within(adopted.since, seen.now, deadline_s):
+        named.add("adopting")
+    return tuple(sorted(named))

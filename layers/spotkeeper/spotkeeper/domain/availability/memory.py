@@ -1,17 +1,37 @@
-"""What the availability controller remembers of a fleet from turn to turn."""
+"""What the availability controller remembers of a fleet from turn to turn.
+
+Everything in it can be lost: `assess.adopt` then takes the fleet as it is.
+"""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
-from spotkeeper.domain.availability.risk_memory import RiskMemory
+from spotkeeper.domain.availability.actions import (
+    AvailabilityAction,
+    Backfill,
+    CancelBackfill,
+    Drain,
+    EndBackfill,
+    ReplaceEarly,
+    RequestSpot,
+    ResumeLaunch,
+    Terminate,
+    Unmark,
+    WakeUp,
+)
 from spotkeeper.domain.capacity_request import CapacityRequest
+from spotkeeper.domain.decision import Answer
 from spotkeeper.domain.failure import LaunchFailure
+
+# While both groups are short, on-demand is tried again after 1, 2, 4 ... 15 minutes.
+BACKOFF_FIRST_S = 60
+BACKOFF_LONGEST_S = 900
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PendingIncrease:
-    """An increase of the spot group's desired capacity that may still be filled."""
+    """An increase of the spot group's desired capacity that launches may still fill."""
 
     at: datetime
     count: int
@@ -19,7 +39,7 @@ class PendingIncrease:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Level:
-    """From `at` on, so many spot instances were serving."""
+    """How many spot instances served from `at` on."""
 
     at: datetime
     serving: int
@@ -27,7 +47,7 @@ class Level:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Adoption:
-    """A fleet met at `since`, of which on-demand `holds` so many: the load may need them."""
+    """A fleet that was adopted at `since` with `holds` on-demand instances: load may need them."""
 
     since: datetime
     holds: int
@@ -35,30 +55,95 @@ class Adoption:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unsure:
-    """At `at` the on-demand group of `before` was asked for another size; the answer was lost."""
+    """A change of the on-demand group, of `before`, requested at `at`; the answer was lost."""
 
     at: datetime
     before: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Loss:
+    """`count` spot instances were lost together without a warning, the first seen at `at`."""
+
+    at: datetime
+    count: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WarningBurst:
+    """`warned` instances of a pool were seen warned together, the first of them at `since`."""
+
+    since: datetime
+    pool: str
+    warned: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Start:
+    """The start of an on-demand instance: not there yet at `began`, in service at `served`."""
+
+    instance_id: str
+    began: datetime
+    served: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeferralMemory:
+    """What deferring backfill needs; empty unless on-demand is warm.
+
+    `known` on-demand instances were seen at `seen_at`; `gone_at` is when each warned instance that
+    still serves will be gone.
+    """
+
+    seen_at: datetime | None = None
+    known: tuple[str, ...] = ()
+    starts: tuple[Start, ...] = ()
+    gone_at: Mapping[str, datetime] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RiskMemory:
+    """What only `risk` and `elevated` read.
+
+    `warning_bursts` and `deferral` are about warnings. The rest is kept by the policy of elevated
+    risk: since when each pool has held a serving instance, the losses without a warning, and the
+    newest of them.
+    """
+
+    held_since: Mapping[str, datetime] = field(default_factory=dict)
+    losses: tuple[Loss, ...] = ()
+    last_surprise: datetime | None = None
+    warning_bursts: tuple[WarningBurst, ...] = ()
+    deferral: DeferralMemory = field(default_factory=DeferralMemory)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AvailabilityMemory:
     """The state of one fleet's availability controller; an empty one is a fresh start.
 
-    What the last turn saw of its two `groups`, for example: `need` 6 of the `spot_seen` 7 that the
-    spot group was asked for, `in_service` 5, one of them `silent`, one other `risky`; `gap_since`
-    12:00, when the first was missing; `pending_increases` are those that launches may still fill;
-    `launching_since` and `at_risk` since when; `levels` how many served from when on.
-    `spot_launching` of them are of the spot group, `unserved` since when those were launching that
-    vanished before they served, and `spot_failures` and `on_demand_failures` explain a gap for as
-    long as it lasts. `adoption` is there until what on-demand serves is known needless, `swept_at`
-    when marked instances were searched for, `unproven` those found that only carry tags.
+    What the last turn saw:
 
-    What AWS accepted: `capacity_requests` those that the spot group's desired capacity may show,
-    `drained` who is marked, `detached` who was taken out of the group when and is not known to have
-    ended, `wake_ups` the turns asked for. `release_due` says since when a release waits for the
-    busy, `backoff_s` and `retry_at` how long on-demand stays where both groups are short, `resumed`
-    when each group was last let launch again, `unsure` what is to be looked up.
+    * `groups`, at `seen_at`; `need` instances of the `spot_seen` that the spot group was asked for;
+    * `in_service` of them, of which `silent` and `risky` do not count; `gap_since` when the first
+      was missing;
+    * `pending_increases` that launches may still fill;
+    * `launching_since` and `at_risk` with since when, `spot_launching` those of the spot group, and
+      `unserved` since when those were launching that vanished before they served;
+    * `levels`, how many served from when on;
+    * `spot_failures` and `on_demand_failures`, which explain a gap while it lasts;
+    * `adoption`, until what on-demand serves is known not to be needed;
+    * `swept_at`, when marked instances were searched for, and `unproven`, those found that only
+      carry tags.
+
+    What AWS accepted:
+
+    * `capacity_requests` that the spot group's desired capacity may show;
+    * `drained`, the marked instances, and `detached`, those taken out of the group, with when, that
+      are not known to have ended;
+    * `wake_ups`, the turns requested; `resumed`, when each group's Launch process was resumed;
+    * `release_due`, since when a release waits for busy instances;
+    * `backoff_s` and `retry_at`, how long on-demand is left alone while both groups are short;
+    * `unsure`, what has to be looked up because an answer was lost.
     """
 
     groups: tuple[str, ...] = ()
@@ -93,23 +178,28 @@ class AvailabilityMemory:
     unsure: Unsure | None = None
 
 
+def within(at: datetime | None, now: datetime, seconds: float) -> bool:
+    """Say whether an instant, if there is one, is less than `seconds` ago."""
+    return at is not None and now - at < timedelta(seconds=seconds)
+
+
 def add_level(
     levels: tuple[Level, ...], now: datetime, serving: int, longest_s: int
 ) -> tuple[Level, ...]:
-    """Append the level of now and drop what ended before the longest settle time began."""
+    """Append the present level, and drop those that ended before the longest settle time began."""
     if not levels or levels[-1].serving != serving:
         levels = (*levels, Level(at=now, serving=serving))
     return levels[_in_force(levels, now, longest_s) or 0 :]
 
 
 def settled(levels: tuple[Level, ...], now: datetime, settle_s: int) -> int:
-    """Count the spot instances that served all through the settle time; 0 while unknown."""
+    """Count the spot instances that served during all of the settle time; 0 while unknown."""
     first = _in_force(levels, now, settle_s)
     return 0 if first is None else min(level.serving for level in levels[first:])
 
 
 def _in_force(levels: tuple[Level, ...], now: datetime, seconds: int) -> int | None:
-    """Find the level that held so many seconds ago; None where memory does not reach."""
+    """Find the level that held `seconds` ago; None where memory does not reach."""
     start = now - timedelta(seconds=seconds)
     for index in range(len(levels) - 1, -1, -1):
         if levels[index].at <= start:
@@ -117,6 +207,56 @@ def _in_force(levels: tuple[Level, ...], now: datetime, seconds: int) -> int | N
     return None
 
 
-def within(at: datetime | None, now: datetime, seconds: float) -> bool:
-    """Say whether an instant, if there was one, lies less than so many seconds back."""
-    return at is not None and now - at < timedelta(seconds=seconds)
+def remember_answer(
+    memory: AvailabilityMemory, action: AvailabilityAction, answer: Answer, at: datetime
+) -> AvailabilityMemory:
+    """Remember what became of one action (rule 11).
+
+    A lost answer counts as done where nobody would look it up: a detached instance that is
+    forgotten is never ended.
+    """
+    if answer is Answer.REFUSED or answer is Answer.SKIPPED:
+        return memory
+    done = answer is Answer.DONE
+    match action:
+        case ReplaceEarly(instance_id=gone, taken=False):
+            return replace(memory, detached={**memory.detached, gone: at})
+        case RequestSpot(requests=requests):
+            return replace(memory, capacity_requests=requests)
+        case Backfill() | CancelBackfill() | EndBackfill() if not done:
+            return replace(memory, unsure=memory.unsure or Unsure(at=at, before=action.before))
+        case _ if not done:
+            return memory
+        case Backfill():
+            return _refused_again(memory, at)
+        case Drain(instance_id=marked):
+            return replace(memory, drained=tuple(sorted({*memory.drained, marked})))
+        case Unmark(instance_id=spared):
+            return replace(memory, drained=tuple(i for i in memory.drained if i != spared))
+        case Terminate(instance_id=ended):
+            left = {i: since for i, since in memory.detached.items() if i != ended}
+            return replace(memory, detached=left)
+        case ResumeLaunch(group=group):
+            return replace(memory, resumed={**memory.resumed, group: at})
+        case WakeUp(at=asked):
+            return replace(memory, wake_ups=(*memory.wake_ups, asked))
+        case _:
+            return memory
+
+
+def back_off(memory: AvailabilityMemory, now: datetime, *, both_short: bool) -> AvailabilityMemory:
+    """Wait a minute before the first try while both groups are short (rule 7)."""
+    if not both_short:
+        return replace(memory, backoff_s=0, retry_at=None) if memory.backoff_s else memory
+    if memory.retry_at is not None:
+        return memory
+    retry_at = now + timedelta(seconds=BACKOFF_FIRST_S)
+    return replace(memory, backoff_s=BACKOFF_FIRST_S, retry_at=retry_at)
+
+
+def _refused_again(memory: AvailabilityMemory, at: datetime) -> AvailabilityMemory:
+    """After another try while both groups are short, wait twice as long."""
+    if memory.retry_at is None:
+        return memory
+    backoff_s = min(BACKOFF_LONGEST_S, 2 * memory.backoff_s)
+    return replace(memory, backoff_s=backoff_s, retry_at=at + timedelta(seconds=backoff_s))

@@ -1,4 +1,4 @@
-"""What a turn of the availability controller knows of the world before it makes anything of it."""
+"""What a turn of the availability controller read, before anything is concluded from it."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -11,11 +11,11 @@ from spotkeeper.domain.fleet import BusyShares, Fleet, Observation
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sweep:
-    """The marked instances that a search found, which only a controller without memory needs.
+    """The marked instances that a search found; only a controller without memory searches.
 
-    `inside` are in one of the groups. `detached` are outside, with when they should have been gone,
-    and AWS's own history proves that they were detached from their group. `unproven` are outside
-    and only carry tags: they are reported, and never ended.
+    `inside` are in one of the groups. `detached` are in no group, with when they should have been
+    gone, and AWS's own history shows that they were detached from their group. `unproven` are in no
+    group and only carry tags: they are reported, and never ended.
     """
 
     inside: frozenset[str] = frozenset()
@@ -25,17 +25,21 @@ class Sweep:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
-    """All that was read for one fleet's turn; failures are the recent ones only.
+    """Everything that was read for one turn of one fleet.
 
-    `warned` maps instances named by events or spot requests to when they begin to be at risk;
-    `sized` is what the health controller last asked of the spot group. `served` has the instants at
-    which instances went into service, where an event told; `taken` are instances that AWS has
-    taken, also those that their group still lists, `let_go` those that their group was asked to
-    end. Without `can_defer` nothing is put off. `unreported` are in service without a log although
-    requests flow, since when, `unheard` without one while too few requests came to tell; with
-    `load_known` the load names the need, with `logged` search logs have come, ever. `sweep` is what
-    a search for marked instances found, and `running` those of the detached that still run; both
-    are None where nobody looked. `unread` says what could not be read, and why.
+    * The failures are the recent ones only.
+    * `warned` maps instances that events or spot requests name to when they begin to be at risk.
+    * `served` maps instances to when they went into service, where an event reported it.
+    * `taken` are instances that AWS has taken, including those that their group still lists;
+      `let_go` are those that their group was asked to end.
+    * Without `can_defer`, no backfill is deferred.
+    * `silent` are instances whose workers do not serve; `unreported` are in service without a log
+      although requests flow, with since when; `unheard` are in service without a log while there
+      were too few requests to tell.
+    * With `load_known`, the load names the need; with `logged`, search logs have arrived, ever.
+    * `sweep` is the result of a search for marked instances, `running` are the detached instances
+      that still run; both are None when nobody looked.
+    * `unread` names what could not be read, and why.
     """
 
     fleet: Fleet
@@ -65,5 +69,5 @@ class Snapshot:
 
     @property
     def on_demand_refused(self) -> bool:
-        """Whether on-demand was refused lately for a reason that counts."""
+        """Whether on-demand was refused recently for a reason that counts."""
         return any(remedy(f.failure_class) is not Remedy.NONE for f in self.on_demand_failures)

@@ -21,52 +21,52 @@ class AvailabilityPolicy:
     launch_deadline_s: Annotated[
         int,
         seconds(
-            "a launched instance counts as launching so long, then as failed to start",
+            "how long a launched instance counts as launching; then it counts as failed to start",
             "workers take longer to load their model",
         ),
     ] = 600
     request_grace_s: Annotated[
         int,
         seconds(
-            "an increase of desired counts as launching so long without a launch",
+            "how long an increase of desired counts as launching without a launch",
         ),
     ] = 120
     configuration_cap: Annotated[
         int,
         instances(
-            "most backfill while spot fails for a reason that capacity does not cure",
+            "the most backfill while spot fails for a reason that more capacity does not cure",
             "outages of your own making must not be served",
         ),
     ] = 2
     busy_patience_s: Annotated[
         int,
         seconds(
-            "a busy backfill instance is waited for so long, then left to its terminate hook",
+            "how long to wait for a busy backfill instance before it is left to its terminate hook",
             "requests run for longer than the hook allows",
         ),
     ] = 120
     notice_s: Annotated[
         int,
         seconds(
-            "AWS warns so long before it takes an instance; 0: no warning reaches this fleet, "
-            "so it begins with elevated risk",
-            "interruption events are not delivered (0)",
+            "how long before AWS takes an instance it warns; 0: no warning reaches this fleet",
+            "interruption events are not delivered (0); consider `elevated_risk_s`, too",
             most=3600,
         ),
     ] = 120
     elevated_risk_s: Annotated[
         int,
         seconds(
-            "for so long after a loss without warning another is likely: spares are held, and "
-            "on-demand stays until spot has served for a third of it; for longer after heavy "
-            "losses",
-            "on-demand is dear (shorter), losses come with warning all the same (0: never)",
+            "after a loss without warning, how long to hold spare spot instances and to keep "
+            "on-demand until spot has served for a third of it; 0 turns this policy off "
+            "([why](decisions/0016-elevated-risk-is-optional.md))",
+            "instances are lost without warnings, as with `notice_s` 0 (1800)",
         ),
-    ] = 1800
+    ] = 0
     spare_share: Annotated[
         float,
         Setting(
-            "extra spot held while the risk is elevated, of the need, rounded up",
+            "with `elevated_risk_s`: extra spot instances to hold, as a share of the need, rounded "
+            "up",
             "a lost worker costs more than a spare one",
             least=0,
             most=1,
@@ -75,8 +75,8 @@ class AvailabilityPolicy:
     proven_after_s: Annotated[
         int,
         seconds(
-            "once the risk is no longer elevated, spares stay until the need stands in pools that "
-            "have held the fleet for so long, times the share of the pools that hold no more "
+            "with `elevated_risk_s`: keep spares until enough instances are in pools that have "
+            "held the fleet for this time, times the share of the pools that hold no more "
             "instances than there are spares "
             "([why](decisions/0008-a-spare-stays-where-it-covers.md))",
             "a spare is dear (shorter; 0: gone with the elevated risk)",
@@ -107,9 +107,8 @@ class AvailabilityPolicy:
     lost_notice_share: Annotated[
         float,
         Setting(
-            "while instances of a pool are warned, backfill this share of them more, rounded "
-            "up, for warnings that are lost; only where on-demand is warm; 0 trusts every "
-            "warning",
+            "where on-demand is warm: while instances of a pool are warned, backfill this share of "
+            "them in addition, rounded up, for warnings that are lost; 0 trusts every warning",
             "your workers count more or fewer losses without warning",
             least=0,
             most=1,
@@ -126,9 +125,9 @@ class AvailabilityPolicy:
     deferral_margin_s: Annotated[
         int,
         seconds(
-            "where on-demand is warm: a warned instance is backfilled so long, and the longest"
-            " of the last five warm starts, before it is gone "
+            "where on-demand is warm: how long before a warned instance is gone its backfill "
+            "should serve; the longest of the last five warm starts is added "
             "([why](decisions/0007-backfill-just-in-time.md)); 120 and more: at once",
-            "workers stop taking requests sooner before they go (longer)",
+            "workers stop accepting requests earlier (longer)",
         ),
     ] = 15

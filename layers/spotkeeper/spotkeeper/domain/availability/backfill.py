@@ -1,10 +1,10 @@
-"""How much on-demand stands in for spot: filled at once, given back late (rules 3, 5, 6, 7)."""
+"""How much on-demand stands in for spot: filled at once, released late (rules 3, 5, 6, 7)."""
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from spotkeeper.domain.availability.actions import Backfill, CancelBackfill, EndBackfill
-from spotkeeper.domain.availability.assessment import Assessment
+from spotkeeper.domain.availability.count import Assessment
 from spotkeeper.domain.availability.memory import Adoption, settled, within
 from spotkeeper.domain.decision import Action
 from spotkeeper.domain.failure import Remedy, remedy
@@ -18,7 +18,7 @@ GAP_SLACK = timedelta(seconds=60)
 class Size:
     """What is asked of the on-demand group, the rule that bound it, and why.
 
-    `release_due` is since when instances are due to go, while busy ones are waited for.
+    `release_due` is since when instances are due to go while busy ones are waited for.
     """
 
     action: Action
@@ -29,14 +29,14 @@ class Size:
 
 
 def size_backfill(seen: Assessment) -> Size:
-    """Fill what is missing first; give back only when nothing is missing any more."""
+    """Fill what is missing first; release only when nothing is missing any more."""
     wanted, rule = _wanted(seen)
     if wanted > seen.on_demand.target:
         return _fill(seen, wanted, rule)
     excess = seen.on_demand.target - max(wanted, _still_needed(seen))
     if excess <= 0:
         return _at_target(seen)
-    return _give_back(seen, excess)
+    return _release(seen, excess)
 
 
 def _wanted(seen: Assessment) -> tuple[int, str]:
@@ -54,10 +54,10 @@ def _wanted(seen: Assessment) -> tuple[int, str]:
 
 
 def _cap(seen: Assessment, need: int) -> int:
-    """Return how many may stand in where more instances would not cure what is known of the gap.
+    """Return how many may stand in where more instances would not cure the cause of the gap.
 
-    Those that are late cap what is filled in for them, and a launch that fails by configuration
-    all of it. Failures of an earlier gap, which the group has filled since, tell nothing of this.
+    Late instances cap their own backfill, and a launch that fails by configuration caps all of it.
+    Failures of an earlier gap, which the group has filled since, say nothing about this one.
     """
     since = seen.memory.gap_since
     remedies = {
@@ -75,7 +75,7 @@ def _cap(seen: Assessment, need: int) -> int:
 def _fill(seen: Assessment, wanted: int, rule: str) -> Size:
     retry_at, before = seen.memory.retry_at, seen.on_demand.target
     if retry_at is not None and seen.now < retry_at:
-        why = f"both groups are short: on-demand stays until {_clock(retry_at)}"
+        why = f"both groups are short: the next attempt is at {retry_at:%H:%M:%S}"
         return _hold("both-short", why, seen.memory.release_due)
     why = f"on-demand {before} -> {wanted}"
     group = seen.snapshot.fleet.on_demand_group
@@ -84,10 +84,10 @@ def _fill(seen: Assessment, wanted: int, rule: str) -> Size:
 
 
 def _still_needed(seen: Assessment) -> int:
-    """Keep what settled spot instances have not made needless: make before break.
+    """Return how much on-demand settled spot instances do not replace yet: make before break.
 
-    What is only launching stays too: the spot instance that would replace it may be lost before it
-    serves.
+    On-demand that is only launching stays, too: the spot instance that would replace it may be lost
+    before it serves.
     """
     steady = settled(seen.memory.levels, seen.now, seen.risk.settle_s)
     return max(seen.snapshot.seen.on_demand.minimum, seen.target_serving - steady)
@@ -97,16 +97,15 @@ def _at_target(seen: Assessment) -> Size:
     until = seen.risk.deferral.until
     if seen.deferred and until:
         wait_s = (until - seen.now).total_seconds()
-        return _hold(
-            "just in time", f"warned instances serve on: backfill for them in {wait_s:.0f} s"
-        )
+        why = f"warned instances still serve: backfill for them starts in {wait_s:.0f} s"
+        return _hold("just in time", why)
     if seen.on_demand.target:
         return _hold("make before break", "the backfill is still needed")
     return _hold("at target", "nothing is missing")
 
 
-def _give_back(seen: Assessment, excess: int) -> Size:
-    """Release what spot has made needless: never launched first, busy last."""
+def _release(seen: Assessment, excess: int) -> Size:
+    """Release what spot has made unnecessary: never launched first, busy last."""
     memory, now, policy = seen.memory, seen.now, seen.policy
     if memory.adoption is not None:
         return _adopting(seen, memory.adoption)
@@ -114,24 +113,23 @@ def _give_back(seen: Assessment, excess: int) -> Size:
     busy_too = not within(due, now, policy.busy_patience_s)
     group = seen.snapshot.seen.on_demand
     plan = plan_release(group, excess, seen.snapshot.busy_shares, busy_too=busy_too)
-    if not plan.ends and plan.desired == group.desired and plan.launching:
-        return _hold(
-            "launching", f"{excess} to release when they have launched", memory.release_due
-        )
-    if not plan.ends and plan.desired == group.desired:
-        return _hold("busy", f"{excess} to release when they have finished", due)
-    return _given_back(seen, plan, due)
+    if plan.ends or plan.desired != group.desired:
+        return _released(seen, plan, due)
+    if plan.launching:
+        why = f"{excess} are released once they have launched"
+        return _hold("launching", why, memory.release_due)
+    return _hold("busy", f"{excess} are released once they have finished their requests", due)
 
 
 def _adopting(seen: Assessment, adoption: Adoption) -> Size:
-    until = "spot has served as many: raise the spot group, or"
+    until = "spot has served as many: raise the spot group"
     if seen.snapshot.fleet.sizing.enabled and not seen.snapshot.load_known:
-        until = "the load is known: have workers send their search logs, or"
-    why = f"{adoption.holds} on demand were met and stay until {until} lower on-demand by hand"
+        until = "the load is known: have workers send their search logs"
+    why = f"keeping {adoption.holds} existing on-demand instances until {until}, or lower on-demand"
     return _hold("adopting", why)
 
 
-def _given_back(seen: Assessment, plan: ReleasePlan, due: datetime) -> Size:
+def _released(seen: Assessment, plan: ReleasePlan, due: datetime) -> Size:
     before, group = seen.on_demand.target, seen.snapshot.seen.on_demand.name
     why = f"spot has settled: on-demand {before} -> {plan.desired - len(plan.ends)}"
     unlaunched = before - plan.desired
@@ -152,7 +150,3 @@ def _given_back(seen: Assessment, plan: ReleasePlan, due: datetime) -> Size:
 
 def _hold(rule: str, why: str, release_due: datetime | None = None) -> Size:
     return Size(action=Action.HOLD, rule=rule, why=why, release_due=release_due)
-
-
-def _clock(at: datetime) -> str:
-    return at.strftime("%H:%M:%S")

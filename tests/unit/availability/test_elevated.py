@@ -1,4 +1,4 @@
-"""Spares: asked for while losses without warning are likely, kept while they are worth it."""
+"""The optional policy of elevated risk: spares, and longer backfill, after unannounced losses."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -7,22 +7,46 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spotkeeper.domain.availability.memory import AvailabilityMemory
-from spotkeeper.domain.availability.risk.elevated import (
+from spotkeeper.domain.availability.elevated import (
     add_losses,
     heavy_losses,
-    longest_settle_s,
     settle_s,
 )
-from spotkeeper.domain.availability.risk_memory import Loss
+from spotkeeper.domain.availability.memory import AvailabilityMemory, Loss
 from spotkeeper.domain.decision import Action
-from spotkeeper.domain.fleet import Instance
+from spotkeeper.domain.fleet import Group, Instance
 from spotkeeper.domain.settings.availability import AvailabilityPolicy
-from tests.builders import at, fleet, group, instances, turn
+from tests import builders
+from tests.builders import Turn, at, fleet, group, instances
 from tests.unit.availability.wholes import BACK, SPOT, whole
 
 NOTHING = group("on-demand", 0)
 PROVEN_S = 28_800
+POLICY = AvailabilityPolicy(elevated_risk_s=1800)
+
+
+def turn(
+    seconds: float,
+    spot: Group,
+    on_demand: Group,
+    memory: AvailabilityMemory | None = None,
+    policy: AvailabilityPolicy = POLICY,
+    **more: object,
+) -> Turn:
+    """A turn of a fleet that has the policy."""
+    return builders.turn(seconds, spot, on_demand, memory, fleet(availability=policy), **more)
+
+
+def test_without_the_policy_nothing_is_held_and_spares_of_before_are_released() -> None:
+    _, memory = whole()
+    spot = group("spot", 4, instances(SPOT[:3]))
+    lost = turn(0, spot, NOTHING, memory, AvailabilityPolicy())
+    assert (lost.spot_desired, lost.on_demand_desired) == (4, 1)
+    held = turn(120, group("spot", 5, instances(SPOT[:5])), NOTHING, lost_one())
+    off = turn(
+        180, group("spot", 5, instances(SPOT[:5])), NOTHING, held.memory, AvailabilityPolicy()
+    )
+    assert (off.spot.target, len(off.spot_ends)) == (4, 1)
 
 
 def spread(ids: Iterable[str]) -> tuple[Instance, ...]:
@@ -86,8 +110,8 @@ def test_a_spare_is_backfilled_while_risk_is_elevated_only() -> None:
 
 @pytest.mark.parametrize(("notice_s", "spot_desired"), [(120, 4), (0, 5)])
 def test_a_fleet_that_is_never_warned_starts_with_a_spare(notice_s: int, spot_desired: int) -> None:
-    unwarned = fleet(availability=AvailabilityPolicy(notice_s=notice_s))
-    first = turn(0, group("spot", 4, instances(SPOT[:4])), NOTHING, of=unwarned)
+    policy = replace(POLICY, notice_s=notice_s)
+    first = turn(0, group("spot", 4, instances(SPOT[:4])), NOTHING, policy=policy)
     assert first.spot_desired == spot_desired
 
 
@@ -108,9 +132,8 @@ def test_a_loss_of_half_the_need_that_no_spare_covers_is_heavy(
 def test_heavy_losses_lengthen_the_settling_up_to_their_window(
     heavy: int, elevated: bool, settles_s: int
 ) -> None:
-    assert settle_s(AvailabilityPolicy(), heavy, elevated=elevated) == settles_s
-    assert settle_s(AvailabilityPolicy(elevated_risk_s=0), heavy, elevated=elevated) == 30
-    assert settle_s(AvailabilityPolicy(on_demand_warm=True), heavy, elevated=elevated) == 0
+    assert settle_s(POLICY, heavy, elevated=elevated) == settles_s
+    assert settle_s(AvailabilityPolicy(), heavy, elevated=elevated) == 30
 
 
 @given(st.integers(90, 86_400), st.integers(0, 99), st.booleans())
@@ -126,7 +149,7 @@ def test_one_length_stretches_all_that_elevated_risk_does(
         <= longer
         <= settle_s(twice, heavy + 1, elevated=True)
     )
-    assert longer <= longest_settle_s(twice) == 2 * longest_settle_s(short)
+    assert longer <= 4 * twice.elevated_risk_s
 
 
 def test_losses_within_a_minute_are_one() -> None:
@@ -192,5 +215,5 @@ def test_backfill_stays_longer_in_elevated_risk_unless_on_demand_is_warm() -> No
     still = turn(420, spot, on_demand, served.memory)
     assert turn(719, spot, on_demand, still.memory).action is Action.HOLD
     assert turn(720, spot, on_demand, still.memory).action is Action.RELEASE
-    warm = fleet(availability=AvailabilityPolicy(on_demand_warm=True))
+    warm = replace(POLICY, on_demand_warm=True)
     assert turn(150, spot, on_demand, served.memory, warm).action is Action.RELEASE

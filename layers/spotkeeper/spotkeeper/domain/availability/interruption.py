@@ -1,69 +1,68 @@
-"""What becomes of instances at risk, and of those that were taken out of the group (rule 4)."""
+"""What happens to instances at risk, and to those that were taken out of the group (rule 4)."""
 
 from datetime import datetime, timedelta
 
 from spotkeeper.domain.availability.actions import Drain, ReplaceEarly, Terminate, Unmark
-from spotkeeper.domain.availability.assessing.outside import overdue
-from spotkeeper.domain.availability.assessment import Assessment
+from spotkeeper.domain.availability.count import Assessment, overdue
 from spotkeeper.domain.availability.memory import AvailabilityMemory
 from spotkeeper.domain.availability.snapshot import Snapshot
 from spotkeeper.domain.fleet import Phase
 from spotkeeper.domain.interruption import at_risk_since
 from spotkeeper.domain.settings.availability import RebalanceMeaning
 
-# A warned instance that is still in service so long after was not taken: it counts again.
+# A warned instance that is still in service after this time was not taken: it counts again.
 WARNING_LIFETIME = timedelta(minutes=15)
 
 
 def at_risk(snapshot: Snapshot, memory: AvailabilityMemory) -> dict[str, datetime]:
-    """Merge old and new warnings of instances still in a group."""
+    """Merge old and new warnings of instances that are still in a group."""
     now, seen = snapshot.now, snapshot.seen
     if not memory.at_risk and not snapshot.warned:
         return {}
     present = {i.instance_id for g in (seen.spot, seen.on_demand) for i in g.instances}
     notice = timedelta(seconds=snapshot.fleet.availability.notice_s)
     merged = dict(memory.at_risk)
-    for i, told in snapshot.warned.items():
-        merged[i] = at_risk_since(merged.get(i), told, now, notice)
+    for i, warned_at in snapshot.warned.items():
+        merged[i] = at_risk_since(merged.get(i), warned_at, now, notice)
     return {k: at for k, at in merged.items() if k in present and now - at < WARNING_LIFETIME}
 
 
 def lapsed(
     snapshot: Snapshot, memory: AvailabilityMemory, risky: frozenset[str]
 ) -> tuple[str, ...]:
-    """Name the marked that are at risk no more: until the mark goes, their workers refuse work."""
+    """Name the marked instances no longer at risk: with the mark, their workers refuse work."""
     if not memory.drained:
         return ()
     groups = (snapshot.seen.spot, snapshot.seen.on_demand)
     there = {i.instance_id for g in groups for i in g.instances if i.phase is Phase.IN_SERVICE}
-    return tuple(i for i in memory.drained if i in there and i not in risky)
+    return tuple([i for i in memory.drained if i in there and i not in risky])
 
 
 def drains(seen: Assessment) -> list[Drain]:
-    """Mark who is at risk and is not marked yet with when the first of them will be gone."""
+    """Mark the instances at risk, all with when the first of them will be gone."""
     unmarked = seen.risky.difference(seen.memory.drained, seen.snapshot.taken)
     if not unmarked:
         return []
-    first = min(seen.memory.at_risk[i] for i in unmarked)
+    first = min([seen.memory.at_risk[i] for i in unmarked])
     gone_at = first + timedelta(seconds=seen.policy.notice_s)
     groups = (seen.snapshot.seen.spot, seen.snapshot.seen.on_demand)
     return [
         Drain(group=group.name, instance_id=i, gone_at=gone_at, reason="it is at risk")
         for group in groups
-        for i in sorted(unmarked.intersection(i.instance_id for i in group.instances))
+        for i in sorted(unmarked & {i.instance_id for i in group.instances})
     ]
 
 
 def unmarks(seen: Assessment) -> list[Unmark]:
-    """Take the mark off those that AWS did not take."""
+    """Remove the mark from instances that AWS did not take."""
     return [Unmark(instance_id=i, reason="its warning has lapsed") for i in seen.unmark]
 
 
 def early_replacements(seen: Assessment) -> list[ReplaceEarly]:
-    """Have replaced who will be taken, or was while the group has not noticed.
+    """Replace instances that will be taken, or were taken while the group has not noticed.
 
-    Where recommendations to rebalance count, no more run outside of the group than it has: one
-    that is recommended may run for long, and so may its replacement, which is recommended next.
+    Where rebalance recommendations count, no more instances run outside of the group than the group
+    has. A recommended instance may run for long, and its replacement may be recommended next.
     """
     taken = seen.snapshot.taken
     going = seen.risky | taken
@@ -83,7 +82,12 @@ def early_replacements(seen: Assessment) -> list[ReplaceEarly]:
 
 
 def left_running(seen: Assessment) -> list[Terminate]:
-    """End those past their deadline that were seen to run: AWS refuses to end what it has ended."""
+    """End the detached instances past their deadline that were seen to run.
+
+    AWS refuses to end an instance that has ended. Only what the memory names is ended.
+    """
+    if not seen.memory.detached:
+        return []
     sweep = seen.snapshot.sweep
     running = (seen.snapshot.running or frozenset()).union(sweep.detached if sweep else ())
     over = overdue(seen.memory, seen.policy, seen.now) & running

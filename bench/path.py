@@ -1,0 +1,141 @@
+"""From an interruption warning to SetDesiredCapacity: which of the package's code runs.
+
+The function handles the event as Lambda calls it, on a simulated AWS, in an environment that has
+run before. What is counted is what a reader would have to read: the files of the package and the
+functions in them, named ones and the expressions that Python runs as functions.
+"""
+
+import json
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import datetime, timedelta
+from importlib import import_module
+from itertools import pairwise
+from pathlib import Path
+from types import CodeType, FrameType
+from typing import Any
+from unittest.mock import patch
+
+import boto3
+
+from bench._figures import Figure, show
+from bench._stack import DOCUMENT, ENVIRONMENT, PATH, POOL, START, TABLE, Context
+from spotkeeper import wiring
+from spotkeeper_lab.cloud.api import Cloud
+from spotkeeper_lab.cloud.values import GroupSpec, Physics, Purchase
+from spotkeeper_lab.local_aws.context import VirtualTime, local_aws
+from spotkeeper_lab.local_aws.table import create_table
+from spotkeeper_lab.traces.market import market_of
+
+ROOT = Path(__file__).parents[1]
+OURS = (str(ROOT / "layers"), str(ROOT / "functions"))
+MOST_FILES, MOST_FUNCTIONS = 30, 120
+CALL = "SetDesiredCapacity"
+SPOT, ON_DEMAND = "ocr-spot", "ocr-on-demand"
+
+
+class Trail:
+    """The code of the package that runs until an operation is called, in order."""
+
+    def __init__(self) -> None:
+        self.codes: list[CodeType] = []
+        self.complete = False
+
+    def note(self, frame: FrameType, event: str, _: object) -> None:
+        """Note a call; registered with the interpreter."""
+        if event == "call" and not self.complete and frame.f_code.co_filename.startswith(OURS):
+            self.codes.append(frame.f_code)
+
+    def end(self, model: Any, **_: object) -> None:
+        """End at the operation; registered with botocore."""
+        self.complete = self.complete or model.name == CALL
+
+    @property
+    def files(self) -> list[str]:
+        """The files, in the order in which they are entered first."""
+        return list(dict.fromkeys(str(Path(c.co_filename).relative_to(ROOT)) for c in self.codes))
+
+    @property
+    def functions(self) -> list[CodeType]:
+        """The functions, in the order in which they are called first."""
+        return list(dict.fromkeys(self.codes))
+
+    @property
+    def moves(self) -> int:
+        """How often the next call is in another file."""
+        names = [code.co_filename for code in self.codes]
+        return sum(one != other for one, other in pairwise(names))
+
+
+def main() -> None:
+    """Print the figures; with `-v` every function, too."""
+    path = measured()
+    if "-v" in sys.argv:
+        for name in path.files:
+            mine = [c.co_qualname for c in path.functions if c.co_filename.endswith(name)]
+            print(name, *mine, sep="\n    ")  # noqa: T201
+    show(
+        f"a warning to {CALL}",
+        [
+            Figure(name="files", value=len(path.files), unit="", limit=MOST_FILES),
+            Figure(name="functions", value=len(path.functions), unit="", limit=MOST_FUNCTIONS),
+            Figure(name="moves", value=path.moves, unit=""),
+        ],
+    )
+
+
+def measured() -> Trail:
+    """Warn an instance of a fleet at rest, and follow the function that handles the event."""
+    path = Trail()
+    with _fleet() as cloud:
+        check = import_module("functions.check_availability.app").handler
+        handler = import_module("functions.handle_interruption.app").handler
+
+        assert boto3.DEFAULT_SESSION
+        boto3.DEFAULT_SESSION.events.register("provide-client-params", path.end)
+        for minute in (10, 11):
+            cloud.advance(60.0 * minute)
+            check({}, Context())
+        first = cloud.group(SPOT).instances[0].instance_id
+        event = _warning(first, START + timedelta(seconds=cloud.now_s))
+        sys.setprofile(path.note)
+        try:
+            handler(event, Context())
+        finally:
+            sys.setprofile(None)
+        assert path.complete
+        assert cloud.group(ON_DEMAND).desired == 1
+    return path
+
+
+@contextmanager
+def _fleet() -> Iterator[Cloud]:
+    specs = [
+        GroupSpec(name=name, purchase=of, minimum=0, maximum=100, desired=wanted, pools=(POOL,))
+        for name, of, wanted in (
+            (SPOT, Purchase.SPOT, 4),
+            (ON_DEMAND, Purchase.ON_DEMAND, 0),
+        )
+    ]
+    cloud = Cloud(market_of("path", 86_400.0, {POOL: [(0.0, 99)]}), specs, Physics())
+    now = patch.object(wiring, "now", lambda: START + timedelta(seconds=cloud.now_s))
+    with local_aws(cloud, VirtualTime(START)), patch.dict("os.environ", ENVIRONMENT), now:
+        create_table(boto3.client("dynamodb"), TABLE)
+        boto3.client("ssm").put_parameter(
+            Name=f"{PATH}/ocr", Value=json.dumps(DOCUMENT), Type="String"
+        )
+        yield cloud
+
+
+def _warning(instance_id: str, at: datetime) -> dict[str, Any]:
+    return {
+        "version": "0", "id": "1", "source": "aws.ec2", "account": "123456789012",
+        "region": "us-east-1", "resources": [], "time": at.isoformat(),
+        "detail-type": "EC2 Spot Instance Interruption Warning",
+        "detail": {"instance-id": instance_id, "instance-action": "terminate"},
+    }  # fmt: skip
+
+
+if __name__ == "__main__":
+    main()

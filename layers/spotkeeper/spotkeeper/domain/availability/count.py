@@ -1,0 +1,388 @@
+"""How many instances serve, launch and are missing, and which failures explain that (rules 3, 4).
+
+Launched is not serving (rule 13): an instance in service whose workers have not reported although
+requests flow is still launching.
+"""
+
+from collections.abc import Mapping, Set
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+
+from spotkeeper.domain.availability.memory import AvailabilityMemory, PendingIncrease, within
+from spotkeeper.domain.availability.risk import Risk
+from spotkeeper.domain.availability.snapshot import Snapshot
+from spotkeeper.domain.capacity_request import required_capacity
+from spotkeeper.domain.failure import FailureClass, LaunchFailure, Remedy, remedy
+from spotkeeper.domain.fleet import Group, Phase
+from spotkeeper.domain.settings.availability import AvailabilityPolicy
+
+LAUNCH = "Launch"
+
+
+# --- serving, launching, missing ------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Count:
+    """The instances of a group by what they are worth to the fleet.
+
+    `target` is the spot need or the on-demand desired capacity. `late` instances are past the
+    launch deadline, `missing` ones are desired but not in the group. `unheard` ones are in service
+    and may serve: nothing is launched in their place, and nothing is released because of them.
+    """
+
+    target: int
+    serving: int
+    launching: int
+    late: int
+    at_risk: int
+    missing: int
+    unheard: int = 0
+
+
+def count(
+    group: Group,
+    target: int,
+    launching_since: Mapping[str, datetime],
+    at_risk: Set[str],
+    gone: Set[str],
+    deadline: datetime,
+    unheard: Set[str] = frozenset(),
+) -> Count:
+    """Count a group against its target.
+
+    An instance at risk never counts. One that is launching counts until `deadline`. `gone` are
+    those that neither serve nor will: silent, or taken by AWS while the group still lists them.
+    """
+    serving = launching = late = risky = present = quiet = 0
+    for instance in group.instances:
+        this = instance.instance_id
+        if instance.phase is Phase.LEAVING:
+            continue
+        present += 1
+        if this in at_risk:
+            risky += 1
+        elif this in gone:
+            continue
+        elif this in launching_since:
+            launching += launching_since[this] > deadline
+            late += launching_since[this] <= deadline
+        elif this in unheard:
+            quiet += instance.healthy
+        else:
+            serving += instance.healthy
+    return Count(
+        target=target,
+        serving=serving,
+        launching=launching,
+        late=late,
+        at_risk=risky,
+        missing=max(0, group.desired - present),
+        unheard=quiet,
+    )
+
+
+def count_groups(
+    snapshot: Snapshot,
+    memory: AvailabilityMemory,
+    launching_since: Mapping[str, datetime],
+    risky: Set[str],
+) -> tuple[Count, Count]:
+    """Count the spot group against the need in its desired capacity, on-demand against its own.
+
+    What the load requested once counts only where the load sizes the fleet.
+    """
+    seen, gone, fleet = snapshot.seen, snapshot.silent | snapshot.taken, snapshot.fleet
+    deadline = seen.seen_at - timedelta(seconds=fleet.availability.launch_deadline_s)
+    sized = snapshot.sized if fleet.sizing.enabled else None
+    need = required_capacity(seen.spot.desired, (*memory.capacity_requests, sized))
+    back = seen.on_demand
+    return (
+        count(seen.spot, need, launching_since, risky, gone, deadline, snapshot.unheard),
+        count(back, back.desired, launching_since, risky, gone, deadline, snapshot.unheard),
+    )
+
+
+def in_service(group: Group, risky: Set[str]) -> int:
+    """Count the instances in service that are not at risk."""
+    serving = [i.instance_id for i in group.instances if i.phase is Phase.IN_SERVICE]
+    return len([i for i in serving if i not in risky])
+
+
+# --- launching ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Launching:
+    """The launching instances, with since when; `spot` are those of the spot group.
+
+    `unserved` is since when those were launching that vanished before they served, and that no
+    later instance replaces yet.
+    """
+
+    since: Mapping[str, datetime]
+    spot: tuple[str, ...]
+    unserved: tuple[datetime, ...]
+
+
+def find_launching(memory: AvailabilityMemory, snapshot: Snapshot) -> Launching:
+    """Note since when each instance is launching, and forget those that serve or are gone.
+
+    A replacement of an instance that vanished before it served inherits its age. Otherwise a boot
+    loop, or spot that is taken before it serves, would be launching for ever.
+    """
+    spot = _launching(snapshot.seen.spot, snapshot)
+    on_demand = _launching(snapshot.seen.on_demand, snapshot)
+    heirs = [i for i in spot if i not in memory.launching_since]
+    ages = sorted([*memory.unserved, *_vanished(memory, snapshot)])
+    inherited = dict(zip(heirs, ages, strict=False))
+    since = {
+        i: memory.launching_since.get(i, inherited.get(i, first))
+        for i, first in {**spot, **on_demand}.items()
+    }
+    return Launching(since=since, spot=tuple(spot), unserved=tuple(ages[len(inherited) :]))
+
+
+def _launching(group: Group, snapshot: Snapshot) -> dict[str, datetime]:
+    """Return the launching instances of a group, with when that was seen first."""
+    unreported = snapshot.unreported
+    return {
+        i.instance_id: unreported.get(i.instance_id, snapshot.now)
+        for i in group.instances
+        if i.phase is Phase.LAUNCHING
+        or (i.phase is Phase.IN_SERVICE and i.instance_id in unreported)
+    }
+
+
+def _vanished(memory: AvailabilityMemory, snapshot: Snapshot) -> list[datetime]:
+    """Return the ages of the spot instances that vanished unserved, unless the group shrank."""
+    if not memory.spot_launching:
+        return []
+    group = snapshot.seen.spot
+    there = {i.instance_id for i in group.instances if i.phase is not Phase.LEAVING}
+    gone = [memory.launching_since[i] for i in memory.spot_launching if i not in there]
+    let_go = max(0, (memory.spot_seen or 0) - group.desired)
+    return sorted(gone)[: max(0, len(gone) - let_go)]
+
+
+# --- the shortfall --------------------------------------------------------------------------------
+
+
+def pending_increases(
+    memory: AvailabilityMemory,
+    spot: Count,
+    failures: tuple[LaunchFailure, ...],
+    newest_launch: datetime | None,
+    policy: AvailabilityPolicy,
+    now: datetime,
+) -> tuple[PendingIncrease, ...]:
+    """Keep the increases of the need that launches may still fill, as far as they are unfilled.
+
+    The missing part of an increase ends with its grace, or once a launch failed after it, unless an
+    instance arrived within the grace: one empty zone logs failures while the group still fills. An
+    increase is dated by the last turn that saw the old need, because a launch may have failed
+    since. A first turn takes the need as just requested.
+    """
+    grace = timedelta(seconds=policy.request_grace_s)
+    longest = timedelta(seconds=policy.launch_deadline_s)
+    grown = spot.target - (memory.need or 0)
+    increases = memory.pending_increases
+    if grown > 0:
+        increases = (*increases, PendingIncrease(at=memory.seen_at or now, count=grown))
+    kept: list[PendingIncrease] = []
+    filling = newest_launch is not None and now - newest_launch < grace
+    launching, missing = spot.launching, spot.missing
+    for increase in increases:
+        begun = newest_launch is not None and newest_launch >= increase.at
+        young = now - increase.at < grace and not _refused_since(failures, increase.at)
+        waits = young or (begun and filling and now - increase.at < longest)
+        launched = min(increase.count, launching) if begun or waits else 0
+        due = min(increase.count - launched, missing) if waits else 0
+        launching, missing = launching - launched, missing - due
+        if launched + due:
+            kept.append(PendingIncrease(at=increase.at, count=launched + due))
+    return tuple(kept)
+
+
+def shortfall_of(
+    spot: Count, target: int, increases: tuple[PendingIncrease, ...], *, on_demand_warm: bool
+) -> int:
+    """Count the instances that the need lacks and that nothing brings soon enough (rule 3).
+
+    Launching instances count, unless on-demand is warm and would serve sooner; then only the growth
+    of the need is waited for.
+    """
+    growth = sum([increase.count for increase in increases])
+    if on_demand_warm:
+        waited_for = min(growth, spot.launching + spot.missing)
+    else:
+        waited_for = spot.launching + min(max(0, growth - spot.launching), spot.missing)
+    return max(0, target - spot.serving - spot.unheard - waited_for)
+
+
+def both_short(snapshot: Snapshot, spot: Count, on_demand: Count) -> bool:
+    """Say whether on-demand was requested, does not arrive, and AWS says why (rule 7)."""
+    gap = spot.target - spot.serving - spot.unheard - on_demand.serving
+    return gap > 0 and on_demand.missing > 0 and snapshot.on_demand_refused
+
+
+def _refused_since(failures: tuple[LaunchFailure, ...], at: datetime) -> bool:
+    return any(f.at >= at and remedy(f.failure_class) is not Remedy.NONE for f in failures)
+
+
+# --- failures that explain a gap (rule 6) ---------------------------------------------------------
+
+
+def explain_gaps(snapshot: Snapshot, memory: AvailabilityMemory) -> Snapshot:
+    """Add what explained a gap before, and what a suspended Launch process means."""
+    seen = snapshot.seen
+    groups = (
+        (seen.spot, memory.spot_failures, snapshot.spot_failures),
+        (seen.on_demand, memory.on_demand_failures, snapshot.on_demand_failures),
+    )
+    spot, on_demand = [
+        (*explaining(known, read, group), *_suspended_launches(group, snapshot.now))
+        for group, known, read in groups
+    ]
+    return replace(snapshot, spot_failures=spot, on_demand_failures=on_demand)
+
+
+def explaining(
+    known: tuple[LaunchFailure, ...], read: tuple[LaunchFailure, ...], group: Group
+) -> tuple[LaunchFailure, ...]:
+    """Return the failures just read, with those known while instances are missing and none is new.
+
+    AWS waits longer between its attempts the longer a group fails, so that a gap must not forget
+    its class. Once all are launched, earlier failures explain nothing of those that do not serve.
+    """
+    if not known or any(remedy(failure.failure_class) is not Remedy.NONE for failure in read):
+        return read
+    present = len([i for i in group.instances if i.phase is not Phase.LEAVING])
+    return read if present >= group.desired else (*read, *known)
+
+
+def newest_of_each(failures: tuple[LaunchFailure, ...]) -> tuple[LaunchFailure, ...]:
+    """Keep the newest failure of each class, which is enough to remember."""
+    if not failures:
+        return ()
+    return tuple({f.failure_class: f for f in sorted(failures, key=lambda f: f.at)}.values())
+
+
+def has_gap(group: Group) -> bool:
+    """Say whether a group has fewer instances in service than desired."""
+    return len([i for i in group.instances if i.phase is Phase.IN_SERVICE]) < group.desired
+
+
+def _suspended_launches(group: Group, now: datetime) -> tuple[LaunchFailure, ...]:
+    """Read a suspended Launch process as a failure: no instance will arrive.
+
+    A person's suspension is a configuration; AWS's own, after a day of failed launches, is missing
+    capacity.
+    """
+    if LAUNCH not in group.suspended:
+        return ()
+    by_aws = LAUNCH in group.suspended_by_aws
+    failure_class = FailureClass.CAPACITY if by_aws else FailureClass.CONFIGURATION
+    fix = "AWS suspended it, Spotkeeper resumes it" if by_aws else "resume it"
+    message = f"the Launch process of {group.name} is suspended: {fix}"
+    return (LaunchFailure(at=now, failure_class=failure_class, message=message),)
+
+
+# --- outside of the group -------------------------------------------------------------------------
+
+
+def overdue(memory: AvailabilityMemory, policy: AvailabilityPolicy, now: datetime) -> set[str]:
+    """Name the detached instances past their deadline: nobody else ends what AWS left running."""
+    deadline_s = policy.launch_deadline_s
+    return {i for i, at in memory.detached.items() if not within(at, now, deadline_s)}
+
+
+def still_outside(memory: AvailabilityMemory, snapshot: Snapshot) -> dict[str, datetime]:
+    """Return the detached instances that may run: those remembered, and those a sweep proved.
+
+    One that is back in the group never left it, and one that was looked for in vain has ended.
+    """
+    found = snapshot.sweep.detached if snapshot.sweep else {}
+    known = {**found, **memory.detached}
+    if not known:
+        return {}
+    ended = set(snapshot.taken)
+    if snapshot.running is not None:
+        due = overdue(memory, snapshot.fleet.availability, snapshot.now)
+        ended |= due - snapshot.running - found.keys()
+    group = snapshot.seen.spot
+    ended |= {i.instance_id for i in group.instances if i.phase is Phase.IN_SERVICE}
+    return {i: at for i, at in known.items() if i not in ended}
+
+
+# --- all of it ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Assessment:
+    """Both groups counted and the memory updated: everything that was seen, nothing decided.
+
+    `risky` are the instances at risk now, `newly_risky` those that were not at risk in the previous
+    turn, `unmark` those whose warning has lapsed and that still carry the mark. The failures are
+    those that explain a gap, a suspended Launch process included. `found` is how far on-demand has
+    moved by a request whose answer was lost. `groups_before` are the groups of the previous turn.
+    """
+
+    snapshot: Snapshot
+    memory: AvailabilityMemory
+    spot: Count
+    on_demand: Count
+    risk: Risk
+    risky: frozenset[str]
+    newly_risky: frozenset[str]
+    unmark: tuple[str, ...]
+    launching: Launching
+    spot_failures: tuple[LaunchFailure, ...]
+    on_demand_failures: tuple[LaunchFailure, ...]
+    both_short: bool
+    found: int
+    groups_before: tuple[str, ...]
+
+    @property
+    def now(self) -> datetime:
+        """The instant of the turn."""
+        return self.snapshot.now
+
+    @property
+    def policy(self) -> AvailabilityPolicy:
+        """What the operator allows."""
+        return self.snapshot.fleet.availability
+
+    @property
+    def target_serving(self) -> int:
+        """How many instances should serve, of either group."""
+        return self.spot.target + self.risk.extra
+
+    @property
+    def shortfall(self) -> int:
+        """How many of those are missing, with nothing that brings them soon enough."""
+        increases, warm = self.memory.pending_increases, self.policy.on_demand_warm
+        return shortfall_of(self.spot, self.target_serving, increases, on_demand_warm=warm)
+
+    @property
+    def short_now(self) -> int:
+        """The part of the shortfall that cannot wait; warned instances still serve for the rest."""
+        return max(0, self.shortfall - self.risk.deferral.instances)
+
+    @property
+    def deferred(self) -> bool:
+        """Whether more on-demand will be needed, but not yet."""
+        asked = self.on_demand.target - self.on_demand.at_risk
+        return max(self.short_now, asked) < self.shortfall
+
+    @property
+    def failures(self) -> tuple[LaunchFailure, ...]:
+        """The recent launch failures of both groups."""
+        return (*self.spot_failures, *self.on_demand_failures)
+
+    @property
+    def unfilled(self) -> int:
+        """How many instances are served by neither group at this moment."""
+        spot, on_demand = self.spot, self.on_demand
+        there = spot.serving + spot.unheard + on_demand.serving + on_demand.unheard
+        return max(0, spot.target - there)

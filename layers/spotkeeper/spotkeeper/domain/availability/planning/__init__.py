@@ -1,1 +1,0 @@
-"""What is asked of AWS: backfill, marks and replacements, spares, processes."""

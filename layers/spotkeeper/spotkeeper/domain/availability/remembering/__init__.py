@@ -1,1 +1,0 @@
-"""What a turn remembers: what it saw, and what became of what it asked."""
