@@ -12,10 +12,11 @@ from itertools import groupby
 from statistics import fmean
 
 from bench._figures import narrow_table
-from bench.policy import DAY_H, TRACES, B, goals_b
+from bench.policy import DAY_H, TRACES, UNWARNED, B, goals_b
 from spotkeeper_cli.output import counted, screen
 from spotkeeper_lab.backtest.backtest import BacktestPlan, Row, run_backtest
 from spotkeeper_lab.backtest.policies.catalogue import choose
+from spotkeeper_lab.backtest.policies.settings import configure
 from spotkeeper_lab.backtest.windows import Windows
 from spotkeeper_lab.traces.generate import generate
 from spotkeeper_lab.traces.market import Market, market_of
@@ -110,7 +111,7 @@ def measured(case: Case) -> tuple[Row, Row]:
     plan = BacktestPlan(
         markets=[case.market],
         worlds=[B],
-        policies=choose(["spotkeeper", "spothedge"]),
+        policies=configure(choose(["spotkeeper", "spothedge"]), UNWARNED),
         windows=Windows(count=24, hours=DAY_H, seed=case.seed),
     )
     own, hedge = run_backtest(plan, workers=os.cpu_count() or 1)

@@ -14,6 +14,7 @@ from bench._figures import narrow_table
 from spotkeeper_cli.output import counted, screen
 from spotkeeper_lab.backtest.backtest import BacktestPlan, Row, run_backtest
 from spotkeeper_lab.backtest.policies.catalogue import choose
+from spotkeeper_lab.backtest.policies.settings import configure
 from spotkeeper_lab.backtest.windows import Windows
 from spotkeeper_lab.backtest.world import World
 from spotkeeper_lab.traces.market import Market
@@ -21,6 +22,8 @@ from spotkeeper_lab.traces.market_file import read_market
 
 TRACES = Path(__file__).parents[2] / "shared" / "traces" / "market"
 POLICIES = ("spothedge", "spotkeeper", "optimum", "limit")
+# Where no warning arrives, an operator turns the policy of elevated risk on.
+UNWARNED = ("spotkeeper.elevated_risk_s=1800",)
 DAY_H, SHORT_H = 24.0, 10.0
 ROUNDING = 5e-6
 
@@ -137,7 +140,7 @@ def _measured(market: Market, world: World) -> Rows:
     plan = BacktestPlan(
         markets=[market],
         worlds=[world],
-        policies=choose(POLICIES),
+        policies=configure(choose(POLICIES), UNWARNED if not world.notice_s else ()),
         windows=Windows(count=24, hours=hours, seed=0),
     )
     with counted(market.name) as show:

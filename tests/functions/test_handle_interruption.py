@@ -13,7 +13,7 @@ from functions.handle_interruption.app import handler
 from spotkeeper import wiring
 from spotkeeper.border.events import EventError
 from tests.builders import at
-from tests.functions.conftest import Stage, document, slow_down
+from tests.functions.conftest import NONCE, Stage, document, slow_down
 
 type StageOf = Callable[..., Stage]
 type Metrics = Callable[[str], dict[str, float]]
@@ -214,8 +214,9 @@ def test_the_drain_tag_says_when_the_instance_is_gone(stage: Stage) -> None:
     warned = first_spot(stage)
     stage.call(handler, event("spot_interruption_warning", warned))
     [tagged] = asked
-    tag, of_group = tagged["Tags"]
+    tag, of_group, nonce = tagged["Tags"]
     assert (tagged["Resources"], tag["Key"]) == ([warned], "spotkeeper:draining")
     assert of_group == {"Key": "spotkeeper:group", "Value": "ocr-spot"}
+    assert nonce == {"Key": "spotkeeper:nonce", "Value": NONCE}
     at = datetime.fromisoformat(event("spot_interruption_warning", warned)["time"])
     assert datetime.fromisoformat(tag["Value"]) == min(at, wiring.now()) + timedelta(seconds=120)

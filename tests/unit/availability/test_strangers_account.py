@@ -181,7 +181,8 @@ def test_a_dead_instance_that_its_group_still_lists_is_a_surprise() -> None:
     assert lost.memory.risk.last_surprise == at(0)
     assert [(r.instance_id, r.taken) for r in lost.of(ReplaceEarly)] == [(SPOT[0], True)]
     assert (lost.drain, lost.memory.detached) == ((), {})
-    again = turn(10, listed, group("on-demand", 1), lost.memory, taken=frozenset(SPOT[:1]))
+    back = group("on-demand", 1)
+    again = turn(10, listed, back, lost.memory, ELEVATED, taken=frozenset(SPOT[:1]))
     assert sum(loss.count for loss in again.memory.risk.losses) == 1
 
 

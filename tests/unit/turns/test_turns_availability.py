@@ -157,13 +157,13 @@ def test_what_a_turn_can_do_without_does_not_stop_it(call: str) -> None:
 
 
 def test_where_fewer_serve_the_group_is_asked_whether_somebody_asked_for_it() -> None:
-    fleet = Scenario()
+    fleet = Scenario(policy=AvailabilityPolicy(elevated_risk_s=1800))
     fleet.to(600)
     fleet.faults.refusals["let_go"] = Throttled("Rate exceeded")
     name = fleet.fleet.spot_group
     fleet.cloud.detach(name, fleet.spot_ids()[:1])
     record = turned(fleet, 620)
-    assert record.unread == (f"who of {name} was asked to go: Throttled: Rate exceeded",)
+    assert record.unread == (f"what {name} was asked to end: Throttled: Rate exceeded",)
     assert turned(fleet, 640).unread == ()
 
 

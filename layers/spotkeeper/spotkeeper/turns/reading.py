@@ -100,7 +100,7 @@ def snapshot_of(
         on_demand_failures=on_demand_failures,
         warned=_warned(fleet, lease, requests, now),
         served={i: note.at for note in lease.notes for i in note.served},
-        let_go=_let_go(spot, memory, ports, unread, budget),
+        let_go=_let_go(fleet, spot, memory, ports, unread, budget),
         taken=frozenset(r.instance_id for r in requests if r.taken),
         silent=frozenset(health.silent),
         unreported=health.unreported,
@@ -123,14 +123,24 @@ def _unheard(fleet: Fleet, health: HealthMemory, spot: Group, now: datetime) -> 
 
 
 def _let_go(
-    spot: Group, memory: AvailabilityMemory, ports: Ports, unread: list[str], budget: Budget
+    fleet: Fleet,
+    spot: Group,
+    memory: AvailabilityMemory,
+    ports: Ports,
+    unread: list[str],
+    budget: Budget,
 ) -> frozenset[str]:
-    """Look who was asked to go, where more have gone than the group became smaller by."""
+    """Read which instances the group was asked to end, where more left than it shrank by.
+
+    Only the policy of elevated risk tells such losses from others.
+    """
+    if not fleet.availability.elevated_risk_s:
+        return frozenset()
     smaller = max(0, (memory.spot_seen or 0) - spot.desired)
     lost = memory.in_service - in_service(spot, frozenset())
     if memory.seen_at is None or lost <= smaller:
         return frozenset()
-    what, since = f"who of {spot.name} was asked to go", memory.seen_at
+    what, since = f"what {spot.name} was asked to end", memory.seen_at
     return budget.optional(
         unread, what, frozenset(), lambda: ports.groups.let_go(spot.name, since), api=ACTIVITIES
     )

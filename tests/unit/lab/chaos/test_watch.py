@@ -23,7 +23,7 @@ def broken(scenario: Scenario) -> set[Promise]:
     [
         pytest.param(
             MET,
-            "spotkeeper.domain.availability.remembering.seen.adoption_of",
+            "spotkeeper.domain.availability.decide.adopt",
             None,
             Promise.MAKE_BEFORE_BREAK,
             id="a running fleet is ended",
