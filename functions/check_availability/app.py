@@ -3,9 +3,10 @@
 from typing import TYPE_CHECKING, Any
 
 from spotkeeper import wiring
-from spotkeeper.border.events import wake_ups_before
+from spotkeeper.border.events import turn_request
 from spotkeeper.observability import logger, report
 from spotkeeper.turns.check_availability import check_availability
+from spotkeeper.turns.turn import own_share
 
 if TYPE_CHECKING:
     from aws_lambda_powertools.utilities.typing import LambdaContext
@@ -13,9 +14,13 @@ if TYPE_CHECKING:
 
 @logger.inject_lambda_context
 def handler(event: dict[str, Any], context: "LambdaContext") -> dict[str, str]:
-    """Handle a tick or a wake-up; raises `TurnFailed` after all fleets were tried."""
+    """Handle a tick, or a message for some fleets; raises `TurnFailed` once all were tried."""
     now = wiring.now()
+    wanted = turn_request(event, now)
     documents = wiring.fleet_documents()
-    woken = wake_ups_before(event)
-    turn = check_availability(documents.fleets, wiring.ports(), now, woken=woken)
-    return report(turn, documents.errors)
+    if wanted.fleets is not None:
+        mine = [fleet for fleet in documents.fleets if fleet.name in wanted.fleets]
+        # A wrong document is the tick's to report.
+        return report(check_availability(mine, wiring.ports(), now, woken=wanted.woken))
+    own, errors = own_share(documents.fleets, wiring.availability_queue, now)
+    return report(check_availability(own, wiring.ports(), now), [*documents.errors, *errors])

@@ -10,7 +10,7 @@ import pytest
 from moto import mock_aws
 from moto.sqs import models
 
-from spotkeeper.adapters.wake_ups import WakeUpQueue
+from spotkeeper.adapters.wake_ups import TurnQueue
 from spotkeeper.ports import Gone, WakeUps
 from spotkeeper_lab.fakes.virtual_time import instant
 from spotkeeper_lab.fakes.wake_ups import FakeWakeUps
@@ -46,7 +46,7 @@ def _moto() -> Iterator[tuple[WakeUps, Due]]:
         patch.object(models, "unix_time_millis", lambda: 1000 * clock[0].timestamp()),
         patch.object(models, "unix_time", lambda: clock[0].timestamp()),
     ):
-        yield WakeUpQueue(lambda: sqs, url), due
+        yield TurnQueue(lambda: sqs, url), due
 
 
 @pytest.mark.parametrize(
@@ -90,7 +90,7 @@ def test_each_wake_up_is_one_turn(wake_ups: tuple[WakeUps, Due]) -> None:
 def test_a_message_says_for_humans_whose_and_when() -> None:
     sqs = boto3.client("sqs", region_name="us-east-1")
     url = sqs.create_queue(QueueName="wake-ups")["QueueUrl"]
-    WakeUpQueue(lambda: sqs, url).at("ocr", instant(0), instant(0) + timedelta(seconds=1), 3)
+    TurnQueue(lambda: sqs, url).at("ocr", instant(0), instant(0) + timedelta(seconds=1), 3)
     (message,) = sqs.receive_message(QueueUrl=url)["Messages"]
     assert json.loads(message["Body"]) == {
         "fleet": "ocr",
@@ -102,6 +102,6 @@ def test_a_message_says_for_humans_whose_and_when() -> None:
 @mock_aws
 def test_a_queue_that_is_not_there_is_an_error_of_the_fleet() -> None:
     sqs = boto3.client("sqs", region_name="us-east-1")
-    port = WakeUpQueue(lambda: sqs, "https://sqs.us-east-1.amazonaws.com/123456789012/none")
+    port = TurnQueue(lambda: sqs, "https://sqs.us-east-1.amazonaws.com/123456789012/none")
     with pytest.raises(Gone, match="asking for a turn of ocr"):
         port.at("ocr", instant(30), instant(0), 1)

@@ -177,6 +177,7 @@ def stage_of(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Stage]]:
         "TABLE_NAME": TABLE,
         "FLEET_DOCUMENTS_PATH": PATH,
         "WAKE_UP_QUEUE_URL": WAKE_UPS,
+        "HEALTH_QUEUE_URL": WAKE_UPS.replace("wake-ups", "health"),
         "STACK_NONCE": NONCE,
         "POWERTOOLS_SERVICE_NAME": "spotkeeper-test",
         "POWERTOOLS_METRICS_NAMESPACE": "Spotkeeper",

@@ -12,6 +12,7 @@ import pytest
 from functions.handle_interruption.app import handler
 from spotkeeper import wiring
 from spotkeeper.border.events import EventError
+from spotkeeper.ports import Throttled
 from tests.builders import at
 from tests.functions.conftest import NONCE, Stage, document, slow_down
 
@@ -189,12 +190,19 @@ def test_an_unsuccessful_launch_without_an_instance_explains_the_gap(stage_of: S
     assert stage.cloud.group("ocr-on-demand").desired == 2
 
 
-def test_a_throttled_look_up_tells_every_fleet_and_loses_no_warning(stage: Stage) -> None:
+def test_a_throttled_look_up_loses_no_warning_and_turns_no_other_fleet(stage: Stage) -> None:
     stage.during["DescribeAutoScalingInstances"] = slow_down
     answer = stage.call(handler, event("spot_interruption_warning", first_spot(stage)))
-    assert answer.keys() == {"ocr", "search"}
+    assert answer.keys() == {"ocr"}
     assert "1 at risk" in answer["ocr"]
-    assert "at risk" not in answer["search"]
+
+
+def test_an_event_whose_groups_cannot_be_read_at_all_is_delivered_again(stage: Stage) -> None:
+    stage.during["DescribeAutoScalingInstances"] = slow_down
+    stage.during["DescribeAutoScalingGroups"] = slow_down
+    with pytest.raises(Throttled):
+        stage.call(handler, event("spot_interruption_warning", first_spot(stage)))
+    assert stage.records("ocr") == []
 
 
 def test_a_wrong_document_is_the_checkers_to_report(stage: Stage) -> None:

@@ -18,7 +18,7 @@ from tests.functions.conftest import ACCOUNT, Stage, document
 type StageOf = Callable[..., Stage]
 
 EVENTS = Path(__file__).parents[2] / "events"
-WAKE_UP = json.loads((EVENTS / "wake_up.json").read_text())
+WAKE_UP = json.loads((EVENTS / "wake_up.json").read_text().replace("main", "ocr"))
 # Warned at 720 and at 1380; the first is backfilled at once, which measures a warm start.
 LOSES_TWICE = ((0.0, 4), (840.0, 3), (900.0, 4), (1500.0, 3))
 WARM = Physics(cold_start_s=120.0, warm_start_s=60.0, warm_pool=4)

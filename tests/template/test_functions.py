@@ -10,13 +10,14 @@ from spotkeeper.border.settings import (
     CheckerSettings,
     CollectSettings,
     ExamineSettings,
+    HealthSettings,
     Settings,
 )
-from tests.template.stack import ROOT, Stack, snake, template
+from tests.template.stack import ADOPT, ROOT, Stack, snake, template
 
 SETTINGS: dict[str, type[Settings]] = {
     "CollectSearchLogs": CollectSettings,
-    "CheckHealth": CheckerSettings,
+    "CheckHealth": HealthSettings,
     "CheckAvailability": CheckerSettings,
     "HandleInterruption": CheckerSettings,
     "KeepLedger": Settings,
@@ -85,6 +86,27 @@ def test_a_wake_up_is_a_turn_and_waits_for_no_other(stack: Stack) -> None:
         assert variables["WAKE_UP_QUEUE_URL"] == "WakeUpQueue"
 
 
+@pytest.mark.parametrize(
+    ("name", "queue"), [("CheckAvailability", "WakeUpQueue"), ("CheckHealth", "HealthQueue")]
+)
+def test_a_message_is_an_invocation_of_its_own(stack: Stack, name: str, queue: str) -> None:
+    events = stack.functions()[name]["Events"]
+    [source] = [event["Properties"] for event in events.values() if event["Type"] == "SQS"]
+    assert (source["Queue"], source["BatchSize"]) == (f"{queue}.Arn", 1)
+
+
+def test_what_is_reserved_leaves_a_hundred_of_the_120_that_it_asks_for() -> None:
+    stack = Stack.with_parameters({**ADOPT, "ReserveConcurrency": "true"})
+    functions = stack.functions().values()
+    assert sum(it.get("ReservedConcurrentExecutions", 0) for it in functions) <= 20
+    for function in functions:
+        for event in function["Events"].values():
+            if scaling := event["Properties"].get("ScalingConfig"):
+                reserved = function.get("ReservedConcurrentExecutions", 10)
+                # The tick needs one beside the queue's.
+                assert scaling["MaximumConcurrency"] < reserved
+
+
 def test_an_event_is_tried_again_only_while_it_is_news(stack: Stack) -> None:
     invoke = stack.functions()["HandleInterruption"]["EventInvokeConfig"]
     assert invoke["MaximumEventAgeInSeconds"] <= 120
@@ -130,8 +152,9 @@ def test_new_accounts_have_concurrency_for_ten_invocations(stack: Stack) -> None
         for event in function["Events"].values()
         if event["Type"] == "SQS"
     ]
-    # Two queues and two schedules leave at least as many for events.
-    assert sum(sources) + 2 <= 10 / 2 + 1
+    # Three queues and two schedules leave some for events. Only a stack of more than five fleets
+    # uses the queue of further health turns.
+    assert sum(sources) + 2 <= 8
     assert not any("ReservedConcurrentExecutions" in it for it in stack.functions().values())
 
 
@@ -142,7 +165,7 @@ def test_checkers_keep_concurrency_where_the_account_has_enough() -> None:
         for name, it in stack.functions().items()
         if "ReservedConcurrentExecutions" in it
     }
-    assert reserved == {"CheckHealth": 1, "CheckAvailability": 3, "HandleInterruption": 10}
+    assert reserved == {"CheckHealth": 4, "CheckAvailability": 6, "HandleInterruption": 10}
 
 
 def test_nothing_is_traced_that_nobody_looks_at() -> None:

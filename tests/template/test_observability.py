@@ -213,7 +213,11 @@ def test_whoever_fails_rings_by_errors_or_where_it_runs_seldom_by_what_failed(
 
 
 def test_dead_letters_ring_when_more_come_and_not_while_they_lie_there(stack: Stack) -> None:
-    queues = stack.resources("AWS::SQS::Queue").keys() - {"SearchLogQueue", "WakeUpQueue"}
+    queues = stack.resources("AWS::SQS::Queue").keys() - {
+        "SearchLogQueue",
+        "WakeUpQueue",
+        "HealthQueue",
+    }
     for queue in queues:
         alarm = alarms(stack)[f"{queue}Alarm"]
         assert looked_at(alarm, "ApproximateNumberOfMessagesVisible") == [f"{queue}.QueueName"]

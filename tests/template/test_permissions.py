@@ -64,6 +64,9 @@ def test_each_controller_changes_only_the_groups_that_it_must(
         ("CheckAvailabilityRole", "SendMessage", {"FailedInvocations.Arn"}),
         ("CheckAvailabilityRole", "ReceiveMessage", {"WakeUpQueue.Arn"}),
         ("CheckAvailabilityRole", "DeleteMessage", {"WakeUpQueue.Arn"}),
+        ("CheckHealthRole", "SendMessage", {"HealthQueue.Arn", "FailedInvocations.Arn"}),
+        ("CheckHealthRole", "ReceiveMessage", {"HealthQueue.Arn"}),
+        ("CheckHealthRole", "DeleteMessage", {"HealthQueue.Arn"}),
         ("CollectSearchLogsRole", "SendMessage", set()),
         ("CollectSearchLogsRole", "DeleteMessage", {"SearchLogQueue.Arn"}),
         ("SendSearchLogs", "SendMessage", {"SearchLogQueue.Arn"}),
@@ -162,6 +165,8 @@ def test_the_functions_may_do_what_the_adapters_call_and_nothing_else() -> None:
         "autoscaling:GetPaginator",
         "ec2:GetPaginator",
         "dynamodb:GetPaginator",
+        # SendMessage allows it.
+        "sqs:SendMessageBatch",
     }
 
 

@@ -26,14 +26,15 @@ def test_a_message_that_fails_goes_to_the_dead_letters_after_a_few_tries(stack: 
     assert redrive == {"deadLetterTargetArn": "SearchLogDeadLetters.Arn", "maxReceiveCount": 5}
 
 
-def test_a_wake_up_that_fails_is_kept_with_the_failed_invocations(stack: Stack) -> None:
-    queue = stack.resources("AWS::SQS::Queue")["WakeUpQueue"]
+@pytest.mark.parametrize("name", ["WakeUpQueue", "HealthQueue"])
+def test_a_message_that_fails_is_kept_with_the_failed_invocations(stack: Stack, name: str) -> None:
+    queue = stack.resources("AWS::SQS::Queue")[name]
     assert queue["RedrivePolicy"]["deadLetterTargetArn"] == "FailedInvocations.Arn"
     # The minute's turn has made up for it; what is older says nothing.
     assert queue["MessageRetentionPeriod"] <= 900
 
 
-@pytest.mark.parametrize("name", ["SearchLogQueue", "WakeUpQueue"])
+@pytest.mark.parametrize("name", ["SearchLogQueue", "WakeUpQueue", "HealthQueue"])
 def test_a_batch_is_not_delivered_again_while_it_is_handled(stack: Stack, name: str) -> None:
     visible_after = stack.resources("AWS::SQS::Queue")[name]["VisibilityTimeout"]
     assert visible_after >= 6 * template()["Globals"]["Function"]["Timeout"]

@@ -272,6 +272,14 @@ class WakeUps(Protocol):
         ...
 
 
+class TurnQueue(Protocol):
+    """Has other invocations of the same function turn fleets."""
+
+    def hand_on(self, shares: Sequence[Sequence[str]], now: datetime) -> None:
+        """Have an invocation turn each share of a minute's fleets."""
+        ...
+
+
 class Controls(Protocol):
     """Knows what operators said of fleets."""
 

@@ -24,11 +24,12 @@ from spotkeeper.adapters.request_queues import (
     EveryRequestQueue,
     SqsRequestQueues,
 )
-from spotkeeper.adapters.wake_ups import WakeUpQueue
+from spotkeeper.adapters.wake_ups import TurnQueue
 from spotkeeper.border.settings import (
     CheckerSettings,
     CollectSettings,
     ExamineSettings,
+    HealthSettings,
     Settings,
 )
 from spotkeeper.observability import tell_unused
@@ -95,7 +96,7 @@ def ports() -> Ports:
         queues=EveryRequestQueue(
             SqsRequestQueues(_sqs), AmazonMqRequestQueues(_cloudwatch, now), queue_looks()
         ),
-        wake_ups=WakeUpQueue(_sqs, _checker_settings().wake_up_queue_url),
+        wake_ups=availability_queue(),
         controls=ControlTable(_dynamodb(), _settings().table_name),
         clock=lambda: now(),
     )
@@ -124,6 +125,18 @@ def stack_facts() -> "Facts":
     name = ExamineSettings.parse(os.environ).stack_name
     stack = StackReader(_client("cloudformation")).whole(name)
     return Doctor(_client, now()).of_stack(stack, fleet_documents())
+
+
+@cache
+def availability_queue() -> TurnQueue:
+    """Put together what has check_availability invoked again."""
+    return TurnQueue(_sqs, _checker_settings().wake_up_queue_url)
+
+
+@cache
+def health_queue() -> TurnQueue:
+    """Put together what has check_health invoked again."""
+    return TurnQueue(_sqs, HealthSettings.parse(os.environ).health_queue_url)
 
 
 @cache

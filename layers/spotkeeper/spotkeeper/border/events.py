@@ -5,6 +5,7 @@ detail, never from an ARN (the zone in it may be wrong).
 """
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Annotated, Any
@@ -177,24 +178,42 @@ def parse_event(event: object, account: str) -> Interruption | None:
         raise EventError(f"event {kind}: {wrong}") from error
 
 
-class _WakeUp(BaseModel):
+# A message that asks for a minute's turns is of no use once the next minute has asked, too.
+OF_USE_S = 60
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TurnRequest:
+    """The fleets whose turns an event asks for, None for all; `woken` counts wake-ups in a row."""
+
+    fleets: frozenset[str] | None = None
+    woken: int = 0
+
+
+class _Message(BaseModel):
+    """A message that asks for turns: a wake-up of one `fleet`, or a minute's turns of `fleets`."""
+
     model_config = ConfigDict(frozen=True, extra="ignore")
 
+    fleet: str = ""
+    fleets: tuple[str, ...] = ()
+    minute: AwareDatetime | None = None
     woken: Annotated[int, Field(ge=0)] = 0
 
 
-def wake_ups_before(event: object) -> int:
-    """Count the wake-ups one after the other that led to an event; a tick has none.
+def turn_request(event: object, now: datetime) -> TurnRequest:
+    """Read which turns an event asks for: all of them for a tick, or a message that is not ours.
 
-    What is in no message of ours counts as none: a turn of every fleet is asked for all the same.
+    Messages of an earlier minute ask for none.
     """
     records = event.get("Records") if isinstance(event, dict) else None
     bodies = [r.get("body", "") for r in records or () if isinstance(r, dict)]
-    return max((_woken(body) for body in bodies), default=0)
-
-
-def _woken(body: str) -> int:
     try:
-        return _WakeUp.model_validate_json(body).woken
+        read = [_Message.model_validate_json(body) for body in bodies]
     except ValidationError:
-        return 0
+        return TurnRequest()
+    if not read:
+        return TurnRequest()
+    useful = [m for m in read if m.minute is None or (now - m.minute).total_seconds() < OF_USE_S]
+    named = frozenset(name for m in useful for name in (m.fleet, *m.fleets) if name)
+    return TurnRequest(fleets=named, woken=max((m.woken for m in useful), default=0))

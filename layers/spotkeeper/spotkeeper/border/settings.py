@@ -36,6 +36,12 @@ class CheckerSettings(Settings):
     wake_up_queue_url: Annotated[str, Field(alias="WAKE_UP_QUEUE_URL", min_length=1)]
 
 
+class HealthSettings(CheckerSettings):
+    """What check_health reads."""
+
+    health_queue_url: Annotated[str, Field(alias="HEALTH_QUEUE_URL", min_length=1)]
+
+
 class CollectSettings(Settings):
     """What collect_search_logs reads."""
 

@@ -135,16 +135,12 @@ def _concerned(
 ) -> list[tuple[Fleet, tuple[str, ...]]]:
     """Pair each fleet that the event names with its own instances among those named.
 
-    When it is not known whose an instance is, every fleet is told: foreign ones are ignored, and a
-    warning is lost by nobody.
+    Raises what the lookup raises, and Lambda delivers the event again.
     """
     if interruption.group:
         groups = dict.fromkeys(interruption.instance_ids or ("",), interruption.group)
     elif interruption.instance_ids:
-        try:
-            groups = dict(ports.groups.groups_of(interruption.instance_ids))
-        except FleetError:
-            return [(fleet, interruption.instance_ids) for fleet in fleets]
+        groups = _groups_of(interruption.instance_ids, fleets, ports)
     else:
         return []
     pairs = (
@@ -155,3 +151,22 @@ def _concerned(
         for fleet in fleets
     )
     return [(fleet, ids) for fleet, ids in pairs if ids]
+
+
+def _groups_of(
+    instance_ids: Sequence[str], fleets: Sequence[Fleet], ports: Ports
+) -> dict[str, str]:
+    """Look up the groups of instances; where that fails, look for them in the fleets' groups.
+
+    Most events of a region concern no fleet: what they cost must not grow with their number.
+    """
+    try:
+        return dict(ports.groups.groups_of(instance_ids))
+    except FleetError:
+        names = [name for fleet in fleets for name in (fleet.spot_group, fleet.on_demand_group)]
+        return {
+            instance.instance_id: group.name
+            for group in ports.groups.describe(names).values()
+            for instance in group.instances
+            if instance.instance_id in instance_ids
+        }

@@ -9,17 +9,29 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from itertools import batched
 from types import TracebackType
 
 from spotkeeper.domain.availability.memory import AvailabilityMemory
 from spotkeeper.domain.decision import Action, Controller, DecisionRecord, Outcome
 from spotkeeper.domain.fleet import Fleet, Group
 from spotkeeper.domain.health.memory import HealthMemory
-from spotkeeper.ports import AtRiskNote, FleetError, FleetStates, Gone, Lease, Ports, TimedOut
+from spotkeeper.ports import (
+    AtRiskNote,
+    FleetError,
+    FleetStates,
+    Gone,
+    Lease,
+    Ports,
+    TimedOut,
+    TurnQueue,
+)
 
 # A function has 30 s. No fleet's turn begins, and nothing optional is read, later than this: a call
 # of each API may still hang after that.
 TURNS_S = 12.0
+# An invocation turns this many fleets, and hands the others on to further invocations.
+FLEETS_AN_INVOCATION = 5
 # What hangs for so many fleets takes less than that.
 ALWAYS_IN_TIME = 2
 # The rule of a turn that failed.
@@ -212,6 +224,24 @@ class Turns:
             defects=tuple(self._defects),
             unrecorded=tuple(self._unrecorded),
         )
+
+
+def own_share(
+    fleets: Sequence[Fleet], queue: Callable[[], TurnQueue], now: datetime
+) -> tuple[Sequence[Fleet], Sequence[FleetError]]:
+    """Hand on all fleets but a share of them, another share each minute; return that share.
+
+    Where the others cannot be handed on, all are this invocation's: it turns what it has time for.
+    """
+    shares = list(batched(fleets, FLEETS_AN_INVOCATION, strict=False))
+    if len(shares) <= 1:
+        return fleets, ()
+    own = shares.pop(int(now.timestamp() // 60) % len(shares))
+    try:
+        queue().hand_on([[fleet.name for fleet in share] for share in shares], now)
+    except FleetError as error:
+        return fleets, (error,)
+    return own, ()
 
 
 def once[T](read: Callable[[], T]) -> Callable[[], T]:

@@ -1,0 +1,99 @@
+"""Many fleets in one stack: the tick turns a few, and messages have the others turned."""
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import boto3
+import pytest
+from moto.sqs.models import sqs_backends
+
+from functions.check_availability.app import handler as availability
+from functions.check_health.app import handler as health
+from functions.handle_interruption.app import handler as interruption
+from spotkeeper.observability import TurnFailed
+from spotkeeper.turns.turn import FLEETS_AN_INVOCATION
+from tests.functions.conftest import ACCOUNT, Stage, slow_down
+from tests.functions.test_handle_interruption import event
+
+type StageOf = Callable[..., Stage]
+type Handler = Callable[..., Any]
+
+CONTROLLERS = pytest.mark.parametrize(
+    ("handler", "queue"), [(availability, "wake-ups"), (health, "health")]
+)
+MANY = tuple(f"fleet-{n:03}" for n in range(13))
+
+
+@pytest.fixture
+def stage(stage_of: StageOf) -> Stage:
+    """Thirteen fleets and the queues of both controllers."""
+    made = stage_of(MANY, desired=1)
+    for name in ("wake-ups", "health"):
+        boto3.client("sqs").create_queue(QueueName=name)
+    return made
+
+
+def take(queue: str) -> list[dict[str, Any]]:
+    """Take the messages out of a queue, as the events that Lambda makes of them."""
+    waiting = sqs_backends[ACCOUNT]["us-east-1"].queues[queue]
+    taken, waiting._messages = waiting._messages, []
+    return [{"Records": [{"body": message.body}]} for message in taken]
+
+
+@CONTROLLERS
+def test_every_fleet_has_one_turn_each_minute_and_no_invocation_has_more_than_a_share(
+    stage: Stage, handler: Handler, queue: str
+) -> None:
+    shares = set()
+    for minute in (10, 11, 12):
+        stage.at(60 * minute)
+        own = stage.call(handler)
+        turned = [own, *(stage.call(handler, message) for message in take(queue))]
+        assert all(len(fleets) <= FLEETS_AN_INVOCATION for fleets in turned)
+        assert sorted(name for fleets in turned for name in fleets) == list(MANY)
+        assert take(queue) == []
+        shares.add(frozenset(own))
+    assert len(shares) == 3, "another share stays with the tick each minute"
+
+
+def test_few_fleets_are_turned_without_a_message(stage_of: StageOf) -> None:
+    stage = stage_of(MANY[:FLEETS_AN_INVOCATION], desired=1)
+    assert len(stage.call(availability)) == FLEETS_AN_INVOCATION
+    assert stage.counted("sqs").total() == 0
+
+
+@CONTROLLERS
+def test_what_cannot_be_handed_on_is_turned_at_once_and_rings(
+    stage: Stage, handler: Handler, queue: str
+) -> None:
+    del queue
+    stage.during["SendMessageBatch"] = slow_down
+    with pytest.raises(TurnFailed, match="handing fleets on"):
+        stage.call(handler)
+    assert all(stage.records(name) for name in MANY)
+
+
+@CONTROLLERS
+def test_what_a_minute_did_not_reach_is_left_to_the_next(
+    stage: Stage, handler: Handler, queue: str
+) -> None:
+    stage.call(handler)
+    (message, *_) = take(queue)
+    stage.at(stage.cloud.now_s + 61)
+    assert stage.call(handler, message) == {}
+    assert stage.counted("dynamodb").total() == 0
+
+
+def test_a_message_names_fleets_that_are_gone(stage: Stage) -> None:
+    body = json.dumps({"fleets": ["gone", MANY[3]], "minute": stage.now.isoformat()})
+    assert stage.call(availability, {"Records": [{"body": body}]}).keys() == {MANY[3]}
+
+
+def test_a_strangers_event_costs_few_calls_when_its_lookup_is_throttled(stage: Stage) -> None:
+    stage.during["DescribeAutoScalingInstances"] = slow_down
+    assert stage.call(interruption, event("instance_state_change", "i-0fffffffffffffff0")) == {}
+    assert stage.counted("autoscaling", "ec2", "dynamodb") == {
+        "DescribeAutoScalingInstances": 1,
+        "DescribeAutoScalingGroups": 1,
+    }
