@@ -152,7 +152,7 @@ def lives(user: User) -> None:
     user.says(f"sam deploy: {took_s:.0f} s")
     if took_s > DEPLOYED_WITHIN_S:
         raise NotSeen(f"deployed in {DEPLOYED_WITHIN_S:g} s; it took {took_s:.0f} s")
-    user.types(".venv/bin/spotkeeper mode main act")
+    user.types(".venv/bin/spotkeeper mode main act --yes")
     user.presses("Load 2 erlangs")
     user.sees("the load is served by spot", lambda g: g.spot_serving == g.spot > 2, 180)
     user.presses("Spot runs dry")

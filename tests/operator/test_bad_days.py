@@ -17,10 +17,10 @@ from tests.operator.command import answered, refused, run
 
 ON_A_STACK = ("status", "explain", "doctor", "cost", "observe report")
 ON_A_FLEET = (
-    "mode main act",
+    "mode main act --yes",
     "pause main --for 1h --why x",
-    "resume main",
-    "stop main",
+    "resume main --yes",
+    "stop main --yes",
     "drill main",
 )
 EVERY = (*ON_A_STACK, *ON_A_FLEET)
@@ -106,7 +106,8 @@ DENIED = (
     ("cost", "GetMetricData", "cloudwatch:GetMetricData: AccessDenied"),
 )
 NEEDED = (
-    ("explain", "Query"), ("mode main act", "PutItem"), ("stop main --anyway", "ResumeProcesses"),
+    ("explain", "Query"), ("mode main act", "PutItem"),
+    ("stop main --anyway --yes", "ResumeProcesses"),
 )  # fmt: skip
 
 

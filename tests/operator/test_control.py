@@ -8,11 +8,13 @@ from typing import Any
 import boto3
 import pytest
 from botocore.client import BaseClient
+from typer.testing import CliRunner
 
 from functions.check_availability.app import handler as check_availability
 from functions.check_health.app import handler as check_health
 from spotkeeper.adapters.ec2.auto_scaling import DRAINING_TAG, GROUP_TAG, MARKS
 from spotkeeper.adapters.stacks import Stack
+from spotkeeper_cli.main import app
 from spotkeeper_operator.aws import Aws
 from tests.functions.conftest import TABLE, Stage
 from tests.operator.command import answered, deploy, refused, run
@@ -36,7 +38,7 @@ def test_observe_then_act(deployed: Stage) -> None:
     assert deployed.cloud.group("main-on-demand").desired == before
     assert "OBSERVING since" in answered("status")
     assert "-> only observed" in answered("explain", "--since", "5m")
-    answered("mode", "main", "act")
+    answered("mode", "main", "act", "--yes")
     assert {r["permission"] for r in turned(deployed)} == {"act"}
     assert deployed.cloud.group("main-on-demand").desired > before
     assert "OBSERVING" not in answered("status")
@@ -50,9 +52,9 @@ def test_pause_then_resume(deployed: Stage) -> None:
     found = json.loads(answered("status", "--json"))
     assert found["fleets"][0]["control"]["pause"]["why"] == "new image"
     assert {r["permission"] for r in turned(deployed)} == {"paused"}
-    assert answered("resume", "main") == "main: not paused any more\n"
+    assert answered("resume", "main", "--yes") == "main: not paused any more\n"
     assert {r["permission"] for r in turned(deployed)} == {"act"}
-    assert refused("resume", "main") == "error: main is not paused"
+    assert refused("resume", "main", "--yes") == "error: main is not paused"
 
 
 def test_a_pause_without_an_end_or_a_reason(deployed: Stage) -> None:
@@ -60,18 +62,18 @@ def test_a_pause_without_an_end_or_a_reason(deployed: Stage) -> None:
         assert "no duration" in refused("pause", "main", "--for", wrong, "--why", "x")
     for wrong in ("30d", "0"):
         assert "at most 24h" in refused("pause", "main", "--for", wrong, "--why", "x")
-    assert "say --why" in refused("pause", "main", "--for", "1h", "--why", " ")
+    assert "give --why" in refused("pause", "main", "--for", "1h", "--why", " ")
     assert "there is no fleet nope" in refused("pause", "nope", "--for", "1h", "--why", "x")
     assert "Missing option '--for'" in refused("pause", "main", "--why", "x")
 
 
 def test_stop_waits_for_spot_and_then_leaves_nothing_of_its_own(deployed: Stage) -> None:
-    assert refused("stop", "main") == (
+    assert refused("stop", "main", "--yes") == (
         "error: 1 of 4 spot instances do not serve, and 1 on demand stand in for them: "
         "wait, or give --anyway"
     )
     assert deployed.cloud.group("main-spot").suspensions.keys() == {"AZRebalance"}
-    code, out, _ = run("stop", "main", "--anyway")
+    code, out, _ = run("stop", "main", "--yes", "--anyway")
     assert code == 0
     assert out.splitlines()[:4] == [
         "did   main only observes from now on",
@@ -95,7 +97,7 @@ def all_on_demand(stage: Stage) -> None:
 
 def test_stop_ends_no_on_demand_that_nothing_serves_in_place_of(deployed: Stage) -> None:
     all_on_demand(deployed)
-    assert refused("stop", "main") == (
+    assert refused("stop", "main", "--yes") == (
         "error: 0 spot instances serve, and 4 on demand: wait until spot serves as many, or give "
         "--anyway"
     )
@@ -106,8 +108,8 @@ def test_stop_leaves_the_on_demand_of_a_fleet_that_only_observed(deployed: Stage
     """Nobody asked for it but its owner."""
     answered("mode", "main", "observe")
     all_on_demand(deployed)
-    out = answered("stop", "main")
-    assert "left  main-on-demand: desired 4, nobody sets it from now on" in out
+    out = answered("stop", "main", "--yes")
+    assert "left  main-on-demand: desired 4, nothing sets it from now on" in out
     assert deployed.cloud.group("main-on-demand").desired == 4
 
 
@@ -141,7 +143,7 @@ def test_stop_deletes_hooks_of_ours_and_leaves_those_of_others(
     hooked: tuple[Stage, list[str]],
 ) -> None:
     _, deleted = hooked
-    out = answered("stop", "main")
+    out = answered("stop", "main", "--yes")
     assert deleted == ["main-on-demand spotkeeper-drain", "main-spot spotkeeper-drain"]
     assert "did   main-spot: hooks spotkeeper-drain deleted" in out
 
@@ -150,9 +152,12 @@ def test_hooks_stay_while_something_waits_in_them_or_when_told_so(
     hooked: tuple[Stage, list[str]],
 ) -> None:
     stage, deleted = hooked
-    assert "without workers that complete them" in run("stop", "main", "--keep-hooks")[1]
+    assert "without workers that complete them" in run("stop", "main", "--yes", "--keep-hooks")[1]
     stage.cloud.set_desired("main-spot", 5)
-    assert "left  main-spot: hooks spotkeeper-drain; 1 instances start" in run("stop", "main")[1]
+    assert (
+        "left  main-spot: hooks spotkeeper-drain; 1 instances start"
+        in run("stop", "main", "--yes")[1]
+    )
     assert deleted == ["main-on-demand spotkeeper-drain"]
 
 
@@ -165,7 +170,7 @@ def test_hooks_of_groups_that_the_stack_made_go_with_it(
         name="test", outputs=outputs, parameters={"LaunchTemplateId": "lt-1"}, resources={}
     )
     monkeypatch.setattr(Aws, "stack", lambda *_: made)
-    assert "they go with the stack, and the group and all in it" in run("stop", "main")[1]
+    assert "they go with the stack, and the group and all in it" in run("stop", "main", "--yes")[1]
     assert deleted == []
 
 
@@ -179,6 +184,50 @@ def test_marks_are_removed_and_what_was_detached_is_named(hooked: tuple[Stage, l
     boto3.client("ec2").create_tags(Resources=spot[:2], Tags=tags)  # type: ignore[arg-type]
     stage.cloud.detach("main-spot", spot[:1])
     stage.at(stage.cloud.now_s + 300)
-    out = run("stop", "main")[1]
-    assert f"left  {spot[0]}: taken out of main-spot early and running" in out
+    out = run("stop", "main", "--yes")[1]
+    assert f"left  {spot[0]}: detached from main-spot early and running" in out
     assert f"{' and '.join(MARKS)} removed from {spot[1]}" in out
+
+
+def test_before_turns_act_the_operator_sees_what_they_would_ask_for(
+    deployed: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Spot is short by two: a fleet that observes, or is paused, wishes for on-demand."""
+    answered("mode", "main", "observe")
+    deployed.cloud.set_desired("main-spot", 6)
+    deployed.at(deployed.cloud.now_s + 180)
+    turned(deployed)
+    wish = "would  availability (0 s ago): main-on-demand: desired 3\n"
+    for line in ("mode main act", "resume main"):
+        if line == "resume main":
+            answered("mode", "main", "act", "--yes")
+            answered("pause", "main", "--for", "1h", "--why", "x")
+            turned(deployed)
+        before = deployed.items("main", "control")
+        code, out, err = run(*line.split())
+        assert (code, out, wish in err) == (2, "", True), line
+        assert "nobody to ask: give --yes" in err
+        assert deployed.items("main", "control") == before
+    deployed.at(deployed.cloud.now_s + 600)
+    assert "availability: not known, no turn has worked for 10 min" in run("resume", "main")[2]
+    monkeypatch.setattr("spotkeeper_cli.operator_commands.control._asks", lambda: True)
+    result = CliRunner(env={"SPOTKEEPER_STACK": "test"}).invoke(app, ["resume", "main"], "n\n")
+    assert (result.exit_code, deployed.items("main", "control")) == (1, before)
+    result = CliRunner(env={"SPOTKEEPER_STACK": "test"}).invoke(app, ["resume", "main"], "y\n")
+    assert (result.exit_code, "not paused any more" in result.stdout) == (0, True)
+
+
+def test_before_a_fleet_is_stopped_the_operator_sees_every_step(deployed: Stage) -> None:
+    before = deployed.items("main", "control")
+    code, out, err = run("stop", "main", "--anyway")
+    assert (code, out) == (2, "")
+    shown = [line.removeprefix("would  ") for line in err.splitlines() if "would  " in line]
+    assert deployed.items("main", "control") == before
+    done = json.loads(answered("stop", "main", "--anyway", "--yes", "--json"))["did"]
+    assert shown == done
+    assert "main-on-demand: desired 1 -> 0" in done
+
+
+def test_a_fleet_that_acts_is_not_asked_about(deployed: Stage) -> None:
+    del deployed
+    assert answered("mode", "main", "act").startswith("main: act")

@@ -20,7 +20,7 @@ from spotkeeper.adapters.ec2.prices import on_demand_prices, spot_prices
 from spotkeeper.domain.doctor.facts import GroupFacts
 from spotkeeper_operator.aws import Aws
 from spotkeeper_operator.drill.fis import Interruptions, Role
-from spotkeeper_operator.stop import stop
+from spotkeeper_operator.stop import Leaving
 from tests.builders import NOON
 from tests.functions.conftest import ACCOUNT, TABLE, Stage, document
 from tests.operator.command import STACK, run
@@ -279,7 +279,8 @@ def everything(stage: Stage, out: Path) -> None:
     for line in (
         trace, "status", "explain --since 1h", "observe report", "doctor",
         "cost --since 2h --actual",
-        "mode main observe", "mode main act", "pause main --for 1h --why x", "resume main",
+        "mode main observe", "mode main act --yes", "pause main --for 1h --why x",
+        "resume main --yes",
     ):  # fmt: skip
         assert run(*line.split())[0] in (0, 1, 2), line
     # The ledger is empty, so cost asks for no price.
@@ -288,7 +289,7 @@ def everything(stage: Stage, out: Path) -> None:
     look_at_everything()
     interruptions = Interruptions(boto3.client("fis", region_name=REGION), STACK)
     interruptions.check(interruptions.start(Role(arn=ARNS["DrillRole.Arn"]), ["i-1"]))
-    stop(Aws(REGION), STACK, "main", stage.now, anyway=True, keep_hooks=False)
+    Leaving(Aws(REGION), STACK, "main", stage.now, anyway=True).stop()
 
 
 def look_at_everything() -> None:

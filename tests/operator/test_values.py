@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from spotkeeper.domain.decision import Action, Controller, DecisionRecord, Outcome
-from spotkeeper_operator.aws import FAILED
+from spotkeeper.turns.turn import FAILED
 from spotkeeper_operator.decisions.explain import explain_text, holes, timeline
 from spotkeeper_operator.durations import spoken
 from spotkeeper_operator.instants import parse_instant

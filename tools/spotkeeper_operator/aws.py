@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
     from spotkeeper.domain.fleet import Fleet
 
-FAILED = "failed"
-"""The rule of the record that a turn leaves which failed."""
 # A person waits: fail within seconds, but ride out a throttled call.
 CONFIG = Config(
     retries={"mode": "standard", "total_max_attempts": 3}, connect_timeout=3, read_timeout=15

@@ -1,4 +1,4 @@
-"""A way out: backfill goes, what was set for Spotkeeper is undone, and the rest is named."""
+"""A way out: end the backfill, undo what was set for Spotkeeper, and name the rest."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -13,6 +13,8 @@ from spotkeeper_operator.aws import Aws, OperatorError
 from spotkeeper_operator.control import FleetControls
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from spotkeeper.adapters.stacks import Stack
 
 # So the hooks are called that the template and the doctor's advice make.
@@ -27,37 +29,127 @@ class Stopped:
     left: tuple[str, ...]
 
 
-def stop(
-    aws: Aws, stack_name: str, name: str, now: datetime, *, anyway: bool, keep_hooks: bool
-) -> Stopped:
-    """Give backfill back, undo what was set on the groups, and let turns only observe.
+class Leaving:
+    """The steps that end a fleet, in their order, and what they leave to its operator.
 
-    What serves on demand where turns only observed is its owner's, and left alone. Raises
-    `OperatorError` while on-demand stands in for spot, unless `anyway`: spot must serve what
-    on-demand serves before that goes.
+    Backfill ends, what was set on the groups is undone, and turns only observe. On-demand instances
+    of a fleet whose turns only observed are its owner's, and are left alone. Nothing is changed
+    before `stop`. Raises `OperatorError` while on-demand stands in for spot, unless `anyway`: spot
+    must serve what on-demand serves before that goes.
     """
-    controls = FleetControls(aws, stack_name)
-    fleet = controls.fleet(name)
-    reader = AutoScalingReader(aws.autoscaling, aws.ec2)
-    groups = reader.describe([fleet.spot_group, fleet.on_demand_group])
-    spot, on_demand = groups.get(fleet.spot_group), groups.get(fleet.on_demand_group)
-    backfilled = anyway or not controls.only_observes(name, now)
-    if backfilled and not anyway:
-        _make_before_break(spot, on_demand)
-    controls.set_mode(name, Mode.OBSERVE, now)
-    leaving = _Leaving(aws, reader, _created(controls.stack))
-    leaving.did.append(f"{name} only observes from now on")
-    if backfilled and on_demand is not None and on_demand.desired > on_demand.minimum:
-        leaving.give_back(on_demand)
-    # Once more: what was given back leaves now.
-    for group in reader.describe(list(groups)).values():
-        leaving.undo(group, keep_hooks=keep_hooks)
-    for kept in (spot, None if backfilled else on_demand):
-        if kept is not None:
-            told = f"{kept.name}: desired {kept.desired}, nobody sets it from now on"
-            leaving.left.append(told)
-    leaving.left.append(f"the document and the records of {name}; they go with the stack")
-    return Stopped(did=tuple(leaving.did), left=tuple(leaving.left))
+
+    def __init__(
+        self,
+        aws: Aws,
+        stack_name: str,
+        name: str,
+        now: datetime,
+        *,
+        anyway: bool = False,
+        keep_hooks: bool = False,
+    ) -> None:
+        """Read the fleet and plan."""
+        controls = FleetControls(aws, stack_name)
+        fleet = controls.fleet(name)
+        self._aws, self._keep_hooks = aws, keep_hooks
+        self._reader = AutoScalingReader(aws.autoscaling, aws.ec2)
+        self._created = _created(controls.stack)
+        self.left: list[str] = []
+        self._steps: list[tuple[str, Callable[[], object]]] = [
+            (
+                f"{name} only observes from now on",
+                lambda: controls.set_mode(name, Mode.OBSERVE, now),
+            )
+        ]
+        groups = self._reader.describe([fleet.spot_group, fleet.on_demand_group])
+        spot, on_demand = groups.get(fleet.spot_group), groups.get(fleet.on_demand_group)
+        backfilled = anyway or not controls.only_observes(name, now)
+        if backfilled and not anyway:
+            _make_before_break(spot, on_demand)
+        ending = backfilled and on_demand is not None and on_demand.desired > on_demand.minimum
+        if ending and on_demand is not None:
+            self._end_backfill(on_demand)
+        for group in groups.values():
+            self._undo(group, leaves=ending and group is on_demand)
+        for kept in (spot, None if backfilled else on_demand):
+            if kept is not None:
+                told = f"{kept.name}: desired {kept.desired}, nothing sets it from now on"
+                self.left.append(told)
+        self.left.append(f"the document and the records of {name}; they go with the stack")
+
+    def preview(self) -> list[str]:
+        """List what `stop` would do."""
+        return [told for told, _ in self._steps]
+
+    def stop(self) -> Stopped:
+        """Do it, step by step."""
+        for _, step in self._steps:
+            step()
+        return Stopped(did=tuple(self.preview()), left=tuple(self.left))
+
+    def _end_backfill(self, group: Group) -> None:
+        """Lower a group to its minimum."""
+        writer = AutoScalingWriter(self._aws.autoscaling, self._aws.ec2)
+        told = f"{group.name}: desired {group.desired} -> {group.minimum}"
+        self._steps.append((told, lambda: writer.set_desired(group.name, group.minimum)))
+
+    def _undo(self, group: Group, *, leaves: bool) -> None:
+        """Resume AZRebalance, remove the marks of instances and the hooks made for Spotkeeper."""
+        if "AZRebalance" in group.suspended:
+            told = f"{group.name}: AZRebalance resumed"
+            self._steps.append((told, lambda: self._rebalance(group.name)))
+        self._unmark(group)
+        self._unhook(group, leaves=leaves)
+
+    def _rebalance(self, group: str) -> None:
+        with aws_errors(f"resuming AZRebalance of {group}"):
+            self._aws.autoscaling.resume_processes(
+                AutoScalingGroupName=group, ScalingProcesses=["AZRebalance"]
+            )
+
+    def _unmark(self, group: Group) -> None:
+        """Remove the marks of its instances; name what was detached: turns would have ended it."""
+        marked = {mark.instance_id for mark in self._reader.marked([group.name])}
+        members = {i.instance_id for i in group.instances}
+        if mine := sorted(marked & members):
+            told = f"{group.name}: {' and '.join(MARKS)} removed from {', '.join(mine)}"
+            self._steps.append((told, lambda: self._untag(mine)))
+        for instance in sorted(marked - members):
+            self.left.append(
+                f"{instance}: detached from {group.name} early and running; "
+                f"aws ec2 terminate-instances --instance-ids {instance}"
+            )
+
+    def _untag(self, instances: list[str]) -> None:
+        with aws_errors(f"removing the marks of {', '.join(instances)}"):
+            self._aws.ec2.delete_tags(Resources=instances, Tags=[{"Key": key} for key in MARKS])
+
+    def _unhook(self, group: Group, *, leaves: bool) -> None:
+        """Delete hooks that nothing completes any more; AWS ends instances that launch in one."""
+        with aws_errors("autoscaling:DescribeLifecycleHooks"):
+            answer = self._aws.autoscaling.describe_lifecycle_hooks(AutoScalingGroupName=group.name)
+        names = [h["LifecycleHookName"] for h in answer["LifecycleHooks"]]
+        hooks = [name for name in names if name.startswith(HOOKS)]
+        if not hooks:
+            return
+        told = f"{group.name}: hooks {', '.join(hooks)}"
+        waiting = sum(i.phase in (Phase.LAUNCHING, Phase.LEAVING) for i in group.instances)
+        waiting += group.desired - group.minimum if leaves else 0
+        if group.name in self._created:
+            self.left.append(f"{told}; they go with the stack, and the group and all in it, too")
+        elif self._keep_hooks:
+            self.left.append(f"{told}; without workers that complete them every start waits")
+        elif waiting:
+            self.left.append(f"{told}; {waiting} instances start or leave: stop again when not")
+        else:
+            self._steps.append((f"{told} deleted", lambda: self._delete(group.name, hooks)))
+
+    def _delete(self, group: str, hooks: list[str]) -> None:
+        for hook in hooks:
+            with aws_errors(f"deleting the hook {hook} of {group}"):
+                self._aws.autoscaling.delete_lifecycle_hook(
+                    AutoScalingGroupName=group, LifecycleHookName=hook
+                )
 
 
 def _created(stack: "Stack") -> frozenset[str]:
@@ -81,68 +173,3 @@ def _make_before_break(spot: Group | None, on_demand: Group | None) -> None:
             f"{serving} spot instances serve, and {on_demand.desired} on demand: wait until spot "
             "serves as many, or give --anyway"
         )
-
-
-class _Leaving:
-    """Undoes what was set, and notes what it did and what is left."""
-
-    def __init__(self, aws: Aws, reader: AutoScalingReader, created: frozenset[str]) -> None:
-        self._aws, self._reader, self._created = aws, reader, created
-        self.did: list[str] = []
-        self.left: list[str] = []
-
-    def give_back(self, group: Group) -> None:
-        """Lower a group to its minimum."""
-        AutoScalingWriter(self._aws.autoscaling, self._aws.ec2).set_desired(
-            group.name, group.minimum
-        )
-        self.did.append(f"{group.name}: desired {group.desired} -> {group.minimum}")
-
-    def undo(self, group: Group, *, keep_hooks: bool) -> None:
-        """Take back AZRebalance suspended, instances marked, hooks made for Spotkeeper."""
-        if "AZRebalance" in group.suspended:
-            with aws_errors(f"resuming AZRebalance of {group.name}"):
-                self._aws.autoscaling.resume_processes(
-                    AutoScalingGroupName=group.name, ScalingProcesses=["AZRebalance"]
-                )
-            self.did.append(f"{group.name}: AZRebalance resumed")
-        self._unmark(group)
-        self._unhook(group, keep_hooks)
-
-    def _unmark(self, group: Group) -> None:
-        """Remove the marks of its instances; name what was taken out: turns would have ended it."""
-        marked = {mark.instance_id for mark in self._reader.marked([group.name])}
-        members = {i.instance_id for i in group.instances}
-        if mine := sorted(marked & members):
-            with aws_errors(f"removing the marks of {', '.join(mine)}"):
-                self._aws.ec2.delete_tags(Resources=mine, Tags=[{"Key": key} for key in MARKS])
-            self.did.append(f"{group.name}: {' and '.join(MARKS)} removed from {', '.join(mine)}")
-        for instance in sorted(marked - members):
-            self.left.append(
-                f"{instance}: taken out of {group.name} early and running; "
-                f"aws ec2 terminate-instances --instance-ids {instance}"
-            )
-
-    def _unhook(self, group: Group, keep: bool) -> None:
-        """Delete hooks that nobody completes any more; AWS ends instances that launch in one."""
-        with aws_errors("autoscaling:DescribeLifecycleHooks"):
-            answer = self._aws.autoscaling.describe_lifecycle_hooks(AutoScalingGroupName=group.name)
-        names = [h["LifecycleHookName"] for h in answer["LifecycleHooks"]]
-        hooks = [name for name in names if name.startswith(HOOKS)]
-        if not hooks:
-            return
-        told = f"{group.name}: hooks {', '.join(hooks)}"
-        waiting = sum(i.phase in (Phase.LAUNCHING, Phase.LEAVING) for i in group.instances)
-        if group.name in self._created:
-            self.left.append(f"{told}; they go with the stack, and the group and all in it, too")
-        elif keep:
-            self.left.append(f"{told}; without workers that complete them every start waits")
-        elif waiting:
-            self.left.append(f"{told}; {waiting} instances start or leave: stop again when not")
-        else:
-            for hook in hooks:
-                with aws_errors(f"deleting the hook {hook} of {group.name}"):
-                    self._aws.autoscaling.delete_lifecycle_hook(
-                        AutoScalingGroupName=group.name, LifecycleHookName=hook
-                    )
-            self.did.append(f"{told} deleted")

@@ -11,7 +11,7 @@ from spotkeeper.domain.fleet import Group
 from spotkeeper.domain.load.digest import digest
 from spotkeeper.domain.load.load import LoadDigest
 from spotkeeper.domain.load.request_queue import QueueLength
-from spotkeeper_operator.aws import FAILED
+from spotkeeper.turns.turn import FAILED
 from spotkeeper_operator.status.status import (
     FleetStatus,
     Looked,

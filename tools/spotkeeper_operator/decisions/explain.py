@@ -10,8 +10,9 @@ from itertools import pairwise
 from spotkeeper.domain.decision import Action, Controller, DecisionRecord, Outcome
 from spotkeeper.domain.fleet import Fleet
 from spotkeeper.ports import FleetError
+from spotkeeper.turns.turn import FAILED
 from spotkeeper_operator.activities import Activity, read_activities
-from spotkeeper_operator.aws import FAILED, Aws, chosen
+from spotkeeper_operator.aws import Aws, chosen
 from spotkeeper_operator.durations import STALE_TURN_S, spoken
 from spotkeeper_operator.text import labelled, paragraphs
 

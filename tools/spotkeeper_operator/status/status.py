@@ -14,7 +14,7 @@ from spotkeeper.domain.load.load import Cluster, LoadDigest, WorkerLoad, load_ra
 from spotkeeper.domain.load.request_queue import QueueLength
 from spotkeeper.domain.load.summarise import summarise
 from spotkeeper.domain.permission import Control, Permission
-from spotkeeper_operator.aws import FAILED
+from spotkeeper.turns.turn import FAILED
 from spotkeeper_operator.durations import STALE_TURN_S, spoken
 from spotkeeper_operator.text import labelled, paragraphs
 
