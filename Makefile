@@ -137,7 +137,7 @@ e2e: local-build .venv-aws/.installed ## the tests against the local AWS (deploy
 		tests/endpoint tests/contract tests/worker $(RUN)
 
 chaos: .venv/.installed ## random faults on SEEDS seeds (FIRST=..., KEEP=folder, REPLAY=file)
-	@$(BIN)/python -m spotkeeper_lab.chaos --seeds $(SEEDS) $(if $(FIRST),--first $(FIRST)) \
+	@$(BIN)/python -m spotkeeper_lab.run.chaos --seeds $(SEEDS) $(if $(FIRST),--first $(FIRST)) \
 		$(if $(KEEP),--keep $(KEEP)) $(if $(REPLAY),--replay $(REPLAY))
 
 .PHONY: reference site

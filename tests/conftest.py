@@ -75,7 +75,7 @@ def dynamodb() -> "Iterator[DynamoDBClient]":
     import boto3
     from moto import mock_aws
 
-    from spotkeeper_lab.local_aws.speed import faster_moto
+    from spotkeeper_lab.local_aws.context import faster_moto
     from spotkeeper_lab.local_aws.table import create_table
 
     with mock_aws(), faster_moto():

@@ -15,7 +15,6 @@ from spotkeeper.adapters.dynamodb.fleet_state import FleetStateTable
 from spotkeeper.adapters.ec2.auto_scaling import AutoScalingReader
 from spotkeeper.adapters.ec2.group_writer import AutoScalingWriter
 from spotkeeper.ports import FleetStates, GroupReader, GroupWriter, InstanceWriter
-from spotkeeper_lab.chaos.stand_ins.clients import Client, Untroubled
 from spotkeeper_lab.cloud.api import Cloud
 from spotkeeper_lab.cloud.values import GroupSpec, Physics, Purchase
 from spotkeeper_lab.endpoint.faults.values import LoseInstances
@@ -25,7 +24,7 @@ from spotkeeper_lab.endpoint.up import PARTS, running
 from spotkeeper_lab.fakes.groups import FakeGroups
 from spotkeeper_lab.fakes.states import FakeStates
 from spotkeeper_lab.fakes.virtual_time import EPOCH
-from spotkeeper_lab.local_aws.context import VirtualTime, local_aws
+from spotkeeper_lab.local_aws.context import Client, VirtualTime, local_aws
 from spotkeeper_lab.local_aws.dynamodb.table import Table
 from spotkeeper_lab.local_aws.dynamodb.tables import Tables
 from spotkeeper_lab.local_aws.table import create_table
@@ -200,4 +199,4 @@ def states(request: pytest.FixtureRequest) -> Iterator[FleetStates]:
 def table_client() -> "DynamoDBClient":
     """A client of the lab's own table, as the chaos runs have it."""
     answers = Tables({TABLE: Table()}).answers()
-    return cast("DynamoDBClient", Client("dynamodb", answers, Untroubled()))
+    return cast("DynamoDBClient", Client("dynamodb", answers))

@@ -4,11 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from spotkeeper_lab.chaos.__main__ import story_of
-from spotkeeper_lab.chaos.run import run
-from spotkeeper_lab.chaos.story.draw import draw
-from spotkeeper_lab.chaos.story.kept import read
-from spotkeeper_lab.chaos.story.scenario import Scenario
+from spotkeeper_lab.run.chaos import run, story_of
+from spotkeeper_lab.scenario import Scenario, draw, read
 
 KEPT = sorted((Path(__file__).parent / "chaos").glob("*.json"))
 

@@ -3,7 +3,6 @@
 On the same market, with the same target, both must decide the same in every turn.
 """
 
-import io
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -111,7 +110,7 @@ def turn_of(record: dict[str, Any], at_s: float) -> Turn:
 def demo_turns(market: Market, world: World) -> list[Turn]:
     """The availability controller's turns as the deployed handlers left them in the table."""
     scene = scene_of(market, world)
-    with running(scene, io.StringIO()) as day:
+    with running(scene) as day:
         day.run(lambda look: None)
         records = [json.loads(decision.text) for decision in day.record.decisions]
     turns = (

@@ -1,10 +1,9 @@
 """The demo: a virtual day of spot capacity and requests through the deployed functions.
 
-What is real: the functions, their handlers, settings, adapters, boto3. What is simulated: AWS (moto
-with a cloud behind it), the spot market, the workers, and the clock.
+What is real: the functions, their handlers, settings and adapters. What is simulated: AWS, the spot
+market, the workers, and the clock.
 """
 
-import io
 import json
 from pathlib import Path
 from typing import Any
@@ -35,7 +34,7 @@ def run_demo(settings: DemoSettings, out: Path, console: Console) -> dict[str, A
     """
     stage = scene(settings)
     _make(out)
-    with running(stage, io.StringIO()) as day:
+    with running(stage) as day:
         with progress(console, day) as show:
             day.run(show)
         found = results(day)

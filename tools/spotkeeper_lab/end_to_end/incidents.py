@@ -8,13 +8,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from spotkeeper_lab.cloud.api import Cloud
 from spotkeeper_lab.cloud.values import InstanceView
 from spotkeeper_lab.cloud.words import IN_SERVICE
-from spotkeeper_lab.end_to_end.functions import AVAILABILITY, HEALTH, INTERRUPTION, Invocation
 from spotkeeper_lab.end_to_end.scene import LEAD_S, SPOT_GROUP
-from spotkeeper_lab.end_to_end.serving.logs import SearchLogs
-from spotkeeper_lab.end_to_end.serving.workers import Workforce
+from spotkeeper_lab.world import AVAILABILITY, HEALTH, INTERRUPTION, Invocation, World
 
 HANG_AT, CONFIGURATION_AT, LOGS_AT = 0.25, 0.5, 0.75
 """Shares of the hours; far enough apart that each ends before the next one of an hour begins."""
@@ -25,15 +22,6 @@ CONFIGURATION_TEXT = (
     "({type}) is not supported in your requested Availability Zone ({zone}). "
     "Launching EC2 instance failed."
 )
-
-
-@dataclass(frozen=True, slots=True)
-class World:
-    """What an incident may touch."""
-
-    cloud: Cloud
-    force: Workforce
-    logs: SearchLogs
 
 
 @dataclass(slots=True, kw_only=True)
@@ -116,7 +104,7 @@ class HungWorker:
 
     def see(self, world: World, invocation: Invocation) -> None:
         """Note the replacement."""
-        if invocation.name != HEALTH or not self._instance_id or self.story.ended_well:
+        if invocation.function != HEALTH or not self._instance_id or self.story.ended_well:
             return
         if invocation.metrics.get("WorkersReplaced", 0) > 0:
             known = {i.instance_id: i for i in world.cloud.instances()}
@@ -161,7 +149,7 @@ class ConfigurationBurst:
         story, raised = self.story, invocation.metrics.get("ConfigurationFailure")
         if story.started_s is None or raised is None or self._cleared_s is not None:
             return
-        if invocation.name not in (AVAILABILITY, INTERRUPTION):
+        if invocation.function not in (AVAILABILITY, INTERRUPTION):
             return
         after_s = world.cloud.now_s - story.started_s
         if raised and self._alarm_s is None:

@@ -8,7 +8,7 @@ from spotkeeper_lab.cloud.api import Cloud
 from spotkeeper_lab.cloud.values import CloudEvent, InstanceView, Purchase
 from spotkeeper_lab.cloud.words import IN_SERVICE, PENDING
 from spotkeeper_lab.end_to_end.scene import ON_DEMAND_GROUP, SPOT_GROUP
-from spotkeeper_lab.end_to_end.serving.workers import Workforce
+from spotkeeper_lab.workers import Workforce
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

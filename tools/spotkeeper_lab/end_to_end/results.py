@@ -9,10 +9,10 @@ import numpy as np
 
 from spotkeeper_lab.backtest.world import WARM_DISK_RATIO
 from spotkeeper_lab.end_to_end.day import Day
-from spotkeeper_lab.end_to_end.functions import Invocation
 from spotkeeper_lab.end_to_end.record import Decision, Notice
 from spotkeeper_lab.end_to_end.scene import LEAD_S
 from spotkeeper_lab.end_to_end.series import due, per_second
+from spotkeeper_lab.world import Invocation
 
 SHOWN_ERRORS = 20
 
@@ -43,7 +43,7 @@ def results(day: Day) -> Results:
         "whole_again_s": _seconds(n.whole_after_s for n in notices),
         "back_on_spot_s": _seconds(n.back_s and n.back_s - n.at_s for n in notices),
         "incidents": [_story(asdict(incident.story)) for incident in day.incidents],
-        "aws_calls": _calls(day.functions.invocations),
+        "aws_calls": _calls(day.ended),
         **_failures(day),
         "settings": _settings(day),
     }
@@ -147,7 +147,7 @@ def _calls(invocations: Sequence[Invocation]) -> dict[str, Any]:
     """AWS calls of an invocation, per function and service."""
     by_function: dict[str, list[Invocation]] = defaultdict(list)
     for invocation in invocations:
-        by_function[invocation.name].append(invocation)
+        by_function[invocation.function].append(invocation)
     return {name: _calls_of(those) for name, those in sorted(by_function.items())}
 
 
@@ -169,10 +169,10 @@ def _calls_of(invocations: Sequence[Invocation]) -> dict[str, Any]:
 
 
 def _failures(day: Day) -> dict[str, Any]:
-    failed = [i for i in day.functions.invocations if i.error]
+    failed = [i for i in day.ended if i.failed]
     return {
         "failed_invocations": len(failed),
-        "errors": [f"{i.name}: {i.error}" for i in failed[:SHOWN_ERRORS]],
+        "errors": [f"{i.function}: {i.failed}" for i in failed[:SHOWN_ERRORS]],
         "dead_letters": len(day.queue.dead_letters),
     }
 

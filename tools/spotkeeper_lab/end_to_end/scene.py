@@ -4,6 +4,7 @@ A short lead comes before the day, so that the fleet is there when the day begin
 leave it out. Times are float seconds from the start of the lead.
 """
 
+import json
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
@@ -11,10 +12,11 @@ from datetime import UTC, datetime
 
 import numpy as np
 
+from spotkeeper_lab.cloud.api import Cloud
 from spotkeeper_lab.cloud.values import GroupSpec, Physics, Purchase
-from spotkeeper_lab.local_aws.answers import ACCOUNT, REGION
 from spotkeeper_lab.traces.market import Market, MarketError, Steps
 from spotkeeper_lab.traces.requests import RequestTrace
+from spotkeeper_lab.world import REQUEST_QUEUE, Stage
 from spotkeeper_worker.logs.pace import PaceSettings
 
 LEAD_S = 900.0
@@ -29,7 +31,6 @@ TARGET_LOAD_RATE = 0.7
 
 FLEET = "demo"
 SPOT_GROUP, ON_DEMAND_GROUP = "demo-spot", "demo-on-demand"
-REQUEST_QUEUE = f"https://sqs.{REGION}.amazonaws.com/{ACCOUNT}/demo-requests"
 SPOT_MIN = 2
 
 PHYSICS = Physics(
@@ -92,6 +93,18 @@ class Scene:
         """The instant of second 0."""
         offset_s = self.settings.start_h * 3600.0 - LEAD_S
         return datetime.fromtimestamp(EPOCH.timestamp() + offset_s, tz=UTC)
+
+    def stage(self, cloud: Cloud) -> Stage:
+        """The world of the day; calls take no time in it."""
+        return Stage(
+            cloud=cloud,
+            documents={FLEET: json.dumps(self.fleet_document)},
+            requests=self.requests,
+            start=self.start,
+            workers_per_instance=self.workers_per_instance,
+            onprem_workers=self.settings.onprem_workers,
+            pace=self.settings.pace,
+        )
 
     @property
     def groups(self) -> tuple[GroupSpec, GroupSpec]:

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from spotkeeper_lab.end_to_end.record import Look
 from spotkeeper_lab.end_to_end.scene import LEAD_S
-from spotkeeper_lab.end_to_end.serving.workers import ServiceLedger
 from spotkeeper_lab.traces.market import Market
+from spotkeeper_lab.workers import ServiceLedger
 
 type Floats = NDArray[np.float64]
 type Ints = NDArray[np.int64]

@@ -1,32 +1,40 @@
-"""AWS in this process: moto, with a simulated cloud behind Auto Scaling and EC2.
+"""AWS in this process, as boto3 finds it: quick clients, or boto3's own with moto behind them.
 
-moto's Auto Scaling knows no capacity, no failed activity and no life of a spot instance. Here the
-calls that concern groups and instances are answered from a `Cloud` instead, the length of a
-simulated request queue by its meter, and items, which most calls are about, by tables of our own.
+botocore checks a call's parameters against AWS's own models, and then asks whether somebody has an
+answer: here a simulated cloud, tables of our own, and whatever else a caller brings. What it is
+given has the shape that it would have read off the wire.
 """
 
+import gc
 import os
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from functools import cache
+from types import SimpleNamespace
+from typing import Any
 from unittest.mock import patch
 
 import boto3
-from moto import mock_aws
+from botocore import handlers, session, useragent, xform_name
+from botocore.client import ClientCreator
+from botocore.exceptions import ClientError
+from botocore.loaders import create_loader
+from botocore.model import OperationModel
+from botocore.paginate import Paginator
+from botocore.signers import RequestSigner
+from botocore.validate import ParamValidator
+from moto import backend_index, mock_aws
+from moto.core import responses
+from moto.core.utils import method_names_from_class
 from moto.sqs import models as sqs_models
 
 from spotkeeper_lab.cloud.api import Cloud
-from spotkeeper_lab.local_aws.answers import (
-    REGION,
-    Answers,
-    Meters,
-    VirtualTime,
-    request_queues,
-)
-from spotkeeper_lab.local_aws.direct import answering
+from spotkeeper_lab.cloud.values import CloudError
+from spotkeeper_lab.local_aws.answers import Answers, Meters, request_queues
 from spotkeeper_lab.local_aws.dynamodb.tables import Tables
-from spotkeeper_lab.local_aws.speed import faster_moto
+from spotkeeper_lab.local_aws.wire import REGION, Respond, VirtualTime
 
-__all__ = ["VirtualTime", "local_aws"]
+__all__ = ["Client", "VirtualTime", "in_process", "local_aws"]
 
 CREDENTIALS = {
     "AWS_ACCESS_KEY_ID": "testing",
@@ -40,32 +48,116 @@ CREDENTIALS = {
 }
 # moto makes 1,300 machine images of each region; the cloud's instances need none.
 NO_IMAGES = {"MOTO_EC2_LOAD_DEFAULT_AMIS": "false"}
+# What the functions call, and what an operator's commands call besides.
+SERVICES = frozenset({
+    "autoscaling", "dynamodb", "ec2", "sqs", "ssm",
+    "cloudformation", "cloudwatch", "fis", "iam", "kms", "awslambda", "scheduler",
+    "servicequotas", "sns", "sts",
+})  # fmt: skip
+MODELS = create_loader()
+"""AWS's own models, each read from its file once; EC2's alone takes a fifth of a second."""
+SELDOM = (50_000, 20, 50)
+"""When garbage is collected: after so many new objects, and so many collections of younger ones."""
+_SANITIZE = "sanitize_user_agent_string_component"
+_MAKE_CLASS: Any = vars(ClientCreator)["_create_client_class"]
+_CLASSES: dict[str, type] = {}
+_PARAMS = "spotkeeper_lab.params"
+_CHECKED: set[tuple[str, frozenset[str]]] = set()
+
+type _Answers = Mapping[str, Mapping[str, Respond]]
+type _Answered = tuple[SimpleNamespace, dict[str, Any]]
+
+
+@contextmanager
+def in_process(client: Callable[..., "Client"]) -> Iterator[None]:
+    """Have boto3 make clients as `client` does, with made-up credentials."""
+    with patch.dict(os.environ, CREDENTIALS), patch.object(boto3, "client", client):
+        yield
+
+
+class Client:
+    """A client of one service without the wire, which costs a hundredth of boto3's.
+
+    Parameters are checked against botocore's own models, once for each set of their names; lists
+    are paged by botocore's own paginators, and errors are botocore's.
+    """
+
+    def __init__(self, service: str, answers: Mapping[str, Respond]) -> None:
+        self._service = service
+        self._answers = answers
+        self.meta = SimpleNamespace(region_name=REGION)
+        self._operations, self._pages = _models(service)
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        """The operation of that name; it fails when nobody simulates it."""
+        if name.startswith("__") or name not in self._operations:
+            raise AttributeError(name)
+        if name not in self._answers:
+            raise NotImplementedError(f"{self._service}.{name} is not simulated: teach the lab")
+        operation, respond = self._operations[name], self._answers[name]
+
+        def call(**params: Any) -> Any:
+            self._check(operation, params)
+            try:
+                return dict(respond(params))
+            except CloudError as refusal:
+                error: Any = {"Error": {"Code": refusal.code, "Message": refusal.message}}
+                raise ClientError(error, operation.name) from refusal
+
+        return call
+
+    def get_paginator(self, name: str) -> "Paginator[Any]":
+        """botocore's paginator over the operation."""
+        operation = self._operations[name]
+        return Paginator(getattr(self, name), self._pages[operation.name], operation)
+
+    def _check(self, operation: OperationModel, params: Mapping[str, Any]) -> None:
+        key = (f"{self._service}.{operation.name}", frozenset(params))
+        if key not in _CHECKED:
+            assert operation.input_shape
+            report = ParamValidator().validate(params, operation.input_shape)
+            if report.has_errors():
+                raise NotImplementedError(f"{key[0]}: {report.generate_report()}")
+            _CHECKED.add(key)
+
+
+@cache
+def _models(service: str) -> tuple[dict[str, OperationModel], dict[str, Any]]:
+    """The operations of a service by their Python names, and how they are paged."""
+    plain = session.get_session()
+    model = plain.get_service_model(service)
+    operations = {xform_name(name): model.operation_model(name) for name in model.operation_names}
+    pages = plain.get_component("data_loader").load_service_model(service, "paginators-1")
+    return operations, pages["pagination"]
 
 
 @contextmanager
 def local_aws(cloud: Cloud, time: VirtualTime, queues: Meters | None = None) -> Iterator[Tables]:
-    """Answer every boto3 call of this process from moto and the cloud, with made-up credentials.
+    """Answer every call from a cloud and from tables, which it gives, and the rest from moto.
 
-    Gives the tables. Where there are meters of request queues, they are the only queues whose
-    length is known.
+    Where there are meters of request queues, they are the only queues whose length is known.
     """
     answers, tables = Answers(cloud, time), Tables()
+    known: _Answers = {
+        "autoscaling": answers.auto_scaling(),
+        "ec2": answers.ec2(),
+        "dynamodb": tables.answers(),
+        "sqs": request_queues(queues) if queues else {},
+    }
     with (
         patch.dict(os.environ, CREDENTIALS | NO_IMAGES),
         mock_aws(),
         faster_moto(),
-        answering(
-            {
-                "autoscaling": answers.auto_scaling(),
-                "ec2": answers.ec2(),
-                "dynamodb": tables.answers(),
-                "sqs": request_queues(queues) if queues else {},
-            }
-        ),
-        _delaying(lambda: time.at(cloud.now_s).timestamp()),
+        answering(known),
+        # Queues send and delay their messages in virtual time.
+        patch.object(sqs_models, "unix_time_millis", lambda: 1000.0 * _unix_s(cloud, time)),
         _own_session(),
     ):
         yield tables
+
+
+def _unix_s(cloud: Cloud, time: VirtualTime) -> float:
+    return time.at(cloud.now_s).timestamp()
 
 
 @contextmanager
@@ -79,8 +171,104 @@ def _own_session() -> Iterator[None]:
         boto3.DEFAULT_SESSION = before
 
 
+# --- answers instead of requests ------------------------------------------------------------------
+
+
 @contextmanager
-def _delaying(now: Callable[[], float]) -> Iterator[None]:
-    """Let queues send and delay their messages in virtual time."""
-    with patch.object(sqs_models, "unix_time_millis", lambda: 1000.0 * now()):
+def answering(answers: _Answers) -> Iterator[None]:
+    """Answer these operations for every session that is made meanwhile."""
+
+    def known(model: OperationModel) -> Respond | None:
+        return answers.get(model.service_model.service_name, {}).get(xform_name(model.name))
+
+    def keep(params: object, model: OperationModel, context: dict[str, Any], **_: object) -> None:
+        if known(model):
+            context[_PARAMS] = params
+
+    def answer(model: OperationModel, context: dict[str, Any], **_: object) -> _Answered | None:
+        respond = known(model)
+        return _answered(respond, model, context[_PARAMS]) if respond else None
+
+    ours: list[tuple[str, Callable[..., Any], Any]] = [
+        ("before-parameter-build", keep, handlers.REGISTER_LAST),
+        # The last who is asked: before, calls are counted.
+        ("before-call", answer, handlers.REGISTER_LAST),
+    ]
+    with patch.object(handlers, "BUILTIN_HANDLERS", [*handlers.BUILTIN_HANDLERS, *ours]):
         yield
+
+
+def _answered(respond: Respond, model: OperationModel, params: Mapping[str, Any]) -> _Answered:
+    """The answer and its status; what is refused is an error of the service."""
+    status, parsed = 200, dict[str, Any]()
+    try:
+        answer = respond(params)
+        parsed = _read(model.output_shape, answer) if model.output_shape else {}
+    except CloudError as refusal:
+        status, parsed = 400, {"Error": {"Code": refusal.code, "Message": refusal.message}}
+    told = {"HTTPStatusCode": status, "RetryAttempts": 0}
+    return SimpleNamespace(status_code=status), {**parsed, "ResponseMetadata": told}
+
+
+def _read(shape: Any, value: Any) -> Any:
+    """A value as botocore reads it: without what is None; KeyError for what AWS does not have."""
+    match shape.type_name:
+        case "structure":
+            members = shape.members
+            return {n: _read(members[n], one) for n, one in value.items() if one is not None}
+        case "list":
+            return [_read(shape.member, one) for one in value]
+        case "map":
+            return {key: _read(shape.value, one) for key, one in value.items()}
+    return value
+
+
+# --- what botocore and moto work out anew on every call is remembered -----------------------------
+
+
+@contextmanager
+def faster_moto() -> Iterator[None]:
+    """Speed moto up; valid requests get the same answers."""
+    ours = [known for known in backend_index.backend_url_patterns if known[0] in SERVICES]
+    exchanged: tuple[tuple[Any, str, Any], ...] = (
+        (responses, "method_names_from_class", cache(method_names_from_class)),
+        (backend_index, "backend_url_patterns", ours),
+        (useragent, _SANITIZE, cache(getattr(useragent, _SANITIZE))),
+        (session, "create_loader", lambda *_: MODELS),
+        (ClientCreator, "_create_client_class", _known_class),
+        (RequestSigner, "sign", _unsigned),
+    )
+    with ExitStack() as stack:
+        for owner, name, replacement in exchanged:
+            stack.enter_context(patch.object(owner, name, replacement))
+        stack.enter_context(_little_garbage())
+        yield
+
+
+def _known_class(creator: Any, service: str, model: Any) -> type:
+    """The class of a service's clients, which has a method for each of its operations."""
+    if service not in _CLASSES:
+        _CLASSES[service] = _MAKE_CLASS(creator, service, model)
+    return _CLASSES[service]
+
+
+def _unsigned(signer: RequestSigner, *_: object, **__: object) -> None:
+    """Leave a request without a signature; nobody here checks one."""
+
+
+@contextmanager
+def _little_garbage() -> Iterator[None]:
+    """Leave what exists out of garbage collection: botocore's models are many objects."""
+    before = gc.get_threshold()
+    if before[0] >= SELDOM[0]:
+        # A caller that enters often has done so for all of its time.
+        yield
+        return
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(*SELDOM)
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
+        gc.unfreeze()

@@ -6,7 +6,6 @@ asked for over those of the fixed fleet) and spot (what they cost over the same 
 
 from __future__ import annotations
 
-import io
 import math
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -64,7 +63,7 @@ def on_market(
         workers_per_instance=size,
     )
     minutes = math.ceil((LEAD_S / 3600.0 + demo.hours) * 60)
-    with running(scene(demo), io.StringIO()) as day:
+    with running(scene(demo)) as day:
         day.run(lambda look: progress(int(look.at_s / 60), minutes, f"{trace.name} on the market"))
         return _row(day, trace, settings)
 

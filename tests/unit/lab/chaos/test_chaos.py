@@ -5,13 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from spotkeeper_lab.chaos.__main__ import story_of
-from spotkeeper_lab.chaos.promises import Promise
-from spotkeeper_lab.chaos.run import minimise, run
-from spotkeeper_lab.chaos.story.draw import draw
-from spotkeeper_lab.chaos.story.kept import read, write
-from spotkeeper_lab.chaos.story.scenario import Fault, Kind, Scenario
-from spotkeeper_lab.chaos.world import World
+from spotkeeper_lab.faults import Fault, Kind
+from spotkeeper_lab.promises import Promise, Watched
+from spotkeeper_lab.run.chaos import minimise, run, story_of
+from spotkeeper_lab.scenario import Scenario, draw, read, write
 
 SHORT = Scenario(seed=1, queue_known=True, loads=((0.0, 2.0),))
 
@@ -19,7 +16,7 @@ SHORT = Scenario(seed=1, queue_known=True, loads=((0.0, 2.0),))
 @pytest.fixture(autouse=True)
 def soon_over(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing here is about becoming whole again."""
-    monkeypatch.setattr("spotkeeper_lab.chaos.story.scenario.TAIL_S", 300.0)
+    monkeypatch.setattr("spotkeeper_lab.scenario.TAIL_S", 300.0)
 
 
 def test_the_same_seed_is_the_same_run() -> None:
@@ -43,17 +40,17 @@ def test_a_broken_promise_is_found_and_its_cause_is_what_is_left(
     )
     broken = replace(SHORT, faults=faults)
 
-    def break_it(world: World) -> None:
+    def break_it(world: Watched) -> None:
         if Kind.EMPTY_WARNING in world.active:
             world.watch.broken(Promise.COST, "as told")
 
-    minute = World._minute
+    minute = Watched.minute
 
-    def and_breaks(world: World) -> None:
+    def and_breaks(world: Watched) -> None:
         break_it(world)
         minute(world)
 
-    monkeypatch.setattr(World, "_minute", and_breaks)
+    monkeypatch.setattr(Watched, "minute", and_breaks)
     smallest = minimise(broken, Promise.COST)
     assert [fault.kind for fault in smallest.faults] == [Kind.EMPTY_WARNING]
     story = story_of(run(smallest), Promise.COST)

@@ -5,9 +5,8 @@ import math
 import pytest
 
 from spotkeeper.domain.load.flow import CERTAIN
-from spotkeeper_lab.chaos.missed import is_budget_spent, to_be_missed_s
-from spotkeeper_lab.chaos.promises import WHOLE_AFTER_S
-from spotkeeper_lab.chaos.story.scenario import Scenario
+from spotkeeper_lab.promises import WHOLE_AFTER_S, is_budget_spent, to_be_missed_s
+from spotkeeper_lab.scenario import Scenario
 
 # 4 erlangs of 6 s; later as much as three, or one, of four workers would serve alone.
 STEADY = Scenario(seed=1, loads=((0.0, 4.0),), queue_known=False)

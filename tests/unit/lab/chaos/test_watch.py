@@ -2,9 +2,10 @@
 
 import pytest
 
-from spotkeeper_lab.chaos.promises import Promise
-from spotkeeper_lab.chaos.run import run
-from spotkeeper_lab.chaos.story.scenario import Fault, Kind, Scenario, StartState
+from spotkeeper_lab.faults import Fault, Kind
+from spotkeeper_lab.promises import Promise
+from spotkeeper_lab.run.chaos import run
+from spotkeeper_lab.scenario import Scenario, StartState
 
 MET = Scenario(seed=7, start=StartState.ON_DEMAND, loads=((0.0, 4.0),))
 BAD_IMAGE = Scenario(

@@ -9,7 +9,6 @@ from spotkeeper.border.events import parse_event
 from spotkeeper.border.search_log import read
 from spotkeeper_lab.checkout import NotACheckout, load_handler
 from spotkeeper_lab.cloud.values import Activity, CloudEvent, EventKind
-from spotkeeper_lab.end_to_end.events import UNHEARD, Events
 from spotkeeper_lab.end_to_end.record import Look
 from spotkeeper_lab.end_to_end.scene import LEAD_S, DemoSettings, Scene, scene
 from spotkeeper_lab.end_to_end.series import (
@@ -19,17 +18,18 @@ from spotkeeper_lab.end_to_end.series import (
     per_second,
     wait_columns,
 )
-from spotkeeper_lab.end_to_end.serving.logs import (
-    MAX_RECEIVES,
+from spotkeeper_lab.local_aws.answers import ACCOUNT, VirtualTime
+from spotkeeper_lab.local_aws.events import UNHEARD, Events
+from spotkeeper_lab.traces.market import Market, MarketError, market_of
+from spotkeeper_lab.traces.requests import RequestTrace
+from spotkeeper_lab.workers import (
+    MESSAGE_RECEIVES,
     VISIBILITY_TIMEOUT_S,
     SearchLogQueue,
     SearchLogs,
+    Served,
+    ServiceLedger,
 )
-from spotkeeper_lab.end_to_end.serving.served import Served
-from spotkeeper_lab.end_to_end.serving.workers import ServiceLedger
-from spotkeeper_lab.local_aws.answers import ACCOUNT, VirtualTime
-from spotkeeper_lab.traces.market import Market, MarketError, market_of
-from spotkeeper_lab.traces.requests import RequestTrace
 from spotkeeper_worker.logs.pace import MOST_LOGS, PaceSettings
 
 CHECKOUT = r"app\.py is missing: in a checkout of Spotkeeper, pip install -e '\.\[lab\]' or make b"
@@ -141,7 +141,7 @@ def test_a_message_that_fails_comes_back_and_is_a_dead_letter_in_the_end() -> No
     queue = SearchLogQueue(TIME)
     queue.send(["good", "bad"], 0.0)
     at_s = 0.0
-    for _ in range(MAX_RECEIVES):
+    for _ in range(MESSAGE_RECEIVES):
         batch = queue.receive(at_s)
         assert batch is not None
         assert queue.receive(at_s) is None

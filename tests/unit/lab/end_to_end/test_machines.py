@@ -7,10 +7,8 @@ import pytest
 
 from spotkeeper_lab.cloud.values import InstanceView, Purchase
 from spotkeeper_lab.cloud.words import IN_SERVICE, STANDBY, TERMINATING
-from spotkeeper_lab.end_to_end.serving.machines import POLL_S, Machines
-from spotkeeper_lab.end_to_end.serving.served import Served
-from spotkeeper_lab.end_to_end.serving.workers import Workforce
 from spotkeeper_lab.traces.requests import RequestTrace
+from spotkeeper_lab.workers import POLL_S, Machines, Served, Workforce
 from spotkeeper_worker.worker import MARGIN_S
 
 ONE = "i-00000000000000001"

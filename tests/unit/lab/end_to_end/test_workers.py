@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spotkeeper_lab.end_to_end.serving.workers import MAX_RECEIVES, VISIBILITY_S, Workforce
 from spotkeeper_lab.traces.requests import RequestTrace, generate_requests
+from spotkeeper_lab.workers import MAX_RECEIVES, VISIBILITY_S, Workforce
 
 if TYPE_CHECKING:
-    from spotkeeper_lab.end_to_end.serving.served import Served
+    from spotkeeper_lab.workers import Served
 
 
 def trace(*requests: tuple[float, float]) -> RequestTrace:

@@ -1,8 +1,8 @@
 import pytest
 
-from spotkeeper_lab.end_to_end.events import Event
 from spotkeeper_lab.endpoint.faults.deliveries import Deliveries
 from spotkeeper_lab.endpoint.faults.values import Delivery, Events
+from spotkeeper_lab.local_aws.events import Event
 
 ONE: Event = {"id": "1"}
 TWO: Event = {"id": "2"}

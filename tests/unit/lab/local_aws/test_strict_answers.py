@@ -11,8 +11,7 @@ from botocore.exceptions import ClientError, ParamValidationError
 from spotkeeper.adapters.ec2.auto_scaling import DRAINING_TAG
 from spotkeeper_lab.cloud.api import Cloud
 from spotkeeper_lab.cloud.values import GroupSpec, Physics, Purchase
-from spotkeeper_lab.local_aws.context import VirtualTime, local_aws
-from spotkeeper_lab.local_aws.direct import answering
+from spotkeeper_lab.local_aws.context import VirtualTime, answering, local_aws
 from spotkeeper_lab.local_aws.wire import WireAction
 from spotkeeper_lab.traces.market import market_of
 

@@ -3,8 +3,8 @@
 import random
 from collections.abc import Callable
 
-from spotkeeper_lab.end_to_end.events import Event
 from spotkeeper_lab.endpoint.faults.values import Delivery, Events
+from spotkeeper_lab.local_aws.events import Event
 
 
 class Deliveries:

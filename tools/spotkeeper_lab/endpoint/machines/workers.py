@@ -13,10 +13,8 @@ from dataclasses import dataclass, field
 
 from spotkeeper_lab.cloud.values import InstanceView
 from spotkeeper_lab.cloud.words import IN_SERVICE, STANDBY, TERMINATING
-from spotkeeper_lab.end_to_end.serving.logs import SearchLogs
-from spotkeeper_lab.end_to_end.serving.machines import Machines
-from spotkeeper_lab.end_to_end.serving.served import Served
 from spotkeeper_lab.local_aws.answers import VirtualTime
+from spotkeeper_lab.workers import Machines, SearchLogs, Served
 
 SERVICE_S = 2.0
 NOTICE_S = 120.0

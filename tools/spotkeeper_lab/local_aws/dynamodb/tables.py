@@ -18,8 +18,13 @@ class Tables(dict[str, Table]):
         named = {name: self._of_one(name) for name in Table().operations()}
         return {**named, "create_table": self._create, "batch_write_item": self._write}
 
+    def create(self, name: str) -> Table:
+        """Make a table in the place of the one before."""
+        self[name] = Table()
+        return self[name]
+
     def _create(self, params: Mapping[str, Any]) -> Answer:
-        self[params["TableName"]] = Table()
+        self.create(params["TableName"])
         return {}
 
     def _of_one(self, operation: str) -> Respond:

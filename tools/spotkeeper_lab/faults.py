@@ -1,16 +1,9 @@
-"""What goes wrong in one run, drawn by its seed: faults, the cloud's manners, the load, the fleet.
+"""What can go wrong in a virtual world, and which calls AWS refuses meanwhile."""
 
-Times are seconds from the start of the run; the first faults come after the fleet has settled.
-"""
-
-from dataclasses import dataclass, field
+import random
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from enum import StrEnum
-
-WARM_UP_S, FAULTS_S, TAIL_S = 1500.0, 4500.0, 4200.0
-# Later than the longest cold start.
-MET_AT_S = 480.0
-SPOT_MAX = 12
-LENGTHS_S = (90.0, 300.0, 900.0, 1800.0, 3600.0)
 
 
 class Kind(StrEnum):
@@ -52,14 +45,6 @@ class Kind(StrEnum):
     OPERATOR_ENDS = "an operator terminates instances"
     WRONG_DOCUMENT = "the fleet document is wrong for a while"
     ZONES_EVENED = "AWS ends an instance to even out zones"
-
-
-class StartState(StrEnum):
-    """How the fleet is met."""
-
-    SERVING = "spot serves"
-    EMPTY = "both groups are empty"
-    ON_DEMAND = "on-demand serves, spot is empty"
 
 
 LAUNCH_TEXTS = (
@@ -112,49 +97,81 @@ class Fault:
         return self.at_s + self.length_s
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Scenario:
-    """One run; `loads` are erlangs from an instant on.
+type Refuse = Callable[[Fault, str, str, random.Random], tuple[str, str] | None]
 
-    `sized`: the load sizes the spot group; else an operator does. AWS suspends a group that has
-    launched nothing for `suspend_after_s`: for a day in truth, for minutes here.
-    """
 
-    seed: int
-    start: StartState = StartState.SERVING
-    loads: tuple[tuple[float, float], ...] = ((0.0, 3.0),)
-    faults: tuple[Fault, ...] = ()
-    objective: bool = True
-    queue_known: bool = True
-    spot_min: int = 1
-    group_maximum: int = SPOT_MAX
-    onprem_workers: int = 0
-    warm_pool: int = 0
-    early_replacement: bool = True
-    cold_start_s: float = 180.0
-    launch_hook_s: float | None = 300.0
-    hook_continues: bool = True
-    event_delay_s: float = 5.0
-    event_lost: float = 0.0
-    event_twice: float = 0.0
-    ghost_s: float = 90.0
-    strict: bool = True
-    sized: bool = True
-    suspend_after_s: float | None = None
-    service_s: float = field(default=6.0)
+def _throttles(fault: Fault, service: str, _: str, rng: random.Random) -> tuple[str, str] | None:
+    if service in ("autoscaling", "ec2") and rng.random() < 0.3 + 0.6 * fault.value:
+        return "Throttling", "Rate exceeded"
+    return None
 
-    @property
-    def met_at_s(self) -> float:
-        """When the functions are deployed: once on-demand serves, where that is the start."""
-        return MET_AT_S if self.start is StartState.ON_DEMAND else 0.0
 
-    @property
-    def quiet_from_s(self) -> float:
-        """From when on nothing goes wrong any more and the load is steady."""
-        ends = [fault.end_s for fault in self.faults]
-        return max([WARM_UP_S, *ends, *(at_s for at_s, _ in self.loads)])
+def _faulty(fault: Fault, _: str, __: str, rng: random.Random) -> tuple[str, str] | None:
+    if rng.random() < 0.6 * fault.value:
+        return "InternalFailure", "An internal error has occurred"
+    return None
 
-    @property
-    def end_s(self) -> float:
-        """Where the run ends."""
-        return self.quiet_from_s + TAIL_S
+
+WRITES = (
+    "set_desired_capacity",
+    "terminate_instance_in_auto_scaling_group",
+    "detach_instances",
+    "create_tags",
+    "set_instance_health",
+    "terminate_instances",
+    "describe_scaling_activities",
+    "describe_spot_instance_requests",
+)
+
+
+def forbidden(fault: Fault) -> str:
+    """The operation that the role may not call."""
+    return WRITES[int(fault.value * len(WRITES)) % len(WRITES)]
+
+
+def _forbids(
+    fault: Fault, service: str, operation: str, rng: random.Random
+) -> tuple[str, str] | None:
+    del service, rng
+    if operation == forbidden(fault):
+        return "AccessDenied", "User is not authorized to perform this"
+    return None
+
+
+def _down(*services: str) -> Refuse:
+    def refuse(
+        fault: Fault, service: str, operation: str, rng: random.Random
+    ) -> tuple[str, str] | None:
+        del fault, operation, rng
+        return ("ServiceUnavailable", "Service unavailable") if service in services else None
+
+    return refuse
+
+
+def _nothing(*_: object) -> None:
+    return None
+
+
+REFUSALS: Mapping[Kind, Refuse] = {
+    Kind.THROTTLED: _throttles,
+    Kind.FAULTY: _faulty,
+    Kind.FORBIDDEN: _forbids,
+    Kind.TABLE_DOWN: _down("dynamodb"),
+    Kind.DOCUMENTS_DOWN: _down("ssm"),
+    Kind.QUEUE_DOWN: _down("sqs"),
+    Kind.ANSWERS_LOST: _nothing,
+    Kind.SLOW: _nothing,
+    Kind.KILLED: _nothing,
+    Kind.NO_TURNS: _nothing,
+}
+"""What is wrong with AWS or the schedules, for all fleets, and which calls it refuses."""
+
+OPTIONAL = frozenset({"describe_scaling_activities", "describe_spot_instance_requests"})
+"""Reads that only explain: without them a turn does what it does."""
+
+
+def disturbs(fault: Fault) -> bool:
+    """Whether turns may fail for a fault."""
+    if fault.kind is Kind.FORBIDDEN:
+        return forbidden(fault) not in OPTIONAL
+    return fault.kind in REFUSALS

@@ -1,27 +1,62 @@
-"""`python -m spotkeeper_lab.chaos`: many seeds on all cores, and what broke as a table."""
+"""`python -m spotkeeper_lab.run.chaos`: random faults on many seeds, and what broke as a table."""
 
 import argparse
 import os
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from multiprocessing import Pool
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
-from spotkeeper_lab.chaos.promises import Promise, Violation
-from spotkeeper_lab.chaos.run import minimise, run
-from spotkeeper_lab.chaos.story.draw import draw
-from spotkeeper_lab.chaos.story.kept import read, write
-from spotkeeper_lab.chaos.story.scenario import Scenario
-from spotkeeper_lab.chaos.world import Result
+from spotkeeper_lab.promises import Promise, Result, Violation, Watched
+from spotkeeper_lab.scenario import Scenario, draw, read, write
 
 STORY_LINES = 60
 FOLDED_WITHIN = 8
+
+
+def run(scenario: Scenario) -> Result:
+    """Run a scenario."""
+    with Watched(scenario).deployed() as world:
+        world.go()
+    return world.result()
+
+
+def minimise(scenario: Scenario, promise: Promise) -> Scenario:
+    """The same run with as few and as short faults as still break the promise."""
+
+    def breaks(smaller: Scenario) -> bool:
+        return promise in {violation.promise for violation in run(smaller).violations}
+
+    changed = True
+    while changed:
+        changed = False
+        for smaller in _smaller(scenario):
+            if breaks(smaller):
+                scenario, changed = smaller, True
+                break
+    return scenario
+
+
+def _smaller(scenario: Scenario) -> Iterator[Scenario]:
+    """Scenarios that are simpler by one step, the simplest first."""
+    faults = scenario.faults
+    for index in range(len(faults)):
+        yield replace(scenario, faults=faults[:index] + faults[index + 1 :])
+    if len(scenario.loads) > 1:
+        yield replace(scenario, loads=scenario.loads[:1])
+    plain: dict[str, Any] = {"event_lost": 0.0, "event_twice": 0.0, "onprem_workers": 0,
+                             "warm_pool": 0, "event_delay_s": 2.0}  # fmt: skip
+    for name, value in plain.items():
+        if getattr(scenario, name) != value:
+            yield replace(scenario, **{name: value})
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -1,4 +1,4 @@
-"""What EventBridge delivers: the cloud's events and the schedules as the functions get them."""
+"""What EventBridge delivers: events and schedules as the functions get them."""
 
 from uuid import UUID
 

@@ -1,0 +1,126 @@
+"""A virtual world: processes that hand over, calls in trouble, and quick clients."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from botocore.exceptions import ClientError, ReadTimeoutError
+
+from spotkeeper import wiring
+from spotkeeper_lab.cloud.values import CloudError
+from spotkeeper_lab.local_aws.context import Client
+from spotkeeper_lab.local_aws.wire import Answer
+from spotkeeper_lab.scenario import Scenario, stage_of
+from spotkeeper_lab.world import Process, World
+
+# --- processes ------------------------------------------------------------------------------------
+
+
+def test_processes_hand_over_where_they_pause() -> None:
+    steps: list[str] = []
+
+    def work() -> None:
+        steps.append("began")
+        process.pause()
+        steps.append("went on")
+
+    process = Process(work)
+    process.resume()
+    steps.append("meanwhile")
+    assert not process.done
+    process.resume()
+    assert steps == ["began", "meanwhile", "went on"]
+    assert process.done
+
+
+def test_a_killed_process_does_nothing_more() -> None:
+    steps: list[str] = []
+
+    def work() -> None:
+        try:
+            process.pause()
+        except Exception:  # noqa: BLE001 - the point of it: no handler of errors sees the end
+            steps.append("caught")
+        steps.append("went on")
+
+    process = Process(work)
+    process.resume()
+    process.kill()
+    process.resume()
+    assert process.done
+    assert steps == []
+
+
+# --- calls ----------------------------------------------------------------------------------------
+
+ASK = {"AutoScalingGroupName": "spot", "DesiredCapacity": 1}
+
+
+class InTrouble(World):
+    """A world that loses the first answers and refuses by a code."""
+
+    def __init__(self, lost: int = 0, code: str = "") -> None:
+        super().__init__(stage_of(Scenario(seed=1)))
+        self.lost, self.code, self.spent_s, self.asked = lost, code, 0.0, 0
+
+    def spend(self, seconds: float) -> None:
+        self.spent_s += seconds
+
+    def _loses_answer(self) -> bool:
+        self.lost -= 1
+        return self.lost >= 0
+
+    def _refusal(self, service: str, operation: str) -> tuple[str, str] | None:
+        return (self.code, "no") if self.code else None
+
+    def call(self) -> Answer:
+        def respond(_: object) -> Answer:
+            self.asked += 1
+            return {}
+
+        call = self._called("sqs", "send_message", wiring.NEEDED, {"send_message": respond})
+        return call(ASK)
+
+
+def test_a_lost_answer_is_asked_for_again() -> None:
+    world = InTrouble(lost=1)
+    world.call()
+    assert world.asked == 2
+
+
+def test_after_the_last_try_nobody_knows_whether_it_was_done() -> None:
+    world = InTrouble(lost=3)
+    with pytest.raises(ReadTimeoutError):
+        world.call()
+    assert world.asked == 3
+
+
+@pytest.mark.parametrize(("code", "pauses_s"), [("Throttling", 1.5), ("AccessDenied", 0.0)])
+def test_what_is_refused_has_no_effect(code: str, pauses_s: float) -> None:
+    world = InTrouble(code=code)
+    with pytest.raises(CloudError, match=code):
+        world.call()
+    assert world.asked == 0
+    assert pauses_s <= world.spent_s < pauses_s + 0.5
+
+
+# --- clients --------------------------------------------------------------------------------------
+
+
+def client(respond: Callable[[Any], Answer] = lambda _: {}) -> Any:
+    return Client("autoscaling", {"set_desired_capacity": respond})
+
+
+def test_wrong_parameters_and_unknown_operations_are_refused() -> None:
+    with pytest.raises(NotImplementedError, match="DesiredCapacity"):
+        client().set_desired_capacity(AutoScalingGroupName="spot")
+    with pytest.raises(NotImplementedError, match="teach the lab"):
+        client().delete_auto_scaling_group(AutoScalingGroupName="spot")
+
+
+def test_refusals_of_the_cloud_are_errors_of_botocore() -> None:
+    def refuse(_: object) -> Answer:
+        raise CloudError("ValidationError", "above max value")
+
+    with pytest.raises(ClientError, match="above max value"):
+        client(refuse).set_desired_capacity(**ASK)

@@ -1,1 +1,0 @@
-"""Random faults: the deployed code in a virtual world in which calls take time and things break."""

@@ -1,1 +1,0 @@
-"""What is drawn by a seed: faults and fleets, and the time in which they happen."""

@@ -1,0 +1,567 @@
+"""What must hold whatever goes wrong, checked every virtual minute and at every call that acts."""
+
+import math
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from itertools import pairwise
+from typing import Any
+
+from spotkeeper.domain.load.flow import CERTAIN
+from spotkeeper_lab.cloud.values import GroupView, InstanceView
+from spotkeeper_lab.cloud.words import IN_SERVICE, LAUNCH, TERMINATING
+from spotkeeper_lab.faults import Fault, Kind
+from spotkeeper_lab.scenario import MAIN, OTHER, SPOT_MAX, Scenario
+from spotkeeper_lab.troubles import Troubled
+from spotkeeper_lab.world import AVAILABILITY, HEALTH, Invocation
+
+STEADY_S = 600.0
+"""The load of so long is what a fleet must serve."""
+
+SHORT_S = 1200.0
+"""A fleet may be short for so long."""
+
+WHOLE_AFTER_S = 1200.0
+"""A fault that nothing could be done about is felt for so long after it."""
+
+SERVED_AFTER_S = 1800.0
+"""In the quiet, requests wait for so long at most."""
+
+BACK_AFTER_S = 3300.0
+"""In the quiet, on-demand is kept for so long at most while spot serves."""
+
+CURED_AFTER_S = 3000.0
+"""In the quiet, who could be known not to work stays for so long at most."""
+
+ORPHAN_S = 1500.0
+"""An instance runs in no group for so long at most."""
+
+CONFIGURATION_CAP = 2
+
+CAPPED = frozenset(
+    {Kind.LAUNCH_REFUSED, Kind.BAD_SPOT_IMAGE, Kind.BOOT_LOOP, Kind.OPERATOR_SUSPENDS}
+)
+"""More instances do not cure these: the backfill has a cap of its own."""
+
+FORGETFUL = frozenset({Kind.STATE_LOST, Kind.STATE_UNREADABLE})
+
+UNHEARD = frozenset({Kind.LOGS_STOP, Kind.COLLECTOR_DOWN})
+"""Who comes now is heard of by nobody."""
+
+HELPLESS = frozenset(
+    {
+        Kind.ON_DEMAND_DRY,
+        Kind.BAD_ON_DEMAND_IMAGE,
+        Kind.WRONG_DOCUMENT,
+        Kind.OPERATOR_MAXIMUM,
+        Kind.HANG,
+        Kind.LOGS_STOP,
+        Kind.LOGS_LATE,
+        Kind.HALF_LOGS,
+        Kind.COLLECTOR_DOWN,
+    }
+)
+"""Nobody can fill the gap, or nobody can know of it."""
+
+
+UNHEARD_REPLACED_AT_MOST = 2
+"""So many that served without search logs may be replaced; of those that are heard of nobody."""
+
+LAUNCHES_AN_HOUR = 60
+
+LAUNCHES_IN_QUIET, QUIET_LAUNCHES_AFTER_S = 12, 1500.0
+"""So many launches at most, counted from so long into the quiet."""
+
+REFILLS_AN_HOUR = 5
+"""On-demand is filled again after it was given back so often at most."""
+
+SILENT_S = 300.0
+"""The other fleet is turned once within so long."""
+
+FAILURES_AT_MOST, FAILURES_WITHIN_S = 6, 900.0
+"""So many invocations fail within so long where nothing is wrong with AWS."""
+
+
+class Promise(StrEnum):
+    """What is broken when it is."""
+
+    BOUNDS = "bounds"
+    WHOLE = "whole again"
+    SERVED = "requests are served"
+    GIVEN_BACK = "on-demand given back"
+    CURED = "who does not work is replaced"
+    SCALE_IN = "no scale-in below the load"
+    MAKE_BEFORE_BREAK = "make before break"
+    REASONED = "only reasoned ends"
+    BUDGET = "replacements within the budget"
+    LAUNCHES = "launches an hour"
+    NO_LOOP = "no launch loop"
+    NO_FLAPPING = "no flapping"
+    ORPHANS = "no orphan"
+    RECORDED = "a record or a failure for every turn"
+    ISOLATED = "fleets do not disturb each other"
+    COST = "cost bounded"
+    OPERATOR = "an operator's desired stays"
+    SETTLED = "no failures without end"
+    NO_BUG = "no unexpected error"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Violation:
+    """A promise that was broken, when, and how."""
+
+    promise: Promise
+    at_s: float
+    how: str
+
+
+# How busy workers were is remembered for so long after they were all heard of.
+REMEMBERED_S = 3600.0
+
+
+def to_be_missed_s(scenario: Scenario, now_s: float, there: int, idle: int, *, hang: bool) -> float:
+    """How long a worker may do nothing until so many requests passed it that it is missed.
+
+    Of the instances that are `there` so many are `idle`. Where all served once and `hang` together,
+    their logs may be missing as well: only a request queue tells more.
+    """
+    if not idle:
+        return 0.0
+    if hang and idle == there and not (scenario.onprem_workers or scenario.queue_known):
+        return math.inf
+    left = there - idle
+    steps = [*scenario.loads, (math.inf, 0.0)]
+    loads = [
+        load
+        for (begins_s, load), (end_s, _) in pairwise(steps)
+        if begins_s <= now_s < end_s + REMEMBERED_S
+    ]
+    everybody, serving = there + scenario.onprem_workers, left + scenario.onprem_workers
+    if 3 * idle > there and _is_at_ease(loads, everybody, serving):
+        return math.inf
+    return CERTAIN * scenario.service_s * everybody / loads[-1]
+
+
+def _is_at_ease(loads: list[float], everybody: int, serving: int) -> bool:
+    """Whether the load fell so much that rather the logs of those who do nothing are missing.
+
+    Who is left is nearer to how busy all were than to how busy they would have become.
+    """
+    if not serving:
+        return False
+    taken_over = max(loads) / everybody * (1 + everybody / serving) / 2
+    return loads[-1] / serving < taken_over
+
+
+def is_budget_spent(ages_s: list[float], short: int, budget: int) -> bool:
+    """Whether all who are short were just replaced, and the replacements of an hour were spent."""
+    just = sum(age_s < WHOLE_AFTER_S for age_s in ages_s)
+    lately = sum(age_s < 3600.0 + WHOLE_AFTER_S for age_s in ages_s)
+    return just >= short and lately >= budget
+
+
+@dataclass(slots=True)
+class Watch:
+    """Looks at a world; only the first break of each promise is kept."""
+
+    world: Troubled
+    found: dict[Promise, Violation] = field(default_factory=dict)
+    replaced: deque[float] = field(default_factory=deque)
+    replaced_ids: set[str] = field(default_factory=set)
+    _works_since: dict[str, float] = field(default_factory=dict)
+    unheard_replaced: int = 0
+    _failures: deque[float] = field(default_factory=deque)
+    _outside_since: dict[str, float] = field(default_factory=dict)
+    _short_since: float | None = None
+    _patience_s: float = 0.0
+    _most: int = 0
+    _slept: bool = False
+    _lent_since: float | None = None
+    _ill_since: dict[str, float] = field(default_factory=dict)
+    _ill_patience_s: float = 0.0
+    _suspended_s: float = 0.0
+    _lowered_last: bool = False
+    _refills: deque[float] = field(default_factory=deque)
+
+    def broken(self, promise: Promise, how: str) -> None:
+        """Note that a promise is broken."""
+        violation = Violation(promise=promise, at_s=self.world.now_s, how=how)
+        self.found.setdefault(promise, violation)
+
+    # --- every minute ---------------------------------------------------------------------------
+
+    def minute(self) -> None:
+        """Look at everything."""
+        world = self.world
+        self._follow()
+        self._bounds()
+        self._orphans()
+        self._operator()
+        self._whole()
+        quiet_s = world.now_s - world.scenario.quiet_from_s
+        if quiet_s > 0:
+            self._in_quiet(quiet_s)
+        self._spent(quiet_s)
+        self._others()
+
+    def _follow(self) -> None:
+        """Note who began to take requests, and whose logs nobody reads."""
+        world, known = self.world, self._works_since
+        works = {i for i in world.force.instances if world.works(i)}
+        if UNHEARD & world.active.keys():
+            world.muted |= works - known.keys()
+        self._works_since = {i: known.get(i, world.now_s) for i in works}
+
+    def _bounds(self) -> None:
+        world = self.world
+        spot, on_demand = world.cloud.group(world.spot), world.cloud.group(world.on_demand)
+        if spot.desired > max(SPOT_MAX, world.operator_desired):
+            self.broken(Promise.BOUNDS, f"spot desired {spot.desired}, spot_max {SPOT_MAX}")
+        if on_demand.desired > max(SPOT_MAX, world.adopted):
+            how = f"on-demand desired {on_demand.desired}, on_demand_max {SPOT_MAX}"
+            self.broken(Promise.BOUNDS, how)
+
+    def _orphans(self) -> None:
+        world = self.world
+        outside = {i.instance_id for i in world.cloud.instances() if not i.group}
+        known = self._outside_since
+        self._outside_since = {i: known.get(i, world.now_s) for i in outside}
+        for instance_id, since_s in self._outside_since.items():
+            excused = world.now_s - world.last_excused_s <= ORPHAN_S
+            if world.now_s - since_s > ORPHAN_S and self._calm(ORPHAN_S) and not excused:
+                how = f"{instance_id} runs in no group since {since_s:.0f} s"
+                self.broken(Promise.ORPHANS, how)
+
+    def _whole(self) -> None:
+        """The fleet is whole: always, but for what nothing can be done about in time."""
+        world = self.world
+        spot, on_demand = world.cloud.group(world.spot), world.cloud.group(world.on_demand)
+        working, wanted = world.working(), min(spot.desired - world.spares, SPOT_MAX)
+        if self._recently(CAPPED):
+            wanted = min(wanted, CONFIGURATION_CAP)
+        short = working < wanted
+        # Where more and more is asked for, who was asked for last is waited for.
+        more, self._most = wanted > self._most, max(wanted, self._most) if short else wanted
+        self._short_since = None if not short or more else (self._short_since or world.now_s)
+        lasted_s = world.now_s - (self._short_since or world.now_s)
+        self._patience_s = max(self._patience_s, self.to_be_missed_s()) if short else 0.0
+        too_long = lasted_s > SHORT_S + self._patience_s
+        helpless = self._recently(HELPLESS, self._patience_s) or self._waits_for_budget(
+            wanted - working
+        )
+        if too_long and self._calm(SHORT_S) and not helpless:
+            how = f"{working} of {spot.desired} serve for {lasted_s / 60:.0f} min"
+            self.broken(Promise.WHOLE, f"{how}, on-demand desired {on_demand.desired}")
+
+    def _waits_for_budget(self, short: int) -> bool:
+        """Whether all who are short are ill, or just replaced, and the budget was spent lately."""
+        world = self.world
+        ill = sum(not world.works(i.instance_id) for i in self.in_service())
+        ages_s = [world.now_s - at_s for at_s in self.replaced]
+        return is_budget_spent(ages_s, short - ill, world.replacements_an_hour)
+
+    def in_service(self) -> list[InstanceView]:
+        members = self.world.cloud.instances()
+        return [i for i in members if i.state == IN_SERVICE and not self.world.is_other(i)]
+
+    def to_be_missed_s(self) -> float:
+        world, there = self.world, self.in_service()
+        if world.hung_unseen.intersection(world.force.instances):
+            return math.inf
+        idle = {i.instance_id for i in there if not world.works(i.instance_id)}
+        hang = idle <= world.hung.keys()
+        return to_be_missed_s(world.scenario, world.now_s, len(there), len(idle), hang=hang)
+
+    def _begun(self) -> list[Fault]:
+        return [f for f in self.world.scenario.faults if f.at_s <= self.world.now_s]
+
+    def _recently(self, kinds: frozenset[Kind], patience_s: float = 0.0) -> bool:
+        """Whether one of some faults lasts, or has lasted within the time to become whole."""
+        since_s = self.world.now_s - WHOLE_AFTER_S - patience_s
+        return any(fault.kind in kinds and fault.end_s >= since_s for fault in self._begun())
+
+    def _operator(self) -> None:
+        """Where nobody sizes by load, less than was asked for is asked for by nobody."""
+        world, desired = self.world, self.world.cloud.group(self.world.spot).desired
+        if not world.scenario.sized and desired < world.asked:
+            self.broken(Promise.OPERATOR, f"spot desired {desired}, asked for {world.asked}")
+
+    def serving(self, group: GroupView) -> int:
+        """How many of a group take requests and are not told to go."""
+        members = (i for i in group.instances if i.state != TERMINATING)
+        return sum(self.world.works(i.instance_id) for i in members)
+
+    def _others(self) -> None:
+        since_s = self.world.now_s - self.world.other_recorded_s
+        if since_s > SILENT_S and self.world.now_s > STEADY_S and self._calm(SILENT_S):
+            self.broken(Promise.ISOLATED, f"the other fleet was not turned for {since_s:.0f} s")
+
+    def _calm(self, seconds: float) -> bool:
+        """Whether nothing was wrong with AWS or the schedules for so long."""
+        return self.world.now_s - self.world.last_trouble_s > seconds
+
+    def failed(self, function: str, what: str) -> None:
+        """Note that an invocation failed; without trouble of AWS's own that must soon be over."""
+        world, failures = self.world, self._failures
+        excused_s = world.now_s - world.last_excused_s
+        calm = self._calm(FAILURES_WITHIN_S) and excused_s > FAILURES_WITHIN_S
+        failures.append(world.now_s)
+        while failures[0] < world.now_s - FAILURES_WITHIN_S:
+            failures.popleft()
+        if calm and len(failures) > FAILURES_AT_MOST:
+            how = f"{len(failures)} failures within {FAILURES_WITHIN_S / 60:.0f} min"
+            self.broken(Promise.SETTLED, f"{how}, the last of {function}: {what[:160]}")
+
+    # --- every call that acts -------------------------------------------------------------------
+
+    def acts(self, operation: str, params: Mapping[str, Any], function: str) -> None:
+        """Look at what a call asks for, before it has its effect."""
+        world, instance_id = self.world, params.get("InstanceId", "")
+        group = params.get("AutoScalingGroupName", "") or world.group_of(instance_id)
+        if operation == "suspend_processes":
+            return
+        if group in world.other_groups:
+            self.broken(Promise.ISOLATED, f"{operation} {dict(params)} of the other fleet")
+            return
+        match operation:
+            case "set_desired_capacity":
+                view = world.cloud.group(group)
+                by = view.desired - int(params["DesiredCapacity"])
+                self._moved(group, -by)
+                self._lowered(group, by, "", function)
+            case "terminate_instance_in_auto_scaling_group":
+                self._moved(group, -1)
+                self._lowered(group, 1, instance_id, function)
+            case "set_instance_health":
+                self._replaces(instance_id)
+            case _:
+                return
+
+    def _lowered(self, group: str, by: int, instance_id: str, function: str) -> None:
+        if by <= 0:
+            return
+        world = self.world
+        if instance_id and world.cloud.instance(instance_id).state == TERMINATING:
+            return
+        view, load = world.cloud.group(group), world.steady_load(STEADY_S)
+        if group == world.spot:
+            self._slept |= view.desired == by
+            left = view.desired - by + world.scenario.onprem_workers
+            if left < load and function == "check_health" and not self._may_sleep(left):
+                how = f"spot {view.desired} -> {view.desired - by} under {load} erlangs"
+                self.broken(Promise.SCALE_IN, f"{how}, {world.force.queued} requests wait")
+            return
+        gone = max(0, self.serving(view) - (view.desired - by))
+        if instance_id:
+            gone = int(world.works(instance_id))
+        before = self._staying() + self._hang_unknown()
+        # Whom spot is asked for is the sizing's to say; of a fleet that is met the load says it,
+        # as far as an operator lets spot serve it, until it sleeps or the operator says it.
+        spot = world.cloud.group(world.spot)
+        met = world.adopted and not self._slept and not world.operator_desired
+        needed = min(load, spot.maximum if met else spot.desired)
+        if gone and before - gone + world.scenario.onprem_workers < needed:
+            how = f"on-demand {view.desired} -> {view.desired - by}: {before} -> {before - gone}"
+            self.broken(Promise.MAKE_BEFORE_BREAK, f"{how} instances serve {load} erlangs")
+
+    def _staying(self) -> int:
+        """How many instances take requests and are not told to go: calls come within a second."""
+        members = self.world.cloud.instances()
+        return sum(self.world.works(i.instance_id) for i in members if i.state != TERMINATING)
+
+    def _hang_unknown(self) -> int:
+        """How many hang for so short that nothing tells them from who has nothing to do."""
+        world, unknown_s = self.world, self.to_be_missed_s()
+        there = world.force.instances
+        return sum(world.now_s - at_s < unknown_s for i, at_s in world.hung.items() if i in there)
+
+    def _may_sleep(self, left: int) -> bool:
+        """Whether the fleet may go to sleep: its queue is known to be empty."""
+        world = self.world
+        idle = not world.force.queued and not world.force.in_flight
+        scenario = world.scenario
+        return not left and not scenario.spot_min and scenario.queue_known and idle
+
+    def _replaces(self, instance_id: str) -> None:
+        world = self.world
+        if instance_id in self.replaced_ids:
+            return  # Asked once more, as the answer was lost: it has no further effect.
+        self.replaced_ids.add(instance_id)
+        self.replaced.append(world.now_s)
+        works_s = world.now_s - self._works_since.get(instance_id, world.now_s)
+        if works_s > STEADY_S and instance_id not in world.hung:
+            self._replaces_healthy(instance_id)
+        hour = sum(at_s > world.now_s - 3600.0 for at_s in self.replaced)
+        # A memory that was lost takes the replacements of before along.
+        lost = sum(f.kind in FORGETFUL and f.at_s > world.now_s - 3600.0 for f in self._begun())
+        if hour > world.replacements_an_hour * (1 + lost):
+            self.broken(Promise.BUDGET, f"{hour} replacements in an hour")
+
+    def _replaces_healthy(self, instance_id: str) -> None:
+        if instance_id not in self.world.muted:
+            self.broken(Promise.REASONED, f"{instance_id}, which served, was replaced")
+        self.unheard_replaced += 1
+        if self.unheard_replaced > UNHEARD_REPLACED_AT_MOST:
+            how = f"{self.unheard_replaced} that served without logs were replaced"
+            self.broken(Promise.REASONED, f"{how}, the last {instance_id}")
+
+    # --- once nothing goes wrong any more and the load is steady ----
+
+    def _in_quiet(self, quiet_s: float) -> None:
+        """Look at a world that is quiet for so long."""
+        to_be_missed_s = self.to_be_missed_s()
+        if quiet_s > SERVED_AFTER_S and math.isfinite(to_be_missed_s):
+            self._requests_served()
+        self._lent()
+        self._ill_patience_s = max(self._ill_patience_s, to_be_missed_s) if to_be_missed_s else 0.0
+        self._cured()
+
+    def _requests_served(self) -> None:
+        world = self.world
+        spot, working, waiting = world.cloud.group(world.spot), world.working(), world.force.queued
+        # More than the bounds or an operator allow is not asked for: it takes its time.
+        fewer = working < (SPOT_MAX if world.scenario.sized else spot.desired)
+        if fewer and waiting > 60.0 * world.load() / world.scenario.service_s + 20:
+            how = f"{waiting} requests wait, {working} instances serve, {world.load()} erlangs"
+            self.broken(Promise.SERVED, f"{how}, spot desired {spot.desired}")
+
+    def _lent(self) -> None:
+        """As long as spot does not serve, on-demand stands in for it."""
+        world = self.world
+        spot, on_demand = world.cloud.group(world.spot), world.cloud.group(world.on_demand)
+        served = self.serving(spot) >= min(spot.desired - world.spares, SPOT_MAX)
+        lent = on_demand.desired and served
+        self._lent_since = (self._lent_since or world.now_s) if lent else None
+        lent_s = world.now_s - (self._lent_since or world.now_s)
+        if lent_s > BACK_AFTER_S:
+            how = f"on-demand desired {on_demand.desired} since {lent_s / 60:.0f} min of quiet"
+            self.broken(Promise.GIVEN_BACK, f"{how}, spot {world.working()} of {spot.desired}")
+
+    def _cured(self) -> None:
+        """Who is in service and does not work is replaced, once the budget of an hour allows it."""
+        world, known = self.world, self._ill_since
+        there = [i.instance_id for i in self.in_service()]
+        self._ill_since = {i: known.get(i, world.now_s) for i in there if not world.works(i)}
+        lately_s = world.now_s - 3600.0 - WHOLE_AFTER_S
+        lately = sum(at_s > lately_s for at_s in self.replaced)
+        for instance_id, since_s in self._ill_since.items():
+            ill_s = world.now_s - since_s
+            if (
+                ill_s > CURED_AFTER_S + self._ill_patience_s
+                and instance_id not in self.replaced_ids
+                and lately < world.replacements_an_hour
+            ):
+                how = f"{instance_id} is in service for {ill_s / 60:.0f} min and does not work"
+                self.broken(Promise.CURED, how)
+
+    # --- what is launched, how often, and how much of it runs at once ----
+
+    def _spent(self, quiet_s: float) -> None:
+        """Look at a world that is quiet for so long, or not yet."""
+        world = self.world
+        launched = [i.launched_s for i in world.cloud.history() if not world.is_other(i)]
+        self._launches(launched)
+        if LAUNCH in world.cloud.group(world.spot).suspensions:
+            self._suspended_s = world.now_s
+        if quiet_s > 0:
+            self._launches_in_quiet(launched)
+        self._cost()
+
+    def _moved(self, group: str, by: int) -> None:
+        """Look at a call that asks a group for more, or for less."""
+        world, refills = self.world, self._refills
+        if group != world.on_demand or not by:
+            return
+        if by > 0 and self._lowered_last:
+            refills.append(world.now_s)
+        self._lowered_last = by < 0
+        while refills and refills[0] < world.now_s - 3600.0:
+            refills.popleft()
+        if len(refills) > REFILLS_AN_HOUR:
+            how = f"on-demand was filled again after it was given back {len(refills)} times"
+            self.broken(Promise.NO_FLAPPING, f"{how} in an hour")
+
+    def _launches(self, launched: list[float]) -> None:
+        hour = sum(at_s > self.world.now_s - 3600.0 for at_s in launched)
+        # AWS itself launches again and again what dies while it starts, or is abandoned.
+        looping = any(f.kind in CAPPED for f in self.world.scenario.faults)
+        if hour > LAUNCHES_AN_HOUR and not looping:
+            self.broken(Promise.LAUNCHES, f"{hour} launches in an hour")
+
+    def _launches_in_quiet(self, launched: list[float]) -> None:
+        """All that was asked for is launched when AWS's suspension ends: that is no loop."""
+        world = self.world
+        quiet_from_s = max(world.scenario.quiet_from_s, self._suspended_s)
+        begin_s = quiet_from_s + QUIET_LAUNCHES_AFTER_S
+        late = sum(at_s > begin_s for at_s in launched)
+        if late > LAUNCHES_IN_QUIET:
+            how = f"{late} launches within {(world.now_s - begin_s) / 60:.0f} min of quiet"
+            self.broken(Promise.NO_LOOP, how)
+
+    def _cost(self) -> None:
+        world = self.world
+        running = [i for i in world.cloud.instances() if not world.is_other(i)]
+        # A burst of warnings: those that were warned, their replacements, and the backfill.
+        most = 3 * max(SPOT_MAX, world.operator_desired, world.adopted) + 4
+        if len(running) > most:
+            self.broken(Promise.COST, f"{len(running)} instances run at once")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """What a run came to; `story` is told line by line."""
+
+    scenario: Scenario
+    violations: tuple[Violation, ...]
+    invocations: int
+    calls: int
+    losses: int
+    story: tuple[str, ...]
+
+
+class Watched(Troubled):
+    """A troubled world whose promises are checked."""
+
+    def __init__(self, scenario: Scenario) -> None:
+        super().__init__(scenario)
+        self.watch = Watch(self)
+
+    def result(self) -> Result:
+        """What the run came to."""
+        return Result(
+            scenario=self.scenario,
+            violations=tuple(self.watch.found.values()),
+            invocations=self.invocations,
+            calls=self.calls,
+            losses=self.cloud.bill().losses,
+            story=tuple(self.story),
+        )
+
+    def minute(self) -> None:
+        """Check what must hold in every minute."""
+        self.watch.minute()
+
+    def acts(self, operation: str, params: Mapping[str, Any], function: str) -> None:
+        """Check what a call asks for."""
+        self.watch.acts(operation, params, function)
+
+    def done(self, invocation: Invocation) -> None:
+        """Check what an invocation has left."""
+        function = invocation.function
+        if invocation.failed:
+            self.tell(f"  {function} failed: {invocation.failed[:200]}")
+            self.watch.failed(function, invocation.failed)
+        if invocation.bug:
+            self.watch.broken(Promise.NO_BUG, f"{function}: {invocation.bug}")
+        if function in (HEALTH, AVAILABILITY) and invocation.answered:
+            self._all_recorded(invocation)
+
+    def _all_recorded(self, invocation: Invocation) -> None:
+        """Every fleet has its record, unless another turn was at work on it."""
+        for fleet in (MAIN, OTHER):
+            if fleet in invocation.recorded or invocation.overlapped:
+                continue
+            if not any(key.endswith("_until") for key in self.state_item(fleet)):
+                how = f"{invocation.function} left no record of {fleet} and did not fail"
+                self.watch.broken(Promise.RECORDED, how)

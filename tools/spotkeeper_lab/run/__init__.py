@@ -1,0 +1,1 @@
+"""Drivers of the lab: the demo, random faults, and the local AWS."""

@@ -1,0 +1,273 @@
+"""Scenarios of random faults: what goes wrong in one run, and the fleets that it happens to.
+
+A seed draws one; what broke a promise is kept as a file. Times are seconds from the start of the
+run; the first faults begin once the fleet has settled.
+"""
+
+import json
+import random
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+
+import numpy as np
+from pydantic import TypeAdapter
+
+from spotkeeper_lab.cloud.api import Cloud
+from spotkeeper_lab.cloud.values import GroupSpec, Physics, Purchase
+from spotkeeper_lab.fakes.virtual_time import EPOCH
+from spotkeeper_lab.faults import TOGETHER, Fault, Kind
+from spotkeeper_lab.traces.market import market_of
+from spotkeeper_lab.traces.requests import RequestTrace
+from spotkeeper_lab.world import REQUEST_QUEUE, Stage
+
+WARM_UP_S, FAULTS_S, TAIL_S = 1500.0, 4500.0, 4200.0
+# Later than the longest cold start.
+MET_AT_S = 480.0
+SPOT_MAX = 12
+LENGTHS_S = (90.0, 300.0, 900.0, 1800.0, 3600.0)
+LATENCIES_S = (0.01, 0.08)
+MAIN, OTHER = "ocr", "search"
+A, B = "us-east-1a/g5.xlarge", "us-east-1b/g5.xlarge"
+OTHERS = 2
+POOL_SIZE = 40
+
+
+class StartState(StrEnum):
+    """How the fleet is met."""
+
+    SERVING = "spot serves"
+    EMPTY = "both groups are empty"
+    ON_DEMAND = "on-demand serves, spot is empty"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scenario:
+    """One run; `loads` are erlangs from an instant on.
+
+    `sized`: the load sizes the spot group; else an operator does. AWS suspends a group that has
+    launched nothing for `suspend_after_s`: for a day in truth, for minutes here.
+    """
+
+    seed: int
+    start: StartState = StartState.SERVING
+    loads: tuple[tuple[float, float], ...] = ((0.0, 3.0),)
+    faults: tuple[Fault, ...] = ()
+    objective: bool = True
+    queue_known: bool = True
+    spot_min: int = 1
+    group_maximum: int = SPOT_MAX
+    onprem_workers: int = 0
+    warm_pool: int = 0
+    early_replacement: bool = True
+    cold_start_s: float = 180.0
+    launch_hook_s: float | None = 300.0
+    hook_continues: bool = True
+    event_delay_s: float = 5.0
+    event_lost: float = 0.0
+    event_twice: float = 0.0
+    ghost_s: float = 90.0
+    strict: bool = True
+    sized: bool = True
+    suspend_after_s: float | None = None
+    service_s: float = field(default=6.0)
+
+    @property
+    def met_at_s(self) -> float:
+        """When the functions are deployed: once on-demand serves, where that is the start."""
+        return MET_AT_S if self.start is StartState.ON_DEMAND else 0.0
+
+    @property
+    def quiet_from_s(self) -> float:
+        """From when on nothing goes wrong any more and the load is steady."""
+        ends = [fault.end_s for fault in self.faults]
+        return max([WARM_UP_S, *ends, *(at_s for at_s, _ in self.loads)])
+
+    @property
+    def end_s(self) -> float:
+        """Where the run ends."""
+        return self.quiet_from_s + TAIL_S
+
+
+# --- drawing and keeping ---
+
+
+def draw(seed: int) -> Scenario:
+    """Draw a run."""
+    rng = random.Random(f"chaos/{seed}")
+    sized = rng.choice([True] * 5 + [False])
+    queue_known = rng.choice([True, True, False])
+    return Scenario(
+        seed=seed,
+        start=_start(rng, sized=sized),
+        loads=_loads(rng) if sized else ((0.0, round(rng.uniform(0.5, 2.0), 1)),),
+        faults=tuple(sorted(_faults(rng), key=lambda fault: fault.at_s)),
+        objective=rng.choice([True, False]),
+        queue_known=queue_known,
+        spot_min=rng.choice([0, 1, 2]) if queue_known else rng.choice([1, 2]),
+        group_maximum=SPOT_MAX + rng.choice([0, 0, 3]),
+        onprem_workers=rng.choice([0, 0, 0, 2]),
+        warm_pool=rng.choice([0, 0, 4]),
+        early_replacement=rng.choice([True] * 4 + [False]),
+        cold_start_s=rng.choice([60.0, 180.0, 240.0]),
+        launch_hook_s=rng.choice([None, 300.0, 300.0]),
+        hook_continues=rng.choice([True, True, False]),
+        event_delay_s=rng.choice([2.0, 20.0, 90.0]),
+        event_lost=rng.choice([0.0, 0.0, 0.3, 1.0]),
+        event_twice=rng.choice([0.0, 0.3]),
+        ghost_s=rng.choice([30.0, 90.0, 150.0]),
+        sized=sized,
+        suspend_after_s=rng.choice([None, 900.0]),
+    )
+
+
+def _start(rng: random.Random, *, sized: bool) -> StartState:
+    """Where nobody sizes the spot group, it begins as its operator left it."""
+    drawn = rng.choice([StartState.SERVING] * 3 + [StartState.EMPTY, StartState.ON_DEMAND])
+    return drawn if sized else StartState.SERVING
+
+
+def _loads(rng: random.Random) -> tuple[tuple[float, float], ...]:
+    changes = [WARM_UP_S + rng.uniform(0.0, FAULTS_S) for _ in range(rng.choice([0, 1, 2]))]
+    least, most = rng.choice([(0.5, 7.0), (0.5, 7.0), (0.02, 0.3)])
+    return tuple((at_s, round(rng.uniform(least, most), 2)) for at_s in sorted([0.0, *changes]))
+
+
+def _faults(rng: random.Random) -> list[Fault]:
+    kinds = rng.choices(list(Kind), k=rng.randint(2, 6))
+    found = [_fault(rng, kind, rng.uniform(0.0, FAULTS_S)) for kind in kinds]
+    if rng.choice([True, False]):
+        together_s = rng.uniform(0.0, FAULTS_S)
+        pair = rng.choice(TOGETHER)
+        found += [_fault(rng, kind, together_s + rng.uniform(0.0, 60.0)) for kind in pair]
+    return found
+
+
+def _fault(rng: random.Random, kind: Kind, after_s: float) -> Fault:
+    at_s = round(WARM_UP_S + min(after_s, FAULTS_S), 1)
+    length_s = round(max(60.0, min(rng.choice(LENGTHS_S), WARM_UP_S + FAULTS_S - at_s)), 1)
+    return Fault(kind=kind, at_s=at_s, length_s=length_s, value=round(rng.random(), 3))
+
+
+_SCENARIO = TypeAdapter(Scenario)
+
+
+def read(path: Path) -> Scenario:
+    """Read a scenario; pydantic's `ValidationError` names every wrong field."""
+    return _SCENARIO.validate_json(path.read_bytes())
+
+
+def write(scenario: Scenario, path: Path) -> None:
+    """Write a scenario, in the place of the one before."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(_SCENARIO.dump_json(scenario, indent=2) + b"\n")
+
+
+# --- the fleets ---
+
+
+def stage_of(scenario: Scenario) -> Stage:
+    """The world that a scenario happens in."""
+    return Stage(
+        cloud=cloud_of(scenario),
+        documents=documents_of(scenario),
+        requests=requests_of(scenario),
+        start=EPOCH,
+        seed=scenario.seed,
+        latencies_s=LATENCIES_S,
+        onprem_workers=scenario.onprem_workers,
+        chance=random.Random(f"{scenario.seed}/idle"),
+    )
+
+
+def documents_of(scenario: Scenario) -> dict[str, str]:
+    """The document of the fleet that things happen to, and of one that nothing should happen to."""
+    main = {
+        "version": 1,
+        "spot_group": "ocr-spot",
+        "on_demand_group": "ocr-on-demand",
+        "onprem_workers": scenario.onprem_workers,
+        "request_queue_url": REQUEST_QUEUE if scenario.queue_known else None,
+        "bounds": {
+            "spot_min": scenario.spot_min,
+            "spot_max": SPOT_MAX,
+            "on_demand_max": SPOT_MAX,
+        },
+        "objective": {"wait_s": 10.0, "share": 0.95} if scenario.objective else None,
+        "sizing": {"enabled": scenario.sized},
+        "availability": {
+            "early_replacement": scenario.early_replacement,
+            "on_demand_warm": scenario.warm_pool > 0,
+        },
+    }
+    other = {
+        "version": 1,
+        "spot_group": "search-spot",
+        "on_demand_group": "search-on-demand",
+        "bounds": {"spot_min": OTHERS, "spot_max": OTHERS, "on_demand_max": OTHERS},
+        "sizing": {"enabled": False},
+        "worker_health": {"enabled": False},
+    }
+    return {"ocr": json.dumps(main), "search": json.dumps(other)}
+
+
+def specs_of(scenario: Scenario, pools: tuple[str, ...]) -> list[GroupSpec]:
+    """The four groups."""
+    most = scenario.group_maximum
+    first = {StartState.SERVING: (4, 0), StartState.EMPTY: (0, 0), StartState.ON_DEMAND: (0, 6)}[
+        scenario.start
+    ]
+    sizes = {"ocr": (*first, most), "search": (OTHERS, 0, OTHERS)}
+    return [
+        GroupSpec(
+            name=f"{fleet}-{purchase}",
+            purchase=purchase,
+            minimum=0,
+            maximum=maximum,
+            desired=desired,
+            pools=pools,
+        )
+        for fleet, (spot, on_demand, maximum) in sizes.items()
+        for purchase, desired in ((Purchase.SPOT, spot), (Purchase.ON_DEMAND, on_demand))
+    ]
+
+
+def cloud_of(scenario: Scenario) -> Cloud:
+    """The cloud of a run, with as much spot capacity as anybody asks for."""
+    strict = scenario.strict
+    physics = Physics(
+        cold_start_s=scenario.cold_start_s,
+        warm_start_s=min(60.0, scenario.cold_start_s) if scenario.warm_pool else None,
+        warm_pool=scenario.warm_pool,
+        notice_s=120.0,
+        event_delay_s=scenario.event_delay_s,
+        event_lost=scenario.event_lost,
+        event_twice=scenario.event_twice,
+        retry_longest_s=240.0,
+        terminate_hook_s=30.0,
+        launch_hook_s=scenario.launch_hook_s,
+        hook_continues=scenario.hook_continues,
+        ghost_s=scenario.ghost_s,
+        aws_scale_in=strict,
+        cancellations_shown=strict,
+        pending_ends_refused=strict,
+        marks_needed=strict,
+        suspend_after_s=scenario.suspend_after_s,
+    )
+    market = market_of("chaos", 1e6, {A: [(0.0, POOL_SIZE)], B: [(0.0, POOL_SIZE)]})
+    return Cloud(market, specs_of(scenario, (A, B)), physics, scenario.seed)
+
+
+def requests_of(scenario: Scenario) -> RequestTrace:
+    """Poisson arrivals of the loads, and service times about their mean."""
+    rng = np.random.default_rng(scenario.seed)
+    edges = [*(at_s for at_s, _ in scenario.loads), scenario.end_s]
+    arrivals = [
+        np.sort(rng.uniform(start, stop, rng.poisson((stop - start) * load / scenario.service_s)))
+        for (start, load), stop in zip(scenario.loads, edges[1:], strict=True)
+    ]
+    arrival_s = np.concatenate(arrivals)
+    service_s = rng.gamma(4.0, scenario.service_s / 4.0, len(arrival_s)) + 0.05
+    return RequestTrace(
+        name="chaos", arrival_s=arrival_s, service_s=service_s, end_s=scenario.end_s
+    )

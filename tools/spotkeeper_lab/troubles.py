@@ -1,0 +1,487 @@
+"""A world in which things go wrong: how each fault begins and ends, and what it affects."""
+
+import json
+import math
+from collections import deque
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+from spotkeeper_lab.cloud.values import CloudError, CloudEvent, EventKind, InstanceView
+from spotkeeper_lab.cloud.words import IN_SERVICE, ON_DEMAND_DRY, SPOT_DRY, TERMINATING
+from spotkeeper_lab.faults import LAUNCH_TEXTS, Fault, Kind, disturbs
+from spotkeeper_lab.scenario import MAIN, OTHER, Scenario, StartState, documents_of, stage_of
+from spotkeeper_lab.workers import Served
+from spotkeeper_lab.world import AVAILABILITY, COLLECT, HEALTH, INTERRUPTION, Invocation, World
+
+TURN_EVERY_S, JITTER_S = 60.0, 59.0
+SHIP_EVERY_S, BATCHING_S = 45.0, 5.0
+MUSTER_EVERY_S = 5.0
+LAST_REQUEST_S = 30.0
+# EventBridge's retries of an invocation that failed (template.yaml: two, within two minutes).
+RETRIES_S = (60.0,)
+LONGEST_BOOT_S = 40.0
+
+
+class Troubled(World):
+    """The fleets of a scenario, and the faults that happen to them."""
+
+    spot, on_demand = f"{MAIN}-spot", f"{MAIN}-on-demand"
+    other_groups = (f"{OTHER}-spot", f"{OTHER}-on-demand")
+    replacements_an_hour = 2
+
+    def __init__(self, scenario: Scenario) -> None:
+        super().__init__(stage_of(scenario))
+        self.scenario = scenario
+        self.spares = 0
+        """Spot instances beyond the need, as the main fleet's newest record has them."""
+        self.other_recorded_s = 0.0
+        self.hung: dict[str, float] = {}
+        self.hung_unseen: set[str] = set()
+        """Those that hang since before their fleet was looked at: as if their logs did not come."""
+        self.mute: set[str] = set()
+        self.muted: set[str] = set()
+        """Those that ship no search logs, once did not, or came when none were read."""
+        self.operator_desired = 0
+        """The most that an operator has asked for."""
+        self.asked = self.cloud.group(self.spot).desired
+        """What an operator asked for last; what the group began with until then."""
+        self.closed_at = 0
+        """What an operator had asked the spot group for when its maximum was set to 0."""
+        self.adopted = 6 if scenario.start is StartState.ON_DEMAND else 0
+        self.last_trouble_s = 0.0
+        self.last_excused_s = -math.inf
+        self._mustered_s = -MUSTER_EVERY_S
+        self._others: dict[str, bool] = {}
+        self._loads: deque[tuple[float, float]] = deque()
+
+    def go(self) -> None:
+        """Go through the run."""
+        met_s = self.scenario.met_at_s
+        self.enter(met_s + self.rng.uniform(0.0, 59.0), self._tick(HEALTH, met_s))
+        self.enter(met_s + self.rng.uniform(0.0, 59.0), self._tick(AVAILABILITY, met_s))
+        self.enter(met_s, self._ship)
+        self.enter(60.0, self._minute)
+        for fault in self.scenario.faults:
+            self.enter(fault.at_s, partial(self._begin, fault))
+            if fault.length_s:
+                self.enter(fault.end_s, partial(self._end, fault))
+        while (at_s := self.next_s()) <= self.scenario.end_s:
+            self.step(at_s)
+
+    def minute(self) -> None:
+        """Look at everything, as every virtual minute."""
+
+    def _minute(self) -> None:
+        self._muster()
+        self._loads.append((self.now_s, self.load()))
+        if any(disturbs(fault) for fault in self.active.values()):
+            self.last_trouble_s = self.now_s
+        if Kind.WRONG_DOCUMENT in self.active:
+            self.last_excused_s = self.now_s
+        self.minute()
+        self.enter(self.now_s + 60.0, self._minute)
+
+    # --- faults ---------------------------------------------------------------------------------
+
+    def _begin(self, fault: Fault) -> None:
+        self.tell(f"! {fault.kind} for {fault.length_s:.0f} s ({fault.value})")
+        self.active[fault.kind] = fault
+        if disturbs(fault):
+            self.last_trouble_s = self.now_s
+        if start := _BEGINS.get(fault.kind):
+            start(self, fault)
+
+    def _end(self, fault: Fault) -> None:
+        self.tell(f"! over: {fault.kind}")
+        if self.active.get(fault.kind) is fault:
+            del self.active[fault.kind]
+        if stop := _ENDS.get(fault.kind):
+            stop(self, fault)
+
+    # --- functions ------------------------------------------------------------------------------
+
+    def happened(self, event: CloudEvent) -> None:
+        """Deliver an event; before the functions are deployed, no rule matches it."""
+        if self.now_s >= self.scenario.met_at_s:
+            self.enter(event.deliver_s, lambda: self.event(self.events.of_cloud(event)))
+
+    def pass_to(self, to_s: float) -> None:
+        """Let time pass for the workers, too."""
+        before = self._entered
+        super().pass_to(to_s)
+        if self._entered > before or to_s >= self._mustered_s + MUSTER_EVERY_S:
+            self._muster()
+
+    def recorded(self, fleet: str, text: str) -> None:
+        """Tell of a decision that is more than to hold."""
+        if fleet == OTHER:
+            self.other_recorded_s = self.now_s
+            return
+        record = json.loads(text)
+        self.spares = int(record["seen"].get("SpotSpare", self.spares))
+        if record["action"] != "hold" or record["alarms"]:
+            told = f"{record['action']} ({record['rule']}): {record['reason']}"
+            self.tell(f"{record['controller']} {told}")
+
+    def _tick(self, function: str, minute_s: float) -> Callable[[], None]:
+        def tick() -> None:
+            if Kind.NO_TURNS not in self.active:
+                self.invoke(function, self.events.scheduled(self.now_s))
+            next_s = minute_s + TURN_EVERY_S
+            self.enter(next_s + self.rng.uniform(0.0, JITTER_S), self._tick(function, next_s))
+
+        return tick
+
+    def event(self, event: dict[str, Any], retries: tuple[float, ...] = RETRIES_S) -> None:
+        """Deliver an event; a failed invocation is tried again."""
+
+        def again(invocation: Invocation, _: object) -> None:
+            if retries and invocation.failed:
+                at_s = self.now_s + retries[0]
+                self.enter(at_s, lambda: self.event(event, retries[1:]))
+
+        self.invoke(INTERRUPTION, event, again)
+
+    def _ship(self) -> None:
+        late = self.active.get(Kind.LOGS_LATE)
+        bodies = [] if Kind.LOGS_STOP in self.active else self.logs.ship()
+        if self.now_s <= self.scenario.met_at_s:
+            bodies = []  # There is no queue yet.
+        delay_s = 60.0 + 180.0 * late.value if late else 0.0
+        self.enter(self.now_s + delay_s, lambda: self.queue.send(bodies, self.now_s))
+        self.enter(self.now_s + delay_s + BATCHING_S, self._collect)
+        self.enter(self.now_s + SHIP_EVERY_S, self._ship)
+
+    def _collect(self) -> None:
+        if Kind.COLLECTOR_DOWN in self.active:
+            return
+        batch = self.queue.receive(self.now_s)
+        if batch is None:
+            return
+
+        def settle(invocation: Invocation, answer: Any) -> None:
+            records: Any = batch["Records"]
+            failed = [record["messageId"] for record in records]
+            if answer is not None and not invocation.failed:
+                failed = [one["itemIdentifier"] for one in answer["batchItemFailures"]]
+            self.queue.settle(batch, failed)
+
+        self.invoke(COLLECT, batch, settle)
+
+    # --- workers --------------------------------------------------------------------------------
+
+    def served(self, served: Served) -> None:
+        """Log a finished request, where its worker ships logs."""
+        if served.instance_id not in self.mute:
+            self.logs.write(served)
+
+    def _muster(self) -> None:
+        """Start, drain or take away the workers of instances that came, leave or are gone."""
+        self._mustered_s = now_s = self.now_s
+        views = [view for view in self.cloud.instances() if not self.is_other(view)]
+        there = self.force.instances
+        for view in views:
+            ready = view.serves_s is not None and view.serves_s <= now_s
+            if ready and view.instance_id not in there:
+                self.force.join(view.instance_id)
+            gone = view.gone_s is not None and now_s >= view.gone_s - LAST_REQUEST_S
+            if view.state == TERMINATING or gone:
+                self.force.drain([view.instance_id])
+            elif view.instance_id not in self.hung:
+                # The mark was taken away: what was warned serves again.
+                self.force.resume(view.instance_id)
+        for instance_id in there - {view.instance_id for view in views}:
+            self._lose(instance_id)
+
+    def _lose(self, instance_id: str) -> None:
+        if not self.force.serving(instance_id) and Kind.LOGS_STOP not in self.active:
+            self.queue.send(self.logs.ship(instance_id), self.now_s)
+        self.logs.lose(instance_id)
+        self.force.lose(instance_id)
+
+    # --- what is asked about it -----------------------------------------------------------------
+
+    def is_other(self, view: InstanceView) -> bool:
+        """Whether an instance is the other fleet's; one that was detached stays whose it was."""
+        if view.group:
+            self._others[view.instance_id] = view.group in self.other_groups
+        return self._others.get(view.instance_id, False)
+
+    def works(self, instance_id: str) -> bool:
+        """Whether an instance takes requests."""
+        return self.force.serving(instance_id)
+
+    def working(self) -> int:
+        """How many instances take requests."""
+        return sum(self.force.serving(instance_id) for instance_id in self.force.instances)
+
+    def load(self) -> float:
+        """The load that is offered now, in erlangs."""
+        return [erlangs for at_s, erlangs in self.scenario.loads if at_s <= self.now_s][-1]
+
+    def steady_load(self, seconds: float) -> float:
+        """The least load of the last so many seconds."""
+        while self._loads and self._loads[0][0] < self.now_s - seconds:
+            self._loads.popleft()
+        return min([erlangs for _, erlangs in self._loads], default=self.load())
+
+    def group_of(self, instance_id: str) -> str:
+        """The group of an instance, or nothing."""
+        try:
+            return self.cloud.instance(instance_id).group
+        except CloudError:
+            return ""
+
+    def operator_asked(self, desired: int) -> None:
+        """Note what an operator asks of the spot group."""
+        self.asked, self.operator_desired = desired, max(self.operator_desired, desired)
+
+    def mend_documents(self) -> None:
+        """Write the documents as they were."""
+        self.documents = documents_of(self.scenario)
+
+
+# --- instances ------------------------------------------------------------------------------------
+
+
+def _share(world: Troubled, group: str, share: float) -> list[str]:
+    """Some instances of a group that are in service, at least one if there is any."""
+    there = [i.instance_id for i in world.cloud.group(group).instances if i.state == IN_SERVICE]
+    return world.rng.sample(there, min(len(there), max(1, round(share * len(there)))))
+
+
+def _take(world: Troubled, fault: Fault) -> None:
+    world.cloud.reclaim(_share(world, world.spot, fault.value), world.now_s + 120.0)
+
+
+def _take_at_once(world: Troubled, fault: Fault) -> None:
+    world.cloud.reclaim(_share(world, world.spot, fault.value), world.now_s)
+
+
+def _dry(world: Troubled, fault: Fault) -> None:
+    world.cloud.fail_launches(world.spot, fault.at_s, fault.end_s, SPOT_DRY)
+    _take(world, fault)
+
+
+def _on_demand_dry(world: Troubled, fault: Fault) -> None:
+    text = ON_DEMAND_DRY.format(type="g5.xlarge", zone="us-east-1a")
+    world.cloud.fail_launches(world.on_demand, fault.at_s, fault.end_s, text)
+
+
+def _refused(world: Troubled, fault: Fault) -> None:
+    text = LAUNCH_TEXTS[int(fault.value * len(LAUNCH_TEXTS)) % len(LAUNCH_TEXTS)]
+    world.cloud.fail_launches(world.spot, fault.at_s, fault.end_s, text)
+    _take(world, fault)
+
+
+def _boot_loop(world: Troubled, fault: Fault) -> None:
+    """Take what starts, again and again, until the fault is over."""
+    if fault.kind not in world.active:
+        return
+    starting = [
+        view.instance_id
+        for view in world.cloud.group(world.spot).instances
+        if view.state != IN_SERVICE and world.now_s - view.launched_s > LONGEST_BOOT_S
+    ]
+    world.cloud.reclaim(starting, world.now_s)
+    world.enter(world.now_s + 10.0, lambda: _boot_loop(world, fault))
+
+
+def _begin_boot_loop(world: Troubled, fault: Fault) -> None:
+    _take_at_once(world, fault)
+    _boot_loop(world, fault)
+
+
+def _empty_warning(world: Troubled, fault: Fault) -> None:
+    for instance_id in _share(world, world.spot, fault.value):
+        _post(world, EventKind.WARNING, instance_id)
+
+
+def _foreign(world: Troubled, fault: Fault) -> None:
+    for number in range(1 + int(20 * fault.value)):
+        at_s = world.now_s + world.rng.uniform(0.0, 60.0)
+        instance_id = f"i-0f00{number:013x}"
+        world.enter(at_s, partial(_post, world, EventKind.WARNING, instance_id))
+
+
+def _post(world: Troubled, kind: EventKind, instance_id: str) -> None:
+    now_s = world.now_s
+    event = CloudEvent(kind=kind, at_s=now_s, deliver_s=now_s, group="", instance_id=instance_id)
+    world.event(world.events.of_cloud(event))
+
+
+def _rebalance(world: Troubled, fault: Fault) -> None:
+    for instance_id in _share(world, world.spot, fault.value):
+        event = world.events.of_cloud(
+            CloudEvent(
+                kind=EventKind.WARNING,
+                at_s=world.now_s,
+                deliver_s=world.now_s,
+                group="",
+                instance_id=instance_id,
+            )
+        )
+        event["detail-type"] = "EC2 Instance Rebalance Recommendation"
+        event["detail"] = {"instance-id": instance_id}
+        world.event(event)
+
+
+def _bad_spot(world: Troubled, fault: Fault) -> None:
+    """Break the image for as many as the replacements of an hour can mend."""
+    world.cloud.break_image(world.spot, fault.at_s, fault.end_s)
+    taken = _share(world, world.spot, fault.value)[: world.replacements_an_hour]
+    world.cloud.reclaim(taken, world.now_s + 120.0)
+
+
+def _bad_on_demand(world: Troubled, fault: Fault) -> None:
+    world.cloud.break_image(world.on_demand, fault.at_s, fault.end_s)
+
+
+def _end_some(world: Troubled, fault: Fault) -> None:
+    """Terminate instances as an operator does, whose role needs no mark."""
+    for instance_id in _share(world, world.spot, fault.value / 2):
+        world.cloud.kill(instance_id)
+
+
+def _even_out(world: Troubled, fault: Fault) -> None:
+    """End one instance as AZRebalance does, and launch another."""
+    for instance_id in _share(world, world.spot, 0.0)[:1]:
+        if "AZRebalance" not in world.cloud.group(world.spot).suspensions:
+            world.cloud.set_unhealthy(instance_id)
+    del fault
+
+
+# --- workers --------------------------------------------------------------------------------------
+
+
+def _hang(world: Troubled, fault: Fault) -> None:
+    for instance_id in _share(world, world.spot, fault.value / 2):
+        world.hung[instance_id] = world.now_s
+        if Kind.WRONG_DOCUMENT in world.active:
+            world.hung_unseen.add(instance_id)
+        world.force.hang(instance_id)
+
+
+def _mute(world: Troubled, fault: Fault) -> None:
+    del fault
+    there = sorted(world.force.instances)
+    world.mute = set(world.rng.sample(there, len(there) // 2))
+    world.muted |= world.mute
+
+
+def _unmute(world: Troubled, fault: Fault) -> None:
+    del fault
+    world.mute = set()
+
+
+def _skew(world: Troubled, fault: Fault) -> None:
+    world.logs.ahead_s = 0.004 if fault.value < 0.5 else 1.5  # noqa: PLR2004
+
+
+def _unskew(world: Troubled, fault: Fault) -> None:
+    del fault
+    world.logs.ahead_s = 0.0
+
+
+# --- state, documents, operators ------------------------------------------------------------------
+
+
+def _lose_state(world: Troubled, fault: Fault) -> None:
+    del fault
+    key = {"pk": {"S": "fleet#ocr"}, "sk": {"S": "state"}}
+    world.table.delete_item(Key=key)
+
+
+def _spoil_state(world: Troubled, fault: Fault) -> None:
+    item = dict(world.state_item(MAIN))
+    spoilt = {"availability_memory": {"S": "{"}, "health_memory": {"S": "{"}}
+    if fault.value < 0.3:  # noqa: PLR2004
+        spoilt["availability_notes"] = {"L": [{"S": "{"}]}  # type: ignore[dict-item]
+    if fault.value > 0.7:  # noqa: PLR2004
+        spoilt["availability_written"] = {"S": "2026-01-01T00:00:00"}
+    if item:
+        world.table.put_item(Item={**item, **spoilt})
+
+
+def _ask(world: Troubled, fault: Fault) -> None:
+    spot = world.cloud.group(world.spot)
+    asked = int(fault.value * spot.maximum)
+    if asked == spot.desired:
+        return  # Nothing changes: nobody can see that it was asked for.
+    try:
+        world.cloud.set_desired(world.spot, asked)
+    except CloudError:
+        return
+    world.operator_asked(asked)
+
+
+def _close(world: Troubled, fault: Fault) -> None:
+    del fault
+    world.closed_at = world.asked
+    world.cloud.set_bounds(world.spot, 0, 0)
+    world.operator_asked(0)
+
+
+def _reopen(world: Troubled, fault: Fault) -> None:
+    """Give the group its maximum back; where nobody sizes it by load, its size, too."""
+    del fault
+    world.cloud.set_bounds(world.spot, 0, world.scenario.group_maximum)
+    if not world.scenario.sized:
+        world.cloud.set_desired(world.spot, world.closed_at)
+        world.operator_asked(world.closed_at)
+
+
+def _suspend(world: Troubled, fault: Fault) -> None:
+    world.cloud.suspend(world.spot, "Launch")
+    _take(world, fault)
+
+
+def _resume(world: Troubled, fault: Fault) -> None:
+    del fault
+    world.cloud.resume(world.spot, "Launch")
+
+
+def _spoil_document(world: Troubled, fault: Fault) -> None:
+    del fault
+    world.documents["ocr"] = '{"version": 1}'
+
+
+def _mend_document(world: Troubled, fault: Fault) -> None:
+    del fault
+    world.mend_documents()
+
+
+type _Change = Callable[[Troubled, Fault], None]
+
+_BEGINS: Mapping[Kind, _Change] = {
+    Kind.LOSS: _take,
+    Kind.UNWARNED_LOSS: _take_at_once,
+    Kind.SPOT_DRY: _dry,
+    Kind.ON_DEMAND_DRY: _on_demand_dry,
+    Kind.LAUNCH_REFUSED: _refused,
+    Kind.BAD_SPOT_IMAGE: _bad_spot,
+    Kind.BAD_ON_DEMAND_IMAGE: _bad_on_demand,
+    Kind.BOOT_LOOP: _begin_boot_loop,
+    Kind.EMPTY_WARNING: _empty_warning,
+    Kind.FOREIGN_EVENTS: _foreign,
+    Kind.REBALANCE: _rebalance,
+    Kind.HANG: _hang,
+    Kind.HALF_LOGS: _mute,
+    Kind.CLOCKS: _skew,
+    Kind.STATE_LOST: _lose_state,
+    Kind.STATE_UNREADABLE: _spoil_state,
+    Kind.OPERATOR_DESIRED: _ask,
+    Kind.OPERATOR_MAXIMUM: _close,
+    Kind.OPERATOR_SUSPENDS: _suspend,
+    Kind.OPERATOR_ENDS: _end_some,
+    Kind.WRONG_DOCUMENT: _spoil_document,
+    Kind.ZONES_EVENED: _even_out,
+}
+_ENDS: Mapping[Kind, _Change] = {
+    Kind.HALF_LOGS: _unmute,
+    Kind.CLOCKS: _unskew,
+    Kind.OPERATOR_MAXIMUM: _reopen,
+    Kind.OPERATOR_SUSPENDS: _resume,
+    Kind.WRONG_DOCUMENT: _mend_document,
+}

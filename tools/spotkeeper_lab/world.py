@@ -1,0 +1,584 @@
+"""A virtual world: one clock over a simulated cloud, its workers, and the deployed functions.
+
+The real handlers run in it, through boto3, as Lambda runs them: beside each other, until they are
+done or their time is up. A call of AWS takes virtual time, and what is wrong with AWS at that
+moment happens to it: throttling, faults, refusals, answers that are lost after the call had its
+effect.
+"""
+
+import heapq
+import io
+import json
+import random
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, redirect_stdout
+from dataclasses import dataclass, field
+from datetime import datetime
+from functools import cache
+from types import SimpleNamespace
+from typing import Any, ClassVar, Self
+from unittest.mock import patch
+from uuid import UUID
+
+from aws_lambda_powertools.utilities.parameters import base as parameters
+from botocore.config import Config
+from botocore.exceptions import ReadTimeoutError
+
+from spotkeeper import observability, wiring
+from spotkeeper.ports import FleetError
+from spotkeeper_lab.checkout import Handler, load_handler
+from spotkeeper_lab.cloud.api import Cloud
+from spotkeeper_lab.cloud.values import CloudError, CloudEvent
+from spotkeeper_lab.faults import REFUSALS, Fault, Kind
+from spotkeeper_lab.local_aws.answers import Answers
+from spotkeeper_lab.local_aws.context import Client, in_process
+from spotkeeper_lab.local_aws.dynamodb.tables import Tables
+from spotkeeper_lab.local_aws.events import Events
+from spotkeeper_lab.local_aws.wire import ACCOUNT, REGION, Answer, Respond, VirtualTime
+from spotkeeper_lab.traces.requests import RequestTrace
+from spotkeeper_lab.workers import SearchLogQueue, SearchLogs, Served, Workforce
+from spotkeeper_worker.logs.pace import PaceSettings
+
+COLLECT, HEALTH = "collect_search_logs", "check_health"
+AVAILABILITY, INTERRUPTION = "check_availability", "handle_interruption"
+LEDGER = "keep_ledger"
+NAMES = (COLLECT, HEALTH, AVAILABILITY, INTERRUPTION, LEDGER)
+EXPECTED = (FleetError, observability.TurnFailed)
+"""The errors that a function announces; any other one is a bug."""
+
+TABLE, PATH = "lab", "/spotkeeper/lab/fleets"
+QUEUES = f"https://sqs.{REGION}.amazonaws.com/{ACCOUNT}/"
+REQUEST_QUEUE, WAKE_UPS = f"{QUEUES}requests", f"{QUEUES}wake-ups"
+ENVIRONMENT = {
+    "TABLE_NAME": TABLE,
+    "FLEET_DOCUMENTS_PATH": PATH,
+    "RECORD_DAYS": "30",
+    "STACK_NONCE": "51af3dc0-da77-11e4-872e-1234567db123",
+    "WAKE_UP_QUEUE_URL": WAKE_UPS,
+    "POWERTOOLS_SERVICE_NAME": "lab",
+    "POWERTOOLS_METRICS_NAMESPACE": "Spotkeeper",
+    "POWERTOOLS_TRACE_DISABLED": "true",
+}
+TIME_OUT_S = 30.0
+# Between the attempts that a client's configuration allows.
+PAUSES_S = (0.0, 0.5, 1.0)
+NOT_RETRIED = frozenset({"AccessDeniedException", "AccessDenied", "UnauthorizedOperation"})
+# Shares of the invocations, calls and answers, while their fault lasts.
+KILLED_SHARE, KILLED_WITHIN_S = 0.4, 0.6
+SLOW_SHARE, LOST_SHARE = 0.5, 0.15
+# Parameters that add nothing to a story.
+_DULL = frozenset({"HonorCooldown", "ShouldDecrementDesiredCapacity", "HealthStatus",
+                   "ShouldRespectGracePeriod"})  # fmt: skip
+
+
+class Killed(BaseException):
+    """The function's time is up: it dies where it stands, and no handler of errors sees it."""
+
+
+class Process:
+    """A piece of work on a thread of its own, which runs only between `resume` and `pause`."""
+
+    def __init__(self, work: Callable[[], None]) -> None:
+        self.done = False
+        self._work = work
+        self._killed = False
+        self._go, self._back = _closed(), _closed()
+        _Thread.run(self._run)
+
+    def resume(self) -> None:
+        """Let it run until it pauses or is done."""
+        self._go.release()
+        self._back.acquire()
+
+    def pause(self) -> None:
+        """Hand over, from inside; goes on when it is resumed, or dies there."""
+        self._back.release()
+        self._go.acquire()
+        self.live()
+
+    def live(self) -> None:
+        """Die here, from inside, when it was killed."""
+        if self._killed:
+            raise Killed
+
+    def kill(self) -> None:
+        """Have it die at its next step."""
+        self._killed = True
+
+    def _run(self) -> None:
+        self._go.acquire()
+        try:
+            self.live()
+            self._work()
+        except Killed:
+            pass
+        finally:
+            self.done = True
+            self._back.release()
+
+
+class _Thread:
+    """A thread that does one work after another: starting one costs as much as a short function."""
+
+    idle: ClassVar[list["_Thread"]] = []
+
+    def __init__(self) -> None:
+        self._work: Callable[[], None] = _nothing
+        self._given = _closed()
+        threading.Thread(target=self._live, daemon=True).start()
+
+    @classmethod
+    def run(cls, work: Callable[[], None]) -> None:
+        """Have a thread do some work."""
+        thread = cls.idle.pop() if cls.idle else cls()
+        thread._work = work
+        thread._given.release()
+
+    def _live(self) -> None:
+        while True:
+            self._given.acquire()
+            self._work()
+            self._work = _nothing
+            self.idle.append(self)
+
+
+def _closed() -> threading.Lock:
+    lock = threading.Lock()
+    lock.acquire()
+    return lock
+
+
+def _nothing() -> None:
+    """Keep no reference to finished work."""
+
+
+@dataclass(slots=True, eq=False)
+class Invocation:
+    """One call of a function: its latest end, its process, and the result.
+
+    `failed` is empty unless it ended failed, `bug` is an error that no function announces.
+    `recorded` are the fleets that it left a record of, `calls` counts AWS calls as
+    "service.operation", and `metrics` has the last value of each name.
+    """
+
+    function: str
+    deadline_s: float
+    then: "Then | None" = None
+    process: Process | None = None
+    recorded: set[str] = field(default_factory=set)
+    calls: Counter[str] = field(default_factory=Counter)
+    overlapped: bool = False
+    answered: bool = False
+    answer: Any = None
+    failed: str = ""
+    bug: str = ""
+    metrics: Mapping[str, float] = field(default_factory=dict)
+
+
+type Then = Callable[[Invocation, Any], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """What the handlers use of Lambda's context."""
+
+    function_name: str
+    aws_request_id: str
+    left_ms: Callable[[], int]
+    memory_limit_in_mb: int = 512
+    function_version: str = "$LATEST"
+
+    @property
+    def invoked_function_arn(self) -> str:
+        """The ARN that carries region and account."""
+        return f"arn:aws:lambda:{REGION}:{ACCOUNT}:function:{self.function_name}"
+
+    def get_remaining_time_in_millis(self) -> int:
+        """How much of the function's time is left."""
+        return self.left_ms()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stage:
+    """What a world is made of; second 0 is `start`.
+
+    The first of `documents` is the default fleet's. A call takes one of `latencies_s`, or no time.
+    A request goes to the worker that was idle for longest, or by `chance` to any idle one.
+    """
+
+    cloud: Cloud
+    documents: dict[str, str]
+    requests: RequestTrace
+    start: datetime
+    seed: int = 0
+    latencies_s: tuple[float, float] | None = None
+    workers_per_instance: int = 1
+    onprem_workers: int = 0
+    chance: random.Random | None = None
+    pace: PaceSettings = field(default_factory=PaceSettings)
+
+
+class World:
+    """A world under way. A driver says what runs when, and looks at what is done."""
+
+    def __init__(self, stage: Stage) -> None:
+        self.stage = stage
+        self.cloud = stage.cloud
+        self.documents = dict(stage.documents)
+        self.rng = random.Random(f"{stage.seed}/world")
+        self.time = VirtualTime(stage.start)
+        self.events = Events(self.time)
+        self.tables = Tables()
+        self.table = self.tables.create(TABLE)
+        self.logs = SearchLogs(self.time, stage.pace)
+        self.queue = SearchLogQueue(self.time)
+        self.force = Workforce(
+            stage.requests,
+            self.served,
+            workers_per_instance=stage.workers_per_instance,
+            onprem_workers=stage.onprem_workers,
+            chance=stage.chance,
+        )
+        self.active: dict[Kind, Fault] = {}
+        self.story: list[str] = []
+        self.invocations = self.calls = 0
+        self._agenda: list[tuple[float, int, Callable[[], None]]] = []
+        self._entered = 0
+        self._handlers: Mapping[str, Handler] = {}
+        self._current: Invocation | None = None
+        self._open: list[Invocation] = []
+        self._output = io.StringIO()
+
+    @contextmanager
+    def deployed(self) -> Iterator[Self]:
+        """Deploy the functions into the world: their environment, clock, and AWS."""
+        clock = SimpleNamespace(now=lambda *_: self.now().replace(tzinfo=None))
+        environment = ENVIRONMENT | {"DEFAULT_FLEET": next(iter(self.documents))}
+        level = observability.logger.log_level
+        with ExitStack() as stack:
+            stack.enter_context(patch.dict("os.environ", environment))
+            stack.enter_context(patch.object(wiring, "now", self.now))
+            stack.enter_context(patch.object(parameters, "datetime", clock))
+            stack.enter_context(in_process(self.client))
+            observability.logger.setLevel("CRITICAL")
+            stack.callback(observability.logger.setLevel, level)
+            self._handlers = {name: _handler(name) for name in NAMES}
+            forget()
+            stack.callback(forget)
+            stack.callback(self._kill_all)
+            yield self
+
+    # --- what a driver fills in -----------------------------------------------------------------
+
+    def happened(self, event: CloudEvent) -> None:
+        """Take note of an event of the cloud."""
+        raise NotImplementedError
+
+    def served(self, served: Served) -> None:
+        """Take note of a finished request."""
+        raise NotImplementedError
+
+    def acts(self, operation: str, params: Mapping[str, Any], function: str) -> None:
+        """Look at what a call asks for, before it has its effect."""
+
+    def recorded(self, fleet: str, text: str) -> None:
+        """Look at a decision record that is about to be written."""
+
+    def done(self, invocation: Invocation) -> None:
+        """Look at what an invocation has left."""
+
+    # --- time -----------------------------------------------------------------------------------
+
+    @property
+    def now_s(self) -> float:
+        """The second of the run."""
+        return self.cloud.now_s
+
+    def now(self) -> datetime:
+        """The clock that the functions read."""
+        return self.time.at(self.now_s)
+
+    def enter(self, at_s: float, task: Callable[[], None]) -> None:
+        """Have something happen at an instant."""
+        self._entered += 1
+        heapq.heappush(self._agenda, (max(at_s, self.now_s), self._entered, task))
+
+    def tell(self, line: str) -> None:
+        """Add a line to the story."""
+        minutes, seconds = divmod(self.now_s, 60.0)
+        self.story.append(f"{minutes:4.0f}:{seconds:04.1f}  {line}")
+
+    def next_s(self) -> float:
+        """The next instant at which something is due."""
+        cloud_s = self.cloud.next_s()
+        return self._agenda[0][0] if cloud_s is None else min(cloud_s, self._agenda[0][0])
+
+    def step(self, at_s: float) -> None:
+        """Let time pass to the next instant at which something is due, and do it."""
+        self.pass_to(at_s)
+        while self._agenda and self._agenda[0][0] <= self.now_s:
+            heapq.heappop(self._agenda)[2]()
+
+    def pass_to(self, to_s: float) -> None:
+        """Let time pass to an instant before which nothing is due."""
+        self.force.advance(to_s)
+        for event in self.cloud.advance(to_s):
+            self.happened(event)
+
+    # --- functions ------------------------------------------------------------------------------
+
+    def invoke(self, function: str, event: Mapping[str, Any], then: Then | None = None) -> None:
+        """Call a function; `then` gets the invocation when it is done, and its answer."""
+        if Kind.COLD in self.active:
+            forget()
+        self.invocations += 1
+        invocation = Invocation(function, self._deadline_s(), then)
+        invocation.process = Process(lambda: self._work(invocation, event))
+        if self._open:
+            for other in (*self._open, invocation):
+                other.overlapped = True
+        self._open.append(invocation)
+        self._go_on(invocation)
+
+    def _deadline_s(self) -> float:
+        if Kind.KILLED in self.active and self.rng.random() < KILLED_SHARE:
+            return self.now_s + self.rng.uniform(0.0, KILLED_WITHIN_S)
+        return self.now_s + TIME_OUT_S
+
+    def _work(self, invocation: Invocation, event: Mapping[str, Any]) -> None:
+        handler = self._handlers[invocation.function]
+        number = str(UUID(int=self.invocations))
+        context = Context(
+            f"lab-{invocation.function}",
+            number,
+            lambda: int(1000 * (invocation.deadline_s - self.now_s)),
+        )
+        try:
+            invocation.answer = handler(event, context)
+            invocation.answered = True
+        except EXPECTED as error:
+            invocation.failed = _in_one_line(error)
+        except Exception as error:  # noqa: BLE001 - whatever it is, it is a finding
+            invocation.failed = invocation.bug = repr(error)
+
+    def spend(self, seconds: float) -> None:
+        """Let the calling function wait, and whatever is due meanwhile happen."""
+        invocation = self._current
+        if invocation is None or invocation.process is None or not seconds:
+            return
+        at_s = self.now_s + seconds
+        if late := at_s >= invocation.deadline_s:
+            at_s = invocation.deadline_s
+            invocation.process.kill()
+        if self.next_s() > at_s:
+            self.pass_to(at_s)
+        else:
+            self.enter(at_s, lambda: self._go_on(invocation))
+            invocation.overlapped = True
+            invocation.process.pause()
+        if late:
+            self.tell(f"  {invocation.function} ran into its time-out")
+        invocation.process.live()
+
+    def _go_on(self, invocation: Invocation) -> None:
+        before, self._current = self._current, invocation
+        assert invocation.process
+        with redirect_stdout(self._output):
+            invocation.process.resume()
+        self._current = before
+        if invocation.process.done:
+            self._done(invocation)
+
+    def _done(self, invocation: Invocation) -> None:
+        self._open.remove(invocation)
+        if not invocation.answered and not invocation.failed:
+            invocation.failed = "killed"
+        # Of invocations that overlap, the first that is done is taken for the sender of both.
+        invocation.metrics = _metrics(self._output)
+        self.done(invocation)
+        if invocation.then:
+            invocation.then(invocation, invocation.answer)
+
+    def _kill_all(self) -> None:
+        """End whatever still runs."""
+        for invocation in self._open:
+            if invocation.process:
+                invocation.process.kill()
+                invocation.process.resume()
+
+    # --- AWS ------------------------------------------------------------------------------------
+
+    def client(self, service: str, config: Config = wiring.NEEDED, **_: object) -> Client:
+        """A client as boto3 makes it."""
+        known = self._actions(service)
+        return Client(service, {name: self._called(service, name, config, known) for name in known})
+
+    def _actions(self, service: str) -> Mapping[str, Respond]:
+        answers = Answers(self.cloud, self.time)
+        match service:
+            case "autoscaling":
+                return self._acting(answers.auto_scaling())
+            case "ec2":
+                return self._acting(answers.ec2())
+            case "dynamodb":
+                tables = self.tables.answers()
+                put = tables["put_item"]
+
+                def put_item(params: Mapping[str, Any]) -> Answer:
+                    self._recorded(params["Item"])
+                    return put(params)
+
+                return {**tables, "put_item": put_item}
+            case "ssm":
+                return {"get_parameters_by_path": self._parameters}
+            case "sqs":
+                return {"send_message": self._wake_up, "get_queue_attributes": self._length}
+        return {}
+
+    def _called(
+        self, service: str, operation: str, config: Config, known: Mapping[str, Respond]
+    ) -> Respond:
+        """An operation as a client finds it: slow, refused, or without an answer."""
+        settings: Any = config
+        tries, longest_s = settings.retries["total_max_attempts"], settings.read_timeout
+
+        def call(params: Mapping[str, Any]) -> Answer:
+            for attempt in range(tries):
+                if attempt:
+                    self.spend(PAUSES_S[attempt])
+                latency_s = self._latency_s(service, operation)
+                self.spend(min(latency_s, longest_s) / 2)
+                if refusal := self._refusal(service, operation):
+                    self.spend(latency_s / 2)
+                    if attempt == tries - 1 or refusal[0] in NOT_RETRIED:
+                        raise CloudError(*refusal)
+                    continue
+                try:
+                    answer = known[operation](params)
+                except CloudError:
+                    self.spend(latency_s / 2)
+                    raise
+                self.spend(min(latency_s, longest_s) / 2)
+                if latency_s < longest_s and not self._loses_answer():
+                    return answer
+            raise ReadTimeoutError(endpoint_url=f"https://{service}.example")
+
+        return call
+
+    def _latency_s(self, service: str, operation: str) -> float:
+        self.calls += 1
+        if self._current:
+            self._current.calls[f"{service}.{operation}"] += 1
+        if self.stage.latencies_s is None:
+            return 0.0
+        if Kind.SLOW in self.active and self.rng.random() < SLOW_SHARE:
+            return self.rng.uniform(0.5, 8.0)
+        return self.rng.uniform(*self.stage.latencies_s)
+
+    def _refusal(self, service: str, operation: str) -> tuple[str, str] | None:
+        """AWS's code and message where it refuses the next call."""
+        for kind, refuse in REFUSALS.items():
+            fault = self.active.get(kind)
+            if fault and (refused := refuse(fault, service, operation, self.rng)):
+                return refused
+        return None
+
+    def _loses_answer(self) -> bool:
+        return Kind.ANSWERS_LOST in self.active and self.rng.random() < LOST_SHARE
+
+    def _acting(self, actions: Mapping[str, Respond]) -> dict[str, Respond]:
+        """Those actions, of which the ones that change something are looked at and told."""
+        return {
+            name: respond if name.startswith("describe") else self._told(name, respond)
+            for name, respond in actions.items()
+        }
+
+    def _told(self, name: str, respond: Respond) -> Respond:
+        def act(params: Mapping[str, Any]) -> Answer:
+            function = self._current.function if self._current else ""
+            self.acts(name, params, function)
+            asked = ", ".join(str(value) for key, value in params.items() if key not in _DULL)
+            try:
+                answer = respond(params)
+            except CloudError as refused:
+                self.tell(f"  {function}: {name} {asked}: {refused}")
+                raise
+            self.tell(f"  {function}: {name} {asked}")
+            return answer
+
+        return act
+
+    def _recorded(self, item: Mapping[str, Any]) -> None:
+        if not item["sk"]["S"].startswith("decision#"):
+            return
+        fleet = item["pk"]["S"].removeprefix("fleet#")
+        if self._current:
+            self._current.recorded.add(fleet)
+        self.recorded(fleet, item["record"]["S"])
+
+    def _parameters(self, _: Mapping[str, Any]) -> Answer:
+        return {
+            "Parameters": [
+                {"Name": f"{PATH}/{name}", "Type": "String", "Value": text, "Version": 1}
+                for name, text in self.documents.items()
+            ]
+        }
+
+    def _wake_up(self, params: Mapping[str, Any]) -> Answer:
+        """Wake a turn up; one that fails is not woken again: the minute's turn is soon enough."""
+        record = {
+            "messageId": f"wake-up-{self._entered}",
+            "receiptHandle": "x",
+            "body": params["MessageBody"],
+            "attributes": {"ApproximateReceiveCount": "1"},
+            "messageAttributes": {},
+            "eventSource": "aws:sqs",
+            "eventSourceARN": f"arn:aws:sqs:{REGION}:{ACCOUNT}:wake-ups",
+            "awsRegion": REGION,
+        }
+        at_s = self.now_s + float(params.get("DelaySeconds", 0))
+        self.enter(at_s, lambda: self.invoke(AVAILABILITY, {"Records": [record]}))
+        return {"MessageId": record["messageId"]}
+
+    def _length(self, _: Mapping[str, Any]) -> Answer:
+        counts = {"": self.force.queued, "Delayed": 0, "NotVisible": self.force.in_flight}
+        known = {f"ApproximateNumberOfMessages{kind}": str(n) for kind, n in counts.items()}
+        return {"Attributes": known}
+
+    def state_item(self, fleet: str) -> dict[str, Any]:
+        """A fleet's item in the table; empty where it has none."""
+        return self.table.partitions.get(f"fleet#{fleet}", {}).get("state", {})
+
+
+_handler = cache(load_handler)
+
+
+def forget() -> None:
+    """Start cold: nothing that a warm function keeps is left."""
+    for part in vars(wiring).values():
+        if hasattr(part, "cache_clear"):
+            part.cache_clear()
+
+
+def _in_one_line(error: Exception) -> str:
+    """An error in one line, with those that a group holds."""
+    inner = getattr(error, "exceptions", ())
+    parts = [str(error), *(f"{type(one).__name__}: {one}" for one in inner)]
+    return f"{type(error).__name__}: {'; '.join(parts)}"
+
+
+def _metrics(output: io.StringIO) -> dict[str, float]:
+    """The metrics of all EMF documents that were written, which are forgotten."""
+    values: dict[str, float] = {}
+    for line in output.getvalue().splitlines():
+        if line.startswith("{") and '"CloudWatchMetrics"' in line:
+            document = json.loads(line)
+            for directive in document["_aws"]["CloudWatchMetrics"]:
+                for metric in directive["Metrics"]:
+                    value = document[metric["Name"]]
+                    values[metric["Name"]] = value[-1] if isinstance(value, list) else value
+    output.seek(0)
+    output.truncate()
+    return values
