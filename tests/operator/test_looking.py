@@ -83,9 +83,12 @@ def test_exit_codes_and_calls(deployed: Stage, calls: list[str]) -> None:
 
 def test_checkers_without_a_turn_ring_although_there_is_no_data_to_judge(deployed: Stage) -> None:
     del deployed
-    for alarm in ("silent", "errors"):
+    for alarm in ("checker-not-running", "errors"):
         ring(alarm, "INSUFFICIENT_DATA")
-    assert json.loads(answered("status", "--json"))["ringing"] == ["both-short", "silent"]
+    assert json.loads(answered("status", "--json"))["ringing"] == [
+        "both-short",
+        "checker-not-running",
+    ]
 
 
 def test_an_alarm_of_a_stack_whose_name_begins_alike_is_not_its_own(deployed: Stage) -> None:

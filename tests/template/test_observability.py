@@ -72,6 +72,7 @@ def test_every_metric_of_ours_in_an_alarm_is_emitted(stack: Stack) -> None:
     assert watched == {
         "Misconfigurations",
         "ShortfallUnfilled",
+        "NobodyServes",
         "StaleSearchLogs",
         "RequestQueueUnread",
         "BothShort",
@@ -226,8 +227,8 @@ def test_dead_letters_ring_when_more_come_and_not_while_they_lie_there(stack: St
         assert (alarm["DatapointsToAlarm"], alarm["EvaluationPeriods"]) == (1, 5)
 
 
-def test_checkers_that_are_silent_ring_and_those_of_a_new_stack_do_not(stack: Stack) -> None:
-    alarm = alarms(stack)["SilentAlarm"]
+def test_checkers_that_do_not_run_ring_and_those_of_a_new_stack_do_not(stack: Stack) -> None:
+    alarm = alarms(stack)["CheckerNotRunningAlarm"]
     assert looked_at(alarm, "Invocations") == ["CheckHealth", "CheckAvailability"]
     # Before the first invocation there is no data, as after the last: no change of state.
     assert alarm["TreatMissingData"] == "missing"

@@ -91,6 +91,12 @@ def test_logs_that_were_held_up_make_nobody_slow_who_came_since() -> None:
     assert diagnosed(seen).reasons == {}
 
 
+def test_requests_that_fail_at_once_are_no_measure_of_speed() -> None:
+    """A healthy worker was replaced as 18.6 times slower than its failing peers."""
+    failing = [replace(paced(i, 0.1), failed=12) for i in SPOT[1:]]
+    assert diagnosed(load(paced(SPOT[0], 2.0), *failing)).reasons == {}
+
+
 def test_slow_needs_peers_of_the_same_kind() -> None:
     rack = [replace(it, served_s=9.0) for it in onprem(9)]
     pair = (group("spot", 2, instances(SPOT[:2])), group("on-demand", 0))

@@ -5,6 +5,7 @@ from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from datetime import timedelta
+from math import inf
 from random import Random
 from typing import TYPE_CHECKING
 
@@ -26,7 +27,7 @@ class Hours(Stage):
 
     Requests wait in one line, which Spotkeeper cannot see, and take `service_s`. An instance in
     `hung` takes a request and never finishes it. Each minute the logs are sent, and both
-    controllers have their turns. `late_s` is how long after a request its log is sent, by instance.
+    controllers have their turns. `slow_clocks` are so many seconds behind, by instance.
     """
 
     def __init__(self, spot: int, *, service_s: float = 5.0, objective: bool = False) -> None:
@@ -42,8 +43,8 @@ class Hours(Stage):
         self.on_demand_hours = self.spot_hours = 0.0
         self.line: deque[float] = deque()
         self.busy_until: dict[str, float] = {}
+        self.unsent: defaultdict[str, list[SearchLog]] = defaultdict(list)
         self.slow_clocks: Mapping[str, float] = {}
-        self.seen: set[str] = set()
 
     @property
     def now_s(self) -> float:
@@ -86,6 +87,7 @@ class Hours(Stage):
                 break
             enqueued_s = self.line.popleft()
             if who in self.hung:
+                self.busy_until[who] = inf
                 continue
             end_s = start_s + self.service_s
             self.busy_until[who] = end_s
@@ -107,8 +109,15 @@ class Hours(Stage):
         )
 
     def _ship(self, logs: Mapping[str, Iterable[SearchLog]]) -> None:
-        for log in (log for mine in logs.values() for log in mine):
-            self.table.add(digest([log], max(instant(self.now_s), log.finished_at), "ocr"))
+        """Send the logs of what is finished by now, a message for each instance."""
+        for who, mine in logs.items():
+            self.unsent[who] += mine
+        for who, mine in self.unsent.items():
+            now = instant(self.now_s) - timedelta(seconds=self.slow_clocks.get(who, 0.0))
+            done = [log for log in mine if log.finished_at <= now]
+            if done:
+                self.table.add(digest(done, instant(self.now_s), "ocr"))
+            self.unsent[who] = [log for log in mine if log.finished_at > now]
         old = [
             key
             for key in self.table.items
@@ -125,7 +134,6 @@ class Hours(Stage):
         self.records += [*records, *report.records]
         self.on_demand_hours += len(self.cloud.group("on-demand").instances) / 60
         self.spot_hours += len(self.cloud.group("spot").instances) / 60
-        self.seen |= {i.instance_id for i in self.cloud.group("spot").instances}
 
     def in_service(self, group: str) -> list[str]:
         """The instances of a group that are in service."""

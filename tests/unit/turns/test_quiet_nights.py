@@ -1,7 +1,16 @@
 """Nights without requests, for a fleet whose request queue Spotkeeper cannot see."""
 
+from dataclasses import replace
+
 import pytest
 
+from spotkeeper.domain.health.memory import HealthMemory, Silence
+from spotkeeper.domain.health.reports import nobody_serves, with_silence
+from spotkeeper.domain.load.flow import LogFlow
+from spotkeeper.domain.load.histogram import histogram
+from spotkeeper.domain.load.load import Load
+from spotkeeper.domain.settings.sizing import Bounds
+from tests.builders import at
 from tests.unit.turns.nights import Hours
 
 EITHER_RULE = pytest.mark.parametrize("objective", [False, True], ids=["load rate", "objective"])
@@ -37,3 +46,80 @@ def test_a_request_every_few_minutes_lets_the_fleet_shrink(objective: bool, ever
     day.pass_minutes(150, every_s=every_s)
     assert day.spot_hours < 20
     assert len(day.in_service("spot")) <= 2
+
+
+@EITHER_RULE
+@pytest.mark.parametrize("behind_s", [240, 600])
+@pytest.mark.parametrize("slow", [2, 5])
+def test_slow_clocks_of_some_workers_hide_no_load(
+    objective: bool, slow: int, behind_s: float
+) -> None:
+    """What half of the workers served lay before the window, and the fleet was scaled in."""
+    day = Hours(10, objective=objective)
+    day.slow_clocks = dict.fromkeys(day.in_service("spot")[:slow], behind_s)
+    day.records.clear()
+    day.pass_minutes(60, rate=1.2)
+    assert len(day.in_service("spot")) >= 10 - (1 if objective else 0)
+    assert any("are their clocks right?" in record.reason for record in day.records)
+    assert day.replaced == 0
+
+
+@EITHER_RULE
+@pytest.mark.parametrize("service_s", [20.0, 60.0])
+def test_three_of_four_that_hang_are_suspected_within_ten_minutes(
+    objective: bool, service_s: float
+) -> None:
+    """They are few and slow: what tells is that requests wait for the one that works."""
+    day = Hours(4, service_s=service_s, objective=objective)
+    day.fleet = replace(day.fleet, bounds=Bounds(spot_min=4, spot_max=4, on_demand_max=0))
+    day.pass_minutes(60, rate=2.8 / service_s)
+    day.hung = set(day.in_service("spot")[:3])
+    day.records.clear()
+    day.pass_minutes(10, rate=2.8 / service_s)
+    told = " ".join(record.reason for record in day.records)
+    assert {i for i in day.hung if i in told} == day.hung
+    assert not {i for i in day.in_service("spot") if i in told} - day.hung
+
+
+@EITHER_RULE
+def test_nobody_serves_is_reported_within_ten_minutes_and_until_somebody_does(
+    objective: bool,
+) -> None:
+    day = Hours(4, service_s=20.0, objective=objective)
+    day.pass_minutes(60, rate=0.1)
+    assert "nobody-serves" not in day.alarms
+    day.hung = set(day.in_service("spot"))
+    day.pass_minutes(10, rate=0.1)
+    assert "nobody-serves" in day.alarms
+    day.records.clear()
+    day.pass_minutes(60, rate=0.1)
+    health = [r for r in day.records if r.controller == "health"]
+    assert all("nobody-serves" in record.alarms for record in health)
+    assert all(record.seen["NobodyServes"] for record in health)
+    assert day.replaced == 0
+    day.hung.clear()
+    day.busy_until.clear()
+    day.pass_minutes(3, rate=0.1)
+    assert "nobody-serves" not in day.records[-2].alarms
+
+
+def test_a_silence_at_a_time_that_was_quiet_before_is_no_news() -> None:
+    def silent_at(hours: float, *silences: Silence) -> str:
+        flow = LogFlow(known_since=at(0), newest=at(3600 * hours - 900), rate=1.0)
+        known = HealthMemory(flow=flow, in_service_since={"i-a": at(0)}, silences=silences)
+        return nobody_serves(known, at(3600 * hours))
+
+    night = Silence(since=at(8 * 3600), until=at(18 * 3600))
+    assert silent_at(24 + 12, night) == ""
+    assert silent_at(3 * 24 + 7.5, night) == ""
+    assert "nobody serves, or requests have stopped" in silent_at(24 + 12)
+    assert "nobody serves, or requests have stopped" in silent_at(24 + 5, night)
+
+
+@pytest.mark.parametrize(("waited_s", "quiet"), [(0.5, 1), (900.0, 0)])
+def test_a_silence_after_which_requests_had_waited_was_none(waited_s: float, quiet: int) -> None:
+    before = LogFlow(known_since=at(0), newest=at(3600), rate=1.0)
+    after = HealthMemory(flow=LogFlow(known_since=at(7200), newest=at(7260), rate=1.0))
+    waits = histogram([round(1000 * waited_s)] * 9)
+    seen = Load(at=at(7260), window_s=300, waits=waits)
+    assert len(with_silence(after, before, seen, at(7260)).silences) == quiet

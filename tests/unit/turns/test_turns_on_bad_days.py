@@ -123,10 +123,11 @@ def onprem(count: int) -> list[tuple[str, str]]:
     return [(f"rack-{n}", "") for n in range(count)]
 
 
+@pytest.mark.parametrize("ahead_s", [240.0, 600.0, 36_000.0])
 @pytest.mark.parametrize("rule", ["load rate", "objective"])
-def test_clocks_minutes_ahead_are_put_right(rule: str) -> None:
+def test_clocks_that_are_ahead_are_put_right(rule: str, ahead_s: float) -> None:
     right, ahead = _day(rule), _day(rule)
-    ahead.ahead_s = 240.0
+    ahead.ahead_s = ahead_s
     for each in (right, ahead):
         each.minutes(0, 20, 0.9)
     assert ahead.desired == right.desired

@@ -29,13 +29,13 @@ RECORDS_READ = 300
 AGE_KNOWN = timedelta(minutes=3)
 # The alarms of template.yaml.
 ALARMS = frozenset({
-    "both-short", "configuration-failure", "doctor", "errors", "failed-invocations",
-    "oldest-message", "on-demand-too-long", "onprem-workers", "paused-too-long",
-    "request-queue-unread", "search-log-dead-letters", "search-logs-lost", "shortfall-unfilled",
-    "silent", "stale-search-logs", "throttles",
+    "both-short", "checker-not-running", "configuration-failure", "doctor", "errors",
+    "failed-invocations", "nobody-serves", "oldest-message", "on-demand-too-long",
+    "onprem-workers", "paused-too-long", "request-queue-unread", "search-log-dead-letters",
+    "search-logs-lost", "shortfall-unfilled", "stale-search-logs", "throttles",
 })  # fmt: skip
 # Of checkers that have no turn at all there is no data.
-NOT_HEARD_OF = ("silent", "INSUFFICIENT_DATA")
+NOT_HEARD_OF = ("checker-not-running", "INSUFFICIENT_DATA")
 
 
 def read_status(aws: Aws, stack_name: str, fleet: str | None, now: datetime) -> StackStatus:

@@ -29,7 +29,7 @@ from pydantic.dataclasses import dataclass as checked_dataclass
 from pydantic_core import CoreSchema, core_schema, from_json, to_json
 
 from spotkeeper.border.agent_note import AgentNote, read_alone
-from spotkeeper.domain.load.digest import MAX_INVERSION_S, MAX_SKEW_S, SearchLog
+from spotkeeper.domain.load.digest import MAX_INVERSION_S, MAX_SKEW_S, OWN_SKEW_S, SearchLog
 from spotkeeper.domain.load.load import Cluster
 
 # Unpacked, and wrong in every log, so much takes 300 MiB to refuse: within the function's memory.
@@ -38,6 +38,7 @@ MAX_ERRORS = 20
 _MAX_DURATION = timedelta(hours=24)
 _MAX_INVERSION = timedelta(seconds=MAX_INVERSION_S)
 _MAX_SKEW = timedelta(seconds=MAX_SKEW_S)
+_OWN_SKEW = timedelta(seconds=OWN_SKEW_S)
 # In JSON a brace, a line end and a brace follow each other only between two JSON lines.
 _LINE_ENDS = re.compile(rb"\}[ \t\r]*\n\s*\{")
 _GZIP_IN_BASE64 = "H4sI"
@@ -128,21 +129,27 @@ def read(body: str) -> Body:
 
 
 def without_future(body: Body, sent_at: datetime) -> Body:
-    """Leave out logs further in the queue's future than is put right, where others are not.
+    """Leave out single logs of the future: of a day ahead, or of a worker whose others are past.
 
-    A message whose logs all are is refused as a whole, by whoever sums it up.
+    Where all of a worker's logs lie in the future its clock is ahead, which is put right later. A
+    message of which nothing would be left is refused as a whole, by whoever sums it up.
     """
-    latest = sent_at + _MAX_SKEW
-    kept = [log for log in body.logs if log.finished_at <= latest]
+    right = {_worker(log) for log in body.logs if log.finished_at <= sent_at}
+    latest = {True: sent_at + _OWN_SKEW, False: sent_at + _MAX_SKEW}
+    kept = [log for log in body.logs if log.finished_at <= latest[_worker(log) in right]]
     if not kept or len(kept) == len(body.logs):
         return body
     future = tuple(
-        f"finished_at: {log.finished_at.isoformat()} of {log.worker_id} is over {MAX_SKEW_S} s "
-        f"after the message was sent"
+        f"finished_at: {log.finished_at.isoformat()} of {log.worker_id} lies after the message was "
+        f"sent"
         for log in body.logs
-        if log.finished_at > latest
+        if log.finished_at > latest[_worker(log) in right]
     )
     return replace(body, logs=kept, left_out=(*body.left_out, *future))
+
+
+def _worker(log: SearchLog) -> tuple[str, str]:
+    return log.instance_id, log.worker_id
 
 
 def _as_list(body: str) -> bytes:

@@ -30,7 +30,8 @@ def record_of(
         isinstance(action, ReplaceWorker) and answer is Answer.DONE
         for action, answer in zip(wanted.actions, answers, strict=True)
     )
-    reasons = [f"{i} {why}" for i, why in sorted(diagnosis.reasons.items())]
+    reasons = [diagnosis.nobody_serves] if diagnosis.nobody_serves else []
+    reasons += [f"{i} {why}" for i, why in sorted(diagnosis.reasons.items())]
     reasons += [f"on-premises {name} {why}" for name, why in sorted(diagnosis.onprem.items())]
     late = wanted.assessment.load.late if sizing.stale else 0
     sizing = replace(sizing, stale=sizing.stale and _would_log(fleet, sizing, late))
@@ -96,6 +97,7 @@ def _seen(
         "WaitP95": load.wait_p95_s,
         # Also told by launches that fail so; the alarm is the same.
         **({"ConfigurationFailure": 1} if diagnosis.bootstrap else {}),
+        **({"NobodyServes": 1} if diagnosis.nobody_serves else {}),
     }
     queue = sizing.memory.queue
     if queue is not None:
@@ -126,6 +128,7 @@ def _alarms(sizing: Sizing, diagnosis: Diagnosis) -> tuple[str, ...]:
         "onprem-workers": bool(diagnosis.onprem_suspect),
         "replacement-budget-spent": bool(diagnosis.over_budget),
         "bootstrap": bool(diagnosis.bootstrap),
+        "nobody-serves": bool(diagnosis.nobody_serves),
         "search-logs-missing": bool(diagnosis.logs_missing),
         "objective-missed": bool(sizing.missing),
         "request-queue-unread": queue is not None and queue.length is None,

@@ -13,6 +13,7 @@ from spotkeeper.domain.health.reports import (
     idle_beside_requests,
     late,
     logs_rather_missing,
+    nobody_serves,
     one_at_a_time,
     silent,
     unheard,
@@ -29,6 +30,8 @@ OBSERVATIONS_APART = timedelta(seconds=30)
 LONGEST_TURN = timedelta(seconds=30)
 # A worker is slow compared with at least so many others.
 PEERS_TO_BE_SLOWER_THAN = 2
+# Requests that fail at once, or time out, are no measure of speed: few of a worker's may have.
+FAILED_AT_MOST = 0.1
 # So many requests, times their squared variation, tell a slow worker from a run of long requests.
 REQUESTS_PER_VARIATION = 10
 
@@ -41,7 +44,8 @@ class Diagnosis:
     that rather their logs are missing, and that are left alone; `bootstrap` are suspects whose
     workers never reported within the launch deadline. Workers on premises are only alarmed about:
     `onprem_silent` counts those missing, `onprem` has the reason against each that fails or is
-    slow, `onprem_due` those of them that were seen so twice.
+    slow, `onprem_due` those of them that were seen so twice. `nobody_serves` says why it seems that
+    no request is served at all.
     """
 
     replace: tuple[str, ...]
@@ -53,6 +57,7 @@ class Diagnosis:
     logs_missing: int = 0
     onprem: Mapping[str, str] = field(default_factory=dict)
     onprem_due: tuple[str, ...] = ()
+    nobody_serves: str = ""
 
     @property
     def onprem_suspect(self) -> int:
@@ -100,6 +105,7 @@ def diagnose(
         bootstrap=tuple(sorted(never_reported)),
         onprem=onprem,
         onprem_due=onprem_due,
+        nobody_serves=nobody_serves(memory, now) if policy.enabled else "",
     )
 
 
@@ -154,15 +160,17 @@ def _failing_or_slow(
 
 
 class _Pace(NamedTuple):
-    """How many requests an instance served, and the mean time of one in seconds."""
+    """How many requests an instance finished, the share that failed, and the mean time of one."""
 
     finished: int
+    failed: float
     mean_s: float
 
 
 def _pace(workers: list[WorkerLoad]) -> _Pace:
     finished = sum(w.finished for w in workers)
-    return _Pace(finished, sum(w.served_s for w in workers) / max(finished, 1))
+    failed, served_s = sum(w.failed for w in workers), sum(w.served_s for w in workers)
+    return _Pace(finished, failed / max(finished, 1), served_s / max(finished, 1))
 
 
 def _slow(
@@ -170,11 +178,15 @@ def _slow(
 ) -> dict[str, str]:
     """Give the reason against each instance or worker that serves much slower than its peers do.
 
-    Only those count that served enough to tell.
+    Only those count that served enough to tell, and hardly failed.
     """
     enough = max(policy.slow_requests, REQUESTS_PER_VARIATION * load.service.squared_variation)
     paces = {i: _pace(workers) for i, workers in by_name.items()}
-    known = {i: pace.mean_s for i, pace in paces.items() if pace.finished >= enough}
+    known = {
+        i: pace.mean_s
+        for i, pace in paces.items()
+        if pace.finished >= enough and pace.failed <= FAILED_AT_MOST
+    }
     if len(known) <= PEERS_TO_BE_SLOWER_THAN:
         return {}
     usual = median(known.values())

@@ -19,6 +19,14 @@ class Needed:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Silence:
+    """A time without requests: the first one after it did not have to wait."""
+
+    since: datetime
+    until: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class OnPremCount:
     """So many workers on premises ran at an instant."""
 
@@ -46,6 +54,7 @@ class HealthMemory:
     `usual_load` is that of the last quarter of an hour in which everybody was heard of, in erlangs.
     `onprem` has how many workers ran on premises lately, as far as no later count is less.
     `worker_known_at` is the last turn at which an instance in service had logged a request before.
+    `silences` are the times without requests of the last two weeks.
     """
 
     needed: tuple[Needed, ...] = ()
@@ -68,3 +77,4 @@ class HealthMemory:
     usual_load: float = 0.0
     onprem: tuple[OnPremCount, ...] = ()
     worker_known_at: datetime | None = None
+    silences: tuple[Silence, ...] = ()

@@ -6,13 +6,22 @@ without a log with the chance exp(-how many were its share); at 14 that is one i
 hour makes anybody look silent.
 """
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 
 from spotkeeper.domain.fleet import Fleet, Group, Phase
-from spotkeeper.domain.health.memory import HealthMemory
-from spotkeeper.domain.load.flow import CERTAIN, HOUR_S, UNHEARD, requests_since
+from spotkeeper.domain.health.memory import HealthMemory, Silence
+from spotkeeper.domain.load.flow import (
+    CERTAIN,
+    HOUR_S,
+    STOPPED_AFTER,
+    UNHEARD,
+    LogFlow,
+    requests_since,
+)
+from spotkeeper.domain.load.histogram import merged
 from spotkeeper.domain.load.load import Load, LoadDigest
 from spotkeeper.domain.load.request_queue import known_length, known_waiting, untouched_s
 from spotkeeper.domain.load.slots import slot_begins, slot_of
@@ -26,6 +35,12 @@ TURNS_STOPPED = timedelta(seconds=300)
 FOLLOWED = 0.1
 # Load rate above which nobody has time left.
 BUSY_ALL_THE_TIME = 0.9
+# Above this load rate, and beside such waits, workers serve one request after the other.
+BUSY, WAITED_S = 0.8, 10.0
+# The least evidence against one of several instances that are certainly not all by chance silent.
+TOGETHER = CERTAIN / 3
+# Silences are compared with those at the same time of the last two weeks, within an hour.
+ALIKE, DAYS, SILENCES = timedelta(hours=1), 14, 40
 
 
 def in_service_since(
@@ -55,7 +70,8 @@ def watch_reports(
     length = max(1, flow.counted - memory.flow.counted)
     last = {i: at for i, at in {**memory.last_logs, **_last_logs(load)}.items() if i in since}
     workers = workers_in_service(len(since), load, fleet)
-    share = requests / workers * fleet.workers_per_instance
+    passed = max(requests / workers, _beside_waits(requests, workers, load, digests, memory, now))
+    share = passed * fleet.workers_per_instance
     expected: dict[str, float] = {}
     for i in since:
         if heard.get(i, -1) < memory.flow.counted:
@@ -73,6 +89,29 @@ def watch_reports(
         usual_load=_usual_load(memory, load, expected, workers),
         worker_known_at=now if since.keys() - memory.starting.keys() else memory.worker_known_at,
     )
+
+
+def _beside_waits(
+    requests: int,
+    workers: int,
+    load: Load,
+    digests: Iterable[LoadDigest],
+    memory: HealthMemory,
+    now: datetime,
+) -> float:
+    """Give the evidence against an idle worker beside requests that wait; 0 where none wait.
+
+    Whoever is free takes what waits, and finishes as many as each of its busy peers. That it does
+    not for so long is as likely as one service of that length: 1 in 20 takes longer than p95.
+    """
+    p95_s = load.service.quantile_s(0.95)
+    since = now - timedelta(seconds=60 + p95_s)
+    live = [worker.load_rate for worker in load.workers if worker.last_finished >= since]
+    sent = (one.waits for one in digests if slot_of(one.sent_at) >= memory.flow.counted)
+    if not live or sum(live) < BUSY * len(live) or merged(sent).quantile_s(0.5) < WAITED_S:
+        return 0.0
+    steady = math.log(20) * load.service_mean_s / p95_s if p95_s else 1.0
+    return requests / len(live) * steady if len(live) < workers else 0.0
 
 
 def _usual_load(
@@ -106,14 +145,32 @@ def silent(memory: HealthMemory, fleet: Fleet, now: datetime) -> dict[str, str]:
 
     Ask `logs_rather_missing` before any of them is replaced.
     """
-    found: dict[str, str] = {}
+    quiet: dict[str, timedelta] = {}
     for i, since in memory.in_service_since.items():
-        quiet = now - max(since, memory.last_logs.get(i, since))
-        passed = memory.expected.get(i, 0.0)
-        long = quiet >= timedelta(seconds=fleet.worker_health.silent_after_s)
-        if i not in memory.starting and long and passed >= CERTAIN:
-            found[i] = _passed_by("finished nothing", quiet, passed)
-    return found
+        silence = now - max(since, memory.last_logs.get(i, since))
+        long = silence >= timedelta(seconds=fleet.worker_health.silent_after_s)
+        if i not in memory.starting and long:
+            quiet[i] = silence
+    passed = {i: memory.expected.get(i, 0.0) for i in quiet}
+    enough = _enough(passed.values(), len(memory.in_service_since))
+    return {
+        i: _passed_by("finished nothing", silence, passed[i])
+        for i, silence in quiet.items()
+        if passed[i] >= enough
+    }
+
+
+def _enough(passed: Iterable[float], total: int) -> float:
+    """Give the evidence that convicts: `CERTAIN` of one alone, less of each where several share it.
+
+    That some `count` of `total` are silent by chance is as likely as each choice of them in sum.
+    """
+    most = sorted(passed, reverse=True)
+    for count in range(len(most), 1, -1):
+        together = sum(most[:count]) - math.log(math.comb(total, count))
+        if most[count - 1] >= TOGETHER and together >= CERTAIN:
+            return min(CERTAIN, most[count - 1])
+    return CERTAIN
 
 
 def idle_beside_requests(memory: HealthMemory, fleet: Fleet, now: datetime) -> dict[str, str]:
@@ -143,7 +200,8 @@ def logs_rather_missing(
     busy as before, or busy all the time.
     """
     # The first of them to be certain is not alone: the others have half of the evidence.
-    alike = sum(memory.expected.get(i, 0.0) >= CERTAIN / 2 for i in memory.in_service_since)
+    half = {i for i in memory.in_service_since if memory.expected.get(i, 0.0) >= CERTAIN / 2}
+    alike = len(half | found.keys())
     total = len(memory.in_service_since)
     if not found or alike < 2 or 3 * alike <= total:  # noqa: PLR2004
         return False
@@ -241,6 +299,44 @@ def _nobody_serves(memory: HealthMemory, now: datetime) -> bool:
     if known_length(memory.queue):
         return untouched_s(memory.queue, now) > 0
     return memory.flow.is_missing(now) and not _requests_had_stopped(memory, UNHEARD)
+
+
+def nobody_serves(memory: HealthMemory, now: datetime) -> str:
+    """Say why requests seem to be served by nobody at all; nothing where somebody serves.
+
+    A queue proves it. Without one, missing logs do, but at a time of day that was quiet before.
+    """
+    waiting, newest = known_waiting(memory.queue), memory.flow.newest
+    untouched = untouched_s(memory.queue, now)
+    if untouched:
+        return f"nobody serves: {waiting} requests wait, and nobody took one for {untouched:.0f} s"
+    if newest is None or not memory.in_service_since or not memory.flow.is_missing(now):
+        return ""
+    silence = now - newest
+    if silence < STOPPED_AFTER or (known_length(memory.queue) and not waiting):
+        return ""
+    told = f"no request was logged for {silence.total_seconds():.0f} s"
+    if waiting:
+        return f"nobody serves: {waiting} requests wait, and {told}"
+    if any(_is_alike(one, now) for one in memory.silences):
+        return ""
+    return f"{told}, where many are expected: nobody serves, or requests have stopped"
+
+
+def _is_alike(silence: Silence, now: datetime) -> bool:
+    """Tell whether a silence was at this time of an earlier day."""
+    since, until = silence.since - ALIKE, silence.until + ALIKE
+    return any(since <= now - timedelta(days=days) <= until for days in range(1, DAYS + 1))
+
+
+def with_silence(memory: HealthMemory, before: LogFlow, load: Load, now: datetime) -> HealthMemory:
+    """Remember a silence that has ended, if requests had stopped: none of them had to wait."""
+    since, until = before.newest, memory.flow.known_since
+    kept = [one for one in memory.silences if now - one.until <= timedelta(days=DAYS)]
+    ended = since and until and until != before.known_since and until - since >= STOPPED_AFTER
+    if since and until and ended and load.wait_p50_s < WAITED_S:
+        kept.append(Silence(since=since, until=until))
+    return replace(memory, silences=tuple(kept[-SILENCES:]))
 
 
 def _requests_had_stopped(memory: HealthMemory, expected: float) -> bool:

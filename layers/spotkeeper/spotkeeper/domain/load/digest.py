@@ -17,8 +17,10 @@ from spotkeeper.domain.load.load import (
     milliseconds,
 )
 
-# A worker's clock may run ahead of the queue's by so much.
-MAX_SKEW_S = 300
+# A clock further ahead than this is wrong by itself, and not the clock that stamped the arrival.
+OWN_SKEW_S = 300
+# A clock may be hours ahead, as where local time is written as UTC. Beyond a day it is no clock.
+MAX_SKEW_S = 86_400
 # A request is enqueued by one clock and served by another: up to so much they may disagree.
 MAX_INVERSION_S = 5
 # Logs of requests that finished longer before they were sent say nothing of the load now.
@@ -70,14 +72,10 @@ class _Span(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FleetBatch:
-    """A message's logs of one fleet, each once, by what makes it itself; `content` is their hash.
-
-    Times were shifted back by `skew_ms`.
-    """
+    """A message's logs of one fleet, each once, by their identity; `content` is their hash."""
 
     fleet: str
     sent_at: datetime
-    skew_ms: int
     content: str
     spans: Mapping[str, _Span]
 
@@ -93,10 +91,10 @@ def fleet_batches(
     """Sort out a message's logs by the fleets that they name, for `build_digest`.
 
     A log that is in the message twice counts once. `sent_at` is the queue's clock, which is
-    trusted: logs from its future are shifted back together, up to `MAX_SKEW_S`. Raises
+    trusted: a worker's logs from its future are shifted back together, up to `MAX_SKEW_S`. Raises
     NotDigestible beyond that, and for more than `MAX_WORKERS` workers.
     """
-    skew_ms = _skew_ms(logs, sent_at)
+    ahead_ms = _ahead_ms(logs, sent_at)
     fleets: defaultdict[str, dict[str, _Span]] = defaultdict(dict)
     for log in logs:
         started, finished = milliseconds(log.started_at), milliseconds(log.finished_at)
@@ -106,9 +104,11 @@ def fleet_batches(
             f"{log.request_id}\n{log.worker_id}\n{log.instance_id}\n{log.status}\n"
             f"{enqueued} {started} {finished}"
         )
-        times = (enqueued - skew_ms, started - skew_ms, finished - skew_ms)
+        skew_ms = ahead_ms.get((log.instance_id, log.worker_id), 0)
+        own = skew_ms > OWN_SKEW_S * 1000 and enqueued <= started - skew_ms
+        times = (enqueued - (0 if own else skew_ms), started - skew_ms, finished - skew_ms)
         fleets[log.fleet or default_fleet][identity] = _in_order(log, *times, skewed=skew_ms > 0)
-    return [_batch(fleet, sent_at, skew_ms, fleets[fleet]) for fleet in sorted(fleets)]
+    return [_batch(fleet, sent_at, fleets[fleet]) for fleet in sorted(fleets)]
 
 
 def _in_order(log: SearchLog, enqueued: int, started: int, finished: int, *, skewed: bool) -> _Span:
@@ -119,7 +119,7 @@ def _in_order(log: SearchLog, enqueued: int, started: int, finished: int, *, ske
     return _Span(log, arrived, began, finished, skewed or inverted)
 
 
-def _batch(fleet: str, sent_at: datetime, skew_ms: int, spans: Mapping[str, _Span]) -> FleetBatch:
+def _batch(fleet: str, sent_at: datetime, spans: Mapping[str, _Span]) -> FleetBatch:
     workers = {(span.log.instance_id, span.log.worker_id) for span in spans.values()}
     if len(workers) > MAX_WORKERS:
         raise NotDigestible(
@@ -127,18 +127,24 @@ def _batch(fleet: str, sent_at: datetime, skew_ms: int, spans: Mapping[str, _Spa
             f"send the logs of at most {MAX_WORKERS} together"
         )
     content = _hash(fleet, spans)
-    return FleetBatch(fleet=fleet, sent_at=sent_at, skew_ms=skew_ms, content=content, spans=spans)
+    return FleetBatch(fleet=fleet, sent_at=sent_at, content=content, spans=spans)
 
 
-def _skew_ms(logs: Iterable[SearchLog], sent_at: datetime) -> int:
-    newest = max(log.finished_at for log in logs)
-    skew_ms = max(milliseconds(newest) - milliseconds(sent_at), 0)
-    if skew_ms > MAX_SKEW_S * 1000:
-        raise NotDigestible(
-            f"finished_at: {newest.isoformat()} is {skew_ms / 1000:.0f} s after the message was "
-            f"sent; at most {MAX_SKEW_S} s are put right: set the worker's clock"
-        )
-    return skew_ms
+def _ahead_ms(logs: Iterable[SearchLog], sent_at: datetime) -> dict[tuple[str, str], int]:
+    """Give by how much the clocks of workers are ahead, those that are."""
+    newest: dict[tuple[str, str], datetime] = {}
+    for log in logs:
+        worker = log.instance_id, log.worker_id
+        if log.finished_at > newest.get(worker, sent_at):
+            newest[worker] = log.finished_at
+    ahead_ms = {who: milliseconds(at) - milliseconds(sent_at) for who, at in newest.items()}
+    for who, ms in ahead_ms.items():
+        if ms > MAX_SKEW_S * 1000:
+            raise NotDigestible(
+                f"finished_at: {newest[who].isoformat()} is {ms / 1000:.0f} s after the message "
+                f"was sent; at most {MAX_SKEW_S} s are put right: set the clock of {who[1]}"
+            )
+    return ahead_ms
 
 
 def build_digest(batch: FleetBatch, counted: Set[str] = frozenset()) -> LoadDigest:

@@ -5,7 +5,7 @@ that come independently at a rate, none comes for so long with the probability e
 """
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from statistics import median_low
@@ -20,6 +20,8 @@ SHORTEST_GAP = timedelta(seconds=30)
 SETTLED_SLOTS = 3
 # Turns come once a minute, not to the second.
 UNWATCHED_SLOTS = 12
+# Workers send each minute. Logs that are older when sent come from a slow clock, or are held up.
+LATE_S = 60.0
 # How late logs come is read off the messages that were sent within so long.
 LATELY = timedelta(seconds=60)
 # So many requests pass one by chance once in twenty times: exp(-3).
@@ -41,6 +43,7 @@ class LogFlow:
     Requests were counted for each worker up to the slot `counted`, of which they were not
     delivered later than 30 s; since `watched_since` it is known who of the workers had a log.
     `lately` is how many requests a second that made, each hour counting e times less than the next.
+    Of `late_workers` every log came over a minute later than the median worker's.
     """
 
     known_since: datetime | None = None
@@ -51,6 +54,7 @@ class LogFlow:
     watched_since: datetime | None = None
     lately: float = 0.0
     in_order_since: datetime | None = None
+    late_workers: int = 0
 
     def ends_at(self, now: datetime) -> datetime:
         """Give the end of what is known: now, unless logs are certainly on their way.
@@ -115,7 +119,8 @@ def follow(before: LogFlow, digests: Sequence[LoadDigest], now: datetime) -> Log
         return before
     after = slot_of(before.newest) if before.newest else -1
     first = min(_busy_slots(digests, after), default=None)
-    before = replace(before, late_s=_late_s(digests))
+    late_s = _late_s(digests)
+    before = replace(before, late_s=late_s, late_workers=_late_workers(digests, late_s + LATE_S))
     newest = max(finished)
     if first is None:
         return replace(before, newest=max(newest, before.newest or newest))
@@ -148,14 +153,24 @@ def _is_out_of_order(before: LogFlow, digests: Sequence[LoadDigest], now: dateti
 def _late_s(digests: Sequence[LoadDigest]) -> float:
     """Say how late logs are sent: of one worker in two they come as soon as that, or sooner."""
     sent = max(one.sent_at for one in digests)
-    late: dict[tuple[str, str], float] = {}
+    late = _ages_s(one for one in digests if sent - one.sent_at < LATELY)
+    return max(0.0, median_low(late)) if late else 0.0
+
+
+def _late_workers(digests: Sequence[LoadDigest], late_s: float) -> int:
+    """Count the workers of which no message had a log that was less late."""
+    return sum(age_s > late_s for age_s in _ages_s(digests))
+
+
+def _ages_s(digests: Iterable[LoadDigest]) -> Collection[float]:
+    """Give the age of each worker's newest log when it was sent, at its least."""
+    ages: dict[tuple[str, str], float] = {}
     for one in digests:
-        if sent - one.sent_at < LATELY:
-            for worker in one.workers:
-                who = worker.instance_id, worker.worker_id
-                age_s = (one.sent_at - worker.last_finished).total_seconds()
-                late[who] = min(age_s, late.get(who, age_s))
-    return max(0.0, median_low(late.values())) if late else 0.0
+        for worker in one.workers:
+            name = worker.instance_id, worker.worker_id
+            age_s = (one.sent_at - worker.last_finished).total_seconds()
+            ages[name] = min(age_s, ages.get(name, age_s))
+    return ages.values()
 
 
 def _busy_slots(digests: Iterable[LoadDigest], after: int) -> Iterable[int]:

@@ -11,7 +11,7 @@ from spotkeeper.domain.decision import Action, Answer
 from spotkeeper.domain.fleet import Fleet, Group, Phase
 from spotkeeper.domain.health.diagnosis import Diagnosis, confirm, diagnose, replaced
 from spotkeeper.domain.health.memory import HealthMemory
-from spotkeeper.domain.health.reports import watch_reports
+from spotkeeper.domain.health.reports import watch_reports, with_silence
 from spotkeeper.domain.load.arrivals import arrival_window
 from spotkeeper.domain.load.flow import follow, paced
 from spotkeeper.domain.load.history import LoadHistory, extended, load_summary
@@ -96,7 +96,8 @@ def assess(snapshot: HealthSnapshot, memory: HealthMemory) -> HealthAssessment:
     now, digests = snapshot.now, snapshot.digests
     flow = follow(memory.flow, digests, now)
     load = _load(snapshot, replace(memory, flow=flow))
-    memory = replace(memory, flow=paced(memory.flow, flow, load))
+    before = memory.flow
+    memory = with_silence(replace(memory, flow=paced(before, flow, load)), before, load, now)
     memory = _with_queue(watch_starts(memory, *snapshot.groups, load, now), snapshot, load)
     memory = watch_reports(memory, snapshot.groups, load, digests, snapshot.fleet, now)
     history, promised = _promised(snapshot, memory, load)
