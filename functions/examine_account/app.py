@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING, Any
 
 from spotkeeper import wiring
-from spotkeeper.domain.doctor.examine import examine
+from spotkeeper.domain.doctor.checks import examine
 from spotkeeper.observability import logger, report_findings
 
 if TYPE_CHECKING:

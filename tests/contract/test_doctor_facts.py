@@ -14,7 +14,13 @@ from moto import mock_aws
 from spotkeeper.adapters.doctor.account import AccountClients, account_facts
 from spotkeeper.adapters.doctor.groups import GroupClients, group_facts
 from spotkeeper.adapters.doctor.looking import look
-from spotkeeper.domain.doctor.facts import GroupFacts, Hook, Machine, Unseen
+from spotkeeper.adapters.doctor.machines import (
+    ImageReader,
+    Template,
+    TemplateReader,
+    metadata_defaults,
+)
+from spotkeeper.domain.doctor.facts import GONE, GroupFacts, Hook, Machine, Unseen
 from tests.contract.conftest import IMAGE
 
 TRUST = json.dumps({"Version": "2012-10-17", "Statement": []})
@@ -122,7 +128,7 @@ def test_a_group_as_it_is_set_up() -> None:
     autoscaling.suspend_processes(AutoScalingGroupName="spot", ScalingProcesses=["Terminate"])
     found = seen("spot")
     assert found.machine == Machine(
-        hop_limit=3, profile_policies=frozenset({policy}), keys=("key-1",)
+        architecture="x86_64", hop_limit=3, profile_policies=frozenset({policy}), keys=("key-1",)
     )
     assert found.hooks == (Hook(name="ready", launching=True, heartbeat_s=300),)
     assert (found.policies, found.scheduled_actions) == (("cpu",), ("night",))
@@ -135,11 +141,110 @@ def test_a_group_as_it_is_set_up() -> None:
     assert found.tag_keys == ("team",)
 
 
+def described(group: dict[str, Any]) -> GroupFacts:
+    """A group with what moto does not keep."""
+    made = {
+        "AutoScalingGroupName": "g", "MinSize": 0, "MaxSize": 9, "DesiredCapacity": 0,
+        "DefaultCooldown": 300, "AvailabilityZones": ["us-east-1a"], "HealthCheckType": "EC2",
+        "CreatedTime": datetime(2026, 11, 20, tzinfo=UTC), "Instances": [], **group,
+    }  # fmt: skip
+    mine = clients()
+    with Stubber(mine.autoscaling) as stub:
+        stub.add_response("describe_auto_scaling_groups", {"AutoScalingGroups": [made]})
+        facts = group_facts(mine, ["g"])
+    assert isinstance(facts, Mapping)
+    return facts["g"]
+
+
+def test_allocation_price_protection_and_retention_of_a_group() -> None:
+    settings = mixed(template(), "g5.xlarge")
+    plain = described(settings)
+    assert (plain.allocation, plain.max_price) == ("lowest-price", "")
+    assert (plain.retains_abandoned, plain.deletion_protection) == (False, "none")
+    distribution = settings["MixedInstancesPolicy"]["InstancesDistribution"]
+    distribution |= {"SpotAllocationStrategy": "price-capacity-optimized", "SpotMaxPrice": "0.5"}
+    instance = {
+        "InstanceId": "i-1", "AvailabilityZone": "us-east-1a", "LifecycleState": "InService",
+        "HealthStatus": "Healthy",
+    }  # fmt: skip
+    found = described(
+        settings
+        | {
+            "Instances": [
+                {**instance, "ProtectedFromScaleIn": True},
+                {**instance, "InstanceId": "i-2", "ProtectedFromScaleIn": False},
+            ],
+            "InstanceLifecyclePolicy": {"RetentionTriggers": {"TerminateHookAbandon": "retain"}},
+            "DeletionProtection": "prevent-all-deletion",
+        }
+    )
+    assert (found.allocation, found.max_price) == ("price-capacity-optimized", "0.5")
+    assert found.protected_instances == ("i-1",)
+    assert (found.retains_abandoned, found.deletion_protection) == (True, "prevent-all-deletion")
+
+
+def test_the_accounts_metadata_defaults_apply_where_a_template_says_nothing() -> None:
+    """The order: launch template, account, image (EC2 user guide)."""
+    ec2 = boto3.client("ec2")
+    level = {
+        "HttpTokens": "required", "HttpPutResponseHopLimit": 2, "InstanceMetadataTags": "enabled",
+        "HttpEndpoint": "no-preference",
+    }  # fmt: skip
+    with Stubber(ec2) as stub:
+        stub.add_response("get_instance_metadata_defaults", {"AccountLevel": level})
+        defaults = metadata_defaults(ec2)
+    assert not isinstance(defaults, Unseen)
+    reader = ImageReader(ec2, boto3.client("iam"), defaults)
+    for data, tags in (({}, True), ({"InstanceMetadataTags": "disabled"}, False)):
+        read = TemplateReader(ec2).read(template(f"t-{tags}", MetadataOptions=data), "1")
+        assert isinstance(read, Template)
+        machine = reader.machine(read, mixed=False)
+        assert isinstance(machine, Machine)
+        assert (machine.tokens_required, machine.hop_limit) == (True, 2)
+        assert (machine.metadata_enabled, machine.tags_in_metadata) == (True, tags)
+
+
+@pytest.mark.parametrize(
+    ("data", "part"),
+    [
+        ({"ImageId": "ami-0000000000000dead"}, "machine"),
+        ({"IamInstanceProfile": {"Name": "nobody"}}, "profile"),
+        (None, "machine"),
+    ],
+)
+def test_what_launches_need_and_does_not_exist_is_gone(
+    data: dict[str, Any] | None, part: str
+) -> None:
+    made = template(**(data or {}))
+    make("spot", LaunchTemplate={"LaunchTemplateId": made, "Version": "1"})
+    if data is None:
+        boto3.client("ec2").delete_launch_template(LaunchTemplateId=made)
+    machine = seen("spot").machine
+    if part == "profile":
+        assert isinstance(machine, Machine)
+        machine = machine.profile_policies  # type: ignore[assignment]
+    assert isinstance(machine, Unseen)
+    assert machine.kind == GONE
+
+
+def test_a_launch_template_without_a_metadata_endpoint_and_with_a_price() -> None:
+    options: dict[str, Any] = {"MarketType": "spot", "SpotOptions": {"MaxPrice": "0.4"}}
+    made = template(MetadataOptions={"HttpEndpoint": "disabled"}, InstanceMarketOptions=options)
+    make("spot", LaunchTemplate={"LaunchTemplateId": made, "Version": "1"})
+    machine = seen("spot").machine
+    assert isinstance(machine, Machine)
+    assert (machine.metadata_enabled, machine.max_price) == (False, "0.4")
+
+
 def test_what_a_template_leaves_out_is_what_ec2_uses() -> None:
     make("plain", LaunchTemplate={"LaunchTemplateId": template(), "Version": "1"})
     found = seen("plain")
     assert found.machine == Machine(
-        tokens_required=False, hop_limit=1, tags_in_metadata=False, profile_policies=None
+        architecture="x86_64",
+        tokens_required=False,
+        hop_limit=1,
+        tags_in_metadata=False,
+        profile_policies=None,
     )
     assert (found.spot_share, found.types) == (0.0, ("g5.xlarge",))
 
@@ -169,19 +274,9 @@ def test_a_group_whose_types_have_weights_counts_in_units() -> None:
 def test_a_group_that_chooses_types_by_attributes_may_count_in_units(
     counted_in: str, weighted: bool
 ) -> None:
-    template_id = template()
-    group = {
-        "AutoScalingGroupName": "by-attributes", "MinSize": 0, "MaxSize": 9, "DesiredCapacity": 0,
-        "DefaultCooldown": 300, "AvailabilityZones": ["us-east-1a"], "HealthCheckType": "EC2",
-        "CreatedTime": datetime(2026, 11, 20, tzinfo=UTC), "DesiredCapacityType": counted_in,
-        "LaunchTemplate": {"LaunchTemplateId": template_id, "Version": "1"},
-    }  # fmt: skip
-    mine = clients()
-    with Stubber(mine.autoscaling) as stub:
-        stub.add_response("describe_auto_scaling_groups", {"AutoScalingGroups": [group]})
-        facts = group_facts(mine, ["by-attributes"])
-    assert isinstance(facts, Mapping)
-    assert facts["by-attributes"].weighted is weighted
+    launch = {"LaunchTemplateId": template(), "Version": "1"}
+    group = {"DesiredCapacityType": counted_in, "LaunchTemplate": launch}
+    assert described(group).weighted is weighted
 
 
 def test_the_groups_of_thirty_fleets_are_seen() -> None:

@@ -82,6 +82,7 @@ def facts_of(*resources: tuple[str, str]) -> StackFacts:
         events=boto3.client("events"),
         functions=boto3.client("lambda"),
         sns=boto3.client("sns"),
+        alarms=boto3.client("cloudwatch"),
         records=DecisionRecords(dynamodb, TABLE),
         scores=PlacementScores(ec2=ec2, dynamodb=dynamodb, table=TABLE),
     )
@@ -108,6 +109,33 @@ def test_what_is_switched_off_is_named_and_nothing_else() -> None:
     assert facts.schedules_disabled == ("check-availability",)
     assert facts.rules_disabled == ("warnings",)
     assert facts.queues_unread == (off[1],)
+
+
+def test_rules_without_a_target_stopped_functions_and_silenced_alarms_are_named() -> None:
+    function, cloudwatch = collector(), boto3.client("cloudwatch")
+    boto3.client("lambda").put_function_concurrency(
+        FunctionName=function, ReservedConcurrentExecutions=0
+    )
+    for name in ("errors", "both-short"):
+        cloudwatch.put_metric_alarm(
+            AlarmName=name, Namespace="Spotkeeper", MetricName="Errors", Period=60, Threshold=1,
+            EvaluationPeriods=1, ComparisonOperator="GreaterThanThreshold", Statistic="Sum",
+            ActionsEnabled=name == "errors",
+        )  # fmt: skip
+    warnings, terminations = rule("warnings", on=True), rule("terminations", on=True)
+    boto3.client("events").put_targets(
+        Rule="warnings", Targets=[{"Id": "1", "Arn": "arn:aws:lambda:us-east-1:1:function:x"}]
+    )
+    facts = facts_of(
+        warnings,
+        terminations,
+        ("AWS::Lambda::Function", function),
+        ("AWS::CloudWatch::Alarm", "errors"),
+        ("AWS::CloudWatch::Alarm", "both-short"),
+    )
+    assert facts.rules_without_target == ("terminations",)
+    assert facts.stopped_functions == (function,)
+    assert facts.silenced_alarms == ("both-short",)
 
 
 def test_alarms_without_a_subscription_are_told_by_nobody() -> None:

@@ -101,7 +101,7 @@ def test_an_operator_who_may_not_is_told_of_a_role_that_may(
 DENIED = (
     ("status", "DescribeAlarms", "alarms are not known: cloudwatch:DescribeAlarms"),
     ("doctor", "ListServiceQuotas", "servicequotas:ListServiceQuotas: Refused"),
-    ("doctor", "GetRole", "allow iam:GetRole to whoever runs this"),
+    ("doctor", "GetRole", "allow iam:GetRole to the role that runs this"),
     (BEFORE_A_STACK, "DescribeAutoScalingGroups", "allow autoscaling:DescribeAutoScalingGroups"),
     ("cost", "GetMetricData", "cloudwatch:GetMetricData: AccessDenied"),
 )
@@ -179,6 +179,7 @@ WRONG = (
     ("drill main --count 0", "greater than or equal to 1"),
     ("drill main --count many", "valid integer"),
     ("mode main sleep", "'act', 'observe'"),
+    ("drill main --count 6", "less than or equal to 5"),
     ("doctor --spot-group a", "--spot-group and --on-demand-group together"),
     ("doctor --spot-group a --on-demand-group a", "a is given as both groups; a fleet needs two"),
 )

@@ -61,6 +61,9 @@ ANSWERS: Mapping[tuple[str, str], Any] = {
     ("service-quotas", "ListServiceQuotas"): {"Quotas": []},
     ("scheduler", "GetSchedule"): {"State": "ENABLED"},
     ("events", "DescribeRule"): {"State": "ENABLED"},
+    ("events", "ListTargetsByRule"): {"Targets": []},
+    ("lambda", "GetFunctionConcurrency"): {},
+    ("ec2", "GetInstanceMetadataDefaults"): {"AccountLevel": {}},
     ("lambda", "GetEventSourceMapping"): {"State": "Enabled"},
     ("pricing", "GetProducts"): {"PriceList": []},
     ("sqs", "GetQueueAttributes"): {
@@ -322,6 +325,7 @@ def look_at_everything() -> None:
         events=aws.client("events"),
         functions=aws.client("lambda"),
         sns=aws.client("sns"),
+        alarms=aws.cloudwatch,
         records=DecisionRecords(aws.dynamodb, TABLE),
         scores=scores,
     )
@@ -329,6 +333,8 @@ def look_at_everything() -> None:
         "AWS::Scheduler::Schedule": "health",
         "AWS::Events::Rule": "rule",
         "AWS::Lambda::EventSourceMapping": "source",
+        "AWS::Lambda::Function": "function",
+        "AWS::CloudWatch::Alarm": "alarm",
     }
     resources = {kind: (kind, f"{STACK}-{name}") for kind, name in parts.items()}
     stack_facts(stack_clients, replace(aws.stack(STACK), resources=resources), [])

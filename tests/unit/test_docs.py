@@ -8,6 +8,7 @@ import pytest
 
 from spotkeeper.border.fleet_document import SECTIONS, FleetDocument
 from spotkeeper.observability import COUNTS, LEVELS
+from spotkeeper_operator.doctor.doctor_text import findings_page
 from spotkeeper_operator.settings_table import settings_table, written
 from tests.template.stack import ADOPT, ROOT, Stack
 
@@ -41,6 +42,11 @@ def test_the_table_has_every_field_of_the_document() -> None:
     described = named_first(settings_table()).keys()
     sections = {f"{name}.{field}" for name, it in SECTIONS.items() for field in it.model_fields}
     assert described == sections | (FleetDocument.model_fields.keys() - SECTIONS.keys())
+
+
+def test_the_page_of_findings_is_what_make_docs_writes() -> None:
+    """Stale when a check was changed and `make docs` was not run."""
+    assert (ROOT / "docs/findings.md").read_text(encoding="utf-8") == findings_page()
 
 
 def test_every_metric_is_described() -> None:

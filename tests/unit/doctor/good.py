@@ -28,6 +28,7 @@ FLEET = Fleet(
     on_demand_group="ocr-on-demand",
     bounds=Bounds(spot_min=1, spot_max=20, on_demand_max=20),
 )
+ONE_OF_ARM = {"g5.xlarge": frozenset({"x86_64"}), "g6.xlarge": frozenset({"arm64"})}
 SPOT = GroupFacts(
     name="ocr-spot",
     spot_share=1.0,
@@ -50,7 +51,7 @@ ACCOUNT = AccountFacts(
         "Running On-Demand P instances": 0.0,
         "Running Dedicated g5 Hosts": 0.0,
     },
-    vcpus={"g5.xlarge": 4, "g6.xlarge": 4, "g5.2xlarge": 8, "p3.2xlarge": 8},
+    vcpus={"g5.xlarge": 4, "g6.xlarge": 4, "g5.2xlarge": 8, "p3.2xlarge": 8, "trn1.2xlarge": 8},
     offered=dict.fromkeys((*TYPES, "g5.2xlarge", "trn1.2xlarge"), ZONES),
     roles=frozenset({"AWSServiceRoleForAutoScaling", "AWSServiceRoleForEC2Spot"}),
     unreserved_concurrency=1000,

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from spotkeeper.domain.doctor.examine import examine
+from spotkeeper.domain.doctor.checks import examine
 from spotkeeper.domain.doctor.facts import Facts, Hook, Unseen
 from spotkeeper.domain.doctor.finding import Severity, exit_code
 from spotkeeper.domain.settings.availability import AvailabilityPolicy
@@ -24,10 +24,78 @@ SEEDED: dict[str, tuple[Facts, str, Severity, str]] = {
         good.quota(on_demand=0), "quota-too-small", E, 'G and VT instances" is 0 vCPUs',
     ),
     "a larger type of the group counts": (
-        good.spot(types=("g5.xlarge", "g5.2xlarge")), "quota-too-small", E, "may ask for 160",
+        good.spot(types=("g5.xlarge", "g5.2xlarge")), "quota-too-small", E, "may need 160",
     ),
     "a family that no quota names": (
         good.spot(types=("g5.xlarge", "trn1.2xlarge")), "quota-not-found", U, "trn1.2xlarge",
+    ),
+    "a strategy that takes the cheapest pools": (
+        good.spot(allocation="lowest-price"), "allocation-strategy", W, "lowest-price",
+    ),
+    "a maximum price of the group": (good.spot(max_price="0.5"), "spot-max-price", W, "0.5 USD"),
+    "a maximum price of the launch template": (
+        good.machine(max_price="0.4"), "spot-max-price", W, "0.4 USD",
+    ),
+    "a drain of half a minute": (
+        good.spot(hooks=(good.HOOKS[0], replace(good.HOOKS[1], heartbeat_s=30))),
+        "drain-too-short", W, "spotkeeper-drain waits 30 s",
+    ),
+    "no metadata endpoint": (
+        good.machine(metadata_enabled=False, tags_in_metadata=False), "metadata-disabled", E,
+        "HttpEndpoint is disabled",
+    ),
+    "no role, before there is a stack": (
+        replace(good.machine(profile_policies=None), stack=None), "no-instance-profile", E, "role",
+    ),
+    "an Arm type for an x86 image": (
+        replace(
+            good.machine(architecture="x86_64"),
+            account=replace(good.ACCOUNT, architectures=good.ONE_OF_ARM),
+        ),
+        "wrong-architecture", E, "g6.xlarge is arm64, the image is x86_64",
+    ),
+    "an Arm type among x86, with an image that is not known": (
+        good.account(architectures=good.ONE_OF_ARM), "wrong-architecture", E,
+        "the rest of the group is x86_64",
+    ),
+    "a type that does not exist": (
+        good.spot(types=("g5.xlarge", "g6.xlarge", "g5.huge")), "no-such-type", E,
+        "g5.huge does not exist",
+    ),
+    "a rule without a target": (
+        good.stack(rules_without_target=("SpotWarning",)), "rule-without-target", E, "no target",
+    ),
+    "a function that never runs": (
+        good.stack(stopped_functions=("check",)), "function-stopped", E, "concurrency is 0",
+    ),
+    "an alarm that notifies nobody": (
+        good.stack(silenced_alarms=("both-short",)), "alarm-actions-disabled", W, "disabled",
+    ),
+    "one protected instance": (
+        good.spot(protected_instances=("i-1",)), "protected-instance", W, "i-1",
+    ),
+    "a spot minimum that binds": (good.spot(minimum=5), "spot-minimum", W, "minimum is 5"),
+    "instances that are retained": (
+        good.spot(retains_abandoned=True), "retained-instances", W, "TerminateHookAbandon",
+    ),
+    "a group that cannot be deleted": (
+        good.spot(deletion_protection="prevent-all-deletion"), "deletion-protection", W, "prevent",
+    ),
+    "a deleted launch template": (
+        good.spot(machine=Unseen(
+            action="ec2:DescribeLaunchTemplateVersions", why="Gone: does not exist",
+        )),
+        "launch-part-gone", E, "the launch template does not exist",
+    ),
+    "a deleted image": (
+        good.spot(machine=Unseen(action="ec2:DescribeImages", why="Gone: ami-1")),
+        "launch-part-gone", E, "the image does not exist",
+    ),
+    "a deleted instance profile": (
+        good.machine(profile_policies=Unseen(
+            action="iam:GetInstanceProfile, iam:ListAttachedRolePolicies", why="Gone: worker",
+        )),
+        "launch-part-gone", E, "the instance profile does not exist",
     ),
     "no role for Auto Scaling": (
         good.account(roles=frozenset({"AWSServiceRoleForEC2Spot"})),
@@ -68,7 +136,7 @@ SEEDED: dict[str, tuple[Facts, str, Severity, str]] = {
     ),
     "terminations suspended by a user": (
         good.on_demand(suspended={"Terminate": "User suspended at 2026-11-01T00:00:00Z"}),
-        "process-suspended", E, "Terminate: User suspended",
+        "process-suspended", E, "Terminate is suspended: User",
     ),
     "dead instances are not replaced": (
         good.spot(suspended={"ReplaceUnhealthy": ""}), "process-suspended", E, "no reason given",
@@ -143,16 +211,16 @@ SEEDED: dict[str, tuple[Facts, str, Severity, str]] = {
     "an e-mail that nobody confirmed": (
         good.stack(unconfirmed=("ops@example.org",)), "e-mail-unconfirmed", W, "ops@example.org",
     ),
-    "alarms that nobody hears": (good.stack(nobody_told=True), "nobody-told", W, "unheard"),
+    "alarms that nobody hears": (good.stack(nobody_told=True), "nobody-told", W, "notify nobody"),
     "stale search logs": (
         good.stack(search_log_ages={"main": 900.0}), "search-logs-stale", W, "900 s old",
     ),
     "no search log ever": (
-        good.stack(search_log_ages={"main": None}), "search-logs-stale", W, "none ever came",
+        good.stack(search_log_ages={"main": None}), "search-logs-stale", W, "none ever arrived",
     ),
     "a schedule that is off": (
         good.stack(schedules_disabled=("spotkeeper-check-availability",)),
-        "schedule-disabled", E, "does not turn",
+        "schedule-disabled", E, "no turns",
     ),
     "a rule that is off": (
         good.stack(rules_disabled=("spotkeeper-SpotWarning",)),
@@ -160,7 +228,7 @@ SEEDED: dict[str, tuple[Facts, str, Severity, str]] = {
     ),
     "a queue that nobody reads": (
         good.stack(queues_unread=("14e0db71",)),
-        "queue-disabled", E, "nobody reads its queue",
+        "queue-disabled", E, "nothing reads its queue",
     ),
     "a document that does not validate": (
         replace(good.FACTS, wrong_documents=("fleet document night: bounds: Field required",)),
@@ -259,17 +327,20 @@ def test_two_fleets_share_a_quota() -> None:
     }
     (found,) = examine(replace(good.FACTS, fleets=(good.FLEET, second), groups=groups))
     assert found.about == "ocr-spot, night-spot"
-    assert "80 vCPUs; the fleets may ask for 84" in found.evidence
+    assert "80 vCPUs; the fleets may need 84" in found.evidence
 
 
 @pytest.mark.parametrize(
     ("why", "fix"),
     [
-        ("Refused: AccessDenied: no", "allow iam:GetRole to whoever runs this, and look again"),
-        ("Unavailable: Unable to locate credentials", "look again when AWS can be reached"),
-        ("Throttled: Throttling: Rate exceeded", "look again when AWS can be reached"),
-        ("Gone: NoSuchEntity: not found", "see to what was found in place of it"),
-        ("the group has no launch template", "see to what was found in place of it"),
+        (
+            "Refused: AccessDenied: no",
+            "allow iam:GetRole to the role that runs this, and run it again",
+        ),
+        ("Unavailable: Unable to locate credentials", "run it again when AWS can be reached"),
+        ("Throttled: Throttling: Rate exceeded", "run it again when AWS can be reached"),
+        ("Gone: NoSuchEntity: not found", "correct what is named, and run it again"),
+        ("the group has no launch template", "correct what is named, and run it again"),
     ],
 )
 def test_only_a_refusal_is_mended_by_a_permission(why: str, fix: str) -> None:

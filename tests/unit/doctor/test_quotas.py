@@ -2,7 +2,7 @@
 
 import pytest
 
-from spotkeeper.domain.doctor.quotas import quota_for
+from spotkeeper.domain.doctor.checks import quota_for
 from spotkeeper.domain.purchase import PurchaseOption
 
 NAMES = (

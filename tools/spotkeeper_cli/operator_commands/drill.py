@@ -19,7 +19,9 @@ from spotkeeper_cli.options import (
 )
 from spotkeeper_cli.output import OutputError, check_outputs, tell
 
-Count = Annotated[int, typer.Option("--count", min=1, help="Spot instances to interrupt.")]
+Count = Annotated[
+    int, typer.Option("--count", min=1, max=5, help="Spot instances to interrupt. FIS takes 5.")
+]
 Longest = Annotated[float, duration("Wait at most this long.", "--timeout", least=60)]
 
 

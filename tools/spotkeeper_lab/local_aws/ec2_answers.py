@@ -43,6 +43,8 @@ class Ec2Answers:
             "delete_tags": WireAction(self._delete_tags),
             "describe_instances": WireAction(self._describe_ec2_instances, INSTANCES),
             "terminate_instances": WireAction(self._terminate),
+            # This account sets no defaults; moto does not know the call.
+            "get_instance_metadata_defaults": WireAction(lambda _: {"AccountLevel": {}}),
         }
 
     def _describe_spot_requests(self, get: Get) -> Answer:

@@ -1,20 +1,43 @@
-"""Findings as text of 80 columns, and as JSON."""
+"""Findings as text of 80 columns, as JSON, and every finding that there is as a page."""
 
 import json
-from collections.abc import Sequence
+import re
+import sys
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
+from pathlib import Path
 
+from spotkeeper.domain.doctor.checks import ACCOUNT_CHECKS, GROUP_CHECKS, STACK_CHECKS, Check
 from spotkeeper.domain.doctor.finding import Finding, Severity
-from spotkeeper_operator.text import labelled, paragraphs
+from spotkeeper_operator.text import WIDTH, labelled, paragraphs
+
+HANG = 9
+COMMAND = re.compile(r"^(?:aws|spotkeeper) ")
+TABLES: Sequence[tuple[str, Sequence[Check[object]]]] = (
+    ("Account, documents and logs", ACCOUNT_CHECKS),
+    ("Groups and launch templates", GROUP_CHECKS),
+    ("The deployed stack", STACK_CHECKS),
+)  # type: ignore[assignment]
+PAGE = """# What the doctor finds
+
+`spotkeeper doctor` looks at the account, the groups, and, with a stack, at what is deployed. The
+function `examine_account` does the same once a day. This page lists every finding. It is generated
+(`make docs`).
+
+* An **error** means that the fleet will not keep its promise; the exit code is 2.
+* A **warning** means that it will, but not on a bad day; the exit code is 1.
+* **Unknown** means that the doctor could not check something, for example because a permission is
+  missing. It never counts that as good; the exit code is 1.
+"""
 
 
 def doctor_text(findings: Sequence[Finding]) -> str:
-    """Say what is wrong and how to mend it, the worst first."""
+    """List what is wrong and how to fix it, the worst first."""
     blocks = [
         [
             f"{finding.severity.upper()}  {finding.id}  {finding.about}",
-            *labelled("seen", finding.evidence, hang=9),
-            *labelled("fix", finding.fix, hang=9),
+            *labelled("seen", finding.evidence, hang=HANG),
+            *_fix(finding.fix),
         ]
         for finding in findings
     ]
@@ -24,6 +47,31 @@ def doctor_text(findings: Sequence[Finding]) -> str:
 def doctor_json(findings: Sequence[Finding]) -> str:
     """The same for programs."""
     return json.dumps([asdict(finding) for finding in findings], indent=2) + "\n"
+
+
+def _fix(fix: str) -> Iterator[str]:
+    """Lay a fix out; a command can be pasted as it is, over several lines."""
+    label = "fix"
+    for line in fix.split("\n"):
+        if COMMAND.match(line):
+            head, *rest = _command(line)
+            yield f"{'  ' + label:<{HANG}}{head}"
+            yield from (" " * HANG + each for each in rest)
+        else:
+            yield from labelled(label, line, hang=HANG)
+        label = ""
+
+
+def _command(line: str) -> list[str]:
+    """Break a command before its options, where it is too long, so that a shell reads it whole."""
+    lines = [""]
+    for part in re.split(r" (?=--)", line):
+        if lines[-1] and len(lines[-1]) + 1 + len(part) > WIDTH - HANG - 2:
+            lines[-1] += " \\"
+            lines.append(f"  {part}")
+        else:
+            lines[-1] += f" {part}" if lines[-1] else part
+    return lines
 
 
 def _sum(findings: Sequence[Finding]) -> str:
@@ -36,3 +84,44 @@ def _sum(findings: Sequence[Finding]) -> str:
 
 def _counted(count: int, word: str) -> str:
     return f"{count} {word}" if count == 1 or word == "unknown" else f"{count} {word}s"
+
+
+def findings_page() -> str:
+    """The page of every finding, by the tables of checks."""
+    parts = [PAGE]
+    for title, checks in TABLES:
+        rows = [
+            f"| `{c.id}` | {c.severity} | {_cell(c.evidence)} | {_cell(c.fix)} |" for c in checks
+        ]
+        parts.append(
+            "\n".join(
+                [f"## {title}", "", "| finding | | means | fix |", "|---|---|---|---|", *rows, ""]
+            )
+        )
+    return "\n".join(parts)
+
+
+_NAMES = {
+    "{it}": "...",
+    "{most}": "the bound",
+    "{group.name}": "GROUP",
+    "{fleet.name}": "the fleet",
+}
+
+
+def _cell(text: str) -> str:
+    """A text with names for what is filled in."""
+    if text in ("{it}", "{it[what]}", "{it[fix]}"):
+        return {"{it}": "the problem", "{it[what]}": "what could not be read, and why"}.get(
+            text, "the permission, or what else helps"
+        )
+    for name, shown in _NAMES.items():
+        text = text.replace(name, shown)
+    return " ".join(
+        f"`{line}`" if COMMAND.match(line) else line
+        for line in re.sub(r"\{[a-z_.\[\]0-9:%]+\}", "...", text).split("\n")
+    )
+
+
+if __name__ == "__main__":
+    Path(sys.argv[1]).write_text(findings_page(), encoding="utf-8")

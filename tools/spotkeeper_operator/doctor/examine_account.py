@@ -8,7 +8,7 @@ from botocore.exceptions import ClientError
 from spotkeeper.adapters.doctor.doctor import Doctor
 from spotkeeper.adapters.errors import CREDENTIAL_CODES, aws_errors
 from spotkeeper.adapters.stacks import StackReader
-from spotkeeper.domain.doctor.examine import examine
+from spotkeeper.domain.doctor.checks import examine
 from spotkeeper.domain.doctor.finding import Finding
 from spotkeeper.domain.fleet import Fleet
 from spotkeeper.domain.settings.sizing import Bounds

@@ -5,16 +5,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import batched
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from botocore.exceptions import ClientError
 
 from spotkeeper.adapters.doctor.looking import all_or_unseen, look
-from spotkeeper.domain.doctor.facts import AccountFacts, GroupFacts, Machine, Unseen
-from spotkeeper.domain.doctor.standing import ROLES
+from spotkeeper.domain.doctor.checks import ROLES
+from spotkeeper.domain.doctor.facts import AccountFacts, GroupFacts, Machine, Unseen, known
 
 if TYPE_CHECKING:
     from mypy_boto3_ec2 import EC2Client
+    from mypy_boto3_ec2.type_defs import InstanceTypeInfoTypeDef
     from mypy_boto3_iam import IAMClient
     from mypy_boto3_kms import KMSClient
     from mypy_boto3_lambda import LambdaClient
@@ -40,14 +42,24 @@ def account_facts(
     clients: AccountClients,
     groups: Sequence[GroupFacts],
     scores: Mapping[str, int] | Unseen | None = None,
+    defaults: Mapping[str, str] | Unseen = MappingProxyType({}),
 ) -> AccountFacts:
     """Look at the account for what these groups need of it."""
     types = sorted({t for group in groups for t in group.types})
     machines = [g.machine for g in groups if isinstance(g.machine, Machine)]
     keys = sorted({key for machine in machines for key in machine.keys})
+    found = look("ec2:DescribeInstanceTypes", lambda: _types(clients.ec2, types))
     return AccountFacts(
         quotas=look("servicequotas:ListServiceQuotas", lambda: _quotas(clients.quotas)),
-        vcpus=look("ec2:DescribeInstanceTypes", lambda: _vcpus(clients.ec2, types)),
+        vcpus=found
+        if isinstance(found, Unseen)
+        else {name: one["VCpuInfo"]["DefaultVCpus"] for name, one in found.items()},
+        architectures={
+            name: frozenset(map(str, one["ProcessorInfo"]["SupportedArchitectures"]))
+            for name, one in known(found, {}).items()
+            if "ProcessorInfo" in one
+        },
+        metadata_defaults=defaults,
         offered=look("ec2:DescribeInstanceTypeOfferings", lambda: _offers(clients.ec2, types)),
         roles=look("iam:GetRole", lambda: _roles(clients.iam)),
         unreserved_concurrency=look(
@@ -63,9 +75,9 @@ def _quotas(client: "ServiceQuotasClient") -> dict[str, float]:
     return {quota["QuotaName"]: quota["Value"] for page in pages for quota in page["Quotas"]}
 
 
-def _vcpus(client: "EC2Client", types: Sequence[str]) -> dict[str, int]:
-    """Count the vCPUs of types; one that the region does not know is left out."""
-    found: dict[str, int] = {}
+def _types(client: "EC2Client", types: Sequence[str]) -> "dict[str, InstanceTypeInfoTypeDef]":
+    """Describe types; one that does not exist in the region is left out."""
+    found: dict[str, InstanceTypeInfoTypeDef] = {}
     for some in batched(types, TYPES_A_CALL, strict=False):
         # A filter, because the parameter InstanceTypes fails as a whole for one unknown name.
         pages = client.get_paginator("describe_instance_types").paginate(
@@ -73,7 +85,7 @@ def _vcpus(client: "EC2Client", types: Sequence[str]) -> dict[str, int]:
         )
         for page in pages:
             for each in page["InstanceTypes"]:
-                found[each["InstanceType"]] = each["VCpuInfo"]["DefaultVCpus"]
+                found[each["InstanceType"]] = each
     return found
 
 

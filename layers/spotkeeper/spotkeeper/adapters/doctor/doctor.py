@@ -37,6 +37,7 @@ class Doctor:
                 events=self._client("events"),
                 functions=self._client("lambda"),
                 sns=self._client("sns"),
+                alarms=self._client("cloudwatch"),
                 records=DecisionRecords(dynamodb, stack.table),
                 scores=PlacementScores(
                     ec2=self._client("ec2"), dynamodb=dynamodb, table=stack.table

@@ -1,11 +1,12 @@
 """All facts together: of a deployed stack, or of two groups before there is one."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from spotkeeper.adapters.doctor.account import AccountClients, account_facts
 from spotkeeper.adapters.doctor.groups import GroupClients, group_facts
 from spotkeeper.adapters.doctor.looking import look
+from spotkeeper.adapters.doctor.machines import metadata_defaults
 from spotkeeper.adapters.doctor.other_stacks import groups_elsewhere
 from spotkeeper.adapters.doctor.stack import StackClients, stack_facts
 from spotkeeper.adapters.fleet_documents import FleetDocuments
@@ -40,7 +41,8 @@ def gather(
 ) -> Facts:
     """Look at everything once; what is denied is `Unseen`."""
     names = [name for fleet in fleets for name in (fleet.spot_group, fleet.on_demand_group)]
-    groups = group_facts(clients.groups, names)
+    defaults = metadata_defaults(clients.groups.ec2)
+    groups = group_facts(replace(clients.groups, metadata_defaults=defaults), names)
     known = {} if isinstance(groups, Unseen) else groups
     scores = clients.stack.scores.of(fleets, known, now) if clients.stack else None
     own_path = stack.documents_path if stack else None
@@ -48,7 +50,7 @@ def gather(
         fleets=tuple(fleets),
         wrong_documents=tuple(str(error) for error in documents.errors) if documents else (),
         groups=groups,
-        account=account_facts(clients.account, tuple(known.values()), scores),
+        account=account_facts(clients.account, tuple(known.values()), scores, defaults),
         other_stacks=look(
             "ssm:GetParametersByPath", lambda: groups_elsewhere(clients.ssm, own_path)
         ),

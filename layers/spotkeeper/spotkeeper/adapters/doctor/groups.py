@@ -1,7 +1,7 @@
 """Auto Scaling groups as they are set up, with their launch templates."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import batched
 from typing import TYPE_CHECKING
 
@@ -30,6 +30,7 @@ class GroupClients:
     autoscaling: "AutoScalingClient"
     ec2: "EC2Client"
     iam: "IAMClient"
+    metadata_defaults: Mapping[str, str] | Unseen = field(default_factory=dict)
 
 
 def group_facts(clients: GroupClients, names: Iterable[str]) -> Mapping[str, GroupFacts] | Unseen:
@@ -55,6 +56,8 @@ def _describe(clients: GroupClients, names: list[str]) -> "list[AutoScalingGroup
 def _facts(clients: GroupClients, group: "AutoScalingGroupTypeDef") -> GroupFacts:
     name, mixed = group["AutoScalingGroupName"], group.get("MixedInstancesPolicy")
     template = _template(clients, group, mixed)
+    distribution = (mixed or {}).get("InstancesDistribution", {})
+    retention = group.get("InstanceLifecyclePolicy", {}).get("RetentionTriggers", {})
     return GroupFacts(
         name=name,
         spot_share=_spot_share(group, mixed, template),
@@ -63,6 +66,13 @@ def _facts(clients: GroupClients, group: "AutoScalingGroupTypeDef") -> GroupFact
         desired=group["DesiredCapacity"],
         zones=frozenset(group["AvailabilityZones"]),
         types=_types(mixed, template),
+        allocation=distribution.get("SpotAllocationStrategy", "lowest-price") if mixed else "",
+        max_price=distribution.get("SpotMaxPrice", ""),
+        protected_instances=tuple(
+            one["InstanceId"] for one in group.get("Instances", []) if one["ProtectedFromScaleIn"]
+        ),
+        retains_abandoned=retention.get("TerminateHookAbandon") == "retain",
+        deletion_protection=group.get("DeletionProtection", "none"),
         capacity_rebalance=group.get("CapacityRebalance", False),
         protected_from_scale_in=group.get("NewInstancesProtectedFromScaleIn", False),
         weighted=_is_weighted(group, mixed),
@@ -102,7 +112,8 @@ def _template(
 def _machine(clients: GroupClients, template: Template | Unseen, mixed: bool) -> Machine | Unseen:
     if isinstance(template, Unseen):
         return template
-    return ImageReader(clients.ec2, clients.iam).machine(template, mixed=mixed)
+    reader = ImageReader(clients.ec2, clients.iam, clients.metadata_defaults)
+    return reader.machine(template, mixed=mixed)
 
 
 def _spot_share(

@@ -1,10 +1,12 @@
 """Launch templates, the images behind them and the roles that they give."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
 
 from spotkeeper.adapters.doctor.looking import look
-from spotkeeper.domain.doctor.facts import Machine, Unseen
+from spotkeeper.domain.doctor.facts import Machine, Unseen, known
 
 if TYPE_CHECKING:
     from mypy_boto3_ec2 import EC2Client
@@ -36,6 +38,16 @@ class Template:
         return self.data.get("InstanceType", "")
 
 
+def metadata_defaults(ec2: "EC2Client") -> Mapping[str, str] | Unseen:
+    """Read what the account sets for instance metadata where a launch template does not."""
+    answer = look("ec2:GetInstanceMetadataDefaults", ec2.get_instance_metadata_defaults)
+    if isinstance(answer, Unseen):
+        return answer
+    level = answer.get("AccountLevel", {})
+    # -1 and no-preference say that the account leaves it open.
+    return {k: str(v) for k, v in level.items() if str(v) not in ("-1", "no-preference")}
+
+
 class TemplateReader:
     """Reads launch templates."""
 
@@ -59,9 +71,15 @@ class TemplateReader:
 class ImageReader:
     """Reads what a template's instances will be: metadata, disks, role."""
 
-    def __init__(self, ec2: "EC2Client", iam: "IAMClient") -> None:
-        """Take typed clients; nothing is called yet."""
+    def __init__(
+        self,
+        ec2: "EC2Client",
+        iam: "IAMClient",
+        defaults: Mapping[str, str] | Unseen = MappingProxyType({}),
+    ) -> None:
+        """Take typed clients and the account's metadata defaults; nothing is called yet."""
         self._ec2, self._iam = ec2, iam
+        self._defaults = known(defaults, {})
 
     def machine(self, template: Template, *, mixed: bool) -> Machine | Unseen:
         """Put together how instances start; `mixed` groups refuse market options."""
@@ -72,14 +90,21 @@ class ImageReader:
         keys = look("ec2:DescribeSnapshots", lambda: self._keys(template, image))
         if isinstance(keys, Unseen):
             return keys
-        options = template.data.get("MetadataOptions", {})
+        # The template's options, else the account's defaults, else the image's, else EC2's.
+        options: dict[str, Any] = {**self._defaults, **template.data.get("MetadataOptions", {})}
         second_version = image is not None and image.get("ImdsSupport") == "v2.0"
+        spot = template.data.get("InstanceMarketOptions", {}).get("SpotOptions", {})
         return Machine(
             market_options=mixed and "InstanceMarketOptions" in template.data,
+            max_price=spot.get("MaxPrice", ""),
+            metadata_enabled=options.get("HttpEndpoint", "enabled") == "enabled",
+            architecture=(image or {}).get("Architecture", ""),
             tokens_required=options.get("HttpTokens", "required" if second_version else "")
             == "required",
-            hop_limit=options.get(
-                "HttpPutResponseHopLimit", _HOPS_OF_V2 if second_version else _DEFAULT_HOPS
+            hop_limit=int(
+                options.get(
+                    "HttpPutResponseHopLimit", _HOPS_OF_V2 if second_version else _DEFAULT_HOPS
+                )
             ),
             tags_in_metadata=options.get("InstanceMetadataTags") == "enabled",
             profile_policies=self._policies(template),

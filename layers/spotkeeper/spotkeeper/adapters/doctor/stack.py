@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from itertools import batched
 from typing import TYPE_CHECKING
 
 from spotkeeper.adapters.doctor.looking import look
@@ -13,11 +14,13 @@ from spotkeeper.domain.doctor.facts import StackFacts, Unseen
 from spotkeeper.domain.fleet import Fleet
 
 if TYPE_CHECKING:
+    from mypy_boto3_cloudwatch import CloudWatchClient
     from mypy_boto3_events import EventBridgeClient
     from mypy_boto3_lambda import LambdaClient
     from mypy_boto3_scheduler import EventBridgeSchedulerClient
     from mypy_boto3_sns import SNSClient
 
+ALARMS_A_CALL = 100
 _PENDING = "PendingConfirmation"
 
 
@@ -29,6 +32,7 @@ class StackClients:
     events: "EventBridgeClient"
     functions: "LambdaClient"
     sns: "SNSClient"
+    alarms: "CloudWatchClient"
     records: DecisionRecords
     scores: PlacementScores
 
@@ -47,6 +51,29 @@ def stack_facts(clients: StackClients, stack: Stack, fleets: Iterable[Fleet]) ->
             "events:DescribeRule",
             stack.physical_ids("AWS::Events::Rule"),
             lambda name: clients.events.describe_rule(Name=name)["State"],
+        ),
+        rules_without_target=look(
+            "events:ListTargetsByRule",
+            lambda: tuple(
+                name
+                for name in stack.physical_ids("AWS::Events::Rule")
+                if not clients.events.list_targets_by_rule(Rule=name)["Targets"]
+            ),
+        ),
+        stopped_functions=look(
+            "lambda:GetFunctionConcurrency",
+            lambda: tuple(
+                name
+                for name in stack.physical_ids("AWS::Lambda::Function")
+                if clients.functions.get_function_concurrency(FunctionName=name).get(
+                    "ReservedConcurrentExecutions"
+                )
+                == 0
+            ),
+        ),
+        silenced_alarms=look(
+            "cloudwatch:DescribeAlarms",
+            lambda: _silenced(clients.alarms, stack.physical_ids("AWS::CloudWatch::Alarm")),
         ),
         queues_unread=_disabled(
             "lambda:GetEventSourceMapping",
@@ -67,6 +94,15 @@ def _disabled(
 ) -> tuple[str, ...] | Unseen:
     """Name those that are switched off, by the state that one action tells."""
     return look(action, lambda: tuple(name for name in names if state(name).upper() == "DISABLED"))
+
+
+def _silenced(client: "CloudWatchClient", names: Iterable[str]) -> tuple[str, ...]:
+    return tuple(
+        alarm["AlarmName"]
+        for some in batched(names, ALARMS_A_CALL, strict=False)
+        for alarm in client.describe_alarms(AlarmNames=list(some))["MetricAlarms"]
+        if not alarm.get("ActionsEnabled", True)
+    )
 
 
 def _subscriptions(client: "SNSClient", topic: str) -> list[tuple[str, str]]:

@@ -1,1 +1,1 @@
-"""What is wrong with an account, a stack and its fleets: facts in, findings out."""
+"""What the doctor knows (facts), what it checks (checks), and what it reports (finding)."""

@@ -1,7 +1,7 @@
-"""What the doctor looks at, as values; every part may be `Unseen` instead of known.
+"""What the doctor examines, as values; each part may be `Unseen` instead of known.
 
-A part that could not be read is never taken for a good one: `examine` makes a finding of it that
-names the AWS action and what came of it.
+A part that could not be read never counts as good: it becomes a finding of its own, with the AWS
+action and its answer.
 """
 
 from collections.abc import Mapping
@@ -9,12 +9,14 @@ from dataclasses import dataclass, field
 
 from spotkeeper.domain.fleet import Fleet
 
+GONE = "Gone"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unseen:
-    """A fact that could not be read: the AWS action and what came instead of an answer.
+    """A fact that could not be read: the AWS action, and why.
 
-    `why` begins with the kind of error, one of the ports': "Refused: AccessDenied: ...".
+    `why` begins with the kind of error: "Refused: AccessDenied: ...".
     """
 
     action: str
@@ -22,9 +24,14 @@ class Unseen:
 
     @property
     def kind(self) -> str:
-        """What kind of error it was; empty where nothing went wrong with the call."""
+        """The kind of error; empty where the call itself did not fail."""
         kind, colon, _ = self.why.partition(":")
         return kind if colon else ""
+
+
+def known[T](value: T | Unseen, unknown: T) -> T:
+    """Return a value, or `unknown` where it is unseen."""
+    return unknown if isinstance(value, Unseen) else value
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,17 +45,20 @@ class Hook:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Machine:
-    """How a group's launch template starts an instance.
+    """How a group's launch template starts an instance, with the account's and image's defaults.
 
-    `profile_policies` are the names or ARNs of the policies of its instance profile's role; None
-    when it has no profile. `keys` are the customer keys that encrypt its disks; `tag_keys` are
-    those of the tags that the template itself gives its instances.
+    `profile_policies` are the names or ARNs of the policies of its role; None without an instance
+    profile. `keys` encrypt its disks; `tag_keys` are of the tags that the template itself sets;
+    `max_price` is the highest spot price that it pays.
     """
 
     market_options: bool = False
+    max_price: str = ""
+    metadata_enabled: bool = True
     tokens_required: bool = True
     hop_limit: int = 2
     tags_in_metadata: bool = True
+    architecture: str = ""
     profile_policies: frozenset[str] | Unseen | None = frozenset()
     keys: tuple[str, ...] = ()
     tag_keys: tuple[str, ...] = ()
@@ -56,10 +66,11 @@ class Machine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupFacts:
-    """One Auto Scaling group as it is set up; `spot_share` is 1 for a group wholly on spot.
+    """An Auto Scaling group's configuration; `spot_share` is 1 for a group wholly on spot.
 
-    `types` is empty where the group chooses them by attributes, `spot_share` None where its launch
+    `types` is empty where the group selects them by attributes, `spot_share` None where its launch
     template could not be read. A `weighted` group counts its capacity in units, not in instances.
+    `allocation` is the strategy for spot, empty without a mixed instances policy.
     """
 
     name: str
@@ -69,10 +80,15 @@ class GroupFacts:
     zones: frozenset[str]
     types: tuple[str, ...]
     desired: int = 0
+    allocation: str = ""
+    max_price: str = ""
     capacity_rebalance: bool = False
     protected_from_scale_in: bool = False
+    protected_instances: tuple[str, ...] = ()
+    retains_abandoned: bool = False
+    deletion_protection: str = "none"
     weighted: bool = False
-    # Suspended processes, each with the reason that AWS gives.
+    # Suspended processes, each with the reason that AWS reports.
     suspended: Mapping[str, str] = field(default_factory=dict)
     hooks: tuple[Hook, ...] | Unseen = ()
     policies: tuple[str, ...] | Unseen = ()
@@ -86,9 +102,9 @@ class GroupFacts:
 class AccountFacts:
     """What the account and region allow.
 
-    `quotas` are vCPUs by the quota's name in Service Quotas, `vcpus` those of an instance type,
-    `offered` the zones in which a type can be had, `key_grants` the customer keys that the Auto
-    Scaling service-linked role may use.
+    `quotas` are vCPUs by the quota's name in Service Quotas, `vcpus` and `architectures` are of the
+    instance types that exist, `offered` the zones that offer a type, `key_grants` the customer keys
+    that the Auto Scaling service-linked role may use. `placement_scores`, of 10, are by fleet.
     """
 
     quotas: Mapping[str, float] | Unseen
@@ -96,22 +112,26 @@ class AccountFacts:
     offered: Mapping[str, frozenset[str]] | Unseen
     roles: frozenset[str] | Unseen
     unreserved_concurrency: int | Unseen
+    architectures: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    metadata_defaults: Mapping[str, str] | Unseen = field(default_factory=dict)
     key_grants: frozenset[str] | Unseen = frozenset()
-    # Of 10, for each fleet's spot group, by the fleet's name; None where it was not asked.
     placement_scores: Mapping[str, int] | Unseen | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StackFacts:
-    """What the deployed stack looks like; `search_log_ages` are seconds, by fleet.
+    """The deployed stack; `search_log_ages` are seconds, by fleet.
 
-    `rules_disabled` hand events to nobody, `queues_unread` are the event source mappings that do
-    not read their queue.
+    `queues_unread` are the event source mappings that do not read their queue, `stopped_functions`
+    those with a reserved concurrency of 0, `silenced_alarms` those whose actions are disabled.
     """
 
     schedules_disabled: tuple[str, ...] | Unseen = ()
     rules_disabled: tuple[str, ...] | Unseen = ()
+    rules_without_target: tuple[str, ...] | Unseen = ()
     queues_unread: tuple[str, ...] | Unseen = ()
+    stopped_functions: tuple[str, ...] | Unseen = ()
+    silenced_alarms: tuple[str, ...] | Unseen = ()
     unconfirmed: tuple[str, ...] | Unseen = ()
     nobody_told: bool | Unseen = False
     sends_search_logs: str = "SendSearchLogs"
@@ -120,7 +140,7 @@ class StackFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
-    """All that the doctor looks at; without a stack it looks at what one would be given.
+    """All that the doctor examines; without a stack, what one would be deployed to.
 
     `other_stacks` are their fleet documents, as parameters, by the groups that they name.
     """

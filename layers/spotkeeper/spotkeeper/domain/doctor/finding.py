@@ -1,4 +1,4 @@
-"""What the doctor says: findings, and how bad they are."""
+"""A finding of the doctor, and how severe it is."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -6,10 +6,10 @@ from enum import StrEnum
 
 
 class Severity(StrEnum):
-    """How bad a finding is; the worst one decides the command's exit code.
+    """How severe a finding is; the worst one decides the command's exit code.
 
-    `ERROR`: the fleet will not do what it promises. `WARNING`: it will on good days.
-    `UNKNOWN`: it could not be looked at, which is never "ok".
+    `ERROR`: the fleet will not keep its promise. `WARNING`: it will, but not on a bad day.
+    `UNKNOWN`: the doctor could not check it, which is never "ok".
     """
 
     ERROR = "error"
@@ -19,7 +19,10 @@ class Severity(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """One thing that is wrong: a stable id, what it is about, what was seen, and how to mend it."""
+    """One problem: a stable id, the resource, the evidence, and the fix.
+
+    A line of `fix` that begins with `aws ` or `spotkeeper ` is a command to paste.
+    """
 
     id: str
     severity: Severity
@@ -28,28 +31,16 @@ class Finding:
     fix: str
 
 
-def error(id: str, about: str, evidence: str, fix: str) -> Finding:
-    """Find what stops the fleet, or will."""
-    return Finding(id=id, severity=Severity.ERROR, about=about, evidence=evidence, fix=fix)
-
-
-def warning(id: str, about: str, evidence: str, fix: str) -> Finding:
-    """Find what works worse than it might."""
-    return Finding(id=id, severity=Severity.WARNING, about=about, evidence=evidence, fix=fix)
-
-
-_WORST_FIRST = {Severity.ERROR: 0, Severity.WARNING: 1, Severity.UNKNOWN: 2}
+_WORST_FIRST = list(Severity)
 
 
 def worst_first(findings: Iterable[Finding]) -> tuple[Finding, ...]:
-    """Order findings, each one once: errors, warnings, what is unknown; then by name."""
+    """Order findings without repeating one: errors, warnings, unknowns; then by resource."""
     once = dict.fromkeys(findings)
-    return tuple(sorted(once, key=lambda f: (_WORST_FIRST[f.severity], f.about, f.id)))
+    return tuple(sorted(once, key=lambda f: (_WORST_FIRST.index(f.severity), f.about, f.id)))
 
 
 def exit_code(findings: Iterable[Finding]) -> int:
-    """Answer 0 for a clean bill, 2 for an error, 1 for warnings and what could not be seen."""
+    """Return 0 without findings, 2 with an error, 1 with warnings or unknowns only."""
     severities = {finding.severity for finding in findings}
-    if Severity.ERROR in severities:
-        return 2
-    return 1 if severities else 0
+    return 2 if Severity.ERROR in severities else 1 if severities else 0

@@ -1,0 +1,732 @@
+"""Every check of the doctor, in tables: id, severity, evidence, fix, and what finds it.
+
+`examine` runs them all. In a text, `{it}` is what was found; `{group.name}`, `{fleet.name}` and
+`{machine.hop_limit}` are facts. docs/findings.md is generated from these tables (`make docs`).
+"""
+
+import re
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
+
+from spotkeeper.domain.doctor.facts import (
+    GONE,
+    Facts,
+    GroupFacts,
+    Hook,
+    Machine,
+    StackFacts,
+    Unseen,
+    known,
+)
+from spotkeeper.domain.doctor.finding import Finding, Severity, worst_first
+from spotkeeper.domain.fleet import Fleet
+from spotkeeper.domain.purchase import PurchaseOption
+
+ERROR, WARNING, UNKNOWN = Severity.ERROR, Severity.WARNING, Severity.UNKNOWN
+
+type Found = Iterable[object] | bool
+"""What a check found: one finding for each item, or for True."""
+
+
+@dataclass(frozen=True, slots=True)
+class Check[Scope]:
+    """One check of a scope."""
+
+    id: str
+    severity: Severity
+    evidence: str
+    fix: str
+    find: Callable[[Scope], Found]
+
+    def findings(self, scope: Scope, about: str, **facts: object) -> Iterator[Finding]:
+        """Run it on one scope; a tuple is a resource of its own and what was found."""
+        found = self.find(scope)
+        for it in [True] if found is True else found or ():
+            name, told = it if isinstance(it, tuple) else (about, it)
+            yield Finding(
+                id=self.id,
+                severity=self.severity,
+                about=name,
+                evidence=self.evidence.format(it=told, **facts),
+                fix=self.fix.format(it=told, **facts),
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A group of a fleet; `machine` is empty where its launch template could not be read."""
+
+    facts: Facts
+    fleet: Fleet
+    group: GroupFacts
+    option: PurchaseOption
+
+    @property
+    def machine(self) -> Machine:
+        """How its instances start; one without a problem where that is not known."""
+        return known(self.group.machine, Machine())
+
+    @property
+    def is_spot(self) -> bool:
+        """Whether it is the fleet's spot group."""
+        return self.option is PurchaseOption.SPOT
+
+    @property
+    def most(self) -> int:
+        """The bound that the fleet's document sets."""
+        bounds = self.fleet.bounds
+        return bounds.spot_max if self.is_spot else bounds.on_demand_max
+
+    @property
+    def is_sized(self) -> bool:
+        """Whether Spotkeeper alone sets the group's desired capacity."""
+        return self.fleet.sizing.enabled or not self.is_spot
+
+    @property
+    def existing(self) -> list[str]:
+        """The group's types that exist, as far as that is known."""
+        vcpus = self.facts.account.vcpus
+        return [t for t in self.group.types if isinstance(vcpus, Unseen) or t in vcpus]
+
+
+def examine(facts: Facts) -> tuple[Finding, ...]:
+    """Return every finding, worst first; empty means that nothing is wrong."""
+    return worst_first(_findings(facts))
+
+
+def _findings(facts: Facts) -> Iterator[Finding]:
+    for check in ACCOUNT_CHECKS:
+        yield from check.findings(facts, "account")
+    if facts.stack is not None:
+        for of_stack in STACK_CHECKS:
+            yield from of_stack.findings(facts.stack, "alarms")
+    for member in _members(facts):
+        named = {"fleet": member.fleet, "group": member.group, "machine": member.machine}
+        for of_group in GROUP_CHECKS:
+            yield from of_group.findings(member, member.group.name, most=member.most, **named)
+
+
+def _members(facts: Facts) -> Iterator[Member]:
+    groups = known(facts.groups, {})
+    for fleet in facts.fleets:
+        for name, option in (
+            (fleet.spot_group, PurchaseOption.SPOT),
+            (fleet.on_demand_group, PurchaseOption.ON_DEMAND),
+        ):
+            if name in groups:
+                yield Member(facts, fleet, groups[name], option)
+
+
+# --- the account and the documents ----------------------------------------------------------------
+
+_ROLES = {
+    "AWSServiceRoleForAutoScaling": "autoscaling.amazonaws.com",
+    "AWSServiceRoleForEC2Spot": "spot.amazonaws.com",
+}
+ROLES = tuple(_ROLES)
+# One stack needs the 10 of a new account; other functions need some, too.
+LEAST_CONCURRENCY = 20
+_QUOTAS = {
+    PurchaseOption.SPOT: re.compile(r"All (.+) Spot Instance Requests"),
+    PurchaseOption.ON_DEMAND: re.compile(r"Running On-Demand (.+) instances"),
+}
+_FAMILY = re.compile(r"[A-Za-z]+\d*")
+# im4gn and is4gen count as I (EC2 user guide, "EC2 instance type quotas").
+_COUNTED_AS = {"im": "i", "is": "i"}
+
+
+def quota_for(instance_type: str, option: PurchaseOption, names: Sequence[str]) -> str | None:
+    """Find the quota that an instance type counts against, by the families in the quota's name.
+
+    Service Quotas names them "All G and VT Spot Instance Requests" or "Running On-Demand Standard
+    (A, C, D, H, I, M, R, T, Z) instances".
+    """
+    family = instance_type.partition(".")[0].lower()
+    letters = re.match(r"[a-z]+", family)
+    if letters is None:
+        return None
+    counted = _COUNTED_AS.get(letters[0], letters[0])
+    wanted = {counted, counted + family[len(letters[0]) :][:1]}
+    for name in names:
+        found = _QUOTAS[option].fullmatch(name)
+        if found and wanted & {token.lower() for token in _FAMILY.findall(found[1])}:
+            return name
+    return None
+
+
+def _small_quotas(facts: Facts) -> Iterator[object]:
+    quotas, vcpus = known(facts.account.quotas, {}), known(facts.account.vcpus, {})
+    wanted: dict[str, float] = defaultdict(float)
+    askers: dict[str, dict[str, None]] = defaultdict(dict)
+    for member in _members(facts):
+        largest: dict[str, int] = {}
+        for instance_type in member.group.types if member.most else ():
+            quota = quota_for(instance_type, member.option, tuple(quotas))
+            if quota and instance_type in vcpus:
+                largest[quota] = max(largest.get(quota, 0), vcpus[instance_type])
+        for quota, size in largest.items():
+            wanted[quota] += member.most * size
+            askers[quota][member.group.name] = None
+    for quota, needed in wanted.items():
+        if quotas[quota] < needed:
+            told = {"quota": quota, "is": f"{quotas[quota]:g}", "needed": f"{needed:g}"}
+            yield ", ".join(askers[quota]), told
+
+
+def _owners(facts: Facts) -> Mapping[str, list[str]]:
+    owners: dict[str, list[str]] = {}
+    for fleet in facts.fleets:
+        for group in (fleet.spot_group, fleet.on_demand_group):
+            owners.setdefault(group, []).append(fleet.name)
+    return owners
+
+
+def _missing_groups(facts: Facts) -> Found:
+    groups = facts.groups
+    if isinstance(groups, Unseen):
+        return False
+    return ((group, names[0]) for group, names in _owners(facts).items() if group not in groups)
+
+
+def _may_sleep(fleet: Fleet) -> bool:
+    to_zero = fleet.sizing.enabled and fleet.bounds.spot_min == 0 < fleet.bounds.spot_max
+    return to_zero and fleet.request_queue_url is None
+
+
+def _stale_logs(facts: Facts) -> Iterator[object]:
+    ages: Mapping[str, float | None] = known(facts.stack.search_log_ages, {}) if facts.stack else {}
+    for fleet in facts.fleets:
+        if fleet.name not in ages or not fleet.sizing.enabled:
+            continue
+        age = ages[fleet.name]
+        if age is None:
+            yield f"fleet {fleet.name}", "none ever arrived"
+        # With a request queue, an idle fleet can be told from one whose logs are missing.
+        elif age > fleet.sizing.stale_after_s and fleet.request_queue_url is None:
+            yield f"fleet {fleet.name}", f"the newest is {age:.0f} s old"
+
+
+def _unseen_parts(facts: Facts) -> Iterator[tuple[str, str, Unseen]]:
+    """Every part that could not be read, with its group and its name."""
+    parts: list[tuple[str, object]] = [("", facts), ("", facts.account)]
+    parts += [("", facts.stack)] if facts.stack else []
+    for group in known(facts.groups, {}).values():
+        parts.append((group.name, group))
+        parts += [] if isinstance(group.machine, Unseen) else [(group.name, group.machine)]
+    for name, part in parts:
+        for each in fields(part):  # type: ignore[arg-type]
+            if isinstance(value := getattr(part, each.name), Unseen):
+                yield name, each.name.replace("_", " "), value
+
+
+# What launches need; when AWS says that it does not exist, they fail.
+_NEEDED_FOR_LAUNCHES = {
+    "ec2:DescribeLaunchTemplateVersions": "launch template",
+    "ec2:DescribeImages": "image",
+    "iam:GetInstanceProfile": "instance profile",
+}
+
+
+def _gone_part(group: str, unseen: Unseen) -> str:
+    is_gone = group and unseen.kind == GONE
+    parts = _NEEDED_FOR_LAUNCHES.items()
+    return next((part for action, part in parts if is_gone and action in unseen.action), "")
+
+
+def _unseen(facts: Facts) -> Iterator[object]:
+    for group, name, unseen in _unseen_parts(facts):
+        if _gone_part(group, unseen):
+            continue
+        fix = "correct what is named, and run it again"
+        if unseen.kind == "Refused":
+            fix = f"allow {unseen.action} to the role that runs this, and run it again"
+        elif unseen.kind in ("Unavailable", "Throttled"):
+            fix = "run it again when AWS can be reached from here and answers"
+        yield name, {"what": f"{unseen.action}: {unseen.why}", "fix": fix}
+
+
+ACCOUNT_CHECKS: tuple[Check[Facts], ...] = (
+    Check(
+        "no-service-linked-role", ERROR,
+        "{it[0]} does not exist: launches fail with AuthFailure",
+        "aws iam create-service-linked-role --aws-service-name {it[1]}",
+        lambda facts: (
+            ("account", [role, _ROLES[role]])
+            for role in ROLES if role not in known(facts.account.roles, frozenset(ROLES))
+        ),
+    ),
+    Check(
+        "little-concurrency", WARNING,
+        "Lambda's unreserved concurrency is {it}; this stack alone needs 10",
+        'request more than 20 (Service Quotas, "Concurrent executions")',
+        lambda facts: [
+            free for free in [facts.account.unreserved_concurrency]
+            if not isinstance(free, Unseen) and free < LEAST_CONCURRENCY
+        ],
+    ),
+    Check(
+        "quota-too-small", ERROR,
+        'quota "{it[quota]}" is {it[is]} vCPUs; the fleets may need {it[needed]}',
+        'request {it[needed]} in Service Quotas (ec2, "{it[quota]}"), or lower the bounds',
+        _small_quotas,
+    ),
+    Check(
+        "placement-score", WARNING,
+        "AWS scores the spot capacity for these types and this maximum {it} of 10",
+        "add types and zones; expect to pay for on-demand for a while",
+        lambda facts: (
+            (fleet.spot_group, score) for fleet in facts.fleets
+            if (score := known(facts.account.placement_scores or {}, {}).get(fleet.name, 10)) <= 3  # noqa: PLR2004
+        ),
+    ),
+    Check(
+        "wrong-document", ERROR, "{it}",
+        "correct the fields named; the fleet has no turns until then",
+        lambda facts: (("documents", each) for each in facts.wrong_documents),
+    ),
+    Check(
+        "no-group", ERROR, "the document of {it} names it, but it does not exist",
+        "correct the document or create the group", _missing_groups,
+    ),
+    Check(
+        "group-in-two-fleets", ERROR,
+        "it is in the documents of {it}: each fleet undoes what the other does",
+        "use a group of its own for each fleet",
+        lambda facts: (
+            (group, ", ".join(names)) for group, names in _owners(facts).items() if names[1:]
+        ),
+    ),
+    Check(
+        "group-in-two-stacks", ERROR,
+        "{it} names it too: where both stacks act, each undoes what the other does",
+        "leave it to one stack: let the other observe (`spotkeeper mode`), then delete its "
+        "document; a deleted stack may have left one",
+        lambda facts: (
+            (group, parameter) for group in _owners(facts)
+            for parameter in known(facts.other_stacks, {}).get(group, ())
+        ),
+    ),
+    Check(
+        "unused-settings", WARNING,
+        "settings of an earlier release have no effect: {it}",
+        "remove them from the fleet's document (docs/operations.md)",
+        lambda facts: ((f.name, ", ".join(f.unused)) for f in facts.fleets if f.unused),
+    ),
+    Check(
+        "nothing-wakes-it", WARNING,
+        "bounds.spot_min is 0 and no request queue is named: once the group is empty, only logs of "
+        "on-premises workers start it",
+        "set bounds.spot_min to 1 or more, or name the request_queue_url",
+        lambda facts: ((fleet.name, "") for fleet in facts.fleets if _may_sleep(fleet)),
+    ),
+    Check(
+        "search-logs-stale", WARNING, "search logs: {it}; the size is held",
+        "check that workers send to the output SearchLogQueueUrl, with this fleet's name",
+        _stale_logs,
+    ),
+    Check(
+        "launch-part-gone", ERROR, "the {it[0]} does not exist: launches fail ({it[1]})",
+        "create it again, or correct the launch template",
+        lambda facts: (
+            (group, [part, unseen.why]) for group, _, unseen in _unseen_parts(facts)
+            if (part := _gone_part(group, unseen))
+        ),
+    ),
+    Check("unseen", UNKNOWN, "{it[what]}", "{it[fix]}", _unseen),
+)  # fmt: skip
+
+# --- the groups, and how their instances start ----------------------------------------------------
+
+_PROCESSES = ("Launch", "Terminate", "HealthCheck", "ReplaceUnhealthy", "AddToLoadBalancer")
+# An instance that leaves for longer than this is paid for without serving.
+LONGEST_DRAIN_S = 7200
+SHORTEST_DRAIN_S = 60
+# Instance metadata serves a tag under its key as a path: EC2 refuses to launch with these in a key
+# while tags are in the metadata (EC2 user guide, "Use instance tags in metadata").
+_NOT_IN_A_PATH = (" ", "/")
+_NOT_A_KEY = frozenset({".", "..", "_index"})
+_UPDATE = "aws autoscaling update-auto-scaling-group --auto-scaling-group-name {group.name} "
+_HOOK = "aws autoscaling put-lifecycle-hook --auto-scaling-group-name {group.name} "
+_METADATA = "in the launch template's MetadataOptions"
+
+
+def _draining(at: Member) -> list[Hook]:
+    return [hook for hook in known(at.group.hooks, ()) if not hook.launching]
+
+
+def _long_hooks(at: Member) -> Iterator[object]:
+    deadline = at.fleet.availability.launch_deadline_s
+    for hook in known(at.group.hooks, ()):
+        limit = deadline if hook.launching else LONGEST_DRAIN_S
+        if hook.heartbeat_s > limit or (hook.launching and hook.heartbeat_s == deadline):
+            yield [hook.name, hook.heartbeat_s, limit]
+
+
+def _without_quota(at: Member) -> Found:
+    quotas = at.facts.account.quotas
+    if isinstance(quotas, Unseen) or isinstance(at.facts.account.vcpus, Unseen) or not at.most:
+        return []
+    unknown = [t for t in at.group.types if quota_for(t, at.option, tuple(quotas)) is None]
+    return [", ".join(unknown) or "types that it does not name"] * (
+        bool(unknown) or not at.group.types
+    )
+
+
+def _not_offered(at: Member) -> dict[str, list[str]]:
+    """The zones that do not offer a type, by type."""
+    offered = at.facts.account.offered
+    if isinstance(offered, Unseen):
+        return {}
+    return {t: sorted(at.group.zones - offered.get(t, frozenset())) for t in at.existing}
+
+
+def _is_offered(at: Member) -> bool:
+    missing = _not_offered(at)
+    return not missing or any(len(zones) < len(at.group.zones) for zones in missing.values())
+
+
+def _foreign_architectures(at: Member) -> Found:
+    of_type, image = at.facts.account.architectures, at.machine.architecture
+    types = [t for t in at.group.types if t in of_type]
+    wanted = {image} if image else next((of_type[t] for t in types), frozenset[str]())
+    rest = f"{'the image' if image else 'the rest of the group'} is {'/'.join(sorted(wanted))}"
+    return [
+        f"{t} is {'/'.join(sorted(of_type[t]))}, {rest}" for t in types if not wanted & of_type[t]
+    ]
+
+
+def _bad_keys(at: Member) -> str:
+    keys = dict.fromkeys((*at.group.tag_keys, *at.machine.tag_keys))
+    wrong = [k for k in keys if k in _NOT_A_KEY or any(c in k for c in _NOT_IN_A_PATH)]
+    return ", ".join(map(repr, wrong))
+
+
+def _may_not_send(at: Member) -> bool:
+    stack, policies = at.facts.stack, at.machine.profile_policies
+    known_policies = stack and isinstance(policies, frozenset) and at.group.machine is at.machine
+    return bool(known_policies) and stack.sends_search_logs not in policies  # type: ignore
+
+
+GROUP_CHECKS: tuple[Check[Member], ...] = (
+    Check(
+        "not-wholly-spot", ERROR,
+        "{it:.0%} of it launches on demand: Spotkeeper counts all as spot",
+        "OnDemandBaseCapacity 0 and OnDemandPercentageAboveBaseCapacity 0",
+        lambda at: [1 - at.group.spot_share]
+        if at.is_spot and at.group.spot_share is not None and at.group.spot_share < 1 else (),
+    ),
+    Check(
+        "not-wholly-on-demand", ERROR,
+        "{group.spot_share:.0%} of it launches spot: the fallback fails when spot does",
+        "OnDemandPercentageAboveBaseCapacity 100, no market options in the launch template",
+        lambda at: not at.is_spot and bool(at.group.spot_share),
+    ),
+    Check(
+        "allocation-strategy", WARNING,
+        "its SpotAllocationStrategy is lowest-price (the default), which ignores how much capacity "
+        "is left: interruptions are more frequent",
+        "set SpotAllocationStrategy to price-capacity-optimized in its mixed instances policy",
+        lambda at: at.is_spot and at.group.allocation == "lowest-price",
+    ),
+    Check(
+        "spot-max-price", WARNING,
+        "it pays at most {it} USD an hour for spot: AWS interrupts such instances more often",
+        "remove SpotMaxPrice (MaxPrice in the launch template); on-demand's price is the limit",
+        lambda at: [
+            price for price in [at.group.max_price or at.machine.max_price] if price and at.is_spot
+        ],
+    ),
+    Check(
+        "maximum-below-bound", ERROR,
+        "its maximum is {group.maximum}, the document of {fleet.name} allows {most}: AWS refuses "
+        "what is above the maximum",
+        f"lower the bound, or raise the maximum:\n{_UPDATE}--max-size {{most}}",
+        lambda at: at.group.maximum < at.most,
+    ),
+    Check(
+        "desired-above-bound", ERROR,
+        "its desired capacity is {group.desired}, the document of {fleet.name} allows {most}: a "
+        "turn that acts ends {it} of them at once",
+        "raise bounds.spot_max (SpotMax of the stack), or lower the group yourself",
+        lambda at: [at.group.desired - at.most]
+        if at.is_spot and at.is_sized and at.group.desired > at.most else (),
+    ),
+    Check(
+        "spot-minimum", WARNING,
+        "its minimum is {group.minimum}, the document of {fleet.name} allows "
+        "{fleet.bounds.spot_min}: the fleet never shrinks below the group's minimum",
+        "raise bounds.spot_min, or lower the minimum:\n"
+        f"{_UPDATE}--min-size {{fleet.bounds.spot_min}}",
+        lambda at: at.is_spot and at.is_sized and at.group.minimum > at.fleet.bounds.spot_min,
+    ),
+    Check(
+        "on-demand-minimum", WARNING,
+        "its minimum is {group.minimum}: that many instances are never released",
+        f"{_UPDATE}--min-size 0",
+        lambda at: not at.is_spot and at.group.minimum > 0,
+    ),
+    Check(
+        "foreign-scaling-policy", ERROR, "{it} also sets its desired capacity",
+        "delete it, or set sizing.enabled to false to leave the spot group to it",
+        lambda at: [", ".join(known(at.group.policies, ()))]
+        if at.is_sized and known(at.group.policies, ()) else (),
+    ),
+    Check(
+        "foreign-scaling-schedule", ERROR, "{it} also sets its desired capacity",
+        "delete it, or set sizing.enabled to false to leave the spot group to it",
+        lambda at: [", ".join(known(at.group.scheduled_actions, ()))]
+        if at.is_sized and known(at.group.scheduled_actions, ()) else (),
+    ),
+    Check(
+        "warm-pool-unknown", WARNING,
+        "it has a warm pool, but on_demand_warm is false: it is used as if it were cold",
+        "set availability.on_demand_warm in the document of {fleet.name}",
+        lambda at: not at.is_spot
+        and at.group.warm_pool is True and not at.fleet.availability.on_demand_warm,
+    ),
+    Check(
+        "no-warm-pool", ERROR,
+        "on_demand_warm is true, but there is no warm pool: backfill would be late",
+        "create one, or set availability.on_demand_warm to false in the document of {fleet.name}",
+        lambda at: not at.is_spot
+        and at.group.warm_pool is False and at.fleet.availability.on_demand_warm,
+    ),
+    Check(
+        "capacity-rebalance", ERROR,
+        "CapacityRebalance is on: the group and Spotkeeper both replace instances at risk",
+        f"{_UPDATE}--no-capacity-rebalance",
+        lambda at: at.is_spot and at.group.capacity_rebalance,
+    ),
+    Check(
+        "scale-in-protection", WARNING,
+        "new instances are protected from scale-in; Spotkeeper ends them all the same, by name",
+        "let a terminate hook hold what must finish, and turn the protection off:\n"
+        f"{_UPDATE}--no-new-instances-protected-from-scale-in",
+        lambda at: at.group.protected_from_scale_in,
+    ),
+    Check(
+        "protected-instance", WARNING,
+        "protected from scale-in: {it}; Spotkeeper ends instances all the same, by name",
+        "aws autoscaling set-instance-protection --no-protected-from-scale-in "
+        "--auto-scaling-group-name {group.name} --instance-ids {it}",
+        lambda at: [" ".join(at.group.protected_instances)]
+        if at.group.protected_instances and not at.group.protected_from_scale_in else (),
+    ),
+    Check(
+        "retained-instances", WARNING,
+        "TerminateHookAbandon is retain: an instance whose terminate hook is abandoned runs on and "
+        "is paid for until somebody ends it",
+        "set TerminateHookAbandon to terminate in its instance lifecycle policy",
+        lambda at: at.group.retains_abandoned,
+    ),
+    Check(
+        "deletion-protection", WARNING,
+        "DeletionProtection is {group.deletion_protection}: a stack that created the group cannot "
+        "delete it",
+        f"{_UPDATE}--deletion-protection none",
+        lambda at: at.group.deletion_protection != "none",
+    ),
+    Check(
+        "weighted-capacity", ERROR,
+        "its capacity is counted in units, by weights, vCPUs or memory: Spotkeeper counts "
+        "instances and would see a shortfall where there is none",
+        "remove WeightedCapacity from its types, set DesiredCapacityType to units, and its sizes "
+        "to numbers of instances",
+        lambda at: at.group.weighted,
+    ),
+    Check(
+        "process-suspended", ERROR, "{it[0]} is suspended: {it[1]}",
+        "aws autoscaling resume-processes --auto-scaling-group-name {group.name} "
+        "--scaling-processes {it[0]}",
+        lambda at: (
+            [process, at.group.suspended[process] or "no reason given"]
+            for process in _PROCESSES if process in at.group.suspended
+        ),
+    ),
+    Check(
+        "az-rebalance", WARNING,
+        "AZRebalance is active: it ends busy instances only to balance the zones",
+        "set availability.suspend_az_rebalance to true in the document of {fleet.name}",
+        lambda at: not at.fleet.availability.suspend_az_rebalance
+        and "AZRebalance" not in at.group.suspended,
+    ),
+    Check(
+        "no-terminate-hook", ERROR,
+        "no hook on EC2_INSTANCE_TERMINATING: requests of instances that leave are lost",
+        f"{_HOOK}--lifecycle-hook-name spotkeeper-drain --heartbeat-timeout 120 "
+        "--default-result CONTINUE --lifecycle-transition autoscaling:EC2_INSTANCE_TERMINATING",
+        lambda at: not isinstance(at.group.hooks, Unseen) and not _draining(at),
+    ),
+    Check(
+        "drain-too-short", WARNING,
+        "{it.name} waits {it.heartbeat_s} s: requests that take longer are cut off",
+        "let it wait as long as the longest request takes, here two minutes:\n"
+        f"{_HOOK}--lifecycle-hook-name {{it.name}} --heartbeat-timeout 120",
+        lambda at: (hook for hook in _draining(at) if hook.heartbeat_s < SHORTEST_DRAIN_S),
+    ),
+    Check(
+        "hook-too-long", ERROR, "{it[0]} waits {it[1]} s, beyond {it[2]} s",
+        "shorten its heartbeat, or lengthen launch_deadline_s for a slow start", _long_hooks,
+    ),
+    Check(
+        "one-zone", WARNING, "only {it}: one empty zone empties the group",
+        "add subnets in further zones",
+        lambda at: at.group.zones if len(at.group.zones) == 1 else (),
+    ),
+    Check(
+        "one-instance-type", WARNING, "only {it}: a market of one pool in each zone",
+        "add instance types that can run a worker to the mixed instances policy",
+        lambda at: at.group.types if len(at.group.types) == 1 and at.group.spot_share else (),
+    ),
+    Check(
+        "quota-not-found", UNKNOWN, "no quota of Service Quotas is for {it}",
+        "check the quota in the Service Quotas console", _without_quota,
+    ),
+    Check(
+        "no-such-type", ERROR, "{it} does not exist in this region: launches of it fail",
+        "remove it from the group, or correct its name",
+        lambda at: sorted({*at.group.types} - {*at.existing}),
+    ),
+    Check(
+        "not-offered-anywhere", ERROR, "no zone of the group offers {it}",
+        "choose other types, or subnets in zones that offer them",
+        lambda at: [", ".join(at.existing)] if not _is_offered(at) else (),
+    ),
+    Check(
+        "not-offered-in-a-zone", WARNING, "{it[0]} is not offered in {it[1]}",
+        "add another type for those zones, or leave them out",
+        lambda at: (
+            [t, ", ".join(zones)] for t, zones in _not_offered(at).items()
+            if zones and _is_offered(at)
+        ),
+    ),
+    Check(
+        "wrong-architecture", ERROR, "{it}: launches of it fail",
+        "remove it, or set a launch template with an image for it in the overrides",
+        _foreign_architectures,
+    ),
+    Check(
+        "market-options", ERROR,
+        "the launch template has market options: a mixed instances policy refuses them",
+        "remove InstanceMarketOptions; the group says what is spot",
+        lambda at: at.machine.market_options,
+    ),
+    Check(
+        "metadata-disabled", ERROR,
+        "HttpEndpoint is disabled: no instance metadata, so no warnings and no credentials",
+        f"set HttpEndpoint to enabled {_METADATA}",
+        lambda at: not at.machine.metadata_enabled,
+    ),
+    Check(
+        "tag-keys", ERROR, "{it}: metadata cannot hold it, so launches fail",
+        "rename the tags of group and launch template: no spaces, no slashes; or disable "
+        "InstanceMetadataTags, at its price (docs/workers.md, Traps)",
+        lambda at: [_bad_keys(at)] if _bad_keys(at) and at.machine.tags_in_metadata else (),
+    ),
+    Check(
+        "tags-not-in-metadata", ERROR,
+        "InstanceMetadataTags is not enabled: workers cannot see that they are to drain",
+        f"set InstanceMetadataTags to enabled {_METADATA}",
+        lambda at: at.machine.metadata_enabled
+        and not at.machine.tags_in_metadata and not _bad_keys(at),
+    ),
+    Check(
+        "tags-not-in-metadata", WARNING,
+        "InstanceMetadataTags is off, as {it} requires: a detached instance stops at once instead "
+        "of serving for the last of its two minutes",
+        "rename the tags: no spaces, no slashes; then enable InstanceMetadataTags",
+        lambda at: [_bad_keys(at)] if _bad_keys(at) and not at.machine.tags_in_metadata else (),
+    ),
+    Check(
+        "metadata-tokens", WARNING,
+        "HttpTokens is optional: whoever makes a worker fetch a URL can read its credentials",
+        f"set HttpTokens to required {_METADATA}",
+        lambda at: not at.machine.tokens_required,
+    ),
+    Check(
+        "metadata-hop-limit", WARNING,
+        "HttpPutResponseHopLimit is {machine.hop_limit}: workers in containers see no warning "
+        "unless spotkeeper-agent runs on the host",
+        "run the agent on the host (docs/workers.md), or set HttpPutResponseHopLimit to 2",
+        lambda at: at.machine.hop_limit < 2,  # noqa: PLR2004 - one hop more than the instance
+    ),
+    Check(
+        "key-without-grant", ERROR,
+        "disks are encrypted with {it}, which Auto Scaling may not use: launches fail",
+        "allow AWSServiceRoleForAutoScaling to use the key (`aws kms create-grant`)",
+        lambda at: [
+            key for key in at.machine.keys
+            if key not in known(at.facts.account.key_grants, frozenset(at.machine.keys))
+        ],
+    ),
+    Check(
+        "no-instance-profile", ERROR,
+        "instances have no role: their workers cannot send search logs",
+        "set an instance profile whose role has the policy of the output SendSearchLogsPolicy",
+        lambda at: at.machine.profile_policies is None,
+    ),
+    Check(
+        "role-cannot-send", WARNING,
+        "the workers' role does not have the stack's policy for search logs",
+        "attach the policy of the output SendSearchLogsPolicy, unless another one allows the same",
+        _may_not_send,
+    ),
+)  # fmt: skip
+
+# --- the stack ------------------------------------------------------------------------------------
+
+
+def _each(names: tuple[str, ...] | Unseen) -> Found:
+    return ((name, name) for name in known(names, ()))
+
+
+STACK_CHECKS: tuple[Check[StackFacts], ...] = (
+    Check(
+        "schedule-disabled", ERROR, "it is disabled: this controller has no turns",
+        "enable it in EventBridge Scheduler; `spotkeeper pause` pauses a fleet for a while",
+        lambda stack: _each(stack.schedules_disabled),
+    ),
+    Check(
+        "events-disabled", ERROR,
+        "it is disabled: warnings and group events are seen by the next minute's turn only",
+        "aws events enable-rule --name {it}",
+        lambda stack: _each(stack.rules_disabled),
+    ),
+    Check(
+        "rule-without-target", ERROR,
+        "it has no target: warnings and group events are seen by the next minute's turn only",
+        "add the function HandleInterruption as its target, or delete the rule and deploy again",
+        lambda stack: _each(stack.rules_without_target),
+    ),
+    Check(
+        "queue-disabled", ERROR,
+        "this event source mapping is disabled: nothing reads its queue of search logs or wake-ups",
+        "aws lambda update-event-source-mapping --enabled --uuid {it}",
+        lambda stack: _each(stack.queues_unread),
+    ),
+    Check(
+        "function-stopped", ERROR,
+        "its reserved concurrency is 0: Lambda throttles every invocation",
+        "aws lambda delete-function-concurrency --function-name {it}",
+        lambda stack: _each(stack.stopped_functions),
+    ),
+    Check(
+        "alarm-actions-disabled", WARNING, "its actions are disabled: it notifies nobody",
+        "aws cloudwatch enable-alarm-actions --alarm-names {it}",
+        lambda stack: _each(stack.silenced_alarms),
+    ),
+    Check(
+        "e-mail-unconfirmed", WARNING,
+        "{it} has not confirmed its subscription: no alarm arrives there",
+        "open the message of AWS Notifications and confirm",
+        lambda stack: known(stack.unconfirmed, ()),
+    ),
+    Check(
+        "nobody-told", WARNING, "the alarm topic has no subscription: alarms notify nobody",
+        "deploy with AlarmEmail, or subscribe something to the topic",
+        lambda stack: stack.nobody_told is True,
+    ),
+)  # fmt: skip
+
+CHECKS = (*ACCOUNT_CHECKS, *GROUP_CHECKS, *STACK_CHECKS)
