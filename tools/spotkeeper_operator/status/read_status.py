@@ -46,7 +46,7 @@ def read_status(aws: Aws, stack_name: str, fleet: str | None, now: datetime) -> 
     stack = aws.stack(stack_name)
     documents = aws.documents(stack)
     fleets = chosen(documents, fleet)
-    reading = _Reading(aws, stack, now, [str(error) for error in documents.errors])
+    reading = Reading(aws, stack, now, [str(error) for error in documents.errors])
     statuses = tuple(fleet_status(each, looked, now) for each, looked in reading.fleets(fleets))
     return StackStatus(
         stack=stack.name,
@@ -58,7 +58,7 @@ def read_status(aws: Aws, stack_name: str, fleet: str | None, now: datetime) -> 
     )
 
 
-class _Reading:
+class Reading:
     """The reads of one status; each may fail alone, and `troubles` then says so."""
 
     def __init__(self, aws: Aws, stack: "Stack", now: datetime, troubles: list[str]) -> None:

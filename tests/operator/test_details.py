@@ -1,0 +1,115 @@
+"""status --instances and --events: why an instance counts, and what changed or failed."""
+
+import json
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from spotkeeper.domain.fleet import Instance, Phase
+from spotkeeper_operator.status.details import Event, folded, instances_of
+from spotkeeper_operator.status.status import Looked
+from tests.builders import NOON, fleet, group, held
+from tests.functions.conftest import Stage
+from tests.operator.command import answered, refused, run
+from tests.unit.operator.test_status import logs
+
+
+def instances(*arguments: str) -> dict[str, Any]:
+    (found,) = json.loads(answered("status", "--instances", "--json", *arguments))[
+        "fleets"
+    ].values()
+    return {one["instance_id"]: one for one in found}
+
+
+def test_each_instance(kept: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        "spotkeeper_operator.status.details.on_demand_prices", lambda *_: {"g5.xlarge": 1.006}
+    )
+    found = instances()
+    there = {
+        i.instance_id
+        for name in ("main-spot", "main-on-demand")
+        for i in kept.cloud.group(name).instances
+    }
+    assert found.keys() == there
+    (backfill,) = (one for one in found.values() if one["market"] == "on-demand")
+    assert backfill["zone"] == "us-east-1a"
+    assert backfill["cost_usd"] == pytest.approx(1.006 * backfill["age_s"] / 3600)
+    assert (backfill["counted"], backfill["why"]) == (True, "it serves")
+    assert (backfill["workers_live"], backfill["workers_expected"]) == (1, 1)
+    text = answered("status", "--instances")
+    assert "main: 4 of 4 instances count" in text
+    assert "counts: it serves; 1 of 1 workers live" in " ".join(text.split())
+
+
+def test_what_cannot_be_read_of_instances_is_unknown(
+    deployed: Stage, denied: Callable[..., None]
+) -> None:
+    del deployed
+    denied("DescribeInstances")
+    code, out, _ = run("status", "--instances")
+    assert code == 1
+    assert "age unknown cost unknown" in " ".join(out.split())
+    assert "trouble" in out
+
+
+@pytest.mark.parametrize(
+    ("phase", "healthy", "drains", "judged", "served", "counted", "why"),
+    [
+        (Phase.IN_SERVICE, True, False, "", True, True, "it serves"),
+        (Phase.IN_SERVICE, True, False, "", False, True,
+         "in service; no request finished in the last minute"),
+        (Phase.IN_SERVICE, True, False, "silent for 300 s", False, False, "silent for 300 s"),
+        (Phase.IN_SERVICE, True, True, "", True, False, "it drains until 12:02:00"),
+        (Phase.IN_SERVICE, False, False, "", True, False,
+         "AWS finds it unhealthy and replaces it"),
+        (Phase.LAUNCHING, True, False, "", False, False, "it launches"),
+        (Phase.LEAVING, True, True, "", True, False, "it leaves its group"),
+    ],
+)  # fmt: skip
+def test_why_an_instance_counts_or_not(
+    phase: Phase, healthy: bool, drains: bool, judged: str, served: bool, counted: bool, why: str
+) -> None:
+    one = Instance(instance_id="i-0", pool="a/g5.xlarge", phase=phase, healthy=healthy)
+    turn = held(reason=f"load 1 erlang; i-0 {judged}" if judged else "load 1 erlang")
+    looked = Looked(
+        groups={"spot": group("spot", 1, (one,))},
+        records=[turn],
+        digests=logs(["i-0"] if served else [], 5),
+        queue="",
+    )
+    draining = {"i-0": NOON + timedelta(minutes=2)} if drains else {}
+    (found,) = instances_of(fleet(), looked, {}, draining, None, NOON)
+    assert (found.counted, found.why) == (counted, why)
+    assert (found.age_s, found.cost_usd) == (None, None)
+
+
+def test_the_last_changes_and_failures(deployed: Stage) -> None:
+    del deployed
+    text = " ".join(answered("status", "--events").split())
+    assert "12:12:00 availability: backfill [backfill] spot 3 of 4 serving" in text
+    assert "FAILED main-spot: Could not launch Spot Instances." in text
+    assert "times until" in text
+    (events,) = json.loads(answered("status", "--events", "--json"))["fleets"].values()
+    assert [e["at"] for e in events] == sorted(e["at"] for e in events)
+
+
+def test_events_that_repeat_are_counted() -> None:
+    def event(minute: int, what: str) -> Event:
+        at = NOON + timedelta(minutes=minute)
+        return Event(at=at, last=at, what=what, failed=True)
+
+    many = [event(0, "a"), event(1, "b"), event(2, "a"), event(3, "b"), event(4, "c"),
+            event(5, "d"), event(6, "e"), event(7, "a")]  # fmt: skip
+    assert [(e.what, e.times) for e in folded(many)] == [
+        ("a", 2), ("b", 2), ("c", 1), ("d", 1), ("e", 1), ("a", 1),
+    ]  # fmt: skip
+
+
+def test_one_list_at_a_time(deployed: Stage) -> None:
+    del deployed
+    for line in ("--instances --events", "--instances --watch 10s"):
+        told = refused("status", *line.split())
+        assert "give one of" in told
