@@ -280,7 +280,8 @@ def everything(stage: Stage, out: Path) -> None:
     """Run every command, then look at what only other groups and accounts have."""
     trace = f"trace export --table {TABLE} --fleet main --group main-spot --out {out}"
     for line in (
-        trace, "status", "status --instances", "status --events", "explain --since 1h", "observe report", "doctor",
+        trace, "status", "status --instances", "status --events", "explain --since 1h",
+        "observe report", "doctor",
         "cost --since 2h --actual",
         "mode main observe", "mode main act --yes", "pause main --for 1h --why x",
         "resume main --yes",
