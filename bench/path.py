@@ -90,12 +90,14 @@ def measured() -> Trail:
     path = Trail()
     with _fleet() as cloud:
         check = import_module("functions.check_availability.app").handler
+        size = import_module("functions.check_health.app").handler
         handler = import_module("functions.handle_interruption.app").handler
 
         assert boto3.DEFAULT_SESSION
         boto3.DEFAULT_SESSION.events.register("provide-client-params", path.end)
         for minute in (10, 11):
             cloud.advance(60.0 * minute)
+            size({}, Context())
             check({}, Context())
         first = cloud.group(SPOT).instances[0].instance_id
         event = _warning(first, START + timedelta(seconds=cloud.now_s))

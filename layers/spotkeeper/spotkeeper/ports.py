@@ -5,7 +5,7 @@ Every method may raise a `FleetError` of this module; nothing else is expected.
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Protocol
 
 from spotkeeper.domain.availability.memory import AvailabilityMemory
@@ -17,6 +17,9 @@ from spotkeeper.domain.load.history import LoadHistory
 from spotkeeper.domain.load.load import LoadDigest
 from spotkeeper.domain.load.request_queue import QueueLength, QueueLook
 from spotkeeper.domain.permission import Control, Permission
+
+# A launch that a lifecycle hook gives up, or that never becomes healthy, began so long before.
+LONGEST_LAUNCH = timedelta(minutes=20)
 
 
 class FleetError(Exception):
@@ -89,8 +92,13 @@ class GroupReader(Protocol):
         """Describe the groups that exist, by name."""
         ...
 
-    def failures(self, group: str, since: datetime) -> tuple[LaunchFailure, ...]:
-        """List a group's failed launches since an instant, newest first."""
+    def failures(
+        self, group: str, since: datetime, longest: timedelta = LONGEST_LAUNCH
+    ) -> tuple[LaunchFailure, ...]:
+        """List a group's launches that failed since an instant, newest first.
+
+        They began up to `longest` before.
+        """
         ...
 
     def let_go(self, group: str, since: datetime) -> frozenset[str]:

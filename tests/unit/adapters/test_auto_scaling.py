@@ -1,7 +1,7 @@
 """What the reader makes of AWS's real answers, and how little of them it reads."""
 
 from collections.abc import Iterator
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, cast
 
 import boto3
@@ -68,6 +68,16 @@ def activity(start: datetime, **changes: object) -> dict[str, Any]:
         "Details": '{"Subnet ID":"subnet-085761edd247da7b9","Availability Zone":"eu-west-2c"}',
     } | changes
     return {name: value for name, value in values.items() if value is not None}
+
+
+def test_a_launch_that_began_a_launch_deadline_ago_is_read_when_it_fails(aws: Aws) -> None:
+    """A hook of hours gives up now what began hours ago."""
+    begun = activity(at(-7200), EndTime=at(-10))
+    aws.activities(begun)
+    assert aws.reader.failures("spot", SINCE) == ()
+    aws.activities(begun)
+    (failure,) = aws.reader.failures("spot", SINCE, timedelta(hours=3))
+    assert failure.at == at(-10)
 
 
 @pytest.mark.parametrize(

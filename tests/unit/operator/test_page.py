@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 from spotkeeper.domain.decision import Action, Controller, DecisionRecord
 from spotkeeper.domain.failure import LaunchFailure
 from spotkeeper.domain.fleet import Group, Instance, Phase
-from spotkeeper.ports import Mark, SpotRequest
+from spotkeeper.ports import LONGEST_LAUNCH, Mark, SpotRequest
 from spotkeeper_operator.status.page import DECISIONS_SHOWN, picture
 from tests.builders import NOON, fleet, held
 
@@ -24,7 +24,9 @@ class Groups:
     def describe(self, names: Iterable[str]) -> Mapping[str, Group]:
         return {name: self._groups[name] for name in names if name in self._groups}
 
-    def failures(self, group: str, since: datetime) -> tuple[LaunchFailure, ...]:
+    def failures(
+        self, group: str, since: datetime, longest: timedelta = LONGEST_LAUNCH
+    ) -> tuple[LaunchFailure, ...]:
         raise NotImplementedError
 
     def let_go(self, group: str, since: datetime) -> frozenset[str]:

@@ -17,6 +17,7 @@ from spotkeeper.turns.check_availability import (
     handle_interruption,
 )
 from spotkeeper_lab.cloud.values import Physics, Purchase
+from spotkeeper_lab.fakes.faults import Crash
 from spotkeeper_lab.fakes.groups import FakeGroups
 from spotkeeper_lab.fakes.load_table import FakeLoadTable
 from spotkeeper_lab.fakes.states import FakeStates
@@ -113,8 +114,10 @@ class OneUnknown(FakeGroups):
     """A group one of whose instances AWS does not know any more."""
 
     unknown = ""
+    asked = 0
 
     def drain(self, instance_ids: Sequence[str], gone_at: datetime, group: str) -> None:
+        self.asked += 1
         if self.unknown in instance_ids:
             raise Gone(f"The instance ID '{self.unknown}' does not exist")
         super().drain(instance_ids, gone_at, group)
@@ -138,6 +141,36 @@ def test_one_bad_id_keeps_no_other_from_being_drained_and_replaced() -> None:
     (record,) = [r for r in fleet.states.records if r.seen["Interruptions"]]
     assert record.seen["EarlyReplacements"] == 3
     assert [o.asked for o in record.outcomes if o.error] == [f"drain {bad}"]
+
+
+def test_one_bad_id_among_forty_costs_a_few_calls_and_not_one_for_each() -> None:
+    fleet = Scenario(target=40)
+    groups = OneUnknown(fleet.cloud, fleet.faults)
+    ports = replace(fleet.ports, groups=groups, writer=groups, instances=groups)
+    fleet.to(600)
+    warned = fleet.spot_ids()
+    groups.unknown = warned[7]
+    handle_interruption(warning(*warned, at_s=600), [fleet.fleet], ports, instant(600))
+    assert [i for i in warned if not fleet.cloud.instance(i).draining] == [warned[7]]
+    assert set(fleet.spot_ids()) & set(warned) == {warned[7]}
+    # Two for each halving of 40, and the first.
+    assert groups.asked <= 13
+
+
+def test_marks_are_kept_although_the_function_dies_before_it_replaces_anything() -> None:
+    fleet = Scenario()
+    fleet.to(600)
+    first = fleet.spot_ids()[0]
+    fleet.faults.meanwhile["drain"] = lambda: setattr(
+        fleet.faults, "crash_after", len(fleet.faults.calls) + 1
+    )
+    with pytest.raises(Crash):
+        handle_interruption(warning(first, at_s=600), [fleet.fleet], fleet.ports, instant(600))
+    fleet.faults.crash_after = None
+    record = turned(fleet, 660)
+    assert fleet.on_demand == 1
+    assert first not in fleet.spot_ids()
+    assert not any(outcome.asked.startswith("drain") for outcome in record.outcomes)
 
 
 # --- what is read -----------------------------------------------------------------------------

@@ -1,12 +1,12 @@
 """The fake of the group ports: what the adapter promises, without AWS and at full speed."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 
-from spotkeeper.adapters.ec2.auto_scaling import GROUP_TAG, LONGEST_LAUNCH, MARKS, NONCE_TAG
+from spotkeeper.adapters.ec2.auto_scaling import GROUP_TAG, MARKS, NONCE_TAG
 from spotkeeper.domain.failure import LaunchFailure
 from spotkeeper.domain.fleet import Group
-from spotkeeper.ports import Gone, Mark, SpotRequest
+from spotkeeper.ports import LONGEST_LAUNCH, Gone, Mark, SpotRequest
 from spotkeeper_lab.cloud.api import Cloud
 from spotkeeper_lab.cloud.values import Activity, GroupView, Purchase
 from spotkeeper_lab.fakes.faults import Faults, as_aws
@@ -44,11 +44,15 @@ class FakeGroups:
             known = self._pictures[name] = (view, group_from(view))
         return known[1]
 
-    def failures(self, group: str, since: datetime) -> tuple[LaunchFailure, ...]:
+    def failures(
+        self, group: str, since: datetime, longest: timedelta = LONGEST_LAUNCH
+    ) -> tuple[LaunchFailure, ...]:
         """List failed launches since an instant, newest first."""
         with self._faults.call("failures"), as_aws("reading scaling activities"):
             since_s = seconds(since)
-            found = self._cloud.failures(group, since_s - LONGEST_LAUNCH.total_seconds())
+            found = self._cloud.failures(
+                group, since_s - max(longest, LONGEST_LAUNCH).total_seconds()
+            )
             ended = (activity for activity in found if ended_s(activity) >= since_s)
             failures = (self._failure(a) for a in ended if has_failed(a))
             return tuple(failures)

@@ -90,14 +90,14 @@ def _apart(fleets: Sequence[Fleet]) -> tuple[tuple[Fleet, ...], tuple[FleetError
             owners[group].append(fleet.name)
     shared = {group: names for group, names in owners.items() if len(names) > 1}
     refused = {name for names in shared.values() for name in names}
-    errors = tuple(
+    errors = [
         WrongFleetDocument(
-            f"fleet documents {' and '.join(names)}: both name the group {group}; none of them is "
-            "turned until it is in one only"
+            f"fleet documents {' and '.join(names)}: both name the group {group}; no turn runs for "
+            "them until only one does"
         )
         for group, names in sorted(shared.items())
-    )
-    return tuple(fleet for fleet in fleets if fleet.name not in refused), errors
+    ]
+    return tuple([fleet for fleet in fleets if fleet.name not in refused]), tuple(errors)
 
 
 def _taken(texts: dict[str, str], ending: str) -> dict[str, str]:

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from spotkeeper.domain.availability.actions import ReplaceEarly, RequestSpot
+from spotkeeper.domain.availability.actions import AvailabilityAction, ReplaceEarly, RequestSpot
 from spotkeeper.domain.availability.decide import Plan, apply, assess, plan
 from spotkeeper.domain.availability.memory import AvailabilityMemory
 from spotkeeper.domain.availability.snapshot import Snapshot
@@ -100,16 +100,32 @@ def _round(
     """Assess, plan, act and apply once; answers what is remembered and what is recorded."""
     fleet, now = snapshot.fleet, snapshot.now
     wanted, woke = _planned(snapshot, lease.availability, ports, woken, budget)
-    if any(isinstance(action, ReplaceEarly | RequestSpot) for action in wanted.actions):
-        # Written first: a crash must lose neither a detached instance, which nobody else ends, nor
-        # that the rise of the spot group is only a spare.
-        unknown = [Answer.LOST for _ in wanted.actions]
-        intended = apply(wanted.memory, wanted.actions, unknown, now)
-        ports.states.commit(lease, intended, now, release=False)
-    asked = act(wanted.actions, ports, fleet.name, budget, marked=wanted.memory.drained)
+    first, then = _apart(wanted.actions)
+    asked = act(first, ports, fleet.name, budget)
     memory = apply(wanted.memory, woke.actions, woke.answers, now)
     memory = apply(memory, asked.actions, asked.answers, now)
+    if then:
+        intended = apply(memory, then, [Answer.LOST] * len(then), now)
+        ports.states.commit(lease, intended, now, release=False)
+        after = act(then, ports, fleet.name, budget, marked=memory.drained)
+        memory = apply(memory, after.actions, after.answers, now)
+        asked = asked + after
     return memory, record_of(wanted, woke, asked, memory)
+
+
+def _apart(
+    actions: Sequence[AvailabilityAction],
+) -> tuple[Sequence[AvailabilityAction], Sequence[AvailabilityAction]]:
+    """Divide actions into those asked for at once, and those whose intention is written first.
+
+    A crash must lose neither a detached instance, which nobody else ends, nor that the rise of the
+    spot group is only a spare. Backfill and marks are before them, so that the marks are written
+    with the intention.
+    """
+    for number, action in enumerate(actions):
+        if isinstance(action, ReplaceEarly | RequestSpot):
+            return actions[:number], actions[number:]
+    return actions, ()
 
 
 def _planned(
@@ -143,14 +159,12 @@ def _concerned(
         groups = _groups_of(interruption.instance_ids, fleets, ports)
     else:
         return []
-    pairs = (
-        (
-            fleet,
-            tuple(i for i, g in groups.items() if g in (fleet.spot_group, fleet.on_demand_group)),
-        )
-        for fleet in fleets
-    )
-    return [(fleet, ids) for fleet, ids in pairs if ids]
+    pairs: list[tuple[Fleet, tuple[str, ...]]] = []
+    for fleet in fleets:
+        mine = (fleet.spot_group, fleet.on_demand_group)
+        if ids := [i for i, group in groups.items() if group in mine]:
+            pairs.append((fleet, tuple(ids)))
+    return pairs
 
 
 def _groups_of(

@@ -28,7 +28,7 @@ from spotkeeper.turns.turn import Budget, group_named, once
 EC2, ACTIVITIES = "EC2", "the log of scaling activities"
 # Failures older than this explain nothing any more, unless the gap that they explain lasts.
 FAILURE_MEMORY = timedelta(minutes=5)
-# Who is busy is read off this much of the search logs.
+# Who is busy is read from this much of the search logs.
 BUSY_WINDOW = timedelta(minutes=2)
 # Instances with tags that cannot be proven are searched for this often.
 SWEEP_EVERY_S = 3600
@@ -85,28 +85,40 @@ def snapshot_of(
 
     Raises `Gone` when a group of the fleet does not exist.
     """
-    spot, on_demand = (
-        group_named(read.groups, name) for name in (fleet.spot_group, fleet.on_demand_group)
-    )
+    spot = group_named(read.groups, fleet.spot_group)
+    on_demand = group_named(read.groups, fleet.on_demand_group)
     memory, health, unread = lease.availability, lease.health, [*read.unread]
-    spot_failures = _failures(spot, ports, now, unread, budget)
-    on_demand_failures = _failures(on_demand, ports, now, unread, budget)
-    others = _of_others(memory, spot, ports, now, unread, budget)
-    requests = (*_of(spot, read.requests), *others)
+    spot_failures = [*_failures(fleet, spot, ports, now, unread, budget)]
+    on_demand_failures = _failures(fleet, on_demand, ports, now, unread, budget)
+    inside = {i.instance_id for i in spot.instances}
+    # Detached instances, and those that vanished before they served.
+    others = sorted({*memory.detached, *memory.spot_launching} - inside)
+    requests = [
+        *[request for request in read.requests if request.instance_id in inside],
+        *_requests(ports, others, now - FAILURE_MEMORY, unread, budget),
+    ]
+    # Only the failed request of an instance that never served is a failed launch.
+    spot_failures += [
+        r.failure for r in requests if r.failure and r.instance_id in memory.launching_since
+    ]
+    same = memory.groups == (spot.name, on_demand.name)
+    looked_after = same and within(memory.seen_at, now, LOOKED_AFTER_S)
     return Snapshot(
         fleet=fleet,
         seen=Observation(seen_at=now, spot=spot, on_demand=on_demand),
-        spot_failures=(*spot_failures, *_unserved(requests, memory)),
+        spot_failures=tuple(spot_failures),
         on_demand_failures=on_demand_failures,
         warned=_warned(fleet, lease, requests, now),
         served={i: note.at for note in lease.notes for i in note.served},
         let_go=_let_go(fleet, spot, memory, ports, unread, budget),
-        taken=frozenset(r.instance_id for r in requests if r.taken),
+        taken=frozenset([r.instance_id for r in requests if r.taken]),
         silent=frozenset(health.silent),
         unreported=health.unreported,
         unheard=_unheard(fleet, health, spot, now),
         sized=health.capacity_request,
-        load_known=_is_load_known(fleet, health, now),
+        # Only a fleet that was adopted waits for its load to be known.
+        load_known=(not looked_after or memory.adoption is not None)
+        and _is_load_known(fleet, health, now),
         logged=health.flow.newest is not None,
         running=_running(fleet, ports, memory, now, unread, budget),
         sweep=_sweep(ports, memory, (spot, on_demand), now, unread, budget),
@@ -115,11 +127,12 @@ def snapshot_of(
 
 
 def _unheard(fleet: Fleet, health: HealthMemory, spot: Group, now: datetime) -> frozenset[str]:
-    """Name who may serve or not, those among them that came since the last health turn."""
+    """Name the instances that may serve or not, with those the health controller has not seen."""
     if not fleet.worker_health.enabled:
         return frozenset()
-    there = (i.instance_id for i in spot.instances if i.phase is Phase.IN_SERVICE)
-    return frozenset((*health.unheard, *not_met(health, there, now)))
+    there = [i.instance_id for i in spot.instances if i.phase is Phase.IN_SERVICE]
+    new = [i for i in there if i not in health.in_service_since]
+    return frozenset([*health.unheard, *(not_met(health, new, now) if new else ())])
 
 
 def _let_go(
@@ -184,56 +197,35 @@ def _requests(
     return budget.optional(unread, "spot requests", without, lambda: read(ids, since), api=EC2)
 
 
-def _of(spot: Group, requests: Sequence[SpotRequest]) -> tuple[SpotRequest, ...]:
-    mine = {i.instance_id for i in spot.instances}
-    return tuple(r for r in requests if r.instance_id in mine)
-
-
-def _of_others(
-    memory: AvailabilityMemory,
-    spot: Group,
-    ports: Ports,
-    now: datetime,
-    unread: list[str],
-    budget: Budget,
-) -> tuple[SpotRequest, ...]:
-    """Read the requests of instances that were detached, or vanished before they served."""
-    inside = {i.instance_id for i in spot.instances}
-    ids = sorted({*memory.detached, *memory.spot_launching} - inside)
-    return _requests(ports, ids, now - FAILURE_MEMORY, unread, budget)
-
-
 def _warned(
     fleet: Fleet, lease: Lease, requests: Sequence[SpotRequest], now: datetime
 ) -> dict[str, datetime]:
-    """Merge what notes and spot requests tell of the same instance."""
+    """Merge what notes and spot requests report about the same instance."""
     notice = timedelta(seconds=fleet.availability.notice_s)
     warned: dict[str, datetime] = {}
     noted = [(i, note.at) for note in lease.notes for i in note.instance_ids]
-    for i, at in (*noted, *((r.instance_id, r.at_risk_since) for r in requests)):
-        if at is not None:
-            warned[i] = at_risk_since(warned.get(i), at, now, notice)
+    marked = [(r.instance_id, r.at_risk_since) for r in requests if r.at_risk_since]
+    for i, at in (*noted, *marked):
+        warned[i] = at_risk_since(warned.get(i), at, now, notice)
     return warned
 
 
 def _failures(
-    group: Group, ports: Ports, now: datetime, unread: list[str], budget: Budget
+    fleet: Fleet, group: Group, ports: Ports, now: datetime, unread: list[str], budget: Budget
 ) -> tuple[LaunchFailure, ...]:
+    """Read the launches that failed lately, where the group has a gap.
+
+    A launch that fails may have begun as long ago as the launch deadline.
+    """
     if not has_gap(group):
         return ()
     what, since = f"activities of {group.name}", now - FAILURE_MEMORY
+    longest = timedelta(seconds=fleet.availability.launch_deadline_s)
     without: tuple[LaunchFailure, ...] = ()
+    read = ports.groups.failures
     return budget.optional(
-        unread, what, without, lambda: ports.groups.failures(group.name, since), api=ACTIVITIES
+        unread, what, without, lambda: read(group.name, since, longest), api=ACTIVITIES
     )
-
-
-def _unserved(
-    requests: Sequence[SpotRequest], memory: AvailabilityMemory
-) -> tuple[LaunchFailure, ...]:
-    """Give the failures of requests whose instance never served: only those are failed launches."""
-    launching = memory.launching_since
-    return tuple(r.failure for r in requests if r.failure and r.instance_id in launching)
 
 
 def _sweep(
@@ -249,10 +241,10 @@ def _sweep(
     A controller that remembers knows what it marked and detached. Tags that cannot be proven are
     looked at again each hour, until an operator removes them.
     """
-    known = memory.swept_at is not None and memory.groups == tuple(group.name for group in groups)
+    names = [group.name for group in groups]
+    known = memory.swept_at is not None and memory.groups == tuple(names)
     if known and (not memory.unproven or within(memory.swept_at, now, SWEEP_EVERY_S)):
         return None
-    names = [group.name for group in groups]
     marks = budget.optional(
         unread, "marked instances", None, lambda: ports.groups.marked(names), api=EC2
     )
@@ -261,9 +253,9 @@ def _sweep(
     members = {i.instance_id for group in groups for i in group.instances}
     outside = [m for m in marks if m.instance_id not in members | memory.detached.keys()]
     return Sweep(
-        inside=frozenset(m.instance_id for m in marks if m.instance_id in members),
+        inside=frozenset([m.instance_id for m in marks if m.instance_id in members]),
         detached={m.instance_id: m.gone_at for m in outside if m.detached},
-        unproven=tuple(sorted(m.instance_id for m in outside if not m.detached)),
+        unproven=tuple(sorted([m.instance_id for m in outside if not m.detached])),
     )
 
 

@@ -51,7 +51,7 @@ def lease_from(
         availability=kept.value(partial(_read, _AVAILABILITY), f"{Controller.AVAILABILITY}_memory")
         or AvailabilityMemory(),
         health=kept.value(partial(_read, _HEALTH), f"{Controller.HEALTH}_memory") or HealthMemory(),
-        notes=tuple(note for note in read if note),
+        notes=tuple([note for note in read if note]),
         notes_seen=len(notes),
         written_at=kept.value(_INSTANT.validate_strings, f"{controller}_written"),
         unreadable=tuple(kept.unreadable),

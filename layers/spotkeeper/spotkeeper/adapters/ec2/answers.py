@@ -50,9 +50,9 @@ def group_from(group: "AutoScalingGroupTypeDef") -> Group:
         desired=group["DesiredCapacity"],
         minimum=group["MinSize"],
         maximum=group["MaxSize"],
-        instances=tuple(_instance(i) for i in group.get("Instances", [])),
+        instances=tuple([_instance(i) for i in group.get("Instances", [])]),
         suspended=frozenset(reasons),
-        suspended_by_aws=frozenset(name for name, why in reasons.items() if not by_a_user(why)),
+        suspended_by_aws=frozenset([name for name, why in reasons.items() if not by_a_user(why)]),
     )
 
 

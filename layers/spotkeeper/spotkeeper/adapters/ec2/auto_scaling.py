@@ -23,7 +23,7 @@ from spotkeeper.adapters.errors import (
 )
 from spotkeeper.domain.failure import LaunchFailure
 from spotkeeper.domain.fleet import Group
-from spotkeeper.ports import Mark, SpotRequest
+from spotkeeper.ports import LONGEST_LAUNCH, Mark, SpotRequest
 
 if TYPE_CHECKING:
     from mypy_boto3_autoscaling import AutoScalingClient
@@ -46,8 +46,6 @@ NONCE_TAG = "spotkeeper:nonce"
 MARKS = (DRAINING_TAG, GROUP_TAG, NONCE_TAG)
 # EC2's limit for the values of one filter.
 VALUES_A_FILTER = 200
-# A launch that a lifecycle hook gives up, or that never becomes healthy, began so long before.
-LONGEST_LAUNCH = timedelta(minutes=20)
 _RUNNING = ("pending", "running", "stopping", "stopped")
 # An instance is detached within the lifetime of its warning, which is a quarter of an hour.
 DETACHED_WITHIN = timedelta(hours=1)
@@ -89,14 +87,16 @@ class AutoScalingReader:
                         groups[group["AutoScalingGroupName"]] = group_from(group)
         return groups
 
-    def failures(self, group: str, since: datetime) -> tuple[LaunchFailure, ...]:
+    def failures(
+        self, group: str, since: datetime, longest: timedelta = LONGEST_LAUNCH
+    ) -> tuple[LaunchFailure, ...]:
         """List failed launches since an instant, and spot requests that still wait in vain.
 
         Activities come newest first, and AWS filters by start time: those count that ended since.
         """
         found: list[LaunchFailure] = []
         waiting: list[str] = []
-        earliest = since - LONGEST_LAUNCH
+        earliest = since - max(longest, LONGEST_LAUNCH)
         pages = self._optional_autoscaling.get_paginator("describe_scaling_activities").paginate(
             AutoScalingGroupName=group,
             Filters=[{"Name": "StartTimeLowerBound", "Values": [earliest.isoformat()]}],
@@ -151,7 +151,7 @@ class AutoScalingReader:
                     PaginationConfig={"PageSize": REQUESTS_A_PAGE},
                 ):
                     requests += page["SpotInstanceRequests"]
-        return tuple(spot_request_from(r) for r in requests if updated_at(r) >= since)
+        return tuple([spot_request_from(r) for r in requests if updated_at(r) >= since])
 
     def running(self, instance_ids: Sequence[str]) -> frozenset[str]:
         """Name those of some instances that have not ended; an unknown one has."""

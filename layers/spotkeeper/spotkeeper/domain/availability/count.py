@@ -329,6 +329,8 @@ class Assessment:
     """
 
     snapshot: Snapshot
+    now: datetime
+    policy: AvailabilityPolicy
     memory: AvailabilityMemory
     spot: Count
     on_demand: Count
@@ -342,16 +344,6 @@ class Assessment:
     both_short: bool
     found: int
     groups_before: tuple[str, ...]
-
-    @property
-    def now(self) -> datetime:
-        """The instant of the turn."""
-        return self.snapshot.now
-
-    @property
-    def policy(self) -> AvailabilityPolicy:
-        """What the operator allows."""
-        return self.snapshot.fleet.availability
 
     @property
     def target_serving(self) -> int:

@@ -30,11 +30,10 @@ from spotkeeper.domain.availability.count import (
 )
 from spotkeeper.domain.availability.interruption import (
     at_risk,
-    drains,
     early_replacements,
     lapsed,
     left_running,
-    unmarks,
+    marks,
 )
 from spotkeeper.domain.availability.memory import (
     Adoption,
@@ -92,6 +91,8 @@ def assess(snapshot: Snapshot, memory: AvailabilityMemory) -> Assessment:
         risk = elevated.elevate(risk, explained, memory, spot, risky)
     seen = Assessment(
         snapshot=snapshot,
+        now=snapshot.now,
+        policy=snapshot.fleet.availability,
         memory=memory,
         spot=spot,
         on_demand=on_demand,
@@ -175,7 +176,8 @@ def remember_seen(seen: Assessment, at_risk: Mapping[str, datetime]) -> Availabi
         swept_at=now if sweep else old.swept_at,
         unproven=sweep.unproven if sweep else old.unproven,
         wake_ups=tuple([at for at in old.wake_ups if at > now]),
-        capacity_requests=_current(old.capacity_requests, group.desired, now),
+        capacity_requests=old.capacity_requests
+        and _current(old.capacity_requests, group.desired, now),
         resumed={g: at for g, at in old.resumed.items() if within(at, now, 3600)},
         unsure=None,
     )
@@ -219,7 +221,7 @@ def _current(
     requests: tuple[CapacityRequest, ...], desired: int, now: datetime
 ) -> tuple[CapacityRequest, ...]:
     """Forget spares once they are released: a desired capacity that is set later is all need."""
-    if not requests or any([within(r.at, now, SHOWN_LATE_S) for r in requests]):
+    if any([within(r.at, now, SHOWN_LATE_S) for r in requests]):
         return requests
     return () if any([r.need == desired for r in requests]) else requests
 
@@ -235,8 +237,7 @@ def plan(seen: Assessment) -> Plan:
     size = size_backfill(seen)
     actions: list[AvailabilityAction] = [
         *size.actions,
-        *drains(seen),
-        *unmarks(seen),
+        *marks(seen),
         *early_replacements(seen),
     ]
     if seen.risk.spares or seen.snapshot.seen.spot.desired != seen.spot.target:
@@ -246,7 +247,7 @@ def plan(seen: Assessment) -> Plan:
         action=size.action,
         rule=size.rule,
         reason=f"{_counts(seen)}; {size.why}{_explanation(seen)}",
-        wake_up=_wake_up(seen),
+        wake_up=_wake_up(seen) if seen.risk.deferral.until else None,
         actions=tuple(actions),
         assessment=seen,
         memory=replace(seen.memory, release_due=size.release_due),

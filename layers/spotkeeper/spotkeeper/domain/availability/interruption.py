@@ -38,24 +38,26 @@ def lapsed(
     return tuple([i for i in memory.drained if i in there and i not in risky])
 
 
-def drains(seen: Assessment) -> list[Drain]:
-    """Mark the instances at risk, all with when the first of them will be gone."""
+def marks(seen: Assessment) -> list[Drain | Unmark]:
+    """Mark the instances at risk, all with when the first of them will be gone.
+
+    The mark is removed from instances that AWS did not take.
+    """
+    lapsed = [Unmark(instance_id=i, reason="its warning has lapsed") for i in seen.unmark]
     unmarked = seen.risky.difference(seen.memory.drained, seen.snapshot.taken)
     if not unmarked:
-        return []
+        return [*lapsed]
     first = min([seen.memory.at_risk[i] for i in unmarked])
     gone_at = first + timedelta(seconds=seen.policy.notice_s)
     groups = (seen.snapshot.seen.spot, seen.snapshot.seen.on_demand)
     return [
-        Drain(group=group.name, instance_id=i, gone_at=gone_at, reason="it is at risk")
-        for group in groups
-        for i in sorted(unmarked & {i.instance_id for i in group.instances})
+        *[
+            Drain(group=group.name, instance_id=i, gone_at=gone_at, reason="it is at risk")
+            for group in groups
+            for i in sorted(unmarked & {i.instance_id for i in group.instances})
+        ],
+        *lapsed,
     ]
-
-
-def unmarks(seen: Assessment) -> list[Unmark]:
-    """Remove the mark from instances that AWS did not take."""
-    return [Unmark(instance_id=i, reason="its warning has lapsed") for i in seen.unmark]
 
 
 def early_replacements(seen: Assessment) -> list[ReplaceEarly]:
