@@ -14,6 +14,7 @@ SEEDS ?= 300
 FIRST ?=
 KEEP ?=
 REPLAY ?=
+WIDE ?=
 
 COMPILE = $(UV) pip compile --quiet --python-version 3.13 --generate-hashes \
 	--no-emit-index-url --no-emit-find-links --custom-compile-command "make pins"
@@ -137,9 +138,9 @@ e2e: local-build .venv-aws/.installed ## the tests against the local AWS (deploy
 	$(BIN)/pytest -n 3 --dist loadfile -q -m make_e2e \
 		tests/endpoint tests/contract tests/worker $(RUN)
 
-chaos: .venv/.installed ## random faults on SEEDS seeds (FIRST=..., KEEP=folder, REPLAY=file)
+chaos: .venv/.installed ## random faults on SEEDS seeds (FIRST=..., KEEP=folder, REPLAY=file, WIDE=1)
 	@$(BIN)/python -m spotkeeper_lab.run.chaos --seeds $(SEEDS) $(if $(FIRST),--first $(FIRST)) \
-		$(if $(KEEP),--keep $(KEEP)) $(if $(REPLAY),--replay $(REPLAY))
+		$(if $(KEEP),--keep $(KEEP)) $(if $(REPLAY),--replay $(REPLAY)) $(if $(WIDE),--wide)
 
 .PHONY: reference site
 reference: .venv/.installed ## write docs/commands.md from the commands

@@ -45,6 +45,10 @@ class Kind(StrEnum):
     OPERATOR_ENDS = "an operator terminates instances"
     WRONG_DOCUMENT = "the fleet document is wrong for a while"
     ZONES_EVENED = "AWS ends an instance to even out zones"
+    HANGING = "calls of a service are not answered"
+    TABLE_THROTTLED = "the table throttles calls"
+    GROUP_DELETED = "the spot group is deleted, and made again at 0"
+    CLOCKS_FAR = "the clocks of half of the machines are ten minutes off"
 
 
 LAUNCH_TEXTS = (
@@ -82,6 +86,10 @@ TOGETHER = (
 """Faults that are worse when they come together."""
 
 
+WIDE = (Kind.HANGING, Kind.TABLE_THROTTLED, Kind.GROUP_DELETED, Kind.CLOCKS_FAR)
+"""Drawn by wide runs only."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fault:
     """One thing that goes wrong, from `at_s` on for `length_s`; `value` is how much of it."""
@@ -110,6 +118,24 @@ def _faulty(fault: Fault, _: str, __: str, rng: random.Random) -> tuple[str, str
     if rng.random() < 0.6 * fault.value:
         return "InternalFailure", "An internal error has occurred"
     return None
+
+
+def _throttles_table(
+    fault: Fault, service: str, _: str, rng: random.Random
+) -> tuple[str, str] | None:
+    if service == "dynamodb" and rng.random() < 0.5 + 0.5 * fault.value:
+        return "ProvisionedThroughputExceededException", "The level of throughput was exceeded"
+    return None
+
+
+SERVICES = ("ec2", "sqs", "ssm", "dynamodb", "autoscaling")
+NEEDED = frozenset({"autoscaling", "dynamodb"})
+"""Without these no turn can decide; every other service is optional, in time as well."""
+
+
+def hanging(fault: Fault) -> str:
+    """The service that does not answer."""
+    return SERVICES[int(fault.value * len(SERVICES)) % len(SERVICES)]
 
 
 WRITES = (
@@ -157,6 +183,7 @@ REFUSALS: Mapping[Kind, Refuse] = {
     Kind.FAULTY: _faulty,
     Kind.FORBIDDEN: _forbids,
     Kind.TABLE_DOWN: _down("dynamodb"),
+    Kind.TABLE_THROTTLED: _throttles_table,
     Kind.DOCUMENTS_DOWN: _down("ssm"),
     Kind.QUEUE_DOWN: _down("sqs"),
     Kind.ANSWERS_LOST: _nothing,
@@ -174,4 +201,6 @@ def disturbs(fault: Fault) -> bool:
     """Whether turns may fail for a fault."""
     if fault.kind is Kind.FORBIDDEN:
         return forbidden(fault) not in OPTIONAL
+    if fault.kind is Kind.HANGING:
+        return hanging(fault) in NEEDED
     return fault.kind in REFUSALS

@@ -1,7 +1,7 @@
 """What must hold whatever goes wrong, checked every virtual minute and at every call that acts."""
 
 import math
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -12,7 +12,7 @@ from spotkeeper.domain.load.flow import CERTAIN
 from spotkeeper_lab.cloud.values import GroupView, InstanceView
 from spotkeeper_lab.cloud.words import IN_SERVICE, LAUNCH, TERMINATING
 from spotkeeper_lab.faults import Fault, Kind
-from spotkeeper_lab.scenario import MAIN, OTHER, SPOT_MAX, Scenario
+from spotkeeper_lab.scenario import MAIN, Scenario
 from spotkeeper_lab.troubles import Troubled
 from spotkeeper_lab.world import AVAILABILITY, HEALTH, Invocation
 
@@ -107,6 +107,23 @@ class Promise(StrEnum):
     NO_BUG = "no unexpected error"
 
 
+class Excuse(StrEnum):
+    """Why a promise that does not hold is not broken: what each loosening of the watch excuses."""
+
+    TROUBLE = "AWS refuses or loses calls that a turn needs, or no turn runs"
+    HELPLESS = "nobody can fill the gap, or no search log shows it"
+    UNSEEN = "too few requests have passed an idle worker to tell"
+    BUDGET = "the replacements of the hour are spent"
+    CAPPED = "more instances do not cure a failure of configuration"
+    WRONG = "the fleet document is wrong, a group is deleted, or EC2 does not answer"
+    UNPROVEN = "a deleted group took along the proof of what was detached from it"
+    UNHEARD = "no search log shows that a replaced worker served"
+
+
+FLEETS_A_TURN = 5
+"""An invocation turns as many fleets itself, and hands the others on."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Violation:
     """A promise that was broken, when, and how."""
@@ -140,6 +157,8 @@ def to_be_missed_s(scenario: Scenario, now_s: float, there: int, idle: int, *, h
     everybody, serving = there + scenario.onprem_workers, left + scenario.onprem_workers
     if 3 * idle > there and _is_at_ease(loads, everybody, serving):
         return math.inf
+    if not loads[-1]:
+        return math.inf
     return CERTAIN * scenario.service_s * everybody / loads[-1]
 
 
@@ -167,6 +186,7 @@ class Watch:
 
     world: Troubled
     found: dict[Promise, Violation] = field(default_factory=dict)
+    excused: Counter[Excuse] = field(default_factory=Counter)
     replaced: deque[float] = field(default_factory=deque)
     replaced_ids: set[str] = field(default_factory=set)
     _works_since: dict[str, float] = field(default_factory=dict)
@@ -215,11 +235,13 @@ class Watch:
 
     def _bounds(self) -> None:
         world = self.world
-        spot, on_demand = world.cloud.group(world.spot), world.cloud.group(world.on_demand)
-        if spot.desired > max(SPOT_MAX, world.operator_desired):
-            self.broken(Promise.BOUNDS, f"spot desired {spot.desired}, spot_max {SPOT_MAX}")
-        if on_demand.desired > max(SPOT_MAX, world.adopted):
-            how = f"on-demand desired {on_demand.desired}, on_demand_max {SPOT_MAX}"
+        spot, on_demand = world.group(world.spot), world.group(world.on_demand)
+        if spot.desired > max(world.scenario.spot_max, world.operator_desired):
+            self.broken(
+                Promise.BOUNDS, f"spot desired {spot.desired}, spot_max {world.scenario.spot_max}"
+            )
+        if on_demand.desired > max(world.scenario.spot_max, world.adopted):
+            how = f"on-demand desired {on_demand.desired}, on_demand_max {world.scenario.spot_max}"
             self.broken(Promise.BOUNDS, how)
 
     def _orphans(self) -> None:
@@ -228,29 +250,44 @@ class Watch:
         known = self._outside_since
         self._outside_since = {i: known.get(i, world.now_s) for i in outside}
         for instance_id, since_s in self._outside_since.items():
-            excused = world.now_s - world.last_excused_s <= ORPHAN_S
-            if world.now_s - since_s > ORPHAN_S and self._calm(ORPHAN_S) and not excused:
+            if world.now_s - since_s <= ORPHAN_S:
+                continue
+            if not self._calm(ORPHAN_S):
+                self.excused[Excuse.TROUBLE] += 1
+            elif world.now_s - world.last_excused_s <= ORPHAN_S:
+                self.excused[Excuse.WRONG] += 1
+            elif any(fault.kind is Kind.GROUP_DELETED for fault in self._begun()):
+                self.excused[Excuse.UNPROVEN] += 1
+            else:
                 how = f"{instance_id} runs in no group since {since_s:.0f} s"
                 self.broken(Promise.ORPHANS, how)
 
     def _whole(self) -> None:
         """The fleet is whole: always, but for what nothing can be done about in time."""
         world = self.world
-        spot, on_demand = world.cloud.group(world.spot), world.cloud.group(world.on_demand)
-        working, wanted = world.working(), min(spot.desired - world.spares, SPOT_MAX)
+        spot, on_demand = world.group(world.spot), world.group(world.on_demand)
+        working, wanted = world.working(), min(spot.desired - world.spares, world.scenario.spot_max)
         if self._recently(CAPPED):
-            wanted = min(wanted, CONFIGURATION_CAP)
+            capped = min(wanted, CONFIGURATION_CAP)
+            self.excused[Excuse.CAPPED] += capped <= working < wanted
+            wanted = capped
         short = working < wanted
         # Where more and more is asked for, who was asked for last is waited for.
         more, self._most = wanted > self._most, max(wanted, self._most) if short else wanted
         self._short_since = None if not short or more else (self._short_since or world.now_s)
         lasted_s = world.now_s - (self._short_since or world.now_s)
         self._patience_s = max(self._patience_s, self.to_be_missed_s()) if short else 0.0
-        too_long = lasted_s > SHORT_S + self._patience_s
-        helpless = self._recently(HELPLESS, self._patience_s) or self._waits_for_budget(
-            wanted - working
-        )
-        if too_long and self._calm(SHORT_S) and not helpless:
+        if lasted_s <= SHORT_S:
+            return
+        if not self._calm(SHORT_S):
+            self.excused[Excuse.TROUBLE] += 1
+        elif lasted_s <= SHORT_S + self._patience_s:
+            self.excused[Excuse.UNSEEN] += 1
+        elif self._recently(HELPLESS, self._patience_s):
+            self.excused[Excuse.HELPLESS] += 1
+        elif self._waits_for_budget(wanted - working):
+            self.excused[Excuse.BUDGET] += 1
+        else:
             how = f"{working} of {spot.desired} serve for {lasted_s / 60:.0f} min"
             self.broken(Promise.WHOLE, f"{how}, on-demand desired {on_demand.desired}")
 
@@ -283,7 +320,7 @@ class Watch:
 
     def _operator(self) -> None:
         """Where nobody sizes by load, less than was asked for is asked for by nobody."""
-        world, desired = self.world, self.world.cloud.group(self.world.spot).desired
+        world, desired = self.world, self.world.group(self.world.spot).desired
         if not world.scenario.sized and desired < world.asked:
             self.broken(Promise.OPERATOR, f"spot desired {desired}, asked for {world.asked}")
 
@@ -293,9 +330,14 @@ class Watch:
         return sum(self.world.works(i.instance_id) for i in members)
 
     def _others(self) -> None:
-        since_s = self.world.now_s - self.world.other_recorded_s
-        if since_s > SILENT_S and self.world.now_s > STEADY_S and self._calm(SILENT_S):
-            self.broken(Promise.ISOLATED, f"the other fleet was not turned for {since_s:.0f} s")
+        for name, recorded_s in self.world.others_recorded_s.items():
+            since_s = self.world.now_s - recorded_s
+            if since_s <= SILENT_S or self.world.now_s <= STEADY_S:
+                continue
+            if self._calm(SILENT_S):
+                self.broken(Promise.ISOLATED, f"{name} was not turned for {since_s:.0f} s")
+            else:
+                self.excused[Excuse.TROUBLE] += 1
 
     def _calm(self, seconds: float) -> bool:
         """Whether nothing was wrong with AWS or the schedules for so long."""
@@ -304,12 +346,16 @@ class Watch:
     def failed(self, function: str, what: str) -> None:
         """Note that an invocation failed; without trouble of AWS's own that must soon be over."""
         world, failures = self.world, self._failures
-        excused_s = world.now_s - world.last_excused_s
-        calm = self._calm(FAILURES_WITHIN_S) and excused_s > FAILURES_WITHIN_S
         failures.append(world.now_s)
         while failures[0] < world.now_s - FAILURES_WITHIN_S:
             failures.popleft()
-        if calm and len(failures) > FAILURES_AT_MOST:
+        if len(failures) <= FAILURES_AT_MOST:
+            return
+        if not self._calm(FAILURES_WITHIN_S):
+            self.excused[Excuse.TROUBLE] += 1
+        elif world.now_s - world.last_excused_s <= FAILURES_WITHIN_S:
+            self.excused[Excuse.WRONG] += 1
+        else:
             how = f"{len(failures)} failures within {FAILURES_WITHIN_S / 60:.0f} min"
             self.broken(Promise.SETTLED, f"{how}, the last of {function}: {what[:160]}")
 
@@ -326,7 +372,7 @@ class Watch:
             return
         match operation:
             case "set_desired_capacity":
-                view = world.cloud.group(group)
+                view = world.group(group)
                 by = view.desired - int(params["DesiredCapacity"])
                 self._moved(group, -by)
                 self._lowered(group, by, "", function)
@@ -344,7 +390,7 @@ class Watch:
         world = self.world
         if instance_id and world.cloud.instance(instance_id).state == TERMINATING:
             return
-        view, load = world.cloud.group(group), world.steady_load(STEADY_S)
+        view, load = world.group(group), world.steady_load(STEADY_S)
         if group == world.spot:
             self._slept |= view.desired == by
             left = view.desired - by + world.scenario.onprem_workers
@@ -358,7 +404,7 @@ class Watch:
         before = self._staying() + self._hang_unknown()
         # Whom spot is asked for is the sizing's to say; of a fleet that is met the load says it,
         # as far as an operator lets spot serve it, until it sleeps or the operator says it.
-        spot = world.cloud.group(world.spot)
+        spot = world.group(world.spot)
         met = world.adopted and not self._slept and not world.operator_desired
         needed = min(load, spot.maximum if met else spot.desired)
         if gone and before - gone + world.scenario.onprem_workers < needed:
@@ -399,7 +445,9 @@ class Watch:
             self.broken(Promise.BUDGET, f"{hour} replacements in an hour")
 
     def _replaces_healthy(self, instance_id: str) -> None:
-        if instance_id not in self.world.muted:
+        if instance_id in self.world.muted:
+            self.excused[Excuse.UNHEARD] += 1
+        else:
             self.broken(Promise.REASONED, f"{instance_id}, which served, was replaced")
         self.unheard_replaced += 1
         if self.unheard_replaced > UNHEARD_REPLACED_AT_MOST:
@@ -411,26 +459,30 @@ class Watch:
     def _in_quiet(self, quiet_s: float) -> None:
         """Look at a world that is quiet for so long."""
         to_be_missed_s = self.to_be_missed_s()
-        if quiet_s > SERVED_AFTER_S and math.isfinite(to_be_missed_s):
-            self._requests_served()
+        if quiet_s > SERVED_AFTER_S:
+            self._requests_served(seen=math.isfinite(to_be_missed_s))
         self._lent()
         self._ill_patience_s = max(self._ill_patience_s, to_be_missed_s) if to_be_missed_s else 0.0
         self._cured()
 
-    def _requests_served(self) -> None:
+    def _requests_served(self, *, seen: bool) -> None:
         world = self.world
-        spot, working, waiting = world.cloud.group(world.spot), world.working(), world.force.queued
+        spot, working, waiting = world.group(world.spot), world.working(), world.force.queued
         # More than the bounds or an operator allow is not asked for: it takes its time.
-        fewer = working < (SPOT_MAX if world.scenario.sized else spot.desired)
-        if fewer and waiting > 60.0 * world.load() / world.scenario.service_s + 20:
+        fewer = working < (world.scenario.spot_max if world.scenario.sized else spot.desired)
+        if not fewer or waiting <= 60.0 * world.load() / world.scenario.service_s + 20:
+            return
+        if not seen:
+            self.excused[Excuse.UNSEEN] += 1
+        else:
             how = f"{waiting} requests wait, {working} instances serve, {world.load()} erlangs"
             self.broken(Promise.SERVED, f"{how}, spot desired {spot.desired}")
 
     def _lent(self) -> None:
         """As long as spot does not serve, on-demand stands in for it."""
         world = self.world
-        spot, on_demand = world.cloud.group(world.spot), world.cloud.group(world.on_demand)
-        served = self.serving(spot) >= min(spot.desired - world.spares, SPOT_MAX)
+        spot, on_demand = world.group(world.spot), world.group(world.on_demand)
+        served = self.serving(spot) >= min(spot.desired - world.spares, world.scenario.spot_max)
         lent = on_demand.desired and served
         self._lent_since = (self._lent_since or world.now_s) if lent else None
         lent_s = world.now_s - (self._lent_since or world.now_s)
@@ -462,7 +514,7 @@ class Watch:
         world = self.world
         launched = [i.launched_s for i in world.cloud.history() if not world.is_other(i)]
         self._launches(launched)
-        if LAUNCH in world.cloud.group(world.spot).suspensions:
+        if LAUNCH in world.group(world.spot).suspensions:
             self._suspended_s = world.now_s
         if quiet_s > 0:
             self._launches_in_quiet(launched)
@@ -486,7 +538,7 @@ class Watch:
         hour = sum(at_s > self.world.now_s - 3600.0 for at_s in launched)
         # AWS itself launches again and again what dies while it starts, or is abandoned.
         looping = any(f.kind in CAPPED for f in self.world.scenario.faults)
-        if hour > LAUNCHES_AN_HOUR and not looping:
+        if hour > LAUNCHES_AN_HOUR * self.world.scenario.scale and not looping:
             self.broken(Promise.LAUNCHES, f"{hour} launches in an hour")
 
     def _launches_in_quiet(self, launched: list[float]) -> None:
@@ -495,7 +547,7 @@ class Watch:
         quiet_from_s = max(world.scenario.quiet_from_s, self._suspended_s)
         begin_s = quiet_from_s + QUIET_LAUNCHES_AFTER_S
         late = sum(at_s > begin_s for at_s in launched)
-        if late > LAUNCHES_IN_QUIET:
+        if late > LAUNCHES_IN_QUIET * world.scenario.scale:
             how = f"{late} launches within {(world.now_s - begin_s) / 60:.0f} min of quiet"
             self.broken(Promise.NO_LOOP, how)
 
@@ -503,7 +555,7 @@ class Watch:
         world = self.world
         running = [i for i in world.cloud.instances() if not world.is_other(i)]
         # A burst of warnings: those that were warned, their replacements, and the backfill.
-        most = 3 * max(SPOT_MAX, world.operator_desired, world.adopted) + 4
+        most = 3 * max(world.scenario.spot_max, world.operator_desired, world.adopted) + 4
         if len(running) > most:
             self.broken(Promise.COST, f"{len(running)} instances run at once")
 
@@ -517,6 +569,7 @@ class Result:
     invocations: int
     calls: int
     losses: int
+    excused: Counter[Excuse]
     story: tuple[str, ...]
 
 
@@ -535,6 +588,7 @@ class Watched(Troubled):
             invocations=self.invocations,
             calls=self.calls,
             losses=self.cloud.bill().losses,
+            excused=+self.watch.excused,
             story=tuple(self.story),
         )
 
@@ -554,12 +608,14 @@ class Watched(Troubled):
             self.watch.failed(function, invocation.failed)
         if invocation.bug:
             self.watch.broken(Promise.NO_BUG, f"{function}: {invocation.bug}")
-        if function in (HEALTH, AVAILABILITY) and invocation.answered:
+        ticks = function in (HEALTH, AVAILABILITY) and "Records" not in invocation.event
+        if ticks and invocation.answered:
             self._all_recorded(invocation)
 
     def _all_recorded(self, invocation: Invocation) -> None:
-        """Every fleet has its record, unless another turn was at work on it."""
-        for fleet in (MAIN, OTHER):
+        """A tick leaves a record of every fleet, unless another turn was at work on it."""
+        fleets = (MAIN, *self.scenario.others)
+        for fleet in fleets if len(fleets) <= FLEETS_A_TURN else ():
             if fleet in invocation.recorded or invocation.overlapped:
                 continue
             if not any(key.endswith("_until") for key in self.state_item(fleet)):

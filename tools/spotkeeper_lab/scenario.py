@@ -6,7 +6,7 @@ run; the first faults begin once the fleet has settled.
 
 import json
 import random
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 
@@ -16,7 +16,7 @@ from pydantic import TypeAdapter
 from spotkeeper_lab.cloud.api import Cloud
 from spotkeeper_lab.cloud.values import GroupSpec, Physics, Purchase
 from spotkeeper_lab.fakes.virtual_time import EPOCH
-from spotkeeper_lab.faults import TOGETHER, Fault, Kind
+from spotkeeper_lab.faults import TOGETHER, WIDE, Fault, Kind
 from spotkeeper_lab.traces.market import market_of
 from spotkeeper_lab.traces.requests import RequestTrace
 from spotkeeper_lab.world import REQUEST_QUEUE, Stage
@@ -27,7 +27,7 @@ MET_AT_S = 480.0
 SPOT_MAX = 12
 LENGTHS_S = (90.0, 300.0, 900.0, 1800.0, 3600.0)
 LATENCIES_S = (0.01, 0.08)
-MAIN, OTHER = "ocr", "search"
+MAIN = "ocr"
 A, B = "us-east-1a/g5.xlarge", "us-east-1b/g5.xlarge"
 OTHERS = 2
 POOL_SIZE = 40
@@ -70,12 +70,30 @@ class Scenario:
     strict: bool = True
     sized: bool = True
     suspend_after_s: float | None = None
-    service_s: float = field(default=6.0)
+    service_s: float = 6.0
+    fleets: int = 2
+    spot_max: int = SPOT_MAX
+    latencies_s: tuple[float, float] = LATENCIES_S
+
+    @property
+    def others(self) -> tuple[str, ...]:
+        """The fleets that nothing should happen to."""
+        return tuple(f"search{number or ''}" for number in range(self.fleets - 1))
+
+    @property
+    def scale(self) -> float:
+        """How much larger the main fleet is than usual; 1 at least."""
+        return max(1.0, self.spot_max / SPOT_MAX)
 
     @property
     def met_at_s(self) -> float:
         """When the functions are deployed: once on-demand serves, where that is the start."""
         return MET_AT_S if self.start is StartState.ON_DEMAND else 0.0
+
+    @property
+    def adopted(self) -> int:
+        """The on-demand instances that the fleet is met with, where that is the start."""
+        return round(6 * self.scale) if self.start is StartState.ON_DEMAND else 0
 
     @property
     def quiet_from_s(self) -> float:
@@ -121,6 +139,32 @@ def draw(seed: int) -> Scenario:
     )
 
 
+def draw_wide(seed: int) -> Scenario:
+    """Draw a run that may be slow, quiet, large or among many fleets, with wider faults."""
+    plain, rng = draw(seed), random.Random(f"chaos/wide/{seed}")
+    spot_max = rng.choice([5, SPOT_MAX, SPOT_MAX, SPOT_MAX, 50, 200, 1000])
+    scale = max(1.0, spot_max / SPOT_MAX)
+    kinds = rng.choices(WIDE, k=rng.choice([0, 1, 2]))
+    faults = [_fault(rng, kind, rng.uniform(0.0, FAULTS_S)) for kind in kinds]
+    loads = [(at_s, round(load * min(scale, spot_max / 8), 2)) for at_s, load in plain.loads]
+    if plain.sized and rng.random() < 0.3:  # noqa: PLR2004
+        night_s = WARM_UP_S + rng.uniform(0.0, FAULTS_S / 2)
+        loads = [step for step in loads if step[0] < night_s] + [(night_s, 0.0)]
+        if rng.random() < 0.5:  # noqa: PLR2004
+            loads.append((night_s + rng.choice([1800.0, 5400.0]), loads[0][1]))
+    return replace(
+        plain,
+        faults=tuple(sorted([*plain.faults, *faults], key=lambda fault: fault.at_s)),
+        loads=tuple(loads),
+        fleets=rng.choice([1, 2, 2, 2, 5, 5, 12, 40]),
+        spot_max=spot_max,
+        group_maximum=spot_max + plain.group_maximum - SPOT_MAX,
+        spot_min=min(plain.spot_min, spot_max),
+        latencies_s=rng.choice([LATENCIES_S, (0.01, 0.25), (0.05, 0.25)]),
+        service_s=6.0 * scale,
+    )
+
+
 def _start(rng: random.Random, *, sized: bool) -> StartState:
     """Where nobody sizes the spot group, it begins as its operator left it."""
     drawn = rng.choice([StartState.SERVING] * 3 + [StartState.EMPTY, StartState.ON_DEMAND])
@@ -134,7 +178,7 @@ def _loads(rng: random.Random) -> tuple[tuple[float, float], ...]:
 
 
 def _faults(rng: random.Random) -> list[Fault]:
-    kinds = rng.choices(list(Kind), k=rng.randint(2, 6))
+    kinds = rng.choices([kind for kind in Kind if kind not in WIDE], k=rng.randint(2, 6))
     found = [_fault(rng, kind, rng.uniform(0.0, FAULTS_S)) for kind in kinds]
     if rng.choice([True, False]):
         together_s = rng.uniform(0.0, FAULTS_S)
@@ -174,7 +218,7 @@ def stage_of(scenario: Scenario) -> Stage:
         requests=requests_of(scenario),
         start=EPOCH,
         seed=scenario.seed,
-        latencies_s=LATENCIES_S,
+        latencies_s=scenario.latencies_s,
         onprem_workers=scenario.onprem_workers,
         chance=random.Random(f"{scenario.seed}/idle"),
     )
@@ -190,8 +234,8 @@ def documents_of(scenario: Scenario) -> dict[str, str]:
         "request_queue_url": REQUEST_QUEUE if scenario.queue_known else None,
         "bounds": {
             "spot_min": scenario.spot_min,
-            "spot_max": SPOT_MAX,
-            "on_demand_max": SPOT_MAX,
+            "spot_max": scenario.spot_max,
+            "on_demand_max": scenario.spot_max,
         },
         "objective": {"wait_s": 10.0, "share": 0.95} if scenario.objective else None,
         "sizing": {"enabled": scenario.sized},
@@ -200,24 +244,30 @@ def documents_of(scenario: Scenario) -> dict[str, str]:
             "on_demand_warm": scenario.warm_pool > 0,
         },
     }
-    other = {
-        "version": 1,
-        "spot_group": "search-spot",
-        "on_demand_group": "search-on-demand",
-        "bounds": {"spot_min": OTHERS, "spot_max": OTHERS, "on_demand_max": OTHERS},
-        "sizing": {"enabled": False},
-        "worker_health": {"enabled": False},
+    others = {
+        name: {
+            "version": 1,
+            "spot_group": f"{name}-spot",
+            "on_demand_group": f"{name}-on-demand",
+            "bounds": {"spot_min": OTHERS, "spot_max": OTHERS, "on_demand_max": OTHERS},
+            "sizing": {"enabled": False},
+            "worker_health": {"enabled": False},
+        }
+        for name in scenario.others
     }
-    return {"ocr": json.dumps(main), "search": json.dumps(other)}
+    return {name: json.dumps(document) for name, document in {MAIN: main, **others}.items()}
 
 
 def specs_of(scenario: Scenario, pools: tuple[str, ...]) -> list[GroupSpec]:
     """The four groups."""
     most = scenario.group_maximum
-    first = {StartState.SERVING: (4, 0), StartState.EMPTY: (0, 0), StartState.ON_DEMAND: (0, 6)}[
-        scenario.start
-    ]
-    sizes = {"ocr": (*first, most), "search": (OTHERS, 0, OTHERS)}
+    spot, on_demand = round(4 * scenario.scale), scenario.adopted
+    first = {
+        StartState.SERVING: (spot, 0),
+        StartState.EMPTY: (0, 0),
+        StartState.ON_DEMAND: (0, on_demand),
+    }[scenario.start]
+    sizes = {MAIN: (*first, most), **dict.fromkeys(scenario.others, (OTHERS, 0, OTHERS))}
     return [
         GroupSpec(
             name=f"{fleet}-{purchase}",
@@ -254,7 +304,8 @@ def cloud_of(scenario: Scenario) -> Cloud:
         marks_needed=strict,
         suspend_after_s=scenario.suspend_after_s,
     )
-    market = market_of("chaos", 1e6, {A: [(0.0, POOL_SIZE)], B: [(0.0, POOL_SIZE)]})
+    size = round(POOL_SIZE * scenario.scale) + OTHERS * scenario.fleets
+    market = market_of("chaos", 1e6, {A: [(0.0, size)], B: [(0.0, size)]})
     return Cloud(market, specs_of(scenario, (A, B)), physics, scenario.seed)
 
 

@@ -4,13 +4,22 @@ import json
 import math
 from collections import deque
 from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from spotkeeper_lab.cloud.values import CloudError, CloudEvent, EventKind, InstanceView
+from spotkeeper_lab.cloud.values import (
+    CloudError,
+    CloudEvent,
+    EventKind,
+    GroupView,
+    InstanceView,
+    Purchase,
+)
 from spotkeeper_lab.cloud.words import IN_SERVICE, ON_DEMAND_DRY, SPOT_DRY, TERMINATING
 from spotkeeper_lab.faults import LAUNCH_TEXTS, Fault, Kind, disturbs
-from spotkeeper_lab.scenario import MAIN, OTHER, Scenario, StartState, documents_of, stage_of
+from spotkeeper_lab.scenario import MAIN, A, B, Scenario, documents_of, specs_of, stage_of
 from spotkeeper_lab.workers import Served
 from spotkeeper_lab.world import AVAILABILITY, COLLECT, HEALTH, INTERRUPTION, Invocation, World
 
@@ -27,7 +36,6 @@ class Troubled(World):
     """The fleets of a scenario, and the faults that happen to them."""
 
     spot, on_demand = f"{MAIN}-spot", f"{MAIN}-on-demand"
-    other_groups = (f"{OTHER}-spot", f"{OTHER}-on-demand")
     replacements_an_hour = 2
 
     def __init__(self, scenario: Scenario) -> None:
@@ -35,7 +43,10 @@ class Troubled(World):
         self.scenario = scenario
         self.spares = 0
         """Spot instances beyond the need, as the main fleet's newest record has them."""
-        self.other_recorded_s = 0.0
+        self.other_groups = frozenset(
+            f"{name}-{kind}" for name in scenario.others for kind in ("spot", "on-demand")
+        )
+        self.others_recorded_s = dict.fromkeys(scenario.others, 0.0)
         self.hung: dict[str, float] = {}
         self.hung_unseen: set[str] = set()
         """Those that hang since before their fleet was looked at: as if their logs did not come."""
@@ -44,11 +55,11 @@ class Troubled(World):
         """Those that ship no search logs, once did not, or came when none were read."""
         self.operator_desired = 0
         """The most that an operator has asked for."""
-        self.asked = self.cloud.group(self.spot).desired
+        self.asked = self.group(self.spot).desired
         """What an operator asked for last; what the group began with until then."""
         self.closed_at = 0
         """What an operator had asked the spot group for when its maximum was set to 0."""
-        self.adopted = 6 if scenario.start is StartState.ON_DEMAND else 0
+        self.adopted = scenario.adopted
         self.last_trouble_s = 0.0
         self.last_excused_s = -math.inf
         self._mustered_s = -MUSTER_EVERY_S
@@ -77,7 +88,8 @@ class Troubled(World):
         self._loads.append((self.now_s, self.load()))
         if any(disturbs(fault) for fault in self.active.values()):
             self.last_trouble_s = self.now_s
-        if Kind.WRONG_DOCUMENT in self.active:
+        wrong = {Kind.WRONG_DOCUMENT, Kind.GROUP_DELETED} & self.active.keys()
+        if wrong or self._hangs("ec2"):
             self.last_excused_s = self.now_s
         self.minute()
         self.enter(self.now_s + 60.0, self._minute)
@@ -90,14 +102,17 @@ class Troubled(World):
         if disturbs(fault):
             self.last_trouble_s = self.now_s
         if start := _BEGINS.get(fault.kind):
-            start(self, fault)
+            # A group that is deleted meanwhile is spared.
+            with suppress(CloudError):
+                start(self, fault)
 
     def _end(self, fault: Fault) -> None:
         self.tell(f"! over: {fault.kind}")
         if self.active.get(fault.kind) is fault:
             del self.active[fault.kind]
         if stop := _ENDS.get(fault.kind):
-            stop(self, fault)
+            with suppress(CloudError):
+                stop(self, fault)
 
     # --- functions ------------------------------------------------------------------------------
 
@@ -115,8 +130,8 @@ class Troubled(World):
 
     def recorded(self, fleet: str, text: str) -> None:
         """Tell of a decision that is more than to hold."""
-        if fleet == OTHER:
-            self.other_recorded_s = self.now_s
+        if fleet in self.others_recorded_s:
+            self.others_recorded_s[fleet] = self.now_s
             return
         record = json.loads(text)
         self.spares = int(record["seen"].get("SpotSpare", self.spares))
@@ -233,6 +248,20 @@ class Troubled(World):
         except CloudError:
             return ""
 
+    def group(self, name: str) -> GroupView:
+        """A group; one that is deleted is empty."""
+        if name in self.cloud.groups():
+            return self.cloud.group(name)
+        return GroupView(
+            name=name,
+            purchase=Purchase.SPOT,
+            desired=0,
+            minimum=0,
+            maximum=0,
+            suspensions={},
+            instances=(),
+        )
+
     def operator_asked(self, desired: int) -> None:
         """Note what an operator asks of the spot group."""
         self.asked, self.operator_desired = desired, max(self.operator_desired, desired)
@@ -247,7 +276,7 @@ class Troubled(World):
 
 def _share(world: Troubled, group: str, share: float) -> list[str]:
     """Some instances of a group that are in service, at least one if there is any."""
-    there = [i.instance_id for i in world.cloud.group(group).instances if i.state == IN_SERVICE]
+    there = [i.instance_id for i in world.group(group).instances if i.state == IN_SERVICE]
     return world.rng.sample(there, min(len(there), max(1, round(share * len(there)))))
 
 
@@ -281,7 +310,7 @@ def _boot_loop(world: Troubled, fault: Fault) -> None:
         return
     starting = [
         view.instance_id
-        for view in world.cloud.group(world.spot).instances
+        for view in world.group(world.spot).instances
         if view.state != IN_SERVICE and world.now_s - view.launched_s > LONGEST_BOOT_S
     ]
     world.cloud.reclaim(starting, world.now_s)
@@ -347,7 +376,7 @@ def _end_some(world: Troubled, fault: Fault) -> None:
 def _even_out(world: Troubled, fault: Fault) -> None:
     """End one instance as AZRebalance does, and launch another."""
     for instance_id in _share(world, world.spot, 0.0)[:1]:
-        if "AZRebalance" not in world.cloud.group(world.spot).suspensions:
+        if "AZRebalance" not in world.group(world.spot).suspensions:
             world.cloud.set_unhealthy(instance_id)
     del fault
 
@@ -405,7 +434,7 @@ def _spoil_state(world: Troubled, fault: Fault) -> None:
 
 
 def _ask(world: Troubled, fault: Fault) -> None:
-    spot = world.cloud.group(world.spot)
+    spot = world.group(world.spot)
     asked = int(fault.value * spot.maximum)
     if asked == spot.desired:
         return  # Nothing changes: nobody can see that it was asked for.
@@ -452,6 +481,31 @@ def _mend_document(world: Troubled, fault: Fault) -> None:
     world.mend_documents()
 
 
+def _delete_group(world: Troubled, fault: Fault) -> None:
+    del fault
+    if world.spot in world.cloud.groups():
+        world.cloud.delete_group(world.spot)
+
+
+def _make_group(world: Troubled, fault: Fault) -> None:
+    """Make the group again, at 0; whoever sizes it by hand gives it its size."""
+    del fault
+    (spec,) = [one for one in specs_of(world.scenario, (A, B)) if one.name == world.spot]
+    if world.spot not in world.cloud.groups():
+        world.cloud.create_group(replace(spec, desired=0 if world.scenario.sized else world.asked))
+
+
+def _set_clocks(world: Troubled, fault: Fault) -> None:
+    there = sorted(world.force.instances)
+    off_s = -600.0 if fault.value < 0.5 else 600.0  # noqa: PLR2004
+    world.logs.off_s = dict.fromkeys(world.rng.sample(there, len(there) // 2), off_s)
+
+
+def _right_clocks(world: Troubled, fault: Fault) -> None:
+    del fault
+    world.logs.off_s = {}
+
+
 type _Change = Callable[[Troubled, Fault], None]
 
 _BEGINS: Mapping[Kind, _Change] = {
@@ -477,6 +531,8 @@ _BEGINS: Mapping[Kind, _Change] = {
     Kind.OPERATOR_ENDS: _end_some,
     Kind.WRONG_DOCUMENT: _spoil_document,
     Kind.ZONES_EVENED: _even_out,
+    Kind.GROUP_DELETED: _delete_group,
+    Kind.CLOCKS_FAR: _set_clocks,
 }
 _ENDS: Mapping[Kind, _Change] = {
     Kind.HALF_LOGS: _unmute,
@@ -484,4 +540,6 @@ _ENDS: Mapping[Kind, _Change] = {
     Kind.OPERATOR_MAXIMUM: _reopen,
     Kind.OPERATOR_SUSPENDS: _resume,
     Kind.WRONG_DOCUMENT: _mend_document,
+    Kind.GROUP_DELETED: _make_group,
+    Kind.CLOCKS_FAR: _right_clocks,
 }

@@ -401,6 +401,8 @@ class SearchLogs:
         self.stopped = False
         self.ahead_s = 0.0
         """How far the clock that stamps the arrival is ahead of the workers' own."""
+        self.off_s: dict[str, float] = {}
+        """How far the clocks of some machines are ahead of the true time."""
         self.messages = 0
         """How many were sent so far."""
         self._time = time
@@ -451,12 +453,13 @@ class SearchLogs:
         return [Segment(None, some).body() for some in batched(lines, MOST_LOGS, strict=False)]
 
     def _log(self, served: Served) -> dict[str, str]:
+        off_s = self.off_s.get(served.instance_id, 0.0)
         return {
             "request_id": f"r-{served.request:08d}",
             "worker_id": served.worker_id,
-            "enqueued_at": self._at(served.enqueued_s + self.ahead_s),
-            "started_at": self._at(served.started_s),
-            "finished_at": self._at(served.finished_s),
+            "enqueued_at": self._at(served.enqueued_s + self.ahead_s + off_s),
+            "started_at": self._at(served.started_s + off_s),
+            "finished_at": self._at(served.finished_s + off_s),
             "status": "ok",
         }
 

@@ -31,7 +31,7 @@ from spotkeeper.ports import FleetError
 from spotkeeper_lab.checkout import Handler, load_handler
 from spotkeeper_lab.cloud.api import Cloud
 from spotkeeper_lab.cloud.values import CloudError, CloudEvent
-from spotkeeper_lab.faults import REFUSALS, Fault, Kind
+from spotkeeper_lab.faults import REFUSALS, Fault, Kind, hanging
 from spotkeeper_lab.local_aws.answers import Answers
 from spotkeeper_lab.local_aws.context import Client, in_process
 from spotkeeper_lab.local_aws.dynamodb.tables import Tables
@@ -51,12 +51,14 @@ EXPECTED = (FleetError, observability.TurnFailed)
 TABLE, PATH = "lab", "/spotkeeper/lab/fleets"
 QUEUES = f"https://sqs.{REGION}.amazonaws.com/{ACCOUNT}/"
 REQUEST_QUEUE, WAKE_UPS = f"{QUEUES}requests", f"{QUEUES}wake-ups"
+HEALTH_QUEUE = f"{QUEUES}health"
 ENVIRONMENT = {
     "TABLE_NAME": TABLE,
     "FLEET_DOCUMENTS_PATH": PATH,
     "RECORD_DAYS": "30",
     "STACK_NONCE": "51af3dc0-da77-11e4-872e-1234567db123",
     "WAKE_UP_QUEUE_URL": WAKE_UPS,
+    "HEALTH_QUEUE_URL": HEALTH_QUEUE,
     "POWERTOOLS_SERVICE_NAME": "lab",
     "POWERTOOLS_METRICS_NAMESPACE": "Spotkeeper",
     "POWERTOOLS_TRACE_DISABLED": "true",
@@ -164,6 +166,7 @@ class Invocation:
     """
 
     function: str
+    event: Mapping[str, Any]
     deadline_s: float
     then: "Then | None" = None
     process: Process | None = None
@@ -334,8 +337,8 @@ class World:
         if Kind.COLD in self.active:
             forget()
         self.invocations += 1
-        invocation = Invocation(function, self._deadline_s(), then)
-        invocation.process = Process(lambda: self._work(invocation, event))
+        invocation = Invocation(function, event, self._deadline_s(), then)
+        invocation.process = Process(lambda: self._work(invocation))
         if self._open:
             for other in (*self._open, invocation):
                 other.overlapped = True
@@ -347,7 +350,7 @@ class World:
             return self.now_s + self.rng.uniform(0.0, KILLED_WITHIN_S)
         return self.now_s + TIME_OUT_S
 
-    def _work(self, invocation: Invocation, event: Mapping[str, Any]) -> None:
+    def _work(self, invocation: Invocation) -> None:
         handler = self._handlers[invocation.function]
         number = str(UUID(int=self.invocations))
         context = Context(
@@ -356,7 +359,7 @@ class World:
             lambda: int(1000 * (invocation.deadline_s - self.now_s)),
         )
         try:
-            invocation.answer = handler(event, context)
+            invocation.answer = handler(invocation.event, context)
             invocation.answered = True
         except EXPECTED as error:
             invocation.failed = _in_one_line(error)
@@ -434,7 +437,11 @@ class World:
             case "ssm":
                 return {"get_parameters_by_path": self._parameters}
             case "sqs":
-                return {"send_message": self._wake_up, "get_queue_attributes": self._length}
+                return {
+                    "send_message": self._wake_up,
+                    "send_message_batch": self._hand_on,
+                    "get_queue_attributes": self._length,
+                }
         return {}
 
     def _called(
@@ -450,6 +457,9 @@ class World:
                     self.spend(PAUSES_S[attempt])
                 latency_s = self._latency_s(service, operation)
                 self.spend(min(latency_s, longest_s) / 2)
+                if self._hangs(service):
+                    self.spend(longest_s)
+                    continue
                 if refusal := self._refusal(service, operation):
                     self.spend(latency_s / 2)
                     if attempt == tries - 1 or refusal[0] in NOT_RETRIED:
@@ -484,6 +494,10 @@ class World:
             if fault and (refused := refuse(fault, service, operation, self.rng)):
                 return refused
         return None
+
+    def _hangs(self, service: str) -> bool:
+        fault = self.active.get(Kind.HANGING)
+        return fault is not None and hanging(fault) == service
 
     def _loses_answer(self) -> bool:
         return Kind.ANSWERS_LOST in self.active and self.rng.random() < LOST_SHARE
@@ -539,8 +553,15 @@ class World:
             "awsRegion": REGION,
         }
         at_s = self.now_s + float(params.get("DelaySeconds", 0))
-        self.enter(at_s, lambda: self.invoke(AVAILABILITY, {"Records": [record]}))
+        function = HEALTH if params["QueueUrl"] == HEALTH_QUEUE else AVAILABILITY
+        self.enter(at_s, lambda: self.invoke(function, {"Records": [record]}))
         return {"MessageId": record["messageId"]}
+
+    def _hand_on(self, params: Mapping[str, Any]) -> Answer:
+        """Send several messages; each becomes an invocation."""
+        for entry in params["Entries"]:
+            self._wake_up({"QueueUrl": params["QueueUrl"], **entry})
+        return {"Successful": [], "Failed": []}
 
     def _length(self, _: Mapping[str, Any]) -> Answer:
         counts = {"": self.force.queued, "Delayed": 0, "NotVisible": self.force.in_flight}

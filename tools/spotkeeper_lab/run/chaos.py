@@ -15,8 +15,8 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
-from spotkeeper_lab.promises import Promise, Result, Violation, Watched
-from spotkeeper_lab.scenario import Scenario, draw, read, write
+from spotkeeper_lab.promises import Excuse, Promise, Result, Violation, Watched
+from spotkeeper_lab.scenario import Scenario, draw, draw_wide, read, write
 
 STORY_LINES = 60
 FOLDED_WITHIN = 8
@@ -67,9 +67,10 @@ def main(arguments: Sequence[str]) -> int:
     console = Console()
     began = time.monotonic()
     seeds = range(asked.first, asked.first + asked.seeds)
-    results = _run_all(seeds, asked.jobs, console)
+    results = _run_all(seeds, asked.jobs, console, wide=asked.wide)
     broken = _by_promise(results)
     console.print(_table(results, broken))
+    console.print(_excuses(results))
     console.print(f"{len(results)} seeds in {time.monotonic() - began:.0f} s")
     if broken and not asked.no_stories:
         _tell(broken, asked, console)
@@ -84,22 +85,24 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--keep", type=Path, help="a folder for the smallest failing scenarios")
     parser.add_argument("--replay", type=Path, help="run one kept scenario and tell its story")
     parser.add_argument("--no-stories", action="store_true", help="do not make failures smaller")
+    parser.add_argument("--wide", action="store_true", help="slow APIs, quiet nights, many fleets")
     return parser
 
 
-def _seed(seed: int) -> Result:
-    return run(draw(seed))
+def _seed(drawn: tuple[int, bool]) -> Result:
+    seed, wide = drawn
+    return run(draw_wide(seed) if wide else draw(seed))
 
 
 def _smallest(failing: tuple[Scenario, Promise]) -> Scenario:
     return minimise(*failing)
 
 
-def _run_all(seeds: Sequence[int], jobs: int, console: Console) -> list[Result]:
+def _run_all(seeds: Sequence[int], jobs: int, console: Console, *, wide: bool) -> list[Result]:
     results: list[Result] = []
     with Pool(jobs) as pool, Progress(console=console) as progress:
         task = progress.add_task("seeds", total=len(seeds))
-        for result in pool.imap_unordered(_seed, seeds):
+        for result in pool.imap_unordered(_seed, [(seed, wide) for seed in seeds]):
             results.append(result)
             failing = sum(bool(one.violations) for one in results)
             progress.update(task, advance=1, description=f"seeds, {failing} failing")
@@ -126,6 +129,15 @@ def _table(
         found = broken.get(promise, [])
         seeds = ", ".join(str(result.scenario.seed) for result, _ in found[:8])
         table.add_row(promise, str(len(found)), seeds, found[0][1].how if found else "")
+    return table
+
+
+def _excuses(results: Sequence[Result]) -> Table:
+    """How often a promise that did not hold was excused, and by what."""
+    table = Table("excuse", "checks excused", "in seeds", title="What the watch excused")
+    for excuse in Excuse:
+        counts = [result.excused[excuse] for result in results]
+        table.add_row(excuse, str(sum(counts)), str(sum(map(bool, counts))))
     return table
 
 

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from spotkeeper_lab.faults import Fault, Kind
-from spotkeeper_lab.promises import Promise, Watched
+from spotkeeper_lab.faults import WIDE, Fault, Kind
+from spotkeeper_lab.promises import Excuse, Promise, Watched
 from spotkeeper_lab.run.chaos import minimise, run, story_of
-from spotkeeper_lab.scenario import Scenario, draw, read, write
+from spotkeeper_lab.scenario import Scenario, draw, draw_wide, read, write
 
 SHORT = Scenario(seed=1, queue_known=True, loads=((0.0, 2.0),))
 
@@ -56,6 +56,32 @@ def test_a_broken_promise_is_found_and_its_cause_is_what_is_left(
     story = story_of(run(smallest), Promise.COST)
     assert story[-1].startswith("BROKEN at 25")
     assert story[-1].endswith("as told")
+
+
+def test_an_excuse_is_counted_each_time_that_it_is_used() -> None:
+    """No turn runs for an hour, and a workforce that was taken is not made up for."""
+    faults = (
+        Fault(kind=Kind.NO_TURNS, at_s=1500.0, length_s=3600.0),
+        Fault(kind=Kind.SPOT_DRY, at_s=1560.0, length_s=3500.0, value=1.0),
+    )
+    result = run(replace(SHORT, faults=faults, event_lost=1.0))
+    assert not result.violations
+    assert result.excused[Excuse.TROUBLE] > 0
+
+
+def test_a_service_that_hangs_costs_time_and_the_other_fleets_are_turned() -> None:
+    hanging = Fault(kind=Kind.HANGING, at_s=1500.0, length_s=1200.0, value=0.0)
+    story = run(replace(SHORT, faults=(hanging,), fleets=5))
+    assert not story.violations
+    assert not story.excused
+
+
+def test_a_wide_run_is_drawn_beside_the_plain_one() -> None:
+    drawn = [draw_wide(seed) for seed in range(1, 200)]
+    assert {one.fleets for one in drawn} == {1, 2, 5, 12, 40}
+    assert max(one.spot_max for one in drawn) == 1000
+    assert any(load == 0 for one in drawn for _, load in one.loads)
+    assert all(fault.kind not in WIDE for seed in range(1, 200) for fault in draw(seed).faults)
 
 
 def test_scenarios_are_kept_as_files(tmp_path: Path) -> None:
