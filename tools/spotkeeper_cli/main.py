@@ -22,6 +22,7 @@ from spotkeeper_cli.operator_commands.drill import drill
 from spotkeeper_cli.operator_commands.explain import explain
 from spotkeeper_cli.operator_commands.observe import observe
 from spotkeeper_cli.operator_commands.status import status
+from spotkeeper_cli.operator_commands.watch import watch
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -30,6 +31,7 @@ app = typer.Typer(
 )
 _STACK, _LAB = "On a deployed stack", "Without AWS"
 app.command(rich_help_panel=_STACK)(status)
+app.command(rich_help_panel=_STACK)(watch)
 app.command(rich_help_panel=_STACK)(explain)
 app.command(rich_help_panel=_STACK)(doctor)
 app.command(rich_help_panel=_STACK)(cost)

@@ -432,36 +432,37 @@ def exit_code(status: StackStatus) -> int:
 
 def _fleet_lines(fleet: FleetStatus) -> list[str]:
     lines = labelled(fleet.name, f"{_WHOLE[fleet.whole]}: {fleet.why}", indent=0)
-    lines += _permission(fleet)
+    return lines + [line for label, text in status_rows(fleet) for line in labelled(label, text)]
+
+
+def status_rows(fleet: FleetStatus) -> list[tuple[str, str]]:
+    """Say in labelled sentences how a fleet is, beside whether it is whole."""
+    rows = _permission(fleet)
     for each in fleet.failing:
         turns = "1 turn has" if each.turns == 1 else f"{each.turns} turns have"
         told = f"{turns} failed since {each.since:%H:%M:%S}: {each.error}"
-        lines += labelled("FAILING", f"{each.controller}: {told}")
-    for label, group in zip(("spot", "on-demand"), fleet.groups, strict=False):
-        lines += labelled(label, _group_words(group))
-    lines += labelled("load", _load_words(fleet))
-    lines += labelled("wait", _wait_words(fleet))
-    if fleet.last_change:
-        change = fleet.last_change
+        rows.append(("FAILING", f"{each.controller}: {told}"))
+    groups = zip(("spot", "on-demand"), fleet.groups, strict=False)
+    rows += ((label, _group_words(group)) for label, group in groups)
+    rows += (("load", _load_words(fleet)), ("wait", _wait_words(fleet)))
+    if change := fleet.last_change:
         told = f"{change.at:%m-%d %H:%M} {change.action} [{change.rule}] {change.reason}"
-        lines += labelled("last change", told)
-    return lines + labelled("turns", _turns(fleet))
+        rows.append(("last change", told))
+    return [*rows, ("turns", _turns(fleet))]
 
 
-def _permission(fleet: FleetStatus) -> list[str]:
+def _permission(fleet: FleetStatus) -> list[tuple[str, str]]:
     """Say that turns ask AWS for nothing, who decided so, and until when."""
     control = fleet.control
     if control is None:
-        return labelled("mode", "unknown: it could not be read")
-    if fleet.permission is Permission.PAUSED and control.pause:
-        pause = control.pause
-        return labelled(
-            "mode", f"PAUSED until {pause.until:%Y-%m-%d %H:%M} UTC: {pause.why} ({pause.by})"
-        )
+        return [("mode", "unknown: it could not be read")]
+    if fleet.permission is Permission.PAUSED and (pause := control.pause):
+        until = f"{pause.until:%Y-%m-%d %H:%M} UTC"
+        return [("mode", f"PAUSED until {until}: {pause.why} ({pause.by})")]
     if fleet.permission is Permission.OBSERVE:
         at, by = control.mode_at, control.mode_by
-        since = f"since {at:%Y-%m-%d %H:%M} UTC ({by})" if at else ""
-        return labelled("mode", f"OBSERVING {since or 'as its document says'}")
+        since = f"since {at:%Y-%m-%d %H:%M} UTC ({by})" if at else "as its document says"
+        return [("mode", f"OBSERVING {since}")]
     return []
 
 

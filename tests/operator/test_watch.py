@@ -1,0 +1,103 @@
+"""The live page of a stack: what it shows, how often it reads, and to whom it answers."""
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from spotkeeper import wiring
+from spotkeeper_operator import watch as module
+from spotkeeper_operator.aws import Aws, OperatorError
+from spotkeeper_operator.watch import Watch, server
+from tests.functions.conftest import Stage
+from tests.operator.command import STACK, refused
+
+HOST = "127.0.0.1:8080"
+
+
+@pytest.fixture
+def watching(deployed: Stage) -> Watch:
+    del deployed
+    return Watch(Aws("us-east-1"), STACK, None, wiring.now)
+
+
+def state(watch: Watch) -> dict[str, Any]:
+    status, kind, body = watch.answer(HOST, "/state.json?x=1")
+    assert (status, kind) == (200, "application/json")
+    return dict(json.loads(body))
+
+
+def test_the_page_shows_what_status_and_explain_show(watching: Watch) -> None:
+    seen = state(watching)
+    (fleet,) = seen["fleets"]
+    assert fleet["status"]["whole"] is True
+    rows = dict(fleet["status"]["rows"])
+    assert rows["spot"] == "3 of 4 in service  (main-spot)"
+    assert "workers served in the last minute" in rows["load"]
+    spot, on_demand = fleet["groups"]
+    assert {one["why"] for one in (*spot["instances"], *on_demand["instances"])} == {"it serves"}
+    assert any(d["reason"].startswith("spot 3 of 4 serving") for d in fleet["decisions"])
+    assert seen["troubles"] == ["alarm rings: both-short"]
+    page = watching.answer(HOST, "/")[2]
+    assert page.startswith("<!doctype html>")
+    charts = watching.answer("localhost:8080", "/" + seen["charts"])[2]
+    assert "make before break" in charts
+
+
+def test_many_browsers_are_one_reader(
+    watching: Watch, calls: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = [100.0]
+    monkeypatch.setattr(module, "monotonic", lambda: clock[0])
+    state(watching)
+    once = len(calls)
+    assert 0 < once < 20
+    clock[0] += 4.9
+    state(watching)
+    assert len(calls) == once
+    clock[0] += 0.2
+    state(watching)
+    assert len(calls) == 2 * once
+
+
+def test_what_cannot_be_read_now_is_shown_and_tried_again(
+    watching: Watch, denied: Callable[..., None]
+) -> None:
+    denied("DescribeStacks", "Throttling")
+    assert "Throttling" in state(watching)["why"]
+    assert "Throttling" in watching.answer(HOST, "/charts.html")[2]
+
+
+@pytest.mark.parametrize(
+    ("host", "path", "status"),
+    [
+        (HOST, "/", 200),
+        ("127.0.0.1", "/", 200),
+        (HOST, "/nothing", 404),
+        ("evil.example:8080", "/state.json", 403),
+        ("", "/", 403),
+    ],
+)
+def test_whom_it_answers(watching: Watch, host: str, path: str, status: int) -> None:
+    assert watching.answer(host, path)[0] == status
+
+
+def test_it_listens_on_this_machine_alone(watching: Watch, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[str, int]] = []
+
+    def taken(address: tuple[str, int], handler: object) -> None:
+        del handler
+        asked.append(address)
+        raise OSError(98, "Address already in use")
+
+    monkeypatch.setattr(module, "ThreadingHTTPServer", taken)
+    with pytest.raises(OperatorError, match="give another --port"):
+        server(watching, 8080)
+    assert asked == [("127.0.0.1", 8080)]
+
+
+def test_an_unknown_stack_or_fleet(deployed: Stage) -> None:
+    del deployed
+    assert "there is no stack nope" in refused("watch", "--stack", "nope")
+    assert "there is no fleet nope" in refused("watch", "--fleet", "nope")

@@ -1,0 +1,135 @@
+"""A live page of a deployed stack: read-only, on this machine alone.
+
+It shows what `status` and `explain` show. The stack is read at most every few seconds, however many
+browsers look.
+"""
+
+import json
+import threading
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from html import escape
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from time import monotonic
+
+from botocore.exceptions import BotoCoreError, ClientError
+
+from spotkeeper.ports import FleetError
+from spotkeeper_charts.page import page_html
+from spotkeeper_operator.aws import Aws, OperatorError, chosen
+from spotkeeper_operator.decisions.records_page import explain_page
+from spotkeeper_operator.status.details import instances_of
+from spotkeeper_operator.status.page import DECISIONS_SHOWN, fleet_picture, html
+from spotkeeper_operator.status.read_status import Reading
+from spotkeeper_operator.status.status import FleetStatus, fleet_status, status_rows
+
+LOOPBACK = "127.0.0.1"
+STATE_EVERY_S = 5.0
+CHARTS_EVERY_S = 60.0
+CHARTS_OF = timedelta(hours=3)
+HTML, JSON = "text/html; charset=utf-8", "application/json"
+ERRORS = (BotoCoreError, ClientError, FleetError, OperatorError)
+
+
+class Watch:
+    """What the page shows, each part kept for a moment."""
+
+    def __init__(
+        self, aws: Aws, stack: str, fleet: str | None, clock: Callable[[], datetime]
+    ) -> None:
+        """Look the stack up; raises `Gone` and `OperatorError`."""
+        self._aws, self._name, self._fleet, self._clock = aws, stack, fleet, clock
+        chosen(aws.documents(aws.stack(stack)), fleet)
+        self._kept: dict[str, tuple[float, str]] = {}
+        self._lock = threading.Lock()
+
+    def answer(self, host: str, path: str) -> tuple[int, str, str]:
+        """Answer a browser of this machine: status, content type and body.
+
+        A name of elsewhere that leads here is refused: its page could read this one.
+        """
+        if host.partition(":")[0] not in (LOOPBACK, "localhost"):
+            return 403, HTML, f"<!doctype html><title>403</title><p>Open http://{LOOPBACK}."
+        match path.partition("?")[0]:
+            case "/":
+                return 200, HTML, html()
+            case "/state.json":
+                return 200, JSON, self._fresh(path, STATE_EVERY_S, self._state)
+            case "/charts.html":
+                return 200, HTML, self._fresh(path, CHARTS_EVERY_S, self._charts)
+            case _:
+                return 404, HTML, "<!doctype html><title>404</title><p>There is no such page."
+
+    def _fresh(self, path: str, every_s: float, make: Callable[[], str]) -> str:
+        with self._lock:
+            at, kept = self._kept.get(path, (-every_s, ""))
+            if not kept or monotonic() - at >= every_s:
+                kept = make()
+                self._kept[path] = monotonic(), kept
+            return kept
+
+    def _state(self) -> str:
+        now = self._clock()
+        try:
+            state = self._picture(now)
+        except ERRORS as error:
+            state = {"fleets": [], "why": str(error)}
+        return json.dumps({"at": now.isoformat(), "charts": "charts.html", **state})
+
+    def _picture(self, now: datetime) -> dict[str, object]:
+        stack = self._aws.stack(self._name)
+        documents = self._aws.documents(stack)
+        reading = Reading(self._aws, stack, now, [str(error) for error in documents.errors])
+        fleets: list[dict[str, object]] = []
+        for fleet, looked in reading.fleets(chosen(documents, self._fleet)):
+            why = {i.instance_id: i.why for i in instances_of(fleet, looked, {}, {}, None, now)}
+            picture = fleet_picture(
+                fleet, looked.groups or {}, (looked.records or ())[:DECISIONS_SHOWN], why
+            )
+            fleets.append(picture | {"status": _told(fleet_status(fleet, looked, now))})
+        ringing = reading.attempt("alarms are not known", reading.ringing) or ()
+        troubles = [*(f"alarm rings: {name}" for name in ringing), *reading.troubles]
+        return {"fleets": fleets, "troubles": troubles}
+
+    def _charts(self) -> str:
+        now = self._clock()
+        first = now - CHARTS_OF
+        try:
+            stack = self._aws.stack(self._name)
+            records = [
+                record
+                for fleet in chosen(self._aws.documents(stack), self._fleet)
+                for record in self._aws.records(stack).between(fleet.name, first, now).records
+            ]
+        except ERRORS as error:
+            return f"<!doctype html><title>Not known</title><p>{escape(str(error))}"
+        return page_html(explain_page(records, first, now))
+
+
+def _told(status: FleetStatus) -> dict[str, object]:
+    return {"whole": status.whole, "why": status.why, "rows": status_rows(status)}
+
+
+def server(watch: Watch, port: int) -> ThreadingHTTPServer:
+    """Listen on this machine's loopback; raises `OperatorError` where the port is taken."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            """Answer a browser."""
+            status, kind, body = watch.answer(self.headers.get("Host", ""), self.path)
+            data = body.encode()
+            self.send_response(status)
+            self.send_header("Content-Type", kind)
+            self.send_header("Content-Length", str(len(data)))
+            self.send_header("Cache-Control", "no-store")
+            self.end_headers()
+            self.wfile.write(data)
+
+        def log_message(self, format: str, *args: object) -> None:
+            """Keep quiet: the page asks again and again."""
+            del format, args
+
+    try:
+        return ThreadingHTTPServer((LOOPBACK, port), Handler)
+    except OSError as error:
+        raise OperatorError(f"port {port}: {error.strerror}; give another --port") from error
