@@ -19,8 +19,8 @@ from spotkeeper_lab.cloud.values import (
 )
 from spotkeeper_lab.cloud.words import IN_SERVICE, ON_DEMAND_DRY, SPOT_DRY, TERMINATING
 from spotkeeper_lab.faults import LAUNCH_TEXTS, Fault, Kind, disturbs
+from spotkeeper_lab.machines import Served
 from spotkeeper_lab.scenario import MAIN, A, B, Scenario, documents_of, specs_of, stage_of
-from spotkeeper_lab.workers import Served
 from spotkeeper_lab.world import AVAILABILITY, COLLECT, HEALTH, INTERRUPTION, Invocation, World
 
 TURN_EVERY_S, JITTER_S = 60.0, 59.0

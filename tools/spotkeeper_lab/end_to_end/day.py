@@ -17,7 +17,7 @@ from spotkeeper_lab.end_to_end.incidents import Incident, incidents
 from spotkeeper_lab.end_to_end.record import Decision, Look, Record
 from spotkeeper_lab.end_to_end.scene import LEAD_S, Scene
 from spotkeeper_lab.local_aws.events import UNHEARD
-from spotkeeper_lab.workers import Machines, Served
+from spotkeeper_lab.machines import Machines, Served
 from spotkeeper_lab.world import (
     AVAILABILITY,
     COLLECT,

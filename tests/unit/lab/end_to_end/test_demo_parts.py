@@ -20,16 +20,16 @@ from spotkeeper_lab.end_to_end.series import (
 )
 from spotkeeper_lab.local_aws.answers import ACCOUNT, VirtualTime
 from spotkeeper_lab.local_aws.events import UNHEARD, Events
-from spotkeeper_lab.traces.market import Market, MarketError, market_of
-from spotkeeper_lab.traces.requests import RequestTrace
-from spotkeeper_lab.workers import (
+from spotkeeper_lab.machines import (
     MESSAGE_RECEIVES,
     VISIBILITY_TIMEOUT_S,
     SearchLogQueue,
     SearchLogs,
     Served,
-    ServiceLedger,
 )
+from spotkeeper_lab.traces.market import Market, MarketError, market_of
+from spotkeeper_lab.traces.requests import RequestTrace
+from spotkeeper_lab.workers import ServiceLedger
 from spotkeeper_worker.logs.pace import MOST_LOGS, PaceSettings
 
 CHECKOUT = r"app\.py is missing: in a checkout of Spotkeeper, pip install -e '\.\[lab\]' or make b"

@@ -7,8 +7,9 @@ import pytest
 
 from spotkeeper_lab.cloud.values import InstanceView, Purchase
 from spotkeeper_lab.cloud.words import IN_SERVICE, STANDBY, TERMINATING
+from spotkeeper_lab.machines import POLL_S, Machines, Served
 from spotkeeper_lab.traces.requests import RequestTrace
-from spotkeeper_lab.workers import POLL_S, Machines, Served, Workforce
+from spotkeeper_lab.workers import Workforce
 from spotkeeper_worker.worker import MARGIN_S
 
 ONE = "i-00000000000000001"

@@ -11,7 +11,7 @@ from spotkeeper_lab.traces.requests import RequestTrace, generate_requests
 from spotkeeper_lab.workers import MAX_RECEIVES, VISIBILITY_S, Workforce
 
 if TYPE_CHECKING:
-    from spotkeeper_lab.workers import Served
+    from spotkeeper_lab.machines import Served
 
 
 def trace(*requests: tuple[float, float]) -> RequestTrace:
