@@ -8,6 +8,7 @@ import pytest
 from spotkeeper.domain.decision import Action, Controller, DecisionRecord, Outcome
 from spotkeeper.turns.turn import FAILED
 from spotkeeper_operator.decisions.explain import explain_text, holes, timeline
+from spotkeeper_operator.decisions.records_page import records_timeline
 from spotkeeper_operator.durations import spoken
 from spotkeeper_operator.instants import parse_instant
 from spotkeeper_operator.text import labelled
@@ -152,3 +153,16 @@ def test_halves_are_folded_each_by_itself_in_any_order() -> None:
 def test_one_rule_alone() -> None:
     other = replace(HOLD, rule="stale search logs")
     assert [e.rule for e in timeline(minutes(HOLD, other), "at target")] == ["at target"]
+
+
+def test_charts_break_where_no_turn_worked() -> None:
+    """A failed turn saw nothing: it must not draw a fleet of none, nor a time without a turn."""
+    turn = replace(HOLD, controller=Controller.AVAILABILITY, seen={"SpotServing": 4})
+    wrong = replace(turn, rule=FAILED, seen={}, reason="the turn failed")
+    late = replace(turn, at=NOW + timedelta(minutes=9))
+    drawn = records_timeline([*minutes(turn, turn, wrong), late], NOW, NOW + timedelta(hours=1))
+    fleet, *_ = drawn.charts
+    spot, *_ = fleet.series
+    assert list(zip(spot.t, spot.values, strict=True)) == [(0, 4), (60, 4), (190, None), (540, 4)]
+    (notes,) = drawn.notes
+    assert any("the turn failed" in text for text in notes.texts)

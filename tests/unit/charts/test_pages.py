@@ -65,8 +65,11 @@ def test_what_is_said_cannot_become_markup() -> None:
 def test_a_row_leads_to_its_instant_and_numbers_stand_right() -> None:
     rows = [Row(cells=("10:00", "3"), at_s=36.5), Row(cells=("10:05", "4"), style="ours")]
     page = html(Table(columns=("time", "count"), numbers=("count",), rows=rows))
-    assert '<tr data-at="36.5"><td><button type="button">10:00</button></td>' in page
-    assert '<tr class="ours"><td>10:05</td><td class="number">4</td></tr>' in page
+    assert (
+        '<tr data-at="36.5"><td data-label="time"><button type="button">10:00</button></td>' in page
+    )
+    ours = '<tr class="ours"><td data-label="time">10:05</td>'
+    assert f'{ours}<td data-label="count" class="number">4</td></tr>' in page
 
 
 def test_a_folded_table_opens_when_asked() -> None:

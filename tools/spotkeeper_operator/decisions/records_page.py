@@ -4,13 +4,15 @@ from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 
 from spotkeeper.domain.decision import Controller, DecisionRecord
+from spotkeeper.turns.turn import FAILED
 from spotkeeper_charts.page import Block, Heading, Page, Row, Table, Text
 from spotkeeper_charts.timeline import Chart, Marks, Notes, Series, Timeline
 from spotkeeper_operator.decisions.explain import Entry, answered, seen_words, timeline
+from spotkeeper_operator.durations import STALE_TURN_S
 
 type Value = float | None
 INTRO = (
-    "Point at, or tap, a moment: both controllers' last decision and its reason appear below. "
+    "Point at, or tap, a moment to see both controllers' last decision and its reason below. "
     "Arrow keys go from turn to turn."
 )
 
@@ -38,8 +40,8 @@ def records_timeline(
     records: Sequence[DecisionRecord], first: datetime, last: datetime
 ) -> Timeline:
     """One fleet's records, in the order of time, as charts over one axis."""
-    availability = [r for r in records if r.controller is Controller.AVAILABILITY]
-    health = [r for r in records if r.controller is Controller.HEALTH]
+    notes = [[r for r in records if r.controller is each] for each in Controller]
+    availability, health = ([r for r in of if r.rule != FAILED] for of in notes)
     column = _columns(first)
     return Timeline(
         length_s=max(1.0, (last - first).total_seconds()),
@@ -47,7 +49,7 @@ def records_timeline(
         date=f"{first:%Y-%m-%d}",
         start_at=_seconds(records[-1].at, first) if records else 0.0,
         intro=INTRO,
-        notes=[_notes(controller, first) for controller in (availability, health) if controller],
+        notes=[_notes(of, first) for of in notes if of],
         charts=[
             _fleet(availability, first, column),
             *([_load(health, column), _waits(health, column)] if health else []),
@@ -60,7 +62,13 @@ type Column = Callable[[Sequence[DecisionRecord], str], tuple[list[float], list[
 
 def _columns(first: datetime) -> Column:
     def column(records: Sequence[DecisionRecord], name: str) -> tuple[list[float], list[Value]]:
-        found = [(_seconds(r.at, first), r.seen.get(name)) for r in records]
+        found: list[tuple[float, Value]] = []
+        for record in records:
+            at = _seconds(record.at, first)
+            # What was seen holds until the next turn, but not through a time without a turn.
+            if found and at - found[-1][0] > STALE_TURN_S:
+                found.append((found[-1][0] + STALE_TURN_S, None))
+            found.append((at, record.seen.get(name)))
         return [at for at, _ in found], [value for _, value in found]
 
     return column
@@ -69,8 +77,9 @@ def _columns(first: datetime) -> Column:
 def _fleet(records: Sequence[DecisionRecord], first: datetime, column: Column) -> Chart:
     t, spot = column(records, "SpotServing")
     _, on_demand = column(records, "OnDemandServing")
+    pairs = zip(spot, on_demand, strict=True)
+    both: list[Value] = [None if a is None else a + (b or 0.0) for a, b in pairs]
     held = [value or 0.0 for value in spot]
-    both: list[Value] = [a + (b or 0.0) for a, b in zip(held, on_demand, strict=True)]
     warned = [_seconds(r.at, first) for r in records if r.seen.get("Interruptions")]
     return Chart(
         title="Fleet",
