@@ -3,12 +3,15 @@
 import json
 from typing import Any
 
+import boto3
 import pytest
 
+from spotkeeper.adapters.dynamodb.ledger import LedgerTable
 from spotkeeper.adapters.ec2.prices import on_demand_prices
 from spotkeeper_operator.money import read_cost as module
+from tests.builders import TABLE
 from tests.functions.conftest import Stage
-from tests.operator.command import answered, refused
+from tests.operator.command import answered, refused, run
 from tests.operator.golden import matches
 
 
@@ -42,15 +45,39 @@ def test_where_aws_has_no_price_list_every_type_is_named(
     assert found["missing_prices"] == ["on-demand g5.xlarge"]
 
 
-def test_an_empty_ledger_costs_nothing(deployed: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    del deployed
+def test_what_was_never_read_is_not_known(deployed: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Never read, a document that is broken, a ledger that is not kept any more: exit code 1."""
     monkeypatch.setattr(module, "on_demand_prices", lambda *_: {})
-    assert "paid          0.00" in answered("cost")
+    code, out, _ = run("cost")
+    assert code == 1
+    assert "fleet main: its instances were never read" in " ".join(out.split())
+    ledger = LedgerTable(boto3.client("dynamodb"), TABLE)
+    ledger.looked("main", deployed.now)
+    assert run("cost")[0] == 0
+    deployed.put("night", "{")
+    code, out, _ = run("cost")
+    assert (code, "its cost is in no sum" in " ".join(out.split())) == (1, True)
+    [broken] = boto3.client("ssm").describe_parameters(
+        ParameterFilters=[{"Key": "Name", "Option": "Contains", "Values": ["/night"]}]
+    )["Parameters"]
+    boto3.client("ssm").delete_parameter(Name=broken["Name"])
+    deployed.at(deployed.cloud.now_s + 3600)
+    found = json.loads(run("cost", "--json")[1])
+    assert "later costs are not known" in found["unknown"][0]
+
+
+def test_the_peak_is_what_was_wanted_and_not_what_ran(
+    kept: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    del kept
+    assert json.loads(answered("cost", "--since", "2h", "--json"))["saved_by_sizing"] is None
+    monkeypatch.setattr(module, "read_peak", lambda *_: 3)
+    assert json.loads(answered("cost", "--since", "2h", "--json"))["peak"] == 3
 
 
 def test_what_is_refused(deployed: Stage) -> None:
     del deployed
     assert "no duration" in refused("cost", "--since", "-1h")
-    assert "90d" in refused("cost", "--since", "200d")
+    assert "90 d" in refused("cost", "--since", "200d")
     assert "day, zone or type" in refused("cost", "--by", "hour")
     assert "there is no fleet nope" in refused("cost", "--fleet", "nope")

@@ -64,6 +64,9 @@ def by_the_demo(stage: Stage) -> float:
     usd = 0.0
     for view in stage.cloud.history():
         end_s = view.ended_s if view.ended_s is not None else HOURS * 3600.0
+        # EC2 user guide, "Billing for interrupted Spot Instances".
+        if view.lost and view.ended_s is not None and end_s - view.launched_s < 3600:
+            continue
         if view.purchase == "spot":
             usd += sum(
                 max(0.0, min(end_s, until) - max(view.launched_s, at)) * price

@@ -15,7 +15,7 @@ from spotkeeper.adapters.dynamodb.load_histories import LoadHistoryTable
 from spotkeeper.adapters.dynamodb.load_table import LoadDigestTable
 from spotkeeper.adapters.ec2.auto_scaling import AutoScalingReader
 from spotkeeper.adapters.ec2.group_writer import AutoScalingWriter
-from spotkeeper.adapters.ec2.lives import InstanceLives
+from spotkeeper.adapters.ec2.lives import InstanceLives, ScalingActivities
 from spotkeeper.adapters.ec2.prices import MarketPrices, price_list_region
 from spotkeeper.adapters.fleet_documents import FleetDocuments, FleetDocumentStore
 from spotkeeper.adapters.request_queues import (
@@ -112,6 +112,7 @@ def ledger_ports() -> LedgerPorts:
         groups=AutoScalingReader(_autoscaling(), _ec2()),
         ledger=LedgerTable(_dynamodb(), _settings().table_name),
         lives=InstanceLives(_ec2()),
+        activities=ScalingActivities(_autoscaling()),
         prices=MarketPrices(_ec2(), pricing, region),
     )
 

@@ -100,6 +100,51 @@ def test_only_the_part_within_the_time_is_priced() -> None:
     assert priced([replace(ITEM, until=hour(1))], BOOK, hour(1), hour(3)) == ()
 
 
+@pytest.mark.parametrize(
+    ("option", "ended_by", "minutes", "paid"),
+    [
+        (PurchaseOption.SPOT, EndedBy.AWS, 59, 0.0),
+        (PurchaseOption.SPOT, EndedBy.AWS, 60, 0.3),
+        (PurchaseOption.SPOT, EndedBy.US, 30, 0.15),
+        (PurchaseOption.SPOT, EndedBy.UNKNOWN, 30, 0.15),
+        (PurchaseOption.ON_DEMAND, EndedBy.AWS, 30, 0.5),
+        (PurchaseOption.SPOT, EndedBy.US, 0.5, 0.005),
+        (PurchaseOption.ON_DEMAND, EndedBy.US, 0.5, 1 / 60),
+    ],
+)
+def test_aws_charges_nothing_for_an_interrupted_first_hour_and_a_minute_at_least(
+    option: PurchaseOption, ended_by: EndedBy, minutes: float, paid: float
+) -> None:
+    item = replace(ITEM, option=option, until=hour(minutes / 60), ended_by=ended_by)
+    (found,) = priced([item], BOOK, hour(0), hour(2))
+    assert found.paid == pytest.approx(paid)
+    assert found.hours == pytest.approx(minutes / 60)
+    assert found.unpriced_h == 0
+
+
+def test_of_a_free_hour_no_part_is_charged() -> None:
+    item = replace(ITEM, until=hour(0.9), ended_by=EndedBy.AWS)
+    parts = [*priced([item], BOOK, hour(0), hour(0.5)), *priced([item], BOOK, hour(0.5), hour(2))]
+    assert [part.paid for part in parts] == [0.0, 0.0]
+
+
+def test_what_the_group_terminated_ends_then_although_ec2_forgot_it() -> None:
+    (item,) = entries("ocr", [ITEM], {}, hour(9), ends={"i-1": hour(2)})
+    assert (item.until, item.ended_by) == (hour(2), EndedBy.UNKNOWN)
+    (item,) = entries("ocr", [ITEM], {}, hour(9), ends={"i-1": hour(-1)})
+    assert item.until == hour(9)
+
+
+def test_overlap_is_no_need() -> None:
+    """Three are needed throughout; while one takes another's place, four run."""
+    items = [replace(ITEM, instance_id=f"i-{n}") for n in range(3)]
+    items.append(replace(ITEM, instance_id="i-3", since=hour(1), until=hour(1.1)))
+    found = savings(priced(items, BOOK, hour(0), hour(4)), hour(0), hour(4), peak=3)
+    assert found.saved_by_sizing == pytest.approx(-0.1)
+    unknown = savings(priced(items, BOOK, hour(0), hour(4)), hour(0), hour(4))
+    assert (unknown.fixed_fleet, unknown.saved_by_sizing) == (None, None)
+
+
 def test_a_missing_price_is_listed_and_never_guessed() -> None:
     late = PriceBook(spot={POOL: PriceSeries(at=(hour(2),), usd=(0.4,))}, on_demand={})
     (found,) = priced([replace(ITEM, until=hour(3))], late, hour(0), hour(24))
@@ -119,7 +164,7 @@ def test_two_savings_told_apart() -> None:
         replace(other, until=hour(2), ended_by=EndedBy.US),
         replace(ITEM, instance_id="i-3", since=hour(2)),
     ]
-    found = savings(priced(items, BOOK, hour(0), hour(4)), hour(0), hour(4))
+    found = savings(priced(items, BOOK, hour(0), hour(4)), hour(0), hour(4), 2)
     assert (found.spot_h, found.on_demand_h, found.peak, found.interruptions) == (4, 2, 2, 1)
     assert found.paid == pytest.approx(0.6 + 2.0 + 0.8)
     assert found.same_on_demand == pytest.approx(6.0)

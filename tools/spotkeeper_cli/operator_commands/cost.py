@@ -42,7 +42,7 @@ def cost(
     region: Region = None,
     profile: Profile = None,
 ) -> None:
-    """Say what the fleets cost, USD, and what they would have cost on demand."""
+    """Show what the fleets cost, USD, and on demand; exit code 1 if a part of it is not known."""
     from spotkeeper import wiring
     from spotkeeper_operator.aws import Aws
     from spotkeeper_operator.money import cost_text
@@ -59,3 +59,4 @@ def cost(
         found = read_cost(aws, stack, fleet, first, now, billed=actual)
         show = cost_text.cost_json if json else cost_text.cost_text
         tell(show(found, kind), cost_page(found, kind), report)
+        raise typer.Exit(1 if found.unknown else 0)

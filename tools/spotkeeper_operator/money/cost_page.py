@@ -15,7 +15,7 @@ BY_HOURS_UP_TO = timedelta(days=14)
 
 def cost_page(cost: Cost, by: By | None = None) -> Page:
     """The page of a cost; told apart by day where nothing else is asked for."""
-    whole = savings(cost.found, cost.begins, cost.until)
+    whole = savings(cost.found, cost.begins, cost.until, cost.peak)
     kind = by or By.DAY
     return Page(
         title="What it cost, and what it saved",
@@ -28,7 +28,12 @@ def cost_page(cost: Cost, by: By | None = None) -> Page:
                     Figure(label="paid", value=f"{whole.paid:.2f}"),
                     Figure(label="the same hours on demand", value=f"{whole.same_on_demand:.2f}"),
                     Figure(label="saved by spot", value=f"{whole.saved_by_spot:.2f}"),
-                    Figure(label="saved by sizing", value=f"{whole.saved_by_sizing:.2f}"),
+                    Figure(
+                        label="saved by sizing",
+                        value="not known"
+                        if whole.saved_by_sizing is None
+                        else f"{whole.saved_by_sizing:.2f}",
+                    ),
                 ]
             ),
             _over_time(cost),

@@ -32,7 +32,7 @@ type Pair = tuple[str, str]
 
 def cost_text(cost: Cost, by: By | None = None) -> str:
     """Say what was paid and what it saved; USD at list and spot prices."""
-    whole = savings(cost.found, cost.begins, cost.until)
+    whole = savings(cost.found, cost.begins, cost.until, cost.peak)
     blocks = [
         [f"{cost.begins:%Y-%m-%d %H:%M} to {cost.until:%Y-%m-%d %H:%M} UTC, USD"],
         _lines(_sums(whole)),
@@ -45,7 +45,7 @@ def cost_text(cost: Cost, by: By | None = None) -> str:
 
 def cost_json(cost: Cost, by: By | None = None) -> str:
     """The same for programs."""
-    whole = savings(cost.found, cost.begins, cost.until)
+    whole = savings(cost.found, cost.begins, cost.until, cost.peak)
     answer = {
         "since": cost.begins.isoformat(),
         "until": cost.until.isoformat(),
@@ -58,6 +58,7 @@ def cost_json(cost: Cost, by: By | None = None) -> str:
         "requests_around_interruptions": asdict(cost.noticed) if cost.noticed else None,
         "idle_share": cost.idle,
         "actual": asdict(cost.actual) if cost.actual else None,
+        "unknown": cost.unknown,
         "troubles": cost.troubles,
         "not_in_it": NOT_IN_IT,
     }
@@ -80,15 +81,27 @@ def _sums(whole: Savings) -> list[Pair]:
         ("paid", f"{whole.paid:.2f}  (spot {whole.spent_spot:.2f} for {whole.spot_h:.1f} h, "
                  f"on demand {whole.spent_on_demand:.2f} for {whole.on_demand_h:.1f} h)"),
         ("same hours", f"{whole.same_on_demand:.2f} on demand"),
-        ("fixed fleet", f"{whole.fixed_fleet:.2f} for {whole.peak} on demand, the peak"),
+        ("fixed fleet", _fixed(whole)),
     ]  # fmt: skip
 
 
 def _share(whole: Savings) -> list[Pair]:
     return [
         ("spot saved", _saved(whole.saved_by_spot, whole.same_on_demand, "the same hours")),
-        ("sizing saved", _saved(whole.saved_by_sizing, whole.fixed_fleet, "the fixed fleet")),
+        ("sizing saved", _by_sizing(whole)),
     ]
+
+
+def _fixed(whole: Savings) -> str:
+    if whole.fixed_fleet is None:
+        return "not known: no metric says how many instances were needed"
+    return f"{whole.fixed_fleet:.2f} for {whole.peak} on demand, the most that were needed"
+
+
+def _by_sizing(whole: Savings) -> str:
+    if whole.saved_by_sizing is None or whole.fixed_fleet is None:
+        return "not known"
+    return _saved(whole.saved_by_sizing, whole.fixed_fleet, "the fixed fleet")
 
 
 def _beside(cost: Cost, whole: Savings) -> list[Pair]:
@@ -139,6 +152,7 @@ def _notes(cost: Cost, whole: Savings) -> list[Pair]:
         named = ", ".join(f"{name} ({hours:.1f} h)" for name, hours in _unpriced(cost).items())
         told = f"{whole.unpriced_h:.1f} h have no price and are in no sum"
         pairs.append(("missing", f"{told}: {named}"))
+    pairs += [("not known", unknown) for unknown in cost.unknown]
     return [*pairs, *(("trouble", trouble) for trouble in cost.troubles)]
 
 

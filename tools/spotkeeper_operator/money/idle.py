@@ -1,4 +1,4 @@
-"""How much of the workers' time was idle, by the metrics of the load."""
+"""What metrics add to a cost: how much time was idle, and how many instances were needed."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from mypy_boto3_cloudwatch.type_defs import MetricDataQueryTypeDef
 
 PERIOD_S = 3600
-LOAD, LIVE = "OfferedLoad", "WorkersLive"
+LOAD, LIVE, WANTED = "OfferedLoad", "WorkersLive", "SpotDesired"
 
 
 def read_idle(
@@ -33,9 +33,32 @@ def read_idle(
     return 1 - busy / live if live else None
 
 
-def _queries(stack: str, fleets: Sequence[str]) -> "Iterable[MetricDataQueryTypeDef]":
+def read_peak(
+    client: "CloudWatchClient", stack: str, fleets: Sequence[str], since: datetime, until: datetime
+) -> int | None:
+    """Return the most spot instances that were wanted at once; None where nothing is known.
+
+    What runs is no measure: while one instance takes another's place, both run.
+    """
+    pages = client.get_paginator("get_metric_data").paginate(
+        MetricDataQueries=list(_queries(stack, fleets, (WANTED,), "Maximum")),
+        StartTime=since,
+        EndTime=until,
+    )
+    wanted: dict[datetime, float] = {}
+    with aws_errors("cloudwatch:GetMetricData"):
+        for page in pages:
+            for result in page["MetricDataResults"]:
+                for at, value in zip(result["Timestamps"], result["Values"], strict=True):
+                    wanted[at] = wanted.get(at, 0.0) + value
+    return round(max(wanted.values())) if wanted else None
+
+
+def _queries(
+    stack: str, fleets: Sequence[str], names: Sequence[str] = (LOAD, LIVE), stat: str = "Average"
+) -> "Iterable[MetricDataQueryTypeDef]":
     for number, fleet in enumerate(fleets):
-        for name in (LOAD, LIVE):
+        for name in names:
             yield {
                 "Id": f"{name[0].lower()}{name[1:]}{number}",
                 "Label": name,
@@ -49,6 +72,6 @@ def _queries(stack: str, fleets: Sequence[str]) -> "Iterable[MetricDataQueryType
                         ],
                     },
                     "Period": PERIOD_S,
-                    "Stat": "Average",
+                    "Stat": stat,
                 },
             }

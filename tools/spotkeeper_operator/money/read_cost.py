@@ -1,8 +1,8 @@
 """Reads what fleets cost: ledger and prices."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 from spotkeeper.adapters.dynamodb.ledger import LedgerTable
@@ -13,20 +13,25 @@ from spotkeeper.ports import FleetError
 from spotkeeper_operator.aws import Aws, chosen
 from spotkeeper_operator.money.actual import REGION as CE_REGION
 from spotkeeper_operator.money.actual import Actual, first_day, read_actual
-from spotkeeper_operator.money.idle import read_idle
+from spotkeeper_operator.money.idle import read_idle, read_peak
 from spotkeeper_operator.money.users import MOST_SPANS, Noticed, noticed, spans_of
 
 if TYPE_CHECKING:
     from spotkeeper.adapters.stacks import Stack
     from spotkeeper.domain.decision import DecisionRecord
 
+# The ledger is kept every five minutes.
+LATE = timedelta(minutes=15)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cost:
     """What ran in a time, and its prices; `missing` names those that AWS does not have.
 
-    `noticed` is what users noticed of interruptions, `idle` the share of the live workers' time
-    without a request, `actual` what AWS billed; None where it is not known or was not asked for.
+    `peak` is how many instances were needed at most, `unknown` names what is in no sum because it
+    was never read. `noticed` is what users noticed of interruptions, `idle` the share of the live
+    workers' time without a request, `actual` what AWS billed; None where it is not known or was not
+    asked for.
     `troubles` says what could not be read.
     """
 
@@ -35,6 +40,8 @@ class Cost:
     since: datetime
     until: datetime
     missing: tuple[str, ...]
+    peak: int | None = None
+    unknown: tuple[str, ...] = ()
     noticed: Noticed | None = None
     idle: float | None = None
     actual: Actual | None = None
@@ -69,7 +76,8 @@ def read_cost(
     Raises `Gone` and `OperatorError`; what is beside the ledger and not allowed is a trouble.
     """
     stack = aws.stack(stack_name)
-    fleets = chosen(aws.documents(stack), fleet)
+    documents = aws.documents(stack)
+    fleets = chosen(documents, fleet)
     ledger = LedgerTable(aws.dynamodb, stack.table)
     # What was billed is compared with the ledger of the same days.
     first = first_day(since) if billed else since
@@ -84,13 +92,30 @@ def read_cost(
         since=since,
         until=until,
         missing=missing,
+        peak=beside.ask(lambda: read_peak(aws.cloudwatch, stack.name, names, since, until)),
+        unknown=(
+            *(f"{error}: its cost is in no sum" for error in documents.errors),
+            *_unread(ledger, names, items, until),
+        ),
         noticed=beside.ask(lambda: _noticed(aws, stack, items, since, until)),
         idle=beside.ask(lambda: read_idle(aws.cloudwatch, stack.name, names, since, until)),
         actual=beside.ask(lambda: read_actual(aws.client("ce", CE_REGION), groups, since, until))
         if billed
         else None,
-        troubles=tuple(beside.troubles),
+        troubles=tuple(dict.fromkeys(beside.troubles)),
     )
+
+
+def _unread(
+    ledger: LedgerTable, fleets: Sequence[str], items: Sequence[LedgerItem], until: datetime
+) -> Iterator[str]:
+    """Say of which fleets the ledger is missing, or ends too early."""
+    for name in fleets:
+        at = ledger.complete_until(name)
+        if at is None and not any(item.fleet == name for item in items):
+            yield f"fleet {name}: its instances were never read; what it cost is not known"
+        elif at is not None and until - at > LATE:
+            yield f"fleet {name}: last read at {at:%Y-%m-%d %H:%M} UTC; later costs are not known"
 
 
 def _prices(

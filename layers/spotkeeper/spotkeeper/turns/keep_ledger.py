@@ -13,6 +13,9 @@ from spotkeeper.domain.money.ledger import LedgerItem, Life, entries, over_and_n
 from spotkeeper.domain.money.prices import PriceBook, Priced, priced
 from spotkeeper.ports import FleetError, GroupReader
 
+# EC2 lists a terminated instance for about an hour, and its type with it.
+READ_BACK = timedelta(hours=1)
+
 
 class Ledger(Protocol):
     """Keeps ledger items."""
@@ -29,12 +32,26 @@ class Ledger(Protocol):
         """Write items, idempotently."""
         ...
 
+    def looked(self, fleet: str, now: datetime) -> None:
+        """Note that a fleet's ledger is complete up to now."""
+        ...
+
 
 class Lives(Protocol):
     """Knows instances' paid times."""
 
-    def of(self, instance_ids: Sequence[str], now: datetime) -> Mapping[str, Life]:
-        """Read instances by id; unknown ones are left out."""
+    def of(
+        self, instance_ids: Sequence[str], now: datetime, ends: Mapping[str, datetime]
+    ) -> Mapping[str, Life]:
+        """Read instances by id, `ends` where EC2 does not say when; unknown ones are left out."""
+        ...
+
+
+class Activities(Protocol):
+    """Knows when groups launched and terminated instances."""
+
+    def ends(self, groups: Sequence[str], since: datetime) -> Mapping[str, datetime | None]:
+        """Read which instances groups launched or terminated since an instant, and their ends."""
         ...
 
 
@@ -54,6 +71,7 @@ class LedgerPorts:
     ledger: Ledger
     lives: Lives
     prices: Prices
+    activities: Activities | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,13 +113,16 @@ def _keep(
 ) -> Spending:
     opened = ports.ledger.open_items(fleet.name)
     members = [i.instance_id for group in groups.values() for i in group.instances]
-    ids = sorted({*members, *(item.instance_id for item in opened)})
-    lives = ports.lives.of(ids, now) if ids else {}
+    told = ports.activities.ends(list(groups), now - READ_BACK) if ports.activities else {}
+    ids = sorted({*members, *(item.instance_id for item in opened), *told})
+    ends = {instance_id: ended for instance_id, ended in told.items() if ended}
+    lives = ports.lives.of(ids, now, ends) if ids else {}
     over = over_and_not_open(opened, lives)
     # A life is closed after it began, so that all that ended since then holds it.
     closed = ports.ledger.ended(fleet.name, min(life.since for life in over)) if over else ()
-    changed = entries(fleet.name, opened, lives, now, closed)
+    changed = entries(fleet.name, opened, lives, now, closed, ends)
     ports.ledger.put(changed)
+    ports.ledger.looked(fleet.name, now)
     running = {item.instance_id: item for item in (*opened, *changed) if item.until is None}
     ended = [item for item in changed if item.until is not None]
     items = [

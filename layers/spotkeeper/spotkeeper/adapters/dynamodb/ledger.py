@@ -2,6 +2,7 @@
 
     pk ledger#FLEET  sk open#ID            runs
     pk ledger#FLEET  sk closed#UNTIL#ID    ended; gone after KEPT
+    pk ledger#FLEET  sk looked             up to when all of it is here
 
 The closed ones are in the order of their ends, so that the cost of a time is one range of keys.
 """
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
 KEPT = timedelta(days=400)
 _ITEM = TypeAdapter(LedgerItem)
-_OPEN, _CLOSED, _LAST = "open#", "closed#", "\uffff"
+_OPEN, _CLOSED, _LOOKED, _LAST = "open#", "closed#", "looked", "\uffff"
 
 
 class LedgerTable:
@@ -48,6 +49,24 @@ class LedgerTable:
         for item in items:
             with aws_errors(f"writing the ledger of {item.fleet}"):
                 self._put(item)
+
+    def looked(self, fleet: str, now: datetime) -> None:
+        """Note that a fleet's ledger is complete up to now."""
+        with aws_errors(f"writing the ledger of {fleet}"):
+            self._dynamodb.put_item(
+                TableName=self._table,
+                Item={
+                    "pk": {"S": f"ledger#{fleet}"}, "sk": {"S": _LOOKED},
+                    "at": {"S": now.isoformat()},
+                },
+            )  # fmt: skip
+
+    def complete_until(self, fleet: str) -> datetime | None:
+        """Say up to when a fleet's ledger is complete; None if nothing ever looked."""
+        key = {"pk": {"S": f"ledger#{fleet}"}, "sk": {"S": _LOOKED}}
+        with aws_errors(f"reading the ledger of {fleet}"):
+            found = self._dynamodb.get_item(TableName=self._table, Key=key).get("Item")
+        return datetime.fromisoformat(found["at"]["S"]) if found else None
 
     def _put(self, item: LedgerItem) -> None:
         opened = f"{_OPEN}{item.instance_id}"

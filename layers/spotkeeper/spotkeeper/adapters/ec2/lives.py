@@ -9,13 +9,16 @@ import re
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from itertools import batched
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
+from spotkeeper.adapters.ec2.answers import has_ended, instances_of
 from spotkeeper.adapters.errors import aws_errors
 from spotkeeper.domain.money.ledger import EndedBy, Life
 from spotkeeper.domain.purchase import PurchaseOption
 
 if TYPE_CHECKING:
+    from mypy_boto3_autoscaling import AutoScalingClient
     from mypy_boto3_ec2 import EC2Client
     from mypy_boto3_ec2.type_defs import InstanceTypeDef
 
@@ -33,8 +36,16 @@ class InstanceLives:
         """Take a typed client; nothing is called yet."""
         self._ec2 = ec2
 
-    def of(self, instance_ids: Iterable[str], now: datetime) -> Mapping[str, Life]:
-        """Read instances by id; those that EC2 does not know any more are left out."""
+    def of(
+        self,
+        instance_ids: Iterable[str],
+        now: datetime,
+        ends: Mapping[str, datetime] = MappingProxyType({}),
+    ) -> Mapping[str, Life]:
+        """Read instances by id; those that EC2 does not know any more are left out.
+
+        `ends` are used where EC2 does not say when an instance ended.
+        """
         lives: dict[str, Life] = {}
         pages = self._ec2.get_paginator("describe_instances")
         for some in batched(sorted(set(instance_ids)), INSTANCES_A_CALL, strict=False):
@@ -43,8 +54,35 @@ class InstanceLives:
                 for page in pages.paginate(Filters=[{"Name": "instance-id", "Values": list(some)}]):
                     for reservation in page["Reservations"]:
                         for instance in reservation["Instances"]:
-                            lives[instance["InstanceId"]] = _life(instance, now)
+                            latest = ends.get(instance["InstanceId"], now)
+                            lives[instance["InstanceId"]] = _life(instance, min(latest, now))
         return lives
+
+
+class ScalingActivities:
+    """Reads when groups launched and terminated instances; AWS keeps that for six weeks."""
+
+    def __init__(self, autoscaling: "AutoScalingClient") -> None:
+        """Take a typed client; nothing is called yet."""
+        self._autoscaling = autoscaling
+
+    def ends(self, groups: Iterable[str], since: datetime) -> Mapping[str, datetime | None]:
+        """Read which instances groups launched or terminated since an instant, and their ends."""
+        found: dict[str, datetime | None] = {}
+        for group in groups:
+            pages = self._autoscaling.get_paginator("describe_scaling_activities").paginate(
+                AutoScalingGroupName=group,
+                Filters=[{"Name": "StartTimeLowerBound", "Values": [since.isoformat()]}],
+                PaginationConfig={"PageSize": 100},
+            )
+            with aws_errors(f"reading the scaling activities of {group}"):
+                for activity in (activity for page in pages for activity in page["Activities"]):
+                    terminated = activity.get("Description", "").startswith("Terminating")
+                    over = terminated and activity["StatusCode"] == "Successful"
+                    for instance_id in instances_of(activity):
+                        ended = has_ended(activity) if over else found.get(instance_id)
+                        found[instance_id] = ended
+        return found
 
 
 def _life(instance: "InstanceTypeDef", now: datetime) -> Life:

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
+from types import MappingProxyType
 
 from spotkeeper.domain.purchase import PurchaseOption
 
@@ -87,16 +88,17 @@ def entries(
     lives: Mapping[str, Life],
     now: datetime,
     closed: Iterable[LedgerItem] = (),
+    ends: Mapping[str, datetime] = MappingProxyType({}),
 ) -> tuple[LedgerItem, ...]:
-    """Answer the items that are new or changed: what runs is opened, what is over is closed.
+    """Return the items that are new or changed: what runs is opened, what is over is closed.
 
-    An open item of which EC2 knows nothing any more ended at some time; now is the latest. A life
-    that is `closed` stays so: where EC2 tells no end each look would end it anew.
+    An open item of which EC2 knows nothing any more ended when the group's activities say, now at
+    the latest. A life that is `closed` stays so: where EC2 has no end, each look would end it anew.
     """
     before = {item.instance_id: item for item in opened}
     done = {(item.instance_id, item.since) for item in closed}
     changed = [
-        replace(item, until=now, ended_by=EndedBy.UNKNOWN)
+        replace(item, until=_end(item, ends.get(item.instance_id), now), ended_by=EndedBy.UNKNOWN)
         for item in before.values()
         if item.instance_id not in lives
     ]
@@ -112,6 +114,10 @@ def entries(
         if item is None or life.until is not None:
             changed.append(_item(fleet, life))
     return tuple(changed)
+
+
+def _end(item: LedgerItem, ended: datetime | None, now: datetime) -> datetime:
+    return ended if ended and item.since <= ended <= now else now
 
 
 def _item(fleet: str, life: Life) -> LedgerItem:

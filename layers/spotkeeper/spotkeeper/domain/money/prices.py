@@ -5,10 +5,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from spotkeeper.domain.money.ledger import LedgerItem
+from spotkeeper.domain.money.ledger import EndedBy, LedgerItem
 from spotkeeper.domain.purchase import PurchaseOption
 
 _HOUR = timedelta(hours=1)
+# EC2 user guide, "Billing for interrupted Spot Instances" (Linux, but SUSE): no charge when EC2
+# interrupts in the first hour. EC2 pricing, "Per-second billing": a minute at least.
+FREE_WITHIN = timedelta(hours=1)
+LEAST_BILLED = timedelta(minutes=1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,18 +75,29 @@ def priced(
     return tuple(found)
 
 
+def is_free(item: LedgerItem) -> bool:
+    """Say whether AWS charges nothing: EC2 took a spot instance within its first hour."""
+    interrupted = item.option is PurchaseOption.SPOT and item.ended_by is EndedBy.AWS
+    return interrupted and item.until is not None and item.until - item.since < FREE_WITHIN
+
+
 def _priced(item: LedgerItem, book: PriceBook, since: datetime, until: datetime) -> Priced:
     hours = (until - since) / _HOUR
+    if until == item.until:
+        until = max(until, item.since + LEAST_BILLED)
+    billed = (until - since) / _HOUR
     usd = book.on_demand.get(item.instance_type)
     if item.option is PurchaseOption.ON_DEMAND:
-        paid, unpriced = (0.0, hours) if usd is None else (hours * usd, 0.0)
+        paid, unpriced = (0.0, hours) if usd is None else (billed * usd, 0.0)
+    elif is_free(item):
+        paid, unpriced = 0.0, 0.0
     else:
         series = book.spot.get(item.pool, PriceSeries(at=(), usd=()))
         paid, unpriced = series.cost(since, until)
     return Priced(
         item=item,
         since=since,
-        until=until,
+        until=since + hours * _HOUR,
         paid=paid,
         on_demand=hours * usd if usd is not None else 0.0,
         unpriced_h=unpriced if usd is not None else hours,

@@ -24,8 +24,8 @@ class Savings:
     spent_spot: float
     spent_on_demand: float
     same_on_demand: float
-    peak: int
-    fixed_fleet: float
+    peak: int | None
+    fixed_fleet: float | None
     interruptions: int
     unpriced_h: float
 
@@ -40,18 +40,23 @@ class Savings:
         return self.same_on_demand - self.paid
 
     @property
-    def saved_by_sizing(self) -> float:
+    def saved_by_sizing(self) -> float | None:
         """What a fixed fleet for the peak, on demand, would have cost more than those hours."""
-        return self.fixed_fleet - self.same_on_demand
+        return None if self.fixed_fleet is None else self.fixed_fleet - self.same_on_demand
 
 
-def savings(found: Sequence[Priced], since: datetime, until: datetime) -> Savings:
-    """Sum a time up; the fixed fleet is as large as most instances at once, at their mean price."""
+def savings(
+    found: Sequence[Priced], since: datetime, until: datetime, peak: int | None = None
+) -> Savings:
+    """Sum a time up; the fixed fleet has the `peak` that was needed, at the instances' mean price.
+
+    More instances run than are needed while one takes another's place, so the peak is not counted
+    from them. It is None where it is not known.
+    """
     hours = {option: _hours(p for p in found if _is(p, option)) for option in PurchaseOption}
     paid = {option: sum(p.paid for p in found if _is(p, option)) for option in PurchaseOption}
     same = sum(p.on_demand for p in found)
     priced_h = sum(p.hours for p in found if p.on_demand)
-    peak = most_at_once(found)
     mean = same / priced_h if priced_h else 0.0
     return Savings(
         spot_h=hours[PurchaseOption.SPOT],
@@ -60,22 +65,12 @@ def savings(found: Sequence[Priced], since: datetime, until: datetime) -> Saving
         spent_on_demand=paid[PurchaseOption.ON_DEMAND],
         same_on_demand=same,
         peak=peak,
-        fixed_fleet=peak * mean * ((until - since) / _HOUR),
+        fixed_fleet=None if peak is None else peak * mean * ((until - since) / _HOUR),
         interruptions=sum(
             p.item.ended_by is EndedBy.AWS and p.item.until == p.until for p in found
         ),
         unpriced_h=sum(p.unpriced_h for p in found),
     )
-
-
-def most_at_once(found: Iterable[Priced]) -> int:
-    """Count the most instances that ran at one instant; one that ends makes room first."""
-    edges = sorted(edge for p in found for edge in ((p.since, 1), (p.until, -1)))
-    running = most = 0
-    for _, step in edges:
-        running += step
-        most = max(most, running)
-    return most
 
 
 def _hours(found: Iterable[Priced]) -> float:
