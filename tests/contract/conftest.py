@@ -25,8 +25,7 @@ from spotkeeper_lab.fakes.groups import FakeGroups
 from spotkeeper_lab.fakes.states import FakeStates
 from spotkeeper_lab.fakes.virtual_time import EPOCH
 from spotkeeper_lab.local_aws.context import Client, VirtualTime, local_aws
-from spotkeeper_lab.local_aws.dynamodb.table import Table
-from spotkeeper_lab.local_aws.dynamodb.tables import Tables
+from spotkeeper_lab.local_aws.dynamodb import Table, Tables
 from spotkeeper_lab.local_aws.table import create_table
 from spotkeeper_lab.traces.market import market_of
 

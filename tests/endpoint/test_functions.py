@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
-from spotkeeper_lab.local_aws.answers import ACCOUNT, REGION
+from spotkeeper_lab.local_aws.wire import ACCOUNT, REGION
 from tests.endpoint.conftest import Endpoint, allow, received, until
 
 type Make = Callable[..., str]

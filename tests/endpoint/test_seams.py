@@ -7,7 +7,7 @@ import pytest
 from botocore.exceptions import ClientError
 
 from spotkeeper_lab.endpoint.serve import IMAGES
-from spotkeeper_lab.local_aws.answers import ACCOUNT, REGION
+from spotkeeper_lab.local_aws.wire import ACCOUNT, REGION
 from tests.endpoint.conftest import SETTINGS, Endpoint, allow, policy, received, until
 
 

@@ -16,7 +16,7 @@ from uuid import UUID
 
 from spotkeeper_lab.cloud.values import InstanceView
 from spotkeeper_lab.cloud.words import IN_SERVICE, STANDBY, TERMINATING
-from spotkeeper_lab.local_aws.answers import ACCOUNT, REGION, VirtualTime
+from spotkeeper_lab.local_aws.wire import ACCOUNT, REGION, VirtualTime
 from spotkeeper_worker.agent.settings import Settings
 from spotkeeper_worker.logs.intake import Origin, take
 from spotkeeper_worker.logs.journal import Segment

@@ -321,7 +321,8 @@ class Watch:
     def _operator(self) -> None:
         """Where nobody sizes by load, less than was asked for is asked for by nobody."""
         world, desired = self.world, self.world.group(self.world.spot).desired
-        if not world.scenario.sized and desired < world.asked:
+        there = world.spot in world.cloud.groups()
+        if there and not world.scenario.sized and desired < world.asked:
             self.broken(Promise.OPERATOR, f"spot desired {desired}, asked for {world.asked}")
 
     def serving(self, group: GroupView) -> int:
@@ -394,7 +395,9 @@ class Watch:
         if group == world.spot:
             self._slept |= view.desired == by
             left = view.desired - by + world.scenario.onprem_workers
-            if left < load and function == "check_health" and not self._may_sleep(left):
+            # A large fleet is sized to less than a hundredth of its load.
+            needed = load * (1.0 if world.scenario.scale <= 1 else 0.99)
+            if left < needed and function == "check_health" and not self._may_sleep(left):
                 how = f"spot {view.desired} -> {view.desired - by} under {load} erlangs"
                 self.broken(Promise.SCALE_IN, f"{how}, {world.force.queued} requests wait")
             return

@@ -161,7 +161,7 @@ def draw_wide(seed: int) -> Scenario:
         group_maximum=spot_max + plain.group_maximum - SPOT_MAX,
         spot_min=min(plain.spot_min, spot_max),
         latencies_s=rng.choice([LATENCIES_S, (0.01, 0.25), (0.05, 0.25)]),
-        service_s=6.0 * scale,
+        service_s=6.0 * min(10.0, scale),
     )
 
 

@@ -88,17 +88,21 @@ class Troubled(World):
         self._loads.append((self.now_s, self.load()))
         if any(disturbs(fault) for fault in self.active.values()):
             self.last_trouble_s = self.now_s
+        self._note_wrong()
+        self.minute()
+        self.enter(self.now_s + 60.0, self._minute)
+
+    def _note_wrong(self) -> None:
         wrong = {Kind.WRONG_DOCUMENT, Kind.GROUP_DELETED} & self.active.keys()
         if wrong or self._hangs("ec2"):
             self.last_excused_s = self.now_s
-        self.minute()
-        self.enter(self.now_s + 60.0, self._minute)
 
     # --- faults ---------------------------------------------------------------------------------
 
     def _begin(self, fault: Fault) -> None:
         self.tell(f"! {fault.kind} for {fault.length_s:.0f} s ({fault.value})")
         self.active[fault.kind] = fault
+        self._note_wrong()
         if disturbs(fault):
             self.last_trouble_s = self.now_s
         if start := _BEGINS.get(fault.kind):

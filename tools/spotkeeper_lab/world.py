@@ -34,7 +34,7 @@ from spotkeeper_lab.cloud.values import CloudError, CloudEvent
 from spotkeeper_lab.faults import REFUSALS, Fault, Kind, hanging
 from spotkeeper_lab.local_aws.answers import Answers
 from spotkeeper_lab.local_aws.context import Client, in_process
-from spotkeeper_lab.local_aws.dynamodb.tables import Tables
+from spotkeeper_lab.local_aws.dynamodb import Tables
 from spotkeeper_lab.local_aws.events import Events
 from spotkeeper_lab.local_aws.wire import ACCOUNT, REGION, Answer, Respond, VirtualTime
 from spotkeeper_lab.machines import SearchLogQueue, SearchLogs, Served

@@ -20,9 +20,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from spotkeeper_lab.cloud.engine import RETRY
-from spotkeeper_lab.cloud.group import GroupState
+from spotkeeper_lab.cloud.group import GroupState, SimulatedMachine
 from spotkeeper_lab.cloud.lives import USER_SHUTDOWN
-from spotkeeper_lab.cloud.machine import SimulatedMachine
 from spotkeeper_lab.cloud.states import SHOWN_S, CloudStates, not_found
 from spotkeeper_lab.cloud.values import (
     Activity,

@@ -4,9 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from spotkeeper_lab.cloud.engine import END, START
-from spotkeeper_lab.cloud.group import GroupState
+from spotkeeper_lab.cloud.group import GroupState, SimulatedMachine
 from spotkeeper_lab.cloud.lives import BOOT_S
-from spotkeeper_lab.cloud.machine import SimulatedMachine
 from spotkeeper_lab.cloud.markets import CloudMarket
 from spotkeeper_lab.cloud.values import (
     CloudError,

@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from spotkeeper_lab.cloud.engine import END, RETRY, START, CloudEngine
-from spotkeeper_lab.cloud.group import GroupState
-from spotkeeper_lab.cloud.machine import Refusal, SimulatedMachine
+from spotkeeper_lab.cloud.group import GroupState, Refusal, SimulatedMachine
 from spotkeeper_lab.cloud.values import EventKind, GroupSpec, Physics, Purchase
 from spotkeeper_lab.cloud.words import (
     ADMINISTRATIVE,

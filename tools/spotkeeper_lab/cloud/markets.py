@@ -5,8 +5,8 @@ from collections.abc import Iterator, Sequence
 
 from spotkeeper_lab.cloud.capacity import MarketMove, Offer, moves
 from spotkeeper_lab.cloud.engine import LOSS, RETRY
+from spotkeeper_lab.cloud.group import SimulatedMachine
 from spotkeeper_lab.cloud.lives import SPOT_TAKEN, CloudLives
-from spotkeeper_lab.cloud.machine import SimulatedMachine
 from spotkeeper_lab.cloud.values import EventKind, GroupSpec, Physics, Purchase
 from spotkeeper_lab.traces.market import Market
 

@@ -3,9 +3,8 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from spotkeeper_lab.cloud.group import GroupState
+from spotkeeper_lab.cloud.group import GroupState, Refusal, SimulatedMachine
 from spotkeeper_lab.cloud.lives import USER_SHUTDOWN
-from spotkeeper_lab.cloud.machine import Refusal, SimulatedMachine
 from spotkeeper_lab.cloud.values import CloudError, EventKind, Purchase
 from spotkeeper_lab.cloud.warm import CloudWarm
 from spotkeeper_lab.cloud.words import (

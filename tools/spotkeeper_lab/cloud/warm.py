@@ -1,9 +1,8 @@
 """Warm pools in the simulated cloud: instances that wait beside their group, mostly stopped."""
 
 from spotkeeper_lab.cloud.engine import START
-from spotkeeper_lab.cloud.group import GroupState
+from spotkeeper_lab.cloud.group import GroupState, SimulatedMachine
 from spotkeeper_lab.cloud.hooks import CloudHooks
-from spotkeeper_lab.cloud.machine import SimulatedMachine
 from spotkeeper_lab.cloud.values import CloudError, InstanceView, Purchase, Transition, WarmPool
 from spotkeeper_lab.cloud.words import IN_SERVICE, LAUNCH, PENDING, TERMINATING, WARMED
 

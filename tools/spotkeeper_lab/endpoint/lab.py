@@ -17,7 +17,7 @@ from spotkeeper_lab.endpoint.machines.workers import Workers
 from spotkeeper_lab.endpoint.seams import permissions as seams
 from spotkeeper_lab.endpoint.settings import LabSettings
 from spotkeeper_lab.endpoint.world import World
-from spotkeeper_lab.local_aws.answers import ACCOUNT
+from spotkeeper_lab.local_aws.wire import ACCOUNT
 from spotkeeper_operator.status.page import html
 
 PATH = "/_lab/"

@@ -31,7 +31,7 @@ from spotkeeper_lab.endpoint.seams import asynchronous, functions, permissions, 
 from spotkeeper_lab.endpoint.settings import LabSettings
 from spotkeeper_lab.endpoint.watch import Watch
 from spotkeeper_lab.endpoint.world import World
-from spotkeeper_lab.local_aws.answers import ACCOUNT, REGION, VirtualTime
+from spotkeeper_lab.local_aws.wire import ACCOUNT, REGION, VirtualTime
 
 HOST = "127.0.0.1"
 TICK_S = 0.25

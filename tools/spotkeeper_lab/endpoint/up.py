@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import IO
 
 from spotkeeper_lab.endpoint.settings import LabSettings
-from spotkeeper_lab.local_aws.answers import ACCOUNT, REGION
+from spotkeeper_lab.local_aws.wire import ACCOUNT, REGION
 
 FOLDER = Path("build/local-aws")
 PYTHON = Path(".venv-aws/bin/python")

@@ -11,7 +11,7 @@ from spotkeeper.adapters.ec2.auto_scaling import AutoScalingReader
 from spotkeeper.adapters.fleet_documents import FleetDocumentStore
 from spotkeeper.adapters.stacks import StackReader
 from spotkeeper.ports import FleetError, Gone
-from spotkeeper_lab.local_aws.answers import ACCOUNT, REGION
+from spotkeeper_lab.local_aws.wire import ACCOUNT, REGION
 from spotkeeper_operator.status.page import DECISIONS_SHOWN, picture
 
 STACK = "spotkeeper"

@@ -6,9 +6,9 @@ from contextlib import contextmanager
 
 from spotkeeper_lab.cloud.api import Cloud
 from spotkeeper_lab.cloud.values import CloudEvent, GroupSpec, Physics
-from spotkeeper_lab.local_aws.answers import Answers, VirtualTime, WireAction
+from spotkeeper_lab.local_aws.answers import Answers, LifecycleAnswers
 from spotkeeper_lab.local_aws.events import Event, Events
-from spotkeeper_lab.local_aws.lifecycle_answers import LifecycleAnswers
+from spotkeeper_lab.local_aws.wire import VirtualTime, WireAction
 from spotkeeper_lab.traces.market import market_of
 
 # The cloud needs an end of its market; a lab is not up for so long.

@@ -30,9 +30,9 @@ from moto.sqs import models as sqs_models
 
 from spotkeeper_lab.cloud.api import Cloud
 from spotkeeper_lab.cloud.values import CloudError
-from spotkeeper_lab.local_aws.answers import Answers, Meters, request_queues
-from spotkeeper_lab.local_aws.dynamodb.tables import Tables
-from spotkeeper_lab.local_aws.wire import REGION, Respond, VirtualTime
+from spotkeeper_lab.local_aws.answers import Answers, request_queues
+from spotkeeper_lab.local_aws.dynamodb import Tables
+from spotkeeper_lab.local_aws.wire import REGION, Meters, Respond, VirtualTime
 
 __all__ = ["Client", "VirtualTime", "in_process", "local_aws"]
 

@@ -3,7 +3,7 @@
 from uuid import UUID
 
 from spotkeeper_lab.cloud.values import CloudEvent, EventKind, Transition
-from spotkeeper_lab.local_aws.answers import ACCOUNT, REGION, VirtualTime, aws_time, group_arn
+from spotkeeper_lab.local_aws.wire import ACCOUNT, REGION, VirtualTime, aws_time, group_arn
 
 type Event = dict[str, object]
 

@@ -18,8 +18,8 @@ from spotkeeper_lab.end_to_end.series import (
     per_second,
     wait_columns,
 )
-from spotkeeper_lab.local_aws.answers import ACCOUNT, VirtualTime
 from spotkeeper_lab.local_aws.events import UNHEARD, Events
+from spotkeeper_lab.local_aws.wire import ACCOUNT, VirtualTime
 from spotkeeper_lab.machines import (
     MESSAGE_RECEIVES,
     VISIBILITY_TIMEOUT_S,

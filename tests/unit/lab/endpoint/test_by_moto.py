@@ -10,7 +10,7 @@ from botocore.parsers import create_parser
 from spotkeeper_lab.cloud.values import GroupSpec, Physics, Purchase
 from spotkeeper_lab.endpoint.cloud.by_moto import PROTOCOLS, ByMoto
 from spotkeeper_lab.endpoint.world import World
-from spotkeeper_lab.local_aws.answers import VirtualTime
+from spotkeeper_lab.local_aws.wire import VirtualTime
 
 POOL = "us-east-1a/g5.xlarge"
 

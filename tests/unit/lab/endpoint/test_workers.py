@@ -7,7 +7,7 @@ from spotkeeper.border import search_log
 from spotkeeper_lab.cloud.values import InstanceView, Purchase
 from spotkeeper_lab.cloud.words import IN_SERVICE, PENDING, STANDBY, TERMINATING
 from spotkeeper_lab.endpoint.machines.workers import Workers
-from spotkeeper_lab.local_aws.answers import VirtualTime
+from spotkeeper_lab.local_aws.wire import VirtualTime
 
 
 def instance(number: int) -> InstanceView:

@@ -6,7 +6,7 @@ import pytest
 from spotkeeper_lab.cloud.values import GroupSpec, Physics, Purchase
 from spotkeeper_lab.endpoint.cloud.account import instance_tags, member_of
 from spotkeeper_lab.endpoint.world import World
-from spotkeeper_lab.local_aws.answers import VirtualTime
+from spotkeeper_lab.local_aws.wire import VirtualTime
 
 POOL = "us-east-1a/g5.xlarge"
 START = datetime(2026, 11, 20, 12, tzinfo=UTC)

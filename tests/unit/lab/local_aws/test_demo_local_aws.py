@@ -13,8 +13,8 @@ from spotkeeper.adapters.ec2.auto_scaling import AutoScalingReader
 from spotkeeper_lab.cloud.api import Cloud
 from spotkeeper_lab.cloud.values import GroupSpec, Physics, Purchase
 from spotkeeper_lab.cloud.words import ADMINISTRATIVE
-from spotkeeper_lab.local_aws.answers import VirtualTime
 from spotkeeper_lab.local_aws.context import local_aws
+from spotkeeper_lab.local_aws.wire import VirtualTime
 from spotkeeper_lab.traces.market import market_of
 
 if TYPE_CHECKING:

@@ -3,10 +3,7 @@
 import pytest
 
 from spotkeeper_lab.cloud.values import CloudError
-from spotkeeper_lab.local_aws.dynamodb.expressions import condition, update
-from spotkeeper_lab.local_aws.dynamodb.table import Table
-from spotkeeper_lab.local_aws.dynamodb.tables import Tables
-from spotkeeper_lab.local_aws.dynamodb.tokens import NotUnderstood
+from spotkeeper_lab.local_aws.dynamodb import NotUnderstood, Table, Tables, condition, update
 
 ITEM = {"a": {"N": "3"}, "b": {"S": "x"}, "l": {"L": [{"S": "1"}, {"S": "2"}, {"S": "3"}]}}
 

@@ -18,7 +18,7 @@ from werkzeug.datastructures import MultiDict
 from spotkeeper_lab.cloud.values import CloudError
 from spotkeeper_lab.endpoint.seams.account import Response
 from spotkeeper_lab.endpoint.world import World
-from spotkeeper_lab.local_aws.answers import Answer, Get, WireAction, page
+from spotkeeper_lab.local_aws.wire import Answer, Get, WireAction, page
 
 # Calls of EC2 that would make or change instances which no group and no market knows.
 NOT_SIMULATED = frozenset({

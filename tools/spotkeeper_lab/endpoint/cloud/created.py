@@ -10,8 +10,8 @@ from typing import Any
 
 from spotkeeper_lab.cloud.values import CloudError, GroupSpec, Purchase
 from spotkeeper_lab.endpoint.world import World
-from spotkeeper_lab.local_aws.answers import group_arn
-from spotkeeper_lab.local_aws.lifecycle_answers import hook_of, warm_pool_of
+from spotkeeper_lab.local_aws.answers import hook_of, warm_pool_of
+from spotkeeper_lab.local_aws.wire import group_arn
 
 type Properties = Mapping[str, Any]
 SIMULATED = frozenset({

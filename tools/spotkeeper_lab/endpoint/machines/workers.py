@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from spotkeeper_lab.cloud.values import InstanceView
 from spotkeeper_lab.cloud.words import IN_SERVICE, STANDBY, TERMINATING
-from spotkeeper_lab.local_aws.answers import VirtualTime
+from spotkeeper_lab.local_aws.wire import VirtualTime
 from spotkeeper_lab.machines import Machines, SearchLogs, Served
 
 SERVICE_S = 2.0

@@ -14,7 +14,7 @@ import boto3
 from spotkeeper_lab.endpoint.faults.values import FAULT, Fault
 from spotkeeper_lab.endpoint.settings import LabSettings
 from spotkeeper_lab.endpoint.up import BUILT, LabError, environment
-from spotkeeper_lab.local_aws.answers import REGION
+from spotkeeper_lab.local_aws.wire import REGION
 
 SAM = Path(".venv-sam/bin/sam")
 LAST_CHARACTERS = 3000

@@ -1,0 +1,470 @@
+"""DynamoDB as the product uses it: strict about expressions, and quick.
+
+moto has the whole of DynamoDB, at a millisecond and more a call. The contract tests of the states
+and of the load table hold both to the same promises. What is not understood is refused: a parameter
+that no method names, an expression that uses more of DynamoDB, an unused name, a reserved word.
+"""
+
+import re
+from bisect import bisect_left, insort
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from moto.dynamodb.parsing.reserved_keywords import ReservedKeywords
+
+from spotkeeper_lab.cloud.values import CloudError
+from spotkeeper_lab.local_aws.wire import Answer, Respond
+
+MOST_BYTES = 4096
+"""Of an expression."""
+_TOKEN = re.compile(r"\s*(<=|>=|<>|[=<>(),+\-]|\[\d+\]|[#:]?\w+)")
+
+
+class NotUnderstood(Exception):
+    """An expression that uses more of DynamoDB than is known here: teach it."""
+
+
+@dataclass(slots=True)
+class Tokens:
+    """An expression's words, and how far they are read."""
+
+    text: str
+    tokens: list[str]
+    at: int = 0
+
+    def peek(self) -> str:
+        """Give the next word; nothing at the end."""
+        return self.tokens[self.at] if self.at < len(self.tokens) else ""
+
+    def take(self, *expected: str) -> str:
+        """Read the next word; raises NotUnderstood for another than those expected."""
+        token = self.peek()
+        if not token or (expected and token.upper() not in expected):
+            raise NotUnderstood(f"{self.text!r} at {token!r}")
+        self.at += 1
+        return token
+
+    def name(self) -> str:
+        """Read an attribute's name; raises NotUnderstood for a word that DynamoDB reserves."""
+        token = self.take()
+        if token.upper() in ReservedKeywords.get_reserved_keywords():
+            raise NotUnderstood(f"{self.text!r}: {token} is reserved")
+        return token
+
+    def skip(self, token: str) -> bool:
+        """Read the next word if it is this one."""
+        if self.peek().upper() != token:
+            return False
+        self.at += 1
+        return True
+
+
+def tokens_of(text: str) -> Tokens:
+    """Split an expression; raises NotUnderstood for characters that mean nothing here.
+
+    One that is too long is refused as DynamoDB does it.
+    """
+    if (size := len(text.encode())) > MOST_BYTES:
+        told = "Expression size has exceeded the maximum allowed size; expression size"
+        raise CloudError("ValidationException", f"{told}: {size}")
+    found = _TOKEN.findall(text)
+    if "".join(found) != re.sub(r"\s", "", text):
+        raise NotUnderstood(text)
+    return Tokens(text, found)
+
+
+def names_of(text: str) -> Sequence[str]:
+    """Read the names of a projection."""
+    tokens = tokens_of(text)
+    names = [tokens.name()]
+    while tokens.skip(","):
+        names.append(tokens.name())
+    if tokens.peek():
+        raise NotUnderstood(text)
+    return names
+
+
+type Value = Any
+type Item = dict[str, Value]
+type _Names = Mapping[str, str]
+type _Values = Mapping[str, Value]
+type _Term = Callable[[Item, _Names, _Values], Value]
+
+_COMPARED: Mapping[str, Callable[[Any, Any], bool]] = {
+    "=": lambda a, b: a == b,
+    "<>": lambda a, b: a != b,
+    "<": lambda a, b: a < b,
+    "<=": lambda a, b: a <= b,
+    ">": lambda a, b: a > b,
+    ">=": lambda a, b: a >= b,
+}
+
+
+def number_or_text(value: Value) -> Value:
+    """What is compared of an attribute value."""
+    if isinstance(value, dict) and "N" in value:
+        return float(value["N"])
+    if isinstance(value, dict) and "S" in value:
+        return value["S"]
+    return value
+
+
+@cache
+def condition(text: str) -> Callable[[Item, _Names, _Values], bool]:
+    """Compile a condition."""
+    tokens = tokens_of(text)
+    test = _either(tokens)
+    if tokens.peek():
+        raise NotUnderstood(text)
+    return test
+
+
+def _either(tokens: Tokens) -> Callable[[Item, _Names, _Values], bool]:
+    tests = [_both(tokens)]
+    while tokens.skip("OR"):
+        tests.append(_both(tokens))
+    return lambda item, names, values: any(test(item, names, values) for test in tests)
+
+
+def _both(tokens: Tokens) -> Callable[[Item, _Names, _Values], bool]:
+    tests = [_single(tokens)]
+    while tokens.skip("AND"):
+        tests.append(_single(tokens))
+    return lambda item, names, values: all(test(item, names, values) for test in tests)
+
+
+def _single(tokens: Tokens) -> Callable[[Item, _Names, _Values], bool]:
+    if tokens.skip("NOT"):
+        inner = _single(tokens)
+        return lambda item, names, values: not inner(item, names, values)
+    if tokens.skip("("):
+        inner = _either(tokens)
+        tokens.take(")")
+        return inner
+    word = tokens.peek().lower()
+    if word in ("attribute_exists", "attribute_not_exists"):
+        tokens.take()
+        tokens.take("(")
+        path = tokens.name()
+        tokens.take(")")
+        there = word == "attribute_exists"
+        return lambda item, names, _: (names.get(path, path) in item) is there
+    if word == "begins_with":
+        return _beginning(tokens)
+    left = _operand(tokens)
+    if tokens.skip("BETWEEN"):
+        low = _operand(tokens)
+        tokens.take("AND")
+        high = _operand(tokens)
+        return lambda i, n, v: bool(low(i, n, v) <= left(i, n, v) <= high(i, n, v))
+    compare = _COMPARED[tokens.take(*_COMPARED)]
+    right = _operand(tokens)
+
+    def test(item: Item, names: _Names, values: _Values) -> bool:
+        a, b = left(item, names, values), right(item, names, values)
+        return a is not None and b is not None and compare(a, b)
+
+    return test
+
+
+def _beginning(tokens: Tokens) -> Callable[[Item, _Names, _Values], bool]:
+    tokens.take()
+    tokens.take("(")
+    whole = _operand(tokens)
+    tokens.take(",")
+    beginning = _operand(tokens)
+    tokens.take(")")
+    return lambda i, n, v: str(whole(i, n, v) or "").startswith(beginning(i, n, v))
+
+
+def _operand(tokens: Tokens) -> _Term:
+    if tokens.peek().lower() == "size":
+        tokens.take()
+        tokens.take("(")
+        inner = _term(tokens)
+        tokens.take(")")
+
+        def size(item: Item, names: _Names, values: _Values) -> Value:
+            value = inner(item, names, values)
+            return None if value is None else len(next(iter(value.values())))
+
+        return size
+    term = _term(tokens)
+    return lambda item, names, values: number_or_text(term(item, names, values))
+
+
+def _term(tokens: Tokens) -> _Term:
+    if tokens.peek().startswith(":"):
+        value = tokens.take()
+        return lambda _, __, values: values[value]
+    if tokens.peek().lower() not in ("list_append", "if_not_exists"):
+        name = tokens.name()
+        return lambda item, names, _: item.get(names.get(name, name))
+    function = tokens.take().lower()
+    tokens.take("(")
+    first = _term(tokens)
+    tokens.take(",")
+    second = _term(tokens)
+    tokens.take(")")
+    return (_appended if function == "list_append" else _or)(first, second)
+
+
+def _appended(first: _Term, second: _Term) -> _Term:
+    return lambda i, n, v: {"L": [*first(i, n, v)["L"], *second(i, n, v)["L"]]}
+
+
+def _or(first: _Term, second: _Term) -> _Term:
+    def either(item: Item, names: _Names, values: _Values) -> Value:
+        value = first(item, names, values)
+        return second(item, names, values) if value is None else value
+
+    return either
+
+
+@cache
+def update(text: str) -> Callable[[Item, _Names, _Values], Item]:
+    """Compile an update; it answers a new item and reads only the old one."""
+    tokens = tokens_of(text)
+    sets: list[tuple[str, _Term]] = []
+    removed: list[tuple[str, int | None]] = []
+    while tokens.peek():
+        if tokens.take("SET", "REMOVE").upper() == "SET":
+            sets += _list(tokens, _assignment)
+        else:
+            removed += _list(tokens, _removal)
+
+    def changed(item: Item, names: _Names, values: _Values) -> Item:
+        new = dict(item)
+        for path, term in sets:
+            new[names.get(path, path)] = term(item, names, values)
+        for path, _ in [one for one in removed if one[1] is None]:
+            new.pop(names.get(path, path), None)
+        for path in {path for path, at in removed if at is not None}:
+            name = names.get(path, path)
+            gone = {at for other, at in removed if other == path}
+            kept = [one for at, one in enumerate(item[name]["L"]) if at not in gone]
+            new[name] = {"L": kept}
+        return new
+
+    return changed
+
+
+def _list[T](tokens: Tokens, read: Callable[[Tokens], T]) -> list[T]:
+    found = [read(tokens)]
+    while tokens.skip(","):
+        found.append(read(tokens))
+    return found
+
+
+def _assignment(tokens: Tokens) -> tuple[str, _Term]:
+    path = tokens.name()
+    tokens.take("=")
+    return path, _term(tokens)
+
+
+def _removal(tokens: Tokens) -> tuple[str, int | None]:
+    path = tokens.name()
+    if tokens.peek().startswith("["):
+        return path, int(tokens.take()[1:-1])
+    return path, None
+
+
+# A partition, and where in it the keys begin if the condition says so.
+_KEY_CONDITION = re.compile(
+    r"pk = (?P<partition>:\w+)(?: AND sk (?:>=|BETWEEN) (?P<first>:\w+).*| AND .*)?"
+)
+
+type Names = Mapping[str, str]
+type Values = Mapping[str, Any]
+type Call = Callable[..., Answer]
+
+
+class Table:
+    """One table; each method is one operation, which answers as the client does."""
+
+    def __init__(self) -> None:
+        self.partitions: dict[str, dict[str, Item]] = {}
+        self._order: dict[str, list[str]] = {}
+
+    def operations(self) -> Mapping[str, Call]:
+        """The operations by their names."""
+        return {
+            "put_item": self.put_item,
+            "get_item": self.get_item,
+            "delete_item": self.delete_item,
+            "update_item": self.update_item,
+            "query": self.query,
+            "scan": self.scan,
+        }
+
+    def put_item(
+        self,
+        *,
+        Item: Item,
+        ConditionExpression: str = "",
+        ExpressionAttributeNames: Names | None = None,
+        ExpressionAttributeValues: Values | None = None,
+    ) -> Answer:
+        """Put an item in the place of the one before, if its condition holds."""
+        names, values = ExpressionAttributeNames or {}, ExpressionAttributeValues or {}
+        _all_used({**names, **values}, ConditionExpression)
+        partition, key = Item["pk"]["S"], Item["sk"]["S"]
+        items = self.partitions.setdefault(partition, {})
+        _held(ConditionExpression, items.get(key, {}), names, values)
+        if key not in items:
+            insort(self._order.setdefault(partition, []), key)
+        items[key] = Item
+        return {}
+
+    def get_item(self, *, Key: Item, ConsistentRead: bool = False) -> Answer:
+        """Get an item; every read is consistent."""
+        del ConsistentRead
+        item = self._item(Key)
+        return {} if item is None else {"Item": item}
+
+    def delete_item(self, *, Key: Item) -> Answer:
+        """Delete an item, if it is there."""
+        partition, key = Key["pk"]["S"], Key["sk"]["S"]
+        if self.partitions.get(partition, {}).pop(key, None) is not None:
+            self._order[partition].remove(key)
+        return {}
+
+    def update_item(
+        self,
+        *,
+        Key: Item,
+        UpdateExpression: str,
+        ConditionExpression: str = "",
+        ExpressionAttributeNames: Names | None = None,
+        ExpressionAttributeValues: Values | None = None,
+        ReturnValues: str = "NONE",
+    ) -> Answer:
+        """Update an item if its condition holds; answers all of the new one if asked for it."""
+        item, names = self._item(Key) or {}, ExpressionAttributeNames or {}
+        values = ExpressionAttributeValues or {}
+        _all_used({**names, **values}, UpdateExpression + ConditionExpression)
+        _held(ConditionExpression, item, names, values)
+        new = {**update(UpdateExpression)(item, names, values), **Key}
+        self.put_item(Item=new)
+        return {"Attributes": new} if ReturnValues == "ALL_NEW" else {}
+
+    def query(
+        self,
+        *,
+        KeyConditionExpression: str,
+        ExpressionAttributeValues: Values,
+        ScanIndexForward: bool = True,
+        **page: Any,
+    ) -> Answer:
+        """Query one partition by its sort key; `page` says what is shown of what is found."""
+        _all_used(ExpressionAttributeValues, KeyConditionExpression)
+        found = self._matching(KeyConditionExpression, ExpressionAttributeValues)
+        return _page(found if ScanIndexForward else found[::-1], **page)
+
+    def scan(self) -> Answer:
+        """Give all items."""
+        return {"Items": [item for items in self.partitions.values() for item in items.values()]}
+
+    def take(self, partition: str, first: str, stop: str) -> list[Item]:
+        """Take the items of a range of keys out of a partition, in their order."""
+        order = self._order.get(partition, [])
+        keys = slice(bisect_left(order, first), bisect_left(order, stop))
+        taken = [self.partitions[partition].pop(key) for key in order[keys]]
+        del order[keys]
+        return taken
+
+    def _matching(self, expression: str, values: Values) -> list[Item]:
+        """The items of a partition that meet a key condition, in the order of their keys."""
+        read = _KEY_CONDITION.fullmatch(expression)
+        if read is None:
+            raise NotUnderstood(expression)
+        partition = values[read["partition"]]["S"]
+        items, order = self.partitions.get(partition, {}), self._order.get(partition, [])
+        first = values[read["first"]]["S"] if read["first"] else ""
+        test = condition(expression)
+        keys = order[bisect_left(order, first) :]
+        return [items[key] for key in keys if test(items[key], {}, values)]
+
+    def _item(self, key: Item) -> Item | None:
+        return self.partitions.get(key["pk"]["S"], {}).get(key["sk"]["S"])
+
+
+def _page(
+    found: list[Item],
+    *,
+    Limit: int | None = None,
+    ExclusiveStartKey: Item | None = None,
+    ProjectionExpression: str = "",
+    ExpressionAttributeNames: Names | None = None,
+    Select: str = "",
+) -> Answer:
+    names = ExpressionAttributeNames or {}
+    _all_used(names, ProjectionExpression)
+    keys = [{"pk": item["pk"], "sk": item["sk"]} for item in found]
+    first = keys.index(ExclusiveStartKey) + 1 if ExclusiveStartKey else 0
+    stop = first + Limit if Limit else len(found)
+    more = {"LastEvaluatedKey": keys[stop - 1]} if Limit and stop <= len(found) else {}
+    found = found[first:stop]
+    if Select == "COUNT":
+        return {"Count": len(found), **more}
+    if ProjectionExpression:
+        shown = [names.get(name, name) for name in names_of(ProjectionExpression)]
+        found = [{name: item[name] for name in shown if name in item} for item in found]
+    return {"Count": len(found), "Items": found, **more}
+
+
+def _held(text: str, item: Item, names: Names, values: Values) -> None:
+    """Refuse what has a condition that an item does not meet."""
+    if text and not condition(text)(item, names, values):
+        raise CloudError("ConditionalCheckFailedException", "The conditional request failed")
+
+
+def _all_used(named: Iterable[str], text: str) -> None:
+    """Refuse names and values that no expression uses, as DynamoDB does."""
+    for name in named:
+        if name not in text:
+            raise NotUnderstood(f"{name} is unused in {text!r}")
+
+
+MOST_ITEMS_A_BATCH = 25
+
+
+class Tables(dict[str, Table]):
+    """Tables that can be made, each with the keys of the product's, and asked."""
+
+    def answers(self) -> dict[str, Respond]:
+        """The operations that they answer, by their names."""
+        named = {name: self._of_one(name) for name in Table().operations()}
+        return {**named, "create_table": self._create, "batch_write_item": self._write}
+
+    def create(self, name: str) -> Table:
+        """Make a table in the place of the one before."""
+        self[name] = Table()
+        return self[name]
+
+    def _create(self, params: Mapping[str, Any]) -> Answer:
+        self.create(params["TableName"])
+        return {}
+
+    def _of_one(self, operation: str) -> Respond:
+        def respond(params: Mapping[str, Any]) -> Answer:
+            asked = dict(params)
+            return self.named(asked.pop("TableName")).operations()[operation](**asked)
+
+        return respond
+
+    def _write(self, params: Mapping[str, Any]) -> Answer:
+        for name, requests in params["RequestItems"].items():
+            if len(requests) > MOST_ITEMS_A_BATCH:
+                raise CloudError("ValidationException", "Too many items requested")
+            for request in requests:
+                self.named(name).put_item(**request["PutRequest"])
+        return {"UnprocessedItems": {}}
+
+    def named(self, name: str) -> Table:
+        """The table of a name, as AWS refuses one that is not there."""
+        if name not in self:
+            raise CloudError("ResourceNotFoundException", "Requested resource not found")
+        return self[name]

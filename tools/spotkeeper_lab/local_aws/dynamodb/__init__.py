@@ -1,1 +1,0 @@
-"""DynamoDB as the product uses it: strict about expressions, and quick."""
