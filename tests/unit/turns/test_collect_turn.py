@@ -10,14 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spotkeeper.border.queue_messages import Message
-from spotkeeper.border.search_log import MessageRefused
+from spotkeeper.border.search_log import MAX_LOGS, MessageRefused
 from spotkeeper.domain.load.digest import LATE_AFTER_S
 from spotkeeper.domain.load.load import LoadDigest
 from spotkeeper.domain.load.request_queue import QueueLook
 from spotkeeper.domain.load.summarise import summarise
 from spotkeeper.ports import FleetError, Throttled
 from spotkeeper.turns.collect_report import CollectReport, FleetCounts, NotStored
-from spotkeeper.turns.collect_search_logs import collect
+from spotkeeper.turns.collect_search_logs import BATCH_LOGS, collect
 from spotkeeper_lab.fakes.load_table import FakeLoadTable
 from tests.laws import series, shuffles
 from tests.search_logs import FLEET, SENT, before, lines, message, packed, sent_log
@@ -221,6 +221,24 @@ def test_a_table_that_fails_fails_every_message_that_was_read() -> None:
     assert report.unstored == {"a": "writing to the load table: SlowDown"}
     assert report.refused.keys() == {"b"}
     assert report.fleets == {}
+
+
+@pytest.mark.parametrize(("logs", "counted"), [(25_000, 0), (MAX_LOGS, BATCH_LOGS)])
+def test_small_messages_of_very_many_logs_cost_the_honest_ones_nothing(
+    logs: int, counted: int
+) -> None:
+    """Twenty legal messages of 34,000 logs took more memory than the function has."""
+    text = lines([sent_log(number) for number in range(logs)])
+    forged = [
+        message(packed(text.replace("r-", f"{name}-")), f"forged {name}") for name in range(6)
+    ]
+    table = FakeLoadTable()
+    report = run([*forged, message(sent_log(), "honest")], table)
+    assert finished(table) == 1 + max(0, counted - MAX_LOGS)
+    failed = {**report.refused, **report.unstored}
+    assert "honest" not in failed
+    assert {"at most" in why or "delivered again" in why for why in failed.values()} == {True}
+    assert len(failed) == 6 - max(0, counted - MAX_LOGS) // MAX_LOGS
 
 
 def test_an_empty_batch_is_nothing() -> None:

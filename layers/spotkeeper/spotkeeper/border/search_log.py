@@ -34,6 +34,8 @@ from spotkeeper.domain.load.load import Cluster
 
 # Unpacked, and wrong in every log, so much takes 300 MiB to refuse: within the function's memory.
 MAX_BODY_BYTES = 8 * 1024 * 1024
+# Gzip makes a small message of many logs; each takes up to a kilobyte of the function's memory.
+MAX_LOGS = 20_000
 MAX_ERRORS = 20
 _MAX_DURATION = timedelta(hours=24)
 _MAX_INVERSION = timedelta(seconds=MAX_INVERSION_S)
@@ -115,6 +117,10 @@ def read(body: str) -> Body:
         raise _refused(listed, error) from None
     if not logs:
         raise MessageRefused("logs: the message holds no search log")
+    if len(logs) > MAX_LOGS:
+        raise MessageRefused(
+            f"logs: the message holds {len(logs)}; send at most {MAX_LOGS} in a message"
+        )
     notes = tuple((log.fleet, log.agent) for log in logs if log.agent is not None)
     if all(map(_is_sound, logs)):
         return Body(logs=logs, notes=notes)
@@ -126,6 +132,14 @@ def read(body: str) -> Body:
     if not sound:
         raise _named(iter(mistimed))
     return Body(logs=sound, left_out=tuple(mistimed), notes=notes)
+
+
+def unpacked_bytes(body: str) -> int:
+    """Say how large a body is when it is unpacked; 0 where it cannot be."""
+    try:
+        return len(_as_list(body))
+    except MessageRefused:
+        return 0
 
 
 def without_future(body: Body, sent_at: datetime) -> Body:

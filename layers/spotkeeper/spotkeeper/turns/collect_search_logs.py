@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from spotkeeper.border.queue_messages import Message
-from spotkeeper.border.search_log import Body, MessageRefused, read, without_future
+from spotkeeper.border.search_log import Body, MessageRefused, read, unpacked_bytes, without_future
 from spotkeeper.domain.load.digest import (
     FleetBatch,
     NotDigestible,
@@ -23,6 +23,10 @@ from spotkeeper.domain.load.load import LoadDigest
 from spotkeeper.domain.load.request_queue import QueueLook
 from spotkeeper.ports import FleetError, LoadTable, QueueLooks
 from spotkeeper.turns.collect_report import CollectReport, FleetCounts, MachineCounts
+
+# A batch has up to 100 messages of `MAX_LOGS` each, and the function 512 MB of memory.
+BATCH_LOGS = 100_000
+TOO_MANY = f"the batch holds over {BATCH_LOGS} logs; the largest messages are delivered again"
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,20 +51,30 @@ def collect(
 ) -> CollectReport:
     """Read, sum up and store a batch; logs that name no fleet belong to `default_fleet`.
 
-    A log counts once, in whichever messages of the batch it is. `looks` is where agents' looks at
-    request queues are kept.
+    A log counts once, in whichever messages of the batch it is. The largest messages of a batch
+    that holds over `BATCH_LOGS` are delivered again. `looks` is where agents' looks at request
+    queues are kept.
     """
     refused: dict[str, str] = {}
+    too_many: dict[str, str] = {}
+    left = BATCH_LOGS
     left_out: dict[str, tuple[str, ...]] = {}
     noted: dict[str, tuple[Message, Body]] = {}
     read_well: defaultdict[tuple[str, str], list[tuple[FleetBatch, str]]] = defaultdict(list)
-    for message in messages:
+    for message in sorted(messages, key=lambda message: unpacked_bytes(message.body)):
+        if left <= 0:
+            too_many[message.message_id] = TOO_MANY
+            continue
         try:
             body = without_future(read(message.body), message.sent_at)
             found = _batches(body.logs, message.sent_at, known_fleets, default_fleet)
         except (MessageRefused, NotDigestible) as error:
             refused[message.message_id] = str(error)
         else:
+            left -= len(body.logs)
+            if left < 0:
+                too_many[message.message_id] = TOO_MANY
+                continue
             if body.left_out:
                 left_out[message.message_id] = body.left_out
             if body.notes:
@@ -68,7 +82,7 @@ def collect(
             for each in found:
                 read_well[each.fleet, each.content].append((each, message.message_id))
     sent = _digests(read_well.values())
-    unstored = _store(sent, table)
+    unstored = too_many | _store(sent, table)
     stored = [each for each in sent if not unstored.keys() & set(each.message_ids)]
     done = {message_id: why for message_id, why in left_out.items() if message_id not in unstored}
     told = [each for each in noted.values() if each[0].message_id not in unstored]
