@@ -185,10 +185,22 @@ def test_a_flood_of_forged_logs_ends_at_the_bound_and_lowers_nothing(day: Day) -
     for n in range(50):
         forged = [day.log((f"forged-{n}-{k}", ""), now_s - k, 60.0) for k in range(60)]
         day.send(forged, now_s)
-    record = day.turn(15)
-    assert record.rule == "spot maximum"
+    for minute in (15, 16, 17):
+        day.turn(minute)
+        assert day.desired[-1] <= max(2 * day.desired[-2], day.desired[-2] + 10)
     assert day.desired[-1] == SPOT_MAX
     assert day.desired == sorted(day.desired)
+
+
+def test_one_log_of_a_day_is_not_a_day_of_load() -> None:
+    """It drove a fleet of nine to forty: its worker can have served no more than the window."""
+    day = _day("load rate")
+    day.minutes(0, 30, 0.7)
+    before = day.desired[-1]
+    day.send([day.log(day.cloud()[0], START_S + 1800, 86_390.0)], START_S + 1800)
+    for minute in range(30, 40):
+        day.minutes(minute, minute + 1, 0.7 * before / len(day.stage.spot))
+    assert max(day.desired[30:]) <= before + 2
 
 
 def test_a_log_source_that_stops_holds_the_fleet(day: Day) -> None:

@@ -1,7 +1,7 @@
 """A window of search logs summed up: how busy the workers are and how much work arrives."""
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
@@ -45,7 +45,7 @@ class _Tally:
             busy[slot] = busy.get(slot, 0) + ms
 
 
-def _tallies(digests: Iterable[LoadDigest]) -> Iterable[_Tally]:
+def _tallies(digests: Iterable[LoadDigest]) -> Collection[_Tally]:
     """Add workers up; an id that two instances use is two workers."""
     tallies: dict[tuple[str, str], _Tally] = {}
     for digest in digests:
@@ -88,7 +88,7 @@ def _worker_load(tally: _Tally, start_ms: int, end_ms: int, idle_after_ms: float
     )
 
 
-def _arrival_rate(arrived: int, window_ms: int, responses_ms: int, responses: int) -> float:
+def _arrival_rate(arrived: int, window_ms: int, responses_ms: float, responses: int) -> float:
     """Arrivals per second, those counted that have no log yet because they wait or run.
 
     Of Poisson arrivals at rate r in a window W, r (W - mean response time) have finished on average
@@ -122,9 +122,11 @@ def summarise(
     received = [one for one in unique(digests) if milliseconds(one.sent_at) >= start_ms]
     waits = merged(digest.waits for digest in received)
     service = merged(digest.service for digest in received)
-    workers = _workers(received, service, start_ms, end_ms)
+    tallies = _tallies(received)
+    workers = _workers(tallies, service, start_ms, end_ms)
     counts = _arrivals(received, start_slot)
-    responses_ms = waits.total_ms + service.total_ms
+    mean_work_s = _mean_work_s(tallies, end_ms - start_ms, service)
+    responses_ms = waits.total_ms + 1000 * mean_work_s * service.count
     rate = _arrival_rate(counts.total(), end_ms - start_ms, responses_ms, service.count)
     arrivals = tuple(counts[slot] for slot in range(start_slot, end_ms // SLOT_MS))
     return Load(
@@ -133,7 +135,7 @@ def summarise(
         workers=workers,
         newest=max((worker.last_finished for worker in workers), default=None),
         load_rate=_cluster_rates(workers),
-        offered=rate * service.mean_s,
+        offered=rate * mean_work_s,
         arrival_rate=rate,
         arrivals=arrivals,
         dispersion=dispersion(arrivals, SLOT_MS / 1000),
@@ -145,11 +147,27 @@ def summarise(
     )
 
 
+def _mean_work_s(tallies: Iterable[_Tally], window_ms: int, service: Histogram) -> float:
+    """Return the mean service time in seconds, as far as the workers can have served it.
+
+    A worker that serves `at_once` requests has no more time than the window and what began before:
+    one log of a day by mistake is not a day of load.
+    """
+    work_ms = finished = 0.0
+    for tally in tallies:
+        served_ms, slots_ms = sum(tally.busy_ms.values()), len(tally.busy_ms) * SLOT_MS
+        at_once = max(1.0, served_ms / max(1, slots_ms))
+        begun_before_ms = 3 * served_ms / max(1, tally.finished)
+        work_ms += min(served_ms, at_once * (window_ms + begun_before_ms))
+        finished += tally.finished
+    return min(service.mean_s, work_ms / 1000 / finished) if finished else service.mean_s
+
+
 def _workers(
-    digests: Iterable[LoadDigest], service: Histogram, start_ms: int, end_ms: int
+    tallies: Iterable[_Tally], service: Histogram, start_ms: int, end_ms: int
 ) -> tuple[WorkerLoad, ...]:
     idle_after_ms = service.quantile_s(0.95) * 1000 + _SHIPPING_MS
-    workers = (_worker_load(tally, start_ms, end_ms, idle_after_ms) for tally in _tallies(digests))
+    workers = (_worker_load(tally, start_ms, end_ms, idle_after_ms) for tally in tallies)
     return tuple(sorted(workers, key=lambda w: (w.cluster, w.instance_id, w.worker_id)))
 
 

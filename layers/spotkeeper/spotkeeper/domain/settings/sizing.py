@@ -96,6 +96,17 @@ class SizingPolicy:
             "starts are slow or traffic bursts (longer)",
         ),
     ] = 900
+    # Forged load is noticed before it has bought much; a real crowd is served within minutes.
+    growth_per_turn: Annotated[
+        float,
+        Setting(
+            "a turn adds at most this share of the spot instances, or 10 where that is more",
+            "crowds come within a minute (higher)",
+            unit="share",
+            above=0,
+            most=100,
+        ),
+    ] = 1.0
     # Workers ship logs every few seconds; two missed turns mean that shipping has stopped.
     stale_after_s: Annotated[
         int,

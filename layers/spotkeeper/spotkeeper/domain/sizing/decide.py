@@ -27,7 +27,7 @@ from spotkeeper.domain.load.workers import busy_shares
 from spotkeeper.domain.release import plan_release
 from spotkeeper.domain.sizing.actions import EndInstance, HealthAction, ReplaceWorker, ResizeSpot
 from spotkeeper.domain.sizing.promise import OBJECTIVE_WINDOW_S, ObjectiveInput
-from spotkeeper.domain.sizing.size import Sizing, hold_back, partly_known, size
+from spotkeeper.domain.sizing.size import Sizing, hold_back, limit_growth, partly_known, size
 from spotkeeper.domain.sizing.start_up import watch_starts
 
 # Who is busy is read off this much of the search logs when instances are chosen to go.
@@ -172,6 +172,7 @@ def plan(seen: HealthAssessment) -> HealthPlan:
         seen.promised,
     )
     sizing = hold_back(sizing, fleet, spot, snapshot.spares, seen.partly)
+    sizing = limit_growth(sizing, fleet, spot, snapshot.spares)
     diagnosis = diagnose(seen.load, snapshot.groups, fleet, sizing.memory, now)
     resize = _resize(snapshot, sizing)
     ended = {action.instance_id for action in resize if isinstance(action, EndInstance)}

@@ -4,6 +4,7 @@ A fleet with an objective is sized to its promise about waiting (`promise`, `obj
 without to a target load rate (`load_rate`); without logs, `without_logs` says what to do.
 """
 
+import math
 from dataclasses import dataclass, replace
 from datetime import datetime
 
@@ -20,6 +21,8 @@ from spotkeeper.domain.sizing.load_rate import by_load_rate
 from spotkeeper.domain.sizing.promise import ObjectiveInput, by_objective
 from spotkeeper.domain.sizing.without_logs import in_silence, is_quiet, when_quiet
 
+# A small fleet may become this much larger in a turn, whatever share of it that is.
+ADDED_AT_ONCE = 10
 # So large a share of the instances unheard of is more than chance and the odd hung worker.
 MANY = 1 / 3
 
@@ -125,6 +128,26 @@ def hold_back(sizing: Sizing, fleet: Fleet, spot: Group, spares: int, why: str) 
         reason=f"{sizing.reason}, held at {instances}: {why}",
         spot_desired=desired,
         request=request if action is Action.RESIZE else None,
+    )
+
+
+def limit_growth(sizing: Sizing, fleet: Fleet, spot: Group, spares: int) -> Sizing:
+    """Add at most what a turn may; the least that the operator or the group asks for is not bound.
+
+    Whoever can send search logs can claim any load: what it buys is seen before it buys much.
+    """
+    current = spot.desired - spares
+    grown = current + max(ADDED_AT_ONCE, math.ceil(current * fleet.sizing.growth_per_turn))
+    most = max(grown, bounds(fleet, spot)[0])
+    if sizing.request is None or sizing.request.need <= most:
+        return sizing
+    spare = min(sizing.request.spare, sizing.spot_desired - most)
+    return replace(
+        sizing,
+        rule="growth per turn",
+        reason=f"{sizing.reason}, {most} in this turn: growth_per_turn",
+        spot_desired=most + spare,
+        request=replace(sizing.request, need=most, spare=spare),
     )
 
 
