@@ -53,8 +53,7 @@ class Worker:
         `worker_id` (or SPOTKEEPER_WORKER_ID) tells the workers of a machine apart; without one it
         is host and process. Raises NameTaken if another has it, OSError without the agent's folder.
         """
-        folder = run_dir or os.environ.get("SPOTKEEPER_RUN_DIR") or RUN_DIR
-        self.run_dir = Path(folder)
+        self.run_dir = run_folder(run_dir)
         self.worker_id = worker_id or os.environ.get("SPOTKEEPER_WORKER_ID", "") or _own_name()
         self._margin_s = margin_s
         self._reader = NoticeReader(self.run_dir)
@@ -156,6 +155,11 @@ class Worker:
         self.close()
 
 
+def run_folder(run_dir: str | Path | None = None) -> Path:
+    """Return the folder that the agent shares with its workers."""
+    return Path(run_dir or os.environ.get("SPOTKEEPER_RUN_DIR") or RUN_DIR)
+
+
 def last_start(notice: Notice, took: Iterable[float], margin_s: float) -> float | None:
     """Return the time after which to begin no request; None: not in sight, 0: at once.
 
@@ -196,6 +200,10 @@ class Request:
         self._started_at = time.time()
         return self
 
+    def drop(self) -> None:
+        """End without a search log, in place of leaving the `with` block."""
+        self._place.end()
+
     def __exit__(
         self,
         kind: type[BaseException] | None,
@@ -205,7 +213,7 @@ class Request:
         finished_at = time.time()
         self._place.end()
         if kind is not None and self.status == "ok":
-            self.status = "timeout" if _is_timeout(kind) else "error"
+            self.status = "timeout" if is_timeout(kind) else "error"
         self._worker.took(finished_at - self._started_at)
         enqueued_at = _seconds(self._enqueued_at, self._started_at)
         request_id, status = _short(str(self._request_id)), str(self.status)[:LONGEST_ID]
@@ -220,7 +228,7 @@ def _short(request_id: str) -> str:
     return f"{request_id[: LONGEST_ID - len(digest) - 1]}~{digest}"
 
 
-def _is_timeout(kind: type[BaseException]) -> bool:
+def is_timeout(kind: type[BaseException]) -> bool:
     """Before Python 3.11 asyncio's and a socket's time-outs are no TimeoutError."""
     return any(base.__name__.lower().endswith(("timeout", "timeouterror")) for base in kind.__mro__)
 

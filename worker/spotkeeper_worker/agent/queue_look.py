@@ -1,4 +1,4 @@
-"""Looks at the request queue of a broker of one's own, by RabbitMQ's management API.
+"""Looks at the request queue of a broker of your own: RabbitMQ by its management API, or Redis.
 
 What is ready alone is wrong: a worker that serves holds its message unacknowledged. On a new queue
 the API answers null for seconds, which is no look; and one that answers 0 proves nothing by itself.
@@ -15,9 +15,10 @@ import threading
 import time
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import Any, Callable
+from typing import Any, Callable, Union
 from urllib.parse import quote, unquote, urlsplit
 
+from spotkeeper_worker.agent.redis_look import RedisAddress, RedisError, count_requests
 from spotkeeper_worker.log import Sometimes, get_logger
 from spotkeeper_worker.times import as_text
 
@@ -65,8 +66,25 @@ class QueueAddress:
         return f"the queue {self.queue} in the vhost {self.vhost} of {self.host}"
 
 
-def look(address: QueueAddress, now: Callable[[], float] = time.time) -> dict[str, Any]:
+Address = Union[QueueAddress, RedisAddress]
+
+
+def parse_address(url: str) -> Address:
+    """Read the address of a queue; raises ValueError, without the password."""
+    if url.startswith(("redis://", "rediss://")):
+        return RedisAddress.parse(url)
+    return QueueAddress.parse(url)
+
+
+def look(address: Address, now: Callable[[], float] = time.time) -> dict[str, Any]:
     """Take one look, as it travels in the field `agent` of a search log; raises LookFailed."""
+    if isinstance(address, RedisAddress):
+        try:
+            waiting, in_flight = count_requests(address)
+        except (OSError, RedisError, ValueError) as error:
+            raise LookFailed(f"{address}: {type(error).__name__} {error}".rstrip()) from None
+        named = {"kind": "redis", "vhost": address.vhost, "name": address.queue}
+        return {**named, "ready": waiting, "unacknowledged": in_flight, "at": as_text(now())}
     status, body = _asked(address)
     if status == HTTPStatus.UNAUTHORIZED:
         raise LookFailed(f"{address.host} refuses the user {address.user}, or its tag `monitoring`")
@@ -103,7 +121,7 @@ class QueueWatcher:
     """Looks from a thread of its own, and hands each look to what sends it."""
 
     def __init__(
-        self, address: QueueAddress, every_s: float, tell: Callable[[dict[str, Any]], None]
+        self, address: Address, every_s: float, tell: Callable[[dict[str, Any]], None]
     ) -> None:
         self._address = address
         self._every_s = every_s

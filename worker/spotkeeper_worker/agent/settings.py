@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Callable
 
-from spotkeeper_worker.agent.queue_look import QueueAddress
+from spotkeeper_worker.agent.queue_look import Address, parse_address
 from spotkeeper_worker.agent.service import Probe, parse_command
 from spotkeeper_worker.agent.values import read_file, read_value
 from spotkeeper_worker.logs.follow import Follow
@@ -57,7 +57,7 @@ class Settings:
     metadata_endpoint: str = "http://169.254.169.254"
     auto_scaling_endpoint: str = ""
     ssm_endpoint: str = ""
-    request_queue: QueueAddress | None = None
+    request_queue: Address | None = None
     look_every_s: float = 15.0
     on_drain: tuple[str, ...] = ()
     on_return: tuple[str, ...] = ()
@@ -139,7 +139,7 @@ _READERS: dict[str, Callable[[str], Any]] = {
     "boot_at_most_s": _number(0, 172_800),
     "hung_after_s": _number(1, 172_800),
     "metadata_endpoint": _matching(r"http://[^/\s]+/?", "an address such as http://127.0.0.1:1338"),
-    "request_queue": QueueAddress.parse,
+    "request_queue": parse_address,
     "look_every_s": _number(0.01, 60),
 }
 # These are values of TOML, also in the environment.

@@ -13,7 +13,7 @@ from urllib.parse import quote, unquote
 
 from spotkeeper.adapters.errors import aws_errors
 from spotkeeper.domain.load.digest import sent_iso
-from spotkeeper.domain.load.request_queue import RABBITMQ, QueueLength, QueueLook
+from spotkeeper.domain.load.request_queue import RABBITMQ, REDIS, QueueLength, QueueLook
 from spotkeeper.ports import Unavailable
 
 if TYPE_CHECKING:
@@ -118,6 +118,7 @@ class AgentRequestQueues:
     """The queues port on brokers of one's own: the newest look that an agent took.
 
     pk queue#rabbitmq://VHOST/QUEUE  sk SEEN_ISO  ready, unacknowledged, expires_at <epoch s>
+    or queue#redis://DATABASE/QUEUE
     """
 
     def __init__(
@@ -173,8 +174,9 @@ def _item(look: QueueLook) -> dict[str, "AttributeValueTypeDef"]:
 
 def _pk(url: str) -> str:
     """Name a queue in one way, however its vhost and its name are quoted."""
-    vhost, queue = (quote(unquote(part), safe="") for part in url.removeprefix(RABBITMQ).split("/"))
-    return f"queue#{RABBITMQ}{vhost}/{queue}"
+    scheme = REDIS if url.startswith(REDIS) else RABBITMQ
+    vhost, queue = (quote(unquote(part), safe="") for part in url.removeprefix(scheme).split("/"))
+    return f"queue#{scheme}{vhost}/{queue}"
 
 
 class EveryRequestQueue:
@@ -189,7 +191,7 @@ class EveryRequestQueue:
 
     def length(self, url: str) -> QueueLength:
         """Count a queue's messages."""
-        if url.startswith(RABBITMQ):
+        if url.startswith((RABBITMQ, REDIS)):
             return self._agents.length(url)
         kind = self._amazon_mq if url.startswith(AMAZON_MQ) else self._sqs
         return kind.length(url)

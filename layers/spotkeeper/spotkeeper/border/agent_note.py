@@ -6,13 +6,13 @@ be such a note alone: {"version": 1, "agent": {...}}.
 """
 
 from datetime import datetime, timedelta
-from typing import Annotated
+from typing import Annotated, Literal
 from urllib.parse import quote
 
 from pydantic import AwareDatetime, ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass as checked_dataclass
 
-from spotkeeper.domain.load.request_queue import RABBITMQ, QueueLength, QueueLook
+from spotkeeper.domain.load.request_queue import RABBITMQ, REDIS, QueueLength, QueueLook
 
 _STRICT = ConfigDict(strict=True, extra="ignore")
 _Count = Annotated[int, Field(ge=0, le=10**9)]
@@ -23,8 +23,12 @@ _Name = Annotated[str, Field(min_length=1, max_length=255)]
 
 @checked_dataclass(frozen=True, slots=True, kw_only=True, config=_STRICT)
 class _Queue:
-    """A look at a RabbitMQ queue: what is ready alone would forget what is being served."""
+    """A look at a queue: what is ready alone would forget what is being served.
 
+    The `vhost` of a queue in Redis is the number of its database.
+    """
+
+    kind: Literal["rabbitmq", "redis"] = "rabbitmq"
     vhost: _Name
     name: _Name
     ready: _Count
@@ -46,7 +50,8 @@ class AgentNote:
         found = self.queue
         if found is None or sent_at - found.at > _OLD:
             return None
-        url = f"{RABBITMQ}{quote(found.vhost, safe='')}/{quote(found.name, safe='')}"
+        scheme = REDIS if found.kind == "redis" else RABBITMQ
+        url = f"{scheme}{quote(found.vhost, safe='')}/{quote(found.name, safe='')}"
         return QueueLook(
             url=url,
             length=QueueLength(

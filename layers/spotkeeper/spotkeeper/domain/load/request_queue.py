@@ -19,6 +19,8 @@ LARGEST_LOOK = 4.0
 FRESH = timedelta(seconds=30)
 # How a queue of a broker of one's own is named, whose length an agent tells: VHOST/QUEUE follows.
 RABBITMQ = "rabbitmq://"
+# The same for Redis: DATABASE/QUEUE follows.
+REDIS = "redis://"
 # A fleet at zero that cannot see its queue for so long would sleep through its requests.
 BLIND = timedelta(seconds=300)
 MISPLACED = (

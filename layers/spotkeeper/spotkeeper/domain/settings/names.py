@@ -11,13 +11,15 @@ request_queue = partial(
     Setting,
     "queue that the workers take requests from; its length is looked at: an SQS queue, "
     "`amazon-mq://BROKER/VHOST/QUEUE` (the vhost `/` is `%2F`), whose figures CloudWatch has a"
-    " minute or two later, or `rabbitmq://VHOST/QUEUE` on a broker of your own, which [an "
-    "agent looks at](workers.md#rabbitmq). Set by the stack's `RequestQueueName`",
+    " minute or two later, or `rabbitmq://VHOST/QUEUE` or `redis://DATABASE/QUEUE` on a "
+    "broker of your own, which [an agent looks at](workers.md#rabbitmq). Set by the stack's "
+    "`RequestQueueName`",
     "you have one: [to zero and back](sizing.md#to-zero-and-back)",
     unit="URL",
     pattern=(
         r"^(https://sqs\.[a-z0-9-]+\.amazonaws\.com(\.cn)?/[0-9]{12}/[A-Za-z0-9_-]{1,80}(\.fifo)?"
         r"|amazon-mq://[A-Za-z0-9_-]{1,50}/[^/\s]{1,255}/[^/\s]{1,255}"
-        r"|rabbitmq://[^/\s]{1,255}/[^/\s]{1,255})$"
+        r"|rabbitmq://[^/\s]{1,255}/[^/\s]{1,255}"
+        r"|redis://[0-9]{1,5}/[^/\s]{1,255})$"
     ),
 )

@@ -1,0 +1,276 @@
+"""Celery's workers of a fleet, on real brokers: Redis, RabbitMQ, and a stand-in for SQS."""
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+import uuid
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from moto.server import ThreadedMotoServer
+
+from spotkeeper_worker.celery import Gate, _stamp, status_of
+from spotkeeper_worker.logs.server import SocketServer
+from spotkeeper_worker.notice import Notice, write_notice
+from spotkeeper_worker.states import State
+from spotkeeper_worker.testing import until
+from tests.worker.brokers import broker
+
+__all__ = ["broker"]
+ROOT = Path(__file__).parents[2]
+AT = 1_763_632_800.0
+E2E = [pytest.mark.make_e2e, pytest.mark.allow_hosts(["127.0.0.1", "::1", "localhost"])]
+
+
+def test_a_task_waits_since_it_was_published_or_is_due() -> None:
+    headers: dict[str, Any] = {"eta": None}
+    _stamp(headers)
+    assert headers["spotkeeper_enqueued_at"] == pytest.approx(time.time(), abs=5)
+    headers["eta"] = "2099-01-01T00:00:00+00:00"
+    _stamp(headers)
+    assert headers["spotkeeper_enqueued_at"] == 4_070_908_800.0
+
+
+class SoftTimeLimitExceeded(Exception):
+    pass
+
+
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [
+        (SoftTimeLimitExceeded(), "timeout"),
+        (TimeoutError(), "timeout"),
+        (ValueError(), "error"),
+        (None, "error"),
+    ],
+)
+def test_the_status_of_a_task_that_failed(error: object, status: str) -> None:
+    assert status_of(error) == status
+
+
+def test_a_task_begins_only_if_its_kind_will_be_done(tmp_path: Path) -> None:
+    (tmp_path / "workers").mkdir()
+    gate = Gate(tmp_path, margin_s=5.0)
+    assert not gate.may_take("long", AT)
+    write_notice(tmp_path, Notice(State.SERVING, AT))
+    gate.learn({"1": ("long", AT), "2": ("short", AT)}, AT)
+    gate.learn({"1": ("long", AT)}, AT + 1)
+    gate.learn({}, AT + 60)
+    assert gate.may_take("long", AT)
+    write_notice(tmp_path, Notice(State.DRAINING, AT, True, "tagged", AT + 50, AT + 50))
+    assert (gate.may_take("long", AT), gate.may_take("short", AT)) == (False, True)
+    assert (gate.may_take("short", AT + 44), gate.may_take_any(AT + 44)) == (False, True)
+    assert not gate.may_take_any(AT + 45)
+    assert (gate.must_hand_back(AT + 47), gate.must_hand_back(AT + 48)) == (False, True)
+    # What is given back is not taken again, however small the margin.
+    assert not Gate(tmp_path, margin_s=0.0).may_take_any(AT + 49)
+
+
+# --- real ones ------------------------------------------------------------------------------------
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@pytest.fixture(scope="module")
+def redis_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    if shutil.which("redis-server") is None:
+        pytest.skip("there is no redis-server here (apt-get install redis-server)")
+    port, folder = free_port(), tmp_path_factory.mktemp("redis")
+    command = ["redis-server", "--port", str(port), "--bind", "127.0.0.1", "--save", ""]
+    with subprocess.Popen([*command, "--dir", str(folder)], stdout=subprocess.DEVNULL) as server:
+        yield f"redis://127.0.0.1:{port}/0"
+        server.terminate()
+
+
+@pytest.fixture(scope="module")
+def sqs_url() -> Iterator[str]:
+    server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    yield f"sqs://testing:testing@{host}:{port}//"
+    server.stop()
+
+
+@pytest.fixture(params=["redis", "rabbitmq", "sqs"])
+def broker_url(request: pytest.FixtureRequest) -> str:
+    if request.param == "rabbitmq":
+        return str(request.getfixturevalue("broker").url())
+    return str(request.getfixturevalue(f"{request.param}_url"))
+
+
+class Machine:
+    """A machine with workers of Celery's; the test is its agent."""
+
+    def __init__(self, folder: Path, environment: Mapping[str, str]) -> None:
+        (folder / "workers").mkdir(parents=True)
+        self.folder = folder
+        self.logs: list[dict[str, Any]] = []
+        self.say(State.SERVING)
+        self._server = SocketServer(folder, self._accept, dict)
+        self._server.start()
+        self._environment = {**environment, "SPOTKEEPER_RUN_DIR": str(folder)}
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def _accept(self, logs: Any, session: str, batch: int, lost: int) -> list[str]:
+        self.logs += logs
+        return []
+
+    def say(self, state: State, until_s: float | None = None) -> None:
+        at = None if until_s is None else time.time() + until_s
+        drains = state is not State.SERVING
+        write_notice(self.folder, Notice(state, time.time(), drains, "a test", at, at))
+
+    def start(self, *options: str) -> None:
+        command = [sys.executable, "-m", "celery", "-A", "tests.worker.celery_app", "worker"]
+        more = [
+            "-c",
+            "2",
+            "-n",
+            f"{self.folder.name}@test",
+            "--without-gossip",
+            "-l",
+            "INFO",
+            *options,
+        ]
+        with (self.folder / "said").open("ab") as said:
+            self.process = subprocess.Popen(
+                [*command, *more], cwd=ROOT, env=self._environment, stdout=said, stderr=said,
+                start_new_session=True,
+            )  # fmt: skip
+        until(lambda: " ready." in self.said, f"{self.folder.name} is ready", 60)
+
+    @property
+    def said(self) -> str:
+        return (self.folder / "said").read_text()
+
+    def kill(self) -> None:
+        if self.process is not None:
+            os.killpg(self.process.pid, signal.SIGKILL)
+            self.process.wait(20)
+            self.process = None
+
+    def close(self) -> None:
+        self.kill()
+        self._server.close()
+
+
+class Shop:
+    """A queue of tasks, and machines that work on it."""
+
+    def __init__(self, folder: Path, url: str) -> None:
+        self.done_at = folder / "done"
+        self.done_at.touch()
+        self._folder = folder
+        own = {"PATH", "HOME", "LANG", "COVERAGE_FILE"}
+        self._environment = {name: text for name, text in os.environ.items() if name in own} | {
+            "BROKER": url,
+            "QUEUE": f"shop-{uuid.uuid4().hex[:8]}",
+            "DONE": str(self.done_at),
+            "AWS_DEFAULT_REGION": "us-east-1",
+            "AWS_ACCESS_KEY_ID": "testing",
+            "AWS_SECRET_ACCESS_KEY": "testing",
+        }
+        self.machines: list[Machine] = []
+
+    def machine(self) -> Machine:
+        name = f"m{len(self.machines)}"
+        self.machines.append(Machine(self._folder / name, self._environment))
+        return self.machines[-1]
+
+    def publish(self, code: str) -> None:
+        """Publish from a process of its own, as a producer does."""
+        text = f"from tests.worker.celery_app import *\n{code}"
+        subprocess.run(
+            [sys.executable, "-c", text], cwd=ROOT, env=self._environment, check=True, timeout=60
+        )
+
+    @property
+    def done(self) -> Counter[str]:
+        return Counter(self.done_at.read_text().split())
+
+
+@pytest.fixture
+def shop(tmp_path: Path, broker_url: str) -> Iterator[Shop]:
+    made = Shop(tmp_path, broker_url)
+    yield made
+    for machine in made.machines:
+        machine.close()
+
+
+def by_status(machine: Machine) -> Counter[str]:
+    return Counter(log["status"] for log in machine.logs)
+
+
+class TestOnRealBrokers:
+    pytestmark = E2E
+
+    @pytest.mark.parametrize("pool", ["prefork", "threads"])
+    def test_a_drain_gives_back_what_was_prefetched_and_loses_nothing(
+        self, shop: Shop, pool: str
+    ) -> None:
+        """It has ended long before the visibility time-out of an hour."""
+        first, second = shop.machine(), shop.machine()
+        shop.publish("[work.delay(f'r-{n}', 0.1) for n in range(60)]")
+        first.start("-P", pool)
+        until(lambda: len(shop.done) >= 10, "the first works")
+        first.say(State.DRAINING)
+        until(lambda: "consuming stops" in first.said, "it stops")
+        time.sleep(1)
+        at_most = len(shop.done)
+        second.start("-P", pool)
+        until(lambda: len(shop.done) == 60, "the second does the rest", 60)
+        assert set(shop.done.values()) == {1}
+        first.say(State.SERVING)
+        second.say(State.DRAINING)
+        until(lambda: "consuming stops" in second.said, "the second stops")
+        shop.publish("[work.delay(f's-{n}') for n in range(20)]")
+        until(lambda: len(shop.done) == 80, "the first works again", 60)
+        assert set(shop.done.values()) == {1}
+        until(lambda: len(first.logs) + len(second.logs) == 80, "all are logged")
+        assert by_status(first) + by_status(second) == {"ok": 80}
+        assert 10 <= at_most < 60
+        assert all(log["enqueued_at"] <= log["started_at"] for log in first.logs)
+
+    def test_each_end_of_a_task_has_its_status(self, shop: Shop) -> None:
+        machine = shop.machine()
+        machine.start()
+        shop.publish("for task in (fail, soft, hard, again): task.delay()\nwork.delay('r-0')")
+        until(lambda: len(machine.logs) >= 6, "six ends are logged", 30)
+        assert by_status(machine) == {"ok": 2, "error": 2, "timeout": 2}
+        assert all(log["worker_id"].startswith("m0@test-") for log in machine.logs)
+
+    def test_a_task_that_will_not_be_done_is_given_back_before_the_end(self, shop: Shop) -> None:
+        first, second = shop.machine(), shop.machine()
+        first.start()
+        shop.publish("work.delay('r-0', 6)")
+        until(lambda: any("busy=00001" in p.read_text() for p in workers(first)), "it began", 30)
+        first.say(State.DRAINING, until_s=3)
+        until(lambda: "was handed back" in first.said, "it is given back", 30)
+        # The machine has two seconds left.
+        time.sleep(1)
+        first.kill()
+        second.start()
+        until(lambda: shop.done == {"r-0": 1}, "the other does it", 30)
+
+    def test_without_an_agent_tasks_are_done(self, shop: Shop) -> None:
+        machine = shop.machine()
+        shutil.rmtree(machine.folder / "workers")
+        machine.start()
+        shop.publish("work.delay('r-0')")
+        until(lambda: shop.done == {"r-0": 1}, "it is done", 30)
+        assert "there is no agent on this machine" in machine.said
+
+
+def workers(machine: Machine) -> list[Path]:
+    return [p for p in (machine.folder / "workers").iterdir() if not p.name.startswith(".")]
