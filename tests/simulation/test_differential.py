@@ -17,10 +17,9 @@ from spotkeeper_lab.backtest.policies.catalogue import deployed_settings
 from spotkeeper_lab.backtest.policies.deployed import cloud_of, fleet_of
 from spotkeeper_lab.backtest.policies.spotkeeper_runner import replay_of
 from spotkeeper_lab.backtest.world import World
-from spotkeeper_lab.end_to_end.day import running
-from spotkeeper_lab.end_to_end.scene import LEAD_S, DemoSettings, Scene
 from spotkeeper_lab.fakes.states import FakeStates
 from spotkeeper_lab.fakes.virtual_time import instant
+from spotkeeper_lab.run.day import LEAD_S, DemoSettings, Scene, running
 from spotkeeper_lab.traces.generate import generate
 from spotkeeper_lab.traces.market import Market
 from spotkeeper_lab.traces.market_file import read_market

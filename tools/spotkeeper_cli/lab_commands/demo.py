@@ -47,8 +47,8 @@ def demo(
 ) -> None:
     """Run a virtual day of spot capacity and requests through the deployed functions."""
     from spotkeeper_lab.checkout import NotACheckout
-    from spotkeeper_lab.demo.run import DemoError, run_demo
-    from spotkeeper_lab.end_to_end.scene import DemoSettings
+    from spotkeeper_lab.run.day import DemoSettings
+    from spotkeeper_lab.run.demo import DemoError, run_demo
     from spotkeeper_lab.traces.generate import generate
     from spotkeeper_lab.traces.market import MarketError
     from spotkeeper_lab.traces.market_file import read_market

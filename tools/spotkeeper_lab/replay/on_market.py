@@ -14,13 +14,12 @@ import numpy as np
 from rich.box import SIMPLE
 from rich.table import Table
 
-from spotkeeper_lab.end_to_end.day import Day, running
-from spotkeeper_lab.end_to_end.results import results
-from spotkeeper_lab.end_to_end.scene import LEAD_S, PHYSICS, SPOT_MIN, DemoSettings, scene
 from spotkeeper_lab.replay.output import seconds
 from spotkeeper_lab.replay.rules import fixed_peak
 from spotkeeper_lab.replay.run import check
 from spotkeeper_lab.replay.values import MarketRow
+from spotkeeper_lab.run.day import LEAD_S, PHYSICS, SPOT_MIN, Day, DemoSettings, running, scene
+from spotkeeper_lab.run.results import results
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -9,15 +9,6 @@ from spotkeeper.border.events import parse_event
 from spotkeeper.border.search_log import read
 from spotkeeper_lab.checkout import NotACheckout, load_handler
 from spotkeeper_lab.cloud.values import Activity, CloudEvent, EventKind
-from spotkeeper_lab.end_to_end.record import Look
-from spotkeeper_lab.end_to_end.scene import LEAD_S, DemoSettings, Scene, scene
-from spotkeeper_lab.end_to_end.series import (
-    due,
-    load_columns,
-    needed_column,
-    per_second,
-    wait_columns,
-)
 from spotkeeper_lab.local_aws.events import UNHEARD, Events
 from spotkeeper_lab.local_aws.wire import ACCOUNT, VirtualTime
 from spotkeeper_lab.machines import (
@@ -26,6 +17,14 @@ from spotkeeper_lab.machines import (
     SearchLogQueue,
     SearchLogs,
     Served,
+)
+from spotkeeper_lab.run.day import LEAD_S, DemoSettings, Look, Scene, scene
+from spotkeeper_lab.run.results import (
+    due,
+    load_columns,
+    needed_column,
+    per_second,
+    wait_columns,
 )
 from spotkeeper_lab.traces.market import Market, MarketError, market_of
 from spotkeeper_lab.traces.requests import RequestTrace

@@ -100,6 +100,7 @@ def test_policies_see_an_instance_by_its_group_and_its_mark(clock: Clock) -> Non
     clock.now_s = 30.0
     with world.now() as cloud:
         cloud.drain([one.instance_id], 150.0)
+        cloud.tag([one.instance_id], {"spotkeeper:group": "spot"})
         cloud.detach("spot", [one.instance_id])
     assert instance_tags(world, one.instance_id) == {
         "spotkeeper:draining": "2026-11-20T12:02:30+00:00",

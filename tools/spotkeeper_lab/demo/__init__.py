@@ -1,1 +1,0 @@
-"""The demo: a day, its table and its picture."""

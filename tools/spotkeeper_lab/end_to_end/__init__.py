@@ -1,1 +1,0 @@
-"""A virtual day of cloud, workers and queue around the deployed functions."""
