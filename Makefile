@@ -35,7 +35,7 @@ export UV_PYTHON_DOWNLOADS := never
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help bootstrap docs check check-format check-lint check-types check-pyright check-contracts \
-	check-template check-examples check-pins format test laws demo chaos bench bench-policy bench-sizing pins \
+	check-template check-examples check-pins check-prose format test laws demo chaos bench bench-policy bench-sizing pins \
 	sam-validate sam-build sam-import local-build local-aws e2e clean
 
 help: ## list the targets
@@ -74,7 +74,7 @@ bootstrap: .venv/.installed ## make .venv with everything to develop
 check: .venv/.installed ## format, lint, types, import contracts, template, pins
 	@$(MAKE) --no-print-directory --jobs 2 --keep-going --output-sync=target \
 		check-pyright check-types check-format check-lint check-contracts check-template check-examples \
-		check-pins
+		check-pins check-prose
 
 check-format: .venv/.installed
 	$(BIN)/ruff format --check .
@@ -93,6 +93,9 @@ check-contracts: .venv/.installed
 
 check-template: .venv/.installed
 	$(BIN)/cfn-lint template.yaml worker/examples/launch-template.yaml
+
+check-prose: .venv/.installed
+	$(BIN)/python docs/prose.py
 
 # systemd-analyze and cloud-init hold the examples of the worker side, where they are.
 check-examples: .venv/.installed
