@@ -104,7 +104,7 @@ def _search_logs(work: Work) -> list[Item]:
 
 def _table(work: Work) -> list[Item]:
     turns = 2 * MINUTES + EVENTS / 2
-    units = turns * (2 * ceil(work.state_kib) + ceil(work.record_kib))
+    units = turns * (2 + ceil(work.memory_kib) + ceil(work.record_kib))
     batches = WINDOW_S / SHIPPED_EVERY_S * WORKERS / MESSAGES_A_CALL
     window_kib = batches * work.items * work.item_kib
     read_usd = MINUTES * window_kib / 8 * READ_USD

@@ -12,8 +12,9 @@ from rich.table import Table
 
 from bench._stack import BATCHES, SHIPPED_EVERY_S, START, Turn, bench
 
-# The table: the lease is taken and given back, operators are asked, the record is written.
-LIMITS = {"EC2 and Auto Scaling": 5, "table": 4}
+# The table: the control and the memories are read, the lease is taken and given back, a memory and
+# the record are written.
+LIMITS = {"EC2 and Auto Scaling": 5, "table": 6}
 QUIET_TURNS = 10
 
 
@@ -25,7 +26,7 @@ class Work:
     """
 
     turns: dict[str, Turn]
-    state_kib: float
+    memory_kib: float
     record_kib: float
     items: float
     item_kib: float
@@ -49,7 +50,7 @@ def measure() -> Work:
                 runs.setdefault(name, []).append(stack.invoke(name, event))
         return Work(
             turns={name: _settled(turns) for name, turns in runs.items()},
-            state_kib=stack.item_kib("fleet#ocr", "state"),
+            memory_kib=stack.item_kib("fleet#ocr", "memory#"),
             record_kib=stack.item_kib("fleet#ocr", "decision#"),
             items=stack.items("load#ocr", "2") / (len(runs["collect_search_logs"]) * BATCHES),
             item_kib=stack.item_kib("load#ocr", "2"),

@@ -1,6 +1,7 @@
 """Two fleets on a simulated cloud behind moto, and the functions as Lambda finds them."""
 
 import json
+import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -154,6 +155,12 @@ class Stage:
     def records(self, fleet: str) -> list[dict[str, Any]]:
         """A fleet's decision records, oldest first."""
         return [json.loads(i["record"]["S"]) for i in self.items(fleet, "decision#")]
+
+    def memory(self, fleet: str, controller: str) -> dict[str, Any]:
+        """What a controller remembers of a fleet."""
+        (item,) = self.items(fleet, f"memory#{controller}")
+        read: dict[str, Any] = json.loads(zlib.decompress(item["memory"]["B"]))
+        return read
 
     def leased(self, fleet: str) -> set[str]:
         """The controllers of a fleet that somebody holds."""

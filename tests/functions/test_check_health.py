@@ -69,13 +69,13 @@ def test_a_fleet_that_never_logged_is_held_and_rings_nobody(
 
 
 @pytest.mark.parametrize("desired", [4, 40])
-def test_a_quiet_turn_makes_six_calls(stage_of: StageOf, desired: int) -> None:
+def test_a_quiet_turn_makes_eight_calls(stage_of: StageOf, desired: int) -> None:
     stage = stage_of(("ocr",), desired=desired)
     serve(stage, "ocr", 0.67)
     stage.call(handler)
     assert stage.counted("autoscaling", "ec2") == {"DescribeAutoScalingGroups": 1}
-    # What was said of the fleet, the lease twice, the load, the record.
-    calls = {"GetItem": 1, "UpdateItem": 2, "Query": 1, "PutItem": 1}
+    # The control, the lease twice, the memories and the load, the own memory and the record.
+    calls = {"GetItem": 1, "UpdateItem": 2, "Query": 2, "PutItem": 2}
     assert stage.counted("dynamodb") == calls
 
 

@@ -138,8 +138,7 @@ def test_a_scheduled_change_is_remembered_and_acted_upon_when_it_is_near(stage: 
     told["detail"]["startTime"] = due.isoformat()
     stage.call(handler, told)
     assert changes(stage) == {}
-    (state,) = stage.items("ocr", "state")
-    remembered = json.loads(state["availability_memory"]["S"])["at_risk"]
+    remembered = stage.memory("ocr", "availability")["at_risk"]
     assert remembered == {
         first_spot(stage): (due - timedelta(minutes=10)).isoformat().replace("+00:00", "Z")
     }

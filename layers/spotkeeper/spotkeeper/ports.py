@@ -182,7 +182,8 @@ class Lease:
     """The right to be the only writer of one controller of a fleet, and what was remembered.
 
     `written_at` is when the controller last wrote; `holder` tells this turn from others. What was
-    kept and cannot be understood is afresh, and named in `unreadable`.
+    kept and cannot be understood is afresh, and named in `unreadable`. `taken_at`, `note_keys` and
+    `noted` are the adapter's own: when it was taken, and which notes it has read.
     """
 
     fleet: str
@@ -192,6 +193,9 @@ class Lease:
     health: HealthMemory = field(default_factory=HealthMemory)
     notes: tuple[AtRiskNote, ...] = ()
     notes_seen: int = 0
+    note_keys: tuple[str, ...] = ()
+    noted: str = ""
+    taken_at: datetime | None = None
     written_at: datetime | None = None
     unreadable: tuple[str, ...] = ()
     permission: Permission = Permission.ACT

@@ -356,9 +356,11 @@ class Table:
         KeyConditionExpression: str,
         ExpressionAttributeValues: Values,
         ScanIndexForward: bool = True,
+        ConsistentRead: bool = False,
         **page: Any,
     ) -> Answer:
         """Query one partition by its sort key; `page` says what is shown of what is found."""
+        del ConsistentRead
         _all_used(ExpressionAttributeValues, KeyConditionExpression)
         found = self._matching(KeyConditionExpression, ExpressionAttributeValues)
         return _page(found if ScanIndexForward else found[::-1], **page)
@@ -460,7 +462,10 @@ class Tables(dict[str, Table]):
             if len(requests) > MOST_ITEMS_A_BATCH:
                 raise CloudError("ValidationException", "Too many items requested")
             for request in requests:
-                self.named(name).put_item(**request["PutRequest"])
+                if "DeleteRequest" in request:
+                    self.named(name).delete_item(**request["DeleteRequest"])
+                else:
+                    self.named(name).put_item(**request["PutRequest"])
         return {"UnprocessedItems": {}}
 
     def named(self, name: str) -> Table:

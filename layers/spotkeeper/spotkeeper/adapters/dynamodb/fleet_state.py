@@ -1,30 +1,41 @@
-"""Fleet states, leases and decision records: one item a fleet, one item a record.
+"""Fleet states, leases and decision records.
 
-    pk fleet#NAME  sk state                 per controller: memory, holder, until, written, notes
-    pk fleet#NAME  sk decision#TIME#CONTROLLER#x  one decision record
+    pk fleet#NAME   sk state               per controller: holder, until, written, noted
+    pk fleet#NAME   sk memory#CONTROLLER   what the controller remembers, packed
+    pk notes#NAME   sk CONTROLLER#TIME#x   a note for the controller's next round
+    pk fleet#NAME   sk decision#TIME#CONTROLLER#x   one decision record
 
-Taking the lease reads the memory in the same call, and giving it back writes it: a turn costs
-two calls here, and a third for its record.
+Every write is charged by the size of its item, a refused one too. So the item that hundreds of
+warnings ask for at once is small, and their notes are items of their own. A quiet turn takes the
+lease, reads the memories, writes its own, gives the lease back, and leaves a record: five calls.
+
+A release before kept memories and notes in the item of the lease. They are read there until their
+controller writes again.
 """
 
+import contextlib
+import json
+import re
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import fields, is_dataclass
 from datetime import datetime, timedelta
-from itertools import count
-from typing import TYPE_CHECKING
+from functools import partial
+from itertools import batched, chain, count
+from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from botocore.exceptions import ClientError
-from pydantic import TypeAdapter
+from pydantic import TypeAdapter, ValidationError
 
-from spotkeeper.adapters.dynamodb.state_items import NOTE, dumped, epoch, lease_from
+from spotkeeper.adapters.dynamodb.earlier import memory_in_todays_words
 from spotkeeper.adapters.errors import CONDITION_FAILED, aws_errors
 from spotkeeper.domain.availability.memory import AvailabilityMemory
 from spotkeeper.domain.decision import Controller, DecisionRecord
 from spotkeeper.domain.health.memory import HealthMemory
-from spotkeeper.ports import AtRiskNote, Lease, Unavailable
+from spotkeeper.ports import AtRiskNote, FleetError, Lease, Unavailable
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from mypy_boto3_dynamodb import DynamoDBClient
     from mypy_boto3_dynamodb.type_defs import AttributeValueTypeDef
 
@@ -32,11 +43,16 @@ if TYPE_CHECKING:
 LEASE_LIFETIME = timedelta(seconds=45)
 # A fleet that nobody turned for a week starts afresh.
 STATE_LIFETIME = timedelta(days=7)
-# An expression of DynamoDB's has 4 KB at most. The rest is read again by the next round, to which a
-# note that it was told before is no news.
-NOTES_REMOVED_AT_ONCE = 100
+# DynamoDB's limit of one call.
+ITEMS_A_CALL = 25
 
+_AVAILABILITY = TypeAdapter(AvailabilityMemory)
+_HEALTH = TypeAdapter(HealthMemory)
+_NOTE = TypeAdapter(AtRiskNote)
+_INSTANT = TypeAdapter(datetime)
 _RECORD = TypeAdapter(DecisionRecord)
+
+type Item = Mapping[str, Any]
 
 
 class FleetStateTable:
@@ -47,36 +63,46 @@ class FleetStateTable:
         self._dynamodb = dynamodb
         self._table = table
         self._record_lifetime = record_lifetime
-        # Orders the records of one instant: a turn that goes round again leaves several.
-        self._recorded = count()
+        # Orders what is written at one instant: a turn may leave several records.
+        self._written = count()
 
     def acquire(
         self, fleet: str, controller: Controller, now: datetime, note: AtRiskNote | None
     ) -> Lease | None:
         """Take a controller's lease and read its memory; busy leaves the note and gives None."""
         holder = uuid4().hex
-        notes = [NOTE.dump_json(note).decode()] if note else []
-        item = self._update(
+        if note:
+            self._leave(fleet, controller, note, now)
+        noted = ", #noted = :holder" if note else ""
+        state = self._update(
             f"taking the lease of {fleet}",
             fleet,
             controller,
-            "SET #holder = :holder, #until = :until, expires_at = :expires, "
-            "#notes = list_append(if_not_exists(#notes, :none), :added)",
+            f"SET #holder = :holder, #until = :until, expires_at = :expires{noted}",
             # It is this turn's already where the first answer was lost and botocore asked again.
             "attribute_not_exists(#until) OR #until < :now OR #holder = :holder",
             {
                 ":holder": {"S": holder},
-                ":until": epoch(now + LEASE_LIFETIME),
-                ":now": epoch(now),
-                ":expires": epoch(now + STATE_LIFETIME),
-                ":none": {"L": []},
-                ":added": {"L": [{"S": text} for text in notes]},
+                ":until": _epoch(now + LEASE_LIFETIME),
+                ":now": _epoch(now),
+                ":expires": _epoch(now + STATE_LIFETIME),
             },
         )
-        if item is None:
-            self._leave(fleet, controller, note or AtRiskNote(instance_ids=(), at=now))
+        if state is None:
+            # Whoever holds the lease goes round again.
+            self._update(
+                f"leaving a note for {fleet}",
+                fleet,
+                controller,
+                "SET #noted = :holder",
+                "attribute_exists(pk)",
+                {":holder": {"S": holder}},
+            )
             return None
-        return lease_from(item, fleet, controller, holder)
+        memories = self._items(f"fleet#{fleet}", "memory#", f"reading the memory of {fleet}")
+        has_notes = f"{controller}_noted" in state
+        notes = self._notes(fleet, controller) if has_notes else []
+        return _lease_from(state, memories, notes, fleet, controller, holder, now)
 
     def commit(
         self,
@@ -90,43 +116,69 @@ class FleetStateTable:
 
         Raises `Unavailable` when the lease was lost: what another turn remembers is not touched.
         """
+        operation = f"keeping the state of {lease.fleet}"
+        self._keep(operation, lease, memory, now)
         values: dict[str, AttributeValueTypeDef] = {
             ":holder": {"S": lease.holder},
-            ":memory": {"S": dumped(memory)},
             ":written": {"S": now.isoformat()},
         }
-        write = "SET #memory = :memory, #written = :written"
-        operation = f"keeping the state of {lease.fleet}"
-        if release:
-            expected: dict[str, AttributeValueTypeDef] = {":seen": {"N": str(lease.notes_seen)}}
-            quiet = "#holder = :holder AND size(#notes) = :seen"
-            done = f"{write} REMOVE #holder, #until, #notes"
-            if self._update(
-                operation, lease.fleet, lease.controller, done, quiet, values | expected
-            ):
+        write = "SET #written = :written REMOVE #memory"
+        if not release:
+            if self._update(operation, lease.fleet, lease.controller, write, _MINE, values):
                 return True
-            some = range(min(lease.notes_seen, NOTES_REMOVED_AT_ONCE))
-            seen = "".join(f", #notes[{i}]" for i in some)
-            write = f"{write} REMOVE #holder, #until{seen}"
-        mine = "#holder = :holder"
-        if self._update(operation, lease.fleet, lease.controller, write, mine, values):
-            return not release
-        return self._was_kept(operation, lease, values)
+            raise Unavailable(f"{operation}: the lease was lost to another turn")
+        self._forget_notes(lease)
+        done = f"{write}, #holder, #until, #notes"
+        quiet = f"{_MINE} AND attribute_not_exists(#noted)"
+        if lease.noted:
+            quiet, values[":noted"] = f"{_MINE} AND #noted = :noted", {"S": lease.noted}
+        all_read = f"{done}, #noted"
+        if self._update(operation, lease.fleet, lease.controller, all_read, quiet, values):
+            return True
+        values.pop(":noted", None)
+        if self._update(operation, lease.fleet, lease.controller, done, _MINE, values):
+            return False
+        return self._was_kept(operation, lease, now)
 
-    def _was_kept(
-        self, operation: str, lease: Lease, values: "Mapping[str, AttributeValueTypeDef]"
-    ) -> bool:
+    def _keep(
+        self,
+        operation: str,
+        lease: Lease,
+        memory: AvailabilityMemory | HealthMemory,
+        now: datetime,
+    ) -> None:
+        """Write a memory, unless a later turn has written one."""
+        milliseconds = int(1000 * lease.taken_at.timestamp()) if lease.taken_at else 0
+        taken: AttributeValueTypeDef = {"N": str(milliseconds)}
+        try:
+            with aws_errors(operation):
+                self._dynamodb.put_item(
+                    TableName=self._table,
+                    Item={
+                        **_key(lease.fleet, f"memory#{lease.controller}"),
+                        "memory": {"B": _packed(memory)},
+                        "taken": taken,
+                        "expires_at": _epoch(now + STATE_LIFETIME),
+                    },
+                    ConditionExpression="attribute_not_exists(taken) OR taken <= :taken",
+                    ExpressionAttributeValues={":taken": taken},
+                )
+        except FleetError as error:
+            cause = error.__cause__
+            if isinstance(cause, ClientError) and _is_refused(cause):
+                raise Unavailable(f"{operation}: the lease was lost to another turn") from error
+            raise
+
+    def _was_kept(self, operation: str, lease: Lease, now: datetime) -> bool:
         """Look whether this turn gave its lease back with an answer that was lost; as `commit`."""
         with aws_errors(operation):
             item = self._dynamodb.get_item(
                 TableName=self._table, Key=_key(lease.fleet), ConsistentRead=True
             ).get("Item", {})
-        if any(
-            item.get(f"{lease.controller}_{name}") != values[f":{name}"]
-            for name in ("memory", "written")
-        ):
+        held, written = f"{lease.controller}_holder", f"{lease.controller}_written"
+        if held in item or item.get(written) != {"S": now.isoformat()}:
             raise Unavailable(f"{operation}: the lease was lost to another turn")
-        return f"{lease.controller}_notes" not in item
+        return f"{lease.controller}_noted" not in item
 
     def release(self, lease: Lease) -> None:
         """Give the lease back; the notes stay."""
@@ -135,35 +187,58 @@ class FleetStateTable:
             lease.fleet,
             lease.controller,
             "REMOVE #holder, #until",
-            "#holder = :holder",
+            _MINE,
             {":holder": {"S": lease.holder}},
         )
 
     def record(self, record: DecisionRecord) -> None:
         """Store a decision record for its lifetime."""
-        unique = f"{next(self._recorded):06}-{uuid4().hex[:6]}"
+        unique = f"{next(self._written):06}-{uuid4().hex[:6]}"
         key = f"decision#{record.at.isoformat()}#{record.controller}#{unique}"
         with aws_errors(f"recording a decision of {record.fleet}"):
             self._dynamodb.put_item(
                 TableName=self._table,
                 Item={
-                    "pk": {"S": f"fleet#{record.fleet}"},
-                    "sk": {"S": key},
+                    **_key(record.fleet, key),
                     "record": {"S": _RECORD.dump_json(record).decode()},
-                    "expires_at": epoch(record.at + self._record_lifetime),
+                    "expires_at": _epoch(record.at + self._record_lifetime),
                 },
             )
 
-    def _leave(self, fleet: str, controller: Controller, note: AtRiskNote) -> None:
-        """Leave a note for the turn at work; were it just done, the next turn finds the note."""
-        self._update(
-            f"leaving a note for {fleet}",
-            fleet,
-            controller,
-            "SET #notes = list_append(if_not_exists(#notes, :none), :added)",
-            "attribute_exists(pk)",
-            {":none": {"L": []}, ":added": {"L": [{"S": NOTE.dump_json(note).decode()}]}},
+    def _leave(self, fleet: str, controller: Controller, note: AtRiskNote, now: datetime) -> None:
+        unique = f"{next(self._written):06}-{uuid4().hex[:6]}"
+        with aws_errors(f"leaving a note for {fleet}"):
+            self._dynamodb.put_item(
+                TableName=self._table,
+                Item={
+                    "pk": {"S": f"notes#{fleet}"},
+                    "sk": {"S": f"{controller}#{now.isoformat()}#{unique}"},
+                    "note": {"S": _NOTE.dump_json(note).decode()},
+                    "expires_at": _epoch(now + STATE_LIFETIME),
+                },
+            )
+
+    def _notes(self, fleet: str, controller: Controller) -> list[Item]:
+        return self._items(f"notes#{fleet}", f"{controller}#", f"reading the notes for {fleet}")
+
+    def _items(self, partition: str, beginning: str, operation: str) -> list[Item]:
+        pages = self._dynamodb.get_paginator("query").paginate(
+            TableName=self._table,
+            KeyConditionExpression="pk = :pk AND begins_with(sk, :beginning)",
+            ExpressionAttributeValues={":pk": {"S": partition}, ":beginning": {"S": beginning}},
+            ConsistentRead=True,
         )
+        with aws_errors(operation):
+            return [item for page in pages for item in page["Items"]]
+
+    def _forget_notes(self, lease: Lease) -> None:
+        """Delete the notes that were read; those that stay are no news to the next round."""
+        for some in batched(lease.note_keys, ITEMS_A_CALL, strict=False):
+            keys = [{"pk": {"S": f"notes#{lease.fleet}"}, "sk": {"S": key}} for key in some]
+            with contextlib.suppress(FleetError), aws_errors("deleting notes"):
+                self._dynamodb.batch_write_item(
+                    RequestItems={self._table: [{"DeleteRequest": {"Key": key}} for key in keys]}
+                )
 
     def _update(
         self,
@@ -175,10 +250,8 @@ class FleetStateTable:
         values: "Mapping[str, AttributeValueTypeDef]",
     ) -> "Mapping[str, AttributeValueTypeDef] | None":
         """Update the state item; None when the condition does not hold."""
-        words = ("holder", "until", "memory", "written", "notes")
-        names = {
-            f"#{word}": f"{controller}_{word}" for word in words if f"#{word}" in update + condition
-        }
+        used = set(re.findall(r"#(\w+)", update + condition))
+        names = {f"#{word}": f"{controller}_{word}" for word in used}
         with aws_errors(operation):
             try:
                 return self._dynamodb.update_item(
@@ -191,10 +264,128 @@ class FleetStateTable:
                     ReturnValues="ALL_NEW",
                 )["Attributes"]
             except ClientError as error:
-                if error.response["Error"]["Code"] != CONDITION_FAILED:
+                if not _is_refused(error):
                     raise
                 return None
 
 
-def _key(fleet: str) -> dict[str, "AttributeValueTypeDef"]:
-    return {"pk": {"S": f"fleet#{fleet}"}, "sk": {"S": "state"}}
+_MINE = "#holder = :holder"
+
+
+def _is_refused(error: ClientError) -> bool:
+    return error.response.get("Error", {}).get("Code") == CONDITION_FAILED
+
+
+def _key(fleet: str, item: str = "state") -> dict[str, "AttributeValueTypeDef"]:
+    return {"pk": {"S": f"fleet#{fleet}"}, "sk": {"S": item}}
+
+
+def _epoch(at: datetime) -> "AttributeValueTypeDef":
+    """Write an instant as DynamoDB compares and expires it."""
+    return {"N": str(int(at.timestamp()))}
+
+
+def _packed(memory: AvailabilityMemory | HealthMemory) -> bytes:
+    """Write a controller's memory; that of 1,000 instances is a tenth of its JSON."""
+    if isinstance(memory, HealthMemory):
+        return zlib.compress(_HEALTH.dump_json(memory))
+    return zlib.compress(_AVAILABILITY.dump_json(memory))
+
+
+def _lease_from(
+    state: Item,
+    memories: Sequence[Item],
+    notes: Sequence[Item],
+    fleet: str,
+    controller: Controller,
+    holder: str,
+    now: datetime,
+) -> Lease:
+    """Read a lease out of its item, the memories and the notes.
+
+    A memory counts while the item of the leases knows when it was written: deleting that item
+    begins the fleet afresh.
+    """
+    kept = {item["sk"]["S"].partition("#")[2]: item["memory"] for item in memories}
+    known = {f"{c}_memory": kept[c] for c in Controller if c in kept and f"{c}_written" in state}
+    read = _Kept({**known, **state})
+    told = [*state.get(f"{controller}_notes", {"L": []})["L"], *(item["note"] for item in notes)]
+    found = [read.read(_NOTE.validate_json, note, f"{controller} note") for note in told]
+    return Lease(
+        fleet=fleet,
+        controller=controller,
+        holder=holder,
+        availability=read.value(partial(_read, _AVAILABILITY), f"{Controller.AVAILABILITY}_memory")
+        or AvailabilityMemory(),
+        health=read.value(partial(_read, _HEALTH), f"{Controller.HEALTH}_memory") or HealthMemory(),
+        notes=tuple([note for note in found if note]),
+        notes_seen=len(told),
+        note_keys=tuple([item["sk"]["S"] for item in notes]),
+        noted=state.get(f"{controller}_noted", {"S": ""})["S"],
+        taken_at=now,
+        written_at=read.value(_INSTANT.validate_strings, f"{controller}_written"),
+        unreadable=tuple(read.unreadable),
+    )
+
+
+def _read[T](adapter: TypeAdapter[T], text: str) -> T:
+    return adapter.validate_python(memory_in_todays_words(json.loads(text)), strict=False)
+
+
+def _text(stored: Item) -> str:
+    """Read a text, packed or plain; raises ValueError for what is neither."""
+    if "B" not in stored:
+        return str(stored.get("S", ""))
+    try:
+        return zlib.decompress(stored["B"]).decode()
+    except zlib.error as error:
+        raise ValueError(f"not packed: {error}") from error
+
+
+class _Kept:
+    """A state item as it is read: what nobody understands is None, and named in `unreadable`.
+
+    An older release, a person or a fault may have written it; it must cost its own fleet only.
+    """
+
+    def __init__(self, item: Mapping[str, Any]) -> None:
+        self._item = item
+        self.unreadable: list[str] = []
+
+    def value[T](self, parse: Callable[[str], T], name: str) -> T | None:
+        """Read an attribute; None too where there is none."""
+        stored = self._item.get(name)
+        return None if stored is None else self.read(parse, stored, name)
+
+    def read[T](self, parse: Callable[[str], T], stored: Mapping[str, Any], name: str) -> T | None:
+        """Read a value; one with a time that has no zone is not understood either."""
+        try:
+            value = parse(_text(stored))
+        except ValueError as error:
+            told = error.errors()[0]["msg"] if isinstance(error, ValidationError) else str(error)
+            self.unreadable.append(f"{name}: {told}")
+            return None
+        if naive := next(_naive_times(value), None):
+            self.unreadable.append(f"{name}: {naive.isoformat()} has no zone")
+            return None
+        return value
+
+
+def _naive_times(value: object) -> Iterator[datetime]:
+    """Find the times without a zone in a value of the domain."""
+    if isinstance(value, datetime):
+        if value.tzinfo is None:
+            yield value
+        return
+    for part in _parts(value):
+        # Most parts are none of those that hold times: a walk into each costs a turn more than all.
+        if part is not None and not isinstance(part, (str, int, float)):
+            yield from _naive_times(part)
+
+
+def _parts(value: object) -> Iterable[object]:
+    if is_dataclass(value):
+        return [getattr(value, field.name) for field in fields(value)]
+    if isinstance(value, Mapping):
+        return chain(value, value.values())
+    return value if isinstance(value, (tuple, list, set, frozenset)) else ()
