@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from tests.template.stack import ADOPT, ROOT, Stack, as_list, statements
+from tests.template.stack import ADOPT, ROOT, Stack, as_list, statements, template
 
 READING = re.compile(r"\w+:(Describe|Get|List|Query)\w*$")
 GROUP = re.compile(r"arn:aws:autoscaling:us-west-2:123456789012:autoScalingGroup:\*:(.+)$")
@@ -137,14 +137,14 @@ def test_the_length_of_the_one_request_queue_is_read_only_when_one_is_given(
     adopted: Stack,
 ) -> None:
     given = Stack.with_parameters({**ADOPT, "RequestQueueName": "requests.fifo"})
-    queues = {
-        resource: (owner, it["Action"])
+    reads = {
+        (owner, resource, it["Action"])
         for owner, it in statements(given)
         for resource in as_list(it["Resource"])
         if ":sqs:" in resource
     }
     arn = "arn:aws:sqs:us-west-2:123456789012:requests.fifo"
-    assert queues == {arn: ("SizeSpot", "sqs:GetQueueAttributes")}
+    assert reads == {(owner, arn, "sqs:GetQueueAttributes") for owner in ("SizeSpot", OPERATOR)}
     assert ":sqs:" not in str(list(statements(adopted)))
 
 
@@ -243,6 +243,24 @@ def test_a_worker_s_machine_may_do_what_its_agent_calls_and_nothing_else(stack: 
         if "autoscaling:CompleteLifecycleAction" in it["Action"]:
             named = {resource.rpartition("/")[2] for resource in it["Resource"]}
             assert named == {"ocr-spot", "ocr-on-demand"}
+
+
+def test_a_permissions_boundary_bounds_every_role() -> None:
+    bound = "arn:aws:iam::123456789012:policy/boundary"
+    given = {**ADOPT, "Drills": "true", "PermissionsBoundary": bound}
+    for parameters, expected in ((given, bound), (ADOPT, None)):
+        stack = Stack.with_parameters(parameters)
+        shared = stack.resolve(template()["Globals"]["Function"])
+        schedules = [
+            event["Properties"]
+            for function in stack.functions().values()
+            for event in function["Events"].values()
+            if event["Type"] == "ScheduleV2"
+        ]
+        roles = stack.resources("AWS::IAM::Role").values()
+        found = [it.get("PermissionsBoundary") for it in (shared, *schedules, *roles)]
+        assert len(found) > 8
+        assert set(found) == {expected}
 
 
 def test_the_policy_is_attached_to_the_role_that_is_named() -> None:

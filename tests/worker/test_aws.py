@@ -9,6 +9,7 @@ from typing import Any
 from unittest.mock import patch
 
 import boto3
+import botocore.session
 import pytest
 from botocore.auth import SigV4Auth
 from botocore.awsrequest import AWSRequest
@@ -22,6 +23,8 @@ from spotkeeper_worker.agent.aws import (
     AwsError,
     NoActiveAction,
     SearchLogQueue,
+    _suffix,
+    region_of_queue,
     signed,
 )
 from spotkeeper_worker.agent.credentials import CredentialChain, Credentials, NoCredentials
@@ -169,3 +172,12 @@ def test_a_role_is_renewed_before_it_ends_and_kept_while_nobody_answers(
         chain.get(first.ends_at + 1)
     machine.fault = ""
     assert chain.get(late).ends_at >= first.ends_at
+
+
+def test_endpoints_have_the_suffix_of_their_regions_partition() -> None:
+    partitions = botocore.session.get_session().get_data("endpoints")["partitions"]
+    regions = {region: it["dnsSuffix"] for it in partitions for region in it["regions"]}
+    assert regions["eusc-de-east-1"] == "amazonaws.eu"
+    for region, suffix in regions.items():
+        assert _suffix(region) == suffix, region
+        assert region_of_queue(f"https://sqs.{region}.{suffix}/123456789012/logs") == region

@@ -103,6 +103,7 @@ def test_a_wrong_objective_is_refused_by_name(objective: dict[str, float], named
     [
         "https://sqs.us-east-1.amazonaws.com/123456789012/requests",
         "https://sqs.cn-north-1.amazonaws.com.cn/123456789012/ocr_requests-2.fifo",
+        "https://sqs.eusc-de-east-1.amazonaws.eu/123456789012/requests",
         None,
     ],
 )

@@ -247,11 +247,23 @@ def _named(group: str, hook: str, instance_id: str) -> dict[str, str]:
     }
 
 
+# By how regions of a partition begin, as botocore's endpoints.json has it.
+SUFFIXES = {
+    "cn-": "amazonaws.com.cn",
+    "eusc-": "amazonaws.eu",
+    "us-iso-": "c2s.ic.gov",
+    "us-isob-": "sc2s.sgov.gov",
+    "us-isof-": "csp.hci.ic.gov",
+    "eu-isoe-": "cloud.adc-e.uk",
+}
+
+
 def _suffix(region: str) -> str:
-    return "amazonaws.com.cn" if region.startswith("cn-") else "amazonaws.com"
+    known = (suffix for begin, suffix in SUFFIXES.items() if region.startswith(begin))
+    return next(known, "amazonaws.com")
 
 
 def region_of_queue(url: str) -> str:
     """Give the region that a queue's URL names; empty where it names none."""
-    found = re.match(r"https://sqs\.([a-z0-9-]+)\.amazonaws\.com", url)
+    found = re.match(r"https://sqs\.([a-z0-9-]+)\.[a-z0-9-]+\.", url)
     return found.group(1) if found else ""
