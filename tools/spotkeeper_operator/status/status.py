@@ -258,11 +258,9 @@ def _whole(
     if wanted is None:
         return None, "the groups could not be read"
     unfilled = record.seen.get("ShortfallUnfilled", 0.0) - record.seen.get("SpotAtRisk", 0.0)
-    if unfilled > 0 and age_s <= FRESH_TURN_S:
-        return (
-            False,
-            f"{unfilled:g} of {wanted} wanted are in service and do not serve: {record.reason}",
-        )
+    if unfilled > 0:
+        told = f"{wanted} wanted are in service, and {unfilled:g} of them were not known to serve"
+        return None, f"{told} {spoken(age_s)} ago: {record.reason}"
     return True, record.reason
 
 
