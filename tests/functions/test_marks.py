@@ -7,6 +7,7 @@ import boto3
 import pytest
 
 from functions.check_availability.app import handler
+from functions.check_health.app import handler as check_health
 from functions.handle_interruption.app import handler as handle_interruption
 from spotkeeper_lab.cloud.values import Physics
 from tests.builders import at
@@ -120,6 +121,33 @@ def test_marks_are_searched_for_after_a_lost_memory_and_not_again(stage_of: Stag
     forget("ocr")
     turns(stage, 1)
     assert stage.counted("ec2")["DescribeInstances"] == 1
+
+
+def test_two_stacks_on_the_same_groups_are_refused(
+    stage_of: StageOf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first keeps them, the other asks nothing of them, and may observe."""
+    stage = stage_of(("ocr",))
+    turns(stage, 1)
+    assert stage.counted("autoscaling")["CreateOrUpdateTags"] == 2
+    turns(stage, 1)
+    assert stage.counted("autoscaling")["CreateOrUpdateTags"] == 0
+    monkeypatch.setenv("STACK_NONCE", "another")
+    stage.restart()
+    stage.cloud.set_desired("ocr-spot", 0)
+    for handle in (handler, check_health):
+        with pytest.raises(ExceptionGroup, match=f"belongs to the stack with the id {NONCE}"):
+            stage.call(handle)
+        assert {
+            call for call in stage.counted("autoscaling") if not call.startswith("Desc")
+        } == set()
+    stage.put("ocr", json.dumps(document("ocr", mode="observe")))
+    stage.restart()
+    stage.call(handler)
+    monkeypatch.setenv("STACK_NONCE", NONCE)
+    stage.put("ocr", json.dumps(document("ocr")))
+    stage.restart()
+    turns(stage, 1)
 
 
 def test_a_false_warning_and_a_lost_memory_leave_nobody_idle(stage_of: StageOf) -> None:

@@ -75,12 +75,17 @@ def test_stop_waits_for_spot_and_then_leaves_nothing_of_its_own(deployed: Stage)
     assert deployed.cloud.group("main-spot").suspensions.keys() == {"AZRebalance"}
     code, out, _ = run("stop", "main", "--yes", "--anyway")
     assert code == 0
-    assert out.splitlines()[:4] == [
+    assert out.splitlines()[:6] == [
         "did   main only observes from now on",
         "did   main-on-demand: desired 1 -> 0",
         "did   main-on-demand: AZRebalance resumed",
+        "did   main-on-demand: the tag spotkeeper:owner removed",
         "did   main-spot: AZRebalance resumed",
+        "did   main-spot: the tag spotkeeper:owner removed",
     ]
+    assert {name: deployed.cloud.group(name).tags for name in deployed.cloud.groups()} == {
+        "main-spot": {}, "main-on-demand": {},
+    }  # fmt: skip
     assert deployed.cloud.group("main-on-demand").desired == 0
     assert deployed.cloud.group("main-spot").suspensions == {}
     turned(deployed)

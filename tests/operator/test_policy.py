@@ -125,6 +125,9 @@ def calls_of(service: str, operation: str, given: Mapping[str, Any]) -> Iterator
             keys = tuple(("aws:TagKeys", tag["Key"]) for tag in given["Tags"])
             for instance in given["Resources"]:
                 yield Call(action, f"arn:aws:ec2:{here}:instance/{instance}", keys)
+        case "autoscaling" if operation == "DeleteTags":
+            for tag in given["Tags"]:
+                yield Call(action, GROUP + tag["ResourceId"])
         case "autoscaling" if not operation.startswith("Describe"):
             yield Call(action, GROUP + given["AutoScalingGroupName"])
         case _:
@@ -267,6 +270,7 @@ def mark_one(stage: Stage) -> None:
     """Have an instance carry the tags that turns set."""
     spot = [i.instance_id for i in stage.cloud.group("main-spot").instances]
     stage.cloud.drain(spot[:1], stage.cloud.now_s + 60)
+    stage.cloud.tag_group("main-spot", "spotkeeper:owner", "nonce")
     boto3.client("ec2").create_tags(
         Resources=spot[:1],
         Tags=[

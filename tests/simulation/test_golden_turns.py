@@ -7,10 +7,10 @@ import pytest
 from spotkeeper.domain.interruption import Interruption, InterruptionKind
 from spotkeeper.ports import Throttled
 from spotkeeper.turns.check_availability import check_availability, handle_interruption
-from spotkeeper_lab.cloud.values import EventKind, Physics
+from spotkeeper_lab.cloud.values import EventKind, GroupSpec, Physics, Purchase
 from spotkeeper_lab.fakes.faults import Crash
 from spotkeeper_lab.fakes.virtual_time import instant
-from tests.simulation.golden import ON_DEMAND, SPOT, Scenario
+from tests.simulation.golden import ON_DEMAND, SPOT, A, B, Scenario
 
 LOSS = ((0.0, 4), (1200.0, 3))
 
@@ -223,14 +223,38 @@ def test_detached_instances_that_aws_leaves_running_are_ended() -> None:
     assert len(fleet.cloud.instances()) == 4
 
 
-def test_a_group_that_is_deleted_stops_only_its_fleet() -> None:
+@pytest.mark.parametrize(("group", "known"), [(SPOT, False), (ON_DEMAND, True)])
+def test_a_group_that_is_deleted_stops_only_its_fleet(group: str, known: bool) -> None:
     fleet, other = Scenario(), Scenario()
-    fleet.to(300)
-    fleet.cloud.delete_group(SPOT)
+    if known:
+        fleet.to(300)
+    fleet.cloud.delete_group(group)
     report = check_availability([fleet.fleet], fleet.ports, instant(301))
-    assert "ocr-spot does not exist" in str(report.errors[0])
+    assert f"{group} does not exist" in str(report.errors[0])
     other.to(300)
     assert other.serving == 4
+
+
+def test_on_demand_stands_in_for_a_spot_group_that_was_deleted_and_it_wakes_as_large() -> None:
+    fleet = Scenario(target=8)
+    fleet.to(600)
+    fleet.cloud.delete_group(SPOT)
+    fleet.to(661)
+    assert fleet.on_demand == 8
+    fleet.to(1500)
+    assert (fleet.on_demand, fleet.ready) == (8, 8)
+    assert "group-missing" in fleet.alarms()
+    assert "ocr-spot does not exist: create it" in fleet.states.records[-1].reason
+    fleet.cloud.create_group(
+        GroupSpec(name=SPOT, purchase=Purchase.SPOT, minimum=0, maximum=40, desired=0, pools=(A, B))
+    )
+    fleet.to(1561)
+    assert fleet.cloud.group(SPOT).desired == 8
+    for at_s in range(1570, 3600, 10):
+        fleet.to(at_s)
+        assert fleet.ready >= 8
+    assert (fleet.on_demand, fleet.serving) == (0, 8)
+    assert fleet.states.records[-1].alarms == ()
 
 
 def test_every_launch_sends_its_events() -> None:

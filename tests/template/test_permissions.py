@@ -41,6 +41,7 @@ def test_actions_are_written_out(stack: Stack) -> None:
             "TerminateInstanceInAutoScalingGroup",
             {"ocr-spot", "ocr-on-demand"},
         ),
+        ("KeepAvailability", "CreateOrUpdateTags", {"ocr-spot", "ocr-on-demand"}),
         ("KeepAvailability", "DetachInstances", {"ocr-spot"}),
         ("KeepAvailability", "SuspendProcesses", {"ocr-spot", "ocr-on-demand"}),
         ("KeepAvailability", "ResumeProcesses", {"ocr-spot", "ocr-on-demand"}),
@@ -178,7 +179,7 @@ def test_an_operator_changes_only_controls_groups_and_marks(adopted: Stack) -> N
         if owner == OPERATOR and not READING.match(action)
     }
     assert changing.keys() == {
-        "autoscaling:DeleteLifecycleHook", "autoscaling:ResumeProcesses",
+        "autoscaling:DeleteLifecycleHook", "autoscaling:DeleteTags", "autoscaling:ResumeProcesses",
         "autoscaling:SetDesiredCapacity", "dynamodb:PutItem", "ec2:DeleteTags",
     }  # fmt: skip
     role = adopted.resources("AWS::IAM::Role")[OPERATOR]

@@ -9,6 +9,7 @@ from spotkeeper.adapters.ec2.group_writer import AutoScalingWriter
 from spotkeeper.adapters.errors import aws_errors
 from spotkeeper.domain.fleet import Group, Phase
 from spotkeeper.domain.permission import Mode
+from spotkeeper.ports import OWNER_TAG
 from spotkeeper_operator.aws import Aws, OperatorError
 from spotkeeper_operator.control import FleetControls
 
@@ -98,8 +99,23 @@ class Leaving:
         if "AZRebalance" in group.suspended:
             told = f"{group.name}: AZRebalance resumed"
             self._steps.append((told, lambda: self._rebalance(group.name)))
+        if group.owner:
+            told = f"{group.name}: the tag {OWNER_TAG} removed"
+            self._steps.append((told, lambda: self._disown(group.name)))
         self._unmark(group)
         self._unhook(group, leaves=leaves)
+
+    def _disown(self, group: str) -> None:
+        with aws_errors(f"removing the tag {OWNER_TAG} from {group}"):
+            self._aws.autoscaling.delete_tags(
+                Tags=[
+                    {
+                        "ResourceId": group,
+                        "ResourceType": "auto-scaling-group",
+                        "Key": OWNER_TAG,
+                    }
+                ]
+            )
 
     def _rebalance(self, group: str) -> None:
         with aws_errors(f"resuming AZRebalance of {group}"):

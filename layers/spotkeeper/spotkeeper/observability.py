@@ -40,6 +40,7 @@ DAILY = "Misconfigurations"
 
 ADOPTING = "adopting"
 UNPROVEN = "unproven-marks"
+GROUP_MISSING = "group-missing"
 # Alarms of a decision that are metrics too.
 _ALARM_METRICS: Mapping[str, frozenset[str]] = {
     "ConfigurationFailure": frozenset(
@@ -49,6 +50,7 @@ _ALARM_METRICS: Mapping[str, frozenset[str]] = {
             FailureClass.BOOTSTRAP,
             ADOPTING,
             UNPROVEN,
+            GROUP_MISSING,
         }
     ),
     "BothShort": frozenset({"both-short"}),

@@ -22,6 +22,10 @@ from spotkeeper.domain.permission import Control, Permission
 LONGEST_LAUNCH = timedelta(minutes=20)
 
 
+# Which stack acts on a group.
+OWNER_TAG = "spotkeeper:owner"
+
+
 class FleetError(Exception):
     """Something that went wrong for one fleet only; says what to do."""
 
@@ -36,6 +40,10 @@ class Refused(FleetError):
 
 class Gone(FleetError):
     """The group, instance or queue that the call names does not exist (any more)."""
+
+
+class Owned(FleetError):
+    """The group belongs to another stack; nothing was asked of it."""
 
 
 class Observed(FleetError):
@@ -141,6 +149,10 @@ class GroupWriter(Protocol):
 
     def suspend_az_rebalance(self, group: str) -> None:
         """Stop a group from ending instances only to even out its zones."""
+        ...
+
+    def claim(self, group: str) -> None:
+        """Tag a group as this stack's."""
         ...
 
     def resume_launch(self, group: str) -> None:
@@ -322,5 +334,7 @@ class Ports:
     queues: RequestQueues
     wake_ups: WakeUps
     controls: Controls = field(default_factory=Unsaid)
+    owner: str = ""
+    """The stack whose turns these are; empty for turns that claim no group."""
     clock: Callable[[], datetime] | None = None
     """What a turn's time is measured with; without one a turn takes no time."""

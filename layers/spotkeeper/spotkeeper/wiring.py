@@ -90,6 +90,7 @@ def ports() -> Ports:
         groups=AutoScalingReader(_autoscaling(), _ec2(), nonce, _activities()),
         writer=writer,
         instances=writer,
+        owner=nonce,
         states=_states(),
         load=load_table(),
         histories=LoadHistoryTable(_dynamodb(), _settings().table_name),

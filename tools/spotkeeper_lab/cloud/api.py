@@ -150,6 +150,14 @@ class Cloud(CloudStates):
                 machine.tags = {k: v for k, v in machine.tags.items() if k not in set(keys)}
                 self._touch(machine)
 
+    def tag_group(self, group: str, key: str, value: str | None) -> None:
+        """Give a group a tag, or take it off."""
+        state = self._group(group)
+        state.tags = {k: v for k, v in state.tags.items() if k != key}
+        if value is not None:
+            state.tags[key] = value
+        state.touch()
+
     def set_bounds(self, group: str, minimum: int, maximum: int) -> None:
         """Change a group's bounds, and its desired capacity where it lies outside them."""
         state = self._group(group)

@@ -158,6 +158,7 @@ class GroupState:
     retried: int = 0
     hooks: dict[str, LifecycleHook] = field(default_factory=dict)
     detached: list[tuple[float, str]] = field(default_factory=list)
+    tags: dict[str, str] = field(default_factory=dict)
     pool: WarmPool | None = None
     warm: dict[str, SimulatedMachine] = field(default_factory=dict)
     _chances: random.Random = field(init=False)
@@ -193,6 +194,7 @@ class GroupState:
                 instances=tuple(machine.view() for machine in self.members.values()),
                 grace_s=self.spec.grace_s,
                 protect_new=self.spec.protect_new,
+                tags=dict(self.tags),
             )
         return self._view
 

@@ -194,6 +194,7 @@ class GroupView:
     instances: tuple[InstanceView, ...]
     grace_s: float = 0.0
     protect_new: bool = False
+    tags: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,7 +9,7 @@ from spotkeeper.adapters.errors import (
 )
 from spotkeeper.domain.failure import LaunchFailure
 from spotkeeper.domain.fleet import Group, Instance, Phase
-from spotkeeper.ports import SpotRequest
+from spotkeeper.ports import OWNER_TAG, SpotRequest
 from spotkeeper_lab.cloud.values import Activity, GroupView, InstanceView, SpotRequestView
 from spotkeeper_lab.cloud.words import CANCELLED, IN_SERVICE, PENDING, PENDING_WAIT
 from spotkeeper_lab.fakes.virtual_time import instant
@@ -25,6 +25,7 @@ def group_from(view: GroupView) -> Group:
         maximum=view.maximum,
         instances=tuple(_instance(instance) for instance in view.instances),
         suspended=frozenset(view.suspensions),
+        owner=view.tags.get(OWNER_TAG, ""),
         suspended_by_aws=frozenset(p for p, why in view.suspensions.items() if not by_a_user(why)),
     )
 

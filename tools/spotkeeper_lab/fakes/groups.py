@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from spotkeeper.adapters.ec2.auto_scaling import GROUP_TAG, MARKS, NONCE_TAG
 from spotkeeper.domain.failure import LaunchFailure
 from spotkeeper.domain.fleet import Group
-from spotkeeper.ports import LONGEST_LAUNCH, Gone, Mark, SpotRequest
+from spotkeeper.ports import LONGEST_LAUNCH, OWNER_TAG, Gone, Mark, SpotRequest
 from spotkeeper_lab.cloud.api import Cloud
 from spotkeeper_lab.cloud.values import Activity, GroupView, Purchase
 from spotkeeper_lab.fakes.faults import Faults, as_aws
@@ -132,6 +132,11 @@ class FakeGroups:
         """Stop a group from ending instances only to even out its zones."""
         with self._faults.call("suspend_az_rebalance"), as_aws("suspending AZRebalance"):
             self._cloud.suspend(group, "AZRebalance")
+
+    def claim(self, group: str) -> None:
+        """Tag a group as this stack's."""
+        with self._faults.call("claim"), as_aws("claiming"):
+            self._cloud.tag_group(group, OWNER_TAG, "fake")
 
     def resume_launch(self, group: str) -> None:
         """Let a group launch again after AWS stopped it."""

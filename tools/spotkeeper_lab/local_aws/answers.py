@@ -256,6 +256,8 @@ class Answers:
             "set_instance_health": WireAction(self._set_health),
             "suspend_processes": WireAction(self._suspend),
             "resume_processes": WireAction(self._resume),
+            "create_or_update_tags": WireAction(self._tag),
+            "delete_tags": WireAction(self._untag),
         }
 
     def ec2(self, *, over_the_wire: bool = False) -> dict[str, WireAction]:
@@ -358,6 +360,16 @@ class Answers:
             self._cloud.resume(get("AutoScalingGroupName"), process)
         return {}
 
+    def _tag(self, get: Get) -> Answer:
+        for tag in get("Tags", []):
+            self._cloud.tag_group(tag["ResourceId"], tag["Key"], tag["Value"])
+        return {}
+
+    def _untag(self, get: Get) -> Answer:
+        for tag in get("Tags", []):
+            self._cloud.tag_group(tag["ResourceId"], tag["Key"], None)
+        return {}
+
     def _group(self, view: GroupView) -> Answer:
         zones = sorted({instance.pool.partition("/")[0] for instance in view.instances})
         pool, _ = self._cloud.warm_pool(view.name)
@@ -373,6 +385,16 @@ class Answers:
             "HealthCheckGracePeriod": int(view.grace_s),
             "NewInstancesProtectedFromScaleIn": view.protect_new,
             "CreatedTime": self._time.start,
+            "Tags": [
+                {
+                    "ResourceId": view.name,
+                    "ResourceType": "auto-scaling-group",
+                    "Key": key,
+                    "Value": value,
+                    "PropagateAtLaunch": False,
+                }
+                for key, value in view.tags.items()
+            ],
             **({"WarmPoolConfiguration": pool_answer(pool)} if pool else {}),
             "Instances": [instance_answer(instance) for instance in view.instances],
             "SuspendedProcesses": [

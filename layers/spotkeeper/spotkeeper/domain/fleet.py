@@ -40,6 +40,7 @@ class Group:
     """An Auto Scaling group as it was observed; `suspended` are processes, whoever stopped them.
 
     AWS itself suspends a group that launched nothing for a day: `suspended_by_aws` are those.
+    `owner` is the stack whose turns act on the group, empty where none has claimed it.
     """
 
     name: str
@@ -49,6 +50,7 @@ class Group:
     instances: tuple[Instance, ...] = ()
     suspended: frozenset[str] = frozenset()
     suspended_by_aws: frozenset[str] = frozenset()
+    owner: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

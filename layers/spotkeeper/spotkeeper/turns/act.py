@@ -11,6 +11,7 @@ from spotkeeper.domain.availability.actions import (
     AvailabilityAction,
     Backfill,
     CancelBackfill,
+    ClaimGroup,
     Drain,
     EndBackfill,
     EndSpare,
@@ -26,7 +27,9 @@ from spotkeeper.domain.decision import Answer, Outcome
 from spotkeeper.ports import FleetError, Gone, Observed, Ports, Throttled, TimedOut, Unavailable
 from spotkeeper.turns.turn import ASK_UNTIL_S, Budget
 
-_OF_GROUP = (WakeUp, Backfill, CancelBackfill, RequestSpot, SuspendAzRebalance, ResumeLaunch)
+_OF_GROUP = (
+    WakeUp, Backfill, CancelBackfill, RequestSpot, SuspendAzRebalance, ResumeLaunch, ClaimGroup,
+)  # fmt: skip
 
 # AWS's own limit of one DetachInstances call.
 DETACHED_A_CALL = 20
@@ -141,6 +144,8 @@ def _call(batch: Batch, ports: Ports, fleet: str) -> None:
             writer.set_desired(size.group, size.desired)
         case SuspendAzRebalance(group=group):
             writer.suspend_az_rebalance(group)
+        case ClaimGroup(group=group):
+            writer.claim(group)
         case ResumeLaunch(group=group):
             writer.resume_launch(group)
         case EndBackfill(instance_id=instance_id) | EndSpare(instance_id=instance_id):

@@ -85,7 +85,7 @@ def _snapshot(
     """Look at what one fleet's turn needs; raises `Gone` for a group that does not exist."""
     now = turns.now
     spot, on_demand = (
-        group_named(groups, name) for name in (fleet.spot_group, fleet.on_demand_group)
+        group_named(groups, name, ports.owner) for name in (fleet.spot_group, fleet.on_demand_group)
     )
     requests = (*lease.availability.capacity_requests, lease.health.capacity_request)
     return HealthSnapshot(

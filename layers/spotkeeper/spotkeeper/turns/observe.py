@@ -23,7 +23,7 @@ def permitted(ports: Ports, fleet: Fleet, now: datetime) -> Ports:
         return ports
     observer = _Observer()
     states = _ObservedStates(ports.states, permission)
-    return replace(ports, writer=observer, instances=observer, states=states)
+    return replace(ports, writer=observer, instances=observer, states=states, owner="")
 
 
 class _Observer:
@@ -40,6 +40,9 @@ class _Observer:
 
     def suspend_az_rebalance(self, group: str) -> None:
         raise Observed(f"{group}: suspend AZRebalance")
+
+    def claim(self, group: str) -> None:
+        raise Observed(f"{group}: claim")
 
     def resume_launch(self, group: str) -> None:
         raise Observed(f"{group}: resume Launch")

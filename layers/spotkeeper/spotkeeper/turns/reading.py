@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
-from spotkeeper.domain.availability.count import has_gap, in_service, overdue
+from spotkeeper.domain.availability.count import has_gap, in_service, missing_group, overdue
 from spotkeeper.domain.availability.decide import LOOKED_AFTER_S
 from spotkeeper.domain.availability.memory import AvailabilityMemory, within
 from spotkeeper.domain.availability.snapshot import Snapshot, Sweep
@@ -83,12 +83,15 @@ def snapshot_of(
 
     The sweep for marked instances comes last: it must not take the time of any other read.
 
-    Raises `Gone` when a group of the fleet does not exist.
+    Raises `Gone` when a group of the fleet does not exist, but for a spot group that is remembered.
     """
-    spot = group_named(read.groups, fleet.spot_group)
-    on_demand = group_named(read.groups, fleet.on_demand_group)
     memory, health, unread = lease.availability, lease.health, [*read.unread]
-    spot_failures = [*_failures(fleet, spot, ports, now, unread, budget)]
+    on_demand = group_named(read.groups, fleet.on_demand_group, ports.owner)
+    missing = None
+    if fleet.spot_group not in read.groups:
+        missing = missing_group(fleet.spot_group, memory)
+    spot = missing or group_named(read.groups, fleet.spot_group, ports.owner)
+    spot_failures = [*(() if missing else _failures(fleet, spot, ports, now, unread, budget))]
     on_demand_failures = _failures(fleet, on_demand, ports, now, unread, budget)
     inside = {i.instance_id for i in spot.instances}
     # Detached instances, and those that vanished before they served.
@@ -122,6 +125,8 @@ def snapshot_of(
         logged=health.flow.newest is not None,
         running=_running(fleet, ports, memory, now, unread, budget),
         sweep=_sweep(ports, memory, (spot, on_demand), now, unread, budget),
+        claims=bool(ports.owner),
+        spot_missing=missing is not None,
         unread=tuple(unread),
     )
 

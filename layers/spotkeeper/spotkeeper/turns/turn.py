@@ -17,11 +17,13 @@ from spotkeeper.domain.decision import Action, Controller, DecisionRecord, Outco
 from spotkeeper.domain.fleet import Fleet, Group
 from spotkeeper.domain.health.memory import HealthMemory
 from spotkeeper.ports import (
+    OWNER_TAG,
     AtRiskNote,
     FleetError,
     FleetStates,
     Gone,
     Lease,
+    Owned,
     Ports,
     TimedOut,
     TurnQueue,
@@ -277,10 +279,20 @@ def _begun_afresh(lease: Lease, now: datetime) -> DecisionRecord:
     )
 
 
-def group_named(groups: Mapping[str, Group], name: str) -> Group:
-    """Look a group up; raises `Gone` when it does not exist."""
+def group_named(groups: Mapping[str, Group], name: str, owner: str = "") -> Group:
+    """Look a group up; raises `Gone` when it does not exist, and `Owned` when it is another's.
+
+    `owner` is the stack whose turn may act on the group; empty for one that only observes.
+    """
     try:
-        return groups[name]
+        group = groups[name]
     except KeyError:
         message = f"group {name} does not exist: correct the fleet document or create the group"
         raise Gone(message) from None
+    if owner and group.owner not in ("", owner):
+        raise Owned(
+            f"group {name} belongs to the stack with the id {group.owner}, and two stacks must not "
+            "act on one group: take the group out of this stack's documents, or run `spotkeeper "
+            f"stop` for the other stack, or remove the tag {OWNER_TAG} from the group"
+        )
+    return group

@@ -15,7 +15,7 @@ from spotkeeper.adapters.errors import (
 )
 from spotkeeper.domain.failure import LaunchFailure
 from spotkeeper.domain.fleet import Group, Instance, Phase
-from spotkeeper.ports import SpotRequest
+from spotkeeper.ports import OWNER_TAG, SpotRequest
 
 if TYPE_CHECKING:
     from mypy_boto3_autoscaling.type_defs import (
@@ -52,6 +52,9 @@ def group_from(group: "AutoScalingGroupTypeDef") -> Group:
         maximum=group["MaxSize"],
         instances=tuple([_instance(i) for i in group.get("Instances", [])]),
         suspended=frozenset(reasons),
+        owner={tag["Key"]: tag.get("Value", "") for tag in group.get("Tags", [])}.get(
+            OWNER_TAG, ""
+        ),
         suspended_by_aws=frozenset([name for name, why in reasons.items() if not by_a_user(why)]),
     )
 

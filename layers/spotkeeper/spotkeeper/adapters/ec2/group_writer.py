@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from spotkeeper.adapters.ec2.auto_scaling import DRAINING_TAG, GROUP_TAG, MARKS, NONCE_TAG
 from spotkeeper.adapters.errors import aws_errors
-from spotkeeper.ports import Gone
+from spotkeeper.ports import OWNER_TAG, Gone
 
 if TYPE_CHECKING:
     from mypy_boto3_autoscaling import AutoScalingClient
@@ -55,6 +55,21 @@ class AutoScalingWriter:
         with aws_errors(f"suspending AZRebalance of {group}"):
             self._autoscaling.suspend_processes(
                 AutoScalingGroupName=group, ScalingProcesses=["AZRebalance"]
+            )
+
+    def claim(self, group: str) -> None:
+        """Tag a group with the id of this stack; its instances do not get the tag."""
+        with aws_errors(f"claiming {group}"):
+            self._autoscaling.create_or_update_tags(
+                Tags=[
+                    {
+                        "ResourceId": group,
+                        "ResourceType": "auto-scaling-group",
+                        "Key": OWNER_TAG,
+                        "Value": self._nonce,
+                        "PropagateAtLaunch": False,
+                    }
+                ]
             )
 
     def resume_launch(self, group: str) -> None:

@@ -156,6 +156,20 @@ class ResumeLaunch:
         return f"{self.group}: resume Launch"
 
 
-type OfGroup = WakeUp | Backfill | CancelBackfill | RequestSpot | SuspendAzRebalance | ResumeLaunch
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClaimGroup:
+    """Tag a group as this stack's, so that no other stack acts on it."""
+
+    group: str
+    reason: str
+
+    @property
+    def asked(self) -> str:
+        """The action as records write it."""
+        return f"{self.group}: claim"
+
+
+type OfSize = Backfill | CancelBackfill | RequestSpot
+type OfGroup = WakeUp | OfSize | SuspendAzRebalance | ResumeLaunch | ClaimGroup
 type OfInstance = EndBackfill | EndSpare | Drain | Unmark | ReplaceEarly | Terminate
 type AvailabilityAction = OfGroup | OfInstance

@@ -240,6 +240,11 @@ def explain_gaps(snapshot: Snapshot, memory: AvailabilityMemory) -> Snapshot:
         (seen.spot, memory.spot_failures, snapshot.spot_failures),
         (seen.on_demand, memory.on_demand_failures, snapshot.on_demand_failures),
     )
+    if snapshot.spot_missing:
+        why = f"{seen.spot.name} does not exist: create it, or correct the fleet document"
+        gone = LaunchFailure(at=snapshot.now, failure_class=FailureClass.CAPACITY, message=why)
+        snapshot = replace(snapshot, spot_failures=(*snapshot.spot_failures, gone))
+        groups = ((seen.spot, (), snapshot.spot_failures), groups[1])
     spot, on_demand = [
         (*explaining(known, read, group), *_suspended_launches(group, snapshot.now))
         for group, known, read in groups
@@ -288,6 +293,33 @@ def _suspended_launches(group: Group, now: datetime) -> tuple[LaunchFailure, ...
     return (LaunchFailure(at=now, failure_class=failure_class, message=message),)
 
 
+# --- a spot group that was deleted ----------------------------------------------------------------
+
+
+def missing_group(name: str, memory: AvailabilityMemory) -> Group | None:
+    """Return a deleted spot group as it is remembered: of its size, with no instances.
+
+    None where nothing is remembered of it.
+    """
+    if memory.spot_seen is None or name not in memory.groups:
+        return None
+    return Group(name=name, desired=memory.spot_seen, minimum=0, maximum=memory.spot_seen)
+
+
+def restore_size(snapshot: Snapshot, memory: AvailabilityMemory) -> Snapshot:
+    """Take a group that was created again with less for as large as it was.
+
+    Its operator may have chosen another size, unless the load sizes the fleet or the group has its
+    minimum.
+    """
+    group, fleet = snapshot.seen.spot, snapshot.fleet
+    known = min(memory.spot_seen or 0, group.maximum, fleet.bounds.spot_max)
+    chosen = group.desired > group.minimum and not fleet.sizing.enabled
+    if snapshot.spot_missing or not memory.spot_missing or chosen or group.desired >= known:
+        return snapshot
+    return replace(snapshot, seen=replace(snapshot.seen, spot=replace(group, desired=known)))
+
+
 # --- outside of the group -------------------------------------------------------------------------
 
 
@@ -326,6 +358,7 @@ class Assessment:
     turn, `unmark` those whose warning has lapsed and that still carry the mark. The failures are
     those that explain a gap, a suspended Launch process included. `found` is how far on-demand has
     moved by a request whose answer was lost. `groups_before` are the groups of the previous turn.
+    `restored` is by how much the spot group is smaller than before it was deleted.
     """
 
     snapshot: Snapshot
@@ -344,6 +377,7 @@ class Assessment:
     both_short: bool
     found: int
     groups_before: tuple[str, ...]
+    restored: int = 0
 
     @property
     def target_serving(self) -> int:

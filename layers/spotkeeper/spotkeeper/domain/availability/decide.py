@@ -10,6 +10,8 @@ from datetime import datetime
 from spotkeeper.domain.availability import elevated
 from spotkeeper.domain.availability.actions import (
     AvailabilityAction,
+    ClaimGroup,
+    RequestSpot,
     ResumeLaunch,
     SuspendAzRebalance,
     WakeUp,
@@ -26,6 +28,7 @@ from spotkeeper.domain.availability.count import (
     in_service,
     newest_of_each,
     pending_increases,
+    restore_size,
     still_outside,
 )
 from spotkeeper.domain.availability.interruption import (
@@ -80,6 +83,8 @@ class Plan:
 def assess(snapshot: Snapshot, memory: AvailabilityMemory) -> Assessment:
     """Count both groups, update the memory, and weigh what may be lost."""
     before, memory = memory, still_known(memory, snapshot)
+    asked_for = snapshot.seen.spot.desired
+    snapshot = restore_size(snapshot, memory) if memory.spot_missing else snapshot
     explained = explain_gaps(snapshot, memory)
     warned = at_risk(explained, memory)
     risky = frozenset([i for i, at in warned.items() if at <= snapshot.now])
@@ -106,6 +111,7 @@ def assess(snapshot: Snapshot, memory: AvailabilityMemory) -> Assessment:
         both_short=both_short(explained, spot, on_demand),
         found=on_demand.target - memory.unsure.before if memory.unsure else 0,
         groups_before=before.groups,
+        restored=snapshot.seen.spot.desired - asked_for,
     )
     return replace(seen, memory=remember_seen(seen, warned))
 
@@ -179,6 +185,7 @@ def remember_seen(seen: Assessment, at_risk: Mapping[str, datetime]) -> Availabi
         capacity_requests=old.capacity_requests
         and _current(old.capacity_requests, group.desired, now),
         resumed={g: at for g, at in old.resumed.items() if within(at, now, 3600)},
+        spot_missing=snapshot.spot_missing or seen.restored > 0,
         unsure=None,
     )
     memory = replace(memory, adoption=adopt(old, memory, seen))
@@ -240,9 +247,18 @@ def plan(seen: Assessment) -> Plan:
         *marks(seen),
         *early_replacements(seen),
     ]
-    if seen.risk.spares or seen.snapshot.seen.spot.desired != seen.spot.target:
+    spot = seen.snapshot.seen.spot
+    if seen.restored:
+        why = "it had this size before it was deleted"
+        request = CapacityRequest(
+            at=seen.now, need=seen.spot.target, spare=spot.desired - seen.spot.target
+        )
+        actions.append(
+            RequestSpot(group=spot.name, desired=spot.desired, requests=(request,), reason=why)
+        )
+    elif not seen.snapshot.spot_missing and (seen.risk.spares or spot.desired != seen.spot.target):
         actions += elevated.ask_for_spares(seen)
-    actions += [*left_running(seen), *_processes(seen)]
+    actions += [*left_running(seen), *_groups(seen)]
     return Plan(
         action=size.action,
         rule=size.rule,
@@ -277,10 +293,16 @@ def _wake_up(seen: Assessment) -> WakeUp | None:
     return WakeUp(at=until, now=seen.now, reason="warned instances serve until then")
 
 
-def _processes(seen: Assessment) -> list[SuspendAzRebalance | ResumeLaunch]:
-    """Suspend AZRebalance where the policy says so; resume what AWS suspended, once an hour."""
-    asked: list[SuspendAzRebalance | ResumeLaunch] = []
-    for group in (seen.snapshot.seen.spot, seen.snapshot.seen.on_demand):
+def _groups(seen: Assessment) -> list[ClaimGroup | SuspendAzRebalance | ResumeLaunch]:
+    """Claim the groups, and suspend AZRebalance where the policy says so.
+
+    What AWS suspended is resumed, once an hour.
+    """
+    asked: list[ClaimGroup | SuspendAzRebalance | ResumeLaunch] = []
+    back = seen.snapshot.seen.on_demand
+    for group in (back,) if seen.snapshot.spot_missing else (seen.snapshot.seen.spot, back):
+        if seen.snapshot.claims and not group.owner:
+            asked.append(ClaimGroup(group=group.name, reason="no stack owns it"))
         if seen.policy.suspend_az_rebalance and AZ_REBALANCE not in group.suspended:
             why = "balancing the zones ends busy instances"
             asked.append(SuspendAzRebalance(group=group.name, reason=why))
@@ -335,6 +357,8 @@ def alarms_of(seen: Assessment, after: AvailabilityMemory) -> tuple[str, ...]:
         named.add("both-short")
     if after.unproven:
         named.add("unproven-marks")
+    if seen.snapshot.spot_missing:
+        named.add("group-missing")
     adopted, deadline_s = after.adoption, seen.policy.launch_deadline_s
     more = seen.spot.serving + seen.on_demand.target > seen.spot.target
     if adopted is not None and more and not within(adopted.since, seen.now, deadline_s):

@@ -133,7 +133,8 @@ class AvailabilityMemory:
     * `spot_failures` and `on_demand_failures`, which explain a gap while it lasts;
     * `adoption`, until what on-demand serves is known not to be needed;
     * `swept_at`, when marked instances were searched for, and `unproven`, those found that only
-      carry tags.
+      carry tags;
+    * `spot_missing`, whether the spot group was deleted, and not given its size again since.
 
     What AWS accepted:
 
@@ -166,6 +167,7 @@ class AvailabilityMemory:
     adoption: Adoption | None = None
     swept_at: datetime | None = None
     unproven: tuple[str, ...] = ()
+    spot_missing: bool = False
 
     capacity_requests: tuple[CapacityRequest, ...] = ()
     drained: tuple[str, ...] = ()

@@ -39,6 +39,8 @@ class Snapshot:
     * With `load_known`, the load names the need; with `logged`, search logs have arrived, ever.
     * `sweep` is the result of a search for marked instances, `running` are the detached instances
       that still run; both are None when nobody looked.
+    * With `claims`, groups that no stack owns are claimed.
+    * With `spot_missing`, the spot group does not exist, and `seen` has it as it was remembered.
     * `unread` names what could not be read, and why.
     """
 
@@ -58,6 +60,8 @@ class Snapshot:
     logged: bool = False
     sweep: Sweep | None = None
     running: frozenset[str] | None = None
+    claims: bool = False
+    spot_missing: bool = False
     unread: tuple[str, ...] = ()
     sized: CapacityRequest | None = None
     busy_shares: BusyShares | None = None
