@@ -115,7 +115,7 @@ class Excuse(StrEnum):
     UNSEEN = "too few requests have passed an idle worker to tell"
     BUDGET = "the replacements of the hour are spent"
     CAPPED = "more instances do not cure a failure of configuration"
-    WRONG = "the fleet document is wrong, a group is deleted, or EC2 does not answer"
+    WRONG = "a document is wrong or unread, a group is deleted, or EC2 does not answer"
     UNPROVEN = "a deleted group took along the proof of what was detached from it"
     UNHEARD = "no search log shows that a replaced worker served"
 

@@ -94,7 +94,7 @@ class Troubled(World):
 
     def _note_wrong(self) -> None:
         wrong = {Kind.WRONG_DOCUMENT, Kind.GROUP_DELETED} & self.active.keys()
-        if wrong or self._hangs("ec2"):
+        if wrong or self._hangs("ec2") or self._hangs("ssm"):
             self.last_excused_s = self.now_s
 
     # --- faults ---------------------------------------------------------------------------------
