@@ -123,3 +123,15 @@ def test_a_silence_after_which_requests_had_waited_was_none(waited_s: float, qui
     waits = histogram([round(1000 * waited_s)] * 9)
     seen = Load(at=at(7260), window_s=300, waits=waits)
     assert len(with_silence(after, before, seen, at(7260)).silences) == quiet
+
+
+@EITHER_RULE
+def test_a_group_whose_own_minimum_binds_is_named(objective: bool) -> None:
+    """Adopted groups have one that no document shows: the size read as wanted."""
+    day = Hours(3, objective=objective)
+    day.pass_minutes(30, rate=0.02)
+    day.cloud.set_bounds("spot", 3, 40)
+    day.pass_minutes(3, rate=0.02)
+    record = [r for r in day.records if r.controller == "health" and "erlangs" in r.reason][-1]
+    assert record.rule == "spot minimum"
+    assert "; the group's MinSize is 3: spot " in record.reason

@@ -89,7 +89,15 @@ def _in_service(spot: Group) -> int:
 def _in_instances(found: Estimate, onprem: int, fleet: Fleet, spot: Group) -> tuple[Estimate, int]:
     instances, bound = instances_for(found.steady - onprem, fleet, spot)
     bound = "spot maximum" if found.missing else bound
-    return replace(found, reason=f"{found.reason}, {onprem} on premises", bound=bound), instances
+    reason = f"{found.reason}, {onprem} on premises"
+    needed = found.needed[-1].workers - onprem if found.needed else 0
+    if spot.minimum > fleet.bounds.spot_min and needed <= (
+        (spot.minimum - 1) * fleet.workers_per_instance
+    ):
+        # The operator did not choose it, and only the group knows.
+        bound = bound or "spot minimum"
+        reason = f"{reason}; the group's MinSize is {spot.minimum}"
+    return replace(found, reason=reason, bound=bound), instances
 
 
 def partly_known(load: Load, memory: HealthMemory, fleet: Fleet, now: datetime) -> str:
