@@ -113,7 +113,10 @@ def snapshot_of(
         on_demand_failures=on_demand_failures,
         warned=_warned(fleet, lease, requests, now),
         served={i: note.at for note in lease.notes for i in note.served},
-        let_go=_let_go(fleet, spot, memory, ports, unread, budget),
+        # Only the policy of elevated risk tells such losses from others.
+        let_go=_let_go(spot, memory, ports, unread, budget)
+        if fleet.availability.elevated_risk_s
+        else frozenset(),
         taken=frozenset([r.instance_id for r in requests if r.taken]),
         silent=frozenset(health.silent),
         unreported=health.unreported,
@@ -141,19 +144,13 @@ def _unheard(fleet: Fleet, health: HealthMemory, spot: Group, now: datetime) -> 
 
 
 def _let_go(
-    fleet: Fleet,
     spot: Group,
     memory: AvailabilityMemory,
     ports: Ports,
     unread: list[str],
     budget: Budget,
 ) -> frozenset[str]:
-    """Read which instances the group was asked to end, where more left than it shrank by.
-
-    Only the policy of elevated risk tells such losses from others.
-    """
-    if not fleet.availability.elevated_risk_s:
-        return frozenset()
+    """Read which instances the group was asked to end, where more left than it shrank by."""
     smaller = max(0, (memory.spot_seen or 0) - spot.desired)
     lost = memory.in_service - in_service(spot, frozenset())
     if memory.seen_at is None or lost <= smaller:
@@ -273,6 +270,8 @@ def _running(
     budget: Budget,
 ) -> frozenset[str] | None:
     """Look which of the detached that should have ended still run; None when none should have."""
+    if not memory.detached:
+        return None
     due = sorted(overdue(memory, fleet.availability, now))
     if not due:
         return None

@@ -178,7 +178,7 @@ def remember_seen(seen: Assessment, at_risk: Mapping[str, datetime]) -> Availabi
         levels=add_level(old.levels, now, spot.serving, seen.risk.reach_s),
         risk=seen.risk.memory,
         drained=tuple([i for i in old.drained if i in seen.risky or i in seen.unmark]),
-        detached=still_outside(old, snapshot),
+        detached=still_outside(old, snapshot) if old.detached or sweep else {},
         swept_at=now if sweep else old.swept_at,
         unproven=sweep.unproven if sweep else old.unproven,
         wake_ups=tuple([at for at in old.wake_ups if at > now]),
@@ -335,8 +335,9 @@ def _counts(seen: Assessment) -> str:
 def _explanation(seen: Assessment) -> str:
     """Quote the newest failure while spot is not whole; name what is left to the operator."""
     text, unproven = "", seen.memory.unproven
-    if seen.failures and seen.spot.serving < seen.spot.target:
-        newest = max(seen.failures, key=lambda failure: failure.at)
+    failures = (*seen.spot_failures, *seen.on_demand_failures)
+    if failures and seen.spot.serving < seen.spot.target:
+        newest = max(failures, key=lambda failure: failure.at)
         text = f" ({newest.failure_class}: {newest.message})"
     if seen.groups_before not in ((), seen.memory.groups):
         text += f"; its previous groups {' and '.join(seen.groups_before)} are left as they are"
