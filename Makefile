@@ -120,7 +120,7 @@ format: .venv/.installed ## format and mend what can be mended
 	$(BIN)/ruff check --fix .
 
 docs: .venv/.installed ## write what the documents take from the code: settings, the doctor's findings
-	$(BIN)/python -m spotkeeper_operator.settings_table docs/operations.md
+	$(BIN)/python -m spotkeeper_operator.settings_table docs/settings.md
 	$(BIN)/python -m spotkeeper_operator.doctor.doctor_text docs/findings.md
 
 test: .venv/.installed ## every test but those of make e2e (RUN="tests/unit -k load" for some)

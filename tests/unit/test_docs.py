@@ -15,7 +15,8 @@ from tests.template.stack import ADOPT, ROOT, Stack
 PACKAGE = ROOT / "layers/spotkeeper/spotkeeper"
 DOCUMENTS = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted(ROOT.glob("docs/**/*.md"))]
 LINK = re.compile(r"\]\((?!https?:)([^)#\s]*)#?([^)\s]*)\)")
-OPERATIONS = (ROOT / "docs/operations.md").read_text(encoding="utf-8")
+SETTINGS = (ROOT / "docs/settings.md").read_text(encoding="utf-8")
+MONITORING = (ROOT / "docs/monitoring.md").read_text(encoding="utf-8")
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 ARCHITECTURE = (ROOT / "docs/architecture.md").read_text(encoding="utf-8")
 
@@ -33,8 +34,8 @@ def named_first(text: str) -> dict[str, list[str]]:
 
 def test_the_table_of_settings_is_what_make_docs_writes() -> None:
     """Stale when a setting was changed where it is defined and `make docs` was not run."""
-    assert settings_table() in OPERATIONS
-    assert written(OPERATIONS) == OPERATIONS
+    assert settings_table() in SETTINGS
+    assert written(SETTINGS) == SETTINGS
 
 
 def test_the_table_has_every_field_of_the_document() -> None:
@@ -50,7 +51,7 @@ def test_the_page_of_findings_is_what_make_docs_writes() -> None:
 
 
 def test_every_metric_is_described() -> None:
-    sent = {name: row[2] for name, row in named_first(OPERATIONS).items() if len(row) == 4}
+    sent = {name: row[2] for name, row in named_first(MONITORING).items() if len(row) == 4}
     assert {name for name, when in sent.items() if when == "each turn"} == LEVELS.keys()
     assert {name for name, when in sent.items() if when == "when not 0"} == COUNTS
 

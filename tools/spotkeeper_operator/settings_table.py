@@ -1,4 +1,4 @@
-"""The table of the fleet document's settings, written into docs/operations.md by `make docs`.
+"""The table of the fleet document's settings, written into docs/settings.md by `make docs`.
 
 Every cell comes from the definitions in `spotkeeper.domain.settings` and `spotkeeper.domain.fleet`.
 """

@@ -69,7 +69,7 @@ class FleetDocumentStore:
             for name in sorted(overrides)
         ]
         if not texts:
-            message = f"no fleet document under {self._path}: create one (docs/operations.md)"
+            message = f"no fleet document under {self._path}: create one (docs/settings.md)"
             errors.append(WrongFleetDocument(message))
         alone, shared = _apart(fleets)
         return FleetDocuments(fleets=alone, errors=(*errors, *shared), names=frozenset(texts))

@@ -310,7 +310,7 @@ ACCOUNT_CHECKS: tuple[Check[Facts], ...] = (
     Check(
         "unused-settings", WARNING,
         "settings of an earlier release have no effect: {it}",
-        "remove them from the fleet's document (docs/operations.md)",
+        "remove them from the fleet's document (docs/settings.md)",
         lambda facts: ((f.name, ", ".join(f.unused)) for f in facts.fleets if f.unused),
     ),
     Check(

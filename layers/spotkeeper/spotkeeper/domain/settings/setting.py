@@ -1,7 +1,7 @@
 """What is said of a setting besides its type and default.
 
 A setting is a field of a dataclass, annotated with one of these. From it the border makes the
-field of the fleet document, and `make docs` the row of docs/operations.md.
+field of the fleet document, and `make docs` the row of docs/settings.md.
 """
 
 from dataclasses import dataclass
