@@ -130,3 +130,6 @@ def test_a_record_of_a_turn_that_failed(deployed: Stage) -> None:
     )
     assert "FAILING availability: 1 turn has failed since" in words("status")
     assert "availability: FAILED why the turn failed: Throttled: slow down" in words("explain")
+    text = " ".join(run("doctor")[1].split())
+    assert "ERROR turns-failed main" in text
+    assert "1 of the last 9 availability turns; the last at 2026-11-20 12:18 UTC" in text

@@ -20,10 +20,9 @@ from spotkeeper.adapters.dynamodb.decision_records import DecisionRecords
 from spotkeeper.adapters.dynamodb.load_table import LoadDigestTable
 from spotkeeper.adapters.ec2.auto_scaling import AutoScalingReader
 from spotkeeper.border.fleet_document import FleetDocumentError, parse_fleet
-from spotkeeper.domain.decision import Controller
+from spotkeeper.domain.decision import FAILED, Controller
 from spotkeeper.domain.fleet import Fleet
 from spotkeeper.domain.load.request_queue import QueueLength
-from spotkeeper.turns.turn import FAILED
 from spotkeeper_lab.cloud.words import IN_SERVICE
 from spotkeeper_lab.local_aws.answers import Answers
 from spotkeeper_lab.local_aws.context import Client

@@ -5,8 +5,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from spotkeeper.domain.decision import Action, Controller, DecisionRecord, Outcome
-from spotkeeper.turns.turn import FAILED
+from spotkeeper.domain.decision import FAILED, Action, Controller, DecisionRecord, Outcome
 from spotkeeper_operator.decisions.explain import explain_text, holes, timeline
 from spotkeeper_operator.decisions.records_page import records_timeline
 from spotkeeper_operator.durations import spoken

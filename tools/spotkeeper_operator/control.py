@@ -6,10 +6,9 @@ from typing import TYPE_CHECKING
 
 from spotkeeper.adapters.dynamodb.controls import ControlTable
 from spotkeeper.adapters.errors import aws_errors
-from spotkeeper.domain.decision import Controller
+from spotkeeper.domain.decision import FAILED, Controller
 from spotkeeper.domain.fleet import Fleet
 from spotkeeper.domain.permission import LONGEST_PAUSE, Control, Mode, Pause, Permission
-from spotkeeper.turns.turn import FAILED
 from spotkeeper_operator.aws import CONFIG, Aws, OperatorError, chosen
 from spotkeeper_operator.durations import STALE_TURN_S, spoken
 

@@ -36,6 +36,10 @@ SEEDED: dict[str, tuple[Facts, str, Severity, str]] = {
     "a maximum price of the launch template": (
         good.machine(max_price="0.4"), "spot-max-price", W, "0.4 USD",
     ),
+    "turns that failed": (
+        replace(good.FACTS, stack=replace(good.STACK, failed_turns=(("main", "3 of the last 60"),))),
+        "turns-failed", E, "3 of the last 60",
+    ),
     "a drain of half a minute": (
         good.spot(hooks=(good.HOOKS[0], replace(good.HOOKS[1], heartbeat_s=30))),
         "drain-too-short", W, "spotkeeper-drain waits 30 s",

@@ -6,12 +6,11 @@ from typing import Any
 
 import pytest
 
-from spotkeeper.domain.decision import Controller, DecisionRecord
+from spotkeeper.domain.decision import FAILED, Controller, DecisionRecord
 from spotkeeper.domain.fleet import Group
 from spotkeeper.domain.load.digest import digest
 from spotkeeper.domain.load.load import LoadDigest
 from spotkeeper.domain.load.request_queue import QueueLength
-from spotkeeper.turns.turn import FAILED
 from spotkeeper_operator.status.status import (
     FleetStatus,
     Looked,

@@ -7,10 +7,9 @@ from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from itertools import pairwise
 
-from spotkeeper.domain.decision import Action, Controller, DecisionRecord, Outcome
+from spotkeeper.domain.decision import FAILED, Action, Controller, DecisionRecord, Outcome
 from spotkeeper.domain.fleet import Fleet
 from spotkeeper.ports import FleetError
-from spotkeeper.turns.turn import FAILED
 from spotkeeper_operator.activities import Activity, read_activities
 from spotkeeper_operator.aws import Aws, chosen
 from spotkeeper_operator.durations import STALE_TURN_S, spoken

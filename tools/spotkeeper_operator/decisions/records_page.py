@@ -3,8 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 
-from spotkeeper.domain.decision import Controller, DecisionRecord
-from spotkeeper.turns.turn import FAILED
+from spotkeeper.domain.decision import FAILED, Controller, DecisionRecord
 from spotkeeper_charts.page import Block, Heading, Page, Row, Table, Text
 from spotkeeper_charts.timeline import Chart, Marks, Notes, Series, Timeline
 from spotkeeper_operator.decisions.explain import Entry, answered, seen_words, timeline

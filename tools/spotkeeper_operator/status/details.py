@@ -9,14 +9,13 @@ from functools import partial
 from spotkeeper.adapters.ec2.auto_scaling import AutoScalingReader
 from spotkeeper.adapters.ec2.lives import InstanceLives
 from spotkeeper.adapters.ec2.prices import on_demand_prices, price_list_region, spot_prices
-from spotkeeper.domain.decision import Action, Controller, DecisionRecord
+from spotkeeper.domain.decision import FAILED, Action, Controller, DecisionRecord
 from spotkeeper.domain.fleet import Fleet, Group, Instance, Phase
 from spotkeeper.domain.load.load import WorkerLoad
 from spotkeeper.domain.load.summarise import summarise
 from spotkeeper.domain.money.ledger import LedgerItem, Life
 from spotkeeper.domain.money.prices import PriceBook, priced
 from spotkeeper.domain.purchase import PurchaseOption
-from spotkeeper.turns.turn import FAILED
 from spotkeeper_operator.activities import Activity, read_activities
 from spotkeeper_operator.aws import Aws, chosen
 from spotkeeper_operator.durations import spoken

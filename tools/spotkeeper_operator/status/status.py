@@ -8,13 +8,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import datetime, timedelta
 
-from spotkeeper.domain.decision import Action, Controller, DecisionRecord
+from spotkeeper.domain.decision import FAILED, Action, Controller, DecisionRecord
 from spotkeeper.domain.fleet import Fleet, Group, Phase
 from spotkeeper.domain.load.load import Cluster, LoadDigest, WorkerLoad, load_rate
 from spotkeeper.domain.load.request_queue import QueueLength
 from spotkeeper.domain.load.summarise import summarise
 from spotkeeper.domain.permission import Control, Permission
-from spotkeeper.turns.turn import FAILED
 from spotkeeper_operator.durations import STALE_TURN_S, spoken
 from spotkeeper_operator.text import labelled, paragraphs
 

@@ -7,6 +7,9 @@ from enum import StrEnum
 
 from spotkeeper.domain.permission import Permission
 
+FAILED = "failed"
+"""The rule in the record of a turn that failed; its reason is the error."""
+
 
 class Controller(StrEnum):
     """The two controllers of the loop; each has one writer per fleet."""

@@ -13,7 +13,7 @@ from itertools import batched
 from types import TracebackType
 
 from spotkeeper.domain.availability.memory import AvailabilityMemory
-from spotkeeper.domain.decision import Action, Controller, DecisionRecord, Outcome
+from spotkeeper.domain.decision import FAILED, Action, Controller, DecisionRecord, Outcome
 from spotkeeper.domain.fleet import Fleet, Group
 from spotkeeper.domain.health.memory import HealthMemory
 from spotkeeper.ports import (
@@ -36,8 +36,6 @@ TURNS_S = 12.0
 FLEETS_AN_INVOCATION = 5
 # What hangs for so many fleets takes less than that.
 ALWAYS_IN_TIME = 2
-# The rule of a turn that failed.
-FAILED = "failed"
 # AWS is asked for nothing later than this: what was asked must be kept in the table.
 ASK_UNTIL_S = 22.0
 # Notes that keep arriving end here; what is left is taken up by the next turn.

@@ -1,15 +1,15 @@
 """What a deployed stack looks like: schedules, subscriptions, the newest logs."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import batched
 from typing import TYPE_CHECKING
 
 from spotkeeper.adapters.doctor.looking import look
 from spotkeeper.adapters.doctor.scores import PlacementScores
-from spotkeeper.adapters.dynamodb.decision_records import DecisionRecords
+from spotkeeper.adapters.dynamodb.decision_records import DecisionRecords, Records
 from spotkeeper.adapters.stacks import Stack
-from spotkeeper.domain.decision import Controller
+from spotkeeper.domain.decision import FAILED, Controller
 from spotkeeper.domain.doctor.facts import StackFacts, Unseen
 from spotkeeper.domain.fleet import Fleet
 
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from mypy_boto3_sns import SNSClient
 
 ALARMS_A_CALL = 100
+# Records of about an hour of both controllers.
+AN_HOUR = 120
 _PENDING = "PendingConfirmation"
 
 
@@ -41,6 +43,11 @@ def stack_facts(clients: StackClients, stack: Stack, fleets: Iterable[Fleet]) ->
     """Look at a deployed stack."""
     topic = stack.outputs.get("AlarmTopicArn", "")
     subscriptions = look("sns:ListSubscriptionsByTopic", lambda: _subscriptions(clients.sns, topic))
+    fleets = tuple(fleets)
+    records = look(
+        "dynamodb:Query",
+        lambda: {fleet.name: clients.records.newest(fleet.name, AN_HOUR) for fleet in fleets},
+    )
     return StackFacts(
         schedules_disabled=_disabled(
             "scheduler:GetSchedule",
@@ -85,7 +92,8 @@ def stack_facts(clients: StackClients, stack: Stack, fleets: Iterable[Fleet]) ->
         else tuple(end for end, arn in subscriptions if arn == _PENDING),
         nobody_told=not isinstance(subscriptions, Unseen) and not subscriptions,
         sends_search_logs=stack.outputs.get("SendSearchLogsPolicy", ""),
-        search_log_ages=look("dynamodb:Query", lambda: _ages(clients.records, fleets)),
+        search_log_ages=records if isinstance(records, Unseen) else _ages(records),
+        failed_turns=records if isinstance(records, Unseen) else tuple(_failed(records)),
     )
 
 
@@ -112,11 +120,22 @@ def _subscriptions(client: "SNSClient", topic: str) -> list[tuple[str, str]]:
     ]
 
 
-def _ages(records: DecisionRecords, fleets: Iterable[Fleet]) -> Mapping[str, float | None]:
+def _ages(records: Mapping[str, Records]) -> Mapping[str, float | None]:
     """Say how old each fleet's newest search log is; fleets without a health turn are left out."""
     ages: dict[str, float | None] = {}
-    for fleet in fleets:
-        newest = records.newest(fleet.name, 20).of(Controller.HEALTH)
+    for fleet, found in records.items():
+        newest = next((r for r in found.of(Controller.HEALTH) if r.rule != FAILED), None)
         if newest:
-            ages[fleet.name] = newest[0].seen.get("SearchLogAge")
+            ages[fleet] = newest.seen.get("SearchLogAge")
     return ages
+
+
+def _failed(records: Mapping[str, Records]) -> Iterator[tuple[str, str]]:
+    """Count each fleet's turns that failed lately, with the last error of each controller."""
+    for fleet, found in records.items():
+        for controller in Controller:
+            turns = found.of(controller)
+            failed = [record for record in turns if record.rule == FAILED]
+            if failed:
+                newest = f"the last at {failed[0].at:%Y-%m-%d %H:%M} UTC: {failed[0].reason}"
+                yield fleet, f"{len(failed)} of the last {len(turns)} {controller} turns; {newest}"

@@ -717,6 +717,11 @@ STACK_CHECKS: tuple[Check[StackFacts], ...] = (
         lambda stack: _each(stack.silenced_alarms),
     ),
     Check(
+        "turns-failed", ERROR, "in the last hour of its records {it}",
+        "mend what the error names; `spotkeeper explain --since 1h` shows every failed turn",
+        lambda stack: known(stack.failed_turns, ()),
+    ),
+    Check(
         "e-mail-unconfirmed", WARNING,
         "{it} has not confirmed its subscription: no alarm arrives there",
         "open the message of AWS Notifications and confirm",

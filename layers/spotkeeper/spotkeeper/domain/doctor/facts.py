@@ -124,6 +124,7 @@ class StackFacts:
 
     `queues_unread` are the event source mappings that do not read their queue, `stopped_functions`
     those with a reserved concurrency of 0, `silenced_alarms` those whose actions are disabled.
+    `failed_turns` are fleets with what failed in the last hour of their records.
     """
 
     schedules_disabled: tuple[str, ...] | Unseen = ()
@@ -136,6 +137,7 @@ class StackFacts:
     nobody_told: bool | Unseen = False
     sends_search_logs: str = "SendSearchLogs"
     search_log_ages: Mapping[str, float | None] | Unseen = field(default_factory=dict)
+    failed_turns: tuple[tuple[str, str], ...] | Unseen = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
