@@ -37,7 +37,7 @@ SEEDED: dict[str, tuple[Facts, str, Severity, str]] = {
         good.machine(max_price="0.4"), "spot-max-price", W, "0.4 USD",
     ),
     "turns that failed": (
-        replace(good.FACTS, stack=replace(good.STACK, failed_turns=(("main", "3 of the last 60"),))),
+        good.stack(failed_turns=(("main", "3 of the last 60"),)),
         "turns-failed", E, "3 of the last 60",
     ),
     "a drain of half a minute": (
