@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from bench._figures import Figure, show
 from spotkeeper_lab.endpoint.settings import LabSettings
-from spotkeeper_lab.endpoint.story.client import LabClient
+from spotkeeper_lab.endpoint.story import LabClient
 from spotkeeper_lab.endpoint.up import BUILT, PARTS, PYTHON, running
 from spotkeeper_lab.local_aws.table import create_table
 

@@ -19,7 +19,7 @@ from spotkeeper_lab.cloud.api import Cloud
 from spotkeeper_lab.cloud.values import GroupSpec, Physics, Purchase
 from spotkeeper_lab.endpoint.faults.values import LoseInstances
 from spotkeeper_lab.endpoint.settings import LabSettings
-from spotkeeper_lab.endpoint.story.client import LabClient
+from spotkeeper_lab.endpoint.story import LabClient
 from spotkeeper_lab.endpoint.up import PARTS, running
 from spotkeeper_lab.fakes.groups import FakeGroups
 from spotkeeper_lab.fakes.states import FakeStates

@@ -21,8 +21,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from spotkeeper_lab.endpoint.story.client import LabClient
-from spotkeeper_lab.endpoint.story.inventory import inventory, left
+from spotkeeper_lab.endpoint.story import LabClient, inventory, left
 
 CHECKOUT = Path(__file__).parents[2]
 PORT = 4566

@@ -9,7 +9,7 @@ from spotkeeper_cli.errors import told
 from spotkeeper_cli.output import screen
 
 if TYPE_CHECKING:
-    from spotkeeper_lab.endpoint.story.run import Story
+    from spotkeeper_lab.endpoint.story import Story
 
 lab = typer.Typer(no_args_is_help=True, help="A local AWS in which spot runs out.")
 
@@ -71,8 +71,12 @@ def run(
     It runs in the lab that is up at the port, or starts one of its own; exit code 1 when a promise
     did not hold.
     """
-    from spotkeeper_lab.endpoint.story.run import run_scenario
-    from spotkeeper_lab.endpoint.story.scenario import ScenarioError, find_scenario, read_scenario
+    from spotkeeper_lab.endpoint.story import (
+        ScenarioError,
+        find_scenario,
+        read_scenario,
+        run_scenario,
+    )
     from spotkeeper_lab.endpoint.up import LabError
 
     with told(LabError, ScenarioError):
@@ -87,7 +91,7 @@ def scenarios() -> None:
     """List the scenarios that come along."""
     from rich.table import Table
 
-    from spotkeeper_lab.endpoint.story.scenario import FOLDER, read_scenario
+    from spotkeeper_lab.endpoint.story import FOLDER, read_scenario
 
     listed = Table.grid(padding=(0, 2))
     for path in sorted(FOLDER.glob("*.yaml")):

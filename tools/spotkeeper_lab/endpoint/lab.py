@@ -13,7 +13,7 @@ from spotkeeper_lab.endpoint.faults.buttons import ORDERS
 from spotkeeper_lab.endpoint.faults.calls import App, Receive, Send, respond
 from spotkeeper_lab.endpoint.faults.inject import Faults
 from spotkeeper_lab.endpoint.faults.values import FAULT, Seconds
-from spotkeeper_lab.endpoint.machines.workers import Workers
+from spotkeeper_lab.endpoint.machines import Workers
 from spotkeeper_lab.endpoint.seams import permissions as seams
 from spotkeeper_lab.endpoint.settings import LabSettings
 from spotkeeper_lab.endpoint.world import World

@@ -24,8 +24,7 @@ from spotkeeper_lab.endpoint.faults.calls import App, FailingCalls
 from spotkeeper_lab.endpoint.faults.deliveries import Deliveries
 from spotkeeper_lab.endpoint.faults.inject import Faults
 from spotkeeper_lab.endpoint.lab import LabPages
-from spotkeeper_lab.endpoint.machines.agents import Agents
-from spotkeeper_lab.endpoint.machines.workers import Workers
+from spotkeeper_lab.endpoint.machines import Agents, Workers
 from spotkeeper_lab.endpoint.seams import account as ministack
 from spotkeeper_lab.endpoint.seams import asynchronous, functions, permissions, processes, release
 from spotkeeper_lab.endpoint.settings import LabSettings

@@ -9,7 +9,7 @@ from spotkeeper_lab.cloud.values import (
     Transition,
     WarmPool,
 )
-from spotkeeper_lab.endpoint.machines.agents import Agents
+from spotkeeper_lab.endpoint.machines import Agents
 from spotkeeper_lab.traces.market import market_of
 
 POOL = "us-east-1a/g5.xlarge"

@@ -4,7 +4,7 @@ from typing import Any
 import pytest
 
 from spotkeeper_lab.endpoint.seams import release
-from spotkeeper_lab.endpoint.story.client import LabClient
+from spotkeeper_lab.endpoint.story import LabClient
 from spotkeeper_lab.endpoint.up import LabError
 
 

@@ -8,7 +8,7 @@ from spotkeeper_lab.endpoint.faults.calls import FailingCalls
 from spotkeeper_lab.endpoint.faults.deliveries import Deliveries
 from spotkeeper_lab.endpoint.faults.inject import Faults
 from spotkeeper_lab.endpoint.faults.values import FAULT
-from spotkeeper_lab.endpoint.machines.workers import Workers
+from spotkeeper_lab.endpoint.machines import Workers
 from spotkeeper_lab.endpoint.serve import make_world
 from spotkeeper_lab.endpoint.settings import LabSettings
 

@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from spotkeeper_lab.endpoint.story.scenario import (
+from spotkeeper_lab.endpoint.story import (
     FOLDER,
     ScenarioError,
     find_scenario,

@@ -3,15 +3,17 @@ from dataclasses import replace
 import pytest
 
 from spotkeeper_lab.endpoint.faults.values import LoseInstances
-from spotkeeper_lab.endpoint.story.moments import (
+from spotkeeper_lab.endpoint.story import (
     Moment,
+    Promises,
+    Scenario,
+    Step,
     longest_unasked_s,
     moment,
     released_s,
     served_share,
     verdicts,
 )
-from spotkeeper_lab.endpoint.story.scenario import Promises, Scenario, Step
 
 WHOLE = Moment(
     at_s=0.0,

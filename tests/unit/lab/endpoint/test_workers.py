@@ -6,7 +6,7 @@ import pytest
 from spotkeeper.border import search_log
 from spotkeeper_lab.cloud.values import InstanceView, Purchase
 from spotkeeper_lab.cloud.words import IN_SERVICE, PENDING, STANDBY, TERMINATING
-from spotkeeper_lab.endpoint.machines.workers import Workers
+from spotkeeper_lab.endpoint.machines import Workers
 from spotkeeper_lab.local_aws.wire import VirtualTime
 
 

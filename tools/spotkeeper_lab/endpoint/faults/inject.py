@@ -21,7 +21,7 @@ from spotkeeper_lab.endpoint.faults.values import (
     RefuseLaunches,
     SearchLogs,
 )
-from spotkeeper_lab.endpoint.machines.workers import Workers
+from spotkeeper_lab.endpoint.machines import Workers
 from spotkeeper_lab.endpoint.seams.processes import kill_workers
 from spotkeeper_lab.endpoint.settings import LabSettings
 from spotkeeper_lab.endpoint.world import World

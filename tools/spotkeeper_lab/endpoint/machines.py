@@ -1,20 +1,24 @@
-"""The workers of a lab: they serve requests in real time and log each one.
+"""What runs on the machines of a lab, in real time: workers that serve, and the agents beside them.
 
-Requests come by chance at a steady rate and are served first come first served, one at a time on
-each instance, by who has been idle for longest. Who takes requests and until when, what a search
-log is and when it is sent are the worker distribution's own rules. What a lost instance was serving
-comes back to the head of the queue.
+Requests arrive at a steady rate by chance and are served first come first served, one at a time on
+each instance. Who takes requests and until when, what a search log is and when it is sent, and
+which hooks an agent completes are the worker distribution's own rules.
 """
 
 import random
 from collections import deque
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
+from itertools import groupby
 
-from spotkeeper_lab.cloud.values import InstanceView
-from spotkeeper_lab.cloud.words import IN_SERVICE, STANDBY, TERMINATING
+from spotkeeper_lab.cloud.api import Cloud
+from spotkeeper_lab.cloud.hooks import Held
+from spotkeeper_lab.cloud.values import InstanceView, Result, Transition
+from spotkeeper_lab.cloud.words import IN_SERVICE, PENDING_WAIT, STANDBY, TERMINATING, WARMED
 from spotkeeper_lab.local_aws.wire import VirtualTime
 from spotkeeper_lab.machines import Machines, SearchLogs, Served
+from spotkeeper_worker.agent.hooks import Call, HookMemory, HookPolicy, after, calls, watch_target
+from spotkeeper_worker.states import Hook
 
 SERVICE_S = 2.0
 NOTICE_S = 120.0
@@ -147,3 +151,70 @@ class Workers:
                 started_s=self._now_s,
                 finished_s=self._now_s + self._chance.expovariate(1 / SERVICE_S),
             )
+
+
+_HOOKS = {Transition.LAUNCHING: Hook.READY, Transition.TERMINATING: Hook.DRAIN}
+
+
+class Agents:
+    """What each agent remembers of its hooks, for the instances that are held."""
+
+    def __init__(self, policy: HookPolicy | None = None) -> None:
+        self._policy = policy or HookPolicy()
+        self._memories: dict[str, HookMemory] = {}
+
+    def look(self, cloud: Cloud, busy: Collection[str]) -> None:
+        """Ask for what each agent asks now."""
+        held = sorted(cloud.held(), key=lambda one: one.instance.instance_id)
+        before, self._memories = self._memories, {}
+        for instance_id, hooks in groupby(held, lambda one: one.instance.instance_id):
+            memory = before.get(instance_id, HookMemory())
+            self._memories[instance_id] = self._asked(cloud, memory, list(hooks), busy)
+
+    def _asked(
+        self, cloud: Cloud, memory: HookMemory, held: list[Held], busy: Collection[str]
+    ) -> HookMemory:
+        instance, now_s = held[0].instance, cloud.now_s
+        memory = watch_target(memory, _target(instance), now_s)
+        idle = instance.instance_id not in busy
+        ready = _ready(instance, now_s)
+        for call in calls(memory, self._policy, now_s, ready=ready, idle=idle):
+            accepted = _answered(cloud, call, held)
+            memory = after(memory, self._policy, call, accepted, now_s)
+        return memory
+
+
+def _answered(cloud: Cloud, call: Call, held: Iterable[Held]) -> bool:
+    """Whether a hook that holds the instance took the call."""
+    found = False
+    for one in held:
+        kinds = {hook.name: _HOOKS[hook.transition] for hook in cloud.hooks(one.group)}
+        if kinds[one.hook] is not call.hook:
+            continue
+        found = True
+        name = one.instance.instance_id
+        if call.heartbeat:
+            cloud.beat(one.group, one.hook, name)
+        else:
+            cloud.complete(one.group, one.hook, name, Result.CONTINUE)
+    return found
+
+
+def _target(instance: InstanceView) -> str:
+    """Where the group wants an instance that a hook holds."""
+    match instance.state:
+        case state if state == PENDING_WAIT:
+            return "InService"
+        case state if state == TERMINATING:
+            return "Terminated"
+        case state if state.startswith(f"{WARMED}Terminating"):
+            return "Warmed:Terminated"
+        case _:
+            return "Warmed:Stopped"
+
+
+def _ready(instance: InstanceView, now_s: float) -> bool:
+    """Whether the worker can serve; what is made for the pool is held once it can."""
+    if instance.state.startswith(WARMED):
+        return True
+    return instance.serves_s is not None and instance.serves_s <= now_s
