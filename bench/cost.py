@@ -154,7 +154,7 @@ def alarms_and_metrics() -> tuple[int, int]:
 
 def _is_metric(part: Mapping[str, Any]) -> bool:
     """Tell a metric, or a query that finds one a fleet, from arithmetic over other parts."""
-    query = str(part.get("Expression", "")).startswith("SELECT")
+    query = "SELECT" in str(part.get("Expression", ""))  # as it is, or below Fn::Sub
     return query or "MetricStat" in part or "MetricName" in part
 
 

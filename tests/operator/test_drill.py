@@ -80,7 +80,7 @@ def test_two_at_once_for_programs(whole: Stage, fis: Experiments) -> None:
 
 def test_what_has_not_happened_in_time_is_said(whole: Stage, fis: Experiments) -> None:
     fis.expect(*spot(whole, 1))
-    code, out, _ = run("drill", "main", "--timeout", "30s")
+    code, out, _ = run("drill", "main", "--timeout", "60s")
     assert code == 1
     assert "gone          NOT SEEN" in out
     assert "back on spot  NOT SEEN" in out
