@@ -337,4 +337,6 @@ def test_maintenance_drains_a_quarter_of_an_hour_before(
     assert notice.reason == "maintenance: system-reboot"
     assert notice.serve_until == pytest.approx(time.time() + 3600, abs=30)
     machine.maintenance = []
-    assert on_ec2.step() is State.SERVING
+    # It is read once a minute.
+    assert on_ec2.step(5) is not State.SERVING
+    assert on_ec2.step(60) is State.SERVING

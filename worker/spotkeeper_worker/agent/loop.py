@@ -37,6 +37,7 @@ _LOG = get_logger("agent")
 
 # Without a worker for so long, the machine no longer counts as serving.
 _GONE_S = 60.0
+_LOOK_AT_ALL_S = 60.0
 # A maintenance event is announced days before; the machine drains this long before it.
 _MAINTENANCE_AHEAD_S = 900.0
 
@@ -95,7 +96,7 @@ class Agent:
         self._say = say
         self._seen = Seen()
         self._known = parts.metadata is None
-        self._looked_at = 0.0
+        self._looked_at = self._looked_at_all = 0.0
         self._begun = -1
         self._still_since = 0.0
         self._served = False
@@ -142,7 +143,7 @@ class Agent:
         """Look at everything once, and do what follows; `now` is in seconds since the epoch."""
         if not 0 <= now - self._looked_at < self._settings.poll_s:
             self._looked_at = now
-            self._look()
+            self._look(now)
         spool.collect(self._settings.spool_dir, self._parts.outbox.accept, self._say)
         if self._parts.follower:
             self._parts.follower.step(now)
@@ -160,10 +161,14 @@ class Agent:
         self._say.warn("outbox", "no search log is sent any more: restart the agent")
         notify(status)
 
-    def _look(self) -> None:
+    def _look(self, now: float) -> None:
         if self._parts.metadata is None:
             return
-        before, found = self._seen, look(self._parts.metadata, self._seen)
+        urgent_only = 0 <= now - self._looked_at_all < _LOOK_AT_ALL_S
+        if not urgent_only:
+            self._looked_at_all = now
+        before = self._seen
+        found = look(self._parts.metadata, before, urgent_only=urgent_only)
         self._seen = found.seen
         for trouble in found.troubles:
             self._say.warn("metadata", f"metadata: {trouble}; the state stays as it is")

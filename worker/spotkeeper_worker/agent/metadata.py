@@ -108,11 +108,14 @@ class Look:
     troubles: tuple[str, ...] = ()
 
 
-def look(metadata: Metadata, before: Seen) -> Look:
-    """Read every notice; what cannot be read stays as it was `before`."""
+def look(metadata: Metadata, before: Seen, *, urgent_only: bool = False) -> Look:
+    """Read the notices; what cannot be read stays as it was `before`.
+
+    Maintenance is announced days before: `urgent_only` leaves it out.
+    """
     seen = before
     troubles: list[str] = []
-    for path, read in _ITEMS:
+    for path, read in _URGENT if urgent_only else (*_URGENT, _MAINTAINED):
         try:
             seen = read(seen, metadata.get(path), metadata.clock_offset_s)
         except (MetadataError, ValueError) as error:
@@ -175,13 +178,13 @@ def _scheduled(seen: Seen, body: str | None, offset_s: float) -> Seen:
     return replace(seen, maintained_at=at, maintenance=code)
 
 
-_ITEMS: tuple[tuple[str, Callable[[Seen, str | None, float], Seen]], ...] = (
+_URGENT: tuple[tuple[str, Callable[[Seen, str | None, float], Seen]], ...] = (
     ("meta-data/autoscaling/target-lifecycle-state", _target),
     ("meta-data/spot/instance-action", _action),
     ("meta-data/events/recommendations/rebalance", _rebalance),
     (f"meta-data/tags/instance/{TAG}", _tag),
-    ("meta-data/events/maintenance/scheduled", _scheduled),
 )
+_MAINTAINED = ("meta-data/events/maintenance/scheduled", _scheduled)
 
 
 @dataclass(frozen=True)
