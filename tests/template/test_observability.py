@@ -79,7 +79,7 @@ def test_every_metric_of_ours_in_an_alarm_is_emitted(stack: Stack) -> None:
         "ConfigurationFailure",
         "OnDemandDesired",
         "OnPremWorkersSuspect",
-        "Paused",
+        "PausedHours",
         "SearchLogsLost",
     }
 

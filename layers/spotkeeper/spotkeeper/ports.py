@@ -211,6 +211,7 @@ class Lease:
     written_at: datetime | None = None
     unreadable: tuple[str, ...] = ()
     permission: Permission = Permission.ACT
+    paused_h: float = 0.0
 
 
 class FleetStates(Protocol):

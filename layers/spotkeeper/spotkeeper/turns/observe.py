@@ -18,11 +18,14 @@ from spotkeeper.ports import AtRiskNote, FleetStates, Lease, Observed, Ports
 
 def permitted(ports: Ports, fleet: Fleet, now: datetime) -> Ports:
     """Answer the ports that a fleet's turn may use now."""
-    permission = ports.controls.of(fleet.name).permission(fleet.mode, now)
+    control = ports.controls.of(fleet.name)
+    permission = control.permission(fleet.mode, now)
     if permission is Permission.ACT:
         return ports
     observer = _Observer()
-    states = _ObservedStates(ports.states, permission)
+    pause = control.pause if permission is Permission.PAUSED else None
+    paused_h = (now - pause.at).total_seconds() / 3600 if pause else 0.0
+    states = _ObservedStates(ports.states, permission, paused_h)
     return replace(ports, writer=observer, instances=observer, states=states, owner="")
 
 
@@ -66,12 +69,13 @@ class _ObservedStates:
 
     states: FleetStates
     permission: Permission
+    paused_h: float
 
     def acquire(
         self, fleet: str, controller: Controller, now: datetime, note: AtRiskNote | None
     ) -> Lease | None:
         lease = self.states.acquire(f"{fleet}/observed", controller, now, note)
-        return lease and replace(lease, permission=self.permission)
+        return lease and replace(lease, permission=self.permission, paused_h=self.paused_h)
 
     def commit(
         self,

@@ -119,7 +119,9 @@ class Round:
 
     def finish(self, memory: AvailabilityMemory | HealthMemory, record: DecisionRecord) -> None:
         """Remember, give the lease back and leave the record; the last round unless a note came."""
-        self.record = replace(record, permission=self.lease.permission)
+        paused = {"PausedHours": self.lease.paused_h} if self.lease.paused_h else {}
+        seen = {**record.seen, **paused}
+        self.record = replace(record, permission=self.lease.permission, seen=seen)
         self.is_last = self.states.commit(self.lease, memory, self.now)
         self.states.record(self.record)
 
