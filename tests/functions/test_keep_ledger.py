@@ -1,6 +1,7 @@
 """The ledger against the simulated cloud's own bill, which knows nothing of it."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import timedelta
 
 import boto3
@@ -205,3 +206,14 @@ def test_a_fleet_whose_ledger_fails_stops_no_other(
     with pytest.raises(TurnFailed):
         stage.call(keep_ledger)
     assert LedgerTable(boto3.client("dynamodb"), TABLE).open_items("search")
+
+
+def test_groups_and_instances_of_all_fleets_are_read_together(
+    stage_of: StageOf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stage = stage_of(("ocr", "search", "images"))
+    ports = replace(wiring.ledger_ports(), prices=FixedPrices())
+    monkeypatch.setattr(wiring, "ledger_ports", lambda: ports)
+    assert stage.call(keep_ledger).keys() == {"ocr", "search", "images"}
+    calls = stage.counted("autoscaling", "ec2")
+    assert (calls["DescribeAutoScalingGroups"], calls["DescribeInstances"]) == (1, 1)

@@ -3,7 +3,8 @@
 Every few minutes, beside the turns: an instance's times are EC2's own, not those of this look.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Protocol
@@ -96,41 +97,82 @@ class LedgerReport:
 def keep_ledger(
     fleets: Sequence[Fleet], ports: LedgerPorts, now: datetime, every: timedelta
 ) -> LedgerReport:
-    """Bring every fleet's ledger up to now and price the time since the last look."""
-    spent: list[Spending] = []
+    """Bring every fleet's ledger up to now and price the time since the last look.
+
+    Groups, instances and prices are read for all fleets together.
+    """
     errors: list[FleetError] = []
-    for fleet in fleets:
-        try:
-            groups = ports.groups.describe([fleet.spot_group, fleet.on_demand_group])
-            spent.append(_keep(fleet, groups, ports, now, every))
-        except FleetError as error:
-            errors.append(type(error)(f"fleet {fleet.name}: {error}"))
+    looks: dict[str, _Look] = {}
+    items: dict[str, Sequence[LedgerItem]] = {}
+    try:
+        groups = ports.groups.describe(
+            [n for f in fleets for n in (f.spot_group, f.on_demand_group)]
+        )
+        for fleet in fleets:
+            with _isolated(fleet.name, errors):
+                looks[fleet.name] = _look(fleet, groups, ports, now)
+        ids = sorted({i for look in looks.values() for i in look.ids})
+        ends = {i: ended for look in looks.values() for i, ended in look.ends.items()}
+        lives = ports.lives.of(ids, now, ends) if ids else {}
+        for name, look in looks.items():
+            with _isolated(name, errors):
+                items[name] = _keep(name, look, lives, ports, now)
+        pools = sorted({item.pool for some in items.values() for item in some})
+        book = ports.prices.now(pools, now)
+    except FleetError as error:
+        # What all fleets need together.
+        names = ", ".join(fleet.name for fleet in fleets)
+        return LedgerReport(errors=(*errors, type(error)(f"fleets {names}: {error}")))
+    spent = [_spending(name, priced(some, book, now - every, now)) for name, some in items.items()]
     return LedgerReport(spent=tuple(spent), errors=tuple(errors))
 
 
-def _keep(
-    fleet: Fleet, groups: Mapping[str, Group], ports: LedgerPorts, now: datetime, every: timedelta
-) -> Spending:
+@contextmanager
+def _isolated(fleet: str, errors: list[FleetError]) -> Iterator[None]:
+    """Let an error stop the ledger of its own fleet only."""
+    try:
+        yield
+    except FleetError as error:
+        errors.append(type(error)(f"fleet {fleet}: {error}"))
+
+
+@dataclass(frozen=True, slots=True)
+class _Look:
+    """What a fleet's ledger has open, its instances, and the ends that its groups tell."""
+
+    opened: Sequence[LedgerItem]
+    ids: frozenset[str]
+    ends: Mapping[str, datetime]
+
+
+def _look(fleet: Fleet, groups: Mapping[str, Group], ports: LedgerPorts, now: datetime) -> _Look:
+    mine = [groups[n] for n in (fleet.spot_group, fleet.on_demand_group) if n in groups]
     opened = ports.ledger.open_items(fleet.name)
-    members = [i.instance_id for group in groups.values() for i in group.instances]
-    told = ports.activities.ends(list(groups), now - READ_BACK) if ports.activities else {}
-    ids = sorted({*members, *(item.instance_id for item in opened), *told})
-    ends = {instance_id: ended for instance_id, ended in told.items() if ended}
-    lives = ports.lives.of(ids, now, ends) if ids else {}
+    names, since = [group.name for group in mine], now - READ_BACK
+    told = ports.activities.ends(names, since) if ports.activities else {}
+    members = [i.instance_id for group in mine for i in group.instances]
+    return _Look(
+        opened=opened,
+        ids=frozenset((*members, *(item.instance_id for item in opened), *told)),
+        ends={instance_id: ended for instance_id, ended in told.items() if ended},
+    )
+
+
+def _keep(
+    fleet: str, look: _Look, lives: Mapping[str, Life], ports: LedgerPorts, now: datetime
+) -> Sequence[LedgerItem]:
+    """Write what changed; return the items that run or have just ended."""
+    lives, opened = {i: lives[i] for i in sorted(look.ids) if i in lives}, look.opened
     over = over_and_not_open(opened, lives)
     # A life is closed after it began, so that all that ended since then holds it.
-    closed = ports.ledger.ended(fleet.name, min(life.since for life in over)) if over else ()
-    changed = entries(fleet.name, opened, lives, now, closed, ends)
+    closed = ports.ledger.ended(fleet, min(life.since for life in over)) if over else ()
+    changed = entries(fleet, opened, lives, now, closed, look.ends)
     ports.ledger.put(changed)
-    ports.ledger.looked(fleet.name, now)
+    ports.ledger.looked(fleet, now)
     running = {item.instance_id: item for item in (*opened, *changed) if item.until is None}
     ended = [item for item in changed if item.until is not None]
-    items = [
-        *(i for i in running.values() if i.instance_id not in {e.instance_id for e in ended}),
-        *ended,
-    ]
-    book = ports.prices.now(sorted({item.pool for item in items}), now)
-    return _spending(fleet.name, priced(items, book, now - every, now))
+    gone = {item.instance_id for item in ended}
+    return [*(item for item in running.values() if item.instance_id not in gone), *ended]
 
 
 def _spending(fleet: str, found: Sequence[Priced]) -> Spending:
