@@ -243,8 +243,10 @@ def test_what_never_launched_is_given_back_without_ending_anything() -> None:
 def test_both_groups_short_is_said_alarmed_and_backed_off() -> None:
     dry = (failure(FailureClass.CAPACITY),)
     spot, on_demand = group("spot", 4), group("on-demand", 2)
-    first = turn(0, spot, on_demand, STEADY, spot_failures=dry, on_demand_failures=dry)
+    over_quota = (failure(FailureClass.QUOTA),)
+    first = turn(0, spot, on_demand, STEADY, spot_failures=dry, on_demand_failures=over_quota)
     assert (first.action, first.rule) == (Action.HOLD, "both-short")
+    assert "(spot, capacity: refused; on-demand, quota: refused)" in first.reason
     assert "both-short" in first.alarms
     assert first.memory.retry_at == at(60)
     again = turn(60, spot, on_demand, first.memory, spot_failures=dry, on_demand_failures=dry)

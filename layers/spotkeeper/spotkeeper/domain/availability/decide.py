@@ -51,7 +51,7 @@ from spotkeeper.domain.availability.risk import risk_of
 from spotkeeper.domain.availability.snapshot import Snapshot
 from spotkeeper.domain.capacity_request import CapacityRequest
 from spotkeeper.domain.decision import Action, Answer
-from spotkeeper.domain.failure import FailureClass, needs_operator
+from spotkeeper.domain.failure import FailureClass, LaunchFailure, needs_operator
 
 # Turns run within two minutes of each other, unless the fleet is paused or only observed.
 LOOKED_AFTER_S = 600
@@ -333,12 +333,18 @@ def _counts(seen: Assessment) -> str:
 
 
 def _explanation(seen: Assessment) -> str:
-    """Quote the newest failure while spot is not whole; name what is left to the operator."""
+    """Quote the newest failure while spot is not whole; name what is left to the operator.
+
+    Where on-demand fails too, the failures of both groups are quoted: the operator can act on one.
+    """
     text, unproven = "", seen.memory.unproven
     failures = (*seen.spot_failures, *seen.on_demand_failures)
     if failures and seen.spot.serving < seen.spot.target:
-        newest = max(failures, key=lambda failure: failure.at)
-        text = f" ({newest.failure_class}: {newest.message})"
+        if seen.both_short and seen.spot_failures and seen.on_demand_failures:
+            both = (("spot", seen.spot_failures), ("on-demand", seen.on_demand_failures))
+            text = f" ({'; '.join(f'{name}, {_newest(failed)}' for name, failed in both)})"
+        else:
+            text = f" ({_newest(failures)})"
     if seen.groups_before not in ((), seen.memory.groups):
         text += f"; its previous groups {' and '.join(seen.groups_before)} are left as they are"
     if unproven:
@@ -347,6 +353,11 @@ def _explanation(seen: Assessment) -> str:
             "not show that they were detached: end them, or remove the tags"
         )
     return text
+
+
+def _newest(failures: Sequence[LaunchFailure]) -> str:
+    newest = max(failures, key=lambda failure: failure.at)
+    return f"{newest.failure_class}: {newest.message}"
 
 
 def alarms_of(seen: Assessment, after: AvailabilityMemory) -> tuple[str, ...]:
