@@ -9,6 +9,7 @@ effect.
 import heapq
 import io
 import json
+import os
 import random
 import threading
 from collections import Counter
@@ -64,6 +65,7 @@ ENVIRONMENT = {
     "POWERTOOLS_METRICS_NAMESPACE": "Spotkeeper",
     "POWERTOOLS_TRACE_DISABLED": "true",
 }
+NO_FILES = {"AWS_CONFIG_FILE": os.devnull, "AWS_SHARED_CREDENTIALS_FILE": os.devnull}
 TIME_OUT_S = 30.0
 # Between the attempts that a client's configuration allows.
 PAUSES_S = (0.0, 0.5, 1.0)
@@ -263,6 +265,10 @@ class World:
         level = observability.logger.log_level
         with ExitStack() as stack:
             stack.enter_context(patch.dict("os.environ", environment))
+            # The shell's AWS is not the world's: neither its profile nor its endpoint is read.
+            for name in [it for it in os.environ if it.startswith("AWS_")]:
+                del os.environ[name]
+            os.environ |= {"AWS_DEFAULT_REGION": REGION, **NO_FILES}
             stack.enter_context(patch.object(wiring, "now", self.now))
             stack.enter_context(patch.object(parameters, "datetime", clock))
             stack.enter_context(in_process(self.client))

@@ -1,5 +1,6 @@
 """A virtual world: processes that hand over, calls in trouble, and quick clients."""
 
+import os
 from collections.abc import Callable
 from typing import Any
 
@@ -124,3 +125,13 @@ def test_refusals_of_the_cloud_are_errors_of_botocore() -> None:
 
     with pytest.raises(ClientError, match="above max value"):
         client(refuse).set_desired_capacity(**ASK)
+
+
+def test_a_world_does_not_read_the_shells_aws(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A profile that does not exist, and an endpoint where nothing answers, change nothing."""
+    monkeypatch.setenv("AWS_PROFILE", "nobody")
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
+    with World(stage_of(Scenario(seed=1))).deployed():
+        assert {"AWS_PROFILE", "AWS_ENDPOINT_URL"}.isdisjoint(os.environ)
+        assert wiring.fleet_documents().fleets
+    assert os.environ["AWS_PROFILE"] == "nobody"
