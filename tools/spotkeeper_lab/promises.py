@@ -12,7 +12,7 @@ from spotkeeper.domain.load.flow import CERTAIN
 from spotkeeper_lab.cloud.values import GroupView, InstanceView
 from spotkeeper_lab.cloud.words import IN_SERVICE, LAUNCH, TERMINATING
 from spotkeeper_lab.faults import Fault, Kind
-from spotkeeper_lab.scenario import MAIN, Scenario
+from spotkeeper_lab.scenario import MAIN, WARM_UP_S, Scenario
 from spotkeeper_lab.troubles import Troubled
 from spotkeeper_lab.world import AVAILABILITY, HEALTH, Invocation
 
@@ -395,8 +395,9 @@ class Watch:
         if group == world.spot:
             self._slept |= view.desired == by
             left = view.desired - by + world.scenario.onprem_workers
-            # A large fleet is sized to less than a hundredth of its load.
-            needed = load * (1.0 if world.scenario.scale <= 1 else 0.99)
+            # A large fleet serves for a minute: its load is known late, to a hundredth.
+            large = world.scenario.scale > 1
+            needed = load * (0.99 if large and world.now_s > WARM_UP_S else float(not large))
             if left < needed and function == "check_health" and not self._may_sleep(left):
                 how = f"spot {view.desired} -> {view.desired - by} under {load} erlangs"
                 self.broken(Promise.SCALE_IN, f"{how}, {world.force.queued} requests wait")
