@@ -67,7 +67,7 @@ def in_silence(
         reason=f"search logs are stale ({age or 'none ever came'}){told(memory.queue)}",
         workers=max(waking, memory.needed[-1].workers if memory.needed else 0),
         steady=waking,
-        needed=_held(fleet, memory, waking, now),
+        needed=_held(fleet, memory, waking, serving, now),
         missing=max(0, waking - instances * fleet.workers_per_instance) if fleet.objective else 0,
         bound=_bound(current, instances, wanted, stale=stale),
         stale=stale,
@@ -94,12 +94,15 @@ def _bound(current: int, instances: int, wanted: int, *, stale: bool) -> str:
     return "stale search logs" if stale else "quiet"
 
 
-def _held(fleet: Fleet, memory: HealthMemory, waking: int, now: datetime) -> tuple[Needed, ...]:
+def _held(
+    fleet: Fleet, memory: HealthMemory, waking: int, serving: int, now: datetime
+) -> tuple[Needed, ...]:
     """Hold what was needed before: the windows are part empty for a while after a silence.
 
-    A silence that chance explains holds nothing beyond its time: requests are rare.
+    A silence that chance explains holds nothing beyond its time: requests are rare. Where nothing
+    serves, requests leave no logs, and their silence explains nothing.
     """
-    if memory.flow.newest is not None and not memory.flow.is_missing(now):
+    if serving and memory.flow.newest is not None and not memory.flow.is_missing(now):
         return memory.needed
     if fleet.objective is None:
         before = max((n.workers for n in memory.needed), default=0)
