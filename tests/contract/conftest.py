@@ -2,8 +2,8 @@
 
 import socket
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from datetime import timedelta
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
 
@@ -61,6 +61,7 @@ class Groups:
     instances: InstanceWriter
     settle: Callable[[], object]
     reclaim: Callable[[str], object] = lambda _: None
+    began: Callable[[], datetime] = lambda: EPOCH
 
     def ids(self, name: str = SPOT) -> list[str]:
         """The instances of a group."""
@@ -120,19 +121,24 @@ def _over_the_wire(lab: LabClient, physics: dict[str, float | bool]) -> Groups:
         LabSettings(desired=2, maximum=6, pools={POOL: 9}, cold_start_s=120.0, physics=physics)
     )
     lab.skip(600.0)
-    return _adapters(
+    groups = _adapters(
         lab.aws,
         lambda: lab.skip(600.0),
         lambda one: lab.order(LoseInstances(do="loss", instances=(one,), in_s=0.0)),
     )
+    history = lab.aws("autoscaling").describe_scaling_activities(AutoScalingGroupName=SPOT)
+    launched: datetime = history["Activities"][0]["StartTime"]
+    return replace(groups, began=lambda: launched)
 
 
 def _adapters(
-    client: Any, settle: Callable[[], object], *reclaim: Callable[[str], object]
+    client: Any,
+    settle: Callable[[], object],
+    reclaim: Callable[[str], object] = lambda _: None,
 ) -> Groups:
     autoscaling, ec2 = client("autoscaling"), client("ec2")
     writer = AutoScalingWriter(autoscaling, ec2, "nonce")
-    return Groups(AutoScalingReader(autoscaling, ec2, "nonce"), writer, writer, settle, *reclaim)
+    return Groups(AutoScalingReader(autoscaling, ec2, "nonce"), writer, writer, settle, reclaim)
 
 
 def _fake_groups(cloud: Cloud) -> Groups:

@@ -6,7 +6,6 @@ import pytest
 
 from spotkeeper.domain.fleet import Phase
 from spotkeeper.ports import FleetError, Gone
-from spotkeeper_lab.fakes.virtual_time import EPOCH
 from tests.contract.conftest import ON_DEMAND, POOL, SPOT, Groups
 
 LONG_AGO = datetime(2020, 1, 1, tzinfo=UTC)
@@ -122,7 +121,7 @@ def test_the_history_of_the_group_proves_that_a_marked_spot_instance_was_detache
     strict_groups: Groups,
 ) -> None:
     first, second = strict_groups.ids()
-    soon = EPOCH + timedelta(seconds=720)
+    soon = strict_groups.began() + timedelta(seconds=720)
     strict_groups.instances.drain([first, second], soon, SPOT)
     strict_groups.writer.detach(SPOT, [first])
     proven = {mark.instance_id: mark.detached for mark in strict_groups.reader.marked([SPOT])}

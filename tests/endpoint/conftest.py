@@ -23,6 +23,8 @@ from spotkeeper_lab.endpoint.settings import LabSettings
 from spotkeeper_lab.endpoint.up import BUILT, FOLDER, PARTS, environment, running
 
 CHECKOUT = Path(__file__).parents[2]
+# Where this machine keeps its certificates, a program that installs packages needs to know.
+CERTIFICATES = {n: os.environ[n] for n in ("SSL_CERT_FILE", "SSL_CERT_DIR") if n in os.environ}
 OWN = {name: os.environ[name] for name in ("PATH", "HOME")}
 SAM = CHECKOUT / ".venv-sam/bin/sam"
 # A refusal is an answer, not a reason to ask again.
@@ -91,7 +93,7 @@ def types(line: str, environment: dict[str, str], path: Path) -> str:
     done = subprocess.run(
         ["bash", "-ec", line],
         cwd=CHECKOUT,
-        env={**environment, "PATH": f"{path}:{OWN['PATH']}", "HOME": OWN["HOME"]},
+        env={**CERTIFICATES, **environment, "PATH": f"{path}:{OWN['PATH']}", "HOME": OWN["HOME"]},
         input="y\n",
         capture_output=True,
         text=True,

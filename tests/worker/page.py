@@ -40,7 +40,8 @@ def _found() -> list[str]:
     """Every indented line, and what reads as a command in the midst of a sentence."""
     lines = re.findall(r"^ {4,}(\S.*)$", _PROSE, re.MULTILINE)
     spans = re.findall(rf"`((?:{'|'.join(_PROGRAMS)}) [^`]+)`", _PROSE)
-    return list(dict.fromkeys([*lines, *spans]))
+    # A command in a sentence may be wrapped: it reads as one line.
+    return list(dict.fromkeys([*lines, *(" ".join(span.split()) for span in spans)]))
 
 
 COMMANDS = _found()

@@ -62,6 +62,9 @@ def _name_resources(group_of: Callable[[str], str]) -> None:
         if service == "autoscaling" and "InstanceId" in query:
             group = group_of(actions._query_param(query, "InstanceId"))
             return f"arn:aws:autoscaling:{where}:autoScalingGroup:*:autoScalingGroupName/{group}"
+        if service == "autoscaling" and "Tags.member.1.ResourceId" in query:
+            group = actions._query_param(query, "Tags.member.1.ResourceId")
+            return f"arn:aws:autoscaling:{where}:autoScalingGroup:*:autoScalingGroupName/{group}"
         if service == "ec2" and (ids := _instance_ids(query)):
             arns = tuple(f"arn:aws:ec2:{where}:instance/{one}" for one in ids)
             _instances.set(arns)
