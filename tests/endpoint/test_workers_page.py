@@ -6,6 +6,7 @@ printed, subnets, a security group.
 
 import base64
 import gzip
+import os
 import re
 
 from tests.endpoint.conftest import CHECKOUT, Endpoint, types, until
@@ -31,7 +32,7 @@ def test_a_stack_of_workers_and_one_of_spotkeeper(endpoint: Endpoint) -> None:
     group = ec2.create_security_group(GroupName="workers", Description="out")["GroupId"]
     requests = sqs.create_queue(QueueName=QUEUE)["QueueUrl"]
 
-    types(asked("make release"), endpoint.environment, path)
+    types(asked("make release"), dict(os.environ), path)
     endpoint.aws("s3").create_bucket(Bucket="my-bucket")
     types(asked("aws s3 cp"), endpoint.environment, path)
     types(asked("aws cloudformation deploy", SecurityGroupIds=group), endpoint.environment, path)
