@@ -172,10 +172,10 @@ def main() -> None:
         "in all", f"{total / fleet:.2%} of {fleet:,.0f} USD for 50 spot g5.xlarge", f"{total:.2f}"
     )
     alarms, looks = alarms_and_metrics()
-    polls_usd = MINUTES * EMPTY_RECEIVES * SQS_USD
+    polls_usd = 2 * MINUTES * EMPTY_RECEIVES * SQS_USD
     doctor = _doctor()
     once = looks * ALARM_USD + DASHBOARD_USD + polls_usd + doctor
-    asking = f"asking the queue of wake-ups ({polls_usd:.2f})"
+    asking = f"asking the queues of further turns ({polls_usd:.2f})"
     daily = f"the daily doctor (at most {doctor:.2f})"
     what = f"{alarms} alarms on {looks} metrics, a dashboard, {asking}, {daily}"
     table.add_row("once a stack", what, f"{once:.2f}")

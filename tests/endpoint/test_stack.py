@@ -172,7 +172,6 @@ FOR_WORSE_DAYS = {
     "ec2:DeleteTags",
     "ec2:TerminateInstances",
     "sqs:SendMessage",
-    "dynamodb:DeleteItem",
     "pricing:GetProducts",
 }
 
