@@ -220,7 +220,7 @@ class MeasuredRequest(CeleryRequest):  # type: ignore[misc]
         self.logged = True
         now = time.time()
         enqueued_at = self.request_dict.get(STAMP) or self.time_start
-        emitter = _emitter(f"{_HERE.name}-{_HERE.indexes.get(self.worker_pid, 0)}")
+        emitter = _emitter(f"{_HERE.name}-{_HERE.indexes.get(self.worker_pid or 0, 0)}")
         emitter.emit((self.id[:128], enqueued_at, self.time_start, now, status))
 
     def hand_back(self) -> bool:
@@ -329,8 +329,9 @@ class _Drain(bootsteps.StartStopStep):  # type: ignore[misc]
 
         return gated
 
-    def start(self, consumer: Any) -> None:
+    def start(self, parent: Any) -> None:
         """Begin to look, after each connection to the broker anew."""
+        consumer = parent
         self._paused, self._can_consume = False, None
         if not self.gate.on:
             _LOG.warning("there is no agent on this machine: Celery takes tasks as it always does")
@@ -393,7 +394,7 @@ class _Drain(bootsteps.StartStopStep):  # type: ignore[misc]
                 _LOG.warning("%s was handed back: the machine goes", request.id)
                 request.return_message()
 
-    def stop(self, consumer: Any) -> None:
+    def stop(self, parent: Any) -> None:
         """Look no more."""
         if self._timer is not None:
             self._timer.cancel()

@@ -198,8 +198,8 @@ def test_a_clock_hours_ahead_is_counted_and_a_day_ahead_fails_its_message_alone(
     table = FakeLoadTable()
     hours = sent_log(finished_at=before(-3600).isoformat())
     assert not run([message(hours)], FakeLoadTable()).refused
-    far = dict.fromkeys(("enqueued_at", "started_at"), before(-90_000).isoformat())
-    far["finished_at"] = before(-90_001).isoformat()
+    began, ended = before(-90_000).isoformat(), before(-90_001).isoformat()
+    far = {"enqueued_at": began, "started_at": began, "finished_at": ended}
     ahead = message(sent_log(0, **far), "ahead")
     report = run([ahead, message(sent_log(1), "right")], table)
     assert report.refused["ahead"].startswith("finished_at: ")

@@ -130,13 +130,14 @@ def holes(
     Nothing is known of a controller without any record: its function may not be deployed.
     """
     times: defaultdict[tuple[str, Controller], list[datetime]] = defaultdict(list)
+    begins = [first] if first else []
     for record in records:
         if record.rule != FAILED:
             times[record.fleet, record.controller].append(record.at)
     return tuple(
         Hole(fleet=fleet, controller=controller, first=before, last=after)
         for (fleet, controller), at in sorted(times.items())
-        for before, after in pairwise(sorted((*([first] if first else []), *at, last)))
+        for before, after in pairwise(sorted([*begins, *at, last]))
         if (after - before).total_seconds() > STALE_TURN_S
     )
 

@@ -131,7 +131,8 @@ class FleetStateTable:
         done = f"{write}, #holder, #until, #notes"
         quiet = f"{_MINE} AND attribute_not_exists(#noted)"
         if lease.noted:
-            quiet, values[":noted"] = f"{_MINE} AND #noted = :noted", {"S": lease.noted}
+            quiet = f"{_MINE} AND #noted = :noted"
+            values[":noted"] = {"S": lease.noted}
         all_read = f"{done}, #noted"
         if self._update(operation, lease.fleet, lease.controller, all_read, quiet, values):
             return True
