@@ -60,6 +60,7 @@ def _play(machine: FakeMachine, folder: Path) -> int:
     with Worker("gpu-0", run_dir=folder / "run") as worker:
         serve(worker, requests)
         print(f"served {REQUESTS} requests; the group ends the machine now")
+        until(lambda: bool(machine.completed), "the launch hook is complete")
         machine.scale_in()
         until(lambda: worker.draining, "the worker learns to drain")
         print(f"the worker drains: {worker.notice.reason if worker.notice else ''}")
