@@ -121,7 +121,7 @@ def test_the_history_of_the_group_proves_that_a_marked_spot_instance_was_detache
     strict_groups: Groups,
 ) -> None:
     first, second = strict_groups.ids()
-    soon = strict_groups.began() + timedelta(seconds=720)
+    soon = strict_groups.now() + timedelta(seconds=120)
     strict_groups.instances.drain([first, second], soon, SPOT)
     strict_groups.writer.detach(SPOT, [first])
     proven = {mark.instance_id: mark.detached for mark in strict_groups.reader.marked([SPOT])}

@@ -113,6 +113,7 @@ class LabPages:
             outside = [_instance(one) for one in cloud.instances() if not one.group]
             now_s = cloud.now_s
         return {
+            "at": self.world.time.at(now_s).isoformat(),
             "now_s": round(now_s, 3),
             "groups": groups,
             "outside": outside,
