@@ -51,7 +51,7 @@ class Moment:
     wanted: int
     in_service: int
     working: int
-    live: int
+    live: frozenset[str]
     queued: int
 
 
@@ -100,7 +100,7 @@ class Told(Troubled):
                 wanted=views[0].desired,
                 in_service=sum(i.healthy for i in in_service),
                 working=sum(self.works(i) for i in mine),
-                live=self.force.accepting,
+                live=self._live(),
                 queued=self.force.queued,
             )
         )
@@ -147,7 +147,7 @@ class Told(Troubled):
         if status.in_service is not None and status.in_service != lately[-1].in_service:
             yield f"{status.in_service} in service, there are {lately[-1].in_service}"
         # Who was live within the minute of the statement, or of the look.
-        most = max(m.live for m in self.moments)
+        most = len(frozenset[str]().union(*(m.live for m in self.moments)))
         if status.load and status.load.workers_live > most:
             yield f"{status.load.workers_live} workers live, at most {most} were"
         if status.waiting and status.waiting.requests != self.force.queued:
@@ -170,6 +170,11 @@ class Told(Troubled):
             and (true is None or true > STALE_TURN_S)
         ):
             yield f"whole, and no availability turn has worked for {true} s"
+
+    def _live(self) -> frozenset[str]:
+        """Name the workers that take requests, or finish one."""
+        workers: dict[str, Any] = getattr(self.force, "_workers")  # noqa: B009 - the lab's own
+        return frozenset(name for name, w in workers.items() if w.accepts or w.request is not None)
 
     def _oldest_s(self) -> float:
         arrivals = self.stage.requests.arrival_s
