@@ -23,7 +23,7 @@ SHORT_S = 1200.0
 """A fleet may be short for so long."""
 
 WHOLE_AFTER_S = 1200.0
-"""A fault that nothing could be done about is felt for so long after it."""
+"""How long after an unavoidable fault its effects are excused."""
 
 SERVED_AFTER_S = 1800.0
 """In the quiet, requests wait for so long at most."""
@@ -71,7 +71,7 @@ UNHEARD_REPLACED_AT_MOST = 2
 LAUNCHES_AN_HOUR = 60
 
 LAUNCHES_IN_QUIET, QUIET_LAUNCHES_AFTER_S = 12, 1500.0
-"""So many launches at most, counted from so long into the quiet."""
+"""The most launches allowed, counted after this much of the quiet."""
 
 REFILLS_AN_HOUR = 5
 """On-demand is filled again after it was given back so often at most."""

@@ -34,7 +34,7 @@ POOL_SIZE = 40
 
 
 class StartState(StrEnum):
-    """How the fleet is met."""
+    """What the fleet looks like when Spotkeeper first sees it."""
 
     SERVING = "spot serves"
     EMPTY = "both groups are empty"

@@ -68,7 +68,7 @@ PRICES = Page(usual=1000, most=1000, asked_by="MaxResults")
 SPOT_USD = 0.35
 """An hour of spot, whatever the type."""
 
-# A terminated instance is shown for so long.
+# How long a terminated instance is still listed.
 TERMINATED_FOR_S = 3600.0
 
 

@@ -25,7 +25,7 @@ class WorkerHealthPolicy:
     failing_requests: Annotated[
         int,
         Setting(
-            "only with so many finished",
+            "judge a worker only after it finished this many",
             unit="requests",
             least=1,
         ),
@@ -44,7 +44,7 @@ class WorkerHealthPolicy:
     slow_requests: Annotated[
         int,
         Setting(
-            "only with so many finished",
+            "judge a worker only after it finished this many",
             unit="requests",
             least=1,
         ),
