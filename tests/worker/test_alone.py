@@ -1,6 +1,9 @@
 """A worker that is its own agent, with boto3's permissions."""
 
 import json
+import os
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -116,3 +119,34 @@ def test_a_second_one_on_the_machine_is_refused(tmp_path: Path) -> None:
     onprem: dict[str, Any] = {"cluster": "onprem", "region": "us-east-1", **QUICK, **folders}
     with Alone("gpu-0", **onprem), pytest.raises(AnotherAgent, match="one is enough"):
         Alone("gpu-1", **onprem)
+
+
+@pytest.mark.parametrize(
+    ("settings", "line"),
+    [
+        ("stack='spotkeeper', region='us-east-1'", "AwsError: GetParameter: no answer: Connection"),
+        ("stack='spotkeeper', poll_s='often'", "SettingsError: SPOTKEEPER_POLL_S"),
+        ("stack='spotkeeper', colour='red'", "SettingsError: SPOTKEEPER_COLOUR: is no setting"),
+    ],
+)
+def test_what_nobody_catches_is_one_line(settings: str, line: str) -> None:
+    """Its exit code is that of any uncaught error."""
+    script = f"""
+from spotkeeper_worker.alone import Alone
+try:
+    Alone(cluster="onprem", {settings})
+except Exception:
+    pass
+else:
+    raise SystemExit("it began")
+Alone(cluster="onprem", {settings})
+"""
+    keys = {"AWS_ACCESS_KEY_ID": "AKIATESTING", "AWS_SECRET_ACCESS_KEY": "testing"}
+    clean = {k: v for k, v in os.environ.items() if not k.startswith(("AWS_", "SPOTKEEPER_"))}
+    nowhere = {"AWS_ENDPOINT_URL": "http://127.0.0.1:1", "AWS_EC2_METADATA_DISABLED": "true"}
+    program = [sys.executable, "-c", script]
+    ran = subprocess.run(
+        program, env=clean | keys | nowhere, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (ran.returncode, len(ran.stderr.splitlines())) == (1, 1), ran.stderr
+    assert ran.stderr.startswith(line)

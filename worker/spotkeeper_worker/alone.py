@@ -14,12 +14,14 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
 import tempfile
 import threading
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Callable
 
+from spotkeeper_worker.agent.aws import AwsError
 from spotkeeper_worker.agent.cli import assembled, make_folders, watching
 from spotkeeper_worker.agent.credentials import (
     RENEW_BEFORE_S,
@@ -27,9 +29,9 @@ from spotkeeper_worker.agent.credentials import (
     Credentials,
     NoCredentials,
 )
-from spotkeeper_worker.agent.loop import hold_machine
-from spotkeeper_worker.agent.metadata import Metadata
-from spotkeeper_worker.agent.settings import PREFIX, parse
+from spotkeeper_worker.agent.loop import AnotherAgent, hold_machine
+from spotkeeper_worker.agent.metadata import Metadata, MetadataError
+from spotkeeper_worker.agent.settings import PREFIX, SettingsError, parse
 from spotkeeper_worker.worker import MARGIN_S, Worker
 
 if TYPE_CHECKING:
@@ -66,6 +68,19 @@ def _chain(settings: Settings) -> CredentialChain:
     return kind(metadata, os.environ)
 
 
+def _one_line(error: Exception) -> None:
+    """Have Python print one line, not a traceback, if nobody catches this very error."""
+    before = sys.excepthook
+
+    def hook(kind: Any, value: BaseException, trace: Any) -> None:
+        if value is error:
+            print(f"{type(error).__name__}: {error}", file=sys.stderr)
+        else:
+            before(kind, value, trace)
+
+    sys.excepthook = hook
+
+
 class Alone(Worker):
     """A worker that is its own agent; `settings` are the agent's (docs/workers.md, Settings).
 
@@ -82,9 +97,11 @@ class Alone(Worker):
             make_folders(parsed)
             self._release = hold_machine(parsed.run_dir, parsed.spool_dir)
             agent, self._outbox, self._server = assembled(parsed, _chain(parsed))
-        except BaseException:
+        except BaseException as error:
             self._release()
             shutil.rmtree(self._own, ignore_errors=True)
+            if isinstance(error, (SettingsError, MetadataError, AwsError, AnotherAgent)):
+                _one_line(error)
             raise
         self._agent = agent
         self._outbox.start()
