@@ -74,7 +74,7 @@ def _one_line(error: Exception) -> None:
 
     def hook(kind: Any, value: BaseException, trace: Any) -> None:
         if value is error:
-            print(f"{type(error).__name__}: {error}", file=sys.stderr)
+            sys.stderr.write(f"{type(error).__name__}: {error}\n")
         else:
             before(kind, value, trace)
 
