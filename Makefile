@@ -163,7 +163,7 @@ release: .venv/.installed .venv-release/.installed ## wheels with hashes and clo
 worker-demo: .venv/.installed ## a machine leaves its fleet: agent, workers and a broker on this machine
 	$(BIN)/python worker/demo.py
 
-bench: local-build .venv-aws/.installed ## every figure
+bench: .venv/.installed ## code behind a warning, the bill, large accounts
 	$(BIN)/python -m bench
 
 bench-policy: .venv/.installed ## the policy against its peers and the optimum

@@ -4,38 +4,47 @@ The real handlers run on the local AWS. Every call takes 50 ms of virtual time; 
 work takes none. Exits with 1 when a goal is missed.
 """
 
-import io
-import json
-import os
 import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, redirect_stdout
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from heapq import heapify, heapreplace
-from importlib import import_module
 from math import ceil
 from typing import Any
 from unittest.mock import patch
 
-import boto3
 from moto.sqs.models import sqs_backends
 from rich.console import Console
 from rich.table import Table
 
-from bench._stack import ENVIRONMENT, PATH, START, TABLE, Context, _logging_to
-from bench.collect import LAMBDA_CALL_USD, LAMBDA_GB_S_USD, MEMORY_GB, SQS_USD, WRITE_USD
-from bench.cost import METRIC_USD, MINUTES
+from bench._stack import (
+    ACCOUNT,
+    REGION,
+    START,
+    deployed,
+    invoke,
+    on_each_call,
+    output,
+    service_of,
+    warning,
+)
+from bench.cost import (
+    LAMBDA_CALL_USD,
+    LAMBDA_GB_S_USD,
+    MEMORY_GB,
+    METRIC_USD,
+    MINUTES,
+    SQS_USD,
+    WRITE_USD,
+    item_bytes,
+)
 from spotkeeper import wiring
 from spotkeeper.domain.availability import decide
 from spotkeeper.turns import check_availability
 from spotkeeper_lab.cloud.api import Cloud
-from spotkeeper_lab.cloud.values import GroupSpec, Physics, Purchase
-from spotkeeper_lab.local_aws.context import VirtualTime, local_aws
-from spotkeeper_lab.local_aws.table import create_table
-from spotkeeper_lab.traces.market import market_of
 
 CALL_S = 0.05
 WARM_S = 600
@@ -51,7 +60,6 @@ LIMITS = {
     "dynamodb.": "1,000 write units a second of a partition",
 }
 METRICS_A_FLEET = 8
-ZONES = ("us-east-1a/g5.xlarge", "us-east-1b/g5.xlarge")
 
 
 @dataclass(slots=True)
@@ -72,7 +80,7 @@ class Account:
 
     def note(self, params: Mapping[str, Any], model: Any, **_: object) -> None:
         """Count a call, and let its time pass."""
-        self.calls[f"{model.service_model.service_name}.{model.name}"] += 1
+        self.calls[f"{service_of(model)}.{model.name}"] += 1
         self.spent_s += CALL_S
         self.write_units += _units(model.name, params)
         if model.name == "DescribeSpotInstanceRequests" and self.during:
@@ -81,9 +89,8 @@ class Account:
 
     def invoke(self, name: str, event: object) -> tuple[float, dict[str, str]]:
         """Call a function as Lambda does; how long it ran, and what it answered."""
-        handler = import_module(f"functions.{name}.app").handler
         before, self.spent_s = self.spent_s, 0.0
-        answer = handler(event, Context())
+        answer = invoke(name, event)
         took, self.spent_s = self.spent_s, before
         return took, answer
 
@@ -106,52 +113,21 @@ def _units(operation: str, params: Mapping[str, Any]) -> int:
 
 
 def _kib(item: Mapping[str, Any]) -> int:
-    values = [next(iter(value.values())) for value in item.values()]
-    sizes = [len(v) if isinstance(v, str | bytes) else len(str(v)) for v in values]
-    return max(1, ceil((sum(sizes) + sum(map(len, item))) / 1024))
+    return max(1, ceil(item_bytes(item) / 1024))
 
 
 def _takes(message: str) -> list[dict[str, Any]]:
-    queue = sqs_backends["123456789012"]["us-east-1"].queues[message]
+    queue = sqs_backends[ACCOUNT][REGION].queues[message]
     taken, queue._messages = queue._messages, []
     return [{"Records": [{"body": each.body}]} for each in taken]
 
 
 @contextmanager
 def account(fleets: Sequence[str], desired: int) -> Iterator[Account]:
-    """Set a stack up whose fleets are whole, with half of each in either zone."""
-    queues = "https://sqs.us-east-1.amazonaws.com/123456789012/"
-    os.environ |= ENVIRONMENT | {"HEALTH_QUEUE_URL": f"{queues}health"}
-    os.environ["WAKE_UP_QUEUE_URL"] = f"{queues}wake-ups"
-    specs = [
-        GroupSpec(
-            name=f"{fleet}-{kind}",
-            purchase=purchase,
-            minimum=0,
-            maximum=2 * desired,
-            desired=desired if purchase is Purchase.SPOT else 0,
-            pools=ZONES,
-        )
-        for fleet in fleets
-        for kind, purchase in (("spot", Purchase.SPOT), ("on-demand", Purchase.ON_DEMAND))
-    ]
-    pools = {pool: [(0.0, 4 * desired * len(fleets))] for pool in ZONES}
-    cloud = Cloud(market_of("accounts", 86_400.0, pools), specs, Physics())
-    bounds = {"spot_min": 0, "spot_max": 2 * desired, "on_demand_max": 2 * desired}
-    with local_aws(cloud, VirtualTime(START)):
+    """Deploy fleets that are whole, with half of each in either zone."""
+    with deployed(fleets, desired, 2 * desired) as cloud:
         made = Account(cloud)
-        for name in ("wake-ups", "health"):
-            boto3.client("sqs").create_queue(QueueName=name)
-        create_table(boto3.client("dynamodb"), TABLE)
-        for fleet in fleets:
-            groups = {"spot_group": f"{fleet}-spot", "on_demand_group": f"{fleet}-on-demand"}
-            document = {"version": 1, "bounds": bounds, **groups}
-            boto3.client("ssm").put_parameter(
-                Name=f"{PATH}/{fleet}", Type="String", Value=json.dumps(document)
-            )
-        assert boto3.DEFAULT_SESSION
-        boto3.DEFAULT_SESSION.events.register("provide-client-params", made.note)
-        _forget()
+        on_each_call(made.note)
 
         def timed[**P, T](step: Callable[P, T]) -> Callable[P, T]:
             def run(*args: P.args, **kwargs: P.kwargs) -> T:
@@ -162,23 +138,14 @@ def account(fleets: Sequence[str], desired: int) -> Iterator[Account]:
 
             return run
 
-        written = io.StringIO()
         with (
             patch.object(wiring, "now", made.now),
             patch.object(check_availability, "assess", timed(decide.assess)),
             patch.object(check_availability, "plan", timed(decide.plan)),
-            redirect_stdout(written),
-            _logging_to(written),
+            output(),
         ):
             made.at(WARM_S)
             yield made
-    _forget()
-
-
-def _forget() -> None:
-    for part in vars(wiring).values():
-        if hasattr(part, "cache_clear"):
-            part.cache_clear()
 
 
 def last_end_s(own_s: float, others_s: Sequence[float], at_once: int) -> float:
@@ -251,14 +218,8 @@ def one_of_a_thousand(console: Console) -> bool:
         def storm() -> None:
             others.extend(stack.invoke("handle_interruption", warn(i))[0] for i in lost[1:])
 
-        def warn(instance_id: str) -> dict[str, object]:
-            return {
-                "source": "aws.ec2",
-                "detail-type": "EC2 Spot Instance Interruption Warning",
-                "account": "123456789012",
-                "time": stack.minute.isoformat(),
-                "detail": {"instance-id": instance_id, "instance-action": "terminate"},
-            }
+        def warn(instance_id: str) -> dict[str, Any]:
+            return warning(instance_id, stack.minute)
 
         stack.during = storm
         first_s, _ = stack.invoke("handle_interruption", warn(lost[0]))
@@ -275,7 +236,7 @@ def one_of_a_thousand(console: Console) -> bool:
     shown.add_row("marked and replaced in the spot group", f"{asked}", f"{len(lost)}")
     shown.add_row("warnings arrive, the turn asks, s", f"{arrived_s:.1f} + {first_s:.1f}", "60")
     shown.add_row("write units", f"{units:,}", "1,000 a second")
-    shown.add_row("slowest step of deciding, ms, see bench decide", f"{decided_ms:.1f}", "")
+    shown.add_row("slowest step of deciding, ms", f"{decided_ms:.1f}", f"{DECIDING_MS:g}")
     console.print(shown)
     _print_calls(console, calls)
     bill = {

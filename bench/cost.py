@@ -1,37 +1,61 @@
 """What the control plane costs a month: measured calls, durations and sizes at public prices.
 
-Of us-east-1 in November 2025, without the free tiers but Scheduler's. A duration is the processor
-time on moto at the share of a core that 512 MB brings, and so long for each call of AWS as
-CALL_S says.
+The functions run on the local AWS, for a fleet of 50 workers under 100 requests/s. Prices are those
+of us-east-1 in November 2025, without the free tiers but Scheduler's. A duration is the processor
+time here, the local AWS's own included, at the share of a core that 512 MB brings, and CALL_S for
+each call of AWS. Search logs are sent every ten seconds; a second table prices the agent's pace on
+a generated day.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+import heapq
+import json
+import time
+from collections import Counter, deque
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+from itertools import batched
 from math import ceil
+from random import Random
 from typing import Any
+from unittest.mock import patch
 
+import boto3
+import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from bench._stack import MESSAGES_A_CALL, REQUESTS_PER_S, SHIPPED_EVERY_S, WORKERS, Turn
-from bench.collect import (
-    CALL_S,
-    LAMBDA_CALL_USD,
-    LAMBDA_GB_S_USD,
-    MEMORY_GB,
-    READ_USD,
-    SQS_USD,
-    VCPU_GB,
-    WRITE_USD,
-)
-from bench.turns import Work, measure
+from bench._stack import START, TABLE, deployed, invoke, on_each_call, output, service_of
+from spotkeeper.adapters.ec2 import prices
 from spotkeeper_lab.checkout import read_template
+from spotkeeper_lab.cloud.api import Cloud
+from spotkeeper_lab.traces.requests import RequestTrace, generate_requests
+from spotkeeper_worker.logs.pace import Pace, PaceSettings
 
+SQS_USD = 0.40e-6  # a request, and each 64 KiB of one
+LAMBDA_GB_S_USD = 0.0000133334  # arm64
+LAMBDA_CALL_USD = 0.20e-6
+WRITE_USD = 0.625e-6  # a write unit: an item of up to 1 KB
+READ_USD = 0.125e-6  # a read unit: 8 KB, eventually consistent
 METRIC_USD = 0.30  # a metric and month
 LOG_GB_USD = 0.50  # taken in
 STORED_GB_USD = 0.25  # in the table, a month
 ALARM_USD = 0.10  # a metric that an alarm looks at
 DASHBOARD_USD = 3.00
+LIST_PRICES = {"g5.xlarge": 1.006}
+SPOT_USD_PER_HOUR = 0.30 * LIST_PRICES["g5.xlarge"]
+
+MEMORY_GB = 0.5
+VCPU_GB = 1769 / 1024  # memory that comes with one core
+CALL_S = 0.015
+
+WORKERS = 50
+REQUESTS_PER_S = 100
+SERVICE_S = 0.33
+SHIPPED_EVERY_S = 10
+# The function takes what arrives within 5 s, at most 100 messages.
+MESSAGES_A_CALL = min(100, WORKERS * 5 // SHIPPED_EVERY_S)
+QUIET_TURNS = 10
 
 MINUTES = 365 / 12 * 24 * 60
 # Launches, ends and warnings of a fleet of 50 that loses each instance every other day, and as
@@ -45,7 +69,168 @@ DAYS = 365 / 12
 DOCTOR_TIMEOUT_S = 120
 RECORD_DAYS = 30
 WINDOW_S = 300
-SPOT_USD_PER_HOUR = 0.30 * 1.006  # g5.xlarge at 30 % of on demand
+TIMES = {
+    "check_availability": MINUTES,
+    "check_health": MINUTES,
+    "handle_interruption": EVENTS,
+    "keep_ledger": LEDGERS,
+    "collect_search_logs": MINUTES * 60 / SHIPPED_EVERY_S * WORKERS / MESSAGES_A_CALL,
+}
+"""Invocations a month."""
+MOST_CALLS = {"autoscaling and ec2": 5, "dynamodb": 6}
+"""Of a quiet turn of check_availability. Of the table it reads the control and both memories,
+takes and releases the lease, and writes a memory and the record."""
+GOAL_USD = 8.0
+"""For the search logs of 50 workers at the agent's pace."""
+
+
+@dataclass(slots=True)
+class Turn:
+    """What one invocation cost."""
+
+    calls: Counter[str] = field(default_factory=Counter)
+    cpu_s: float = 0.0
+    log_bytes: int = 0
+    metrics: set[str] = field(default_factory=set)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Work:
+    """A quiet turn of each function, and what it leaves in the table.
+
+    `sizes` are the mean KiB of an item by kind; `items` is how many a batch of messages leaves.
+    """
+
+    turns: Mapping[str, Turn]
+    items: float
+    sizes: Mapping[str, float]
+
+
+def measure() -> Work:
+    """Run ten quiet minutes; keep the last turn of each function, at its least processor time."""
+    runs: dict[str, list[Turn]] = {}
+    calls: Counter[str] = Counter()
+
+    def note(model: Any, **_: object) -> None:
+        calls[service_of(model)] += 1
+
+    def turn(name: str, event: object) -> None:
+        calls.clear()
+        with output() as written:
+            began = time.process_time()
+            invoke(name, event)
+            done = Turn(Counter(calls), time.process_time() - began)
+        for line in written.getvalue().splitlines():
+            done.log_bytes += len(line.encode()) + 1
+            directives = json.loads(line).get("_aws", {}).get("CloudWatchMetrics", [])
+            done.metrics |= {m["Name"] for each in directives for m in each["Metrics"]}
+        runs.setdefault(name, []).append(done)
+
+    # moto has no price list; a warm function asks for it once.
+    fixed = patch.object(prices, "on_demand_prices", lambda *_: LIST_PRICES)
+    with deployed(["ocr"], WORKERS, 100) as cloud, fixed:
+        on_each_call(note)
+        for minute in range(QUIET_TURNS, 2 * QUIET_TURNS):
+            for second in range(0, 60, SHIPPED_EVERY_S):
+                begin_s = 60 * minute + second
+                cloud.advance(begin_s + SHIPPED_EVERY_S)
+                for batch in batched(_messages(begin_s), MESSAGES_A_CALL, strict=False):
+                    turn("collect_search_logs", {"Records": list(batch)})
+            for name, event in _checks(cloud):
+                turn(name, event)
+        load = _sizes("load#ocr", "2")
+        return Work(
+            turns={name: _settled(turns) for name, turns in runs.items()},
+            items=len(load) / len(runs["collect_search_logs"]),
+            sizes={
+                "load": _mean(load),
+                "memory": _mean(_sizes("fleet#ocr", "memory#")),
+                "record": _mean(_sizes("fleet#ocr", "decision#")),
+                "ledger": _mean(_sizes("ledger#ocr", "open#")),
+            },
+        )
+
+
+def _settled(turns: list[Turn]) -> Turn:
+    last = turns[-1]
+    last.cpu_s = min(turn.cpu_s for turn in turns)
+    return last
+
+
+def _checks(cloud: Cloud) -> list[tuple[str, dict[str, object]]]:
+    event: dict[str, object] = {
+        "source": "aws.autoscaling",
+        "detail-type": "EC2 Instance Launch Successful",
+        "account": "123456789012",
+        "time": START.isoformat(),
+        "detail": {
+            "AutoScalingGroupName": "ocr-spot",
+            "EC2InstanceId": cloud.group("ocr-spot").instances[0].instance_id,
+        },
+    }
+    names = ("check_availability", "check_health", "keep_ledger")
+    return [*((name, {}) for name in names), ("handle_interruption", event)]
+
+
+def _sizes(pk: str, beginning: str) -> list[float]:
+    """The KiB of the table's items of a kind, as DynamoDB counts them, near enough."""
+    answer = boto3.client("dynamodb").query(
+        TableName=TABLE,
+        KeyConditionExpression="pk = :pk AND begins_with(sk, :sk)",
+        ExpressionAttributeValues={":pk": {"S": pk}, ":sk": {"S": beginning}},
+    )
+    return [item_bytes(item) / 1024 for item in answer["Items"]]
+
+
+def item_bytes(item: Mapping[str, Any]) -> int:
+    """Count an item's bytes: its names and its values."""
+    values = [next(iter(value.values())) for value in item.values()]
+    sizes = [len(v) if isinstance(v, str | bytes) else len(str(v)) for v in values]
+    return sum(map(len, item)) + sum(sizes)
+
+
+def _mean(values: list[float]) -> float:
+    return sum(values) / len(values)
+
+
+def _messages(begin_s: float) -> Iterator[dict[str, object]]:
+    """The search logs of ten seconds, a message of each worker, in the order of their sending."""
+    for shift_s, worker in sorted((n % SHIPPED_EVERY_S + 2.5, n) for n in range(WORKERS)):
+        sent = START + timedelta(seconds=begin_s + shift_s + SHIPPED_EVERY_S)
+        yield {
+            "messageId": f"w{worker}",
+            "body": "\n".join(_logs(worker, begin_s + shift_s)),
+            "attributes": {
+                "SentTimestamp": str(int(sent.timestamp() * 1000)),
+                "ApproximateReceiveCount": "1",
+            },
+            "eventSource": "aws:sqs",
+        }
+
+
+def _logs(worker: int, begin_s: float) -> Iterator[str]:
+    count = REQUESTS_PER_S * SHIPPED_EVERY_S // WORKERS
+    random = Random(f"{worker} {begin_s}")
+    for number in range(count):
+        at_s = begin_s + number * SHIPPED_EVERY_S / count
+        began = START + timedelta(seconds=at_s)
+        served_s = min(SERVICE_S * random.lognormvariate(-0.1, 0.4), 0.5)
+        times = {
+            "enqueued_at": began - timedelta(seconds=random.expovariate(5)),
+            "started_at": began,
+            "finished_at": began + timedelta(seconds=served_s),
+        }
+        yield json.dumps(
+            {
+                "version": 1,
+                "request_id": f"{worker:08x}-{at_s:020.3f}",
+                "worker_id": f"gpu-{worker}",
+                "cluster": "aws",
+                "instance_id": f"i-{worker + 1:017x}",
+                **{name: at.isoformat(timespec="milliseconds") for name, at in times.items()},
+                "status": "ok",
+            }
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,91 +242,43 @@ class Item:
     usd: float
 
 
-def bill(work: Work) -> list[Item]:
+def bill(work: Work) -> Iterator[Item]:
     """Price a month of one fleet."""
-    return [
-        *_functions(work),
-        *_search_logs(work),
-        *_table(work),
-        Item("Scheduler", "two schedules a minute, one in five, 14 million free", 0.0),
-        _metrics(work),
-        _logs(work),
-    ]
-
-
-def _functions(work: Work) -> list[Item]:
-    times = {
-        "check_availability": MINUTES, "check_health": MINUTES, "handle_interruption": EVENTS,
-        "keep_ledger": LEDGERS,
-    }  # fmt: skip
-    return [_function(name, work.turns[name], times[name]) for name in times]
-
-
-def _function(name: str, turn: Turn, times: float) -> Item:
-    seconds = turn.cpu_s * VCPU_GB / MEMORY_GB + turn.calls.total() * CALL_S
-    usd = times * (seconds * MEMORY_GB * LAMBDA_GB_S_USD + LAMBDA_CALL_USD)
-    return Item(name, f"{times:,.0f} times {1000 * seconds:.0f} ms", usd)
-
-
-def _search_logs(work: Work) -> list[Item]:
-    messages = MINUTES * 60 / SHIPPED_EVERY_S * WORKERS
-    calls = messages / MESSAGES_A_CALL
-    items = calls * work.items
+    messages = TIMES["collect_search_logs"] * MESSAGES_A_CALL
+    logs = MINUTES * 60 * REQUESTS_PER_S / messages
     requests = messages * (1 + 2 / POLL)
-    logs = MINUTES * 60 * REQUESTS_PER_S
-    return [
-        Item(
-            "queue", f"{messages:,.0f} messages of {logs / messages:.0f} logs", requests * SQS_USD
-        ),
-        _function("collect_search_logs", work.turns["collect_search_logs"], calls),
-        Item(
-            "table: digests",
-            f"{items:,.0f} writes of {work.item_kib:.2f} KiB",
-            items * ceil(work.item_kib) * WRITE_USD,
-        ),
-    ]
-
-
-def _table(work: Work) -> list[Item]:
-    turns = 2 * MINUTES + EVENTS / 2
-    units = turns * (2 + ceil(work.memory_kib) + ceil(work.record_kib))
-    batches = WINDOW_S / SHIPPED_EVERY_S * WORKERS / MESSAGES_A_CALL
-    window_kib = batches * work.items * work.item_kib
-    read_usd = MINUTES * window_kib / 8 * READ_USD
-    # Each look reads what is open; an instance is written when it is opened, closed and let go.
-    looks_usd = LEDGERS * WORKERS * work.ledger_kib / 8 * READ_USD + 3 * EVENTS / 8 * WRITE_USD
-    kept_gb = turns * work.record_kib * RECORD_DAYS / (365 / 12) / 1024**2
-    return [
-        Item("table: turns", f"{units:,.0f} write units", units * WRITE_USD),
-        Item("table: load read", f"{window_kib:.0f} KiB a minute", read_usd),
-        Item("table: ledger", f"{WORKERS} items of {work.ledger_kib:.2f} KiB a look", looks_usd),
-        Item("table: stored", f"{1024 * kept_gb:.0f} MiB of records", kept_gb * STORED_GB_USD),
-    ]
-
-
-def _metrics(work: Work) -> Item:
+    yield Item("queue", f"{messages:,.0f} messages of {logs:.0f} logs", requests * SQS_USD)
+    for name, times in TIMES.items():
+        turn = work.turns[name]
+        seconds = turn.cpu_s * VCPU_GB / MEMORY_GB + turn.calls.total() * CALL_S
+        usd = times * (seconds * MEMORY_GB * LAMBDA_GB_S_USD + LAMBDA_CALL_USD)
+        yield Item(name, f"{times:,.0f} times {1000 * seconds:.0f} ms", usd)
+    yield from _table(work)
     names = set[str]().union(*(turn.metrics for turn in work.turns.values()))
-    how = f"{len(names)} names; as many hours of others as something happens in"
-    return Item("metrics", how, len(names) * METRIC_USD)
-
-
-def _logs(work: Work) -> Item:
-    times = {
-        "check_availability": MINUTES,
-        "check_health": MINUTES,
-        "handle_interruption": EVENTS,
-        "keep_ledger": LEDGERS,
-        "collect_search_logs": MINUTES * 60 / SHIPPED_EVERY_S * WORKERS / MESSAGES_A_CALL,
-    }
+    how = f"{len(names)} names; others in the hours in which something happens"
+    yield Item("metrics", how, len(names) * METRIC_USD)
     # Lambda adds its own START, END and REPORT lines.
-    size = sum(times[name] * (turn.log_bytes + 350) for name, turn in work.turns.items())
-    return Item("logs", f"{size / 1e6:,.0f} MB", size / 1e9 * LOG_GB_USD)
+    size = sum(TIMES[name] * (turn.log_bytes + 350) for name, turn in work.turns.items())
+    yield Item("logs", f"{size / 1e6:,.0f} MB", size / 1e9 * LOG_GB_USD)
 
 
-def _doctor() -> float:
-    """Price its looks at the whole of its time-out, and the hour of its metric."""
-    look_usd = DOCTOR_TIMEOUT_S * MEMORY_GB * LAMBDA_GB_S_USD + LAMBDA_CALL_USD
-    return DAYS * (look_usd + METRIC_USD / (DAYS * 24))
+def _table(work: Work) -> Iterator[Item]:
+    sizes = work.sizes
+    items = TIMES["collect_search_logs"] * work.items
+    how = f"{items:,.0f} writes of {sizes['load']:.2f} KiB"
+    yield Item("table: digests", how, items * ceil(sizes["load"]) * WRITE_USD)
+    turns = 2 * MINUTES + EVENTS / 2
+    units = turns * (2 + ceil(sizes["memory"]) + ceil(sizes["record"]))
+    yield Item("table: turns", f"{units:,.0f} write units", units * WRITE_USD)
+    batches = WINDOW_S / SHIPPED_EVERY_S * WORKERS / MESSAGES_A_CALL
+    window_kib = batches * work.items * sizes["load"]
+    usd = MINUTES * window_kib / 8 * READ_USD
+    yield Item("table: load read", f"{window_kib:.0f} KiB a minute", usd)
+    # Each look reads what is open; an instance is written when it is opened, closed and dropped.
+    usd = LEDGERS * WORKERS * sizes["ledger"] / 8 * READ_USD + 3 * EVENTS / 8 * WRITE_USD
+    yield Item("table: ledger", f"{WORKERS} items of {sizes['ledger']:.2f} KiB a look", usd)
+    kept_gb = turns * sizes["record"] * RECORD_DAYS / DAYS / 1024**2
+    yield Item("table: stored", f"{1024 * kept_gb:.0f} MiB of records", kept_gb * STORED_GB_USD)
 
 
 def alarms_and_metrics() -> tuple[int, int]:
@@ -158,28 +295,129 @@ def _is_metric(part: Mapping[str, Any]) -> bool:
     return query or "MetricStat" in part or "MetricName" in part
 
 
-def main() -> None:
-    """Print the bill beside what the workers cost."""
-    items = bill(measure())
-    total = sum(item.usd for item in items)
-    title = f"A fleet and month: {WORKERS} workers, {REQUESTS_PER_S} requests/s"
-    table = Table("part", "how much", "USD", title=title)
-    for item in items:
-        table.add_row(item.what, item.how, f"{item.usd:.2f}")
-    table.add_section()
-    fleet = WORKERS * MINUTES / 60 * SPOT_USD_PER_HOUR
-    table.add_row(
-        "in all", f"{total / fleet:.2%} of {fleet:,.0f} USD for 50 spot g5.xlarge", f"{total:.2f}"
-    )
+def _once_a_stack() -> Item:
     alarms, looks = alarms_and_metrics()
     polls_usd = 2 * MINUTES * EMPTY_RECEIVES * SQS_USD
-    doctor = _doctor()
-    once = looks * ALARM_USD + DASHBOARD_USD + polls_usd + doctor
-    asking = f"asking the queues of further turns ({polls_usd:.2f})"
-    daily = f"the daily doctor (at most {doctor:.2f})"
-    what = f"{alarms} alarms on {looks} metrics, a dashboard, {asking}, {daily}"
-    table.add_row("once a stack", what, f"{once:.2f}")
-    Console().print(table)
+    # Its looks at the whole of its time-out, and the hour of its metric.
+    look_usd = DOCTOR_TIMEOUT_S * MEMORY_GB * LAMBDA_GB_S_USD + LAMBDA_CALL_USD
+    doctor = DAYS * (look_usd + METRIC_USD / (DAYS * 24))
+    how = (
+        f"{alarms} alarms on {looks} metrics, a dashboard, asking the queues of further turns "
+        f"({polls_usd:.2f}), the daily doctor (at most {doctor:.2f})"
+    )
+    return Item("once a stack", how, looks * ALARM_USD + DASHBOARD_USD + polls_usd + doctor)
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """What a day's search-log messages come to, and how old a log is when it is sent."""
+
+    messages_an_hour: float
+    mean_age_s: float
+    p95_age_s: float
+
+    def usd(self, counted_usd: float = 1.25) -> float:
+        """USD a month of 50 workers: each message is sent, received, deleted, and counted."""
+        messages = self.messages_an_hour * WORKERS * MINUTES / 60
+        return messages * (1 + 2 / POLL) * SQS_USD + counted_usd
+
+
+def sent(trace: RequestTrace, settings: PaceSettings, busy_share: float = 0.6) -> Sent:
+    """Count the messages of as many workers as are busy for `busy_share` of their time."""
+    workers = max(1, round(trace.offered_load / busy_share))
+    paces = [Pace(settings, 0.0) for _ in range(workers)]
+    waiting: list[list[float]] = [[] for _ in range(workers)]
+    ages: list[float] = []
+    messages, now = 0, 0.0
+
+    def send(number: int, at: float) -> None:
+        nonlocal messages
+        paces[number].sent(at)
+        messages += 1
+        ages.extend(at - each for each in waiting[number])
+        waiting[number].clear()
+
+    for at, worker, wait_s in _finished(trace, workers):
+        while now + 1.0 <= at:
+            now += 1.0
+            for number, pace in enumerate(paces):
+                if pace.due(now):
+                    send(number, now)
+        paces[worker].add(300, wait_s, at)
+        waiting[worker].append(at)
+        if paces[worker].due(at):
+            send(worker, at)
+    hours = now / 3600
+    return Sent(messages / workers / hours, float(np.mean(ages)), float(np.quantile(ages, 0.95)))
+
+
+def _finished(trace: RequestTrace, workers: int) -> list[tuple[float, int, float]]:
+    """Serve a trace: the end of each request, its worker and its wait.
+
+    The worker that has been idle for longest serves next.
+    """
+    idle = deque(range(workers))
+    busy: list[tuple[float, int]] = []
+    done: list[tuple[float, int, float]] = []
+    for arrival, service in zip(trace.arrival_s.tolist(), trace.service_s.tolist(), strict=True):
+        while busy and (busy[0][0] <= arrival or not idle):
+            idle.append(heapq.heappop(busy)[1])
+        free_at = arrival if not busy or idle else busy[0][0]
+        worker = idle.popleft()
+        started = max(arrival, free_at)
+        heapq.heappush(busy, (started + service, worker))
+        done.append((started + service, worker, started - arrival))
+    return sorted(done)
+
+
+def _calls(work: Work) -> Table:
+    """Calls of AWS in a quiet turn, beside the limits of check_availability."""
+    limits = ", ".join(f"{most} {service}" for service, most in MOST_CALLS.items())
+    shown = Table("a quiet turn of", *MOST_CALLS, "parameters", "ms of a core", title="Calls")
+    shown.caption = f"limits of check_availability: {limits}"
+    for name, turn in work.turns.items():
+        counts = (turn.calls["autoscaling"] + turn.calls["ec2"], turn.calls["dynamodb"])
+        over = [count > most for count, most in zip(counts, MOST_CALLS.values(), strict=True)]
+        missed = name == "check_availability" and any(over)
+        cells = [f"{count}" for count in (*counts, turn.calls["ssm"])]
+        milliseconds = f"{1000 * turn.cpu_s:.0f}"
+        shown.add_row(name, *cells, milliseconds, style="red" if missed else None)
+    return shown
+
+
+def main() -> None:
+    """Print the calls, the bill beside what the workers cost, and search logs by their pace."""
+    work = measure()
+    items = list(bill(work))
+    total = sum(item.usd for item in items)
+    title = f"A fleet and month: {WORKERS} workers, {REQUESTS_PER_S} requests/s"
+    shown = Table("part", "how much", "USD", title=title)
+    for item in items:
+        shown.add_row(item.what, item.how, f"{item.usd:.2f}")
+    shown.add_section()
+    fleet = WORKERS * MINUTES / 60 * SPOT_USD_PER_HOUR
+    share = f"{total / fleet:.2%} of {fleet:,.0f} USD for {WORKERS} spot g5.xlarge"
+    shown.add_row("in all", share, f"{total:.2f}")
+    once = _once_a_stack()
+    shown.add_row(once.what, once.how, f"{once.usd:.2f}")
+    # They follow the calls of the function, not the messages.
+    counted = sum(i.usd for i in items if i.what in ("collect_search_logs", "table: digests"))
+    paces = Table("sent", "an hour, each", "age of a log: mean, p95 s", "USD a month")
+    paces.title = f"Search-log messages of {WORKERS} workers"
+    paces.caption = f"goal: below {GOAL_USD:g} USD, and as fresh as every 10 s"
+    day = generate_requests(0, mean_load=10.0)
+    for name, settings in (
+        ("the agent", PaceSettings()),
+        ("10 s apart", PaceSettings(10, 10)),
+        ("5 to 30 s", PaceSettings(5, 30)),
+    ):
+        found = sent(day, settings)
+        age = f"{found.mean_age_s:.1f}, {found.p95_age_s:.1f}"
+        usd = f"{found.usd(counted):.2f}"
+        paces.add_row(name, f"{found.messages_an_hour:.0f}", age, usd)
+    console = Console()
+    for table in (_calls(work), shown, paces):
+        console.print(table)
 
 
 if __name__ == "__main__":

@@ -5,34 +5,21 @@ run before. What is counted is what a reader would have to read: the files of th
 functions in them, named ones and the expressions that Python runs as functions.
 """
 
-import json
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
-from datetime import datetime, timedelta
+from datetime import timedelta
 from importlib import import_module
 from itertools import pairwise
 from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
-from unittest.mock import patch
-
-import boto3
 
 from bench._figures import Figure, show
-from bench._stack import DOCUMENT, ENVIRONMENT, PATH, POOL, START, TABLE, Context
-from spotkeeper import wiring
-from spotkeeper_lab.cloud.api import Cloud
-from spotkeeper_lab.cloud.values import GroupSpec, Physics, Purchase
-from spotkeeper_lab.local_aws.context import VirtualTime, local_aws
-from spotkeeper_lab.local_aws.table import create_table
-from spotkeeper_lab.traces.market import market_of
+from bench._stack import START, Context, deployed, invoke, on_each_call, warning
 
 ROOT = Path(__file__).parents[1]
 OURS = (str(ROOT / "layers"), str(ROOT / "functions"))
 MOST_FILES, MOST_FUNCTIONS = 30, 120
 CALL = "SetDesiredCapacity"
-SPOT, ON_DEMAND = "ocr-spot", "ocr-on-demand"
 
 
 class Trail:
@@ -88,55 +75,23 @@ def main() -> None:
 def measured() -> Trail:
     """Warn an instance of a fleet at rest, and follow the function that handles the event."""
     path = Trail()
-    with _fleet() as cloud:
-        check = import_module("functions.check_availability.app").handler
-        size = import_module("functions.check_health.app").handler
+    with deployed(["ocr"], 4, 100) as cloud:
         handler = import_module("functions.handle_interruption.app").handler
-
-        assert boto3.DEFAULT_SESSION
-        boto3.DEFAULT_SESSION.events.register("provide-client-params", path.end)
+        on_each_call(path.end)
         for minute in (10, 11):
             cloud.advance(60.0 * minute)
-            size({}, Context())
-            check({}, Context())
-        first = cloud.group(SPOT).instances[0].instance_id
-        event = _warning(first, START + timedelta(seconds=cloud.now_s))
+            invoke("check_health", {})
+            invoke("check_availability", {})
+        first = cloud.group("ocr-spot").instances[0].instance_id
+        event = warning(first, START + timedelta(seconds=cloud.now_s))
         sys.setprofile(path.note)
         try:
             handler(event, Context())
         finally:
             sys.setprofile(None)
         assert path.complete
-        assert cloud.group(ON_DEMAND).desired == 1
+        assert cloud.group("ocr-on-demand").desired == 1
     return path
-
-
-@contextmanager
-def _fleet() -> Iterator[Cloud]:
-    specs = [
-        GroupSpec(name=name, purchase=of, minimum=0, maximum=100, desired=wanted, pools=(POOL,))
-        for name, of, wanted in (
-            (SPOT, Purchase.SPOT, 4),
-            (ON_DEMAND, Purchase.ON_DEMAND, 0),
-        )
-    ]
-    cloud = Cloud(market_of("path", 86_400.0, {POOL: [(0.0, 99)]}), specs, Physics())
-    now = patch.object(wiring, "now", lambda: START + timedelta(seconds=cloud.now_s))
-    with local_aws(cloud, VirtualTime(START)), patch.dict("os.environ", ENVIRONMENT), now:
-        create_table(boto3.client("dynamodb"), TABLE)
-        boto3.client("ssm").put_parameter(
-            Name=f"{PATH}/ocr", Value=json.dumps(DOCUMENT), Type="String"
-        )
-        yield cloud
-
-
-def _warning(instance_id: str, at: datetime) -> dict[str, Any]:
-    return {
-        "version": "0", "id": "1", "source": "aws.ec2", "account": "123456789012",
-        "region": "us-east-1", "resources": [], "time": at.isoformat(),
-        "detail-type": "EC2 Spot Instance Interruption Warning",
-        "detail": {"instance-id": instance_id, "instance-action": "terminate"},
-    }  # fmt: skip
 
 
 if __name__ == "__main__":

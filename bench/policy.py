@@ -2,13 +2,19 @@
 
 Every figure of a row comes from the same run: 24 windows of a day (10 hours where a trace is
 shorter than a day) at random offsets, seed 0. A trace of several regions has a row as a whole and
-one for each region, because an Auto Scaling group has one region. Needs ../shared/traces/market.
+one for each region, because an Auto Scaling group has one region. `--unseen` tries markets instead
+on which no setting was chosen, in world B. Needs ../shared/traces/market.
 """
 
 import os
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import groupby
 from pathlib import Path
+from statistics import fmean
+
+from rich.table import Table
 
 from bench._figures import narrow_table
 from spotkeeper_cli.output import counted, screen
@@ -17,7 +23,8 @@ from spotkeeper_lab.backtest.policies.catalogue import choose
 from spotkeeper_lab.backtest.policies.settings import configure
 from spotkeeper_lab.backtest.windows import Windows
 from spotkeeper_lab.backtest.world import World
-from spotkeeper_lab.traces.market import Market
+from spotkeeper_lab.traces.generate import generate
+from spotkeeper_lab.traces.market import Market, market_of
 from spotkeeper_lab.traces.market_file import read_market
 
 TRACES = Path(__file__).parents[2] / "shared" / "traces" / "market"
@@ -26,6 +33,9 @@ POLICIES = ("spothedge", "spotkeeper", "optimum", "limit")
 UNWARNED = ("spotkeeper.elevated_risk_s=1800",)
 DAY_H, SHORT_H = 24.0, 10.0
 ROUNDING = 5e-6
+H100 = "gcp-h100-16-2025-10-six-zones.csv.gz"
+AWS = "aws-p3.2xlarge-4-2023-08.csv.gz"
+FORTNIGHT_H = 240.0
 
 A = World(target=3, tick_s=30.0, cold_start_s=120.0, price_ratio=1 / 3, notice_s=120.0)
 B = replace(A, notice_s=0.0)
@@ -117,31 +127,36 @@ def by_region(market: Market) -> Iterator[Market]:
 def main() -> None:
     """Measure every trace in every world and print the tables."""
     console = screen()
-    markets = [
-        market
-        for path in sorted(TRACES.glob("*.csv.gz"))
-        for market in by_region(read_market(path))
-    ]
-    if not markets:
+    paths = sorted(TRACES.glob("*.csv.gz"))
+    if not paths:
         console.print(f"no traces in {TRACES}: nothing is measured")
-    for name, world_of, goals_of in WORLDS:
-        facts = narrow_table("trace", "served", "cost", "SpotHedge", "optimum", "limit")
-        goals = narrow_table("trace", "goal", "measured", "")
-        for market in markets:
-            rows = _measured(market, world_of(market))
-            facts.add_row(market.name, *_facts(rows))
-            for goal in goals_of(rows):
-                goals.add_row(market.name, *goal.cells())
-        console.print(f"[b]World {name}[/]", facts, "", goals, "", sep="\n")
+    elif "--unseen" in sys.argv:
+        console.print("[b]World B, other markets[/]", _unseen(), sep="\n")
+    else:
+        markets = [market for path in paths for market in by_region(read_market(path))]
+        for name, world_of, goals_of in WORLDS:
+            facts = narrow_table(
+                "trace", "served", "worst", "cost", "SpotHedge", "optimum", "limit"
+            )
+            goals = narrow_table("trace", "goal", "measured", "")
+            for market in markets:
+                rows = measured(market, world_of(market))
+                facts.add_row(market.name, *_facts(rows))
+                for goal in goals_of(rows):
+                    goals.add_row(market.name, *goal.cells())
+            console.print(f"[b]World {name}[/]", facts, "", goals, "", sep="\n")
 
 
-def _measured(market: Market, world: World) -> Rows:
+def measured(
+    market: Market, world: World, policies: Sequence[str] = POLICIES, seed: int = 0
+) -> Rows:
+    """Try policies on the windows of a market."""
     hours = DAY_H if market.end_s >= DAY_H * 3600 else SHORT_H
     plan = BacktestPlan(
         markets=[market],
         worlds=[world],
-        policies=configure(choose(POLICIES), UNWARNED if not world.notice_s else ()),
-        windows=Windows(count=24, hours=hours, seed=0),
+        policies=configure(choose(policies), UNWARNED if not world.notice_s else ()),
+        windows=Windows(count=24, hours=hours, seed=seed),
     )
     with counted(market.name) as show:
         rows = run_backtest(plan, progress=show, workers=os.cpu_count() or 1)
@@ -152,11 +167,71 @@ def _facts(rows: Rows) -> tuple[str, ...]:
     own, hedge = rows["spotkeeper"], rows["spothedge"]
     return (
         f"{own.served_share:.3%}",
+        f"{own.served_share_min:.2%}",
         f"{own.cost:.2%}",
         f"{hedge.served_share:.3%} at {hedge.cost:.2%}",
         f"{rows['optimum'].cost:.2%}",
         f"{rows['limit'].cost:.2%}",
     )
+
+
+def _unseen() -> Table:
+    """A row for each family of markets: how many keep each half of world B's goal, and means."""
+    heads = ("served as\nSpotHedge", "at 0.90\nof its\ncost", "unserved", "SpotHedge")
+    table = narrow_table("markets", *heads, "cost /\nSpotHedge")
+    for family, members in groupby(cases(), key=lambda case: case[0]):
+        found = [
+            measured(market, B, ("spotkeeper", "spothedge"), seed) for _, market, seed in members
+        ]
+        kept = zip(*([goal.kept for goal in goals_b(rows)] for rows in found), strict=True)
+        unserved = [
+            1 - fmean(rows[policy].served_share for rows in found)
+            for policy in ("spotkeeper", "spothedge")
+        ]
+        cost = fmean(rows["spotkeeper"].cost / rows["spothedge"].cost for rows in found)
+        halves = (f"{sum(half)} of {len(found)}" for half in kept)
+        table.add_row(family, *halves, *(f"{share:.3%}" for share in unserved), f"{cost:.3f}")
+    return table
+
+
+def cases() -> Iterator[tuple[str, Market, int]]:
+    """The family, a market in it, and the seed of its windows."""
+    for name, path in (("H100", H100), ("AWS p3", AWS)):
+        market = read_market(TRACES / path)
+        for seed in (0, 1, 2):
+            yield f"{name}, windows of three seeds", market, seed
+        yield f"{name}, backwards", _backwards(market), 0
+        for out in market.pools:
+            pools = tuple(pool for pool in market.pools if pool != out)
+            fewer = replace(market, pools=pools, steps=tuple(map(market.of, pools)))
+            yield f"{name}, without one of its zones", fewer, 0
+        for most in (1, 2):
+            yield f"{name}, a zone holds 1 or 2", _clipped(market, most), 0
+    for zones, level, count in ((3, 8, 4), (4, 2, 3), (6, 4, 3)):
+        pools = tuple(f"zone-{zone}/g5.xlarge" for zone in range(zones))
+        for seed in range(count):
+            market = generate(100 * zones + seed, pools, FORTNIGHT_H, level)
+            yield f"generated, {zones} zones of {level}", market, 0
+
+
+def _clipped(market: Market, most: int) -> Market:
+    steps = {
+        pool: [(change.at_s, min(change.capacity, most)) for change in market.changes()
+               if change.pool == pool]
+        for pool in market.pools
+    }  # fmt: skip
+    return market_of(market.name, market.end_s, steps)
+
+
+def _backwards(market: Market) -> Market:
+    steps = {
+        pool: [
+            (market.end_s - end, held)
+            for end, held in zip((*of.times[1:], market.end_s), of.capacities, strict=True)
+        ][::-1]
+        for pool, of in zip(market.pools, market.steps, strict=True)
+    }
+    return market_of(market.name, market.end_s, steps)
 
 
 if __name__ == "__main__":

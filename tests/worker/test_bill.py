@@ -2,7 +2,7 @@
 
 import pytest
 
-from bench.worker_bill import GOAL_USD, sent
+from bench.cost import GOAL_USD, sent
 from spotkeeper_lab.traces.requests import generate_requests
 from spotkeeper_worker.agent.settings import Settings
 from spotkeeper_worker.logs.pace import PaceSettings
@@ -14,7 +14,7 @@ AS_BEFORE = PaceSettings(10, 10)
 def test_the_default_pace_is_as_fresh_as_every_ten_seconds_and_keeps_the_bill() -> None:
     by_default, before = sent(DAY, PaceSettings()), sent(DAY, AS_BEFORE)
     assert by_default.mean_age_s <= before.mean_age_s
-    assert by_default.usd < GOAL_USD
+    assert by_default.usd() < GOAL_USD
 
 
 @pytest.mark.parametrize(("latest_s", "kept"), [(10, True), (30, False)])

@@ -10,7 +10,7 @@ key, and the reader takes each key once. What was read is remembered, and read a
 table counts otherwise (decision 6). Cost at public prices (us-east-1, 2025: SQS 0.40 USD per
 million requests; Lambda arm64 0.0000133334 USD/GB-s and 0.20 per million calls; DynamoDB on demand
 0.625 USD per million writes of up to 1 KB): 500 logs of a worker pack into one write, and so do the
-20 logs of each of ten workers. `python -m bench.collect` prints the whole sum.
+20 logs of each of ten workers.
 """
 
 import time
