@@ -11,15 +11,9 @@ from botocore.exceptions import ClientError
 from botocore.stub import Stubber
 from moto import mock_aws
 
-from spotkeeper.adapters.doctor.account import AccountClients, account_facts
-from spotkeeper.adapters.doctor.groups import GroupClients, group_facts
-from spotkeeper.adapters.doctor.looking import look
-from spotkeeper.adapters.doctor.machines import (
-    ImageReader,
-    Template,
-    TemplateReader,
-    metadata_defaults,
-)
+from spotkeeper.adapters.doctor.account import account_facts
+from spotkeeper.adapters.doctor.groups import group_facts, metadata_defaults
+from spotkeeper.adapters.doctor.looking import Clients, look
 from spotkeeper.domain.doctor.facts import GONE, GroupFacts, Hook, Machine, Unseen
 from tests.contract.conftest import IMAGE
 
@@ -36,10 +30,10 @@ def _aws() -> Iterator[None]:
         yield
 
 
-def clients() -> GroupClients:
-    return GroupClients(
-        autoscaling=boto3.client("autoscaling"), ec2=boto3.client("ec2"), iam=boto3.client("iam")
-    )
+def clients(**given: Any) -> Clients:
+    """Clients by service; `given` have answers of their own."""
+    make: Any = boto3.client
+    return lambda service: given[service] if service in given else make(service)
 
 
 def template(name: str = "workers", **data: Any) -> str:
@@ -148,10 +142,10 @@ def described(group: dict[str, Any]) -> GroupFacts:
         "DefaultCooldown": 300, "AvailabilityZones": ["us-east-1a"], "HealthCheckType": "EC2",
         "CreatedTime": datetime(2026, 11, 20, tzinfo=UTC), "Instances": [], **group,
     }  # fmt: skip
-    mine = clients()
-    with Stubber(mine.autoscaling) as stub:
+    autoscaling = boto3.client("autoscaling")
+    with Stubber(autoscaling) as stub:
         stub.add_response("describe_auto_scaling_groups", {"AutoScalingGroups": [made]})
-        facts = group_facts(mine, ["g"])
+        facts = group_facts(clients(autoscaling=autoscaling), ["g"])
     assert isinstance(facts, Mapping)
     return facts["g"]
 
@@ -193,12 +187,12 @@ def test_the_accounts_metadata_defaults_apply_where_a_template_says_nothing() ->
     with Stubber(ec2) as stub:
         stub.add_response("get_instance_metadata_defaults", {"AccountLevel": level})
         defaults = metadata_defaults(ec2)
-    assert not isinstance(defaults, Unseen)
-    reader = ImageReader(ec2, boto3.client("iam"), defaults)
     for data, tags in (({}, True), ({"InstanceMetadataTags": "disabled"}, False)):
-        read = TemplateReader(ec2).read(template(f"t-{tags}", MetadataOptions=data), "1")
-        assert isinstance(read, Template)
-        machine = reader.machine(read, mixed=False)
+        made = template(f"t-{tags}", MetadataOptions=data)
+        make(f"g-{tags}", LaunchTemplate={"LaunchTemplateId": made, "Version": "1"})
+        found = group_facts(clients(), [f"g-{tags}"], defaults)
+        assert isinstance(found, Mapping)
+        machine = found[f"g-{tags}"].machine
         assert isinstance(machine, Machine)
         assert (machine.tokens_required, machine.hop_limit) == (True, 2)
         assert (machine.metadata_enabled, machine.tags_in_metadata) == (True, tags)
@@ -281,17 +275,17 @@ def test_a_group_that_chooses_types_by_attributes_may_count_in_units(
 
 def test_the_groups_of_thirty_fleets_are_seen() -> None:
     """AWS takes 50 names a call, and moto any number."""
-    mine, asked = clients(), []
+    autoscaling, asked = boto3.client("autoscaling"), []
 
     def count(params: dict[str, Any], **_: object) -> None:
         asked.append(len(params["AutoScalingGroupNames"]))
 
     event = "provide-client-params.autoscaling.DescribeAutoScalingGroups"
-    mine.autoscaling.meta.events.register(event, count)
+    autoscaling.meta.events.register(event, count)
     names = [f"group-{n:02}" for n in range(60)]
     for name in (names[0], names[-1]):
         make(name, LaunchTemplate={"LaunchTemplateId": template(name), "Version": "1"})
-    found = group_facts(mine, names)
+    found = group_facts(clients(autoscaling=autoscaling), names)
     assert isinstance(found, Mapping)
     assert found.keys() == {names[0], names[-1]}
     assert asked == [50, 10]
@@ -303,8 +297,10 @@ def test_groups_that_do_not_exist_are_left_out() -> None:
 
 
 def test_roles_types_zones_and_keys_of_the_account() -> None:
-    iam, kms = boto3.client("iam"), boto3.client("kms")
-    iam.create_role(RoleName="AWSServiceRoleForEC2Spot", AssumeRolePolicyDocument=TRUST)
+    kms = boto3.client("kms")
+    boto3.client("iam").create_role(
+        RoleName="AWSServiceRoleForEC2Spot", AssumeRolePolicyDocument=TRUST
+    )
     granted = kms.create_key()["KeyMetadata"]["Arn"]
     barred = kms.create_key()["KeyMetadata"]["Arn"]
     role = (
@@ -319,13 +315,7 @@ def test_roles_types_zones_and_keys_of_the_account() -> None:
     with Stubber(quotas) as stub:
         quota = {"QuotaName": "All G and VT Spot Instance Requests", "Value": 64.0}
         stub.add_response("list_service_quotas", {"Quotas": [quota]}, {"ServiceCode": "ec2"})
-        found = account_facts(
-            AccountClients(
-                quotas=quotas, ec2=boto3.client("ec2"), iam=iam, kms=kms,
-                functions=boto3.client("lambda"),
-            ),
-            [group],
-        )  # fmt: skip
+        found = account_facts(clients(**{"service-quotas": quotas}), [group])
     assert found.roles == frozenset({"AWSServiceRoleForEC2Spot"})
     assert found.key_grants == frozenset({granted})
     assert found.vcpus == {"g5.xlarge": 4}
@@ -346,18 +336,16 @@ def test_a_key_that_is_named_by_its_alias_is_asked_about_by_its_arn(*, granted: 
         name="spot", spot_share=1.0, minimum=0, maximum=1, zones=frozenset(), types=(),
         machine=machine,
     )  # fmt: skip
-    clients = AccountClients(
-        quotas=boto3.client("service-quotas"), ec2=boto3.client("ec2"), iam=boto3.client("iam"),
-        kms=boto3.client("kms"), functions=boto3.client("lambda"),
-    )  # fmt: skip
-    with Stubber(clients.quotas) as quotas, Stubber(clients.kms) as stub:
+    kms, service_quotas = boto3.client("kms"), boto3.client("service-quotas")
+    with Stubber(service_quotas) as quotas, Stubber(kms) as stub:
         quotas.add_response("list_service_quotas", {"Quotas": []})
         stub.add_response("describe_key", {"KeyMetadata": metadata}, {"KeyId": alias})
         stub.add_response("list_grants", {"Grants": grants}, {"KeyId": arn})
         if not granted:
             named = {"KeyId": arn, "PolicyName": "default"}
             stub.add_response("get_key_policy", {"Policy": f'"{role}"'}, named)
-        assert account_facts(clients, [group]).key_grants == frozenset({alias})
+        given = clients(**{"kms": kms, "service-quotas": service_quotas})
+        assert account_facts(given, [group]).key_grants == frozenset({alias})
         stub.assert_no_pending_responses()
 
 

@@ -6,7 +6,7 @@ import boto3
 import pytest
 from moto import mock_aws
 
-from spotkeeper.adapters.doctor.other_stacks import groups_elsewhere
+from spotkeeper.adapters.doctor.account import groups_elsewhere
 
 OWN = "/spotkeeper/ours/fleets"
 

@@ -2,22 +2,19 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
-from datetime import timedelta
-from typing import TYPE_CHECKING, cast
+from datetime import datetime, timedelta
+from typing import Any
 
 import boto3
 import pytest
 from botocore.stub import Stubber
 from moto import mock_aws
 
-from spotkeeper.adapters.doctor.scores import PlacementScores
+from spotkeeper.adapters.doctor.account import placement_scores
 from spotkeeper.domain.doctor.facts import Unseen
 from spotkeeper_lab.local_aws.table import create_table
 from tests.builders import NOON, TABLE
 from tests.unit.doctor.good import FLEET, ON_DEMAND, SPOT
-
-if TYPE_CHECKING:
-    from mypy_boto3_ec2 import EC2Client
 
 GROUPS = {SPOT.name: SPOT, ON_DEMAND.name: ON_DEMAND}
 ASKED = {
@@ -37,12 +34,12 @@ def ec2() -> Iterator[Stubber]:
             stub.assert_no_pending_responses()
 
 
-def scores(ec2: Stubber) -> PlacementScores:
-    return PlacementScores(
-        ec2=cast("EC2Client", ec2.client),
-        dynamodb=boto3.client("dynamodb", "us-east-1"),
-        table=TABLE,
-    )
+def scores(ec2: Stubber, fleets: Any, groups: Any, now: datetime) -> Any:
+    def client(service: str) -> Any:
+        make: Any = boto3.client
+        return ec2.client if service == "ec2" else make(service, "us-east-1")
+
+    return placement_scores(client, TABLE, fleets, groups, now)
 
 
 def answer(ec2: Stubber, score: int, **asked: object) -> None:
@@ -52,34 +49,34 @@ def answer(ec2: Stubber, score: int, **asked: object) -> None:
 
 def test_a_score_is_remembered_for_a_day(ec2: Stubber) -> None:
     answer(ec2, 7)
-    assert scores(ec2).of([FLEET], GROUPS, NOON) == {"main": 7}
-    assert scores(ec2).of([FLEET], GROUPS, NOON + timedelta(hours=23)) == {"main": 7}
+    assert scores(ec2, [FLEET], GROUPS, NOON) == {"main": 7}
+    assert scores(ec2, [FLEET], GROUPS, NOON + timedelta(hours=23)) == {"main": 7}
     answer(ec2, 2)
-    assert scores(ec2).of([FLEET], GROUPS, NOON + timedelta(hours=24)) == {"main": 2}
+    assert scores(ec2, [FLEET], GROUPS, NOON + timedelta(hours=24)) == {"main": 2}
 
 
 def test_another_configuration_is_asked_for_at_once(ec2: Stubber) -> None:
     answer(ec2, 7)
-    scores(ec2).of([FLEET], GROUPS, NOON)
+    scores(ec2, [FLEET], GROUPS, NOON)
     answer(ec2, 4, InstanceTypes=["g6.xlarge"])
     other = GROUPS | {SPOT.name: replace(SPOT, types=("g6.xlarge",))}
-    assert scores(ec2).of([FLEET], other, NOON) == {"main": 4}
+    assert scores(ec2, [FLEET], other, NOON) == {"main": 4}
 
 
 def test_a_group_that_names_no_types_and_one_that_is_missing_are_left_out(ec2: Stubber) -> None:
     by_attributes = {SPOT.name: replace(SPOT, types=())}
-    assert scores(ec2).of([FLEET], by_attributes, NOON) == {}
-    assert scores(ec2).of([FLEET], {}, NOON) == {}
+    assert scores(ec2, [FLEET], by_attributes, NOON) == {}
+    assert scores(ec2, [FLEET], {}, NOON) == {}
 
 
 @pytest.mark.parametrize("code", ["UnauthorizedOperation", "MaxConfigLimitExceeded"])
 def test_what_aws_refuses_is_not_known(ec2: Stubber, code: str) -> None:
     ec2.add_client_error("get_spot_placement_scores", code)
-    found = scores(ec2).of([FLEET], GROUPS, NOON)
+    found = scores(ec2, [FLEET], GROUPS, NOON)
     assert isinstance(found, Unseen)
     assert found.action == "ec2:GetSpotPlacementScores"
 
 
 def test_a_region_without_a_score_has_none(ec2: Stubber) -> None:
     ec2.add_response("get_spot_placement_scores", {"SpotPlacementScores": []}, ASKED)
-    assert scores(ec2).of([FLEET], GROUPS, NOON) == {}
+    assert scores(ec2, [FLEET], GROUPS, NOON) == {}

@@ -3,14 +3,13 @@
 import io
 import zipfile
 from collections.abc import Iterator
+from typing import Any
 
 import boto3
 import pytest
 from moto import mock_aws
 
-from spotkeeper.adapters.doctor.scores import PlacementScores
-from spotkeeper.adapters.doctor.stack import StackClients, stack_facts
-from spotkeeper.adapters.dynamodb.decision_records import DecisionRecords
+from spotkeeper.adapters.doctor.stack import stack_facts
 from spotkeeper.adapters.stacks import Stack
 from spotkeeper.domain.doctor.facts import StackFacts
 from spotkeeper_lab.local_aws.table import create_table
@@ -76,23 +75,14 @@ def source(function: str, name: str, *, on: bool) -> tuple[str, str]:
 
 def facts_of(*resources: tuple[str, str]) -> StackFacts:
     topic = boto3.client("sns").create_topic(Name="alarms")["TopicArn"]
-    ec2, dynamodb = boto3.client("ec2"), boto3.client("dynamodb")
-    clients = StackClients(
-        scheduler=boto3.client("scheduler"),
-        events=boto3.client("events"),
-        functions=boto3.client("lambda"),
-        sns=boto3.client("sns"),
-        alarms=boto3.client("cloudwatch"),
-        records=DecisionRecords(dynamodb, TABLE),
-        scores=PlacementScores(ec2=ec2, dynamodb=dynamodb, table=TABLE),
-    )
     stack = Stack(
         name="spotkeeper",
-        outputs={"AlarmTopicArn": topic},
+        outputs={"AlarmTopicArn": topic, "TableName": TABLE},
         parameters={},
         resources={str(at): resource for at, resource in enumerate(resources)},
     )
-    return stack_facts(clients, stack, [])
+    make: Any = boto3.client
+    return stack_facts(make, stack, [])
 
 
 def test_what_is_switched_off_is_named_and_nothing_else() -> None:

@@ -11,13 +11,11 @@ import boto3
 import pytest
 from botocore.client import BaseClient
 
-from spotkeeper.adapters.doctor.account import AccountClients, account_facts
-from spotkeeper.adapters.doctor.machines import ImageReader, Template, TemplateReader
-from spotkeeper.adapters.doctor.scores import PlacementScores
-from spotkeeper.adapters.doctor.stack import StackClients, stack_facts
-from spotkeeper.adapters.dynamodb.decision_records import DecisionRecords
+from spotkeeper.adapters.doctor.account import account_facts, placement_scores
+from spotkeeper.adapters.doctor.groups import machine_from, template_of
+from spotkeeper.adapters.doctor.stack import stack_facts
 from spotkeeper.adapters.ec2.prices import on_demand_prices, spot_prices
-from spotkeeper.domain.doctor.facts import GroupFacts
+from spotkeeper.domain.doctor.facts import GroupFacts, Unseen
 from spotkeeper_operator.aws import Aws
 from spotkeeper_operator.drill.fis import Interruptions, Role
 from spotkeeper_operator.stop import Leaving
@@ -303,9 +301,8 @@ def everything(stage: Stage, out: Path) -> None:
 def look_at_everything() -> None:
     """Let the doctor look at a group that has a launch template, and at an account for it."""
     aws = Aws(REGION)
-    iam = aws.client("iam")
-    found = TemplateReader(aws.ec2).read("lt-1", "1")
-    assert isinstance(found, Template)
+    template = template_of(aws.client, {"LaunchTemplate": {"LaunchTemplateId": "lt-1"}}, None)
+    assert not isinstance(template, Unseen)
     group = GroupFacts(
         name="main-spot",
         spot_share=1.0,
@@ -313,27 +310,11 @@ def look_at_everything() -> None:
         maximum=9,
         zones=frozenset({"us-east-1a"}),
         types=("g5.xlarge",),
-        machine=ImageReader(aws.ec2, iam).machine(found, mixed=True),
+        machine=machine_from(aws.client, template, {}, mixed=True),
     )
-    clients = AccountClients(
-        quotas=aws.client("service-quotas"),
-        ec2=aws.ec2,
-        iam=iam,
-        functions=aws.client("lambda"),
-        kms=aws.client("kms"),
-    )
-    account_facts(clients, [group])
-    scores = PlacementScores(ec2=aws.ec2, dynamodb=aws.dynamodb, table=TABLE)
-    assert scores.of([replace(FLEET, spot_group="main-spot")], {"main-spot": group}, NOON)
-    stack_clients = StackClients(
-        scheduler=aws.client("scheduler"),
-        events=aws.client("events"),
-        functions=aws.client("lambda"),
-        sns=aws.client("sns"),
-        alarms=aws.cloudwatch,
-        records=DecisionRecords(aws.dynamodb, TABLE),
-        scores=scores,
-    )
+    account_facts(aws.client, [group])
+    fleets, groups = [replace(FLEET, spot_group="main-spot")], {"main-spot": group}
+    assert placement_scores(aws.client, TABLE, fleets, groups, NOON)
     parts = {
         "AWS::Scheduler::Schedule": "health",
         "AWS::Events::Rule": "rule",
@@ -342,4 +323,4 @@ def look_at_everything() -> None:
         "AWS::CloudWatch::Alarm": "alarm",
     }
     resources = {kind: (kind, f"{STACK}-{name}") for kind, name in parts.items()}
-    stack_facts(stack_clients, replace(aws.stack(STACK), resources=resources), [])
+    stack_facts(aws.client, replace(aws.stack(STACK), resources=resources), [])

@@ -1,114 +1,92 @@
-"""What the account and region allow: quotas, instance types, roles, concurrency, keys."""
+"""What the account and region allow: quotas, instance types, roles, concurrency, keys, scores."""
 
+import json
+import re
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from functools import partial
-from itertools import batched
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import datetime, timedelta
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import Any
 
 from botocore.exceptions import ClientError
 
-from spotkeeper.adapters.doctor.looking import all_or_unseen, look
+from spotkeeper.adapters.doctor.looking import Clients, described_types, look, pages
+from spotkeeper.adapters.fleet_documents import OVERRIDES
+from spotkeeper.adapters.stacks import DOCUMENTS_ROOT
 from spotkeeper.domain.doctor.checks import ROLES
 from spotkeeper.domain.doctor.facts import AccountFacts, GroupFacts, Machine, Unseen, known
+from spotkeeper.domain.fleet import Fleet
 
-if TYPE_CHECKING:
-    from mypy_boto3_ec2 import EC2Client
-    from mypy_boto3_ec2.type_defs import InstanceTypeInfoTypeDef
-    from mypy_boto3_iam import IAMClient
-    from mypy_boto3_kms import KMSClient
-    from mypy_boto3_lambda import LambdaClient
-    from mypy_boto3_service_quotas import ServiceQuotasClient
-
-# AWS's own limit of one DescribeInstanceTypes call.
-TYPES_A_CALL = 100
-_LAUNCHES = "AWSServiceRoleForAutoScaling"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AccountClients:
-    """The services that know an account."""
-
-    quotas: "ServiceQuotasClient"
-    ec2: "EC2Client"
-    iam: "IAMClient"
-    functions: "LambdaClient"
-    kms: "KMSClient"
+_AUTO_SCALING = "AWSServiceRoleForAutoScaling"
+_DOCUMENT = re.compile(rf"{DOCUMENTS_ROOT}/[^/]+/fleets/[^/]+")
+# AWS scores a few new configurations a day only.
+SCORE_KEPT = timedelta(days=1)
 
 
 def account_facts(
-    clients: AccountClients,
+    client: Clients,
     groups: Sequence[GroupFacts],
     scores: Mapping[str, int] | Unseen | None = None,
     defaults: Mapping[str, str] | Unseen = MappingProxyType({}),
 ) -> AccountFacts:
     """Look at the account for what these groups need of it."""
+    ec2, kms = client("ec2"), client("kms")
     types = sorted({t for group in groups for t in group.types})
     machines = [g.machine for g in groups if isinstance(g.machine, Machine)]
     keys = sorted({key for machine in machines for key in machine.keys})
-    found = look("ec2:DescribeInstanceTypes", lambda: _types(clients.ec2, types))
+    found = look(
+        "ec2:DescribeInstanceTypes",
+        lambda: list(described_types(ec2, "describe_instance_types", "InstanceTypes", types)),
+    )
     return AccountFacts(
-        quotas=look("servicequotas:ListServiceQuotas", lambda: _quotas(clients.quotas)),
+        quotas=look(
+            "servicequotas:ListServiceQuotas",
+            lambda: {
+                quota["QuotaName"]: quota["Value"]
+                for quota in pages(
+                    client("service-quotas"), "list_service_quotas", "Quotas", ServiceCode="ec2"
+                )
+            },
+        ),
         vcpus=found
         if isinstance(found, Unseen)
-        else {name: one["VCpuInfo"]["DefaultVCpus"] for name, one in found.items()},
+        else {each["InstanceType"]: each["VCpuInfo"]["DefaultVCpus"] for each in found},
         architectures={
-            name: frozenset(map(str, one["ProcessorInfo"]["SupportedArchitectures"]))
-            for name, one in known(found, {}).items()
-            if "ProcessorInfo" in one
+            each["InstanceType"]: frozenset(each["ProcessorInfo"]["SupportedArchitectures"])
+            for each in known(found, [])
+            if "ProcessorInfo" in each
         },
         metadata_defaults=defaults,
-        offered=look("ec2:DescribeInstanceTypeOfferings", lambda: _offers(clients.ec2, types)),
-        roles=look("iam:GetRole", lambda: _roles(clients.iam)),
-        unreserved_concurrency=look(
-            "lambda:GetAccountSettings", lambda: _concurrency(clients.functions)
+        offered=look("ec2:DescribeInstanceTypeOfferings", lambda: _offers(ec2, types)),
+        roles=look(
+            "iam:GetRole",
+            lambda: frozenset(role for role in ROLES if _exists(client("iam"), role)),
         ),
-        key_grants=_granted(clients.kms, keys),
+        unreserved_concurrency=look(
+            "lambda:GetAccountSettings",
+            lambda: client("lambda").get_account_settings()["AccountLimit"][
+                "UnreservedConcurrentExecutions"
+            ],
+        ),
+        key_grants=look(
+            "kms:DescribeKey, kms:ListGrants, kms:GetKeyPolicy",
+            lambda: frozenset(key for key in keys if _may_use(kms, key)),
+        ),
         placement_scores=scores,
     )
 
 
-def _quotas(client: "ServiceQuotasClient") -> dict[str, float]:
-    pages = client.get_paginator("list_service_quotas").paginate(ServiceCode="ec2")
-    return {quota["QuotaName"]: quota["Value"] for page in pages for quota in page["Quotas"]}
-
-
-def _types(client: "EC2Client", types: Sequence[str]) -> "dict[str, InstanceTypeInfoTypeDef]":
-    """Describe types; one that does not exist in the region is left out."""
-    found: dict[str, InstanceTypeInfoTypeDef] = {}
-    for some in batched(types, TYPES_A_CALL, strict=False):
-        # A filter, because the parameter InstanceTypes fails as a whole for one unknown name.
-        pages = client.get_paginator("describe_instance_types").paginate(
-            Filters=[{"Name": "instance-type", "Values": list(some)}]
-        )
-        for page in pages:
-            for each in page["InstanceTypes"]:
-                found[each["InstanceType"]] = each
-    return found
-
-
-def _offers(client: "EC2Client", types: Sequence[str]) -> dict[str, frozenset[str]]:
+def _offers(ec2: Any, types: Iterable[str]) -> dict[str, frozenset[str]]:
     zones: dict[str, set[str]] = defaultdict(set)
-    for some in batched(types, TYPES_A_CALL, strict=False):
-        pages = client.get_paginator("describe_instance_type_offerings").paginate(
-            LocationType="availability-zone",
-            Filters=[{"Name": "instance-type", "Values": list(some)}],
-        )
-        for page in pages:
-            for offer in page["InstanceTypeOfferings"]:
-                zones[offer["InstanceType"]].add(offer["Location"])
+    operation, key = "describe_instance_type_offerings", "InstanceTypeOfferings"
+    for offer in described_types(ec2, operation, key, types):
+        zones[offer["InstanceType"]].add(offer["Location"])
     return {instance_type: frozenset(where) for instance_type, where in zones.items()}
 
 
-def _roles(client: "IAMClient") -> frozenset[str]:
-    return frozenset(role for role in ROLES if _exists(client, role))
-
-
-def _exists(client: "IAMClient", role: str) -> bool:
+def _exists(iam: Any, role: str) -> bool:
     try:
-        client.get_role(RoleName=role)
+        iam.get_role(RoleName=role)
     except ClientError as error:
         if error.response["Error"]["Code"] != "NoSuchEntity":
             raise
@@ -116,28 +94,106 @@ def _exists(client: "IAMClient", role: str) -> bool:
     return True
 
 
-def _concurrency(client: "LambdaClient") -> int:
-    return client.get_account_settings()["AccountLimit"]["UnreservedConcurrentExecutions"]
-
-
-def _granted(client: "KMSClient", keys: Sequence[str]) -> frozenset[str] | Unseen:
-    """Find the keys that Auto Scaling may use: by a grant, by the policy, or as AWS's own."""
-    looked = all_or_unseen(
-        look("kms:DescribeKey, kms:ListGrants, kms:GetKeyPolicy", partial(_may, client, key))
-        for key in keys
-    )
-    if isinstance(looked, Unseen):
-        return looked
-    return frozenset(key for key, may in zip(keys, looked, strict=True) if may)
-
-
-def _may(client: "KMSClient", key: str) -> bool:
-    known = client.describe_key(KeyId=key)["KeyMetadata"]
-    if known.get("KeyManager") == "AWS":
+def _may_use(kms: Any, key: str) -> bool:
+    """Say whether Auto Scaling may use a key: by a grant, by its policy, or as a key of AWS's."""
+    described = kms.describe_key(KeyId=key)["KeyMetadata"]
+    if described.get("KeyManager") == "AWS":
         return True
     # A launch template may name a key by its alias, which only DescribeKey takes.
-    arn = known["Arn"]
-    pages = client.get_paginator("list_grants").paginate(KeyId=arn)
-    if any(_LAUNCHES in g.get("GranteePrincipal", "") for p in pages for g in p["Grants"]):
+    arn = described["Arn"]
+    grants = pages(kms, "list_grants", "Grants", KeyId=arn)
+    if any(_AUTO_SCALING in grant.get("GranteePrincipal", "") for grant in grants):
         return True
-    return _LAUNCHES in client.get_key_policy(KeyId=arn, PolicyName="default")["Policy"]
+    return _AUTO_SCALING in kms.get_key_policy(KeyId=arn, PolicyName="default")["Policy"]
+
+
+# --- spot placement scores, kept for a day: pk score#FLEET  sk score ------------------------------
+
+
+def placement_scores(
+    client: Clients,
+    table: str,
+    fleets: Iterable[Fleet],
+    groups: Mapping[str, GroupFacts],
+    now: datetime,
+) -> Mapping[str, int] | Unseen:
+    """Score each fleet's `spot_max`, of 10; fleets whose types are not named are left out."""
+    asked = {
+        fleet.name: (fleet.bounds.spot_max, sorted(groups[fleet.spot_group].types))
+        for fleet in fleets
+        if fleet.spot_group in groups and fleet.bounds.spot_max
+    }
+    return look(
+        "ec2:GetSpotPlacementScores",
+        lambda: {
+            name: score
+            for name, (capacity, types) in asked.items()
+            if types and (score := _score(client, table, name, capacity, types, now)) is not None
+        },
+    )
+
+
+def _score(
+    client: Clients, table: str, fleet: str, capacity: int, types: list[str], now: datetime
+) -> int | None:
+    dynamodb, ec2 = client("dynamodb"), client("ec2")
+    configuration = f"{capacity} of {', '.join(types)}"
+    key = {"pk": {"S": f"score#{fleet}"}, "sk": {"S": "score"}}
+    kept = dynamodb.get_item(TableName=table, Key=key).get("Item", {})
+    fresh = kept.get("configuration", {}).get("S") == configuration
+    if fresh and now - datetime.fromisoformat(kept["at"]["S"]) < SCORE_KEPT:
+        return int(kept["score"]["N"])
+    region = ec2.meta.region_name
+    answer = ec2.get_spot_placement_scores(
+        InstanceTypes=types,
+        TargetCapacity=capacity,
+        SingleAvailabilityZone=False,
+        RegionNames=[region],
+    )
+    scores = {each["Region"]: each["Score"] for each in answer["SpotPlacementScores"]}
+    if region in scores:
+        dynamodb.put_item(
+            TableName=table,
+            Item={
+                **key,
+                "configuration": {"S": configuration},
+                "score": {"N": str(scores[region])},
+                "at": {"S": now.isoformat()},
+                "expires_at": {"N": str(int((now + SCORE_KEPT).timestamp()))},
+            },
+        )
+    return scores.get(region)
+
+
+# --- which groups other stacks name ---------------------------------------------------------------
+
+
+def groups_elsewhere(ssm: Any, own_path: str | None) -> Mapping[str, tuple[str, ...]]:
+    """Return the documents, by parameter, that name each group, except those below `own_path`."""
+    documents: defaultdict[str, dict[str, object]] = defaultdict(dict)
+    # Sorted, a document comes before its overrides.
+    for name, text in sorted(_documents(ssm)):
+        if name.rpartition("/")[0] != own_path:
+            documents[name.removesuffix(OVERRIDES)] |= _object(text)
+    named: defaultdict[str, list[str]] = defaultdict(list)
+    for name, document in documents.items():
+        for group in (document.get("spot_group"), document.get("on_demand_group")):
+            if isinstance(group, str):
+                named[group].append(name)
+    return {group: tuple(by) for group, by in named.items()}
+
+
+def _documents(ssm: Any) -> Iterator[tuple[str, str]]:
+    asked = {"Path": DOCUMENTS_ROOT, "Recursive": True}
+    for parameter in pages(ssm, "get_parameters_by_path", "Parameters", **asked):
+        if _DOCUMENT.fullmatch(parameter["Name"]):
+            yield parameter["Name"], parameter["Value"]
+
+
+def _object(text: str) -> dict[str, object]:
+    """Read a document without validating it: another stack may be of another release."""
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        return {}
+    return value if isinstance(value, dict) else {}

@@ -1,63 +1,63 @@
-"""Auto Scaling groups as they are set up, with their launch templates."""
+"""Auto Scaling groups as they are set up, with their launch templates, images and roles."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from itertools import batched
-from typing import TYPE_CHECKING
+from types import MappingProxyType
+from typing import Any
 
-from spotkeeper.adapters.doctor.looking import look
-from spotkeeper.adapters.doctor.machines import ImageReader, Template, TemplateReader
+from spotkeeper.adapters.doctor.looking import Clients, look, names, pages
 from spotkeeper.adapters.ec2.auto_scaling import GROUPS_A_CALL
-from spotkeeper.domain.doctor.facts import GroupFacts, Hook, Machine, Unseen
-
-if TYPE_CHECKING:
-    from mypy_boto3_autoscaling import AutoScalingClient
-    from mypy_boto3_autoscaling.type_defs import (
-        AutoScalingGroupTypeDef,
-        LaunchTemplateSpecificationTypeDef,
-        MixedInstancesPolicyOutputTypeDef,
-    )
-    from mypy_boto3_ec2 import EC2Client
-    from mypy_boto3_iam import IAMClient
+from spotkeeper.domain.doctor.facts import GroupFacts, Hook, Machine, Unseen, known
 
 _LAUNCHING = "autoscaling:EC2_INSTANCE_LAUNCHING"
+# What EC2 uses where the template says nothing; an image with ImdsSupport v2.0 asks for more
+# (EC2 user guide, "Order of precedence for instance metadata options").
+_DEFAULT_HOPS, _HOPS_OF_V2 = 1, 2
+
+type Defaults = Mapping[str, str] | Unseen
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GroupClients:
-    """The services that know groups and how their instances start."""
+def metadata_defaults(ec2: Any) -> Defaults:
+    """Read the account's defaults for instance metadata."""
+    answer = look("ec2:GetInstanceMetadataDefaults", ec2.get_instance_metadata_defaults)
+    if isinstance(answer, Unseen):
+        return answer
+    level = answer.get("AccountLevel", {})
+    # -1 and no-preference say that the account leaves it open.
+    return {k: str(v) for k, v in level.items() if str(v) not in ("-1", "no-preference")}
 
-    autoscaling: "AutoScalingClient"
-    ec2: "EC2Client"
-    iam: "IAMClient"
-    metadata_defaults: Mapping[str, str] | Unseen = field(default_factory=dict)
 
-
-def group_facts(clients: GroupClients, names: Iterable[str]) -> Mapping[str, GroupFacts] | Unseen:
-    """Look at groups by name; those that do not exist are left out."""
-    wanted = sorted(set(names))
-    found = look("autoscaling:DescribeAutoScalingGroups", lambda: _describe(clients, wanted))
+def group_facts(
+    client: Clients, wanted: Iterable[str], defaults: Defaults = MappingProxyType({})
+) -> Mapping[str, GroupFacts] | Unseen:
+    """Look at groups by name, 50 a call; groups that do not exist are left out."""
+    autoscaling = client("autoscaling")
+    found = look(
+        "autoscaling:DescribeAutoScalingGroups",
+        lambda: [
+            group
+            # Without any name AWS would return all groups.
+            for some in batched(sorted(set(wanted)), GROUPS_A_CALL, strict=False)
+            for group in pages(
+                autoscaling,
+                "describe_auto_scaling_groups",
+                "AutoScalingGroups",
+                AutoScalingGroupNames=list(some),
+            )
+        ],
+    )
     if isinstance(found, Unseen):
         return found
-    return {group["AutoScalingGroupName"]: _facts(clients, group) for group in found}
+    return {group["AutoScalingGroupName"]: _facts(client, group, defaults) for group in found}
 
 
-def _describe(clients: GroupClients, names: list[str]) -> "list[AutoScalingGroupTypeDef]":
-    """Describe groups, 50 a call, and without any name none: AWS would answer all of them."""
-    pages = clients.autoscaling.get_paginator("describe_auto_scaling_groups")
-    return [
-        group
-        for some in batched(names, GROUPS_A_CALL, strict=False)
-        for page in pages.paginate(AutoScalingGroupNames=list(some))
-        for group in page["AutoScalingGroups"]
-    ]
-
-
-def _facts(clients: GroupClients, group: "AutoScalingGroupTypeDef") -> GroupFacts:
-    name, mixed = group["AutoScalingGroupName"], group.get("MixedInstancesPolicy")
-    template = _template(clients, group, mixed)
+def _facts(client: Clients, group: Mapping[str, Any], defaults: Defaults) -> GroupFacts:
+    autoscaling, name = client("autoscaling"), group["AutoScalingGroupName"]
+    mixed = group.get("MixedInstancesPolicy")
     distribution = (mixed or {}).get("InstancesDistribution", {})
+    overrides = mixed["LaunchTemplate"].get("Overrides", []) if mixed else []
     retention = group.get("InstanceLifecyclePolicy", {}).get("RetentionTriggers", {})
+    template = template_of(client, group, mixed)
     return GroupFacts(
         name=name,
         spot_share=_spot_share(group, mixed, template),
@@ -65,120 +65,172 @@ def _facts(clients: GroupClients, group: "AutoScalingGroupTypeDef") -> GroupFact
         maximum=group["MaxSize"],
         desired=group["DesiredCapacity"],
         zones=frozenset(group["AvailabilityZones"]),
-        types=_types(mixed, template),
+        types=_types(overrides, template),
         allocation=distribution.get("SpotAllocationStrategy", "lowest-price") if mixed else "",
         max_price=distribution.get("SpotMaxPrice", ""),
         protected_instances=tuple(
-            one["InstanceId"] for one in group.get("Instances", []) if one["ProtectedFromScaleIn"]
+            each["InstanceId"]
+            for each in group.get("Instances", [])
+            if each["ProtectedFromScaleIn"]
         ),
         retains_abandoned=retention.get("TerminateHookAbandon") == "retain",
         deletion_protection=group.get("DeletionProtection", "none"),
         capacity_rebalance=group.get("CapacityRebalance", False),
         protected_from_scale_in=group.get("NewInstancesProtectedFromScaleIn", False),
-        weighted=_is_weighted(group, mixed),
+        weighted=group.get("DesiredCapacityType", "units") != "units"
+        or any(override.get("WeightedCapacity", "1") != "1" for override in overrides),
         suspended={
             p["ProcessName"]: p.get("SuspensionReason", "")
             for p in group.get("SuspendedProcesses", [])
         },
-        hooks=look("autoscaling:DescribeLifecycleHooks", lambda: _hooks(clients, name)),
-        policies=look("autoscaling:DescribePolicies", lambda: _policies(clients, name)),
-        scheduled_actions=look(
-            "autoscaling:DescribeScheduledActions", lambda: _schedules(clients, name)
+        hooks=look(
+            "autoscaling:DescribeLifecycleHooks",
+            lambda: tuple(
+                Hook(
+                    name=hook["LifecycleHookName"],
+                    launching=hook["LifecycleTransition"] == _LAUNCHING,
+                    heartbeat_s=hook.get("HeartbeatTimeout", 3600),
+                )
+                for hook in autoscaling.describe_lifecycle_hooks(AutoScalingGroupName=name)[
+                    "LifecycleHooks"
+                ]
+            ),
+        ),
+        policies=names(
+            "autoscaling:DescribePolicies",
+            lambda: (
+                policy["PolicyName"]
+                for policy in pages(
+                    autoscaling, "describe_policies", "ScalingPolicies", AutoScalingGroupName=name
+                )
+                if policy.get("Enabled", True)
+            ),
+        ),
+        scheduled_actions=names(
+            "autoscaling:DescribeScheduledActions",
+            lambda: (
+                action["ScheduledActionName"]
+                for action in pages(
+                    autoscaling,
+                    "describe_scheduled_actions",
+                    "ScheduledUpdateGroupActions",
+                    AutoScalingGroupName=name,
+                )
+            ),
         ),
         warm_pool="WarmPoolConfiguration" in group,
         tag_keys=tuple(t["Key"] for t in group.get("Tags", []) if t.get("PropagateAtLaunch")),
-        machine=_machine(clients, template, mixed is not None),
+        machine=template
+        if isinstance(template, Unseen)
+        else machine_from(client, template, known(defaults, {}), mixed=mixed is not None),
     )
 
 
-def _template(
-    clients: GroupClients,
-    group: "AutoScalingGroupTypeDef",
-    mixed: "MixedInstancesPolicyOutputTypeDef | None",
-) -> Template | Unseen:
+def template_of(client: Clients, group: Mapping[str, Any], mixed: Any) -> dict[str, Any] | Unseen:
     """Read the launch template that a group, or its mixed instances policy, starts from."""
-    spec: LaunchTemplateSpecificationTypeDef | None = group.get("LaunchTemplate")
-    if mixed is not None:
-        spec = mixed["LaunchTemplate"]["LaunchTemplateSpecification"]
+    action = "ec2:DescribeLaunchTemplateVersions"
+    spec = mixed["LaunchTemplate"]["LaunchTemplateSpecification"] if mixed else None
+    spec = spec or group.get("LaunchTemplate")
     if spec is None:
-        return Unseen(
-            action="ec2:DescribeLaunchTemplateVersions", why="the group has no launch template"
-        )
-    return TemplateReader(clients.ec2).read(
-        spec["LaunchTemplateId"], spec.get("Version") or "$Default"
+        return Unseen(action=action, why="the group has no launch template")
+    asked = {
+        "LaunchTemplateId": spec["LaunchTemplateId"],
+        "Versions": [spec.get("Version") or "$Default"],
+    }
+    return look(
+        action,
+        lambda: client("ec2").describe_launch_template_versions(**asked)["LaunchTemplateVersions"][
+            0
+        ]["LaunchTemplateData"],
     )
-
-
-def _machine(clients: GroupClients, template: Template | Unseen, mixed: bool) -> Machine | Unseen:
-    if isinstance(template, Unseen):
-        return template
-    reader = ImageReader(clients.ec2, clients.iam, clients.metadata_defaults)
-    return reader.machine(template, mixed=mixed)
 
 
 def _spot_share(
-    group: "AutoScalingGroupTypeDef",
-    mixed: "MixedInstancesPolicyOutputTypeDef | None",
-    template: Template | Unseen,
+    group: Mapping[str, Any], mixed: Any, template: Mapping[str, Any] | Unseen
 ) -> float | None:
     if mixed is None:
-        return float(template.spot) if isinstance(template, Template) else None
+        if isinstance(template, Unseen):
+            return None
+        return float(template.get("InstanceMarketOptions", {}).get("MarketType") == "spot")
     distribution = mixed.get("InstancesDistribution", {})
     above = 1 - distribution.get("OnDemandPercentageAboveBaseCapacity", 100) / 100
     most = max(1, group["MaxSize"])
-    return above * (1 - min(1.0, distribution.get("OnDemandBaseCapacity", 0) / most))
+    return float(above * (1 - min(1.0, distribution.get("OnDemandBaseCapacity", 0) / most)))
 
 
-def _is_weighted(
-    group: "AutoScalingGroupTypeDef", mixed: "MixedInstancesPolicyOutputTypeDef | None"
-) -> bool:
-    overrides = mixed["LaunchTemplate"].get("Overrides", []) if mixed else []
-    weights = {override.get("WeightedCapacity", "1") for override in overrides}
-    return bool(weights - {"1"}) or group.get("DesiredCapacityType", "units") != "units"
-
-
-def _types(
-    mixed: "MixedInstancesPolicyOutputTypeDef | None", template: Template | Unseen
-) -> tuple[str, ...]:
-    overrides = mixed["LaunchTemplate"].get("Overrides", []) if mixed else []
+def _types(overrides: list[Any], template: Mapping[str, Any] | Unseen) -> tuple[str, ...]:
     if any("InstanceRequirements" in override for override in overrides):
         return ()
     named = tuple(o["InstanceType"] for o in overrides if "InstanceType" in o)
-    if named or isinstance(template, Unseen):
-        return named
-    return (template.instance_type,) if template.instance_type else ()
+    own = known(template, {}).get("InstanceType")
+    return named or ((own,) if own else ())
 
 
-def _hooks(clients: GroupClients, name: str) -> tuple[Hook, ...]:
-    answer = clients.autoscaling.describe_lifecycle_hooks(AutoScalingGroupName=name)
-    return tuple(
-        Hook(
-            name=hook["LifecycleHookName"],
-            launching=hook["LifecycleTransition"] == _LAUNCHING,
-            heartbeat_s=hook.get("HeartbeatTimeout", 3600),
-        )
-        for hook in answer["LifecycleHooks"]
+def machine_from(
+    client: Clients, template: Mapping[str, Any], defaults: Mapping[str, str], *, mixed: bool
+) -> Machine | Unseen:
+    """Read how a template's instances start; `mixed` groups refuse market options."""
+    ec2, image_id = client("ec2"), template.get("ImageId", "")
+    images = look(
+        "ec2:DescribeImages",
+        lambda: (
+            ec2.describe_images(ImageIds=[image_id])["Images"]
+            if image_id.startswith("ami-")
+            else []
+        ),
+    )
+    if isinstance(images, Unseen):
+        return images
+    image = images[0] if images else {}
+    keys = names("ec2:DescribeSnapshots", lambda: _keys(ec2, template, image))
+    if isinstance(keys, Unseen):
+        return keys
+    # The template's options, else the account's defaults, else the image's, else EC2's.
+    options: dict[str, Any] = {**defaults, **template.get("MetadataOptions", {})}
+    v2 = image.get("ImdsSupport") == "v2.0"
+    market = template.get("InstanceMarketOptions", {})
+    return Machine(
+        market_options=mixed and "InstanceMarketOptions" in template,
+        max_price=market.get("SpotOptions", {}).get("MaxPrice", ""),
+        metadata_enabled=options.get("HttpEndpoint", "enabled") == "enabled",
+        architecture=image.get("Architecture", ""),
+        tokens_required=options.get("HttpTokens", "required" if v2 else "") == "required",
+        hop_limit=int(options.get("HttpPutResponseHopLimit", _HOPS_OF_V2 if v2 else _DEFAULT_HOPS)),
+        tags_in_metadata=options.get("InstanceMetadataTags") == "enabled",
+        profile_policies=_policies(client("iam"), template.get("IamInstanceProfile", {})),
+        keys=keys,
+        tag_keys=tuple(
+            tag["Key"]
+            for each in template.get("TagSpecifications", [])
+            if each.get("ResourceType") == "instance"
+            for tag in each.get("Tags", [])
+        ),
     )
 
 
-def _policies(clients: GroupClients, name: str) -> tuple[str, ...]:
-    pages = clients.autoscaling.get_paginator("describe_policies").paginate(
-        AutoScalingGroupName=name
-    )
-    return tuple(
-        policy["PolicyName"]
-        for page in pages
-        for policy in page["ScalingPolicies"]
-        if policy.get("Enabled", True)
-    )
+def _keys(ec2: Any, template: Mapping[str, Any], image: Mapping[str, Any]) -> Iterable[str]:
+    """Find the keys of all disks: named by the template, or those of the image's snapshots."""
+    own = [mapping.get("Ebs", {}) for mapping in template.get("BlockDeviceMappings", [])]
+    disks = [m["Ebs"] for m in image.get("BlockDeviceMappings", []) if "Ebs" in m]
+    snapshots = [d["SnapshotId"] for d in disks if d.get("Encrypted") and "SnapshotId" in d]
+    if snapshots:
+        own += ec2.describe_snapshots(SnapshotIds=snapshots)["Snapshots"]
+    return dict.fromkeys(disk["KmsKeyId"] for disk in own if disk.get("KmsKeyId"))
 
 
-def _schedules(clients: GroupClients, name: str) -> tuple[str, ...]:
-    pages = clients.autoscaling.get_paginator("describe_scheduled_actions").paginate(
-        AutoScalingGroupName=name
-    )
-    return tuple(
-        action["ScheduledActionName"]
-        for page in pages
-        for action in page["ScheduledUpdateGroupActions"]
+def _policies(iam: Any, profile: Mapping[str, str]) -> frozenset[str] | Unseen | None:
+    name = profile.get("Name") or profile.get("Arn", "").rpartition("/")[2]
+    if not name:
+        return None
+    return look(
+        "iam:GetInstanceProfile, iam:ListAttachedRolePolicies",
+        lambda: frozenset(
+            policy["PolicyArn"]
+            for role in iam.get_instance_profile(InstanceProfileName=name)["InstanceProfile"][
+                "Roles"
+            ]
+            for policy in pages(
+                iam, "list_attached_role_policies", "AttachedPolicies", RoleName=role["RoleName"]
+            )
+        ),
     )

@@ -1,24 +1,15 @@
-"""What a deployed stack looks like: schedules, subscriptions, the newest logs."""
+"""How a deployed stack runs: schedules, rules, queues, alarms, subscriptions, the newest logs."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import batched
-from typing import TYPE_CHECKING
+from typing import Any
 
-from spotkeeper.adapters.doctor.looking import look
-from spotkeeper.adapters.doctor.scores import PlacementScores
+from spotkeeper.adapters.doctor.looking import Clients, look, names, pages
 from spotkeeper.adapters.dynamodb.decision_records import DecisionRecords, Records
 from spotkeeper.adapters.stacks import Stack
 from spotkeeper.domain.decision import FAILED, Controller
-from spotkeeper.domain.doctor.facts import StackFacts, Unseen
+from spotkeeper.domain.doctor.facts import StackFacts, Unseen, known
 from spotkeeper.domain.fleet import Fleet
-
-if TYPE_CHECKING:
-    from mypy_boto3_cloudwatch import CloudWatchClient
-    from mypy_boto3_events import EventBridgeClient
-    from mypy_boto3_lambda import LambdaClient
-    from mypy_boto3_scheduler import EventBridgeSchedulerClient
-    from mypy_boto3_sns import SNSClient
 
 ALARMS_A_CALL = 100
 # Records of about an hour of both controllers.
@@ -26,102 +17,93 @@ AN_HOUR = 120
 _PENDING = "PendingConfirmation"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StackClients:
-    """The services that know a deployed stack."""
-
-    scheduler: "EventBridgeSchedulerClient"
-    events: "EventBridgeClient"
-    functions: "LambdaClient"
-    sns: "SNSClient"
-    alarms: "CloudWatchClient"
-    records: DecisionRecords
-    scores: PlacementScores
-
-
-def stack_facts(clients: StackClients, stack: Stack, fleets: Iterable[Fleet]) -> StackFacts:
+def stack_facts(client: Clients, stack: Stack, fleets: Iterable[Fleet]) -> StackFacts:
     """Look at a deployed stack."""
-    topic = stack.outputs.get("AlarmTopicArn", "")
-    subscriptions = look("sns:ListSubscriptionsByTopic", lambda: _subscriptions(clients.sns, topic))
-    fleets = tuple(fleets)
+    events, functions = client("events"), client("lambda")
+    subscriptions = look(
+        "sns:ListSubscriptionsByTopic",
+        lambda: list(
+            pages(
+                client("sns"),
+                "list_subscriptions_by_topic",
+                "Subscriptions",
+                TopicArn=stack.outputs.get("AlarmTopicArn", ""),
+            )
+        ),
+    )
+    decisions = DecisionRecords(client("dynamodb"), stack.table)
     records = look(
         "dynamodb:Query",
-        lambda: {fleet.name: clients.records.newest(fleet.name, AN_HOUR) for fleet in fleets},
+        lambda: {fleet.name: decisions.newest(fleet.name, AN_HOUR) for fleet in fleets},
+    )
+    schedules, rules, sources, all_functions, alarms = (
+        stack.physical_ids(f"AWS::{kind}")
+        for kind in (
+            "Scheduler::Schedule",
+            "Events::Rule",
+            "Lambda::EventSourceMapping",
+            "Lambda::Function",
+            "CloudWatch::Alarm",
+        )
     )
     return StackFacts(
-        schedules_disabled=_disabled(
+        schedules_disabled=names(
             "scheduler:GetSchedule",
-            stack.physical_ids("AWS::Scheduler::Schedule"),
-            lambda name: clients.scheduler.get_schedule(Name=name)["State"],
+            lambda: (n for n in schedules if _is_off(client("scheduler").get_schedule(Name=n))),
         ),
-        rules_disabled=_disabled(
+        rules_disabled=names(
             "events:DescribeRule",
-            stack.physical_ids("AWS::Events::Rule"),
-            lambda name: clients.events.describe_rule(Name=name)["State"],
+            lambda: (n for n in rules if _is_off(events.describe_rule(Name=n))),
         ),
-        rules_without_target=look(
+        rules_without_target=names(
             "events:ListTargetsByRule",
-            lambda: tuple(
-                name
-                for name in stack.physical_ids("AWS::Events::Rule")
-                if not clients.events.list_targets_by_rule(Rule=name)["Targets"]
-            ),
+            lambda: (n for n in rules if not events.list_targets_by_rule(Rule=n)["Targets"]),
         ),
-        stopped_functions=look(
+        queues_unread=names(
+            "lambda:GetEventSourceMapping",
+            lambda: (u for u in sources if _is_off(functions.get_event_source_mapping(UUID=u))),
+        ),
+        stopped_functions=names(
             "lambda:GetFunctionConcurrency",
-            lambda: tuple(
+            lambda: (
                 name
-                for name in stack.physical_ids("AWS::Lambda::Function")
-                if clients.functions.get_function_concurrency(FunctionName=name).get(
+                for name in all_functions
+                if functions.get_function_concurrency(FunctionName=name).get(
                     "ReservedConcurrentExecutions"
                 )
                 == 0
             ),
         ),
-        silenced_alarms=look(
-            "cloudwatch:DescribeAlarms",
-            lambda: _silenced(clients.alarms, stack.physical_ids("AWS::CloudWatch::Alarm")),
-        ),
-        queues_unread=_disabled(
-            "lambda:GetEventSourceMapping",
-            stack.physical_ids("AWS::Lambda::EventSourceMapping"),
-            lambda uuid: clients.functions.get_event_source_mapping(UUID=uuid)["State"],
+        silenced_alarms=names(
+            "cloudwatch:DescribeAlarms", lambda: _silenced(client("cloudwatch"), alarms)
         ),
         unconfirmed=subscriptions
         if isinstance(subscriptions, Unseen)
-        else tuple(end for end, arn in subscriptions if arn == _PENDING),
-        nobody_told=not isinstance(subscriptions, Unseen) and not subscriptions,
+        else tuple(
+            each.get("Endpoint", "")
+            for each in subscriptions
+            if each["SubscriptionArn"] == _PENDING
+        ),
+        nobody_told=not known(subscriptions, [True]),
         sends_search_logs=stack.outputs.get("SendSearchLogsPolicy", ""),
         search_log_ages=records if isinstance(records, Unseen) else _ages(records),
         failed_turns=records if isinstance(records, Unseen) else tuple(_failed(records)),
     )
 
 
-def _disabled(
-    action: str, names: Iterable[str], state: Callable[[str], str]
-) -> tuple[str, ...] | Unseen:
-    """Name those that are switched off, by the state that one action tells."""
-    return look(action, lambda: tuple(name for name in names if state(name).upper() == "DISABLED"))
+def _is_off(described: Mapping[str, Any]) -> bool:
+    return str(described["State"]).upper() == "DISABLED"
 
 
-def _silenced(client: "CloudWatchClient", names: Iterable[str]) -> tuple[str, ...]:
-    return tuple(
-        alarm["AlarmName"]
-        for some in batched(names, ALARMS_A_CALL, strict=False)
-        for alarm in client.describe_alarms(AlarmNames=list(some))["MetricAlarms"]
-        if not alarm.get("ActionsEnabled", True)
-    )
-
-
-def _subscriptions(client: "SNSClient", topic: str) -> list[tuple[str, str]]:
-    pages = client.get_paginator("list_subscriptions_by_topic").paginate(TopicArn=topic)
-    return [
-        (s.get("Endpoint", ""), s["SubscriptionArn"]) for p in pages for s in p["Subscriptions"]
-    ]
+def _silenced(cloudwatch: Any, alarms: Iterable[str]) -> Iterator[str]:
+    for some in batched(alarms, ALARMS_A_CALL, strict=False):
+        for alarm in cloudwatch.describe_alarms(AlarmNames=list(some))["MetricAlarms"]:
+            if not alarm.get("ActionsEnabled", True):
+                yield alarm["AlarmName"]
 
 
 def _ages(records: Mapping[str, Records]) -> Mapping[str, float | None]:
-    """Say how old each fleet's newest search log is; fleets without a health turn are left out."""
+    """Return how old each fleet's newest search log is; fleets without a turn are left out."""
     ages: dict[str, float | None] = {}
     for fleet, found in records.items():
         newest = next((r for r in found.of(Controller.HEALTH) if r.rule != FAILED), None)
