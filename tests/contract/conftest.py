@@ -17,10 +17,8 @@ from spotkeeper.adapters.ec2.group_writer import AutoScalingWriter
 from spotkeeper.ports import FleetStates, GroupReader, GroupWriter, InstanceWriter
 from spotkeeper_lab.cloud.api import Cloud
 from spotkeeper_lab.cloud.values import GroupSpec, Physics, Purchase
-from spotkeeper_lab.endpoint.faults.values import LoseInstances
 from spotkeeper_lab.endpoint.settings import LabSettings
-from spotkeeper_lab.endpoint.story import LabClient
-from spotkeeper_lab.endpoint.up import PARTS, running
+from spotkeeper_lab.endpoint.up import PARTS, LabClient, running
 from spotkeeper_lab.fakes.groups import FakeGroups
 from spotkeeper_lab.fakes.states import FakeStates
 from spotkeeper_lab.fakes.virtual_time import EPOCH
@@ -79,8 +77,8 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LabClient]:
     for name in PARTS:
         (mine / name).symlink_to(CHECKOUT / name)
     settings = LabSettings(port=free_port(), auth=False)
-    with running(settings, mine):
-        yield LabClient(settings.port, mine)
+    with running(settings, mine) as lab:
+        yield lab
 
 
 @pytest.fixture(params=["fake", "moto", ENDPOINT])
@@ -117,14 +115,15 @@ def strict_groups(request: pytest.FixtureRequest) -> Iterator[Groups]:
 
 
 def _over_the_wire(lab: LabClient, physics: dict[str, float | bool]) -> Groups:
-    lab.begin(
-        LabSettings(desired=2, maximum=6, pools={POOL: 9}, cold_start_s=120.0, physics=physics)
+    settings = LabSettings(
+        desired=2, maximum=6, pools={POOL: 9}, cold_start_s=120.0, physics=physics
     )
-    lab.skip(600.0)
+    lab.post("begin", settings.model_dump(mode="json"))
+    lab.post("skip", 600.0)
     groups = _adapters(
         lab.aws,
-        lambda: lab.skip(600.0),
-        lambda one: lab.order(LoseInstances(do="loss", instances=(one,), in_s=0.0)),
+        lambda: lab.post("skip", 600.0),
+        lambda one: lab.order(do="loss", instances=[one], in_s=0.0),
     )
     # The local AWS has a time of its own, which skips add up to.
     return replace(groups, now=lambda: datetime.fromisoformat(lab.look("state")["at"]))

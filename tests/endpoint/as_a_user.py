@@ -6,7 +6,6 @@ Ctrl-C. Run it by `.venv/bin/python -m tests.endpoint.as_a_user`: port 4566 has 
 line says what was seen and after how long; exit code 1 names the first thing that was not so.
 """
 
-import json
 import os
 import signal
 import subprocess
@@ -14,14 +13,13 @@ import sys
 import textwrap
 import threading
 import time
-import urllib.request
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from spotkeeper_lab.endpoint.story import LabClient, inventory, left
+from spotkeeper_lab.endpoint.up import LabClient
 
 CHECKOUT = Path(__file__).parents[2]
 PORT = 4566
@@ -82,10 +80,7 @@ class User:
         orders = {
             one["label"]: one["fault"] for one in self.lab.look("state.json")["lab"]["orders"]
         }
-        body = json.dumps(orders[label]).encode()
-        request = urllib.request.Request(f"{self.lab.url}/_lab/faults", body, method="POST")
-        with urllib.request.urlopen(request, timeout=30) as answer:
-            self.says(f"[{label}] {json.load(answer)['done']}")
+        self.says(f"[{label}] {self.lab.order(**orders[label])}")
 
     def sees(self, what: str, look: Callable[["Groups"], bool], within_s: float) -> None:
         """Wait until the groups are so."""
@@ -132,7 +127,7 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         with local_aws() as shell:
-            user = User(LabClient(PORT, CHECKOUT), shell.pasted)
+            user = User(LabClient(PORT), shell.pasted)
             lives(user)
             leader = endpoint()
         if running := of_session(leader):
@@ -223,6 +218,56 @@ def of_session(leader: int) -> list[int]:
         if int(fields[3]) == leader and fields[0] != "Z":
             found.append(int(stat.parent.name))
     return found
+
+
+type Inventory = Mapping[str, list[str]]
+
+# service, call, what it answers, and the name of each; the answer may lack what is empty.
+_KINDS: Mapping[str, tuple[str, str, str, str]] = {
+    "stacks": ("cloudformation", "describe_stacks", "Stacks", "StackName"),
+    "tables": ("dynamodb", "list_tables", "TableNames", ""),
+    "queues": ("sqs", "list_queues", "QueueUrls", ""),
+    "functions": ("lambda", "list_functions", "Functions", "FunctionName"),
+    "layers": ("lambda", "list_layers", "Layers", "LayerName"),
+    "mappings": ("lambda", "list_event_source_mappings", "EventSourceMappings", "UUID"),
+    "rules": ("events", "list_rules", "Rules", "Name"),
+    "schedules": ("scheduler", "list_schedules", "Schedules", "Name"),
+    "roles": ("iam", "list_roles", "Roles", "RoleName"),
+    "policies": ("iam", "list_policies", "Policies", "PolicyName"),
+    "parameters": ("ssm", "describe_parameters", "Parameters", "Name"),
+    "log groups": ("logs", "describe_log_groups", "logGroups", "logGroupName"),
+    "alarms": ("cloudwatch", "describe_alarms", "MetricAlarms", "AlarmName"),
+    "dashboards": ("cloudwatch", "list_dashboards", "DashboardEntries", "DashboardName"),
+    "topics": ("sns", "list_topics", "Topics", "TopicArn"),
+    "keys": ("kms", "list_aliases", "Aliases", "AliasName"),
+    "groups": (
+        "autoscaling",
+        "describe_auto_scaling_groups",
+        "AutoScalingGroups",
+        "AutoScalingGroupName",
+    ),
+}
+_ASKED: Mapping[str, Mapping[str, str]] = {"policies": {"Scope": "Local"}}
+# sam keeps its bucket, and the stack that made it, for the next deployment.
+_OF_SAM = "aws-sam-cli-managed-default"
+
+
+def inventory(aws: Callable[[str], Any]) -> Inventory:
+    """The names of all that there is; `aws` makes a client of a service."""
+    return {kind: _names(aws, kind) for kind in _KINDS}
+
+
+def left(before: Inventory, after: Inventory) -> dict[str, list[str]]:
+    """What there is now and was not before, by kind; what is nothing is left out."""
+    more = {kind: sorted(set(after[kind]) - set(before[kind])) for kind in after}
+    return {kind: names for kind, names in more.items() if names}
+
+
+def _names(aws: Callable[[str], Any], kind: str) -> list[str]:
+    service, call, answer, key = _KINDS[kind]
+    found = getattr(aws(service), call)(**_ASKED.get(kind, {})).get(answer, [])
+    names = sorted(one[key] if key else one for one in found)
+    return [name for name in names if name != _OF_SAM]
 
 
 if __name__ == "__main__":

@@ -8,19 +8,17 @@ import socket
 import subprocess
 import textwrap
 import time
-import urllib.request
 import zipfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import boto3
 import pytest
 from botocore.config import Config
 
 from spotkeeper_lab.endpoint.settings import LabSettings
-from spotkeeper_lab.endpoint.up import BUILT, FOLDER, PARTS, environment, running
+from spotkeeper_lab.endpoint.up import BUILT, FOLDER, PARTS, LabClient, environment, running
 
 CHECKOUT = Path(__file__).parents[2]
 # Where this machine keeps its certificates, a program that installs packages needs to know.
@@ -39,34 +37,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.enable_socket)
 
 
-@dataclass(frozen=True)
-class Endpoint:
-    """The lab as a client sees it."""
+@dataclass(frozen=True, slots=True)
+class Endpoint(LabClient):
+    """The lab as a client sees it, with what a user pastes."""
 
-    url: str
     environment: dict[str, str]
-
-    def aws(self, service: str, **credentials: str) -> Any:
-        """A client; the account's own root without credentials."""
-        keys: Any = credentials or {
-            "aws_access_key_id": self.environment["AWS_ACCESS_KEY_ID"],
-            "aws_secret_access_key": self.environment["AWS_SECRET_ACCESS_KEY"],
-        }
-        session: Any = boto3.session.Session(region_name=self.environment["AWS_REGION"], **keys)
-        return session.client(service, endpoint_url=self.url, config=ONCE)
-
-    def order(self, **fault: object) -> str:
-        """Order a fault."""
-        request = urllib.request.Request(
-            f"{self.url}/_lab/faults", json.dumps(fault).encode(), method="POST"
-        )
-        with urllib.request.urlopen(request) as answer:
-            return str(json.load(answer)["done"])
-
-    def look(self, page: str) -> Any:
-        """A page of the lab."""
-        with urllib.request.urlopen(f"{self.url}/_lab/{page}") as answer:
-            return json.load(answer)
 
     def sam(self, *arguments: str, **keys: str) -> str:
         """Run sam with what the lab printed to paste, and nothing else of AWS."""
@@ -145,8 +120,8 @@ def endpoint(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Iterat
     mine = checkout_at(tmp_path_factory.mktemp("lab"))
     port = free_port()
     settings = SETTINGS.model_copy(update={"port": port})
-    with running(settings, mine) as lab:
-        yield Endpoint(lab.url, environment(port, CHECKOUT))
+    with running(settings, mine):
+        yield Endpoint(port, environment(port, CHECKOUT))
     shutil.copy(mine / FOLDER / "endpoint.log", CHECKOUT / f"build/e2e-{worker_id}.log")
 
 

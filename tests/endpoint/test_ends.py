@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from spotkeeper_lab.endpoint.settings import LabSettings
-from spotkeeper_lab.endpoint.up import Lab, environment, running
+from spotkeeper_lab.endpoint.up import Lab, running
 from tests.endpoint.as_a_user import of_session
-from tests.endpoint.conftest import Endpoint, checkout_at, free_port, until
+from tests.endpoint.conftest import checkout_at, free_port, until
 
 SOURCE = "import os\ndef handler(event, context):\n    return os.getpid()\n"
 
@@ -22,12 +22,12 @@ def checkout(tmp_path: Path) -> Path:
     return checkout_at(tmp_path)
 
 
-def with_a_function(lab: Lab, checkout: Path) -> None:
+def with_a_function(lab: Lab) -> None:
     """Let a function have a process."""
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w") as archive:
         archive.writestr("app.py", SOURCE)
-    client = Endpoint(lab.url, environment(lab.port, checkout)).aws("lambda")
+    client = lab.aws("lambda")
     client.create_function(
         FunctionName="lives",
         Runtime="python3.13",
@@ -45,7 +45,7 @@ def test_no_process_is_left(checkout: Path, ending: str) -> None:
     started: list[Lab] = []
     with pytest.raises((KeyboardInterrupt, SystemExit)), running(settings, checkout) as lab:
         started.append(lab)
-        with_a_function(lab, checkout)
+        with_a_function(lab)
         match ending:
             case "SIGTERM":
                 os.kill(os.getpid(), signal.SIGTERM)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from spotkeeper_lab.endpoint.story import Inventory, inventory, left
+from tests.endpoint.as_a_user import Inventory, inventory, left
 from tests.endpoint.conftest import CHECKOUT, SETTINGS, Endpoint, until
 
 STACK = "spotkeeper"

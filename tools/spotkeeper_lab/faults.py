@@ -4,6 +4,7 @@ import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import ClassVar
 
 
 class Kind(StrEnum):
@@ -93,6 +94,8 @@ WIDE = (Kind.HANGING, Kind.TABLE_THROTTLED, Kind.GROUP_DELETED, Kind.CLOCKS_FAR)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fault:
     """One thing that goes wrong, from `at_s` on for `length_s`; `value` is how much of it."""
+
+    __pydantic_config__: ClassVar[Mapping[str, str]] = {"extra": "forbid"}
 
     kind: Kind
     at_s: float

@@ -1,7 +1,7 @@
-"""Scenarios of random faults: what goes wrong in one run, and the fleets that it happens to.
+"""Scenarios: what goes wrong in one run, and the fleets that it happens to.
 
-A seed draws one; what broke a promise is kept as a file. Times are seconds from the start of the
-run; the first faults begin once the fleet has settled.
+A seed draws one, or a YAML file describes it. Times are seconds from the start of the run; drawn
+faults begin once the fleet has settled.
 """
 
 import json
@@ -9,9 +9,11 @@ import random
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
-from pydantic import TypeAdapter
+import yaml
+from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from spotkeeper_lab.cloud.api import Cloud
 from spotkeeper_lab.cloud.values import GroupSpec, Physics, Purchase
@@ -49,7 +51,10 @@ class Scenario:
     launched nothing for `suspend_after_s`: for a day in truth, for minutes here.
     """
 
-    seed: int
+    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
+
+    about: str = ""
+    seed: int = 1
     start: StartState = StartState.SERVING
     loads: tuple[tuple[float, float], ...] = ((0.0, 3.0),)
     faults: tuple[Fault, ...] = ()
@@ -194,15 +199,43 @@ def _fault(rng: random.Random, kind: Kind, after_s: float) -> Fault:
 
 
 _SCENARIO = TypeAdapter(Scenario)
+FOLDER = Path(__file__).parent / "scenarios"
+
+
+class ScenarioError(ValueError):
+    """A scenario that cannot be read; the message names the file and each wrong field."""
+
+
+def shipped() -> dict[str, Path]:
+    """The scenarios that come with the lab, by name."""
+    return {path.stem: path for path in sorted(FOLDER.glob("*.yaml"))}
+
+
+def find(name: str) -> Path:
+    """The file of a shipped scenario, or the file of that path; raises ScenarioError."""
+    known = shipped()
+    path = known.get(name, Path(name))
+    if not path.is_file():
+        raise ScenarioError(f"no scenario {name}: use one of {', '.join(known)}, or name a file")
+    return path
 
 
 def read(path: Path) -> Scenario:
-    """Read a scenario; pydantic's `ValidationError` names every wrong field."""
-    return _SCENARIO.validate_json(path.read_bytes())
+    """Read a scenario from YAML; raises ScenarioError."""
+    try:
+        return _SCENARIO.validate_python(yaml.safe_load(path.read_text()))
+    except (OSError, yaml.YAMLError) as error:
+        raise ScenarioError(f"{path}: {error}") from error
+    except ValidationError as error:
+        wrong = (
+            f"  {'.'.join(map(str, one['loc'])) or 'the file'}: {one['msg']}"
+            for one in error.errors()
+        )
+        raise ScenarioError("\n".join([f"{path}:", *wrong])) from error
 
 
 def write(scenario: Scenario, path: Path) -> None:
-    """Write a scenario, in the place of the one before."""
+    """Write a scenario as JSON, which is YAML, too."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(_SCENARIO.dump_json(scenario, indent=2) + b"\n")
 

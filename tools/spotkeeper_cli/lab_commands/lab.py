@@ -1,15 +1,12 @@
 """`spotkeeper lab`: a local AWS to which `sam deploy` deploys, and in which spot runs out."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from spotkeeper_cli.errors import told
 from spotkeeper_cli.output import screen
-
-if TYPE_CHECKING:
-    from spotkeeper_lab.endpoint.story import Story
 
 lab = typer.Typer(no_args_is_help=True, help="A local AWS in which spot runs out.")
 
@@ -64,61 +61,42 @@ def _tell(url: str, took_s: float, port: int) -> None:
 @lab.command()
 def run(
     scenario: Annotated[str, typer.Argument(help="Name of a scenario, or a YAML file.")],
-    port: Annotated[int, typer.Option(min=1024, max=65535, help="Of the lab to run in.")] = 4566,
+    port: Annotated[int | None, typer.Option(hidden=True)] = None,
 ) -> None:
-    """Let go wrong what a scenario says and tell whether the promises held.
+    """Run a scenario of faults in virtual time and check every promise.
 
-    It runs in the lab that is up at the port, or starts one of its own; exit code 1 when a promise
-    did not hold.
+    The deployed handlers run against the simulated AWS of `make chaos`. Exit code 1 means that a
+    promise was broken.
     """
-    from spotkeeper_lab.endpoint.story import (
-        ScenarioError,
-        find_scenario,
-        read_scenario,
-        run_scenario,
-    )
-    from spotkeeper_lab.endpoint.up import LabError
+    from rich.table import Table
 
-    with told(LabError, ScenarioError):
-        story = run_scenario(read_scenario(find_scenario(scenario)), port, Path.cwd(), _tell_at)
-    _print(story)
-    if not all(verdict.held for verdict in story.verdicts):
+    from spotkeeper_lab.promises import Promise
+    from spotkeeper_lab.run.chaos import run as run_scenario
+    from spotkeeper_lab.run.chaos import story_of
+    from spotkeeper_lab.scenario import ScenarioError, find, read
+
+    if port is not None:
+        typer.echo("Ignoring --port: a scenario runs in virtual time, in no lab.", err=True)
+    with told(ScenarioError):
+        result = run_scenario(read(find(scenario)))
+    typer.echo("\n".join(story_of(result)))
+    broken = {one.promise: one.how for one in reversed(result.violations)}
+    promises = Table("promise", "kept", title=result.scenario.about)
+    for promise in Promise:
+        promises.add_row(promise, f"NO: {broken[promise]}" if promise in broken else "yes")
+    screen().print(promises)
+    if broken:
         raise typer.Exit(1)
 
 
 @lab.command()
 def scenarios() -> None:
-    """List the scenarios that come along."""
+    """List the scenarios that come with the lab."""
     from rich.table import Table
 
-    from spotkeeper_lab.endpoint.story import FOLDER, read_scenario
+    from spotkeeper_lab.scenario import read, shipped
 
     listed = Table.grid(padding=(0, 2))
-    for path in sorted(FOLDER.glob("*.yaml")):
-        scenario = read_scenario(path)
-        listed.add_row(scenario.name, f"{scenario.for_s:.0f} s", scenario.about)
+    for name, path in shipped().items():
+        listed.add_row(name, read(path).about)
     screen().print(listed, highlight=False)
-
-
-def _tell_at(at_s: float, text: str) -> None:
-    typer.echo(f"{at_s:7.1f} s  {text}")
-
-
-def _print(story: "Story") -> None:
-    from rich.table import Table
-
-    last = story.moments[-1]
-    figures = Table("what happened", "", title=story.scenario.about)
-    hours = [
-        sum(getattr(one, kind) for one in story.moments) / max(1, len(story.moments))
-        for kind in ("spot_running", "on_demand_running")
-    ]
-    figures.add_row("requests served", str(last.served))
-    figures.add_row("taken back while being served", str(story.lost_requests))
-    figures.add_row("longest queue", str(max(one.queued for one in story.moments)))
-    figures.add_row("spot, on-demand instances (mean)", f"{hours[0]:.2f}, {hours[1]:.2f}")
-    promises = Table("promise", "promised", "seen", "held")
-    for verdict in story.verdicts:
-        held = "yes" if verdict.held else "NO"
-        promises.add_row(verdict.promise, verdict.promised, verdict.seen, held)
-    screen().print(figures, promises)

@@ -5,6 +5,7 @@ releases of boto3.
 """
 
 import fcntl
+import json
 import os
 import signal
 import socket
@@ -15,7 +16,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
+
+import boto3
+from botocore.config import Config
 
 from spotkeeper_lab.endpoint.settings import LabSettings
 from spotkeeper_lab.local_aws.wire import ACCOUNT, REGION
@@ -29,6 +33,8 @@ HOST = "127.0.0.1"
 READY_WITHIN_S = 60.0
 END_WITHIN_S = 10.0
 LAST_LINES = 12
+# A refusal is an answer, not a reason to ask again.
+ONCE = Config(retries={"total_max_attempts": 1})
 
 
 class LabError(Exception):
@@ -36,17 +42,48 @@ class LabError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Lab:
-    """A lab that answers."""
+class LabClient:
+    """The lab at a port of this machine."""
 
     port: int
-    process: "subprocess.Popen[bytes]"
-    took_s: float
 
     @property
     def url(self) -> str:
         """The endpoint."""
         return f"http://{HOST}:{self.port}"
+
+    def look(self, page: str) -> Any:
+        """Read a page of the lab."""
+        with urllib.request.urlopen(f"{self.url}/_lab/{page}", timeout=30) as answer:
+            return json.load(answer)
+
+    def post(self, page: str, body: object) -> Any:
+        """Send a command to the lab: `faults`, `skip` or `begin`."""
+        data = json.dumps(body).encode()
+        request = urllib.request.Request(f"{self.url}/_lab/{page}", data, method="POST")
+        with urllib.request.urlopen(request, timeout=30) as answer:
+            return json.load(answer)
+
+    def order(self, **fault: object) -> str:
+        """Order a fault; return what was done."""
+        return str(self.post("faults", fault)["done"])
+
+    def aws(self, service: str, **credentials: str) -> Any:
+        """Make a client of a service; as the account's root without credentials."""
+        keys: Any = credentials or {
+            "aws_access_key_id": ACCOUNT,
+            "aws_secret_access_key": "test",
+        }
+        session: Any = boto3.session.Session(region_name=REGION, **keys)
+        return session.client(service, endpoint_url=self.url, config=ONCE)
+
+
+@dataclass(frozen=True, slots=True)
+class Lab(LabClient):
+    """A lab that answers, and its process."""
+
+    process: "subprocess.Popen[bytes]"
+    took_s: float
 
 
 def environment(port: int, checkout: Path) -> dict[str, str]:

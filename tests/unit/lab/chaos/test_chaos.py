@@ -4,11 +4,22 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
+from spotkeeper_cli.lab_commands.lab import lab
 from spotkeeper_lab.faults import WIDE, Fault, Kind
 from spotkeeper_lab.promises import Excuse, Promise, Watched
 from spotkeeper_lab.run.chaos import minimise, run, story_of
-from spotkeeper_lab.scenario import Scenario, draw, draw_wide, read, write
+from spotkeeper_lab.scenario import (
+    Scenario,
+    ScenarioError,
+    draw,
+    draw_wide,
+    find,
+    read,
+    shipped,
+    write,
+)
 
 SHORT = Scenario(seed=1, queue_known=True, loads=((0.0, 2.0),))
 
@@ -88,3 +99,52 @@ def test_scenarios_are_kept_as_files(tmp_path: Path) -> None:
     path = tmp_path / "kept" / "one.json"
     write(draw(7), path)
     assert read(path) == draw(7)
+
+
+def test_scenarios_come_with_the_lab_and_say_what_they_are_about() -> None:
+    assert "spot-dry" in shipped()
+    for path in shipped().values():
+        scenario = read(path)
+        assert scenario.about
+        assert scenario.faults
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        ("{", "no.yaml"),
+        ("- a\n- b\n", "no.yaml"),
+        ("colour: red\n", "colour"),
+        ("faults: [{kind: earthquake, at_s: 1}]\n", "faults.0.kind"),
+        ("faults: [{kind: workers hang, at_s: 1, cuont: 2}]\n", "faults.0.cuont"),
+    ],
+)
+def test_a_wrong_file_is_refused_with_each_wrong_field(
+    tmp_path: Path, text: str, named: str
+) -> None:
+    path = tmp_path / "no.yaml"
+    path.write_text(text)
+    with pytest.raises(ScenarioError, match=named):
+        read(path)
+
+
+def test_an_unknown_scenario_is_answered_with_those_that_exist() -> None:
+    with pytest.raises(ScenarioError, match="spot-dry"):
+        find("no-such")
+
+
+def test_the_command_prints_every_promise_and_fails_when_one_is_broken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "mine.yaml"
+    path.write_text("about: Mine.\n")
+    kept = CliRunner().invoke(lab, ["run", str(path)])
+    assert kept.exit_code == 0, kept.output
+    assert all(promise in kept.output for promise in Promise)
+
+    def broken(world: Watched) -> None:
+        world.watch.broken(Promise.COST, "made up")
+
+    monkeypatch.setattr(Watched, "minute", broken)
+    failed = CliRunner().invoke(lab, ["run", str(path)])
+    assert (failed.exit_code, "made up" in failed.output) == (1, True)
