@@ -66,7 +66,7 @@ def test_a_market_that_is_too_short_leaves_nothing_behind(market: Path, tmp_path
         ("", "is empty"),
         ("time_s,pool,capacity\n0,a/x,3\n", "no end row"),
         ("time_s,pool,capacity\n5,a/x,3\n1,a/x,2\n9,,\n", "line 3: time_s goes back"),
-        ("time_s,pool,capacity\n0,a/x,-3\n9,,\n", "line 2: capacity is -3"),
+        ("time_s,pool,capacity\n0,a/x,-3\n9,,\n", "line 2: capacity is '-3'"),
     ],
 )
 def test_a_broken_market_is_named_with_its_line(tmp_path: Path, content: str, told: str) -> None:

@@ -14,8 +14,8 @@ from spotkeeper_cli.output import STANDARD_OUTPUT, OutputError, check_outputs, w
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from spotkeeper_lab.traces.export import Change, Turn
     from spotkeeper_lab.traces.market import Market
-    from spotkeeper_lab.traces.records import Change, Turn
     from spotkeeper_operator.aws import Aws
 
 Out = Annotated[
@@ -54,9 +54,9 @@ def convert(
     ] = None,
 ) -> None:
     """Convert the public formats, the zones of one market together, to a market trace."""
+    from spotkeeper_lab.files import name_of
     from spotkeeper_lab.traces.formats import TraceReading, read_public_traces
     from spotkeeper_lab.traces.market import MarketError
-    from spotkeeper_lab.traces.names import name_of
 
     with told(MarketError, OutputError):
         check_outputs([out], files)
@@ -89,9 +89,9 @@ def export(
     profile: Profile = None,
 ) -> None:
     """Make a market trace of what a running fleet saw of its market."""
+    from spotkeeper_lab.files import name_of
     from spotkeeper_lab.traces.export import export_market
     from spotkeeper_lab.traces.market import MarketError
-    from spotkeeper_lab.traces.names import name_of
     from spotkeeper_operator.aws import Aws
 
     if (records is None) == (fleet is None) or (records and table):
@@ -109,7 +109,7 @@ def export(
 def _turns(
     records: Path | None, aws: "Callable[[], Aws]", fleet: str, table: str | None, stack: str
 ) -> "Sequence[Turn]":
-    from spotkeeper_lab.traces import records as seen
+    from spotkeeper_lab.traces import export as seen
 
     if records:
         return seen.read_records(records)
@@ -120,7 +120,7 @@ def _turns(
 def _changes(
     activities: Path | None, aws: "Callable[[], Aws]", group: str | None
 ) -> "Sequence[Change]":
-    from spotkeeper_lab.traces import records as seen
+    from spotkeeper_lab.traces import export as seen
 
     if activities:
         return seen.read_activities(activities)

@@ -10,21 +10,24 @@ A probe for one instance (0 or 1) says nothing about capacity beyond one. A pool
 its file: ``us-east-1a_v100_1.json`` is ``us-east-1a/v100_1``.
 """
 
-import csv
 import json
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import pairwise
 from pathlib import Path
 from statistics import median
 
+from spotkeeper_lab.files import read_rows, read_text
 from spotkeeper_lab.traces.market import Market, MarketError, market_of
 from spotkeeper_lab.traces.market_file import MarketFileError
 
 SAMPLE_HEADERS = (("date", "availability"), ("time", "count"), ("timestamp", "count"))
 BAMBOO_STEP_S = 60.0
 """Bamboo's events are differences of samples taken this often; the last sample lasts as long."""
+
+type Steps = list[tuple[float, int]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,10 +53,20 @@ class TraceReading:
 class Series:
     """One pool as recorded: (seconds, capacity) from 0 on, its length, when it began if known."""
 
-    pool: str
-    steps: list[tuple[float, int]]
+    steps: Steps
     length_s: float
-    began: datetime | None
+    began: datetime | None = None
+
+    def cut(self, start: datetime | None, end_s: float) -> Steps:
+        """The steps from a start on."""
+        skip_s = self.skip_s(start)
+        held = [capacity for time, capacity in self.steps if time <= skip_s][-1]
+        later = ((time - skip_s, capacity) for time, capacity in self.steps if time > skip_s)
+        return [(0.0, held), *((time, capacity) for time, capacity in later if time < end_s)]
+
+    def skip_s(self, start: datetime | None) -> float:
+        """How long it lasts before a start."""
+        return (start - self.began).total_seconds() if start and self.began else 0.0
 
 
 def read_public_traces(
@@ -68,69 +81,21 @@ def read_public_traces(
     reading = reading or TraceReading()
     if reading.pool and len(paths) > 1:
         raise MarketFileError(paths[1], None, "one pool name cannot be given to several files")
-    series = [_read(path, reading) for path in paths]
-    for index, one in enumerate(series):
-        if one.pool in (other.pool for other in series[:index]):
-            raise MarketFileError(paths[index], None, f"a second file for the pool {one.pool!r}")
-        if (one.began is None) != (series[0].began is None):
-            raise MarketFileError(
-                paths[index],
-                None,
-                "times that cannot be laid beside the first file's: one has dates",
-            )
-    return _aligned(paths, series, name)
-
-
-def _aligned(paths: Sequence[Path], series: Sequence[Series], name: str) -> Market:
-    """Lay the pools beside each other and keep what all cover."""
-    dates = [one.began for one in series if one.began]
-    start = max(dates) if dates else None
-    skips = [(start - one.began).total_seconds() if start and one.began else 0.0 for one in series]
-    end_s = min(one.length_s - skip for one, skip in zip(series, skips, strict=True))
+    pools: dict[str, Series] = {}
+    for path in paths:
+        pool, series = reading.pool or pool_name(path), _read(path, reading)
+        first = next(iter(pools.values()), series)
+        if pool in pools:
+            raise MarketFileError(path, None, f"a second file for the pool {pool!r}")
+        if (series.began is None) != (first.began is None):
+            problem = "times that cannot be laid beside the first file's: one has dates"
+            raise MarketFileError(path, None, problem)
+        pools[pool] = series
+    start = max((one.began for one in pools.values() if one.began), default=None)
+    end_s = min(one.length_s - one.skip_s(start) for one in pools.values())
     if end_s <= 0:
         raise MarketFileError(paths[-1], None, "the files have no time in common")
-    return market_of(
-        name,
-        end_s,
-        {one.pool: _cut(one.steps, skip, end_s) for one, skip in zip(series, skips, strict=True)},
-    )
-
-
-def _cut(
-    steps: Sequence[tuple[float, int]], skip_s: float, end_s: float
-) -> list[tuple[float, int]]:
-    held = [capacity for time, capacity in steps if time <= skip_s][-1]
-    later = ((time - skip_s, capacity) for time, capacity in steps if time > skip_s)
-    return [(0.0, held), *((time, capacity) for time, capacity in later if time < end_s)]
-
-
-def _read(path: Path, reading: TraceReading) -> Series:
-    pool = reading.pool or pool_name(path)
-    text = _text(path)
-    if path.suffix == ".json":
-        return _json(path, text, pool, reading)
-    if reading.gap_s is not None or reading.inverted is not None:
-        raise MarketFileError(
-            path,
-            None,
-            "has times and counts of its own: a step, or that 1 means "
-            "not available, is said of JSON files only; leave it out",
-        )
-    rows = list(_rows(path, text))
-    if not rows:
-        raise MarketFileError(path, None, "is empty")
-    line, first = rows[0]
-    match first:
-        case [_, "add" | "remove", _]:
-            return _events(path, rows, pool)
-        case [time, count] if (time.lower(), count.lower()) in SAMPLE_HEADERS:
-            return _samples(path, rows[1:], pool)
-    raise MarketFileError(
-        path,
-        line,
-        "neither a header date,availability (SkyNomad) or time,count, nor an event "
-        "milliseconds,add|remove,node (Bamboo); SkyPilot's traces end in .json",
-    )
+    return market_of(name, end_s, {pool: one.cut(start, end_s) for pool, one in pools.items()})
 
 
 def pool_name(path: Path) -> str:
@@ -140,128 +105,122 @@ def pool_name(path: Path) -> str:
     return f"{zone}/{kind}" if kind else f"any/{zone}"
 
 
-def _text(path: Path) -> str:
+def _read(path: Path, reading: TraceReading) -> Series:
+    if path.suffix == ".json":
+        return _json(path, reading)
+    if reading.gap_s is not None or reading.inverted is not None:
+        problem = "has its own times and counts: --gap and --inverted are for JSON files only"
+        raise MarketFileError(path, None, problem)
+    rows = list(read_rows(path, MarketFileError))
+    if not rows:
+        raise MarketFileError(path, None, "is empty")
+    match rows[0][1]:
+        case [_, "add" | "remove", _]:
+            return _events(path, rows)
+        case [time, count] if (time.lower(), count.lower()) in SAMPLE_HEADERS:
+            return _samples(path, rows[1:])
+    raise MarketFileError(
+        path,
+        rows[0][0],
+        "neither a header date,availability (SkyNomad) or time,count, nor an event "
+        "milliseconds,add|remove,node (Bamboo); SkyPilot's traces end in .json",
+    )
+
+
+@contextmanager
+def _at(path: Path, line: int | None) -> Iterator[None]:
+    """Name the file and the line of a ValueError."""
     try:
-        return path.read_text(encoding="utf-8-sig")
-    except OSError as error:
-        raise MarketFileError(path, None, f"cannot be read: {error.strerror}") from None
-    except UnicodeDecodeError as error:
-        line = error.object[: error.start].count(b"\n") + 1
-        raise MarketFileError(path, line, "is not UTF-8 text") from None
+        yield
+    except ValueError as error:
+        raise MarketFileError(path, line, str(error)) from None
 
 
-def _rows(path: Path, text: str) -> Iterator[tuple[int, list[str]]]:
-    reader = csv.reader(text.splitlines(), strict=True)
+def _json(path: Path, reading: TraceReading) -> Series:
     try:
-        for row in reader:
-            if any(row):
-                yield reader.line_num, [field.strip() for field in row]
-    except csv.Error as error:
-        raise MarketFileError(path, reader.line_num, f"is not CSV: {error}") from None
-
-
-def _json(path: Path, text: str, pool: str, reading: TraceReading) -> Series:
-    try:
-        found = json.loads(text)
+        found = json.loads(read_text(path, MarketFileError))
     except json.JSONDecodeError as error:
         raise MarketFileError(path, error.lineno, f"is not JSON: {error.msg}") from None
-    match found:
-        case {"metadata": {"gap_seconds": int() | float() as gap, **metadata}, "data": [*data]} if (
-            data
-        ):
-            gap_s = float(gap) if reading.gap_s is None else reading.gap_s
-        case _:
-            raise MarketFileError(
-                path,
-                1,
-                'has no {"metadata": {"gap_seconds": ...}, "data": [...]}, or no data in it',
+    with _at(path, 1):
+        match found:
+            case {"metadata": {"gap_seconds": int() | float() as gap, **metadata}, "data": [*data]}:
+                gap_s = float(gap) if reading.gap_s is None else reading.gap_s
+            case _:
+                data, gap, gap_s, metadata = [], 0, 0.0, {}
+        if not data:
+            shape = '{"metadata": {"gap_seconds": ...}, "data": [...]}'
+            raise ValueError(f"has no {shape}, or no data in it")
+        if isinstance(gap, bool) or not 0 < gap_s < float("inf"):
+            raise ValueError(f"gap_seconds is {gap}; it must be more than 0")
+    with _at(path, None):
+        if "price_info" in metadata and reading.inverted is None:
+            raise ValueError(
+                "looks like SkyNomad's converted JSON, where 1 means not available; "
+                "give --inverted or --no-inverted"
             )
-    if isinstance(gap, bool) or not 0 < gap_s < float("inf"):
-        raise MarketFileError(path, 1, f"gap_seconds is {gap}; it must be more than 0")
-    if "price_info" in metadata and reading.inverted is None:
-        raise MarketFileError(
-            path, None, "looks like SkyNomad's converted JSON, where 1 means not available; say so"
-        )
-    counts = [_entry(path, index, value) for index, value in enumerate(data)]
-    if reading.inverted:
-        counts = _inverted(path, counts)
+        for index, value in enumerate(data):
+            if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+                raise ValueError(f"data[{index}] is {value!r}, not a number of instances")
+            if reading.inverted and value > 1:
+                raise ValueError(f"data[{index}] is {value}; inverted is 0 or 1")
+    counts = [1 - value if reading.inverted else value for value in data]
     steps = [(index * gap_s, count) for index, count in enumerate(counts)]
-    return Series(pool, steps, len(steps) * gap_s, None)
+    return Series(steps, len(steps) * gap_s)
 
 
-def _entry(path: Path, index: int, value: object) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-        raise MarketFileError(
-            path, None, f"data[{index}] is {value!r}, not a number of instances (0 or more)"
-        )
-    return value
-
-
-def _inverted(path: Path, counts: Sequence[int]) -> list[int]:
-    if max(counts) > 1:
-        index = next(index for index, count in enumerate(counts) if count > 1)
-        raise MarketFileError(path, None, f"data[{index}] is {counts[index]}; inverted is 0 or 1")
-    return [1 - count for count in counts]
-
-
-def _samples(path: Path, rows: Sequence[tuple[int, list[str]]], pool: str) -> Series:
+def _samples(path: Path, rows: Sequence[tuple[int, list[str]]]) -> Series:
     samples: list[tuple[datetime, int]] = []
     for line, row in rows:
-        match row:
-            case [date, number]:
-                at, count = _date(path, line, date), _count(path, line, number)
-            case _:
-                raise MarketFileError(path, line, f"{len(row)} fields where the header has 2")
-        if samples and at <= samples[-1][0]:
-            raise MarketFileError(path, line, f"{row[0]} does not come after the row before; sort")
-        samples.append((at, count))
+        with _at(path, line):
+            if len(row) != 2:  # noqa: PLR2004
+                raise ValueError(f"{len(row)} fields where the header has 2")
+            at, count = _date(row[0]), _count(row[1])
+            if samples and at <= samples[-1][0]:
+                raise ValueError(f"{row[0]} is not after the row before; sort")
+            samples.append((at, count))
     if not samples[1:]:
         raise MarketFileError(path, None, "has fewer than two samples")
     began = samples[0][0]
     steps = [((at - began).total_seconds(), count) for at, count in samples]
     last_s = median(b[0] - a[0] for a, b in pairwise(steps))
-    return Series(pool, steps, steps[-1][0] + last_s, began)
+    return Series(steps, steps[-1][0] + last_s, began)
 
 
-def _date(path: Path, line: int, text: str) -> datetime:
+def _date(text: str) -> datetime:
     try:
         at = datetime.fromisoformat(text)
     except ValueError:
-        raise MarketFileError(path, line, f"{text[:40]!r} is not a date and time") from None
+        raise ValueError(f"{text[:40]!r} is not a date and time") from None
     return at if at.tzinfo else at.replace(tzinfo=UTC)
 
 
-def _count(path: Path, line: int, text: str) -> int:
-    try:
+def _count(text: str) -> int:
+    with suppress(ValueError):
         count = float(text)
-    except ValueError:
-        count = -1.0
-    if count < 0 or not count.is_integer():
-        raise MarketFileError(path, line, f"{text[:40]!r} is not a number of instances (0 or more)")
-    return int(count)
+        if count >= 0 and count.is_integer():
+            return int(count)
+    raise ValueError(f"{text[:40]!r} is not a number of instances (0 or more)")
 
 
-def _events(path: Path, rows: Sequence[tuple[int, list[str]]], pool: str) -> Series:
+def _events(path: Path, rows: Sequence[tuple[int, list[str]]]) -> Series:
     nodes: set[str] = set()
     steps: dict[float, int] = {0.0: 0}
     last_s = 0.0
     for line, row in rows:
-        match row:
-            case [time, "add" | "remove" as kind, node]:
-                at_s = _milliseconds(path, line, time)
-            case _:
-                raise MarketFileError(path, line, "is not an event milliseconds,add|remove,node")
-        if at_s < last_s:
-            raise MarketFileError(path, line, f"{time} ms comes after a later event; sort")
-        if (kind == "add") == (node in nodes):
-            state = "there already" if kind == "add" else "not there"
-            raise MarketFileError(path, line, f"{kind} of {node[:40]!r}, which is {state}")
-        nodes ^= {node}
-        last_s, steps[at_s] = at_s, len(nodes)
-    return Series(pool, list(steps.items()), last_s + BAMBOO_STEP_S, None)
-
-
-def _milliseconds(path: Path, line: int, text: str) -> float:
-    if not text.isdecimal():
-        raise MarketFileError(path, line, f"{text[:40]!r} is not a whole number of milliseconds")
-    return int(text) / 1000.0
+        with _at(path, line):
+            match row:
+                case [time, "add" | "remove" as kind, node]:
+                    pass
+                case _:
+                    raise ValueError("is not an event milliseconds,add|remove,node")
+            if not time.isdecimal():
+                raise ValueError(f"{time[:40]!r} is not a whole number of milliseconds")
+            at_s = int(time) / 1000.0
+            if at_s < last_s:
+                raise ValueError(f"{time} ms is before the event above; sort")
+            if (kind == "add") == (node in nodes):
+                state = "there already" if kind == "add" else "not there"
+                raise ValueError(f"{kind} of {node[:40]!r}, which is {state}")
+            nodes ^= {node}
+            last_s, steps[at_s] = at_s, len(nodes)
+    return Series(list(steps.items()), last_s + BAMBOO_STEP_S)

@@ -6,20 +6,17 @@ needs no file. All times are float seconds from the trace's start.
 
 from __future__ import annotations
 
-import gzip
 import math
-import sys
-import zlib
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from spotkeeper_lab.traces.names import name_of, named_apart
+from spotkeeper_lab.files import name_of, named_apart, read_text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
     from pathlib import Path
 
     from numpy.typing import NDArray
@@ -29,7 +26,6 @@ if TYPE_CHECKING:
 
 REQUEST_HEADER = "arrival_s,service_s"
 RATE_HEADER = "time_s,rate_per_s"
-GZIP_MAGIC = b"\x1f\x8b"
 
 MEAN_SERVICE_S = 2.0
 SERVICE_CV = 0.7
@@ -45,6 +41,11 @@ MEAN_RATE_PER_S = 1.0
 
 class RequestTraceError(ValueError):
     """A trace cannot be read or cut; the message names file and line and says what to do."""
+
+    @classmethod
+    def at(cls, path: Path, line: int | None, problem: str) -> RequestTraceError:
+        """The error of a file."""
+        return cls(f"{path}: {problem}" if line is None else f"{path}, line {line}: {problem}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -103,14 +104,19 @@ def read_requests(
     no use for; more than `MOST_DRAWN` are scaled to one a second, and the `note` says so. Raises
     RequestTraceError, naming file and line.
     """
-    lines = _text(path).splitlines()
+    lines = read_text(path, RequestTraceError.at).splitlines()
     header = lines[0].strip() if lines else ""
     if header not in (REQUEST_HEADER, RATE_HEADER):
         found = f"found {header[:60]!r}" if header else "the file is empty"
-        raise RequestTraceError(
-            f"{path}, line 1: expected the header {REQUEST_HEADER!r} or {RATE_HEADER!r}, {found}"
-        )
-    rows = list(_rows(path, lines))
+        expected = f"{REQUEST_HEADER!r} or {RATE_HEADER!r}"
+        raise RequestTraceError.at(path, 1, f"expected the header {expected}, {found}")
+    rows: list[NumberedRow] = []
+    for number, line in enumerate(lines[1:], start=2):
+        if text := line.strip():
+            try:
+                rows.append((number, *_row(text)))
+            except ValueError as error:
+                raise RequestTraceError.at(path, number, str(error)) from None
     if header == RATE_HEADER:
         return _from_rates(path, rows, np.random.default_rng(seed), mean_rate_per_s)
     return _from_requests(path, rows)
@@ -198,13 +204,11 @@ def _draw(
 
 def _from_requests(path: Path, rows: Sequence[NumberedRow]) -> RequestTrace:
     if not rows:
-        raise RequestTraceError(f"{path}: no request after the header; give at least one row")
+        raise RequestTraceError.at(path, None, "no request after the header; give at least one row")
     for (_, earlier, _), (line, later, _) in pairwise(rows):
         if later < earlier:
-            raise RequestTraceError(
-                f"{path}, line {line}: arrival_s {later:g} comes after {earlier:g}; "
-                "sort the rows by arrival_s"
-            )
+            problem = f"arrival_s {later:g} comes after {earlier:g}; sort the rows by arrival_s"
+            raise RequestTraceError.at(path, line, problem)
     table = np.array(rows, dtype=np.float64)
     arrival_s, service_s = table[:, 1].copy(), table[:, 2].copy()
     end_s = max(float(arrival_s[-1]), 1.0)
@@ -214,84 +218,51 @@ def _from_requests(path: Path, rows: Sequence[NumberedRow]) -> RequestTrace:
 def _from_rates(
     path: Path, rows: Sequence[NumberedRow], rng: np.random.Generator, asked_per_s: float | None
 ) -> RequestTrace:
-    _check_rates(path, rows)
+    if not rows[1:]:
+        raise RequestTraceError.at(path, None, "a file of rates needs at least two rows")
+    for (_, earlier, _), (line, later, _) in pairwise(rows):
+        if later <= earlier:
+            problem = f"time_s {later:g} is not after {earlier:g}; sort by time_s"
+            raise RequestTraceError.at(path, line, problem)
+    line, _, highest = max(rows, key=lambda row: row[2])
+    if highest > LARGEST_RATE_PER_S:
+        problem = f"{highest:g} requests per second are too many; give the rate per second"
+        raise RequestTraceError.at(path, line, problem)
     table = np.array(rows, dtype=np.float64)
     time_s, rate = table[:, 1] - table[0, 1], table[:, 2]
     end_s = float(2 * time_s[-1] - time_s[-2])
     mean = float((rate * np.diff(np.append(time_s, end_s))).sum()) / end_s
     if mean <= 0:
-        raise RequestTraceError(f"{path}: every rate_per_s is 0; nothing to replay")
-    told, note = mean * end_s, ""
-    if asked_per_s is None and told > MOST_DRAWN:
+        raise RequestTraceError.at(path, None, "every rate_per_s is 0; nothing to replay")
+    in_file, note = mean * end_s, ""
+    if asked_per_s is None and in_file > MOST_DRAWN:
         asked_per_s = MEAN_RATE_PER_S
         note = (
-            f"{path}: {told:,.0f} requests are too many to draw: drawn at a mean of "
+            f"{path}: {in_file:,.0f} requests are too many to draw: drawn at a mean of "
             f"{asked_per_s:g} a second in place of {mean:g} (--mean-rate asks for another)"
         )
     factor = 1.0 if asked_per_s is None else asked_per_s / mean
-    if told * factor > MOST_DRAWN:
-        raise RequestTraceError(
-            f"{path}: {told * factor:,.0f} requests are too many to draw, more than "
-            f"{MOST_DRAWN:,}; cut the file, or ask for fewer with --mean-rate "
-            f"(its mean is {mean:g} per second)"
+    if in_file * factor > MOST_DRAWN:
+        problem = (
+            f"{in_file * factor:,.0f} requests are too many to draw, more than {MOST_DRAWN:,}; "
+            f"cut the file, or ask for fewer with --mean-rate (its mean is {mean:g} per second)"
         )
-    trace = _draw(name_of(path), rng, time_s, rate * factor, end_s)
-    return replace(trace, note=note)
+        raise RequestTraceError.at(path, None, problem)
+    return replace(_draw(name_of(path), rng, time_s, rate * factor, end_s), note=note)
 
 
-def _check_rates(path: Path, rows: Sequence[NumberedRow]) -> None:
-    """Refuse rates that are out of order, too few or not per second."""
-    if not rows[1:]:
-        raise RequestTraceError(f"{path}: a file of rates needs at least two rows")
-    for (_, earlier, _), (line, later, _) in pairwise(rows):
-        if later <= earlier:
-            raise RequestTraceError(
-                f"{path}, line {line}: time_s {later:g} is not after {earlier:g}; sort by time_s"
-            )
-    line, _, highest = max(rows, key=lambda row: row[2])
-    if highest > LARGEST_RATE_PER_S:
-        raise RequestTraceError(
-            f"{path}, line {line}: {highest:g} requests per second are too many; "
-            "give the rate per second"
+def _row(text: str) -> tuple[float, float]:
+    """Read the two numbers of a row; raises ValueError, quoting it."""
+    try:
+        first, second = map(float, text.split(","))
+    except ValueError:
+        raise ValueError(f"expected two numbers, found {text[:60]!r}") from None
+    if not (0 <= first < math.inf and 0 <= second < math.inf):
+        raise ValueError(
+            f"{text[:60]!r} has a negative or endless number; both must be finite and at least 0"
         )
-
-
-def _rows(path: Path, lines: Sequence[str]) -> Iterator[NumberedRow]:
-    """Yield line number and the two numbers of every row; blank lines are skipped."""
-    for number, line in enumerate(lines[1:], start=2):
-        if not line.strip():
-            continue
-        try:
-            first, second = map(float, line.split(","))
-        except ValueError:
-            raise RequestTraceError(
-                f"{path}, line {number}: expected two numbers, found {line.strip()[:60]!r}"
-            ) from None
-        if not (0 <= first < math.inf and 0 <= second < math.inf):
-            raise RequestTraceError(
-                f"{path}, line {number}: {line.strip()[:60]!r} has a negative or endless number; "
-                "both must be finite and at least 0"
-            )
-        if first > LONGEST_S:
-            raise RequestTraceError(
-                f"{path}, line {number}: {first:g} s is more than 400 days; "
-                "give times in seconds from the start of the trace"
-            )
-        yield number, first, second
-
-
-def _text(path: Path) -> str:
-    """Return the file's text, unpacked; the first bytes tell whether it is gzip."""
-    try:
-        data = sys.stdin.buffer.read() if str(path) == "-" else path.read_bytes()
-    except OSError as error:
-        raise RequestTraceError(f"{path}: cannot be read: {error.strerror}") from error
-    packed = data.startswith(GZIP_MAGIC)
-    if path.suffix == ".gz" and data and not packed:
-        raise RequestTraceError(f"{path}: the name ends in .gz but the content is not gzip")
-    try:
-        return (gzip.decompress(data) if packed else data).decode("utf-8-sig")
-    except (EOFError, OSError, zlib.error) as error:
-        raise RequestTraceError(f"{path}: broken gzip file ({error}); copy it again") from error
-    except UnicodeDecodeError as error:
-        raise RequestTraceError(f"{path}: not a text file ({error.reason})") from error
+    if first > LONGEST_S:
+        raise ValueError(
+            f"{first:g} s is more than 400 days; give times in seconds from the start of the trace"
+        )
+    return first, second

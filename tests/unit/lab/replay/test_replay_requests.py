@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from spotkeeper_lab.traces.names import named_apart
+from spotkeeper_lab.files import named_apart
 from spotkeeper_lab.traces.requests import (
     RequestTrace,
     RequestTraceError,
@@ -61,15 +61,15 @@ def test_refuses_by_line(tmp_path: Path, text: str, message: str) -> None:
 
 
 def test_refuses_what_is_not_the_file_it_says(tmp_path: Path) -> None:
-    with pytest.raises(RequestTraceError, match="content is not gzip"):
+    with pytest.raises(RequestTraceError, match="is not whole gzip"):
         read_requests(write(tmp_path / "a.csv.gz", "arrival_s,service_s\n0,1\n"))
     broken = tmp_path / "b.csv.gz"
     broken.write_bytes(gzip.compress(b"arrival_s,service_s\n0,1\n")[:-9])
-    with pytest.raises(RequestTraceError, match="broken gzip"):
+    with pytest.raises(RequestTraceError, match="is not whole gzip"):
         read_requests(broken)
     binary = tmp_path / "c.csv"
     binary.write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(RequestTraceError, match="not a text file"):
+    with pytest.raises(RequestTraceError, match="is not UTF-8 text"):
         read_requests(binary)
     with pytest.raises(RequestTraceError, match=r"absent\.csv: cannot be read"):
         read_requests(tmp_path / "absent.csv")

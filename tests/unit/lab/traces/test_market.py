@@ -122,7 +122,7 @@ BAD = {
     "column twice": ("time_s,pool,capacity,pool\n", "line 1: .*twice"),
     "time not first": ("pool,time_s,capacity\n", "line 1: the first column"),
     "unsorted": (HEAD + "0,a,1\n60,a,2\n30,a,1\n90,,\n", "line 4: time_s goes back from 60 to 30"),
-    "negative capacity": (HEAD + "0,a,-1\n60,,\n", "line 2: capacity is -1"),
+    "negative capacity": (HEAD + "0,a,-1\n60,,\n", "line 2: capacity is '-1'"),
     "negative time": (HEAD + "-5,a,1\n60,,\n", "line 2: time_s is '-5'"),
     "fraction": (HEAD + "0,a,1.5\n60,,\n", "line 2: capacity is '1.5'"),
     "no number": (HEAD + "0,a,many\n60,,\n", "line 2: capacity is 'many'"),

@@ -18,10 +18,16 @@ from spotkeeper_lab.backtest.policies.catalogue import deployed_settings
 from spotkeeper_lab.backtest.policies.spotkeeper_runner import replay_of
 from spotkeeper_lab.backtest.world import World
 from spotkeeper_lab.fakes.states import FakeStates
-from spotkeeper_lab.traces.export import WHOLE_POOL, export_market
+from spotkeeper_lab.traces.export import (
+    WHOLE_POOL,
+    changes_of,
+    export_market,
+    read_activities,
+    read_records,
+    table_records,
+)
 from spotkeeper_lab.traces.market import market_of
 from spotkeeper_lab.traces.market_file import MarketFileError, read_market
-from spotkeeper_lab.traces.records import changes_of, read_activities, read_records, table_records
 from tests.builders import TABLE
 
 if TYPE_CHECKING:

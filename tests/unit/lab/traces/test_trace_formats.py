@@ -43,7 +43,7 @@ def test_a_wrong_step_can_be_corrected(tmp_path: Path) -> None:
 
 def test_inverted_json_has_to_be_said(tmp_path: Path) -> None:
     path = write(tmp_path, "z_v100_1/full.json", trace(data=[0, 1, 0], price_info={"price": 1}))
-    with pytest.raises(MarketFileError, match="1 means not available; say so"):
+    with pytest.raises(MarketFileError, match="1 means not available; give --inverted"):
         read_public_traces([path], "m")
     market = read_public_traces([path], "m", TraceReading(inverted=True))
     assert market.pools == ("z/v100_1",)
@@ -136,7 +136,7 @@ BAD = {
     "back in time": (
         "a.csv",
         SKYNOMAD + "2023-02-15 00:00:00,1\n",
-        "line 5: .* does not come after",
+        "line 5: .* is not after the row",
     ),
     "three fields": ("a.csv", SKYNOMAD + "2023-02-16 00:00:00,1,1\n", "line 5: 3 fields"),
     "one sample": ("a.csv", "date,availability\n2023-02-16 00:00:00,1\n", "fewer than two"),
@@ -147,7 +147,7 @@ BAD = {
         "line 6: add of 'node1', which is there",
     ),
     "never there": ("a.csv", BAMBOO + "180000,remove,x\n", "line 6: remove of 'x', which is not"),
-    "events back": ("a.csv", BAMBOO + "90000,remove,node1\n", "line 6: 90000 ms comes after"),
+    "events back": ("a.csv", BAMBOO + "90000,remove,node1\n", "line 6: 90000 ms is before"),
     "no milliseconds": ("a.csv", BAMBOO + "-1,add,node9\n", "line 6: '-1' is not a whole number"),
     "quote": ("a.csv", 'date,availability\n"2023', "is not CSV"),
     "bytes": ("a.csv", b"date,availability\n\xff\n", "line 2: is not UTF-8"),
@@ -185,8 +185,8 @@ def test_files_that_do_not_go_together_are_refused(tmp_path: Path) -> None:
     [
         ("a.json", {"gap_s": 0.0}, "a step of 0 s has no length"),
         ("a.json", {"gap_s": float("nan")}, "a step of nan s has no length"),
-        ("a.csv", {"gap_s": 60.0}, "said of JSON files only"),
-        ("a.csv", {"inverted": True}, "said of JSON files only"),
+        ("a.csv", {"gap_s": 60.0}, "are for JSON files only"),
+        ("a.csv", {"inverted": True}, "are for JSON files only"),
     ],
 )
 def test_an_option_without_an_effect_is_refused(
