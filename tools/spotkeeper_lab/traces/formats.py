@@ -141,17 +141,16 @@ def _json(path: Path, reading: TraceReading) -> Series:
         found = json.loads(read_text(path, MarketFileError))
     except json.JSONDecodeError as error:
         raise MarketFileError(path, error.lineno, f"is not JSON: {error.msg}") from None
-    with _at(path, 1):
-        match found:
-            case {"metadata": {"gap_seconds": int() | float() as gap, **metadata}, "data": [*data]}:
-                gap_s = float(gap) if reading.gap_s is None else reading.gap_s
-            case _:
-                data, gap, gap_s, metadata = [], 0, 0.0, {}
-        if not data:
-            shape = '{"metadata": {"gap_seconds": ...}, "data": [...]}'
-            raise ValueError(f"has no {shape}, or no data in it")
-        if isinstance(gap, bool) or not 0 < gap_s < float("inf"):
-            raise ValueError(f"gap_seconds is {gap}; it must be more than 0")
+    shape = '{"metadata": {"gap_seconds": ...}, "data": [...]}'
+    match found:
+        case {"metadata": {"gap_seconds": int() | float() as gap, **metadata}, "data": [*data]} if (
+            data
+        ):
+            gap_s = float(gap) if reading.gap_s is None else reading.gap_s
+        case _:
+            raise MarketFileError(path, 1, f"has no {shape}, or no data in it")
+    if isinstance(gap, bool) or not 0 < gap_s < float("inf"):
+        raise MarketFileError(path, 1, f"gap_seconds is {gap}; it must be more than 0")
     with _at(path, None):
         if "price_info" in metadata and reading.inverted is None:
             raise ValueError(
