@@ -18,10 +18,8 @@ from rich.table import Table
 
 from bench._figures import narrow_table
 from spotkeeper_cli.output import counted, screen
-from spotkeeper_lab.backtest.backtest import BacktestPlan, Row, run_backtest
-from spotkeeper_lab.backtest.policies.catalogue import choose
-from spotkeeper_lab.backtest.policies.settings import configure
-from spotkeeper_lab.backtest.windows import Windows
+from spotkeeper_lab.backtest.backtest import BacktestPlan, Row, Windows, run_backtest
+from spotkeeper_lab.backtest.policies import choose, configure
 from spotkeeper_lab.backtest.world import World
 from spotkeeper_lab.traces.generate import generate
 from spotkeeper_lab.traces.market import Market, market_of

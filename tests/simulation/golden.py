@@ -7,7 +7,7 @@ from spotkeeper.domain.fleet import Fleet
 from spotkeeper.domain.settings.availability import AvailabilityPolicy
 from spotkeeper.domain.settings.sizing import Bounds
 from spotkeeper.ports import Ports
-from spotkeeper_lab.backtest.policies.spotkeeper_runner import Replay
+from spotkeeper_lab.backtest.deployed import Replay
 from spotkeeper_lab.cloud.api import Cloud
 from spotkeeper_lab.cloud.values import GroupSpec, Physics, Purchase
 from spotkeeper_lab.fakes.faults import Faults

@@ -6,10 +6,8 @@ from statistics import fmean, stdev
 import pytest
 
 from spotkeeper_lab.backtest.accounting import RunResult
-from spotkeeper_lab.backtest.backtest import BacktestPlan, run_backtest
-from spotkeeper_lab.backtest.policies.catalogue import choose
-from spotkeeper_lab.backtest.policies.settings import configure
-from spotkeeper_lab.backtest.windows import Windows
+from spotkeeper_lab.backtest.backtest import BacktestPlan, Windows, run_backtest
+from spotkeeper_lab.backtest.policies import choose, configure
 from spotkeeper_lab.backtest.world import World
 from spotkeeper_lab.traces.market_file import read_market
 

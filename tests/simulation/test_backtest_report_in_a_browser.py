@@ -6,10 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from spotkeeper_lab.backtest.backtest import BacktestPlan, run_backtest
-from spotkeeper_lab.backtest.policies.catalogue import choose
+from spotkeeper_lab.backtest.backtest import BacktestPlan, Windows, run_backtest
+from spotkeeper_lab.backtest.policies import choose
 from spotkeeper_lab.backtest.report import report_html
-from spotkeeper_lab.backtest.windows import Windows
 from spotkeeper_lab.backtest.world import World
 from spotkeeper_lab.traces.generate import generate
 

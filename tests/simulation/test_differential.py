@@ -13,9 +13,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from spotkeeper_lab.backtest.policies.catalogue import deployed_settings
-from spotkeeper_lab.backtest.policies.deployed import cloud_of, fleet_of
-from spotkeeper_lab.backtest.policies.spotkeeper_runner import replay_of
+from spotkeeper_lab.backtest.deployed import cloud_of, fleet_of, replay_of
+from spotkeeper_lab.backtest.policies import deployed_settings
 from spotkeeper_lab.backtest.world import World
 from spotkeeper_lab.fakes.states import FakeStates
 from spotkeeper_lab.fakes.virtual_time import instant

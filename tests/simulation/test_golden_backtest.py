@@ -5,9 +5,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from spotkeeper_lab.backtest import bounds
 from spotkeeper_lab.backtest.accounting import RunResult
-from spotkeeper_lab.backtest.policies import bounds
-from spotkeeper_lab.backtest.policies.spotkeeper_runner import run
+from spotkeeper_lab.backtest.deployed import run
 from spotkeeper_lab.backtest.world import World
 from spotkeeper_lab.traces.generate import generate
 

@@ -8,7 +8,7 @@ import pytest
 
 from spotkeeper_cli.lab_commands.backtest import POLICY_NAMES
 from spotkeeper_cli.lab_commands.replay import NAMES
-from spotkeeper_lab.backtest.policies.catalogue import POLICIES
+from spotkeeper_lab.backtest.policies import POLICIES
 from spotkeeper_lab.replay.run import RULE_NAMES
 from spotkeeper_lab.traces.market_file import read_market
 from spotkeeper_lab.traces.requests import read_requests

@@ -14,8 +14,7 @@ from spotkeeper_cli.options import ColdStart, JsonFile, ReportFile, duration
 from spotkeeper_cli.output import WIDE, OutputError, check_outputs, counted, give, remark, screen
 
 if TYPE_CHECKING:
-    from spotkeeper_lab.backtest.backtest import Row
-    from spotkeeper_lab.backtest.windows import Windows
+    from spotkeeper_lab.backtest.backtest import Row, Windows
     from spotkeeper_lab.backtest.world import World
     from spotkeeper_lab.traces.market import Market
 
@@ -85,7 +84,7 @@ def backtest(
     set: Settings = None,
 ) -> None:
     """Try policies on recorded spot markets: what each would have served and cost."""
-    from spotkeeper_lab.backtest.windows import Windows
+    from spotkeeper_lab.backtest.backtest import Windows
     from spotkeeper_lab.backtest.world import World
 
     if window_hours is not None and windows is None:
@@ -133,7 +132,7 @@ def _markets(paths: Sequence[Path], region: str | None, seed: int) -> "list[Mark
 
 def _mendable() -> tuple[type[Exception], ...]:
     """The errors that a user can mend."""
-    from spotkeeper_lab.backtest.policies.values import SettingError, UnknownNameError
+    from spotkeeper_lab.backtest.policies import SettingError, UnknownNameError
     from spotkeeper_lab.backtest.world import WorldError
     from spotkeeper_lab.traces.market import MarketError
 
@@ -149,8 +148,7 @@ def _tried(
 ) -> "list[Row]":
     """Run the backtest with a progress bar."""
     from spotkeeper_lab.backtest.backtest import BacktestPlan, run_backtest
-    from spotkeeper_lab.backtest.policies.catalogue import choose
-    from spotkeeper_lab.backtest.policies.settings import configure
+    from spotkeeper_lab.backtest.policies import choose, configure
 
     plan = BacktestPlan(
         markets=markets,
@@ -163,8 +161,7 @@ def _tried(
 
 
 def _show(rows: "Sequence[Row]", json: Path | None, report: Path | None) -> None:
-    from spotkeeper_lab.backtest.output import json_text, tables
-    from spotkeeper_lab.backtest.report import report_html
+    from spotkeeper_lab.backtest.report import json_text, report_html, tables
 
     command = f"spotkeeper {shlex.join(sys.argv[1:])}"
     shown = tables(rows, wide=screen().width >= WIDE)

@@ -1,23 +1,26 @@
 """Try policies over windows of markets and sum up what each one served and cost."""
 
+import math
+import random
 import statistics
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from multiprocessing import get_context
 
+import numpy as np
+
 from spotkeeper_lab.backtest.accounting import RunResult
-from spotkeeper_lab.backtest.policies.values import Policy, Settings
-from spotkeeper_lab.backtest.windows import Windows, long_enough, most_eventful
-from spotkeeper_lab.backtest.world import World
-from spotkeeper_lab.traces.market import Market
+from spotkeeper_lab.backtest.bounds import limit
+from spotkeeper_lab.backtest.policies import POLICIES, Policy
+from spotkeeper_lab.backtest.world import Settings, World
+from spotkeeper_lab.traces.market import Market, MarketError
 
 type Progress = Callable[[int, int, str], None]
 """Called with windows done, windows in all and a label."""
 
 SEED_STRIDE = 1_000_003
 """Keeps the seeds of windows apart from those of neighbouring worlds."""
-
 
 COLUMNS = (
     "market",
@@ -34,6 +37,8 @@ COLUMNS = (
     "losses",
 )
 """What a row of the JSON file has beside its settings."""
+# 400 days in steps of half a minute.
+MOST_TICKS = 1_152_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,6 +72,30 @@ class Row:
         return row | {
             "settings": {**asdict(self.world), "window_hours": self.hours, **self.settings}
         }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Windows:
+    """``count`` windows of ``hours`` at random offsets, or (count None) the whole market."""
+
+    count: int | None = None
+    hours: float = 24.0
+    seed: int = 0
+
+    def of(self, market: Market, tick_s: float) -> list[Market]:
+        """The windows of a market, on whole ticks; raises MarketError where they do not fit."""
+        if self.count is None:
+            return [market]
+        if self.count < 1:
+            raise MarketError(f"{self.count} windows are none; ask for 1 or more")
+        if not 0 < self.hours < math.inf:
+            raise MarketError(f"a window of {self.hours:g} h has no length; ask for more than 0 h")
+        length_s = self.hours * 3600.0
+        market.window(0.0, length_s)
+        latest = int((market.end_s - length_s) // tick_s)
+        rng = random.Random(self.seed)
+        starts = [rng.randint(0, latest) * tick_s for _ in range(self.count)]
+        return [market.window(start_s, length_s) for start_s in starts]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,7 +135,7 @@ def run_backtest(
         for sample in [most_eventful(windows, world)]
         for policy in plan.policies
     ]
-    results = _in_processes(tasks, workers) if workers > 1 else _here(tasks)
+    results = _results(tasks, workers)
     done, total = 0, sum(len(task.windows) for task in tasks)
     rows = []
     for task in tasks:
@@ -120,25 +149,23 @@ def run_backtest(
     return rows
 
 
-def _here(tasks: Sequence[_Task]) -> Iterator[RunResult]:
-    for task in tasks:
-        for index, window in enumerate(task.windows):
-            yield _run(task.policy, window, _seeded(task.world, index))
-
-
-def _in_processes(tasks: Sequence[_Task], workers: int) -> Iterator[RunResult]:
+def _results(tasks: Sequence[_Task], workers: int) -> Iterator[RunResult]:
+    runs = [
+        (task.policy.name, task.policy.settings, window, _seeded(task.world, index))
+        for task in tasks
+        for index, window in enumerate(task.windows)
+    ]
+    if workers == 1:
+        yield from (_run(*run) for run in runs)
+        return
     with ProcessPoolExecutor(workers, mp_context=get_context("forkserver")) as pool:
-        futures: list[Future[RunResult]] = [
-            pool.submit(_run, task.policy, window, _seeded(task.world, index))
-            for task in tasks
-            for index, window in enumerate(task.windows)
-        ]
-        for future in futures:
+        for future in [pool.submit(_run, *run) for run in runs]:
             yield future.result()
 
 
-def _run(policy: Policy, window: Market, world: World) -> RunResult:
-    return policy.run(window, world, policy.settings)
+def _run(policy: str, settings: Settings, window: Market, world: World) -> RunResult:
+    """Try a policy by its name, since other processes import it."""
+    return POLICIES[policy].run(window, world, settings)
 
 
 def _seeded(world: World, window: int) -> World:
@@ -167,3 +194,25 @@ def _row(task: _Task, results: Sequence[RunResult]) -> Row:
         settings=task.policy.settings,
         sample=(task.windows[task.sample], results[task.sample]),
     )
+
+
+def long_enough(windows: list[Market], world: World) -> list[Market]:
+    """Refuse windows that end with the first cold start, or that take too long."""
+    ticks = world.length(windows[0])
+    if ticks > MOST_TICKS:
+        raise MarketError(
+            f"a window of {windows[0].end_s:g} s has {ticks:,} ticks of {world.tick_s:g} s, more "
+            f"than {MOST_TICKS:,}; ask for a longer tick or shorter windows"
+        )
+    if world.length(windows[0]) <= world.ticks(world.cold_start_s):
+        raise MarketError(
+            f"a window of {windows[0].end_s:g} s ends before the first cold start of "
+            f"{world.cold_start_s:g} s does; ask for longer windows"
+        )
+    return windows
+
+
+def most_eventful(windows: Sequence[Market], world: World) -> int:
+    """The window in which what spot can give of the target changes most often."""
+    events = [np.count_nonzero(np.diff(limit(window, world).spot)) for window in windows]
+    return int(np.argmax(events))

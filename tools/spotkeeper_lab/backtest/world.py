@@ -1,9 +1,14 @@
 """The world that a policy is tried in: what is asked of the fleet and how the cloud behaves."""
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from spotkeeper_lab.traces.market import Market
+
+type Value = bool | int | float | str
+type Settings = Mapping[str, Value]
+"""A policy's settings by name."""
 
 DEFAULT_PRICE_RATIO = 0.30
 """Spot over on-demand where neither the market nor the user says (us-east-1 GPUs, 2021)."""

@@ -6,9 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import Bounds, LinearConstraint, milp
 
-from spotkeeper_lab.backtest.policies import ticks
-from spotkeeper_lab.backtest.policies.bounds import limit, optimum
-from spotkeeper_lab.backtest.policies.peers import OnDemandOnly
+from spotkeeper_lab.backtest import peers as ticks
+from spotkeeper_lab.backtest.bounds import limit, optimum
+from spotkeeper_lab.backtest.peers import OnDemandOnly
 from spotkeeper_lab.backtest.world import World
 from spotkeeper_lab.traces.market import Market, Steps, market_of
 from tests.laws import some

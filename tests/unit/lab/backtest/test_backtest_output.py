@@ -9,12 +9,18 @@ import pytest
 from rich.console import Console
 
 from spotkeeper_charts.scatter import HEIGHT, WIDTH
-from spotkeeper_lab.backtest.backtest import BacktestPlan, Row, run_backtest
-from spotkeeper_lab.backtest.output import CELLS, cells, compared, json_text, tables
-from spotkeeper_lab.backtest.policies.catalogue import choose
-from spotkeeper_lab.backtest.report import picture, report_html
-from spotkeeper_lab.backtest.timeline import timeline
-from spotkeeper_lab.backtest.windows import Windows
+from spotkeeper_lab.backtest.backtest import BacktestPlan, Row, Windows, run_backtest
+from spotkeeper_lab.backtest.policies import choose
+from spotkeeper_lab.backtest.report import (
+    CELLS,
+    cells,
+    compared,
+    json_text,
+    picture,
+    report_html,
+    tables,
+    timeline,
+)
 from spotkeeper_lab.backtest.world import World
 from spotkeeper_lab.traces.generate import generate
 

@@ -7,16 +7,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spotkeeper_lab.backtest.policies import ticks
-from spotkeeper_lab.backtest.policies.peers import (
+from spotkeeper_lab.backtest import peers as ticks
+from spotkeeper_lab.backtest.peers import (
     EvenSpread,
     OnDemandOnly,
     RoundRobin,
     SpotGroup,
     SpotHedge,
+    TickedFleet,
+    TickPolicy,
     TwoGroupLoop,
 )
-from spotkeeper_lab.backtest.policies.ticks import TickedFleet, TickPolicy
 from spotkeeper_lab.backtest.world import World
 from spotkeeper_lab.traces.market import Market, market_of
 
@@ -75,9 +76,9 @@ def test_round_robin_goes_on_with_every_attempt() -> None:
 
 def test_a_spot_group_passes_over_the_zone_that_failed_until_all_have() -> None:
     policy = SpotGroup(2)
-    policy.told([0, 0], {0: 1, 1: 1}, {0: 0, 1: 1})
+    policy.told({0: 1, 1: 1}, {0: 0, 1: 1})
     assert list(policy.ask(fleet(0, 1))) == [1]
-    policy.told([0, 1], {1: 1}, {1: 0})
+    policy.told({1: 1}, {1: 0})
     assert list(policy.ask(fleet(0, 1))) == [0]
 
 
@@ -100,16 +101,16 @@ def test_spothedge_goes_to_pools_that_hold_none_first() -> None:
 
 def test_spothedge_leaves_a_pool_that_gave_less_until_it_is_the_last() -> None:
     policy = hedge()
-    policy.told([0, 0, 0], {0: 1, 1: 1}, {0: 0, 1: 0})
+    policy.told({0: 1, 1: 1}, {0: 0, 1: 0})
     assert set(policy.ask(fleet(0, 0, 0))) == {2}
-    policy.told([0, 0, 0], {2: 3}, {2: 2})
+    policy.told({2: 3}, {2: 2})
     assert len(set(policy.ask(fleet(0, 0, 0)))) == 3
 
 
 def test_spothedge_takes_a_pool_back_that_gave_all() -> None:
     policy = hedge()
-    policy.told([0, 0, 0], {0: 1}, {0: 0})
-    policy.told([0, 0, 0], {0: 1}, {0: 1})
+    policy.told({0: 1}, {0: 0})
+    policy.told({0: 1}, {0: 1})
     assert set(policy.ask(fleet(0, 1, 1))) == {0}
 
 

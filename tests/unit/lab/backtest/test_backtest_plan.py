@@ -5,11 +5,14 @@ from dataclasses import asdict, replace
 import pytest
 
 from spotkeeper.domain.settings.availability import AvailabilityPolicy
-from spotkeeper_lab.backtest.backtest import COLUMNS, BacktestPlan, run_backtest
-from spotkeeper_lab.backtest.policies.catalogue import POLICIES, choose
-from spotkeeper_lab.backtest.policies.settings import configure
-from spotkeeper_lab.backtest.policies.values import SettingError, UnknownNameError
-from spotkeeper_lab.backtest.windows import Windows
+from spotkeeper_lab.backtest.backtest import COLUMNS, BacktestPlan, Windows, run_backtest
+from spotkeeper_lab.backtest.policies import (
+    POLICIES,
+    SettingError,
+    UnknownNameError,
+    choose,
+    configure,
+)
 from spotkeeper_lab.backtest.world import World
 from spotkeeper_lab.traces.generate import generate
 from spotkeeper_lab.traces.market import MarketError

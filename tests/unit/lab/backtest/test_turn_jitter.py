@@ -4,7 +4,7 @@ from itertools import pairwise
 
 import pytest
 
-from spotkeeper_lab.backtest.policies.spotkeeper_runner import replay_of
+from spotkeeper_lab.backtest.deployed import replay_of
 from spotkeeper_lab.backtest.world import World, WorldError
 from spotkeeper_lab.fakes.states import FakeStates
 from spotkeeper_lab.fakes.virtual_time import seconds

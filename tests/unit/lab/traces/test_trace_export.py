@@ -14,8 +14,8 @@ from typer.testing import CliRunner
 from spotkeeper.adapters.dynamodb.fleet_state import FleetStateTable
 from spotkeeper.domain.decision import DecisionRecord
 from spotkeeper_cli.main import app
-from spotkeeper_lab.backtest.policies.catalogue import deployed_settings
-from spotkeeper_lab.backtest.policies.spotkeeper_runner import replay_of
+from spotkeeper_lab.backtest.deployed import replay_of
+from spotkeeper_lab.backtest.policies import deployed_settings
 from spotkeeper_lab.backtest.world import World
 from spotkeeper_lab.fakes.states import FakeStates
 from spotkeeper_lab.traces.export import (

@@ -6,22 +6,28 @@ throughout; on-demand is what the turns make it.
 """
 
 import heapq
+import math
 import random
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 from spotkeeper.domain.fleet import Fleet
+from spotkeeper.domain.interruption import Interruption, InterruptionKind
+from spotkeeper.domain.settings.availability import AvailabilityPolicy, RebalanceMeaning
+from spotkeeper.domain.settings.sizing import Bounds
 from spotkeeper.ports import Ports
 from spotkeeper.turns.check_availability import check_availability, handle_interruption
 from spotkeeper.turns.turn import TurnReport
 from spotkeeper_lab.backtest.accounting import PaidLife, RunResult, account
-from spotkeeper_lab.backtest.policies.deployed import _KINDS, cloud_of, fleet_of, interruption_of
-from spotkeeper_lab.backtest.policies.values import Settings
-from spotkeeper_lab.backtest.world import World
+from spotkeeper_lab.backtest.world import Settings, World
 from spotkeeper_lab.cloud.api import Cloud
 from spotkeeper_lab.cloud.values import (
     CloudEvent,
+    EventKind,
+    GroupSpec,
     InstanceView,
+    Physics,
     Purchase,
 )
 from spotkeeper_lab.fakes.groups import FakeGroups
@@ -33,7 +39,78 @@ from spotkeeper_lab.fakes.virtual_time import instant
 from spotkeeper_lab.fakes.wake_ups import FakeWakeUps
 from spotkeeper_lab.traces.market import Market
 
+SPOT, ON_DEMAND = "spot", "on-demand"
 TURN_EVERY_S = 60.0
+PHYSICS = (
+    "cold_start_s",
+    "warm_start_s",
+    "warm_pool",
+    "notice_s",
+    "notice_lost",
+    "event_delay_s",
+    "on_demand_failure",
+)
+"""What the world says of the cloud."""
+# What the template's rules let through.
+_KINDS = {
+    EventKind.LAUNCH_SUCCESSFUL: InterruptionKind.LAUNCH_SUCCESSFUL,
+    EventKind.LAUNCH_UNSUCCESSFUL: InterruptionKind.LAUNCH_UNSUCCESSFUL,
+    EventKind.WARNING: InterruptionKind.INTERRUPTION_WARNING,
+    EventKind.TERMINATED: InterruptionKind.TERMINATE_SUCCESSFUL,
+}
+# Only these say their group; the others name an instance, and the turn looks it up.
+_OF_GROUPS = frozenset(
+    {EventKind.LAUNCH_SUCCESSFUL, EventKind.LAUNCH_UNSUCCESSFUL, EventKind.TERMINATED}
+)
+
+
+def fleet_of(world: World, settings: Settings) -> Fleet:
+    """The fleet of a world: its target on spot, as much again on demand at most.
+
+    Its operator knows whether on-demand is warm and how long before a loss warnings come.
+    """
+    warm = world.warm_pool > 0 and (world.warm_start_s or 0.0) < world.cold_start_s
+    chosen: dict[str, Any] = {**settings, "on_demand_warm": warm}
+    chosen["notice_s"] = round(world.notice_s)
+    if "rebalance" in chosen:
+        chosen["rebalance"] = RebalanceMeaning(str(chosen["rebalance"]))
+    return Fleet(
+        name="backtest",
+        spot_group=SPOT,
+        on_demand_group=ON_DEMAND,
+        bounds=Bounds(spot_min=0, spot_max=2 * world.target, on_demand_max=world.target),
+        availability=replace(AvailabilityPolicy(), **chosen),
+    )
+
+
+def cloud_of(window: Market, world: World) -> Cloud:
+    """The cloud of a world: one group each way, the spot group asked for the target."""
+    groups = [
+        GroupSpec(
+            name=name,
+            purchase=purchase,
+            minimum=0,
+            maximum=2 * world.target,
+            desired=desired,
+            pools=window.pools,
+        )
+        for name, purchase, desired in (
+            (SPOT, Purchase.SPOT, world.target),
+            (ON_DEMAND, Purchase.ON_DEMAND, 0),
+        )
+    ]
+    physics = Physics(**{name: getattr(world, name) for name in PHYSICS})
+    return Cloud(window, groups, physics, world.seed)
+
+
+def interruption_of(event: CloudEvent) -> Interruption:
+    """An event as the function's border parses it; AWS writes whole seconds."""
+    return Interruption(
+        kind=_KINDS[event.kind],
+        at=instant(math.floor(event.at_s)),
+        instance_ids=(event.instance_id,) if event.instance_id else (),
+        group=event.group if event.kind in _OF_GROUPS else "",
+    )
 
 
 def run(window: Market, world: World, settings: Settings) -> RunResult:
@@ -106,37 +183,37 @@ def replay_of(
 ) -> Replay:
     """A replay of a world from its start; `states` keep its decision records if wanted."""
     cloud = cloud_of(window, world)
-    groups, states = FakeGroups(cloud), states or FakeStates(remember=0)
-    wake_ups = FakeWakeUps()
-    ports = Ports(
-        groups=groups,
-        writer=groups,
-        instances=groups,
-        states=states,
-        load=FakeLoadTable(),
-        histories=FakeLoadHistories(),
-        queues=FakeRequestQueues(),
-        wake_ups=wake_ups,
-    )
-    fleet = fleet_of(world, settings)
+    groups, wake_ups = FakeGroups(cloud), FakeWakeUps()
     chance = random.Random(world.seed)
     return Replay(
         cloud=cloud,
-        fleet=fleet,
-        ports=ports,
+        fleet=fleet_of(world, settings),
+        ports=Ports(
+            groups=groups,
+            writer=groups,
+            instances=groups,
+            states=states or FakeStates(remember=0),
+            load=FakeLoadTable(),
+            histories=FakeLoadHistories(),
+            queues=FakeRequestQueues(),
+            wake_ups=wake_ups,
+        ),
         wake_ups=wake_ups,
         jitter=lambda: chance.uniform(0.0, world.turn_jitter_s),
     )
 
 
 def lives_of(cloud: Cloud, end_s: float) -> list[PaidLife]:
-    """Every instance as the accounting counts it."""
-    return [_life(view, end_s) for view in cloud.history()]
+    """Every instance as the accounting counts it.
+
+    A draining worker still works until its instance goes: it counts, as the peers' do.
+    """
+    return [
+        _life(view, end_s if view.ended_s is None else view.ended_s) for view in cloud.history()
+    ]
 
 
-def _life(view: InstanceView, end_s: float) -> PaidLife:
-    """A draining worker still works until its instance goes: it counts, as the peers' do."""
-    ended_s = end_s if view.ended_s is None else view.ended_s
+def _life(view: InstanceView, ended_s: float) -> PaidLife:
     return PaidLife(
         pool=view.pool if view.purchase is Purchase.SPOT else None,
         launched_s=view.launched_s,
@@ -147,6 +224,6 @@ def _life(view: InstanceView, end_s: float) -> PaidLife:
 
 
 def _done(report: TurnReport) -> None:
-    """Raise what nobody foresaw: a backtest of it would say nothing."""
+    """Raise the errors that no code expects: a backtest of them would say nothing."""
     if report.defects:
-        raise ExceptionGroup("a turn met what nobody foresaw", report.defects)
+        raise ExceptionGroup("a turn failed by a defect", report.defects)
