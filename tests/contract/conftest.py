@@ -22,6 +22,7 @@ from spotkeeper_lab.endpoint.up import PARTS, LabClient, running
 from spotkeeper_lab.fakes.groups import FakeGroups
 from spotkeeper_lab.fakes.states import FakeStates
 from spotkeeper_lab.fakes.virtual_time import EPOCH
+from spotkeeper_lab.faults import Kind
 from spotkeeper_lab.local_aws.context import Client, VirtualTime, local_aws
 from spotkeeper_lab.local_aws.dynamodb import Table, Tables
 from spotkeeper_lab.local_aws.table import create_table
@@ -123,7 +124,7 @@ def _over_the_wire(lab: LabClient, physics: dict[str, float | bool]) -> Groups:
     groups = _adapters(
         lab.aws,
         lambda: lab.post("skip", 600.0),
-        lambda one: lab.order(do="loss", instances=[one], in_s=0.0),
+        lambda one: lab.order(do=Kind.UNWARNED_LOSS, instances=[one]),
     )
     # The local AWS has a time of its own, which skips add up to.
     return replace(groups, now=lambda: datetime.fromisoformat(lab.look("state")["at"]))

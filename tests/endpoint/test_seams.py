@@ -7,6 +7,7 @@ import pytest
 from botocore.exceptions import ClientError
 
 from spotkeeper_lab.endpoint.serve import IMAGES
+from spotkeeper_lab.faults import Kind
 from spotkeeper_lab.local_aws.wire import ACCOUNT, REGION
 from tests.endpoint.conftest import SETTINGS, Endpoint, allow, policy, received, until
 
@@ -129,7 +130,7 @@ def test_a_warning_reaches_the_targets_of_a_rule(endpoint: Endpoint) -> None:
     arn = f"arn:aws:sqs:{REGION}:{ACCOUNT}:warnings"
     rules.put_targets(Rule="warnings", Targets=[{"Id": "1", "Arn": arn}])
     until(lambda: len(spot(endpoint)) == SETTINGS.desired, within_s=120, what="a whole group")
-    taken = endpoint.order(do="loss", count=1, in_s=5)
+    taken = endpoint.order(do=Kind.LOSS)
     event = json.loads(received(endpoint, queue))
     assert event["detail"] == {"instance-id": taken, "instance-action": "terminate"}
     assert event["resources"] == [f"arn:aws:ec2:{REGION}:{ACCOUNT}:instance/{taken}"]

@@ -109,7 +109,7 @@ def test_1_it_is_deployed_by_who_may_no_more_than_that(
 
 def test_2_the_load_that_workers_log_sizes_the_spot_group(endpoint: Endpoint) -> None:
     change_document(endpoint, IMPATIENT)
-    endpoint.order(do="load", erlangs=ERLANGS)
+    endpoint.order(do="load", value=ERLANGS)
 
     def sized() -> bool:
         return any(
@@ -122,13 +122,13 @@ def test_2_the_load_that_workers_log_sizes_the_spot_group(endpoint: Endpoint) ->
 
 def test_3_spot_runs_dry_and_on_demand_stands_in(endpoint: Endpoint) -> None:
     need = desired(endpoint, 0)
-    endpoint.order(do="capacity", capacity=0, in_s=SETTINGS.notice_s)
+    endpoint.order(do="capacity", value=0)
     until(lambda: desired(endpoint, 1) >= need, within_s=120, what="a backfill")
     until(lambda: serving(endpoint, 1) >= need, within_s=120, what="on-demand serves")
 
 
 def test_4_spot_is_back_and_on_demand_goes(endpoint: Endpoint) -> None:
-    endpoint.order(do="capacity", capacity=4)
+    endpoint.order(do="capacity", value=4)
     until(lambda: serving(endpoint, 0) > ERLANGS, within_s=120, what="spot serves")
     until(lambda: desired(endpoint, 1) == 0, within_s=300, what="a release")
 
@@ -179,6 +179,6 @@ FOR_WORSE_DAYS = {
 def test_8_it_is_deleted_and_leaves_nothing(
     endpoint: Endpoint, before: Inventory, deployer: dict[str, str]
 ) -> None:
-    endpoint.order(do="load", erlangs=0)
+    endpoint.order(do="load", value=0)
     endpoint.sam("delete", "--no-prompts", "--stack-name", STACK, **deployer)
     assert left(before, inventory(endpoint.aws)) == {}

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from spotkeeper_lab.endpoint.faults.buttons import ORDERS
+from spotkeeper_lab.endpoint.faults import ORDERS
 from spotkeeper_operator.status.page import html
 from tests.simulation.test_backtest_report_in_a_browser import QUIET
 

@@ -11,12 +11,13 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from enum import IntEnum
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING
 
 from spotkeeper_lab.machines import Served
-from spotkeeper_lab.traces.requests import RequestTrace
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 VISIBILITY_S = 30.0
 """A worker renews its hold on a request while it serves; this long after the last time it ends."""
@@ -42,14 +43,16 @@ class _Worker:
 class ServiceLedger:
     """What became of each request; one entry per request, NaN where it did not happen."""
 
-    arrival_s: NDArray[np.float64]
-    started_s: NDArray[np.float64]
-    finished_s: NDArray[np.float64]
-    receives: NDArray[np.int32]
+    arrival_s: "NDArray[np.float64]"
+    started_s: "NDArray[np.float64]"
+    finished_s: "NDArray[np.float64]"
+    receives: "NDArray[np.int32]"
     lost: list[int] = field(default_factory=list)
 
-    def waits(self, end_s: float) -> NDArray[np.float64]:
+    def waits(self, end_s: float) -> "NDArray[np.float64]":
         """Seconds from arrival to the start that led to an answer, or to `end_s` without one."""
+        import numpy as np
+
         return np.where(np.isnan(self.started_s), end_s, self.started_s) - self.arrival_s
 
     def late(self, end_s: float, objective_s: float) -> int:
@@ -64,7 +67,7 @@ class Workforce:
 
     def __init__(
         self,
-        trace: RequestTrace,
+        requests: Iterable[tuple[float, float]],
         on_served: Callable[[Served], None],
         *,
         workers_per_instance: int = 1,
@@ -73,18 +76,18 @@ class Workforce:
     ) -> None:
         """Start with the on-premises workers only; `on_served` gets every finished request.
 
-        A request goes to the worker that was idle the longest, or by `chance` to any idle one.
+        `requests` are seconds of arrival, in order, and of service; more may be offered. A request
+        goes to the worker that was idle the longest, or by `chance` to any idle one.
         """
         self.now_s = 0.0
-        count = len(trace)
-        self.ledger = ServiceLedger(
-            arrival_s=trace.arrival_s,
-            started_s=np.full(count, math.nan),
-            finished_s=np.full(count, math.nan),
-            receives=np.zeros(count, dtype=np.int32),
-        )
-        self._arrivals: list[float] = trace.arrival_s.tolist()
-        self._service: list[float] = trace.service_s.tolist()
+        self.lost: list[int] = []
+        self._arrivals: list[float] = []
+        self._service: list[float] = []
+        self._started: list[float] = []
+        self._finished: list[float] = []
+        self._receives: list[int] = []
+        for arrival_s, service_s in requests:
+            self.offer(arrival_s, service_s)
         self._next_arrival = 0
         self._on_served = on_served
         self._chance = chance
@@ -95,6 +98,27 @@ class Workforce:
         self._instances: dict[str, list[_Worker]] = {}
         self._due: list[tuple[float, _Kind, int, str]] = []
         self._hire("", [f"onprem-{n}" for n in range(onprem_workers)])
+
+    def offer(self, arrival_s: float, service_s: float) -> None:
+        """Add a request, which arrives after all others."""
+        self._arrivals.append(arrival_s)
+        self._service.append(service_s)
+        self._started.append(math.nan)
+        self._finished.append(math.nan)
+        self._receives.append(0)
+
+    @property
+    def ledger(self) -> ServiceLedger:
+        """What became of each request."""
+        import numpy as np
+
+        return ServiceLedger(
+            arrival_s=np.array(self._arrivals, dtype=np.float64),
+            started_s=np.array(self._started, dtype=np.float64),
+            finished_s=np.array(self._finished, dtype=np.float64),
+            receives=np.array(self._receives, dtype=np.int32),
+            lost=self.lost,
+        )
 
     @property
     def instances(self) -> frozenset[str]:
@@ -110,6 +134,13 @@ class Workforce:
     def busy(self) -> int:
         """Workers that serve a request at this moment."""
         return sum(worker.request is not None for worker in self._workers.values())
+
+    @property
+    def busy_instances(self) -> frozenset[str]:
+        """The instances with a worker that serves a request."""
+        return frozenset(
+            one.instance_id for one in self._workers.values() if one.request is not None
+        )
 
     @property
     def in_flight(self) -> int:
@@ -215,8 +246,8 @@ class Workforce:
         if worker is None or worker.request != request:
             return
         worker.request = None
-        self.ledger.started_s[request] = worker.started_s
-        self.ledger.finished_s[request] = self.now_s
+        self._started[request] = worker.started_s
+        self._finished[request] = self.now_s
         if worker.accepts:
             self._idle[worker_id] = worker
         self._on_served(
@@ -231,8 +262,8 @@ class Workforce:
         )
 
     def _come_back(self, request: int) -> None:
-        if self.ledger.receives[request] >= MAX_RECEIVES:
-            self.ledger.lost.append(request)
+        if self._receives[request] >= MAX_RECEIVES:
+            self.lost.append(request)
         else:
             self._queue.appendleft(request)
 
@@ -248,7 +279,7 @@ class Workforce:
             worker = self._idle.pop(self._next_idle())
             request = self._queue.popleft()
             worker.request, worker.started_s = request, self.now_s
-            self.ledger.receives[request] += 1
+            self._receives[request] += 1
             due_s = self.now_s + self._service[request]
             heapq.heappush(self._due, (due_s, _Kind.FINISH, request, worker.worker_id))
 

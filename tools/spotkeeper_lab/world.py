@@ -241,7 +241,7 @@ class World:
         self.logs = SearchLogs(self.time, stage.pace)
         self.queue = SearchLogQueue(self.time)
         self.force = Workforce(
-            stage.requests,
+            zip(stage.requests.arrival_s.tolist(), stage.requests.service_s.tolist(), strict=True),
             self.served,
             workers_per_instance=stage.workers_per_instance,
             onprem_workers=stage.onprem_workers,

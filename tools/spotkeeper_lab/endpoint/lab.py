@@ -1,27 +1,43 @@
-"""A lab's own part of the endpoint: what the page shows, and the faults that it takes orders of."""
+"""The lab's own pages: what it shows, and the faults that can be ordered."""
 
 import asyncio
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
-from pydantic import TypeAdapter, ValidationError
+import boto3
+from botocore.config import Config
+from pydantic import BaseModel, TypeAdapter, ValidationError
 
+from spotkeeper.adapters.dynamodb.decision_records import DecisionRecords
+from spotkeeper.adapters.ec2.auto_scaling import AutoScalingReader
+from spotkeeper.adapters.fleet_documents import FleetDocumentStore
+from spotkeeper.adapters.stacks import StackReader
+from spotkeeper.ports import FleetError, Gone
 from spotkeeper_lab.cloud.values import CloudError, GroupView, InstanceView
-from spotkeeper_lab.endpoint.faults.buttons import ORDERS
-from spotkeeper_lab.endpoint.faults.calls import App, Receive, Send, respond
-from spotkeeper_lab.endpoint.faults.inject import Faults
-from spotkeeper_lab.endpoint.faults.values import FAULT, Seconds
-from spotkeeper_lab.endpoint.machines import Workers
-from spotkeeper_lab.endpoint.seams import permissions as seams
+from spotkeeper_lab.endpoint.faults import (
+    ORDERS,
+    App,
+    Faults,
+    Order,
+    Receive,
+    Send,
+    read_body,
+    respond,
+)
+from spotkeeper_lab.endpoint.ministack import permissions
 from spotkeeper_lab.endpoint.settings import LabSettings
-from spotkeeper_lab.endpoint.world import World
-from spotkeeper_lab.local_aws.wire import ACCOUNT
-from spotkeeper_operator.status.page import html
+from spotkeeper_lab.local_aws.wire import ACCOUNT, REGION
+from spotkeeper_operator.status.page import DECISIONS_SHOWN, html, picture
 
 PATH = "/_lab/"
-SECONDS: TypeAdapter[float] = TypeAdapter(Seconds)
+STACK = "spotkeeper"
+CONFIG = Config(retries={"total_max_attempts": 1}, connect_timeout=2, read_timeout=5)
+SECONDS = TypeAdapter(float)
+LIST_USD = 1.006
+"""What an hour of on-demand costs in a lab, whatever the type."""
 
 type Look = Callable[[], dict[str, object]]
 """What the page shows of the stack."""
@@ -29,122 +45,77 @@ type Look = Callable[[], dict[str, object]]
 
 @dataclass(frozen=True, slots=True)
 class LabPages:
-    """Serves `/_lab/...` and leaves every other request to the endpoint."""
+    """Serves `/_lab/...` and the price list, and leaves every other request to the endpoint."""
 
     app: App
-    world: World
-    workers: Workers
     faults: Faults
     look: Look
 
     async def __call__(self, scope: Mapping[str, Any], receive: Receive, send: Send) -> None:
         """Answer one request."""
-        if scope["type"] != "http" or not scope["path"].startswith(PATH):
+        if scope["type"] == "http" and scope["path"].startswith(PATH):
+            path, body = scope["path"].removeprefix(PATH), await read_body(receive)
+            if (scope["method"], path) == ("GET", ""):
+                await respond(send, 200, "text/html; charset=utf-8", html().encode())
+                return
+            status, answer = await asyncio.to_thread(self._answer, scope["method"], path, body)
+            await respond(send, status, "application/json", json.dumps(answer).encode())
+        elif (b"x-amz-target", b"AWSPriceListService.GetProducts") in scope.get("headers", ()):
+            await respond(send, 200, "application/x-amz-json-1.1", price_list())
+        else:
             await self.app(scope, receive, send)
-            return
-        body = b""
-        more = True
-        while more:
-            message = await receive()
-            body += message.get("body", b"")
-            more = message.get("more_body", False)
-        path = scope["path"].removeprefix(PATH)
-        if (scope["method"], path) == ("GET", ""):
-            await respond(send, 200, "text/html; charset=utf-8", html().encode())
-            return
-        status, answer = await asyncio.to_thread(self._answer, scope["method"], path, body)
-        await respond(send, status, "application/json", json.dumps(answer).encode())
 
     def _answer(self, method: str, path: str, body: bytes) -> tuple[int, object]:
-        match method, path:
-            case "GET", "state.json":
-                return 200, self._picture()
-            case "GET", "state":
-                return 200, self._state()
-            case "GET", "permissions":
-                return 200, permissions()
-            case "POST", "faults":
-                return self._order(body)
-            case "POST", "skip":
-                return self._skip(body)
-            case "POST", "begin":
-                return self._begin(body)
-            case _:
-                return 404, {"error": f"there is no {method} {PATH}{path}"}
+        world = self.faults.world
+        try:
+            match method, path:
+                case "GET", "state.json":
+                    return 200, self._picture()
+                case "GET", "state":
+                    return 200, self._state()
+                case "GET", "permissions":
+                    return 200, permissions(ACCOUNT)
+                case "POST", "faults":
+                    return 200, {"done": self.faults.order(_read(Order, body))}
+                case "POST", "skip":
+                    world.skip(max(0.0, SECONDS.validate_json(body)))
+                    return 200, {"now_s": world.seconds()}
+                case "POST", "begin":
+                    settings = _read(LabSettings, body)
+                    world.begin(settings.groups(), settings.pools, settings.made())
+                    return 200, {"now_s": world.seconds()}
+        except (ValidationError, CloudError) as refusal:
+            return 400, {"error": str(refusal)}
+        return 404, {"error": f"there is no {method} {PATH}{path}"}
 
     def _picture(self) -> object:
         """What the page asks for, with the lab's own part."""
-        with self.world.now() as cloud:
-            at = self.world.time.at(cloud.now_s)
-        mine = {"market": self.world.capacities, "workers": self._workers(), "orders": ORDERS}
-        return {"at": at.isoformat(), "lab": mine, **self.look()}
-
-    def _order(self, body: bytes) -> tuple[int, object]:
-        try:
-            fault = FAULT.validate_json(body)
-        except ValidationError as error:
-            return 400, {"error": str(error)}
-        try:
-            return 200, {"done": self.faults.order(fault)}
-        except CloudError as refusal:
-            return 400, {"error": str(refusal)}
-
-    def _skip(self, body: bytes) -> tuple[int, object]:
-        """Let seconds be over at once; no deployed function takes part in that."""
-        try:
-            seconds = SECONDS.validate_json(body)
-        except ValidationError as error:
-            return 400, {"error": str(error)}
-        self.world.skip(seconds)
-        return 200, {"now_s": self.world.seconds()}
-
-    def _begin(self, body: bytes) -> tuple[int, object]:
-        """Begin anew with other settings."""
-        try:
-            settings = LabSettings.model_validate_json(body)
-        except ValidationError as error:
-            return 400, {"error": str(error)}
-        self.world.begin(settings.groups(), settings.pools, settings.made())
-        return 200, {"now_s": self.world.seconds()}
+        world = self.faults.world
+        mine = {"market": world.capacities, "workers": self._workers(), "orders": ORDERS}
+        return {"at": world.time.at(world.seconds()).isoformat(), "lab": mine, **self.look()}
 
     def _state(self) -> object:
-        with self.world.now() as cloud:
-            groups = [_group(cloud.group(name)) for name in cloud.groups()]
-            outside = [_instance(one) for one in cloud.instances() if not one.group]
-            now_s = cloud.now_s
-        return {
-            "at": self.world.time.at(now_s).isoformat(),
-            "now_s": round(now_s, 3),
-            "groups": groups,
-            "outside": outside,
-            "capacities": self.world.capacities,
-            "workers": self._workers(),
-        }
+        world = self.faults.world
+        with world.now() as cloud:
+            return {
+                "at": world.time.at(cloud.now_s).isoformat(),
+                "groups": [_group(cloud.group(name)) for name in cloud.groups()],
+                "workers": self._workers(),
+            }
 
     def _workers(self) -> dict[str, object]:
+        workers = self.faults.workers
         return {
-            "erlangs": self.workers.erlangs,
-            "logging": not self.workers.stopped,
-            "queued": self.workers.queued,
-            "served": self.workers.served,
-            "lost": self.workers.lost,
+            "erlangs": workers.erlangs,
+            "logging": workers.logging,
+            "queued": workers.force.queued,
+            "served": workers.served,
+            "lost": len(workers.force.lost),
         }
 
 
-def permissions() -> dict[str, object]:
-    """What each principal used and was refused so far, and what a role has and never used."""
-    return {who: _permissions(who) for who in sorted({who for who, _ in seams.seen()})}
-
-
-def _permissions(who: str) -> dict[str, object]:
-    used = {action for one, action in seams.used if one == who}
-    role = who.removeprefix("role/")
-    unused = seams.allowed(role, ACCOUNT) - used if role != who else set()
-    return {
-        "used": sorted(used),
-        "refused": sorted(action for one, action in seams.refused if one == who),
-        "unused": sorted(unused),
-    }
+def _read[T: BaseModel](kind: type[T], body: bytes) -> T:
+    return kind.model_validate_json(body)
 
 
 def _group(view: GroupView) -> dict[str, object]:
@@ -152,7 +123,6 @@ def _group(view: GroupView) -> dict[str, object]:
         "name": view.name,
         "purchase": view.purchase,
         "desired": view.desired,
-        "suspended": sorted(view.suspensions),
         "instances": [_instance(one) for one in view.instances],
     }
 
@@ -160,10 +130,43 @@ def _group(view: GroupView) -> dict[str, object]:
 def _instance(view: InstanceView) -> dict[str, object]:
     return {
         "id": view.instance_id,
-        "pool": view.pool,
-        "purchase": view.purchase,
         "state": view.state,
         "draining": view.draining,
         "warned": view.warned_s is not None,
-        "launched_s": view.launched_s,
     }
+
+
+def price_list() -> bytes:
+    """The answer to GetProducts, for whatever type."""
+    dimension = {"unit": "Hrs", "pricePerUnit": {"USD": str(LIST_USD)}}
+    product = {"terms": {"OnDemand": {"term": {"priceDimensions": {"hour": dimension}}}}}
+    return json.dumps({"FormatVersion": "aws_v1", "PriceList": [json.dumps(product)]}).encode()
+
+
+def watch(url: str) -> Look:
+    """Look at the stack in the endpoint at a URL, through the ports as of a real stack."""
+    session: Any = boto3.session.Session(
+        aws_access_key_id=ACCOUNT, aws_secret_access_key="test", region_name=REGION
+    )
+
+    @cache
+    def client(service: str) -> Any:
+        return session.client(service, endpoint_url=url, config=CONFIG)
+
+    def look() -> dict[str, object]:
+        try:
+            stack = StackReader(client("cloudformation")).outputs(STACK)
+            store = FleetDocumentStore(client("ssm"), stack.documents_path)
+            records = DecisionRecords(client("dynamodb"), stack.table)
+            groups = AutoScalingReader(client("autoscaling"), client("ec2"))
+            return picture(
+                store.load().fleets,
+                groups,
+                lambda fleet: records.newest(fleet, DECISIONS_SHOWN).records,
+            )
+        except Gone:
+            return {"fleets": [], "why": f"no stack {STACK} is deployed yet"}
+        except FleetError as error:
+            return {"fleets": [], "why": str(error)}
+
+    return look

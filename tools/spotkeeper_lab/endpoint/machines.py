@@ -1,14 +1,11 @@
 """What runs on the machines of a lab, in real time: workers that serve, and the agents beside them.
 
-Requests arrive at a steady rate by chance and are served first come first served, one at a time on
-each instance. Who takes requests and until when, what a search log is and when it is sent, and
-which hooks an agent completes are the worker distribution's own rules.
+Requests arrive at a steady rate by chance. Who takes requests and until when, what a search log is
+and when it is sent, and which hooks an agent completes are the worker distribution's own rules.
 """
 
 import random
-from collections import deque
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass, field
 from itertools import groupby
 
 from spotkeeper_lab.cloud.api import Cloud
@@ -17,6 +14,7 @@ from spotkeeper_lab.cloud.values import InstanceView, Result, Transition
 from spotkeeper_lab.cloud.words import IN_SERVICE, PENDING_WAIT, STANDBY, TERMINATING, WARMED
 from spotkeeper_lab.local_aws.wire import VirtualTime
 from spotkeeper_lab.machines import Machines, SearchLogs, Served
+from spotkeeper_lab.workers import Workforce
 from spotkeeper_worker.agent.hooks import Call, HookMemory, HookPolicy, after, calls, watch_target
 from spotkeeper_worker.states import Hook
 
@@ -27,130 +25,70 @@ POLL_S = 1.0
 _RUNS = frozenset({IN_SERVICE, STANDBY, TERMINATING})
 
 
-@dataclass(slots=True)
 class Workers:
     """What is offered, waits, is served, and was logged and not yet sent."""
 
-    time: VirtualTime
-    erlangs: float = 0.0
-    stopped: bool = False
-    seed: int = 0
-    served: int = 0
-    lost: int = 0
-    _now_s: float = 0.0
-    _next_s: float | None = None
-    _queue: deque[tuple[int, float]] = field(default_factory=deque)
-    _takes: dict[str, bool] = field(default_factory=dict)
-    _busy: dict[str, Served] = field(default_factory=dict)
-    _due: list[str] = field(default_factory=list)
-    _numbered: int = 0
-    _chance: random.Random = field(init=False)
-    _machines: Machines = field(init=False)
-    _logs: SearchLogs = field(init=False)
-
-    def __post_init__(self) -> None:
-        self._chance = random.Random(self.seed)
-        self._machines = Machines(self, NOTICE_S, POLL_S)
-        self._logs = SearchLogs(self.time)
+    def __init__(self, time: VirtualTime, seed: int = 0) -> None:
+        self.erlangs = 0.0
+        self.served = 0
+        self.force = Workforce((), self._serve)
+        self._silent_until_s = 0.0
+        self._next_s = float("inf")
+        self._due: list[str] = []
+        self._chance = random.Random(seed)
+        self._machines = Machines(self.force, NOTICE_S, POLL_S)
+        self._logs = SearchLogs(time)
 
     @property
-    def queued(self) -> int:
-        """Requests that wait."""
-        return len(self._queue)
-
-    @property
-    def busy(self) -> Collection[str]:
-        """The instances whose worker serves a request."""
-        return self._busy.keys()
+    def logging(self) -> bool:
+        """Whether search logs are sent."""
+        return self.force.now_s >= self._silent_until_s
 
     def offer(self, erlangs: float) -> None:
         """Change the load from now on."""
-        self.erlangs, self._next_s = erlangs, None
+        self.erlangs, self._next_s = erlangs, float("inf")
+        if erlangs:
+            self._next_s = self.force.now_s + self._wait_s()
 
-    def stop(self, stopped: bool) -> None:
-        """Log nothing from now on, or log again; what was not sent is lost."""
-        self.stopped = stopped
+    def stop(self, until_s: float) -> None:
+        """Log nothing until a moment; what was not sent is lost."""
+        self._silent_until_s = until_s
         self._due.clear()
-        for instance_id in self._takes:
+        for instance_id in self.force.instances:
             self._logs.lose(instance_id)
-
-    def join(self, instance_id: str) -> None:
-        """Start the worker of an instance."""
-        self._takes[instance_id] = True
-
-    def take(self, instance_id: str, *, takes: bool) -> None:
-        """Have the worker of an instance take requests from now on, or no more."""
-        self._takes[instance_id] = takes
 
     def advance(
         self, to_s: float, instances: Iterable[InstanceView], notice_s: float = NOTICE_S
     ) -> None:
         """Serve until a moment on the instances that there are."""
         there = [one for one in instances if one.state in _RUNS]
-        self._leave({one.instance_id for one in there})
+        for gone in self.force.instances - {one.instance_id for one in there}:
+            # A machine that drained has sent its logs; one that was lost takes them along.
+            if not self.force.serving(gone):
+                self._due += self._logs.ship(gone, self.force.now_s)
+            self._logs.lose(gone)
+            self.force.lose(gone)
         self._machines.notice_s = notice_s
         self._machines.muster(there, to_s)
-        self._dispatch()
-        while (at_s := self._happens_s()) <= to_s:
-            self._now_s = at_s
-            self._finish()
-            self._arrive()
-            self._dispatch()
-        self._now_s = to_s
-        self._dispatch()
+        while self._next_s <= to_s:
+            self.force.offer(self._next_s, self._chance.expovariate(1 / SERVICE_S))
+            self._next_s += self._wait_s()
+        self.force.advance(to_s)
 
     def ship(self) -> list[str]:
         """The messages to send now."""
-        bodies, self._due = self._due + self._logs.due(self._now_s), []
+        bodies, self._due = self._due + self._logs.due(self.force.now_s), []
         return bodies
 
-    def _leave(self, there: set[str]) -> None:
-        """Who was told to go has sent its logs; who was not takes them along."""
-        for instance_id in self._takes.keys() - there:
-            if not self._takes.pop(instance_id):
-                self._due += self._logs.ship(instance_id, self._now_s)
-            self._logs.lose(instance_id)
-            if request := self._busy.pop(instance_id, None):
-                self._queue.appendleft((request.request, request.enqueued_s))
-                self.lost += 1
+    def _serve(self, served: Served) -> None:
+        self.served += 1
+        self._machines.served(served)
+        if self.logging:
+            self._logs.write(served)
+            self._due += self._logs.completed(served)
 
-    def _happens_s(self) -> float:
-        if self.erlangs and self._next_s is None:
-            self._next_s = self._now_s + self._chance.expovariate(self.erlangs / SERVICE_S)
-        finished = min((one.finished_s for one in self._busy.values()), default=float("inf"))
-        return min(finished, float("inf") if self._next_s is None else self._next_s)
-
-    def _finish(self) -> None:
-        done = [one for one in self._busy.values() if one.finished_s <= self._now_s]
-        for request in done:
-            del self._busy[request.instance_id]
-            # The next request goes to who has been idle for longest.
-            self._takes[request.instance_id] = self._takes.pop(request.instance_id)
-            self.served += 1
-            self._machines.served(request)
-            if not self.stopped:
-                self._logs.write(request)
-                self._due += self._logs.completed(request)
-
-    def _arrive(self) -> None:
-        if self._next_s is not None and self._next_s <= self._now_s:
-            self._numbered += 1
-            self._queue.append((self._numbered, self._now_s))
-            self._next_s = None
-
-    def _dispatch(self) -> None:
-        idle = deque(one for one, takes in self._takes.items() if takes and one not in self._busy)
-        while self._queue and idle:
-            number, enqueued_s = self._queue.popleft()
-            instance_id = idle.popleft()
-            self._busy[instance_id] = Served(
-                request=number,
-                worker_id=f"{instance_id}/0",
-                instance_id=instance_id,
-                enqueued_s=enqueued_s,
-                started_s=self._now_s,
-                finished_s=self._now_s + self._chance.expovariate(1 / SERVICE_S),
-            )
+    def _wait_s(self) -> float:
+        return self._chance.expovariate(self.erlangs / SERVICE_S)
 
 
 _HOOKS = {Transition.LAUNCHING: Hook.READY, Transition.TERMINATING: Hook.DRAIN}

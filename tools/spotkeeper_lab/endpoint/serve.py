@@ -16,20 +16,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from spotkeeper_lab.endpoint.cloud.account import instance_tags, member_of
-from spotkeeper_lab.endpoint.cloud.by_moto import ByMoto
-from spotkeeper_lab.endpoint.cloud.created import Groups, WarmPools
-from spotkeeper_lab.endpoint.cloud.prices import PriceList
-from spotkeeper_lab.endpoint.faults.calls import App, FailingCalls
-from spotkeeper_lab.endpoint.faults.deliveries import Deliveries
-from spotkeeper_lab.endpoint.faults.inject import Faults
-from spotkeeper_lab.endpoint.lab import LabPages
+from spotkeeper_lab.endpoint import ministack
+from spotkeeper_lab.endpoint.aws import ByMoto, Groups, WarmPools, World, instance_tags, member_of
+from spotkeeper_lab.endpoint.faults import App, FailingCalls, Faults
+from spotkeeper_lab.endpoint.lab import LabPages, watch
 from spotkeeper_lab.endpoint.machines import Agents, Workers
-from spotkeeper_lab.endpoint.seams import account as ministack
-from spotkeeper_lab.endpoint.seams import asynchronous, functions, permissions, processes, release
 from spotkeeper_lab.endpoint.settings import LabSettings
-from spotkeeper_lab.endpoint.watch import Watch
-from spotkeeper_lab.endpoint.world import World
 from spotkeeper_lab.local_aws.wire import ACCOUNT, REGION, VirtualTime
 
 HOST = "127.0.0.1"
@@ -57,26 +49,24 @@ def main() -> None:
     settings = LabSettings.model_validate_json(parser.parse_args().settings.read_text())
     _end_with_parent()
     try:
-        release.check_release()
-    except release.SeamError as error:
+        ministack.check_release()
+    except ministack.SeamError as error:
         sys.exit(str(error))
     os.environ.update(environment(settings))
     world = make_world(settings, time.time, time.monotonic)
     join(world, settings)
     workers = Workers(world.time)
-    deliveries = Deliveries(world.seconds)
-    calls = FailingCalls(PriceList(release.module("app").app), world.seconds)
-    faults = Faults(settings, world, calls, deliveries, workers)
-    watch = Watch(f"http://{HOST}:{settings.port}")
-    pages = LabPages(calls, world, workers, faults, watch.look)
+    faults = Faults(settings, world, workers)
+    calls = FailingCalls(ministack.module("app").app, faults)
+    pages = LabPages(calls, faults, watch(f"http://{HOST}:{settings.port}"))
     stop = threading.Event()
-    for task in (lambda: _deliver(world, deliveries, stop), lambda: _work(world, workers, stop)):
+    for task in (lambda: _deliver(world, stop), lambda: _work(world, workers, stop)):
         threading.Thread(target=task, daemon=True).start()
     try:
         asyncio.run(_serve(pages, settings.port))
     finally:
         stop.set()
-        processes.end()
+        ministack.end()
 
 
 def _end_with_parent() -> None:
@@ -134,22 +124,22 @@ def join(world: World, settings: LabSettings) -> None:
     )
     ministack.keep_parameters(IMAGES)
     ministack.alarms_of_expressions()
-    functions.functions_have_only_their_layers()
-    functions.archives_are_unpacked_once()
-    asynchronous.rules_and_schedules_invoke_asynchronously()
-    asynchronous.invocations_are_lambda_s()
-    functions.exceptions_have_their_type()
-    processes.processes_start_in_turn()
-    processes.logs_end_with_their_function()
-    permissions.loopback_is_secure()
-    permissions.authorize_as_aws(
+    ministack.functions_have_only_their_layers()
+    ministack.archives_are_unpacked_once()
+    ministack.rules_and_schedules_invoke_asynchronously()
+    ministack.invocations_are_lambda_s()
+    ministack.exceptions_have_their_type()
+    ministack.processes_start_in_turn()
+    ministack.logs_end_with_their_function()
+    ministack.loopback_is_secure()
+    ministack.authorize_as_aws(
         lambda one: instance_tags(world, one), lambda one: member_of(world, one)
     )
 
 
-def _deliver(world: World, deliveries: Deliveries, stop: threading.Event) -> None:
+def _deliver(world: World, stop: threading.Event) -> None:
     while not stop.wait(TICK_S):
-        for event in deliveries.on_their_way(world.due()):
+        for event in world.due():
             log.info("%s %s", event["detail-type"], json.dumps(event["detail"])[:160])
             ministack.put_event(event)
 
@@ -160,7 +150,7 @@ def _work(world: World, workers: Workers, stop: threading.Event) -> None:
     while not stop.wait(TICK_S):
         with world.now() as cloud:
             workers.advance(cloud.now_s, cloud.instances(), cloud.physics.notice_s)
-            agents.look(cloud, workers.busy)
+            agents.look(cloud, workers.force.busy_instances)
         ministack.send_messages(QUEUE, workers.ship())
 
 

@@ -2,13 +2,11 @@
 
 from typing import Any
 
-import numpy as np
 import pytest
 
 from spotkeeper_lab.cloud.values import InstanceView, Purchase
 from spotkeeper_lab.cloud.words import IN_SERVICE, STANDBY, TERMINATING
 from spotkeeper_lab.machines import POLL_S, Machines, Served
-from spotkeeper_lab.traces.requests import RequestTrace
 from spotkeeper_lab.workers import Workforce
 from spotkeeper_worker.worker import MARGIN_S
 
@@ -40,9 +38,7 @@ class Stage:
     """One instance whose workers have nothing to do."""
 
     def __init__(self) -> None:
-        empty = np.array([])
-        trace = RequestTrace(name="none", arrival_s=empty, service_s=empty, end_s=3600.0)
-        self.force = Workforce(trace, lambda _: None)
+        self.force = Workforce((), lambda _: None)
         self.machines = Machines(self.force, NOTICE_S)
         self.machines.muster([view()], 0.0)
 

@@ -2,27 +2,20 @@
 
 from typing import TYPE_CHECKING
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spotkeeper_lab.traces.requests import RequestTrace, generate_requests
+from spotkeeper_lab.traces.requests import generate_requests
 from spotkeeper_lab.workers import MAX_RECEIVES, VISIBILITY_S, Workforce
 
 if TYPE_CHECKING:
     from spotkeeper_lab.machines import Served
 
 
-def trace(*requests: tuple[float, float]) -> RequestTrace:
-    """A trace of (arrival, service) seconds that ends at 1,000 s."""
-    table = np.array(requests, dtype=np.float64).reshape(-1, 2)
-    return RequestTrace(name="test", arrival_s=table[:, 0], service_s=table[:, 1], end_s=1000.0)
-
-
 def test_requests_are_served_in_order_by_one_worker() -> None:
     served: list[Served] = []
-    force = Workforce(trace((0, 10), (1, 5), (2, 1)), served.append)
+    force = Workforce([(0, 10), (1, 5), (2, 1)], served.append)
     force.join("i-1")
     force.advance(100)
     assert [(s.request, s.started_s, s.finished_s) for s in served] == [
@@ -36,7 +29,7 @@ def test_requests_are_served_in_order_by_one_worker() -> None:
 def test_an_instance_runs_several_workers_and_machines_of_our_own_serve_too() -> None:
     served: list[Served] = []
     force = Workforce(
-        trace((0, 10), (0, 10), (0, 10)), served.append, workers_per_instance=2, onprem_workers=1
+        [(0, 10), (0, 10), (0, 10)], served.append, workers_per_instance=2, onprem_workers=1
     )
     force.join("i-1")
     force.advance(10)
@@ -46,7 +39,7 @@ def test_an_instance_runs_several_workers_and_machines_of_our_own_serve_too() ->
 
 def test_a_draining_worker_finishes_and_takes_nothing_more() -> None:
     served: list[Served] = []
-    force = Workforce(trace((0, 10), (1, 10)), served.append)
+    force = Workforce([(0, 10), (1, 10)], served.append)
     force.join("i-1")
     force.advance(5)
     force.drain(["i-1", "i-unknown"])
@@ -59,7 +52,7 @@ def test_a_draining_worker_finishes_and_takes_nothing_more() -> None:
 @pytest.mark.parametrize("end", ["lose", "hang"])
 def test_a_request_of_a_lost_worker_comes_back_and_is_late(end: str) -> None:
     served: list[Served] = []
-    force = Workforce(trace((0, 10)), served.append)
+    force = Workforce([(0, 10)], served.append)
     force.join("i-1")
     force.advance(5)
     getattr(force, end)("i-1")
@@ -71,7 +64,7 @@ def test_a_request_of_a_lost_worker_comes_back_and_is_late(end: str) -> None:
 
 
 def test_a_request_is_given_up_after_its_last_receive() -> None:
-    force = Workforce(trace((0, 100)), lambda _: None)
+    force = Workforce([(0, 100)], lambda _: None)
     for n in range(MAX_RECEIVES):
         force.join(f"i-{n}")
         force.advance(force.now_s + 1)
@@ -83,7 +76,7 @@ def test_a_request_is_given_up_after_its_last_receive() -> None:
 
 
 def test_what_never_starts_is_late_once_it_has_waited_long_enough() -> None:
-    force = Workforce(trace((0, 1), (95, 1)), lambda _: None)
+    force = Workforce([(0, 1), (95, 1)], lambda _: None)
     force.advance(100)
     assert force.ledger.late(100, 10.0) == 1
 
@@ -100,7 +93,8 @@ def test_every_request_is_served_once_lost_or_still_there(
 ) -> None:
     served: list[Served] = []
     requests = generate_requests(seed, hours=0.05)
-    force = Workforce(requests, served.append, onprem_workers=1)
+    pairs = zip(requests.arrival_s, requests.service_s, strict=True)
+    force = Workforce(pairs, served.append, onprem_workers=1)
     for step, (number, change) in enumerate(changes):
         force.advance(step * 10.0)
         getattr(force, change)(f"i-{number}")

@@ -1,12 +1,18 @@
+"""What of the seams can be tested without ministack; tests/endpoint tests the rest."""
+
+import subprocess
+import sys
 import time
 from typing import Any
 
 import pytest
 
-from spotkeeper_lab.endpoint.seams.asynchronous import EXHAUSTED, TOO_OLD, Invocation
+from spotkeeper_lab.endpoint import ministack
+from spotkeeper_lab.endpoint.ministack import EXHAUSTED, TOO_OLD, Invocation
 
 FAILED: dict[str, Any] = {"error": True}
 THROTTLED: dict[str, Any] = {"error": True, "throttle": True}
+MISSING = ("numpy", "scipy", "rich", "typer", "hypothesis")
 
 
 def invocation(age_s: float = 0.0, **limits: int) -> Invocation:
@@ -14,13 +20,24 @@ def invocation(age_s: float = 0.0, **limits: int) -> Invocation:
     return Invocation({"config": {}, "event_invoke_config": limits}, {}, began_s)
 
 
+def test_the_endpoint_imports_nothing_that_its_environment_lacks() -> None:
+    script = f"import sys; sys.modules.update(dict.fromkeys({MISSING!r})); "
+    script += "import spotkeeper_lab.endpoint.serve"
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_another_release_is_refused_and_both_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ministack, "version", lambda _: "9.9.9")
+    with pytest.raises(ministack.SeamError, match=f"9.9.9 is installed and {ministack.MINISTACK}"):
+        ministack.check_release()
+
+
 def test_a_failure_is_tried_again_after_one_minute_and_after_two() -> None:
     one = invocation()
     assert [one.after(FAILED) for _ in range(3)] == [("", 60.0), ("", 120.0), (EXHAUSTED, 0.0)]
-    assert one.failures == 3
-
-
-def test_without_retries_the_first_failure_is_the_last() -> None:
     assert invocation(MaximumRetryAttempts=0).after(FAILED) == (EXHAUSTED, 0.0)
 
 

@@ -1,1 +1,0 @@
-"""The simulated cloud behind the endpoint, in real time: what of AWS it answers itself."""

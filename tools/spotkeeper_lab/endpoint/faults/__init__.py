@@ -1,1 +1,0 @@
-"""What can go wrong in a lab, how it is ordered, and how it is done."""

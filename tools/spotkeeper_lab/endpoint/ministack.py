@@ -1,0 +1,508 @@
+"""All that knows the inside of ministack: what is answered in its place, and what is mended.
+
+Written for one release; `check_release` refuses any other one.
+"""
+
+import asyncio
+import contextvars
+import hashlib
+import importlib
+import json
+import re
+import sys
+import tempfile
+import threading
+import time
+import zipfile
+from collections import Counter, defaultdict
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
+from contextvars import ContextVar
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+from uuid import uuid4
+
+MINISTACK = "1.5.33"
+
+
+class SeamError(RuntimeError):
+    """ministack is not as the seams expect it."""
+
+
+def module(name: str) -> Any:
+    """A module of ministack, which is not installed where the lab is checked."""
+    return importlib.import_module(f"ministack.{name}")
+
+
+def check_release() -> None:
+    """Refuse any other release than the one that this was written for; raises SeamError."""
+    if (found := version("ministack")) != MINISTACK:
+        raise SeamError(f"ministack {found} is installed and {MINISTACK} is known: make pins")
+
+
+# --- its account ----------------------------------------------------------------------------------
+
+type Headers = Mapping[str, str]
+type Response = tuple[int, dict[str, str], bytes]
+type Answering = Callable[[str, bytes], Response | None]
+"""Answers one call of a service from its body, or leaves it to ministack."""
+
+
+def answer_instead(service: str, answering: Answering) -> None:
+    """Let calls of a query service be answered elsewhere first."""
+    target = module(f"services.{service}")
+    original: Callable[..., Awaitable[Response]] = target.handle_request
+
+    async def handle(
+        method: str, path: str, headers: Headers, body: bytes, query: dict[str, Any]
+    ) -> Response:
+        response = await asyncio.to_thread(answering, service, body)
+        return response or await original(method, path, headers, body, query)
+
+    target.handle_request = handle
+
+
+def provision(kind: str, **handlers: Callable[..., Any]) -> None:
+    """Let CloudFormation make, change and delete a kind of resource by these."""
+    known = module("services.cloudformation.provisioners")
+    registry = known._RESOURCE_HANDLERS
+    registry[kind] = dict(handlers)
+
+
+def zone_of(subnet: str) -> str:
+    """The zone of a subnet; raises KeyError for one that is not there."""
+    return str(module("services.ec2")._subnets[subnet]["AvailabilityZone"])
+
+
+def put_event(event: Mapping[str, Any]) -> None:
+    """Put an event of AWS itself on the default bus."""
+    entry = {
+        "Source": event["source"],
+        "DetailType": event["detail-type"],
+        "Detail": json.dumps(event["detail"]),
+        "Resources": event["resources"],
+    }
+    module("services.eventbridge")._put_events({"Entries": [entry]}, allow_aws_source=True)
+
+
+def send_messages(queue: str, bodies: Sequence[str], *, whole: bool = False) -> None:
+    """Send messages to a queue by its `whole` name, or to each of a logical name in any stack."""
+    sqs = module("services.sqs")
+    for url in sqs._act_list_queues({}, "").get("QueueUrls", ()) if bodies else ():
+        if url.rpartition("/")[2] == queue if whole else f"-{queue}-" in url:
+            for body in bodies:
+                sqs._act_send_message({"QueueUrl": url, "MessageBody": body}, url)
+
+
+def alarms_of_expressions() -> None:
+    """CloudFormation makes alarms on metric math, which ministack keeps and never evaluates."""
+    known = module("services.cloudformation.provisioners")
+    original = known._cw_metric_alarm_record
+
+    def record(name: str, props: dict[str, Any]) -> Any:
+        if not props.get("Metrics"):
+            return original(name, props)
+        plain = {key: value for key, value in props.items() if key != "Metrics"}
+        made = original(name, plain | {"MetricName": "expression", "Namespace": "expression"})
+        return made | {"Metrics": props["Metrics"]}
+
+    known._cw_metric_alarm_record = record
+
+
+def keep_parameters(parameters: Mapping[str, str]) -> None:
+    """Keep parameters of AWS's own, under names that it refuses to everybody else."""
+    ssm = module("services.ssm")
+    refusing, ssm._reserved_name_error = ssm._reserved_name_error, lambda _name: None
+    for name, value in parameters.items():
+        ssm._put_parameter({"Name": name, "Value": value, "Type": "String"})
+    ssm._reserved_name_error = refusing
+
+
+# --- permissions ----------------------------------------------------------------------------------
+
+_instances: ContextVar[tuple[str, ...]] = ContextVar("instances", default=())
+used: Counter[tuple[str, str]] = Counter()
+"""How often a principal was allowed an action."""
+refused: Counter[tuple[str, str]] = Counter()
+
+
+def authorize_as_aws(
+    tags_of: Callable[[str], Mapping[str, str]], group_of: Callable[[str], str]
+) -> None:
+    """Roles are enforced on the resources and condition keys that AWS names for a call.
+
+    `tags_of` answers the tags of an instance, `group_of` the group that it is in.
+    """
+    _name_resources(group_of)
+    evaluator = module("core.iam_evaluator")
+    enforce = evaluator.enforce
+
+    def enforce_each(key: str, action: str, service: str, *call: Any, **named: Any) -> Any:
+        context = named.pop("service_context", None) or {}
+        first = named.pop("resource_arn", "*")
+        denied = None
+        for arn in (service == "ec2" and _instances.get()) or (first,):
+            tags = tags_of(arn.rpartition("/")[2]) if ":instance/" in arn else {}
+            keys = context | {f"ec2:ResourceTag/{name}": value for name, value in tags.items()}
+            denied = denied or enforce(
+                key, action, service, *call, resource_arn=arn, service_context=keys, **named
+            )
+        (refused if denied else used)[_principal(key), action] += 1
+        return denied
+
+    evaluator.enforce = enforce_each
+
+
+def loopback_is_secure() -> None:
+    """Buckets that refuse what is not encrypted take what never leaves this machine."""
+    app = module("app")
+    pin = app.pin_request_origin
+    app.pin_request_origin = lambda address, _secure: pin(address, True)
+
+
+def _name_resources(group_of: Callable[[str], str]) -> None:
+    actions = module("core.iam_actions")
+    original = actions.extract_resource_arn
+
+    def extract(*call: Any) -> str:
+        service, _method, _path, headers, body, query, region, account = call
+        where = f"{region}:{account}"
+        _instances.set(())
+        if service == "ssm" and "GetParametersByPath" in headers.get("x-amz-target", ""):
+            path = str(json.loads(body)["Path"]).rstrip("/")
+            return f"arn:aws:ssm:{where}:parameter{path}"
+        if service == "autoscaling" and "InstanceId" in query:
+            group = group_of(actions._query_param(query, "InstanceId"))
+            return f"arn:aws:autoscaling:{where}:autoScalingGroup:*:autoScalingGroupName/{group}"
+        if service == "autoscaling" and "Tags.member.1.ResourceId" in query:
+            group = actions._query_param(query, "Tags.member.1.ResourceId")
+            return f"arn:aws:autoscaling:{where}:autoScalingGroup:*:autoScalingGroupName/{group}"
+        if service == "ec2" and (ids := _instance_ids(query)):
+            arns = tuple(f"arn:aws:ec2:{where}:instance/{one}" for one in ids)
+            _instances.set(arns)
+            return arns[0]
+        return str(original(*call))
+
+    actions.extract_resource_arn = extract
+
+
+def _instance_ids(query: Mapping[str, Any]) -> list[str]:
+    """The instances that a call of EC2 names, under whatever name it lists them."""
+    read = module("core.iam_actions")._query_param
+    found = (
+        str(read(query, name)) for name in query if name.startswith(("ResourceId.", "InstanceId."))
+    )
+    return [value for value in found if value.startswith("i-")]
+
+
+def _principal(key: str) -> str:
+    found = module("core.iam_evaluator").resolve_caller_identity(key) or {}
+    return _role(str(found.get("userArn", key)))
+
+
+def _role(arn: str) -> str:
+    """A principal by its short name: `user/x`, or `role/x` for whoever assumed it."""
+    kind, _, name = arn.rpartition(":")[2].partition("/")
+    return f"role/{name.partition('/')[0]}" if kind == "assumed-role" else f"{kind}/{name}"
+
+
+def permissions(account: str) -> dict[str, object]:
+    """What each principal used and was refused so far, and what a role has and never used."""
+    found: dict[str, object] = {}
+    for who in sorted({who for who, _ in (*used, *refused)}):
+        mine = {action for one, action in used if one == who}
+        role = who.removeprefix("role/")
+        found[who] = {
+            "used": sorted(mine),
+            "refused": sorted(action for one, action in refused if one == who),
+            "unused": sorted(_allowed(role, account) - mine if role != who else ()),
+        }
+    return found
+
+
+def _allowed(role: str, account: str) -> set[str]:
+    """The actions that the policies of a role name."""
+    policies = module("core.iam_evaluator")._gather_role_policies(role, account)
+    allowing = (one for policy in policies for one in policy if one.effect == "Allow")
+    return {action for statement in allowing for action in statement.actions}
+
+
+def may(function: Mapping[str, Any], action: str, resource: str) -> bool:
+    """Whether the role of a function is allowed an action; without enforcement it always is."""
+    if not module("app").AUTH:
+        return True
+    _, _, _, region, account, _ = resource.split(":", 5)
+    keys = module("core.lambda_runtime").execution_credentials(function)
+    evaluator = module("core.iam_evaluator")
+    principal = evaluator.resolve_principal(keys["AWS_ACCESS_KEY_ID"], account)
+    asked = evaluator.EvalContext(
+        principal_arn=principal.arn,
+        principal_type=principal.type,
+        principal_account=principal.account,
+        action=action,
+        resource_arn=resource,
+        region=region,
+    )
+    allows = evaluator.evaluate(asked, principal.policies).decision == "Allow"
+    (used if allows else refused)[_role(principal.arn), action] += 1
+    return bool(allows)
+
+
+# --- asynchronous invocations ---------------------------------------------------------------------
+
+# A failed invocation is tried again after one minute, then after two.
+RETRY_S, LONGEST_RETRY_S = 60.0, 120.0
+# One that finds no free concurrency stays in its queue, and is tried after up to five minutes.
+THROTTLED_S, LONGEST_THROTTLED_S = 1.0, 300.0
+OLDEST_S, RETRIES = 21_600.0, 2
+EXHAUSTED, TOO_OLD = "RetriesExhausted", "EventAgeExceeded"
+
+
+@dataclass(slots=True)
+class Invocation:
+    """An event on its way to a function, and what became of it so far."""
+
+    function: Mapping[str, Any]
+    event: Any
+    began_s: float
+    failures: int = 0
+    throttles: int = 0
+
+    @property
+    def config(self) -> Mapping[str, Any]:
+        """The function's configuration."""
+        return self.function.get("config") or self.function
+
+    @property
+    def limits(self) -> Mapping[str, Any]:
+        """What the function is configured for asynchronous invocations with."""
+        return self.function.get("event_invoke_config") or {}
+
+    def after(self, result: Mapping[str, Any]) -> tuple[str, float]:
+        """What a failure means: why it is given up, or nothing and when it is tried again."""
+        if result.get("throttle"):
+            self.throttles += 1
+            wait_s = min(LONGEST_THROTTLED_S, THROTTLED_S * 2.0 ** (self.throttles - 1))
+        else:
+            self.failures += 1
+            wait_s = min(LONGEST_RETRY_S, RETRY_S * self.failures)
+            retries = self.limits.get("MaximumRetryAttempts")
+            if self.failures > (RETRIES if retries is None else int(retries)):
+                return EXHAUSTED, 0.0
+        oldest_s = float(self.limits.get("MaximumEventAgeInSeconds") or OLDEST_S)
+        too_old = time.monotonic() - self.began_s + wait_s > oldest_s
+        return (TOO_OLD, 0.0) if too_old else ("", wait_s)
+
+
+def invocations_are_lambda_s() -> None:
+    """Throttled events wait, failed ones are tried again, and the destination is told."""
+    functions = module("services.lambda_svc")
+
+    def invoke(function: Mapping[str, Any], event: Any) -> None:
+        invocation = Invocation(function, event, time.monotonic())
+        run = contextvars.copy_context().run
+        threading.Thread(target=run, args=(_run, invocation), daemon=True).start()
+
+    functions.invoke_async_with_retry = invoke
+
+
+def rules_and_schedules_invoke_asynchronously() -> None:
+    """Targets get retries, the function's limits on them, and its destination on failure."""
+    events, functions = module("services.eventbridge"), module("services.lambda_svc")
+
+    def dispatch(arn: str, payload: str) -> None:
+        found, config, _name = functions._get_func_record_for_ref(arn)
+        if found and config:
+            functions.invoke_async_with_retry(found, json.loads(payload))
+
+    events._dispatch_to_lambda = dispatch
+
+
+def _run(invocation: Invocation) -> None:
+    functions = module("services.lambda_svc")
+    account, region = functions._account_region_from_function_config(invocation.config)
+    functions._request_account_id.set(account)
+    functions._request_region.set(region)
+    while True:
+        result = functions._execute_function(invocation.function, invocation.event)
+        if told := result.get("log"):
+            functions.logger.info("%s\n%s", invocation.config.get("FunctionName"), told)
+        if not result.get("error"):
+            return
+        why, wait_s = invocation.after(result)
+        if why:
+            _tell(invocation, why, result)
+            return
+        time.sleep(wait_s)
+
+
+def _tell(invocation: Invocation, why: str, result: Mapping[str, Any]) -> None:
+    """Send the record of a failure to its destination, which the function's role must allow."""
+    on_failure = (invocation.limits.get("DestinationConfig") or {}).get("OnFailure") or {}
+    target = on_failure.get("Destination", "")
+    if target and may(invocation.config, "sqs:SendMessage", target):
+        text = json.dumps(_record(invocation, why, result))
+        send_messages(target.rpartition(":")[2], [text], whole=True)
+
+
+def _record(invocation: Invocation, why: str, result: Mapping[str, Any]) -> dict[str, Any]:
+    now = datetime.fromtimestamp(time.time(), UTC)
+    record: dict[str, Any] = {
+        "version": "1.0",
+        "timestamp": now.isoformat(timespec="milliseconds"),
+        "requestContext": {
+            "requestId": str(uuid4()),
+            "functionArn": f"{invocation.config.get('FunctionArn', '')}:$LATEST",
+            "condition": why,
+            "approximateInvokeCount": invocation.failures,
+        },
+        "requestPayload": invocation.event,
+    }
+    if not result.get("throttle"):
+        record["responseContext"] = {
+            "statusCode": 200,
+            "executedVersion": "$LATEST",
+            "functionError": "Unhandled",
+        }
+        record["responsePayload"] = result.get("body")
+    return record
+
+
+# --- functions and their processes ----------------------------------------------------------------
+
+
+def functions_have_only_their_layers() -> None:
+    """A function sees the standard library and its layers, not what the endpoint is made of."""
+    runtime = module("core.lambda_runtime")
+    original = runtime._detect_runtime_binary
+
+    def binary(name: str) -> tuple[str, str]:
+        found, script = original(name)
+        return (sys._base_executable if found == sys.executable else found), script  # type: ignore[attr-defined]
+
+    runtime._detect_runtime_binary = binary
+
+
+def archives_are_unpacked_once() -> None:
+    """A new process finds code and layers in place, as on AWS; it waits for its own start only."""
+    runtime = module("core.lambda_runtime")
+    unpacked = Path(tempfile.mkdtemp(prefix="layers-"))
+    lock = threading.Lock()
+
+    class UnpackedOnce(zipfile.ZipFile):
+        def extractall(self, path: Any = None, members: Any = None, pwd: Any = None) -> None:
+            digest = hashlib.sha256(Path(str(self.filename)).read_bytes()).hexdigest()
+            with lock:
+                if not (unpacked / digest).exists():
+                    super().extractall(unpacked / "part", members, pwd)
+                    (unpacked / "part").rename(unpacked / digest)
+            for entry in (unpacked / digest).iterdir():
+                (Path(path) / entry.name).symlink_to(entry)
+
+    runtime.zipfile = SimpleNamespace(**vars(zipfile) | {"ZipFile": UnpackedOnce})
+
+
+RAISED = """            failed = {
+                "errorMessage": str(e),
+                "errorType": type(e).__name__,
+                "requestId": context.aws_request_id,
+                "stackTrace": traceback.format_tb(e.__traceback__),
+            }
+            traceback.print_exc()
+            _real_stdout.write(json.dumps({"status": "ok", "result": {"_raised": failed}}) + "\\n")
+"""
+UNTOLD = re.compile(
+    r' +_real_stdout\.write\(json\.dumps\(\{"status": "error", "error": str\(e\), "trace".*\n'
+)
+
+
+def exceptions_have_their_type() -> None:
+    """A handler's exception is answered with its type and trace, and its process lives on."""
+    runtime, functions = module("core.lambda_runtime"), module("services.lambda_svc")
+    script, found = UNTOLD.subn(lambda _: RAISED, runtime._PYTHON_WORKER_SCRIPT)
+    if found != 1:
+        raise SeamError("the script that runs handlers has another form")
+    runtime._PYTHON_WORKER_SCRIPT = script
+    original = functions._execute_function_warm
+
+    def execute(func: Any, event: Any, request_id: str) -> Any:
+        result = original(func, event, request_id)
+        body = result.get("body")
+        if not (isinstance(body, dict) and "_raised" in body):
+            return result
+        return {"body": body["_raised"], "error": True, "log": result.get("log", "")}
+
+    functions._execute_function_warm = execute
+
+
+LOOK_EVERY_S = 0.02
+
+
+def processes_start_in_turn() -> None:
+    """Of a function's processes one starts at a time; who waits takes one that is free first.
+
+    Events that come together would otherwise each start one, the slower for all the others.
+    """
+    runtime, functions = module("core.lambda_runtime"), module("services.lambda_svc")
+    acquire = runtime.acquire_worker
+    starting: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
+
+    def is_free(key: str) -> bool:
+        with runtime._lock:
+            return any(not worker.in_use for worker in runtime._workers.get(key, ()))
+
+    def acquire_in_turn(
+        name: str, config: Any, code: bytes, qualifier: str = "$LATEST", **rest: Any
+    ) -> Any:
+        key = runtime._worker_key(name, config, qualifier)
+        turn = starting[key]
+        while not is_free(key):
+            if not turn.acquire(timeout=LOOK_EVERY_S):
+                continue
+            try:
+                worker, how = acquire(name, config, code, qualifier=qualifier, **rest)
+                # What does not start says why when it is invoked.
+                with suppress(RuntimeError):
+                    runtime.ensure_spawned(worker)
+                return worker, how
+            finally:
+                turn.release()
+        return acquire(name, config, code, qualifier=qualifier, **rest)
+
+    functions.acquire_worker = acquire_in_turn
+
+
+def logs_end_with_their_function() -> None:
+    """What a deleted function still logs does not make its log group anew."""
+    functions = module("services.lambda_svc")
+    emit = functions._emit_lambda_logs
+
+    def emit_of_the_living(function: Any, *call: Any, **named: Any) -> None:
+        config = function.get("config") or function
+        if functions._functions.get(config.get("FunctionName")) is not None:
+            emit(function, *call, **named)
+
+    functions._emit_lambda_logs = emit_of_the_living
+
+
+def kill_workers(function: str) -> int:
+    """Kill the processes of a function, at work or not; answers how many there were."""
+    runtime = module("core.lambda_runtime")
+    found = [
+        worker
+        for workers in runtime._workers.values()
+        for worker in (workers if isinstance(workers, list) else [workers])
+        if function in worker.func_name and worker._proc is not None
+    ]
+    for worker in found:
+        worker._proc.kill()
+    return len(found)
+
+
+def end() -> None:
+    """End every process of every function."""
+    module("core.lambda_runtime").reset()

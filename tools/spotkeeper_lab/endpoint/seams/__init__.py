@@ -1,1 +1,0 @@
-"""All that knows the inside of ministack; `tests/endpoint` tests each over the wire."""
