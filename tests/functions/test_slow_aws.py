@@ -86,3 +86,22 @@ def test_a_request_queue_that_hangs_takes_no_time_of_other_fleets_for_longer_tha
         for name in names:
             turned[name] += stage.records(name)[-1]["rule"] != "failed"
     assert min(turned.values()) >= 3
+
+
+def test_a_table_that_hangs_stops_no_backfill(stage_of: StageOf) -> None:
+    names = tuple(f"fleet-{n}" for n in range(5))
+    stage = stage_of(names, spot=LOSES_ALL)
+    stage.call(availability)
+    stage.hang.add("dynamodb")
+    for seconds in (900, 960, 1020):
+        stage.at(seconds)
+        with pytest.raises(TurnFailed, match="TimedOut|Read timeout"):
+            stage.call(availability)
+        assert stage.took_s <= 20
+    for name in names:
+        assert stage.cloud.group(f"{name}-on-demand").desired == 4
+        assert stage.cloud.group(f"{name}-spot").desired == 4
+    stage.hang.clear()
+    stage.at(1080)
+    stage.call(availability)
+    assert stage.records("fleet-0")[-1]["rule"] == "make before break"

@@ -141,6 +141,12 @@ def hanging(fault: Fault) -> str:
     return SERVICES[int(fault.value * len(SERVICES)) % len(SERVICES)]
 
 
+def of_the_table(fault: Fault) -> bool:
+    """Whether a fault keeps nothing but the table from turns: they backfill without it."""
+    hangs = fault.kind is Kind.HANGING and hanging(fault) == "dynamodb"
+    return hangs or fault.kind in (Kind.TABLE_DOWN, Kind.TABLE_THROTTLED)
+
+
 WRITES = (
     "set_desired_capacity",
     "terminate_instance_in_auto_scaling_group",

@@ -18,7 +18,7 @@ from spotkeeper_lab.cloud.values import (
     Purchase,
 )
 from spotkeeper_lab.cloud.words import IN_SERVICE, ON_DEMAND_DRY, SPOT_DRY, TERMINATING
-from spotkeeper_lab.faults import LAUNCH_TEXTS, Fault, Kind, disturbs
+from spotkeeper_lab.faults import LAUNCH_TEXTS, Fault, Kind, disturbs, of_the_table
 from spotkeeper_lab.machines import Served
 from spotkeeper_lab.scenario import MAIN, A, B, Scenario, documents_of, specs_of, stage_of
 from spotkeeper_lab.world import AVAILABILITY, COLLECT, HEALTH, INTERRUPTION, Invocation, World
@@ -61,6 +61,8 @@ class Troubled(World):
         """What an operator had asked the spot group for when its maximum was set to 0."""
         self.adopted = scenario.adopted
         self.last_trouble_s = 0.0
+        self.last_cut_off_s = 0.0
+        """When last something else than the table was in trouble, or a function began without it."""
         self.last_excused_s = -math.inf
         self._mustered_s = -MUSTER_EVERY_S
         self._others: dict[str, bool] = {}
@@ -86,11 +88,17 @@ class Troubled(World):
     def _minute(self) -> None:
         self._muster()
         self._loads.append((self.now_s, self.load()))
-        if any(disturbs(fault) for fault in self.active.values()):
-            self.last_trouble_s = self.now_s
+        self._note_trouble()
         self._note_wrong()
         self.minute()
         self.enter(self.now_s + 60.0, self._minute)
+
+    def _note_trouble(self) -> None:
+        troubles = [fault for fault in self.active.values() if disturbs(fault)]
+        if troubles:
+            self.last_trouble_s = self.now_s
+        if Kind.COLD in self.active or not all(map(of_the_table, troubles)):
+            self.last_cut_off_s = self.now_s
 
     def _note_wrong(self) -> None:
         wrong = {Kind.WRONG_DOCUMENT, Kind.GROUP_DELETED} & self.active.keys()
@@ -102,9 +110,8 @@ class Troubled(World):
     def _begin(self, fault: Fault) -> None:
         self.tell(f"! {fault.kind} for {fault.length_s:.0f} s ({fault.value})")
         self.active[fault.kind] = fault
+        self._note_trouble()
         self._note_wrong()
-        if disturbs(fault):
-            self.last_trouble_s = self.now_s
         if start := _BEGINS.get(fault.kind):
             # A group that is deleted meanwhile is spared.
             with suppress(CloudError):

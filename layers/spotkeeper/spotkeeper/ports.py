@@ -4,7 +4,7 @@ Every method may raise a `FleetError` of this module; nothing else is expected.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Protocol
 
@@ -22,6 +22,8 @@ from spotkeeper.domain.permission import Control, Permission
 LONGEST_LAUNCH = timedelta(minutes=20)
 
 
+# How long a process may use what it knew, while the table does not answer.
+KNOWN_FOR = timedelta(hours=6)
 # Which stack acts on a group.
 OWNER_TAG = "spotkeeper:owner"
 
@@ -322,6 +324,35 @@ class Unsaid:
         return Control()
 
 
+@dataclass(frozen=True, slots=True)
+class LastKnown:
+    """What this process knew last of each fleet that may act, for when the table does not answer.
+
+    A lease is as old as the look at what operators said; other processes may have written since.
+    """
+
+    leases: dict[str, Lease] = field(default_factory=dict)
+
+    def of(self, fleet: str, now: datetime) -> Lease | None:
+        """Return the last lease of a fleet; None where it is too old, or the fleet may not act."""
+        lease = self.leases.get(fleet)
+        return lease if lease and lease.taken_at and now - lease.taken_at < KNOWN_FOR else None
+
+    def permit(self, fleet: str, now: datetime, *, acts: bool) -> None:
+        """Note whether operators let a fleet act now."""
+        before = self.of(fleet, now)
+        lease = before or Lease(fleet=fleet, controller=Controller.AVAILABILITY, holder="")
+        self.leases.pop(fleet, None)
+        if acts:
+            self.leases[fleet] = replace(lease, taken_at=now)
+
+    def keep(self, lease: Lease, memory: AvailabilityMemory) -> None:
+        """Keep a lease with what its turn remembers, if its fleet may act."""
+        if before := self.leases.get(lease.fleet):
+            kept = replace(lease, availability=memory, notes=(), taken_at=before.taken_at)
+            self.leases[lease.fleet] = kept
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ports:
     """All that a turn needs of the world."""
@@ -339,3 +370,4 @@ class Ports:
     """The stack whose turns these are; empty for turns that claim no group."""
     clock: Callable[[], datetime] | None = None
     """What a turn's time is measured with; without one a turn takes no time."""
+    last: LastKnown = field(default_factory=LastKnown)

@@ -8,7 +8,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from spotkeeper.domain.availability.actions import AvailabilityAction, ReplaceEarly, RequestSpot
+from spotkeeper.domain.availability.actions import (
+    AvailabilityAction,
+    Backfill,
+    ReplaceEarly,
+    RequestSpot,
+)
 from spotkeeper.domain.availability.decide import Plan, apply, assess, plan
 from spotkeeper.domain.availability.memory import AvailabilityMemory
 from spotkeeper.domain.availability.snapshot import Snapshot
@@ -26,12 +31,14 @@ from spotkeeper.turns.act import Asked, act
 from spotkeeper.turns.availability_record import record_of
 from spotkeeper.turns.observe import permitted
 from spotkeeper.turns.reading import Reading, read_together, snapshot_of, with_busy_shares
-from spotkeeper.turns.turn import Budget, TurnReport, Turns
+from spotkeeper.turns.turn import Budget, NoState, TurnReport, Turns
 
 # Another turn that wrote so recently may have acted after this one read the groups: read again.
 STALE_AFTER_ANOTHER = timedelta(seconds=45)
 # Lambda stops a function that invokes itself after 16 times or so: the chain ends before that.
 MOST_WAKE_UPS = 12
+# The rule of a turn that could not read its state.
+NO_STATE = "no state"
 
 
 def check_availability(
@@ -78,15 +85,62 @@ def handle_interruption(
 def _turn(
     fleet: Fleet, reading: Reading, turns: Turns, note: AtRiskNote | None, woken: int
 ) -> None:
+    """Run one fleet's turn; where the table is away, only what needs no memory is done."""
+    try:
+        _turn_under_lease(fleet, reading, turns, note, woken)
+    except NoState as error:
+        record = _only_backfill(fleet, reading, note)
+        if record is None:
+            raise
+        turns.fail(fleet, error.cause, record)
+
+
+def _turn_under_lease(
+    fleet: Fleet, reading: Reading, turns: Turns, note: AtRiskNote | None, woken: int
+) -> None:
     """Run one fleet's turn under its lease: its note is left before anything is read."""
-    now, budget = reading.now, reading.budget
-    ports = permitted(reading.ports, fleet, now)
+    now, budget, last = reading.now, reading.budget, reading.ports.last
+    with budget.state():
+        ports = permitted(reading.ports, fleet, now)
+    last.permit(fleet.name, now, acts=ports is reading.ports)
     for this in turns.rounds(ports.states, fleet.name, note):
         with this as lease:
+            last.keep(lease, lease.availability)
             stale = not reading.is_fresh and (this.number > 0 or _may_be_stale(lease, now))
             read = read_together([fleet], ports, now, budget) if stale else reading.together()
             snapshot = snapshot_of(fleet, ports, read, lease, now, budget)
-            this.finish(*_round(snapshot, lease, ports, woken, budget))
+            memory, record = _round(snapshot, lease, ports, woken, budget)
+            last.keep(lease, memory)
+            this.finish(memory, record)
+
+
+def _only_backfill(
+    fleet: Fleet, reading: Reading, note: AtRiskNote | None
+) -> DecisionRecord | None:
+    """Backfill what is missing, on what this process knew last; None where it may not act.
+
+    Nothing is ended, marked or replaced, and no spot is asked for: without the lease another turn
+    may do the same at the same time. Both count the same groups and set the on-demand group to the
+    number that they find, so that asking twice is asking once.
+    """
+    now, budget, ports = reading.now, reading.budget, reading.ports
+    lease = ports.last.of(fleet.name, now)
+    if lease is None:
+        return None
+    known = replace(lease, notes=(note,) if note else ())
+    snapshot = snapshot_of(fleet, ports, reading.together(), known, now, budget)
+    wanted = plan(assess(replace(snapshot, can_defer=False), lease.availability))
+    fill = [action for action in wanted.actions if isinstance(action, Backfill)]
+    asked = act(fill, ports, fleet.name, budget)
+    memory = apply(wanted.memory, asked.actions, asked.answers, now)
+    ports.last.keep(lease, memory)
+    record = record_of(wanted, Asked(), asked, memory)
+    return replace(
+        record,
+        action=Action.BACKFILL if fill else Action.HOLD,
+        rule=NO_STATE,
+        reason=f"the table does not answer, so nothing but backfill is done: {record.reason}",
+    )
 
 
 def _may_be_stale(lease: Lease, now: datetime) -> bool:

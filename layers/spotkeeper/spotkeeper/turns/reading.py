@@ -22,7 +22,7 @@ from spotkeeper.domain.load.request_queue import quiet_s
 from spotkeeper.domain.load.workers import busy_shares
 from spotkeeper.domain.sizing.without_logs import is_quiet
 from spotkeeper.ports import Lease, Ports, SpotRequest
-from spotkeeper.turns.turn import Budget, group_named, once
+from spotkeeper.turns.turn import TABLE, Budget, group_named, once
 
 # The APIs that optional reads ask: one that did not answer is not asked again in an invocation.
 EC2, ACTIVITIES = "EC2", "the log of scaling activities"
@@ -184,7 +184,7 @@ def with_busy_shares(snapshot: Snapshot, ports: Ports, budget: Budget) -> Snapsh
     def read() -> BusyShares:
         return busy_shares(ports.load.since(name, now - BUSY_WINDOW), now, BUSY_WINDOW)
 
-    shares = budget.optional(unread, "who is busy", None, read, api="the table")
+    shares = budget.optional(unread, "who is busy", None, read, api=TABLE)
     return replace(snapshot, busy_shares=shares, unread=tuple(unread))
 
 

@@ -25,8 +25,10 @@ from spotkeeper.ports import (
     Lease,
     Owned,
     Ports,
+    Throttled,
     TimedOut,
     TurnQueue,
+    Unavailable,
 )
 
 # A function has 30 s. No fleet's turn begins, and nothing optional is read, later than this: a call
@@ -38,8 +40,18 @@ FLEETS_AN_INVOCATION = 5
 ALWAYS_IN_TIME = 2
 # AWS is asked for nothing later than this: what was asked must be kept in the table.
 ASK_UNTIL_S = 22.0
+# The name of the table among the APIs that may hang.
+TABLE = "the table"
 # Notes that keep arriving end here; what is left is taken up by the next turn.
 MOST_ROUNDS = 3
+
+
+class NoState(FleetError):
+    """What operators said of a fleet, or what was remembered of it, cannot be read: see `cause`."""
+
+    def __init__(self, cause: FleetError) -> None:
+        super().__init__(str(cause))
+        self.cause = cause
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,11 +88,29 @@ class Budget:
         spent = self.spent_s()
         self._optional_until_s = spent + (TURNS_S - spent) / fleets_left
 
+    @contextmanager
+    def state(self) -> Iterator[None]:
+        """Read the state of a fleet; where the table throttles or is away, raise `NoState`.
+
+        A table that did not answer in time is not asked again in the invocation.
+        """
+        try:
+            if self.hung(TABLE):
+                raise TimedOut(f"not read, as {TABLE} did not answer before")
+            yield
+        except (Throttled, Unavailable) as error:
+            self._hung[TABLE] += isinstance(error, TimedOut)
+            raise NoState(error) from error
+
+    def hung(self, api: str) -> bool:
+        """Say whether an API did not answer in time before."""
+        return self._hung[api] > 0
+
     def optional[T](
         self, unread: list[str], what: str, without: T, read: Callable[[], T], *, api: str
     ) -> T:
         """Read what a turn can do without, and note in `unread` why it has to."""
-        if self._hung[api]:
+        if self.hung(api):
             unread.append(f"{what}: not read, as {api} did not answer before")
             return without
         if self.spent_s() >= self._optional_until_s:
@@ -164,28 +194,39 @@ class Turns:
         """Let an error stop its own fleet only; it is recorded, and reported at the end."""
         try:
             yield
+        except NoState as error:
+            self.fail(fleet, error.cause)
         except FleetError as error:
-            self._errors.append((fleet.name, type(error)(f"fleet {fleet.name}: {error}")))
-            self._record_failure(fleet, error)
+            self.fail(fleet, error)
         except Exception as error:  # noqa: BLE001 - one fleet's defect must not stop the others
             error.add_note(f"in the turn of fleet {fleet.name}")
             self._defects.append(error)
             self._record_failure(fleet, error)
 
-    def _record_failure(self, fleet: Fleet, error: Exception) -> None:
+    def fail(self, fleet: Fleet, error: FleetError, done: DecisionRecord | None = None) -> None:
+        """Report a turn that failed; `done` records what it did nevertheless."""
+        self._errors.append((fleet.name, type(error)(f"fleet {fleet.name}: {error}")))
+        self._record_failure(fleet, error, done)
+
+    def _record_failure(
+        self, fleet: Fleet, error: Exception, done: DecisionRecord | None = None
+    ) -> None:
         """Leave a record of a turn that failed; where the table refuses it, it is counted."""
         told = f"{type(error).__name__}: {error}"
-        record = DecisionRecord(
+        record = done or DecisionRecord(
             fleet=fleet.name,
             controller=self.controller,
             at=self.now,
             action=Action.HOLD,
             rule=FAILED,
             reason=f"the turn failed: {told}",
-            seen={"TurnsFailed": 1},
-            error=told,
+            seen={},
         )
+        record = replace(record, seen={**record.seen, "TurnsFailed": 1}, error=told)
         self._records.append(record)
+        if self.budget.hung(TABLE):
+            self._unrecorded.append(fleet.name)
+            return
         try:
             self.states.record(record)
         except FleetError:
@@ -194,7 +235,8 @@ class Turns:
     def rounds(self, states: FleetStates, fleet: str, note: AtRiskNote | None) -> Iterator[Round]:
         """Go round as the only writer, again for as long as notes come in; never when busy."""
         for number in range(MOST_ROUNDS):
-            lease = states.acquire(fleet, self.controller, self.now, None if number else note)
+            with self.budget.state():
+                lease = states.acquire(fleet, self.controller, self.now, None if number else note)
             if lease is None:
                 if not number:
                     self._busy.append(fleet)

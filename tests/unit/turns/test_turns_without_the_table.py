@@ -1,0 +1,127 @@
+"""Turns whose table throttles or is away: what is missing is backfilled, and nothing else is done.
+
+Each story is told from what the process knew before, and what it must not guess.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from spotkeeper.domain.decision import Action, DecisionRecord
+from spotkeeper.domain.interruption import Interruption, InterruptionKind
+from spotkeeper.domain.permission import Control, Mode, Pause
+from spotkeeper.ports import KNOWN_FOR, FleetError, LastKnown, Throttled, TimedOut, Unavailable
+from spotkeeper.turns.check_availability import NO_STATE, check_availability, handle_interruption
+from spotkeeper_lab.fakes.virtual_time import instant
+from tests.simulation.golden import Scenario
+
+AWAY: Sequence[FleetError] = [Throttled("slow down"), Unavailable("503"), TimedOut("no answer")]
+
+
+def turned(fleet: Scenario, at_s: float) -> DecisionRecord:
+    """One turn at an instant, which fails."""
+    fleet.cloud.advance(at_s)
+    report = check_availability([fleet.fleet], fleet.ports, instant(at_s))
+    assert not report.defects
+    assert len(report.records) == len(report.errors) == 1
+    return report.records[0]
+
+
+class Controls:
+    """What operators said, as long as it can be read."""
+
+    def __init__(self, said: Control) -> None:
+        self.said = said
+        self.error: FleetError | None = None
+
+    def of(self, fleet: str) -> Control:
+        """Answer what was said of every fleet."""
+        del fleet
+        if self.error:
+            raise self.error
+        return self.said
+
+
+@pytest.mark.parametrize("error", AWAY, ids=lambda error: type(error).__name__)
+def test_spot_that_is_lost_meanwhile_is_backfilled(error: FleetError) -> None:
+    fleet = Scenario(a=((0.0, 4), (1200.0, 2)))
+    fleet.to(1070)
+    fleet.faults.refusals["acquire"] = error
+    records = [turned(fleet, at_s) for at_s in range(1080, 1500, 60)]
+    (done,) = [record for record in records if record.action is Action.BACKFILL]
+    assert (done.rule, done.seen["Backfilled"], fleet.on_demand) == (NO_STATE, 2, 2)
+    assert done.error == f"{type(error).__name__}: {error}"
+    assert "the table does not answer, so nothing but backfill is done" in done.reason
+    interruptions = sum(record.seen["Interruptions"] for record in records)
+    assert interruptions == 2, "the process remembers from turn to turn"
+
+
+def test_nothing_is_released_ended_or_marked() -> None:
+    fleet = Scenario(a=((0.0, 4), (1200.0, 2), (2400.0, 4)))
+    fleet.to(2399)
+    assert fleet.on_demand == 2
+    fleet.faults.refusals["acquire"] = Throttled("slow down")
+    fleet.faults.calls.clear()
+    records = [turned(fleet, at_s) for at_s in range(2400, 6000, 60)]
+    assert {record.action for record in records} == {Action.HOLD}
+    assert fleet.on_demand == 2
+    reads = {"describe", "failures", "marked", "running", "troubled_spot_requests"}
+    assert set(fleet.faults.calls) - reads == {"acquire", "record"}
+    fleet.faults.refusals.clear()
+    fleet.to(8000)
+    assert fleet.on_demand == 0
+
+
+def test_a_warning_counts_although_its_note_cannot_be_left() -> None:
+    fleet = Scenario()
+    fleet.to(1190)
+    fleet.faults.refusals["acquire"] = Throttled("slow down")
+    warned = tuple(fleet.spot_ids()[:2])
+    event = Interruption(
+        kind=InterruptionKind.INTERRUPTION_WARNING, at=instant(1190), instance_ids=warned
+    )
+    report = handle_interruption(event, [fleet.fleet], fleet.ports, instant(1191))
+    assert report.errors, "Lambda delivers the event again"
+    assert fleet.on_demand == 2
+    assert turned(fleet, 1200).seen["SpotAtRisk"] == 2
+    assert set(warned) < set(fleet.spot_ids())
+
+
+def test_a_process_that_knows_nothing_but_that_it_may_act_backfills_too() -> None:
+    fleet = Scenario(a=((0.0, 4), (1200.0, 2)))
+    fleet.to(1250)
+    fleet.cloud.set_desired(fleet.fleet.on_demand_group, 0)
+    fleet.ports = replace(fleet.ports, last=LastKnown())
+    fleet.faults.refusals["acquire"] = Throttled("slow down")
+    assert turned(fleet, 1320).action is Action.BACKFILL
+    assert fleet.on_demand == 2
+
+
+PAUSE = Pause(until=instant(9000), why="a repair", by="ann", at=instant(600))
+
+
+@pytest.mark.parametrize(
+    "said", [Control(mode=Mode.OBSERVE), Control(pause=PAUSE), None], ids=["observe", "pause", ""]
+)
+def test_a_fleet_that_may_not_act_or_is_unknown_is_left_alone(said: Control | None) -> None:
+    fleet = Scenario(a=((0.0, 4), (1200.0, 2)))
+    controls = Controls(said or Control())
+    fleet.ports = replace(fleet.ports, controls=controls)
+    if said:
+        check_availability([fleet.fleet], fleet.ports, instant(1190))
+    controls.error = Throttled("slow down")
+    assert turned(fleet, 1320).rule == "failed"
+    assert fleet.on_demand == 0
+
+
+def test_what_operators_said_is_good_for_hours_and_not_longer() -> None:
+    fleet = Scenario(a=((0.0, 4), (1200.0, 2)))
+    controls = Controls(Control())
+    fleet.ports = replace(fleet.ports, controls=controls)
+    check_availability([fleet.fleet], fleet.ports, instant(1190))
+    controls.error = Unavailable("503")
+    late_s = 1190 + KNOWN_FOR / timedelta(seconds=1)
+    assert turned(fleet, late_s - 60).rule == NO_STATE
+    assert turned(fleet, late_s).rule == "failed"
