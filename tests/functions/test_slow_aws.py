@@ -3,12 +3,14 @@
 import json
 from collections.abc import Callable
 
+import boto3
 import pytest
 
 from functions.check_availability.app import handler as availability
 from functions.check_health.app import handler as health
+from spotkeeper.adapters import fleet_documents
 from spotkeeper.observability import TurnFailed
-from tests.functions.conftest import Stage, document
+from tests.functions.conftest import TABLE, Stage, document, slow_down
 
 type StageOf = Callable[..., Stage]
 
@@ -95,7 +97,7 @@ def test_a_table_that_hangs_stops_no_backfill(stage_of: StageOf) -> None:
     stage.hang.add("dynamodb")
     for seconds in (900, 960, 1020):
         stage.at(seconds)
-        with pytest.raises(TurnFailed, match="TimedOut|Read timeout"):
+        with pytest.raises(TurnFailed, match=r"TimedOut|Read timeout"):
             stage.call(availability)
         assert stage.took_s <= 20
     for name in names:
@@ -105,3 +107,38 @@ def test_a_table_that_hangs_stops_no_backfill(stage_of: StageOf) -> None:
     stage.at(1080)
     stage.call(availability)
     assert stage.records("fleet-0")[-1]["rule"] == "make before break"
+
+
+@pytest.mark.parametrize("answer", ["hangs", "throttles"])
+def test_a_function_that_starts_without_the_parameter_store_takes_the_copy(
+    stage_of: StageOf, answer: str
+) -> None:
+    stage = stage_of(("ocr",), spot=LOSES_ALL)
+    stage.call(availability)
+    if answer == "hangs":
+        stage.hang.add("ssm")
+    else:
+        stage.during["GetParametersByPath"] = slow_down
+    stage.restart()
+    stage.at(1020)
+    with pytest.raises(TurnFailed, match="those that were read last stay in force"):
+        stage.call(availability)
+    assert stage.took_s <= 20
+    assert stage.cloud.group("ocr-on-demand").desired == 4
+
+
+def test_a_changed_document_is_copied_by_the_next_that_reads_it(
+    stage_of: StageOf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fleet_documents, "CACHE_S", 0)
+    stage = stage_of(("ocr",))
+    stage.call(availability)
+    first = stage.counted("dynamodb")["PutItem"]
+    stage.call(availability)
+    assert stage.counted("dynamodb")["PutItem"] == first - 1, "what did not change is not copied"
+    bounds = {"spot_min": 0, "spot_max": 9, "on_demand_max": 9}
+    stage.put("ocr", json.dumps(document("ocr", bounds=bounds)))
+    stage.call(availability)
+    key = {"pk": {"S": "documents"}, "sk": {"S": "copy"}}
+    copy = boto3.client("dynamodb").get_item(TableName=TABLE, Key=key)["Item"]["texts"]["S"]
+    assert json.loads(copy) == {"ocr": json.dumps(document("ocr", bounds=bounds))}

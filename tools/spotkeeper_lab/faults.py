@@ -142,9 +142,15 @@ def hanging(fault: Fault) -> str:
 
 
 def of_the_table(fault: Fault) -> bool:
-    """Whether a fault keeps nothing but the table from turns: they backfill without it."""
+    """Whether a fault keeps the table from turns: a warm function backfills without it."""
     hangs = fault.kind is Kind.HANGING and hanging(fault) == "dynamodb"
     return hangs or fault.kind in (Kind.TABLE_DOWN, Kind.TABLE_THROTTLED)
+
+
+def of_documents(fault: Fault) -> bool:
+    """Whether a fault keeps the fleet documents from turns: warm or cold, they have a copy."""
+    hangs = fault.kind is Kind.HANGING and hanging(fault) == "ssm"
+    return hangs or fault.kind is Kind.DOCUMENTS_DOWN
 
 
 WRITES = (

@@ -279,7 +279,7 @@ class Watch:
         self._patience_s = max(self._patience_s, self.to_be_missed_s()) if short else 0.0
         if lasted_s <= SHORT_S:
             return
-        if not self._calm(SHORT_S) and not self._lacks_only_the_table(wanted - working):
+        if not self._calm(SHORT_S) and not self._bears_it(wanted - working):
             self.excused[Excuse.TROUBLE] += 1
         elif lasted_s <= SHORT_S + self._patience_s:
             self.excused[Excuse.UNSEEN] += 1
@@ -291,8 +291,8 @@ class Watch:
             how = f"{working} of {spot.desired} serve for {lasted_s / 60:.0f} min"
             self.broken(Promise.WHOLE, f"{how}, on-demand desired {on_demand.desired}")
 
-    def _lacks_only_the_table(self, short: int) -> bool:
-        """Whether turns lacked nothing but the table: they backfill, but replace no worker."""
+    def _bears_it(self, short: int) -> bool:
+        """Whether turns lacked only the table or the documents: they backfill, replacing nobody."""
         world = self.world
         ill = sum(not world.works(i.instance_id) for i in self.in_service())
         return world.now_s - world.last_cut_off_s > SHORT_S and short > ill

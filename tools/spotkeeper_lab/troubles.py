@@ -18,7 +18,7 @@ from spotkeeper_lab.cloud.values import (
     Purchase,
 )
 from spotkeeper_lab.cloud.words import IN_SERVICE, ON_DEMAND_DRY, SPOT_DRY, TERMINATING
-from spotkeeper_lab.faults import LAUNCH_TEXTS, Fault, Kind, disturbs, of_the_table
+from spotkeeper_lab.faults import LAUNCH_TEXTS, Fault, Kind, disturbs, of_documents, of_the_table
 from spotkeeper_lab.machines import Served
 from spotkeeper_lab.scenario import MAIN, A, B, Scenario, documents_of, specs_of, stage_of
 from spotkeeper_lab.world import AVAILABILITY, COLLECT, HEALTH, INTERRUPTION, Invocation, World
@@ -62,7 +62,7 @@ class Troubled(World):
         self.adopted = scenario.adopted
         self.last_trouble_s = 0.0
         self.last_cut_off_s = 0.0
-        """When last something else than the table was in trouble, or a function began without it."""
+        """When last more was in trouble than the table or the documents, which turns bear."""
         self.last_excused_s = -math.inf
         self._mustered_s = -MUSTER_EVERY_S
         self._others: dict[str, bool] = {}
@@ -97,7 +97,10 @@ class Troubled(World):
         troubles = [fault for fault in self.active.values() if disturbs(fault)]
         if troubles:
             self.last_trouble_s = self.now_s
-        if Kind.COLD in self.active or not all(map(of_the_table, troubles)):
+        borne = [f for f in troubles if of_documents(f) or of_the_table(f)]
+        if len(borne) < len(troubles) or (
+            Kind.COLD in self.active and any(map(of_the_table, borne))
+        ):
             self.last_cut_off_s = self.now_s
 
     def _note_wrong(self) -> None:

@@ -17,7 +17,7 @@ from spotkeeper.adapters.ec2.auto_scaling import AutoScalingReader
 from spotkeeper.adapters.ec2.group_writer import AutoScalingWriter
 from spotkeeper.adapters.ec2.lives import InstanceLives, ScalingActivities
 from spotkeeper.adapters.ec2.prices import MarketPrices, price_list_region
-from spotkeeper.adapters.fleet_documents import FleetDocuments, FleetDocumentStore
+from spotkeeper.adapters.fleet_documents import DocumentCopy, FleetDocuments, FleetDocumentStore
 from spotkeeper.adapters.request_queues import (
     AgentRequestQueues,
     AmazonMqRequestQueues,
@@ -60,6 +60,8 @@ NEEDED = _config(connect_s=1, read_s=3, attempts=3)
 OPTIONAL = _config(connect_s=1, read_s=3, attempts=2)
 # Each turn has several calls of the table, which answers within milliseconds.
 TABLE = _config(connect_s=1, read_s=2, attempts=3)
+# The documents' copy must not take a turn's time.
+COPY = _config(connect_s=1, read_s=1, attempts=1)
 # Looks at the account, without a turn that waits for them.
 UNHURRIED = _config(connect_s=2, read_s=5, attempts=3)
 
@@ -73,9 +75,9 @@ def now() -> datetime:
     return datetime.now(UTC)
 
 
-def fleet_documents() -> FleetDocuments:
-    """Read the fleets of this stack."""
-    documents = _documents().load()
+def fleet_documents(*, copied: bool = True) -> FleetDocuments:
+    """Read the fleets of this stack; `copied`: the role may keep a copy in the table."""
+    documents = _documents(copied=copied).load()
     for fleet in documents.fleets:
         tell_unused(fleet.name, fleet.unused)
     return documents
@@ -176,9 +178,12 @@ def _states() -> FleetStateTable:
 
 
 @cache
-def _documents() -> FleetDocumentStore:
-    path = _settings().fleet_documents_path
-    return FleetDocumentStore(boto3.client("ssm", config=OPTIONAL), path)
+def _documents(*, copied: bool) -> FleetDocumentStore:
+    settings, copy = _settings(), None
+    if copied:
+        copy = DocumentCopy(boto3.client("dynamodb", config=COPY), settings.table_name)
+    ssm = boto3.client("ssm", config=OPTIONAL)
+    return FleetDocumentStore(ssm, settings.fleet_documents_path, copy)
 
 
 def _client(service: str) -> Any:

@@ -1,18 +1,26 @@
-"""Fleet documents in SSM Parameter Store, through Powertools' cached parameters."""
+"""Fleet documents in SSM Parameter Store, through Powertools' cached parameters.
 
+The table has a copy of those that were read last, for a process that begins while Parameter Store
+does not answer: pk documents, sk copy.
+"""
+
+import contextlib
+import json
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from aws_lambda_powertools.utilities.parameters import SSMProvider
 from aws_lambda_powertools.utilities.parameters.exceptions import GetParameterError
 
+from spotkeeper.adapters.errors import aws_errors
 from spotkeeper.border.fleet_document import FleetDocumentError, parse_fleet
 from spotkeeper.domain.fleet import Fleet
 from spotkeeper.ports import FleetError, Unavailable
 
 if TYPE_CHECKING:
+    from mypy_boto3_dynamodb import DynamoDBClient
     from mypy_boto3_ssm import SSMClient
 
 # A document of this name beside a fleet's own is laid over it: no deployment overwrites it.
@@ -34,26 +42,64 @@ class FleetDocuments:
     names: frozenset[str] = frozenset()
 
 
+class DocumentCopy:
+    """The copy in the table."""
+
+    def __init__(self, dynamodb: "DynamoDBClient", table: str) -> None:
+        """Take a typed client and the table's name; nothing is called yet."""
+        self._dynamodb, self._table = dynamodb, table
+        self._kept: Mapping[str, str] | None = None
+
+    def keep(self, texts: Mapping[str, str]) -> None:
+        """Copy the documents, where they are not those that this process copied before.
+
+        A copy that fails is made by the next read.
+        """
+        if texts == self._kept:
+            return
+        with contextlib.suppress(FleetError), aws_errors("copying the fleet documents"):
+            self._dynamodb.put_item(
+                TableName=self._table, Item={**_COPY, "texts": {"S": json.dumps(dict(texts))}}
+            )
+            self._kept = dict(texts)
+
+    def read(self) -> dict[str, str]:
+        """Return the documents that were copied last; none where there is no copy to be read."""
+        with contextlib.suppress(FleetError, ValueError), aws_errors("reading the documents' copy"):
+            item = self._dynamodb.get_item(TableName=self._table, Key=_COPY).get("Item")
+            texts = json.loads(item["texts"]["S"]) if item else {}
+            return {str(name): str(text) for name, text in texts.items()}
+        return {}
+
+
+_COPY = {"pk": {"S": "documents"}, "sk": {"S": "copy"}}
+
+
 class FleetDocumentStore:
     """Reads all documents below one path."""
 
-    def __init__(self, ssm: "SSMClient", path: str) -> None:
+    def __init__(self, ssm: "SSMClient", path: str, copy: DocumentCopy | None = None) -> None:
         """Take a typed client and the path; nothing is called yet."""
         self._provider = SSMProvider(boto3_client=ssm)
         self._path = path
+        self._copy = copy
         self._last: dict[str, str] = {}
 
     def load(self) -> FleetDocuments:
         """Read and validate every document; a wrong one becomes an error of its own.
 
-        When they cannot be read, those that were read last are in force, and an error says so.
-        Raises `Unavailable` where none were.
+        When they cannot be read, those that were read last are in force, by this process or as the
+        table has them, and an error says so. Raises `Unavailable` where there are none.
         """
         fleets: list[Fleet] = []
         errors: list[FleetError] = []
         try:
             self._last = self._read()
+            if self._copy:
+                self._copy.keep(self._last)
         except Unavailable as error:
+            if self._copy and not self._last:
+                self._last = self._copy.read()
             if not self._last:
                 raise
             errors.append(Unavailable(f"{error}; those that were read last stay in force"))
