@@ -19,9 +19,8 @@ on the same one. What it promises:
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from spotkeeper_lab.cloud.engine import RETRY
 from spotkeeper_lab.cloud.group import GroupState, SimulatedMachine
-from spotkeeper_lab.cloud.lives import USER_SHUTDOWN
+from spotkeeper_lab.cloud.lives import RETRY, USER_SHUTDOWN
 from spotkeeper_lab.cloud.states import SHOWN_S, CloudStates, not_found
 from spotkeeper_lab.cloud.values import (
     Activity,

@@ -1,14 +1,27 @@
-"""The life of instances in the simulated cloud: launches, starts, ends, and what groups retry."""
+"""Time, the life of instances, and the market in the simulated cloud.
 
+What is due when, and the events that tell of it; launches, starts, ends, and what groups retry;
+what the market takes back, and which instances it warns. A drop is known to AWS before it happens:
+the notice is how long. From then on a pool gives out no more than what it will hold after the drop.
+"""
+
+import heapq
 import math
 import random
+from bisect import bisect_right
 from collections import deque
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 
-from spotkeeper_lab.cloud.engine import END, RETRY, START, CloudEngine
 from spotkeeper_lab.cloud.group import GroupState, Refusal, SimulatedMachine
-from spotkeeper_lab.cloud.values import EventKind, GroupSpec, Physics, Purchase
+from spotkeeper_lab.cloud.values import (
+    Activity,
+    CloudEvent,
+    EventKind,
+    GroupSpec,
+    Physics,
+    Purchase,
+)
 from spotkeeper_lab.cloud.words import (
     ADMINISTRATIVE,
     DIED_STARTING,
@@ -25,9 +38,134 @@ from spotkeeper_lab.cloud.words import (
     TERMINATED,
     TERMINATING,
 )
+from spotkeeper_lab.traces.market import Market, Steps
 
-if TYPE_CHECKING:
-    from spotkeeper_lab.cloud.capacity import Offer
+LOSS, START, END, RETRY = range(4)
+
+type _Task = tuple[float, int, int, Callable[[], None]]
+
+
+class CloudEngine:
+    """Tasks in the order of their time and rank; `now_s` is as far as the cloud was advanced."""
+
+    def __init__(self, physics: Physics, seed: int) -> None:
+        self.now_s = 0.0
+        self.physics = physics
+        self._seed = seed
+        self._delays = random.Random(f"{seed}/delays")
+        self._tasks: list[_Task] = []
+        self._tasked = 0
+        self._events: list[CloudEvent] = []
+        self._deliveries: list[float] = []
+
+    def advance(self, to_s: float) -> list[CloudEvent]:
+        """Let time pass; answers what happened since the last call, in time order."""
+        while (next_s := self._next_happening()) <= to_s:
+            self.now_s = next_s
+            self._happen()
+        self.now_s = max(self.now_s, to_s)
+        told, self._events = self._events, []
+        return told
+
+    def next_s(self) -> float | None:
+        """The next instant at which something happens or is delivered."""
+        if self._events:
+            return self.now_s
+        while self._deliveries and self._deliveries[0] <= self.now_s:
+            heapq.heappop(self._deliveries)
+        delivery = self._deliveries[0] if self._deliveries else math.inf
+        soonest = min(self._next_happening(), delivery)
+        return None if soonest == math.inf else soonest
+
+    def _next_happening(self) -> float:
+        return self._tasks[0][0] if self._tasks else math.inf
+
+    def _happen(self) -> None:
+        """Do all that is due now."""
+        self._work(RETRY)
+
+    def _work(self, rank: int) -> None:
+        while self._tasks and self._tasks[0][:2] <= (self.now_s, rank):
+            heapq.heappop(self._tasks)[3]()
+
+    def _at(self, at_s: float, rank: int, task: Callable[[], None]) -> None:
+        self._tasked += 1
+        heapq.heappush(self._tasks, (at_s, rank, self._tasked, task))
+
+    def _tell(
+        self, kind: EventKind, group: str, instance_id: str = "", activity: Activity | None = None
+    ) -> None:
+        """Send an event on its way: once, or by the cloud's physics twice, or never."""
+        physics = self.physics
+        if physics.event_lost and self._delays.random() < physics.event_lost:
+            return
+        twice = bool(physics.event_twice) and self._delays.random() < physics.event_twice
+        for _ in range(1 + twice):
+            delay = physics.event_delay_s
+            deliver_s = self.now_s + (self._delays.uniform(0.0, delay) if delay else 0.0)
+            heapq.heappush(self._deliveries, deliver_s)
+            self._events.append(
+                CloudEvent(
+                    kind=kind,
+                    at_s=self.now_s,
+                    deliver_s=deliver_s,
+                    group=group,
+                    instance_id=instance_id,
+                    activity=activity,
+                )
+            )
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class MarketMove:
+    """At `at_s` a pool's capacity becomes `capacity`; an `announced` one does so at `due_s`."""
+
+    at_s: float
+    announced: bool
+    pool: str
+    capacity: int
+    due_s: float
+
+
+class Offer:
+    """How many instances one pool gives out over time: the least capacity within the notice."""
+
+    __slots__ = ("_least", "_times")
+
+    def __init__(self, steps: Steps, notice_s: float) -> None:
+        edges = {*steps.times, *(max(0.0, time - notice_s) for time in steps.times)}
+        self._times = sorted(edges)
+        self._least = [_least(steps, time, time + notice_s) for time in self._times]
+
+    def at(self, now_s: float) -> int:
+        """The most instances that the pool may hold by launching now."""
+        return self._least[bisect_right(self._times, now_s) - 1]
+
+
+def _least(steps: Steps, start_s: float, end_s: float) -> int:
+    first, last = steps.index(start_s), steps.index(end_s)
+    return min(steps.capacities[first : last + 1])
+
+
+def moves(market: Market, start_s: float, notice_s: float) -> Iterator[MarketMove]:
+    """All announcements of drops and all changes from `start_s` on, in time order."""
+    return heapq.merge(
+        *(_of_pool(pool, market.of(pool), start_s, notice_s) for pool in market.pools)
+    )
+
+
+def _of_pool(pool: str, steps: Steps, start_s: float, notice_s: float) -> Iterator[MarketMove]:
+    found: list[MarketMove] = []
+    before = steps.capacities[0]
+    for due_s, capacity in zip(steps.times, steps.capacities, strict=True):
+        if due_s >= start_s:
+            found.append(MarketMove(due_s, False, pool, capacity, due_s))
+            if capacity < before and notice_s > 0:
+                told_s = max(start_s, due_s - notice_s)
+                found.append(MarketMove(told_s, True, pool, capacity, due_s))
+        before = capacity
+    return iter(sorted(found))
+
 
 USER_SHUTDOWN = "Client.UserInitiatedShutdown: User initiated shutdown"
 SPOT_TAKEN = "Server.SpotInstanceTermination: Spot instance termination"
@@ -55,7 +193,6 @@ class CloudLives(CloudEngine):
         self._launched: dict[Purchase, int] = dict.fromkeys(Purchase, 0)
         self._warned: dict[str, SimulatedMachine] = {}
         self._taken: deque[SimulatedMachine] = deque()
-        self._quotas: dict[Purchase, int | None] = {}
 
     # --- retries --------------------------------------------------------------------------------
 
@@ -293,3 +430,80 @@ class CloudLives(CloudEngine):
     def _touch(self, machine: SimulatedMachine) -> None:
         if machine.group:
             machine.group.touch()
+
+
+class CloudMarket(CloudLives):
+    """Auto Scaling groups over a market."""
+
+    def __init__(
+        self, market: Market, groups: Sequence[GroupSpec], physics: Physics, seed: int = 0
+    ) -> None:
+        super().__init__(groups, physics, seed)
+        self._moves: Iterator[MarketMove] = iter(())
+        self._move: MarketMove | None = None
+        self._take_market(market)
+        self._happen()
+
+    def _next_happening(self) -> float:
+        task = super()._next_happening()
+        return min(task, self._move.at_s) if self._move else task
+
+    def _happen(self) -> None:
+        """Do all that is due now: losses, the market's moves, starts, ends, launches, retries."""
+        self._work(LOSS)
+        while self._move and self._move.at_s <= self.now_s:
+            self._follow(self._move)
+            self._move = next(self._moves, None)
+        self._work(RETRY)
+        self._fill_dirty()
+
+    def set_market(self, market: Market) -> None:
+        """Exchange the market; its times are the cloud's, and its capacity holds from now on."""
+        self._take_market(market)
+        self._happen()
+
+    def _take_market(self, market: Market) -> None:
+        notice_s = self.physics.notice_s
+        self._offers = {pool: Offer(market.of(pool), notice_s) for pool in market.pools}
+        self._held = {pool: self._held.get(pool, {}) for pool in market.pools}
+        for group in self._groups.values():
+            if group.spec.purchase is Purchase.SPOT:
+                for pool in group.spec.pools:
+                    market.of(pool)
+        self._capacity = {pool: market.capacity(pool, self.now_s) for pool in market.pools}
+        self._moves = moves(market, self.now_s, notice_s)
+        self._move = next(self._moves, None)
+        for pool in market.pools:
+            self._doom(pool, self._capacity[pool], self.now_s)
+
+    def _follow(self, move: MarketMove) -> None:
+        if not move.announced:
+            self._capacity[move.pool] = move.capacity
+            self._wake(move.pool)
+        self._doom(move.pool, move.capacity, move.due_s)
+
+    def _doom(self, pool: str, capacity: int, due_s: float) -> None:
+        """Choose the instances that a drop takes: the newest of those not yet chosen."""
+        standing = [m for m in self._held[pool].values() if m.doomed_s is None]
+        for machine in reversed(standing[capacity:]):
+            self._take_back(machine, due_s)
+
+    def _take_back(self, machine: SimulatedMachine, due_s: float) -> None:
+        machine.doomed_s = due_s
+        if due_s <= self.now_s:
+            self._lose(machine)
+            return
+        self._at(due_s, LOSS, lambda: self._lose(machine))
+        chance = random.Random(f"{self._seed}/notice/{machine.number}").random()
+        if self.physics.notice_s > 0 and chance >= self.physics.notice_lost:
+            machine.warned_s = self.now_s
+            self._warned[machine.instance_id] = machine
+            self._touch(machine)
+            group = machine.group.spec.name if machine.group else ""
+            self._tell(EventKind.WARNING, group, machine.instance_id)
+
+    def _lose(self, machine: SimulatedMachine) -> None:
+        if machine.ended_s is None:
+            machine.lost = True
+            self._taken.append(machine)
+            self._die(machine, SPOT_TAKEN)

@@ -1,32 +1,314 @@
-"""What operators make of groups and instances in the simulated cloud; what limits launches."""
+"""What holds instances and what operators make of them: hooks, warm pools, standby, health."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
-from spotkeeper_lab.cloud.group import GroupState, Refusal, SimulatedMachine
-from spotkeeper_lab.cloud.lives import USER_SHUTDOWN
-from spotkeeper_lab.cloud.values import CloudError, EventKind, Purchase
-from spotkeeper_lab.cloud.warm import CloudWarm
+from spotkeeper_lab.cloud.group import GroupState, SimulatedMachine
+from spotkeeper_lab.cloud.lives import BOOT_S, END, START, USER_SHUTDOWN, CloudMarket
+from spotkeeper_lab.cloud.values import (
+    CloudError,
+    EventKind,
+    InstanceView,
+    LifecycleHook,
+    Purchase,
+    Result,
+    Transition,
+    WarmPool,
+)
 from spotkeeper_lab.cloud.words import (
+    ABANDONED,
+    HOOK_ABANDONED,
     IN_SERVICE,
-    ON_DEMAND_QUOTA,
+    LAUNCH,
     PENDING,
+    PENDING_WAIT,
     PROCESSES,
     REPLACE_UNHEALTHY,
-    SPOT_QUOTA,
     STANDBY,
     TERMINATED,
+    TERMINATING,
     USER_SUSPENDED,
+    WARMED,
 )
+
+_ENDED_BY = frozenset({IN_SERVICE, STANDBY})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Held:
+    """An instance of a group, or of its warm pool, and a hook that holds it."""
+
+    group: str
+    hook: str
+    instance: InstanceView
+
+
+class CloudHooks(CloudMarket):
+    """Groups whose hooks somebody has to complete; a group without hooks is as it was."""
+
+    def put_hook(self, group: str, hook: LifecycleHook) -> None:
+        """Give a group a hook, or change it; instances that are held already are not concerned."""
+        self._group(group).hooks[hook.name] = hook
+
+    def delete_hook(self, group: str, name: str) -> None:
+        """Take a hook from a group; what it holds goes on."""
+        state = self._group(group)
+        state.hooks.pop(name, None)
+        for machine in (*state.members.values(), *state.warm.values()):
+            if name in machine.waits:
+                self._complete(machine, name, Result.CONTINUE, "")
+        self._fill_dirty()
+
+    def hooks(self, group: str) -> Sequence[LifecycleHook]:
+        """The hooks of a group."""
+        return tuple(self._group(group).hooks.values())
+
+    def held(self) -> list[Held]:
+        """What is held now, in every group."""
+        return [
+            Held(group=name, hook=hook, instance=machine.view())
+            for name, state in self._groups.items()
+            for machine in (*state.members.values(), *state.warm.values())
+            for hook in machine.waits
+        ]
+
+    def complete(self, group: str, name: str, instance_id: str, result: Result) -> None:
+        """End the action that holds an instance; refused where none does."""
+        machine = self._held_by(group, name, instance_id)
+        self._complete(machine, name, result, ABANDONED)
+        self._fill_dirty()
+
+    def beat(self, group: str, name: str, instance_id: str) -> None:
+        """Let a hook hold an instance for another time-out from now on."""
+        machine = self._held_by(group, name, instance_id)
+        hook = self._group(group).hooks[name]
+        due_s = min(self.now_s + hook.heartbeat_s, machine.held_s + hook.longest_s)
+        self._wait_until(machine, hook, due_s)
+
+    def _held_by(self, group: str, name: str, instance_id: str) -> SimulatedMachine:
+        state = self._group(group)
+        machine = state.members.get(instance_id) or state.warm.get(instance_id)
+        if machine is None or name not in machine.waits:
+            message = f"No active Lifecycle Action found with instance ID {instance_id}"
+            raise CloudError("ValidationError", message)
+        return machine
+
+    # --- on the way in --------------------------------------------------------------------------
+
+    def _start(self, machine: SimulatedMachine, group: GroupState) -> None:
+        if group.holding(Transition.LAUNCHING):
+            self._begin(machine, group, group.start_s(self.now_s))
+        else:
+            super()._start(machine, group)
+
+    def _begin(self, machine: SimulatedMachine, group: GroupState, start_s: float) -> None:
+        """Let an instance come into service after `start_s`, or once its hooks let it."""
+        now_s = self.now_s
+        machine.serves_s = None if group.starts_badly(now_s) else now_s + start_s
+        if group.holding(Transition.LAUNCHING):
+            held_s = now_s + min(BOOT_S, start_s)
+            self._at(held_s, START, lambda: self._hold_launch(machine))
+        else:
+            self._at(now_s + start_s, START, lambda: self._serve(machine))
+
+    def _hold_launch(self, machine: SimulatedMachine) -> None:
+        if machine.ended_s is None and machine.state == PENDING and machine.group:
+            self._hold(machine, PENDING_WAIT, Transition.LAUNCHING)
+
+    # --- on the way out -------------------------------------------------------------------------
+
+    def _leave(self, machine: SimulatedMachine) -> None:
+        group = machine.group
+        held = group and machine.ended_s is None and group.holding(Transition.TERMINATING)
+        if not group or not held or machine.state not in _ENDED_BY:
+            if machine.state != TERMINATING or not machine.waits:
+                super()._leave(machine)
+            return
+        self._serving[machine.purchase] -= machine.state == IN_SERVICE
+        self._hold(machine, TERMINATING, Transition.TERMINATING)
+        self._dirty.add(group.spec.name)
+
+    # --- held -----------------------------------------------------------------------------------
+
+    def _hold(self, machine: SimulatedMachine, state: str, transition: Transition) -> None:
+        """Hold an instance by every hook of a transition; without one it goes on at once."""
+        group = machine.group
+        assert group
+        hooks = group.holding(transition)
+        machine.state, machine.held_s = state, self.now_s
+        self._touch(machine)
+        kind = {
+            Transition.LAUNCHING: EventKind.LAUNCH_ACTION,
+            Transition.TERMINATING: EventKind.TERMINATE_ACTION,
+        }[transition]
+        for hook in hooks:
+            self._wait_until(machine, hook, self.now_s + hook.heartbeat_s)
+            self._tell(kind, group.spec.name, machine.instance_id)
+        if not hooks:
+            self._proceed(machine)
+
+    def _wait_until(self, machine: SimulatedMachine, hook: LifecycleHook, due_s: float) -> None:
+        machine.waits[hook.name] = due_s
+        self._at(due_s, END, lambda: self._expire(machine, hook))
+
+    def _expire(self, machine: SimulatedMachine, hook: LifecycleHook) -> None:
+        if machine.ended_s is None and machine.waits.get(hook.name, self.now_s + 1) <= self.now_s:
+            self._complete(machine, hook.name, hook.default, HOOK_ABANDONED)
+
+    def _complete(self, machine: SimulatedMachine, name: str, result: Result, why: str) -> None:
+        del machine.waits[name]
+        if result is Result.ABANDON:
+            machine.waits.clear()
+        if machine.waits:
+            return
+        if result is Result.ABANDON and machine.state != TERMINATING:
+            if not machine.warm:
+                self._cancel(machine, why.format(token=machine.token))
+            self._end(machine)
+            return
+        self._proceed(machine)
+
+    def _proceed(self, machine: SimulatedMachine) -> None:
+        """Go on to where the hooks held an instance back from."""
+        if machine.state == TERMINATING or machine.state.startswith(f"{WARMED}Terminating"):
+            self._end(machine)
+        else:
+            self._serve(machine)
+
+    # --- helpers --------------------------------------------------------------------------------
+
+    def _act(self, state: GroupState) -> None:
+        self._dirty.add(state.spec.name)
+        self._fill_dirty()
+
+    def _group(self, name: str) -> GroupState:
+        try:
+            return self._groups[name]
+        except KeyError:
+            message = f"AutoScalingGroup name not found - AutoScalingGroup {name} not found"
+            raise CloudError("ValidationError", message) from None
+
+
+# A stopped instance is in service so soon where the physics do not say.
+START_S = 10.0
+_PREPARING = f"{WARMED}Pending"
+
+
+class CloudWarm(CloudHooks):
+    """Groups with warm pools; a group without one is as it was."""
+
+    def put_warm_pool(self, group: str, pool: WarmPool) -> None:
+        """Give a group a warm pool, or change it; refused where the group buys spot."""
+        state = self._group(group)
+        if state.spec.purchase is Purchase.SPOT:
+            message = "You can't add a warm pool to an Auto Scaling group that has Spot Instances."
+            raise CloudError("ValidationError", message)
+        state.pool = pool
+        self._act(state)
+
+    def delete_warm_pool(self, group: str) -> None:
+        """End a warm pool with the instances in it."""
+        state = self._group(group)
+        if state.pool is None:
+            raise CloudError("ValidationError", f"No warm pool found for {group}")
+        state.pool = None
+        for machine in list(state.warm.values()):
+            self._end(machine)
+
+    def warm_pool(self, group: str) -> tuple[WarmPool | None, tuple[InstanceView, ...]]:
+        """A group's warm pool, if it has one, and the instances in it."""
+        state = self._group(group)
+        return state.pool, tuple(machine.view() for machine in state.warm.values())
+
+    # --- into it --------------------------------------------------------------------------------
+
+    def _fill(self, group: GroupState) -> None:
+        super()._fill(group)
+        if group.pool is None or LAUNCH in group.suspensions or group.block_message(self.now_s):
+            return
+        there = list(group.warm.values())
+        missing = group.pool.size(group.desired, group.spec.maximum) - len(there)
+        for _ in range(missing):
+            self._prepare(group)
+        for machine in there[len(there) + missing :] if missing < 0 else ():
+            self._end(machine)
+
+    def _prepare(self, group: GroupState) -> None:
+        """Launch an instance into the pool."""
+        self._numbered += 1
+        pool = group.pools_by_use()[0]
+        machine = SimulatedMachine(self._numbered, pool, group.spec.purchase, self.now_s, group)
+        self._machines[machine.instance_id] = machine
+        self._enter(machine, group, self.physics.cold_start_s)
+
+    def _enter(self, machine: SimulatedMachine, group: GroupState, in_s: float) -> None:
+        machine.state, machine.serves_s = _PREPARING, None
+        group.warm[machine.instance_id] = machine
+        self._at(self.now_s + in_s, START, lambda: self._prepared(machine))
+
+    def _prepared(self, machine: SimulatedMachine) -> None:
+        if machine.ended_s is None and machine.state == _PREPARING:
+            self._hold(machine, f"{_PREPARING}:Wait", Transition.LAUNCHING)
+
+    def _proceed(self, machine: SimulatedMachine) -> None:
+        group = machine.group
+        if machine.warm and group and group.pool:
+            machine.state = WARMED + group.pool.state
+        elif group and self._reused(machine, group):
+            del group.members[machine.instance_id]
+            group.touch()
+            self._dirty.add(group.spec.name)
+            self._enter(machine, group, START_S)
+        else:
+            super()._proceed(machine)
+
+    def _reused(self, machine: SimulatedMachine, group: GroupState) -> bool:
+        """Whether an instance that leaves its group is stopped and kept."""
+        pool = group.pool
+        if machine.state != TERMINATING or pool is None or not pool.reuse or not machine.healthy:
+            return False
+        return len(group.warm) < pool.size(group.desired, group.spec.maximum)
+
+    # --- out of it ------------------------------------------------------------------------------
+
+    def _launch(self, group: GroupState, pool: str) -> None:
+        state = WARMED + group.pool.state if group.pool else ""
+        machine = next((one for one in group.warm.values() if one.state == state), None)
+        if machine is None:
+            super()._launch(group, pool)
+            return
+        del group.warm[machine.instance_id]
+        machine.state, machine.launched_s = PENDING, self.now_s
+        self._launched[machine.purchase] += 1
+        group.launched(machine)
+        warm_s = self.physics.warm_start_s
+        self._begin(machine, group, START_S if warm_s is None else warm_s)
+
+    def _leave(self, machine: SimulatedMachine) -> None:
+        """End an instance politely, or stop it where it is to be used again."""
+        group = machine.group
+        reused = group and group.pool and group.pool.reuse
+        if not group or not reused or machine.ended_s is not None or machine.state != IN_SERVICE:
+            super()._leave(machine)
+            return
+        self._serving[machine.purchase] -= 1
+        self._dirty.add(group.spec.name)
+        self._hold(machine, TERMINATING, Transition.TERMINATING)
+
+    def _part(self, machine: SimulatedMachine) -> None:
+        group = machine.group
+        if group and group.warm.pop(machine.instance_id, None):
+            self._dirty.add(group.spec.name)
+        else:
+            super()._part(machine)
+
 
 SHOWN_S = 3600.0
 """So long AWS shows spot requests and instances that have ended."""
-VCPUS = 4
-"""Of every instance: those of an xlarge."""
 
 
 class CloudStates(CloudWarm):
-    """Health, standby, protection, suspended processes, quotas, recommendations."""
+    """Health, standby, protection, suspended processes, recommendations."""
 
     # --- health ---------------------------------------------------------------------------------
 
@@ -118,38 +400,13 @@ class CloudStates(CloudWarm):
             self._leave(machine)
         self._act(state)
 
-    # --- what AWS gives -------------------------------------------------------------------------
-
-    def set_quota(self, purchase: Purchase, vcpus: int | None) -> None:
-        """Limit what the account may run of a kind; None is no limit."""
-        self._quotas[purchase] = vcpus
-        self._dirty |= {g.spec.name for g in self._groups.values() if g.spec.purchase is purchase}
-        self._fill_dirty()
+    # --- what AWS recommends ----------------------------------------------------------------------
 
     def recommend(self, instance_ids: Iterable[str]) -> None:
         """Recommend that instances be rebalanced: their risk is elevated, nothing more."""
         for machine in [self._known(instance_id) for instance_id in instance_ids]:
             if machine and machine.purchase is Purchase.SPOT:
                 self._tell(EventKind.REBALANCE, "", machine.instance_id)
-
-    def _try_spot(self, group: GroupState, pool: str, refused: dict[str, Refusal]) -> None:
-        if self._over_quota(Purchase.SPOT):
-            refused |= {one: Refusal(pool, SPOT_QUOTA) for one in group.spec.pools}
-        else:
-            super()._try_spot(group, pool, refused)
-
-    def _try_on_demand(self, group: GroupState) -> Refusal | None:
-        if limit := self._over_quota(Purchase.ON_DEMAND):
-            return Refusal(group.pools_by_use()[0], ON_DEMAND_QUOTA.format(limit=limit))
-        return super()._try_on_demand(group)
-
-    def _over_quota(self, purchase: Purchase) -> str:
-        """The quota that one more instance would exceed, or nothing."""
-        limit = self._quotas.get(purchase)
-        if limit is None:
-            return ""
-        running = sum(m.purchase is purchase and not m.warm for m in self._machines.values())
-        return str(limit) if (running + 1) * VCPUS > limit else ""
 
     # --- helpers --------------------------------------------------------------------------------
 

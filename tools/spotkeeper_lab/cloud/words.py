@@ -41,16 +41,6 @@ ABANDONED = (
     "Instance failed to complete user's Lifecycle Action: Lifecycle Action with token {token} was "
     "abandoned: Lifecycle Action Completed with ABANDON Result"
 )
-SPOT_QUOTA = (
-    "Could not launch Spot Instances. MaxSpotInstanceCountExceeded - Max spot instance count "
-    "exceeded. Launching EC2 instance failed."
-)
-ON_DEMAND_QUOTA = (
-    "You have requested more vCPU capacity than your current vCPU limit of {limit} allows for the "
-    "instance bucket that the specified instance type belongs to. Please visit "
-    "http://aws.amazon.com/contact-us/ec2-request to request an adjustment to this limit. "
-    "Launching EC2 instance failed."
-)
 LAUNCH, TERMINATE = "Launch", "Terminate"
 HEALTH_CHECK, REPLACE_UNHEALTHY = "HealthCheck", "ReplaceUnhealthy"
 PROCESSES = (

@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable
 from itertools import groupby
 
 from spotkeeper_lab.cloud.api import Cloud
-from spotkeeper_lab.cloud.hooks import Held
+from spotkeeper_lab.cloud.states import Held
 from spotkeeper_lab.cloud.values import InstanceView, Result, Transition
 from spotkeeper_lab.cloud.words import IN_SERVICE, PENDING_WAIT, STANDBY, TERMINATING, WARMED
 from spotkeeper_lab.local_aws.wire import VirtualTime

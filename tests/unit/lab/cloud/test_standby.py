@@ -7,10 +7,6 @@ from spotkeeper_lab.cloud.values import (
     EventKind,
     Purchase,
 )
-from spotkeeper_lab.cloud.words import (
-    ON_DEMAND_QUOTA,
-    SPOT_QUOTA,
-)
 from tests.unit.lab.cloud.life import (
     ON_DEMAND,
     SPOT,
@@ -121,23 +117,6 @@ def test_while_health_is_not_checked_the_dead_stay() -> None:
 def test_an_unknown_process_is_refused() -> None:
     with pytest.raises(CloudError, match="AZRebalance"):
         make().suspend(SPOT, "Luanch")
-
-
-@pytest.mark.parametrize(
-    ("group", "purchase", "told"),
-    [
-        (SPOT, Purchase.SPOT, SPOT_QUOTA),
-        (ON_DEMAND, Purchase.ON_DEMAND, ON_DEMAND_QUOTA.format(limit=8)),
-    ],
-)
-def test_a_quota_ends_launches_in_aws_s_words(group: str, purchase: Purchase, told: str) -> None:
-    cloud = make()
-    cloud.set_quota(purchase, 8)
-    cloud.set_desired(group, 3)
-    assert len(states(cloud, group)) == 2
-    assert {one.message for one in cloud.failures(group, 0.0)} == {told}
-    cloud.set_quota(purchase, None)
-    assert len(states(cloud, group)) == 3
 
 
 def test_a_recommendation_is_told_and_changes_nothing() -> None:
