@@ -53,7 +53,7 @@ def test_an_unknown_rule_is_told_those_that_there_are(deployed: Stage) -> None:
     del deployed
     told = refused("explain", "--since", "1h", "--rule", "backfil")
     assert told == (
-        "error: no turn of this time was bound by the rule 'backfil'; there were: "
+        "error: the rule 'backfil' decided no turn of this time; others: "
         "at target, backfill, make before break, sizing is off"
     )
 

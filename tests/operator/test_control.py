@@ -215,7 +215,7 @@ def test_before_turns_act_the_operator_sees_what_they_would_ask_for(
         assert deployed.items("main", "control") == before
     deployed.at(deployed.cloud.now_s + 600)
     assert "availability: not known, no turn has worked for 10 min" in run("resume", "main")[2]
-    monkeypatch.setattr("spotkeeper_cli.operator_commands.control._asks", lambda: True)
+    monkeypatch.setattr("spotkeeper_cli.stack_commands._asks", lambda: True)
     result = CliRunner(env={"SPOTKEEPER_STACK": "test"}).invoke(app, ["resume", "main"], "n\n")
     assert (result.exit_code, deployed.items("main", "control")) == (1, before)
     result = CliRunner(env={"SPOTKEEPER_STACK": "test"}).invoke(app, ["resume", "main"], "y\n")

@@ -5,7 +5,6 @@ from collections.abc import Callable
 
 import pytest
 
-from spotkeeper_cli.operator_commands import drill as command
 from tests.functions.conftest import Stage
 from tests.operator.command import STACK, deploy, refused, run
 from tests.operator.days import Days
@@ -25,7 +24,7 @@ def whole(
     put(stage)
     day = Days(stage)
     day.minutes(3)
-    monkeypatch.setattr(command, "sleep", day.sleep)
+    monkeypatch.setattr("spotkeeper_cli.stack_commands.time.sleep", day.sleep)
     capsys.readouterr()
     return stage
 

@@ -118,7 +118,7 @@ def test_a_call_that_is_throttled_does_not_end_the_watch(
         if len(waits) == 3:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr("spotkeeper_cli.operator_commands.status.time.sleep", wait)
+    monkeypatch.setattr("spotkeeper_cli.stack_commands.time.sleep", wait)
     code, out, err = run("status", "--watch", "10s")
     assert (code, len(waits), out.count("main-spot")) == (130, 3, 1)
     assert err.count("error: describing stack test: Throttling") == 2
@@ -133,7 +133,7 @@ def test_watching_looks_again_and_again(deployed: Stage, monkeypatch: pytest.Mon
         if len(waits) == 2:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr("spotkeeper_cli.operator_commands.status.time.sleep", wait)
+    monkeypatch.setattr("spotkeeper_cli.stack_commands.time.sleep", wait)
     code, out, _ = run("status", "--watch", "10s")
     assert (code, waits) == (130, [10.0, 10.0])
     assert "12:18:00 UTC" in out

@@ -12,7 +12,6 @@ import boto3
 import pytest
 
 from functions.keep_ledger.app import handler as keep_ledger
-from spotkeeper_cli.operator_commands import drill as drill_command
 from tests.functions.conftest import Stage
 from tests.operator.command import STACK, deploy, run
 from tests.operator.days import Days
@@ -112,7 +111,7 @@ def test_a_session(kept: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     fis = Experiments(kept, STACK)
     fis.stand_in(monkeypatch)
     session = Session(kept, fis)
-    monkeypatch.setattr(drill_command, "sleep", session.days.sleep)
+    monkeypatch.setattr("spotkeeper_cli.stack_commands.time.sleep", session.days.sleep)
     for step in STEPS:
         step.after(session)
         for name, options in step.answers().items():

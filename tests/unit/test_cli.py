@@ -13,8 +13,8 @@ from typer.testing import CliRunner
 
 # The commands import this when they run; urllib3 tries a socket then, which no test may.
 import spotkeeper_lab.run.demo  # noqa: F401
-from spotkeeper_cli.durations import seconds
 from spotkeeper_cli.main import app
+from spotkeeper_cli.options import seconds
 from spotkeeper_cli.output import check_outputs, write
 
 MARKET = "time_s,pool,capacity\n0,a/x,3\n7200,,\n"

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from spotkeeper_cli.lab_commands.backtest import POLICY_NAMES
-from spotkeeper_cli.lab_commands.replay import NAMES
+from spotkeeper_cli import lab_commands
 from spotkeeper_lab.backtest.policies import POLICIES
 from spotkeeper_lab.replay.run import RULE_NAMES
 from spotkeeper_lab.traces.market_file import read_market
@@ -15,8 +14,8 @@ from spotkeeper_lab.traces.requests import read_requests
 
 
 def test_help_names_every_policy_and_every_rule() -> None:
-    assert ", ".join(POLICIES) == POLICY_NAMES
-    assert ", ".join(RULE_NAMES) == NAMES
+    assert ", ".join(POLICIES) == lab_commands.POLICY_NAMES
+    assert ", ".join(RULE_NAMES) == lab_commands.RULE_NAMES
 
 
 class Stdin:

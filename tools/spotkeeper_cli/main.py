@@ -10,42 +10,38 @@ from typing import Annotated
 
 import typer
 
-from spotkeeper_cli.lab_commands.backtest import backtest
-from spotkeeper_cli.lab_commands.demo import demo
-from spotkeeper_cli.lab_commands.lab import lab
-from spotkeeper_cli.lab_commands.replay import replay
-from spotkeeper_cli.lab_commands.trace import trace
-from spotkeeper_cli.operator_commands.control import mode, pause, resume, stop
-from spotkeeper_cli.operator_commands.cost import cost
-from spotkeeper_cli.operator_commands.doctor import doctor
-from spotkeeper_cli.operator_commands.drill import drill
-from spotkeeper_cli.operator_commands.explain import explain
-from spotkeeper_cli.operator_commands.observe import observe
-from spotkeeper_cli.operator_commands.status import status
-from spotkeeper_cli.operator_commands.watch import watch
+from spotkeeper_cli import lab_commands as lab
+from spotkeeper_cli import stack_commands as stack
 
 app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-_STACK, _LAB = "On a deployed stack", "Without AWS"
-app.command(rich_help_panel=_STACK)(status)
-app.command(rich_help_panel=_STACK)(watch)
-app.command(rich_help_panel=_STACK)(explain)
-app.command(rich_help_panel=_STACK)(doctor)
-app.command(rich_help_panel=_STACK)(cost)
-app.command(rich_help_panel=_STACK)(drill)
-app.command(rich_help_panel=_STACK)(mode)
-app.command(rich_help_panel=_STACK)(pause)
-app.command(rich_help_panel=_STACK)(resume)
-app.command(rich_help_panel=_STACK)(stop)
-app.command(rich_help_panel=_LAB)(demo)
-app.command(rich_help_panel=_LAB)(backtest)
-app.command(rich_help_panel=_LAB)(replay)
-app.add_typer(observe, name="observe", rich_help_panel=_STACK)
-app.add_typer(trace, name="trace", rich_help_panel=_LAB)
-app.add_typer(lab, name="lab", rich_help_panel=_LAB)
+for panel, commands in (
+    (
+        "On a deployed stack",
+        (
+            stack.status,
+            stack.watch,
+            stack.explain,
+            stack.doctor,
+            stack.cost,
+            stack.drill,
+            stack.mode,
+            stack.pause,
+            stack.resume,
+            stack.stop,
+            stack.observe,
+        ),
+    ),
+    ("Without AWS", (lab.demo, lab.backtest, lab.replay, lab.trace, lab.lab)),
+):
+    for command in commands:
+        if isinstance(command, typer.Typer):
+            app.add_typer(command, rich_help_panel=panel)
+        else:
+            app.command(rich_help_panel=panel)(command)
 
 
 def _version(asked: bool) -> None:

@@ -1,11 +1,34 @@
-"""Options that commands share."""
+"""Options that commands share, durations among them."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from spotkeeper_cli.durations import seconds_between
+from spotkeeper_operator.durations import parse_duration, spoken
+
+
+def seconds(text: str | float) -> float:
+    """Read a duration as seconds; anything else is a wrong argument."""
+    try:
+        return parse_duration(text)
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from error
+
+
+def seconds_between(least: float, most: float | None) -> Callable[[str | float], float]:
+    """Make a parser that refuses a duration out of bounds, too."""
+
+    def read(text: str | float) -> float:
+        value = seconds(text)
+        if value < least:
+            raise typer.BadParameter(f"{text!r} is too short: at least {spoken(least)}")
+        if most is not None and value > most:
+            raise typer.BadParameter(f"{text!r} is too long: at most {spoken(most)}")
+        return value
+
+    return read
 
 
 def _named(stack: str) -> str:
@@ -25,11 +48,9 @@ Profile = Annotated[
     str | None, typer.Option("--profile", envvar="AWS_PROFILE", help="Of your AWS configuration.")
 ]
 FleetName = Annotated[str | None, typer.Option("--fleet", help="One fleet. Default: all.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Answer JSON.")]
 Report = Annotated[
     Path | None, typer.Option("--report", metavar="FILE", help="Draw it as a page, too.")
 ]
-DEFAULT_STACK = "spotkeeper"
 
 
 def duration(

@@ -1,4 +1,4 @@
-"""Where results go: a file, or standard output for `-`."""
+"""Where results go: a file, or standard output for `-`; and errors, in one sentence."""
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -20,6 +20,31 @@ STANDARD_OUTPUT = Path("-")
 
 class OutputError(Exception):
     """A file that cannot be written; known before anything is computed."""
+
+
+@contextmanager
+def exits_on(*kinds: type[Exception]) -> Iterator[None]:
+    """End with code 2 and `error: ...` for the kinds of error that a user can mend."""
+    try:
+        yield
+    except kinds as error:
+        typer.echo(f"error: {error}", err=True)
+        raise typer.Exit(2) from error
+
+
+@contextmanager
+def exits_on_aws_errors() -> Iterator[None]:
+    """Do the same for what can fail between a command and AWS, or its output."""
+    from botocore.exceptions import BotoCoreError, ClientError
+
+    from spotkeeper.ports import FleetError
+    from spotkeeper_operator.aws import OperatorError
+
+    with exits_on(BotoCoreError, ClientError, FleetError, OperatorError, OutputError):
+        try:
+            yield
+        except UnicodeEncodeError as error:
+            raise OperatorError("an argument is not valid UTF-8 text: type it again") from error
 
 
 WIDE = 120

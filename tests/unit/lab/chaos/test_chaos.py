@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from spotkeeper_cli.lab_commands.lab import lab
+from spotkeeper_cli.lab_commands import lab
 from spotkeeper_lab.faults import WIDE, Fault, Kind
 from spotkeeper_lab.promises import Excuse, Promise, Watched
 from spotkeeper_lab.run.chaos import minimise, run, story_of

@@ -1,0 +1,562 @@
+"""The commands that need no AWS account: backtest, demo, replay, traces and the local AWS.
+
+What a command needs is imported when it runs, so that help and mistakes answer at once.
+"""
+
+import difflib
+import os
+import shlex
+import sys
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from spotkeeper_cli.options import (
+    ColdStart,
+    JsonFile,
+    MeanRate,
+    Profile,
+    Region,
+    ReportFile,
+    Stack,
+    duration,
+)
+from spotkeeper_cli.output import (
+    STANDARD_OUTPUT,
+    WIDE,
+    OutputError,
+    check_outputs,
+    counted,
+    exits_on,
+    exits_on_aws_errors,
+    give,
+    remark,
+    screen,
+    write,
+)
+
+if TYPE_CHECKING:
+    from spotkeeper_lab.backtest.backtest import Row
+    from spotkeeper_lab.replay.values import MarketRow, ReplaySettings, Run
+    from spotkeeper_lab.traces.export import Change, Turn
+    from spotkeeper_lab.traces.market import Market
+    from spotkeeper_lab.traces.requests import RequestTrace
+    from spotkeeper_operator.aws import Aws
+
+GENERATED_H = 14 * 24.0
+"""Hours of the market that is made where none is given."""
+WINDOW_H = 24.0
+# Written out, so that help needs nothing of the lab; tests/unit/test_help.py compares.
+POLICY_NAMES = (
+    "on-demand, spot, static-split, even-spread, round-robin, two-group-loop, "
+    "spothedge, spotkeeper, optimum, limit"
+)
+RULE_NAMES = (
+    "fixed-peak, load-rate, aws-backlog, keda-queue, hpa, kpa, skyserve, erlang-c, "
+    "square-root, spotkeeper, clairvoyant"
+)
+
+Seed = Annotated[int, typer.Option(min=0, help="Of random choices.")]
+OnPrem = Annotated[int, typer.Option(min=0, help="Workers of your own, outside AWS.")]
+
+
+def backtest(
+    market: Annotated[
+        list[Path] | None,
+        typer.Option(help="Market trace; may be given again. Default: 14 days by --seed."),
+    ] = None,
+    region: Annotated[
+        str | None,
+        typer.Option(help="Only the pools of this region, as one Auto Scaling group has them."),
+    ] = None,
+    target: Annotated[int, typer.Option(help="Instances asked for.")] = 3,
+    policy: Annotated[
+        list[str] | None,
+        typer.Option(help=f"Policy; may be given again. Default: all of {POLICY_NAMES}."),
+    ] = None,
+    price_ratio: Annotated[
+        float | None,
+        typer.Option(help="Spot over on-demand. Default: the trace's prices, else 0.30."),
+    ] = None,
+    tick: Annotated[float, duration("Resolution; at most 10m.", least=1, most=600)] = 30.0,
+    cold_start: ColdStart = 120.0,
+    warm_start: Annotated[float | None, duration("The same, from the warm pool.")] = None,
+    warm_pool: Annotated[int, typer.Option(help="Stopped on-demand instances.")] = 0,
+    notice: Annotated[float, duration("Warning before a loss; 0 is none.")] = 0.0,
+    notice_lost: Annotated[float, typer.Option(help="Share of warnings that get lost.")] = 0.0,
+    event_delay: Annotated[float, duration("The longest delay of an event.")] = 0.0,
+    turn_jitter: Annotated[
+        float, duration("The longest delay of a minute's turn; on AWS 59s.")
+    ] = 0.0,
+    on_demand_failure: Annotated[
+        float, typer.Option(help="Share of on-demand launches refused.")
+    ] = 0.0,
+    windows: Annotated[
+        int | None, typer.Option(help="Random windows. Default: the whole trace.")
+    ] = None,
+    window_hours: Annotated[
+        float | None, typer.Option(help="Length of a window. Default: 24.")
+    ] = None,
+    seed: Seed = 0,
+    json: JsonFile = None,
+    report: ReportFile = None,
+    set: Annotated[
+        list[str] | None, typer.Option(metavar="NAME=VALUE", help="A policy's setting.")
+    ] = None,
+) -> None:
+    """Try policies on recorded spot markets: what each would have served and cost."""
+    from spotkeeper_lab.backtest.backtest import BacktestPlan, Windows, run_backtest
+    from spotkeeper_lab.backtest.policies import SettingError, UnknownNameError, choose, configure
+    from spotkeeper_lab.backtest.world import World, WorldError
+    from spotkeeper_lab.traces.market import MarketError
+
+    if window_hours is not None and windows is None:
+        raise typer.BadParameter("give --windows, too: without it the whole trace is one window")
+    with exits_on(MarketError, OutputError, SettingError, UnknownNameError, WorldError):
+        check_outputs((json, report), market or ())
+        world = World(
+            target=target,
+            tick_s=tick,
+            cold_start_s=cold_start,
+            warm_start_s=warm_start,
+            warm_pool=warm_pool,
+            notice_s=notice,
+            notice_lost=notice_lost,
+            event_delay_s=event_delay,
+            turn_jitter_s=turn_jitter,
+            on_demand_failure=on_demand_failure,
+            price_ratio=price_ratio,
+            seed=seed,
+        )
+        hours = WINDOW_H if window_hours is None else window_hours
+        plan = BacktestPlan(
+            markets=_markets(market or (), region, seed),
+            worlds=[world],
+            policies=configure(choose(policy or ()), set or ()),
+            windows=Windows(count=windows, hours=hours, seed=seed),
+        )
+        with counted("backtest") as show:
+            rows = run_backtest(plan, progress=show, workers=os.cpu_count() or 1)
+        _show_backtest(rows, json, report)
+
+
+def _markets(paths: Sequence[Path], region: str | None, seed: int) -> "list[Market]":
+    """Read the markets, or make one; report those that no Auto Scaling group can have."""
+    from spotkeeper_lab.traces.generate import generate
+    from spotkeeper_lab.traces.market_file import read_markets
+
+    whole = read_markets(paths) if paths else [generate(seed, hours=GENERATED_H)]
+    if region:
+        return [market.within(region) for market in whole]
+    remark(
+        f"{market.name}: its pools are in {len(market.regions)} regions "
+        f"({', '.join(market.regions)}), and an Auto Scaling group has one. "
+        "Use --region NAME for what one group can reach."
+        for market in whole
+        if market.regions[1:]
+    )
+    return whole
+
+
+def _show_backtest(rows: "Sequence[Row]", json: Path | None, report: Path | None) -> None:
+    from spotkeeper_lab.backtest.report import json_text, report_html, tables
+
+    command = f"spotkeeper {shlex.join(sys.argv[1:])}"
+    shown = tables(rows, wide=screen().width >= WIDE)
+    give(shown, json_text(rows), json, lambda: report_html(rows, command), report)
+
+
+def demo(
+    market: Annotated[
+        Path | None, typer.Option(help="Market trace; without it one is generated.")
+    ] = None,
+    requests: Annotated[
+        Path | None, typer.Option(help="Request trace, begun again when it is shorter.")
+    ] = None,
+    mean_rate: MeanRate = None,
+    hours: Annotated[float, typer.Option(min=0.1, help="How many virtual hours.")] = 24.0,
+    start: Annotated[float, typer.Option(min=0.0, help="First hour of the traces.")] = 0.0,
+    seed: Seed = 0,
+    out: Annotated[Path, typer.Option(help="Folder of the results.")] = Path("demo-out"),
+    dashboard: Annotated[Path | None, typer.Option(hidden=True, help="Ignored.")] = None,
+    onprem: OnPrem = 0,
+    warm_pool: Annotated[
+        int | None,
+        typer.Option(min=0, help="Stopped on-demand instances. Default: the peak's need."),
+    ] = None,
+    price_ratio: Annotated[
+        float, typer.Option(min=0.01, max=1.0, help="Spot price over on-demand price.")
+    ] = 0.30,
+    incidents: Annotated[
+        bool, typer.Option(help="Make a worker hang, launches fail, search logs stop.")
+    ] = True,
+) -> None:
+    """Run a virtual day of spot capacity and requests through the deployed functions."""
+    from spotkeeper_lab.checkout import NotACheckout
+    from spotkeeper_lab.run.day import DemoSettings
+    from spotkeeper_lab.run.demo import DemoError, run_demo
+    from spotkeeper_lab.traces.generate import generate
+    from spotkeeper_lab.traces.market import MarketError
+    from spotkeeper_lab.traces.market_file import read_market
+    from spotkeeper_lab.traces.requests import (
+        RequestTraceError,
+        generate_requests,
+        read_request_traces,
+    )
+
+    if dashboard:
+        remark(["--dashboard is ignored: the stack's dashboard is no longer drawn by the demo"])
+    with exits_on(DemoError, MarketError, NotACheckout, RequestTraceError):
+        end_h = start + hours
+        asked = [requests] if requests else []
+        read = read_request_traces(asked, seed=seed, mean_rate_per_s=mean_rate)
+        remark(trace.note for trace in read)
+        settings = DemoSettings(
+            market=read_market(market) if market else generate(seed, hours=end_h),
+            requests=read[0] if read else generate_requests(seed, hours=max(24.0, end_h)),
+            hours=hours,
+            start_h=start,
+            seed=seed,
+            incidents=incidents,
+            onprem_workers=onprem,
+            warm_pool=warm_pool,
+            price_ratio=price_ratio,
+        )
+        run_demo(settings, out, screen())
+
+
+class UnknownRule(ValueError):
+    """A rule that does not exist; offers the nearest."""
+
+
+def replay(
+    requests: Annotated[list[Path], typer.Option(help="Request trace; may be given again.")],
+    rule: Annotated[
+        list[str] | None,
+        typer.Option(help=f"Rule; may be given again. Default: all of {RULE_NAMES}."),
+    ] = None,
+    wait: Annotated[float, duration("The wait promised.")] = 10.0,
+    share: Annotated[float, typer.Option(help="Share of requests it is promised to.")] = 0.95,
+    cold_start: ColdStart = 240.0,
+    workers_per_instance: Annotated[
+        int | None,
+        typer.Option(help="Workers of an instance. Default: 1, and on a market as many as fit it."),
+    ] = None,
+    onprem: OnPrem = 0,
+    queue_known: Annotated[
+        bool, typer.Option("--queue-known", help="Spotkeeper sees the length of the request queue.")
+    ] = False,
+    min_workers: Annotated[
+        int, typer.Option(help="Fewest workers of Spotkeeper; 0 may sleep.")
+    ] = 1,
+    max_workers: Annotated[
+        int,
+        typer.Option(
+            min=1, help="Most workers of any rule; a fleet on a market has its own bound."
+        ),
+    ] = 1_000,
+    mean_rate: MeanRate = None,
+    seed: Seed = 0,
+    json: JsonFile = None,
+    report: ReportFile = None,
+    market: Annotated[
+        Path | None, typer.Option(help="Spot market: run both checkers on it too, same requests.")
+    ] = None,
+) -> None:
+    """Replay requests with every sizing rule: which keep the promise, with how many workers."""
+    from spotkeeper_lab.checkout import NotACheckout
+    from spotkeeper_lab.replay import run as runs_of
+    from spotkeeper_lab.replay.values import ReplayError, ReplaySettings
+    from spotkeeper_lab.traces.market import MarketError
+    from spotkeeper_lab.traces.market_file import read_market
+    from spotkeeper_lab.traces.requests import RequestTraceError, read_request_traces
+
+    mendable = (MarketError, NotACheckout, OutputError, ReplayError, RequestTraceError)
+    with exits_on(*mendable, UnknownRule):
+        check_outputs((json, report), (*requests, market))
+        rules = _chosen(rule or (), runs_of.RULE_NAMES)
+        settings = ReplaySettings(
+            wait_s=wait,
+            share=share,
+            cold_start_s=cold_start,
+            workers_per_instance=1 if workers_per_instance is None else workers_per_instance,
+            onprem=onprem,
+            queue_known=queue_known,
+            min_workers=min_workers,
+            max_workers=max_workers,
+            seed=seed,
+        )
+        traces = read_request_traces(requests, seed=seed, mean_rate_per_s=mean_rate)
+        remark(trace.note for trace in traces)
+        for trace in traces:
+            runs_of.check_room(trace, settings)
+        spot = read_market(market) if market else None
+        runs = _runs(traces, rules, settings)
+        both = _on_market(traces, spot, settings, workers_per_instance) if spot else []
+        _show_replay(runs, both, json, report)
+
+
+def _show_replay(
+    runs: "Sequence[tuple[RequestTrace, Run]]",
+    both: "Sequence[MarketRow]",
+    json: Path | None,
+    report: Path | None,
+) -> None:
+    from spotkeeper_lab.replay.on_market import market_table
+    from spotkeeper_lab.replay.output import as_json, table
+    from spotkeeper_lab.replay.report import report_html
+
+    names = dict.fromkeys(trace.name for trace, _ in runs)
+    tables = [table(name, [run.row for trace, run in runs if trace.name == name]) for name in names]
+    if both:
+        tables.append(market_table(both))
+    rows = as_json([*(run.row for _, run in runs), *both])
+    give(tables, rows, json, lambda: report_html(runs), report)
+
+
+def _runs(
+    traces: "Sequence[RequestTrace]", rules: Sequence[str], settings: "ReplaySettings"
+) -> "list[tuple[RequestTrace, Run]]":
+    from spotkeeper_lab.replay.run import iter_runs
+
+    runs: list[tuple[RequestTrace, Run]] = []
+    with counted("replay") as show:
+        for trace, run in iter_runs(traces, rules, settings):
+            runs.append((trace, run))
+            show(len(runs), len(traces) * len(rules), f"{trace.name} {run.row.rule}")
+    return runs
+
+
+def _on_market(
+    traces: "Sequence[RequestTrace]", market: "Market", settings: "ReplaySettings", size: int | None
+) -> "list[MarketRow]":
+    from spotkeeper_lab.replay.on_market import on_market
+
+    with counted("both checkers") as show:
+        return [on_market(trace, market, settings, show, size=size) for trace in traces]
+
+
+def _chosen(names: Sequence[str], known: Sequence[str]) -> Sequence[str]:
+    """The rules of these names, all where there are none; raises UnknownRule."""
+    for name in names:
+        if name not in known:
+            nearest = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
+            offer = f"did you mean {' or '.join(nearest)}?" if nearest else f"known: {known}"
+            raise UnknownRule(f"no rule is called {name!r}; {offer}")
+    return tuple(dict.fromkeys(names)) or known
+
+
+TraceOut = Annotated[
+    Path,
+    typer.Option("--out", help="The market trace; gzip when it ends in .gz, - is standard output."),
+]
+trace = typer.Typer(
+    name="trace", no_args_is_help=True, help="Make market traces of other recordings."
+)
+
+
+@trace.callback()
+def _trace() -> None:
+    """Make market traces of other recordings."""
+
+
+@trace.command()
+def convert(
+    files: Annotated[
+        list[Path],
+        typer.Argument(
+            help="SkyPilot JSON (one file per zone), SkyNomad CSV (the same) or Bamboo events."
+        ),
+    ],
+    out: TraceOut,
+    pool: Annotated[
+        str | None, typer.Option(help="Pool of a single file, ZONE/TYPE. Default: from its name.")
+    ] = None,
+    gap: Annotated[float | None, duration("Step of a JSON file whose own step is wrong.")] = None,
+    inverted: Annotated[
+        bool | None, typer.Option(help="Whether 1 means not available. Default: by the file.")
+    ] = None,
+) -> None:
+    """Convert the public formats, the zones of one market together, to a market trace."""
+    from spotkeeper_lab.files import name_of
+    from spotkeeper_lab.traces.formats import TraceReading, read_public_traces
+    from spotkeeper_lab.traces.market import MarketError
+
+    with exits_on(MarketError, OutputError):
+        check_outputs([out], files)
+        reading = TraceReading(gap_s=gap, inverted=inverted, pool=pool)
+        _give_market(read_public_traces(files, name_of(out), reading), out)
+
+
+@trace.command()
+def export(
+    out: TraceOut,
+    records: Annotated[
+        Path | None, typer.Option(help="Decision records, one a line, as the demo writes them.")
+    ] = None,
+    fleet: Annotated[
+        str | None, typer.Option(help="Or: a fleet of a deployed stack, by its table.")
+    ] = None,
+    table: Annotated[
+        str | None, typer.Option(help="The table by its name, in place of the stack's.")
+    ] = None,
+    activities: Annotated[
+        Path | None,
+        typer.Option(help="Answer of `aws autoscaling describe-scaling-activities`: zones."),
+    ] = None,
+    group: Annotated[
+        str | None, typer.Option(help="Or: the spot group whose activities are read.")
+    ] = None,
+    instance_type: Annotated[str, typer.Option(help="Names the pools: zone/type.")] = "any",
+    stack: Stack = "spotkeeper",
+    region: Region = None,
+    profile: Profile = None,
+) -> None:
+    """Make a market trace of what a running fleet saw of its market."""
+    from spotkeeper_lab.files import name_of
+    from spotkeeper_lab.traces.export import export_market
+    from spotkeeper_lab.traces.market import MarketError
+    from spotkeeper_operator.aws import Aws
+
+    if (records is None) == (fleet is None) or (records and table):
+        raise typer.BadParameter("give --records, or --fleet (with --stack or --table)")
+    if activities and group:
+        raise typer.BadParameter("give --activities or --group, not both")
+    with exits_on_aws_errors(), exits_on(MarketError):
+        check_outputs([out], [records, activities])
+        aws = partial(Aws, region, profile)
+        turns = _turns(records, aws, fleet or "", table, stack)
+        changes = _changes(activities, aws, group)
+        _give_market(export_market(name_of(out), turns, changes, instance_type), out)
+
+
+def _turns(
+    records: Path | None, aws: "Callable[[], Aws]", fleet: str, table: str | None, stack: str
+) -> "Sequence[Turn]":
+    from spotkeeper_lab.traces import export as seen
+
+    if records:
+        return seen.read_records(records)
+    here = aws()
+    return seen.table_records(here.dynamodb, table or here.stack(stack).table, fleet)
+
+
+def _changes(
+    activities: Path | None, aws: "Callable[[], Aws]", group: str | None
+) -> "Sequence[Change]":
+    from spotkeeper_lab.traces import export as seen
+
+    if activities:
+        return seen.read_activities(activities)
+    return seen.group_activities(aws().autoscaling, group) if group else []
+
+
+def _give_market(market: "Market", out: Path) -> None:
+    """Write the market and say what is in it, beside it where it goes to standard output."""
+    from spotkeeper_lab.traces.market_file import market_text, write_market
+
+    if out == STANDARD_OUTPUT:
+        write(market_text(market), out)
+    else:
+        write_market(market, out)
+    pools = ", ".join(market.pools)
+    regions = f"{len(market.regions)} regions" if market.regions[1:] else market.regions[0]
+    said = f"{out}: pools {pools}; {regions}; {market.end_s / 3600:.1f} h"
+    typer.echo(said, err=out == STANDARD_OUTPUT)
+
+
+lab = typer.Typer(name="lab", no_args_is_help=True, help="A local AWS in which spot runs out.")
+
+
+@lab.callback()
+def _lab() -> None:
+    """A local AWS in which spot runs out."""
+
+
+@lab.command()
+def up(
+    port: Annotated[int, typer.Option(min=1024, max=65535, help="Of the one endpoint.")] = 4566,
+    auth: Annotated[bool, typer.Option(help="Enforce roles and policies.")] = True,
+    desired: Annotated[int, typer.Option(min=0, help="Spot instances to begin with.")] = 3,
+    capacity: Annotated[
+        int, typer.Option(min=0, help="Spot instances that each of three zones holds.")
+    ] = 4,
+    cold_start: Annotated[float, typer.Option(min=0, help="Seconds that an instance boots.")] = 20,
+    notice: Annotated[float, typer.Option(min=0, help="Seconds between warning and loss.")] = 120,
+) -> None:
+    """Serve a local AWS on this machine until Ctrl-C."""
+    from spotkeeper_lab.endpoint.settings import LabSettings
+    from spotkeeper_lab.endpoint.up import LabError, running
+
+    with exits_on(LabError):
+        settings = LabSettings(
+            port=port,
+            auth=auth,
+            desired=desired,
+            pools=dict.fromkeys(LabSettings().pools, capacity),
+            cold_start_s=cold_start,
+            notice_s=notice,
+        )
+        with running(settings, Path.cwd()) as ready:
+            _tell(ready.url, ready.took_s, port)
+            code = ready.process.wait()
+        raise LabError(f"the endpoint ended by itself ({code}); see build/local-aws/endpoint.log")
+
+
+def _tell(url: str, took_s: float, port: int) -> None:
+    from spotkeeper_lab.endpoint.up import BUILT, environment
+
+    typer.echo(f"The local AWS is up ({took_s:.1f} s). Ctrl-C ends it and everything in it.\n")
+    typer.echo(f"  endpoint  {url}\n  page      {url}/_lab/\n")
+    typer.echo("Paste into another shell, then build and deploy as to AWS:\n")
+    for name, value in environment(port, Path.cwd()).items():
+        typer.echo(f"  export {name}={value}")
+    if not BUILT.exists():
+        typer.echo("\nNothing is built for this machine yet: make local-build")
+
+
+@lab.command()
+def run(
+    scenario: Annotated[str, typer.Argument(help="Name of a scenario, or a YAML file.")],
+    port: Annotated[int | None, typer.Option(hidden=True)] = None,
+) -> None:
+    """Run a scenario of faults in virtual time and check every promise.
+
+    The deployed handlers run against the simulated AWS of `make chaos`. Exit code 1 means that a
+    promise was broken.
+    """
+    from rich.table import Table
+
+    from spotkeeper_lab.promises import Promise
+    from spotkeeper_lab.run.chaos import run as run_scenario
+    from spotkeeper_lab.run.chaos import story_of
+    from spotkeeper_lab.scenario import ScenarioError, find, read
+
+    if port is not None:
+        typer.echo("Ignoring --port: a scenario runs in virtual time, in no lab.", err=True)
+    with exits_on(ScenarioError):
+        result = run_scenario(read(find(scenario)))
+    typer.echo("\n".join(story_of(result)))
+    broken = {one.promise: one.how for one in reversed(result.violations)}
+    promises = Table("promise", "kept", title=result.scenario.about)
+    for promise in Promise:
+        promises.add_row(promise, f"NO: {broken[promise]}" if promise in broken else "yes")
+    screen().print(promises)
+    if broken:
+        raise typer.Exit(1)
+
+
+@lab.command()
+def scenarios() -> None:
+    """List the scenarios that come with the lab."""
+    from rich.table import Table
+
+    from spotkeeper_lab.scenario import read, shipped
+
+    listed = Table.grid(padding=(0, 2))
+    for name, path in shipped().items():
+        listed.add_row(name, read(path).about)
+    screen().print(listed, highlight=False)

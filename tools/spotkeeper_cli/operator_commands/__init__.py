@@ -1,1 +1,0 @@
-"""Commands for those who run a stack: over `spotkeeper_operator`, without the lab."""

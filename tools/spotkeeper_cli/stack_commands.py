@@ -1,0 +1,447 @@
+"""The commands on a deployed stack: what it does and why, what it costs, and what it may do.
+
+A command's last parameters are those of every command here: the stack, how to answer, and how to
+reach AWS; `on_stack` adds them. What a command needs is imported when it runs.
+"""
+
+import inspect
+import sys
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from functools import cached_property, wraps
+from typing import TYPE_CHECKING, Annotated, Any, Concatenate, get_type_hints
+
+import typer
+
+from spotkeeper.domain.permission import Mode
+from spotkeeper_cli.options import Fleet, FleetName, Profile, Region, Report, Since, Stack, duration
+from spotkeeper_cli.output import check_outputs, exits_on_aws_errors, screen, tell
+
+if TYPE_CHECKING:
+    from spotkeeper.domain.permission import Control
+    from spotkeeper_operator.aws import Aws
+    from spotkeeper_operator.control import FleetControls
+    from spotkeeper_operator.status.status import StackStatus
+
+# What happens around an instant explains it.
+AROUND = timedelta(minutes=10)
+RECENT_S = 1200.0
+WEEK_S, MONTH_S = 7 * 86_400.0, 30 * 86_400.0
+
+Yes = Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation; for scripts.")]
+
+
+@dataclass
+class OnStack:
+    """The stack that a command is about, and how it answers."""
+
+    stack: str
+    json: bool
+    region: str | None
+    profile: str | None
+
+    @cached_property
+    def aws(self) -> "Aws":
+        """One session."""
+        from spotkeeper_operator.aws import Aws
+
+        return Aws(self.region, self.profile)
+
+    @property
+    def now(self) -> datetime:
+        """The instant."""
+        from spotkeeper import wiring
+
+        return wiring.now()
+
+    def say(self, text: Callable[..., str], as_json: Callable[..., str], *found: object) -> None:
+        """Answer, in the form that was asked for."""
+        typer.echo((as_json if self.json else text)(*found), nl=False)
+
+    def controls(self) -> "FleetControls":
+        """What operators decide for fleets."""
+        from spotkeeper_operator.control import FleetControls
+
+        return FleetControls(self.aws, self.stack)
+
+
+def _shared(
+    stack: Stack = "spotkeeper",
+    json: Annotated[bool, typer.Option("--json", help="Answer in JSON.")] = False,
+    region: Region = None,
+    profile: Profile = None,
+) -> OnStack:
+    return OnStack(stack, json, region, profile)
+
+
+def on_stack[**P](command: Callable[Concatenate[OnStack, P], None]) -> Callable[..., None]:
+    """Add the options of every command on a stack; errors of AWS end it with one sentence."""
+    shared = inspect.signature(_shared).parameters
+
+    @wraps(command)
+    def run(*args: Any, **kwargs: Any) -> None:
+        where = _shared(**{name: kwargs.pop(name) for name in shared})
+        with exits_on_aws_errors():
+            command(where, *args, **kwargs)
+
+    own = list(inspect.signature(command).parameters.values())[1:]
+    hints = get_type_hints(command, include_extras=True)
+    hints |= get_type_hints(_shared, include_extras=True)
+    parameters = [it.replace(annotation=hints[it.name]) for it in (*own, *shared.values())]
+    del run.__wrapped__
+    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    run.__annotations__ = {it.name: it.annotation for it in parameters}
+    return run
+
+
+@on_stack
+def status(
+    on: OnStack,
+    fleet: FleetName = None,
+    watch: Annotated[float | None, duration("Repeat at this interval.", "--watch", least=1)] = None,
+    instances: Annotated[
+        bool, typer.Option("--instances", help="List each instance, why it counts, and its cost.")
+    ] = False,
+    events: Annotated[
+        bool, typer.Option("--events", help="List the last changes and failures.")
+    ] = False,
+) -> None:
+    """Show whether each fleet is whole; exit code 1 if one is not, or an alarm rings.
+
+    With --instances or --events: a list of these instead.
+    """
+    from spotkeeper_operator.status import details
+    from spotkeeper_operator.status.read_status import read_status
+    from spotkeeper_operator.status.status import exit_code, status_json, status_text
+
+    if (instances or events) and (watch or (instances and events)):
+        raise typer.BadParameter("give one of --instances, --events and --watch")
+    if instances or events:
+        read = details.read_instances if instances else details.read_events
+        listed = read(on.aws, on.stack, fleet, on.now)
+        on.say(details.details_text, details.details_json, listed)
+        raise typer.Exit(1 if listed.troubles else 0)
+    found = read_status(on.aws, on.stack, fleet, on.now)
+    if not watch:
+        on.say(status_text, status_json, found)
+        raise typer.Exit(exit_code(found))
+    while True:
+        screen().clear()
+        on.say(status_text, status_json, found)
+        found = _again(lambda: read_status(on.aws, on.stack, fleet, on.now), watch)
+
+
+def _again(read: "Callable[[], StackStatus]", every_s: float) -> "StackStatus":
+    """Wait and read again; report what AWS does not answer now, and try again later."""
+    from spotkeeper.ports import Throttled, Unavailable
+
+    while True:
+        time.sleep(every_s)
+        try:
+            return read()
+        except (Throttled, Unavailable) as error:
+            typer.echo(f"error: {error}", err=True)
+
+
+def watch(
+    stack: Stack = "spotkeeper",
+    fleet: FleetName = None,
+    port: Annotated[
+        int, typer.Option("--port", min=1, max=65_535, help="The port to listen on.")
+    ] = 8080,
+    region: Region = None,
+    profile: Profile = None,
+) -> None:
+    """Serve a live page of the fleets on this machine, until Ctrl-C.
+
+    The page changes nothing, and only browsers on this machine reach it.
+    """
+    from spotkeeper import wiring
+    from spotkeeper_operator.aws import Aws
+    from spotkeeper_operator.watch import LOOPBACK, Watch, server
+
+    with exits_on_aws_errors():
+        listening = server(Watch(Aws(region, profile), stack, fleet, wiring.now), port)
+    typer.echo(f"http://{LOOPBACK}:{port}/  (Ctrl-C ends it)")
+    with listening, suppress(KeyboardInterrupt):
+        listening.serve_forever()
+
+
+@on_stack
+def explain(
+    on: OnStack,
+    fleet: FleetName = None,
+    at: Annotated[
+        str | None,
+        typer.Option("--at", metavar="TIME", help="Around 15:10 or 2026-11-20T15:10 (UTC)."),
+    ] = None,
+    since: Since = None,
+    rule: Annotated[
+        str | None, typer.Option("--rule", help="Only turns that this rule decided.")
+    ] = None,
+    report: Report = None,
+) -> None:
+    """Show what each turn saw, which rule decided, the requests to AWS and the answers.
+
+    Without --at or --since: the last 20 minutes. Holds that repeat are folded.
+    """
+    from spotkeeper_operator.aws import OperatorError
+    from spotkeeper_operator.decisions.explain import explain_json, explain_text, read_timeline
+    from spotkeeper_operator.decisions.records_page import explain_page
+
+    check_outputs([report])
+    first, last = _period(at, since, on.now)
+    found = read_timeline(on.aws, on.stack, fleet, first, last, rule)
+    if rule is not None and found.records and not found.entries:
+        others = ", ".join(sorted({record.rule for record in found.records}))
+        raise OperatorError(f"the rule {rule!r} decided no turn of this time; others: {others}")
+    show = explain_json if on.json else explain_text
+    page = explain_page(found.records, first, last, rule)
+    tell(show(found.entries, found.unreadable, found.holes), page, report)
+
+
+def _period(at: str | None, since: float | None, now: datetime) -> tuple[datetime, datetime]:
+    """The first and the last instant to explain."""
+    from spotkeeper_operator.instants import parse_instant
+
+    if at is not None and since is not None:
+        raise typer.BadParameter("give --at or --since, not both")
+    if at is None:
+        return now - timedelta(seconds=RECENT_S if since is None else since), now
+    try:
+        instant = parse_instant(at, now)
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="--at") from error
+    return instant - AROUND, instant + AROUND
+
+
+@on_stack
+def doctor(
+    on: OnStack,
+    fleet: FleetName = None,
+    spot_group: Annotated[
+        str | None, typer.Option("--spot-group", help="Before there is a stack: a group to adopt.")
+    ] = None,
+    on_demand_group: Annotated[
+        str | None, typer.Option("--on-demand-group", help="And the one that fills its gaps.")
+    ] = None,
+    spot_max: Annotated[
+        int, typer.Option("--spot-max", min=0, help="SpotMax of the stack that you plan.")
+    ] = 20,
+    on_demand_max: Annotated[
+        int, typer.Option("--on-demand-max", min=0, help="OnDemandMax of the stack that you plan.")
+    ] = 20,
+) -> None:
+    """Find what is wrong: exit code 0 for nothing, 1 for warnings and unknowns, 2 for errors."""
+    from spotkeeper.domain.doctor.finding import exit_code
+    from spotkeeper_operator.doctor.doctor_text import doctor_json, doctor_text
+    from spotkeeper_operator.doctor.examine_account import examine_groups, examine_stack
+
+    if (spot_group is None) != (on_demand_group is None):
+        raise typer.BadParameter("give --spot-group and --on-demand-group together")
+    if spot_group is not None and spot_group == on_demand_group:
+        raise typer.BadParameter(f"{spot_group} is given as both groups; a fleet needs two")
+    if spot_group and on_demand_group:
+        groups = (spot_group, on_demand_group)
+        found = examine_groups(on.aws, *groups, spot_max, on_demand_max, on.now)
+    else:
+        found = examine_stack(on.aws, on.stack, fleet, on.now)
+    on.say(doctor_text, doctor_json, found)
+    raise typer.Exit(exit_code(found))
+
+
+@on_stack
+def cost(
+    on: OnStack,
+    fleet: FleetName = None,
+    since: Annotated[
+        float, duration("Start this long ago; at most 90d.", "--since", least=60, most=90 * 86_400)
+    ] = MONTH_S,
+    by: Annotated[
+        str | None, typer.Option("--by", metavar="[day|zone|type]", help="A row for each.")
+    ] = None,
+    actual: Annotated[
+        bool,
+        typer.Option("--actual", help="Also ask Cost Explorer for the bill (0.01 USD a request)."),
+    ] = False,
+    report: Report = None,
+) -> None:
+    """Show what the fleets cost, USD, and on demand; exit code 1 if a part of it is not known."""
+    from spotkeeper_operator.money import cost_text
+    from spotkeeper_operator.money.cost_page import cost_page
+    from spotkeeper_operator.money.read_cost import read_cost
+
+    if by is not None and by not in set(cost_text.By):
+        raise typer.BadParameter("day, zone or type", param_hint="--by")
+    kind = cost_text.By(by) if by else None
+    check_outputs([report])
+    now = on.now
+    first = now - timedelta(seconds=since)
+    found = read_cost(on.aws, on.stack, fleet, first, now, billed=actual)
+    show = cost_text.cost_json if on.json else cost_text.cost_text
+    tell(show(found, kind), cost_page(found, kind), report)
+    raise typer.Exit(1 if found.unknown else 0)
+
+
+observe = typer.Typer(
+    name="observe", no_args_is_help=True, help="What a fleet that only observes would do."
+)
+
+
+@observe.callback()
+def _observe() -> None:
+    """What a fleet that only observes would do."""
+
+
+@observe.command("report")
+@on_stack
+def observed(
+    on: OnStack,
+    fleet: FleetName = None,
+    since: Annotated[float, duration("Start this long ago.", "--since", least=60)] = WEEK_S,
+    price_ratio: Annotated[
+        float, typer.Option(min=0.01, max=1.0, help="Spot price over on-demand price.")
+    ] = 0.30,
+) -> None:
+    """Show the requests it would have made, and its hours beside those that ran."""
+    from spotkeeper_operator.decisions.observed import read_observed, report_json, report_text
+
+    now = on.now
+    found = read_observed(on.aws, on.stack, fleet, now - timedelta(seconds=since), now)
+    on.say(report_text, report_json, found, price_ratio)
+
+
+@on_stack
+def drill(
+    on: OnStack,
+    fleet: Fleet,
+    count: Annotated[
+        int, typer.Option("--count", min=1, max=5, help="Spot instances to interrupt; at most 5.")
+    ] = 1,
+    timeout: Annotated[float, duration("Wait at most this long.", "--timeout", least=60)] = 1800.0,
+    report: Report = None,
+) -> None:
+    """Have AWS interrupt spot instances, and show when the fleet is as it was before.
+
+    AWS Fault Injection Service warns and interrupts as AWS does; deploy the stack with
+    Drills=true first. Exit code 1 if something had not happened after --timeout.
+    """
+    from spotkeeper import wiring
+    from spotkeeper_operator.drill.drill_page import drill_page
+    from spotkeeper_operator.drill.drill_text import drill_json, drill_text, telling
+    from spotkeeper_operator.drill.run_drill import Drill, Waiting
+
+    check_outputs([report])
+    waiting = Waiting(
+        clock=wiring.now,
+        sleep=lambda for_s: time.sleep(for_s),
+        progress=telling(lambda text: typer.echo(text, err=True)),
+        longest=timedelta(seconds=timeout),
+    )
+    drilled = Drill(on.aws, on.stack, fleet).run(count, waiting)
+    show = drill_json if on.json else drill_text
+    tell(show(drilled), drill_page(drilled), report)
+    raise typer.Exit(0 if drilled.story.over else 1)
+
+
+@on_stack
+def mode(
+    on: OnStack,
+    fleet: Fleet,
+    mode: Annotated[Mode, typer.Argument(help="What its turns may do.")],
+    yes: Yes = False,
+) -> None:
+    """Let a fleet's turns act, or only observe and record what they would request.
+
+    Before turns act, the command shows what they would request now, and waits for your yes.
+    """
+    from spotkeeper_operator.control_text import mode_text
+
+    controls, now = on.controls(), on.now
+    if mode is Mode.ACT and controls.only_observes(fleet, now):
+        _confirm(controls.preview(fleet, now), "Let the turns act?", yes)
+    _say_control(on, fleet, controls.set_mode(fleet, mode, now), mode_text)
+
+
+@on_stack
+def pause(
+    on: OnStack,
+    fleet: Fleet,
+    lasting: Annotated[float, duration("End after this time; at most 24h.", "--for")],
+    why: Annotated[str, typer.Option("--why", help="The reason; status shows it.")],
+) -> None:
+    """Leave a fleet as it is for a time; turns record what they would request."""
+    from spotkeeper_operator.control_text import pause_text
+
+    paused = on.controls().pause(fleet, timedelta(seconds=lasting), why, on.now)
+    _say_control(on, fleet, paused, pause_text)
+
+
+@on_stack
+def resume(on: OnStack, fleet: Fleet, yes: Yes = False) -> None:
+    """End a pause now.
+
+    The command shows what the turns would request now, and waits for your yes.
+    """
+    from spotkeeper_operator.control_text import pause_text
+
+    controls, now = on.controls(), on.now
+    controls.require_paused(fleet, now)
+    if not controls.only_observes(fleet, now):
+        _confirm(controls.preview(fleet, now), "Let the turns act?", yes)
+    _say_control(on, fleet, controls.resume(fleet, now), pause_text)
+
+
+@on_stack
+def stop(
+    on: OnStack,
+    fleet: Fleet,
+    anyway: Annotated[
+        bool,
+        typer.Option("--anyway", help="Stop although on-demand stands in: the fleet shrinks."),
+    ] = False,
+    keep_hooks: Annotated[
+        bool, typer.Option("--keep-hooks", help="Keep the hooks spotkeeper-* of adopted groups.")
+    ] = False,
+    yes: Yes = False,
+) -> None:
+    """Leave a fleet: end its backfill, undo what turns set, and let turns only observe.
+
+    Then its stack can be deleted. The command shows what it will do, and waits for your yes.
+    """
+    from spotkeeper_operator.control_text import stopped_json, stopped_text
+    from spotkeeper_operator.stop import Leaving
+
+    leaving = Leaving(on.aws, on.stack, fleet, on.now, anyway=anyway, keep_hooks=keep_hooks)
+    _confirm(leaving.preview(), f"Stop {fleet}?", yes)
+    on.say(stopped_text, stopped_json, fleet, leaving.stop())
+
+
+def _confirm(preview: Sequence[str], question: str, yes: bool) -> None:
+    """Show what will happen, on standard error, and go on only with a yes."""
+    from spotkeeper_operator.aws import OperatorError
+
+    if yes:
+        return
+    for line in preview:
+        typer.echo(f"would  {line}", err=True)
+    if not _asks():
+        raise OperatorError("nobody to ask: give --yes, or run it in a terminal")
+    if not typer.confirm(question, err=True):
+        raise typer.Exit(1)
+
+
+def _asks() -> bool:
+    """Say whether there is a terminal to ask on."""
+    return sys.stdin.isatty()
+
+
+def _say_control(
+    on: OnStack, fleet: str, found: "Control", text: "Callable[[str, Control], str]"
+) -> None:
+    from spotkeeper_operator.control_text import control_json
+
+    on.say(text, control_json, fleet, found)
