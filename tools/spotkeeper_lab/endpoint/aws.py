@@ -23,12 +23,11 @@ from spotkeeper_lab.cloud.values import (
     CloudError,
     CloudEvent,
     GroupSpec,
-    InstanceView,
     Physics,
     Purchase,
 )
 from spotkeeper_lab.endpoint.ministack import Response
-from spotkeeper_lab.local_aws.answers import Answers, LifecycleAnswers, hook_of, warm_pool_of
+from spotkeeper_lab.local_aws.answers import Answers, hook_of, warm_pool_of
 from spotkeeper_lab.local_aws.events import Event, Events
 from spotkeeper_lab.local_aws.wire import Answer, Get, VirtualTime, WireAction, group_arn, page
 from spotkeeper_lab.traces.market import market_of
@@ -71,7 +70,7 @@ class World:
             self._told: list[CloudEvent] = []
             answers = Answers(self._cloud, self.time)
             self.actions: Mapping[str, Mapping[str, WireAction]] = {
-                "autoscaling": answers.auto_scaling() | LifecycleAnswers(self._cloud).actions(),
+                "autoscaling": answers.auto_scaling() | answers.lifecycle(),
                 "ec2": answers.ec2(over_the_wire=True),
             }
 
@@ -136,27 +135,16 @@ class World:
 
 def instance_tags(world: World, instance_id: str) -> dict[str, str]:
     """The tags of an instance as policies see them; none for one that is not known."""
-    view = _view(world, instance_id)
-    if view is None:
-        return {}
-    tags = {"aws:autoscaling:groupName": view.group} if view.group else {}
-    if view.gone_s is not None:
-        tags["spotkeeper:draining"] = world.time.at(view.gone_s).isoformat()
-    return {**view.tags, **tags}
+    with world.now() as cloud:
+        try:
+            return Answers(cloud, world.time).tags_of(cloud.instance(instance_id))
+        except CloudError:
+            return {}
 
 
 def member_of(world: World, instance_id: str) -> str:
     """The group that an instance is in, or nothing."""
-    view = _view(world, instance_id)
-    return view.group if view else ""
-
-
-def _view(world: World, instance_id: str) -> InstanceView | None:
-    with world.now() as cloud:
-        try:
-            return cloud.instance(instance_id)
-        except CloudError:
-            return None
+    return instance_tags(world, instance_id).get("aws:autoscaling:groupName", "")
 
 
 # --- calls over the wire --------------------------------------------------------------------------
