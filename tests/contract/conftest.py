@@ -19,9 +19,7 @@ from spotkeeper_lab.cloud.api import Cloud
 from spotkeeper_lab.cloud.values import GroupSpec, Physics, Purchase
 from spotkeeper_lab.endpoint.settings import LabSettings
 from spotkeeper_lab.endpoint.up import PARTS, LabClient, running
-from spotkeeper_lab.fakes.groups import FakeGroups
-from spotkeeper_lab.fakes.states import FakeStates
-from spotkeeper_lab.fakes.virtual_time import EPOCH
+from spotkeeper_lab.fakes import EPOCH, FakeGroups, FakeStates
 from spotkeeper_lab.faults import Kind
 from spotkeeper_lab.local_aws.context import Client, VirtualTime, local_aws
 from spotkeeper_lab.local_aws.dynamodb import Table, Tables

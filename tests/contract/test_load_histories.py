@@ -9,7 +9,7 @@ import pytest
 from spotkeeper.adapters.dynamodb.load_histories import LoadHistoryTable
 from spotkeeper.domain.load.history import DAY_STEPS, KEPT_STEPS, LoadHistory
 from spotkeeper.ports import LoadHistories, Unreadable
-from spotkeeper_lab.fakes.histories import FakeLoadHistories
+from spotkeeper_lab.fakes import FakeLoadHistories
 from tests.builders import TABLE
 from tests.search_logs import SENT
 

@@ -17,7 +17,7 @@ from spotkeeper.domain.load.digest import digest, sent_iso
 from spotkeeper.domain.load.load import LoadDigest
 from spotkeeper.domain.load.slots import by_slot, slot_of
 from spotkeeper.ports import Throttled, Unreadable
-from spotkeeper_lab.fakes.load_table import FakeLoadTable
+from spotkeeper_lab.fakes import FakeLoadTable
 from tests.builders import TABLE
 from tests.contract.conftest import table_client
 from tests.laws import rows

@@ -12,8 +12,7 @@ from moto.sqs import models
 
 from spotkeeper.adapters.wake_ups import TurnQueue
 from spotkeeper.ports import Gone, WakeUps
-from spotkeeper_lab.fakes.virtual_time import instant
-from spotkeeper_lab.fakes.wake_ups import FakeWakeUps
+from spotkeeper_lab.fakes import FakeWakeUps, instant
 
 type Due = Callable[[datetime], int]
 """Counts the wake-ups that have come by an instant, and takes them."""

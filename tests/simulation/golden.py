@@ -10,14 +10,16 @@ from spotkeeper.ports import Ports
 from spotkeeper_lab.backtest.deployed import Replay
 from spotkeeper_lab.cloud.api import Cloud
 from spotkeeper_lab.cloud.values import GroupSpec, Physics, Purchase
-from spotkeeper_lab.fakes.faults import Faults
-from spotkeeper_lab.fakes.groups import FakeGroups
-from spotkeeper_lab.fakes.histories import FakeLoadHistories
-from spotkeeper_lab.fakes.load_table import FakeLoadTable
-from spotkeeper_lab.fakes.request_queues import FakeRequestQueues
-from spotkeeper_lab.fakes.states import FakeStates
-from spotkeeper_lab.fakes.virtual_time import seconds
-from spotkeeper_lab.fakes.wake_ups import FakeWakeUps
+from spotkeeper_lab.fakes import (
+    FakeGroups,
+    FakeLoadHistories,
+    FakeLoadTable,
+    FakeRequestQueues,
+    FakeStates,
+    FakeWakeUps,
+    Faults,
+    seconds,
+)
 from spotkeeper_lab.traces.market import market_of
 
 A, B = "us-east-1a/g5.xlarge", "us-east-1b/g5.xlarge"

@@ -16,8 +16,7 @@ import pytest
 from spotkeeper_lab.backtest.deployed import cloud_of, fleet_of, replay_of
 from spotkeeper_lab.backtest.policies import deployed_settings
 from spotkeeper_lab.backtest.world import World
-from spotkeeper_lab.fakes.states import FakeStates
-from spotkeeper_lab.fakes.virtual_time import instant
+from spotkeeper_lab.fakes import FakeStates, instant
 from spotkeeper_lab.run.day import LEAD_S, DemoSettings, Scene, running
 from spotkeeper_lab.traces.generate import generate
 from spotkeeper_lab.traces.market import Market

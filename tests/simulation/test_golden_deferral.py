@@ -9,8 +9,7 @@ from spotkeeper.domain.decision import Controller
 from spotkeeper.domain.settings.availability import AvailabilityPolicy
 from spotkeeper.ports import Unavailable
 from spotkeeper_lab.cloud.values import Physics
-from spotkeeper_lab.fakes.faults import Crash
-from spotkeeper_lab.fakes.virtual_time import instant
+from spotkeeper_lab.fakes import Crash, instant
 from tests.simulation.golden import Scenario
 
 WARM = Physics(cold_start_s=300, warm_start_s=60, warm_pool=4)

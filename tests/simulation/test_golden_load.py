@@ -5,7 +5,7 @@ from datetime import timedelta
 from spotkeeper.domain.load.digest import SearchLog, Status, digest
 from spotkeeper.domain.load.load import Cluster
 from spotkeeper.turns.check_health import check_health
-from spotkeeper_lab.fakes.virtual_time import instant
+from spotkeeper_lab.fakes import instant
 from tests.simulation.golden import SPOT, Scenario
 
 MINUTE_S = 60

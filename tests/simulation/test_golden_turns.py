@@ -8,8 +8,7 @@ from spotkeeper.domain.interruption import Interruption, InterruptionKind
 from spotkeeper.ports import Throttled
 from spotkeeper.turns.check_availability import check_availability, handle_interruption
 from spotkeeper_lab.cloud.values import EventKind, GroupSpec, Physics, Purchase
-from spotkeeper_lab.fakes.faults import Crash
-from spotkeeper_lab.fakes.virtual_time import instant
+from spotkeeper_lab.fakes import Crash, instant
 from tests.simulation.golden import ON_DEMAND, SPOT, A, B, Scenario
 
 LOSS = ((0.0, 4), (1200.0, 3))

@@ -17,7 +17,7 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from spotkeeper_lab.cloud.api import Cloud
 from spotkeeper_lab.cloud.values import GroupSpec, Physics, Purchase
-from spotkeeper_lab.fakes.virtual_time import EPOCH
+from spotkeeper_lab.fakes import EPOCH
 from spotkeeper_lab.faults import TOGETHER, WIDE, Fault, Kind
 from spotkeeper_lab.traces.market import market_of
 from spotkeeper_lab.traces.requests import RequestTrace

@@ -13,7 +13,7 @@ from spotkeeper.domain.load.digest import SearchLog, Status, digest
 from spotkeeper.domain.load.load import Cluster
 from spotkeeper.domain.settings.sizing import Bounds, Objective
 from spotkeeper.turns.check_availability import check_availability
-from spotkeeper_lab.fakes.virtual_time import instant
+from spotkeeper_lab.fakes import instant
 from tests.unit.turns.stage import START_S, Stage
 
 if TYPE_CHECKING:

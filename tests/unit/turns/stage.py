@@ -12,14 +12,16 @@ from spotkeeper.turns.check_health import check_health
 from spotkeeper.turns.turn import TurnReport
 from spotkeeper_lab.cloud.api import Cloud
 from spotkeeper_lab.cloud.values import GroupSpec, Physics, Purchase
-from spotkeeper_lab.fakes.faults import Faults
-from spotkeeper_lab.fakes.groups import FakeGroups
-from spotkeeper_lab.fakes.histories import FakeLoadHistories
-from spotkeeper_lab.fakes.load_table import FakeLoadTable
-from spotkeeper_lab.fakes.request_queues import FakeRequestQueues
-from spotkeeper_lab.fakes.states import FakeStates
-from spotkeeper_lab.fakes.virtual_time import instant
-from spotkeeper_lab.fakes.wake_ups import FakeWakeUps
+from spotkeeper_lab.fakes import (
+    FakeGroups,
+    FakeLoadHistories,
+    FakeLoadTable,
+    FakeRequestQueues,
+    FakeStates,
+    FakeWakeUps,
+    Faults,
+    instant,
+)
 from spotkeeper_lab.traces.market import market_of
 from tests.builders import fleet
 

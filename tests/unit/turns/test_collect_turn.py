@@ -18,7 +18,7 @@ from spotkeeper.domain.load.summarise import summarise
 from spotkeeper.ports import FleetError, Throttled
 from spotkeeper.turns.collect_report import CollectReport, FleetCounts, NotStored
 from spotkeeper.turns.collect_search_logs import BATCH_LOGS, collect
-from spotkeeper_lab.fakes.load_table import FakeLoadTable
+from spotkeeper_lab.fakes import FakeLoadTable
 from tests.laws import series, shuffles
 from tests.search_logs import FLEET, SENT, before, lines, message, packed, sent_log
 

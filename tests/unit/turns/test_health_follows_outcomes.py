@@ -16,8 +16,7 @@ from spotkeeper.domain.settings.sizing import SizingPolicy
 from spotkeeper.domain.sizing.actions import EndInstance, HealthAction, ReplaceWorker, ResizeSpot
 from spotkeeper.domain.sizing.decide import apply
 from spotkeeper.ports import Throttled, Unavailable
-from spotkeeper_lab.fakes.faults import Crash
-from spotkeeper_lab.fakes.virtual_time import instant
+from spotkeeper_lab.fakes import Crash, instant
 from tests.builders import at, ids
 from tests.laws import shuffles
 from tests.unit.turns.stage import START_S, Stage, hung

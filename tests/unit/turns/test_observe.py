@@ -9,7 +9,7 @@ from spotkeeper.domain.decision import Action, Controller, Outcome
 from spotkeeper.domain.permission import Control, Mode, Pause, Permission
 from spotkeeper.turns.check_availability import check_availability
 from spotkeeper_lab.cloud.values import Physics
-from spotkeeper_lab.fakes.virtual_time import instant
+from spotkeeper_lab.fakes import instant
 from tests.builders import NOON, at
 from tests.simulation.golden import ON_DEMAND, SPOT, Scenario
 

@@ -17,11 +17,7 @@ from spotkeeper.turns.check_availability import (
     handle_interruption,
 )
 from spotkeeper_lab.cloud.values import Physics, Purchase
-from spotkeeper_lab.fakes.faults import Crash
-from spotkeeper_lab.fakes.groups import FakeGroups
-from spotkeeper_lab.fakes.load_table import FakeLoadTable
-from spotkeeper_lab.fakes.states import FakeStates
-from spotkeeper_lab.fakes.virtual_time import instant
+from spotkeeper_lab.fakes import Crash, FakeGroups, FakeLoadTable, FakeStates, instant
 from tests.simulation.golden import Scenario
 
 CALM = AvailabilityPolicy(early_replacement=False, elevated_risk_s=0, notice_s=0)

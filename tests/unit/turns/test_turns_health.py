@@ -12,8 +12,7 @@ from spotkeeper.domain.load.load import Cluster, LoadDigest
 from spotkeeper.domain.settings.sizing import SizingPolicy
 from spotkeeper.domain.sizing.decide import HealthAssessment, HealthPlan, plan
 from spotkeeper.ports import Gone, Throttled
-from spotkeeper_lab.fakes.load_table import FakeLoadTable
-from spotkeeper_lab.fakes.virtual_time import instant
+from spotkeeper_lab.fakes import FakeLoadTable, instant
 from tests.unit.turns.stage import START_S, Stage, hung, served
 
 

@@ -17,8 +17,7 @@ from spotkeeper.domain.decision import DecisionRecord
 from spotkeeper.domain.settings.sizing import Objective
 from spotkeeper.turns.collect_report import CollectReport
 from spotkeeper.turns.collect_search_logs import collect
-from spotkeeper_lab.fakes.histories import FakeLoadHistories
-from spotkeeper_lab.fakes.virtual_time import instant
+from spotkeeper_lab.fakes import FakeLoadHistories, instant
 from tests.builders import fleet
 from tests.unit.turns.stage import START_S, Stage
 

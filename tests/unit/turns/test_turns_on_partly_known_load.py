@@ -9,7 +9,7 @@ from spotkeeper.domain.decision import DecisionRecord
 from spotkeeper.domain.load.digest import SearchLog, Status, digest
 from spotkeeper.domain.load.load import Cluster
 from spotkeeper.domain.settings.sizing import Bounds, Objective, SizingPolicy
-from spotkeeper_lab.fakes.virtual_time import instant
+from spotkeeper_lab.fakes import instant
 from tests.unit.turns.stage import START_S, Stage, served
 
 QUEUE = "https://sqs.eu-west-1.amazonaws.com/123456789012/requests"

@@ -10,8 +10,7 @@ from spotkeeper.domain.decision import Controller
 from spotkeeper.domain.load.history import LoadHistory
 from spotkeeper.domain.settings.sizing import Objective
 from spotkeeper.ports import Unreadable
-from spotkeeper_lab.fakes.histories import FakeLoadHistories
-from spotkeeper_lab.fakes.virtual_time import instant
+from spotkeeper_lab.fakes import FakeLoadHistories, instant
 from tests.unit.turns.stage import START_S, Stage
 
 

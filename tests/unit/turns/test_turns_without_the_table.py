@@ -14,7 +14,7 @@ from spotkeeper.domain.interruption import Interruption, InterruptionKind
 from spotkeeper.domain.permission import Control, Mode, Pause
 from spotkeeper.ports import KNOWN_FOR, FleetError, LastKnown, Throttled, TimedOut, Unavailable
 from spotkeeper.turns.check_availability import NO_STATE, check_availability, handle_interruption
-from spotkeeper_lab.fakes.virtual_time import instant
+from spotkeeper_lab.fakes import instant
 from tests.simulation.golden import Scenario
 
 AWAY: Sequence[FleetError] = [Throttled("slow down"), Unavailable("503"), TimedOut("no answer")]

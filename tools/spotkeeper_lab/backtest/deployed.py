@@ -30,13 +30,15 @@ from spotkeeper_lab.cloud.values import (
     Physics,
     Purchase,
 )
-from spotkeeper_lab.fakes.groups import FakeGroups
-from spotkeeper_lab.fakes.histories import FakeLoadHistories
-from spotkeeper_lab.fakes.load_table import FakeLoadTable
-from spotkeeper_lab.fakes.request_queues import FakeRequestQueues
-from spotkeeper_lab.fakes.states import FakeStates
-from spotkeeper_lab.fakes.virtual_time import instant
-from spotkeeper_lab.fakes.wake_ups import FakeWakeUps
+from spotkeeper_lab.fakes import (
+    FakeGroups,
+    FakeLoadHistories,
+    FakeLoadTable,
+    FakeRequestQueues,
+    FakeStates,
+    FakeWakeUps,
+    instant,
+)
 from spotkeeper_lab.traces.market import Market
 
 SPOT, ON_DEMAND = "spot", "on-demand"

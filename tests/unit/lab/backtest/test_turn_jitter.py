@@ -6,8 +6,7 @@ import pytest
 
 from spotkeeper_lab.backtest.deployed import replay_of
 from spotkeeper_lab.backtest.world import World, WorldError
-from spotkeeper_lab.fakes.states import FakeStates
-from spotkeeper_lab.fakes.virtual_time import seconds
+from spotkeeper_lab.fakes import FakeStates, seconds
 from spotkeeper_lab.traces.market import market_of
 
 QUIET = market_of("quiet", 7200.0, {"a/x": [(0.0, 9)]})

@@ -17,7 +17,7 @@ from spotkeeper_cli.main import app
 from spotkeeper_lab.backtest.deployed import replay_of
 from spotkeeper_lab.backtest.policies import deployed_settings
 from spotkeeper_lab.backtest.world import World
-from spotkeeper_lab.fakes.states import FakeStates
+from spotkeeper_lab.fakes import FakeStates
 from spotkeeper_lab.traces.export import (
     WHOLE_POOL,
     changes_of,

@@ -1,1 +1,0 @@
-"""The ports over the simulated cloud, without boto3's wire."""
