@@ -6,7 +6,7 @@ that no method names, an expression that uses more of DynamoDB, an unused name, 
 """
 
 import re
-from bisect import bisect_left, insort
+from bisect import bisect_left, bisect_right, insort
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -273,8 +273,12 @@ def _removal(tokens: Tokens) -> tuple[str, int | None]:
 
 # A partition, and where in it the keys begin if the condition says so.
 _KEY_CONDITION = re.compile(
-    r"pk = (?P<partition>:\w+)(?: AND sk (?:>=|BETWEEN) (?P<first>:\w+).*| AND .*)?"
+    r"pk = (?P<partition>:\w+)(?: AND (?:begins_with\(sk, (?P<beginning>:\w+)\)"
+    r"|sk >= (?P<least>:\w+)|sk BETWEEN (?P<first>:\w+) AND (?P<last>:\w+)))?"
 )
+
+_LAST = "\U0010ffff"
+"""Sorts after every other character."""
 
 type Names = Mapping[str, str]
 type Values = Mapping[str, Any]
@@ -378,16 +382,19 @@ class Table:
         return taken
 
     def _matching(self, expression: str, values: Values) -> list[Item]:
-        """The items of a partition that meet a key condition, in the order of their keys."""
+        """The items of a partition that match a key condition, in the order of their keys."""
         read = _KEY_CONDITION.fullmatch(expression)
         if read is None:
             raise NotUnderstood(expression)
-        partition = values[read["partition"]]["S"]
-        items, order = self.partitions.get(partition, {}), self._order.get(partition, [])
-        first = values[read["first"]]["S"] if read["first"] else ""
-        test = condition(expression)
-        keys = order[bisect_left(order, first) :]
-        return [items[key] for key in keys if test(items[key], {}, values)]
+        told = {name: values[key]["S"] for name, key in read.groupdict().items() if key}
+        items = self.partitions.get(told["partition"], {})
+        order, stop = self._order.get(told["partition"], []), None
+        start = bisect_left(order, told.get("first") or told.get("least") or "")
+        if "last" in told:
+            stop = bisect_right(order, told["last"])
+        if beginning := told.get("beginning"):
+            start, stop = bisect_left(order, beginning), bisect_left(order, beginning + _LAST)
+        return [items[key] for key in order[start:stop]]
 
     def _item(self, key: Item) -> Item | None:
         return self.partitions.get(key["pk"]["S"], {}).get(key["sk"]["S"])

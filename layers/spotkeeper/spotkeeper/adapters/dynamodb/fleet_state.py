@@ -20,7 +20,7 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from datetime import datetime, timedelta
-from functools import partial
+from functools import cache, partial
 from itertools import batched, chain, count
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
@@ -384,9 +384,14 @@ def _naive_times(value: object) -> Iterator[datetime]:
             yield from _naive_times(part)
 
 
+@cache
+def _names_of(cls: Any) -> tuple[str, ...]:
+    return tuple(field.name for field in fields(cls))
+
+
 def _parts(value: object) -> Iterable[object]:
     if is_dataclass(value):
-        return [getattr(value, field.name) for field in fields(value)]
+        return [getattr(value, name) for name in _names_of(type(value))]
     if isinstance(value, Mapping):
         return chain(value, value.values())
     return value if isinstance(value, (tuple, list, set, frozenset)) else ()
