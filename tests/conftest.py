@@ -2,9 +2,13 @@
 
 import gc
 import os
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pytest
+from botocore import session
+from botocore.client import ClientCreator
+from botocore.loaders import create_loader
 from hypothesis import settings
 from xdist.scheduler import LoadScopeScheduling
 
@@ -25,6 +29,8 @@ _DUMMY_AWS = {
     "AWS_CONFIG_FILE": os.devnull,
     "AWS_SHARED_CREDENTIALS_FILE": os.devnull,
     "AWS_EC2_METADATA_DISABLED": "true",
+    # moto makes 1,300 machine images for each of its EC2s otherwise.
+    "MOTO_AMIS_PATH": str(Path(__file__).parent / "images.json"),
 }
 
 # These run in one process each: what their tests share is made once.
@@ -47,7 +53,22 @@ def pytest_configure(config: pytest.Config) -> None:
     for name in [name for name in os.environ if name.startswith(("AWS_", "POWERTOOLS_"))]:
         del os.environ[name]
     os.environ.update(_DUMMY_AWS)
+    _read_models_once()
     settings.load_profile(config.getoption("hypothesis_profile", None) or "spotkeeper")
+
+
+def _read_models_once() -> None:
+    """Share AWS's models and the clients' classes: each session would read and make its own."""
+    models, classes = create_loader(), dict[str, type]()
+    make: Any = vars(ClientCreator)["_create_client_class"]
+
+    def known(creator: Any, service: str, model: Any) -> type:
+        if service not in classes:
+            classes[service] = make(creator, service, model)
+        return classes[service]
+
+    session.create_loader = lambda *_: models
+    ClientCreator._create_client_class = known  # type: ignore[attr-defined]
 
 
 def pytest_collection_finish() -> None:

@@ -218,16 +218,6 @@ def test_throttled_activities_stop_nothing_and_are_told(stage_of: StageOf) -> No
     assert stage.leased("ocr") == set()
 
 
-def test_what_aws_refuses_to_do_is_recorded_and_fails_the_turn(stage_of: StageOf) -> None:
-    stage = stage_of(("ocr",), spot=LOSES_TWO)
-    stage.at(900)
-    stage.during["SetDesiredCapacity"] = slow_down
-    with pytest.raises(TurnFailed, match="not every fleet"):
-        stage.call(handler)
-    (record,) = stage.records("ocr")
-    assert "Throttled" in record["outcomes"][0]["error"]
-
-
 # --- one writer -------------------------------------------------------------------------------
 
 

@@ -57,12 +57,6 @@ def test_while_the_load_is_not_known_nothing_goes_that_it_may_need(
     assert ends[-1] == ended
 
 
-def test_fewer_spot_instances_than_were_adopted_end_nobody() -> None:
-    four = group("spot", 4, instances(SPOT[:4]))
-    first = turn(0, four, TEN)
-    assert turn(3600, four, TEN, first.memory).ends == ()
-
-
 def test_the_load_may_name_the_need_of_what_was_adopted() -> None:
     four = group("spot", 4, instances(SPOT[:4]))
     first = turn(0, four, TEN)
@@ -70,13 +64,6 @@ def test_the_load_may_name_the_need_of_what_was_adopted() -> None:
     unknown = turn(60, four, TEN, first.memory, sized=sized, load_known=False)
     assert unknown.rule == "adopting"
     assert len(turn(60, four, TEN, first.memory, sized=sized).ends) == 10
-
-
-def test_a_person_may_lower_what_was_adopted() -> None:
-    four = group("spot", 4, instances(SPOT[:4]))
-    first = turn(0, four, TEN)
-    lower = group("on-demand", 4, instances(BACK[:4]))
-    assert len(turn(60, four, lower, first.memory).ends) == 4
 
 
 def test_a_fleet_whose_memory_was_lost_is_adopted_again() -> None:

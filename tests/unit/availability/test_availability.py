@@ -13,21 +13,6 @@ from tests.builders import at, failure, fleet, group, ids, instances, turn
 from tests.unit.availability.wholes import BACK, SPOT, STEADY, whole
 
 
-def test_a_whole_spot_group_needs_nothing() -> None:
-    decision = turn(0, group("spot", 4, instances(SPOT[:4])), group("on-demand", 0))
-    assert (decision.action, decision.rule, decision.on_demand_desired) == (
-        Action.HOLD,
-        "at target",
-        0,
-    )
-    assert decision.reason.startswith("spot 4 of 4 serving")
-
-
-def test_a_lost_instance_is_backfilled_in_the_same_turn() -> None:
-    decision = turn(0, group("spot", 4, instances(SPOT[:3])), group("on-demand", 0), STEADY)
-    assert (decision.action, decision.on_demand_desired) == (Action.BACKFILL, 1)
-
-
 def test_a_launched_instance_counts_as_launching_until_its_deadline() -> None:
     spot = group("spot", 4, instances(SPOT[:3], SPOT[3:4]))
     early = turn(0, spot, group("on-demand", 0), STEADY)
@@ -234,12 +219,6 @@ def test_the_idle_go_first_and_the_busy_are_waited_for() -> None:
     assert turn(180, spot, one, waiting.memory, busy_shares={BACK[0]: 0.9}).ends == (BACK[0],)
 
 
-def test_what_never_launched_is_given_back_without_ending_anything() -> None:
-    _, memory = whole()
-    decision = turn(0, group("spot", 4, instances(SPOT[:4])), group("on-demand", 2), memory)
-    assert (decision.rule, decision.on_demand_desired, decision.ends) == ("release", 0, ())
-
-
 def test_both_groups_short_is_said_alarmed_and_backed_off() -> None:
     dry = (failure(FailureClass.CAPACITY),)
     spot, on_demand = group("spot", 4), group("on-demand", 2)
@@ -260,14 +239,6 @@ def test_az_rebalance_is_suspended_where_the_policy_says_so() -> None:
     assert turn(0, bare, group("on-demand", 0)).suspend == ("spot",)
     off = fleet(availability=AvailabilityPolicy(suspend_az_rebalance=False))
     assert turn(0, bare, group("on-demand", 0), None, off).suspend == ()
-
-
-def test_an_excess_made_by_hand_is_given_back() -> None:
-    _, memory = whole()
-    decision = turn(
-        0, group("spot", 4, instances(SPOT[:4])), group("on-demand", 1, instances(BACK[:1])), memory
-    )
-    assert decision.action is Action.RELEASE
 
 
 def test_a_naive_time_is_refused() -> None:

@@ -81,14 +81,6 @@ def test_a_warned_instance_never_counts(
     assert decision.spot.launching == without.spot.launching
 
 
-@given(spot_groups(), on_demand_groups(), memories, failures)
-def test_the_same_situation_gives_the_same_decision(
-    spot: Group, on_demand: Group, memory: AvailabilityMemory, refused: tuple[LaunchFailure, ...]
-) -> None:
-    first = turn(0, spot, on_demand, memory, spot_failures=refused)
-    assert turn(0, spot, on_demand, memory, spot_failures=refused) == first
-
-
 @given(spot_groups(), on_demand_groups(), memories)
 def test_a_release_never_drops_serving_below_the_target(
     spot: Group, on_demand: Group, memory: AvailabilityMemory

@@ -81,12 +81,6 @@ def test_a_shorter_notice_leaves_less_time(notice_s: int, look_again_s: int | No
     assert found.on_demand_desired == (1 if look_again_s is None else 0)
 
 
-def test_it_stops_counting_drains_and_is_replaced_at_once_all_the_same() -> None:
-    first = warned()
-    assert (first.spot.serving, first.spot.at_risk, first.shortfall) == (3, 1, 1)
-    assert first.drain == first.detach == (WARNED,)
-
-
 @pytest.mark.parametrize(
     ("of", "memory", "more"),
     [
@@ -144,15 +138,6 @@ def test_a_start_that_lasts_longer_than_the_others_hurries_the_next() -> None:
     assert first.on_demand_desired == 2
 
 
-def test_a_repeated_warning_changes_nothing() -> None:
-    first = warned(warm(early_replacement=False))
-    again = {WARNED: at(10)}
-    second = turn(10, spot(), NONE, first.memory, warm(early_replacement=False), warned=again)
-    assert (second.action, second.look_again_at, second.drain) == (Action.HOLD, None, ())
-    due = turn(30, spot(), NONE, second.memory, warm(early_replacement=False))
-    assert due.on_demand_desired == 1
-
-
 def test_an_instance_that_is_taken_too_soon_is_backfilled_when_that_is_seen() -> None:
     kept = warm(early_replacement=False)
     first = warned(kept)
@@ -165,50 +150,12 @@ def test_so_is_a_detached_one_that_is_taken_too_soon() -> None:
     assert turn(10, spot(LEFT), NONE, first.memory, warm(), taken=taken).on_demand_desired == 1
 
 
-def test_a_replacement_that_serves_in_time_needs_no_backfill() -> None:
-    first = warned()
-    whole = spot(instances(POOL[1:5]))
-    for seconds in (20, 30, 60, 120):
-        assert turn(seconds, whole, NONE, first.memory, warm()).on_demand_desired == 0
-
-
-def test_another_loss_meanwhile_is_backfilled_at_once() -> None:
-    first = warned()
-    second = turn(10, spot(instances(POOL[2:4])), NONE, first.memory, warm())
-    assert (second.action, second.on_demand_desired) == (Action.BACKFILL, 1)
-    on_demand = group("on-demand", 1, instances((), BACK[:1]))
-    due = turn(30, spot(instances(POOL[2:4])), on_demand, second.memory, warm())
-    assert due.on_demand_desired == 2
-
-
-def test_each_burst_has_its_own_instant() -> None:
-    first = warned()
-    risk = {POOL[1]: at(20)}
-    second = turn(20, spot(LEFT), NONE, first.memory, warm(), warned=risk)
-    assert (second.action, second.look_again_at) == (Action.HOLD, None)
-    left = spot(instances(POOL[2:4]))
-    due = turn(30, left, NONE, second.memory, warm())
-    assert (due.on_demand_desired, due.look_again_at) == (1, at(50))
-    on_demand = group("on-demand", 1, instances((), BACK[:1]))
-    assert turn(50, left, on_demand, due.memory, warm()).on_demand_desired == 2
-
-
 def test_the_allowance_waits_with_its_burst() -> None:
     allowed_for = warm(lost_notice_share=0.15)
     first = warned(allowed_for)
     assert (first.action, first.shortfall, first.look_again_at) == (Action.HOLD, 2, at(30))
     due = turn(30, spot(LEFT), NONE, first.memory, allowed_for)
     assert due.on_demand_desired == 2
-
-
-def test_what_is_backfilled_already_is_not_asked_for_again_nor_given_back() -> None:
-    on_demand = group("on-demand", 2, instances(BACK[:2]))
-    before = turn(-60, spot(LEFT), on_demand, measured(60), warm())
-    lost = spot(instances(POOL[:3]))
-    risk = {WARNED: at(0)}
-    decision = turn(0, lost, on_demand, before.memory, warm(), warned=risk)
-    assert (decision.action, decision.rule) == (Action.HOLD, "make before break")
-    assert decision.look_again_at is None
 
 
 def test_what_was_asked_for_stays_asked_when_starts_become_shorter() -> None:
@@ -238,10 +185,6 @@ def test_an_instance_that_is_never_taken_counts_again() -> None:
         960, spot(), on_demand, turn(900, spot(), on_demand, held.memory, kept).memory, kept
     )
     assert (after.action, after.spot.serving) == (Action.RELEASE, 4)
-
-
-def test_nothing_is_remembered_where_on_demand_is_cold() -> None:
-    assert warned(warm(on_demand_warm=False)).memory.risk.deferral == DeferralMemory()
 
 
 def on_demand(serving: str = "", launching: str = "") -> Group:

@@ -8,7 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spotkeeper.domain.availability.elevated import (
-    add_losses,
     heavy_losses,
     settle_s,
 )
@@ -88,19 +87,6 @@ def test_a_spare_that_covers_the_loss_of_any_pool_stays_until_the_need_is_proven
     assert proven.spot_ends == (SPOT[0],)
 
 
-def test_the_spare_of_the_pool_that_held_us_for_the_shortest_time_goes_first() -> None:
-    first = turn(120, group("spot", 5, spread(SPOT[:4])), NOTHING, lost_one())
-    spot = group("spot", 5, spread(SPOT[:5]))
-    later = turn(600, spot, NOTHING, first.memory)
-    assert turn(PROVEN_S + 120, spot, NOTHING, later.memory).spot_ends == (SPOT[4],)
-
-
-def test_a_spare_that_went_with_the_elevated_risk_is_asked_for_no_more() -> None:
-    held = turn(120, group("spot", 5, spread(SPOT[:5])), NOTHING, lost_one())
-    lower = turn(1860, group("spot", 4, spread(SPOT[:4])), NOTHING, held.memory)
-    assert (lower.spot_desired, lower.spot_ends) == (4, ())
-
-
 def test_a_spare_is_backfilled_while_risk_is_elevated_only() -> None:
     spot = group("spot", 5, spread(SPOT[:4]))
     in_it = turn(180, spot, NOTHING, lost_one())
@@ -150,33 +136,6 @@ def test_one_length_stretches_all_that_elevated_risk_does(
         <= settle_s(twice, heavy + 1, elevated=True)
     )
     assert longer <= 4 * twice.elevated_risk_s
-
-
-def test_losses_within_a_minute_are_one() -> None:
-    first = add_losses((), 1, 7200, at(0))
-    both = add_losses(first, 2, 7200, at(59))
-    assert both == (Loss(at=at(0), count=3),)
-    assert add_losses(both, 1, 7200, at(60)) == (*both, Loss(at=at(60), count=1))
-    assert add_losses(both, 0, 7200, at(7200)) == ()
-
-
-def test_two_heavy_losses_keep_the_backfill_for_twice_as_long() -> None:
-    on_demand = group("on-demand", 3, instances(BACK[:3]))
-    _, memory = whole()
-    for at_s, desired, serving in ((0, 4, 2), (600, 5, 4), (1200, 5, 2), (1800, 5, 5)):
-        memory = turn(
-            at_s, group("spot", desired, spread(SPOT[:serving])), on_demand, memory
-        ).memory
-    spot = group("spot", 5, spread(SPOT[:5]))
-    for at_s in (2200, 2600):
-        memory = turn(at_s, spot, on_demand, memory).memory
-    assert turn(2999, spot, on_demand, memory).action is Action.HOLD
-    assert turn(3000, spot, on_demand, memory).action is Action.RELEASE
-
-
-def test_a_desired_capacity_that_somebody_else_set_is_all_need() -> None:
-    spot = group("spot", 9, instances(SPOT[:5]))
-    assert turn(120, spot, group("on-demand", 0), lost_one()).spot.target == 9
 
 
 def test_a_hung_worker_that_is_replaced_makes_no_elevated_risk() -> None:

@@ -5,38 +5,12 @@ from dataclasses import replace
 import pytest
 
 from spotkeeper.domain.availability.actions import Unmark
-from spotkeeper.domain.decision import Action
 from spotkeeper.domain.interruption import Interruption, InterruptionKind, risk_begins
 from spotkeeper.domain.settings.availability import AvailabilityPolicy, RebalanceMeaning
 from tests.builders import at, fleet, group, ids, instances, turn
 from tests.unit.availability.wholes import BACK, SPOT, STEADY
 
 KEEP = fleet(availability=AvailabilityPolicy(early_replacement=False))
-
-
-def test_a_warned_instance_stops_counting_and_is_replaced_and_drained() -> None:
-    spot = group("spot", 4, instances(SPOT[:4]))
-    decision = turn(0, spot, group("on-demand", 0), STEADY, warned={SPOT[0]: at(0)})
-    assert (decision.on_demand_desired, decision.detach, decision.drain) == (
-        1,
-        (SPOT[0],),
-        (SPOT[0],),
-    )
-
-
-def test_a_repeated_warning_changes_nothing() -> None:
-    spot = group("spot", 4, instances(SPOT[:4]))
-    first = turn(0, spot, group("on-demand", 0), STEADY, KEEP, warned={SPOT[0]: at(0)})
-    filled = group("on-demand", 1, instances((), BACK[:1]))
-    again = turn(20, spot, filled, first.memory, KEEP, warned={SPOT[0]: at(20)})
-    assert (again.action, again.drain, again.detach) == (Action.HOLD, (), ())
-    assert again.memory.at_risk == {SPOT[0]: at(0)}
-
-
-def test_a_foreign_warning_is_ignored() -> None:
-    spot = group("spot", 4, instances(SPOT[:4]))
-    decision = turn(0, spot, group("on-demand", 0), STEADY, warned={"i-0f0f0f0f0f0f0f0f0": at(0)})
-    assert (decision.action, decision.memory.at_risk) == (Action.HOLD, {})
 
 
 def test_an_instance_that_survives_its_warning_counts_again() -> None:
@@ -102,18 +76,6 @@ def test_an_event_that_comes_late_takes_nothing_back() -> None:
     for late_s in (0, 3600):
         late = turn(930, spot, back, first.memory, KEEP, warned={SPOT[0]: at(late_s)})
         assert late.memory.at_risk == {SPOT[0]: at(890)}
-
-
-def test_a_detached_instance_that_aws_leaves_running_is_ended() -> None:
-    spot = group("spot", 4, instances(SPOT[:4]))
-    warned = turn(0, spot, group("on-demand", 0), STEADY, warned={SPOT[0]: at(0)})
-    after = group("spot", 4, instances(SPOT[1:4], SPOT[4:5]))
-    waiting = turn(300, after, group("on-demand", 1), warned.memory)
-    assert waiting.terminate == ()
-    running = frozenset(SPOT[:1])
-    over = turn(600, after, group("on-demand", 1), waiting.memory, running=running)
-    assert over.terminate == (SPOT[0],)
-    assert over.memory.detached == {}
 
 
 def test_a_detached_instance_that_aws_took_is_looked_for_and_not_ended_again() -> None:

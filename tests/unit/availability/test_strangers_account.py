@@ -142,15 +142,6 @@ def test_in_service_without_a_log_while_requests_flow_is_launching() -> None:
     assert "bootstrap" in late.alarms
 
 
-def test_who_reports_serves() -> None:
-    on_demand = group("on-demand", 4, instances(BACK[:4]))
-    back = spot(*SPOT[:4])
-    first = turn(0, back, on_demand, STEADY, unreported=unreported(*SPOT[:4]))
-    served = turn(120, back, on_demand, first.memory)
-    assert served.spot.serving == 4
-    assert len(turn(150, back, on_demand, served.memory).ends) == 4
-
-
 def test_who_was_not_heard_of_yet_is_neither_short_nor_makes_on_demand_needless() -> None:
     on_demand = group("on-demand", 4, instances(BACK[:4]))
     memory = STEADY

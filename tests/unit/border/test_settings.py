@@ -20,31 +20,6 @@ MODELS: dict[type[Settings], tuple[str, ...]] = {
 }
 
 
-@pytest.mark.parametrize("model", MODELS)
-def test_a_whole_environment_is_read(model: type[Settings]) -> None:
-    settings = model.parse(WHOLE)
-    assert (settings.table_name, settings.fleet_documents_path) == (
-        "spotkeeper",
-        "/spotkeeper/test/fleets",
-    )
-
-
-def test_each_function_reads_what_is_its_own() -> None:
-    assert CollectSettings.parse(WHOLE).default_fleet == "ocr"
-    assert CheckerSettings.parse(WHOLE).record_days == 7
-
-
-def test_records_are_kept_for_thirty_days_unless_told_otherwise() -> None:
-    without = {name: value for name, value in WHOLE.items() if name != "RECORD_DAYS"}
-    assert CheckerSettings.parse(without).record_days == 30
-
-
-def test_a_missing_variable_is_named_alone() -> None:
-    without = {key: value for key, value in WHOLE.items() if key != "TABLE_NAME"}
-    with pytest.raises(SettingsError, match=r"^wrong environment: TABLE_NAME: Field required$"):
-        Settings.parse(without)
-
-
 @pytest.mark.parametrize(
     ("name", "value"),
     [

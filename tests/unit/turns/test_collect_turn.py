@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spotkeeper.border.queue_messages import Message
-from spotkeeper.border.search_log import MAX_LOGS, MessageRefused
+from spotkeeper.border.search_log import MAX_LOGS
 from spotkeeper.domain.load.digest import LATE_AFTER_S
 from spotkeeper.domain.load.load import LoadDigest
 from spotkeeper.domain.load.request_queue import QueueLook
@@ -54,27 +54,6 @@ def finished(table: FakeLoadTable, now: datetime = SENT, fleet: str = FLEET) -> 
     return summarise(table.since(fleet, before(300)), now, 300).finished
 
 
-def test_a_batch_is_counted() -> None:
-    table = FakeLoadTable()
-    report = run([message([sent_log(0), sent_log(1)]), message(sent_log(2), "n")], table)
-    assert (report.refused, report.unstored) == ({}, {})
-    assert report.fleets == {FLEET: FleetCounts(logs=3, late=0, skewed=0, duplicates=0)}
-    assert finished(table) == 3
-
-
-def test_a_poison_message_fails_alone() -> None:
-    table = FakeLoadTable()
-    poison = message(lines([sent_log(0), sent_log(1, status="?")]), "poison")
-    report = run([message(sent_log(2), "a"), poison, message(sent_log(3), "b")], table)
-    assert report.refused.keys() == {"poison"}
-    assert report.refused["poison"].startswith("logs[1].status: ")
-    assert finished(table) == 2
-    report.settle("a")
-    with pytest.raises(MessageRefused, match="status"):
-        report.settle("poison")
-    assert report.metrics(FLEET)[FLEET]["MessagesRefused"] == 1
-
-
 def test_one_log_of_a_wrong_clock_does_not_take_five_hundred_with_it() -> None:
     table = FakeLoadTable()
     near, far = ({"enqueued_at": before(at).isoformat()} for at in (31.997, 20))
@@ -98,24 +77,6 @@ def test_a_log_of_the_future_beside_others_of_its_worker_is_left_out_alone() -> 
     assert why == f"finished_at: {local} of gpu-0 lies after the message was sent"
 
 
-def test_a_message_repeated_in_the_batch_counts_once() -> None:
-    table = FakeLoadTable()
-    same = [message(sent_log(), message_id) for message_id in "abc"]
-    report = run(same, table)
-    assert report.fleets[FLEET] == FleetCounts(logs=1, late=0, skewed=0, duplicates=2)
-    assert finished(table) == 1
-
-
-@pytest.mark.parametrize("minutes", [0, 1])
-def test_a_message_delivered_or_sent_again_counts_once(minutes: int) -> None:
-    table = FakeLoadTable()
-    later = SENT + timedelta(minutes=minutes)
-    body = json.dumps([sent_log(0), sent_log(1)])
-    run([message(body, "first")], table)
-    run([message(body, "again", later), message(sent_log(2), "new")], table)
-    assert finished(table, later) == 3
-
-
 def test_a_message_sent_again_in_another_form_counts_once() -> None:
     table = FakeLoadTable()
     logs = [sent_log(0), sent_log(1)]
@@ -123,14 +84,6 @@ def test_a_message_sent_again_in_another_form_counts_once() -> None:
     for number, form in enumerate(forms):
         run([message(form, sent_at=SENT + timedelta(seconds=number))], table)
     assert finished(table) == 2
-
-
-def test_the_order_of_repeated_messages_does_not_matter() -> None:
-    first, again = message(sent_log(), "a", before(20)), message(sent_log(), "b")
-    tables = [FakeLoadTable(), FakeLoadTable()]
-    for table, batch in zip(tables, ([first, again], [again, first]), strict=True):
-        run(batch, table)
-    assert [table.since(FLEET, before(60))[0].sent_at for table in tables] == [before(20)] * 2
 
 
 def test_a_log_in_several_messages_of_a_batch_counts_once() -> None:
@@ -165,12 +118,6 @@ def test_within_a_batch_neither_order_nor_repetition_matters(
     run(random.sample(messages + again, len(messages + again)), tables[1])
     assert tables[0].items == tables[1].items
     assert finished(tables[0]) == len({number for numbers in batch for number in numbers})
-
-
-def test_each_fleet_gets_its_logs() -> None:
-    table = FakeLoadTable()
-    run([message([sent_log(0), sent_log(1, fleet="search")])], table)
-    assert (finished(table), finished(table, fleet="search")) == (1, 1)
 
 
 def test_logs_of_a_fleet_that_does_not_exist_fail_by_name() -> None:
@@ -241,10 +188,6 @@ def test_small_messages_of_very_many_logs_cost_the_honest_ones_nothing(
     assert len(failed) == 6 - max(0, counted - MAX_LOGS) // MAX_LOGS
 
 
-def test_an_empty_batch_is_nothing() -> None:
-    assert run([], DeadTable()) == CollectReport(refused={}, unstored={}, fleets={}, left_out={})
-
-
 # --- what agents tell -----------------------------------------------------------------------------
 
 
@@ -290,11 +233,6 @@ def test_what_came_too_late_or_was_left_out_is_lost_to_the_load() -> None:
     ]
     metrics = run(messages, FakeLoadTable())
     assert metrics.metrics(FLEET)[FLEET]["SearchLogsLost"] == 4
-
-
-def test_quiet_machines_have_no_metric_of_it() -> None:
-    metrics = run([message(told(0, 9, 0))], FakeLoadTable()).metrics(FLEET)[FLEET]
-    assert {"SearchLogsLost", "SearchLogsClamped"}.isdisjoint(metrics)
 
 
 def test_a_message_that_was_not_stored_tells_when_it_comes_again() -> None:

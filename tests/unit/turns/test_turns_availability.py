@@ -17,7 +17,7 @@ from spotkeeper.turns.check_availability import (
     handle_interruption,
 )
 from spotkeeper_lab.cloud.values import Physics, Purchase
-from spotkeeper_lab.fakes import Crash, FakeGroups, FakeLoadTable, FakeStates, instant
+from spotkeeper_lab.fakes import FakeGroups, FakeLoadTable, instant
 from tests.simulation.golden import Scenario
 
 CALM = AvailabilityPolicy(early_replacement=False, elevated_risk_s=0, notice_s=0)
@@ -51,58 +51,6 @@ def test_a_refused_backfill_counts_once_it_is_done(error: FleetError) -> None:
     assert (fleet.on_demand, fleet.total("Backfilled")) == (2, 2)
 
 
-def test_a_release_that_is_refused_releases_nothing() -> None:
-    fleet = Scenario(a=((0.0, 4), (1200.0, 2), (2400.0, 4)), policy=CALM)
-    fleet.to(2399)
-    assert fleet.on_demand == 2
-    fleet.faults.refusals["end"] = Throttled("slow")
-    fleet.to(3000)
-    assert (fleet.on_demand, fleet.total("Released")) == (2, 0)
-    fleet.faults.refusals.clear()
-    fleet.to(3100)
-    assert (fleet.on_demand, fleet.total("Released")) == (0, 2)
-
-
-def test_a_mark_that_was_refused_comes_and_replaces_then() -> None:
-    fleet = Scenario()
-    fleet.to(600)
-    first = fleet.spot_ids()[0]
-    fleet.faults.refusals["drain"] = Refused("no")
-    handle_interruption(warning(first, at_s=600), [fleet.fleet], fleet.ports, instant(600))
-    assert first in fleet.spot_ids()
-    assert fleet.total("EarlyReplacements") == 0
-    fleet.faults.refusals.clear()
-    turned(fleet, 620)
-    assert first not in fleet.spot_ids()
-    assert fleet.cloud.instance(first).draining
-    assert (fleet.total("Interruptions"), fleet.total("EarlyReplacements")) == (1, 1)
-
-
-def test_an_orphan_that_could_not_be_ended_is_ended_later() -> None:
-    fleet = Scenario(target=1)
-    fleet.to(600)
-    (first,) = fleet.spot_ids()
-    handle_interruption(warning(first, at_s=600), [fleet.fleet], fleet.ports, instant(600))
-    fleet.faults.refusals["terminate"] = Refused("no")
-    fleet.to(1500)
-    assert len(fleet.cloud.instances()) == 2
-    fleet.faults.refusals.clear()
-    fleet.to(1600)
-    assert [i.instance_id for i in fleet.cloud.instances()] == fleet.spot_ids()
-
-
-def test_an_orphan_is_found_by_its_mark_when_the_memory_was_lost() -> None:
-    fleet = Scenario(target=1)
-    fleet.to(600)
-    (first,) = fleet.spot_ids()
-    handle_interruption(warning(first, at_s=600), [fleet.fleet], fleet.ports, instant(600))
-    fleet.states = FakeStates(fleet.faults)
-    fleet.ports = replace(fleet.ports, states=fleet.states)
-    fleet.replay.ports = fleet.ports
-    fleet.to(1600)
-    assert [i.instance_id for i in fleet.cloud.instances()] == fleet.spot_ids()
-
-
 # --- all or nothing ---------------------------------------------------------------------------
 
 
@@ -124,21 +72,6 @@ class OneUnknown(FakeGroups):
         super().detach(group, instance_ids)
 
 
-def test_one_bad_id_keeps_no_other_from_being_drained_and_replaced() -> None:
-    fleet = Scenario(target=4)
-    groups = OneUnknown(fleet.cloud, fleet.faults)
-    ports = replace(fleet.ports, groups=groups, writer=groups, instances=groups)
-    fleet.to(600)
-    bad, *good = fleet.spot_ids()
-    groups.unknown = bad
-    handle_interruption(warning(bad, *good, at_s=600), [fleet.fleet], ports, instant(600))
-    assert [fleet.cloud.instance(i).draining for i in (bad, *good)] == [False, True, True, True]
-    assert set(good).isdisjoint(fleet.spot_ids())
-    (record,) = [r for r in fleet.states.records if r.seen["Interruptions"]]
-    assert record.seen["EarlyReplacements"] == 3
-    assert [o.asked for o in record.outcomes if o.error] == [f"drain {bad}"]
-
-
 def test_one_bad_id_among_forty_costs_a_few_calls_and_not_one_for_each() -> None:
     fleet = Scenario(target=40)
     groups = OneUnknown(fleet.cloud, fleet.faults)
@@ -151,22 +84,6 @@ def test_one_bad_id_among_forty_costs_a_few_calls_and_not_one_for_each() -> None
     assert set(fleet.spot_ids()) & set(warned) == {warned[7]}
     # Two for each halving of 40, and the first.
     assert groups.asked <= 13
-
-
-def test_marks_are_kept_although_the_function_dies_before_it_replaces_anything() -> None:
-    fleet = Scenario()
-    fleet.to(600)
-    first = fleet.spot_ids()[0]
-    fleet.faults.meanwhile["drain"] = lambda: setattr(
-        fleet.faults, "crash_after", len(fleet.faults.calls) + 1
-    )
-    with pytest.raises(Crash):
-        handle_interruption(warning(first, at_s=600), [fleet.fleet], fleet.ports, instant(600))
-    fleet.faults.crash_after = None
-    record = turned(fleet, 660)
-    assert fleet.on_demand == 1
-    assert first not in fleet.spot_ids()
-    assert not any(outcome.asked.startswith("drain") for outcome in record.outcomes)
 
 
 # --- what is read -----------------------------------------------------------------------------
@@ -205,16 +122,6 @@ def test_a_warning_is_kept_when_the_groups_cannot_be_read() -> None:
     assert report.errors
     fleet.faults.refusals.clear()
     assert turned(fleet, 601).seen["Interruptions"] == 1
-
-
-def test_a_warning_is_kept_when_nobody_can_say_whose_it_is() -> None:
-    fleet = Scenario()
-    fleet.to(600)
-    first = fleet.spot_ids()[0]
-    fleet.faults.refusals["groups_of"] = Throttled("Rate exceeded")
-    report = handle_interruption(warning(first, at_s=600), [fleet.fleet], fleet.ports, instant(600))
-    assert not report.errors
-    assert fleet.total("Interruptions") == 1
 
 
 def test_fifty_warnings_in_a_second_are_read_for_once_and_none_is_lost() -> None:

@@ -11,7 +11,6 @@ from spotkeeper.domain.load.digest import Status, digest
 from spotkeeper.domain.load.load import Cluster, LoadDigest
 from spotkeeper.domain.settings.sizing import SizingPolicy
 from spotkeeper.domain.sizing.decide import HealthAssessment, HealthPlan, plan
-from spotkeeper.ports import Gone, Throttled
 from spotkeeper_lab.fakes import FakeLoadTable, instant
 from tests.unit.turns.stage import START_S, Stage, hung, served
 
@@ -174,21 +173,6 @@ def test_the_last_check_reads_the_logs_once_more() -> None:
     assert victim in stage.spot
 
 
-def test_a_replacement_that_aws_refuses_costs_no_budget() -> None:
-    stage = Stage(sizing=SizingPolicy(enabled=False))
-    victim = hung(stage)
-    stage.faults.refusals["replace"] = Throttled("slow down")
-    refused = stage.turn(7)
-    assert refused.records[0].seen["WorkersReplaced"] == 0
-    assert [str(error) for error in refused.errors] == [
-        f"fleet ocr: {refused.records[0].outcomes[0].asked}: Throttled: slow down"
-    ]
-    stage.faults.refusals.clear()
-    stage.serve(8, dict.fromkeys([i for i in stage.spot if i != victim], 0.9))
-    assert stage.turn(8).records[0].seen["WorkersReplaced"] == 1
-    assert victim not in stage.spot
-
-
 def test_an_instance_that_is_scaled_in_is_not_replaced_as_well() -> None:
     stage = Stage(sizing=SizingPolicy(enabled=False))
     victim = hung(stage)
@@ -198,54 +182,6 @@ def test_an_instance_that_is_scaled_in_is_not_replaced_as_well() -> None:
     assert f"end {victim}" in asked
     assert not any(each.startswith(f"replace {victim}") for each in asked)
     assert not any(outcome.error for outcome in record.outcomes)
-
-
-def test_a_service_that_fails_everywhere_replaces_nobody() -> None:
-    stage = Stage(sizing=SizingPolicy(enabled=False))
-    stage.turn(0)
-    for minute in (6, 7, 8):
-        stage.serve(minute, dict.fromkeys(stage.spot, 0.9), Status.ERROR)
-        (record,) = stage.turn(minute).records
-        assert record.outcomes == ()
-
-
-def test_a_group_deleted_under_us_fails_its_fleet_by_name_and_no_other() -> None:
-    stage = Stage()
-    other = replace(stage.fleet, name="search", spot_group="deleted")
-    stage.serve(0, dict.fromkeys(stage.spot, 0.9))
-    report = stage.turn(0, [other, stage.fleet])
-    assert {record.fleet: record.rule == "failed" for record in report.records} == {
-        "search": True,
-        "ocr": False,
-    }
-    (error,) = report.errors
-    assert isinstance(error, Gone)
-    assert str(error).startswith("fleet search: group deleted does not exist")
-    assert report.failed == ("search",)
-    assert stage.turn(1, [other]).busy == (), "the lease was given back"
-
-
-def test_a_throttled_look_concludes_nothing() -> None:
-    stage = Stage()
-    stage.serve(0, dict.fromkeys(stage.spot, 0.9))
-    stage.faults.refusals["describe"] = Throttled("describing: Rate exceeded")
-    report = stage.turn(0)
-    assert report.failed == ("ocr",)
-    assert [str(error) for error in report.errors] == ["fleet ocr: describing: Rate exceeded"]
-    assert stage.cloud.group("spot").desired == 4
-
-
-def test_a_refused_resize_is_recorded_and_reported() -> None:
-    stage = Stage()
-    stage.serve(0, dict.fromkeys(stage.spot, 0.9))
-    stage.faults.refusals["set_desired"] = Throttled("setting: Rate exceeded")
-    report = stage.turn(0)
-    (record,) = report.records
-    assert record.outcomes[0].error == "Throttled: setting: Rate exceeded"
-    assert report.failed == ("ocr",)
-    stage.faults.refusals.clear()
-    stage.turn(1)
-    assert stage.cloud.group("spot").desired == 6
 
 
 def test_a_busy_controller_is_reported_and_the_other_is_free() -> None:

@@ -1,13 +1,15 @@
 """A run is what its seed says; a broken promise is found, made smaller, told, and kept."""
 
 from dataclasses import replace
+from inspect import getsource
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
 from spotkeeper_cli.lab_commands import lab
-from spotkeeper_lab.faults import WIDE, Fault, Kind
+from spotkeeper_lab import troubles, world
+from spotkeeper_lab.faults import REFUSALS, WIDE, Fault, Kind
 from spotkeeper_lab.promises import Excuse, Promise, Watched
 from spotkeeper_lab.run.chaos import minimise, run, story_of
 from spotkeeper_lab.scenario import (
@@ -148,3 +150,9 @@ def test_the_command_prints_every_promise_and_fails_when_one_is_broken(
     monkeypatch.setattr(Watched, "minute", broken)
     failed = CliRunner().invoke(lab, ["run", str(path)])
     assert (failed.exit_code, "made up" in failed.output) == (1, True)
+
+
+def test_every_fault_has_an_effect() -> None:
+    """A kind that is drawn and does nothing would test nothing."""
+    sources = "".join(getsource(module) for module in (troubles, world))
+    assert [k for k in Kind if k not in REFUSALS and f"Kind.{k.name}" not in sources] == []

@@ -385,13 +385,13 @@ def _naive_times(value: object) -> Iterator[datetime]:
 
 
 @cache
-def _names_of(cls: Any) -> tuple[str, ...]:
+def _names_of(cls: type) -> tuple[str, ...]:
     return tuple(field.name for field in fields(cls))
 
 
 def _parts(value: object) -> Iterable[object]:
     if is_dataclass(value):
-        return [getattr(value, name) for name in _names_of(type(value))]
+        return [getattr(value, name) for name in _names_of(value.__class__)]
     if isinstance(value, Mapping):
         return chain(value, value.values())
     return value if isinstance(value, (tuple, list, set, frozenset)) else ()
