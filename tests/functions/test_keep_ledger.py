@@ -1,6 +1,8 @@
 """The ledger against the simulated cloud's own bill, which knows nothing of it."""
 
+from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
 
@@ -18,7 +20,7 @@ from spotkeeper.observability import TurnFailed
 from spotkeeper.ports import Refused, Unavailable
 from spotkeeper_lab.cloud.values import Physics
 from tests.builders import NOON, TABLE
-from tests.functions.conftest import A, Stage
+from tests.functions.conftest import A, Stage, slow_down
 
 type StageOf = Callable[..., Stage]
 SPOT_USD, ON_DEMAND_USD = 0.3, 1.0
@@ -217,3 +219,71 @@ def test_groups_and_instances_of_all_fleets_are_read_together(
     assert stage.call(keep_ledger).keys() == {"ocr", "search", "images"}
     calls = stage.counted("autoscaling", "ec2")
     assert (calls["DescribeAutoScalingGroups"], calls["DescribeInstances"]) == (1, 1)
+
+
+def looking(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have the ledger's function look at this stage, at fixed prices."""
+    ports = replace(wiring.ledger_ports(), prices=FixedPrices(), clock=lambda: stage.now)
+    monkeypatch.setattr(wiring, "ledger_ports", lambda: ports)
+
+
+def test_a_hundred_fleets_are_looked_at_in_time_and_in_turn(
+    stage_of: StageOf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = tuple(f"fleet-{n:03}" for n in range(100))
+    stage = stage_of(names, desired=1)
+    looking(stage, monkeypatch)
+    # Its first look writes an item for each instance, and is over in the next.
+    with suppress(TurnFailed):
+        stage.call(keep_ledger)
+    stage.at(stage.cloud.now_s + 300)
+    stage.call(keep_ledger)
+    stage.latency_s = 0.05
+    read: Counter[str] = Counter()
+    for _ in range(6):
+        stage.at(stage.cloud.now_s + 300 - stage.took_s)
+        assert len(stage.call(keep_ledger)) == 100
+        assert stage.took_s <= 20
+        read += stage.counted("autoscaling")
+    assert read["DescribeScalingActivities"] == 200, "each group once in half an hour"
+
+
+def test_what_there_was_no_time_for_is_named_and_is_first_another_time(
+    stage_of: StageOf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = tuple(f"fleet-{n}" for n in range(10))
+    stage = stage_of(names, desired=1)
+    looking(stage, monkeypatch)
+    late = 0
+    for _ in range(10):
+        stage.latency_s = 1.0
+        with pytest.raises(TurnFailed, match="not every ledger was kept") as caught:
+            stage.call(keep_ledger)
+        assert stage.took_s < 30
+        late += sum("not looked at: " in str(error) for error in caught.value.exceptions)
+        stage.latency_s = 0.0
+        stage.at(stage.cloud.now_s + 300 - stage.took_s)
+    assert late
+    assert all(wiring.ledger_ports().ledger.open_items(name) for name in names)
+
+
+@pytest.mark.parametrize("answer", ["hangs", "throttles"])
+def test_activities_that_cannot_be_read_are_named_and_stop_no_look(
+    stage_of: StageOf, monkeypatch: pytest.MonkeyPatch, answer: str
+) -> None:
+    stage = stage_of(("ocr", "search"))
+    looking(stage, monkeypatch)
+    table = LedgerTable(boto3.client("dynamodb"), TABLE)
+    if answer == "hangs":
+        stage.hang.add("DescribeScalingActivities")
+    else:
+        stage.during["DescribeScalingActivities"] = slow_down
+    with pytest.raises(TurnFailed) as caught:
+        stage.call(keep_ledger)
+    assert stage.took_s <= 20
+    assert "what began and ended meanwhile may be missing" in str(caught.value.exceptions[0])
+    assert len(table.open_items("ocr")) == len(table.open_items("search")) == 4
+    assert table.complete_until("ocr") is None, "the gap has no end yet"
+    stage.hang.clear()
+    stage.call(keep_ledger)
+    assert table.complete_until("ocr") == stage.now

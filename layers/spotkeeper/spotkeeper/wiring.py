@@ -117,6 +117,7 @@ def ledger_ports() -> LedgerPorts:
         lives=InstanceLives(_ec2()),
         activities=ScalingActivities(_autoscaling()),
         prices=MarketPrices(_ec2(), pricing, region),
+        clock=lambda: now(),
     )
 
 

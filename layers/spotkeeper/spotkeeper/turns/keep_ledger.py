@@ -3,7 +3,7 @@
 Every few minutes, beside the turns: an instance's times are EC2's own, not those of this look.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -12,10 +12,17 @@ from typing import Protocol
 from spotkeeper.domain.fleet import Fleet, Group
 from spotkeeper.domain.money.ledger import LedgerItem, Life, entries, over_and_not_open
 from spotkeeper.domain.money.prices import PriceBook, Priced, priced
-from spotkeeper.ports import FleetError, GroupReader
+from spotkeeper.ports import FleetError, GroupReader, TimedOut, Unavailable
+from spotkeeper.turns.turn import Budget
 
 # EC2 lists a terminated instance for about an hour, and its type with it.
 READ_BACK = timedelta(hours=1)
+# Beyond this many fleets, the activities of a fleet that lost no instance are read at one look in
+# six: they only name what began and ended between two looks.
+FEW_FLEETS, EVERY_LOOKS = 5, 6
+# No fleet is looked at, and no ledger is written, later than this: the function has 30 s.
+LOOK_UNTIL_S, KEEP_UNTIL_S = 12.0, 22.0
+ACTIVITIES = "the log of scaling activities"
 
 
 class Ledger(Protocol):
@@ -73,6 +80,8 @@ class LedgerPorts:
     lives: Lives
     prices: Prices
     activities: Activities | None = None
+    clock: Callable[[], datetime] | None = None
+    """What the time of a look is measured with; without one it takes no time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,24 +108,36 @@ def keep_ledger(
 ) -> LedgerReport:
     """Bring every fleet's ledger up to now and price the time since the last look.
 
-    Groups, instances and prices are read for all fleets together.
+    Groups, instances and prices are read for all fleets together. Another fleet is first each time.
     """
     errors: list[FleetError] = []
+    budget = Budget(began=now, clock=ports.clock)
+    look = int(now.timestamp() // every.total_seconds())
+    first = look % len(fleets) if len(fleets) > FEW_FLEETS else 0
+    ordered = [*enumerate(fleets)]
     looks: dict[str, _Look] = {}
     items: dict[str, Sequence[LedgerItem]] = {}
     try:
         groups = ports.groups.describe(
             [n for f in fleets for n in (f.spot_group, f.on_demand_group)]
         )
-        for fleet in fleets:
+        for done, (number, fleet) in enumerate((*ordered[first:], *ordered[:first])):
             with _isolated(fleet.name, errors):
-                looks[fleet.name] = _look(fleet, groups, ports, now)
-        ids = sorted({i for look in looks.values() for i in look.ids})
-        ends = {i: ended for look in looks.values() for i, ended in look.ends.items()}
+                _in_time(budget, LOOK_UNTIL_S)
+                budget.begin(len(fleets) - done)
+                due = len(fleets) <= FEW_FLEETS or (number + look) % EVERY_LOOKS == 0
+                looks[fleet.name] = _look(fleet, groups, ports, now, budget, due=due)
+        ids = sorted({i for seen in looks.values() for i in seen.ids})
+        ends = {i: ended for seen in looks.values() for i, ended in seen.ends.items()}
         lives = ports.lives.of(ids, now, ends) if ids else {}
-        for name, look in looks.items():
+        for name, seen in looks.items():
             with _isolated(name, errors):
-                items[name] = _keep(name, look, lives, ports, now)
+                _in_time(budget, KEEP_UNTIL_S)
+                items[name] = _keep(name, seen, lives, ports, now)
+                if seen.unread:
+                    raise Unavailable(
+                        f"what began and ended meanwhile may be missing: {seen.unread}"
+                    )
         pools = sorted({item.pool for some in items.values() for item in some})
         book = ports.prices.now(pools, now)
     except FleetError as error:
@@ -136,25 +157,48 @@ def _isolated(fleet: str, errors: list[FleetError]) -> Iterator[None]:
         errors.append(type(error)(f"fleet {fleet}: {error}"))
 
 
+def _in_time(budget: Budget, until_s: float) -> None:
+    if (spent := budget.spent_s()) >= until_s:
+        raise TimedOut(f"not looked at: {spent:.0f} s had passed with other fleets")
+
+
 @dataclass(frozen=True, slots=True)
 class _Look:
-    """What a fleet's ledger has open, its instances, and the ends that its groups tell."""
+    """What a fleet's ledger has open, its instances, and the ends that its groups tell.
+
+    `unread` says why the activities could not be read.
+    """
 
     opened: Sequence[LedgerItem]
     ids: frozenset[str]
     ends: Mapping[str, datetime]
+    unread: str
 
 
-def _look(fleet: Fleet, groups: Mapping[str, Group], ports: LedgerPorts, now: datetime) -> _Look:
+def _look(
+    fleet: Fleet,
+    groups: Mapping[str, Group],
+    ports: LedgerPorts,
+    now: datetime,
+    budget: Budget,
+    *,
+    due: bool,
+) -> _Look:
+    """Look at one fleet; its activities where they are due, or an instance has gone."""
     mine = [groups[n] for n in (fleet.spot_group, fleet.on_demand_group) if n in groups]
-    opened = ports.ledger.open_items(fleet.name)
+    opened, unread = ports.ledger.open_items(fleet.name), list[str]()
     names, since = [group.name for group in mine], now - READ_BACK
-    told = ports.activities.ends(names, since) if ports.activities else {}
-    members = [i.instance_id for group in mine for i in group.instances]
+    members = {i.instance_id for group in mine for i in group.instances}
+    listed: Mapping[str, datetime | None] = {}
+    if (reader := ports.activities) and (due or not {it.instance_id for it in opened} <= members):
+        listed = budget.optional(
+            unread, ACTIVITIES, listed, lambda: reader.ends(names, since), api=ACTIVITIES
+        )
     return _Look(
         opened=opened,
-        ids=frozenset((*members, *(item.instance_id for item in opened), *told)),
-        ends={instance_id: ended for instance_id, ended in told.items() if ended},
+        ids=frozenset((*members, *(item.instance_id for item in opened), *listed)),
+        ends={instance_id: ended for instance_id, ended in listed.items() if ended},
+        unread="; ".join(unread),
     )
 
 
@@ -168,7 +212,8 @@ def _keep(
     closed = ports.ledger.ended(fleet, min(life.since for life in over)) if over else ()
     changed = entries(fleet, opened, lives, now, closed, look.ends)
     ports.ledger.put(changed)
-    ports.ledger.looked(fleet, now)
+    if not look.unread:
+        ports.ledger.looked(fleet, now)
     running = {item.instance_id: item for item in (*opened, *changed) if item.until is None}
     ended = [item for item in changed if item.until is not None]
     gone = {item.instance_id for item in ended}
