@@ -1,4 +1,4 @@
-"""Random faults: what broke once, and twenty seeds of `make chaos`."""
+"""Random faults: what broke once, and a few seeds; `make chaos` draws hundreds."""
 
 from pathlib import Path
 
@@ -21,6 +21,6 @@ def test_what_broke_once_holds(path: Path) -> None:
     holds(read(path))
 
 
-@pytest.mark.parametrize("seed", range(1, 21))
+@pytest.mark.parametrize("seed", range(1, 5))
 def test_every_promise_holds_under_random_faults(seed: int) -> None:
     holds(draw(seed))
