@@ -77,7 +77,7 @@ def test_every_metric_of_ours_in_an_alarm_is_emitted(stack: Stack) -> None:
         "RequestQueueUnread",
         "BothShort",
         "ConfigurationFailure",
-        "OnDemandDesired",
+        "OnDemandHours",
         "OnPremWorkersSuspect",
         "PausedHours",
         "SearchLogsLost",
@@ -269,9 +269,12 @@ def test_what_the_doctor_found_holds_until_he_looks_again(stack: Stack) -> None:
     assert alarm["Dimensions"] == [{"Name": "service", "Value": "ocr"}]
 
 
-def test_what_is_judged_by_its_least_is_sent_each_turn(stack: Stack) -> None:
-    least = [it for it in alarms(stack).values() if it.get("Statistic") == "Minimum"]
-    assert {own_metric(alarm) for alarm in least} == {"OnDemandDesired"} <= LEVELS.keys()
+def test_every_fleet_that_pays_for_on_demand_for_hours_rings(stack: Stack) -> None:
+    alarm = alarms(stack)["OnDemandTooLongAlarm"]
+    assert "SELECT MAX(OnDemandHours)" in alarm["Metrics"][0]["Expression"]
+    assert alarm["Threshold"] == 6
+    of_one = {own_metric(it) for it in alarms(stack).values() if "Dimensions" in it}
+    assert of_one <= {None, DAILY}, "no alarm watches the first fleet only"
 
 
 def test_a_shortfall_rings_when_it_lasts_longer_than_launches_may_take(stack: Stack) -> None:

@@ -32,7 +32,7 @@ COUNTS = frozenset({
     "RequestsQueued", "Interruptions", "Backfilled", "Released", "WorkersReplaced", "BothShort",
     "ConfigurationFailure", "StaleSearchLogs", "RequestQueueUnread", "OnPremWorkersSuspect",
     "Observing", "Paused", "SpentSpot", "SpentOnDemand", "Saved", "SearchLogsLost",
-    "TurnsFailed", "RecordsLost", "NobodyServes", "PausedHours",
+    "TurnsFailed", "RecordsLost", "NobodyServes", "PausedHours", "OnDemandHours",
 })  # fmt: skip
 
 # Sent once a day, also when it is zero, with the dimension service alone.

@@ -189,3 +189,15 @@ def test_on_demand_is_given_back_when_nobody_can_say_who_is_busy(
     (record,) = (r for r in fleet.states.records if r.action is Action.RELEASE)
     assert record.unread[0].startswith("who is busy: Throttled: ")
     assert fleet.on_demand == 0
+
+
+def test_the_hours_for_which_on_demand_stands_in_are_counted_until_it_goes() -> None:
+    fleet = Scenario(a=((0.0, 4), (1200.0, 2), (9000.0, 4)), policy=CALM)
+    fleet.to(4600)
+    assert fleet.total("OnDemandHours") == 0
+    fleet.to(8900)
+    hours = [record.seen.get("OnDemandHours", 0) for record in fleet.states.records]
+    assert hours[-1] == pytest.approx((8900 - 1080) / 3600, abs=0.1)
+    fleet.to(10_000)
+    assert fleet.on_demand == 0
+    assert "OnDemandHours" not in fleet.states.records[-1].seen

@@ -1,5 +1,7 @@
 """What a turn of the availability controller leaves behind: its decision record and its figures."""
 
+from datetime import timedelta
+
 from spotkeeper.domain.availability.actions import (
     Backfill,
     CancelBackfill,
@@ -42,6 +44,7 @@ def _figures(wanted: Plan, asked: Asked) -> dict[str, float]:
     raised = sum(a.count for a in done if isinstance(a, Backfill))
     lowered = sum(a.count for a in done if isinstance(a, CancelBackfill))
     lowered += sum(isinstance(a, EndBackfill) for a in done)
+    used_h = (seen.now - (seen.memory.on_demand_since or seen.now)) / timedelta(hours=1)
     return {
         "SpotDesired": spot.target,
         "SpotSpare": snapshot.seen.spot.desired - spot.target,
@@ -52,6 +55,8 @@ def _figures(wanted: Plan, asked: Asked) -> dict[str, float]:
         "ShortfallUnfilled": seen.unfilled,
         "OnDemandDesired": on_demand.target + raised - lowered,
         "OnDemandServing": on_demand.serving,
+        # Each metric is paid for while it is sent.
+        **({"OnDemandHours": used_h} if used_h >= 1 else {}),
         "Backfilled": raised + max(0, seen.found),
         "Released": lowered + max(0, -seen.found),
         "Interruptions": len(seen.newly_risky),

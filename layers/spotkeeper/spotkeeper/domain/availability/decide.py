@@ -186,6 +186,7 @@ def remember_seen(seen: Assessment, at_risk: Mapping[str, datetime]) -> Availabi
         and _current(old.capacity_requests, group.desired, now),
         resumed={g: at for g, at in old.resumed.items() if within(at, now, 3600)},
         spot_missing=snapshot.spot_missing or seen.restored > 0,
+        on_demand_since=(old.on_demand_since or now) if seen.on_demand.target else None,
         unsure=None,
     )
     memory = replace(memory, adoption=adopt(old, memory, seen))

@@ -134,7 +134,8 @@ class AvailabilityMemory:
     * `adoption`, until what on-demand serves is known not to be needed;
     * `swept_at`, when marked instances were searched for, and `unproven`, those found that only
       carry tags;
-    * `spot_missing`, whether the spot group was deleted, and not given its size again since.
+    * `spot_missing`, whether the spot group was deleted, and not given its size again since;
+    * `on_demand_since`, since when the on-demand group was asked for instances without a break.
 
     What AWS accepted:
 
@@ -168,6 +169,7 @@ class AvailabilityMemory:
     swept_at: datetime | None = None
     unproven: tuple[str, ...] = ()
     spot_missing: bool = False
+    on_demand_since: datetime | None = None
 
     capacity_requests: tuple[CapacityRequest, ...] = ()
     drained: tuple[str, ...] = ()
