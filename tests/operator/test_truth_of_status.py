@@ -5,9 +5,10 @@
 
 import argparse
 import json
+import math
 import sys
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from multiprocessing import Pool
@@ -26,33 +27,36 @@ from spotkeeper.domain.load.request_queue import QueueLength
 from spotkeeper_lab.cloud.words import IN_SERVICE
 from spotkeeper_lab.local_aws.answers import Answers
 from spotkeeper_lab.local_aws.context import Client
+from spotkeeper_lab.machines import Served
 from spotkeeper_lab.scenario import MAIN, Scenario, draw
 from spotkeeper_lab.troubles import Troubled
 from spotkeeper_lab.world import TABLE
 from spotkeeper_operator.durations import STALE_TURN_S
+from spotkeeper_operator.status.read_status import RECORDS_READ
 from spotkeeper_operator.status.status import (
-    LIVE_S,
     LOAD_WINDOW_S,
+    LOGS_READ_S,
     FleetStatus,
+    LoadNow,
     Looked,
     fleet_status,
 )
 
 # A statement may be this old; the world is looked at this often.
 OLD_S, LOOK_S = 60.0, 10.0
-RECORDS_READ = 16
+# Waits are kept in a histogram of steps of a tenth; a share of few requests is chance.
+STEP, SHARE_OFF = 0.12, 0.15
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Moment:
-    """The world at one instant."""
+    """The world at one instant; `working` instances are in service and take requests."""
 
     at_s: float
     wanted: int
     in_service: int
     working: int
     live: frozenset[str]
-    queued: int
 
 
 @dataclass(slots=True)
@@ -70,8 +74,9 @@ class Told(Troubled):
     def __init__(self, scenario: Scenario) -> None:
         super().__init__(scenario)
         self.looking = Looking()
-        self.moments: deque[Moment] = deque()
-        self._worked: dict[str, datetime] = {}
+        self._moments: deque[Moment] = deque()
+        self._served: deque[Served] = deque()
+        self._turned: dict[str, datetime] = {}
         answers = Answers(self.cloud, self.time)
         dynamodb: Any = Client("dynamodb", self.tables.answers())
         ec2: Any = Client("ec2", answers.ec2())
@@ -80,7 +85,7 @@ class Told(Troubled):
         self._records = DecisionRecords(dynamodb, TABLE)
         self._load = LoadDigestTable(dynamodb, TABLE)
         self._controls = ControlTable(dynamodb, TABLE)
-        self.enter(0.0, self._look)
+        self.enter(0.0, self._every)
 
     def recorded(self, fleet: str, text: str) -> None:
         """Note the turns that worked."""
@@ -88,25 +93,33 @@ class Told(Troubled):
         record = json.loads(text)
         if fleet == MAIN and record["rule"] != FAILED:
             at = datetime.fromisoformat(record["at"])
-            self._worked[record["controller"]] = max(at, self._worked.get(record["controller"], at))
+            self._turned[record["controller"]] = max(at, self._turned.get(record["controller"], at))
+
+    def served(self, served: Served) -> None:
+        """Note what was served."""
+        super().served(served)
+        self._served.append(served)
+
+    def _every(self) -> None:
+        self._look()
+        self.enter(self.now_s + LOOK_S, self._every)
 
     def _look(self) -> None:
         views = [self.group(name) for name in (self.spot, self.on_demand)]
-        mine = {i.instance_id for view in views for i in view.instances}
-        in_service = [i for view in views for i in view.instances if i.state == IN_SERVICE]
-        self.moments.append(
+        there = [i for view in views for i in view.instances if i.state == IN_SERVICE and i.healthy]
+        self._moments.append(
             Moment(
                 at_s=self.now_s,
-                wanted=views[0].desired,
-                in_service=sum(i.healthy for i in in_service),
-                working=sum(self.works(i) for i in mine),
+                wanted=max(0, views[0].desired - self.spares),
+                in_service=len(there),
+                working=len({i.instance_id for i in there} & self._serving()),
                 live=self._live(),
-                queued=self.force.queued,
             )
         )
-        while self.moments[0].at_s < self.now_s - OLD_S - LIVE_S:
-            self.moments.popleft()
-        self.enter(self.now_s + LOOK_S, self._look)
+        while self._moments[0].at_s < self.now_s - LOAD_WINDOW_S - OLD_S:
+            self._moments.popleft()
+        while self._served and self._served[0].finished_s < self.now_s - LOAD_WINDOW_S - OLD_S:
+            self._served.popleft()
 
     def minute(self) -> None:
         """Run `status`, and compare it with what the world knows."""
@@ -115,7 +128,7 @@ class Told(Troubled):
             overrides = self.documents.get(f"{MAIN}.overrides")
             fleet = parse_fleet(MAIN, self.documents[MAIN], overrides)
         except FleetDocumentError:
-            # `status` says that, and nothing else of the fleet.
+            # `status` reports that, and nothing else of the fleet.
             return
         self._look()
         status = self._status(fleet)
@@ -129,7 +142,7 @@ class Told(Troubled):
         looked = Looked(
             groups=self._groups.describe([fleet.spot_group, fleet.on_demand_group]),
             records=self._records.newest(MAIN, RECORDS_READ).records,
-            digests=self._load.since(MAIN, now - timedelta(seconds=LOAD_WINDOW_S)),
+            digests=self._load.since(MAIN, now - timedelta(seconds=LOGS_READ_S)),
             queue=QueueLength(waiting=self.force.queued, in_flight=self.force.in_flight),
             control=self._controls.of(MAIN),
         )
@@ -137,38 +150,67 @@ class Told(Troubled):
 
     def _wrong(self, status: FleetStatus) -> Iterator[str]:
         """Name the statements that were false for more than a minute."""
-        lately = [m for m in self.moments if m.at_s >= self.now_s - OLD_S]
-        short = any(min(m.working, m.in_service) < m.wanted for m in lately)
-        wanted = status.wanted or 0
-        if status.whole and not any(m.in_service >= wanted for m in lately):
-            yield f"whole, with {lately[-1].in_service} of {wanted} in service: {status.why}"
-        if status.whole is False and not short and not status.missing_groups:
-            yield f"not whole, with {lately[-1].working} of {wanted} working: {status.why}"
-        if status.in_service is not None and status.in_service != lately[-1].in_service:
-            yield f"{status.in_service} in service, there are {lately[-1].in_service}"
-        # Who was live within the minute of the statement, or of the look.
-        most = len(frozenset[str]().union(*(m.live for m in self.moments)))
-        if status.load and status.load.workers_live > most:
-            yield f"{status.load.workers_live} workers live, at most {most} were"
-        if status.waiting and status.waiting.requests != self.force.queued:
-            yield f"{status.waiting.requests} wait, {self.force.queued} do"
-        claimed = (status.waiting.oldest_at_least_s if status.waiting else None) or 0.0
-        if claimed > (true := self._oldest_s()) + OLD_S:
-            yield f"the oldest waits for at least {claimed:.0f} s, it does for {true:.0f} s"
+        lately = [m for m in self._moments if m.at_s >= self.now_s - OLD_S]
+        now = lately[-1]
+        has = f"{now.in_service} in service and {now.working} working of {now.wanted}"
+        if status.whole and not any(m.working >= m.wanted for m in lately):
+            yield f"whole, with {has}: {status.why}"
+        short = status.missing_groups or any(m.working < m.wanted for m in lately)
+        if status.whole is False and not short:
+            yield f"not whole, with {has}: {status.why}"
+        if status.in_service not in (None, now.in_service):
+            yield f"{status.in_service} in service, there are {now.in_service}"
+        if waiting := status.waiting:
+            if (waiting.requests, waiting.in_flight) != (self.force.queued, self.force.in_flight):
+                yield f"{waiting} wait, {self.force.queued} do"
+            claimed = waiting.oldest_at_least_s or 0.0
+            if claimed > (true := self._oldest_s()):
+                yield f"the oldest waits for at least {claimed:.0f} s, it does for {true:.0f} s"
+        if status.load:
+            yield from self._wrong_load(status.load, lately)
         for controller in Controller:
             yield from self._wrong_turn(status, controller)
 
+    def _wrong_load(self, load: LoadNow, lately: Sequence[Moment]) -> Iterator[str]:
+        begin_s = self.now_s - OLD_S
+        live = {s.worker_id for s in self._served if s.finished_s >= begin_s}
+        live.update(*(m.live for m in lately))
+        if load.workers_live > len(live):
+            yield f"{load.workers_live} workers live, at most {len(live)} were"
+        until_s = self.now_s - load.newest_log_age_s
+        begins = range(int(OLD_S), int(LOAD_WINDOW_S + OLD_S) + 1, int(LOOK_S))
+        spans = [
+            (max(0.0, self.now_s - age_s), end_s)
+            for age_s in reversed(begins)
+            for end_s in (until_s, self.now_s, self.now_s - age_s + LOAD_WINDOW_S)
+        ]
+        busy = (self._busy(m.live, *span) for span in spans for m in (lately[-1], lately[0]))
+        if load.busy is not None and not any(abs(b - load.busy) <= SHARE_OFF for b in busy):
+            true = [round(self._busy(lately[-1].live, *span), 2) for span in spans]
+            yield f"{load.busy:.2f} busy, they were {true}"
+        lasts = [s for s in self._served if s.finished_s <= until_s][-load.requests :]
+        samples = (_waits(lasts), *(_waits(self._served, *span) for span in spans))
+        if not any(_is_p95(load, waits) for waits in samples):
+            yield f"95 % of {load.requests} within {load.wait_p95_s:.1f} s: {samples[0]}"
+
+    def _busy(self, names: frozenset[str], since_s: float, until_s: float) -> float:
+        """Return the busy share of some workers while they lived."""
+        workers: dict[str, Any] = getattr(self.force, "_workers")  # noqa: B009 - the lab's own
+        spans = [(s.started_s, s.finished_s) for s in self._served if s.worker_id in names]
+        running = [w for name, w in workers.items() if name in names and w.request is not None]
+        spans += [(worker.started_s, self.now_s) for worker in running]
+        busy_s = sum(max(0.0, min(end, until_s) - max(begin, since_s)) for begin, end in spans)
+        moments = [m for m in self._moments if since_s <= m.at_s <= until_s]
+        lived = sum(len(m.live & names) for m in moments) / max(1, len(moments))
+        return busy_s / (until_s - since_s) / lived if lived and until_s > since_s else 0.0
+
     def _wrong_turn(self, status: FleetStatus, controller: Controller) -> Iterator[str]:
-        said, worked = status.turn_age_s[controller], self._worked.get(controller)
-        true = None if worked is None else (self.now() - worked).total_seconds()
-        # A turn whose record the table refused is not known of.
-        if said is not None and (true is None or said < true - OLD_S):
-            yield f"{controller} turned {said:.0f} s ago, it did {true} s ago"
-        if (
-            controller is Controller.AVAILABILITY
-            and status.whole
-            and (true is None or true > STALE_TURN_S)
-        ):
+        said, turned = status.turn_age_s[controller], self._turned.get(controller)
+        true = None if turned is None else (self.now() - turned).total_seconds()
+        if said != true:
+            yield f"{controller} turned {said} s ago, it did {true} s ago"
+        stale = true is None or true > STALE_TURN_S
+        if controller is Controller.AVAILABILITY and status.whole and stale:
             yield f"whole, and no availability turn has worked for {true} s"
 
     def _live(self) -> frozenset[str]:
@@ -176,10 +218,32 @@ class Told(Troubled):
         workers: dict[str, Any] = getattr(self.force, "_workers")  # noqa: B009 - the lab's own
         return frozenset(name for name, w in workers.items() if w.accepts or w.request is not None)
 
+    def _serving(self) -> frozenset[str]:
+        """Name the instances with such a worker."""
+        return frozenset(name.partition("/")[0] for name in self._live())
+
     def _oldest_s(self) -> float:
         arrivals = self.stage.requests.arrival_s
         queue: deque[int] = getattr(self.force, "_queue")  # noqa: B009 - the lab's own
         return max((self.now_s - float(arrivals[n]) for n in queue), default=0.0)
+
+
+def _waits(
+    served: Iterable[Served], since_s: float = 0.0, until_s: float = math.inf
+) -> list[float]:
+    """List the waits of the requests that were finished in a time, shortest first."""
+    found = (s for s in served if since_s <= s.finished_s <= until_s)
+    return sorted(s.started_s - s.enqueued_s for s in found)
+
+
+def _is_p95(load: LoadNow, waits: Sequence[float]) -> bool:
+    """Whether 95 % of these requests may have waited as short, within chance and a step."""
+    longest_s = load.wait_p95_s * (1 + STEP) + 0.1
+    slack = 2 * math.sqrt(0.95 * 0.05 / load.requests)
+    within = sum(wait <= longest_s for wait in waits)
+    if len(waits) < load.requests or within < (0.95 - slack) * len(waits):
+        return False
+    return load.wait_p95_s <= waits[-1] * (1 + STEP) + 0.1
 
 
 def looked_at(scenario: Scenario) -> Looking:

@@ -31,7 +31,7 @@ def state(watch: Watch) -> dict[str, Any]:
 def test_the_page_shows_what_status_and_explain_show(watching: Watch) -> None:
     seen = state(watching)
     (fleet,) = seen["fleets"]
-    assert fleet["status"]["whole"] is True
+    assert fleet["status"]["state"] == "whole"
     rows = dict(fleet["status"]["rows"])
     assert rows["spot"] == "3 of 4 in service  (main-spot)"
     assert "workers served in the last minute" in rows["load"]

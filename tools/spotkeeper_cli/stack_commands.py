@@ -109,7 +109,7 @@ def status(
         bool, typer.Option("--events", help="List the last changes and failures.")
     ] = False,
 ) -> None:
-    """Show whether each fleet is whole; exit code 1 if one is not, or an alarm rings.
+    """Show the state of each fleet; exit code 1 if one is short or unknown, or an alarm rings.
 
     With --instances or --events: a list of these instead.
     """

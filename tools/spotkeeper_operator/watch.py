@@ -107,7 +107,7 @@ class Watch:
 
 
 def _told(status: FleetStatus) -> dict[str, object]:
-    return {"whole": status.whole, "why": status.why, "rows": status_rows(status)}
+    return {"state": status.state, "why": status.why, "rows": status_rows(status)}
 
 
 def server(watch: Watch, port: int) -> ThreadingHTTPServer:

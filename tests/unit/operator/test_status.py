@@ -15,6 +15,7 @@ from spotkeeper_operator.status.status import (
     FleetStatus,
     Looked,
     StackStatus,
+    State,
     exit_code,
     fleet_status,
     status_text,
@@ -120,7 +121,7 @@ def test_live_workers_are_those_of_instances_that_are_in_service() -> None:
     status = looked(groups=groups(serving=SIX[:2]), digests=digests)
     assert status.load
     assert (status.load.workers_live, status.load.workers_expected) == (2, 2)
-    assert status.load.busy > 0.8
+    assert (status.load.busy or 0.0) > 0.8
     assert "2 of 2 workers served" in screen(status)
 
 
@@ -241,4 +242,42 @@ def test_whole_is_what_serves_now(
     serving: int, on_demand: int, seen: dict[str, float], whole: bool | None
 ) -> None:
     there = groups(SIX[:serving], [f"o-{n}" for n in range(on_demand)])
-    assert looked(groups=there, records=(availability(seen=seen), health())).whole is whole
+    digests = logs([i.instance_id for group in there.values() for i in group.instances], 5)
+    records = (availability(seen=seen), health())
+    assert looked(groups=there, records=records, digests=digests).whole is whole
+
+
+@pytest.mark.parametrize(
+    ("digests", "state", "words"),
+    [
+        (logs(SIX, 5), State.WHOLE, "whole: 6 wanted, 6 in service, 6 served in the last minute"),
+        (logs(SIX[:4], 5), State.IN_SERVICE, "in service: 6 wanted, 6 in service, 4 served in"),
+        ([], State.IN_SERVICE, "in service: 6 wanted, 6 in service, 0 served in the last minute"),
+        (None, State.IN_SERVICE, "6 in service; the search logs could not be read"),
+    ],
+    ids=["all serve", "two are not known to serve", "no requests", "logs not read"],
+)
+def test_a_fleet_is_whole_only_where_all_that_is_wanted_is_known_to_serve(
+    digests: list[LoadDigest] | None, state: State, words: str
+) -> None:
+    """An instance whose workers hang is in service; a quiet fleet is no reason for an alarm."""
+    status = looked(digests=digests)
+    assert (status.state, code(status)) == (state, 0)
+    assert status.whole is (True if state is State.WHOLE else None)
+    assert words in screen(status)
+
+
+def test_the_busy_share_counts_idle_workers_and_is_withheld_for_few_requests() -> None:
+    """One of six served every 10 s; the others once, and before the window began."""
+    idle = logs(SIX[1:], 200)
+    status = looked(digests=[*idle, *logs(SIX[:1], 5, busy_s=9.0)])
+    assert status.load
+    assert status.load.busy is None
+    assert "busy" not in screen(status)
+
+
+def test_logs_that_came_minutes_late_are_no_waits_of_now() -> None:
+    """A message of the last minute tells of requests that finished six minutes ago, and now."""
+    old = [served(i, -360 - slot, 5.0) for i in SIX for slot in range(0, 60, 10)]
+    late = digest([*old, *(served(i, -5, 5.0) for i in SIX)], ago(5), "ocr")
+    assert looked(digests=list(late)).load is None

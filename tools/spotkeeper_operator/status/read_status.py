@@ -16,7 +16,7 @@ from spotkeeper.adapters.request_queues import (
 )
 from spotkeeper.ports import FleetError
 from spotkeeper_operator.aws import CONFIG, Aws, chosen
-from spotkeeper_operator.status.status import LOAD_WINDOW_S, Looked, StackStatus, fleet_status
+from spotkeeper_operator.status.status import LOGS_READ_S, Looked, StackStatus, fleet_status
 
 if TYPE_CHECKING:
     from spotkeeper.adapters.stacks import Stack
@@ -95,7 +95,7 @@ class Reading:
         if records and records.unreadable:
             told = f"{records.unreadable} records of another release left out"
             self.troubles.append(f"{name}: {told}")
-        since = self._now - timedelta(seconds=LOAD_WINDOW_S)
+        since = self._now - timedelta(seconds=LOGS_READ_S)
         queue = self._queue(fleet)
         return Looked(
             groups=groups,

@@ -7,10 +7,11 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import datetime, timedelta
+from enum import StrEnum
 
 from spotkeeper.domain.decision import FAILED, Action, Controller, DecisionRecord
 from spotkeeper.domain.fleet import Fleet, Group, Phase
-from spotkeeper.domain.load.load import Cluster, LoadDigest, WorkerLoad, load_rate
+from spotkeeper.domain.load.load import SLOT_MS, Cluster, LoadDigest, WorkerLoad, milliseconds
 from spotkeeper.domain.load.request_queue import QueueLength
 from spotkeeper.domain.load.summarise import summarise
 from spotkeeper.domain.permission import Control, Permission
@@ -19,14 +20,31 @@ from spotkeeper_operator.text import labelled, paragraphs
 
 # A record tells of the instances that do not serve although they are in service until the next.
 FRESH_TURN_S = 75.0
-# A worker that finished a request in this time is live; the waits are those of the second time.
+# A worker that finished a request in this time is live. Load and waits are those of the second
+# time; which workers there were before it is read from the third.
 LIVE_S = 60
 LOAD_WINDOW_S = 120
+LOGS_READ_S = 300
+# Of workers that finish three requests each in a time, one in twenty finishes none.
+_FEW = 3
 # What a later part of the status has as of now, or what is too old to be shown without its age.
 _TOLD_ELSEWHERE = frozenset({
     "LoadRate", "OfferedLoad", "WorkersLive", "OnPremWorkersLive", "WaitP50", "WaitP95",
     "RequestsQueued", "RequestsInFlight", "SearchLogAge", "ArrivalRate",
 })  # fmt: skip
+
+
+class State(StrEnum):
+    """Whether a fleet serves with as many instances as are wanted.
+
+    `IN_SERVICE`: as many are in service, and not all are known to serve: no request of some was
+    logged in the last minute. That is usual under little load.
+    """
+
+    WHOLE = "whole"
+    IN_SERVICE = "in service"
+    NOT_WHOLE = "NOT WHOLE"
+    UNKNOWN = "UNKNOWN"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,12 +73,13 @@ class LoadNow:
     """What the newest search logs show of the workers whose instances are in service.
 
     `workers_live` finished a request in the last `LIVE_S` seconds: at least these are live.
-    `busy` is their busy share; `wait_p95_s` is that of the requests that started lately.
+    `busy` is the workers' busy share until the newest log, None where too few requests are logged
+    to know it; `wait_p95_s` is that of the requests that started lately.
     """
 
     workers_live: int
     workers_expected: int
-    busy: float
+    busy: float | None
     wait_p95_s: float
     requests: int
     newest_log_age_s: float
@@ -95,17 +114,21 @@ class Failing:
 class FleetStatus:
     """One fleet: whole or not, and what an operator asks next.
 
-    `whole` is None when that is not known now. `load` and `waiting` are None when they are not
-    known, and `unknown` says why. Ages are in seconds, None where nothing was ever recorded;
-    `turn_age_s` is the age of the last turn that worked. `seen` are the figures of both
-    controllers' newest records, as far as these are fresh and no other part is newer.
+    `whole` is None when that is not known now. `known_to_serve` counts the instances in service of
+    which a request was finished in the last minute: at least these serve. `load` and `waiting` are
+    None when they are not known, and `unknown` gives the reason. Ages are in seconds, None where
+    nothing was ever recorded; `turn_age_s` is the age of the last turn that worked. `seen` are the
+    figures of both controllers' newest records, as far as these are fresh and no other part is
+    newer.
     """
 
     name: str
-    whole: bool | None
+    state: State
     why: str
     wanted: int | None
     in_service: int | None
+    known_to_serve: int | None
+    last_turn: str | None
     groups: tuple[GroupStatus, ...]
     missing_groups: tuple[str, ...]
     seen: Mapping[str, float]
@@ -120,6 +143,11 @@ class FleetStatus:
     log_age_s: float | None
     permission: Permission | None
     control: Control | None
+
+    @property
+    def whole(self) -> bool | None:
+        """Whether the fleet serves with as many instances as are wanted; None if not known."""
+        return {State.WHOLE: True, State.NOT_WHOLE: False}.get(self.state)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -169,17 +197,21 @@ def fleet_status(fleet: Fleet, looked: Looked, now: datetime) -> FleetStatus:
     counted = tuple(_group(groups[name]) for name in names if name in groups)
     missing = tuple(n for n in names if n not in groups) if looked.groups is not None else ()
     wanted = _wanted(groups.get(fleet.spot_group), fresh.get(Controller.AVAILABILITY))
-    whole, why = _whole(looked, worked, failing, counted, missing, wanted, now)
+    known = _known_to_serve(looked, now)
+    state, why = _state(looked, worked, failing, counted, missing, wanted, known, now)
+    turn = worked[Controller.AVAILABILITY]
     log_age = _log_age(looked, worked[Controller.HEALTH], now)
     unknown: dict[str, str] = {}
     load = _load_now(fleet, looked, log_age, now, unknown)
     waiting = _waiting_now(looked, log_age, now, unknown)
     return FleetStatus(
         name=fleet.name,
-        whole=whole,
+        state=state,
         why=why,
         wanted=wanted,
         in_service=sum(group.in_service for group in counted) if counted else None,
+        known_to_serve=known,
+        last_turn=turn.reason if turn else None,
         groups=counted,
         missing_groups=missing,
         seen={
@@ -231,36 +263,51 @@ def _wanted(spot: Group | None, record: DecisionRecord | None) -> int | None:
     return max(0, spot.desired - max(0, spare))
 
 
-def _whole(
+def _known_to_serve(looked: Looked, now: datetime) -> int | None:
+    """Count the instances in service that finished a request in the last minute."""
+    if looked.groups is None or looked.digests is None:
+        return None
+    lately = now - timedelta(seconds=LIVE_S)
+    heard = {w.instance_id for d in looked.digests for w in d.workers if w.last_finished >= lately}
+    return len(heard & _serving(looked.groups.values()))
+
+
+def _state(
     looked: Looked,
     worked: Mapping[Controller, DecisionRecord | None],
     failing: Sequence[Failing],
     groups: Sequence[GroupStatus],
     missing: Sequence[str],
     wanted: int | None,
+    known: int | None,
     now: datetime,
-) -> tuple[bool | None, str]:
+) -> tuple[State, str]:
     if missing:
         verb = "does not exist" if len(missing) == 1 else "do not exist"
-        return False, f"{' and '.join(missing)} {verb}"
+        return State.NOT_WHOLE, f"{' and '.join(missing)} {verb}"
     record = worked[Controller.AVAILABILITY]
-    if wanted is not None and (short := wanted - sum(group.in_service for group in groups)) > 0:
-        return False, _short(short, wanted, groups, record, now)
+    there = sum(group.in_service for group in groups)
+    if wanted is not None and (short := wanted - there) > 0:
+        return State.NOT_WHOLE, _short(short, wanted, groups, record, now)
     if looked.records is None:
-        return None, "the decision records could not be read"
+        return State.UNKNOWN, "the decision records could not be read"
     error = next((f": {f.error}" for f in failing if f.controller is Controller.AVAILABILITY), "")
     if record is None:
-        return None, f"no availability turn has worked yet{error}"
+        return State.UNKNOWN, f"no availability turn has worked yet{error}"
     age_s = (now - record.at).total_seconds()
     if age_s > STALE_TURN_S:
-        return None, f"no availability turn has worked for {spoken(age_s)}{error}"
+        return State.UNKNOWN, f"no availability turn has worked for {spoken(age_s)}{error}"
     if wanted is None:
-        return None, "the groups could not be read"
+        return State.UNKNOWN, "the groups could not be read"
     unfilled = record.seen.get("ShortfallUnfilled", 0.0) - record.seen.get("SpotAtRisk", 0.0)
     if unfilled > 0:
         told = f"{wanted} wanted are in service, and {unfilled:g} of them were not known to serve"
-        return None, f"{told} {spoken(age_s)} ago: {record.reason}"
-    return True, record.reason
+        return State.UNKNOWN, f"{told} {spoken(age_s)} ago: {record.reason}"
+    told = f"{wanted} wanted, {there} in service"
+    if known is None:
+        return State.IN_SERVICE, f"{told}; the search logs could not be read"
+    state = State.WHOLE if known >= wanted else State.IN_SERVICE
+    return state, f"{told}, {known} served in the last minute"
 
 
 def _short(
@@ -301,25 +348,58 @@ def _load_now(
     if looked.digests is None or serving is None:
         unknown["load"] = f"the {'groups' if serving is None else 'search logs'} could not be read"
         return None
-    load = summarise(looked.digests, now, LOAD_WINDOW_S)
-    lately = now - timedelta(seconds=LIVE_S)
-    live = [w for w in load.workers if w.last_finished >= lately and _there(w, serving)]
+    since = now - timedelta(seconds=LOAD_WINDOW_S)
+    fresh = [d for d in looked.digests if _is_of(d, since)]
+    load = summarise(fresh, now, LOAD_WINDOW_S)
     if load.newest is None or not load.finished:
         unknown["load"] = _silence(log_age, serving)
         return None
-    onprem = sum(w.cluster is Cluster.ONPREM for w in live)
+    lately = now - timedelta(seconds=LIVE_S)
     # Logs of the last seconds are on their way: nobody was idle after the newest one.
-    until = summarise(looked.digests, now, LOAD_WINDOW_S, until=load.newest)
-    names = {(w.instance_id, w.worker_id) for w in live}
+    until = summarise(fresh, now, LOAD_WINDOW_S, until=load.newest)
+    there = [w for w in until.workers if _there(w, serving)]
+    live = [w for w in load.workers if _there(w, serving) and w.last_finished >= lately]
+    onprem = sum(w.cluster is Cluster.ONPREM for w in there)
+    expected = len(serving) * fleet.workers_per_instance + (fleet.onprem_workers or onprem)
     return LoadNow(
         workers_live=len(live),
-        workers_expected=len(serving) * fleet.workers_per_instance
-        + (fleet.onprem_workers or onprem),
-        busy=load_rate(w for w in until.workers if (w.instance_id, w.worker_id) in names),
+        workers_expected=expected,
+        busy=_busy(there, looked.digests, max(expected, len(there))),
         wait_p95_s=load.wait_p95_s,
         requests=load.finished,
         newest_log_age_s=max(0.0, (now - load.newest).total_seconds()),
     )
+
+
+def _is_of(digest: LoadDigest, since: datetime) -> bool:
+    """Whether all requests of a digest finished about since then: logs may be minutes late."""
+    begin_ms = min(min(w.busy_ms) * SLOT_MS for w in digest.workers) if digest.workers else 0
+    begin_ms += round(1000 * digest.service.quantile_s(1.0))
+    return begin_ms >= milliseconds(since) - 1000 * LIVE_S
+
+
+def _busy(
+    workers: Sequence[WorkerLoad], digests: Iterable[LoadDigest], expected: int
+) -> float | None:
+    """Return the busy share of workers over the window.
+
+    A worker was idle before its first request in the window where it served before the window. Few
+    logs may be little load or logs on their way.
+    """
+    if sum(w.finished for w in workers) < _FEW * expected:
+        return None
+    first: dict[tuple[str, str], int] = {}
+    for worker in (w for d in digests for w in d.workers):
+        key = (worker.instance_id, worker.worker_id)
+        first[key] = min(first.get(key, 1 << 62), *worker.busy_ms)
+    begins = [w.began for w in workers if w.began]
+    idle_s = sum(
+        (w.began - min(begins)).total_seconds()
+        for w in workers
+        if w.began and first[w.instance_id, w.worker_id] * SLOT_MS < milliseconds(min(begins))
+    )
+    capacity_s = sum(w.capacity_s for w in workers) + idle_s
+    return sum(w.busy_s for w in workers) / capacity_s if capacity_s else None
 
 
 def _serving(groups: Iterable[Group]) -> frozenset[str]:
@@ -402,9 +482,6 @@ def _last_change(records: Iterable[DecisionRecord]) -> LastChange | None:
     return None
 
 
-_WHOLE = {True: "whole", False: "NOT WHOLE", None: "UNKNOWN"}
-
-
 def status_text(status: StackStatus) -> str:
     """Write a stack's status in 80 columns."""
     head = [f"{status.stack}  {status.region}  {status.at:%Y-%m-%d %H:%M:%S} UTC"]
@@ -418,17 +495,20 @@ def status_text(status: StackStatus) -> str:
 
 def status_json(status: StackStatus) -> str:
     """Write it for programs: times in RFC 3339, ages and waits in seconds."""
-    return json.dumps(asdict(status), indent=2, default=lambda value: value.isoformat()) + "\n"
+    fleets = [{"name": f.name, "whole": f.whole, **asdict(f)} for f in status.fleets]
+    found = asdict(status) | {"fleets": fleets}
+    return json.dumps(found, indent=2, default=lambda value: value.isoformat()) + "\n"
 
 
 def exit_code(status: StackStatus) -> int:
-    """Answer 0 when every fleet is known to be whole and nothing fails or rings, else 1."""
-    whole = all(fleet.whole and not fleet.failing for fleet in status.fleets)
-    return 0 if status.fleets and whole and not status.ringing and not status.troubles else 1
+    """Answer 0 when as many as wanted are in service and nothing fails or rings, else 1."""
+    good = (State.WHOLE, State.IN_SERVICE)
+    well = all(fleet.state in good and not fleet.failing for fleet in status.fleets)
+    return 0 if status.fleets and well and not status.ringing and not status.troubles else 1
 
 
 def _fleet_lines(fleet: FleetStatus) -> list[str]:
-    lines = labelled(fleet.name, f"{_WHOLE[fleet.whole]}: {fleet.why}", indent=0)
+    lines = labelled(fleet.name, f"{fleet.state}: {fleet.why}", indent=0)
     return lines + [line for label, text in status_rows(fleet) for line in labelled(label, text)]
 
 
@@ -445,6 +525,9 @@ def status_rows(fleet: FleetStatus) -> list[tuple[str, str]]:
     if change := fleet.last_change:
         told = f"{change.at:%m-%d %H:%M} {change.action} [{change.rule}] {change.reason}"
         rows.append(("last change", told))
+    age_s = fleet.turn_age_s[Controller.AVAILABILITY]
+    if fleet.last_turn is not None and age_s is not None:
+        rows.append(("last turn", f"{_ago(age_s)}: {fleet.last_turn}"))
     return [*rows, ("turns", _turns(fleet))]
 
 
@@ -474,7 +557,7 @@ def _load_words(fleet: FleetStatus) -> str:
     tail = "" if needed is None else f"; {needed:.0f} needed ({_ago(age_s)})"
     if load is None:
         return f"unknown: {fleet.unknown['load']}{tail}"
-    busy = f"{100 * load.busy:.0f} % busy; " if load.workers_live else ""
+    busy = "" if load.busy is None else f"{100 * load.busy:.0f} % busy; "
     live = f"{load.workers_live} of {load.workers_expected} workers served in the last minute"
     return f"{busy}{live}{tail}"
 
