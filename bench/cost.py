@@ -42,6 +42,7 @@ LOG_GB_USD = 0.50  # taken in
 STORED_GB_USD = 0.25  # in the table, a month
 ALARM_USD = 0.10  # a metric that an alarm looks at
 DASHBOARD_USD = 3.00
+EVENT_USD = 1 / 1e6  # put on a bus
 LIST_PRICES = {"g5.xlarge": 1.006}
 SPOT_USD_PER_HOUR = 0.30 * LIST_PRICES["g5.xlarge"]
 
@@ -254,12 +255,23 @@ def bill(work: Work) -> Iterator[Item]:
         usd = times * (seconds * MEMORY_GB * LAMBDA_GB_S_USD + LAMBDA_CALL_USD)
         yield Item(name, f"{times:,.0f} times {1000 * seconds:.0f} ms", usd)
     yield from _table(work)
+    yield _events(work)
     names = set[str]().union(*(turn.metrics for turn in work.turns.values()))
     how = f"{len(names)} names; others in the hours in which something happens"
     yield Item("metrics", how, len(names) * METRIC_USD)
     # Lambda adds its own START, END and REPORT lines.
     size = sum(TIMES[name] * (turn.log_bytes + 350) for name, turn in work.turns.items())
     yield Item("logs", f"{size / 1e6:,.0f} MB", size / 1e9 * LOG_GB_USD)
+
+
+def _events(work: Work) -> Item:
+    """Price what a change of state costs: its event, one more write of the memory, and the call."""
+    changes = 3 * EVENTS / 8
+    writes = ceil(work.sizes["memory"]) * WRITE_USD
+    usd = EVENT_USD + writes + 2 * CALL_S * MEMORY_GB * LAMBDA_GB_S_USD
+    most = EVENT_USD * MINUTES
+    how = f"{changes:,.0f} changes of state; the events of one in each minute: {most:.3f}"
+    return Item("events out", how, changes * usd)
 
 
 def _table(work: Work) -> Iterator[Item]:

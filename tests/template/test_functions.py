@@ -7,7 +7,7 @@ import pytest
 from spotkeeper import wiring
 from spotkeeper.adapters.dynamodb.fleet_state import LEASE_LIFETIME
 from spotkeeper.border.settings import (
-    CheckerSettings,
+    AvailabilitySettings,
     CollectSettings,
     ExamineSettings,
     HealthSettings,
@@ -18,8 +18,8 @@ from tests.template.stack import ADOPT, ROOT, Stack, snake, template
 SETTINGS: dict[str, type[Settings]] = {
     "CollectSearchLogs": CollectSettings,
     "CheckHealth": HealthSettings,
-    "CheckAvailability": CheckerSettings,
-    "HandleInterruption": CheckerSettings,
+    "CheckAvailability": AvailabilitySettings,
+    "HandleInterruption": AvailabilitySettings,
     "KeepLedger": Settings,
     "ExamineAccount": ExamineSettings,
 }

@@ -154,7 +154,7 @@ def test_the_functions_may_do_what_the_adapters_call_and_nothing_else() -> None:
     adapters = ROOT / "layers/spotkeeper/spotkeeper/adapters"
     asked_by_functions = [p for p in adapters.rglob("*.py") if p.parent.name != "doctor"]
     source = "".join(path.read_text() for path in asked_by_functions)
-    clients = r"(?:\b|_)(autoscaling|cloudwatch|ec2|dynamodb|pricing|sqs)(?:\(\))?"
+    clients = r"(?:\b|_)(autoscaling|cloudwatch|ec2|events|dynamodb|pricing|sqs)(?:\(\))?"
     calls = re.findall(clients + r'\.(?:get_paginator\("(\w+)|(\w+)\()', source)
     called = {f"{service}:{camel(page or call)}" for service, page, call in calls if page or call}
     others = ("SendSearchLogs", OPERATOR, EXAMINE)

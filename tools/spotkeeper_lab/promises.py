@@ -8,6 +8,7 @@ from enum import StrEnum
 from itertools import pairwise
 from typing import Any
 
+from spotkeeper.domain.availability.announcements import State
 from spotkeeper.domain.load.flow import CERTAIN
 from spotkeeper_lab.cloud.values import GroupView, InstanceView
 from spotkeeper_lab.cloud.words import IN_SERVICE, LAUNCH, TERMINATING
@@ -68,6 +69,14 @@ HELPLESS = frozenset(
 UNHEARD_REPLACED_AT_MOST = 2
 """So many that served without search logs may be replaced; of those that are heard of nobody."""
 
+DIMENSIONS = (
+    {State.WHOLE, State.SHORT, State.BOTH_SHORT},
+    {State.BACKFILLED, State.RELEASED},
+    {State.SLEEPING, State.AWAKE},
+    {State.PAUSED},
+)
+"""Of each of these, a fleet is in one state at a time."""
+
 LAUNCHES_AN_HOUR = 60
 
 LAUNCHES_IN_QUIET, QUIET_LAUNCHES_AFTER_S = 12, 1500.0
@@ -105,6 +114,7 @@ class Promise(StrEnum):
     OPERATOR = "an operator's desired stays"
     SETTLED = "no failures without end"
     NO_BUG = "no unexpected error"
+    ANNOUNCED = "one event for each change of state"
 
 
 class Excuse(StrEnum):
@@ -203,6 +213,26 @@ class Watch:
     _suspended_s: float = 0.0
     _lowered_last: bool = False
     _refills: deque[float] = field(default_factory=deque)
+
+    announced: set[str] = field(default_factory=set)
+    states: dict[tuple[str, int], State] = field(default_factory=dict)
+
+    def forgot(self) -> bool:
+        """Whether a memory may have been lost: all states are then announced again."""
+        return any(fault.kind in FORGETFUL for fault in self._begun())
+
+    def last_announced(self) -> None:
+        """What was announced last is what is."""
+        world = self.world
+        spot, on_demand = world.group(world.spot), world.group(world.on_demand)
+        serving, backfilled = self.serving(spot) + self.serving(on_demand), on_demand.desired > 0
+        wanted = spot.desired - world.spares
+        last = [self.states.get((MAIN, kind)) for kind in range(3)]
+        said = {State.WHOLE: serving >= wanted, State.BACKFILLED: backfilled,
+                State.RELEASED: not backfilled}  # fmt: skip
+        wrong = [state for state in last if state is None or not said.get(state, True)]
+        if wrong:
+            self.broken(Promise.ANNOUNCED, f"announced {last}, {serving} of {wanted} serve")
 
     def broken(self, promise: Promise, how: str) -> None:
         """Note that a promise is broken."""
@@ -590,8 +620,22 @@ class Watched(Troubled):
         super().__init__(scenario)
         self.watch = Watch(self)
 
+    def announced(self, event: Mapping[str, Any]) -> None:
+        """Check that an event that is new tells of a change."""
+        ids, fleet = self.watch.announced, event["fleet"]
+        if event["id"] in ids:
+            return
+        ids.add(event["id"])
+        state = State(event["state"])
+        (kind,) = (number for number, states in enumerate(DIMENSIONS) if state in states)
+        self.tell(f"  announced: {fleet} {state}")
+        if self.watch.states.get((fleet, kind)) is state and not self.watch.forgot():
+            self.watch.broken(Promise.ANNOUNCED, f"{fleet} {state}, and again {state}")
+        self.watch.states[fleet, kind] = state
+
     def result(self) -> Result:
         """What the run came to."""
+        self.watch.last_announced()
         return Result(
             scenario=self.scenario,
             violations=tuple(self.watch.found.values()),

@@ -61,6 +61,7 @@ ENVIRONMENT = {
     "STACK_NONCE": "51af3dc0-da77-11e4-872e-1234567db123",
     "WAKE_UP_QUEUE_URL": WAKE_UPS,
     "HEALTH_QUEUE_URL": HEALTH_QUEUE,
+    "EVENT_BUS": "default",
     "POWERTOOLS_SERVICE_NAME": "lab",
     "POWERTOOLS_METRICS_NAMESPACE": "Spotkeeper",
     "POWERTOOLS_TRACE_DISABLED": "true",
@@ -296,6 +297,9 @@ class World:
     def recorded(self, fleet: str, text: str) -> None:
         """Look at a decision record that is about to be written."""
 
+    def announced(self, event: Mapping[str, Any]) -> None:
+        """Look at the detail of an event that is on the bus."""
+
     def done(self, invocation: Invocation) -> None:
         """Look at what an invocation has left."""
 
@@ -441,6 +445,8 @@ class World:
                     return put(params)
 
                 return {**tables, "put_item": put_item}
+            case "events":
+                return {"put_events": self._put_events}
             case "ssm":
                 return {"get_parameters_by_path": self._parameters}
             case "sqs":
@@ -546,6 +552,12 @@ class World:
                 for name, text in self.documents.items()
             ]
         }
+
+    def _put_events(self, params: Mapping[str, Any]) -> Answer:
+        for entry in params["Entries"]:
+            self.announced(json.loads(entry["Detail"]))
+        ids = [{"EventId": f"event-{number}"} for number, _ in enumerate(params["Entries"])]
+        return {"FailedEntryCount": 0, "Entries": ids}
 
     def _wake_up(self, params: Mapping[str, Any]) -> Answer:
         """Wake a turn up; one that fails is not woken again: the minute's turn is soon enough."""

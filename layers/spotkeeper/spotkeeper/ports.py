@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Protocol
 
+from spotkeeper.domain.availability.announcements import Announcement
 from spotkeeper.domain.availability.memory import AvailabilityMemory
 from spotkeeper.domain.decision import Controller, DecisionRecord
 from spotkeeper.domain.failure import LaunchFailure
@@ -307,6 +308,14 @@ class TurnQueue(Protocol):
         ...
 
 
+class Announcements(Protocol):
+    """Sends events about changes of fleets' states."""
+
+    def send(self, announcements: Sequence[Announcement]) -> None:
+        """Send some, at most ten; raises unless all arrived: then all are sent again."""
+        ...
+
+
 class Controls(Protocol):
     """Knows what operators said of fleets."""
 
@@ -366,6 +375,8 @@ class Ports:
     queues: RequestQueues
     wake_ups: WakeUps
     controls: Controls = field(default_factory=Unsaid)
+    announcements: Announcements | None = None
+    """Where changes of state are announced; None where nobody wants to know."""
     owner: str = ""
     """The stack whose turns these are; empty for turns that claim no group."""
     clock: Callable[[], datetime] | None = None

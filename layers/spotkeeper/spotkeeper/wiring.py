@@ -17,6 +17,7 @@ from spotkeeper.adapters.ec2.auto_scaling import AutoScalingReader
 from spotkeeper.adapters.ec2.group_writer import AutoScalingWriter
 from spotkeeper.adapters.ec2.lives import InstanceLives, ScalingActivities
 from spotkeeper.adapters.ec2.prices import MarketPrices, price_list_region
+from spotkeeper.adapters.event_bus import EventBus
 from spotkeeper.adapters.fleet_documents import DocumentCopy, FleetDocuments, FleetDocumentStore
 from spotkeeper.adapters.request_queues import (
     AgentRequestQueues,
@@ -26,6 +27,7 @@ from spotkeeper.adapters.request_queues import (
 )
 from spotkeeper.adapters.wake_ups import TurnQueue
 from spotkeeper.border.settings import (
+    AvailabilitySettings,
     CheckerSettings,
     CollectSettings,
     ExamineSettings,
@@ -43,6 +45,7 @@ if TYPE_CHECKING:
     from mypy_boto3_cloudwatch import CloudWatchClient
     from mypy_boto3_dynamodb import DynamoDBClient
     from mypy_boto3_ec2 import EC2Client
+    from mypy_boto3_events import EventBridgeClient
     from mypy_boto3_sqs import SQSClient
 
     from spotkeeper.domain.doctor.facts import Facts
@@ -62,6 +65,8 @@ OPTIONAL = _config(connect_s=1, read_s=3, attempts=2)
 TABLE = _config(connect_s=1, read_s=2, attempts=3)
 # The documents' copy must not take a turn's time.
 COPY = _config(connect_s=1, read_s=1, attempts=1)
+# What can be sent again by the next turn is not waited for.
+SENT_AGAIN = _config(connect_s=1, read_s=2, attempts=1)
 # Looks at the account, without a turn that waits for them.
 UNHURRIED = _config(connect_s=2, read_s=5, attempts=3)
 
@@ -101,6 +106,7 @@ def ports() -> Ports:
         ),
         wake_ups=availability_queue(),
         controls=ControlTable(_dynamodb(), _settings().table_name),
+        announcements=_event_bus(),
         clock=lambda: now(),
     )
 
@@ -178,6 +184,12 @@ def _states() -> FleetStateTable:
     return FleetStateTable(_dynamodb(), settings.table_name, timedelta(days=settings.record_days))
 
 
+def _event_bus() -> EventBus | None:
+    settings = AvailabilitySettings.parse(os.environ)
+    bus = settings.event_bus
+    return EventBus(_events, bus, settings.stack_name) if bus else None
+
+
 @cache
 def _documents(*, copied: bool) -> FleetDocumentStore:
     settings, copy = _settings(), None
@@ -216,6 +228,11 @@ def _dynamodb() -> "DynamoDBClient":
 @cache
 def _cloudwatch() -> "CloudWatchClient":
     return boto3.client("cloudwatch", config=OPTIONAL)
+
+
+@cache
+def _events() -> "EventBridgeClient":
+    return boto3.client("events", config=SENT_AGAIN)
 
 
 @cache

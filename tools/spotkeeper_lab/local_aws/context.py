@@ -52,7 +52,7 @@ NO_IMAGES = {"MOTO_EC2_LOAD_DEFAULT_AMIS": "false"}
 SERVICES = frozenset({
     "autoscaling", "dynamodb", "ec2", "sqs", "ssm",
     "cloudformation", "cloudwatch", "fis", "iam", "kms", "awslambda", "scheduler",
-    "servicequotas", "sns", "sts",
+    "events", "servicequotas", "sns", "sts",
 })  # fmt: skip
 MODELS = create_loader()
 """AWS's own models, each read from its file once; EC2's alone takes a fifth of a second."""

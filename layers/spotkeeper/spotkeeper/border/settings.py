@@ -36,6 +36,13 @@ class CheckerSettings(Settings):
     wake_up_queue_url: Annotated[str, Field(alias="WAKE_UP_QUEUE_URL", min_length=1)]
 
 
+class AvailabilitySettings(CheckerSettings):
+    """What check_availability and handle_interruption read; without a bus no events are sent."""
+
+    event_bus: Annotated[str, Field(alias="EVENT_BUS")] = ""
+    stack_name: Annotated[str, Field(alias="STACK_NAME")] = ""
+
+
 class HealthSettings(CheckerSettings):
     """What check_health reads."""
 

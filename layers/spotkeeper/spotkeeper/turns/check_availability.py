@@ -14,6 +14,7 @@ from spotkeeper.domain.availability.actions import (
     ReplaceEarly,
     RequestSpot,
 )
+from spotkeeper.domain.availability.announcements import announce
 from spotkeeper.domain.availability.decide import Plan, apply, assess, plan
 from spotkeeper.domain.availability.memory import AvailabilityMemory
 from spotkeeper.domain.availability.snapshot import Snapshot
@@ -26,6 +27,7 @@ from spotkeeper.domain.interruption import (
     action_for,
     risk_begins,
 )
+from spotkeeper.domain.permission import Control
 from spotkeeper.ports import AtRiskNote, FleetError, Lease, Ports
 from spotkeeper.turns.act import Asked, act
 from spotkeeper.turns.availability_record import record_of
@@ -101,7 +103,7 @@ def _turn_under_lease(
     """Run one fleet's turn under its lease: its note is left before anything is read."""
     now, budget, last = reading.now, reading.budget, reading.ports.last
     with budget.state():
-        ports = permitted(reading.ports, fleet, now)
+        ports, control = permitted(reading.ports, fleet, now)
     last.permit(fleet.name, now, acts=ports is reading.ports)
     for this in turns.rounds(ports.states, fleet.name, note):
         with this as lease:
@@ -110,6 +112,7 @@ def _turn_under_lease(
             read = read_together([fleet], ports, now, budget) if stale else reading.together()
             snapshot = snapshot_of(fleet, ports, read, lease, now, budget)
             memory, record = _round(snapshot, lease, ports, woken, budget)
+            memory, record = _announced(memory, record, lease, control, ports, budget)
             last.keep(lease, memory)
             this.finish(memory, record)
 
@@ -165,6 +168,37 @@ def _round(
         memory = apply(memory, after.actions, after.answers, now)
         asked = asked + after
     return memory, record_of(wanted, woke, asked, memory)
+
+
+def _announced(
+    memory: AvailabilityMemory,
+    record: DecisionRecord,
+    lease: Lease,
+    control: Control,
+    ports: Ports,
+    budget: Budget,
+) -> tuple[AvailabilityMemory, DecisionRecord]:
+    """Send events of what changed, and of what an earlier turn could not send.
+
+    A change is written before its event is sent: a turn that dies in between is followed by one
+    that sends the same event, with the same id. Whatever fails here is tried again.
+    """
+    bus = ports.announcements
+    if bus is None:
+        return memory, record
+    before = memory.announced
+    announced = announce(before, replace(record, permission=lease.permission), control)
+    noted, unsent, unread = replace(memory, announced=announced), announced.unsent, list[str]()
+
+    def send() -> AvailabilityMemory:
+        if unsent != before.unsent:
+            ports.states.commit(lease, noted, record.at, release=False)
+        bus.send(unsent)
+        return replace(noted, announced=replace(announced, unsent=()))
+
+    if unsent:
+        noted = budget.optional(unread, "events", noted, send, api="the event bus")
+    return noted, replace(record, unread=(*record.unread, *unread))
 
 
 def _apart(

@@ -43,7 +43,7 @@ def check_health(fleets: Sequence[Fleet], ports: Ports, now: datetime) -> TurnRe
 
 def _turn(fleet: Fleet, ports: Ports, groups: Mapping[str, Group], turns: Turns) -> None:
     """Run one fleet's turn under its lease, on groups read again if it goes round again."""
-    ports = permitted(ports, fleet, turns.now)
+    ports, _ = permitted(ports, fleet, turns.now)
     names = (fleet.spot_group, fleet.on_demand_group)
     for this in turns.rounds(ports.states, fleet.name, None):
         with this as lease:

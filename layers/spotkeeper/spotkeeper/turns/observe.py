@@ -12,21 +12,22 @@ from spotkeeper.domain.availability.memory import AvailabilityMemory
 from spotkeeper.domain.decision import Controller, DecisionRecord
 from spotkeeper.domain.fleet import Fleet
 from spotkeeper.domain.health.memory import HealthMemory
-from spotkeeper.domain.permission import Permission
+from spotkeeper.domain.permission import Control, Permission
 from spotkeeper.ports import AtRiskNote, FleetStates, Lease, Observed, Ports
 
 
-def permitted(ports: Ports, fleet: Fleet, now: datetime) -> Ports:
-    """Answer the ports that a fleet's turn may use now."""
+def permitted(ports: Ports, fleet: Fleet, now: datetime) -> tuple[Ports, Control]:
+    """Return the ports that a fleet's turn may use now, and what operators said of the fleet."""
     control = ports.controls.of(fleet.name)
     permission = control.permission(fleet.mode, now)
     if permission is Permission.ACT:
-        return ports
+        return ports, control
     observer = _Observer()
     pause = control.pause if permission is Permission.PAUSED else None
     paused_h = (now - pause.at).total_seconds() / 3600 if pause else 0.0
     states = _ObservedStates(ports.states, permission, paused_h)
-    return replace(ports, writer=observer, instances=observer, states=states, owner="")
+    ports = replace(ports, writer=observer, instances=observer, states=states, owner="")
+    return ports, control
 
 
 class _Observer:

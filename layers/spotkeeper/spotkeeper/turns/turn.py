@@ -111,10 +111,10 @@ class Budget:
     ) -> T:
         """Read what a turn can do without, and note in `unread` why it has to."""
         if self.hung(api):
-            unread.append(f"{what}: not read, as {api} did not answer before")
+            unread.append(f"{what}: skipped, as {api} did not answer before")
             return without
         if self.spent_s() >= self._optional_until_s:
-            unread.append(f"{what}: not read, as no time was left for it")
+            unread.append(f"{what}: skipped, as no time was left for it")
             return without
         try:
             return read()

@@ -123,7 +123,7 @@ def still_known(memory: AvailabilityMemory, snapshot: Snapshot) -> AvailabilityM
     """
     groups = (snapshot.seen.spot.name, snapshot.seen.on_demand.name)
     if memory.groups not in ((), groups):
-        memory = AvailabilityMemory(detached=memory.detached)
+        memory = AvailabilityMemory(detached=memory.detached, announced=memory.announced)
     if snapshot.sweep:
         # An instance that was marked in its group before the memory was lost still refuses work.
         drained = tuple(sorted({*memory.drained, *snapshot.sweep.inside}))

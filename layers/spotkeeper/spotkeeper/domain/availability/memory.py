@@ -20,6 +20,7 @@ from spotkeeper.domain.availability.actions import (
     Unmark,
     WakeUp,
 )
+from spotkeeper.domain.availability.announcements import Announced
 from spotkeeper.domain.capacity_request import CapacityRequest
 from spotkeeper.domain.decision import Answer
 from spotkeeper.domain.failure import LaunchFailure
@@ -145,7 +146,8 @@ class AvailabilityMemory:
     * `wake_ups`, the turns requested; `resumed`, when each group's Launch process was resumed;
     * `release_due`, since when a release waits for busy instances;
     * `backoff_s` and `retry_at`, how long on-demand is left alone while both groups are short;
-    * `unsure`, what has to be looked up because an answer was lost.
+    * `unsure`, what has to be looked up because an answer was lost;
+    * `announced`, which states the event bus was informed of.
     """
 
     groups: tuple[str, ...] = ()
@@ -180,6 +182,7 @@ class AvailabilityMemory:
     retry_at: datetime | None = None
     resumed: Mapping[str, datetime] = field(default_factory=dict)
     unsure: Unsure | None = None
+    announced: Announced = field(default_factory=Announced)
 
 
 def within(at: datetime | None, now: datetime, seconds: float) -> bool:

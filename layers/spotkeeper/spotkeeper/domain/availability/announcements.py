@@ -1,0 +1,122 @@
+"""Which changes of a fleet's state are announced: one event for each, with an id that stays."""
+
+import hashlib
+from dataclasses import dataclass, replace
+from datetime import datetime
+from enum import StrEnum
+
+from spotkeeper.domain.decision import DecisionRecord
+from spotkeeper.domain.permission import Control, Permission
+
+# What one call of PutEvents takes.
+UNSENT_AT_MOST = 10
+# Memories are small: a reason is kept up to here.
+REASON_AT_MOST = 500
+
+
+class State(StrEnum):
+    """What is announced of a fleet."""
+
+    SHORT = "short"
+    BOTH_SHORT = "both-short"
+    WHOLE = "whole"
+    BACKFILLED = "backfilled"
+    RELEASED = "released"
+    SLEEPING = "sleeping"
+    AWAKE = "awake"
+    PAUSED = "paused"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Announcement:
+    """A fleet came into a state at an instant, that of the decision record that says why."""
+
+    fleet: str
+    state: State
+    at: datetime
+    reason: str
+    permission: Permission = Permission.ACT
+
+    @property
+    def id(self) -> str:
+        """The same for every attempt to send it."""
+        text = f"{self.fleet}/{self.state}/{self.at.isoformat()}"
+        return hashlib.sha256(text.encode()).hexdigest()[:32]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Announced:
+    """What was last announced of a fleet, and what the bus does not have yet.
+
+    `capacity` is whole, short or both-short; `on_demand` backfilled or released; `load` sleeping or
+    awake; None before the first turn. `control` is the version of the operators' control then,
+    `paused_at` when the pause that was announced began.
+    """
+
+    capacity: State | None = None
+    on_demand: State | None = None
+    load: State | None = None
+    control: int = 0
+    paused_at: datetime | None = None
+    unsent: tuple[Announcement, ...] = ()
+
+
+def announce(before: Announced, record: DecisionRecord, control: Control) -> Announced:
+    """Compare a turn's record with what was announced; what changed is to be sent.
+
+    After a pause, a change of mode or a lost memory, the states are announced again.
+    """
+    pause = control.pause
+    if record.permission is Permission.PAUSED and pause:
+        if before.paused_at == pause.at:
+            return before
+        paused = Announcement(
+            fleet=record.fleet,
+            state=State.PAUSED,
+            at=pause.at,
+            reason=f"until {pause.until:%Y-%m-%d %H:%M} UTC: {pause.why}"[:REASON_AT_MOST],
+            permission=Permission.PAUSED,
+        )
+        return _with(replace(before, paused_at=pause.at), [paused])
+    if before.control != control.version:
+        before = Announced(unsent=before.unsent, paused_at=before.paused_at)
+    now = replace(
+        before,
+        capacity=_capacity(before.capacity, record),
+        on_demand=State.BACKFILLED if record.seen["OnDemandDesired"] else State.RELEASED,
+        load=_load(record),
+        control=control.version,
+    )
+    pairs = (
+        (before.capacity, now.capacity),
+        (before.on_demand, now.on_demand),
+        (before.load, now.load),
+    )
+    reason, at = record.reason[:REASON_AT_MOST], record.at
+    new = [
+        Announcement(
+            fleet=record.fleet, state=state, at=at, reason=reason, permission=record.permission
+        )
+        for was, state in pairs
+        if state and state is not was
+    ]
+    return _with(now, new)
+
+
+def _with(announced: Announced, new: list[Announcement]) -> Announced:
+    return replace(announced, unsent=(*announced.unsent, *new)[-UNSENT_AT_MOST:])
+
+
+def _capacity(before: State | None, record: DecisionRecord) -> State | None:
+    """Name what serves against what is needed; while the rest launches, it is as before."""
+    seen = record.seen
+    if "both-short" in record.alarms:
+        return State.BOTH_SHORT
+    if seen["SpotServing"] + seen["OnDemandServing"] >= seen["SpotDesired"]:
+        return State.WHOLE
+    return State.SHORT if seen["Shortfall"] else before
+
+
+def _load(record: DecisionRecord) -> State:
+    asleep = not record.seen["SpotDesired"] and not record.seen["OnDemandDesired"]
+    return State.SLEEPING if asleep else State.AWAKE
