@@ -225,14 +225,15 @@ class Watch:
         """What was announced last is what is."""
         world = self.world
         spot, on_demand = world.group(world.spot), world.group(world.on_demand)
-        serving, backfilled = self.serving(spot) + self.serving(on_demand), on_demand.desired > 0
-        wanted = spot.desired - world.spares
+        # Those that launch are no shortage.
+        there, wanted = len(spot.instances) + len(on_demand.instances), spot.desired - world.spares
+        backfilled = on_demand.desired > 0
         last = [self.states.get((MAIN, kind)) for kind in range(3)]
-        said = {State.WHOLE: serving >= wanted, State.BACKFILLED: backfilled,
+        said = {State.WHOLE: there >= wanted, State.BACKFILLED: backfilled,
                 State.RELEASED: not backfilled}  # fmt: skip
         wrong = [state for state in last if state is None or not said.get(state, True)]
         if wrong:
-            self.broken(Promise.ANNOUNCED, f"announced {last}, {serving} of {wanted} serve")
+            self.broken(Promise.ANNOUNCED, f"announced {last}; {there} of {wanted} are there")
 
     def broken(self, promise: Promise, how: str) -> None:
         """Note that a promise is broken."""
