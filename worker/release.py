@@ -1,4 +1,4 @@
-"""What `make release` does: wheels, their hashes, and cloud-configs that pin the worker's wheel.
+"""What `make release` does: wheels, their hashes, an SBOM, and cloud-configs that pin a wheel.
 
     python worker/release.py dist BUCKET
 
@@ -7,6 +7,7 @@ The same source gives the same wheels, byte for byte.
 
 import argparse
 import hashlib
+import json
 import re
 import subprocess
 import sys
@@ -35,12 +36,46 @@ def main() -> int:
     hashes = {path.name: _hash_of(path) for path in sorted(folder.glob("*.whl"))}
     lines = "".join(f"{digest}  {name}\n" for name, digest in hashes.items())
     (folder / "SHA256SUMS").write_text(lines)
+    (folder / "sbom.cdx.json").write_text(json.dumps(_sbom(hashes), indent=2) + "\n")
     (wheel,) = (name for name in hashes if _WHEEL.fullmatch(name))
     for config in EXAMPLES.glob("*.cloud-config.yaml"):
         text = _HASH.sub(hashes[wheel], _WHEEL.sub(wheel, config.read_text()))
         (folder / config.name).write_text(_BUCKET.sub(asked.bucket, text))
     sys.stdout.write(lines)
     return 0
+
+
+def _sbom(hashes: "dict[str, str]") -> "dict[str, object]":
+    """List in CycloneDX what is deployed: the pins of the functions' layer, and these wheels."""
+    pins = (ROOT / "layers" / "dependencies" / "requirements.txt").read_text()
+    components: list[dict[str, object]] = []
+    for name, digest in hashes.items():
+        project, version = name.replace("_", "-").split("-py3-")[0].rsplit("-", 1)
+        made = _component(project, version)
+        made["hashes"] = [{"alg": "SHA-256", "content": digest}]
+        made["licenses"] = [{"license": {"id": "Apache-2.0"}}]
+        components.append(made)
+    components += [_component(*pin) for pin in re.findall(r"^([\w.-]+)==(\S+)", pins, re.M)]
+    version = components[0]["version"]
+    about = {"component": {"type": "application", "name": "spotkeeper", "version": version}}
+    return {
+        "bomFormat": "CycloneDX",
+        "specVersion": "1.5",
+        "version": 1,
+        "metadata": about,
+        "components": components,
+    }
+
+
+def _component(name: str, version: str) -> "dict[str, object]":
+    purl = f"pkg:pypi/{name}@{version}"
+    return {
+        "type": "library",
+        "bom-ref": purl,
+        "name": name,
+        "version": version,
+        "purl": purl,
+    }
 
 
 def _hash_of(path: Path) -> str:

@@ -1,6 +1,8 @@
 """`make release`, and the machine that a cloud-config makes of its wheel."""
 
+import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -42,6 +44,38 @@ def test_the_same_source_gives_the_same_wheels(dist: Path, tmp_path: Path) -> No
     assert sums == (tmp_path / "SHA256SUMS").read_text()
     assert len(sums.splitlines()) == 2
     subprocess.run(["sha256sum", "--check", "--quiet", "SHA256SUMS"], cwd=dist, check=True)
+
+
+def test_the_sbom_names_the_wheels_and_what_the_functions_layer_has(dist: Path) -> None:
+    bom = json.loads((dist / "sbom.cdx.json").read_text())
+    assert (bom["bomFormat"], bom["specVersion"]) == ("CycloneDX", "1.5")
+    by_purl = {it["bom-ref"]: it for it in bom["components"]}
+    assert len(by_purl) == len(bom["components"])
+    sums = dict(line.split()[::-1] for line in (dist / "SHA256SUMS").read_text().splitlines())
+    version = bom["metadata"]["component"]["version"]
+    for project in ("spotkeeper", "spotkeeper-worker"):
+        wheel = f"{project.replace('-', '_')}-{version}-py3-none-any.whl"
+        (hashed,) = by_purl[f"pkg:pypi/{project}@{version}"]["hashes"]
+        assert hashed == {"alg": "SHA-256", "content": sums[wheel]}
+    pins = (ROOT / "layers/dependencies/requirements.txt").read_text()
+    names = {line.split("==")[0] for line in pins.splitlines() if "==" in line}
+    assert {it["name"] for it in bom["components"]} == names | {"spotkeeper", "spotkeeper-worker"}
+
+
+@pytest.mark.skipif(shutil.which("terraform") is None, reason="there is no terraform here")
+def test_the_terraform_module_is_valid(tmp_path: Path) -> None:
+    """Its form always; validating it takes the AWS provider, where its registry can be reached."""
+    module = shutil.copytree(ROOT / "terraform" / "spotkeeper", tmp_path / "module")
+
+    def terraform(*command: str) -> "subprocess.CompletedProcess[str]":
+        line = ["terraform", f"-chdir={module}", *command, "-no-color"]
+        return subprocess.run(line, capture_output=True, text=True, check=False, timeout=300)
+
+    ran = terraform("fmt", "-check", "-diff")
+    assert (ran.returncode, ran.stdout) == (0, ""), ran.stderr
+    if terraform("init", "-backend=false", "-input=false").returncode == 0:
+        ran = terraform("validate")
+        assert ran.returncode == 0, ran.stdout
 
 
 def boot(config: Path, wheels: Path, root: Path) -> "subprocess.CompletedProcess[str]":
