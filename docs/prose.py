@@ -1,13 +1,17 @@
-"""Check the prose of the pages: wrapped at 100 columns, no retired words; `make check` runs it.
+"""Check the prose of pages and of code; `make check` runs it.
+
+Pages are wrapped at 100 columns. Pages have no retired words, and neither has what a person reads
+of the code: its texts (reasons, errors, help), and the descriptions in template.yaml.
 
 .venv/bin/python docs/prose.py          say what is wrong
 .venv/bin/python docs/prose.py --fix    wrap what is too long
 """
 
+import ast
 import re
 import sys
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
@@ -28,6 +32,20 @@ RETIRED = (
     (r"\b(?:instance|worker|machine|spot)s? who\b", "that"),
     (r"\bis for who\b", "use ... if"),
 )
+# Of texts in code, which are short: instances are no persons, and what arrives does not come.
+RETIRED_IN_CODE = (
+    *RETIRED,
+    (r"\b(?:who|whoever)\b(?! (?:set|may))", "that, which, anyone that"),
+    (r"\b(?:comes?|coming|came)\b", "arrive, start, return"),
+    (r"\basked (?:for|again|of)\b", "request, try again"),
+)
+CODE = ("layers/spotkeeper/spotkeeper", "functions", "tools", "worker/spotkeeper_worker")
+# Kept scenarios have its texts as values.
+VALUES = {"faults.py"}
+# Commands of their own, whose docstrings are help.
+HELP = {"stack_commands.py", "lab_commands.py"}
+DESCRIBED = re.compile(r"^ *(?:Alarm)?Description: (.*)$")
+
 BULLET = re.compile(r"( *)([*-]|\d+\.) +")
 # Tables, code, headings, pictures and rules stand in lines of their own.
 LINE_OF_ITS_OWN = re.compile(r"$|    |\||#|!\[|<|---")
@@ -95,12 +113,45 @@ def problems(page: Path) -> Iterator[str]:
     text = page.read_text(encoding="utf-8")
     if page.name not in NOT_WRAPPED and wrapped(text) != text:
         yield "is not wrapped at 100 columns: .venv/bin/python docs/prose.py --fix"
-    if page.name in OLD_WORDS:
-        return
-    for number, line in enumerate(text.splitlines(), 1):
-        for words, better in RETIRED:
-            if found := re.search(words, line):
+    if page.name not in OLD_WORDS:
+        yield from retired(enumerate(text.splitlines(), 1), RETIRED)
+
+
+def retired(
+    texts: Iterable[tuple[int, str]], words: Iterable[tuple[str, str]] = RETIRED_IN_CODE
+) -> Iterator[str]:
+    """Say which texts have retired words."""
+    for number, text in texts:
+        for pattern, better in words:
+            if found := re.search(pattern, text):
                 yield f"line {number}: {found[0]!r} is retired; better: {better}"
+
+
+def texts(module: Path) -> Iterator[tuple[int, str]]:
+    """The texts of a module that are sentences, f-strings with {} for what is filled in.
+
+    Docstrings are not among them, but for the help of commands.
+    """
+    tree = ast.parse(module.read_text(encoding="utf-8"))
+    left_out: set[ast.AST] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Expr) and module.name not in HELP:
+            left_out.add(node.value)
+        if isinstance(node, ast.JoinedStr):
+            left_out.update(node.values)
+            parts = (it.value if isinstance(it, ast.Constant) else "{}" for it in node.values)
+            yield node.lineno, "".join(map(str, parts))
+    for node in ast.walk(tree):
+        match node:
+            case ast.Constant(value=str() as text) if " " in text and node not in left_out:
+                yield node.lineno, text
+
+
+def descriptions(template: Path) -> Iterator[tuple[int, str]]:
+    """What parameters and alarms are described by."""
+    for number, line in enumerate(template.read_text(encoding="utf-8").splitlines(), 1):
+        if found := DESCRIBED.match(line):
+            yield number, found[1]
 
 
 def main(arguments: list[str]) -> int:
@@ -112,6 +163,11 @@ def main(arguments: list[str]) -> int:
             if page.name not in NOT_WRAPPED and wrapped(text) != text:
                 page.write_text(wrapped(text), encoding="utf-8")
     found = [f"{page.relative_to(ROOT)} {it}" for page in pages for it in problems(page)]
+    modules = (path for folder in CODE for path in sorted((ROOT / folder).rglob("*.py")))
+    for module in modules:
+        if module.name not in VALUES:
+            found += [f"{module.relative_to(ROOT)} {it}" for it in retired(texts(module))]
+    found += [f"template.yaml {it}" for it in retired(descriptions(ROOT / "template.yaml"))]
     sys.stdout.writelines(f"{line}\n" for line in found)
     return int(bool(found))
 

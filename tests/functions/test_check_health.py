@@ -63,7 +63,7 @@ def test_a_fleet_that_never_logged_is_held_and_rings_nobody(
     stage = stage_of()
     answer = stage.call(handler)
     assert set(answer) == {"ocr", "search"}
-    assert all("search logs are stale (none ever came)" in reason for reason in answer.values())
+    assert all("search logs are stale (none ever arrived)" in reason for reason in answer.values())
     assert "StaleSearchLogs" not in metrics("ocr")
     assert stage.counted("autoscaling").keys() == {"DescribeAutoScalingGroups"}
 

@@ -29,7 +29,7 @@ def turned(stage: Stage) -> list[dict[str, object]]:
 
 
 def test_observe_then_act(deployed: Stage) -> None:
-    assert answered("mode", "main", "observe").startswith("main: observe, said arn:aws:sts::")
+    assert answered("mode", "main", "observe").startswith("main: observe, set by arn:aws:sts::")
     deployed.cloud.set_desired("main-spot", 6)
     before = deployed.cloud.group("main-on-demand").desired
     deployed.at(deployed.cloud.now_s + 180)

@@ -72,7 +72,7 @@ def backtest(
         str | None,
         typer.Option(help="Only the pools of this region, as one Auto Scaling group has them."),
     ] = None,
-    target: Annotated[int, typer.Option(help="Instances asked for.")] = 3,
+    target: Annotated[int, typer.Option(help="Instances that should serve.")] = 3,
     policy: Annotated[
         list[str] | None,
         typer.Option(help=f"Policy; may be given again. Default: all of {POLICY_NAMES}."),
@@ -551,7 +551,7 @@ def run(
 
 @lab.command()
 def scenarios() -> None:
-    """List the scenarios that come with the lab."""
+    """List the scenarios of the lab."""
     from rich.table import Table
 
     from spotkeeper_lab.scenario import read, shipped

@@ -68,7 +68,7 @@ def check_outputs(outputs: Iterable[Path | None], inputs: Iterable[Path | None] 
     asked = [path for path in outputs if path is not None]
     for number, path in enumerate(asked):
         if path.resolve() in [other.resolve() for other in asked[:number]]:
-            raise OutputError(f"{path}: is asked for twice; name another file")
+            raise OutputError(f"{path}: is given twice; name another file")
         if path == STANDARD_OUTPUT:
             continue
         if path.is_dir():

@@ -58,7 +58,7 @@ class OnStack:
         return wiring.now()
 
     def say(self, text: Callable[..., str], as_json: Callable[..., str], *found: object) -> None:
-        """Answer, in the form that was asked for."""
+        """Answer, in the form that the options name."""
         typer.echo((as_json if self.json else text)(*found), nl=False)
 
     def controls(self) -> "FleetControls":

@@ -99,7 +99,7 @@ class Promise(StrEnum):
     WHOLE = "whole again"
     SERVED = "requests are served"
     GIVEN_BACK = "on-demand given back"
-    CURED = "who does not work is replaced"
+    CURED = "an instance that does not work is replaced"
     SCALE_IN = "no scale-in below the load"
     MAKE_BEFORE_BREAK = "make before break"
     REASONED = "only reasoned ends"
@@ -360,7 +360,7 @@ class Watch:
         world, desired = self.world, self.world.group(self.world.spot).desired
         there = world.spot in world.cloud.groups()
         if there and not world.scenario.sized and desired < world.asked:
-            self.broken(Promise.OPERATOR, f"spot desired {desired}, asked for {world.asked}")
+            self.broken(Promise.OPERATOR, f"spot desired {desired}, requested {world.asked}")
 
     def serving(self, group: GroupView) -> int:
         """How many of a group take requests and are not told to go."""

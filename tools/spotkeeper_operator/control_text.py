@@ -11,8 +11,8 @@ if TYPE_CHECKING:
 
 
 def mode_text(fleet: str, control: Control) -> str:
-    """Say what a fleet's turns may do, and who said so."""
-    return f"{fleet}: {control.mode}, said {control.mode_by}\n"
+    """Say what a fleet's turns may do, and who set it."""
+    return f"{fleet}: {control.mode}, set by {control.mode_by}\n"
 
 
 def pause_text(fleet: str, control: Control) -> str:

@@ -167,7 +167,7 @@ class _RabbitLoop:
             return self._in_seconds("timestamp", properties.timestamp, 1)
         if not self._said_no_time:
             self._said_no_time = True
-            _LOG.warning("messages do not say since when they wait; give them a timestamp")
+            _LOG.warning("messages do not say since when they wait; add a timestamp")
         return time.time()
 
     def _in_seconds(self, name: str, told: Any, unit: int) -> float:

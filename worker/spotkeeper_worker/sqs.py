@@ -117,7 +117,7 @@ class _SqsLoop:
             with request as log, Hold(self, self._worker, message, log):
                 self._handle(message["Body"])
         except Exception:  # noqa: BLE001 - whatever a request raises, the worker goes on
-            _LOG.exception("request %s failed; it comes again", message["MessageId"])
+            _LOG.exception("request %s failed; SQS delivers it again", message["MessageId"])
             return
         except BaseException:
             self.show_again_in(0, message)
@@ -125,7 +125,7 @@ class _SqsLoop:
         self._delete(message)
 
     def _delete(self, message: Any) -> None:
-        """Delete a served message; one that cannot be is not served again when it comes again."""
+        """Delete a served message; one that cannot be is not served when it comes again."""
         self._served[message["MessageId"]] = None
         while len(self._served) > _REMEMBERED:
             self._served.popitem(last=False)

@@ -107,7 +107,7 @@ def report(turn: TurnReport, document_errors: Sequence[FleetError] = ()) -> dict
         # What calls the function sees neither what is in a group nor where it came from.
         logger.error(f"a defect {defect.__notes__[0]}: {defect!r}", exc_info=defect)
     if turn.defects:
-        raise ExceptionGroup("a turn met what nobody foresaw", turn.defects)
+        raise ExceptionGroup("a turn failed by a defect", turn.defects)
     if errors:
         # What calls the function sees the message alone, without the errors within.
         causes = "; ".join(dict.fromkeys(map(str, errors)))

@@ -173,7 +173,7 @@ def test_stale_search_logs_hold_whatever_they_say(age_s: float, stale: bool) -> 
 def test_no_search_log_ever_holds_too() -> None:
     sizing = sized(replace(load(0.0), newest=None))
     assert (sizing.action, sizing.spot_desired, sizing.stale) == (Action.HOLD, 4, True)
-    assert "none ever came" in sizing.reason
+    assert "none ever arrived" in sizing.reason
 
 
 def test_silence_does_not_forget_what_was_needed() -> None:

@@ -109,7 +109,7 @@ def test_where_fewer_serve_the_group_is_asked_whether_somebody_asked_for_it() ->
     name = fleet.fleet.spot_group
     fleet.cloud.detach(name, fleet.spot_ids()[:1])
     record = turned(fleet, 620)
-    assert record.unread == (f"what {name} was asked to end: Throttled: Rate exceeded",)
+    assert record.unread == (f"what {name} was requested to end: Throttled: Rate exceeded",)
     assert turned(fleet, 640).unread == ()
 
 
@@ -187,7 +187,7 @@ def test_on_demand_is_given_back_when_nobody_can_say_who_is_busy(
     fleet = Scenario(a=((0.0, 4), (1200.0, 2), (2400.0, 4)), policy=CALM)
     fleet.to(3000)
     (record,) = (r for r in fleet.states.records if r.action is Action.RELEASE)
-    assert record.unread[0].startswith("who is busy: Throttled: ")
+    assert record.unread[0].startswith("which instances are busy: Throttled: ")
     assert fleet.on_demand == 0
 
 

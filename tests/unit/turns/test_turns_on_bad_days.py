@@ -145,7 +145,7 @@ def test_clocks_hours_behind_hold_the_fleet_and_ring(day: Day) -> None:
     record = day.minutes(0, 20, 0.99)
     assert (record.rule, set(day.desired)) == ("stale search logs", {4})
     assert "stale-search-logs" in record.alarms
-    assert "came over 15 min late: are the workers' clocks right?" in record.reason
+    assert "arrived over 15 min late: are the workers' clocks right?" in record.reason
 
 
 def test_an_id_that_two_machines_use_costs_no_worker_and_no_load(day: Day) -> None:

@@ -46,7 +46,7 @@ def _world(settings: ReplaySettings) -> str:
     )
     return (
         f"Promise: {settings.share * 100:g} % of requests start within {settings.wait_s:g} s. "
-        f"A worker serves {settings.cold_start_s:g} s after it is asked for; "
+        f"A worker serves {settings.cold_start_s:g} s after its launch; "
         f"{settings.workers_per_instance} per instance, {settings.onprem} on premises. "
         f"{queue if settings.queue_known else ''}"
         f"Waits count after the first {settings.warmup_s / 60:g} minutes; worker-hours from launch "
@@ -112,7 +112,7 @@ def _chart(trace: RequestTrace, run: Run) -> Chart:
                 t=edges[:-1].tolist(),
                 values=[round(value, 2) for value in load.tolist()],
             ),
-            Series(label="asked for", colour="on-demand", t=wanted[0], values=wanted[1], width=1.5),
+            Series(label="requested", colour="on-demand", t=wanted[0], values=wanted[1], width=1.5),
             Series(label="serving", colour="spot", t=serving[0], values=serving[1], width=1.5),
         ],
         spans=[

@@ -65,7 +65,7 @@ def _service(values: dict[str, Any]) -> Iterator[Figure]:
     yield Figure(
         label="time fully served",
         value=_percent(values["served_share"]),
-        meaning="share of time in which at least the instances serve that were asked for a "
+        meaning="share of time in which at least the instances serve that were requested a "
         "start-up time ago; a lost one is missed at once",
     )
     yield Figure(
@@ -95,7 +95,7 @@ def _money(values: dict[str, Any]) -> Iterator[Figure]:
     yield Figure(
         label="instance hours",
         value=f"{values['spot_hours']:.1f} spot, {values['on_demand_hours']:.1f} on demand",
-        meaning=f"{values['target_hours']:.1f} were asked for",
+        meaning=f"{values['target_hours']:.1f} were requested",
     )
 
 
@@ -107,9 +107,9 @@ def _spot(values: dict[str, Any]) -> Iterator[Figure]:
     )
     for label, name, meaning in (
         (
-            "replacement asked for",
+            "replacement requested",
             "replacement_asked_s",
-            "a warning until what serves, comes or was asked for is",
+            "a warning until what serves, launches or was requested is",
         ),
         ("whole again", "whole_again_s", "the end of a warned instance's work until others are"),
         ("back on spot", "back_on_spot_s", "a warning until spot alone is, and the backfill gone,"),
@@ -119,8 +119,8 @@ def _spot(values: dict[str, Any]) -> Iterator[Figure]:
     yield Figure(
         label="backfills, releases",
         value=f"{values['backfills']}, {values['releases']}",
-        meaning=f"turns that asked for on-demand ({values['instances_backfilled']} instances) "
-        f"and that gave it back ({values['instances_released']})",
+        meaning=f"turns that requested on-demand ({values['instances_backfilled']} instances) "
+        f"and that released it ({values['instances_released']})",
     )
 
 
@@ -128,7 +128,7 @@ def _requests(values: dict[str, Any]) -> Iterator[Figure]:
     yield Figure(
         label="requests late",
         value=f"{values['late_requests']:,} of {values['requests']:,}",
-        meaning=f"started more than {values['settings']['wait_objective_s']:g} s after they came; "
+        meaning=f"started over {values['settings']['wait_objective_s']:g} s after their arrival; "
         f"{values['retried_requests']} were served again because their worker was lost",
     )
     promised = values["settings"]["fleet"]["objective"]["share"]
@@ -316,7 +316,7 @@ def _fleet(day: Day, losses: Sequence[float]) -> Chart:
     columns = fleet_columns(day.record.looks)
     t, spot = columns["t"], columns["spot"]
     both = [held + more for held, more in zip(spot, columns["on_demand"], strict=True)]
-    asked = "target (asked of the spot group)"
+    asked = "target (desired capacity of the spot group)"
     return Chart(
         title="Fleet",
         unit="instances serving",
@@ -476,7 +476,7 @@ def _notices(day: Day, found: Results) -> Iterator[Moment]:
             day,
             first.at_s,
             f"AWS warns that it takes {count} ({', '.join(zones)})",
-            f"replacement asked for after {_after(group, 'asked_s')}, "
+            f"replacement requested after {_after(group, 'asked_s')}, "
             f"whole again {_after(group, 'served_s', 'stopped_s')} after it was gone, "
             f"back on spot alone after {_after(group, 'back_s')}",
         )

@@ -207,7 +207,7 @@ def _from_requests(path: Path, rows: Sequence[NumberedRow]) -> RequestTrace:
         raise RequestTraceError.at(path, None, "no request after the header; give at least one row")
     for (_, earlier, _), (line, later, _) in pairwise(rows):
         if later < earlier:
-            problem = f"arrival_s {later:g} comes after {earlier:g}; sort the rows by arrival_s"
+            problem = f"arrival_s {later:g} is before {earlier:g}; sort the rows by arrival_s"
             raise RequestTraceError.at(path, line, problem)
     table = np.array(rows, dtype=np.float64)
     arrival_s, service_s = table[:, 1].copy(), table[:, 2].copy()

@@ -142,7 +142,7 @@ def decided(entries: Sequence[Entry], first: datetime) -> Table:
     return Table(
         caption="What was decided",
         intro="Holds that repeat are one row. Press a row to see it in the picture.",
-        columns=("time", "controller", "decision", "why", "asked of AWS"),
+        columns=("time", "controller", "decision", "why", "requests to AWS"),
         rows=[
             Row(cells=tuple(_cells(entry)), at_s=_seconds(entry.first, first)) for entry in entries
         ],

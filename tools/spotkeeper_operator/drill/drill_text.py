@@ -10,7 +10,7 @@ from spotkeeper_operator.text import labelled, paragraphs
 
 STEPS = (
     ("warned", "warned", "a turn knows of the warning"),
-    ("asked", "asked", "a replacement is asked for"),
+    ("asked", "asked", "a replacement is requested"),
     ("gone", "gone", "the interrupted have ended"),
     ("whole", "whole", "as much serves as before, without them"),
     ("back", "back on spot", "spot alone serves as much, and what stood in is gone"),

@@ -48,11 +48,11 @@ def main(arguments: list[str] | None = None) -> int:
     """Run a command; answers the exit code. What is wrong is one line on stderr."""
     parser = argparse.ArgumentParser(prog="spotkeeper-agent", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
-    commands.add_parser("run", help="look after this machine until told to stop")
-    commands.add_parser("notice", help="print what the workers are told")
+    commands.add_parser("run", help="look after this machine until it is stopped")
+    commands.add_parser("notice", help="print the notice that the workers read")
     forward = commands.add_parser("forward", help="move search logs from RabbitMQ to SQS")
     forward.add_argument("--amqps", required=True, metavar="URL", help="amqps://USER:PW@HOST/VHOST")
-    forward.add_argument("--queue", required=True, help="the queue that the logs come by")
+    forward.add_argument("--queue", required=True, help="the queue that takes the search logs")
     asked = parser.parse_args(arguments)
     logging.basicConfig(level=logging.INFO, format="%(levelname)s %(message)s", stream=sys.stderr)
     try:
@@ -209,7 +209,7 @@ def _known(metadata: Metadata) -> Identity:
         try:
             return identity(metadata)
         except NoAnswer as error:
-            _LOG.warning("metadata: %s; asked again", error)
+            _LOG.warning("metadata: %s; trying again", error)
             time.sleep(1.0)
     return identity(metadata)
 

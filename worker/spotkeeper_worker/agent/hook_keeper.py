@@ -94,7 +94,7 @@ class HookKeeper:
         except NoActiveAction:
             return False
         except AwsError as error:
-            self._say.warn(f"hook {name}", f"hook {name}: {error}; it is asked again")
+            self._say.warn(f"hook {name}", f"hook {name}: {error}; trying again")
             return None
         _LOG.info("hook %s %s", name, "is kept waiting" if call.heartbeat else "is complete")
         return True

@@ -130,7 +130,8 @@ def _clamped(
     if behind > clamp_s:
         which = "started_at: lies" if started < enqueued else "finished_at: lies"
         raise LogRefused(
-            f"{which} {behind:.3f} s before what came first; is a clock wrong? (chronyc tracking)"
+            f"{which} {behind:.3f} s before the log that arrived first; is a clock wrong? "
+            "(chronyc tracking)"
         )
     finished = max(started, finished)
     moments = (min(enqueued, started), started, finished)

@@ -185,7 +185,7 @@ class Outbox:
                 told = f"; {lost} logs were lost" if lost else ""
                 self._say.warn("send", f"search logs wait: {error}{told}")
             except Exception:  # noqa: BLE001 - a machine that sends no log looks like a dead one
-                _LOG.exception("search logs wait: an error that nobody thought of; tried again")
+                _LOG.exception("search logs wait after an unexpected error; trying again")
             self._pause(retry_s)
             retry_s = min(2 * retry_s, LAST_RETRY_S)
 

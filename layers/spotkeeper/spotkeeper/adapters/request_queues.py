@@ -147,7 +147,7 @@ class AgentRequestQueues:
                 Limit=1,
             )
         if not answer["Items"]:
-            raise Unavailable(f"{url}: no agent has told of it (SPOTKEEPER_REQUEST_QUEUE)")
+            raise Unavailable(f"{url}: no agent has reported it (SPOTKEEPER_REQUEST_QUEUE)")
         [item] = answer["Items"]
         seen_at = datetime.fromisoformat(item["sk"]["S"])
         age_s = (self._now() - seen_at).total_seconds()

@@ -65,8 +65,8 @@ class Fleet:
     mode: Annotated[
         Mode,
         Setting(
-            "`observe`: turns decide and record what they would ask, and ask nothing, until "
-            "`spotkeeper mode` says otherwise. Set by the stack's `Mode`",
+            "`observe`: turns decide and record what they would request, and request nothing, "
+            "until `spotkeeper mode` changes it. Set by the stack's `Mode`",
             "you [look first](first-week.md)",
         ),
     ] = Mode.ACT

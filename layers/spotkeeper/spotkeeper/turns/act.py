@@ -113,7 +113,7 @@ def _ask(batch: Batch, ports: Ports, fleet: str, budget: Budget, asked: Asked) -
     while waiting:
         some, calls = waiting.pop(), calls + 1
         if (spent := budget.spent_s()) >= ASK_UNTIL_S:
-            late = f"TimedOut: not asked, as {spent:.0f} s had passed"
+            late = f"TimedOut: not requested, because {spent:.0f} s had passed"
             asked.note(some, Answer.REFUSED, late)
             continue
         try:

@@ -63,7 +63,9 @@ def _all_late(count: int) -> Sequence[str]:
     """Say that logs came whose requests seem long over: a clock that is hours behind does that."""
     minutes = LATE_AFTER_S // 60
     return (
-        [f"{count} came over {minutes} min late: are the workers' clocks right?"] if count else ()
+        [f"{count} arrived over {minutes} min late: are the workers' clocks right?"]
+        if count
+        else ()
     )
 
 

@@ -150,12 +150,12 @@ def _let_go(
     unread: list[str],
     budget: Budget,
 ) -> frozenset[str]:
-    """Read which instances the group was asked to end, where more left than it shrank by."""
+    """Read which instances the group was requested to end, where more left than it shrank by."""
     smaller = max(0, (memory.spot_seen or 0) - spot.desired)
     lost = memory.in_service - in_service(spot, frozenset())
     if memory.seen_at is None or lost <= smaller:
         return frozenset()
-    what, since = f"what {spot.name} was asked to end", memory.seen_at
+    what, since = f"what {spot.name} was requested to end", memory.seen_at
     return budget.optional(
         unread, what, frozenset(), lambda: ports.groups.let_go(spot.name, since), api=ACTIVITIES
     )
@@ -178,13 +178,13 @@ def _is_load_known(fleet: Fleet, health: HealthMemory, now: datetime) -> bool:
 
 
 def with_busy_shares(snapshot: Snapshot, ports: Ports, budget: Budget) -> Snapshot:
-    """Read off the search logs who is busy; where they cannot be read, nobody is known to be."""
+    """Read off the search logs which instances are busy; none is where they cannot be read."""
     name, now, unread = snapshot.fleet.name, snapshot.now, [*snapshot.unread]
 
     def read() -> BusyShares:
         return busy_shares(ports.load.since(name, now - BUSY_WINDOW), now, BUSY_WINDOW)
 
-    shares = budget.optional(unread, "who is busy", None, read, api=TABLE)
+    shares = budget.optional(unread, "which instances are busy", None, read, api=TABLE)
     return replace(snapshot, busy_shares=shares, unread=tuple(unread))
 
 

@@ -45,7 +45,7 @@ def test_reads_plain_and_gzip_alike(tmp_path: Path) -> None:
         ("", "line 1: expected the header .* the file is empty"),
         ("a,b\n1,2\n", "line 1: expected the header .* found 'a,b'"),
         ("arrival_s,service_s\n", "no request after the header"),
-        ("arrival_s,service_s\n1,2\n\n0.5,2\n", r"line 4: arrival_s 0.5 comes after 1"),
+        ("arrival_s,service_s\n1,2\n\n0.5,2\n", r"line 4: arrival_s 0.5 is before 1"),
         ("arrival_s,service_s\n1,-2\n", "line 2: '1,-2' has a negative"),
         ("arrival_s,service_s\n1,nan\n", "line 2: '1,nan' has a negative or endless"),
         ("arrival_s,service_s\n1,2,3\n", "line 2: expected two numbers"),

@@ -640,7 +640,7 @@ GROUP_CHECKS: tuple[Check[Member], ...] = (
     ),
     Check(
         "metadata-tokens", WARNING,
-        "HttpTokens is optional: whoever makes a worker fetch a URL can read its credentials",
+        "HttpTokens is optional: anyone that makes a worker fetch a URL can read its credentials",
         f"set HttpTokens to required {_METADATA}",
         lambda at: not at.machine.tokens_required,
     ),

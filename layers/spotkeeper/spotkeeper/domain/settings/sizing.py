@@ -101,7 +101,7 @@ class SizingPolicy:
         float,
         Setting(
             "a turn adds at most this share of the spot instances, or 10 where that is more",
-            "crowds come within a minute (higher)",
+            "crowds arrive within a minute (higher)",
             unit="share",
             above=0,
             most=100,
@@ -121,7 +121,8 @@ class SizingPolicy:
     quiet_after_s: Annotated[
         int,
         seconds(
-            "no request and an empty request queue for so long: down to `bounds.spot_min`",
+            "after this time without a request and with an empty request queue: down to "
+            "`bounds.spot_min`",
             "starts are slow (longer), idle instances dear (shorter)",
             least=300,
         ),

@@ -15,7 +15,7 @@ class WorkerHealthPolicy:
     silent_after_s: Annotated[
         int,
         seconds(
-            "finished nothing for so long while its peers did",
+            "a worker that finished nothing for this long while its peers did is silent",
             "requests take minutes (longer)",
             least=60,
             most=3600,
@@ -34,7 +34,7 @@ class WorkerHealthPolicy:
     slow_factor: Annotated[
         float,
         Setting(
-            "so many times slower than its peers is ill",
+            "a worker this many times slower than its peers is ill",
             "instance types differ much in speed (higher)",
             unit="times",
             above=1,

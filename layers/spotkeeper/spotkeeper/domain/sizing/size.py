@@ -108,7 +108,7 @@ def partly_known(load: Load, memory: HealthMemory, fleet: Fleet, now: datetime) 
         return f"no whole window of {load.window_s} s of logs is known yet"
     if memory.flow.late_workers:
         workers = f"{memory.flow.late_workers} workers"
-        return f"logs of {workers} come over a minute late: are their clocks right?"
+        return f"logs of {workers} arrive over a minute late: are their clocks right?"
     serving = len(memory.in_service_since)
     unheard = sum(memory.expected.get(i, 0.0) >= UNHEARD for i in memory.in_service_since)
     if unheard > max(1, MANY * serving):

@@ -64,7 +64,7 @@ def in_silence(
     stale = expects_logs(memory.queue, serving)
     found = Estimate(
         rule="wake" if waking else "spot minimum",
-        reason=f"search logs are stale ({age or 'none ever came'}){told(memory.queue)}",
+        reason=f"search logs are stale ({age or 'none ever arrived'}){told(memory.queue)}",
         workers=max(waking, memory.needed[-1].workers if memory.needed else 0),
         steady=waking,
         needed=_held(fleet, memory, waking, serving, now),
