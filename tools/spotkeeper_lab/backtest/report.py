@@ -126,8 +126,8 @@ def report_html(rows: Sequence[Row], command: str = "") -> str:
         Page(
             title="Backtest: what each policy serves, and what it costs",
             footer="Served: share of ticks, after the first cold start, with at least the target "
-            "ready. Capacity: instance-time that served, of the target's. Cost: of the target all on "
-            "demand; saved: the rest. Launches (spot + on demand) and losses: in all windows.",
+            "ready. Capacity: instance-time that served, of the target's. Cost: of the target all "
+            "on demand; saved: the rest. Launches (spot + on demand) and losses: in all windows.",
             blocks=[*([Text("Made by", command)] if command else []), *sections],
         )
     )
