@@ -11,8 +11,7 @@ import pytest
 
 from spotkeeper_lab.endpoint.settings import LabSettings
 from spotkeeper_lab.endpoint.up import Lab, running
-from tests.endpoint.as_a_user import of_session
-from tests.endpoint.conftest import checkout_at, free_port, until
+from tests.endpoint.conftest import checkout_at, free_port, of_session, until
 
 SOURCE = "import os\ndef handler(event, context):\n    return os.getpid()\n"
 

@@ -1,13 +1,22 @@
 """The stack's life, deployed as to AWS, with its roles enforced: one story, in order."""
 
 import json
+import textwrap
 from collections.abc import Mapping
 from typing import Any
 
 import pytest
 
-from tests.endpoint.as_a_user import Inventory, inventory, left
-from tests.endpoint.conftest import CHECKOUT, SETTINGS, Endpoint, until
+from tests.endpoint.conftest import (
+    CHECKOUT,
+    SETTINGS,
+    Endpoint,
+    Inventory,
+    inventory,
+    left,
+    types,
+    until,
+)
 
 STACK = "spotkeeper"
 FLEET = ("SpotGroupName=ocr-spot", "OnDemandGroupName=ocr-on-demand", "Mode=act")
@@ -101,7 +110,13 @@ def failed(endpoint: Endpoint) -> list[str]:
 def test_1_it_is_deployed_by_who_may_no_more_than_that(
     endpoint: Endpoint, before: Inventory, deployer: dict[str, str]
 ) -> None:
-    deploy(endpoint, deployer, "OnDemandMax=9")
+    """By the README's own lines; then it may act."""
+    text = (CHECKOUT / "README.md").read_text().partition("## Deploy it")[2]
+    block = next(part for part in text.split("\n\n") if part.startswith("    make sam-build"))
+    _, _, lines = textwrap.dedent(block).partition("\n")
+    sam = CHECKOUT / ".venv-sam/bin"
+    types(lines, endpoint.environment | deployer, sam)
+    types(".venv/bin/spotkeeper mode main act --yes", endpoint.environment, sam)
     assert outputs(endpoint)["SpotGroup"] == SETTINGS.spot_group
     made = set(inventory(endpoint.aws)["functions"]) - set(before["functions"])
     assert len(made) == TEMPLATE.count("Type: AWS::Serverless::Function")
