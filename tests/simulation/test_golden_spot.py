@@ -39,12 +39,6 @@ def test_a_mass_interruption_in_one_second_is_filled_before_it_happens() -> None
     assert fleet.serving == 10
 
 
-def test_a_mass_interruption_without_notice_is_filled_at_once() -> None:
-    fleet = Scenario(target=10, a=((0.0, 10), (1201.0, 0)), physics=Physics(notice_s=0))
-    fleet.to(1201)
-    assert fleet.table() == ["1201 backfill (backfill) on-demand 10"]
-
-
 @pytest.mark.parametrize(("target", "hours"), [(1, 8), (2, 4)])
 def test_without_warnings_a_spare_stays_the_longer_the_more_pools_it_covers(
     target: int, hours: int
@@ -115,42 +109,29 @@ def test_zones_out_of_balance_are_left_so() -> None:
     assert [i.pool for i in fleet.cloud.group(SPOT).instances][4:] == [B, B]
 
 
-def test_a_quota_is_backfilled_and_alarmed() -> None:
-    fleet = Scenario()
-    fleet.to(300)
-    fleet.cloud.fail_launches(SPOT, 300.0, 3600.0, QUOTA)
-    fleet.cloud.set_desired(SPOT, 8)
-    fleet.to(420)
-    assert fleet.on_demand == 4
-    assert "quota" in fleet.alarms()
-    fleet.to(4500)
-    assert fleet.on_demand == 0
-    assert fleet.serving == 8
-
-
-def test_a_wrong_configuration_is_alarmed_and_costs_no_more_than_its_cap() -> None:
-    fleet = Scenario(b=PLENTY)
-    fleet.to(300)
-    fleet.cloud.fail_launches(SPOT, 300.0, 3600.0, NO_KEY)
-    fleet.cloud.set_desired(SPOT, 8)
-    fleet.to(301)
-    assert "configuration" in fleet.alarms()
-    fleet.to(3599)
-    assert fleet.on_demand == fleet.fleet.availability.configuration_cap
-
-
-def test_throttled_launches_are_no_evidence_of_missing_capacity() -> None:
-    fleet = Scenario()
-    fleet.to(300)
-    fleet.cloud.fail_launches(SPOT, 300.0, 380.0, THROTTLED)
-    fleet.cloud.set_desired(SPOT, 8)
-    fleet.to(1200)
-    assert fleet.table() == []
-    assert fleet.serving == 8
-
-
 def test_an_instance_that_never_starts_is_a_failed_start() -> None:
     fleet = Scenario(physics=Physics(cold_start_s=10_000))
     fleet.to(1200)
     assert "bootstrap" in fleet.alarms()
     assert fleet.on_demand == fleet.fleet.availability.configuration_cap
+
+
+CAP = AvailabilityPolicy().configuration_cap
+
+
+@pytest.mark.parametrize(
+    ("text", "on_demand", "alarms"),
+    [(QUOTA, 4, {"quota"}), (NO_KEY, CAP, {"configuration"}), (THROTTLED, 0, set())],
+)
+def test_what_refuses_launches_decides_how_many_are_backfilled(
+    text: str, on_demand: int, alarms: set[str]
+) -> None:
+    fleet = Scenario()
+    fleet.to(300)
+    fleet.cloud.fail_launches(SPOT, 300.0, 380.0, text)
+    fleet.cloud.set_desired(SPOT, 8)
+    fleet.to(379)
+    assert fleet.on_demand == on_demand
+    assert fleet.alarms() == alarms
+    fleet.to(4500)
+    assert (fleet.on_demand, fleet.serving) == (0, 8)

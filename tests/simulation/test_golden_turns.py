@@ -7,7 +7,7 @@ import pytest
 from spotkeeper.domain.interruption import Interruption, InterruptionKind
 from spotkeeper.ports import Throttled
 from spotkeeper.turns.check_availability import check_availability, handle_interruption
-from spotkeeper_lab.cloud.values import EventKind, GroupSpec, Physics, Purchase
+from spotkeeper_lab.cloud.values import GroupSpec, Physics, Purchase
 from spotkeeper_lab.fakes import Crash, instant
 from tests.simulation.golden import ON_DEMAND, SPOT, A, B, Scenario
 
@@ -100,6 +100,9 @@ def test_desired_raised_by_hand_brings_no_burst_of_on_demand() -> None:
     fleet.to(1800)
     assert fleet.table() == []
     assert fleet.serving == 2
+    fleet.cloud.set_desired(ON_DEMAND, 3)
+    fleet.to(3000)
+    assert (fleet.on_demand, fleet.serving) == (0, 2)
 
 
 def test_desired_raised_by_hand_where_spot_has_none_is_filled_at_once() -> None:
@@ -108,15 +111,6 @@ def test_desired_raised_by_hand_where_spot_has_none_is_filled_at_once() -> None:
     fleet.cloud.set_desired(SPOT, 7)
     fleet.to(301)
     assert fleet.on_demand == 3
-
-
-def test_on_demand_raised_by_hand_is_given_back() -> None:
-    fleet = Scenario()
-    fleet.to(600)
-    fleet.cloud.set_desired(ON_DEMAND, 3)
-    fleet.to(1800)
-    assert fleet.on_demand == 0
-    assert fleet.serving == 4
 
 
 def calls_before(fleet: Scenario, at_s: float) -> int:
@@ -196,18 +190,19 @@ def test_a_crash_while_releasing_loses_nothing(calls: int) -> None:
     assert fleet.serving == 4
 
 
-def test_events_that_never_come_are_made_up_for_by_the_minute() -> None:
-    fleet = Scenario(target=6, a=((0.0, 6), (1210.0, 3)), physics=Physics(event_delay_s=3600))
-    fleet.to(1140)
-    assert fleet.on_demand == 3
-
-
-def test_a_lost_notice_is_made_up_for_by_the_loss() -> None:
-    fleet = Scenario(target=6, a=((0.0, 6), (1210.0, 3)), physics=Physics(notice_lost=1.0))
-    fleet.to(1209)
-    assert fleet.on_demand == 0
-    fleet.to(1210)
-    assert fleet.on_demand == 3
+@pytest.mark.parametrize(
+    ("physics", "on_demand"),
+    [
+        # Events that never come are made up for by the minute, a lost notice by the loss.
+        (Physics(event_delay_s=3600), {1140: 3}),
+        (Physics(notice_lost=1.0), {1209: 0, 1210: 3}),
+    ],
+)
+def test_what_is_not_told_is_made_up_for(physics: Physics, on_demand: dict[int, int]) -> None:
+    fleet = Scenario(target=6, a=((0.0, 6), (1210.0, 3)), physics=physics)
+    for at_s, desired in on_demand.items():
+        fleet.to(at_s)
+        assert fleet.on_demand == desired
 
 
 def test_detached_instances_that_aws_leaves_running_are_ended() -> None:
@@ -254,9 +249,3 @@ def test_on_demand_stands_in_for_a_spot_group_that_was_deleted_and_it_wakes_as_l
         assert fleet.ready >= 8
     assert (fleet.on_demand, fleet.serving) == (0, 8)
     assert fleet.states.records[-1].alarms == ()
-
-
-def test_every_launch_sends_its_events() -> None:
-    fleet = Scenario()
-    told = {event.kind for event in fleet.cloud.advance(120)}
-    assert told == {EventKind.FULFILLED, EventKind.LAUNCH_SUCCESSFUL, EventKind.LAUNCH_UNSUCCESSFUL}

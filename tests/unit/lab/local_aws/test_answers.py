@@ -3,25 +3,26 @@
 import json
 from collections.abc import Iterator
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import boto3
 import pytest
-from botocore.exceptions import ClientError
+from botocore.exceptions import ClientError, ParamValidationError
 
-from spotkeeper.adapters.ec2.auto_scaling import AutoScalingReader
+from spotkeeper.adapters.ec2.auto_scaling import DRAINING_TAG, AutoScalingReader
 from spotkeeper_lab.cloud.api import Cloud
 from spotkeeper_lab.cloud.values import GroupSpec, Physics, Purchase
 from spotkeeper_lab.cloud.words import ADMINISTRATIVE
-from spotkeeper_lab.local_aws.context import local_aws
-from spotkeeper_lab.local_aws.wire import VirtualTime
+from spotkeeper_lab.local_aws.context import answering, local_aws
+from spotkeeper_lab.local_aws.wire import VirtualTime, WireAction
 from spotkeeper_lab.traces.market import market_of
 
 if TYPE_CHECKING:
     from mypy_boto3_sqs.literals import QueueAttributeNameType
 
 TIME = VirtualTime(datetime(2026, 1, 5, tzinfo=UTC))
-GONE_AT = "2026-01-05T00:10:00+00:00"
+POOL = "us-east-1a/g5.xlarge"
+GONE_AT = "2026-01-05T00:20:00+00:00"
 
 
 @pytest.fixture
@@ -62,16 +63,6 @@ def test_a_group_shows_its_instances_and_why_the_others_failed(cloud: Cloud) -> 
     assert json.loads(newest["Details"])["Availability Zone"] in {"a", "b"}
 
 
-def test_more_group_names_than_aws_takes_are_refused(cloud: Cloud) -> None:
-    groups = boto3.client("autoscaling")
-    names = [f"group-{n}" for n in range(60)]
-    with pytest.raises(ClientError) as error:
-        groups.describe_auto_scaling_groups(AutoScalingGroupNames=names)
-    told = "The number of group names that may be passed in is limited to 50"
-    assert refusal(error) == ("ValidationError", told)
-    groups.describe_auto_scaling_groups(AutoScalingGroupNames=names, MaxRecords=60)
-
-
 def test_the_reader_describes_the_groups_of_thirty_fleets(cloud: Cloud) -> None:
     reader = AutoScalingReader(boto3.client("autoscaling"), boto3.client("ec2"))
     assert set(reader.describe([*(f"group-{n}" for n in range(58)), "od", "spot"])) == {
@@ -99,43 +90,6 @@ def test_activities_come_in_pages(cloud: Cloud) -> None:
     counts = [len(page["Activities"]) for page in pages]
     assert len(counts) > 1
     assert max(counts) == 100
-
-
-def test_a_warned_instance_is_seen_drained_detached_and_ended(cloud: Cloud) -> None:
-    groups, ec2 = boto3.client("autoscaling"), boto3.client("ec2")
-    groups.set_desired_capacity(AutoScalingGroupName="spot", DesiredCapacity=2)
-    cloud.advance(3500.0)
-    (request,) = ec2.describe_spot_instance_requests(
-        Filters=[{"Name": "status-code", "Values": ["marked-for-termination"]}]
-    )["SpotInstanceRequests"]
-    instance_id = request["InstanceId"]
-    ec2.create_tags(
-        Resources=[instance_id], Tags=[{"Key": "spotkeeper:draining", "Value": GONE_AT}]
-    )
-    groups.detach_instances(
-        AutoScalingGroupName="spot", InstanceIds=[instance_id], ShouldDecrementDesiredCapacity=False
-    )
-    assert cloud.instance(instance_id).draining
-    assert not groups.describe_auto_scaling_instances(InstanceIds=[instance_id])[
-        "AutoScalingInstances"
-    ]
-    ec2.terminate_instances(InstanceIds=[instance_id])
-    assert instance_id not in {view.instance_id for view in cloud.instances()}
-
-
-def test_ending_lowers_desired_and_bad_health_does_not(cloud: Cloud) -> None:
-    groups = boto3.client("autoscaling")
-    groups.set_desired_capacity(AutoScalingGroupName="od", DesiredCapacity=2)
-    cloud.advance(200.0)
-    first, second = (view.instance_id for view in cloud.group("od").instances)
-    groups.terminate_instance_in_auto_scaling_group(
-        InstanceId=first, ShouldDecrementDesiredCapacity=True
-    )
-    assert cloud.group("od").desired == 1
-    groups.set_instance_health(InstanceId=second, HealthStatus="Unhealthy")
-    assert cloud.group("od").desired == 1
-    groups.suspend_processes(AutoScalingGroupName="od", ScalingProcesses=["AZRebalance"])
-    assert cloud.group("od").suspensions.keys() == {"AZRebalance"}
 
 
 def test_refusals_carry_the_codes_of_aws(cloud: Cloud) -> None:
@@ -166,3 +120,66 @@ def test_a_request_queue_is_as_long_as_its_meter_says(cloud: Cloud) -> None:
         with pytest.raises(ClientError) as error:
             sqs.get_queue_attributes(QueueUrl=f"{url}-2", AttributeNames=names)
         assert refusal(error)[0].endswith("NonExistentQueue")
+
+
+@pytest.fixture
+def sixty() -> Iterator[Cloud]:
+    """Sixty groups, the first of which has two instances in service."""
+    specs = [
+        GroupSpec(
+            name=f"g{number:02d}",
+            purchase=Purchase.SPOT,
+            minimum=0,
+            maximum=5,
+            desired=0 if number else 2,
+            pools=(POOL,),
+        )
+        for number in range(60)
+    ]
+    cloud = Cloud(market_of("m", 7200.0, {POOL: [(0.0, 9)]}), specs, Physics())
+    cloud.advance(600.0)
+    with local_aws(cloud, TIME):
+        yield cloud
+
+
+def test_more_names_than_a_page_are_refused(sixty: Cloud) -> None:
+    client, names = boto3.client("autoscaling"), list(sixty.groups())
+    with pytest.raises(ClientError, match="limited to 50"):
+        client.describe_auto_scaling_groups(AutoScalingGroupNames=names)
+    asked = client.describe_auto_scaling_groups(AutoScalingGroupNames=names, MaxRecords=100)
+    assert len(asked["AutoScalingGroups"]) == 60
+    assert len(client.describe_auto_scaling_groups()["AutoScalingGroups"]) == 50
+
+
+def test_tags_of_an_instance_are_those_that_it_has(sixty: Cloud) -> None:
+    ec2 = boto3.client("ec2")
+    first, second = (i.instance_id for i in sixty.group("g00").instances)
+    ec2.create_tags(Resources=[first], Tags=[{"Key": DRAINING_TAG, "Value": GONE_AT}])
+
+    def marked() -> list[str]:
+        answer = ec2.describe_instances(
+            Filters=[
+                {"Name": "tag-key", "Values": [DRAINING_TAG]},
+                {"Name": "instance-state-name", "Values": ["running"]},
+            ]
+        )
+        return [i["InstanceId"] for r in answer["Reservations"] for i in r["Instances"]]
+
+    assert marked() == [first]
+    ec2.delete_tags(Resources=[first], Tags=[{"Key": DRAINING_TAG}])
+    assert marked() == []
+    ec2.create_tags(Resources=[second], Tags=[{"Key": DRAINING_TAG, "Value": GONE_AT}])
+    ec2.terminate_instances(InstanceIds=[second])
+    (found,) = ec2.describe_instances(InstanceIds=[second])["Reservations"]
+    assert found["Instances"][0]["State"]["Name"] == "terminated"
+    assert found["Instances"][0].get("Tags", []) == []
+
+
+def test_what_aws_has_no_word_for_is_neither_asked_nor_answered() -> None:
+    action = WireAction(lambda _: {"Groups": []})
+    with answering({"autoscaling": {"describe_auto_scaling_groups": action}}):
+        client: Any = boto3.Session().client("autoscaling")
+        with pytest.raises(ParamValidationError, match="Names"):
+            client.describe_auto_scaling_groups(Names=["g00"])
+        with pytest.raises(KeyError, match="Groups"):
+            client.describe_auto_scaling_groups()
