@@ -1,10 +1,12 @@
-"""The simulated cloud behaves as AWS does."""
+"""The simulated cloud behaves as AWS does: its market, its groups, its verbs."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from spotkeeper_lab.cloud.api import Cloud
 from spotkeeper_lab.cloud.values import (
+    CloudError,
     CloudEvent,
     EventKind,
     GroupSpec,
@@ -12,8 +14,47 @@ from spotkeeper_lab.cloud.values import (
     Purchase,
 )
 from spotkeeper_lab.traces.generate import generate
-from spotkeeper_lab.traces.market import market_of
-from tests.unit.lab.cloud.clouds import A, B, cloud, ids, kinds, market
+from spotkeeper_lab.traces.market import Market, market_of
+
+A, B = "us-east-1a/g5.xlarge", "us-east-1b/g5.xlarge"
+
+
+QUIET = Physics(cold_start_s=120, notice_s=120)
+
+
+def market(a: list[tuple[float, int]], b: list[tuple[float, int]] | None = None) -> Market:
+    """Two pools for three hours."""
+    return market_of("test", 10_800.0, {A: a, B: b or [(0.0, 0)]})
+
+
+def cloud(
+    given_market: Market, desired: int, physics: Physics = QUIET, *, minimum: int = 0
+) -> Cloud:
+    """A spot group of `desired` beside an empty on-demand group."""
+    groups = [
+        GroupSpec(
+            name="spot",
+            purchase=Purchase.SPOT,
+            minimum=minimum,
+            maximum=10,
+            desired=desired,
+            pools=(A, B),
+        ),
+        GroupSpec(
+            name="od", purchase=Purchase.ON_DEMAND, minimum=0, maximum=10, desired=0, pools=(A, B)
+        ),
+    ]
+    return Cloud(given_market, groups, physics)
+
+
+def ids(one: Cloud, group: str) -> list[str]:
+    """The instances of a group."""
+    return [instance.instance_id for instance in one.group(group).instances]
+
+
+def kinds(events: list[CloudEvent], *wanted: EventKind) -> list[tuple[EventKind, float, str]]:
+    """The events of some kinds."""
+    return [(e.kind, e.at_s, e.instance_id) for e in events if e.kind in wanted]
 
 
 def test_instances_serve_a_cold_start_after_their_launch() -> None:
@@ -38,12 +79,6 @@ def test_a_drop_takes_the_newest_and_warns_them_the_notice_before() -> None:
         (EventKind.TERMINATED, 1000.0, rest[0]),
     ]
     assert ids(one, "spot") == [first]
-    assert one.bill().losses == 2
-
-
-def test_without_notice_nobody_is_warned() -> None:
-    one = cloud(market([(0.0, 5), (1000.0, 1)]), 3, Physics(notice_s=0))
-    assert not kinds(one.advance(2000), EventKind.WARNING)
     assert one.bill().losses == 2
 
 
@@ -177,38 +212,6 @@ def test_a_view_is_the_same_object_until_something_changes() -> None:
     assert one.group("spot") is not before
 
 
-def test_instances_can_be_reclaimed_at_will() -> None:
-    one = cloud(market([(0.0, 5)]), 2)
-    one.advance(200)
-    gone = ids(one, "spot")
-    one.reclaim(gone, 320.0)
-    events = one.advance(320)
-    assert {at for _, at, _ in kinds(events, EventKind.WARNING)} == {200.0}
-    assert not set(gone) & set(ids(one, "spot"))
-
-
-def test_another_market_takes_hold_at_once() -> None:
-    one = cloud(market([(0.0, 5)]), 3)
-    one.advance(500)
-    one.set_market(market([(0.0, 1)]))
-    assert len(ids(one, "spot")) == 1
-
-
-def test_a_deleted_group_is_not_found() -> None:
-    one = cloud(market([(0.0, 5)]), 3)
-    one.delete_group("spot")
-    assert one.groups() == ("od",)
-    assert one.instances() == ()
-
-
-def test_activities_are_newest_first_and_name_instances() -> None:
-    one = cloud(market([(0.0, 1)]), 2)
-    one.advance(120)
-    codes = [a.status_code for a in one.activities("spot", 0.0)]
-    assert codes == ["Failed"] * (len(codes) - 1) + ["Successful"]
-    assert one.activities("spot", 0.0)[-1].instance_id == ids(one, "spot")[0]
-
-
 @given(seed=st.integers(0, 10_000), notice=st.sampled_from([0.0, 45.0, 120.0]))
 def test_held_never_exceeds_the_market_and_time_is_in_order(seed: int, notice: float) -> None:
     pools = (A, B)
@@ -226,3 +229,34 @@ def test_held_never_exceeds_the_market_and_time_is_in_order(seed: int, notice: f
             assert held <= one_market.capacity(pool, at_s)
     assert [e.at_s for e in seen] == sorted(e.at_s for e in seen)
     assert [e for e in again.advance(one.now_s) if e.at_s <= one.now_s][: len(seen)] == seen
+
+
+def test_the_verbs_keep_aws_bounds() -> None:
+    one = cloud(market([(0.0, 5)]), 2, minimum=2)
+    with pytest.raises(CloudError, match="above max value 10"):
+        one.set_desired("spot", 11)
+    with pytest.raises(CloudError, match="below min value 2"):
+        one.set_desired("spot", 1)
+    with pytest.raises(CloudError, match="equals minSize"):
+        one.end(ids(one, "spot")[0])
+    with pytest.raises(CloudError, match="No managed instance"):
+        one.end("i-00000000000000fff")
+    with pytest.raises(CloudError, match="not found"):
+        one.group("gone")
+
+
+def test_an_instance_that_has_not_come_cannot_be_detached() -> None:
+    one = cloud(market([(0.0, 5)]), 1)
+    with pytest.raises(CloudError, match="not in InService"):
+        one.detach("spot", ids(one, "spot"))
+
+
+def test_scale_in_ends_the_launching_first_then_the_newest() -> None:
+    one = cloud(market([(0.0, 5)]), 2)
+    one.advance(200)
+    old = ids(one, "spot")
+    one.set_desired("spot", 4)
+    one.set_desired("spot", 2)
+    assert ids(one, "spot") == old
+    one.set_desired("spot", 1)
+    assert ids(one, "spot") == old[:1]

@@ -1,0 +1,310 @@
+"""What holds an instance that comes or leaves: hooks, warm pools, standby, protection, grace."""
+
+import pytest
+
+from spotkeeper_lab.cloud.api import Cloud
+from spotkeeper_lab.cloud.values import (
+    CloudError,
+    EventKind,
+    GroupSpec,
+    LifecycleHook,
+    Physics,
+    Purchase,
+    Result,
+    Transition,
+    WarmPool,
+)
+from spotkeeper_lab.cloud.words import (
+    ABANDONED,
+    CANCELLED,
+    HOOK_ABANDONED,
+)
+from spotkeeper_lab.traces.market import market_of
+
+POOL = "us-east-1a/g5.xlarge"
+
+
+SPOT, ON_DEMAND = "spot", "od"
+
+
+READY = LifecycleHook(
+    name="ready", transition=Transition.LAUNCHING, heartbeat_s=300.0, default=Result.CONTINUE
+)
+
+
+DRAIN = LifecycleHook(name="drain", transition=Transition.TERMINATING, heartbeat_s=90.0)
+
+
+def make(
+    *hooks: LifecycleHook, desired: int = 0, grace_s: float = 0.0, physics: Physics | None = None
+) -> Cloud:
+    """An empty spot group beside an on-demand group of `desired` with hooks."""
+    groups = [
+        GroupSpec(name=SPOT, purchase=Purchase.SPOT, minimum=0, maximum=9, pools=(POOL,)),
+        GroupSpec(
+            name=ON_DEMAND,
+            purchase=Purchase.ON_DEMAND,
+            minimum=0,
+            maximum=9,
+            desired=desired,
+            pools=(POOL,),
+            hooks=hooks,
+            grace_s=grace_s,
+        ),
+    ]
+    market = market_of("lifecycle", 864_000.0, {POOL: [(0.0, 9)]})
+    return Cloud(market, groups, physics or Physics(cold_start_s=20.0))
+
+
+def states(cloud: Cloud, group: str = ON_DEMAND) -> list[str]:
+    return [one.state for one in cloud.group(group).instances]
+
+
+def first(cloud: Cloud, group: str = ON_DEMAND) -> str:
+    return cloud.group(group).instances[0].instance_id
+
+
+def pool_states(cloud: Cloud) -> list[str]:
+    return [one.state for one in cloud.warm_pool(ON_DEMAND)[1]]
+
+
+def test_a_launched_instance_waits_until_its_hook_is_completed() -> None:
+    cloud = make(READY, desired=1)
+    cloud.advance(9.9)
+    assert states(cloud) == ["Pending"]
+    told = cloud.advance(200.0)
+    assert states(cloud) == ["Pending:Wait"]
+    assert [e.kind for e in told if e.instance_id == first(cloud)] == [EventKind.LAUNCH_ACTION]
+    cloud.complete(ON_DEMAND, "ready", first(cloud), Result.CONTINUE)
+    assert states(cloud) == ["InService"]
+    assert cloud.ready(Purchase.ON_DEMAND) == 1
+
+
+def test_a_launch_that_is_abandoned_is_cancelled_and_done_again() -> None:
+    cloud = make(READY, desired=1)
+    cloud.advance(20.0)
+    before = first(cloud)
+    cloud.complete(ON_DEMAND, "ready", before, Result.ABANDON)
+    (cancelled,) = cloud.failures(ON_DEMAND, 0.0)
+    assert cancelled.status_code == CANCELLED
+    assert cancelled.message == ABANDONED.format(token="00000001-0000-4000-8000-000000000000")
+    assert states(cloud) == ["Pending"]
+    assert first(cloud) != before
+
+
+@pytest.mark.parametrize(
+    ("default", "state"), [(Result.CONTINUE, "InService"), (Result.ABANDON, "Pending")]
+)
+def test_a_time_out_ends_as_the_hook_says(default: Result, state: str) -> None:
+    hook = LifecycleHook(
+        name="h", transition=Transition.LAUNCHING, heartbeat_s=60.0, default=default
+    )
+    cloud = make(hook, desired=1)
+    cloud.advance(69.0)
+    assert states(cloud) == ["Pending:Wait"]
+    cloud.advance(70.0)
+    assert states(cloud) == [state]
+    told = [one.message.rpartition(": ")[2] for one in cloud.failures(ON_DEMAND, 0.0)]
+    assert told == (["Heartbeat Timeout"] if default is Result.ABANDON else [])
+    assert HOOK_ABANDONED.endswith("Heartbeat Timeout")
+
+
+def test_a_heartbeat_begins_the_time_out_anew_a_hundred_times_at_most() -> None:
+    hook = LifecycleHook(name="h", transition=Transition.LAUNCHING, heartbeat_s=60.0)
+    cloud = make(hook, desired=1)
+    cloud.advance(60.0)
+    instance = first(cloud)
+    for beat in range(150):
+        cloud.advance(60.0 + beat * 50.0)
+        if states(cloud) != ["Pending:Wait"] or first(cloud) != instance:
+            break
+        cloud.beat(ON_DEMAND, "h", instance)
+    assert cloud.instance(instance).ended_s == pytest.approx(10.0 + 100 * 60.0)
+
+
+def test_every_hook_is_waited_for_and_abandoning_one_ends_all() -> None:
+    other = LifecycleHook(name="other", transition=Transition.LAUNCHING)
+    cloud = make(READY, other, desired=1)
+    cloud.advance(30.0)
+    instance = first(cloud)
+    cloud.complete(ON_DEMAND, "ready", instance, Result.CONTINUE)
+    assert states(cloud) == ["Pending:Wait"]
+    cloud.complete(ON_DEMAND, "other", instance, Result.ABANDON)
+    assert cloud.instance(instance).ended_s == 30.0
+
+
+def test_an_instance_that_leaves_is_held_and_replaced_beside_it() -> None:
+    cloud = make(DRAIN, desired=2)
+    cloud.advance(60.0)
+    leaving = first(cloud)
+    cloud.set_unhealthy(leaving)
+    assert states(cloud) == ["Terminating:Wait", "InService", "Pending"]
+    cloud.set_unhealthy(leaving)
+    assert states(cloud)[0] == "Terminating:Wait"
+    cloud.complete(ON_DEMAND, "drain", leaving, Result.CONTINUE)
+    assert cloud.instance(leaving).ended_s == 60.0
+    assert cloud.ready(Purchase.ON_DEMAND) == 1
+
+
+def test_abandoning_a_terminate_hook_only_ends_sooner() -> None:
+    cloud = make(DRAIN, desired=1)
+    cloud.advance(60.0)
+    leaving = first(cloud)
+    cloud.set_desired(ON_DEMAND, 0)
+    cloud.complete(ON_DEMAND, "drain", leaving, Result.ABANDON)
+    assert cloud.instance(leaving).ended_s == 60.0
+    assert cloud.failures(ON_DEMAND, 0.0) == []
+
+
+def test_a_hook_that_is_deleted_lets_go_what_it_held() -> None:
+    cloud = make(READY, desired=1)
+    cloud.advance(60.0)
+    cloud.delete_hook(ON_DEMAND, "ready")
+    assert states(cloud) == ["InService"]
+    assert cloud.hooks(ON_DEMAND) == ()
+
+
+def test_a_warm_pool_is_filled_beside_the_group_and_used_first() -> None:
+    cloud = make(READY, physics=Physics(cold_start_s=20.0, warm_start_s=5.0))
+    cloud.put_warm_pool(ON_DEMAND, WarmPool(prepared=2))
+    assert pool_states(cloud) == ["Warmed:Pending"] * 2
+    cloud.advance(20.0)
+    assert pool_states(cloud) == ["Warmed:Pending:Wait"] * 2
+    warm = [one.instance_id for one in cloud.warm_pool(ON_DEMAND)[1]]
+    for one in warm:
+        cloud.complete(ON_DEMAND, "ready", one, Result.CONTINUE)
+    assert pool_states(cloud) == ["Warmed:Stopped"] * 2
+    assert (states(cloud), cloud.ready(Purchase.ON_DEMAND)) == ([], 0)
+
+    cloud.set_desired(ON_DEMAND, 1)
+    cloud.advance(25.0)
+    assert (first(cloud), states(cloud)) == (warm[0], ["Pending:Wait"])
+    cloud.complete(ON_DEMAND, "ready", warm[0], Result.CONTINUE)
+    assert states(cloud) == ["InService"]
+    assert len(pool_states(cloud)) == 1
+
+
+def test_used_instances_come_back_where_the_policy_says_so() -> None:
+    cloud = make(desired=1)
+    cloud.put_warm_pool(ON_DEMAND, WarmPool(prepared=1, reuse=True))
+    cloud.advance(60.0)
+    assert pool_states(cloud) == []
+    used = first(cloud)
+    cloud.set_desired(ON_DEMAND, 0)
+    cloud.advance(120.0)
+    assert [one.instance_id for one in cloud.warm_pool(ON_DEMAND)[1]] == [used]
+    assert (states(cloud), pool_states(cloud)) == ([], ["Warmed:Stopped"])
+
+
+def test_without_reuse_used_instances_end_and_others_are_prepared() -> None:
+    cloud = make(desired=1)
+    cloud.put_warm_pool(ON_DEMAND, WarmPool(prepared=1))
+    cloud.advance(60.0)
+    used = first(cloud)
+    cloud.set_desired(ON_DEMAND, 0)
+    cloud.advance(120.0)
+    assert cloud.instance(used).ended_s == 60.0
+    assert pool_states(cloud) == ["Warmed:Stopped"]
+
+
+def test_a_group_that_buys_spot_gets_no_warm_pool() -> None:
+    with pytest.raises(CloudError, match="Spot"):
+        make().put_warm_pool(SPOT, WarmPool())
+
+
+def test_a_warm_pool_of_no_said_size_fills_the_group_s_maximum() -> None:
+    cloud = make(desired=4)
+    cloud.put_warm_pool(ON_DEMAND, WarmPool())
+    assert len(pool_states(cloud)) == 9 - 4
+
+
+def test_standby_serves_nothing_is_replaced_and_comes_back_on_top() -> None:
+    cloud = make(desired=2)
+    cloud.advance(60.0)
+    aside = first(cloud)
+    cloud.enter_standby(ON_DEMAND, [aside], decrement=False)
+    assert states(cloud) == ["Standby", "InService", "Pending"]
+    assert cloud.ready(Purchase.ON_DEMAND) == 1
+    cloud.advance(120.0)
+    cloud.exit_standby(ON_DEMAND, [aside])
+    assert states(cloud) == ["InService"] * 3
+    assert cloud.group(ON_DEMAND).desired == 3
+
+
+def test_standby_with_a_decrement_is_not_replaced_and_keeps_the_minimum() -> None:
+    cloud = make(desired=2)
+    cloud.advance(60.0)
+    cloud.enter_standby(ON_DEMAND, [first(cloud)], decrement=True)
+    assert states(cloud) == ["Standby", "InService"]
+    assert cloud.group(ON_DEMAND).desired == 1
+    cloud.set_bounds(ON_DEMAND, 1, 1)
+    with pytest.raises(CloudError, match="To place into standby 1 instances"):
+        cloud.enter_standby(
+            ON_DEMAND, [cloud.group(ON_DEMAND).instances[1].instance_id], decrement=True
+        )
+    with pytest.raises(CloudError, match="To exit from standby 1 instances"):
+        cloud.exit_standby(ON_DEMAND, [first(cloud)])
+
+
+def test_a_scale_in_leaves_what_is_protected() -> None:
+    cloud = make(desired=2)
+    cloud.advance(60.0)
+    kept = [one.instance_id for one in cloud.group(ON_DEMAND).instances]
+    cloud.protect(ON_DEMAND, kept, protected=True)
+    cloud.set_desired(ON_DEMAND, 0)
+    assert states(cloud) == ["InService"] * 2
+    cloud.protect(ON_DEMAND, kept[:1], protected=False)
+    assert [one.instance_id for one in cloud.group(ON_DEMAND).instances] == kept[1:]
+
+
+def test_who_is_protected_from_scale_in_is_ended_by_name_all_the_same() -> None:
+    cloud = make(desired=2)
+    cloud.advance(60.0)
+    protected = first(cloud)
+    cloud.protect(ON_DEMAND, [protected], protected=True)
+    cloud.end(protected)
+    assert protected not in [one.instance_id for one in cloud.group(ON_DEMAND).instances]
+    assert cloud.group(ON_DEMAND).desired == 1
+
+
+def test_a_suspended_process_is_not_done_until_it_is_resumed() -> None:
+    cloud = make(desired=2)
+    cloud.advance(60.0)
+    cloud.suspend(ON_DEMAND, "Terminate")
+    cloud.set_desired(ON_DEMAND, 1)
+    assert len(states(cloud)) == 2
+    cloud.resume(ON_DEMAND, "Terminate")
+    assert len(states(cloud)) == 1
+
+    cloud.suspend(ON_DEMAND, "ReplaceUnhealthy")
+    sick = first(cloud)
+    cloud.set_unhealthy(sick)
+    assert (first(cloud), cloud.group(ON_DEMAND).instances[0].healthy) == (sick, False)
+    cloud.resume(ON_DEMAND, "ReplaceUnhealthy")
+    assert first(cloud) != sick
+
+
+def test_while_health_is_not_checked_the_dead_stay() -> None:
+    cloud = make(desired=1)
+    cloud.advance(60.0)
+    cloud.suspend(ON_DEMAND, "HealthCheck")
+    dead = first(cloud)
+    cloud.kill(dead)
+    cloud.advance(6000.0)
+    assert (first(cloud), states(cloud)) == (dead, ["InService"])
+    cloud.resume(ON_DEMAND, "HealthCheck")
+    assert first(cloud) != dead
+
+
+def test_an_unknown_process_is_refused() -> None:
+    with pytest.raises(CloudError, match="AZRebalance"):
+        make().suspend(SPOT, "Luanch")
+
+
+def test_a_recommendation_is_told_and_changes_nothing() -> None:
+    cloud = make()
+    cloud.set_desired(SPOT, 1)
+    cloud.advance(60.0)
+    cloud.recommend([first(cloud, SPOT)])
+    told = [one.kind for one in cloud.advance(61.0)]
+    assert (told, states(cloud, SPOT)) == ([EventKind.REBALANCE], ["InService"])
