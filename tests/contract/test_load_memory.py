@@ -11,7 +11,7 @@ from hypothesis import given
 
 from spotkeeper.adapters.dynamodb import load_table
 from spotkeeper.adapters.dynamodb.load_items import Item, text_of, unpack
-from spotkeeper.adapters.dynamodb.load_memory import LoadMemory, OutOfOrder
+from spotkeeper.adapters.dynamodb.load_memory import LoadMemory
 from spotkeeper.adapters.dynamodb.load_table import LoadDigestTable
 from spotkeeper.domain.load.digest import digest, sent_iso
 from spotkeeper.domain.load.load import LoadDigest
@@ -173,15 +173,6 @@ def test_of_a_small_window_only_what_is_new_is_unpacked(
     assert len(unpacked) == 13
 
 
-def test_what_is_deleted_is_not_remembered(dynamodb: "DynamoDBClient") -> None:
-    table = LoadDigestTable(dynamodb, TABLE)
-    table.add([sent(0, 10), sent(1, 20)])
-    assert logs_read(table, 0) == 2
-    (item, _) = dynamodb.scan(TableName=TABLE)["Items"]
-    dynamodb.delete_item(TableName=TABLE, Key={"pk": item["pk"], "sk": item["sk"]})
-    assert logs_read(table, 0) == 1
-
-
 def test_a_call_that_fails_leaves_nothing_half_done(
     dynamodb: "DynamoDBClient", filled: LoadDigestTable
 ) -> None:
@@ -198,28 +189,6 @@ def test_a_call_that_fails_leaves_nothing_half_done(
     assert logs_read(filled, 30) == WINDOW_S - 30 + 1
 
 
-def test_a_copy_counts_from_when_the_first_one_has_left_the_window(
-    filled: LoadDigestTable,
-) -> None:
-    filled.add([sent(5, WINDOW_S)])
-    assert logs_read(filled, 0) == WINDOW_S
-    assert logs_read(filled, 10) == WINDOW_S - 10 + 1
-
-
-def test_a_copy_sent_earlier_that_comes_in_later_is_the_one_that_counts(
-    filled: LoadDigestTable,
-) -> None:
-    early = sent(118, 99)
-    filled.add([early])
-    everything = [early, *(sent(at_s, at_s) for at_s in range(30, WINDOW_S))]
-    assert filled.since("ocr", after(30)) == by_slot(everything)
-
-
-def test_a_window_that_reaches_further_back_is_read_whole(filled: LoadDigestTable) -> None:
-    assert logs_read(filled, 60) == WINDOW_S - 60
-    assert logs_read(filled, 0) == WINDOW_S
-
-
 def test_a_memory_holds_no_more_than_its_window() -> None:
     memory = LoadMemory(slot_of(SENT))
     digests = [sent(at_s, at_s) for at_s in range(600)]
@@ -230,16 +199,10 @@ def test_a_memory_holds_no_more_than_its_window() -> None:
     assert len(memory.items_since(memory.first)) == 60
 
 
-def test_logs_sent_before_their_known_copy_make_a_memory_worthless() -> None:
-    memory = LoadMemory(slot_of(SENT))
-    memory.add([("later", [sent(1, 50)])])
-    with pytest.raises(OutOfOrder):
-        memory.add([("earlier", [sent(1, 40)])])
-
-
-def test_a_message_in_two_items_counts_once() -> None:
-    memory = LoadMemory(slot_of(SENT))
-    memory.add([("a", [sent(1, 1), sent(2, 2)])])
-    memory.add([("b", [sent(2, 2), sent(3, 3)])])
-    assert sum(one.count for one in memory.sums()) == 3
-    assert memory.count_before(slot_of(after(10))) == 2
+def test_what_is_deleted_is_not_remembered(dynamodb: "DynamoDBClient") -> None:
+    table = LoadDigestTable(dynamodb, TABLE)
+    table.add([sent(0, 10), sent(1, 20)])
+    assert logs_read(table, 0) == 2
+    (item, _) = dynamodb.scan(TableName=TABLE)["Items"]
+    dynamodb.delete_item(TableName=TABLE, Key={"pk": item["pk"], "sk": item["sk"]})
+    assert logs_read(table, 0) == 1

@@ -100,22 +100,6 @@ def test_an_item_expires_two_hours_after_it_was_sent() -> None:
     assert pack(some(1))["expires_at"] == {"N": str(expires_at)}
 
 
-def test_five_hundred_logs_of_a_worker_fit_into_one_write_unit() -> None:
-    logs = [log(at, at - 0.7, waited=at % 7) for at in (1 + n * 1.7 for n in range(500))]
-    item = pack(digest_of(logs))
-    assert sum(len(name) + len(next(iter(value.values()))) for name, value in item.items()) <= 1024
-
-
-def test_five_hundred_logs_of_random_times_fit_into_one_too() -> None:
-    random = Random(0)
-    logs = [
-        log(at + took, at, waited=random.expovariate(1))
-        for at, took in ((n * 1.7, random.lognormvariate(0, 1)) for n in range(500))
-    ]
-    item = pack(digest_of(logs))
-    assert sum(len(name) + len(next(iter(value.values()))) for name, value in item.items()) <= 1024
-
-
 def test_an_item_of_an_older_release_is_read_without_its_work() -> None:
     one = digest_of([log(95.25, 50, waited=3.5)])
     item = pack(one)
@@ -140,15 +124,6 @@ def test_a_message_that_comes_again_with_others_counts_once(table: LoadTable) ->
     table.add([some(2), some(4)])
     table.add([some(4)])
     assert read(table, 60) == (merge([some(n) for n in (1, 2, 3, 4)]),)
-
-
-def test_twenty_logs_of_each_of_ten_workers_fit_into_one_write_unit() -> None:
-    sent = [
-        digest_of([log(1 + at / 2, 0.7 + at / 2, worker=f"gpu-{n}") for at in range(20)])
-        for n in range(10)
-    ]
-    item = pack(*sorted(sent, key=lambda one: one.key))
-    assert sum(len(name) + len(next(iter(value.values()))) for name, value in item.items()) <= 1024
 
 
 def test_a_batch_of_many_workers_stays_within_an_item(dynamodb: "DynamoDBClient") -> None:
@@ -203,3 +178,27 @@ def test_what_aws_refuses_is_an_error_of_the_ports(dynamodb: "DynamoDBClient") -
     with Stubber(dynamodb) as stub, pytest.raises(Throttled, match="writing to the load table"):
         stub.add_client_error("batch_write_item", "ProvisionedThroughputExceededException")
         table.add([some(1)])
+
+
+def _steady() -> list[LoadDigest]:
+    return [digest_of([log(n * 1.7 + 1, n * 1.7 + 0.3, waited=n % 7) for n in range(500)])]
+
+
+def _random() -> list[LoadDigest]:
+    random = Random(0)
+    drawn = [(n * 1.7, random.lognormvariate(0, 1)) for n in range(500)]
+    return [digest_of([log(at + took, at, waited=random.expovariate(1)) for at, took in drawn])]
+
+
+def _many_workers() -> list[LoadDigest]:
+    times = [at / 2 for at in range(20)]
+    found = [
+        digest_of([log(1 + at, 0.7 + at, worker=f"gpu-{n}") for at in times]) for n in range(10)
+    ]
+    return sorted(found, key=lambda one: one.key)
+
+
+@pytest.mark.parametrize("sent", [_steady(), _random(), _many_workers()])
+def test_hundreds_of_logs_fit_into_one_write_unit(sent: list[LoadDigest]) -> None:
+    item = pack(*sent)
+    assert sum(len(name) + len(next(iter(value.values()))) for name, value in item.items()) <= 1024

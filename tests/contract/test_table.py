@@ -13,9 +13,9 @@ from spotkeeper.adapters.dynamodb.decision_records import DecisionRecords
 from spotkeeper.adapters.dynamodb.fleet_state import FleetStateTable
 from spotkeeper.adapters.dynamodb.ledger import LedgerTable
 from spotkeeper.domain.money.ledger import LedgerItem
-from spotkeeper.domain.permission import Control
+from spotkeeper.domain.permission import Control, Mode, Pause
 from spotkeeper.domain.purchase import PurchaseOption
-from spotkeeper.ports import Conflict
+from spotkeeper.ports import Conflict, Unreadable
 from spotkeeper_lab.cloud.values import Physics
 from spotkeeper_lab.local_aws.context import VirtualTime, local_aws
 from spotkeeper_lab.local_aws.table import create_table
@@ -84,16 +84,6 @@ def test_a_life_that_an_earlier_release_closed_again_and_again_is_read_once(
     assert ledger.ended("ocr", at(601))[0] == replace(one, until=at(900))
 
 
-def test_an_operator_who_has_not_seen_the_last_word_changes_nothing(
-    table: "DynamoDBClient",
-) -> None:
-    controls = ControlTable(table, TABLE)
-    seen = controls.change("ocr", Control(), Control(mode_by="a"))
-    with pytest.raises(Conflict):
-        controls.change("ocr", Control(), Control(mode_by="b"))
-    assert controls.of("ocr") == seen
-
-
 def test_pages_go_on_where_they_ended(table: "DynamoDBClient") -> None:
     for number in range(7):
         table.put_item(TableName=TABLE, Item={**KEY, "sk": {"S": f"n{number}"}, "a": {"N": "1"}})
@@ -142,3 +132,35 @@ def test_what_is_refused_has_dynamodbs_code(table: "DynamoDBClient") -> None:
     update = {"UpdateExpression": "REMOVE a", "ConditionExpression": there}
     assert code("update_item", Key=KEY, **update) == failed
     assert table.scan(TableName=TABLE)["Items"] == []
+
+
+PAUSE = Pause(until=at(3600), why="maintenance", by="arn:aws:iam::1:user/ops", at=NOON)
+
+
+def test_what_was_said_is_read_and_only_of_its_fleet(table: "DynamoDBClient") -> None:
+    controls = ControlTable(table, TABLE)
+    said = Control(mode=Mode.OBSERVE, mode_by="ops", mode_at=NOON, pause=PAUSE)
+    changed = controls.change("ocr", Control(), said)
+    assert controls.of("ocr") == changed == replace(said, version=1)
+    assert controls.of("search") == Control()
+
+
+def test_of_two_at_once_the_second_is_told_and_changes_nothing(
+    table: "DynamoDBClient",
+) -> None:
+    controls = ControlTable(table, TABLE)
+    first = controls.change("ocr", Control(), Control(mode=Mode.OBSERVE))
+    for seen in (Control(), replace(first, version=7)):
+        with pytest.raises(Conflict, match="another operator has just changed ocr"):
+            controls.change("ocr", seen, Control(mode=Mode.ACT))
+    assert controls.of("ocr").mode is Mode.OBSERVE
+    assert controls.change("ocr", first, Control(mode=Mode.ACT)).version == 2
+
+
+def test_what_cannot_be_read_is_not_guessed(table: "DynamoDBClient") -> None:
+    table.put_item(
+        TableName=TABLE,
+        Item={"pk": {"S": "fleet#ocr"}, "sk": {"S": "control"}, "control": {"S": "{?"}},
+    )
+    with pytest.raises(Unreadable, match="control of fleet#ocr"):
+        ControlTable(table, TABLE).of("ocr")
