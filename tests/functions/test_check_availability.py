@@ -143,14 +143,6 @@ def test_the_groups_of_many_fleets_are_read_together(stage_of: StageOf, many: in
     assert stage.counted("dynamodb").total() == many * sum(TABLE_CALLS.values())
 
 
-def test_the_documents_are_read_once_a_minute_at_most(stage_of: StageOf) -> None:
-    stage = stage_of()
-    stage.call(handler)
-    assert stage.counted("ssm").total() == 1
-    stage.call(handler)
-    assert stage.counted("ssm").total() == 0
-
-
 # --- one fleet never stops another ------------------------------------------------------------
 
 
@@ -204,18 +196,6 @@ def test_a_throttled_look_at_the_groups_concludes_nothing(stage_of: StageOf) -> 
     assert isinstance(error, Throttled)
     assert "fleet ocr: describing Auto Scaling groups" in str(error)
     assert stage.cloud.group("ocr-on-demand").desired == 0
-
-
-def test_throttled_activities_stop_nothing_and_are_told(stage_of: StageOf) -> None:
-    stage = stage_of(("ocr",), spot=LOSES_TWO)
-    stage.call(handler)
-    stage.at(900)
-    stage.during["DescribeScalingActivities"] = slow_down
-    stage.call(handler)
-    assert stage.cloud.group("ocr-on-demand").desired >= 2
-    record = stage.records("ocr")[-1]
-    assert "activities of ocr-spot: Throttled" in record["unread"][0]
-    assert stage.leased("ocr") == set()
 
 
 # --- one writer -------------------------------------------------------------------------------

@@ -71,14 +71,6 @@ def test_an_event_about_a_strangers_instance_does_nothing(stage: Stage, name: st
 @pytest.mark.parametrize(
     "name", ["launch_successful", "launch_unsuccessful", "terminate_successful"]
 )
-def test_an_event_about_a_strangers_group_does_nothing(stage: Stage, name: str) -> None:
-    assert stage.call(handler, event(name, group="web")) == {}
-    assert stage.counted("autoscaling", "ec2", "dynamodb").total() == 0
-
-
-@pytest.mark.parametrize(
-    "name", ["launch_successful", "launch_unsuccessful", "terminate_successful"]
-)
 def test_an_event_about_a_group_turns_its_fleet_only(stage: Stage, name: str) -> None:
     assert stage.call(handler, event(name)).keys() == {"ocr"}
     assert stage.records("search") == []

@@ -155,18 +155,6 @@ def test_a_fleet_whose_agent_went_silent_does_not_sleep(stage_of: StageOf) -> No
     assert "request-queue-unread" in quiet.record["alarms"]
 
 
-def test_many_that_wait_wake_as_many_as_clear_them_in_time(quiet: Quiet) -> None:
-    quiet.turns(6, busy=True)
-    quiet.turns(12)
-    quiet.send(60)
-    quiet.turns(1)
-    # 60 requests of 6 s in 300 s: the service time is remembered from before the silence.
-    assert quiet.desired == 2
-    quiet.send(60)
-    quiet.turns(1)
-    assert quiet.desired == 3
-
-
 def test_what_is_in_flight_keeps_the_fleet(quiet: Quiet) -> None:
     quiet.turns(6, busy=True)
     quiet.send()
@@ -175,15 +163,6 @@ def test_what_is_in_flight_keeps_the_fleet(quiet: Quiet) -> None:
     assert quiet.desired >= 1
     assert quiet.record["alarms"] == ["stale-search-logs"]
     assert "0 requests wait, 1 are in flight" in quiet.record["reason"]
-
-
-def test_nobody_sleeps_below_the_minimum(quiet: Quiet) -> None:
-    bounds = {"spot_min": 1, "spot_max": 9, "on_demand_max": 9}
-    text = document("ocr", request_queue_url=quiet.url, bounds=bounds)
-    quiet.stage.put("ocr", json.dumps(text))
-    quiet.stage.restart()
-    quiet.turns(14)
-    assert quiet.desired == 1
 
 
 def test_a_queue_that_cannot_be_read_holds_rings_and_is_named(
@@ -223,8 +202,3 @@ def test_one_throttled_look_changes_nothing(quiet: Quiet) -> None:
     assert "Throttled" in quiet.record["reason"]
     quiet.turns(1)
     assert quiet.desired == 0
-
-
-def test_the_queue_is_read_once_a_turn(quiet: Quiet) -> None:
-    quiet.turns(1, busy=True)
-    assert quiet.stage.counted("sqs") == {"GetQueueAttributes": 1}

@@ -34,12 +34,6 @@ def test_every_function_has_its_file_and_every_file_its_function(stack: Stack) -
     assert all(function["CodeUri"] == f"functions/{snake(n)}" for n, function in functions.items())
 
 
-def test_a_function_is_one_file(stack: Stack) -> None:
-    for function in stack.functions().values():
-        files = {path.name for path in (ROOT / function["CodeUri"]).iterdir() if path.is_file()}
-        assert files == {"app.py"}
-
-
 def test_every_variable_that_is_set_is_read_and_the_reverse(stack: Stack) -> None:
     for name, settings in SETTINGS.items():
         variables = stack.functions()[name]["Environment"]["Variables"]
@@ -132,12 +126,6 @@ def test_the_ledger_is_kept_as_often_as_it_says_that_it_is(stack: Stack) -> None
     assert schedule["Name"] == "ocr-keep-ledger"
 
 
-def test_the_doctor_looks_once_a_day(stack: Stack) -> None:
-    [event] = stack.functions()["ExamineAccount"]["Events"].values()
-    assert event["Properties"]["ScheduleExpression"] == "rate(1 day)"
-    assert event["Properties"]["Name"] == "ocr-doctor"
-
-
 def test_the_own_layer_is_the_package_and_nothing_else() -> None:
     layer = template()["Resources"]["SpotkeeperLayer"]
     assert layer["Properties"]["RetentionPolicy"] == "Delete"
@@ -166,8 +154,3 @@ def test_checkers_keep_concurrency_where_the_account_has_enough() -> None:
         if "ReservedConcurrentExecutions" in it
     }
     assert reserved == {"CheckHealth": 4, "CheckAvailability": 6, "HandleInterruption": 10}
-
-
-def test_nothing_is_traced_that_nobody_looks_at() -> None:
-    assert "Tracing" not in template()["Globals"]["Function"]
-    assert "Xray" not in str(template()["Resources"])

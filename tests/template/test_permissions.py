@@ -125,15 +125,6 @@ def test_further_groups_are_allowed_by_their_prefix_only_when_one_is_given(adopt
     assert owners == {"SizeSpot", "KeepAvailability", "SendSearchLogs", OPERATOR}
 
 
-def test_workers_may_complete_the_hooks_of_their_groups_and_have_them_wait(adopted: Stack) -> None:
-    [hooks] = [it for _, it in statements(adopted) if "CompleteLifecycle" in str(it["Action"])]
-    assert {it.rpartition(":")[2] for it in hooks["Action"]} == {
-        "CompleteLifecycleAction",
-        "RecordLifecycleActionHeartbeat",
-    }
-    assert {it.rpartition("/")[2] for it in hooks["Resource"]} == {"ocr-spot", "ocr-on-demand"}
-
-
 def test_the_length_of_the_one_request_queue_is_read_only_when_one_is_given(
     adopted: Stack,
 ) -> None:

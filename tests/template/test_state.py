@@ -103,11 +103,6 @@ def test_the_launch_hook_ends_before_the_launch_deadline() -> None:
     assert template()["Parameters"]["ReadySeconds"]["MaxValue"] < deadline
 
 
-def test_the_logs_are_kept_for_a_time(stack: Stack) -> None:
-    [logs] = stack.resources("AWS::Logs::LogGroup").values()
-    assert logs["RetentionInDays"] == 30
-
-
 def test_adopting_two_groups_creates_none(adopted: Stack) -> None:
     assert not adopted.resources("AWS::AutoScaling")
 
@@ -153,12 +148,6 @@ def test_cloudformation_waits_for_no_capacity_of_a_created_group() -> None:
     groups = stack.resources("AWS::AutoScaling::AutoScalingGroup").values()
     assert {group["MinSize"] for group in groups} == {0}
     assert not any("DesiredCapacity" in group for group in groups)
-
-
-def test_a_created_group_launches_a_version_that_cloudformation_knows(created: Stack) -> None:
-    for group in created.resources("AWS::AutoScaling::AutoScalingGroup").values():
-        launch = group["MixedInstancesPolicy"]["LaunchTemplate"]["LaunchTemplateSpecification"]
-        assert launch["Version"] == "1"
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import boto3
 import pytest
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from mypy_boto3_ec2 import EC2Client
 
 SINCE = at(-300)
-NONCE = "51af3dc0-da77-11e4-872e-1234567db123"
 REFUSED = (
     "There is no Spot capacity available that matches your request. Launching EC2 instance failed."
 )
@@ -33,7 +32,7 @@ class Aws:
         self._autoscaling: AutoScalingClient = boto3.client("autoscaling")
         self._ec2: EC2Client = boto3.client("ec2")
         self.autoscaling, self.ec2 = Stubber(self._autoscaling), Stubber(self._ec2)
-        self.reader = AutoScalingReader(self._autoscaling, self._ec2, NONCE)
+        self.reader = AutoScalingReader(self._autoscaling, self._ec2)
 
     def activities(self, *activities: dict[str, Any], token: str | None = None) -> None:
         """Answer one page of activities."""
@@ -228,68 +227,6 @@ def test_the_spot_requests_of_the_asked_instances_are_read_in_pages(aws: Aws) ->
             {"Filters": filters, "MaxResults": 500, **page},
         )
     assert len(aws.reader.troubled_spot_requests(["i-0b", "i-0a"], SINCE)) == 2
-
-
-def test_marked_instances_are_found_by_whose_they_were(aws: Aws) -> None:
-    states = ["pending", "running", "stopping", "stopped"]
-    filters = [
-        {"Name": "tag:spotkeeper:group", "Values": ["spot"]},
-        {"Name": "tag:spotkeeper:nonce", "Values": [NONCE]},
-        {"Name": "instance-state-name", "Values": states},
-    ]
-
-    def marked(instance_id: str, gone_at: str) -> dict[str, object]:
-        tags = {
-            "spotkeeper:draining": gone_at, "spotkeeper:group": "spot", "spotkeeper:nonce": NONCE,
-        }  # fmt: skip
-        return {
-            "InstanceId": instance_id,
-            "InstanceLifecycle": "spot",
-            "Tags": [{"Key": key, "Value": value} for key, value in tags.items()],
-        }
-
-    in_group = marked("i-0d", at(-10).isoformat())
-    in_group["Tags"] = [
-        *cast("list[object]", in_group["Tags"]),
-        {"Key": "aws:autoscaling:groupName", "Value": "other"},
-    ]
-    on_demand = marked("i-0e", at(-10).isoformat())
-    del on_demand["InstanceLifecycle"]
-    found = [
-        marked("i-00000000a", at(-10).isoformat()),
-        marked("i-0b", "soon"),
-        marked("i-00000000c", at(-20).isoformat()),
-        in_group,
-        on_demand,
-    ]
-    aws.ec2.add_response(
-        "describe_instances",
-        {"Reservations": [{"Instances": [instance]} for instance in found]},
-        {"Filters": filters, "MaxResults": 500},
-    )
-    words = "Detaching EC2 instance: i-00000000"
-    aws.autoscaling.add_response(
-        "describe_scaling_activities",
-        {
-            "Activities": [
-                activity(at(-15), Description=words + "a", StatusCode="Successful"),
-                activity(at(-15), Description=words + "c", StatusCode="Failed"),
-                activity(at(-15), Description="Launching a new EC2 instance: i-00000000c"),
-            ]
-        },
-        {
-            "AutoScalingGroupName": "spot",
-            "Filters": [
-                {"Name": "StartTimeLowerBound", "Values": [at(-3620).isoformat()]},
-                {"Name": "StartTimeUpperBound", "Values": [at(3590).isoformat()]},
-            ],
-            "MaxRecords": 100,
-        },
-    )
-    proven = {mark.instance_id: mark.detached for mark in aws.reader.marked(["spot"])}
-    assert proven == {
-        "i-00000000a": True, "i-00000000c": False, "i-0d": False, "i-0e": False,
-    }  # fmt: skip
 
 
 def test_old_trouble_is_forgotten(aws: Aws) -> None:

@@ -16,7 +16,7 @@ from spotkeeper.adapters.dynamodb.fleet_state import FleetStateTable
 from spotkeeper.domain.availability.memory import AvailabilityMemory
 from spotkeeper.domain.decision import Action, Controller, DecisionRecord, Outcome
 from spotkeeper.domain.health.memory import HealthMemory
-from spotkeeper.ports import AtRiskNote, Lease, Throttled, Unavailable
+from spotkeeper.ports import AtRiskNote, Lease, Throttled
 from tests.builders import TABLE, at, held
 from tests.contract.conftest import table_client
 
@@ -80,20 +80,6 @@ def test_all_that_is_remembered_comes_back(
     assert lease.written_at == at(0)
 
 
-def test_the_two_controllers_have_a_writer_each_and_one_item_of_leases(
-    states: FleetStateTable, dynamodb: "DynamoDBClient"
-) -> None:
-    first, second = (taken(states, controller=controller) for controller in CONTROLLERS)
-    assert [states.acquire("ocr", controller, at(1), None) for controller in CONTROLLERS] == [
-        None,
-        None,
-    ]
-    assert not states.commit(first, AvailabilityMemory(), at(2))
-    assert not states.commit(second, HealthMemory(), at(2))
-    item = state_item(dynamodb)
-    assert not {key for key in item if key.endswith(("_holder", "_until"))}
-
-
 def test_a_state_expires_a_week_after_its_last_turn(
     states: FleetStateTable, dynamodb: "DynamoDBClient"
 ) -> None:
@@ -101,21 +87,6 @@ def test_a_state_expires_a_week_after_its_last_turn(
     states.commit(taken(states, controller=Controller.HEALTH), HealthMemory(), at(0))
     expire = {int(item["expires_at"]["N"]) for item in items(dynamodb)}
     assert expire == {at(7 * 86_400).timestamp()}
-
-
-def test_a_lease_outlives_the_longest_turn_and_then_ends(states: FleetStateTable) -> None:
-    first = taken(states)
-    assert states.acquire("ocr", Controller.AVAILABILITY, at(45), None) is None
-    second = taken(states, 46)
-    assert second.holder != first.holder
-    with pytest.raises(Unavailable, match="lost to another turn"):
-        states.commit(first, AvailabilityMemory(backoff_s=9), at(47))
-    states.release(first)
-    assert states.acquire("ocr", Controller.AVAILABILITY, at(48), None) is None
-    assert not states.commit(second, AvailabilityMemory(backoff_s=4), at(49))
-    with pytest.raises(Unavailable, match="lost to another turn"):
-        states.commit(first, AvailabilityMemory(backoff_s=9), at(50))
-    assert taken(states, 92).availability == AvailabilityMemory(backoff_s=4)
 
 
 @pytest.mark.parametrize("controller", CONTROLLERS)
@@ -197,21 +168,6 @@ def test_a_memory_of_an_older_release_keeps_what_is_still_known(
     assert taken(states).availability == AvailabilityMemory(backoff_s=4)
 
 
-def test_notes_that_come_in_meanwhile_are_kept_for_the_next_round(
-    states: FleetStateTable, dynamodb: "DynamoDBClient"
-) -> None:
-    mine, other = (AtRiskNote(instance_ids=(i,), at=at(0)) for i in ("i-0a", "i-0b"))
-    first = taken(states, note=mine)
-    assert states.acquire("ocr", Controller.AVAILABILITY, at(1), other) is None
-    assert states.acquire("ocr", Controller.AVAILABILITY, at(2), None) is None
-    assert not states.commit(first, AvailabilityMemory(), at(3))
-    second = taken(states, 3)
-    assert second.notes == (other,)
-    assert states.commit(second, AvailabilityMemory(), at(4))
-    assert "availability_noted" not in state_item(dynamodb)
-    assert items(dynamodb, "availability#") == []
-
-
 def test_a_thousand_notes_are_read_by_one_turn_and_cost_a_few_units_each() -> None:
     """A zone that goes warns of its instances one by one, while turns are at work."""
     dynamodb = table_client()
@@ -233,22 +189,6 @@ def test_a_thousand_notes_are_read_by_one_turn_and_cost_a_few_units_each() -> No
     assert again.notes == (late,)
     assert states.commit(again, AvailabilityMemory(), at(4))
     assert taken(states, 5).notes == ()
-
-
-def test_a_turn_that_fails_leaves_its_notes_to_the_next(states: FleetStateTable) -> None:
-    note = AtRiskNote(instance_ids=("i-0a",), at=at(0))
-    states.release(taken(states, note=note))
-    assert taken(states, 1).notes == (note,)
-
-
-def test_what_is_written_early_keeps_the_lease_and_the_notes(states: FleetStateTable) -> None:
-    note = AtRiskNote(instance_ids=("i-0a",), at=at(0))
-    lease = taken(states, note=note)
-    states.commit(lease, AvailabilityMemory(backoff_s=4), at(1), release=False)
-    assert states.acquire("ocr", Controller.AVAILABILITY, at(2), None) is None
-    after_a_crash = taken(states, 46)
-    assert after_a_crash.availability.backoff_s == 4
-    assert after_a_crash.notes[0] == note
 
 
 def record(reason: str, controller: Controller = Controller.AVAILABILITY) -> DecisionRecord:

@@ -13,24 +13,6 @@ from tests.builders import at, failure, fleet, group, ids, instances, turn
 from tests.unit.availability.wholes import BACK, SPOT, STEADY, whole
 
 
-def test_a_launched_instance_counts_as_launching_until_its_deadline() -> None:
-    spot = group("spot", 4, instances(SPOT[:3], SPOT[3:4]))
-    early = turn(0, spot, group("on-demand", 0), STEADY)
-    assert early.action is Action.HOLD
-    assert turn(599, spot, group("on-demand", 0), early.memory).action is Action.HOLD
-    late = turn(600, spot, group("on-demand", 0), early.memory)
-    assert (late.action, late.on_demand_desired) == (Action.BACKFILL, 1)
-    assert "bootstrap" in late.alarms
-
-
-def test_an_increase_of_desired_causes_no_burst() -> None:
-    spot = group("spot", 8, instances(SPOT[:4]))
-    decision = turn(0, spot, group("on-demand", 0), STEADY)
-    assert (decision.action, decision.shortfall) == (Action.HOLD, 0)
-    assert turn(119, spot, group("on-demand", 0), decision.memory).action is Action.HOLD
-    assert turn(120, spot, group("on-demand", 0), decision.memory).on_demand_desired == 4
-
-
 def test_an_increase_that_spot_refuses_is_backfilled_at_once() -> None:
     spot = group("spot", 8, instances(SPOT[:4]))
     asked = turn(0, spot, group("on-demand", 0), STEADY)
@@ -38,22 +20,6 @@ def test_an_increase_that_spot_refuses_is_backfilled_at_once() -> None:
     decision = turn(60, spot, group("on-demand", 0), asked.memory, spot_failures=refused)
     assert decision.on_demand_desired == 4
     assert "capacity: refused" in decision.reason
-
-
-def test_one_empty_zone_does_not_end_a_request_that_is_still_being_filled() -> None:
-    asked = turn(0, group("spot", 8, instances(SPOT[:4])), group("on-demand", 0), STEADY)
-    filling = group("spot", 8, instances(SPOT[:4], SPOT[4:6]))
-    refused = (failure(FailureClass.CAPACITY, 10),)
-    decision = turn(60, filling, group("on-demand", 0), asked.memory, spot_failures=refused)
-    assert decision.action is Action.HOLD
-
-
-def test_throttling_is_no_evidence_of_missing_capacity() -> None:
-    spot = group("spot", 8, instances(SPOT[:4]))
-    asked = turn(0, spot, group("on-demand", 0), STEADY)
-    throttled = (failure(FailureClass.THROTTLE, 10),)
-    decision = turn(60, spot, group("on-demand", 0), asked.memory, spot_failures=throttled)
-    assert decision.action is Action.HOLD
 
 
 @pytest.mark.parametrize(
@@ -217,21 +183,6 @@ def test_the_idle_go_first_and_the_busy_are_waited_for() -> None:
     assert (waiting.action, waiting.rule) == (Action.HOLD, "busy")
     assert turn(179, spot, one, waiting.memory, busy_shares={BACK[0]: 0.9}).rule == "busy"
     assert turn(180, spot, one, waiting.memory, busy_shares={BACK[0]: 0.9}).ends == (BACK[0],)
-
-
-def test_both_groups_short_is_said_alarmed_and_backed_off() -> None:
-    dry = (failure(FailureClass.CAPACITY),)
-    spot, on_demand = group("spot", 4), group("on-demand", 2)
-    over_quota = (failure(FailureClass.QUOTA),)
-    first = turn(0, spot, on_demand, STEADY, spot_failures=dry, on_demand_failures=over_quota)
-    assert (first.action, first.rule) == (Action.HOLD, "both-short")
-    assert "(spot, capacity: refused; on-demand, quota: refused)" in first.reason
-    assert "both-short" in first.alarms
-    assert first.memory.retry_at == at(60)
-    again = turn(60, spot, on_demand, first.memory, spot_failures=dry, on_demand_failures=dry)
-    assert again.memory.retry_at == at(180)
-    over = turn(120, spot, group("on-demand", 4, instances(BACK[:4])), again.memory)
-    assert (over.memory.retry_at, over.alarms) == (None, ())
 
 
 def test_az_rebalance_is_suspended_where_the_policy_says_so() -> None:

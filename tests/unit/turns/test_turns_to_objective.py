@@ -78,15 +78,6 @@ def test_the_history_is_written_once_a_step() -> None:
     assert history.late == (0,) * 4
 
 
-def test_without_an_objective_no_history_is_kept() -> None:
-    stage = Stage()
-    stage.serve(0, dict.fromkeys(stage.spot, 0.9))
-    stage.turn(0)
-    histories = stage.ports.histories
-    assert isinstance(histories, FakeLoadHistories)
-    assert histories.items == {}
-
-
 def test_a_bound_that_is_too_low_raises_an_alarm() -> None:
     stage = promised()
     bounds = replace(stage.fleet.bounds, spot_max=3)
