@@ -142,3 +142,23 @@ def test_a_changed_document_is_copied_by_the_next_that_reads_it(
     key = {"pk": {"S": "documents"}, "sk": {"S": "copy"}}
     copy = boto3.client("dynamodb").get_item(TableName=TABLE, Key=key)["Item"]["texts"]["S"]
     assert json.loads(copy) == {"ocr": json.dumps(document("ocr", bounds=bounds))}
+
+
+def test_a_large_release_takes_several_turns_and_no_time_of_another_fleet(
+    stage_of: StageOf,
+) -> None:
+    stage = stage_of(desired=80, spot=((0.0, 200), (960.0, 0), (2400.0, 200)))
+    for minute in range(10, 40):
+        stage.at(60 * minute)
+        stage.call(availability)
+    stage.latency_s = 0.25
+    left: list[int] = []
+    for minute in range(40, 65):
+        stage.at(60 * minute)
+        stage.call(availability)
+        assert stage.took_s <= 20
+        left.append(stage.cloud.group("ocr-on-demand").desired)
+    assert left[0] == 80
+    assert left[-1] == 0
+    assert len(set(left)) > 4
+    assert stage.cloud.group("search-on-demand").desired == 0

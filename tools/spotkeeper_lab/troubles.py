@@ -185,18 +185,15 @@ class Troubled(World):
     def _collect(self) -> None:
         if Kind.COLLECTOR_DOWN in self.active:
             return
-        batch = self.queue.receive(self.now_s)
-        if batch is None:
-            return
+        # Lambda polls again at once, until the queue has nothing that is visible.
+        while batch := self.queue.receive(self.now_s):
+            self.invoke(COLLECT, batch, partial(self._settle, batch))
 
-        def settle(invocation: Invocation, answer: Any) -> None:
-            records: Any = batch["Records"]
-            failed = [record["messageId"] for record in records]
-            if answer is not None and not invocation.failed:
-                failed = [one["itemIdentifier"] for one in answer["batchItemFailures"]]
-            self.queue.settle(batch, failed)
-
-        self.invoke(COLLECT, batch, settle)
+    def _settle(self, batch: Mapping[str, Any], invocation: Invocation, answer: Any) -> None:
+        failed = [record["messageId"] for record in batch["Records"]]
+        if answer is not None and not invocation.failed:
+            failed = [one["itemIdentifier"] for one in answer["batchItemFailures"]]
+        self.queue.settle(batch, failed)
 
     # --- workers --------------------------------------------------------------------------------
 

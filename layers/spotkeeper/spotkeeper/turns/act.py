@@ -112,6 +112,10 @@ def _ask(batch: Batch, ports: Ports, fleet: str, budget: Budget, asked: Asked) -
     waiting, calls = [batch], 0
     while waiting:
         some, calls = waiting.pop(), calls + 1
+        if isinstance(some[0], EndBackfill | EndSpare) and budget.is_shared_out():
+            # An instance more for a minute does no harm; another fleet may need its turn.
+            asked.note(some, Answer.SKIPPED)
+            continue
         if (spent := budget.spent_s()) >= ASK_UNTIL_S:
             late = f"TimedOut: not requested, because {spent:.0f} s had passed"
             asked.note(some, Answer.REFUSED, late)

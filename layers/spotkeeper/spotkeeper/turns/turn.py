@@ -88,6 +88,10 @@ class Budget:
         spent = self.spent_s()
         self._optional_until_s = spent + (TURNS_S - spent) / fleets_left
 
+    def is_shared_out(self) -> bool:
+        """Say whether the present fleet has had its share of the time."""
+        return self.spent_s() >= self._optional_until_s
+
     @contextmanager
     def state(self) -> Iterator[None]:
         """Read the state of a fleet; where the table throttles or is away, raise `NoState`.
@@ -113,7 +117,7 @@ class Budget:
         if self.hung(api):
             unread.append(f"{what}: skipped, as {api} did not answer before")
             return without
-        if self.spent_s() >= self._optional_until_s:
+        if self.is_shared_out():
             unread.append(f"{what}: skipped, as no time was left for it")
             return without
         try:
