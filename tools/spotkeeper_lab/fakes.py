@@ -71,7 +71,7 @@ def seconds(at: datetime) -> float:
 
 
 class Crash(BaseException):
-    """The function died here, as at a time-out; nobody catches it."""
+    """The function died here, as at a time-out; nothing catches it."""
 
 
 @dataclass(slots=True)

@@ -43,7 +43,7 @@ _TARGETS = {TERMINATING: "Terminated", STANDBY: "Standby"}
 
 
 class Force(Protocol):
-    """Who serves on the machines."""
+    """The workers on the machines."""
 
     def join(self, instance_id: str) -> None:
         """Start the workers of an instance."""
@@ -61,7 +61,7 @@ class _Machine:
 
 
 class Machines:
-    """Who takes requests, by what each instance has been told."""
+    """Which instances take requests, by what their metadata says."""
 
     def __init__(self, force: Force, notice_s: float, poll_s: float = POLL_S) -> None:
         """Look after the workers of `force`; EC2 takes an instance `notice_s` after its warning."""

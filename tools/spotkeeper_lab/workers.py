@@ -188,7 +188,7 @@ class Workforce:
             self._dispatch()
 
     def resume(self, instance_id: str) -> None:
-        """Let the workers of an instance take requests again; those that do are left in peace."""
+        """Let the workers of an instance take requests again; others are left alone."""
         for worker in self._instances.get(instance_id, ()):
             if not worker.accepts:
                 worker.accepts = True

@@ -108,7 +108,7 @@ class Cloud(CloudStates):
         self._act(state)
 
     def terminate(self, instance_ids: Sequence[str]) -> None:
-        """End instances, in a group or not; ended ones are left in peace.
+        """End instances, in a group or not; those that ended already are ignored.
 
         Where marks are needed, this role may end running spot instances with all of them only.
         """
@@ -262,7 +262,7 @@ class Cloud(CloudStates):
         self._group(group).bad_images.append((start_s, end_s))
 
     def kill(self, instance_id: str) -> None:
-        """End an instance as a user does who needs no mark, behind its group's back."""
+        """End an instance as a user without limits does, unknown to its group."""
         if machine := self._known(instance_id):
             self._die(machine, USER_SHUTDOWN)
         self._fill_dirty()

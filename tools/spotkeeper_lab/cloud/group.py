@@ -128,7 +128,7 @@ class Refusal:
 
 # An unanswered drought is written down for its last hour only.
 WRITTEN_S = 3600.0
-# AWS keeps activities for six weeks; nobody here reads further back than this many.
+# AWS keeps activities for six weeks; nothing here reads further back than this many.
 KEPT_ACTIVITIES = 20_000
 # What desired does not count.
 NOT_COUNTED = frozenset({TERMINATING, STANDBY})

@@ -25,7 +25,7 @@ class Purchase(StrEnum):
 
 
 class EventKind(StrEnum):
-    """What the cloud tells of; each is one EventBridge event."""
+    """What the cloud reports; each is one EventBridge event."""
 
     FULFILLED = "fulfilled"
     LAUNCH_SUCCESSFUL = "launch_successful"
@@ -151,7 +151,7 @@ class Physics:
 class InstanceView:
     """An instance; `state` is AWS's LifecycleState, `group` is empty once it is in none.
 
-    `lost` says that the market took it, `gone_s` when its workers were told that it will be gone
+    `lost` says that the market took it, `gone_s` when it will be gone, as its workers know
     and `tags` the other tags that it was given, `serves_s` from when on its workers serve: never
     where it was launched from a bad image.
     """
@@ -174,7 +174,7 @@ class InstanceView:
 
     @property
     def draining(self) -> bool:
-        """Whether its workers were told that it will be gone."""
+        """Whether its workers know that it will be gone."""
         return self.gone_s is not None
 
 
@@ -220,7 +220,7 @@ class Activity:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CloudEvent:
-    """Something that happened at `at_s` and is told at `deliver_s`."""
+    """Something that happened at `at_s` and is delivered at `deliver_s`."""
 
     kind: EventKind
     at_s: float

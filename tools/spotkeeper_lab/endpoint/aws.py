@@ -32,7 +32,7 @@ from spotkeeper_lab.local_aws.events import Event, Events
 from spotkeeper_lab.local_aws.wire import Answer, Get, VirtualTime, WireAction, group_arn, page
 from spotkeeper_lab.traces.market import market_of
 
-# The cloud needs an end of its market; a lab is not up for so long.
+# The market of a cloud ends; no lab is up for a month.
 A_MONTH_S = 30 * 86_400.0
 # A market has one capacity at a time.
 LEAST_S = 1e-6
@@ -76,7 +76,7 @@ class World:
 
     @contextmanager
     def now(self) -> Iterator[Cloud]:
-        """The cloud as it is now, for nobody else meanwhile."""
+        """The cloud as it is now, locked meanwhile."""
         with self._lock:
             self._advance()
             try:
@@ -95,7 +95,7 @@ class World:
             return [self._events.of_cloud(event) for event in due]
 
     def set_capacity(self, pools: Iterable[str], capacity: int, in_s: float = 0.0) -> None:
-        """Let pools hold so many from `in_s` seconds on; a drop is announced as AWS does."""
+        """Let each pool hold `capacity` in `in_s` seconds; AWS warns before a drop."""
         with self.now() as cloud:
             steps = {name: [(0.0, held)] for name, held in self.capacities.items()}
             for pool in pools:
@@ -121,7 +121,7 @@ class World:
         return self._clock() + self._ahead_s
 
     def skip(self, seconds: float) -> None:
-        """Let a time be over at once, for whom only the cloud's own clock matters."""
+        """Move the lab's clock ahead; deployed functions keep the time that they have."""
         with self._lock:
             self._ahead_s += seconds
             self._advance()
@@ -223,7 +223,7 @@ SIMULATED = frozenset({
     "MinSize", "MixedInstancesPolicy", "NewInstancesProtectedFromScaleIn", "Tags",
     "VPCZoneIdentifier",
 })  # fmt: skip
-"""What of a group has its effect here, or none that anybody could see."""
+"""The properties of a group that have their effect here, or no visible one."""
 
 type Made = tuple[str, dict[str, str]]
 

@@ -1,7 +1,7 @@
 """What runs on the machines of a lab, in real time: workers that serve, and the agents beside them.
 
-Requests arrive at a steady rate by chance. Who takes requests and until when, what a search log is
-and when it is sent, and which hooks an agent completes are the worker distribution's own rules.
+Requests arrive at random at a steady rate. The worker distribution's own rules decide which worker
+takes requests and until when, what a search log is, when it is sent, and which hooks are completed.
 """
 
 import random

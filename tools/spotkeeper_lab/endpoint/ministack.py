@@ -205,7 +205,7 @@ def _principal(key: str) -> str:
 
 
 def _role(arn: str) -> str:
-    """A principal by its short name: `user/x`, or `role/x` for whoever assumed it."""
+    """A principal by its short name: `user/x`, or `role/x` for an assumed role."""
     kind, _, name = arn.rpartition(":")[2].partition("/")
     return f"role/{name.partition('/')[0]}" if kind == "assumed-role" else f"{kind}/{name}"
 
@@ -299,7 +299,7 @@ class Invocation:
 
 
 def invocations_are_lambda_s() -> None:
-    """Throttled events wait, failed ones are tried again, and the destination is told."""
+    """Throttled events wait, failed ones are tried again, and the destination gets a record."""
     functions = module("services.lambda_svc")
 
     def invoke(function: Mapping[str, Any], event: Any) -> None:
@@ -443,7 +443,7 @@ LOOK_EVERY_S = 0.02
 
 
 def processes_start_in_turn() -> None:
-    """Of a function's processes one starts at a time; who waits takes one that is free first.
+    """A function's processes start one at a time; a waiting call takes a free one first.
 
     Events that come together would otherwise each start one, the slower for all the others.
     """

@@ -21,8 +21,8 @@ PHYSICS: TypeAdapter[Physics] = TypeAdapter(Physics)
 class LabSettings(BaseModel):
     """One lab: its endpoint, its groups and its market; times are in seconds.
 
-    `pools` are "zone/type" with how many spot instances each can hold. `physics` has whatever else
-    the simulated cloud can be told, by the names of `Physics`.
+    `pools` are "zone/type" with how many spot instances each can hold. `physics` has any other
+    property of the simulated cloud, by the names of `Physics`.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)

@@ -57,7 +57,7 @@ SERVICES = frozenset({
 MODELS = create_loader()
 """AWS's own models, each read from its file once; EC2's alone takes a fifth of a second."""
 SELDOM = (50_000, 20, 50)
-"""When garbage is collected: after so many new objects, and so many collections of younger ones."""
+"""When garbage is collected: after this many new objects, and this many collections of younger ones."""
 _SANITIZE = "sanitize_user_agent_string_component"
 _MAKE_CLASS: Any = vars(ClientCreator)["_create_client_class"]
 _CLASSES: dict[str, type] = {}
@@ -89,7 +89,7 @@ class Client:
         self._operations, self._pages = _models(service)
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
-        """The operation of that name; it fails when nobody simulates it."""
+        """The operation of that name; it fails when it is not simulated."""
         if name.startswith("__") or name not in self._operations:
             raise AttributeError(name)
         if name not in self._answers:
@@ -191,7 +191,7 @@ def answering(answers: _Answers) -> Iterator[None]:
 
     ours: list[tuple[str, Callable[..., Any], Any]] = [
         ("before-parameter-build", keep, handlers.REGISTER_LAST),
-        # The last who is asked: before, calls are counted.
+        # Registered last: calls are counted before.
         ("before-call", answer, handlers.REGISTER_LAST),
     ]
     with patch.object(handlers, "BUILTIN_HANDLERS", [*handlers.BUILTIN_HANDLERS, *ours]):
@@ -253,7 +253,7 @@ def _known_class(creator: Any, service: str, model: Any) -> type:
 
 
 def _unsigned(signer: RequestSigner, *_: object, **__: object) -> None:
-    """Leave a request without a signature; nobody here checks one."""
+    """Leave a request without a signature; nothing here checks one."""
 
 
 @contextmanager

@@ -23,7 +23,7 @@ class Events:
         return self._event("aws.scheduler", "Scheduled Event", at_s, [], "{}")
 
     def of_cloud(self, event: CloudEvent) -> Event:
-        """What EC2 or Auto Scaling tells of something that happened."""
+        """The event of EC2 or Auto Scaling for something that happened."""
         instance = [instance_arn(event.instance_id)]
         detail: dict[str, object] = {"instance-id": event.instance_id}
         match event.kind:
