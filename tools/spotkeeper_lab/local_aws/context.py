@@ -57,7 +57,7 @@ SERVICES = frozenset({
 MODELS = create_loader()
 """AWS's own models, each read from its file once; EC2's alone takes a fifth of a second."""
 SELDOM = (50_000, 20, 50)
-"""When garbage is collected: after this many new objects, and this many collections of younger ones."""
+"""When garbage is collected: after this many new objects, and this many younger collections."""
 _SANITIZE = "sanitize_user_agent_string_component"
 _MAKE_CLASS: Any = vars(ClientCreator)["_create_client_class"]
 _CLASSES: dict[str, type] = {}
