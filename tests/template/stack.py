@@ -109,6 +109,7 @@ _INTRINSICS: dict[str, Any] = {
     "Fn::GetAtt": lambda _, name: ".".join(name) if isinstance(name, list) else name,
     "Fn::If": lambda stack, it: stack.resolve(it[1] if stack._holds(it[0]) else it[2]),
     "Fn::Select": lambda stack, it: stack.resolve(it[1])[int(it[0])],
+    "Fn::Join": lambda stack, it: it[0].join(map(str, stack.resolve(it[1]))),
     "Fn::Split": lambda stack, it: stack.resolve(it[1]).split(it[0]),
     "Fn::Contains": lambda stack, it: str(stack.resolve(it[1])) in stack.resolve(it[0]),
     "Fn::FindInMap": lambda stack, it: template()["Mappings"][it[0]][stack.resolve(it[1])][it[2]],

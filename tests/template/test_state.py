@@ -110,17 +110,26 @@ def test_adopting_two_groups_creates_none(adopted: Stack) -> None:
 def test_created_groups_spread_over_types_and_have_bounded_hooks(created: Stack) -> None:
     groups = created.resources("AWS::AutoScaling::AutoScalingGroup")
     for group in groups.values():
-        types = [
-            it["InstanceType"]
-            for it in group["MixedInstancesPolicy"]["LaunchTemplate"]["Overrides"]
-        ]
-        assert len(set(types)) >= 4
+        assert len(set(_types(group))) == 4
         hooks = {it["LifecycleTransition"]: it for it in group["LifecycleHookSpecificationList"]}
         assert hooks.keys() == {
             "autoscaling:EC2_INSTANCE_LAUNCHING",
             "autoscaling:EC2_INSTANCE_TERMINATING",
         }
         assert all(30 <= hook["HeartbeatTimeout"] <= 7200 for hook in hooks.values())
+
+
+@pytest.mark.parametrize("count", [1, 2, 4, 9, 10])
+def test_created_groups_have_one_to_ten_types_in_the_order_given(count: int) -> None:
+    wanted = [f"g{number}.xlarge" for number in range(count)]
+    made = Stack.with_parameters({**CREATE, "InstanceTypes": ",".join(wanted)})
+    groups = made.resources("AWS::AutoScaling::AutoScalingGroup").values()
+    assert [_types(group) for group in groups] == [wanted, wanted]
+
+
+def _types(group: dict[str, Any]) -> list[str]:
+    overrides = group["MixedInstancesPolicy"]["LaunchTemplate"]["Overrides"]
+    return [it["InstanceType"] for it in overrides]
 
 
 def test_created_groups_are_all_spot_and_all_on_demand(created: Stack) -> None:
@@ -160,7 +169,11 @@ def test_cloudformation_waits_for_no_capacity_of_a_created_group() -> None:
         # One stands in a JSON document and in a policy's resource.
         ("SpotGroupName", ("ocr-spot", "a/b:c+d=e", ""), ("ocr-*", "ocr?", 'a"b', "a\\b")),
         ("OnDemandGroupName", ("ocr-od",), ("*", 'a"b')),
-        ("InstanceTypes", ("a.x,b.x,c.x,d.x",), ("a.x", "a.x,b.x,c.x", "a.x, b.x,c.x,d.x")),
+        (
+            "InstanceTypes",
+            ("a.x", "a.x,b.x", ",".join(["a.x"] * 10)),
+            ("", ",".join(["a.x"] * 11), "a.x, b.x", "a.x,"),
+        ),
     ],
 )
 def test_a_parameter_that_would_fail_later_is_refused_with_a_word(
