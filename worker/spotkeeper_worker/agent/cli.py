@@ -49,6 +49,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="spotkeeper-agent", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("run", help="look after this machine until it is stopped")
+    commands.add_parser("job", help="run the job that this machine was launched for")
     commands.add_parser("notice", help="print the notice that the workers read")
     forward = commands.add_parser("forward", help="move search logs from RabbitMQ to SQS")
     forward.add_argument("--amqps", required=True, metavar="URL", help="amqps://USER:PW@HOST/VHOST")
@@ -58,6 +59,8 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         if asked.command == "forward":
             return _forward(asked.amqps, asked.queue)
+        if asked.command == "job":
+            return _job()
         return _run() if asked.command == "run" else _notice()
     except (SettingsError, AnotherAgent, MetadataError, AwsError, OSError, ValueError) as error:
         print(f"spotkeeper-agent: {error}", file=sys.stderr)
@@ -100,6 +103,16 @@ def _run() -> int:
         outbox.close()
         release()
     return 0
+
+
+def _job() -> int:
+    try:
+        from spotkeeper_worker.job.main import run
+
+        return run(load(os.environ, job=True))
+    except ImportError:
+        print("spotkeeper-agent: pip install 'spotkeeper-worker[jobs]'", file=sys.stderr)
+        return 2
 
 
 def _forward(url: str, queue: str) -> int:

@@ -64,6 +64,15 @@ class Settings:
     ready: Probe | None = None
     live: Probe | None = None
     logs: Follow | None = None
+    jobs_parameter: str = ""
+    job_bucket: str = ""
+    job_queue_url: str = ""
+    job_log_group: str = ""
+    job_folder: Path = Path("/var/lib/spotkeeper-job")
+    job_shutdown: tuple[str, ...] = ("systemctl", "poweroff")
+    job_tick_s: float = 1.0
+    job_disks: Path | None = None
+    logs_endpoint: str = ""
 
     @property
     def on_ec2(self) -> bool:
@@ -141,11 +150,16 @@ _READERS: dict[str, Callable[[str], Any]] = {
     "metadata_endpoint": _matching(r"http://[^/\s]+/?", "an address such as http://127.0.0.1:1338"),
     "request_queue": parse_address,
     "look_every_s": _number(0.01, 60),
+    "job_queue_url": _URL,
+    "job_folder": Path,
+    "job_tick_s": _number(0.01, 5),
+    "job_disks": Path,
 }
 # These are values of TOML, also in the environment.
 _STRUCTURED: dict[str, Callable[[Any], Any]] = {
     "on_drain": parse_command,
     "on_return": parse_command,
+    "job_shutdown": parse_command,
     "ready": Probe.parse,
     "live": Probe.parse,
     "logs": Follow.parse,
@@ -158,11 +172,12 @@ _ALSO = {
     "metadata_endpoint": ("AWS_EC2_METADATA_SERVICE_ENDPOINT",),
     "auto_scaling_endpoint": ("AWS_ENDPOINT_URL_AUTO_SCALING", "AWS_ENDPOINT_URL"),
     "ssm_endpoint": ("AWS_ENDPOINT_URL_SSM", "AWS_ENDPOINT_URL"),
+    "logs_endpoint": ("AWS_ENDPOINT_URL_LOGS", "AWS_ENDPOINT_URL"),
 }
 
 
-def load(environment: Mapping[str, str]) -> Settings:
-    """Read the settings of a machine; raises SettingsError."""
+def load(environment: Mapping[str, str], *, job: bool = False) -> Settings:
+    """Read the settings of a machine; raises SettingsError. One with a `job` needs others."""
     path = Path(environment.get("SPOTKEEPER_CONFIG") or CONFIG)
     try:
         given = read_file(path.read_text(encoding="utf-8"))
@@ -172,10 +187,12 @@ def load(environment: Mapping[str, str]) -> Settings:
         given = {}
     except (OSError, ValueError) as error:
         raise SettingsError(f"{path}: {error}") from None
-    return parse(environment, given)
+    return parse(environment, given, job=job)
 
 
-def parse(environment: Mapping[str, str], given: Mapping[str, Any] | None = None) -> Settings:
+def parse(
+    environment: Mapping[str, str], given: Mapping[str, Any] | None = None, *, job: bool = False
+) -> Settings:
     """Read the settings. Raises SettingsError with every wrong one; unknown ones are wrong too.
 
     `given` are those of the file; the environment comes before them.
@@ -194,7 +211,13 @@ def parse(environment: Mapping[str, str], given: Mapping[str, Any] | None = None
         except ValueError as error:
             shown = given.get(name) if text is None else text
             wrong.append(f"{names[0]}: {'' if name in _SECRET else repr(shown) + ' '}{error}")
-    if not {"search_log_queue_url", "stack"} & set(read):
+    if job:
+        if "jobs_parameter" not in read and not {"job_bucket", "job_queue_url"} <= set(read):
+            wrong.append(
+                f"{PREFIX}JOBS_PARAMETER: is missing; {PREFIX}JOB_BUCKET and {PREFIX}JOB_QUEUE_URL "
+                "would also do"
+            )
+    elif not {"search_log_queue_url", "stack"} & set(read):
         wrong.append(
             f"{PREFIX}SEARCH_LOG_QUEUE_URL: is missing, and {PREFIX}STACK that would tell it"
         )

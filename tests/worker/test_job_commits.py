@@ -1,0 +1,480 @@
+"""Machines that share a job's bucket: killed anywhere, two at once, their calls lost or late."""
+
+import contextlib
+import hashlib
+import itertools
+import os
+import shutil
+import tempfile
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import boto3
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from moto import mock_aws
+
+from spotkeeper_worker.checkpoints import publish
+from spotkeeper_worker.job.bucket import Absent, Bucket, BucketError, Conflict
+from spotkeeper_worker.job.commits import Head, Keeper, NotLoaded, Owner, Store, TakenOver
+from spotkeeper_worker.job.entries import Entries, Entry, look_at
+
+NEED = 4
+PARTS = ("model", "part/optimizer")
+HEAD = "jobs/resnet/head.json"
+
+
+class Objects:
+    """A bucket in memory, as strict as S3."""
+
+    def __init__(self) -> None:
+        self.kept: dict[str, tuple[bytes, str]] = {}
+        self._tags = itertools.count()
+
+    def get(self, key: str) -> tuple[bytes, str] | None:
+        return self.kept.get(key)
+
+    def put(self, key: str, body: bytes, match: str | None) -> str:
+        found = self.kept.get(key)
+        if found is None and match is not None:
+            raise Absent(key)
+        if found is not None and found[1] != match:
+            raise Conflict(key)
+        return self.write(key, body)
+
+    def write(self, key: str, body: bytes) -> str:
+        tag = f"{hashlib.sha256(body).hexdigest()[:8]}-{next(self._tags)}"
+        self.kept[key] = (body, tag)
+        return tag
+
+    def upload(self, path: Path, key: str) -> None:
+        self.write(key, path.read_bytes())
+
+    def download(self, key: str, path: Path) -> None:
+        if key not in self.kept:
+            raise Absent(key)
+        path.write_bytes(self.kept[key][0])
+
+    def keys(self, prefix: str) -> list[str]:
+        return [key for key in self.kept if key.startswith(prefix)]
+
+    def delete(self, key: str) -> None:
+        self.kept.pop(key, None)
+
+
+def entry_in(folder: Path, step: int) -> Entry:
+    """A checkpoint whose parts hold its number."""
+    place = folder / f"{step:06d}"
+    for part in PARTS:
+        (place / part).parent.mkdir(parents=True, exist_ok=True)
+        (place / part).write_text(str(step))
+    found = look_at(place)
+    assert found is not None
+    return found
+
+
+def keeper_of(store: Store, number: int = 1, generation: int = 1, keep: int = 2) -> Keeper:
+    times = itertools.count(1_700_000_000)
+    owner = Owner(f"i-{number}", number, generation)
+    return Keeper(store, "resnet", owner, keep, lambda: next(times))
+
+
+# --- the law --------------------------------------------------------------------------------------
+
+
+class Killed(BaseException):
+    """The machine is gone: nothing that it does has an effect any more."""
+
+
+@dataclass
+class World:
+    """The bucket, and what must hold after every write of the head."""
+
+    objects: Objects = field(default_factory=Objects)
+    wrong: list[str] = field(default_factory=list)
+    late: list[Callable[[], object]] = field(default_factory=list)
+    done: bool = False
+
+    def put(self, key: str, body: bytes, match: str | None) -> str:
+        before = self.objects.get(key)
+        tag = self.objects.put(key, body, match)
+        old, new = Head.read(before[0]) if before else None, Head.read(body)
+        if old and new.owner.generation < old.owner.generation:
+            self.wrong.append("an older owner wrote after a newer claim")
+        if old and int(new.step or 0) < int(old.step or 0):
+            self.wrong.append("the work went back")
+        if old and old.done and new != old:
+            self.wrong.append("a job that was done was written again")
+        self.wrong += [f"{key} is not there" for key in new.keys if not self.objects.get(key)]
+        if new.done and int(new.step or 0) != NEED:
+            self.wrong.append("done before its last commit")
+        self.done = new.done
+        return tag
+
+
+class Machine:
+    """The real `Keeper` in a thread of its own, which makes one call of the bucket at a time."""
+
+    def __init__(self, world: World, number: int, generation: int, folder: Path) -> None:
+        self.world, self.folder = world, folder
+        self.number, self.generation = number, generation
+        self._order = ""
+        self._go, self._waits = threading.Semaphore(0), threading.Semaphore(0)
+        self.alive = True
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+        self._waits.acquire()
+
+    def step(self, order: str) -> None:
+        """Let it make its next call, or fail it, or end with it."""
+        self._order = order
+        self._go.release()
+        self._waits.acquire()
+        if not self.alive:
+            self._thread.join()
+
+    def _run(self) -> None:
+        try:
+            self._work()
+        except (Killed, TakenOver):
+            pass
+        except Exception as error:  # noqa: BLE001 - shown by the test
+            self.world.wrong.append(repr(error))
+        finally:
+            self.alive = False
+            self._waits.release()
+
+    def _work(self) -> None:
+        keeper = keeper_of(self, self.number, self.generation)
+        _again(keeper.claim)
+        if keeper.head.done:
+            return
+        (loaded, wrong) = _again(lambda: keeper.load(self.folder))
+        step = int(loaded.name) if loaded else 0
+        if wrong or (loaded and [p for p in PARTS if (loaded.path / p).read_text() != str(step)]):
+            self.world.wrong.append(f"an incomplete checkpoint was loaded: {wrong}")
+        while step < NEED:
+            step += 1
+            entry = entry_in(self.folder, step)
+            assert _again(lambda entry=entry: keeper.commit(entry))  # type: ignore[misc]
+        _again(lambda: keeper.finish(0))
+
+    def _call[T](self, effect: Callable[[], T]) -> T:
+        self._waits.release()
+        self._go.acquire()
+        if self._order == "killed before":
+            raise Killed
+        if self._order == "refused":
+            raise BucketError("throttled")
+        if self._order == "late":
+            self.world.late.append(effect)
+            raise BucketError("no answer")
+        answer = effect()
+        if self._order == "killed after":
+            raise Killed
+        if self._order == "lost":
+            raise BucketError("no answer")
+        return answer
+
+    def get(self, key: str) -> tuple[bytes, str] | None:
+        return self._call(lambda: self.world.objects.get(key))
+
+    def put(self, key: str, body: bytes, match: str | None) -> str:
+        return self._call(lambda: self.world.put(key, body, match))
+
+    def upload(self, path: Path, key: str) -> None:
+        body = path.read_bytes()
+        self._call(lambda: self.world.objects.write(key, body))
+
+    def download(self, key: str, path: Path) -> None:
+        self._call(lambda: self.world.objects.download(key, path))
+
+    def keys(self, prefix: str) -> list[str]:
+        return self._call(lambda: self.world.objects.keys(prefix))
+
+    def delete(self, key: str) -> None:
+        self._call(lambda: self.world.objects.delete(key))
+
+
+def _again[T](call: Callable[[], T]) -> T:
+    while True:
+        try:
+            return call()
+        except (Conflict, Absent, NotLoaded):
+            raise
+        except BucketError:
+            continue
+
+
+ORDERS = ("go", "go", "go", "killed before", "killed after", "lost", "late", "refused")
+STORIES = st.lists(
+    st.tuples(
+        st.sampled_from(("step", "step", "step", "step", "launch", "restart", "late effect")),
+        st.integers(0, 2),
+        st.sampled_from(ORDERS),
+        st.integers(1, 12),
+    ),
+    max_size=40,
+)  # fmt: skip
+
+
+@settings(max_examples=60)
+@given(STORIES)
+def test_machines_that_share_a_bucket_never_break_the_job(
+    story: list[tuple[str, int, str, int]],
+) -> None:
+    world = World()
+    with tempfile.TemporaryDirectory() as name:
+        machines: list[Machine] = []
+        made = itertools.count(1)
+
+        def launch(number: int, generation: int) -> None:
+            folder = Path(name) / str(next(made))
+            folder.mkdir()
+            machines.append(Machine(world, number, generation, folder))
+
+        def alive() -> list[Machine]:
+            return [each for each in machines if each.alive]
+
+        launch(1, 1)
+        for what, which, order, calls in story:
+            if what == "launch" and len(alive()) < 3:
+                launch(machines[-1].number + 1, machines[-1].generation + 1)
+            elif what == "restart":
+                _restart(machines[-1])
+                launch(machines[-1].number, machines[-1].generation)
+            elif what == "late effect" and world.late:
+                with contextlib.suppress(BucketError):
+                    world.late.pop(which % len(world.late))()
+            elif what == "step" and alive():
+                machine = alive()[which % len(alive())]
+                for _ in range(calls - 1):
+                    if machine.alive:
+                        machine.step("go")
+                if machine.alive:
+                    machine.step(order)
+        launch(machines[-1].number + 1, machines[-1].generation + 1)
+        for machine in (machines[-1], *alive()):
+            while machine.alive:
+                machine.step("go")
+        for effect in world.late:
+            with contextlib.suppress(BucketError):
+                effect()
+    assert world.wrong == []
+    assert world.done
+
+
+def _restart(machine: Machine) -> None:
+    """Its agent is killed: of one machine only one agent runs."""
+    while machine.alive:
+        machine.step("killed before")
+
+
+# --- one by one -----------------------------------------------------------------------------------
+
+
+@pytest.fixture(params=["memory", "moto"])
+def store(request: pytest.FixtureRequest) -> Iterator[Store]:
+    """The bucket in memory, and the real adapter: what the law relies on holds for both."""
+    if request.param == "memory":
+        yield Objects()
+        return
+    with mock_aws():
+        boto3.client("s3").create_bucket(Bucket="the-jobs")
+        yield Bucket("the-jobs", "us-east-1")
+
+
+def test_a_bucket_is_written_under_a_condition(store: Store, tmp_path: Path) -> None:
+    assert store.get("a") is None
+    tag = store.put("a", b"1", None)
+    with pytest.raises(Conflict):
+        store.put("a", b"2", None)
+    with pytest.raises(Conflict):
+        store.put("a", b"2", '"0123456789abcdef0123456789abcdef"')
+    with pytest.raises(Absent):
+        store.put("b", b"2", tag)
+    assert store.put("a", b"2", tag) != tag
+    assert (store.get("a") or (b"",))[0] == b"2"
+    (tmp_path / "file").write_bytes(b"3")
+    store.upload(tmp_path / "file", "c/d")
+    store.download("c/d", tmp_path / "copy")
+    assert (tmp_path / "copy").read_bytes() == b"3"
+    assert store.keys("c/") == ["c/d"]
+    store.delete("c/d")
+    store.delete("c/d")
+    assert store.keys("c/") == []
+    with pytest.raises(Absent):
+        store.download("c/d", tmp_path / "copy")
+
+
+def test_a_job_goes_on_on_the_next_machine(store: Store, tmp_path: Path) -> None:
+    first = keeper_of(store, 1, 1)
+    assert first.claim().step is None
+    assert first.load(tmp_path / "one") == (None, "")
+    for step in (1, 2, 3):
+        assert first.commit(entry_in(tmp_path / "one", step))
+    second = keeper_of(store, 2, 2)
+    assert second.claim().step == "000003"
+    loaded, _ = second.load(tmp_path / "two")
+    assert loaded is not None
+    assert [(loaded.path / part).read_text() for part in PARTS] == ["3", "3"]
+    with pytest.raises(TakenOver):
+        first.commit(entry_in(tmp_path / "one", 4))
+    with pytest.raises(TakenOver):
+        keeper_of(store, 1, 1).claim()
+    second.finish(0)
+    third = keeper_of(store, 3, 3)
+    assert third.claim().done
+    assert third.head.owner.instance_id == "i-2"
+    # The two newest checkpoints stay; what the older machine uploaded in vain was not named.
+    second.clean()
+    assert set(store.keys("jobs/resnet/steps/")) == third.head.keys
+    assert len(third.head.keys) == 2 * len(PARTS)
+
+
+def test_of_one_generation_only_one_machine_is_the_owner() -> None:
+    store = Objects()
+    keeper_of(store, 1, 1).claim()
+    again = keeper_of(store, 1, 1)
+    again.claim()
+    assert again.was_mine
+    with pytest.raises(TakenOver):
+        keeper_of(store, 2, 1).claim()
+
+
+def test_an_error_is_kept_for_an_agent_that_starts_again_and_not_for_the_next_machine() -> None:
+    store = Objects()
+    first = keeper_of(store, 1, 1)
+    first.claim()
+    first.finish(3)
+    assert (keeper_of(store, 1, 1).claim().exit_code, first.head.done) == (3, False)
+    assert keeper_of(store, 2, 2).claim().exit_code is None
+
+
+def test_a_checkpoint_that_is_not_whole_is_not_loaded(tmp_path: Path) -> None:
+    store = Objects()
+    keeper = keeper_of(store)
+    keeper.claim()
+    for step in (1, 2):
+        keeper.commit(entry_in(tmp_path / "one", step))
+    lost, changed = sorted(key for key in store.kept if "000002-" in key), store.kept
+    del changed[lost[0]]
+    loaded, wrong = keeper.load(tmp_path / "two")
+    assert loaded is not None
+    assert loaded.name == "000001"
+    assert wrong.startswith("000002: ")
+    for key in store.keys("jobs/resnet/steps/"):
+        store.write(key, b"x")
+    with pytest.raises(NotLoaded, match="is not what was uploaded"):
+        keeper.load(tmp_path / "three")
+
+
+def test_a_checkpoint_that_changes_during_its_upload_is_not_committed(tmp_path: Path) -> None:
+    class Slow(Objects):
+        def upload(self, path: Path, key: str) -> None:
+            super().upload(path, key)
+            (tmp_path / "000001" / "model").write_text("1, and more")
+
+    keeper = keeper_of(Slow())
+    keeper.claim()
+    assert not keeper.commit(entry_in(tmp_path, 1))
+    assert keeper.head.step is None
+
+
+def test_a_script_that_removes_old_checkpoints_takes_none_out_of_an_upload(tmp_path: Path) -> None:
+    class Slow(Objects):
+        def upload(self, path: Path, key: str) -> None:
+            shutil.rmtree(tmp_path / "000001", ignore_errors=True)
+            super().upload(path, key)
+
+    store = Slow()
+    keeper = keeper_of(store)
+    keeper.claim()
+    assert keeper.commit(entry_in(tmp_path, 1))
+    assert [store.kept[key][0] for key in keeper.head.keys] == [b"1", b"1"]
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_checkpoint_may_be_a_file(tmp_path: Path) -> None:
+    store = Objects()
+    keeper = keeper_of(store)
+    keeper.claim()
+    (tmp_path / "last.ckpt").write_text("7")
+    entry = look_at(tmp_path / "last.ckpt")
+    assert entry is not None
+    assert keeper.commit(entry)
+    assert [file.path for file in keeper.head.newest.files] == ["."]  # type: ignore[union-attr]
+    loaded, _ = keeper.load(tmp_path / "two")
+    assert loaded is not None
+    assert loaded.path.read_text() == "7"
+
+
+# --- which entry ----------------------------------------------------------------------------------
+
+
+def seen(folder: Path, complete: str | None = None) -> tuple[Entries, Callable[[float], str]]:
+    entries = Entries(folder, complete)
+
+    def at(now: float) -> str:
+        found = entries.look(now)
+        return found.name if found else "-"
+
+    return entries, at
+
+
+def test_an_entry_is_complete_once_it_did_not_change_for_five_seconds(tmp_path: Path) -> None:
+    _, at = seen(tmp_path)
+    entry_in(tmp_path, 1)
+    assert [at(0.0), at(4.0)] == ["-", "-"]
+    (tmp_path / "000001" / "more").touch()
+    assert [at(5.0), at(9.0), at(10.0)] == ["-", "-", "000001"]
+
+
+def test_a_published_entry_is_complete_at_once(tmp_path: Path) -> None:
+    _, at = seen(tmp_path)
+    with publish(1, tmp_path) as folder:
+        (folder / "model").touch()
+        assert at(0.0) == "-"
+    assert at(0.0) == "000001"
+
+
+def test_with_a_glob_nothing_else_makes_an_entry_complete(tmp_path: Path) -> None:
+    _, at = seen(tmp_path, "*.done")
+    entry_in(tmp_path, 1)
+    assert [at(0.0), at(60.0)] == ["-", "-"]
+    (tmp_path / "000001" / "all.done").touch()
+    assert at(60.0) == "000001"
+
+
+@pytest.mark.parametrize(
+    ("names", "committed", "found"),
+    [
+        (("checkpoint-9", "checkpoint-10"), "", "checkpoint-10"),
+        (("checkpoint-9", "checkpoint-8"), "checkpoint-9", "-"),
+        (("checkpoint-9", "last.ckpt"), "", "last.ckpt"),
+        (("checkpoint-9", "last.ckpt"), "checkpoint-9", "last.ckpt"),
+        ((".hidden", "a"), "", "a"),
+    ],
+)
+def test_the_newest_entry_counts(
+    tmp_path: Path, names: tuple[str, ...], committed: str, found: str
+) -> None:
+    entries, at = seen(tmp_path)
+    for number, name in enumerate(names, 1):
+        (tmp_path / name).write_text(name)
+        os.utime(tmp_path / name, (number, number))
+    entries.committed = look_at(tmp_path / committed) if committed else None
+    at(0.0)
+    assert at(5.0) == found
+
+
+def test_what_a_command_that_ended_well_wrote_is_complete(tmp_path: Path) -> None:
+    entries = Entries(tmp_path, None)
+    entry_in(tmp_path, 1)
+    assert entries.look(0.0) is None
+    ended = entries.look(0.0, ended_well=True)
+    assert ended is not None
+    assert ended.name == "000001"

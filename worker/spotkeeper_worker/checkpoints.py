@@ -1,0 +1,149 @@
+"""Checkpoints that are whole or not there: `publish` and `latest`, for a training script.
+
+    from spotkeeper_worker.checkpoints import latest, publish
+
+    found = latest()
+    if found:
+        model.load(found / "model.pt")
+    ...
+    with publish(epoch) as folder:
+        model.save(folder / "model.pt")
+
+They use the folder in `SPOTKEEPER_CHECKPOINTS`, or `checkpoints` where that is not set. A kill or a
+power failure at any moment leaves the checkpoints before it, and possibly a draft, whose name
+begins with a dot. The module needs Python alone: a script without an agent may use it, too.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import shutil
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from typing import Callable
+
+FOLDER = "SPOTKEEPER_CHECKPOINTS"
+MARKER = ".spotkeeper"
+"""A file in each published checkpoint: it was complete when it got its name."""
+DRAFT = "."
+
+
+@contextlib.contextmanager
+def publish(step: int | str, folder: Path | None = None, keep: int = 2) -> Iterator[Path]:
+    """Give an empty folder to write into, and publish it as a checkpoint at the end of the block.
+
+    A block that raises publishes nothing. Publishing a step again replaces it; a kill between the
+    two renames of that loses this step alone. Of the checkpoints published here, the newest `keep`
+    stay on this disk (0: all of them).
+    """
+    name = f"{step:06d}" if isinstance(step, int) else step
+    if not name or name.startswith(DRAFT) or "/" in name or "\0" in name:
+        raise ValueError(f"{step!r} is no name of a checkpoint: it is a number, or a file name")
+    root = _root(folder)
+    root.mkdir(parents=True, exist_ok=True)
+    draft = Path(tempfile.mkdtemp(prefix=f"{DRAFT}{name}.", dir=root))
+    try:
+        yield draft
+        (draft / MARKER).write_text(json.dumps({"version": 1, "step": name}) + "\n")
+        _sync_all(draft)
+        _put_in_place(draft, root / name)
+    except BaseException:
+        shutil.rmtree(draft, ignore_errors=True)
+        raise
+    _sync(root)
+    if keep:
+        older = [each for each in _published(root) if each.name != name]
+        while len(older) >= keep:
+            oldest = min(older, key=_order(older))
+            older.remove(oldest)
+            _remove(oldest)
+
+
+def latest(folder: Path | None = None) -> Path | None:
+    """Give the newest published checkpoint; None where there is none yet."""
+    found = _published(_root(folder))
+    return newest(found) if found else None
+
+
+def newest(entries: Iterable[Path]) -> Path:
+    """Choose the newest: by number where all names end in digits, or else by time."""
+    entries = list(entries)
+    return max(entries, key=_order(entries))
+
+
+def is_published(entry: Path) -> bool:
+    """Whether `publish` made this checkpoint, so that it is complete."""
+    return (entry / MARKER).is_file()
+
+
+def number_of(name: str) -> int | None:
+    """Give the number in which a name ends; None where it ends in none."""
+    found = re.search("[0-9]+$", name)
+    return int(found.group()) if found else None
+
+
+def written_at(entry: Path) -> int:
+    """When something in an entry was last written, in nanoseconds; 0 where it is gone."""
+    at = 0
+    for path in (entry, *entry.rglob("*")):
+        with contextlib.suppress(OSError):
+            at = max(at, path.stat().st_mtime_ns)
+    return at
+
+
+def _order(entries: list[Path]) -> Callable[[Path], tuple[int, int, str]]:
+    numbered = all(number_of(each.name) is not None for each in entries)
+
+    def key(entry: Path) -> tuple[int, int, str]:
+        number = number_of(entry.name) if numbered else None
+        return (number or 0, written_at(entry), entry.name)
+
+    return key
+
+
+def _root(folder: Path | None) -> Path:
+    return folder or Path(os.environ.get(FOLDER) or "checkpoints")
+
+
+def _published(root: Path) -> list[Path]:
+    try:
+        entries = list(root.iterdir())
+    except FileNotFoundError:
+        return []
+    return [each for each in entries if each.name[0] != DRAFT and is_published(each)]
+
+
+def _put_in_place(draft: Path, place: Path) -> None:
+    if place.is_dir():
+        _remove(place)
+    elif place.exists():
+        place.unlink()
+    draft.rename(place)
+
+
+def _remove(entry: Path) -> None:
+    """Remove a checkpoint: first its name, then what is in it, so that nothing half is seen."""
+    gone = Path(tempfile.mkdtemp(prefix=f"{DRAFT}gone.", dir=entry.parent))
+    entry.rename(gone / entry.name)
+    shutil.rmtree(gone, ignore_errors=True)
+
+
+def _sync_all(folder: Path) -> None:
+    for path in (*folder.rglob("*"), folder):
+        if not path.is_symlink():
+            _sync(path)
+
+
+def _sync(path: Path) -> None:
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)

@@ -1,0 +1,1 @@
+"""A machine that runs one job: `spotkeeper-agent job`."""

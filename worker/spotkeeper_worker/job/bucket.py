@@ -1,0 +1,108 @@
+"""The job's bucket: what S3 is asked for, by boto3 (`pip install 'spotkeeper-worker[jobs]'`)."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any, Callable, TypeVar
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+_Answer = TypeVar("_Answer")
+MIB = 1024 * 1024
+_CONFLICTS = {"PreconditionFailed", "ConditionalRequestConflict", "412", "409"}
+_ABSENT = {"NoSuchKey", "404"}
+
+
+class BucketError(Exception):
+    """S3 refused a call, or did not answer: the call may have had its effect all the same."""
+
+
+class Conflict(BucketError):
+    """The object is another one than the condition names. AWS answers 412, or 409 in a race."""
+
+
+class Absent(BucketError):
+    """There is no such object."""
+
+
+class Bucket:
+    """Objects by key. `put` with a condition is how two machines are kept apart."""
+
+    def __init__(self, name: str, region: str, clock: Callable[[], float] = time.monotonic) -> None:
+        import boto3
+        from boto3.exceptions import Boto3Error, S3UploadFailedError
+        from boto3.s3.transfer import TransferConfig
+        from botocore.config import Config
+        from botocore.exceptions import BotoCoreError, ClientError
+
+        self._name, self._clock = name, clock
+        self._upload_failed = S3UploadFailedError
+        self._refused, self._unanswered = ClientError, (Boto3Error, BotoCoreError)
+        retries: Any = {"mode": "standard", "total_max_attempts": 3}
+        config = Config(connect_timeout=5, read_timeout=30, retries=retries)
+        self._s3: Any = boto3.client("s3", region_name=region or None, config=config)
+        shape = self._s3.meta.service_model.operation_model("PutObject").input_shape
+        if "IfMatch" not in shape.members:
+            raise BucketError(f"boto3 {boto3.__version__} has no IfMatch; install 1.35.70 or newer")
+        # Little is kept in memory: a few parts, and what of them waits for the disk.
+        self._transfer = TransferConfig(
+            max_concurrency=6, multipart_chunksize=16 * MIB, multipart_threshold=32 * MIB,
+            max_io_queue=8, io_chunksize=MIB,
+        )  # fmt: skip
+        self.answered_at = clock()
+        """When S3 last answered anything, a refusal included."""
+
+    def get(self, key: str) -> tuple[bytes, str] | None:
+        """Read an object and its entity tag; None where it is not there."""
+        try:
+            answer = self._ask(lambda: self._s3.get_object(Bucket=self._name, Key=key))
+            return self._ask(answer["Body"].read), answer["ETag"]
+        except Absent:
+            return None
+
+    def put(self, key: str, body: bytes, match: str | None) -> str:
+        """Write an object over the one with the tag `match`; None: where there is none yet."""
+        condition = {"IfNoneMatch": "*"} if match is None else {"IfMatch": match}
+        asked = {"Bucket": self._name, "Key": key, "Body": body, **condition}
+        return str(self._ask(lambda: self._s3.put_object(**asked))["ETag"])
+
+    def write(self, key: str, body: bytes) -> None:
+        """Write an object without a condition."""
+        self._ask(lambda: self._s3.put_object(Bucket=self._name, Key=key, Body=body))
+
+    def upload(self, path: Path, key: str) -> None:
+        """Write a file as an object."""
+        given = {"Filename": str(path), "Bucket": self._name, "Key": key, "Config": self._transfer}
+        self._ask(lambda: self._s3.upload_file(**given))
+
+    def download(self, key: str, path: Path) -> None:
+        """Write an object into a file; raises Absent."""
+        given = {"Filename": str(path), "Bucket": self._name, "Key": key, "Config": self._transfer}
+        self._ask(lambda: self._s3.download_file(**given))
+
+    def keys(self, prefix: str) -> list[str]:
+        """List the keys that begin with a prefix."""
+        pages = self._s3.get_paginator("list_objects_v2").paginate(Bucket=self._name, Prefix=prefix)
+        return self._ask(
+            lambda: [each["Key"] for page in pages for each in page.get("Contents", ())]
+        )
+
+    def delete(self, key: str) -> None:
+        """Delete an object; one that is not there is no error."""
+        self._ask(lambda: self._s3.delete_object(Bucket=self._name, Key=key))
+
+    def _ask(self, call: Callable[[], _Answer]) -> _Answer:
+        try:
+            answer = call()
+        except self._refused as error:
+            self.answered_at = self._clock()
+            code = error.response.get("Error", {}).get("Code", "")
+            kind = Conflict if code in _CONFLICTS else Absent if code in _ABSENT else BucketError
+            raise kind(str(error)) from None
+        except self._unanswered as error:
+            if isinstance(error, self._upload_failed) and "An error occurred (" in str(error):
+                self.answered_at = self._clock()
+            raise BucketError(f"{type(error).__name__}: {error}") from None
+        self.answered_at = self._clock()
+        return answer

@@ -1,0 +1,214 @@
+"""The job's command: a process group of its own, and what it prints."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import pwd
+import signal
+import subprocess
+import threading
+import time
+from collections import deque
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Callable
+
+from spotkeeper_worker.agent.aws import AwsError, _Caller, _Service
+from spotkeeper_worker.log import get_logger
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from spotkeeper_worker.agent.credentials import CredentialChain
+
+_LOG = get_logger("agent")
+TAIL = 64 * 1024
+_NOT_FOUND = 127
+_SIGNALLED = 128
+# Of PutLogEvents: https://docs.aws.amazon.com/AmazonCloudWatchLogs/latest/APIReference/API_PutLogEvents.html
+_BATCH = 900_000
+_EVENTS = 10_000
+_LONGEST = 200_000
+_OVERHEAD = 26
+_KEPT_LINES = 20_000
+_SEND_EVERY_S = 2.0
+
+
+@dataclass(frozen=True)
+class User:
+    """Who runs the command; with None it is the agent's own user."""
+
+    name: str
+    uid: int
+    gid: int
+    home: str
+
+    @classmethod
+    def named(cls, name: str | None) -> User | None:
+        """Find a user; None where the agent is not root, and cannot change to one."""
+        if not name or os.geteuid() != 0:
+            return None
+        try:
+            found = pwd.getpwnam(name)
+        except KeyError:
+            raise ValueError(f"user {name!r} is not on this machine") from None
+        return cls(name, found.pw_uid, found.pw_gid, found.pw_dir)
+
+    def owns(self, folder: Path) -> None:
+        """Give a folder and everything in it to the user."""
+        for path in (folder, *folder.rglob("*")):
+            os.chown(path, self.uid, self.gid, follow_symlinks=False)
+
+
+class Command:
+    """Runs once. Its output is read at once, so that it never waits for anybody."""
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        folder: Path,
+        environment: Mapping[str, str],
+        user: User | None,
+        sink: Callable[[bytes], None],
+    ) -> None:
+        self._sink = sink
+        self._tail = bytearray()
+        self._process: subprocess.Popen[bytes] | None = None
+        as_user: dict[str, Any] = {}
+        given = _environment(environment, user)
+        if user:
+            groups = os.getgrouplist(user.name, user.gid)
+            as_user = {"user": user.uid, "group": user.gid, "extra_groups": groups}
+        try:
+            self._process = subprocess.Popen(
+                list(command), cwd=folder, env=given, stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True, **as_user,
+            )  # fmt: skip
+        except OSError as error:
+            self._take(f"{command[0]} cannot be started: {error}\n".encode())
+            return
+        # When memory runs out, the command is ended and not the agent.
+        with contextlib.suppress(OSError):
+            Path(f"/proc/{self._process.pid}/oom_score_adj").write_text("500")
+        self._reader = threading.Thread(target=self._read, name="output", daemon=True)
+        self._reader.start()
+
+    def _read(self) -> None:
+        assert self._process is not None
+        assert self._process.stdout is not None
+        with contextlib.suppress(OSError, ValueError):
+            while block := os.read(self._process.stdout.fileno(), TAIL):
+                self._take(block)
+
+    def _take(self, block: bytes) -> None:
+        self._tail += block
+        del self._tail[:-TAIL]
+        self._sink(block)
+
+    @property
+    def tail(self) -> bytes:
+        """The last of what it printed."""
+        return bytes(self._tail)
+
+    def poll(self) -> int | None:
+        """Give its exit code as a shell does, 137 for SIGKILL; None while it runs."""
+        if self._process is None:
+            return _NOT_FOUND
+        code = self._process.poll()
+        return _SIGNALLED - code if code is not None and code < 0 else code
+
+    def signal(self, number: int) -> None:
+        """Send a signal to its whole process group."""
+        if self._process is not None:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self._process.pid, number)
+
+    def close(self) -> None:
+        """End what is left of its group, and read what it printed last."""
+        if self._process is not None:
+            self.signal(signal.SIGKILL)
+            self._process.wait()
+            self._reader.join(timeout=2.0)
+
+
+def _environment(given: Mapping[str, str], user: User | None) -> dict[str, str]:
+    ours = ("SPOTKEEPER_", "NOTIFY_SOCKET", "WATCHDOG_")
+    kept = {name: text for name, text in os.environ.items() if not name.startswith(ours)}
+    if user:
+        kept.update(HOME=user.home, USER=user.name, LOGNAME=user.name)
+    return {**kept, "PYTHONUNBUFFERED": "1", **given}
+
+
+class LogStream:
+    """Sends lines to CloudWatch Logs from a thread of its own; what does not fit is left out."""
+
+    def __init__(
+        self, endpoint: str, region: str, chain: CredentialChain, group: str, stream: str
+    ) -> None:
+        self._caller = _Caller(_Service("logs", endpoint, region), chain)
+        self._named = {"logGroupName": group, "logStreamName": stream}
+        self._lines: deque[tuple[int, str]] = deque(maxlen=_KEPT_LINES)
+        self._part = b""
+        self._made = False
+        self._closing = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="logs", daemon=True)
+        self._thread.start()
+
+    def take(self, block: bytes) -> None:
+        """Take output; never waits."""
+        *lines, self._part = (self._part + block).split(b"\n")
+        if len(self._part) > _LONGEST:
+            lines, self._part = [*lines, self._part], b""
+        now = int(time.time() * 1000)
+        texts = [line.decode("utf-8", "replace")[:_LONGEST] for line in lines]
+        self._lines.extend((now, text) for text in texts if text.strip())
+
+    def close(self, within_s: float) -> None:
+        """Send what is left, for so long at most."""
+        if self._part:
+            self.take(b"\n")
+        self._closing.set()
+        self._thread.join(within_s)
+
+    def _run(self) -> None:
+        while not self._closing.wait(_SEND_EVERY_S):
+            self._send()
+        self._send()
+
+    def _send(self) -> None:
+        while self._lines:
+            batch = self._batch()
+            try:
+                if not self._made:
+                    self._post("CreateLogStream", self._named)
+                    self._made = True
+                self._post("PutLogEvents", {**self._named, "logEvents": batch})
+            except AwsError as error:
+                _LOG.warning("output is not in CloudWatch Logs: %s", error)
+                self._lines.extendleft((each["timestamp"], each["message"]) for each in batch[::-1])
+                return
+
+    def _batch(self) -> list[dict[str, Any]]:
+        batch: list[dict[str, Any]] = []
+        size = 0
+        while self._lines and len(batch) < _EVENTS:
+            at, text = self._lines.popleft()
+            size += len(text.encode()) + _OVERHEAD
+            if size > _BATCH and batch:
+                self._lines.appendleft((at, text))
+                break
+            batch.append({"timestamp": at, "message": text})
+        return batch
+
+    def _post(self, action: str, body: Mapping[str, Any]) -> None:
+        headers = {
+            "Content-Type": "application/x-amz-json-1.1",
+            "X-Amz-Target": f"Logs_20140328.{action}",
+        }
+        try:
+            self._caller.post(action, headers, json.dumps(body).encode())
+        except AwsError as error:
+            if error.code != "ResourceAlreadyExistsException":
+                raise

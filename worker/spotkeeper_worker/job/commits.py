@@ -1,0 +1,328 @@
+"""The job's head in the bucket: claim it, load its checkpoint, commit new ones.
+
+`head.json` names the newest checkpoint and the machine that owns the job. It is written under a
+condition alone: once a machine has claimed it, no older one can commit. Objects of a checkpoint are
+uploaded before the head names them, under keys that no other upload uses.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import secrets
+import shutil
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any, Callable, Protocol
+
+from spotkeeper_worker.checkpoints import DRAFT, latest, number_of
+from spotkeeper_worker.job.bucket import Absent, BucketError, Conflict
+from spotkeeper_worker.job.entries import Entry, hold, look_at, release
+from spotkeeper_worker.times import as_text
+
+VERSION = 1
+_BLOCK = 1024 * 1024
+
+
+class Store(Protocol):
+    """What is asked of a bucket; `Bucket` is the real one."""
+
+    def get(self, key: str) -> tuple[bytes, str] | None: ...
+    def put(self, key: str, body: bytes, match: str | None) -> str: ...
+    def upload(self, path: Path, key: str) -> None: ...
+    def download(self, key: str, path: Path) -> None: ...
+    def keys(self, prefix: str) -> list[str]: ...
+    def delete(self, key: str) -> None: ...
+
+
+class TakenOver(Exception):
+    """Another machine owns the job: this one is to stop at once."""
+
+
+class NotLoaded(Exception):
+    """No checkpoint that the head names is whole."""
+
+
+@dataclass(frozen=True)
+class File:
+    """A file of a checkpoint; `path` is below it, and `.` for a checkpoint that is one file."""
+
+    path: str
+    key: str
+    bytes: int
+    sha256: str
+
+
+@dataclass(frozen=True)
+class Step:
+    """A checkpoint in the bucket."""
+
+    step: str
+    files: tuple[File, ...]
+
+    @classmethod
+    def read(cls, body: Any) -> Step | None:
+        """Read it; None where there is none yet."""
+        if not body or body.get("step") is None:
+            return None
+        names = ("path", "key", "bytes", "sha256")
+        files = tuple(File(**{name: each[name] for name in names}) for each in body["files"])
+        return cls(str(body["step"]), files)
+
+
+@dataclass(frozen=True)
+class Owner:
+    """The machine that writes."""
+
+    instance_id: str
+    attempt: int
+    generation: int
+
+
+@dataclass(frozen=True)
+class Head:
+    """What `head.json` says."""
+
+    job: str
+    owner: Owner
+    newest: Step | None = None
+    previous: Step | None = None
+    done: bool = False
+    exit_code: int | None = None
+    at: str = ""
+
+    @property
+    def step(self) -> str | None:
+        """The newest checkpoint's name."""
+        return self.newest.step if self.newest else None
+
+    @property
+    def keys(self) -> set[str]:
+        """The objects that it needs."""
+        steps = [each for each in (self.newest, self.previous) if each]
+        return {file.key for each in steps for file in each.files}
+
+    def as_json(self) -> bytes:
+        """Write it."""
+        newest = asdict(self.newest) if self.newest else {"step": None, "files": []}
+        body = {
+            "version": VERSION, "job": self.job, "generation": self.owner.generation,
+            "attempt": self.owner.attempt, "owner": self.owner.instance_id, **newest,
+            "previous": asdict(self.previous) if self.previous else None,
+            "done": self.done, "exit_code": self.exit_code, "at": self.at,
+        }  # fmt: skip
+        return json.dumps(body, indent=1).encode()
+
+    @classmethod
+    def read(cls, text: bytes) -> Head:
+        """Read it; raises ValueError for what is no head of this version."""
+        try:
+            body = json.loads(text)
+            if body["version"] != VERSION:
+                raise ValueError(f"head.json has version {body['version']}: update the agent")
+            owner = Owner(body["owner"], int(body["attempt"]), int(body["generation"]))
+            newest, previous = Step.read(body), Step.read(body.get("previous"))
+            ended = (bool(body["done"]), body["exit_code"])
+            return cls(body["job"], owner, newest, previous, *ended, body["at"])
+        except (KeyError, TypeError, AttributeError) as error:
+            raise ValueError(f"head.json is no head of a job: {error!r}") from None
+
+
+@dataclass
+class Keeper:
+    """Writes the head for one machine. Its calls block; after an error each may be called again."""
+
+    store: Store
+    job: str
+    me: Owner
+    keep: int
+    clock: Callable[[], float]
+    """Seconds since the epoch."""
+    head: Head = field(init=False)
+    was_mine: bool = False
+    """Whether this machine owned the head before this claim: the agent was started again."""
+    _tag: str | None = None
+    _tried: list[Head] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.head = Head(self.job, self.me)
+
+    def _key(self, name: str) -> str:
+        return f"jobs/{self.job}/{name}"
+
+    def _read(self) -> tuple[Head | None, str | None]:
+        found = self.store.get(self._key("head.json"))
+        return (Head.read(found[0]), found[1]) if found else (None, None)
+
+    def claim(self) -> Head:
+        """Become the owner; raises TakenOver. What the job had done is kept as it is."""
+        while True:
+            found, self._tag = self._read()
+            self.was_mine = found is not None and found.owner == self.me
+            if found and not self.was_mine and found.owner.generation >= self.me.generation:
+                raise TakenOver(f"{found.owner} owns the job")
+            if found and found.done:
+                self.head = found
+                return found
+            code = found.exit_code if found and self.was_mine else None
+            claimed = replace(found or self.head, owner=self.me, exit_code=code)
+            self.head = found or claimed
+            try:
+                self._write(claimed)
+                return self.head
+            except TakenOver:
+                # Somebody wrote in between: look at whom.
+                continue
+
+    def _write(self, head: Head) -> None:
+        """Write the head over the one that was written last; raises TakenOver or BucketError.
+
+        A call without an answer may have had its effect, or have it later: what is there then is
+        this machine's own, and no reason to stop.
+        """
+        head = replace(head, at=as_text(self.clock()))
+        while True:
+            self._tried.append(head)
+            try:
+                self._tag = self.store.put(self._key("head.json"), head.as_json(), self._tag)
+                break
+            except BucketError as error:
+                found, tag = self._read()
+                if found is not None and found != self.head and found not in self._tried:
+                    raise TakenOver(f"{found.owner} owns the job") from None
+                if found is None and self._tag is not None:
+                    raise TakenOver("the job was deleted") from None
+                self._tag = tag
+                if found == head:
+                    break
+                self.head = found or self.head
+                if not isinstance(error, Conflict):
+                    raise
+        self.head = head
+        self._tried.clear()
+
+    def commit(self, entry: Entry) -> bool:
+        """Upload a checkpoint and have the head name it. False where it changed meanwhile."""
+        held = hold(entry)
+        if held is None:
+            return False
+        try:
+            part = f"{entry.name}-{self.me.attempt}/{self.me.generation}.{secrets.token_hex(4)}"
+            files = []
+            for path, file in held.files().items():
+                name = entry.name if path == "." else path
+                key = self._key(f"steps/{part}/{name}")
+                size, digest = _digest(file)
+                self.store.upload(file, key)
+                files.append(File(path, key, size, digest))
+            if not held.is_unchanged() or look_at(entry.path) not in (entry, None):
+                return False
+        except FileNotFoundError:
+            return False
+        finally:
+            release(entry.path.parent)
+        previous = self.head.newest if self.keep > 1 else None
+        newest = Step(entry.name, tuple(files))
+        self._write(replace(self.head, newest=newest, previous=previous))
+        self.clean()
+        return True
+
+    def finish(self, exit_code: int) -> None:
+        """Write how the command ended, after its last commit."""
+        self._write(replace(self.head, done=exit_code == 0, exit_code=exit_code))
+
+    def clean(self) -> None:
+        """Delete the objects that the head does not name, and no newer machine can have made."""
+        prefix = self._key("steps/")
+        try:
+            for key in self.store.keys(prefix):
+                upload = key[len(prefix) :].split("/")[1:2]
+                generation = upload[0].partition(".")[0] if upload else ""
+                mine = generation.isdigit() and int(generation) <= self.me.generation
+                if mine and key not in self.head.keys:
+                    self.store.delete(key)
+        except BucketError:
+            # The next commit cleans again.
+            return
+
+    def resume(self, folder: Path) -> tuple[Entry | None, str]:
+        """Have the newest checkpoint in a folder, and nothing else; answers as `load` does.
+
+        What an agent that was killed left there is committed if it was published, and newer.
+        Anything else may be half.
+        """
+        found = latest(folder) if self.was_mine else None
+        if found and _is_newer(found.name, self.head.step):
+            entry = look_at(found)
+            if entry:
+                self.commit(entry)
+        if folder.exists():
+            for each in folder.iterdir():
+                _removed(each)
+        folder.mkdir(parents=True, exist_ok=True)
+        return self.load(folder)
+
+    def load(self, folder: Path) -> tuple[Entry | None, str]:
+        """Put the newest whole checkpoint into a folder; with what was wrong with a newer one.
+
+        The entry is None where the job has none yet. Raises NotLoaded, TakenOver or BucketError.
+        """
+        wrong = []
+        for step in (self.head.newest, self.head.previous):
+            if step is None:
+                continue
+            if step.step.startswith(DRAFT) or "/" in step.step:
+                raise NotLoaded(f"{step.step!r} is no name of a checkpoint")
+            draft = folder / f"{DRAFT}load"
+            _removed(draft)
+            draft.mkdir(parents=True)
+            try:
+                for file in step.files:
+                    self._fetch(file, draft / step.step)
+            except (NotLoaded, Absent) as error:
+                found, _ = self._read()
+                if found is None or found.owner != self.me:
+                    raise TakenOver("a newer owner deleted what it does not need") from None
+                wrong.append(f"{step.step}: {error}")
+                continue
+            place = folder / step.step
+            _removed(place)
+            (draft / step.step).rename(place)
+            draft.rmdir()
+            return look_at(place), "; ".join(wrong)
+        if wrong:
+            raise NotLoaded("; ".join(wrong))
+        return None, ""
+
+    def _fetch(self, file: File, entry: Path) -> None:
+        path = entry / file.path
+        if entry not in (path, *path.parents) or ".." in Path(file.path).parts:
+            raise NotLoaded(f"{file.path} is no path below a checkpoint")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self.store.download(file.key, path)
+        if _digest(path) != (file.bytes, file.sha256):
+            raise NotLoaded(f"{file.key} is not what was uploaded")
+
+
+def _is_newer(name: str, step: str | None) -> bool:
+    if step is None:
+        return True
+    number, known = number_of(name), number_of(step)
+    return number is not None and known is not None and number > known
+
+
+def _removed(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def _digest(path: Path) -> tuple[int, str]:
+    """Give a file's size and hash."""
+    found, size = hashlib.sha256(), 0
+    with path.open("rb") as file:
+        while block := file.read(_BLOCK):
+            found.update(block)
+            size += len(block)
+    return size, found.hexdigest()

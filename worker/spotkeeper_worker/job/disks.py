@@ -1,0 +1,148 @@
+"""Disks of a job with a volume: found by serial number, proved, formatted once, and mounted."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+BY_ID = Path("/dev/disk/by-id")
+MARK = Path(".spotkeeper") / "volume.json"
+_TIMEOUT_S = 120.0
+# A mount to look at a disk writes nothing: the journal is not replayed.
+_UNTOUCHED = {"ext3": "noload", "ext4": "noload", "xfs": "norecovery"}
+_NOTHING_FOUND = 2
+
+
+class DiskError(Exception):
+    """A disk that cannot be used; says why."""
+
+
+class Disks(Protocol):
+    """What is asked of the machine's disks; `LinuxDisks` are the real ones."""
+
+    def find(self, volume: str) -> str | None:
+        """Give the device of a volume; None until it is attached."""
+
+    def probe(self, device: str) -> str:
+        """Give the type of the file system; empty where there is nothing."""
+
+    def format(self, device: str) -> None:
+        """Make a file system."""
+
+    def mount(self, device: str, folder: Path, *, read_only: bool) -> None:
+        """Mount a device."""
+
+    def unmount(self, folder: Path) -> None:
+        """Write everything to the disk and unmount it; nothing where it is not mounted."""
+
+
+class LinuxDisks:
+    """Disks by the commands of util-linux and e2fsprogs. Each method raises DiskError."""
+
+    def find(self, volume: str) -> str | None:
+        """https://docs.aws.amazon.com/ebs/latest/userguide/ebs-using-volumes.html."""
+        link = BY_ID / f"nvme-Amazon_Elastic_Block_Store_{volume.replace('-', '')}"
+        return str(link.resolve()) if link.exists() else None
+
+    def probe(self, device: str) -> str:
+        """Blkid answers 2 where it finds nothing."""
+        asked = ["blkid", "-p", "-s", "TYPE", "-s", "PTTYPE", "-o", "value", device]
+        code, text = _run(asked)
+        if code == _NOTHING_FOUND and not text:
+            return ""
+        if code or not text:
+            raise DiskError(f"blkid {device}: {text or f'status {code}'}")
+        return text.split()[0]
+
+    def format(self, device: str) -> None:
+        """Make ext4."""
+        _check(["mkfs.ext4", "-q", "-m", "0", device])
+
+    def mount(self, device: str, folder: Path, *, read_only: bool) -> None:
+        """Mount it; read-only means that nothing at all is written."""
+        folder.mkdir(parents=True, exist_ok=True)
+        options = ["ro", _UNTOUCHED.get(self.probe(device), "ro")] if read_only else ["rw"]
+        _check(["mount", "-o", ",".join(dict.fromkeys(options)), device, str(folder)])
+
+    def unmount(self, folder: Path) -> None:
+        """Sync and unmount."""
+        if os.path.ismount(folder):
+            os.sync()
+            _check(["umount", str(folder)])
+
+
+def _run(command: list[str]) -> tuple[int, str]:
+    try:
+        ran = subprocess.run(
+            command, capture_output=True, text=True, timeout=_TIMEOUT_S, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise DiskError(f"{command[0]}: {error}") from None
+    return ran.returncode, (ran.stdout or ran.stderr).strip()
+
+
+def _check(command: list[str]) -> None:
+    code, text = _run(command)
+    if code:
+        raise DiskError(f"{' '.join(command)}: {text or f'status {code}'}")
+
+
+@dataclass(frozen=True)
+class Volume:
+    """The volume of a job, on this machine."""
+
+    disks: Disks
+    job: str
+    volume: str
+    device: str
+
+    def prove(self, folder: Path, *, is_new: bool) -> None:
+        """Check that this is the job's volume, and write nothing. Raises DiskError.
+
+        A volume without a file system, or with an empty one, is right where the job never ran.
+        """
+        if not self.disks.probe(self.device):
+            self._must_be_new(is_new)
+            return
+        self.disks.mount(self.device, folder, read_only=True)
+        try:
+            try:
+                marked = json.loads((folder / MARK).read_text(encoding="utf-8"))
+            except FileNotFoundError:
+                if {each.name for each in folder.iterdir()} - {"lost+found"}:
+                    raise DiskError(
+                        f"{self.volume} has files, and none of them is {MARK}"
+                    ) from None
+                self._must_be_new(is_new)
+                return
+            if not isinstance(marked, dict) or marked.get("job") != self.job:
+                raise DiskError(f"{self.volume} belongs to another job: {marked}")
+        except (OSError, ValueError) as error:
+            raise DiskError(f"{self.volume}: {MARK} cannot be read: {error}") from None
+        finally:
+            self.disks.unmount(folder)
+
+    def _must_be_new(self, is_new: bool) -> None:
+        if not is_new:
+            raise DiskError(f"{self.volume} is empty, and the job {self.job} ran before")
+
+    def open(self, folder: Path, generation: int) -> None:
+        """Mount the volume for the command. Only generation 1 formats, and only what is blank."""
+        if not self.disks.probe(self.device):
+            if generation != 1:
+                raise DiskError(f"{self.volume} has no file system in generation {generation}")
+            self.disks.format(self.device)
+        self.disks.mount(self.device, folder, read_only=False)
+        mark = folder / MARK
+        mark.parent.mkdir(exist_ok=True)
+        body = {"version": 1, "job": self.job, "volume": self.volume, "generation": generation}
+        draft = mark.with_suffix(".new")
+        with draft.open("w", encoding="utf-8") as file:
+            json.dump(body, file)
+            file.flush()
+            os.fsync(file.fileno())
+        draft.replace(mark)

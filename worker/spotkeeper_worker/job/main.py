@@ -1,0 +1,271 @@
+"""`spotkeeper-agent job`: a life, put together from the machine's settings, metadata and tags."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import signal
+import subprocess
+import tarfile
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+
+from spotkeeper_worker.agent.aws import Parameters, SearchLogQueue, _suffix, region_of_queue
+from spotkeeper_worker.agent.credentials import CredentialChain
+from spotkeeper_worker.agent.metadata import Identity, Metadata, MetadataError, identity
+from spotkeeper_worker.job.bucket import Bucket, BucketError
+from spotkeeper_worker.job.command import Command, LogStream, User
+from spotkeeper_worker.job.disks import Disks, LinuxDisks
+from spotkeeper_worker.job.life import SILENT_S, Document, JobError, Life, Parts, Signs
+from spotkeeper_worker.job.reports import Reporter
+from spotkeeper_worker.log import Sometimes, get_logger
+from spotkeeper_worker.times import read_time
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from spotkeeper_worker.agent.settings import Settings
+
+_LOG = get_logger("agent")
+_TAGS = "meta-data/tags/instance/spotkeeper:"
+_PREPARED_WITHIN_S = 900.0
+_SHUTDOWN_WITHIN_S = 50.0
+_AGAIN_S = 2.0
+
+
+class AnotherJob(OSError):
+    """Another agent runs the job of this machine."""
+
+
+def run(settings: Settings) -> int:
+    """Run this machine's job; raises MetadataError where it is no machine of a job."""
+    folder = settings.job_folder
+    folder.mkdir(parents=True, exist_ok=True)
+    lock = (folder / "lock").open("w")
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise AnotherJob(f"another agent runs the job in {folder}") from None
+    stop = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop.set())
+    metadata = Metadata(settings.metadata_endpoint)
+    made = _assembled(settings, metadata, stop)
+    if made is None:
+        return 0
+    life, stream = made
+    while not life.step(time.monotonic()):
+        life.stopping = stop.is_set()
+        # After an order to stop there is nothing to wait for but the tick.
+        time.sleep(settings.job_tick_s) if stop.is_set() else stop.wait(settings.job_tick_s)
+    if stream:
+        stream.close(5.0)
+    return 0
+
+
+def _assembled(
+    settings: Settings, metadata: Metadata, stop: threading.Event
+) -> tuple[Life, LogStream | None] | None:
+    """Wait for the metadata and the parameter; a machine that has neither is shut down."""
+    since, say = time.monotonic(), Sometimes(_LOG)
+    while True:
+        try:
+            return _life(settings, metadata)
+        except (MetadataError, BucketError, OSError, JobError) as error:
+            say.warn("start", f"the job waits: {error}")
+            if time.monotonic() - since > SILENT_S:
+                _shut_down(settings)
+                return None
+        if stop.wait(_AGAIN_S):
+            return None
+
+
+def _life(settings: Settings, metadata: Metadata) -> tuple[Life, LogStream | None]:
+    here = identity(metadata)
+    job, attempt = metadata.get(f"{_TAGS}job"), metadata.get(f"{_TAGS}attempt")
+    if not job or not attempt:
+        hint = "" if here.tags_on else "; the launch template needs InstanceMetadataTags: enabled"
+        raise MetadataError(f"the tags spotkeeper:job and spotkeeper:attempt are missing{hint}")
+    chain = CredentialChain(metadata, os.environ)
+    region = settings.region or here.region
+    bucket_name, queue_url = _where(settings, region, chain)
+    bucket = Bucket(bucket_name, region)
+    queue = SearchLogQueue(queue_url, region_of_queue(queue_url) or region, chain)
+    seq_file = settings.job_folder / f"seq-{attempt}"
+    report = Reporter(queue.send, job, int(attempt), here.instance_id, seq_file)
+    stream = None
+    if settings.job_log_group:
+        endpoint = settings.logs_endpoint or f"https://logs.{region}.{_suffix(region)}/"
+        name = f"{job}/{attempt}"
+        stream = LogStream(endpoint, region, chain, settings.job_log_group, name)
+    parts = _parts(settings, metadata, here, (job, int(attempt)), bucket, report, stream)
+    return Life(parts), stream
+
+
+def _parts(
+    settings: Settings,
+    metadata: Metadata,
+    here: Identity,
+    named: tuple[str, int],
+    bucket: Bucket,
+    report: Reporter,
+    stream: LogStream | None,
+) -> Parts:
+    job, attempt = named
+    say = Sometimes(_LOG)
+
+    def document() -> Mapping[str, Any]:
+        found = bucket.get(f"jobs/{job}/document.json")
+        if found is None:
+            raise BucketError(f"jobs/{job}/document.json is not in the bucket")
+        return dict(json.loads(found[0]))
+
+    def looked() -> Signs | None:
+        try:
+            return look(metadata)
+        except (MetadataError, ValueError) as error:
+            say.warn("metadata", f"metadata: {error}")
+            return None
+
+    def start(asked: Document, work: Path, environment: Mapping[str, str]) -> Command:
+        region = {"AWS_DEFAULT_REGION": settings.region or here.region}
+        sink = stream.take if stream else _dropped
+        user = User.named(asked.user)
+        return Command(asked.command, work, {**region, **environment}, user, sink)
+
+    return Parts(
+        job=job,
+        attempt=attempt,
+        instance_id=here.instance_id,
+        folder=settings.job_folder,
+        look=looked,
+        store=bucket,
+        document=document,
+        prepare=lambda asked, work: prepare(bucket, job, asked, work),
+        hand_over=hand_over,
+        start=start,
+        report=report,
+        save_log=lambda tail: bucket.write(f"jobs/{job}/log/{attempt}.txt", tail),
+        gpu=gpu_use,
+        disks=_disks(settings),
+        shut_down=lambda: _shut_down(settings),
+        aws_answered_at=lambda: max(bucket.answered_at, report.answered_at),
+    )
+
+
+def _disks(settings: Settings) -> Disks:
+    if settings.job_disks is None:
+        return LinuxDisks()
+    from spotkeeper_worker.testing.disks import FolderDisks
+
+    return FolderDisks(settings.job_disks)
+
+
+def _dropped(block: bytes) -> None:
+    """Without a log group, the tail is all that is kept."""
+
+
+def _where(settings: Settings, region: str, chain: CredentialChain) -> tuple[str, str]:
+    """Give the bucket and the queue of the jobs."""
+    if not settings.jobs_parameter:
+        return settings.job_bucket, settings.job_queue_url
+    text = Parameters(settings.ssm_endpoint, region, chain).get(settings.jobs_parameter)
+    try:
+        body = json.loads(text)
+        return str(body["bucket"]), str(body["queue_url"])
+    except (ValueError, KeyError, TypeError):
+        raise JobError(f"{settings.jobs_parameter} should name bucket and queue_url") from None
+
+
+def look(metadata: Metadata) -> Signs:
+    """Read the tags and the interruption notice. Raises MetadataError or ValueError."""
+    grant = (metadata.get(f"{_TAGS}grant") or "").split()
+    volume = metadata.get(f"{_TAGS}volume")
+    draining = metadata.get(f"{_TAGS}draining") is not None
+    action = metadata.get("meta-data/spot/instance-action")
+    taken_in_s = None
+    if action is not None:
+        try:
+            taken_at = read_time(json.loads(action)["time"]) - metadata.clock_offset_s
+        except (ValueError, KeyError, TypeError):
+            raise ValueError(f"spot/instance-action: {action[:40]!r} has no time") from None
+        taken_in_s = taken_at - time.time()
+    if grant and not grant[0].isdigit():
+        raise ValueError(f"spotkeeper:grant: {grant[0][:40]!r} is no generation")
+    named = grant[1] if len(grant) > 1 else (volume or "").strip() or None
+    return Signs(int(grant[0]) if grant else 0, named, draining, taken_in_s)
+
+
+def prepare(bucket: Bucket, job: str, document: Document, work: Path) -> None:
+    """Put the job's code into the folder; raises JobError or BucketError."""
+    work.mkdir(parents=True, exist_ok=True)
+    if document.git:
+        _clone(document.git["url"], document.git["commit"], work)
+    elif document.code:
+        packed = work.parent / "code.tar.gz"
+        bucket.download(f"jobs/{job}/{document.code}", packed)
+        try:
+            with tarfile.open(packed) as archive:
+                _unpack(archive, work)
+        except (tarfile.TarError, OSError, EOFError) as error:
+            raise JobError(f"{document.code} cannot be unpacked: {error}") from None
+
+
+def _unpack(archive: tarfile.TarFile, work: Path) -> None:
+    if hasattr(tarfile, "data_filter"):
+        archive.extractall(work, filter="data")
+        return
+    for member in archive:
+        inside = work.resolve() in (work / member.name).resolve().parents
+        if member.isdir() or (member.isreg() and inside):
+            archive.extract(member, work)
+
+
+def _clone(url: str, commit: str, work: Path) -> None:
+    git = ["git", "-C", str(work), "-c", "safe.directory=*"]
+    steps = [
+        ["init", "--quiet"],
+        ["fetch", "--quiet", "--depth", "1", url, commit],
+        ["checkout", "--quiet", "--force", "FETCH_HEAD"],
+    ]
+    for step in steps:
+        try:
+            subprocess.run(
+                [*git, *step], check=True, capture_output=True, timeout=_PREPARED_WITHIN_S,
+                env={**os.environ, "GIT_TERMINAL_PROMPT": "0"},
+            )  # fmt: skip
+        except subprocess.CalledProcessError as error:
+            told = error.stderr.decode("utf-8", "replace").strip().splitlines()
+            raise JobError(f"git {step[0]}: {told[-1] if told else error}") from None
+        except (OSError, subprocess.TimeoutExpired) as error:
+            raise JobError(f"git {step[0]}: {error}") from None
+
+
+def hand_over(document: Document, work: Path, mount: Path | None) -> None:
+    """Give the folder to the job's user, and the root of its volume."""
+    user = User.named(document.user)
+    if user:
+        user.owns(work)
+        if mount:
+            os.chown(mount, user.uid, user.gid)
+
+
+def gpu_use() -> int | None:
+    """Give the use of the busiest GPU in percent; None where it is not known."""
+    asked = ["nvidia-smi", "--query-gpu=utilization.gpu", "--format=csv,noheader,nounits"]
+    try:
+        ran = subprocess.run(asked, capture_output=True, text=True, timeout=20, check=True)
+        return max(int(line) for line in ran.stdout.split("\n") if line.strip())
+    except (OSError, ValueError, subprocess.SubprocessError):
+        return None
+
+
+def _shut_down(settings: Settings) -> None:
+    _LOG.info("shutting the machine down: %s", " ".join(settings.job_shutdown))
+    try:
+        subprocess.run(settings.job_shutdown, check=True, timeout=_SHUTDOWN_WITHIN_S)
+    except subprocess.SubprocessError as error:
+        raise OSError(str(error)) from None
