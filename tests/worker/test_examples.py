@@ -20,8 +20,8 @@ from spotkeeper_worker.testing import FakeMachine, until
 from tests.worker.conftest import StartAgent
 
 EXAMPLES = Path(__file__).parents[2] / "worker" / "examples"
-CONFIGS = sorted(EXAMPLES.glob("*.cloud-config.yaml"))
-UNITS = sorted((EXAMPLES / "systemd").iterdir())
+CONFIGS = sorted(EXAMPLES.rglob("*.cloud-config.yaml"))
+UNITS = sorted(EXAMPLES.rglob("*.service"))
 
 
 def files_of(config: Path) -> dict[str, str]:
@@ -33,7 +33,8 @@ def files_of(config: Path) -> dict[str, str]:
 def test_a_cloud_config_installs_the_units_as_they_are_here(config: Path) -> None:
     assert config.read_text().startswith("#cloud-config\n")
     files = files_of(config)
-    for unit in UNITS:
+    beside = config.parent if config.parent != EXAMPLES else EXAMPLES / "systemd"
+    for unit in beside.glob("*.service"):
         assert files[f"/etc/systemd/system/{unit.name}"] == unit.read_text()
 
 

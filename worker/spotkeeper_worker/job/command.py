@@ -76,22 +76,23 @@ class Command:
         self._sink = sink
         self._tail = bytearray()
         self._process: subprocess.Popen[bytes] | None = None
-        as_user: dict[str, Any] = {}
+        options: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE}
         given = _environment(environment, user)
         if user:
             groups = os.getgrouplist(user.name, user.gid)
-            as_user = {"user": user.uid, "group": user.gid, "extra_groups": groups}
+            options.update(user=user.uid, group=user.gid, extra_groups=groups)
         try:
-            self._process = subprocess.Popen(
-                list(command), cwd=folder, env=given, stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True, **as_user,
+            process: Any = subprocess.Popen(
+                list(command), cwd=folder, env=given, stderr=subprocess.STDOUT,
+                start_new_session=True, **options,
             )  # fmt: skip
         except OSError as error:
             self._take(f"{command[0]} cannot be started: {error}\n".encode())
             return
+        self._process = process
         # When memory runs out, the command is ended and not the agent.
         with contextlib.suppress(OSError):
-            Path(f"/proc/{self._process.pid}/oom_score_adj").write_text("500")
+            Path(f"/proc/{process.pid}/oom_score_adj").write_text("500")
         self._reader = threading.Thread(target=self._read, name="output", daemon=True)
         self._reader.start()
 

@@ -26,9 +26,11 @@ class Disks(Protocol):
 
     def find(self, volume: str) -> str | None:
         """Give the device of a volume; None until it is attached."""
+        ...
 
     def probe(self, device: str) -> str:
         """Give the type of the file system; empty where there is nothing."""
+        ...
 
     def format(self, device: str) -> None:
         """Make a file system."""

@@ -328,7 +328,7 @@ class Life:
         if document.mount is None:
             return None
         since = self.now
-        device = None
+        device = name = None
         while device is None:
             name = self.signs.volume
             device = parts.disks.find(name) if name else None

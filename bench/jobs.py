@@ -1,0 +1,389 @@
+"""Jobs on machines that are killed: real agents, a real training, S3 by moto, no AWS account.
+
+`python -m bench.jobs --kills 500` takes some 40 minutes of one core. Agents are killed and started
+again as systemd does, machines vanish, are warned, or go on although another one has the job.
+"""
+
+import argparse
+import contextlib
+import hashlib
+import io
+import json
+import logging
+import os
+import random
+import resource
+import signal
+import subprocess
+import sys
+import tarfile
+import tempfile
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import boto3
+from moto.s3.responses import S3Response
+from moto.server import ThreadedMotoServer
+
+from bench._figures import Figure, show
+from spotkeeper_worker.testing import FakeMachine, FakeServer, until
+
+KILLS = 40
+EPOCHS = 30
+BUCKET = "the-jobs"
+TRAIN = Path(__file__).parents[1] / "tests" / "worker" / "train.py"
+STATES: dict[str, dict[str, Any]] = {
+    "publish": {"checkpoints": "checkpoints", "complete": None, "keep": 2},
+    "plain": {"checkpoints": "checkpoints", "complete": "done", "keep": 2},
+}
+ENDS = ("agent", "agent", "agent", "machine", "warning", "split")
+PAGE_MIB = resource.getpagesize() / 2**20
+MEASURED_S = 30.0
+LARGE = 200_000_000
+LAST_WORD_S = 60.0
+
+
+@contextlib.contextmanager
+def s3() -> Iterator[str]:
+    """Serve S3. moto looks at a condition and writes in two steps; AWS does it in one."""
+    one_at_a_time, put = threading.Lock(), S3Response.put_object
+
+    def put_object(response: S3Response) -> Any:
+        with one_at_a_time:
+            return put(response)
+
+    S3Response.put_object = put_object  # type: ignore[method-assign]
+    logging.getLogger("werkzeug").setLevel(logging.ERROR)
+    server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    try:
+        yield f"http://{host}:{port}"
+    finally:
+        server.stop()
+        S3Response.put_object = put  # type: ignore[method-assign]
+
+
+def client(endpoint: str) -> Any:
+    """A client of it."""
+    keys: Any = {"aws_access_key_id": "testing", "aws_secret_access_key": "testing"}
+    return boto3.client("s3", endpoint_url=endpoint, region_name="us-east-1", **keys)
+
+
+@dataclass
+class Host:
+    """A machine of a job: its metadata, its disk, and its agent under what stands for systemd."""
+
+    endpoint: str
+    folder: Path
+    job: str
+    number: int
+    machine: FakeMachine = field(default_factory=FakeMachine)
+    agent: subprocess.Popen[bytes] | None = None
+
+    def __post_init__(self) -> None:
+        self.machine.instance_id = f"i-{self.number:017x}"
+        assert self.machine.tags is not None
+        self.machine.tags |= {"spotkeeper:job": self.job, "spotkeeper:attempt": str(self.number)}
+        self.folder.mkdir()
+        self._server = FakeServer(self.machine)
+        self._server.__enter__()
+
+    def grant(self) -> None:
+        """Let it run the job; a later machine has a higher generation."""
+        assert self.machine.tags is not None
+        self.machine.tags["spotkeeper:grant"] = str(self.number)
+
+    def start(self) -> None:
+        """Start the agent."""
+        kept = {name: text for name, text in os.environ.items() if name[:4] != "AWS_"}
+        environment = {
+            **kept, **self._server.environment(), "AWS_ENDPOINT_URL_S3": self.endpoint,
+            "SPOTKEEPER_JOB_BUCKET": BUCKET, "SPOTKEEPER_JOB_QUEUE_URL": self._server.queue_url,
+            "SPOTKEEPER_JOB_FOLDER": str(self.folder), "SPOTKEEPER_JOB_TICK_S": "0.05",
+            "SPOTKEEPER_JOB_SHUTDOWN": json.dumps(["touch", str(self.folder / "off")]),
+        }  # fmt: skip
+        environment.pop("SPOTKEEPER_SEARCH_LOG_QUEUE_URL")
+        with (self.folder / "agent.log").open("ab") as log:
+            command = [sys.executable, "-m", "spotkeeper_worker", "job"]
+            self.agent = subprocess.Popen(command, env=environment, stderr=log, stdout=log)
+
+    def kill(self) -> None:
+        """Kill the agent and its control group."""
+        if self.agent is not None:
+            self.agent.kill()
+            self.agent.wait()
+        for pid in processes(self.folder):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        until(lambda: not processes(self.folder), "its processes ended", LAST_WORD_S)
+
+    @property
+    def is_off(self) -> bool:
+        """Whether it shut itself down."""
+        return (self.folder / "off").exists()
+
+    def reports(self) -> list[dict[str, Any]]:
+        """What its agents reported, each once."""
+        with self.machine.changed:
+            return [json.loads(body) for body in dict.fromkeys(self.machine.bodies)]
+
+    def close(self) -> None:
+        """End everything of it."""
+        self.kill()
+        self._server.__exit__()
+
+
+def processes(folder: Path) -> list[int]:
+    """The processes that run a command of this folder's job."""
+    marked = f"SPOTKEEPER_CHECKPOINTS={folder}/".encode()
+    found = []
+    for each in Path("/proc").iterdir():
+        if each.name.isdigit():
+            with contextlib.suppress(OSError):
+                if marked in (each / "environ").read_bytes():
+                    state = (each / "stat").read_text().rpartition(")")[2].split()[0]
+                    found += [] if state == "Z" else [int(each.name)]
+    return found
+
+
+@dataclass
+class Run:
+    """One job, machine after machine, until it is done."""
+
+    endpoint: str
+    folder: Path
+    job: str
+    how: str
+    draw: random.Random
+    kills: int
+    epochs: int = EPOCHS
+    ended: Counter[str] = field(default_factory=Counter)
+    wrong: list[str] = field(default_factory=list)
+    hosts: list[Host] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self._s3 = client(self.endpoint)
+        packed = io.BytesIO()
+        with tarfile.open(fileobj=packed, mode="w:gz") as archive:
+            archive.add(TRAIN, "train.py")
+        document = {
+            "version": 1, "name": self.job, "command": [sys.executable, "train.py"],
+            "code": "code.tar.gz", "git": None, "user": None,
+            "environment": {"EPOCHS": str(self.epochs), "HOW": self.how},
+            "machine": {}, "state": STATES[self.how], "end": {"idle_after": 1800},
+        }  # fmt: skip
+        self._put("code.tar.gz", packed.getvalue())
+        self._put("document.json", json.dumps(document).encode())
+
+    def _put(self, name: str, body: bytes) -> None:
+        self._s3.put_object(Bucket=BUCKET, Key=f"jobs/{self.job}/{name}", Body=body)
+
+    def head(self) -> dict[str, Any]:
+        """What the bucket says of the job."""
+        try:
+            answer = self._s3.get_object(Bucket=BUCKET, Key=f"jobs/{self.job}/head.json")
+        except self._s3.exceptions.NoSuchKey:
+            return {"done": False, "files": []}
+        return dict(json.loads(answer["Body"].read()))
+
+    def weights(self) -> str:
+        """A hash of everything in the newest checkpoint."""
+        found = hashlib.sha256()
+        for file in sorted(self.head()["files"], key=lambda each: str(each["path"])):
+            body = self._s3.get_object(Bucket=BUCKET, Key=file["key"])["Body"].read()
+            found.update(file["path"].encode() + body)
+        return found.hexdigest()
+
+    def launch(self) -> Host:
+        """Start the next machine, which waits for its grant."""
+        number = len(self.hosts) + 1
+        host = Host(self.endpoint, self.folder / str(number), self.job, number)
+        self.hosts.append(host)
+        host.start()
+        return host
+
+    def run(self) -> None:
+        """Kill until the kills are used up, then wait for the end."""
+        host = self.launch()
+        host.grant()
+        wake = threading.Event()
+        while sum(self.ended.values()) < self.kills:
+            wake.wait(self.draw.uniform(0.0, 4.0))
+            if self.head()["done"]:
+                break
+            how = self.draw.choice(ENDS)
+            self.ended[how] += 1
+            host = self._again(host) if how == "agent" else self._next(host, how)
+        ends = time.monotonic() + 600
+        while not self.head()["done"]:
+            if time.monotonic() > ends:
+                raise TimeoutError(f"{self.job} is not done within 10 minutes")
+            wake.wait(0.2)
+        until(lambda: host.is_off, "the machine is off", LAST_WORD_S)
+        self._judge(host)
+
+    def _again(self, host: Host) -> Host:
+        host.kill()
+        host.start()
+        return host
+
+    def _next(self, host: Host, how: str) -> Host:
+        if how == "machine":
+            host.close()
+        elif how == "warning":
+            host.machine.interrupt(32.0)
+        after = self.launch()
+        if how == "warning":
+            until(lambda: host.is_off, "it leaves", LAST_WORD_S)
+            if not self.head()["done"] and host.reports()[-1]["event"] != "left":
+                self.wrong.append(f"a warned machine reported {host.reports()[-1]['event']}")
+            host.close()
+        after.grant()
+        if how == "split":
+            # Nobody ends the older machine: its next commit has to.
+            until(lambda: host.is_off, "the older machine stops", LAST_WORD_S)
+            if processes(host.folder):
+                self.wrong.append("a machine that is off has a process left")
+            host.close()
+        return after
+
+    def _judge(self, last: Host) -> None:
+        events = [report["event"] for report in last.reports()]
+        if events[-1] != "exited" or last.reports()[-1]["exit_code"] != 0:
+            self.wrong.append(f"the last machine reported {events}")
+        for host in self.hosts:
+            if b"half a checkpoint" in host.folder.joinpath("agent.log").read_bytes():
+                self.wrong.append("half a checkpoint was loaded")
+            if processes(host.folder):
+                self.wrong.append("a process is left")
+        head = self.head()
+        kept = {file["key"] for step in (head, head["previous"]) for file in step["files"]}
+        listed = self._s3.list_objects_v2(Bucket=BUCKET, Prefix=f"jobs/{self.job}/steps/")
+        for key in {each["Key"] for each in listed.get("Contents", ())} - kept:
+            self.wrong.append(f"{key} is left")
+
+    def close(self) -> None:
+        """End what is left."""
+        for host in self.hosts:
+            host.close()
+
+
+def killed(endpoint: str, folder: Path, lane: int, kills: int) -> tuple[Counter[str], list[str]]:
+    """Run jobs until so many kills are done; how they were, and what is wrong."""
+    draw, ended, wrong = random.Random(lane), Counter[str](), []
+    expected: dict[str, str] = {}
+    while sum(ended.values()) < kills:
+        how = draw.choice(sorted(STATES))
+        undisturbed = how not in expected
+        number = len(list(folder.glob(f"{lane}-*")))
+        job = f"job-{lane}-{number}"
+        place = folder / f"{lane}-{number}"
+        place.mkdir()
+        left = 0 if undisturbed else min(20, kills - sum(ended.values()))
+        run = Run(endpoint, place, job, how, draw, left)
+        try:
+            run.run()
+            weights = run.weights()
+        except TimeoutError as error:
+            wrong.append(f"{job}: {error}")
+            ended["timeout"] += 1
+            continue
+        finally:
+            run.close()
+        ended += run.ended
+        wrong += [f"{job}: {each}" for each in run.wrong]
+        if weights != expected.setdefault(how, weights):
+            wrong.append(f"{job}: the weights differ")
+    return ended, wrong
+
+
+def disturbed(kills: int, lanes: int = 2) -> tuple[Counter[str], list[str]]:
+    """Run jobs in lanes side by side."""
+    with s3() as endpoint, tempfile.TemporaryDirectory() as name:
+        client(endpoint).create_bucket(Bucket=BUCKET)
+        with ThreadPoolExecutor(lanes) as pool:
+            each = -(-kills // lanes)
+            done = pool.map(lambda lane: killed(endpoint, Path(name), lane, each), range(lanes))
+            ended, wrong = Counter[str](), []
+            for counted, found in done:
+                ended += counted
+                wrong += found
+    return ended, wrong
+
+
+def agent_at_work(measured_s: float) -> tuple[float, float, float]:
+    """Percent of a core of an agent that watches, and MiB of it then and after large commits."""
+    with s3() as endpoint, tempfile.TemporaryDirectory() as name:
+        client(endpoint).create_bucket(Bucket=BUCKET)
+        folder = Path(name) / "run"
+        folder.mkdir()
+        run = Run(endpoint, folder, "calm", "publish", random.Random(1), 0, epochs=1)
+        sleep = [sys.executable, "-c", "import time; time.sleep(3600)"]
+        document = json.loads(
+            client(endpoint).get_object(Bucket=BUCKET, Key="jobs/calm/document.json")["Body"].read()
+        )
+        run._put("document.json", json.dumps({**document, "command": sleep}).encode())
+        try:
+            host = run.launch()
+            host.grant()
+            until(lambda: bool(processes(host.folder)), "the command runs", 60)
+            assert host.agent is not None
+            stat = Path(f"/proc/{host.agent.pid}/stat")
+            threading.Event().wait(3.0)
+            began, before = time.monotonic(), _cpu_s(stat)
+            threading.Event().wait(measured_s)
+            cpu = (_cpu_s(stat) - before) / (time.monotonic() - began)
+            watching = _mib(stat)
+            place = host.folder / "work" / "checkpoints"
+            for step in range(3):
+                draft = place / f".{step}"
+                draft.mkdir()
+                (draft / "model").write_bytes(os.urandom(1000) * (LARGE // 1000))
+                (draft / ".spotkeeper").touch()
+                draft.rename(place / f"{step:06d}")
+                until(lambda step=step: run.head().get("step") == f"{step:06d}", "commit", 300)  # type: ignore[misc]
+            return 100 * cpu, watching, _mib(stat, peak=True)
+        finally:
+            run.close()
+
+
+def _cpu_s(stat: Path) -> float:
+    fields = stat.read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / 100
+
+
+def _mib(stat: Path, *, peak: bool = False) -> float:
+    if not peak:
+        return int(stat.with_name("statm").read_text().split()[1]) * PAGE_MIB
+    lines = stat.with_name("status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM")) / 1024
+
+
+def main() -> None:
+    """Print every figure of this file."""
+    parser = argparse.ArgumentParser(prog="python -m bench.jobs", description=__doc__)
+    parser.add_argument("--kills", type=int, default=KILLS)
+    parser.add_argument("--lanes", type=int, default=2)
+    parser.add_argument("--seconds", type=float, default=MEASURED_S)
+    asked = parser.parse_known_args()[0]
+    percent, watching, peak = agent_at_work(asked.seconds)
+    ended, wrong = disturbed(asked.kills, asked.lanes)
+    counted = ", ".join(f"{count} {name}" for name, count in sorted(ended.items()))
+    figures = [
+        Figure(name="agent that watches: a core", value=percent, unit="%", limit=1),
+        Figure(name="agent that watches: memory", value=watching, unit="MiB", limit=60),
+        Figure(name="agent, peak of three commits of 200 MB", value=peak, unit="MiB", limit=60),
+        Figure(name=f"broken promises, kills: {counted}", value=len(wrong), unit="", limit=0),
+    ]
+    show("Jobs", figures, "\n".join(["real processes on this machine", *wrong]))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,470 @@
+"""A machine's part in a job, step by step: its signs, its command and its clock are the test's."""
+
+import itertools
+import json
+import signal
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from spotkeeper_worker.checkpoints import publish
+from spotkeeper_worker.job.bucket import BucketError
+from spotkeeper_worker.job.commits import Head, Keeper, Owner
+from spotkeeper_worker.job.life import Document, Life, Parts, Signs
+from spotkeeper_worker.testing.disks import FolderDisks
+from tests.worker.test_job_commits import HEAD, Objects
+
+DOCUMENT: dict[str, Any] = {
+    "version": 1, "name": "resnet", "command": ["train"], "code": None, "user": None,
+    "environment": {"EPOCHS": "90"}, "state": {"checkpoints": "checkpoints", "keep": 2},
+    "end": {"idle_after": 600},
+}  # fmt: skip
+VOLUME = "vol-0abc"
+
+
+class Now:
+    """A call in the background that is done at once."""
+
+    done = True
+
+    def __init__(self, call: Callable[[], Any]) -> None:
+        self._error: Exception | None = None
+        try:
+            self._answer = call()
+        except Exception as error:  # noqa: BLE001 - raised by `result`
+            self._error = error
+
+    def result(self) -> Any:
+        if self._error:
+            raise self._error
+        return self._answer
+
+
+class Hung(Now):
+    """A call in the background that never ends."""
+
+    done = False
+
+
+@dataclass
+class Script:
+    """A command: `code` is set when it ends; `obeys` is its code after SIGTERM."""
+
+    environment: dict[str, str]
+    obeys: int | None = 143
+    code: int | None = None
+    signals: list[int] = field(default_factory=list)
+    closed: bool = False
+    tail: bytes = b"the end\n"
+
+    def poll(self) -> int | None:
+        return self.code
+
+    def signal(self, number: int) -> None:
+        self.signals.append(number)
+        if number == signal.SIGKILL:
+            self.code = 137
+        elif self.obeys is not None and self.code is None:
+            self.code = self.obeys
+
+    def close(self) -> None:
+        self.closed = True
+
+
+class Reports:
+    """What was reported, each as its event and what it says."""
+
+    def __init__(self) -> None:
+        self.said: list[tuple[str, Any]] = []
+        self.generation = 0
+        self.volume: str | None = None
+
+    def __call__(self, event: str, **said: Any) -> None:
+        told = [
+            said[name]
+            for name in ("reason", "exit_code", "gpu", "step")
+            if said.get(name) is not None
+        ]
+        self.said.append((event, told[0] if told else None))
+
+    def flush(self, within_s: float) -> bool:
+        return True
+
+    @property
+    def events(self) -> list[str]:
+        return [event for event, _ in self.said]
+
+
+class Scene:
+    """A machine; `run` lets its time pass."""
+
+    def __init__(self, tmp_path: Path, bucket: Objects | None = None, **document: Any) -> None:
+        self.bucket = bucket or Objects()
+        self.folder = tmp_path
+        self.signs: Signs | None = Signs()
+        self.reports = Reports()
+        self.scripts: list[Script] = []
+        self.obeys: int | None = 143
+        self.gpu: int | None = None
+        self.aws_silent_since: float | None = None
+        self.logs: list[bytes] = []
+        self.off = 0
+        self.disks = FolderDisks(tmp_path / "disks")
+        times = itertools.count(1_700_000_000)
+        body = {**DOCUMENT, **document}
+        if "volume" in body["state"]:
+            body["state"]["volume"]["mount"] = str(tmp_path / "data")
+
+        def shut_down() -> None:
+            self.off += 1
+            if self.off == 1:
+                raise OSError("not yet")
+
+        def start(_: Document, work: Path, environment: Any) -> Script:
+            assert work.is_dir()
+            self.scripts.append(Script(environment, self.obeys))
+            return self.scripts[-1]
+
+        parts = Parts(
+            job="resnet", attempt=1, instance_id="i-1", folder=tmp_path,
+            look=lambda: self.signs, store=self.bucket, document=lambda: body,
+            prepare=lambda _, work: work.mkdir(exist_ok=True), hand_over=lambda *_: None,
+            start=start, report=self.reports,  # type: ignore[arg-type]
+            save_log=self.logs.append, gpu=lambda: self.gpu, disks=self.disks,
+            shut_down=shut_down, background=Now, clock=lambda: next(times),
+            aws_answered_at=lambda: (
+                self.life.now if self.aws_silent_since is None else self.aws_silent_since
+            ),
+        )  # fmt: skip
+        self.life = Life(parts)
+        self.over = False
+
+    def run(self, seconds: float = 5.0) -> None:
+        """Let time pass, a second a step."""
+        for _ in range(int(seconds)):
+            if not self.over:
+                self.over = self.life.step(self.life.now + 1.0)
+
+    def grant(self, generation: int = 1, volume: str | None = None) -> Script:
+        self.signs = Signs(generation, volume)
+        self.run(10)
+        return self.scripts[-1]
+
+    def publish(self, step: int) -> None:
+        with publish(step, Path(self.scripts[-1].environment["SPOTKEEPER_CHECKPOINTS"])) as folder:
+            (folder / "model").write_text(str(step))
+
+    @property
+    def head(self) -> Head:
+        return Head.read(self.bucket.kept[HEAD][0])
+
+
+def test_a_job_from_boot_to_its_end(tmp_path: Path) -> None:
+    scene = Scene(tmp_path)
+    scene.run(60)
+    assert scene.scripts == []
+    assert HEAD not in scene.bucket.kept
+    script = scene.grant()
+    assert scene.head.owner == Owner("i-1", 1, 1)
+    assert script.environment == {
+        "EPOCHS": "90", "SPOTKEEPER_JOB": "resnet", "SPOTKEEPER_ATTEMPT": "1",
+        "SPOTKEEPER_CHECKPOINTS": str(tmp_path / "work" / "checkpoints"),
+    }  # fmt: skip
+    scene.publish(1)
+    scene.run(5)
+    scene.publish(2)
+    script.code = 0
+    scene.run(5)
+    assert (scene.head.step, scene.head.done, scene.head.exit_code) == ("000002", True, 0)
+    assert scene.reports.said == [
+        ("booted", None), ("running", None), ("committed", "000001"), ("committed", "000002"),
+        ("exited", 0),
+    ]  # fmt: skip
+    assert (scene.logs, script.closed, scene.over) == ([b"the end\n"], True, False)
+    # The command that shuts the machine down is tried until it works.
+    scene.run(30)
+    assert (scene.off, scene.over) == (2, True)
+
+
+def test_an_error_is_reported_and_the_job_is_not_done(tmp_path: Path) -> None:
+    scene = Scene(tmp_path)
+    scene.grant().code = 3
+    scene.run(5)
+    assert (scene.head.done, scene.head.exit_code) == (False, 3)
+    assert scene.reports.said[-1] == ("exited", 3)
+
+
+@pytest.mark.parametrize(
+    ("signs", "killed_at"),
+    [
+        (Signs(1, draining=True), 120),
+        (Signs(1, taken_in_s=110.0), 80),
+        (Signs(1, taken_in_s=-5), 0),
+    ],
+)
+def test_a_machine_that_leaves_commits_first(
+    tmp_path: Path, signs: Signs, killed_at: float
+) -> None:
+    scene = Scene(tmp_path)
+    scene.obeys = None
+    script = scene.grant()
+    scene.publish(1)
+    began = scene.life.now
+    for _ in range(200):
+        remaining = (
+            None if signs.taken_in_s is None else signs.taken_in_s - (scene.life.now - began)
+        )
+        scene.signs = replace(signs, taken_in_s=remaining)
+        scene.run(1)
+        if signal.SIGKILL in script.signals:
+            break
+    assert script.signals[0] == signal.SIGTERM
+    assert scene.life.now - began == pytest.approx(killed_at, abs=5)
+    scene.run(5)
+    assert scene.reports.said[-1] == ("left", "000001")
+    assert scene.head.step == "000001"
+    assert scene.head.exit_code is None
+
+
+def test_what_a_script_saves_on_sigterm_is_committed_and_its_exit_is_no_end(tmp_path: Path) -> None:
+    scene = Scene(tmp_path)
+    scene.obeys = None
+    script = scene.grant()
+    scene.signs = Signs(1, draining=True)
+    scene.run(5)
+    scene.publish(7)
+    script.code = 0
+    scene.run(5)
+    assert (scene.head.step, scene.head.done) == ("000007", False)
+    assert scene.reports.said[-1] == ("left", "000007")
+
+
+def test_what_a_killed_script_left_unmarked_is_not_committed(tmp_path: Path) -> None:
+    scene = Scene(tmp_path)
+    scene.obeys = None
+    script = scene.grant()
+    folder = Path(script.environment["SPOTKEEPER_CHECKPOINTS"])
+    (folder / "checkpoint-5").write_text("whole")
+    scene.run(8)
+    (folder / "checkpoint-6").write_text("hal")
+    scene.run(2)
+    script.code = 137
+    scene.run(20)
+    assert scene.head.step == "checkpoint-5"
+
+
+def test_a_new_owner_stops_this_machine_without_a_word(tmp_path: Path) -> None:
+    scene = Scene(tmp_path)
+    script = scene.grant()
+    Keeper(scene.bucket, "resnet", Owner("i-2", 2, 2), 2, lambda: 0.0).claim()
+    scene.publish(1)
+    scene.run(30)
+    assert script.closed
+    assert scene.over
+    assert scene.reports.events == ["booted", "running"]
+    assert scene.head.step is None
+
+
+@pytest.mark.parametrize("what", ["grant", "metadata", "aws"])
+def test_a_machine_to_which_nothing_answers_is_shut_down_after_a_quarter_of_an_hour(
+    tmp_path: Path, what: str
+) -> None:
+    scene = Scene(tmp_path)
+    if what != "grant":
+        scene.grant()
+    if what == "metadata":
+        scene.signs = None
+    if what == "aws":
+        scene.aws_silent_since = scene.life.now
+    scene.run(890)
+    assert scene.off == 0
+    scene.run(60)
+    assert scene.over
+    assert "exited" not in scene.reports.events
+
+
+def test_a_refused_upload_is_reported_once_and_tried_again(tmp_path: Path) -> None:
+    class Refuses(Objects):
+        refuses = True
+
+        def upload(self, path: Path, key: str) -> None:
+            if self.refuses:
+                raise BucketError("AccessDenied")
+            super().upload(path, key)
+
+    bucket = Refuses()
+    scene = Scene(tmp_path, bucket)
+    scene.grant()
+    scene.publish(1)
+    scene.run(40)
+    failed = [said for said in scene.reports.said if said[0] == "failed"]
+    assert failed == [("failed", "the checkpoint is not committed: AccessDenied")]
+    bucket.refuses = False
+    scene.run(15)
+    assert scene.head.step == "000001"
+
+
+def test_a_warning_is_seen_while_an_upload_hangs(tmp_path: Path) -> None:
+    scene = Scene(tmp_path)
+    script = scene.grant()
+    scene.life.parts = replace(scene.life.parts, background=Hung)
+    scene.publish(1)
+    scene.run(3)
+    scene.signs = Signs(1, taken_in_s=120)
+    scene.run(3)
+    assert script.signals == [signal.SIGTERM]
+
+
+def test_idle_is_reported_once_and_a_gpu_that_is_not_known_counts_as_busy(tmp_path: Path) -> None:
+    scene = Scene(tmp_path)
+    scene.grant()
+    scene.run(1000)
+    assert "idle" not in scene.reports.events
+    scene.gpu = 1
+    scene.run(550)
+    assert "idle" not in scene.reports.events
+    scene.run(1000)
+    assert scene.reports.events.count("idle") == 1
+    scene.publish(1)
+    scene.run(600)
+    assert scene.reports.events.count("idle") == 1
+
+
+def test_an_agent_that_is_killed_finds_its_way_from_the_head(tmp_path: Path) -> None:
+    first = Scene(tmp_path)
+    first.grant()
+    first.publish(1)
+    first.run(5)
+    first.publish(2)
+    # Killed before 2 is committed; what the killed command wrote without `publish` may be half.
+    (tmp_path / "work" / "checkpoints" / "checkpoint-3").mkdir()
+    second = Scene(tmp_path, first.bucket)
+    second.grant()
+    assert second.head.step == "000002"
+    assert [each.name for each in (tmp_path / "work" / "checkpoints").iterdir()] == ["000002"]
+    second.scripts[-1].code = 5
+    second.run(3)
+    # Killed after the head has the exit code.
+    third = Scene(tmp_path, first.bucket)
+    third.signs = Signs(1)
+    third.run(30)
+    assert third.scripts == []
+    assert third.reports.said == [("booted", None), ("exited", 5)]
+    assert third.over
+
+
+def test_a_job_that_is_done_is_not_run_again(tmp_path: Path) -> None:
+    first = Scene(tmp_path)
+    first.grant().code = 0
+    first.run(5)
+    again = Scene(tmp_path, first.bucket)
+    again.signs = Signs(2)
+    again.run(30)
+    assert again.reports.said[-1] == ("exited", 0)
+    assert again.scripts == []
+
+
+def test_a_stopped_agent_ends_its_command_and_leaves_the_machine_on(tmp_path: Path) -> None:
+    scene = Scene(tmp_path)
+    script = scene.grant()
+    scene.life.stopping = True
+    scene.run(10)
+    assert script.signals == [signal.SIGTERM]
+    assert (scene.reports.events[-1], scene.off, scene.over) == ("left", 0, True)
+
+
+def test_a_document_that_cannot_be_read_is_reported(tmp_path: Path) -> None:
+    scene = Scene(tmp_path, version=2)
+    scene.run(30)
+    assert scene.reports.said[-1] == ("failed", "document.json has version 2: update the agent")
+    assert scene.over
+
+
+# --- a volume -------------------------------------------------------------------------------------
+
+
+def on_a_volume(tmp_path: Path, bucket: Objects | None = None) -> Scene:
+    scene = Scene(tmp_path, bucket, state={"volume": {"mount": "", "size_gib": 1}})
+    scene.signs = Signs(0, VOLUME)
+    return scene
+
+
+def test_a_new_volume_is_proved_formatted_after_the_grant_and_left_unmounted(
+    tmp_path: Path,
+) -> None:
+    scene = on_a_volume(tmp_path)
+    scene.run(30)
+    assert scene.reports.events == ["booted"]
+    disk = tmp_path / "disks" / VOLUME
+    disk.mkdir(parents=True)
+    scene.run(5)
+    assert scene.reports.events == ["booted", "proved"]
+    assert list(disk.iterdir()) == [], "nothing is written before the grant"
+    script = scene.grant(1, VOLUME)
+    (tmp_path / "data" / "result").write_text("7")
+    assert (tmp_path / "data").is_symlink()
+    script.code = 0
+    scene.run(5)
+    assert not (tmp_path / "data").exists()
+    assert json.loads((disk / "content" / ".spotkeeper" / "volume.json").read_text()) == {
+        "version": 1, "job": "resnet", "volume": VOLUME, "generation": 1,
+    }  # fmt: skip
+    assert scene.reports.said[-1] == ("exited", 0)
+    # The next machine finds what was written.
+    again = on_a_volume(tmp_path, Objects())
+    again.bucket.kept = {HEAD: scene.bucket.kept[HEAD]}
+    again.run(3)
+    assert again.reports.events == ["booted", "proved"]
+
+
+@pytest.mark.parametrize(
+    ("content", "ran", "reason"),
+    [
+        (None, True, "vol-0abc is empty, and the job resnet ran before"),
+        ({}, True, "vol-0abc is empty, and the job resnet ran before"),
+        ({"a": "b"}, False, "vol-0abc has files, and none of them is .spotkeeper/volume.json"),
+        ({".spotkeeper/volume.json": '{"job": "other"}'}, True, "vol-0abc belongs to another job"),
+        ({".spotkeeper/volume.json": "{"}, True, "vol-0abc: .spotkeeper/volume.json cannot be"),
+    ],
+)
+def test_a_volume_that_is_not_the_job_s_is_not_touched(
+    tmp_path: Path, content: dict[str, str] | None, ran: bool, reason: str
+) -> None:
+    scene = on_a_volume(tmp_path)
+    disk = tmp_path / "disks" / VOLUME
+    disk.mkdir(parents=True)
+    if content is not None:
+        scene.disks.format(str(disk))
+        for name, text in content.items():
+            (disk / "content" / name).parent.mkdir(exist_ok=True)
+            (disk / "content" / name).write_text(text)
+    if ran:
+        Keeper(scene.bucket, "resnet", Owner("i-0", 0, 1), 2, lambda: 0.0).claim()
+    scene.run(30)
+    event, said = scene.reports.said[-1]
+    assert event == "failed"
+    assert said.startswith(reason)
+    assert scene.over
+    assert "proved" not in scene.reports.events
+
+
+def test_only_the_first_generation_formats(tmp_path: Path) -> None:
+    scene = on_a_volume(tmp_path)
+    (tmp_path / "disks" / VOLUME).mkdir(parents=True)
+    scene.run(3)
+    scene.signs = Signs(2, VOLUME)
+    scene.run(5)
+    assert scene.reports.said[-1] == ("failed", "vol-0abc has no file system in generation 2")
+    assert scene.scripts == []
+
+
+def test_a_volume_that_is_not_attached_within_a_minute_is_reported(tmp_path: Path) -> None:
+    scene = on_a_volume(tmp_path)
+    scene.run(100)
+    assert scene.reports.said[-1] == (
+        "failed", "the volume vol-0abc is not attached after 60 s",
+    )  # fmt: skip
+    assert scene.over
