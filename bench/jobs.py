@@ -25,7 +25,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import boto3
 from moto.s3.responses import S3Response
@@ -52,13 +52,14 @@ LAST_WORD_S = 60.0
 @contextlib.contextmanager
 def s3() -> Iterator[str]:
     """Serve S3. moto looks at a condition and writes in two steps; AWS does it in one."""
-    one_at_a_time, put = threading.Lock(), S3Response.put_object
+    one_at_a_time, patched = threading.Lock(), cast(Any, S3Response)
+    put = patched.put_object
 
     def put_object(response: S3Response) -> Any:
         with one_at_a_time:
             return put(response)
 
-    S3Response.put_object = put_object  # type: ignore[method-assign]
+    patched.put_object = put_object
     logging.getLogger("werkzeug").setLevel(logging.ERROR)
     server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
     server.start()
@@ -67,7 +68,7 @@ def s3() -> Iterator[str]:
         yield f"http://{host}:{port}"
     finally:
         server.stop()
-        S3Response.put_object = put  # type: ignore[method-assign]
+        patched.put_object = put
 
 
 def client(endpoint: str) -> Any:
