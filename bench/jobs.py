@@ -52,7 +52,7 @@ LAST_WORD_S = 60.0
 @contextlib.contextmanager
 def s3() -> Iterator[str]:
     """Serve S3. moto looks at a condition and writes in two steps; AWS does it in one."""
-    one_at_a_time, patched = threading.Lock(), cast(Any, S3Response)
+    one_at_a_time, patched = threading.Lock(), cast("Any", S3Response)
     put = patched.put_object
 
     def put_object(response: S3Response) -> Any:
