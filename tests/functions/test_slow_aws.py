@@ -162,3 +162,22 @@ def test_a_large_release_takes_several_turns_and_no_time_of_another_fleet(
     assert left[-1] == 0
     assert len(set(left)) > 4
     assert stage.cloud.group("search-on-demand").desired == 0
+
+
+def test_a_large_scale_in_takes_several_turns_and_no_time_of_another_fleet(
+    stage_of: StageOf,
+) -> None:
+    stage = stage_of(desired=80)
+    bounds = {"spot_min": 2, "spot_max": 2, "on_demand_max": 9}
+    for name in ("ocr", "search"):
+        stage.put(name, json.dumps(document(name, bounds=bounds)))
+    stage.restart()
+    stage.latency_s = 0.25
+    left: list[int] = []
+    for minute in range(11, 22):
+        stage.at(60 * minute)
+        stage.call(health)
+        assert stage.took_s <= 20
+        left.append(stage.cloud.group("ocr-spot").desired)
+    assert (left[0] > 40, left[-1]) == (True, 2)
+    assert stage.cloud.group("search-spot").desired == 2

@@ -69,7 +69,7 @@ def _round(
         unknown = [Answer.LOST for _ in wanted.actions]
         intended = apply(wanted.memory, wanted.actions, unknown, now)
         ports.states.commit(lease, intended, now, release=False)
-    answers = [_ask(action, ports, troubles) for action in wanted.actions]
+    answers = [_ask(action, ports, troubles, turns.budget) for action in wanted.actions]
     memory = apply(wanted.memory, wanted.actions, answers, now)
     return memory, record_of(wanted, answers, tuple(troubles))
 
@@ -118,8 +118,13 @@ def _history(fleet: Fleet, ports: Ports, troubles: list[Outcome]) -> LoadHistory
         return None
 
 
-def _ask(action: HealthAction, ports: Ports, outcomes: list[Outcome]) -> Answer:
-    """Ask AWS for one thing; a refusal does not stop what else is due."""
+def _ask(action: HealthAction, ports: Ports, outcomes: list[Outcome], budget: Budget) -> Answer:
+    """Ask AWS for one thing; a refusal does not stop what else is due.
+
+    A large scale-in takes several turns: it must not take other fleets' time.
+    """
+    if isinstance(action, EndInstance) and budget.is_shared_out():
+        return Answer.SKIPPED
     try:
         match action:
             case ResizeSpot(group=group, desired=desired):
