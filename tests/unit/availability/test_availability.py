@@ -185,6 +185,20 @@ def test_the_idle_go_first_and_the_busy_are_waited_for() -> None:
     assert turn(180, spot, one, waiting.memory, busy_shares={BACK[0]: 0.9}).ends == (BACK[0],)
 
 
+def test_a_backfill_that_is_lost_and_refused_is_both_short() -> None:
+    """Nothing more is asked for: AWS tries again to launch the one of two that was killed."""
+    dry, over_quota = (failure(FailureClass.CAPACITY),), (failure(FailureClass.QUOTA),)
+    spot, on_demand = (
+        group("spot", 4, instances(SPOT[:2])),
+        group("on-demand", 2, instances(BACK[:1])),
+    )
+    found = turn(0, spot, on_demand, STEADY, spot_failures=dry, on_demand_failures=over_quota)
+    assert (found.action, found.rule) == (Action.HOLD, "both-short")
+    assert "both groups are short: 1 on-demand instance is missing" in found.reason
+    assert "(spot, capacity: refused; on-demand, quota: refused)" in found.reason
+    assert "both-short" in found.alarms
+
+
 def test_az_rebalance_is_suspended_where_the_policy_says_so() -> None:
     bare = Group(name="spot", desired=0, minimum=0, maximum=9)
     assert turn(0, bare, group("on-demand", 0)).suspend == ("spot",)

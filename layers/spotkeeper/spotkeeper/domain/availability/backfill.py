@@ -99,6 +99,10 @@ def _at_target(seen: Assessment) -> Size:
         wait_s = (until - seen.now).total_seconds()
         why = f"warned instances still serve: backfill for them starts in {wait_s:.0f} s"
         return _hold("just in time", why)
+    if seen.both_short:
+        lost = seen.on_demand.missing
+        missing = f"{lost} on-demand instance{' is' if lost == 1 else 's are'} missing"
+        return _hold("both-short", f"both groups are short: {missing}, and AWS retries the launch")
     if seen.on_demand.target:
         return _hold("make before break", "the backfill is still needed")
     return _hold("at target", "nothing is missing")
