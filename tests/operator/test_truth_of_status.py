@@ -1,6 +1,7 @@
-"""What status says is true, whatever goes wrong: each virtual minute against what the world knows.
+"""What status and cost say is true, whatever goes wrong.
 
-`python -m tests.operator.test_truth_of_status --seeds 200` looks at many runs.
+Each virtual minute status is compared with what the world knows, and at the end cost with the
+world's own bill. `python -m tests.operator.test_truth_of_status --seeds 200` looks at many runs.
 """
 
 import argparse
@@ -16,22 +17,29 @@ from typing import Any
 
 import pytest
 
+from spotkeeper import wiring
 from spotkeeper.adapters.dynamodb.controls import ControlTable
 from spotkeeper.adapters.dynamodb.decision_records import DecisionRecords
+from spotkeeper.adapters.dynamodb.ledger import LedgerTable
 from spotkeeper.adapters.dynamodb.load_table import LoadDigestTable
 from spotkeeper.adapters.ec2.auto_scaling import AutoScalingReader
 from spotkeeper.border.fleet_document import FleetDocumentError, parse_fleet
 from spotkeeper.domain.decision import FAILED, Controller
 from spotkeeper.domain.fleet import Fleet
 from spotkeeper.domain.load.request_queue import QueueLength
+from spotkeeper.domain.money.prices import priced
+from spotkeeper_lab.cloud.values import InstanceView, Purchase
 from spotkeeper_lab.cloud.words import IN_SERVICE
+from spotkeeper_lab.faults import Kind
 from spotkeeper_lab.local_aws.answers import Answers
 from spotkeeper_lab.local_aws.context import Client
 from spotkeeper_lab.machines import Served
+from spotkeeper_lab.run.day import FixedPrices
 from spotkeeper_lab.scenario import MAIN, Scenario, draw
 from spotkeeper_lab.troubles import Troubled
-from spotkeeper_lab.world import TABLE
+from spotkeeper_lab.world import LEDGER, TABLE
 from spotkeeper_operator.durations import STALE_TURN_S
+from spotkeeper_operator.money.read_cost import unread
 from spotkeeper_operator.status.read_status import RECORDS_READ
 from spotkeeper_operator.status.status import (
     LOAD_WINDOW_S,
@@ -46,6 +54,8 @@ from spotkeeper_operator.status.status import (
 OLD_S, LOOK_S = 60.0, 10.0
 # Waits are kept in a histogram of steps of a tenth; a share of few requests is chance.
 STEP, SHARE_OFF = 0.12, 0.15
+COST_OFF = 0.01
+SPOT_SHARE = 0.3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,6 +76,14 @@ class Looking:
     false: list[str] = field(default_factory=list)
     made: int = 0
     unknown: int = 0
+    bill: float = 0.0
+    cost: float = 0.0
+    incomplete: tuple[str, ...] = ()
+
+    @property
+    def wrong_cost(self) -> bool:
+        """Whether the cost is off by over 1 % and was not called incomplete."""
+        return abs(self.cost - self.bill) > COST_OFF * self.bill and not self.incomplete
 
 
 class Told(Troubled):
@@ -85,7 +103,31 @@ class Told(Troubled):
         self._records = DecisionRecords(dynamodb, TABLE)
         self._load = LoadDigestTable(dynamodb, TABLE)
         self._controls = ControlTable(dynamodb, TABLE)
+        self._ledger = LedgerTable(dynamodb, TABLE)
         self.enter(0.0, self._every)
+        self.enter(scenario.met_at_s, self._keep)
+
+    def _keep(self) -> None:
+        if Kind.NO_TURNS not in self.active:
+            self.invoke(LEDGER, self.events.scheduled(self.now_s))
+        self.enter(self.now_s + wiring.LEDGER_EVERY.total_seconds(), self._keep)
+
+    def settle(self) -> None:
+        """Compare the cost with the bill."""
+        looking, now, start = self.looking, self.now(), self.time.at(0.0)
+        items = self._ledger.since(MAIN, start)
+        book = FixedPrices(ratio=SPOT_SHARE, since=start).now([i.pool for i in items], now)
+        looking.cost = sum(one.paid for one in priced(items, book, start, now))
+        looking.incomplete = tuple(unread(self._ledger, [MAIN], items, start, now))
+        looking.bill = sum(self._billed(v) for v in self.cloud.history() if not self.is_other(v))
+
+    def _billed(self, view: InstanceView) -> float:
+        """EC2 user guide, "Billing for interrupted Spot Instances"; a minute at least."""
+        seconds = (self.now_s if view.ended_s is None else view.ended_s) - view.launched_s
+        spot = view.purchase is Purchase.SPOT
+        if spot and view.lost and view.ended_s is not None and seconds < 3600:
+            return 0.0
+        return max(60.0, seconds) / 3600 * (SPOT_SHARE if spot else 1.0)
 
     def recorded(self, fleet: str, text: str) -> None:
         """Note the turns that worked."""
@@ -250,6 +292,7 @@ def looked_at(scenario: Scenario) -> Looking:
     """Run a scenario and look each minute."""
     with Told(scenario).deployed() as world:
         world.go()
+        world.settle()
     return world.looking
 
 
@@ -259,6 +302,7 @@ def test_no_statement_is_false_for_more_than_a_minute(seed: int) -> None:
     assert found.made > 60
     assert found.false == []
     assert found.unknown < found.made
+    assert not found.wrong_cost
 
 
 def _of(seed: int) -> tuple[int, Looking]:
@@ -272,15 +316,20 @@ def main(arguments: list[str], tell: Callable[[str], object] = print) -> int:
     parser.add_argument("--first", type=int, default=1)
     parser.add_argument("--jobs", type=int, default=1)
     asked = parser.parse_args(arguments)
-    made = unknown = wrong = 0
+    made = unknown = wrong = off = incomplete = 0
     with Pool(asked.jobs) as pool:
         for seed, found in pool.imap(_of, range(asked.first, asked.first + asked.seeds)):
             made, unknown = made + found.made, unknown + found.unknown
             wrong += bool(found.false)
             for line in found.false[:3]:
                 tell(f"seed {seed}: {line}")
+            off += found.wrong_cost
+            incomplete += bool(found.incomplete)
+            if found.wrong_cost:
+                tell(f"seed {seed}: cost {found.cost:.2f}, the bill is {found.bill:.2f}")
     tell(f"{asked.seeds} seeds, {made} statuses, {unknown} unknown, false in {wrong} seeds")
-    return 1 if wrong else 0
+    tell(f"cost off by over 1 % in {off} seeds, called incomplete in {incomplete}")
+    return 1 if wrong or off else 0
 
 
 if __name__ == "__main__":

@@ -95,7 +95,7 @@ def read_cost(
         peak=beside.ask(lambda: read_peak(aws.cloudwatch, stack.name, names, since, until)),
         unknown=(
             *(f"{error}: its cost is in no sum" for error in documents.errors),
-            *_unread(ledger, names, items, until),
+            *unread(ledger, names, items, since, until),
         ),
         noticed=beside.ask(lambda: _noticed(aws, stack, items, since, until)),
         idle=beside.ask(lambda: read_idle(aws.cloudwatch, stack.name, names, since, until)),
@@ -106,8 +106,12 @@ def read_cost(
     )
 
 
-def _unread(
-    ledger: LedgerTable, fleets: Sequence[str], items: Sequence[LedgerItem], until: datetime
+def unread(
+    ledger: LedgerTable,
+    fleets: Sequence[str],
+    items: Sequence[LedgerItem],
+    since: datetime,
+    until: datetime,
 ) -> Iterator[str]:
     """Say of which fleets the ledger is missing, or ends too early."""
     for name in fleets:
