@@ -16,7 +16,7 @@ on the same one. What it promises:
 * On-demand launches fail by chance alone, each on its own.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from spotkeeper_lab.cloud.group import GroupState, SimulatedMachine
@@ -223,14 +223,20 @@ class Cloud(CloudStates):
         """The instances that were taken out of a group, each with when, newest first."""
         return tuple(reversed(self._group(group).detached))
 
-    def spot_requests(self, since_s: float = 0.0) -> tuple[SpotRequestView, ...]:
+    def spot_requests(
+        self, since_s: float = 0.0, instance_ids: Container[str] | None = None
+    ) -> tuple[SpotRequestView, ...]:
         """The requests whose instance was warned, or taken within the last hour, since then."""
         forgotten_s = self.now_s - SHOWN_S
         while self._taken and (self._taken[0].ended_s or 0.0) < forgotten_s:
             self._taken.popleft()
         marked = (m for m in self._warned.values() if (m.warned_s or 0.0) >= since_s)
         taken = (m for m in self._taken if (m.ended_s or 0.0) >= since_s)
-        return tuple(machine.spot_request() for machine in (*marked, *taken))
+        return tuple(
+            machine.spot_request()
+            for machine in (*marked, *taken)
+            if instance_ids is None or machine.instance_id in instance_ids
+        )
 
     def ready(self, purchase: Purchase) -> int:
         """How many instances of a kind are in service, detached ones too."""

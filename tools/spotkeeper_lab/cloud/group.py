@@ -67,6 +67,8 @@ class SimulatedMachine:
     protected: bool = False
     waits: dict[str, float] = field(default_factory=dict)
     held_s: float = 0.0
+    launch: Activity | None = None
+    """Its launch, once it does not change any more."""
     instance_id: str = field(init=False)
 
     def __post_init__(self) -> None:
@@ -362,11 +364,13 @@ class GroupState:
 
     def activity_of(self, machine: SimulatedMachine) -> Activity:
         """The launch of one instance."""
-        done = machine.in_service_s is not None
         gone = machine.cancelled is not None
+        if machine.launch and (machine.launch.status_code == CANCELLED) is gone:
+            return machine.launch
+        done = machine.in_service_s is not None
         status = SUCCESSFUL if done else CANCELLED if gone else IN_PROGRESS
         reason = f".  Status Reason: {machine.cancelled}" if machine.cancelled else ""
-        return Activity(
+        shown = Activity(
             activity_id=f"{self.spec.name}-launch-{machine.number:08d}",
             group=self.spec.name,
             start_s=machine.launched_s,
@@ -379,3 +383,6 @@ class GroupState:
             instance_id=machine.instance_id,
             pool=machine.pool,
         )
+        if done or (gone and machine.ended_s is not None):
+            machine.launch = shown
+        return shown

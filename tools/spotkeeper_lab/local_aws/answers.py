@@ -310,12 +310,14 @@ class Answers:
         asked = [
             (filters.get("status-code"), "status_code"),
             (filters.get("spot-instance-request-id"), "request_id"),
-            (filters.get("instance-id"), "instance_id"),
         ]
+        ids = filters.get("instance-id")
         return {
             "SpotInstanceRequests": [
                 self._spot_request(view)
-                for view in self._cloud.spot_requests()
+                for view in self._cloud.spot_requests(
+                    instance_ids=None if ids is None else set(ids)
+                )
                 if all(values is None or getattr(view, name) in values for values, name in asked)
             ]
         }
