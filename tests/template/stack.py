@@ -14,6 +14,14 @@ GROUPS = ("ocr-spot", "ocr-on-demand")
 ADOPT = {"SpotGroupName": GROUPS[0], "OnDemandGroupName": GROUPS[1]}
 CREATE = {"LaunchTemplateId": "lt-0123456789abcdef0", "SubnetIds": "subnet-a,subnet-b"}
 
+JOBS = {
+    **ADOPT,
+    "Jobs": "true",
+    "JobLaunchTemplateId": "lt-0123456789abcdef1",
+    "JobSubnetIds": "subnet-a,subnet-b",
+    "JobRole": "trainer",
+}
+
 _NO_VALUE = object()
 PSEUDO = {
     "AWS::NoValue": _NO_VALUE,

@@ -13,7 +13,7 @@ from spotkeeper.border.settings import (
     HealthSettings,
     Settings,
 )
-from tests.template.stack import ADOPT, ROOT, Stack, snake, template
+from tests.template.stack import ADOPT, JOBS, ROOT, Stack, snake, template
 
 SETTINGS: dict[str, type[Settings]] = {
     "CollectSearchLogs": CollectSettings,
@@ -26,8 +26,8 @@ SETTINGS: dict[str, type[Settings]] = {
 CHECKERS = ("CheckHealth", "CheckAvailability")
 
 
-def test_every_function_has_its_file_and_every_file_its_function(stack: Stack) -> None:
-    functions = stack.functions()
+def test_every_function_has_its_file_and_every_file_its_function() -> None:
+    functions = Stack.with_parameters(JOBS).functions()
     files = {path.parent.name for path in (ROOT / "functions").glob("*/app.py")}
     assert {snake(name) for name in functions} == files
     assert {Path(function["CodeUri"]).name for function in functions.values()} == files

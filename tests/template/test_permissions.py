@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from tests.template.stack import ADOPT, ROOT, Stack, as_list, statements, template
+from tests.template.stack import ADOPT, JOBS, ROOT, Stack, as_list, statements, template
 
 READING = re.compile(r"\w+:(Describe|Get|List|Query)\w*$")
 GROUP = re.compile(r"arn:aws:autoscaling:us-west-2:123456789012:autoScalingGroup:\*:(.+)$")
@@ -141,18 +141,20 @@ def test_the_length_of_the_one_request_queue_is_read_only_when_one_is_given(
 
 
 def test_the_functions_may_do_what_the_adapters_call_and_nothing_else() -> None:
-    adopted = Stack.with_parameters({**ADOPT, "RequestQueueName": "requests"})
+    adopted = Stack.with_parameters({**JOBS, "RequestQueueName": "requests"})
     adapters = ROOT / "layers/spotkeeper/spotkeeper/adapters"
     asked_by_functions = [p for p in adapters.rglob("*.py") if p.parent.name != "doctor"]
     source = "".join(path.read_text() for path in asked_by_functions)
-    clients = r"(?:\b|_)(autoscaling|cloudwatch|ec2|events|dynamodb|pricing|sqs)(?:\(\))?"
+    clients = r"(?:\b|_)(autoscaling|cloudwatch|ec2|events|dynamodb|pricing|s3|sns|sqs)(?:\(\))?"
     calls = re.findall(clients + r'\.(?:get_paginator\("(\w+)|(\w+)\()', source)
     called = {f"{service}:{camel(page or call)}" for service, page, call in calls if page or call}
-    others = ("SendSearchLogs", OPERATOR, EXAMINE)
+    others = ("SendSearchLogs", "JobMachines", OPERATOR, EXAMINE)
     ours = [it for owner, it in statements(adopted) if owner not in others]
     allowed = {action for it in ours for action in as_list(it["Action"])}
     # Powertools reads the documents, Lambda reads the queue, and the workers fill it.
     by_others = {action for action in allowed if action.startswith(("ssm:", "sqs:"))} - called
+    # CreateFleet launches as its caller; without ListBucket a missing object is refused.
+    by_others |= {"ec2:RunInstances", "iam:PassRole", "s3:ListBucket"}
     assert allowed - by_others == called - {
         "autoscaling:GetPaginator",
         "ec2:GetPaginator",
@@ -235,6 +237,27 @@ def test_a_worker_s_machine_may_do_what_its_agent_calls_and_nothing_else(stack: 
         if "autoscaling:CompleteLifecycleAction" in it["Action"]:
             named = {resource.rpartition("/")[2] for resource in it["Resource"]}
             assert named == {"ocr-spot", "ocr-on-demand"}
+
+
+def test_what_is_a_jobs_is_changed_by_the_tag_of_its_stack_only() -> None:
+    stack = Stack.with_parameters(JOBS)
+    by_tag = {
+        "ec2:TerminateInstances", "ec2:AttachVolume", "ec2:DetachVolume", "ec2:DeleteVolume",
+        "ec2:DeleteSnapshot",
+    }  # fmt: skip
+    found = [it for owner, it in statements(stack) if owner == "KeepJobsPolicy"]
+    for it in found:
+        if by_tag & set(as_list(it["Action"])):
+            assert it["Condition"]["StringEquals"] == {
+                "ec2:ResourceTag/spotkeeper:nonce": "51af3dc0-da77"
+            }
+    [launching] = [it for it in found if it["Action"] == "ec2:RunInstances"]
+    assert "lt-0123456789abcdef1" in str(launching["Condition"]["ArnLike"])
+    assert stack.resources("AWS::IAM::ManagedPolicy")["JobMachines"]["Roles"] == ["trainer"]
+
+
+def test_without_jobs_there_is_nothing_of_them(adopted: Stack) -> None:
+    assert "Job" not in str(adopted.resources().keys())
 
 
 def test_a_permissions_boundary_bounds_every_role() -> None:

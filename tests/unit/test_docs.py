@@ -10,7 +10,7 @@ from spotkeeper.border.fleet_document import SECTIONS, FleetDocument
 from spotkeeper.observability import COUNTS, LEVELS
 from spotkeeper_operator.doctor.doctor_text import findings_page
 from spotkeeper_operator.settings_table import settings_table, written
-from tests.template.stack import ADOPT, ROOT, Stack
+from tests.template.stack import JOBS, ROOT, Stack
 
 PACKAGE = ROOT / "layers/spotkeeper/spotkeeper"
 DOCUMENTS = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted(ROOT.glob("docs/**/*.md"))]
@@ -57,7 +57,7 @@ def test_every_metric_is_described() -> None:
 
 
 def test_every_alarm_has_its_runbook_and_its_text_leads_there() -> None:
-    alarms = Stack.with_parameters(ADOPT).resources("AWS::CloudWatch::Alarm").values()
+    alarms = Stack.with_parameters(JOBS).resources("AWS::CloudWatch::Alarm").values()
     runbook = ROOT / "docs/troubleshooting.md"
     for alarm in alarms:
         name = str(alarm["AlarmName"]).removeprefix("ocr-")
@@ -69,7 +69,7 @@ def test_no_runbook_is_of_an_alarm_that_is_not_there() -> None:
     _, by_alarm = (
         (ROOT / "docs/troubleshooting.md").read_text(encoding="utf-8").split("## By alarm")
     )
-    alarms = Stack.with_parameters(ADOPT).resources("AWS::CloudWatch::Alarm").values()
+    alarms = Stack.with_parameters(JOBS).resources("AWS::CloudWatch::Alarm").values()
     names = {str(alarm["AlarmName"]).removeprefix("ocr-") for alarm in alarms}
     assert set(re.findall(r"^### (.+)$", by_alarm, re.MULTILINE)) == names
 

@@ -10,6 +10,7 @@ from typing import Annotated
 
 import typer
 
+from spotkeeper_cli import job_commands as jobs
 from spotkeeper_cli import lab_commands as lab
 from spotkeeper_cli import stack_commands as stack
 
@@ -33,6 +34,7 @@ for panel, commands in (
             stack.resume,
             stack.stop,
             stack.observe,
+            jobs.job,
         ),
     ),
     ("Without AWS", (lab.demo, lab.backtest, lab.replay, lab.trace, lab.lab)),

@@ -11,6 +11,7 @@ from spotkeeper.domain.doctor.finding import Finding, Severity
 from spotkeeper.domain.failure import FailureClass
 from spotkeeper.domain.permission import Permission
 from spotkeeper.ports import FleetError
+from spotkeeper.turns.keep_jobs import JobTurn
 from spotkeeper.turns.keep_ledger import LedgerReport
 from spotkeeper.turns.turn import TurnReport
 
@@ -132,6 +133,29 @@ def report_spending(report: LedgerReport) -> dict[str, float]:
     if report.errors:
         raise TurnFailed("not every ledger was kept", report.errors)
     return {each.fleet: each.spot + each.on_demand for each in report.spent}
+
+
+def report_jobs(turns: Sequence[JobTurn], unread: Sequence[str]) -> dict[str, list[str]]:
+    """Log the steps of every job; answers them by job.
+
+    Raises `TurnFailed` when a job's turn failed, after all were tried.
+    """
+    for text in unread:
+        logger.error(text, kind="JobReportError")
+    for turn in turns:
+        if turn.steps:
+            logger.info("took steps", job=turn.name, steps=turn.steps)
+        if turn.stuck_for:
+            metrics = EphemeralMetrics()
+            metrics.add_metric(name="JobsStuck", unit=MetricUnit.Count, value=1)
+            metrics.flush_metrics()
+            logger.warning("a job is stuck", job=turn.name, why=turn.stuck_for)
+    errors = [turn.error for turn in turns if turn.error]
+    for error in errors:
+        logger.error(str(error), kind=type(error).__name__)
+    if errors:
+        raise TurnFailed("not every job was turned: " + "; ".join(map(str, errors)), errors)
+    return {turn.name: turn.steps for turn in turns}
 
 
 def report_findings(findings: Sequence[Finding]) -> dict[str, int]:

@@ -32,10 +32,12 @@ from spotkeeper.border.settings import (
     CollectSettings,
     ExamineSettings,
     HealthSettings,
+    JobSettings,
     Settings,
 )
 from spotkeeper.observability import tell_unused
 from spotkeeper.ports import Ports
+from spotkeeper.turns.keep_jobs import JobPorts
 from spotkeeper.turns.keep_ledger import LedgerPorts
 
 if TYPE_CHECKING:
@@ -122,6 +124,28 @@ def ledger_ports() -> LedgerPorts:
         ledger=LedgerTable(_dynamodb(), _settings().table_name),
         lives=InstanceLives(_ec2()),
         activities=ScalingActivities(_autoscaling()),
+        prices=MarketPrices(_ec2(), pricing, region),
+        clock=lambda: now(),
+    )
+
+
+@cache
+def job_ports() -> JobPorts:
+    """Put together what the keeper of jobs needs of the world."""
+    # One function of all has jobs: the others do not load this at every cold start.
+    from spotkeeper.adapters.dynamodb.jobs import JobItems
+    from spotkeeper.adapters.ec2.jobs import AwsJobs
+    from spotkeeper.adapters.job_mail import JobMail
+
+    settings = JobSettings.parse(os.environ)
+    mail = JobMail(boto3.client("sns", config=OPTIONAL), settings.topic, settings.bucket)
+    cloud = AwsJobs(_ec2(), boto3.client("s3", config=OPTIONAL), settings, mail.send)
+    region = _ec2().meta.region_name
+    where = price_list_region(region)
+    pricing = boto3.client("pricing", region_name=where, config=OPTIONAL) if where else None
+    return JobPorts(
+        table=JobItems(_dynamodb(), settings.table_name, cloud.zones),
+        cloud=cloud,
         prices=MarketPrices(_ec2(), pricing, region),
         clock=lambda: now(),
     )

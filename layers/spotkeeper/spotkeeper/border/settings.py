@@ -59,3 +59,14 @@ class ExamineSettings(Settings):
     """What examine_account reads."""
 
     stack_name: Annotated[str, Field(alias="STACK_NAME", min_length=1)]
+
+
+class JobSettings(Settings):
+    """What keep_jobs reads."""
+
+    bucket: Annotated[str, Field(alias="JOB_BUCKET", min_length=3)]
+    launch_template: Annotated[str, Field(alias="JOB_LAUNCH_TEMPLATE_ID", pattern=r"^lt-")]
+    template_version: Annotated[str, Field(alias="JOB_LAUNCH_TEMPLATE_VERSION")] = "$Default"
+    subnets: Annotated[str, Field(alias="JOB_SUBNET_IDS", pattern=r"^subnet-")]
+    topic: Annotated[str, Field(alias="JOB_TOPIC_ARN", min_length=1)]
+    stack_nonce: Annotated[str, Field(alias="STACK_NONCE", min_length=1)]

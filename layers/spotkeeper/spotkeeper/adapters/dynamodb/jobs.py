@@ -1,0 +1,218 @@
+"""Jobs in the table.
+
+    pk job#NAME  sk state   document, what is remembered, version of the item, lease
+    pk jobs      sk NAME    a job that is not over
+
+Nothing of it expires while anything may be paid for.
+"""
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
+
+from botocore.exceptions import ClientError
+from pydantic import TypeAdapter
+
+from spotkeeper.adapters.errors import CONDITION_FAILED, aws_errors
+from spotkeeper.border.job_document import JobDocument, parse_job
+from spotkeeper.domain.jobs.job import Job
+from spotkeeper.job_ports import Kept, Overtaken
+from spotkeeper.ports import Unavailable
+
+if TYPE_CHECKING:
+    from mypy_boto3_dynamodb import DynamoDBClient
+
+# Longer than the function may run (template.yaml: 60 s).
+LEASE = timedelta(seconds=75)
+KEPT_AFTER = timedelta(days=90)
+_JOB = TypeAdapter(Job)
+
+
+class JobItems:
+    """The job table of the keeper, and of the commands."""
+
+    def __init__(
+        self, dynamodb: "DynamoDBClient", table: str, zones: Callable[[], Sequence[str]]
+    ) -> None:
+        """Take a typed client, the table's name, and what knows the zones of the subnets."""
+        self._dynamodb, self._table, self._zones = dynamodb, table, zones
+        self._holder = ""
+
+    def names(self) -> Sequence[str]:
+        """List the jobs that are not over."""
+        pages = self._dynamodb.get_paginator("query").paginate(
+            TableName=self._table,
+            KeyConditionExpression="pk = :pk",
+            ExpressionAttributeValues={":pk": {"S": "jobs"}},
+        )
+        with aws_errors("listing the jobs"):
+            return [item["sk"]["S"] for page in pages for item in page["Items"]]
+
+    def create(self, document: JobDocument, now: datetime) -> bool:
+        """Begin a job; false if one of its name is there that is not over."""
+        job = Job(name=document.name, created_at=now)
+        item = {
+            **_key(document.name),
+            "document": {"S": document.model_dump_json()},
+            "job": {"S": _JOB.dump_json(job).decode()},
+            "version": {"N": "0"},
+        }
+        written = self._put(item, "attribute_not_exists(pk) OR attribute_exists(expires_at)")
+        with aws_errors(f"listing job {document.name}"):
+            if written:
+                self._dynamodb.put_item(TableName=self._table, Item=_listed(document.name))
+        return written
+
+    def relist(self, name: str) -> None:
+        """List a job again that was over."""
+        with aws_errors(f"listing job {name}"):
+            self._dynamodb.update_item(
+                TableName=self._table, Key=_key(name), UpdateExpression="REMOVE expires_at"
+            )
+            self._dynamodb.put_item(TableName=self._table, Item=_listed(name))
+
+    def delete(self, name: str) -> None:
+        """Forget a job."""
+        with aws_errors(f"deleting job {name}"):
+            for key in (_listed(name), _key(name)):
+                self._dynamodb.delete_item(TableName=self._table, Key=key)
+
+    def read(self, name: str) -> tuple[JobDocument, Job] | None:
+        """Read a job without its lease."""
+        with aws_errors(f"reading job {name}"):
+            found = self._dynamodb.get_item(
+                TableName=self._table, Key=_key(name), ConsistentRead=True
+            ).get("Item")
+        return (_document(found), _JOB.validate_json(found["job"]["S"])) if found else None
+
+    def change(self, name: str, change: Callable[[Job], Job]) -> Job | None:
+        """Change a job from outside of its turns; None if there is none. Raises `Unavailable`."""
+        for _ in range(10):
+            with aws_errors(f"reading job {name}"):
+                found = self._dynamodb.get_item(
+                    TableName=self._table, Key=_key(name), ConsistentRead=True
+                ).get("Item")
+            if not found:
+                return None
+            job = _JOB.validate_json(found["job"]["S"])
+            changed = change(job)
+            if changed == job or self._write(name, changed, int(found["version"]["N"])):
+                return changed
+        raise Unavailable(f"job {name} is being written all the time: try again")
+
+    def acquire(self, name: str, now: datetime) -> Kept | None:
+        """Take a job's lease and read it; None if another turn has it, or there is no such job."""
+        self._holder = uuid4().hex
+        values = {
+            ":holder": {"S": self._holder},
+            ":until": {"N": str((now + LEASE).timestamp())},
+            ":now": {"N": str(now.timestamp())},
+        }
+        try:
+            with aws_errors(f"taking the lease of job {name}"):
+                found = self._dynamodb.update_item(
+                    TableName=self._table,
+                    Key=_key(name),
+                    UpdateExpression="SET holder = :holder, lease_until = :until",
+                    ConditionExpression="attribute_exists(pk) AND (holder = :holder"
+                    " OR attribute_not_exists(lease_until) OR lease_until < :now)",
+                    ExpressionAttributeValues=values,
+                    ReturnValues="ALL_NEW",
+                )["Attributes"]
+        except Unavailable as error:
+            if _is_condition(error):
+                return None
+            raise
+        return Kept(
+            spec=_document(found).spec(self._zones()),
+            job=_JOB.validate_json(found["job"]["S"]),
+            version=int(found["version"]["N"]),
+        )
+
+    def save(self, kept: Kept, job: Job) -> Kept:
+        """Write a job; raises `Overtaken`."""
+        if not self._write(job.name, job, kept.version):
+            raise Overtaken
+        return replace(kept, job=job, version=kept.version + 1)
+
+    def release(self, kept: Kept) -> None:
+        """Release the lease, unless another turn has it by now."""
+        try:
+            with aws_errors(f"releasing the lease of job {kept.job.name}"):
+                self._dynamodb.update_item(
+                    TableName=self._table,
+                    Key=_key(kept.job.name),
+                    UpdateExpression="REMOVE holder, lease_until",
+                    ConditionExpression="holder = :holder",
+                    ExpressionAttributeValues={":holder": {"S": self._holder}},
+                )
+        except Unavailable as error:
+            if not _is_condition(error):
+                raise
+
+    def close(self, kept: Kept) -> None:
+        """Mark a job as over: it is not listed any more, and expires."""
+        ended = kept.job.ended_at or kept.job.created_at
+        with aws_errors(f"closing job {kept.job.name}"):
+            self._dynamodb.update_item(
+                TableName=self._table,
+                Key=_key(kept.job.name),
+                UpdateExpression="SET expires_at = :at",
+                ExpressionAttributeValues={
+                    ":at": {"N": str(int((ended + KEPT_AFTER).timestamp()))}
+                },
+            )
+            listed = _listed(kept.job.name)
+            self._dynamodb.delete_item(TableName=self._table, Key=listed)
+
+    def _write(self, name: str, job: Job, version: int) -> bool:
+        try:
+            with aws_errors(f"writing job {name}"):
+                self._dynamodb.update_item(
+                    TableName=self._table,
+                    Key=_key(name),
+                    UpdateExpression="SET job = :job, version = :next",
+                    ConditionExpression="version = :version",
+                    ExpressionAttributeValues={
+                        ":job": {"S": _JOB.dump_json(job).decode()},
+                        ":version": {"N": str(version)},
+                        ":next": {"N": str(version + 1)},
+                    },
+                )
+        except Unavailable as error:
+            if _is_condition(error):
+                return False
+            raise
+        return True
+
+    def _put(self, item: dict[str, Any], condition: str) -> bool:
+        try:
+            with aws_errors("writing a job"):
+                self._dynamodb.put_item(
+                    TableName=self._table, Item=item, ConditionExpression=condition
+                )
+        except Unavailable as error:
+            if _is_condition(error):
+                return False
+            raise
+        return True
+
+
+def _key(name: str) -> dict[str, Any]:
+    return {"pk": {"S": f"job#{name}"}, "sk": {"S": "state"}}
+
+
+def _listed(name: str) -> dict[str, Any]:
+    return {"pk": {"S": "jobs"}, "sk": {"S": name}}
+
+
+def _document(item: dict[str, Any]) -> JobDocument:
+    return parse_job(json.loads(item["document"]["S"]))
+
+
+def _is_condition(error: Unavailable) -> bool:
+    cause = error.__cause__
+    return isinstance(cause, ClientError) and cause.response["Error"]["Code"] == CONDITION_FAILED

@@ -1,0 +1,163 @@
+"""The job document: what to run, on what, where its state is kept, and when it ends.
+
+Times may be given as text ("10m", "2h", "1d", "90s") or as seconds.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+
+from spotkeeper.domain.jobs.job import JobSpec, OnDone
+
+_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+_TIME = re.compile(r"(\d{1,9})([smhd])")
+_RESERVED = ("SPOTKEEPER_JOB", "SPOTKEEPER_ATTEMPT", "SPOTKEEPER_CHECKPOINTS")
+# What jobs do not do, refused by its name.
+_REFUSED = {
+    "machines": "a job runs on one machine; several GPUs of one machine are fine",
+    "multi_attach": "a volume has one writer",
+    "fast_snapshot_restore": "it costs 0.75 USD an hour and zone",
+    "hibernate": "a hibernated spot instance returns in its own zone and type only",
+    "efs": "keep checkpoints in S3, or a volume",
+    "s3_files": "keep checkpoints in S3, or a volume",
+}
+
+
+class JobDocumentError(Exception):
+    """A job document that does not validate; names every wrong field."""
+
+
+def _seconds(value: Any) -> Any:
+    if isinstance(value, str) and (found := _TIME.fullmatch(value.strip())):
+        return int(found[1]) * _UNITS[found[2]]
+    if isinstance(value, str):
+        raise ValueError(f'{value!r} is no time, as "90s", "10m", "2h" or "1d" are')
+    return value
+
+
+type Seconds = Annotated[int, BeforeValidator(_seconds)]
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+
+class Machine(_Strict):
+    """What the job runs on."""
+
+    types: Annotated[list[Annotated[str, Field(pattern=r"^[a-z0-9-]+\.[a-z0-9-]+$")]],
+                     Field(min_length=1, max_length=10)]  # fmt: skip
+    on_demand: Literal["never", "only"] | Annotated[Seconds, Field(ge=0, le=7 * 86400)] = 600
+    return_to_spot: bool = True
+    root: Literal["drop"] = "drop"
+
+
+class VolumeState(_Strict):
+    """A volume that follows the job; `initialization_rate` in MiB/s is paid for, 0 is none."""
+
+    mount: Annotated[str, Field(pattern=r"^/[A-Za-z0-9._/-]+$")]
+    size_gib: Annotated[int, Field(ge=1, le=16384)]
+    initialization_rate: Annotated[int, Field(ge=0, le=300)] = 0
+
+
+class State(_Strict):
+    """Where the job keeps what must survive its machine: a folder kept in S3, or a volume."""
+
+    checkpoints: Annotated[str, Field(pattern=r"^[A-Za-z0-9_-][A-Za-z0-9._-]*$")] | None = None
+    complete: str | None = None
+    volume: VolumeState | None = None
+    keep: Annotated[int, Field(ge=1, le=10)] = 2
+    every: Annotated[Seconds, Field(ge=300, le=86400)] = 900
+
+    @model_validator(mode="after")
+    def _one_kind(self) -> Self:
+        if (self.checkpoints is None) == (self.volume is None):
+            raise ValueError("give either checkpoints or volume")
+        if self.volume and self.complete:
+            raise ValueError("complete is for checkpoints")
+        return self
+
+
+class End(_Strict):
+    """When the job ends."""
+
+    max_restarts: Annotated[int, Field(ge=0, le=1000)] = 3
+    idle_after: Annotated[Seconds, Field(ge=300, le=7 * 86400)] = 1800
+    max_hours: Annotated[float, Field(gt=0, le=24 * 365, strict=False)] = 48.0
+    max_usd: Annotated[float, Field(gt=0, le=1_000_000, strict=False)] | None = None
+    on_done: Literal["keep", "snapshot", "delete"] = "snapshot"
+
+
+class Git(_Strict):
+    """Code that the machine clones."""
+
+    url: Annotated[str, Field(pattern=r"^https://\S+$")]
+    commit: Annotated[str, Field(pattern=r"^[0-9a-f]{7,40}$")]
+
+
+class JobDocument(_Strict):
+    """One job."""
+
+    version: Literal[1]
+    name: Annotated[str, Field(pattern=r"^[a-z0-9-]{1,40}$")]
+    command: Annotated[list[str], Field(min_length=1)]
+    code: str | None = None
+    git: Git | None = None
+    user: Annotated[str, Field(pattern=r"^[a-z_][a-z0-9_-]{0,31}$")] | None = None
+    environment: dict[Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")], str] = {}
+    machine: Machine
+    state: State = State(checkpoints="checkpoints")
+    end: End = End()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _not_offered(cls, data: Any) -> Any:
+        if isinstance(data, Mapping):
+            for section in (data, *(part for part in data.values() if isinstance(part, Mapping))):
+                for name, why in _REFUSED.items():
+                    if name in section:
+                        raise ValueError(f"{name} is not offered: {why}")
+        return data
+
+    @model_validator(mode="after")
+    def _one_source(self) -> Self:
+        if self.code is not None and self.git is not None:
+            raise ValueError("give code or git, not both")
+        if reserved := [name for name in _RESERVED if name in self.environment]:
+            raise ValueError(f"environment: {', '.join(reserved)} is set by Spotkeeper")
+        return self
+
+    def spec(self, zones: Sequence[str]) -> JobSpec:
+        """Return what the job's steps depend on; `zones` are those of the stack's subnets."""
+        on_demand = self.machine.on_demand
+        after = timedelta(seconds=on_demand) if isinstance(on_demand, int) else None
+        return JobSpec(
+            name=self.name,
+            zones=tuple(zones),
+            types=tuple(self.machine.types),
+            initialization_rate=self.state.volume.initialization_rate if self.state.volume else 0,
+            size_gib=self.state.volume.size_gib if self.state.volume else None,
+            spot=on_demand != "only",
+            on_demand_after=timedelta(0) if on_demand == "only" else after,
+            return_to_spot=self.machine.return_to_spot,
+            snapshot_every=timedelta(seconds=self.state.every),
+            max_restarts=self.end.max_restarts,
+            max_hours=self.end.max_hours,
+            max_usd=self.end.max_usd,
+            on_done=OnDone(self.end.on_done),
+        )
+
+
+def parse_job(document: Mapping[str, Any]) -> JobDocument:
+    """Read a job document; raises `JobDocumentError` with every wrong field named."""
+    try:
+        return JobDocument.model_validate(document)
+    except ValidationError as error:
+        wrong = [
+            f"{'.'.join(str(part) for part in each['loc']) or 'document'}: {each['msg']}"
+            for each in error.errors()
+        ]
+        raise JobDocumentError("; ".join(wrong)) from error

@@ -1,0 +1,79 @@
+"""Reports of a job's machines, and what else invokes keep_jobs: events that name an instance."""
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Annotated, Any, Literal
+
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationError
+
+from spotkeeper.domain.jobs.reports import Report
+
+NOTICE = timedelta(minutes=2)
+
+
+class _Report(BaseModel):
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+    version: Literal[1]
+    job: Annotated[str, Field(pattern=r"^[a-z0-9-]{1,40}$")]
+    attempt: Annotated[int, Field(ge=1)]
+    instance_id: Annotated[str, Field(pattern=r"^i-[0-9a-f]{8,17}$")]
+    generation: Annotated[int, Field(ge=0)]
+    seq: Annotated[int, Field(ge=0)]
+    event: Literal["booted", "proved", "running", "committed", "left", "exited", "idle", "failed"]
+    at: AwareDatetime
+    volume: Annotated[str, Field(pattern=r"^vol-[0-9a-f]{8,17}$")] | None = None
+    step: Annotated[str, Field(max_length=200)] | None = None
+    gpu: Annotated[float, Field(ge=0, le=100)] | None = None
+    exit_code: int | None = None
+    reason: Annotated[str, Field(max_length=2000)] = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobMessages:
+    """What an invocation brings: reports, and `unread` for each message that is none.
+
+    `warned` has the instances that AWS takes back, with the time of their end.
+    """
+
+    reports: tuple[Report, ...]
+    warned: Mapping[str, datetime]
+    unread: tuple[str, ...]
+
+
+def read_job_messages(event: Mapping[str, Any]) -> JobMessages:
+    """Read the reports of a batch of messages; an event of AWS, or a tick, only asks for a turn."""
+    reports: list[Report] = []
+    unread: list[str] = []
+    warned: dict[str, datetime] = {}
+    for body in _bodies(event):
+        if "detail-type" in body:
+            warned |= _warning(body)
+            continue
+        try:
+            reports.append(Report(**_Report.model_validate(body).model_dump(exclude={"version"})))
+        except ValidationError as error:
+            wrong = "; ".join(
+                f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors()
+            )
+            unread.append(f"a job's report: {wrong}")
+    return JobMessages(reports=tuple(reports), warned=warned, unread=tuple(unread))
+
+
+def _warning(event: Mapping[str, Any]) -> Mapping[str, datetime]:
+    """Read an interruption warning: the instance ends two minutes later."""
+    if event.get("detail-type") != "EC2 Spot Instance Interruption Warning":
+        return {}
+    instance_id = str(event.get("detail", {}).get("instance-id", ""))
+    return {instance_id: datetime.fromisoformat(str(event["time"])) + NOTICE}
+
+
+def _bodies(event: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    for record in event.get("Records", ()):
+        try:
+            body = json.loads(record.get("body", ""))
+        except json.JSONDecodeError:
+            body = {}
+        yield body if isinstance(body, dict) else {}

@@ -1,0 +1,476 @@
+"""The next step of a job: a pure function of what is remembered and what is seen.
+
+A turn looks, decides one step, does it, writes down what AWS answered, and looks again. It may die
+before or after any call. The decision depends on state, never on the history of events.
+
+Five promises: there is always one complete copy of what was written; there is one writer; at most
+three volumes, five snapshots and one machine exist (two after a warning); the job ends once there
+is capacity; with a volume no work is repeated, with checkpoints less than one interval.
+"""
+
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+from spotkeeper.domain.jobs.job import (
+    ON_DEMAND,
+    SPOT,
+    Job,
+    JobSpec,
+    Launch,
+    Machine,
+    OnDone,
+    Outcome,
+    Refusal,
+    Seen,
+    Told,
+)
+from spotkeeper.domain.jobs.steps import (
+    Attach,
+    CreateVolume,
+    DeleteSnapshot,
+    DeleteVolume,
+    Detach,
+    Drain,
+    End,
+    Grant,
+    Mail,
+    Point,
+    Start,
+    Step,
+    TakeSnapshot,
+    Write,
+)
+
+# A machine that reports nothing is of no use. Its agent shuts it down after a quarter of an hour
+# without AWS; this is later, for a machine without a working agent.
+SILENT = timedelta(minutes=20)
+# A drained machine has two minutes to commit and leave.
+DRAIN = timedelta(minutes=3)
+# A kind of launch that AWS refused is tried again after 1, 2, 4 ... minutes.
+RETRY, LONGEST_RETRY = timedelta(minutes=1), timedelta(minutes=15)
+# AWS lists what it made within this time.
+LISTED = timedelta(minutes=5)
+# New seals wait while so many snapshots are being made.
+MOST_PENDING = 2
+# Reports of so many attempts are kept: the end of a command may be reported late.
+KEPT = 5
+NOTHING = Told()
+
+
+def decide(spec: JobSpec, job: Job, seen: Seen) -> Step | None:
+    """Return the next step, or None to wait."""
+    return (
+        _end_of_job(spec, job, seen)
+        or _end_machines(spec, job, seen)
+        or (_tidy(spec, job, seen) if spec.has_volume else None)
+        or (_after_the_end(spec, job, seen) if job.outcome else _go_on(spec, job, seen))
+    )
+
+
+def refused(job: Job, message: str, now: datetime) -> Job:
+    """Remember that AWS refused the job's decided launch, and back off."""
+    launch = job.launch
+    if launch is None:
+        return job
+    before = job.refused.get(_kind(launch.market, launch.zones))
+    times = before.times + 1 if before else 1
+    until = now + min(RETRY * 2 ** (times - 1), LONGEST_RETRY)
+    refusal = Refusal(until=until, times=times, message=message)
+    return replace(
+        job,
+        launch=None,
+        refused={**job.refused, _kind(launch.market, launch.zones): refusal},
+        short_since=job.short_since or now,
+    )
+
+
+def launched(job: Job, instance_id: str, now: datetime) -> Job:
+    """Remember the machine that AWS answered to the job's decided launch."""
+    if job.launch is None:
+        return job
+    attempt, kind = job.launch.attempt, _kind(job.launch.market, job.launch.zones)
+    others = {name: refusal for name, refusal in job.refused.items() if name != kind}
+    done = replace(job, launch=None, refused=others)
+    if not job.machine:
+        return replace(done, machine=instance_id, machine_attempt=attempt, machine_at=now)
+    return replace(done, successor=instance_id, successor_attempt=attempt, successor_at=now)
+
+
+# --- the end of a job
+
+
+def _end_of_job(spec: JobSpec, job: Job, seen: Seen) -> Step | None:
+    if job.outcome:
+        return None
+    if seen.head and seen.head.done:
+        return _over(job, Outcome.DONE, seen, seen.head.exit_code or 0)
+    if job.stop_now:
+        return _over(job, Outcome.STOPPED, seen)
+    if any(told.exit_code == 0 and told.generation for told in job.told.values()):
+        return _over(job, Outcome.DONE, seen, 0)
+    told = job.told.get(job.machine_attempt, NOTHING)
+    error = _error(job, told, seen)
+    if error and job.machine_attempt > job.errors_until:
+        erred = replace(job, errors_until=job.machine_attempt, restarts=job.restarts + 1)
+        if erred.restarts > spec.max_restarts:
+            return _over(erred, Outcome.FAILED, seen, told.exit_code)
+        return Write(f"{error}: restart {erred.restarts} of {spec.max_restarts}", erred)
+    ending = (
+        job.ending
+        or (Outcome.IDLE if told.idle else None)
+        or (Outcome.HOURS if job.hours >= spec.max_hours else None)
+        or (Outcome.USD if spec.max_usd is not None and job.usd >= spec.max_usd else None)
+    )
+    if ending is None:
+        return None
+    machine = seen.machines.get(job.machine)
+    if not job.machine or (machine and (machine.is_gone or _is_done_with(job, machine, seen))):
+        return _over(job, ending, seen)
+    return Write(f"ending: {ending}", replace(job, ending=ending)) if not job.ending else None
+
+
+def _over(job: Job, outcome: Outcome, seen: Seen, exit_code: int | None = None) -> Step:
+    ended = replace(job, outcome=outcome, exit_code=exit_code, ended_at=seen.now, launch=None)
+    return Write(f"the job ended: {outcome}", ended)
+
+
+def _error(job: Job, told: Told, seen: Seen) -> str:
+    """Say what is wrong with the job's machine, its command or its agent; empty if nothing is."""
+    if told.exit_code:
+        return f"exit code {told.exit_code}"
+    if told.failed:
+        return told.failed
+    machine = seen.machines.get(job.machine)
+    last = told.at or (machine.launched_at if machine else None)
+    if machine and machine.is_running and last and seen.now - last >= SILENT:
+        return f"no report for {SILENT.total_seconds() / 60:.0f} minutes"
+    return ""
+
+
+def _after_the_end(spec: JobSpec, job: Job, seen: Seen) -> Step | None:
+    if any(not machine.is_gone for machine in seen.machines.values()):
+        return None
+    if spec.has_volume and job.home:
+        if job.move:
+            return Write("no candidate is needed any more", replace(job, move=""))
+        home = seen.volumes.get(job.home)
+        seals = _whole_seals(job, seen)
+        if spec.on_done is OnDone.SNAPSHOT and home is not None:
+            if not seals or len(seen.snapshots) > 1 or len(seen.volumes) > 1:
+                return None
+            return DeleteVolume("sealed", job.home) if home.is_free else None
+        if spec.on_done is OnDone.DELETE and home is not None:
+            return DeleteVolume("on_done = delete", job.home) if home.is_free else None
+        if spec.on_done is not OnDone.SNAPSHOT and seen.snapshots:
+            return DeleteSnapshot(f"on_done = {spec.on_done}", min(seen.snapshots))
+    return None if job.mailed else Mail("the job ended", job)
+
+
+# --- machines
+
+
+def _end_machines(spec: JobSpec, job: Job, seen: Seen) -> Step | None:
+    """End what runs and is not the job's, or has nothing more to do; forget what is gone."""
+    decided = job.launch.attempt if job.launch else -1
+    for instance_id, found in sorted(seen.machines.items()):
+        mine = instance_id in (job.machine, job.successor) or found.attempt == decided
+        if found.state in ("pending", "running") and (not mine or job.outcome):
+            return End("not the job's machine" if not mine else "the job ended", instance_id)
+        if found.state == "stopped":
+            return End("it was stopped", instance_id)
+    machine, successor = (seen.machines.get(i) for i in (job.machine, job.successor))
+    if successor and successor.is_gone:
+        return Write("the successor is gone", replace(job, successor="", successor_attempt=0))
+    if machine is None:
+        return None
+    hands_over = successor is not None and _is_done_with(job, machine, seen)
+    if machine.is_gone or hands_over:
+        return Write("the machine is gone" if machine.is_gone else "handed over", _succeeded(job))
+    if not machine.is_running:
+        return None
+    if job.machine_attempt <= job.errors_until:
+        return End("it failed", job.machine)
+    if _is_done_with(job, machine, seen):
+        return End("it has left", job.machine)
+    if machine.draining_since is None:
+        drains = _must_drain(spec, job, machine, seen)
+        return Drain("to stop at its next checkpoint", job.machine) if drains else None
+    is_late = seen.now - machine.draining_since >= DRAIN
+    return End("it did not leave in time", job.machine) if is_late else None
+
+
+def _succeeded(job: Job) -> Job:
+    told = {attempt: told for attempt, told in job.told.items() if attempt > job.attempt - KEPT}
+    return replace(
+        job,
+        machine=job.successor,
+        machine_attempt=job.successor_attempt,
+        machine_at=job.successor_at,
+        successor="",
+        successor_attempt=0,
+        granted=0,
+        opened="",
+        told=told,
+    )
+
+
+def _is_done_with(job: Job, machine: Machine, seen: Seen) -> bool:
+    """Say whether a machine writes no more, by its own report or as its notice has passed."""
+    told = job.told.get(machine.attempt, NOTHING)
+    return told.left or (machine.ends_at is not None and seen.now >= machine.ends_at)
+
+
+def _must_drain(spec: JobSpec, job: Job, machine: Machine, seen: Seen) -> bool:
+    if job.ending:
+        return True
+    successor = seen.machines.get(job.successor)
+    returns = machine.market == ON_DEMAND and machine.ends_at is None and spec.spot
+    booted = job.successor_attempt in job.told
+    return bool(returns and booted and successor and successor.market == SPOT)
+
+
+def _next_machine(spec: JobSpec, job: Job, seen: Seen) -> Step | None:
+    """Launch a machine where one is needed: one launch at a time, home first."""
+    if job.launch:
+        for instance_id, machine in seen.machines.items():
+            if machine.attempt == job.launch.attempt:
+                if machine.is_gone:
+                    return Write("the launched machine is gone", replace(job, launch=None))
+                return Write("launched", launched(job, instance_id, seen.now))
+        return Start(f"attempt {job.launch.attempt}", job.launch)
+    for market, zones in _options(spec, job, seen):
+        refusal = job.refused.get(_kind(market, zones))
+        if refusal is None or refusal.until <= seen.now:
+            launch = Launch(attempt=job.attempt + 1, market=market, zones=zones)
+            why = f"{market} in {', '.join(zones)}"
+            return Write(why, replace(job, launch=launch, attempt=launch.attempt))
+    return None
+
+
+def _options(spec: JobSpec, job: Job, seen: Seen) -> list[tuple[str, tuple[str, ...]]]:
+    """List the kinds of launch that may be tried now, the best first."""
+    machine = seen.machines.get(job.machine)
+    if job.ending or job.successor:
+        return []
+    if job.machine and not (machine and _needs_successor(spec, job, machine)):
+        return []
+    places = [spec.zones]
+    if spec.has_volume and job.home:
+        away = tuple(zone for zone in spec.zones if zone != job.zone)
+        # Elsewhere the job needs a copy: only a complete seal is one.
+        places = [(job.zone,), *([away] if away and _whole_seals(job, seen) else [])]
+    markets = [SPOT] if spec.spot else []
+    wait = spec.on_demand_after
+    short = job.short_since
+    if wait is not None and (not spec.spot or (short and seen.now - short >= wait)):
+        returning = machine is not None and machine.market == ON_DEMAND and not machine.ends_at
+        markets += [] if returning else [ON_DEMAND]
+    return [(market, zones) for market in markets for zones in places]
+
+
+def _needs_successor(spec: JobSpec, job: Job, machine: Machine) -> bool:
+    """Say whether the next machine is launched while this one is still there: in S3 it may wait."""
+    if spec.has_volume:
+        return False
+    told = job.told.get(machine.attempt, NOTHING)
+    if machine.state == "leaving" or machine.ends_at or told.left:
+        return True
+    on_demand = machine.market == ON_DEMAND and spec.spot and spec.return_to_spot
+    return bool(on_demand and job.granted == machine.attempt and told.step)
+
+
+def _kind(market: str, zones: tuple[str, ...]) -> str:
+    return f"{market} {' '.join(zones)}"
+
+
+# --- state
+
+
+def _go_on(spec: JobSpec, job: Job, seen: Seen) -> Step | None:
+    if spec.has_volume and not job.home:
+        return _first_volume(spec, job, seen)
+    if spec.has_volume and job.home not in seen.volumes:
+        # Only a person goes back to an older copy: `spotkeeper job recover`.
+        return None
+    if step := _next_machine(spec, job, seen):
+        return step
+    machine = seen.machines.get(job.machine)
+    if machine is None or not machine.is_running or _is_done_with(job, machine, seen):
+        return None
+    return _with_volume(job, machine, seen, spec) if spec.has_volume else _in_s3(job, machine)
+
+
+def _in_s3(job: Job, machine: Machine) -> Step | None:
+    """Grant a machine its generation; the bucket's conditional writes fence the one before."""
+    if job.granted != machine.attempt:
+        generation = job.generation + 1
+        granted = replace(job, generation=generation, granted=machine.attempt, short_since=None)
+        return Write(f"generation {generation}", granted)
+    grant = str(job.generation)
+    return Grant(f"generation {grant}", job.machine, grant) if machine.grant != grant else None
+
+
+def _first_volume(spec: JobSpec, job: Job, seen: Seen) -> Step | None:
+    """Make the first volume in the zone of the first machine that AWS gives.
+
+    It is empty, or of the snapshot that an operator goes back to.
+    """
+    for name, volume in sorted(seen.volumes.items()):
+        if volume.is_free and volume.generation == job.generation + 1:
+            first = replace(job, home=name, zone=volume.zone, generation=volume.generation)
+            return Write(f"the home is {name}", first)
+    machine = seen.machines.get(job.machine)
+    if machine is None or machine.is_gone:
+        return _next_machine(spec, job, seen)
+    if not machine.is_running or any(
+        volume.generation == job.generation + 1 for volume in seen.volumes.values()
+    ):
+        return None
+    token = f"{job.name}/{job.created_at.isoformat()}/first/{job.generation}"
+    return CreateVolume(
+        "the first volume", machine.zone, job.seal, job.generation + 1, job.moves, token
+    )
+
+
+def _with_volume(job: Job, machine: Machine, seen: Seen, spec: JobSpec) -> Step | None:
+    home = seen.volumes[job.home]
+    told = job.told.get(machine.attempt, NOTHING)
+    if machine.zone != job.zone:
+        return _move(job, machine, told, seen)
+    if job.move:
+        # A candidate is given up before the home is opened.
+        return Write("home again", replace(job, move=""))
+    if home.is_free and not told.left:
+        if job.opened != job.machine:
+            opened = replace(job, opened=job.machine, epoch=job.epoch + 1)
+            return Write(f"epoch {opened.epoch}: older seals are void", opened)
+        if machine.volume != job.home:
+            return Point("home", job.machine, job.home)
+        return Attach("home", job.home, job.machine)
+    if home.attached_to != job.machine or home.attachment != "attached":
+        return None
+    if job.home not in told.proved:
+        return None
+    if job.granted != machine.attempt:
+        return Write("proved", replace(job, granted=machine.attempt, short_since=None))
+    grant = f"{job.generation} {job.home}"
+    if machine.grant != grant:
+        return Grant(f"generation {job.generation}", job.machine, grant)
+    return _backup(spec, job, seen)
+
+
+def _move(job: Job, machine: Machine, told: Told, seen: Seen) -> Step | None:
+    """Fence the home, make a candidate of its seal, have it proved, and commit by one write."""
+    if job.move != machine.zone:
+        seals = _whole_seals(job, seen)
+        if not seals:
+            return End("away from home, and there is no complete seal", job.machine)
+        moved = replace(job, move=machine.zone, seal=seals[0], moves=job.moves + 1)
+        return Write(f"move to {machine.zone}", moved)
+    mine = sorted(
+        name
+        for name, volume in seen.volumes.items()
+        if volume.generation == job.generation + 1 and volume.move == job.moves
+    )
+    if not mine:
+        generation = job.generation + 1
+        token = f"{job.name}/{job.created_at.isoformat()}/{generation}/{job.moves}"
+        return CreateVolume("a candidate", job.move, job.seal, generation, job.moves, token)
+    name, candidate = mine[0], seen.volumes[mine[0]]
+    if candidate.is_free:
+        if told.left:
+            return None
+        if machine.volume != name:
+            return Point("candidate", job.machine, name)
+        return Attach("candidate", name, job.machine)
+    proved = candidate.attached_to == job.machine and candidate.attachment == "attached"
+    if not (proved and name in told.proved):
+        return None
+    committed = replace(
+        job,
+        generation=job.generation + 1,
+        home=name,
+        zone=job.move,
+        epoch=job.epoch + 1,
+        opened=job.machine,
+        move="",
+    )
+    return Write(f"commit: the home is {name}", committed)
+
+
+def _whole_seals(job: Job, seen: Seen) -> list[str]:
+    """List the complete copies of the home as it is now; none while it may be written."""
+    return (
+        []
+        if job.opened
+        else [n for n in _seals(job, seen) if seen.snapshots[n].state == "completed"]
+    )
+
+
+def _seals(job: Job, seen: Seen) -> list[str]:
+    mine = (job.home, job.generation, job.epoch)
+    return sorted(
+        name
+        for name, it in seen.snapshots.items()
+        if (it.volume, it.generation, it.epoch) == mine and it.seal and it.state != "error"
+    )
+
+
+def _backup(spec: JobSpec, job: Job, seen: Seen) -> Step | None:
+    """Take a snapshot of a volume in use, against the loss of the volume itself."""
+    taken = [it for it in seen.snapshots.values() if it.volume == job.home and it.at]
+    if any(it.state == "pending" for it in taken):
+        return None
+    newest = max((it.at for it in taken if it.at), default=None)
+    due = newest is None or seen.now - newest >= spec.snapshot_every
+    backup = TakeSnapshot("every so often", job.home, job.generation, job.epoch, False)
+    return _unless_asked(job, backup, seen) if due else None
+
+
+def _unless_asked(job: Job, step: TakeSnapshot, seen: Seen) -> Step | None:
+    is_asked = job.asked == step.key and job.asked_at and seen.now - job.asked_at < LISTED
+    return None if is_asked else step
+
+
+def _tidy(spec: JobSpec, job: Job, seen: Seen) -> Step | None:
+    """Delete what is paid for and of no use, and seal a home that nobody has attached."""
+    machine = seen.machines.get(job.machine)
+    for name, volume in sorted(seen.volumes.items()):
+        is_candidate = bool(job.move) and volume.move == job.moves
+        is_first = not job.home and not job.outcome
+        if name == job.home or is_candidate or is_first or volume.generation > job.generation + 1:
+            continue
+        if volume.is_free:
+            return DeleteVolume("neither home nor candidate", name)
+        if volume.attachment == "attached" and not (machine and machine.grant.endswith(f" {name}")):
+            return Detach("neither home nor candidate", name)
+    if step := _spare_snapshot(job, seen):
+        return step
+    home = seen.volumes.get(job.home)
+    if home is None or not home.is_free or job.move or _seals(job, seen):
+        return None
+    if job.machine or (job.outcome and spec.on_done is not OnDone.SNAPSHOT):
+        return None
+    pending = sum(it.state == "pending" for it in seen.snapshots.values())
+    if pending >= MOST_PENDING:
+        return None
+    seal = TakeSnapshot("the seal", job.home, job.generation, job.epoch, True)
+    return _unless_asked(job, seal, seen)
+
+
+def _spare_snapshot(job: Job, seen: Seen) -> Step | None:
+    """Delete a copy that a newer one replaces: only once a seal, or a newer backup, is complete."""
+    for name, it in sorted(seen.snapshots.items()):
+        if it.state == "error":
+            return DeleteSnapshot("it failed", name)
+    whole = _whole_seals(job, seen)
+    done = {name: it for name, it in sorted(seen.snapshots.items()) if it.state == "completed"}
+    backups = sorted((it.at, name) for name, it in done.items() if not it.seal and it.at)
+    keep = {job.seal} if job.move else set[str]()
+    if whole:
+        keep.add(whole[0])
+    else:
+        keep |= {name for name, it in done.items() if it.seal}
+        keep |= {backups[-1][1]} if backups else set()
+    spare = next((name for name in done if name not in keep), None)
+    return DeleteSnapshot("a newer copy is complete", spare) if spare else None

@@ -1,0 +1,221 @@
+"""A job: what its document asks for, what is remembered of it, and what is seen of it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from enum import StrEnum
+
+SPOT, ON_DEMAND = "spot", "on-demand"
+
+
+class OnDone(StrEnum):
+    """What becomes of a job's volume at its end."""
+
+    KEEP = "keep"
+    SNAPSHOT = "snapshot"
+    DELETE = "delete"
+
+
+class Outcome(StrEnum):
+    """Why a job ended."""
+
+    DONE = "done"
+    FAILED = "failed"
+    STOPPED = "stopped"
+    HOURS = "max_hours"
+    USD = "max_usd"
+    IDLE = "idle"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobSpec:
+    """The part of a job document that its steps depend on.
+
+    `size_gib` is None where the state is a checkpoint folder kept in S3. `on_demand_after` is None
+    where the job never runs on demand; zero together with `spot` False where it always does.
+    `zones` are those of the stack's subnets.
+    """
+
+    name: str
+    zones: tuple[str, ...]
+    types: tuple[str, ...] = ()
+    size_gib: int | None = None
+    initialization_rate: int = 0
+    spot: bool = True
+    on_demand_after: timedelta | None = timedelta(minutes=10)
+    return_to_spot: bool = True
+    snapshot_every: timedelta = timedelta(minutes=15)
+    max_restarts: int = 3
+    max_hours: float = 48.0
+    max_usd: float | None = None
+    on_done: OnDone = OnDone.SNAPSHOT
+
+    @property
+    def has_volume(self) -> bool:
+        """Say whether the state is a volume."""
+        return self.size_gib is not None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Launch:
+    """A decided launch. Its attempt is its client token: AWS makes one machine of it at most."""
+
+    attempt: int
+    market: str
+    zones: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refusal:
+    """A kind of launch that AWS refused: how often in a row, and until when it is not repeated."""
+
+    until: datetime
+    times: int
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Told:
+    """What the machine of an attempt has reported; reports arrive repeatedly and in any order."""
+
+    seq: int = -1
+    at: datetime | None = None
+    generation: int = 0
+    step: str | None = None
+    proved: tuple[str, ...] = ()
+    left: bool = False
+    exit_code: int | None = None
+    idle: bool = False
+    failed: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """What is remembered of a job: one item of the table, written by conditional writes alone.
+
+    generation  of the state; raised for each machine (checkpoints) or each move (volume)
+    home, zone  the one volume that may be written, and its zone
+    epoch       raised before each attachment of the home: seals of an older epoch are void
+    attempt     the last launch; a client token is never used again for another machine
+    machine     the one instance that may be granted; `successor` follows it (checkpoints only)
+    granted     the attempt that `generation` is granted to
+    opened      the machine for which the epoch was raised
+    move, moves the zone that a candidate is made for, and the number of that candidate
+    seal        the snapshot from which the candidate is made, or the home was made
+    warned      the machines that AWS takes back, and when
+    asked       the last snapshot that was requested, and when: CreateSnapshot takes no token, and
+                one whose answer was lost may be listed late
+    """
+
+    name: str
+    created_at: datetime
+    generation: int = 0
+    home: str = ""
+    zone: str = ""
+    epoch: int = 0
+    attempt: int = 0
+    launch: Launch | None = None
+    machine: str = ""
+    machine_attempt: int = 0
+    machine_at: datetime | None = None
+    successor: str = ""
+    successor_attempt: int = 0
+    successor_at: datetime | None = None
+    granted: int = 0
+    opened: str = ""
+    move: str = ""
+    moves: int = 0
+    seal: str = ""
+    asked: str = ""
+    asked_at: datetime | None = None
+    told: Mapping[int, Told] = field(default_factory=dict)
+    warned: Mapping[str, datetime] = field(default_factory=dict)
+    refused: Mapping[str, Refusal] = field(default_factory=dict)
+    short_since: datetime | None = None
+    errors_until: int = 0
+    restarts: int = 0
+    ending: Outcome | None = None
+    stop_now: bool = False
+    outcome: Outcome | None = None
+    exit_code: int | None = None
+    ended_at: datetime | None = None
+    mailed: bool = False
+    hours: float = 0.0
+    usd: float = 0.0
+    looked_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Machine:
+    """An instance of the job; only `gone` (EC2's `terminated`) proves that it writes no more."""
+
+    attempt: int
+    zone: str
+    market: str
+    state: str
+    instance_type: str = ""
+    launched_at: datetime | None = None
+    grant: str = ""
+    volume: str = ""
+    draining_since: datetime | None = None
+    ends_at: datetime | None = None
+
+    @property
+    def is_gone(self) -> bool:
+        """Say whether EC2 has terminated it."""
+        return self.state == "gone"
+
+    @property
+    def is_running(self) -> bool:
+        """Say whether it runs, and AWS has not announced its end."""
+        return self.state == "running"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Volume:
+    """An EBS volume of the job; `attached_to` is empty and `attachment` too where it is free."""
+
+    zone: str
+    state: str
+    generation: int
+    move: int
+    attached_to: str = ""
+    attachment: str = ""
+
+    @property
+    def is_free(self) -> bool:
+        """Say whether it can be attached, sealed or deleted."""
+        return self.state == "available"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Snapshot:
+    """A snapshot of a volume of the job, as it was tagged in the call that made it."""
+
+    volume: str
+    state: str
+    generation: int
+    epoch: int
+    seal: bool = True
+    at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Head:
+    """What the job's `head.json` in S3 says."""
+
+    generation: int
+    step: str | None
+    done: bool
+    exit_code: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seen:
+    """What a look at AWS found."""
+
+    now: datetime
+    machines: Mapping[str, Machine] = field(default_factory=dict)
+    volumes: Mapping[str, Volume] = field(default_factory=dict)
+    snapshots: Mapping[str, Snapshot] = field(default_factory=dict)
+    head: Head | None = None

@@ -1,0 +1,118 @@
+"""The steps that a job may take: each is safe to repeat, and safe to lose."""
+
+from dataclasses import dataclass
+
+from spotkeeper.domain.jobs.job import Job, Launch
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One step, and why it is taken."""
+
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Write(Step):
+    """Write the job's item; refused if somebody else wrote it meanwhile."""
+
+    job: Job
+
+
+@dataclass(frozen=True, slots=True)
+class Start(Step):
+    """Launch one machine, with the attempt as the client token."""
+
+    launch: Launch
+
+
+@dataclass(frozen=True, slots=True)
+class End(Step):
+    """Terminate a machine."""
+
+    instance_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Drain(Step):
+    """Ask a machine to stop at its next checkpoint."""
+
+    instance_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Point(Step):
+    """Tell a machine which volume to look for."""
+
+    instance_id: str
+    volume: str
+
+
+@dataclass(frozen=True, slots=True)
+class Grant(Step):
+    """Let a machine run as a generation: `G`, or `G VOLUME`."""
+
+    instance_id: str
+    grant: str
+
+
+@dataclass(frozen=True, slots=True)
+class CreateVolume(Step):
+    """Create a volume, empty or from a seal; the token makes one volume at most."""
+
+    zone: str
+    snapshot: str
+    generation: int
+    move: int
+    token: str
+
+
+@dataclass(frozen=True, slots=True)
+class Attach(Step):
+    """Attach a volume to a machine of its zone."""
+
+    volume: str
+    instance_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Detach(Step):
+    """Detach a volume that is of no use."""
+
+    volume: str
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteVolume(Step):
+    """Delete a volume."""
+
+    volume: str
+
+
+@dataclass(frozen=True, slots=True)
+class TakeSnapshot(Step):
+    """Take a snapshot; a seal is one of a volume that nobody writes."""
+
+    volume: str
+    generation: int
+    epoch: int
+    seal: bool
+
+    @property
+    def key(self) -> str:
+        """Return what tells it from the snapshots of other states of the job."""
+        return f"{self.generation}/{self.epoch}/{'seal' if self.seal else 'backup'}"
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteSnapshot(Step):
+    """Delete a snapshot."""
+
+    snapshot: str
+
+
+@dataclass(frozen=True, slots=True)
+class Mail(Step):
+    """Report the end of the job."""
+
+    job: Job

@@ -1,0 +1,70 @@
+"""What the keeper of jobs needs of the world, in the domain's words."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Protocol
+
+from spotkeeper.domain.jobs.job import Job, JobSpec, Launch, Seen
+from spotkeeper.domain.jobs.steps import Step
+
+
+class LaunchRefused(Exception):
+    """AWS gave no machine; the message is AWS's."""
+
+
+class Overtaken(Exception):
+    """Somebody else wrote the job's item since it was read."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kept:
+    """A job as the table keeps it; `version` is that of the item."""
+
+    spec: JobSpec
+    job: Job
+    version: int
+
+
+class JobTable(Protocol):
+    """Keeps the items of jobs; one holder at a time may act for a job."""
+
+    def names(self) -> Sequence[str]:
+        """List the jobs that are not over."""
+        ...
+
+    def change(self, name: str, change: Callable[[Job], Job]) -> Job | None:
+        """Change a job without its lease; None if there is none."""
+        ...
+
+    def acquire(self, name: str, now: datetime) -> Kept | None:
+        """Take a job's lease and read it; None if another turn has it, or there is no such job."""
+        ...
+
+    def save(self, kept: Kept, job: Job) -> Kept:
+        """Write a job; raises `Overtaken`."""
+        ...
+
+    def release(self, kept: Kept) -> None:
+        """Release the lease."""
+        ...
+
+    def close(self, kept: Kept) -> None:
+        """Mark a job as over: it is not listed any more."""
+        ...
+
+
+class JobCloud(Protocol):
+    """Looks at a job's machines, volumes and checkpoints, and acts on them."""
+
+    def look(self, spec: JobSpec, job: Job, now: datetime) -> Seen:
+        """Look at all of it; a machine that AWS does not list yet is missing, not gone."""
+        ...
+
+    def start(self, spec: JobSpec, job: Job, launch: Launch) -> str:
+        """Launch a machine; return its id. Raises `LaunchRefused` if AWS gives none."""
+        ...
+
+    def do(self, spec: JobSpec, job: Job, step: Step) -> None:
+        """Do any other step."""
+        ...

@@ -1,0 +1,181 @@
+"""The keeper of jobs: look at what exists, decide one step, do it, write down what AWS answered."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from types import MappingProxyType
+from typing import Protocol
+
+from spotkeeper.domain.jobs.decide import decide, launched, refused
+from spotkeeper.domain.jobs.job import SPOT, Job, JobSpec, Seen
+from spotkeeper.domain.jobs.reports import Report, merged
+from spotkeeper.domain.jobs.steps import Mail, Start, Step, TakeSnapshot, Write
+from spotkeeper.domain.money.prices import PriceBook
+from spotkeeper.job_ports import JobCloud, JobTable, Kept, LaunchRefused, Overtaken
+from spotkeeper.ports import FleetError
+
+# A turn takes this many steps at most; the next minute goes on.
+MOST_STEPS = 12
+# No step begins later than this: a function has 60 s.
+STEPS_S = 35.0
+# A job that does not go on for this long rings the alarm.
+STUCK = timedelta(hours=1)
+# What AWS makes late is still found and deleted this long after the end.
+WATCHED_AFTER = timedelta(hours=1)
+
+
+class Prices(Protocol):
+    """Knows what instances cost."""
+
+    def now(self, pools: Sequence[str], now: datetime) -> PriceBook:
+        """Read the prices of pools (zone/type) in force; missing ones are left out."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobPorts:
+    """All that the keeper needs of the world."""
+
+    table: JobTable
+    cloud: JobCloud
+    prices: Prices
+    clock: Callable[[], datetime]
+
+
+@dataclass(slots=True, kw_only=True)
+class JobTurn:
+    """What a turn did for a job."""
+
+    name: str
+    steps: list[str] = field(default_factory=list)
+    stuck_for: str = ""
+    error: FleetError | None = None
+
+
+def keep_job(
+    name: str,
+    reports: Sequence[Report],
+    ports: JobPorts,
+    now: datetime,
+    warned: Mapping[str, datetime] = MappingProxyType({}),
+) -> JobTurn:
+    """Take the next steps of one job, as the only one that does.
+
+    Reports are kept first, also while another turn has the job. `warned` has the instances that
+    AWS takes back, and when; those of others are left out.
+    """
+    turn = JobTurn(name=name)
+    try:
+        if reports or warned:
+            ports.table.change(name, lambda job: _noted(job, reports, warned))
+        kept = ports.table.acquire(name, now)
+        if kept is None:
+            return turn
+    except FleetError as error:
+        turn.error = error
+        return turn
+    try:
+        for told in _steps(kept, ports, now, turn):
+            turn.steps.append(told)
+    except Overtaken:
+        # A report, or an operator: the next turn goes on from what is written now.
+        turn.steps.append("overtaken")
+    except FleetError as error:
+        turn.error = error
+    ports.table.release(kept)
+    return turn
+
+
+def _noted(job: Job, reports: Sequence[Report], warned: Mapping[str, datetime]) -> Job:
+    mine = {i: at for i, at in warned.items() if i in (job.machine, job.successor)}
+    job = replace(job, warned={**job.warned, **mine}) if mine else job
+    for report in reports:
+        job = merged(job, report)
+    return job
+
+
+def _steps(kept: Kept, ports: JobPorts, now: datetime, turn: JobTurn) -> Iterator[str]:
+    table, spec = ports.table, kept.spec
+    for number in range(MOST_STEPS):
+        at = ports.clock()
+        if (at - now).total_seconds() > STEPS_S:
+            return
+        seen = ports.cloud.look(spec, kept.job, at)
+        if not number:
+            kept = table.save(kept, spent(kept.job, seen, ports.prices))
+            turn.stuck_for = stuck(spec, kept.job, seen)
+        step = decide(spec, kept.job, seen)
+        if step is None:
+            _close(kept, seen, table)
+            return
+        yield f"{type(step).__name__}: {step.why}"
+        kept = _taken(kept, step, ports, at)
+
+
+def _taken(kept: Kept, step: Step, ports: JobPorts, at: datetime) -> Kept:
+    """Do a step and write down what AWS answered."""
+    spec, job, table = kept.spec, kept.job, ports.table
+    match step:
+        case Write():
+            return table.save(kept, step.job)
+        case Start():
+            try:
+                return table.save(
+                    kept, launched(job, ports.cloud.start(spec, job, step.launch), at)
+                )
+            except LaunchRefused as error:
+                return table.save(kept, refused(job, str(error), at))
+        case TakeSnapshot():
+            kept = table.save(kept, replace(job, asked=step.key, asked_at=at))
+            ports.cloud.do(spec, job, step)
+            return kept
+        case Mail():
+            ports.cloud.do(spec, job, step)
+            return table.save(kept, replace(job, mailed=True))
+        case _:
+            ports.cloud.do(spec, job, step)
+            return kept
+
+
+def _close(kept: Kept, seen: Seen, table: JobTable) -> None:
+    job = kept.job
+    left = any(not machine.is_gone for machine in seen.machines.values())
+    if job.mailed and job.ended_at and not left and seen.now - job.ended_at >= WATCHED_AFTER:
+        table.close(kept)
+
+
+def stuck(spec: JobSpec, job: Job, seen: Seen) -> str:
+    """Say why a job has not gone on for an hour; empty if it has."""
+    live = [it for it in seen.machines.values() if not it.is_gone]
+    if job.outcome:
+        ended = job.ended_at or seen.now
+        return "machines run after its end" if live and seen.now - ended >= STUCK else ""
+    if job.home and spec.has_volume and job.home not in seen.volumes:
+        return f"its volume {job.home} is gone: spotkeeper job recover {job.name}"
+    if not live and job.short_since and seen.now - job.short_since >= STUCK:
+        wrong = "; ".join(sorted({it.message for it in job.refused.values()}))
+        return f"no machine for an hour: {wrong}"
+    return ""
+
+
+def spent(job: Job, seen: Seen, prices: Prices) -> Job:
+    """Add the hours and USD of the job's machines since the last look.
+
+    A price that cannot be read costs nothing here: `max_hours` still ends the job.
+    """
+    running = [machine for machine in seen.machines.values() if not machine.is_gone]
+    pools = sorted({f"{machine.zone}/{machine.instance_type}" for machine in running})
+    try:
+        book = prices.now(pools, seen.now) if pools else PriceBook()
+    except FleetError:
+        book = PriceBook()
+    hours = usd = 0.0
+    for machine in running:
+        since = max(filter(None, (machine.launched_at, job.looked_at)), default=seen.now)
+        ran = max(0.0, (seen.now - since).total_seconds() / 3600)
+        hours += ran
+        series = book.spot.get(f"{machine.zone}/{machine.instance_type}")
+        listed = book.on_demand.get(machine.instance_type)
+        rate = series.usd[-1] if machine.market == SPOT and series and series.usd else listed
+        usd += ran * (rate or 0.0)
+    return replace(job, hours=job.hours + hours, usd=job.usd + usd, looked_at=seen.now)

@@ -1,0 +1,309 @@
+"""Jobs from `spotkeeper job start` to the mail, through the real function and commands."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import boto3
+import pytest
+from moto import mock_aws
+
+from functions.keep_jobs.app import handler
+from spotkeeper import wiring
+from spotkeeper.adapters.dynamodb.jobs import JobItems
+from spotkeeper.adapters.stacks import Stack
+from spotkeeper_lab.local_aws.table import create_table
+from spotkeeper_operator.aws import Aws, OperatorError
+from spotkeeper_operator.jobs import Jobs, exit_code, pack, read_document, status_text
+from tests.builders import TABLE
+from tests.functions.conftest import Context
+
+BUCKET, NONCE = "jobs-bucket", "51af3dc0-da77"
+REPORT = {"version": 1, "job": "resnet", "generation": 0, "volume": None, "step": None, "gpu": None}
+DOCUMENT = """
+version = 1
+name = "resnet"
+command = ["python", "train.py"]
+environment = {EPOCHS = "90"}
+[machine]
+types = ["g5.xlarge"]
+"""
+VOLUME = DOCUMENT + '[state]\nvolume = {mount = "/data", size_gib = 100}\n'
+
+
+@dataclass
+class Account:
+    """An account with a stack that runs jobs; time passes by hand."""
+
+    folder: Path
+    now: datetime
+    sent: int = 0
+    mails: list[dict[str, str]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.ec2 = boto3.client("ec2", "us-east-1")
+        self.s3 = boto3.client("s3", "us-east-1")
+
+    @property
+    def jobs(self) -> Jobs:
+        return Jobs(Aws("us-east-1"), "spotkeeper")
+
+    def start(self, text: str) -> list[str]:
+        path = self.folder / "job.toml"
+        path.write_text(text, encoding="utf-8")
+        return list(self.jobs.start(path, self.now, dry_run=False))
+
+    def tick(self, *reports: dict[str, Any], minutes: float = 1) -> list[str]:
+        """Let a minute pass, and run the function on these reports."""
+        self.now += timedelta(minutes=minutes)
+        bodies = [json.dumps({**REPORT, **self._stamped(), **it}) for it in reports]
+        steps: dict[str, list[str]] = handler(
+            {"Records": [{"body": body} for body in bodies]} if bodies else {},
+            Context(),  # type: ignore[arg-type]
+        )
+        return steps["resnet"]
+
+    def _stamped(self) -> dict[str, Any]:
+        self.sent += 1
+        [machine] = self.machines()
+        attempt = int(machine["tags"]["spotkeeper:attempt"])
+        return {
+            "instance_id": machine["InstanceId"],
+            "attempt": attempt,
+            "seq": self.sent,
+            "at": self.now.isoformat(),
+        }
+
+    def machines(self) -> list[dict[str, Any]]:
+        """The instances that run."""
+        found = self.ec2.describe_instances()["Reservations"]
+        return [
+            {**instance, "tags": {tag["Key"]: tag["Value"] for tag in instance.get("Tags", [])}}
+            for reservation in found
+            for instance in reservation["Instances"]
+            if instance["State"]["Name"] == "running"
+        ]
+
+    def put(self, key: str, body: object) -> None:
+        text = body if isinstance(body, bytes) else json.dumps(body).encode()
+        self.s3.put_object(Bucket=BUCKET, Key=f"jobs/resnet/{key}", Body=text)
+
+
+@pytest.fixture
+def account(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Account]:
+    with mock_aws():
+        ec2 = boto3.client("ec2", "us-east-1")
+        image = ec2.describe_images()["Images"][0]["ImageId"]
+        template = ec2.create_launch_template(
+            LaunchTemplateName="jobs",
+            LaunchTemplateData={
+                "ImageId": image,
+                "InstanceInitiatedShutdownBehavior": "terminate",
+                "MetadataOptions": {"InstanceMetadataTags": "enabled"},
+            },
+        )["LaunchTemplate"]["LaunchTemplateId"]
+        subnets = [it["SubnetId"] for it in ec2.describe_subnets()["Subnets"][:3]]
+        boto3.client("s3", "us-east-1").create_bucket(Bucket=BUCKET)
+        topic = boto3.client("sns", "us-east-1").create_topic(Name="alarms")["TopicArn"]
+        create_table(boto3.client("dynamodb", "us-east-1"), TABLE)
+        for name, value in {
+            "TABLE_NAME": TABLE,
+            "FLEET_DOCUMENTS_PATH": "/spotkeeper/test/fleets",
+            "JOB_BUCKET": BUCKET,
+            "JOB_LAUNCH_TEMPLATE_ID": template,
+            "JOB_LAUNCH_TEMPLATE_VERSION": "$Latest",
+            "JOB_SUBNET_IDS": ",".join(subnets),
+            "JOB_TOPIC_ARN": topic,
+            "STACK_NONCE": NONCE,
+            "AWS_DEFAULT_REGION": "us-east-1",
+        }.items():
+            monkeypatch.setenv(name, value)
+        stack = Stack(
+            name="spotkeeper",
+            outputs={"TableName": TABLE, "JobBucket": BUCKET},
+            parameters={"JobLaunchTemplateId": template, "JobLaunchTemplateVersion": "$Latest"},
+            resources={},
+        )
+        monkeypatch.setattr(Aws, "stack", lambda *_: stack)
+        made = Account(tmp_path, datetime.now(UTC))  # noqa: TID251 - moto stamps its own with it
+        monkeypatch.setattr(wiring, "now", lambda: made.now)
+        for cached in (wiring.job_ports, wiring._ec2, wiring._dynamodb, wiring._settings):
+            cached.cache_clear()
+        yield made
+        for cached in (wiring.job_ports, wiring._ec2, wiring._dynamodb, wiring._settings):
+            cached.cache_clear()
+
+
+def test_a_job_with_checkpoints_from_start_to_mail(account: Account) -> None:
+    account.start(DOCUMENT)
+    assert account.tick() == ["Write: spot in " + ", ".join(zones(account)), "Start: attempt 1",
+                              "Write: generation 1", "Grant: generation 1"]  # fmt: skip
+    [machine] = account.machines()
+    assert machine["InstanceLifecycle"] == "spot"
+    expected = {"job": "resnet", "attempt": "1", "grant": "1", "nonce": NONCE}
+    assert {f"spotkeeper:{k}": v for k, v in expected.items()}.items() <= machine["tags"].items()
+    assert account.tick({"event": "booted"}, {"event": "running", "step": "000010"}) == []
+    assert "step 000010" in status_text(*account.jobs.one("resnet"))
+    files = [{"path": "model.pt", "key": "jobs/resnet/steps/9-1/model.pt", "bytes": 2, "sha256":
+              "c4694f2e93d5c4e7d51f9c5deb75e6cc8be5e1114178c6a45b6fc2c566a0aa8c"}]  # fmt: skip
+    account.put("steps/9-1/model.pt", b"ab")
+    head = {"generation": 1, "attempt": 1, "step": "9", "files": files, "done": True,
+            "exit_code": 0}  # fmt: skip
+    account.put("head.json", head)
+    account.put("log/1.txt", b"epoch 90 done\n")
+    steps = account.tick()
+    assert steps[:2] == ["Write: the job ended: done", "End: the job ended"]
+    assert steps[-1] == "Mail: the job ended"
+    assert account.machines() == []
+    [_, job] = account.jobs.one("resnet")
+    assert exit_code(job) == 0
+    with pytest.raises(OperatorError, match="not what the job uploaded"):
+        account.jobs.fetch("resnet", account.folder / "result")
+    account.tick(minutes=61)
+    assert account.jobs.all() == []
+    assert "deleted resnet: 4 objects" in account.jobs.delete("resnet")
+    assert account.start(DOCUMENT)
+
+
+def test_a_volume_is_created_proved_and_granted_and_sealed_at_the_end(account: Account) -> None:
+    account.start(VOLUME)
+    account.tick()
+    steps = account.tick()
+    [volume] = account.ec2.describe_volumes(
+        Filters=[{"Name": "tag:spotkeeper:job", "Values": ["resnet"]}]
+    )["Volumes"]
+    name = volume["VolumeId"]
+    assert volume["Encrypted"]
+    assert volume["Attachments"][0]["InstanceId"] == account.machines()[0]["InstanceId"]
+    assert not [step for step in steps if "Grant" in step]
+    assert account.machines()[0]["tags"]["spotkeeper:volume"] == name
+    steps = account.tick({"event": "proved", "volume": name})
+    assert steps[:2] == ["Write: proved", "Grant: generation 1"]
+    assert account.machines()[0]["tags"]["spotkeeper:grant"] == f"1 {name}"
+    done = {"event": "exited", "exit_code": 0, "generation": 1}
+    steps = [*account.tick(done), *account.tick(), *account.tick()]
+    assert "TakeSnapshot: the seal" in steps
+    assert steps[-1] == "Mail: the job ended"
+    left = account.ec2.describe_volumes(
+        Filters=[{"Name": "tag:spotkeeper:job", "Values": ["resnet"]}]
+    )
+    assert left["Volumes"] == []
+    [seal] = account.ec2.describe_snapshots(
+        OwnerIds=["self"], Filters=[{"Name": "tag:spotkeeper:job", "Values": ["resnet"]}]
+    )["Snapshots"]
+    assert {"Key": "spotkeeper:seal", "Value": "true"} in seal["Tags"]
+
+
+def test_a_warning_launches_the_next_machine_before_the_first_is_gone(account: Account) -> None:
+    account.start(DOCUMENT)
+    account.tick()
+    [machine] = account.machines()
+    warning = {
+        "detail-type": "EC2 Spot Instance Interruption Warning",
+        "time": account.now.isoformat(),
+        "detail": {"instance-id": machine["InstanceId"], "instance-action": "terminate"},
+    }
+    handler({"Records": [{"body": json.dumps(warning)}]}, Context())  # type: ignore[arg-type]
+    assert len(account.machines()) == 2
+    account.ec2.terminate_instances(InstanceIds=[machine["InstanceId"]])
+    account.tick()
+    assert account.machines()[0]["tags"]["spotkeeper:grant"] == "2"
+
+
+def test_a_command_that_fails_is_started_again_and_then_no_more(account: Account) -> None:
+    account.start(DOCUMENT + "[end]\nmax_restarts = 1\n")
+    account.tick()
+    failed = {"event": "exited", "exit_code": 3, "generation": 1}
+    assert "exit code 3: restart 1 of 1" in account.tick(failed)[0]
+    account.tick()
+    account.tick({**failed, "generation": 2})
+    [_, job] = account.jobs.one("resnet")
+    assert (job.outcome, exit_code(job)) == ("failed", 3)
+
+
+@pytest.mark.parametrize(("now", "left"), [(True, 0), (False, 1)])
+def test_stop_ends_at_once_or_at_a_checkpoint(account: Account, now: bool, left: int) -> None:
+    account.start(DOCUMENT)
+    account.tick()
+    account.jobs.stop("resnet", now=now)
+    account.tick()
+    assert len(account.machines()) == left
+    if left:
+        assert "spotkeeper:draining" in account.machines()[0]["tags"]
+        account.tick({"event": "left", "generation": 1})
+    assert account.jobs.one("resnet")[1].outcome == "stopped"
+    assert account.machines() == []
+
+
+def test_a_lost_item_is_rebuilt_from_the_bucket_and_tags(account: Account) -> None:
+    account.start(DOCUMENT)
+    account.tick()
+    head = {"generation": 1, "attempt": 1, "step": "9", "files": [], "done": False,
+            "exit_code": None}  # fmt: skip
+    account.put("head.json", head)
+    table = JobItems(boto3.client("dynamodb", "us-east-1"), TABLE, tuple)
+    table.delete("resnet")
+    account.jobs.recover("resnet", "tags", account.now)
+    account.tick()
+    account.tick()
+    [machine] = account.machines()
+    assert machine["tags"]["spotkeeper:attempt"] == "2"
+    assert machine["tags"]["spotkeeper:grant"] == "2"
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        ("nodes = 2", "nodes: Extra inputs"),
+        ("machines = 4", "one machine"),
+        ("[state]\ncheckpoints='a'\nvolume={mount='/d',size_gib=1}", "either checkpoints or"),
+        ("[state]\nvolume={mount='/d',size_gib=0}", "greater than or equal to 1"),
+        ("[end]\nmax_hours = -1", "greater than 0"),
+        ("[end]\nidle_after = 'soon'", "is no time"),
+        ("[state]\nefs = 'fs-1'", "efs is not offered"),
+    ],
+)
+def test_a_wrong_document_is_refused_with_its_fields(
+    tmp_path: Path, more: str, message: str
+) -> None:
+    path = tmp_path / "job.toml"
+    head, _, machine = DOCUMENT.partition("[machine]")
+    first = more if not more.startswith("[") else ""
+    rest = more if more.startswith("[") else ""
+    path.write_text(f"{head}{first}\n[machine]{machine}{rest}\n", encoding="utf-8")
+    with pytest.raises(OperatorError, match=message):
+        read_document(path)
+
+
+def test_start_names_everything_that_is_wrong_with_the_machine(account: Account) -> None:
+    account.ec2.create_launch_template_version(
+        LaunchTemplateId=account.jobs._parameters["JobLaunchTemplateId"],
+        LaunchTemplateData={"ImageId": "ami-12c6146b"},
+    )
+    with pytest.raises(OperatorError) as error:
+        account.start(DOCUMENT.replace("g5.xlarge", "g9.huge"))
+    for part in ("g9.huge is not offered", "a shutdown must terminate", "InstanceMetadataTags"):
+        assert part in str(error.value)
+    assert account.jobs.all() == []
+
+
+def test_one_name_is_one_job(account: Account) -> None:
+    account.start(DOCUMENT)
+    with pytest.raises(OperatorError, match="runs already"):
+        account.start(DOCUMENT)
+
+
+def test_code_is_packed_without_what_never_belongs_to_it(tmp_path: Path) -> None:
+    (tmp_path / ".git").mkdir()
+    (tmp_path / ".git/config").write_text("x")
+    (tmp_path / "train.py").write_text("print(1)")
+    assert b"train.py" not in pack(tmp_path / ".git")
+    with pytest.raises(OperatorError, match="is no folder"):
+        pack(tmp_path / "missing")
+
+
+def zones(account: Account) -> list[str]:
+    return sorted(it["AvailabilityZone"] for it in account.ec2.describe_subnets()["Subnets"])[:3]

@@ -1,0 +1,148 @@
+"""A job keeps its promises whatever is killed, lost, late or stuck; faults put in are found."""
+
+import random
+import types
+from collections.abc import Callable
+from datetime import timedelta
+from functools import cache
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import spotkeeper.domain.jobs.decide as module
+from spotkeeper.domain.jobs.job import Job, JobSpec, OnDone, Seen
+from spotkeeper.domain.jobs.steps import Step
+from spotkeeper.turns import keep_jobs
+from tests.laws import some
+from tests.unit.jobs.world import NAME, World
+
+ZONES = ("a", "b", "c")
+VOLUME_GIB = 100
+BOTH = pytest.mark.parametrize("size_gib", [None, VOLUME_GIB], ids=["checkpoints", "volume"])
+# Warned and unwarned losses, and a zone that is dry while the seal is being made.
+SCRIPT = [
+    (8, "dry", "a"), (8, "dry", "b"), (12, "back", "c"), (20, "dry", "c"), (22, "back", "a"),
+    (30, "loss", "a"), (34, "back", "b"), (34, "back", "c"), (45, "loss", "b"),
+]  # fmt: skip
+type Decide = Callable[[JobSpec, Job, Seen], Step | None]
+
+
+def spec(size_gib: int | None, on_done: OnDone = OnDone.SNAPSHOT) -> JobSpec:
+    return JobSpec(name=NAME, zones=ZONES, size_gib=size_gib, max_restarts=50, on_done=on_done)
+
+
+def random_life(seed: int, size_gib: int | None) -> World:
+    """Live through a random market, with kills, lost answers, lag and stuck detachments."""
+    draw = random.Random(seed)
+    script = [
+        (draw.randint(2, 70), draw.choice(("dry", "back", "loss")), draw.choice(ZONES))
+        for _ in range(draw.randint(0, 14))
+    ]
+    asked = spec(size_gib, draw.choice(list(OnDone)))
+    after = draw.choice((None, timedelta(minutes=10), timedelta(0)))
+    world = World(
+        spec=JobSpec(
+            name=NAME, zones=ZONES, size_gib=size_gib, max_restarts=50,
+            on_done=asked.on_done, on_demand_after=after,
+        ),
+        seed=seed,
+        lag=draw.randint(0, 3),
+        notice=draw.choice((0, 0.5, 1)),
+        stuck=draw.choice((0, 0.3, 1)),
+        useless=draw.choice((0, 0, 0.2)),
+        lost_answers=draw.choice((0, 0.05, 0.2)),
+        late=draw.choice((0, 1, 3)),
+        kill_share=draw.choice((0, 0.05, 0.2)),
+    )  # fmt: skip
+    return world.live([*script, *((75, "back", zone) for zone in ZONES)])
+
+
+@BOTH
+@some(60, of_many=3_000)
+@given(stuck=st.sampled_from((0.0, 1.0)), lag=st.integers(0, 2), data=st.data())
+def test_killed_before_or_after_any_call_nothing_is_lost(
+    size_gib: int | None, stuck: float, lag: int, data: st.DataObject
+) -> None:
+    call = data.draw(st.integers(1, calls_of(size_gib, stuck, lag)))
+    world = World(spec=spec(size_gib), stuck=stuck, lag=lag, notice=1, work=20)
+    world.killed_at = (call, data.draw(st.sampled_from(("before", "after"))))
+    world.live(SCRIPT)
+    assert not world.broken, world.story
+
+
+@cache
+def calls_of(size_gib: int | None, stuck: float, lag: int) -> int:
+    """Count the calls of a life in which nothing is killed."""
+    whole = World(spec=spec(size_gib), stuck=stuck, lag=lag, notice=1, work=20).live(SCRIPT)
+    assert not whole.broken
+    return whole.calls_until_mail
+
+
+@BOTH
+@some(100, of_many=2_000)
+@given(seed=st.integers(0, 10**9))
+def test_random_lives(size_gib: int | None, seed: int) -> None:
+    world = random_life(seed, size_gib)
+    assert not world.broken, world.story
+    assert world.most["volumes"] <= 3
+    assert world.most["snapshots"] <= 5
+    assert world.most["machines"] <= (1 if size_gib else 2)
+    if size_gib:
+        assert world.work_done == world.work
+
+
+@BOTH
+def test_what_is_paid_is_what_is_useful(size_gib: int | None) -> None:
+    world = World(spec=spec(size_gib), work=600, interval=15, notice=1).live()
+    assert world.paid <= 1.05 * world.work
+
+
+# Two more rules break nothing when they are taken away, as others say the same: that a machine is
+# granted only what it proved, and that a candidate is given up before the home is opened.
+MUTANTS = {
+    "the seal is not voided when the home is attached": (
+        "replace(job, opened=job.machine, epoch=job.epoch + 1)",
+        "replace(job, opened=job.machine)",
+    ),
+    "a pending seal is used": (' if seen.snapshots[n].state == "completed"', ""),
+    "the home is deleted before the commit": (
+        "if name == job.home or is_candidate",
+        "if (name == job.home and not job.move) or is_candidate",
+    ),
+    "an orphan is kept": (
+        'return DeleteVolume("neither home nor candidate", name)',
+        "continue",
+    ),
+    "a dead machine's token is used again": (
+        "attempt=job.attempt + 1, market",
+        "attempt=max(job.attempt, 1), market",
+    ),
+    "an id that is not found is taken for gone": (
+        "if job.machine and not (machine and _needs_successor(spec, job, machine))",
+        "if machine and not _needs_successor(spec, job, machine)",
+    ),
+    "a snapshot is requested again while it is not listed": (
+        "return None if is_asked else step",
+        "return step",
+    ),
+}
+
+
+def mutant(old: str, new: str) -> Decide:
+    source = Path(str(module.__file__)).read_text(encoding="utf-8")
+    assert source.count(old) == 1, old
+    made = types.ModuleType("mutant")
+    exec(compile(source.replace(old, new), "mutant", "exec"), made.__dict__)
+    return made.decide  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize("name", MUTANTS)
+def test_mutants_are_found(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(keep_jobs, "decide", mutant(*MUTANTS[name]))
+    for seed in range(400):
+        world = random_life(seed, VOLUME_GIB)
+        if world.broken or world.most["snapshots"] > 5 or world.most["machines"] > 1:
+            return
+    pytest.fail(f"nothing broke although {name}")

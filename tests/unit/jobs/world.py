@@ -1,0 +1,569 @@
+"""A strict EC2, EBS and bucket of one job, in ticks of a minute.
+
+States take time, volumes have zones and one attachment, detachments stick, listings lag, client
+tokens answer for ever, and every call is refused as EC2 refuses it. Machines run an agent as the
+real one does. The world notes each promise that is broken.
+"""
+
+import random
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+
+from spotkeeper.domain.jobs import steps
+from spotkeeper.domain.jobs.job import (
+    ON_DEMAND,
+    SPOT,
+    Head,
+    Job,
+    JobSpec,
+    Launch,
+    Machine,
+    OnDone,
+    Seen,
+    Snapshot,
+    Volume,
+)
+from spotkeeper.domain.jobs.reports import Report
+from spotkeeper.domain.money.prices import PriceBook
+from spotkeeper.job_ports import Kept, LaunchRefused, Overtaken
+from spotkeeper.ports import FleetError, TimedOut, Unavailable
+from spotkeeper.turns.keep_jobs import JobPorts, keep_job
+
+BEGAN = datetime(2026, 3, 2, tzinfo=UTC)
+MINUTE = timedelta(minutes=1)
+LEASE = timedelta(seconds=90)
+NAME = "resnet"
+# What AWS makes late is made within so many minutes after the end.
+QUIET = 15
+
+
+class Killed(Exception):
+    """The function ended where it stood."""
+
+
+class Free:
+    """A price list on which nothing has a price."""
+
+    def now(self, pools: Sequence[str], now: datetime) -> PriceBook:
+        return PriceBook()
+
+
+@dataclass
+class Vm:
+    """An instance, and what its agent knows."""
+
+    attempt: int
+    zone: str
+    market: str
+    born: int
+    runs_at: int
+    state: str = "pending"
+    grant: str = ""
+    volume: str = ""
+    draining: datetime | None = None
+    dies: int | None = None
+    is_warned: bool = False
+    mounted: str = ""
+    stopped: bool = False
+    claimed: bool = False
+    step: int = 0
+    seq: int = 0
+    useless: bool = False
+
+
+@dataclass
+class Disk:
+    """An EBS volume, and what is on it."""
+
+    zone: str
+    generation: int
+    move: int
+    data: int
+    born: int
+    ready: int
+    state: str = "creating"
+    by: str = ""
+    attachment: str = ""
+
+
+@dataclass
+class Copy:
+    """A snapshot, and what is in it."""
+
+    volume: str
+    generation: int
+    epoch: int
+    seal: bool
+    data: int
+    born: int
+    ready: int
+    state: str = "pending"
+
+
+@dataclass
+class World:
+    """The job's world; `work` is in minutes. A `market` without capacity refuses launches."""
+
+    spec: JobSpec
+    seed: int = 0
+    work: int = 30
+    interval: int = 4
+    lag: int = 0
+    notice: float = 0.5
+    stuck: float = 0.0
+    useless: float = 0.0
+    lost_answers: float = 0.0
+    late: int = 0
+    kill_share: float = 0.0
+    t: int = 0
+    calls: int = 0
+    work_done: int = 0
+    paid: int = 0
+    top: int = 0
+    most: Counter[str] = field(default_factory=Counter)
+    broken: set[str] = field(default_factory=set)
+    mails: list[Job] = field(default_factory=list)
+    story: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.random = random.Random(self.seed)
+        self.vms: dict[str, Vm] = {}
+        self.disks: dict[str, Disk] = {}
+        self.copies: dict[str, Copy] = {}
+        self.tokens: dict[object, str] = {}
+        self.capacity = {(zone, SPOT): True for zone in self.spec.zones}
+        self.capacity |= {(zone, ON_DEMAND): False for zone in self.spec.zones}
+        self.head: tuple[str, Head] | None = None
+        self.queue: list[tuple[int, Report]] = []
+        self.pending: list[tuple[int, steps.Step | Launch]] = []
+        self.item = Kept(spec=self.spec, job=Job(name=NAME, created_at=BEGAN), version=0)
+        self.leased_until = BEGAN
+        self.is_closed = False
+        self.calls_until_mail = 0
+        self.mailed_at = 0
+        self.numbers = Counter[str]()
+        self.killed_at: tuple[int, str] | None = None
+
+    # --- the ports
+
+    @property
+    def now(self) -> datetime:
+        return BEGAN + self.t * MINUTE
+
+    @property
+    def ports(self) -> JobPorts:
+        return JobPorts(table=self, cloud=self, prices=Free(), clock=lambda: self.now)
+
+    def names(self) -> Sequence[str]:
+        return [] if self.is_closed else [NAME]
+
+    def change(self, name: str, change: Callable[[Job], Job]) -> Job | None:
+        with self._call("change"):
+            changed = change(self.item.job)
+            self.item = replace(self.item, job=changed, version=self.item.version + 1)
+        return changed
+
+    def acquire(self, name: str, now: datetime) -> Kept | None:
+        if now < self.leased_until:
+            return None
+        self.leased_until = now + LEASE
+        return self.item
+
+    def save(self, kept: Kept, job: Job) -> Kept:
+        with self._call("save"):
+            if kept.version != self.item.version:
+                raise Overtaken
+            self.item = replace(kept, job=job, version=kept.version + 1)
+        return self.item
+
+    def release(self, kept: Kept) -> None:
+        self.leased_until = self.now
+
+    def close(self, kept: Kept) -> None:
+        self.is_closed = True
+
+    def look(self, spec: JobSpec, job: Job, now: datetime) -> Seen:
+        machines = {
+            name: Machine(
+                attempt=vm.attempt,
+                zone=vm.zone,
+                market=vm.market,
+                state=vm.state,
+                launched_at=BEGAN + vm.born * MINUTE,
+                grant=vm.grant,
+                volume=vm.volume,
+                draining_since=vm.draining,
+                ends_at=BEGAN + vm.dies * MINUTE if vm.is_warned and vm.dies else None,
+            )
+            for name, vm in self.vms.items()
+            if self._is_listed(vm.born)
+        }
+        volumes = {
+            name: Volume(
+                zone=disk.zone,
+                state=disk.state,
+                generation=disk.generation,
+                move=disk.move,
+                attached_to=disk.by,
+                attachment=disk.attachment,
+            )
+            for name, disk in self.disks.items()
+            if self._is_listed(disk.born)
+        }
+        snapshots = {
+            name: Snapshot(
+                volume=it.volume,
+                state=it.state,
+                generation=it.generation,
+                epoch=it.epoch,
+                seal=it.seal,
+                at=BEGAN + it.born * MINUTE,
+            )
+            for name, it in self.copies.items()
+            if self._is_listed(it.born)
+        }
+        head = self.head[1] if self.head else None
+        return Seen(now=now, machines=machines, volumes=volumes, snapshots=snapshots, head=head)
+
+    def start(self, spec: JobSpec, job: Job, launch: Launch) -> str:
+        with self._call("start", launch):
+            return self._launch(launch)
+
+    def do(self, spec: JobSpec, job: Job, step: steps.Step) -> None:
+        with self._call(type(step).__name__, step):
+            self._do(step)
+
+    @contextmanager
+    def _call(self, what: str, effect: steps.Step | Launch | None = None) -> Iterator[None]:
+        self.calls += 1
+        if self._dies("before"):
+            raise Killed
+        if effect and self.random.random() < self.lost_answers:
+            # No answer: it happens some ticks later, or never.
+            if self.random.random() < 0.7:
+                self.pending.append((self.t + self.random.randint(0, self.late), effect))
+            raise TimedOut(what)
+        yield
+        if self._dies("after"):
+            raise Killed
+
+    def _dies(self, when: str) -> bool:
+        return self.killed_at == (self.calls, when) or self.random.random() < self.kill_share / 2
+
+    def _is_listed(self, born: int) -> bool:
+        return self.t - born >= self.lag
+
+    # --- the calls, each refused as EC2 refuses it
+
+    def _launch(self, launch: Launch) -> str:
+        if launch.attempt in self.tokens:
+            answer = self.tokens[launch.attempt]
+            if not answer:
+                raise LaunchRefused("InsufficientInstanceCapacity")
+            return answer
+        zones = [zone for zone in launch.zones if self.capacity[zone, launch.market]]
+        if not zones:
+            self.tokens[launch.attempt] = ""
+            raise LaunchRefused("InsufficientInstanceCapacity")
+        name = self._name("i")
+        self.vms[name] = Vm(
+            attempt=launch.attempt,
+            zone=self.random.choice(zones),
+            market=launch.market,
+            born=self.t,
+            runs_at=self.t + 1,
+            useless=self.random.random() < self.useless,
+        )
+        self.tokens[launch.attempt] = name
+        return name
+
+    def _do(self, step: steps.Step) -> None:
+        match step:
+            case steps.End():
+                self._end(self._vm(step.instance_id))
+            case steps.Drain():
+                self._vm(step.instance_id).draining = self.now
+            case steps.Point():
+                self._vm(step.instance_id).volume = step.volume
+            case steps.Grant():
+                self._vm(step.instance_id).grant = step.grant
+            case steps.CreateVolume():
+                self._create(step)
+            case steps.Attach():
+                self._attach(self._disk(step.volume), self._vm(step.instance_id), step.instance_id)
+            case steps.Detach():
+                disk = self._disk(step.volume)
+                self._need(disk.state == "in-use", "IncorrectState")
+                vm = self.vms[disk.by]
+                disk.attachment = "busy" if vm.mounted == step.volume else "detaching"
+                disk.ready = self.t + 1
+            case steps.DeleteVolume():
+                self._need(self._disk(step.volume).state == "available", "VolumeInUse")
+                del self.disks[step.volume]
+            case steps.TakeSnapshot():
+                disk = self._disk(step.volume)
+                self._need(disk.state in ("available", "in-use"), "IncorrectState")
+                pending = [it for it in self.copies.values() if it.state == "pending"]
+                self._need(len(pending) < 5, "ConcurrentSnapshotLimitExceeded")
+                self.copies[self._name("snap")] = Copy(
+                    volume=step.volume,
+                    generation=step.generation,
+                    epoch=step.epoch,
+                    seal=step.seal,
+                    data=disk.data,
+                    born=self.t,
+                    ready=self.t + self.random.randint(1, 5),
+                )
+            case steps.DeleteSnapshot():
+                self._need(step.snapshot in self.copies, "InvalidSnapshot.NotFound")
+                del self.copies[step.snapshot]
+            case steps.Mail():
+                self.mails.append(step.job)
+                self.calls_until_mail = self.calls
+                self.mailed_at = self.t
+            case _:
+                raise AssertionError(step)
+        self._check()
+
+    def _create(self, step: steps.CreateVolume) -> None:
+        if step.token in self.tokens:
+            return
+        if step.snapshot:
+            copy = self.copies.get(step.snapshot)
+            self._need(copy is not None, "InvalidSnapshot.NotFound")
+            if copy is not None and copy.state != "completed":
+                self.broken.add("a volume of a snapshot that is not complete")
+                raise Unavailable("IncorrectState")
+        name = self._name("vol")
+        self.disks[name] = Disk(
+            zone=step.zone,
+            generation=step.generation,
+            move=step.move,
+            data=self.copies[step.snapshot].data if step.snapshot else 0,
+            born=self.t,
+            ready=self.t + 1,
+        )
+        self.tokens[step.token] = name
+
+    def _attach(self, disk: Disk, vm: Vm, name: str) -> None:
+        self._need(vm.state == "running", "IncorrectState: instance is not running")
+        self._need(disk.state == "available", "VolumeInUse")
+        self._need(disk.zone == vm.zone, "InvalidVolume.ZoneMismatch")
+        disk.state, disk.by, disk.attachment, disk.ready = "in-use", name, "attaching", self.t + 1
+
+    def _need(self, is_so: bool, code: str) -> None:
+        if not is_so:
+            raise Unavailable(code)
+
+    def _vm(self, name: str) -> Vm:
+        self._need(name in self.vms, "InvalidInstanceID.NotFound")
+        return self.vms[name]
+
+    def _disk(self, name: str) -> Disk:
+        self._need(name in self.disks, "InvalidVolume.NotFound")
+        return self.disks[name]
+
+    def _name(self, kind: str) -> str:
+        self.numbers[kind] += 1
+        return f"{kind}-{self.numbers[kind]}"
+
+    def _end(self, vm: Vm) -> None:
+        if vm.state == "gone":
+            return
+        vm.state, vm.mounted = "gone", ""
+        name = next(n for n, it in self.vms.items() if it is vm)
+        for disk in self.disks.values():
+            if disk.by == name and disk.state == "in-use":
+                sticks = self.random.random() < self.stuck
+                disk.attachment = "detaching"
+                disk.ready = self.t + (self.random.randint(5, 12) if sticks else 1)
+
+    # --- what happens by itself
+
+    def interrupt(self, zone: str) -> None:
+        """Take the spot instances of a zone, with or without a notice of two minutes."""
+        for vm in self.vms.values():
+            if vm.zone == zone and vm.market == SPOT and vm.state != "gone" and vm.dies is None:
+                vm.is_warned = self.random.random() < self.notice
+                vm.dies = self.t + (2 if vm.is_warned else 0)
+
+    def tick(self) -> None:
+        """Let a minute pass."""
+        self.t += 1
+        for vm in self.vms.values():
+            if vm.state != "gone" and vm.dies is not None and self.t >= vm.dies:
+                self._end(vm)
+            if vm.state == "pending" and self.t >= vm.runs_at:
+                vm.state = "running"
+        for disk in self.disks.values():
+            if self.t < disk.ready:
+                continue
+            if disk.state == "creating":
+                disk.state = "available"
+            elif disk.attachment == "attaching":
+                disk.attachment = "attached"
+            elif disk.attachment == "detaching":
+                disk.state, disk.by, disk.attachment = "available", "", ""
+        for copy in self.copies.values():
+            if copy.state == "pending" and self.t >= copy.ready:
+                copy.state = "completed"
+        for due, effect in [it for it in self.pending if it[0] <= self.t]:
+            self.pending.remove((due, effect))
+            with suppress(FleetError, LaunchRefused):
+                self._launch(effect) if isinstance(effect, Launch) else self._do(effect)
+        writers = [name for name, vm in self.vms.items() if self._agent(name, vm)]
+        if len(writers) > 1 and self.spec.has_volume:
+            self.broken.add("two writers")
+        live = sum(vm.state != "gone" for vm in self.vms.values())
+        for what, number in (
+            ("volumes", len(self.disks)),
+            ("snapshots", len(self.copies)),
+            ("machines", live),
+        ):
+            self.most[what] = max(self.most[what], number)
+        self._check()
+
+    def _agent(self, name: str, vm: Vm) -> bool:
+        """Let a machine's agent work for a minute; say whether it wrote."""
+        if vm.state != "running":
+            return False
+        self.paid += 1
+        if vm.useless:
+            return False
+        if vm.seq == 0:
+            self._tell(name, vm, "booted")
+        self._tell(name, vm, "running")
+        if vm.is_warned or vm.draining:
+            if not vm.stopped:
+                self._commit(name, vm)
+                vm.stopped, vm.mounted = True, ""
+                self._tell(name, vm, "left")
+            return False
+        return self._on_volume(name, vm) if self.spec.has_volume else self._in_s3(name, vm)
+
+    def _on_volume(self, name: str, vm: Vm) -> bool:
+        disk = self.disks.get(vm.volume)
+        if disk is None or disk.by != name or disk.attachment not in ("attached", "busy"):
+            return False
+        self._tell(name, vm, "proved", volume=vm.volume)
+        if vm.grant.split(" ")[-1] != vm.volume:
+            return False
+        vm.mounted = vm.volume
+        if disk.data >= self.work:
+            self._tell(name, vm, "exited", exit_code=0)
+            self._end(vm)
+            return False
+        if disk.data < self.top:
+            self.broken.add("work lost: written again from an older copy")
+        disk.data += 1
+        self.work_done += 1
+        self.top = max(self.top, disk.data)
+        return True
+
+    def _in_s3(self, name: str, vm: Vm) -> bool:
+        if not vm.grant:
+            return False
+        generation = int(vm.grant)
+        if not vm.claimed:
+            if self.head and self.head[1].generation >= generation:
+                self._end(vm)
+                return False
+            step = self.head[1].step if self.head else None
+            self.head = (name, Head(generation=generation, step=step, done=False, exit_code=None))
+            vm.claimed, vm.step = True, int(step or 0)
+        vm.step += 1
+        self.work_done += 1
+        if vm.step % self.interval == 0 or vm.step >= self.work:
+            self._commit(name, vm)
+        if vm.step >= self.work and vm.state != "gone":
+            self._tell(name, vm, "exited", exit_code=0)
+            self._end(vm)
+        return True
+
+    def _commit(self, name: str, vm: Vm) -> None:
+        if self.spec.has_volume or not vm.claimed or self.head is None:
+            return
+        owner, head = self.head
+        if owner != name:
+            self._end(vm)
+            return
+        if int(head.step or 0) > vm.step:
+            self.broken.add("work went back")
+        is_done = vm.step >= self.work
+        done = {"done": True, "exit_code": 0} if is_done else {}
+        self.head = (name, replace(head, step=str(vm.step), **done))  # type: ignore[arg-type]
+        self.top = max(self.top, vm.step)
+
+    def _tell(self, name: str, vm: Vm, event: str, **more: object) -> None:
+        generation = int(vm.grant.split(" ")[0]) if vm.grant else 0
+        report = Report(
+            job=NAME,
+            attempt=vm.attempt,
+            instance_id=name,
+            generation=generation,
+            seq=vm.seq,
+            event=event,
+            at=self.now,
+            **more,  # type: ignore[arg-type]
+        )
+        vm.seq += 1
+        # At least once, in any order, some late.
+        for _ in range(self.random.choice((1, 1, 2))):
+            self.queue.append((self.t + self.random.choice((0, 0, 0, 1, 3)), report))
+
+    def _check(self) -> None:
+        if not self.spec.has_volume or not self.top or self.item.job.outcome:
+            return
+        have = [disk.data for disk in self.disks.values()]
+        have += [it.data for it in self.copies.values() if it.state == "completed"]
+        if not have or max(have) < self.top:
+            self.broken.add("no complete copy")
+
+    # --- a life
+
+    def turn(self) -> None:
+        """Run the keeper's turn of this minute; it may be killed."""
+        reports = [report for due, report in self.queue if due <= self.t]
+        try:
+            turn = keep_job(NAME, reports, self.ports, self.now)
+        except Killed:
+            self.story.append(f"{self.t}: killed")
+            # The messages of an invocation that died are delivered again.
+            return
+        self.queue = [it for it in self.queue if it[0] > self.t]
+        self.story += [f"{self.t}: {step}" for step in turn.steps]
+        if turn.error:
+            self.story.append(f"{self.t}: {turn.error!r}")
+
+    def live(self, script: Sequence[tuple[int, str, str]] = (), limit: int = 900) -> "World":
+        """Live until the job is closed: `script` has minute, what (dry, back, loss) and zone."""
+        until = limit
+        while self.t < until and not self.is_closed:
+            if self.mails:
+                until = min(until, self.mailed_at + QUIET)
+            for at, what, zone in script:
+                if at != self.t:
+                    continue
+                if what in ("dry", "loss"):
+                    self.interrupt(zone)
+                if what in ("dry", "back"):
+                    self.capacity[zone, SPOT] = what == "back"
+            self.turn()
+            self.tick()
+        if not self.mails:
+            self.broken.add("never ended")
+        elif self.mails[0].outcome == "done" and self.top < self.work:
+            self.broken.add("ended as done and is not")
+        left = (
+            len(self.disks),
+            len(self.copies),
+            sum(vm.state != "gone" for vm in self.vms.values()),
+        )
+        wanted = {OnDone.SNAPSHOT: (0, 1, 0), OnDone.KEEP: (1, 0, 0), OnDone.DELETE: (0, 0, 0)}
+        want = wanted[self.spec.on_done] if self.spec.has_volume else (0, 0, 0)
+        if self.mails and left != want:
+            self.broken.add(f"left at the end: {left} volumes, snapshots and machines")
+        return self

@@ -1,0 +1,146 @@
+"""`spotkeeper job`: training that survives spot."""
+
+import json
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from spotkeeper_cli.stack_commands import OnStack, on_stack
+
+if TYPE_CHECKING:
+    from spotkeeper_operator.jobs import Jobs
+
+job = typer.Typer(
+    name="job", no_args_is_help=True, help="Run training that survives spot interruptions."
+)
+Name = Annotated[str, typer.Argument(help="The job's name.", metavar="NAME")]
+Yes = Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation; for scripts.")]
+WATCH_S = 10.0
+
+
+def _jobs(on: OnStack) -> "Jobs":
+    from spotkeeper_operator.jobs import Jobs
+
+    return Jobs(on.aws, on.stack)
+
+
+def _say(on: OnStack, *lines: str) -> None:
+    typer.echo(json.dumps({"said": lines}) if on.json else "\n".join(lines))
+
+
+@job.command()
+@on_stack
+def start(
+    on: OnStack,
+    file: Annotated[Path, typer.Argument(help="The job document, TOML or JSON.")],
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Check everything, and start nothing.")
+    ] = False,
+) -> None:
+    """Start a job: check its document and machine, upload its code, and let keep_jobs launch it."""
+    _say(on, *_jobs(on).start(file, on.now, dry_run=dry_run))
+
+
+@job.command()
+@on_stack
+def status(
+    on: OnStack,
+    name: Annotated[str | None, typer.Argument(help="One job.", metavar="NAME")] = None,
+    watch: Annotated[bool, typer.Option("--watch", help="Follow one job to its end.")] = False,
+) -> None:
+    """Show the jobs that are not over, or one job; then the exit code is the job's own."""
+    from spotkeeper_operator.jobs import exit_code, status_json, status_text
+
+    jobs = _jobs(on)
+    if name is None:
+        if watch:
+            raise typer.BadParameter("give the NAME of the job to watch")
+        found = jobs.all()
+        if on.json:
+            typer.echo(json.dumps([status_json(*it) for it in found], indent=2))
+        else:
+            typer.echo("".join(status_text(*it) for it in found) or "no job is running\n", nl=False)
+        return
+    before = ""
+    while True:
+        one = jobs.one(name)
+        text = json.dumps(status_json(*one), indent=2) + "\n" if on.json else status_text(*one)
+        if text != before:
+            typer.echo(text, nl=False)
+        if one[1].outcome or not watch:
+            raise typer.Exit(exit_code(one[1]))
+        before = text
+        time.sleep(WATCH_S)
+
+
+@job.command()
+@on_stack
+def logs(
+    on: OnStack,
+    name: Name,
+    follow: Annotated[
+        bool, typer.Option("-f", "--follow", help="Go on with what is printed.")
+    ] = False,
+) -> None:
+    """Show the end of what a job's command has printed."""
+    jobs = _jobs(on)
+    before = ""
+    while True:
+        text = jobs.output(name)
+        # The bucket keeps the end of the output: what was shown before may be cut off.
+        new = text.removeprefix(before)
+        typer.echo(new, nl=False)
+        if not follow or jobs.one(name)[1].outcome:
+            return
+        before = text
+        time.sleep(WATCH_S)
+
+
+@job.command()
+@on_stack
+def stop(
+    on: OnStack,
+    name: Name,
+    now: Annotated[
+        bool, typer.Option("--now", help="At once: what is not in a checkpoint is lost.")
+    ] = False,
+) -> None:
+    """Stop a job at its next checkpoint, and end its machine."""
+    _say(on, _jobs(on).stop(name, now=now))
+
+
+@job.command()
+@on_stack
+def recover(
+    on: OnStack,
+    name: Name,
+    source: Annotated[
+        str,
+        typer.Option("--from", metavar="SNAPSHOT|STEP|tags", help="What to go back to."),
+    ],
+) -> None:
+    """Go back to an older state, or rebuild a job whose item in the table was lost."""
+    _say(on, _jobs(on).recover(name, source, on.now))
+
+
+@job.command()
+@on_stack
+def fetch(
+    on: OnStack,
+    name: Name,
+    folder: Annotated[Path, typer.Argument(help="Where to.", metavar="DIR")],
+) -> None:
+    """Download the newest checkpoint."""
+    _say(on, *_jobs(on).fetch(name, folder))
+
+
+@job.command()
+@on_stack
+def delete(on: OnStack, name: Name, yes: Yes = False) -> None:
+    """Delete a job that is over, with its checkpoints, snapshots and volumes."""
+    jobs = _jobs(on)
+    if not yes:
+        typer.confirm(f"Delete {name} with all that it left?", abort=True, err=True)
+    _say(on, jobs.delete(name))

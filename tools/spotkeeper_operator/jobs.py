@@ -1,0 +1,364 @@
+"""Jobs for an operator: start, look, stop, recover, fetch and delete."""
+
+import hashlib
+import io
+import json
+import tarfile
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from botocore.exceptions import ClientError
+
+from spotkeeper.adapters.dynamodb.jobs import JobItems
+from spotkeeper.adapters.ec2.jobs import JOB
+from spotkeeper.border.job_document import JobDocument, JobDocumentError, parse_job
+from spotkeeper.domain.jobs.job import Job, Outcome
+from spotkeeper_operator.aws import Aws, OperatorError
+
+MOST_CODE_BYTES = 200 * 2**20
+_LEFT_OUT = {".git", ".venv", "__pycache__", "node_modules"}
+
+
+class Jobs:
+    """The jobs of a stack."""
+
+    def __init__(self, aws: Aws, stack: str) -> None:
+        """Find the stack's bucket and table; raises `OperatorError` for a stack without jobs."""
+        self._aws = aws
+        found = aws.stack(stack)
+        self._parameters = found.parameters
+        if "JobBucket" not in found.outputs:
+            raise OperatorError(
+                f"stack {stack} runs no jobs: deploy it with Jobs=true, JobLaunchTemplateId and"
+                " JobSubnetIds"
+            )
+        self.bucket = found.outputs["JobBucket"]
+        self._table = JobItems(aws.dynamodb, found.table, tuple)
+
+    @cached_property
+    def _s3(self) -> Any:
+        return self._aws.client("s3")
+
+    # --- start
+
+    def start(self, path: Path, now: datetime, *, dry_run: bool) -> Sequence[str]:
+        """Check a job document, pack its code, and begin it; return what was done."""
+        document = read_document(path)
+        wrong = [*self._wrong_machine(document)]
+        name, prefix = document.name, f"jobs/{document.name}/"
+        if self._exists(f"{prefix}head.json"):
+            wrong.append(
+                f"{name} has a result in the bucket: `spotkeeper job delete {name}`, or another"
+                " name"
+            )
+        archive = pack(path.parent / document.code) if document.code is not None else None
+        if wrong:
+            raise OperatorError("; ".join(wrong))
+        size = f", {len(archive) / 2**20:.1f} MiB of code" if archive else ""
+        told = [f"{name}: {', '.join(document.machine.types)}{size}"]
+        if dry_run:
+            return [*told, "nothing was started (--dry-run)"]
+        kept = document.model_copy(update={"code": "code.tar.gz" if archive else None})
+        current = self._table.read(name)
+        if current and current[1].outcome is None:
+            raise OperatorError(f"job {name} runs already: `spotkeeper job status {name}`")
+        if archive:
+            self._s3.put_object(Bucket=self.bucket, Key=f"{prefix}code.tar.gz", Body=archive)
+        text = kept.model_dump_json().encode()
+        self._s3.put_object(Bucket=self.bucket, Key=f"{prefix}document.json", Body=text)
+        if not self._table.create(kept, now):
+            raise OperatorError(f"job {name} is there already: `spotkeeper job status {name}`")
+        return [*told, f"started; within a minute: spotkeeper job status {name}"]
+
+    def _wrong_machine(self, document: JobDocument) -> Iterator[str]:
+        """Name what would keep every machine of a job from running, or from ending."""
+        ec2 = self._aws.ec2
+        types = document.machine.types
+        offered = {
+            it["InstanceType"]
+            for page in ec2.get_paginator("describe_instance_type_offerings").paginate(
+                LocationType="availability-zone",
+                Filters=[{"Name": "instance-type", "Values": types}],
+            )
+            for it in page["InstanceTypeOfferings"]
+        }
+        if missing := sorted(set(types) - offered):
+            yield f"{', '.join(missing)} is not offered in {self._aws.region}"
+        template = self._parameters.get("JobLaunchTemplateId", "")
+        try:
+            [version] = ec2.describe_launch_template_versions(
+                LaunchTemplateId=template,
+                Versions=[self._parameters.get("JobLaunchTemplateVersion", "$Default")],
+            )["LaunchTemplateVersions"]
+        except ClientError as error:
+            yield f"launch template {template}: {error.response['Error'].get('Message', '')}"
+            return
+        data: Mapping[str, Any] = version["LaunchTemplateData"]
+        if data.get("InstanceInitiatedShutdownBehavior") != "terminate":
+            yield (
+                f"launch template {template}: a shutdown must terminate the machine"
+                " (InstanceInitiatedShutdownBehavior terminate), or it is paid for ever"
+            )
+        if data.get("MetadataOptions", {}).get("InstanceMetadataTags") != "enabled":
+            yield f"launch template {template}: the agent reads tags (InstanceMetadataTags enabled)"
+
+    # --- look
+
+    def all(self) -> Sequence[tuple[JobDocument, Job]]:
+        """Read the jobs that are not over."""
+        found = (self._table.read(name) for name in self._table.names())
+        return [it for it in found if it]
+
+    def one(self, name: str) -> tuple[JobDocument, Job]:
+        """Read one job, also one that is over."""
+        found = self._table.read(name)
+        if found is None:
+            raise OperatorError(f"there is no job {name}: `spotkeeper job status` lists them")
+        return found
+
+    def output(self, name: str) -> str:
+        """Read the end of what the job's newest machine has printed."""
+        _, job = self.one(name)
+        for attempt in range(job.attempt, 0, -1):
+            try:
+                key = f"jobs/{name}/log/{attempt}.txt"
+                text: bytes = self._s3.get_object(Bucket=self.bucket, Key=key)["Body"].read()
+            except self._s3.exceptions.NoSuchKey:
+                continue
+            return text.decode(errors="replace")
+        raise OperatorError(f"job {name} has printed nothing yet")
+
+    # --- change
+
+    def stop(self, name: str, *, now: bool) -> str:
+        """Stop a job at its next checkpoint, or at once."""
+        _, job = self.one(name)
+        if job.outcome:
+            raise OperatorError(f"job {name} ended already: {job.outcome}")
+        change = {"stop_now": True} if now else {"ending": Outcome.STOPPED}
+        self._table.change(name, lambda it: replace(it, **change))
+        return f"{name} stops {'at once' if now else 'at its next checkpoint'}"
+
+    def recover(self, name: str, source: str, now: datetime) -> str:
+        """Go back to a snapshot of the volume, to the step before, or rebuild a lost item."""
+        if source == "tags":
+            return self._from_tags(name, now)
+        document, job = self.one(name)
+        if any(key for key in (job.machine, job.successor) if key):
+            raise OperatorError(f"{name} has a machine: `spotkeeper job stop {name} --now` first")
+        if document.state.volume:
+            if not source.startswith("snap-"):
+                raise OperatorError("give a snapshot: --from snap-...")
+        else:
+            self._step_back(name, source)
+
+        def back(job: Job) -> Job:
+            again = replace(job, outcome=None, ending=None, stop_now=False, mailed=False, told={})
+            if not document.state.volume:
+                return again
+            return replace(again, home="", zone="", seal=source, opened="", move="")
+
+        self._table.change(name, back)
+        self._table.relist(name)
+        return f"{name} goes on from {source}"
+
+    def _step_back(self, name: str, step: str) -> None:
+        head, etag = self._head(name)
+        before = head.get("previous") or {}
+        if step not in (head["step"], before.get("step")):
+            raise OperatorError(f"{name} has the steps {head['step']} and {before.get('step')}")
+        if step == before.get("step"):
+            head |= {"step": before["step"], "files": before["files"], "previous": None}
+        head |= {"done": False, "exit_code": None}
+        self._s3.put_object(
+            Bucket=self.bucket, Key=f"jobs/{name}/head.json", Body=json.dumps(head), IfMatch=etag
+        )
+
+    def _from_tags(self, name: str, now: datetime) -> str:
+        """Rebuild a lost item of a job with checkpoints: of its document, head and machines."""
+        try:
+            text = self._s3.get_object(Bucket=self.bucket, Key=f"jobs/{name}/document.json")
+        except self._s3.exceptions.NoSuchKey:
+            raise OperatorError(f"the bucket has no job {name}") from None
+        document = parse_job(json.loads(text["Body"].read()))
+        if document.state.volume:
+            raise OperatorError("a job with a volume: start it again, then --from snap-...")
+        head = self._head(name)[0] if self._exists(f"jobs/{name}/head.json") else {}
+        attempts = [
+            int(tag["Value"])
+            for page in self._aws.ec2.get_paginator("describe_instances").paginate(
+                Filters=[{"Name": f"tag:{JOB}", "Values": [name]}]
+            )
+            for reservation in page["Reservations"]
+            for instance in reservation["Instances"]
+            for tag in instance["Tags"]
+            if tag["Key"] == "spotkeeper:attempt"
+        ]
+        if not self._table.create(document, now):
+            raise OperatorError(f"job {name} is not lost: `spotkeeper job status {name}`")
+        generation, attempt = head.get("generation", 0), head.get("attempt", 0)
+        self._table.change(
+            name,
+            lambda it: replace(it, generation=generation, attempt=max([*attempts, attempt])),
+        )
+        return f"{name} is there again; machines that still run are ended, the state stays"
+
+    def fetch(self, name: str, folder: Path) -> Sequence[str]:
+        """Download the newest checkpoint, each file checked; return what was written."""
+        document, job = self.one(name)
+        if document.state.volume:
+            raise OperatorError(f"its result is a volume or snapshot: {job.home} in {job.zone}")
+        head, _ = self._head(name)
+        written = []
+        for it in head["files"]:
+            path = folder / it["path"]
+            if not path.resolve().is_relative_to(folder.resolve()):
+                raise OperatorError(f"the head names a file outside of the folder: {it['path']}")
+            if path.exists():
+                raise OperatorError(f"{path} is there already: give an empty folder")
+            body = self._s3.get_object(Bucket=self.bucket, Key=it["key"])["Body"]
+            path.parent.mkdir(parents=True, exist_ok=True)
+            digest = hashlib.sha256()
+            with path.open("wb") as file:
+                for chunk in body.iter_chunks(2**20):
+                    digest.update(chunk)
+                    file.write(chunk)
+            if digest.hexdigest() != it["sha256"]:
+                path.unlink()
+                raise OperatorError(f"{it['path']} is not what the job uploaded: fetch it again")
+            written.append(str(path))
+        return written
+
+    def delete(self, name: str) -> str:
+        """Delete a job that is over, with all that it left: item, objects, snapshots, volumes."""
+        found = self._table.read(name)
+        if found and found[1].outcome is None:
+            raise OperatorError(f"job {name} runs: `spotkeeper job stop {name}` first")
+        objects = [
+            {"Key": it["Key"]}
+            for page in self._s3.get_paginator("list_objects_v2").paginate(
+                Bucket=self.bucket, Prefix=f"jobs/{name}/"
+            )
+            for it in page.get("Contents", [])
+        ]
+        for at in range(0, len(objects), 1000):
+            self._s3.delete_objects(Bucket=self.bucket, Delete={"Objects": objects[at : at + 1000]})
+        mine: Any = [{"Name": f"tag:{JOB}", "Values": [name]}]
+        snapshots = self._aws.ec2.describe_snapshots(Filters=mine, OwnerIds=["self"])["Snapshots"]
+        for snapshot in snapshots:
+            self._aws.ec2.delete_snapshot(SnapshotId=snapshot["SnapshotId"])
+        volumes = self._aws.ec2.describe_volumes(Filters=mine)["Volumes"]
+        for volume in volumes:
+            self._aws.ec2.delete_volume(VolumeId=volume["VolumeId"])
+        self._table.delete(name)
+        return (
+            f"deleted {name}: {len(objects)} objects, {len(snapshots)} snapshots,"
+            f" {len(volumes)} volumes"
+        )
+
+    def _head(self, name: str) -> tuple[dict[str, Any], str]:
+        try:
+            found = self._s3.get_object(Bucket=self.bucket, Key=f"jobs/{name}/head.json")
+        except self._s3.exceptions.NoSuchKey:
+            raise OperatorError(f"job {name} has no checkpoint yet") from None
+        return json.loads(found["Body"].read()), found["ETag"]
+
+    def _exists(self, key: str) -> bool:
+        found = self._s3.list_objects_v2(Bucket=self.bucket, Prefix=key, MaxKeys=1)
+        return bool(found["KeyCount"])
+
+
+def read_document(path: Path) -> JobDocument:
+    """Read a job document, TOML or JSON; raises `OperatorError` with every wrong field named."""
+    try:
+        text = path.read_text(encoding="utf-8")
+        data = json.loads(text) if path.suffix == ".json" else tomllib.loads(text)
+    except OSError as error:
+        raise OperatorError(f"{path}: {error.strerror}") from error
+    except (UnicodeDecodeError, ValueError) as error:
+        raise OperatorError(f"{path} is neither TOML nor JSON: {error}") from error
+    if not isinstance(data, dict):
+        raise OperatorError(f"{path}: must be one object")
+    try:
+        return parse_job(data)
+    except JobDocumentError as error:
+        raise OperatorError(f"{path}: {error}") from error
+
+
+def pack(folder: Path) -> bytes:
+    """Pack a folder of code, without what never belongs to it; at most 200 MB."""
+    if not folder.is_dir():
+        raise OperatorError(f"code: {folder} is no folder")
+    packed, total = io.BytesIO(), 0
+    with tarfile.open(fileobj=packed, mode="w:gz") as archive:
+        for path in sorted(folder.rglob("*")):
+            inner = path.relative_to(folder)
+            if _LEFT_OUT & set(inner.parts) or not (path.is_file() or path.is_symlink()):
+                continue
+            total += path.lstat().st_size
+            if total > MOST_CODE_BYTES:
+                raise OperatorError(
+                    f"code: {folder} has more than 200 MB; put data into a bucket, and models into"
+                    " the image"
+                )
+            archive.add(path, arcname=str(inner), recursive=False)
+    return packed.getvalue()
+
+
+def status_text(document: JobDocument, job: Job) -> str:
+    """Describe a job in a few lines."""
+    told = job.told.get(job.machine_attempt)
+    if job.outcome:
+        code = "" if job.exit_code is None else f", exit code {job.exit_code}"
+        state = f"ended: {job.outcome}{code}"
+    elif job.granted:
+        state = f"runs on {job.machine}" + (f", step {told.step}" if told and told.step else "")
+    elif job.machine:
+        state = f"starts on {job.machine}"
+    else:
+        state = "waits for a machine"
+    lines = [f"{job.name}  {state}"]
+    lines.append(
+        f"  {job.hours:.1f} h, {job.usd:.2f} USD, {job.attempt} launches, {job.restarts} of"
+        f" {document.end.max_restarts} restarts after errors"
+    )
+    lines += [
+        f"  refused: {kind}: {it.message} (again {it.until:%H:%M} UTC)"
+        for kind, it in sorted(job.refused.items())
+        if not job.outcome
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def status_json(document: JobDocument, job: Job) -> dict[str, Any]:
+    """Describe a job as JSON."""
+    told = job.told.get(job.machine_attempt)
+    return {
+        "name": job.name,
+        "outcome": job.outcome,
+        "exit_code": job.exit_code,
+        "machine": job.machine or None,
+        "successor": job.successor or None,
+        "generation": job.generation,
+        "volume": job.home or None,
+        "zone": job.zone or None,
+        "step": told.step if told else None,
+        "hours": round(job.hours, 3),
+        "usd": round(job.usd, 4),
+        "launches": job.attempt,
+        "restarts": job.restarts,
+        "max_restarts": document.end.max_restarts,
+        "refused": {kind: it.message for kind, it in job.refused.items()},
+    }
+
+
+def exit_code(job: Job) -> int:
+    """Return the exit code of `status NAME`: the job's own, 1 if it ended without one."""
+    if job.outcome is None or job.outcome is Outcome.DONE:
+        return 0
+    return job.exit_code or 1
