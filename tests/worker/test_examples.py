@@ -2,6 +2,7 @@
 
 import base64
 import gzip
+import json
 import os
 import re
 import shutil
@@ -13,9 +14,12 @@ from typing import Any
 import boto3
 import pytest
 import yaml
+from botocore.session import get_session
+from botocore.validate import ParamValidator
 from moto.server import ThreadedMotoServer
 from moto.sqs.models import Message, SQSBackend
 
+from spotkeeper_worker.agent.settings import Settings
 from spotkeeper_worker.testing import FakeMachine, until
 from tests.worker.conftest import StartAgent
 
@@ -122,3 +126,22 @@ def test_the_example_worker_serves(
         assert worker.wait(30) == 0
     sqs.close()
     server.stop()
+
+
+def test_the_ecs_task_is_one_that_the_api_accepts() -> None:
+    """By botocore's model of it; what it mounts is where the agent is."""
+    page = (EXAMPLES.parents[1] / "docs" / "ecs.md").read_text()
+    task = json.loads(re.findall(r"```json\n(.*?)```", page, re.DOTALL)[0])
+    model = get_session().get_service_model("ecs").operation_model("RegisterTaskDefinition")
+    assert model.input_shape
+    report = ParamValidator().validate(task, model.input_shape)
+    assert not report.has_errors(), report.generate_report()
+    (worker,) = task["containerDefinitions"]
+    paths = {volume["name"]: volume["host"]["sourcePath"] for volume in task["volumes"]}
+    assert {paths[it["sourceVolume"]]: it["containerPath"] for it in worker["mountPoints"]} == {
+        str(folder): str(folder) for folder in (Settings().run_dir, Settings().spool_dir)
+    }
+    config: Any = yaml.safe_load(re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)[0])
+    assert "ECS_ENABLE_SPOT_INSTANCE_DRAINING=true" in config["write_files"][0]["content"]
+    (line,) = config["runcmd"]
+    assert worker["user"].endswith(":" + re.findall(r"--gid (\d+)", line)[0])

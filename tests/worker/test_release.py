@@ -78,6 +78,22 @@ def test_the_terraform_module_is_valid(tmp_path: Path) -> None:
         assert ran.returncode == 0, ran.stdout
 
 
+def test_the_command_is_installed_without_a_clone(tmp_path: Path) -> None:
+    """By the README's three lines, from this repository in the place of a host's."""
+    readme = (ROOT / "README.md").read_text()
+    begins = readme.index("    python3.13 -m venv ~/.spotkeeper")
+    script = "\n".join(line.strip() for line in readme[begins:].splitlines()[:3])
+    assert "git+https://github.com/OWNER/spotkeeper\n" in script
+    script = script.replace("git+https://github.com/OWNER/spotkeeper", f"git+file://{ROOT}")
+    script = script.replace("python3.13", sys.executable)
+    ran = subprocess.run(
+        ["bash", "-ec", script], env={**os.environ, "HOME": str(tmp_path)},
+        capture_output=True, text=True, check=False, timeout=600,
+    )  # fmt: skip
+    assert ran.returncode == 0, ran.stderr
+    assert "explain" in ran.stdout
+
+
 def boot(config: Path, wheels: Path, root: Path) -> "subprocess.CompletedProcess[str]":
     """Do what cloud-init does: write the files, then run the commands by sh, whatever fails."""
     read: Any = yaml.safe_load(config.read_text())
