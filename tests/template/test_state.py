@@ -16,9 +16,22 @@ from tests.template import stack as stack_module
 from tests.template.stack import ADOPT, CREATE, Stack, template
 
 
-def test_every_queue_is_encrypted(stack: Stack) -> None:
-    queues = stack.resources("AWS::SQS::Queue")
-    assert queues and all(queue["SqsManagedSseEnabled"] for queue in queues.values())
+KEY = "arn:aws:kms:us-east-1:123456789012:key/1234abcd-12ab-34cd-56ef-1234567890ab"
+
+
+@pytest.mark.parametrize("given", ["", KEY])
+def test_all_that_is_kept_is_encrypted_with_the_key_that_is_given(given: str) -> None:
+    stack = Stack.with_parameters({**ADOPT, "KmsKeyArn": given})
+    key, own = given or None, None if given else True
+    queues = stack.resources("AWS::SQS::Queue").values()
+    assert {queue.get("SqsManagedSseEnabled") for queue in queues} == {own}
+    (table,) = stack.resources("AWS::DynamoDB::Table").values()
+    # A table without a specification is encrypted with a key of DynamoDB's own.
+    keys = {table.get("SSESpecification", {}).get("KMSMasterKeyId")}
+    keys |= {it.get("KmsMasterKeyId") for it in queues}
+    keys |= {it.get("KmsMasterKeyId") for it in stack.resources("AWS::SNS::Topic").values()}
+    keys |= {it.get("KmsKeyId") for it in stack.resources("AWS::Logs::LogGroup").values()}
+    assert keys == {key}
 
 
 def test_a_message_that_fails_goes_to_the_dead_letters_after_a_few_tries(stack: Stack) -> None:
@@ -48,7 +61,6 @@ def test_only_the_messages_that_failed_come_again(stack: Stack) -> None:
 def test_the_table_is_on_demand_encrypted_expiring_and_can_be_restored(stack: Stack) -> None:
     [table] = stack.resources("AWS::DynamoDB::Table").values()
     assert table["BillingMode"] == "PAY_PER_REQUEST"
-    # Encrypted with the key of AWS's own; an own specification takes one that is charged.
     assert "SSESpecification" not in table
     assert table["PointInTimeRecoverySpecification"]["PointInTimeRecoveryEnabled"]
     assert table["TimeToLiveSpecification"] == {"AttributeName": "expires_at", "Enabled": True}
