@@ -15,7 +15,6 @@ from spotkeeper.domain.settings.sizing import Bounds, Objective
 from tests.template import stack as stack_module
 from tests.template.stack import ADOPT, CREATE, Stack, template
 
-
 KEY = "arn:aws:kms:us-east-1:123456789012:key/1234abcd-12ab-34cd-56ef-1234567890ab"
 
 
