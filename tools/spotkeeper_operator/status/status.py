@@ -25,8 +25,8 @@ FRESH_TURN_S = 75.0
 LIVE_S = 60
 LOAD_WINDOW_S = 120
 LOGS_READ_S = 300
-# Of workers that finish three requests each in a time, one in twenty finishes none.
-_FEW = 3
+# With fewer requests for each worker, chance moves its busy share.
+_FEW = 5
 # What a later part of the status has as of now, or what is too old to be shown without its age.
 _TOLD_ELSEWHERE = frozenset({
     "LoadRate", "OfferedLoad", "WorkersLive", "OnPremWorkersLive", "WaitP50", "WaitP95",
@@ -74,7 +74,7 @@ class LoadNow:
 
     `workers_live` finished a request in the last `LIVE_S` seconds: at least these are live.
     `busy` is the workers' busy share until the newest log, None where too few requests are logged
-    to know it; `wait_p95_s` is that of the requests that started lately.
+    to know it now; `wait_p95_s` is that of the requests that started lately.
     """
 
     workers_live: int
@@ -361,10 +361,11 @@ def _load_now(
     live = [w for w in load.workers if _there(w, serving) and w.last_finished >= lately]
     onprem = sum(w.cluster is Cluster.ONPREM for w in there)
     expected = len(serving) * fleet.workers_per_instance + (fleet.onprem_workers or onprem)
+    known = max(expected, len(there))
     return LoadNow(
         workers_live=len(live),
         workers_expected=expected,
-        busy=_busy(there, looked.digests, max(expected, len(there))),
+        busy=_busy(there, looked.digests, known) if load.newest >= lately else None,
         wait_p95_s=load.wait_p95_s,
         requests=load.finished,
         newest_log_age_s=max(0.0, (now - load.newest).total_seconds()),
@@ -386,7 +387,9 @@ def _busy(
     A worker was idle before its first request in the window where it served before the window. Few
     logs may be little load or logs on their way.
     """
-    if sum(w.finished for w in workers) < _FEW * expected:
+    busy_s = sum(w.busy_s for w in workers)
+    few = sum(w.finished for w in workers) < _FEW * expected
+    if few and busy_s < expected * LOAD_WINDOW_S / 2:
         return None
     first: dict[tuple[str, str], int] = {}
     for worker in (w for d in digests for w in d.workers):
@@ -399,7 +402,7 @@ def _busy(
         if w.began and first[w.instance_id, w.worker_id] * SLOT_MS < milliseconds(min(begins))
     )
     capacity_s = sum(w.capacity_s for w in workers) + idle_s
-    return sum(w.busy_s for w in workers) / capacity_s if capacity_s else None
+    return busy_s / capacity_s if capacity_s else None
 
 
 def _serving(groups: Iterable[Group]) -> frozenset[str]:
