@@ -144,36 +144,6 @@ def test_an_instance_that_is_taken_too_soon_is_backfilled_when_that_is_seen() ->
     assert turn(10, spot(LEFT), NONE, first.memory, kept).on_demand_desired == 1
 
 
-def test_so_is_a_detached_one_that_is_taken_too_soon() -> None:
-    first = warned()
-    taken = frozenset({WARNED})
-    assert turn(10, spot(LEFT), NONE, first.memory, warm(), taken=taken).on_demand_desired == 1
-
-
-def test_the_allowance_waits_with_its_burst() -> None:
-    allowed_for = warm(lost_notice_share=0.15)
-    first = warned(allowed_for)
-    assert (first.action, first.shortfall, first.look_again_at) == (Action.HOLD, 2, at(30))
-    due = turn(30, spot(LEFT), NONE, first.memory, allowed_for)
-    assert due.on_demand_desired == 2
-
-
-def test_what_was_asked_for_stays_asked_when_starts_become_shorter() -> None:
-    first = warned(memory=measured(80))
-    due = turn(10, spot(LEFT), NONE, first.memory, warm())
-    assert due.on_demand_desired == 1
-    faster = replace(due.memory.risk.deferral, starts=measured(20).risk.deferral.starts)
-    on_demand = group("on-demand", 1, instances((), BACK[:1]))
-    after = turn(
-        12,
-        spot(LEFT),
-        on_demand,
-        replace(due.memory, risk=replace(due.memory.risk, deferral=faster)),
-        warm(),
-    )
-    assert (after.action, after.on_demand_desired, after.ends) == (Action.HOLD, 1, ())
-
-
 def test_an_instance_that_is_never_taken_counts_again() -> None:
     kept = warm(early_replacement=False)
     first = warned(kept)
@@ -238,10 +208,3 @@ def test_what_came_while_nobody_looked_is_no_start_that_was_measured(launching: 
     later = turn(7200, spot(), serving, first.memory, warm())
     starts = later.memory.risk.deferral.starts
     assert [s.served - s.began for s in starts if s.served] == [timedelta(seconds=60)]
-
-
-def test_only_the_last_starts_count() -> None:
-    memory = watch_starts(DeferralMemory(), on_demand(), {}, at(0))
-    for number in range(1, 9):
-        memory = watch_starts(memory, on_demand("abcdefgh"[:number]), {}, at(60 * number))
-    assert [start.instance_id for start in memory.starts] == list("defgh")

@@ -155,18 +155,6 @@ def test_what_was_asked_to_go_makes_no_elevated_risk(let_go: Sequence[str], loss
     assert gone.on_demand_desired == 1
 
 
-def test_who_was_asked_to_go_explains_no_other_loss() -> None:
-    _, memory = whole()
-    two = group("spot", 4, instances(SPOT[:2], (), SPOT[3:4]))
-    gone = turn(0, two, group("on-demand", 0), memory, let_go=frozenset(SPOT[3:4]))
-    assert [loss.count for loss in gone.memory.risk.losses] == [1]
-    warned = turn(
-        0, two, group("on-demand", 0), memory,
-        let_go=frozenset(SPOT[3:4]), warned={SPOT[3]: at(0)},
-    )  # fmt: skip
-    assert [loss.count for loss in warned.memory.risk.losses] == [1]
-
-
 def test_backfill_stays_longer_in_elevated_risk_unless_on_demand_is_warm() -> None:
     spot = group("spot", 5, instances(SPOT[:5]))
     on_demand = group("on-demand", 2, instances(BACK[:2]))

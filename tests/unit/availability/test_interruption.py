@@ -24,14 +24,6 @@ def test_an_instance_that_survives_its_warning_counts_again() -> None:
     assert (again.spot.serving, again.of(Unmark)) == (4, [])
 
 
-def test_a_scheduled_change_counts_only_once_it_is_near() -> None:
-    spot = group("spot", 4, instances(SPOT[:4]))
-    early = turn(0, spot, group("on-demand", 0), STEADY, warned={SPOT[0]: at(3600)})
-    assert early.spot.serving == 4
-    near = turn(3600, spot, group("on-demand", 0), early.memory)
-    assert (near.spot.serving, near.drain) == (3, (SPOT[0],))
-
-
 def test_a_scheduled_change_still_counts_when_it_comes() -> None:
     """AWS stops the instance at that time or soon after: it must not count again just then."""
     spot = group("spot", 4, instances(SPOT[:4]))

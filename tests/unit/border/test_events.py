@@ -90,18 +90,6 @@ def test_a_real_event_is_read(name: str) -> None:
     assert parse_event(event(name), ACCOUNT) == EXPECTED[name]
 
 
-def test_an_event_of_an_unknown_kind_is_ignored() -> None:
-    assert parse_event(event("schedule"), ACCOUNT) is None
-    unknown = event("spot_interruption_warning") | {"detail-type": "EC2 Instance Promoted"}
-    assert parse_event(unknown, ACCOUNT) is None
-    foreign = event("spot_interruption_warning") | {"source": "my.tests"}
-    assert parse_event(foreign, ACCOUNT) is None
-
-
-def test_an_event_of_another_account_is_ignored() -> None:
-    assert [name for name in EXPECTED if parse_event(event(name), "210987654321")] == []
-
-
 @pytest.mark.parametrize("field", ["source", "detail-type", "account", "time", "detail"])
 def test_a_missing_field_of_the_envelope_is_named(field: str) -> None:
     mangled = event("spot_interruption_warning")

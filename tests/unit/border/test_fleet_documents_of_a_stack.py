@@ -34,15 +34,6 @@ def store(parameters: dict[str, str], error: Exception | None = None) -> FleetDo
     return FleetDocumentStore(_Ssm(parameters, error), "/spotkeeper/test/fleets")  # type: ignore[arg-type]
 
 
-def test_a_wrong_document_stops_its_own_fleet_only() -> None:
-    documents = store({"ocr": json.dumps(LEAST), "broken": "{", "wrong": "{}"}).load()
-    assert [fleet.name for fleet in documents.fleets] == ["ocr"]
-    assert [str(error).partition(": ")[0] for error in documents.errors] == [
-        "fleet document broken",
-        "fleet document wrong",
-    ]
-
-
 DEEP = '{"a":' * 1300 + "1" + "}" * 1300
 
 
@@ -65,13 +56,6 @@ def test_what_would_stop_every_fleet_stops_its_own(parameters: dict[str, str], t
     assert [fleet.name for fleet in documents.fleets] == ["main"]
     (error,) = documents.errors
     assert told in str(error)
-
-
-def test_no_document_at_all_is_an_error_that_says_where_it_belongs() -> None:
-    documents = store({}).load()
-    assert documents.fleets == ()
-    (error,) = documents.errors
-    assert "no fleet document under /spotkeeper/test/fleets" in str(error)
 
 
 def test_a_parameter_store_that_does_not_answer_is_unavailable(

@@ -20,11 +20,6 @@ from tests.unit.health.seen import (
 )
 
 
-def test_workers_that_all_work_are_left_alone() -> None:
-    diagnosis = diagnosed(load(*busy(*SPOT)))
-    assert (diagnosis.reasons, diagnosis.replace, diagnosis.onprem_silent) == ({}, (), 0)
-
-
 def test_a_worker_that_requests_passed_by_is_suspect() -> None:
     diagnosis = diagnosed(load(*busy(*SPOT[1:])), memory=HUNG)
     assert diagnosis.reasons == {
