@@ -5,8 +5,8 @@ its time until the next one's; None is a gap.
 """
 
 import math
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from typing import Literal
 
 type Value = float | None
@@ -119,19 +119,11 @@ class Timeline:
     def data(self) -> dict[str, object]:
         """What the page's script reads; texts that repeat are kept once."""
         ends = [chart.end() for chart in self.charts]
-        shared = max(ends, default=1.0)
-        tops = [shared if self.one_scale else end for end in ends]
-        return {
-            "length_s": self.length_s,
-            "clock_s": self.clock_s,
-            "date": self.date,
-            "start_at": self.start_at,
-            "columns": self.columns,
-            "legends": not self.columns,
-            "bands": _spans(self.bands) if self.bands else None,
-            "charts": [_chart(one, top) for one, top in zip(self.charts, tops, strict=True)],
-            "notes": [_notes(some) for some in self.notes],
-        }
+        tops = [max(ends)] * len(ends) if self.one_scale else ends
+        data = asdict(self) | {"legends": not self.columns, "notes": [*map(_notes, self.notes)]}
+        for chart, top in zip(data["charts"], tops, strict=True):
+            chart |= {"top": top, "log": chart["log_from"]}
+        return data
 
 
 def changed(t: Sequence[float], values: Sequence[float]) -> tuple[list[float], list[float]]:
@@ -140,56 +132,8 @@ def changed(t: Sequence[float], values: Sequence[float]) -> tuple[list[float], l
     return [t[n] for n in kept], [values[n] for n in kept]
 
 
-def _chart(chart: Chart, top: float) -> dict[str, object]:
-    return {
-        "title": chart.title,
-        "unit": chart.unit,
-        "height": chart.height,
-        "top": top,
-        "log": chart.log_from,
-        "whole": chart.whole,
-        "ours": chart.ours,
-        "series": [_series(one) for one in chart.series],
-        "spans": [_spans(some) for some in chart.spans],
-        "marks": _marks(chart.marks) if chart.marks else None,
-    }
-
-
-def _series(series: Series) -> dict[str, object]:
-    return {
-        "label": series.label,
-        "colour": series.colour,
-        "kind": series.kind,
-        "t": list(series.t),
-        "values": list(series.values),
-        "base": list(series.base) if series.base is not None else None,
-        "crowded": series.crowded,
-        "width": series.width,
-    }
-
-
-def _spans(spans: Spans) -> dict[str, object]:
-    return {
-        "label": spans.label,
-        "colour": spans.colour,
-        "spans": [list(span) for span in spans.spans],
-        "foot": spans.foot,
-    }
-
-
-def _marks(marks: Marks) -> dict[str, object]:
-    return {"label": marks.label, "colour": marks.colour, "at": list(marks.at)}
-
-
 def _notes(notes: Notes) -> dict[str, object]:
-    numbers = _numbered(notes.texts)
+    """Number texts in the order of their first use."""
+    numbers = {text: number for number, text in enumerate(dict.fromkeys(notes.texts))}
     texts = [numbers[text] for text in notes.texts]
     return {"name": notes.name, "t": list(notes.t), "text": texts, "texts": list(numbers)}
-
-
-def _numbered(texts: Iterable[str]) -> dict[str, int]:
-    """Number texts in the order of their first use."""
-    numbers: dict[str, int] = {}
-    for text in texts:
-        numbers.setdefault(text, len(numbers))
-    return numbers

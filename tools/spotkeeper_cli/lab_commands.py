@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 GENERATED_H = 14 * 24.0
 """Hours of the market that is made where none is given."""
 WINDOW_H = 24.0
-# Written out, so that help needs nothing of the lab; tests/unit/test_help.py compares.
+# Written out, so that help needs nothing of the lab; tests/unit/test_cli.py compares.
 POLICY_NAMES = (
     "on-demand, spot, static-split, even-spread, round-robin, two-group-loop, "
     "spothedge, spotkeeper, optimum, limit"

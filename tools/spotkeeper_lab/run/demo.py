@@ -47,135 +47,110 @@ IN_SECONDS_BELOW = 120.0
 
 def figures(values: dict[str, Any]) -> list[Figure]:
     """The figures of a day in the order in which they are read."""
-    return [
-        *_service(values),
-        *_money(values),
-        *_spot(values),
-        *_requests(values),
-        *_turns_taken(values),
+    v, settings = values, values["settings"]
+    promised = settings["fleet"]["objective"]["share"]
+    waits = " / ".join(f"{v[f'wait_p{p}_s']:g}" for p in (50, 95, 99))
+    rows = [
+        (
+            "time fully served",
+            _percent(v["served_share"]),
+            "share of time in which at least the instances serve that were requested a "
+            "start-up time ago; a lost one is missed at once",
+        ),
+        (
+            "instance time served",
+            _percent(v["served_instance_share"]),
+            "instance hours that served, of those owed in the same sense",
+        ),
+        (
+            "cost of all on demand",
+            _percent(v["cost_vs_on_demand"], 1),
+            f"at a spot price of {settings['price_ratio']:.2f} of on demand, start-up time and "
+            "the warm pool's disks paid: against the same target all on demand",
+        ),
+        (
+            "saved",
+            _percent(1 - v["cost_vs_on_demand"], 1),
+            "the rest of it: not paid, against the same target all on demand",
+        ),
+        (
+            "cost of a fixed fleet",
+            _percent(v["cost_vs_fixed_on_demand"], 1),
+            f"against {v['target_peak']} on-demand instances, the peak, all day",
+        ),
+        (
+            "instance hours",
+            f"{v['spot_hours']:.1f} spot, {v['on_demand_hours']:.1f} on demand",
+            f"{v['target_hours']:.1f} were requested",
+        ),
+        (
+            "interruptions, losses",
+            f"{v['interruptions']}, {v['losses']}",
+            "warnings of AWS, and spot instances that it took",
+        ),
+        (
+            "replacement requested",
+            _mean_and_longest(v["replacement_asked_s"]),
+            "from a warning until what serves, launches or was requested is as much as the target",
+        ),
+        (
+            "whole again",
+            _mean_and_longest(v["whole_again_s"]),
+            "from the end of a warned instance's work until others are as much as the target",
+        ),
+        (
+            "back on spot",
+            _mean_and_longest(v["back_on_spot_s"]),
+            "from a warning until spot alone is as much as the target, and the backfill gone",
+        ),
+        (
+            "backfills, releases",
+            f"{v['backfills']}, {v['releases']}",
+            f"turns that requested on-demand ({v['instances_backfilled']} instances) "
+            f"and that released it ({v['instances_released']})",
+        ),
+        (
+            "requests late",
+            f"{v['late_requests']:,} of {v['requests']:,}",
+            f"started over {settings['wait_objective_s']:g} s after their arrival; "
+            f"{v['retried_requests']} were served again because their worker was lost",
+        ),
+        (
+            f"{PROMISED} {100 * promised:g} %",
+            f"{_percent(v['in_time_share'], 1)} kept",
+            "requests that started in time, of all; those lost are not",
+        ),
+        ("requests lost", f"{v['lost_requests']:,}", "given up after their last try"),
+        ("wait", f"{waits} s", "median, 95th and 99th percentile"),
+        ("turns", f"{v['turns']:,}", "decisions taken, each with its reason in decisions.jsonl"),
+        (
+            "search-log messages",
+            f"{v['search_log_messages']:,}",
+            f"{v['messages_per_worker_hour']:g} an hour of a worker that takes requests",
+        ),
+        *_call_rows(v["aws_calls"]),
+        (
+            "failed invocations, dead letters",
+            f"{v['failed_invocations']}, {v['dead_letters']}",
+            "; ".join(v["errors"][:3]) or "none",
+        ),
     ]
+    return [Figure(label=label, value=value, meaning=meaning) for label, value, meaning in rows]
+
+
+def _call_rows(calls: dict[str, Any]) -> Iterator[tuple[str, str, str]]:
+    for name, those in calls.items():
+        services = ", ".join(
+            f"{service} {counts['mean']:g} (most {counts['max']})"
+            for service, counts in those["services"].items()
+        )
+        counted = f"{those['mean']:g} (most {those['max']})"
+        yield f"AWS calls, {name}", counted, f"{those['invocations']:,} invocations: {services}"
 
 
 def headline(rows: Sequence[Figure]) -> list[Figure]:
     """The figures that stand above the picture."""
     return [row for row in rows if row.label in HEADLINE or row.label.startswith(PROMISED)]
-
-
-def _service(values: dict[str, Any]) -> Iterator[Figure]:
-    yield Figure(
-        label="time fully served",
-        value=_percent(values["served_share"]),
-        meaning="share of time in which at least the instances serve that were requested a "
-        "start-up time ago; a lost one is missed at once",
-    )
-    yield Figure(
-        label="instance time served",
-        value=_percent(values["served_instance_share"]),
-        meaning="instance hours that served, of those owed in the same sense",
-    )
-
-
-def _money(values: dict[str, Any]) -> Iterator[Figure]:
-    yield Figure(
-        label="cost of all on demand",
-        value=_percent(values["cost_vs_on_demand"], 1),
-        meaning=f"at a spot price of {values['settings']['price_ratio']:.2f} of on demand, "
-        "start-up time and the warm pool's disks paid: against the same target all on demand",
-    )
-    yield Figure(
-        label="saved",
-        value=_percent(1 - values["cost_vs_on_demand"], 1),
-        meaning="the rest of it: not paid, against the same target all on demand",
-    )
-    yield Figure(
-        label="cost of a fixed fleet",
-        value=_percent(values["cost_vs_fixed_on_demand"], 1),
-        meaning=f"against {values['target_peak']} on-demand instances, the peak, all day",
-    )
-    yield Figure(
-        label="instance hours",
-        value=f"{values['spot_hours']:.1f} spot, {values['on_demand_hours']:.1f} on demand",
-        meaning=f"{values['target_hours']:.1f} were requested",
-    )
-
-
-def _spot(values: dict[str, Any]) -> Iterator[Figure]:
-    yield Figure(
-        label="interruptions, losses",
-        value=f"{values['interruptions']}, {values['losses']}",
-        meaning="warnings of AWS, and spot instances that it took",
-    )
-    for label, name, meaning in (
-        (
-            "replacement requested",
-            "replacement_asked_s",
-            "a warning until what serves, launches or was requested is",
-        ),
-        ("whole again", "whole_again_s", "the end of a warned instance's work until others are"),
-        ("back on spot", "back_on_spot_s", "a warning until spot alone is, and the backfill gone,"),
-    ):
-        meaning = f"from {meaning} as much as the target"
-        yield Figure(label=label, value=_mean_and_longest(values[name]), meaning=meaning)
-    yield Figure(
-        label="backfills, releases",
-        value=f"{values['backfills']}, {values['releases']}",
-        meaning=f"turns that requested on-demand ({values['instances_backfilled']} instances) "
-        f"and that released it ({values['instances_released']})",
-    )
-
-
-def _requests(values: dict[str, Any]) -> Iterator[Figure]:
-    yield Figure(
-        label="requests late",
-        value=f"{values['late_requests']:,} of {values['requests']:,}",
-        meaning=f"started over {values['settings']['wait_objective_s']:g} s after their arrival; "
-        f"{values['retried_requests']} were served again because their worker was lost",
-    )
-    promised = values["settings"]["fleet"]["objective"]["share"]
-    yield Figure(
-        label=f"{PROMISED} {100 * promised:g} %",
-        value=f"{_percent(values['in_time_share'], 1)} kept",
-        meaning="requests that started in time, of all; those lost are not",
-    )
-    yield Figure(
-        label="requests lost",
-        value=f"{values['lost_requests']:,}",
-        meaning="given up after their last try",
-    )
-    waits = " / ".join(f"{values[f'wait_p{p}_s']:g}" for p in (50, 95, 99))
-    yield Figure(label="wait", value=f"{waits} s", meaning="median, 95th and 99th percentile")
-
-
-def _turns_taken(values: dict[str, Any]) -> Iterator[Figure]:
-    yield Figure(
-        label="turns",
-        value=f"{values['turns']:,}",
-        meaning="decisions taken, each with its reason in decisions.jsonl",
-    )
-    yield Figure(
-        label="search-log messages",
-        value=f"{values['search_log_messages']:,}",
-        meaning=f"{values['messages_per_worker_hour']:g} an hour of a worker that takes requests",
-    )
-    yield from _call_figures(values["aws_calls"])
-    yield Figure(
-        label="failed invocations, dead letters",
-        value=f"{values['failed_invocations']}, {values['dead_letters']}",
-        meaning="; ".join(values["errors"][:3]) or "none",
-    )
-
-
-def _call_figures(calls: dict[str, Any]) -> Iterator[Figure]:
-    for name, those in calls.items():
-        services = (
-            f"{service} {counts['mean']:g} (most {counts['max']})"
-            for service, counts in those["services"].items()
-        )
-        yield Figure(
-            label=f"AWS calls, {name}",
-            value=f"{those['mean']:g} (most {those['max']})",
-            meaning=f"{those['invocations']:,} invocations: {', '.join(services)}",
-        )
 
 
 def table(values: dict[str, Any], *, wide: bool) -> Grid:
