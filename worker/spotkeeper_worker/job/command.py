@@ -99,8 +99,8 @@ class Command:
     def _read(self) -> None:
         assert self._process is not None
         assert self._process.stdout is not None
-        with contextlib.suppress(OSError, ValueError):
-            while block := os.read(self._process.stdout.fileno(), TAIL):
+        with self._process.stdout as output:
+            while block := os.read(output.fileno(), TAIL):
                 self._take(block)
 
     def _take(self, block: bytes) -> None:

@@ -1,0 +1,321 @@
+"""The parts of a job's agent, each by itself: tags, code, command, reports, output."""
+
+import io
+import json
+import os
+import pwd
+import subprocess
+import sys
+import tarfile
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from spotkeeper_worker.agent import settings
+from spotkeeper_worker.agent.aws import AwsError
+from spotkeeper_worker.agent.credentials import CredentialChain
+from spotkeeper_worker.agent.metadata import Metadata
+from spotkeeper_worker.job import command as command_
+from spotkeeper_worker.job import reports as reports_
+from spotkeeper_worker.job.command import Command, LogStream, User
+from spotkeeper_worker.job.life import Document, JobError, Signs
+from spotkeeper_worker.job.main import look, prepare
+from spotkeeper_worker.job.reports import Reporter
+from spotkeeper_worker.testing import FakeMachine, FakeServer, until
+from tests.worker.test_job_commits import Objects
+from tests.worker.test_job_life import DOCUMENT
+
+KEYS = {"AWS_ACCESS_KEY_ID": "testing", "AWS_SECRET_ACCESS_KEY": "testing"}
+
+
+def document(**given: Any) -> Document:
+    return Document.read({**DOCUMENT, **given})
+
+
+# --- tags -----------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def metadata(server: FakeServer) -> Iterator[Metadata]:
+    client = Metadata(server.endpoint)
+    yield client
+    client.close()
+
+
+@pytest.mark.allow_hosts(["127.0.0.1"])
+@pytest.mark.parametrize(
+    ("tags", "signs"),
+    [
+        ({}, Signs()),
+        ({"volume": "vol-1"}, Signs(0, "vol-1")),
+        ({"grant": "3"}, Signs(3)),
+        ({"grant": "3 vol-2", "volume": "vol-1"}, Signs(3, "vol-2")),
+        ({"grant": "3", "draining": "now"}, Signs(3, draining=True)),
+    ],
+)
+def test_the_signs_are_the_machine_s_tags(
+    machine: FakeMachine, metadata: Metadata, tags: dict[str, str], signs: Signs
+) -> None:
+    assert machine.tags is not None
+    machine.tags |= {f"spotkeeper:{name}": value for name, value in tags.items()}
+    assert look(metadata) == signs
+
+
+@pytest.mark.allow_hosts(["127.0.0.1"])
+def test_the_notice_is_a_sign_and_what_is_not_known_is_an_error(
+    machine: FakeMachine, metadata: Metadata
+) -> None:
+    machine.interrupt(120)
+    assert look(metadata).taken_in_s == pytest.approx(120, abs=5)
+    machine.action = {"action": "terminate", "time": "soon"}
+    with pytest.raises(ValueError, match="has no time"):
+        look(metadata)
+    machine.action = None
+    assert machine.tags is not None
+    machine.tags["spotkeeper:grant"] = "yes"
+    with pytest.raises(ValueError, match="is no generation"):
+        look(metadata)
+
+
+@pytest.mark.parametrize(
+    ("given", "wrong"),
+    [
+        ({"SPOTKEEPER_JOBS_PARAMETER": "/spotkeeper/s/jobs"}, ""),
+        ({"SPOTKEEPER_JOB_BUCKET": "b", "SPOTKEEPER_JOB_QUEUE_URL": "https://q.aws/1/q"}, ""),
+        ({}, "SPOTKEEPER_JOBS_PARAMETER: is missing"),
+        ({"SPOTKEEPER_JOB_BUCKET": "b"}, "SPOTKEEPER_JOBS_PARAMETER: is missing"),
+        ({"SPOTKEEPER_JOBS_PARAMETER": "p", "SPOTKEEPER_JOB_TICK_S": "0"}, "SPOTKEEPER_JOB_TICK_S"),
+    ],
+)
+def test_the_settings_of_a_job_s_machine(given: dict[str, str], wrong: str) -> None:
+    if not wrong:
+        assert settings.parse(given, job=True).job_shutdown == ("systemctl", "poweroff")
+        return
+    with pytest.raises(settings.SettingsError, match=wrong):
+        settings.parse(given, job=True)
+
+
+@pytest.mark.parametrize("strange", [{"command": None}, {"state": {}}, {"environment": None}])
+def test_a_document_that_is_none_is_refused(strange: dict[str, Any]) -> None:
+    with pytest.raises(JobError, match=r"document\.json cannot be read"):
+        document(**strange)
+
+
+# --- code -----------------------------------------------------------------------------------------
+
+
+def packed(*members: tuple[str, bytes]) -> bytes:
+    body = io.BytesIO()
+    with tarfile.open(fileobj=body, mode="w:gz") as archive:
+        for name, content in members:
+            member = tarfile.TarInfo(name)
+            member.size = len(content)
+            archive.addfile(member, io.BytesIO(content))
+    return body.getvalue()
+
+
+def prepared(tmp_path: Path, archive: bytes, **given: Any) -> Path:
+    bucket = Objects()
+    bucket.write("jobs/resnet/code.tar.gz", archive)
+    prepare(bucket, "resnet", document(**given), tmp_path / "work")  # type: ignore[arg-type]
+    return tmp_path / "work"
+
+
+def test_the_code_is_unpacked_where_the_command_runs(tmp_path: Path) -> None:
+    work = prepared(tmp_path, packed(("a/train.py", b"pass")), code="code.tar.gz")
+    assert (work / "a" / "train.py").read_bytes() == b"pass"
+
+
+@pytest.mark.parametrize("archive", [b"no archive", packed(("../../out", b"x"))])
+def test_code_that_cannot_be_unpacked_is_named(tmp_path: Path, archive: bytes) -> None:
+    with pytest.raises(JobError, match=r"code\.tar\.gz cannot be unpacked"):
+        prepared(tmp_path, archive, code="code.tar.gz")
+    assert not (tmp_path / "out").exists()
+
+
+def test_code_of_git_is_the_commit(tmp_path: Path) -> None:
+    def git(*arguments: str) -> str:
+        named = ["-c", "user.name=a", "-c", "user.email=a@example.org"]
+        command = ["git", "-C", str(tmp_path / "origin"), *named, *arguments]
+        return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
+
+    (tmp_path / "origin").mkdir()
+    git("init", "--quiet")
+    commits = []
+    for text in ("one", "two"):
+        (tmp_path / "origin" / "train.py").write_text(text)
+        git("add", ".")
+        git("commit", "--quiet", "--message", text)
+        commits.append(git("rev-parse", "HEAD"))
+    source = {"url": f"file://{tmp_path}/origin", "commit": commits[0]}
+    git("config", "uploadpack.allowAnySHA1InWant", "true")
+    for _ in range(2):
+        work = prepared(tmp_path, b"", git=source)
+        assert (work / "train.py").read_text() == "one"
+    with pytest.raises(JobError, match="git fetch"):
+        prepared(tmp_path, b"", git={**source, "commit": "0" * 40})
+
+
+# --- the command ----------------------------------------------------------------------------------
+
+
+def ended(script: str, tmp_path: Path, user: User | None = None) -> tuple[Command, int | None]:
+    run = Command([sys.executable, "-c", script], tmp_path, {"A": "b"}, user, lambda _: None)
+    until(lambda: run.poll() is not None, "it ends")
+    run.close()
+    return run, run.poll()
+
+
+@pytest.mark.parametrize(
+    ("script", "code"),
+    [
+        ("raise SystemExit(3)", 3),
+        ("import os; os.kill(os.getpid(), 9)", 137),
+        ("import os; assert 'SPOTKEEPER_STACK' not in os.environ and os.environ['A'] == 'b'", 0),
+    ],
+)
+def test_a_command_s_exit_code_is_that_of_a_shell(
+    tmp_path: Path, script: str, code: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SPOTKEEPER_STACK", "s")
+    assert ended(script, tmp_path)[1] == code
+
+
+def test_a_command_that_does_not_exist_ends_with_127_and_says_so(tmp_path: Path) -> None:
+    run = Command(["no-such-command"], tmp_path, {}, None, lambda _: None)
+    assert run.poll() == 127
+    assert b"no-such-command cannot be started" in run.tail
+
+
+def test_the_last_64_kib_of_a_great_output_are_kept(tmp_path: Path) -> None:
+    run, _ = ended("print('x' * 5_000_000); print('the end')", tmp_path)
+    assert len(run.tail) == 64 * 1024
+    assert run.tail.endswith(b"x\nthe end\n")
+
+
+def test_nothing_of_the_command_is_left(tmp_path: Path) -> None:
+    script = "import subprocess, sys; child = subprocess.Popen(['sleep', '600']); print(child.pid)"
+    run, _ = ended(script, tmp_path)
+    child = int(run.tail)
+    until(lambda: not Path(f"/proc/{child}").exists() or state(child) == "Z", "it ended")
+
+
+def state(pid: int) -> str:
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root changes to another user")
+def test_the_command_runs_as_the_job_s_user_who_owns_the_folder(tmp_path: Path) -> None:
+    user = User.named("nobody")
+    assert user is not None
+    work = tmp_path / "work"
+    (work / "checkpoints").mkdir(parents=True)
+    for each in (tmp_path, *list(tmp_path.parents)[:-2]):
+        each.chmod(0o755)
+    user.owns(work)
+    script = "import os; open('checkpoints/a', 'w'); print(os.getuid(), os.environ['USER'])"
+    run = Command(["python3", "-c", script], work, {}, user, lambda _: None)
+    until(lambda: run.poll() is not None, "it ends")
+    run.close()
+    assert run.tail.split() == [str(pwd.getpwnam("nobody").pw_uid).encode(), b"nobody"]
+    with pytest.raises(ValueError, match="'nobody-at-all' is not on this machine"):
+        User.named("nobody-at-all")
+
+
+# --- reports --------------------------------------------------------------------------------------
+
+
+class Queue:
+    """A queue that fails while it is told to."""
+
+    def __init__(self) -> None:
+        self.fails = True
+        self.bodies: list[dict[str, Any]] = []
+
+    def send(self, body: str) -> None:
+        if self.fails:
+            raise AwsError("SendMessage", "", "no answer")
+        self.bodies.append(json.loads(body))
+
+
+def test_reports_are_numbered_kept_and_sent_in_order(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reports_, "_AGAIN_S", 0.01)
+    queue = Queue()
+    report = Reporter(queue.send, "resnet", 3, "i-1", tmp_path / "seq")
+    report("booted")
+    report.generation, report.volume = 2, "vol-1"
+    for gpu in (1, 2, 3):
+        report("running", gpu=gpu, step="000007")
+    assert not report.flush(0.05)
+    queue.fails = False
+    assert report.flush(10)
+    assert [(each["event"], each["seq"], each["gpu"]) for each in queue.bodies] == [
+        ("booted", 1, None), ("running", 4, 3),
+    ]  # fmt: skip
+    last = queue.bodies[-1]
+    at = last.pop("at")
+    assert at.endswith("Z")
+    assert last == {
+        "version": 1, "job": "resnet", "attempt": 3, "instance_id": "i-1", "generation": 2,
+        "seq": 4, "event": "running", "volume": "vol-1", "step": "000007", "gpu": 3,
+        "exit_code": None,
+    }  # fmt: skip
+    # An agent that starts again goes on counting.
+    again = Reporter(queue.send, "resnet", 3, "i-1", tmp_path / "seq")
+    again("failed", reason="why")
+    assert again.flush(10)
+    assert (queue.bodies[-1]["seq"], queue.bodies[-1]["reason"]) == (5, "why")
+
+
+# --- output ---------------------------------------------------------------------------------------
+
+
+class Posts:
+    """CloudWatch Logs, in place of its connection."""
+
+    def __init__(self) -> None:
+        self.fails = threading.Event()
+        self.asked: list[tuple[str, Any]] = []
+
+    def post(self, action: str, headers: dict[str, str], body: bytes) -> str:
+        assert headers["X-Amz-Target"] == f"Logs_20140328.{action}"
+        assert len(body) < 2**20
+        if self.fails.is_set():
+            raise AwsError(action, "ThrottlingException", "slow down")
+        self.asked.append((action, json.loads(body)))
+        if action == "CreateLogStream":
+            raise AwsError(action, "ResourceAlreadyExistsException", "again")
+        return "{}"
+
+    @property
+    def lines(self) -> list[str]:
+        batches = [body["logEvents"] for action, body in self.asked if action == "PutLogEvents"]
+        return [event["message"] for batch in batches for event in batch]
+
+
+def test_output_goes_to_cloudwatch_logs_in_order_and_waits_for_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(command_, "_SEND_EVERY_S", 0.01)
+    chain = CredentialChain(None, KEYS)
+    stream = LogStream("http://127.0.0.1:1/", "us-east-1", chain, "jobs", "resnet/1")
+    posts = Posts()
+    posts.fails.set()
+    stream._caller = posts  # type: ignore[assignment]
+    take = stream.take
+    take(b"one\ntw")
+    take(b"o\n\nthree")
+    posts.fails.clear()
+    until(lambda: posts.lines == ["one", "two"], "two lines are there")
+    take(b"\n" + b"x" * 300_000)
+    for _ in range(40):
+        take(b"y" * 50_000 + b"\n")
+    stream.close(10)
+    assert posts.lines[2] == "three"
+    assert sum(line[0] == "y" for line in posts.lines) >= 39
+    assert {body["logStreamName"] for _, body in posts.asked} == {"resnet/1"}
