@@ -108,6 +108,7 @@ class Host:
             **kept, **self._server.environment(), "AWS_ENDPOINT_URL_S3": self.endpoint,
             "SPOTKEEPER_JOB_BUCKET": BUCKET, "SPOTKEEPER_JOB_QUEUE_URL": self._server.queue_url,
             "SPOTKEEPER_JOB_FOLDER": str(self.folder), "SPOTKEEPER_JOB_TICK_S": "0.05",
+            "SPOTKEEPER_JOB_DISKS": str(self.folder.parent / "disks"),
             "SPOTKEEPER_JOB_SHUTDOWN": json.dumps(["touch", str(self.folder / "off")]),
         }  # fmt: skip
         environment.pop("SPOTKEEPER_SEARCH_LOG_QUEUE_URL")
@@ -180,10 +181,11 @@ class Run:
             "environment": {"EPOCHS": str(self.epochs), "HOW": self.how},
             "machine": {}, "state": STATES[self.how], "end": {"idle_after": 1800},
         }  # fmt: skip
-        self._put("code.tar.gz", packed.getvalue())
-        self._put("document.json", json.dumps(document).encode())
+        self.put("code.tar.gz", packed.getvalue())
+        self.put("document.json", json.dumps(document).encode())
 
-    def _put(self, name: str, body: bytes) -> None:
+    def put(self, name: str, body: bytes) -> None:
+        """Write an object of the job."""
         self._s3.put_object(Bucket=BUCKET, Key=f"jobs/{self.job}/{name}", Body=body)
 
     def head(self) -> dict[str, Any]:
@@ -330,7 +332,7 @@ def agent_at_work(measured_s: float) -> tuple[float, float, float]:
         document = json.loads(
             client(endpoint).get_object(Bucket=BUCKET, Key="jobs/calm/document.json")["Body"].read()
         )
-        run._put("document.json", json.dumps({**document, "command": sleep}).encode())
+        run.put("document.json", json.dumps({**document, "command": sleep}).encode())
         try:
             host = run.launch()
             host.grant()

@@ -335,6 +335,70 @@ def test_a_job_goes_on_on_the_next_machine(store: Store, tmp_path: Path) -> None
     assert len(third.head.keys) == 2 * len(PARTS)
 
 
+def test_an_older_machine_deletes_nothing_of_a_newer_one(tmp_path: Path) -> None:
+    store = Objects()
+    old, new = keeper_of(store, 1, 1), keeper_of(store, 2, 2)
+    old.claim()
+    assert old.commit(entry_in(tmp_path / "one", 1))
+    new.claim()
+    uploaded = "jobs/resnet/steps/000002-2/2.0a1b2c3d/model"
+    store.write(uploaded, b"2, which no head names yet")
+    old.clean()
+    assert uploaded in store.kept
+    new.clean()
+    assert uploaded not in store.kept
+
+
+def test_a_write_whose_answer_is_lost_is_the_machine_s_own(tmp_path: Path) -> None:
+    class Loses(Objects):
+        loses = False
+
+        def put(self, key: str, body: bytes, match: str | None) -> str:
+            tag = super().put(key, body, match)
+            if self.loses:
+                raise BucketError("no answer")
+            return tag
+
+    store = Loses()
+    keeper = keeper_of(store)
+    keeper.claim()
+    store.loses = True
+    assert keeper.commit(entry_in(tmp_path, 1))
+    # Nor can it be read back at once: the next commit finds what this one wrote.
+    tag, get = keeper._tag, store.get
+    store.get = lambda key: (_ for _ in ()).throw(BucketError("no answer"))  # type: ignore[method-assign]
+    with pytest.raises(BucketError):
+        keeper.commit(entry_in(tmp_path, 2))
+    store.get, store.loses = get, False  # type: ignore[method-assign]
+    assert keeper._tag == tag
+    assert keeper.commit(entry_in(tmp_path, 3))
+    assert keeper.head.step == "000003"
+
+
+def test_a_checkpoint_of_one_name_is_not_written_over_while_the_head_names_it(
+    tmp_path: Path,
+) -> None:
+    class Breaks(Objects):
+        left = 3
+
+        def upload(self, path: Path, key: str) -> None:
+            self.left -= 1
+            if self.left < 0:
+                raise BucketError("no answer")
+            super().upload(path, key)
+
+    keeper = keeper_of(Breaks())
+    keeper.claim()
+    assert keeper.commit(entry_in(tmp_path / "one", 1))
+    (tmp_path / "one" / "000001" / "model").write_text("again")
+    changed = look_at(tmp_path / "one" / "000001")
+    assert changed is not None
+    with pytest.raises(BucketError):
+        keeper.commit(changed)
+    loaded, wrong = keeper.load(tmp_path / "two")
+    assert (loaded is not None, wrong) == (True, "")
+
+
 def test_of_one_generation_only_one_machine_is_the_owner() -> None:
     store = Objects()
     keeper_of(store, 1, 1).claim()
