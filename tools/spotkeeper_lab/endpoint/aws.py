@@ -29,7 +29,7 @@ from spotkeeper_lab.cloud.values import (
 from spotkeeper_lab.endpoint.ministack import Response
 from spotkeeper_lab.local_aws.answers import Answers, hook_of, warm_pool_of
 from spotkeeper_lab.local_aws.events import Event, Events
-from spotkeeper_lab.local_aws.wire import Answer, Get, VirtualTime, WireAction, group_arn, page
+from spotkeeper_lab.local_aws.wire import Answer, Get, VirtualTime, WireAction, group_arn
 from spotkeeper_lab.traces.market import market_of
 
 # The market of a cloud ends; no lab is up for a month.
@@ -193,10 +193,9 @@ class ByMoto:
     def _result(self, action: WireAction, params: Mapping[str, Any]) -> object:
         with self._world.now():
             try:
-                answer = action.answer(params.get)
+                return action.respond(params.get)
             except CloudError as refusal:
                 return _Refused(refusal.code, refusal.message)
-        return page(answer, params.get) if action.paged else answer
 
 
 def _refused(name: str) -> WireAction:

@@ -56,16 +56,8 @@ class WireAction:
         """Answer to a call of a client."""
         return self.respond(params.get)
 
-    @property
-    def paged(self) -> bool:
-        """Whether its answer comes in pages."""
-        return self.page is not None
 
-
-USUAL = Page(usual=100, most=100)
-
-
-def page(answer: Answer, get: Get, size: Page = USUAL) -> Answer:
+def page(answer: Answer, get: Get, size: Page) -> Answer:
     """One page of an answer that is a list; the token is where the next one begins."""
     ((name, items),) = answer.items()
     assert isinstance(items, list)
