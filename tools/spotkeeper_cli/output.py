@@ -96,7 +96,7 @@ def write(text: str, path: Path) -> None:
 
 
 def tell(text: str, page: "Page", path: Path | None) -> None:
-    """Print what is told, and write its page where one is asked for, `-` in place of the text."""
+    """Print a text, and write its page where one is wanted; `-` is in place of the text."""
     if path is not None:
         from spotkeeper_charts.page import page_html
 

@@ -7,7 +7,7 @@ leave it out. Times are float seconds from the start of the lead.
 import heapq
 import json
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -53,7 +53,7 @@ EPOCH = datetime(2026, 1, 5, tzinfo=UTC)
 """A Monday; second 0 of a market that starts with the day."""
 PEAK_WINDOW_S = 300.0
 ROOM = 1.5
-"""The fleet may grow to so many times what its busiest minutes offer."""
+"""The fleet may grow to this many times what its busiest minutes offer."""
 TARGET_LOAD_RATE = 0.7
 """The default of a fleet document; only the fleet's bounds are read off it here."""
 
@@ -311,13 +311,7 @@ class Record:
     notices: list[Notice] = field(default_factory=list)
     losses: list[float] = field(default_factory=list)
     decisions: list[Decision] = field(default_factory=list)
-    metrics: dict[str, list[tuple[float, float]]] = field(default_factory=dict)
     _open: list[Notice] = field(default_factory=list)
-
-    def sent(self, at_s: float, metrics: Mapping[str, float]) -> None:
-        """Note the metrics that an invocation sent."""
-        for name, value in metrics.items():
-            self.metrics.setdefault(name, []).append((at_s, value))
 
     def warn(self, event: CloudEvent, pool: str) -> None:
         """Note a warning."""
@@ -609,7 +603,7 @@ class Day(World):
                 on_minute(look)
 
     def step(self, at_s: float) -> None:
-        """Let time pass, and do what is due; what each does to the cloud is told at once."""
+        """Let time pass, and do what is due; the workers follow each change of the cloud."""
         self.pass_to(at_s)
         while self._agenda[0][0] <= at_s:
             heapq.heappop(self._agenda)[2]()
@@ -702,11 +696,10 @@ class Day(World):
         self.record.decisions.append(Decision(at_s=self.now_s, text=text))
 
     def done(self, invocation: Invocation) -> None:
-        """Note what an invocation sent; an error that no function announces ends the demo."""
+        """Look at an invocation; an error that no function announces ends the demo."""
         if invocation.bug:
             raise RuntimeError(f"{invocation.function}: {invocation.bug}")
         self.ended.append(invocation)
-        self.record.sent(self.now_s, invocation.metrics)
         for incident in self.incidents:
             incident.see(self, invocation)
 

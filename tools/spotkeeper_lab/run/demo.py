@@ -42,7 +42,7 @@ HEADLINE = {
 }
 PROMISED = "in time, promised"
 IN_SECONDS_BELOW = 120.0
-"""Longer times are told in minutes."""
+"""Longer times are shown in minutes."""
 
 
 def figures(values: dict[str, Any]) -> list[Figure]:
@@ -405,13 +405,13 @@ def _made_to_fail(day: Day, values: dict[str, Any]) -> Spans:
 
 
 def _notes(found: Results, controller: str) -> Notes:
-    told = [
+    turns = [
         (round(decision.at_s - LEAD_S, 1), _words(record))
         for decision, record in zip(found.decisions, found.records, strict=True)
         if record["controller"] == controller
     ]
-    told.sort(key=lambda turn: turn[0])
-    return Notes(name=controller, t=[at for at, _ in told], texts=[text for _, text in told])
+    turns.sort(key=lambda turn: turn[0])
+    return Notes(name=controller, t=[at for at, _ in turns], texts=[text for _, text in turns])
 
 
 def _words(record: Any) -> str:
