@@ -19,6 +19,7 @@ from spotkeeper.domain.money.savings import Savings, savings
 from spotkeeper.observability import TurnFailed
 from spotkeeper.ports import Refused, Unavailable
 from spotkeeper_lab.cloud.values import Physics
+from spotkeeper_operator.money.read_cost import unread
 from tests.builders import NOON, TABLE
 from tests.functions.conftest import A, Stage, slow_down
 
@@ -124,6 +125,30 @@ def test_what_began_and_ended_between_two_looks_is_booked(restless: Stage) -> No
     assert found.paid == pytest.approx(billed(restless), rel=0.01)
 
 
+def test_what_ran_while_the_ledger_stood_still_for_hours_is_booked_or_named(
+    restless: Stage,
+) -> None:
+    """EC2 knows a terminated instance for an hour; the group's activities name it for weeks."""
+    restless.call(keep_ledger)
+    began = restless.now
+    while restless.cloud.now_s < 12_600.0:
+        restless.at(restless.cloud.now_s + 60)
+        restless.call(check_availability)
+    table = LedgerTable(boto3.client("dynamodb"), TABLE)
+    restless.call(keep_ledger)
+    booked = {item.instance_id for item in table.since("ocr", NOON - timedelta(days=1))}
+    lost = {view.instance_id for view in restless.cloud.history()} - booked
+    assert lost
+    (gap,) = table.gaps("ocr", NOON)
+    assert (gap.since, gap.until, set(gap.instances)) == (began, restless.now, lost)
+    (told,) = unread(table, ["ocr"], (), NOON, restless.now)
+    assert f"{len(lost)} instances that ran meanwhile are in no sum: {min(lost)}" in told
+    restless.at(restless.cloud.now_s + 300)
+    restless.call(keep_ledger)
+    assert len(table.gaps("ocr", NOON)) == 1
+    assert table.gaps("ocr", restless.now) == ()
+
+
 # The group goes on listing who is dead, as it does where its health checks are suspended.
 GHOSTS = Physics(cold_start_s=120, notice_lost=1.0, ghost_s=1e6, ends_untold=True)
 
@@ -173,7 +198,7 @@ def test_a_price_that_is_refused_rings_and_the_ledger_is_kept(
     with pytest.raises(TurnFailed) as caught:
         stage.call(keep_ledger)
     assert "pricing:GetProducts: AccessDenied: no" in str(caught.value.exceptions[0])
-    assert len(ports.ledger.open_items("ocr")) == 4
+    assert len(ports.ledger.opened("ocr")[0]) == 4
 
 
 def test_where_aws_has_no_price_list_the_ledger_is_kept(
@@ -182,7 +207,7 @@ def test_where_aws_has_no_price_list_the_ledger_is_kept(
     monkeypatch.setattr(wiring, "price_list_region", lambda region: None)
     stage = stage_of(("ocr",))
     stage.call(keep_ledger)
-    assert len(wiring.ledger_ports().ledger.open_items("ocr")) == 4
+    assert len(wiring.ledger_ports().ledger.opened("ocr")[0]) == 4
 
 
 def test_a_fleet_whose_ledger_fails_stops_no_other(
@@ -192,14 +217,15 @@ def test_a_fleet_whose_ledger_fails_stops_no_other(
     ports = wiring.ledger_ports()
 
     class Failing:
-        def open_items(self, fleet: str) -> tuple[()]:
+        def opened(self, fleet: str) -> tuple[tuple[()], None]:
             if fleet == "ocr":
                 raise Unavailable("reading the ledger: no answer")
-            return ()
+            return (), None
 
         ended = ports.ledger.ended
         put = ports.ledger.put
         looked = ports.ledger.looked
+        stood_still = ports.ledger.stood_still
 
     fixed = type(ports)(
         groups=ports.groups, ledger=Failing(), lives=ports.lives, prices=FixedPrices()
@@ -264,7 +290,7 @@ def test_what_there_was_no_time_for_is_named_and_is_first_another_time(
         stage.latency_s = 0.0
         stage.at(stage.cloud.now_s + 300 - stage.took_s)
     assert late
-    assert all(wiring.ledger_ports().ledger.open_items(name) for name in names)
+    assert all(wiring.ledger_ports().ledger.opened(name)[0] for name in names)
 
 
 @pytest.mark.parametrize("answer", ["hangs", "throttles"])

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from spotkeeper.adapters.dynamodb.ledger import LedgerTable
 from spotkeeper.adapters.ec2.prices import on_demand_prices, price_list_region, spot_prices
-from spotkeeper.domain.money.ledger import LedgerItem
+from spotkeeper.domain.money.ledger import Gap, LedgerItem
 from spotkeeper.domain.money.prices import PriceBook, Priced, priced
 from spotkeeper.ports import FleetError
 from spotkeeper_operator.aws import Aws, chosen
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 # The ledger is kept every five minutes.
 LATE = timedelta(minutes=15)
+GAPS_NAMED = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,8 +119,23 @@ def unread(
         at = ledger.complete_until(name)
         if at is None and not any(item.fleet == name for item in items):
             yield f"fleet {name}: its instances were never read; what it cost is not known"
-        elif at is not None and until - at > LATE:
+        for gap in ledger.gaps(name, since):
+            if gap.since < until:
+                yield f"fleet {name}: {_gap(gap)}"
+        if at is not None and until - at > LATE:
             yield f"fleet {name}: last read at {at:%Y-%m-%d %H:%M} UTC; later costs are not known"
+
+
+def _gap(gap: Gap) -> str:
+    count, named = len(gap.instances), ", ".join(gap.instances[:GAPS_NAMED])
+    ran = (
+        "1 instance that ran meanwhile is"
+        if count == 1
+        else f"{count} instances that ran meanwhile are"
+    )
+    span = f"{gap.since:%Y-%m-%d %H:%M} to {gap.until:%Y-%m-%d %H:%M} UTC"
+    more = ", ..." if count > GAPS_NAMED else ""
+    return f"not read from {span}; {ran} in no sum: {named}{more}"
 
 
 def _prices(

@@ -10,13 +10,15 @@ from datetime import datetime, timedelta
 from typing import Protocol
 
 from spotkeeper.domain.fleet import Fleet, Group
-from spotkeeper.domain.money.ledger import LedgerItem, Life, entries, over_and_not_open
+from spotkeeper.domain.money.ledger import Gap, LedgerItem, Life, entries, over_and_not_open
 from spotkeeper.domain.money.prices import PriceBook, Priced, priced
 from spotkeeper.ports import FleetError, GroupReader, TimedOut, Unavailable
 from spotkeeper.turns.turn import Budget
 
 # EC2 lists a terminated instance for about an hour, and its type with it.
 READ_BACK = timedelta(hours=1)
+# After a longer time without a look, EC2 may have forgotten what ran meanwhile.
+STOOD_STILL = timedelta(minutes=45)
 # Beyond this many fleets, the activities of a fleet that lost no instance are read at one look in
 # six: they only name what began and ended between two looks.
 FEW_FLEETS, EVERY_LOOKS = 5, 6
@@ -28,8 +30,8 @@ ACTIVITIES = "the log of scaling activities"
 class Ledger(Protocol):
     """Keeps ledger items."""
 
-    def open_items(self, fleet: str) -> tuple[LedgerItem, ...]:
-        """Read what runs."""
+    def opened(self, fleet: str) -> tuple[tuple[LedgerItem, ...], datetime | None]:
+        """Read what runs, and up to when the ledger is complete; None if nothing ever looked."""
         ...
 
     def ended(self, fleet: str, since: datetime) -> tuple[LedgerItem, ...]:
@@ -38,6 +40,10 @@ class Ledger(Protocol):
 
     def put(self, items: Sequence[LedgerItem]) -> None:
         """Write items, idempotently."""
+        ...
+
+    def stood_still(self, fleet: str, gap: Gap) -> None:
+        """Keep a gap."""
         ...
 
     def looked(self, fleet: str, now: datetime) -> None:
@@ -166,10 +172,12 @@ def _in_time(budget: Budget, until_s: float) -> None:
 class _Look:
     """What a fleet's ledger has open, its instances, and the ends that its groups tell.
 
-    `unread` says why the activities could not be read.
+    `unread` says why the activities could not be read. Where nothing had looked since `stood` for
+    long, `ids` has all that ran meanwhile.
     """
 
     opened: Sequence[LedgerItem]
+    stood: datetime | None
     ids: frozenset[str]
     ends: Mapping[str, datetime]
     unread: str
@@ -186,16 +194,19 @@ def _look(
 ) -> _Look:
     """Look at one fleet; its activities where they are due, or an instance has gone."""
     mine = [groups[n] for n in (fleet.spot_group, fleet.on_demand_group) if n in groups]
-    opened, unread = ports.ledger.open_items(fleet.name), list[str]()
-    names, since = [group.name for group in mine], now - READ_BACK
+    (opened, last), unread = ports.ledger.opened(fleet.name), list[str]()
+    stood = last if last and now - last > STOOD_STILL else None
+    names, since = [group.name for group in mine], min(stood or now, now - READ_BACK)
     members = {i.instance_id for group in mine for i in group.instances}
     listed: Mapping[str, datetime | None] = {}
-    if (reader := ports.activities) and (due or not {it.instance_id for it in opened} <= members):
+    gone = not {item.instance_id for item in opened} <= members
+    if (reader := ports.activities) and (due or stood or gone):
         listed = budget.optional(
             unread, ACTIVITIES, listed, lambda: reader.ends(names, since), api=ACTIVITIES
         )
     return _Look(
         opened=opened,
+        stood=stood,
         ids=frozenset((*members, *(item.instance_id for item in opened), *listed)),
         ends={instance_id: ended for instance_id, ended in listed.items() if ended},
         unread="; ".join(unread),
@@ -213,11 +224,28 @@ def _keep(
     changed = entries(fleet, opened, lives, now, closed, look.ends)
     ports.ledger.put(changed)
     if not look.unread:
+        if look.stood:
+            _name_gap(fleet, look, look.stood, lives, ports, now)
         ports.ledger.looked(fleet, now)
     running = {item.instance_id: item for item in (*opened, *changed) if item.until is None}
     ended = [item for item in changed if item.until is not None]
     gone = {item.instance_id for item in ended}
     return [*(item for item in running.values() if item.instance_id not in gone), *ended]
+
+
+def _name_gap(
+    fleet: str,
+    look: _Look,
+    stood: datetime,
+    lives: Mapping[str, Life],
+    ports: LedgerPorts,
+    now: datetime,
+) -> None:
+    """Name what ran since the last look and cannot be booked: EC2 has forgotten its type."""
+    closed = {item.instance_id for item in ports.ledger.ended(fleet, stood - READ_BACK)}
+    booked = closed.union(lives, (item.instance_id for item in look.opened))
+    if lost := tuple(sorted(look.ids - booked)):
+        ports.ledger.stood_still(fleet, Gap(since=stood, until=now, instances=lost))
 
 
 def _spending(fleet: str, found: Sequence[Priced]) -> Spending:

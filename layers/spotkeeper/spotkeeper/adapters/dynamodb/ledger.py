@@ -2,26 +2,27 @@
 
     pk ledger#FLEET  sk open#ID            runs
     pk ledger#FLEET  sk closed#UNTIL#ID    ended; gone after KEPT
+    pk ledger#FLEET  sk gap#UNTIL          what is in no item, as nothing looked; gone after KEPT
     pk ledger#FLEET  sk looked             up to when all of it is here
 
 The closed ones are in the order of their ends, so that the cost of a time is one range of keys.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from pydantic import TypeAdapter
 
 from spotkeeper.adapters.errors import aws_errors
-from spotkeeper.domain.money.ledger import LedgerItem, each_life_once
+from spotkeeper.domain.money.ledger import Gap, LedgerItem, each_life_once
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
 
 KEPT = timedelta(days=400)
-_ITEM = TypeAdapter(LedgerItem)
-_OPEN, _CLOSED, _LOOKED, _LAST = "open#", "closed#", "looked", "\uffff"
+_ITEM, _GAP = TypeAdapter(LedgerItem), TypeAdapter(Gap)
+_OPEN, _CLOSED, _GAPS, _LOOKED, _LAST = "open#", "closed#", "gap#", "looked", "\uffff"
 
 
 class LedgerTable:
@@ -34,11 +35,23 @@ class LedgerTable:
 
     def open_items(self, fleet: str) -> tuple[LedgerItem, ...]:
         """Read what runs."""
-        return tuple(self._query(fleet, _OPEN, _OPEN + _LAST))
+        return self.opened(fleet)[0]
+
+    def opened(self, fleet: str) -> tuple[tuple[LedgerItem, ...], datetime | None]:
+        """Read what runs, and up to when the ledger is complete; None if nothing ever looked."""
+        found = list(self._query(fleet, _LOOKED, _OPEN + _LAST))
+        looked = [datetime.fromisoformat(one["at"]["S"]) for one in found if "at" in one]
+        return _items(found), max(looked, default=None)
+
+    def gaps(self, fleet: str, since: datetime) -> tuple[Gap, ...]:
+        """Read the gaps that ended after an instant."""
+        found = self._query(fleet, f"{_GAPS}{since.isoformat()}", _GAPS + _LAST)
+        gaps = [_GAP.validate_json(one["gap"]["S"]) for one in found]
+        return tuple(gap for gap in gaps if gap.until > since)
 
     def ended(self, fleet: str, since: datetime) -> tuple[LedgerItem, ...]:
         """Read what ended since an instant."""
-        return tuple(self._query(fleet, f"{_CLOSED}{since.isoformat()}", _CLOSED + _LAST))
+        return _items(self._query(fleet, f"{_CLOSED}{since.isoformat()}", _CLOSED + _LAST))
 
     def since(self, fleet: str, since: datetime) -> tuple[LedgerItem, ...]:
         """Read what runs, and what ended since an instant, each life once."""
@@ -60,6 +73,19 @@ class LedgerTable:
                     "at": {"S": now.isoformat()},
                 },
             )  # fmt: skip
+
+    def stood_still(self, fleet: str, gap: Gap) -> None:
+        """Keep a gap."""
+        with aws_errors(f"writing the ledger of {fleet}"):
+            self._dynamodb.put_item(
+                TableName=self._table,
+                Item={
+                    "pk": {"S": f"ledger#{fleet}"},
+                    "sk": {"S": f"{_GAPS}{gap.until.isoformat()}"},
+                    "gap": {"S": _GAP.dump_json(gap).decode()},
+                    "expires_at": {"N": str(int((gap.until + KEPT).timestamp()))},
+                },
+            )
 
     def complete_until(self, fleet: str) -> datetime | None:
         """Say up to when a fleet's ledger is complete; None if nothing ever looked."""
@@ -91,7 +117,7 @@ class LedgerTable:
             },
         )
 
-    def _query(self, fleet: str, first: str, last: str) -> Iterator[LedgerItem]:
+    def _query(self, fleet: str, first: str, last: str) -> Iterator[Mapping[str, Any]]:
         pages = self._dynamodb.get_paginator("query").paginate(
             TableName=self._table,
             KeyConditionExpression="pk = :pk AND sk BETWEEN :first AND :last",
@@ -101,5 +127,8 @@ class LedgerTable:
         )  # fmt: skip
         with aws_errors(f"reading the ledger of {fleet}"):
             for page in pages:
-                for item in page["Items"]:
-                    yield _ITEM.validate_json(item["item"]["S"])
+                yield from page["Items"]
+
+
+def _items(found: Iterable[Mapping[str, Any]]) -> tuple[LedgerItem, ...]:
+    return tuple(_ITEM.validate_json(one["item"]["S"]) for one in found if "item" in one)

@@ -45,6 +45,15 @@ class LedgerItem:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Gap:
+    """A time in which nothing was read, and the instances that ran then and are in no item."""
+
+    since: datetime
+    until: datetime
+    instances: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Life:
     """An instance as EC2 tells of it: since when it is paid for, and until when if it is over."""
 
