@@ -115,7 +115,7 @@ def test_marks_are_searched_for_after_a_lost_memory_and_not_again(stage_of: Stag
     stage = stage_of(("ocr",))
     turns(stage, 1)
     assert stage.counted("ec2")["DescribeInstances"] == 1
-    for _ in range(90):
+    for _ in range(65):
         turns(stage, 1)
         assert stage.counted("ec2")["DescribeInstances"] == 0
     forget("ocr")

@@ -72,13 +72,16 @@ class Quiet:
                 self.sqs.delete_message(QueueUrl=self.url, ReceiptHandle=handle)
 
 
-@pytest.fixture(params=[PROMISE, {"wait_s": 0, "share": 0.95}], ids=["objective", "load rate"])
+@pytest.fixture
 def quiet(request: pytest.FixtureRequest, stage_of: StageOf) -> Quiet:
-    """The fleet, sized to a promise and to a load rate."""
+    """The fleet, sized to a promise where a test does not say otherwise."""
     stage = stage_of(("ocr",), desired=2, physics=Physics(cold_start_s=COLD_START_S))
-    return Quiet(stage, objective=request.param)
+    return Quiet(stage, objective=getattr(request, "param", PROMISE))
 
 
+@pytest.mark.parametrize(
+    "quiet", [PROMISE, {"wait_s": 0, "share": 0.95}], ids=["objective", "load rate"], indirect=True
+)
 def test_to_zero_after_a_quiet_time_and_back_on_the_first_request(
     quiet: Quiet, metrics: Metrics
 ) -> None:
