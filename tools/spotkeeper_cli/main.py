@@ -28,6 +28,7 @@ for panel, commands in (
             stack.explain,
             stack.doctor,
             stack.cost,
+            stack.types,
             stack.drill,
             stack.mode,
             stack.pause,

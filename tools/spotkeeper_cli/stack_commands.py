@@ -286,6 +286,24 @@ def cost(
     raise typer.Exit(1 if found.unknown else 0)
 
 
+@on_stack
+def types(
+    on: OnStack,
+    fleet: FleetName = None,
+    since: Annotated[
+        float,
+        duration(
+            "Start this long ago; search logs are kept for 2h.", "--since", least=60, most=7200
+        ),
+    ] = 3600.0,
+) -> None:
+    """Compare the instance types of the fleets: speed, prices, USD for 1,000 requests, share."""
+    from spotkeeper_operator.money.types import read_types, types_json, types_text
+
+    found = read_types(on.aws, on.stack, fleet, on.now, timedelta(seconds=since))
+    on.say(types_text, types_json, found)
+
+
 observe = typer.Typer(
     name="observe", no_args_is_help=True, help="What a fleet that only observes would do."
 )

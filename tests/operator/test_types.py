@@ -1,0 +1,127 @@
+"""What a request costs on each instance type: speeds of generated markets, and the command."""
+
+import json
+import random
+from datetime import timedelta
+
+import pytest
+
+from spotkeeper.domain.load.digest import SearchLog, Status, digest
+from spotkeeper.domain.load.load import Cluster
+from spotkeeper.domain.money.ledger import LedgerItem
+from spotkeeper.domain.money.prices import PriceBook, PriceSeries
+from spotkeeper.domain.purchase import PurchaseOption
+from spotkeeper_operator.money.read_cost import Cost
+from spotkeeper_operator.money.types import TRUSTED, FleetTypes, Served, compare, types_of
+from tests.builders import NOON, at
+from tests.functions.conftest import Stage
+from tests.operator.command import answered, refused
+
+TYPES = {"g5.xlarge": 1.0, "g6.xlarge": 1.7, "g6e.xlarge": 2.6}
+PRICES = {"g5.xlarge": 0.30, "g6.xlarge": 0.40, "g6e.xlarge": 0.67}
+HOUR = timedelta(hours=1)
+
+
+def market(seed: int, minutes: int = 60, a_minute: int = 60) -> dict[int, dict[str, Served]]:
+    """Three types, whose shares move with how hard the requests of a minute are."""
+    rng = random.Random(seed)
+    found: dict[int, dict[str, Served]] = {}
+    for minute in range(minutes):
+        hard = 0.3 + 0.9 * minute / minutes
+        shares = (1.0 - minute / minutes, 0.5, minute / minutes)
+        found[minute] = {}
+        for (kind, speed), share in zip(TYPES.items(), shares, strict=True):
+            logs = round(a_minute * share * rng.uniform(0.5, 1.5))
+            seconds = sum(hard / speed * rng.lognormvariate(-0.045, 0.3) for _ in range(logs))
+            if logs:
+                found[minute][kind] = Served(logs, seconds)
+    return found
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_speeds_are_within_5_percent_whatever_the_mix_and_the_hour(seed: int) -> None:
+    speeds, _ = compare(market(seed))
+    scale = speeds["g5.xlarge"]
+    for kind, speed in TYPES.items():
+        assert speeds[kind] / scale == pytest.approx(speed, rel=0.05), kind
+
+
+def test_a_type_with_few_logs_is_drawn_towards_1() -> None:
+    def beside(logs: int) -> float:
+        minutes = {0: {"a": Served(1000, 1000.0), "b": Served(logs, logs / 2)}}
+        return compare(minutes)[0]["b"]
+
+    speeds = [beside(logs) for logs in (1, 30, TRUSTED, 900)]
+    assert speeds == sorted(speeds)
+    assert speeds[0] < 1.01
+    assert speeds[2:] == pytest.approx([2.0, 2.0])
+
+
+def test_what_never_served_beside_another_has_no_speed() -> None:
+    alone = {0: {"a": Served(9, 9.0)}, 1: {"b": Served(9, 1.0)}}
+    both = {2: {"b": Served(400, 400.0), "c": Served(400, 200.0)}}
+    assert compare(alone)[0] == {"a": 1.0, "b": 1.0}
+    assert compare(alone | both)[0].keys() == {"b", "c"}
+    assert compare({}) == ({}, 0.0)
+
+
+def fleet_of(instances: int = 2) -> FleetTypes:
+    """Two instances of each type, with two workers each, which serve for an hour."""
+    rng = random.Random(1)
+    items, logs = [], []
+    for kind, speed in TYPES.items():
+        for number in range(instances):
+            name = f"i-{kind}-{number}"
+            items.append(
+                LedgerItem(
+                    fleet="ocr", instance_id=name, pool=f"us-east-1a/{kind}",
+                    option=PurchaseOption.SPOT, since=NOON - HOUR,
+                )
+            )  # fmt: skip
+            for request in range(400):
+                end = at(-9 * request)
+                took = timedelta(seconds=rng.lognormvariate(0, 0.3) / speed)
+                logs.append(
+                    SearchLog(
+                        request_id=f"{name}-{request}", worker_id=f"gpu-{request % 2}",
+                        cluster=Cluster.AWS, instance_id=name, enqueued_at=end - took,
+                        started_at=end - took, finished_at=end, status=Status.OK,
+                    )
+                )  # fmt: skip
+    spot = {f"us-east-1a/{k}": PriceSeries(at=(NOON - HOUR,), usd=(p,)) for k, p in PRICES.items()}
+    cost = Cost(
+        items=tuple(items), book=PriceBook(spot=spot, on_demand={"g5.xlarge": 1.0}),
+        since=NOON - HOUR, until=NOON, missing=(),
+    )  # fmt: skip
+    parts = (logs[begin : begin + 100] for begin in range(0, len(logs), 100))
+    digests = [each for part in parts for each in digest(part, part[0].finished_at, "ocr")]
+    return types_of("ocr", digests, cost)
+
+
+def test_the_cheapest_request_is_first_and_what_has_no_price_is_unknown() -> None:
+    found = fleet_of()
+    assert [it.instance_type for it in found.types] == ["g6.xlarge", "g6e.xlarge", "g5.xlarge"]
+    by_kind = {it.instance_type: it for it in found.types}
+    one = by_kind["g5.xlarge"]
+    # Two workers of an instance serve one request in about 1.05 s each.
+    assert one.spot_thousand == pytest.approx(1000 * 0.30 * 1.046 / 3600 / 2, rel=0.08)
+    assert one.on_demand_thousand == pytest.approx((one.spot_thousand or 0) / 0.30, rel=0.01)
+    assert by_kind["g6.xlarge"].on_demand_hour is None
+    assert [by_kind[kind].weight for kind in TYPES] == pytest.approx([10, 17, 26], abs=1)
+    assert sum(it.share for it in found.types) == pytest.approx(1.0)
+    assert {it.logs for it in found.types} == {800}
+
+
+def test_the_command_on_a_stack(kept: Stage) -> None:
+    del kept
+    found = json.loads(answered("types", "--json"))
+    (fleet,) = found["fleets"]
+    (only,) = fleet["types"]
+    assert (only["instance_type"], only["speed"], only["share"]) == ("g5.xlarge", 1.0, 1.0)
+    assert only["logs"] > 0
+    text = answered("types")
+    assert "g5.xlarge" in text
+    assert "sets no weights" in " ".join(text.split())
+    assert "at most 2 h" in refused("types", "--since", "3h") or "2" in refused(
+        "types", "--since", "3h"
+    )

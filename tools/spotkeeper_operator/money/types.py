@@ -1,0 +1,246 @@
+"""What a request costs on each instance type: service times of the same minutes, prices of now."""
+
+import json
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field
+from datetime import datetime, timedelta
+
+from spotkeeper.adapters.dynamodb.load_table import LoadDigestTable
+from spotkeeper.domain.load.load import LoadDigest
+from spotkeeper.domain.purchase import PurchaseOption
+from spotkeeper_operator.aws import Aws
+from spotkeeper_operator.money.read_cost import Cost, read_cost
+from spotkeeper_operator.text import columns, labelled, paragraphs
+
+# Below this number of search logs, a speed is drawn towards 1.
+TRUSTED = 300
+# Each step takes away most of the error that is left.
+STEPS = 100
+_RIGHT = frozenset(
+    {"speed", "logs", "spot/h", "list/h", "spot/1000", "list/1000", "share", "weight"}
+)
+
+
+@dataclass(slots=True)
+class Served:
+    """What a type served in a minute."""
+
+    logs: int = 0
+    seconds: float = 0.0
+
+
+type Minutes = Mapping[int, Mapping[str, Served]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TypeCost:
+    """An instance type of a fleet; what is not known is None.
+
+    `speed` is relative to the type with the most logs, `share` is that of the instance hours.
+    Prices are USD: an hour of an instance, and a thousand requests on instances that are busy all
+    the time. `weight` is what an instance serves, the least of them 10.
+    """
+
+    instance_type: str
+    logs: int
+    speed: float | None
+    share: float
+    spot_hour: float | None = None
+    on_demand_hour: float | None = None
+    spot_thousand: float | None = None
+    on_demand_thousand: float | None = None
+    weight: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FleetTypes:
+    """A fleet's types, the cheapest request first; `unknown` logs name no known instance."""
+
+    fleet: str
+    types: tuple[TypeCost, ...]
+    unknown: int = 0
+
+
+@dataclass(slots=True)
+class _Seen:
+    minutes: dict[int, dict[str, Served]] = field(
+        default_factory=lambda: defaultdict(lambda: defaultdict(Served))
+    )
+    workers: dict[str, set[tuple[str, str]]] = field(default_factory=lambda: defaultdict(set))
+    unknown: int = 0
+
+
+def read_types(
+    aws: Aws, stack_name: str, fleet: str | None, now: datetime, lasting: timedelta
+) -> list[FleetTypes]:
+    """Read search logs and ledger of a time up to now; raises `Gone` and `OperatorError`."""
+    since = now - lasting
+    cost = read_cost(aws, stack_name, fleet, since, now)
+    table = LoadDigestTable(aws.dynamodb, aws.stack(stack_name).table)
+    fleets = sorted({item.fleet for item in cost.items})
+    return [types_of(name, table.since(name, since), cost) for name in fleets]
+
+
+def types_of(fleet: str, digests: Iterable[LoadDigest], cost: Cost) -> FleetTypes:
+    """Compare the types of a fleet."""
+    mine = [priced for priced in cost.found if priced.item.fleet == fleet]
+    kinds = {it.item.instance_id: it.item.instance_type for it in mine}
+    seen = _seen(digests, kinds)
+    hours: dict[str, float] = defaultdict(float)
+    for each in mine:
+        hours[each.item.instance_type] += each.hours
+    speeds, mean_s = compare(seen.minutes)
+    logs: dict[str, int] = defaultdict(int)
+    for minute in seen.minutes.values():
+        for kind, served in minute.items():
+            logs[kind] += served.logs
+    serves = {
+        kind: speed * _workers_an_instance(seen.workers[kind]) for kind, speed in speeds.items()
+    }
+    least = min(serves.values(), default=1.0)
+    found = []
+    for kind in sorted(hours):
+        an_hour = 3600 * serves[kind] / mean_s if kind in serves and mean_s else None
+        spot, listed = (
+            _spot_price(cost, _spot_pools(cost, fleet, kind)),
+            cost.book.on_demand.get(kind),
+        )
+        found.append(
+            TypeCost(
+                instance_type=kind,
+                logs=logs[kind],
+                speed=speeds.get(kind),
+                share=hours[kind] / (sum(hours.values()) or 1.0),
+                spot_hour=spot,
+                on_demand_hour=listed,
+                spot_thousand=1000 * spot / an_hour if spot is not None and an_hour else None,
+                on_demand_thousand=1000 * listed / an_hour
+                if listed is not None and an_hour
+                else None,
+                weight=round(10 * serves[kind] / least) if kind in serves else None,
+            )
+        )
+    found.sort(key=lambda it: (it.spot_thousand is None, it.spot_thousand or 0, it.instance_type))
+    return FleetTypes(fleet=fleet, types=tuple(found), unknown=seen.unknown)
+
+
+def compare(minutes: Minutes) -> tuple[dict[str, float], float]:
+    """Estimate the speed of each type, and the mean service time on a type of speed 1.
+
+    A service time is taken as the minute's own, over the speed of the type. Only minutes in which
+    several types served tell their speeds apart: a type that never served beside another one has
+    no speed, unless it is the only one.
+    """
+    shared = [minute for minute in minutes.values() if len(minute) > 1]
+    logs: dict[str, int] = defaultdict(int)
+    for minute in shared or minutes.values():
+        for kind, served in minute.items():
+            logs[kind] += served.logs
+    if not logs:
+        return {}, 0.0
+    speeds = dict.fromkeys(logs, 1.0)
+    for _ in range(STEPS):
+        expected, spent = dict.fromkeys(logs, 0.0), dict.fromkeys(logs, 0.0)
+        for minute in shared:
+            count = sum(served.logs for served in minute.values())
+            work = sum(served.seconds * speeds[kind] for kind, served in minute.items())
+            for kind, served in minute.items():
+                expected[kind] += served.logs * work / count
+                spent[kind] += served.seconds
+        speeds = {kind: expected[kind] / spent[kind] if spent[kind] else 1.0 for kind in speeds}
+    most = max(sorted(logs), key=lambda kind: logs[kind])
+    speeds = {
+        kind: (speed / speeds[most]) ** min(1.0, logs[kind] / TRUSTED)
+        for kind, speed in speeds.items()
+    }
+    known = [(kind, it) for minute in minutes.values() for kind, it in minute.items()]
+    work = sum(it.seconds * speeds[kind] for kind, it in known if kind in speeds)
+    return speeds, work / sum(it.logs for kind, it in known if kind in speeds)
+
+
+def _seen(digests: Iterable[LoadDigest], kinds: Mapping[str, str]) -> _Seen:
+    """Add up the requests of each minute and type; those that failed say little of a speed."""
+    seen = _Seen()
+    for digest in digests:
+        for worker in digest.workers:
+            if not worker.instance_id or worker.error or worker.timeout or not worker.ok:
+                continue
+            kind = kinds.get(worker.instance_id)
+            if kind is None:
+                seen.unknown += worker.ok
+                continue
+            served = seen.minutes[int(worker.last_finished.timestamp() // 60)][kind]
+            served.logs += worker.ok
+            served.seconds += sum(worker.busy_ms.values()) / 1000
+            seen.workers[kind].add((worker.instance_id, worker.worker_id))
+    return seen
+
+
+def _workers_an_instance(workers: set[tuple[str, str]]) -> float:
+    return len(workers) / (len({instance for instance, _ in workers}) or 1)
+
+
+def _spot_pools(cost: Cost, fleet: str, kind: str) -> set[str]:
+    """Name the spot pools of a type that a fleet used."""
+    items = (item for item in cost.items if item.fleet == fleet and item.instance_type == kind)
+    return {item.pool for item in items if item.option is PurchaseOption.SPOT}
+
+
+def _spot_price(cost: Cost, pools: set[str]) -> float | None:
+    """Average the newest prices of the pools that were used; None where there is none."""
+    newest = [cost.book.spot[pool].usd[-1] for pool in sorted(pools & cost.book.spot.keys())]
+    return sum(newest) / len(newest) if newest else None
+
+
+def types_json(found: list[FleetTypes]) -> str:
+    """All of it for programs."""
+    return json.dumps({"fleets": [asdict(each) for each in found]}, indent=2) + "\n"
+
+
+def types_text(found: list[FleetTypes]) -> str:
+    """A table for each fleet, and what it means."""
+    blocks = []
+    for each in found:
+        rows = [
+            {
+                "type": it.instance_type,
+                "speed": _number(it.speed, 2),
+                "logs": str(it.logs),
+                "spot/h": _number(it.spot_hour, 3),
+                "list/h": _number(it.on_demand_hour, 3),
+                "spot/1000": _number(it.spot_thousand, 4),
+                "list/1000": _number(it.on_demand_thousand, 4),
+                "share": f"{it.share:.0%}",
+                "weight": "?" if it.weight is None else str(it.weight),
+            }
+            for it in each.types
+        ]
+        blocks.append([f"fleet {each.fleet}", *columns(rows, _RIGHT)])
+        if each.unknown:
+            text = f"{each.unknown} search logs of instances that the ledger does not have yet"
+            blocks.append(labelled("not in it", text, indent=0))
+    if not found:
+        blocks.append(["no instance ran in this time"])
+    blocks.append(
+        labelled(
+            "speed",
+            "service times of the same minutes, against the type with the most logs. Below "
+            f"{TRUSTED} logs it is drawn towards 1; ? where a type never served beside another.",
+            indent=0,
+        )
+        + labelled(
+            "1000", "USD for a thousand requests on instances that are busy all the time.", indent=0
+        )
+        + labelled(
+            "weight",
+            "what an instance serves, the least 10. It is a figure to choose types by: Spotkeeper "
+            "sets no weights, and counts instances, not units.",
+            indent=0,
+        )
+    )
+    return paragraphs(blocks)
+
+
+def _number(value: float | None, digits: int) -> str:
+    return "?" if value is None else f"{value:.{digits}f}"
