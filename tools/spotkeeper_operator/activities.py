@@ -1,5 +1,6 @@
 """What a group did and what befell it, as its scaling activities tell it."""
 
+import re
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING
@@ -13,6 +14,9 @@ if TYPE_CHECKING:
 
 # A group in trouble logs an activity every 15 s.
 AT_MOST = 500
+# What AWS writes when a check of its own fails, or it takes a spot instance. A user's check is set
+# by SetInstanceHealth.
+_ON_ITS_OWN = re.compile(r"(?<!user )(health|status)[ -]checks?\b|interruption", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +64,6 @@ def _activity(activity: "ActivityTypeDef") -> Activity:
 
 def _taken(activity: "ActivityTypeDef") -> bool:
     """Say whether AWS ended an instance on its own: its health check found it gone, for one."""
-    cause = activity["Cause"].lower()
     ends = "terminating" in activity.get("Description", "").lower()
-    found_gone = "health check" in cause or "interruption" in cause
-    return ends and found_gone and not ended_by_request(activity)
+    on_its_own = _ON_ITS_OWN.search(activity["Cause"]) is not None
+    return ends and on_its_own and not ended_by_request(activity)
