@@ -1,4 +1,4 @@
-"""Compares desired with serving in every fleet, fills the gap with on-demand, gives it back."""
+"""Compares desired with serving in every fleet; fills gaps with on-demand, and releases it."""
 
 from typing import TYPE_CHECKING, Any
 

@@ -92,7 +92,7 @@ def report(turn: TurnReport, document_errors: Sequence[FleetError] = ()) -> dict
     """Log and count what an invocation did; answers each fleet's last reason.
 
     Raises `TurnFailed` when a fleet's document, its turn, or something it asked of AWS failed, and
-    an exception group of what nobody foresaw.
+    an exception group of unforeseen errors.
     """
     for record in turn.records:
         _report_record(record)
@@ -179,7 +179,7 @@ def report_findings(findings: Sequence[Finding]) -> dict[str, int]:
 def _report_record(record: DecisionRecord) -> None:
     rung = set(record.alarms)
     if record.permission is not Permission.ACT:
-        # Nothing is given back anyway, so that nobody has to do anything.
+        # Nothing is released anyway, so nothing is to be done.
         rung.discard(ADOPTING)
     raised = {name: 1.0 for name, alarms in _ALARM_METRICS.items() if not alarms.isdisjoint(rung)}
     if record.controller is Controller.AVAILABILITY and record.permission is not Permission.ACT:

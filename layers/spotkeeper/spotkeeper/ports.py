@@ -19,7 +19,7 @@ from spotkeeper.domain.load.load import LoadDigest
 from spotkeeper.domain.load.request_queue import QueueLength, QueueLook
 from spotkeeper.domain.permission import Control, Permission
 
-# A launch that a lifecycle hook gives up, or that never becomes healthy, began so long before.
+# A launch that a lifecycle hook gives up, or that never becomes healthy, began this long before.
 LONGEST_LAUNCH = timedelta(minutes=20)
 
 
@@ -87,7 +87,7 @@ class SpotRequest:
 class Mark:
     """A running instance that carries this stack's tags.
 
-    Anybody who may create tags can copy them. `detached` is what nobody can copy: it is a spot
+    Anyone with ec2:CreateTags can copy them. `detached` cannot be copied: it is a spot
     instance, and the activity history of the group that the tags name lists it as detached.
     """
 
@@ -234,7 +234,7 @@ class FleetStates(Protocol):
         *,
         release: bool = True,
     ) -> bool:
-        """Remember, and give the lease back; False when a note came in: go round again."""
+        """Remember, and return the lease; False when a note arrived: run another round."""
         ...
 
     def release(self, lease: Lease) -> None:
@@ -376,7 +376,7 @@ class Ports:
     wake_ups: WakeUps
     controls: Controls = field(default_factory=Unsaid)
     announcements: Announcements | None = None
-    """Where changes of state are announced; None where nobody wants to know."""
+    """Where changes of state are announced; None where they are not."""
     owner: str = ""
     """The stack whose turns these are; empty for turns that claim no group."""
     clock: Callable[[], datetime] | None = None

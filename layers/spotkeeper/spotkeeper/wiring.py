@@ -73,7 +73,7 @@ SENT_AGAIN = _config(connect_s=1, read_s=2, attempts=1)
 UNHURRIED = _config(connect_s=2, read_s=5, attempts=3)
 
 
-# How often template.yaml has the ledger kept; what was spent is told for so long.
+# How often template.yaml has the ledger kept; each look reports what was spent in that time.
 LEDGER_EVERY = timedelta(minutes=5)
 
 

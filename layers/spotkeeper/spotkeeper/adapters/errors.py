@@ -57,7 +57,7 @@ CONFIGURATION_CODES = frozenset({
 })  # fmt: skip
 # Why an instance ended by itself before it was in service (EC2's state reasons).
 BOOTSTRAP_CODES = frozenset({"InstanceInitiatedShutdown", "UserInitiatedShutdown"})
-# Who asks is nobody that AWS knows (any more).
+# AWS does not know the credentials (any more).
 CREDENTIAL_CODES = frozenset({
     "InvalidClientTokenId", "ExpiredToken", "ExpiredTokenException", "RequestExpired",
     "UnrecognizedClientException",
@@ -80,7 +80,7 @@ GONE_CODES = frozenset({
     "InvalidInstanceID.NotLinkable", "ResourceNotFoundException", "ParameterNotFound",
     "QueueDoesNotExist", "AWS.SimpleQueueService.NonExistentQueue", "InvalidAddress",
 })  # fmt: skip
-# How the cause of an activity says that an instance goes because somebody asked for it, and not
+# How the cause of an activity says that an instance ends by request, and not
 # because AWS took it; one that makes the group smaller has a comma here.
 ENDED_BY_REQUEST = re.compile(
     r"taken out of service in response to (an instance refresh|a user request)(?!,)"
@@ -178,7 +178,7 @@ TEXTS_REMEMBERED = 500
 def classify(message: str) -> tuple[FailureClass, bool]:
     """Classify a launch failure's text; false with it when no code or words are known.
 
-    The unknown counts as capacity: a backfill that was not needed is given back, a gap is not.
+    An unknown text counts as capacity: a needless backfill is released, a gap would stay.
     """
     for code in _CODE.findall(message):
         # EC2 says beside a code whose fault it was, which changes what few of them mean.
@@ -193,12 +193,12 @@ def classify(message: str) -> tuple[FailureClass, bool]:
 
 
 def is_ended_by_request(cause: str) -> bool:
-    """Say whether an activity's cause is an instance refresh, or somebody who ends an instance."""
+    """Say whether an activity's cause is an instance refresh or a user's request."""
     return ENDED_BY_REQUEST.search(cause) is not None
 
 
 def by_a_user(suspension_reason: str) -> bool:
-    """Say whether a user suspended a process; a reason that is not told is taken for a user's.
+    """Say whether a user suspended a process; a missing reason counts as a user's.
 
     AWS suspends processes itself where a group launched nothing for a day (Auto Scaling guide,
     "Suspend and resume processes"); what it writes then is documented nowhere.

@@ -16,7 +16,7 @@ from spotkeeper.domain.load.request_queue import RABBITMQ, REDIS, QueueLength, Q
 
 _STRICT = ConfigDict(strict=True, extra="ignore")
 _Count = Annotated[int, Field(ge=0, le=10**9)]
-# Nobody reads a look of so long ago; one without a time has that of the calendar's first day.
+# An older look is not used; one without a time has that of the calendar's first day.
 _OLD = timedelta(days=1)
 _Name = Annotated[str, Field(min_length=1, max_length=255)]
 

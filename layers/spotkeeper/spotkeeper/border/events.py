@@ -116,7 +116,7 @@ def _scheduled_change(event: _Envelope) -> Interruption | None:
         return None
     detail = _HealthDetail.model_validate(event.detail)
     ids = tuple(a.entity for a in detail.affected if a.entity.startswith("i-"))
-    # A change that is over or was called off is told of once more, as closed.
+    # AWS reports a change that is over or was called off once more, as closed.
     if not ids or detail.status == "closed":
         return None
     return Interruption(

@@ -111,7 +111,7 @@ def _unused(document: dict[str, Any]) -> tuple[str, ...]:
 
 
 def _wrong(error: ValidationError) -> str:
-    """Name every wrong field; ciphertext is no JSON, and its owner should be told why."""
+    """Name every wrong field; ciphertext is no JSON, and the error says so."""
     told = [
         f"{'.'.join(str(part) for part in e['loc']) or 'document'}: {e['msg']}"
         for e in error.errors()

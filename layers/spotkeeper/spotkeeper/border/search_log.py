@@ -146,7 +146,7 @@ def without_future(body: Body, sent_at: datetime) -> Body:
     """Leave out single logs of the future: of a day ahead, or of a worker whose others are past.
 
     Where all of a worker's logs lie in the future its clock is ahead, which is put right later. A
-    message of which nothing would be left is refused as a whole, by whoever sums it up.
+    message of which nothing would be left is refused as a whole where it is summed up.
     """
     right = {_worker(log) for log in body.logs if log.finished_at <= sent_at}
     latest = {True: sent_at + _OWN_SKEW, False: sent_at + _MAX_SKEW}

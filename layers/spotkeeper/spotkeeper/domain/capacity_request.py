@@ -22,8 +22,8 @@ class CapacityRequest:
 def required_capacity(desired: int, requests: Iterable[CapacityRequest | None]) -> int:
     """Tell the need in a desired capacity; one that no controller asked for is all need.
 
-    An operator or a scaling policy who sets the group is thereby right at once. While spares are
-    given back one by one, desired lies between need and what was asked.
+    An operator or a scaling policy that sets the group is therefore right at once. While spares are
+    released one by one, desired lies between need and what was asked.
     """
     known = [r for r in requests if r is not None and r.need <= desired <= r.desired]
     exact = [ask for ask in known if ask.desired == desired]

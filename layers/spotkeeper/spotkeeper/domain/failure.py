@@ -51,5 +51,5 @@ def remedy(failure_class: FailureClass) -> Remedy:
 
 
 def needs_operator(failure_class: FailureClass) -> bool:
-    """Say whether only a person can mend it; quota backfills too, but nobody else can raise it."""
+    """Say whether only a person can mend it; quota backfills, but only a person can raise it."""
     return remedy(failure_class) is Remedy.BACKFILL_CAPPED or failure_class is FailureClass.QUOTA

@@ -37,7 +37,7 @@ class Instance:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Group:
-    """An Auto Scaling group as it was observed; `suspended` are processes, whoever stopped them.
+    """An Auto Scaling group as it was observed; `suspended` are its stopped processes.
 
     AWS itself suspends a group that launched nothing for a day: `suspended_by_aws` are those.
     `owner` is the stack whose turns act on the group, empty where none has claimed it.

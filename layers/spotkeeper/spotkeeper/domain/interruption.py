@@ -76,7 +76,7 @@ def risk_begins(interruption: Interruption, now: datetime) -> datetime:
 def at_risk_since(
     known: datetime | None, told: datetime, now: datetime, notice: timedelta
 ) -> datetime:
-    """Say since when an instance is at risk that was told of before, or not yet.
+    """Say since when an instance is at risk, given what was known of it before.
 
     Of changes to come the last one told holds, and a risk that has begun goes before them. The same
     warning told again changes nothing; one that comes after the notice of the first is another.

@@ -1,4 +1,4 @@
-"""Which backfill instances go first when they are given back (design rule 5)."""
+"""Which backfill instances are released first (design rule 5)."""
 
 import math
 from collections.abc import Mapping
@@ -31,9 +31,9 @@ def plan_release(
     busy_too: bool,
     held_since: Mapping[str, datetime] | None = None,
 ) -> ReleasePlan:
-    """Choose `step` instances to give back: never launched, launching, idle, then busy.
+    """Choose `step` instances to release: never launched, launching, idle, then busy.
 
-    What is launching is given back once it has launched ("Scaling Activity is In Progress",
+    What is launching is released once it has launched ("Scaling Activity is In Progress",
     AutoSpotting#354), or at once where nobody serves and nobody is to stay: AWS has no wrong choice
     then, and a launch that fails is not tried again. Busy ones are chosen only when `busy_too`,
     least busy first; their terminate hook lets the current request finish. Without `busy_shares`

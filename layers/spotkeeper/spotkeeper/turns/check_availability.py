@@ -206,7 +206,7 @@ def _apart(
 ) -> tuple[Sequence[AvailabilityAction], Sequence[AvailabilityAction]]:
     """Divide actions into those asked for at once, and those whose intention is written first.
 
-    A crash must lose neither a detached instance, which nobody else ends, nor that the rise of the
+    A crash must lose neither a detached instance, which nothing else ends, nor that the rise of the
     spot group is only a spare. Backfill and marks are before them, so that the marks are written
     with the intention.
     """
@@ -219,7 +219,7 @@ def _apart(
 def _planned(
     snapshot: Snapshot, memory: AvailabilityMemory, ports: Ports, woken: int, budget: Budget
 ) -> tuple[Plan, Asked]:
-    """Plan, with a wake-up asked for if something is put off, and who is busy if something goes."""
+    """Plan, with a wake-up if something is deferred, and busy shares if something goes."""
     fleet, asked = snapshot.fleet, Asked()
     snapshot = replace(snapshot, can_defer=woken < MOST_WAKE_UPS)
     wanted = plan(assess(snapshot, memory))

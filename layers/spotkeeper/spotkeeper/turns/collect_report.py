@@ -14,7 +14,7 @@ class NotStored(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FleetCounts:
-    """What came in for one fleet and was stored.
+    """What arrived for one fleet and was stored.
 
     `late` and `skewed` count logs, `duplicates` messages that repeat logs of another of the batch.
     """

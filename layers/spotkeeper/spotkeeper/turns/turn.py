@@ -36,7 +36,7 @@ from spotkeeper.ports import (
 TURNS_S = 12.0
 # An invocation turns this many fleets, and hands the others on to further invocations.
 FLEETS_AN_INVOCATION = 5
-# What hangs for so many fleets takes less than that.
+# What hangs for this many fleets takes less than that.
 ALWAYS_IN_TIME = 2
 # AWS is asked for nothing later than this: what was asked must be kept in the table.
 ASK_UNTIL_S = 22.0
@@ -58,7 +58,7 @@ class NoState(FleetError):
 class TurnReport:
     """What the turns of an invocation did; `busy` names fleets that another turn held.
 
-    `failed` names the fleets that `errors` are about. `defects` are what nobody foresaw.
+    `failed` names the fleets that `errors` are about. `defects` are unforeseen errors.
     `unrecorded` names the fleets whose failed turn left no record, as the table refused it.
     """
 

@@ -1,4 +1,4 @@
-"""What operators said of a fleet: one item each, changed only by who has seen its last version.
+"""What operators set for a fleet: one item each; a change must know its last version.
 
 pk fleet#NAME  sk control
 """

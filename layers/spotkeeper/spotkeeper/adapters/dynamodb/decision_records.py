@@ -1,4 +1,4 @@
-"""Decision records out of the table, newest first, for those who ask why.
+"""Decision records out of the table, newest first.
 
 pk fleet#NAME  sk decision#TIME#CONTROLLER#x
 """

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 # Longer than a function may run (template.yaml: 30 s), so that no living turn loses its lease.
 LEASE_LIFETIME = timedelta(seconds=45)
-# A fleet that nobody turned for a week starts afresh.
+# A fleet without a turn for a week starts afresh.
 STATE_LIFETIME = timedelta(days=7)
 # DynamoDB's limit of one call.
 ITEMS_A_CALL = 25
@@ -112,7 +112,7 @@ class FleetStateTable:
         *,
         release: bool = True,
     ) -> bool:
-        """Write the memory and give the lease back; False when notes came in meanwhile.
+        """Write the memory and return the lease; False when notes arrived meanwhile.
 
         Raises `Unavailable` when the lease was lost: what another turn remembers is not touched.
         """
@@ -344,7 +344,7 @@ def _text(stored: Item) -> str:
 
 
 class _Kept:
-    """A state item as it is read: what nobody understands is None, and named in `unreadable`.
+    """A state item as it is read: a value that cannot be read is None, and named in `unreadable`.
 
     An older release, a person or a fault may have written it; it must cost its own fleet only.
     """

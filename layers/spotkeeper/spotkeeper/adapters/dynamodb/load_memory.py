@@ -13,7 +13,7 @@ from spotkeeper.domain.load.slots import merge, slot_of
 
 
 class OutOfOrder(Exception):
-    """Logs came in that were sent before an equal copy that is counted; read everything anew."""
+    """Logs arrived that were sent before an equal copy that is counted; read everything anew."""
 
 
 class LoadMemory:

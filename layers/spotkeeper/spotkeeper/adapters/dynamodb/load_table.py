@@ -33,13 +33,13 @@ if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
     from mypy_boto3_dynamodb.type_defs import AttributeValueTypeDef, QueryOutputTypeDef
 
-# DynamoDB writes at most so many items in a call.
+# The most items of one write.
 _BATCH = 25
 # DynamoDB's items have 400 KB at most; a worker's logs in a message, packed, 2 KB at the very most.
 _WORKERS_AN_ITEM = 150
 # Seconds between tries to write what DynamoDB left unprocessed.
 _PAUSES_S = (0.05, 0.1, 0.2)
-# Read anew each time: messages of so many last slots may still be on their way to the table.
+# Read anew each time: messages of the last slots may still be on their way to the table.
 _RECENT_SLOTS = 3
 # So many digests are read in the time of the second call that counting them is.
 _WORTH_COUNTING = 1_000
@@ -100,7 +100,7 @@ class LoadDigestTable:
         begin = recent if counted else first
         items = {text_of(item, "sk"): item for item in self._items(fleet, begin)}
         if counted and self._count(fleet, first, recent) != memory.count_before(recent):
-            # Something came in late; keys alone do not tell what.
+            # Something arrived late; the keys alone do not show what.
             return False
         known = memory.items_since(begin)
         try:

@@ -36,7 +36,7 @@ GROUPS_A_CALL = 50
 INSTANCES_A_CALL = 50
 # Without a size the region's requests come in one answer, which may be throttled or time out.
 REQUESTS_A_PAGE = 500
-# AWS's own tag of an instance that is in a group; nobody else can set a tag that begins with aws:.
+# AWS's own tag of an instance that is in a group; only AWS sets tags that begin with aws:.
 MEMBER_TAG = "aws:autoscaling:groupName"
 DRAINING_TAG = "spotkeeper:draining"
 # Whose a detached instance was: its group's own tag goes with the group.

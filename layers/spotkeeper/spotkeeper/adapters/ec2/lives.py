@@ -1,8 +1,8 @@
-"""Since when instances are paid for, until when, and who ended them, by DescribeInstances.
+"""When instances began and ended to cost, and what ended them, by DescribeInstances.
 
 A terminated instance stays visible for about an hour. Its StateTransitionReason tells the time,
 "User initiated (2026-09-14 19:04:44 GMT)" or "Server.SpotInstanceTermination: ...", and its
-StateReason who it was.
+StateReason what ended it.
 """
 
 import re
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from mypy_boto3_ec2.type_defs import InstanceTypeDef
 
 INSTANCES_A_CALL = 200
-# States in which nobody pays for compute.
+# States in which compute costs nothing.
 _OVER = frozenset({"shutting-down", "terminated", "stopping", "stopped"})
 _AT = re.compile(r"\((\d{4}-\d\d-\d\d \d\d:\d\d:\d\d) (?:GMT|UTC)\)")
 _AWS_CODES = ("Server.SpotInstanceTermination", "Server.SpotInstanceShutdown", "Server.")

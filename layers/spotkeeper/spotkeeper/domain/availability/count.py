@@ -324,7 +324,7 @@ def restore_size(snapshot: Snapshot, memory: AvailabilityMemory) -> Snapshot:
 
 
 def overdue(memory: AvailabilityMemory, policy: AvailabilityPolicy, now: datetime) -> set[str]:
-    """Name the detached instances past their deadline: nobody else ends what AWS left running."""
+    """Name the detached instances past their deadline: nothing else ends what AWS left running."""
     deadline_s = policy.launch_deadline_s
     return {i for i, at in memory.detached.items() if not within(at, now, deadline_s)}
 

@@ -119,7 +119,7 @@ def assess(snapshot: Snapshot, memory: AvailabilityMemory) -> Assessment:
 def still_known(memory: AvailabilityMemory, snapshot: Snapshot) -> AvailabilityMemory:
     """Return the part of the memory that is about today's groups and about now.
 
-    Of other groups only the detached instances are kept, because nobody else ends them.
+    Of other groups only the detached instances are kept, because nothing else ends them.
     """
     groups = (snapshot.seen.spot.name, snapshot.seen.on_demand.name)
     if memory.groups not in ((), groups):
@@ -215,7 +215,7 @@ def adopt(
 def _spot_is_enough(adopted: Adoption, memory: AvailabilityMemory, seen: Assessment) -> bool:
     """Tell whether the operator or the load asks the spot group for what is needed.
 
-    Where no search log arrived in ten minutes, nobody sends any: an operator sizes.
+    Where no search log arrived in ten minutes, none are sent: an operator sizes.
     """
     snapshot = seen.snapshot
     served = settled(memory.levels, seen.now, seen.risk.settle_s) >= adopted.holds

@@ -38,7 +38,7 @@ class Snapshot:
       were too few requests to tell.
     * With `load_known`, the load names the need; with `logged`, search logs have arrived, ever.
     * `sweep` is the result of a search for marked instances, `running` are the detached instances
-      that still run; both are None when nobody looked.
+      that still run; both are None when they were not read.
     * With `claims`, groups that no stack owns are claimed.
     * With `spot_missing`, the spot group does not exist, and `seen` has it as it was remembered.
     * `unread` names what could not be read, and why.

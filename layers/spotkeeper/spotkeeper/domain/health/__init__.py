@@ -1,1 +1,1 @@
-"""Workers, not instances: who does not work, and what the health controller remembers."""
+"""Workers, not instances: which do not work, and what the health controller remembers."""

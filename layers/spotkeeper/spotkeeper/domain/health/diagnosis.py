@@ -1,4 +1,4 @@
-"""Workers, not instances: who is in service but does not work (design rule 8)."""
+"""Workers, not instances: which are in service but do not work (design rule 8)."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
@@ -26,9 +26,9 @@ from spotkeeper.domain.settings.worker_health import WorkerHealthPolicy
 
 # Closer together, two looks see the same search logs: they are one observation.
 OBSERVATIONS_APART = timedelta(seconds=30)
-# A turn asks so long after its beginning at the latest, by which a replacement is remembered.
+# The latest that a turn asks for a replacement; its beginning is what is remembered.
 LONGEST_TURN = timedelta(seconds=30)
-# A worker is slow compared with at least so many others.
+# A worker is slow compared with at least this many others.
 PEERS_TO_BE_SLOWER_THAN = 2
 # Requests that fail at once, or time out, are no measure of speed: few of a worker's may have.
 FAILED_AT_MOST = 0.1
@@ -70,7 +70,7 @@ def diagnose(
 ) -> Diagnosis:
     """Judge each instance in service; two observations make it due.
 
-    `memory` knows who reports (`reports.watch_reports`). The caller looks at the due ones once more
+    `memory` knows which report (`reports.watch_reports`). The caller looks at the due ones again
     before it replaces them, and then remembers each replacement with `replaced`.
     """
     policy = fleet.worker_health
@@ -112,13 +112,13 @@ def diagnose(
 def _observed(
     reasons: Iterable[str], since: Mapping[str, datetime], now: datetime
 ) -> tuple[dict[str, datetime], tuple[str, ...]]:
-    """Give when each suspect was first seen so, and who was seen so twice."""
+    """Return when each suspect was first seen so, and which were seen so twice."""
     suspects = {name: since.get(name, now) for name in reasons}
     return suspects, tuple(n for n, at in suspects.items() if now - at >= OBSERVATIONS_APART)
 
 
 def confirm(diagnosis: Diagnosis, load: Load, fleet: Fleet, now: datetime) -> tuple[str, ...]:
-    """Make the last check: of those due, keep who is still suspect in freshly read logs."""
+    """Make the last check: keep the due ones that are still suspect in freshly read logs."""
     since = now - timedelta(seconds=fleet.worker_health.silent_after_s)
     logged = {w.instance_id for w in load.workers if w.last_finished >= since}
     failing = _failing_or_slow(load, diagnosis.memory, fleet.worker_health)

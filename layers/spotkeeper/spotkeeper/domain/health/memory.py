@@ -51,7 +51,7 @@ class HealthMemory:
     in service whose workers never reported, although they would have, to when they were first seen:
     they launch, and do not serve; `never_reported` are those of them past the launch deadline.
     `unheard` never reported, and may serve or not; those that launch yet are among them.
-    `usual_load` is that of the last quarter of an hour in which everybody was heard of, in erlangs.
+    `usual_load` is that of the last quarter of an hour in which every worker reported, in erlangs.
     `onprem` has how many workers ran on premises lately, as far as no later count is less.
     `worker_known_at` is the last turn at which an instance in service had logged a request before.
     `silences` are the times without requests of the last two weeks.

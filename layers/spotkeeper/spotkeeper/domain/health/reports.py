@@ -1,4 +1,4 @@
-"""Who reports, and who would have: workers are judged by the requests that passed them by.
+"""Which workers report, and which should, judged by the requests that passed them by.
 
 Each request goes to any of the workers in service. Of one that works, so many requests pass by
 without a log with the chance exp(-how many were its share); at 14 that is one in a million
@@ -33,7 +33,7 @@ SHIPS_WITHIN_SLOTS = 6
 TURNS_STOPPED = timedelta(seconds=300)
 # A turn counts so much in the usual load: a quarter of an hour makes most of it.
 FOLLOWED = 0.1
-# Load rate above which nobody has time left.
+# Load rate above which no worker has time left.
 BUSY_ALL_THE_TIME = 0.9
 # Above this load rate, and beside such waits, workers serve one request after the other.
 BUSY, WAITED_S = 0.8, 10.0
@@ -63,7 +63,7 @@ def watch_reports(
     fleet: Fleet,
     now: datetime,
 ) -> HealthMemory:
-    """Bring up to now who is in service, and how many requests passed each since its last log."""
+    """Update which are in service, and how many requests passed each since its log."""
     since = in_service_since(groups, memory, now)
     heard = _heard(digests)
     flow, requests = requests_since(memory.flow, digests, now)
@@ -117,7 +117,7 @@ def _beside_waits(
 def _usual_load(
     memory: HealthMemory, load: Load, expected: Mapping[str, float], workers: int
 ) -> float:
-    """Follow the load slowly, for as long as everybody is heard of."""
+    """Follow the load slowly, while every worker reports."""
     if not load.workers or any(passed >= UNHEARD for passed in expected.values()):
         return memory.usual_load
     now = _busiest(load) * workers
@@ -231,7 +231,7 @@ def unreported(load: Load, memory: HealthMemory, fleet: Fleet, now: datetime) ->
     """Give the reason against each instance in service whose workers never reported.
 
     It is launching rather than serving as long as it would have reported by the launch deadline:
-    where too few requests come to tell, whoever is in service serves.
+    where requests are too few to show it, every instance in service counts as serving.
     """
     deadline = timedelta(seconds=fleet.availability.launch_deadline_s)
     pace = 0.0
@@ -266,9 +266,9 @@ def unheard(memory: HealthMemory, now: datetime) -> tuple[str, ...]:
 
 
 def not_met(memory: HealthMemory, in_service: Iterable[str], now: datetime) -> tuple[str, ...]:
-    """Give those that came since the last turn: they may serve or not, as who is `unheard`.
+    """Return those that came into service since the last turn: unproven, as the `unheard`.
 
-    Where turns have stopped nobody is met any more, and whoever is in service serves.
+    Where turns have stopped, every instance in service counts as serving.
     """
     if (
         _too_rare(memory, now)
@@ -280,7 +280,7 @@ def not_met(memory: HealthMemory, in_service: Iterable[str], now: datetime) -> t
 
 
 def _too_rare(memory: HealthMemory, now: datetime) -> bool:
-    """Tell whether the requests of an hour would not tell who serves."""
+    """Say whether the requests of an hour are too few to show which workers serve."""
     share = memory.flow.usual(now) / max(1, len(memory.in_service_since))
     return share * HOUR_S < UNHEARD
 
@@ -291,7 +291,7 @@ def _nobody_ever_reported(memory: HealthMemory) -> bool:
 
 
 def _nobody_serves(memory: HealthMemory, now: datetime) -> bool:
-    """Tell whether requests come and nobody takes one: as the queue says, else as logs stopped.
+    """Say whether requests arrive and no worker takes one, by the queue or by logs that stopped.
 
     Requests that are in flight, or get fewer, are served: then rather the logs are missing. Logs
     that had stopped before the last working instance left are no evidence against its successors.
@@ -302,7 +302,7 @@ def _nobody_serves(memory: HealthMemory, now: datetime) -> bool:
 
 
 def nobody_serves(memory: HealthMemory, now: datetime) -> str:
-    """Say why requests seem to be served by nobody at all; nothing where somebody serves.
+    """Say why no worker seems to serve any request; empty where one does.
 
     A queue proves it. Without one, missing logs do, but at a time of day that was quiet before.
     """
@@ -352,7 +352,7 @@ def _requests_had_stopped(memory: HealthMemory, expected: float) -> bool:
 def late(
     found: Mapping[str, str], memory: HealthMemory, fleet: Fleet, now: datetime
 ) -> tuple[str, ...]:
-    """Give those who should have reported by now: their start has failed.
+    """Return those that should have reported by now: their start has failed.
 
     Others were heard of for as long as a worker may be silent: logs may stop before its first came.
     """
@@ -368,7 +368,7 @@ def late(
 def one_at_a_time(
     due: tuple[str, ...], memory: HealthMemory, fleet: Fleet, now: datetime
 ) -> tuple[str, ...]:
-    """Where nobody is left who reports, replace one, and see whether its successor does.
+    """Where no reporting worker is left, replace one, and see whether its successor reports.
 
     The next comes after the launch deadline, and after half of the silence so far: a fleet that
     has no requests any more must not replace its instances all night.
