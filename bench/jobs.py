@@ -106,6 +106,7 @@ class Host:
         kept = {name: text for name, text in os.environ.items() if name[:4] != "AWS_"}
         environment = {
             **kept, **self._server.environment(), "AWS_ENDPOINT_URL_S3": self.endpoint,
+            "MALLOC_ARENA_MAX": "1",
             "SPOTKEEPER_JOB_BUCKET": BUCKET, "SPOTKEEPER_JOB_QUEUE_URL": self._server.queue_url,
             "SPOTKEEPER_JOB_FOLDER": str(self.folder), "SPOTKEEPER_JOB_TICK_S": "0.05",
             "SPOTKEEPER_JOB_DISKS": str(self.folder.parent / "disks"),

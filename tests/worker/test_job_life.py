@@ -356,6 +356,22 @@ def test_an_agent_that_is_killed_finds_its_way_from_the_head(tmp_path: Path) -> 
     assert third.over
 
 
+def test_a_checkpoint_that_comes_with_the_code_is_the_job_s_first(tmp_path: Path) -> None:
+    bucket = Objects()
+    for generation, step in ((1, "000000"), (2, "000005")):
+        folder = tmp_path / str(generation) / "work" / "checkpoints"
+        scene = Scene(tmp_path / str(generation), bucket)
+        with publish(0, folder):
+            pass
+        script = scene.grant(generation)
+        scene.run(3)
+        assert scene.head.step == step
+        assert [each.name for each in folder.iterdir()] == [step]
+        scene.publish(5)
+        script.code = 3
+        scene.run(5)
+
+
 def test_a_job_that_is_done_is_not_run_again(tmp_path: Path) -> None:
     first = Scene(tmp_path)
     first.grant().code = 0

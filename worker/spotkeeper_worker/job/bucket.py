@@ -47,8 +47,8 @@ class Bucket:
             raise BucketError(f"boto3 {boto3.__version__} has no IfMatch; install 1.35.70 or newer")
         # Little is kept in memory: a few parts, and what of them waits for the disk.
         self._transfer = TransferConfig(
-            max_concurrency=6, multipart_chunksize=16 * MIB, multipart_threshold=32 * MIB,
-            max_io_queue=8, io_chunksize=MIB,
+            max_concurrency=3, multipart_chunksize=16 * MIB, multipart_threshold=32 * MIB,
+            max_io_queue=8, io_chunksize=MIB // 4,
         )  # fmt: skip
         self.answered_at = clock()
         """When S3 last answered anything, a refusal included."""

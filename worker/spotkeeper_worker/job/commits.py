@@ -21,7 +21,7 @@ from spotkeeper_worker.job.entries import Entry, hold, look_at, release
 from spotkeeper_worker.times import as_text
 
 VERSION = 1
-_BLOCK = 1024 * 1024
+_BLOCK = 256 * 1024
 
 
 class Store(Protocol):
@@ -245,20 +245,25 @@ class Keeper:
             # The next commit cleans again.
             return
 
-    def resume(self, folder: Path) -> tuple[Entry | None, str]:
-        """Have the newest checkpoint in a folder, and nothing else; answers as `load` does.
+    def rescue(self, folder: Path) -> None:
+        """Empty the folder that a killed agent left.
 
-        What an agent that was killed left there is committed if it was published, and newer.
-        Anything else may be half.
+        What was published there, and is newer, is committed before. Anything else may be half.
         """
-        found = latest(folder) if self.was_mine else None
+        found = latest(folder)
         if found and _is_newer(found.name, self.head.step):
             entry = look_at(found)
             if entry:
                 self.commit(entry)
-        if folder.exists():
-            for each in folder.iterdir():
-                _removed(each)
+        _emptied(folder)
+
+    def resume(self, folder: Path) -> tuple[Entry | None, str]:
+        """Have the newest checkpoint in a folder, and nothing else; answers as `load` does.
+
+        Where the job has none yet, a checkpoint that came with its code is its first.
+        """
+        if self.head.newest:
+            _emptied(folder)
         folder.mkdir(parents=True, exist_ok=True)
         return self.load(folder)
 
@@ -309,6 +314,12 @@ def _is_newer(name: str, step: str | None) -> bool:
         return True
     number, known = number_of(name), number_of(step)
     return number is not None and known is not None and number > known
+
+
+def _emptied(folder: Path) -> None:
+    if folder.exists():
+        for each in folder.iterdir():
+            _removed(each)
 
 
 def _removed(path: Path) -> None:

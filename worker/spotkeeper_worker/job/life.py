@@ -355,6 +355,9 @@ class Life:
     def _started(self, document: Document, keeper: Keeper, volume: Volume | None) -> Ticks[Running]:
         """Put code and checkpoint, or the volume, into their places, and start the command."""
         parts, work = self.parts, self.parts.folder / "work"
+        checkpoints = work / document.checkpoints if document.checkpoints else None
+        if checkpoints and keeper.was_mine:
+            yield from self._await(lambda: keeper.rescue(checkpoints))
         yield from self._await(lambda: parts.prepare(document, work))
         if volume and document.mount:
             self._mounted = Path(document.mount)
@@ -464,10 +467,14 @@ class Life:
                     break
                 yield
         if event is not None:
+            # The time of a machine that leaves is short. After `exited` nobody keeps it on.
+            if event["event"] == "left":
+                parts.report(**event)
             if command is not None:
                 tail = command.tail
                 yield from self._tried(lambda: parts.save_log(tail), FLUSH_S)
-            parts.report(**event)
+            if event["event"] != "left":
+                parts.report(**event)
         yield from self._tried(lambda: parts.report.flush(FLUSH_S), FLUSH_S)
         while not self.stopping and not (yield from self._tried(parts.shut_down, REPORT_S)):
             again_at = self.now + AGAIN_S

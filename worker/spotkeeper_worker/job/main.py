@@ -12,7 +12,13 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any
 
-from spotkeeper_worker.agent.aws import Parameters, SearchLogQueue, _suffix, region_of_queue
+from spotkeeper_worker.agent.aws import (
+    AwsError,
+    Parameters,
+    SearchLogQueue,
+    _suffix,
+    region_of_queue,
+)
 from spotkeeper_worker.agent.credentials import CredentialChain
 from spotkeeper_worker.agent.metadata import Identity, Metadata, MetadataError, identity
 from spotkeeper_worker.job.bucket import Bucket, BucketError
@@ -34,6 +40,7 @@ _TAGS = "meta-data/tags/instance/spotkeeper:"
 _PREPARED_WITHIN_S = 900.0
 _SHUTDOWN_WITHIN_S = 50.0
 _AGAIN_S = 2.0
+_LAST_LINES_S = 10.0
 
 
 class AnotherJob(OSError):
@@ -74,7 +81,7 @@ def _assembled(
     while True:
         try:
             return _life(settings, metadata)
-        except (MetadataError, BucketError, OSError, JobError) as error:
+        except (MetadataError, AwsError, BucketError, OSError, JobError) as error:
             say.warn("start", f"the job waits: {error}")
             if time.monotonic() - since > SILENT_S:
                 _shut_down(settings)
@@ -136,6 +143,11 @@ def _parts(
         user = User.named(asked.user)
         return Command(asked.command, work, {**region, **environment}, user, sink)
 
+    def save_log(tail: bytes) -> None:
+        bucket.write(f"jobs/{job}/log/{attempt}.txt", tail)
+        if stream:
+            stream.close(_LAST_LINES_S)
+
     return Parts(
         job=job,
         attempt=attempt,
@@ -148,7 +160,7 @@ def _parts(
         hand_over=hand_over,
         start=start,
         report=report,
-        save_log=lambda tail: bucket.write(f"jobs/{job}/log/{attempt}.txt", tail),
+        save_log=save_log,
         gpu=gpu_use,
         disks=_disks(settings),
         shut_down=lambda: _shut_down(settings),
