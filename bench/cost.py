@@ -294,8 +294,9 @@ def _table(work: Work) -> Iterator[Item]:
 
 
 def alarms_and_metrics() -> tuple[int, int]:
-    """Count the template's alarms, and the metrics that they look at: those are what is paid."""
-    resources = read_template()["Resources"].values()
+    """Count the alarms of a stack without jobs, and the metrics that they look at, which are paid."""
+    every = read_template()["Resources"].values()
+    resources = [one for one in every if one.get("Condition") != "HasJobs"]
     alarms = [one["Properties"] for one in resources if one["Type"] == "AWS::CloudWatch::Alarm"]
     parts = [part for alarm in alarms for part in alarm.get("Metrics", [alarm])]
     return len(alarms), sum(map(_is_metric, parts))

@@ -37,6 +37,8 @@ COLUMNS = (
     "losses",
 )
 """What a row of the JSON file has beside its settings."""
+# Fewer runs take less time than the start of processes.
+FEW_RUNS = 4
 # 400 days in steps of half a minute.
 MOST_TICKS = 1_152_000
 
@@ -155,7 +157,7 @@ def _results(tasks: Sequence[_Task], workers: int) -> Iterator[RunResult]:
         for task in tasks
         for index, window in enumerate(task.windows)
     ]
-    if workers == 1:
+    if workers == 1 or len(runs) < FEW_RUNS:
         yield from (_run(*run) for run in runs)
         return
     with ProcessPoolExecutor(workers, mp_context=get_context("forkserver")) as pool:
