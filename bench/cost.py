@@ -294,7 +294,7 @@ def _table(work: Work) -> Iterator[Item]:
 
 
 def alarms_and_metrics() -> tuple[int, int]:
-    """Count the alarms of a stack without jobs, and the metrics that they look at, which are paid."""
+    """Count the alarms of a stack without jobs, and the metrics that are paid for them."""
     every = read_template()["Resources"].values()
     resources = [one for one in every if one.get("Condition") != "HasJobs"]
     alarms = [one["Properties"] for one in resources if one["Type"] == "AWS::CloudWatch::Alarm"]
