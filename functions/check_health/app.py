@@ -17,7 +17,7 @@ def handler(event: dict[str, Any], context: "LambdaContext") -> dict[str, str]:
     """Handle a tick, or a message for some fleets; raises `TurnFailed` once all were tried."""
     now = wiring.now()
     wanted = turn_request(event, now)
-    documents = wiring.fleet_documents()
+    documents = wiring.fleet_documents(copies=True)
     if wanted.fleets is not None:
         mine = [fleet for fleet in documents.fleets if fleet.name in wanted.fleets]
         # A wrong document is the tick's to report.

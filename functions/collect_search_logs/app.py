@@ -23,7 +23,7 @@ def handler(event: dict[str, Any], context: "LambdaContext") -> "PartialItemFail
     """Handle a batch; answers the messages to deliver again. Raises `EventError`, `FleetError`."""
     default_fleet = wiring.collect_settings().default_fleet
     # A fleet whose document is wrong for a while keeps its search logs all the same.
-    known_fleets = wiring.fleet_documents(copied=False).names
+    known_fleets = wiring.fleet_documents().names
     messages, looks = read_messages(event), wiring.queue_looks()
     done = collect(messages, wiring.load_table(), known_fleets, default_fleet, looks)
     for message_id, why in {**done.refused, **done.unstored}.items():

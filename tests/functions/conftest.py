@@ -76,6 +76,8 @@ class Stage:
         self.calls: list[str] = []
         self.during: dict[str, Callable[[], object]] = {}
         self.hang: set[str] = set()
+        self.down: set[str] = set()
+        """Services and operations that AWS answers with a fault of its own, at each attempt."""
         self.latency_s = 0.0
         self.took_s = 0.0
         """How long the last function ran."""
@@ -128,6 +130,11 @@ class Stage:
             attempts = config.retries["total_max_attempts"]
             self._spend(attempts * config.read_timeout + attempts - 1)
             raise ReadTimeoutError(endpoint_url=service)
+        if self.down & {service, model.name}:
+            attempts = config.retries["total_max_attempts"]
+            self._spend(0.1 * attempts + attempts - 1)
+            answer = {"Code": "ServiceUnavailable", "Message": "Service unavailable"}
+            raise ClientError({"Error": answer}, model.name)
         if self.latency_s:
             self._spend(self.latency_s)
         if happens := self.during.pop(model.name, None):

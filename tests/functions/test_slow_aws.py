@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from contextlib import suppress
 
 import boto3
 import pytest
@@ -181,3 +182,25 @@ def test_a_large_scale_in_takes_several_turns_and_no_time_of_another_fleet(
         left.append(stage.cloud.group("ocr-spot").desired)
     assert (left[0] > 40, left[-1]) == (True, 2)
     assert stage.cloud.group("search-spot").desired == 2
+
+
+def test_a_table_and_queues_that_are_down_stop_no_invocation_of_many_fleets(
+    stage_of: StageOf,
+) -> None:
+    names = tuple(f"fleet-{n:02}" for n in range(40))
+    stage = stage_of(names, desired=1, spot=LOSES_ALL)
+    for _ in range(8):
+        with suppress(TurnFailed):
+            stage.call(availability, {"Records": [{"body": json.dumps(message(stage, names))}]})
+    stage.down |= {"sqs", "dynamodb"}
+    for seconds in (900, 960, 1020):
+        stage.at(seconds)
+        with pytest.raises(TurnFailed):
+            stage.call(availability)
+        assert stage.took_s <= 20
+    assert all(stage.cloud.group(f"{name}-on-demand").desired == 1 for name in names)
+
+
+def message(stage: Stage, names: tuple[str, ...]) -> dict[str, object]:
+    """What a tick hands on to another invocation."""
+    return {"fleets": list(names), "minute": stage.now.isoformat()}

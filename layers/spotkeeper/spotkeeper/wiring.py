@@ -82,9 +82,9 @@ def now() -> datetime:
     return datetime.now(UTC)
 
 
-def fleet_documents(*, copied: bool = True) -> FleetDocuments:
-    """Read the fleets of this stack; `copied`: the role may keep a copy in the table."""
-    documents = _documents(copied=copied).load()
+def fleet_documents(*, copies: bool = False) -> FleetDocuments:
+    """Read the fleets of this stack; `copies`: keep a copy for when they cannot be read."""
+    documents = _documents().load(copies=copies)
     for fleet in documents.fleets:
         tell_unused(fleet.name, fleet.unused)
     return documents
@@ -215,10 +215,9 @@ def _event_bus() -> EventBus | None:
 
 
 @cache
-def _documents(*, copied: bool) -> FleetDocumentStore:
-    settings, copy = _settings(), None
-    if copied:
-        copy = DocumentCopy(boto3.client("dynamodb", config=COPY), settings.table_name)
+def _documents() -> FleetDocumentStore:
+    settings = _settings()
+    copy = DocumentCopy(boto3.client("dynamodb", config=COPY), settings.table_name)
     ssm = boto3.client("ssm", config=OPTIONAL)
     return FleetDocumentStore(ssm, settings.fleet_documents_path, copy)
 

@@ -85,7 +85,7 @@ class FleetDocumentStore:
         self._copy = copy
         self._last: dict[str, str] = {}
 
-    def load(self) -> FleetDocuments:
+    def load(self, *, copies: bool = False) -> FleetDocuments:
         """Read and validate every document; a wrong one becomes an error of its own.
 
         When they cannot be read, those that were read last are in force, by this process or as the
@@ -95,7 +95,7 @@ class FleetDocumentStore:
         errors: list[FleetError] = []
         try:
             self._last = self._read()
-            if self._copy:
+            if self._copy and copies:
                 self._copy.keep(self._last)
         except Unavailable as error:
             if self._copy and not self._last:

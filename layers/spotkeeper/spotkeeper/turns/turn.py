@@ -96,18 +96,18 @@ class Budget:
     def state(self) -> Iterator[None]:
         """Read the state of a fleet; where the table throttles or is away, raise `NoState`.
 
-        A table that did not answer in time is not asked again in the invocation.
+        A table that did not answer, or with a fault, is not asked again in the invocation.
         """
         try:
             if self.hung(TABLE):
                 raise TimedOut(f"not read, as {TABLE} did not answer before")
             yield
         except (Throttled, Unavailable) as error:
-            self._hung[TABLE] += isinstance(error, TimedOut)
+            self._hung[TABLE] += isinstance(error, Unavailable)
             raise NoState(error) from error
 
     def hung(self, api: str) -> bool:
-        """Say whether an API did not answer in time before."""
+        """Say whether an API did not answer before, in time or without a fault of its own."""
         return self._hung[api] > 0
 
     def optional[T](
