@@ -133,8 +133,10 @@ class Stage:
         if self.down & {service, model.name}:
             attempts = config.retries["total_max_attempts"]
             self._spend(0.1 * attempts + attempts - 1)
-            answer = {"Code": "ServiceUnavailable", "Message": "Service unavailable"}
-            raise ClientError({"Error": answer}, model.name)
+            raise ClientError(
+                {"Error": {"Code": "ServiceUnavailable", "Message": "Service unavailable"}},
+                model.name,
+            )
         if self.latency_s:
             self._spend(self.latency_s)
         if happens := self.during.pop(model.name, None):

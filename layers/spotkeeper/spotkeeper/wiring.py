@@ -159,7 +159,7 @@ def stack_facts() -> "Facts":
 
     name = ExamineSettings.parse(os.environ).stack_name
     stack = StackReader(_client("cloudformation")).whole(name)
-    return Doctor(_client, now()).of_stack(stack, fleet_documents(copied=False))
+    return Doctor(_client, now()).of_stack(stack, fleet_documents())
 
 
 @cache
