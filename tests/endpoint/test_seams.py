@@ -188,6 +188,19 @@ def test_what_a_principal_used_and_was_refused_is_known(endpoint: Endpoint) -> N
     assert (seen["used"], seen["refused"]) == (["sqs:ListQueues"], ["ssm:GetParametersByPath"])
 
 
+def test_reading_a_mapping_or_a_concurrency_is_allowed_by_its_own_name(endpoint: Endpoint) -> None:
+    """The doctor reads both; ministack took them for ListEventSourceMappings and a Put."""
+    allowed = ("lambda:GetEventSourceMapping", "lambda:GetFunctionConcurrency")
+    functions = endpoint.aws("lambda", **user(endpoint, "doctor", *map(allow, allowed)))
+    with pytest.raises(ClientError, match="ResourceNotFound"):
+        functions.get_event_source_mapping(UUID="00000000-0000-0000-0000-000000000000")
+    with pytest.raises(ClientError, match="ResourceNotFound"):
+        functions.get_function_concurrency(FunctionName="nobody")
+    with pytest.raises(ClientError, match="AccessDenied"):
+        functions.list_event_source_mappings()
+    assert endpoint.look("permissions")["user/doctor"]["used"] == sorted(allowed)
+
+
 def test_the_process_of_a_function_can_be_killed_at_work(
     endpoint: Endpoint, role: Callable[..., str], function: Callable[..., str]
 ) -> None:

@@ -138,6 +138,7 @@ def authorize_as_aws(
     `tags_of` answers the tags of an instance, `group_of` the group that it is in.
     """
     _name_resources(group_of)
+    _name_actions()
     evaluator = module("core.iam_evaluator")
     enforce = evaluator.enforce
 
@@ -188,6 +189,23 @@ def _name_resources(group_of: Callable[[str], str]) -> None:
         return str(original(*call))
 
     actions.extract_resource_arn = extract
+
+
+def _name_actions() -> None:
+    """Name the reads of Lambda that ministack takes for a list, and for a change."""
+    actions = module("core.iam_actions")
+    original = actions._lambda_action
+
+    def action(method: str, path: str) -> str | None:
+        *_, kind, last = path.strip("/").split("/")
+        if method == "GET" and kind == "event-source-mappings":
+            return "GetEventSourceMapping"
+        if method == "GET" and last == "concurrency":
+            return "GetFunctionConcurrency"
+        named: str | None = original(method, path)
+        return named
+
+    actions._lambda_action = action
 
 
 def _instance_ids(query: Mapping[str, Any]) -> list[str]:
