@@ -1,4 +1,4 @@
-"""The live page in a real browser: it shows what is served to it, gives orders, fits a phone."""
+"""Pages in a real browser: the live page and a backtest's report draw, and fit a phone."""
 
 import json
 import shutil
@@ -11,10 +11,24 @@ from pathlib import Path
 
 import pytest
 
+from spotkeeper_lab.backtest.backtest import BacktestPlan, Windows, run_backtest
+from spotkeeper_lab.backtest.policies import choose
+from spotkeeper_lab.backtest.report import report_html
+from spotkeeper_lab.backtest.world import World
 from spotkeeper_lab.endpoint.faults import ORDERS
+from spotkeeper_lab.traces.generate import generate
 from spotkeeper_operator.status.page import html
-from tests.simulation.test_backtest_report_in_a_browser import QUIET
 
+QUIET = (
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+)
 WITHIN_S = 60
 STATE = {
     "at": "2026-11-20T12:00:30+00:00",
@@ -117,23 +131,23 @@ def served() -> Iterator[Served]:
     server.server_close()
 
 
-@pytest.mark.enable_socket
-def test_the_page_shows_the_fleet_and_gives_orders(served: Served, tmp_path: Path) -> None:
+def dumped(url: str, folder: Path, *options: str) -> str:
+    """The page as a browser has it once its scripts have run."""
     browser = shutil.which("chromium") or shutil.which("google-chrome")
     if browser is None:
         pytest.skip("no Chromium here")
-    command = [
-        browser,
-        *QUIET,
-        f"--user-data-dir={tmp_path / 'profile'}",
-        "--window-size=500,900",
-        "--virtual-time-budget=4000",
-        "--dump-dom",
-        served.url,
-    ]
-    shown = subprocess.run(
-        command, capture_output=True, text=True, timeout=WITHIN_S, check=True
+    command = [browser, *QUIET, f"--user-data-dir={folder / 'profile'}", "--window-size=500,900"]
+    return subprocess.run(
+        [*command, *options, "--dump-dom", url],
+        capture_output=True,
+        text=True,
+        timeout=WITHIN_S,
+        check=True,
     ).stdout
+
+
+def test_the_page_shows_the_fleet_and_gives_orders(served: Served, tmp_path: Path) -> None:
+    shown = dumped(served.url, tmp_path, "--virtual-time-budget=4000")
     seen = json.loads(
         shown.partition("PROBE ")[2].partition(" END")[0].replace("&lt;", "<").replace("&gt;", ">")
     )
@@ -147,3 +161,34 @@ def test_the_page_shows_the_fleet_and_gives_orders(served: Served, tmp_path: Pat
     assert served.orders == [ORDERS[0]["fault"]]
     assert seen["told"] == "Warn one instance: i-2"
     assert seen["overflow"] == 0
+
+
+REPORT_PROBE = """
+<script>
+const room = 360;
+document.documentElement.style.width = `${room}px`;
+const wide = document.body.scrollWidth;
+const marks = [...document.querySelectorAll(".scatter circle")].map(m => m.getBoundingClientRect());
+const filled = [...document.querySelectorAll("path.series")].filter(p => p.getAttribute("d"));
+const texts = [...document.querySelectorAll(".scatter text.name")].map(
+  t => t.getBoundingClientRect()).filter(b => b.left < 0 || b.right > room);
+document.body.innerHTML = `probe overflow=${Math.max(0, wide - room)} marks=${marks.length} ` +
+  `filled=${filled.length} cut=${texts.length} end`;
+</script>
+"""
+
+
+def test_the_report_draws_every_policy_and_fits_a_phone(tmp_path: Path) -> None:
+    policies = choose([])
+    plan = BacktestPlan(
+        markets=[generate(0, hours=6)],
+        worlds=[World(target=3)],
+        policies=policies,
+        windows=Windows(count=2, hours=3.0),
+    )
+    page = tmp_path / "report.html"
+    page.write_text(report_html(run_backtest(plan)).replace("</body>", f"{REPORT_PROBE}</body>"))
+    shown = dumped(page.as_uri(), tmp_path)
+    # All but the limit are marks; each policy's chart has two areas and a line, the market's one.
+    expected = f"overflow=0 marks={len(policies) - 1} filled={3 * len(policies) + 1} cut=0 end"
+    assert expected in shown
