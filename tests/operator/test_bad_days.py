@@ -15,7 +15,7 @@ from spotkeeper.domain.permission import Control
 from tests.functions.conftest import Stage
 from tests.operator.command import answered, refused, run
 
-ON_A_STACK = ("status", "explain", "doctor", "cost", "observe report")
+ON_A_STACK = ("status", "explain", "doctor", "cost", "types", "observe report")
 ON_A_FLEET = (
     "mode main act --yes",
     "pause main --for 1h --why x",
