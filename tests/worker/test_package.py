@@ -50,3 +50,11 @@ def test_an_empty_environment_serves_ten_requests(tmp_path: Path) -> None:
     assert ended.returncode == 0, ended.stderr
     assert "search logs that arrived: 10 of 10, lost: 0" in ended.stdout
     assert (tmp_path / "empty" / "bin" / "spotkeeper-agent").exists()
+
+
+def test_the_agent_loads_no_module_that_most_machines_do_without() -> None:
+    """Each costs memory on every machine of a fleet: a megabyte together."""
+    code = "import sys, spotkeeper_worker.agent.cli; print(*sys.modules)"
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    heavy = {"configparser", "lzma", "shutil", "subprocess", "tempfile", "urllib.request", "uuid"}
+    assert not heavy.intersection(ran.stdout.split())

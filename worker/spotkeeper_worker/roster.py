@@ -12,7 +12,6 @@ import fcntl
 import os
 import re
 import threading
-import uuid
 from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING
@@ -96,7 +95,7 @@ def _taken(folder: Path, name: str) -> int:
     path = folder / name
     if _alive(path):
         raise NameTaken(f"another worker of this machine is called {name}; give each its own name")
-    draft = folder / f".{name}.{uuid.uuid4().hex}"
+    draft = folder / f".{name}.{os.urandom(16).hex()}"
     flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     fd = os.open(draft, flags, 0o644)
     try:

@@ -5,9 +5,9 @@ The order and the names are botocore's, so that what works for it works here.
 
 from __future__ import annotations
 
-import configparser
 import http.client
 import json
+import os
 import threading
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 # Instance roles are renewed at least five minutes before they end.
 RENEW_BEFORE_S = 300.0
-_UNREADABLE = (OSError, MetadataError, ValueError, http.client.HTTPException, configparser.Error)
+_UNREADABLE = (OSError, MetadataError, ValueError, http.client.HTTPException)
 _CONTAINER_HOST = "http://169.254.170.2"
 
 
@@ -92,9 +92,17 @@ def _of_file(environment: Mapping[str, str]) -> Credentials | None:
     """Read a profile of plain keys, as machines of one's own have."""
     named = environment.get("AWS_SHARED_CREDENTIALS_FILE")
     path = Path(named) if named else Path.home() / ".aws" / "credentials"
+    if not os.access(path, os.R_OK):
+        return None
+    # Machines of AWS have no such file, and do without the memory that the module takes.
+    import configparser
+
     parser = configparser.RawConfigParser()
-    # Editors of Windows begin a file with a mark that is no part of it.
-    parser.read(path, encoding="utf-8-sig")
+    try:
+        # Editors of Windows begin a file with a mark that is no part of it.
+        parser.read(path, encoding="utf-8-sig")
+    except configparser.Error as error:
+        raise ValueError(str(error)) from None
     profile = environment.get("AWS_PROFILE", "default")
     if not parser.has_option(profile, "aws_access_key_id"):
         return None

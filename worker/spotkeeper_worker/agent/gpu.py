@@ -9,8 +9,6 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import shutil
-import subprocess
 import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -26,11 +24,16 @@ TIMEOUT_S = 20.0
 
 def has_gpu() -> bool:
     """Whether this machine is meant to have a GPU: its driver or its tool is there."""
-    return Path("/proc/driver/nvidia").exists() or shutil.which("nvidia-smi") is not None
+    # Not by shutil, which brings the libraries of three compressions along.
+    tools = (Path(folder, "nvidia-smi") for folder in os.get_exec_path())
+    return Path("/proc/driver/nvidia").exists() or any(os.access(it, os.X_OK) for it in tools)
 
 
 def count_gpus(command: Sequence[str] = ("nvidia-smi", "-L")) -> int:
     """Count the GPUs of this machine; 0 where nvidia-smi does not list them."""
+    # Here and below, so that a machine without a GPU does without its memory.
+    import subprocess
+
     with contextlib.suppress(OSError, subprocess.TimeoutExpired):
         listed = subprocess.run(
             command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False
@@ -83,6 +86,8 @@ class Gpus:
         self.ill = self._xid or self._listed()
 
     def _listed(self) -> str:
+        import subprocess
+
         try:
             answer = subprocess.run(
                 self._command, capture_output=True, text=True, timeout=self._timeout_s, check=False

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import http.client
-import subprocess
 import threading
 from dataclasses import dataclass, replace
 from http import HTTPStatus
@@ -13,6 +12,7 @@ from urllib.parse import urlsplit
 from spotkeeper_worker.log import get_logger
 
 if TYPE_CHECKING:
+    import subprocess
     from collections.abc import Sequence
 
     from spotkeeper_worker.log import Sometimes
@@ -165,6 +165,8 @@ class Service:
                 _LOG.warning("the machine stays, and no on_return says how the service starts")
             return
         self._begun += 1
+        import subprocess
+
         try:
             self._running = subprocess.Popen(command, stdin=subprocess.DEVNULL)
             _LOG.info("%s: %s", name, " ".join(command))

@@ -12,7 +12,6 @@ import json
 import os
 import threading
 import time
-import uuid
 from collections import deque
 from typing import TYPE_CHECKING
 
@@ -49,7 +48,7 @@ class Emitter:
         self._batch: list[str] = []
         self._telling = 0
         self._number = 1
-        self._session = uuid.uuid4().hex
+        self._session = os.urandom(16).hex()
         self._socket: socket.socket | None = None
         self._said = ""
         self._refused = Sometimes(_LOG)
