@@ -390,8 +390,8 @@ def _names_of(cls: type) -> tuple[str, ...]:
 
 
 def _parts(value: object) -> Iterable[object]:
-    if is_dataclass(value):
-        return [getattr(value, name) for name in _names_of(value.__class__)]
+    if is_dataclass(value) and not isinstance(value, type):
+        return [getattr(value, name) for name in _names_of(type(value))]
     if isinstance(value, Mapping):
         return chain(value, value.values())
     return value if isinstance(value, (tuple, list, set, frozenset)) else ()
