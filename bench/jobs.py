@@ -46,7 +46,7 @@ ENDS = ("agent", "agent", "agent", "machine", "warning", "split")
 PAGE_MIB = resource.getpagesize() / 2**20
 MEASURED_S = 30.0
 LARGE = 200_000_000
-LAST_WORD_S = 60.0
+LAST_WORD_S = 120.0
 
 
 @contextlib.contextmanager
@@ -104,12 +104,13 @@ class Host:
     def start(self) -> None:
         """Start the agent."""
         kept = {name: text for name, text in os.environ.items() if name[:4] != "AWS_"}
+        disks = str(self.folder.parent / "disks")
         environment = {
             **kept, **self._server.environment(), "AWS_ENDPOINT_URL_S3": self.endpoint,
             "MALLOC_ARENA_MAX": "1",
             "SPOTKEEPER_JOB_BUCKET": BUCKET, "SPOTKEEPER_JOB_QUEUE_URL": self._server.queue_url,
             "SPOTKEEPER_JOB_FOLDER": str(self.folder), "SPOTKEEPER_JOB_TICK_S": "0.05",
-            "SPOTKEEPER_JOB_DISKS": str(self.folder.parent / "disks"),
+            "SPOTKEEPER_JOB_DISKS": kept.get("SPOTKEEPER_JOB_DISKS", disks),
             "SPOTKEEPER_JOB_SHUTDOWN": json.dumps(["touch", str(self.folder / "off")]),
         }  # fmt: skip
         environment.pop("SPOTKEEPER_SEARCH_LOG_QUEUE_URL")

@@ -12,7 +12,7 @@ import signal
 import threading
 import time
 from collections.abc import Generator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Callable, Generic, Protocol, TypeVar
 
@@ -40,6 +40,7 @@ LAST_S = 30.0
 """Of a warning: what is left for the last commit, and the command is killed before."""
 FIND_DISK_S = 60.0
 AGAIN_S = 10.0
+TROUBLED_S = 300.0
 FLUSH_S = 30.0
 IDLE_BELOW = 2
 
@@ -204,7 +205,8 @@ class Life:
     _report_at: float = 0.0
     _busy_at: float = 0.0
     _idle: bool = False
-    _failures: dict[str, float] = field(default_factory=dict)
+    _trouble_since: float | None = None
+    _is_reported: bool = False
 
     def step(self, now: float) -> bool:
         """Look, and do what is due; whether the machine's part is over."""
@@ -253,9 +255,11 @@ class Life:
                 if may_leave and self._leaving:
                     raise _Leave
             try:
-                return task.result()  # type: ignore[no-any-return]
+                answer: _Answer = task.result()
+                self._works()
+                return answer
             except BucketError as error:
-                self._failed(str(error))
+                self._troubled(str(error))
                 if self.now - since > SILENT_S:
                     raise JobError(str(error)) from None
             yield from self._pause(AGAIN_S, may_leave=may_leave)
@@ -267,12 +271,17 @@ class Life:
             if may_leave and self._leaving:
                 raise _Leave
 
-    def _failed(self, reason: str) -> None:
-        """Report what goes wrong; the same again after ten minutes."""
-        _LOG.warning("%s", reason)
-        if self.now >= self._failures.get(reason, self.now):
-            self._failures = {**self._failures, reason: self.now + 10 * REPORT_S}
+    def _troubled(self, reason: str) -> None:
+        """Note what goes wrong; what lasts is reported once, and ends this machine as an error."""
+        if self._trouble_since is None:
+            self._trouble_since = self.now
+            _LOG.warning("%s", reason)
+        elif self.now - self._trouble_since >= TROUBLED_S and not self._is_reported:
+            self._is_reported = True
             self.parts.report("failed", reason=reason[:1000])
+
+    def _works(self) -> None:
+        self._trouble_since, self._is_reported = None, False
 
     # --- the story --------------------------------------------------------------------------------
 
@@ -370,7 +379,7 @@ class Life:
                 parts.report("committed", step=keeper.head.step)
             loaded, wrong = yield from self._await(lambda: keeper.resume(folder))
             if wrong:
-                self._failed(f"an older checkpoint is used: {wrong}")
+                _LOG.error("an older checkpoint is used: %s", wrong)
             self._entries = Entries(folder, document.complete)
             self._entries.committed = loaded
         yield from self._await(lambda: parts.hand_over(document, work, self._mounted))
@@ -418,12 +427,13 @@ class Life:
             elif task is not None and task.done:
                 self._commit = None
                 if task.result():
+                    self._works()
                     self._entries.committed = entry
                     self._busy_at, self._idle = self.now, False
                     self.parts.report("committed", step=keeper.head.step)
         except (BucketError, OutsideLink, OSError) as error:
             self._commit = None
-            self._failed(f"the checkpoint is not committed: {error}")
+            self._troubled(f"the checkpoint is not committed: {error}")
             self._wait_until = self.now + AGAIN_S
         return True
 
@@ -463,7 +473,7 @@ class Life:
             mount, until = self._mounted, self.now + FLUSH_S
             while not (yield from self._tried(lambda: parts.disks.unmount(mount), FLUSH_S)):
                 if self.now > until:
-                    parts.report("failed", reason=f"{mount} cannot be unmounted")
+                    _LOG.error("%s cannot be unmounted; the shutdown writes what is left", mount)
                     break
                 yield
         if event is not None:

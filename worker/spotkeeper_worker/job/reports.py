@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 _AGAIN_S = 2.0
 _MOST = 1000
+_LONGEST_STEP = 200
 
 
 class Reporter:
@@ -46,7 +47,7 @@ class Reporter:
         self._seq_file.write_text(str(self._seq))
         body = {
             **self._fixed, "generation": self.generation, "seq": self._seq, "event": event,
-            "at": as_text(time.time()), "volume": self.volume, "step": step, "gpu": gpu,
+            "at": as_text(time.time()), "volume": self.volume, "step": step and step[:_LONGEST_STEP], "gpu": gpu,
             "exit_code": exit_code,
         }  # fmt: skip
         with self._changed:
