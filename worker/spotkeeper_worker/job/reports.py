@@ -47,8 +47,8 @@ class Reporter:
         self._seq_file.write_text(str(self._seq))
         body = {
             **self._fixed, "generation": self.generation, "seq": self._seq, "event": event,
-            "at": as_text(time.time()), "volume": self.volume, "step": step and step[:_LONGEST_STEP], "gpu": gpu,
-            "exit_code": exit_code,
+            "at": as_text(time.time()), "volume": self.volume, "gpu": gpu,
+            "step": step and step[:_LONGEST_STEP], "exit_code": exit_code,
         }  # fmt: skip
         with self._changed:
             if self._waiting and self._waiting[-1]["event"] == event == "running":
