@@ -201,6 +201,18 @@ def test_reading_a_mapping_or_a_concurrency_is_allowed_by_its_own_name(endpoint:
     assert endpoint.look("permissions")["user/doctor"]["used"] == sorted(allowed)
 
 
+def test_what_is_not_there_is_refused_by_its_name(endpoint: Endpoint) -> None:
+    """The drill needs FIS, the doctor's quotas Service Quotas; stacks create groups."""
+    with pytest.raises(ClientError, match="fis is not simulated by the local AWS"):
+        endpoint.aws("fis").list_experiments()
+    with pytest.raises(ClientError, match="servicequotas is not simulated by the local AWS"):
+        endpoint.aws("service-quotas").list_service_quotas(ServiceCode="ec2")
+    with pytest.raises(ClientError, match="CreateAutoScalingGroup is not simulated"):
+        endpoint.aws("autoscaling").create_auto_scaling_group(
+            AutoScalingGroupName="x", MinSize=0, MaxSize=1, AvailabilityZones=[f"{REGION}a"]
+        )
+
+
 def test_the_process_of_a_function_can_be_killed_at_work(
     endpoint: Endpoint, role: Callable[..., str], function: Callable[..., str]
 ) -> None:

@@ -36,6 +36,7 @@ PATH = "/_lab/"
 STACK = "spotkeeper"
 CONFIG = Config(retries={"total_max_attempts": 1}, connect_timeout=2, read_timeout=5)
 SECONDS = TypeAdapter(float)
+NOT_THERE = ("fis", "servicequotas")
 LIST_USD = 1.006
 """What an hour of on-demand costs in a lab, whatever the type."""
 
@@ -62,6 +63,11 @@ class LabPages:
             await respond(send, status, "application/json", json.dumps(answer).encode())
         elif (b"x-amz-target", b"AWSPriceListService.GetProducts") in scope.get("headers", ()):
             await respond(send, 200, "application/x-amz-json-1.1", price_list())
+        elif service := _not_there(scope):
+            why = f"{service} is not simulated by the local AWS (docs/lab.md says what is)"
+            refusal = {"__type": "ValidationException", "message": why}
+            body = json.dumps(refusal).encode()
+            await respond(send, 400, "application/x-amz-json-1.1", body)
         else:
             await self.app(scope, receive, send)
 
@@ -134,6 +140,12 @@ def _instance(view: InstanceView) -> dict[str, object]:
         "draining": view.draining,
         "warned": view.warned_s is not None,
     }
+
+
+def _not_there(scope: Mapping[str, Any]) -> str | None:
+    """Name the service of a request that nothing here answers."""
+    signed = dict(scope.get("headers", ())).get(b"authorization", b"").decode()
+    return next((s for s in NOT_THERE if f"/{s}/aws4_request" in signed), None)
 
 
 def price_list() -> bytes:
