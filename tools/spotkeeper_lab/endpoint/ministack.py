@@ -113,6 +113,41 @@ def alarms_of_expressions() -> None:
     known._cw_metric_alarm_record = record
 
 
+def conditions_on_lists() -> None:
+    """Conditions may look at what Fn::Split makes of a parameter; ministack leaves it as it is."""
+    original = module("services.cloudformation.engine")._evaluate_conditions
+
+    def evaluate(template: dict[str, Any], params: Mapping[str, Any]) -> Any:
+        plain = _without_splits(template.get("Conditions", {}), params)
+        return original({**template, "Conditions": plain}, params)
+
+    for name in ("engine", "changesets", "handlers"):
+        module(f"services.cloudformation.{name}")._evaluate_conditions = evaluate
+
+
+def _without_splits(value: Any, params: Mapping[str, Any]) -> Any:
+    """Do every Fn::Split of a condition, and the Fn::Join and Ref within it."""
+    match value:
+        case {"Fn::Split": [separator, text]}:
+            return str(_text_of(text, params)).split(separator)
+        case dict():
+            return {key: _without_splits(inner, params) for key, inner in value.items()}
+        case list():
+            return [_without_splits(inner, params) for inner in value]
+        case _:
+            return value
+
+
+def _text_of(value: Any, params: Mapping[str, Any]) -> str:
+    match value:
+        case {"Ref": name}:
+            return str(params[name]["Value"])
+        case {"Fn::Join": [separator, parts]}:
+            return str(separator).join(_text_of(part, params) for part in parts)
+        case _:
+            return str(value)
+
+
 def keep_parameters(parameters: Mapping[str, str]) -> None:
     """Keep parameters of AWS's own, under names that it refuses to everybody else."""
     ssm = module("services.ssm")

@@ -124,6 +124,7 @@ def join(world: World, settings: LabSettings) -> None:
     )
     ministack.keep_parameters(IMAGES)
     ministack.alarms_of_expressions()
+    ministack.conditions_on_lists()
     ministack.functions_have_only_their_layers()
     ministack.archives_are_unpacked_once()
     ministack.rules_and_schedules_invoke_asynchronously()
