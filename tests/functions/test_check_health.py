@@ -74,8 +74,9 @@ def test_a_quiet_turn_makes_eight_calls(stage_of: StageOf, desired: int) -> None
     serve(stage, "ocr", 0.67)
     stage.call(handler)
     assert stage.counted("autoscaling", "ec2") == {"DescribeAutoScalingGroups": 1}
-    # The control, the lease twice, the memories and the load, the own memory and the record.
-    calls = {"GetItem": 1, "UpdateItem": 2, "Query": 2, "PutItem": 2}
+    # The control, the lease twice, the memories and the load, the own memory, the record, and once
+    # in a process the copy of the documents.
+    calls = {"GetItem": 1, "UpdateItem": 2, "Query": 2, "PutItem": 3}
     assert stage.counted("dynamodb") == calls
 
 

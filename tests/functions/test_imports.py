@@ -19,7 +19,7 @@ print(*sorted(set({foreign!r}) & set(sys.modules)))
 
 
 def test_the_functions_import_only_what_is_deployed() -> None:
-    assert len(FUNCTIONS) == 6
+    assert FUNCTIONS
     look = LOOK.format(paths=[*map(str, FUNCTIONS)], foreign=FOREIGN)
     done = subprocess.run([sys.executable, "-c", look], capture_output=True, text=True, check=True)
     assert done.stdout.split() == []

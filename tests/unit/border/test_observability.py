@@ -157,7 +157,7 @@ def test_what_nobody_foresaw_is_told_with_its_place_after_the_records(
 ) -> None:
     defect = KeyError("digest")
     defect.add_note("in the turn of fleet ocr")
-    with pytest.raises(ExceptionGroup, match="nobody foresaw"):
+    with pytest.raises(ExceptionGroup, match="failed by a defect"):
         report(TurnReport(records=(record(fleet="search"),), defects=(defect,)))
     assert metrics(lines(), "search")["SpotDesired"] == 4
     (line,) = told(logging.ERROR)
