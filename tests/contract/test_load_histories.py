@@ -1,5 +1,7 @@
 """What every keeper of load histories does, in memory and on DynamoDB."""
 
+import json
+import zlib
 from datetime import timedelta
 from random import Random
 from typing import TYPE_CHECKING
@@ -7,7 +9,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from spotkeeper.adapters.dynamodb.load_histories import LoadHistoryTable
-from spotkeeper.domain.load.history import DAY_STEPS, KEPT_STEPS, LoadHistory
+from spotkeeper.domain.load.history import DAY_MINUTES, LoadHistory, Scores
+from spotkeeper.domain.sizing.shadows import FAMILY
 from spotkeeper.ports import LoadHistories, Unreadable
 from spotkeeper_lab.fakes import FakeLoadHistories
 from tests.builders import TABLE
@@ -25,17 +28,29 @@ def histories(request: pytest.FixtureRequest) -> LoadHistories:
     return LoadHistoryTable(request.getfixturevalue("dynamodb"), TABLE)
 
 
-def two_weeks(erlangs: int = 50) -> LoadHistory:
+def a_day(erlangs: int = 50) -> LoadHistory:
     """As much as is ever kept, of a load that varies at random."""
     random = Random(0)
+
+    def column(most: float) -> tuple[float, ...]:
+        return tuple(float(f"{random.uniform(0, most):.5g}") for _ in FAMILY)
+
     return LoadHistory(
         next_step=6_000_000,
-        work_ms=tuple(random.randrange(600_000 * erlangs) for _ in range(KEPT_STEPS)),
-        requests=tuple(random.randrange(3000) for _ in range(DAY_STEPS)),
-        late=tuple(random.randrange(30) for _ in range(DAY_STEPS)),
-        roughness=tuple(random.randrange(10**12) for _ in range(DAY_STEPS)),
-        minute_work_ms=tuple(random.randrange(120_000 * erlangs) for _ in range(5 * DAY_STEPS)),
-        squares=tuple(random.randrange(10**11) for _ in range(DAY_STEPS)),
+        work_ms=tuple(random.randrange(120_000 * erlangs) for _ in range(DAY_MINUTES)),
+        requests=tuple(random.randrange(600) for _ in range(DAY_MINUTES)),
+        scores=Scores(
+            family="1",
+            wait_s=10.0,
+            share=0.95,
+            next_step=5_999_999,
+            steps=170.5,
+            requests=12_345.0,
+            followed=3,
+            late=column(900),
+            squares=column(90_000),
+            hours=column(2_000),
+        ),
     )
 
 
@@ -44,19 +59,19 @@ def test_a_fleet_without_history_has_an_empty_one(histories: LoadHistories) -> N
 
 
 def test_what_is_written_is_read_and_fleets_are_apart(histories: LoadHistories) -> None:
-    histories.write("ocr", two_weeks(), SENT)
-    histories.write("ocr-2", two_weeks(3), SENT)
-    assert histories.read("ocr") == two_weeks()
-    histories.write("ocr", LoadHistory(next_step=1, work_ms=(7,)), SENT)
-    assert histories.read("ocr") == LoadHistory(next_step=1, work_ms=(7,))
-    assert histories.read("ocr-2") == two_weeks(3)
+    histories.write("ocr", a_day(), SENT)
+    histories.write("ocr-2", a_day(3), SENT)
+    assert histories.read("ocr") == a_day()
+    histories.write("ocr", LoadHistory(next_step=1, work_ms=(7,), requests=(1,)), SENT)
+    assert histories.read("ocr") == LoadHistory(next_step=1, work_ms=(7,), requests=(1,))
+    assert histories.read("ocr-2") == a_day(3)
 
 
 def test_an_item_is_small_and_goes_after_fifteen_days(dynamodb: "DynamoDBClient") -> None:
-    LoadHistoryTable(dynamodb, TABLE).write("ocr", two_weeks(), SENT)
+    LoadHistoryTable(dynamodb, TABLE).write("ocr", a_day(), SENT)
     [item] = dynamodb.scan(TableName=TABLE)["Items"]
     assert item["expires_at"]["N"] == str(int((SENT + timedelta(days=15)).timestamp()))
-    assert len(bytes(item["history"]["B"])) <= 32 * 1024
+    assert len(bytes(item["history"]["B"])) <= 10 * 1024
 
 
 def test_a_history_of_another_format_is_named(dynamodb: "DynamoDBClient") -> None:
@@ -64,3 +79,13 @@ def test_a_history_of_another_format_is_named(dynamodb: "DynamoDBClient") -> Non
     dynamodb.put_item(TableName=TABLE, Item=item)  # type: ignore[arg-type]
     with pytest.raises(Unreadable, match="load history of fleet ocr"):
         LoadHistoryTable(dynamodb, TABLE).read("ocr")
+
+
+def test_what_a_release_before_shadows_wrote_still_reads(dynamodb: "DynamoDBClient") -> None:
+    steps, minutes = [60] * 3, [12_000] * 15
+    old = [9, [60_000] * 3, steps, [0] * 3, [0] * 3, minutes, [0] * 3]
+    packed = zlib.compress(json.dumps(old).encode())
+    item = {"pk": {"S": "fleet#ocr"}, "sk": {"S": "history"}, "history": {"B": packed}}
+    dynamodb.put_item(TableName=TABLE, Item=item)  # type: ignore[arg-type]
+    history = LoadHistoryTable(dynamodb, TABLE).read("ocr")
+    assert history == LoadHistory(next_step=9, work_ms=(12_000,) * 15, requests=(12,) * 15)

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from spotkeeper.domain.load.arrivals import arrival_window
 from spotkeeper.domain.load.digest import LATE_AFTER_S, SearchLog
-from spotkeeper.domain.load.history import LoadHistory, extended
 from spotkeeper.domain.load.load import load_rate
 from spotkeeper.domain.load.slots import by_slot
 from spotkeeper.domain.load.summarise import summarise
@@ -72,7 +71,6 @@ def test_adding_digests_up_by_slot_changes_nothing(
     assert summarise(sums, now, window_s) == summarise(digests, now, window_s)
     seen = arrival_window(digests, now, 900)
     assert arrival_window(sums, now, 900) == seen
-    assert extended(LoadHistory(), sums, seen, 5) == extended(LoadHistory(), digests, seen, 5)
 
 
 def test_a_sum_of_the_first_slot_counts_whatever_the_part_of_a_millisecond() -> None:

@@ -7,15 +7,14 @@ from dataclasses import replace
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from spotkeeper.domain.load.summary import LoadSummary
-from spotkeeper.domain.sizing.level import load_level, quick_level
+from spotkeeper.domain.load.summary import ArrivalLog, LoadSummary
 from spotkeeper.domain.sizing.objective import size_to_objective
+from spotkeeper.domain.sizing.shadows import FAMILY, Member
 from spotkeeper.domain.sizing.values import ObjectivePolicy, PastNeed
 from tests.laws import series
 
-# The longest window and a little more; loads of the past in fifths of an erlang.
-counts = series(60, min_size=1, max_size=92)
-past_loads = series(250, max_size=60).map(lambda drawn: tuple(each / 5 for each in drawn))
+counts = series(60, min_size=1, max_size=400)
+members = st.sampled_from(FAMILY)
 shares = st.floats(0.5, 0.999)
 
 
@@ -30,25 +29,15 @@ queues = st.one_of(
 def loads(draw: st.DrawFn) -> LoadSummary:
     arrivals = draw(counts)
     mean_s = draw(st.floats(0.05, 60.0))
-    variability = draw(st.floats(1.0, 20.0))
-    requests = draw(st.integers(0, 100_000))
     queued, quiet_s = draw(queues)
     return LoadSummary(
-        arrivals=arrivals,
-        work_s=tuple(count * mean_s for count in arrivals),
+        log=ArrivalLog(0, arrivals, [count * mean_s for count in arrivals]),
         service_mean_s=mean_s,
-        service_second_moment_s2=variability * mean_s**2,
         newest_start_age_s=draw(st.floats(0.0, 60.0)),
         newest_wait_s=draw(st.floats(0.0, 300.0)),
         newest_log_age_s=draw(st.floats(0.0, 400.0)),
-        peakedness=draw(st.floats(1.0, 10.0)),
         queued=queued,
         quiet_s=quiet_s,
-        requests_last_day=requests,
-        late_last_day=draw(st.integers(0, requests)),
-        late_error=draw(st.floats(0.0, requests)),
-        past_loads=draw(past_loads),
-        recent_loads=draw(past_loads),
     )
 
 
@@ -72,34 +61,32 @@ pasts = st.lists(
 fleets = st.integers(0, 100)
 
 
-@given(loads(), policies(), fleets, fleets, pasts, st.data())
+@given(loads(), policies(), members, fleets, fleets, pasts, st.data())
 def test_more_load_never_needs_fewer(
     load: LoadSummary,
     policy: ObjectivePolicy,
+    member: Member,
     live: int,
     booting: int,
     past: list[PastNeed],
     data: st.DataObject,
 ) -> None:
-    slots = len(load.arrivals)
+    slots = len(load.log)
     added = data.draw(series(30, min_size=slots, max_size=slots))
-    more = replace(
-        load,
-        arrivals=tuple(old + new for old, new in zip(load.arrivals, added, strict=True)),
-        work_s=tuple(
-            old + new * load.service_mean_s for old, new in zip(load.work_s, added, strict=True)
-        ),
-    )
-    before = size_to_objective(load, live, booting, past, policy)
-    assert size_to_objective(more, live, booting, past, policy).workers >= before.workers
-    assert load_level(more) >= load_level(load)
-    assert quick_level(more) >= quick_level(load)
+    requests = [old + new for old, new in zip(load.log.requests, added, strict=True)]
+    work_s = [count * load.service_mean_s for count in requests]
+    more = replace(load, log=ArrivalLog(0, requests, work_s))
+    before = size_to_objective(load, live, booting, past, policy, member)
+    assert size_to_objective(more, live, booting, past, policy, member).workers >= before.workers
 
 
-@given(loads(), policies(), fleets, fleets, pasts, st.floats(0.0, 60.0), st.floats(0.0, 0.4))
+@given(
+    loads(), policies(), members, fleets, fleets, pasts, st.floats(0.0, 60.0), st.floats(0.0, 0.4)
+)
 def test_a_looser_promise_never_needs_more(
     load: LoadSummary,
     policy: ObjectivePolicy,
+    member: Member,
     live: int,
     booting: int,
     past: list[PastNeed],
@@ -107,47 +94,58 @@ def test_a_looser_promise_never_needs_more(
     less: float,
 ) -> None:
     looser = replace(policy, wait_s=policy.wait_s + longer_s, share=policy.share - less)
-    tight = size_to_objective(load, live, booting, past, policy)
-    assert size_to_objective(load, live, booting, past, looser).workers <= tight.workers
+    tight = size_to_objective(load, live, booting, past, policy, member)
+    assert size_to_objective(load, live, booting, past, looser, member).workers <= tight.workers
 
 
-@given(loads(), policies(), st.integers(0, 12), pasts)
+@given(loads(), policies(), members, st.integers(0, 12), pasts)
 def test_booting_workers_are_not_asked_for_twice(
-    load: LoadSummary, policy: ObjectivePolicy, live: int, past: list[PastNeed]
+    load: LoadSummary, policy: ObjectivePolicy, member: Member, live: int, past: list[PastNeed]
 ) -> None:
-    first = size_to_objective(load, live, 0, past, policy)
+    first = size_to_objective(load, live, 0, past, policy, member)
     assume(first.workers > live)
     remembered = [*past, PastNeed(age_s=60.0, workers=first.load_workers)]
-    second = size_to_objective(load, live, first.workers - live, remembered, policy)
+    second = size_to_objective(load, live, first.workers - live, remembered, policy, member)
     assert second.workers <= first.workers
 
 
-@given(loads(), policies(), fleets, fleets, pasts)
+@given(loads(), policies(), members, fleets, fleets, pasts)
 def test_never_outside_the_bounds_unless_logs_are_missing(
-    load: LoadSummary, policy: ObjectivePolicy, live: int, booting: int, past: list[PastNeed]
+    load: LoadSummary,
+    policy: ObjectivePolicy,
+    member: Member,
+    live: int,
+    booting: int,
+    past: list[PastNeed],
 ) -> None:
-    need = size_to_objective(load, live, booting, past, policy)
+    need = size_to_objective(load, live, booting, past, policy, member)
     assert 0 <= need.workers <= policy.max_workers
     assert need.workers >= policy.min_workers
     assert need.reason
 
 
-@given(loads(), policies(), fleets, fleets, pasts)
+@given(loads(), policies(), members, fleets, fleets, pasts)
 def test_missing_logs_never_scale_in(
-    load: LoadSummary, policy: ObjectivePolicy, live: int, booting: int, past: list[PastNeed]
+    load: LoadSummary,
+    policy: ObjectivePolicy,
+    member: Member,
+    live: int,
+    booting: int,
+    past: list[PastNeed],
 ) -> None:
     silent = replace(load, newest_log_age_s=policy.stale_s + 1.0, queued=None, quiet_s=0.0)
-    need = size_to_objective(silent, live, booting, past, policy)
+    need = size_to_objective(silent, live, booting, past, policy, member)
     assert need.workers >= min(live + booting, policy.max_workers)
     waiting = replace(silent, queued=3)
-    need = size_to_objective(waiting, live, booting, past, policy)
+    need = size_to_objective(waiting, live, booting, past, policy, member)
     assert need.workers >= max(1, min(live + booting, policy.max_workers))
 
 
-@given(loads(), policies(), fleets, fleets, pasts, st.integers(1, 5_000))
+@given(loads(), policies(), members, fleets, fleets, pasts, st.integers(1, 5_000))
 def test_more_waiting_requests_never_need_fewer(
     load: LoadSummary,
     policy: ObjectivePolicy,
+    member: Member,
     live: int,
     booting: int,
     past: list[PastNeed],
@@ -155,24 +153,34 @@ def test_more_waiting_requests_never_need_fewer(
 ) -> None:
     known = load if load.queued is not None else replace(load, queued=0)
     longer = replace(known, queued=(known.queued or 0) + more, quiet_s=0.0)
-    fewer = size_to_objective(known, live, booting, past, policy)
-    assert size_to_objective(longer, live, booting, past, policy).workers >= fewer.workers
+    fewer = size_to_objective(known, live, booting, past, policy, member)
+    assert size_to_objective(longer, live, booting, past, policy, member).workers >= fewer.workers
 
 
-@given(loads(), policies(), fleets, fleets, pasts)
+@given(loads(), policies(), members, fleets, fleets, pasts)
 def test_zero_only_where_it_is_allowed_after_a_quiet_time(
-    load: LoadSummary, policy: ObjectivePolicy, live: int, booting: int, past: list[PastNeed]
+    load: LoadSummary,
+    policy: ObjectivePolicy,
+    member: Member,
+    live: int,
+    booting: int,
+    past: list[PastNeed],
 ) -> None:
-    need = size_to_objective(load, live, booting, past, policy)
+    need = size_to_objective(load, live, booting, past, policy, member)
     asleep = live + booting == 0 and not load.queued
     if need.workers == 0 and not asleep:
         assert policy.min_workers == 0
         assert (load.queued, load.quiet_s >= policy.quiet_after_s) == (0, True)
 
 
-@given(loads(), policies(), fleets, fleets, pasts)
+@given(loads(), policies(), members, fleets, fleets, pasts)
 def test_the_same_input_gives_the_same_need(
-    load: LoadSummary, policy: ObjectivePolicy, live: int, booting: int, past: list[PastNeed]
+    load: LoadSummary,
+    policy: ObjectivePolicy,
+    member: Member,
+    live: int,
+    booting: int,
+    past: list[PastNeed],
 ) -> None:
-    first = size_to_objective(load, live, booting, past, policy)
-    assert size_to_objective(load, live, booting, past[::-1], policy) == first
+    first = size_to_objective(load, live, booting, past, policy, member)
+    assert size_to_objective(load, live, booting, past[::-1], policy, member) == first

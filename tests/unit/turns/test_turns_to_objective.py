@@ -44,8 +44,8 @@ def test_the_promise_sizes_the_group_and_the_record_says_so() -> None:
     serve(stage, 0, dict.fromkeys(stage.spot, 0.9))
     (record,) = stage.turn(0).records
     assert record.rule == "objective"
-    assert record.reason.startswith("load 3.6 erlangs, at worst 4.0 when a new worker serves: ")
-    assert "workers start 95% within 10 s" in record.reason
+    assert record.reason.startswith("load 3.6 erlangs needs ")
+    assert "start 95% within 10 s" in record.reason
     assert stage.cloud.group("spot").desired == record.seen["WorkersNeeded"] > 4
     assert record.seen["ArrivalRate"] == pytest.approx(0.4, rel=0.05)
     assert record.seen["ServiceMean"] == pytest.approx(9.0, rel=0.05)
@@ -73,9 +73,8 @@ def test_the_history_is_written_once_a_step() -> None:
         stage.turn(minute)
     history = histories.read("ocr")
     # The first five minutes were served before the first turn.
-    assert histories.written == len(history.work_ms) == 4
-    assert history.work_ms[1:] == pytest.approx([600_000] * 3, rel=0.02)
-    assert history.late == (0,) * 4
+    assert histories.written == len(history.work_ms) / 5 == 4
+    assert sum(history.work_ms[5:]) == pytest.approx(3 * 600_000, rel=0.02)
 
 
 def test_a_bound_that_is_too_low_raises_an_alarm() -> None:

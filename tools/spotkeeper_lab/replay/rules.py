@@ -15,8 +15,10 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
+from spotkeeper.domain.load.history import SETTLED_SLOTS, STEP_SLOTS, Scores
 from spotkeeper.domain.load.request_queue import QueueLength, known_waiting, quiet_s, watch_queue
 from spotkeeper.domain.sizing.objective import size_to_objective
+from spotkeeper.domain.sizing.shadows import Choice, advanced, choose
 from spotkeeper.domain.sizing.values import Need, ObjectivePolicy, PastNeed
 from spotkeeper_lab.replay.erlang import erlang_workers
 from spotkeeper_lab.replay.seen import SLOT_S
@@ -166,7 +168,10 @@ class Spotkeeper:
             min_workers=settings.min_workers,
             max_workers=settings.max_workers,
             start_up_s=settings.cold_start_s,
+            onprem=settings.onprem,
+            per_instance=settings.workers_per_instance,
         )
+        self._scores = Scores()
         self._needs: deque[tuple[float, Need]] = deque(maxlen=60)
         self._queue: QueueMemory | None = None
         self._queue_known = settings.queue_known
@@ -180,10 +185,22 @@ class Spotkeeper:
         summary = seen.logs.summary(seen.now_s)
         if self._queue_known:
             summary = self._with_queue(summary, seen)
-        need = size_to_objective(summary, seen.live, seen.booting, past, self._policy)
+        choice = self._choice(seen)
+        need = size_to_objective(
+            summary, seen.live, seen.booting, past, self._policy, choice.member
+        )
         self._needs.append((seen.now_s, need))
-        self.reason = need.reason
+        self.reason = f"{need.reason} ({choice})"
         return need.workers
+
+    def _choice(self, seen: Seen) -> Choice:
+        """Let the shadows serve what has settled, as the deployed rule does."""
+        stop = (int(seen.now_s / SLOT_S) - SETTLED_SLOTS) // STEP_SLOTS - 1
+        if stop > self._scores.next_step:
+            own = {step: seen.logs.own(step) for step in range(self._scores.next_step, stop)}
+            log, variation = seen.logs.log(seen.now_s), seen.logs.variation(seen.now_s)
+            self._scores = advanced(self._scores, log, stop, self._policy, variation, own)
+        return choose(self._scores)
 
     def _with_queue(self, summary: LoadSummary, seen: Seen) -> LoadSummary:
         """Add this turn's look at the queue, as check_health does."""

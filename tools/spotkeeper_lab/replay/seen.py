@@ -8,22 +8,16 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from spotkeeper.domain.load.summary import LoadSummary
+from spotkeeper.domain.load.history import STEP_SLOTS
+from spotkeeper.domain.load.summary import ArrivalLog, LoadSummary
+from spotkeeper.domain.sizing.shadows import OwnStarts
 
 if TYPE_CHECKING:
     from spotkeeper_lab.replay.values import Floats
 
 SLOT_S = 10.0
 WINDOW_SLOTS = 90
-STEP_S = 300.0
-STEP_SLOTS = int(STEP_S / SLOT_S)
 DAY_SLOTS = 8_640
-MINUTE_SLOTS = 6
-STEP_MINUTES = STEP_SLOTS // MINUTE_SLOTS
-SETTLED_SLOTS = 6  # after a step's end, until the logs of its requests are in
-UNSETTLED_SLOTS = 3
-ENOUGH_SLOTS = 30
-LARGEST_PEAKEDNESS = 1_000.0
 
 
 class SeenLogs:
@@ -40,8 +34,6 @@ class SeenLogs:
         self._newest_start = (-math.inf, 0.0)
         self._newest_log_s = -math.inf
         self._moments = (0.0, 0.0)
-        self._past_loads: list[float] = []
-        self._minutes: tuple[float, ...] = ()
 
     def add(self, arrival_s: Floats, start_s: Floats, service_s: Floats) -> None:
         """Take in the logs of requests, one entry each per array."""
@@ -68,71 +60,35 @@ class SeenLogs:
             self._moments = (float(work_s) / count, float(work2_s2) / count)
         return self._moments
 
+    def log(self, now_s: float, slots: int = DAY_SLOTS) -> ArrivalLog:
+        """Return what arrived by slot as far as logs have come, of at most so many slots."""
+        last = int(now_s / SLOT_S)
+        first = max(0, last - slots)
+        return ArrivalLog(
+            first, self.arrivals[first:last].tolist(), self.work_s[first:last].tolist()
+        )
+
+    def own(self, step: int) -> OwnStarts:
+        """Count what arrived in a step, and what of it started late."""
+        slots = slice(step * STEP_SLOTS, (step + 1) * STEP_SLOTS)
+        return OwnStarts(int(self.arrivals[slots].sum()), int(self._late[slots].sum()))
+
+    def variation(self, now_s: float) -> float:
+        """Return the variance of the newest service times over their squared mean."""
+        mean_s, second_s2 = self.moments(now_s)
+        return max(0.0, second_s2 / mean_s**2 - 1.0) if mean_s else 1.0
+
     def summary(self, now_s: float) -> LoadSummary:
         """Return what the sizing rule is given."""
-        last = int(now_s / SLOT_S)
-        window = slice(max(0, last - WINDOW_SLOTS), last)
-        day = slice(max(0, last - DAY_SLOTS), last)
-        mean_s, second_s2 = self.moments(now_s)
-        running_s = self._running_s(day)
-        past_loads = self._steps(last)
         started_s, waited_s = self._newest_start
         return LoadSummary(
-            arrivals=tuple(self.arrivals[window].tolist()),
-            work_s=tuple(self.work_s[window].tolist()),
-            service_mean_s=mean_s,
-            service_second_moment_s2=second_s2,
+            log=self.log(now_s),
+            service_mean_s=self.moments(now_s)[0],
+            service_variation=self.variation(now_s),
             newest_start_age_s=now_s - started_s,
             newest_wait_s=waited_s,
             newest_log_age_s=now_s - self._newest_log_s,
-            peakedness=peakedness(self.work_s[day][:-UNSETTLED_SLOTS], running_s),
-            requests_last_day=int(self.arrivals[day].sum()),
-            late_last_day=int(self._late[day].sum()),
-            late_error=self._late_error(day),
-            running_last_day_s=running_s,
-            past_loads=past_loads,
-            past_step_s=STEP_S,
-            recent_loads=self._minutes,
-            slot_s=SLOT_S,
         )
-
-    def _late_error(self, slots: slice) -> float:
-        steps = np.add.reduceat(
-            self._late[slots], np.arange(0, slots.stop - slots.start, STEP_SLOTS)
-        )
-        return math.sqrt(float((steps**2).sum()))
-
-    def _running_s(self, slots: slice) -> float:
-        work_s = float(self.work_s[slots].sum())
-        return float(self._work2_s2[slots].sum()) / work_s if work_s else 0.0
-
-    def _steps(self, last_slot: int) -> tuple[float, ...]:
-        full = (last_slot - SETTLED_SLOTS) // STEP_SLOTS
-        for step in range(len(self._past_loads), max(0, full)):
-            part = self.work_s[step * STEP_SLOTS : (step + 1) * STEP_SLOTS]
-            self._past_loads.append(float(part.sum()) / STEP_S)
-            self._minutes = self._minutes_before(step + 1, last_slot)
-        return tuple(self._past_loads)
-
-    def _minutes_before(self, step: int, last_slot: int) -> tuple[float, ...]:
-        """Loads of the minutes before a step, those of the window as they are seen now."""
-        oldest = max(0, math.ceil((last_slot - WINDOW_SLOTS) / STEP_SLOTS))
-        first = min(oldest, step - 1)
-        seen = self.work_s[first * STEP_SLOTS : step * STEP_SLOTS].reshape(-1, MINUTE_SLOTS)
-        known = self._minutes[: len(self._minutes) - (step - 1 - first) * STEP_MINUTES]
-        return (*known, *(seen.sum(axis=1) / 60.0).tolist())[-DAY_SLOTS // MINUTE_SLOTS :]
-
-
-def peakedness(work_s: Floats, running_s: float) -> float:
-    """Return how much burstier than Poisson the work of slots is; 1 when too few are known.
-
-    From successive differences, which a trend does not inflate (von Neumann 1941): the index of
-    dispersion of the work over that of Poisson arrivals with the same service times.
-    """
-    if len(work_s) < ENOUGH_SLOTS or work_s.sum() <= 0 or running_s <= 0:
-        return 1.0
-    variance = float(np.mean(np.diff(work_s) ** 2)) / 2
-    return min(max(variance / (float(work_s.mean()) * running_s), 1.0), LARGEST_PEAKEDNESS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,9 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from spotkeeper.domain.load.summary import ArrivalLog
+from spotkeeper.domain.sizing.shadows import OwnStarts
 from spotkeeper_lab.replay.engine import replay, warm_start
 from spotkeeper_lab.replay.fleet import ReplayFleet
-from spotkeeper_lab.replay.seen import Seen, SeenLogs, peakedness
+from spotkeeper_lab.replay.seen import Seen, SeenLogs
 from spotkeeper_lab.replay.values import ReplayError, ReplaySettings
 from spotkeeper_lab.traces.requests import RequestTrace
 
@@ -132,21 +134,12 @@ def test_the_summary_says_what_the_logs_say() -> None:
     logs = SeenLogs(3_600.0, 10.0)
     logs.add(np.array([5.0, 15.0, 16.0]), np.array([5.0, 15.0, 30.0]), np.array([2.0, 4.0, 6.0]))
     summary = logs.summary(60.0)
-    assert summary.arrivals == (1, 2, 0, 0, 0, 0)
-    assert summary.work_s == (2.0, 10.0, 0.0, 0.0, 0.0, 0.0)
+    assert summary.log == ArrivalLog(0, [1, 2, 0, 0, 0, 0], [2.0, 10.0, 0.0, 0.0, 0.0, 0.0])
     assert summary.service_mean_s == 4.0
     assert summary.newest_start_age_s == 30.0
     assert summary.newest_wait_s == 14.0
     assert summary.newest_log_age_s == 24.0
-    assert (summary.requests_last_day, summary.late_last_day) == (3, 1)
-
-
-def test_peakedness_is_one_for_poisson_and_more_for_batches() -> None:
-    rng = np.random.default_rng(0)
-    poisson = 2.0 * rng.poisson(20, 2_000).astype(np.float64)
-    assert peakedness(poisson, 2.0) == pytest.approx(1.0, abs=0.1)
-    batches = 10.0 * rng.poisson(4, 2_000).astype(np.float64)
-    assert peakedness(batches, 2.0) == pytest.approx(5.0, rel=0.15)
+    assert logs.own(0) == OwnStarts(requests=3, late=1)
 
 
 @given(

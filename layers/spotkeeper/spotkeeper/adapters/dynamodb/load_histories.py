@@ -2,18 +2,18 @@
 
     pk fleet#NAME  sk history  history <packed>  expires_at <epoch s>
 
-Two weeks pack into about 20 KB. It is written once in five minutes and read once a turn: at
-public prices (us-east-1, 2025) about 0.11 USD and 0.03 USD a month for a busy fleet.
+The minutes of a day and the scores of the shadow fleets pack into about 8 KB. It is written once
+in five minutes and read once a turn: at public prices (us-east-1, 2025) about 0.06 USD a month.
 """
 
 import json
 import zlib
-from dataclasses import astuple
+from dataclasses import asdict
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from spotkeeper.adapters.errors import aws_errors
-from spotkeeper.domain.load.history import LoadHistory
+from spotkeeper.domain.load.history import LoadHistory, Scores
 from spotkeeper.ports import Unreadable
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ class LoadHistoryTable:
 
     def write(self, fleet: str, history: LoadHistory, now: datetime) -> None:
         """Keep a fleet's history for `LIFETIME`, instead of what was kept before."""
-        text = json.dumps(astuple(history), separators=(",", ":"))
+        text = json.dumps(asdict(history), separators=(",", ":"))
         item: dict[str, Any] = _key(fleet) | {
             "history": {"B": zlib.compress(text.encode())},
             "expires_at": {"N": str(int((now + LIFETIME).timestamp()))},
@@ -61,16 +61,30 @@ def _key(fleet: str) -> dict[str, Any]:
 
 
 def _unpack(item: "Mapping[str, Any]") -> LoadHistory:
-    next_step, *values = json.loads(zlib.decompress(bytes(item["history"]["B"])))
-    # What was stored before a release that added the minutes, or the squares, has none.
-    work_ms, requests, late, roughness, *added = map(tuple, values)
-    minute_work_ms, squares = (*added, (), ())[:2]
+    stored = json.loads(zlib.decompress(bytes(item["history"]["B"])))
+    if isinstance(stored, list):
+        return _of_steps(*stored)
+    scores = stored["scores"]
+    return LoadHistory(
+        next_step=stored["next_step"],
+        work_ms=tuple(stored["work_ms"]),
+        requests=tuple(stored["requests"]),
+        scores=Scores(**{k: tuple(v) if isinstance(v, list) else v for k, v in scores.items()}),
+    )
+
+
+def _of_steps(
+    next_step: int, _: list[int], requests: list[int], *columns: list[int]
+) -> LoadHistory:
+    """Read what releases before 2.0 wrote: the work of each minute, and requests by five of them.
+
+    What they kept of late requests, and of the weeks before, is not read any more.
+    """
+    work_ms = columns[2] if len(columns) > 2 else []  # noqa: PLR2004
+    each = [count // 5 + (at < count % 5) for count in requests for at in range(5)]
+    known = min(len(each), len(work_ms))
     return LoadHistory(
         next_step=next_step,
-        work_ms=work_ms,
-        requests=requests,
-        late=late,
-        roughness=roughness,
-        minute_work_ms=minute_work_ms,
-        squares=squares,
+        work_ms=tuple(work_ms[len(work_ms) - known :]),
+        requests=tuple(each[len(each) - known :]),
     )

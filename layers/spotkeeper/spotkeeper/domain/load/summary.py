@@ -1,39 +1,84 @@
-"""What the search logs of a fleet say, as sizing looks at it."""
+"""What the search logs of a fleet say, as sizing to an objective looks at it."""
 
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from itertools import accumulate
+
+SLOT_S = 10.0
+MINUTE_SLOTS = 6
+# A mean service time is taken from a quarter of an hour, or from a day while requests are few.
+MEAN_SLOTS, DAY_SLOTS, ENOUGH = 90, 8_640, 20
+
+
+@dataclass(frozen=True, slots=True)
+class ArrivalLog:
+    """Requests and their service times by the slot of 10 s in which they arrived, oldest first.
+
+    The slot at index 0 is `first`, counted from the Unix epoch.
+    """
+
+    first: int
+    requests: Sequence[int]
+    work_s: Sequence[float]
+    request_sums: Sequence[int] = field(init=False, repr=False, compare=False)
+    work_sums: Sequence[float] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        """Add up, so that any window costs the same."""
+        object.__setattr__(self, "request_sums", [0, *accumulate(self.requests)])
+        object.__setattr__(self, "work_sums", [0.0, *accumulate(self.work_s)])
+
+    def __len__(self) -> int:
+        return len(self.requests)
+
+    def load(self, end: int, slots: int) -> float:
+        """Return the offered load of a window in erlangs, as far as it is known."""
+        end = max(0, min(end, len(self)))
+        begin = max(0, end - slots)
+        work_s = self.work_sums[end] - self.work_sums[begin]
+        return max(0.0, work_s) / (SLOT_S * max(1, end - begin))
+
+    def service_mean_s(self, end: int) -> float:
+        """Return the mean service time of what arrived before an index; 0 of nothing."""
+        end = max(0, min(end, len(self)))
+        for slots in (MEAN_SLOTS, DAY_SLOTS):
+            begin = max(0, end - slots)
+            count = self.request_sums[end] - self.request_sums[begin]
+            if count >= ENOUGH or (count and slots == DAY_SLOTS):
+                return (self.work_sums[end] - self.work_sums[begin]) / count
+        return 0.0
+
+
+def spread(minutes: Iterable[tuple[int, int]]) -> tuple[list[int], list[float]]:
+    """Spread requests and their work in ms, known by minute, evenly over slots."""
+    requests: list[int] = []
+    work_s: list[float] = []
+    for count, work_ms in minutes:
+        each = [
+            count * (at + 1) // MINUTE_SLOTS - count * at // MINUTE_SLOTS
+            for at in range(MINUTE_SLOTS)
+        ]
+        requests += each
+        mean_s = work_ms / 1000 / (count or MINUTE_SLOTS)
+        work_s += [mean_s * (one if count else 1) for one in each]
+    return requests, work_s
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadSummary:
     """What the search logs say, all of it from finished requests.
 
-    `arrivals` and `work_s` (their service times) are per slot of `slot_s` by `enqueued_at`, oldest
-    first; the last slot ends now, fewer slots than the longest window means a young fleet.
-    The newest start is the log with the latest `started_at`. `past_loads` are mean offered loads
-    in erlangs per `past_step_s`, oldest first, up to the last full step; `recent_loads` those of
-    the last day per `recent_step_s`, up to the same instant. `late_error` is the standard error of
-    `late_last_day`, since late requests come together, and `running_last_day_s` is E[S^2]/E[S]
-    of the last day's service times, 0 while it is not known. Not from logs: `queued` requests wait
-    in the request queue, None when that is not known, and for `quiet_s` the queue was seen empty
-    and no request was logged, 0 when that is not known either.
+    The last slot of `log` ends now. The newest start is the log with the latest `started_at`.
+    `service_variation` is the variance of service times over their squared mean. Not from logs:
+    `queued` requests wait in the request queue, None when that is not known, and for `quiet_s` the
+    queue was empty and no request was logged, 0 when that is not known either.
     """
 
-    arrivals: tuple[int, ...]
-    work_s: tuple[float, ...]
+    log: ArrivalLog
     service_mean_s: float
-    service_second_moment_s2: float
     newest_start_age_s: float
     newest_wait_s: float
     newest_log_age_s: float
-    peakedness: float = 1.0
+    service_variation: float = 1.0
     queued: int | None = None
     quiet_s: float = 0.0
-    requests_last_day: int = 0
-    late_last_day: int = 0
-    late_error: float = 0.0
-    running_last_day_s: float = 0.0
-    past_loads: tuple[float, ...] = ()
-    past_step_s: float = 300.0
-    recent_loads: tuple[float, ...] = ()
-    recent_step_s: float = 60.0
-    slot_s: float = 10.0

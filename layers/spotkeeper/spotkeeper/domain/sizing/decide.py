@@ -14,7 +14,7 @@ from spotkeeper.domain.health.memory import HealthMemory
 from spotkeeper.domain.health.reports import watch_reports, with_silence
 from spotkeeper.domain.load.arrivals import arrival_window
 from spotkeeper.domain.load.flow import follow, paced
-from spotkeeper.domain.load.history import LoadHistory, extended, load_summary
+from spotkeeper.domain.load.history import LoadHistory, load_summary
 from spotkeeper.domain.load.load import Load, LoadDigest
 from spotkeeper.domain.load.request_queue import (
     QueueLength,
@@ -26,7 +26,14 @@ from spotkeeper.domain.load.summarise import summarise
 from spotkeeper.domain.load.workers import busy_shares
 from spotkeeper.domain.release import plan_release
 from spotkeeper.domain.sizing.actions import EndInstance, HealthAction, ReplaceWorker, ResizeSpot
-from spotkeeper.domain.sizing.promise import OBJECTIVE_WINDOW_S, ObjectiveInput
+from spotkeeper.domain.sizing.estimate import recent_onprem
+from spotkeeper.domain.sizing.promise import (
+    OBJECTIVE_WINDOW_S,
+    ObjectiveInput,
+    judged_history,
+    objective_policy,
+)
+from spotkeeper.domain.sizing.shadows import choose
 from spotkeeper.domain.sizing.size import Sizing, hold_back, limit_growth, partly_known, size
 from spotkeeper.domain.sizing.start_up import watch_starts
 
@@ -140,13 +147,18 @@ def _promised(
         return None, None
     until = flow.ends_at(snapshot.now)
     seen = arrival_window(snapshot.digests, until, OBJECTIVE_WINDOW_S)
-    history = extended(snapshot.history or LoadHistory(), snapshot.digests, seen, objective.wait_s)
+    onprem, _ = recent_onprem(load, snapshot.fleet, memory, snapshot.now)
+    policy = objective_policy(snapshot.fleet, snapshot.spot, onprem, memory)
+    history = judged_history(snapshot.history or LoadHistory(), snapshot.digests, seen, policy)
     summary = replace(
         load_summary(seen, history, load.newest, until, flow.known_since),
         queued=known_waiting(memory.queue),
         quiet_s=quiet_s(memory.queue, snapshot.now),
     )
-    return history, ObjectiveInput(summary=summary, serving=_serving(snapshot, memory))
+    promised = ObjectiveInput(
+        summary=summary, serving=_serving(snapshot, memory), choice=choose(history.scores)
+    )
+    return history, promised
 
 
 def _serving(snapshot: HealthSnapshot, memory: HealthMemory) -> int:

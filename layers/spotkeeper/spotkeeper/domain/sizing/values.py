@@ -14,13 +14,19 @@ QUIET_AFTER_S = float(SizingPolicy().quiet_after_s)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObjectivePolicy:
-    """The promise, the bounds in workers, and the times that the fleet was measured to need."""
+    """The promise, the bounds in workers, and the times that the fleet was measured to need.
+
+    `onprem` workers are always there, beside at least `min_workers` of the cloud, which come
+    `per_instance` at a time; `max_workers` are those on premises and of the cloud together.
+    """
 
     wait_s: float
     share: float
     min_workers: int
     max_workers: int
     start_up_s: float
+    onprem: int = 0
+    per_instance: int = 1
     drain_s: float = DRAIN_S
     stale_s: float = STALE_S
     quiet_after_s: float = QUIET_AFTER_S

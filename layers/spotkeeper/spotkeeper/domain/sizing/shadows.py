@@ -1,0 +1,440 @@
+"""A family of textbook rules, a shadow fleet for each, and the choice among them.
+
+Every rule of the family is Erlang C on the load of a recent window, with a margin in square roots
+of that load, and a time for which a need is kept. Each has a shadow: the fleet that it would have
+run on this fleet's own requests, with the same start-up time and the same bounds. The fleet
+follows the cheapest rule whose shadow kept the promise over the last day (`choose`). Nothing is
+forecast, and nothing is fitted to anybody else's traffic.
+"""
+
+import math
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from heapq import heapify, heapreplace
+from itertools import groupby, product
+from typing import NamedTuple
+
+from spotkeeper.domain.load.history import DAY_STEPS, STEP_SLOTS, Scores
+from spotkeeper.domain.load.summary import DAY_SLOTS, MINUTE_SLOTS, SLOT_S, ArrivalLog
+from spotkeeper.domain.sizing.erlang import erlang_workers
+from spotkeeper.domain.sizing.values import DRAIN_S, ObjectivePolicy
+
+MINUTE_S, STEP_S = 60.0, 300.0
+
+
+class Member(NamedTuple):
+    """A rule of the family: the load of a window plus `roots` of its square root, kept so long."""
+
+    window_s: int
+    roots: float
+    keep_s: int
+
+    def __str__(self) -> str:
+        """Tell the rule in words."""
+        window = {86_400: "day"}.get(self.window_s, f"{self.window_s // 60} min")
+        margin = f" {self.roots:+g} roots" if self.roots else ""
+        return f"Erlang C on the last {window}{margin}, kept {self.keep_s // 60} min"
+
+
+# How much of the past tells the load. A day makes a nearly constant fleet.
+WINDOWS_S = (120, 300, 600, 1_800, 3_600)
+# Chance is about a square root of the load. Real traffic is smoother, or burstier, than that.
+MARGINS = (-0.4, 0.0, 0.5, 1.0, 2.0)
+# For how long a need is kept after it has gone.
+KEEPS_S = (180, 300, 900, 1_800)
+FAMILY = tuple(
+    Member(*each)
+    for each in (*product(WINDOWS_S, MARGINS, KEEPS_S), *product((86_400,), MARGINS, (180,)))
+)
+# A fleet whose own log says little follows this one: it gives back slowly.
+PRUDENT = Member(300, 0.0, 1_800)
+# The name of this family; scores of another one are not read.
+NAME = "1"
+LONGEST_KEEP = max(KEEPS_S) // 60
+
+# A shadow begins so long before the five minutes that it is judged by.
+WARM_MINUTES = 10
+# Shadows serve request by request up to so many a day, and beyond as a flow of 10 s slots.
+EXACT_A_DAY = 20_000
+# Scores: each step counts so much less than the next, which makes a day in all.
+FADE = math.exp(-1 / DAY_STEPS)
+# The first steps of a history say nothing: shadows do not know the load yet.
+FIRST_STEPS = 3
+# So many steps must count before anything but PRUDENT is followed.
+YOUNG_STEPS = 6
+# Steps that one turn judges at most: a lost memory comes back within hours, and no turn is late.
+STEPS_A_TURN = 4
+# A member qualifies with so much of the promise's budget, standard errors included, ...
+AIM, ERRORS = 0.9, (1.0, 0.5, 0.0)
+# ... as if so many requests before had been late as aimed at.
+PRIOR = 100.0
+# The fleet changes only for a rule that is so much cheaper.
+CHEAPER = 0.03
+# The fleet's own late requests over its shadow's correct all shadows, up to this.
+LARGEST_CORRECTION = 3.0
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """The rule to follow, by index, and how its shadow did; `cheaper` is what was passed over.
+
+    `share` started in time, and `hours_a_day` were paid. -1 is PRUDENT, of a young fleet.
+    """
+
+    index: int = -1
+    share: float = 0.0
+    hours_a_day: float = 0.0
+    least_hours_a_day: float = 0.0
+    cheaper: int = -1
+    cheaper_share: float = 0.0
+    cheaper_hours_a_day: float = 0.0
+    known_h: float = 0.0
+
+    @property
+    def member(self) -> Member:
+        """The rule itself."""
+        return FAMILY[self.index] if self.index >= 0 else PRUDENT
+
+    def __str__(self) -> str:
+        """Say why this one is followed."""
+        if self.index < 0:
+            return f"{self.member}, while less than half an hour is known"
+        text = f"{self.member}: {_kept(self.share, self.hours_a_day)} over the last day"
+        if self.known_h < DAY_STEPS * STEP_S / 3600 / 2:
+            text += f" ({self.known_h:.1f} h known)"
+        if self.cheaper >= 0:
+            next_one = _kept(self.cheaper_share, self.cheaper_hours_a_day)
+            text += f"; the next cheaper, {FAMILY[self.cheaper]}: {next_one}"
+        return text
+
+
+def _kept(share: float, hours: float) -> str:
+    return f"{share:.1%} in time for {hours:.1f} worker-hours a day"
+
+
+def lag_slots(service_mean_s: float) -> int:
+    """Return how many slots before now most requests that arrived have been logged."""
+    return math.ceil(min(600.0, max(30.0, 10.0 + service_mean_s)) / SLOT_S)
+
+
+def needed(member: Member, log: ArrivalLog, end: int, mean_s: float, want: ObjectivePolicy) -> int:
+    """Return the workers that a member finds at an index of the log."""
+    return _erlang(log.load(end, round(member.window_s / SLOT_S)), member.roots, mean_s, want)
+
+
+def _erlang(load: float, roots: float, mean_s: float, want: ObjectivePolicy) -> int:
+    load = max(0.0, load + roots * math.sqrt(load))
+    return erlang_workers(load, mean_s, want.wait_s, want.share)
+
+
+def in_bounds(workers: int, policy: ObjectivePolicy) -> int:
+    """Return the workers of a fleet of whole instances that is asked for so many."""
+    cloud = -(-max(0, workers - policy.onprem) // policy.per_instance) * policy.per_instance
+    least = policy.onprem + policy.min_workers
+    return max(least, min(policy.max_workers, policy.onprem + cloud), 1)
+
+
+@dataclass(frozen=True, slots=True)
+class _World:
+    """The minutes that one step is judged in: requests, and what does not depend on the member."""
+
+    policy: ObjectivePolicy
+    loads: Sequence[float]
+    mean_s: float
+    warm: int
+
+
+def _exact(
+    wants: Sequence[int], world: _World, requests: Sequence[tuple[float, float]]
+) -> tuple[float, int]:
+    """Serve each request first come, first served; return late ones and worker-minutes."""
+    policy, count, late, cost, at = world.policy, len(requests), 0, 0, 0
+    have, booting, counted_s = wants[0], [math.inf][:0], world.warm * MINUTE_S
+    free = [-1.0] * have
+    for minute, wanted in enumerate(wants):
+        now, want = minute * MINUTE_S, wanted
+        booting = [ready for ready in booting if ready > now]
+        if at < count and requests[at][0] < now:
+            waiting_s, one = 0.0, at
+            while one < count and requests[one][0] < now:
+                waiting_s += requests[one][1]
+                one += 1
+            live = have - len(booting)
+            want = max(want, _drained(waiting_s, live, have, world, minute))
+        if want > have:
+            launched = [now + policy.start_up_s] * (want - have)
+            booting += launched
+            free += launched
+            heapify(free)
+        elif want < have:
+            _release(free, booting, have - want)
+        have = want
+        end = now + MINUTE_S if minute + 1 < len(wants) else math.inf
+        cost += have if minute >= world.warm else 0
+        while at < count:
+            arrived, service_s = requests[at]
+            start = free[0] if free[0] > arrived else arrived
+            if start >= end:
+                break
+            heapreplace(free, start + service_s)
+            late += arrived >= counted_s and start - arrived > policy.wait_s
+            at += 1
+    return late, cost
+
+
+def _drained(waiting_s: float, live: int, have: int, world: _World, minute: int) -> int:
+    """Return the workers that clear what waits in time; 0 unless it is too much."""
+    if waiting_s <= max(1, live) * world.policy.wait_s:
+        return 0
+    wanted = max(have, math.ceil(world.loads[minute] + waiting_s / DRAIN_S))
+    return in_bounds(wanted, world.policy)
+
+
+def _release(free: list[float], booting: list[float], count: int) -> None:
+    """Give back those that boot, then those that are idle soonest."""
+    for _ in range(min(count, len(booting))):
+        free.remove(booting.pop())
+        count -= 1
+    free.sort()
+    del free[:count]
+
+
+def _flow(
+    wants: Sequence[int], world: _World, slots: Sequence[tuple[int, float]]
+) -> tuple[float, int]:
+    """Serve slots as a flow: exact enough where requests are many."""
+    policy, mean_s, late, cost = world.policy, world.mean_s, 0.0, 0
+    decay, have = math.exp(-SLOT_S / mean_s), wants[0]
+    live, booting, inside = have, [(math.inf, 0)][:0], world.loads[0]
+    for minute, wanted in enumerate(wants):
+        now, want = minute * MINUTE_S, wanted
+        if inside > live:
+            want = max(want, _drained((inside - live) * mean_s, live, have, world, minute))
+        if want > have:
+            booting.append((now + policy.start_up_s, want - have))
+        drop = have - want
+        while drop > 0 and booting:
+            ready, count = booting.pop()
+            gone = min(drop, count)
+            drop -= gone
+            if count > gone:
+                booting.append((ready, count - gone))
+        live, have = live - max(0, drop), want
+        cost += have if minute >= world.warm else 0
+        for slot in range(MINUTE_SLOTS):
+            while booting and booting[0][0] <= now + slot * SLOT_S:
+                live += booting.pop(0)[1]
+            requests, work_s = slots[minute * MINUTE_SLOTS + slot]
+            serving, before, offered = max(live, 1e-9), inside, work_s / SLOT_S
+            settled = offered + (min(inside, serving) - offered) * decay
+            if max(inside, offered) > serving:
+                served = min(serving, max(inside, offered)) * SLOT_S / mean_s
+                left = inside + work_s / mean_s - served
+                inside = left if left > serving else max(left, settled)
+            else:
+                inside = settled
+            if requests and minute >= world.warm:
+                late += requests * _late(before, inside, serving, mean_s, policy.wait_s)
+    return late, cost
+
+
+def _late(before: float, after: float, serving: float, mean_s: float, wait_s: float) -> float:
+    """Return the share of a slot's requests that wait too long, as the queue goes from n to n."""
+    shorter, longer = sorted((n - serving) * mean_s / serving for n in (before, after))
+    if shorter > wait_s:
+        return 1.0
+    return max(0.0, longer - wait_s) / max(longer - shorter, 1e-9)
+
+
+def _requests(log: ArrivalLog, begin: int, end: int, variation: float) -> list[tuple[float, float]]:
+    """Draw the requests of some slots: when each came is known to the slot, their work in sum."""
+    spread, found = math.sqrt(math.log1p(variation)), []
+    for slot in range(begin, end):
+        count = log.requests[slot]
+        if not count:
+            continue
+        start, work_s = (slot - begin) * SLOT_S, log.work_s[slot]
+        if count == 1:
+            found.append((start + SLOT_S / 2, work_s))
+            continue
+        draw = random.Random(log.first + slot)
+        times = sorted(draw.random() for _ in range(count))
+        sizes = [math.exp(spread * draw.gauss(0.0, 1.0)) for _ in range(count)]
+        each_s = work_s / sum(sizes)
+        found += [
+            (start + SLOT_S * at, each_s * size) for at, size in zip(times, sizes, strict=True)
+        ]
+    return found
+
+
+def _a_day(log: ArrivalLog, end: int) -> float:
+    known = min(end, DAY_SLOTS)
+    return (log.request_sums[end] - log.request_sums[end - known]) * DAY_SLOTS / known
+
+
+def judged(
+    log: ArrivalLog, end: int, policy: ObjectivePolicy, variation: float
+) -> tuple[list[float], list[int]]:
+    """Return late requests and worker-minutes of each shadow in the step that ends at an index."""
+    warm = min(WARM_MINUTES, (end - STEP_SLOTS) // MINUTE_SLOTS)
+    begin = end - STEP_SLOTS - warm * MINUTE_SLOTS
+    turns = range(begin, end, MINUTE_SLOTS)
+    looks = range(begin - LONGEST_KEEP * MINUTE_SLOTS, end, MINUTE_SLOTS)
+    means = {look: log.service_mean_s(look) for look in looks}
+    ends = {look: look - lag_slots(means[look]) for look in looks}
+    world = _World(
+        policy, [log.load(ends[at], STEP_SLOTS) for at in turns], log.service_mean_s(end), warm
+    )
+    requests = log.request_sums[end] - log.request_sums[begin]
+    served = (
+        partial(_exact, requests=_requests(log, begin, end, variation))
+        if _a_day(log, end) <= EXACT_A_DAY
+        else partial(_flow, slots=list(zip(log.requests, log.work_s, strict=True))[begin:end])
+    )
+    late, cost = [], []
+    known: dict[tuple[int, ...], tuple[float, int]] = {}
+    for window_s, members in groupby(FAMILY, key=lambda member: member.window_s):
+        slots = round(window_s / SLOT_S)
+        loads = [log.load(ends[at], slots) for at in looks]
+        for roots, kept in groupby(members, key=lambda member: member.roots):
+            base = [
+                in_bounds(_erlang(load, roots, means[at], policy) if means[at] else 0, policy)
+                for at, load in zip(looks, loads, strict=True)
+            ]
+            for member in kept:
+                keep = member.keep_s // 60
+                found = range(LONGEST_KEEP, len(base))
+                wants = tuple([max(base[at - keep + 1 : at + 1]) for at in found])
+                if wants not in known:
+                    idle = (0.0, sum(wants[warm:]))
+                    known[wants] = served(wants, world) if requests else idle
+                late.append(known[wants][0])
+                cost.append(known[wants][1])
+    return late, cost
+
+
+@dataclass(frozen=True, slots=True)
+class OwnStarts:
+    """Requests of one step in the fleet itself, and how many of them started late."""
+
+    requests: int
+    late: int
+
+
+def advanced(
+    scores: Scores,
+    log: ArrivalLog,
+    stop: int,
+    policy: ObjectivePolicy,
+    variation: float,
+    own: Mapping[int, OwnStarts],
+) -> Scores:
+    """Judge the steps before `stop` that have not been, a few a turn, the oldest first.
+
+    Scores of another family or promise are begun anew, from what the log still has.
+    """
+    first = -(-log.first // STEP_SLOTS) + FIRST_STEPS
+    promise = (NAME, policy.wait_s, policy.share)
+    if (scores.family, scores.wait_s, scores.share) != promise or len(scores.late) != len(FAMILY):
+        none = (0.0,) * len(FAMILY)
+        scores = Scores(
+            family=NAME,
+            wait_s=policy.wait_s,
+            share=policy.share,
+            next_step=first,
+            late=none,
+            squares=none,
+            hours=none,
+        )
+    for step in range(max(first, scores.next_step), stop)[:STEPS_A_TURN]:
+        end = (step + 1) * STEP_SLOTS - log.first
+        late, minutes = judged(log, end, policy, variation)
+        requests = log.request_sums[end] - log.request_sums[end - STEP_SLOTS]
+        present = policy.onprem * STEP_SLOTS // MINUTE_SLOTS
+        hours = [(each - present) / 60 for each in minutes]
+        scores = _added(scores, step, requests, late, hours, own.get(step))
+    return replace(scores, followed=choose(scores).index)
+
+
+def _added(
+    scores: Scores,
+    step: int,
+    requests: float,
+    late: Sequence[float],
+    hours: Sequence[float],
+    own: OwnStarts | None,
+) -> Scores:
+    def faded(before: float, now: float) -> float:
+        return float(f"{before * FADE + now:.5g}")
+
+    counts = own is not None and own.requests > 0 and scores.followed >= 0
+    return replace(
+        scores,
+        next_step=step + 1,
+        steps=faded(scores.steps, 1.0),
+        requests=faded(scores.requests, requests),
+        own_late=faded(scores.own_late, own.late if own and counts else 0.0),
+        own_expected=faded(scores.own_expected, late[scores.followed] if counts else 0.0),
+        late=tuple(map(faded, scores.late, late)),
+        squares=tuple(map(faded, scores.squares, (each * each for each in late))),
+        hours=tuple(map(faded, scores.hours, hours)),
+    )
+
+
+def choose(scores: Scores) -> Choice:
+    """Choose the cheapest member whose shadow keeps the promise, its standard error included.
+
+    With fewer standard errors where none does, and at last the cheapest of those that are about
+    the best. The fleet's own late requests, where they are more than its shadow's, correct all.
+    """
+    if scores.steps < YOUNG_STEPS - 0.5 or len(scores.late) != len(FAMILY):
+        return Choice()
+    budget = 1.0 - scores.share
+    prior = PRIOR * budget
+    correction = (scores.own_late + prior) / (scores.own_expected + prior)
+    correction = min(LARGEST_CORRECTION, max(1.0, correction))
+    total, allowed = scores.requests + PRIOR, budget * AIM
+
+    def shares(errors: float) -> list[float]:
+        return [
+            ((late + errors * math.sqrt(square)) * correction + prior * AIM) / total
+            for late, square in zip(scores.late, scores.squares, strict=True)
+        ]
+
+    members = range(len(FAMILY))
+    for errors in ERRORS:
+        late = shares(errors)
+        kept = [one for one in members if late[one] <= allowed + 1e-9]
+        if kept:
+            break
+    else:
+        kept = [one for one in members if late[one] <= min(late) * 1.1 + 1e-9]
+    best = min(kept, key=lambda one: (scores.hours[one], late[one], one))
+    now = scores.followed
+    if now in kept and scores.hours[now] <= scores.hours[best] * (1 + CHEAPER):
+        best = now
+    return _told(scores, best, kept)
+
+
+def _told(scores: Scores, index: int, kept: Sequence[int]) -> Choice:
+    a_day = DAY_STEPS / max(1.0, scores.steps)
+
+    def share(one: int) -> float:
+        return 1.0 - scores.late[one] / scores.requests if scores.requests else 1.0
+
+    hours = scores.hours
+    cheaper = [one for one in range(len(FAMILY)) if hours[one] < hours[index] and one not in kept]
+    passed = max(cheaper, key=lambda one: (hours[one], share(one)), default=-1)
+    keeping = [one for one in range(len(FAMILY)) if share(one) >= scores.share] or [index]
+    return Choice(
+        index=index,
+        share=share(index),
+        hours_a_day=hours[index] * a_day,
+        least_hours_a_day=min(hours[one] for one in keeping) * a_day,
+        cheaper=passed,
+        cheaper_share=share(passed) if passed >= 0 else 0.0,
+        cheaper_hours_a_day=hours[passed] * a_day if passed >= 0 else 0.0,
+        known_h=-math.log(max(1e-9, 1 - scores.steps * (1 - FADE))) * DAY_STEPS * STEP_S / 3600,
+    )

@@ -1,0 +1,193 @@
+"""The shadow fleets: what each keeps and costs, and which rule is followed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import pairwise
+from random import Random
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from spotkeeper.domain.load.history import STEP_SLOTS, Scores
+from spotkeeper.domain.load.summary import ArrivalLog
+from spotkeeper.domain.sizing import shadows
+from spotkeeper.domain.sizing.shadows import (
+    FAMILY,
+    PRUDENT,
+    STEPS_A_TURN,
+    Member,
+    OwnStarts,
+    advanced,
+    choose,
+    in_bounds,
+    judged,
+)
+from spotkeeper.domain.sizing.values import ObjectivePolicy
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+POLICY = ObjectivePolicy(wait_s=10.0, share=0.95, min_workers=1, max_workers=200, start_up_s=240.0)
+HOUR = 360
+
+
+def steady(load: float, service_s: float, slots: int, first: int = 0) -> ArrivalLog:
+    """Requests of one length at even gaps."""
+    every = [round(at * 10 * load / service_s) for at in range(slots + 1)]
+    requests = [after - before for before, after in pairwise(every)]
+    return ArrivalLog(first, requests, [count * service_s for count in requests])
+
+
+def spikes(slots: int) -> ArrivalLog:
+    """Hardly a request, and every 20 minutes 40 of 5 s within 10 s."""
+    requests = [40 if slot % 120 == 60 else int(slot % 12 == 0) for slot in range(slots)]
+    return ArrivalLog(0, requests, [5.0 * count for count in requests])
+
+
+def scores_of(
+    log: ArrivalLog, policy: ObjectivePolicy = POLICY, own: dict[int, OwnStarts] | None = None
+) -> Scores:
+    """What a fleet that judges every step in its time knows at the end of a log."""
+    scores, stop = Scores(), len(log) // STEP_SLOTS
+    for _ in range(0, stop, STEPS_A_TURN):
+        scores = advanced(scores, log, stop, policy, 0.5, own or {})
+    return scores
+
+
+@pytest.mark.parametrize(("load", "service_s"), [(0.2, 2.0), (3.0, 1.0), (12.0, 0.5), (120.0, 1.0)])
+def test_a_steady_load_is_kept_by_erlang_at_about_the_load(load: float, service_s: float) -> None:
+    log = steady(load, service_s, 2 * HOUR)
+    late, minutes = judged(log, 2 * HOUR, POLICY, 0.5)
+    kept = FAMILY.index(Member(300, 0.0, 300))
+    assert late[kept] <= 0.05 * 30 * 10 * load / service_s
+    assert load * 5 <= minutes[kept] <= 5 * (load + 2 + 0.1 * load)
+
+
+def test_a_fleet_at_its_bound_is_late_whoever_is_followed() -> None:
+    log = steady(30.0, 2.0, HOUR)
+    late, minutes = judged(log, HOUR, replace(POLICY, max_workers=5), 0.5)
+    assert min(late) > 4000 / 5
+    assert set(minutes) == {25}
+
+
+def test_a_quiet_night_costs_the_least_fleet_and_nothing_is_late() -> None:
+    log = ArrivalLog(0, [1, *[0] * (3 * HOUR - 1)], [2.0, *[0.0] * (3 * HOUR - 1)])
+    late, minutes = judged(log, 3 * HOUR, POLICY, 0.5)
+    assert (set(late), set(minutes)) == {(0.0,), (5,)} or (max(late), max(minutes)) == (0, 5)
+
+
+def test_the_flow_is_near_the_exact_fleet(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A load that doubles every half hour, 5 requests a second: what each shadow costs and misses."""
+    draw, slots = Random(1), 6 * HOUR
+    requests = [
+        sum(draw.random() < 0.1 for _ in range(250 * (1 + slot // 180 % 2)))
+        for slot in range(slots)
+    ]
+    work_s = [sum(draw.expovariate(0.5) for _ in range(count)) for count in requests]
+    log = ArrivalLog(0, requests, work_s)
+    flow = scores_of(log)
+    monkeypatch.setattr(shadows, "EXACT_A_DAY", 10**9)
+    exact = scores_of(log)
+    assert flow != exact
+    assert flow.hours == pytest.approx(exact.hours, rel=0.02)
+    assert flow.late == pytest.approx(exact.late, rel=0.3, abs=0.01 * exact.requests)
+
+
+def test_the_cheapest_that_kept_the_promise_is_followed_and_says_so() -> None:
+    scores = scores_of(spikes(6 * HOUR))
+    choice = choose(scores)
+    allowed = 0.05 * scores.requests
+    kept = [at for at in range(len(FAMILY)) if scores.late[at] <= allowed]
+    assert scores.late[choice.index] <= allowed or not kept
+    assert choice.hours_a_day >= choice.least_hours_a_day > 0
+    assert str(choice.member) in str(choice)
+    assert "worker-hours a day" in str(choice)
+
+
+def test_a_young_fleet_follows_the_prudent_rule() -> None:
+    assert choose(Scores()).member == PRUDENT
+    assert choose(scores_of(steady(2.0, 2.0, 5 * STEP_SLOTS))).member == PRUDENT
+    assert choose(scores_of(steady(2.0, 2.0, 12 * STEP_SLOTS))).index >= 0
+
+
+def known(late: Sequence[float], hours: Sequence[float], **more: float) -> Scores:
+    """Scores of a day in which two members are better than all others."""
+    rest = len(FAMILY) - len(late)
+    return replace(
+        Scores(share=0.95, steps=250.0, requests=10_000.0),
+        late=(*late, *[5_000.0] * rest),
+        squares=(*(each * 10 for each in late), *[0.0] * rest),
+        hours=(*hours, *[1.0] * rest),
+        **more,  # type: ignore[arg-type]
+    )
+
+
+@pytest.mark.parametrize(
+    ("scores", "index"),
+    [
+        (known([100, 200], [60, 50]), 1),
+        (known([100, 2_000], [60, 50]), 0),
+        (known([100, 200], [51, 50], followed=0), 0),
+        (known([100, 200], [52, 50], followed=0), 1),
+        (known([100, 300], [60, 50], own_late=900.0, own_expected=300.0), 0),
+        (known([900, 2_000], [60, 50]), 0),
+    ],
+    ids=["cheapest", "late", "hardly cheaper", "cheaper", "own lateness", "none keeps it"],
+)
+def test_which_member_is_followed(scores: Scores, index: int) -> None:
+    assert choose(scores).index == index
+
+
+def test_another_promise_and_another_family_are_judged_anew() -> None:
+    log = steady(2.0, 2.0, 12 * STEP_SLOTS)
+    scores = scores_of(log)
+    looser = advanced(scores, log, 12, replace(POLICY, wait_s=30.0), 0.5, {})
+    assert (looser.wait_s, looser.steps < scores.steps) == (30.0, True)
+    other = advanced(replace(scores, family="0"), log, 12, POLICY, 0.5, {})
+    assert other.family != "0"
+    assert other.next_step == 3 + STEPS_A_TURN
+
+
+def test_a_lost_memory_is_rebuilt_some_steps_a_turn() -> None:
+    log = steady(2.0, 2.0, 30 * STEP_SLOTS, first=600)
+    scores = advanced(Scores(), log, 20 + 30, POLICY, 0.5, {})
+    assert scores.next_step == 20 + 3 + STEPS_A_TURN
+    whole = scores_of(ArrivalLog(0, log.requests, log.work_s))
+    again = Scores()
+    while again.next_step < 50:
+        again = advanced(again, log, 50, POLICY, 0.5, {})
+    assert (again.hours, again.late) == (whole.hours, whole.late)
+
+
+def test_the_fleets_own_late_requests_are_held_against_its_shadow() -> None:
+    log = steady(2.0, 2.0, 20 * STEP_SLOTS)
+    own = {step: OwnStarts(requests=300, late=30) for step in range(20)}
+    scores = scores_of(log, own=own)
+    assert scores.own_late > 200 > scores.own_expected
+
+
+@pytest.mark.parametrize(
+    ("workers", "onprem", "per", "fleet"),
+    [(0, 0, 1, 1), (5, 0, 1, 5), (5, 0, 4, 8), (5, 3, 4, 7), (2, 3, 1, 4), (999, 3, 4, 200)],
+)
+def test_shadows_have_whole_instances_within_the_bounds(
+    workers: int, onprem: int, per: int, fleet: int
+) -> None:
+    assert in_bounds(workers, replace(POLICY, onprem=onprem, per_instance=per)) == fleet
+
+
+@given(
+    st.lists(st.integers(0, 3), min_size=4 * STEP_SLOTS, max_size=4 * STEP_SLOTS),
+    st.floats(0.1, 60.0),
+    st.integers(1, 9),
+)
+def test_late_requests_and_hours_are_those_of_a_fleet_within_its_bounds(
+    requests: list[int], service_s: float, most: int
+) -> None:
+    log = ArrivalLog(7, requests, [count * service_s for count in requests])
+    late, minutes = judged(log, len(log), replace(POLICY, max_workers=most), 0.5)
+    assert all(0 <= each <= sum(requests[-STEP_SLOTS:]) for each in late)
+    assert all(5 <= each <= 5 * most for each in minutes)
