@@ -9,7 +9,6 @@ import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
-from dataclasses import replace
 from functools import cache
 from multiprocessing import get_context
 from pathlib import Path
@@ -19,10 +18,9 @@ import numpy as np
 from rich.table import Table
 
 from bench._figures import Figure, show
-from spotkeeper.domain.load.history import DAY_STEPS
-from spotkeeper.domain.load.summary import LoadSummary
-from spotkeeper.domain.sizing.objective import size_to_objective
-from spotkeeper.domain.sizing.values import ObjectivePolicy, PastNeed
+from spotkeeper.domain.load.summary import ArrivalLog
+from spotkeeper.domain.sizing.shadows import judged
+from spotkeeper.domain.sizing.values import ObjectivePolicy
 from spotkeeper_cli.output import counted, screen
 from spotkeeper_lab.replay.on_market import on_market
 from spotkeeper_lab.replay.output import cheapest, seconds
@@ -39,9 +37,8 @@ DAY_LONG_S = 80_000.0
 # The recorded rates of m-mid are of hundreds of machines; docs/sizing.md has them at this mean.
 RATE_PER_S = 1.0
 
-LIMIT_TURN_MS, LIMIT_DAY_S = 20.0, 20.0
+LIMIT_STEP_MS, LIMIT_DAY_S = 20.0, 20.0
 LIMIT_CLAIRVOYANT, LIMIT_COST = 1.25, 0.30
-WORKERS, TURNS, ROUNDS = 500, 20, 5
 
 type Rows = Mapping[str, Row]
 """The rows of one trace, by rule."""
@@ -60,7 +57,7 @@ def main() -> None:
     show("The promise and what it costs", goals)
     if both:
         show(f"Both checkers on {both.market}, {both.hours:g} hours", _market_goals(both))
-    show("Speed and cost of the rule", [turn(), day()])
+    show("Speed and cost of the rule", [step(), day()])
 
 
 def _replayed(paths: Sequence[Path]) -> tuple[Mapping[Path, Rows], MarketRow | None]:
@@ -155,53 +152,25 @@ def _market_goals(row: MarketRow) -> Iterator[Figure]:
     yield Figure(name="  x spot: cost / the same on demand", value=row.spot_factor, unit="x")
 
 
-def turn() -> Figure:
-    """One turn of sizing for 500 workers, their logs summed up: the slowest of some situations."""
-    calm = _summary()
-    behind = replace(calm, newest_wait_s=120.0, newest_start_age_s=5.0)
-    lost = replace(calm, newest_log_age_s=300.0)
-    value = max(_milliseconds(load) for load in (calm, behind, lost))
-    name = f"sizing {WORKERS} workers, 15 minutes"
-    return Figure(name=name, value=value, unit="ms", limit=LIMIT_TURN_MS)
-
-
-def _summary() -> LoadSummary:
-    """A quarter of an hour of 500 workers that are busy to 80 %, after two weeks of days."""
+def step() -> Figure:
+    """What every shadow of 500 workers costs once in five turns, the best of some rounds."""
     draw = np.random.default_rng(0)
-    load, mean_s, second_s2 = 0.8 * WORKERS, 2.0, 6.0
-    arrivals = draw.poisson(10 * load / mean_s, 90)
-    hours = np.arange(0.0, 14 * 24, 1 / 12)
-    past = load * (1 + 0.5 * np.sin(hours * np.pi / 12)) * draw.normal(1.0, 0.05, len(hours))
-    return LoadSummary(
-        arrivals=tuple(arrivals.tolist()),
-        work_s=tuple((arrivals * mean_s).tolist()),
-        service_mean_s=mean_s,
-        service_second_moment_s2=second_s2,
-        newest_start_age_s=3.0,
-        newest_wait_s=0.0,
-        newest_log_age_s=2.0,
-        peakedness=3.0,
-        requests_last_day=10_000_000,
-        late_last_day=200_000,
-        past_loads=tuple(past.tolist()),
-        recent_loads=tuple((past[-DAY_STEPS:].repeat(5) * draw.choice((0.5, 2), 1440)).tolist()),
-    )
-
-
-def _milliseconds(load: LoadSummary) -> float:
-    """Processor time of a turn, the best of some rounds."""
+    requests = draw.poisson(2_000, 8_640).tolist()
+    log = ArrivalLog(0, requests, [2.0 * count for count in requests])
     policy = ObjectivePolicy(
         wait_s=10, share=0.95, min_workers=1, max_workers=2_000, start_up_s=240
     )
-    past = [PastNeed(age_s=60.0 * age, workers=WORKERS) for age in range(1, 16)]
-
-    best = math.inf
-    for _ in range(ROUNDS):
+    times_s = []
+    for _ in range(5):
         began = time.process_time()
-        for _ in range(TURNS):
-            size_to_objective(load, WORKERS, 0, past, policy)
-        best = min(best, time.process_time() - began)
-    return 1000 * best / TURNS
+        judged(log, len(log), policy, 0.5)
+        times_s.append(time.process_time() - began)
+    return Figure(
+        name="all shadows of 500 workers, five minutes",
+        value=1000 * min(times_s),
+        unit="ms",
+        limit=LIMIT_STEP_MS,
+    )
 
 
 def day() -> Figure:

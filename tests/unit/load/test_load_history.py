@@ -130,3 +130,16 @@ def test_minutes_that_are_spread_keep_their_sums(minutes: list[tuple[int, int]])
     assert len(requests) == len(work_s) == 6 * len(minutes)
     assert sum(requests) == sum(count for count, _ in minutes)
     assert sum(work_s) == pytest.approx(sum(work for _, work in minutes) / 1000)
+
+
+def test_a_gap_in_the_logs_is_not_known_to_be_quiet() -> None:
+    later = SENT + timedelta(minutes=30)
+    digests = steady(5, later)
+    history = extended(after(steady(15)), arrival_window(digests, later, 900))
+    since = later - timedelta(minutes=5, seconds=10)
+    seen = arrival_window(digests, later, 900)
+    gap, quiet = (load_summary(seen, history, later, later, known) for known in (since, None))
+    assert gap.log.first + len(gap.log) == quiet.log.first + len(quiet.log)
+    assert sum(gap.log.requests) == sum(quiet.log.requests)
+    assert gap.log.load(len(gap.log), 180) == pytest.approx(0.2, rel=0.1)
+    assert quiet.log.load(len(quiet.log), 180) < 0.08

@@ -122,21 +122,6 @@ def test_nothing_is_given_back_while_requests_wait() -> None:
     assert backfilled.spot_desired == 30
 
 
-def test_what_was_launched_serves_before_anything_is_given_back() -> None:
-    high = sized(summary(20.0), 15)
-    wanted = high.spot_desired
-
-    def after(seconds: int, serving: int) -> int:
-        load = logged(seconds)
-        return sized(
-            summary(5.0), wanted, memory=high.memory, load=load, serving=serving
-        ).spot_desired
-
-    assert after(200, serving=15) == wanted
-    assert after(200, serving=wanted) < wanted
-    assert after(300, serving=15) < wanted, "what never comes is given up after a start-up"
-
-
 def test_silence_holds_and_is_remembered() -> None:
     high = sized(summary(20.0), 30)
     silent = sized(summary(20.0), 30, memory=high.memory, load=logged(240, age_s=240))

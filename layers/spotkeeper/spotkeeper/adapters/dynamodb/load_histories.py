@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from mypy_boto3_dynamodb import DynamoDBClient
 
+COLUMNS = ("late", "squares", "hours")
 LIFETIME = timedelta(days=15)
 
 
@@ -64,12 +65,12 @@ def _unpack(item: "Mapping[str, Any]") -> LoadHistory:
     stored = json.loads(zlib.decompress(bytes(item["history"]["B"])))
     if isinstance(stored, list):
         return _of_steps(*stored)
-    scores = stored["scores"]
+    scores: dict[str, Any] = stored["scores"]
     return LoadHistory(
         next_step=stored["next_step"],
         work_ms=tuple(stored["work_ms"]),
         requests=tuple(stored["requests"]),
-        scores=Scores(**{k: tuple(v) if isinstance(v, list) else v for k, v in scores.items()}),
+        scores=Scores(**scores | {name: tuple(scores[name]) for name in COLUMNS}),
     )
 
 

@@ -125,13 +125,11 @@ def load_summary(
 ) -> LoadSummary:
     """Put together what the sizing rule is given; `newest` is when the last request finished.
 
-    What came before the last gap in a fleet's logs is left out as far as the window has it.
+    A silence that ended `known_since` is a gap in the logs, and not known to be quiet: left out.
     """
     log = arrival_log(history, seen)
-    since = 0 if known_since is None else milliseconds(known_since) // SLOT_MS
-    if since > max(log.first, seen.first_slot):
-        cut = since - log.first
-        log = ArrivalLog(since, log.requests[cut:], log.work_s[cut:])
+    if known_since is not None:
+        log = _without_gap(log, milliseconds(known_since) // SLOT_MS - log.first)
     squared = seen.service_mean_s**2
     return LoadSummary(
         log=log,
@@ -141,6 +139,18 @@ def load_summary(
         newest_wait_s=seen.newest_wait_s,
         newest_log_age_s=_age_s(newest, now),
     )
+
+
+def _without_gap(log: ArrivalLog, end: int) -> ArrivalLog:
+    """Leave out the silence that ended at an index."""
+    end = max(0, min(end, len(log)))
+    begin = end
+    while begin > 0 and not log.requests[begin - 1]:
+        begin -= 1
+    if begin == end:
+        return log
+    requests = [*log.requests[:begin], *log.requests[end:]]
+    return ArrivalLog(log.first + end - begin, requests, [*log.work_s[:begin], *log.work_s[end:]])
 
 
 def _age_s(at: datetime | None, now: datetime) -> float:
