@@ -4,7 +4,6 @@ Needs ../shared/traces; takes some minutes of two cores. Hours are worker-hours;
 after the promised wait.
 """
 
-import math
 import os
 import time
 from collections.abc import Iterator, Mapping, Sequence

