@@ -142,8 +142,10 @@ def load_summary(
 
 
 def _without_gap(log: ArrivalLog, end: int) -> ArrivalLog:
-    """Leave out the silence that ended at an index."""
+    """Leave out the silence that ended about an index: what is served first came before that."""
     end = max(0, min(end, len(log)))
+    for _ in range(SETTLED_SLOTS):
+        end -= end > 0 and log.requests[end - 1] > 0
     begin = end
     while begin > 0 and not log.requests[begin - 1]:
         begin -= 1
