@@ -117,11 +117,11 @@ def known(late: Sequence[float], hours: Sequence[float], **more: float) -> Score
     """Scores of a day in which two members are better than all others."""
     rest = len(FAMILY) - len(late)
     return replace(
-        Scores(share=0.95, steps=250.0, requests=10_000.0),
+        Scores(share=0.95, requests=10_000.0),
         late=(*late, *[5_000.0] * rest),
         squares=(*(each * 10 for each in late), *[0.0] * rest),
         hours=(*hours, *[1.0] * rest),
-        **more,  # type: ignore[arg-type]
+        **({"steps": 250.0} | more),  # type: ignore[arg-type]
     )
 
 
@@ -134,8 +134,19 @@ def known(late: Sequence[float], hours: Sequence[float], **more: float) -> Score
         (known([100, 200], [52, 50], followed=0), 1),
         (known([100, 300], [60, 50], own_late=900.0, own_expected=300.0), 0),
         (known([900, 2_000], [60, 50]), 0),
+        (known([100, 420], [60, 50]), 1),
+        (known([100, 420], [60, 50], steps=60.0), 0),
     ],
-    ids=["cheapest", "late", "hardly cheaper", "cheaper", "own lateness", "none keeps it"],
+    ids=[
+        "cheapest",
+        "late",
+        "hardly cheaper",
+        "cheaper",
+        "own lateness",
+        "none keeps it",
+        "just kept over a day",
+        "just kept over hours",
+    ],
 )
 def test_which_member_is_followed(scores: Scores, index: int) -> None:
     assert choose(scores).index == index
@@ -162,11 +173,17 @@ def test_a_lost_memory_is_rebuilt_some_steps_a_turn() -> None:
     assert (again.hours, again.late) == (whole.hours, whole.late)
 
 
-def test_the_fleets_own_late_requests_are_held_against_its_shadow() -> None:
+def test_what_the_fleet_was_late_is_held_against_what_its_choice_expected() -> None:
+    """The cheapest of many was lucky, too: it is expected to be as late as it was until then."""
     log = steady(2.0, 2.0, 20 * STEP_SLOTS)
     own = {step: OwnStarts(requests=300, late=30) for step in range(20)}
     scores = scores_of(log, own=own)
     assert scores.own_late > 200 > scores.own_expected
+    before = replace(scores, late=(100.0,) * len(FAMILY), requests=1_000.0, own_expected=0.0)
+    longer = steady(2.0, 2.0, 21 * STEP_SLOTS)
+    after = advanced(before, longer, 21, POLICY, 0.5, {20: OwnStarts(requests=500, late=0)})
+    assert after.next_step == before.next_step + 1
+    assert after.own_expected == pytest.approx(50.0)
 
 
 @pytest.mark.parametrize(

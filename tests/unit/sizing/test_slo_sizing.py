@@ -72,6 +72,16 @@ def test_a_young_fleet_is_not_scaled_in() -> None:
     assert size(steady(2.0), live=7, past=()).workers == 7
 
 
+def test_a_young_fleet_keeps_what_a_spike_needed_for_the_next_one() -> None:
+    """Three erlangs, and twelve for two minutes, 20 minutes ago."""
+    calm = steady(3.0, slots=180)
+    requests = [4 * n if 54 <= at < 66 else n for at, n in enumerate(calm.log.requests)]
+    spiky = replace(calm, log=ArrivalLog(0, requests, [2.0 * n for n in requests]))
+    past = (PastNeed(age_s=600.0, workers=1),)
+    assert size_to_objective(calm, 5, 0, past, POLICY).workers <= 5
+    assert 12 <= size_to_objective(spiky, 5, 0, past, POLICY).workers <= 14
+
+
 def test_missing_logs_hold() -> None:
     need = size(replace(steady(2.0), newest_log_age_s=200.0), live=6, booting=2)
     assert need.workers == 8

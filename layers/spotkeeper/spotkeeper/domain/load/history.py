@@ -27,8 +27,8 @@ class Scores:
     They are of a promise (`wait_s`, `share`) and of every step before `next_step`. `steps` and
     `requests` are how many count; `late`, `squares` (of the late requests of a step) and `hours`
     (worker-hours) have one entry for each member. `followed` is the member that the fleet follows.
-    Of the requests of the same time `own_late` were late in the fleet itself, and
-    `own_expected` in the shadow that it followed.
+    Of the requests of the same time `own_late` were late in the fleet itself, where `own_expected`
+    were expected: as large a share as its shadow had when the rule was followed.
     """
 
     family: str = ""

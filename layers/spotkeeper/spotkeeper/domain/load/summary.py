@@ -25,8 +25,8 @@ class ArrivalLog:
 
     def __post_init__(self) -> None:
         """Add up, so that any window costs the same."""
-        object.__setattr__(self, "request_sums", [0, *accumulate(self.requests)])
-        object.__setattr__(self, "work_sums", [0.0, *accumulate(self.work_s)])
+        object.__setattr__(self, "request_sums", list(accumulate(self.requests, initial=0)))
+        object.__setattr__(self, "work_sums", list(accumulate(self.work_s, initial=0.0)))
 
     def __len__(self) -> int:
         return len(self.requests)

@@ -48,8 +48,9 @@ FAMILY = tuple(
     Member(*each)
     for each in (*product(WINDOWS_S, MARGINS, KEEPS_S), *product((86_400,), MARGINS, (180,)))
 )
-# A fleet whose own log says little follows this one: it gives back slowly.
-PRUDENT = Member(300, 0.0, 1_800)
+# A fleet whose own log says little follows this one: the highest minute of half an hour, less what
+# chance adds to a minute (one standard deviation), or the highest five minutes.
+PRUDENT = Member(60, 0.0, 1_800)
 # The name of this family; scores of another one are not read.
 NAME = "1"
 LONGEST_KEEP = max(KEEPS_S) // 60
@@ -66,13 +67,13 @@ FIRST_STEPS = 3
 YOUNG_STEPS = 6
 # Steps that one turn judges at most: a lost memory comes back within hours, and no turn is late.
 STEPS_A_TURN = 4
-# A member qualifies with so much of the promise's budget, standard errors included, ...
-AIM, ERRORS = 0.9, (1.0, 0.5, 0.0)
-# ... as if so many requests before had been late as aimed at.
+# A day that is not known at all counts as this many standard errors of the late requests.
+UNKNOWN_ERRORS = 2.0
+# Every share begins with this many requests, of which the promise's budget was late.
 PRIOR = 100.0
 # The fleet changes only for a rule that is so much cheaper.
 CHEAPER = 0.03
-# The fleet's own late requests over its shadow's correct all shadows, up to this.
+# The fleet's own late requests over those expected of its choices correct all shadows, up to this.
 LARGEST_CORRECTION = 3.0
 
 
@@ -100,7 +101,7 @@ class Choice:
     def __str__(self) -> str:
         """Say why this one is followed."""
         if self.index < 0:
-            return f"{self.member}, while less than half an hour is known"
+            return f"{self.member}, less what chance adds, while the fleet's log is young"
         text = f"{self.member}: {_kept(self.share, self.hours_a_day)} over the last day"
         if self.known_h < DAY_STEPS * STEP_S / 3600 / 2:
             text += f" ({self.known_h:.1f} h known)"
@@ -121,7 +122,11 @@ def lag_slots(service_mean_s: float) -> int:
 
 def needed(member: Member, log: ArrivalLog, end: int, mean_s: float, want: ObjectivePolicy) -> int:
     """Return the workers that a member finds at an index of the log."""
-    return _erlang(log.load(end, round(member.window_s / SLOT_S)), member.roots, mean_s, want)
+    load = log.load(end, round(member.window_s / SLOT_S))
+    if member == PRUDENT:
+        chance = math.sqrt(load * mean_s / member.window_s)
+        load = max(load - chance, log.load(end, STEP_SLOTS))
+    return _erlang(load, member.roots, mean_s, want)
 
 
 def _erlang(load: float, roots: float, mean_s: float, want: ObjectivePolicy) -> int:
@@ -369,14 +374,17 @@ def _added(
     def faded(before: float, now: float) -> float:
         return float(f"{before * FADE + now:.5g}")
 
-    counts = own is not None and own.requests > 0 and scores.followed >= 0
+    # The choice expects the share that its shadow had until now. What the fleet itself then has is
+    # worse where days differ, where the cheapest was the luckiest, or where instances were lost.
+    counts = own is not None and scores.followed >= 0 and scores.requests > 0
+    expected = scores.late[scores.followed] / scores.requests if counts else 0.0
     return replace(
         scores,
         next_step=step + 1,
         steps=faded(scores.steps, 1.0),
         requests=faded(scores.requests, requests),
         own_late=faded(scores.own_late, own.late if own and counts else 0.0),
-        own_expected=faded(scores.own_expected, late[scores.followed] if counts else 0.0),
+        own_expected=faded(scores.own_expected, expected * own.requests if own else 0.0),
         late=tuple(map(faded, scores.late, late)),
         squares=tuple(map(faded, scores.squares, (each * each for each in late))),
         hours=tuple(map(faded, scores.hours, hours)),
@@ -384,10 +392,11 @@ def _added(
 
 
 def choose(scores: Scores) -> Choice:
-    """Choose the cheapest member whose shadow keeps the promise, its standard error included.
+    """Choose the cheapest member whose shadow keeps the promise over the last day.
 
-    With fewer standard errors where none does, and at last the cheapest of those that are about
-    the best. The fleet's own late requests, where they are more than its shadow's, correct all.
+    Late requests are corrected by how the fleet itself did with its choices. While less than a
+    day is known, standard errors are added to them: fewer where no member keeps the promise so,
+    and at last the cheapest of those that are about the best is taken.
     """
     if scores.steps < YOUNG_STEPS - 0.5 or len(scores.late) != len(FAMILY):
         return Choice()
@@ -395,18 +404,18 @@ def choose(scores: Scores) -> Choice:
     prior = PRIOR * budget
     correction = (scores.own_late + prior) / (scores.own_expected + prior)
     correction = min(LARGEST_CORRECTION, max(1.0, correction))
-    total, allowed = scores.requests + PRIOR, budget * AIM
+    total, unknown = scores.requests + PRIOR, UNKNOWN_ERRORS * (1.0 - min(1.0, _days(scores)))
 
     def shares(errors: float) -> list[float]:
         return [
-            ((late + errors * math.sqrt(square)) * correction + prior * AIM) / total
+            ((late + errors * math.sqrt(square)) * correction + prior) / total
             for late, square in zip(scores.late, scores.squares, strict=True)
         ]
 
     members = range(len(FAMILY))
-    for errors in ERRORS:
+    for errors in (unknown, unknown / 2, 0.0):
         late = shares(errors)
-        kept = [one for one in members if late[one] <= allowed + 1e-9]
+        kept = [one for one in members if late[one] <= budget + 1e-9]
         if kept:
             break
     else:
@@ -436,5 +445,10 @@ def _told(scores: Scores, index: int, kept: Sequence[int]) -> Choice:
         cheaper=passed,
         cheaper_share=share(passed) if passed >= 0 else 0.0,
         cheaper_hours_a_day=hours[passed] * a_day if passed >= 0 else 0.0,
-        known_h=-math.log(max(1e-9, 1 - scores.steps * (1 - FADE))) * DAY_STEPS * STEP_S / 3600,
+        known_h=24 * _days(scores),
     )
+
+
+def _days(scores: Scores) -> float:
+    """Return how many days the scores are of."""
+    return -math.log(max(1e-9, 1 - scores.steps * (1 - FADE)))
