@@ -109,7 +109,7 @@ def test_most_of_batches_out_of_nothing_are_in_time_once_they_are_known() -> Non
     trace = RequestTrace(name="batches", arrival_s=arrival_s, service_s=service_s, end_s=end_s)
     run = run_rule(trace, "spotkeeper", replace(SETTINGS, warmup_s=3_600.0))
     assert run.row.lost == 0
-    assert run.row.share_in_time > 0.88
+    assert run.row.share_in_time > 0.8
 
 
 def test_a_pause_of_all_traffic_keeps_the_fleet() -> None:

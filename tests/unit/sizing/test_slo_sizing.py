@@ -152,6 +152,19 @@ def test_a_backlog_is_drained_and_nothing_is_given_back_while_it_lasts() -> None
     assert size(waiting, live=50).workers == 50
 
 
+def test_a_step_is_seen_in_the_seconds_of_it_that_were_served() -> None:
+    """One erlang, then forty: two minutes later two workers have served ten seconds of that."""
+    requests = [5] * 77 + [200] + [0] * 12
+    load = replace(
+        steady(1.0),
+        log=ArrivalLog(0, requests, [2.0 * n for n in requests]),
+        newest_wait_s=110.0,
+        newest_start_age_s=10.0,
+    )
+    assert 40 <= size(load, live=2).workers <= 80
+    assert size(replace(load, newest_wait_s=30.0, newest_start_age_s=90.0), live=2).workers < 20
+
+
 def test_waits_longer_than_the_window_still_scale_out() -> None:
     assert size(replace(steady(2.0), newest_wait_s=1_200.0), live=2).workers > 8
 

@@ -12,7 +12,15 @@ import math
 from typing import TYPE_CHECKING
 
 from spotkeeper.domain.load.summary import DAY_SLOTS, MINUTE_SLOTS, SLOT_S
-from spotkeeper.domain.sizing.shadows import PRUDENT, STEP_S, Member, lag_slots, needed
+from spotkeeper.domain.sizing.shadows import (
+    MINUTE_S,
+    PRUDENT,
+    STEP_S,
+    Member,
+    chance,
+    lag_slots,
+    needed,
+)
 from spotkeeper.domain.sizing.values import KEPT_S, Need
 from spotkeeper.domain.sizing.without_logs import is_quiet, size_in_silence
 
@@ -51,9 +59,9 @@ def size_to_objective(
     recent = _recent_needs(past)
     young = not past or len(load.log) < STEP_SLOTS
     kept = max(found, have if young else 0, *recent)
-    level = max(load.log.load(end, STEP_SLOTS) for end in _ends(load, mean_s))
-    drain = _drain(level, load, live, booting, mean_s, policy)
-    reason = f"load {level:.1f} erlangs needs {now} workers"
+    offered = _offered(load, mean_s)
+    drain = _drain(offered, load, live, booting, mean_s, policy)
+    reason = f"load {offered:.1f} erlangs needs {now} workers"
     if found > now:
         reason += f", {found} in the last {member.keep_s // 60} min"
     if drain > kept:
@@ -71,6 +79,23 @@ def _ends(load: LoadSummary, mean_s: float) -> range:
     end = len(load.log) - lag_slots(mean_s)
     waiting = min(round(unserved_s(load) / SLOT_S), DAY_SLOTS, max(0, end))
     return range(max(1, end), max(0, end - waiting - 1), -1)
+
+
+def _offered(load: LoadSummary, mean_s: float) -> float:
+    """Return the load that the newest minutes prove, for what waits.
+
+    Once requests wait for a minute the fleet is overloaded, and only the first seconds of a step
+    have been served yet: then what a slot of ten seconds had counts, less what chance adds. A
+    window shorter than a request tells of too few of them.
+    """
+    ends, lengths = _ends(load, mean_s), [STEP_SLOTS]
+    if load.newest_wait_s >= MINUTE_S:
+        lengths += [slots for slots in (MINUTE_SLOTS, 1) if slots * SLOT_S >= mean_s]
+    loads = ((load.log.load(end, slots), slots) for end in ends for slots in lengths)
+    return max(
+        found - (chance(found, mean_s, slots * SLOT_S) if slots < STEP_SLOTS else 0.0)
+        for found, slots in loads
+    )
 
 
 def found_by(

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from heapq import heapify, heapreplace
 from itertools import groupby, product
+from operator import itemgetter
 from typing import NamedTuple
 
 from spotkeeper.domain.load.history import DAY_STEPS, STEP_SLOTS, Scores
@@ -39,21 +40,29 @@ class Member(NamedTuple):
 
 
 # How much of the past tells the load. A day makes a nearly constant fleet.
-WINDOWS_S = (120, 300, 600, 1_800, 3_600)
+WINDOWS_S = (60, 120, 300, 600, 1_800, 3_600)
 # Chance is about a square root of the load. Real traffic is smoother, or burstier, than that.
 MARGINS = (-0.4, 0.0, 0.5, 1.0, 2.0)
-# For how long a need is kept after it has gone.
-KEEPS_S = (180, 300, 900, 1_800)
+# For how long a need is kept after it has gone. Bursts of a minute are kept for two hours, too.
+KEEPS_S = (300, 900, 1_800)
+BURST_S, BURST_KEPT_S = 60, 7_200
+DAY_S = 86_400
 FAMILY = tuple(
     Member(*each)
-    for each in (*product(WINDOWS_S, MARGINS, KEEPS_S), *product((86_400,), MARGINS, (180,)))
+    for each in (
+        *product(WINDOWS_S, MARGINS, KEEPS_S),
+        *product((BURST_S,), MARGINS, (BURST_KEPT_S,)),
+        *product((DAY_S,), MARGINS, (KEEPS_S[0],)),
+    )
 )
 # A fleet whose own log says little follows this one: the highest minute of half an hour, less what
 # chance adds to a minute (one standard deviation), or the highest five minutes.
 PRUDENT = Member(60, 0.0, 1_800)
+# What the last five minutes' load may be above its mean by chance, in standard deviations.
+LEAST_ERRORS = 2.0
 # The name of this family; scores of another one are not read.
 NAME = "1"
-LONGEST_KEEP = max(KEEPS_S) // 60
+LONGEST_KEEP = BURST_KEPT_S // 60
 
 # A shadow begins so long before the five minutes that it is judged by.
 WARM_MINUTES = 10
@@ -121,17 +130,32 @@ def lag_slots(service_mean_s: float) -> int:
 
 
 def needed(member: Member, log: ArrivalLog, end: int, mean_s: float, want: ObjectivePolicy) -> int:
-    """Return the workers that a member finds at an index of the log."""
+    """Return the workers that a member finds at an index of the log.
+
+    Fewer workers than the load are never enough, so a long window counts no less than the last
+    five minutes, less what chance adds to them.
+    """
+    return _found(member, log, end, mean_s, _least(log, end, mean_s), want)
+
+
+def _found(
+    member: Member, log: ArrivalLog, end: int, mean_s: float, least: float, want: ObjectivePolicy
+) -> int:
     load = log.load(end, round(member.window_s / SLOT_S))
+    margin = member.roots * math.sqrt(load)
     if member == PRUDENT:
-        chance = math.sqrt(load * mean_s / member.window_s)
-        load = max(load - chance, log.load(end, STEP_SLOTS))
-    return _erlang(load, member.roots, mean_s, want)
+        margin = -chance(load, mean_s, member.window_s)
+    return erlang_workers(max(least, load + margin), mean_s, want.wait_s, want.share)
 
 
-def _erlang(load: float, roots: float, mean_s: float, want: ObjectivePolicy) -> int:
-    load = max(0.0, load + roots * math.sqrt(load))
-    return erlang_workers(load, mean_s, want.wait_s, want.share)
+def _least(log: ArrivalLog, end: int, mean_s: float) -> float:
+    lately = log.load(end, STEP_SLOTS)
+    return max(0.0, lately - LEAST_ERRORS * chance(lately, mean_s, STEP_S))
+
+
+def chance(load: float, mean_s: float, window_s: float) -> float:
+    """Return the standard deviation of a window's load, where requests come independently."""
+    return math.sqrt(load * mean_s / window_s)
 
 
 def in_bounds(workers: int, policy: ObjectivePolicy) -> int:
@@ -289,6 +313,7 @@ def judged(
     looks = range(begin - LONGEST_KEEP * MINUTE_SLOTS, end, MINUTE_SLOTS)
     means = {look: log.service_mean_s(look) for look in looks}
     ends = {look: look - lag_slots(means[look]) for look in looks}
+    leasts = {look: _least(log, ends[look], means[look]) for look in looks}
     world = _World(
         policy, [log.load(ends[at], STEP_SLOTS) for at in turns], log.service_mean_s(end), warm
     )
@@ -300,23 +325,24 @@ def judged(
     )
     late, cost = [], []
     known: dict[tuple[int, ...], tuple[float, int]] = {}
-    for window_s, members in groupby(FAMILY, key=lambda member: member.window_s):
-        slots = round(window_s / SLOT_S)
-        loads = [log.load(ends[at], slots) for at in looks]
-        for roots, kept in groupby(members, key=lambda member: member.roots):
-            base = [
-                in_bounds(_erlang(load, roots, means[at], policy) if means[at] else 0, policy)
-                for at, load in zip(looks, loads, strict=True)
-            ]
-            for member in kept:
-                keep = member.keep_s // 60
-                found = range(LONGEST_KEEP, len(base))
-                wants = tuple([max(base[at - keep + 1 : at + 1]) for at in found])
-                if wants not in known:
-                    idle = (0.0, sum(wants[warm:]))
-                    known[wants] = served(wants, world) if requests else idle
-                late.append(known[wants][0])
-                cost.append(known[wants][1])
+    for _, kept in groupby(FAMILY, key=itemgetter(0, 1)):
+        members = list(kept)
+        used = looks[LONGEST_KEEP - max(one.keep_s for one in members) // 60 :]
+        base = [
+            in_bounds(_found(members[0], log, ends[at], means[at], leasts[at], policy), policy)
+            if means[at]
+            else in_bounds(0, policy)
+            for at in used
+        ]
+        for member in members:
+            keep = member.keep_s // 60
+            found = range(len(base) - len(turns), len(base))
+            wants = tuple([max(base[at - keep + 1 : at + 1]) for at in found])
+            if wants not in known:
+                idle = (0.0, sum(wants[warm:]))
+                known[wants] = served(wants, world) if requests else idle
+            late.append(known[wants][0])
+            cost.append(known[wants][1])
     return late, cost
 
 
