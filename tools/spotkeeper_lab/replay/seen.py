@@ -84,7 +84,6 @@ class SeenLogs:
         return LoadSummary(
             log=self.log(now_s),
             service_mean_s=self.moments(now_s)[0],
-            service_variation=self.variation(now_s),
             newest_start_age_s=now_s - started_s,
             newest_wait_s=waited_s,
             newest_log_age_s=now_s - self._newest_log_s,

@@ -130,11 +130,9 @@ def load_summary(
     log = arrival_log(history, seen)
     if known_since is not None:
         log = _without_gap(log, milliseconds(known_since) // SLOT_MS - log.first)
-    squared = seen.service_mean_s**2
     return LoadSummary(
         log=log,
         service_mean_s=seen.service_mean_s,
-        service_variation=max(0.0, seen.service_second_moment_s2 / squared - 1) if squared else 1.0,
         newest_start_age_s=_age_s(seen.newest_start, now),
         newest_wait_s=seen.newest_wait_s,
         newest_log_age_s=_age_s(newest, now),

@@ -69,9 +69,8 @@ class LoadSummary:
     """What the search logs say, all of it from finished requests.
 
     The last slot of `log` ends now. The newest start is the log with the latest `started_at`.
-    `service_variation` is the variance of service times over their squared mean. Not from logs:
-    `queued` requests wait in the request queue, None when that is not known, and for `quiet_s` the
-    queue was empty and no request was logged, 0 when that is not known either.
+    Not from logs: `queued` requests wait in the request queue, None when that is not known, and for
+    `quiet_s` the queue was empty and no request was logged, 0 when that is not known either.
     """
 
     log: ArrivalLog
@@ -79,6 +78,5 @@ class LoadSummary:
     newest_start_age_s: float
     newest_wait_s: float
     newest_log_age_s: float
-    service_variation: float = 1.0
     queued: int | None = None
     quiet_s: float = 0.0
