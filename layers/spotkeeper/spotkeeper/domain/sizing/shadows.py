@@ -8,13 +8,13 @@ forecast, and nothing is fitted to anybody else's traffic.
 """
 
 import math
-import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from heapq import heapify, heapreplace
-from itertools import groupby, product
+from itertools import groupby, islice, product
 from operator import itemgetter
+from statistics import NormalDist
 from typing import NamedTuple
 
 from spotkeeper.domain.load.history import DAY_STEPS, STEP_SLOTS, Scores
@@ -23,6 +23,7 @@ from spotkeeper.domain.sizing.erlang import erlang_workers
 from spotkeeper.domain.sizing.values import DRAIN_S, ObjectivePolicy
 
 MINUTE_S, STEP_S = 60.0, 300.0
+NORMAL = NormalDist()
 
 
 class Member(NamedTuple):
@@ -277,6 +278,14 @@ def _late(before: float, after: float, serving: float, mean_s: float, wait_s: fl
     return max(0.0, longer - wait_s) / max(longer - shorter, 1e-9)
 
 
+def _drawn(seed: int) -> Iterator[float]:
+    """Yield numbers between 0 and 1 as by chance, the same for a seed (Park and Miller 1988)."""
+    state = (seed + 1) * 1_566_083_941 % 2_147_483_647 or 1
+    while True:
+        state = state * 48_271 % 2_147_483_647
+        yield state / 2_147_483_647
+
+
 def _requests(log: ArrivalLog, begin: int, end: int, variation: float) -> list[tuple[float, float]]:
     """Draw the requests of some slots: when each came is known to the slot, their work in sum."""
     spread, found = math.sqrt(math.log1p(variation)), []
@@ -288,9 +297,9 @@ def _requests(log: ArrivalLog, begin: int, end: int, variation: float) -> list[t
         if count == 1:
             found.append((start + SLOT_S / 2, work_s))
             continue
-        draw = random.Random(log.first + slot)
-        times = sorted(draw.random() for _ in range(count))
-        sizes = [math.exp(spread * draw.gauss(0.0, 1.0)) for _ in range(count)]
+        draw = _drawn(log.first + slot)
+        times = sorted(islice(draw, count))
+        sizes = [math.exp(spread * NORMAL.inv_cdf(at)) for at in islice(draw, count)]
         each_s = work_s / sum(sizes)
         found += [
             (start + SLOT_S * at, each_s * size) for at, size in zip(times, sizes, strict=True)
