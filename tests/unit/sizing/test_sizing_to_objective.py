@@ -103,6 +103,19 @@ def test_workers_on_premises_come_first_and_instances_carry_several() -> None:
     assert sized(summary(0.5), of=own, load=logged(onprem=9)).spot_desired == 0
 
 
+def test_what_was_launched_serves_before_anything_is_given_back() -> None:
+    five = ArrivalLog(0, [25] * 400, [50.0] * 400)
+    memory = replace(FRESH, needed=(Needed(at=at(0), workers=24),))
+
+    def after(seconds: int, serving: int) -> int:
+        seen, load = replace(summary(5.0), log=five), logged(seconds)
+        return sized(seen, 24, memory=memory, load=load, serving=serving).spot_desired
+
+    assert after(200, serving=15) == 24
+    assert after(200, serving=24) < 24
+    assert after(300, serving=15) < 24, "what never comes is given up after a start-up"
+
+
 def test_a_bound_that_does_not_hold_the_need_says_by_how_much() -> None:
     sizing = sized(summary(7.0), of=promised(spot_max=5))
     assert (sizing.spot_desired, sizing.rule) == (5, "spot maximum")

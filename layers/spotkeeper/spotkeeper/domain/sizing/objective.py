@@ -56,7 +56,7 @@ def size_to_objective(
         return size_in_silence(load, have, past, policy)
     mean_s = max(mean_s, SHORTEST_SERVICE_S)
     now, found = found_by(member, load, mean_s, policy)
-    recent = _recent_needs(past)
+    recent = _recent_needs(past, have, booting, policy)
     young = not past or len(load.log) < STEP_SLOTS
     kept = max(found, have if young else 0, *recent)
     offered = _offered(load, mean_s)
@@ -108,9 +108,17 @@ def found_by(
     return now, max(now, *(needed(member, load.log, end, mean_s, policy) for end in back))
 
 
-def _recent_needs(past: Sequence[PastNeed]) -> list[int]:
-    """Return the past needs that still count; after a silence until the window is whole."""
-    return [need.workers for need in past if need.age_s <= (WHOLE_S if need.held else KEPT_S)]
+def _recent_needs(
+    past: Sequence[PastNeed], have: int, booting: int, policy: ObjectivePolicy
+) -> list[int]:
+    """Return the past needs that still count; after a silence until the window is whole.
+
+    While workers boot, those of a whole start-up count, too: ended before it serves, a worker has
+    been paid for nothing. One that never serves is given up after that.
+    """
+    recent = [need.workers for need in past if need.age_s <= (WHOLE_S if need.held else KEPT_S)]
+    launched = (need.workers for need in past if booting and need.age_s <= policy.start_up_s)
+    return [*recent, *(min(have, workers) for workers in launched)]
 
 
 def unserved_s(load: LoadSummary) -> float:
