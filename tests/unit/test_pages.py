@@ -23,7 +23,7 @@ PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").g
 SHOWN = re.compile(r"^ {4,}((?:.*\\\n)*.+)$", re.MULTILINE)
 IN_TEXT = re.compile(r"`([^`\n]+)`")
 # Options of the aws command itself; those of paginators.
-AWS_OPTIONS = {"region", "profile", "query", "output", "max-items"}
+AWS_OPTIONS = {"region", "profile", "query", "output", "max-items", "cli-input-json"}
 # Of the aws command alone, no operation of the API.
 CUSTOMISED = {("cloudformation", "deploy"), ("s3", "cp")}
 RULES = {"make before break"}
