@@ -65,12 +65,13 @@ def _unpack(item: "Mapping[str, Any]") -> LoadHistory:
     stored = json.loads(zlib.decompress(bytes(item["history"]["B"])))
     if isinstance(stored, list):
         return _of_steps(*stored)
-    scores: dict[str, Any] = stored["scores"]
+    scores: dict[str, Any] = dict(stored["scores"])
+    scores.update({name: tuple(scores[name]) for name in COLUMNS})
     return LoadHistory(
         next_step=stored["next_step"],
         work_ms=tuple(stored["work_ms"]),
         requests=tuple(stored["requests"]),
-        scores=Scores(**scores | {name: tuple(scores[name]) for name in COLUMNS}),
+        scores=Scores(**scores),
     )
 
 
