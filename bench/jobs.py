@@ -145,13 +145,12 @@ class Host:
 
 
 def processes(folder: Path) -> list[int]:
-    """The processes that run a command of this folder's job."""
-    marked = f"SPOTKEEPER_CHECKPOINTS={folder}/".encode()
+    """The processes that run a command of this folder's job: they work in it."""
     found = []
     for each in Path("/proc").iterdir():
         if each.name.isdigit():
             with contextlib.suppress(OSError):
-                if marked in (each / "environ").read_bytes():
+                if (each / "cwd").resolve().is_relative_to(folder / "work"):
                     state = (each / "stat").read_text().rpartition(")")[2].split()[0]
                     found += [] if state == "Z" else [int(each.name)]
     return found

@@ -15,7 +15,7 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -27,6 +27,7 @@ import boto3
 from bench.jobs import TRAIN, Host, s3
 from spotkeeper import wiring
 from spotkeeper.adapters.ec2.jobs import AwsJobs
+from spotkeeper.adapters.ec2.prices import price_list_region
 from spotkeeper.adapters.stacks import Stack
 from spotkeeper.domain.jobs.job import Job, JobSpec, Launch
 from spotkeeper.job_ports import LaunchRefused
@@ -174,11 +175,11 @@ class Place:
         host.start()
         return host
 
-    def _instances(self) -> Iterator[dict[str, Any]]:
+    def _instances(self) -> Iterator[Mapping[str, Any]]:
         for reservation in self.ec2.describe_instances()["Reservations"]:
             yield from reservation["Instances"]
 
-    def running(self) -> list[dict[str, Any]]:
+    def running(self) -> list[Mapping[str, Any]]:
         """The instances that run."""
         return [it for it in self._instances() if it["State"]["Name"] == "running"]
 
@@ -308,8 +309,8 @@ def account(seed: int) -> Iterator[Place]:
             resources={},
         )
         # moto has no price list.
-        real, region = Aws.stack, wiring.price_list_region
-        wiring.price_list_region = lambda _: None
+        real, region = Aws.stack, price_list_region
+        place_prices(lambda _region: None)
         logger.setLevel("ERROR")
         Aws.stack = lambda *_: stack  # type: ignore[method-assign]
         _forget()
@@ -319,16 +320,26 @@ def account(seed: int) -> Iterator[Place]:
         ports.cloud.__class__ = DryZones
         ports.cloud.place = place  # type: ignore[attr-defined]
         send = ports.cloud._mail
-        ports.cloud._mail = lambda job, lines: (place.mails.append(lines), send(job, lines))[1]
+
+        def mailed(job: Job, lines: str) -> None:
+            place.mails.append(lines)
+            send(job, lines)
+
+        ports.cloud._mail = mailed
         try:
             yield place
         finally:
             place.close()
             Aws.stack = real  # type: ignore[method-assign]
-            wiring.price_list_region = region
+            place_prices(region)
             _forget()
             os.environ.clear()
             os.environ |= kept
+
+
+def place_prices(where: Callable[[str], str | None]) -> None:
+    """Have the function look for list prices elsewhere, or nowhere."""
+    vars(wiring)["price_list_region"] = where
 
 
 def _forget() -> None:

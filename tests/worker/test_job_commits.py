@@ -399,14 +399,16 @@ def test_a_checkpoint_of_one_name_is_not_written_over_while_the_head_names_it(
     assert (loaded is not None, wrong) == (True, "")
 
 
-def test_of_one_generation_only_one_machine_is_the_owner() -> None:
+def test_of_one_generation_the_newest_machine_is_the_owner() -> None:
+    """Machines that use a volume one after the other share its generation."""
     store = Objects()
     keeper_of(store, 1, 1).claim()
     again = keeper_of(store, 1, 1)
     again.claim()
     assert again.was_mine
+    keeper_of(store, 2, 1).claim()
     with pytest.raises(TakenOver):
-        keeper_of(store, 2, 1).claim()
+        keeper_of(store, 1, 1).claim()
 
 
 def test_an_error_is_kept_for_an_agent_that_starts_again_and_not_for_the_next_machine() -> None:

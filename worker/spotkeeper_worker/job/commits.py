@@ -78,6 +78,11 @@ class Owner:
     attempt: int
     generation: int
 
+    @property
+    def rank(self) -> tuple[int, int]:
+        """Order the owners of a job: machines that share a volume share its generation."""
+        return (self.generation, self.attempt)
+
 
 @dataclass(frozen=True)
 class Head:
@@ -159,7 +164,7 @@ class Keeper:
         while True:
             found, self._tag = self._read()
             self.was_mine = found is not None and found.owner == self.me
-            if found and not self.was_mine and found.owner.generation >= self.me.generation:
+            if found and not self.was_mine and found.owner.rank >= self.me.rank:
                 raise TakenOver(f"{found.owner} owns the job")
             if found and found.done:
                 self.head = found
