@@ -339,7 +339,7 @@ def account(seed: int) -> Iterator[Place]:
 
 def place_prices(where: Callable[[str], str | None]) -> None:
     """Have the function look for list prices elsewhere, or nowhere."""
-    vars(wiring)["price_list_region"] = where
+    wiring.__dict__["price_list_region"] = where
 
 
 def _forget() -> None:
@@ -388,7 +388,7 @@ def failed() -> Job:
 
 def main() -> int:
     """Run the stories, and say how they ended."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--kills", type=int, default=20)
     parser.add_argument("--epochs", type=int, default=EPOCHS)
     asked = parser.parse_args()
