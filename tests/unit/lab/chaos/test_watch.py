@@ -9,7 +9,7 @@ from spotkeeper_lab.scenario import Scenario, StartState
 
 MET = Scenario(seed=7, start=StartState.ON_DEMAND, loads=((0.0, 4.0),))
 BAD_IMAGE = Scenario(
-    seed=6,
+    seed=7,
     loads=((0.0, 3.0),),
     faults=(Fault(kind=Kind.BAD_SPOT_IMAGE, at_s=1600.0, length_s=900.0, value=0.9),),
 )
