@@ -57,6 +57,8 @@ from spotkeeper.domain.failure import FailureClass, LaunchFailure, needs_operato
 LOOKED_AFTER_S = 600
 # A group may show its previous size for this long after it was asked for another.
 SHOWN_LATE_S = 60
+# AWS may suspend again what was resumed while there is still no capacity: it is resumed this often.
+RESUME_AGAIN_S = 900
 AZ_REBALANCE = "AZRebalance"
 
 
@@ -184,7 +186,7 @@ def remember_seen(seen: Assessment, at_risk: Mapping[str, datetime]) -> Availabi
         wake_ups=tuple([at for at in old.wake_ups if at > now]),
         capacity_requests=old.capacity_requests
         and _current(old.capacity_requests, group.desired, now),
-        resumed={g: at for g, at in old.resumed.items() if within(at, now, 3600)},
+        resumed={g: at for g, at in old.resumed.items() if within(at, now, RESUME_AGAIN_S)},
         spot_missing=snapshot.spot_missing or seen.restored > 0,
         on_demand_since=(old.on_demand_since or now) if seen.on_demand.target else None,
         unsure=None,
@@ -297,7 +299,7 @@ def _wake_up(seen: Assessment) -> WakeUp | None:
 def _groups(seen: Assessment) -> list[ClaimGroup | SuspendAzRebalance | ResumeLaunch]:
     """Claim the groups, and suspend AZRebalance where the policy says so.
 
-    What AWS suspended is resumed, once an hour.
+    What AWS suspended is resumed, and again after a while if it is suspended again.
     """
     asked: list[ClaimGroup | SuspendAzRebalance | ResumeLaunch] = []
     back = seen.snapshot.seen.on_demand
