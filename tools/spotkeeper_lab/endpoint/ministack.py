@@ -121,7 +121,7 @@ def conditions_on_lists() -> None:
         plain = _without_splits(template.get("Conditions", {}), params)
         return original({**template, "Conditions": plain}, params)
 
-    for name in ("engine", "changesets", "handlers"):
+    for name in ("engine", "changesets", "handlers", "stacks"):
         module(f"services.cloudformation.{name}")._evaluate_conditions = evaluate
 
 
