@@ -17,10 +17,10 @@ from tests.endpoint.conftest import (
     types,
     until,
 )
+from tests.template.stack import ADOPT, Stack
 
 STACK = "spotkeeper"
 FLEET = ("SpotGroupName=ocr-spot", "OnDemandGroupName=ocr-on-demand", "Mode=act")
-TEMPLATE = (CHECKOUT / "template.yaml").read_text()
 ERLANGS = 2.0
 # By default a busy instance is waited for two minutes long, and the risk is elevated for thirty.
 IMPATIENT = {"busy_patience_s": 15, "elevated_risk_s": 45}
@@ -119,7 +119,7 @@ def test_1_it_is_deployed_by_who_may_no_more_than_that(
     types(".venv/bin/spotkeeper mode main act --yes", endpoint.environment, sam)
     assert outputs(endpoint)["SpotGroup"] == SETTINGS.spot_group
     made = set(inventory(endpoint.aws)["functions"]) - set(before["functions"])
-    assert len(made) == TEMPLATE.count("Type: AWS::Serverless::Function")
+    assert len(made) == len(Stack.with_parameters(ADOPT).functions())
 
 
 def test_2_the_load_that_workers_log_sizes_the_spot_group(endpoint: Endpoint) -> None:

@@ -128,10 +128,10 @@ def _clamped(
     enqueued, started, finished = seconds
     behind = max(enqueued - started, started - finished)
     if behind > clamp_s:
-        which = "started_at: lies" if started < enqueued else "finished_at: lies"
+        first = enqueued - started > started - finished
+        late, early = ("started_at", "enqueued_at") if first else ("finished_at", "started_at")
         raise LogRefused(
-            f"{which} {behind:.3f} s before the log that arrived first; is a clock wrong? "
-            "(chronyc tracking)"
+            f"{late}: lies {behind:.3f} s before {early}; is a clock wrong? (chronyc tracking)"
         )
     finished = max(started, finished)
     moments = (min(enqueued, started), started, finished)
