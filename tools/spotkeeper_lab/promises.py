@@ -261,7 +261,7 @@ class Watch:
         world, known = self.world, self._works_since
         works = {i for i in world.force.instances if world.works(i)}
         if UNHEARD & world.active.keys():
-            world.muted |= works - known.keys()
+            world.muted |= works - world.heard
         self._works_since = {i: known.get(i, world.now_s) for i in works}
 
     def _bounds(self) -> None:

@@ -52,7 +52,10 @@ class Troubled(World):
         """Those that hang since before their fleet was looked at: as if their logs did not come."""
         self.mute: set[str] = set()
         self.muted: set[str] = set()
-        """Those that ship no search logs, once did not, or came when none were read."""
+        """Those that ship no search logs, once did not, or began to serve when none were read."""
+        self.heard: set[str] = set()
+        """Those of which a search log was shipped while somebody read them."""
+        self._logged: set[str] = set()
         self.operator_desired = 0
         """The most that an operator has asked for."""
         self.asked = self.group(self.spot).desired
@@ -177,6 +180,8 @@ class Troubled(World):
         bodies = [] if Kind.LOGS_STOP in self.active else self.logs.ship()
         if self.now_s <= self.scenario.met_at_s:
             bodies = []  # There is no queue yet.
+        if not {Kind.LOGS_STOP, Kind.COLLECTOR_DOWN} & self.active.keys():
+            self.heard |= self._logged
         delay_s = 60.0 + 180.0 * late.value if late else 0.0
         self.enter(self.now_s + delay_s, lambda: self.queue.send(bodies, self.now_s))
         self.enter(self.now_s + delay_s + BATCHING_S, self._collect)
@@ -201,6 +206,7 @@ class Troubled(World):
         """Log a finished request, where its worker ships logs."""
         if served.instance_id not in self.mute:
             self.logs.write(served)
+            self._logged.add(served.instance_id)
 
     def _muster(self) -> None:
         """Start, drain or take away the workers of instances that came, leave or are gone."""

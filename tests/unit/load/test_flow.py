@@ -52,6 +52,15 @@ def test_what_was_an_hour_ago_counts_e_times_less() -> None:
     assert idle.lately == pytest.approx(0.37, rel=0.02)
 
 
+def test_a_night_does_not_make_requests_rarer() -> None:
+    """After it, a worker that takes none is still known by the requests that pass it."""
+    evening = replace(watched([1] * 600), known_since=at(0), newest=at(599 * TURN_S), rate=1 / 60)
+    for minute in range(600, 840):
+        evening, _ = requests_since(evening, [], at(TURN_S * minute))
+    morning = follow(evening, [logged(840 * TURN_S, a=1)], at(840 * TURN_S))
+    assert morning.usual(at(840 * TURN_S)) == pytest.approx(1 / 60, rel=0.05)
+
+
 def test_a_window_is_whole_once_it_is_known_whose_logs_came_in_it() -> None:
     old = LogFlow(known_since=at(-3600), newest=at(0), watched_since=at(-299))
     assert not old.is_whole(300, at(0))

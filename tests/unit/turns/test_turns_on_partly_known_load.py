@@ -140,6 +140,9 @@ def test_half_of_the_shippers_broken_neither_shrinks_nor_replaces(objective: boo
     assert sum(record.seen["WorkersReplaced"] for record in fleet.records) == 0
     assert "search-logs-missing" in fleet.records[-1].alarms
     assert fleet.records[-1].rule == "partly known load"
+    fleet.dark = set()
+    fleet.minutes(60, 90)
+    assert min(fleet.desired[60:]) >= 8
 
 
 def test_healthy_workers_at_little_load_are_left_alone() -> None:

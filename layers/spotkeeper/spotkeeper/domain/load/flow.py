@@ -43,7 +43,8 @@ class LogFlow:
     Requests were counted for each worker up to the slot `counted`, of which they were not
     delivered later than 30 s; since `watched_since` it is known who of the workers had a log.
     `lately` is how many requests a second that made, each hour counting e times less than the next.
-    Of `late_workers` every log came over a minute later than the median worker's.
+    Of `late_workers` every log came over a minute later than the median worker's. `partly_until` is
+    the last turn at which the logs told only a part of the load.
     """
 
     known_since: datetime | None = None
@@ -55,6 +56,7 @@ class LogFlow:
     lately: float = 0.0
     in_order_since: datetime | None = None
     late_workers: int = 0
+    partly_until: datetime | None = None
 
     def ends_at(self, now: datetime) -> datetime:
         """Give the end of what is known: now, unless logs are certainly on their way.
@@ -74,6 +76,12 @@ class LogFlow:
             return False
         since = max(self.known_since, self.watched_since, self.in_order_since or self.known_since)
         return self.ends_at(now) - since >= timedelta(seconds=window_s)
+
+    def was_partly_known(self, window_s: float, now: datetime) -> bool:
+        """Tell whether the logs told only a part of the load within a window."""
+        return self.partly_until is not None and (
+            now - self.partly_until < timedelta(seconds=window_s)
+        )
 
     def is_missing(self, now: datetime) -> bool:
         """Tell whether requests certainly came that no log tells of."""
@@ -105,8 +113,14 @@ class LogFlow:
             return self.rate
         if self.newest - self.watched_since < HOUR:
             return self.rate
+        return min(self.rate, self._lately_awake())
+
+    def _lately_awake(self) -> float:
+        """Give how many requests a second came lately, as of the newest: a night is left out."""
+        if self.newest is None or not self.counted:
+            return self.lately
         since_s = (slot_begins(self.counted) - self.newest).total_seconds()
-        return min(self.rate, self.lately * math.exp(max(0.0, since_s) / HOUR_S))
+        return self.lately * math.exp(max(0.0, since_s) / HOUR_S)
 
 
 def follow(before: LogFlow, digests: Sequence[LoadDigest], now: datetime) -> LogFlow:
@@ -127,7 +141,9 @@ def follow(before: LogFlow, digests: Sequence[LoadDigest], now: datetime) -> Log
     begins = slot_begins(first)
     if before.newest is None or before.known_since is None:
         return replace(before, known_since=begins, newest=newest)
-    since = begins if before._is_gap(begins - before.newest) else before.known_since
+    since = before.known_since
+    if before._is_gap(begins - before.newest):
+        since, before = begins, replace(before, lately=before._lately_awake())
     ordered = now if _is_out_of_order(before, digests, now) else before.in_order_since
     newest = max(newest, before.newest)
     return replace(before, known_since=since, newest=newest, in_order_since=ordered)

@@ -13,7 +13,7 @@ from spotkeeper.domain.health.diagnosis import Diagnosis, confirm, diagnose, rep
 from spotkeeper.domain.health.memory import HealthMemory
 from spotkeeper.domain.health.reports import watch_reports, with_silence
 from spotkeeper.domain.load.arrivals import arrival_window
-from spotkeeper.domain.load.flow import follow, paced
+from spotkeeper.domain.load.flow import HOUR_S, follow, paced
 from spotkeeper.domain.load.history import LoadHistory, load_summary
 from spotkeeper.domain.load.load import Load, LoadDigest
 from spotkeeper.domain.load.request_queue import (
@@ -108,13 +108,15 @@ def assess(snapshot: HealthSnapshot, memory: HealthMemory) -> HealthAssessment:
     memory = _with_queue(watch_starts(memory, *snapshot.groups, load, now), snapshot, load)
     memory = watch_reports(memory, snapshot.groups, load, digests, snapshot.fleet, now)
     history, promised = _promised(snapshot, memory, load)
+    window_s = max(load.window_s, promised.choice.member.window_s if promised else 0)
+    partly, flow = partly_known(load, memory, snapshot.fleet, min(window_s, HOUR_S), now)
     return HealthAssessment(
         snapshot=snapshot,
-        memory=memory,
+        memory=replace(memory, flow=flow),
         load=load,
         history=history,
         promised=promised,
-        partly=partly_known(load, memory, snapshot.fleet, now),
+        partly=partly,
     )
 
 

@@ -12,7 +12,7 @@ from spotkeeper.domain.capacity_request import CapacityRequest
 from spotkeeper.domain.decision import Action
 from spotkeeper.domain.fleet import Fleet, Group, Phase
 from spotkeeper.domain.health.memory import HealthMemory
-from spotkeeper.domain.load.flow import UNHEARD
+from spotkeeper.domain.load.flow import UNHEARD, LogFlow
 from spotkeeper.domain.load.load import Load
 from spotkeeper.domain.load.request_queue import quiet_s
 from spotkeeper.domain.load.workers import onprem_at_once
@@ -100,12 +100,27 @@ def _in_instances(found: Estimate, onprem: int, fleet: Fleet, spot: Group) -> tu
     return replace(found, reason=reason, bound=bound), instances
 
 
-def partly_known(load: Load, memory: HealthMemory, fleet: Fleet, now: datetime) -> str:
-    """Say why the load may be more than its logs tell; nothing where all of it is known."""
+def partly_known(
+    load: Load, memory: HealthMemory, fleet: Fleet, window_s: float, now: datetime
+) -> tuple[str, LogFlow]:
+    """Say why the load may be more than its logs tell, and remember since when; "" where it is not.
+
+    The size is read off the last `window_s` seconds: all of them must be known.
+    """
+    flow = memory.flow
     if is_quiet(quiet_s(memory.queue, now), fleet.sizing.quiet_after_s):
-        return ""
-    if not memory.flow.is_whole(load.window_s, now):
-        return f"no whole window of {load.window_s} s of logs is known yet"
+        return "", flow
+    if why := _partly_logged(load, memory):
+        return why, replace(flow, partly_until=now)
+    if not flow.is_whole(load.window_s, now):
+        return f"no whole window of {load.window_s} s of logs is known yet", flow
+    if flow.was_partly_known(window_s, now):
+        return f"the load of the last {window_s:.0f} s is only partly known", flow
+    return "", flow
+
+
+def _partly_logged(load: Load, memory: HealthMemory) -> str:
+    """Say why the logs tell only a part of the load; nothing where they tell all."""
     if memory.flow.late_workers:
         workers = f"{memory.flow.late_workers} workers"
         return f"logs of {workers} arrive over a minute late: are their clocks right?"
