@@ -141,12 +141,15 @@ def follow(before: LogFlow, digests: Sequence[LoadDigest], now: datetime) -> Log
     begins = slot_begins(first)
     if before.newest is None or before.known_since is None:
         return replace(before, known_since=begins, newest=newest)
-    since = before.known_since
-    if before._is_gap(begins - before.newest):
-        since, before = begins, replace(before, lately=before._lately_awake())
+    gap = before._is_gap(begins - before.newest)
     ordered = now if _is_out_of_order(before, digests, now) else before.in_order_since
-    newest = max(newest, before.newest)
-    return replace(before, known_since=since, newest=newest, in_order_since=ordered)
+    return replace(
+        before,
+        known_since=begins if gap else before.known_since,
+        newest=max(newest, before.newest),
+        in_order_since=ordered,
+        lately=before._lately_awake() if gap else before.lately,
+    )
 
 
 def _is_out_of_order(before: LogFlow, digests: Sequence[LoadDigest], now: datetime) -> bool:
