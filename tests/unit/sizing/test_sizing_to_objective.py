@@ -12,8 +12,11 @@ from spotkeeper.domain.decision import Action
 from spotkeeper.domain.fleet import Fleet
 from spotkeeper.domain.health.memory import HealthMemory, Needed
 from spotkeeper.domain.load.arrivals import arrival_window
+from spotkeeper.domain.load.flow import LogFlow
 from spotkeeper.domain.load.history import LoadHistory, load_summary
 from spotkeeper.domain.load.load import Cluster, Load, LoadDigest, WorkerLoad
+from spotkeeper.domain.load.request_queue import QueueLength, QueueMemory
+from spotkeeper.domain.load.slots import slot_of
 from spotkeeper.domain.load.summarise import summarise
 from spotkeeper.domain.load.summary import ArrivalLog, LoadSummary
 from spotkeeper.domain.settings.sizing import Bounds, Objective
@@ -146,6 +149,46 @@ def test_silence_holds_and_is_remembered() -> None:
     assert back.spot_desired == high.workers
     whole = sized(summary(2.0), 30, memory=back.memory, load=logged(1201))
     assert whole.spot_desired < high.workers
+
+
+RARE = LogFlow(
+    newest=at(0), rate=0.002, lately=0.002, counted=slot_of(at(0)), watched_since=at(-9_000)
+)
+IDLE = replace(summary(1.0), log=ArrivalLog(0, [5] * 60 + [0] * 240, [10.0] * 60 + [0.0] * 240))
+
+
+@pytest.mark.parametrize(
+    ("flow", "serving", "queue", "age_s", "expected"),
+    [
+        (RARE, 4, None, 1_900, 1),
+        (RARE, 4, None, 60, 1),
+        (replace(RARE, rate=1.0, lately=1.0), 4, None, 1_900, 4),
+        (LogFlow(), 4, None, 1_900, 4),
+        (RARE, 0, None, 1_900, 4),
+        (RARE, 4, QueueMemory(length=QueueLength(waiting=3, in_flight=0)), 1_900, 4),
+    ],
+    ids=[
+        "chance explains it",
+        "fresh",
+        "it does not",
+        "unknown rate",
+        "nobody serves",
+        "some wait",
+    ],
+)
+def test_only_a_silence_that_chance_does_not_explain_holds(
+    flow: LogFlow, serving: int, queue: QueueMemory | None, age_s: int, expected: int
+) -> None:
+    memory = replace(SETTLED, flow=flow, queue=queue, service_mean_s=2.0)
+    load = replace(logged(age_s, age_s=age_s), newest=at(0) if age_s < 1_000 else None)
+    sizing = sized(IDLE, 4, memory=memory, load=load, serving=serving)
+    assert sizing.spot_desired == expected
+
+
+def test_a_silence_never_adds() -> None:
+    load = replace(logged(300), newest=at(0))
+    sizing = sized(summary(20.0), 4, memory=replace(SETTLED, flow=RARE), load=load)
+    assert sizing.spot_desired == 4
 
 
 erlangs = st.floats(0.5, 60)

@@ -83,19 +83,19 @@ def test_a_young_fleet_keeps_what_a_spike_needed_for_the_next_one() -> None:
 
 
 def test_missing_logs_hold() -> None:
-    need = size(replace(steady(2.0), newest_log_age_s=200.0), live=6, booting=2)
+    need = size(replace(steady(2.0), newest_log_age_s=200.0, logs_missing=True), live=6, booting=2)
     assert need.workers == 8
     assert need.reason == "no search log for 200 s: hold 8"
 
 
-def test_logs_are_missing_when_the_fleet_document_says_so() -> None:
-    assert POLICY.stale_s == SizingPolicy().stale_after_s
+def test_a_fleet_is_quiet_when_the_fleet_document_says_so() -> None:
     assert POLICY.quiet_after_s == SizingPolicy().quiet_after_s
 
 
 def test_what_was_needed_before_a_silence_counts_until_the_window_is_whole() -> None:
     silent = size(
-        replace(steady(2.0), newest_log_age_s=200.0), past=(PastNeed(age_s=60.0, workers=9),)
+        replace(steady(2.0), newest_log_age_s=200.0, logs_missing=True),
+        past=(PastNeed(age_s=60.0, workers=9),),
     )
     assert silent.held
     assert silent.load_workers == 9
@@ -105,7 +105,11 @@ def test_what_was_needed_before_a_silence_counts_until_the_window_is_whole() -> 
 
 
 SILENT = replace(
-    steady(2.0), log=ArrivalLog(0, [0] * 90, [0.0] * 90), newest_log_age_s=900.0, queued=0
+    steady(2.0),
+    log=ArrivalLog(0, [0] * 90, [0.0] * 90),
+    newest_log_age_s=900.0,
+    logs_missing=True,
+    queued=0,
 )
 ZERO = replace(POLICY, min_workers=0)
 

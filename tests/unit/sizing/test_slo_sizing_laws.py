@@ -133,7 +133,7 @@ def test_missing_logs_never_scale_in(
     booting: int,
     past: list[PastNeed],
 ) -> None:
-    silent = replace(load, newest_log_age_s=policy.stale_s + 1.0, queued=None, quiet_s=0.0)
+    silent = replace(load, logs_missing=True, queued=None, quiet_s=0.0)
     need = size_to_objective(silent, live, booting, past, policy, member)
     assert need.workers >= min(live + booting, policy.max_workers)
     waiting = replace(silent, queued=3)

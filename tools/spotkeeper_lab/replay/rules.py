@@ -10,7 +10,7 @@ import math
 from abc import ABC, abstractmethod
 from collections import deque
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
@@ -21,7 +21,7 @@ from spotkeeper.domain.sizing.objective import size_to_objective
 from spotkeeper.domain.sizing.shadows import Choice, advanced, choose
 from spotkeeper.domain.sizing.values import Need, ObjectivePolicy, PastNeed
 from spotkeeper_lab.replay.erlang import erlang_workers
-from spotkeeper_lab.replay.seen import SLOT_S
+from spotkeeper_lab.replay.seen import EPOCH, SLOT_S
 
 if TYPE_CHECKING:
     from spotkeeper.domain.load.request_queue import QueueMemory
@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from spotkeeper_lab.traces.requests import RequestTrace
 
 TARGET = 0.7
-EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
-"""The instant that a replay calls 0."""
 KUBERNETES_GRACE_S = 30.0
 LOAD_WINDOW_S = 300.0
 SETTLED_S = 30.0

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from spotkeeper.domain.load.dispersion import dispersion
+from spotkeeper.domain.load.flow import LogFlow
 from spotkeeper.domain.load.history import STEP_SLOTS
+from spotkeeper.domain.load.slots import slot_of
 from spotkeeper.domain.load.summary import ArrivalLog, LoadSummary
+from spotkeeper.domain.settings.sizing import SizingPolicy
 from spotkeeper.domain.sizing.shadows import OwnStarts
 
 if TYPE_CHECKING:
@@ -18,6 +23,10 @@ if TYPE_CHECKING:
 SLOT_S = 10.0
 WINDOW_SLOTS = 90
 DAY_SLOTS = 8_640
+HOUR_SLOTS = 360
+STALE_S = SizingPolicy().stale_after_s
+EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
+"""The instant that a replay calls 0."""
 
 
 class SeenLogs:
@@ -68,6 +77,27 @@ class SeenLogs:
             first, self.arrivals[first:last].tolist(), self.work_s[first:last].tolist()
         )
 
+    def are_missing(self, now_s: float) -> bool:
+        """Tell whether no log came for longer than chance explains, as the deployed rule does."""
+        if now_s - self._newest_log_s <= STALE_S or math.isinf(self._newest_log_s):
+            return False
+        newest, last = (
+            EPOCH + timedelta(seconds=self._newest_log_s),
+            int(self._newest_log_s / SLOT_S),
+        )
+        window = self.arrivals[max(0, last - STEP_SLOTS) : last + 1]
+        bursts = max(1.0, *dispersion(window.tolist(), SLOT_S).values(), 1.0)
+        hour = self.arrivals[max(0, last - 5 * HOUR_SLOTS) : last + 1][::-1]
+        faded = float((hour * np.exp(-np.arange(len(hour)) / HOUR_SLOTS)).sum())
+        flow = LogFlow(
+            newest=newest,
+            rate=float(window.sum()) / (len(window) * SLOT_S) / bursts,
+            lately=faded / -math.expm1(-(last + 1) / HOUR_SLOTS) / 3600,
+            counted=slot_of(newest),
+            watched_since=EPOCH,
+        )
+        return flow.is_missing(EPOCH + timedelta(seconds=now_s))
+
     def own(self, step: int) -> OwnStarts:
         """Count what arrived in a step, and what of it started late."""
         slots = slice(step * STEP_SLOTS, (step + 1) * STEP_SLOTS)
@@ -87,6 +117,7 @@ class SeenLogs:
             newest_start_age_s=now_s - started_s,
             newest_wait_s=waited_s,
             newest_log_age_s=now_s - self._newest_log_s,
+            logs_missing=self.are_missing(now_s),
         )
 
 

@@ -69,6 +69,7 @@ class LoadSummary:
     """What the search logs say, all of it from finished requests.
 
     The last slot of `log` ends now. The newest start is the log with the latest `started_at`.
+    `logs_missing` says that no log came for longer than chance explains.
     Not from logs: `queued` requests wait in the request queue, None when that is not known, and for
     `quiet_s` the queue was empty and no request was logged, 0 when that is not known either.
     """
@@ -78,5 +79,6 @@ class LoadSummary:
     newest_start_age_s: float
     newest_wait_s: float
     newest_log_age_s: float
+    logs_missing: bool = False
     queued: int | None = None
     quiet_s: float = 0.0

@@ -52,7 +52,7 @@ def size_to_objective(
         least = policy.min_workers
         return Need(workers=least, load_workers=0, reason=f"no request for {load.quiet_s:.0f} s")
     mean_s = load.log.service_mean_s(len(load.log)) or load.service_mean_s
-    if load.newest_log_age_s > policy.stale_s or not (mean_s or any(load.log.requests)):
+    if load.logs_missing or not (mean_s or any(load.log.requests)):
         return size_in_silence(load, have, past, policy)
     mean_s = max(mean_s, SHORTEST_SERVICE_S)
     now, found = found_by(member, load, mean_s, policy)

@@ -119,7 +119,6 @@ def objective_policy(
         start_up_s=start_up_s(memory, objective.start_up_s),
         onprem=onprem,
         per_instance=fleet.workers_per_instance,
-        stale_s=fleet.sizing.stale_after_s,
     )
 
 

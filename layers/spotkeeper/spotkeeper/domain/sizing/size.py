@@ -19,7 +19,7 @@ from spotkeeper.domain.load.workers import onprem_at_once
 from spotkeeper.domain.sizing.estimate import Estimate, bounds, instances_for, recent_onprem
 from spotkeeper.domain.sizing.load_rate import by_load_rate
 from spotkeeper.domain.sizing.promise import ObjectiveInput, by_objective
-from spotkeeper.domain.sizing.without_logs import in_silence, is_quiet, when_quiet
+from spotkeeper.domain.sizing.without_logs import explained, in_silence, is_quiet, when_quiet
 
 # A small fleet may become this much larger in a turn, whatever share of it that is.
 ADDED_AT_ONCE = 10
@@ -59,17 +59,18 @@ def size(
     """Size the spot group: up at once, down to the most that the recent past needed.
 
     `spares` of its desired capacity are the other controller's, and stay on top. Without fresh
-    search logs nothing is known, so the group stays as it is: silence is not zero load. A request
-    queue that was empty for long enough makes it zero, and requests in it wake the fleet.
+    search logs nothing is known, so the group stays as it is: silence is not zero load. Where
+    chance explains the silence, the fleet of an objective scales in, and never out. A request queue
+    that was empty for long enough makes the need zero, and requests in it wake the fleet.
     """
-    age_s = None if load.newest is None else (now - load.newest).total_seconds()
+    newest = load.newest or memory.flow.newest
+    silent = load.newest is None or (now - load.newest).total_seconds() > fleet.sizing.stale_after_s
     current = spot.desired - spares
     quiet = quiet_s(memory.queue, now)
     if is_quiet(quiet, fleet.sizing.quiet_after_s):
         found, instances = _in_instances(when_quiet(quiet, now), onprem_at_once(load), fleet, spot)
-    elif age_s is None or age_s > fleet.sizing.stale_after_s:
+    elif silent and not (outlook and outlook.serving and explained(memory, now)):
         serving = outlook.serving if outlook else _in_service(spot)
-        newest = load.newest or memory.flow.newest
         found, instances = in_silence(newest, fleet, spot, current, serving, memory, now)
     else:
         onprem, counts = recent_onprem(load, fleet, memory, now)
@@ -79,6 +80,8 @@ def size(
         else:
             found = by_objective(outlook, fleet, spot, current, onprem, memory, now)
         found, instances = _in_instances(found, onprem, fleet, spot)
+        if silent:
+            instances = min(instances, max(current, bounds(fleet, spot)[0]))
     return _asked(found, instances, fleet, spot, spares, memory, now)
 
 

@@ -8,7 +8,6 @@ from spotkeeper.domain.settings.sizing import SizingPolicy
 DRAIN_S = 300.0
 # A need is of a window, of which two turns in a row may be chance.
 KEPT_S = 120.0
-STALE_S = float(SizingPolicy().stale_after_s)
 QUIET_AFTER_S = float(SizingPolicy().quiet_after_s)
 
 
@@ -28,7 +27,6 @@ class ObjectivePolicy:
     onprem: int = 0
     per_instance: int = 1
     drain_s: float = DRAIN_S
-    stale_s: float = STALE_S
     quiet_after_s: float = QUIET_AFTER_S
 
 

@@ -43,6 +43,12 @@ def when_quiet(quiet_s: float, now: datetime) -> Estimate:
     return Estimate(rule="quiet", reason=reason, workers=0, steady=0, needed=needed)
 
 
+def explained(memory: HealthMemory, now: datetime) -> bool:
+    """Tell whether chance explains the silence: requests are rare, and none is known to wait."""
+    known = memory.flow.newest is not None and not memory.flow.is_missing(now)
+    return known and not known_waiting(memory.queue)
+
+
 def in_silence(
     newest: datetime | None,
     fleet: Fleet,
