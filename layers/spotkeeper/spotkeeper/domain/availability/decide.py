@@ -43,7 +43,7 @@ from spotkeeper.domain.availability.memory import (
     AvailabilityMemory,
     add_level,
     back_off,
-    remember_answer,
+    remember_answers,
     settled,
     within,
 )
@@ -283,9 +283,7 @@ def apply(
 
     What was refused leaves no trace: the next turn finds it still due.
     """
-    for action, answer in zip(actions, answers, strict=True):
-        memory = remember_answer(memory, action, answer, at)
-    return memory
+    return remember_answers(memory, actions, answers, at)
 
 
 def _wake_up(seen: Assessment) -> WakeUp | None:

@@ -23,8 +23,10 @@ def at_risk(snapshot: Snapshot, memory: AvailabilityMemory) -> dict[str, datetim
     notice = timedelta(seconds=snapshot.fleet.availability.notice_s)
     merged = dict(memory.at_risk)
     for i, warned_at in snapshot.warned.items():
-        merged[i] = at_risk_since(merged.get(i), warned_at, now, notice)
-    return {k: at for k, at in merged.items() if k in present and now - at < WARNING_LIFETIME}
+        if (known := merged.get(i)) != warned_at:
+            merged[i] = at_risk_since(known, warned_at, now, notice)
+    begin = now - WARNING_LIFETIME
+    return {k: at for k, at in merged.items() if k in present and at > begin}
 
 
 def lapsed(
@@ -75,7 +77,7 @@ def early_replacements(seen: Assessment) -> list[ReplaceEarly]:
     room = len(there)
     if seen.policy.rebalance is RebalanceMeaning.AT_RISK:
         room = max(0, group.desired - len(seen.memory.detached))
-    early = [i for i in there if i in seen.risky and i not in taken][:room]
+    early = {*[i for i in there if i in seen.risky and i not in taken][:room]}
     return [
         ReplaceEarly(group=group.name, instance_id=i, taken=i in taken, reason="it is at risk")
         for i in there

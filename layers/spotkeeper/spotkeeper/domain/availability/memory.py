@@ -3,7 +3,7 @@
 Everything in it can be lost: `assess.adopt` then takes the fleet as it is.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
@@ -214,41 +214,47 @@ def _in_force(levels: tuple[Level, ...], now: datetime, seconds: int) -> int | N
     return None
 
 
-def remember_answer(
-    memory: AvailabilityMemory, action: AvailabilityAction, answer: Answer, at: datetime
+def remember_answers(
+    memory: AvailabilityMemory,
+    actions: Sequence[AvailabilityAction],
+    answers: Sequence[Answer],
+    at: datetime,
 ) -> AvailabilityMemory:
-    """Remember what became of one action (rule 11).
+    """Remember what became of each action (rule 11).
 
     A lost answer counts as done where nobody would look it up: a detached instance that is
     forgotten is never ended.
     """
-    if answer is Answer.REFUSED or answer is Answer.SKIPPED:
-        return memory
-    done = answer is Answer.DONE
-    match action:
-        case ReplaceEarly(instance_id=gone, taken=False):
-            return replace(memory, detached={**memory.detached, gone: at})
-        case RequestSpot(requests=requests):
-            return replace(memory, capacity_requests=requests)
-        case Backfill() | CancelBackfill() | EndBackfill() if not done:
-            return replace(memory, unsure=memory.unsure or Unsure(at=at, before=action.before))
-        case _ if not done:
-            return memory
-        case Backfill():
-            return _refused_again(memory, at)
-        case Drain(instance_id=marked):
-            return replace(memory, drained=tuple(sorted({*memory.drained, marked})))
-        case Unmark(instance_id=spared):
-            return replace(memory, drained=tuple(i for i in memory.drained if i != spared))
-        case Terminate(instance_id=ended):
-            left = {i: since for i, since in memory.detached.items() if i != ended}
-            return replace(memory, detached=left)
-        case ResumeLaunch(group=group):
-            return replace(memory, resumed={**memory.resumed, group: at})
-        case WakeUp(at=asked):
-            return replace(memory, wake_ups=(*memory.wake_ups, asked))
-        case _:
-            return memory
+    drained, detached = dict.fromkeys(memory.drained), dict(memory.detached)
+    for action, answer in zip(actions, answers, strict=True):
+        if answer is Answer.REFUSED or answer is Answer.SKIPPED:
+            continue
+        done = answer is Answer.DONE
+        match action:
+            case ReplaceEarly(instance_id=gone, taken=False):
+                detached[gone] = at
+            case RequestSpot(requests=requests):
+                memory = replace(memory, capacity_requests=requests)
+            case Backfill() | CancelBackfill() | EndBackfill() if not done:
+                unsure = memory.unsure or Unsure(at=at, before=action.before)
+                memory = replace(memory, unsure=unsure)
+            case _ if not done:
+                pass
+            case Backfill():
+                memory = _refused_again(memory, at)
+            case Drain(instance_id=marked):
+                drained[marked] = None
+            case Unmark(instance_id=spared):
+                drained.pop(spared, None)
+            case Terminate(instance_id=ended):
+                detached.pop(ended, None)
+            case ResumeLaunch(group=group):
+                memory = replace(memory, resumed={**memory.resumed, group: at})
+            case WakeUp(at=asked):
+                memory = replace(memory, wake_ups=(*memory.wake_ups, asked))
+            case _:
+                pass
+    return replace(memory, drained=tuple(drained), detached=detached)
 
 
 def back_off(memory: AvailabilityMemory, now: datetime, *, both_short: bool) -> AvailabilityMemory:
