@@ -8,7 +8,7 @@ from collections.abc import Mapping, Set
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from spotkeeper.domain.availability.memory import AvailabilityMemory, PendingIncrease, within
+from spotkeeper.domain.availability.memory import AvailabilityMemory, PendingIncrease
 from spotkeeper.domain.availability.risk import Risk
 from spotkeeper.domain.availability.snapshot import Snapshot
 from spotkeeper.domain.capacity_request import required_capacity
