@@ -8,7 +8,15 @@ from typing import Any
 import pytest
 
 from spotkeeper.domain.fleet import Instance, Phase
-from spotkeeper_operator.status.details import Event, folded, instances_of
+from spotkeeper.domain.money.ledger import Life
+from spotkeeper.domain.purchase import PurchaseOption
+from spotkeeper_operator.status.details import (
+    Details,
+    Event,
+    details_text,
+    folded,
+    instances_of,
+)
 from spotkeeper_operator.status.status import Looked
 from tests.builders import NOON, fleet, group, held
 from tests.functions.conftest import Stage
@@ -84,6 +92,22 @@ def test_why_an_instance_counts_or_not(
     (found,) = instances_of(fleet(), looked, {}, draining, None, NOON)
     assert (found.counted, found.why) == (counted, why)
     assert (found.age_s, found.cost_usd) == (None, None)
+
+
+def test_an_instance_that_left_its_group_is_listed_until_it_is_gone() -> None:
+    life = Life(instance_id="i-9", pool="a/g5.xlarge", option=PurchaseOption.SPOT, since=NOON)
+    gone_at = NOON + timedelta(minutes=2)
+    looked = Looked(
+        groups={"spot": group("spot", 1)}, records=[], digests=logs(["i-9"], 5), queue=""
+    )
+    rows = instances_of(fleet(), looked, {"i-9": life}, {"i-9": gone_at}, None, NOON)
+    (found,) = rows
+    assert (found.counted, found.state, found.workers_live) == (False, "detached", 1)
+    assert found.why == "it left its group and drains until 12:02:00"
+    details = Details(events=False, stack="s", at=NOON, fleets={"main": rows}, troubles=())
+    assert "main: 0 of 1 instances count" in details_text(details)
+    nothing = Details(events=False, stack="s", at=NOON, fleets={"main": ()}, troubles=())
+    assert "main: no instance" in details_text(nothing)
 
 
 def test_the_last_changes_and_failures(deployed: Stage) -> None:

@@ -222,7 +222,8 @@ class Told(Troubled):
         live.update(*(m.live for m in lately))
         if load.workers_live > len(live):
             yield f"{load.workers_live} workers live, at most {len(live)} were"
-        until_s = self.now_s - load.newest_log_age_s
+        # Logs have times in milliseconds.
+        until_s = self.now_s - load.newest_log_age_s + 0.001
         begins = range(int(OLD_S), int(LOAD_WINDOW_S + OLD_S) + 1, int(LOOK_S))
         spans = [
             (max(0.0, self.now_s - age_s), end_s)

@@ -1,15 +1,20 @@
 """Text of 80 columns: labelled lines that wrap under themselves."""
 
+import re
 from collections.abc import Iterable, Mapping
 from textwrap import wrap
 
 WIDTH = 80
+# A number and its unit stay on one line.
+_UNIT = re.compile(r"(?<=\d) (?=(?:s|min|h|d|USD)\b|%)| (?=ago\b)")
+_JOINED = "\N{NO-BREAK SPACE}"
 
 
 def labelled(label: str, text: str, indent: int = 2, hang: int = 14) -> list[str]:
     """Lay a text out behind its label, wrapped under itself; below a label that is too long."""
     head = f"{' ' * indent}{label}".ljust(hang)
-    lines = wrap(text, WIDTH - hang, break_on_hyphens=False) or [""]
+    lines = wrap(_UNIT.sub(_JOINED, text), WIDTH - hang, break_on_hyphens=False) or [""]
+    lines = [line.replace(_JOINED, " ") for line in lines]
     if len(head) >= hang and not head.endswith(" ") and any(lines):
         lines = ["", *lines]
     return [f"{head}{lines[0]}".rstrip(), *(" " * hang + line for line in lines[1:])]

@@ -20,6 +20,7 @@ from spotkeeper_operator.status.status import (
     fleet_status,
     status_text,
 )
+from spotkeeper_operator.text import labelled
 from tests.builders import NOON, fleet, group, held, instances
 from tests.functions.test_check_health import served
 
@@ -33,10 +34,10 @@ def ago(seconds: float) -> Any:
 
 def availability(age_s: float = 20, **changes: Any) -> DecisionRecord:
     seen = {"SpotDesired": 6, "SpotSpare": 0, "SpotServing": 6, "ShortfallUnfilled": 0}
+    changes.setdefault("reason", "spot 6 of 6 serving; nothing is missing")
     return held(
         controller=Controller.AVAILABILITY,
         at=ago(age_s),
-        reason="spot 6 of 6 serving; nothing is missing",
         seen={**seen, **changes.pop("seen", {})},
         **changes,
     )
@@ -123,6 +124,31 @@ def test_live_workers_are_those_of_instances_that_are_in_service() -> None:
     assert (status.load.workers_live, status.load.workers_expected) == (2, 2)
     assert (status.load.busy or 0.0) > 0.8
     assert "2 of 2 workers served" in screen(status)
+
+
+def test_a_turn_s_reason_is_on_the_screen_once_and_no_number_is_parted_from_its_unit() -> None:
+    reason = "both groups are short: AWS has no capacity for 3 instances"
+    turn = availability(seen={"ShortfallUnfilled": 6}, reason=reason)
+    text = screen(looked(groups=groups(serving=()), records=(turn, health(47)), digests=[]))
+    assert text.count(reason) == 1
+    wrapped = labelled(
+        "load", "3 of 3 workers served in the last minute; 3 are needed now (47 s ago)"
+    )
+    assert wrapped[-1].split() == ["(47", "s", "ago)"]
+
+
+def test_workers_of_instances_that_leave_are_named() -> None:
+    status = looked(groups=groups(serving=SIX[:2]))
+    assert "2 of 2 workers served in the last minute, and 4 of instances that leave" in screen(
+        status
+    )
+
+
+def test_workers_that_stopped_taking_requests_do_not_dilute_the_busy_share() -> None:
+    """AWS warned four that stay in service; two serve everything, at 90 %."""
+    status = looked(digests=[*logs(SIX[:2], 5, busy_s=9.0), *logs(SIX[2:], 65, busy_s=2.0)])
+    assert status.load
+    assert status.load.busy is None or status.load.busy > 0.8
 
 
 def test_a_worker_that_is_silent_is_not_live() -> None:

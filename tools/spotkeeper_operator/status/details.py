@@ -10,7 +10,7 @@ from spotkeeper.adapters.ec2.auto_scaling import AutoScalingReader
 from spotkeeper.adapters.ec2.lives import InstanceLives
 from spotkeeper.adapters.ec2.prices import on_demand_prices, price_list_region, spot_prices
 from spotkeeper.domain.decision import FAILED, Action, Controller, DecisionRecord
-from spotkeeper.domain.fleet import Fleet, Group, Instance, Phase
+from spotkeeper.domain.fleet import Fleet, Instance, Phase
 from spotkeeper.domain.load.load import WorkerLoad
 from spotkeeper.domain.load.summarise import summarise
 from spotkeeper.domain.money.ledger import LedgerItem, Life
@@ -58,8 +58,9 @@ class Event:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Details:
-    """A list of each fleet, and what could not be read."""
+    """A list of each fleet, of `events` or of instances, and what could not be read."""
 
+    events: bool
     stack: str
     at: datetime
     fleets: Mapping[str, Sequence[InstanceStatus] | Sequence[Event]]
@@ -76,18 +77,24 @@ def read_instances(aws: Aws, stack_name: str, fleet: str | None, now: datetime) 
     for each, looked in reading.fleets(chosen(documents, fleet)):
         named = looked.groups or {}
         groups = [g for g in (each.spot_group, each.on_demand_group) if g in named]
-        ids = [i.instance_id for group in groups for i in named[group].instances]
+        marks = reading.attempt(f"{each.name}: marks are not known", partial(reader.marked, groups))
+        draining = {mark.instance_id: mark.gone_at for mark in marks or ()}
+        ids = [i.instance_id for group in groups for i in named[group].instances] + list(draining)
         lives = reading.attempt(
             f"{each.name}: ages are not known", partial(InstanceLives(aws.ec2).of, ids, now)
         )
-        marks = reading.attempt(f"{each.name}: marks are not known", partial(reader.marked, groups))
         book = reading.attempt(
             f"{each.name}: prices are not known",
             partial(_prices, aws, tuple((lives or {}).values()), now),
         )
-        draining = {mark.instance_id: mark.gone_at for mark in marks or ()}
         fleets[each.name] = instances_of(each, looked, lives or {}, draining, book, now)
-    return Details(stack=stack.name, at=now, fleets=fleets, troubles=tuple(reading.troubles))
+    return Details(
+        events=False,
+        stack=stack.name,
+        at=now,
+        fleets=fleets,
+        troubles=tuple(reading.troubles),
+    )
 
 
 def _prices(aws: Aws, lives: Sequence[Life], now: datetime) -> PriceBook:
@@ -114,37 +121,49 @@ def instances_of(
     book: PriceBook | None,
     now: datetime,
 ) -> tuple[InstanceStatus, ...]:
-    """Put the instances of both groups together, spot first."""
-    markets = (
-        (PurchaseOption.SPOT, fleet.spot_group),
-        (PurchaseOption.ON_DEMAND, fleet.on_demand_group),
-    )
-    live = _live(looked, now)
-    judged = _judged(looked.records or ())
+    """Put the instances of both groups together, spot first, then those that left a group."""
+    groups = looked.groups or {}
+    members = [
+        (market, instance)
+        for market, name in (
+            (PurchaseOption.SPOT, fleet.spot_group),
+            (PurchaseOption.ON_DEMAND, fleet.on_demand_group),
+        )
+        if name in groups
+        for instance in sorted(groups[name].instances, key=lambda i: i.instance_id)
+    ]
+    there = {instance.instance_id for _, instance in members}
+    left = [
+        (life.option, Instance(instance_id=i, pool=life.pool, phase=Phase.LEAVING, healthy=True))
+        for i in sorted(draining.keys() - there)
+        if (life := lives.get(i))
+    ]
+    live, judged = _live(looked, now), _judged(looked.records or ())
     found: list[InstanceStatus] = []
-    for market, name in markets:
-        group: Group | None = (looked.groups or {}).get(name)
-        for instance in sorted(group.instances, key=lambda i: i.instance_id) if group else ():
-            who = instance.instance_id
-            workers = None if live is None else len(live.get(who, ()))
-            counted, why = _why(instance, workers, draining.get(who), judged.get(who))
-            zone, _, instance_type = instance.pool.partition("/")
-            life = lives.get(who)
-            found.append(
-                InstanceStatus(
-                    instance_id=who,
-                    market=market,
-                    zone=zone,
-                    instance_type=instance_type,
-                    state=instance.phase if instance.healthy else "unhealthy",
-                    age_s=(now - life.since).total_seconds() if life else None,
-                    workers_live=workers,
-                    workers_expected=fleet.workers_per_instance,
-                    counted=counted,
-                    why=why,
-                    cost_usd=_cost(fleet, life, book, now) if life and book else None,
-                )
+    for market, instance in [*members, *left]:
+        name, gone_at = instance.instance_id, draining.get(instance.instance_id)
+        workers = None if live is None else len(live.get(name, ()))
+        counted, why = _why(instance, workers, gone_at, judged.get(name))
+        state: str = instance.phase if instance.healthy else "unhealthy"
+        if name not in there and gone_at:
+            state, why = "detached", f"it left its group and drains until {gone_at:%H:%M:%S}"
+        zone, _, instance_type = instance.pool.partition("/")
+        life = lives.get(name)
+        found.append(
+            InstanceStatus(
+                instance_id=name,
+                market=market,
+                zone=zone,
+                instance_type=instance_type,
+                state=state,
+                age_s=(now - life.since).total_seconds() if life else None,
+                workers_live=workers,
+                workers_expected=fleet.workers_per_instance,
+                counted=counted,
+                why=why,
+                cost_usd=_cost(fleet, life, book, now) if life and book else None,
             )
+        )
     return tuple(found)
 
 
@@ -219,7 +238,9 @@ def read_events(aws: Aws, stack_name: str, fleet: str | None, now: datetime) -> 
             )
             events += map(_of_activity, activities or ())
         fleets[each.name] = folded(events)[-EVENTS_AT_MOST:]
-    return Details(stack=stack.name, at=now, fleets=fleets, troubles=tuple(reading.troubles))
+    return Details(
+        events=True, stack=stack.name, at=now, fleets=fleets, troubles=tuple(reading.troubles)
+    )
 
 
 def _of_activity(activity: Activity) -> Event:
@@ -267,7 +288,10 @@ def details_text(details: Details) -> str:
     """Write a list in 80 columns."""
     head = [f"{details.stack}  {details.at:%Y-%m-%d %H:%M:%S} UTC"]
     blocks = [
-        [f"{name}: {_counted(rows)}", *(line for row in rows for line in _lines(row))]
+        [
+            f"{name}: {_counted(rows, details.events)}",
+            *(line for row in rows for line in _lines(row)),
+        ]
         for name, rows in details.fleets.items()
     ] or [["no fleet"]]
     troubles = [line for it in details.troubles for line in labelled("trouble", it, indent=0)]
@@ -279,15 +303,12 @@ def details_json(details: Details) -> str:
     return json.dumps(asdict(details), indent=2, default=lambda value: value.isoformat()) + "\n"
 
 
-def _counted(rows: Sequence[InstanceStatus] | Sequence[Event]) -> str:
-    instances = [row for row in rows if isinstance(row, InstanceStatus)]
-    if not instances:
-        return (
-            f"no event in {spoken(EVENTS_OF.total_seconds())}"
-            if not rows
-            else f"{len(rows)} events"
-        )
-    return f"{sum(i.counted for i in instances)} of {len(instances)} instances count"
+def _counted(rows: Sequence[InstanceStatus] | Sequence[Event], events: bool) -> str:
+    if events:
+        what = "no event" if not rows else "1 event" if len(rows) == 1 else f"{len(rows)} events"
+        return f"{what} in {spoken(EVENTS_OF.total_seconds())}"
+    counted = sum(isinstance(row, InstanceStatus) and row.counted for row in rows)
+    return f"{counted} of {len(rows)} instances count" if rows else "no instance"
 
 
 def _lines(row: InstanceStatus | Event) -> list[str]:
@@ -297,8 +318,9 @@ def _lines(row: InstanceStatus | Event) -> list[str]:
         return labelled(f"{row.at:%H:%M:%S}", f"{mark}{row.what}{many}")
     age = "age unknown" if row.age_s is None else spoken(row.age_s)
     cost = "cost unknown" if row.cost_usd is None else f"{row.cost_usd:.2f} USD"
+    state = row.state.replace("_", " ")
     live = "?" if row.workers_live is None else f"{row.workers_live}"
-    first = f"{row.market}  {row.zone}  {row.instance_type}  {row.state}  {age}  {cost}"
+    first = f"{row.market}  {row.zone}  {row.instance_type}  {state}  {age}  {cost}"
     counted = "counts" if row.counted else "does not count"
     second = f"{counted}: {row.why}; {live} of {row.workers_expected} workers live"
     return [*labelled(row.instance_id, first, hang=23), *labelled("", second, hang=23)]

@@ -73,12 +73,14 @@ class LoadNow:
     """What the newest search logs show of the workers whose instances are in service.
 
     `workers_live` finished a request in the last `LIVE_S` seconds: at least these are live.
-    `busy` is the workers' busy share until the newest log, None where too few requests are logged
+    `workers_leaving` did, too, and their instances are in service no more.
+    `busy` is the busy share of these until the newest log, None where too few requests are logged
     to know it now; `wait_p95_s` is that of the requests that started lately.
     """
 
     workers_live: int
     workers_expected: int
+    workers_leaving: int
     busy: float | None
     wait_p95_s: float
     requests: int
@@ -358,14 +360,18 @@ def _load_now(
     # Logs of the last seconds are on their way: nobody was idle after the newest one.
     until = summarise(fresh, now, LOAD_WINDOW_S, until=load.newest)
     there = [w for w in until.workers if _there(w, serving)]
-    live = [w for w in load.workers if _there(w, serving) and w.last_finished >= lately]
+    served = [w for w in load.workers if w.last_finished >= lately]
+    live = sum(_there(w, serving) for w in served)
     onprem = sum(w.cluster is Cluster.ONPREM for w in there)
     expected = len(serving) * fleet.workers_per_instance + (fleet.onprem_workers or onprem)
     known = max(expected, len(there))
+    # One that stopped taking requests is no idle one: the others wait for nobody.
+    busy_of = [w for w in there if w.last_finished >= lately]
     return LoadNow(
-        workers_live=len(live),
+        workers_live=live,
         workers_expected=expected,
-        busy=_busy(there, looked.digests, known) if load.newest >= lately else None,
+        workers_leaving=len(served) - live,
+        busy=_busy(busy_of, looked.digests, known),
         wait_p95_s=load.wait_p95_s,
         requests=load.finished,
         newest_log_age_s=max(0.0, (now - load.newest).total_seconds()),
@@ -529,7 +535,8 @@ def status_rows(fleet: FleetStatus) -> list[tuple[str, str]]:
         told = f"{change.at:%m-%d %H:%M} {change.action} [{change.rule}] {change.reason}"
         rows.append(("last change", told))
     age_s = fleet.turn_age_s[Controller.AVAILABILITY]
-    if fleet.last_turn is not None and age_s is not None:
+    above = (fleet.why, fleet.last_change.reason if fleet.last_change else "")
+    if fleet.last_turn and age_s is not None and not any(fleet.last_turn in one for one in above):
         rows.append(("last turn", f"{_ago(age_s)}: {fleet.last_turn}"))
     return [*rows, ("turns", _turns(fleet))]
 
@@ -562,7 +569,9 @@ def _load_words(fleet: FleetStatus) -> str:
         return f"unknown: {fleet.unknown['load']}{tail}"
     busy = "" if load.busy is None else f"{100 * load.busy:.0f} % busy; "
     live = f"{load.workers_live} of {load.workers_expected} workers served in the last minute"
-    return f"{busy}{live}{tail}"
+    left = load.workers_leaving
+    leaving = f", and {left} of instances that leave" if left else ""
+    return f"{busy}{live}{leaving}{tail}"
 
 
 def _wait_words(fleet: FleetStatus) -> str:
