@@ -77,7 +77,7 @@ class Journal:
 
     def __init__(self, folder: Path, most_logs: int = 10_000) -> None:
         """Read what an agent before this one left. Raises OSError if the folder cannot be used."""
-        folder.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         self.counts = Counts()
         self._unwritten = self._unsealed = ""
         self._fd = -1
