@@ -129,7 +129,9 @@ def test_the_code_is_unpacked_where_the_command_runs(tmp_path: Path) -> None:
     assert (work / "a" / "train.py").read_bytes() == b"pass"
 
 
-@pytest.mark.parametrize("archive", [b"no archive", packed(("../../out", b"x"))])
+@pytest.mark.parametrize(
+    "archive", [b"no archive", packed(("../../out", b"x"))], ids=["no archive", "outside"]
+)
 def test_code_that_cannot_be_unpacked_is_named(tmp_path: Path, archive: bytes) -> None:
     with pytest.raises(JobError, match=r"code\.tar\.gz cannot be unpacked"):
         prepared(tmp_path, archive, code="code.tar.gz")
