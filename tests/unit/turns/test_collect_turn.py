@@ -170,22 +170,25 @@ def test_a_table_that_fails_fails_every_message_that_was_read() -> None:
     assert report.fleets == {}
 
 
-@pytest.mark.parametrize(("logs", "counted"), [(25_000, 0), (MAX_LOGS, BATCH_LOGS)])
+@pytest.mark.parametrize(
+    ("logs", "messages", "failed"),
+    [(MAX_LOGS + 1, 2, 2), (MAX_LOGS, BATCH_LOGS // MAX_LOGS + 1, 2)],
+)
 def test_small_messages_of_very_many_logs_cost_the_honest_ones_nothing(
-    logs: int, counted: int
+    logs: int, messages: int, failed: int
 ) -> None:
     """Twenty legal messages of 34,000 logs took more memory than the function has."""
     text = lines([sent_log(number) for number in range(logs)])
     forged = [
-        message(packed(text.replace("r-", f"{name}-")), f"forged {name}") for name in range(6)
+        message(packed(text.replace("r-", f"{name}-")), f"forged {name}")
+        for name in range(messages)
     ]
     table = FakeLoadTable()
     report = run([*forged, message(sent_log(), "honest")], table)
-    assert finished(table) == 1 + max(0, counted - MAX_LOGS)
-    failed = {**report.refused, **report.unstored}
-    assert "honest" not in failed
-    assert {"at most" in why or "delivered again" in why for why in failed.values()} == {True}
-    assert len(failed) == 6 - max(0, counted - MAX_LOGS) // MAX_LOGS
+    refused = {**report.refused, **report.unstored}
+    assert (len(refused), "honest" in refused) == (failed, False)
+    assert finished(table) == 1 + (messages - failed) * logs
+    assert {"at most" in why or "delivered again" in why for why in refused.values()} == {True}
 
 
 # --- what agents tell -----------------------------------------------------------------------------

@@ -16,8 +16,7 @@ from tests.unit.turns.nights import Hours
 EITHER_RULE = pytest.mark.parametrize("objective", [False, True], ids=["load rate", "objective"])
 
 
-@EITHER_RULE
-@pytest.mark.parametrize("size", [1, 6])
+@pytest.mark.parametrize(("size", "objective"), [(1, True), (6, False)])
 def test_a_night_without_requests_costs_no_on_demand_and_replaces_nobody(
     size: int, objective: bool
 ) -> None:
@@ -35,8 +34,7 @@ def test_a_night_without_requests_costs_no_on_demand_and_replaces_nobody(
     assert night.on_demand_hours <= 0.2 * size
 
 
-@EITHER_RULE
-@pytest.mark.parametrize("every_s", [240, 420])
+@pytest.mark.parametrize(("every_s", "objective"), [(240, False), (420, True)])
 def test_a_request_every_few_minutes_lets_the_fleet_shrink(objective: bool, every_s: float) -> None:
     """Each pause between two requests renewed the need of the day."""
     day = Hours(12, objective=objective)
@@ -49,8 +47,7 @@ def test_a_request_every_few_minutes_lets_the_fleet_shrink(objective: bool, ever
 
 
 @EITHER_RULE
-@pytest.mark.parametrize("behind_s", [240, 600])
-@pytest.mark.parametrize("slow", [2, 5])
+@pytest.mark.parametrize(("slow", "behind_s"), [(2, 600), (5, 240)])
 def test_slow_clocks_of_some_workers_hide_no_load(
     objective: bool, slow: int, behind_s: float
 ) -> None:

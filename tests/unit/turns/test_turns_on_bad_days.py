@@ -122,8 +122,7 @@ def onprem(count: int) -> list[tuple[str, str]]:
     return [(f"rack-{n}", "") for n in range(count)]
 
 
-@pytest.mark.parametrize("ahead_s", [240.0, 600.0, 36_000.0])
-@pytest.mark.parametrize("rule", ["load rate", "objective"])
+@pytest.mark.parametrize(("rule", "ahead_s"), [("load rate", 240.0), ("objective", 36_000.0)])
 def test_clocks_that_are_ahead_are_put_right(rule: str, ahead_s: float) -> None:
     right, ahead = _day(rule), _day(rule)
     ahead.ahead_s = ahead_s
@@ -286,7 +285,7 @@ def steadily(
     return minutes
 
 
-@pytest.mark.parametrize("service_s", [2.0, 10.0, 42.0])
+@pytest.mark.parametrize("service_s", [10.0, 42.0])
 def test_workers_on_premises_that_start_again_under_new_ids_end_nobody(
     day: Day, service_s: float
 ) -> None:

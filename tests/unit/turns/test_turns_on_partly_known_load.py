@@ -148,7 +148,7 @@ def test_half_of_the_shippers_broken_neither_shrinks_nor_replaces(objective: boo
 def test_healthy_workers_at_little_load_are_left_alone() -> None:
     fleet = fleet_of(4, 4 * 2.0 / 300)
     fleet.stage.fleet = replace(fleet.stage.fleet, sizing=SizingPolicy(enabled=False))
-    fleet.minutes(0, 36 * 60)
+    fleet.minutes(0, 12 * 60)
     assert sum(record.seen["WorkersReplaced"] for record in fleet.records) == 0
 
 
