@@ -5,7 +5,6 @@ import json
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from importlib import import_module
 from typing import Any
@@ -15,10 +14,11 @@ import boto3
 
 from spotkeeper import wiring
 from spotkeeper_lab.cloud.api import Cloud
-from spotkeeper_lab.cloud.values import GroupSpec, Physics, Purchase
+from spotkeeper_lab.cloud.values import Physics, two_groups
 from spotkeeper_lab.local_aws.context import VirtualTime, local_aws
 from spotkeeper_lab.local_aws.table import create_table
 from spotkeeper_lab.traces.market import market_of
+from spotkeeper_lab.world import Context, forget
 
 ACCOUNT, REGION = "123456789012", "us-east-1"
 START = datetime(2026, 11, 20, 12, tzinfo=UTC)
@@ -37,30 +37,15 @@ ENVIRONMENT = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Context:
-    """What the handlers read of Lambda's context."""
-
-    function_name: str = "bench"
-    memory_limit_in_mb: int = 512
-    invoked_function_arn: str = f"arn:aws:lambda:{REGION}:{ACCOUNT}:function:bench"
-    aws_request_id: str = "request"
-
-
 @contextmanager
 def deployed(fleets: Sequence[str], desired: int, most: int) -> Iterator[Cloud]:
     """Deploy fleets whose spot groups ask for `desired` instances, half of them in each zone."""
     specs = [
-        GroupSpec(
-            name=f"{fleet}-{purchase.value}",
-            purchase=purchase,
-            minimum=0,
-            maximum=most,
-            desired=desired if purchase is Purchase.SPOT else 0,
-            pools=ZONES,
-        )
+        spec
         for fleet in fleets
-        for purchase in (Purchase.SPOT, Purchase.ON_DEMAND)
+        for spec in two_groups(
+            f"{fleet}-spot", f"{fleet}-on-demand", pools=ZONES, maximum=most, desired=desired
+        )
     ]
     capacity = {zone: [(0.0, 2 * most * len(fleets))] for zone in ZONES}
     cloud = Cloud(market_of("bench", 86_400.0, capacity), specs, Physics())
@@ -70,7 +55,7 @@ def deployed(fleets: Sequence[str], desired: int, most: int) -> Iterator[Cloud]:
         patch.dict(os.environ, ENVIRONMENT),
         patch.object(wiring, "now", lambda: START + timedelta(seconds=cloud.now_s)),
     ):
-        _forget()
+        forget()
         create_table(boto3.client("dynamodb"), TABLE)
         for name in ("wake-ups", "health"):
             boto3.client("sqs").create_queue(QueueName=name)
@@ -79,14 +64,7 @@ def deployed(fleets: Sequence[str], desired: int, most: int) -> Iterator[Cloud]:
             document = json.dumps({"version": 1, "bounds": bounds, **groups})
             boto3.client("ssm").put_parameter(Name=f"{PATH}/{fleet}", Type="String", Value=document)
         yield cloud
-    _forget()
-
-
-def _forget() -> None:
-    """Drop what the functions keep between invocations."""
-    for part in vars(wiring).values():
-        if hasattr(part, "cache_clear"):
-            part.cache_clear()
+    forget()
 
 
 def invoke(name: str, event: object) -> Any:

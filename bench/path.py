@@ -14,7 +14,8 @@ from types import CodeType, FrameType
 from typing import Any
 
 from bench._figures import Figure, show
-from bench._stack import START, Context, deployed, invoke, on_each_call, warning
+from bench._stack import START, deployed, invoke, on_each_call, warning
+from spotkeeper_lab.world import Context
 
 ROOT = Path(__file__).parents[1]
 OURS = (str(ROOT / "layers"), str(ROOT / "functions"))

@@ -16,7 +16,7 @@ from spotkeeper.adapters.ec2.auto_scaling import AutoScalingReader
 from spotkeeper.adapters.ec2.group_writer import AutoScalingWriter
 from spotkeeper.ports import FleetStates, GroupReader, GroupWriter, InstanceWriter
 from spotkeeper_lab.cloud.api import Cloud
-from spotkeeper_lab.cloud.values import GroupSpec, Physics, Purchase
+from spotkeeper_lab.cloud.values import Physics, two_groups
 from spotkeeper_lab.endpoint.settings import LabSettings
 from spotkeeper_lab.endpoint.up import PARTS, LabClient, running
 from spotkeeper_lab.fakes import EPOCH, FakeGroups, FakeStates
@@ -151,15 +151,7 @@ def _fake_groups(cloud: Cloud) -> Groups:
 
 def cloud_of(physics: Physics) -> Cloud:
     """Both groups in a cloud of their own, settled."""
-    specs = [
-        GroupSpec(
-            name=name, purchase=purchase, minimum=0, maximum=6, desired=desired, pools=(POOL,)
-        )
-        for name, purchase, desired in (
-            (SPOT, Purchase.SPOT, 2),
-            (ON_DEMAND, Purchase.ON_DEMAND, 0),
-        )
-    ]
+    specs = two_groups(SPOT, ON_DEMAND, pools=(POOL,), maximum=6, desired=2)
     cloud = Cloud(market_of("contract", 86_400.0, {POOL: [(0.0, 9)]}), specs, physics)
     cloud.advance(600.0)
     return cloud

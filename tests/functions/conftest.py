@@ -5,7 +5,6 @@ import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
@@ -15,10 +14,11 @@ from botocore.exceptions import ClientError, ReadTimeoutError
 
 from spotkeeper import wiring
 from spotkeeper_lab.cloud.api import Cloud
-from spotkeeper_lab.cloud.values import GroupSpec, Physics, Purchase
+from spotkeeper_lab.cloud.values import Physics, two_groups
 from spotkeeper_lab.local_aws.context import VirtualTime, local_aws
 from spotkeeper_lab.local_aws.table import create_table
 from spotkeeper_lab.traces.market import market_of
+from spotkeeper_lab.world import Context, forget
 from tests.builders import NOON, at
 
 A, B = "us-east-1a/g5.xlarge", "us-east-1b/g5.xlarge"
@@ -28,16 +28,6 @@ TABLE = "spotkeeper"
 ACCOUNT = "123456789012"
 NONCE = "51af3dc0-da77-11e4-872e-1234567db123"
 WAKE_UPS = f"https://sqs.us-east-1.amazonaws.com/{ACCOUNT}/wake-ups"
-
-
-@dataclass
-class Context:
-    """What Powertools and the handlers read of Lambda's context."""
-
-    function_name: str = "test"
-    memory_limit_in_mb: int = 512
-    invoked_function_arn: str = f"arn:aws:lambda:us-east-1:{ACCOUNT}:function:test"
-    aws_request_id: str = "request"
 
 
 def groups(fleet: str) -> tuple[str, str]:
@@ -83,7 +73,11 @@ class Stage:
         """How long the last function ran."""
         self.cloud = Cloud(
             market_of("functions", 86_400.0, {A: spot, B: ((0.0, 0),)}),
-            [spec for fleet in fleets for spec in _specs(fleet, desired)],
+            [
+                spec
+                for fleet in fleets
+                for spec in two_groups(*groups(fleet), pools=(A, B), maximum=200, desired=desired)
+            ],
             physics,
         )
 
@@ -120,7 +114,7 @@ class Stage:
 
     def restart(self) -> None:
         """Go on in a new Lambda environment, which has read no document yet."""
-        _forget_clients()
+        forget()
 
     def note(self, params: object, model: Any, context: dict[str, Any], **_: object) -> None:
         """Note a call that is about to be made; registered with botocore."""
@@ -177,15 +171,6 @@ class Stage:
         return {key.partition("_")[0] for key in state if key.endswith(("_holder", "_until"))}
 
 
-def _specs(fleet: str, desired: int) -> Iterator[GroupSpec]:
-    for name, purchase, wanted in zip(
-        groups(fleet), (Purchase.SPOT, Purchase.ON_DEMAND), (desired, 0), strict=True
-    ):
-        yield GroupSpec(
-            name=name, purchase=purchase, minimum=0, maximum=200, desired=wanted, pools=(A, B)
-        )
-
-
 @pytest.fixture
 def stage_of(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Stage]]:
     """Make the stage; its spot groups serve from second 600 on."""
@@ -211,7 +196,7 @@ def stage_of(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Stage]]:
             stage = Stage(fleets, desired, spot, physics or Physics())
             monkeypatch.setattr(wiring, "now", lambda: stage.now)
             stack.enter_context(local_aws(stage.cloud, VirtualTime(NOON)))
-            _forget_clients()
+            forget()
             create_table(boto3.client("dynamodb"), TABLE)
             for fleet in fleets:
                 stage.put(fleet, json.dumps(document(fleet)))
@@ -221,14 +206,7 @@ def stage_of(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Stage]]:
             return stage
 
         yield make
-    _forget_clients()
-
-
-def _forget_clients() -> None:
-    """Drop what wiring keeps for the life of a Lambda environment."""
-    for part in vars(wiring).values():
-        if hasattr(part, "cache_clear"):
-            part.cache_clear()
+    forget()
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 import json
 import logging
 from collections.abc import Iterator
-from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ from spotkeeper.border.events import EventError
 from spotkeeper.domain.load.load import milliseconds
 from spotkeeper.domain.load.summarise import summarise
 from spotkeeper_lab.local_aws.table import create_table
+from spotkeeper_lab.world import Context, forget
 from tests.search_logs import FLEET, SENT, before, packed, sent_log
 
 EVENT = Path(__file__).parents[2] / "events" / "search_logs.json"
@@ -29,23 +29,6 @@ DOCUMENT = {
     "on_demand_group": "ocr-on-demand",
     "bounds": {"spot_min": 0, "spot_max": 20, "on_demand_max": 20},
 }
-
-
-@dataclass
-class Context:
-    """What Powertools reads of Lambda's context."""
-
-    function_name: str = "collect_search_logs"
-    memory_limit_in_mb: int = 256
-    invoked_function_arn: str = "arn:aws:lambda:us-east-1:123456789012:function:collect"
-    aws_request_id: str = "request"
-
-
-def forget_clients() -> None:
-    """Drop what wiring keeps for the life of a Lambda environment."""
-    for part in vars(wiring).values():
-        if hasattr(part, "cache_clear"):
-            part.cache_clear()
 
 
 @pytest.fixture(autouse=True)
@@ -59,13 +42,13 @@ def _stack(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     }.items():
         monkeypatch.setenv(name, value)
     with mock_aws():
-        forget_clients()
+        forget()
         boto3.client("ssm").put_parameter(
             Name=f"{PATH}/{FLEET}", Type="String", Value=json.dumps(DOCUMENT)
         )
         create_table(boto3.client("dynamodb"), "spotkeeper")
         yield
-    forget_clients()
+    forget()
 
 
 def record(message_id: str, body: str, sent_at: datetime = SENT) -> dict[str, Any]:

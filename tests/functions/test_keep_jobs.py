@@ -16,10 +16,10 @@ from spotkeeper import wiring
 from spotkeeper.adapters.dynamodb.jobs import JobItems
 from spotkeeper.adapters.stacks import Stack
 from spotkeeper_lab.local_aws.table import create_table
+from spotkeeper_lab.world import Context
 from spotkeeper_operator.aws import Aws, OperatorError
 from spotkeeper_operator.jobs import Jobs, exit_code, pack, read_document, status_text
 from tests.builders import TABLE
-from tests.functions.conftest import Context
 
 BUCKET, NONCE = "jobs-bucket", "51af3dc0-da77"
 REPORT = {"version": 1, "job": "resnet", "generation": 0, "volume": None, "step": None, "gpu": None}

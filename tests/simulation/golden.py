@@ -6,18 +6,14 @@ from spotkeeper.domain.decision import Controller, DecisionRecord
 from spotkeeper.domain.fleet import Fleet
 from spotkeeper.domain.settings.availability import AvailabilityPolicy
 from spotkeeper.domain.settings.sizing import Bounds
-from spotkeeper.ports import Ports
 from spotkeeper_lab.backtest.deployed import Replay
 from spotkeeper_lab.cloud.api import Cloud
-from spotkeeper_lab.cloud.values import GroupSpec, Physics, Purchase
+from spotkeeper_lab.cloud.values import Physics, Purchase, two_groups
 from spotkeeper_lab.fakes import (
-    FakeGroups,
-    FakeLoadHistories,
-    FakeLoadTable,
-    FakeRequestQueues,
     FakeStates,
     FakeWakeUps,
     Faults,
+    fake_ports,
     seconds,
 )
 from spotkeeper_lab.traces.market import market_of
@@ -27,12 +23,6 @@ SPOT, ON_DEMAND = "ocr-spot", "ocr-on-demand"
 DAY_S = 86_400.0
 PLENTY = ((0.0, 99),)
 NOTHING = ((0.0, 0),)
-
-
-def _spec(name: str, purchase: Purchase, desired: int) -> GroupSpec:
-    return GroupSpec(
-        name=name, purchase=purchase, minimum=0, maximum=40, desired=desired, pools=(A, B)
-    )
 
 
 class Scenario:
@@ -52,23 +42,13 @@ class Scenario:
     ) -> None:
         self.target = target
         self.faults = Faults()
-        specs = [_spec(SPOT, Purchase.SPOT, target), _spec(ON_DEMAND, Purchase.ON_DEMAND, 0)]
+        specs = two_groups(SPOT, ON_DEMAND, pools=(A, B), maximum=40, desired=target)
         self.cloud = Cloud(
             market_of("golden", DAY_S, {A: a, B: b}), specs, physics or Physics(cold_start_s=120)
         )
-        groups = FakeGroups(self.cloud, self.faults)
         self.states = FakeStates(self.faults)
         self.wake_ups = FakeWakeUps(self.faults)
-        self.ports = Ports(
-            groups=groups,
-            writer=groups,
-            instances=groups,
-            states=self.states,
-            load=FakeLoadTable(),
-            histories=FakeLoadHistories(),
-            queues=FakeRequestQueues(),
-            wake_ups=self.wake_ups,
-        )
+        self.ports = fake_ports(self.cloud, self.faults, states=self.states, wake_ups=self.wake_ups)
         self.fleet = Fleet(
             name="ocr",
             spot_group=SPOT,

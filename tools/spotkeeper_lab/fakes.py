@@ -42,6 +42,7 @@ from spotkeeper.ports import (
     Gone,
     Lease,
     Mark,
+    Ports,
     SpotRequest,
     Unavailable,
 )
@@ -485,3 +486,24 @@ class FakeWakeUps:
             heapq.heappop(self.due_s)
             taken += 1
         return taken
+
+
+def fake_ports(
+    cloud: Cloud,
+    faults: Faults | None = None,
+    *,
+    states: FakeStates | None = None,
+    wake_ups: FakeWakeUps | None = None,
+) -> Ports:
+    """Return every port of a turn, in memory, over a cloud."""
+    groups = FakeGroups(cloud, faults)
+    return Ports(
+        groups=groups,
+        writer=groups,
+        instances=groups,
+        states=states or FakeStates(faults),
+        load=FakeLoadTable(),
+        histories=FakeLoadHistories(),
+        queues=FakeRequestQueues(faults),
+        wake_ups=wake_ups or FakeWakeUps(faults),
+    )

@@ -191,20 +191,14 @@ type Then = Callable[[Invocation, Any], None]
 class Context:
     """What the handlers use of Lambda's context."""
 
-    function_name: str
-    aws_request_id: str
-    left_ms: Callable[[], int]
+    function_name: str = "function"
+    aws_request_id: str = "request"
     memory_limit_in_mb: int = 512
-    function_version: str = "$LATEST"
 
     @property
     def invoked_function_arn(self) -> str:
         """The ARN that carries region and account."""
         return f"arn:aws:lambda:{REGION}:{ACCOUNT}:function:{self.function_name}"
-
-    def get_remaining_time_in_millis(self) -> int:
-        """How much of the function's time is left."""
-        return self.left_ms()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -364,11 +358,7 @@ class World:
     def _work(self, invocation: Invocation) -> None:
         handler = self._handlers[invocation.function]
         number = str(UUID(int=self.invocations))
-        context = Context(
-            f"lab-{invocation.function}",
-            number,
-            lambda: int(1000 * (invocation.deadline_s - self.now_s)),
-        )
+        context = Context(f"lab-{invocation.function}", number)
         try:
             invocation.answer = handler(invocation.event, context)
             invocation.answered = True

@@ -1,25 +1,23 @@
 """A stage for health turns: a simulated cloud, a load table and what turns remember."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import timedelta
 
 from spotkeeper.domain.fleet import Fleet
 from spotkeeper.domain.load.digest import SearchLog, Status, digest
 from spotkeeper.domain.load.load import Cluster
 from spotkeeper.domain.settings.sizing import SizingPolicy
-from spotkeeper.ports import Ports
 from spotkeeper.turns.check_health import check_health
 from spotkeeper.turns.turn import TurnReport
 from spotkeeper_lab.cloud.api import Cloud
-from spotkeeper_lab.cloud.values import GroupSpec, Physics, Purchase
+from spotkeeper_lab.cloud.values import Physics, two_groups
 from spotkeeper_lab.fakes import (
-    FakeGroups,
-    FakeLoadHistories,
     FakeLoadTable,
     FakeRequestQueues,
     FakeStates,
-    FakeWakeUps,
     Faults,
+    fake_ports,
     instant,
 )
 from spotkeeper_lab.traces.market import market_of
@@ -38,38 +36,15 @@ class Stage:
         self.faults = Faults()
         self.cloud = Cloud(
             market_of("health", 86_400.0, {POOL: [(0.0, 99)]}),
-            [
-                GroupSpec(
-                    name=name,
-                    purchase=purchase,
-                    minimum=0,
-                    maximum=40,
-                    desired=desired,
-                    pools=(POOL,),
-                )
-                for name, purchase, desired in (
-                    ("spot", Purchase.SPOT, spot),
-                    ("on-demand", Purchase.ON_DEMAND, 0),
-                )
-            ],
+            two_groups(pools=(POOL,), maximum=40, desired=spot),
             Physics(),
         )
         self.cloud.advance(START_S)
         self.fleet = fleet(sizing=sizing)
         self.states = FakeStates(self.faults)
-        self.table = FakeLoadTable()
-        self.queues = FakeRequestQueues(self.faults)
-        groups = FakeGroups(self.cloud, self.faults)
-        self.ports = Ports(
-            groups=groups,
-            writer=groups,
-            instances=groups,
-            states=self.states,
-            load=self.table,
-            histories=FakeLoadHistories(),
-            queues=self.queues,
-            wake_ups=FakeWakeUps(self.faults),
-        )
+        self.table, self.queues = FakeLoadTable(), FakeRequestQueues(self.faults)
+        ports = fake_ports(self.cloud, self.faults, states=self.states)
+        self.ports = replace(ports, load=self.table, queues=self.queues)
 
     @property
     def spot(self) -> list[str]:

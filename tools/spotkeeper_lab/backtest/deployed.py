@@ -25,18 +25,15 @@ from spotkeeper_lab.cloud.api import Cloud
 from spotkeeper_lab.cloud.values import (
     CloudEvent,
     EventKind,
-    GroupSpec,
     InstanceView,
     Physics,
     Purchase,
+    two_groups,
 )
 from spotkeeper_lab.fakes import (
-    FakeGroups,
-    FakeLoadHistories,
-    FakeLoadTable,
-    FakeRequestQueues,
     FakeStates,
     FakeWakeUps,
+    fake_ports,
     instant,
 )
 from spotkeeper_lab.traces.market import Market
@@ -87,20 +84,9 @@ def fleet_of(world: World, settings: Settings) -> Fleet:
 
 def cloud_of(window: Market, world: World) -> Cloud:
     """The cloud of a world: one group each way, the spot group asked for the target."""
-    groups = [
-        GroupSpec(
-            name=name,
-            purchase=purchase,
-            minimum=0,
-            maximum=2 * world.target,
-            desired=desired,
-            pools=window.pools,
-        )
-        for name, purchase, desired in (
-            (SPOT, Purchase.SPOT, world.target),
-            (ON_DEMAND, Purchase.ON_DEMAND, 0),
-        )
-    ]
+    groups = two_groups(
+        SPOT, ON_DEMAND, pools=window.pools, maximum=2 * world.target, desired=world.target
+    )
     physics = Physics(**{name: getattr(world, name) for name in PHYSICS})
     return Cloud(window, groups, physics, world.seed)
 
@@ -185,21 +171,11 @@ def replay_of(
 ) -> Replay:
     """A replay of a world from its start; `states` keep its decision records if wanted."""
     cloud = cloud_of(window, world)
-    groups, wake_ups = FakeGroups(cloud), FakeWakeUps()
-    chance = random.Random(world.seed)
+    chance, wake_ups = random.Random(world.seed), FakeWakeUps()
     return Replay(
         cloud=cloud,
         fleet=fleet_of(world, settings),
-        ports=Ports(
-            groups=groups,
-            writer=groups,
-            instances=groups,
-            states=states or FakeStates(remember=0),
-            load=FakeLoadTable(),
-            histories=FakeLoadHistories(),
-            queues=FakeRequestQueues(),
-            wake_ups=wake_ups,
-        ),
+        ports=fake_ports(cloud, states=states or FakeStates(remember=0), wake_ups=wake_ups),
         wake_ups=wake_ups,
         jitter=lambda: chance.uniform(0.0, world.turn_jitter_s),
     )

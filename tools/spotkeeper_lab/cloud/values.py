@@ -6,6 +6,7 @@ Times are seconds from the start of the market.
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Any
 
 
 class CloudError(Exception):
@@ -96,6 +97,23 @@ class GroupSpec:
     grace_s: float = 0.0
     protect_new: bool = False
     hooks: tuple[LifecycleHook, ...] = ()
+
+
+def two_groups(
+    spot: str = "spot",
+    on_demand: str = "on-demand",
+    *,
+    pools: tuple[str, ...],
+    maximum: int,
+    desired: int = 0,
+    minimum: int = 0,
+) -> tuple[GroupSpec, GroupSpec]:
+    """Return a spot group that wants `desired` instances, and an empty on-demand group."""
+    common: dict[str, Any] = {"maximum": maximum, "pools": pools}
+    return (
+        GroupSpec(name=spot, purchase=Purchase.SPOT, minimum=minimum, desired=desired, **common),
+        GroupSpec(name=on_demand, purchase=Purchase.ON_DEMAND, minimum=0, **common),
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

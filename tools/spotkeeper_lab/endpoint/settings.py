@@ -13,7 +13,7 @@ from pydantic import (
     field_validator,
 )
 
-from spotkeeper_lab.cloud.values import GroupSpec, Physics, Purchase
+from spotkeeper_lab.cloud.values import GroupSpec, Physics, two_groups
 
 PHYSICS: TypeAdapter[Physics] = TypeAdapter(Physics)
 
@@ -67,8 +67,10 @@ class LabSettings(BaseModel):
 
     def groups(self) -> tuple[GroupSpec, GroupSpec]:
         """Both groups, as a stack adopts them."""
-        common: dict[str, Any] = {"minimum": 0, "maximum": self.maximum, "pools": tuple(self.pools)}
-        return (
-            GroupSpec(name=self.spot_group, purchase=Purchase.SPOT, desired=self.desired, **common),
-            GroupSpec(name=self.on_demand_group, purchase=Purchase.ON_DEMAND, **common),
+        return two_groups(
+            self.spot_group,
+            self.on_demand_group,
+            pools=tuple(self.pools),
+            maximum=self.maximum,
+            desired=self.desired,
         )

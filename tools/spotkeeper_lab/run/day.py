@@ -27,6 +27,7 @@ from spotkeeper_lab.cloud.values import (
     InstanceView,
     Physics,
     Purchase,
+    two_groups,
 )
 from spotkeeper_lab.cloud.words import IN_SERVICE, PENDING
 from spotkeeper_lab.local_aws.events import UNHEARD
@@ -137,23 +138,12 @@ class Scene:
     @property
     def groups(self) -> tuple[GroupSpec, GroupSpec]:
         """The spot group over all pools of the market, and the on-demand group."""
-        pools, most = self.market.pools, self.spot_max
-        return (
-            GroupSpec(
-                name=SPOT_GROUP,
-                purchase=Purchase.SPOT,
-                minimum=0,
-                maximum=most,
-                desired=self.first_desired,
-                pools=pools,
-            ),
-            GroupSpec(
-                name=ON_DEMAND_GROUP,
-                purchase=Purchase.ON_DEMAND,
-                minimum=0,
-                maximum=most,
-                pools=pools,
-            ),
+        return two_groups(
+            SPOT_GROUP,
+            ON_DEMAND_GROUP,
+            pools=self.market.pools,
+            maximum=self.spot_max,
+            desired=self.first_desired,
         )
 
     @property

@@ -12,6 +12,7 @@ from spotkeeper_lab.cloud.values import (
     GroupSpec,
     Physics,
     Purchase,
+    two_groups,
 )
 from spotkeeper_lab.traces.generate import generate
 from spotkeeper_lab.traces.market import Market, market_of
@@ -31,19 +32,7 @@ def cloud(
     given_market: Market, desired: int, physics: Physics = QUIET, *, minimum: int = 0
 ) -> Cloud:
     """A spot group of `desired` beside an empty on-demand group."""
-    groups = [
-        GroupSpec(
-            name="spot",
-            purchase=Purchase.SPOT,
-            minimum=minimum,
-            maximum=10,
-            desired=desired,
-            pools=(A, B),
-        ),
-        GroupSpec(
-            name="od", purchase=Purchase.ON_DEMAND, minimum=0, maximum=10, desired=0, pools=(A, B)
-        ),
-    ]
+    groups = two_groups("spot", "od", pools=(A, B), maximum=10, desired=desired, minimum=minimum)
     return Cloud(given_market, groups, physics)
 
 

@@ -1,18 +1,20 @@
 """What holds an instance that comes or leaves: hooks, warm pools, standby, protection, grace."""
 
+from dataclasses import replace
+
 import pytest
 
 from spotkeeper_lab.cloud.api import Cloud
 from spotkeeper_lab.cloud.values import (
     CloudError,
     EventKind,
-    GroupSpec,
     LifecycleHook,
     Physics,
     Purchase,
     Result,
     Transition,
     WarmPool,
+    two_groups,
 )
 from spotkeeper_lab.cloud.words import (
     ABANDONED,
@@ -39,19 +41,8 @@ def make(
     *hooks: LifecycleHook, desired: int = 0, grace_s: float = 0.0, physics: Physics | None = None
 ) -> Cloud:
     """An empty spot group beside an on-demand group of `desired` with hooks."""
-    groups = [
-        GroupSpec(name=SPOT, purchase=Purchase.SPOT, minimum=0, maximum=9, pools=(POOL,)),
-        GroupSpec(
-            name=ON_DEMAND,
-            purchase=Purchase.ON_DEMAND,
-            minimum=0,
-            maximum=9,
-            desired=desired,
-            pools=(POOL,),
-            hooks=hooks,
-            grace_s=grace_s,
-        ),
-    ]
+    spot, on_demand = two_groups(SPOT, ON_DEMAND, pools=(POOL,), maximum=9)
+    groups = [spot, replace(on_demand, desired=desired, hooks=hooks, grace_s=grace_s)]
     market = market_of("lifecycle", 864_000.0, {POOL: [(0.0, 9)]})
     return Cloud(market, groups, physics or Physics(cold_start_s=20.0))
 
