@@ -1,6 +1,7 @@
 """The doctor's eyes on moto: groups, launch templates, roles and keys as they were set up."""
 
 import json
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any
@@ -273,22 +274,34 @@ def test_a_group_that_chooses_types_by_attributes_may_count_in_units(
     assert described(group).weighted is weighted
 
 
-def test_the_groups_of_thirty_fleets_are_seen() -> None:
-    """AWS takes 50 names a call, and moto any number."""
-    autoscaling, asked = boto3.client("autoscaling"), []
+def test_forty_fleets_take_one_call_a_group_besides_what_is_read_of_all_at_once() -> None:
+    """AWS takes 50 names a call of DescribeAutoScalingGroups, and moto any number."""
+    autoscaling, ec2, iam = (boto3.client(s) for s in ("autoscaling", "ec2", "iam"))
+    names, calls = [f"group-{n:02}" for n in range(80)], Counter[str]()
+    profile()
+    for n, name in enumerate(names):
+        if n % 2 == 0:  # Both groups of a fleet start from its template.
+            made = template(name, IamInstanceProfile={"Name": "worker"})
+        make(name, LaunchTemplate={"LaunchTemplateId": made, "Version": "1"})
 
-    def count(params: dict[str, Any], **_: object) -> None:
-        asked.append(len(params["AutoScalingGroupNames"]))
+    def count(model: Any, **_: object) -> None:
+        calls[model.name] += 1
 
-    event = "provide-client-params.autoscaling.DescribeAutoScalingGroups"
-    autoscaling.meta.events.register(event, count)
-    names = [f"group-{n:02}" for n in range(60)]
-    for name in (names[0], names[-1]):
-        make(name, LaunchTemplate={"LaunchTemplateId": template(name), "Version": "1"})
-    found = group_facts(clients(autoscaling=autoscaling), names)
+    for client in (autoscaling, ec2, iam):
+        client.meta.events.register("before-call", count)
+    found = group_facts(clients(autoscaling=autoscaling, ec2=ec2, iam=iam), [*names, "no group"])
     assert isinstance(found, Mapping)
-    assert found.keys() == {names[0], names[-1]}
-    assert asked == [50, 10]
+    assert found.keys() == {*names}
+    assert calls == {
+        "DescribeAutoScalingGroups": 2,
+        "DescribeLifecycleHooks": 80,
+        "DescribeLaunchTemplateVersions": 40,
+        **dict.fromkeys(
+            ("DescribePolicies", "DescribeScheduledActions", "DescribeImages",
+             "GetInstanceProfile", "ListAttachedRolePolicies"),
+            1,
+        ),
+    }  # fmt: skip
 
 
 def test_groups_that_do_not_exist_are_left_out() -> None:

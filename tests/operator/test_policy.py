@@ -12,7 +12,7 @@ import pytest
 from botocore.client import BaseClient
 
 from spotkeeper.adapters.doctor.account import account_facts, placement_scores
-from spotkeeper.adapters.doctor.groups import machine_from, template_of
+from spotkeeper.adapters.doctor.groups import Machines, template_of
 from spotkeeper.adapters.doctor.stack import stack_facts
 from spotkeeper.adapters.ec2.prices import on_demand_prices, spot_prices
 from spotkeeper.domain.doctor.facts import GroupFacts, Unseen
@@ -43,9 +43,14 @@ ANSWERS: Mapping[tuple[str, str], Any] = {
         ]
     },
     ("ec2", "DescribeImages"): {
-        "Images": [{"BlockDeviceMappings": [{"Ebs": {"Encrypted": True, "SnapshotId": "snap-1"}}]}]
+        "Images": [
+            {
+                "ImageId": "ami-1",
+                "BlockDeviceMappings": [{"Ebs": {"Encrypted": True, "SnapshotId": "snap-1"}}],
+            }
+        ]
     },
-    ("ec2", "DescribeSnapshots"): {"Snapshots": [{"KmsKeyId": "key-1"}]},
+    ("ec2", "DescribeSnapshots"): {"Snapshots": [{"SnapshotId": "snap-1", "KmsKeyId": "key-1"}]},
     ("ec2", "DescribeInstanceTypes"): {"InstanceTypes": []},
     ("ec2", "DescribeInstanceTypeOfferings"): {"InstanceTypeOfferings": []},
     ("ec2", "GetSpotPlacementScores"): {"SpotPlacementScores": [{"Region": REGION, "Score": 5}]},
@@ -301,7 +306,7 @@ def everything(stage: Stage, out: Path) -> None:
 def look_at_everything() -> None:
     """Let the doctor look at a group that has a launch template, and at an account for it."""
     aws = Aws(REGION)
-    template = template_of(aws.client, {"LaunchTemplate": {"LaunchTemplateId": "lt-1"}}, None)
+    template = template_of(aws.client, "lt-1", "$Default")
     assert not isinstance(template, Unseen)
     group = GroupFacts(
         name="main-spot",
@@ -310,7 +315,7 @@ def look_at_everything() -> None:
         maximum=9,
         zones=frozenset({"us-east-1a"}),
         types=("g5.xlarge",),
-        machine=machine_from(aws.client, template, {}, mixed=True),
+        machine=Machines(aws.client, [template]).of(template, {}, mixed=True),
     )
     account_facts(aws.client, [group])
     fleets, groups = [replace(FLEET, spot_group="main-spot")], {"main-spot": group}

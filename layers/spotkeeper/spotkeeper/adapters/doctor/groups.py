@@ -1,18 +1,25 @@
 """Auto Scaling groups as they are set up, with their launch templates, images and roles."""
 
-from collections.abc import Iterable, Mapping
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
+from functools import cache
 from itertools import batched
 from types import MappingProxyType
 from typing import Any
 
-from spotkeeper.adapters.doctor.looking import Clients, look, names, pages
+from botocore import xform_name
+
+from spotkeeper.adapters.doctor.looking import Clients, look, pages
 from spotkeeper.adapters.ec2.auto_scaling import GROUPS_A_CALL
-from spotkeeper.domain.doctor.facts import GroupFacts, Hook, Machine, Unseen, known
+from spotkeeper.domain.doctor.facts import GONE, GroupFacts, Hook, Machine, Unseen, known
 
 _LAUNCHING = "autoscaling:EC2_INSTANCE_LAUNCHING"
 # What EC2 uses where the template says nothing; an image with ImdsSupport v2.0 asks for more
 # (EC2 user guide, "Order of precedence for instance metadata options").
 _DEFAULT_HOPS, _HOPS_OF_V2 = 1, 2
+# The values of a filter that EC2 takes.
+FILTERED_A_CALL = 200
 
 type Defaults = Mapping[str, str] | Unseen
 
@@ -30,7 +37,10 @@ def metadata_defaults(ec2: Any) -> Defaults:
 def group_facts(
     client: Clients, wanted: Iterable[str], defaults: Defaults = MappingProxyType({})
 ) -> Mapping[str, GroupFacts] | Unseen:
-    """Look at groups by name, 50 a call; groups that do not exist are left out."""
+    """Look at groups by name; groups that do not exist are left out.
+
+    What AWS tells of many at once is read once for all of them: 40 fleets are 80 groups.
+    """
     autoscaling = client("autoscaling")
     found = look(
         "autoscaling:DescribeAutoScalingGroups",
@@ -48,16 +58,56 @@ def group_facts(
     )
     if isinstance(found, Unseen):
         return found
-    return {group["AutoScalingGroupName"]: _facts(client, group, defaults) for group in found}
+    template = cache(lambda spec: template_of(client, *spec))
+    templates = [template(_spec(group)) for group in found]
+    machines = Machines(client, [t for t in templates if not isinstance(t, Unseen)])
+    policies = _by_group(
+        autoscaling, "DescribePolicies", "ScalingPolicies", "PolicyName", bool(found)
+    )
+    actions = _by_group(
+        autoscaling,
+        "DescribeScheduledActions",
+        "ScheduledUpdateGroupActions",
+        "ScheduledActionName",
+        bool(found),
+    )
+    return {
+        (name := group["AutoScalingGroupName"]): replace(
+            _facts(autoscaling, group, template, machines, known(defaults, {})),
+            policies=policies if isinstance(policies, Unseen) else tuple(policies[name]),
+            scheduled_actions=actions if isinstance(actions, Unseen) else tuple(actions[name]),
+        )
+        for group, template in zip(found, templates, strict=True)
+    }
 
 
-def _facts(client: Clients, group: Mapping[str, Any], defaults: Defaults) -> GroupFacts:
-    autoscaling, name = client("autoscaling"), group["AutoScalingGroupName"]
-    mixed = group.get("MixedInstancesPolicy")
+def _by_group(
+    autoscaling: Any, action: str, key: str, name: str, wanted: bool
+) -> Mapping[str, Sequence[str]] | Unseen:
+    """Read what all groups of the account have of a kind, by group: its names."""
+    operation = xform_name(action)
+
+    def read() -> Mapping[str, Sequence[str]]:
+        found = defaultdict[str, list[str]](list)
+        for each in pages(autoscaling, operation, key) if wanted else ():
+            if each.get("Enabled", True):
+                found[each["AutoScalingGroupName"]].append(each[name])
+        return found
+
+    return look(f"autoscaling:{action}", read)
+
+
+def _facts(
+    autoscaling: Any,
+    group: Mapping[str, Any],
+    template: Mapping[str, Any] | Unseen,
+    machines: "Machines",
+    defaults: Mapping[str, str],
+) -> GroupFacts:
+    name, mixed = group["AutoScalingGroupName"], group.get("MixedInstancesPolicy")
     distribution = (mixed or {}).get("InstancesDistribution", {})
     overrides = mixed["LaunchTemplate"].get("Overrides", []) if mixed else []
     retention = group.get("InstanceLifecyclePolicy", {}).get("RetentionTriggers", {})
-    template = template_of(client, group, mixed)
     return GroupFacts(
         name=name,
         spot_share=_spot_share(group, mixed, template),
@@ -96,47 +146,28 @@ def _facts(client: Clients, group: Mapping[str, Any], defaults: Defaults) -> Gro
                 ]
             ),
         ),
-        policies=names(
-            "autoscaling:DescribePolicies",
-            lambda: (
-                policy["PolicyName"]
-                for policy in pages(
-                    autoscaling, "describe_policies", "ScalingPolicies", AutoScalingGroupName=name
-                )
-                if policy.get("Enabled", True)
-            ),
-        ),
-        scheduled_actions=names(
-            "autoscaling:DescribeScheduledActions",
-            lambda: (
-                action["ScheduledActionName"]
-                for action in pages(
-                    autoscaling,
-                    "describe_scheduled_actions",
-                    "ScheduledUpdateGroupActions",
-                    AutoScalingGroupName=name,
-                )
-            ),
-        ),
         warm_pool="WarmPoolConfiguration" in group,
         tag_keys=tuple(t["Key"] for t in group.get("Tags", []) if t.get("PropagateAtLaunch")),
         machine=template
         if isinstance(template, Unseen)
-        else machine_from(client, template, known(defaults, {}), mixed=mixed is not None),
+        else machines.of(template, defaults, mixed=mixed is not None),
     )
 
 
-def template_of(client: Clients, group: Mapping[str, Any], mixed: Any) -> dict[str, Any] | Unseen:
-    """Read the launch template that a group, or its mixed instances policy, starts from."""
-    action = "ec2:DescribeLaunchTemplateVersions"
+def _spec(group: Mapping[str, Any]) -> tuple[str, str]:
+    """Return the launch template that a group, or its mixed instances policy, starts from."""
+    mixed = group.get("MixedInstancesPolicy")
     spec = mixed["LaunchTemplate"]["LaunchTemplateSpecification"] if mixed else None
-    spec = spec or group.get("LaunchTemplate")
-    if spec is None:
+    spec = spec or group.get("LaunchTemplate") or {}
+    return spec.get("LaunchTemplateId", ""), spec.get("Version") or "$Default"
+
+
+def template_of(client: Clients, template_id: str, version: str) -> dict[str, Any] | Unseen:
+    """Read a version of a launch template."""
+    action = "ec2:DescribeLaunchTemplateVersions"
+    if not template_id:
         return Unseen(action=action, why="the group has no launch template")
-    asked = {
-        "LaunchTemplateId": spec["LaunchTemplateId"],
-        "Versions": [spec.get("Version") or "$Default"],
-    }
+    asked = {"LaunchTemplateId": template_id, "Versions": [version]}
     return look(
         action,
         lambda: client("ec2").describe_launch_template_versions(**asked)["LaunchTemplateVersions"][
@@ -166,60 +197,92 @@ def _types(overrides: list[Any], template: Mapping[str, Any] | Unseen) -> tuple[
     return named or ((own,) if own else ())
 
 
-def machine_from(
-    client: Clients, template: Mapping[str, Any], defaults: Mapping[str, str], *, mixed: bool
-) -> Machine | Unseen:
-    """Read how a template's instances start; `mixed` groups refuse market options."""
-    ec2, image_id = client("ec2"), template.get("ImageId", "")
-    images = look(
-        "ec2:DescribeImages",
-        lambda: (
-            ec2.describe_images(ImageIds=[image_id])["Images"]
-            if image_id.startswith("ami-")
-            else []
-        ),
-    )
-    if isinstance(images, Unseen):
-        return images
-    image = images[0] if images else {}
-    keys = names("ec2:DescribeSnapshots", lambda: _keys(ec2, template, image))
-    if isinstance(keys, Unseen):
-        return keys
-    # The template's options, else the account's defaults, else the image's, else EC2's.
-    options: dict[str, Any] = {**defaults, **template.get("MetadataOptions", {})}
-    v2 = image.get("ImdsSupport") == "v2.0"
-    market = template.get("InstanceMarketOptions", {})
-    return Machine(
-        market_options=mixed and "InstanceMarketOptions" in template,
-        max_price=market.get("SpotOptions", {}).get("MaxPrice", ""),
-        metadata_enabled=options.get("HttpEndpoint", "enabled") == "enabled",
-        architecture=image.get("Architecture", ""),
-        tokens_required=options.get("HttpTokens", "required" if v2 else "") == "required",
-        hop_limit=int(options.get("HttpPutResponseHopLimit", _HOPS_OF_V2 if v2 else _DEFAULT_HOPS)),
-        tags_in_metadata=options.get("InstanceMetadataTags") == "enabled",
-        profile_policies=_policies(client("iam"), template.get("IamInstanceProfile", {})),
-        keys=keys,
-        tag_keys=tuple(
-            tag["Key"]
-            for each in template.get("TagSpecifications", [])
-            if each.get("ResourceType") == "instance"
-            for tag in each.get("Tags", [])
-        ),
-    )
+class Machines:
+    """How the instances of launch templates start: their images, disks and roles read together."""
+
+    def __init__(self, client: Clients, templates: Iterable[Mapping[str, Any]]) -> None:
+        """Read the images of all templates, and the snapshots of those that are encrypted."""
+        ec2 = client("ec2")
+        ids = {template.get("ImageId", "") for template in templates}
+        ids = {image_id for image_id in ids if image_id.startswith("ami-")}
+        self._images = look("ec2:DescribeImages", lambda: _described(ec2, "image", ids))
+        snapshots = {s for image in known(self._images, {}).values() for s in _snapshots(image)}
+        self._snapshots = look(
+            "ec2:DescribeSnapshots", lambda: _described(ec2, "snapshot", snapshots)
+        )
+        self._policies = cache(lambda profile: _policies(client("iam"), profile))
+
+    def of(
+        self, template: Mapping[str, Any], defaults: Mapping[str, str], *, mixed: bool
+    ) -> Machine | Unseen:
+        """Tell how a template's instances start; `mixed` groups refuse market options."""
+        image_id, images = template.get("ImageId", ""), self._images
+        if isinstance(images, Unseen):
+            return images
+        if image_id.startswith("ami-") and image_id not in images:
+            why = f"{GONE}: the image {image_id} does not exist"
+            return Unseen(action="ec2:DescribeImages", why=why)
+        image = images.get(image_id, {})
+        if isinstance(self._snapshots, Unseen) and _snapshots(image):
+            return self._snapshots
+        # The template's options, else the account's defaults, else the image's, else EC2's.
+        options: dict[str, Any] = {**defaults, **template.get("MetadataOptions", {})}
+        v2 = image.get("ImdsSupport") == "v2.0"
+        hops = _HOPS_OF_V2 if v2 else _DEFAULT_HOPS
+        market = template.get("InstanceMarketOptions", {})
+        profile = template.get("IamInstanceProfile", {})
+        return Machine(
+            market_options=mixed and "InstanceMarketOptions" in template,
+            max_price=market.get("SpotOptions", {}).get("MaxPrice", ""),
+            metadata_enabled=options.get("HttpEndpoint", "enabled") == "enabled",
+            architecture=image.get("Architecture", ""),
+            tokens_required=options.get("HttpTokens", "required" if v2 else "") == "required",
+            hop_limit=int(options.get("HttpPutResponseHopLimit", hops)),
+            tags_in_metadata=options.get("InstanceMetadataTags") == "enabled",
+            profile_policies=self._policies(
+                profile.get("Name") or profile.get("Arn", "").rpartition("/")[2]
+            ),
+            keys=self._keys(template, image),
+            tag_keys=tuple(
+                tag["Key"]
+                for each in template.get("TagSpecifications", [])
+                if each.get("ResourceType") == "instance"
+                for tag in each.get("Tags", [])
+            ),
+        )
+
+    def _keys(self, template: Mapping[str, Any], image: Mapping[str, Any]) -> tuple[str, ...]:
+        """Find the keys of all disks: named by the template, or those of the image's snapshots."""
+        disks = [mapping.get("Ebs", {}) for mapping in template.get("BlockDeviceMappings", [])]
+        disks += [known(self._snapshots, {}).get(s, {}) for s in _snapshots(image)]
+        return tuple(dict.fromkeys(disk["KmsKeyId"] for disk in disks if disk.get("KmsKeyId")))
 
 
-def _keys(ec2: Any, template: Mapping[str, Any], image: Mapping[str, Any]) -> Iterable[str]:
-    """Find the keys of all disks: named by the template, or those of the image's snapshots."""
-    own = [mapping.get("Ebs", {}) for mapping in template.get("BlockDeviceMappings", [])]
+def _described(ec2: Any, what: str, ids: Collection[str]) -> Mapping[str, Mapping[str, Any]]:
+    """Describe images or snapshots by id; unknown ones are left out, as EC2 filters."""
+    key = f"{what.capitalize()}s"
+    # A filter hides a deprecated image of somebody else, which can be launched.
+    options = {"IncludeDeprecated": True} if what == "image" else {}
+    return {
+        each[f"{what.capitalize()}Id"]: each
+        for some in batched(sorted(ids), FILTERED_A_CALL, strict=False)
+        for each in pages(
+            ec2,
+            f"describe_{what}s",
+            key,
+            Filters=[{"Name": f"{what}-id", "Values": list(some)}],
+            **options,
+        )
+    }
+
+
+def _snapshots(image: Mapping[str, Any]) -> list[str]:
+    """Name the snapshots of an image's encrypted disks."""
     disks = [m["Ebs"] for m in image.get("BlockDeviceMappings", []) if "Ebs" in m]
-    snapshots = [d["SnapshotId"] for d in disks if d.get("Encrypted") and "SnapshotId" in d]
-    if snapshots:
-        own += ec2.describe_snapshots(SnapshotIds=snapshots)["Snapshots"]
-    return dict.fromkeys(disk["KmsKeyId"] for disk in own if disk.get("KmsKeyId"))
+    return [disk["SnapshotId"] for disk in disks if disk.get("Encrypted") and "SnapshotId" in disk]
 
 
-def _policies(iam: Any, profile: Mapping[str, str]) -> frozenset[str] | Unseen | None:
-    name = profile.get("Name") or profile.get("Arn", "").rpartition("/")[2]
+def _policies(iam: Any, name: str) -> frozenset[str] | Unseen | None:
     if not name:
         return None
     return look(
