@@ -49,7 +49,7 @@ def test_a_broken_promise_is_found_and_its_cause_is_what_is_left(
     """The bug is made up: something breaks while a certain fault lasts."""
     faults = tuple(
         Fault(kind=kind, at_s=1500.0, length_s=60.0, value=0.1)
-        for kind in (Kind.COLD, Kind.EMPTY_WARNING, Kind.FOREIGN_EVENTS)
+        for kind in (Kind.COLD, Kind.EMPTY_WARNING)
     )
     broken = replace(SHORT, faults=faults)
 

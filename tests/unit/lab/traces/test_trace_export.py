@@ -2,6 +2,7 @@
 
 import json
 from datetime import timedelta
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -168,9 +169,10 @@ def test_records_come_out_of_a_table_too() -> None:
     assert [turn.held for turn in read_turns(record(1, 2), record(0, 3))] == [3, 2]
 
 
+@cache
 def replayed() -> list[DecisionRecord]:
-    """The records of two hours on a market of one pool: three, then one, then three again."""
-    market = market_of("one", 7200.0, {"z/any": [(0.0, 3), (1800.0, 1), (5400.0, 3)]})
+    """The records of an hour on a market of one pool: three, then one, then three again."""
+    market = market_of("one", 3600.0, {"z/any": [(0.0, 3), (900.0, 1), (2700.0, 3)]})
     states = FakeStates()
     replay_of(market, World(target=3), deployed_settings(), states=states).run(market.end_s)
     return list(states.records)
@@ -183,8 +185,8 @@ def assert_exported(out: Path, *source: str) -> None:
     seen = read_market(out).of(WHOLE_POOL)
     assert seen.capacities[:2] == (3, 1)
     assert max(seen.capacities) == 3
-    assert abs(seen.times[1] - 1800.0) < 60.0
-    assert 5400.0 <= seen.times[2] < 5480.0
+    assert abs(seen.times[1] - 900.0) < 60.0
+    assert 2700.0 <= seen.times[2] < 2780.0
 
 
 def test_a_replayed_fleet_sees_its_market(tmp_path: Path) -> None:
