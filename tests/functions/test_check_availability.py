@@ -11,6 +11,8 @@ import pytest
 from functions.check_availability.app import handler
 from spotkeeper.observability import COUNTS, LEVELS, TurnFailed
 from spotkeeper.ports import Gone, Throttled
+from spotkeeper_lab.cloud.values import LifecycleHook, Result, Transition
+from spotkeeper_lab.cloud.words import IN_SERVICE
 from tests.functions.conftest import Stage, document, slow_down
 
 type StageOf = Callable[..., Stage]
@@ -42,6 +44,24 @@ def test_a_whole_fleet_is_held_recorded_and_measured(stage_of: StageOf, metrics:
     assert emitted == {"SpotDesired": 4, "SpotServing": 4, "OnDemandDesired": 0}
     assert (record["seen"]["SpotServing"], record["seen"]["Shortfall"]) == (4, 0)
     assert LEVELS.keys().isdisjoint(COUNTS)
+
+
+def test_a_launch_that_a_machine_abandons_rings_in_the_next_turn(
+    stage_of: StageOf, metrics: Metrics
+) -> None:
+    """Whoever has a worker's role may abandon each: the metric is configuration-failure's."""
+    stage = stage_of(("ocr",))
+    cloud = stage.cloud
+    cloud.put_hook("ocr-spot", LifecycleHook(name="ready", transition=Transition.LAUNCHING))
+    cloud.set_desired("ocr-spot", 5)
+    stage.at(700)
+    (new,) = (i for i in cloud.group("ocr-spot").instances if i.state != IN_SERVICE)
+    stage.call(handler)
+    assert "ConfigurationFailure" not in metrics("ocr")
+    cloud.complete("ocr-spot", "ready", new.instance_id, Result.ABANDON)
+    stage.call(handler)
+    assert "bootstrap" in stage.records("ocr")[-1]["alarms"]
+    assert metrics("ocr")["ConfigurationFailure"] == 1
 
 
 def test_a_loss_is_backfilled_within_the_turn(stage_of: StageOf, metrics: Metrics) -> None:

@@ -13,7 +13,8 @@ from spotkeeper_operator.settings_table import settings_table, written
 from tests.template.stack import JOBS, ROOT, Stack
 
 PACKAGE = ROOT / "layers/spotkeeper/spotkeeper"
-DOCUMENTS = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted(ROOT.glob("docs/**/*.md"))]
+TOP = [ROOT / name for name in ("README.md", "CHANGELOG.md", "SECURITY.md")]
+DOCUMENTS = [*TOP, *sorted(ROOT.glob("docs/**/*.md"))]
 LINK = re.compile(r"\]\((?!https?:)([^)#\s]*)#?([^)\s]*)\)")
 SETTINGS = (ROOT / "docs/settings.md").read_text(encoding="utf-8")
 MONITORING = (ROOT / "docs/monitoring.md").read_text(encoding="utf-8")
@@ -96,6 +97,14 @@ def test_the_function_of_the_break_even_page_answers_what_the_page_says() -> Non
     for cloud, kilowatts in ((676.378, 1.5), (676.378, 0.0), (600.0, 0.0)):
         after = months(10_000, cloud / 720, kilowatts, kwh=0.058, hours=720)
         assert f"| {after:.4f} |" in page
+
+
+def test_each_statement_about_security_names_a_test_that_exists() -> None:
+    for statement, *_, held_by in rows((ROOT / "SECURITY.md").read_text(encoding="utf-8")):
+        tests = re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", held_by)
+        assert tests or statement.startswith(("statement", "---", "check", "CKV_")), statement
+        for file, name in tests:
+            assert f"def {name}(" in (ROOT / file).read_text(encoding="utf-8"), f"{file}: no {name}"
 
 
 def test_the_readme_stays_short() -> None:
