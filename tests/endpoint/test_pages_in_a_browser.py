@@ -1,23 +1,34 @@
-"""Pages in a real browser: the live page and a backtest's report draw, and fit a phone."""
+"""Pages in a real browser: they draw, and fit a phone of 390 px and a screen of 1,280 px."""
 
+import io
 import json
 import shutil
 import subprocess
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from datetime import timedelta
+from html import unescape
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
+from spotkeeper.domain.decision import Controller
+from spotkeeper_charts.page import page_html
 from spotkeeper_lab.backtest.backtest import BacktestPlan, Windows, run_backtest
 from spotkeeper_lab.backtest.policies import choose
 from spotkeeper_lab.backtest.report import report_html
 from spotkeeper_lab.backtest.world import World
 from spotkeeper_lab.endpoint.faults import ORDERS
+from spotkeeper_lab.run.day import DemoSettings
+from spotkeeper_lab.run.demo import run_demo
 from spotkeeper_lab.traces.generate import generate
+from spotkeeper_lab.traces.requests import generate_requests
+from spotkeeper_operator.decisions.records_page import explain_page
 from spotkeeper_operator.status.page import html
+from tests.builders import NOON, held
 
 QUIET = (
     "--headless",
@@ -148,9 +159,7 @@ def dumped(url: str, folder: Path, *options: str) -> str:
 
 def test_the_page_shows_the_fleet_and_gives_orders(served: Served, tmp_path: Path) -> None:
     shown = dumped(served.url, tmp_path, "--virtual-time-budget=4000")
-    seen = json.loads(
-        shown.partition("PROBE ")[2].partition(" END")[0].replace("&lt;", "<").replace("&gt;", ">")
-    )
+    seen = json.loads(unescape(shown.partition("PROBE ")[2].partition(" END")[0]))
     assert seen["groups"] == [
         "spot: 1 of 2 in service (ocr-spot)",
         "on-demand: is not there (ocr-od)",
@@ -163,22 +172,45 @@ def test_the_page_shows_the_fleet_and_gives_orders(served: Served, tmp_path: Pat
     assert seen["overflow"] == 0
 
 
-REPORT_PROBE = """
-<script>
-const room = 360;
-document.documentElement.style.width = `${room}px`;
-const wide = document.body.scrollWidth;
-const marks = [...document.querySelectorAll(".scatter circle")].map(m => m.getBoundingClientRect());
-const filled = [...document.querySelectorAll("path.series")].filter(p => p.getAttribute("d"));
-const texts = [...document.querySelectorAll(".scatter text.name")].map(
-  t => t.getBoundingClientRect()).filter(b => b.left < 0 || b.right > room);
-document.body.innerHTML = `probe overflow=${Math.max(0, wide - room)} marks=${marks.length} ` +
-  `filled=${filled.length} cut=${texts.length} end`;
-</script>
-"""
+# Opens a page in a frame of a width, and tells what is too wide, hidden or unreadable in it.
+FRAME = """<!doctype html><body style="margin:0"><iframe src="PAGE" width="WIDTH" height="2500">
+</iframe><script>
+const frame = document.querySelector("iframe");
+const over = (a, b) => Math.min(a.right, b.right) - Math.max(a.left, b.left) > 1 &&
+  Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top) > 5;
+frame.onload = () => setTimeout(() => {
+  const page = frame.contentDocument;
+  const boxes = [...page.querySelectorAll("svg")].map(svg => [...svg.querySelectorAll("text")]
+    .filter(t => t.textContent && t.getClientRects().length)
+    .map(t => [t.textContent, t.getBoundingClientRect()]));
+  const overlap = boxes.flatMap(texts => texts.flatMap(([a, x], i) =>
+    texts.slice(i + 1).filter(([, y]) => over(x, y)).map(([b]) => `${a}|${b}`)));
+  const narrow = [...page.querySelectorAll("td, th, p, dd, h1, h2, figcaption")].filter(e => {
+    const words = e.textContent.trim().split(/\\s+/).length;
+    const line = parseFloat(getComputedStyle(e).fontSize) * 1.7;
+    return words > 5 && !e.querySelector("td, p") && e.offsetHeight / line > words / 1.5;
+  }).map(e => e.textContent.slice(0, 40));
+  const found = {
+    overflow: Math.max(0, page.documentElement.scrollWidth - WIDTH),
+    overlap, narrow,
+    cut: [...page.querySelectorAll(".scatter text")].filter(t => {
+      const [inner, outer] = [t, t.closest("svg")].map(e => e.getBoundingClientRect());
+      return inner.left < outer.left - 1 || inner.right > outer.right + 1;
+    }).map(t => t.textContent),
+    icon: page.querySelector("link[rel=icon]") !== null,
+    text: page.body.innerText.length,
+    filled: page.querySelectorAll("path.series[d]:not([d=''])").length,
+    marks: page.querySelectorAll(".scatter circle").length,
+  };
+  document.body.textContent = `PROBE ${JSON.stringify(found)} END`;
+}, 1500);
+</script>"""
 
 
-def test_the_report_draws_every_policy_and_fits_a_phone(tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def pages(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Where each page is, and behind /frame/WIDTH/NAME a frame of a width around it."""
+    folder = tmp_path_factory.mktemp("pages")
     policies = choose([])
     plan = BacktestPlan(
         markets=[generate(0, hours=6)],
@@ -186,9 +218,63 @@ def test_the_report_draws_every_policy_and_fits_a_phone(tmp_path: Path) -> None:
         policies=policies,
         windows=Windows(count=2, hours=3.0),
     )
-    page = tmp_path / "report.html"
-    page.write_text(report_html(run_backtest(plan)).replace("</body>", f"{REPORT_PROBE}</body>"))
-    shown = dumped(page.as_uri(), tmp_path)
+    hour = DemoSettings(market=generate(0), requests=generate_requests(0), hours=1.0)
+    run_demo(hour, folder / "demo", Console(file=io.StringIO()))
+    begin = NOON - timedelta(hours=3)
+    records = [
+        held(
+            controller=controller,
+            at=begin + timedelta(minutes=minute),
+            reason=f"spot {minute % 4} of 4 serving; nothing is missing " * 3,
+            seen={"SpotDesired": 4, "SpotServing": minute % 4, "OfferedLoad": 2, "WaitP95": 9},
+        )
+        for minute in range(180)
+        for controller in Controller
+    ]
+    shown = {
+        "live": html(),
+        "state.json": json.dumps(STATE),
+        "explain": page_html(explain_page(records, begin, NOON)),
+        "backtest": report_html(run_backtest(plan)),
+        "demo": (folder / "demo/report.html").read_text(),
+    }
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            _, *where, name = self.path.split("/")
+            text = FRAME.replace("PAGE", f"/{name}").replace("WIDTH", where[-1]) if where else ""
+            body = (text or shown.get(name, "")).encode()
+            self.send_response(200)
+            self.send_header("Content-Type", "text/html; charset=utf-8")
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, format: str, *args: object) -> None: ...
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    server.server_close()
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+@pytest.mark.parametrize(
+    ("name", "filled", "marks"),
+    [("live", 0, 0), ("explain", 3, 0), ("demo", 5, 0), ("backtest", 3 * len(choose([])) + 1, 9)],
+)
+def test_a_page_is_readable(
+    name: str, filled: int, marks: int, width: int, pages: str, tmp_path: Path
+) -> None:
+    shown = dumped(f"{pages}/frame/{width}/{name}", tmp_path, "--virtual-time-budget=8000")
+    told = unescape(shown.partition("PROBE ")[2].partition(" END")[0])
+    seen = json.loads(told)
+    assert seen["overflow"] == 0
+    assert seen["overlap"] == []
+    assert seen["narrow"] == []
+    assert seen["cut"] == []
+    assert seen["icon"]
+    assert seen["text"] > 200
     # All but the limit are marks; each policy's chart has two areas and a line, the market's one.
-    expected = f"overflow=0 marks={len(policies) - 1} filled={3 * len(policies) + 1} cut=0 end"
-    assert expected in shown
+    assert seen["filled"] >= filled
+    assert seen["marks"] >= marks

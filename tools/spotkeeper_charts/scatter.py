@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from typing import Literal
 
 WIDTH, HEIGHT = 400.0, 330.0
-LEFT, RIGHT, TOP, BOTTOM = 46.0, 12.0, 26.0, 40.0
+LEFT, RIGHT, TOP, BOTTOM = 54.0, 12.0, 26.0, 40.0
 FINEST = 1e-4
 """Less than this share not served is drawn at the top, as 100 %."""
-GLYPH, LINE = 6.1, 13.0
-"""About the width and height of a letter of the labels."""
+GLYPH, LINE = 7.4, 13.0
+"""About the width and height of a letter of the labels, in the widest usual font."""
 SHARES = (0.0, 0.5, 0.9, 0.99, 0.999, 1.0)
 COSTS = (0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.6, 0.8, 1.0, 1.5, 2.0)
 
@@ -103,6 +103,7 @@ def scatter(points: Sequence[Point]) -> Scatter:
     """The picture of comparable points; the limit is a line, every other one a mark."""
     costs = [max(point.cost, 0.01) for point in points]
     axes = _Axes(min(costs) * 0.85, max(max(costs) * 1.1, min(costs) * 2))
+    ticks = list(_ticks(axes))
     limit = next((point.cost for point in points if point.kind == "limit"), None)
     return Scatter(
         width=WIDTH,
@@ -111,16 +112,27 @@ def scatter(points: Sequence[Point]) -> Scatter:
         right=WIDTH - RIGHT,
         top=TOP,
         bottom=HEIGHT - BOTTOM,
-        marks=tuple(_marks([point for point in points if point.kind != "limit"], axes)),
-        costs=[Tick(axes.x(cost), f"{cost:.0%}") for cost in COSTS if axes.low < cost <= axes.high],
+        marks=tuple(_marks([point for point in points if point.kind != "limit"], axes, ticks)),
+        costs=ticks,
         shares=[Tick(axes.y(share), f"{100 * share:g} %") for share in SHARES],
         limit=None if limit is None else axes.x(limit),
     )
 
 
-def _marks(points: Sequence[Point], axes: _Axes) -> Iterator[Mark]:
+def _ticks(axes: _Axes) -> Iterator[Tick]:
+    """The cost axis' ticks from its end, without those that have no room beside another."""
+    last = math.inf
+    for cost in reversed([cost for cost in COSTS if axes.low < cost <= axes.high]):
+        if (at := axes.x(cost)) <= last - GLYPH * 5:
+            yield Tick(at, f"{cost:.0%}")
+            last = at
+
+
+def _marks(points: Sequence[Point], axes: _Axes, ticks: Sequence[Tick]) -> Iterator[Mark]:
     places = [(point, axes.x(max(point.cost, 0.01)), axes.y(point.served)) for point in points]
     taken = [_Box(x - 5, y - 5, x + 5, y + 5) for _, x, y in places]
+    below = HEIGHT - BOTTOM + 11
+    taken += [_box(tick.at - GLYPH * 2.5, below, GLYPH * 5) for tick in ticks]
     for point, x, y in sorted(places, key=lambda place: (place[2], place[1])):
         label_x, label_y, anchor, box = min(
             _label_places(point.name, x, y),

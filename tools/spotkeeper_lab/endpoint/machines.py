@@ -4,8 +4,13 @@ Requests arrive at random at a steady rate. The worker distribution's own rules 
 takes requests and until when, what a search log is, when it is sent, and which hooks are completed.
 """
 
+import base64
+import gzip
+import json
 import random
-from collections.abc import Collection, Iterable
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import suppress
 from itertools import groupby
 
 from spotkeeper_lab.cloud.api import Cloud
@@ -16,6 +21,7 @@ from spotkeeper_lab.local_aws.wire import VirtualTime
 from spotkeeper_lab.machines import Machines, SearchLogs, Served
 from spotkeeper_lab.workers import Workforce
 from spotkeeper_worker.agent.hooks import Call, HookMemory, HookPolicy, after, calls, watch_target
+from spotkeeper_worker.logs.journal import Segment
 from spotkeeper_worker.states import Hook
 
 SERVICE_S = 2.0
@@ -89,6 +95,34 @@ class Workers:
 
     def _wait_s(self) -> float:
         return self._chance.expovariate(self.erlangs / SERVICE_S)
+
+
+_DOCUMENT = re.compile(r"/spotkeeper/([^/]+)/fleets/([^/.]+)")
+
+
+def addressed(
+    body: str, groups: Mapping[str, str], parameters: Mapping[str, str]
+) -> Iterator[tuple[str, str]]:
+    """Give each stack whose fleet has a message's instance the message, with the fleet's name.
+
+    `groups` has the group that each instance is in or was in last.
+    """
+    lines = gzip.decompress(base64.b64decode(body)).decode().splitlines()
+    logs = [json.loads(line) for line in lines]
+    group = groups.get(logs[0].get("instance_id", ""), "")
+    for name, value in parameters.items():
+        if not (named := _DOCUMENT.fullmatch(name)):
+            continue
+        stack, fleet = named.groups()
+        document: object = None
+        with suppress(ValueError):
+            document = json.loads(value)
+        if isinstance(document, dict) and group in (
+            document.get("spot_group"),
+            document.get("on_demand_group"),
+        ):
+            theirs = tuple(json.dumps(log | {"fleet": fleet}) for log in logs)
+            yield stack, Segment(None, theirs).body()
 
 
 _HOOKS = {Transition.LAUNCHING: Hook.READY, Transition.TERMINATING: Hook.DRAIN}

@@ -15,7 +15,7 @@ import threading
 import time
 import zipfile
 from collections import Counter, defaultdict
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -89,26 +89,33 @@ def put_event(event: Mapping[str, Any]) -> None:
     module("services.eventbridge")._put_events({"Entries": [entry]}, allow_aws_source=True)
 
 
-def send_messages(queue: str, bodies: Sequence[str], *, whole: bool = False) -> None:
-    """Send messages to a queue by its `whole` name, or to each of a logical name in any stack."""
+def send_message(queue: str, body: str) -> None:
+    """Send a message to the queue of a name, or to those whose names begin so and with a dash."""
     sqs = module("services.sqs")
-    for url in sqs._act_list_queues({}, "").get("QueueUrls", ()) if bodies else ():
-        if url.rpartition("/")[2] == queue if whole else f"-{queue}-" in url:
-            for body in bodies:
-                sqs._act_send_message({"QueueUrl": url, "MessageBody": body}, url)
+    for url in sqs._act_list_queues({}, "").get("QueueUrls", ()):
+        name = url.rpartition("/")[2]
+        if name == queue or name.startswith(f"{queue}-"):
+            sqs._act_send_message({"QueueUrl": url, "MessageBody": body}, url)
 
 
-def alarms_of_expressions() -> None:
-    """CloudFormation makes alarms on metric math, which ministack keeps and never evaluates."""
+def parameters() -> dict[str, str]:
+    """The values of all parameters, by name."""
+    found = module("services.ssm")._parameters.all_items()
+    return {name: str(kept["Value"]) for (_account, _region, name), kept in found}
+
+
+def alarms_do_not_ring() -> None:
+    """CloudFormation makes alarms, those on metric math too. Nothing evaluates them: each is OK."""
     known = module("services.cloudformation.provisioners")
     original = known._cw_metric_alarm_record
 
     def record(name: str, props: dict[str, Any]) -> Any:
+        fine = {"StateValue": "OK", "StateReason": "alarms are not evaluated in the local AWS"}
         if not props.get("Metrics"):
-            return original(name, props)
+            return original(name, props) | fine
         plain = {key: value for key, value in props.items() if key != "Metrics"}
         made = original(name, plain | {"MetricName": "expression", "Namespace": "expression"})
-        return made | {"Metrics": props["Metrics"]}
+        return made | fine | {"Metrics": props["Metrics"]}
 
     known._cw_metric_alarm_record = record
 
@@ -155,6 +162,18 @@ def keep_parameters(parameters: Mapping[str, str]) -> None:
     for name, value in parameters.items():
         ssm._put_parameter({"Name": name, "Value": value, "Type": "String"})
     ssm._reserved_name_error = refusing
+
+
+def service_linked_roles() -> None:
+    """The account has launched instances before: AWS's own roles for that are there."""
+    iam = module("services.iam")
+    for name in ("AutoScaling", "EC2Spot"):
+        service = {"AutoScaling": "autoscaling", "EC2Spot": "spot"}[name]
+        iam._create_service_linked_role({"AWSServiceName": [f"{service}.amazonaws.com"]})
+        made = iam._roles.pop(f"AWSServiceRoleFor{service.capitalize()}")
+        path, named = made["Path"], f"AWSServiceRoleFor{name}"
+        arn = made["Arn"].partition(path)[0] + path + named
+        iam._roles[named] = made | {"RoleName": named, "Arn": arn}
 
 
 # --- permissions ----------------------------------------------------------------------------------
@@ -399,7 +418,7 @@ def _tell(invocation: Invocation, why: str, result: Mapping[str, Any]) -> None:
     target = on_failure.get("Destination", "")
     if target and may(invocation.config, "sqs:SendMessage", target):
         text = json.dumps(_record(invocation, why, result))
-        send_messages(target.rpartition(":")[2], [text], whole=True)
+        send_message(target.rpartition(":")[2], text)
 
 
 def _record(invocation: Invocation, why: str, result: Mapping[str, Any]) -> dict[str, Any]:

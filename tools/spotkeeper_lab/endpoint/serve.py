@@ -20,7 +20,7 @@ from spotkeeper_lab.endpoint import ministack
 from spotkeeper_lab.endpoint.aws import ByMoto, Groups, WarmPools, World, instance_tags, member_of
 from spotkeeper_lab.endpoint.faults import App, FailingCalls, Faults
 from spotkeeper_lab.endpoint.lab import LabPages, watch
-from spotkeeper_lab.endpoint.machines import Agents, Workers
+from spotkeeper_lab.endpoint.machines import Agents, Workers, addressed
 from spotkeeper_lab.endpoint.settings import LabSettings
 from spotkeeper_lab.local_aws.wire import ACCOUNT, REGION, VirtualTime
 
@@ -123,7 +123,8 @@ def join(world: World, settings: LabSettings) -> None:
         "AWS::AutoScaling::WarmPool", create=pools.create, update=pools.update, delete=pools.delete
     )
     ministack.keep_parameters(IMAGES)
-    ministack.alarms_of_expressions()
+    ministack.service_linked_roles()
+    ministack.alarms_do_not_ring()
     ministack.conditions_on_lists()
     ministack.functions_have_only_their_layers()
     ministack.archives_are_unpacked_once()
@@ -146,13 +147,18 @@ def _deliver(world: World, stop: threading.Event) -> None:
 
 
 def _work(world: World, workers: Workers, stop: threading.Event) -> None:
-    """Let workers serve, and send what they log to the queue of each stack that has one."""
+    """Let workers serve, and send what they log to the stacks that have their groups."""
     agents = Agents()
+    groups: dict[str, str] = {}
     while not stop.wait(TICK_S):
         with world.now() as cloud:
-            workers.advance(cloud.now_s, cloud.instances(), cloud.physics.notice_s)
+            views = cloud.instances()
+            groups |= {view.instance_id: view.group for view in views if view.group}
+            workers.advance(cloud.now_s, views, cloud.physics.notice_s)
             agents.look(cloud, workers.force.busy_instances)
-        ministack.send_messages(QUEUE, workers.ship())
+        for body in workers.ship():
+            for stack, message in addressed(body, groups, ministack.parameters()):
+                ministack.send_message(f"{stack}-{QUEUE}", message)
 
 
 async def _serve(app: App, port: int) -> None:

@@ -317,10 +317,10 @@ def _lines(row: InstanceStatus | Event) -> list[str]:
         mark = "FAILED " if row.failed else ""
         return labelled(f"{row.at:%H:%M:%S}", f"{mark}{row.what}{many}")
     age = "age unknown" if row.age_s is None else spoken(row.age_s)
-    cost = "cost unknown" if row.cost_usd is None else f"{row.cost_usd:.2f} USD"
+    cost = "cost unknown" if row.cost_usd is None else f"{row.cost_usd:.2f} USD so far"
     state = row.state.replace("_", " ")
     live = "?" if row.workers_live is None else f"{row.workers_live}"
-    first = f"{row.market}  {row.zone}  {row.instance_type}  {state}  {age}  {cost}"
+    first = f"{row.market}  {row.zone}  {row.instance_type}  {state}  {age}"
     counted = "counts" if row.counted else "does not count"
-    second = f"{counted}: {row.why}; {live} of {row.workers_expected} workers live"
+    second = f"{counted}: {row.why}; {live} of {row.workers_expected} workers live; {cost}"
     return [*labelled(row.instance_id, first, hang=23), *labelled("", second, hang=23)]

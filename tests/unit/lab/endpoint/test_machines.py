@@ -17,7 +17,7 @@ from spotkeeper_lab.cloud.values import (
     WarmPool,
 )
 from spotkeeper_lab.cloud.words import IN_SERVICE, PENDING, STANDBY, TERMINATING
-from spotkeeper_lab.endpoint.machines import Agents, Workers
+from spotkeeper_lab.endpoint.machines import Agents, Workers, addressed
 from spotkeeper_lab.local_aws.wire import VirtualTime
 from spotkeeper_lab.traces.market import market_of
 from spotkeeper_lab.workers import VISIBILITY_S
@@ -138,3 +138,23 @@ def test_an_instance_of_a_warm_pool_is_not_held_up(cloud: Cloud) -> None:
     cloud.advance(60.0)
     Agents().look(cloud, ())
     assert [one.state for one in cloud.warm_pool("od")[1]] == ["Warmed:Stopped"]
+
+
+def test_a_message_reaches_the_stacks_whose_fleet_has_the_instance(workers: Workers) -> None:
+    workers.advance(30.0, [instance(1)])
+    workers.advance(90.0, [instance(1)])
+    (body, *_) = workers.ship()
+    one, other = '{"spot_group": "spot"}', '{"spot_group": "asr", "on_demand_group": "spot-2"}'
+    parameters = {
+        "/spotkeeper/first/fleets/main": other,
+        "/spotkeeper/first/fleets/asr": one,
+        "/spotkeeper/second/fleets/main": other,
+        "/spotkeeper/broken/fleets/main": "{",
+        "/spotkeeper/first/fleets/asr.overrides": one,
+        "/else/where": one,
+    }
+    groups = {instance(1).instance_id: "spot"}
+    ((stack, message),) = addressed(body, groups, parameters)
+    assert stack == "first"
+    assert {log.fleet for log in search_log.read(message).logs} == {"asr"}
+    assert not list(addressed(body, {}, parameters))
