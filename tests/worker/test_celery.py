@@ -1,15 +1,9 @@
 """Celery's workers of a fleet, on real brokers: Redis, RabbitMQ, and a stand-in for SQS."""
 
-import os
 import shutil
-import signal
-import socket
-import subprocess
-import sys
 import time
-import uuid
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +11,11 @@ import pytest
 from moto.server import ThreadedMotoServer
 
 from spotkeeper_worker.celery import Gate, _stamp, status_of
-from spotkeeper_worker.logs.server import SocketServer
 from spotkeeper_worker.notice import Notice, write_notice
 from spotkeeper_worker.states import State
 from spotkeeper_worker.testing import until
 from tests.worker.brokers import broker
+from tests.worker.celery_shop import Machine, Shop, redis
 
 __all__ = ["broker"]
 ROOT = Path(__file__).parents[2]
@@ -76,21 +70,12 @@ def test_a_task_begins_only_if_its_kind_will_be_done(tmp_path: Path) -> None:
 # --- real ones ------------------------------------------------------------------------------------
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 @pytest.fixture(scope="module")
 def redis_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     if shutil.which("redis-server") is None:
         pytest.skip("there is no redis-server here (apt-get install redis-server)")
-    port, folder = free_port(), tmp_path_factory.mktemp("redis")
-    command = ["redis-server", "--port", str(port), "--bind", "127.0.0.1", "--save", ""]
-    with subprocess.Popen([*command, "--dir", str(folder)], stdout=subprocess.DEVNULL) as server:
-        yield f"redis://127.0.0.1:{port}/0"
-        server.terminate()
+    with redis(tmp_path_factory.mktemp("redis")) as url:
+        yield url
 
 
 @pytest.fixture(scope="module")
@@ -109,97 +94,6 @@ def broker_url(request: pytest.FixtureRequest) -> str:
     return str(request.getfixturevalue(f"{request.param}_url"))
 
 
-class Machine:
-    """A machine with workers of Celery's; the test is its agent."""
-
-    def __init__(self, folder: Path, environment: Mapping[str, str]) -> None:
-        (folder / "workers").mkdir(parents=True)
-        self.folder = folder
-        self.logs: list[dict[str, Any]] = []
-        self.say(State.SERVING)
-        self._server = SocketServer(folder, self._accept, dict)
-        self._server.start()
-        self._environment = {**environment, "SPOTKEEPER_RUN_DIR": str(folder)}
-        self.process: subprocess.Popen[bytes] | None = None
-
-    def _accept(self, logs: Any, session: str, batch: int, lost: int) -> list[str]:
-        self.logs += logs
-        return []
-
-    def say(self, state: State, until_s: float | None = None) -> None:
-        at = None if until_s is None else time.time() + until_s
-        drains = state is not State.SERVING
-        write_notice(self.folder, Notice(state, time.time(), drains, "a test", at, at))
-
-    def start(self, *options: str) -> None:
-        command = [sys.executable, "-m", "celery", "-A", "tests.worker.celery_app", "worker"]
-        more = [
-            "-c",
-            "2",
-            "-n",
-            f"{self.folder.name}@test",
-            "--without-gossip",
-            "-l",
-            "INFO",
-            *options,
-        ]
-        with (self.folder / "said").open("ab") as said:
-            self.process = subprocess.Popen(
-                [*command, *more], cwd=ROOT, env=self._environment, stdout=said, stderr=said,
-                start_new_session=True,
-            )  # fmt: skip
-        until(lambda: " ready." in self.said, f"{self.folder.name} is ready", 60)
-
-    @property
-    def said(self) -> str:
-        return (self.folder / "said").read_text()
-
-    def kill(self) -> None:
-        if self.process is not None:
-            os.killpg(self.process.pid, signal.SIGKILL)
-            self.process.wait(20)
-            self.process = None
-
-    def close(self) -> None:
-        self.kill()
-        self._server.close()
-
-
-class Shop:
-    """A queue of tasks, and machines that work on it."""
-
-    def __init__(self, folder: Path, url: str) -> None:
-        self.done_at = folder / "done"
-        self.done_at.touch()
-        self._folder = folder
-        own = {"PATH", "HOME", "LANG", "COVERAGE_FILE"}
-        self._environment = {name: text for name, text in os.environ.items() if name in own} | {
-            "BROKER": url,
-            "QUEUE": f"shop-{uuid.uuid4().hex[:8]}",
-            "DONE": str(self.done_at),
-            "AWS_DEFAULT_REGION": "us-east-1",
-            "AWS_ACCESS_KEY_ID": "testing",
-            "AWS_SECRET_ACCESS_KEY": "testing",
-        }
-        self.machines: list[Machine] = []
-
-    def machine(self) -> Machine:
-        name = f"m{len(self.machines)}"
-        self.machines.append(Machine(self._folder / name, self._environment))
-        return self.machines[-1]
-
-    def publish(self, code: str) -> None:
-        """Publish from a process of its own, as a producer does."""
-        text = f"from tests.worker.celery_app import *\n{code}"
-        subprocess.run(
-            [sys.executable, "-c", text], cwd=ROOT, env=self._environment, check=True, timeout=60
-        )
-
-    @property
-    def done(self) -> Counter[str]:
-        return Counter(self.done_at.read_text().split())
-
-
 @pytest.fixture
 def shop(tmp_path: Path, broker_url: str) -> Iterator[Shop]:
     made = Shop(tmp_path, broker_url)
@@ -215,7 +109,7 @@ def by_status(machine: Machine) -> Counter[str]:
 class TestOnRealBrokers:
     pytestmark = E2E
 
-    @pytest.mark.parametrize("pool", ["prefork", "threads"])
+    @pytest.mark.parametrize("pool", ["prefork", "threads", "gevent", "solo"])
     def test_a_drain_gives_back_what_was_prefetched_and_loses_nothing(
         self, shop: Shop, pool: str
     ) -> None:

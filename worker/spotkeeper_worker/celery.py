@@ -366,7 +366,7 @@ class _Drain(bootsteps.StartStopStep):  # type: ignore[misc]
             if hasattr(qos, "can_consume"):
                 self._can_consume, qos.can_consume = qos.can_consume, lambda: False
             else:
-                consumer.task_consumer.cancel()
+                _in_its_loop(consumer, consumer.task_consumer.cancel)
         returned = sum(
             request.hand_back()
             for request in list(_HERE.waiting)
@@ -385,7 +385,7 @@ class _Drain(bootsteps.StartStopStep):  # type: ignore[misc]
             consumer.task_consumer.channel.qos.can_consume = self._can_consume
             self._can_consume = None
         else:
-            consumer.task_consumer.consume()
+            _in_its_loop(consumer, consumer.task_consumer.consume)
 
     def _hand_back_running(self) -> None:
         """Requeue tasks that acknowledge late: they will not be done when the machine goes."""
@@ -399,6 +399,18 @@ class _Drain(bootsteps.StartStopStep):  # type: ignore[misc]
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+
+
+def _in_its_loop(consumer: Any, wait: Callable[[], Any]) -> None:
+    """Make a call that waits for the broker's answer.
+
+    With gevent, timers run in greenlets of their own, and only the loop may read the connection.
+    It makes the call at the next message, or within two seconds.
+    """
+    if consumer.hub:
+        wait()
+    else:
+        consumer.call_soon(wait)
 
 
 def _dispatched(request: MeasuredRequest) -> bool:

@@ -1,0 +1,139 @@
+"""Celery's workers on machines whose agent is the test, and the queue that they serve."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import uuid
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from spotkeeper_worker.logs.server import SocketServer
+from spotkeeper_worker.notice import Notice, write_notice
+from spotkeeper_worker.states import State
+from spotkeeper_worker.testing import until
+
+ROOT = Path(__file__).parents[2]
+
+
+@contextmanager
+def redis(folder: Path) -> Iterator[str]:
+    """A Redis on loopback, by its URL."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = int(probe.getsockname()[1])
+    command = ["redis-server", "--port", str(port), "--bind", "127.0.0.1", "--save", ""]
+    with subprocess.Popen([*command, "--dir", str(folder)], stdout=subprocess.DEVNULL) as server:
+        yield f"redis://127.0.0.1:{port}/0"
+        server.terminate()
+
+
+class Machine:
+    """A machine with workers of Celery's; the test is its agent."""
+
+    command = (sys.executable, "-m", "celery", "-A", "tests.worker.celery_app", "worker")
+
+    def __init__(self, folder: Path, environment: Mapping[str, str]) -> None:
+        (folder / "workers").mkdir(parents=True)
+        self.folder = folder
+        self.logs: list[dict[str, Any]] = []
+        self.say(State.SERVING)
+        self._server = SocketServer(folder, self._accept, dict)
+        self._server.start()
+        self._environment = {**environment, "SPOTKEEPER_RUN_DIR": str(folder)}
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def _accept(self, logs: Any, session: str, batch: int, lost: int) -> list[str]:
+        self.logs += logs
+        return []
+
+    def say(self, state: State, until_s: float | None = None) -> None:
+        at = None if until_s is None else time.time() + until_s
+        drains = state is not State.SERVING
+        write_notice(self.folder, Notice(state, time.time(), drains, "a test", at, at))
+
+    def start(self, *options: str) -> None:
+        more = ["-c", "2", "-n", f"{self.folder.name}@test", "--without-gossip", "-l", "INFO"]
+        with (self.folder / "said").open("ab") as said:
+            started = said.tell()
+            self.process = subprocess.Popen(
+                [*self.command, *more, *options], cwd=ROOT, env=self._environment,
+                stdout=said, stderr=said, start_new_session=True,
+            )  # fmt: skip
+        until(lambda: " ready." in self.said_since(started), f"{self.folder.name} is ready", 60)
+
+    @property
+    def said(self) -> str:
+        return self.said_since(0)
+
+    def said_since(self, at: int) -> str:
+        return (self.folder / "said").read_bytes()[at:].decode()
+
+    @property
+    def cpu_s(self) -> float:
+        """What its processes have spent."""
+        assert self.process is not None
+        pids = [self.process.pid, *children(self.process.pid)]
+        fields = [Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split() for pid in pids]
+        return sum(int(each[11]) + int(each[12]) for each in fields) / 100
+
+    def kill(self) -> None:
+        if self.process is not None:
+            os.killpg(self.process.pid, signal.SIGKILL)
+            self.process.wait(20)
+            self.process = None
+
+    def close(self) -> None:
+        self.kill()
+        self._server.close()
+
+
+def children(pid: int) -> list[int]:
+    return [int(it) for it in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+class Shop:
+    """A queue of tasks, and machines that work on it."""
+
+    def __init__(self, folder: Path, url: str, **more: str) -> None:
+        folder.mkdir(exist_ok=True)
+        self.done_at = folder / "done"
+        self.done_at.touch()
+        self._folder = folder
+        own = {"PATH", "HOME", "LANG", "COVERAGE_FILE"}
+        self._environment = {name: text for name, text in os.environ.items() if name in own} | {
+            "BROKER": url,
+            "QUEUE": f"shop-{uuid.uuid4().hex[:8]}",
+            "DONE": str(self.done_at),
+            "AWS_DEFAULT_REGION": "us-east-1",
+            "AWS_ACCESS_KEY_ID": "testing",
+            "AWS_SECRET_ACCESS_KEY": "testing",
+            **more,
+        }
+        self.machines: list[Machine] = []
+
+    def machine(self) -> Machine:
+        name = f"m{len(self.machines)}"
+        self.machines.append(Machine(self._folder / name, self._environment))
+        return self.machines[-1]
+
+    def publish(self, code: str) -> None:
+        """Publish from a process of its own, as a producer does."""
+        with self.program(f"from tests.worker.celery_app import *\n{code}") as producer:
+            assert producer.wait(60) == 0
+
+    def program(self, text: str) -> subprocess.Popen[str]:
+        """Start a program in the environment of the shop."""
+        return subprocess.Popen(
+            [sys.executable, "-c", text], cwd=ROOT, env=self._environment,
+            stdin=subprocess.PIPE, text=True,
+        )  # fmt: skip
+
+    @property
+    def done(self) -> Counter[str]:
+        return Counter(self.done_at.read_text().split())
