@@ -26,6 +26,7 @@ for panel, commands in (
             stack.status,
             stack.watch,
             stack.explain,
+            stack.sizing,
             stack.doctor,
             stack.cost,
             stack.types,

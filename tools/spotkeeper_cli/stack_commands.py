@@ -219,6 +219,23 @@ def _period(at: str | None, since: float | None, now: datetime) -> tuple[datetim
 
 
 @on_stack
+def sizing(
+    on: OnStack,
+    what_if: Annotated[
+        str,
+        typer.Option(
+            "--what-if", metavar="PROMISE", help="Another promise, like wait_s=30,share=0.9."
+        ),
+    ],
+    fleet: FleetName = None,
+) -> None:
+    """Show what another promise about waiting would have cost over the last day."""
+    from spotkeeper_operator.what_if import read_what_if, what_if_json, what_if_text
+
+    on.say(what_if_text, what_if_json, read_what_if(on.aws, on.stack, fleet, what_if))
+
+
+@on_stack
 def doctor(
     on: OnStack,
     fleet: FleetName = None,

@@ -18,7 +18,7 @@ import numpy as np
 from spotkeeper.domain.load.history import SETTLED_SLOTS, STEP_SLOTS, Scores
 from spotkeeper.domain.load.request_queue import QueueLength, known_waiting, quiet_s, watch_queue
 from spotkeeper.domain.sizing.objective import size_to_objective
-from spotkeeper.domain.sizing.shadows import Choice, advanced, choose
+from spotkeeper.domain.sizing.shadows import FADE, FAMILY, Choice, Member, advanced, choose
 from spotkeeper.domain.sizing.values import Need, ObjectivePolicy, PastNeed
 from spotkeeper_lab.replay.erlang import erlang_workers
 from spotkeeper_lab.replay.seen import EPOCH, SLOT_S
@@ -152,14 +152,23 @@ class SquareRoot(LogRule):
 
 
 class Spotkeeper:
-    """`spotkeeper`: the production rule on what the search logs say, and the queue if known."""
+    """`spotkeeper`: the production rule on what the search logs say, and the queue if known.
+
+    With a `member` it follows that one of the family always, and needs no shadows. `followed` are
+    the choices and when they began.
+    """
 
     name = "spotkeeper"
     every_s = 60.0
     grace_s = math.inf
 
-    def __init__(self, settings: ReplaySettings) -> None:
+    def __init__(self, settings: ReplaySettings, member: Member | None = None) -> None:
         self.reason = ""
+        self.followed: list[tuple[float, Choice]] = []
+        self._member = member
+        self._late = np.zeros(len(FAMILY))
+        self._hours = np.zeros(len(FAMILY))
+        self._requests = 0.0
         self._policy = ObjectivePolicy(
             wait_s=settings.wait_s,
             share=settings.share,
@@ -183,13 +192,20 @@ class Spotkeeper:
         summary = seen.logs.summary(seen.now_s)
         if self._queue_known:
             summary = self._with_queue(summary, seen)
-        choice = self._choice(seen)
-        need = size_to_objective(
-            summary, seen.live, seen.booting, past, self._policy, choice.member
-        )
+        choice = Choice() if self._member else self._choice(seen)
+        if not self.followed or choice.index != self.followed[-1][1].index:
+            self.followed.append((seen.now_s, choice))
+        member = self._member or choice.member
+        need = size_to_objective(summary, seen.live, seen.booting, past, self._policy, member)
         self._needs.append((seen.now_s, need))
-        self.reason = f"{need.reason} ({choice})"
+        self.reason = f"{need.reason} ({self._member or choice})"
         return need.workers
+
+    def known_afterwards(self) -> list[Member]:
+        """Return the members whose shadows kept the promise over all, the cheapest first."""
+        late = self._late / max(1.0, self._requests)
+        kept = np.flatnonzero(late <= 1.0 - self._policy.share)
+        return [FAMILY[at] for at in kept[np.argsort(self._hours[kept], kind="stable")]]
 
     def _choice(self, seen: Seen) -> Choice:
         """Let the shadows serve what has settled, as the deployed rule does."""
@@ -197,7 +213,12 @@ class Spotkeeper:
         if stop > self._scores.next_step:
             own = {step: seen.logs.own(step) for step in range(self._scores.next_step, stop)}
             log, variation = seen.logs.log(seen.now_s), seen.logs.variation(seen.now_s)
-            self._scores = advanced(self._scores, log, stop, self._policy, variation, own)
+            before = self._scores
+            self._scores = after = advanced(before, log, stop, self._policy, variation, own)
+            fade = FADE ** (after.next_step - before.next_step) if before.late else 0.0
+            self._late += np.array(after.late) - fade * np.array(before.late or 0.0)
+            self._hours += np.array(after.hours) - fade * np.array(before.hours or 0.0)
+            self._requests += after.requests - fade * before.requests
         return choose(self._scores)
 
     def _with_queue(self, summary: LoadSummary, seen: Seen) -> LoadSummary:

@@ -38,6 +38,7 @@ RULES: dict[str, Callable[[RequestTrace, ReplaySettings], Rule]] = {
     "spotkeeper": lambda _, settings: Spotkeeper(settings),
 }
 RULE_NAMES: tuple[str, ...] = (*RULES, "clairvoyant")
+MEMBERS_TRIED = 4
 LONGEST_S = 400 * 86_400.0
 
 
@@ -77,6 +78,18 @@ def run_rule(trace: RequestTrace, rule: str, settings: ReplaySettings) -> Run:
         run = replay(trace, ruling, replace(settings, initial_workers=ruling.count))
         return replace(run, row=replace(run.row, settings=settings))
     return replay(trace, ruling, settings)
+
+
+def best_member(trace: RequestTrace, rule: Spotkeeper, settings: ReplaySettings) -> Run | None:
+    """Replay the cheapest member known afterwards that keeps the promise; None where none does.
+
+    The shadows of a run name the candidates, cheapest first. A few are tried.
+    """
+    for member in rule.known_afterwards()[:MEMBERS_TRIED]:
+        run = replay(trace, Spotkeeper(settings, member), settings)
+        if run.row.objective_met:
+            return replace(run, row=replace(run.row, rule=f"best member: {member}"))
+    return None
 
 
 def iter_runs(

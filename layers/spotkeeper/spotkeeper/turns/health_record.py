@@ -17,6 +17,7 @@ from spotkeeper.domain.sizing.actions import (
 from spotkeeper.domain.sizing.decide import (
     HealthPlan,
 )
+from spotkeeper.domain.sizing.promise import ObjectiveInput
 from spotkeeper.domain.sizing.size import Sizing
 
 
@@ -43,7 +44,8 @@ def record_of(
         rule=sizing.rule if fleet.sizing.enabled else "sizing is off",
         reason="; ".join([sizing.reason, *_all_late(late), *_queue_trouble(sizing), *reasons]),
         seen=_seen(wanted.assessment.load, sizing, diagnosis, replacements, snapshot.now)
-        | _noticed(wanted.assessment.load, fleet),
+        | _noticed(wanted.assessment.load, fleet)
+        | _shadows(wanted.assessment.promised),
         outcomes=outcomes,
         alarms=_alarms(sizing, diagnosis),
     )
@@ -121,6 +123,14 @@ def _noticed(load: Load, fleet: Fleet) -> dict[str, float]:
         late = load.waits.count - load.waits.within(fleet.objective.wait_s)
         seen["RequestsLate"] = a_minute * late
     return seen
+
+
+def _shadows(promised: ObjectiveInput | None) -> dict[str, float]:
+    """Report worker-hours a day: of the followed rule's shadow, and the cheapest that kept."""
+    if promised is None or promised.choice.index < 0:
+        return {}
+    choice = promised.choice
+    return {"HoursFollowed": choice.hours_a_day, "HoursLeast": choice.least_hours_a_day}
 
 
 def _alarms(sizing: Sizing, diagnosis: Diagnosis) -> tuple[str, ...]:

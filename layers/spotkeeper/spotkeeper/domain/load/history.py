@@ -24,7 +24,8 @@ DAY_MINUTES = DAY_STEPS * STEP_MINUTES
 class Scores:
     """What the shadow fleets of a family kept and cost, each hour counting less than the next.
 
-    They are of a promise (`wait_s`, `share`) and of every step before `next_step`. `steps` and
+    They are of a promise (`wait_s`, `share`) and of every step before `next_step`, and lately of
+    workers that take `start_up_s` to start, beside `onprem` ones. `steps` and
     `requests` are how many count; `late`, `squares` (of the late requests of a step) and `hours`
     (worker-hours) have one entry for each member. `followed` is the member that the fleet follows.
     Of the requests of the same time `own_late` were late in the fleet itself, where `own_expected`
@@ -40,6 +41,8 @@ class Scores:
     own_late: float = 0.0
     own_expected: float = 0.0
     followed: int = -1
+    start_up_s: float = 0.0
+    onprem: int = 0
     late: tuple[float, ...] = ()
     squares: tuple[float, ...] = ()
     hours: tuple[float, ...] = ()

@@ -27,11 +27,15 @@ NORMAL = NormalDist()
 
 
 class Member(NamedTuple):
-    """A rule of the family: the load of a window plus `roots` of its square root, kept so long."""
+    """A rule of the family: the load of a window plus `roots` of its square root, kept so long.
+
+    Where `less_chance`, the margin is what chance adds to the window, taken off.
+    """
 
     window_s: int
     roots: float
     keep_s: int
+    less_chance: bool = False
 
     def __str__(self) -> str:
         """Tell the rule in words."""
@@ -58,7 +62,7 @@ FAMILY = tuple(
 )
 # A fleet whose own log says little follows this one: the highest minute of half an hour, less what
 # chance adds to a minute (one standard deviation), or the highest five minutes.
-PRUDENT = Member(60, 0.0, 1_800)
+PRUDENT = Member(60, 0.0, 1_800, less_chance=True)
 # What the last five minutes' load may be above its mean by chance, in standard deviations.
 LEAST_ERRORS = 2.0
 # The name of this family; scores of another one are not read.
@@ -136,15 +140,9 @@ def needed(member: Member, log: ArrivalLog, end: int, mean_s: float, want: Objec
     Fewer workers than the load are never enough, so a long window counts no less than the last
     five minutes, less what chance adds to them.
     """
-    return _found(member, log, end, mean_s, _least(log, end, mean_s), want)
-
-
-def _found(
-    member: Member, log: ArrivalLog, end: int, mean_s: float, least: float, want: ObjectivePolicy
-) -> int:
-    load = log.load(end, round(member.window_s / SLOT_S))
+    load, least = log.load(end, round(member.window_s / SLOT_S)), _least(log, end, mean_s)
     margin = member.roots * math.sqrt(load)
-    if member == PRUDENT:
+    if member.less_chance:
         margin = -chance(load, mean_s, member.window_s)
     return erlang_workers(max(least, load + margin), mean_s, want.wait_s, want.share)
 
@@ -320,11 +318,18 @@ def judged(
     begin = end - STEP_SLOTS - warm * MINUTE_SLOTS
     turns = range(begin, end, MINUTE_SLOTS)
     looks = range(begin - LONGEST_KEEP * MINUTE_SLOTS, end, MINUTE_SLOTS)
-    means = {look: log.service_mean_s(look) for look in looks}
-    ends = {look: look - lag_slots(means[look]) for look in looks}
-    leasts = {look: _least(log, ends[look], means[look]) for look in looks}
+    means = [log.service_mean_s(look) for look in looks]
+    ends = [look - lag_slots(mean_s) for look, mean_s in zip(looks, means, strict=True)]
+    leasts = [_least(log, at, mean_s) for at, mean_s in zip(ends, means, strict=True)]
+    loads = {
+        window_s: [log.load(at, round(window_s / SLOT_S)) for at in ends]
+        for window_s in (*WINDOWS_S, DAY_S)
+    }
     world = _World(
-        policy, [log.load(ends[at], STEP_SLOTS) for at in turns], log.service_mean_s(end), warm
+        policy,
+        [log.load(at, STEP_SLOTS) for at in ends[LONGEST_KEEP:]],
+        log.service_mean_s(end),
+        warm,
     )
     requests = log.request_sums[end] - log.request_sums[begin]
     served = (
@@ -334,14 +339,22 @@ def judged(
     )
     late, cost = [], []
     known: dict[tuple[int, ...], tuple[float, int]] = {}
-    for _, kept in groupby(FAMILY, key=itemgetter(0, 1)):
+    nothing = in_bounds(0, policy)
+    for (window_s, roots), kept in groupby(FAMILY, key=itemgetter(0, 1)):
         members = list(kept)
-        used = looks[LONGEST_KEEP - max(one.keep_s for one in members) // 60 :]
+        first = LONGEST_KEEP - max(one.keep_s for one in members) // 60
         base = [
-            in_bounds(_found(members[0], log, ends[at], means[at], leasts[at], policy), policy)
-            if means[at]
-            else in_bounds(0, policy)
-            for at in used
+            in_bounds(
+                erlang_workers(
+                    max(least, load + roots * math.sqrt(load)), mean_s, policy.wait_s, policy.share
+                ),
+                policy,
+            )
+            if mean_s
+            else nothing
+            for load, least, mean_s in zip(
+                loads[window_s][first:], leasts[first:], means[first:], strict=True
+            )
         ]
         for member in members:
             keep = member.keep_s // 60
@@ -395,7 +408,12 @@ def advanced(
         present = policy.onprem * STEP_SLOTS // MINUTE_SLOTS
         hours = [(each - present) / 60 for each in minutes]
         scores = _added(scores, step, requests, late, hours, own.get(step))
-    return replace(scores, followed=choose(scores).index)
+    return replace(
+        scores,
+        followed=choose(scores).index,
+        start_up_s=policy.start_up_s,
+        onprem=policy.onprem,
+    )
 
 
 def _added(

@@ -1,0 +1,90 @@
+"""The price of another promise: from the load that the history has, and in the command's words."""
+
+import json
+from dataclasses import replace
+from random import Random
+
+import pytest
+
+from spotkeeper.domain.fleet import Fleet
+from spotkeeper.domain.load.history import LoadHistory, Scores
+from spotkeeper.domain.settings.sizing import Bounds, Objective
+from spotkeeper_operator.aws import OperatorError
+from spotkeeper_operator.what_if import parse_promise, what_if, what_if_json, what_if_text
+from tests.builders import fleet
+
+NOW = Objective(wait_s=10, share=0.95)
+
+
+def history(minutes: int = 180, a_minute: float = 15.0) -> LoadHistory:
+    """Requests of 8 s, so many a minute as drawn, and twice as many in one half hour."""
+    random = Random(7)
+    rates = [a_minute * (2 if 90 <= minute < 120 else 1) for minute in range(minutes)]
+    requests = tuple(round(random.gauss(rate, rate**0.5)) for rate in rates)
+    work_ms = tuple(8_000 * count for count in requests)
+    return LoadHistory(
+        next_step=100 + minutes // 5,
+        requests=requests,
+        work_ms=work_ms,
+        scores=Scores(start_up_s=240.0),
+    )
+
+
+def promised(spot_max: int = 50) -> Fleet:
+    bounds = Bounds(spot_min=0, spot_max=spot_max, on_demand_max=0)
+    return replace(fleet(), objective=NOW, bounds=bounds)
+
+
+def test_a_looser_promise_costs_less_and_a_tighter_one_more() -> None:
+    found = what_if(promised(), history(), "wait_s=60,share=0.8")
+    now, loose = found.prices
+    tight = what_if(promised(), history(), "wait_s=2").prices[1]
+    assert (now.wait_s, now.share, loose.wait_s, loose.share) == (10, 0.95, 60, 0.8)
+    assert (tight.wait_s, tight.share) == (2, 0.95)
+    assert loose.worker_hours < now.worker_hours < tight.worker_hours
+    assert all(each.kept and each.in_time >= each.share for each in (*found.prices, tight))
+
+
+def test_a_bound_that_keeps_no_promise_says_what_it_would_have_needed() -> None:
+    (now, _) = what_if(promised(spot_max=2), history(), "share=0.9").prices
+    assert not now.kept
+    assert now.in_time < 0.95
+    assert now.unbound_hours is not None
+    assert now.unbound_hours > now.worker_hours
+    text = what_if_text([what_if(promised(spot_max=2), history(), "share=0.9")])
+    assert "No rule keeps 0.95 within 10 s in these bounds." in text
+    assert f"Without bounds.spot_max: {now.unbound_hours:.1f} worker-hours." in text
+
+
+def test_the_answer_has_a_row_for_each_promise_and_fits_80_columns() -> None:
+    found = [what_if(promised(), history(), "wait_s=60,share=0.8")]
+    lines = what_if_text(found).splitlines()
+    assert lines[0].startswith("ocr: the last 2.8 h, ")
+    assert [line.split("  ")[0] for line in lines[2:4]] == ["0.95 within 10 s", "0.8 within 60 s"]
+    assert lines[4].startswith("The second promise costs -")
+    assert max(map(len, lines)) <= 80
+    (fleet_found,) = json.loads(what_if_json(found))
+    assert [each["wait_s"] for each in fleet_found["prices"]] == [10, 60]
+
+
+def test_a_fleet_on_its_own_machines_pays_for_none_of_them() -> None:
+    own = replace(history(), scores=Scores(start_up_s=240.0, onprem=9))
+    assert what_if(promised(), own, "share=0.9").prices[0].worker_hours == 0
+
+
+@pytest.mark.parametrize(
+    "text", ["", "wait=30", "wait_s", "wait_s=soon", "share=1", "share=0", "wait_s=-1", "share=nan"]
+)
+def test_what_is_no_promise(text: str) -> None:
+    with pytest.raises(OperatorError, match=r"wait_s"):
+        parse_promise(text, NOW)
+
+
+def test_what_is_left_out_stays() -> None:
+    assert parse_promise("share=0.9", NOW) == replace(NOW, share=0.9)
+    assert parse_promise("wait_s=30, share=0.9", NOW) == replace(NOW, wait_s=30.0, share=0.9)
+
+
+def test_a_young_history_is_refused() -> None:
+    with pytest.raises(OperatorError, match="less than half an hour"):
+        what_if(promised(), history(minutes=10), "share=0.9")
