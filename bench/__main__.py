@@ -12,7 +12,7 @@ NAMES = sorted(
 
 
 def main() -> None:
-    """Run what was asked for."""
+    """Run the named benches."""
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
     parser.add_argument("names", nargs="*", choices=[*NAMES, []], metavar="NAME", help=f"{NAMES}")
     for name in parser.parse_known_args()[0].names or USUAL:

@@ -323,7 +323,7 @@ def _once_a_stack() -> Item:
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """What a day's search-log messages come to, and how old a log is when it is sent."""
+    """Count a day's search-log messages, and a log's age when it is sent."""
 
     messages_an_hour: float
     mean_age_s: float

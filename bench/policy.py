@@ -1,6 +1,6 @@
 """The deployed policy in worlds A, B and C on the recorded markets, beside its goals.
 
-Every figure of a row comes from the same run: 24 windows of a day (10 hours where a trace is
+Every figure of a row is of the same run: 24 windows of a day (10 hours where a trace is
 shorter than a day) at random offsets, seed 0. A trace of several regions has a row as a whole and
 one for each region, because an Auto Scaling group has one region. `--unseen` tries markets instead
 on which no setting was chosen, in world B. Needs ../shared/traces/market.

@@ -1,7 +1,7 @@
 """Cost against service as a picture: where each policy lies, and the limit.
 
 The cost axis is logarithmic, the service axis is logarithmic in what is not served, since 99 % and
-99.9 % are as far apart for those who wait as 90 % and 99 %.
+99.9 % are as far apart for a user as 90 % and 99 %.
 """
 
 import math

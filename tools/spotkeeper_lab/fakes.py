@@ -385,7 +385,7 @@ class FakeStates:
         *,
         release: bool = True,
     ) -> bool:
-        """Write the memory, and give the lease back; False when notes came in meanwhile."""
+        """Write the memory and release the lease; False when notes arrived meanwhile."""
         with self._faults.call("commit"):
             state = self._of(lease.fleet, lease.controller)
             if state.holder != lease.holder:
@@ -466,10 +466,10 @@ class FakeRequestQueues:
 
 
 class FakeWakeUps:
-    """The wake-up port; `due_s` are the instants asked for, in the cloud's time, as a heap."""
+    """The wake-up port; `due_s` are the requested instants, in the cloud's time, as a heap."""
 
     def __init__(self, faults: Faults | None = None) -> None:
-        """Begin with nothing asked for."""
+        """Begin without requests."""
         self.due_s: list[float] = []
         self._faults = faults or Faults()
 

@@ -97,7 +97,7 @@ class Scenario:
 
     @property
     def adopted(self) -> int:
-        """The on-demand instances that the fleet is met with, where that is the start."""
+        """The on-demand instances that the fleet starts with, if it starts on demand."""
         return round(6 * self.scale) if self.start is StartState.ON_DEMAND else 0
 
     @property
@@ -207,7 +207,7 @@ class ScenarioError(ValueError):
 
 
 def shipped() -> dict[str, Path]:
-    """The scenarios that come with the lab, by name."""
+    """The lab's own scenarios, by name."""
     return {path.stem: path for path in sorted(FOLDER.glob("*.yaml"))}
 
 

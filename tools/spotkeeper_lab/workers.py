@@ -1,4 +1,4 @@
-"""Workers that take requests from one queue, first come first served.
+"""Workers that take requests from one queue, in order of arrival.
 
 A request whose worker is lost, or hangs, returns to the head of the queue when its visibility ends,
 and is given up after its last try. Times are float seconds on the world's clock.
@@ -197,14 +197,14 @@ class Workforce:
         self._dispatch()
 
     def hang(self, instance_id: str) -> None:
-        """Make the workers of an instance stop for ever; its requests come back later."""
+        """Hang the workers of an instance for ever; its requests return to the queue later."""
         self.drain([instance_id])
         for worker in self._instances.get(instance_id, ()):
             worker.hangs = True
             self._drop(worker)
 
     def lose(self, instance_id: str) -> None:
-        """Take an instance away; the requests that it was serving come back later."""
+        """Remove an instance; the requests that it was serving return to the queue later."""
         self.hang(instance_id)
         for worker in self._instances.pop(instance_id, ()):
             del self._workers[worker.worker_id]

@@ -506,7 +506,7 @@ class World:
         return Kind.ANSWERS_LOST in self.active and self.rng.random() < LOST_SHARE
 
     def _acting(self, actions: Mapping[str, Respond]) -> dict[str, Respond]:
-        """Those actions, of which the ones that change something are looked at and told."""
+        """Return the actions, of which those that change something are checked and logged."""
         return {
             name: respond if name.startswith("describe") else self._told(name, respond)
             for name, respond in actions.items()

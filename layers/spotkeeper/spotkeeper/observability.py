@@ -91,7 +91,7 @@ def tell_unused(fleet: str, settings: tuple[str, ...]) -> None:
 def report(turn: TurnReport, document_errors: Sequence[FleetError] = ()) -> dict[str, str]:
     """Log and count what an invocation did; answers each fleet's last reason.
 
-    Raises `TurnFailed` when a fleet's document, its turn, or something it asked of AWS failed, and
+    Raises `TurnFailed` when a fleet's document, its turn, or one of its requests to AWS failed, and
     an exception group of unforeseen errors.
     """
     for record in turn.records:
@@ -105,7 +105,7 @@ def report(turn: TurnReport, document_errors: Sequence[FleetError] = ()) -> dict
     for error in errors:
         logger.error(str(error), kind=type(error).__name__)
     for defect in turn.defects:
-        # What calls the function sees neither what is in a group nor where it came from.
+        # The caller of the function sees neither a group's errors nor their origin.
         logger.error(f"a defect {defect.__notes__[0]}: {defect!r}", exc_info=defect)
     if turn.defects:
         raise ExceptionGroup("a turn failed by a defect", turn.defects)

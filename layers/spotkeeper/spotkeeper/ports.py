@@ -46,7 +46,7 @@ class Gone(FleetError):
 
 
 class Owned(FleetError):
-    """The group belongs to another stack; nothing was asked of it."""
+    """The group belongs to another stack; no request was sent."""
 
 
 class Observed(FleetError):

@@ -1,7 +1,7 @@
 """The deployed policy in a backtest: the checker's own turns, through fake ports, on a market.
 
 Turns happen when they would in production: once in every minute, on every event when it is
-delivered, and when a turn asked for the next one. The spot group is asked for the target
+delivered, and when a turn requested the next one. The spot group wants the target
 throughout; on-demand is what the turns make it.
 """
 
@@ -66,7 +66,7 @@ _OF_GROUPS = frozenset(
 def fleet_of(world: World, settings: Settings) -> Fleet:
     """The fleet of a world: its target on spot, as much again on demand at most.
 
-    Its operator knows whether on-demand is warm and how long before a loss warnings come.
+    Its operator knows whether on-demand is warm and how long before a loss warnings arrive.
     """
     warm = world.warm_pool > 0 and (world.warm_start_s or 0.0) < world.cold_start_s
     chosen: dict[str, Any] = {**settings, "on_demand_warm": warm}
@@ -83,7 +83,7 @@ def fleet_of(world: World, settings: Settings) -> Fleet:
 
 
 def cloud_of(window: Market, world: World) -> Cloud:
-    """The cloud of a world: one group each way, the spot group asked for the target."""
+    """The cloud of a world: two groups, of which the spot group wants the target."""
     groups = two_groups(
         SPOT, ON_DEMAND, pools=window.pools, maximum=2 * world.target, desired=world.target
     )
@@ -112,7 +112,7 @@ def run(window: Market, world: World, settings: Settings) -> RunResult:
 class Replay:
     """A cloud and the turns that keep one fleet on it whole; `turns` counts them.
 
-    The turn of a minute comes `jitter` after its beginning, as that of a schedule does.
+    A minute's turn starts `jitter` after the minute, as a schedule's does.
     """
 
     cloud: Cloud

@@ -58,7 +58,7 @@ class TickPolicy:
         return ()
 
     def told(self, asked: Counts, given: Counts) -> None:
-        """How many each pool was asked for, and gave."""
+        """How many instances each pool was asked to launch, and launched."""
 
     def on_demand(self, fleet: TickedFleet) -> int:
         """How many on-demand instances to hold from now on."""

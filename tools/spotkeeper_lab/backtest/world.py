@@ -1,4 +1,4 @@
-"""The world that a policy is tried in: what is asked of the fleet and how the cloud behaves."""
+"""The world that a policy is tried in: the fleet's target and how the cloud behaves."""
 
 import math
 from collections.abc import Mapping

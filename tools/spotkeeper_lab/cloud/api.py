@@ -12,7 +12,7 @@ on the same one. What it promises:
   multiples of it. Every failed retry is an activity; only a try that was not the mere
   repetition of the one before sends an event.
 * Lowering desired ends instances: those that are launching first, then the newest.
-* What `Physics` can make stricter is off unless it is asked for.
+* What `Physics` can make stricter is off by default.
 * On-demand launches fail by chance alone, each on its own.
 """
 
@@ -264,7 +264,7 @@ class Cloud(CloudStates):
         self._at(max(start_s, self.now_s), RETRY, lambda: self._dirty.add(group))
 
     def break_image(self, group: str, start_s: float, end_s: float) -> None:
-        """Let whatever a group launches for a while come into service and never serve."""
+        """Let all that a group launches for a while enter service and never serve."""
         self._group(group).bad_images.append((start_s, end_s))
 
     def kill(self, instance_id: str) -> None:

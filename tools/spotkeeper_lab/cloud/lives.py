@@ -305,7 +305,7 @@ class CloudLives(CloudEngine):
             self._tell(EventKind.FULFILLED, spec.name, machine.instance_id)
 
     def _start(self, machine: SimulatedMachine, group: GroupState) -> None:
-        """See to it that an instance comes into service: once its worker is ready, or by its hook.
+        """Schedule when an instance enters service: once its worker is ready, or by its hook.
 
         Without a launch hook an instance counts as in service when a good one would serve.
         """

@@ -102,7 +102,7 @@ class CloudHooks(CloudMarket):
             super()._start(machine, group)
 
     def _begin(self, machine: SimulatedMachine, group: GroupState, start_s: float) -> None:
-        """Let an instance come into service after `start_s`, or once its hooks let it."""
+        """Put an instance into service after `start_s`, or once its hooks complete."""
         now_s = self.now_s
         machine.serves_s = None if group.starts_badly(now_s) else now_s + start_s
         if group.holding(Transition.LAUNCHING):

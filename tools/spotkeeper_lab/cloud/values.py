@@ -127,7 +127,7 @@ class Physics:
     launched waits for its worker at most `launch_hook_s` where there is such a hook, and is then in
     service all the same, or abandoned unless `hook_continues`.
 
-    Events take up to `event_delay_s`, each its own time; some come twice, some never.
+    Events take up to `event_delay_s`, each its own time; some arrive twice, some never.
 
     Stricter than most of the lab needs, as AWS is, and off by default:
     a dead instance stays in its group as it was until the health check finds it, `ghost_s` at most;

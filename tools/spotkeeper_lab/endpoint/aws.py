@@ -1,6 +1,6 @@
 """The simulated AWS over the wire: one world in real time, its answers, and what stacks create.
 
-The answers are those of the tests and of the demo. Here requests come over HTTP, and moto reads and
+The answers are those of the tests and of the demo. Here requests arrive by HTTP, and moto reads and
 writes them.
 """
 

@@ -255,7 +255,7 @@ def _call(scope: Mapping[str, Any], body: bytes) -> tuple[str, str]:
 
 
 async def _read(receive: Receive) -> tuple[bytes, Receive]:
-    """The body of a request, and a `receive` that gives it once more."""
+    """Return the body of a request, and a `receive` that returns it again."""
     body = await read_body(receive)
     given: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
 

@@ -517,7 +517,7 @@ LOOK_EVERY_S = 0.02
 def processes_start_in_turn() -> None:
     """A function's processes start one at a time; a waiting call takes a free one first.
 
-    Events that come together would otherwise each start one, the slower for all the others.
+    Simultaneous events would otherwise each start one, and slow each other down.
     """
     runtime, functions = module("core.lambda_runtime"), module("services.lambda_svc")
     acquire = runtime.acquire_worker

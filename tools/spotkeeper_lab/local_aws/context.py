@@ -162,7 +162,7 @@ def _unix_s(cloud: Cloud, time: VirtualTime) -> float:
 
 @contextmanager
 def _own_session() -> Iterator[None]:
-    """Keep boto3's default session, and what is registered on it, out of what comes after."""
+    """Restore boto3's default session and what is registered on it at the end."""
     before = boto3.DEFAULT_SESSION
     boto3.setup_default_session()
     try:

@@ -345,7 +345,7 @@ class Table:
         ExpressionAttributeValues: Values | None = None,
         ReturnValues: str = "NONE",
     ) -> Answer:
-        """Update an item if its condition holds; answers all of the new one if asked for it."""
+        """Update an item if its condition holds; return the whole new item on request."""
         item, names = self._item(Key) or {}, ExpressionAttributeNames or {}
         values = ExpressionAttributeValues or {}
         _all_used({**names, **values}, UpdateExpression + ConditionExpression)

@@ -33,7 +33,7 @@ class VirtualTime:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Page:
-    """How long a page is unless asked for, and at most; the parameter that asks for it."""
+    """The default and the largest size of a page, and the parameter that sets it."""
 
     usual: int
     most: int
@@ -42,7 +42,7 @@ class Page:
 
 @dataclass(frozen=True, slots=True)
 class WireAction:
-    """One action: how it answers, and by which sizes its answer comes in pages, if it does."""
+    """One action: how it answers, and the sizes of its pages if it has any."""
 
     answer: Callable[[Get], Answer]
     page: Page | None = None

@@ -1,6 +1,6 @@
 """A demo's day: its fleet, what goes wrong in it on purpose, and what is seen of it.
 
-A short lead comes before the day, so that the fleet is there when the day begins; the figures
+A short lead precedes the day, so that the fleet exists when the day begins; the figures
 leave it out. Times are float seconds from the start of the lead.
 """
 
@@ -74,7 +74,7 @@ PHYSICS = Physics(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DemoSettings:
-    """What a demo is asked for; the traces are whole, `start_h` and `hours` cut them.
+    """The settings of a demo; the traces are whole, `start_h` and `hours` cut them.
 
     Without a size the warm pool holds what the busiest minutes need, and instances are so large
     that the market can hold those minutes.
@@ -242,7 +242,7 @@ def _load(trace: RequestTrace, until_s: float) -> float:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Look:
-    """The fleet from `at_s` on, in instances: asked for and serving, by how they are bought.
+    """The fleet from `at_s` on, in instances: wanted and serving, by purchase option.
 
     Serving is an instance whose workers take requests: not one that was warned, drains or hangs.
     """
@@ -257,9 +257,9 @@ class Look:
 
 @dataclass(slots=True, kw_only=True)
 class Notice:
-    """A warning and what came of it; the warned instance serves until `stopped_s`.
+    """A warning and its result; the warned instance serves until `stopped_s`.
 
-    `asked_s` is when its replacement was asked for, `served_s` when enough served without it, and
+    `asked_s` is when its replacement was requested, `served_s` when enough served without it, and
     `back_s` when spot alone did.
     """
 
@@ -331,7 +331,7 @@ class Record:
         return look
 
     def _follow_notices(self, look: Look, spot_launching: int, force: Workforce) -> None:
-        """A replacement is asked for once what serves, comes, or was asked for makes it whole.
+        """Note when enough instances serve, launch or are requested to replace each warned one.
 
         As long as the warned instance serves itself, the fleet is not whole without it.
         """
@@ -618,7 +618,7 @@ class Day(World):
             self.enter(event.deliver_s, delivered)
 
     def _muster(self) -> tuple[InstanceView, ...]:
-        """Start, drain or take away the workers of instances that came, leave or are gone."""
+        """Start, drain or remove the workers of instances that are new, leave or are gone."""
         views = self.cloud.instances()
         next_s = self.machines.muster(views, self.now_s)
         if next_s is not None and next_s < self._musters_s:
@@ -699,7 +699,7 @@ def _stop_here() -> None:
 
 
 def _failed(invocation: Invocation, batch: dict[str, Any]) -> list[str]:
-    """The messages that come back: those that the function named, or all when it failed."""
+    """The messages to deliver again: those that the function named, or all if it failed."""
     if invocation.failed:
         return [record["messageId"] for record in batch["Records"]]
     return [failure["itemIdentifier"] for failure in invocation.answer["batchItemFailures"]]

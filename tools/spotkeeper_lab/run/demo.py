@@ -231,7 +231,7 @@ def _plain(console: Console, day: Day) -> Callable[[Look], None]:
     return show
 
 
-# Warnings of one burst come within seconds of each other.
+# Warnings of one burst arrive within seconds of each other.
 TOGETHER_S = 5.0
 LEAST_WAIT_S = 0.1
 """Where the logarithmic axis of waits begins."""
@@ -458,7 +458,7 @@ def _notices(day: Day, found: Results) -> Iterator[Moment]:
 
 
 def _bursts(notices: Sequence[Notice]) -> list[list[Notice]]:
-    """Warnings that came together."""
+    """Warnings that arrived together."""
     bursts: list[list[Notice]] = []
     for notice in notices:
         if bursts and notice.at_s - bursts[-1][-1].at_s <= TOGETHER_S:

@@ -1,4 +1,4 @@
-"""What a demo comes to: series over time, and the figures of `summary.json` with their meaning."""
+"""The result of a demo: series over time, and the figures of `summary.json` with their meaning."""
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
@@ -31,7 +31,7 @@ def per_second(looks: Sequence[Look], value: Callable[[Look], int], end_s: float
 def due(target: Ints, start_s: float) -> Ints:
     """What should serve at every second: the least target since a start-up time ago.
 
-    An instance that is asked for now cannot serve before it has started; one that was lost is
+    An instance that is requested now cannot serve before it has started; one that was lost is
     owed at once.
     """
     window = int(start_s) + 1

@@ -2,7 +2,7 @@
 
 What recorded markets share (SkyPilot's V100 traces of 2023, SkyNomad's H100 traces of 2025):
 a zone is obtainable 17-91 % of the time but some zone 99 %; calm lasts hours with a heavy tail;
-losses come in spells, most within three minutes of another; a zone is often emptied in one second;
+losses cluster in spells, most within three minutes of another; a zone often empties in a second;
 zones are weakly correlated.
 """
 
@@ -26,7 +26,7 @@ MEAN_CALM_S = (
     / (CALM_TAIL - 1)
 )
 FALSE_DAWN_SHARE = 0.15
-"""Share of a spell in which a little capacity comes back and goes again."""
+"""Share of a spell in which a little capacity returns and goes again."""
 SHOCK_EVERY_S = 12 * 3600.0
 SHOCK_REACH = 0.6
 """A regional squeeze ends a zone's calm with this probability; it correlates zones a little."""

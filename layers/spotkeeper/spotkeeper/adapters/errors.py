@@ -35,7 +35,7 @@ CAPACITY_CODES = frozenset({
     "InsufficientReservedInstanceCapacity", "ReservationCapacityExceeded",
     "InsufficientFreeAddressesInSubnet", "SpotInstanceTermination", "SpotInstanceShutdown",
 })  # fmt: skip
-# Faults of AWS's own: nothing comes, as when capacity is missing.
+# AWS's own faults: nothing launches, as when capacity is missing.
 FAULT_CODES = frozenset({
     "InternalError", "InternalFailure", "ServiceUnavailable",
     "RequestTimeout", "RequestTimeoutException",

@@ -61,7 +61,7 @@ _FRESH = timedelta(minutes=5)
 # Agents look every 15 s; what they saw is some seconds on its way.
 _LOOK_FRESH = timedelta(minutes=2)
 _LOOK_KEPT = timedelta(hours=2)
-# DynamoDB writes at most so many items in a call.
+# DynamoDB's limit of items in one batch.
 _ITEMS_A_CALL = 25
 
 
@@ -71,7 +71,7 @@ class AmazonMqRequestQueues:
     def __init__(
         self, cloudwatch: "Callable[[], CloudWatchClient]", now: "Callable[[], datetime]"
     ) -> None:
-        """Take what makes the client, and the clock: figures are asked for by their time."""
+        """Take a maker of the client, and the clock: metrics are read by time."""
         self._cloudwatch = cloudwatch
         self._now = now
 

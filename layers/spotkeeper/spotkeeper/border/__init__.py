@@ -1,1 +1,1 @@
-"""Where the outside comes in: events, documents, search logs and settings, each checked once."""
+"""All input from outside: events, documents, search logs and settings, each checked once."""

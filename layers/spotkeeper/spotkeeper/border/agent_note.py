@@ -74,7 +74,7 @@ _ALONE = TypeAdapter(Annotated[list[_Alone], Field(min_length=1)])
 
 
 def read_alone(listed: bytes) -> tuple[AgentNote, ...]:
-    """Read notes that come without any log; nothing if the list is of anything else."""
+    """Read notes without any log; return nothing if the list holds anything else."""
     if b'"request_id"' in listed:
         return ()
     try:

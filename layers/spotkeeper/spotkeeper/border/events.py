@@ -24,7 +24,7 @@ class _Detail(BaseModel):
 
 
 class _Origin(BaseModel):
-    """Where an EventBridge event comes from, whatever else is in it."""
+    """The source of an EventBridge event, whatever else is in it."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 

@@ -20,7 +20,7 @@ class CapacityRequest:
 
 
 def required_capacity(desired: int, requests: Iterable[CapacityRequest | None]) -> int:
-    """Tell the need in a desired capacity; one that no controller asked for is all need.
+    """Return the need in a desired capacity; one that no controller set is all need.
 
     An operator or a scaling policy that sets the group is therefore right at once. While spares are
     released one by one, desired lies between need and what was asked.

@@ -42,7 +42,7 @@ class Answer(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """One thing asked of AWS and its answer; `error` is empty when it was done.
+    """One request to AWS and its answer; `error` is empty if it was done.
 
     `would` says that it was not asked, because the turn might only look.
     """

@@ -7,7 +7,7 @@ from typing import assert_never
 
 from spotkeeper.domain.settings.availability import RebalanceMeaning
 
-# A scheduled change is announced days ahead. Its instance counts as at risk for so long before it:
+# A scheduled change is announced days ahead. Its instance counts as at risk this long before it:
 # for less than a warning holds, as AWS stops it at that time or soon after.
 SCHEDULED_LEAD = timedelta(minutes=10)
 
@@ -78,8 +78,8 @@ def at_risk_since(
 ) -> datetime:
     """Say since when an instance is at risk, given what was known of it before.
 
-    Of changes to come the last one told holds, and a risk that has begun goes before them. The same
-    warning told again changes nothing; one that comes after the notice of the first is another.
+    Of announced changes the last one holds, and a risk that has begun precedes them. The same
+    warning repeated changes nothing; one that arrives after the first one's notice is another.
     """
     if known is None or known > now:
         return told

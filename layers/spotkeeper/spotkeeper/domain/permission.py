@@ -37,7 +37,7 @@ class Pause:
 class Control:
     """What operators said of a fleet; `mode` None leaves it to the fleet document.
 
-    `version` counts the changes: of two operators at once, the second is told.
+    `version` counts the changes: of two concurrent operators, the second gets an error.
     """
 
     mode: Mode | None = None

@@ -79,7 +79,7 @@ class FleetStateTable:
             fleet,
             controller,
             f"SET #holder = :holder, #until = :until, expires_at = :expires{noted}",
-            # It is this turn's already where the first answer was lost and botocore asked again.
+            # It is this turn's already where the first answer was lost and botocore retried.
             "attribute_not_exists(#until) OR #until < :now OR #holder = :holder",
             {
                 ":holder": {"S": holder},

@@ -1,7 +1,7 @@
 """What a warm function remembers of one fleet's load: the digests that it read, added up by slot.
 
 It is worth as much as a new reading (decision 6); nothing here outlives the function, and nothing
-is kept longer than the window that is asked for.
+is kept longer than the requested window.
 """
 
 from collections import defaultdict
@@ -64,7 +64,7 @@ class LoadMemory:
             self._add(slot, digests)
 
     def _add(self, slot: int, digests: Iterable[LoadDigest]) -> None:
-        """Add digests of a slot, each key once: a message that came again is in two items."""
+        """Add digests of a slot, each key once: a message delivered twice is in two items."""
         once = {one.key: one for one in digests if one.key not in self._keys[slot]}
         new = [once[key] for key in sorted(once) if self._counts(once[key], slot)]
         if new:

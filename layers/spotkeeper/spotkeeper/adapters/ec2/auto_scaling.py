@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 # AWS's own limits of one call; more names than 50 are refused where MaxRecords does not say so.
 GROUPS_A_CALL = 50
 INSTANCES_A_CALL = 50
-# Without a size the region's requests come in one answer, which may be throttled or time out.
+# Without a page size AWS returns all requests of the region, and may throttle or time out.
 REQUESTS_A_PAGE = 500
 # AWS's own tag of an instance that is in a group; only AWS sets tags that begin with aws:.
 MEMBER_TAG = "aws:autoscaling:groupName"
@@ -92,7 +92,7 @@ class AutoScalingReader:
     ) -> tuple[LaunchFailure, ...]:
         """List failed launches since an instant, and spot requests that still wait in vain.
 
-        Activities come newest first, and AWS filters by start time: those count that ended since.
+        AWS lists the newest activity first and filters by start time. Those that ended since count.
         """
         found: list[LaunchFailure] = []
         waiting: list[str] = []

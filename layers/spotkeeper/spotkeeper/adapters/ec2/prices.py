@@ -98,7 +98,7 @@ def on_demand_prices(
 
 
 class MarketPrices:
-    """Prices in force; list prices are asked for once a type."""
+    """Prices in force; list prices are read once a type."""
 
     def __init__(self, ec2: "EC2Client", pricing: "PricingClient | None", region: str) -> None:
         """Take typed clients; nothing is called yet."""

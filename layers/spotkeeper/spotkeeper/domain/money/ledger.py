@@ -1,4 +1,4 @@
-"""Which instances ran for a fleet, from when to when, and who ended them."""
+"""Which instances ran for a fleet, from when to when, and what ended them."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -84,7 +84,7 @@ def _told_first(item: LedgerItem) -> tuple[bool, bool, datetime]:
 
 
 def over_and_not_open(opened: Iterable[LedgerItem], lives: Mapping[str, Life]) -> tuple[Life, ...]:
-    """Name what came and went between two looks, or was closed before and is still listed."""
+    """Name what started and ended between two looks, or was closed before and is still listed."""
     known = {item.instance_id for item in opened}
     return tuple(
         life for life in lives.values() if life.until is not None and life.instance_id not in known

@@ -1,6 +1,6 @@
 """What a time cost, beside the same hours on demand and beside a fixed fleet for the peak.
 
-Two savings, told apart: sizing's (a fleet that follows the load instead of one as large as the
+Two separate savings: sizing's (a fleet that follows the load instead of one as large as the
 peak, both on demand) and spot's (the hours that ran, at spot prices).
 """
 
