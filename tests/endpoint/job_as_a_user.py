@@ -30,7 +30,7 @@ from spotkeeper.adapters.ec2.jobs import AwsJobs
 from spotkeeper.adapters.ec2.prices import price_list_region
 from spotkeeper.adapters.stacks import Stack
 from spotkeeper.domain.jobs.job import Job, JobSpec, Launch
-from spotkeeper.job_ports import LaunchRefused
+from spotkeeper.job_ports import NotMade
 from spotkeeper.observability import logger
 from spotkeeper_lab.local_aws.table import create_table
 from spotkeeper_operator.aws import Aws
@@ -266,7 +266,7 @@ class DryZones(AwsJobs):
         """Launch where there is capacity."""
         zones = tuple(zone for zone in launch.zones if zone != self.place.dry)
         if not zones:
-            raise LaunchRefused("InsufficientInstanceCapacity")
+            raise NotMade("InsufficientInstanceCapacity")
         shuffled = tuple(self.place.draw.sample(zones, len(zones)))
         return super().start(spec, job, replace(launch, zones=shuffled))
 
@@ -307,6 +307,7 @@ def account(seed: int) -> Iterator[Place]:
             outputs={"TableName": TABLE, "JobBucket": BUCKET},
             parameters={"JobLaunchTemplateId": template, "JobLaunchTemplateVersion": "$Latest"},
             resources={},
+            id="arn:aws:cloudformation:us-east-1:123456789012:stack/spotkeeper/51af3dc0-da77",
         )
         # moto has no price list.
         real, region = Aws.stack, price_list_region

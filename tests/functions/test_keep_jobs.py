@@ -41,7 +41,7 @@ class Account:
     folder: Path
     now: datetime
     sent: int = 0
-    mails: list[dict[str, str]] = field(default_factory=list)
+    confirmed: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.ec2 = boto3.client("ec2", "us-east-1")
@@ -126,9 +126,12 @@ def account(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Account
             outputs={"TableName": TABLE, "JobBucket": BUCKET},
             parameters={"JobLaunchTemplateId": template, "JobLaunchTemplateVersion": "$Latest"},
             resources={},
+            id=f"arn:aws:cloudformation:us-east-1:123456789012:stack/spotkeeper/{NONCE}",
         )
         monkeypatch.setattr(Aws, "stack", lambda *_: stack)
         made = Account(tmp_path, datetime.now(UTC))  # noqa: TID251 - moto stamps its own with it
+        stamp = "moto.ec2.models.elastic_block_store.utcnow"
+        monkeypatch.setattr(stamp, lambda: made.now.replace(tzinfo=None))
         monkeypatch.setattr(wiring, "now", lambda: made.now)
         for cached in (wiring.job_ports, wiring._ec2, wiring._dynamodb, wiring._settings):
             cached.cache_clear()
@@ -195,6 +198,71 @@ def test_a_volume_is_created_proved_and_granted_and_sealed_at_the_end(account: A
         OwnerIds=["self"], Filters=[{"Name": "tag:spotkeeper:job", "Values": ["resnet"]}]
     )["Snapshots"]
     assert {"Key": "spotkeeper:seal", "Value": "true"} in seal["Tags"]
+    assert "1 snapshots, 0 volumes" in account.jobs.delete("resnet")
+
+
+@pytest.mark.parametrize("text", [DOCUMENT, VOLUME], ids=["checkpoints", "volume"])
+def test_complete_copies_of_the_tags_end_and_delete_nothing(account: Account, text: str) -> None:
+    """Whoever may create tags cannot have another machine, volume or snapshot ended."""
+    account.start(text)
+    account.tick()
+    account.tick()
+    [mine] = account.machines()
+    ec2 = account.ec2
+    image = mine["ImageId"]
+    other = ec2.run_instances(ImageId=image, MinCount=1, MaxCount=1)["Instances"][0]["InstanceId"]
+    zone = mine["Placement"]["AvailabilityZone"]
+    volume = ec2.create_volume(AvailabilityZone=zone, Size=1)["VolumeId"]
+    snapshot = ec2.create_snapshot(VolumeId=volume)["SnapshotId"]
+    copied: Any = [{"Key": key, "Value": value} for key, value in mine["tags"].items()]
+    for kind in ({"attempt": "0"}, {"attempt": "99"}, {"generation": "1", "move": "1"},
+                 {"generation": "0", "move": "0", "seal": "true", "epoch": "1"}):  # fmt: skip
+        tags: Any = [{"Key": f"spotkeeper:{key}", "Value": value} for key, value in kind.items()]
+        ec2.create_tags(Resources=[other, volume, snapshot], Tags=[*copied, *tags])
+        account.tick()
+    account.jobs.stop("resnet", now=True)
+    for _ in range(4):
+        account.tick()
+    assert [it["InstanceId"] for it in account.machines()] == [other]
+    assert ec2.describe_volumes(VolumeIds=[volume])["Volumes"][0]["State"] == "available"
+    assert ec2.describe_snapshots(SnapshotIds=[snapshot])["Snapshots"]
+    account.tick(minutes=61)
+    account.jobs.delete("resnet")
+    assert ec2.describe_volumes(VolumeIds=[volume])["Volumes"]
+    assert ec2.describe_snapshots(SnapshotIds=[snapshot])["Snapshots"]
+
+
+def test_reports_that_are_wrong_repeated_or_late_change_nothing(account: Account) -> None:
+    account.start(DOCUMENT)
+    account.tick()
+    account.tick({"event": "running", "step": "7", "seq": 50})
+    before = account.jobs.one("resnet")[1]
+    done = {"event": "exited", "exit_code": 0, "generation": 1}
+    account.tick(
+        {"event": "running", "step": "7", "seq": 50},
+        {"event": "running", "step": "3", "seq": 4},
+        {**done, "instance_id": "i-0123456789abcdef0"},
+        {**done, "attempt": 2},
+        {**done, "attempt": -1},
+        {**done, "event": "finished"},
+        {"version": 9},
+    )
+    handler({"Records": [{"body": "{"}, {"body": "[]"}, {}]}, Context())  # type: ignore[arg-type]
+    after = account.jobs.one("resnet")[1]
+    assert (after.told, after.outcome) == (before.told, None)
+
+
+def test_tags_of_a_jobs_machine_that_make_no_sense_stop_nothing(account: Account) -> None:
+    account.start(DOCUMENT)
+    account.tick()
+    [mine] = account.machines()
+    for name in ("draining", "attempt", "grant"):
+        tag: Any = {"Key": f"spotkeeper:{name}", "Value": "tomorrow"}
+        account.ec2.create_tags(Resources=[mine["InstanceId"]], Tags=[tag])
+    account.tick()
+    account.jobs.stop("resnet", now=False)
+    account.tick()
+    assert account.machines()[0]["tags"]["spotkeeper:draining"] != "tomorrow"
 
 
 def test_a_warning_launches_the_next_machine_before_the_first_is_gone(account: Account) -> None:
@@ -246,12 +314,33 @@ def test_a_lost_item_is_rebuilt_from_the_bucket_and_tags(account: Account) -> No
     account.put("head.json", head)
     table = JobItems(boto3.client("dynamodb", "us-east-1"), TABLE, tuple)
     table.delete("resnet")
-    account.jobs.recover("resnet", "tags", account.now)
+    account.jobs.recover("resnet", "tags", account.now, account.confirmed.append)
     account.tick()
     account.tick()
     [machine] = account.machines()
     assert machine["tags"]["spotkeeper:attempt"] == "2"
     assert machine["tags"]["spotkeeper:grant"] == "2"
+
+
+def test_a_lost_item_of_a_volume_is_rebuilt_and_the_volume_is_written_on(account: Account) -> None:
+    account.start(VOLUME)
+    account.tick()
+    account.tick()
+    [machine] = account.machines()
+    name = machine["tags"]["spotkeeper:volume"]
+    account.tick({"event": "proved", "volume": name})
+    JobItems(boto3.client("dynamodb", "us-east-1"), TABLE, tuple).delete("resnet")
+    account.jobs.recover("resnet", "tags", account.now, account.confirmed.append)
+    assert machine["InstanceId"] in account.confirmed[0]
+    assert name in account.confirmed[0]
+    account.tick()
+    account.tick()
+    account.tick()
+    [machine] = account.machines()
+    assert machine["tags"]["spotkeeper:attempt"] == "2"
+    assert machine["tags"]["spotkeeper:volume"] == name
+    account.tick({"event": "proved", "volume": name})
+    assert account.machines()[0]["tags"]["spotkeeper:grant"] == f"1 {name}"
 
 
 @pytest.mark.parametrize(

@@ -120,9 +120,16 @@ def recover(
         str,
         typer.Option("--from", metavar="SNAPSHOT|STEP|tags", help="What to go back to."),
     ],
+    yes: Yes = False,
 ) -> None:
     """Go back to an older state, or rebuild a job whose item in the table was lost."""
-    _say(on, _jobs(on).recover(name, source, on.now))
+
+    def confirm(text: str) -> None:
+        typer.echo(text, err=True)
+        if not yes:
+            typer.confirm("Go on?", abort=True, err=True)
+
+    _say(on, _jobs(on).recover(name, source, on.now, confirm))
 
 
 @job.command()

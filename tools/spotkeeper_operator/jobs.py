@@ -5,7 +5,7 @@ import io
 import json
 import tarfile
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from functools import cached_property
@@ -15,9 +15,19 @@ from typing import Any
 from botocore.exceptions import ClientError
 
 from spotkeeper.adapters.dynamodb.jobs import JobItems
-from spotkeeper.adapters.ec2.jobs import JOB
+from spotkeeper.adapters.ec2.jobs import (
+    ATTEMPT,
+    EPOCH,
+    GENERATION,
+    GRANT,
+    JOB,
+    MOVE,
+    NONCE,
+    SEAL,
+    tags_of,
+)
 from spotkeeper.border.job_document import JobDocument, JobDocumentError, parse_job
-from spotkeeper.domain.jobs.job import Job, Outcome
+from spotkeeper.domain.jobs.job import Job, Outcome, OwnMachine, OwnVolume
 from spotkeeper_operator.aws import Aws, OperatorError
 
 MOST_CODE_BYTES = 200 * 2**20
@@ -38,6 +48,7 @@ class Jobs:
                 " JobSubnetIds"
             )
         self.bucket = found.outputs["JobBucket"]
+        self._nonce = found.nonce
         self._table = JobItems(aws.dynamodb, found.table, tuple)
 
     @cached_property
@@ -144,10 +155,13 @@ class Jobs:
         self._table.change(name, lambda it: replace(it, **change))
         return f"{name} stops {'at once' if now else 'at its next checkpoint'}"
 
-    def recover(self, name: str, source: str, now: datetime) -> str:
-        """Go back to a snapshot of the volume, to the step before, or rebuild a lost item."""
+    def recover(self, name: str, source: str, now: datetime, confirm: Callable[[str], None]) -> str:
+        """Go back to a snapshot of the volume, to the step before, or rebuild a lost item.
+
+        Anybody who may create tags can write those of a job, so `confirm` shows what was found.
+        """
         if source == "tags":
-            return self._from_tags(name, now)
+            return self._from_tags(name, now, confirm)
         document, job = self.one(name)
         if any(key for key in (job.machine, job.successor) if key):
             raise OperatorError(f"{name} has a machine: `spotkeeper job stop {name} --now` first")
@@ -179,34 +193,99 @@ class Jobs:
             Bucket=self.bucket, Key=f"jobs/{name}/head.json", Body=json.dumps(head), IfMatch=etag
         )
 
-    def _from_tags(self, name: str, now: datetime) -> str:
-        """Rebuild a lost item of a job with checkpoints: of its document, head and machines."""
+    def _from_tags(self, name: str, now: datetime, confirm: Callable[[str], None]) -> str:
+        """Rebuild a lost item of its document, its head, and what carries its tags."""
         try:
             text = self._s3.get_object(Bucket=self.bucket, Key=f"jobs/{name}/document.json")
         except self._s3.exceptions.NoSuchKey:
             raise OperatorError(f"the bucket has no job {name}") from None
         document = parse_job(json.loads(text["Body"].read()))
-        if document.state.volume:
-            raise OperatorError("a job with a volume: start it again, then --from snap-...")
-        head = self._head(name)[0] if self._exists(f"jobs/{name}/head.json") else {}
-        attempts = [
-            int(tag["Value"])
-            for page in self._aws.ec2.get_paginator("describe_instances").paginate(
-                Filters=[{"Name": f"tag:{JOB}", "Values": [name]}]
-            )
-            for reservation in page["Reservations"]
+        found = [
+            instance
+            for reservation in self._described("instances", *self._tagged(name))
             for instance in reservation["Instances"]
-            for tag in instance["Tags"]
-            if tag["Key"] == "spotkeeper:attempt"
+            if instance["State"]["Name"] != "terminated"
         ]
+        attempts = {it["InstanceId"]: _number(it, ATTEMPT) for it in found}
+        machines = {i: OwnMachine(attempt=number, at=now) for i, number in attempts.items()}
+        head = self._head(name)[0] if self._exists(f"jobs/{name}/head.json") else {}
+        attempt = max([*attempts.values(), head.get("attempt", 0)])
+        if document.state.volume:
+            state = self._volume_from_tags(name, found, now)
+        else:
+            state = {"generation": head.get("generation", 0)}
+        if self._table.read(name):
+            raise OperatorError(f"job {name} is not lost: `spotkeeper job status {name}`")
+        volumes = sorted(state.get("volumes", {}))
+        confirm(
+            f"{name} takes these as its own, by their tags, and may end or delete them: "
+            + (", ".join([*sorted(machines), *volumes]) or "nothing")
+        )
         if not self._table.create(document, now):
             raise OperatorError(f"job {name} is not lost: `spotkeeper job status {name}`")
-        generation, attempt = head.get("generation", 0), head.get("attempt", 0)
         self._table.change(
-            name,
-            lambda it: replace(it, generation=generation, attempt=max([*attempts, attempt])),
+            name, lambda it: replace(it, attempt=attempt, machines=machines, **state)
         )
-        return f"{name} is there again; machines that still run are ended, the state stays"
+        ended = f"; {', '.join(sorted(machines))} will be ended" if machines else ""
+        return f"{name} is there again, and its state stays{ended}"
+
+    def _volume_from_tags(
+        self, name: str, machines: Sequence[Any], now: datetime
+    ) -> dict[str, Any]:
+        """Find the volume that may be written, or else the newest copy of it."""
+        tagged = self._described("volumes", *self._tagged(name))
+        volumes = {
+            it["VolumeId"]: OwnVolume(
+                generation=_number(it, GENERATION), move=_number(it, MOVE), at=now
+            )
+            for it in tagged
+        }
+        snapshots = [
+            it
+            for it in self._described("snapshots", *self._tagged(name), by={"owner-id": ["self"]})
+            if it["State"] == "completed"
+        ]
+        granted = {tags_of(it).get(GRANT, "").rpartition(" ")[2] for it in machines} & {*volumes}
+        homes = sorted(granted or volumes)
+        if len(homes) > 1:
+            raise OperatorError(
+                f"{', '.join(homes)} carry the tags of {name}: attach each to a machine and"
+                " look at .spotkeeper/volume.json. Keep the one with the newest files, remove the"
+                f" tag {JOB} from the others, and recover again"
+            )
+        for it in snapshots:
+            # Copies of a volume that is gone are looked for as long as it is remembered.
+            old = OwnVolume(generation=_number(it, GENERATION), move=0, at=now)
+            volumes.setdefault(it["VolumeId"], old)
+        epoch = max((_number(it, EPOCH) for it in snapshots), default=0) + 1
+        moves = max((it.move for it in volumes.values()), default=0)
+        state: dict[str, Any] = {"volumes": volumes, "epoch": epoch, "moves": moves}
+        if homes:
+            [zone] = [it["AvailabilityZone"] for it in tagged if it["VolumeId"] == homes[0]]
+            generation = volumes[homes[0]].generation
+            return {**state, "home": homes[0], "zone": zone, "generation": generation}
+        if not snapshots:
+            raise OperatorError(f"no volume and no snapshot carries the tags of {name}")
+        newest = max(snapshots, key=lambda it: it["StartTime"])
+        generation = _number(newest, GENERATION)
+        return {**state, "seal": newest["SnapshotId"], "generation": generation}
+
+    def _tagged(self, name: str) -> Any:
+        nonce = self._nonce
+        return [
+            {"Name": f"tag:{key}", "Values": [value]}
+            for key, value in ((JOB, name), (NONCE, nonce))
+        ]
+
+    def _described(self, what: str, *filters: Any, by: Any = None) -> list[Any]:
+        more = [{"Name": key, "Values": values} for key, values in (by or {}).items()]
+        if any(not it["Values"] for it in more):
+            return []
+        pages = self._aws.ec2.get_paginator(f"describe_{what}").paginate(  # type: ignore[call-overload]
+            Filters=[*filters, *more]
+        )
+        key = "Reservations" if what == "instances" else what.capitalize()
+        return [it for page in pages for it in page[key]]
 
     def fetch(self, name: str, folder: Path) -> Sequence[str]:
         """Download the newest checkpoint, each file checked; return what was written."""
@@ -248,11 +327,13 @@ class Jobs:
         ]
         for at in range(0, len(objects), 1000):
             self._s3.delete_objects(Bucket=self.bucket, Delete={"Objects": objects[at : at + 1000]})
-        mine: Any = [{"Name": f"tag:{JOB}", "Values": [name]}]
-        snapshots = self._aws.ec2.describe_snapshots(Filters=mine, OwnerIds=["self"])["Snapshots"]
+        # Only what the item remembers: tags prove nothing.
+        own = sorted(found[1].volumes) if found else []
+        tagged = [{"Name": f"tag:{SEAL}", "Values": ["true", "false"]}, *self._tagged(name)]
+        snapshots = self._described("snapshots", *tagged, by={"volume-id": own})
         for snapshot in snapshots:
             self._aws.ec2.delete_snapshot(SnapshotId=snapshot["SnapshotId"])
-        volumes = self._aws.ec2.describe_volumes(Filters=mine)["Volumes"]
+        volumes = self._described("volumes", by={"volume-id": own})
         for volume in volumes:
             self._aws.ec2.delete_volume(VolumeId=volume["VolumeId"])
         self._table.delete(name)
@@ -271,6 +352,11 @@ class Jobs:
     def _exists(self, key: str) -> bool:
         found = self._s3.list_objects_v2(Bucket=self.bucket, Prefix=key, MaxKeys=1)
         return bool(found["KeyCount"])
+
+
+def _number(resource: Mapping[str, Any], key: str) -> int:
+    text = tags_of(resource).get(key, "")
+    return int(text) if text.isdecimal() else 0
 
 
 def read_document(path: Path) -> JobDocument:

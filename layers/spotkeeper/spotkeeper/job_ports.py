@@ -5,12 +5,16 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
 
-from spotkeeper.domain.jobs.job import Job, JobSpec, Launch, Seen
+from spotkeeper.domain.jobs.job import Job, JobSpec, Launch, Making, Seen
 from spotkeeper.domain.jobs.steps import Step
 
 
-class LaunchRefused(Exception):
-    """AWS gave no machine; the message is AWS's."""
+class NotMade(Exception):
+    """AWS made nothing of a token, and never will; the message is AWS's."""
+
+
+class Denied(NotMade):
+    """AWS did not accept the call; an earlier one with the token may have had its effect."""
 
 
 class Overtaken(Exception):
@@ -58,11 +62,15 @@ class JobCloud(Protocol):
     """Looks at a job's machines, volumes and checkpoints, and acts on them."""
 
     def look(self, spec: JobSpec, job: Job, now: datetime) -> Seen:
-        """Look at all of it; a machine that AWS does not list yet is missing, not gone."""
+        """Look at what the job remembers, by id; what AWS does not list is left out."""
         ...
 
     def start(self, spec: JobSpec, job: Job, launch: Launch) -> str:
-        """Launch a machine; return its id. Raises `LaunchRefused` if AWS gives none."""
+        """Launch a machine; return its id. Raises `NotMade` if AWS gives none."""
+        ...
+
+    def create(self, spec: JobSpec, job: Job, making: Making) -> str:
+        """Create a volume; return its id. Raises `NotMade` if AWS refuses."""
         ...
 
     def do(self, spec: JobSpec, job: Job, step: Step) -> None:

@@ -53,6 +53,8 @@ def random_life(seed: int, size_gib: int | None) -> World:
         stuck=draw.choice((0, 0.3, 1)),
         useless=draw.choice((0, 0, 0.2)),
         lost_answers=draw.choice((0, 0.05, 0.2)),
+        refusals=draw.choice((0, 0.4)),
+        forged=draw.choice((0, 0, 0.2)),
         late=draw.choice((0, 1, 3)),
         kill_share=draw.choice((0, 0.05, 0.2)),
     )  # fmt: skip
@@ -120,8 +122,20 @@ MUTANTS = {
         "attempt=max(job.attempt, 1), market",
     ),
     "an id that is not found is taken for gone": (
-        "if job.machine and not (machine and _needs_successor(spec, job, machine))",
-        "if machine and not _needs_successor(spec, job, machine)",
+        "if name not in seen.machines and seen.now - own.at >= YOUNG",
+        "if name not in seen.machines",
+    ),
+    "an older snapshot with the tags of a seal is used": (
+        'if it.state != "error" and it.at and it.at > since',
+        'if it.state != "error"',
+    ),
+    "a launch is forgotten at the end": (
+        "outcome=outcome, exit_code=exit_code, ended_at=seen.now)",
+        "outcome=outcome, exit_code=exit_code, ended_at=seen.now, launch=None)",
+    ),
+    "a launch is given up although an earlier request may have been heard": (
+        "return replace(job, launch=None) if final else job",
+        "return replace(job, launch=None)",
     ),
     "a snapshot is requested again while it is not listed": (
         "return None if is_asked else step",

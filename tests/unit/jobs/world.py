@@ -21,6 +21,7 @@ from spotkeeper.domain.jobs.job import (
     JobSpec,
     Launch,
     Machine,
+    Making,
     OnDone,
     Seen,
     Snapshot,
@@ -28,7 +29,7 @@ from spotkeeper.domain.jobs.job import (
 )
 from spotkeeper.domain.jobs.reports import Report
 from spotkeeper.domain.money.prices import PriceBook
-from spotkeeper.job_ports import Kept, LaunchRefused, Overtaken
+from spotkeeper.job_ports import Denied, Kept, NotMade, Overtaken
 from spotkeeper.ports import FleetError, TimedOut, Unavailable
 from spotkeeper.turns.keep_jobs import JobPorts, keep_job
 
@@ -116,6 +117,8 @@ class World:
     stuck: float = 0.0
     useless: float = 0.0
     lost_answers: float = 0.0
+    refusals: float = 0.0
+    forged: float = 0.0
     late: int = 0
     kill_share: float = 0.0
     t: int = 0
@@ -138,7 +141,7 @@ class World:
         self.capacity |= {(zone, ON_DEMAND): False for zone in self.spec.zones}
         self.head: tuple[str, Head] | None = None
         self.queue: list[tuple[int, Report]] = []
-        self.pending: list[tuple[int, steps.Step | Launch]] = []
+        self.pending: list[tuple[int, steps.Step | Launch | Making]] = []
         self.item = Kept(spec=self.spec, job=Job(name=NAME, created_at=BEGAN), version=0)
         self.leased_until = BEGAN
         self.is_closed = False
@@ -199,19 +202,17 @@ class World:
                 ends_at=BEGAN + vm.dies * MINUTE if vm.is_warned and vm.dies else None,
             )
             for name, vm in self.vms.items()
-            if self._is_listed(vm.born)
+            if self._is_listed(vm.born) and name in job.machines
         }
         volumes = {
             name: Volume(
                 zone=disk.zone,
                 state=disk.state,
-                generation=disk.generation,
-                move=disk.move,
                 attached_to=disk.by,
                 attachment=disk.attachment,
             )
             for name, disk in self.disks.items()
-            if self._is_listed(disk.born)
+            if self._is_listed(disk.born) and name in job.volumes
         }
         snapshots = {
             name: Snapshot(
@@ -223,7 +224,7 @@ class World:
                 at=BEGAN + it.born * MINUTE,
             )
             for name, it in self.copies.items()
-            if self._is_listed(it.born)
+            if self._is_listed(it.born) and it.volume in job.volumes
         }
         head = self.head[1] if self.head else None
         return Seen(now=now, machines=machines, volumes=volumes, snapshots=snapshots, head=head)
@@ -232,15 +233,23 @@ class World:
         with self._call("start", launch):
             return self._launch(launch)
 
+    def create(self, spec: JobSpec, job: Job, making: Making) -> str:
+        with self._call("create", making):
+            return self._create(making)
+
     def do(self, spec: JobSpec, job: Job, step: steps.Step) -> None:
         with self._call(type(step).__name__, step):
             self._do(step)
 
     @contextmanager
-    def _call(self, what: str, effect: steps.Step | Launch | None = None) -> Iterator[None]:
+    def _call(
+        self, what: str, effect: steps.Step | Launch | Making | None = None
+    ) -> Iterator[None]:
         self.calls += 1
         if self._dies("before"):
             raise Killed
+        if isinstance(effect, (Launch, Making)) and self.random.random() < self.refusals:
+            raise Denied("UnauthorizedOperation")
         if effect and self.random.random() < self.lost_answers:
             # No answer: it happens some ticks later, or never.
             if self.random.random() < 0.7:
@@ -262,12 +271,12 @@ class World:
         if launch.attempt in self.tokens:
             answer = self.tokens[launch.attempt]
             if not answer:
-                raise LaunchRefused("InsufficientInstanceCapacity")
+                raise NotMade("InsufficientInstanceCapacity")
             return answer
         zones = [zone for zone in launch.zones if self.capacity[zone, launch.market]]
         if not zones:
             self.tokens[launch.attempt] = ""
-            raise LaunchRefused("InsufficientInstanceCapacity")
+            raise NotMade("InsufficientInstanceCapacity")
         name = self._name("i")
         self.vms[name] = Vm(
             attempt=launch.attempt,
@@ -290,8 +299,6 @@ class World:
                 self._vm(step.instance_id).volume = step.volume
             case steps.Grant():
                 self._vm(step.instance_id).grant = step.grant
-            case steps.CreateVolume():
-                self._create(step)
             case steps.Attach():
                 self._attach(self._disk(step.volume), self._vm(step.instance_id), step.instance_id)
             case steps.Detach():
@@ -328,15 +335,25 @@ class World:
                 raise AssertionError(step)
         self._check()
 
-    def _create(self, step: steps.CreateVolume) -> None:
+    def _late(self, effect: steps.Step | Launch | Making) -> None:
+        match effect:
+            case Launch():
+                self._launch(effect)
+            case Making():
+                self._create(effect)
+            case _:
+                self._do(effect)
+
+    def _create(self, step: Making) -> str:
         if step.token in self.tokens:
-            return
+            return self.tokens[step.token]
         if step.snapshot:
             copy = self.copies.get(step.snapshot)
-            self._need(copy is not None, "InvalidSnapshot.NotFound")
-            if copy is not None and copy.state != "completed":
+            if copy is None:
+                raise NotMade("InvalidSnapshot.NotFound")
+            if copy.state != "completed":
                 self.broken.add("a volume of a snapshot that is not complete")
-                raise Unavailable("IncorrectState")
+                raise NotMade("IncorrectState")
         name = self._name("vol")
         self.disks[name] = Disk(
             zone=step.zone,
@@ -347,6 +364,7 @@ class World:
             ready=self.t + 1,
         )
         self.tokens[step.token] = name
+        return name
 
     def _attach(self, disk: Disk, vm: Vm, name: str) -> None:
         self._need(vm.state == "running", "IncorrectState: instance is not running")
@@ -410,10 +428,15 @@ class World:
         for copy in self.copies.values():
             if copy.state == "pending" and self.t >= copy.ready:
                 copy.state = "completed"
+        for copy in self.copies.values():
+            if self.random.random() < self.forged:
+                # Somebody copies the tags of a seal.
+                job = self.item.job
+                copy.generation, copy.epoch, copy.seal = job.generation, job.epoch, True
         for due, effect in [it for it in self.pending if it[0] <= self.t]:
             self.pending.remove((due, effect))
-            with suppress(FleetError, LaunchRefused):
-                self._launch(effect) if isinstance(effect, Launch) else self._do(effect)
+            with suppress(FleetError, NotMade):
+                self._late(effect)
         writers = [name for name, vm in self.vms.items() if self._agent(name, vm)]
         if len(writers) > 1 and self.spec.has_volume:
             self.broken.add("two writers")

@@ -25,11 +25,17 @@ class Stack:
     parameters: Mapping[str, str]
     resources: Mapping[str, tuple[str, str]]
     status: str = ""
+    id: str = ""
 
     @property
     def documents_path(self) -> str:
         """Where the fleet documents are, in Parameter Store."""
         return f"{DOCUMENTS_ROOT}/{self.name}/fleets"
+
+    @property
+    def nonce(self) -> str:
+        """Return the last part of the stack's id, which its resources carry as a tag."""
+        return self.id.rpartition("/")[2]
 
     @property
     def table(self) -> str:
@@ -77,6 +83,7 @@ class StackReader:
             },
             resources={},
             status=stack["StackStatus"],
+            id=stack.get("StackId", ""),
         )
 
     def whole(self, name: str) -> Stack:

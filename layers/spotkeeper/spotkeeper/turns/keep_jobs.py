@@ -6,12 +6,12 @@ from datetime import datetime, timedelta
 from types import MappingProxyType
 from typing import Protocol
 
-from spotkeeper.domain.jobs.decide import decide, launched, refused
+from spotkeeper.domain.jobs.decide import YOUNG, created, decide, launched, refused
 from spotkeeper.domain.jobs.job import SPOT, Job, JobSpec, Seen
 from spotkeeper.domain.jobs.reports import Report, merged
-from spotkeeper.domain.jobs.steps import Mail, Start, Step, TakeSnapshot, Write
+from spotkeeper.domain.jobs.steps import CreateVolume, Mail, Start, Step, TakeSnapshot, Write
 from spotkeeper.domain.money.prices import PriceBook
-from spotkeeper.job_ports import JobCloud, JobTable, Kept, LaunchRefused, Overtaken
+from spotkeeper.job_ports import Denied, JobCloud, JobTable, Kept, NotMade, Overtaken
 from spotkeeper.ports import FleetError
 
 # A turn takes this many steps at most; the next minute goes on.
@@ -96,6 +96,7 @@ def _noted(job: Job, reports: Sequence[Report], warned: Mapping[str, datetime]) 
 
 def _steps(kept: Kept, ports: JobPorts, now: datetime, turn: JobTurn) -> Iterator[str]:
     table, spec = ports.table, kept.spec
+    before: Step | None = None
     for number in range(MOST_STEPS):
         at = ports.clock()
         if (at - now).total_seconds() > STEPS_S:
@@ -109,22 +110,27 @@ def _steps(kept: Kept, ports: JobPorts, now: datetime, turn: JobTurn) -> Iterato
             _close(kept, seen, table)
             return
         yield f"{type(step).__name__}: {step.why}"
-        kept = _taken(kept, step, ports, at)
+        kept = _taken(kept, step, ports, at, is_first=isinstance(before, Write))
+        before = step
 
 
-def _taken(kept: Kept, step: Step, ports: JobPorts, at: datetime) -> Kept:
-    """Do a step and write down what AWS answered."""
+def _taken(kept: Kept, step: Step, ports: JobPorts, at: datetime, *, is_first: bool) -> Kept:
+    """Do a step and write down what AWS answered; `is_first` if it was never requested before."""
     spec, job, table = kept.spec, kept.job, ports.table
     match step:
         case Write():
             return table.save(kept, step.job)
-        case Start():
+        case Start() | CreateVolume():
             try:
-                return table.save(
-                    kept, launched(job, ports.cloud.start(spec, job, step.launch), at)
-                )
-            except LaunchRefused as error:
-                return table.save(kept, refused(job, str(error), at))
+                if isinstance(step, Start):
+                    job = launched(job, ports.cloud.start(spec, job, step.launch), at)
+                else:
+                    job = created(job, ports.cloud.create(spec, job, step.making), at)
+            except NotMade as error:
+                final = is_first or not isinstance(error, Denied)
+                what = step.launch if isinstance(step, Start) else step.making
+                job = refused(job, what, str(error), at, final=final)
+            return table.save(kept, job)
         case TakeSnapshot():
             kept = table.save(kept, replace(job, asked=step.key, asked_at=at))
             ports.cloud.do(spec, job, step)
@@ -140,19 +146,27 @@ def _taken(kept: Kept, step: Step, ports: JobPorts, at: datetime) -> Kept:
 def _close(kept: Kept, seen: Seen, table: JobTable) -> None:
     job = kept.job
     left = any(not machine.is_gone for machine in seen.machines.values())
-    if job.mailed and job.ended_at and not left and seen.now - job.ended_at >= WATCHED_AFTER:
+    unanswered = job.launch or job.making
+    if unanswered or left or not job.mailed or not job.ended_at:
+        return
+    if seen.now - job.ended_at >= WATCHED_AFTER:
         table.close(kept)
 
 
 def stuck(spec: JobSpec, job: Job, seen: Seen) -> str:
     """Say why a job has not gone on for an hour; empty if it has."""
-    live = [it for it in seen.machines.values() if not it.is_gone]
+    live = [name for name, it in sorted(seen.machines.items()) if not it.is_gone]
     if job.outcome:
-        ended = job.ended_at or seen.now
-        return "machines run after its end" if live and seen.now - ended >= STUCK else ""
-    if job.home and spec.has_volume and job.home not in seen.volumes:
-        return f"its volume {job.home} is gone: spotkeeper job recover {job.name}"
-    if not live and job.short_since and seen.now - job.short_since >= STUCK:
+        is_late = seen.now - (job.ended_at or seen.now) >= STUCK
+        if is_late and live:
+            return f"{', '.join(live)} runs after its end"
+        return "its end is not finished: no mail was sent" if is_late and not job.mailed else ""
+    home = seen.volumes.get(job.home)
+    if job.home and spec.has_volume and (home is None or home.state == "error"):
+        own = job.volumes.get(job.home)
+        if home is not None or own is None or seen.now - own.at >= YOUNG:
+            return f"its volume {job.home} is gone: spotkeeper job recover {job.name}"
+    if job.short_since and not job.is_at_work and seen.now - job.short_since >= STUCK:
         wrong = "; ".join(sorted({it.message for it in job.refused.values()}))
         return f"no machine for an hour: {wrong}"
     return ""

@@ -86,7 +86,7 @@ class JobItems:
             found = self._dynamodb.get_item(
                 TableName=self._table, Key=_key(name), ConsistentRead=True
             ).get("Item")
-        return (_document(found), _JOB.validate_json(found["job"]["S"])) if found else None
+        return (_document(found), _job(found)) if found else None
 
     def change(self, name: str, change: Callable[[Job], Job]) -> Job | None:
         """Change a job from outside of its turns; None if there is none. Raises `Unavailable`."""
@@ -97,7 +97,7 @@ class JobItems:
                 ).get("Item")
             if not found:
                 return None
-            job = _JOB.validate_json(found["job"]["S"])
+            job = _job(found)
             changed = change(job)
             if changed == job or self._write(name, changed, int(found["version"]["N"])):
                 return changed
@@ -128,7 +128,7 @@ class JobItems:
             raise
         return Kept(
             spec=_document(found).spec(self._zones()),
-            job=_JOB.validate_json(found["job"]["S"]),
+            job=_job(found),
             version=int(found["version"]["N"]),
         )
 
@@ -211,6 +211,20 @@ def _listed(name: str) -> dict[str, Any]:
 
 def _document(item: dict[str, Any]) -> JobDocument:
     return parse_job(json.loads(item["document"]["S"]))
+
+
+def _job(item: dict[str, Any]) -> Job:
+    """Read what is remembered; items of before machines and volumes were remembered name one."""
+    job: dict[str, Any] = json.loads(item["job"]["S"])
+    if "machines" not in job:
+        job["machines"] = {
+            job[role]: {"attempt": job[f"{role}_attempt"], "at": job[f"{role}_at"]}
+            for role in ("machine", "successor")
+            if job.get(role)
+        }
+        own = {"generation": job["generation"], "move": job["moves"], "at": job["created_at"]}
+        job["volumes"] = {job["home"]: own} if job.get("home") else {}
+    return _JOB.validate_python(job)
 
 
 def _is_condition(error: Unavailable) -> bool:

@@ -1,14 +1,19 @@
-"""A job's machines, volumes and checkpoints in AWS: the look at them, and each step."""
+"""A job's machines, volumes and checkpoints in AWS: the look at them, and each step.
+
+Machines and volumes are found by the ids that the job's item remembers, never by their tags.
+"""
 
 import json
-from collections.abc import Callable, Mapping, Sequence
-from datetime import datetime, timedelta
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import datetime
 from functools import cached_property
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
-from botocore.exceptions import ClientError
+from botocore.exceptions import BotoCoreError, ClientError
 
-from spotkeeper.adapters.errors import aws_errors
+from spotkeeper.adapters.errors import FAULT_CODES, THROTTLE_CODES, aws_errors
 from spotkeeper.domain.jobs import steps
 from spotkeeper.domain.jobs.job import (
     ON_DEMAND,
@@ -18,12 +23,14 @@ from spotkeeper.domain.jobs.job import (
     JobSpec,
     Launch,
     Machine,
+    Making,
+    OwnMachine,
     Seen,
     Snapshot,
     Volume,
 )
-from spotkeeper.job_ports import LaunchRefused
-from spotkeeper.ports import Unreadable
+from spotkeeper.job_ports import Denied, NotMade
+from spotkeeper.ports import FleetError, Unreadable
 
 if TYPE_CHECKING:
     from mypy_boto3_ec2 import EC2Client
@@ -36,8 +43,6 @@ GRANT, VOLUME, DRAINING = "spotkeeper:grant", "spotkeeper:volume", "spotkeeper:d
 GENERATION, EPOCH, MOVE, SEAL = (
     "spotkeeper:generation", "spotkeeper:epoch", "spotkeeper:move", "spotkeeper:seal",
 )  # fmt: skip
-# An id that EC2 does not find proves nothing while it is young (EC2 API, "Eventual consistency").
-YOUNG = timedelta(minutes=10)
 DEVICE = "/dev/sdf"
 _STATES = {
     "pending": "pending",
@@ -75,66 +80,62 @@ class AwsJobs:
     # --- the look
 
     def look(self, spec: JobSpec, job: Job, now: datetime) -> Seen:
-        """Look at all of a job; what AWS does not list yet is missing."""
-        mine: Any = [
-            {"Name": f"tag:{JOB}", "Values": [job.name]},
-            {"Name": f"tag:{NONCE}", "Values": [self._settings.stack_nonce]},
-        ]
+        """Look at what the job remembers, by id; what AWS does not list is left out."""
         with aws_errors(f"looking at job {job.name}"):
-            machines = self._machines(job, mine)
-            volumes, snapshots = {}, {}
-            if spec.has_volume:
-                pages = self._ec2.get_paginator("describe_volumes").paginate(Filters=mine)
-                for volume in (it for page in pages for it in page["Volumes"]):
-                    volumes[volume["VolumeId"]] = _volume(volume)
-                found = self._ec2.get_paginator("describe_snapshots").paginate(
-                    Filters=mine, OwnerIds=["self"]
-                )
-                for snapshot in (it for page in found for it in page["Snapshots"]):
-                    snapshots[snapshot["SnapshotId"]] = _snapshot(snapshot)
-        self._missing(job, machines, now)
+            machines = {
+                instance["InstanceId"]: _machine(instance, own, job)
+                for page in self._pages("describe_instances", "instance-id", job.machines)
+                for reservation in page["Reservations"]
+                for instance in reservation["Instances"]
+                if (own := job.machines.get(instance["InstanceId"]))
+            }
+            volumes = {
+                volume["VolumeId"]: _volume(volume)
+                for page in self._pages("describe_volumes", "volume-id", job.volumes)
+                for volume in page["Volumes"]
+                if volume["VolumeId"] in job.volumes
+            }
+            snapshots = {
+                each["SnapshotId"]: snapshot
+                for page in self._pages("describe_snapshots", "volume-id", job.volumes)
+                for each in page["Snapshots"]
+                if (snapshot := self._snapshot(each, job))
+            }
         head = None if spec.has_volume else self._head(job.name)
         return Seen(now=now, machines=machines, volumes=volumes, snapshots=snapshots, head=head)
 
-    def _machines(self, job: Job, mine: Any) -> dict[str, Machine]:
-        pages = self._ec2.get_paginator("describe_instances").paginate(Filters=mine)
-        return {
-            instance["InstanceId"]: _machine(instance, job)
-            for page in pages
-            for reservation in page["Reservations"]
-            for instance in reservation["Instances"]
-        }
+    def _pages(self, call: Any, key: str, ids: Mapping[str, object]) -> Iterator[Any]:
+        """Describe by ids in a filter: an id that is not there is left out, and is no error."""
+        if ids:
+            mine: Any = [{"Name": key, "Values": sorted(ids)}]
+            more: Any = {"OwnerIds": ["self"]} if call == "describe_snapshots" else {}
+            yield from self._ec2.get_paginator(call).paginate(Filters=mine, **more)
 
-    def _missing(self, job: Job, machines: dict[str, Machine], now: datetime) -> None:
-        """Take a machine for gone that is not listed, is not found by its id, and is not young."""
-        for instance_id, attempt, since in (
-            (job.machine, job.machine_attempt, job.machine_at),
-            (job.successor, job.successor_attempt, job.successor_at),
-        ):
-            if not instance_id or instance_id in machines or not since or now - since < YOUNG:
-                continue
-            try:
-                found = self._ec2.describe_instances(InstanceIds=[instance_id])
-            except ClientError as error:
-                if error.response["Error"]["Code"] != "InvalidInstanceID.NotFound":
-                    with aws_errors(f"looking at {instance_id}"):
-                        raise
-                machines[instance_id] = Machine(attempt=attempt, zone="", market="", state="gone")
-                continue
-            for reservation in found["Reservations"]:
-                for instance in reservation["Instances"]:
-                    machines[instance_id] = _machine(instance, job)
+    def _snapshot(self, snapshot: Mapping[str, Any], job: Job) -> Snapshot | None:
+        """Read a snapshot of the job's volumes; None for those that the user or AWS Backup took."""
+        tags = tags_of(snapshot)
+        numbers = tags.get(GENERATION, ""), tags.get(EPOCH, "")
+        is_ours = tags.get(JOB) == job.name and tags.get(NONCE) == self._settings.stack_nonce
+        if not is_ours or SEAL not in tags or not all(map(str.isdecimal, numbers)):
+            return None
+        return Snapshot(
+            volume=snapshot["VolumeId"],
+            state=snapshot["State"],
+            generation=int(numbers[0]),
+            epoch=int(numbers[1]),
+            seal=tags[SEAL] == "true",
+            at=snapshot["StartTime"],
+        )
 
     def _head(self, name: str) -> Head | None:
+        bucket, key = self._settings.bucket, f"jobs/{name}/head.json"
         try:
-            text = self._s3.get_object(Bucket=self._settings.bucket, Key=f"jobs/{name}/head.json")[
-                "Body"
-            ].read()
-        except self._s3.exceptions.NoSuchKey:
-            return None
-        except ClientError:
             with aws_errors(f"reading the head of job {name}"):
-                raise
+                text = self._s3.get_object(Bucket=bucket, Key=key)["Body"].read()
+        except FleetError as error:
+            if isinstance(error.__cause__, self._s3.exceptions.NoSuchKey):
+                return None
+            raise
         try:
             head = json.loads(text)
             return Head(
@@ -158,7 +159,7 @@ class AwsJobs:
         ]
         tags = self._tags(job, {ATTEMPT: str(launch.attempt), "Name": f"job {job.name}"})
         token = f"{job.name}-{int(job.created_at.timestamp())}-{launch.attempt}"
-        try:
+        with _made(f"launching a machine of job {job.name}"):
             answer = self._ec2.create_fleet(
                 Type="instant",
                 ClientToken=token,
@@ -182,12 +183,6 @@ class AwsJobs:
                     {"ResourceType": "fleet", "Tags": tags},
                 ],
             )
-        except ClientError as error:
-            if error.response["Error"]["Code"] == "IdempotentParameterMismatch":
-                # The stack's settings changed since the first try: a new attempt asks anew.
-                raise LaunchRefused(str(error)) from error
-            with aws_errors(f"launching a machine of job {job.name}"):
-                raise
         for instances in answer.get("Instances", []):
             for instance_id in instances["InstanceIds"]:
                 return instance_id
@@ -195,7 +190,24 @@ class AwsJobs:
             f"{error.get('ErrorCode')}: {error.get('ErrorMessage')}"
             for error in answer.get("Errors", [])
         })  # fmt: skip
-        raise LaunchRefused("; ".join(wrong) or "AWS launched nothing, and gave no reason")
+        raise NotMade("; ".join(wrong) or "AWS launched nothing, and gave no reason")
+
+    def create(self, spec: JobSpec, job: Job, making: Making) -> str:
+        """Create a volume, empty or from a snapshot."""
+        more: dict[str, Any] = {"SnapshotId": making.snapshot} if making.snapshot else {}
+        if making.snapshot and spec.initialization_rate:
+            more["VolumeInitializationRate"] = spec.initialization_rate
+        tags = {GENERATION: str(making.generation), MOVE: str(making.move)}
+        with _made(f"creating a volume of job {job.name}"):
+            return self._ec2.create_volume(
+                AvailabilityZone=making.zone,
+                Size=spec.size_gib or 1,
+                VolumeType="gp3",
+                Encrypted=True,
+                ClientToken=making.token,
+                TagSpecifications=[{"ResourceType": "volume", "Tags": self._tags(job, tags)}],
+                **more,
+            )["VolumeId"]
 
     def do(self, spec: JobSpec, job: Job, step: steps.Step) -> None:
         """Do any other step."""
@@ -210,8 +222,6 @@ class AwsJobs:
                     self._tag(step.instance_id, VOLUME, step.volume)
                 case steps.Grant():
                     self._tag(step.instance_id, GRANT, step.grant)
-                case steps.CreateVolume():
-                    self._create(spec, job, step)
                 case steps.Attach():
                     ec2.attach_volume(
                         VolumeId=step.volume, InstanceId=step.instance_id, Device=DEVICE
@@ -239,28 +249,13 @@ class AwsJobs:
                 case _:
                     raise TypeError(f"no step of AWS: {step}")
 
-    def _create(self, spec: JobSpec, job: Job, step: steps.CreateVolume) -> None:
-        more: dict[str, Any] = {"SnapshotId": step.snapshot} if step.snapshot else {}
-        if step.snapshot and spec.initialization_rate:
-            more["VolumeInitializationRate"] = spec.initialization_rate
-        tags = {GENERATION: str(step.generation), MOVE: str(step.move)}
-        self._ec2.create_volume(
-            AvailabilityZone=step.zone,
-            Size=spec.size_gib or 1,
-            VolumeType="gp3",
-            Encrypted=True,
-            ClientToken=step.token[-64:],
-            TagSpecifications=[{"ResourceType": "volume", "Tags": self._tags(job, tags)}],
-            **more,
-        )
-
     def _last_lines(self, job: Job) -> str:
         """Read the end of the command's output, as the last machine left it."""
         try:
             key = f"jobs/{job.name}/log/{max(job.told, default=job.machine_attempt)}.txt"
             text = self._s3.get_object(Bucket=self._settings.bucket, Key=key)["Body"].read()
-        except ClientError:
-            return "(the machine left no output)"
+        except (ClientError, BotoCoreError):
+            return "(the machine left no output, or it cannot be read)"
         return "\n".join(text.decode(errors="replace").splitlines()[-20:])
 
     def _tag(self, resource: str, key: str, value: str) -> None:
@@ -275,15 +270,34 @@ def _now_text(job: Job) -> str:
     return job.looked_at.isoformat() if job.looked_at else ""
 
 
-def _tags_of(resource: Mapping[str, Any]) -> dict[str, str]:
+def tags_of(resource: Mapping[str, Any]) -> dict[str, str]:
+    """Return what an instance, volume or snapshot is tagged with."""
     return {tag["Key"]: tag["Value"] for tag in resource.get("Tags", [])}
 
 
-def _machine(instance: "InstanceTypeDef", job: Job) -> Machine:
-    tags = _tags_of(instance)
-    draining = tags.get(DRAINING)
+@contextmanager
+def _made(operation: str) -> Iterator[None]:
+    """Raise `Denied` where AWS refuses the call, not where it may have had its effect."""
+    try:
+        with aws_errors(operation):
+            yield
+    except FleetError as error:
+        cause = error.__cause__
+        if isinstance(cause, ClientError):
+            code = cause.response["Error"]["Code"]
+            status = cause.response["ResponseMetadata"]["HTTPStatusCode"]
+            if (
+                status < HTTPStatus.INTERNAL_SERVER_ERROR
+                and code not in THROTTLE_CODES | FAULT_CODES
+            ):
+                raise Denied(str(error)) from error
+        raise
+
+
+def _machine(instance: "InstanceTypeDef", own: OwnMachine, job: Job) -> Machine:
+    tags = tags_of(instance)
     return Machine(
-        attempt=int(tags.get(ATTEMPT, 0)),
+        attempt=own.attempt,
         zone=instance.get("Placement", {}).get("AvailabilityZone", ""),
         market=SPOT if instance.get("InstanceLifecycle") == "spot" else ON_DEMAND,
         state=_STATES[instance["State"]["Name"]],
@@ -291,30 +305,25 @@ def _machine(instance: "InstanceTypeDef", job: Job) -> Machine:
         launched_at=instance.get("LaunchTime"),
         grant=tags.get(GRANT, ""),
         volume=tags.get(VOLUME, ""),
-        draining_since=datetime.fromisoformat(draining) if draining else None,
+        draining_since=_time(tags.get(DRAINING, "")),
         ends_at=job.warned.get(instance["InstanceId"]),
     )
 
 
+def _time(text: str) -> datetime | None:
+    """Read a time that the keeper wrote; what somebody else wrote is written again."""
+    try:
+        at = datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    return at if at.tzinfo else None
+
+
 def _volume(volume: Mapping[str, Any]) -> Volume:
-    tags, attached = _tags_of(volume), volume.get("Attachments") or [{}]
+    attached = volume.get("Attachments") or [{}]
     return Volume(
         zone=volume["AvailabilityZone"],
         state=volume["State"],
-        generation=int(tags.get(GENERATION, 0)),
-        move=int(tags.get(MOVE, 0)),
         attached_to=attached[0].get("InstanceId", ""),
         attachment=attached[0].get("State", ""),
-    )
-
-
-def _snapshot(snapshot: Mapping[str, Any]) -> Snapshot:
-    tags = _tags_of(snapshot)
-    return Snapshot(
-        volume=snapshot["VolumeId"],
-        state=snapshot["State"],
-        generation=int(tags.get(GENERATION, 0)),
-        epoch=int(tags.get(EPOCH, 0)),
-        seal=tags.get(SEAL) == "true",
-        at=snapshot["StartTime"],
     )

@@ -1,7 +1,8 @@
 """The next step of a job: a pure function of what is remembered and what is seen.
 
 A turn looks, decides one step, does it, writes down what AWS answered, and looks again. It may die
-before or after any call. The decision depends on state, never on the history of events.
+before or after any call. The decision depends on state, never on the history of events. Only what
+the job remembers is ended or deleted: tags are hints to the machines, and never proof.
 
 Five promises: there is always one complete copy of what was written; there is one writer; at most
 three volumes, five snapshots and one machine exist (two after a warning); the job ends once there
@@ -18,8 +19,11 @@ from spotkeeper.domain.jobs.job import (
     JobSpec,
     Launch,
     Machine,
+    Making,
     OnDone,
     Outcome,
+    OwnMachine,
+    OwnVolume,
     Refusal,
     Seen,
     Told,
@@ -46,19 +50,29 @@ from spotkeeper.domain.jobs.steps import (
 SILENT = timedelta(minutes=20)
 # A drained machine has two minutes to commit and leave.
 DRAIN = timedelta(minutes=3)
-# A kind of launch that AWS refused is tried again after 1, 2, 4 ... minutes.
+# What AWS refused is requested again after 1, 2, 4 ... minutes.
 RETRY, LONGEST_RETRY = timedelta(minutes=1), timedelta(minutes=15)
-# AWS lists what it made within this time.
+# AWS lists a new snapshot within this time.
 LISTED = timedelta(minutes=5)
+# An id that EC2 does not list proves nothing while it is young (EC2 API, "Eventual consistency").
+YOUNG = timedelta(minutes=10)
+# The clocks of AWS and of the function differ by less.
+SKEW = timedelta(minutes=1)
 # New seals wait while so many snapshots are being made.
 MOST_PENDING = 2
-# Reports of so many attempts are kept: the end of a command may be reported late.
+# Reports of this many attempts are kept: the end of a command may be reported late.
 KEPT = 5
 NOTHING = Told()
 
 
 def decide(spec: JobSpec, job: Job, seen: Seen) -> Step | None:
     """Return the next step, or None to wait."""
+    # What may exist unseen comes first, also after the end: AWS answers a token with what it made.
+    if job.launch and not _is_refused(job, _kind(job.launch.market, job.launch.zones), seen):
+        return Start(f"attempt {job.launch.attempt}", job.launch)
+    if job.making and not _is_refused(job, _volume_in(job.making.zone), seen):
+        return CreateVolume(f"number {job.making.move} in {job.making.zone}", job.making)
+    seen = replace(seen, machines=_machines(job, seen))
     return (
         _end_of_job(spec, job, seen)
         or _end_machines(spec, job, seen)
@@ -67,19 +81,37 @@ def decide(spec: JobSpec, job: Job, seen: Seen) -> Step | None:
     )
 
 
-def refused(job: Job, message: str, now: datetime) -> Job:
-    """Remember that AWS refused the job's decided launch, and back off."""
-    launch = job.launch
-    if launch is None:
-        return job
-    before = job.refused.get(_kind(launch.market, launch.zones))
+def _machines(job: Job, seen: Seen) -> dict[str, Machine]:
+    """Add the machines that EC2 no longer lists: they are gone, unless they are young."""
+    gone = {
+        name: Machine(attempt=own.attempt, zone="", market="", state="gone")
+        for name, own in job.machines.items()
+        if name not in seen.machines and seen.now - own.at >= YOUNG
+    }
+    return {**gone, **seen.machines}
+
+
+def refused(job: Job, what: Launch | Making, message: str, now: datetime, *, final: bool) -> Job:
+    """Remember that AWS refused a launch or a volume, and back off.
+
+    Unless the refusal is final, an earlier request with the token may have had its effect: it is
+    repeated until AWS answers.
+    """
+    if isinstance(what, Launch):
+        job = _back_off(job, _kind(what.market, what.zones), message, now)
+        return replace(job, launch=None) if final else job
+    job = _back_off(job, _volume_in(what.zone), message, now)
+    return replace(job, making=None) if final else job
+
+
+def _back_off(job: Job, kind: str, message: str, now: datetime) -> Job:
+    before = job.refused.get(kind)
     times = before.times + 1 if before else 1
     until = now + min(RETRY * 2 ** (times - 1), LONGEST_RETRY)
     refusal = Refusal(until=until, times=times, message=message)
     return replace(
         job,
-        launch=None,
-        refused={**job.refused, _kind(launch.market, launch.zones): refusal},
+        refused={**job.refused, kind: refusal},
         short_since=job.short_since or now,
     )
 
@@ -88,12 +120,31 @@ def launched(job: Job, instance_id: str, now: datetime) -> Job:
     """Remember the machine that AWS answered to the job's decided launch."""
     if job.launch is None:
         return job
-    attempt, kind = job.launch.attempt, _kind(job.launch.market, job.launch.zones)
-    others = {name: refusal for name, refusal in job.refused.items() if name != kind}
-    done = replace(job, launch=None, refused=others)
+    own = OwnMachine(attempt=job.launch.attempt, at=now)
+    kind = _kind(job.launch.market, job.launch.zones)
+    done = replace(
+        job,
+        launch=None,
+        machines={**job.machines, instance_id: own},
+        refused={name: refusal for name, refusal in job.refused.items() if name != kind},
+    )
     if not job.machine:
-        return replace(done, machine=instance_id, machine_attempt=attempt, machine_at=now)
-    return replace(done, successor=instance_id, successor_attempt=attempt, successor_at=now)
+        return replace(done, machine=instance_id)
+    return replace(done, successor=instance_id)
+
+
+def created(job: Job, volume: str, now: datetime) -> Job:
+    """Remember the volume that AWS answered to the job's decided volume."""
+    if job.making is None:
+        return job
+    own = OwnVolume(generation=job.making.generation, move=job.making.move, at=now)
+    kind = _volume_in(job.making.zone)
+    return replace(
+        job,
+        making=None,
+        volumes={**job.volumes, volume: own},
+        refused={name: refusal for name, refusal in job.refused.items() if name != kind},
+    )
 
 
 # --- the end of a job
@@ -130,7 +181,7 @@ def _end_of_job(spec: JobSpec, job: Job, seen: Seen) -> Step | None:
 
 
 def _over(job: Job, outcome: Outcome, seen: Seen, exit_code: int | None = None) -> Step:
-    ended = replace(job, outcome=outcome, exit_code=exit_code, ended_at=seen.now, launch=None)
+    ended = replace(job, outcome=outcome, exit_code=exit_code, ended_at=seen.now)
     return Write(f"the job ended: {outcome}", ended)
 
 
@@ -171,21 +222,21 @@ def _after_the_end(spec: JobSpec, job: Job, seen: Seen) -> Step | None:
 
 def _end_machines(spec: JobSpec, job: Job, seen: Seen) -> Step | None:
     """End what runs and is not the job's, or has nothing more to do; forget what is gone."""
-    decided = job.launch.attempt if job.launch else -1
     for instance_id, found in sorted(seen.machines.items()):
-        mine = instance_id in (job.machine, job.successor) or found.attempt == decided
+        mine = instance_id in (job.machine, job.successor)
         if found.state in ("pending", "running") and (not mine or job.outcome):
             return End("not the job's machine" if not mine else "the job ended", instance_id)
         if found.state == "stopped":
             return End("it was stopped", instance_id)
     machine, successor = (seen.machines.get(i) for i in (job.machine, job.successor))
     if successor and successor.is_gone:
-        return Write("the successor is gone", replace(job, successor="", successor_attempt=0))
+        return Write("the successor is gone", replace(job, successor=""))
     if machine is None:
         return None
     hands_over = successor is not None and _is_done_with(job, machine, seen)
     if machine.is_gone or hands_over:
-        return Write("the machine is gone" if machine.is_gone else "handed over", _succeeded(job))
+        why = "the machine is gone" if machine.is_gone else "handed over"
+        return Write(why, _succeeded(job, seen))
     if not machine.is_running:
         return None
     if job.machine_attempt <= job.errors_until:
@@ -199,19 +250,22 @@ def _end_machines(spec: JobSpec, job: Job, seen: Seen) -> Step | None:
     return End("it did not leave in time", job.machine) if is_late else None
 
 
-def _succeeded(job: Job) -> Job:
-    told = {attempt: told for attempt, told in job.told.items() if attempt > job.attempt - KEPT}
+def _succeeded(job: Job, seen: Seen) -> Job:
+    since = job.attempt - KEPT
+    alive = {name for name in job.machines if not _is_gone(name, seen)}
     return replace(
         job,
         machine=job.successor,
-        machine_attempt=job.successor_attempt,
-        machine_at=job.successor_at,
         successor="",
-        successor_attempt=0,
         granted=0,
         opened="",
-        told=told,
+        machines={n: it for n, it in job.machines.items() if it.attempt > since or n in alive},
+        told={attempt: told for attempt, told in job.told.items() if attempt > since},
     )
+
+
+def _is_gone(name: str, seen: Seen) -> bool:
+    return name in seen.machines and seen.machines[name].is_gone
 
 
 def _is_done_with(job: Job, machine: Machine, seen: Seen) -> bool:
@@ -231,16 +285,8 @@ def _must_drain(spec: JobSpec, job: Job, machine: Machine, seen: Seen) -> bool:
 
 def _next_machine(spec: JobSpec, job: Job, seen: Seen) -> Step | None:
     """Launch a machine where one is needed: one launch at a time, home first."""
-    if job.launch:
-        for instance_id, machine in seen.machines.items():
-            if machine.attempt == job.launch.attempt:
-                if machine.is_gone:
-                    return Write("the launched machine is gone", replace(job, launch=None))
-                return Write("launched", launched(job, instance_id, seen.now))
-        return Start(f"attempt {job.launch.attempt}", job.launch)
     for market, zones in _options(spec, job, seen):
-        refusal = job.refused.get(_kind(market, zones))
-        if refusal is None or refusal.until <= seen.now:
+        if not _is_refused(job, _kind(market, zones), seen):
             launch = Launch(attempt=job.attempt + 1, market=market, zones=zones)
             why = f"{market} in {', '.join(zones)}"
             return Write(why, replace(job, launch=launch, attempt=launch.attempt))
@@ -250,13 +296,13 @@ def _next_machine(spec: JobSpec, job: Job, seen: Seen) -> Step | None:
 def _options(spec: JobSpec, job: Job, seen: Seen) -> list[tuple[str, tuple[str, ...]]]:
     """List the kinds of launch that may be tried now, the best first."""
     machine = seen.machines.get(job.machine)
-    if job.ending or job.successor:
+    if job.ending or job.successor or job.launch:
         return []
     if job.machine and not (machine and _needs_successor(spec, job, machine)):
         return []
-    places = [spec.zones]
+    places = [tuple(zone for zone in spec.zones if not _is_refused(job, _volume_in(zone), seen))]
     if spec.has_volume and job.home:
-        away = tuple(zone for zone in spec.zones if zone != job.zone)
+        away = tuple(zone for zone in places[0] if zone != job.zone)
         # Elsewhere the job needs a copy: only a complete seal is one.
         places = [(job.zone,), *([away] if away and _whole_seals(job, seen) else [])]
     markets = [SPOT] if spec.spot else []
@@ -265,7 +311,7 @@ def _options(spec: JobSpec, job: Job, seen: Seen) -> list[tuple[str, tuple[str, 
     if wait is not None and (not spec.spot or (short and seen.now - short >= wait)):
         returning = machine is not None and machine.market == ON_DEMAND and not machine.ends_at
         markets += [] if returning else [ON_DEMAND]
-    return [(market, zones) for market in markets for zones in places]
+    return [(market, zones) for market in markets for zones in places if zones]
 
 
 def _needs_successor(spec: JobSpec, job: Job, machine: Machine) -> bool:
@@ -281,6 +327,16 @@ def _needs_successor(spec: JobSpec, job: Job, machine: Machine) -> bool:
 
 def _kind(market: str, zones: tuple[str, ...]) -> str:
     return f"{market} {' '.join(zones)}"
+
+
+def _volume_in(zone: str) -> str:
+    return f"volume {zone}"
+
+
+def _is_refused(job: Job, kind: str, seen: Seen) -> bool:
+    """Say whether AWS refused such a launch or volume a short time ago."""
+    refusal = job.refused.get(kind)
+    return refusal is not None and refusal.until > seen.now
 
 
 # --- state
@@ -315,21 +371,34 @@ def _first_volume(spec: JobSpec, job: Job, seen: Seen) -> Step | None:
 
     It is empty, or of the snapshot that an operator goes back to.
     """
-    for name, volume in sorted(seen.volumes.items()):
-        if volume.is_free and volume.generation == job.generation + 1:
-            first = replace(job, home=name, zone=volume.zone, generation=volume.generation)
-            return Write(f"the home is {name}", first)
+    name = _newest_volume(job)
     machine = seen.machines.get(job.machine)
+    if name and name in seen.volumes and seen.volumes[name].is_free:
+        first = replace(job, home=name, zone=seen.volumes[name].zone, generation=job.generation + 1)
+        return Write(f"the home is {name}", first)
     if machine is None or machine.is_gone:
         return _next_machine(spec, job, seen)
-    if not machine.is_running or any(
-        volume.generation == job.generation + 1 for volume in seen.volumes.values()
-    ):
-        return None
-    token = f"{job.name}/{job.created_at.isoformat()}/first/{job.generation}"
-    return CreateVolume(
-        "the first volume", machine.zone, job.seal, job.generation + 1, job.moves, token
+    return _make(job, machine, seen) if machine.is_running and not name else None
+
+
+def _newest_volume(job: Job) -> str:
+    """Return the volume that is made for the next generation; empty if none is."""
+    wanted = (job.generation + 1, job.moves)
+    return next((n for n, it in job.volumes.items() if (it.generation, it.move) == wanted), "")
+
+
+def _make(job: Job, machine: Machine, seen: Seen) -> Step:
+    """Decide on a volume of the job's seal, or an empty one, where a machine runs."""
+    if job.making or _is_refused(job, _volume_in(machine.zone), seen):
+        # Without a volume a machine only costs money.
+        return End("AWS refuses its volume", job.machine)
+    move, generation = job.moves + 1, job.generation + 1
+    token = f"{job.name}-{int(job.created_at.timestamp())}-{generation}-{move}"
+    making = Making(
+        zone=machine.zone, snapshot=job.seal, generation=generation, move=move, token=token
     )
+    why = f"a volume in {machine.zone}"
+    return Write(why, replace(job, making=making, moves=move))
 
 
 def _with_volume(job: Job, machine: Machine, seen: Seen, spec: JobSpec) -> Step | None:
@@ -367,16 +436,12 @@ def _move(job: Job, machine: Machine, told: Told, seen: Seen) -> Step | None:
             return End("away from home, and there is no complete seal", job.machine)
         moved = replace(job, move=machine.zone, seal=seals[0], moves=job.moves + 1)
         return Write(f"move to {machine.zone}", moved)
-    mine = sorted(
-        name
-        for name, volume in seen.volumes.items()
-        if volume.generation == job.generation + 1 and volume.move == job.moves
-    )
-    if not mine:
-        generation = job.generation + 1
-        token = f"{job.name}/{job.created_at.isoformat()}/{generation}/{job.moves}"
-        return CreateVolume("a candidate", job.move, job.seal, generation, job.moves, token)
-    name, candidate = mine[0], seen.volumes[mine[0]]
+    name = _newest_volume(job)
+    if not name:
+        return _make(job, machine, seen)
+    candidate = seen.volumes.get(name)
+    if candidate is None:
+        return None
     if candidate.is_free:
         if told.left:
             return None
@@ -409,10 +474,16 @@ def _whole_seals(job: Job, seen: Seen) -> list[str]:
 
 def _seals(job: Job, seen: Seen) -> list[str]:
     mine = (job.home, job.generation, job.epoch)
+    key = TakeSnapshot("", *mine, seal=True).key
+    if job.asked != key or job.asked_at is None:
+        return []
+    # The tags of an older snapshot may have been changed: its time cannot be.
+    since = job.asked_at - SKEW
     return sorted(
         name
         for name, it in seen.snapshots.items()
-        if (it.volume, it.generation, it.epoch) == mine and it.seal and it.state != "error"
+        if (it.volume, it.generation, it.epoch) == mine and it.seal
+        if it.state != "error" and it.at and it.at > since
     )
 
 
@@ -423,7 +494,7 @@ def _backup(spec: JobSpec, job: Job, seen: Seen) -> Step | None:
         return None
     newest = max((it.at for it in taken if it.at), default=None)
     due = newest is None or seen.now - newest >= spec.snapshot_every
-    backup = TakeSnapshot("every so often", job.home, job.generation, job.epoch, False)
+    backup = TakeSnapshot("a regular backup", job.home, job.generation, job.epoch, False)
     return _unless_asked(job, backup, seen) if due else None
 
 
@@ -435,12 +506,23 @@ def _unless_asked(job: Job, step: TakeSnapshot, seen: Seen) -> Step | None:
 def _tidy(spec: JobSpec, job: Job, seen: Seen) -> Step | None:
     """Delete what is paid for and of no use, and seal a home that nobody has attached."""
     machine = seen.machines.get(job.machine)
+    kept = {it.volume for it in seen.snapshots.values()} | {job.home, *seen.volumes}
+    for name, own in sorted(job.volumes.items()):
+        if name not in kept and seen.now - own.at >= YOUNG:
+            others = {other: it for other, it in job.volumes.items() if other != name}
+            return Write(f"{name} is gone", replace(job, volumes=others))
     for name, volume in sorted(seen.volumes.items()):
-        is_candidate = bool(job.move) and volume.move == job.moves
+        is_candidate = bool(job.move) and job.volumes[name].move == job.moves
         is_first = not job.home and not job.outcome
-        if name == job.home or is_candidate or is_first or volume.generation > job.generation + 1:
+        if volume.state == "error" and (is_candidate or is_first):
+            failed = _back_off(
+                job, _volume_in(volume.zone), f"{name} has the state error", seen.now
+            )
+            if job.volumes[name].move == job.moves:
+                return Write("the volume failed", replace(failed, moves=job.moves + 1))
+        if name == job.home or is_candidate or is_first:
             continue
-        if volume.is_free:
+        if volume.is_free or volume.state == "error":
             return DeleteVolume("neither home nor candidate", name)
         if volume.attachment == "attached" and not (machine and machine.grant.endswith(f" {name}")):
             return Detach("neither home nor candidate", name)
@@ -465,12 +547,13 @@ def _spare_snapshot(job: Job, seen: Seen) -> Step | None:
             return DeleteSnapshot("it failed", name)
     whole = _whole_seals(job, seen)
     done = {name: it for name, it in sorted(seen.snapshots.items()) if it.state == "completed"}
-    backups = sorted((it.at, name) for name, it in done.items() if not it.seal and it.at)
     keep = {job.seal} if job.move else set[str]()
     if whole:
         keep.add(whole[0])
     else:
-        keep |= {name for name, it in done.items() if it.seal}
-        keep |= {backups[-1][1]} if backups else set()
+        # The newest of each kind: a seal is clean, and a backup may be newer.
+        for is_seal in (True, False):
+            made = sorted((it.at, n) for n, it in done.items() if it.seal is is_seal and it.at)
+            keep |= {made[-1][1]} if made else set()
     spare = next((name for name in done if name not in keep), None)
     return DeleteSnapshot("a newer copy is complete", spare) if spare else None

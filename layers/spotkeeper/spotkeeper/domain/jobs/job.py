@@ -66,8 +66,36 @@ class Launch:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Making:
+    """A decided volume, with its client token: AWS makes one volume of it at most."""
+
+    zone: str
+    snapshot: str
+    generation: int
+    move: int
+    token: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OwnMachine:
+    """A machine that AWS answered to one of the job's launches, and when."""
+
+    attempt: int
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OwnVolume:
+    """A volume that AWS answered to one of the job's requests, and when."""
+
+    generation: int
+    move: int
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Refusal:
-    """A kind of launch that AWS refused: how often in a row, and until when it is not repeated."""
+    """A request that AWS refused: how often in a row, and until when it is not repeated."""
 
     until: datetime
     times: int
@@ -93,14 +121,20 @@ class Told:
 class Job:
     """What is remembered of a job: one item of the table, written by conditional writes alone.
 
+    Only the machines and volumes that this item remembers are ever ended or deleted. Tags prove
+    nothing: others may write them. So each request is written down before it is made (`launch`,
+    `making`), and repeated with its token until AWS has answered with an id, or has refused it.
+
     generation  of the state; raised for each machine (checkpoints) or each move (volume)
     home, zone  the one volume that may be written, and its zone
     epoch       raised before each attachment of the home: seals of an older epoch are void
     attempt     the last launch; a client token is never used again for another machine
+    machines    the instances that were launched; old ones are dropped once they are gone
     machine     the one instance that may be granted; `successor` follows it (checkpoints only)
+    volumes     the volumes that were created; dropped once they are gone
     granted     the attempt that `generation` is granted to
     opened      the machine for which the epoch was raised
-    move, moves the zone that a candidate is made for, and the number of that candidate
+    move, moves the zone that a candidate is made for, and the number of the newest volume
     seal        the snapshot from which the candidate is made, or the home was made
     warned      the machines that AWS takes back, and when
     asked       the last snapshot that was requested, and when: CreateSnapshot takes no token, and
@@ -115,12 +149,11 @@ class Job:
     epoch: int = 0
     attempt: int = 0
     launch: Launch | None = None
+    making: Making | None = None
+    machines: Mapping[str, OwnMachine] = field(default_factory=dict)
+    volumes: Mapping[str, OwnVolume] = field(default_factory=dict)
     machine: str = ""
-    machine_attempt: int = 0
-    machine_at: datetime | None = None
     successor: str = ""
-    successor_attempt: int = 0
-    successor_at: datetime | None = None
     granted: int = 0
     opened: str = ""
     move: str = ""
@@ -143,6 +176,21 @@ class Job:
     hours: float = 0.0
     usd: float = 0.0
     looked_at: datetime | None = None
+
+    @property
+    def machine_attempt(self) -> int:
+        """Return the attempt of its machine; 0 if it has none."""
+        return self.machines[self.machine].attempt if self.machine else 0
+
+    @property
+    def successor_attempt(self) -> int:
+        """Return the attempt of its successor; 0 if it has none."""
+        return self.machines[self.successor].attempt if self.successor else 0
+
+    @property
+    def is_at_work(self) -> bool:
+        """Say whether its machine may write."""
+        return bool(self.machine) and self.granted == self.machine_attempt
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -177,8 +225,6 @@ class Volume:
 
     zone: str
     state: str
-    generation: int
-    move: int
     attached_to: str = ""
     attachment: str = ""
 
@@ -212,7 +258,7 @@ class Head:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seen:
-    """What a look at AWS found."""
+    """What a look at AWS found of the machines and volumes that the job remembers."""
 
     now: datetime
     machines: Mapping[str, Machine] = field(default_factory=dict)

@@ -26,7 +26,8 @@ class Report:
 
 def merged(job: Job, report: Report) -> Job:
     """Add a report to what is remembered; the same again, or an older one, changes nothing."""
-    if report.attempt > job.attempt:
+    machine = job.machines.get(report.instance_id)
+    if machine is None or machine.attempt != report.attempt:
         # Nothing that this item launched: of an item that was lost, or of somebody else.
         return job
     before = job.told.get(report.attempt, Told())

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from spotkeeper.domain.jobs.job import Job, Launch
+from spotkeeper.domain.jobs.job import Job, Launch, Making
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,13 +58,9 @@ class Grant(Step):
 
 @dataclass(frozen=True, slots=True)
 class CreateVolume(Step):
-    """Create a volume, empty or from a seal; the token makes one volume at most."""
+    """Create a volume, empty or from a seal."""
 
-    zone: str
-    snapshot: str
-    generation: int
-    move: int
-    token: str
+    making: Making
 
 
 @dataclass(frozen=True, slots=True)
