@@ -12,8 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import spotkeeper.domain.jobs.decide as module
-from spotkeeper.domain.jobs.job import Job, JobSpec, OnDone, Seen
+from spotkeeper.domain.jobs.job import Job, JobSpec, Launch, OnDone, Seen
 from spotkeeper.domain.jobs.steps import Step
+from spotkeeper.job_ports import Denied
+from spotkeeper.ports import TimedOut
 from spotkeeper.turns import keep_jobs
 from tests.laws import some
 from tests.unit.jobs.world import NAME, World
@@ -95,6 +97,25 @@ def test_random_lives(size_gib: int | None, seed: int) -> None:
         assert world.work_done == world.work
 
 
+def test_a_launch_without_an_answer_is_requested_until_there_is_one() -> None:
+    """A refusal does not prove that the request before it had no effect."""
+    world = World(spec=spec(None))
+    answers = iter((TimedOut("no answer"), Denied("no permission"), None))
+    launch = world.start
+
+    def start(spec: JobSpec, job: Job, asked: Launch) -> str:
+        found = launch(spec, job, asked)
+        if error := next(answers, None):
+            raise error
+        return found
+
+    world.start = start  # type: ignore[method-assign]
+    for _ in range(5):
+        world.turn()
+        world.tick()
+    assert list(world.item.job.machines) == list(world.vms)
+
+
 @BOTH
 def test_what_is_paid_is_what_is_useful(size_gib: int | None) -> None:
     world = World(spec=spec(size_gib), work=600, interval=15, notice=1).live()
@@ -132,10 +153,6 @@ MUTANTS = {
     "a launch is forgotten at the end": (
         "outcome=outcome, exit_code=exit_code, ended_at=seen.now)",
         "outcome=outcome, exit_code=exit_code, ended_at=seen.now, launch=None)",
-    ),
-    "a launch is given up although an earlier request may have been heard": (
-        "return replace(job, launch=None) if final else job",
-        "return replace(job, launch=None)",
     ),
     "a snapshot is requested again while it is not listed": (
         "return None if is_asked else step",

@@ -563,10 +563,12 @@ class World:
 
     def live(self, script: Sequence[tuple[int, str, str]] = (), limit: int = 900) -> "World":
         """Live until the job is closed: `script` has minute, what (dry, back, loss) and zone."""
-        until = limit
+        until, quiet_at = limit, 0
         while self.t < until and not self.is_closed:
             if self.mails:
-                until = min(until, self.mailed_at + QUIET)
+                job = self.item.job
+                quiet_at = self.t if job.launch or job.making else quiet_at or self.mailed_at
+                until = min(limit, quiet_at + QUIET)
             for at, what, zone in script:
                 if at != self.t:
                     continue

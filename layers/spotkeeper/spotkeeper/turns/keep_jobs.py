@@ -146,8 +146,10 @@ def _taken(kept: Kept, step: Step, ports: JobPorts, at: datetime, *, is_first: b
 def _close(kept: Kept, seen: Seen, table: JobTable) -> None:
     job = kept.job
     left = any(not machine.is_gone for machine in seen.machines.values())
-    unanswered = job.launch or job.making
-    if unanswered or left or not job.mailed or not job.ended_at:
+    # What is young may not be listed yet.
+    own = (*job.machines.values(), *job.volumes.values())
+    unseen = job.launch or job.making or any(seen.now - it.at < YOUNG for it in own)
+    if unseen or left or not job.mailed or not job.ended_at:
         return
     if seen.now - job.ended_at >= WATCHED_AFTER:
         table.close(kept)
