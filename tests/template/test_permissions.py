@@ -254,6 +254,8 @@ def test_what_is_a_jobs_is_changed_by_the_tag_of_its_stack_only() -> None:
     [launching] = [it for it in found if it["Action"] == "ec2:RunInstances"]
     assert "lt-0123456789abcdef1" in str(launching["Condition"]["ArnLike"])
     assert stack.resources("AWS::IAM::ManagedPolicy")["JobMachines"]["Roles"] == ["trainer"]
+    machines = [it for owner, it in statements(stack) if owner == "JobMachines"]
+    assert not [it for it in machines if "ec2:" in str(it["Action"])]
 
 
 def test_without_jobs_there_is_nothing_of_them(adopted: Stack) -> None:

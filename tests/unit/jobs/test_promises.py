@@ -101,10 +101,10 @@ def test_a_launch_without_an_answer_is_requested_until_there_is_one() -> None:
     """A refusal does not prove that the request before it had no effect."""
     world = World(spec=spec(None))
     answers = iter((TimedOut("no answer"), Denied("no permission"), None))
-    launch = world.start
+    launches = world.start
 
-    def start(spec: JobSpec, job: Job, asked: Launch) -> str:
-        found = launch(spec, job, asked)
+    def start(spec: JobSpec, job: Job, launch: Launch) -> str:
+        found = launches(spec, job, launch)
         if error := next(answers, None):
             raise error
         return found

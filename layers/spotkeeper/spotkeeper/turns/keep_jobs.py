@@ -147,8 +147,8 @@ def _close(kept: Kept, seen: Seen, table: JobTable) -> None:
     job = kept.job
     left = any(not machine.is_gone for machine in seen.machines.values())
     # What is young may not be listed yet.
-    own = (*job.machines.values(), *job.volumes.values())
-    unseen = job.launch or job.making or any(seen.now - it.at < YOUNG for it in own)
+    made = [*(it.at for it in job.machines.values()), *(it.at for it in job.volumes.values())]
+    unseen = job.launch or job.making or any(seen.now - at < YOUNG for at in made)
     if unseen or left or not job.mailed or not job.ended_at:
         return
     if seen.now - job.ended_at >= WATCHED_AFTER:
