@@ -306,11 +306,12 @@ def _show_replay(
     report: Path | None,
 ) -> None:
     from spotkeeper_lab.replay.on_market import market_table
-    from spotkeeper_lab.replay.output import as_json, table
+    from spotkeeper_lab.replay.output import as_json, choices_table, table
     from spotkeeper_lab.replay.report import report_html
 
     names = dict.fromkeys(trace.name for trace, _ in runs)
     tables = [table(name, [run.row for trace, run in runs if trace.name == name]) for name in names]
+    tables += [choices_table(run) for _, run in runs if run.choices]
     if both:
         tables.append(market_table(both))
     rows = as_json([*(run.row for _, run in runs), *both])

@@ -11,7 +11,7 @@ from rich.table import Table
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from spotkeeper_lab.replay.values import MarketRow, Row
+    from spotkeeper_lab.replay.values import MarketRow, Row, Run
 
 HEADERS = ("rule", "kept", "in time", "p50", "p95", "p99", "hours", "out/in", "lost")
 
@@ -37,6 +37,38 @@ def table(trace: str, rows: Sequence[Row]) -> Table:
     for row in rows:
         style = "" if row.objective_met else "dim"
         result.add_row(*cells(row), style="bold" if row is best else style)
+    return result
+
+
+CHOICES = ("from", "rule followed", "in time", "hours a day")
+CHOICES_SHOWN = 12
+
+
+def choice_cells(run: Run) -> list[tuple[str, ...]]:
+    """Return the rules that Spotkeeper followed: from when, and how their shadows had done then."""
+    rows: list[tuple[str, ...]] = []
+    for since_s, choice in run.choices:
+        day, minute = divmod(int(since_s // 60), 1_440)
+        member = str(choice.member).removeprefix("Erlang C on the ")
+        young = choice.index < 0
+        shadow = ("", "") if young else (f"{choice.share:.1%}", f"{choice.hours_a_day:.1f}")
+        at = f"day {day + 1} {minute // 60:02}:{minute % 60:02}"
+        rows.append((at, f"{member}, less chance" if young else member, *shadow))
+    return rows
+
+
+def choices_table(run: Run) -> Table:
+    """Return the last choices over time, as a table."""
+    result = Table(title=f"{run.row.trace}: the rule that Spotkeeper followed", box=SIMPLE)
+    result.title_justify, result.padding = "left", (0, 1)
+    for number, header in enumerate(CHOICES):
+        result.add_column(header, justify="left" if number <= 1 else "right", no_wrap=True)
+    rows = choice_cells(run)
+    for cells_of in rows[-CHOICES_SHOWN:]:
+        result.add_row(*cells_of)
+    before = len(rows) - CHOICES_SHOWN
+    result.caption = f"{before} choices before are in the report (--report)" if before > 0 else None
+    result.caption_justify = "left"
     return result
 
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from spotkeeper_charts.page import Heading, Page, Row, Table, Text, page_html
 from spotkeeper_charts.timeline import Chart, Notes, Series, Spans, Timeline, changed
-from spotkeeper_lab.replay.output import HEADERS, cells, cheapest, held_back
+from spotkeeper_lab.replay.output import CHOICES, HEADERS, cells, cheapest, choice_cells, held_back
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -64,6 +64,11 @@ def _chapter(runs: Sequence[tuple[RequestTrace, Run]]) -> Iterator[Block]:
     yield _table([run for _, run in runs])
     if told := held_back([run.row for _, run in runs]):
         yield Text(f"Rules that {told}.")
+    for _, run in runs:
+        if run.choices:
+            yield Text("Spotkeeper followed these rules of its family, as their shadows had done.")
+            rows = [Row(cells=each) for each in choice_cells(run)]
+            yield Table(columns=CHOICES, numbers=CHOICES[2:], rows=rows)
     yield Timeline(
         length_s=trace.end_s,
         one_scale=True,

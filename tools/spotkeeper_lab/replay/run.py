@@ -77,7 +77,8 @@ def run_rule(trace: RequestTrace, rule: str, settings: ReplaySettings) -> Run:
     if isinstance(ruling, FixedRule):
         run = replay(trace, ruling, replace(settings, initial_workers=ruling.count))
         return replace(run, row=replace(run.row, settings=settings))
-    return replay(trace, ruling, settings)
+    run = replay(trace, ruling, settings)
+    return replace(run, choices=ruling.followed) if isinstance(ruling, Spotkeeper) else run
 
 
 def best_member(trace: RequestTrace, rule: Spotkeeper, settings: ReplaySettings) -> Run | None:

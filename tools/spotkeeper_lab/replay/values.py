@@ -6,8 +6,12 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import numpy as np
     from numpy.typing import NDArray
+
+    from spotkeeper.domain.sizing.shadows import Choice
 
     type Floats = NDArray[np.float64]
 
@@ -104,11 +108,15 @@ class Timeline:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Run:
-    """A row with what happened behind it; `wait_s` is infinite for a request that was lost."""
+    """A row with what happened behind it; `wait_s` is infinite for a request that was lost.
+
+    `choices` are the rules that Spotkeeper followed, each with the second from which on.
+    """
 
     row: Row
     wait_s: Floats
     timeline: Timeline
+    choices: Sequence[tuple[float, Choice]] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

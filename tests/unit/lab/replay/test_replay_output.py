@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 from rich.console import Console
 
-from spotkeeper_lab.replay.output import as_json, cheapest, table
+from spotkeeper_lab.replay.output import as_json, cheapest, choice_cells, choices_table, table
 from spotkeeper_lab.replay.report import report_html
 from spotkeeper_lab.replay.run import iter_runs
 from spotkeeper_lab.replay.values import ReplaySettings, Run
@@ -55,6 +56,24 @@ def test_the_table_fits_eighty_columns(runs: list[tuple[RequestTrace, Run]]) -> 
     assert "…" not in text
 
 
+def test_the_choice_over_time_is_a_table_of_the_last_rules_followed(
+    runs: list[tuple[RequestTrace, Run]],
+) -> None:
+    run = runs[2][1]
+    first, *later = choice_cells(run)
+    assert first == ("day 1 00:01", "last 1 min, kept 30 min, less chance", "", "")
+    assert later, "after three quarters of an hour its own log says more"
+    assert all(cells[2].endswith("%") and float(cells[3]) > 0 for cells in later)
+    many = replace(run, choices=[*run.choices] * 20)
+    console = Console(width=80)
+    with console.capture() as capture:
+        console.print(choices_table(many))
+    text = capture.get()
+    assert "choices before are in the report" in text
+    assert "…" not in text
+    assert "rule followed" in report_html([runs[2]])
+
+
 @pytest.mark.parametrize(("most", "told"), [(1_000, None), (2, "(--max-workers): fixed-peak")])
 def test_a_rule_that_ran_into_the_bound_is_named(most: int, told: str | None) -> None:
     day = generate_requests(1, hours=0.5, mean_load=1.5)
@@ -75,7 +94,7 @@ def test_the_cheapest_keeps_the_promise(runs: list[tuple[RequestTrace, Run]]) ->
 
 def test_the_report_stands_alone(runs: list[tuple[RequestTrace, Run]]) -> None:
     page = report_html(runs)
-    assert not re.search(r"(src|href)=", page)
+    assert not re.search(r'(src|href)="(?!data:)', page)
     assert not re.search(r"https?://(?!www.w3.org)", page)
     assert 'name="viewport"' in page
     for _, run in runs:
