@@ -111,6 +111,7 @@ def test_no_template_is_left_when_nothing_starts(whole: Stage, fis: Experiments)
         (("nope",), "there is no fleet nope; the stack has: main"),
         (("main", "--count", "5"), "4 spot instances are in service: --count 5 is more"),
         (("main", "--count", "0"), "greater than or equal to 1"),
+        (("main", "--count", "6"), "less than or equal to 5"),
         (("main", "--timeout", "-1h"), "no duration"),
         (("main", "--stack", "nope"), "there is no stack nope"),
     ],

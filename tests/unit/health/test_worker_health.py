@@ -1,4 +1,4 @@
-"""Who fails, who is slow, and who is replaced: workers, not instances."""
+"""Workers, not instances: who fails, is slow, silent or never reported, and who is replaced."""
 
 from dataclasses import replace
 
@@ -6,25 +6,148 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spotkeeper.domain.health.diagnosis import confirm, replaced
-from spotkeeper.domain.load.histogram import histogram
-from spotkeeper.domain.load.load import Cluster, WorkerLoad
+from spotkeeper.domain.fleet import Group
+from spotkeeper.domain.health.diagnosis import Diagnosis, confirm, diagnose, replaced
+from spotkeeper.domain.health.memory import HealthMemory
+from spotkeeper.domain.health.reports import in_service_since, not_met, watch_reports
+from spotkeeper.domain.load.flow import LogFlow
+from spotkeeper.domain.load.histogram import Histogram, histogram
+from spotkeeper.domain.load.load import Cluster, Load, LoadDigest, WorkerDigest, WorkerLoad
+from spotkeeper.domain.load.request_queue import QueueLength, QueueMemory
+from spotkeeper.domain.load.slots import slot_of
 from spotkeeper.domain.load.summarise import summarise
 from spotkeeper.domain.settings.worker_health import WorkerHealthPolicy
-from tests.builders import at, fleet, group, instances
+from tests.builders import at, fleet, group, ids, instances
 from tests.search_logs import SENT, digest_of, log
-from tests.unit.health.seen import (
-    HUNG,
-    OLD,
-    SPOT,
-    busy,
-    diagnosed,
-    load,
-    onprem,
-    paced,
-    passed,
-    worker,
-)
+
+SPOT = ids("a", 6)
+
+
+OLD = HealthMemory(in_service_since={i: at(-3600) for i in SPOT})
+
+
+def worker(
+    instance_id: str,
+    finished: int = 20,
+    failed: int = 0,
+    *,
+    last: float = 0,
+    name: str = "",
+    cluster: Cluster = Cluster.AWS,
+) -> WorkerLoad:
+    return WorkerLoad(
+        worker_id=name or f"worker-of-{instance_id}",
+        cluster=cluster,
+        instance_id=instance_id,
+        finished=finished,
+        failed=failed,
+        last_finished=at(last),
+    )
+
+
+def onprem(count: int, *, last: float = 0) -> list[WorkerLoad]:
+    return [worker("", name=f"rack-{n}", cluster=Cluster.ONPREM, last=last) for n in range(count)]
+
+
+def load(*workers: WorkerLoad, seconds: float = 0) -> Load:
+    finished = sum(each.finished for each in workers)
+    return Load(at=at(seconds), window_s=300, workers=workers, finished=finished)
+
+
+def busy(*instance_ids: str, seconds: float = 0) -> list[WorkerLoad]:
+    return [worker(i, last=seconds) for i in instance_ids]
+
+
+def diagnosed(
+    seen: Load,
+    *,
+    memory: HealthMemory = OLD,
+    groups: tuple[Group, ...] | None = None,
+    policy: WorkerHealthPolicy | None = None,
+    onprem_workers: int = 0,
+) -> Diagnosis:
+    of = replace(fleet(worker_health=policy), onprem_workers=onprem_workers)
+    members = groups or (group("spot", 6, instances(SPOT)), group("on-demand", 0))
+    serving = in_service_since(members, memory, seen.at)
+    memory = replace(memory, in_service_since=serving)
+    return diagnose(seen, members, of, memory, seen.at)
+
+
+def passed(*instance_ids: str, by: float = 20.0, of: HealthMemory = OLD) -> HealthMemory:
+    """So many requests were the share of instances that have no log since."""
+    return replace(of, expected=dict.fromkeys(instance_ids, by))
+
+
+HUNG = passed(SPOT[0])
+
+
+def watched(memory: HealthMemory, seconds: float, *served: str, requests: int = 60) -> HealthMemory:
+    """A turn at an instant, for which so many requests came in, and who shipped logs."""
+    workers = [worker(i, last=seconds - 60) for i in served]
+    members = (group("spot", 6, instances(SPOT)), group("on-demand", 0))
+    sent = counted(requests, seconds - 60, *served)
+    return watch_reports(
+        memory, members, load(*workers, seconds=seconds), sent, fleet(), at(seconds)
+    )
+
+
+def counted(requests: int, seconds: float, *served: str) -> list[LoadDigest]:
+    """A digest of so many requests of instances that was sent at an instant."""
+    empty = Histogram()
+    shipped = tuple(
+        WorkerDigest(
+            worker_id="gpu",
+            cluster=Cluster.AWS,
+            instance_id=i,
+            ok=1,
+            error=0,
+            timeout=0,
+            last_finished=at(seconds),
+            busy_ms={},
+        )
+        for i in served
+    )
+    return [
+        LoadDigest(
+            fleet="ocr",
+            key="",
+            sent_at=at(seconds),
+            count=requests,
+            late=0,
+            skewed=0,
+            workers=shipped,
+            arrivals={},
+            waits=empty,
+            service=empty,
+        )
+    ]
+
+
+def starting(since: float, *instance_ids: str, by: float = 20.0) -> HealthMemory:
+    """Instances that have not reported since they were first seen."""
+    who = instance_ids or SPOT[:1]
+    return passed(*who, by=by, of=replace(OLD, starting=dict.fromkeys(who, at(since))))
+
+
+def untouched(seconds: float, in_flight: int = 0) -> QueueMemory:
+    """Requests that wait for so long, as ten looks say."""
+    length = QueueLength(waiting=7, in_flight=in_flight)
+    return QueueMemory(length=length, untouched_since=at(-seconds), untouched_looks=10)
+
+
+def nobody_reports(queue: QueueMemory | None, silence_s: float = 900) -> HealthMemory:
+    """A fleet of six of which none reported since an hour, its last log so long ago."""
+    flow = LogFlow(known_since=at(-9000), newest=at(-silence_s), rate=1.0)
+    seen = replace(starting(-3600, *SPOT, by=0.0), flow=flow)
+    suspects = dict.fromkeys(SPOT, at(-60))
+    return replace(seen, suspects=suspects, queue=queue)
+
+
+def paced(instance_id: str, mean_s: float, finished: int = 20) -> WorkerLoad:
+    return replace(worker(instance_id, finished), served_s=mean_s * finished)
+
+
+# --- Who fails, who is slow, and who is replaced: workers, not instances ---
 
 
 @pytest.mark.parametrize(
@@ -182,3 +305,313 @@ def test_nobody_is_replaced_without_reason_second_look_and_budget(
     lately = sum(age < 3600 for age in ages_s)
     assert len(diagnosis.replace) <= max(0, budget - lately)
     assert set(confirm(diagnosis, load(*workers), fleet(), at(0))) <= set(diagnosis.replace)
+
+
+# --- Who is silent and who only idles: requests that passed a worker by, and none that did ---
+
+
+def test_a_worker_that_requests_passed_by_is_suspect() -> None:
+    diagnosis = diagnosed(load(*busy(*SPOT[1:])), memory=HUNG)
+    assert diagnosis.reasons == {
+        SPOT[0]: "finished nothing for 3600 s while 20 requests were its share"
+    }
+    assert (diagnosis.replace, diagnosis.memory.silent) == ((), ())
+    assert diagnosis.memory.suspects == {SPOT[0]: at(0)}
+
+
+def test_one_long_request_is_no_silence() -> None:
+    hung = replace(HUNG, last_logs={SPOT[0]: at(-300)})
+    assert set(diagnosed(load(*busy(*SPOT[1:])), memory=hung).reasons) == {SPOT[0]}
+    slow = replace(HUNG, last_logs={SPOT[0]: at(-299)})
+    assert diagnosed(load(*busy(*SPOT[1:])), memory=slow).reasons == {}
+
+
+@pytest.mark.parametrize(("by", "suspect"), [(0.0, False), (13.9, False), (14.0, True)])
+def test_an_idle_worker_is_idle_and_not_silent(by: float, suspect: bool) -> None:
+    seen = load(*busy(*SPOT[1:]))
+    assert bool(diagnosed(seen, memory=passed(SPOT[0], by=by)).reasons) is suspect
+
+
+def test_half_the_fleet_at_once_rather_lost_its_logs_unless_the_others_are_busy() -> None:
+    half = passed(*SPOT[:3], of=replace(OLD, suspects=dict.fromkeys(SPOT[:3], at(-60))))
+    at_ease = replace(load(*busy(*SPOT[3:])), load_rate={Cluster.AWS: 0.5})
+    diagnosis = diagnosed(at_ease, memory=half)
+    assert set(diagnosis.reasons) == set(SPOT[:3])
+    assert (diagnosis.logs_missing, diagnosis.replace, diagnosis.memory.silent) == (3, (), ())
+    busy_all = replace(at_ease, load_rate={Cluster.AWS: 1.0})
+    assert diagnosed(busy_all, memory=half).replace == tuple(SPOT[:2])
+    two = passed(*SPOT[:2], of=half)
+    assert diagnosed(at_ease, memory=two).replace == tuple(SPOT[:2])
+
+
+def test_requests_pass_by_who_has_no_log_and_are_forgotten_with_the_next_log() -> None:
+    memory = watched(OLD, 0)
+    assert set(memory.expected.values()) == {0.0}
+    memory = watched(memory, 60, *SPOT[1:])
+    memory = watched(memory, 120, *SPOT[1:])
+    assert memory.expected == {SPOT[0]: 20.0, **dict.fromkeys(SPOT[1:], 0.0)}
+    memory = watched(memory, 180, SPOT[0])
+    assert memory.expected == {SPOT[0]: 0.0, **dict.fromkeys(SPOT[1:], 10.0)}
+
+
+def test_who_fell_silent_between_turns_that_lie_apart_was_passed_by() -> None:
+    memory = watched(OLD, 0)
+    sent = [*counted(60, 60, SPOT[0]), *counted(300, 360)]
+    members = (group("spot", 6, instances(SPOT)), group("on-demand", 0))
+    seen = watch_reports(memory, members, load(seconds=420), sent, fleet(), at(420))
+    assert 30 < seen.expected[SPOT[0]] < 60 == seen.expected[SPOT[1]]
+
+
+def test_nobody_is_passed_by_while_no_requests_come() -> None:
+    memory = watched(OLD, 0)
+    for minute in range(1, 600):
+        memory = watched(memory, 60 * minute, requests=0)
+    assert set(memory.expected.values()) == {0.0}
+
+
+def test_an_instance_that_comes_leaves_or_is_unhealthy_is_not_judged() -> None:
+    members = (group("spot", 6, instances(SPOT[2:], SPOT[:1], SPOT[1:2])), group("on-demand", 0))
+    seen = load(*busy(*SPOT[2:]))
+    diagnosis = diagnosed(seen, groups=members)
+    assert diagnosis.reasons == {}
+    assert diagnosis.memory.in_service_since.keys() == set(SPOT[2:])
+    marked = replace(instances(SPOT[:1])[0], healthy=False)
+    members = (group("spot", 6, (marked, *instances(SPOT[1:]))), group("on-demand", 0))
+    assert diagnosed(load(*busy(*SPOT[1:])), groups=members).reasons == {}
+
+
+# --- workers that never reported, or stopped all together ---
+
+
+@pytest.mark.parametrize(("since", "suspect"), [(-599, False), (-600, True), (-9000, True)])
+def test_workers_that_never_report_are_bootstrap_failures_after_the_launch_deadline(
+    since: float, suspect: bool
+) -> None:
+    diagnosis = diagnosed(load(*busy(*SPOT[1:])), memory=starting(since))
+    assert diagnosis.bootstrap == ((SPOT[0],) if suspect else ())
+    never = f"never reported in {-since:.0f} s: its workers do not start"
+    assert diagnosis.reasons == ({SPOT[0]: never} if suspect else {})
+    assert diagnosis.memory.unreported == {SPOT[0]: at(since)}
+    assert diagnosis.memory.never_reported == diagnosis.bootstrap
+
+
+@pytest.mark.parametrize(("until", "late"), [(-301, False), (-300, True), (-1, True)])
+def test_who_came_just_before_logs_stopped_is_no_bootstrap_failure(
+    until: float, late: bool
+) -> None:
+    """Others were heard of beside it for as long as a worker may be silent, or for less."""
+    memory = replace(starting(-600), flow=LogFlow(newest=at(until)))
+    assert diagnosed(load(), memory=memory).bootstrap == ((SPOT[0],) if late else ())
+
+
+@pytest.mark.parametrize(
+    ("since", "by", "rate", "launching"),
+    [
+        (0, 0.0, 1.0, True),  # 100 requests would come its way until the deadline
+        (0, 0.0, 0.1, False),  # 10 would: too few to tell
+        (-60, 8.0, 0.1, True),
+        (-9000, 13.0, 1.0, False),  # Nobody could have reported, so it serves.
+    ],
+)
+def test_in_service_is_launching_while_it_would_have_reported_by_its_deadline(
+    since: float, by: float, rate: float, launching: bool
+) -> None:
+    seen = replace(load(*busy(*SPOT[1:])), arrival_rate=rate)
+    memory = diagnosed(seen, memory=starting(since, by=by)).memory
+    assert memory.unreported == ({SPOT[0]: at(since)} if launching else {})
+
+
+@pytest.mark.parametrize(
+    ("lately", "silence_s", "since", "known"),
+    [
+        (0.005, 60, -60, False),  # Three requests an hour are the share of each of six.
+        (0.0049, 60, -60, True),
+        (0.005, 60, -90_000, False),
+        (0.005, 9000, -3599, False),  # No request comes any more: it cannot be told.
+        (0.005, 9000, -3600, True),
+        (0.0, 60, -60, True),
+    ],
+)
+def test_who_never_reported_may_not_serve_where_requests_are_rare(
+    lately: float, silence_s: float, since: float, known: bool
+) -> None:
+    flow = LogFlow(newest=at(-silence_s), rate=0.005, lately=lately, watched_since=at(-7200))
+    memory = replace(starting(since, by=0.0), flow=flow)
+    diagnosis = diagnosed(load(), memory=memory)
+    assert diagnosis.memory.unheard == (() if known else (SPOT[0],))
+    assert (diagnosis.reasons, diagnosis.memory.unreported) == ({}, {})
+
+
+def test_minutes_without_a_request_since_memory_was_lost_prove_no_worker() -> None:
+    flow = LogFlow(newest=at(-60), rate=0.005, lately=0.0, watched_since=at(-90))
+    memory = replace(starting(-60, by=0.0), flow=flow)
+    assert diagnosed(load(), memory=memory).memory.unheard == (SPOT[0],)
+
+
+def test_who_is_launching_was_not_heard_of_when_it_comes_into_service() -> None:
+    """Between two health turns an instance may serve as far as anybody can tell."""
+    new = ids("b", 1)[0]
+    memory = replace(OLD, starting={new: at(-90)}, flow=LogFlow(newest=at(-1), lately=1.0))
+    assert diagnosed(load(*busy(*SPOT)), memory=memory).memory.unheard == (new,)
+
+
+@pytest.mark.parametrize(
+    ("lately", "turned", "unknown"),
+    [(1.0, -180, ["b"]), (1.0, -300, ["b"]), (1.0, -310, []), (0.0, -180, [])],
+)
+def test_who_came_since_the_last_turn_may_not_serve(
+    lately: float, turned: float, unknown: list[str]
+) -> None:
+    """Where turns have stopped, or requests are too rare to tell, whoever is in service serves."""
+    flow = LogFlow(
+        newest=at(-1), lately=lately, watched_since=at(-7200), counted=slot_of(at(turned))
+    )
+    assert list(not_met(replace(OLD, flow=flow), [SPOT[0], "b"], at(0))) == unknown
+
+
+@pytest.mark.parametrize(
+    ("queue", "last_log", "replaced_ago_s", "due"),
+    [
+        (untouched(300), -300, None, SPOT[:1]),
+        (untouched(299), -300, None, []),
+        (untouched(300), -299, None, []),
+        (untouched(300), -300, 599, []),
+        (untouched(300), -300, 600, SPOT[:1]),
+        (replace(untouched(300), trouble="denied"), -300, None, []),
+        (replace(untouched(300), untouched_looks=4), -300, None, []),
+    ],
+)
+def test_workers_that_all_hang_beside_waiting_requests_are_replaced_one_at_a_time(
+    queue: QueueMemory, last_log: float, replaced_ago_s: float | None, due: list[str]
+) -> None:
+    memory = replace(
+        OLD,
+        queue=queue,
+        last_logs=dict.fromkeys(SPOT, at(last_log)),
+        suspects=dict.fromkeys(SPOT, at(-60)),
+        replaced=() if replaced_ago_s is None else (at(-replaced_ago_s),),
+    )
+    assert list(diagnosed(load(), memory=memory).replace) == due
+
+
+@pytest.mark.parametrize(
+    ("usual", "now", "missing"), [(0.4, 0.5, True), (0.4, 0.61, False), (0.0, 0.61, True)]
+)
+def test_workers_whose_requests_the_others_took_over_are_dead(
+    usual: float, now: float, missing: bool
+) -> None:
+    """Of half of six dead, the others are twice as busy; where logs are missing, as before."""
+    half = passed(*SPOT[:3], of=replace(OLD, usual_load=6 * usual))
+    seen = replace(load(*busy(*SPOT[3:])), load_rate={Cluster.AWS: now})
+    assert (diagnosed(seen, memory=half).logs_missing == 3) is missing
+
+
+def test_a_smaller_fleet_is_busier_without_anybody_dead() -> None:
+    """Ten that shared a load of 4 became six; half of them ship no logs."""
+    half = passed(*SPOT[:3], of=replace(OLD, usual_load=4.0))
+    seen = replace(load(*busy(*SPOT[3:])), load_rate={Cluster.AWS: 0.67})
+    assert diagnosed(seen, memory=half).logs_missing == len(SPOT) // 2
+
+
+@pytest.mark.parametrize(("now", "missing"), [(0.5, True), (0.58, False)])
+def test_workers_on_premises_take_over_too(now: float, missing: bool) -> None:
+    """Five of twelve dead, the others are 12/7 as busy."""
+    dead = passed(*SPOT[:5], of=replace(OLD, usual_load=4.8))
+    seen = replace(load(*busy(SPOT[5]), *onprem(6)), load_rate={Cluster.AWS: now})
+    assert (diagnosed(seen, memory=dead, onprem_workers=6).logs_missing == 5) is missing
+
+
+def test_without_a_living_peer_one_is_replaced_at_a_time_while_requests_flow() -> None:
+    waiting = untouched(300)
+    assert diagnosed(load(), memory=nobody_reports(waiting)).replace == tuple(SPOT[:1])
+    assert diagnosed(load(), memory=nobody_reports(None)).replace == tuple(SPOT[:1])
+    for ago_s, due in ((599, ()), (600, tuple(SPOT[:1]))):
+        memory = replace(nobody_reports(waiting), replaced=(at(-ago_s),))
+        assert diagnosed(load(), memory=memory).replace == due
+
+
+@pytest.mark.parametrize(("waiting", "in_flight"), [(0, 0), (0, 3), (7, 3), (7, 0)])
+def test_who_never_reported_serves_where_requests_are_taken(waiting: int, in_flight: int) -> None:
+    """One look at requests that wait tells nothing: who ships no logs takes them, too."""
+    queue = QueueMemory(length=QueueLength(waiting=waiting, in_flight=in_flight))
+    diagnosis = diagnosed(load(), memory=nobody_reports(queue))
+    assert (diagnosis.reasons, diagnosis.memory.unreported) == ({}, {})
+
+
+def test_logs_that_stop_for_all_replace_nobody() -> None:
+    memory = nobody_reports(None)
+    one_worked = {i: since for i, since in memory.starting.items() if i != SPOT[5]}
+    assert diagnosed(load(), memory=replace(memory, starting=one_worked)).replace == ()
+
+
+def test_a_fleet_whose_requests_ended_does_not_replace_its_instances_all_night() -> None:
+    memory, replacements = nobody_reports(None, silence_s=0), 0
+    for minute in range(15, 12 * 60):
+        diagnosis = diagnosed(load(seconds=60 * minute), memory=memory)
+        memory = replaced(diagnosis.memory, diagnosis.replace, at(60 * minute))
+        replacements += len(diagnosis.replace)
+    assert 0 < replacements < 10
+
+
+def test_a_bootstrap_failure_is_checked_again() -> None:
+    due = replace(starting(-9000), suspects={SPOT[0]: at(-60)})
+    diagnosis = diagnosed(load(*busy(*SPOT[1:])), memory=due)
+    assert diagnosis.replace == (SPOT[0],)
+    assert confirm(diagnosis, load(*busy(*SPOT[1:])), fleet(), at(0)) == (SPOT[0],)
+    assert confirm(diagnosis, load(*busy(*SPOT)), fleet(), at(0)) == ()
+
+
+# --- Workers on premises: nobody can replace them, so they are alarmed about ---
+
+
+def test_workers_on_premises_are_only_alarmed_about() -> None:
+    seen = load(*busy(*SPOT), *onprem(2))
+    assert diagnosed(seen, onprem_workers=2).onprem_silent == 0
+    missing = diagnosed(seen, onprem_workers=3)
+    assert (missing.onprem_silent, missing.reasons, missing.replace) == (1, {}, ())
+    hung = load(*busy(*SPOT), *onprem(3, last=-300))
+    assert diagnosed(hung, onprem_workers=3).onprem_silent == 3
+
+
+def rack(*means_s: float, last: float = 0) -> list[WorkerLoad]:
+    """Workers on premises that take so long for a request."""
+    return [
+        replace(it, served_s=mean_s * it.finished)
+        for it, mean_s in zip(onprem(len(means_s), last=last), means_s, strict=True)
+    ]
+
+
+def test_a_slow_worker_on_premises_is_compared_with_its_like_and_seen_twice() -> None:
+    cloud = [paced(i, 1.0) for i in SPOT]
+    first = diagnosed(load(*cloud, *rack(6.0, 6.0, 6.0)))
+    assert first.onprem == {}
+    first = diagnosed(load(*cloud, *rack(6.0, 6.0, 18.0)))
+    slow = {"rack-2": "serves 3.0 times slower than its peers"}
+    assert (first.onprem, first.onprem_due, first.onprem_suspect) == (slow, (), 0)
+    later = [replace(it, last_finished=at(60)) for it in (*cloud, *rack(6.0, 6.0, 18.0))]
+    second = diagnosed(load(*later, seconds=60), memory=first.memory)
+    assert (second.onprem, second.onprem_due, second.onprem_suspect) == (slow, ("rack-2",), 1)
+    assert (second.reasons, second.replace) == ({}, ())
+    well = [replace(it, last_finished=at(120)) for it in (*cloud, *rack(6.0, 6.0, 6.0))]
+    third = diagnosed(load(*well, seconds=120), memory=second.memory)
+    assert (third.onprem, third.memory.onprem_suspects) == ({}, {})
+
+
+def test_a_failing_worker_on_premises_is_suspect_unless_most_fail() -> None:
+    ill = worker("", 10, 10, name="rack-0", cluster=Cluster.ONPREM)
+    assert diagnosed(load(*busy(*SPOT), ill)).onprem == {"rack-0": "10 of 10 requests failed"}
+    failing = [worker(i, 10, 10) for i in SPOT]
+    assert diagnosed(load(*failing, ill)).onprem == {}
+    off = WorkerHealthPolicy(enabled=False)
+    assert diagnosed(load(*busy(*SPOT), ill), policy=off).onprem == {}
+
+
+def test_a_silent_worker_on_premises_is_missing_and_not_suspect_twice() -> None:
+    seen = load(*busy(*SPOT), *rack(6.0, 6.0, 6.0), *rack(6.0, 6.0, 6.0, 60.0, last=-300)[3:])
+    diagnosis = diagnosed(seen, onprem_workers=4)
+    assert (diagnosis.onprem, diagnosis.onprem_suspect) == ({}, 1)
+
+
+def test_workers_on_premises_may_idle() -> None:
+    assert diagnosed(load(), onprem_workers=3).onprem_silent == 0
+    assert diagnosed(load(worker(SPOT[0], 4)), onprem_workers=3).onprem_silent == 0
