@@ -2,7 +2,7 @@
 
 import math
 from collections import Counter, deque
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from itertools import pairwise
@@ -88,6 +88,12 @@ REFILLS_AN_HOUR = 5
 SILENT_S = 300.0
 """The other fleet is turned once within so long."""
 
+ALARMED_AFTER_S = 600.0
+"""An alarm says that nobody serves within so long of the requests that show it."""
+
+CHANCE = 1.5
+"""So many times the requests that are certain evidence arrive before they must be taken for it."""
+
 FAILURES_AT_MOST, FAILURES_WITHIN_S = 6, 900.0
 """So many invocations fail within so long where nothing is wrong with AWS."""
 
@@ -114,6 +120,7 @@ class Promise(StrEnum):
     OPERATOR = "an operator's desired stays"
     SETTLED = "no failures without end"
     NO_BUG = "no unexpected error"
+    ALARMED = "an alarm when nobody serves"
     ANNOUNCED = "one event for each change of state"
 
 
@@ -123,6 +130,7 @@ class Excuse(StrEnum):
     TROUBLE = "AWS refuses or loses calls that a turn needs, or no turn runs"
     HELPLESS = "nobody can fill the gap, or no search log shows it"
     UNSEEN = "too few requests have passed an idle worker to tell"
+    ALARMED = "all hang or rather their logs are missing: an alarm says it, nobody is replaced"
     BUDGET = "the replacements of the hour are spent"
     CAPPED = "more instances do not cure a failure of configuration"
     WRONG = "a document is wrong or unread, a group is deleted, or EC2 does not answer"
@@ -147,29 +155,53 @@ class Violation:
 REMEMBERED_S = 3600.0
 
 
-def to_be_missed_s(scenario: Scenario, now_s: float, there: int, idle: int, *, hang: bool) -> float:
-    """How long a worker may do nothing until so many requests passed it that it is missed.
+@dataclass(slots=True)
+class Evidence:
+    """How many requests have passed each instance that does nothing, as logs and queue show them.
 
-    Of the instances that are `there` so many are `idle`. Where all served once and `hang` together,
-    their logs may be missing as well: only a request queue tells more.
+    `missed_s` is since when so many have passed one that it must be missed.
     """
-    if not idle:
-        return 0.0
-    if hang and idle == there and not (scenario.onprem_workers or scenario.queue_known):
-        return math.inf
-    left = there - idle
+
+    passed: dict[str, float] = field(default_factory=dict)
+    missed_s: dict[str, float] = field(default_factory=dict)
+
+    def add(self, idle: Collection[str], requests: float, now_s: float) -> None:
+        """Add the requests that passed each; one that serves again begins anew."""
+        self.passed = {i: self.passed.get(i, 0.0) + requests for i in idle}
+        known = self.missed_s
+        self.missed_s = {i: known.get(i, now_s) for i, n in self.passed.items() if n >= CERTAIN}
+
+    def unseen(self, now_s: float, grace_s: float) -> set[str]:
+        """Those that nothing tells yet from who has nothing to do, and those told just now."""
+        return {i for i in self.passed if now_s - self.missed_s.get(i, now_s) <= grace_s}
+
+
+def evidence_of(
+    scenario: Scenario, now_s: float, there: int, idle: int, logged: int, *, hang: bool
+) -> tuple[float, bool]:
+    """How many requests passed each of the idle in the last minute, and whether only alarms follow.
+
+    Of the instances that are `there` so many are `idle`, and so many requests were `logged`. Where
+    all served once and `hang` together, or the others are at ease, their logs may be missing as
+    well: nobody is replaced, and an alarm says so.
+    """
+    everybody, serving = there + scenario.onprem_workers, there - idle + scenario.onprem_workers
+    loads = _loads(scenario, now_s)
+    if not serving:
+        requests = 60.0 * loads[-1] / scenario.service_s / max(1, everybody)
+        return requests, hang and not scenario.queue_known
+    at_ease = 3 * idle > there and _is_at_ease(loads, everybody, serving)
+    return logged / everybody, at_ease
+
+
+def _loads(scenario: Scenario, now_s: float) -> list[float]:
+    """The loads of the last hour, the present one last."""
     steps = [*scenario.loads, (math.inf, 0.0)]
-    loads = [
+    return [
         load
         for (begins_s, load), (end_s, _) in pairwise(steps)
         if begins_s <= now_s < end_s + REMEMBERED_S
     ]
-    everybody, serving = there + scenario.onprem_workers, left + scenario.onprem_workers
-    if 3 * idle > there and _is_at_ease(loads, everybody, serving):
-        return math.inf
-    if not loads[-1]:
-        return math.inf
-    return CERTAIN * scenario.service_s * everybody / loads[-1]
 
 
 def _is_at_ease(loads: list[float], everybody: int, serving: int) -> bool:
@@ -177,8 +209,6 @@ def _is_at_ease(loads: list[float], everybody: int, serving: int) -> bool:
 
     Who is left is nearer to how busy all were than to how busy they would have become.
     """
-    if not serving:
-        return False
     taken_over = max(loads) / everybody * (1 + everybody / serving) / 2
     return loads[-1] / serving < taken_over
 
@@ -204,12 +234,15 @@ class Watch:
     _failures: deque[float] = field(default_factory=deque)
     _outside_since: dict[str, float] = field(default_factory=dict)
     _short_since: float | None = None
-    _patience_s: float = 0.0
+    _evidence: Evidence = field(default_factory=Evidence)
+    _only_alarms: bool = False
+    _logged: int = 0
+    _unserved: float = 0.0
+    _alarm_due_s: float = math.inf
     _most: int = 0
     _slept: bool = False
     _lent_since: float | None = None
     _ill_since: dict[str, float] = field(default_factory=dict)
-    _ill_patience_s: float = 0.0
     _suspended_s: float = 0.0
     _lowered_last: bool = False
     _refills: deque[float] = field(default_factory=deque)
@@ -246,6 +279,8 @@ class Watch:
         """Look at everything."""
         world = self.world
         self._follow()
+        self._weigh()
+        self._nobody()
         self._bounds()
         self._orphans()
         self._operator()
@@ -307,14 +342,13 @@ class Watch:
         more, self._most = wanted > self._most, max(wanted, self._most) if short else wanted
         self._short_since = None if not short or more else (self._short_since or world.now_s)
         lasted_s = world.now_s - (self._short_since or world.now_s)
-        self._patience_s = max(self._patience_s, self.to_be_missed_s()) if short else 0.0
         if lasted_s <= SHORT_S:
             return
         if not self._calm(SHORT_S) and not self._bears_it(wanted - working):
             self.excused[Excuse.TROUBLE] += 1
-        elif lasted_s <= SHORT_S + self._patience_s:
-            self.excused[Excuse.UNSEEN] += 1
-        elif self._recently(HELPLESS, self._patience_s):
+        elif excuse := self._excuse(wanted - working):
+            self.excused[excuse] += 1
+        elif self._recently(HELPLESS):
             self.excused[Excuse.HELPLESS] += 1
         elif self._waits_for_budget(wanted - working):
             self.excused[Excuse.BUDGET] += 1
@@ -339,20 +373,63 @@ class Watch:
         members = self.world.cloud.instances()
         return [i for i in members if i.state == IN_SERVICE and not self.world.is_other(i)]
 
-    def to_be_missed_s(self) -> float:
+    def _weigh(self) -> None:
+        """Count the requests that passed each instance in service that does nothing."""
         world, there = self.world, self.in_service()
-        if world.hung_unseen.intersection(world.force.instances):
-            return math.inf
         idle = {i.instance_id for i in there if not world.works(i.instance_id)}
-        hang = idle <= world.hung.keys()
-        return to_be_missed_s(world.scenario, world.now_s, len(there), len(idle), hang=hang)
+        logged, self._logged = world.logged - self._logged, world.logged
+        requests, self._only_alarms = evidence_of(
+            world.scenario,
+            world.now_s,
+            len(there),
+            len(idle),
+            logged,
+            hang=idle <= world.hung.keys(),
+        )
+        if self._just(FORGETFUL):
+            self._evidence = Evidence()
+        self._evidence.add(idle, requests, world.now_s)
+
+    def _excuse(self, short: int) -> Excuse | None:
+        """Why so many instances may do nothing: nothing shows it yet, or an alarm says it."""
+        unseen = len(self._evidence.unseen(self.world.now_s, SHORT_S))
+        if unseen >= short:
+            return Excuse.UNSEEN
+        alarmed = self.world.now_s - self.world.alarmed_s <= SILENT_S
+        if self._only_alarms and alarmed and len(self._evidence.passed) >= short:
+            return Excuse.ALARMED
+        return None
+
+    def _nobody(self) -> None:
+        """When requests show that nobody serves, an alarm says so within ten minutes."""
+        world, scenario = self.world, self.world.scenario
+        nobody = not (world.working() or scenario.onprem_workers) and self.in_service()
+        if not nobody or not world.heard or self._just(FORGETFUL):
+            self._unserved, self._alarm_due_s = 0.0, math.inf
+            return
+        self._unserved += 60.0 * min(_loads(scenario, world.now_s)) / scenario.service_s
+        if self._unserved >= CHANCE * CERTAIN:
+            self._alarm_due_s = min(self._alarm_due_s, world.now_s + ALARMED_AFTER_S)
+        if world.now_s <= max(self._alarm_due_s, world.nobody_alarmed_s + SILENT_S):
+            return
+        if not self._calm(ALARMED_AFTER_S):
+            self.excused[Excuse.TROUBLE] += 1
+        elif world.now_s - world.last_excused_s <= ALARMED_AFTER_S:
+            self.excused[Excuse.WRONG] += 1
+        else:
+            how = f"{self._unserved:.0f} requests arrived since the last was served"
+            self.broken(Promise.ALARMED, f"{how}, and no alarm says that nobody serves")
+
+    def _just(self, kinds: frozenset[Kind]) -> bool:
+        """Whether one of some faults happened within the last minute."""
+        return any(f.kind in kinds and f.at_s > self.world.now_s - 60.0 for f in self._begun())
 
     def _begun(self) -> list[Fault]:
         return [f for f in self.world.scenario.faults if f.at_s <= self.world.now_s]
 
-    def _recently(self, kinds: frozenset[Kind], patience_s: float = 0.0) -> bool:
+    def _recently(self, kinds: frozenset[Kind]) -> bool:
         """Whether one of some faults lasts, or has lasted within the time to become whole."""
-        since_s = self.world.now_s - WHOLE_AFTER_S - patience_s
+        since_s = self.world.now_s - WHOLE_AFTER_S
         return any(fault.kind in kinds and fault.end_s >= since_s for fault in self._begun())
 
     def _operator(self) -> None:
@@ -459,9 +536,10 @@ class Watch:
 
     def _hang_unknown(self) -> int:
         """How many hang for so short that nothing tells them from who has nothing to do."""
-        world, unknown_s = self.world, self.to_be_missed_s()
-        there = world.force.instances
-        return sum(world.now_s - at_s < unknown_s for i, at_s in world.hung.items() if i in there)
+        world = self.world
+        unseen = self._evidence.unseen(world.now_s, SILENT_S)
+        unknown = self._evidence.passed.keys() if self._only_alarms else unseen
+        return len(world.hung.keys() & world.force.instances & unknown)
 
     def _may_sleep(self, left: int) -> bool:
         """Whether the fleet may go to sleep: its queue is known to be empty."""
@@ -499,22 +577,20 @@ class Watch:
 
     def _in_quiet(self, quiet_s: float) -> None:
         """Look at a world that is quiet for so long."""
-        to_be_missed_s = self.to_be_missed_s()
         if quiet_s > SERVED_AFTER_S:
-            self._requests_served(seen=math.isfinite(to_be_missed_s))
+            self._requests_served()
         self._lent()
-        self._ill_patience_s = max(self._ill_patience_s, to_be_missed_s) if to_be_missed_s else 0.0
         self._cured()
 
-    def _requests_served(self, *, seen: bool) -> None:
+    def _requests_served(self) -> None:
         world = self.world
         spot, working, waiting = world.group(world.spot), world.working(), world.force.queued
         # More than the bounds or an operator allow is not asked for: it takes its time.
         fewer = working < (world.scenario.spot_max if world.scenario.sized else spot.desired)
         if not fewer or waiting <= 60.0 * world.load() / world.scenario.service_s + 20:
             return
-        if not seen:
-            self.excused[Excuse.UNSEEN] += 1
+        if excuse := self._excuse(1):
+            self.excused[excuse] += 1
         else:
             how = f"{waiting} requests wait, {working} instances serve, {world.load()} erlangs"
             self.broken(Promise.SERVED, f"{how}, spot desired {spot.desired}")
@@ -540,8 +616,10 @@ class Watch:
         lately = sum(at_s > lately_s for at_s in self.replaced)
         for instance_id, since_s in self._ill_since.items():
             ill_s = world.now_s - since_s
+            missed_s = world.now_s - self._evidence.missed_s.get(instance_id, world.now_s)
             if (
-                ill_s > CURED_AFTER_S + self._ill_patience_s
+                min(ill_s, missed_s) > CURED_AFTER_S
+                and not self._excuse(len(self._ill_since))
                 and instance_id not in self.replaced_ids
                 and lately < world.replacements_an_hour
             ):

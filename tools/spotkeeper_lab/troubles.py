@@ -48,14 +48,16 @@ class Troubled(World):
         )
         self.others_recorded_s = dict.fromkeys(scenario.others, 0.0)
         self.hung: dict[str, float] = {}
-        self.hung_unseen: set[str] = set()
-        """Those that hang since before their fleet was looked at: as if their logs did not come."""
         self.mute: set[str] = set()
         self.muted: set[str] = set()
         """Those that ship no search logs, once did not, or began to serve when none were read."""
         self.heard: set[str] = set()
         """Those of which a search log was shipped while somebody read them."""
         self._logged: set[str] = set()
+        self.logged = 0
+        """How many requests were logged so far."""
+        self.alarmed_s = self.nobody_alarmed_s = -math.inf
+        """When an alarm said last that logs are missing or nobody serves, and only the latter."""
         self.operator_desired = 0
         """The most that an operator has asked for."""
         self.asked = self.group(self.spot).desired
@@ -152,6 +154,10 @@ class Troubled(World):
             return
         record = json.loads(text)
         self.spares = int(record["seen"].get("SpotSpare", self.spares))
+        if "nobody-serves" in record["alarms"]:
+            self.nobody_alarmed_s = self.now_s
+        if {"nobody-serves", "search-logs-missing"} & {*record["alarms"]}:
+            self.alarmed_s = self.now_s
         if record["action"] != "hold" or record["alarms"]:
             told = f"{record['action']} ({record['rule']}): {record['reason']}"
             self.tell(f"{record['controller']} {told}")
@@ -207,6 +213,7 @@ class Troubled(World):
         if served.instance_id not in self.mute:
             self.logs.write(served)
             self._logged.add(served.instance_id)
+            self.logged += Kind.LOGS_STOP not in self.active
 
     def _muster(self) -> None:
         """Start, drain or take away the workers of instances that came, leave or are gone."""
@@ -404,8 +411,6 @@ def _even_out(world: Troubled, fault: Fault) -> None:
 def _hang(world: Troubled, fault: Fault) -> None:
     for instance_id in _share(world, world.spot, fault.value / 2):
         world.hung[instance_id] = world.now_s
-        if Kind.WRONG_DOCUMENT in world.active:
-            world.hung_unseen.add(instance_id)
         world.force.hang(instance_id)
 
 

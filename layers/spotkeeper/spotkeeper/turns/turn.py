@@ -36,8 +36,6 @@ from spotkeeper.ports import (
 TURNS_S = 12.0
 # An invocation turns this many fleets, and hands the others on to further invocations.
 FLEETS_AN_INVOCATION = 5
-# What hangs for this many fleets takes less than that.
-ALWAYS_IN_TIME = 2
 # AWS is asked for nothing later than this: what was asked must be kept in the table.
 ASK_UNTIL_S = 22.0
 # The name of the table among the APIs that may hang.
@@ -182,8 +180,7 @@ class Turns:
 
     def run(self, fleets: Sequence[Fleet], turn: Callable[[Fleet], None]) -> TurnReport:
         """Run the turn of each fleet while there is time, another fleet first each minute."""
-        minute = int(self.now.timestamp() // 60)
-        first = minute % len(fleets) if len(fleets) > ALWAYS_IN_TIME else 0
+        first = int(self.now.timestamp() // 60) % max(1, len(fleets))
         for number, fleet in enumerate((*fleets[first:], *fleets[:first])):
             with self._isolated(fleet):
                 if (spent := self.budget.spent_s()) >= TURNS_S:

@@ -1,38 +1,52 @@
 """What the functions can know nothing of is excused, and no more than that."""
 
-import math
-
 import pytest
 
 from spotkeeper.domain.load.flow import CERTAIN
-from spotkeeper_lab.promises import WHOLE_AFTER_S, is_budget_spent, to_be_missed_s
+from spotkeeper_lab.promises import WHOLE_AFTER_S, Evidence, evidence_of, is_budget_spent
 from spotkeeper_lab.scenario import Scenario
 
 # 4 erlangs of 6 s; later as much as three, or one, of four workers would serve alone.
 STEADY = Scenario(seed=1, loads=((0.0, 4.0),), queue_known=False)
+QUEUE = Scenario(seed=1, loads=((0.0, 4.0),), queue_known=True)
 FELL = Scenario(seed=1, loads=((0.0, 3.6), (3000.0, 0.6)), queue_known=False)
+NIGHT = Scenario(seed=1, loads=((0.0, 4.0), (1500.0, 0.0)), queue_known=False)
 
 
 @pytest.mark.parametrize(
     ("scenario", "now_s", "there", "idle", "hang", "expected"),
     [
-        pytest.param(STEADY, 2000.0, 4, 0, True, 0.0, id="everybody works"),
-        pytest.param(STEADY, 2000.0, 8, 1, True, CERTAIN * 6.0 * 8 / 4.0, id="one in eight"),
-        pytest.param(STEADY, 2000.0, 8, 4, False, CERTAIN * 6.0 * 8 / 4.0, id="half never began"),
-        pytest.param(STEADY, 2000.0, 4, 4, True, math.inf, id="all hang: their logs, perhaps"),
-        pytest.param(STEADY, 2000.0, 4, 4, False, CERTAIN * 6.0, id="none of them ever served"),
-        pytest.param(FELL, 2000.0, 4, 2, True, CERTAIN * 6.0 * 4 / 3.6, id="half, busy"),
-        pytest.param(FELL, 3600.0, 4, 2, True, math.inf, id="half, at ease as the load fell"),
-        pytest.param(
-            FELL, 8000.0, 4, 2, True, CERTAIN * 6.0 * 4 / 0.6, id="half, it fell long ago"
-        ),
-        pytest.param(FELL, 3600.0, 4, 1, True, CERTAIN * 6.0 * 4 / 0.6, id="a quarter, at ease"),
+        pytest.param(STEADY, 2000.0, 8, 1, True, (5.0, False), id="one in eight"),
+        pytest.param(STEADY, 2000.0, 8, 4, False, (5.0, False), id="half never began"),
+        pytest.param(STEADY, 2000.0, 4, 4, True, (10.0, True), id="all hang: rather their logs"),
+        pytest.param(QUEUE, 2000.0, 4, 4, True, (10.0, False), id="all hang, as a queue shows"),
+        pytest.param(STEADY, 2000.0, 4, 4, False, (10.0, False), id="none of them ever served"),
+        pytest.param(NIGHT, 2000.0, 4, 4, True, (0.0, True), id="a night shows nothing"),
+        pytest.param(FELL, 2000.0, 4, 2, True, (10.0, False), id="half, busy"),
+        pytest.param(FELL, 3600.0, 4, 2, True, (10.0, True), id="half, at ease as the load fell"),
+        pytest.param(FELL, 8000.0, 4, 2, True, (10.0, False), id="half, it fell long ago"),
+        pytest.param(FELL, 3600.0, 4, 1, True, (10.0, False), id="a quarter, at ease"),
     ],
 )
-def test_so_long_a_worker_may_do_nothing(
-    scenario: Scenario, now_s: float, there: int, idle: int, *, hang: bool, expected: float
+def test_the_requests_of_a_minute_that_pass_who_does_nothing(
+    scenario: Scenario, now_s: float, there: int, idle: int, *, hang: bool, expected: object
 ) -> None:
-    assert to_be_missed_s(scenario, now_s, there, idle, hang=hang) == pytest.approx(expected)
+    assert evidence_of(scenario, now_s, there, idle, 40, hang=hang) == expected
+
+
+def test_patience_ends_a_while_after_requests_have_certainly_passed() -> None:
+    evidence = Evidence()
+    evidence.add({"i-0a"}, CERTAIN - 1, 60.0)
+    assert evidence.unseen(1e6, 0.0) == {"i-0a"}
+    evidence.add({"i-0a", "i-0b"}, 1.0, 120.0)
+    evidence.add({"i-0a", "i-0b"}, 0.0, 1000.0)
+    assert (evidence.unseen(420.0, 300.0), evidence.unseen(421.0, 300.0)) == (
+        {"i-0a", "i-0b"},
+        {"i-0b"},
+    )
+    evidence.add({"i-0b"}, 0.0, 1060.0)
+    evidence.add({"i-0a"}, 0.0, 1120.0)
+    assert evidence.unseen(1e6, 0.0) == {"i-0a"}
 
 
 @pytest.mark.parametrize(
