@@ -54,7 +54,11 @@ def test_load_becomes_a_size_a_record_and_metrics(stage_of: StageOf, metrics: Me
     emitted = metrics("ocr")
     assert emitted.keys() <= LEVELS.keys() | COUNTS
     assert (emitted["WorkersNeeded"], emitted["WorkersLive"]) == (6, 4)
-    assert 89 < record["seen"]["LoadRate"] <= 91
+    assert record["outcomes"][0]["asked"] == "ocr-spot: desired 6"
+    seen = record["seen"]
+    assert 89 < seen["LoadRate"] <= 91
+    assert seen["OfferedLoad"] == pytest.approx(3.6, rel=0.05)
+    assert seen["WaitP95"] == pytest.approx(1.0, rel=0.05)
 
 
 def test_a_fleet_that_never_logged_is_held_and_rings_nobody(

@@ -97,19 +97,6 @@ def test_a_poison_message_fails_alone_and_is_named(
     assert "_aws" not in capsys.readouterr().out
 
 
-def test_a_batch_of_poison_fails_message_by_message() -> None:
-    assert deliver(record("a", "?"), record("b", "[]")) == ["a", "b"]
-
-
-def test_logs_without_a_time_cost_the_rest_of_the_batch_nothing() -> None:
-    unset = {f"{name}_at": "0001-01-01T00:00:00Z" for name in ("enqueued", "started", "finished")}
-    poison = [record(name, json.dumps(sent_log(8, **{name: at}))) for name, at in unset.items()]
-    never = record("never", json.dumps(sent_log(9, **unset)))
-    good = record("good", json.dumps(sent_log(0)))
-    assert deliver(*poison, never, good) == list(unset)
-    assert finished() == 1
-
-
 def test_duplicates_count_once_in_a_batch_a_retried_batch_and_another_batch() -> None:
     body = json.dumps([sent_log(0), sent_log(1)])
     batch = [record("a", body), record("b", body), record("c", json.dumps(sent_log(2)))]
@@ -117,12 +104,6 @@ def test_duplicates_count_once_in_a_batch_a_retried_batch_and_another_batch() ->
     assert deliver(*batch) == []
     assert deliver(record("d", packed(body)), record("e", json.dumps(sent_log(3)))) == []
     assert finished() == 4
-
-
-def test_the_other_messages_of_a_batch_survive_a_fleet_that_does_not_exist() -> None:
-    ghost = record("ghost", json.dumps(sent_log(0, fleet="ghost")))
-    assert deliver(ghost, record("good", json.dumps(sent_log(1)))) == ["ghost"]
-    assert finished() == 1
 
 
 def test_a_fleet_whose_document_is_wrong_keeps_its_search_logs() -> None:

@@ -96,16 +96,6 @@ def test_a_warned_instance_is_backfilled_replaced_and_drained_in_one_turn(
     assert (emitted["Interruptions"], emitted["Backfilled"]) == (1, 1)
 
 
-def test_the_same_warning_again_changes_nothing(stage: Stage) -> None:
-    warned = first_spot(stage)
-    told = event("spot_interruption_warning", warned)
-    stage.call(handler, told)
-    for _ in range(4):
-        stage.call(handler, told)
-        assert changes(stage) == {}
-    assert stage.cloud.group("ocr-on-demand").desired == 1
-
-
 def test_a_warning_of_long_ago_changes_nothing(stage: Stage) -> None:
     late = event("spot_interruption_warning", first_spot(stage)) | {"time": at(-900).isoformat()}
     assert stage.call(handler, late).keys() == {"ocr"}

@@ -14,6 +14,8 @@ from spotkeeper_lab.traces.market_file import read_market
 TRACES = Path(__file__).parents[3] / "shared" / "traces" / "market"
 AWS1 = TRACES / "aws-p3.2xlarge-4-2023-08.csv.gz"
 H100 = TRACES / "gcp-h100-16-2025-10-six-zones.csv.gz"
+# They need traces that are no part of the repository, and take a minute.
+pytestmark = pytest.mark.make_e2e
 PUBLISHED = World(target=3, tick_s=30.0, cold_start_s=120.0, price_ratio=1 / 3)
 
 
@@ -80,3 +82,10 @@ def test_the_order_of_the_policies_is_the_published_one() -> None:
     )
     assert rows["limit"].cost < rows["optimum"].cost < rows["spothedge"].cost < 1
     assert rows["optimum"].served_share_min == 1
+
+
+@pytest.mark.parametrize("trace", sorted(TRACES.glob("*.csv.gz")), ids=lambda path: path.stem)
+def test_every_trace_reads(trace: Path) -> None:
+    market = read_market(trace)
+    assert market.end_s > 0
+    assert list(market.changes())

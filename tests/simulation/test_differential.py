@@ -7,7 +7,6 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,10 +19,8 @@ from spotkeeper_lab.fakes import FakeStates, instant
 from spotkeeper_lab.run.day import LEAD_S, DemoSettings, Scene, running
 from spotkeeper_lab.traces.generate import generate
 from spotkeeper_lab.traces.market import Market
-from spotkeeper_lab.traces.market_file import read_market
 from spotkeeper_lab.traces.requests import RequestTrace
 
-AWS1 = Path(__file__).parents[3] / "shared/traces/market/aws-p3.2xlarge-4-2023-08.csv.gz"
 # Events a little late never meet a minute's turn: at the same instant, AWS promises no order.
 NOTICED = World(
     target=4,
@@ -154,12 +151,3 @@ def test_on_a_generated_market_the_backtest_decides_as_the_deployed_handlers_do(
     world: World,
 ) -> None:
     assert_alike(generate(5, hours=24.0).window(6 * 3600.0, 2 * 3600.0), world)
-
-
-@pytest.mark.parametrize("world", [NOTICED, SURPRISED], ids=["noticed", "surprised"])
-def test_on_a_recorded_market_the_backtest_decides_as_the_deployed_handlers_do(
-    world: World,
-) -> None:
-    if not AWS1.exists():
-        pytest.skip("../shared/traces/market is not here")
-    assert_alike(read_market(AWS1).window(40 * 3600.0, 2.5 * 3600.0), world)

@@ -1,7 +1,5 @@
 """What can go wrong around a turn, and what the fleet makes of it: one scenario each."""
 
-from datetime import timedelta
-
 import pytest
 
 from spotkeeper.domain.interruption import Interruption, InterruptionKind
@@ -19,19 +17,6 @@ def warning(instance_id: str, at_s: float) -> Interruption:
     return Interruption(
         kind=InterruptionKind.INTERRUPTION_WARNING, at=instant(at_s), instance_ids=(instance_id,)
     )
-
-
-def test_a_foreign_instance_is_ignored_quietly() -> None:
-    fleet = Scenario()
-    fleet.to(300)
-    before = len(fleet.states.records)
-    report = handle_interruption(
-        warning("i-0f00f00f00f00f00f", 301), [fleet.fleet], fleet.ports, instant(301)
-    )
-    assert report.records == ()
-    assert report.errors == ()
-    assert len(fleet.states.records) == before
-    assert fleet.faults.calls[-1] == "groups_of"
 
 
 def test_the_same_event_five_times_and_out_of_order_changes_nothing_more() -> None:
@@ -78,17 +63,6 @@ def test_throttled_calls_stop_the_turn_and_nothing_is_concluded() -> None:
     assert fleet.serving == 6
 
 
-def test_a_throttled_change_is_tried_again_by_the_next_turn() -> None:
-    fleet = Scenario(a=LOSS)
-    fleet.to(1079)
-    fleet.faults.refusals["set_desired"] = Throttled("Rate exceeded")
-    fleet.to(1090)
-    assert fleet.on_demand == 0
-    fleet.faults.refusals.clear()
-    fleet.to(1140)
-    assert fleet.on_demand == 1
-
-
 def test_desired_raised_by_hand_brings_no_burst_of_on_demand() -> None:
     fleet = Scenario()
     fleet.to(300)
@@ -117,26 +91,6 @@ def calls_before(fleet: Scenario, at_s: float) -> int:
     """Let time pass to just before an instant; how many calls there were."""
     fleet.to(at_s - 1)
     return len(fleet.faults.calls)
-
-
-def test_two_turns_at_once_leave_one_writer_and_lose_no_warning() -> None:
-    fleet = Scenario(a=LOSS)
-    fleet.to(1079)
-    reports = []
-
-    def another() -> None:
-        (warned,) = [e.instance_id for e in fleet.cloud.spot_requests()]
-        now = instant(1080)
-        reports.append(handle_interruption(warning(warned, 1080), [fleet.fleet], fleet.ports, now))
-
-    fleet.faults.meanwhile["describe"] = another
-    fleet.to(1080)
-    assert reports[0].busy == ("ocr",)
-    assert reports[0].records == ()
-    assert fleet.on_demand == 1
-    assert fleet.total("Backfilled") == 1
-    fleet.to(4500)
-    assert fleet.serving == 4
 
 
 def test_a_warning_that_comes_during_a_turn_is_seen_by_another_round() -> None:
@@ -203,30 +157,6 @@ def test_what_is_not_told_is_made_up_for(physics: Physics, on_demand: dict[int, 
     for at_s, desired in on_demand.items():
         fleet.to(at_s)
         assert fleet.on_demand == desired
-
-
-def test_detached_instances_that_aws_leaves_running_are_ended() -> None:
-    fleet = Scenario()
-    fleet.to(600)
-    (first, *_) = fleet.spot_ids()
-    handle_interruption(warning(first, 600), [fleet.fleet], fleet.ports, instant(600))
-    assert first not in fleet.spot_ids()
-    assert fleet.cloud.instance(first).draining
-    deadline = timedelta(seconds=fleet.fleet.availability.launch_deadline_s).total_seconds()
-    fleet.to(600 + deadline + 60)
-    assert len(fleet.cloud.instances()) == 4
-
-
-@pytest.mark.parametrize(("group", "known"), [(SPOT, False), (ON_DEMAND, True)])
-def test_a_group_that_is_deleted_stops_only_its_fleet(group: str, known: bool) -> None:
-    fleet, other = Scenario(), Scenario()
-    if known:
-        fleet.to(300)
-    fleet.cloud.delete_group(group)
-    report = check_availability([fleet.fleet], fleet.ports, instant(301))
-    assert f"{group} does not exist" in str(report.errors[0])
-    other.to(300)
-    assert other.serving == 4
 
 
 def test_on_demand_stands_in_for_a_spot_group_that_was_deleted_and_it_wakes_as_large() -> None:

@@ -15,6 +15,8 @@ from spotkeeper_lab.traces.requests import RequestTrace, generate_requests, read
 
 REQUESTS = Path(__file__).parents[2].parent / "shared" / "traces" / "requests"
 SETTINGS = ReplaySettings()
+# They need traces that are no part of the repository, and take minutes.
+ON_REAL_TRACES = pytest.mark.make_e2e
 
 
 def real(name: str) -> RequestTrace:
@@ -28,6 +30,7 @@ def by_rule(trace: RequestTrace) -> dict[str, Row]:
     return {rule: run_rule(trace, rule, SETTINGS).row for rule in RULE_NAMES}
 
 
+@ON_REAL_TRACES
 @pytest.mark.parametrize(
     ("name", "fixed", "peer"),
     [
@@ -53,12 +56,14 @@ def test_the_promise_is_kept_for_few_worker_hours(name: str, fixed: float, peer:
         assert ours.worker_hours <= 1.25 * best.worker_hours
 
 
+@ON_REAL_TRACES
 @pytest.mark.parametrize("name", ["azure-llm-conv-2023-11", "mooncake-conversation"])
 def test_a_fleet_that_starts_from_one_worker_keeps_it_after_a_quarter_of_an_hour(name: str) -> None:
     row = run_rule(real(name), "spotkeeper", ReplaySettings(initial_workers=1)).row
     assert row.objective_met
 
 
+@ON_REAL_TRACES
 @pytest.mark.parametrize("seed", range(3))
 def test_seconds_more_or_less_do_not_break_the_promise(seed: int) -> None:
     trace = real("mooncake-conversation")

@@ -15,25 +15,6 @@ from spotkeeper_lab.fakes import FakeLoadTable, instant
 from tests.unit.turns.stage import START_S, Stage, hung, served
 
 
-def test_load_raises_the_spot_group_and_the_record_says_why() -> None:
-    stage = Stage()
-    stage.serve(0, dict.fromkeys(stage.spot, 0.9))
-    report = stage.turn(0)
-    (record,) = report.records
-    assert stage.cloud.group("spot").desired == 6
-    assert (record.controller, record.action, record.rule) == (
-        Controller.HEALTH,
-        Action.RESIZE,
-        "load rate",
-    )
-    assert [outcome.asked for outcome in record.outcomes] == ["spot: desired 6"]
-    assert record.seen["LoadRate"] == pytest.approx(90, abs=1)
-    assert record.seen["OfferedLoad"] == pytest.approx(3.6, rel=0.05)
-    assert record.seen["WorkersNeeded"] == 6
-    assert record.seen["WaitP95"] == pytest.approx(1.0, rel=0.05)
-    assert list(stage.states.records) == [record]
-
-
 def test_less_load_ends_the_least_busy_instances() -> None:
     stage = Stage(sizing=SizingPolicy(scale_in_after_s=0))
     busy, *idle = stage.spot
@@ -90,12 +71,6 @@ def test_stale_logs_ring_nobody_where_no_one_sizes_by_them() -> None:
     stage.serve(0, dict.fromkeys(stage.spot, 0.9))
     (record,) = stage.turn(4).records
     assert (record.alarms, record.seen["StaleSearchLogs"]) == ((), 0)
-
-
-def test_logs_that_never_came_ring_nobody() -> None:
-    (record,) = Stage().turn(4).records
-    assert (record.rule, record.alarms) == ("stale search logs", ())
-    assert record.seen["StaleSearchLogs"] == 0
 
 
 def test_with_sizing_off_the_group_is_someone_elses() -> None:
@@ -182,12 +157,3 @@ def test_an_instance_that_is_scaled_in_is_not_replaced_as_well() -> None:
     assert f"end {victim}" in asked
     assert not any(each.startswith(f"replace {victim}") for each in asked)
     assert not any(outcome.error for outcome in record.outcomes)
-
-
-def test_a_busy_controller_is_reported_and_the_other_is_free() -> None:
-    stage = Stage()
-    now = instant(START_S)
-    assert stage.states.acquire("ocr", Controller.AVAILABILITY, now, None)
-    assert stage.turn(0).busy == ()
-    assert stage.states.acquire("ocr", Controller.HEALTH, instant(START_S + 60), None)
-    assert stage.turn(1).busy == ("ocr",)

@@ -9,7 +9,6 @@ import pytest
 from spotkeeper.domain.decision import Controller
 from spotkeeper.domain.load.history import LoadHistory
 from spotkeeper.domain.settings.sizing import Objective
-from spotkeeper.ports import Unreadable
 from spotkeeper_lab.fakes import FakeLoadHistories, instant
 from tests.unit.turns.stage import START_S, Stage
 
@@ -101,24 +100,3 @@ def test_start_up_is_measured_from_launches() -> None:
     cold_start_s = stage.cloud.physics.cold_start_s
     assert len(lease.health.start_ups) == stage.cloud.group("spot").desired - 4
     assert lease.health.start_ups[0] == pytest.approx(cold_start_s, abs=60)
-
-
-class Garbled(Writes):
-    """Histories of which none can be read until it is written anew."""
-
-    def read(self, fleet: str) -> LoadHistory:
-        """Refuse what was there before."""
-        if not self.written:
-            raise Unreadable("the load history of fleet ocr (sk history) cannot be read")
-        return super().read(fleet)
-
-
-def test_a_history_that_cannot_be_read_starts_afresh_and_the_record_says_so() -> None:
-    stage = promised()
-    stage.ports = replace(stage.ports, histories=Garbled())
-    (record,) = stage.turn(0).records
-    assert [outcome.asked for outcome in record.outcomes if outcome.error] == [
-        "read the load history"
-    ]
-    (record,) = stage.turn(1).records
-    assert not any(outcome.error for outcome in record.outcomes)

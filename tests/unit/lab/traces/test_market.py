@@ -12,7 +12,6 @@ from spotkeeper_lab.traces.market_file import MarketFileError, read_market, writ
 from tests.laws import rows
 
 GOOD = "time_s,pool,capacity\n0,a/g,2\n0,b/g,0\n60,b/g,3\n90,a/g,1\n120,,\n"
-TRACES = Path(__file__).parents[5] / "shared" / "traces" / "market"
 
 
 def write(folder: Path, text: str | bytes, name: str = "m.csv") -> Path:
@@ -227,13 +226,3 @@ def test_the_changes_tell_the_whole_market(market: Market) -> None:
     for change in market.changes():
         held[change.pool] = change.capacity
         assert held[change.pool] == market.capacity(change.pool, change.at_s)
-
-
-def test_every_shared_trace_reads() -> None:
-    files = sorted(TRACES.glob("*.csv.gz"))
-    if not files:
-        pytest.skip("../shared/traces/market is not here")
-    for file in files:
-        market = read_market(file)
-        assert market.end_s > 0
-        assert list(market.changes())
