@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 from spotkeeper import wiring
 from spotkeeper.border.job_report import read_job_messages
 from spotkeeper.observability import logger, report_jobs
-from spotkeeper.turns.keep_jobs import keep_job
+from spotkeeper.turns.keep_jobs import keep_jobs
 
 if TYPE_CHECKING:
     from aws_lambda_powertools.utilities.typing import LambdaContext
@@ -17,10 +17,5 @@ def handler(event: dict[str, Any], context: "LambdaContext") -> dict[str, list[s
     now = wiring.now()
     messages = read_job_messages(event)
     ports = wiring.job_ports()
-    turns = [
-        keep_job(
-            name, [it for it in messages.reports if it.job == name], ports, now, messages.warned
-        )
-        for name in ports.table.names()
-    ]
+    turns = keep_jobs(messages.reports, messages.warned, ports, now)
     return report_jobs(turns, messages.unread)

@@ -1,6 +1,7 @@
 """Jobs from `spotkeeper job start` to the mail, through the real function and commands."""
 
 import json
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -15,6 +16,7 @@ from functions.keep_jobs.app import handler
 from spotkeeper import wiring
 from spotkeeper.adapters.dynamodb.jobs import JobItems
 from spotkeeper.adapters.stacks import Stack
+from spotkeeper.observability import TurnFailed
 from spotkeeper_lab.local_aws.table import create_table
 from spotkeeper_lab.world import Context
 from spotkeeper_operator.aws import Aws, OperatorError
@@ -290,6 +292,25 @@ def test_a_command_that_fails_is_started_again_and_then_no_more(account: Account
     account.tick({**failed, "generation": 2})
     [_, job] = account.jobs.one("resnet")
     assert (job.outcome, exit_code(job)) == ("failed", 3)
+
+
+def test_a_launch_that_aws_refuses_is_shown_and_tried_again_later(account: Account) -> None:
+    account.start(DOCUMENT)
+    template = os.environ["JOB_LAUNCH_TEMPLATE_ID"]
+    account.ec2.delete_launch_template(LaunchTemplateId=template)
+    assert account.tick()[-1] == "Start: attempt 1"
+    assert "InvalidLaunchTemplateId.NotFound" in status_text(*account.jobs.one("resnet"))
+    assert account.tick(minutes=0.5) == []
+    assert account.tick(minutes=0.6)[-1] == "Start: attempt 2"
+    with pytest.raises(TurnFailed, match="cannot be read"):
+        table = boto3.client("dynamodb", "us-east-1")
+        table.update_item(
+            TableName=TABLE,
+            Key={"pk": {"S": "job#resnet"}, "sk": {"S": "state"}},
+            UpdateExpression="SET document = :text",
+            ExpressionAttributeValues={":text": {"S": '{"version": 2}'}},
+        )
+        account.tick()
 
 
 @pytest.mark.parametrize(("now", "left"), [(True, 0), (False, 1)])

@@ -6,7 +6,7 @@ from typing import Any
 
 from spotkeeper.observability import COUNTS, DAILY, LEVELS
 from spotkeeper_operator.status.read_status import ALARMS
-from tests.template.stack import Stack
+from tests.template.stack import JOBS, Stack
 
 LAUNCH_DEADLINE_S = 600
 """The default of a fleet document."""
@@ -121,7 +121,8 @@ def looked_at(alarm: dict[str, Any], name: str) -> list[str]:
 
 
 def test_every_function_has_a_part_in_the_alarm_on_throttles(stack: Stack) -> None:
-    assert set(looked_at(alarms(stack)["ThrottlesAlarm"], "Throttles")) == set(stack.functions())
+    for each in (stack, Stack.with_parameters(JOBS)):
+        assert set(looked_at(alarms(each)["ThrottlesAlarm"], "Throttles")) == set(each.functions())
 
 
 def test_whoever_fails_rings_by_errors_or_where_it_runs_seldom_by_what_failed(
@@ -132,6 +133,8 @@ def test_whoever_fails_rings_by_errors_or_where_it_runs_seldom_by_what_failed(
     assert (alarm["DatapointsToAlarm"], alarm["EvaluationPeriods"]) == (2, 3)
     seldom = stack.functions().keys() - set(looked_at(alarm, "Errors"))
     assert seldom == {"KeepLedger", "ExamineAccount"}
+    with_jobs = alarms(Stack.with_parameters(JOBS))["ErrorsAlarm"]
+    assert "KeepJobs" in looked_at(with_jobs, "Errors")
     for name in seldom:
         config = stack.functions()[name]["EventInvokeConfig"]
         assert config["MaximumRetryAttempts"] == 0

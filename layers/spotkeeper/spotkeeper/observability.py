@@ -145,6 +145,8 @@ def report_jobs(turns: Sequence[JobTurn], unread: Sequence[str]) -> dict[str, li
     for turn in turns:
         if turn.steps:
             logger.info("took steps", job=turn.name, steps=turn.steps)
+        if turn.is_late:
+            logger.warning("a job had no turn: the time was over", job=turn.name)
         if turn.stuck_for:
             metrics = EphemeralMetrics()
             metrics.add_metric(name="JobsStuck", unit=MetricUnit.Count, value=1)

@@ -63,6 +63,8 @@ def _config(*, connect_s: int, read_s: int, attempts: int) -> Config:
 NEEDED = _config(connect_s=1, read_s=3, attempts=3)
 # A turn goes on without what these would answer.
 OPTIONAL = _config(connect_s=1, read_s=3, attempts=2)
+# CreateFleet answers once it has launched. A repeated call has the same token.
+LAUNCH = _config(connect_s=1, read_s=20, attempts=1)
 # Each turn has several calls of the table, which answers within milliseconds.
 TABLE = _config(connect_s=1, read_s=2, attempts=3)
 # The documents' copy must not take a turn's time.
@@ -139,7 +141,8 @@ def job_ports() -> JobPorts:
 
     settings = JobSettings.parse(os.environ)
     mail = JobMail(boto3.client("sns", config=OPTIONAL), settings.topic, settings.bucket)
-    cloud = AwsJobs(_ec2(), boto3.client("s3", config=OPTIONAL), settings, mail.send)
+    s3, launching = boto3.client("s3", config=OPTIONAL), boto3.client("ec2", config=LAUNCH)
+    cloud = AwsJobs(_ec2(), launching, s3, settings, mail.send)
     region = _ec2().meta.region_name
     where = price_list_region(region)
     pricing = boto3.client("pricing", region_name=where, config=OPTIONAL) if where else None

@@ -31,7 +31,7 @@ from spotkeeper.domain.jobs.reports import Report
 from spotkeeper.domain.money.prices import PriceBook
 from spotkeeper.job_ports import Denied, Kept, NotMade, Overtaken
 from spotkeeper.ports import FleetError, TimedOut, Unavailable
-from spotkeeper.turns.keep_jobs import JobPorts, keep_job
+from spotkeeper.turns.keep_jobs import JobPorts, keep_jobs
 
 BEGAN = datetime(2026, 3, 2, tzinfo=UTC)
 MINUTE = timedelta(minutes=1)
@@ -551,7 +551,7 @@ class World:
         """Run the keeper's turn of this minute; it may be killed."""
         reports = [report for due, report in self.queue if due <= self.t]
         try:
-            turn = keep_job(NAME, reports, self.ports, self.now)
+            [turn] = keep_jobs(reports, {}, self.ports, self.now)
         except Killed:
             self.story.append(f"{self.t}: killed")
             # The messages of an invocation that died are delivered again.

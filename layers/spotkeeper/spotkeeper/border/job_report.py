@@ -3,7 +3,7 @@
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any, Literal
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationError
@@ -66,8 +66,12 @@ def _warning(event: Mapping[str, Any]) -> Mapping[str, datetime]:
     """Read an interruption warning: the instance ends two minutes later."""
     if event.get("detail-type") != "EC2 Spot Instance Interruption Warning":
         return {}
-    instance_id = str(event.get("detail", {}).get("instance-id", ""))
-    return {instance_id: datetime.fromisoformat(str(event["time"])) + NOTICE}
+    try:
+        at = datetime.fromisoformat(str(event["time"]))
+        return {str(event["detail"]["instance-id"]): at.astimezone(UTC) + NOTICE}
+    except (KeyError, TypeError, ValueError):
+        # Machines of jobs may send to the queue, too: this is no event of AWS.
+        return {}
 
 
 def _bodies(event: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from types import MappingProxyType
 from typing import Protocol
 
 from spotkeeper.domain.jobs.decide import YOUNG, created, decide, launched, refused
@@ -16,8 +15,12 @@ from spotkeeper.ports import FleetError
 
 # A turn takes this many steps at most; the next minute goes on.
 MOST_STEPS = 12
-# No step begins later than this: a function has 60 s.
+# The function has 60 s (template.yaml). No job begins later than this after the invocation, ...
+JOBS_S = 30.0
+# ... and no step: the slowest call takes 20 s.
 STEPS_S = 35.0
+# Each minute the first job is another one. Steps of this part of the list reach all parts early.
+GOLDEN = (5**0.5 - 1) / 2
 # A job that does not go on for this long rings the alarm.
 STUCK = timedelta(hours=1)
 # What AWS makes late is still found and deleted this long after the end.
@@ -50,30 +53,58 @@ class JobTurn:
     steps: list[str] = field(default_factory=list)
     stuck_for: str = ""
     error: FleetError | None = None
+    is_late: bool = False
 
 
-def keep_job(
-    name: str,
+def keep_jobs(
     reports: Sequence[Report],
+    warned: Mapping[str, datetime],
     ports: JobPorts,
     now: datetime,
-    warned: Mapping[str, datetime] = MappingProxyType({}),
-) -> JobTurn:
-    """Take the next steps of one job, as the only one that does.
+) -> list[JobTurn]:
+    """Keep each job in turn, within the time of one invocation.
 
-    Reports are kept first, also while another turn has the job. `warned` has the instances that
-    AWS takes back, and when; those of others are left out.
+    Reports are kept for all jobs first. Those without a turn for lack of time are `is_late`.
     """
-    turn = JobTurn(name=name)
+    names = sorted(ports.table.names())
+    turns = {name: JobTurn(name=name) for name in names}
+    if reports or warned:
+        for name in names:
+            mine = [it for it in reports if it.job == name]
+            _note(name, mine, warned, ports.table, turns[name])
+    first = int(now.timestamp() // 60 * GOLDEN % 1 * len(names))
+    reported = {it.job for it in reports}
+    for name in sorted((*names[first:], *names[:first]), key=lambda it: it not in reported):
+        if (ports.clock() - now).total_seconds() > JOBS_S:
+            turns[name].is_late = True
+        elif turns[name].error is None:
+            keep_job(turns[name], ports, now)
+    return list(turns.values())
+
+
+def _note(
+    name: str,
+    reports: Sequence[Report],
+    warned: Mapping[str, datetime],
+    table: JobTable,
+    turn: JobTurn,
+) -> None:
+    """Keep reports, also while another turn has the job; `warned` may name others' instances."""
     try:
-        if reports or warned:
-            ports.table.change(name, lambda job: _noted(job, reports, warned))
-        kept = ports.table.acquire(name, now)
-        if kept is None:
-            return turn
+        table.change(name, lambda job: _noted(job, reports, warned))
     except FleetError as error:
         turn.error = error
-        return turn
+
+
+def keep_job(turn: JobTurn, ports: JobPorts, now: datetime) -> None:
+    """Take the next steps of one job, as the only one that does."""
+    try:
+        kept = ports.table.acquire(turn.name, now)
+    except FleetError as error:
+        turn.error = error
+        return
+    if kept is None:
+        return
     try:
         for told in _steps(kept, ports, now, turn):
             turn.steps.append(told)
@@ -82,8 +113,11 @@ def keep_job(
         turn.steps.append("overtaken")
     except FleetError as error:
         turn.error = error
-    ports.table.release(kept)
-    return turn
+    try:
+        ports.table.release(kept)
+    except FleetError as error:
+        # The lease ends by itself.
+        turn.error = turn.error or error
 
 
 def _noted(job: Job, reports: Sequence[Report], warned: Mapping[str, datetime]) -> Job:

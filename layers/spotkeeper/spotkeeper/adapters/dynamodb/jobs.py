@@ -17,10 +17,10 @@ from botocore.exceptions import ClientError
 from pydantic import TypeAdapter
 
 from spotkeeper.adapters.errors import CONDITION_FAILED, aws_errors
-from spotkeeper.border.job_document import JobDocument, parse_job
+from spotkeeper.border.job_document import JobDocument, JobDocumentError, parse_job
 from spotkeeper.domain.jobs.job import Job
 from spotkeeper.job_ports import Kept, Overtaken
-from spotkeeper.ports import Unavailable
+from spotkeeper.ports import Unavailable, Unreadable
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
@@ -210,21 +210,27 @@ def _listed(name: str) -> dict[str, Any]:
 
 
 def _document(item: dict[str, Any]) -> JobDocument:
-    return parse_job(json.loads(item["document"]["S"]))
+    try:
+        return parse_job(json.loads(item["document"]["S"]))
+    except (JobDocumentError, ValueError, KeyError) as error:
+        raise Unreadable(f"the document of {item['pk']['S']} cannot be read: {error}") from error
 
 
 def _job(item: dict[str, Any]) -> Job:
     """Read what is remembered; items of before machines and volumes were remembered name one."""
-    job: dict[str, Any] = json.loads(item["job"]["S"])
-    if "machines" not in job:
-        job["machines"] = {
-            job[role]: {"attempt": job[f"{role}_attempt"], "at": job[f"{role}_at"]}
-            for role in ("machine", "successor")
-            if job.get(role)
-        }
-        own = {"generation": job["generation"], "move": job["moves"], "at": job["created_at"]}
-        job["volumes"] = {job["home"]: own} if job.get("home") else {}
-    return _JOB.validate_python(job)
+    try:
+        job: dict[str, Any] = json.loads(item["job"]["S"])
+        if "machines" not in job:
+            job["machines"] = {
+                job[role]: {"attempt": job[f"{role}_attempt"], "at": job[f"{role}_at"]}
+                for role in ("machine", "successor")
+                if job.get(role)
+            }
+            own = {"generation": job["generation"], "move": job["moves"], "at": job["created_at"]}
+            job["volumes"] = {job["home"]: own} if job.get("home") else {}
+        return _JOB.validate_python(job)
+    except (ValueError, KeyError) as error:
+        raise Unreadable(f"the item {item['pk']['S']} cannot be read: {error}") from error
 
 
 def _is_condition(error: Unavailable) -> bool:

@@ -60,11 +60,16 @@ class AwsJobs:
     def __init__(
         self,
         ec2: "EC2Client",
+        launching: "EC2Client",
         s3: Any,
         settings: "JobSettings",
         mail: Callable[[Job, str], None],
     ) -> None:
-        """Take typed clients, and what sends the mail of a job's end with its last lines."""
+        """Take typed clients, and what sends the mail of a job's end with its last lines.
+
+        `launching` waits longer for an answer.
+        """
+        self._launching = launching
         self._ec2, self._s3, self._settings, self._mail = ec2, s3, settings, mail
 
     def zones(self) -> Sequence[str]:
@@ -160,7 +165,7 @@ class AwsJobs:
         tags = self._tags(job, {ATTEMPT: str(launch.attempt), "Name": f"job {job.name}"})
         token = f"{job.name}-{int(job.created_at.timestamp())}-{launch.attempt}"
         with _made(f"launching a machine of job {job.name}"):
-            answer = self._ec2.create_fleet(
+            answer = self._launching.create_fleet(
                 Type="instant",
                 ClientToken=token,
                 LaunchTemplateConfigs=[
