@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from spotkeeper.adapters.dynamodb.load_histories import LoadHistoryTable
-from spotkeeper.domain.load.history import DAY_MINUTES, LoadHistory, Scores
+from spotkeeper.domain.load.history import DAY_MINUTES, LoadHistory, Scores, digits
 from spotkeeper.domain.sizing.shadows import FAMILY
 from spotkeeper.ports import LoadHistories, Unreadable
 from spotkeeper_lab.fakes import FakeLoadHistories
@@ -33,11 +33,11 @@ def a_day(erlangs: int = 50) -> LoadHistory:
     random = Random(0)
 
     def column(most: float) -> tuple[float, ...]:
-        return tuple(float(f"{random.uniform(0, most):.5g}") for _ in FAMILY)
+        return tuple(float(f"{random.uniform(0, most):.4g}") for _ in FAMILY)
 
     return LoadHistory(
         next_step=6_000_000,
-        work_ms=tuple(random.randrange(120_000 * erlangs) for _ in range(DAY_MINUTES)),
+        work_ms=tuple(digits(random.randrange(120_000 * erlangs)) for _ in range(DAY_MINUTES)),
         requests=tuple(random.randrange(600) for _ in range(DAY_MINUTES)),
         scores=Scores(
             family="1",
@@ -71,7 +71,7 @@ def test_an_item_is_small_and_goes_after_fifteen_days(dynamodb: "DynamoDBClient"
     LoadHistoryTable(dynamodb, TABLE).write("ocr", a_day(), SENT)
     [item] = dynamodb.scan(TableName=TABLE)["Items"]
     assert item["expires_at"]["N"] == str(int((SENT + timedelta(days=15)).timestamp()))
-    assert len(bytes(item["history"]["B"])) <= 10 * 1024
+    assert len(bytes(item["history"]["B"])) <= 7 * 1024
 
 
 def test_a_history_of_another_format_is_named(dynamodb: "DynamoDBClient") -> None:

@@ -2,7 +2,7 @@
 
     pk fleet#NAME  sk history  history <packed>  expires_at <epoch s>
 
-The minutes of a day and the scores of the shadow fleets pack into about 8 KB. It is written once
+The minutes of a day and the scores of the shadow fleets pack into about 5 KB. It is written once
 in five minutes and read once a turn: at public prices (us-east-1, 2025) about 0.06 USD a month.
 """
 

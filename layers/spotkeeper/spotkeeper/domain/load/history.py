@@ -52,7 +52,7 @@ class Scores:
 class LoadHistory:
     """Each minute of up to a day before `next_step` (counted from the Unix epoch), oldest first.
 
-    `work_ms` is the service time of what arrived, `requests` how many arrived.
+    `work_ms` is the service time of what arrived, to three digits, `requests` how many arrived.
     """
 
     next_step: int = 0
@@ -80,7 +80,7 @@ def extended(history: LoadHistory, seen: ArrivalWindow) -> LoadHistory:
 
     def joined(before: Sequence[int], slots: Sequence[int]) -> tuple[int, ...]:
         kept = before[: max(0, start - begun) * STEP_MINUTES]
-        found = (sum(slots[at : at + MINUTE_SLOTS]) for at in minutes)
+        found = (digits(sum(slots[at : at + MINUTE_SLOTS])) for at in minutes)
         return (*kept, *[0] * missed, *found)[-DAY_MINUTES:]
 
     return LoadHistory(
@@ -89,6 +89,11 @@ def extended(history: LoadHistory, seen: ArrivalWindow) -> LoadHistory:
         requests=joined(history.requests, seen.requests),
         scores=history.scores,
     )
+
+
+def digits(value: int) -> int:
+    """Return a whole number to three digits: those beyond are most of what is stored."""
+    return int(float(f"{value:.3g}"))
 
 
 def _first(seen: ArrivalWindow) -> int:

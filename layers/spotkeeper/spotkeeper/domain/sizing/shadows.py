@@ -425,7 +425,7 @@ def _added(
     own: OwnStarts | None,
 ) -> Scores:
     def faded(before: float, now: float) -> float:
-        return float(f"{before * FADE + now:.5g}")
+        return float(f"{before * FADE + now:.4g}")
 
     # The choice expects the share that its shadow had until now. What the fleet itself then has is
     # worse where days differ, where the cheapest was the luckiest, or where instances were lost.
