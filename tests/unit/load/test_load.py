@@ -7,10 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spotkeeper.domain.load.digest import Status
-from spotkeeper.domain.load.dispersion import index_of_dispersion
 from spotkeeper.domain.load.histogram import Histogram, bucket, histogram, merged, middle_ms
 from spotkeeper.domain.load.load import Cluster, Load, WorkerLoad, load_rate
-from spotkeeper.domain.load.summarise import summarise
+from spotkeeper.domain.load.summarise import index_of_dispersion, summarise
 from tests.search_logs import SENT, before, digest_of, log
 
 

@@ -12,8 +12,7 @@ from spotkeeper.domain.fleet import Fleet, Group
 from spotkeeper.domain.health.memory import HealthMemory
 from spotkeeper.domain.load.load import Cluster, Load, WorkerLoad
 from spotkeeper.domain.settings.sizing import Bounds, SizingPolicy
-from spotkeeper.domain.sizing.load_rate import workers_needed
-from spotkeeper.domain.sizing.size import Sizing, size
+from spotkeeper.domain.sizing.size import Sizing, size, workers_needed
 from tests.builders import at, fleet, group
 
 FRESH = HealthMemory()

@@ -20,7 +20,7 @@ from spotkeeper.domain.load.slots import slot_of
 from spotkeeper.domain.load.summarise import summarise
 from spotkeeper.domain.load.summary import ArrivalLog, LoadSummary
 from spotkeeper.domain.settings.sizing import Bounds, Objective
-from spotkeeper.domain.sizing.promise import OBJECTIVE_WINDOW_S, ObjectiveInput
+from spotkeeper.domain.sizing.objective import OBJECTIVE_WINDOW_S, ObjectiveInput
 from spotkeeper.domain.sizing.size import Sizing, size
 from tests.builders import at, fleet, group
 from tests.laws import shuffles

@@ -13,7 +13,7 @@ from spotkeeper.domain.load.load import Load
 from spotkeeper.domain.load.request_queue import QueueLength, QueueMemory
 from spotkeeper.domain.load.summary import LoadSummary
 from spotkeeper.domain.settings.sizing import Bounds
-from spotkeeper.domain.sizing.promise import ObjectiveInput
+from spotkeeper.domain.sizing.objective import ObjectiveInput
 from spotkeeper.domain.sizing.size import Sizing, size
 from tests.builders import at, fleet, group, instances
 from tests.unit.sizing.test_sizing_to_objective import logged, promised, summary

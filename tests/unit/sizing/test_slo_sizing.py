@@ -9,9 +9,8 @@ import pytest
 
 from spotkeeper.domain.load.summary import ArrivalLog, LoadSummary
 from spotkeeper.domain.settings.sizing import SizingPolicy
-from spotkeeper.domain.sizing.erlang import erlang_workers
 from spotkeeper.domain.sizing.objective import size_to_objective
-from spotkeeper.domain.sizing.shadows import Member
+from spotkeeper.domain.sizing.shadows import Member, erlang_workers
 from spotkeeper.domain.sizing.values import Need, ObjectivePolicy, PastNeed
 
 POLICY = ObjectivePolicy(wait_s=10.0, share=0.95, min_workers=1, max_workers=200, start_up_s=240.0)

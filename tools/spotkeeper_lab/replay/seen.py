@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from spotkeeper.domain.load.dispersion import dispersion
 from spotkeeper.domain.load.flow import LogFlow
 from spotkeeper.domain.load.history import STEP_SLOTS
 from spotkeeper.domain.load.slots import slot_of
+from spotkeeper.domain.load.summarise import dispersion
 from spotkeeper.domain.load.summary import ArrivalLog, LoadSummary
 from spotkeeper.domain.settings.sizing import SizingPolicy
 from spotkeeper.domain.sizing.shadows import OwnStarts

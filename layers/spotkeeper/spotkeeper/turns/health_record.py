@@ -17,7 +17,7 @@ from spotkeeper.domain.sizing.actions import (
 from spotkeeper.domain.sizing.decide import (
     HealthPlan,
 )
-from spotkeeper.domain.sizing.promise import ObjectiveInput
+from spotkeeper.domain.sizing.objective import ObjectiveInput
 from spotkeeper.domain.sizing.size import Sizing
 
 

@@ -27,7 +27,7 @@ from spotkeeper.domain.load.workers import busy_shares
 from spotkeeper.domain.release import plan_release
 from spotkeeper.domain.sizing.actions import EndInstance, HealthAction, ReplaceWorker, ResizeSpot
 from spotkeeper.domain.sizing.estimate import recent_onprem
-from spotkeeper.domain.sizing.promise import (
+from spotkeeper.domain.sizing.objective import (
     OBJECTIVE_WINDOW_S,
     ObjectiveInput,
     judged_history,

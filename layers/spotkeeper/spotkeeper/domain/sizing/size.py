@@ -1,7 +1,7 @@
 """How many workers the load needs, and how many spot instances that makes (design rule 2).
 
-A fleet with an objective is sized to its promise about waiting (`promise`, `objective`), one
-without to a target load rate (`load_rate`); without logs, `without_logs` says what to do.
+A fleet with an objective is sized to its promise about waiting (`objective`), one without to a
+target load rate (`by_load_rate`); without logs, `without_logs` says what to do.
 """
 
 import math
@@ -12,13 +12,19 @@ from spotkeeper.domain.capacity_request import CapacityRequest
 from spotkeeper.domain.decision import Action
 from spotkeeper.domain.fleet import Fleet, Group, Phase
 from spotkeeper.domain.health.memory import HealthMemory
-from spotkeeper.domain.load.flow import UNHEARD, LogFlow
+from spotkeeper.domain.load.flow import CERTAIN, UNHEARD, LogFlow
 from spotkeeper.domain.load.load import Load
-from spotkeeper.domain.load.request_queue import quiet_s
-from spotkeeper.domain.load.workers import onprem_at_once
-from spotkeeper.domain.sizing.estimate import Estimate, bounds, instances_for, recent_onprem
-from spotkeeper.domain.sizing.load_rate import by_load_rate
-from spotkeeper.domain.sizing.promise import ObjectiveInput, by_objective
+from spotkeeper.domain.load.request_queue import known_waiting, quiet_s
+from spotkeeper.domain.load.workers import on_premises, onprem_at_once
+from spotkeeper.domain.sizing.estimate import (
+    Estimate,
+    bounds,
+    instances_for,
+    recent_needs,
+    recent_onprem,
+)
+from spotkeeper.domain.sizing.objective import ObjectiveInput, by_objective
+from spotkeeper.domain.sizing.values import DRAIN_S
 from spotkeeper.domain.sizing.without_logs import explained, in_silence, is_quiet, when_quiet
 
 # A small fleet may become this much larger in a turn, whatever share of it that is.
@@ -205,3 +211,54 @@ def _asked(
         request=request if action is Action.RESIZE and fleet.sizing.enabled else None,
         missing=found.missing,
     )
+
+
+def by_load_rate(
+    load: Load, fleet: Fleet, onprem: int, memory: HealthMemory, now: datetime
+) -> Estimate:
+    """Find the fewest workers at the target load rate: up at once, down to the recent most."""
+    target = fleet.sizing.target_load_rate
+    workers = max(workers_needed(load, target, onprem), _with_queue(load, memory))
+    workers = _as_alive(workers, load, fleet, onprem, memory)
+    needed = recent_needs(memory, now, workers, fleet.sizing.scale_in_after_s)
+    steady = max(past.workers for past in needed)
+    reason = (
+        f"load {load.offered:.1f} erlangs at {target:.0%} "
+        f"needs {workers} workers (most lately: {steady})"
+    )
+    return Estimate(rule="load rate", reason=reason, workers=workers, steady=steady, needed=needed)
+
+
+def workers_needed(load: Load, target_load_rate: float, onprem: int) -> int:
+    """Give the fewest workers that hold the target load rate; one while there is any load.
+
+    What the live workers are busy with is the least that is offered: behind a backlog longer than
+    the window, nothing that arrived lately has finished, and arrivals alone would read as no load.
+    Those on premises count as `onprem` workers, restarted under new ids or not.
+    """
+    here = [worker.load_rate for worker in on_premises(load)]
+    busy = sum(worker.load_rate for worker in load.workers) - sum(here)
+    busy += sum(here) * min(1.0, onprem / max(1, len(here)))
+    least = 1 if load.arrival_rate or busy else 0
+    return max(least, math.ceil(round(max(load.offered, busy) / target_load_rate, 6)))
+
+
+def _with_queue(load: Load, memory: HealthMemory) -> int:
+    """Give the workers that serve the load and clear what waits; 0 when nothing is known to."""
+    waiting = known_waiting(memory.queue)
+    if not waiting:
+        return 0
+    waiting_s = waiting * (load.service_mean_s or memory.service_mean_s)
+    return max(1, math.ceil(load.offered + waiting_s / DRAIN_S))
+
+
+def _as_alive(workers: int, load: Load, fleet: Fleet, onprem: int, memory: HealthMemory) -> int:
+    """Count more where fewer of the instances' workers log than they carry: the others are dead.
+
+    Only where so many requests came that each would certainly have logged.
+    """
+    alive = [w for w in load.workers if w.instance_id in memory.in_service_since]
+    carried = len({w.instance_id for w in alive}) * fleet.workers_per_instance
+    if not alive or sum(w.finished for w in alive) < CERTAIN * carried:
+        return workers
+    return max(workers, onprem + math.ceil((workers - onprem) * carried / len(alive)))
