@@ -21,12 +21,12 @@ def at_risk(snapshot: Snapshot, memory: AvailabilityMemory) -> dict[str, datetim
         return {}
     present = {i.instance_id for g in (seen.spot, seen.on_demand) for i in g.instances}
     notice = timedelta(seconds=snapshot.fleet.availability.notice_s)
-    merged = dict(memory.at_risk)
+    merged = {i: at for i, at in memory.at_risk.items() if i in present}
     for i, warned_at in snapshot.warned.items():
-        if (known := merged.get(i)) != warned_at:
+        if i in present and (known := merged.get(i)) != warned_at:
             merged[i] = at_risk_since(known, warned_at, now, notice)
     begin = now - WARNING_LIFETIME
-    return {k: at for k, at in merged.items() if k in present and at > begin}
+    return {i: at for i, at in merged.items() if at > begin}
 
 
 def lapsed(
