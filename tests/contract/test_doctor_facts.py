@@ -279,10 +279,10 @@ def test_forty_fleets_take_one_call_a_group_besides_what_is_read_of_all_at_once(
     autoscaling, ec2, iam = (boto3.client(s) for s in ("autoscaling", "ec2", "iam"))
     names, calls = [f"group-{n:02}" for n in range(80)], Counter[str]()
     profile()
-    for n, name in enumerate(names):
-        if n % 2 == 0:  # Both groups of a fleet start from its template.
-            made = template(name, IamInstanceProfile={"Name": "worker"})
-        make(name, LaunchTemplate={"LaunchTemplateId": made, "Version": "1"})
+    for spot, on_demand in zip(names[::2], names[1::2], strict=True):
+        launch = template(spot, IamInstanceProfile={"Name": "worker"})
+        for name in (spot, on_demand):
+            make(name, LaunchTemplate={"LaunchTemplateId": launch, "Version": "1"})
 
     def count(model: Any, **_: object) -> None:
         calls[model.name] += 1
