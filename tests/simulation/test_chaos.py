@@ -42,6 +42,6 @@ def test_what_else_broke_once_holds(name: str) -> None:
     holds(read(KEPT[name]))
 
 
-@pytest.mark.parametrize("seed", range(1, 5))
+@pytest.mark.parametrize("seed", range(1, 3))
 def test_every_promise_holds_under_random_faults(seed: int) -> None:
     holds(draw(seed))
