@@ -1,20 +1,28 @@
 """A fleet falls asleep and wakes on the first request: check_health on moto, its queue on SQS."""
 
 import json
+import shutil
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import boto3
 import pytest
+from celery import Celery
 
 from functions.check_health.app import handler
+from functions.collect_search_logs.app import handler as collect
 from spotkeeper import wiring
 from spotkeeper.domain.load.digest import digest
 from spotkeeper.domain.load.request_queue import QueueLength, QueueLook
 from spotkeeper_lab.cloud.values import Physics
+from spotkeeper_worker.agent.queue_look import look, parse_address
 from tests.builders import at
 from tests.functions.conftest import Stage, document, slow_down
 from tests.functions.test_check_health import served
+from tests.functions.test_collect_search_logs import record
+from tests.search_logs import packed
+from tests.worker.celery_shop import redis
 
 PROMISE = {"wait_s": 10, "share": 0.95}
 START_S, COLD_START_S = 600, 240
@@ -156,6 +164,56 @@ def test_a_fleet_whose_agent_went_silent_does_not_sleep(stage_of: StageOf) -> No
     assert quiet.desired >= 1
     assert "no agent has looked at it for" in quiet.record["reason"]
     assert "request-queue-unread" in quiet.record["alarms"]
+
+
+class OnRedis(Quiet):
+    """The same fleet, its tasks Celery's on a real Redis, at which a real agent's code looks."""
+
+    def __init__(self, stage: Stage, broker: str, **changes: Any) -> None:
+        super().__init__(stage, **changes)
+        self.celery = Celery(broker=broker)
+        self.address = parse_address(f"{broker}/celery?kind=celery")
+        url = "redis://0/celery"
+        self.stage.put("ocr", json.dumps(document("ocr", request_queue_url=url, **changes)))
+        self.stage.restart()
+
+    def turns(self, minutes: int, *, busy: bool = False) -> None:
+        """Have the agent's look reach the search log queue some seconds before each turn."""
+        for _ in range(minutes):
+            sent_at = at(START_S + 60 * (self.minute + 1) - 20)
+            told = {"queue": look(self.address, sent_at.timestamp)}
+            body = packed(json.dumps({"version": 1, "agent": told}))
+            answer = self.stage.call(collect, {"Records": [record("a", body, sent_at)]})
+            assert answer == {"batchItemFailures": []}
+            super().turns(1, busy=busy)
+
+
+@pytest.mark.allow_hosts(["127.0.0.1"])
+@pytest.mark.skipif(shutil.which("redis-server") is None, reason="there is no redis-server here")
+def test_a_redis_fleet_sleeps_and_wakes(
+    stage_of: StageOf, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DEFAULT_FLEET", "ocr")
+    with redis(tmp_path) as broker:
+        stage = stage_of(("ocr",), desired=2, physics=Physics(cold_start_s=COLD_START_S))
+        quiet = OnRedis(stage, broker, objective=PROMISE)
+        quiet.turns(6, busy=True)
+        quiet.turns(11)
+        assert quiet.desired == 0
+        quiet.celery.send_task("ocr.page")
+        quiet.turns(1)
+        assert (quiet.desired, quiet.record["rule"]) == (1, "wake")
+        quiet.turns(4)
+        with quiet.celery.connection_for_read() as connection:
+            (message,) = [connection.SimpleQueue("celery").get(timeout=5)]
+            # A worker has it: nothing waits, and yet the fleet stays.
+            quiet.turns(12)
+            assert quiet.desired == 1
+            assert quiet.record["seen"]["RequestsInFlight"] == 1
+            message.ack()
+            quiet.turns(12)
+            assert quiet.desired == 0
+        quiet.celery.close()
 
 
 def test_what_is_in_flight_keeps_the_fleet(quiet: Quiet) -> None:

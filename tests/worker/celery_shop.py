@@ -9,7 +9,7 @@ import time
 import uuid
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -29,8 +29,17 @@ def redis(folder: Path) -> Iterator[str]:
         port = int(probe.getsockname()[1])
     command = ["redis-server", "--port", str(port), "--bind", "127.0.0.1", "--save", ""]
     with subprocess.Popen([*command, "--dir", str(folder)], stdout=subprocess.DEVNULL) as server:
-        yield f"redis://127.0.0.1:{port}/0"
-        server.terminate()
+        try:
+            until(lambda: listens(port), "Redis listens")
+            yield f"redis://127.0.0.1:{port}/0"
+        finally:
+            server.terminate()
+
+
+def listens(port: int) -> bool:
+    with suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
+        return True
+    return False
 
 
 class Machine:
