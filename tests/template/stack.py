@@ -18,7 +18,7 @@ JOBS = {
     **ADOPT,
     "Jobs": "true",
     "JobLaunchTemplateId": "lt-0123456789abcdef1",
-    "JobSubnetIds": "subnet-a,subnet-b",
+    "JobSubnetIds": "subnet-0123456789abcdef0,subnet-0123456789abcdef1",
     "JobRole": "trainer",
 }
 

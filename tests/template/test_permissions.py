@@ -148,7 +148,7 @@ def test_the_functions_may_do_what_the_adapters_call_and_nothing_else() -> None:
     clients = r"(?:\b|_)(autoscaling|cloudwatch|ec2|events|dynamodb|pricing|s3|sns|sqs)(?:\(\))?"
     calls = re.findall(clients + r'\.(?:get_paginator\("(\w+)|(\w+)\()', source)
     called = {f"{service}:{camel(page or call)}" for service, page, call in calls if page or call}
-    others = ("SendSearchLogs", "JobMachines", OPERATOR, EXAMINE)
+    others = ("SendSearchLogs", "JobMachines", "OperateJobs", OPERATOR, EXAMINE)
     ours = [it for owner, it in statements(adopted) if owner not in others]
     allowed = {action for it in ours for action in as_list(it["Action"])}
     # Powertools reads the documents, Lambda reads the queue, and the workers fill it.
@@ -247,6 +247,13 @@ def test_what_is_a_jobs_is_changed_by_the_tag_of_its_stack_only() -> None:
     }  # fmt: skip
     found = [it for owner, it in statements(stack) if owner == "KeepJobsPolicy"]
     for it in found:
+        if "ec2:CreateVolume" in it["Action"]:
+            assert "51af3dc0-da77" in it["Condition"]["StringEquals"].values()
+            assert not [
+                arn for arn in it["Resource"] if not arn.endswith((":volume/*", ":snapshot/*"))
+            ]
+        if it["Action"] == "iam:PassRole":
+            assert {arn.rpartition("/")[2] for arn in it["Resource"]} == {"trainer"}
         if by_tag & set(as_list(it["Action"])):
             assert it["Condition"]["StringEquals"] == {
                 "ec2:ResourceTag/spotkeeper:nonce": "51af3dc0-da77"
@@ -256,6 +263,22 @@ def test_what_is_a_jobs_is_changed_by_the_tag_of_its_stack_only() -> None:
     assert stack.resources("AWS::IAM::ManagedPolicy")["JobMachines"]["Roles"] == ["trainer"]
     machines = [it for owner, it in statements(stack) if owner == "JobMachines"]
     assert not [it for it in machines if "ec2:" in str(it["Action"])]
+
+
+def test_an_operator_may_do_what_the_commands_of_jobs_call() -> None:
+    source = (ROOT / "tools/spotkeeper_operator/jobs.py").read_text()
+    source += (ROOT / "layers/spotkeeper/spotkeeper/adapters/dynamodb/jobs.py").read_text()
+    calls = re.findall(r'(?:_(s3|dynamodb)|\b(ec2))\.(?:get_paginator\("(\w+)|(\w+)\()', source)
+    called = {f"{a or b}:{camel(page or call)}" for a, b, page, call in calls}
+    called |= {
+        f"ec2:Describe{it.capitalize()}" for it in re.findall(r'_described\("(\w+)"', source)
+    }
+    # S3 names these permissions otherwise.
+    called -= {"s3:GetPaginator", "dynamodb:GetPaginator", "ec2:GetPaginator"}
+    called = {it.replace("ListObjectsV2", "ListBucket").removesuffix("s") if "s3:" in it else it
+              for it in called}  # fmt: skip
+    found = [it for owner, it in statements(Stack.with_parameters(JOBS)) if owner == "OperateJobs"]
+    assert called == {action for it in found for action in as_list(it["Action"])}
 
 
 def test_without_jobs_there_is_nothing_of_them(adopted: Stack) -> None:

@@ -13,16 +13,18 @@ from spotkeeper.domain.fleet import Fleet
 from spotkeeper.domain.settings.availability import AvailabilityPolicy
 from spotkeeper.domain.settings.sizing import Bounds, Objective
 from tests.template import stack as stack_module
-from tests.template.stack import ADOPT, CREATE, Stack, template
+from tests.template.stack import ADOPT, CREATE, JOBS, Stack, template
 
 KEY = "arn:aws:kms:us-east-1:123456789012:key/1234abcd-12ab-34cd-56ef-1234567890ab"
 
 
 @pytest.mark.parametrize("given", ["", KEY])
 def test_all_that_is_kept_is_encrypted_with_the_key_that_is_given(given: str) -> None:
-    stack = Stack.with_parameters({**ADOPT, "KmsKeyArn": given})
+    stack = Stack.with_parameters({**JOBS, "KmsKeyArn": given})
     key, own = given or None, None if given else True
-    queues = stack.resources("AWS::SQS::Queue").values()
+    queues = [
+        it for name, it in stack.resources("AWS::SQS::Queue").items() if "Policy" not in name
+    ]
     assert {queue.get("SqsManagedSseEnabled") for queue in queues} == {own}
     (table,) = stack.resources("AWS::DynamoDB::Table").values()
     # A table without a specification is encrypted with a key of DynamoDB's own.
@@ -31,6 +33,10 @@ def test_all_that_is_kept_is_encrypted_with_the_key_that_is_given(given: str) ->
     keys |= {it.get("KmsMasterKeyId") for it in stack.resources("AWS::SNS::Topic").values()}
     keys |= {it.get("KmsKeyId") for it in stack.resources("AWS::Logs::LogGroup").values()}
     assert keys == {key}
+    bucket = stack.resources("AWS::S3::Bucket")["JobBucket"]
+    [rule] = bucket["BucketEncryption"]["ServerSideEncryptionConfiguration"]
+    assert rule["ServerSideEncryptionByDefault"].get("KMSMasterKeyID") == key
+    assert stack.functions()["KeepJobs"]["Environment"]["Variables"]["JOB_KMS_KEY_ARN"] == given
 
 
 def test_a_message_that_fails_goes_to_the_dead_letters_after_a_few_tries(stack: Stack) -> None:

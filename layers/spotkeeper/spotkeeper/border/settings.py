@@ -69,4 +69,5 @@ class JobSettings(Settings):
     template_version: Annotated[str, Field(alias="JOB_LAUNCH_TEMPLATE_VERSION")] = "$Default"
     subnets: Annotated[str, Field(alias="JOB_SUBNET_IDS", pattern=r"^subnet-")]
     topic: Annotated[str, Field(alias="JOB_TOPIC_ARN", min_length=1)]
+    kms_key: Annotated[str, Field(alias="JOB_KMS_KEY_ARN")] = ""
     stack_nonce: Annotated[str, Field(alias="STACK_NONCE", min_length=1)]

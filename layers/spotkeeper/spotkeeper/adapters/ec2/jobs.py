@@ -69,7 +69,7 @@ class AwsJobs:
 
         `launching` waits longer for an answer.
         """
-        self._launching = launching
+        self._slow_ec2 = launching
         self._ec2, self._s3, self._settings, self._mail = ec2, s3, settings, mail
 
     def zones(self) -> Sequence[str]:
@@ -89,32 +89,31 @@ class AwsJobs:
         with aws_errors(f"looking at job {job.name}"):
             machines = {
                 instance["InstanceId"]: _machine(instance, own, job)
-                for page in self._pages("describe_instances", "instance-id", job.machines)
+                for page in _pages(
+                    self._ec2.get_paginator("describe_instances"), "instance-id", job.machines
+                )
                 for reservation in page["Reservations"]
                 for instance in reservation["Instances"]
                 if (own := job.machines.get(instance["InstanceId"]))
             }
             volumes = {
                 volume["VolumeId"]: _volume(volume)
-                for page in self._pages("describe_volumes", "volume-id", job.volumes)
+                for page in _pages(
+                    self._ec2.get_paginator("describe_volumes"), "volume-id", job.volumes
+                )
                 for volume in page["Volumes"]
                 if volume["VolumeId"] in job.volumes
             }
             snapshots = {
                 each["SnapshotId"]: snapshot
-                for page in self._pages("describe_snapshots", "volume-id", job.volumes)
+                for page in _pages(
+                    self._ec2.get_paginator("describe_snapshots"), "volume-id", job.volumes
+                )
                 for each in page["Snapshots"]
                 if (snapshot := self._snapshot(each, job))
             }
         head = None if spec.has_volume else self._head(job.name)
         return Seen(now=now, machines=machines, volumes=volumes, snapshots=snapshots, head=head)
-
-    def _pages(self, call: Any, key: str, ids: Mapping[str, object]) -> Iterator[Any]:
-        """Describe by ids in a filter: an id that is not there is left out, and is no error."""
-        if ids:
-            mine: Any = [{"Name": key, "Values": sorted(ids)}]
-            more: Any = {"OwnerIds": ["self"]} if call == "describe_snapshots" else {}
-            yield from self._ec2.get_paginator(call).paginate(Filters=mine, **more)
 
     def _snapshot(self, snapshot: Mapping[str, Any], job: Job) -> Snapshot | None:
         """Read a snapshot of the job's volumes; None for those that the user or AWS Backup took."""
@@ -165,7 +164,7 @@ class AwsJobs:
         tags = self._tags(job, {ATTEMPT: str(launch.attempt), "Name": f"job {job.name}"})
         token = f"{job.name}-{int(job.created_at.timestamp())}-{launch.attempt}"
         with _made(f"launching a machine of job {job.name}"):
-            answer = self._launching.create_fleet(
+            answer = self._slow_ec2.create_fleet(
                 Type="instant",
                 ClientToken=token,
                 LaunchTemplateConfigs=[
@@ -199,7 +198,12 @@ class AwsJobs:
 
     def create(self, spec: JobSpec, job: Job, making: Making) -> str:
         """Create a volume, empty or from a snapshot."""
-        more: dict[str, Any] = {"SnapshotId": making.snapshot} if making.snapshot else {}
+        more: dict[str, Any] = {}
+        if making.snapshot:
+            more = {"SnapshotId": making.snapshot}
+        elif self._settings.kms_key:
+            # A volume of a snapshot has its key.
+            more = {"KmsKeyId": self._settings.kms_key}
         if making.snapshot and spec.initialization_rate:
             more["VolumeInitializationRate"] = spec.initialization_rate
         tags = {GENERATION: str(making.generation), MOVE: str(making.move)}
@@ -278,6 +282,12 @@ def _now_text(job: Job) -> str:
 def tags_of(resource: Mapping[str, Any]) -> dict[str, str]:
     """Return what an instance, volume or snapshot is tagged with."""
     return {tag["Key"]: tag["Value"] for tag in resource.get("Tags", [])}
+
+
+def _pages(paginator: Any, key: str, ids: Mapping[str, object]) -> Iterator[Any]:
+    """Describe by ids in a filter: an id that is not there is left out, and is no error."""
+    if ids:
+        yield from paginator.paginate(Filters=[{"Name": key, "Values": sorted(ids)}])
 
 
 @contextmanager
