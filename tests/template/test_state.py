@@ -22,9 +22,7 @@ KEY = "arn:aws:kms:us-east-1:123456789012:key/1234abcd-12ab-34cd-56ef-1234567890
 def test_all_that_is_kept_is_encrypted_with_the_key_that_is_given(given: str) -> None:
     stack = Stack.with_parameters({**JOBS, "KmsKeyArn": given})
     key, own = given or None, None if given else True
-    queues = [
-        it for name, it in stack.resources("AWS::SQS::Queue").items() if "Policy" not in name
-    ]
+    queues = [it for name, it in stack.resources("AWS::SQS::Queue").items() if "Policy" not in name]
     assert {queue.get("SqsManagedSseEnabled") for queue in queues} == {own}
     (table,) = stack.resources("AWS::DynamoDB::Table").values()
     # A table without a specification is encrypted with a key of DynamoDB's own.
