@@ -1,11 +1,15 @@
 """The watch sees what a broken product does: each bug here is made up."""
 
+from pathlib import Path
+
 import pytest
 
 from spotkeeper_lab.faults import Fault, Kind
 from spotkeeper_lab.promises import Promise
 from spotkeeper_lab.run.chaos import run
-from spotkeeper_lab.scenario import Scenario, StartState
+from spotkeeper_lab.scenario import Scenario, StartState, read
+
+CHAOS = Path(__file__).parents[3] / "simulation/chaos"
 
 MET = Scenario(seed=7, start=StartState.ON_DEMAND, loads=((0.0, 4.0),))
 BAD_IMAGE = Scenario(
@@ -13,6 +17,7 @@ BAD_IMAGE = Scenario(
     loads=((0.0, 3.0),),
     faults=(Fault(kind=Kind.BAD_SPOT_IMAGE, at_s=1600.0, length_s=900.0, value=0.9),),
 )
+ALL_HANG = read(CHAOS / "34-all-workers-hang-without-a-queue.json")
 
 
 def broken(scenario: Scenario) -> set[Promise]:
@@ -28,6 +33,13 @@ def broken(scenario: Scenario) -> set[Promise]:
             None,
             Promise.MAKE_BEFORE_BREAK,
             id="a running fleet is ended",
+        ),
+        pytest.param(
+            ALL_HANG,
+            "spotkeeper.domain.health.diagnosis.nobody_serves",
+            "",
+            Promise.ALARMED,
+            id="nobody serves and no alarm says so",
         ),
         pytest.param(
             BAD_IMAGE,
