@@ -51,6 +51,8 @@ def test_what_was_never_read_is_not_known(deployed: Stage, monkeypatch: pytest.M
     code, out, _ = run("cost")
     assert code == 1
     assert "fleet main: its instances were never read" in " ".join(out.split())
+    assert "paid not known" in " ".join(out.split())
+    assert "0.00" not in out
     ledger = LedgerTable(boto3.client("dynamodb"), TABLE)
     ledger.looked("main", deployed.now)
     assert run("cost")[0] == 0

@@ -115,6 +115,9 @@ def test_the_last_changes_and_failures(deployed: Stage) -> None:
     text = " ".join(answered("status", "--events").split())
     assert "12:12:00 availability: backfill [backfill] spot 3 of 4 serving" in text
     assert "FAILED main-spot: Could not launch Spot Instances." in text
+    # Those that launched at once are one event.
+    ids = ", ".join(f"i-0000000000000000{n}" for n in (4, 3, 2, 1))
+    assert f"main-spot: Launching a new EC2 instance: {ids}: an instance was started" in text
     assert "times until" in text
     (events,) = json.loads(answered("status", "--events", "--json"))["fleets"].values()
     assert [e["at"] for e in events] == sorted(e["at"] for e in events)

@@ -1,6 +1,7 @@
 """A status says what is known now: each figure is fresh, carries its age, or is withheld."""
 
 from collections.abc import Iterable
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -11,6 +12,7 @@ from spotkeeper.domain.fleet import Group
 from spotkeeper.domain.load.digest import digest
 from spotkeeper.domain.load.load import LoadDigest
 from spotkeeper.domain.load.request_queue import QueueLength
+from spotkeeper.domain.settings.sizing import Objective
 from spotkeeper_operator.status.status import (
     FleetStatus,
     Looked,
@@ -142,6 +144,31 @@ def test_workers_of_instances_that_leave_are_named() -> None:
     assert "2 of 2 workers served in the last minute, and 4 of instances that leave" in screen(
         status
     )
+
+
+def test_instances_that_are_suspected_are_named_and_the_state_is_unknown() -> None:
+    """Two of six hang: the last health turn found them, and a promise is broken meanwhile."""
+    reason = "load 2.0 erlangs; i-4 finished nothing for 342 s; i-5 finished nothing for 333 s"
+    turn = held(at=ago(20), reason=reason, seen={"WorkersSuspect": 2})
+    promise = replace(FLEET, objective=Objective(wait_s=0.5, share=0.95))
+    seen: dict[str, Any] = {
+        "groups": groups(),
+        "records": (availability(), turn),
+        "digests": logs(SIX[:4], 5),
+    }
+    found = Looked(**seen, queue="")
+    status = fleet_status(promise, found, NOON)
+    assert (status.state, code(status)) == (State.UNKNOWN, 1)
+    text = screen(status)
+    assert "4 served in the last minute; 2 may not work (20 s ago): i-4 finished" in text
+    assert "promised: 95 % within 0.5 s, NOT KEPT" in text
+    # All of them served since.
+    again = Looked(**{**seen, "digests": logs(SIX, 5)}, queue="")
+    assert fleet_status(FLEET, again, NOON).state is State.WHOLE
+
+
+def test_waits_of_a_minute_ago_say_since_when_no_request_was_logged() -> None:
+    assert "(last 2 min, none for 70 s)" in screen(looked(digests=logs(SIX, 70)))
 
 
 def test_workers_that_stopped_taking_requests_do_not_dilute_the_busy_share() -> None:

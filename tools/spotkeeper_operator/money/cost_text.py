@@ -35,8 +35,8 @@ def cost_text(cost: Cost, by: By | None = None) -> str:
     whole = savings(cost.found, cost.begins, cost.until, cost.peak)
     blocks = [
         [f"{cost.begins:%Y-%m-%d %H:%M} to {cost.until:%Y-%m-%d %H:%M} UTC, USD"],
-        _lines(_sums(whole)),
-        _lines([*_share(whole), *_beside(cost, whole)]),
+        _lines(_sums(cost, whole)),
+        _lines([*_share(cost, whole), *_beside(cost, whole)]),
     ]
     if by is not None:
         blocks.append(columns(rows(cost, by), frozenset({"hours", "paid", "on demand", "saved"})))
@@ -69,23 +69,28 @@ def cost_json(cost: Cost, by: By | None = None) -> str:
 
 def sentences(cost: Cost, whole: Savings) -> list[Pair]:
     """All that is said, each with its label."""
-    return [*_sums(whole), *_share(whole), *_beside(cost, whole), *_notes(cost, whole)]
+    return [*_sums(cost, whole), *_share(cost, whole), *_beside(cost, whole), *_notes(cost, whole)]
 
 
 def _lines(pairs: Iterable[Pair]) -> list[str]:
     return [line for pair in pairs for line in labelled(*pair, indent=0)]
 
 
-def _sums(whole: Savings) -> list[Pair]:
+def _sums(cost: Cost, whole: Savings) -> list[Pair]:
+    if cost.unknown and not cost.found:
+        return [("paid", "not known")]
+    least = "at least " if cost.unknown else ""
     return [
-        ("paid", f"{whole.paid:.2f}  (spot {whole.spent_spot:.2f} for {whole.spot_h:.1f} h, "
+        ("paid", f"{least}{whole.paid:.2f}  (spot {whole.spent_spot:.2f} for {whole.spot_h:.1f} h, "
                  f"on demand {whole.spent_on_demand:.2f} for {whole.on_demand_h:.1f} h)"),
         ("same hours", f"{whole.same_on_demand:.2f} on demand"),
         ("fixed fleet", _fixed(whole)),
     ]  # fmt: skip
 
 
-def _share(whole: Savings) -> list[Pair]:
+def _share(cost: Cost, whole: Savings) -> list[Pair]:
+    if cost.unknown and not cost.found:
+        return [("saved", "not known")]
     return [
         ("spot saved", _saved(whole.saved_by_spot, whole.same_on_demand, "the same hours")),
         ("sizing saved", _by_sizing(whole)),

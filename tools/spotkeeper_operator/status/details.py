@@ -1,6 +1,7 @@
 """Each instance of a fleet and why it counts, and its last changes and failures in one list."""
 
 import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timedelta
@@ -26,6 +27,7 @@ from spotkeeper_operator.text import labelled, paragraphs
 # Events of this time are listed, at most this many of a fleet.
 EVENTS_OF = timedelta(hours=3)
 EVENTS_AT_MOST = 50
+_AT, _ID = re.compile(r"^At \S+Z "), re.compile(r"\bi-[0-9a-f]+\b")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -236,17 +238,29 @@ def read_events(aws: Aws, stack_name: str, fleet: str | None, now: datetime) -> 
                 f"{group}: activities are not known",
                 partial(read_activities, aws, group, since, now),
             )
-            events += map(_of_activity, activities or ())
+            events += _of_activities(activities or ())
         fleets[each.name] = folded(events)[-EVENTS_AT_MOST:]
     return Details(
         events=True, stack=stack.name, at=now, fleets=fleets, troubles=tuple(reading.troubles)
     )
 
 
-def _of_activity(activity: Activity) -> Event:
-    parts = [activity.group, *([] if activity.failed else [activity.what]), activity.cause]
-    failed = activity.failed or activity.taken
-    return Event(at=activity.at, last=activity.at, what=": ".join(parts), failed=failed)
+def _of_activities(activities: Iterable[Activity]) -> Iterable[Event]:
+    """Tell of activities; instances of one group, second and cause are one event."""
+    together: dict[tuple[object, ...], list[Activity]] = {}
+    for number, one in enumerate(activities):
+        cause = _ID.sub("", _AT.sub("", one.cause))
+        key = (number,) if one.failed else (one.at.replace(microsecond=0), one.what[:12], cause)
+        together.setdefault(key, []).append(one)
+    for same in together.values():
+        first = same[0]
+        parts = [first.group, first.cause]
+        if not first.failed:
+            ids = ", ".join(i for one in same for i in one.instances)
+            cause = " ".join(_ID.sub("", _AT.sub("", first.cause)).split())
+            parts = [first.group, first.what.partition(": ")[0], *([ids] if ids else []), cause]
+        failed = first.failed or first.taken
+        yield Event(at=first.at, last=first.at, what=": ".join(parts), failed=failed)
 
 
 def _of_records(records: Iterable[DecisionRecord]) -> Iterable[Event]:

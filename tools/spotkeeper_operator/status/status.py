@@ -308,8 +308,22 @@ def _state(
     told = f"{wanted} wanted, {there} in service"
     if known is None:
         return State.IN_SERVICE, f"{told}; the search logs could not be read"
-    state = State.WHOLE if known >= wanted else State.IN_SERVICE
-    return state, f"{told}, {known} served in the last minute"
+    told = f"{told}, {known} served in the last minute"
+    if known >= wanted:
+        return State.WHOLE, told
+    found = _suspects(worked[Controller.HEALTH], now)
+    return (State.UNKNOWN, f"{told}; {found}") if found else (State.IN_SERVICE, told)
+
+
+def _suspects(record: DecisionRecord | None, now: datetime) -> str:
+    """Name the instances that the last health turn suspects, with its reasons."""
+    if record is None or not record.seen.get("WorkersSuspect"):
+        return ""
+    age_s = (now - record.at).total_seconds()
+    if age_s > STALE_TURN_S:
+        return ""
+    named = "; ".join(part for part in record.reason.split("; ") if part.startswith("i-"))
+    return f"{record.seen['WorkersSuspect']:g} may not work ({_ago(age_s)}): {named}"
 
 
 def _short(
@@ -586,16 +600,18 @@ def _wait_words(fleet: FleetStatus) -> str:
     elif waiting is not None:
         parts.append("no request waits now")
     if load is not None:
-        minutes = LOAD_WINDOW_S // 60
-        parts.append(
-            f"95 % of {load.requests} started within {load.wait_p95_s:.1f} s (last {minutes} min)"
-        )
+        when = f"last {LOAD_WINDOW_S // 60} min"
+        if load.newest_log_age_s > LIVE_S:
+            when += f", none for {spoken(load.newest_log_age_s)}"
+        parts.append(f"95 % of {load.requests} started within {load.wait_p95_s:.1f} s ({when})")
     elif waiting is None or waiting.requests:
         parts.append(f"of those served: unknown, {fleet.unknown['load']}")
     if fleet.promised_wait_s is None or fleet.promised_share is None:
         return "; ".join([*parts, "nothing is promised"])
     share = f"{100 * fleet.promised_share:.4g} %"
-    return "; ".join([*parts, f"promised: {share} within {fleet.promised_wait_s:g} s"])
+    late = load is not None and load.wait_p95_s > fleet.promised_wait_s * 1.1
+    kept = ", NOT KEPT" if late and fleet.promised_share == 0.95 else ""
+    return "; ".join([*parts, f"promised: {share} within {fleet.promised_wait_s:g} s{kept}"])
 
 
 def _requests(count: int) -> str:
