@@ -610,7 +610,7 @@ def _wait_words(fleet: FleetStatus) -> str:
         return "; ".join([*parts, "nothing is promised"])
     share = f"{100 * fleet.promised_share:.4g} %"
     late = load is not None and load.wait_p95_s > fleet.promised_wait_s * 1.1
-    kept = ", NOT KEPT" if late and fleet.promised_share == 0.95 else ""
+    kept = ", NOT KEPT" if late and share == "95 %" else ""
     return "; ".join([*parts, f"promised: {share} within {fleet.promised_wait_s:g} s{kept}"])
 
 

@@ -1,0 +1,161 @@
+"""Every page of docs/ can be followed on the local AWS, or says where not.
+
+Each page's commands run in order, as they are printed, in a folder that looks like a checkout. What
+stands for something of the reader's own is replaced. A command with the remark
+`# not on the local AWS: ...` is left out, and so is what another test runs.
+"""
+
+import json
+import os
+import re
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.endpoint.conftest import CHECKOUT, Endpoint, until
+from tests.endpoint.test_stack import document, outputs, records
+
+# In this order: the stack is deployed first, and deleted last.
+PAGES = (
+    "README.md", "docs/deploy.md", "docs/troubleshooting.md", "docs/first-week.md",
+    "docs/savings.md", "docs/settings.md", "docs/monitoring.md", "docs/events.md", "docs/lab.md",
+    "docs/backtest.md", "docs/ecs.md", "docs/moving.md", "docs/second-fleet.md", "docs/ci.md",
+    "docs/upgrading.md", "docs/leaving.md",
+)  # fmt: skip
+# Pages whose commands have tests of their own, and what is a list or a reference.
+ELSEWHERE = {
+    "docs/architecture.md": "a map",
+    "docs/commands.md": "tests/unit/test_cli.py",
+    "docs/jobs.md": "tests/endpoint/job_as_a_user.py",
+    "docs/workers.md": "tests/worker/page.py",
+}
+# What needs no AWS and takes minutes, or is what this test runs in.
+NOT_HERE = (
+    "make ", "git ", "python3.13 -m venv", "~/.spotkeeper/", ".venv/bin/python docs/images",
+    ".venv/bin/spotkeeper backtest", ".venv/bin/spotkeeper trace convert", "spotkeeper backtest",
+    "for s in",
+)  # fmt: skip
+OWN = {
+    "STACK ": "spotkeeper ",
+    "--fleet ocr ": "--fleet main ",
+    "111122223333": "123456789012",
+    # The AWS CLI 1 does not read AWS_ENDPOINT_URL for SQS (docs/lab.md).
+    "aws sqs ": "aws sqs --endpoint-url $AWS_ENDPOINT_URL ",
+}
+# These say what they found by their exit code: no trouble, trouble, an error.
+REPORTS = re.compile(r"spotkeeper (doctor|status|cost|types|explain|observe)\b")
+# These go on until Ctrl-C.
+ENDLESS = re.compile(r"spotkeeper (watch|status --watch)\b")
+_COMMAND = re.compile(r"(\.?~?[\w./-]*/)?(spotkeeper|make|aws|sam|git|python[\d.]*|pip|for)\s")
+# These ask at a terminal.
+_ASKS = re.compile(r"(spotkeeper (?:mode \w+ act|resume \w+|stop \w+))")
+_REMARK = "# not on the local AWS: "
+WITHIN_S = 240
+# What one page ran, the next need not.
+RAN: set[str] = set()
+
+
+def commands(page: str) -> Iterator[str]:
+    """The commands of a page's indented blocks, continued lines joined."""
+    text = re.sub(r"^ *```.*?^ *```$", "", (CHECKOUT / page).read_text(), flags=re.M | re.S)
+    for block in re.findall(r"(?:^ {4,}\S.*\n)+", text, re.M):
+        joined = re.sub(r"\\\n\s+", "", block)
+        yield from (line.strip() for line in joined.splitlines() if _COMMAND.match(line.strip()))
+
+
+def test_every_page_with_a_command_is_followed() -> None:
+    pages = ["README.md", *(f"docs/{path.name}" for path in (CHECKOUT / "docs").glob("*.md"))]
+    assert {p for p in pages if any(commands(p))} <= {*PAGES, *ELSEWHERE}
+    assert all(any(commands(p)) for p in PAGES)
+
+
+@pytest.fixture(scope="module")
+def folder(endpoint: Endpoint, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What is in a checkout, what pages tell to write, and what they say must be there."""
+    found = tmp_path_factory.mktemp("follows")
+    for path in CHECKOUT.iterdir():
+        (found / path.name).symlink_to(path)
+    second = (CHECKOUT / "docs/second-fleet.md").read_text()
+    (written,) = re.findall(r'^ +(\{"version": 1,.*\n.*\}\})$', second, re.M)
+    (found / "asr.json").write_text(written)
+    subnet = endpoint.aws("ec2").describe_subnets()["Subnets"][0]["SubnetId"]
+    groups = {"Spot": _group("spot", subnet), "OnDemand": _group("on-demand", subnet)}
+    endpoint.aws("cloudformation").create_stack(
+        StackName="groups", TemplateBody=json.dumps({"Resources": groups})
+    )
+    for role in ("spotkeeper-deploy", "spotkeeper-cloudformation"):
+        endpoint.aws("iam").create_role(RoleName=role, AssumeRolePolicyDocument="{}")
+    endpoint.order(do="load", value=1)
+    return found
+
+
+def _group(kind: str, subnet: str) -> dict[str, object]:
+    """A group of the second fleet, in CloudFormation's words."""
+    share = 0 if kind == "spot" else 100
+    policy = {
+        "InstancesDistribution": {"OnDemandPercentageAboveBaseCapacity": share},
+        "LaunchTemplate": {"Overrides": [{"InstanceType": "g5.xlarge"}]},
+    }
+    return {
+        "Type": "AWS::AutoScaling::AutoScalingGroup",
+        "Properties": {
+            "AutoScalingGroupName": f"gpu-asr-{kind}",
+            "MinSize": "0",
+            "MaxSize": "8",
+            "DesiredCapacity": "1" if kind == "spot" else "0",
+            "MixedInstancesPolicy": policy,
+            "VPCZoneIdentifier": [subnet],
+        },
+    }
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_a_page_is_followed(page: str, endpoint: Endpoint, folder: Path) -> None:
+    for line in commands(page):
+        if _REMARK in line or line.startswith(NOT_HERE) or line in RAN:
+            continue
+        RAN.add(line)
+        command = _ASKS.sub(r"\1 --yes", line)
+        for theirs, mine in (OWN | _of_the_stack(endpoint, command)).items():
+            command = command.replace(theirs, mine)
+        if "main.json" in command:
+            (folder / "main.json").write_text(json.dumps(document(endpoint)))
+        code, told = _run(command, endpoint, folder)
+        fine = (0, 1, 2) if REPORTS.search(command) or "is up to date" in told else (0,)
+        assert code in fine, f"{line}\n{told}"
+        assert not re.search("Traceback|^error: ", told, re.M), f"{line}\n{told}"
+        assert "not simulated" not in told or "doctor" in command, f"{line}\n{told}"
+        if "sam deploy" in command:
+            until(lambda: records(endpoint), within_s=150, what="a turn")
+
+
+def _of_the_stack(endpoint: Endpoint, command: str) -> dict[str, str]:
+    """The values of this stack for names in capitals."""
+    if "_URL" not in command and "QUEUE_ARN" not in command:
+        return {}
+    url = outputs(endpoint)["SearchLogDeadLettersUrl"]
+    asked = endpoint.aws("sqs").get_queue_attributes(QueueUrl=url, AttributeNames=["QueueArn"])
+    return {
+        "SEARCH_LOG_DEAD_LETTERS_URL": url,
+        "QUEUE_ARN ": f"{asked['Attributes']['QueueArn']} ",
+    }
+
+
+def _run(command: str, endpoint: Endpoint, folder: Path) -> tuple[int, str]:
+    paths = [f"{CHECKOUT}/.venv-sam/bin", f"{CHECKOUT}/.venv/bin", os.environ["PATH"]]
+    environment = {"HOME": os.environ["HOME"], **endpoint.environment, "PATH": ":".join(paths)}
+    line = f"timeout -s INT 5 {command}" if ENDLESS.search(command) else command
+    done = subprocess.run(
+        ["bash", "-c", line],
+        cwd=folder,
+        env=environment,
+        input="y\n" * 3,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=WITHIN_S,
+    )
+    code = 0 if ENDLESS.search(command) and done.returncode in (124, 130) else done.returncode
+    return code, done.stdout[-3000:] + done.stderr[-3000:]
