@@ -1,13 +1,155 @@
-"""What can go wrong around a turn, and what the fleet makes of it: one scenario each."""
+"""What AWS, the market and crashes do to a fleet, and what its turns make of it: one story each."""
+
+from contextlib import suppress
+from dataclasses import replace
 
 import pytest
 
+from spotkeeper.domain.decision import Controller
 from spotkeeper.domain.interruption import Interruption, InterruptionKind
-from spotkeeper.ports import Throttled
+from spotkeeper.domain.settings.availability import AvailabilityPolicy
+from spotkeeper.ports import Throttled, Unavailable
 from spotkeeper.turns.check_availability import check_availability, handle_interruption
 from spotkeeper_lab.cloud.values import GroupSpec, Physics, Purchase
+from spotkeeper_lab.cloud.words import ON_DEMAND_DRY
 from spotkeeper_lab.fakes import Crash, instant
-from tests.simulation.golden import ON_DEMAND, SPOT, A, B, Scenario
+from tests.simulation.golden import NOTHING, ON_DEMAND, PLENTY, SPOT, A, B, Scenario
+
+# --- what spot does -------------------------------------------------------------------------------
+
+
+QUOTA = "Max spot instance count exceeded. Launching EC2 instance failed."
+NO_KEY = "The key pair ocr does not exist. Launching EC2 instance failed."
+THROTTLED = "RequestLimitExceeded - Request limit exceeded. Launching EC2 instance failed."
+DRY = ON_DEMAND_DRY.format(type="g5.xlarge", zone="us-east-1a")
+
+
+def test_spot_refuses_from_the_start_and_comes_later() -> None:
+    fleet = Scenario(a=((0.0, 0), (1807.0, 9)))
+    fleet.to(1800)
+    assert fleet.table() == ["0 backfill (backfill) on-demand 4"]
+    assert fleet.serving == 4
+    fleet.to(3600)
+    assert fleet.table()[-1].endswith("release (release) on-demand 0")
+    assert fleet.spot_ids()
+    assert fleet.serving == 4
+
+
+def test_a_mass_interruption_in_one_second_is_filled_before_it_happens() -> None:
+    fleet = Scenario(target=10, a=((0.0, 10), (1200.0, 0)), b=((0.0, 0), (3000.0, 10)))
+    fleet.to(1080)
+    assert fleet.table() == ["1080 backfill (backfill) on-demand 10"]
+    fleet.to(1200)
+    assert fleet.ready == 10
+    assert fleet.total("Interruptions") == 10
+    assert fleet.total("EarlyReplacements") == 10
+    fleet.to(2999)
+    assert fleet.on_demand == 10
+    fleet.to(4500)
+    assert fleet.on_demand == 0
+    assert fleet.serving == 10
+
+
+@pytest.mark.parametrize(("target", "hours"), [(1, 8), (2, 4)])
+def test_without_warnings_a_spare_stays_the_longer_the_more_pools_it_covers(
+    target: int, hours: int
+) -> None:
+    unwarned = AvailabilityPolicy(notice_s=0, elevated_risk_s=1800)
+    fleet = Scenario(target=target, b=PLENTY, physics=Physics(notice_s=0), policy=unwarned)
+    # Of three instances in two pools, one pool takes two with it: half of the pools are covered.
+    fleet.to(3600 * hours - 600)
+    assert len(fleet.spot_ids()) == target + 1
+    fleet.to(3600 * hours + 600)
+    assert len(fleet.spot_ids()) == target
+    assert fleet.table() == []
+
+
+def test_flapping_spot_keeps_the_backfill() -> None:
+    flapping = [(0.0, 4)] + [(600.0 + 300 * i, 4 * (i % 2)) for i in range(25)]
+    fleet = Scenario(a=flapping)
+    fleet.to(480)
+    settled = False
+    for at_s in range(600, 8100, 60):
+        fleet.to(at_s)
+        settled = settled or fleet.ready >= 4
+        assert fleet.ready >= 4 or not settled
+    assert len(fleet.table()) <= 3
+
+
+def test_slow_flapping_is_followed_and_never_leaves_the_fleet_short() -> None:
+    """Each swing of the market costs one backfill and one release, and no more."""
+    flapping = [(0.0, 4)] + [(600.0 + 400 * i, 4 * (i % 2)) for i in range(12)]
+    fleet = Scenario(a=flapping)
+    fleet.to(480)
+    for at_s in range(600, 5000, 60):
+        fleet.to(at_s)
+        assert fleet.ready >= 4
+    assert len(fleet.table()) <= 12
+    fleet.to(12_000)
+    assert (fleet.on_demand, fleet.serving) == (0, 4)
+
+
+def test_both_groups_empty_is_alarmed_and_not_hammered() -> None:
+    fleet = Scenario(a=NOTHING)
+    fleet.cloud.fail_launches(ON_DEMAND, 0.0, 3600.0, DRY)
+    fleet.to(3599)
+    assert "both-short" in fleet.alarms()
+    assert fleet.faults.calls.count("set_desired") <= 10
+    assert fleet.on_demand == 4
+    fleet.to(3900)
+    assert fleet.serving == 4
+
+
+def test_one_empty_zone_logs_failures_while_the_group_fills() -> None:
+    fleet = Scenario(a=PLENTY, b=NOTHING)
+    assert fleet.cloud.failures(SPOT, 0.0)
+    fleet.to(3600)
+    assert fleet.table() == []
+    assert {i.pool for i in fleet.cloud.group(SPOT).instances} == {A}
+
+
+def test_zones_out_of_balance_are_left_so() -> None:
+    fleet = Scenario(a=PLENTY, b=((0.0, 0), (900.0, 9)))
+    fleet.to(0)
+    assert fleet.cloud.group(SPOT).suspensions.keys() == {"AZRebalance"}
+    assert fleet.cloud.group(ON_DEMAND).suspensions.keys() == {"AZRebalance"}
+    before = fleet.spot_ids()
+    fleet.to(3600)
+    assert fleet.spot_ids() == before
+    fleet.cloud.set_desired(SPOT, 6)
+    assert [i.pool for i in fleet.cloud.group(SPOT).instances][4:] == [B, B]
+
+
+def test_an_instance_that_never_starts_is_a_failed_start() -> None:
+    fleet = Scenario(physics=Physics(cold_start_s=10_000))
+    fleet.to(1200)
+    assert "bootstrap" in fleet.alarms()
+    assert fleet.on_demand == fleet.fleet.availability.configuration_cap
+
+
+CAP = AvailabilityPolicy().configuration_cap
+
+
+@pytest.mark.parametrize(
+    ("text", "on_demand", "alarms"),
+    [(QUOTA, 4, {"quota"}), (NO_KEY, CAP, {"configuration"}), (THROTTLED, 0, set())],
+)
+def test_what_refuses_launches_decides_how_many_are_backfilled(
+    text: str, on_demand: int, alarms: set[str]
+) -> None:
+    fleet = Scenario()
+    fleet.to(300)
+    fleet.cloud.fail_launches(SPOT, 300.0, 380.0, text)
+    fleet.cloud.set_desired(SPOT, 8)
+    fleet.to(379)
+    assert fleet.on_demand == on_demand
+    assert fleet.alarms() == alarms
+    fleet.to(4500)
+    assert (fleet.on_demand, fleet.serving) == (0, 8)
+
+
+# --- what else goes wrong -------------------------------------------------------------------------
+
 
 LOSS = ((0.0, 4), (1200.0, 3))
 
@@ -179,3 +321,79 @@ def test_on_demand_stands_in_for_a_spot_group_that_was_deleted_and_it_wakes_as_l
         assert fleet.ready >= 8
     assert (fleet.on_demand, fleet.serving) == (0, 8)
     assert fleet.states.records[-1].alarms == ()
+
+
+# --- two interruptions of a fleet with a warm pool ------------------------------------------------
+
+
+WARM = Physics(cold_start_s=300, warm_start_s=60, warm_pool=4)
+# Warned at 1080 and at 3580, each a notice before its loss.
+LOSSES = ((0.0, 4), (1200.0, 3), (1500.0, 4), (3700.0, 3), (4000.0, 4))
+POLICY = AvailabilityPolicy(on_demand_warm=True, lost_notice_share=0, deferral_margin_s=30)
+
+
+@pytest.fixture
+def fleet() -> Scenario:
+    """Four instances, and the market that takes one twice."""
+    return Scenario(a=LOSSES, physics=WARM, policy=POLICY)
+
+
+def whole_to(fleet: Scenario, at_s: float) -> None:
+    """Let time pass; four instances serve all the time."""
+    fleet.to(600)
+    for second in range(600, int(at_s), 5):
+        fleet.to(second)
+        assert fleet.ready >= 4
+
+
+def test_the_first_loss_is_backfilled_at_once_and_the_second_just_in_time(fleet: Scenario) -> None:
+    whole_to(fleet, 6000)
+    backfills = [line for line in fleet.table() if "backfill" in line]
+    assert [line.split()[0] for line in backfills] == ["1080", "3610"]
+    assert fleet.asked().count("look again at 01:00:10") == 1
+    assert fleet.faults.calls.count("wake_up") == 1
+    assert fleet.on_demand == 0
+
+
+def test_a_wake_up_that_cannot_be_sent_puts_nothing_off(fleet: Scenario) -> None:
+    fleet.faults.refusals["wake_up"] = Unavailable("no answer")
+    whole_to(fleet, 6000)
+    backfills = [line for line in fleet.table() if "backfill" in line]
+    assert [line.split()[0] for line in backfills] == ["1080", "3580"]
+    (record,) = [r for r in fleet.states.records if r.outcomes and r.outcomes[0].error]
+    assert record.outcomes[0].asked == "look again at 01:00:10"
+    assert record.outcomes[0].error == "Unavailable: no answer"
+    assert record.outcomes[1].asked == "ocr-on-demand: desired 1"
+
+
+def test_a_wake_up_that_never_comes_is_made_good_by_the_minute(fleet: Scenario) -> None:
+    fleet.to(3590)
+    assert fleet.wake_ups.take(4000.0) == 1
+    fleet.to(3700)
+    assert [line.split()[0] for line in fleet.table() if "backfill" in line] == ["1080", "3660"]
+
+
+def test_late_events_do_not_make_a_start_look_longer() -> None:
+    late = Scenario(a=LOSSES, physics=replace(WARM, event_delay_s=25), policy=POLICY)
+    late.to(1300)
+    lease = late.states.acquire("ocr", Controller.AVAILABILITY, instant(1300), None)
+    assert lease is not None
+    (start,) = lease.availability.risk.deferral.starts
+    assert start.served is not None
+    # From the turn that asked to the launch event's own time.
+    assert (start.served - start.began).total_seconds() == pytest.approx(60, abs=1)
+
+
+@pytest.mark.parametrize("calls", range(1, 12))
+def test_a_crash_after_any_call_of_the_turn_that_puts_off_is_mended(
+    fleet: Scenario, calls: int
+) -> None:
+    fleet.to(3579)
+    fleet.faults.crash_after = len(fleet.faults.calls) + calls
+    with suppress(Crash):
+        fleet.to(3580)
+    fleet.faults.crash_after = None
+    fleet.to(3720)
+    assert fleet.ready >= 4
+    fleet.to(6000)
+    assert (fleet.serving, fleet.on_demand, len(fleet.cloud.instances())) == (4, 0, 4)

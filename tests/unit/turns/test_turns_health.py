@@ -1,17 +1,29 @@
-"""A health turn: what it reads, asks for, records, and what it leaves alone when AWS balks."""
+"""Health turns: what they read, request and record, with a load rate or an objective."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
+from itertools import product
+from random import Random
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from spotkeeper.domain.decision import Action, Controller
+from spotkeeper.domain.capacity_request import CapacityRequest
+from spotkeeper.domain.decision import Action, Answer, Controller
+from spotkeeper.domain.health.memory import HealthMemory
 from spotkeeper.domain.load.digest import Status, digest
+from spotkeeper.domain.load.history import LoadHistory
 from spotkeeper.domain.load.load import Cluster, LoadDigest
-from spotkeeper.domain.settings.sizing import SizingPolicy
-from spotkeeper.domain.sizing.decide import HealthAssessment, HealthPlan, plan
-from spotkeeper_lab.fakes import FakeLoadTable, instant
+from spotkeeper.domain.settings.sizing import Objective, SizingPolicy
+from spotkeeper.domain.sizing.actions import EndInstance, HealthAction, ReplaceWorker, ResizeSpot
+from spotkeeper.domain.sizing.decide import HealthAssessment, HealthPlan, apply, plan
+from spotkeeper.ports import Throttled, Unavailable
+from spotkeeper_lab.fakes import Crash, FakeLoadHistories, FakeLoadTable, instant
+from tests.builders import at, ids
+from tests.laws import shuffles
 from tests.unit.turns.stage import START_S, Stage, hung, served
 
 
@@ -157,3 +169,197 @@ def test_an_instance_that_is_scaled_in_is_not_replaced_as_well() -> None:
     assert f"end {victim}" in asked
     assert not any(each.startswith(f"replace {victim}") for each in asked)
     assert not any(outcome.error for outcome in record.outcomes)
+
+
+# --- a fleet with an objective --------------------------------------------------------------------
+
+
+class Writes(FakeLoadHistories):
+    """Histories that count how often they are written."""
+
+    written = 0
+
+    def write(self, fleet: str, history: LoadHistory, now: datetime) -> None:
+        """Count, and keep."""
+        self.written += 1
+        super().write(fleet, history, now)
+
+
+def promised(spot: int = 4, wait_s: float = 10.0) -> Stage:
+    """A stage with an objective."""
+    stage = Stage(spot)
+    stage.fleet = replace(stage.fleet, objective=Objective(wait_s=wait_s, share=0.95))
+    stage.ports = replace(stage.ports, histories=Writes())
+    return stage
+
+
+def serve(stage: Stage, minute: int, shares: Mapping[str, float]) -> None:
+    """Serve for the minutes of a window."""
+    for back in (10, 5, 0):
+        stage.serve(minute - back, shares)
+
+
+def test_the_promise_sizes_the_group_and_the_record_says_so() -> None:
+    stage = promised()
+    serve(stage, 0, dict.fromkeys(stage.spot, 0.9))
+    (record,) = stage.turn(0).records
+    assert record.rule == "objective"
+    assert record.reason.startswith("load 3.6 erlangs needs ")
+    assert "start 95% within 10 s" in record.reason
+    assert stage.cloud.group("spot").desired == record.seen["WorkersNeeded"] > 4
+    assert record.seen["ArrivalRate"] == pytest.approx(0.4, rel=0.05)
+    assert record.seen["ServiceMean"] == pytest.approx(9.0, rel=0.05)
+    assert record.seen.keys() >= {"Dispersion10s", "Dispersion60s", "ServiceP95", "WorkersMissing"}
+
+
+def test_booting_workers_are_not_asked_for_again() -> None:
+    stage = promised()
+    serve(stage, 0, dict.fromkeys(stage.spot, 0.9))
+    stage.turn(0)
+    asked = stage.cloud.group("spot").desired
+    for minute in (1, 2):
+        stage.serve(minute, dict.fromkeys(stage.spot[:4], 0.9))
+        stage.turn(minute)
+        assert stage.cloud.group("spot").desired == asked
+
+
+def test_the_history_is_written_once_a_step() -> None:
+    stage = promised()
+    histories = stage.ports.histories
+    assert isinstance(histories, Writes)
+    members = stage.spot
+    for minute in range(21):
+        stage.serve(minute, dict.fromkeys(members, 0.5))
+        stage.turn(minute)
+    history = histories.read("ocr")
+    # The first five minutes were served before the first turn.
+    assert histories.written == len(history.work_ms) / 5 == 4
+    assert sum(history.work_ms[5:]) == pytest.approx(3 * 600_000, rel=0.02)
+
+
+def test_a_bound_that_is_too_low_raises_an_alarm() -> None:
+    stage = promised()
+    bounds = replace(stage.fleet.bounds, spot_max=3)
+    stage.fleet = replace(stage.fleet, bounds=bounds)
+    serve(stage, 0, dict.fromkeys(stage.spot, 0.9))
+    (record,) = stage.turn(0).records
+    assert (record.rule, record.alarms) == ("spot maximum", ("objective-missed",))
+    assert record.seen["WorkersMissing"] > 0
+    assert "the bound of 3 is" in record.reason
+
+
+def test_start_up_is_measured_from_launches() -> None:
+    stage = promised()
+    serve(stage, 0, dict.fromkeys(stage.spot, 0.9))
+    stage.turn(0)
+    first = stage.spot[:4]
+    for minute in range(1, 8):
+        stage.serve(minute, dict.fromkeys(first, 0.9))
+        stage.turn(minute)
+    lease = stage.states.acquire("ocr", Controller.HEALTH, instant(START_S + 480), None)
+    assert lease
+    cold_start_s = stage.cloud.physics.cold_start_s
+    assert len(lease.health.start_ups) == stage.cloud.group("spot").desired - 4
+    assert lease.health.start_ups[0] == pytest.approx(cold_start_s, abs=60)
+
+
+# --- the memory follows what AWS may have accepted ------------------------------------------------
+
+
+WHO = ids("a", 6)
+REQUEST = CapacityRequest(at=at(0), need=4, spare=1)
+ACTIONS: list[HealthAction] = [
+    *(ResizeSpot(group="spot", desired=n, request=REQUEST, reason="load") for n in range(10)),
+    *(EndInstance(instance_id=one, request=REQUEST, reason="") for one in WHO),
+    *(ReplaceWorker(instance_id=one, reason="silent") for one in WHO),
+]
+PAIRS = st.lists(st.sampled_from([*product(ACTIONS, Answer)]), max_size=8)
+BEFORE = HealthMemory(suspects=dict.fromkeys(WHO, at(-60)), replaced=(at(-900),))
+
+
+def applied(pairs: list[tuple[HealthAction, Answer]]) -> HealthMemory:
+    return apply(BEFORE, [a for a, _ in pairs], [answer for _, answer in pairs], at(0))
+
+
+@given(PAIRS)
+def test_what_was_refused_or_skipped_leaves_no_trace(
+    pairs: list[tuple[HealthAction, Answer]],
+) -> None:
+    asked = [pair for pair in pairs if pair[1] in (Answer.DONE, Answer.LOST)]
+    assert applied(pairs) == applied(asked)
+    refused = [(action, Answer.REFUSED) for action, _ in pairs]
+    assert applied(refused) == BEFORE
+
+
+@given(PAIRS, shuffles)
+def test_the_order_of_failures_does_not_matter(
+    pairs: list[tuple[HealthAction, Answer]], random: Random
+) -> None:
+    assert applied(random.sample(pairs, len(pairs))) == applied(pairs)
+
+
+def test_a_resize_that_was_refused_is_asked_for_again_and_remembered_once_it_is_done() -> None:
+    stage = Stage()
+    stage.faults.refusals["set_desired"] = Throttled("slow down")
+    for minute in (0, 1):
+        stage.serve(minute, dict.fromkeys(stage.spot, 0.9))
+        (record,) = stage.turn(minute).records
+        assert [outcome.asked for outcome in record.outcomes] == ["spot: desired 6"]
+        assert remembered(stage, minute).capacity_request is None
+    stage.faults.refusals.clear()
+    stage.serve(2, dict.fromkeys(stage.spot, 0.9))
+    stage.turn(2)
+    assert stage.cloud.group("spot").desired == 6
+    ask = remembered(stage, 2).capacity_request
+    assert ask is not None
+    assert ask.need == 6
+
+
+def remembered(stage: Stage, minute: int) -> HealthMemory:
+    lease = stage.states.acquire("ocr", Controller.HEALTH, instant(START_S + 60 * minute + 1), None)
+    assert lease is not None
+    stage.states.release(lease)
+    return lease.health
+
+
+@pytest.mark.parametrize(("error", "counted"), [(Throttled("no"), 0), (Unavailable("?"), 1)])
+def test_a_replacement_of_which_the_answer_was_lost_counts_against_the_budget(
+    error: Throttled | Unavailable, counted: int
+) -> None:
+    stage = Stage(sizing=SizingPolicy(enabled=False))
+    hung(stage)
+    stage.faults.refusals["replace"] = error
+    (record,) = stage.turn(7).records
+    assert record.seen["WorkersReplaced"] == 0
+    assert len(remembered(stage, 7).replaced) == counted
+
+
+@pytest.mark.parametrize("later", range(1, 6))
+def test_a_turn_that_dies_after_any_call_does_not_exceed_the_budget(later: int) -> None:
+    """The lease of a turn that died ends after 45 s, so that each minute another tries."""
+    stage = Stage(spot=8, sizing=SizingPolicy(enabled=False))
+    policy = replace(stage.fleet.worker_health, replacements_per_hour=1)
+    stage.fleet = replace(stage.fleet, worker_health=policy)
+    ill, well = stage.spot[:3], stage.spot[3:]
+    stage.serve(0, dict.fromkeys(stage.spot, 0.9))
+    stage.turn(0)
+    gone: set[str] = set()
+    for minute in range(1, 20):
+        stage.serve(minute, dict.fromkeys([i for i in well if i in stage.spot], 0.9))
+        first_act = stage.faults.calls.count("replace") == 0
+        stage.faults.crash_after = len(stage.faults.calls) + later if minute > 5 else None
+        if not first_act:
+            stage.faults.crash_after = None
+        with suppress(Crash):
+            stage.turn(minute)
+        gone |= {i for i in ill if i not in stage.spot}
+    assert len(gone) <= 1
+
+
+def test_the_budget_is_written_before_the_act() -> None:
+    stage = Stage(sizing=SizingPolicy(enabled=False))
+    hung(stage)
+    before = len(stage.faults.calls)
+    stage.turn(7)
+    calls = stage.faults.calls[before:]
+    assert calls.index("commit") < calls.index("replace")
