@@ -7,7 +7,7 @@ import difflib
 import os
 import shlex
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -529,8 +529,7 @@ def run(
     The deployed handlers run against the simulated AWS of `make chaos`. Exit code 1 means that a
     promise was broken.
     """
-    from rich.table import Table
-
+    from spotkeeper_lab.jobs import PROMISES, STORIES
     from spotkeeper_lab.promises import Promise
     from spotkeeper_lab.run.chaos import run as run_scenario
     from spotkeeper_lab.run.chaos import story_of
@@ -538,15 +537,28 @@ def run(
 
     if port is not None:
         typer.echo("Ignoring --port: a scenario runs in virtual time, in no lab.", err=True)
+    if scenario in STORIES:
+        world = STORIES[scenario].live()
+        typer.echo("\n".join(f"minute {line}" for line in world.story))
+        wrong = {name: ", ".join(how & world.broken) for name, how in PROMISES.items()}
+        _show_promises(STORIES[scenario].about, wrong)
+        return
     with exits_on(ScenarioError):
         result = run_scenario(read(find(scenario)))
     typer.echo("\n".join(story_of(result)))
     broken = {one.promise: one.how for one in reversed(result.violations)}
-    promises = Table("promise", "kept", title=result.scenario.about)
-    for promise in Promise:
-        promises.add_row(promise, f"NO: {broken[promise]}" if promise in broken else "yes")
+    _show_promises(result.scenario.about, {str(it): broken.get(it, "") for it in Promise})
+
+
+def _show_promises(about: str, broken: Mapping[str, str]) -> None:
+    """Print which promises were kept; exit code 1 where one was not."""
+    from rich.table import Table
+
+    promises = Table("promise", "kept", title=about)
+    for promise, how in broken.items():
+        promises.add_row(promise, f"NO: {how}" if how else "yes")
     screen().print(promises)
-    if broken:
+    if any(broken.values()):
         raise typer.Exit(1)
 
 
@@ -555,9 +567,12 @@ def scenarios() -> None:
     """List the scenarios of the lab."""
     from rich.table import Table
 
+    from spotkeeper_lab.jobs import STORIES
     from spotkeeper_lab.scenario import read, shipped
 
     listed = Table.grid(padding=(0, 2))
+    for name, story in STORIES.items():
+        listed.add_row(name, story.about)
     for name, path in shipped().items():
         listed.add_row(name, read(path).about)
     screen().print(listed, highlight=False)

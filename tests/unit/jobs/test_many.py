@@ -13,7 +13,7 @@ from spotkeeper.domain.jobs.steps import Step
 from spotkeeper.job_ports import Kept, NotMade
 from spotkeeper.ports import FleetError, TimedOut, Unavailable, Unreadable
 from spotkeeper.turns.keep_jobs import JobPorts, JobTurn, keep_jobs
-from tests.unit.jobs.world import BEGAN, MINUTE, Free
+from spotkeeper_lab.jobs import BEGAN, MINUTE, Free
 
 FUNCTION_S = 60
 

@@ -39,6 +39,26 @@ LEASE = timedelta(seconds=90)
 NAME = "resnet"
 # What AWS makes late is made within so many minutes after the end.
 QUIET = 15
+# The share of calls without an answer that have their effect.
+HAS_EFFECT = 0.7
+# EBS makes this many snapshots of a volume at once.
+MOST_PENDING = 5
+
+
+# The promises of docs/jobs.md, and what breaks them.
+NO_COPY, LOST = "no complete copy", "work lost: written again from an older copy"
+UNFIT = "a volume of a snapshot that is not complete"
+WRITERS = "two writers"
+TOO_MANY, LEFT = "more exists than is allowed", "something is left at the end"
+NEVER, NOT_DONE = "never ended", "ended as done and is not"
+BACK, AGAIN = "work went back", "work is repeated"
+PROMISES = {
+    "there is always one complete copy of what was written": {NO_COPY, LOST, UNFIT},
+    "there is one writer": {WRITERS},
+    "no more exists than is allowed, and at the end only what on_done says": {TOO_MANY, LEFT},
+    "the job ends once there is capacity": {NEVER, NOT_DONE},
+    "no work is repeated, or with checkpoints less than an interval": {BACK, AGAIN},
+}
 
 
 class Killed(Exception):
@@ -119,6 +139,7 @@ class World:
     lost_answers: float = 0.0
     refusals: float = 0.0
     forged: float = 0.0
+    snapshot: tuple[int, int] = (1, 5)
     late: int = 0
     kill_share: float = 0.0
     t: int = 0
@@ -252,7 +273,7 @@ class World:
             raise Denied("UnauthorizedOperation")
         if effect and self.random.random() < self.lost_answers:
             # No answer: it happens some ticks later, or never.
-            if self.random.random() < 0.7:
+            if self.random.random() < HAS_EFFECT:
                 self.pending.append((self.t + self.random.randint(0, self.late), effect))
             raise TimedOut(what)
         yield
@@ -314,7 +335,7 @@ class World:
                 disk = self._disk(step.volume)
                 self._need(disk.state in ("available", "in-use"), "IncorrectState")
                 pending = [it for it in self.copies.values() if it.state == "pending"]
-                self._need(len(pending) < 5, "ConcurrentSnapshotLimitExceeded")
+                self._need(len(pending) < MOST_PENDING, "ConcurrentSnapshotLimitExceeded")
                 self.copies[self._name("snap")] = Copy(
                     volume=step.volume,
                     generation=step.generation,
@@ -322,7 +343,7 @@ class World:
                     seal=step.seal,
                     data=disk.data,
                     born=self.t,
-                    ready=self.t + self.random.randint(1, 5),
+                    ready=self.t + self.random.randint(*self.snapshot),
                 )
             case steps.DeleteSnapshot():
                 self._need(step.snapshot in self.copies, "InvalidSnapshot.NotFound")
@@ -352,7 +373,7 @@ class World:
             if copy is None:
                 raise NotMade("InvalidSnapshot.NotFound")
             if copy.state != "completed":
-                self.broken.add("a volume of a snapshot that is not complete")
+                self.broken.add(UNFIT)
                 raise NotMade("IncorrectState")
         name = self._name("vol")
         self.disks[name] = Disk(
@@ -439,7 +460,7 @@ class World:
                 self._late(effect)
         writers = [name for name, vm in self.vms.items() if self._agent(name, vm)]
         if len(writers) > 1 and self.spec.has_volume:
-            self.broken.add("two writers")
+            self.broken.add(WRITERS)
         live = sum(vm.state != "gone" for vm in self.vms.values())
         for what, number in (
             ("volumes", len(self.disks)),
@@ -480,7 +501,7 @@ class World:
             self._end(vm)
             return False
         if disk.data < self.top:
-            self.broken.add("work lost: written again from an older copy")
+            self.broken.add(LOST)
         disk.data += 1
         self.work_done += 1
         self.top = max(self.top, disk.data)
@@ -514,7 +535,7 @@ class World:
             self._end(vm)
             return
         if int(head.step or 0) > vm.step:
-            self.broken.add("work went back")
+            self.broken.add(BACK)
         is_done = vm.step >= self.work
         done = {"done": True, "exit_code": 0} if is_done else {}
         self.head = (name, replace(head, step=str(vm.step), **done))  # type: ignore[arg-type]
@@ -543,7 +564,7 @@ class World:
         have = [disk.data for disk in self.disks.values()]
         have += [it.data for it in self.copies.values() if it.state == "completed"]
         if not have or max(have) < self.top:
-            self.broken.add("no complete copy")
+            self.broken.add(NO_COPY)
 
     # --- a life
 
@@ -579,9 +600,9 @@ class World:
             self.turn()
             self.tick()
         if not self.mails:
-            self.broken.add("never ended")
+            self.broken.add(NEVER)
         elif self.mails[0].outcome == "done" and self.top < self.work:
-            self.broken.add("ended as done and is not")
+            self.broken.add(NOT_DONE)
         left = (
             len(self.disks),
             len(self.copies),
@@ -590,5 +611,51 @@ class World:
         wanted = {OnDone.SNAPSHOT: (0, 1, 0), OnDone.KEEP: (1, 0, 0), OnDone.DELETE: (0, 0, 0)}
         want = wanted[self.spec.on_done] if self.spec.has_volume else (0, 0, 0)
         if self.mails and left != want:
-            self.broken.add(f"left at the end: {left} volumes, snapshots and machines")
+            self.broken.add(LEFT)
+        allowed = {"volumes": 3, "snapshots": 5, "machines": 1 if self.spec.has_volume else 2}
+        if any(self.most[what] > number for what, number in allowed.items()):
+            self.broken.add(TOO_MANY)
+        if self.spec.has_volume and self.work_done > self.work:
+            self.broken.add(AGAIN)
         return self
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Story:
+    """A scenario of a job: what goes wrong, and how often or when."""
+
+    about: str
+    stuck: float = 0.0
+    snapshot: tuple[int, int] = (1, 5)
+    script: Sequence[tuple[int, str, str]] = ()
+
+    def live(self) -> World:
+        """Live through it in virtual time, with a volume."""
+        spec = JobSpec(name=NAME, zones=("a", "b", "c"), size_gib=100, on_demand_after=None)
+        world = World(spec=spec, work=240, stuck=self.stuck, snapshot=self.snapshot)
+        return world.live(self.script)
+
+
+STORIES = {
+    "job-stuck-detach": Story(
+        about="a job whose volume stays attached for minutes after each loss of its machine",
+        stuck=1.0,
+        script=[(at, "loss", zone) for at in range(30, 400, 40) for zone in "abc"],
+    ),
+    "job-slow-snapshot": Story(
+        about="a job that must change its zone while a snapshot takes 40 minutes",
+        snapshot=(40, 40),
+        script=[
+            *((at, "dry", zone) for at, zone in ((30, "a"), (30, "b"), (31, "c"), (150, "c"))),
+            (35, "back", "b"), (100, "back", "a"), (120, "dry", "b"), (300, "back", "b"),
+            (200, "dry", "a"), (300, "back", "a"), (300, "back", "c"),
+        ],
+    ),
+    "job-dry": Story(
+        about="a job that finds no spot capacity in any zone for three hours",
+        script=[
+            *((60, "dry", zone) for zone in "abc"),
+            *((240, "back", zone) for zone in "abc"),
+        ],
+    ),
+}  # fmt: skip
