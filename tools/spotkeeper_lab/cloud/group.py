@@ -269,8 +269,6 @@ class GroupState:
         warm, cold = self.physics.warm_start_s, self.physics.cold_start_s
         if warm is not None and self._spares and self._spares[0] <= now_s:
             heapq.heappop(self._spares)
-            if self.physics.warm_refill:
-                heapq.heappush(self._spares, now_s + cold)
             return warm
         return cold
 

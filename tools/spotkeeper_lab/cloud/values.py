@@ -122,10 +122,9 @@ class Physics:
 
     A warm pool belongs to every on-demand group: `warm_pool` stopped instances, each of which
     serves `warm_start_s` after its launch. One that was ended is stopped again and may be launched
-    as long after (reuse on scale-in); with `warm_refill` the pool is also refilled at once by a
-    launch of its own. An instance that is ended politely stays for `terminate_hook_s`; one that is
-    launched waits for its worker at most `launch_hook_s` where there is such a hook, and is then in
-    service all the same, or abandoned unless `hook_continues`.
+    as long after (reuse on scale-in). An instance that is ended politely stays for
+    `terminate_hook_s`; one that is launched waits for its worker at most `launch_hook_s` where
+    there is such a hook, and is then in service all the same, or abandoned unless `hook_continues`.
 
     Events take up to `event_delay_s`, each its own time; some arrive twice, some never.
 
@@ -144,7 +143,6 @@ class Physics:
     cold_start_s: float = 120.0
     warm_start_s: float | None = None
     warm_pool: int = 0
-    warm_refill: bool = False
     notice_s: float = 120.0
     notice_lost: float = 0.0
     event_delay_s: float = 0.0

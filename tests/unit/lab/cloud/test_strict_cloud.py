@@ -164,16 +164,6 @@ def test_aws_forgets_what_ended_an_hour_ago() -> None:
         one.drain([first], 0.0)
 
 
-def test_a_warm_pool_may_be_refilled_by_launches_of_its_own() -> None:
-    physics = Physics(cold_start_s=300, warm_start_s=60, warm_pool=1, warm_refill=True)
-    spec = GroupSpec(name="od", purchase=Purchase.ON_DEMAND, minimum=0, maximum=9, pools=(A,))
-    one = Cloud(market_of("warm", DAY_S, {A: [(0.0, 9)]}), [spec], physics)
-    for desired, at_s, serving in ((1, 60, 1), (2, 120, 1), (2, 360, 2), (3, 420, 3)):
-        one.set_desired("od", desired)
-        one.advance(at_s)
-        assert one.ready(Purchase.ON_DEMAND) == serving
-
-
 def test_a_mark_is_needed_to_terminate_and_what_ended_has_none() -> None:
     one = cloud(Physics(marks_needed=True))
     one.advance(600)
