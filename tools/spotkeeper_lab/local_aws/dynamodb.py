@@ -19,7 +19,7 @@ from spotkeeper_lab.local_aws.wire import Answer, Respond
 
 MOST_BYTES = 4096
 """Of an expression."""
-_TOKEN = re.compile(r"\s*(<=|>=|<>|[=<>(),+\-]|\[\d+\]|[#:]?\w+)")
+_TOKEN = re.compile(r"\s*(<=|>=|<>|[=<>(),+\-]|[#:]?\w+)")
 
 
 class NotUnderstood(Exception):
@@ -136,9 +136,6 @@ def _both(tokens: Tokens) -> Callable[[Item, _Names, _Values], bool]:
 
 
 def _single(tokens: Tokens) -> Callable[[Item, _Names, _Values], bool]:
-    if tokens.skip("NOT"):
-        inner = _single(tokens)
-        return lambda item, names, values: not inner(item, names, values)
     if tokens.skip("("):
         inner = _either(tokens)
         tokens.take(")")
@@ -151,14 +148,7 @@ def _single(tokens: Tokens) -> Callable[[Item, _Names, _Values], bool]:
         tokens.take(")")
         there = word == "attribute_exists"
         return lambda item, names, _: (names.get(path, path) in item) is there
-    if word == "begins_with":
-        return _beginning(tokens)
     left = _operand(tokens)
-    if tokens.skip("BETWEEN"):
-        low = _operand(tokens)
-        tokens.take("AND")
-        high = _operand(tokens)
-        return lambda i, n, v: bool(low(i, n, v) <= left(i, n, v) <= high(i, n, v))
     compare = _COMPARED[tokens.take(*_COMPARED)]
     right = _operand(tokens)
 
@@ -169,28 +159,7 @@ def _single(tokens: Tokens) -> Callable[[Item, _Names, _Values], bool]:
     return test
 
 
-def _beginning(tokens: Tokens) -> Callable[[Item, _Names, _Values], bool]:
-    tokens.take()
-    tokens.take("(")
-    whole = _operand(tokens)
-    tokens.take(",")
-    beginning = _operand(tokens)
-    tokens.take(")")
-    return lambda i, n, v: str(whole(i, n, v) or "").startswith(beginning(i, n, v))
-
-
 def _operand(tokens: Tokens) -> _Term:
-    if tokens.peek().lower() == "size":
-        tokens.take()
-        tokens.take("(")
-        inner = _term(tokens)
-        tokens.take(")")
-
-        def size(item: Item, names: _Names, values: _Values) -> Value:
-            value = inner(item, names, values)
-            return None if value is None else len(next(iter(value.values())))
-
-        return size
     term = _term(tokens)
     return lambda item, names, values: number_or_text(term(item, names, values))
 
@@ -199,28 +168,8 @@ def _term(tokens: Tokens) -> _Term:
     if tokens.peek().startswith(":"):
         value = tokens.take()
         return lambda _, __, values: values[value]
-    if tokens.peek().lower() not in ("list_append", "if_not_exists"):
-        name = tokens.name()
-        return lambda item, names, _: item.get(names.get(name, name))
-    function = tokens.take().lower()
-    tokens.take("(")
-    first = _term(tokens)
-    tokens.take(",")
-    second = _term(tokens)
-    tokens.take(")")
-    return (_appended if function == "list_append" else _or)(first, second)
-
-
-def _appended(first: _Term, second: _Term) -> _Term:
-    return lambda i, n, v: {"L": [*first(i, n, v)["L"], *second(i, n, v)["L"]]}
-
-
-def _or(first: _Term, second: _Term) -> _Term:
-    def either(item: Item, names: _Names, values: _Values) -> Value:
-        value = first(item, names, values)
-        return second(item, names, values) if value is None else value
-
-    return either
+    name = tokens.name()
+    return lambda item, names, _: item.get(names.get(name, name))
 
 
 @cache
@@ -228,24 +177,19 @@ def update(text: str) -> Callable[[Item, _Names, _Values], Item]:
     """Compile an update; it answers a new item and reads only the old one."""
     tokens = tokens_of(text)
     sets: list[tuple[str, _Term]] = []
-    removed: list[tuple[str, int | None]] = []
+    removed: list[str] = []
     while tokens.peek():
         if tokens.take("SET", "REMOVE").upper() == "SET":
             sets += _list(tokens, _assignment)
         else:
-            removed += _list(tokens, _removal)
+            removed += _list(tokens, Tokens.name)
 
     def changed(item: Item, names: _Names, values: _Values) -> Item:
         new = dict(item)
         for path, term in sets:
             new[names.get(path, path)] = term(item, names, values)
-        for path, _ in [one for one in removed if one[1] is None]:
+        for path in removed:
             new.pop(names.get(path, path), None)
-        for path in {path for path, at in removed if at is not None}:
-            name = names.get(path, path)
-            gone = {at for other, at in removed if other == path}
-            kept = [one for at, one in enumerate(item[name]["L"]) if at not in gone]
-            new[name] = {"L": kept}
         return new
 
     return changed
@@ -262,13 +206,6 @@ def _assignment(tokens: Tokens) -> tuple[str, _Term]:
     path = tokens.name()
     tokens.take("=")
     return path, _term(tokens)
-
-
-def _removal(tokens: Tokens) -> tuple[str, int | None]:
-    path = tokens.name()
-    if tokens.peek().startswith("["):
-        return path, int(tokens.take()[1:-1])
-    return path, None
 
 
 # A partition, and where in it the keys begin if the condition says so.
