@@ -49,6 +49,8 @@ if TYPE_CHECKING:
 GENERATED_H = 14 * 24.0
 """Hours of the market that is made where none is given."""
 WINDOW_H = 24.0
+# Of a job in a backtest, spread over the market.
+JOB_STARTS = 12
 # Written out, so that help needs nothing of the lab; tests/unit/test_cli.py compares.
 POLICY_NAMES = (
     "on-demand, spot, static-split, even-spread, round-robin, two-group-loop, "
@@ -106,8 +108,17 @@ def backtest(
     set: Annotated[
         list[str] | None, typer.Option(metavar="NAME=VALUE", help="A policy's setting.")
     ] = None,
+    job: Annotated[
+        bool,
+        typer.Option("--job", help="Try a job that takes --window-hours, from --windows starts."),
+    ] = False,
 ) -> None:
     """Try policies on recorded spot markets: what each would have served and cost."""
+    if job:
+        _backtest_job(
+            market or (), seed, windows or JOB_STARTS, window_hours or WINDOW_H, price_ratio
+        )
+        return
     from spotkeeper_lab.backtest.backtest import BacktestPlan, Windows, run_backtest
     from spotkeeper_lab.backtest.policies import SettingError, UnknownNameError, choose, configure
     from spotkeeper_lab.backtest.world import World, WorldError
@@ -141,6 +152,30 @@ def backtest(
         with counted("backtest") as show:
             rows = run_backtest(plan, progress=show, workers=os.cpu_count() or 1)
         _show_backtest(rows, json, report)
+
+
+def _backtest_job(
+    paths: Sequence[Path], seed: int, starts: int, hours: float, price_ratio: float | None
+) -> None:
+    """Run a job on each market, in each way that it may keep its state."""
+    from rich.table import Table
+
+    from spotkeeper_lab.backtest.world import DEFAULT_PRICE_RATIO
+    from spotkeeper_lab.jobs import on_market
+    from spotkeeper_lab.traces.generate import generate
+    from spotkeeper_lab.traces.market import MarketError
+    from spotkeeper_lab.traces.market_file import read_markets
+
+    ratio = DEFAULT_PRICE_RATIO if price_ratio is None else price_ratio
+    with exits_on(MarketError):
+        for each in read_markets(paths) if paths else [generate(seed, hours=GENERATED_H)]:
+            title = f"a job of {hours:g} h on {each.name}, {starts} starts; its pools as zones"
+            shown = Table("state", "median", "90th percentile", "cost", "promises", title=title)
+            for row in on_market(each, starts=starts, hours=hours, price_ratio=ratio):
+                wrong = ", ".join(sorted(row.broken)) or "kept"
+                times = f"{row.median_h:.1f} h", f"{row.p90_h:.1f} h"
+                shown.add_row(row.name, *times, f"{row.cost:.1%}", wrong)
+            screen().print(shown)
 
 
 def _markets(paths: Sequence[Path], region: str | None, seed: int) -> "list[Market]":

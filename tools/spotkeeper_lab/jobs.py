@@ -5,12 +5,14 @@ tokens answer for ever, and every call is refused as EC2 refuses it. Machines ru
 real one does. The world notes each promise that is broken.
 """
 
+import math
 import random
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
+from statistics import fmean, median
 
 from spotkeeper.domain.jobs import steps
 from spotkeeper.domain.jobs.job import (
@@ -32,6 +34,7 @@ from spotkeeper.domain.money.prices import PriceBook
 from spotkeeper.job_ports import Denied, Kept, NotMade, Overtaken
 from spotkeeper.ports import FleetError, TimedOut, Unavailable
 from spotkeeper.turns.keep_jobs import JobPorts, keep_jobs
+from spotkeeper_lab.traces.market import Market
 
 BEGAN = datetime(2026, 3, 2, tzinfo=UTC)
 MINUTE = timedelta(minutes=1)
@@ -146,6 +149,7 @@ class World:
     calls: int = 0
     work_done: int = 0
     paid: int = 0
+    paid_on_demand: int = 0
     top: int = 0
     most: Counter[str] = field(default_factory=Counter)
     broken: set[str] = field(default_factory=set)
@@ -475,6 +479,7 @@ class World:
         if vm.state != "running":
             return False
         self.paid += 1
+        self.paid_on_demand += vm.market == ON_DEMAND
         if vm.useless:
             return False
         if vm.seq == 0:
@@ -582,17 +587,33 @@ class World:
         if turn.error:
             self.story.append(f"{self.t}: {turn.error!r}")
 
+    def follow(self, market: Market, start_s: float, times: int = 3) -> "World":
+        """Live on a recorded market from a moment on; it begins again at its end."""
+        ends = round(market.end_s / 60)
+        start = round(start_s / 60)
+        script = []
+        for zone in self.spec.zones:
+            self.capacity[zone, SPOT] = market.capacity(zone, start_s) > 0
+            self.capacity[zone, ON_DEMAND] = self.spec.on_demand_after is not None
+            steps = market.of(zone)
+            for round_ in range(times):
+                for at_s, capacity in zip(steps.times, steps.capacities, strict=True):
+                    minute = round(at_s / 60) + round_ * ends - start
+                    script.append((minute, "back" if capacity else "dry", zone))
+        return self.live(script, limit=times * ends)
+
     def live(self, script: Sequence[tuple[int, str, str]] = (), limit: int = 900) -> "World":
         """Live until the job is closed: `script` has minute, what (dry, back, loss) and zone."""
         until, quiet_at = limit, 0
+        due: dict[int, list[tuple[str, str]]] = {}
+        for at, what, zone in script:
+            due.setdefault(at, []).append((what, zone))
         while self.t < until and not self.is_closed:
             if self.mails:
                 job = self.item.job
                 quiet_at = self.t if job.launch or job.making else quiet_at or self.mailed_at
                 until = min(limit, quiet_at + QUIET)
-            for at, what, zone in script:
-                if at != self.t:
-                    continue
+            for what, zone in due.get(self.t, ()):
                 if what in ("dry", "loss"):
                     self.interrupt(zone)
                 if what in ("dry", "back"):
@@ -659,3 +680,53 @@ STORIES = {
         ],
     ),
 }  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """What a way to run a job took on a recorded market: hours, and cost over on-demand's."""
+
+    name: str
+    median_h: float
+    p90_h: float
+    cost: float
+    broken: set[str]
+
+
+# Of state kept so, in these zones (one at a time, or all), on demand after 10 minutes or never.
+WAYS: dict[str, tuple[int | None, bool, bool]] = {
+    "volume, in its home zone alone": (100, True, False),
+    "volume that follows": (100, False, False),
+    "checkpoints in S3": (None, False, False),
+    "volume that follows, on demand after 10 minutes": (100, False, True),
+    "checkpoints in S3, on demand after 10 minutes": (None, False, True),
+}
+
+
+def on_market(market: Market, *, starts: int, hours: float, price_ratio: float) -> Iterator[Row]:
+    """Run a job in each way, from moments spread evenly over a market that begins again at its end.
+
+    The pools are the zones of one region. A job needs one machine, and a snapshot takes 40 minutes.
+    """
+    for name, (size_gib, alone, on_demand) in WAYS.items():
+        took, cost, broken = [], [], set[str]()
+        for zones in [(pool,) for pool in market.pools] if alone else [market.pools]:
+            for number in range(starts):
+                spec = JobSpec(
+                    name=NAME,
+                    zones=zones,
+                    size_gib=size_gib,
+                    max_hours=10_000,
+                    max_restarts=10_000,
+                    on_demand_after=timedelta(minutes=10) if on_demand else None,
+                )
+                world = World(
+                    spec=spec, work=round(hours * 60), interval=15, notice=1, snapshot=(40, 40)
+                )
+                world.follow(market, market.end_s * number / starts)
+                took.append(world.mailed_at / 60)
+                paid = world.paid_on_demand + (world.paid - world.paid_on_demand) * price_ratio
+                cost.append(paid / world.work)
+                broken |= world.broken
+        p90 = sorted(took)[math.ceil(0.9 * len(took)) - 1]
+        yield Row(name=name, median_h=median(took), p90_h=p90, cost=fmean(cost), broken=broken)

@@ -111,6 +111,14 @@ def test_a_launch_without_an_answer_is_requested_until_there_is_one() -> None:
     assert list(world.item.job.machines) == list(world.vms)
 
 
+@BOTH
+def test_a_job_waits_a_week_for_capacity(size_gib: int | None) -> None:
+    world = World(spec=spec(size_gib), work=20)
+    week = [(1, "dry", zone) for zone in ZONES] + [(7 * 1440, "back", zone) for zone in ZONES]
+    world.live(week, limit=8 * 1440)
+    assert not world.broken, world.story[-9:]
+
+
 @pytest.mark.parametrize("name", STORIES)
 def test_the_stories_of_the_lab_keep_every_promise(name: str) -> None:
     world = STORIES[name].live()

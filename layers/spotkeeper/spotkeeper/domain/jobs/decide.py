@@ -107,7 +107,7 @@ def refused(job: Job, what: Launch | Making, message: str, now: datetime, *, fin
 def _back_off(job: Job, kind: str, message: str, now: datetime) -> Job:
     before = job.refused.get(kind)
     times = before.times + 1 if before else 1
-    until = now + min(RETRY * 2 ** (times - 1), LONGEST_RETRY)
+    until = now + min(RETRY * 2 ** min(times - 1, 9), LONGEST_RETRY)
     refusal = Refusal(until=until, times=times, message=message)
     return replace(
         job,
