@@ -20,9 +20,9 @@ from tests.endpoint.test_stack import document, outputs, records
 # In this order: the stack is deployed first, and deleted last.
 PAGES = (
     "README.md", "docs/deploy.md", "docs/troubleshooting.md", "docs/first-week.md",
-    "docs/savings.md", "docs/settings.md", "docs/monitoring.md", "docs/events.md", "docs/lab.md",
-    "docs/backtest.md", "docs/ecs.md", "docs/moving.md", "docs/second-fleet.md", "docs/ci.md",
-    "docs/upgrading.md", "docs/leaving.md",
+    "docs/savings.md", "docs/settings.md", "docs/sizing.md", "docs/monitoring.md",
+    "docs/events.md", "docs/lab.md", "docs/backtest.md", "docs/ecs.md", "docs/moving.md",
+    "docs/second-fleet.md", "docs/ci.md", "docs/upgrading.md", "docs/leaving.md",
 )  # fmt: skip
 # Pages whose commands have tests of their own, and what is a list or a reference.
 ELSEWHERE = {
@@ -45,7 +45,7 @@ OWN = {
     "aws sqs ": "aws sqs --endpoint-url $AWS_ENDPOINT_URL ",
 }
 # These say what they found by their exit code: no trouble, trouble, an error.
-REPORTS = re.compile(r"spotkeeper (doctor|status|cost|types|explain|observe)\b")
+REPORTS = re.compile(r"spotkeeper (doctor|status|cost|types|explain|observe|sizing)\b")
 # These go on until Ctrl-C.
 ENDLESS = re.compile(r"spotkeeper (watch|status --watch)\b")
 _COMMAND = re.compile(r"(\.?~?[\w./-]*/)?(spotkeeper|make|aws|sam|git|python[\d.]*|pip|for)\s")

@@ -65,6 +65,7 @@ STATE = {
                     "action": "backfill",
                     "rule": "backfill",
                     "reason": "spot 1 of 2 serving <b>1 short</b>",
+                    "asked": ["ocr-od: desired 0 -> 1"],
                 }
             ],
         }
@@ -91,7 +92,7 @@ const probe = setInterval(() => {
       buttons: buttons.length,
       groups,
       tiles: [...document.querySelectorAll(".group .one")].map(one => one.className),
-      reason: document.querySelector("tr.backfill td:last-child").textContent,
+      reason: document.querySelector("tr.asked td:last-child").textContent,
       told: document.getElementById("told").textContent,
       overflow: Math.max(0, document.body.scrollWidth - room),
     };
@@ -165,7 +166,9 @@ def test_the_page_shows_the_fleet_and_gives_orders(served: Served, tmp_path: Pat
         "on-demand: is not there (ocr-od)",
     ]
     assert seen["tiles"] == ["one in_service", "one launching"]
-    assert seen["reason"] == "spot 1 of 2 serving <b>1 short</b>"
+    assert seen["reason"] == (
+        "spot 1 of 2 serving <b>1 short</b>; requested: ocr-od: desired 0 \u2192 1"
+    )
     assert seen["buttons"] == len(ORDERS)
     assert served.orders == [ORDERS[0]["fault"]]
     assert seen["told"] == "Warn one instance: i-2"

@@ -89,6 +89,7 @@ def test_decisions_come_with_their_reasons() -> None:
             "action": "backfill",
             "rule": "backfill",
             "reason": "1 short",
+            "asked": [],
         }
     ]
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from spotkeeper.domain.decision import FAILED, Controller, DecisionRecord
+from spotkeeper.domain.decision import FAILED, Action, Controller, DecisionRecord, Outcome
 from spotkeeper.domain.fleet import Group
 from spotkeeper.domain.load.digest import digest
 from spotkeeper.domain.load.load import LoadDigest
@@ -165,6 +165,16 @@ def test_instances_that_are_suspected_are_named_and_the_state_is_unknown() -> No
     # All of them served since.
     again = Looked(**{**seen, "digests": logs(SIX, 5)}, queue="")
     assert fleet_status(FLEET, again, NOON).state is State.WHOLE
+
+
+def test_a_turn_that_holds_the_size_and_replaces_an_instance_is_a_change() -> None:
+    asked = Outcome(asked="replace i-4: finished nothing for 402 s")
+    refused = Outcome(asked="replace i-5", error="Throttling")
+    turn = held(at=ago(20), outcomes=(asked, refused), reason="load 2.0 erlangs")
+    status = looked(records=(availability(), turn, held(at=ago(80), action=Action.RESIZE)))
+    assert status.last_change
+    assert status.last_change.reason == asked.asked
+    assert "hold [at target] replace i-4: finished nothing for 402 s" in screen(status)
 
 
 def test_waits_of_a_minute_ago_say_since_when_no_request_was_logged() -> None:

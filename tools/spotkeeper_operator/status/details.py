@@ -10,7 +10,7 @@ from functools import partial
 from spotkeeper.adapters.ec2.auto_scaling import AutoScalingReader
 from spotkeeper.adapters.ec2.lives import InstanceLives
 from spotkeeper.adapters.ec2.prices import on_demand_prices, price_list_region, spot_prices
-from spotkeeper.domain.decision import FAILED, Action, Controller, DecisionRecord
+from spotkeeper.domain.decision import FAILED, Controller, DecisionRecord
 from spotkeeper.domain.fleet import Fleet, Instance, Phase
 from spotkeeper.domain.load.load import WorkerLoad
 from spotkeeper.domain.load.summarise import summarise
@@ -21,7 +21,7 @@ from spotkeeper_operator.activities import Activity, read_activities
 from spotkeeper_operator.aws import Aws, chosen
 from spotkeeper_operator.durations import spoken
 from spotkeeper_operator.status.read_status import Reading
-from spotkeeper_operator.status.status import LIVE_S, LOAD_WINDOW_S, Looked
+from spotkeeper_operator.status.status import LIVE_S, LOAD_WINDOW_S, Looked, changed
 from spotkeeper_operator.text import labelled, paragraphs
 
 # Events of this time are listed, at most this many of a fleet.
@@ -273,8 +273,8 @@ def _of_records(records: Iterable[DecisionRecord]) -> Iterable[Event]:
                 what=f"{record.controller}: {record.reason}",
                 failed=True,
             )
-        elif record.action is not Action.HOLD or failed:
-            why = "; ".join([record.reason, *failed])
+        elif (what := changed(record)) or failed:
+            why = "; ".join([what or record.reason, *failed])
             yield Event(
                 at=record.at,
                 last=record.at,

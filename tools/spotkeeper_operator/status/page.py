@@ -71,4 +71,5 @@ def _decision(record: DecisionRecord) -> dict[str, object]:
         "action": record.action,
         "rule": record.rule,
         "reason": record.reason,
+        "asked": [o.asked for o in record.outcomes if not o.error and not o.would],
     }

@@ -492,15 +492,24 @@ def _group(group: Group) -> GroupStatus:
     )
 
 
+def changed(record: DecisionRecord) -> str:
+    """Say what a turn changed, or nothing; one that holds the size may replace instances."""
+    if record.rule == FAILED:
+        return ""
+    if record.action is not Action.HOLD:
+        return record.reason
+    return "; ".join(o.asked for o in record.outcomes if not o.error and not o.would)
+
+
 def _last_change(records: Iterable[DecisionRecord]) -> LastChange | None:
     for record in records:
-        if record.action is not Action.HOLD and record.rule != FAILED:
+        if what := changed(record):
             return LastChange(
                 at=record.at,
                 controller=record.controller,
                 action=record.action,
                 rule=record.rule,
-                reason=record.reason,
+                reason=what,
             )
     return None
 
