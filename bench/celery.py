@@ -15,7 +15,7 @@ from pathlib import Path
 
 from bench._figures import Figure, show
 from spotkeeper_worker.states import State
-from spotkeeper_worker.testing import rabbit, until
+from spotkeeper_worker.testing import rabbit
 from tests.worker.celery_shop import Machine, Shop, redis
 
 EVENTS = 500
@@ -24,6 +24,7 @@ BATCH = 40
 NOOPS = 4000
 LONG = 0.05
 AT_MOST_S = 120
+SETTLE_S = 2
 PAUSE = threading.Event()
 
 
@@ -43,8 +44,11 @@ def scale_in(machine: Machine, draw: random.Random) -> None:
     """The group waits for the terminate hook: the machine goes when it is idle."""
     PAUSE.wait(draw.uniform(0, 0.5))
     machine.say(State.DRAINING)
-    PAUSE.wait(0.5)
-    until(lambda: idle(machine), "it is idle", 60)
+    # As the agent: none has run for SPOTKEEPER_SETTLE_S.
+    still = time.monotonic() + SETTLE_S
+    while time.monotonic() < still:
+        PAUSE.wait(0.05)
+        still = still if idle(machine) else time.monotonic() + SETTLE_S
     machine.kill()
 
 

@@ -11,7 +11,8 @@ from celery import Celery
 
 from spotkeeper_worker.celery import install
 
-app = Celery("shop", broker=os.environ.get("BROKER", "memory://"))
+BROKER = os.environ.get("BROKER", "memory://")
+app = Celery("shop", broker=BROKER)
 app.conf.update(
     broker_transport_options={
         # Nothing is to wait for it: longer than any test.
@@ -19,8 +20,8 @@ app.conf.update(
         "region": "us-east-1",
         "is_secure": False,
         "wait_time_seconds": 2,
-        "polling_interval": 0.1,
-    },
+    }
+    | ({"polling_interval": 0.1} if BROKER.startswith("sqs") else {}),
     broker_connection_retry_on_startup=True,
     task_default_queue=os.environ.get("QUEUE", "celery"),
     task_acks_late=True,

@@ -157,6 +157,21 @@ class TestOnRealBrokers:
         second.start()
         until(lambda: shop.done == {"r-0": 1}, "the other does it", 30)
 
+    def test_a_task_that_comes_to_a_drained_machine_is_not_lost(self, shop: Shop) -> None:
+        """It listened when it began to drain; the broker may answer it with the next task."""
+        first, second = shop.machine(), shop.machine()
+        first.start()
+        code = "from tests.worker.celery_app import *\nwork.delay('r-0'); input(); work.delay('r-1')"
+        with shop.program(code) as producer:
+            until(lambda: len(shop.done) == 1, "both are there", 30)
+            first.say(State.DRAINING)
+            until(lambda: "consuming stops" in first.said, "it stops")
+            producer.communicate("\n")
+        time.sleep(0.5)
+        first.kill()
+        second.start()
+        until(lambda: shop.done == {"r-0": 1, "r-1": 1}, "the other does it", 20)
+
     def test_without_an_agent_tasks_are_done(self, shop: Shop) -> None:
         machine = shop.machine()
         shutil.rmtree(machine.folder / "workers")

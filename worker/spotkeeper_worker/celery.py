@@ -362,9 +362,13 @@ class _Drain(bootsteps.StartStopStep):  # type: ignore[misc]
         if not self._paused:
             self._paused = True
             _LOG.info("the machine may begin no task: consuming stops")
-            qos: Any = getattr(consumer.task_consumer.channel, "qos", None)
+            channel: Any = consumer.task_consumer.channel
+            qos: Any = getattr(channel, "qos", None)
             if hasattr(qos, "can_consume"):
-                self._can_consume, qos.can_consume = qos.can_consume, lambda: False
+                # What Redis answers to the poll that waits has left its list: it is read, and given
+                # back, or it would be lost with this process.
+                self._can_consume = qos.can_consume
+                qos.can_consume = lambda: bool(getattr(channel, "_in_poll", False))
             else:
                 _in_its_loop(consumer, consumer.task_consumer.cancel)
         returned = sum(
