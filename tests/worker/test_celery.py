@@ -161,7 +161,9 @@ class TestOnRealBrokers:
         """It listened when it began to drain; the broker may answer it with the next task."""
         first, second = shop.machine(), shop.machine()
         first.start()
-        code = "from tests.worker.celery_app import *\nwork.delay('r-0'); input(); work.delay('r-1')"
+        code = (
+            "from tests.worker.celery_app import *\nwork.delay('r-0'); input(); work.delay('r-1')"
+        )
         with shop.program(code) as producer:
             until(lambda: len(shop.done) == 1, "both are there", 30)
             first.say(State.DRAINING)
