@@ -38,7 +38,7 @@ MARKET = "aws-p3.2xlarge-4-2023-08.csv.gz"
 ON_MARKET = "servegen-mm-image-tenth"
 SETTINGS = ReplaySettings()
 DAY_LONG_S = 80_000.0
-# The recorded rates of m-mid are of hundreds of machines; docs/sizing.md has them at this mean.
+# The recorded rates of m-mid are of hundreds of machines: they are scaled to this mean.
 RATE_PER_S = 1.0
 
 LIMIT_STEP_MS, LIMIT_DAY_S = 20.0, 20.0

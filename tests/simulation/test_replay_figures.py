@@ -1,4 +1,4 @@
-"""The sizing figures that docs/sizing.md states, on the real traces, and bad days."""
+"""The sizing figures that docs/sizing-measured.md states, on the real traces, and bad days."""
 
 from __future__ import annotations
 

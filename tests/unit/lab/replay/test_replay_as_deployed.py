@@ -94,3 +94,16 @@ def test_the_summaries_agree() -> None:
     assert one.newest_log_age_s == pytest.approx(other.newest_log_age_s)
     # By when logs came in and not by arrival, to the settled step, and to the bucket.
     assert one.service_mean_s == pytest.approx(other.service_mean_s, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("every_s", "silent_s", "missing"),
+    [(1.0, 170.0, False), (1.0, 200.0, True), (60.0, 600.0, False), (60.0, 1_000.0, True)],
+)
+def test_logs_are_missing_after_more_than_chance_explains(
+    every_s: float, silent_s: float, missing: bool
+) -> None:
+    logs = SeenLogs(20_000.0, WAIT_S)
+    arrival_s = np.arange(0.0, 9_000.0, every_s)
+    logs.add(arrival_s, arrival_s, np.full(len(arrival_s), 0.1))
+    assert logs.are_missing(float(arrival_s[-1]) + silent_s) is missing
