@@ -21,7 +21,7 @@ from spotkeeper.domain.sizing.objective import size_to_objective
 from spotkeeper.domain.sizing.shadows import FADE, FAMILY, Choice, Member, advanced, choose
 from spotkeeper.domain.sizing.values import Need, ObjectivePolicy, PastNeed
 from spotkeeper_lab.replay.erlang import erlang_workers
-from spotkeeper_lab.replay.seen import EPOCH, SLOT_S
+from spotkeeper_lab.replay.seen import EPOCH, SLOT_S, STALE_S
 
 if TYPE_CHECKING:
     from spotkeeper.domain.load.request_queue import QueueMemory
@@ -192,6 +192,8 @@ class Spotkeeper:
         summary = seen.logs.summary(seen.now_s)
         if self._queue_known:
             summary = self._with_queue(summary, seen)
+        if summary.newest_log_age_s > STALE_S and (summary.queued or not seen.live):
+            summary = replace(summary, logs_missing=True)
         choice = Choice() if self._member else self._choice(seen)
         if not self.followed or choice.index != self.followed[-1][1].index:
             self.followed.append((seen.now_s, choice))
