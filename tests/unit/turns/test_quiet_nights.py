@@ -52,6 +52,7 @@ class Hours(Stage):
         self.busy_until: dict[str, float] = {}
         self.unsent: defaultdict[str, list[SearchLog]] = defaultdict(list)
         self.slow_clocks: Mapping[str, float] = {}
+        self.turned = True
 
     @property
     def now_s(self) -> float:
@@ -65,7 +66,8 @@ class Hours(Stage):
             self._arrive(began_s, rate, every_s)
             self.cloud.advance(self.now_s)
             self._ship(self._serve(began_s))
-            self._turns()
+            if self.turned:
+                self._turns()
 
     def _arrive(self, began_s: float, rate: float, every_s: float) -> None:
         if every_s:
@@ -182,6 +184,20 @@ def test_a_night_without_requests_costs_no_on_demand_and_replaces_nobody(
     assert night.replaced == 0
     assert "bootstrap" not in night.alarms
     assert night.on_demand_hours <= 0.2 * size
+
+
+def test_on_demand_that_is_met_again_in_a_known_night_is_given_back() -> None:
+    """Turns stopped for longer than a fleet is remembered; no log comes until the morning."""
+    night = Hours(4, objective=True)
+    night.pass_minutes(90, rate=0.44)
+    night.pass_minutes(30)
+    night.turned = False
+    night.cloud.set_desired("on-demand", 2)
+    night.pass_minutes(30)
+    night.turned = True
+    night.pass_minutes(1)
+    night.pass_minutes(30)
+    assert night.cloud.group("on-demand").desired == 0
 
 
 @pytest.mark.parametrize(("every_s", "objective"), [(240, False), (420, True)])

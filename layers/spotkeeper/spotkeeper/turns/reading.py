@@ -16,8 +16,9 @@ from spotkeeper.domain.availability.snapshot import Snapshot, Sweep
 from spotkeeper.domain.failure import LaunchFailure
 from spotkeeper.domain.fleet import BusyShares, Fleet, Group, Observation, Phase
 from spotkeeper.domain.health.memory import HealthMemory
-from spotkeeper.domain.health.reports import not_met
+from spotkeeper.domain.health.reports import not_met, requests_had_stopped
 from spotkeeper.domain.interruption import at_risk_since
+from spotkeeper.domain.load.flow import CERTAIN
 from spotkeeper.domain.load.request_queue import quiet_s
 from spotkeeper.domain.load.workers import busy_shares
 from spotkeeper.domain.sizing.without_logs import is_quiet
@@ -164,11 +165,13 @@ def _let_go(
 def _is_load_known(fleet: Fleet, health: HealthMemory, now: datetime) -> bool:
     """Tell whether a need was found in a whole window of logs: the first few tell of a part.
 
-    Where the request queue proves that nothing comes, that is the load.
+    Where the request queue proves that nothing comes, or nothing came any more while workers were
+    there that served before, that is the load.
     """
     if not fleet.sizing.enabled:
         return False
-    if is_quiet(quiet_s(health.queue, now), fleet.sizing.quiet_after_s):
+    quiet = is_quiet(quiet_s(health.queue, now), fleet.sizing.quiet_after_s)
+    if quiet or requests_had_stopped(health, CERTAIN):
         return True
     if not health.needed or health.needed[-1].held:
         return False

@@ -255,7 +255,7 @@ def unheard(memory: HealthMemory, now: datetime) -> tuple[str, ...]:
     Nobody knows, however rarely requests come, until one is logged. Where the requests of an hour
     would not tell either, or requests had stopped before, whoever is in service serves.
     """
-    if _too_rare(memory, now) or _requests_had_stopped(memory, CERTAIN):
+    if _too_rare(memory, now) or requests_had_stopped(memory, CERTAIN):
         return ()
     stopped = memory.flow.is_missing(now) and not known_waiting(memory.queue)
     return tuple(
@@ -272,7 +272,7 @@ def not_met(memory: HealthMemory, in_service: Iterable[str], now: datetime) -> t
     """
     if (
         _too_rare(memory, now)
-        or _requests_had_stopped(memory, CERTAIN)
+        or requests_had_stopped(memory, CERTAIN)
         or now - slot_begins(memory.flow.counted) > TURNS_STOPPED
     ):
         return ()
@@ -298,7 +298,7 @@ def _nobody_serves(memory: HealthMemory, now: datetime) -> bool:
     """
     if known_length(memory.queue):
         return untouched_s(memory.queue, now) > 0
-    return memory.flow.is_missing(now) and not _requests_had_stopped(memory, UNHEARD)
+    return memory.flow.is_missing(now) and not requests_had_stopped(memory, UNHEARD)
 
 
 def nobody_serves(memory: HealthMemory, now: datetime) -> str:
@@ -339,7 +339,7 @@ def with_silence(memory: HealthMemory, before: LogFlow, load: Load, now: datetim
     return replace(memory, silences=tuple(kept[-SILENCES:]))
 
 
-def _requests_had_stopped(memory: HealthMemory, expected: float) -> bool:
+def requests_had_stopped(memory: HealthMemory, expected: float) -> bool:
     """Tell whether no request came any more while an instance that works was still in service.
 
     Without a queue that shows requests, instances that were launched since cannot be judged.
