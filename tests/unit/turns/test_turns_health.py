@@ -237,6 +237,17 @@ def test_the_history_is_written_once_a_step() -> None:
     assert sum(history.work_ms[5:]) == pytest.approx(3 * 600_000, rel=0.02)
 
 
+def test_the_record_has_the_cost_of_the_followed_rule_and_of_the_cheapest() -> None:
+    """Once the fleet's own log chooses: after the first three quarters of an hour."""
+    stage = promised()
+    members = stage.spot
+    for minute in range(56):
+        stage.serve(minute, dict.fromkeys(members, 0.5))
+        (record,) = stage.turn(minute).records
+        assert ("HoursFollowed" in record.seen) == ("over the last day" in record.reason)
+    assert 0 < record.seen["HoursLeast"] <= record.seen["HoursFollowed"]
+
+
 def test_a_bound_that_is_too_low_raises_an_alarm() -> None:
     stage = promised()
     bounds = replace(stage.fleet.bounds, spot_max=3)
