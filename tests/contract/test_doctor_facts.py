@@ -4,6 +4,7 @@ import json
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
+from types import SimpleNamespace
 from typing import Any
 
 import boto3
@@ -136,7 +137,7 @@ def test_a_group_as_it_is_set_up() -> None:
     assert found.tag_keys == ("team",)
 
 
-def described(group: dict[str, Any]) -> GroupFacts:
+def described(group: dict[str, Any], **given: Any) -> GroupFacts:
     """A group with what moto does not keep."""
     made = {
         "AutoScalingGroupName": "g", "MinSize": 0, "MaxSize": 9, "DesiredCapacity": 0,
@@ -146,7 +147,7 @@ def described(group: dict[str, Any]) -> GroupFacts:
     autoscaling = boto3.client("autoscaling")
     with Stubber(autoscaling) as stub:
         stub.add_response("describe_auto_scaling_groups", {"AutoScalingGroups": [made]})
-        facts = group_facts(clients(autoscaling=autoscaling), ["g"])
+        facts = group_facts(clients(autoscaling=autoscaling, **given), ["g"])
     assert isinstance(facts, Mapping)
     return facts["g"]
 
@@ -272,6 +273,26 @@ def test_a_group_that_chooses_types_by_attributes_may_count_in_units(
     launch = {"LaunchTemplateId": template(), "Version": "1"}
     group = {"DesiredCapacityType": counted_in, "LaunchTemplate": launch}
     assert described(group).weighted is weighted
+
+
+def test_types_that_aws_selects_by_attributes_are_read() -> None:
+    """EC2's answer is stubbed: moto knows no attributes."""
+    requirements = {"VCpuCount": {"Min": 4}, "MemoryMiB": {"Min": 0}}
+    launch = {
+        "LaunchTemplateSpecification": {"LaunchTemplateId": template(), "Version": "1"},
+        "Overrides": [{"InstanceRequirements": requirements}],
+    }
+    ec2 = boto3.client("ec2")
+
+    def answer(model: Any, **_: object) -> Any:
+        if model.name == "GetInstanceTypesFromInstanceRequirements":
+            types = [{"InstanceType": it} for it in ("g6.xlarge", "g5.xlarge")]
+            return SimpleNamespace(status_code=200), {"InstanceTypes": types}
+        return None
+
+    ec2.meta.events.register_first("before-call", answer)
+    found = described({"MixedInstancesPolicy": {"LaunchTemplate": launch}}, ec2=ec2)
+    assert found.types == found.selected == ("g5.xlarge", "g6.xlarge")
 
 
 def test_forty_fleets_take_one_call_a_group_besides_what_is_read_of_all_at_once() -> None:

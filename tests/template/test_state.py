@@ -142,6 +142,43 @@ def test_created_groups_have_one_to_ten_types_in_the_order_given(count: int) -> 
     assert [_types(group) for group in groups] == [wanted, wanted]
 
 
+@pytest.mark.parametrize(
+    ("asked", "more"),
+    [
+        ({"Gpus": 0}, {"AcceleratorCount": {"Min": 0, "Max": 0}}),
+        (
+            {"Vcpus": 4, "GpuMemoryGib": "24", "Accelerator": "a10g,l4"},
+            {
+                "VCpuCount": {"Min": 4},
+                "AcceleratorCount": {"Min": 1, "Max": 1},
+                "AcceleratorTypes": ["gpu"],
+                "AcceleratorManufacturers": ["nvidia"],
+                "AcceleratorNames": ["a10g", "l4"],
+                # A g5.xlarge and a g6.xlarge have 22,888 MiB by EC2's count.
+                "AcceleratorTotalMemoryMiB": {"Min": 22118},
+            },
+        ),
+    ],
+)
+def test_created_groups_may_name_attributes_in_place_of_types(
+    asked: dict[str, Any], more: dict[str, Any]
+) -> None:
+    made = Stack.with_parameters({**CREATE, "InstanceTypes": "", **asked})
+    for group in made.resources("AWS::AutoScaling::AutoScalingGroup").values():
+        policy = group["MixedInstancesPolicy"]
+        (override,) = policy["LaunchTemplate"]["Overrides"]
+        assert override["InstanceRequirements"] == {
+            "VCpuCount": {"Min": 1},
+            "MemoryMiB": {"Min": 0},
+            "SpotMaxPricePercentageOverLowestPrice": 100,
+            "OnDemandMaxPricePercentageOverLowestPrice": 100,
+            **more,
+        }
+        # "The prioritized allocation strategy is not compatible with instance requirements."
+        strategy = policy["InstancesDistribution"].get("OnDemandAllocationStrategy")
+        assert strategy in (None, "lowest-price")
+
+
 def _types(group: dict[str, Any]) -> list[str]:
     overrides = group["MixedInstancesPolicy"]["LaunchTemplate"]["Overrides"]
     return [it["InstanceType"] for it in overrides]
@@ -186,9 +223,10 @@ def test_cloudformation_waits_for_no_capacity_of_a_created_group() -> None:
         ("OnDemandGroupName", ("ocr-od",), ("*", 'a"b')),
         (
             "InstanceTypes",
-            ("a.x", "a.x,b.x", ",".join(["a.x"] * 10)),
-            ("", ",".join(["a.x"] * 11), "a.x, b.x", "a.x,"),
+            ("", "a.x", "a.x,b.x", ",".join(["a.x"] * 10)),
+            (",".join(["a.x"] * 11), "a.x, b.x", "a.x,"),
         ),
+        ("Accelerator", ("a10g", "a10g,l4", "rtx-pro-6000", ""), ("A10G", "a10g, l4", "a10g,")),
     ],
 )
 def test_a_parameter_that_would_fail_later_is_refused_with_a_word(

@@ -275,7 +275,10 @@ def group_spec(
     share = int(
         policy.get("InstancesDistribution", {}).get("OnDemandPercentageAboveBaseCapacity", 100)
     )
-    types = [one["InstanceType"] for one in policy.get("LaunchTemplate", {}).get("Overrides", [])]
+    overrides = policy.get("LaunchTemplate", {}).get("Overrides", [])
+    if any("InstanceRequirements" in one for one in overrides):
+        raise CloudError("ValidationError", "InstanceRequirements: not simulated by the local AWS")
+    types = [one["InstanceType"] for one in overrides]
     subnets = properties.get("VPCZoneIdentifier", [])
     names = subnets.split(",") if isinstance(subnets, str) else subnets
     minimum, maximum = _bounds(properties)

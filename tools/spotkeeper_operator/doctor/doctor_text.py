@@ -75,11 +75,10 @@ def _command(line: str) -> list[str]:
 
 
 def _sum(findings: Sequence[Finding]) -> str:
-    if not findings:
+    if all(finding.severity is Severity.NOTE for finding in findings):
         return "nothing is wrong"
     counts = {s: sum(f.severity is s for f in findings) for s in Severity}
-    words = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.UNKNOWN: "unknown"}
-    return ", ".join(_counted(count, words[s]) for s, count in counts.items() if count)
+    return ", ".join(_counted(count, s.value) for s, count in counts.items() if count)
 
 
 def _counted(count: int, word: str) -> str:

@@ -272,6 +272,9 @@ def properties(on_demand: int = 0, **more: Any) -> dict[str, Any]:
     } | more
 
 
+BY_ATTRIBUTES = {"InstanceRequirements": {"VCpuCount": {"Min": 1}, "MemoryMiB": {"Min": 0}}}
+
+
 @pytest.fixture
 def groups() -> Groups:
     world = make_world(LabSettings(desired=0), lambda: 1_800_000_000.0, lambda: 0.0)
@@ -314,6 +317,10 @@ def test_a_group_is_created_changed_and_deleted_with_its_instances(groups: Group
     [
         ({"CapacityRebalance": True}, "CapacityRebalance"),
         ({"TargetGroupARNs": ["arn"], "PlacementGroup": "p"}, "PlacementGroup, TargetGroupARNs"),
+        (
+            {"MixedInstancesPolicy": {"LaunchTemplate": {"Overrides": [BY_ATTRIBUTES]}}},
+            "InstanceRequirements",
+        ),
     ],
 )
 def test_what_would_have_no_effect_is_refused_by_its_name(

@@ -1,7 +1,8 @@
 """Auto Scaling groups as they are set up, with their launch templates, images and roles."""
 
+import json
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from itertools import batched
@@ -10,7 +11,7 @@ from typing import Any
 
 from botocore import xform_name
 
-from spotkeeper.adapters.doctor.looking import Clients, look, pages
+from spotkeeper.adapters.doctor.looking import Clients, look, names, pages
 from spotkeeper.adapters.ec2.auto_scaling import GROUPS_A_CALL
 from spotkeeper.domain.doctor.facts import GONE, GroupFacts, Hook, Machine, Unseen, known
 
@@ -59,6 +60,7 @@ def group_facts(
     if isinstance(found, Unseen):
         return found
     template = cache(lambda spec: template_of(client, *spec))
+    selected = cache(lambda *asked: _selected(client("ec2"), *asked))
     templates = [template(_spec(group)) for group in found]
     machines = Machines(client, [t for t in templates if not isinstance(t, Unseen)])
     policies = _by_group(
@@ -73,7 +75,7 @@ def group_facts(
     )
     return {
         (name := group["AutoScalingGroupName"]): replace(
-            _facts(autoscaling, group, template, machines, known(defaults, {})),
+            _facts(autoscaling, group, template, machines, known(defaults, {}), selected),
             policies=policies if isinstance(policies, Unseen) else tuple(policies[name]),
             scheduled_actions=actions if isinstance(actions, Unseen) else tuple(actions[name]),
         )
@@ -103,10 +105,25 @@ def _facts(
     template: Mapping[str, Any] | Unseen,
     machines: "Machines",
     defaults: Mapping[str, str],
+    selected: Callable[[str, str], tuple[str, ...] | Unseen],
 ) -> GroupFacts:
     name, mixed = group["AutoScalingGroupName"], group.get("MixedInstancesPolicy")
     distribution = (mixed or {}).get("InstancesDistribution", {})
     overrides = mixed["LaunchTemplate"].get("Overrides", []) if mixed else []
+    machine: Machine | Unseen
+    if isinstance(template, Unseen):
+        machine = template
+    else:
+        machine = machines.of(template, defaults, mixed=mixed is not None)
+    architecture = machine.architecture if isinstance(machine, Machine) else ""
+    wanted = sorted(
+        json.dumps(each["InstanceRequirements"], sort_keys=True)
+        for each in overrides
+        if "InstanceRequirements" in each
+    )
+    answers = [selected(each, architecture) for each in wanted]
+    unseen = next((each for each in answers if isinstance(each, Unseen)), None)
+    chosen = tuple(dict.fromkeys(kind for each in answers for kind in known(each, ())))
     retention = group.get("InstanceLifecyclePolicy", {}).get("RetentionTriggers", {})
     return GroupFacts(
         name=name,
@@ -115,7 +132,8 @@ def _facts(
         maximum=group["MaxSize"],
         desired=group["DesiredCapacity"],
         zones=frozenset(group["AvailabilityZones"]),
-        types=_types(overrides, template),
+        types=chosen if wanted else _types(overrides, template),
+        selected=(unseen or chosen) if wanted else None,
         allocation=distribution.get("SpotAllocationStrategy", "lowest-price") if mixed else "",
         max_price=distribution.get("SpotMaxPrice", ""),
         protected_instances=tuple(
@@ -148,9 +166,7 @@ def _facts(
         ),
         warm_pool="WarmPoolConfiguration" in group,
         tag_keys=tuple(t["Key"] for t in group.get("Tags", []) if t.get("PropagateAtLaunch")),
-        machine=template
-        if isinstance(template, Unseen)
-        else machines.of(template, defaults, mixed=mixed is not None),
+        machine=machine,
     )
 
 
@@ -190,11 +206,25 @@ def _spot_share(
 
 
 def _types(overrides: list[Any], template: Mapping[str, Any] | Unseen) -> tuple[str, ...]:
-    if any("InstanceRequirements" in override for override in overrides):
-        return ()
     named = tuple(o["InstanceType"] for o in overrides if "InstanceType" in o)
     own = known(template, {}).get("InstanceType")
     return named or ((own,) if own else ())
+
+
+def _selected(ec2: Any, requirements: str, architecture: str) -> tuple[str, ...] | Unseen:
+    """Read which types AWS selects for attributes, as Auto Scaling does for the image."""
+    asked = {
+        "ArchitectureTypes": [architecture or "x86_64"],
+        "VirtualizationTypes": ["hvm"],
+        "InstanceRequirements": json.loads(requirements),
+    }
+    operation = "get_instance_types_from_instance_requirements"
+    return names(
+        "ec2:GetInstanceTypesFromInstanceRequirements",
+        lambda: sorted(
+            it["InstanceType"] for it in pages(ec2, operation, "InstanceTypes", **asked)
+        ),
+    )
 
 
 class Machines:

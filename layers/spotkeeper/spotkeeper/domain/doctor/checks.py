@@ -23,7 +23,7 @@ from spotkeeper.domain.doctor.finding import Finding, Severity, worst_first
 from spotkeeper.domain.fleet import Fleet
 from spotkeeper.domain.purchase import PurchaseOption
 
-ERROR, WARNING, UNKNOWN = Severity.ERROR, Severity.WARNING, Severity.UNKNOWN
+ERROR, WARNING, UNKNOWN, NOTE = Severity
 
 type Found = Iterable[object] | bool
 """What a check found: one finding for each item, or for True."""
@@ -578,6 +578,16 @@ GROUP_CHECKS: tuple[Check[Member], ...] = (
         "one-instance-type", WARNING, "only {it}: a market of one pool in each zone",
         "add instance types that can run a worker to the mixed instances policy",
         lambda at: at.group.types if len(at.group.types) == 1 and at.group.spot_share else (),
+    ),
+    Check(
+        "no-type-selected", ERROR, "no instance type has the attributes that the group names",
+        "ask for fewer vCPUs, GPUs or GiB, or name other accelerators",
+        lambda at: at.group.selected == (),
+    ),
+    Check(
+        "types-selected", NOTE, "AWS selects these types for the group's attributes: {it}",
+        "change the attributes if one of them cannot run a worker",
+        lambda at: [", ".join(types)] if (types := known(at.group.selected, ())) else (),
     ),
     Check(
         "quota-not-found", UNKNOWN, "no quota of Service Quotas is for {it}",

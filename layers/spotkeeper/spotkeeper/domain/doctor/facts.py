@@ -68,8 +68,9 @@ class Machine:
 class GroupFacts:
     """An Auto Scaling group's configuration; `spot_share` is 1 for a group wholly on spot.
 
-    `types` is empty where the group selects them by attributes, `spot_share` None where its launch
-    template could not be read. A `weighted` group counts its capacity in units, not in instances.
+    Where the group selects `types` by attributes, `selected` are those that AWS answers, else it is
+    None. `spot_share` is None where its launch template could not be read. A `weighted` group
+    counts its capacity in units, not in instances.
     `allocation` is the strategy for spot, empty without a mixed instances policy.
     """
 
@@ -79,6 +80,7 @@ class GroupFacts:
     maximum: int
     zones: frozenset[str]
     types: tuple[str, ...]
+    selected: tuple[str, ...] | Unseen | None = None
     desired: int = 0
     allocation: str = ""
     max_price: str = ""
