@@ -46,7 +46,7 @@ version = 1
 name = "resnet"
 command = ["{python}", "{script}"]
 code = "code"
-environment = {{EPOCHS = "{epochs}", HOW = "publish", SLEEP_S = "{epoch_s}"{more}}}
+environment = {{EPOCHS = "{epochs}", HOW = "publish", SLEEP_S = "{epoch_s}", HOLD = "{hold}"{more}}}
 [machine]
 types = ["g5.xlarge"]
 on_demand = "never"
@@ -101,7 +101,7 @@ class Place:
         state = f'[state]\nvolume = {{mount = "{mount}", size_gib = 10}}' if volume else ""
         text = DOCUMENT.format(
             python=sys.executable, epochs=epochs, epoch_s=EPOCH_S, state=state, more=more,
-            restarts=restarts, script="on_volume.py" if volume else "train.py",
+            restarts=restarts, hold=self.hold, script="on_volume.py" if volume else "train.py",
         )  # fmt: skip
         (self.folder / "code").mkdir(exist_ok=True)
         shutil.copy(TRAIN, self.folder / "code" / "train.py")
@@ -229,10 +229,15 @@ class Place:
             time.sleep(0.5)
         raise TimeoutError(f"{NAME} did not end within {LIMIT_S:.0f} s: {self.jobs.one(NAME)[1]}")
 
-    def until_committed(self, seconds: float) -> None:
+    @property
+    def hold(self) -> Path:
+        """While this file exists, the training does not end."""
+        return self.folder / "hold"
+
+    def until_committed(self, seconds: float, last: int) -> None:
         """Go on until another checkpoint is committed, and a bit longer."""
         before, ends = self.epoch(), time.monotonic() + LIMIT_S
-        while self.epoch() == before:
+        while before == self.epoch() < last or not self.running():
             if time.monotonic() > ends:
                 raise TimeoutError("no checkpoint was committed")
             self.step()
@@ -360,11 +365,11 @@ def disturbed(kills: int, epochs: int, *, volume: bool, seed: int = 1) -> tuple[
     """The weights of a job whose machines are taken, every second one with a warning."""
     with account(seed) as place:
         place.start(volume=volume, epochs=epochs)
+        place.hold.touch()
         for number in range(kills):
-            place.until_committed(place.draw.uniform(0, EPOCH_S))
-            if place.epoch() >= epochs:
-                break
+            place.until_committed(place.draw.uniform(0, EPOCH_S), epochs - 1)
             place.take(warned=number % 2 == 0)
+        place.hold.unlink()
         job = place.until_ended()
         left = [it for it in place.ec2.describe_volumes()["Volumes"] if it.get("Tags")]
         assert not left, left

@@ -16,6 +16,8 @@ from spotkeeper_worker.checkpoints import latest, publish
 
 EPOCHS, HOW = int(os.environ["EPOCHS"]), os.environ["HOW"]
 SLEEP_S = float(os.environ.get("SLEEP_S", "0.02"))
+# The last epoch waits as long as this file is there.
+HOLD = os.environ.get("HOLD", "")
 ROOT = Path(os.environ["SPOTKEEPER_CHECKPOINTS"])
 PARAMETERS, ROWS = 8, 100
 FILLING = 40_000
@@ -69,6 +71,8 @@ def main() -> None:
                 speed[k] = 0.9 * speed[k] - 0.001 * error * given[k]
                 weights[k] += speed[k]
         time.sleep(SLEEP_S)
+        while epoch == EPOCHS and HOLD and Path(HOLD).exists():
+            time.sleep(SLEEP_S)
         kept: dict[str, object] = {
             "epoch": epoch, "weights": hexed(weights), "speed": hexed(speed),
             "draw": draw.getstate(),

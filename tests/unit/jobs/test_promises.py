@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import spotkeeper.domain.jobs.decide as module
-from spotkeeper.domain.jobs.job import Job, JobSpec, Launch, OnDone, Seen
+from spotkeeper.domain.jobs.job import ON_DEMAND, Job, JobSpec, Launch, OnDone, Seen
 from spotkeeper.domain.jobs.steps import Step
 from spotkeeper.job_ports import Denied
 from spotkeeper.ports import TimedOut
@@ -60,6 +60,7 @@ def random_life(seed: int, size_gib: int | None) -> World:
         late=draw.choice((0, 1, 3)),
         kill_share=draw.choice((0, 0.05, 0.2)),
     )  # fmt: skip
+    world.capacity |= {(zone, ON_DEMAND): draw.random() < 0.5 for zone in ZONES}
     return world.live([*script, *((75, "back", zone) for zone in ZONES)])
 
 

@@ -50,6 +50,8 @@ from spotkeeper.domain.jobs.steps import (
 SILENT = timedelta(minutes=20)
 # A drained machine has two minutes to commit and leave.
 DRAIN = timedelta(minutes=3)
+# A machine on demand with the job's volume runs this long before spot is tried again.
+RETURN = timedelta(hours=1)
 # What AWS refused is requested again after 1, 2, 4 ... minutes.
 RETRY, LONGEST_RETRY = timedelta(minutes=1), timedelta(minutes=15)
 # AWS lists a new snapshot within this time.
@@ -279,6 +281,10 @@ def _must_drain(spec: JobSpec, job: Job, machine: Machine, seen: Seen) -> bool:
         return True
     successor = seen.machines.get(job.successor)
     returns = machine.market == ON_DEMAND and machine.ends_at is None and spec.spot
+    if spec.has_volume:
+        # One machine at a time: it leaves, and spot is tried first.
+        is_due = seen.now - job.machines[job.machine].at >= RETURN
+        return returns and spec.return_to_spot and is_due and job.is_at_work
     booted = job.successor_attempt in job.told
     return bool(returns and booted and successor and successor.market == SPOT)
 
