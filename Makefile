@@ -158,6 +158,9 @@ site: .venv-site/.installed ## the pages as a searched site that needs no networ
 release: .venv/.installed .venv-release/.installed ## wheels with hashes and cloud-configs in dist (BUCKET=...)
 	$(BIN)/python worker/release.py dist $(BUCKET)
 	.venv-release/bin/twine check --strict dist/*.whl
+	.venv-release/bin/python -c 'import sys; from cyclonedx.schema import SchemaVersion; \
+		from cyclonedx.validation.json import JsonStrictValidator; \
+		sys.exit(JsonStrictValidator(SchemaVersion.V1_5).validate_str(sys.stdin.read()))' < dist/sbom.cdx.json
 
 .PHONY: worker-demo
 worker-demo: .venv/.installed ## a machine leaves its fleet: agent, workers and a broker on this machine
