@@ -186,6 +186,13 @@ def test_a_backtest_of_one_region_uses_its_pools_alone() -> None:
     assert not east.stderr
 
 
+def test_a_story_of_a_job_prints_its_promises() -> None:
+    shown = run("lab run job-dry")
+    assert shown.exit_code == 0
+    assert "the job ends once there is capacity" in " ".join(shown.stdout.split())
+    assert "job-stuck-detach" in run("lab scenarios").stdout
+
+
 @pytest.mark.usefixtures("folder")
 def test_traces_of_one_name_have_rows_of_their_own() -> None:
     found = rows(

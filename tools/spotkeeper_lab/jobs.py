@@ -40,7 +40,7 @@ BEGAN = datetime(2026, 3, 2, tzinfo=UTC)
 MINUTE = timedelta(minutes=1)
 LEASE = timedelta(seconds=90)
 NAME = "resnet"
-# What AWS makes late is made within so many minutes after the end.
+# Late effects of calls happen within these minutes after the end.
 QUIET = 15
 # The share of calls without an answer that have their effect.
 HAS_EFFECT = 0.7

@@ -17,7 +17,8 @@ from spotkeeper.domain.jobs.steps import Step
 from spotkeeper.job_ports import Denied
 from spotkeeper.ports import TimedOut
 from spotkeeper.turns import keep_jobs
-from spotkeeper_lab.jobs import NAME, PROMISES, STORIES, World
+from spotkeeper_lab.jobs import NAME, PROMISES, STORIES, World, on_market
+from spotkeeper_lab.traces.market import Market, Steps
 from tests.laws import some
 
 ZONES = ("a", "b", "c")
@@ -118,6 +119,16 @@ def test_a_job_waits_a_week_for_capacity(size_gib: int | None) -> None:
     week = [(1, "dry", zone) for zone in ZONES] + [(7 * 1440, "back", zone) for zone in ZONES]
     world.live(week, limit=8 * 1440)
     assert not world.broken, world.story[-9:]
+
+
+def test_on_a_recorded_market_a_job_that_may_change_its_zone_ends_sooner() -> None:
+    dry = Steps((0.0, 3600.0, 36000.0), (1, 0, 1))
+    market = Market(("a", "b"), 72000.0, "two zones", (dry, Steps((0.0,), (1,))))
+    rows = {row.name: row for row in on_market(market, starts=1, hours=4, price_ratio=0.3)}
+    assert not [row for row in rows.values() if row.broken]
+    alone, follows, kept, *_ = rows.values()
+    assert alone.p90_h > 9 > follows.p90_h >= kept.p90_h >= 4
+    assert kept.cost == pytest.approx(0.3, rel=0.1)
 
 
 @pytest.mark.parametrize("name", STORIES)

@@ -23,7 +23,7 @@ STEPS_S = 35.0
 GOLDEN = (5**0.5 - 1) / 2
 # A job that does not go on for this long rings the alarm.
 STUCK = timedelta(hours=1)
-# What AWS makes late is still found and deleted this long after the end.
+# A late answer of AWS is still found, and what it made deleted, for this time after the end.
 WATCHED_AFTER = timedelta(hours=1)
 
 

@@ -60,7 +60,7 @@ LISTED = timedelta(minutes=5)
 YOUNG = timedelta(minutes=10)
 # The clocks of AWS and of the function differ by less.
 SKEW = timedelta(minutes=1)
-# New seals wait while so many snapshots are being made.
+# New seals wait while this number of snapshots is pending.
 MOST_PENDING = 2
 # Reports of this many attempts are kept: the end of a command may be reported late.
 KEPT = 5
