@@ -280,7 +280,7 @@ class Run:
 
 
 def killed(endpoint: str, folder: Path, lane: int, kills: int) -> tuple[Counter[str], list[str]]:
-    """Run jobs until that number of kills is done; return how they were killed, and what is wrong."""
+    """Run jobs until that number of kills is done; return the kills, and what is wrong."""
     draw, ended, wrong = random.Random(lane), Counter[str](), []
     expected: dict[str, str] = {}
     while sum(ended.values()) < kills:

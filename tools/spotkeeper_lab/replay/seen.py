@@ -70,7 +70,7 @@ class SeenLogs:
         return self._moments
 
     def log(self, now_s: float, slots: int = DAY_SLOTS) -> ArrivalLog:
-        """Return what arrived by slot as far as logs have come, of at most the given number of slots."""
+        """Return what arrived by slot as far as logs were delivered, of at most `slots`."""
         last = int(now_s / SLOT_S)
         first = max(0, last - slots)
         return ArrivalLog(
