@@ -10,8 +10,8 @@ import pytest
 
 from spotkeeper_operator.aws import Aws
 from tests.functions.conftest import Stage, document
-from tests.operator.command import answered, refused, run
-from tests.operator.conftest import ring
+from tests.operator.command import answered, deploy, refused, run
+from tests.operator.conftest import ring, serve
 from tests.operator.golden import matches
 from tests.worker.page import of
 
@@ -195,3 +195,16 @@ def _document() -> dict[str, object]:
         "on_demand_group": "night-on-demand",
         "bounds": {"spot_min": 0, "spot_max": 2, "on_demand_max": 2},
     }
+
+
+def test_each_fleet_counts_the_instances_of_its_own_groups(
+    stage_of: Callable[..., Stage],
+) -> None:
+    stage = stage_of(("main", "night"), spot=((0.0, 200),))
+    deploy()
+    stage.at(stage.cloud.now_s + 60)
+    serve(stage)
+    fleets = {f["name"]: f for f in json.loads(run("status", "--json")[1])["fleets"]}
+    there = {name: fleets[name]["in_service"] for name in ("main", "night")}
+    assert min(there.values()) > 0
+    assert fleets["main"]["load"]["workers_expected"] == there["main"]

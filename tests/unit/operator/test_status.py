@@ -171,7 +171,9 @@ def test_a_turn_that_holds_the_size_and_replaces_an_instance_is_a_change() -> No
     asked = Outcome(asked="replace i-4: finished nothing for 402 s")
     refused = Outcome(asked="replace i-5", error="Throttling")
     turn = held(at=ago(20), outcomes=(asked, refused), reason="load 2.0 erlangs")
-    status = looked(records=(availability(), turn, held(at=ago(80), action=Action.RESIZE)))
+    seen = Outcome(asked="desired 7", would=True)
+    observed = held(at=ago(10), action=Action.RESIZE, outcomes=(seen,))
+    status = looked(records=(observed, availability(), turn, held(action=Action.RESIZE)))
     assert status.last_change
     assert status.last_change.reason == asked.asked
     assert "hold [at target] replace i-4: finished nothing for 402 s" in screen(status)

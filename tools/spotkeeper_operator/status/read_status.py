@@ -84,7 +84,9 @@ class Reading:
         reader = AutoScalingReader(self._aws.autoscaling, self._aws.ec2)
         groups = self.attempt("groups are not known", lambda: reader.describe(names))
         for fleet in fleets:
-            yield fleet, self._fleet(fleet, groups)
+            mine = (fleet.spot_group, fleet.on_demand_group)
+            theirs = None if groups is None else {n: groups[n] for n in mine if n in groups}
+            yield fleet, self._fleet(fleet, theirs)
 
     def _fleet(self, fleet: "Fleet", groups: "Mapping[str, Group] | None") -> Looked:
         name, stack = fleet.name, self._stack

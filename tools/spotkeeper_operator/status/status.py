@@ -493,12 +493,14 @@ def _group(group: Group) -> GroupStatus:
 
 
 def changed(record: DecisionRecord) -> str:
-    """Say what a turn changed, or nothing; one that holds the size may replace instances."""
-    if record.rule == FAILED:
+    """Say what a turn changed, or nothing: what AWS refused or a turn only observed is no change.
+
+    A turn that holds the size may replace instances.
+    """
+    done = [o.asked for o in record.outcomes if not o.error and not o.would]
+    if record.rule == FAILED or (record.outcomes and not done):
         return ""
-    if record.action is not Action.HOLD:
-        return record.reason
-    return "; ".join(o.asked for o in record.outcomes if not o.error and not o.would)
+    return "; ".join(done) if record.action is Action.HOLD else record.reason
 
 
 def _last_change(records: Iterable[DecisionRecord]) -> LastChange | None:
