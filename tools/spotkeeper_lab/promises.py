@@ -340,7 +340,11 @@ class Watch:
         short = working < wanted
         # Where more and more is asked for, who was asked for last is waited for.
         more, self._most = wanted > self._most, max(wanted, self._most) if short else wanted
-        self._short_since = None if not short or more else (self._short_since or world.now_s)
+        # A shortage begins once requests have shown it.
+        unseen = short and len(self._evidence.unseen(world.now_s, 0.0)) >= wanted - working
+        self.excused[Excuse.UNSEEN] += unseen
+        waited_for = not short or more or unseen
+        self._short_since = None if waited_for else (self._short_since or world.now_s)
         lasted_s = world.now_s - (self._short_since or world.now_s)
         if lasted_s <= SHORT_S:
             return
@@ -523,7 +527,7 @@ class Watch:
         # Whom spot is asked for is the sizing's to say; of a fleet that is met the load says it,
         # as far as an operator lets spot serve it, until it sleeps or the operator says it.
         spot = world.group(world.spot)
-        met = world.adopted and not self._slept and not world.operator_desired
+        met = world.adopted and not self._slept and not world.operator_said
         needed = min(load, spot.maximum if met else spot.desired)
         if gone and before - gone + world.scenario.onprem_workers < needed:
             how = f"on-demand {view.desired} -> {view.desired - by}: {before} -> {before - gone}"

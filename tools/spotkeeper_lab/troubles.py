@@ -60,6 +60,8 @@ class Troubled(World):
         """When an alarm said last that logs are missing or nobody serves, and only the latter."""
         self.operator_desired = 0
         """The most that an operator has asked for."""
+        self.operator_said = False
+        """Whether an operator has asked for anything."""
         self.asked = self.group(self.spot).desired
         """What an operator asked for last; what the group began with until then."""
         self.closed_at = 0
@@ -288,6 +290,7 @@ class Troubled(World):
 
     def operator_asked(self, desired: int) -> None:
         """Note what an operator asks of the spot group."""
+        self.operator_said = True
         self.asked, self.operator_desired = desired, max(self.operator_desired, desired)
 
     def mend_documents(self) -> None:
