@@ -58,7 +58,7 @@ def test_a_clean_bill_is_counted_too(
     deployed: Stage, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("functions.examine_account.app.examine", lambda _: ())
-    assert deployed.call(examine_account) == {"error": 0, "warning": 0, "unknown": 0}
+    assert deployed.call(examine_account) == {"error": 0, "warning": 0, "unknown": 0, "note": 0}
     assert emitted(capsys) == {"Misconfigurations": 0}
 
 
