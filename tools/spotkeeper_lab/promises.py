@@ -133,7 +133,7 @@ class Excuse(StrEnum):
     ALARMED = "all hang or rather their logs are missing: an alarm says it, nobody is replaced"
     BUDGET = "the replacements of the hour are spent"
     CAPPED = "more instances do not cure a failure of configuration"
-    WRONG = "a document is wrong or unread, a group is deleted, or EC2 does not answer"
+    WRONG = "a document is wrong or unread, a group is deleted, or EC2 or the queue of turns hangs"
     UNPROVEN = "a deleted group took along the proof of what was detached from it"
     UNHEARD = "no search log shows that a replaced worker served"
 

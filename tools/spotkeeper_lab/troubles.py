@@ -9,6 +9,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from spotkeeper.turns.turn import FLEETS_AN_INVOCATION
 from spotkeeper_lab.cloud.values import (
     CloudError,
     CloudEvent,
@@ -112,7 +113,10 @@ class Troubled(World):
 
     def _note_wrong(self) -> None:
         wrong = {Kind.WRONG_DOCUMENT, Kind.GROUP_DELETED} & self.active.keys()
-        if wrong or self._hangs("ec2") or self._hangs("ssm"):
+        # More fleets than one invocation turns are handed on by a queue.
+        many = len(self.others_recorded_s) >= FLEETS_AN_INVOCATION
+        hangs = self._hangs("ec2") or self._hangs("ssm") or (many and self._hangs("sqs"))
+        if wrong or hangs:
             self.last_excused_s = self.now_s
 
     # --- faults ---------------------------------------------------------------------------------
