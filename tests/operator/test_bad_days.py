@@ -1,5 +1,6 @@
 """Bad input and bad days: each command says what is wrong in a sentence, and what to do."""
 
+import signal
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -203,10 +204,14 @@ def test_ctrl_c_while_the_command_still_loads(monkeypatch: pytest.MonkeyPatch) -
     def interrupted() -> None:
         raise KeyboardInterrupt
 
+    set_to: list[tuple[object, ...]] = []
     monkeypatch.setattr("spotkeeper_cli.main.main", interrupted)
+    monkeypatch.setattr("signal.signal", lambda *args: set_to.append(args))
     with pytest.raises(SystemExit) as ended:
         spotkeeper_cli.run()
     assert ended.value.code == 130
+    # A second one, while Python closes what is open, is ignored.
+    assert set_to == [(signal.SIGINT, signal.SIG_IGN)]
 
 
 def test_an_argument_that_is_wrong(deployed: Stage) -> None:
