@@ -228,27 +228,46 @@ class Keeper:
             release(entry.path.parent)
         previous = self.head.newest if self.keep > 1 else None
         newest = Step(entry.name, tuple(files))
-        self._write(replace(self.head, newest=newest, previous=previous))
+        try:
+            self._write(replace(self.head, newest=newest, previous=previous))
+        except TakenOver:
+            self._withdraw()
+            raise
         self.clean()
         return True
 
     def finish(self, exit_code: int) -> None:
         """Write how the command ended, after its last commit."""
         self._write(replace(self.head, done=exit_code == 0, exit_code=exit_code))
+        self.clean()
 
     def clean(self) -> None:
         """Delete the objects that the head does not name, and no newer machine can have made."""
-        prefix = self._key("steps/")
         try:
-            for key in self.store.keys(prefix):
-                upload = key[len(prefix) :].split("/")[1:2]
-                generation = upload[0].partition(".")[0] if upload else ""
-                mine = generation.isdigit() and int(generation) <= self.me.generation
-                if mine and key not in self.head.keys:
-                    self.store.delete(key)
+            self._delete(self.head, lambda made: made.rank[0] <= self.me.generation)
         except BucketError:
-            # The next commit cleans again.
+            # The next commit, or the end of the job, cleans again.
             return
+
+    def _withdraw(self) -> None:
+        """Delete own uploads that came too late: the newer owner may have cleaned already."""
+        try:
+            found, _ = self._read()
+            self._delete(found or self.head, lambda made: made.rank == self.me.rank)
+        except (BucketError, ValueError):
+            # The newer owner cleans at its next commit, or at the end of the job.
+            return
+
+    def _delete(self, head: Head, may: Callable[[Owner], bool]) -> None:
+        """Delete what a head does not name, of the owners that may be deleted."""
+        prefix = self._key("steps/")
+        for key in self.store.keys(prefix):
+            step, upload, *_ = [*key[len(prefix) :].split("/"), ""]
+            numbers = (step.rpartition("-")[2], upload.partition(".")[0])
+            if key not in head.keys and all(each.isdigit() for each in numbers):
+                attempt, generation = map(int, numbers)
+                if may(Owner("", attempt, generation)):
+                    self.store.delete(key)
 
     def rescue(self, folder: Path) -> None:
         """Empty the folder that a killed agent left.

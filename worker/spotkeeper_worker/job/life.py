@@ -309,6 +309,8 @@ class Life:
         keeper = Keeper(parts.store, parts.job, owner, document.keep, parts.clock)
         head = yield from self._await(keeper.claim)
         if head.done or head.exit_code is not None:
+            # The agent was killed after its last word to the bucket.
+            yield from self._tried(keeper.clean, FLUSH_S)
             return {"event": "exited", "step": head.step, "exit_code": head.exit_code}
         self._keeper = keeper
         self._command = yield from self._started(document, keeper, volume)
