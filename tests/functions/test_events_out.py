@@ -66,7 +66,9 @@ def test_a_shortage_is_announced_after_its_backfill(stage: Stage, bus: Bus) -> N
     assert stage.counted("dynamodb")["PutItem"] == 2  # a quiet turn writes no more than before
 
 
-def test_a_bus_that_hangs_stops_nothing_and_has_the_event_later(stage: Stage, bus: Bus) -> None:
+def test_a_bus_that_hangs_stops_nothing_and_has_the_event_later(
+    stage: Stage, bus: Bus, metrics: Callable[[str], dict[str, float]]
+) -> None:
     turn(stage, 11)
     bus.sent.clear()
     stage.hang = {"events"}
@@ -76,10 +78,12 @@ def test_a_bus_that_hangs_stops_nothing_and_has_the_event_later(stage: Stage, bu
     assert stage.took_s < 5
     record = stage.records("ocr")[-1]
     assert any(text.startswith("events: TimedOut") for text in record["unread"])
+    assert record["seen"]["EventsUnsent"] == metrics("ocr")["EventsUnsent"] == 2
     stage.hang = set()
     bus.sent.clear()
     turn(stage, 15)
     assert sorted(event["state"] for event in bus.sent) == ["backfilled", "short", "whole"]
+    assert "EventsUnsent" not in stage.records("ocr")[-1]["seen"]
     asked = {each["at"]: each["reason"] for each in stage.records("ocr")}
     for event in bus.sent:
         when = event["at"].replace("+00:00", "Z")

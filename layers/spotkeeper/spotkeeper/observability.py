@@ -34,6 +34,7 @@ COUNTS = frozenset({
     "ConfigurationFailure", "StaleSearchLogs", "RequestQueueUnread", "OnPremWorkersSuspect",
     "Observing", "Paused", "SpentSpot", "SpentOnDemand", "Saved", "SearchLogsLost",
     "TurnsFailed", "RecordsLost", "NobodyServes", "PausedHours", "OnDemandHours",
+    "EventsUnsent",
 })  # fmt: skip
 
 # Sent once a day, also when it is zero, with the dimension service alone.

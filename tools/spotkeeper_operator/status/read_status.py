@@ -30,7 +30,7 @@ AGE_KNOWN = timedelta(minutes=3)
 # The alarms of template.yaml.
 ALARMS = frozenset({
     "both-short", "checker-not-running", "configuration-failure", "doctor", "errors",
-    "failed-invocations", "nobody-serves", "oldest-message", "on-demand-too-long",
+    "events-unsent", "failed-invocations", "nobody-serves", "oldest-message", "on-demand-too-long",
     "onprem-workers", "paused-too-long", "request-queue-unread", "search-log-dead-letters",
     "search-logs-lost", "shortfall-unfilled", "stale-search-logs", "throttles",
 })  # fmt: skip

@@ -198,7 +198,9 @@ def _announced(
 
     if unsent:
         noted = budget.optional(unread, "events", noted, send, api="the event bus")
-    return noted, replace(record, unread=(*record.unread, *unread))
+    waiting = len(noted.announced.unsent)
+    seen = {**record.seen, "EventsUnsent": waiting} if waiting else record.seen
+    return noted, replace(record, seen=seen, unread=(*record.unread, *unread))
 
 
 def _apart(
