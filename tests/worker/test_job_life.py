@@ -1,5 +1,6 @@
 """A machine's part in a job, step by step: its signs, its command and its clock are the test's."""
 
+import contextlib
 import itertools
 import json
 import signal
@@ -469,14 +470,46 @@ def test_a_volume_that_is_not_the_job_s_is_not_touched(
     assert "proved" not in scene.reports.events
 
 
-def test_only_the_first_generation_formats(tmp_path: Path) -> None:
+class _Killed(BaseException):
+    """The machine is gone between two calls."""
+
+
+@pytest.mark.parametrize("moves", [False, True], ids=["the same volume", "a copy in another zone"])
+@pytest.mark.parametrize("done", range(5))
+def test_a_machine_lost_at_any_call_leaves_a_volume_that_the_next_can_use(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, done: int, moves: bool
+) -> None:
+    """No command has run: neither a blank volume nor a blank copy of it stops the next machine."""
     scene = on_a_volume(tmp_path)
     (tmp_path / "disks" / VOLUME).mkdir(parents=True)
-    scene.run(3)
-    scene.signs = Signs(2, VOLUME)
-    scene.run(5)
-    assert scene.reports.said[-1] == ("failed", "vol-0abc has no file system in generation 2")
-    assert scene.scripts == []
+    left = [done]
+
+    def counted(owner: type, name: str) -> None:
+        call = getattr(owner, name)
+
+        def killed(*args: Any, **more: Any) -> Any:
+            if left == [0]:
+                raise _Killed
+            left[0] -= 1
+            return call(*args, **more)
+
+        monkeypatch.setattr(owner, name, killed)
+
+    counted(FolderDisks, "format")
+    counted(FolderDisks, "mount")
+    counted(FolderDisks, "unmount")
+    counted(Objects, "put")
+    with contextlib.suppress(_Killed):
+        scene.run(3)
+        scene.grant(1, VOLUME)
+    monkeypatch.undo()
+    (tmp_path / "data").unlink(missing_ok=True)
+    (tmp_path / "proof").unlink(missing_ok=True)
+    again = on_a_volume(tmp_path, scene.bucket)
+    again.run(3)
+    assert again.reports.events == ["booted", "proved"]
+    script = again.grant(2 if moves else 1, VOLUME)
+    assert script.environment["SPOTKEEPER_CHECKPOINTS"] == str(tmp_path / "data" / "checkpoints")
 
 
 def test_a_volume_that_is_not_attached_within_a_minute_is_reported(tmp_path: Path) -> None:

@@ -93,22 +93,23 @@ def _check(command: list[str]) -> None:
         raise DiskError(f"{' '.join(command)}: {text or f'status {code}'}")
 
 
-@dataclass(frozen=True)
+@dataclass
 class Volume:
-    """The volume of a job, on this machine."""
+    """The volume of a job, on this machine; `is_new` while no command of the job has run."""
 
     disks: Disks
     job: str
     volume: str
     device: str
+    is_new: bool = False
 
-    def prove(self, folder: Path, *, is_new: bool) -> None:
+    def prove(self, folder: Path) -> None:
         """Check that this is the job's volume, and write nothing. Raises DiskError.
 
         A volume without a file system, or with an empty one, is right where the job never ran.
         """
         if not self.disks.probe(self.device):
-            self._must_be_new(is_new)
+            self._must_be_new()
             return
         self.disks.mount(self.device, folder, read_only=True)
         try:
@@ -119,7 +120,7 @@ class Volume:
                     raise DiskError(
                         f"{self.volume} has files, and none of them is {MARK}"
                     ) from None
-                self._must_be_new(is_new)
+                self._must_be_new()
                 return
             if not isinstance(marked, dict) or marked.get("job") != self.job:
                 raise DiskError(f"{self.volume} belongs to another job: {marked}")
@@ -128,15 +129,14 @@ class Volume:
         finally:
             self.disks.unmount(folder)
 
-    def _must_be_new(self, is_new: bool) -> None:
-        if not is_new:
+    def _must_be_new(self) -> None:
+        if not self.is_new:
             raise DiskError(f"{self.volume} is empty, and the job {self.job} ran before")
 
     def open(self, folder: Path, generation: int) -> None:
-        """Mount the volume for the command. Only generation 1 formats, and only what is blank."""
+        """Mount the volume for the command. Before its first command, format a blank one."""
         if not self.disks.probe(self.device):
-            if generation != 1:
-                raise DiskError(f"{self.volume} has no file system in generation {generation}")
+            self._must_be_new()
             self.disks.format(self.device)
         self.disks.mount(self.device, folder, read_only=False)
         mark = folder / MARK

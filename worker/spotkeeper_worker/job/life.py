@@ -305,6 +305,10 @@ class Life:
         volume = yield from self._proved(document)
         generation = yield from self._granted(volume)
         parts.report.generation = generation
+        if volume and document.mount:
+            # Before the claim: a blank volume is right only while there is no head.
+            self._mounted = mount = Path(document.mount)
+            yield from self._await(lambda: volume.open(mount, generation))
         owner = Owner(parts.instance_id, parts.attempt, generation)
         keeper = Keeper(parts.store, parts.job, owner, document.keep, parts.clock)
         head = yield from self._await(keeper.claim)
@@ -313,7 +317,7 @@ class Life:
             yield from self._tried(keeper.clean, FLUSH_S)
             return {"event": "exited", "step": head.step, "exit_code": head.exit_code}
         self._keeper = keeper
-        self._command = yield from self._started(document, keeper, volume)
+        self._command = yield from self._started(document, keeper)
         code, left = yield from self._watched(self._command, document)
         yield from self._last_commits(well=code == 0)
         if left:
@@ -356,24 +360,21 @@ class Life:
         def proved() -> None:
             # An agent that was killed left it mounted.
             parts.disks.unmount(mount)
-            is_new = parts.store.get(head_key) is None
-            volume.prove(parts.folder / "proof", is_new=is_new)
+            volume.is_new = parts.store.get(head_key) is None
+            volume.prove(parts.folder / "proof")
 
         yield from self._await(proved)
         parts.report("proved")
         return volume
 
-    def _started(self, document: Document, keeper: Keeper, volume: Volume | None) -> Ticks[Running]:
-        """Put code and checkpoint, or the volume, into their places, and start the command."""
+    def _started(self, document: Document, keeper: Keeper) -> Ticks[Running]:
+        """Put code and checkpoint into their places, and start the command."""
         parts, work = self.parts, self.parts.folder / "work"
         checkpoints = work / document.checkpoints if document.checkpoints else None
         if checkpoints and keeper.was_mine:
             yield from self._await(lambda: keeper.rescue(checkpoints))
         yield from self._await(lambda: parts.prepare(document, work))
-        if volume and document.mount:
-            self._mounted = Path(document.mount)
-            generation = keeper.me.generation
-            yield from self._await(lambda: volume.open(Path(str(document.mount)), generation))
+        if self._mounted:
             folder = self._mounted / "checkpoints"
         else:
             folder = work / str(document.checkpoints)
