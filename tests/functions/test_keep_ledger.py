@@ -147,6 +147,25 @@ def test_what_ran_while_the_ledger_stood_still_for_hours_is_booked_or_named(
     restless.call(keep_ledger)
     assert len(table.gaps("ocr", NOON)) == 1
     assert table.gaps("ocr", restless.now) == ()
+    # Of the four at the first look, AWS took three more than an hour ago.
+    assert len(gap.ended) == 3
+    assert f"why, or when, these ended is not known: {gap.ended[0]}" in told
+
+
+def test_an_end_is_not_guessed_while_the_activities_cannot_be_read(restless: Stage) -> None:
+    """AWS takes three of four instances at 40 minutes; EC2 forgets them within the next hour."""
+    restless.call(keep_ledger)
+    table = LedgerTable(boto3.client("dynamodb"), TABLE)
+    restless.at(7500.0)
+    restless.during["DescribeScalingActivities"] = slow_down
+    with pytest.raises(TurnFailed):
+        restless.call(keep_ledger)
+    assert table.ended("ocr", NOON) == ()
+    restless.at(7800.0)
+    restless.call(keep_ledger)
+    (gap,) = table.gaps("ocr", NOON)
+    assert {item.instance_id for item in table.ended("ocr", NOON)} > {*gap.ended}
+    assert len(gap.ended) == 3
 
 
 # The group goes on listing who is dead, as it does where its health checks are suspended.

@@ -114,19 +114,22 @@ class Told(Troubled):
         self.enter(self.now_s + wiring.LEDGER_EVERY.total_seconds(), self._keep)
 
     def settle(self) -> None:
-        """Compare the cost with the bill."""
+        """Compare the cost with the bill, both up to the ledger's last look."""
         looking, now, start = self.looking, self.now(), self.time.at(0.0)
         items = self._ledger.since(MAIN, start)
+        until = self._ledger.complete_until(MAIN) or now
         book = FixedPrices(ratio=SPOT_SHARE, since=start).now([i.pool for i in items], now)
-        looking.cost = sum(one.paid for one in priced(items, book, start, now))
+        looking.cost = sum(one.paid for one in priced(items, book, start, until))
         looking.incomplete = tuple(unread(self._ledger, [MAIN], items, start, now))
-        looking.bill = sum(self._billed(v) for v in self.cloud.history() if not self.is_other(v))
+        mine = (view for view in self.cloud.history() if not self.is_other(view))
+        looking.bill = sum(self._billed(view, self.time.seconds(until)) for view in mine)
 
-    def _billed(self, view: InstanceView) -> float:
+    def _billed(self, view: InstanceView, until_s: float) -> float:
         """EC2 user guide, "Billing for interrupted Spot Instances"; a minute at least."""
-        seconds = (self.now_s if view.ended_s is None else view.ended_s) - view.launched_s
+        ended_s = until_s if view.ended_s is None else view.ended_s
+        seconds = min(until_s, ended_s) - view.launched_s
         spot = view.purchase is Purchase.SPOT
-        if spot and view.lost and view.ended_s is not None and seconds < 3600:
+        if seconds <= 0 or (spot and view.lost and ended_s < until_s and seconds < 3600):
             return 0.0
         return max(60.0, seconds) / 3600 * (SPOT_SHARE if spot else 1.0)
 

@@ -127,15 +127,18 @@ def unread(
 
 
 def _gap(gap: Gap) -> str:
-    count, named = len(gap.instances), ", ".join(gap.instances[:GAPS_NAMED])
-    ran = (
-        "1 instance that ran meanwhile is"
-        if count == 1
-        else f"{count} instances that ran meanwhile are"
-    )
-    span = f"{gap.since:%Y-%m-%d %H:%M} to {gap.until:%Y-%m-%d %H:%M} UTC"
-    more = ", ..." if count > GAPS_NAMED else ""
-    return f"not read from {span}; {ran} in no sum: {named}{more}"
+    parts = [f"not read from {gap.since:%Y-%m-%d %H:%M} to {gap.until:%Y-%m-%d %H:%M} UTC"]
+    if gap.instances:
+        one, ids = len(gap.instances) == 1, _named(gap.instances)
+        ran = "1 instance that ran" if one else f"{len(gap.instances)} instances that ran"
+        parts.append(f"{ran} meanwhile {'is' if one else 'are'} in no sum: {ids}")
+    if gap.ended:
+        parts.append(f"why, or when, these ended is not known: {_named(gap.ended)}")
+    return "; ".join(parts)
+
+
+def _named(instances: Sequence[str]) -> str:
+    return ", ".join(instances[:GAPS_NAMED]) + (", ..." if len(instances) > GAPS_NAMED else "")
 
 
 def _prices(

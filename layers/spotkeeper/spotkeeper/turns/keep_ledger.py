@@ -218,6 +218,9 @@ def _keep(
 ) -> Sequence[LedgerItem]:
     """Write what changed; return the items that run or have just ended."""
     lives, opened = {i: lives[i] for i in sorted(look.ids) if i in lives}, look.opened
+    if look.unread:
+        # When the others ended is known once the activities can be read again.
+        opened = tuple(item for item in opened if item.instance_id in lives)
     over = over_and_not_open(opened, lives)
     # A life is closed after it began, so that all that ended since then holds it.
     closed = ports.ledger.ended(fleet, min(life.since for life in over)) if over else ()
@@ -227,7 +230,7 @@ def _keep(
         if look.stood:
             _name_gap(fleet, look, look.stood, lives, ports, now)
         ports.ledger.looked(fleet, now)
-    running = {item.instance_id: item for item in (*opened, *changed) if item.until is None}
+    running = {item.instance_id: item for item in (*look.opened, *changed) if item.until is None}
     ended = [item for item in changed if item.until is not None]
     gone = {item.instance_id for item in ended}
     return [*(item for item in running.values() if item.instance_id not in gone), *ended]
@@ -241,11 +244,13 @@ def _name_gap(
     ports: LedgerPorts,
     now: datetime,
 ) -> None:
-    """Name what ran since the last look and cannot be booked: EC2 has forgotten its type."""
+    """Name what EC2 has forgotten since the last look: its type, or when and why it ended."""
+    opened = {item.instance_id for item in look.opened}
     closed = {item.instance_id for item in ports.ledger.ended(fleet, stood - READ_BACK)}
-    booked = closed.union(lives, (item.instance_id for item in look.opened))
-    if lost := tuple(sorted(look.ids - booked)):
-        ports.ledger.stood_still(fleet, Gap(since=stood, until=now, instances=lost))
+    lost = tuple(sorted(look.ids - lives.keys() - closed - opened))
+    ended = tuple(sorted(opened - lives.keys()))
+    if lost or ended:
+        ports.ledger.stood_still(fleet, Gap(since=stood, until=now, instances=lost, ended=ended))
 
 
 def _spending(fleet: str, found: Sequence[Priced]) -> Spending:

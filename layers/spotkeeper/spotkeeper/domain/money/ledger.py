@@ -46,11 +46,16 @@ class LedgerItem:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gap:
-    """A time in which nothing was read, and the instances that ran then and are in no item."""
+    """A time in which nothing was read, and the instances that ran then and are in no item.
+
+    EC2 has forgotten those of `ended`: when they ended is known at best from their group's
+    activities, and whether AWS ended them, which makes their first hour free, is not.
+    """
 
     since: datetime
     until: datetime
     instances: tuple[str, ...]
+    ended: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
