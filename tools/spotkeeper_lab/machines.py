@@ -15,7 +15,7 @@ from typing import Protocol
 from uuid import UUID
 
 from spotkeeper_lab.cloud.values import InstanceView
-from spotkeeper_lab.cloud.words import IN_SERVICE, STANDBY, TERMINATING
+from spotkeeper_lab.cloud.words import IN_SERVICE, TERMINATING
 from spotkeeper_lab.local_aws.wire import ACCOUNT, REGION, VirtualTime
 from spotkeeper_worker.agent.settings import Settings
 from spotkeeper_worker.logs.intake import Origin, take
@@ -39,7 +39,7 @@ class Served:
 
 
 POLL_S = Settings.poll_s
-_TARGETS = {TERMINATING: "Terminated", STANDBY: "Standby"}
+_TARGETS = {TERMINATING: "Terminated"}
 
 
 class Force(Protocol):

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spotkeeper_lab.cloud.values import InstanceView, Purchase
-from spotkeeper_lab.cloud.words import IN_SERVICE, STANDBY, TERMINATING
+from spotkeeper_lab.cloud.words import IN_SERVICE, TERMINATING
 from spotkeeper_lab.machines import POLL_S, Machines, Served
 from spotkeeper_lab.traces.requests import generate_requests
 from spotkeeper_lab.workers import MAX_RECEIVES, VISIBILITY_S, Workforce
@@ -94,7 +94,7 @@ def test_a_machine_that_was_told_before_it_began_follows_that() -> None:
     assert stage.until(2.0, gone_s=60.0) == 60.0 - MARGIN_S
 
 
-@pytest.mark.parametrize("told", [{"state": TERMINATING}, {"state": STANDBY}, {"group": ""}])
+@pytest.mark.parametrize("told", [{"state": TERMINATING}, {"group": ""}])
 def test_a_machine_that_is_to_go_learns_of_it_by_its_next_poll(
     stage: Stage, told: dict[str, Any]
 ) -> None:

@@ -31,7 +31,6 @@ from spotkeeper_lab.cloud.words import (
     IN_PROGRESS,
     LAUNCHING,
     PENDING,
-    STANDBY,
     SUCCESSFUL,
     TERMINATE,
     TERMINATING,
@@ -64,7 +63,6 @@ class SimulatedMachine:
     ended_s: float | None = None
     lost: bool = False
     cancelled: str | None = None
-    protected: bool = False
     waits: dict[str, float] = field(default_factory=dict)
     held_s: float = 0.0
     launch: Activity | None = None
@@ -116,7 +114,6 @@ class SimulatedMachine:
             tags=dict(self.tags),
             ended_s=self.ended_s,
             lost=self.lost,
-            protected=self.protected,
         )
 
 
@@ -132,8 +129,6 @@ class Refusal:
 WRITTEN_S = 3600.0
 # AWS keeps activities for six weeks; nothing here reads further back than this many.
 KEPT_ACTIVITIES = 20_000
-# What desired does not count.
-NOT_COUNTED = frozenset({TERMINATING, STANDBY})
 
 
 @dataclass(slots=True)
@@ -195,14 +190,13 @@ class GroupState:
                 suspensions=dict(self.suspensions),
                 instances=tuple(machine.view() for machine in self.members.values()),
                 grace_s=self.spec.grace_s,
-                protect_new=self.spec.protect_new,
                 tags=dict(self.tags),
             )
         return self._view
 
     def present(self) -> list[SimulatedMachine]:
         """The instances that count towards desired."""
-        return [m for m in self.members.values() if m.state not in NOT_COUNTED]
+        return [m for m in self.members.values() if m.state != TERMINATING]
 
     def holding(self, transition: Transition) -> list[LifecycleHook]:
         """The hooks that hold instances in a transition."""
@@ -215,17 +209,16 @@ class GroupState:
     def surplus(self) -> list[SimulatedMachine]:
         """The instances that a scale-in ends: those that are launching first, then the newest.
 
-        None of those that are protected, and none at all while Terminate is suspended.
+        None while Terminate is suspended.
 
         AWS's own choice (`aws_scale_in`): one after the other, in the zone that has the most, any.
         """
         excess = max(0, -self.missing())
         if not excess or TERMINATE in self.suspensions:
             return []
-        free = [machine for machine in self.present() if not machine.protected]
         if self.physics.aws_scale_in:
-            return self._by_zone_and_chance(free, min(excess, len(free)))
-        ranked = sorted(free, key=lambda m: (m.state not in LAUNCHING, -m.number))
+            return self._by_zone_and_chance(self.present(), excess)
+        ranked = sorted(self.present(), key=lambda m: (m.state not in LAUNCHING, -m.number))
         return ranked[:excess]
 
     def _by_zone_and_chance(
@@ -291,7 +284,6 @@ class GroupState:
     def launched(self, machine: SimulatedMachine) -> None:
         """Take a new instance in."""
         self.retried, self.failing_since_s = 0, None
-        machine.protected = self.spec.protect_new
         self.members[machine.instance_id] = machine
         self._launches.append(machine)
         self.touch()

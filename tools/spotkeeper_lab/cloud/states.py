@@ -1,4 +1,4 @@
-"""What holds instances and what operators make of them: hooks, warm pools, standby, health."""
+"""What holds instances and what operators make of them: hooks, warm pools, health."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -24,14 +24,11 @@ from spotkeeper_lab.cloud.words import (
     PENDING_WAIT,
     PROCESSES,
     REPLACE_UNHEALTHY,
-    STANDBY,
     TERMINATED,
     TERMINATING,
     USER_SUSPENDED,
     WARMED,
 )
-
-_ENDED_BY = frozenset({IN_SERVICE, STANDBY})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,11 +117,11 @@ class CloudHooks(CloudMarket):
     def _leave(self, machine: SimulatedMachine) -> None:
         group = machine.group
         held = group and machine.ended_s is None and group.holding(Transition.TERMINATING)
-        if not group or not held or machine.state not in _ENDED_BY:
+        if not group or not held or machine.state != IN_SERVICE:
             if machine.state != TERMINATING or not machine.waits:
                 super()._leave(machine)
             return
-        self._serving[machine.purchase] -= machine.state == IN_SERVICE
+        self._serving[machine.purchase] -= 1
         self._hold(machine, TERMINATING, Transition.TERMINATING)
         self._dirty.add(group.spec.name)
 
@@ -308,7 +305,7 @@ SHOWN_S = 3600.0
 
 
 class CloudStates(CloudWarm):
-    """Health, standby, protection, suspended processes, recommendations."""
+    """Health, suspended processes, recommendations."""
 
     # --- health ---------------------------------------------------------------------------------
 
@@ -325,15 +322,10 @@ class CloudStates(CloudWarm):
             self._leave(machine)
             self._act(state)
 
-    def set_health(self, group: str, grace_s: float | None, protect_new: bool | None) -> None:
-        """Change how long new instances are not looked at, and whether they are protected."""
+    def set_grace(self, group: str, grace_s: float) -> None:
+        """Change for how long the health of new instances is not checked."""
         state = self._group(group)
-        spec = state.spec
-        state.spec = replace(
-            spec,
-            grace_s=spec.grace_s if grace_s is None else grace_s,
-            protect_new=spec.protect_new if protect_new is None else protect_new,
-        )
+        state.spec = replace(state.spec, grace_s=grace_s)
         state.touch()
 
     # --- processes ------------------------------------------------------------------------------
@@ -357,45 +349,6 @@ class CloudStates(CloudWarm):
                 self._found(machine, USER_SHUTDOWN)
             elif not machine.healthy and REPLACE_UNHEALTHY not in state.suspensions:
                 self._leave(machine)
-        for machine in state.surplus():
-            self._leave(machine)
-        self._act(state)
-
-    # --- standby and protection -----------------------------------------------------------------
-
-    def enter_standby(self, group: str, instance_ids: Sequence[str], *, decrement: bool) -> None:
-        """Take instances out of service; others are launched in their place unless `decrement`."""
-        state = self._group(group)
-        machines = [self._in_state(state, one, IN_SERVICE) for one in instance_ids]
-        if decrement and state.desired - len(machines) < state.spec.minimum:
-            raise _out_of_bounds(state, "place into", len(machines))
-        for machine in machines:
-            machine.state = STANDBY
-            self._serving[machine.purchase] -= 1
-        state.desired -= len(machines) if decrement else 0
-        state.touch()
-        self._act(state)
-
-    def exit_standby(self, group: str, instance_ids: Sequence[str]) -> None:
-        """Bring instances back into service; desired grows by as many."""
-        state = self._group(group)
-        machines = [self._in_state(state, one, STANDBY) for one in instance_ids]
-        if state.desired + len(machines) > state.spec.maximum:
-            raise _out_of_bounds(state, "exit from", len(machines))
-        state.desired += len(machines)
-        state.touch()
-        for machine in machines:
-            machine.state = PENDING
-            self._begin(machine, state, 0.0)
-        self._act(state)
-        self._happen()
-
-    def protect(self, group: str, instance_ids: Sequence[str], *, protected: bool) -> None:
-        """Keep instances from scale-in, or no longer."""
-        state = self._group(group)
-        for machine in [self._in_state(state, one, IN_SERVICE) for one in instance_ids]:
-            machine.protected = protected
-        state.touch()
         for machine in state.surplus():
             self._leave(machine)
         self._act(state)
@@ -431,12 +384,6 @@ class CloudStates(CloudWarm):
     def _of(self, machine: SimulatedMachine) -> GroupState:
         return self._group(machine.group.spec.name if machine.group else "")
 
-    def _in_state(self, state: GroupState, instance_id: str, wanted: str) -> SimulatedMachine:
-        machine = self._detachable(state, instance_id)
-        if machine.state != wanted:
-            raise CloudError("ValidationError", f"The instance {instance_id} is not in {wanted}.")
-        return machine
-
     def _detachable(self, state: GroupState, instance_id: str) -> SimulatedMachine:
         machine = state.members.get(instance_id)
         if machine is None:
@@ -444,7 +391,7 @@ class CloudStates(CloudWarm):
                 f"The instance {instance_id} is not part of Auto Scaling group {state.spec.name}."
             )
             raise CloudError("ValidationError", message)
-        if machine.state not in {IN_SERVICE, STANDBY}:
+        if machine.state != IN_SERVICE:
             message = f"The instance {instance_id} is not in InService or Standby."
             raise CloudError("ValidationError", message)
         return machine
@@ -460,13 +407,3 @@ def _known_process(process: str) -> None:
     if process not in PROCESSES:
         message = f"{process} is not a valid scaling process; there are {', '.join(PROCESSES)}"
         raise CloudError("ValidationError", message)
-
-
-def _out_of_bounds(state: GroupState, what: str, count: int) -> CloudError:
-    spec = state.spec
-    message = (
-        f"AutoScalingGroup {spec.name} has min-size={spec.minimum}, max-size={spec.maximum}, and "
-        f"desired-size={state.desired}. To {what} standby {count} instances, please update the "
-        "AutoScalingGroup sizes appropriately."
-    )
-    return CloudError("ValidationError", message)

@@ -95,7 +95,6 @@ class GroupSpec:
     desired: int = 0
     pools: tuple[str, ...]
     grace_s: float = 0.0
-    protect_new: bool = False
     hooks: tuple[LifecycleHook, ...] = ()
 
 
@@ -185,7 +184,6 @@ class InstanceView:
     gone_s: float | None
     ended_s: float | None
     lost: bool
-    protected: bool = False
     tags: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -209,7 +207,6 @@ class GroupView:
     suspensions: Mapping[str, str]
     instances: tuple[InstanceView, ...]
     grace_s: float = 0.0
-    protect_new: bool = False
     tags: Mapping[str, str] = field(default_factory=dict)
 
 

@@ -219,8 +219,7 @@ type Properties = Mapping[str, Any]
 SIMULATED = frozenset({
     "AutoScalingGroupName", "AvailabilityZoneDistribution", "DesiredCapacity",
     "HealthCheckGracePeriod", "HealthCheckType", "LifecycleHookSpecificationList", "MaxSize",
-    "MinSize", "MixedInstancesPolicy", "NewInstancesProtectedFromScaleIn", "Tags",
-    "VPCZoneIdentifier",
+    "MinSize", "MixedInstancesPolicy", "Tags", "VPCZoneIdentifier",
 })  # fmt: skip
 """The properties of a group that have their effect here, or no visible one."""
 
@@ -249,7 +248,7 @@ class Groups:
         spec = group_spec(group, new, stack, self.zone_of)
         with self.world.now() as cloud:
             cloud.set_bounds(group, spec.minimum, spec.maximum)
-            cloud.set_health(group, spec.grace_s, spec.protect_new)
+            cloud.set_grace(group, spec.grace_s)
             for hook in cloud.hooks(group):
                 if hook not in spec.hooks:
                     cloud.delete_hook(group, hook.name)
@@ -291,7 +290,6 @@ def group_spec(
         desired=int(properties.get("DesiredCapacity", minimum)),
         pools=tuple(f"{zone}/{kind}" for kind in types for zone in zones),
         grace_s=float(properties.get("HealthCheckGracePeriod", 0)),
-        protect_new=_is_true(properties.get("NewInstancesProtectedFromScaleIn")),
         hooks=tuple(map(hook_of, properties.get("LifecycleHookSpecificationList", []))),
     )
 
@@ -323,10 +321,6 @@ class WarmPools:
 def _asked(properties: Properties) -> set[str]:
     """The properties that ask for something: those that are off ask for nothing."""
     return {name for name, value in properties.items() if str(value).lower() != "false"}
-
-
-def _is_true(value: object) -> bool:
-    return str(value).lower() == "true"
 
 
 def _bounds(properties: Properties) -> tuple[int, int]:

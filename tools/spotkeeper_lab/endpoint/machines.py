@@ -16,7 +16,7 @@ from itertools import groupby
 from spotkeeper_lab.cloud.api import Cloud
 from spotkeeper_lab.cloud.states import Held
 from spotkeeper_lab.cloud.values import InstanceView, Result, Transition
-from spotkeeper_lab.cloud.words import IN_SERVICE, PENDING_WAIT, STANDBY, TERMINATING, WARMED
+from spotkeeper_lab.cloud.words import IN_SERVICE, PENDING_WAIT, TERMINATING, WARMED
 from spotkeeper_lab.local_aws.wire import VirtualTime
 from spotkeeper_lab.machines import Machines, SearchLogs, Served
 from spotkeeper_lab.workers import Workforce
@@ -28,7 +28,7 @@ SERVICE_S = 2.0
 NOTICE_S = 120.0
 # Five times as often as by default, as everything in a lab is sooner.
 POLL_S = 1.0
-_RUNS = frozenset({IN_SERVICE, STANDBY, TERMINATING})
+_RUNS = frozenset({IN_SERVICE, TERMINATING})
 
 
 class Workers:

@@ -48,8 +48,8 @@ NOT_CHANGED = (
     "AvailabilityZones", "AvailabilityZoneDistribution", "CapacityRebalance", "Context",
     "DefaultCooldown", "DefaultInstanceWarmup", "DesiredCapacityType", "HealthCheckType",
     "InstanceMaintenancePolicy", "LaunchConfigurationName", "LaunchTemplate", "MaxInstanceLifetime",
-    "MixedInstancesPolicy", "PlacementGroup", "ServiceLinkedRoleARN", "TerminationPolicies",
-    "VPCZoneIdentifier",
+    "MixedInstancesPolicy", "NewInstancesProtectedFromScaleIn", "PlacementGroup",
+    "ServiceLinkedRoleARN", "TerminationPolicies", "VPCZoneIdentifier",
 )  # fmt: skip
 """What of a group cannot be changed over the wire: it would have no effect here."""
 
@@ -102,13 +102,6 @@ class Answers:
             ),
             "delete_warm_pool": _does(lambda get: cloud.delete_warm_pool(_named(get))),
             "describe_warm_pool": WireAction(self._describe_warm_pool),
-            "enter_standby": WireAction(self._enter_standby),
-            "exit_standby": WireAction(self._exit_standby),
-            "set_instance_protection": _does(
-                lambda get: cloud.protect(
-                    _named(get), get("InstanceIds", []), protected=bool(get("ProtectedFromScaleIn"))
-                )
-            ),
             "update_auto_scaling_group": _does(self._update),
             "describe_policies": WireAction(lambda _: {"ScalingPolicies": []}),
             "describe_scheduled_actions": WireAction(lambda _: {"ScheduledUpdateGroupActions": []}),
@@ -219,7 +212,7 @@ class Answers:
             "AvailabilityZones": sorted({one.pool.partition("/")[0] for one in view.instances}),
             "HealthCheckType": "EC2",
             "HealthCheckGracePeriod": int(view.grace_s),
-            "NewInstancesProtectedFromScaleIn": view.protect_new,
+            "NewInstancesProtectedFromScaleIn": False,
             "CreatedTime": self._time.start,
             "Tags": [
                 {
@@ -261,15 +254,6 @@ class Answers:
         answer: dict[str, object] = {"Instances": [instance_answer(one) for one in instances]}
         return answer | ({"WarmPoolConfiguration": pool_answer(pool)} if pool else {})
 
-    def _enter_standby(self, get: Get) -> Answer:
-        decrement = bool(get("ShouldDecrementDesiredCapacity"))
-        self._cloud.enter_standby(_named(get), get("InstanceIds", []), decrement=decrement)
-        return {"Activities": []}
-
-    def _exit_standby(self, get: Get) -> Answer:
-        self._cloud.exit_standby(_named(get), get("InstanceIds", []))
-        return {"Activities": []}
-
     def _update(self, get: Get) -> None:
         if other := [name for name in NOT_CHANGED if get(name) is not None]:
             message = f"{', '.join(other)} of a group: not simulated by the local AWS"
@@ -281,9 +265,8 @@ class Answers:
             view.minimum if minimum is None else int(minimum),
             view.maximum if maximum is None else int(maximum),
         )
-        self._cloud.set_health(
-            view.name, get("HealthCheckGracePeriod"), get("NewInstancesProtectedFromScaleIn")
-        )
+        if (grace_s := get("HealthCheckGracePeriod")) is not None:
+            self._cloud.set_grace(view.name, float(grace_s))
         if desired is not None:
             self._cloud.set_desired(view.name, int(desired))
 
@@ -585,7 +568,7 @@ def instance_answer(view: InstanceView) -> dict[str, object]:
         "InstanceType": kind,
         "LifecycleState": view.state,
         "HealthStatus": "Healthy" if view.healthy else "Unhealthy",
-        "ProtectedFromScaleIn": view.protected,
+        "ProtectedFromScaleIn": False,
     }
 
 

@@ -209,55 +209,6 @@ def test_a_warm_pool_of_no_said_size_fills_the_group_s_maximum() -> None:
     assert len(pool_states(cloud)) == 9 - 4
 
 
-def test_standby_serves_nothing_is_replaced_and_comes_back_on_top() -> None:
-    cloud = make(desired=2)
-    cloud.advance(60.0)
-    aside = first(cloud)
-    cloud.enter_standby(ON_DEMAND, [aside], decrement=False)
-    assert states(cloud) == ["Standby", "InService", "Pending"]
-    assert cloud.ready(Purchase.ON_DEMAND) == 1
-    cloud.advance(120.0)
-    cloud.exit_standby(ON_DEMAND, [aside])
-    assert states(cloud) == ["InService"] * 3
-    assert cloud.group(ON_DEMAND).desired == 3
-
-
-def test_standby_with_a_decrement_is_not_replaced_and_keeps_the_minimum() -> None:
-    cloud = make(desired=2)
-    cloud.advance(60.0)
-    cloud.enter_standby(ON_DEMAND, [first(cloud)], decrement=True)
-    assert states(cloud) == ["Standby", "InService"]
-    assert cloud.group(ON_DEMAND).desired == 1
-    cloud.set_bounds(ON_DEMAND, 1, 1)
-    with pytest.raises(CloudError, match="To place into standby 1 instances"):
-        cloud.enter_standby(
-            ON_DEMAND, [cloud.group(ON_DEMAND).instances[1].instance_id], decrement=True
-        )
-    with pytest.raises(CloudError, match="To exit from standby 1 instances"):
-        cloud.exit_standby(ON_DEMAND, [first(cloud)])
-
-
-def test_a_scale_in_leaves_what_is_protected() -> None:
-    cloud = make(desired=2)
-    cloud.advance(60.0)
-    kept = [one.instance_id for one in cloud.group(ON_DEMAND).instances]
-    cloud.protect(ON_DEMAND, kept, protected=True)
-    cloud.set_desired(ON_DEMAND, 0)
-    assert states(cloud) == ["InService"] * 2
-    cloud.protect(ON_DEMAND, kept[:1], protected=False)
-    assert [one.instance_id for one in cloud.group(ON_DEMAND).instances] == kept[1:]
-
-
-def test_who_is_protected_from_scale_in_is_ended_by_name_all_the_same() -> None:
-    cloud = make(desired=2)
-    cloud.advance(60.0)
-    protected = first(cloud)
-    cloud.protect(ON_DEMAND, [protected], protected=True)
-    cloud.end(protected)
-    assert protected not in [one.instance_id for one in cloud.group(ON_DEMAND).instances]
-    assert cloud.group(ON_DEMAND).desired == 1
-
-
 def test_a_suspended_process_is_not_done_until_it_is_resumed() -> None:
     cloud = make(desired=2)
     cloud.advance(60.0)

@@ -16,7 +16,7 @@ from spotkeeper_lab.cloud.values import (
     Transition,
     WarmPool,
 )
-from spotkeeper_lab.cloud.words import IN_SERVICE, PENDING, STANDBY, TERMINATING
+from spotkeeper_lab.cloud.words import IN_SERVICE, PENDING, TERMINATING
 from spotkeeper_lab.endpoint.machines import Agents, Workers, addressed
 from spotkeeper_lab.local_aws.wire import VirtualTime
 from spotkeeper_lab.traces.market import market_of
@@ -65,7 +65,7 @@ def test_workers_serve_what_is_offered_and_each_is_logged_soon(workers: Workers)
     assert len(bodies) < 200
 
 
-@pytest.mark.parametrize("state", [PENDING, STANDBY, TERMINATING, "Warmed:Stopped"])
+@pytest.mark.parametrize("state", [PENDING, TERMINATING, "Warmed:Stopped"])
 def test_an_instance_that_is_not_in_service_takes_nothing(workers: Workers, state: str) -> None:
     workers.advance(60.0, (replace(instance(1), state=state),))
     assert workers.served == 0

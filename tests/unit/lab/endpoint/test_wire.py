@@ -109,7 +109,7 @@ HELD = TWO | {"LifecycleHookName": "ready", "InstanceId": "i-00000000000000001"}
         ("autoscaling", "SetDesiredCapacity", ONE | {"DesiredCapacity": "6"}, None, "6"),
         ("ec2", "TerminateInstances", NO_INSTANCE, "InvalidInstanceID.NotFound", ""),
         ("autoscaling", "PutScalingPolicy", {}, None, "PutScalingPolicy is not simulated"),
-        ("autoscaling", "StartInstanceRefresh", {}, None, "StartInstanceRefresh is not"),
+        ("autoscaling", "EnterStandby", {}, None, "EnterStandby is not simulated"),
         ("ec2", "RunInstances", {}, None, "RunInstances is not simulated"),
         ("ec2", "RequestSpotInstances", {}, None, "RequestSpotInstances is not simulated"),
         ("autoscaling", "UpdateAutoScalingGroup", TWO | {"CapacityRebalance": "true"}, None,
@@ -153,17 +153,6 @@ def test_a_warm_pool_is_put_shown_and_deleted(wire: Wire) -> None:
     assert wire.group()["WarmPoolConfiguration"] == setup
     wire.call("DeleteWarmPool", **TWO)
     assert wire.call("DescribeWarmPool", **TWO)["Instances"] == []
-
-
-def test_instances_go_to_standby_and_are_protected(wire: Wire) -> None:
-    (one,) = wire.group()["Instances"]
-    named = TWO | {"InstanceIds.member.1": one["InstanceId"]}
-    wire.call("SetInstanceProtection", **named, ProtectedFromScaleIn="true")
-    assert wire.group()["Instances"][0]["ProtectedFromScaleIn"] is True
-    wire.call("EnterStandby", **named, ShouldDecrementDesiredCapacity="true")
-    assert [it["LifecycleState"] for it in wire.group()["Instances"]] == ["Standby"]
-    wire.call("ExitStandby", **named)
-    assert [it["LifecycleState"] for it in wire.group()["Instances"]] == ["InService"]
 
 
 @pytest.mark.parametrize(("respect", "replaced"), [("false", True), ("true", False)])
