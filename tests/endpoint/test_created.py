@@ -28,11 +28,16 @@ def test_a_stack_makes_its_groups_and_takes_them_with_it(endpoint: Endpoint) -> 
         "--parameter-overrides",
         f"LaunchTemplateId={template}",
         f"SubnetIds={','.join(subnets)}",
+        'InstanceTypes=""',
+        "Vcpus=4",
+        "GpuMemoryGib=24",
+        "Accelerator=a10g,l4",
         "SpotMin=2",
         "WarmPoolSize=1",
     )
     made = groups(endpoint)
     assert set(made) - set(before) == {f"{STACK}-spot", f"{STACK}-on-demand"}
+    # The types by attributes: a g5.xlarge of the lab's market has them.
     assert made[f"{STACK}-spot"]["purchase"] == "spot"
     assert made[f"{STACK}-on-demand"]["purchase"] == "on-demand"
 

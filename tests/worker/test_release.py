@@ -50,20 +50,30 @@ def test_the_sbom_names_the_wheels_and_what_the_functions_layer_has(dist: Path) 
     assert {it["name"] for it in bom["components"]} == names | {"spotkeeper", "spotkeeper-worker"}
 
 
-@pytest.mark.skipif(shutil.which("terraform") is None, reason="there is no terraform here")
-def test_the_terraform_module_is_valid(tmp_path: Path) -> None:
-    """Its form always; validating it takes the AWS provider, where its registry can be reached."""
-    module = shutil.copytree(ROOT / "terraform" / "spotkeeper", tmp_path / "module")
+@pytest.fixture
+def module(tmp_path: Path) -> Path:
+    if shutil.which("terraform") is None:
+        pytest.skip("terraform is not installed")
+    return shutil.copytree(ROOT / "terraform" / "spotkeeper", tmp_path / "module")
 
-    def terraform(*command: str) -> "subprocess.CompletedProcess[str]":
-        line = ["terraform", f"-chdir={module}", *command, "-no-color"]
-        return subprocess.run(line, capture_output=True, text=True, check=False, timeout=300)
 
-    ran = terraform("fmt", "-check", "-diff")
+def terraform(module: Path, *command: str) -> "subprocess.CompletedProcess[str]":
+    line = ["terraform", f"-chdir={module}", *command, "-no-color"]
+    return subprocess.run(line, capture_output=True, text=True, check=False, timeout=300)
+
+
+def test_the_terraform_module_is_formatted(module: Path) -> None:
+    ran = terraform(module, "fmt", "-check", "-diff")
     assert (ran.returncode, ran.stdout) == (0, ""), ran.stderr
-    if terraform("init", "-backend=false", "-input=false").returncode == 0:
-        ran = terraform("validate")
-        assert ran.returncode == 0, ran.stdout
+
+
+def test_the_terraform_module_is_valid(module: Path) -> None:
+    begun = terraform(module, "init", "-backend=false", "-input=false")
+    if "Could not retrieve the list of available versions" in " ".join(begun.stderr.split()):
+        pytest.skip("terraform cannot reach the registry that has its AWS provider")
+    assert begun.returncode == 0, begun.stderr
+    ran = terraform(module, "validate")
+    assert ran.returncode == 0, ran.stdout
 
 
 def test_the_command_is_installed_without_a_clone(tmp_path: Path) -> None:

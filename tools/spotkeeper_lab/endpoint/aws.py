@@ -4,6 +4,7 @@ The answers are those of the tests and of the demo. Here requests arrive by HTTP
 writes them.
 """
 
+import importlib
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -239,13 +240,13 @@ class Groups:
 
     def create(self, logical_id: str, properties: Properties, stack: str) -> Made:
         """Make a group; raises CloudError when there is one of its name."""
-        spec = group_spec(logical_id, properties, stack, self.zone_of)
+        spec = group_spec(logical_id, properties, stack, self.zone_of, self.world.capacities)
         self.world.create_group(spec, self.capacity)
         return _made(spec.name)
 
     def update(self, group: str, _old: Properties, new: Properties, stack: str) -> Made:
         """Change a group's bounds, hooks and grace; what it launches stays."""
-        spec = group_spec(group, new, stack, self.zone_of)
+        spec = group_spec(group, new, stack, self.zone_of, self.world.capacities)
         with self.world.now() as cloud:
             cloud.set_bounds(group, spec.minimum, spec.maximum)
             cloud.set_grace(group, spec.grace_s)
@@ -262,11 +263,16 @@ class Groups:
 
 
 def group_spec(
-    logical_id: str, properties: Properties, stack: str, zone_of: Callable[[str], str]
+    logical_id: str,
+    properties: Properties,
+    stack: str,
+    zone_of: Callable[[str], str],
+    market: Iterable[str] = (),
 ) -> GroupSpec:
     """The group that a template asks for; one that buys no on-demand buys spot.
 
-    Raises CloudError for a property that would have no effect.
+    Attributes select among the types of the market's pools. Raises CloudError for a property that
+    would have no effect.
     """
     if unknown := sorted(_asked(properties) - SIMULATED):
         raise CloudError("ValidationError", f"{', '.join(unknown)}: not simulated by the local AWS")
@@ -275,9 +281,10 @@ def group_spec(
         policy.get("InstancesDistribution", {}).get("OnDemandPercentageAboveBaseCapacity", 100)
     )
     overrides = policy.get("LaunchTemplate", {}).get("Overrides", [])
-    if any("InstanceRequirements" in one for one in overrides):
-        raise CloudError("ValidationError", "InstanceRequirements: not simulated by the local AWS")
-    types = [one["InstanceType"] for one in overrides]
+    types: list[str] = []
+    for one in overrides:
+        attributes = one.get("InstanceRequirements")
+        types += selected(attributes, market) if attributes else [one["InstanceType"]]
     subnets = properties.get("VPCZoneIdentifier", [])
     names = subnets.split(",") if isinstance(subnets, str) else subnets
     minimum, maximum = _bounds(properties)
@@ -292,6 +299,51 @@ def group_spec(
         grace_s=float(properties.get("HealthCheckGracePeriod", 0)),
         hooks=tuple(map(hook_of, properties.get("LifecycleHookSpecificationList", []))),
     )
+
+
+ATTRIBUTES = frozenset({
+    "VCpuCount", "MemoryMiB", "AcceleratorCount", "AcceleratorTypes", "AcceleratorManufacturers",
+    "AcceleratorNames", "AcceleratorTotalMemoryMiB",
+})  # fmt: skip
+PRICE_PROTECTION = frozenset(
+    {"SpotMaxPricePercentageOverLowestPrice", "OnDemandMaxPricePercentageOverLowestPrice"}
+)
+"""Accepted without an effect: the market has one price."""
+
+
+def selected(attributes: Properties, market: Iterable[str]) -> list[str]:
+    """The types of the market's pools that have the attributes, by the data of moto.
+
+    Raises CloudError for attributes that are not simulated, and where no type has them.
+    """
+    if unknown := sorted(attributes.keys() - ATTRIBUTES - PRICE_PROTECTION):
+        raise CloudError("ValidationError", f"{', '.join(unknown)}: not simulated by the local AWS")
+    known = importlib.import_module("moto.ec2.models.instance_types").INSTANCE_TYPES
+    kinds = sorted({pool.partition("/")[2] for pool in market} & known.keys())
+    if found := [kind for kind in kinds if _has(known[kind], attributes)]:
+        return found
+    raise CloudError("ValidationError", "no type of the local market has these attributes")
+
+
+def _has(kind: Properties, attributes: Properties) -> bool:
+    found = kind.get("GpuInfo", {})
+    gpus = found.get("Gpus", [])
+    figures = {
+        "VCpuCount": kind["VCpuInfo"]["DefaultVCpus"],
+        "MemoryMiB": kind["MemoryInfo"]["SizeInMiB"],
+        "AcceleratorCount": sum(gpu["Count"] for gpu in gpus),
+        "AcceleratorTotalMemoryMiB": found.get("TotalGpuMemoryInMiB", 0),
+    }
+    names = {
+        "AcceleratorTypes": {"gpu" for _ in gpus},
+        "AcceleratorManufacturers": {gpu["Manufacturer"].lower() for gpu in gpus},
+        "AcceleratorNames": {gpu["Name"].lower() for gpu in gpus},
+    }
+    for name, figure in figures.items():
+        bounds = attributes.get(name, {})
+        if not int(bounds.get("Min", 0)) <= figure <= int(bounds.get("Max", figure)):
+            return False
+    return all(names[name] & set(attributes[name]) for name in names.keys() & attributes.keys())
 
 
 @dataclass(frozen=True, slots=True)

@@ -261,7 +261,40 @@ def properties(on_demand: int = 0, **more: Any) -> dict[str, Any]:
     } | more
 
 
-BY_ATTRIBUTES = {"InstanceRequirements": {"VCpuCount": {"Min": 1}, "MemoryMiB": {"Min": 0}}}
+def by_attributes(**attributes: Any) -> dict[str, Any]:
+    """Overrides of types that AWS selects."""
+    least = {"VCpuCount": {"Min": "1"}, "MemoryMiB": {"Min": 0}}
+    overrides = [{"InstanceRequirements": {**least, **attributes}}]
+    return {"MixedInstancesPolicy": {"LaunchTemplate": {"Overrides": overrides}}}
+
+
+MARKET = ("us-east-1a/g4dn.xlarge", "us-east-1b/g6.xlarge", "us-east-1a/g5.xlarge",
+          "us-east-1a/g5.12xlarge", "us-east-1a/m5.large", "us-east-1a/of-the-lab")  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("attributes", "selected"),
+    [
+        ({}, ["g4dn.xlarge", "g5.12xlarge", "g5.xlarge", "g6.xlarge", "m5.large"]),
+        ({"AcceleratorCount": {"Min": 0, "Max": 0}}, ["m5.large"]),
+        ({"AcceleratorCount": {"Min": 1}, "VCpuCount": {"Min": 5}}, ["g5.12xlarge"]),
+        (
+            {"AcceleratorCount": {"Min": 1, "Max": 1}, "AcceleratorTypes": ["gpu"],
+             "AcceleratorManufacturers": ["nvidia"], "AcceleratorTotalMemoryMiB": {"Min": 22118},
+             "SpotMaxPricePercentageOverLowestPrice": 100},
+            ["g5.xlarge", "g6.xlarge"],
+        ),
+        ({"AcceleratorNames": ["a10g", "t4"], "VCpuCount": {"Max": 8}},
+         ["g4dn.xlarge", "g5.xlarge"]),
+    ],
+)  # fmt: skip
+def test_attributes_select_among_the_types_of_the_market(
+    attributes: dict[str, Any], selected: list[str]
+) -> None:
+    spec = group_spec("Spot", properties(**by_attributes(**attributes)), "stack",
+                      ZONES.__getitem__, MARKET)  # fmt: skip
+    zones = ("us-east-1a", "us-east-1b")
+    assert spec.pools == tuple(f"{zone}/{kind}" for kind in selected for zone in zones)
 
 
 @pytest.fixture
@@ -306,10 +339,7 @@ def test_a_group_is_created_changed_and_deleted_with_its_instances(groups: Group
     [
         ({"CapacityRebalance": True}, "CapacityRebalance"),
         ({"TargetGroupARNs": ["arn"], "PlacementGroup": "p"}, "PlacementGroup, TargetGroupARNs"),
-        (
-            {"MixedInstancesPolicy": {"LaunchTemplate": {"Overrides": [BY_ATTRIBUTES]}}},
-            "InstanceRequirements",
-        ),
+        (by_attributes(BareMetal="required"), "BareMetal"),
     ],
 )
 def test_what_would_have_no_effect_is_refused_by_its_name(
