@@ -70,26 +70,20 @@ def test_a_total_outage(deployed: Stage) -> None:
     assert "started within" not in text
 
 
-def test_turns_that_are_throttled_for_minutes(
-    deployed: Stage, denied: Callable[..., None], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_turns_that_are_throttled_for_minutes(deployed: Stage, denied: Callable[..., None]) -> None:
     """Nothing works for four minutes; AWS takes an instance meanwhile, which is told afterwards."""
-    begun = deployed.now
-    deployed.at(deployed.cloud.now_s + 240)
+    deployed.at(deployed.cloud.now_s + 60)
+    (taken, *_), begun = deployed.cloud.group("main-spot").instances, deployed.now
+    deployed.cloud.reclaim([taken.instance_id], 0.0)
+    deployed.at(deployed.cloud.now_s + 180)
     code, out, _ = run("status")
     assert code == 1
     assert "UNKNOWN: no availability turn has worked for 5 min" in " ".join(out.split())
-    cause = "an instance was taken out of service in response to an EC2 health check"
-    activity = {
-        "ActivityId": "1", "AutoScalingGroupName": "main-spot", "StatusCode": "Successful",
-        "Description": "Terminating EC2 instance: i-00000000000000001", "Cause": cause,
-        "StartTime": begun, "Progress": 100,
-    }  # fmt: skip
     Days(deployed).minutes(2)
-    answers(monkeypatch, "DescribeScalingActivities", {"Activities": [activity]})
     text = words("explain", "--since", "10m")
     assert "availability: NO TURN WORKED for" in text
-    assert f"AWS took {begun:%H:%M:%S} i-00000000000000001: {cause}" in text
+    cause = "an instance was taken out of service in response to an EC2 health check"
+    assert f"AWS took {begun:%H:%M:%S} {taken.instance_id}: {cause}" in text
     denied("DescribeScalingActivities", "Throttling")
     assert "AWS took unknown: reading the scaling activities" in words("explain", "--since", "10m")
 

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 # A group in trouble logs an activity every 15 s.
 AT_MOST = 500
+# How a cause begins: with the time that `at` has, too.
+_AT = re.compile(r"^At \S+Z ")
 # What AWS writes when a check of its own fails, or it takes a spot instance. A user's check is set
 # by SetInstanceHealth.
 _ON_ITS_OWN = re.compile(r"(?<!user )(health|status)[ -]checks?\b|interruption", re.IGNORECASE)
@@ -50,7 +52,7 @@ def read_activities(aws: Aws, group: str, first: datetime, last: datetime) -> tu
 
 def _activity(activity: "ActivityTypeDef") -> Activity:
     failed = is_failed_launch(activity)
-    cause = activity["Cause"]
+    cause = _AT.sub("", activity["Cause"])
     return Activity(
         group=activity["AutoScalingGroupName"],
         at=activity["StartTime"],

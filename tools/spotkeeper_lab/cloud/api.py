@@ -215,8 +215,9 @@ class Cloud(CloudStates):
         return self._group(group).failures(since_s, self.now_s)
 
     def activities(self, group: str, since_s: float) -> list[Activity]:
-        """All launches of a group since an instant, newest first."""
-        found = self.failures(group, since_s) + self._group(group).successes(since_s)
+        """All launches and ends of a group since an instant, newest first."""
+        state = self._group(group)
+        found = self.failures(group, since_s) + state.successes(since_s) + state.ends(since_s)
         return sorted(found, key=lambda a: (a.start_s, a.status_code == FAILED), reverse=True)
 
     def detached(self, group: str) -> tuple[tuple[float, str], ...]:

@@ -164,6 +164,7 @@ class GroupState:
     _failures: list[Activity] = field(default_factory=list)
     _launches: list[SimulatedMachine] = field(default_factory=list)
     _cancelled: list[SimulatedMachine] = field(default_factory=list)
+    _ends: list[Activity] = field(default_factory=list)
     _view: GroupView | None = None
     _numbered: int = 0
 
@@ -345,6 +346,31 @@ class GroupState:
         machine.cancelled = message
         self._cancelled.append(machine)
         return self.activity_of(machine)
+
+    def ended(self, machine: SimulatedMachine, now_s: float, why: str) -> None:
+        """Let an instance go, and write down why; the activity of a given up launch tells that."""
+        have = len(self.members)
+        del self.members[machine.instance_id]
+        if machine.cancelled is not None:
+            return
+        self._ends.append(
+            Activity(
+                activity_id=f"end-{machine.instance_id}",
+                group=self.spec.name,
+                start_s=now_s,
+                end_s=now_s,
+                status_code=SUCCESSFUL,
+                message="",
+                cause=why.format(have=have, left=have - 1),
+                description=f"Terminating EC2 instance: {machine.instance_id}",
+                instance_id=machine.instance_id,
+                pool=machine.pool,
+            )
+        )
+
+    def ends(self, since_s: float) -> list[Activity]:
+        """The instances that left since an instant."""
+        return self._ends[bisect_left(self._ends, since_s, key=lambda one: one.start_s) :]
 
     def successes(self, since_s: float) -> list[Activity]:
         """The launches since an instant that did not fail, newest first."""

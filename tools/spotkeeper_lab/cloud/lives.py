@@ -25,6 +25,7 @@ from spotkeeper_lab.cloud.values import (
 from spotkeeper_lab.cloud.words import (
     ADMINISTRATIVE,
     DIED_STARTING,
+    FOUND_GONE,
     HEALTH_CHECK,
     HOOK_ABANDONED,
     IN_SERVICE,
@@ -33,10 +34,12 @@ from spotkeeper_lab.cloud.words import (
     ON_DEMAND_DRY,
     PENDING_WAIT,
     REPLACE_UNHEALTHY,
+    SHRUNK,
     SPOT_DRY,
     SPOT_FULL,
     TERMINATED,
     TERMINATING,
+    USER_HEALTH_CHECK,
 )
 from spotkeeper_lab.traces.market import Market, Steps
 
@@ -376,7 +379,7 @@ class CloudLives(CloudEngine):
             return
         group = machine.group
         if not group or machine.state == TERMINATING or machine.warm or self._found_at_once(group):
-            self._end(machine)
+            self._end(machine, FOUND_GONE)
             return
         shown = machine.state
         self._stop(machine)
@@ -399,12 +402,12 @@ class CloudLives(CloudEngine):
             if machine.state in LAUNCHING:
                 self._cancel(machine, DIED_STARTING.format(reason=reason))
             machine.state = TERMINATED
-            self._part(machine)
+            self._part(machine, FOUND_GONE)
 
-    def _end(self, machine: SimulatedMachine) -> None:
+    def _end(self, machine: SimulatedMachine, why: str = SHRUNK) -> None:
         if machine.ended_s is None:
             self._stop(machine)
-            self._part(machine)
+            self._part(machine, why if machine.healthy else USER_HEALTH_CHECK)
 
     def _stop(self, machine: SimulatedMachine) -> None:
         machine.ended_s = self.now_s
@@ -418,11 +421,11 @@ class CloudLives(CloudEngine):
             del self._held[machine.pool][machine.instance_id]
             self._wake(machine.pool)
 
-    def _part(self, machine: SimulatedMachine) -> None:
+    def _part(self, machine: SimulatedMachine, why: str) -> None:
         group = machine.group
         self._tell(EventKind.TERMINATED, group.spec.name if group else "", machine.instance_id)
         if group:
-            del group.members[machine.instance_id]
+            group.ended(machine, self.now_s, why)
             group.give_back(self.now_s)
             group.touch()
             self._dirty.add(group.spec.name)

@@ -292,12 +292,12 @@ class CloudWarm(CloudHooks):
         self._dirty.add(group.spec.name)
         self._hold(machine, TERMINATING, Transition.TERMINATING)
 
-    def _part(self, machine: SimulatedMachine) -> None:
+    def _part(self, machine: SimulatedMachine, why: str) -> None:
         group = machine.group
         if group and group.warm.pop(machine.instance_id, None):
             self._dirty.add(group.spec.name)
         else:
-            super()._part(machine)
+            super()._part(machine, why)
 
 
 SHOWN_S = 3600.0

@@ -212,7 +212,7 @@ class GroupView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Activity:
-    """A launch, as DescribeScalingActivities shows it."""
+    """A launch or an end, as DescribeScalingActivities shows it."""
 
     activity_id: str
     group: str

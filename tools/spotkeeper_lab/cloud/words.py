@@ -52,3 +52,13 @@ DIFFERENCE = (
     "an instance was started in response to a difference between desired and actual capacity, "
     "increasing the capacity from {have} to {want}."
 )
+# Why a group ended an instance.
+SHRUNK = (
+    "an instance was taken out of service in response to a difference between desired and actual "
+    "capacity, shrinking the capacity from {have} to {left}."
+)
+FOUND_GONE = (
+    "an instance was taken out of service in response to an EC2 health check indicating it has "
+    "been terminated or stopped."
+)
+USER_HEALTH_CHECK = "an instance was taken out of service in response to a user health-check."

@@ -540,7 +540,7 @@ def _started(activity: Answer) -> datetime:
 
 @lru_cache(maxsize=1_000)
 def activity_answer(activity: Activity, time: VirtualTime) -> Answer:
-    """A launch; each turn asks for those of the last minutes again."""
+    """A launch or an end; each turn asks for those of the last minutes again."""
     start = time.at(activity.start_s)
     answer: dict[str, object] = {
         "ActivityId": activity.activity_id,

@@ -27,7 +27,7 @@ from spotkeeper_operator.text import labelled, paragraphs
 # Events of this time are listed, at most this many of a fleet.
 EVENTS_OF = timedelta(hours=3)
 EVENTS_AT_MOST = 50
-_AT, _ID = re.compile(r"^At \S+Z "), re.compile(r"\bi-[0-9a-f]+\b")
+_ID = re.compile(r"\bi-[0-9a-f]+\b")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -249,7 +249,7 @@ def _of_activities(activities: Iterable[Activity]) -> Iterable[Event]:
     """Tell of activities; instances of one group, second and cause are one event."""
     together: dict[tuple[object, ...], list[Activity]] = {}
     for number, one in enumerate(activities):
-        cause = _ID.sub("", _AT.sub("", one.cause))
+        cause = _ID.sub("", one.cause)
         key = (number,) if one.failed else (one.at.replace(microsecond=0), one.what[:12], cause)
         together.setdefault(key, []).append(one)
     for same in together.values():
@@ -257,7 +257,7 @@ def _of_activities(activities: Iterable[Activity]) -> Iterable[Event]:
         parts = [first.group, first.cause]
         if not first.failed:
             ids = ", ".join(i for one in same for i in one.instances)
-            cause = " ".join(_ID.sub("", _AT.sub("", first.cause)).split())
+            cause = " ".join(_ID.sub("", first.cause).split())
             parts = [first.group, first.what.partition(": ")[0], *([ids] if ids else []), cause]
         failed = first.failed or first.taken
         yield Event(at=first.at, last=first.at, what=": ".join(parts), failed=failed)
