@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from spotkeeper.domain.decision import FAILED, Action, Controller, DecisionRecord, Outcome
-from spotkeeper_operator.decisions.explain import explain_text, holes, timeline
+from spotkeeper_operator.decisions.explain import explain_text, holes, seen_words, timeline
 from spotkeeper_operator.decisions.records_page import records_timeline
 from spotkeeper_operator.durations import spoken
 from spotkeeper_operator.instants import parse_instant
@@ -165,3 +165,19 @@ def test_charts_break_where_no_turn_worked() -> None:
     assert list(zip(spot.t, spot.values, strict=True)) == [(0, 4), (60, 4), (190, None), (540, 4)]
     (notes,) = drawn.notes
     assert any("the turn failed" in text for text in notes.texts)
+
+
+def test_waits_and_load_have_a_gap_while_no_log_tells_of_them() -> None:
+    seen = {"OfferedLoad": 2.0, "WorkersLive": 3, "WaitP95": 0.8, "SearchLogAge": 5.0}
+    quiet = seen | {"OfferedLoad": 0.0, "WorkersLive": 0, "SearchLogAge": 300.0}
+    turns = [replace(HOLD, seen=each) for each in (seen, quiet, quiet | {"StaleSearchLogs": 1})]
+    _, load, waits = records_timeline(minutes(*turns), NOW, NOW + timedelta(hours=1)).charts
+    assert [list(series.values) for series in (*load.series[:2], *waits.series)] == [
+        [2.0, 0.0, None], [3, 0, None], [0.8, None, None],
+    ]  # fmt: skip
+    entries = timeline([replace(turn, rule=str(n)) for n, turn in enumerate(turns)])
+    assert [seen_words(entry) for entry in entries] == [
+        "2 erlangs, 3 live, 0.8 s waited (p95), 5 s since the newest log",
+        "0 erlangs, 300 s since the newest log",
+        "300 s since the newest log",
+    ]

@@ -1,8 +1,9 @@
 """Why did it do that? Decision records as a timeline, with the turns that failed or are missing."""
 
 import json
+import math
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from itertools import pairwise
@@ -15,6 +16,8 @@ from spotkeeper_operator.aws import Aws, chosen
 from spotkeeper_operator.durations import STALE_TURN_S, spoken
 from spotkeeper_operator.text import labelled, paragraphs
 
+# Search logs of this age tell of the time of a turn; `STALE` counts turns that missed logs.
+LOGS_TELL_S, STALE = 120.0, "StaleSearchLogs"
 # What tells most of a turn, in the order in which a person asks.
 _SHOWN = {
     Controller.AVAILABILITY: (
@@ -161,11 +164,20 @@ def timeline(records: Iterable[DecisionRecord], rule: str | None = None) -> tupl
     return tuple(entry for entry in entries if rule is None or entry.rule == rule)
 
 
+def known(seen: Mapping[str, float]) -> Mapping[str, float]:
+    """Leave out what a turn saw of logs that were too old to tell of its own time."""
+    never = 0.0 if seen.get("WorkersLive") else math.inf
+    if seen.get("SearchLogAge", never) <= LOGS_TELL_S:
+        return seen
+    # Without missing logs it is quiet: the load is known, and nobody waited.
+    old = {"WaitP95", *(("OfferedLoad", "LoadRate", "WorkersLive") * bool(seen.get(STALE)))}
+    return {name: value for name, value in seen.items() if name not in old}
+
+
 def seen_words(entry: Entry) -> str:
     """Say what a turn saw, in a line; what was none is left out, but for the first."""
-    shown = [
-        (entry.seen[name], words) for name, words in _SHOWN[entry.controller] if name in entry.seen
-    ]
+    seen = known(entry.seen)
+    shown = [(seen[name], words) for name, words in _SHOWN[entry.controller] if name in seen]
     return ", ".join(
         f"{value:.3g} {words}" for place, (value, words) in enumerate(shown) if value or not place
     )

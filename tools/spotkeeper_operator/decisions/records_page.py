@@ -6,7 +6,7 @@ from datetime import datetime
 from spotkeeper.domain.decision import FAILED, Controller, DecisionRecord
 from spotkeeper_charts.page import Block, Heading, Page, Row, Table, Text
 from spotkeeper_charts.timeline import Chart, Marks, Notes, Series, Timeline
-from spotkeeper_operator.decisions.explain import Entry, answered, seen_words, timeline
+from spotkeeper_operator.decisions.explain import Entry, answered, known, seen_words, timeline
 from spotkeeper_operator.durations import STALE_TURN_S
 
 type Value = float | None
@@ -67,7 +67,7 @@ def _columns(first: datetime) -> Column:
             # What was seen holds until the next turn, but not through a time without a turn.
             if found and at - found[-1][0] > STALE_TURN_S:
                 found.append((found[-1][0] + STALE_TURN_S, None))
-            found.append((at, record.seen.get(name)))
+            found.append((at, known(record.seen).get(name)))
         return [at for at, _ in found], [value for _, value in found]
 
     return column
