@@ -162,10 +162,6 @@ release: .venv/.installed .venv-release/.installed ## wheels with hashes and clo
 		from cyclonedx.validation.json import JsonStrictValidator; \
 		sys.exit(JsonStrictValidator(SchemaVersion.V1_5).validate_str(sys.stdin.read()))' < dist/sbom.cdx.json
 
-.PHONY: worker-demo
-worker-demo: .venv/.installed ## a machine leaves its fleet: agent, workers and a broker on this machine
-	$(BIN)/python worker/demo.py
-
 bench: .venv/.installed ## code behind a warning, the bill, large accounts
 	$(BIN)/python -m bench
 

@@ -33,11 +33,6 @@ def test_the_distribution_is_installed(line: str, empty: Path) -> None:
     assert "search logs that arrived: 10 of 10, lost: 0" in told
 
 
-def test_the_machine_s_last_minute_is_shown() -> None:
-    (line,) = of("make worker-demo")
-    assert ", 0 lost" in types(line, dict(os.environ), MINE)
-
-
 def test_the_stack_is_built() -> None:
     (line,) = of("make sam-build")
     types(line, dict(os.environ), MINE)

@@ -20,7 +20,6 @@ RUN_BY = {
     "docker stop": DOCKER,
     "make release": LAB,
     "make sam-build": PROGRAMS,
-    "make worker-demo": PROGRAMS,
     "pip install": PROGRAMS,
     "pip wheel": DOCKER,
     "python -m bench.worker": PROGRAMS,

@@ -1,7 +1,6 @@
 """A real agent process beside the fake metadata: a machine joins, serves, drains and goes."""
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -40,22 +39,6 @@ def found(machine: FakeMachine) -> list[str]:
     return sorted(log["request_id"] for log in machine.logs())
 
 
-def test_the_launch_hook_waits_for_every_worker(
-    machine: FakeMachine, agent: StartAgent, join: Join, tmp_path: Path
-) -> None:
-    machine.launch()
-    agent(workers=2)
-    one, two = join("gpu-0"), join("gpu-1")
-    one.ready()
-    until(lambda: "gpu-1 has not loaded its model" in said(tmp_path), "it says who is not ready")
-    assert not one.may_take
-    assert machine.completed == []
-    two.ready()
-    until(lambda: one.may_take and two.may_take, "both serve")
-    until(lambda: bool(machine.completed), "the hook is complete")
-    assert machine.completed == [("spotkeeper-ready", "InService")]
-
-
 def test_the_terminate_hook_waits_for_the_request_and_the_logs(
     machine: FakeMachine, agent: StartAgent, join: Join
 ) -> None:
@@ -74,17 +57,6 @@ def test_the_terminate_hook_waits_for_the_request_and_the_logs(
     assert found(machine) == ["r-0"]
 
 
-def test_a_drain_ends_at_its_deadline(machine: FakeMachine, agent: StartAgent, join: Join) -> None:
-    machine.launch()
-    agent(drain_at_most_s=0.5)
-    worker = in_service(machine, join)
-    with worker.request("r-0", time.time()):
-        machine.scale_in()
-        until(lambda: worker.draining, "it learns to drain")
-        assert worker.must_end_at is not None
-        until(lambda: len(machine.completed) == 2, "the hook is complete")
-
-
 def test_a_warned_machine_serves_what_will_be_done_in_time(
     machine: FakeMachine, agent: StartAgent, join: Join
 ) -> None:
@@ -100,18 +72,6 @@ def test_a_warned_machine_serves_what_will_be_done_in_time(
     machine.launch()
     machine.untag()
     until(lambda: worker.may_take and not worker.draining, "the warning was taken back")
-
-
-def test_a_time_of_leaving_in_the_past_stops_at_once(
-    machine: FakeMachine, agent: StartAgent, join: Join
-) -> None:
-    machine.launch()
-    agent()
-    worker = in_service(machine, join)
-    machine.interrupt(in_s=-60)
-    until(lambda: not worker.may_take, "it stops")
-    serve(worker, "r-0")
-    until(lambda: found(machine) == ["r-0"], "what it served is logged")
 
 
 def test_through_the_warm_pool(machine: FakeMachine, agent: StartAgent, join: Join) -> None:
@@ -145,17 +105,6 @@ def test_a_refused_hook_keeps_nobody_from_serving(
     until(lambda: "search logs wait: SendMessage: AccessDenied" in said(tmp_path), "it says so")
     machine.refuses = ""
     until(lambda: bool(machine.completed) and found(machine) == ["r-0"], "it is asked again")
-
-
-def test_a_second_agent_refuses_by_name(
-    machine: FakeMachine, agent: StartAgent, join: Join, tmp_path: Path
-) -> None:
-    machine.launch()
-    first = agent()
-    in_service(machine, join)
-    assert agent().wait(timeout=10) == 2
-    assert f"process {first.pid} is the agent" in said(tmp_path)
-    assert first.poll() is None
 
 
 def test_a_worker_that_is_killed_holds_nothing_up(
@@ -237,20 +186,6 @@ def test_an_agent_that_is_killed_in_a_drain_goes_on_with_it(
     until(lambda: len(machine.completed) == 2, "the terminate hook is complete")
 
 
-def test_a_socket_that_is_gone_comes_again(
-    machine: FakeMachine, agent: StartAgent, join: Join, tmp_path: Path
-) -> None:
-    machine.launch()
-    agent()
-    path = tmp_path / "run" / "agent.sock"
-    until(path.exists, "the socket is there")
-    path.unlink()
-    worker = join("gpu-0")
-    worker.ready()
-    serve(worker, "r-0")
-    until(lambda: found(machine) == ["r-0"], "its log arrives")
-
-
 def test_a_shell_script_takes_part(machine: FakeMachine, agent: StartAgent, tmp_path: Path) -> None:
     """The whole protocol with flock, printf and mv."""
     machine.launch()
@@ -274,14 +209,3 @@ def test_a_shell_script_takes_part(machine: FakeMachine, agent: StartAgent, tmp_
         until(lambda: bool(machine.completed), "it counts as ready")
         until(lambda: found(machine) == ["r-0"], "its log arrives")
         shell.communicate(b"\n")
-
-
-def test_a_command_that_fails_says_why_and_answers_2(tmp_path: Path) -> None:
-    environment = {**os.environ, "SPOTKEEPER_RUN_DIR": str(tmp_path), "SPOTKEEPER_POLL_S": "often"}
-    command = [sys.executable, "-m", "spotkeeper_worker", "run"]
-    ended = subprocess.run(
-        command, env=environment, capture_output=True, text=True, timeout=20, check=False
-    )
-    assert ended.returncode == 2
-    assert "SPOTKEEPER_POLL_S: 'often'" in ended.stderr
-    assert "Traceback" not in ended.stderr

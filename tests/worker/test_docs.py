@@ -205,24 +205,25 @@ def test_the_loop_of_your_own_begins_nothing_after_a_drain_during_a_long_poll(
     polls: list[str] = []
     answered: list[Message] = []
     returned: list[Message] = []
-    with Worker("gpu-0", tmp_path) as worker:
+    worker = Worker("gpu-0", tmp_path)
 
-        def take_one() -> Message | None:
-            polls.append("poll")
-            if len(polls) == 1:
-                return Message()
-            if len(polls) == 2:
-                return None
-            write_notice(tmp_path, Notice(State.IDLE, time.time(), True, "terminated"))
+    def take_one() -> Message | None:
+        polls.append("poll")
+        if len(polls) == 1:
             return Message()
+        if len(polls) == 2:
+            return None
+        write_notice(tmp_path, Notice(State.IDLE, time.time(), True, "terminated"))
+        return Message()
 
-        def give_back(message: Message) -> None:
-            returned.append(message)
-            worker.stop()
+    def give_back(message: Message) -> None:
+        returned.append(message)
+        worker.stop()
 
-        names = {
-            "worker": worker, "take_one": take_one, "give_back": give_back, "model": None,
-            "answer": lambda model, message: answered.append(message),
-        }  # fmt: skip
-        exec(loop, names)
+    names = {
+        "worker": worker, "take_one": take_one, "give_back": give_back, "model": None,
+        "answer": lambda model, message: answered.append(message),
+    }  # fmt: skip
+    exec(loop, names)
+    worker.close(timeout_s=0.0)
     assert (len(answered), len(returned), len(polls)) == (1, 1, 3)

@@ -6,23 +6,18 @@ import shutil
 import socket
 import subprocess
 import sys
-import tempfile
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from spotkeeper_worker.notice import read_notice
-from spotkeeper_worker.roster import Place
-from spotkeeper_worker.testing import FakeMachine, FakeServer, start_agent, until
+from spotkeeper_worker.testing import FakeMachine, until
 from tests.worker.conftest import StartAgent
 from tests.worker.page import ROOT
 
 pytestmark = [pytest.mark.make_e2e, pytest.mark.allow_hosts(["127.0.0.1"])]
-NOBODY = 65_534
 
 
 def free_port() -> int:
@@ -127,83 +122,3 @@ def test_a_worker_in_node_takes_part(
 
 
 # --- another user ---------------------------------------------------------------------------------
-
-TRIES = """
-import json, os, pathlib, socket, sys
-run, spool = map(pathlib.Path, sys.argv[1:])
-def tries(name, does):
-    try:
-        does()
-    except OSError as error:
-        print(name, type(error).__name__)
-    else:
-        print(name, "done")
-def tell():
-    with socket.socket(socket.AF_UNIX) as agent:
-        agent.connect(str(run / "agent.sock"))
-        log = {"request_id": "forged\\nCRITICAL forged", "worker_id": "gpu-0"}
-        agent.sendall(json.dumps({"logs": [log], "session": "a", "batch": 1}).encode() + b"\\n")
-        agent.recv(1000)
-def large():
-    with (spool / "in" / "large.json").open("wb") as file:
-        file.truncate(1 << 40)
-tries("fifo in the spool", lambda: os.mkfifo(spool / "in" / "x.json"))
-tries("fifo in the roster", lambda: os.mkfifo(run / "workers" / "gpu-9"))
-tries("endless", lambda: (spool / "in" / "z.json").symlink_to("/dev/zero"))
-tries("secret", lambda: (spool / "in" / "s.json").symlink_to(spool / "secret"))
-tries("large", large)
-tries("name", lambda: (spool / "in" / "x\\nCRITICAL forged.json").write_text("{"))
-tries("socket", tell)
-tries("notice", (run / "notice.json").unlink)
-tries("lock", lambda: (run / "agent.lock").unlink())
-"""
-
-
-@pytest.fixture
-def folder() -> Iterator[Path]:
-    """A folder that another user reaches; those of pytest are private."""
-    with tempfile.TemporaryDirectory() as name:
-        Path(name).chmod(0o755)
-        yield Path(name)
-
-
-@pytest.mark.skipif(os.geteuid() != 0, reason="another user's processes are started by root")
-@pytest.mark.parametrize("group", ["daemon", "no-such-group"])
-def test_another_user_neither_stops_the_agent_nor_forges_a_line(
-    machine: FakeMachine, server: FakeServer, folder: Path, group: str
-) -> None:
-    machine.launch()
-    (folder / "said").touch(0o600)
-    said = (folder / "said").open("ab")
-    agent = start_agent(folder, server, said, unix_group=group, hook_settles_s=3)
-    try:
-        until((folder / "run" / "agent.sock").exists, "the agent runs")
-        secret = folder / "spool" / "secret"
-        secret.write_text('["hunter2"]')
-        secret.chmod(0o600)
-        place = Place(folder / "run", "gpu-0")
-        place.ready()
-        until(lambda: bool(machine.completed), "it serves")
-        tried = subprocess.run(
-            ["/usr/bin/python3", "-c", TRIES, str(folder / "run"), str(folder / "spool")],
-            user=NOBODY, group=NOBODY, extra_groups=[], capture_output=True, text=True, check=True,
-            timeout=60,
-        ).stdout  # fmt: skip
-        # Whatever it may put there without a group, the agent goes on, and says so on one line.
-        denied = tried.count("PermissionError")
-        assert denied == (9 if group == "daemon" else 2), tried
-        machine.scale_in()
-        until(lambda: len(machine.completed) == 2, "the drain is complete")
-        notice = read_notice(folder / "run")
-        assert notice is not None and notice.draining
-        status = Path(f"/proc/{agent.pid}/status").read_text()
-        (memory,) = (line.split()[1] for line in status.splitlines() if "VmHWM" in line)
-        assert int(memory) < 100_000
-        place.close()
-    finally:
-        agent.kill()
-        agent.wait()
-        said.close()
-    lines = (folder / "said").read_text().splitlines()
-    assert not [line for line in lines if line.startswith("CRITICAL")]
-    assert not [line for line in lines if "hunter2" in line]

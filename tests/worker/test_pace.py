@@ -3,6 +3,9 @@
 import itertools
 from collections.abc import Callable
 
+from bench.cost import GOAL_USD, sent
+from spotkeeper_lab.traces.requests import generate_requests
+from spotkeeper_worker.agent.settings import Settings
 from spotkeeper_worker.logs.pace import Pace, PaceSettings
 
 
@@ -71,3 +74,11 @@ def test_a_full_message_does_not_wait() -> None:
     for _ in range(500):
         pace.add(300, 0.0, 0.0)
     assert pace.due(0.0)
+
+
+def test_the_default_pace_is_as_fresh_as_every_ten_seconds_and_keeps_the_bill() -> None:
+    assert PaceSettings(Settings.send_after_s, Settings.send_at_most_s) == PaceSettings()
+    day = generate_requests(0, hours=4.0, mean_load=10.0)
+    by_default, before = sent(day, PaceSettings()), sent(day, PaceSettings(10, 10))
+    assert by_default.mean_age_s <= before.mean_age_s < sent(day, PaceSettings(5, 30)).mean_age_s
+    assert by_default.usd() < GOAL_USD

@@ -7,7 +7,6 @@ import subprocess
 import threading
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,7 +16,7 @@ from spotkeeper.border.search_log import read
 from spotkeeper_worker.agent.queue_look import LookFailed, look, parse_address
 from spotkeeper_worker.agent.redis_look import RedisAddress
 from spotkeeper_worker.logs.journal import Segment
-from spotkeeper_worker.testing import FakeMachine, FakeServer, start_agent, until
+from spotkeeper_worker.testing import until
 
 AT = 1_795_300_000.0
 pytestmark = pytest.mark.allow_hosts(["127.0.0.1"])
@@ -170,20 +169,3 @@ def test_a_real_redis_tells(server: Any, queue: str, found: tuple[int, int]) -> 
     port = server.connection_pool.connection_kwargs["port"]
     seen = look(parse_address(f"redis://:s3cret@127.0.0.1:{port}/3/{queue}"))
     assert (seen["ready"], seen["unacknowledged"], seen["kind"]) == (*found, "redis")
-
-
-@pytest.mark.make_e2e
-def test_an_agent_beside_redis_sends_what_it_sees(server: Any, tmp_path: Path) -> None:
-    fill(server)
-    machine = FakeMachine()
-    port = server.connection_pool.connection_kwargs["port"]
-    url = f"redis://:s3cret@127.0.0.1:{port}/3/celery?kind=celery"
-    with FakeServer(machine) as fake, (tmp_path / "said").open("wb") as said:
-        agent = start_agent(tmp_path, fake, said, workers=0, request_queue=url, look_every_s=0.1)
-        try:
-            until(lambda: len(machine.looks()) > 1, "it has looked twice")
-        finally:
-            agent.terminate()
-            agent.wait(30)
-    assert {(each["ready"], each["unacknowledged"]) for each in machine.looks()} == {(4, 2)}
-    assert b"s3cret" not in (tmp_path / "said").read_bytes()

@@ -36,86 +36,75 @@ def worker(run_dir: Path) -> Iterator[Worker]:
         yield made
 
 
-@pytest.fixture
-def logs(run_dir: Path) -> Iterator[list[dict[str, Any]]]:
-    taken: list[dict[str, Any]] = []
+class Heard:
+    """What an agent hears of logs, and of lost ones."""
 
-    def accept(logs: Any, session: str, batch: int, lost: int) -> list[str]:
-        taken.extend(logs)
+    def __init__(self) -> None:
+        self.logs: list[dict[str, Any]] = []
+        self.lost = 0
+
+    def accept(self, logs: Any, session: str, batch: int, lost: int) -> list[str]:
+        self.logs += logs
+        self.lost += lost
         return []
 
-    server = SocketServer(run_dir, accept, dict)
+    @property
+    def ids(self) -> list[str]:
+        return [log["request_id"] for log in self.logs]
+
+
+@pytest.fixture
+def heard(run_dir: Path) -> Iterator[Heard]:
+    found = Heard()
+    server = SocketServer(run_dir, found.accept, dict)
     server.start()
-    yield taken
+    yield found
     server.close()
 
 
-@pytest.mark.parametrize(
-    ("error", "status"),
-    [
-        (ValueError(), "error"),
-        (KeyboardInterrupt(), "error"),
-        (TimeoutError(), "timeout"),
-        (TimeoutError(), "timeout"),
-        (TimeoutError(), "timeout"),
-        (subprocess.TimeoutExpired("x", 1), "error"),
-    ],
-)
-def test_what_a_request_raises_goes_on_and_is_its_status(
-    worker: Worker, logs: list[dict[str, Any]], error: BaseException, status: str
-) -> None:
-    with pytest.raises(type(error)), worker.request("r-0", time.time()):
-        raise error
-    until(lambda: len(logs) == 1, "it is logged")
-    assert logs[0]["status"] == status
-
-
-def test_a_status_can_be_said(worker: Worker, logs: list[dict[str, Any]]) -> None:
-    with worker.request("r-0", time.time()) as log:
-        log.status = "timeout"
-    until(lambda: len(logs) == 1, "it is logged")
-    assert logs[0]["status"] == "timeout"
-
-
-@pytest.mark.parametrize(
-    "enqueued_at",
-    [
-        AT,
-        datetime.fromtimestamp(AT, UTC),
-        "2025-11-20T10:00:00.250Z",
-        "2025-11-20T11:00:00.25+01:00",
-    ],
-)
-def test_a_time_is_understood_in_each_form(
-    worker: Worker, logs: list[dict[str, Any]], enqueued_at: Any
-) -> None:
-    with worker.request("r-0", enqueued_at):
-        pass
-    until(lambda: len(logs) == 1, "it is logged")
-    assert logs[0]["enqueued_at"] == "2025-11-20T10:00:00.250Z"
-
-
+STATUSES = [
+    (ValueError(), "error"),
+    (KeyboardInterrupt(), "error"),
+    (TimeoutError(), "timeout"),
+    (subprocess.TimeoutExpired("x", 1), "error"),
+]
+TIMES = [
+    AT,
+    datetime.fromtimestamp(AT, UTC),
+    "2025-11-20T10:00:00.250Z",
+    "2025-11-20T11:00:00.25+01:00",
+]
 # The number is SQS's SentTimestamp as it comes, in milliseconds.
-@pytest.mark.parametrize(
-    "enqueued_at",
-    [
-        "yesterday",
-        None,
-        [],
-        "2025-11-20T10:00:00",
-        datetime(1, 1, 1, tzinfo=timezone(timedelta(hours=5))),
-        1763632800120,
-        float("nan"),
-        float("inf"),
-    ],
-)
-def test_what_is_no_time_costs_the_request_nothing(
-    worker: Worker, logs: list[dict[str, Any]], enqueued_at: Any
-) -> None:
-    with worker.request("r-0", enqueued_at):
-        pass
-    until(lambda: len(logs) == 1, "it is logged")
-    assert logs[0]["enqueued_at"] == logs[0]["started_at"]
+NO_TIMES: list[Any] = [
+    "yesterday", None, [], "2025-11-20T10:00:00", 1763632800120, float("nan"), float("inf"),
+    datetime(1, 1, 1, tzinfo=timezone(timedelta(hours=5))),
+]  # fmt: skip
+
+
+def test_what_is_logged_of_a_request(worker: Worker, heard: Heard) -> None:
+    """What it raises goes on; what is no time, or no id that the collector takes, costs nothing."""
+    for error, _ in STATUSES:
+        with pytest.raises(type(error)), worker.request("r-0", AT):
+            raise error
+    with worker.request("r-1", AT) as log:
+        log.status = "timeout"
+    for when in (*TIMES, *NO_TIMES):
+        with worker.request("r-2", when):
+            pass
+    given = ["x" * 128, "ü" * 129, "x" * 100_000 + "a", "x" * 100_000 + "b", "\ud800" * 300]
+    for request_id in given:
+        with worker.request(request_id, AT):
+            pass
+    rest = len(STATUSES) + 1
+    until(lambda: len(heard.logs) == rest + len(TIMES) + len(NO_TIMES) + len(given), "all are sent")
+    assert [log["status"] for log in heard.logs[:rest]] == [*(it for _, it in STATUSES), "timeout"]
+    timed, untimed = heard.logs[rest:][: len(TIMES)], heard.logs[rest + len(TIMES) : -len(given)]
+    assert {log["enqueued_at"] for log in timed} == {"2025-11-20T10:00:00.250Z"}
+    assert all(log["enqueued_at"] == log["started_at"] for log in untimed)
+    ids = heard.ids[-len(given) :]
+    assert ids[0] == given[0]
+    assert ids[1].startswith("ü" * 90)
+    assert (len(set(ids)), max(map(len, ids))) == (len(given), 128)
 
 
 def test_without_an_agent_requests_are_served_and_logs_wait(run_dir: Path) -> None:
@@ -129,60 +118,25 @@ def test_without_an_agent_requests_are_served_and_logs_wait(run_dir: Path) -> No
 
 
 def test_logs_that_waited_for_an_agent_are_handed_over(
-    worker: Worker, run_dir: Path, request: pytest.FixtureRequest
+    worker: Worker, request: pytest.FixtureRequest
 ) -> None:
     for n in range(500):
         with worker.request(str(n), AT):
             pass
-    logs: list[dict[str, Any]] = request.getfixturevalue("logs")
-    until(lambda: len(logs) == 500, "all are handed over")
-    assert [log["request_id"] for log in logs] == [str(n) for n in range(500)]
+    heard: Heard = request.getfixturevalue("heard")
+    until(lambda: len(heard.ids) == 500, "all are handed over")
+    assert heard.ids == [str(n) for n in range(500)]
 
 
 def test_a_socket_is_made_again_once_its_folder_is_there_again(
-    run_dir: Path, logs: list[dict[str, Any]], caplog: pytest.LogCaptureFixture
+    run_dir: Path, heard: Heard, caplog: pytest.LogCaptureFixture
 ) -> None:
     run_dir.rename(run_dir.with_name("away"))
     until(lambda: "cannot be made again" in caplog.text, "it says so")
     (run_dir / "workers").mkdir(parents=True)
     with Worker("gpu-0", run_dir, send_every_s=0.01) as worker, worker.request("r-0", AT):
         pass
-    until(lambda: len(logs) == 1, "its log arrives")
-
-
-def test_a_long_id_is_cut_and_stays_its_own(worker: Worker, logs: list[dict[str, Any]]) -> None:
-    given = ["x" * 128, "ü" * 129, "x" * 100_000 + "a", "x" * 100_000 + "b", "\ud800" * 300]
-    for request_id in given:
-        with worker.request(request_id, AT):
-            pass
-    until(lambda: len(logs) == len(given), "all are handed over")
-    ids = [log["request_id"] for log in logs]
-    assert ids[0] == given[0]
-    assert ids[1].startswith("ü" * 90)
-    assert len(set(ids)) == len(given)
-    assert max(map(len, ids)) == 128
-
-
-class Heard:
-    """What an agent hears of logs, and of lost ones."""
-
-    def __init__(self) -> None:
-        self.ids: list[str] = []
-        self.lost = 0
-
-    def accept(self, logs: Any, session: str, batch: int, lost: int) -> list[str]:
-        self.ids += [log["request_id"] for log in logs]
-        self.lost += lost
-        return []
-
-
-@pytest.fixture
-def heard(run_dir: Path) -> Iterator[Heard]:
-    found = Heard()
-    server = SocketServer(run_dir, found.accept, dict)
-    server.start()
-    yield found
-    server.close()
+    until(lambda: heard.ids == ["r-0"], "its log arrives")
 
 
 @pytest.fixture
