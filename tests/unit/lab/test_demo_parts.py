@@ -5,31 +5,21 @@ from datetime import UTC, datetime
 import numpy as np
 import pytest
 
-from spotkeeper.border.events import parse_event
 from spotkeeper.border.search_log import read
 from spotkeeper_lab.checkout import NotACheckout, load_handler
-from spotkeeper_lab.cloud.values import Activity, CloudEvent, EventKind
-from spotkeeper_lab.local_aws.events import UNHEARD, Events
-from spotkeeper_lab.local_aws.wire import ACCOUNT, VirtualTime
+from spotkeeper_lab.local_aws.wire import VirtualTime
 from spotkeeper_lab.machines import (
-    MESSAGE_RECEIVES,
-    VISIBILITY_TIMEOUT_S,
-    SearchLogQueue,
     SearchLogs,
     Served,
 )
 from spotkeeper_lab.run.day import LEAD_S, DemoSettings, Look, Scene, scene
 from spotkeeper_lab.run.results import (
     due,
-    load_columns,
-    needed_column,
     per_second,
-    wait_columns,
 )
 from spotkeeper_lab.traces.market import Market, MarketError, market_of
 from spotkeeper_lab.traces.requests import RequestTrace
-from spotkeeper_lab.workers import ServiceLedger
-from spotkeeper_worker.logs.pace import MOST_LOGS, PaceSettings
+from spotkeeper_worker.logs.pace import PaceSettings
 
 CHECKOUT = r"app\.py is missing: in a checkout of Spotkeeper, pip install -e '\.\[lab\]' or make b"
 TIME = VirtualTime(datetime(2026, 1, 5, tzinfo=UTC))
@@ -123,72 +113,7 @@ def test_a_machine_sends_when_the_agent_s_pace_says_so() -> None:
     assert logs.messages == 2
 
 
-def test_shipping_stops_splits_and_forgets() -> None:
-    logs = SearchLogs(TIME)
-    for number in range(MOST_LOGS + 1):
-        logs.write(served(number))
-    logs.stopped = True
-    assert logs.ship() == []
-    logs.stopped = False
-    assert [len(read(body).logs) for body in logs.ship()] == [MOST_LOGS, 1]
-    logs.write(served(1))
-    logs.lose("i-0000000000000001")
-    assert logs.ship() == []
-
-
-def test_a_message_that_fails_comes_back_and_is_a_dead_letter_in_the_end() -> None:
-    queue = SearchLogQueue(TIME)
-    queue.send(["good", "bad"], 0.0)
-    at_s = 0.0
-    for _ in range(MESSAGE_RECEIVES):
-        batch = queue.receive(at_s)
-        assert batch is not None
-        assert queue.receive(at_s) is None
-        records: list[dict[str, str]] = batch["Records"]  # type: ignore[assignment]
-        queue.settle(batch, [r["messageId"] for r in records if r["body"] == "bad"])
-        at_s += VISIBILITY_TIMEOUT_S
-    assert queue.receive(at_s) is None
-    assert queue.dead_letters == ["bad"]
-
-
 # --- events ---------------------------------------------------------------------------------------
-
-
-LAUNCHES = (EventKind.LAUNCH_SUCCESSFUL, EventKind.LAUNCH_UNSUCCESSFUL)
-
-
-@pytest.mark.parametrize(
-    ("kind", "group"),
-    [
-        *((kind, "spot") for kind in EventKind if kind not in UNHEARD),
-        (EventKind.TERMINATED, ""),
-        (EventKind.WARNING, ""),
-    ],
-)
-def test_the_product_understands_every_event_that_it_hears(kind: EventKind, group: str) -> None:
-    activity = Activity(
-        activity_id="a-1",
-        group=group,
-        start_s=1.0,
-        end_s=2.0,
-        status_code="Failed",
-        message="no capacity",
-        cause="at",
-        description="Launching",
-        instance_id="",
-        pool="a/x",
-    )
-    event = CloudEvent(
-        kind=kind,
-        at_s=60.0,
-        deliver_s=61.0,
-        group=group,
-        instance_id="" if kind is EventKind.LAUNCH_UNSUCCESSFUL else "i-0000000000000001",
-        activity=activity if kind in LAUNCHES else None,
-    )
-    parsed = parse_event(Events(TIME).of_cloud(event), ACCOUNT)
-    assert parsed is not None
-    assert parsed.at == TIME.at(60.0)
 
 
 # --- series ---------------------------------------------------------------------------------------
@@ -205,26 +130,3 @@ def test_what_was_asked_for_is_due_once_it_can_have_started() -> None:
     assert owed[14] == 2
     assert owed[15] == 4
     assert owed[20] == 1
-
-
-def test_busy_workers_and_waits_by_the_minute() -> None:
-    start = LEAD_S
-    ledger = ServiceLedger(
-        arrival_s=np.array([start, start + 70.0, start + 100.0]),
-        started_s=np.array([start + 30.0, start + 70.0, np.nan]),
-        finished_s=np.array([start + 90.0, start + 75.0, np.nan]),
-        receives=np.array([1, 1, 0], dtype=np.int32),
-    )
-    end_s = start + 120.0
-    columns = load_columns(ledger, np.ones(int(end_s), dtype=np.int64), end_s)
-    assert columns["t"] == [0.0, 60.0]
-    assert columns["busy"] == [0.5, round(35 / 60, 2)]
-    _, waits = wait_columns(ledger, end_s)
-    assert waits["worst"] == [30.0, 20.0]
-
-
-def test_what_was_needed_is_what_the_last_turn_of_each_minute_found() -> None:
-    end_s = LEAD_S + 180.0
-    assert needed_column([LEAD_S + 60, LEAD_S + 120], [3, 5], end_s) == [3.0, 5.0, 5.0]
-    assert needed_column([LEAD_S + 61], [3], end_s) == [0.0, 3.0, 3.0]
-    assert needed_column([], [], end_s) == [0.0, 0.0, 0.0]

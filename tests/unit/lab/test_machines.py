@@ -68,10 +68,6 @@ def stage() -> Stage:
     return Stage()
 
 
-def test_an_instance_in_service_takes_requests(stage: Stage) -> None:
-    assert stage.until(0.0) == float("inf")
-
-
 @pytest.mark.parametrize(
     ("told", "stops_s"),
     [
@@ -86,12 +82,6 @@ def test_a_machine_that_knows_its_end_serves_until_then(
     stage: Stage, told: dict[str, Any], stops_s: float
 ) -> None:
     assert stage.until(100.0, **told) == stops_s
-
-
-def test_a_machine_that_was_told_before_it_began_follows_that() -> None:
-    stage = Stage()
-    stage.machines.muster([], 1.0)
-    assert stage.until(2.0, gone_s=60.0) == 60.0 - MARGIN_S
 
 
 @pytest.mark.parametrize("told", [{"state": TERMINATING}, {"group": ""}])
@@ -131,19 +121,6 @@ def test_what_hangs_does_not_come_back(stage: Stage) -> None:
 # --- workers --------------------------------------------------------------------------------------
 
 
-def test_requests_are_served_in_order_by_one_worker() -> None:
-    served: list[Served] = []
-    force = Workforce([(0, 10), (1, 5), (2, 1)], served.append)
-    force.join("i-1")
-    force.advance(100)
-    assert [(s.request, s.started_s, s.finished_s) for s in served] == [
-        (0, 0, 10),
-        (1, 10, 15),
-        (2, 15, 16),
-    ]
-    assert {(s.worker_id, s.instance_id) for s in served} == {("i-1/0", "i-1")}
-
-
 def test_an_instance_runs_several_workers_and_machines_of_our_own_serve_too() -> None:
     served: list[Served] = []
     force = Workforce(
@@ -153,18 +130,6 @@ def test_an_instance_runs_several_workers_and_machines_of_our_own_serve_too() ->
     force.advance(10)
     assert {s.worker_id for s in served} == {"onprem-0", "i-1/0", "i-1/1"}
     assert {s.finished_s for s in served} == {10}
-
-
-def test_a_draining_worker_finishes_and_takes_nothing_more() -> None:
-    served: list[Served] = []
-    force = Workforce([(0, 10), (1, 10)], served.append)
-    force.join("i-1")
-    force.advance(5)
-    force.drain(["i-1", "i-unknown"])
-    force.advance(100)
-    assert [s.request for s in served] == [0]
-    assert not force.serving("i-1")
-    assert force.queued == 1
 
 
 @pytest.mark.parametrize("end", ["lose", "hang"])
@@ -191,12 +156,6 @@ def test_a_request_is_given_up_after_its_last_receive() -> None:
     assert force.ledger.lost == [0]
     assert force.ledger.late(1000, 10.0) == 0
     assert force.queued == 0
-
-
-def test_what_never_starts_is_late_once_it_has_waited_long_enough() -> None:
-    force = Workforce([(0, 1), (95, 1)], lambda _: None)
-    force.advance(100)
-    assert force.ledger.late(100, 10.0) == 1
 
 
 CHANGES = [(number, change) for number in range(4) for change in ("join", "lose", "hang")]

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from botocore.exceptions import ClientError, ReadTimeoutError
+from botocore.exceptions import ReadTimeoutError
 
 from spotkeeper import wiring
 from spotkeeper_lab.cloud.values import CloudError
@@ -15,23 +15,6 @@ from spotkeeper_lab.scenario import Scenario, stage_of
 from spotkeeper_lab.world import Process, World
 
 # --- processes ------------------------------------------------------------------------------------
-
-
-def test_processes_hand_over_where_they_pause() -> None:
-    steps: list[str] = []
-
-    def work() -> None:
-        steps.append("began")
-        process.pause()
-        steps.append("went on")
-
-    process = Process(work)
-    process.resume()
-    steps.append("meanwhile")
-    assert not process.done
-    process.resume()
-    assert steps == ["began", "meanwhile", "went on"]
-    assert process.done
 
 
 def test_a_killed_process_does_nothing_more() -> None:
@@ -117,14 +100,6 @@ def test_wrong_parameters_and_unknown_operations_are_refused() -> None:
         client().set_desired_capacity(AutoScalingGroupName="spot")
     with pytest.raises(NotImplementedError, match="teach the lab"):
         client().delete_auto_scaling_group(AutoScalingGroupName="spot")
-
-
-def test_refusals_of_the_cloud_are_errors_of_botocore() -> None:
-    def refuse(_: object) -> Answer:
-        raise CloudError("ValidationError", "above max value")
-
-    with pytest.raises(ClientError, match="above max value"):
-        client(refuse).set_desired_capacity(**ASK)
 
 
 def test_a_world_does_not_read_the_shells_aws(monkeypatch: pytest.MonkeyPatch) -> None:

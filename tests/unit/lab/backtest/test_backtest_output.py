@@ -3,7 +3,6 @@
 import json
 import re
 from dataclasses import replace
-from typing import Any
 
 import pytest
 from rich.console import Console
@@ -12,14 +11,11 @@ from spotkeeper_charts.scatter import HEIGHT, WIDTH
 from spotkeeper_lab.backtest.backtest import BacktestPlan, Row, Windows, run_backtest
 from spotkeeper_lab.backtest.policies import choose
 from spotkeeper_lab.backtest.report import (
-    CELLS,
-    cells,
     compared,
     json_text,
     picture,
     report_html,
     tables,
-    timeline,
 )
 from spotkeeper_lab.backtest.world import World
 from spotkeeper_lab.traces.generate import generate
@@ -93,11 +89,6 @@ def test_on_80_columns_no_figure_is_cut(rows: list[Row]) -> None:
         assert {f"{row.cost:.1%}", f"{row.served_share_min:.2%}", "999"} <= set(line.split())
 
 
-def test_without_the_bounds_nothing_is_put_beside_them(rows: list[Row]) -> None:
-    (table,) = tables([rows[0]])
-    assert table.row_count == 1
-
-
 def test_every_mark_and_label_lies_in_the_picture(rows: list[Row]) -> None:
     for _, group in compared(rows):
         drawn = picture(group)
@@ -109,40 +100,6 @@ def test_every_mark_and_label_lies_in_the_picture(rows: list[Row]) -> None:
             assert drawn.top <= mark.y <= drawn.bottom
             assert 0 <= mark.label_x <= WIDTH
             assert 0 <= mark.label_y <= HEIGHT
-
-
-def test_better_service_is_up_and_cheaper_is_left(rows: list[Row]) -> None:
-    marks = {mark.name: mark for mark in picture(rows[: len(choose([]))]).marks}
-    assert marks["on-demand"].y < marks["spot"].y
-    assert marks["optimum"].x < marks["on-demand"].x
-
-
-def test_marks_in_one_place_get_labels_in_different_places(rows: list[Row]) -> None:
-    same = [replace(rows[0], policy=f"policy-{number}") for number in range(6)]
-    labels = {(mark.label_x, mark.label_y) for mark in picture(same).marks}
-    assert len(labels) == 6
-
-
-def test_cost_and_what_is_saved_make_a_whole(rows: list[Row]) -> None:
-    columns = cells(rows[0], rows)
-    cost, saved = (columns[CELLS.index(name)] for name in ("cost", "saved"))
-    assert float(cost.rstrip("%")) + float(saved.rstrip("%")) == pytest.approx(100, abs=0.11)
-
-
-def test_the_timeline_shows_the_window_in_which_most_happens(rows: list[Row]) -> None:
-    group = rows[: len(choose([]))]
-    drawn = timeline(group)
-    charts = {chart.title: chart for chart in drawn.charts}
-    assert not charts["on-demand"].spans[0].spans
-    assert charts["spot"].spans[0].spans
-    assert drawn.length_s == 4 * 3600
-    assert len({row.sample[0].end_s for row in group}) == 1
-
-
-def test_all_policies_are_drawn_on_one_scale(rows: list[Row]) -> None:
-    charts: Any = timeline(rows[: len(choose([]))]).data()["charts"]
-    assert len({chart["top"] for chart in charts}) == 1
-    assert {chart["title"] for chart in charts} == {"spot market", *(p.name for p in choose([]))}
 
 
 def test_the_page_needs_nothing_else(rows: list[Row]) -> None:

@@ -46,15 +46,6 @@ def kinds(events: list[CloudEvent], *wanted: EventKind) -> list[tuple[EventKind,
     return [(e.kind, e.at_s, e.instance_id) for e in events if e.kind in wanted]
 
 
-def test_instances_serve_a_cold_start_after_their_launch() -> None:
-    one = cloud(market([(0.0, 5)]), 2)
-    one.advance(119)
-    assert one.ready(Purchase.SPOT) == 0
-    events = one.advance(120)
-    assert one.ready(Purchase.SPOT) == 2
-    assert [e.at_s for e in events if e.kind is EventKind.LAUNCH_SUCCESSFUL] == [120.0, 120.0]
-
-
 def test_a_drop_takes_the_newest_and_warns_them_the_notice_before() -> None:
     one = cloud(market([(0.0, 5), (1000.0, 1)]), 3)
     first, *rest = ids(one, "spot")
@@ -190,15 +181,6 @@ def test_events_are_delivered_late_and_next_s_knows_when() -> None:
     assert one.next_s() == fulfilled.deliver_s
     assert one.advance(fulfilled.deliver_s) == []
     assert one.next_s() == 120.0
-
-
-def test_a_view_is_the_same_object_until_something_changes() -> None:
-    one = cloud(market([(0.0, 5)]), 1)
-    before = one.group("spot")
-    one.advance(100)
-    assert one.group("spot") is before
-    one.advance(120)
-    assert one.group("spot") is not before
 
 
 @given(seed=st.integers(0, 10_000), notice=st.sampled_from([0.0, 45.0, 120.0]))

@@ -7,17 +7,15 @@ from typing import Any
 
 import pytest
 
-from spotkeeper.adapters.ec2.prices import on_demand_prices
 from spotkeeper.adapters.errors import classify
 from spotkeeper_lab.endpoint.faults import ORDERS, FailingCalls, Faults, Message, Receive, Send
-from spotkeeper_lab.endpoint.lab import LIST_USD, LabPages
+from spotkeeper_lab.endpoint.lab import LabPages
 from spotkeeper_lab.endpoint.machines import Workers
 from spotkeeper_lab.endpoint.serve import make_world
 from spotkeeper_lab.endpoint.settings import LabSettings
 from spotkeeper_lab.faults import Kind
 
 SETTINGS = LabSettings(desired=2, cold_start_s=0.0)
-POOLS = list(SETTINGS.pools)
 ROLE = "AWS4-HMAC-SHA256 Credential=ASIA0123456789ABCDEF/20261120/us-east-1/{}/aws4_request, x"
 OPERATOR = "AWS4-HMAC-SHA256 Credential=123456789012/20261120/us-east-1/{}/aws4_request, x"
 SET = b"Action=SetDesiredCapacity&DesiredCapacity=3"
@@ -96,26 +94,6 @@ def test_the_pages_show_the_lab_and_leave_the_rest_to_the_endpoint(lab: Lab) -> 
     assert (spot["desired"], len(spot["instances"]), on_demand["desired"]) == (2, 2, 0)
 
 
-def test_time_can_be_skipped_and_a_lab_begins_anew(lab: Lab) -> None:
-    before = lab.world.seconds()
-    assert lab.ask("POST", "/_lab/skip", b"600")[0] == 200
-    assert lab.world.seconds() == before + 600
-    other = SETTINGS.model_copy(update={"desired": 4, "spot_group": "other"})
-    assert lab.ask("POST", "/_lab/begin", other.model_dump_json().encode())[0] == 200
-    assert (lab.state()["groups"][0]["name"], len(lab.spot())) == ("other", 4)
-    assert b"ghosts" in lab.ask("POST", "/_lab/begin", b'{"physics": {"ghosts": 1}}')[1]
-
-
-def test_the_product_reads_a_price_off_the_price_list(lab: Lab) -> None:
-    class Pricing:
-        def get_products(self, **_: object) -> object:
-            answer = lab.ask("POST", "/", x_amz_target="AWSPriceListService.GetProducts")
-            return json.loads(answer[1])
-
-    pricing: Any = Pricing()
-    assert on_demand_prices(pricing, ["g5.xlarge"], "us-east-1") == {"g5.xlarge": LIST_USD}
-
-
 # --- orders ---------------------------------------------------------------------------------------
 
 
@@ -151,16 +129,6 @@ def test_a_loss_is_warned_and_an_unwarned_one_takes_whom_it_names(lab: Lab) -> N
     assert newest not in lab.spot()
 
 
-def test_every_pool_can_run_dry_with_a_notice_and_come_back(lab: Lab) -> None:
-    lab.order("capacity", value=0)
-    assert len(lab.spot()) == 2
-    lab.now_s += SETTINGS.notice_s + 1
-    assert lab.spot() == []
-    lab.order("capacity", value=4)
-    lab.now_s += 60.0
-    assert len(lab.spot()) == 2
-
-
 @pytest.mark.parametrize(
     ("kind", "value", "found"),
     [
@@ -173,16 +141,6 @@ def test_the_words_of_a_refused_launch_mean_what_was_ordered(
     lab: Lab, kind: Kind, value: float, found: str
 ) -> None:
     assert classify(lab.order(kind, value=value)) == (found, True)
-
-
-def test_a_recommendation_is_an_event_of_ec2(lab: Lab) -> None:
-    lab.now_s = 10.0
-    lab.world.due()
-    named = lab.order(Kind.REBALANCE)
-    lab.now_s = 20.0
-    (event,) = lab.world.due()
-    assert event["detail-type"] == "EC2 Instance Rebalance Recommendation"
-    assert event["detail"] == {"instance-id": named}
 
 
 def test_load_and_logs_are_the_workers(lab: Lab) -> None:

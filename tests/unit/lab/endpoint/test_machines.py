@@ -1,6 +1,5 @@
 """Workers and agents of a lab, in its time."""
 
-from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
@@ -14,13 +13,11 @@ from spotkeeper_lab.cloud.values import (
     Physics,
     Purchase,
     Transition,
-    WarmPool,
 )
-from spotkeeper_lab.cloud.words import IN_SERVICE, PENDING, TERMINATING
+from spotkeeper_lab.cloud.words import IN_SERVICE
 from spotkeeper_lab.endpoint.machines import Agents, Workers, addressed
 from spotkeeper_lab.local_aws.wire import VirtualTime
 from spotkeeper_lab.traces.market import market_of
-from spotkeeper_lab.workers import VISIBILITY_S
 
 POOL = "us-east-1a/g5.xlarge"
 
@@ -48,47 +45,6 @@ def workers() -> Workers:
     found = Workers(VirtualTime(datetime(2026, 11, 20, tzinfo=UTC)))
     found.offer(2.0)
     return found
-
-
-def test_workers_serve_what_is_offered_and_each_is_logged_soon(workers: Workers) -> None:
-    bodies: list[str] = []
-    for at_s in range(1, 301):
-        workers.advance(float(at_s), tuple(instance(n) for n in range(1, 7)))
-        bodies += workers.ship()
-        if at_s == 90:
-            logs = [log for body in bodies for log in search_log.read(body).logs]
-            assert len({log.worker_id for log in logs}) == 6
-    logs = [log for body in bodies for log in search_log.read(body).logs]
-    assert 200 < len(logs) <= workers.served < 400
-    assert workers.served - len(logs) < 30
-    # As the agent sends: a machine's logs together, ten seconds of them.
-    assert len(bodies) < 200
-
-
-@pytest.mark.parametrize("state", [PENDING, TERMINATING, "Warmed:Stopped"])
-def test_an_instance_that_is_not_in_service_takes_nothing(workers: Workers, state: str) -> None:
-    workers.advance(60.0, (replace(instance(1), state=state),))
-    assert workers.served == 0
-    assert workers.force.queued > 0
-
-
-def test_the_request_of_a_lost_instance_is_served_by_another(workers: Workers) -> None:
-    workers.advance(20.0, (instance(1),))
-    workers.offer(0.0)
-    waiting, before = workers.force.queued + workers.force.in_flight, workers.served
-    workers.advance(21.0, (instance(2),))
-    workers.advance(21.0 + VISIBILITY_S + 600.0, (instance(2),))
-    assert workers.served == before + waiting
-    assert workers.force.lost == []
-
-
-def test_logs_of_a_silent_time_are_lost(workers: Workers) -> None:
-    workers.advance(60.0, (instance(1),))
-    workers.stop(120.0)
-    workers.advance(119.0, (instance(1),))
-    assert workers.ship() == []
-    workers.advance(180.0, (instance(1),))
-    assert workers.ship()
 
 
 @pytest.fixture
@@ -131,13 +87,6 @@ def test_an_agent_completes_the_hook_once_the_worker_can_serve_or_is_idle(cloud:
     assert states(cloud) == ["Terminating:Wait"]
     agents.look(cloud, ())
     assert states(cloud) == []
-
-
-def test_an_instance_of_a_warm_pool_is_not_held_up(cloud: Cloud) -> None:
-    cloud.put_warm_pool("od", WarmPool(prepared=2))
-    cloud.advance(60.0)
-    Agents().look(cloud, ())
-    assert [one.state for one in cloud.warm_pool("od")[1]] == ["Warmed:Stopped"]
 
 
 def test_a_message_reaches_the_stacks_whose_fleet_has_the_instance(workers: Workers) -> None:

@@ -1,6 +1,5 @@
 """The simulated AWS over the wire, and the groups that a stack makes in it."""
 
-from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any, cast
 from urllib.parse import urlencode
@@ -14,11 +13,8 @@ from spotkeeper_lab.endpoint.aws import (
     PROTOCOLS,
     ByMoto,
     Groups,
-    WarmPools,
     World,
     group_spec,
-    instance_tags,
-    member_of,
 )
 from spotkeeper_lab.endpoint.serve import make_world
 from spotkeeper_lab.endpoint.settings import LabSettings
@@ -29,22 +25,13 @@ START = datetime(2026, 11, 20, 12, tzinfo=UTC)
 ONE, TWO = {"AutoScalingGroupName": "one"}, {"AutoScalingGroupName": "two"}
 
 
-class Clock:
-    def __init__(self, now_s: float = 0.0) -> None:
-        self.now_s = now_s
-
-    def __call__(self) -> float:
-        return self.now_s
-
-
-def world_of(clock: Callable[[], float], *, desired: int = 1, **physics: float) -> World:
+def world() -> World:
     """A spot group and one on demand, of at most five; the pool holds nine."""
     groups = [
-        GroupSpec(name=name, purchase=kind, minimum=0, maximum=5, desired=desired, pools=(POOL,))
+        GroupSpec(name=name, purchase=kind, minimum=0, maximum=5, desired=1, pools=(POOL,))
         for name, kind in (("one", Purchase.SPOT), ("two", Purchase.ON_DEMAND))
     ]
-    setup: dict[str, Any] = {"cold_start_s": 0.0} | physics
-    return World(groups, {POOL: 9}, Physics(**setup), VirtualTime(START), clock)
+    return World(groups, {POOL: 9}, Physics(cold_start_s=0.0), VirtualTime(START), lambda: 1.0)
 
 
 # --- calls ----------------------------------------------------------------------------------------
@@ -54,7 +41,7 @@ class Wire:
     """Calls as they go over the wire; an answer is what boto3 makes of it."""
 
     def __init__(self) -> None:
-        self.by_moto = ByMoto(world_of(lambda: 1.0))
+        self.by_moto = ByMoto(world())
 
     def call(self, action: str, service: str = "autoscaling", **params: str) -> Any:
         """The answer to a call; its error where it is refused."""
@@ -83,15 +70,6 @@ class Wire:
 @pytest.fixture
 def wire() -> Wire:
     return Wire()
-
-
-def test_numbers_and_lists_are_read_and_answers_are_paged(wire: Wire) -> None:
-    wire.call("SetDesiredCapacity", **ONE, DesiredCapacity="2", HonorCooldown="false")
-    assert (wire.group("one")["DesiredCapacity"], len(wire.group("one")["Instances"])) == (2, 2)
-    first = wire.call("DescribeAutoScalingGroups", MaxRecords="1")
-    rest = wire.call("DescribeAutoScalingGroups", MaxRecords="1", NextToken=first["NextToken"])
-    assert [one["AutoScalingGroupName"] for one in rest["AutoScalingGroups"]] == ["two"]
-    assert "NextToken" not in rest
 
 
 NO_INSTANCE = {"InstanceId.1": "i-0abc1234def567890"}
@@ -133,15 +111,6 @@ def test_other_calls_are_left_to_the_endpoint(wire: Wire) -> None:
     assert wire.by_moto("ec2", b"Action=DescribeVpcs&Version=x") is None
 
 
-def test_hooks_are_put_shown_and_deleted(wire: Wire) -> None:
-    wire.call("PutLifecycleHook", **HOOK)
-    (hook,) = wire.call("DescribeLifecycleHooks", **TWO)["LifecycleHooks"]
-    assert (hook["LifecycleHookName"], hook["HeartbeatTimeout"]) == ("ready", 60)
-    assert (hook["DefaultResult"], hook["GlobalTimeout"]) == ("ABANDON", 6000)
-    wire.call("DeleteLifecycleHook", **TWO, LifecycleHookName="ready")
-    assert wire.call("DescribeLifecycleHooks", **TWO)["LifecycleHooks"] == []
-
-
 def test_a_warm_pool_is_put_shown_and_deleted(wire: Wire) -> None:
     asked = {"MaxGroupPreparedCapacity": "3", "InstanceReusePolicy.ReuseOnScaleIn": "true"}
     wire.call("PutWarmPool", **TWO, **asked)
@@ -179,59 +148,6 @@ def test_tags_and_prices_are_the_cloud_s(wire: Wire) -> None:
     assert {tag["Key"] for tag in tags} == {"aws:autoscaling:groupName", "mine"}
     (price,) = wire.call("DescribeSpotPriceHistory", "ec2")["SpotPriceHistory"]
     assert (price["InstanceType"], float(price["SpotPrice"])) == ("g5.xlarge", 0.35)
-
-
-# --- the world in real time -----------------------------------------------------------------------
-
-
-def names(world: World) -> list[object]:
-    return [event["detail-type"] for event in world.due()]
-
-
-def test_events_are_told_once_when_they_are_due() -> None:
-    clock = Clock()
-    world = world_of(clock, cold_start_s=20.0)
-    assert names(world) == ["EC2 Spot Instance Request Fulfillment"]
-    assert names(world) == []
-    clock.now_s = 20.0
-    assert names(world) == ["EC2 Instance Launch Successful"] * 2
-    late = world_of(clock := Clock(), event_delay_s=5.0)
-    assert names(late) == []
-    clock.now_s = 5.0
-    assert len(names(late)) == 3
-
-
-@pytest.mark.parametrize("notice_s", [0.0, 120.0])
-def test_less_capacity_is_warned_of_and_taken_after_the_notice(notice_s: float) -> None:
-    clock = Clock(30.0)
-    world = world_of(clock)
-    world.due()
-    world.set_capacity([POOL], 0, in_s=notice_s)
-    assert ("EC2 Spot Instance Interruption Warning" in names(world)) is (notice_s > 0)
-    for at_s, there in ((29.9 + notice_s, bool(notice_s)), (30.1 + notice_s, False)):
-        clock.now_s = at_s
-        with world.now() as cloud:
-            assert bool(cloud.group("one").instances) is there
-    world.set_capacity([POOL], 2)
-    clock.now_s += 15.0
-    with world.now() as cloud:
-        assert len(cloud.group("one").instances) == 1
-
-
-def test_policies_see_an_instance_by_its_group_and_its_mark() -> None:
-    world = world_of(Clock(30.0))
-    with world.now() as cloud:
-        (one,) = (it.instance_id for it in cloud.group("one").instances)
-    assert instance_tags(world, one) == {"aws:autoscaling:groupName": "one"}
-    assert member_of(world, one) == "one"
-    with world.now() as cloud:
-        cloud.drain([one], 150.0)
-        cloud.tag([one], {"spotkeeper:group": "one"})
-        cloud.detach("one", [one])
-    marks = {"spotkeeper:draining": "2026-11-20T12:02:30+00:00", "spotkeeper:group": "one"}
-    assert (instance_tags(world, one), member_of(world, one)) == (marks, "")
-    stranger = "i-0abc1234def567890"
-    assert (instance_tags(world, stranger), member_of(world, stranger)) == ({}, "")
 
 
 # --- groups that a stack makes --------------------------------------------------------------------
@@ -303,14 +219,6 @@ def groups() -> Groups:
     return Groups(world, ZONES.__getitem__, capacity=7)
 
 
-@pytest.mark.parametrize(("share", "bought"), [(0, Purchase.SPOT), (100, Purchase.ON_DEMAND)])
-def test_a_group_buys_in_every_zone_and_type(share: int, bought: Purchase) -> None:
-    spec = group_spec("Spot", properties(share), "stack", ZONES.__getitem__)
-    zones, kinds = ("us-east-1a", "us-east-1b"), ("g5.xlarge", "g6.xlarge")
-    assert spec.pools == tuple(f"{zone}/{kind}" for kind in kinds for zone in zones)
-    assert (spec.minimum, spec.maximum, spec.desired, spec.purchase) == (1, 5, 1, bought)
-
-
 def test_a_group_is_created_changed_and_deleted_with_its_instances(groups: Groups) -> None:
     asked = properties(LifecycleHookSpecificationList=[READY], HealthCheckGracePeriod="90")
     name, attributes = groups.create("Spot", asked, "stack")
@@ -348,20 +256,3 @@ def test_what_would_have_no_effect_is_refused_by_its_name(
     with pytest.raises(CloudError, match=f"{named}: not simulated"):
         groups.create("Spot", properties(**asked), "stack")
     assert groups.create("Spot", properties(CapacityRebalance="false"), "stack")[0] == "mine"
-
-
-def test_a_warm_pool_comes_and_goes_with_its_stack(groups: Groups) -> None:
-    groups.create("OnDemand", properties(100), "stack")
-    pools = WarmPools(groups.world)
-    asked = {"AutoScalingGroupName": "mine", "MaxGroupPreparedCapacity": "3"}
-    name, _ = pools.create("WarmPool", asked, "stack")
-    with groups.world.now() as cloud:
-        assert len(cloud.warm_pool("mine")[1]) == 2
-    pools.update(name, asked, asked | {"MaxGroupPreparedCapacity": "1"}, "stack")
-    with groups.world.now() as cloud:
-        assert cloud.warm_pool("mine")[1] == ()
-    pools.delete(name, asked)
-    with groups.world.now() as cloud:
-        assert cloud.warm_pool("mine")[0] is None
-    groups.delete("mine", properties())
-    pools.delete(name, asked)

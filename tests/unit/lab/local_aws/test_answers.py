@@ -1,6 +1,5 @@
 """boto3 against the simulated cloud: answers and errors have AWS's shapes."""
 
-import json
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -9,10 +8,8 @@ import boto3
 import pytest
 from botocore.exceptions import ClientError, ParamValidationError
 
-from spotkeeper.adapters.ec2.auto_scaling import DRAINING_TAG, AutoScalingReader
 from spotkeeper_lab.cloud.api import Cloud
 from spotkeeper_lab.cloud.values import GroupSpec, Physics, Purchase
-from spotkeeper_lab.cloud.words import ADMINISTRATIVE
 from spotkeeper_lab.local_aws.context import answering, local_aws
 from spotkeeper_lab.local_aws.wire import VirtualTime, WireAction
 from spotkeeper_lab.traces.market import market_of
@@ -21,8 +18,6 @@ if TYPE_CHECKING:
     from mypy_boto3_sqs.literals import QueueAttributeNameType
 
 TIME = VirtualTime(datetime(2026, 1, 5, tzinfo=UTC))
-POOL = "us-east-1a/g5.xlarge"
-GONE_AT = "2026-01-05T00:20:00+00:00"
 
 
 @pytest.fixture
@@ -43,43 +38,6 @@ def refusal(error: pytest.ExceptionInfo[ClientError]) -> tuple[str, str]:
     return detail["Code"], detail["Message"]
 
 
-def test_a_group_shows_its_instances_and_why_the_others_failed(cloud: Cloud) -> None:
-    groups = boto3.client("autoscaling")
-    groups.set_desired_capacity(AutoScalingGroupName="spot", DesiredCapacity=3)
-    cloud.advance(100.0)
-    names = ["spot", "unknown"]
-    (group,) = groups.describe_auto_scaling_groups(AutoScalingGroupNames=names)["AutoScalingGroups"]
-    assert (group["DesiredCapacity"], group["MaxSize"]) == (3, 5)
-    assert [i["LifecycleState"] for i in group["Instances"]] == ["InService", "InService"]
-    assert {i["AvailabilityZone"] for i in group["Instances"]} == {"a"}
-    since = TIME.at(90.0).isoformat()
-    activities = groups.describe_scaling_activities(
-        AutoScalingGroupName="spot", Filters=[{"Name": "StartTimeLowerBound", "Values": [since]}]
-    )
-    newest = activities["Activities"][0]
-    assert newest["StatusCode"] == "Failed"
-    assert newest["StatusMessage"].endswith("Launching EC2 instance failed.")
-    assert newest["StartTime"] == TIME.at(90.0)
-    assert json.loads(newest["Details"])["Availability Zone"] in {"a", "b"}
-
-
-def test_the_reader_describes_the_groups_of_thirty_fleets(cloud: Cloud) -> None:
-    reader = AutoScalingReader(boto3.client("autoscaling"), boto3.client("ec2"))
-    assert set(reader.describe([*(f"group-{n}" for n in range(58)), "od", "spot"])) == {
-        "od",
-        "spot",
-    }
-
-
-def test_who_suspended_a_process_is_seen(cloud: Cloud) -> None:
-    reader = AutoScalingReader(boto3.client("autoscaling"), boto3.client("ec2"))
-    cloud.suspend("spot", "Launch", ADMINISTRATIVE)
-    cloud.suspend("spot", "AZRebalance")
-    spot = reader.describe(["spot"])["spot"]
-    assert spot.suspended == {"Launch", "AZRebalance"}
-    assert spot.suspended_by_aws == {"Launch"}
-
-
 def test_activities_come_in_pages(cloud: Cloud) -> None:
     groups = boto3.client("autoscaling")
     groups.set_desired_capacity(AutoScalingGroupName="spot", DesiredCapacity=3)
@@ -90,20 +48,6 @@ def test_activities_come_in_pages(cloud: Cloud) -> None:
     counts = [len(page["Activities"]) for page in pages]
     assert len(counts) > 1
     assert max(counts) == 100
-
-
-def test_refusals_carry_the_codes_of_aws(cloud: Cloud) -> None:
-    groups, ec2 = boto3.client("autoscaling"), boto3.client("ec2")
-    with pytest.raises(ClientError) as error:
-        groups.set_desired_capacity(AutoScalingGroupName="none", DesiredCapacity=1)
-    assert refusal(error)[0] == "ValidationError"
-    assert "not found" in refusal(error)[1]
-    with pytest.raises(ClientError) as error:
-        groups.set_desired_capacity(AutoScalingGroupName="spot", DesiredCapacity=6)
-    assert "above max value 5" in refusal(error)[1]
-    with pytest.raises(ClientError) as error:
-        ec2.terminate_instances(InstanceIds=["i-0123456789abcdef0"])
-    assert refusal(error)[0] == "InvalidInstanceID.NotFound"
 
 
 def test_a_request_queue_is_as_long_as_its_meter_says(cloud: Cloud) -> None:
@@ -122,57 +66,17 @@ def test_a_request_queue_is_as_long_as_its_meter_says(cloud: Cloud) -> None:
         assert refusal(error)[0].endswith("NonExistentQueue")
 
 
-@pytest.fixture
-def sixty() -> Iterator[Cloud]:
-    """Sixty groups, the first of which has two instances in service."""
-    specs = [
-        GroupSpec(
-            name=f"g{number:02d}",
-            purchase=Purchase.SPOT,
-            minimum=0,
-            maximum=5,
-            desired=0 if number else 2,
-            pools=(POOL,),
-        )
-        for number in range(60)
-    ]
-    cloud = Cloud(market_of("m", 7200.0, {POOL: [(0.0, 9)]}), specs, Physics())
-    cloud.advance(600.0)
-    with local_aws(cloud, TIME):
-        yield cloud
-
-
-def test_more_names_than_a_page_are_refused(sixty: Cloud) -> None:
-    client, names = boto3.client("autoscaling"), list(sixty.groups())
+def test_more_names_than_a_page_are_refused(cloud: Cloud) -> None:
+    for number in range(58):
+        name = f"g{number:02d}"
+        spec = GroupSpec(name=name, purchase=Purchase.SPOT, minimum=0, maximum=5, pools=("a/x",))
+        cloud.create_group(spec)
+    client, names = boto3.client("autoscaling"), list(cloud.groups())
     with pytest.raises(ClientError, match="limited to 50"):
         client.describe_auto_scaling_groups(AutoScalingGroupNames=names)
     asked = client.describe_auto_scaling_groups(AutoScalingGroupNames=names, MaxRecords=100)
     assert len(asked["AutoScalingGroups"]) == 60
     assert len(client.describe_auto_scaling_groups()["AutoScalingGroups"]) == 50
-
-
-def test_tags_of_an_instance_are_those_that_it_has(sixty: Cloud) -> None:
-    ec2 = boto3.client("ec2")
-    first, second = (i.instance_id for i in sixty.group("g00").instances)
-    ec2.create_tags(Resources=[first], Tags=[{"Key": DRAINING_TAG, "Value": GONE_AT}])
-
-    def marked() -> list[str]:
-        answer = ec2.describe_instances(
-            Filters=[
-                {"Name": "tag-key", "Values": [DRAINING_TAG]},
-                {"Name": "instance-state-name", "Values": ["running"]},
-            ]
-        )
-        return [i["InstanceId"] for r in answer["Reservations"] for i in r["Instances"]]
-
-    assert marked() == [first]
-    ec2.delete_tags(Resources=[first], Tags=[{"Key": DRAINING_TAG}])
-    assert marked() == []
-    ec2.create_tags(Resources=[second], Tags=[{"Key": DRAINING_TAG, "Value": GONE_AT}])
-    ec2.terminate_instances(InstanceIds=[second])
-    (found,) = ec2.describe_instances(InstanceIds=[second])["Reservations"]
-    assert found["Instances"][0]["State"]["Name"] == "terminated"
-    assert found["Instances"][0].get("Tags", []) == []
 
 
 def test_what_aws_has_no_word_for_is_neither_asked_nor_answered() -> None:

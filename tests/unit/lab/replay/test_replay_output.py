@@ -99,35 +99,3 @@ def test_the_report_stands_alone(runs: list[tuple[RequestTrace, Run]]) -> None:
     assert 'name="viewport"' in page
     for _, run in runs:
         assert run.row.trace in page
-
-
-def test_the_report_has_every_rule_of_a_trace_on_one_scale(
-    runs: list[tuple[RequestTrace, Run]],
-) -> None:
-    drawn = re.findall(r'<script type="application/json">(.*?)</script>', report_html(runs))
-    timelines = [json.loads(data) for data in drawn]
-    assert [[chart["title"] for chart in one["charts"]] for one in timelines] == [list(RULES)] * 2
-    for one, (trace, _) in zip(timelines, (runs[0], runs[-1]), strict=True):
-        assert len({chart["top"] for chart in one["charts"]}) == 1
-        assert one["length_s"] == trace.end_s
-        (reasons,) = one["notes"]
-        assert len(reasons["t"]) == len(reasons["text"]) > 50
-
-
-def test_the_report_says_what_was_promised_and_what_was_kept(
-    runs: list[tuple[RequestTrace, Run]],
-) -> None:
-    page = report_html(runs)
-    for _, run in runs:
-        assert f"95 % promised, {run.row.share_in_time * 100:.1f} % kept" in page
-
-
-def test_late_steps_are_marked_where_the_promise_is_broken() -> None:
-    nobody = ReplaySettings(max_workers=1, initial_workers=1, wait_s=0.0)
-    busy = generate_requests(1, hours=0.5, mean_load=20.0)
-    (drawn,) = re.findall(
-        r'<script type="application/json">(.*?)</script>',
-        report_html(list(iter_runs([busy], ["keda-queue"], nobody))),
-    )
-    (chart,) = json.loads(drawn)["charts"]
-    assert len(chart["spans"][0]["spans"]) > 100
