@@ -54,7 +54,6 @@ def held(**changes: Any) -> DecisionRecord:
 def instances(
     serving: Iterable[str] = (), launching: Iterable[str] = (), leaving: Iterable[str] = ()
 ) -> tuple[Instance, ...]:
-    """Instances by phase, all in one pool."""
     phases = (
         (Phase.IN_SERVICE, serving),
         (Phase.LAUNCHING, launching),
@@ -106,7 +105,6 @@ def fleet(
 def failure(
     failure_class: FailureClass, seconds: float = 0, message: str = "refused"
 ) -> LaunchFailure:
-    """A launch failure at an instant."""
     return LaunchFailure(at=at(seconds), failure_class=failure_class, message=message)
 
 
@@ -118,7 +116,6 @@ class Turn:
     memory: AvailabilityMemory
 
     def of[T](self, kind: type[T]) -> list[T]:
-        """The actions of one kind, in order."""
         return [action for action in self.plan.actions if isinstance(action, kind)]
 
     @property

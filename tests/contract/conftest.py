@@ -43,7 +43,6 @@ STRICT = Physics(
 
 
 def free_port() -> int:
-    """A port that nobody serves at."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
@@ -61,7 +60,6 @@ class Groups:
     now: Callable[[], datetime] = lambda: EPOCH + timedelta(seconds=600)
 
     def ids(self, name: str = SPOT) -> list[str]:
-        """The instances of a group."""
         return [i.instance_id for i in self.reader.describe([name])[name].instances]
 
 
@@ -82,7 +80,6 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LabClient]:
 
 @pytest.fixture(params=["fake", "moto", ENDPOINT])
 def groups(request: pytest.FixtureRequest) -> Iterator[Groups]:
-    """The group ports, settled."""
     if request.param == "fake":
         yield _fake_groups(cloud_of(Physics()))
         return
@@ -177,7 +174,6 @@ def _moto_groups() -> Groups:
 
 @pytest.fixture(params=["fake", "moto", "chaos"])
 def states(request: pytest.FixtureRequest) -> Iterator[FleetStates]:
-    """The states port, empty."""
     if request.param == "fake":
         yield FakeStates()
         return

@@ -15,7 +15,6 @@ MEMORY = AvailabilityMemory(retry_at=NOW, backoff_s=60)
 
 
 def note(*instance_ids: str) -> AtRiskNote:
-    """A note of now."""
     return AtRiskNote(instance_ids=instance_ids, at=NOW)
 
 
@@ -30,7 +29,6 @@ def take(
 
 
 def taken(states: FleetStates, after_s: float = 0, left: AtRiskNote | None = None) -> Lease:
-    """Take a lease that is free."""
     lease = take(states, after_s, left)
     assert lease
     return lease

@@ -32,7 +32,6 @@ def no_sleep(seconds: float) -> None:
 
 @pytest.fixture(params=["memory", "dynamodb"])
 def table(request: pytest.FixtureRequest) -> LoadTable:
-    """Each kind of table, empty."""
     if request.param == "memory":
         return FakeLoadTable()
     return LoadDigestTable(request.getfixturevalue("dynamodb"), TABLE, no_sleep)

@@ -20,7 +20,6 @@ type Due = Callable[[datetime], int]
 
 @pytest.fixture(params=["fake", "moto"])
 def wake_ups(request: pytest.FixtureRequest) -> Iterator[tuple[WakeUps, Due]]:
-    """The port, and what came of it."""
     if request.param == "fake":
         fake = FakeWakeUps()
         yield fake, lambda now: fake.take((now - instant(0)).total_seconds())

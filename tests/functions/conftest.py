@@ -36,7 +36,6 @@ def groups(fleet: str) -> tuple[str, str]:
 
 
 def document(fleet: str, **changes: object) -> dict[str, Any]:
-    """The document of a fleet with wide bounds."""
     spot, on_demand = groups(fleet)
     bounds = {"spot_min": 0, "spot_max": 100, "on_demand_max": 100}
     least = {"version": 1, "spot_group": spot, "on_demand_group": on_demand, "bounds": bounds}
@@ -87,7 +86,6 @@ class Stage:
 
     @property
     def now(self) -> datetime:
-        """The instant of the cloud."""
         return at(self.cloud.now_s)
 
     def call(self, handler: Callable[..., Any], event: object = None) -> Any:
@@ -152,7 +150,6 @@ class Stage:
         return [dict(item) for item in answer["Items"]]
 
     def keep(self, item: dict[str, Any]) -> None:
-        """Write an item of the table."""
         boto3.client("dynamodb").put_item(TableName=TABLE, Item=item)
 
     def records(self, fleet: str) -> list[dict[str, Any]]:
@@ -160,7 +157,6 @@ class Stage:
         return [json.loads(i["record"]["S"]) for i in self.items(fleet, "decision#")]
 
     def memory(self, fleet: str, controller: str) -> dict[str, Any]:
-        """What a controller remembers of a fleet."""
         (item,) = self.items(fleet, f"memory#{controller}")
         read: dict[str, Any] = json.loads(zlib.decompress(item["memory"]["B"]))
         return read

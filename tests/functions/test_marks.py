@@ -26,7 +26,6 @@ def tag(instance_id: str, group: str = "ocr-spot", nonce: str = NONCE, at_: str 
 
 
 def warn(stage: Stage, instance_id: str) -> None:
-    """Deliver the interruption warning of an instance."""
     event = {
         "version": "0", "id": "1", "source": "aws.ec2", "account": "123456789012",
         "region": "us-east-1", "resources": [], "time": stage.now.isoformat(),

@@ -48,7 +48,6 @@ class Quiet:
 
     @property
     def record(self) -> dict[str, Any]:
-        """The last decision record."""
         return self.stage.records("ocr")[-1]
 
     def turns(self, minutes: int, *, busy: bool = False) -> None:
@@ -68,7 +67,6 @@ class Quiet:
         wiring.load_table().add(digest(logs, at(now_s), "ocr"))
 
     def send(self, messages: int = 1) -> None:
-        """Have requests arrive."""
         for _ in range(messages):
             self.sqs.send_message(QueueUrl=self.url, MessageBody="{}")
 

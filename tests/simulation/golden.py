@@ -88,7 +88,6 @@ class Scenario:
 
     @property
     def on_demand(self) -> int:
-        """What the on-demand group is asked for."""
         return self.cloud.group(ON_DEMAND).desired
 
     def spot_ids(self) -> list[str]:

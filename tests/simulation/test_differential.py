@@ -53,8 +53,6 @@ class FixedScene(Scene):
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """What one turn decided, at its second."""
-
     at_s: float
     action: str
     reason: str
@@ -63,7 +61,6 @@ class Turn:
 
 
 def world_of(scene: Scene) -> World:
-    """The world that a scene was made for."""
     return NOTICED if scene.first_desired == NOTICED.target else SURPRISED
 
 

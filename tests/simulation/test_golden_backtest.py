@@ -16,7 +16,6 @@ UNWARNED = replace(FULL_NOTICE, notice_s=0)
 
 
 def day(seed: int, world: World = FULL_NOTICE, **settings: int) -> RunResult:
-    """One generated day."""
     return run(generate(seed, hours=24, level=4), world, settings)
 
 

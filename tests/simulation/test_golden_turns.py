@@ -155,7 +155,6 @@ LOSS = ((0.0, 4), (1200.0, 3))
 
 
 def warning(instance_id: str, at_s: float) -> Interruption:
-    """An interruption warning."""
     return Interruption(
         kind=InterruptionKind.INTERRUPTION_WARNING, at=instant(at_s), instance_ids=(instance_id,)
     )

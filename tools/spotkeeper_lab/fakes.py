@@ -90,7 +90,6 @@ class Faults:
 
     @contextmanager
     def call(self, name: str) -> Iterator[None]:
-        """Make one call."""
         self.calls.append(name)
         number = len(self.calls)
         if self.refusals and name in self.refusals:
@@ -187,7 +186,6 @@ class FakeGroups:
         self._failures: dict[str, LaunchFailure] = {}
 
     def describe(self, names: Iterable[str]) -> Mapping[str, Group]:
-        """Describe the groups that exist."""
         with self._faults.call("describe"):
             existing = self._cloud.groups()
             return {name: self._group(name) for name in names if name in existing}
@@ -202,7 +200,6 @@ class FakeGroups:
     def failures(
         self, group: str, since: datetime, longest: timedelta = LONGEST_LAUNCH
     ) -> tuple[LaunchFailure, ...]:
-        """List failed launches since an instant, newest first."""
         with self._faults.call("failures"), as_aws("reading scaling activities"):
             since_s = seconds(since)
             found = self._cloud.failures(
@@ -213,7 +210,6 @@ class FakeGroups:
             return tuple(failures)
 
     def let_go(self, group: str, since: datetime) -> frozenset[str]:
-        """Name the instances that a group was asked to end; here only turns end any, with words."""
         del group, since
         with self._faults.call("let_go"):
             return frozenset()
@@ -227,7 +223,6 @@ class FakeGroups:
         return self._failures[key]
 
     def groups_of(self, instance_ids: Sequence[str]) -> Mapping[str, str]:
-        """Name the group of each instance that is in one."""
         with self._faults.call("groups_of"):
             wanted = set(instance_ids)
             views = [self._cloud.group(name) for name in self._cloud.groups()]
@@ -241,20 +236,17 @@ class FakeGroups:
     def troubled_spot_requests(
         self, instance_ids: Sequence[str], since: datetime
     ) -> tuple[SpotRequest, ...]:
-        """List those spot requests of some instances that lose them."""
         with self._faults.call("troubled_spot_requests"):
             wanted = set(instance_ids)
             found = self._cloud.spot_requests(seconds(since))
             return tuple(spot_request_from(r) for r in found if r.instance_id in wanted)
 
     def running(self, instance_ids: Sequence[str]) -> frozenset[str]:
-        """Name those of some instances that have not ended."""
         with self._faults.call("running"):
             running = (i.instance_id for i in self._cloud.instances() if i.ended_s is None)
             return frozenset(running).intersection(instance_ids)
 
     def marked(self, groups: Sequence[str]) -> tuple[Mark, ...]:
-        """List the instances that run and were marked in one of some groups."""
         with self._faults.call("marked"):
             left = {i for group in groups for _, i in self._cloud.detached(group)}
             return tuple(
@@ -269,49 +261,40 @@ class FakeGroups:
             )
 
     def set_desired(self, group: str, desired: int) -> None:
-        """Ask a group for a capacity."""
         with self._faults.call("set_desired"), as_aws("setting the desired capacity"):
             self._cloud.set_desired(group, desired)
 
     def end(self, instance_id: str) -> None:
-        """End an instance and lower its group's desired capacity by one."""
         with self._faults.call("end"), as_aws(f"ending {instance_id}"):
             self._cloud.end(instance_id)
 
     def detach(self, group: str, instance_ids: Sequence[str]) -> None:
-        """Take instances out of their group, which replaces them at once."""
         with self._faults.call("detach"), as_aws("detaching"):
             self._cloud.detach(group, instance_ids)
 
     def suspend_az_rebalance(self, group: str) -> None:
-        """Stop a group from ending instances only to even out its zones."""
         with self._faults.call("suspend_az_rebalance"), as_aws("suspending AZRebalance"):
             self._cloud.suspend(group, "AZRebalance")
 
     def claim(self, group: str) -> None:
-        """Tag a group as this stack's."""
         with self._faults.call("claim"), as_aws("claiming"):
             self._cloud.tag_group(group, OWNER_TAG, "fake")
 
     def resume_launch(self, group: str) -> None:
-        """Let a group launch again after AWS stopped it."""
         with self._faults.call("resume_launch"), as_aws("resuming Launch"):
             self._cloud.resume(group, "Launch")
 
     def drain(self, instance_ids: Sequence[str], gone_at: datetime, group: str) -> None:
-        """Mark instances of a group with when they will be gone."""
         with self._faults.call("drain"), as_aws("draining"):
             self._cloud.drain(instance_ids, seconds(gone_at))
             self._cloud.tag(instance_ids, {GROUP_TAG: group, NONCE_TAG: "fake"})
 
     def unmark(self, instance_ids: Sequence[str]) -> None:
-        """Take the mark off instances again."""
         with self._faults.call("unmark"), as_aws("untagging"):
             self._cloud.undrain(instance_ids)
             self._cloud.untag(instance_ids, MARKS)
 
     def terminate(self, instance_ids: Sequence[str]) -> None:
-        """End drained instances that are in no group any more."""
         with self._faults.call("terminate"):
             for instance_id in instance_ids:
                 try:
@@ -321,7 +304,6 @@ class FakeGroups:
                     continue
 
     def replace(self, instance_id: str) -> None:
-        """Have the group of an instance replace it."""
         with self._faults.call("replace"), as_aws("marking unhealthy"):
             self._cloud.set_unhealthy(instance_id)
 
@@ -341,7 +323,6 @@ class FakeStates:
     """Fleet states in memory; decision records in the order in which they were left."""
 
     def __init__(self, faults: Faults | None = None, *, remember: int | None = None) -> None:
-        """Begin empty; `remember` bounds the number of records kept."""
         self.records: deque[DecisionRecord] = deque(maxlen=remember)
         self._faults = faults or Faults()
         self._states: dict[tuple[str, Controller], _State] = {}
@@ -350,7 +331,6 @@ class FakeStates:
     def acquire(
         self, fleet: str, controller: Controller, now: datetime, note: AtRiskNote | None
     ) -> Lease | None:
-        """Take the lease; a busy one leaves the note and gives None."""
         with self._faults.call("acquire"):
             state = self._of(fleet, controller)
             if state.until is not None and state.until >= now:
@@ -385,7 +365,6 @@ class FakeStates:
         *,
         release: bool = True,
     ) -> bool:
-        """Write the memory and release the lease; False when notes arrived meanwhile."""
         with self._faults.call("commit"):
             state = self._of(lease.fleet, lease.controller)
             if state.holder != lease.holder:
@@ -397,14 +376,12 @@ class FakeStates:
             return not (release and state.notes)
 
     def release(self, lease: Lease) -> None:
-        """Give the lease back; the notes stay."""
         with self._faults.call("release"):
             state = self._of(lease.fleet, lease.controller)
             if state.holder == lease.holder:
                 state.holder, state.until = "", None
 
     def record(self, record: DecisionRecord) -> None:
-        """Keep a decision record."""
         with self._faults.call("record"):
             self.records.append(record)
 
@@ -417,34 +394,26 @@ class FakeLoadTable:
     """Load digests in memory, by fleet and key."""
 
     def __init__(self) -> None:
-        """Begin empty."""
         self.items: dict[tuple[str, str], LoadDigest] = {}
 
     def add(self, digests: Sequence[LoadDigest]) -> Sequence[str]:
-        """Store digests; all of them always can be."""
         self.items |= {(digest.fleet, digest.key): digest for digest in digests}
         return ()
 
     def since(self, fleet: str, since: datetime) -> tuple[LoadDigest, ...]:
-        """Read a fleet's digests from the slot of an instant on, oldest first."""
         first = sent_iso(slot_begins(slot_of(since)))
         keys = sorted(key for name, key in self.items if name == fleet and key >= first)
         return tuple(self.items[fleet, key] for key in keys)
 
 
 class FakeLoadHistories:
-    """Load histories in memory, by fleet."""
-
     def __init__(self) -> None:
-        """Begin empty."""
         self.items: dict[str, LoadHistory] = {}
 
     def read(self, fleet: str) -> LoadHistory:
-        """Read a fleet's history; an empty one when there is none."""
         return self.items.get(fleet, LoadHistory())
 
     def write(self, fleet: str, history: LoadHistory, now: datetime) -> None:
-        """Keep a fleet's history."""
         del now
         self.items[fleet] = history
 
@@ -453,12 +422,10 @@ class FakeRequestQueues:
     """Request queues by URL; a test sets their lengths."""
 
     def __init__(self, faults: Faults | None = None) -> None:
-        """Begin without any."""
         self.lengths: dict[str, QueueLength] = {}
         self._faults = faults or Faults()
 
     def length(self, url: str) -> QueueLength:
-        """Give a queue's length; one that was never set does not exist."""
         with self._faults.call("length"):
             if url not in self.lengths:
                 raise Gone(f"reading the request queue {url}: it does not exist")
@@ -469,18 +436,15 @@ class FakeWakeUps:
     """The wake-up port; `due_s` are the requested instants, in the cloud's time, as a heap."""
 
     def __init__(self, faults: Faults | None = None) -> None:
-        """Begin without requests."""
         self.due_s: list[float] = []
         self._faults = faults or Faults()
 
     def at(self, fleet: str, at: datetime, now: datetime, woken: int) -> None:
-        """Have a turn happen at an instant, within a second after it."""
         with self._faults.call("wake_up"):
             delay = timedelta(seconds=delay_s(at, now))
             heapq.heappush(self.due_s, seconds(now + delay))
 
     def take(self, at_s: float) -> int:
-        """Count the wake-ups that are due by now, and forget them."""
         taken = 0
         while self.due_s and self.due_s[0] <= at_s:
             heapq.heappop(self.due_s)

@@ -104,7 +104,6 @@ class Fault:
 
     @property
     def end_s(self) -> float:
-        """When it is over."""
         return self.at_s + self.length_s
 
 

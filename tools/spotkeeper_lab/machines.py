@@ -43,8 +43,6 @@ _TARGETS = {TERMINATING: "Terminated"}
 
 
 class Force(Protocol):
-    """The workers on the machines."""
-
     def join(self, instance_id: str) -> None:
         """Start the workers of an instance."""
 
@@ -106,7 +104,6 @@ class Machines:
         return min(due, default=None)
 
     def _told(self, view: InstanceView) -> Seen:
-        """What the metadata of an instance says."""
         target = _TARGETS.get(view.state, "InService")
         return Seen(
             target=target if view.group else "Detached",
@@ -232,8 +229,6 @@ class _Message:
 
 
 class SearchLogQueue:
-    """The queue of search logs and its dead letters."""
-
     def __init__(self, time: VirtualTime) -> None:
         self.dead_letters: list[str] = []
         self._time = time

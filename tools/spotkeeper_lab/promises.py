@@ -99,8 +99,6 @@ FAILURES_AT_MOST, FAILURES_WITHIN_S = 6, 900.0
 
 
 class Promise(StrEnum):
-    """What is broken when it is."""
-
     BOUNDS = "bounds"
     WHOLE = "whole again"
     SERVED = "requests are served"
@@ -144,8 +142,6 @@ FLEETS_A_TURN = 5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Violation:
-    """A promise that was broken, when, and how."""
-
     promise: Promise
     at_s: float
     how: str
@@ -255,7 +251,6 @@ class Watch:
         return any(fault.kind in FORGETFUL for fault in self._begun())
 
     def last_announced(self) -> None:
-        """What was announced last is what is."""
         world = self.world
         spot, on_demand = world.group(world.spot), world.group(world.on_demand)
         # Those that launch are no shortage.
@@ -269,14 +264,12 @@ class Watch:
             self.broken(Promise.ANNOUNCED, f"announced {last}; {there} of {wanted} are there")
 
     def broken(self, promise: Promise, how: str) -> None:
-        """Note that a promise is broken."""
         violation = Violation(promise=promise, at_s=self.world.now_s, how=how)
         self.found.setdefault(promise, violation)
 
     # --- every minute ---------------------------------------------------------------------------
 
     def minute(self) -> None:
-        """Look at everything."""
         world = self.world
         self._follow()
         self._weigh()
@@ -717,7 +710,6 @@ class Watched(Troubled):
         self.watch.states[fleet, kind] = state
 
     def result(self) -> Result:
-        """What the run came to."""
         self.watch.last_announced()
         return Result(
             scenario=self.scenario,
@@ -738,7 +730,6 @@ class Watched(Troubled):
         self.watch.acts(operation, params, function)
 
     def done(self, invocation: Invocation) -> None:
-        """Check what an invocation has left."""
         function = invocation.function
         if invocation.failed:
             self.tell(f"  {function} failed: {invocation.failed[:200]}")

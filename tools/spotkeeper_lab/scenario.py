@@ -108,7 +108,6 @@ class Scenario:
 
     @property
     def end_s(self) -> float:
-        """Where the run ends."""
         return self.quiet_from_s + TAIL_S
 
 
@@ -116,7 +115,6 @@ class Scenario:
 
 
 def draw(seed: int) -> Scenario:
-    """Draw a run."""
     rng = random.Random(f"chaos/{seed}")
     sized = rng.choice([True] * 5 + [False])
     queue_known = rng.choice([True, True, False])
@@ -244,7 +242,6 @@ def write(scenario: Scenario, path: Path) -> None:
 
 
 def stage_of(scenario: Scenario) -> Stage:
-    """The world that a scenario happens in."""
     return Stage(
         cloud=cloud_of(scenario),
         documents=documents_of(scenario),
@@ -292,7 +289,6 @@ def documents_of(scenario: Scenario) -> dict[str, str]:
 
 
 def specs_of(scenario: Scenario, pools: tuple[str, ...]) -> list[GroupSpec]:
-    """The four groups."""
     most = scenario.group_maximum
     spot, on_demand = round(4 * scenario.scale), scenario.adopted
     first = {

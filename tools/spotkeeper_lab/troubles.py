@@ -77,7 +77,6 @@ class Troubled(World):
         self._loads: deque[tuple[float, float]] = deque()
 
     def go(self) -> None:
-        """Go through the run."""
         met_s = self.scenario.met_at_s
         self.enter(met_s + self.rng.uniform(0.0, 59.0), self._tick(HEALTH, met_s))
         self.enter(met_s + self.rng.uniform(0.0, 59.0), self._tick(AVAILABILITY, met_s))
@@ -254,7 +253,6 @@ class Troubled(World):
         return self._others.get(view.instance_id, False)
 
     def works(self, instance_id: str) -> bool:
-        """Whether an instance takes requests."""
         return self.force.serving(instance_id)
 
     def working(self) -> int:
@@ -266,20 +264,17 @@ class Troubled(World):
         return [erlangs for at_s, erlangs in self.scenario.loads if at_s <= self.now_s][-1]
 
     def steady_load(self, seconds: float) -> float:
-        """The least load of the last so many seconds."""
         while self._loads and self._loads[0][0] < self.now_s - seconds:
             self._loads.popleft()
         return min([erlangs for _, erlangs in self._loads], default=self.load())
 
     def group_of(self, instance_id: str) -> str:
-        """The group of an instance, or nothing."""
         try:
             return self.cloud.instance(instance_id).group
         except CloudError:
             return ""
 
     def group(self, name: str) -> GroupView:
-        """A group; one that is deleted is empty."""
         if name in self.cloud.groups():
             return self.cloud.group(name)
         return GroupView(
@@ -298,7 +293,6 @@ class Troubled(World):
         self.asked, self.operator_desired = desired, max(self.operator_desired, desired)
 
     def mend_documents(self) -> None:
-        """Write the documents as they were."""
         self.documents = documents_of(self.scenario)
 
 

@@ -109,7 +109,6 @@ class Workforce:
 
     @property
     def ledger(self) -> ServiceLedger:
-        """What became of each request."""
         import numpy as np
 
         return ServiceLedger(
@@ -122,7 +121,6 @@ class Workforce:
 
     @property
     def instances(self) -> frozenset[str]:
-        """The instances that have joined and were not lost."""
         return frozenset(self._instances) - {""}
 
     @property
@@ -153,7 +151,6 @@ class Workforce:
         return sum(worker.accepts for worker in self._workers.values())
 
     def workers(self, instance_id: str) -> list[str]:
-        """The workers of an instance."""
         return [worker.worker_id for worker in self._instances.get(instance_id, ())]
 
     def serving(self, instance_id: str) -> bool:
@@ -161,7 +158,6 @@ class Workforce:
         return any(worker.accepts for worker in self._instances.get(instance_id, ()))
 
     def join(self, instance_id: str) -> None:
-        """Start the workers of an instance."""
         if instance_id not in self._instances:
             self._hire(instance_id, [f"{instance_id}/{n}" for n in range(self._per_instance)])
             self._dispatch()

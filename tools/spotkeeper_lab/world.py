@@ -278,7 +278,6 @@ class World:
     # --- what a driver fills in -----------------------------------------------------------------
 
     def happened(self, event: CloudEvent) -> None:
-        """Take note of an event of the cloud."""
         raise NotImplementedError
 
     def served(self, served: Served) -> None:
@@ -301,7 +300,6 @@ class World:
 
     @property
     def now_s(self) -> float:
-        """The second of the run."""
         return self.cloud.now_s
 
     def now(self) -> datetime:
@@ -314,7 +312,6 @@ class World:
         heapq.heappush(self._agenda, (max(at_s, self.now_s), self._entered, task))
 
     def tell(self, line: str) -> None:
-        """Add a line to the story."""
         minutes, seconds = divmod(self.now_s, 60.0)
         self.story.append(f"{minutes:4.0f}:{seconds:04.1f}  {line}")
 
@@ -415,7 +412,6 @@ class World:
     # --- AWS ------------------------------------------------------------------------------------
 
     def client(self, service: str, config: Config = wiring.NEEDED, **_: object) -> Client:
-        """A client as boto3 makes it."""
         known = self._actions(service)
         return Client(service, {name: self._called(service, name, config, known) for name in known})
 

@@ -35,7 +35,6 @@ class Aws:
         self.reader = AutoScalingReader(self._autoscaling, self._ec2)
 
     def activities(self, *activities: dict[str, Any], token: str | None = None) -> None:
-        """Answer one page of activities."""
         page: dict[str, Any] = {"Activities": list(activities)}
         self.autoscaling.add_response(
             "describe_scaling_activities", page | ({"NextToken": token} if token else {})

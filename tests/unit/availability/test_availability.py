@@ -680,7 +680,6 @@ WARM = fleet(availability=AvailabilityPolicy(on_demand_warm=True))
 
 
 def one_pool(serving: int) -> Group:
-    """A spot group in one pool."""
     return group("spot", serving, instances(POOL[:serving]))
 
 
@@ -744,7 +743,6 @@ def risky_turn(
     policy: AvailabilityPolicy = POLICY,
     **more: object,
 ) -> Turn:
-    """A turn of a fleet that has the policy."""
     return builders.turn(seconds, spot, on_demand, memory, fleet(availability=policy), **more)
 
 

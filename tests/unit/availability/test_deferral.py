@@ -46,7 +46,6 @@ def measured(*took_s: float) -> AvailabilityMemory:
 
 
 def spot(members: object = None) -> Group:
-    """The spot group of four."""
     found = instances(POOL[:4]) if members is None else members
     return group("spot", 4, found)  # type: ignore[arg-type]
 
@@ -236,7 +235,6 @@ def a_minute(**known: object) -> AvailabilityMemory:
 
 
 def backfill(serving: int) -> Group:
-    """An on-demand group that has delivered."""
     return group("on-demand", serving, instances(BACK[:serving]))
 
 

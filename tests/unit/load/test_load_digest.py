@@ -46,7 +46,6 @@ def _search_log(row: bytes) -> SearchLog:
 
 
 def search_logs(most: int) -> st.SearchStrategy[list[SearchLog]]:
-    """From one log to so many."""
     drawn = rows(LOG_BYTES, min_size=1, max_size=most)
     return drawn.map(lambda many: [*map(_search_log, many)])
 

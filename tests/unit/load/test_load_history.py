@@ -49,7 +49,6 @@ def _served(finished: datetime, waited: float) -> SearchLog:
 def after(
     digests: Sequence[LoadDigest], now: datetime = SENT, history: LoadHistory = FRESH
 ) -> LoadHistory:
-    """The history with what has settled by now."""
     return extended(history, arrival_window(digests, now, 900))
 
 

@@ -62,7 +62,6 @@ class Stage:
             self.table.add(digest(logs, instant(end_s), "ocr"))
 
     def turn(self, minute: int, fleets: Sequence[Fleet] = ()) -> TurnReport:
-        """Run the turn of a minute."""
         self.cloud.advance(START_S + 60 * minute)
         report = check_health(fleets or [self.fleet], self.ports, instant(START_S + 60 * minute))
         if report.defects:
@@ -77,7 +76,6 @@ def served(
     status: Status = Status.OK,
     waited_s: float = 1.0,
 ) -> SearchLog:
-    """The log of a request of one instance's worker."""
     started = instant(end_s - service_s)
     return SearchLog(
         request_id=f"{instance_id}-{end_s:g}",

@@ -39,10 +39,7 @@ class FullTable(FakeLoadTable):
 
 
 class DeadTable(FakeLoadTable):
-    """A table that throttles."""
-
     def add(self, digests: Sequence[LoadDigest]) -> Sequence[str]:
-        """Raise."""
         raise Throttled("writing to the load table: SlowDown")
 
 
@@ -202,7 +199,6 @@ class Looks:
         self._error = error
 
     def keep(self, looks: Sequence[QueueLook]) -> None:
-        """Keep looks."""
         if self._error is not None:
             raise self._error
         self.kept += looks

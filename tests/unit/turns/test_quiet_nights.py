@@ -145,7 +145,6 @@ class Hours(Stage):
         self.spot_hours += len(self.cloud.group("spot").instances) / 60
 
     def in_service(self, group: str) -> list[str]:
-        """The instances of a group that are in service."""
         return [i.instance_id for i in self.cloud.group(group).instances if i.state == "InService"]
 
     def lose(self) -> None:

@@ -30,7 +30,6 @@ def warning(*instance_ids: str, at_s: float) -> Interruption:
 
 
 def turned(fleet: Scenario, at_s: float) -> DecisionRecord:
-    """One turn at an instant."""
     report = check_availability([fleet.fleet], fleet.ports, instant(at_s))
     return report.records[-1]
 

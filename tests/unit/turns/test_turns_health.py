@@ -180,13 +180,11 @@ class Writes(FakeLoadHistories):
     written = 0
 
     def write(self, fleet: str, history: LoadHistory, now: datetime) -> None:
-        """Count, and keep."""
         self.written += 1
         super().write(fleet, history, now)
 
 
 def promised(spot: int = 4, wait_s: float = 10.0) -> Stage:
-    """A stage with an objective."""
     stage = Stage(spot)
     stage.fleet = replace(stage.fleet, objective=Objective(wait_s=wait_s, share=0.95))
     stage.ports = replace(stage.ports, histories=Writes())
@@ -194,7 +192,6 @@ def promised(spot: int = 4, wait_s: float = 10.0) -> Stage:
 
 
 def serve(stage: Stage, minute: int, shares: Mapping[str, float]) -> None:
-    """Serve for the minutes of a window."""
     for back in (10, 5, 0):
         stage.serve(minute - back, shares)
 

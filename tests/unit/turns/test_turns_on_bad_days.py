@@ -71,7 +71,6 @@ class Day:
         return [(f"gpu-{i}", i) for i in self.stage.spot]
 
     def served(self, worker: tuple[str, str], end_s: float, busy: float) -> list[dict[str, object]]:
-        """What a worker served in the 30 s before, 2 s each."""
         every_s = 2.0 / busy
         ends = [end_s - n * every_s for n in range(math.floor(SHIPPED_S / every_s))]
         return [self.log(worker, end, 2.0) for end in ends]

@@ -21,7 +21,6 @@ AWAY: Sequence[FleetError] = [Throttled("slow down"), Unavailable("503"), TimedO
 
 
 def turned(fleet: Scenario, at_s: float) -> DecisionRecord:
-    """One turn at an instant, which fails."""
     fleet.cloud.advance(at_s)
     report = check_availability([fleet.fleet], fleet.ports, instant(at_s))
     assert not report.defects

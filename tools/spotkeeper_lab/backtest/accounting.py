@@ -32,7 +32,6 @@ class PaidLife:
 
     @property
     def serves_until_s(self) -> float:
-        """When it stops serving."""
         return self.ended_s if self.quits_s is None else min(self.quits_s, self.ended_s)
 
 
@@ -101,7 +100,6 @@ def account(lives: Iterable[PaidLife], window: Market, world: World) -> RunResul
 
 
 def _counts(spans: Iterable[tuple[float, float]], window: Market, world: World) -> Counts:
-    """How many of the spans [from, to) hold each tick."""
     ticks = world.length(window)
     steps = np.zeros(ticks + 1)
     for start_s, end_s in spans:

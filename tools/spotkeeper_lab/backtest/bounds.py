@@ -133,7 +133,6 @@ class _Program:
             yield _Kind(self._warm, one * min(pool, target), one - self._world.warm_disk_ratio)
 
     def result(self) -> RunResult:
-        """Solve, and account."""
         held = self._solved()
         pools = len(self._window.pools)
         spot, on_demand = held[:pools], held[pools:]

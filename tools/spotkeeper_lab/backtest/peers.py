@@ -41,12 +41,10 @@ class TickedFleet:
 
     @property
     def spot_held(self) -> int:
-        """Spot instances, ready or not."""
         return sum(map(len, self.spot))
 
     @property
     def spot_ready(self) -> int:
-        """Spot instances that serve."""
         return sum(bisect_right(pool, self.tick) for pool in self.spot)
 
 
@@ -66,13 +64,10 @@ class TickPolicy:
 
 
 class OnDemandOnly(TickPolicy):
-    """Every instance on demand."""
-
     def __init__(self, target: int) -> None:
         self._target = target
 
     def on_demand(self, fleet: TickedFleet) -> int:
-        """The target."""
         return self._target
 
 
@@ -185,7 +180,6 @@ class SpotGroup(TickPolicy):
         self._failed |= {zone for zone, count in asked.items() if given[zone] < count}
 
     def on_demand(self, fleet: TickedFleet) -> int:
-        """The fixed share."""
         return self._on_demand
 
 
@@ -205,13 +199,10 @@ class TwoGroupLoop(SpotGroup):
 
 
 def run(policy: TickPolicy, window: Market, world: World) -> RunResult:
-    """Try a policy over one window."""
     return _Run(policy, window, world).result()
 
 
 class _Run:
-    """One policy in one window."""
-
     def __init__(self, policy: TickPolicy, window: Market, world: World) -> None:
         self._policy = policy
         self._window = window

@@ -120,7 +120,6 @@ def tables(rows: Sequence[Row], *, wide: bool = True) -> Iterator[Table]:
 
 
 def report_html(rows: Sequence[Row], command: str = "") -> str:
-    """The report's page."""
     sections = [block for title, group in compared(rows) for block in _section(title, group)]
     return page_html(
         Page(
@@ -134,7 +133,6 @@ def report_html(rows: Sequence[Row], command: str = "") -> str:
 
 
 def picture(rows: Sequence[Row]) -> Scatter:
-    """Where comparable rows lie."""
     kinds = {"spotkeeper": "ours", "optimum": "optimum", "limit": "limit"}
     return scatter(
         [

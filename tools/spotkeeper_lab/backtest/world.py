@@ -83,7 +83,6 @@ class World:
         return math.ceil(seconds / self.tick_s - 1e-9)
 
     def length(self, market: Market) -> int:
-        """How many ticks a market has; the first one is at 0."""
         return math.ceil(market.end_s / self.tick_s - 1e-9)
 
     def spot_price(self, market: Market, pool: str, at_s: float) -> float:

@@ -150,7 +150,6 @@ class Cloud(CloudStates):
                 self._touch(machine)
 
     def tag_group(self, group: str, key: str, value: str | None) -> None:
-        """Give a group a tag, or take it off."""
         state = self._group(group)
         state.tags = {k: v for k, v in state.tags.items() if k != key}
         if value is not None:
@@ -176,7 +175,6 @@ class Cloud(CloudStates):
         self._act(self._groups[spec.name])
 
     def delete_group(self, group: str) -> None:
-        """Delete a group with all of its instances."""
         state = self._groups.pop(self._group(group).spec.name)
         for machine in (*state.members.values(), *state.warm.values()):
             self._end(machine)
@@ -184,7 +182,6 @@ class Cloud(CloudStates):
     # --- what AWS shows -------------------------------------------------------------------------
 
     def groups(self) -> tuple[str, ...]:
-        """The names of the groups that exist."""
         return tuple(self._groups)
 
     def group(self, name: str) -> GroupView:

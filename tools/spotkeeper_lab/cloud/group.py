@@ -74,17 +74,14 @@ class SimulatedMachine:
 
     @property
     def token(self) -> str:
-        """The token of its lifecycle action."""
         return f"{self.number:08x}-0000-4000-8000-000000000000"
 
     @property
     def warm(self) -> bool:
-        """Whether it is in a warm pool."""
         return self.state.startswith(WARMED)
 
     @property
     def zone(self) -> str:
-        """The availability zone of its pool."""
         return self.pool.partition("/")[0]
 
     def spot_request(self) -> SpotRequestView:
@@ -98,7 +95,6 @@ class SimulatedMachine:
         )
 
     def view(self) -> InstanceView:
-        """What AWS shows of it."""
         return InstanceView(
             instance_id=self.instance_id,
             pool=self.pool,
@@ -180,7 +176,6 @@ class GroupState:
         self._view = None
 
     def view(self) -> GroupView:
-        """The group as AWS shows it."""
         if self._view is None:
             self._view = GroupView(
                 name=self.spec.name,
@@ -200,7 +195,6 @@ class GroupState:
         return [m for m in self.members.values() if m.state != TERMINATING]
 
     def holding(self, transition: Transition) -> list[LifecycleHook]:
-        """The hooks that hold instances in a transition."""
         return [hook for hook in self.hooks.values() if hook.transition is transition]
 
     def missing(self) -> int:
@@ -279,7 +273,6 @@ class GroupState:
         return next((text for start, end, text in self.blocked if start <= now_s < end), "")
 
     def block_end(self, now_s: float) -> float:
-        """When the present block ends."""
         return max(end for start, end, _ in self.blocked if start <= now_s < end)
 
     def launched(self, machine: SimulatedMachine) -> None:
@@ -379,7 +372,6 @@ class GroupState:
         return [self.activity_of(machine) for machine in launches if machine.cancelled is None]
 
     def activity_of(self, machine: SimulatedMachine) -> Activity:
-        """The launch of one instance."""
         gone = machine.cancelled is not None
         if machine.launch and (machine.launch.status_code == CANCELLED) is gone:
             return machine.launch

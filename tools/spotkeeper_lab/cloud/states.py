@@ -57,7 +57,6 @@ class CloudHooks(CloudMarket):
         self._fill_dirty()
 
     def hooks(self, group: str) -> Sequence[LifecycleHook]:
-        """The hooks of a group."""
         return tuple(self._group(group).hooks.values())
 
     def held(self) -> list[Held]:
@@ -204,7 +203,6 @@ class CloudWarm(CloudHooks):
         self._act(state)
 
     def delete_warm_pool(self, group: str) -> None:
-        """End a warm pool with the instances in it."""
         state = self._group(group)
         if state.pool is None:
             raise CloudError("ValidationError", f"No warm pool found for {group}")
@@ -338,7 +336,6 @@ class CloudStates(CloudWarm):
         state.touch()
 
     def resume(self, group: str, process: str) -> None:
-        """Resume a process of a group, which makes up for what it left."""
         state = self._group(group)
         _known_process(process)
         state.suspensions.pop(process, None)

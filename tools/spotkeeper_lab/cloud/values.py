@@ -77,7 +77,6 @@ class WarmPool:
     reuse: bool = False
 
     def size(self, desired: int, maximum: int) -> int:
-        """How many instances wait in it."""
         return max(self.minimum, (maximum if self.prepared is None else self.prepared) - desired)
 
 
@@ -227,7 +226,6 @@ class Activity:
 
     @property
     def zone(self) -> str:
-        """The availability zone of its pool."""
         return self.pool.partition("/")[0]
 
     def __hash__(self) -> int:

@@ -77,7 +77,6 @@ class World:
 
     @contextmanager
     def now(self) -> Iterator[Cloud]:
-        """The cloud as it is now, locked meanwhile."""
         with self._lock:
             self._advance()
             try:
@@ -113,7 +112,6 @@ class World:
             cloud.create_group(spec)
 
     def delete_group(self, group: str) -> None:
-        """Delete a group and end its instances."""
         with self.now() as cloud:
             cloud.delete_group(group)
 
@@ -144,7 +142,6 @@ def instance_tags(world: World, instance_id: str) -> dict[str, str]:
 
 
 def member_of(world: World, instance_id: str) -> str:
-    """The group that an instance is in, or nothing."""
     return instance_tags(world, instance_id).get("aws:autoscaling:groupName", "")
 
 
@@ -258,7 +255,6 @@ class Groups:
         return _made(group)
 
     def delete(self, group: str, _properties: Properties) -> None:
-        """Delete a group and end its instances."""
         self.world.delete_group(group)
 
 

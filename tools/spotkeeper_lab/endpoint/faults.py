@@ -91,7 +91,6 @@ class Faults:
         self._until_s: dict[Kind, tuple[Fault, float]] = {}
 
     def active(self) -> list[Fault]:
-        """The faults that last."""
         now_s = self.world.seconds()
         return [fault for fault, until_s in self._until_s.values() if now_s < until_s]
 

@@ -99,7 +99,6 @@ def send_message(queue: str, body: str) -> None:
 
 
 def parameters() -> dict[str, str]:
-    """The values of all parameters, by name."""
     found = module("services.ssm")._parameters.all_items()
     return {name: str(kept["Value"]) for (_account, _region, name), kept in found}
 

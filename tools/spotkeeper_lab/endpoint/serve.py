@@ -95,7 +95,6 @@ def environment(settings: LabSettings) -> dict[str, str]:
 def make_world(
     settings: LabSettings, clock: Callable[[], float], monotonic: Callable[[], float]
 ) -> World:
-    """The cloud of the settings, from now on."""
     began = monotonic()
     return World(
         groups=settings.groups(),

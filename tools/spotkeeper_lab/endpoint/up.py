@@ -49,11 +49,9 @@ class LabClient:
 
     @property
     def url(self) -> str:
-        """The endpoint."""
         return f"http://{HOST}:{self.port}"
 
     def look(self, page: str) -> Any:
-        """Read a page of the lab."""
         with urllib.request.urlopen(f"{self.url}/_lab/{page}", timeout=30) as answer:
             return json.load(answer)
 
@@ -80,8 +78,6 @@ class LabClient:
 
 @dataclass(frozen=True, slots=True)
 class Lab(LabClient):
-    """A lab that answers, and its process."""
-
     process: "subprocess.Popen[bytes]"
     took_s: float
 

@@ -419,7 +419,6 @@ class Answers:
 
 
 def request_queues(meters: Meters) -> dict[str, WireAction]:
-    """The actions of SQS that meters answer."""
 
     def attributes(get: Get) -> Answer:
         url = get("QueueUrl")
@@ -469,7 +468,6 @@ def _action(get: Get) -> tuple[str, str, str]:
 
 
 def filters_of(get: Get) -> Sequence[Mapping[str, Any]]:
-    """The filters of a call."""
     filters: Sequence[Mapping[str, Any]] = get("Filters", [])
     return filters
 
@@ -518,7 +516,6 @@ def hook_of(asked: Mapping[str, Any]) -> LifecycleHook:
 
 
 def warm_pool_of(asked: Mapping[str, Any]) -> WarmPool:
-    """A warm pool as a call or a template asks for it."""
     prepared = asked.get("MaxGroupPreparedCapacity")
     reuse = asked.get("InstanceReusePolicy", {}).get("ReuseOnScaleIn", False)
     return WarmPool(

@@ -76,7 +76,6 @@ def tokens_of(text: str) -> Tokens:
 
 
 def names_of(text: str) -> Sequence[str]:
-    """Read the names of a projection."""
     tokens = tokens_of(text)
     names = [tokens.name()]
     while tokens.skip(","):
@@ -103,7 +102,6 @@ _COMPARED: Mapping[str, Callable[[Any, Any], bool]] = {
 
 
 def number_or_text(value: Value) -> Value:
-    """What is compared of an attribute value."""
     if isinstance(value, dict) and "N" in value:
         return float(value["N"])
     if isinstance(value, dict) and "S" in value:
@@ -113,7 +111,6 @@ def number_or_text(value: Value) -> Value:
 
 @cache
 def condition(text: str) -> Callable[[Item, _Names, _Values], bool]:
-    """Compile a condition."""
     tokens = tokens_of(text)
     test = _either(tokens)
     if tokens.peek():
@@ -230,7 +227,6 @@ class Table:
         self._order: dict[str, list[str]] = {}
 
     def operations(self) -> Mapping[str, Call]:
-        """The operations by their names."""
         return {
             "put_item": self.put_item,
             "get_item": self.get_item,
@@ -266,7 +262,6 @@ class Table:
         return {} if item is None else {"Item": item}
 
     def delete_item(self, *, Key: Item) -> Answer:
-        """Delete an item, if it is there."""
         partition, key = Key["pk"]["S"], Key["sk"]["S"]
         if self.partitions.get(partition, {}).pop(key, None) is not None:
             self._order[partition].remove(key)
@@ -307,7 +302,6 @@ class Table:
         return _page(found if ScanIndexForward else found[::-1], **page)
 
     def scan(self) -> Answer:
-        """Give all items."""
         return {"Items": [item for items in self.partitions.values() for item in items.values()]}
 
     def take(self, partition: str, first: str, stop: str) -> list[Item]:
@@ -413,7 +407,6 @@ class Tables(dict[str, Table]):
         return {"UnprocessedItems": {}}
 
     def named(self, name: str) -> Table:
-        """The table of a name, as AWS refuses one that is not there."""
         if name not in self:
             raise CloudError("ResourceNotFoundException", "Requested resource not found")
         return self[name]

@@ -19,7 +19,6 @@ class Events:
         self._written = 0
 
     def scheduled(self, at_s: float) -> Event:
-        """One tick of a schedule."""
         return self._event("aws.scheduler", "Scheduled Event", at_s, [], "{}")
 
     def of_cloud(self, event: CloudEvent) -> Event:
@@ -97,5 +96,4 @@ class Events:
 
 
 def instance_arn(instance_id: str) -> str:
-    """The ARN of an instance, as its events carry it."""
     return f"arn:aws:ec2:{REGION}:{ACCOUNT}:instance/{instance_id}"

@@ -23,11 +23,9 @@ class VirtualTime:
     start: datetime
 
     def at(self, seconds: float) -> datetime:
-        """The instant of a second."""
         return self.start + timedelta(seconds=seconds)
 
     def seconds(self, instant: datetime) -> float:
-        """The second of an instant."""
         return (instant - self.start).total_seconds()
 
 
@@ -53,7 +51,6 @@ class WireAction:
         return page(answer, get, self.page) if self.page else answer
 
     def __call__(self, params: Mapping[str, Any]) -> Answer:
-        """Answer to a call of a client."""
         return self.respond(params.get)
 
 
@@ -68,7 +65,6 @@ def page(answer: Answer, get: Get, size: Page) -> Answer:
 
 
 def group_arn(name: str) -> str:
-    """The ARN of a group, as its events carry it."""
     return (
         f"arn:aws:autoscaling:{REGION}:{ACCOUNT}:autoScalingGroup:"
         f"00000000-0000-0000-0000-000000000000:autoScalingGroupName/{name}"

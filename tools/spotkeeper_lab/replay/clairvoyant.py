@@ -83,7 +83,6 @@ def clairvoyant(trace: RequestTrace, settings: ReplaySettings) -> Run:
 
 
 def follow(trace: RequestTrace, settings: ReplaySettings, serving: Sequence[int]) -> Run:
-    """Serve the trace with the schedule."""
     start = replace(settings, initial_workers=serving[0])
     ahead = math.ceil(settings.cold_start_s / MINUTE_S)
     run = replay(trace, Schedule(serving, ahead), start)

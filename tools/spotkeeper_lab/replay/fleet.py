@@ -34,7 +34,6 @@ class ReplayFleet:
 
     @property
     def workers(self) -> int:
-        """All workers, booting ones included."""
         return len(self.free)
 
     def booting(self, now_s: float) -> int:

@@ -23,7 +23,6 @@ FOLDED_WITHIN = 8
 
 
 def run(scenario: Scenario) -> Result:
-    """Run a scenario."""
     with Watched(scenario).deployed() as world:
         world.go()
     return world.result()
@@ -148,7 +147,6 @@ def _tell(
     asked: argparse.Namespace,
     console: Console,
 ) -> None:
-    """Tell one small story of each broken promise."""
     failing = [(found[0][0].scenario, promise) for promise, found in broken.items()]
     with Pool(asked.jobs) as pool:
         for scenario, (_, promise) in zip(pool.imap(_smallest, failing), failing, strict=True):

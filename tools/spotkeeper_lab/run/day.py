@@ -114,12 +114,10 @@ class Scene:
 
     @property
     def end_s(self) -> float:
-        """Where the day ends."""
         return LEAD_S + self.settings.hours * 3600.0
 
     @property
     def start(self) -> datetime:
-        """The instant of second 0."""
         offset_s = self.settings.start_h * 3600.0 - LEAD_S
         return datetime.fromtimestamp(EPOCH.timestamp() + offset_s, tz=UTC)
 
@@ -295,8 +293,6 @@ class Decision:
 
 @dataclass(slots=True)
 class Record:
-    """Everything of one demo."""
-
     looks: list[Look] = field(default_factory=list)
     notices: list[Notice] = field(default_factory=list)
     losses: list[float] = field(default_factory=list)
@@ -304,7 +300,6 @@ class Record:
     _open: list[Notice] = field(default_factory=list)
 
     def warn(self, event: CloudEvent, pool: str) -> None:
-        """Note a warning."""
         notice = Notice(at_s=event.at_s, instance_id=event.instance_id, pool=pool)
         self.notices.append(notice)
         self._open.append(notice)
@@ -397,7 +392,6 @@ class Incident(Protocol):
 
 
 def incidents(end_s: float) -> list[Incident]:
-    """The three incidents of a day that ends at `end_s`."""
     length_s = end_s - LEAD_S
     return [
         HungWorker(_story("hung worker", length_s, HANG_AT, "the workers of an instance hang")),
@@ -448,7 +442,6 @@ class HungWorker:
         return any(view.instance_id == self._instance_id for view in world.cloud.instances())
 
     def see(self, world: World, invocation: Invocation) -> None:
-        """Note the replacement."""
         if invocation.function != HEALTH or not self._instance_id or self.story.ended_well:
             return
         if invocation.metrics.get("WorkersReplaced", 0) > 0:
@@ -682,7 +675,6 @@ class Day(World):
         self.lead_bill = self.cloud.bill()
 
     def recorded(self, fleet: str, text: str) -> None:
-        """Keep a decision."""
         self.record.decisions.append(Decision(at_s=self.now_s, text=text))
 
     def done(self, invocation: Invocation) -> None:

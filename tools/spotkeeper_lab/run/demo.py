@@ -180,7 +180,6 @@ def _mean_and_longest(seconds: dict[str, float | None]) -> str:
 
 
 def span(seconds: float) -> str:
-    """A time in words."""
     return f"{seconds:.0f} s" if seconds < IN_SECONDS_BELOW else f"{seconds / 60:.0f} min"
 
 
@@ -211,7 +210,6 @@ def progress(console: Console, day: Day) -> Iterator[Callable[[Look], None]]:
 
 
 def line(day: Day, look: Look) -> str:
-    """The fleet in one line."""
     return (
         f"{day.time.at(look.at_s):%a %H:%M}  target {look.target}  spot {look.spot}  "
         f"on-demand {look.on_demand}  busy {day.force.busy} of {look.workers}  "

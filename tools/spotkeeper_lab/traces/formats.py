@@ -58,7 +58,6 @@ class Series:
     began: datetime | None = None
 
     def cut(self, start: datetime | None, end_s: float) -> Steps:
-        """The steps from a start on."""
         skip_s = self.skip_s(start)
         held = [capacity for time, capacity in self.steps if time <= skip_s][-1]
         later = ((time - skip_s, capacity) for time, capacity in self.steps if time > skip_s)

@@ -25,8 +25,6 @@ LONGEST_S = 400 * DAY_S
 
 
 class MarketFileError(MarketError):
-    """A market file that is not one; names the file and, where there is one, the line."""
-
     def __init__(self, path: Path | str, line: int | None, problem: str) -> None:
         where = str(path) if line is None else f"{path}, line {line}"
         super().__init__(f"{where}: {problem}")

@@ -44,7 +44,6 @@ class RequestTraceError(ValueError):
 
     @classmethod
     def at(cls, path: Path, line: int | None, problem: str) -> RequestTraceError:
-        """The error of a file."""
         return cls(f"{path}: {problem}" if line is None else f"{path}, line {line}: {problem}")
 
 

@@ -37,12 +37,10 @@ def cloud(
 
 
 def ids(one: Cloud, group: str) -> list[str]:
-    """The instances of a group."""
     return [instance.instance_id for instance in one.group(group).instances]
 
 
 def kinds(events: list[CloudEvent], *wanted: EventKind) -> list[tuple[EventKind, float, str]]:
-    """The events of some kinds."""
     return [(e.kind, e.at_s, e.instance_id) for e in events if e.kind in wanted]
 
 

@@ -74,7 +74,6 @@ def _of_window(digests: list[LoadDigest], now: datetime) -> list[LoadDigest]:
 
 
 def replayed() -> LoadSummary:
-    """What the replay tells the rule."""
     arrival_s, start_s, service_s = requests()
     done = start_s + service_s < 60.0 * MINUTES
     logs = SeenLogs(60.0 * MINUTES, WAIT_S)
