@@ -28,11 +28,6 @@ def test_groups_that_do_not_exist_are_left_out(groups: Groups) -> None:
     assert groups.reader.describe([]) == {}
 
 
-def test_groups_without_trouble_have_none(groups: Groups) -> None:
-    assert groups.reader.failures(SPOT, LONG_AGO) == ()
-    assert groups.reader.troubled_spot_requests(groups.ids(), LONG_AGO) == ()
-
-
 def test_only_instances_of_groups_have_one(groups: Groups) -> None:
     first, second = groups.ids()
     found = groups.reader.groups_of([first, NOBODY, second])
@@ -47,12 +42,6 @@ def test_desired_brings_instances_and_ends_them(groups: Groups) -> None:
     groups.writer.set_desired(ON_DEMAND, 1)
     groups.settle()
     assert len(groups.ids(ON_DEMAND)) == 1
-
-
-def test_the_same_desired_twice_is_once(groups: Groups) -> None:
-    before = groups.ids()
-    groups.writer.set_desired(SPOT, 2)
-    assert groups.ids() == before
 
 
 def test_desired_of_a_group_that_does_not_exist_is_refused(strict_groups: Groups) -> None:

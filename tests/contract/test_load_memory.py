@@ -16,7 +16,7 @@ from spotkeeper.adapters.dynamodb.load_table import LoadDigestTable
 from spotkeeper.domain.load.digest import digest, sent_iso
 from spotkeeper.domain.load.load import LoadDigest
 from spotkeeper.domain.load.slots import by_slot, slot_of
-from spotkeeper.ports import Throttled, Unreadable
+from spotkeeper.ports import Unreadable
 from spotkeeper_lab.fakes import FakeLoadTable
 from tests.builders import TABLE
 from tests.contract.conftest import table_client
@@ -171,22 +171,6 @@ def test_of_a_small_window_only_what_is_new_is_unpacked(
     table.add([sent(500, 35)])
     assert logs_read(table, 30) == 10
     assert len(unpacked) == 13
-
-
-def test_a_call_that_fails_leaves_nothing_half_done(
-    dynamodb: "DynamoDBClient", filled: LoadDigestTable
-) -> None:
-    filled.add([sent(500, WINDOW_S)])
-
-    def fail(params: dict[str, Any], **_: object) -> None:
-        if params.get("Select") == "COUNT":
-            raise Throttled("slow down")
-
-    dynamodb.meta.events.register("provide-client-params.dynamodb.Query", fail)
-    with pytest.raises(Throttled):
-        logs_read(filled, 30)
-    dynamodb.meta.events.unregister("provide-client-params.dynamodb.Query", fail)
-    assert logs_read(filled, 30) == WINDOW_S - 30 + 1
 
 
 def test_a_memory_holds_no_more_than_its_window() -> None:

@@ -10,10 +10,10 @@ import pytest
 
 from functions.check_availability.app import handler
 from spotkeeper.observability import COUNTS, LEVELS, TurnFailed
-from spotkeeper.ports import Gone, Throttled
+from spotkeeper.ports import Gone
 from spotkeeper_lab.cloud.values import LifecycleHook, Result, Transition
 from spotkeeper_lab.cloud.words import IN_SERVICE
-from tests.functions.conftest import Stage, document, slow_down
+from tests.functions.conftest import Stage, document
 
 type StageOf = Callable[..., Stage]
 type Metrics = Callable[[str], dict[str, float]]
@@ -62,29 +62,6 @@ def test_a_launch_that_a_machine_abandons_rings_in_the_next_turn(
     stage.call(handler)
     assert "bootstrap" in stage.records("ocr")[-1]["alarms"]
     assert metrics("ocr")["ConfigurationFailure"] == 1
-
-
-def test_a_loss_is_backfilled_within_the_turn(stage_of: StageOf, metrics: Metrics) -> None:
-    stage = stage_of(("ocr",), spot=LOSES_TWO)
-    stage.call(handler)
-    metrics("ocr")
-    stage.at(900)
-    stage.call(handler)
-    assert stage.cloud.group("ocr-on-demand").desired >= 2
-    record = stage.records("ocr")[-1]
-    assert record["action"] == "backfill"
-    assert record["outcomes"][0]["asked"].startswith("ocr-on-demand: desired ")
-    assert all(not outcome["error"] for outcome in record["outcomes"])
-    assert metrics("ocr")["Backfilled"] >= 2
-
-
-def test_az_rebalancing_is_suspended_once(stage_of: StageOf) -> None:
-    stage = stage_of(("ocr",))
-    stage.call(handler)
-    assert stage.counted("autoscaling")["SuspendProcesses"] == 2
-    stage.at(660)
-    stage.call(handler)
-    assert stage.counted("autoscaling")["SuspendProcesses"] == 0
 
 
 def test_an_unknown_failure_is_told_counted_and_backfilled(
@@ -204,18 +181,6 @@ def test_without_any_document_the_turn_fails_and_says_where_they_belong(stage_of
     with pytest.raises(TurnFailed) as caught:
         stage.call(handler)
     assert "no fleet document under /spotkeeper/test/fleets" in failures(caught)[0]
-
-
-def test_a_throttled_look_at_the_groups_concludes_nothing(stage_of: StageOf) -> None:
-    stage = stage_of(("ocr",), spot=LOSES_TWO)
-    stage.at(900)
-    stage.during["DescribeAutoScalingGroups"] = slow_down
-    with pytest.raises(TurnFailed) as caught:
-        stage.call(handler)
-    (error,) = caught.value.exceptions
-    assert isinstance(error, Throttled)
-    assert "fleet ocr: describing Auto Scaling groups" in str(error)
-    assert stage.cloud.group("ocr-on-demand").desired == 0
 
 
 # --- one writer -------------------------------------------------------------------------------

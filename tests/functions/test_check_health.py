@@ -12,9 +12,8 @@ from spotkeeper import wiring
 from spotkeeper.domain.load.digest import SearchLog, Status, digest, sent_iso
 from spotkeeper.domain.load.load import Cluster
 from spotkeeper.observability import COUNTS, LEVELS, TurnFailed
-from spotkeeper.ports import Throttled
 from tests.builders import TABLE, at
-from tests.functions.conftest import Stage, document, slow_down
+from tests.functions.conftest import Stage, document
 
 type StageOf = Callable[..., Stage]
 type Metrics = Callable[[str], dict[str, float]]
@@ -84,18 +83,6 @@ def test_a_quiet_turn_makes_eight_calls(stage_of: StageOf, desired: int) -> None
     assert stage.counted("dynamodb") == calls
 
 
-def test_a_deleted_group_fails_its_fleet_and_the_other_is_sized(stage_of: StageOf) -> None:
-    stage = stage_of()
-    stage.cloud.delete_group("search-on-demand")
-    serve(stage, "ocr", 0.9)
-    with pytest.raises(TurnFailed) as caught:
-        stage.call(handler)
-    (error,) = caught.value.exceptions
-    assert str(error).startswith("fleet search: group search-on-demand does not exist")
-    assert stage.cloud.group("ocr-spot").desired == 6
-    assert stage.leased("search") == set()
-
-
 def test_a_digest_that_cannot_be_read_fails_its_fleet_by_name_and_the_other_is_sized(
     stage_of: StageOf,
 ) -> None:
@@ -134,16 +121,6 @@ def test_a_history_that_cannot_be_read_is_reported_once_and_starts_afresh(
         stage.call(handler)
     assert "the load history of fleet ocr" in str(caught.value.exceptions[0])
     assert "start 95% within 10 s" in stage.call(handler)["ocr"]
-
-
-def test_a_throttled_read_of_the_load_sizes_nothing(stage_of: StageOf) -> None:
-    stage = stage_of(("ocr",))
-    serve(stage, "ocr", 0.9)
-    stage.during["Query"] = slow_down
-    with pytest.raises(TurnFailed) as caught:
-        stage.call(handler)
-    assert isinstance(caught.value.exceptions[0], Throttled)
-    assert stage.cloud.group("ocr-spot").desired == 4
 
 
 def test_two_turns_at_once_resize_once(stage_of: StageOf) -> None:

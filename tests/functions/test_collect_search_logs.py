@@ -13,13 +13,12 @@ from moto import mock_aws
 
 from functions.collect_search_logs.app import handler
 from spotkeeper import wiring
-from spotkeeper.adapters.request_queues import AgentRequestQueues
 from spotkeeper.border.events import EventError
 from spotkeeper.domain.load.load import milliseconds
 from spotkeeper.domain.load.summarise import summarise
 from spotkeeper_lab.local_aws.table import create_table
 from spotkeeper_lab.world import Context, forget
-from tests.search_logs import FLEET, SENT, before, packed, sent_log
+from tests.search_logs import FLEET, SENT, before, sent_log
 
 EVENT = Path(__file__).parents[2] / "events" / "search_logs.json"
 PATH = "/spotkeeper/test/fleets"
@@ -97,15 +96,6 @@ def test_a_poison_message_fails_alone_and_is_named(
     assert "_aws" not in capsys.readouterr().out
 
 
-def test_duplicates_count_once_in_a_batch_a_retried_batch_and_another_batch() -> None:
-    body = json.dumps([sent_log(0), sent_log(1)])
-    batch = [record("a", body), record("b", body), record("c", json.dumps(sent_log(2)))]
-    assert deliver(*batch) == []
-    assert deliver(*batch) == []
-    assert deliver(record("d", packed(body)), record("e", json.dumps(sent_log(3)))) == []
-    assert finished() == 4
-
-
 def test_a_fleet_whose_document_is_wrong_keeps_its_search_logs() -> None:
     wrong = json.dumps({"version": 1})
     boto3.client("ssm").put_parameter(
@@ -113,11 +103,6 @@ def test_a_fleet_whose_document_is_wrong_keeps_its_search_logs() -> None:
     )
     assert deliver(record("a", json.dumps(sent_log()))) == []
     assert finished() == 1
-
-
-def test_every_message_fails_when_the_table_is_gone() -> None:
-    boto3.client("dynamodb").delete_table(TableName="spotkeeper")
-    assert deliver(record("a", json.dumps(sent_log()))) == ["a"]
 
 
 def test_an_event_of_another_kind_is_refused_by_name() -> None:
@@ -132,12 +117,3 @@ def test_logs_lost_on_a_machine_are_a_metric(capsys: pytest.CaptureFixture[str])
         json.loads(line) for line in capsys.readouterr().out.splitlines() if "_aws" in line
     ]
     assert (written["SearchLogsLost"], written["fleet"]) == ([4.0], FLEET)
-
-
-def test_an_agent_s_look_at_its_broker_is_read_by_the_checker() -> None:
-    queue = {"vhost": "/", "name": "requests", "ready": 5, "unacknowledged": 2}
-    look = {"version": 1, "agent": {"queue": queue | {"at": before(5).isoformat()}}}
-    assert deliver(record("a", packed(json.dumps(look)))) == []
-    kept = AgentRequestQueues(boto3.client("dynamodb"), "spotkeeper", lambda: SENT)
-    length = kept.length("rabbitmq://%2F/requests")
-    assert (length.waiting, length.in_flight) == (5, 2)

@@ -24,8 +24,6 @@ STRANGER = "i-0838c23d20458e79c"
 CHANGING = ("SetDesiredCapacity", "TerminateInstanceInAutoScalingGroup", "DetachInstances",
             "CreateTags", "TerminateInstances", "SetInstanceHealth")  # fmt: skip
 
-GROUP_EVENTS = ("launch_successful", "launch_unsuccessful", "terminate_successful")
-
 
 def event(name: str, instance_id: str = STRANGER, group: str = "ocr-spot") -> dict[str, Any]:
     """An event of events/ about another instance or group, sent a second ago."""
@@ -74,11 +72,6 @@ def test_an_event_about_a_strangers_instance_does_nothing(stage: Stage, name: st
 def test_an_event_about_a_group_turns_its_fleet_only(stage: Stage, name: str) -> None:
     assert stage.call(handler, event(name)).keys() == {"ocr"}
     assert stage.records("search") == []
-    assert changes(stage) == {}
-
-
-def test_an_event_about_an_instance_turns_its_fleet_only(stage: Stage) -> None:
-    assert stage.call(handler, event("instance_state_change", first_spot(stage))).keys() == {"ocr"}
     assert changes(stage) == {}
 
 
@@ -184,14 +177,6 @@ def test_an_event_whose_groups_cannot_be_read_at_all_is_delivered_again(stage: S
     with pytest.raises(Throttled):
         stage.call(handler, event("spot_interruption_warning", first_spot(stage)))
     assert stage.records("ocr") == []
-
-
-def test_a_wrong_document_is_the_checkers_to_report(stage: Stage) -> None:
-    stage.put("search", "{")
-    assert (
-        "1 at risk"
-        in (stage.call(handler, event("spot_interruption_warning", first_spot(stage)))["ocr"])
-    )
 
 
 def test_the_drain_tag_says_when_the_instance_is_gone(stage: Stage) -> None:

@@ -18,7 +18,7 @@ from spotkeeper.domain.load.request_queue import QueueLength, QueueLook
 from spotkeeper_lab.cloud.values import Physics
 from spotkeeper_worker.agent.queue_look import look, parse_address
 from tests.builders import at
-from tests.functions.conftest import Stage, document, slow_down
+from tests.functions.conftest import Stage, document
 from tests.functions.test_check_health import served
 from tests.functions.test_collect_search_logs import record
 from tests.search_logs import packed
@@ -251,13 +251,3 @@ def test_a_sleeper_that_cannot_see_its_queue_wakes_after_five_minutes(quiet: Qui
     assert (quiet.desired, quiet.record["rule"]) == (1, "wake")
     quiet.turns(5)
     assert quiet.desired == 1
-
-
-def test_one_throttled_look_changes_nothing(quiet: Quiet) -> None:
-    quiet.turns(6, busy=True)
-    quiet.turns(8)
-    quiet.stage.during["GetQueueAttributes"] = slow_down
-    quiet.turns(1)
-    assert "Throttled" in quiet.record["reason"]
-    quiet.turns(1)
-    assert quiet.desired == 0

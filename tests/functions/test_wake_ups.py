@@ -10,7 +10,6 @@ from moto.sqs.models import sqs_backends
 
 from functions.check_availability.app import handler
 from functions.handle_interruption.app import handler as interrupted
-from spotkeeper.observability import TurnFailed
 from spotkeeper_lab.cloud.values import Physics
 from tests.builders import at
 from tests.functions.conftest import ACCOUNT, Stage, document
@@ -65,14 +64,6 @@ def test_a_backfill_that_can_wait_is_asked_for_by_a_wake_up(stage: Stage) -> Non
     assert stage.counted("sqs").total() == 0
 
 
-def test_a_wake_up_that_comes_twice_or_for_nothing_changes_nothing(stage: Stage) -> None:
-    boto3.client("sqs").create_queue(QueueName="wake-ups")
-    stage.at(1410)
-    for _ in range(2):
-        stage.call(handler, WAKE_UP)
-        assert stage.cloud.group("ocr-on-demand").desired == 1
-
-
 def test_the_warnings_own_turn_sends_it_too(stage: Stage) -> None:
     boto3.client("sqs").create_queue(QueueName="wake-ups")
     (warned,) = (r.instance_id for r in stage.cloud.spot_requests() if "marked" in r.status_code)
@@ -81,12 +72,3 @@ def test_the_warnings_own_turn_sends_it_too(stage: Stage) -> None:
     stage.call(interrupted, event | {"time": at(1380).isoformat()})
     assert stage.counted("sqs") == {"SendMessage": 1}
     assert stage.cloud.group("ocr-on-demand").desired == 0
-
-
-def test_where_it_cannot_be_sent_the_backfill_is_asked_for_at_once(stage: Stage) -> None:
-    with pytest.raises(TurnFailed) as caught:
-        stage.call(handler)
-    (error,) = caught.value.exceptions
-    assert str(error).startswith("fleet ocr: look again at 12:23:30: Gone: asking for a turn of")
-    assert stage.cloud.group("ocr-on-demand").desired == 1
-    assert stage.records("ocr")[-1]["rule"] == "backfill"

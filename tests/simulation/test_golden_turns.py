@@ -234,18 +234,6 @@ def calls_before(fleet: Scenario, at_s: float) -> int:
     return len(fleet.faults.calls)
 
 
-def test_a_warning_that_comes_during_a_turn_is_seen_by_another_round() -> None:
-    fleet = Scenario(target=6, a=((0.0, 6), (1200.0, 4)))
-    fleet.to(1019)
-    fleet.faults.meanwhile["describe"] = lambda: handle_interruption(
-        warning(fleet.spot_ids()[0], 1020), [fleet.fleet], fleet.ports, instant(1020)
-    )
-    rounds = len(fleet.states.records)
-    check_availability([fleet.fleet], fleet.ports, instant(1020))
-    assert len(fleet.states.records) == rounds + 2
-    assert fleet.on_demand == 1
-
-
 @pytest.mark.parametrize("calls", range(1, 25))
 def test_a_crash_after_any_call_of_a_turn_is_mended(calls: int) -> None:
     fleet = Scenario(target=6, a=((0.0, 6), (1200.0, 3)), b=((0.0, 0), (2400.0, 9)))

@@ -5,8 +5,6 @@ from dataclasses import replace
 from datetime import datetime
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from spotkeeper.domain.availability.actions import ReplaceEarly, ResumeLaunch, Unmark
 from spotkeeper.domain.availability.elevated import (
@@ -38,15 +36,6 @@ def whole(serving: int = 4, desired: int = 4) -> tuple[int, AvailabilityMemory]:
 
 
 # --- The stories that the availability rules tell, one situation after the other ---
-
-
-def test_an_increase_that_spot_refuses_is_backfilled_at_once() -> None:
-    spot = group("spot", 8, instances(SPOT[:4]))
-    asked = turn(0, spot, group("on-demand", 0), STEADY)
-    refused = (failure(FailureClass.CAPACITY, 10),)
-    decision = turn(60, spot, group("on-demand", 0), asked.memory, spot_failures=refused)
-    assert decision.on_demand_desired == 4
-    assert "capacity: refused" in decision.reason
 
 
 @pytest.mark.parametrize(
@@ -226,13 +215,6 @@ def test_a_backfill_that_is_lost_and_refused_is_both_short() -> None:
     assert "both-short" in found.alarms
 
 
-def test_az_rebalance_is_suspended_where_the_policy_says_so() -> None:
-    bare = Group(name="spot", desired=0, minimum=0, maximum=9)
-    assert turn(0, bare, group("on-demand", 0)).suspend == ("spot",)
-    off = fleet(availability=AvailabilityPolicy(suspend_az_rebalance=False))
-    assert turn(0, bare, group("on-demand", 0), None, off).suspend == ()
-
-
 def test_a_naive_time_is_refused() -> None:
     with pytest.raises(ValueError, match="zone"):
         Observation(
@@ -313,13 +295,6 @@ def test_a_detached_instance_that_aws_took_is_looked_for_and_not_ended_again() -
     assert (ended.terminate, ended.memory.detached) == ((), {})
 
 
-def test_an_instance_whose_detaching_failed_is_not_ended() -> None:
-    spot = group("spot", 4, instances(SPOT[:4]))
-    warned = turn(0, spot, group("on-demand", 0), STEADY, warned={SPOT[0]: at(0)})
-    survived = turn(960, spot, group("on-demand", 1, instances(BACK[:1])), warned.memory)
-    assert (survived.terminate, survived.memory.detached) == ((), {})
-
-
 @pytest.mark.parametrize(("meaning", "early"), [("at_risk", 1), ("ignore", 4)])
 def test_no_more_run_outside_of_the_group_than_it_has(meaning: str, early: int) -> None:
     """A recommended instance runs on for minutes, and its replacement is recommended next."""
@@ -343,13 +318,6 @@ def test_a_running_on_demand_fleet_is_adopted_and_not_ended() -> None:
         assert (held.action, held.rule, held.ends) == (Action.HOLD, "adopting", ())
         assert held.alarms == (("adopting",) if minute >= 10 else ())
         memory = held.memory
-
-
-def test_what_was_adopted_goes_once_spot_has_served_as_many() -> None:
-    whole = group("spot", 10, instances(SPOT[:10]))
-    first = turn(0, whole, TEN)
-    assert turn(20, whole, TEN, first.memory).ends == ()
-    assert len(turn(30, whole, TEN, first.memory).ends) == 10
 
 
 @pytest.mark.parametrize(
@@ -381,13 +349,6 @@ def test_the_load_may_name_the_need_of_what_was_adopted() -> None:
     unknown = turn(60, four, TEN, first.memory, sized=sized, load_known=False)
     assert unknown.rule == "adopting"
     assert len(turn(60, four, TEN, first.memory, sized=sized).ends) == 10
-
-
-def test_a_fleet_whose_memory_was_lost_is_adopted_again() -> None:
-    short = turn(0, members(*SPOT[:2]), group("on-demand", 2, instances(BACK[:2])), SETTLED)
-    assert short.memory.adoption is None
-    lost = turn(60, members(*SPOT[:4]), group("on-demand", 6, instances(BACK[:6])))
-    assert (lost.rule, lost.ends) == ("adopting", ())
 
 
 @pytest.mark.parametrize(("spot_name", "back_name"), [("other", "on-demand"), ("spot", "other")])
@@ -709,11 +670,6 @@ def test_a_cold_on_demand_group_is_not_asked_for_an_allowance() -> None:
     assert warned.on_demand_desired == 1
 
 
-def test_another_pool_needs_no_allowance() -> None:
-    bursts = (WarningBurst(since=at(0), pool="us-east-1f/g4dn.xlarge", warned=5),)
-    assert lost_warnings(bursts, one_pool(4), frozenset(), 0.15) == 0
-
-
 def test_a_warned_instance_brings_one_more_and_it_goes_after_the_burst() -> None:
     warm = WARM
     before = turn(0, one_pool(6), group("on-demand", 0), of=warm)
@@ -832,22 +788,6 @@ def test_heavy_losses_lengthen_the_settling_up_to_their_window(
 ) -> None:
     assert settle_s(POLICY, heavy, elevated=elevated) == settles_s
     assert settle_s(AvailabilityPolicy(), heavy, elevated=elevated) == 30
-
-
-@given(st.integers(90, 86_400), st.integers(0, 99), st.booleans())
-def test_one_length_stretches_all_that_elevated_risk_does(
-    elevated_risk_s: int, heavy: int, elevated: bool
-) -> None:
-    short, twice = (
-        AvailabilityPolicy(elevated_risk_s=each) for each in (elevated_risk_s, 2 * elevated_risk_s)
-    )
-    longer = settle_s(twice, heavy, elevated=elevated)
-    assert (
-        settle_s(short, heavy, elevated=elevated)
-        <= longer
-        <= settle_s(twice, heavy + 1, elevated=True)
-    )
-    assert longer <= 4 * twice.elevated_risk_s
 
 
 def test_a_hung_worker_that_is_replaced_makes_no_elevated_risk() -> None:

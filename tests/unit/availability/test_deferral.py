@@ -139,25 +139,6 @@ def test_a_start_that_lasts_longer_than_the_others_hurries_the_next() -> None:
     assert first.on_demand_desired == 2
 
 
-def test_an_instance_that_is_taken_too_soon_is_backfilled_when_that_is_seen() -> None:
-    kept = warm(early_replacement=False)
-    first = warned(kept)
-    assert turn(10, spot(LEFT), NONE, first.memory, kept).on_demand_desired == 1
-
-
-def test_an_instance_that_is_never_taken_counts_again() -> None:
-    kept = warm(early_replacement=False)
-    first = warned(kept)
-    due = turn(30, spot(), NONE, first.memory, kept)
-    on_demand = group("on-demand", 1, instances(BACK[:1]))
-    held = turn(899, spot(), on_demand, due.memory, kept)
-    assert (held.action, held.spot.serving) == (Action.HOLD, 3)
-    after = turn(
-        960, spot(), on_demand, turn(900, spot(), on_demand, held.memory, kept).memory, kept
-    )
-    assert (after.action, after.spot.serving) == (Action.RELEASE, 4)
-
-
 def on_demand(serving: str = "", launching: str = "") -> Group:
     """The on-demand group with instances named by one letter each."""
     return group("on-demand", 9, instances(list(serving), list(launching)))

@@ -133,29 +133,6 @@ def test_an_end_whose_answer_was_lost_is_looked_up() -> None:
     assert one_left.plan.assessment.found == -1
 
 
-def test_a_mark_that_was_refused_is_made_by_the_next_turn() -> None:
-    memory = AvailabilityMemory(need=4, spot_seen=4, seen_at=at(-10))
-    spot = group("spot", 4, instances(SPOT[:4]))
-    wanted = turn(0, spot, group("on-demand", 0), memory, warned={SPOT[0]: at(0)}).plan
-    refused = answered(
-        wanted, {n: Answer.REFUSED for n, a in enumerate(wanted.actions) if isinstance(a, Drain)}
-    )
-    assert refused.drained == ()
-    assert turn(10, spot, group("on-demand", 1), refused).drain == (SPOT[0],)
-
-
-def test_an_instance_that_could_not_be_ended_is_not_forgotten() -> None:
-    memory = AvailabilityMemory(
-        need=0, spot_seen=0, seen_at=at(-10), detached=dict.fromkeys(OUT, at(-3600))
-    )
-    none, running = group("on-demand", 0), frozenset(OUT)
-    wanted = turn(0, group("spot", 0), none, memory, running=running).plan
-    assert [a.instance_id for a in wanted.actions if isinstance(a, Terminate)] == OUT
-    after = answered(wanted, {1: Answer.REFUSED})
-    assert set(after.detached) == {OUT[1]}
-    assert turn(60, group("spot", 0), none, after, running=running).terminate == (OUT[1],)
-
-
 def test_what_a_crash_must_not_lose_is_what_a_lost_answer_leaves() -> None:
     memory = AvailabilityMemory(need=4, spot_seen=4, seen_at=at(-60), in_service=4)
     wanted = turn(

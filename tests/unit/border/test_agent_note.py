@@ -33,10 +33,6 @@ def test_counts_and_a_look_come_with_a_log() -> None:
     assert look.length.seen_at == before(20)
 
 
-def test_messages_of_before_have_none() -> None:
-    assert read(lines([sent_log(0), sent_log(1)])).notes == ()
-
-
 def test_a_look_may_come_without_a_log() -> None:
     body = read(packed(json.dumps({"version": 1, "agent": {"queue": LOOK}})))
     assert body.logs == ()
@@ -88,8 +84,3 @@ def test_what_is_wrong_is_named(wrong: dict[str, object], why: str) -> None:
 def test_what_is_neither_a_log_nor_a_note_is_refused(alone: dict[str, object]) -> None:
     with pytest.raises(MessageRefused, match=r"logs\[0\]"):
         read(json.dumps(alone))
-
-
-def test_a_note_alone_does_not_hide_a_wrong_log() -> None:
-    with pytest.raises(MessageRefused, match=r"logs\[1\]\.worker_id"):
-        read(lines([{"version": 1, "agent": {"queue": LOOK}}, sent_log(1, worker_id=7)]))

@@ -5,13 +5,11 @@ import gzip
 import json
 import re
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spotkeeper.border.queue_messages import read_messages
 from spotkeeper.border.search_log import MAX_BODY_BYTES, MAX_ERRORS, MessageRefused, read
 from spotkeeper.domain.load.load import Cluster
 from tests.search_logs import before, lines, packed, sent_log
@@ -35,15 +33,6 @@ TWO = [sent_log(0), sent_log(1)]
 )
 def test_every_form_of_a_message_reads_alike(body: str) -> None:
     assert [each.request_id for each in read(body).logs] == ["r-0", "r-1"]
-
-
-@pytest.mark.parametrize("indent", [None, 4])
-@pytest.mark.parametrize("pack", [str, packed])
-def test_a_single_log_is_a_message(indent: int | None, pack: Any) -> None:
-    [only] = read(pack(json.dumps(sent_log(), indent=indent))).logs
-    assert only.finished_at == before(30)
-    assert (only.worker_id, only.instance_id) == ("gpu-0", "i-0123456789abcdef0")
-    assert only.fleet == ""
 
 
 def test_unknown_fields_are_kept_out_and_braces_in_text_do_no_harm() -> None:
@@ -197,12 +186,6 @@ def test_megabytes_of_line_ends_take_no_time() -> None:
         read(packed("{}" + "\n" * (MAX_BODY_BYTES - 3) + "x"))
 
 
-@given(st.text() | st.from_regex(r"[\[{][\x00-\x7f]*"))
-def test_any_text_reads_or_is_refused(body: str) -> None:
-    with pytest.raises(MessageRefused):
-        read(body)
-
-
 @given(cut=st.integers(0, len(GOOD) - 1), put=st.characters())
 def test_one_wrong_character_never_breaks_the_reader(cut: int, put: str) -> None:
     try:
@@ -211,10 +194,3 @@ def test_one_wrong_character_never_breaks_the_reader(cut: int, put: str) -> None
         assert str(refusal).startswith(("logs", "body"))
     else:
         assert len(logs) == 1
-
-
-def test_messages_carry_the_queue_s_clock() -> None:
-    attributes = {"SentTimestamp": "1795168802123"}
-    event = {"Records": [{"messageId": "m", "body": "{}", "attributes": attributes}]}
-    [only] = read_messages(event)
-    assert only.sent_at == datetime(2026, 11, 20, 10, 0, 2, 123000, tzinfo=UTC)

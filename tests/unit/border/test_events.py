@@ -135,13 +135,6 @@ def test_an_instance_that_comes_or_has_gone_makes_no_turn(state: str) -> None:
     assert parse_event(with_detail("instance_state_change", state=state), ACCOUNT) is None
 
 
-@pytest.mark.parametrize("state", ["stopping", "shutting-down"])
-def test_an_instance_that_goes_makes_a_turn(state: str) -> None:
-    parsed = parse_event(with_detail("instance_state_change", state=state), ACCOUNT)
-    assert parsed is not None
-    assert parsed.kind is InterruptionKind.STATE_CHANGE
-
-
 def test_aws_health_of_other_services_and_categories_is_ignored() -> None:
     about = "health_scheduled_change"
     assert parse_event(with_detail(about, service="RDS"), ACCOUNT) is None
@@ -220,9 +213,3 @@ def test_a_mangled_event_raises_nothing_but_an_event_error(data: st.DataObject) 
 
 def test_a_scheduled_change_that_was_called_off_is_ignored() -> None:
     assert parse_event(with_detail("health_scheduled_change", statusCode="closed"), ACCOUNT) is None
-
-
-def test_a_scheduled_change_that_says_nothing_of_its_status_is_one() -> None:
-    event_without = event("health_scheduled_change")
-    del event_without["detail"]["statusCode"]
-    assert parse_event(event_without, ACCOUNT) == EXPECTED["health_scheduled_change"]

@@ -61,18 +61,6 @@ def _named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("POWERTOOLS_METRICS_NAMESPACE", "Spotkeeper")
 
 
-def test_a_record_becomes_metrics_and_one_line(lines: Lines, told: Told) -> None:
-    assert report(TurnReport(records=(record(),))) == {"ocr": "nothing is missing"}
-    assert metrics(lines()) == {"SpotDesired": 4, "SpotServing": 4}
-    (line,) = told(logging.INFO)
-    assert line["seen"] == {"SpotDesired": 4, "SpotServing": 4}
-    assert (line["fleet"], line["rule"], line["reason"]) == (
-        "ocr",
-        "at target",
-        "nothing is missing",
-    )
-
-
 @pytest.mark.parametrize(
     ("alarm", "metric"),
     [
@@ -121,17 +109,6 @@ def test_settings_of_an_earlier_release_are_logged_once(told: Told) -> None:
         tell_unused("of-0.1", settings)
     (warned,) = told(logging.WARNING)
     assert (warned["fleet"], warned["settings"]) == ("of-0.1", ["availability.settle_s"])
-
-
-def test_an_unknown_failure_is_logged_with_its_text(told: Told) -> None:
-    report(TurnReport(records=(record(unknown_failures=("The moon is wrong.",)),)))
-    (warning,) = told(logging.WARNING)
-    assert (warning["fleet"], warning["text"]) == ("ocr", "The moon is wrong.")
-
-
-def test_a_busy_fleet_is_told_and_is_no_error(lines: Lines) -> None:
-    assert report(TurnReport(busy=("ocr",))) == {}
-    assert lines() == []
 
 
 def test_errors_are_raised_together_after_all_was_told(lines: Lines, told: Told) -> None:

@@ -1,12 +1,9 @@
 """Load out of digests: rates, quantiles, burstiness, by hand."""
 
-from datetime import timedelta
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spotkeeper.domain.load.digest import Status
 from spotkeeper.domain.load.histogram import Histogram, bucket, histogram, merged, middle_ms
 from spotkeeper.domain.load.load import Cluster, Load, WorkerLoad, load_rate
 from spotkeeper.domain.load.summarise import index_of_dispersion, summarise
@@ -59,19 +56,6 @@ def test_an_id_used_twice_counts_its_time_once_and_says_so() -> None:
     [worker] = summarise([digest_of(both)], SENT, 300).workers
     assert (worker.busy_s, worker.served_s) == (101, 201)
     assert worker.load_rate <= 1
-
-
-def test_requests_that_failed_are_counted() -> None:
-    ended = [Status.OK, Status.ERROR, Status.TIMEOUT]
-    logs = [log(9 - at, 8 - at, status=status) for at, status in enumerate(ended)]
-    [worker] = summarise([digest_of(logs)], SENT, 300).workers
-    assert (worker.finished, worker.failed, worker.last_finished) == (3, 2, before(6))
-
-
-def test_a_message_sent_twice_counts_once() -> None:
-    logs = [log(9, 1)]
-    later = digest_of(logs, SENT + timedelta(seconds=30))
-    assert summarise([later, digest_of(logs)], SENT, 300).finished == 1
 
 
 def test_what_was_sent_before_the_window_does_not_count() -> None:
@@ -133,11 +117,6 @@ def test_squared_variation_by_hand() -> None:
 def test_a_worker_without_capacity_has_no_load_rate() -> None:
     idle = WorkerLoad(worker_id="w", cluster=Cluster.AWS, instance_id="i", last_finished=SENT)
     assert idle.load_rate == 0.0
-
-
-def test_late_and_skewed_logs_are_counted() -> None:
-    load = summarise([digest_of([log(2000, 1000), log(5, -5)])], SENT, 300)
-    assert (load.finished, load.late, load.skewed) == (1, 1, 2)
 
 
 @given(st.integers(0, 10**12), st.integers(0, 10**12))

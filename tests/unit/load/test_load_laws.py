@@ -99,15 +99,3 @@ def test_rates_are_shares_and_no_time_is_lost(logs: list[SearchLog], window_s: i
     assert 0 <= load_rate(load.workers) <= 1
     assert load.arrival_rate >= 0
     assert load.finished == sum(worker.finished for worker in load.workers)
-
-
-@given(logs=some_logs, more=some_logs, window_s=windows)
-def test_more_logs_never_make_a_worker_less_busy(
-    logs: list[SearchLog], more: list[SearchLog], window_s: int
-) -> None:
-    def busy(served: list[SearchLog]) -> dict[tuple[str, str], float]:
-        workers = summarise([digest_of(served)], SENT, window_s).workers
-        return {(w.instance_id, w.worker_id): w.served_s for w in workers}
-
-    fewer, all_of_them = busy(logs), busy(logs + more)
-    assert all(all_of_them[worker] >= served - 1e-9 for worker, served in fewer.items())

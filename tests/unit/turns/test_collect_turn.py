@@ -64,16 +64,6 @@ def test_one_log_of_a_wrong_clock_does_not_take_five_hundred_with_it() -> None:
     assert "logs[499].started_at" in report.left_out["m"][0]
 
 
-def test_a_log_of_the_future_beside_others_of_its_worker_is_left_out_alone() -> None:
-    table = FakeLoadTable()
-    local = before(30 - 7200).isoformat()
-    logs = [sent_log(n) for n in range(3)] + [sent_log(3, finished_at=local)]
-    report = run([message(lines(logs))], table)
-    assert (finished(table), [*report.refused]) == (3, [])
-    [why] = report.left_out["m"]
-    assert why == f"finished_at: {local} of gpu-0 lies after the message was sent"
-
-
 def test_a_message_sent_again_in_another_form_counts_once() -> None:
     table = FakeLoadTable()
     logs = [sent_log(0), sent_log(1)]
@@ -92,13 +82,6 @@ def test_a_log_in_several_messages_of_a_batch_counts_once() -> None:
     # Delivered again alone, it is known by its content, and the digest without the log counts.
     run([resent], table)
     assert (finished(table), len(table.items)) == (3, 3)
-
-
-def test_a_log_that_comes_again_in_another_batch_among_others_counts_again() -> None:
-    table = FakeLoadTable()
-    run([message([sent_log(0), sent_log(1)])], table)
-    run([message([sent_log(1), sent_log(2)])], table)
-    assert finished(table) == 4
 
 
 @given(st.lists(series(9, min_size=1, max_size=6), min_size=1, max_size=6), shuffles)

@@ -10,7 +10,7 @@ from spotkeeper.domain.permission import Control, Mode, Pause, Permission
 from spotkeeper.turns.check_availability import check_availability
 from spotkeeper_lab.cloud.values import Physics
 from spotkeeper_lab.fakes import instant
-from tests.builders import NOON, at
+from tests.builders import at
 from tests.simulation.golden import ON_DEMAND, SPOT, Scenario
 
 PAUSE = Pause(until=at(7200), why="maintenance", by="arn:aws:iam::1:user/ops", at=at(0))
@@ -33,19 +33,6 @@ def scene(control: Control, mode: Mode = Mode.ACT) -> Scenario:
     told.fleet = replace(told.fleet, mode=mode)
     told.ports = replace(told.ports, controls=Said(control))
     return told
-
-
-def test_a_pause_ends_by_itself_and_the_mode_is_as_it_was() -> None:
-    control = Control(pause=PAUSE)
-    assert control.permission(Mode.ACT, at(7199)) is Permission.PAUSED
-    assert control.permission(Mode.ACT, at(7200)) is Permission.ACT
-    assert control.permission(Mode.OBSERVE, at(7200)) is Permission.OBSERVE
-
-
-def test_what_an_operator_says_goes_before_the_document() -> None:
-    assert Control(mode=Mode.ACT).permission(Mode.OBSERVE, NOON) is Permission.ACT
-    assert Control(mode=Mode.OBSERVE).permission(Mode.ACT, NOON) is Permission.OBSERVE
-    assert Control().permission(Mode.OBSERVE, NOON) is Permission.OBSERVE
 
 
 def turns(told: Scenario, until_s: float = 1200.0) -> None:

@@ -78,13 +78,6 @@ def test_logs_that_stopped_long_ago_are_not_called_never_come() -> None:
     assert record.seen["SearchLogAge"] == 3600
 
 
-def test_stale_logs_ring_nobody_where_no_one_sizes_by_them() -> None:
-    stage = Stage(sizing=SizingPolicy(enabled=False))
-    stage.serve(0, dict.fromkeys(stage.spot, 0.9))
-    (record,) = stage.turn(4).records
-    assert (record.alarms, record.seen["StaleSearchLogs"]) == ((), 0)
-
-
 def test_with_sizing_off_the_group_is_someone_elses() -> None:
     stage = Stage(sizing=SizingPolicy(enabled=False))
     stage.serve(0, dict.fromkeys(stage.spot, 0.9))

@@ -12,8 +12,6 @@ from spotkeeper.domain.settings.sizing import Bounds, Objective, SizingPolicy
 from spotkeeper_lab.fakes import instant
 from tests.unit.turns.stage import START_S, Stage, served
 
-QUEUE = "https://sqs.eu-west-1.amazonaws.com/123456789012/requests"
-
 
 @dataclass(slots=True)
 class Poisson:
