@@ -16,12 +16,15 @@ from functions.keep_jobs.app import handler
 from spotkeeper import wiring
 from spotkeeper.adapters.dynamodb.jobs import JobItems
 from spotkeeper.adapters.stacks import Stack
+from spotkeeper.domain.jobs.job import Job, JobSpec, Making
 from spotkeeper.observability import TurnFailed
+from spotkeeper.ports import TimedOut
 from spotkeeper_lab.local_aws.table import create_table
 from spotkeeper_lab.world import Context
 from spotkeeper_operator.aws import Aws, OperatorError
 from spotkeeper_operator.jobs import Jobs, exit_code, pack, read_document, status_text
 from tests.builders import TABLE
+from tests.strict_images import strict_images
 
 BUCKET, NONCE = "jobs-bucket", "51af3dc0-da77"
 REPORT = {"version": 1, "job": "resnet", "generation": 0, "volume": None, "step": None, "gpu": None}
@@ -33,6 +36,7 @@ environment = {EPOCHS = "90"}
 [machine]
 types = ["g5.xlarge"]
 """
+ROOT = DOCUMENT + 'root = "keep"\n[end]\non_done = "image"\n'
 VOLUME = DOCUMENT + '[state]\nvolume = {mount = "/data", size_gib = 100}\n'
 
 
@@ -96,7 +100,7 @@ class Account:
 
 @pytest.fixture
 def account(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Account]:
-    with mock_aws():
+    with mock_aws(), strict_images():
         ec2 = boto3.client("ec2", "us-east-1")
         image = ec2.describe_images()["Images"][0]["ImageId"]
         template = ec2.create_launch_template(
@@ -201,6 +205,50 @@ def test_a_volume_is_created_proved_and_granted_and_sealed_at_the_end(account: A
     )["Snapshots"]
     assert {"Key": "spotkeeper:seal", "Value": "true"} in seal["Tags"]
     assert "1 snapshots, 0 volumes" in account.jobs.delete("resnet")
+
+
+def test_a_kept_root_is_sealed_and_the_next_machine_starts_from_an_image_of_it(
+    account: Account, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    account.start(ROOT)
+    cloud = wiring.job_ports().cloud
+    create, lost = cloud.create, [TimedOut("no answer")]
+
+    def answered_once(spec: JobSpec, job: Job, making: Making) -> str:
+        made = create(spec, job, making)
+        if lost:
+            raise lost.pop()
+        return made
+
+    monkeypatch.setattr(cloud, "create", answered_once)
+    steps = account.tick()
+    [first] = account.machines()
+    [disk] = first["BlockDeviceMappings"]
+    root = disk["Ebs"]["VolumeId"]
+    assert steps[-3:] == ["KeepRoot: it stays after the machine", "Write: generation 1",
+                          "Grant: generation 1"]  # fmt: skip
+    assert disk["Ebs"]["DeleteOnTermination"] is False
+    account.ec2.terminate_instances(InstanceIds=[first["InstanceId"]])
+    with pytest.raises(TurnFailed, match="no answer"):
+        account.tick()
+    account.tick()
+    [image] = account.ec2.describe_images(Owners=["self"])["Images"]
+    seal = image["BlockDeviceMappings"][0]["Ebs"]["SnapshotId"]
+    [sealed] = account.ec2.describe_snapshots(SnapshotIds=[seal])["Snapshots"]
+    assert sealed["VolumeId"] == root
+    assert {"Key": "spotkeeper:nonce", "Value": NONCE} in image["Tags"]
+    [second] = account.machines()
+    assert second["ImageId"] == image["ImageId"]
+    account.tick({"event": "exited", "exit_code": 0, "generation": 2})
+    for _ in range(4):
+        account.tick()
+    [last] = account.ec2.describe_images(Owners=["self"])["Images"]
+    assert last["ImageId"] != image["ImageId"]
+    assert account.jobs.one("resnet")[1].mailed
+    mine: Any = [{"Name": "tag:spotkeeper:job", "Values": ["resnet"]}]
+    assert account.ec2.describe_volumes(Filters=mine)["Volumes"] == []
+    assert len(account.ec2.describe_snapshots(OwnerIds=["self"], Filters=mine)["Snapshots"]) == 1
+    assert "1 snapshots, 0 volumes, 1 images" in account.jobs.delete("resnet")
 
 
 @pytest.mark.parametrize("text", [DOCUMENT, VOLUME], ids=["checkpoints", "volume"])
@@ -343,6 +391,29 @@ def test_a_lost_item_is_rebuilt_from_the_bucket_and_tags(account: Account) -> No
     assert machine["tags"]["spotkeeper:grant"] == "2"
 
 
+def test_a_lost_item_of_a_kept_root_is_rebuilt_and_the_root_is_kept(account: Account) -> None:
+    account.start(ROOT)
+    account.tick()
+    [first] = account.machines()
+    JobItems(boto3.client("dynamodb", "us-east-1"), TABLE, tuple).delete("resnet")
+    account.jobs.recover("resnet", "tags", account.now, account.confirmed.append)
+    for _ in range(3):
+        account.tick()
+    [image] = account.ec2.describe_images(Owners=["self"])["Images"]
+    seal = image["BlockDeviceMappings"][0]["Ebs"]["SnapshotId"]
+    [sealed] = account.ec2.describe_snapshots(SnapshotIds=[seal])["Snapshots"]
+    assert sealed["VolumeId"] == first["BlockDeviceMappings"][0]["Ebs"]["VolumeId"]
+    [second] = account.machines()
+    assert second["ImageId"] == image["ImageId"]
+    # And once more, while an image and no other root than that of the machine is there.
+    JobItems(boto3.client("dynamodb", "us-east-1"), TABLE, tuple).delete("resnet")
+    account.jobs.recover("resnet", "tags", account.now, account.confirmed.append)
+    for _ in range(3):
+        account.tick()
+    [third] = account.machines()
+    assert third["ImageId"] not in (first["ImageId"], image["ImageId"])
+
+
 def test_a_lost_item_of_a_volume_is_rebuilt_and_the_volume_is_written_on(account: Account) -> None:
     account.start(VOLUME)
     account.tick()
@@ -374,6 +445,8 @@ def test_a_lost_item_of_a_volume_is_rebuilt_and_the_volume_is_written_on(account
         ("[end]\nmax_hours = -1", "greater than 0"),
         ("[end]\nidle_after = 'soon'", "is no time"),
         ("[state]\nefs = 'fs-1'", "efs is not offered"),
+        ("[end]\non_done = 'image'", 'needs machine.root = "keep"'),
+        ("root = 'keep'\n[state]\nvolume={mount='/d',size_gib=1}", "not offered with state.volume"),
     ],
 )
 def test_a_wrong_document_is_refused_with_its_fields(
@@ -381,8 +454,7 @@ def test_a_wrong_document_is_refused_with_its_fields(
 ) -> None:
     path = tmp_path / "job.toml"
     head, _, machine = DOCUMENT.partition("[machine]")
-    first = more if not more.startswith("[") else ""
-    rest = more if more.startswith("[") else ""
+    first, rest = ("", more) if more.startswith(("[", "root")) else (more, "")
     path.write_text(f"{head}{first}\n[machine]{machine}{rest}\n", encoding="utf-8")
     with pytest.raises(OperatorError, match=message):
         read_document(path)

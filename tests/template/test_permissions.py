@@ -243,14 +243,16 @@ def test_what_is_a_jobs_is_changed_by_the_tag_of_its_stack_only() -> None:
     stack = Stack.with_parameters(JOBS)
     by_tag = {
         "ec2:TerminateInstances", "ec2:AttachVolume", "ec2:DetachVolume", "ec2:DeleteVolume",
-        "ec2:DeleteSnapshot",
+        "ec2:DeleteSnapshot", "ec2:DeregisterImage", "ec2:ModifyInstanceAttribute",
     }  # fmt: skip
     found = [it for owner, it in statements(stack) if owner == "KeepJobsPolicy"]
     for it in found:
         if "ec2:CreateVolume" in it["Action"]:
             assert "51af3dc0-da77" in it["Condition"]["StringEquals"].values()
             assert not [
-                arn for arn in it["Resource"] if not arn.endswith((":volume/*", ":snapshot/*"))
+                arn
+                for arn in it["Resource"]
+                if not arn.endswith((":volume/*", ":snapshot/*", ":image/*"))
             ]
         if it["Action"] == "iam:PassRole":
             assert {arn.rpartition("/")[2] for arn in it["Resource"]} == {"trainer"}

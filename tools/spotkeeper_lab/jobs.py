@@ -48,6 +48,9 @@ HAS_EFFECT = 0.7
 MOST_PENDING = 5
 
 
+# What the launch template names.
+BASE_IMAGE = "ami-base"
+
 # The promises of docs/jobs.md, and what breaks them.
 NO_COPY, LOST = "no complete copy", "work lost: written again from an older copy"
 UNFIT = "a volume of a snapshot that is not complete"
@@ -96,6 +99,9 @@ class Vm:
     step: int = 0
     seq: int = 0
     useless: bool = False
+    image: str = BASE_IMAGE
+    root: str = ""
+    keeps_root: bool = False
 
 
 @dataclass
@@ -128,6 +134,16 @@ class Copy:
 
 
 @dataclass
+class Image:
+    """An image of a snapshot."""
+
+    snapshot: str
+    born: int
+    ready: int
+    state: str = "pending"
+
+
+@dataclass
 class World:
     """The job's world; `work` is in minutes. A `market` without capacity refuses launches."""
 
@@ -151,6 +167,7 @@ class World:
     paid: int = 0
     paid_on_demand: int = 0
     top: int = 0
+    top_root: int = 0
     most: Counter[str] = field(default_factory=Counter)
     broken: set[str] = field(default_factory=set)
     mails: list[Job] = field(default_factory=list)
@@ -161,6 +178,7 @@ class World:
         self.vms: dict[str, Vm] = {}
         self.disks: dict[str, Disk] = {}
         self.copies: dict[str, Copy] = {}
+        self.images: dict[str, Image] = {}
         self.tokens: dict[object, str] = {}
         self.capacity = {(zone, SPOT): True for zone in self.spec.zones}
         self.capacity |= {(zone, ON_DEMAND): False for zone in self.spec.zones}
@@ -225,6 +243,10 @@ class World:
                 volume=vm.volume,
                 draining_since=vm.draining,
                 ends_at=BEGAN + vm.dies * MINUTE if vm.is_warned and vm.dies else None,
+                image=vm.image,
+                root=vm.root,
+                root_device="/dev/sda1",
+                keeps_root=vm.keeps_root,
             )
             for name, vm in self.vms.items()
             if self._is_listed(vm.born) and name in job.machines
@@ -251,8 +273,19 @@ class World:
             for name, it in self.copies.items()
             if self._is_listed(it.born) and it.volume in job.volumes
         }
-        head = self.head[1] if self.head else None
-        return Seen(now=now, machines=machines, volumes=volumes, snapshots=snapshots, head=head)
+        images = {
+            name: it.state
+            for name, it in self.images.items()
+            if self._is_listed(it.born) and name in job.images
+        }
+        return Seen(
+            now=now,
+            machines=machines,
+            volumes=volumes,
+            snapshots=snapshots,
+            images=images,
+            head=self.head[1] if self.head else None,
+        )
 
     def start(self, spec: JobSpec, job: Job, launch: Launch) -> str:
         with self._call("start", launch):
@@ -299,9 +332,10 @@ class World:
                 raise NotMade("InsufficientInstanceCapacity")
             return answer
         zones = [zone for zone in launch.zones if self.capacity[zone, launch.market]]
-        if not zones:
+        image = self.images.get(launch.image)
+        if not zones or (launch.image and not (image and image.state == "available")):
             self.tokens[launch.attempt] = ""
-            raise NotMade("InsufficientInstanceCapacity")
+            raise NotMade("InsufficientInstanceCapacity" if not zones else "InvalidAMIID.NotFound")
         name = self._name("i")
         self.vms[name] = Vm(
             attempt=launch.attempt,
@@ -310,7 +344,15 @@ class World:
             born=self.t,
             runs_at=self.t + 1,
             useless=self.random.random() < self.useless,
+            image=launch.image or BASE_IMAGE,
         )
+        if self.spec.keeps_root:
+            vm = self.vms[name]
+            vm.root = self._name("vol")
+            disk = Disk(zone=vm.zone, generation=0, move=0, data=0, born=self.t, ready=0)
+            disk.state, disk.by, disk.attachment = "in-use", name, "attached"
+            disk.data = self.copies[image.snapshot].data if image else 0
+            self.disks[vm.root] = disk
         self.tokens[launch.attempt] = name
         return name
 
@@ -349,8 +391,17 @@ class World:
                     born=self.t,
                     ready=self.t + self.random.randint(*self.snapshot),
                 )
+            case steps.KeepRoot():
+                vm = self._vm(step.instance_id)
+                self._need(vm.state in ("pending", "running"), "IncorrectInstanceState")
+                vm.keeps_root = True
+            case steps.DeregisterImage():
+                self._need(step.image in self.images, "InvalidAMIID.Unavailable")
+                del self.images[step.image]
             case steps.DeleteSnapshot():
                 self._need(step.snapshot in self.copies, "InvalidSnapshot.NotFound")
+                used = {it.snapshot for it in self.images.values()}
+                self._need(step.snapshot not in used, "InvalidSnapshot.InUse")
                 del self.copies[step.snapshot]
             case steps.Mail():
                 self.mails.append(step.job)
@@ -379,6 +430,13 @@ class World:
             if copy.state != "completed":
                 self.broken.add(UNFIT)
                 raise NotMade("IncorrectState")
+        if step.base:
+            if step.base not in (BASE_IMAGE, *self.images):
+                raise NotMade("InvalidAMIID.NotFound")
+            name = self._name("ami")
+            self.images[name] = Image(step.snapshot, self.t, self.t + self.random.randint(0, 2))
+            self.tokens[step.token] = name
+            return name
         name = self._name("vol")
         self.disks[name] = Disk(
             zone=step.zone,
@@ -418,6 +476,8 @@ class World:
             return
         vm.state, vm.mounted = "gone", ""
         name = next(n for n, it in self.vms.items() if it is vm)
+        if vm.root and not vm.keeps_root:
+            del self.disks[vm.root]
         for disk in self.disks.values():
             if disk.by == name and disk.state == "in-use":
                 sticks = self.random.random() < self.stuck
@@ -453,6 +513,9 @@ class World:
         for copy in self.copies.values():
             if copy.state == "pending" and self.t >= copy.ready:
                 copy.state = "completed"
+        for image in self.images.values():
+            if image.state == "pending" and self.t >= image.ready:
+                image.state = "available"
         for copy in self.copies.values():
             if self.random.random() < self.forged:
                 # Somebody copies the tags of a seal.
@@ -463,12 +526,13 @@ class World:
             with suppress(FleetError, NotMade):
                 self._late(effect)
         writers = [name for name, vm in self.vms.items() if self._agent(name, vm)]
-        if len(writers) > 1 and self.spec.has_volume:
+        if len(writers) > 1 and self.spec.has_disk:
             self.broken.add(WRITERS)
         live = sum(vm.state != "gone" for vm in self.vms.values())
         for what, number in (
             ("volumes", len(self.disks)),
             ("snapshots", len(self.copies)),
+            ("images", len(self.images)),
             ("machines", live),
         ):
             self.most[what] = max(self.most[what], number)
@@ -523,6 +587,12 @@ class World:
             step = self.head[1].step if self.head else None
             self.head = (name, Head(generation=generation, step=step, done=False, exit_code=None))
             vm.claimed, vm.step = True, int(step or 0)
+        if vm.root:
+            root = self.disks[vm.root]
+            if root.data < self.top_root:
+                self.broken.add(LOST)
+            root.data += 1
+            self.top_root = max(self.top_root, root.data)
         vm.step += 1
         self.work_done += 1
         if vm.step % self.interval == 0 or vm.step >= self.work:
@@ -564,11 +634,12 @@ class World:
             self.queue.append((self.t + self.random.choice((0, 0, 0, 1, 3)), report))
 
     def _check(self) -> None:
-        if not self.spec.has_volume or not self.top or self.item.job.outcome:
+        top = self.top if self.spec.has_volume else self.top_root
+        if not self.spec.has_disk or not top or self.item.job.outcome:
             return
         have = [disk.data for disk in self.disks.values()]
         have += [it.data for it in self.copies.values() if it.state == "completed"]
-        if not have or max(have) < self.top:
+        if not have or max(have) < top:
             self.broken.add(NO_COPY)
 
     # --- a life
@@ -627,13 +698,22 @@ class World:
         left = (
             len(self.disks),
             len(self.copies),
+            len(self.images),
             sum(vm.state != "gone" for vm in self.vms.values()),
         )
-        wanted = {OnDone.SNAPSHOT: (0, 1, 0), OnDone.KEEP: (1, 0, 0), OnDone.DELETE: (0, 0, 0)}
-        want = wanted[self.spec.on_done] if self.spec.has_volume else (0, 0, 0)
-        if self.mails and left != want:
+        wanted = {
+            OnDone.SNAPSHOT: (0, 1, 0, 0),
+            OnDone.KEEP: (1, 0, 0, 0),
+            OnDone.IMAGE: (0, 1, 1, 0),
+            OnDone.DELETE: (0, 0, 0, 0),
+        }
+        if (
+            self.mails
+            and left != wanted[self.spec.on_done if self.spec.has_disk else OnDone.DELETE]
+        ):
             self.broken.add(LEFT)
-        allowed = {"volumes": 3, "snapshots": 5, "machines": 1 if self.spec.has_volume else 2}
+        machines = 1 if self.spec.has_disk else 2
+        allowed = {"volumes": 3, "snapshots": 5, "images": 2, "machines": machines}
         if any(self.most[what] > number for what, number in allowed.items()):
             self.broken.add(TOO_MANY)
         if self.spec.has_volume and self.work_done > self.work:

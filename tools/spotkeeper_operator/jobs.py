@@ -27,7 +27,7 @@ from spotkeeper.adapters.ec2.jobs import (
     tags_of,
 )
 from spotkeeper.border.job_document import JobDocument, JobDocumentError, parse_job
-from spotkeeper.domain.jobs.job import Job, Outcome, OwnMachine, OwnVolume
+from spotkeeper.domain.jobs.job import Job, Outcome, OwnImage, OwnMachine, OwnVolume
 from spotkeeper_operator.aws import Aws, OperatorError
 
 MOST_CODE_BYTES = 200 * 2**20
@@ -165,7 +165,10 @@ class Jobs:
         document, job = self.one(name)
         if any(key for key in (job.machine, job.successor) if key):
             raise OperatorError(f"{name} has a machine: `spotkeeper job stop {name} --now` first")
-        if document.state.volume:
+        keeps_root = document.machine.root == "keep"
+        if keeps_root and source.startswith("ami-"):
+            pass
+        elif document.state.volume:
             if not source.startswith("snap-"):
                 raise OperatorError("give a snapshot: --from snap-...")
         else:
@@ -173,6 +176,8 @@ class Jobs:
 
         def back(job: Job) -> Job:
             again = replace(job, outcome=None, ending=None, stop_now=False, mailed=False, told={})
+            if source.startswith("ami-"):
+                return replace(again, image=source, home="", zone="", opened="")
             if not document.state.volume:
                 return again
             return replace(again, home="", zone="", seal=source, opened="", move="")
@@ -200,12 +205,12 @@ class Jobs:
         except self._s3.exceptions.NoSuchKey:
             raise OperatorError(f"the bucket has no job {name}") from None
         document = parse_job(json.loads(text["Body"].read()))
-        found = [
+        ever = [
             instance
             for reservation in self._described("instances", *self._tagged(name))
             for instance in reservation["Instances"]
-            if instance["State"]["Name"] != "terminated"
         ]
+        found = [it for it in ever if it["State"]["Name"] != "terminated"]
         attempts = {it["InstanceId"]: _number(it, ATTEMPT) for it in found}
         machines = {i: OwnMachine(attempt=number, at=now) for i, number in attempts.items()}
         head = self._head(name)[0] if self._exists(f"jobs/{name}/head.json") else {}
@@ -214,9 +219,11 @@ class Jobs:
             state = self._volume_from_tags(name, found, now)
         else:
             state = {"generation": head.get("generation", 0)}
+        if document.machine.root == "keep":
+            state |= self._root_from_tags(name, ever, now)
         if self._table.read(name):
             raise OperatorError(f"job {name} is not lost: `spotkeeper job status {name}`")
-        volumes = sorted(state.get("volumes", {}))
+        volumes = [*sorted(state.get("volumes", {})), *sorted(state.get("images", {}))]
         confirm(
             f"{name} takes these as its own, by their tags, and may end or delete them: "
             + (", ".join([*sorted(machines), *volumes]) or "nothing")
@@ -270,6 +277,60 @@ class Jobs:
         generation = _number(newest, GENERATION)
         return {**state, "seal": newest["SnapshotId"], "generation": generation}
 
+    def _root_from_tags(self, name: str, machines: Sequence[Any], now: datetime) -> dict[str, Any]:
+        """Find the root that a machine wrote, and the newest image."""
+        found = self._described("images", *self._tagged(name))
+        images = {
+            it["ImageId"]: OwnImage(
+                snapshot=it["BlockDeviceMappings"][0]["Ebs"]["SnapshotId"], at=now
+            )
+            for it in found
+        }
+        image = max(found, key=lambda it: it["CreationDate"])["ImageId"] if found else ""
+        volumes = {it["VolumeId"]: it for it in self._described("volumes", *self._tagged(name))}
+        idle = [it["InstanceId"] for it in machines if GRANT not in tags_of(it)]
+        homes = [
+            volume
+            for volume, it in sorted(volumes.items())
+            if not any(disk["InstanceId"] in idle for disk in it["Attachments"])
+        ]
+        if len(homes) > 1:
+            raise OperatorError(
+                f"{', '.join(homes)} carry the tags of {name}: remove the tag {JOB} from all but"
+                " the root with the newest files, and recover again"
+            )
+        snapshots = self._described("snapshots", *self._tagged(name), by={"owner-id": ["self"]})
+        own = {it["VolumeId"] for it in snapshots} | {*volumes}
+        state: dict[str, Any] = {
+            "image": image,
+            "images": images,
+            "seal": images[image].snapshot if image else "",
+            "epoch": max((_number(it, EPOCH) for it in snapshots), default=0) + 1,
+            "volumes": {it: OwnVolume(generation=0, move=0, at=now) for it in own},
+        }
+        if not homes:
+            return state
+        bases = [
+            it["ImageId"]
+            for it in machines
+            for disk in it.get("BlockDeviceMappings", [])
+            if disk.get("Ebs", {}).get("VolumeId") == homes[0]
+        ]
+        base = next(iter(bases), image) or self._template_image()
+        return {
+            **state,
+            "home": homes[0],
+            "zone": volumes[homes[0]]["AvailabilityZone"],
+            "base": base,
+        }
+
+    def _template_image(self) -> str:
+        [version] = self._aws.ec2.describe_launch_template_versions(
+            LaunchTemplateId=self._parameters.get("JobLaunchTemplateId", ""),
+            Versions=[self._parameters.get("JobLaunchTemplateVersion", "$Default")],
+        )["LaunchTemplateVersions"]
+        return version["LaunchTemplateData"].get("ImageId", "")
+
     def _tagged(self, name: str) -> Any:
         nonce = self._nonce
         return [
@@ -292,6 +353,8 @@ class Jobs:
         document, job = self.one(name)
         if document.state.volume:
             raise OperatorError(f"its result is a volume or snapshot: {job.home} in {job.zone}")
+        if job.image and not self._exists(f"jobs/{name}/head.json"):
+            raise OperatorError(f"its result is the image {job.image}")
         head, _ = self._head(name)
         written = []
         for it in head["files"]:
@@ -330,6 +393,10 @@ class Jobs:
         # Only what the item remembers: tags prove nothing.
         own = sorted(found[1].volumes) if found else []
         tagged = [{"Name": f"tag:{SEAL}", "Values": ["true", "false"]}, *self._tagged(name)]
+        known = sorted(found[1].images) if found else []
+        images = self._described("images", by={"image-id": known})
+        for image in images:
+            self._aws.ec2.deregister_image(ImageId=image["ImageId"])
         snapshots = self._described("snapshots", *tagged, by={"volume-id": own})
         for snapshot in snapshots:
             self._aws.ec2.delete_snapshot(SnapshotId=snapshot["SnapshotId"])
@@ -339,7 +406,7 @@ class Jobs:
         self._table.delete(name)
         return (
             f"deleted {name}: {len(objects)} objects, {len(snapshots)} snapshots,"
-            f" {len(volumes)} volumes"
+            f" {len(volumes)} volumes, {len(images)} images"
         )
 
     def _head(self, name: str) -> tuple[dict[str, Any], str]:
@@ -433,6 +500,7 @@ def status_json(document: JobDocument, job: Job) -> dict[str, Any]:
         "generation": job.generation,
         "volume": job.home or None,
         "zone": job.zone or None,
+        "image": job.image or None,
         "step": told.step if told else None,
         "hours": round(job.hours, 3),
         "usd": round(job.usd, 4),

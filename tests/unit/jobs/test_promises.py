@@ -6,6 +6,7 @@ from collections.abc import Callable
 from datetime import timedelta
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -22,8 +23,12 @@ from spotkeeper_lab.traces.market import Market, Steps
 from tests.laws import some
 
 ZONES = ("a", "b", "c")
-VOLUME_GIB = 100
-BOTH = pytest.mark.parametrize("size_gib", [None, VOLUME_GIB], ids=["checkpoints", "volume"])
+KINDS: dict[str, dict[str, Any]] = {
+    "checkpoints": {},
+    "volume": {"size_gib": 100},
+    "root": {"keeps_root": True},
+}
+EACH_KIND = pytest.mark.parametrize("kind", KINDS)
 # Warned and unwarned losses, and a zone that is dry while the seal is being made.
 SCRIPT = [
     (8, "dry", "a"), (8, "dry", "b"), (12, "back", "c"), (20, "dry", "c"), (22, "back", "a"),
@@ -32,24 +37,21 @@ SCRIPT = [
 type Decide = Callable[[JobSpec, Job, Seen], Step | None]
 
 
-def spec(size_gib: int | None, on_done: OnDone = OnDone.SNAPSHOT) -> JobSpec:
-    return JobSpec(name=NAME, zones=ZONES, size_gib=size_gib, max_restarts=50, on_done=on_done)
+def spec(kind: str, **more: Any) -> JobSpec:
+    return JobSpec(name=NAME, zones=ZONES, max_restarts=50, **KINDS[kind], **more)
 
 
-def random_life(seed: int, size_gib: int | None) -> World:
+def random_life(seed: int, kind: str) -> World:
     """Live through a random market, with kills, lost answers, lag and stuck detachments."""
     draw = random.Random(seed)
     script = [
         (draw.randint(2, 70), draw.choice(("dry", "back", "loss")), draw.choice(ZONES))
         for _ in range(draw.randint(0, 14))
     ]
-    asked = spec(size_gib, draw.choice(list(OnDone)))
     after = draw.choice((None, timedelta(minutes=10), timedelta(0)))
+    ends = [it for it in OnDone if kind == "root" or it is not OnDone.IMAGE]
     world = World(
-        spec=JobSpec(
-            name=NAME, zones=ZONES, size_gib=size_gib, max_restarts=50,
-            on_done=asked.on_done, on_demand_after=after,
-        ),
+        spec=spec(kind, on_done=draw.choice(ends), on_demand_after=after),
         seed=seed,
         lag=draw.randint(0, 3),
         notice=draw.choice((0, 0.5, 1)),
@@ -65,38 +67,38 @@ def random_life(seed: int, size_gib: int | None) -> World:
     return world.live([*script, *((75, "back", zone) for zone in ZONES)])
 
 
-@BOTH
+@EACH_KIND
 @some(60, of_many=3_000)
 @given(stuck=st.sampled_from((0.0, 1.0)), lag=st.integers(0, 2), data=st.data())
 def test_killed_before_or_after_any_call_nothing_is_lost(
-    size_gib: int | None, stuck: float, lag: int, data: st.DataObject
+    kind: str, stuck: float, lag: int, data: st.DataObject
 ) -> None:
-    call = data.draw(st.integers(1, calls_of(size_gib, stuck, lag)))
-    world = World(spec=spec(size_gib), stuck=stuck, lag=lag, notice=1, work=20)
+    call = data.draw(st.integers(1, calls_of(kind, stuck, lag)))
+    world = World(spec=spec(kind), stuck=stuck, lag=lag, notice=1, work=20)
     world.killed_at = (call, data.draw(st.sampled_from(("before", "after"))))
     world.live(SCRIPT)
     assert not world.broken, world.story
 
 
 @cache
-def calls_of(size_gib: int | None, stuck: float, lag: int) -> int:
+def calls_of(kind: str, stuck: float, lag: int) -> int:
     """Count the calls of a life in which nothing is killed."""
-    whole = World(spec=spec(size_gib), stuck=stuck, lag=lag, notice=1, work=20).live(SCRIPT)
+    whole = World(spec=spec(kind), stuck=stuck, lag=lag, notice=1, work=20).live(SCRIPT)
     assert not whole.broken
     return whole.calls_until_mail
 
 
-@BOTH
+@EACH_KIND
 @some(100, of_many=2_000)
 @given(seed=st.integers(0, 10**9))
-def test_random_lives(size_gib: int | None, seed: int) -> None:
-    world = random_life(seed, size_gib)
+def test_random_lives(kind: str, seed: int) -> None:
+    world = random_life(seed, kind)
     assert not world.broken, world.story
 
 
 def test_a_launch_without_an_answer_is_requested_until_there_is_one() -> None:
     """A refusal does not prove that the request before it had no effect."""
-    world = World(spec=spec(None))
+    world = World(spec=spec("checkpoints"))
     answers = iter((TimedOut("no answer"), Denied("no permission"), None))
     launches = world.start
 
@@ -113,9 +115,9 @@ def test_a_launch_without_an_answer_is_requested_until_there_is_one() -> None:
     assert list(world.item.job.machines) == list(world.vms)
 
 
-@BOTH
-def test_a_job_waits_a_week_for_capacity(size_gib: int | None) -> None:
-    world = World(spec=spec(size_gib), work=20)
+@EACH_KIND
+def test_a_job_waits_a_week_for_capacity(kind: str) -> None:
+    world = World(spec=spec(kind), work=20)
     week = [(1, "dry", zone) for zone in ZONES] + [(7 * 1440, "back", zone) for zone in ZONES]
     world.live(week, limit=8 * 1440)
     assert not world.broken, world.story[-9:]
@@ -137,9 +139,9 @@ def test_the_stories_of_the_lab_keep_every_promise(name: str) -> None:
     assert not world.broken, world.story
 
 
-@BOTH
-def test_what_is_paid_is_what_is_useful(size_gib: int | None) -> None:
-    world = World(spec=spec(size_gib), work=600, interval=15, notice=1).live()
+@EACH_KIND
+def test_what_is_paid_is_what_is_useful(kind: str) -> None:
+    world = World(spec=spec(kind), work=600, interval=15, notice=1).live()
     assert world.paid <= 1.05 * world.work
 
 
@@ -179,6 +181,18 @@ MUTANTS = {
         "return None if is_asked else step",
         "return step",
     ),
+    "root: a machine is granted before its root stays": (
+        "not (machine.keeps_root and job.opened == job.machine)",
+        "job.opened != job.machine",
+    ),
+    "root: what a machine wrote to it is given up": (
+        "if spec.keeps_root and not job.is_at_work",
+        "if spec.keeps_root",
+    ),
+    "root: an image is kept that no machine starts from": (
+        'return DeregisterImage("no machine starts from it", name)',
+        "continue",
+    ),
 }
 
 
@@ -194,7 +208,7 @@ def mutant(old: str, new: str) -> Decide:
 def test_mutants_are_found(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(keep_jobs, "decide", mutant(*MUTANTS[name]))
     for seed in range(400):
-        world = random_life(seed, VOLUME_GIB)
+        world = random_life(seed, "root" if name.startswith("root") else "volume")
         if world.broken:
             assert world.broken <= set[str]().union(*PROMISES.values())
             return

@@ -43,7 +43,9 @@ def mail_text(job: Job, bucket: str, last_lines: str) -> str:
     code = "" if job.exit_code is None else f" (exit code {job.exit_code})"
     where = f"s3://{bucket}/jobs/{job.name}/"
     if job.home:
-        where = f"volume {job.home} or its newest snapshot, in {job.zone}"
+        where += f", and volume {job.home} or its newest snapshot, in {job.zone}"
+    elif job.image:
+        where += f", and image {job.image}"
     return "\n".join((
         f"Job {job.name} ended: {_WHY[outcome]}{code}.",
         "",

@@ -52,7 +52,8 @@ class Machine(_Strict):
                      Field(min_length=1, max_length=10)]  # fmt: skip
     on_demand: Literal["never", "only"] | Annotated[Seconds, Field(ge=0, le=7 * 86400)] = 600
     return_to_spot: bool = True
-    root: Literal["drop"] = "drop"
+    root: Literal["drop", "keep"] = "drop"
+    image: Annotated[str, Field(pattern=r"^ami-[0-9a-f]{8,17}$")] | None = None
 
 
 class VolumeState(_Strict):
@@ -88,7 +89,7 @@ class End(_Strict):
     idle_after: Annotated[Seconds, Field(ge=300, le=7 * 86400)] = 1800
     max_hours: Annotated[float, Field(gt=0, le=24 * 365, strict=False)] = 48.0
     max_usd: Annotated[float, Field(gt=0, le=1_000_000, strict=False)] | None = None
-    on_done: Literal["keep", "snapshot", "delete"] = "snapshot"
+    on_done: Literal["keep", "snapshot", "image", "delete"] = "snapshot"
 
 
 class Git(_Strict):
@@ -123,7 +124,14 @@ class JobDocument(_Strict):
         return data
 
     @model_validator(mode="after")
-    def _one_source(self) -> Self:
+    def _fits(self) -> Self:
+        if self.machine.root == "keep" and self.state.volume:
+            raise ValueError(
+                'machine.root = "keep" is not offered with state.volume: keep the files on one of'
+                " them"
+            )
+        if self.end.on_done == "image" and self.machine.root != "keep":
+            raise ValueError('end.on_done = "image" needs machine.root = "keep"')
         if self.code is not None and self.git is not None:
             raise ValueError("give code or git, not both")
         if reserved := [name for name in _RESERVED if name in self.environment]:
@@ -148,6 +156,8 @@ class JobDocument(_Strict):
             max_hours=self.end.max_hours,
             max_usd=self.end.max_usd,
             on_done=OnDone(self.end.on_done),
+            keeps_root=self.machine.root == "keep",
+            image=self.machine.image or "",
         )
 
 

@@ -5,10 +5,18 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Protocol
 
-from spotkeeper.domain.jobs.decide import YOUNG, created, decide, launched, refused
+from spotkeeper.domain.jobs.decide import YOUNG, created, decide, launched, refused, without_image
 from spotkeeper.domain.jobs.job import SPOT, Job, JobSpec, Seen
 from spotkeeper.domain.jobs.reports import Report, merged
-from spotkeeper.domain.jobs.steps import CreateVolume, Mail, Start, Step, TakeSnapshot, Write
+from spotkeeper.domain.jobs.steps import (
+    CreateVolume,
+    DeregisterImage,
+    Mail,
+    Start,
+    Step,
+    TakeSnapshot,
+    Write,
+)
 from spotkeeper.domain.money.prices import PriceBook
 from spotkeeper.job_ports import Denied, JobCloud, JobTable, Kept, NotMade, Overtaken
 from spotkeeper.ports import FleetError
@@ -169,6 +177,9 @@ def _taken(kept: Kept, step: Step, ports: JobPorts, at: datetime, *, is_first: b
             kept = table.save(kept, replace(job, asked=step.key, asked_at=at))
             ports.cloud.do(spec, job, step)
             return kept
+        case DeregisterImage():
+            ports.cloud.do(spec, job, step)
+            return table.save(kept, without_image(job, step.image))
         case Mail():
             ports.cloud.do(spec, job, step)
             return table.save(kept, replace(job, mailed=True))
@@ -181,7 +192,8 @@ def _close(kept: Kept, seen: Seen, table: JobTable) -> None:
     job = kept.job
     left = any(not machine.is_gone for machine in seen.machines.values())
     # What is young may not be listed yet.
-    made = [*(it.at for it in job.machines.values()), *(it.at for it in job.volumes.values())]
+    own = (job.machines, job.volumes, job.images)
+    made = [it.at for kind in own for it in kind.values()]
     unseen = job.launch or job.making or any(seen.now - at < YOUNG for at in made)
     if unseen or left or not job.mailed or not job.ended_at:
         return
@@ -198,7 +210,8 @@ def stuck(spec: JobSpec, job: Job, seen: Seen) -> str:
             return f"{', '.join(live)} runs after its end"
         return "its end is not finished: no mail was sent" if is_late and not job.mailed else ""
     home = seen.volumes.get(job.home)
-    if job.home and spec.has_volume and (home is None or home.state == "error"):
+    is_left = spec.keeps_root and not job.opened and not seen.snapshots
+    if job.home and (spec.has_volume or is_left) and (home is None or home.state == "error"):
         own = job.volumes.get(job.home)
         if home is not None or own is None or seen.now - own.at >= YOUNG:
             return f"its volume {job.home} is gone: spotkeeper job recover {job.name}"

@@ -112,8 +112,21 @@ class AwsJobs:
                 for each in page["Snapshots"]
                 if (snapshot := self._snapshot(each, job))
             }
-        head = None if spec.has_volume else self._head(job.name)
-        return Seen(now=now, machines=machines, volumes=volumes, snapshots=snapshots, head=head)
+            images = {
+                image["ImageId"]: image["State"]
+                for page in _pages(
+                    self._ec2.get_paginator("describe_images"), "image-id", job.images
+                )
+                for image in page["Images"]
+            }
+        return Seen(
+            now=now,
+            machines=machines,
+            volumes=volumes,
+            snapshots=snapshots,
+            images=images,
+            head=None if spec.has_volume else self._head(job.name),
+        )
 
     def _snapshot(self, snapshot: Mapping[str, Any], job: Job) -> Snapshot | None:
         """Read a snapshot of the job's volumes; None for those that the user or AWS Backup took."""
@@ -156,12 +169,15 @@ class AwsJobs:
     def start(self, spec: JobSpec, job: Job, launch: Launch) -> str:
         """Launch a machine of one of the types and zones, whichever AWS has."""
         subnets = [self._subnets[zone] for zone in launch.zones if zone in self._subnets]
+        image = {"ImageId": launch.image} if launch.image else {}
         overrides: Any = [
-            {"InstanceType": kind, "SubnetId": subnet, "Priority": float(number)}
+            {"InstanceType": kind, "SubnetId": subnet, "Priority": float(number), **image}
             for subnet in subnets
             for number, kind in enumerate(spec.types)
         ]
         tags = self._tags(job, {ATTEMPT: str(launch.attempt), "Name": f"job {job.name}"})
+        # The role may seal and delete a root with the stack's tag only.
+        tagged: Any = ("instance", "fleet", "volume") if spec.keeps_root else ("instance", "fleet")
         token = f"{job.name}-{int(job.created_at.timestamp())}-{launch.attempt}"
         with _made(f"launching a machine of job {job.name}"):
             answer = self._slow_ec2.create_fleet(
@@ -182,10 +198,7 @@ class AwsJobs:
                 },
                 SpotOptions={"AllocationStrategy": "capacity-optimized-prioritized"},
                 OnDemandOptions={"AllocationStrategy": "prioritized"},
-                TagSpecifications=[
-                    {"ResourceType": "instance", "Tags": tags},
-                    {"ResourceType": "fleet", "Tags": tags},
-                ],
+                TagSpecifications=[{"ResourceType": kind, "Tags": tags} for kind in tagged],
             )
         for instances in answer.get("Instances", []):
             for instance_id in instances["InstanceIds"]:
@@ -197,7 +210,10 @@ class AwsJobs:
         raise NotMade("; ".join(wrong) or "AWS launched nothing, and gave no reason")
 
     def create(self, spec: JobSpec, job: Job, making: Making) -> str:
-        """Create a volume, empty or from a snapshot."""
+        """Create a volume, empty or from a snapshot; or an image."""
+        if making.base:
+            with _made(f"registering an image of job {job.name}"):
+                return self._register(job, making)
         more: dict[str, Any] = {}
         if making.snapshot:
             more = {"SnapshotId": making.snapshot}
@@ -217,6 +233,32 @@ class AwsJobs:
                 TagSpecifications=[{"ResourceType": "volume", "Tags": self._tags(job, tags)}],
                 **more,
             )["VolumeId"]
+
+    def _register(self, job: Job, making: Making) -> str:
+        """Register an image of a root that is like its base; the one of this name if there is."""
+        mine: Any = [{"Name": "name", "Values": [making.token]}]
+        for image in self._ec2.describe_images(Owners=["self"], Filters=mine)["Images"]:
+            disks = [it.get("Ebs", {}).get("SnapshotId") for it in image["BlockDeviceMappings"]]
+            if making.snapshot in disks:
+                return image["ImageId"]
+        base: Any = next(
+            iter(
+                self._ec2.describe_images(ImageIds=[making.base], IncludeDeprecated=True)["Images"]
+            ),
+            None,
+        )
+        if base is None:
+            raise Denied(f"{making.base}, from which the machine started, is not there any more")
+        device = base["RootDeviceName"]
+        like = ("Architecture", "BootMode", "EnaSupport", "ImdsSupport", "SriovNetSupport",
+                "TpmSupport", "VirtualizationType")  # fmt: skip
+        return self._ec2.register_image(
+            Name=making.token,
+            RootDeviceName=device,
+            BlockDeviceMappings=[{"DeviceName": device, "Ebs": {"SnapshotId": making.snapshot}}],
+            TagSpecifications=[{"ResourceType": "image", "Tags": self._tags(job, {})}],
+            **{key: base[key] for key in like if key in base},
+        )["ImageId"]
 
     def do(self, spec: JobSpec, job: Job, step: steps.Step) -> None:
         """Do any other step."""
@@ -251,6 +293,15 @@ class AwsJobs:
                             {"ResourceType": "snapshot", "Tags": self._tags(job, tags)}
                         ],
                     )
+                case steps.KeepRoot():
+                    ec2.modify_instance_attribute(
+                        InstanceId=step.instance_id,
+                        BlockDeviceMappings=[
+                            {"DeviceName": step.device, "Ebs": {"DeleteOnTermination": False}}
+                        ],
+                    )
+                case steps.DeregisterImage():
+                    ec2.deregister_image(ImageId=step.image)
                 case steps.DeleteSnapshot():
                     ec2.delete_snapshot(SnapshotId=step.snapshot)
                 case steps.Mail():
@@ -311,6 +362,11 @@ def _made(operation: str) -> Iterator[None]:
 
 def _machine(instance: "InstanceTypeDef", own: OwnMachine, job: Job) -> Machine:
     tags = tags_of(instance)
+    device = instance.get("RootDeviceName", "")
+    disks = {
+        it.get("DeviceName"): it.get("Ebs", {}) for it in instance.get("BlockDeviceMappings", [])
+    }
+    root = disks.get(device, {})
     return Machine(
         attempt=own.attempt,
         zone=instance.get("Placement", {}).get("AvailabilityZone", ""),
@@ -322,6 +378,10 @@ def _machine(instance: "InstanceTypeDef", own: OwnMachine, job: Job) -> Machine:
         volume=tags.get(VOLUME, ""),
         draining_since=_time(tags.get(DRAINING, "")),
         ends_at=job.warned.get(instance["InstanceId"]),
+        image=instance.get("ImageId", ""),
+        root=root.get("VolumeId", ""),
+        root_device=device,
+        keeps_root=root.get("DeleteOnTermination") is False,
     )
 
 

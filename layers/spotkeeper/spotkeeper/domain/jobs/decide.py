@@ -7,6 +7,9 @@ the job remembers is ended or deleted: tags are hints to the machines, and never
 Five promises: there is always one complete copy of what was written; there is one writer; at most
 three volumes, five snapshots and one machine exist (two after a warning); the job ends once there
 is capacity; with a volume no work is repeated, with checkpoints less than one interval.
+
+A root that is kept is a home, too: sealed when its machine is gone, and then made into an image,
+from which the next machine starts.
 """
 
 from dataclasses import replace
@@ -22,6 +25,7 @@ from spotkeeper.domain.jobs.job import (
     Making,
     OnDone,
     Outcome,
+    OwnImage,
     OwnMachine,
     OwnVolume,
     Refusal,
@@ -33,12 +37,15 @@ from spotkeeper.domain.jobs.steps import (
     CreateVolume,
     DeleteSnapshot,
     DeleteVolume,
+    DeregisterImage,
     Detach,
     Drain,
     End,
     Grant,
+    KeepRoot,
     Mail,
     Point,
+    RegisterImage,
     Start,
     Step,
     TakeSnapshot,
@@ -73,12 +80,15 @@ def decide(spec: JobSpec, job: Job, seen: Seen) -> Step | None:
     if job.launch and not _is_refused(job, _kind(job.launch.market, job.launch.zones), seen):
         return Start(f"attempt {job.launch.attempt}", job.launch)
     if job.making and not _is_refused(job, _volume_in(job.making.zone), seen):
-        return CreateVolume(f"number {job.making.move} in {job.making.zone}", job.making)
+        what = f"number {job.making.move}"
+        if job.making.base:
+            return RegisterImage(what, job.making)
+        return CreateVolume(f"{what} in {job.making.zone}", job.making)
     seen = replace(seen, machines=_machines(job, seen))
     return (
         _end_of_job(spec, job, seen)
         or _end_machines(spec, job, seen)
-        or (_tidy(spec, job, seen) if spec.has_volume else None)
+        or (_tidy(spec, job, seen) if spec.has_disk else None)
         or (_after_the_end(spec, job, seen) if job.outcome else _go_on(spec, job, seen))
     )
 
@@ -94,7 +104,7 @@ def _machines(job: Job, seen: Seen) -> dict[str, Machine]:
 
 
 def refused(job: Job, what: Launch | Making, message: str, now: datetime, *, final: bool) -> Job:
-    """Remember that AWS refused a launch or a volume, and back off.
+    """Remember that AWS refused a launch, a volume or an image, and back off.
 
     Unless the refusal is final, an earlier request with the token may have had its effect: it is
     repeated until AWS answers.
@@ -135,18 +145,26 @@ def launched(job: Job, instance_id: str, now: datetime) -> Job:
     return replace(done, successor=instance_id)
 
 
-def created(job: Job, volume: str, now: datetime) -> Job:
-    """Remember the volume that AWS answered to the job's decided volume."""
-    if job.making is None:
+def created(job: Job, name: str, now: datetime) -> Job:
+    """Remember the volume or image that AWS answered to the job's decided one."""
+    making = job.making
+    if making is None:
         return job
-    own = OwnVolume(generation=job.making.generation, move=job.making.move, at=now)
-    kind = _volume_in(job.making.zone)
-    return replace(
-        job,
-        making=None,
-        volumes={**job.volumes, volume: own},
-        refused={name: refusal for name, refusal in job.refused.items() if name != kind},
-    )
+    kind = _volume_in(making.zone)
+    refused = {other: refusal for other, refusal in job.refused.items() if other != kind}
+    made = replace(job, making=None, refused=refused)
+    if making.base:
+        return replace(
+            made, images={**job.images, name: OwnImage(snapshot=making.snapshot, at=now)}
+        )
+    own = OwnVolume(generation=making.generation, move=making.move, at=now)
+    return replace(made, volumes={**job.volumes, name: own})
+
+
+def without_image(job: Job, name: str) -> Job:
+    """Forget an image that is deregistered."""
+    others = {other: own for other, own in job.images.items() if other != name}
+    return replace(job, images=others, image="" if job.image == name else job.image)
 
 
 # --- the end of a job
@@ -203,19 +221,20 @@ def _error(job: Job, told: Told, seen: Seen) -> str:
 def _after_the_end(spec: JobSpec, job: Job, seen: Seen) -> Step | None:
     if any(not machine.is_gone for machine in seen.machines.values()):
         return None
-    if spec.has_volume and job.home:
-        if job.move:
-            return Write("no candidate is needed any more", replace(job, move=""))
-        home = seen.volumes.get(job.home)
-        seals = _whole_seals(job, seen)
-        if spec.on_done is OnDone.SNAPSHOT and home is not None:
-            if not seals or len(seen.snapshots) > 1 or len(seen.volumes) > 1:
-                return None
-            return DeleteVolume("sealed", job.home) if home.is_free else None
-        if spec.on_done is OnDone.DELETE and home is not None:
-            return DeleteVolume("on_done = delete", job.home) if home.is_free else None
-        if spec.on_done is not OnDone.SNAPSHOT and seen.snapshots:
-            return DeleteSnapshot(f"on_done = {spec.on_done}", min(seen.snapshots))
+    if job.move:
+        return Write("no candidate is needed any more", replace(job, move=""))
+    home = seen.volumes.get(job.home)
+    if home is not None and spec.on_done is OnDone.IMAGE:
+        return _image_of_root(job, seen)
+    if home is not None and spec.on_done is OnDone.SNAPSHOT:
+        if not _whole_seals(job, seen) or len(seen.snapshots) > 1 or len(seen.volumes) > 1:
+            return None
+        return DeleteVolume("sealed", job.home) if home.is_free else None
+    if home is not None and spec.on_done is OnDone.DELETE:
+        return DeleteVolume("on_done = delete", job.home) if home.is_free else None
+    is_spare = spec.on_done is OnDone.DELETE or (spec.on_done is OnDone.KEEP and job.home)
+    if is_spare and seen.snapshots:
+        return DeleteSnapshot(f"on_done = {spec.on_done}", min(seen.snapshots))
     return None if job.mailed else Mail("the job ended", job)
 
 
@@ -238,7 +257,7 @@ def _end_machines(spec: JobSpec, job: Job, seen: Seen) -> Step | None:
     hands_over = successor is not None and _is_done_with(job, machine, seen)
     if machine.is_gone or hands_over:
         why = "the machine is gone" if machine.is_gone else "handed over"
-        return Write(why, _succeeded(job, seen))
+        return Write(why, _succeeded(spec, job, seen))
     if not machine.is_running:
         return None
     if job.machine_attempt <= job.errors_until:
@@ -252,7 +271,10 @@ def _end_machines(spec: JobSpec, job: Job, seen: Seen) -> Step | None:
     return End("it did not leave in time", job.machine) if is_late else None
 
 
-def _succeeded(job: Job, seen: Seen) -> Job:
+def _succeeded(spec: JobSpec, job: Job, seen: Seen) -> Job:
+    if spec.keeps_root and not job.is_at_work:
+        # It never ran the command: its root is of no use.
+        job = replace(job, home="", zone="")
     since = job.attempt - KEPT
     alive = {name for name in job.machines if not _is_gone(name, seen)}
     return replace(
@@ -281,7 +303,7 @@ def _must_drain(spec: JobSpec, job: Job, machine: Machine, seen: Seen) -> bool:
         return True
     successor = seen.machines.get(job.successor)
     returns = machine.market == ON_DEMAND and machine.ends_at is None and spec.spot
-    if spec.has_volume:
+    if spec.has_disk:
         # One machine at a time: it leaves, and spot is tried first.
         is_due = seen.now - job.machines[job.machine].at >= RETURN
         return returns and spec.return_to_spot and is_due and job.is_at_work
@@ -293,7 +315,8 @@ def _next_machine(spec: JobSpec, job: Job, seen: Seen) -> Step | None:
     """Launch a machine where one is needed: one launch at a time, home first."""
     for market, zones in _options(spec, job, seen):
         if not _is_refused(job, _kind(market, zones), seen):
-            launch = Launch(attempt=job.attempt + 1, market=market, zones=zones)
+            image = job.image or spec.image
+            launch = Launch(attempt=job.attempt + 1, market=market, zones=zones, image=image)
             why = f"{market} in {', '.join(zones)}"
             return Write(why, replace(job, launch=launch, attempt=launch.attempt))
     return None
@@ -322,7 +345,7 @@ def _options(spec: JobSpec, job: Job, seen: Seen) -> list[tuple[str, tuple[str, 
 
 def _needs_successor(spec: JobSpec, job: Job, machine: Machine) -> bool:
     """Say whether the next machine is launched while this one is still there: in S3 it may wait."""
-    if spec.has_volume:
+    if spec.has_disk:
         return False
     told = job.told.get(machine.attempt, NOTHING)
     if machine.state == "leaving" or machine.ends_at or told.left:
@@ -336,7 +359,7 @@ def _kind(market: str, zones: tuple[str, ...]) -> str:
 
 
 def _volume_in(zone: str) -> str:
-    return f"volume {zone}"
+    return f"volume {zone}" if zone else "image"
 
 
 def _is_refused(job: Job, kind: str, seen: Seen) -> bool:
@@ -354,12 +377,58 @@ def _go_on(spec: JobSpec, job: Job, seen: Seen) -> Step | None:
     if spec.has_volume and job.home not in seen.volumes:
         # Only a person goes back to an older copy: `spotkeeper job recover`.
         return None
+    if spec.keeps_root and job.home and not job.opened:
+        return _image_of_root(job, seen)
     if step := _next_machine(spec, job, seen):
         return step
     machine = seen.machines.get(job.machine)
     if machine is None or not machine.is_running or _is_done_with(job, machine, seen):
         return None
-    return _with_volume(job, machine, seen, spec) if spec.has_volume else _in_s3(job, machine)
+    if spec.has_volume:
+        return _with_volume(job, machine, seen, spec)
+    if spec.keeps_root and not (machine.keeps_root and job.opened == job.machine):
+        return _keep_root(job, machine, seen) if machine.root else None
+    return _in_s3(job, machine)
+
+
+def _keep_root(job: Job, machine: Machine, seen: Seen) -> Step:
+    """Remember the root of a machine, and have it stay, before anything of use is written to it."""
+    if job.opened != job.machine:
+        own = OwnVolume(generation=job.generation, move=job.moves, at=seen.now)
+        opened = replace(
+            job,
+            home=machine.root,
+            zone=machine.zone,
+            opened=job.machine,
+            epoch=job.epoch + 1,
+            base=machine.image,
+            volumes={**job.volumes, machine.root: own},
+        )
+        return Write(f"the home is its root {machine.root}", opened)
+    return KeepRoot("it stays after the machine", job.machine, machine.root_device)
+
+
+def _image_of_root(job: Job, seen: Seen) -> Step | None:
+    """Make an image of the seal of a root that its machine has left."""
+    seals = _whole_seals(job, seen)
+    if not seals or job.making:
+        return None
+    name = next((name for name, it in job.images.items() if it.snapshot == seals[0]), "")
+    if not name and not _is_refused(job, _volume_in(""), seen):
+        move = job.moves + 1
+        making = Making(
+            zone="",
+            snapshot=seals[0],
+            generation=job.generation,
+            move=move,
+            token=f"{job.name}-{int(job.created_at.timestamp())}-{job.generation}-{move}",
+            base=job.base,
+        )
+        return Write("an image of the root", replace(job, making=making, moves=move))
+    if seen.images.get(name) != "available":
+        return None
+    ready = replace(job, image=name, seal=seals[0], home="", zone="")
+    return Write(f"machines start from {name}", ready)
 
 
 def _in_s3(job: Job, machine: Machine) -> Step | None:
@@ -519,7 +588,7 @@ def _tidy(spec: JobSpec, job: Job, seen: Seen) -> Step | None:
             return Write(f"{name} is gone", replace(job, volumes=others))
     for name, volume in sorted(seen.volumes.items()):
         is_candidate = bool(job.move) and job.volumes[name].move == job.moves
-        is_first = not job.home and not job.outcome
+        is_first = spec.has_volume and not job.home and not job.outcome
         if volume.state == "error" and (is_candidate or is_first):
             failed = _back_off(
                 job, _volume_in(volume.zone), f"{name} has the state error", seen.now
@@ -530,20 +599,41 @@ def _tidy(spec: JobSpec, job: Job, seen: Seen) -> Step | None:
             continue
         if volume.is_free or volume.state == "error":
             return DeleteVolume("neither home nor candidate", name)
-        if volume.attachment == "attached" and not (machine and machine.grant.endswith(f" {name}")):
+        is_used = machine and machine.grant.endswith(f" {name}")
+        if spec.has_volume and volume.attachment == "attached" and not is_used:
             return Detach("neither home nor candidate", name)
-    if step := _spare_snapshot(job, seen):
+    if step := _spare_image(spec, job, seen) or _spare_snapshot(job, seen):
         return step
     home = seen.volumes.get(job.home)
     if home is None or not home.is_free or job.move or _seals(job, seen):
         return None
-    if job.machine or (job.outcome and spec.on_done is not OnDone.SNAPSHOT):
+    if job.machine or (job.outcome and spec.on_done in (OnDone.KEEP, OnDone.DELETE)):
         return None
     pending = sum(it.state == "pending" for it in seen.snapshots.values())
     if pending >= MOST_PENDING:
         return None
     seal = TakeSnapshot("the seal", job.home, job.generation, job.epoch, True)
     return _unless_asked(job, seal, seen)
+
+
+def _spare_image(spec: JobSpec, job: Job, seen: Seen) -> Step | None:
+    """Deregister an image from which no machine will start."""
+    seals = _whole_seals(job, seen)
+    for name, own in sorted(job.images.items()):
+        state = seen.images.get(name)
+        if state is None:
+            # While the job goes on, the image that it needs is not forgotten: a launch names it.
+            if (name != job.image or job.outcome) and seen.now - own.at >= YOUNG:
+                return Write(f"{name} is gone", without_image(job, name))
+            continue
+        is_wanted = name == job.image or own.snapshot in seals
+        if job.outcome:
+            # At the end the image is that of the last root.
+            last = name == job.base or own.snapshot in seals if job.home else name == job.image
+            is_wanted = last and spec.on_done is OnDone.IMAGE
+        if not is_wanted or state not in ("pending", "available"):
+            return DeregisterImage("no machine starts from it", name)
+    return None
 
 
 def _spare_snapshot(job: Job, seen: Seen) -> Step | None:
@@ -554,6 +644,7 @@ def _spare_snapshot(job: Job, seen: Seen) -> Step | None:
     whole = _whole_seals(job, seen)
     done = {name: it for name, it in sorted(seen.snapshots.items()) if it.state == "completed"}
     keep = {job.seal} if job.move else set[str]()
+    keep |= {own.snapshot for own in job.images.values()}
     if whole:
         keep.add(whole[0])
     else:

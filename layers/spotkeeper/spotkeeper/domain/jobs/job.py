@@ -9,10 +9,11 @@ SPOT, ON_DEMAND = "spot", "on-demand"
 
 
 class OnDone(StrEnum):
-    """What becomes of a job's volume at its end."""
+    """What becomes of a job's volume, or of its kept root, at its end; an image is of a root."""
 
     KEEP = "keep"
     SNAPSHOT = "snapshot"
+    IMAGE = "image"
     DELETE = "delete"
 
 
@@ -33,7 +34,8 @@ class JobSpec:
 
     `size_gib` is None where the state is a checkpoint folder kept in S3. `on_demand_after` is None
     where the job never runs on demand; zero together with `spot` False where it always does.
-    `zones` are those of the stack's subnets.
+    `zones` are those of the stack's subnets. With `keeps_root` each machine starts from an image of
+    the root that the machine before it left; the first starts from `image`, or the template's.
     """
 
     name: str
@@ -49,11 +51,18 @@ class JobSpec:
     max_hours: float = 48.0
     max_usd: float | None = None
     on_done: OnDone = OnDone.SNAPSHOT
+    keeps_root: bool = False
+    image: str = ""
 
     @property
     def has_volume(self) -> bool:
         """Say whether the state is a volume."""
         return self.size_gib is not None
+
+    @property
+    def has_disk(self) -> bool:
+        """Say whether a disk outlives each machine: then one machine runs at a time."""
+        return self.has_volume or self.keeps_root
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,17 +72,22 @@ class Launch:
     attempt: int
     market: str
     zones: tuple[str, ...]
+    image: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Making:
-    """A decided volume, with its client token: AWS makes one volume of it at most."""
+    """A decided volume, with its client token: AWS makes one volume of it at most.
+
+    With `base` it is an image like that one. The token is its name, which AWS takes once.
+    """
 
     zone: str
     snapshot: str
     generation: int
     move: int
     token: str
+    base: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,6 +104,14 @@ class OwnVolume:
 
     generation: int
     move: int
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OwnImage:
+    """An image that AWS answered to one of the job's requests, its snapshot, and when."""
+
+    snapshot: str
     at: datetime
 
 
@@ -136,6 +158,10 @@ class Job:
     opened      the machine for which the epoch was raised
     move, moves the zone that a candidate is made for, and the number of the newest volume
     seal        the snapshot from which the candidate is made, or the home was made
+    image       what machines start from, where the root is kept: then the home is the root of the
+                machine, or of the last one until there is an image of it
+    images      the images that were registered; dropped once they are gone
+    base        the image from which the home's machine started
     warned      the machines that AWS takes back, and when
     asked       the last snapshot that was requested, and when: CreateSnapshot takes no token, and
                 one whose answer was lost may be listed late
@@ -159,6 +185,9 @@ class Job:
     move: str = ""
     moves: int = 0
     seal: str = ""
+    image: str = ""
+    images: Mapping[str, OwnImage] = field(default_factory=dict)
+    base: str = ""
     asked: str = ""
     asked_at: datetime | None = None
     told: Mapping[int, Told] = field(default_factory=dict)
@@ -195,7 +224,10 @@ class Job:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Machine:
-    """An instance of the job; only `gone` (EC2's `terminated`) proves that it writes no more."""
+    """An instance of the job; only `gone` (EC2's `terminated`) proves that it writes no more.
+
+    Its `root` volume stays after its end if it `keeps_root`.
+    """
 
     attempt: int
     zone: str
@@ -207,6 +239,10 @@ class Machine:
     volume: str = ""
     draining_since: datetime | None = None
     ends_at: datetime | None = None
+    image: str = ""
+    root: str = ""
+    root_device: str = ""
+    keeps_root: bool = False
 
     @property
     def is_gone(self) -> bool:
@@ -258,10 +294,11 @@ class Head:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seen:
-    """What a look at AWS found of the machines and volumes that the job remembers."""
+    """What a look at AWS found of what the job remembers; `images` with their states."""
 
     now: datetime
     machines: Mapping[str, Machine] = field(default_factory=dict)
     volumes: Mapping[str, Volume] = field(default_factory=dict)
     snapshots: Mapping[str, Snapshot] = field(default_factory=dict)
+    images: Mapping[str, str] = field(default_factory=dict)
     head: Head | None = None

@@ -64,6 +64,26 @@ class CreateVolume(Step):
 
 
 @dataclass(frozen=True, slots=True)
+class RegisterImage(CreateVolume):
+    """Register an image of the seal of a root."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeregisterImage(Step):
+    """Deregister an image; its snapshot stays."""
+
+    image: str
+
+
+@dataclass(frozen=True, slots=True)
+class KeepRoot(Step):
+    """Let the root volume of a machine stay after the machine's end."""
+
+    instance_id: str
+    device: str
+
+
+@dataclass(frozen=True, slots=True)
 class Attach(Step):
     """Attach a volume to a machine of its zone."""
 
