@@ -5,18 +5,15 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 import uuid
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
 
-from spotkeeper_worker.logs.server import SocketServer
-from spotkeeper_worker.notice import Notice, write_notice
 from spotkeeper_worker.states import State
 from spotkeeper_worker.testing import until
+from tests.worker.logs import Taken, say
 
 ROOT = Path(__file__).parents[2]
 
@@ -50,21 +47,14 @@ class Machine:
     def __init__(self, folder: Path, environment: Mapping[str, str]) -> None:
         (folder / "workers").mkdir(parents=True)
         self.folder = folder
-        self.logs: list[dict[str, Any]] = []
         self.say(State.SERVING)
-        self._server = SocketServer(folder, self._accept, dict)
-        self._server.start()
+        self._taken = Taken(folder)
+        self.logs = self._taken.logs
         self._environment = {**environment, "SPOTKEEPER_RUN_DIR": str(folder)}
         self.process: subprocess.Popen[bytes] | None = None
 
-    def _accept(self, logs: Any, session: str, batch: int, lost: int) -> list[str]:
-        self.logs += logs
-        return []
-
     def say(self, state: State, until_s: float | None = None) -> None:
-        at = None if until_s is None else time.time() + until_s
-        drains = state is not State.SERVING
-        write_notice(self.folder, Notice(state, time.time(), drains, "a test", at, at))
+        say(self.folder, state, until_s)
 
     def start(self, *options: str) -> None:
         more = ["-c", "2", "-n", f"{self.folder.name}@test", "--without-gossip", "-l", "INFO"]
@@ -99,7 +89,7 @@ class Machine:
 
     def close(self) -> None:
         self.kill()
-        self._server.close()
+        self._taken.close()
 
 
 def children(pid: int) -> list[int]:

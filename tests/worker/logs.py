@@ -1,10 +1,15 @@
-"""Search logs as workers write them."""
+"""Search logs as workers write them, and a test in the place of the agent that takes them."""
 
 import json
+import time
+from pathlib import Path
 from typing import Any
 
 from spotkeeper_worker.logs.intake import Origin
 from spotkeeper_worker.logs.journal import Journal
+from spotkeeper_worker.logs.server import SocketServer
+from spotkeeper_worker.notice import Notice, write_notice
+from spotkeeper_worker.states import State
 from spotkeeper_worker.times import as_text, read_time
 
 AWS = Origin("aws", "i-0123456789abcdef0", "ocr")
@@ -37,3 +42,30 @@ def kept(journal: Journal) -> list[str]:
         found += segment.lines
         journal.done(segment)
     return found
+
+
+def say(folder: Path, state: State, until_s: float | None = None) -> None:
+    """Write the notice that an agent would, of a machine that goes in `until_s`."""
+    now = time.time()
+    at = None if until_s is None else now + until_s
+    write_notice(folder, Notice(state, now, state is not State.SERVING, "a test", at, at))
+
+
+class Taken:
+    """What workers hand over to an agent of this folder: logs, and how many they lost."""
+
+    def __init__(self, folder: Path) -> None:
+        self.logs: list[dict[str, Any]] = []
+        self.lost = 0
+        self._server = SocketServer(folder, self._accept, dict)
+        self._server.start()
+        self.close = self._server.close
+
+    def _accept(self, logs: Any, session: str, batch: int, lost: int) -> list[str]:
+        self.logs += logs
+        self.lost += lost
+        return []
+
+    @property
+    def ids(self) -> list[str]:
+        return [log["request_id"] for log in self.logs]

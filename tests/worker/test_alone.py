@@ -121,25 +121,17 @@ def test_a_second_one_on_the_machine_is_refused(tmp_path: Path) -> None:
         Alone("gpu-1", **onprem)
 
 
-@pytest.mark.parametrize(
-    ("settings", "line"),
-    [
-        ("stack='spotkeeper', region='us-east-1'", "AwsError: GetParameter: no answer: Connection"),
-        ("stack='spotkeeper', poll_s='often'", "SettingsError: SPOTKEEPER_POLL_S"),
-        ("stack='spotkeeper', colour='red'", "SettingsError: SPOTKEEPER_COLOUR: is no setting"),
-    ],
-)
-def test_what_nobody_catches_is_one_line(settings: str, line: str) -> None:
+def test_what_nobody_catches_is_one_line() -> None:
     """Its exit code is that of any uncaught error."""
-    script = f"""
+    script = """
 from spotkeeper_worker.alone import Alone
 try:
-    Alone(cluster="onprem", {settings})
+    Alone(cluster="onprem", stack="spotkeeper", colour="red")
 except Exception:
     pass
 else:
     raise SystemExit("it began")
-Alone(cluster="onprem", {settings})
+Alone(cluster="onprem", stack="spotkeeper", region="us-east-1")
 """
     keys = {"AWS_ACCESS_KEY_ID": "AKIATESTING", "AWS_SECRET_ACCESS_KEY": "testing"}
     clean = {k: v for k, v in os.environ.items() if not k.startswith(("AWS_", "SPOTKEEPER_"))}
@@ -149,4 +141,4 @@ Alone(cluster="onprem", {settings})
         program, env=clean | keys | nowhere, capture_output=True, text=True, timeout=60, check=False
     )
     assert (ran.returncode, len(ran.stderr.splitlines())) == (1, 1), ran.stderr
-    assert ran.stderr.startswith(line)
+    assert ran.stderr.startswith("AwsError: GetParameter: no answer: Connection")

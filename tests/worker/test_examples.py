@@ -48,6 +48,7 @@ def test_a_cloud_config_fits_a_parameter_of_the_launch_template(config: Path) ->
 
 
 @pytest.mark.parametrize("config", CONFIGS, ids=lambda path: path.name)
+@pytest.mark.make_e2e
 def test_cloud_init_takes_it(config: Path) -> None:
     if shutil.which("cloud-init") is None:
         pytest.skip("there is no cloud-init here (apt-get install cloud-init)")

@@ -1,13 +1,13 @@
 """The forwarder: what SQS never takes does not block what it takes; test_rabbitmq has a broker."""
 
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from spotkeeper_worker.agent.aws import AwsError
 from spotkeeper_worker.agent.forward import PREFETCH, Forwarder
-from spotkeeper_worker.broker import Broker
 
 
 def nothing() -> None:
@@ -28,7 +28,7 @@ class Channel:
 
     def consume(self, queue: str, inactivity_timeout: float) -> Iterator[tuple[Any, Any, Any]]:
         for tag in list(self._bodies):
-            yield Delivery(tag), None, self._bodies.pop(tag)
+            yield SimpleNamespace(delivery_tag=tag), None, self._bodies.pop(tag)
         self.when_empty()
         yield None, None, None
 
@@ -47,19 +47,10 @@ class Channel:
         """Nothing waits here."""
 
 
-class Delivery:
-    def __init__(self, tag: int) -> None:
-        self.delivery_tag = tag
-
-
-class Here(Broker):
-    """A broker of one channel, that is there at once."""
-
-    def __init__(self, channel: Channel) -> None:
-        self._channel: Any = channel
-
-    def keep(self, session: Any, stopping: Any, wait: Any) -> None:
-        session(self._channel)
+def made(channel: Channel, queue: "Queue") -> Forwarder:
+    """A forwarder whose broker is there at once."""
+    here: Any = SimpleNamespace(keep=lambda session, *_: session(channel))
+    return Forwarder(here, "search-logs", queue.send)
 
 
 class Queue:
@@ -78,7 +69,7 @@ class Queue:
 
 
 def forwarded(channel: Channel, queue: Queue) -> None:
-    forwarder = Forwarder(Here(channel), "search-logs", queue.send)
+    forwarder = made(channel, queue)
     channel.when_empty = forwarder.stop
     forwarder.run()
     assert len(channel.moved + channel.rejected) == PREFETCH
@@ -132,7 +123,7 @@ def test_what_sqs_says_that_it_never_takes_is_rejected(
 
 def test_what_sqs_does_not_take_now_stays_and_a_stop_does_not_wait_for_it() -> None:
     channel, queue = Channel([b"log"]), Queue(*["AccessDenied"] * 100)
-    forwarder = Forwarder(Here(channel), "search-logs", queue.send)
+    forwarder = made(channel, queue)
     channel.when_slept = forwarder.stop
     forwarder.run()
     assert (channel.moved, channel.rejected, queue.tried) == ([], [], 1)

@@ -13,7 +13,7 @@ from spotkeeper_worker.logs.intake import Origin
 from spotkeeper_worker.logs.journal import Journal
 from spotkeeper_worker.logs.outbox import Outbox, OutboxSettings
 from spotkeeper_worker.logs.pace import PaceSettings
-from spotkeeper_worker.testing import FakeMachine, FakeServer, start_agent, until
+from spotkeeper_worker.testing import until
 from spotkeeper_worker.testing.rabbit import Rabbit
 from spotkeeper_worker.times import as_text
 from tests.search_logs import SENT
@@ -161,16 +161,6 @@ def test_a_look_of_a_segment_that_was_lost_is_not_counted(tmp_path: Path) -> Non
     assert (journal.counts.lost, journal.waiting) == (1, 1)
 
 
-def test_a_look_is_sent_again_by_the_agent_after_one_that_was_killed(tmp_path: Path) -> None:
-    journal = Journal(tmp_path)
-    journal.append([json.dumps({"version": 1, **a_log()})], "s", 1)
-    journal.seal(a_look(5))
-    before, after = journal.oldest(), Journal(tmp_path).oldest()
-    assert before is not None
-    assert after is not None
-    assert before.body() == after.body()
-
-
 # --- the real thing -------------------------------------------------------------------------------
 
 
@@ -205,21 +195,3 @@ def test_a_real_broker_refuses_by_name(broker: Rabbit, queue: Queue) -> None:
     gone = management(broker, queue) + "-gone"
     with pytest.raises(LookFailed, match="there is no such thing as the queue"):
         look(QueueAddress.parse(gone))
-
-
-@pytest.mark.make_e2e
-def test_the_agent_beside_a_broker_sends_what_it_sees(tmp_path: Path, manage: Manage) -> None:
-    machine = FakeMachine()
-    url = manage(200, json.dumps(TOLD))
-    with FakeServer(machine) as server, (tmp_path / "said").open("wb") as said:
-        looks = {"request_queue": url, "look_every_s": 0.1}
-        agent = start_agent(tmp_path, server, said, workers=0, **looks)
-        try:
-            until(lambda: len(machine.looks()) > 1, "it has looked twice")
-            manage(401, "")
-            until(lambda: b"refuses the user me" in (tmp_path / "said").read_bytes(), "it says so")
-        finally:
-            agent.terminate()
-            agent.wait(30)
-    assert {(each["ready"], each["unacknowledged"]) for each in machine.looks()} == {(5, 2)}
-    assert b"s3cret" not in (tmp_path / "said").read_bytes()

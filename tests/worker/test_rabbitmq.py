@@ -16,12 +16,12 @@ import pytest
 
 from spotkeeper_worker import Worker
 from spotkeeper_worker.broker import Broker
-from spotkeeper_worker.notice import Notice, write_notice
 from spotkeeper_worker.rabbitmq import serve
 from spotkeeper_worker.states import State
 from spotkeeper_worker.testing import FakeMachine, FakeServer, until
 from spotkeeper_worker.testing.rabbit import Rabbit
 from tests.worker.brokers import Queue, broker, queue
+from tests.worker.logs import say
 
 __all__ = ["broker", "queue"]
 pytestmark = pytest.mark.allow_hosts(["127.0.0.1"])
@@ -48,9 +48,7 @@ class Stage:
         self.handle(body)
 
     def say(self, state: State, until_s: float | None = None) -> None:
-        at = None if until_s is None else time.time() + until_s
-        drains = state is not State.SERVING
-        write_notice(self._folder, Notice(state, time.time(), drains, "a test", at))
+        say(self._folder, state, until_s)
 
     def close(self) -> None:
         self.worker.stop()

@@ -132,7 +132,7 @@ def test_a_message_is_the_same_for_every_agent_that_sends_it(tmp_path: Path) -> 
     before = Journal(tmp_path)
     before.counts.clamped = 2
     before.append(lines(0, 3), "a", 1)
-    before.seal()
+    before.seal({"name": "requests", "ready": 5})
     first, again = before.oldest(), Journal(tmp_path).oldest()
     assert first is not None
     assert again is not None

@@ -11,11 +11,10 @@ from botocore.exceptions import ClientError, EndpointConnectionError
 from moto import mock_aws
 
 from spotkeeper_worker import Worker
-from spotkeeper_worker.logs.server import SocketServer
-from spotkeeper_worker.notice import Notice, write_notice
 from spotkeeper_worker.sqs import Hold, _SqsLoop, serve
 from spotkeeper_worker.states import State
 from spotkeeper_worker.testing import until
+from tests.worker.logs import Taken, say
 
 
 class Client:
@@ -45,7 +44,6 @@ class Stage:
     """A worker and its loop, stepped by the test; an agent takes its logs."""
 
     def __init__(self, folder: Path, sqs: Any) -> None:
-        self.logs: list[Any] = []
         self.served: list[str] = []
         self.handle: Callable[[str], None] = self.served.append
         self.client = Client(sqs)
@@ -53,22 +51,14 @@ class Stage:
         (folder / "workers").mkdir()
         self._folder = folder
         self.say(State.SERVING)
-        self._server = SocketServer(folder, self._accept, dict)
-        self._server.start()
+        self.taken = Taken(folder)
         self.worker = Worker("gpu-0", folder, margin_s=0.0, send_every_s=0.01)
         self.loop = _SqsLoop(
             self.worker, self.url, lambda body: self.handle(body), self.client, 60.0, 0
         )
 
-    def _accept(self, logs: Any, session: str, batch: int, lost: int) -> list[str]:
-        self.logs.extend(logs)
-        return []
-
     def say(self, state: State, until_s: float | None = None) -> None:
-        """Write what the agent would."""
-        at = None if until_s is None else time.time() + until_s
-        drains = state is not State.SERVING
-        write_notice(self._folder, Notice(state, time.time(), drains, "a test", at))
+        say(self._folder, state, until_s)
 
     def send(self, *bodies: str) -> None:
         for body in bodies:
@@ -87,12 +77,12 @@ class Stage:
         return int(found["Attributes"][names[0]]), int(found["Attributes"][names[1]])
 
     def statuses(self, count: int) -> list[str]:
-        until(lambda: len(self.logs) == count, "they are logged")
-        return [log["status"] for log in self.logs]
+        until(lambda: len(self.taken.logs) == count, "they are logged")
+        return [log["status"] for log in self.taken.logs]
 
     def close(self) -> None:
         self.worker.close(timeout_s=0.0)
-        self._server.close()
+        self.taken.close()
 
 
 @pytest.fixture
@@ -109,7 +99,7 @@ def test_requests_are_served_deleted_and_logged(stage: Stage) -> None:
     assert sorted(stage.served) == ["one", "two"]
     assert stage.left() == (0, 0)
     assert stage.statuses(2) == ["ok", "ok"]
-    assert all(log["enqueued_at"] <= log["started_at"] for log in stage.logs)
+    assert all(log["enqueued_at"] <= log["started_at"] for log in stage.taken.logs)
 
 
 def test_nothing_is_taken_while_the_machine_drains(stage: Stage) -> None:

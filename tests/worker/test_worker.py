@@ -14,12 +14,12 @@ import pytest
 
 from spotkeeper_worker import NameTaken, Worker
 from spotkeeper_worker.logs.emitter import Emitter
-from spotkeeper_worker.logs.server import SocketServer
 from spotkeeper_worker.notice import Notice, write_notice
 from spotkeeper_worker.roster import read_roster
 from spotkeeper_worker.states import State
 from spotkeeper_worker.testing import FakeMachine, until
 from tests.worker.conftest import StartAgent
+from tests.worker.logs import Taken
 
 AT = 1_763_632_800.25
 
@@ -36,30 +36,11 @@ def worker(run_dir: Path) -> Iterator[Worker]:
         yield made
 
 
-class Heard:
-    """What an agent hears of logs, and of lost ones."""
-
-    def __init__(self) -> None:
-        self.logs: list[dict[str, Any]] = []
-        self.lost = 0
-
-    def accept(self, logs: Any, session: str, batch: int, lost: int) -> list[str]:
-        self.logs += logs
-        self.lost += lost
-        return []
-
-    @property
-    def ids(self) -> list[str]:
-        return [log["request_id"] for log in self.logs]
-
-
 @pytest.fixture
-def heard(run_dir: Path) -> Iterator[Heard]:
-    found = Heard()
-    server = SocketServer(run_dir, found.accept, dict)
-    server.start()
+def heard(run_dir: Path) -> Iterator[Taken]:
+    found = Taken(run_dir)
     yield found
-    server.close()
+    found.close()
 
 
 STATUSES = [
@@ -81,7 +62,7 @@ NO_TIMES: list[Any] = [
 ]  # fmt: skip
 
 
-def test_what_is_logged_of_a_request(worker: Worker, heard: Heard) -> None:
+def test_what_is_logged_of_a_request(worker: Worker, heard: Taken) -> None:
     """What it raises goes on; what is no time, or no id that the collector takes, costs nothing."""
     for error, _ in STATUSES:
         with pytest.raises(type(error)), worker.request("r-0", AT):
@@ -123,13 +104,13 @@ def test_logs_that_waited_for_an_agent_are_handed_over(
     for n in range(500):
         with worker.request(str(n), AT):
             pass
-    heard: Heard = request.getfixturevalue("heard")
+    heard: Taken = request.getfixturevalue("heard")
     until(lambda: len(heard.ids) == 500, "all are handed over")
     assert heard.ids == [str(n) for n in range(500)]
 
 
 def test_a_socket_is_made_again_once_its_folder_is_there_again(
-    run_dir: Path, heard: Heard, caplog: pytest.LogCaptureFixture
+    run_dir: Path, heard: Taken, caplog: pytest.LogCaptureFixture
 ) -> None:
     run_dir.rename(run_dir.with_name("away"))
     until(lambda: "cannot be made again" in caplog.text, "it says so")
@@ -151,12 +132,12 @@ def test_a_batch_ends_before_it_is_more_than_the_agent_reads(
 ) -> None:
     for number in range(450):
         emitter.emit((f"{number:05d}" * 1000, AT, AT, AT, "ok"))
-    heard: Heard = request.getfixturevalue("heard")
+    heard: Taken = request.getfixturevalue("heard")
     until(lambda: len(heard.ids) == 450, "all are handed over")
     assert heard.lost == 0
 
 
-def test_a_log_that_the_agent_does_not_read_is_told_as_lost(emitter: Emitter, heard: Heard) -> None:
+def test_a_log_that_the_agent_does_not_read_is_told_as_lost(emitter: Emitter, heard: Taken) -> None:
     emitter.emit(("x" * 3_000_000, AT, AT, AT, "ok"))
     until(lambda: heard.lost == 1, "it is told though no log follows")
     emitter.emit(("r-0", AT, AT, AT, "ok"))
@@ -169,7 +150,7 @@ def test_logs_that_were_too_many_to_keep_are_told_as_lost(
 ) -> None:
     for number in range(10_500):
         emitter.emit((str(number), AT, AT, AT, "ok"))
-    heard: Heard = request.getfixturevalue("heard")
+    heard: Taken = request.getfixturevalue("heard")
     until(lambda: heard.ids[-1:] == ["10499"], "the newest is handed over")
     until(lambda: len(heard.ids) + heard.lost == 10_500, "the others are told")
     assert heard.lost >= 300
