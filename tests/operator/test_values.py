@@ -1,7 +1,9 @@
 """Durations, instants and folded timelines, without AWS."""
 
+import sys
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
 
 import pytest
 
@@ -94,6 +96,18 @@ def test_a_long_name_does_not_run_into_what_is_said_of_it() -> None:
     ]
     assert labelled("twelve-chars", "whole") == ["  twelve-chars", "              whole"]
     assert labelled("main", "whole") == ["  main        whole"]
+
+
+@pytest.mark.parametrize(
+    ("terminal", "columns", "longest"),
+    [(False, 200, 80), (True, 100, 100), (True, 200, 120), (True, 80, 80), (True, 20, 60)],
+)
+def test_text_is_as_wide_as_the_terminal(
+    monkeypatch: pytest.MonkeyPatch, terminal: bool, columns: int, longest: int
+) -> None:
+    monkeypatch.setattr(sys, "stdout", SimpleNamespace(isatty=lambda: terminal))
+    monkeypatch.setenv("COLUMNS", str(columns))
+    assert max(map(len, labelled("main", "a " * 300))) in (longest, longest - 1)
 
 
 def test_what_is_not_the_same_is_not_folded() -> None:

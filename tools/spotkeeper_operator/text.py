@@ -1,19 +1,29 @@
-"""Text of 80 columns: labelled lines that wrap under themselves."""
+"""Text as wide as the terminal: labelled lines that wrap under themselves."""
 
 import re
+import shutil
+import sys
 from collections.abc import Iterable, Mapping
 from textwrap import wrap
 
-WIDTH = 80
+# The width where the text goes to no terminal; wider than the widest, lines are hard to read.
+WIDTH, NARROWEST, WIDEST = 80, 60, 120
 # A number and its unit stay on one line.
 _UNIT = re.compile(r"(?<=\d) (?=(?:s|min|h|d|USD)\b|%)| (?=ago\b)")
 _JOINED = "\N{NO-BREAK SPACE}"
 
 
+def width() -> int:
+    """Return how many columns a line has."""
+    if not sys.stdout.isatty():
+        return WIDTH
+    return max(NARROWEST, min(WIDEST, shutil.get_terminal_size().columns))
+
+
 def labelled(label: str, text: str, indent: int = 2, hang: int = 14) -> list[str]:
     """Lay a text out behind its label, wrapped under itself; below a label that is too long."""
     head = f"{' ' * indent}{label}".ljust(hang)
-    lines = wrap(_UNIT.sub(_JOINED, text), WIDTH - hang, break_on_hyphens=False) or [""]
+    lines = wrap(_UNIT.sub(_JOINED, text), width() - hang, break_on_hyphens=False) or [""]
     lines = [line.replace(_JOINED, " ") for line in lines]
     if len(head) >= hang and not head.endswith(" ") and any(lines):
         lines = ["", *lines]

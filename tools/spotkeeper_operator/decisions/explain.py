@@ -234,7 +234,7 @@ def _folded(before: Entry, after: Entry) -> Entry:
 
 
 def explain_text(entries: Sequence[Entry], unreadable: int = 0, holes: Sequence[Hole] = ()) -> str:
-    """Write what was decided and why, oldest first, in 80 columns; times are UTC."""
+    """Write what was decided and why, oldest first; times are UTC."""
     parts = [(entry.first, _block(entry)) for entry in entries]
     parts += [(hole.first, _hole(hole)) for hole in holes]
     blocks = [block for _, block in sorted(parts, key=lambda part: part[0])]

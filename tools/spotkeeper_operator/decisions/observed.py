@@ -134,7 +134,7 @@ def _kind(asked: str) -> str:
 
 
 def report_text(reports: Sequence[ObservedReport], price_ratio: float) -> str:
-    """Say it in 80 columns."""
+    """Say it."""
     return paragraphs([_block(report, price_ratio) for report in reports])
 
 

@@ -1,4 +1,4 @@
-"""Findings as text of 80 columns, as JSON, and every finding that there is as a page."""
+"""Findings as text, as JSON, and every finding that there is as a page."""
 
 import json
 import re
@@ -9,7 +9,7 @@ from pathlib import Path
 
 from spotkeeper.domain.doctor.checks import ACCOUNT_CHECKS, GROUP_CHECKS, STACK_CHECKS, Check
 from spotkeeper.domain.doctor.finding import Finding, Severity
-from spotkeeper_operator.text import WIDTH, labelled, paragraphs
+from spotkeeper_operator.text import labelled, paragraphs, width
 
 HANG = 9
 COMMAND = re.compile(r"^(?:aws|spotkeeper) ")
@@ -66,7 +66,7 @@ def _command(line: str) -> list[str]:
     """Break a command before its options, where it is too long, so that a shell reads it whole."""
     lines = [""]
     for part in re.split(r" (?=--)", line):
-        if lines[-1] and len(lines[-1]) + 1 + len(part) > WIDTH - HANG - 2:
+        if lines[-1] and len(lines[-1]) + 1 + len(part) > width() - HANG - 2:
             lines[-1] += " \\"
             lines.append(f"  {part}")
         else:

@@ -1,4 +1,4 @@
-"""A drill as text of 80 columns, as JSON, and as lines while it goes on."""
+"""A drill as text, as JSON, and as lines while it goes on."""
 
 import json
 from collections.abc import Callable

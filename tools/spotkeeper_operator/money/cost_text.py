@@ -1,4 +1,4 @@
-"""What fleets cost, as text of 80 columns and as JSON."""
+"""What fleets cost, as text and as JSON."""
 
 import json
 from collections.abc import Callable, Iterable, Sequence

@@ -299,7 +299,7 @@ def folded(events: Iterable[Event]) -> tuple[Event, ...]:
 
 
 def details_text(details: Details) -> str:
-    """Write a list in 80 columns."""
+    """Write a list."""
     head = [f"{details.stack}  {details.at:%Y-%m-%d %H:%M:%S} UTC"]
     blocks = [
         [

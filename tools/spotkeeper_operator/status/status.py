@@ -517,7 +517,7 @@ def _last_change(records: Iterable[DecisionRecord]) -> LastChange | None:
 
 
 def status_text(status: StackStatus) -> str:
-    """Write a stack's status in 80 columns."""
+    """Write a stack's status."""
     head = [f"{status.stack}  {status.region}  {status.at:%Y-%m-%d %H:%M:%S} UTC"]
     blocks = [_fleet_lines(fleet) for fleet in status.fleets] or [["no fleet"]]
     alarms = ", ".join(status.ringing) if status.ringing else "none ring"
