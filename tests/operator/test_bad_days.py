@@ -141,7 +141,7 @@ def test_an_empty_table(deployed: Stage) -> None:
     assert "UNKNOWN: no availability turn has worked yet" in answered("status")
     assert answered("explain") == "no decision in this time\n"
     assert "paid          not known" in answered("cost")
-    assert "no turn only looked" in answered("observe", "report")
+    assert "no turn in observe mode" in answered("observe", "report")
     del deployed
 
 

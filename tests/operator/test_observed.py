@@ -1,4 +1,4 @@
-"""What turns that only looked would have done, beside what ran."""
+"""What turns in observe mode would have done, beside what ran."""
 
 import json
 from dataclasses import replace
@@ -62,14 +62,14 @@ def test_what_was_done_is_no_wish_and_a_gap_is_nobodys() -> None:
 
 
 def test_the_command(deployed: Stage) -> None:
-    assert answered("observe", "report") == "main: no turn only looked in this time\n"
+    assert answered("observe", "report") == "main: no turn in observe mode in this time\n"
     answered("mode", "main", "observe")
     deployed.cloud.set_desired("main-spot", 6)
     for _ in range(6):
         deployed.at(deployed.cloud.now_s + 60)
         deployed.call(check_availability)
     out = answered("observe", "report", "--since", "1h")
-    assert "6 turns that only looked" in out
+    assert "6 turns in observe mode" in out
     assert "main-on-demand: desired" in out
     (found,) = json.loads(answered("observe", "report", "--json"))
     assert found["would_cost_h"] > found["ran_cost_h"] > 0

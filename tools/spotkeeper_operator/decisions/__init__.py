@@ -1,1 +1,1 @@
-"""Why did it do that? Decision records as a timeline, and what turns that only looked would do."""
+"""Why did it do that? Decision records as a timeline, and what turns in observe mode would do."""

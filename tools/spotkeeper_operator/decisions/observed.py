@@ -1,4 +1,4 @@
-"""What turns that only looked would have done, beside what really ran; from their records.
+"""What turns in observe mode would have done, beside what really ran; from their records.
 
 Hours are those of instances. What a turn wished and saw holds until the next turn, for five
 minutes at most: a gap in the records is nobody's wish.
@@ -62,7 +62,7 @@ class ObservedReport:
 def read_observed(
     aws: Aws, stack_name: str, fleet: str | None, first: datetime, last: datetime
 ) -> list[ObservedReport]:
-    """Sum up what turns that only looked would have done; raises `Gone` and `OperatorError`."""
+    """Sum up what turns in observe mode would have done; raises `Gone` and `OperatorError`."""
     stack = aws.stack(stack_name)
     records = aws.records(stack)
     return [
@@ -72,7 +72,7 @@ def read_observed(
 
 
 def observed(fleet: Fleet, records: Iterable[DecisionRecord]) -> ObservedReport:
-    """Sum up a fleet's turns that only looked."""
+    """Sum up a fleet's turns in observe mode."""
     turns = sorted((r for r in records if r.permission is not Permission.ACT), key=lambda r: r.at)
     ran = would = Running()
     newest: dict[Controller, DecisionRecord] = {}
@@ -140,9 +140,9 @@ def report_text(reports: Sequence[ObservedReport], price_ratio: float) -> str:
 
 def _block(report: ObservedReport, price_ratio: float) -> list[str]:
     if report.first is None or report.last is None:
-        return [f"{report.fleet}: no turn only looked in this time"]
+        return [f"{report.fleet}: no turn in observe mode in this time"]
     span = f"{report.first:%Y-%m-%d %H:%M} to {report.last:%Y-%m-%d %H:%M} UTC"
-    lines = labelled(report.fleet, f"{span}, {report.turns} turns that only looked", indent=0)
+    lines = labelled(report.fleet, f"{span}, {_turns(report.turns)} in observe mode", indent=0)
     for kind, count in report.wishes:
         lines += labelled("would ask", f"{count} {'time' if count == 1 else 'times'}: {kind}")
     for label, running in (("ran", report.ran), ("would run", report.would)):
@@ -152,6 +152,10 @@ def _block(report: ObservedReport, price_ratio: float) -> list[str]:
         )
         lines += labelled(label, told)
     return lines
+
+
+def _turns(count: int) -> str:
+    return "1 turn" if count == 1 else f"{count} turns"
 
 
 def report_json(reports: Sequence[ObservedReport], price_ratio: float) -> str:

@@ -589,7 +589,11 @@ def _group_words(group: GroupStatus) -> str:
 def _load_words(fleet: FleetStatus) -> str:
     load, needed = fleet.load, fleet.seen.get("WorkersNeeded")
     age_s = fleet.turn_age_s[Controller.HEALTH] or 0.0
-    tail = "" if needed is None else f"; {needed:.0f} needed ({_ago(age_s)})"
+    # Without search logs nothing is known to be needed: the size is held.
+    logged = load is not None or (
+        fleet.log_age_s is not None and not fleet.seen.get("StaleSearchLogs")
+    )
+    tail = f"; {needed:.0f} needed ({_ago(age_s)})" if logged and needed is not None else ""
     if load is None:
         return f"unknown: {fleet.unknown['load']}{tail}"
     busy = "" if load.busy is None else f"{100 * load.busy:.0f} % busy; "
