@@ -197,9 +197,10 @@ def test_a_worker_that_is_silent_is_not_live() -> None:
 
 
 def test_before_any_search_log_load_and_wait_are_unknown() -> None:
-    status = looked(digests=[], records=(availability(), held(at=ago(20), seen={"WaitP95": 0.0})))
-    text = screen(status)
+    turned = held(at=ago(20), seen={"WaitP95": 0.0, "WorkersNeeded": 0})
+    text = screen(looked(digests=[], records=(availability(), turned)))
     assert "load unknown: no search log was ever received" in text
+    assert "needed" not in text
     assert "no request waits now; nothing is promised" in text
     assert "0.0 s" not in text
 
