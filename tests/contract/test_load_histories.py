@@ -39,6 +39,7 @@ def a_day(erlangs: int = 50) -> LoadHistory:
         next_step=6_000_000,
         work_ms=tuple(digits(random.randrange(120_000 * erlangs)) for _ in range(DAY_MINUTES)),
         requests=tuple(random.randrange(600) for _ in range(DAY_MINUTES)),
+        sharing=((288.0, 9_000.0, 9_000.0, 18_000.0), (12.5, 800.0, 1_200.0, 2_000.0)),
         scores=Scores(
             family="1",
             wait_s=10.0,

@@ -280,6 +280,9 @@ def replay(
         int | None,
         typer.Option(help="Workers of an instance. Default: 1, and on a market as many as fit it."),
     ] = None,
+    slots: Annotated[
+        int, typer.Option(min=1, help="Requests that a worker serves at once, each the slower.")
+    ] = 1,
     onprem: OnPrem = 0,
     queue_known: Annotated[
         bool, typer.Option("--queue-known", help="Spotkeeper sees the length of the request queue.")
@@ -318,6 +321,7 @@ def replay(
             share=share,
             cold_start_s=cold_start,
             workers_per_instance=1 if workers_per_instance is None else workers_per_instance,
+            slots=slots,
             onprem=onprem,
             queue_known=queue_known,
             min_workers=min_workers,

@@ -95,7 +95,7 @@ def what_if(fleet: Fleet, history: LoadHistory, promise: str) -> WhatIf:
 
 
 def _price(fleet: Fleet, history: LoadHistory, objective: Objective) -> Price:
-    per, scores = fleet.workers_per_instance, history.scores
+    per, scores = fleet.workers_per_instance * fleet.slots, history.scores
     policy = ObjectivePolicy(
         wait_s=objective.wait_s,
         share=objective.share,
@@ -104,6 +104,7 @@ def _price(fleet: Fleet, history: LoadHistory, objective: Objective) -> Price:
         start_up_s=scores.start_up_s or objective.start_up_s,
         onprem=scores.onprem,
         per_instance=per,
+        slots=fleet.slots,
     )
     found = _cheapest(history, policy)
     if found.kept:
@@ -122,7 +123,8 @@ def _cheapest(history: LoadHistory, policy: ObjectivePolicy) -> Price:
         step_late, minutes = judged(log, end, policy, VARIATION)
         for at, each in enumerate(step_late):
             late[at] += each
-            hours[at] += minutes[at] / 60 - policy.onprem * STEP_SLOTS * 10 / 3600
+            slot_hours = minutes[at] / 60 - policy.onprem * STEP_SLOTS * 10 / 3600
+            hours[at] += slot_hours / policy.slots
     requests = max(1, log.request_sums[-1] - log.request_sums[ends[0] - STEP_SLOTS])
     budget = (1 - policy.share) * requests + 1e-9
     members = range(len(FAMILY))

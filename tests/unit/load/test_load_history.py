@@ -8,12 +8,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spotkeeper.domain.load.arrivals import arrival_window
+from spotkeeper.domain.load.arrivals import (
+    Sharing,
+    arrival_window,
+    learned,
+    slower_when_full,
+)
 from spotkeeper.domain.load.digest import SearchLog
 from spotkeeper.domain.load.history import (
     DAY_MINUTES,
     LoadHistory,
     arrival_log,
+    as_if_full,
     extended,
     load_summary,
 )
@@ -142,3 +148,61 @@ def test_a_gap_in_the_logs_is_not_known_to_be_quiet() -> None:
     assert sum(gap.log.requests) == sum(quiet.log.requests)
     assert gap.log.load(len(gap.log), 180) == pytest.approx(0.2, rel=0.1)
     assert quiet.log.load(len(quiet.log), 180) < 0.08
+
+
+def shared(at_once: int, took_s: int, until: datetime) -> list[LoadDigest]:
+    """A quarter of an hour of a worker that always serves so many requests, each for so long."""
+    ends = [until - timedelta(seconds=ago_s) for ago_s in range(0, 900, took_s)]
+    each = [(end, end - timedelta(seconds=took_s)) for end in ends]
+    return [
+        digest_of(
+            [
+                log(0, 0, request_id=f"{n} {end}", enqueued_at=b, started_at=b, finished_at=end)
+                for n in range(at_once)
+            ],
+            end,
+        )
+        for end, b in each
+    ]
+
+
+def seen_at(now: datetime, digests: list[LoadDigest], history: LoadHistory) -> LoadHistory:
+    """One turn of a worker with eight slots."""
+    history, window = as_if_full(history, arrival_window(digests, now, 900, 8), 8)
+    return extended(history, window)
+
+
+def test_requests_that_share_a_worker_count_as_long_as_when_it_is_full() -> None:
+    """Alone 10 s, four at once 12 s, eight 20 s: work is what full workers take."""
+    history, now = FRESH, SENT
+    alone = shared(1, 10, now)
+    assert seen_at(now, alone, history).work_ms == after(alone).work_ms, "no slower, until seen"
+    for at_once, took_s in [(1, 10), (4, 12), (8, 20)] * 4:
+        now += timedelta(seconds=1_200)
+        history = seen_at(now, shared(at_once, took_s, now), history)
+    now += timedelta(seconds=1_200)
+    window = arrival_window(shared(1, 10, now), now, 900, 8)
+    _, full = as_if_full(history, window, 8)
+    assert window.service_mean_s == 10
+    assert 17 <= full.service_mean_s <= 20
+    assert sum(full.work_ms) == pytest.approx(sum(window.work_ms) * full.service_mean_s / 10, 0.01)
+    assert as_if_full(history, window, 1) == (history, window), "a worker with one slot"
+
+
+@given(
+    steps=st.lists(
+        st.tuples(st.integers(0, 400), st.floats(1, 64), st.floats(0.01, 600)), max_size=8
+    ),
+    shares=st.tuples(st.floats(1, 64), st.floats(1, 64)),
+    slots=st.integers(2, 64),
+)
+def test_sharing_never_helps(
+    steps: list[tuple[int, float, float]], shares: tuple[float, float], slots: int
+) -> None:
+    """A full worker is never quicker, and least of all beside one with few requests."""
+    sharing: Sharing = ()
+    for count, many, mean_s in steps:
+        sharing = learned(sharing, [count], [count * mean_s], [many])
+    fewer, more = slower_when_full(sharing, sorted(shares), slots)
+    assert fewer >= more >= 1
+    assert fewer <= max([mean for *_, mean in steps], default=1) / 0.01

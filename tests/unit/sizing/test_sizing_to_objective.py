@@ -106,6 +106,17 @@ def test_workers_on_premises_come_first_and_instances_carry_several() -> None:
     assert sized(summary(0.5), of=own, load=logged(onprem=9)).spot_desired == 0
 
 
+def test_a_worker_that_serves_several_at_once_counts_as_many() -> None:
+    need = sized(summary(70.0)).workers
+    batching = replace(promised(per=2), slots=16)
+    sizing = sized(summary(70.0), of=batching)
+    assert (sizing.workers, sizing.spot_desired) == (-(-need // 16), -(-need // 32))
+    assert sizing.reason.startswith(f"in slots, 16 a worker: load 70.0 erlangs needs {need} ")
+    assert sized(summary(70.0), of=batching, load=logged(onprem=4)).spot_desired == 1
+    narrow = replace(batching, bounds=replace(batching.bounds, spot_max=1))
+    assert sized(summary(70.0), of=narrow).missing == -(-need // 16) - 2
+
+
 def test_what_was_launched_serves_before_anything_is_given_back() -> None:
     five = ArrivalLog(0, [25] * 400, [50.0] * 400)
     memory = replace(FRESH, needed=(Needed(at=at(0), workers=24),))

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from spotkeeper_lab.replay.engine import replay
+from spotkeeper_lab.replay.fleet import slower
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -34,6 +35,8 @@ MINUTE_S = 60.0
 LOAD_S = 600.0  # slots of the load
 REACH = (0, 1, 2, 3, 6, 12, 24, 48, 96, 192)  # instances that come or go at once
 PRICES = 9
+# Of workers with slots: how full they are as the schedule is made. The engine knows better.
+FULL = (0.5, 0.75, 1.0)
 SLACK = 1.0  # worker-minutes by which a way may look worse and still be followed
 CHEAPEST_PRICE, DEAREST_PRICE = 0.005, 20.0  # worker-minutes for a late request
 
@@ -69,13 +72,23 @@ class _Way:
 
 def clairvoyant(trace: RequestTrace, settings: ReplaySettings) -> Run:
     """Return the cheapest run found that keeps the promise, else the one that is most in time."""
-    low, high = math.log(CHEAPEST_PRICE), math.log(DEAREST_PRICE)
-    runs = []
-    for _ in range(PRICES):
-        price = (low + high) / 2
-        run = follow(trace, settings, best_schedule(trace, settings, math.exp(price)))
-        runs.append(run)
-        low, high = (low, price) if run.row.objective_met else (price, high)
+    slots, runs = settings.slots, []
+    each = replace(
+        settings,
+        slots=1,
+        workers_per_instance=settings.workers_per_instance * slots,
+        onprem=settings.onprem * slots,
+        max_workers=settings.max_workers * slots,
+    )
+    for full in FULL if slots > 1 else (1.0,):
+        slowed = replace(trace, service_s=trace.service_s * slower(full * slots))
+        low, high = math.log(CHEAPEST_PRICE * slots), math.log(DEAREST_PRICE * slots)
+        for _ in range(PRICES):
+            price = (low + high) / 2
+            serving = [count // slots for count in best_schedule(slowed, each, math.exp(price))]
+            run = follow(trace, settings, serving)
+            runs.append(run)
+            low, high = (low, price) if run.row.objective_met else (price, high)
     met = [run for run in runs if run.row.objective_met]
     if met:
         return min(met, key=lambda run: run.row.worker_hours)

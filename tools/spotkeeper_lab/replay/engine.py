@@ -41,7 +41,8 @@ def warm_start(trace: RequestTrace, settings: ReplaySettings) -> int:
         return settings.initial_workers
     length_s = max(min(settings.warmup_s, trace.end_s), 60.0)
     work_s = float(trace.service_s[trace.arrival_s < length_s].sum())
-    return min(max(1, math.ceil(work_s / length_s / WARM_LOAD_RATE)), settings.max_workers)
+    load = work_s / length_s / settings.slots
+    return min(max(1, math.ceil(load / WARM_LOAD_RATE)), settings.max_workers)
 
 
 def replay(trace: RequestTrace, rule: Rule, settings: ReplaySettings) -> Run:
@@ -53,12 +54,13 @@ class _Replay:
     def __init__(self, trace: RequestTrace, rule: Rule, settings: ReplaySettings) -> None:
         self.trace, self.rule, self.settings = trace, rule, settings
         self.fleet = ReplayFleet(
-            settings.onprem, settings.workers_per_instance, settings.cold_start_s
+            settings.onprem, settings.workers_per_instance, settings.cold_start_s, settings.slots
         )
         initial = warm_start(trace, settings) - settings.onprem
         self.fleet.launch(-(-max(0, initial) // settings.workers_per_instance), 0.0, 0.0)
         self.logs = SeenLogs(trace.end_s, settings.wait_s)
         self.start_s: list[float] = [math.inf] * len(trace)
+        self.took: dict[int, tuple[float, int]] = {}
         self.coming: defaultdict[int, list[int]] = defaultdict(list)
         self.lost: list[int] = []
         self.scale_outs = self.scale_ins = 0
@@ -82,7 +84,8 @@ class _Replay:
                 turn += 1
             if begin_s >= turn * every_s:
                 break
-            end_s = begin_s + service_s
+            end_s = fleet.serve(name, begin_s, service_s)
+            self.took[request] = end_s - begin_s, name
             heapreplace(fleet.free, (end_s, name, request))
             starts[request] = begin_s
             readable_s = math.ceil(end_s / batch_s) * batch_s + delay_s
@@ -94,7 +97,11 @@ class _Replay:
         finished = self.coming.pop(turn, [])
         if finished:
             starts = np.array([self.start_s[request] for request in finished])
-            self.logs.add(self.trace.arrival_s[finished], starts, self.trace.service_s[finished])
+            took = [self.took.pop(request) for request in finished]
+            took_s = np.array([each_s for each_s, _ in took])
+            self.logs.add(self.trace.arrival_s[finished], starts, took_s)
+            if self.settings.slots > 1:
+                self.logs.share(starts, took_s, [name for _, name in took])
         seen = self._look(now_s, next_request)
         wanted = min(self.rule.workers(seen), self.settings.max_workers)
         self.at_most |= wanted == self.settings.max_workers
@@ -116,6 +123,7 @@ class _Replay:
             running=self.fleet.running(now_s),
             arrived_s=self.trace.arrival_s[:arrived],
             logs=self.logs,
+            slots=self.settings.slots,
         )
 
     def _result(self) -> Run:

@@ -36,6 +36,7 @@ class AwsBacklog:
         """Return in-service workers times metric over target, added to what boots."""
         mean_s, _ = seen.logs.moments(seen.now_s)
         target = max(self._wait_s / max(mean_s, 1e-9), 1e-9) if mean_s else math.inf
+        target *= seen.slots
         self._points.append(seen.queue / max(1, seen.live) / target)
         recent = list(self._points)
         self.reason = f"backlog per worker is {recent[-1]:.2f} of its target"
@@ -49,6 +50,8 @@ class AwsBacklog:
 
 class KedaQueue:
     """`keda-queue`: ceil((visible + in flight) / 5) every 15 s, in after 300 s of less.
+
+    Of workers that serve more than 5 at once, as many as they serve.
 
     Source: KEDA aws-sqs-queue scaler (queueLength 5) and the stabilisation of the HPA it drives.
     """
@@ -67,7 +70,7 @@ class KedaQueue:
             self._kept.of(seen.now_s, seen.have)
         messages = seen.queue + seen.running
         self.reason = f"{messages} messages"
-        return self._kept.of(seen.now_s, max(1, math.ceil(messages / 5)))
+        return self._kept.of(seen.now_s, max(1, math.ceil(messages / max(5, seen.slots))))
 
 
 class Hpa:
@@ -84,13 +87,13 @@ class Hpa:
     def __init__(self) -> None:
         self.reason = ""
         self._kept = Highest(300.0)
-        self._running: deque[int] = deque(maxlen=4)
+        self._running: deque[float] = deque(maxlen=4)
 
     def workers(self, seen: Seen) -> int:
         """Return the recommendation, held at the highest of five minutes."""
         if not self.reason:
             self._kept.of(seen.now_s, seen.have)
-        self._running.append(seen.running)
+        self._running.append(seen.running / seen.slots)
         busy = sum(self._running) / len(self._running)
         ratio = busy / max(1, seen.live) / TARGET
         want = math.ceil(busy / TARGET)
@@ -117,19 +120,19 @@ class Kpa:
 
     def __init__(self) -> None:
         self.reason = ""
-        self._concurrency: deque[int] = deque(maxlen=30)
+        self._concurrency: deque[float] = deque(maxlen=30)
         self._panic_until_s = -math.inf
         self._panic_workers = 0
 
     def workers(self, seen: Seen) -> int:
         """Return the stable count, or the panic's highest."""
-        self._concurrency.append(seen.queue + seen.running)
+        self._concurrency.append((seen.queue + seen.running) / seen.slots)
         values = list(self._concurrency)
         stable = math.ceil(sum(values) / len(values) / TARGET)
         panic = math.ceil(sum(values[-3:]) / len(values[-3:]) / TARGET)
         if panic >= 2 * max(1, seen.live):
             self._panic_until_s = seen.now_s + 60.0
-        self.reason = f"{values[-1]} requests at once"
+        self.reason = f"{values[-1]:g} requests at once for each slot"
         if seen.now_s < self._panic_until_s:
             self._panic_workers = max(self._panic_workers, panic, stable, seen.have)
             return self._panic_workers
@@ -155,7 +158,8 @@ class SkyServe:
     def workers(self, seen: Seen) -> int:
         """Return the count once it was wanted for long enough."""
         mean_s, _ = seen.logs.moments(seen.now_s)
-        want = max(1, math.ceil(seen.rate_per_s(60.0) * mean_s / TARGET)) if mean_s else seen.have
+        load = seen.rate_per_s(60.0) * mean_s / seen.slots
+        want = max(1, math.ceil(load / TARGET)) if mean_s else seen.have
         self._above = self._above + 1 if want > seen.have else 0
         self._below = self._below + 1 if want < seen.have else 0
         self.reason = f"{seen.rate_per_s(60.0):.2f} requests per second"

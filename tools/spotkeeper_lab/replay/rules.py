@@ -15,12 +15,14 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
+from spotkeeper.domain.load.arrivals import FADE
 from spotkeeper.domain.load.history import SETTLED_SLOTS, STEP_SLOTS, Scores
 from spotkeeper.domain.load.request_queue import QueueLength, known_waiting, quiet_s, watch_queue
 from spotkeeper.domain.sizing.objective import size_to_objective
-from spotkeeper.domain.sizing.shadows import FADE, FAMILY, Choice, Member, advanced, choose
+from spotkeeper.domain.sizing.shadows import FAMILY, Choice, Member, advanced, choose
 from spotkeeper.domain.sizing.values import Need, ObjectivePolicy, PastNeed
 from spotkeeper_lab.replay.erlang import erlang_workers
+from spotkeeper_lab.replay.fleet import slower
 from spotkeeper_lab.replay.seen import EPOCH, SLOT_S, STALE_S
 
 if TYPE_CHECKING:
@@ -74,7 +76,9 @@ def fixed_peak(trace: RequestTrace, settings: ReplaySettings) -> FixedRule:
     slots = (trace.arrival_s // LOAD_WINDOW_S).astype(np.int64)
     load = float(np.bincount(slots, weights=trace.service_s).max()) / LOAD_WINDOW_S
     mean_s = float(trace.service_s.mean())
-    return FixedRule(name="fixed-peak", count=erlang_workers(load, mean_s, settings))
+    load, mean_s = (each * slower(settings.slots) for each in (load, mean_s))
+    count = math.ceil(erlang_workers(load, mean_s, settings) / settings.slots)
+    return FixedRule(name="fixed-peak", count=count)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -96,14 +100,14 @@ class LogRule(ABC):
         mean_s, _ = seen.logs.moments(seen.now_s)
         if mean_s == 0:
             return seen.have
-        want = max(1, self.count(seen, mean_s))
+        want = max(1, math.ceil(self.count(seen, mean_s) / seen.slots))
         young = seen.now_s < self.down_s
         self.reason = f"{want} for the load"
         return self._kept.of(seen.now_s, max(want, seen.have) if young else want)
 
     @abstractmethod
     def count(self, seen: Seen, mean_s: float) -> int:
-        """Return the workers for what is seen, given the mean service time."""
+        """Return the slots for what is seen, given the mean service time."""
 
 
 def offered_load(seen: Seen) -> float:
@@ -172,11 +176,12 @@ class Spotkeeper:
         self._policy = ObjectivePolicy(
             wait_s=settings.wait_s,
             share=settings.share,
-            min_workers=settings.min_workers,
-            max_workers=settings.max_workers,
+            min_workers=settings.min_workers * settings.slots,
+            max_workers=settings.max_workers * settings.slots,
             start_up_s=settings.cold_start_s,
-            onprem=settings.onprem,
-            per_instance=settings.workers_per_instance,
+            onprem=settings.onprem * settings.slots,
+            per_instance=settings.workers_per_instance * settings.slots,
+            slots=settings.slots,
         )
         self._scores = Scores()
         self._needs: deque[tuple[float, Need]] = deque(maxlen=60)
@@ -189,6 +194,8 @@ class Spotkeeper:
             PastNeed(age_s=seen.now_s - time_s, workers=need.load_workers, held=need.held)
             for time_s, need in self._needs
         ]
+        slots = self._policy.slots
+        seen.logs.as_if_full(seen.now_s, slots)
         summary = seen.logs.summary(seen.now_s)
         if self._queue_known:
             summary = self._with_queue(summary, seen)
@@ -198,10 +205,11 @@ class Spotkeeper:
         if not self.followed or choice.index != self.followed[-1][1].index:
             self.followed.append((seen.now_s, choice))
         member = self._member or choice.member
-        need = size_to_objective(summary, seen.live, seen.booting, past, self._policy, member)
+        live, booting = seen.live * slots, seen.booting * slots
+        need = size_to_objective(summary, live, booting, past, self._policy, member)
         self._needs.append((seen.now_s, need))
         self.reason = f"{need.reason} ({self._member or choice})"
-        return need.workers
+        return math.ceil(need.workers / slots)
 
     def known_afterwards(self) -> list[Member]:
         """Return the members whose shadows kept the promise over all, the cheapest first."""

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from spotkeeper.domain.load.arrivals import Sharing, learned, shared_by, slower_when_full
 from spotkeeper.domain.load.flow import LogFlow
-from spotkeeper.domain.load.history import STEP_SLOTS
+from spotkeeper.domain.load.history import SETTLED_SLOTS, STEP_SLOTS
 from spotkeeper.domain.load.slots import slot_of
 from spotkeeper.domain.load.summarise import dispersion
 from spotkeeper.domain.load.summary import ArrivalLog, LoadSummary
@@ -18,6 +20,8 @@ from spotkeeper.domain.settings.sizing import SizingPolicy
 from spotkeeper.domain.sizing.shadows import OwnStarts
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from spotkeeper_lab.replay.values import Floats
 
 SLOT_S = 10.0
@@ -37,6 +41,10 @@ class SeenLogs:
         self._wait_s = wait_s
         self.arrivals = np.zeros(slots, dtype=np.int64)
         self.work_s = np.zeros(slots)
+        self._full_work_s = self.work_s
+        self._busy_ms: defaultdict[int, dict[int, int]] = defaultdict(dict)
+        self._sharing: Sharing = ()
+        self._learned = 0
         self.finished_work_s = np.zeros(slots)
         self._work2_s2 = np.zeros(slots)
         self._late = np.zeros(slots, dtype=np.int64)
@@ -59,6 +67,42 @@ class SeenLogs:
         )
         self._newest_log_s = max(self._newest_log_s, float(finish_s.max()))
 
+    def share(self, start_s: Floats, took_s: Floats, instances: Sequence[int]) -> None:
+        """Take in which instance served requests: several at once share it."""
+        for begin_s, each_s, name in zip(start_s.tolist(), took_s.tolist(), instances, strict=True):
+            for slot in range(int(begin_s / SLOT_S), int((begin_s + each_s) / SLOT_S) + 1):
+                until_s = min((slot + 1) * SLOT_S, begin_s + each_s)
+                busy_s = until_s - max(begin_s, slot * SLOT_S)
+                busy_ms = self._busy_ms[name]
+                busy_ms[slot] = busy_ms.get(slot, 0) + round(1000 * busy_s)
+
+    def as_if_full(self, now_s: float, slots: int) -> None:
+        """Give `log` the work of workers whose slots are all taken, as the deployed rule does."""
+        if slots == 1:
+            return
+        if self._full_work_s is self.work_s:
+            self._full_work_s = self.work_s.copy()
+        last = int(now_s / SLOT_S)
+        stop = (last - SETTLED_SLOTS) // STEP_SLOTS * STEP_SLOTS
+        first = max(0, last - WINDOW_SLOTS)
+        for busy_ms in self._busy_ms.values():
+            for slot in [slot for slot in busy_ms if slot < first]:
+                del busy_ms[slot]
+        found = shared_by(self._busy_ms.values())
+        shared = [found.get(slot, 1.0) for slot in range(first, last)]
+        for begin in range(self._learned, stop, STEP_SLOTS):
+            known = slice(begin, begin + STEP_SLOTS)
+            self._sharing = learned(
+                self._sharing,
+                self.arrivals[known].tolist(),
+                self.work_s[known].tolist(),
+                shared[begin - first : begin - first + STEP_SLOTS],
+            )
+        self._learned = max(stop, self._learned)
+        self._full_work_s[first:last] = self.work_s[first:last] * np.array(
+            slower_when_full(self._sharing, shared, slots)
+        )
+
     def moments(self, now_s: float) -> tuple[float, float]:
         """Return mean and second moment of the service time over the window, or the last known."""
         last = int(now_s / SLOT_S)
@@ -74,7 +118,7 @@ class SeenLogs:
         last = int(now_s / SLOT_S)
         first = max(0, last - slots)
         return ArrivalLog(
-            first, self.arrivals[first:last].tolist(), self.work_s[first:last].tolist()
+            first, self.arrivals[first:last].tolist(), self._full_work_s[first:last].tolist()
         )
 
     def are_missing(self, now_s: float) -> bool:
@@ -136,6 +180,7 @@ class Seen:
     running: int
     arrived_s: Floats
     logs: SeenLogs
+    slots: int = 1
 
     @property
     def have(self) -> int:

@@ -26,14 +26,16 @@ class ReplaySettings:
 
     The fleet starts with `initial_workers`, or, when None, with what the first `warmup_s` of the
     trace need at a load rate of 0.7. Requests that arrive before `warmup_s` do not count in waits.
-    Logs are sent every `log_batch_s` and readable `log_delay_s` later. Of the rules that read logs
-    Spotkeeper alone may look at the queue's length too (`queue_known`), and so have no workers.
+    A worker serves `slots` requests at once, which take longer the more there are. Logs are sent
+    every `log_batch_s` and readable `log_delay_s` later. Of the rules that read logs Spotkeeper
+    alone may look at the queue's length too (`queue_known`), and so have no workers.
     """
 
     wait_s: float = 10.0
     share: float = 0.95
     cold_start_s: float = 240.0
     workers_per_instance: int = 1
+    slots: int = 1
     onprem: int = 0
     queue_known: bool = False
     min_workers: int = 1
@@ -50,9 +52,9 @@ class ReplaySettings:
             raise ReplayError(f"share is {self.share:g}; give a number between 0 and 1, like 0.95")
         if self.wait_s < 0 or self.cold_start_s < 0:
             raise ReplayError("wait and cold start cannot be negative")
-        if self.workers_per_instance < 1 or self.onprem < 0 or self.max_workers < 1:
+        if min(self.workers_per_instance, self.slots, self.max_workers) < 1 or self.onprem < 0:
             raise ReplayError(
-                "at least 1 worker per instance and in all, and no fewer than 0 on-premises"
+                "at least 1 worker per instance and in all, 1 slot, and 0 workers on-premises"
             )
         if not 0 <= self.min_workers <= self.max_workers:
             raise ReplayError(

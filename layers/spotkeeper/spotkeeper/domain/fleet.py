@@ -80,6 +80,16 @@ class Fleet:
             most=1000,
         ),
     ] = 1
+    slots: Annotated[
+        int,
+        Setting(
+            "requests that one worker serves at once",
+            "a worker batches (vLLM, Triton)",
+            unit="requests",
+            least=1,
+            most=1000,
+        ),
+    ] = 1
     onprem_workers: Annotated[
         int,
         Setting(

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from spotkeeper.domain.load.summary import ArrivalLog
 from spotkeeper.domain.sizing.shadows import OwnStarts
 from spotkeeper_lab.replay.engine import replay, warm_start
-from spotkeeper_lab.replay.fleet import ReplayFleet
+from spotkeeper_lab.replay.fleet import ReplayFleet, slower
 from spotkeeper_lab.replay.seen import Seen, SeenLogs
 from spotkeeper_lab.replay.values import ReplayError, ReplaySettings
 from spotkeeper_lab.traces.requests import RequestTrace
@@ -85,6 +85,17 @@ def test_whole_instances_and_free_workers_on_premises() -> None:
     run = replay(trace_of((0, 1), (700, 1)), script, settings)
     assert script.seen[-1].live == 6
     assert run.row.worker_hours == pytest.approx(4 * 640 / 3600, abs=1e-3)
+
+
+def test_requests_that_share_a_worker_take_longer() -> None:
+    settings = ReplaySettings(initial_workers=1, slots=2, warmup_s=0.0)
+    script = Script([1])
+    run = replay(trace_of((0, 100), (1, 100), (2, 1), (300, 1)), script, settings)
+    assert slower(1) == 1.0
+    assert run.wait_s.tolist() == [0.0, 0.0, 98.0, 0.0]
+    assert (script.seen[0].running, script.seen[0].live) == (2, 1)
+    assert script.seen[-1].logs.work_s.sum() == pytest.approx(100 + 101 * slower(2), 1e-3)
+    assert 1.0 < slower(2) < slower(16) < slower(1_000) < 60
 
 
 def test_requests_that_nobody_serves_are_lost() -> None:

@@ -163,3 +163,12 @@ def test_clairvoyant_is_there_for_batches_out_of_nothing() -> None:
     row = clairvoyant(batches, SETTINGS).row
     assert row.objective_met
     assert row.worker_hours < 6 * 3.0
+
+
+@pytest.mark.parametrize("rule", RULE_NAMES[:-1])
+def test_every_rule_counts_workers_and_not_the_requests_that_they_serve(rule: str) -> None:
+    trace = generate_requests(5, hours=0.7, mean_load=12.0)
+    worlds = (replace(SETTINGS, slots=slots) for slots in (1, 8))
+    single, batching = (run_rule(trace, rule, world).row for world in worlds)
+    assert batching.worker_hours < single.worker_hours / 2
+    assert batching.objective_met or rule != "spotkeeper"

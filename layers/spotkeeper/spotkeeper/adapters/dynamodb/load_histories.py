@@ -71,6 +71,7 @@ def _unpack(item: "Mapping[str, Any]") -> LoadHistory:
         next_step=stored["next_step"],
         work_ms=tuple(stored["work_ms"]),
         requests=tuple(stored["requests"]),
+        sharing=tuple((a, b, c, d) for a, b, c, d in stored.get("sharing", ())),
         scores=Scores(**scores),
     )
 

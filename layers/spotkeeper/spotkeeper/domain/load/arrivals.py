@@ -1,11 +1,16 @@
 """What arrived, slot by slot: how much the requests cost by when they were enqueued.
 
 Sizing to an objective looks at these slots, since they come before the workers' answer to them.
+Workers that serve several requests at once take longer the more they share: how much longer is
+learned here, from what each slot's requests took.
 """
 
-from collections.abc import Iterable
+import math
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import pairwise
 
 from spotkeeper.domain.load.histogram import added_up, merged
 from spotkeeper.domain.load.load import SLOT_MS, LoadDigest, milliseconds, unique
@@ -17,7 +22,8 @@ class ArrivalWindow:
 
     The current slot is left out. `work_ms` is their service time. The moments of the service time
     are those of all logs that came in, 0 without any; `newest_start` is when the last request
-    started, after it waited for `newest_wait_s`.
+    started, after it waited for `newest_wait_s`. Where workers serve several requests at once,
+    `shared` is how many shared a worker, as a request found it, by slot.
     """
 
     first_slot: int
@@ -27,10 +33,16 @@ class ArrivalWindow:
     service_second_moment_s2: float = 0.0
     newest_start: datetime | None = None
     newest_wait_s: float = 0.0
+    shared: tuple[float, ...] = ()
 
 
-def arrival_window(digests: Iterable[LoadDigest], now: datetime, window_s: int) -> ArrivalWindow:
-    """Sum up what arrived in the last `window_s` seconds (to the slot)."""
+def arrival_window(
+    digests: Iterable[LoadDigest], now: datetime, window_s: int, at_once: int = 1
+) -> ArrivalWindow:
+    """Sum up what arrived in the last `window_s` seconds (to the slot).
+
+    A worker serves up to `at_once` requests at once.
+    """
     end_ms = milliseconds(now)
     first_slot = (end_ms - window_s * 1000) // SLOT_MS
     received = [one for one in unique(digests) if milliseconds(one.sent_at) >= first_slot * SLOT_MS]
@@ -51,7 +63,106 @@ def arrival_window(digests: Iterable[LoadDigest], now: datetime, window_s: int) 
         service_second_moment_s2=sum(one.service.squares for one in received) / count / 1_000_000,
         newest_start=newest,
         newest_wait_s=waited_ms / 1000,
+        shared=_shared(received, slots) if at_once > 1 else (),
     )
+
+
+def _shared(received: Iterable[LoadDigest], slots: range) -> tuple[float, ...]:
+    workers: defaultdict[tuple[str, str], Counter[int]] = defaultdict(Counter)
+    for one in received:
+        for worker in one.workers:
+            workers[worker.instance_id, worker.worker_id].update(worker.busy_ms)
+    found = shared_by(workers.values())
+    return tuple(found.get(slot, 1.0) for slot in slots)
+
+
+def shared_by(busy_ms: Iterable[Mapping[int, int]]) -> dict[int, float]:
+    """Return how many requests share a worker in each slot, as a request finds it; at least 1.
+
+    Given is the service time of each worker by slot: four requests for the whole slot are 40 s.
+    """
+    total: Counter[int] = Counter()
+    squares: Counter[int] = Counter()
+    for worker in busy_ms:
+        for slot, ms in worker.items():
+            total[slot] += ms
+            squares[slot] += ms * ms
+    return {slot: max(1.0, squares[slot] / ms / SLOT_MS) for slot, ms in total.items() if ms}
+
+
+type Sharing = tuple[tuple[float, float, float, float], ...]
+"""Steps, their requests, with how many these shared a worker (in sum), and their service time in s.
+
+Each entry has 1.4 times the requests at once of the one before it.
+"""
+# Each step counts so much less than the next, which makes a day in all.
+FADE = math.exp(-1 / 288)
+# What is known of fewer requests at once counts as so many steps of more, too: requests that share
+# a worker are taken to be no slower until a quarter of an hour shows it.
+SHARING_PRIOR = 3.0
+MOST_SHARED = 1_000.0
+
+
+def learned(
+    sharing: Sharing,
+    requests: Sequence[int],
+    work_s: Sequence[float],
+    shared: Sequence[float],
+) -> Sharing:
+    """Add a step to what is known of sharing; the steps of the last day count.
+
+    The step counts as a whole: in a slot of few requests the long ones make a worker full, and
+    would look as if that had made them long.
+    """
+    sums = [[FADE * one for one in row] for row in sharing]
+    if count := sum(requests):
+        many = sum(each * at_once for each, at_once in zip(requests, shared, strict=True)) / count
+        at = round(2 * math.log2(min(many, MOST_SHARED)))
+        sums += [[0.0] * 4 for _ in range(at + 1 - len(sums))]
+        for column, value in enumerate((1, count, count * many, sum(work_s))):
+            sums[at][column] += value
+    return tuple((_short(a), _short(b), _short(c), _short(d)) for a, b, c, d in sums)
+
+
+def _short(value: float) -> float:
+    return float(f"{value:.4g}")
+
+
+def service_times(sharing: Sharing) -> list[tuple[float, float]]:
+    """Return the mean service time by how many share a worker: rising, as sharing never helps."""
+    pools: list[tuple[float, float, float]] = []
+    for steps, requests, shared, work_s in sharing:
+        if not requests:
+            continue
+        many, weight, total_s = shared / requests, requests, work_s
+        if pools:
+            prior = SHARING_PRIOR * requests / steps
+            weight, total_s = weight + prior, total_s + prior * pools[-1][2] / pools[-1][0]
+        pool = (weight, many * weight, total_s)
+        while pools and pool[2] * pools[-1][0] < pools[-1][2] * pool[0]:
+            before = pools.pop()
+            pool = (pool[0] + before[0], pool[1] + before[1], pool[2] + before[2])
+        pools.append(pool)
+    return [(shared / weight, total_s / weight) for weight, shared, total_s in pools]
+
+
+def slower_when_full(sharing: Sharing, shared: Iterable[float], slots: int) -> list[float]:
+    """Return how many times as long requests would have taken in workers with every slot taken.
+
+    1 where nothing is known: beyond what was seen, requests are taken to be no slower.
+    """
+    times = service_times(sharing)
+    full_s = _at(times, slots)
+    return [max(1.0, full_s / _at(times, many)) if times else 1.0 for many in shared]
+
+
+def _at(times: Sequence[tuple[float, float]], shared: float) -> float:
+    if not times or shared <= times[0][0]:
+        return times[0][1] if times else 1.0
+    for (low, low_s), (high, high_s) in pairwise(times):
+        if shared < high:
+            return low_s + (high_s - low_s) * (shared - low) / (high - low)
+    return times[-1][1]
 
 
 def _usual_ms(received: Iterable[LoadDigest], newest: datetime | None) -> int:

@@ -6,10 +6,15 @@ is counted again as long as a turn sees it.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 
-from spotkeeper.domain.load.arrivals import ArrivalWindow
+from spotkeeper.domain.load.arrivals import (
+    ArrivalWindow,
+    Sharing,
+    learned,
+    slower_when_full,
+)
 from spotkeeper.domain.load.load import SLOT_MS, milliseconds
 from spotkeeper.domain.load.summary import MINUTE_SLOTS, ArrivalLog, LoadSummary, spread
 
@@ -53,12 +58,45 @@ class LoadHistory:
     """Each minute of up to a day before `next_step` (counted from the Unix epoch), oldest first.
 
     `work_ms` is the service time of what arrived, to three digits, `requests` how many arrived.
+    Where workers serve several requests at once, it is the time that full workers would have taken,
+    by what was learned of `sharing`.
     """
 
     next_step: int = 0
     work_ms: tuple[int, ...] = ()
     requests: tuple[int, ...] = ()
+    sharing: Sharing = ()
     scores: Scores = field(default_factory=Scores)
+
+
+def as_if_full(
+    history: LoadHistory, seen: ArrivalWindow, slots: int
+) -> tuple[LoadHistory, ArrivalWindow]:
+    """Learn how sharing slows requests, and give the window the work of workers that are full.
+
+    A request waits only where every slot is taken, so what it takes then is what counts.
+    """
+    if slots == 1:
+        return history, seen
+    sharing = history.sharing
+    for step in range(max(history.next_step, -(-seen.first_slot // STEP_SLOTS)), _settled(seen)):
+        begin = step * STEP_SLOTS - seen.first_slot
+        known = slice(begin, begin + STEP_SLOTS)
+        work_s = [work / 1000 for work in seen.work_ms[known]]
+        sharing = learned(sharing, seen.requests[known], work_s, seen.shared[known])
+    slower = slower_when_full(sharing, seen.shared, slots)
+    work_ms = [round(work * each) for work, each in zip(seen.work_ms, slower, strict=True)]
+    mean = sum(work_ms) / max(1, sum(seen.work_ms))
+    return replace(history, sharing=sharing), replace(
+        seen,
+        work_ms=tuple(work_ms),
+        service_mean_s=seen.service_mean_s * mean,
+        service_second_moment_s2=seen.service_second_moment_s2 * mean**2,
+    )
+
+
+def _settled(seen: ArrivalWindow) -> int:
+    return (seen.first_slot + len(seen.requests) - SETTLED_SLOTS) // STEP_SLOTS
 
 
 def extended(history: LoadHistory, seen: ArrivalWindow) -> LoadHistory:
@@ -67,7 +105,7 @@ def extended(history: LoadHistory, seen: ArrivalWindow) -> LoadHistory:
     A step that no turn saw counts as quiet. A new history begins with the first whole step in
     which there were requests.
     """
-    stop = (seen.first_slot + len(seen.requests) - SETTLED_SLOTS) // STEP_SLOTS
+    stop = _settled(seen)
     oldest = -(-seen.first_slot // STEP_SLOTS)
     known = bool(history.work_ms)
     first = history.next_step if known else max(oldest, -(-_first(seen) // STEP_SLOTS))
@@ -83,11 +121,11 @@ def extended(history: LoadHistory, seen: ArrivalWindow) -> LoadHistory:
         found = (digits(sum(slots[at : at + MINUTE_SLOTS])) for at in minutes)
         return (*kept, *[0] * missed, *found)[-DAY_MINUTES:]
 
-    return LoadHistory(
+    return replace(
+        history,
         next_step=stop,
         work_ms=joined(history.work_ms, seen.work_ms),
         requests=joined(history.requests, seen.requests),
-        scores=history.scores,
     )
 
 

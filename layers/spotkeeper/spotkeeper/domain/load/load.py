@@ -84,7 +84,8 @@ class WorkerLoad:
 
     `finished` counts all its requests whose logs came in within the window and `failed` those that
     ended in error or timeout. `served_s` is the service time of all of these, the window's or
-    not, and counts each where some overlap; `busy_s` is cut at the window and counts them once.
+    not, and counts each where some overlap; `busy_s` is cut at the window and counts them once,
+    or as often as the worker has slots; `capacity_s` counts every slot.
     `began` is when it was first busy in the window, to the slot.
     """
 

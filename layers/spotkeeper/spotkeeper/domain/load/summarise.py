@@ -57,21 +57,25 @@ def _tallies(digests: Iterable[LoadDigest]) -> Collection[_Tally]:
     return tallies.values()
 
 
-def _worker_load(tally: _Tally, start_ms: int, end_ms: int, idle_after_ms: float) -> WorkerLoad:
+def _worker_load(
+    tally: _Tally, start_ms: int, end_ms: int, idle_after_ms: float, slots: int
+) -> WorkerLoad:
     """Sum a worker up over the window.
 
     Its capacity begins with its first busy slot. A request that still runs has no log yet, so what
-    follows the last log counts as idle capacity only once it is longer than most requests.
+    follows the last log counts as idle capacity only once it is longer than most requests. A
+    worker that serves `slots` requests at once is busy with as many at most.
     """
     start_slot = start_ms // SLOT_MS
     once = first = 0
     for slot, ms in tally.busy_ms.items():
         if slot >= start_slot:
-            once += ms if ms < SLOT_MS else SLOT_MS
+            once += min(ms, slots * SLOT_MS)
             first = slot if not first or slot < first else first
     last = milliseconds(tally.last_finished)
     begin = max(start_ms, first * SLOT_MS)
     capacity = max((end_ms if end_ms - last > idle_after_ms else last) - begin, 0)
+    capacity *= slots
     once = min(once, capacity)
     return WorkerLoad(
         worker_id=tally.of.worker_id,
@@ -104,13 +108,14 @@ def summarise(
     *,
     since: datetime | None = None,
     until: datetime | None = None,
+    slots: int = 1,
 ) -> Load:
     """Sum up one fleet's digests over the last `window_s` seconds (at least one slot of 10 s).
 
     Busy time and arrivals are cut at the window's start, to the slot. Counts, waits and service
     times are those of all logs that came in since then. The window ends at `until` where the logs
     of what came later are on their way, and begins `since` they are known, a minute before its end
-    at the latest: nothing else is known to be quiet.
+    at the latest: nothing else is known to be quiet. A worker serves `slots` requests at once.
     """
     end_ms = milliseconds(until or now)
     start_slot = (end_ms - max(window_s * 1000, SLOT_MS)) // SLOT_MS
@@ -122,7 +127,7 @@ def summarise(
     waits = merged(digest.waits for digest in received)
     service = merged(digest.service for digest in received)
     tallies = _tallies(received)
-    workers = _workers(tallies, service, start_ms, end_ms)
+    workers = _workers(tallies, service, start_ms, end_ms, slots)
     counts = _arrivals(received, start_slot)
     mean_work_s = _mean_work_s(tallies, end_ms - start_ms, service)
     responses_ms = waits.total_ms + 1000 * mean_work_s * service.count
@@ -163,10 +168,10 @@ def _mean_work_s(tallies: Iterable[_Tally], window_ms: int, service: Histogram) 
 
 
 def _workers(
-    tallies: Iterable[_Tally], service: Histogram, start_ms: int, end_ms: int
+    tallies: Iterable[_Tally], service: Histogram, start_ms: int, end_ms: int, slots: int
 ) -> tuple[WorkerLoad, ...]:
     idle_after_ms = service.quantile_s(0.95) * 1000 + _SHIPPING_MS
-    workers = (_worker_load(tally, start_ms, end_ms, idle_after_ms) for tally in tallies)
+    workers = (_worker_load(tally, start_ms, end_ms, idle_after_ms, slots) for tally in tallies)
     return tuple(sorted(workers, key=lambda w: (w.cluster, w.instance_id, w.worker_id)))
 
 

@@ -14,7 +14,7 @@ from spotkeeper.domain.health.memory import HealthMemory
 from spotkeeper.domain.health.reports import watch_reports, with_silence
 from spotkeeper.domain.load.arrivals import arrival_window
 from spotkeeper.domain.load.flow import HOUR_S, follow, paced
-from spotkeeper.domain.load.history import LoadHistory, load_summary
+from spotkeeper.domain.load.history import LoadHistory, as_if_full, load_summary
 from spotkeeper.domain.load.load import Load, LoadDigest
 from spotkeeper.domain.load.request_queue import (
     QueueLength,
@@ -128,6 +128,7 @@ def _load(snapshot: HealthSnapshot, memory: HealthMemory) -> Load:
         snapshot.fleet.sizing.window_s,
         since=flow.known_since,
         until=flow.ends_at(now),
+        slots=snapshot.fleet.slots,
     )
 
 
@@ -148,10 +149,12 @@ def _promised(
     if objective is None:
         return None, None
     until = flow.ends_at(snapshot.now)
-    seen = arrival_window(snapshot.digests, until, OBJECTIVE_WINDOW_S)
+    slots = snapshot.fleet.slots
+    seen = arrival_window(snapshot.digests, until, OBJECTIVE_WINDOW_S, slots)
+    before, seen = as_if_full(snapshot.history or LoadHistory(), seen, slots)
     onprem, _ = recent_onprem(load, snapshot.fleet, memory, snapshot.now)
     policy = objective_policy(snapshot.fleet, snapshot.spot, onprem, memory)
-    history = judged_history(snapshot.history or LoadHistory(), snapshot.digests, seen, policy)
+    history = judged_history(before, snapshot.digests, seen, policy)
     summary = replace(
         load_summary(seen, history, load.newest, until, flow.known_since),
         queued=known_waiting(memory.queue),

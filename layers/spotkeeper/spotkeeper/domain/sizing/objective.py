@@ -242,12 +242,13 @@ def by_objective(
     serving = min(seen.serving, current)
     need = size_to_objective(
         seen.summary,
-        onprem + serving * fleet.workers_per_instance,
-        (current - serving) * fleet.workers_per_instance,
-        [_past(needed, now) for needed in memory.needed],
+        (onprem + serving * fleet.workers_per_instance) * fleet.slots,
+        (current - serving) * fleet.workers_per_instance * fleet.slots,
+        [_past(needed, fleet.slots, now) for needed in memory.needed],
         objective_policy(fleet, spot, onprem, memory),
         seen.choice.member,
     )
+    need = _in_workers(need, fleet.slots)
     return Estimate(
         rule="objective",
         reason=f"{need.reason} ({seen.choice})",
@@ -258,26 +259,42 @@ def by_objective(
     )
 
 
+def _in_workers(need: Need, slots: int) -> Need:
+    """Turn a need of slots into one of workers."""
+    if slots == 1:
+        return need
+    workers = math.ceil(need.workers / slots)
+    return replace(
+        need,
+        workers=workers,
+        load_workers=math.ceil(need.load_workers / slots),
+        missing=math.ceil((need.workers + need.missing) / slots) - workers,
+        reason=f"in slots, {slots} a worker: {need.reason}",
+    )
+
+
 def objective_policy(
     fleet: Fleet, spot: Group, onprem: int, memory: HealthMemory
 ) -> ObjectivePolicy:
     """Return the promise, its bounds in workers, and how long a worker takes to start."""
     objective, (least, most) = fleet.objective, bounds(fleet, spot)
     assert objective is not None
+    per_instance = fleet.workers_per_instance * fleet.slots
     return ObjectivePolicy(
         wait_s=objective.wait_s,
         share=objective.share,
-        min_workers=least * fleet.workers_per_instance,
-        max_workers=most * fleet.workers_per_instance + onprem,
+        min_workers=least * per_instance,
+        max_workers=most * per_instance + onprem * fleet.slots,
         start_up_s=start_up_s(memory, objective.start_up_s),
-        onprem=onprem,
-        per_instance=fleet.workers_per_instance,
+        onprem=onprem * fleet.slots,
+        per_instance=per_instance,
+        slots=fleet.slots,
     )
 
 
-def _past(needed: Needed, now: datetime) -> PastNeed:
+def _past(needed: Needed, slots: int, now: datetime) -> PastNeed:
     age_s = (now - needed.at).total_seconds()
-    return PastNeed(age_s=age_s, workers=needed.workers, held=needed.held)
+    return PastNeed(age_s=age_s, workers=needed.workers * slots, held=needed.held)
 
 
 def _remembered(memory: HealthMemory, now: datetime, need: Need) -> tuple[Needed, ...]:

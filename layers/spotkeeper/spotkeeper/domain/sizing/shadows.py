@@ -17,6 +17,7 @@ from operator import itemgetter
 from statistics import NormalDist
 from typing import NamedTuple
 
+from spotkeeper.domain.load.arrivals import FADE
 from spotkeeper.domain.load.history import DAY_STEPS, STEP_SLOTS, Scores
 from spotkeeper.domain.load.summary import DAY_SLOTS, MINUTE_SLOTS, SLOT_S, ArrivalLog
 from spotkeeper.domain.sizing.values import DRAIN_S, ObjectivePolicy
@@ -104,8 +105,6 @@ LONGEST_KEEP = BURST_KEPT_S // 60
 WARM_MINUTES = 10
 # Shadows serve request by request up to so many a day, and beyond as a flow of 10 s slots.
 EXACT_A_DAY = 20_000
-# Scores: each step counts so much less than the next, which makes a day in all.
-FADE = math.exp(-1 / DAY_STEPS)
 # The first steps of a history say nothing: shadows do not know the load yet.
 FIRST_STEPS = 3
 # So many steps must count before anything but PRUDENT is followed.
@@ -437,7 +436,7 @@ def advanced(
         late, minutes = judged(log, end, policy, variation)
         requests = log.request_sums[end] - log.request_sums[end - STEP_SLOTS]
         present = policy.onprem * STEP_SLOTS // MINUTE_SLOTS
-        hours = [(each - present) / 60 for each in minutes]
+        hours = [(each - present) / 60 / policy.slots for each in minutes]
         scores = _added(scores, step, requests, late, hours, own.get(step))
     return replace(
         scores,

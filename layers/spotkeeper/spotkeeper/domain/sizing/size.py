@@ -218,7 +218,8 @@ def by_load_rate(
 ) -> Estimate:
     """Find the fewest workers at the target load rate: up at once, down to the recent most."""
     target = fleet.sizing.target_load_rate
-    workers = max(workers_needed(load, target, onprem), _with_queue(load, memory))
+    workers = workers_needed(load, target, onprem, fleet.slots)
+    workers = max(workers, math.ceil(_with_queue(load, memory) / fleet.slots))
     workers = _as_alive(workers, load, fleet, onprem, memory)
     needed = recent_needs(memory, now, workers, fleet.sizing.scale_in_after_s)
     steady = max(past.workers for past in needed)
@@ -229,7 +230,7 @@ def by_load_rate(
     return Estimate(rule="load rate", reason=reason, workers=workers, steady=steady, needed=needed)
 
 
-def workers_needed(load: Load, target_load_rate: float, onprem: int) -> int:
+def workers_needed(load: Load, target_load_rate: float, onprem: int, slots: int = 1) -> int:
     """Give the fewest workers that hold the target load rate; one while there is any load.
 
     What the live workers are busy with is the least that is offered: behind a backlog longer than
@@ -240,7 +241,7 @@ def workers_needed(load: Load, target_load_rate: float, onprem: int) -> int:
     busy = sum(worker.load_rate for worker in load.workers) - sum(here)
     busy += sum(here) * min(1.0, onprem / max(1, len(here)))
     least = 1 if load.arrival_rate or busy else 0
-    return max(least, math.ceil(round(max(load.offered, busy) / target_load_rate, 6)))
+    return max(least, math.ceil(round(max(load.offered / slots, busy) / target_load_rate, 6)))
 
 
 def _with_queue(load: Load, memory: HealthMemory) -> int:

@@ -16,7 +16,9 @@ class ObjectivePolicy:
     """The promise, the bounds in workers, and the times that the fleet was measured to need.
 
     `onprem` workers are always there, beside at least `min_workers` of the cloud, which come
-    `per_instance` at a time; `max_workers` are those on premises and of the cloud together.
+    `per_instance` at a time; `max_workers` are those on premises and of the cloud together. A
+    worker that serves `slots` requests at once counts as that many, here and wherever workers are
+    found for this policy.
     """
 
     wait_s: float
@@ -26,6 +28,7 @@ class ObjectivePolicy:
     start_up_s: float
     onprem: int = 0
     per_instance: int = 1
+    slots: int = 1
     drain_s: float = DRAIN_S
     quiet_after_s: float = QUIET_AFTER_S
 

@@ -86,7 +86,8 @@ def _waking(fleet: Fleet, current: int, memory: HealthMemory, now: datetime) -> 
 
     At zero nobody logs. Without a queue that shows what waits, only a worker tells.
     """
-    waking = to_drain(known_waiting(memory.queue), memory.service_mean_s, DRAIN_S)
+    slots = to_drain(known_waiting(memory.queue), memory.service_mean_s, DRAIN_S)
+    waking = math.ceil(slots / fleet.slots)
     unseen = memory.queue is None and memory.flow.newest is not None
     alone = not current and known_length(memory.queue) is None
     return max(waking, int(alone and (unseen or is_blind(memory.queue, now))))
