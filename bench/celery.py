@@ -15,8 +15,8 @@ from pathlib import Path
 
 from bench._figures import Figure, show
 from spotkeeper_worker.states import State
-from spotkeeper_worker.testing import rabbit
-from tests.worker.celery_shop import Machine, Shop, redis
+from tests.worker import brokers
+from tests.worker.celery_shop import Machine, Shop
 
 EVENTS = 500
 MACHINES = 3
@@ -130,12 +130,12 @@ def main() -> None:
     figures = []
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        with redis(folder) as url:
+        with brokers.redis(folder) as url:
             cost = task_ms(url, folder)
             figures.append(Figure(name="a task: CPU", value=cost, unit="ms", limit=0.2))
             ran = ends(url, folder / "redis", asked.events // 2, [scale_in, interrupt])
             figures += of("Redis, drains", asked.events // 2, *ran)
-        with rabbit.shared(folder / "rabbit") as broker:
+        with brokers.shared(folder / "rabbit") as broker:
             kinds = [kill, scale_in, interrupt]
             ran = ends(broker.url(), folder / "rabbitmq", asked.events // 2, kinds)
             figures += of("RabbitMQ, kills and drains", asked.events // 2, *ran)

@@ -5,18 +5,19 @@ from pathlib import Path
 
 import pytest
 
-from spotkeeper_worker.testing import FakeMachine, FakeServer, rabbit, until
+from spotkeeper_worker.testing import FakeMachine, FakeServer, until
+from tests.worker import brokers
 from tests.worker.brokers import Queue
 from tests.worker.test_rabbitmq import Stage, forwarder
 
 REQUESTS, LOGS = 40, 30
 
 
-@pytest.mark.skipif(not rabbit.installed(), reason=rabbit.MISSING)
+@pytest.mark.skipif(not brokers.installed(), reason=brokers.MISSING)
 def test_a_restart_serves_each_request_once_and_loses_no_log(tmp_path: Path) -> None:
     machine, folder = FakeMachine(), tmp_path / "rabbit"
     (tmp_path / "run").mkdir()
-    with rabbit.shared(folder) as broker, FakeServer(machine) as server:
+    with brokers.shared(folder) as broker, FakeServer(machine) as server:
         requests, logs = Queue(broker, "requests"), Queue(broker, "search-logs")
         stage = Stage(tmp_path / "run", broker, requests)
         forwards = forwarder(broker, logs, server)
@@ -34,7 +35,7 @@ def test_a_restart_serves_each_request_once_and_loses_no_log(tmp_path: Path) -> 
         assert begun.wait(30)
         for queue in (requests, logs):
             queue.connection.close()
-        rabbit.restart(folder)
+        brokers.restart(folder)
         over.set()
         logs = Queue(broker, "search-logs")
         for n in range(LOGS):

@@ -22,7 +22,7 @@ from tests.functions.conftest import Stage, document
 from tests.functions.test_check_health import served
 from tests.functions.test_collect_search_logs import record
 from tests.search_logs import packed
-from tests.worker.celery_shop import redis
+from tests.worker.brokers import redis
 
 PROMISE = {"wait_s": 10, "share": 0.95}
 START_S, COLD_START_S = 600, 240

@@ -2,13 +2,11 @@
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 import uuid
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping
 from pathlib import Path
 
 from spotkeeper_worker.states import State
@@ -16,27 +14,6 @@ from spotkeeper_worker.testing import until
 from tests.worker.logs import Taken, say
 
 ROOT = Path(__file__).parents[2]
-
-
-@contextmanager
-def redis(folder: Path) -> Iterator[str]:
-    """A Redis on loopback, by its URL."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = int(probe.getsockname()[1])
-    command = ["redis-server", "--port", str(port), "--bind", "127.0.0.1", "--save", ""]
-    with subprocess.Popen([*command, "--dir", str(folder)], stdout=subprocess.DEVNULL) as server:
-        try:
-            until(lambda: listens(port), "Redis listens")
-            yield f"redis://127.0.0.1:{port}/0"
-        finally:
-            server.terminate()
-
-
-def listens(port: int) -> bool:
-    with suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
-        return True
-    return False
 
 
 class Machine:

@@ -14,8 +14,8 @@ from spotkeeper_worker.celery import Gate, _stamp, status_of
 from spotkeeper_worker.notice import Notice, write_notice
 from spotkeeper_worker.states import State
 from spotkeeper_worker.testing import until
-from tests.worker.brokers import broker
-from tests.worker.celery_shop import Machine, Shop, redis
+from tests.worker.brokers import broker, redis
+from tests.worker.celery_shop import Machine, Shop
 
 __all__ = ["broker"]
 ROOT = Path(__file__).parents[2]
@@ -72,8 +72,6 @@ def test_a_task_begins_only_if_its_kind_will_be_done(tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def redis_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    if shutil.which("redis-server") is None:
-        pytest.skip("there is no redis-server here (apt-get install redis-server)")
     with redis(tmp_path_factory.mktemp("redis")) as url:
         yield url
 

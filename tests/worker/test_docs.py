@@ -19,8 +19,7 @@ from spotkeeper_worker.agent.settings import Settings
 from spotkeeper_worker.notice import Notice, write_notice
 from spotkeeper_worker.states import TARGETS, Hook, State
 from spotkeeper_worker.testing import FakeServer, until
-from spotkeeper_worker.testing.rabbit import Rabbit
-from tests.worker.brokers import Queue, broker, queue
+from tests.worker.brokers import Queue, Rabbit, broker, queue
 from tests.worker.page import COMMANDS, DOC, ROOT, RUN_BY, of, plain
 
 __all__ = ["broker", "queue"]

@@ -3,7 +3,6 @@
 import json
 import os
 import shutil
-import socket
 import subprocess
 import sys
 import time
@@ -14,16 +13,11 @@ from pathlib import Path
 import pytest
 
 from spotkeeper_worker.testing import FakeMachine, until
+from tests.worker.brokers import free_ports
 from tests.worker.conftest import StartAgent
 from tests.worker.page import ROOT
 
 pytestmark = [pytest.mark.make_e2e, pytest.mark.allow_hosts(["127.0.0.1"])]
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def status(url: str) -> int:
@@ -53,7 +47,7 @@ def test_a_fastapi_service_joins_serves_and_leaves(
     machine.launch()
     agent()
     (tmp_path / "service.py").write_text(APP)
-    port = free_port()
+    (port,) = free_ports(1)
     command = [sys.executable, "-m", "uvicorn", "service:app", "--port", str(port)]
     environment = {**os.environ, "SPOTKEEPER_RUN_DIR": str(tmp_path / "run")}
     until((tmp_path / "run" / "agent.sock").exists, "the agent runs")
@@ -74,7 +68,7 @@ def test_a_service_that_knows_nothing_joins_by_settings(
     machine: FakeMachine, agent: StartAgent, tmp_path: Path
 ) -> None:
     machine.launch()
-    port, access, drained = free_port(), tmp_path / "access.json", tmp_path / "drained"
+    port, access, drained = free_ports(1)[0], tmp_path / "access.json", tmp_path / "drained"
     access.touch()
     stop = ["sh", "-c", f"sleep 0.5; touch {drained}"]
     (tmp_path / "agent.toml").write_text(

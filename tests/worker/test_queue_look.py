@@ -14,10 +14,9 @@ from spotkeeper_worker.logs.journal import Journal
 from spotkeeper_worker.logs.outbox import Outbox, OutboxSettings
 from spotkeeper_worker.logs.pace import PaceSettings
 from spotkeeper_worker.testing import until
-from spotkeeper_worker.testing.rabbit import Rabbit
 from spotkeeper_worker.times import as_text
 from tests.search_logs import SENT
-from tests.worker.brokers import Queue, broker, queue
+from tests.worker.brokers import Queue, Rabbit, broker, queue
 from tests.worker.management import TOLD, Manage, manage
 
 __all__ = ["broker", "manage", "queue"]

@@ -19,8 +19,7 @@ from spotkeeper_worker.broker import Broker
 from spotkeeper_worker.rabbitmq import serve
 from spotkeeper_worker.states import State
 from spotkeeper_worker.testing import FakeMachine, FakeServer, until
-from spotkeeper_worker.testing.rabbit import Rabbit
-from tests.worker.brokers import Queue, broker, queue
+from tests.worker.brokers import Queue, Rabbit, broker, queue
 from tests.worker.logs import say
 
 __all__ = ["broker", "queue"]

@@ -1,9 +1,7 @@
 """The agent looks at a queue in Redis, and the fleet's controller finds the look."""
 
 import json
-import shutil
 import socket
-import subprocess
 import threading
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
@@ -16,7 +14,7 @@ from spotkeeper.border.search_log import read
 from spotkeeper_worker.agent.queue_look import LookFailed, look, parse_address
 from spotkeeper_worker.agent.redis_look import RedisAddress
 from spotkeeper_worker.logs.journal import Segment
-from spotkeeper_worker.testing import until
+from tests.worker import brokers
 
 AT = 1_795_300_000.0
 pytestmark = pytest.mark.allow_hosts(["127.0.0.1"])
@@ -109,27 +107,10 @@ def test_the_controller_reads_the_look() -> None:
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    if shutil.which("redis-server") is None:
-        pytest.skip("there is no redis-server here (apt-get install redis-server)")
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    folder = tmp_path_factory.mktemp("redis")
-    command = ["redis-server", "--port", str(port), "--bind", "127.0.0.1", "--save", ""]
-    command += ["--requirepass", "s3cret", "--dir", str(folder)]
-    with subprocess.Popen(command, stdout=subprocess.DEVNULL) as process:
-        client = redis.Redis(port=port, db=3, password="s3cret")
-        until(lambda: answers(client), "Redis answers")
+    with brokers.redis(tmp_path_factory.mktemp("redis"), "s3cret") as url:
+        client = redis.Redis.from_url(url.replace("/0", "/3"))
         yield client
         client.close()
-        process.terminate()
-
-
-def answers(client: Any) -> bool:
-    try:
-        return bool(client.ping())
-    except redis.ConnectionError:
-        return False
 
 
 def fill(client: Any) -> None:
