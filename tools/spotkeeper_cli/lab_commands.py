@@ -260,7 +260,8 @@ def demo(
             warm_pool=warm_pool,
             price_ratio=price_ratio,
         )
-        run_demo(settings, out, screen())
+        with counted("demo") as show:
+            run_demo(settings, out, screen(), show)
 
 
 class UnknownRule(ValueError):

@@ -575,7 +575,7 @@ class Day(World):
         self.enter(LEAD_S, self._begin)
         self.enter(LEAD_S + LEDGER_EVERY_S, self._keep_ledger)
 
-    def run(self, on_minute: Callable[[Look], None]) -> None:
+    def run(self, on_minute: Callable[[Look], object]) -> None:
         """Go through the day; `on_minute` sees the fleet after every virtual minute."""
         end_s, minute_s = self.scene.end_s, 0.0
         while self.now_s < end_s:

@@ -6,16 +6,12 @@ market, the workers, and the clock.
 
 import json
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console, Group
-from rich.live import Live
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
+from rich.console import Console
 from rich.table import Table as Grid
-from rich.text import Text
 
 from spotkeeper_charts.page import Figure, Page, Row, Table, Tiles, page_html
 from spotkeeper_charts.timeline import Chart, Marks, Notes, Series, Spans, Timeline
@@ -183,50 +179,12 @@ def span(seconds: float) -> str:
     return f"{seconds:.0f} s" if seconds < IN_SECONDS_BELOW else f"{seconds / 60:.0f} min"
 
 
-PLAIN_EVERY_S = 3600.0
-
-
-@contextmanager
-def progress(console: Console, day: Day) -> Iterator[Callable[[Look], None]]:
-    """What to call with the fleet after every virtual minute."""
-    if not console.is_terminal:
-        yield _plain(console, day)
-        return
-    bar = Progress(
-        TextColumn("virtual day"),
-        BarColumn(),
-        TaskProgressColumn(),
-        TimeElapsedColumn(),
-        console=console,
-    )
-    task = bar.add_task("", total=day.scene.end_s)
-    with Live(bar, console=console, refresh_per_second=8) as live:
-
-        def show(look: Look) -> None:
-            bar.update(task, completed=look.at_s)
-            live.update(Group(Text(line(day, look)), bar))
-
-        yield show
-
-
 def line(day: Day, look: Look) -> str:
     return (
         f"{day.time.at(look.at_s):%a %H:%M}  target {look.target}  spot {look.spot}  "
         f"on-demand {look.on_demand}  busy {day.force.busy} of {look.workers}  "
         f"queue {day.force.queued}  warnings {len(day.record.notices)}"
     )
-
-
-def _plain(console: Console, day: Day) -> Callable[[Look], None]:
-    due_s = LEAD_S
-
-    def show(look: Look) -> None:
-        nonlocal due_s
-        if look.at_s >= due_s:
-            console.print(line(day, look), highlight=False, soft_wrap=True)
-            due_s += PLAIN_EVERY_S
-
-    return show
 
 
 # Warnings of one burst arrive within seconds of each other.
@@ -493,7 +451,12 @@ class DemoError(Exception):
     """The demo cannot write where it was asked to."""
 
 
-def run_demo(settings: DemoSettings, out: Path, console: Console) -> dict[str, Any]:
+def run_demo(
+    settings: DemoSettings,
+    out: Path,
+    console: Console,
+    show: Callable[[int, int, str], object] = lambda *_: None,
+) -> dict[str, Any]:
     """Run a demo, write its files to `out`, show its figures; answers those of summary.json.
 
     Raises MarketError when the market is too short, DemoError when `out` cannot be written.
@@ -501,8 +464,7 @@ def run_demo(settings: DemoSettings, out: Path, console: Console) -> dict[str, A
     stage = scene(settings)
     _make(out)
     with running(stage) as day:
-        with progress(console, day) as show:
-            day.run(show)
+        day.run(lambda look: show(int(look.at_s), int(stage.end_s), line(day, look)))
         found = results(day)
         drawn = page(day, found)
     _write(out, found, drawn)
