@@ -72,7 +72,7 @@ def _read_models_once() -> None:
 
 
 def pytest_collection_finish() -> None:
-    """Let no collection go through the modules of AWS again, and collect as seldom as local_aws."""
+    """Let no collection go through the modules of AWS again, and collect it seldom."""
     gc.freeze()
     gc.set_threshold(50_000, 10, 10)
 

@@ -84,7 +84,7 @@ TOGETHER = (
     (Kind.BAD_SPOT_IMAGE, Kind.BAD_ON_DEMAND_IMAGE),
     (Kind.BAD_SPOT_IMAGE, Kind.LOGS_STOP),
 )
-"""Faults that are worse when they come together."""
+"""Faults that are worse together."""
 
 
 WIDE = (Kind.HANGING, Kind.TABLE_THROTTLED, Kind.GROUP_DELETED, Kind.CLOCKS_FAR)

@@ -18,25 +18,25 @@ from spotkeeper_lab.troubles import Troubled
 from spotkeeper_lab.world import AVAILABILITY, HEALTH, Invocation
 
 STEADY_S = 600.0
-"""The load of so long is what a fleet must serve."""
+"""A fleet must serve the least load of the last this many seconds."""
 
 SHORT_S = 1200.0
-"""A fleet may be short for so long."""
+"""The longest that a fleet may be short."""
 
 WHOLE_AFTER_S = 1200.0
 """How long after an unavoidable fault its effects are excused."""
 
 SERVED_AFTER_S = 1800.0
-"""In the quiet, requests wait for so long at most."""
+"""The longest that requests may wait in the quiet."""
 
 BACK_AFTER_S = 3300.0
-"""In the quiet, on-demand is kept for so long at most while spot serves."""
+"""The longest that on-demand may stay in the quiet while spot serves."""
 
 CURED_AFTER_S = 3000.0
-"""In the quiet, who could be known not to work stays for so long at most."""
+"""The longest that an instance known not to work may stay in the quiet."""
 
 ORPHAN_S = 1500.0
-"""An instance runs in no group for so long at most."""
+"""The longest that an instance may run in no group."""
 
 CONFIGURATION_CAP = 2
 
@@ -48,7 +48,7 @@ CAPPED = frozenset(
 FORGETFUL = frozenset({Kind.STATE_LOST, Kind.STATE_UNREADABLE})
 
 UNHEARD = frozenset({Kind.LOGS_STOP, Kind.COLLECTOR_DOWN})
-"""Who comes now is heard of by nobody."""
+"""No search log shows the instances that start meanwhile."""
 
 HELPLESS = frozenset(
     {
@@ -67,7 +67,7 @@ HELPLESS = frozenset(
 
 
 UNHEARD_REPLACED_AT_MOST = 2
-"""So many that served without search logs may be replaced; of those that are heard of nobody."""
+"""The most replaced instances that served without search logs; none that logged may be replaced."""
 
 DIMENSIONS = (
     {State.WHOLE, State.SHORT, State.BOTH_SHORT},
@@ -83,19 +83,19 @@ LAUNCHES_IN_QUIET, QUIET_LAUNCHES_AFTER_S = 12, 1500.0
 """The most launches allowed, counted after this much of the quiet."""
 
 REFILLS_AN_HOUR = 5
-"""On-demand is filled again after it was given back so often at most."""
+"""How often in an hour on-demand may be filled again after a release."""
 
 SILENT_S = 300.0
-"""The other fleet is turned once within so long."""
+"""The longest between two turns of another fleet."""
 
 ALARMED_AFTER_S = 600.0
-"""An alarm says that nobody serves within so long of the requests that show it."""
+"""The longest from requests that show that nobody serves to the alarm."""
 
 CHANCE = 1.5
-"""So many times the requests that are certain evidence arrive before they must be taken for it."""
+"""How many times the certain evidence must arrive before it must count."""
 
 FAILURES_AT_MOST, FAILURES_WITHIN_S = 6, 900.0
-"""So many invocations fail within so long where nothing is wrong with AWS."""
+"""The most invocations that fail within this time while nothing is wrong with AWS."""
 
 
 class Promise(StrEnum):
@@ -147,7 +147,7 @@ class Violation:
     how: str
 
 
-# How busy workers were is remembered for so long after they were all heard of.
+# How long functions remember how busy workers were while all of them logged.
 REMEMBERED_S = 3600.0
 
 
@@ -155,7 +155,7 @@ REMEMBERED_S = 3600.0
 class Evidence:
     """How many requests have passed each instance that does nothing, as logs and queue show them.
 
-    `missed_s` is since when so many have passed one that it must be missed.
+    `missed_s` is since when enough have passed an instance to miss it.
     """
 
     passed: dict[str, float] = field(default_factory=dict)
@@ -168,7 +168,7 @@ class Evidence:
         self.missed_s = {i: known.get(i, now_s) for i, n in self.passed.items() if n >= CERTAIN}
 
     def unseen(self, now_s: float, grace_s: float) -> set[str]:
-        """Those that nothing tells yet from who has nothing to do, and those told just now."""
+        """Instances that nothing distinguishes from idle ones yet, or only since `grace_s`."""
         return {i for i in self.passed if now_s - self.missed_s.get(i, now_s) <= grace_s}
 
 
@@ -201,7 +201,7 @@ def _loads(scenario: Scenario, now_s: float) -> list[float]:
 
 
 def _is_at_ease(loads: list[float], everybody: int, serving: int) -> bool:
-    """Whether the load fell so much that rather the logs of those who do nothing are missing.
+    """Whether the load fell so far that missing logs explain the idle instances better.
 
     Who is left is nearer to how busy all were than to how busy they would have become.
     """
@@ -210,7 +210,7 @@ def _is_at_ease(loads: list[float], everybody: int, serving: int) -> bool:
 
 
 def is_budget_spent(ages_s: list[float], short: int, budget: int) -> bool:
-    """Whether all who are short were just replaced, and the replacements of an hour were spent."""
+    """Whether all missing instances were just replaced, and the budget of an hour was spent."""
     just = sum(age_s < WHOLE_AFTER_S for age_s in ages_s)
     lately = sum(age_s < 3600.0 + WHOLE_AFTER_S for age_s in ages_s)
     return just >= short and lately >= budget
@@ -285,7 +285,7 @@ class Watch:
         self._others()
 
     def _follow(self) -> None:
-        """Note who began to take requests, and whose logs nobody reads."""
+        """Note which instances began to take requests, and which logs nobody reads."""
         world, known = self.world, self._works_since
         works = {i for i in world.force.instances if world.works(i)}
         if UNHEARD & world.active.keys():
@@ -331,7 +331,7 @@ class Watch:
             self.excused[Excuse.CAPPED] += capped <= working < wanted
             wanted = capped
         short = working < wanted
-        # Where more and more is asked for, who was asked for last is waited for.
+        # While the need grows, the newest instances get the time to start.
         more, self._most = wanted > self._most, max(wanted, self._most) if short else wanted
         # A shortage begins once requests have shown it.
         unseen = short and len(self._evidence.unseen(world.now_s, 0.0)) >= wanted - working
@@ -360,7 +360,7 @@ class Watch:
         return world.now_s - world.last_cut_off_s > SHORT_S and short > ill
 
     def _waits_for_budget(self, short: int) -> bool:
-        """Whether all who are short are ill, or just replaced, and the budget was spent lately."""
+        """Whether all missing instances are ill or just replaced, and the budget is spent."""
         world = self.world
         ill = sum(not world.works(i.instance_id) for i in self.in_service())
         ages_s = [world.now_s - at_s for at_s in self.replaced]
@@ -388,7 +388,7 @@ class Watch:
         self._evidence.add(idle, requests, world.now_s)
 
     def _excuse(self, short: int) -> Excuse | None:
-        """Why so many instances may do nothing: nothing shows it yet, or an alarm says it."""
+        """Why this many instances may do nothing: nothing shows it yet, or an alarm rings."""
         unseen = len(self._evidence.unseen(self.world.now_s, SHORT_S))
         if unseen >= short:
             return Excuse.UNSEEN
@@ -398,7 +398,7 @@ class Watch:
         return None
 
     def _nobody(self) -> None:
-        """When requests show that nobody serves, an alarm says so within ten minutes."""
+        """When requests show that nobody serves, an alarm rings within ten minutes."""
         world, scenario = self.world, self.world.scenario
         nobody = not (world.working() or scenario.onprem_workers) and self.in_service()
         if not nobody or not world.heard or self._just(FORGETFUL):
@@ -430,14 +430,14 @@ class Watch:
         return any(fault.kind in kinds and fault.end_s >= since_s for fault in self._begun())
 
     def _operator(self) -> None:
-        """Where nobody sizes by load, less than was asked for is asked for by nobody."""
+        """Without sizing by load, nothing lowers the capacity that an operator set."""
         world, desired = self.world, self.world.group(self.world.spot).desired
         there = world.spot in world.cloud.groups()
         if there and not world.scenario.sized and desired < world.asked:
             self.broken(Promise.OPERATOR, f"spot desired {desired}, requested {world.asked}")
 
     def serving(self, group: GroupView) -> int:
-        """How many of a group take requests and are not told to go."""
+        """How many instances of a group take requests and do not leave."""
         members = (i for i in group.instances if i.state != TERMINATING)
         return sum(self.world.works(i.instance_id) for i in members)
 
@@ -452,7 +452,7 @@ class Watch:
                 self.excused[Excuse.TROUBLE] += 1
 
     def _calm(self, seconds: float) -> bool:
-        """Whether nothing was wrong with AWS or the schedules for so long."""
+        """Whether nothing was wrong with AWS or the schedules for this long."""
         return self.world.now_s - self.world.last_trouble_s > seconds
 
     def failed(self, function: str, what: str) -> None:
@@ -517,8 +517,8 @@ class Watch:
         if instance_id:
             gone = int(world.works(instance_id))
         before = self._staying() + self._hang_unknown()
-        # Whom spot is asked for is the sizing's to say; of a fleet that is met the load says it,
-        # as far as an operator lets spot serve it, until it sleeps or the operator says it.
+        # Sizing decides how many spot instances there are. For an adopted fleet the load decides,
+        # within the operator's maximum, until the fleet sleeps or the operator sets a capacity.
         spot = world.group(world.spot)
         met = world.adopted and not self._slept and not world.operator_said
         needed = min(load, spot.maximum if met else spot.desired)
@@ -527,12 +527,12 @@ class Watch:
             self.broken(Promise.MAKE_BEFORE_BREAK, f"{how} instances serve {load} erlangs")
 
     def _staying(self) -> int:
-        """How many instances take requests and are not told to go: calls come within a second."""
+        """How many instances take requests and do not leave: the calls are within one second."""
         members = self.world.cloud.instances()
         return sum(self.world.works(i.instance_id) for i in members if i.state != TERMINATING)
 
     def _hang_unknown(self) -> int:
-        """How many hang for so short that nothing tells them from who has nothing to do."""
+        """How many hang too briefly for anything to distinguish them from idle ones."""
         world = self.world
         unseen = self._evidence.unseen(world.now_s, SILENT_S)
         unknown = self._evidence.passed.keys() if self._only_alarms else unseen
@@ -573,7 +573,7 @@ class Watch:
     # --- once nothing goes wrong any more and the load is steady ----
 
     def _in_quiet(self, quiet_s: float) -> None:
-        """Look at a world that is quiet for so long."""
+        """Check a world that has been quiet for `quiet_s`."""
         if quiet_s > SERVED_AFTER_S:
             self._requests_served()
         self._lent()
@@ -582,7 +582,7 @@ class Watch:
     def _requests_served(self) -> None:
         world = self.world
         spot, working, waiting = world.group(world.spot), world.working(), world.force.queued
-        # More than the bounds or an operator allow is not asked for: it takes its time.
+        # Spotkeeper launches no more than bounds and operator allow, so the queue shrinks slowly.
         fewer = working < (world.scenario.spot_max if world.scenario.sized else spot.desired)
         if not fewer or waiting <= 60.0 * world.load() / world.scenario.service_s + 20:
             return
@@ -626,7 +626,7 @@ class Watch:
     # --- what is launched, how often, and how much of it runs at once ----
 
     def _spent(self, quiet_s: float) -> None:
-        """Look at a world that is quiet for so long, or not yet."""
+        """Check launches and cost; `quiet_s` is below 0 before the quiet."""
         world = self.world
         launched = [i.launched_s for i in world.cloud.history() if not world.is_other(i)]
         self._launches(launched)
@@ -658,7 +658,7 @@ class Watch:
             self.broken(Promise.LAUNCHES, f"{hour} launches in an hour")
 
     def _launches_in_quiet(self, launched: list[float]) -> None:
-        """All that was asked for is launched when AWS's suspension ends: that is no loop."""
+        """AWS launches all missing instances when its suspension ends: that is no loop."""
         world = self.world
         quiet_from_s = max(world.scenario.quiet_from_s, self._suspended_s)
         begin_s = quiet_from_s + QUIET_LAUNCHES_AFTER_S
@@ -678,7 +678,7 @@ class Watch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    """What a run came to; `story` is told line by line."""
+    """The result of a run; `story` has a line for each thing that happened."""
 
     scenario: Scenario
     violations: tuple[Violation, ...]
@@ -697,7 +697,7 @@ class Watched(Troubled):
         self.watch = Watch(self)
 
     def announced(self, event: Mapping[str, Any]) -> None:
-        """Check that an event that is new tells of a change."""
+        """Check that a new event reports a change."""
         ids, fleet = self.watch.announced, event["fleet"]
         if event["id"] in ids:
             return

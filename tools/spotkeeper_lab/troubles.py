@@ -58,15 +58,15 @@ class Troubled(World):
         self.logged = 0
         """How many requests were logged so far."""
         self.alarmed_s = self.nobody_alarmed_s = -math.inf
-        """When an alarm said last that logs are missing or nobody serves, and only the latter."""
+        """When an alarm last rang for missing logs or because nobody serves; the latter alone."""
         self.operator_desired = 0
-        """The most that an operator has asked for."""
+        """The highest capacity that an operator has set."""
         self.operator_said = False
-        """Whether an operator has asked for anything."""
+        """Whether an operator has set a capacity."""
         self.asked = self.group(self.spot).desired
-        """What an operator asked for last; what the group began with until then."""
+        """The capacity that an operator set last; until then the first one of the group."""
         self.closed_at = 0
-        """What an operator had asked the spot group for when its maximum was set to 0."""
+        """The capacity that an operator had set when the maximum became 0."""
         self.adopted = scenario.adopted
         self.last_trouble_s = 0.0
         self.last_cut_off_s = 0.0
@@ -221,7 +221,7 @@ class Troubled(World):
             self.logged += Kind.LOGS_STOP not in self.active
 
     def _muster(self) -> None:
-        """Start, drain or take away the workers of instances that came, leave or are gone."""
+        """Start, drain or remove the workers of instances that are new, leave or have ended."""
         self._mustered_s = now_s = self.now_s
         views = [view for view in self.cloud.instances() if not self.is_other(view)]
         there = self.force.instances
@@ -244,10 +244,10 @@ class Troubled(World):
         self.logs.lose(instance_id)
         self.force.lose(instance_id)
 
-    # --- what is asked about it -----------------------------------------------------------------
+    # --- its state ------------------------------------------------------------------------------
 
     def is_other(self, view: InstanceView) -> bool:
-        """Whether an instance is the other fleet's; one that was detached stays whose it was."""
+        """Whether an instance is another fleet's; a detached one keeps its fleet."""
         if view.group:
             self._others[view.instance_id] = view.group in self.other_groups
         return self._others.get(view.instance_id, False)
@@ -393,7 +393,7 @@ def _bad_on_demand(world: Troubled, fault: Fault) -> None:
 
 
 def _end_some(world: Troubled, fault: Fault) -> None:
-    """Terminate instances as an operator does, whose role needs no mark."""
+    """Terminate instances as an operator does: that role needs no mark."""
     for instance_id in _share(world, world.spot, fault.value / 2):
         world.cloud.kill(instance_id)
 
@@ -460,7 +460,7 @@ def _ask(world: Troubled, fault: Fault) -> None:
     spot = world.group(world.spot)
     asked = int(fault.value * spot.maximum)
     if asked == spot.desired:
-        return  # Nothing changes: nobody can see that it was asked for.
+        return  # Nothing changes, so no turn can see it.
     try:
         world.cloud.set_desired(world.spot, asked)
     except CloudError:

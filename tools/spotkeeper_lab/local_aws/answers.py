@@ -1,4 +1,4 @@
-"""What the simulated cloud and request queues answer to calls of Auto Scaling, EC2 and SQS."""
+"""What the simulated cloud answers to calls of Auto Scaling and EC2."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -25,7 +25,6 @@ from spotkeeper_lab.cloud.words import CANCELLED, FAILED, PENDING, PROCESSES, SU
 from spotkeeper_lab.local_aws.wire import (
     Answer,
     Get,
-    Meters,
     Page,
     VirtualTime,
     WireAction,
@@ -416,21 +415,6 @@ class Answers:
                 if kind in filters.get("instance-type", [kind])
             ]
         }
-
-
-def request_queues(meters: Meters) -> dict[str, WireAction]:
-
-    def attributes(get: Get) -> Answer:
-        url = get("QueueUrl")
-        if url not in meters:
-            code = "AWS.SimpleQueueService.NonExistentQueue"
-            raise CloudError(code, "The specified queue does not exist.")
-        waiting, in_flight = meters[url]()
-        counts = {"": waiting, "Delayed": 0, "NotVisible": in_flight}
-        known = {f"ApproximateNumberOfMessages{kind}": str(n) for kind, n in counts.items()}
-        return {"Attributes": {name: known[name] for name in get("AttributeNames", [])}}
-
-    return {"get_queue_attributes": WireAction(attributes)}
 
 
 # --- parameters -----------------------------------------------------------------------------------

@@ -5,7 +5,6 @@ answer: here a simulated cloud, tables of our own, and whatever else a caller br
 given has the shape that it would have read off the wire.
 """
 
-import gc
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -16,9 +15,7 @@ from unittest.mock import patch
 
 import boto3
 from botocore import handlers, session, useragent, xform_name
-from botocore.client import ClientCreator
 from botocore.exceptions import ClientError
-from botocore.loaders import create_loader
 from botocore.model import OperationModel
 from botocore.paginate import Paginator
 from botocore.signers import RequestSigner
@@ -30,9 +27,9 @@ from moto.sqs import models as sqs_models
 
 from spotkeeper_lab.cloud.api import Cloud
 from spotkeeper_lab.cloud.values import CloudError
-from spotkeeper_lab.local_aws.answers import Answers, request_queues
+from spotkeeper_lab.local_aws.answers import Answers
 from spotkeeper_lab.local_aws.dynamodb import Tables
-from spotkeeper_lab.local_aws.wire import REGION, Meters, Respond, VirtualTime
+from spotkeeper_lab.local_aws.wire import REGION, Respond, VirtualTime
 
 __all__ = ["Client", "VirtualTime", "in_process", "local_aws"]
 
@@ -54,13 +51,7 @@ SERVICES = frozenset({
     "cloudformation", "cloudwatch", "fis", "iam", "kms", "awslambda", "scheduler",
     "events", "servicequotas", "sns", "sts",
 })  # fmt: skip
-MODELS = create_loader()
-"""AWS's own models, each read from its file once; EC2's alone takes a fifth of a second."""
-SELDOM = (50_000, 20, 50)
-"""When garbage is collected: after this many new objects, and this many younger collections."""
 _SANITIZE = "sanitize_user_agent_string_component"
-_MAKE_CLASS: Any = vars(ClientCreator)["_create_client_class"]
-_CLASSES: dict[str, type] = {}
 _PARAMS = "spotkeeper_lab.params"
 _CHECKED: set[tuple[str, frozenset[str]]] = set()
 
@@ -132,17 +123,13 @@ def _models(service: str) -> tuple[dict[str, OperationModel], dict[str, Any]]:
 
 
 @contextmanager
-def local_aws(cloud: Cloud, time: VirtualTime, queues: Meters | None = None) -> Iterator[Tables]:
-    """Answer every call from a cloud and from tables, which it gives, and the rest from moto.
-
-    Where there are meters of request queues, they are the only queues whose length is known.
-    """
+def local_aws(cloud: Cloud, time: VirtualTime) -> Iterator[Tables]:
+    """Answer every call from a cloud and from tables, which it gives, and the rest from moto."""
     answers, tables = Answers(cloud, time), Tables()
     known: _Answers = {
         "autoscaling": answers.auto_scaling(),
         "ec2": answers.ec2(),
         "dynamodb": tables.answers(),
-        "sqs": request_queues(queues) if queues else {},
     }
     with (
         patch.dict(os.environ, CREDENTIALS | NO_IMAGES),
@@ -234,41 +221,13 @@ def faster_moto() -> Iterator[None]:
         (responses, "method_names_from_class", cache(method_names_from_class)),
         (backend_index, "backend_url_patterns", ours),
         (useragent, _SANITIZE, cache(getattr(useragent, _SANITIZE))),
-        (session, "create_loader", lambda *_: MODELS),
-        (ClientCreator, "_create_client_class", _known_class),
         (RequestSigner, "sign", _unsigned),
     )
     with ExitStack() as stack:
         for owner, name, replacement in exchanged:
             stack.enter_context(patch.object(owner, name, replacement))
-        stack.enter_context(_little_garbage())
         yield
-
-
-def _known_class(creator: Any, service: str, model: Any) -> type:
-    """The class of a service's clients, which has a method for each of its operations."""
-    if service not in _CLASSES:
-        _CLASSES[service] = _MAKE_CLASS(creator, service, model)
-    return _CLASSES[service]
 
 
 def _unsigned(signer: RequestSigner, *_: object, **__: object) -> None:
     """Leave a request without a signature; nothing here checks one."""
-
-
-@contextmanager
-def _little_garbage() -> Iterator[None]:
-    """Leave what exists out of garbage collection: botocore's models are many objects."""
-    before = gc.get_threshold()
-    if before[0] >= SELDOM[0]:
-        # A caller that enters often has done so for all of its time.
-        yield
-        return
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(*SELDOM)
-    try:
-        yield
-    finally:
-        gc.set_threshold(*before)
-        gc.unfreeze()

@@ -12,8 +12,6 @@ type Get = Callable[..., Any]
 type Answer = Mapping[str, object]
 type Respond = Callable[[Mapping[str, Any]], Answer]
 """What answers to the parameters of a call."""
-type Meters = Mapping[str, Callable[[], tuple[int, int]]]
-"""How many requests wait and are in flight at this moment, by the queue's URL."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import boto3
 import pytest
@@ -13,9 +13,6 @@ from spotkeeper_lab.cloud.values import GroupSpec, Physics, Purchase
 from spotkeeper_lab.local_aws.context import answering, local_aws
 from spotkeeper_lab.local_aws.wire import VirtualTime, WireAction
 from spotkeeper_lab.traces.market import market_of
-
-if TYPE_CHECKING:
-    from mypy_boto3_sqs.literals import QueueAttributeNameType
 
 TIME = VirtualTime(datetime(2026, 1, 5, tzinfo=UTC))
 
@@ -33,11 +30,6 @@ def cloud() -> Iterator[Cloud]:
         yield cloud
 
 
-def refusal(error: pytest.ExceptionInfo[ClientError]) -> tuple[str, str]:
-    detail = error.value.response["Error"]
-    return detail["Code"], detail["Message"]
-
-
 def test_activities_come_in_pages(cloud: Cloud) -> None:
     groups = boto3.client("autoscaling")
     groups.set_desired_capacity(AutoScalingGroupName="spot", DesiredCapacity=3)
@@ -48,22 +40,6 @@ def test_activities_come_in_pages(cloud: Cloud) -> None:
     counts = [len(page["Activities"]) for page in pages]
     assert len(counts) > 1
     assert max(counts) == 100
-
-
-def test_a_request_queue_is_as_long_as_its_meter_says(cloud: Cloud) -> None:
-    url, lengths = "https://sqs.us-east-1.amazonaws.com/123456789012/requests", [(3, 2), (0, 1)]
-    names: list[QueueAttributeNameType] = [
-        "ApproximateNumberOfMessages",
-        "ApproximateNumberOfMessagesNotVisible",
-    ]
-    with local_aws(cloud, TIME, {url: lambda: lengths.pop(0)}):
-        sqs = boto3.client("sqs")
-        for known in ("3", "2"), ("0", "1"):
-            answer = sqs.get_queue_attributes(QueueUrl=url, AttributeNames=names)
-            assert tuple(answer["Attributes"][name] for name in names) == known
-        with pytest.raises(ClientError) as error:
-            sqs.get_queue_attributes(QueueUrl=f"{url}-2", AttributeNames=names)
-        assert refusal(error)[0].endswith("NonExistentQueue")
 
 
 def test_more_names_than_a_page_are_refused(cloud: Cloud) -> None:
