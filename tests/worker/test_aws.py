@@ -1,7 +1,7 @@
 """The four calls of AWS: signed as botocore signs, taken by moto's SQS, refused in words."""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
@@ -17,7 +17,6 @@ from botocore.credentials import Credentials as BotocoreCredentials
 from moto.server import ThreadedMotoServer
 
 from spotkeeper.border.search_log import read
-from spotkeeper_worker import Worker
 from spotkeeper_worker.agent.aws import (
     AutoScaling,
     AwsError,
@@ -29,7 +28,10 @@ from spotkeeper_worker.agent.aws import (
 )
 from spotkeeper_worker.agent.credentials import CredentialChain, Credentials, NoCredentials
 from spotkeeper_worker.agent.metadata import Metadata
-from spotkeeper_worker.testing import FakeMachine, FakeServer, until
+from spotkeeper_worker.logs.intake import take
+from spotkeeper_worker.logs.journal import Segment
+from spotkeeper_worker.testing import FakeMachine, FakeServer
+from tests.worker.logs import AWS, a_log
 
 pytestmark = pytest.mark.allow_hosts(["127.0.0.1"])
 KEYS = {"AWS_ACCESS_KEY_ID": "AKIDEXAMPLE", "AWS_SECRET_ACCESS_KEY": "secret"}
@@ -74,44 +76,15 @@ def sqs() -> Iterator[tuple[str, Any]]:
     server.stop()
 
 
-def logs_of(client: Any, url: str) -> dict[str, Any]:
-    """What the collector reads in the queue, by request."""
-    answer = client.receive_message(QueueUrl=url, MaxNumberOfMessages=10, VisibilityTimeout=0)
-    bodies = [message["Body"] for message in answer.get("Messages", [])]
-    return {log.request_id: log for body in bodies for log in read(body).logs}
-
-
-def test_an_agent_s_messages_reach_sqs_and_are_read_by_the_collector(
-    sqs: tuple[str, Any],
-    machine: FakeMachine,
-    agent: Callable[..., object],
-    join: Callable[[str], Worker],
-) -> None:
+def test_sqs_takes_a_message_and_names_a_queue_that_is_not_there(sqs: tuple[str, Any]) -> None:
     url, client = sqs
-    machine.launch()
-    agent(search_log_queue_url=url, fleet="ocr")
-    worker = join("gpu-0")
-    worker.ready()
-    until(lambda: worker.may_take, "it serves")
-    with worker.request("r-0", time.time() - 3):
-        pass
-    enqueued_at = datetime.fromtimestamp(time.time(), UTC)
-    with pytest.raises(ValueError, match="no"), worker.request("r-1", enqueued_at):
-        raise ValueError("no")
-    until(lambda: len(logs_of(client, url)) == 2, "they arrive")
-    logs = logs_of(client, url)
-    assert {name: (log.status.value, log.fleet) for name, log in logs.items()} == {
-        "r-0": ("ok", "ocr"),
-        "r-1": ("error", "ocr"),
-    }
-    assert {log.instance_id for log in logs.values()} == {machine.instance_id}
-
-
-def test_a_queue_that_is_not_there_is_named(sqs: tuple[str, Any]) -> None:
-    url, _ = sqs
-    queue = SearchLogQueue(url + "-of-another", "us-east-1", CredentialChain(None, KEYS))
+    chain = CredentialChain(None, KEYS)
+    with closing(SearchLogQueue(url, "us-east-1", chain)) as queue:
+        queue.send(Segment(None, (take(a_log(), AWS, 5.0).line,)).body())
+    (message,) = client.receive_message(QueueUrl=url)["Messages"]
+    assert [log.request_id for log in read(message["Body"]).logs] == ["r-0"]
     with (
-        closing(queue),
+        closing(SearchLogQueue(url + "-of-another", "us-east-1", chain)) as queue,
         pytest.raises(AwsError, match=r"SendMessage: .*NonExistentQueue|QueueDoesNotExist"),
     ):
         queue.send("body")

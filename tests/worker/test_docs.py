@@ -1,5 +1,8 @@
 """docs/workers.md: its commands run, and its tables are the code's."""
 
+import ast
+import importlib
+import json
 import os
 import re
 import shlex
@@ -15,7 +18,8 @@ import pytest
 import yaml
 
 from spotkeeper_worker import Worker
-from spotkeeper_worker.agent.settings import Settings
+from spotkeeper_worker.agent.settings import Settings, parse
+from spotkeeper_worker.agent.values import read_file
 from spotkeeper_worker.notice import Notice, write_notice
 from spotkeeper_worker.states import TARGETS, Hook, State
 from spotkeeper_worker.testing import FakeServer, until
@@ -155,6 +159,35 @@ def test_a_way_to_join_takes_at_most_15_lines(way: str) -> None:
     commands = re.findall(r"^ {4,}\S.*$", re.sub(r"```.*?```", "", text, flags=re.DOTALL), re.M)
     written = [line for block in blocks for line in block.splitlines() if line.strip()]
     assert 1 <= len(written) + len(commands) <= 15, written
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", DOC, re.DOTALL)
+
+
+def test_what_the_page_imports_is_there() -> None:
+    found = [node for block in blocks("python") for node in ast.walk(ast.parse(block))]
+    imports = [node for node in found if isinstance(node, ast.ImportFrom) and node.module]
+    assert len(imports) >= 6
+    for node in imports:
+        module = importlib.import_module(str(node.module))
+        assert all(hasattr(module, alias.name) for alias in node.names), ast.unparse(node)
+
+
+def test_the_page_s_settings_and_its_access_log_are_the_agent_s() -> None:
+    (settings,), (nginx,) = blocks("toml"), blocks("nginx")
+    found = parse({}, read_file(settings))
+    assert found.logs is not None and found.on_drain and found.ready and found.live
+    written = "".join(re.findall(r"'(.*?)'", nginx))
+    values = {
+        "msec": "1763632803.250", "request_id": "r-1", "request_time": "2.5",
+        "status": "200", "uri": "/ocr", "http_x_request_start": "t=1763632799.5",
+    }  # fmt: skip
+    entry = json.loads(re.sub(r"\$(\w+)", lambda name: values[name[1]], written))
+    log = found.logs.log_of(entry, "web")
+    assert log is not None
+    assert (log["request_id"], log["enqueued_at"]) == ("r-1", "2025-11-20T09:59:59.500Z")
+    assert log["started_at"] == "2025-11-20T10:00:00.750Z"
 
 
 def rows(section: str) -> list[list[str]]:

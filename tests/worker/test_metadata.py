@@ -63,12 +63,6 @@ def test_a_service_that_is_ill_changes_nothing(
     assert after.troubles
 
 
-def test_a_page_of_another_service_is_no_token(machine: FakeMachine, metadata: Metadata) -> None:
-    machine.fault = "html"
-    with pytest.raises(MetadataError, match="api/token: answered 200 and no token"):
-        metadata.get("meta-data/instance-id")
-
-
 def test_a_token_that_is_not_valid_any_more_is_renewed_once(
     machine: FakeMachine, metadata: Metadata
 ) -> None:
