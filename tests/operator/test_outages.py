@@ -67,7 +67,7 @@ def test_a_total_outage(deployed: Stage) -> None:
     )
     assert "30 requests wait now, the oldest for at least" in text
     assert "workers served" not in text
-    assert "started within" not in text
+    assert "requests started within" not in text
 
 
 def test_turns_that_are_throttled_for_minutes(deployed: Stage, denied: Callable[..., None]) -> None:

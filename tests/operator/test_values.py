@@ -182,7 +182,7 @@ def test_charts_break_where_no_turn_worked() -> None:
 
 
 def test_waits_and_load_have_a_gap_while_no_log_tells_of_them() -> None:
-    seen = {"OfferedLoad": 2.0, "WorkersLive": 3, "WaitP95": 0.8, "SearchLogAge": 5.0}
+    seen = {"OfferedLoad": 2.0, "WorkersLive": 3, "WaitP95": 0.8, "SearchLogAge": -0.2}
     quiet = seen | {"OfferedLoad": 0.0, "WorkersLive": 0, "SearchLogAge": 300.0}
     turns = [replace(HOLD, seen=each) for each in (seen, quiet, quiet | {"StaleSearchLogs": 1})]
     _, load, waits = records_timeline(minutes(*turns), NOW, NOW + timedelta(hours=1)).charts
@@ -191,7 +191,7 @@ def test_waits_and_load_have_a_gap_while_no_log_tells_of_them() -> None:
     ]  # fmt: skip
     entries = timeline([replace(turn, rule=str(n)) for n, turn in enumerate(turns)])
     assert [seen_words(entry) for entry in entries] == [
-        "2 erlangs, 3 live, 0.8 s waited (p95), 5 s since the newest log",
+        "2 erlangs, 3 live, 0.8 s waited (p95), 0 s since the newest log",
         "0 erlangs, 300 s since the newest log",
         "300 s since the newest log",
     ]

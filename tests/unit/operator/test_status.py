@@ -96,7 +96,7 @@ def test_a_fleet_that_serves() -> None:
     assert (status.whole, code(status)) == (True, 0)
     text = screen(status)
     assert "6 of 6 workers served in the last minute; 2 needed (20 s ago)" in text
-    assert "no request waits now; 95 % of 36 started within" in text
+    assert "no request waits now; 95 % of 36 requests started within" in text
 
 
 def test_a_total_outage_keeps_no_figure_of_before() -> None:
@@ -125,7 +125,7 @@ def test_live_workers_are_those_of_instances_that_are_in_service() -> None:
     assert status.load
     assert (status.load.workers_live, status.load.workers_expected) == (2, 2)
     assert (status.load.busy or 0.0) > 0.8
-    assert "2 of 2 workers served" in screen(status)
+    assert "2 of 2 workers, and 4 of instances that leave served" in screen(status)
 
 
 def test_a_turn_s_reason_is_on_the_screen_once_and_no_number_is_parted_from_its_unit() -> None:
@@ -141,7 +141,7 @@ def test_a_turn_s_reason_is_on_the_screen_once_and_no_number_is_parted_from_its_
 
 def test_workers_of_instances_that_leave_are_named() -> None:
     status = looked(groups=groups(serving=SIX[:2]))
-    assert "2 of 2 workers served in the last minute, and 4 of instances that leave" in screen(
+    assert "2 of 2 workers, and 4 of instances that leave served in the last minute" in screen(
         status
     )
 

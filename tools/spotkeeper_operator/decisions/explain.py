@@ -177,7 +177,10 @@ def known(seen: Mapping[str, float]) -> Mapping[str, float]:
 def seen_words(entry: Entry) -> str:
     """Say what a turn saw, in a line; what was none is left out, but for the first."""
     seen = known(entry.seen)
-    shown = [(seen[name], words) for name, words in _SHOWN[entry.controller] if name in seen]
+    # The clock of a worker may be ahead: no log is younger than now.
+    shown = [
+        (max(0.0, seen[name]), words) for name, words in _SHOWN[entry.controller] if name in seen
+    ]
     return ", ".join(
         f"{value:.3g} {words}" for place, (value, words) in enumerate(shown) if value or not place
     )

@@ -258,9 +258,9 @@ def _of_activities(activities: Iterable[Activity]) -> Iterable[Event]:
         if not first.failed:
             ids = ", ".join(i for one in same for i in one.instances)
             cause = " ".join(_ID.sub("", first.cause).split())
-            parts = [first.group, first.what.partition(": ")[0], *([ids] if ids else []), cause]
-        failed = first.failed or first.taken
-        yield Event(at=first.at, last=first.at, what=": ".join(parts), failed=failed)
+            what = "AWS ended" if first.taken else first.what.partition(": ")[0]
+            parts = [first.group, what, *([ids] if ids else []), cause]
+        yield Event(at=first.at, last=first.at, what=": ".join(parts), failed=first.failed)
 
 
 def _of_records(records: Iterable[DecisionRecord]) -> Iterable[Event]:

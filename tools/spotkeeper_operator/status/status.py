@@ -18,8 +18,6 @@ from spotkeeper.domain.permission import Control, Permission
 from spotkeeper_operator.durations import STALE_TURN_S, spoken
 from spotkeeper_operator.text import labelled, paragraphs
 
-# A record tells of the instances that do not serve although they are in service until the next.
-FRESH_TURN_S = 75.0
 # A worker that finished a request in this time is live. Load and waits are those of the second
 # time; which workers there were before it is read from the third.
 LIVE_S = 60
@@ -338,9 +336,7 @@ def _short(
     text += f", {launching} launching" if launching else ""
     if record is None or record.seen.get("ShortfallUnfilled", 0.0) <= 0:
         return text
-    age_s = (now - record.at).total_seconds()
-    when = "" if age_s <= FRESH_TURN_S else f"{spoken(age_s)} ago: "
-    return f"{text}; {when}{record.reason}"
+    return f"{text}; {_ago((now - record.at).total_seconds())}: {record.reason}"
 
 
 def _log_age(looked: Looked, health: DecisionRecord | None, now: datetime) -> float | None:
@@ -597,10 +593,10 @@ def _load_words(fleet: FleetStatus) -> str:
     if load is None:
         return f"unknown: {fleet.unknown['load']}{tail}"
     busy = "" if load.busy is None else f"{100 * load.busy:.0f} % busy; "
-    live = f"{load.workers_live} of {load.workers_expected} workers served in the last minute"
-    left = load.workers_leaving
-    leaving = f", and {left} of instances that leave" if left else ""
-    return f"{busy}{live}{leaving}{tail}"
+    live = f"{load.workers_live} of {load.workers_expected} workers"
+    left = f"{load.workers_leaving} of instances that leave"
+    served = live if not load.workers_leaving else f"{live}, and {left}"
+    return f"{busy}{served} served in the last minute{tail}"
 
 
 def _wait_words(fleet: FleetStatus) -> str:
@@ -618,7 +614,9 @@ def _wait_words(fleet: FleetStatus) -> str:
         when = f"last {LOAD_WINDOW_S // 60} min"
         if load.newest_log_age_s > LIVE_S:
             when += f", none for {spoken(load.newest_log_age_s)}"
-        parts.append(f"95 % of {load.requests} started within {load.wait_p95_s:.1f} s ({when})")
+        parts.append(
+            f"95 % of {load.requests} requests started within {load.wait_p95_s:.1f} s ({when})"
+        )
     elif waiting is None or waiting.requests:
         parts.append(f"of those served: unknown, {fleet.unknown['load']}")
     if fleet.promised_wait_s is None or fleet.promised_share is None:
