@@ -92,7 +92,7 @@ class Host:
         self.machine.instance_id = f"i-{self.number:017x}"
         assert self.machine.tags is not None
         self.machine.tags |= {"spotkeeper:job": self.job, "spotkeeper:attempt": str(self.number)}
-        self.folder.mkdir()
+        self.folder.mkdir(exist_ok=True)
         self._server = FakeServer(self.machine)
         self._server.__enter__()
 

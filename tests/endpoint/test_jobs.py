@@ -1,22 +1,32 @@
-"""A job as a user has it, with fewer interruptions than `job_as_a_user` has by itself."""
+"""A job as a user has it: fewer interruptions and stories than `job_as_a_user` itself runs."""
+
+from functools import cache
 
 import pytest
 
-from tests.endpoint.job_as_a_user import disturbed, failed, undisturbed
+from tests.endpoint import job_as_a_user as stories
 
 pytestmark = [pytest.mark.allow_hosts(["127.0.0.1"]), pytest.mark.make_e2e]
 EPOCHS = 12
 
 
-def test_the_weights_are_those_of_a_run_that_nobody_interrupts() -> None:
-    expected = undisturbed(EPOCHS)
-    for volume in (False, True):
-        weights, place, job = disturbed(2, EPOCHS, volume=volume)
-        assert (job.outcome, job.exit_code) == ("done", 0)
-        assert len(place.hosts) >= 2
-        assert weights == expected
+@cache
+def expected() -> str:
+    return stories.undisturbed(EPOCHS)
+
+
+@pytest.mark.parametrize("kind", ["checkpoints", "volume"])
+def test_the_weights_are_those_of_a_run_that_nobody_interrupts(kind: str) -> None:
+    stories.interrupted(kind, 2, EPOCHS, expected())
 
 
 def test_a_command_that_fails_ends_the_job_with_its_code() -> None:
-    job = failed()
-    assert (job.outcome, job.exit_code) == ("failed", 3)
+    stories.failed()
+
+
+def test_a_root_is_kept_for_the_next_machine_and_for_the_next_job() -> None:
+    stories.root_to_next_job(1, EPOCHS, expected())
+
+
+def test_a_lost_item_is_rebuilt() -> None:
+    stories.lost("volume", EPOCHS, expected())

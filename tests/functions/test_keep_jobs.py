@@ -22,7 +22,15 @@ from spotkeeper.ports import TimedOut
 from spotkeeper_lab.local_aws.table import create_table
 from spotkeeper_lab.world import Context
 from spotkeeper_operator.aws import Aws, OperatorError
-from spotkeeper_operator.jobs import Jobs, exit_code, pack, read_document, status_text
+from spotkeeper_operator.jobs import (
+    Jobs,
+    exit_code,
+    pack,
+    read_document,
+    status_text,
+    turns_json,
+    turns_text,
+)
 from tests.builders import TABLE
 from tests.strict_images import strict_images
 
@@ -346,10 +354,19 @@ def test_a_launch_that_aws_refuses_is_shown_and_tried_again_later(account: Accou
     account.start(DOCUMENT)
     template = os.environ["JOB_LAUNCH_TEMPLATE_ID"]
     account.ec2.delete_launch_template(LaunchTemplateId=template)
-    assert account.tick()[-1] == "Start: attempt 1"
+    assert account.tick()[-2] == "Start: attempt 1"
     assert "InvalidLaunchTemplateId.NotFound" in status_text(*account.jobs.one("resnet"))
     assert account.tick(minutes=0.5) == []
-    assert account.tick(minutes=0.6)[-1] == "Start: attempt 2"
+    assert account.tick(minutes=0.6)[-2] == "Start: attempt 2"
+    told = turns_text(account.jobs.turns("resnet", None, account.now))
+    assert told.count("AWS refused spot us-east-1a us-east-1b us-east-1c: ") == 2
+    assert len(json.loads(turns_json(account.jobs.turns("resnet", None, account.now)))) == 2
+    hour = timedelta(hours=1)
+    assert not account.jobs.turns(
+        "resnet", (account.now - 2 * hour, account.now - hour), account.now
+    )
+    with pytest.raises(OperatorError, match="there is no job other"):
+        account.jobs.turns("other", None, account.now)
     with pytest.raises(TurnFailed, match="cannot be read"):
         table = boto3.client("dynamodb", "us-east-1")
         table.update_item(

@@ -182,12 +182,23 @@ def explain(
     rule: Annotated[
         str | None, typer.Option("--rule", help="Only turns that this rule decided.")
     ] = None,
+    job: Annotated[
+        str | None, typer.Option("--job", metavar="NAME", help="The steps of a job, all of them.")
+    ] = None,
     report: Report = None,
 ) -> None:
     """Show what each turn saw, which rule decided, the requests to AWS and the answers.
 
     Without --at or --since: the last 20 minutes. Holds that repeat are folded.
     """
+    if job is not None:
+        from spotkeeper_operator.jobs import Jobs, turns_json, turns_text
+
+        if fleet or rule or report:
+            raise typer.BadParameter("--job goes with --at, --since and --json alone")
+        period = _period(at, since, on.now) if at is not None or since is not None else None
+        on.say(turns_text, turns_json, Jobs(on.aws, on.stack).turns(job, period, on.now))
+        return
     from spotkeeper_operator.aws import OperatorError
     from spotkeeper_operator.decisions.explain import explain_json, explain_text, read_timeline
     from spotkeeper_operator.decisions.records_page import explain_page

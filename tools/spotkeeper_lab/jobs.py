@@ -225,6 +225,8 @@ class World:
             self.item = replace(kept, job=job, version=kept.version + 1)
         return self.item
 
+    def record(self, name: str, at: datetime, lines: Sequence[str]) -> None: ...
+
     def release(self, kept: Kept) -> None:
         self.leased_until = self.now
 

@@ -7,7 +7,7 @@ import tarfile
 import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -31,6 +31,7 @@ from spotkeeper.domain.jobs.job import Job, Outcome, OwnImage, OwnMachine, OwnVo
 from spotkeeper_operator.aws import Aws, OperatorError
 
 MOST_CODE_BYTES = 200 * 2**20
+type Turn = tuple[datetime, Sequence[str]]
 _LEFT_OUT = {".git", ".venv", "__pycache__", "node_modules"}
 
 
@@ -131,6 +132,17 @@ class Jobs:
         if found is None:
             raise OperatorError(f"there is no job {name}: `spotkeeper job status` lists them")
         return found
+
+    def turns(
+        self, name: str, period: tuple[datetime, datetime] | None, now: datetime
+    ) -> Sequence[Turn]:
+        """Read what the turns of a job did, of 30 days at most; without a period, all of them."""
+        found = self._table.read(name)
+        first = found[1].created_at if found else now - timedelta(days=30)
+        turns = self._table.turns(name, *(period or (first, now)))
+        if not found and not turns:
+            raise OperatorError(f"there is no job {name}: `spotkeeper job status` lists them")
+        return turns
 
     def output(self, name: str) -> str:
         """Read the end of what the job's newest machine has printed."""
@@ -461,6 +473,17 @@ def pack(folder: Path) -> bytes:
                 )
             archive.add(path, arcname=str(inner), recursive=False)
     return packed.getvalue()
+
+
+def turns_text(turns: Sequence[Turn]) -> str:
+    """Describe what the turns of a job did."""
+    lines = [f"{at:%Y-%m-%d %H:%M:%S}  {line}" for at, done in turns for line in done]
+    return "\n".join([*lines, ""]) if lines else "the job has done nothing in this time\n"
+
+
+def turns_json(turns: Sequence[Turn]) -> str:
+    """Describe them as JSON."""
+    return json.dumps([{"at": at.isoformat(), "did": done} for at, done in turns], indent=2) + "\n"
 
 
 def status_text(document: JobDocument, job: Job) -> str:

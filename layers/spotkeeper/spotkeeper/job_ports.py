@@ -49,6 +49,10 @@ class JobTable(Protocol):
         """Write a job; raises `Overtaken`."""
         ...
 
+    def record(self, name: str, at: datetime, lines: Sequence[str]) -> None:
+        """Keep what a turn did, for `spotkeeper explain --job`."""
+        ...
+
     def release(self, kept: Kept) -> None:
         """Release the lease."""
         ...

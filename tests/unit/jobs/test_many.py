@@ -61,6 +61,8 @@ class Many:
         if error := self.wrong.get(f"release {kept.job.name}"):
             raise error
 
+    def record(self, name: str, at: datetime, lines: Sequence[str]) -> None: ...
+
     def close(self, kept: Kept) -> None: ...
 
     def look(self, spec: JobSpec, job: Job, now: datetime) -> Seen:

@@ -121,6 +121,12 @@ def keep_job(turn: JobTurn, ports: JobPorts, now: datetime) -> None:
         turn.steps.append("overtaken")
     except FleetError as error:
         turn.error = error
+    lines = [*turn.steps, *([f"failed: {turn.error}"] if turn.error else [])]
+    try:
+        if lines:
+            ports.table.record(turn.name, now, lines)
+    except FleetError as error:
+        turn.error = turn.error or error
     try:
         ports.table.release(kept)
     except FleetError as error:
@@ -152,7 +158,11 @@ def _steps(kept: Kept, ports: JobPorts, now: datetime, turn: JobTurn) -> Iterato
             _close(kept, seen, table)
             return
         yield f"{type(step).__name__}: {step.why}"
+        refused = kept.job.refused
         kept = _taken(kept, step, ports, at, is_first=isinstance(before, Write))
+        for kind, refusal in kept.job.refused.items():
+            if refusal != refused.get(kind):
+                yield f"AWS refused {kind}: {refusal.message}"
         before = step
 
 

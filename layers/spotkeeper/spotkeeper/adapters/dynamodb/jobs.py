@@ -1,7 +1,8 @@
 """Jobs in the table.
 
-    pk job#NAME  sk state   document, what is remembered, version of the item, lease
-    pk jobs      sk NAME    a job that is not over
+    pk job#NAME  sk state      document, what is remembered, version of the item, lease
+    pk job#NAME  sk turn#TIME  what a turn did; expires after 30 days
+    pk jobs      sk NAME       a job that is not over
 
 Nothing of it expires while anything may be paid for.
 """
@@ -9,7 +10,7 @@ Nothing of it expires while anything may be paid for.
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
 # Longer than the function may run (template.yaml: 60 s).
 LEASE = timedelta(seconds=75)
-KEPT_AFTER = timedelta(days=90)
+KEPT_AFTER, TURNS_KEPT = timedelta(days=90), timedelta(days=30)
 _JOB = TypeAdapter(Job)
 
 
@@ -137,6 +138,44 @@ class JobItems:
         if not self._write(job.name, job, kept.version):
             raise Overtaken
         return replace(kept, job=job, version=kept.version + 1)
+
+    def record(self, name: str, at: datetime, lines: Sequence[str]) -> None:
+        """Keep what a turn did."""
+        with aws_errors(f"recording a turn of job {name}"):
+            self._dynamodb.update_item(
+                TableName=self._table,
+                Key={**_key(name), "sk": {"S": f"turn#{at.astimezone(UTC).isoformat()}"}},
+                UpdateExpression="SET #lines = :lines, expires_at = :until",
+                ExpressionAttributeNames={"#lines": "lines"},
+                ExpressionAttributeValues={
+                    ":lines": {"L": [{"S": line[:1000]} for line in lines]},
+                    ":until": {"N": str(int((at + TURNS_KEPT).timestamp()))},
+                },
+            )
+
+    def turns(
+        self, name: str, first: datetime, last: datetime
+    ) -> Sequence[tuple[datetime, Sequence[str]]]:
+        """Read what the turns of a job did between two instants, oldest first."""
+        keys = [f"turn#{at.astimezone(UTC).isoformat()}" for at in (first, last)]
+        pages = self._dynamodb.get_paginator("query").paginate(
+            TableName=self._table,
+            KeyConditionExpression="pk = :pk AND sk BETWEEN :first AND :last",
+            ExpressionAttributeValues={
+                ":pk": _key(name)["pk"],
+                ":first": {"S": keys[0]},
+                ":last": {"S": f"{keys[1]}~"},
+            },
+        )
+        with aws_errors(f"reading the turns of job {name}"):
+            return [
+                (
+                    datetime.fromisoformat(item["sk"]["S"].partition("#")[2]),
+                    [line["S"] for line in item["lines"]["L"]],
+                )
+                for page in pages
+                for item in page["Items"]
+            ]
 
     def release(self, kept: Kept) -> None:
         """Release the lease, unless another turn has it by now."""
