@@ -5,8 +5,8 @@ needs them. Only the groups must be read: whatever else cannot be is left out, a
 so.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from spotkeeper.domain.availability.count import has_gap, in_service, missing_group, overdue
@@ -22,8 +22,8 @@ from spotkeeper.domain.load.flow import CERTAIN
 from spotkeeper.domain.load.request_queue import quiet_s
 from spotkeeper.domain.load.workers import busy_shares
 from spotkeeper.domain.sizing.without_logs import is_quiet
-from spotkeeper.ports import Lease, Ports, SpotRequest
-from spotkeeper.turns.turn import TABLE, Budget, group_named, once
+from spotkeeper.ports import FleetError, Lease, Ports, SpotRequest
+from spotkeeper.turns.turn import TABLE, Budget, group_named
 
 # The APIs that optional reads ask: one that did not answer is not asked again in an invocation.
 EC2, ACTIVITIES = "EC2", "the log of scaling activities"
@@ -54,15 +54,19 @@ class Reading:
     budget: Budget
     is_fresh: bool = True
     """Whether nothing was read yet."""
-    together: Callable[[], Together] = field(init=False)
-    """Return what all fleets need; raise the same error for each if groups cannot be read."""
+    _found: "Together | FleetError | None" = None
 
-    def __post_init__(self) -> None:
-        self.together = once(self._read)
-
-    def _read(self) -> Together:
-        self.is_fresh = False
-        return read_together(self.fleets, self.ports, self.now, self.budget)
+    def together(self) -> Together:
+        """Return what all fleets need; raise the same error for each if groups cannot be read."""
+        if self._found is None:
+            self.is_fresh = False
+            try:
+                self._found = read_together(self.fleets, self.ports, self.now, self.budget)
+            except FleetError as error:
+                self._found = error
+        if isinstance(self._found, FleetError):
+            raise self._found
+        return self._found
 
 
 def read_together(fleets: Sequence[Fleet], ports: Ports, now: datetime, budget: Budget) -> Together:

@@ -20,19 +20,19 @@ def memory_in_todays_words(memory: Any) -> Any:
     """Rename the fields of a controller's memory, and gather what the risk remembers."""
     if not isinstance(memory, dict):
         return memory
-    memory = _renamed(memory, _MEMORY)
+    memory = {_MEMORY.get(name, name): value for name, value in memory.items()}
     risk = memory.get("risk", {name: memory[name] for name in _RISK if name in memory})
-    return memory | {"risk": _renamed(risk, _MEMORY) if isinstance(risk, dict) else risk}
+    if isinstance(risk, dict):
+        risk = {_MEMORY.get(name, name): value for name, value in risk.items()}
+    return memory | {"risk": risk}
 
 
 def record_in_todays_words(record: Any) -> Any:
     """Rename the fields of a decision record, and the figures that it holds."""
     if not isinstance(record, dict):
         return record
-    record = _renamed(record, _RECORD)
+    record = {_RECORD.get(name, name): value for name, value in record.items()}
     seen = record.get("seen")
-    return record | {"seen": _renamed(seen, _FIGURES) if isinstance(seen, dict) else seen}
-
-
-def _renamed(values: dict[str, Any], names: dict[str, str]) -> dict[str, Any]:
-    return {names.get(name, name): value for name, value in values.items()}
+    if isinstance(seen, dict):
+        seen = {_FIGURES.get(name, name): value for name, value in seen.items()}
+    return record | {"seen": seen}

@@ -100,8 +100,10 @@ class FleetStateTable:
             )
             return None
         memories = self._items(f"fleet#{fleet}", "memory#", f"reading the memory of {fleet}")
-        has_notes = f"{controller}_noted" in state
-        notes = self._notes(fleet, controller) if has_notes else []
+        notes: list[Item] = []
+        if f"{controller}_noted" in state:
+            reading = f"reading the notes for {fleet}"
+            notes = self._items(f"notes#{fleet}", f"{controller}#", reading)
         return _lease_from(state, memories, notes, fleet, controller, holder, now)
 
     def commit(
@@ -219,9 +221,6 @@ class FleetStateTable:
                 },
             )
 
-    def _notes(self, fleet: str, controller: Controller) -> list[Item]:
-        return self._items(f"notes#{fleet}", f"{controller}#", f"reading the notes for {fleet}")
-
     def _items(self, partition: str, beginning: str, operation: str) -> list[Item]:
         pages = self._dynamodb.get_paginator("query").paginate(
             TableName=self._table,
@@ -310,7 +309,7 @@ def _lease_from(
     kept = {item["sk"]["S"].partition("#")[2]: item["memory"] for item in memories}
     known = {f"{c}_memory": kept[c] for c in Controller if c in kept and f"{c}_written" in state}
     read = _Kept({**known, **state})
-    told = [*state.get(f"{controller}_notes", {"L": []})["L"], *(item["note"] for item in notes)]
+    told = [*state.get(f"{controller}_notes", {"L": []})["L"], *[item["note"] for item in notes]]
     found = [read.read(_NOTE.validate_json, note, f"{controller} note") for note in told]
     return Lease(
         fleet=fleet,
@@ -374,11 +373,17 @@ class _Kept:
 
 def _naive_times(value: object) -> Iterator[datetime]:
     """Find the times without a zone in a value of the domain."""
+    parts: Iterable[object] = ()
     if isinstance(value, datetime):
         if value.tzinfo is None:
             yield value
-        return
-    for part in _parts(value):
+    elif is_dataclass(value) and not isinstance(value, type):
+        parts = [getattr(value, name) for name in _names_of(type(value))]
+    elif isinstance(value, Mapping):
+        parts = chain(value, value.values())
+    elif isinstance(value, (tuple, list, set, frozenset)):
+        parts = value
+    for part in parts:
         # Most parts are none of those that hold times: a walk into each costs a turn more than all.
         if part is not None and not isinstance(part, (str, int, float)):
             yield from _naive_times(part)
@@ -386,12 +391,4 @@ def _naive_times(value: object) -> Iterator[datetime]:
 
 @cache
 def _names_of(cls: type) -> tuple[str, ...]:
-    return tuple(field.name for field in fields(cls))
-
-
-def _parts(value: object) -> Iterable[object]:
-    if is_dataclass(value) and not isinstance(value, type):
-        return [getattr(value, name) for name in _names_of(type(value))]
-    if isinstance(value, Mapping):
-        return chain(value, value.values())
-    return value if isinstance(value, (tuple, list, set, frozenset)) else ()
+    return tuple([field.name for field in fields(cls)])

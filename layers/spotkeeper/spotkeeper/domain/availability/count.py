@@ -136,7 +136,8 @@ def find_launching(memory: AvailabilityMemory, snapshot: Snapshot) -> Launching:
     spot = _launching(snapshot.seen.spot, snapshot)
     on_demand = _launching(snapshot.seen.on_demand, snapshot)
     heirs = [i for i in spot if i not in memory.launching_since]
-    ages = sorted([*memory.unserved, *_vanished(memory, snapshot)])
+    vanished = _vanished(memory, snapshot) if memory.spot_launching else ()
+    ages = sorted([*memory.unserved, *vanished])
     inherited = dict(zip(heirs, ages, strict=False))
     known = memory.launching_since
     since = {**spot, **on_demand}
@@ -160,8 +161,6 @@ def _launching(group: Group, snapshot: Snapshot) -> dict[str, datetime]:
 
 def _vanished(memory: AvailabilityMemory, snapshot: Snapshot) -> list[datetime]:
     """Return the ages of the spot instances that vanished unserved, unless the group shrank."""
-    if not memory.spot_launching:
-        return []
     group = snapshot.seen.spot
     there = {i.instance_id for i in group.instances if i.phase is not Phase.LEAVING}
     gone = [memory.launching_since[i] for i in memory.spot_launching if i not in there]
@@ -250,7 +249,10 @@ def explain_gaps(snapshot: Snapshot, memory: AvailabilityMemory) -> Snapshot:
         snapshot = replace(snapshot, spot_failures=(*snapshot.spot_failures, gone))
         groups = ((seen.spot, (), snapshot.spot_failures), groups[1])
     spot, on_demand = [
-        (*explaining(known, read, group), *_suspended_launches(group, snapshot.now))
+        (
+            *explaining(known, read, group),
+            *([_suspended_launch(group, snapshot.now)] if LAUNCH in group.suspended else ()),
+        )
         for group, known, read in groups
     ]
     return replace(snapshot, spot_failures=spot, on_demand_failures=on_demand)
@@ -282,19 +284,17 @@ def has_gap(group: Group) -> bool:
     return len([i for i in group.instances if i.phase is Phase.IN_SERVICE]) < group.desired
 
 
-def _suspended_launches(group: Group, now: datetime) -> tuple[LaunchFailure, ...]:
+def _suspended_launch(group: Group, now: datetime) -> LaunchFailure:
     """Read a suspended Launch process as a failure: no instance will arrive.
 
     A person's suspension is a configuration; AWS's own, after a day of failed launches, is missing
     capacity.
     """
-    if LAUNCH not in group.suspended:
-        return ()
     by_aws = LAUNCH in group.suspended_by_aws
     failure_class = FailureClass.CAPACITY if by_aws else FailureClass.CONFIGURATION
     fix = "AWS suspended it, Spotkeeper resumes it" if by_aws else "resume it"
     message = f"the Launch process of {group.name} is suspended: {fix}"
-    return (LaunchFailure(at=now, failure_class=failure_class, message=message),)
+    return LaunchFailure(at=now, failure_class=failure_class, message=message)
 
 
 # --- a spot group that was deleted ----------------------------------------------------------------
