@@ -129,8 +129,6 @@ def test_clocks_that_are_ahead_are_put_right(rule: str, ahead_s: float) -> None:
     assert ahead.desired == right.desired
 
 
-
-
 def test_clocks_hours_behind_hold_the_fleet_and_ring(day: Day) -> None:
     """Local time that is written as UTC: every log seems long over, though workers are full."""
     day.ahead_s = -5 * 3600.0
@@ -138,10 +136,6 @@ def test_clocks_hours_behind_hold_the_fleet_and_ring(day: Day) -> None:
     assert (record.rule, set(day.desired)) == ("stale search logs", {4})
     assert "stale-search-logs" in record.alarms
     assert "arrived over 15 min late: are the workers' clocks right?" in record.reason
-
-
-
-
 
 
 def test_replayed_messages_change_nothing(day: Day) -> None:
@@ -183,10 +177,6 @@ def test_one_log_of_a_day_is_not_a_day_of_load() -> None:
     assert max(day.desired[30:]) <= before + 2
 
 
-
-
-
-
 def test_a_cluster_that_dies_at_once_is_alarmed_about_and_made_up_for(day: Day) -> None:
     before = with_machines_of_its_own(day)
     # Eight erlangs for what is left: half of them wait.
@@ -218,8 +208,6 @@ def with_machines_of_its_own(day: Day) -> int:
         who = [*day.cloud(), *onprem(6)]
         day.minutes(minute, minute + 1, 8.0 / len(who), who)
     return day.desired[-1]
-
-
 
 
 def steadily(
