@@ -1,5 +1,6 @@
 """Jobs from `spotkeeper job start` to the mail, through the real function and commands."""
 
+import contextlib
 import json
 import os
 from collections.abc import Iterator
@@ -487,6 +488,40 @@ def test_start_names_everything_that_is_wrong_with_the_machine(account: Account)
     for part in ("g9.huge is not offered", "a shutdown must terminate", "InstanceMetadataTags"):
         assert part in str(error.value)
     assert account.jobs.all() == []
+
+
+def test_the_output_of_a_job_is_followed_from_machine_to_machine(account: Account) -> None:
+    account.start(DOCUMENT)
+    account.tick()
+    jobs, logs = account.jobs, boto3.client("logs", "us-east-1")
+    account.put("log/1.txt", b"from the bucket")
+    assert [*jobs.logs("resnet")] == ["from the bucket"]
+    jobs._log_group = "/spotkeeper/spotkeeper/jobs"
+    logs.create_log_group(logGroupName=jobs._log_group)
+    assert [*jobs.logs("resnet")] == ["from the bucket"]
+
+    def printed(attempt: int, *lines: str) -> None:
+        stream: Any = {"logGroupName": jobs._log_group, "logStreamName": f"resnet/{attempt}"}
+        with contextlib.suppress(logs.exceptions.ResourceAlreadyExistsException):
+            logs.create_log_stream(**stream)
+        at = int(account.now.timestamp() * 1000)
+        logs.put_log_events(**stream, logEvents=[{"timestamp": at, "message": it} for it in lines])
+
+    def next_machine() -> None:
+        account.tick({"event": "exited", "exit_code": 3, "generation": 1})
+        account.tick()
+        printed(2, "second")
+
+    def over() -> None:
+        printed(2, "done")
+        account.jobs.stop("resnet", now=True)
+        account.tick()
+
+    printed(1, *(f"line {n}" for n in range(300)))
+    assert [*jobs.logs("resnet")] == [f"line {n}" for n in range(100, 300)]
+    waits = iter((lambda: printed(1, "more"), next_machine, over))
+    found = [*jobs.logs("resnet", lambda: next(waits)())]
+    assert found[200:] == ["more", "second", "done"]
 
 
 def test_one_name_is_one_job(account: Account) -> None:

@@ -270,7 +270,9 @@ def test_what_is_a_jobs_is_changed_by_the_tag_of_its_stack_only() -> None:
 def test_an_operator_may_do_what_the_commands_of_jobs_call() -> None:
     source = (ROOT / "tools/spotkeeper_operator/jobs.py").read_text()
     source += (ROOT / "layers/spotkeeper/spotkeeper/adapters/dynamodb/jobs.py").read_text()
-    calls = re.findall(r'(?:_(s3|dynamodb)|\b(ec2))\.(?:get_paginator\("(\w+)|(\w+)\()', source)
+    calls = re.findall(
+        r'(?:_(s3|dynamodb|logs)|\b(ec2))\.(?:get_paginator\("(\w+)|(\w+)\()', source
+    )
     called = {f"{a or b}:{camel(page or call)}" for a, b, page, call in calls}
     called |= {
         f"ec2:Describe{it.capitalize()}" for it in re.findall(r'_described\("(\w+)"', source)

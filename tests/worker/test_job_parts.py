@@ -22,6 +22,7 @@ from spotkeeper_worker.job import command as command_
 from spotkeeper_worker.job import reports as reports_
 from spotkeeper_worker.job.command import Command, LogStream, User
 from spotkeeper_worker.job.life import Document, JobError, Signs
+from spotkeeper_worker.job.main import _where as where
 from spotkeeper_worker.job.main import look, prepare
 from spotkeeper_worker.job.reports import Reporter
 from spotkeeper_worker.testing import FakeMachine, FakeServer, until
@@ -272,6 +273,23 @@ def test_reports_are_numbered_kept_and_sent_in_order(
     again("failed", reason="why")
     assert again.flush(10)
     assert (queue.bodies[-1]["seq"], queue.bodies[-1]["reason"]) == (5, "why")
+
+
+@pytest.mark.allow_hosts(["127.0.0.1"])
+@pytest.mark.parametrize(
+    ("group", "expected"), [("/spotkeeper/s/jobs", "/spotkeeper/s/jobs"), (None, "")]
+)
+def test_the_parameter_of_the_stack_names_bucket_queue_and_log_group(
+    group: str | None, expected: str
+) -> None:
+    machine = FakeMachine()
+    body = {"bucket": "b", "queue_url": "q", **({"log_group": group} if group else {})}
+    machine.parameters["/spotkeeper/s/jobs"] = json.dumps(body)
+    with FakeServer(machine) as server:
+        given = {**server.environment(), "SPOTKEEPER_JOBS_PARAMETER": "/spotkeeper/s/jobs"}
+        given.pop("SPOTKEEPER_SEARCH_LOG_QUEUE_URL")
+        read = settings.load(given, job=True)
+        assert where(read, "us-east-1", CredentialChain(None, KEYS)) == ("b", "q", expected)
 
 
 # --- output ---------------------------------------------------------------------------------------

@@ -84,18 +84,9 @@ def logs(
         bool, typer.Option("-f", "--follow", help="Go on with what is printed.")
     ] = False,
 ) -> None:
-    """Show the end of what a job's command has printed."""
-    jobs = _jobs(on)
-    before = ""
-    while True:
-        text = jobs.output(name)
-        # The bucket keeps the end of the output: what was shown before may be cut off.
-        new = text.removeprefix(before)
-        typer.echo(new, nl=False)
-        if not follow or jobs.one(name)[1].outcome:
-            return
-        before = text
-        time.sleep(WATCH_S)
+    """Show the last 200 lines that a job's command has printed."""
+    for line in _jobs(on).logs(name, (lambda: time.sleep(WATCH_S)) if follow else None):
+        typer.echo(line)
 
 
 @job.command()

@@ -32,6 +32,7 @@ from spotkeeper_operator.aws import Aws, OperatorError
 
 MOST_CODE_BYTES = 200 * 2**20
 type Turn = tuple[datetime, Sequence[str]]
+_FROM_ITS_BEGIN = "begin"
 _LEFT_OUT = {".git", ".venv", "__pycache__", "node_modules"}
 
 
@@ -43,6 +44,7 @@ class Jobs:
         self._aws = aws
         found = aws.stack(stack)
         self._parameters = found.parameters
+        self._log_group = found.outputs.get("JobLogGroup", "")
         if "JobBucket" not in found.outputs:
             raise OperatorError(
                 f"stack {stack} runs no jobs: deploy it with Jobs=true, JobLaunchTemplateId and"
@@ -55,6 +57,10 @@ class Jobs:
     @cached_property
     def _s3(self) -> Any:
         return self._aws.client("s3")
+
+    @cached_property
+    def _logs(self) -> Any:
+        return self._aws.client("logs")
 
     # --- start
 
@@ -144,9 +150,43 @@ class Jobs:
             raise OperatorError(f"there is no job {name}: `spotkeeper job status` lists them")
         return turns
 
-    def output(self, name: str) -> str:
-        """Read the end of what the job's newest machine has printed."""
+    def logs(self, name: str, wait: Callable[[], None] | None = None) -> Iterator[str]:
+        """Yield the last 200 lines of the job's newest output; with `wait`, what follows, too."""
         _, job = self.one(name)
+        tries = range(job.attempt, 0, -1) if self._log_group else ()
+        attempt = next((n for n in tries if self._events(name, n)), 0)
+        if not attempt and not (self._log_group and wait and not job.outcome):
+            # The machine may not write to the log group: its last words are in the bucket.
+            yield from self._last_words(name, job).splitlines()
+            return
+        attempt, token = attempt or 1, ""
+        while True:
+            found = self._events(name, attempt, token)
+            yield from (event["message"] for event in (found or {}).get("events", ()))
+            if found and found["nextForwardToken"] != token:
+                token = found["nextForwardToken"]
+                continue
+            _, job = self.one(name)
+            if attempt < job.attempt:
+                attempt, token = attempt + 1, _FROM_ITS_BEGIN
+            elif wait is None or job.outcome:
+                return
+            else:
+                wait()
+
+    def _events(self, name: str, attempt: int, token: str = "") -> Any:
+        """Read output of a machine, the newest or from a token on; None if there is none."""
+        more: dict[str, Any] = {"startFromHead": True} if token else {"limit": 200}
+        if token not in ("", _FROM_ITS_BEGIN):
+            more["nextToken"] = token
+        try:
+            return self._logs.get_log_events(
+                logGroupName=self._log_group, logStreamName=f"{name}/{attempt}", **more
+            )
+        except self._logs.exceptions.ResourceNotFoundException:
+            return None
+
+    def _last_words(self, name: str, job: Job) -> str:
         for attempt in range(job.attempt, 0, -1):
             try:
                 key = f"jobs/{name}/log/{attempt}.txt"

@@ -98,16 +98,16 @@ def _life(settings: Settings, metadata: Metadata) -> tuple[Life, LogStream | Non
         raise MetadataError(f"the tags spotkeeper:job and spotkeeper:attempt are missing{hint}")
     chain = CredentialChain(metadata, os.environ)
     region = settings.region or here.region
-    bucket_name, queue_url = _where(settings, region, chain)
+    bucket_name, queue_url, log_group = _where(settings, region, chain)
     bucket = Bucket(bucket_name, region)
     queue = SearchLogQueue(queue_url, region_of_queue(queue_url) or region, chain)
     seq_file = settings.job_folder / f"seq-{attempt}"
     report = Reporter(queue.send, job, int(attempt), here.instance_id, seq_file)
     stream = None
-    if settings.job_log_group:
+    if log_group:
         endpoint = settings.logs_endpoint or f"https://logs.{region}.{_suffix(region)}/"
         name = f"{job}/{attempt}"
-        stream = LogStream(endpoint, region, chain, settings.job_log_group, name)
+        stream = LogStream(endpoint, region, chain, log_group, name)
     parts = _parts(settings, metadata, here, (job, int(attempt)), bucket, report, stream)
     return Life(parts), stream
 
@@ -180,14 +180,15 @@ def _dropped(block: bytes) -> None:
     """Without a log group, the tail is all that is kept."""
 
 
-def _where(settings: Settings, region: str, chain: CredentialChain) -> tuple[str, str]:
-    """Give the bucket and the queue of the jobs."""
+def _where(settings: Settings, region: str, chain: CredentialChain) -> tuple[str, str, str]:
+    """Return the bucket, the queue and the log group of the jobs."""
+    group = settings.job_log_group
     if not settings.jobs_parameter:
-        return settings.job_bucket, settings.job_queue_url
+        return settings.job_bucket, settings.job_queue_url, group
     text = Parameters(settings.ssm_endpoint, region, chain).get(settings.jobs_parameter)
     try:
         body = json.loads(text)
-        return str(body["bucket"]), str(body["queue_url"])
+        return str(body["bucket"]), str(body["queue_url"]), group or str(body.get("log_group", ""))
     except (ValueError, KeyError, TypeError):
         raise JobError(f"{settings.jobs_parameter} should name bucket and queue_url") from None
 
