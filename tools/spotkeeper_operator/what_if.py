@@ -86,12 +86,30 @@ def what_if(fleet: Fleet, history: LoadHistory, promise: str) -> WhatIf:
     if not steps:
         message = f"fleet {fleet.name}: the history has less than half an hour; ask again later"
         raise OperatorError(message)
+    prices = [_price(fleet, history, each) for each in objectives]
     return WhatIf(
         fleet=fleet.name,
         hours=steps / 12,
         requests=sum(history.requests[-5 * steps :]),
-        prices=tuple(_price(fleet, history, each) for each in objectives),
+        prices=tuple(_no_dearer(each, prices) for each in prices),
     )
+
+
+def _no_dearer(price: Price, all_prices: Sequence[Price]) -> Price:
+    """A fleet that is sized for a stricter promise keeps this one, too, and may be the cheapest."""
+    best = min(
+        (
+            one
+            for one in all_prices
+            if one.wait_s <= price.wait_s and one.share >= price.share and one.kept
+        ),
+        key=lambda one: (one.worker_hours, one is not price),
+        default=price,
+    )
+    if best is price:
+        return price
+    rule = f"as for {best.share:.4g} within {best.wait_s:g} s"
+    return replace(best, wait_s=price.wait_s, share=price.share, rule=rule)
 
 
 def _price(fleet: Fleet, history: LoadHistory, objective: Objective) -> Price:

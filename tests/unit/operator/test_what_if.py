@@ -5,6 +5,8 @@ from dataclasses import replace
 from random import Random
 
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from spotkeeper.domain.fleet import Fleet
 from spotkeeper.domain.load.history import LoadHistory, Scores
@@ -12,6 +14,7 @@ from spotkeeper.domain.settings.sizing import Bounds, Objective
 from spotkeeper_operator.aws import OperatorError
 from spotkeeper_operator.what_if import parse_promise, what_if, what_if_json, what_if_text
 from tests.builders import fleet
+from tests.laws import series, some
 
 NOW = Objective(wait_s=10, share=0.95)
 
@@ -43,6 +46,34 @@ def test_a_looser_promise_costs_less_and_a_tighter_one_more() -> None:
     assert (tight.wait_s, tight.share) == (2, 0.95)
     assert loose.worker_hours < now.worker_hours < tight.worker_hours
     assert all(each.kept and each.in_time >= each.share for each in (*found.prices, tight))
+
+
+# Sized for the looser promise alone, the cheapest rule costs 3.0 worker-hours in place of 2.7.
+DEARER = tuple(
+    byte % 61
+    for byte in b"\x08\x12Gcp\x86\xb5\xc3\xca\xe8\xe8\x167FYc\x81\x86\x91\x9f\xb4\xb7\xdd\x97\x98"
+    b"\xaf\xfd3PS\xe6\xf1$,67'=V^^bm\xa8\xc0\xc3\xe4\xf5\x1fGp\xa8\x07I\x97\xce\xdfq\xbe2"
+)
+
+
+@given(
+    minutes=series(60, min_size=60, max_size=90),
+    longer_s=st.sampled_from([0, 1, 5, 20, 60, 600]),
+    less=st.sampled_from([0.0, 0.01, 0.05, 0.2]),
+)
+@example(minutes=DEARER, longer_s=0, less=0.05)
+@some(8, of_many=200)
+def test_a_looser_promise_is_never_dearer(
+    minutes: tuple[int, ...], longer_s: int, less: float
+) -> None:
+    bursts = replace(
+        history(len(minutes)), requests=minutes, work_ms=tuple(4_000 * each for each in minutes)
+    )
+    text = f"wait_s={NOW.wait_s + longer_s},share={NOW.share - less}"
+    now, loose = what_if(promised(), bursts, text).prices
+    assert loose.kept or not now.kept
+    assert not now.kept or loose.worker_hours <= now.worker_hours
+    assert not loose.kept or loose.in_time >= loose.share - 1e-4
 
 
 def test_a_bound_that_keeps_no_promise_says_what_it_would_have_needed() -> None:
