@@ -158,10 +158,10 @@ def test_a_container_serves_drains_and_loses_nothing(
             assert not json.loads(told.stdout)["serve_until"], told.stdout
             stopped = unit.run(unit.line("ExecStop"))
             assert stopped.returncode == 0, stopped.stderr
-            assert container.wait(30) == 0, (tmp_path / "worker").read_text()
+            assert container.wait(60) == 0, (tmp_path / "worker").read_text()
         finally:
             agent.terminate()
-            agent.wait(30)
+            agent.wait(60)
     logs = machine.logs()
     assert len({log["request_id"] for log in logs}) == REQUESTS
     assert {log["worker_id"] for log in logs} == {"gpu-0"}

@@ -141,7 +141,7 @@ def _end(state: dict[str, Any]) -> None:
     epmd = shutil.which("epmd")
     if epmd:
         environment = {**os.environ, "ERL_EPMD_PORT": str(state["epmd"])}
-        until(lambda: _ended(epmd, environment), "the broker's port mapper ended", 20)
+        until(lambda: _ended(epmd, environment), "the broker's port mapper ended")
 
 
 def _wait(pid: int) -> None:
@@ -172,7 +172,7 @@ def redis(folder: Path, password: str = "") -> Iterator[str]:
     command += ["--dir", str(folder), *(["--requirepass", password] if password else [])]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL) as server:
         try:
-            until(lambda: listens(port), "Redis listens", 60)
+            until(lambda: listens(port), "Redis listens")
             yield f"redis://{f':{password}@' if password else ''}127.0.0.1:{port}/0"
         finally:
             server.terminate()

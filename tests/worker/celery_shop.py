@@ -4,10 +4,14 @@ import os
 import signal
 import subprocess
 import sys
+import time
 import uuid
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
+
+from kombu.connection import Connection
 
 from spotkeeper_worker.states import State
 from spotkeeper_worker.testing import until
@@ -41,7 +45,7 @@ class Machine:
                 [*self.command, *more, *options], cwd=ROOT, env=self._environment,
                 stdout=said, stderr=said, start_new_session=True,
             )  # fmt: skip
-        until(lambda: " ready." in self.said_since(started), f"{self.folder.name} is ready", 60)
+        until(lambda: " ready." in self.said_since(started), f"{self.folder.name} is ready")
 
     @property
     def said(self) -> str:
@@ -61,7 +65,7 @@ class Machine:
     def kill(self) -> None:
         if self.process is not None:
             os.killpg(self.process.pid, signal.SIGKILL)
-            self.process.wait(20)
+            self.process.wait(60)
             self.process = None
 
     def close(self) -> None:
@@ -109,6 +113,23 @@ class Shop:
             [sys.executable, "-c", text], cwd=ROOT, env=self._environment,
             stdin=subprocess.PIPE, text=True,
         )  # fmt: skip
+
+    @property
+    def waiting(self) -> int:
+        """Tasks that the broker has for any worker; those that a worker holds are not."""
+        name, options = self._environment["QUEUE"], {"region": "us-east-1", "is_secure": False}
+        made: Any = Connection
+        with made(self._environment["BROKER"], transport_options=options) as broker:
+            return int(broker.default_channel.queue_declare(name, passive=True).message_count)
+
+    def keeps(self, count: int) -> bool:
+        """Whether so many wait for longer than a poll lasts that began before."""
+        ends = time.monotonic() + 3
+        while time.monotonic() < ends:
+            if self.waiting != count:
+                return False
+            time.sleep(0.2)
+        return True
 
     @property
     def done(self) -> Counter[str]:

@@ -38,9 +38,8 @@ def agent(tmp_path: Path, server: FakeServer) -> Iterator[StartAgent]:
 
     def start(**settings: object) -> subprocess.Popen[bytes]:
         with (tmp_path / "stderr").open("ab") as stderr:
-            process = start_agent(
-                tmp_path, server, stderr, hook_settles_s=3, stop_within_s=1, **settings
-            )
+            known = {"hook_settles_s": 3, "stop_within_s": 1}
+            process = start_agent(tmp_path, server, stderr, **(known | settings))
         started.append(process)
         return process
 

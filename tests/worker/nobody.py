@@ -37,7 +37,7 @@ def send(request_id: str) -> None:
     log.update(enqueued_at=at, started_at=at, finished_at=at)
     line = json.dumps({"logs": [log], "session": "nobody", "batch": 1}) + "\n"
     with socket.socket(socket.AF_UNIX) as agent:
-        agent.settimeout(10)
+        agent.settimeout(60)
         agent.connect(str(RUN / "agent.sock"))
         agent.sendall(line.encode())
         agent.recv(65536)

@@ -64,9 +64,10 @@ def test_a_warned_machine_serves_what_will_be_done_in_time(
     agent()
     worker = in_service(machine, join)
     machine.detach()
+    tagged_at = time.time()
     machine.tag(in_s=120)
     until(lambda: worker.draining and worker.may_take, "it drains, and serves on")
-    assert worker.stop_taking_at == pytest.approx(time.time() + 119, abs=3)
+    assert worker.stop_taking_at == pytest.approx(tagged_at + 119, abs=10)
     machine.tag(in_s=0.5)
     until(lambda: not worker.may_take, "it stops before it is gone")
     machine.launch()
@@ -132,13 +133,13 @@ def test_sigterm_lets_requests_finish(
     machine: FakeMachine, agent: StartAgent, join: Join, tmp_path: Path
 ) -> None:
     machine.launch()
-    process = agent(send_after_s=30)
+    process = agent(send_after_s=30, stop_within_s=600)
     worker = in_service(machine, join)
     with worker.request("r-0", time.time()):
         process.send_signal(signal.SIGTERM)
         until(lambda: worker.draining, "it learns to drain")
         assert process.poll() is None
-    assert process.wait(timeout=10) == 0
+    assert process.wait(60) == 0
     # What the worker handed over after the last look waits for the next agent.
     agent()
     until(lambda: found(machine) == ["r-0"], "its log arrives")

@@ -60,7 +60,7 @@ def test_a_signature_is_botocore_s(service: str, url: str, body: bytes, token: s
 
 @pytest.fixture
 def metadata(server: FakeServer) -> Iterator[Metadata]:
-    client = Metadata(server.endpoint, timeout_s=0.2)
+    client = Metadata(server.endpoint, timeout_s=60.0)
     yield client
     client.close()
 

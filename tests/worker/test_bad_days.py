@@ -158,5 +158,5 @@ def test_the_socket_says_what_is_wrong(scene: Scene, line: bytes, answer: str) -
 
 def test_a_second_agent_says_who_is_there_and_goes(scene: Scene) -> None:
     second = start_agent(scene.folder, scene.server, subprocess.PIPE)
-    _, said = second.communicate(timeout=30)
+    _, said = second.communicate(timeout=60)
     assert (second.returncode, b"one is enough" in said) == (2, True)

@@ -26,7 +26,7 @@ E2E = [pytest.mark.make_e2e, pytest.mark.allow_hosts(["127.0.0.1", "::1", "local
 def test_a_task_waits_since_it_was_published_or_is_due() -> None:
     headers: dict[str, Any] = {"eta": None}
     _stamp(headers)
-    assert headers["spotkeeper_enqueued_at"] == pytest.approx(time.time(), abs=5)
+    assert headers["spotkeeper_enqueued_at"] == pytest.approx(time.time(), abs=60)
     headers["eta"] = "2099-01-01T00:00:00+00:00"
     _stamp(headers)
     assert headers["spotkeeper_enqueued_at"] == 4_070_908_800.0
@@ -118,42 +118,39 @@ class TestOnRealBrokers:
         until(lambda: len(shop.done) >= 10, "the first works")
         first.say(State.DRAINING)
         until(lambda: "consuming stops" in first.said, "it stops")
-        time.sleep(1)
-        at_most = len(shop.done)
         second.start("-P", pool)
-        until(lambda: len(shop.done) == 60, "the second does the rest", 60)
-        assert set(shop.done.values()) == {1}
+        until(lambda: len(shop.done) == 60, "the second does the rest")
+        until(lambda: len(first.logs) + len(second.logs) == 60, "all are logged")
+        of_second = len(second.logs)
         first.say(State.SERVING)
         second.say(State.DRAINING)
         until(lambda: "consuming stops" in second.said, "the second stops")
         shop.publish("[work.delay(f's-{n}') for n in range(20)]")
-        until(lambda: len(shop.done) == 80, "the first works again", 60)
+        until(lambda: len(shop.done) == 80, "the first works again")
         assert set(shop.done.values()) == {1}
         until(lambda: len(first.logs) + len(second.logs) == 80, "all are logged")
         assert by_status(first) + by_status(second) == {"ok": 80}
-        assert 10 <= at_most < 60
+        assert len(second.logs) == of_second, "it takes nothing once it has stopped"
         assert all(log["enqueued_at"] <= log["started_at"] for log in first.logs)
 
     def test_each_end_of_a_task_has_its_status(self, shop: Shop) -> None:
         machine = shop.machine()
         machine.start()
         shop.publish("for task in (fail, soft, hard, again): task.delay()\nwork.delay('r-0')")
-        until(lambda: len(machine.logs) >= 6, "six ends are logged", 30)
+        until(lambda: len(machine.logs) >= 6, "six ends are logged")
         assert by_status(machine) == {"ok": 2, "error": 2, "timeout": 2}
         assert all(log["worker_id"].startswith("m0@test-") for log in machine.logs)
 
     def test_a_task_that_will_not_be_done_is_given_back_before_the_end(self, shop: Shop) -> None:
-        first, second = shop.machine(), shop.machine()
-        first.start()
-        shop.publish("work.delay('r-0', 6)")
-        until(lambda: any("busy=00001" in p.read_text() for p in workers(first)), "it began", 30)
-        first.say(State.DRAINING, until_s=3)
-        until(lambda: "was handed back" in first.said, "it is given back", 30)
-        # The machine has two seconds left.
-        time.sleep(1)
-        first.kill()
-        second.start()
-        until(lambda: shop.done == {"r-0": 1}, "the other does it", 30)
+        machine = shop.machine()
+        machine.start()
+        shop.publish("work.delay('r-0', 600)")
+        until(lambda: any("busy=00001" in p.read_text() for p in workers(machine)), "it began")
+        machine.say(State.DRAINING, until_s=3)
+        until(lambda: "was handed back" in machine.said, "it is given back")
+        until(lambda: shop.keeps(1), "another machine can have it")
+        machine.kill()
+        assert shop.waiting == 1
 
     def test_a_task_that_comes_to_a_drained_machine_is_not_lost(self, shop: Shop) -> None:
         """It listened when it began to drain; the broker may answer it with the next task."""
@@ -163,21 +160,19 @@ class TestOnRealBrokers:
             "from tests.worker.celery_app import *\nwork.delay('r-0'); input(); work.delay('r-1')"
         )
         with shop.program(code) as producer:
-            until(lambda: len(shop.done) == 1, "both are there", 30)
+            until(lambda: len(shop.done) == 1, "both are there")
             first.say(State.DRAINING)
             until(lambda: "consuming stops" in first.said, "it stops")
             producer.communicate("\n")
-        time.sleep(0.5)
-        first.kill()
         second.start()
-        until(lambda: shop.done == {"r-0": 1, "r-1": 1}, "the other does it", 20)
+        until(lambda: shop.done == {"r-0": 1, "r-1": 1}, "the other does it")
 
     def test_without_an_agent_tasks_are_done(self, shop: Shop) -> None:
         machine = shop.machine()
         shutil.rmtree(machine.folder / "workers")
         machine.start()
         shop.publish("work.delay('r-0')")
-        until(lambda: shop.done == {"r-0": 1}, "it is done", 30)
+        until(lambda: shop.done == {"r-0": 1}, "it is done")
         assert "there is no agent on this machine" in machine.said
 
 

@@ -73,7 +73,7 @@ def shell(tmp_path: Path) -> Iterator[Shell]:
     yield run
     for process in started:
         process.terminate()
-        process.wait(30)
+        process.wait(60)
 
 
 def on_the_machine(server: FakeServer, tmp_path: Path) -> dict[str, str]:
@@ -106,10 +106,10 @@ def test_an_agent_runs(command: str, server: FakeServer, shell: Shell, tmp_path:
             worker.ready()
             until(lambda: worker.may_take, "it serves")
             [notice] = of("spotkeeper-agent notice")
-            assert shell(notice, **settings).wait(30) == 0
+            assert shell(notice, **settings).wait(60) == 0
         assert '"state": "serving"' in said(tmp_path)
     agent.terminate()
-    assert agent.wait(30) == 0
+    assert agent.wait(60) == 0
 
 
 def agent_env() -> dict[str, str]:
@@ -136,7 +136,7 @@ def test_search_logs_are_forwarded(
     forwarder = shell(here.replace("search-logs", queue.name), PYTHONUTF8="1", **settings)
     until(lambda: server.machine.bodies == ['{"request_id": "r-1"}'], "SQS has it")
     forwarder.terminate()
-    assert forwarder.wait(30) == 0
+    assert forwarder.wait(60) == 0
 
 
 def test_files_that_are_named_are_there() -> None:

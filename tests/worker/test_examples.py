@@ -124,7 +124,7 @@ def test_the_example_worker_serves(
         machine.scale_in()
         until(lambda: len(machine.completed) == 2, "the machine may go")
         worker.terminate()
-        assert worker.wait(30) == 0
+        assert worker.wait(60) == 0
     sqs.close()
     server.stop()
 

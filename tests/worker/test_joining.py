@@ -22,7 +22,7 @@ pytestmark = [pytest.mark.make_e2e, pytest.mark.allow_hosts(["127.0.0.1"])]
 
 def status(url: str) -> int:
     try:
-        with urllib.request.urlopen(url, timeout=10) as answer:
+        with urllib.request.urlopen(url, timeout=60) as answer:
             return int(answer.status)
     except urllib.error.HTTPError as error:
         return error.code
@@ -111,7 +111,7 @@ def test_a_worker_in_node_takes_part(
         machine.scale_in()
         until(lambda: len(machine.completed) == 2, "the machine may go")
         node.terminate()
-        assert node.wait(20) == 0
+        assert node.wait(60) == 0
     assert {log["worker_id"] for log in machine.logs()} == {"web-0"}
 
 

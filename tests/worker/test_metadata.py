@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Iterator
+from contextlib import closing
 
 import pytest
 
@@ -13,23 +14,22 @@ pytestmark = pytest.mark.allow_hosts(["127.0.0.1"])
 
 
 @pytest.fixture
-def metadata(machine: FakeMachine) -> Iterator[Metadata]:
-    with FakeServer(machine) as server:
-        client = Metadata(server.endpoint, timeout_s=0.2)
-        yield client
-        client.close()
+def metadata(server: FakeServer) -> Iterator[Metadata]:
+    client = Metadata(server.endpoint, timeout_s=60.0)
+    yield client
+    client.close()
 
 
 def test_every_notice_is_understood(machine: FakeMachine, metadata: Metadata) -> None:
     assert look(metadata, Seen()).seen == Seen()
     machine.launch()
-    machine.interrupt(in_s=120)
-    machine.tag(in_s=60)
+    machine.interrupt(in_s=1200)
+    machine.tag(in_s=600)
     machine.recommend_rebalance()
     seen = look(metadata, Seen()).seen
     assert seen.target == "InService"
-    assert seen.taken_at == pytest.approx(time.time() + 120, abs=5)
-    assert seen.tagged_until == pytest.approx(time.time() + 60, abs=5)
+    assert seen.taken_at == pytest.approx(time.time() + 1200, abs=60)
+    assert seen.tagged_until == pytest.approx(time.time() + 600, abs=60)
     assert seen.rebalance
     machine.untag()
     assert look(metadata, seen).seen.tagged_until is None
@@ -41,7 +41,7 @@ def test_scheduled_maintenance_is_read(machine: FakeMachine, metadata: Metadata)
     machine.schedule(60, "system-reboot", "completed")
     machine.schedule(60, "instance-dance")
     seen = look(metadata, Seen()).seen
-    assert seen.maintained_at == pytest.approx(time.time() + 7200, abs=5)
+    assert seen.maintained_at == pytest.approx(time.time() + 7200, abs=60)
     assert seen.maintenance == "system-reboot"
     machine.maintenance = [{"Code": "system-reboot", "State": "active"}]
     found = look(metadata, seen)
@@ -53,12 +53,13 @@ def test_scheduled_maintenance_is_read(machine: FakeMachine, metadata: Metadata)
 
 @pytest.mark.parametrize("fault", ["hang", "html", "503", "500", "401", "403"])
 def test_a_service_that_is_ill_changes_nothing(
-    machine: FakeMachine, metadata: Metadata, fault: str
+    machine: FakeMachine, server: FakeServer, metadata: Metadata, fault: str
 ) -> None:
     machine.launch()
     before = look(metadata, Seen()).seen
     machine.fault = fault
-    after = look(metadata, before)
+    with closing(Metadata(server.endpoint, 0.2 if fault == "hang" else 60.0)) as client:
+        after = look(client, before)
     assert after.seen == before
     assert after.troubles
 
@@ -103,8 +104,8 @@ def test_a_clock_that_is_behind_does_not_move_the_time_of_leaving(
     machine.interrupt(in_s=120)
     look(metadata, Seen())
     seen = look(metadata, Seen()).seen
-    assert metadata.clock_offset_s == pytest.approx(300, abs=3)
-    assert seen.taken_at == pytest.approx(time.time() + 120, abs=5)
+    assert metadata.clock_offset_s == pytest.approx(300, abs=60)
+    assert seen.taken_at == pytest.approx(time.time() + 120, abs=60)
 
 
 def test_who_it_is(machine: FakeMachine, metadata: Metadata) -> None:

@@ -64,7 +64,7 @@ def test_a_message_is_repeated_byte_for_byte_until_it_is_taken(tmp_path: Path) -
     box.accept([a_log(n) for n in range(3)], "s", 1)
     until(lambda: len(queue.tried) >= 3, "it is tried again")
     queue.refuses = False
-    assert box.flush(10)
+    assert box.flush(60)
     box.close()
     assert set(queue.tried) == set(queue.bodies)
     assert len(queue.bodies) == 1
@@ -83,7 +83,7 @@ def test_a_wrong_log_costs_the_others_nothing_and_a_batch_counts_once(tmp_path: 
     # What a worker lost is told once, too.
     for _ in range(2):
         box.accept([a_log(4, **right)], "s", 2, 7)
-    assert box.flush(10)
+    assert box.flush(60)
     box.close()
     assert sorted(counted(queue)) == ["r-0", "r-3", "r-4"]
     told = [agent for agent in agents(queue) if any(agent.values())]
@@ -119,7 +119,7 @@ def test_an_hour_of_refusals_keeps_the_newest_and_tells_the_loss(tmp_path: Path)
     assert box.waiting <= 1000
     queue.refuses = False
     box.accept([a_log(0)], "s", 31)
-    assert box.flush(10)
+    assert box.flush(60)
     box.close()
     lines = [line for body in queue.bodies for line in unpacked(body)]
     told = sum(agent["lost"] for agent in agents(queue))
@@ -136,7 +136,7 @@ def test_no_message_has_more_workers_than_the_collector_takes(
     for number, first in enumerate(range(0, 500, batch_of)):
         made.accept(logs[first : first + batch_of], "s", number + 1)
     made.start()
-    assert made.flush(10)
+    assert made.flush(60)
     made.close()
     assert sorted(counted(queue)) == sorted(log["request_id"] for log in logs)
     assert len(queue.bodies) == 3
@@ -148,7 +148,7 @@ def test_a_long_batch_is_several_messages_that_sqs_takes(tmp_path: Path) -> None
     named = random.Random(1)
     ids = ["".join(chr(named.randint(0x4E00, 0x9FFF)) for _ in range(128)) for _ in range(500)]
     box.accept([a_log(0, request_id=each, worker_id=each[::-1]) for each in ids], "s", 1)
-    assert box.flush(10)
+    assert box.flush(60)
     box.close()
     assert max(map(len, queue.bodies)) <= 256 * 1024
     assert sorted(counted(queue)) == sorted(ids)
@@ -164,7 +164,7 @@ def test_a_batch_of_several_messages_counts_once_though_a_kill_cut_it(tmp_path: 
     again = Outbox(Journal(tmp_path), queue.send, settings)
     again.accept(logs, "s", 1)
     again.start()
-    assert again.flush(10)
+    assert again.flush(60)
     again.close()
     assert sorted(counted(queue)) == sorted(log["request_id"] for log in logs)
 
@@ -188,7 +188,7 @@ def test_what_an_agent_before_this_one_left_is_no_part_of_its_message(tmp_path: 
     queue = Queue()
     box = outbox(tmp_path, queue)
     box.accept([a_log(3)], "s", 1)
-    assert box.flush(10)
+    assert box.flush(60)
     box.close()
     assert [len(unpacked(body)) for body in queue.bodies] == [3, 1]
 
@@ -203,7 +203,7 @@ def test_an_error_that_nobody_thought_of_is_told_and_sending_goes_on(
     queue.breaks = [RuntimeError("a bug"), KeyError("another")]
     box = outbox(tmp_path, queue)
     box.accept([a_log(0)], "s", 1)
-    assert box.flush(10)
+    assert box.flush(60)
     assert box.alive
     box.close()
     assert [log.request_id for body in queue.bodies for log in read(body).logs] == ["r-0"]
@@ -224,7 +224,7 @@ def test_logs_are_sent_while_the_disk_takes_no_further_file(
         until(lambda: len(queue.bodies) > number, "it is sent")  # noqa: B023
     full.over = True
     box.accept([a_log(3)], "s", 4)
-    assert box.flush(10)
+    assert box.flush(60)
     box.close()
     found = [log.request_id for body in queue.bodies for log in read(body).logs]
     assert found == ["r-0", "r-1", "r-2", "r-3"]
@@ -265,7 +265,7 @@ class Full:
 def systemd(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[socket.socket]:
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as channel:
         channel.bind(str(tmp_path / "notify"))
-        channel.settimeout(20)
+        channel.settimeout(60)
         monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "notify"))
         yield channel
 

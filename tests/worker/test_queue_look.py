@@ -185,7 +185,7 @@ def test_a_real_broker_tells_what_waits_and_what_is_being_served(
             return False
         return (found["ready"], found["unacknowledged"]) == (3, 2)
 
-    until(sees, "the broker tells", 60)
+    until(sees, "the broker tells")
 
 
 def test_a_real_broker_refuses_by_name(broker: Rabbit, queue: Queue) -> None:

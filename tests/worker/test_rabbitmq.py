@@ -51,7 +51,7 @@ class Stage:
 
     def close(self) -> None:
         self.worker.stop()
-        self._thread.join(10)
+        self._thread.join(60)
         assert not self._thread.is_alive()
         self.worker.close(timeout_s=0.0)
 
@@ -78,13 +78,13 @@ def test_what_was_prefetched_goes_back_when_the_machine_drains(stage: Stage, que
 
     def handle(body: bytes) -> None:
         begun.set()
-        assert over.wait(20)
+        assert over.wait(120)
         stage.served.append(body)
 
     stage.handle = handle
     for n in range(3):
         queue.send(b"%d" % n, message_id=f"r-{n}")
-    assert begun.wait(20)
+    assert begun.wait(60)
     stage.say(State.DRAINING)
     until(lambda: queue.waiting == 2, "the others wait for another worker")
     over.set()
@@ -101,11 +101,11 @@ def test_a_request_that_will_not_be_done_is_requeued_before_the_end(
 
     def handle(body: bytes) -> None:
         begun.set()
-        assert over.wait(60)
+        assert over.wait(120)
 
     stage.handle = handle
     queue.send(b"one", message_id="r-0")
-    assert begun.wait(20)
+    assert begun.wait(60)
     stage.say(State.DRAINING, until_s=2.2)
     until(lambda: queue.waiting == 1, "another worker can take it")
     over.set()
@@ -132,11 +132,11 @@ def test_a_connection_lost_in_a_request_serves_it_once(
     def handle(body: bytes) -> None:
         stage.served.append(body)
         begun.set()
-        assert over.wait(20)
+        assert over.wait(120)
 
     stage.handle = handle
     queue.send(b"one", message_id=message_id)
-    assert begun.wait(20)
+    assert begun.wait(60)
     close_connections(broker, queue)
     until(lambda: queue.waiting == 1, "the broker has it again")
     over.set()
@@ -191,7 +191,7 @@ def close_connections(broker: Rabbit, queue: Queue) -> None:
     def ask(method: str, path: str) -> bytes:
         request = urllib.request.Request(f"{broker.management_url}/api/{path}", method=method)
         request.add_header("Authorization", "Basic Z3Vlc3Q6Z3Vlc3Q=")
-        with urllib.request.urlopen(request, timeout=10) as answer:
+        with urllib.request.urlopen(request, timeout=60) as answer:
             return bytes(answer.read())
 
     def close() -> bool:
@@ -271,7 +271,7 @@ def test_search_logs_are_forwarded_unchanged(
     second = forwarder(broker, queue, server)
     until(lambda: sorted(set(machine.bodies)) == sorted(bodies), "SQS has them")
     second.send_signal(signal.SIGTERM)
-    assert second.wait(10) == 0
+    assert second.wait(60) == 0
     assert queue.waiting == 0
 
 

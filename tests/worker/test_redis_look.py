@@ -72,7 +72,7 @@ def says() -> Iterator[Says]:
     yield start
     server.close()
     for thread in threads:
-        thread.join(10)
+        thread.join(60)
 
 
 @pytest.mark.parametrize(

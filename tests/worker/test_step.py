@@ -242,6 +242,8 @@ class OnEc2:
         self.settings = parse(environment)
         cli.make_folders(self.settings)
         self.agent, self._outbox, self._server = cli.assembled(self.settings)
+        assert self.agent._parts.metadata
+        self.agent._parts.metadata._timeout_s = 60.0  # however busy this machine is
         self.now = time.time()
 
     def step(self, seconds: float = 5.0) -> State:

@@ -206,7 +206,7 @@ def test_a_worker_that_died_leaves_its_name(run_dir: Path) -> None:
         "import os, sys; from spotkeeper_worker import Worker\n"
         "Worker('gpu-0', sys.argv[1]).ready(); os.kill(os.getpid(), 9)\n"
     )
-    subprocess.run([sys.executable, "-c", code, str(run_dir)], check=False, timeout=30)
+    subprocess.run([sys.executable, "-c", code, str(run_dir)], check=False, timeout=60)
     assert (run_dir / "workers" / "gpu-0").exists()
     with Worker("gpu-0", run_dir) as worker:
         worker.ready()
@@ -229,7 +229,7 @@ def test_a_child_does_not_hold_its_parent_s_name(run_dir: Path) -> None:
     ) as parent:  # fmt: skip
         assert parent.stdout is not None
         assert parent.stdout.readline() == b"child\n"
-        parent.wait(10)
+        parent.wait(60)
         try:
             until(lambda: read_roster(run_dir, 1, time.time()).ready == (), "the name is free")
         finally:
@@ -256,7 +256,7 @@ def test_systemd_is_told(
 ) -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as channel:
         channel.bind(str(tmp_path / "notify"))
-        channel.settimeout(20)
+        channel.settimeout(60)
         monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "notify"))
         machine.launch()
         agent()

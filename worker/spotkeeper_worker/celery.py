@@ -395,8 +395,8 @@ class _Drain(bootsteps.StartStopStep):  # type: ignore[misc]
         """Requeue tasks that acknowledge late: they will not be done when the machine goes."""
         for request in list(state.active_requests):
             if request.task.acks_late and not request.acknowledged:
-                _LOG.warning("%s was handed back: the machine goes", request.id)
                 request.return_message()
+                _LOG.warning("%s was handed back: the machine goes", request.id)
 
     def stop(self, parent: Any) -> None:
         """Look no more."""

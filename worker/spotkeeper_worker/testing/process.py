@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from spotkeeper_worker.testing.serving import FakeServer
 
-DEADLINE_S = 30.0
+DEADLINE_S = 60.0
 
 
 def start_agent(
