@@ -188,6 +188,17 @@ def test_a_fleet_whose_document_is_wrong_is_not_said_to_be_unknown(
     assert refused("mode", "night", "observe").startswith("error: fleet night is not turned: ")
 
 
+@pytest.mark.parametrize("command", ["explain", "observe report", "types"])
+def test_a_fleet_whose_document_is_wrong_is_named_where_it_is_left_out(
+    deployed: Stage, command: str
+) -> None:
+    deployed.put("main", '{"version": 1}')
+    code, out, err = run(*command.split())
+    assert (code, err.count("fleet document main: bounds: Field required")) == (1, 1)
+    assert out.strip()
+    assert "this fleet is left out" in err
+
+
 def _document() -> dict[str, object]:
     return {
         "version": 1,

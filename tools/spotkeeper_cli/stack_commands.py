@@ -61,6 +61,14 @@ class OnStack:
         """Answer, in the form that the options name."""
         typer.echo((as_json if self.json else text)(*found), nl=False)
 
+    def name_left_out(self, fleet: str | None) -> None:
+        """Name the fleets whose documents are wrong, which the answer lacks; exit code 1."""
+        wrong = self.aws.wrong_documents if fleet is None else ()
+        for error in wrong:
+            typer.echo(f"error: {error}: this fleet is left out", err=True)
+        if wrong:
+            raise typer.Exit(1)
+
     def controls(self) -> "FleetControls":
         """What operators decide for fleets."""
         from spotkeeper_operator.control import FleetControls
@@ -212,6 +220,7 @@ def explain(
     show = explain_json if on.json else explain_text
     page = explain_page(found.records, first, last, rule)
     tell(show(found.entries, found.unreadable, found.holes), page, report)
+    on.name_left_out(fleet)
 
 
 def _period(at: str | None, since: float | None, now: datetime) -> tuple[datetime, datetime]:
@@ -244,6 +253,7 @@ def sizing(
     from spotkeeper_operator.what_if import read_what_if, what_if_json, what_if_text
 
     on.say(what_if_text, what_if_json, read_what_if(on.aws, on.stack, fleet, what_if))
+    on.name_left_out(fleet)
 
 
 @on_stack
@@ -330,6 +340,7 @@ def types(
 
     found = read_types(on.aws, on.stack, fleet, on.now, timedelta(seconds=since))
     on.say(types_text, types_json, found)
+    on.name_left_out(fleet)
 
 
 observe = typer.Typer(
@@ -358,6 +369,7 @@ def observed(
     now = on.now
     found = read_observed(on.aws, on.stack, fleet, now - timedelta(seconds=since), now)
     on.say(report_text, report_json, found, price_ratio)
+    on.name_left_out(fleet)
 
 
 @on_stack

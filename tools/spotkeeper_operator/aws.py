@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
     from mypy_boto3_ec2 import EC2Client
 
+    from spotkeeper.border.fleet_document import FleetDocumentError
     from spotkeeper.domain.fleet import Fleet
 
 # A person waits: fail within seconds, but ride out a throttled call.
@@ -37,6 +38,7 @@ class Aws:
 
     def __init__(self, region: str | None = None, profile: str | None = None) -> None:
         """Find region and profile; raises `OperatorError` when there are none."""
+        self.wrong_documents: Sequence[FleetDocumentError] = ()
         try:
             self.session = boto3.Session(region_name=region, profile_name=profile)
         except ProfileNotFound as error:
@@ -90,7 +92,9 @@ class Aws:
     def documents(self, stack: Stack) -> FleetDocuments:
         """Read the stack's fleet documents."""
         ssm = self.session.client("ssm", config=CONFIG)
-        return FleetDocumentStore(ssm, stack.documents_path).load()
+        documents = FleetDocumentStore(ssm, stack.documents_path).load()
+        self.wrong_documents = documents.errors
+        return documents
 
     def records(self, stack: Stack) -> DecisionRecords:
         """The stack's decision records."""
