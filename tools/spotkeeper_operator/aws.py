@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
     from mypy_boto3_ec2 import EC2Client
 
-    from spotkeeper.border.fleet_document import FleetDocumentError
     from spotkeeper.domain.fleet import Fleet
+    from spotkeeper.ports import FleetError
 
 # A person waits: fail within seconds, but ride out a throttled call.
 CONFIG = Config(
@@ -38,7 +38,7 @@ class Aws:
 
     def __init__(self, region: str | None = None, profile: str | None = None) -> None:
         """Find region and profile; raises `OperatorError` when there are none."""
-        self.wrong_documents: Sequence[FleetDocumentError] = ()
+        self.wrong_documents: Sequence[FleetError] = ()
         try:
             self.session = boto3.Session(region_name=region, profile_name=profile)
         except ProfileNotFound as error:
