@@ -1,8 +1,10 @@
-"""A broker's management API of pretence."""
+"""A service on loopback that answers what a test says, such as a broker's management API."""
 
 import threading
 from collections.abc import Callable, Iterator
-from http.server import BaseHTTPRequestHandler, HTTPServer
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
 
 import pytest
 
@@ -11,31 +13,48 @@ TOLD = {"messages": 7, "messages_ready": 5, "messages_unacknowledged": 2}
 type Manage = Callable[[int, str], str]
 
 
-@pytest.fixture
-def manage() -> Iterator[Manage]:
-    """A management API that answers one thing; gives the address of the queue `requests`."""
-    answer: list[tuple[int, str]] = []
+class Web:
+    """What it answers at one path; 400 at every other."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self.status = 200
+        self.body = ""
+        self.url = ""
+
+
+@contextmanager
+def serving(path: str) -> Iterator[Web]:
+    web = Web(path)
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            status, body = answer[0]
-            rightly = self.path == "/api/queues/%2F/requests"
-            self.send_response(status if rightly else 400)
+            body = web.body.encode()
+            self.send_response(web.status if self.path == web.path else 400)
+            self.send_header("Content-Length", str(len(body)))
             self.end_headers()
-            self.wfile.write(body.encode())
+            self.wfile.write(body)
 
-        def log_message(self, format: str, *args: object) -> None:
+        def log_message(self, format: str, *args: Any) -> None:
             """Say nothing."""
 
-    server = HTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    web.url = f"http://127.0.0.1:{server.server_port}{path}"
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
     thread.start()
-
-    def answers(status: int, body: str) -> str:
-        answer[:] = [(status, body)]
-        return f"http://me:s3cret@127.0.0.1:{server.server_port}/%2F/requests"
-
-    yield answers
+    yield web
     server.shutdown()
     thread.join()
     server.server_close()
+
+
+@pytest.fixture
+def manage() -> Iterator[Manage]:
+    """A management API that answers one thing; gives the address of the queue `requests`."""
+    with serving("/api/queues/%2F/requests") as web:
+
+        def answers(status: int, body: str) -> str:
+            web.status, web.body = status, body
+            return web.url.replace("//", "//me:s3cret@").replace("/api/queues", "")
+
+        yield answers

@@ -26,7 +26,7 @@ from spotkeeper_worker.logs.outbox import Outbox, OutboxSettings
 from spotkeeper_worker.logs.pace import PaceSettings
 from spotkeeper_worker.testing import until
 from spotkeeper_worker.times import as_text
-from tests.search_logs import digest_of
+from tests.search_logs import SENT, digest_of
 from tests.worker.logs import AWS, a_log, kept, lines
 
 
@@ -191,6 +191,40 @@ def test_what_an_agent_before_this_one_left_is_no_part_of_its_message(tmp_path: 
     assert box.flush(60)
     box.close()
     assert [len(unpacked(body)) for body in queue.bodies] == [3, 1]
+
+
+def test_a_look_at_a_request_queue_goes_alone_too_and_does_not_pile_up(tmp_path: Path) -> None:
+    queue = Queue()
+    box = outbox(tmp_path, queue)
+
+    def look(ready: int) -> None:
+        told = {"vhost": "/", "name": "q", "ready": ready, "unacknowledged": 0}
+        box.tell({**told, "at": as_text(SENT.timestamp())})
+
+    def looks() -> list[int]:
+        notes = [note for body in queue.bodies for _, note in read(body).notes]
+        return [found.length.waiting for note in notes if (found := note.look(SENT))]
+
+    look(5)
+    until(lambda: looks() == [5], "it is sent, though no log is")
+    queue.refuses = True
+    for ready in range(20):
+        look(ready)
+    queue.refuses = False
+    box.accept([a_log(0)], "s", 1)
+    look(20)
+    until(lambda: 20 in looks() and not box.waiting, "the newest is sent, and the log")
+    box.close()
+    assert len(queue.bodies) <= 4
+    assert [log.request_id for body in queue.bodies for log in read(body).logs] == ["r-0"]
+
+
+def test_a_look_of_a_segment_that_was_lost_is_not_counted(tmp_path: Path) -> None:
+    journal = Journal(tmp_path, most_logs=1)
+    journal.append(lines(0, 1), "s", 1)
+    journal.seal({"name": "q", "ready": 5})
+    journal.append(lines(1, 1), "s", 2)
+    assert (journal.counts.lost, journal.waiting) == (1, 1)
 
 
 # --- what nobody thought of -----------------------------------------------------------------------

@@ -1,21 +1,12 @@
 """The agent looks at the request queue of a broker of one's own, and tells what it saw."""
 
 import json
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
-from spotkeeper.border.search_log import read
-from spotkeeper_worker.agent.aws import AwsError
 from spotkeeper_worker.agent.queue_look import LookFailed, QueueAddress, look
-from spotkeeper_worker.logs.intake import Origin
-from spotkeeper_worker.logs.journal import Journal
-from spotkeeper_worker.logs.outbox import Outbox, OutboxSettings
-from spotkeeper_worker.logs.pace import PaceSettings
 from spotkeeper_worker.testing import until
 from spotkeeper_worker.times import as_text
-from tests.search_logs import SENT
 from tests.worker.brokers import Queue, Rabbit, broker, queue
 from tests.worker.management import TOLD, Manage, manage
 
@@ -79,85 +70,6 @@ def test_addresses(url: str, path: str, vhost: str, name: str) -> None:
 def test_what_is_no_address_is_refused(url: str) -> None:
     with pytest.raises(ValueError, match=r"15671/VHOST/QUEUE|[Pp]ort"):
         QueueAddress.parse(url)
-
-
-# --- on its way -----------------------------------------------------------------------------------
-
-
-class Sent(list[str]):
-    """Message bodies; refuses while it is told to."""
-
-    refuses = False
-
-    def send(self, body: str) -> None:
-        """Take a message."""
-        if self.refuses:
-            raise AwsError("SendMessage", "", "refused by the test")
-        self.append(body)
-
-    @property
-    def lengths(self) -> list[int]:
-        """What waits in the looks that came."""
-        notes = [note for body in self for _, note in read(body).notes]
-        looks = [note.look(SENT) for note in notes]
-        return [each.length.waiting for each in looks if each is not None]
-
-
-@pytest.fixture
-def sent(tmp_path: Path) -> Iterator[tuple[Sent, Outbox]]:
-    found = Sent()
-    pace = PaceSettings(0.05, 0.1)
-    settings = OutboxSettings(origin=Origin("onprem"), pace=pace, first_retry_s=0.01)
-    outbox = Outbox(Journal(tmp_path), found.send, settings)
-    outbox.start()
-    yield found, outbox
-    outbox.close()
-
-
-def a_look(ready: int) -> dict[str, object]:
-    return {"vhost": "/", "name": "q", "ready": ready, "unacknowledged": 0, "at": as_text(AT)}
-
-
-def a_log() -> dict[str, object]:
-    at = as_text(SERVED_AT)
-    times = {"enqueued_at": at, "started_at": at, "finished_at": at}
-    return {"request_id": "r", "worker_id": "w", "status": "ok", **times}
-
-
-def test_a_look_goes_with_logs_where_there_are_some(sent: tuple[Sent, Outbox]) -> None:
-    bodies, outbox = sent
-    outbox.accept([a_log()], "s", 1)
-    outbox.tell(a_look(5))
-    until(lambda: bool(bodies), "it is sent")
-    assert (len(read(bodies[0]).logs), bodies.lengths, len(bodies)) == (1, [5], 1)
-
-
-def test_a_look_goes_alone_where_there_is_no_log(sent: tuple[Sent, Outbox]) -> None:
-    bodies, outbox = sent
-    outbox.tell(a_look(5))
-    until(lambda: bool(bodies), "it is sent")
-    assert (len(read(bodies[0]).logs), bodies.lengths) == (0, [5])
-
-
-def test_looks_do_not_pile_up_while_the_queue_refuses(sent: tuple[Sent, Outbox]) -> None:
-    bodies, outbox = sent
-    bodies.refuses = True
-    for ready in range(20):
-        outbox.tell(a_look(ready))
-    bodies.refuses = False
-    outbox.accept([a_log()], "s", 1)
-    outbox.tell(a_look(20))
-    until(lambda: 20 in bodies.lengths, "the newest is sent")
-    until(lambda: outbox.waiting == 0, "the log is sent")
-    assert len(bodies) <= 3
-
-
-def test_a_look_of_a_segment_that_was_lost_is_not_counted(tmp_path: Path) -> None:
-    journal = Journal(tmp_path, most_logs=1)
-    journal.append([json.dumps(a_log())], "s", 1)
-    journal.seal(a_look(5))
-    journal.append([json.dumps(a_log())], "s", 2)
-    assert (journal.counts.lost, journal.waiting) == (1, 1)
 
 
 # --- the real thing -------------------------------------------------------------------------------

@@ -137,6 +137,9 @@ def test_a_message_is_the_same_for_every_agent_that_sends_it(tmp_path: Path) -> 
     assert first is not None
     assert again is not None
     assert first.body() == again.body()
+    assert json.loads(first.told) == {
+        "lost": 0, "clamped": 2, "refused": 0, "queue": {"name": "requests", "ready": 5},
+    }  # fmt: skip
 
 
 def test_the_ring_loses_the_oldest_and_tells_how_many(tmp_path: Path) -> None:

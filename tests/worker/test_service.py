@@ -3,11 +3,9 @@
 import asyncio
 import json
 import os
-import threading
 import time
 import tomllib
 from collections.abc import Callable, Iterator, Sequence
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +26,7 @@ from spotkeeper_worker.notice import Notice, write_notice
 from spotkeeper_worker.states import Leave, State, Workers
 from spotkeeper_worker.testing import until
 from tests.worker.logs import AWS
+from tests.worker.management import Web, serving
 
 QUEUE = {"SPOTKEEPER_SEARCH_LOG_QUEUE_URL": "https://sqs.us-east-1.amazonaws.com/1/q"}
 
@@ -127,38 +126,10 @@ def test_what_is_read_is_what_toml_means(value: Any) -> None:
 # --- probes and commands --------------------------------------------------------------------------
 
 
-class Web:
-    """A service on loopback that answers what a test says."""
-
-    def __init__(self) -> None:
-        web = self
-        self.status = 200
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_GET(self) -> None:
-                self.send_response(web.status)
-                self.send_header("Content-Length", "0")
-                self.end_headers()
-
-            def log_message(self, format: str, *args: Any) -> None:
-                pass
-
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self._server.server_address[1]}/health?full=1"
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.01,))
-        self._thread.start()
-
-    def close(self) -> None:
-        self._server.shutdown()
-        self._thread.join()
-        self._server.server_close()
-
-
 @pytest.fixture
 def web() -> Iterator[Web]:
-    made = Web()
-    yield made
-    made.close()
+    with serving("/health?full=1") as made:
+        yield made
 
 
 def service(**given: Any) -> Service:
