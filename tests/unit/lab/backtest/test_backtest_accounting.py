@@ -99,6 +99,8 @@ def test_ticks_hold_at_least_the_seconds() -> None:
         ({"price_ratio": -1.0}, "price_ratio is -1.0"),
         ({"warm_start_s": -1.0}, "warm_start_s is -1.0"),
         ({"warm_pool": 2}, "warm_pool needs warm_start_s"),
+        ({"turn_jitter_s": -1.0}, "turn_jitter_s"),
+        ({"turn_jitter_s": 60.0}, "turn_jitter_s"),
     ],
 )
 def test_a_world_that_cannot_be_is_refused(changed: dict[str, float], problem: str) -> None:

@@ -77,12 +77,6 @@ def test_windows_are_on_ticks_inside_the_market_and_the_same_for_a_seed() -> Non
     assert Windows().of(MARKET, 30.0) == [MARKET]
 
 
-@pytest.mark.parametrize(("count", "hours"), [(2, 13.0), (0, 1.0), (1, 0.0)])
-def test_windows_that_do_not_fit_are_refused(count: int, hours: float) -> None:
-    with pytest.raises(MarketError):
-        Windows(count=count, hours=hours).of(MARKET, 30.0)
-
-
 def test_a_row_has_what_the_json_needs() -> None:
     seen: list[tuple[int, int, str]] = []
     rows = run_backtest(plan("spothedge", "limit"), progress=lambda *at: seen.append(at))
@@ -103,17 +97,18 @@ def test_the_same_plan_gives_the_same_rows_also_in_processes() -> None:
 
 
 @pytest.mark.parametrize(
-    ("hours", "problem"),
+    ("count", "hours", "problem"),
     [
-        (float("nan"), "a window of nan h has no length"),
-        (0.0, "a window of 0 h has no length"),
-        (0.03, "a window of 108 s ends before the first cold start of 120 s does"),
-        (13.0, "13 h from 0 h on does not fit"),
+        (0, 2.0, "0 windows are none"),
+        (3, float("nan"), "a window of nan h has no length"),
+        (3, 0.0, "a window of 0 h has no length"),
+        (3, 0.03, "a window of 108 s ends before the first cold start of 120 s does"),
+        (3, 13.0, "13 h from 0 h on does not fit"),
     ],
 )
-def test_windows_that_measure_nothing_are_refused(hours: float, problem: str) -> None:
+def test_windows_that_measure_nothing_are_refused(count: int, hours: float, problem: str) -> None:
     with pytest.raises(MarketError, match=problem):
-        run_backtest(plan("spot", hours=hours))
+        run_backtest(plan("spot", count=count, hours=hours))
 
 
 @pytest.mark.parametrize(

@@ -2,10 +2,8 @@
 
 from itertools import pairwise
 
-import pytest
-
 from spotkeeper_lab.backtest.deployed import replay_of
-from spotkeeper_lab.backtest.world import World, WorldError
+from spotkeeper_lab.backtest.world import World
 from spotkeeper_lab.fakes import FakeStates, seconds
 from spotkeeper_lab.traces.market import market_of
 
@@ -28,13 +26,3 @@ def test_a_turn_comes_in_every_minute_and_two_are_up_to_two_minutes_apart() -> N
     gaps = [after - before for before, after in pairwise(by_minute[n] for n in sorted(by_minute))]
     assert max(gaps) > 90
     assert max(gaps) <= 119
-
-
-def test_without_jitter_they_come_on_the_minute() -> None:
-    assert {at_s % 60 for at_s in turns(0.0)} >= {0.0}
-
-
-@pytest.mark.parametrize("jitter_s", [-1.0, 60.0])
-def test_a_jitter_of_a_minute_would_lose_one(jitter_s: float) -> None:
-    with pytest.raises(WorldError, match="turn_jitter_s"):
-        World(target=1, turn_jitter_s=jitter_s)

@@ -40,14 +40,6 @@ def test_changes_come_in_time_order_and_half_open(market: Market) -> None:
     assert list(market.changes(90, 120)) == [Change(90, "a/g", 1)]
 
 
-def test_a_window_starts_at_zero_with_what_held_then(market: Market) -> None:
-    window = market.window(70, 50)
-    assert window.end_s == 50
-    assert list(window.changes()) == [
-        Change(0, "a/g", 2),
-        Change(0, "b/g", 3),
-        Change(20, "a/g", 1),
-    ]
 
 
 @pytest.mark.parametrize(("start", "length"), [(0, 121), (100, 21), (-1, 10), (0, 0)])
