@@ -40,8 +40,6 @@ def test_changes_come_in_time_order_and_half_open(market: Market) -> None:
     assert list(market.changes(90, 120)) == [Change(90, "a/g", 1)]
 
 
-
-
 @pytest.mark.parametrize(("start", "length"), [(0, 121), (100, 21), (-1, 10), (0, 0)])
 def test_a_window_that_does_not_fit_is_refused(market: Market, start: float, length: float) -> None:
     with pytest.raises(MarketError, match="does not fit"):
