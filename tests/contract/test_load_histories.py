@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from spotkeeper.adapters.dynamodb.load_histories import LoadHistoryTable
+from spotkeeper.domain.load.arrivals import Sharing
 from spotkeeper.domain.load.history import DAY_MINUTES, LoadHistory, Scores, digits
 from spotkeeper.domain.sizing.shadows import FAMILY
 from spotkeeper.ports import LoadHistories, Unreadable
@@ -39,7 +40,11 @@ def a_day(erlangs: int = 50) -> LoadHistory:
         next_step=6_000_000,
         work_ms=tuple(digits(random.randrange(120_000 * erlangs)) for _ in range(DAY_MINUTES)),
         requests=tuple(random.randrange(600) for _ in range(DAY_MINUTES)),
-        sharing=((288.0, 9_000.0, 9_000.0, 18_000.0), (12.5, 800.0, 1_200.0, 2_000.0)),
+        sharing=Sharing(
+            rows=((288.0, 9_000.0, 9_000.0, 18_000.0), (12.5, 800.0, 1_200.0, 2_000.0)),
+            slots=16,
+            full=9.5,
+        ),
         scores=Scores(
             family="1",
             wait_s=10.0,

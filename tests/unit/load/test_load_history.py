@@ -168,7 +168,7 @@ def shared(at_once: int, took_s: int, until: datetime) -> list[LoadDigest]:
 
 def seen_at(now: datetime, digests: list[LoadDigest], history: LoadHistory) -> LoadHistory:
     """One turn of a worker with eight slots."""
-    history, window = as_if_full(history, arrival_window(digests, now, 900, 8), 8)
+    history, window = as_if_full(history, arrival_window(digests, now, 900, 8), 8, {})
     return extended(history, window)
 
 
@@ -182,27 +182,44 @@ def test_requests_that_share_a_worker_count_as_long_as_when_it_is_full() -> None
         history = seen_at(now, shared(at_once, took_s, now), history)
     now += timedelta(seconds=1_200)
     window = arrival_window(shared(1, 10, now), now, 900, 8)
-    _, full = as_if_full(history, window, 8)
+    _, full = as_if_full(history, window, 8, {})
     assert window.service_mean_s == 10
     assert 17 <= full.service_mean_s <= 20
     assert sum(full.work_ms) == pytest.approx(sum(window.work_ms) * full.service_mean_s / 10, 0.01)
-    assert as_if_full(history, window, 1) == (history, window), "a worker with one slot"
+    assert as_if_full(history, window, 1, {}) == (history, window), "a worker with one slot"
 
 
 @given(
     steps=st.lists(
-        st.tuples(st.integers(0, 400), st.floats(1, 64), st.floats(0.01, 600)), max_size=8
+        st.tuples(
+            st.integers(0, 400), st.floats(1, 64), st.floats(0.01, 600), st.sampled_from([0.0, 0.6])
+        ),
+        max_size=8,
     ),
     shares=st.tuples(st.floats(1, 64), st.floats(1, 64)),
     slots=st.integers(2, 64),
 )
 def test_sharing_never_helps(
-    steps: list[tuple[int, float, float]], shares: tuple[float, float], slots: int
+    steps: list[tuple[int, float, float, float]], shares: tuple[float, float], slots: int
 ) -> None:
     """A full worker is never quicker, and least of all beside one with few requests."""
-    sharing: Sharing = ()
-    for count, many, mean_s in steps:
-        sharing = learned(sharing, [count], [count * mean_s], [many])
+    sharing = Sharing()
+    for count, many, mean_s, late in steps:
+        sharing = learned(sharing, [count], [count * mean_s], [many], late, slots)
     fewer, more = slower_when_full(sharing, sorted(shares), slots)
     assert fewer >= more >= 1
-    assert fewer <= max([mean for *_, mean in steps], default=1) / 0.01
+    assert 1 <= sharing.at_once(slots) <= slots
+    assert fewer <= max([mean_s for _, _, mean_s, _ in steps], default=1) / 0.01
+
+
+def test_slots_that_are_not_there_are_not_counted() -> None:
+    """Requests wait while four share a worker, so it has four slots, whatever is declared."""
+    many = [4.0]
+    told = learned(Sharing(), [100], [400.0], many, 0.3, 16)
+    assert told.at_once(16) == 16
+    seen = learned(told, [100], [400.0], many, 0.8, 16)
+    assert seen.at_once(16) == 4
+    quiet = learned(seen, [100], [200.0], [2.0], 0.0, 16)
+    assert quiet.at_once(16) == 4
+    assert quiet.at_once(8) == 8, "another number in the document is believed"
+    assert learned(quiet, [100], [400.0], [6.0], 0.0, 16).at_once(16) == 6

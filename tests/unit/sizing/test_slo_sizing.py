@@ -57,13 +57,14 @@ def test_a_strict_promise_about_short_waits_needs_more_than_the_load() -> None:
     assert size(steady(31.0, service_s=6.0), policy=strict).workers >= 41
 
 
-def test_down_slowly_never_below_the_recent_need() -> None:
-    recent = (PastNeed(age_s=60.0, workers=9), PastNeed(age_s=600.0, workers=30))
-    need = size(steady(2.0), live=9, past=recent)
+def test_down_as_the_rule_says_and_after_a_silence_not_below_what_was_held() -> None:
+    before = (PastNeed(age_s=60.0, workers=9), PastNeed(age_s=600.0, workers=30))
+    assert size(steady(2.0), live=9, past=before).workers == 3
+    held = (*before, PastNeed(age_s=600.0, workers=9, held=True))
+    need = size(steady(2.0), live=9, past=held)
     assert need.workers == 9
     assert "9 kept, the need of the recent past" in need.reason
     assert need.load_workers == 3
-    assert size(steady(2.0), live=9).workers == 3
 
 
 def test_a_young_fleet_is_not_scaled_in() -> None:

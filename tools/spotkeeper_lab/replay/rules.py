@@ -155,6 +155,20 @@ class SquareRoot(LogRule):
         return math.ceil(load + 1.645 * math.sqrt(load))
 
 
+def objective_policy(settings: ReplaySettings, slots: int) -> ObjectivePolicy:
+    """Return what the production rule is given, for workers that serve so many requests at once."""
+    return ObjectivePolicy(
+        wait_s=settings.wait_s,
+        share=settings.share,
+        min_workers=settings.min_workers * slots,
+        max_workers=settings.max_workers * slots,
+        start_up_s=settings.cold_start_s,
+        onprem=settings.onprem * slots,
+        per_instance=settings.workers_per_instance * slots,
+        slots=slots,
+    )
+
+
 class Spotkeeper:
     """`spotkeeper`: the production rule on what the search logs say, and the queue if known.
 
@@ -173,16 +187,8 @@ class Spotkeeper:
         self._late = np.zeros(len(FAMILY))
         self._hours = np.zeros(len(FAMILY))
         self._requests = 0.0
-        self._policy = ObjectivePolicy(
-            wait_s=settings.wait_s,
-            share=settings.share,
-            min_workers=settings.min_workers * settings.slots,
-            max_workers=settings.max_workers * settings.slots,
-            start_up_s=settings.cold_start_s,
-            onprem=settings.onprem * settings.slots,
-            per_instance=settings.workers_per_instance * settings.slots,
-            slots=settings.slots,
-        )
+        self._settings = settings
+        self._policy = objective_policy(settings, settings.slots)
         self._scores = Scores()
         self._needs: deque[tuple[float, Need]] = deque(maxlen=60)
         self._queue: QueueMemory | None = None
@@ -194,8 +200,9 @@ class Spotkeeper:
             PastNeed(age_s=seen.now_s - time_s, workers=need.load_workers, held=need.held)
             for time_s, need in self._needs
         ]
-        slots = self._policy.slots
-        seen.logs.as_if_full(seen.now_s, slots)
+        slots = seen.logs.as_if_full(seen.now_s, self._settings.slots)
+        if slots != self._policy.slots:
+            self._policy = objective_policy(self._settings, slots)
         summary = seen.logs.summary(seen.now_s)
         if self._queue_known:
             summary = self._with_queue(summary, seen)

@@ -43,7 +43,7 @@ class SeenLogs:
         self.work_s = np.zeros(slots)
         self._full_work_s = self.work_s
         self._busy_ms: defaultdict[int, dict[int, int]] = defaultdict(dict)
-        self._sharing: Sharing = ()
+        self._sharing = Sharing()
         self._learned = 0
         self.finished_work_s = np.zeros(slots)
         self._work2_s2 = np.zeros(slots)
@@ -76,10 +76,13 @@ class SeenLogs:
                 busy_ms = self._busy_ms[name]
                 busy_ms[slot] = busy_ms.get(slot, 0) + round(1000 * busy_s)
 
-    def as_if_full(self, now_s: float, slots: int) -> None:
-        """Give `log` the work of workers whose slots are all taken, as the deployed rule does."""
+    def as_if_full(self, now_s: float, slots: int) -> int:
+        """Give `log` the work of workers whose slots are all taken, as the deployed rule does.
+
+        Returns how many requests a worker serves at once, of `slots` that it should.
+        """
         if slots == 1:
-            return
+            return 1
         if self._full_work_s is self.work_s:
             self._full_work_s = self.work_s.copy()
         last = int(now_s / SLOT_S)
@@ -97,11 +100,14 @@ class SeenLogs:
                 self.arrivals[known].tolist(),
                 self.work_s[known].tolist(),
                 shared[begin - first : begin - first + STEP_SLOTS],
+                float(self._late[known].sum()) / max(1, int(self.arrivals[known].sum())),
+                slots,
             )
         self._learned = max(stop, self._learned)
         self._full_work_s[first:last] = self.work_s[first:last] * np.array(
-            slower_when_full(self._sharing, shared, slots)
+            slower_when_full(self._sharing, shared, self._sharing.at_once(slots))
         )
+        return self._sharing.at_once(slots)
 
     def moments(self, now_s: float) -> tuple[float, float]:
         """Return mean and second moment of the service time over the window, or the last known."""

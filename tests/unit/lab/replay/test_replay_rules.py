@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from spotkeeper_lab.replay.clairvoyant import clairvoyant
+from spotkeeper_lab.replay.engine import replay
 from spotkeeper_lab.replay.erlang import erlang_workers
 from spotkeeper_lab.replay.peers import AwsBacklog, Hpa, KedaQueue, Kpa, SkyServe
 from spotkeeper_lab.replay.rules import (
@@ -172,3 +173,13 @@ def test_every_rule_counts_workers_and_not_the_requests_that_they_serve(rule: st
     single, batching = (run_rule(trace, rule, world).row for world in worlds)
     assert batching.worker_hours < single.worker_hours / 2
     assert batching.objective_met or rule != "spotkeeper"
+
+
+def test_slots_that_workers_do_not_have_cost_an_hour_and_not_the_promise() -> None:
+    trace, settings = generate_requests(5, hours=1.5, mean_load=12.0), replace(SETTINGS, slots=4)
+    rule = Spotkeeper(replace(settings, slots=16))
+    run = replay(trace, rule, settings)
+    assert (run.wait_s[trace.arrival_s > 3_600] <= settings.wait_s).all()
+    assert (
+        run.row.worker_hours < 1.1 * replay(trace, Spotkeeper(settings), settings).row.worker_hours
+    )

@@ -13,11 +13,12 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from spotkeeper.adapters.errors import aws_errors
+from spotkeeper.domain.load.arrivals import Sharing
 from spotkeeper.domain.load.history import LoadHistory, Scores
 from spotkeeper.ports import Unreadable
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from mypy_boto3_dynamodb import DynamoDBClient
 
@@ -71,9 +72,15 @@ def _unpack(item: "Mapping[str, Any]") -> LoadHistory:
         next_step=stored["next_step"],
         work_ms=tuple(stored["work_ms"]),
         requests=tuple(stored["requests"]),
-        sharing=tuple((a, b, c, d) for a, b, c, d in stored.get("sharing", ())),
+        sharing=_sharing(**stored.get("sharing") or {}),
         scores=Scores(**scores),
     )
+
+
+def _sharing(
+    rows: "Sequence[tuple[float, float, float, float]]" = (), slots: int = 0, full: float = 0.0
+) -> Sharing:
+    return Sharing(rows=tuple((a, b, c, d) for a, b, c, d in rows), slots=slots, full=full)
 
 
 def _of_steps(

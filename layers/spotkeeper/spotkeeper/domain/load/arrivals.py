@@ -90,16 +90,32 @@ def shared_by(busy_ms: Iterable[Mapping[int, int]]) -> dict[int, float]:
     return {slot: max(1.0, squares[slot] / ms / SLOT_MS) for slot, ms in total.items() if ms}
 
 
-type Sharing = tuple[tuple[float, float, float, float], ...]
-"""Steps, their requests, with how many these shared a worker (in sum), and their service time in s.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sharing:
+    """What is known of requests that share a worker.
 
-Each entry has 1.4 times the requests at once of the one before it.
-"""
+    Each of `rows` has steps, their requests, with how many these shared a worker (in sum), and
+    their service time in seconds; and 1.4 times the requests at once of the row before it. `full`
+    is how many share a worker when requests wait, while it should be `slots`; 0 if not known.
+    """
+
+    rows: tuple[tuple[float, float, float, float], ...] = ()
+    slots: int = 0
+    full: float = 0.0
+
+    def at_once(self, slots: int) -> int:
+        """Return how many requests a worker serves at once, of `slots` that it should."""
+        known = self.full if self.slots == slots else 0.0
+        return min(slots, math.ceil(known)) if known else slots
+
+
 # Each step counts so much less than the next, which makes a day in all.
 FADE = math.exp(-1 / 288)
 # What is known of fewer requests at once counts as so many steps of more, too: requests that share
 # a worker are taken to be no slower until a quarter of an hour shows it.
 SHARING_PRIOR = 3.0
+# Late requests of a step from which on its workers are known to have been full.
+MOST_ARE_LATE = 0.5
 MOST_SHARED = 1_000.0
 
 
@@ -108,20 +124,26 @@ def learned(
     requests: Sequence[int],
     work_s: Sequence[float],
     shared: Sequence[float],
+    late: float,
+    slots: int,
 ) -> Sharing:
     """Add a step to what is known of sharing; the steps of the last day count.
 
     The step counts as a whole: in a slot of few requests the long ones make a worker full, and
-    would look as if that had made them long.
+    would look as if that had made them long. Where most requests of the step were `late`, its
+    workers were full, whatever number of slots they should have.
     """
-    sums = [[FADE * one for one in row] for row in sharing]
+    sums = [[FADE * one for one in row] for row in sharing.rows]
+    full = sharing.full if sharing.slots == slots else 0.0
     if count := sum(requests):
         many = sum(each * at_once for each, at_once in zip(requests, shared, strict=True)) / count
         at = round(2 * math.log2(min(many, MOST_SHARED)))
         sums += [[0.0] * 4 for _ in range(at + 1 - len(sums))]
         for column, value in enumerate((1, count, count * many, sum(work_s))):
             sums[at][column] += value
-    return tuple((_short(a), _short(b), _short(c), _short(d)) for a, b, c, d in sums)
+        full = many if late > MOST_ARE_LATE else max(full, many) if full else 0.0
+    rows = tuple((_short(a), _short(b), _short(c), _short(d)) for a, b, c, d in sums)
+    return Sharing(rows=rows, slots=slots, full=_short(full))
 
 
 def _short(value: float) -> float:
@@ -131,7 +153,7 @@ def _short(value: float) -> float:
 def service_times(sharing: Sharing) -> list[tuple[float, float]]:
     """Return the mean service time by how many share a worker: rising, as sharing never helps."""
     pools: list[tuple[float, float, float]] = []
-    for steps, requests, shared, work_s in sharing:
+    for steps, requests, shared, work_s in sharing.rows:
         if not requests:
             continue
         many, weight, total_s = shared / requests, requests, work_s

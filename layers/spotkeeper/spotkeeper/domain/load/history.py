@@ -5,7 +5,7 @@ that arrived in it are in. While requests wait for long, their logs come minutes
 is counted again as long as a turn sees it.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
@@ -65,16 +65,17 @@ class LoadHistory:
     next_step: int = 0
     work_ms: tuple[int, ...] = ()
     requests: tuple[int, ...] = ()
-    sharing: Sharing = ()
+    sharing: Sharing = field(default_factory=Sharing)
     scores: Scores = field(default_factory=Scores)
 
 
 def as_if_full(
-    history: LoadHistory, seen: ArrivalWindow, slots: int
+    history: LoadHistory, seen: ArrivalWindow, slots: int, late: Mapping[int, float]
 ) -> tuple[LoadHistory, ArrivalWindow]:
     """Learn how sharing slows requests, and give the window the work of workers that are full.
 
-    A request waits only where every slot is taken, so what it takes then is what counts.
+    A request waits only where every slot is taken, so what it takes then is what counts. `late` is
+    the share of late requests by step.
     """
     if slots == 1:
         return history, seen
@@ -83,8 +84,9 @@ def as_if_full(
         begin = step * STEP_SLOTS - seen.first_slot
         known = slice(begin, begin + STEP_SLOTS)
         work_s = [work / 1000 for work in seen.work_ms[known]]
-        sharing = learned(sharing, seen.requests[known], work_s, seen.shared[known])
-    slower = slower_when_full(sharing, seen.shared, slots)
+        shared, late_then = seen.shared[known], late.get(step, 0.0)
+        sharing = learned(sharing, seen.requests[known], work_s, shared, late_then, slots)
+    slower = slower_when_full(sharing, seen.shared, sharing.at_once(slots))
     work_ms = [round(work * each) for work, each in zip(seen.work_ms, slower, strict=True)]
     mean = sum(work_ms) / max(1, sum(seen.work_ms))
     return replace(history, sharing=sharing), replace(

@@ -32,6 +32,7 @@ from spotkeeper.domain.sizing.objective import (
     ObjectiveInput,
     judged_history,
     objective_policy,
+    own_starts,
 )
 from spotkeeper.domain.sizing.shadows import choose
 from spotkeeper.domain.sizing.size import Sizing, hold_back, limit_growth, partly_known, size
@@ -151,9 +152,13 @@ def _promised(
     until = flow.ends_at(snapshot.now)
     slots = snapshot.fleet.slots
     seen = arrival_window(snapshot.digests, until, OBJECTIVE_WINDOW_S, slots)
-    before, seen = as_if_full(snapshot.history or LoadHistory(), seen, slots)
+    own = own_starts(snapshot.digests, objective.wait_s) if slots > 1 else {}
+    late = {step: one.late / max(1, one.requests) for step, one in own.items()}
+    before, seen = as_if_full(snapshot.history or LoadHistory(), seen, slots, late)
+    slots = before.sharing.at_once(slots)
     onprem, _ = recent_onprem(load, snapshot.fleet, memory, snapshot.now)
-    policy = objective_policy(snapshot.fleet, snapshot.spot, onprem, memory)
+    fleet = replace(snapshot.fleet, slots=slots)
+    policy = objective_policy(fleet, snapshot.spot, onprem, memory)
     history = judged_history(before, snapshot.digests, seen, policy)
     summary = replace(
         load_summary(seen, history, load.newest, until, flow.known_since),
@@ -161,7 +166,10 @@ def _promised(
         quiet_s=quiet_s(memory.queue, snapshot.now),
     )
     promised = ObjectiveInput(
-        summary=summary, serving=_serving(snapshot, memory), choice=choose(history.scores)
+        summary=summary,
+        serving=_serving(snapshot, memory),
+        choice=choose(history.scores),
+        slots=slots,
     )
     return history, promised
 

@@ -8,7 +8,9 @@ from spotkeeper.domain.fleet import Fleet, Group
 from spotkeeper.domain.health.memory import HealthMemory, Needed, OnPremCount
 from spotkeeper.domain.load.load import Load
 from spotkeeper.domain.load.workers import hears_of_all, onprem_at_once
-from spotkeeper.domain.sizing.values import KEPT_S
+
+# Workers on premises count for so long after the window in which they logged.
+KEPT_S = 120.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -32,7 +32,7 @@ from spotkeeper.domain.sizing.shadows import (
     needed,
 )
 from spotkeeper.domain.sizing.start_up import start_up_s
-from spotkeeper.domain.sizing.values import KEPT_S, Need, ObjectivePolicy, PastNeed
+from spotkeeper.domain.sizing.values import Need, ObjectivePolicy, PastNeed
 from spotkeeper.domain.sizing.without_logs import is_quiet, size_in_silence
 
 # A newest wait above this is a queue, not a hand-over.
@@ -115,14 +115,14 @@ def found_by(
 def _recent_needs(
     past: Sequence[PastNeed], have: int, booting: int, policy: ObjectivePolicy
 ) -> list[int]:
-    """Return the past needs that still count; after a silence until the window is whole.
+    """Return the past needs that still count: those held in a silence, until the window is whole.
 
     While workers boot, those of a whole start-up count, too: ended before it serves, a worker has
     been paid for nothing. One that never serves is given up after that.
     """
-    recent = [need.workers for need in past if need.age_s <= (WHOLE_S if need.held else KEPT_S)]
+    held = [need.workers for need in past if need.held and need.age_s <= WHOLE_S]
     launched = (need.workers for need in past if booting and need.age_s <= policy.start_up_s)
-    return [*recent, *(min(have, workers) for workers in launched)]
+    return [*held, *(min(have, workers) for workers in launched)]
 
 
 def unserved_s(load: LoadSummary) -> float:
@@ -179,12 +179,14 @@ OBJECTIVE_WINDOW_S = 900
 class ObjectiveInput:
     """What an objective's sizing needs besides the load; `serving` instances of both groups.
 
-    `choice` is the rule that is followed, and why.
+    `choice` is the rule that is followed, and why. A worker serves `slots` requests at once, fewer
+    than the fleet's document has if that was seen to be too many; 0: as many as the document has.
     """
 
     summary: LoadSummary
     serving: int
     choice: Choice = field(default_factory=Choice)
+    slots: int = 0
 
 
 def judged_history(
@@ -239,7 +241,8 @@ def by_objective(
     What was asked for and does not serve yet counts as booting, seen or not: it is not asked for
     twice. On-demand instances stand in for spot that was asked for, so they add nothing.
     """
-    serving = min(seen.serving, current)
+    serving, declared = min(seen.serving, current), fleet.slots
+    fleet = replace(fleet, slots=seen.slots or declared)
     need = size_to_objective(
         seen.summary,
         (onprem + serving * fleet.workers_per_instance) * fleet.slots,
@@ -248,7 +251,7 @@ def by_objective(
         objective_policy(fleet, spot, onprem, memory),
         seen.choice.member,
     )
-    need = _in_workers(need, fleet.slots)
+    need = _in_workers(need, fleet.slots, declared)
     return Estimate(
         rule="objective",
         reason=f"{need.reason} ({seen.choice})",
@@ -259,17 +262,20 @@ def by_objective(
     )
 
 
-def _in_workers(need: Need, slots: int) -> Need:
+def _in_workers(need: Need, slots: int, declared: int) -> Need:
     """Turn a need of slots into one of workers."""
-    if slots == 1:
+    if declared == 1:
         return need
+    unlike = (
+        "" if slots == declared else f" (the document has {declared}: requests wait at {slots})"
+    )
     workers = math.ceil(need.workers / slots)
     return replace(
         need,
         workers=workers,
         load_workers=math.ceil(need.load_workers / slots),
         missing=math.ceil((need.workers + need.missing) / slots) - workers,
-        reason=f"in slots, {slots} a worker: {need.reason}",
+        reason=f"in slots, {slots} a worker{unlike}: {need.reason}",
     )
 
 

@@ -6,8 +6,6 @@ from spotkeeper.domain.settings.sizing import SizingPolicy
 
 # What waits is cleared within this of the first new worker's start.
 DRAIN_S = 300.0
-# A need is of a window, of which two turns in a row may be chance.
-KEPT_S = 120.0
 QUIET_AFTER_S = float(SizingPolicy().quiet_after_s)
 
 
