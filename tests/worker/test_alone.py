@@ -101,14 +101,14 @@ def test_permissions_that_boto3_cannot_get_are_named(monkeypatch: pytest.MonkeyP
 def test_wrong_settings_leave_nothing_behind(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match="SPOTKEEPER_POLL_S"):
         Alone("gpu-0", cluster="onprem", poll_s="often")
-    with pytest.raises(SettingsError, match="SPOTKEEPER_COLOUR: is no setting"):
+    with pytest.raises(SettingsError, match="SPOTKEEPER_COLOUR: is not a setting"):
         Alone("gpu-0", cluster="onprem", colour="red")
 
 
 def test_a_name_that_is_none_leaves_nothing_behind(tmp_path: Path) -> None:
     folders = {"run_dir": tmp_path / "run", "spool_dir": tmp_path / "spool"}
     onprem: dict[str, Any] = {"cluster": "onprem", "region": "us-east-1", **QUICK, **folders}
-    with pytest.raises(ValueError, match="no name for a worker"):
+    with pytest.raises(ValueError, match="cannot be the name of a worker"):
         Alone("gpu 0", **onprem)
     with Alone("gpu-0", **onprem) as worker:
         serve(worker, 1)

@@ -31,13 +31,13 @@ def test_a_look_is_what_waits_and_what_is_being_served(manage: Manage) -> None:
     ("status", "body", "why"),
     [
         (401, "", "refuses the user me, or its tag `monitoring`"),
-        (404, "", "there is no such thing as the queue requests in the vhost / of"),
+        (404, "", "the queue requests in the vhost / of"),
         (503, "", "the management API answered 503"),
         (200, "<html>", "answered no JSON object"),
         (200, "[1]", "answered no JSON object"),
-        (200, "{}", "does not say yet how many messages"),
-        (200, json.dumps(TOLD | {"messages_ready": None}), "does not say yet"),
-        (200, json.dumps(TOLD | {"messages_unacknowledged": "2"}), "does not say yet"),
+        (200, "{}", "does not know its number of messages"),
+        (200, json.dumps(TOLD | {"messages_ready": None}), "does not know its number"),
+        (200, json.dumps(TOLD | {"messages_unacknowledged": "2"}), "does not know its number"),
     ],
 )
 def test_what_is_no_look_is_named(manage: Manage, status: int, body: str, why: str) -> None:
@@ -104,5 +104,5 @@ def test_a_real_broker_refuses_by_name(broker: Rabbit, queue: Queue) -> None:
     with pytest.raises(LookFailed, match="refuses the user guest"):
         look(QueueAddress.parse(management(broker, queue, "wrong")))
     gone = management(broker, queue) + "-gone"
-    with pytest.raises(LookFailed, match="there is no such thing as the queue"):
+    with pytest.raises(LookFailed, match="does not exist, or guest may not see it"):
         look(QueueAddress.parse(gone))

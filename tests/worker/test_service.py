@@ -78,12 +78,12 @@ def test_the_same_in_the_environment() -> None:
         ('ready = {http = "http://h/", often = 1}', "and nothing else"),
         ('logs = {file = "x"}', "should be {follow"),
         ('logs = {follow = "x", colour = "red"}', "colour should be one of"),
-        ("poll_s = often", "line 2: 'often' is no value"),
+        ("poll_s = often", "line 2: 'often' is not a value"),
         ("poll_s", "line 2: should be NAME = VALUE"),
         ("poll_s = 1\npoll_s = 2", "line 3: poll_s is there twice"),
         ('on_drain = ["a" "b"]', "line 2: an array's values"),
         ("on_drain = [1] 2", "line 2: '2' follows the value"),
-        ("colour = 1", "SPOTKEEPER_COLOUR: is no setting"),
+        ("colour = 1", "SPOTKEEPER_COLOUR: is not a setting"),
     ],
 )
 def test_wrong_settings_of_the_file_are_named(tmp_path: Path, line: str, why: str) -> None:
@@ -371,7 +371,7 @@ def test_what_is_no_entry_is_named_and_passed_over(
     tail.write("".join(f"{line.strip()}\n" for line in wrong) + "\n" + entry(3))
     tail.follower.step(1.0)
     assert tail.ids() == ["r-3"]
-    assert "a line is no search log" in caplog.text
+    assert "a line is not a search log" in caplog.text
 
 
 def test_a_line_without_an_end_does_not_stop_it(tail: Tail) -> None:

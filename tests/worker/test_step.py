@@ -195,7 +195,7 @@ def test_one_endpoint_stands_in_for_all_of_aws() -> None:
     ("wrong", "why"),
     [
         ({"SPOTKEEPER_SEARCH_LOG_QUEUE_URL": ""}, "SEARCH_LOG_QUEUE_URL: is missing"),
-        ({"SPOTKEEPER_WORKER": "2"}, "SPOTKEEPER_WORKER: is no setting"),
+        ({"SPOTKEEPER_WORKER": "2"}, "SPOTKEEPER_WORKER: is not a setting"),
         ({"SPOTKEEPER_POLL_S": "often"}, "SPOTKEEPER_POLL_S: 'often'"),
         ({"SPOTKEEPER_REQUEST_QUEUE": "https://h/q"}, "REQUEST_QUEUE: should be https://USER"),
         ({"SPOTKEEPER_CLUSTER": "gcp"}, "should be one of aws, onprem"),

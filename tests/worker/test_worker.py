@@ -113,7 +113,7 @@ def test_a_socket_is_made_again_once_its_folder_is_there_again(
     run_dir: Path, heard: Taken, caplog: pytest.LogCaptureFixture
 ) -> None:
     run_dir.rename(run_dir.with_name("away"))
-    until(lambda: "cannot be made again" in caplog.text, "it says so")
+    until(lambda: "cannot be created again" in caplog.text, "it says so")
     (run_dir / "workers").mkdir(parents=True)
     with Worker("gpu-0", run_dir, send_every_s=0.01) as worker, worker.request("r-0", AT):
         pass
@@ -196,7 +196,7 @@ def test_two_workers_of_one_name_are_told_so(worker: Worker, run_dir: Path) -> N
 
 @pytest.mark.parametrize("name", ["../x", "a/b", ".hidden", "x" * 200, "a b"])
 def test_what_is_no_name_is_refused(run_dir: Path, name: str) -> None:
-    with pytest.raises(ValueError, match="no name for a worker"):
+    with pytest.raises(ValueError, match="cannot be the name of a worker"):
         Worker(name, run_dir)
 
 

@@ -59,7 +59,7 @@ class Broker:
             except ERRORS as error:
                 told = self.explained(error)
                 if told != said:
-                    _LOG.error("%s; tried again and again", told)
+                    _LOG.error("%s; retrying", told)
                 said = told
                 wait(retry_s)
                 retry_s = min(2 * retry_s, LAST_RETRY_S)
@@ -80,4 +80,4 @@ class Broker:
             return f"{self._where} does not let {self._user} into the vhost {vhost}"
         if isinstance(error, QueueGone) or getattr(error, "reply_code", 0) == _NOT_FOUND:
             return f"there is no queue {self._queue} in the vhost {vhost} of {self._where}"
-        return f"{self._where} is not to be reached: {type(error).__name__} {error}".rstrip()
+        return f"{self._where} cannot be reached: {type(error).__name__} {error}".rstrip()

@@ -167,7 +167,7 @@ class _RabbitLoop:
             return self._in_seconds("timestamp", properties.timestamp, 1)
         if not self._said_no_time:
             self._said_no_time = True
-            _LOG.warning("messages do not say since when they wait; add a timestamp")
+            _LOG.warning("messages have no enqueue time: let publishers set a timestamp")
         return time.time()
 
     def _in_seconds(self, name: str, told: Any, unit: int) -> float:
@@ -178,7 +178,7 @@ class _RabbitLoop:
             seconds = math.nan
         if _SECONDS[0] <= seconds < _SECONDS[1]:
             return seconds
-        self._say.warn(name, f"{name} of a message says no time; it counts as not having waited")
+        self._say.warn(name, f"{name} of a message is not a time; its wait counts as 0")
         return time.time()
 
 

@@ -40,7 +40,9 @@ class Place:
     def __init__(self, run_dir: Path, name: str) -> None:
         """Take the name; raises NameTaken, ValueError for a name that is none, or OSError."""
         if not _NAME.fullmatch(name):
-            raise ValueError(f"{name!r} is no name for a worker: letters, digits and _ . : @ -")
+            raise ValueError(
+                f"{name!r} cannot be the name of a worker: use letters, digits and _ . : @ -"
+            )
         self._lock = threading.Lock()
         self._ready = False
         self._busy = 0

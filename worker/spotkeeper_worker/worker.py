@@ -246,7 +246,7 @@ def _seconds(when: When, otherwise: float) -> float:
         datetime.fromtimestamp(seconds, timezone.utc)
         return seconds
     except (ValueError, TypeError, OverflowError) as error:
-        told = "enqueued_at %r is no time in seconds: the request counts as not having waited: %s"
+        told = "enqueued_at %r is not a time in seconds, so the wait counts as 0: %s"
         _LOG.error(told, when, error)
         return otherwise
 

@@ -75,7 +75,7 @@ class Forwarder:
 
     def _reject(self, channel: BlockingChannel, tag: int, why: str) -> None:
         """Give up a message that would be in the way of all that come after it."""
-        _LOG.error("a message is not for SQS, and is rejected: %s", why)
+        _LOG.error("SQS cannot take a message, so it is rejected: %s", why)
         channel.basic_reject(tag, requeue=False)
 
     def _wait(self, channel: BlockingChannel, seconds: float) -> None:

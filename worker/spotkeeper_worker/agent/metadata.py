@@ -139,12 +139,14 @@ def _action(seen: Seen, body: str | None, offset_s: float) -> Seen:
         told = json.loads(body)
         return replace(seen, taken_at=read_time(told["time"]) - offset_s)
     except (KeyError, TypeError, ValueError):
-        raise ValueError(f"spot/instance-action: {body[:40]!r} is no action with a time") from None
+        raise ValueError(
+            f"spot/instance-action: {body[:40]!r} is not an action with a time"
+        ) from None
 
 
 def _rebalance(seen: Seen, body: str | None, offset_s: float) -> Seen:
     if body is not None and "noticeTime" not in body:
-        raise ValueError(f"events/recommendations/rebalance: {body[:40]!r} is no recommendation")
+        raise ValueError(f"events/recommendations/rebalance: {body[:40]!r} is not a recommendation")
     return replace(seen, rebalance=body is not None)
 
 
@@ -173,7 +175,9 @@ def _scheduled(seen: Seen, body: str | None, offset_s: float) -> Seen:
         ]
     except (KeyError, TypeError, ValueError):
         shown = (body or "")[:40]
-        raise ValueError(f"events/maintenance/scheduled: {shown!r} is no list of events") from None
+        raise ValueError(
+            f"events/maintenance/scheduled: {shown!r} is not a list of events"
+        ) from None
     at, code = min(events) if events else (None, "")
     return replace(seen, maintained_at=at, maintenance=code)
 

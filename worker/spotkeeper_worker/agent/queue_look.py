@@ -89,7 +89,7 @@ def look(address: Address, now: Callable[[], float] = time.time) -> dict[str, An
     if status == HTTPStatus.UNAUTHORIZED:
         raise LookFailed(f"{address.host} refuses the user {address.user}, or its tag `monitoring`")
     if status == HTTPStatus.NOT_FOUND:
-        raise LookFailed(f"there is no such thing as {address}, or {address.user} may not see it")
+        raise LookFailed(f"{address} does not exist, or {address.user} may not see it")
     if status != HTTPStatus.OK:
         raise LookFailed(f"{address}: the management API answered {status}")
     try:
@@ -98,7 +98,7 @@ def look(address: Address, now: Callable[[], float] = time.time) -> dict[str, An
     except (ValueError, AttributeError):
         raise LookFailed(f"{address}: the management API answered no JSON object") from None
     if not all(isinstance(count, int) and count >= 0 for count in counts.values()):
-        raise LookFailed(f"{address}: the broker does not say yet how many messages it has")
+        raise LookFailed(f"{address}: the broker does not know its number of messages yet")
     return {"vhost": address.vhost, "name": address.queue, **counts, "at": as_text(now())}
 
 

@@ -223,7 +223,7 @@ def parse(
         )
     named = {n[len(PREFIX) :].lower() for n in environment if n.startswith(PREFIX)}
     strange = (named - known - _OTHERS) | (set(given) - known)
-    wrong += [f"{PREFIX}{name.upper()}: is no setting" for name in sorted(strange)]
+    wrong += [f"{PREFIX}{name.upper()}: is not a setting" for name in sorted(strange)]
     if wrong:
         raise SettingsError("; ".join(sorted(wrong)))
     if "ready" in read:

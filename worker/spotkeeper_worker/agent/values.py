@@ -59,7 +59,7 @@ class _Reader:
     def _next(self) -> tuple[str, str]:
         found = _TOKEN.match(self._text, self.at)
         if not found or found.lastgroup is None:
-            raise ValueError(f"{self._text[self.at :].strip()[:40]!r} is no value")
+            raise ValueError(f"{self._text[self.at :].strip()[:40]!r} is not a value")
         self.at = found.end()
         return found.lastgroup, found.group(found.lastgroup)
 
@@ -88,7 +88,7 @@ class _Reader:
             return self._array()
         if text == "{":
             return self._table()
-        raise ValueError(f"{text[:40]!r} is no value")
+        raise ValueError(f"{text[:40]!r} is not a value")
 
     def _array(self) -> list[Any]:
         found: list[Any] = []

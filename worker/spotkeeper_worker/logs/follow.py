@@ -167,7 +167,9 @@ class Follower:
                 entry = json.loads(line) if line.strip() else None
                 log = self._follow.log_of(entry, self._worker_id) if entry else None
             except (ValueError, AttributeError, RecursionError) as error:
-                self._say.warn("entry", f"{self._follow.follow}: a line is no search log: {error}")
+                self._say.warn(
+                    "entry", f"{self._follow.follow}: a line is not a search log: {error}"
+                )
                 continue
             if log is not None:
                 logs.append(log)

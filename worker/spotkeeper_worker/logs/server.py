@@ -142,7 +142,7 @@ class SocketServer:
         try:
             server = self._bound()
         except OSError as error:
-            self._say.warn("bind", f"{self._path} cannot be made again: {error}; tried again")
+            self._say.warn("bind", f"{self._path} cannot be created again: {error}; retrying")
             return
         self._server.server_close()
         self._server = server
