@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from spotkeeper_worker import Worker
 from spotkeeper_worker.agent import cli
 from spotkeeper_worker.agent.gpu import count_gpus
 from spotkeeper_worker.agent.loop import Agent, AnotherAgent, Parts, hold_machine
@@ -20,7 +21,7 @@ from spotkeeper_worker.log import Sometimes, get_logger
 from spotkeeper_worker.logs.journal import Journal
 from spotkeeper_worker.logs.outbox import Outbox, OutboxSettings
 from spotkeeper_worker.logs.server import SocketServer
-from spotkeeper_worker.notice import read_notice
+from spotkeeper_worker.notice import Notice, read_notice, write_notice
 from spotkeeper_worker.roster import Place, read_roster
 from spotkeeper_worker.states import State
 from spotkeeper_worker.testing import FakeMachine, FakeServer
@@ -129,6 +130,25 @@ def test_a_worker_may_join_while_the_agent_looks(settings: Settings, age_s: floa
         file.write("ready=1 busy=00000 begun=0000000000\n")
         file.flush()
         assert read_roster(settings.run_dir, 1, NOW).ready == ("script",)
+
+
+def test_a_worker_with_slots_takes_a_request_while_one_is_free(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_notice(settings.run_dir, Notice(state=State.SERVING, seen_at=NOW))
+    monkeypatch.setenv("SPOTKEEPER_SLOTS", "2")
+    with Worker("gpu-7", settings.run_dir) as worker:
+        state = (settings.run_dir / "workers" / "gpu-7").read_text
+        assert state() == "ready=0 busy=00000 begun=0000000000 slots=2\n"
+        with worker.request("r-0", NOW):
+            assert worker.may_take
+            with worker.request("r-1", NOW):
+                assert not worker.may_take
+                assert read_roster(settings.run_dir, 1, NOW).busy == 2
+        assert worker.may_take
+    monkeypatch.setenv("SPOTKEEPER_SLOTS", "many")
+    with pytest.raises(ValueError, match="SPOTKEEPER_SLOTS is 'many': give a whole number"):
+        Worker("gpu-8", settings.run_dir)
 
 
 def test_files_of_workers_that_died_long_ago_are_removed(settings: Settings) -> None:

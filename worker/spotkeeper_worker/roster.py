@@ -2,7 +2,7 @@
 
 The file's one line says what the worker does. Files outlive an agent that is killed, and a lock
 ends with its process, so that neither waits for the other. Any language can take part: lock
-`workers/NAME` (flock) and write `ready=1 busy=0 begun=0000000000`.
+`workers/NAME` (flock) and write `ready=1 busy=0 begun=0000000000`; ` slots=16` may follow.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class NameTaken(Exception):
 class Place:
     """A worker's own file."""
 
-    def __init__(self, run_dir: Path, name: str) -> None:
+    def __init__(self, run_dir: Path, name: str, slots: int = 0) -> None:
         """Take the name; raises NameTaken, ValueError for a name that is none, or OSError."""
         if not _NAME.fullmatch(name):
             raise ValueError(
@@ -47,6 +47,7 @@ class Place:
         self._ready = False
         self._busy = 0
         self._begun = 0
+        self._slots = slots
         self._fd: int | None = _taken(run_dir / FOLDER, name)
         self._write()
         os.register_at_fork(after_in_child=self._leave)
@@ -86,7 +87,8 @@ class Place:
             self._fd = None
 
     def _write(self) -> None:
-        line = b"ready=%d busy=%05d begun=%010d\n" % (self._ready, self._busy, self._begun)
+        line = b"ready=%d busy=%05d begun=%010d" % (self._ready, self._busy, self._begun)
+        line += b" slots=%d\n" % self._slots if self._slots else b"\n"
         if self._fd is not None:
             with contextlib.suppress(OSError):
                 os.pwrite(self._fd, line, 0)

@@ -47,17 +47,21 @@ class Worker:
         run_dir: str | Path | None = None,
         margin_s: float = MARGIN_S,
         send_every_s: float = 0.2,
+        slots: int = 0,
     ) -> None:
         """Join the machine's roster.
 
         `worker_id` (or SPOTKEEPER_WORKER_ID) tells the workers of a machine apart; without one it
-        is host and process. Raises NameTaken if another has it, OSError without the agent's folder.
+        is host and process. `slots` (or SPOTKEEPER_SLOTS) is how many requests it serves at once;
+        without it, `may_take` does not count them. Raises NameTaken if another has the id, OSError
+        without the agent's folder.
         """
         self.run_dir = run_folder(run_dir)
         self.worker_id = worker_id or os.environ.get("SPOTKEEPER_WORKER_ID", "") or _own_name()
         self._margin_s = margin_s
         self._reader = NoticeReader(self.run_dir)
-        self._place = Place(self.run_dir, self.worker_id)
+        self.slots = slots or _slots(os.environ.get("SPOTKEEPER_SLOTS", ""))
+        self._place = Place(self.run_dir, self.worker_id, self.slots)
         self._emitter = Emitter(self.run_dir, self.worker_id, send_every_s)
         self._took: deque[float] = deque(maxlen=LAST_REQUESTS)
         self._stop = threading.Event()
@@ -91,7 +95,9 @@ class Worker:
 
     @property
     def may_take(self) -> bool:
-        """Whether to begin a request now."""
+        """Whether to begin a request now: the machine may serve, and a slot is free."""
+        if 0 < self.slots <= self._place.busy:
+            return False
         stop_at = self.stop_taking_at
         return stop_at is None or time.time() < stop_at
 
@@ -249,6 +255,12 @@ def _seconds(when: When, otherwise: float) -> float:
         told = "enqueued_at %r is not a time in seconds, so the wait counts as 0: %s"
         _LOG.error(told, when, error)
         return otherwise
+
+
+def _slots(text: str) -> int:
+    if text and not text.isdecimal():
+        raise ValueError(f"SPOTKEEPER_SLOTS is {text!r}: give a whole number of requests at once")
+    return int(text or 0)
 
 
 def _own_name() -> str:
