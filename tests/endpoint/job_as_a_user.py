@@ -39,7 +39,7 @@ from spotkeeper.ports import FleetError
 from spotkeeper_lab.local_aws.table import create_table
 from spotkeeper_operator.aws import Aws, OperatorError
 from spotkeeper_operator.jobs import Jobs, exit_code
-from tests.strict_images import strict_images
+from tests.jobs_account import POLICY, launch_template, strict_images
 
 BUCKET, TABLE, NAME = "the-jobs", "spotkeeper", "resnet"
 EPOCHS, EPOCH_S = 40, 0.4
@@ -362,14 +362,8 @@ def account(seed: int) -> Iterator[Place]:
         }  # fmt: skip
         with urlopen(Request(f"{endpoint}/moto-api/reset", method="POST")):
             ec2 = boto3.client("ec2", "us-east-1")
-        template = ec2.create_launch_template(
-            LaunchTemplateName=f"jobs-{seed}",
-            LaunchTemplateData={
-                "ImageId": ec2.describe_images()["Images"][0]["ImageId"],
-                "InstanceInitiatedShutdownBehavior": "terminate",
-                "MetadataOptions": {"InstanceMetadataTags": "enabled"},
-            },
-        )["LaunchTemplate"]["LaunchTemplateId"]
+        template = launch_template(f"jobs-{seed}")
+        subnets = ",".join(it["SubnetId"] for it in ec2.describe_subnets()["Subnets"][:3])
         boto3.client("s3", "us-east-1").create_bucket(Bucket=BUCKET)
         create_table(boto3.client("dynamodb", "us-east-1"), TABLE)
         sns, sqs = boto3.client("sns", "us-east-1"), boto3.client("sqs", "us-east-1")
@@ -381,15 +375,17 @@ def account(seed: int) -> Iterator[Place]:
             "TABLE_NAME": TABLE, "FLEET_DOCUMENTS_PATH": "/spotkeeper/test/fleets",
             "JOB_BUCKET": BUCKET, "JOB_LAUNCH_TEMPLATE_ID": template,
             "JOB_LAUNCH_TEMPLATE_VERSION": "$Latest", "JOB_TOPIC_ARN": topic,
-            "JOB_SUBNET_IDS": ",".join(
-                it["SubnetId"] for it in ec2.describe_subnets()["Subnets"][:3]
-            ),
+            "JOB_SUBNET_IDS": subnets,
             "STACK_NONCE": "51af3dc0-da77", "POWERTOOLS_LOG_LEVEL": "ERROR",
         }  # fmt: skip
         stack = Stack(
             name="spotkeeper",
-            outputs={"TableName": TABLE, "JobBucket": BUCKET},
-            parameters={"JobLaunchTemplateId": template, "JobLaunchTemplateVersion": "$Latest"},
+            outputs={"TableName": TABLE, "JobBucket": BUCKET, "JobMachinesPolicy": POLICY},
+            parameters={
+                "JobLaunchTemplateId": template,
+                "JobLaunchTemplateVersion": "$Latest",
+                "JobSubnetIds": subnets,
+            },
             resources={},
             id="arn:aws:cloudformation:us-east-1:123456789012:stack/spotkeeper/51af3dc0-da77",
         )

@@ -33,7 +33,7 @@ from spotkeeper_operator.jobs import (
     turns_text,
 )
 from tests.builders import TABLE
-from tests.strict_images import strict_images
+from tests.jobs_account import POLICY, launch_template, strict_images
 
 BUCKET, NONCE = "jobs-bucket", "51af3dc0-da77"
 REPORT = {"version": 1, "job": "resnet", "generation": 0, "volume": None, "step": None, "gpu": None}
@@ -111,15 +111,7 @@ class Account:
 def account(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Account]:
     with mock_aws(), strict_images():
         ec2 = boto3.client("ec2", "us-east-1")
-        image = ec2.describe_images()["Images"][0]["ImageId"]
-        template = ec2.create_launch_template(
-            LaunchTemplateName="jobs",
-            LaunchTemplateData={
-                "ImageId": image,
-                "InstanceInitiatedShutdownBehavior": "terminate",
-                "MetadataOptions": {"InstanceMetadataTags": "enabled"},
-            },
-        )["LaunchTemplate"]["LaunchTemplateId"]
+        template = launch_template("jobs")
         subnets = [it["SubnetId"] for it in ec2.describe_subnets()["Subnets"][:3]]
         boto3.client("s3", "us-east-1").create_bucket(Bucket=BUCKET)
         topic = boto3.client("sns", "us-east-1").create_topic(Name="alarms")["TopicArn"]
@@ -138,8 +130,12 @@ def account(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Account
             monkeypatch.setenv(name, value)
         stack = Stack(
             name="spotkeeper",
-            outputs={"TableName": TABLE, "JobBucket": BUCKET},
-            parameters={"JobLaunchTemplateId": template, "JobLaunchTemplateVersion": "$Latest"},
+            outputs={"TableName": TABLE, "JobBucket": BUCKET, "JobMachinesPolicy": POLICY},
+            parameters={
+                "JobLaunchTemplateId": template,
+                "JobLaunchTemplateVersion": "$Latest",
+                "JobSubnetIds": ",".join(subnets),
+            },
             resources={},
             id=f"arn:aws:cloudformation:us-east-1:123456789012:stack/spotkeeper/{NONCE}",
         )
@@ -485,7 +481,7 @@ def test_start_names_everything_that_is_wrong_with_the_machine(account: Account)
     )
     with pytest.raises(OperatorError) as error:
         account.start(DOCUMENT.replace("g5.xlarge", "g9.huge"))
-    for part in ("g9.huge is not offered", "a shutdown must terminate", "InstanceMetadataTags"):
+    for part in ("g9.huge is not offered", "must terminate", "InstanceMetadataTags", "JobRole"):
         assert part in str(error.value)
     assert account.jobs.all() == []
 

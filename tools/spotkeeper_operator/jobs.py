@@ -12,8 +12,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from botocore.exceptions import ClientError
-
+from spotkeeper.adapters.doctor.groups import metadata_defaults
+from spotkeeper.adapters.doctor.jobs import job_facts
 from spotkeeper.adapters.dynamodb.jobs import JobItems
 from spotkeeper.adapters.ec2.jobs import (
     ATTEMPT,
@@ -27,6 +27,9 @@ from spotkeeper.adapters.ec2.jobs import (
     tags_of,
 )
 from spotkeeper.border.job_document import JobDocument, JobDocumentError, parse_job
+from spotkeeper.domain.doctor.checks import JOB_CHECKS
+from spotkeeper.domain.doctor.facts import GONE, Unseen
+from spotkeeper.domain.doctor.finding import Severity
 from spotkeeper.domain.jobs.job import Job, Outcome, OwnImage, OwnMachine, OwnVolume
 from spotkeeper_operator.aws import Aws, OperatorError
 
@@ -43,6 +46,7 @@ class Jobs:
         """Find the stack's bucket and table; raises `OperatorError` for a stack without jobs."""
         self._aws = aws
         found = aws.stack(stack)
+        self._stack = found
         self._parameters = found.parameters
         self._log_group = found.outputs.get("JobLogGroup", "")
         if "JobBucket" not in found.outputs:
@@ -107,23 +111,15 @@ class Jobs:
         }
         if missing := sorted(set(types) - offered):
             yield f"{', '.join(missing)} is not offered in {self._aws.region}"
-        template = self._parameters.get("JobLaunchTemplateId", "")
-        try:
-            [version] = ec2.describe_launch_template_versions(
-                LaunchTemplateId=template,
-                Versions=[self._parameters.get("JobLaunchTemplateVersion", "$Default")],
-            )["LaunchTemplateVersions"]
-        except ClientError as error:
-            yield f"launch template {template}: {error.response['Error'].get('Message', '')}"
+        jobs = job_facts(self._aws.client, self._stack, metadata_defaults(ec2))
+        if jobs is None:
             return
-        data: Mapping[str, Any] = version["LaunchTemplateData"]
-        if data.get("InstanceInitiatedShutdownBehavior") != "terminate":
-            yield (
-                f"launch template {template}: a shutdown must terminate the machine"
-                " (InstanceInitiatedShutdownBehavior terminate), or it is paid for ever"
-            )
-        if data.get("MetadataOptions", {}).get("InstanceMetadataTags") != "enabled":
-            yield f"launch template {template}: the agent reads tags (InstanceMetadataTags enabled)"
+        for part in (jobs.machine, jobs.zones, jobs.bucket):
+            if isinstance(part, Unseen) and part.kind == GONE:
+                yield f"{part.action}: {part.why}"
+        for check in JOB_CHECKS:
+            if check.severity is Severity.ERROR:
+                yield from (f"{it.evidence}: {it.fix}" for it in check.findings(jobs, "jobs"))
 
     # --- look
 

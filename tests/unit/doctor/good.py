@@ -8,6 +8,7 @@ from spotkeeper.domain.doctor.facts import (
     Facts,
     GroupFacts,
     Hook,
+    JobFacts,
     Machine,
     StackFacts,
 )
@@ -58,6 +59,8 @@ ACCOUNT = AccountFacts(
     key_grants=frozenset({KEY}),
     placement_scores={"main": 9},
 )
+JOB_MACHINE = Machine(profile_policies=frozenset({"JobMachines"}))
+JOBS = JobFacts(machine=JOB_MACHINE, policy="JobMachines", zones=ZONES)
 STACK = StackFacts(search_log_ages={"main": 12.0})
 FACTS = Facts(
     fleets=(FLEET,),
@@ -65,6 +68,7 @@ FACTS = Facts(
     groups={SPOT.name: SPOT, ON_DEMAND.name: ON_DEMAND},
     account=ACCOUNT,
     stack=STACK,
+    jobs=JOBS,
 )
 
 
@@ -91,6 +95,11 @@ def account(**changes: Any) -> Facts:
 def stack(**changes: Any) -> Facts:
     """The good facts with another stack."""
     return replace(FACTS, stack=replace(STACK, **changes))
+
+
+def jobs(**changes: Any) -> Facts:
+    """The good facts with other jobs."""
+    return replace(FACTS, jobs=replace(JOBS, **changes))
 
 
 def fleet(**changes: Any) -> Facts:

@@ -7,7 +7,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from spotkeeper.domain.doctor.checks import ACCOUNT_CHECKS, GROUP_CHECKS, STACK_CHECKS, Check
+from spotkeeper.domain.doctor.checks import (
+    ACCOUNT_CHECKS,
+    GROUP_CHECKS,
+    JOB_CHECKS,
+    STACK_CHECKS,
+    Check,
+)
 from spotkeeper.domain.doctor.finding import Finding, Severity
 from spotkeeper_operator.text import labelled, paragraphs, width
 
@@ -17,6 +23,7 @@ TABLES: Sequence[tuple[str, Sequence[Check[object]]]] = (
     ("Account, documents and logs", ACCOUNT_CHECKS),
     ("Groups and launch templates", GROUP_CHECKS),
     ("The deployed stack", STACK_CHECKS),
+    ("Jobs", JOB_CHECKS),
 )  # type: ignore[assignment]
 PAGE = """# What the doctor finds
 

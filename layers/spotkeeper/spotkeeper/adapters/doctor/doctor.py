@@ -6,6 +6,7 @@ from functools import cache
 
 from spotkeeper.adapters.doctor.account import account_facts, groups_elsewhere, placement_scores
 from spotkeeper.adapters.doctor.groups import group_facts, metadata_defaults
+from spotkeeper.adapters.doctor.jobs import job_facts
 from spotkeeper.adapters.doctor.looking import Clients, look
 from spotkeeper.adapters.doctor.stack import stack_facts
 from spotkeeper.adapters.fleet_documents import FleetDocuments
@@ -51,4 +52,5 @@ class Doctor:
                 "ssm:GetParametersByPath", lambda: groups_elsewhere(client("ssm"), own_path)
             ),
             stack=stack_facts(client, stack, fleets) if stack else None,
+            jobs=job_facts(client, stack, defaults) if stack else None,
         )

@@ -13,11 +13,11 @@ from spotkeeper.ports import FleetError
 type Clients = Callable[[str], Any]
 """Makes a client of a service, by its boto3 name."""
 
-# How EC2 and IAM say that a launch template, an image or an instance profile does not exist.
+# How AWS says that what launches need does not exist.
 GONE_CODES = frozenset({
     "InvalidAMIID.NotFound", "InvalidAMIID.Unavailable", "InvalidLaunchTemplateId.NotFound",
     "InvalidLaunchTemplateId.VersionNotFound", "InvalidLaunchTemplateName.NotFoundException",
-    "NoSuchEntity",
+    "NoSuchEntity", "NoSuchBucket", "InvalidSubnetID.NotFound",
 })  # fmt: skip
 
 

@@ -14,6 +14,7 @@ from spotkeeper.domain.doctor.facts import (
     Facts,
     GroupFacts,
     Hook,
+    JobFacts,
     Machine,
     StackFacts,
     Unseen,
@@ -101,6 +102,9 @@ def _findings(facts: Facts) -> Iterator[Finding]:
     if facts.stack is not None:
         for of_stack in STACK_CHECKS:
             yield from of_stack.findings(facts.stack, "alarms")
+    if facts.jobs is not None:
+        for of_jobs in JOB_CHECKS:
+            yield from of_jobs.findings(facts.jobs, "jobs")
     for member in _members(facts):
         named = {"fleet": member.fleet, "group": member.group, "machine": member.machine}
         for of_group in GROUP_CHECKS:
@@ -211,6 +215,8 @@ def _unseen_parts(facts: Facts) -> Iterator[tuple[str, str, Unseen]]:
     """Every part that could not be read, with its group and its name."""
     parts: list[tuple[str, object]] = [("", facts), ("", facts.account)]
     parts += [("", facts.stack)] if facts.stack else []
+    if facts.jobs:
+        parts += [("jobs", facts.jobs), ("jobs", known(facts.jobs.machine, Machine()))]
     for group in known(facts.groups, {}).values():
         parts.append((group.name, group))
         parts += [] if isinstance(group.machine, Unseen) else [(group.name, group.machine)]
@@ -225,6 +231,8 @@ _NEEDED_FOR_LAUNCHES = {
     "ec2:DescribeLaunchTemplateVersions": "launch template",
     "ec2:DescribeImages": "image",
     "iam:GetInstanceProfile": "instance profile",
+    "ec2:DescribeSubnets": "subnet",
+    "s3:ListBucket": "bucket",
 }
 
 
@@ -744,4 +752,53 @@ STACK_CHECKS: tuple[Check[StackFacts], ...] = (
     ),
 )  # fmt: skip
 
-CHECKS = (*ACCOUNT_CHECKS, *GROUP_CHECKS, *STACK_CHECKS)
+# --- jobs -----------------------------------------------------------------------------------------
+
+
+def _job_machine(jobs: JobFacts) -> Machine:
+    good = Machine(profile_policies=frozenset({jobs.policy}))
+    return known(jobs.machine, good)
+
+
+def _job_role_is_another(jobs: JobFacts) -> bool:
+    policies = _job_machine(jobs).profile_policies
+    return isinstance(policies, frozenset) and jobs.policy not in policies
+
+
+JOB_CHECKS: tuple[Check[JobFacts], ...] = (
+    Check(
+        "job-shutdown-stops", ERROR,
+        "a shutdown stops a machine and must terminate it: what is stopped is paid for",
+        "set InstanceInitiatedShutdownBehavior to terminate in the launch template of jobs",
+        lambda jobs: not isinstance(jobs.machine, Unseen) and jobs.on_shutdown != "terminate",
+    ),
+    Check(
+        "job-tags-not-in-metadata", ERROR,
+        "InstanceMetadataTags is not enabled: the agent cannot see which job its machine runs",
+        "set HttpEndpoint and InstanceMetadataTags to enabled in the launch template of jobs",
+        lambda jobs: not (
+            _job_machine(jobs).metadata_enabled and _job_machine(jobs).tags_in_metadata
+        ),
+    ),
+    Check(
+        "job-no-instance-profile", ERROR,
+        "the launch template of jobs names no instance profile: agents may call nothing",
+        "name the instance profile of the role that JobRole names",
+        lambda jobs: _job_machine(jobs).profile_policies is None,
+    ),
+    Check(
+        "job-other-role", ERROR,
+        "the role of the instance profile lacks the stack's policy for jobs: it is not JobRole, "
+        "so that launches are refused",
+        "name the instance profile of JobRole in the launch template, or its role as JobRole",
+        _job_role_is_another,
+    ),
+    Check(
+        "job-one-zone", WARNING,
+        "all subnets of jobs are in {it}: a job waits there for capacity",
+        "name one subnet for each zone in JobSubnetIds",
+        lambda jobs: zones if len(zones := known(jobs.zones, frozenset())) == 1 else (),
+    ),
+)  # fmt: skip
+
+CHECKS = (*ACCOUNT_CHECKS, *GROUP_CHECKS, *STACK_CHECKS, *JOB_CHECKS)

@@ -143,6 +143,20 @@ class StackFacts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class JobFacts:
+    """What the jobs of a stack need. `policy` is the one that their machines' role must have.
+
+    `on_shutdown` says what a shutdown does to a machine; `zones` are those of the subnets.
+    """
+
+    machine: Machine | Unseen = field(default_factory=Machine)
+    on_shutdown: str = "terminate"
+    policy: str = ""
+    zones: frozenset[str] | Unseen = frozenset()
+    bucket: bool | Unseen = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
     """All that the doctor examines; without a stack, what one would be deployed to.
 
@@ -155,3 +169,4 @@ class Facts:
     account: AccountFacts
     other_stacks: Mapping[str, tuple[str, ...]] | Unseen = field(default_factory=dict)
     stack: StackFacts | None = None
+    jobs: JobFacts | None = None

@@ -1,10 +1,12 @@
-"""Images of moto as strict as those of EC2: each name once, and of a complete snapshot."""
+"""What jobs need of an account, and images of moto that are as strict as those of EC2."""
 
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 from unittest.mock import patch
 
+import boto3
 from moto.core.responses import ActionResult
 from moto.ec2.exceptions import EC2ClientError
 from moto.ec2.models.fleets import FleetsBackend
@@ -52,10 +54,42 @@ def _with_tags(create: Any) -> Any:
 
 @contextmanager
 def strict_images() -> Iterator[None]:
-    """Register, launch and tag as EC2 does."""
+    """Register, launch and tag as EC2 does; no account has defaults for metadata."""
     with (
         patch.object(AmisResponse, "register_image", _register),
+        patch.object(
+            AmisResponse,
+            "get_instance_metadata_defaults",
+            lambda _: ActionResult({"AccountLevel": {}}),
+            create=True,
+        ),
         patch.object(Instance, "setup_defaults", _root),
         patch.object(FleetsBackend, "create_fleet", _with_tags(FleetsBackend.create_fleet)),
     ):
         yield
+
+
+POLICY = "arn:aws:iam::123456789012:policy/JobMachines"
+
+
+def launch_template(name: str, **more: Any) -> str:
+    """Make a launch template as docs/jobs.md asks for it, with the role that it names; its id."""
+    iam, ec2 = boto3.client("iam", "us-east-1"), boto3.client("ec2", "us-east-1")
+    trust = json.dumps({
+        "Version": "2012-10-17",
+        "Statement": [{"Effect": "Allow", "Action": "s3:GetObject", "Resource": "*"}],
+    })  # fmt: skip
+    iam.create_role(RoleName=name, AssumeRolePolicyDocument=trust)
+    iam.create_policy(PolicyName=POLICY.rpartition("/")[2], PolicyDocument=trust)
+    iam.attach_role_policy(RoleName=name, PolicyArn=POLICY)
+    iam.create_instance_profile(InstanceProfileName=name)
+    iam.add_role_to_instance_profile(InstanceProfileName=name, RoleName=name)
+    data: Any = {
+        "ImageId": ec2.describe_images()["Images"][0]["ImageId"],
+        "InstanceInitiatedShutdownBehavior": "terminate",
+        "MetadataOptions": {"InstanceMetadataTags": "enabled"},
+        "IamInstanceProfile": {"Name": name},
+        **more,
+    }
+    made = ec2.create_launch_template(LaunchTemplateName=name, LaunchTemplateData=data)
+    return made["LaunchTemplate"]["LaunchTemplateId"]
