@@ -16,7 +16,7 @@ from functions.keep_ledger.app import handler as keep_ledger
 from spotkeeper import wiring
 from spotkeeper.domain.load.digest import digest
 from spotkeeper.domain.money.prices import PriceBook
-from spotkeeper_operator.money import read_cost
+from spotkeeper_operator import aws
 from tests.builders import at
 from tests.functions.conftest import Stage, document, stage_of
 from tests.functions.test_check_health import served
@@ -86,7 +86,7 @@ def kept(deployed: Stage, monkeypatch: pytest.MonkeyPatch) -> Stage:
     monkeypatch.setattr(wiring, "ledger_ports", lambda: fixed)
     deployed.call(keep_ledger)
     # moto's spot prices are all the same and of 2006, and it has no price list.
-    monkeypatch.setattr(read_cost, "on_demand_prices", lambda *_: {"g5.xlarge": 1.006})
+    monkeypatch.setattr(aws, "on_demand_prices", lambda *_: {"g5.xlarge": 1.006})
     return deployed
 
 

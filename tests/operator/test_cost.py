@@ -8,7 +8,8 @@ import pytest
 
 from spotkeeper.adapters.dynamodb.ledger import LedgerTable
 from spotkeeper.adapters.ec2.prices import on_demand_prices
-from spotkeeper_operator.money import read_cost as module
+from spotkeeper_operator import aws
+from spotkeeper_operator.money import read_cost
 from tests.builders import TABLE
 from tests.functions.conftest import Stage
 from tests.operator.command import answered, refused, run
@@ -28,7 +29,7 @@ def test_what_it_answers(kept: Stage, capsys: pytest.CaptureFixture[str]) -> Non
 
 def test_a_missing_price_is_named(kept: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     del kept
-    monkeypatch.setattr(module, "on_demand_prices", lambda *_: {})
+    monkeypatch.setattr(aws, "on_demand_prices", lambda *_: {})
     out = answered("cost", "--since", "2h")
     assert "have no price and are in no sum: on-demand g5.xlarge" in " ".join(out.split())
     found = json.loads(answered("cost", "--since", "2h", "--json"))
@@ -39,15 +40,15 @@ def test_where_aws_has_no_price_list_every_type_is_named(
     kept: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     del kept
-    monkeypatch.setattr(module, "price_list_region", lambda _: None)
-    monkeypatch.setattr(module, "on_demand_prices", on_demand_prices)
+    monkeypatch.setattr(aws, "price_list_region", lambda _: None)
+    monkeypatch.setattr(aws, "on_demand_prices", on_demand_prices)
     found = json.loads(answered("cost", "--since", "2h", "--json"))
     assert found["missing_prices"] == ["on-demand g5.xlarge"]
 
 
 def test_what_was_never_read_is_not_known(deployed: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     """Never read, a document that is broken, a ledger that is not kept any more: exit code 1."""
-    monkeypatch.setattr(module, "on_demand_prices", lambda *_: {})
+    monkeypatch.setattr(aws, "on_demand_prices", lambda *_: {})
     code, out, _ = run("cost")
     assert code == 1
     assert "fleet main: its instances were never read" in " ".join(out.split())
@@ -73,7 +74,7 @@ def test_the_peak_is_what_was_wanted_and_not_what_ran(
 ) -> None:
     del kept
     assert json.loads(answered("cost", "--since", "2h", "--json"))["saved_by_sizing"] is None
-    monkeypatch.setattr(module, "read_peak", lambda *_: 3)
+    monkeypatch.setattr(read_cost, "read_peak", lambda *_: 3)
     assert json.loads(answered("cost", "--since", "2h", "--json"))["peak"] == 3
 
 

@@ -15,8 +15,8 @@ from spotkeeper.adapters.dynamodb.ledger import LedgerTable
 from spotkeeper.domain.money.ledger import EndedBy, LedgerItem
 from spotkeeper.domain.purchase import PurchaseOption
 from spotkeeper.ports import Refused
+from spotkeeper_operator import aws
 from spotkeeper_operator.aws import Aws
-from spotkeeper_operator.money import read_cost
 from spotkeeper_operator.money.actual import GROUP_TAG, read_actual
 from spotkeeper_operator.money.idle import read_idle
 from spotkeeper_operator.money.users import noticed, spans_of
@@ -100,7 +100,7 @@ def test_what_was_billed_is_compared_with_the_ledger_of_the_same_days(
         ITEM, option=PurchaseOption.ON_DEMAND, since=night, until=night + timedelta(hours=3)
     )
     LedgerTable(boto3.client("dynamodb"), TABLE).put([morning])
-    monkeypatch.setattr(read_cost, "on_demand_prices", lambda *_: {"g5.xlarge": 1.0})
+    monkeypatch.setattr(aws, "on_demand_prices", lambda *_: {"g5.xlarge": 1.0})
     told = actually(monkeypatch, {"ResultsByTime": [billed(on_demand=3.0)]})
     assert "3.00 billed for instances" in told
     assert "by the ledger 3.00" in told

@@ -8,11 +8,15 @@ from botocore.config import Config
 from botocore.exceptions import ProfileNotFound
 
 from spotkeeper.adapters.dynamodb.decision_records import DecisionRecords
+from spotkeeper.adapters.ec2.prices import on_demand_prices, price_list_region, spot_prices
 from spotkeeper.adapters.fleet_documents import FleetDocuments, FleetDocumentStore
 from spotkeeper.adapters.stacks import Stack, StackReader
+from spotkeeper.domain.money.prices import PriceBook
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from collections.abc import Set as AbstractSet
+    from datetime import datetime
 
     from mypy_boto3_autoscaling import AutoScalingClient
     from mypy_boto3_cloudformation import CloudFormationClient
@@ -95,6 +99,22 @@ class Aws:
         documents = FleetDocumentStore(ssm, stack.documents_path).load()
         self.wrong_documents = documents.errors
         return documents
+
+    def prices(
+        self,
+        pools: "AbstractSet[str]",
+        types: "AbstractSet[str]",
+        since: "datetime",
+        until: "datetime",
+    ) -> PriceBook:
+        """Read the spot prices of pools over a time, and the list prices of types."""
+        where = price_list_region(self.region)
+        return PriceBook(
+            spot=spot_prices(self.ec2, pools, since, until),
+            on_demand=on_demand_prices(
+                self.client("pricing", where) if where else None, types, self.region
+            ),
+        )
 
     def records(self, stack: Stack) -> DecisionRecords:
         """The stack's decision records."""

@@ -1,10 +1,10 @@
 """What mode, pause, resume and stop answer, for people and for programs."""
 
-import json
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from spotkeeper.domain.permission import Control
+from spotkeeper_operator.text import as_json
 
 if TYPE_CHECKING:
     from spotkeeper_operator.stop import Stopped
@@ -31,13 +31,9 @@ def stopped_text(fleet: str, stopped: "Stopped") -> str:
 
 def control_json(fleet: str, control: Control) -> str:
     """All that is said of a fleet, as `status --json` has it."""
-    return _json({"fleet": fleet, **asdict(control)})
+    return as_json({"fleet": fleet, **asdict(control)})
 
 
 def stopped_json(fleet: str, stopped: "Stopped") -> str:
     """List what stopping did, and what it left."""
-    return _json({"fleet": fleet, **asdict(stopped)})
-
-
-def _json(answer: dict[str, object]) -> str:
-    return json.dumps(answer, indent=2, default=lambda value: value.isoformat()) + "\n"
+    return as_json({"fleet": fleet, **asdict(stopped)})

@@ -1,5 +1,6 @@
 """Text as wide as the terminal: labelled lines that wrap under themselves."""
 
+import json
 import re
 import shutil
 import sys
@@ -28,6 +29,11 @@ def labelled(label: str, text: str, indent: int = 2, hang: int = 14) -> list[str
     if len(head) >= hang and not head.endswith(" ") and any(lines):
         lines = ["", *lines]
     return [f"{head}{lines[0]}".rstrip(), *(" " * hang + line for line in lines[1:])]
+
+
+def as_json(found: object) -> str:
+    """Write values as JSON; times are in RFC 3339."""
+    return json.dumps(found, indent=2, default=lambda value: value.isoformat()) + "\n"
 
 
 def paragraphs(parts: Iterable[Iterable[str]]) -> str:

@@ -4,7 +4,6 @@ The history in the table has the load of a day by minute. Every rule of the fami
 for each promise, and the cheapest that kept a promise is its price.
 """
 
-import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 
@@ -16,7 +15,7 @@ from spotkeeper.domain.settings.sizing import Objective
 from spotkeeper.domain.sizing.shadows import FAMILY, FIRST_STEPS, judged
 from spotkeeper.domain.sizing.values import ObjectivePolicy
 from spotkeeper_operator.aws import Aws, OperatorError, chosen
-from spotkeeper_operator.text import columns, paragraphs
+from spotkeeper_operator.text import as_json, columns, paragraphs
 
 # Logs of minutes do not tell how service times vary: as if they were exponential.
 VARIATION = 1.0
@@ -160,7 +159,7 @@ def _cheapest(history: LoadHistory, policy: ObjectivePolicy) -> Price:
 
 def what_if_json(found: Sequence[WhatIf]) -> str:
     """The prices as JSON."""
-    return json.dumps([asdict(each) for each in found], indent=2) + "\n"
+    return as_json([asdict(each) for each in found])
 
 
 def what_if_text(found: Sequence[WhatIf]) -> str:

@@ -1,6 +1,5 @@
 """Why did it do that? Decision records as a timeline, with the turns that failed or are missing."""
 
-import json
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,7 +13,7 @@ from spotkeeper.ports import FleetError
 from spotkeeper_operator.activities import Activity, read_activities
 from spotkeeper_operator.aws import Aws, chosen
 from spotkeeper_operator.durations import STALE_TURN_S, spoken
-from spotkeeper_operator.text import labelled, paragraphs
+from spotkeeper_operator.text import as_json, labelled, paragraphs
 
 # Search logs of this age tell of the time of a turn; `STALE` counts turns that missed logs.
 LOGS_TELL_S, STALE = 120.0, "StaleSearchLogs"
@@ -254,7 +253,7 @@ def explain_json(entries: Sequence[Entry], unreadable: int = 0, holes: Sequence[
         "unreadable": unreadable,
         "holes": [asdict(hole) for hole in holes],
     }
-    return json.dumps(whole, indent=2, default=lambda value: value.isoformat()) + "\n"
+    return as_json(whole)
 
 
 def _block(entry: Entry) -> list[str]:

@@ -4,7 +4,6 @@ Hours are those of instances. What a turn wished and saw holds until the next tu
 minutes at most: a gap in the records is nobody's wish.
 """
 
-import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -16,7 +15,7 @@ from spotkeeper.domain.decision import Controller, DecisionRecord
 from spotkeeper.domain.fleet import Fleet
 from spotkeeper.domain.permission import Permission
 from spotkeeper_operator.aws import Aws, chosen
-from spotkeeper_operator.text import labelled, paragraphs
+from spotkeeper_operator.text import as_json, labelled, paragraphs
 
 LONGEST_STEP = timedelta(minutes=5)
 WISHES_AT_MOST = 8
@@ -168,4 +167,4 @@ def report_json(reports: Sequence[ObservedReport], price_ratio: float) -> str:
         }
         for report in reports
     ]
-    return json.dumps(rows, indent=2, default=lambda value: value.isoformat()) + "\n"
+    return as_json(rows)

@@ -1,6 +1,5 @@
 """Findings as text, as JSON, and every finding that there is as a page."""
 
-import json
 import re
 import sys
 from collections.abc import Iterator, Sequence
@@ -15,7 +14,7 @@ from spotkeeper.domain.doctor.checks import (
     Check,
 )
 from spotkeeper.domain.doctor.finding import Finding, Severity
-from spotkeeper_operator.text import labelled, paragraphs, width
+from spotkeeper_operator.text import as_json, labelled, paragraphs, width
 
 HANG = 9
 COMMAND = re.compile(r"^(?:aws|spotkeeper) ")
@@ -53,7 +52,7 @@ def doctor_text(findings: Sequence[Finding]) -> str:
 
 def doctor_json(findings: Sequence[Finding]) -> str:
     """The same for programs."""
-    return json.dumps([asdict(finding) for finding in findings], indent=2) + "\n"
+    return as_json([asdict(finding) for finding in findings])
 
 
 def _fix(fix: str) -> Iterator[str]:

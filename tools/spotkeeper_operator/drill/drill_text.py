@@ -1,12 +1,11 @@
 """A drill as text, as JSON, and as lines while it goes on."""
 
-import json
 from collections.abc import Callable
 from dataclasses import asdict
 
 from spotkeeper_operator.drill.run_drill import Drilled
 from spotkeeper_operator.drill.story import Service, Story
-from spotkeeper_operator.text import labelled, paragraphs
+from spotkeeper_operator.text import as_json, labelled, paragraphs
 
 STEPS = (
     ("warned", "warned", "a turn knows of the warning"),
@@ -36,7 +35,7 @@ def drill_json(drilled: Drilled) -> str:
         "promised_wait_s": drilled.promised_s,
         "service": asdict(drilled.service),
     }
-    return json.dumps(whole, indent=2, default=lambda value: value.isoformat()) + "\n"
+    return as_json(whole)
 
 
 def telling(say: Callable[[str], None]) -> Callable[[Story], None]:

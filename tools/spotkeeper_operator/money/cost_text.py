@@ -1,6 +1,5 @@
 """What fleets cost, as text and as JSON."""
 
-import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime, time, timedelta
@@ -10,7 +9,7 @@ from spotkeeper.domain.money.prices import Priced
 from spotkeeper.domain.money.savings import Savings, savings
 from spotkeeper_operator.money.actual import GROUP_TAG, Actual
 from spotkeeper_operator.money.read_cost import Cost
-from spotkeeper_operator.text import columns, labelled, paragraphs
+from spotkeeper_operator.text import as_json, columns, labelled, paragraphs
 
 NOT_IN_IT = (
     "disks, data transfer, the stack itself (about 12 a fleet and month: docs/operations.md, "
@@ -64,7 +63,7 @@ def cost_json(cost: Cost, by: By | None = None) -> str:
     }
     if by is not None:
         answer["rows"] = rows(cost, by)
-    return json.dumps(answer, indent=2, default=lambda value: value.isoformat()) + "\n"
+    return as_json(answer)
 
 
 def sentences(cost: Cost, whole: Savings) -> list[Pair]:

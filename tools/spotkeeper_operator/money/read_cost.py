@@ -6,7 +6,6 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 from spotkeeper.adapters.dynamodb.ledger import LedgerTable
-from spotkeeper.adapters.ec2.prices import on_demand_prices, price_list_region, spot_prices
 from spotkeeper.domain.money.ledger import Gap, LedgerItem
 from spotkeeper.domain.money.prices import PriceBook, Priced, priced
 from spotkeeper.ports import FleetError
@@ -83,7 +82,11 @@ def read_cost(
     # What was billed is compared with the ledger of the same days.
     first = first_day(since) if billed else since
     items = tuple(item for each in fleets for item in ledger.since(each.name, first))
-    book, missing = _prices(aws, items, first, until)
+    pools = {item.pool for item in items if item.option == "spot"}
+    types = {item.instance_type for item in items}
+    book = aws.prices(pools, types, first, until)
+    missing = [f"spot {pool}" for pool in sorted(pools - book.spot.keys())]
+    missing += [f"on-demand {kind}" for kind in sorted(types - book.on_demand.keys())]
     beside = _Beside()
     names = [each.name for each in fleets]
     groups = [name for each in fleets for name in (each.spot_group, each.on_demand_group)]
@@ -92,7 +95,7 @@ def read_cost(
         book=book,
         since=since,
         until=until,
-        missing=missing,
+        missing=tuple(missing),
         peak=beside.ask(lambda: read_peak(aws.cloudwatch, stack.name, names, since, until)),
         unknown=(
             *(f"{error}: its cost is in no sum" for error in documents.errors),
@@ -139,23 +142,6 @@ def _gap(gap: Gap) -> str:
 
 def _named(instances: Sequence[str]) -> str:
     return ", ".join(instances[:GAPS_NAMED]) + (", ..." if len(instances) > GAPS_NAMED else "")
-
-
-def _prices(
-    aws: Aws, items: Sequence[LedgerItem], since: datetime, until: datetime
-) -> tuple[PriceBook, tuple[str, ...]]:
-    """Read the prices of what ran; with them the names of those that AWS does not have."""
-    pools = {item.pool for item in items if item.option == "spot"}
-    types = {item.instance_type for item in items}
-    where = price_list_region(aws.region)
-    pricing = aws.client("pricing", where) if where else None
-    book = PriceBook(
-        spot=spot_prices(aws.ec2, pools, since, until),
-        on_demand=on_demand_prices(pricing, types, aws.region),
-    )
-    missing = [f"spot {pool}" for pool in sorted(pools - book.spot.keys())]
-    missing += [f"on-demand {kind}" for kind in sorted(types - book.on_demand.keys())]
-    return book, tuple(missing)
 
 
 def _noticed(

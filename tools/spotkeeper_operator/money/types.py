@@ -1,6 +1,5 @@
 """What a request costs on each instance type: service times of the same minutes, prices of now."""
 
-import json
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
@@ -11,7 +10,7 @@ from spotkeeper.domain.load.load import LoadDigest
 from spotkeeper.domain.purchase import PurchaseOption
 from spotkeeper_operator.aws import Aws
 from spotkeeper_operator.money.read_cost import Cost, read_cost
-from spotkeeper_operator.text import columns, labelled, paragraphs
+from spotkeeper_operator.text import as_json, columns, labelled, paragraphs
 
 # Below this number of search logs, a speed is drawn towards 1.
 TRUSTED = 300
@@ -195,7 +194,7 @@ def _spot_price(cost: Cost, pools: set[str]) -> float | None:
 
 def types_json(found: list[FleetTypes]) -> str:
     """All of it for programs."""
-    return json.dumps({"fleets": [asdict(each) for each in found]}, indent=2) + "\n"
+    return as_json({"fleets": [asdict(each) for each in found]})
 
 
 def types_text(found: list[FleetTypes]) -> str:

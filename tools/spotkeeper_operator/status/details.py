@@ -1,6 +1,5 @@
 """Each instance of a fleet and why it counts, and its last changes and failures in one list."""
 
-import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -9,7 +8,6 @@ from functools import partial
 
 from spotkeeper.adapters.ec2.auto_scaling import AutoScalingReader
 from spotkeeper.adapters.ec2.lives import InstanceLives
-from spotkeeper.adapters.ec2.prices import on_demand_prices, price_list_region, spot_prices
 from spotkeeper.domain.decision import FAILED, Controller, DecisionRecord
 from spotkeeper.domain.fleet import Fleet, Instance, Phase
 from spotkeeper.domain.load.load import WorkerLoad
@@ -22,7 +20,7 @@ from spotkeeper_operator.aws import Aws, chosen
 from spotkeeper_operator.durations import spoken
 from spotkeeper_operator.status.read_status import Reading
 from spotkeeper_operator.status.status import LIVE_S, LOAD_WINDOW_S, Looked, changed
-from spotkeeper_operator.text import labelled, paragraphs
+from spotkeeper_operator.text import as_json, labelled, paragraphs
 
 # Events of this time are listed, at most this many of a fleet.
 EVENTS_OF = timedelta(hours=3)
@@ -101,18 +99,9 @@ def read_instances(aws: Aws, stack_name: str, fleet: str | None, now: datetime) 
 
 def _prices(aws: Aws, lives: Sequence[Life], now: datetime) -> PriceBook:
     spot = [life for life in lives if life.option is PurchaseOption.SPOT]
-    paid = [life for life in lives if life.option is PurchaseOption.ON_DEMAND]
-    where = price_list_region(aws.region)
-    types = {life.pool.partition("/")[2] for life in (*spot, *paid)}
     since = min((life.since for life in spot), default=now)
-    return PriceBook(
-        spot=spot_prices(aws.ec2, {life.pool for life in spot}, since, now) if spot else {},
-        on_demand=on_demand_prices(
-            aws.client("pricing", where) if where else None, types, aws.region
-        )
-        if types
-        else {},
-    )
+    types = {life.pool.partition("/")[2] for life in lives}
+    return aws.prices({life.pool for life in spot}, types, since, now)
 
 
 def instances_of(
@@ -314,7 +303,7 @@ def details_text(details: Details) -> str:
 
 def details_json(details: Details) -> str:
     """Write it for programs: times in RFC 3339, ages in seconds, costs in USD."""
-    return json.dumps(asdict(details), indent=2, default=lambda value: value.isoformat()) + "\n"
+    return as_json(asdict(details))
 
 
 def _counted(rows: Sequence[InstanceStatus] | Sequence[Event], events: bool) -> str:

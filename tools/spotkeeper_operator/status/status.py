@@ -3,7 +3,6 @@
 Every figure is known now, carries its age, or is withheld: a screen is read when things fail.
 """
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import datetime, timedelta
@@ -16,7 +15,7 @@ from spotkeeper.domain.load.request_queue import QueueLength
 from spotkeeper.domain.load.summarise import summarise
 from spotkeeper.domain.permission import Control, Permission
 from spotkeeper_operator.durations import STALE_TURN_S, spoken
-from spotkeeper_operator.text import labelled, paragraphs
+from spotkeeper_operator.text import as_json, labelled, paragraphs
 
 # A worker that finished a request in this time is live. Load and waits are those of the second
 # time; which workers there were before it is read from the third.
@@ -527,7 +526,7 @@ def status_json(status: StackStatus) -> str:
     """Write it for programs: times in RFC 3339, ages and waits in seconds."""
     fleets = [{"name": f.name, "whole": f.whole, **asdict(f)} for f in status.fleets]
     found = asdict(status) | {"fleets": fleets}
-    return json.dumps(found, indent=2, default=lambda value: value.isoformat()) + "\n"
+    return as_json(found)
 
 
 def exit_code(status: StackStatus) -> int:
