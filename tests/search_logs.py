@@ -3,13 +3,15 @@
 import base64
 import gzip
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
+from itertools import groupby
 from typing import Any
 
 from spotkeeper.border.queue_messages import Message
 from spotkeeper.domain.load.digest import SearchLog, Status, digest
-from spotkeeper.domain.load.load import Cluster, LoadDigest
+from spotkeeper.domain.load.load import Cluster, LoadDigest, unique
+from spotkeeper.domain.load.slots import merge, slot_of
 
 SENT = datetime(2026, 11, 20, 12, tzinfo=UTC)
 FLEET = "ocr"
@@ -55,6 +57,16 @@ def digest_of(logs: Sequence[SearchLog], sent_at: datetime = SENT) -> LoadDigest
     """The digest of a message whose logs name no fleet."""
     [only] = digest(logs, sent_at, FLEET)
     return only
+
+
+def by_slot(digests: Iterable[LoadDigest]) -> tuple[LoadDigest, ...]:
+    """Add digests up by the slot in which they were sent, oldest first; equal logs count once."""
+    each = sorted(unique(digests), key=_sent)
+    return tuple(merge(list(some)) for _, some in groupby(each, key=_sent))
+
+
+def _sent(one: LoadDigest) -> int:
+    return slot_of(one.sent_at)
 
 
 def packed(text: str, mtime: int = 0) -> str:

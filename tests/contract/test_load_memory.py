@@ -15,13 +15,13 @@ from spotkeeper.adapters.dynamodb.load_memory import LoadMemory
 from spotkeeper.adapters.dynamodb.load_table import LoadDigestTable
 from spotkeeper.domain.load.digest import digest, sent_iso
 from spotkeeper.domain.load.load import LoadDigest
-from spotkeeper.domain.load.slots import by_slot, slot_of
+from spotkeeper.domain.load.slots import slot_of
 from spotkeeper.ports import Unreadable
 from spotkeeper_lab.fakes import FakeLoadTable
 from tests.builders import TABLE
 from tests.contract.conftest import table_client
 from tests.laws import rows
-from tests.search_logs import SENT, log
+from tests.search_logs import SENT, by_slot, log
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient

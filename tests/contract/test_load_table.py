@@ -15,11 +15,11 @@ from spotkeeper.adapters.dynamodb.load_items import pack, unpack
 from spotkeeper.adapters.dynamodb.load_table import LoadDigestTable
 from spotkeeper.domain.load.digest import SearchLog, digest
 from spotkeeper.domain.load.load import LoadDigest
-from spotkeeper.domain.load.slots import by_slot, merge, slot_of
+from spotkeeper.domain.load.slots import merge, slot_of
 from spotkeeper.ports import Gone, LoadTable, Throttled
 from spotkeeper_lab.fakes import FakeLoadTable
 from tests.builders import TABLE
-from tests.search_logs import FLEET, SENT, before, digest_of, log
+from tests.search_logs import FLEET, SENT, before, by_slot, digest_of, log
 from tests.unit.load.test_load_digest import search_logs
 
 if TYPE_CHECKING:

@@ -1,5 +1,7 @@
 """Load out of digests: rates, quantiles, burstiness, by hand."""
 
+from datetime import timedelta
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -7,6 +9,8 @@ from hypothesis import strategies as st
 from spotkeeper.domain.load.histogram import Histogram, bucket, histogram, merged, middle_ms
 from spotkeeper.domain.load.load import Cluster, Load, WorkerLoad, load_rate
 from spotkeeper.domain.load.summarise import index_of_dispersion, summarise
+from spotkeeper.domain.load.workers import busy_shares
+from spotkeeper.domain.sizing.size import workers_needed
 from tests.search_logs import SENT, before, digest_of, log
 
 
@@ -56,6 +60,17 @@ def test_an_id_used_twice_counts_its_time_once_and_says_so() -> None:
     [worker] = summarise([digest_of(both)], SENT, 300).workers
     assert (worker.busy_s, worker.served_s) == (101, 201)
     assert worker.load_rate <= 1
+
+
+def test_a_worker_with_slots_is_busy_with_as_many_requests_as_it_has() -> None:
+    several = [log(300, 0, request_id=str(n), cluster=Cluster.AWS, instance_id="i-1") for n in "ab"]
+    sent = [digest_of(several)]
+    for slots, rate in ((1, 1.0), (2, 1.0), (4, 0.5), (8, 0.25)):
+        load = summarise(sent, SENT, 300, slots=slots)
+        assert load.load_rate == {Cluster.AWS: rate}
+        assert busy_shares(sent, SENT, timedelta(seconds=300), slots) == {"i-1": rate}
+        # Two that finished and two that may still run, at a load rate of half.
+        assert (load.offered, workers_needed(load, 0.5, 0, slots)) == (4.0, 8 // slots)
 
 
 def test_what_was_sent_before_the_window_does_not_count() -> None:

@@ -11,10 +11,9 @@ from hypothesis import strategies as st
 from spotkeeper.domain.load.arrivals import arrival_window
 from spotkeeper.domain.load.digest import LATE_AFTER_S, SearchLog
 from spotkeeper.domain.load.load import load_rate
-from spotkeeper.domain.load.slots import by_slot
 from spotkeeper.domain.load.summarise import summarise
 from tests.laws import rows, shuffles
-from tests.search_logs import SENT, before, digest_of, log
+from tests.search_logs import SENT, before, by_slot, digest_of, log
 from tests.unit.load.test_load_digest import search_logs
 
 some_logs = search_logs(7).map(lambda logs: [*{each.request_id: each for each in logs}.values()])

@@ -361,13 +361,13 @@ def _load_now(
         return None
     since = now - timedelta(seconds=LOAD_WINDOW_S)
     fresh = [d for d in looked.digests if _is_of(d, since)]
-    load = summarise(fresh, now, LOAD_WINDOW_S)
+    load = summarise(fresh, now, LOAD_WINDOW_S, slots=fleet.slots)
     if load.newest is None or not load.finished:
         unknown["load"] = _silence(log_age, serving)
         return None
     lately = now - timedelta(seconds=LIVE_S)
     # Logs of the last seconds are on their way: nobody was idle after the newest one.
-    until = summarise(fresh, now, LOAD_WINDOW_S, until=load.newest)
+    until = summarise(fresh, now, LOAD_WINDOW_S, until=load.newest, slots=fleet.slots)
     there = [w for w in until.workers if _there(w, serving)]
     served = [w for w in load.workers if w.last_finished >= lately]
     live = sum(_there(w, serving) for w in served)
@@ -380,7 +380,7 @@ def _load_now(
         workers_live=live,
         workers_expected=expected,
         workers_leaving=len(served) - live,
-        busy=_busy(busy_of, looked.digests, known),
+        busy=_busy(busy_of, looked.digests, known, fleet.slots),
         wait_p95_s=load.wait_p95_s,
         requests=load.finished,
         newest_log_age_s=max(0.0, (now - load.newest).total_seconds()),
@@ -395,7 +395,7 @@ def _is_of(digest: LoadDigest, since: datetime) -> bool:
 
 
 def _busy(
-    workers: Sequence[WorkerLoad], digests: Iterable[LoadDigest], expected: int
+    workers: Sequence[WorkerLoad], digests: Iterable[LoadDigest], expected: int, slots: int
 ) -> float | None:
     """Return the busy share of workers over the window.
 
@@ -404,7 +404,7 @@ def _busy(
     """
     busy_s = sum(w.busy_s for w in workers)
     few = sum(w.finished for w in workers) < _FEW * expected
-    if few and busy_s < expected * LOAD_WINDOW_S / 2:
+    if few and busy_s < expected * slots * LOAD_WINDOW_S / 2:
         return None
     first: dict[tuple[str, str], int] = {}
     for worker in (w for d in digests for w in d.workers):
@@ -416,7 +416,7 @@ def _busy(
         for w in workers
         if w.began and first[w.instance_id, w.worker_id] * SLOT_MS < milliseconds(min(begins))
     )
-    capacity_s = sum(w.capacity_s for w in workers) + idle_s
+    capacity_s = sum(w.capacity_s for w in workers) + slots * idle_s
     return busy_s / capacity_s if capacity_s else None
 
 

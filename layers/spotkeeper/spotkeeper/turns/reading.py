@@ -189,7 +189,8 @@ def with_busy_shares(snapshot: Snapshot, ports: Ports, budget: Budget) -> Snapsh
     name, now, unread = snapshot.fleet.name, snapshot.now, [*snapshot.unread]
 
     def read() -> BusyShares:
-        return busy_shares(ports.load.since(name, now - BUSY_WINDOW), now, BUSY_WINDOW)
+        digests = ports.load.since(name, now - BUSY_WINDOW)
+        return busy_shares(digests, now, BUSY_WINDOW, snapshot.fleet.slots)
 
     shares = budget.optional(unread, "which instances are busy", None, read, api=TABLE)
     return replace(snapshot, busy_shares=shares, unread=tuple(unread))

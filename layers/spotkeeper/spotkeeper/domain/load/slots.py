@@ -4,13 +4,12 @@ Whatever looks at digests cuts its window at slots and adds up whole numbers, so
 slot can be added up beforehand. A sum is a digest itself.
 """
 
-from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 
 from spotkeeper.domain.load.digest import sent_iso
 from spotkeeper.domain.load.histogram import added_up, merged
-from spotkeeper.domain.load.load import SLOT_MS, LoadDigest, WorkerDigest, milliseconds, unique
+from spotkeeper.domain.load.load import SLOT_MS, LoadDigest, WorkerDigest, milliseconds
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -23,14 +22,6 @@ def slot_of(at: datetime) -> int:
 def slot_begins(slot: int) -> datetime:
     """The instant at which a slot begins."""
     return _EPOCH + timedelta(milliseconds=slot * SLOT_MS)
-
-
-def by_slot(digests: Iterable[LoadDigest]) -> tuple[LoadDigest, ...]:
-    """Add digests up by the slot in which they were sent, oldest first; equal logs count once."""
-    slots: defaultdict[int, list[LoadDigest]] = defaultdict(list)
-    for one in unique(digests):
-        slots[slot_of(one.sent_at)].append(one)
-    return tuple(merge(slots[slot]) for slot in sorted(slots))
 
 
 def merge(digests: Sequence[LoadDigest]) -> LoadDigest:

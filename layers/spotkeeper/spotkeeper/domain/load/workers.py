@@ -10,10 +10,12 @@ from spotkeeper.domain.load.load import Cluster, Load, LoadDigest, WorkerLoad
 from spotkeeper.domain.load.summarise import summarise
 
 
-def busy_shares(digests: Iterable[LoadDigest], now: datetime, window: timedelta) -> BusyShares:
-    """Give the busiest worker's load rate of each instance that finished something."""
+def busy_shares(
+    digests: Iterable[LoadDigest], now: datetime, window: timedelta, slots: int
+) -> BusyShares:
+    """Return the busiest worker's load rate of each instance that finished something."""
     shares: defaultdict[str, float] = defaultdict(float)
-    for worker in summarise(digests, now, int(window.total_seconds())).workers:
+    for worker in summarise(digests, now, int(window.total_seconds()), slots=slots).workers:
         if worker.instance_id:
             shares[worker.instance_id] = max(shares[worker.instance_id], worker.load_rate)
     return shares

@@ -222,7 +222,7 @@ def _resize(snapshot: HealthSnapshot, sizing: Sizing) -> tuple[ResizeSpot | EndI
         return ()
     ends: tuple[str, ...] = ()
     if wanted < spot.desired:
-        shares = busy_shares(snapshot.digests, snapshot.now, BUSY_WINDOW)
+        shares = busy_shares(snapshot.digests, snapshot.now, BUSY_WINDOW, snapshot.fleet.slots)
         release = plan_release(spot, spot.desired - wanted, shares, busy_too=True)
         wanted, ends = release.desired, release.ends
     why = sizing.reason
