@@ -99,7 +99,7 @@ check-prose: .venv/.installed
 
 # systemd-analyze and cloud-init hold the examples of the worker side, where they are.
 check-examples: .venv/.installed
-	$(BIN)/pytest -n 0 -q -rs tests/worker/test_examples.py -k "systemd or cloud"
+	$(BIN)/pytest -n 0 -q -rs -m "make_e2e or not make_e2e" tests/worker/test_examples.py -k "systemd or cloud"
 
 # Compiled once more with the pins in place, nothing may change; newer releases do not matter.
 check-pins: .venv/.installed
