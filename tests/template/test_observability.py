@@ -6,7 +6,7 @@ from typing import Any
 
 from spotkeeper.observability import COUNTS, DAILY, LEVELS
 from spotkeeper_operator.status.read_status import ALARMS
-from tests.template.stack import JOBS, Stack
+from tests.template.stack import JOBS, ROOT, Stack
 
 LAUNCH_DEADLINE_S = 600
 """The default of a fleet document."""
@@ -63,6 +63,21 @@ def test_the_status_knows_every_alarm(stack: Stack) -> None:
 def test_what_is_emitted_is_what_alarms_and_dashboard_look_at(stack: Stack) -> None:
     watched = {name for alarm in alarms(stack).values() if (name := own_metric(alarm))}
     assert watched | set(metrics_shown(stack)) == LEVELS.keys() | COUNTS | {DAILY}
+
+
+def test_a_stack_with_jobs_shows_their_steps_and_their_alarm(stack: Stack) -> None:
+    source = (ROOT / "layers/spotkeeper/spotkeeper/observability.py").read_text()
+    for board, expected in (
+        (dashboard(stack), False),
+        (dashboard(Stack.with_parameters(JOBS)), True),
+    ):
+        shown = [it["properties"].get("query", "") for it in board]
+        steps = [query for query in shown if "took steps" in query]
+        assert bool(steps) is expected
+        assert ("JobStuckAlarm.Arn" in str(board)) is expected
+        for message in re.findall(r"\[(.*?)\]", "".join(steps)):
+            for each in re.findall(r"'(.+?)'", message):
+                assert f'"{each}"' in source
 
 
 def test_only_what_is_sent_each_turn_may_have_gaps_in_a_line_of_the_dashboard(stack: Stack) -> None:
