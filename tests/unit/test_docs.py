@@ -1,5 +1,6 @@
 """The documents name what the code has: settings with their defaults, metrics, alarms, rules."""
 
+import inspect
 import re
 from pathlib import Path
 from typing import Any
@@ -7,6 +8,9 @@ from typing import Any
 import pytest
 
 from spotkeeper.border.fleet_document import SECTIONS, FleetDocument
+from spotkeeper.domain.load import arrivals
+from spotkeeper.domain.sizing import estimate, objective, shadows
+from spotkeeper.domain.sizing import values as sizing_values
 from spotkeeper.observability import COUNTS, LEVELS
 from spotkeeper_operator.doctor.doctor_text import findings_page
 from spotkeeper_operator.settings_table import settings_table, written
@@ -124,3 +128,23 @@ def anchors(document: Path) -> set[str]:
     """Give a document's headings as GitHub links to them."""
     headings = re.findall(r"^#+ (.+)$", document.read_text(encoding="utf-8"), re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", it.lower()).replace(" ", "-") for it in headings}
+
+
+def test_the_numbers_of_the_sizing_rule_are_on_one_page() -> None:
+    page = (ROOT / "docs/sizing-measured.md").read_text(encoding="utf-8")
+    found: dict[str, str] = {}
+    for row in rows(page.split("## The numbers of the rule")[1].split("\n## ")[0]):
+        names = re.findall(r"`([^`]+)`", row[0])
+        listed = row[1].split(", ") if len(names) > 1 else row[1:2]
+        found |= dict(zip(names, listed, strict=True)) if names else {}
+    numbers: dict[str, str] = {}
+    for module in (arrivals, shadows, sizing_values, objective, estimate):
+        names = re.findall(r"^([A-Z_, ]+) = ", inspect.getsource(module), re.MULTILINE)
+        for name in (each for listed in names for each in listed.split(", ")):
+            value = getattr(module, name)
+            if isinstance(value, (int, float)):
+                numbers[name] = f"{value:.4g}" if value < 1 else f"{value:g}"
+            elif isinstance(value, tuple) and isinstance(value[0], (int, float)):
+                numbers[name] = ", ".join(f"{one:g}" for one in value)
+    units = {"MINUTE_S", "STEP_S", "DAY_S", "LONGEST_KEEP", "PRUDENT", "QUIET_AFTER_S"}
+    assert found == {name: value for name, value in numbers.items() if name not in units}
