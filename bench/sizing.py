@@ -51,7 +51,7 @@ RATE_PER_S = 1.0
 LIMIT_STEP_MS, LIMIT_DAY_S = 20.0, 20.0
 LIMIT_MEDIAN, LIMIT_WORST, LIMIT_COST = 1.10, 1.25, 0.30
 # Of an hour, without a history: the hours of release 0.2, and 5 % more.
-# Logs whose workers serve so many requests at once.
+# Logs replayed with workers that batch, and the slots of a worker.
 BATCHING = {
     "azure-llm-conv-2023-11": 16,
     "mooncake-conversation": 16,

@@ -17,7 +17,7 @@ TOKENS_PER_S = ((1, 51.67), (5, 218.48), (25, 623.4), (50, 814.37), (100, 917.26
 
 
 def slower(at_once: float) -> float:
-    """Return how many times as long a request takes as alone, while so many share its worker."""
+    """Return how many times as long a request takes as alone when it shares a worker."""
     alone_s = 1 / TOKENS_PER_S[0][1]
     for (low, low_rate), (high, high_rate) in pairwise(TOKENS_PER_S):
         if at_once <= high:

@@ -156,7 +156,7 @@ class SquareRoot(LogRule):
 
 
 def objective_policy(settings: ReplaySettings, slots: int) -> ObjectivePolicy:
-    """Return what the production rule is given, for workers that serve so many requests at once."""
+    """Return what the production rule is given, for workers with this number of slots."""
     return ObjectivePolicy(
         wait_s=settings.wait_s,
         share=settings.share,

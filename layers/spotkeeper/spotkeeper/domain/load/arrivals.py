@@ -111,8 +111,8 @@ class Sharing:
 
 # Each step counts so much less than the next, which makes a day in all.
 FADE = math.exp(-1 / 288)
-# What is known of fewer requests at once counts as so many steps of more, too: requests that share
-# a worker are taken to be no slower until a quarter of an hour shows it.
+# The service time of fewer requests at once counts as this many steps of more requests, too: those
+# that share a worker are taken to be no slower until a quarter of an hour shows it.
 SHARING_PRIOR = 3.0
 # Late requests of a step from which on its workers are known to have been full.
 MOST_ARE_LATE = 0.5
