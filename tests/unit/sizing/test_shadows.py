@@ -81,7 +81,7 @@ def test_a_quiet_night_costs_the_least_fleet_and_nothing_is_late() -> None:
 
 def test_the_flow_is_near_the_exact_fleet(monkeypatch: pytest.MonkeyPatch) -> None:
     """A load that doubles every half hour: what each shadow costs and misses."""
-    draw, slots = Random(1), 6 * HOUR
+    draw, slots = Random(1), 3 * HOUR
     requests = [
         sum(draw.random() < 0.1 for _ in range(250 * (1 + slot // 180 % 2)))
         for slot in range(slots)
