@@ -98,27 +98,22 @@ def test_permissions_that_boto3_cannot_get_are_named(monkeypatch: pytest.MonkeyP
         BotoChain(None, {}).get(time.time())
 
 
-def test_wrong_settings_leave_nothing_behind(tmp_path: Path) -> None:
+def test_wrong_settings_are_named() -> None:
     with pytest.raises(SettingsError, match="SPOTKEEPER_POLL_S"):
         Alone("gpu-0", cluster="onprem", poll_s="often")
     with pytest.raises(SettingsError, match="SPOTKEEPER_COLOUR: is not a setting"):
         Alone("gpu-0", cluster="onprem", colour="red")
 
 
-def test_a_name_that_is_none_leaves_nothing_behind(tmp_path: Path) -> None:
+def test_what_is_refused_leaves_nothing_behind(tmp_path: Path) -> None:
     folders = {"run_dir": tmp_path / "run", "spool_dir": tmp_path / "spool"}
     onprem: dict[str, Any] = {"cluster": "onprem", "region": "us-east-1", **QUICK, **folders}
     with pytest.raises(ValueError, match="cannot be the name of a worker"):
         Alone("gpu 0", **onprem)
     with Alone("gpu-0", **onprem) as worker:
         serve(worker, 1)
-
-
-def test_a_second_one_on_the_machine_is_refused(tmp_path: Path) -> None:
-    folders = {"run_dir": tmp_path / "run", "spool_dir": tmp_path / "spool"}
-    onprem: dict[str, Any] = {"cluster": "onprem", "region": "us-east-1", **QUICK, **folders}
-    with Alone("gpu-0", **onprem), pytest.raises(AnotherAgent, match="one is enough"):
-        Alone("gpu-1", **onprem)
+        with pytest.raises(AnotherAgent, match="one is enough"):
+            Alone("gpu-1", **onprem)
 
 
 def test_what_nobody_catches_is_one_line() -> None:

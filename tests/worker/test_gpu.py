@@ -27,19 +27,15 @@ def smi(folder: Path, script: str) -> Path:
         ("echo 'No devices were found'; exit 6", "nvidia-smi: No devices were found"),
         ("echo 'NVIDIA-SMI has failed' >&2; exit 9", "nvidia-smi: NVIDIA-SMI has failed"),
         ("exit 0", "nvidia-smi: lists no GPU"),
+        (None, "nvidia-smi is not there; is the driver installed?"),
     ],
 )
-def test_what_nvidia_smi_says(tmp_path: Path, script: str, ill: str) -> None:
-    patience_s = 0.5 if "sleep" in script else 60.0
-    gpus = Gpus([str(smi(tmp_path, script))], tmp_path / "none", patience_s)
+def test_what_nvidia_smi_says(tmp_path: Path, script: str | None, ill: str) -> None:
+    command = smi(tmp_path, script) if script else tmp_path / "nvidia-smi"
+    patience_s = 0.5 if script and "sleep" in script else 60.0
+    gpus = Gpus([str(command)], tmp_path / "none", patience_s)
     gpus.look()
     assert gpus.ill == ill
-
-
-def test_no_nvidia_smi_is_no_gpu(tmp_path: Path) -> None:
-    gpus = Gpus([str(tmp_path / "nvidia-smi")], tmp_path / "none")
-    gpus.look()
-    assert gpus.ill == "nvidia-smi is not there; is the driver installed?"
 
 
 def test_a_gpu_that_fell_off_is_missed(tmp_path: Path) -> None:

@@ -278,7 +278,10 @@ class Tail:
 
 @pytest.fixture
 def tail(tmp_path: Path) -> Iterator[Tail]:
+    """An empty file that is followed."""
     made = Tail(tmp_path)
+    made.write("")
+    made.follower.step(0.0)
     yield made
     made.end()
 
@@ -306,8 +309,9 @@ def test_the_status_of_a_request(code: int, status: str) -> None:
     assert log is not None and log["status"] == status
 
 
-def test_only_what_is_new_is_followed_and_a_half_line_is_waited_for(tail: Tail) -> None:
-    tail.write(entry(0))
+def test_only_what_is_new_is_followed_and_a_half_line_is_waited_for(tmp_path: Path) -> None:
+    (tmp_path / "access.json").write_text(entry(0))
+    tail = Tail(tmp_path)
     assert tail.follower.step(0.0) == 0
     half = entry(2)
     tail.write(entry(1) + half[:20])
@@ -315,17 +319,18 @@ def test_only_what_is_new_is_followed_and_a_half_line_is_waited_for(tail: Tail) 
     tail.write(half[20:])
     assert tail.follower.step(2.0) == 1
     assert tail.ids() == ["r-1", "r-2"]
+    tail.end()
 
 
-def test_a_file_that_is_made_later_is_read_from_its_beginning(tail: Tail) -> None:
+def test_a_file_that_is_made_later_is_read_from_its_beginning(tmp_path: Path) -> None:
+    tail = Tail(tmp_path)
     assert tail.follower.step(0.0) == 0
     tail.write(entry(1))
     assert tail.follower.step(1.0) == 1
+    tail.end()
 
 
 def test_an_agent_goes_on_where_the_one_before_was_killed(tail: Tail) -> None:
-    tail.write("")
-    tail.follower.step(0.0)
     for number in range(10):
         tail.write(entry(number))
         tail.follower.step(1.0)
@@ -337,8 +342,6 @@ def test_an_agent_goes_on_where_the_one_before_was_killed(tail: Tail) -> None:
 
 
 def test_a_rotated_file_is_read_to_its_end(tail: Tail) -> None:
-    tail.write("")
-    tail.follower.step(0.0)
     tail.write(entry(0))
     old = tail.path.rename(tail.path.with_suffix(".1"))
     tail.follower.step(1.0)
@@ -352,8 +355,6 @@ def test_a_rotated_file_is_read_to_its_end(tail: Tail) -> None:
 
 
 def test_a_truncated_file_is_read_again(tail: Tail) -> None:
-    tail.write("")
-    tail.follower.step(0.0)
     tail.write(entry(0) + entry(1))
     tail.follower.step(1.0)
     os.truncate(tail.path, 0)
@@ -365,8 +366,6 @@ def test_a_truncated_file_is_read_again(tail: Tail) -> None:
 def test_what_is_no_entry_is_named_and_passed_over(
     tail: Tail, caplog: pytest.LogCaptureFixture
 ) -> None:
-    tail.write("")
-    tail.follower.step(0.0)
     wrong = ["{", "[1]", '"x"', entry(1, time="noon"), '{"time": 1}', entry(2, request_time="-")]
     tail.write("".join(f"{line.strip()}\n" for line in wrong) + "\n" + entry(3))
     tail.follower.step(1.0)
@@ -375,8 +374,6 @@ def test_what_is_no_entry_is_named_and_passed_over(
 
 
 def test_a_line_without_an_end_does_not_stop_it(tail: Tail) -> None:
-    tail.write("")
-    tail.follower.step(0.0)
     tail.write("x" * (3 << 20) + "\n" + entry(1))
     for at in range(6):
         tail.follower.step(float(at))
