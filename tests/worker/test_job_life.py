@@ -364,8 +364,12 @@ def test_a_checkpoint_that_comes_with_the_code_is_the_job_s_first(tmp_path: Path
     for generation, step in ((1, "000000"), (2, "000005")):
         folder = tmp_path / str(generation) / "work" / "checkpoints"
         scene = Scene(tmp_path / str(generation), bucket)
-        with publish(0, folder):
-            pass
+
+        def unpacked(_: Document, work: Path, folder: Path = folder) -> None:
+            with publish(0, folder):
+                pass
+
+        scene.life.parts = replace(scene.life.parts, prepare=unpacked)
         script = scene.grant(generation)
         scene.run(3)
         assert scene.head.step == step
@@ -373,6 +377,21 @@ def test_a_checkpoint_that_comes_with_the_code_is_the_job_s_first(tmp_path: Path
         scene.publish(5)
         script.code = 3
         scene.run(5)
+
+
+def test_what_another_machine_left_on_a_kept_root_is_no_checkpoint(tmp_path: Path) -> None:
+    """It may be half written, and nobody committed it."""
+    half = tmp_path / "work" / "checkpoints" / "000003"
+    half.mkdir(parents=True)
+    (half / "model").write_text("ha")
+    bucket = Objects()
+    Keeper(bucket, "resnet", Owner("i-0", 0, 1), 2, lambda: 0.0).claim()
+    scene = Scene(tmp_path, bucket)
+    scene.run(3)
+    scene.grant(2)
+    scene.run(30)
+    assert not half.exists()
+    assert scene.head.newest is None
 
 
 def test_a_job_that_is_done_is_not_run_again(tmp_path: Path) -> None:

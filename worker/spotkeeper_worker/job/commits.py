@@ -279,7 +279,7 @@ class Keeper:
             entry = look_at(found)
             if entry:
                 self.commit(entry)
-        _emptied(folder)
+        emptied(folder)
 
     def resume(self, folder: Path) -> tuple[Entry | None, str]:
         """Have the newest checkpoint in a folder, and nothing else; answers as `load` does.
@@ -287,7 +287,7 @@ class Keeper:
         Where the job has none yet, a checkpoint that came with its code is its first.
         """
         if self.head.newest:
-            _emptied(folder)
+            emptied(folder)
         folder.mkdir(parents=True, exist_ok=True)
         return self.load(folder)
 
@@ -340,7 +340,7 @@ def _is_newer(name: str, step: str | None) -> bool:
     return number is not None and known is not None and number > known
 
 
-def _emptied(folder: Path) -> None:
+def emptied(folder: Path) -> None:
     if folder.exists():
         for each in folder.iterdir():
             _removed(each)

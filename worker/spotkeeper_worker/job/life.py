@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Callable, Generic, Protocol, TypeVar
 
 from spotkeeper_worker.job.bucket import BucketError
-from spotkeeper_worker.job.commits import Keeper, NotLoaded, Owner, Store, TakenOver
+from spotkeeper_worker.job.commits import Keeper, NotLoaded, Owner, Store, TakenOver, emptied
 from spotkeeper_worker.job.disks import DiskError, Disks, Volume
 from spotkeeper_worker.job.entries import Entries, Entry, OutsideLink
 from spotkeeper_worker.log import get_logger
@@ -373,6 +373,9 @@ class Life:
         checkpoints = work / document.checkpoints if document.checkpoints else None
         if checkpoints and keeper.was_mine:
             yield from self._await(lambda: keeper.rescue(checkpoints))
+        elif checkpoints:
+            # A kept root has those of another machine, whole or not.
+            yield from self._await(lambda: emptied(checkpoints))
         yield from self._await(lambda: parts.prepare(document, work))
         if self._mounted:
             folder = self._mounted / "checkpoints"
