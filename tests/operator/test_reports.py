@@ -58,17 +58,6 @@ def test_a_place_that_cannot_be_written_is_told_before_aws_is_asked(
     assert calls == []
 
 
-def test_a_link_stays_one_and_a_device_is_written_to(deployed: Stage, tmp_path: Path) -> None:
-    del deployed
-    target, link = tmp_path / "page.html", tmp_path / "latest.html"
-    link.symlink_to(target)
-    answered("explain", "--since", "1h", "--report", str(link))
-    assert link.is_symlink()
-    data_of(target)
-    assert "cannot be written: No space left" in run("explain", "--report", "/dev/full")[2]
-    assert Path("/dev/full").is_char_device()
-
-
 def test_cost_draws_money_and_instances_over_time(deployed: Stage, tmp_path: Path) -> None:
     del deployed
     path = tmp_path / "cost.html"

@@ -48,11 +48,6 @@ def test_one_time_or_the_other() -> None:
     assert "not both" in refused("explain", "--at", "15:10", "--since", "1h")
 
 
-@pytest.mark.parametrize("since", ["-1h", "soon", "1h30m"])
-def test_a_duration_that_is_none(since: str) -> None:
-    assert "no duration" in refused("explain", "--since", since)
-
-
 @pytest.mark.parametrize(
     "line",
     ["explain --since", "observe report --since", "drill main --timeout", "status --watch",

@@ -19,7 +19,7 @@ import spotkeeper_lab.run.demo  # noqa: F401
 from spotkeeper_cli import lab_commands
 from spotkeeper_cli.main import app
 from spotkeeper_cli.options import seconds
-from spotkeeper_cli.output import check_outputs, write
+from spotkeeper_cli.output import OutputError, check_outputs, write
 from spotkeeper_lab.backtest.policies import POLICIES
 from spotkeeper_lab.replay.run import RULE_NAMES
 from spotkeeper_lab.traces.market_file import read_market
@@ -242,6 +242,8 @@ def test_results_keep_links_and_devices_and_make_folders(tmp_path: Path) -> None
     assert target.read_text() == "[]"
     write("[]", Path(os.devnull))
     assert Path(os.devnull).is_char_device()
+    with pytest.raises(OutputError, match="cannot be written: No space left"):
+        write("[]", Path("/dev/full"))
 
 
 def test_a_full_disk_ends_with_a_sentence() -> None:
