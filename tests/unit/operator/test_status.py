@@ -101,7 +101,8 @@ def test_a_fleet_that_serves() -> None:
 
 def test_a_total_outage_keeps_no_figure_of_before() -> None:
     """Records of a minute ago say that all is well; nothing serves, and 30 requests wait."""
-    before = [health(20 + 60 * n, RequestsQueued=30 - n, RequestsInFlight=0) for n in range(3)]
+    queued = {"RequestsInFlight": 0, "SearchLogAge": 900}
+    before = [health(20 + 60 * n, RequestsQueued=30 - n, **queued) for n in range(3)]
     status = looked(
         groups=groups(serving=()),
         records=(availability(), *before),
@@ -113,7 +114,7 @@ def test_a_total_outage_keeps_no_figure_of_before() -> None:
     assert "NOT WHOLE: 0 of 6 wanted are in service" in text
     assert "load unknown: the newest search log is" in text
     assert "no instance is in service" in text
-    assert "30 requests wait now, the oldest for at least" in text
+    assert "30 requests wait now, the oldest for at least 118 s" in text
     assert "6 workers" not in text
     assert "95 % start" not in text
 
@@ -208,13 +209,21 @@ def test_before_any_search_log_load_and_wait_are_unknown() -> None:
 @pytest.mark.parametrize(
     ("looks", "expected"),
     [
-        ([(20, 9, 0), (80, 9, 0), (140, 8, 0)], 140),
-        ([(20, 9, 0), (80, 9, 1), (140, 8, 0)], 20),
-        ([(20, 9, 0), (80, 12, 0)], 20),
+        ([(20, 9, 0), (80, 9, 0), (140, 8, 0)], 118),
+        ([(40, 9, 0), (80, 9, 1), (140, 8, 0)], 18),
+        ([(40, 9, 0), (80, 12, 0)], 18),
+        ([(20, 9, 0)], None),
         ([(20, 0, 0)], None),
         ([], None),
     ],
-    ids=["nobody took one", "one was in flight", "some were taken", "none waited", "no look"],
+    ids=[
+        "nobody took one",
+        "one was in flight",
+        "some were taken",
+        "too young",
+        "none waited",
+        "no look",
+    ],
 )
 def test_how_long_the_oldest_request_has_waited_at_least(
     looks: list[tuple[float, int, int]], expected: float | None
@@ -229,15 +238,15 @@ def test_how_long_the_oldest_request_has_waited_at_least(
 
 
 def test_a_log_since_a_look_says_that_somebody_takes_requests() -> None:
-    turns = [health(20, RequestsQueued=9), health(80, RequestsQueued=9, SearchLogAge=900)]
+    turns = [health(40, RequestsQueued=9), health(80, RequestsQueued=9, SearchLogAge=900)]
     status = looked(records=turns, digests=logs(SIX, 50), queue=QueueLength(waiting=9, in_flight=0))
     assert status.waiting
-    assert status.waiting.oldest_at_least_s == 20
+    assert status.waiting.oldest_at_least_s == 18
 
 
 def test_cloudwatch_says_how_old_the_oldest_request_was() -> None:
     waiting = QueueLength(waiting=9, in_flight=2)
-    status = looked(queue=waiting, oldest=(ago(60), 240.0))
+    status = looked(queue=waiting, oldest=(ago(60), 299.0))
     assert "9 requests wait now, the oldest for at least 4 min at 11:59" in screen(status)
 
 

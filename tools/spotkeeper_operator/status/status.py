@@ -14,6 +14,7 @@ from spotkeeper.domain.load.load import SLOT_MS, Cluster, LoadDigest, WorkerLoad
 from spotkeeper.domain.load.request_queue import QueueLength
 from spotkeeper.domain.load.summarise import summarise
 from spotkeeper.domain.permission import Control, Permission
+from spotkeeper.turns.turn import ASK_UNTIL_S
 from spotkeeper_operator.durations import STALE_TURN_S, spoken
 from spotkeeper_operator.text import as_json, labelled, paragraphs
 
@@ -464,7 +465,8 @@ def _oldest(
     """Bound the oldest request's wait from below, at an instant.
 
     While requests wait, nothing is in flight, no fewer wait than before and no log comes, nobody
-    takes one. Otherwise CloudWatch's measure holds for when it was taken.
+    takes one. A turn may read the queue until `ASK_UNTIL_S` after its record's time. Otherwise
+    CloudWatch's measure holds for when it was taken.
     """
     waiting, since = queue.waiting, None
     looks = [r for r in looked.records or () if r.controller is Controller.HEALTH]
@@ -474,7 +476,8 @@ def _oldest(
         if not queued or queued > waiting or record.seen.get("RequestsInFlight") or served_since:
             break
         waiting, since = int(queued), record.at
-    return looked.oldest if since is None else (now, (now - since).total_seconds())
+    waited_s = (now - since).total_seconds() - ASK_UNTIL_S if since else 0.0
+    return (now, waited_s) if waited_s > 0 else looked.oldest
 
 
 def _group(group: Group) -> GroupStatus:
@@ -604,7 +607,7 @@ def _wait_words(fleet: FleetStatus) -> str:
     if waiting is not None and waiting.requests:
         longest = ""
         if waiting.oldest_at_least_s is not None and waiting.oldest_at is not None:
-            longest = f", the oldest for at least {spoken(waiting.oldest_at_least_s)}"
+            longest = f", the oldest for at least {_at_least(waiting.oldest_at_least_s)}"
             longest += f" at {waiting.oldest_at:%H:%M}"
         parts.append(f"{_requests(waiting.requests)} now{longest}")
     elif waiting is not None:
@@ -624,6 +627,12 @@ def _wait_words(fleet: FleetStatus) -> str:
     late = load is not None and load.wait_p95_s > fleet.promised_wait_s * 1.1
     kept = ", NOT KEPT" if late and share == "95 %" else ""
     return "; ".join([*parts, f"promised: {share} within {fleet.promised_wait_s:g} s{kept}"])
+
+
+def _at_least(seconds: float) -> str:
+    """Say a duration that is not rounded up."""
+    step = 1 if seconds < 120 else 60 if seconds < 7200 else 360  # noqa: PLR2004 - units of spoken
+    return spoken(seconds - seconds % step)
 
 
 def _requests(count: int) -> str:
