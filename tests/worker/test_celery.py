@@ -18,7 +18,6 @@ from tests.worker.brokers import broker, redis
 from tests.worker.celery_shop import Machine, Shop
 
 __all__ = ["broker"]
-ROOT = Path(__file__).parents[2]
 AT = 1_763_632_800.0
 E2E = [pytest.mark.make_e2e, pytest.mark.allow_hosts(["127.0.0.1", "::1", "localhost"])]
 

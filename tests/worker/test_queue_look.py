@@ -13,7 +13,6 @@ from tests.worker.management import TOLD, Manage, manage
 __all__ = ["broker", "manage", "queue"]
 pytestmark = pytest.mark.allow_hosts(["127.0.0.1"])
 AT = 1_795_300_000.0
-SERVED_AT = 1_763_632_800.0
 
 
 def test_a_look_is_what_waits_and_what_is_being_served(manage: Manage) -> None:

@@ -16,7 +16,6 @@ from spotkeeper_worker.agent.redis_look import RedisAddress
 from spotkeeper_worker.logs.journal import Segment
 from tests.worker import brokers
 
-AT = 1_795_300_000.0
 pytestmark = pytest.mark.allow_hosts(["127.0.0.1"])
 
 
