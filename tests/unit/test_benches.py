@@ -1,5 +1,6 @@
-"""What the control plane costs: the bill counts what the template has, and the page says so."""
+"""The benches: the bill counts what the template has; few files are behind a warning."""
 
+from bench import path
 from bench.cost import alarms_and_metrics
 from tests.template.stack import ADOPT, ROOT, Stack
 
@@ -13,3 +14,9 @@ def test_alarms_are_paid_for_each_metric_that_they_look_at() -> None:
     assert (alarms, metrics) == (len(made), functions + functions - 2 + 2 + len(made) - 3)
     page = (ROOT / "docs/operations.md").read_text(encoding="utf-8")
     assert f"once a stack: {alarms} alarms on {metrics} metrics" in page
+
+
+def test_from_a_warning_to_the_request_there_is_little_to_read() -> None:
+    trail = path.measured()
+    assert len(trail.files) <= path.MOST_FILES
+    assert len(trail.functions) <= path.MOST_FUNCTIONS
