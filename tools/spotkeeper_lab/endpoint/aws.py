@@ -278,8 +278,14 @@ def group_spec(
     )
     overrides = policy.get("LaunchTemplate", {}).get("Overrides", [])
     types: list[str] = []
+    strategy = policy.get("InstancesDistribution", {}).get("OnDemandAllocationStrategy")
     for one in overrides:
         attributes = one.get("InstanceRequirements")
+        if attributes and strategy == "prioritized":
+            why = (
+                "The prioritized allocation strategy is not compatible with instance requirements."
+            )
+            raise CloudError("ValidationError", why)
         types += selected(attributes, market) if attributes else [one["InstanceType"]]
     subnets = properties.get("VPCZoneIdentifier", [])
     names = subnets.split(",") if isinstance(subnets, str) else subnets
@@ -314,6 +320,8 @@ def selected(attributes: Properties, market: Iterable[str]) -> list[str]:
     """
     if unknown := sorted(attributes.keys() - ATTRIBUTES - PRICE_PROTECTION):
         raise CloudError("ValidationError", f"{', '.join(unknown)}: not simulated by the local AWS")
+    if not (attributes.get("VCpuCount") and attributes.get("MemoryMiB")):
+        raise CloudError("ValidationError", "VCpuCount and MemoryMiB are required")
     known = importlib.import_module("moto.ec2.models.instance_types").INSTANCE_TYPES
     kinds = sorted({pool.partition("/")[2] for pool in market} & known.keys())
     if found := [kind for kind in kinds if _has(known[kind], attributes)]:

@@ -184,6 +184,10 @@ def by_attributes(**attributes: Any) -> dict[str, Any]:
     return {"MixedInstancesPolicy": {"LaunchTemplate": {"Overrides": overrides}}}
 
 
+prioritized = by_attributes()
+prioritized["MixedInstancesPolicy"]["InstancesDistribution"] = {
+    "OnDemandAllocationStrategy": "prioritized"
+}
 MARKET = ("us-east-1a/g4dn.xlarge", "us-east-1b/g6.xlarge", "us-east-1a/g5.xlarge",
           "us-east-1a/g5.12xlarge", "us-east-1a/m5.large", "us-east-1a/of-the-lab")  # fmt: skip
 
@@ -245,14 +249,17 @@ def test_a_group_is_created_changed_and_deleted_with_its_instances(groups: Group
 @pytest.mark.parametrize(
     ("asked", "named"),
     [
-        ({"CapacityRebalance": True}, "CapacityRebalance"),
-        ({"TargetGroupARNs": ["arn"], "PlacementGroup": "p"}, "PlacementGroup, TargetGroupARNs"),
-        (by_attributes(BareMetal="required"), "BareMetal"),
+        ({"CapacityRebalance": True}, "CapacityRebalance: not simulated"),
+        ({"TargetGroupARNs": [""], "PlacementGroup": "p"}, "PlacementGroup, TargetGroupARNs: not"),
+        (by_attributes(BareMetal="required"), "BareMetal: not simulated"),
+        (by_attributes(VCpuCount=None), "VCpuCount and MemoryMiB are required"),
+        (by_attributes(VCpuCount={"Min": 9999}), "no type of the local market"),
+        (prioritized, "prioritized allocation strategy is not compatible"),
     ],
 )
 def test_what_would_have_no_effect_is_refused_by_its_name(
     groups: Groups, asked: dict[str, Any], named: str
 ) -> None:
-    with pytest.raises(CloudError, match=f"{named}: not simulated"):
+    with pytest.raises(CloudError, match=named):
         groups.create("Spot", properties(**asked), "stack")
     assert groups.create("Spot", properties(CapacityRebalance="false"), "stack")[0] == "mine"
