@@ -87,7 +87,8 @@ class SeenLogs:
             self._full_work_s = self.work_s.copy()
         last = int(now_s / SLOT_S)
         stop = (last - SETTLED_SLOTS) // STEP_SLOTS * STEP_SLOTS
-        first = max(0, last - WINDOW_SLOTS)
+        # As in the table, a step is counted again for as long as all of it is seen.
+        first = -(-max(0, last - WINDOW_SLOTS) // STEP_SLOTS) * STEP_SLOTS
         for busy_ms in self._busy_ms.values():
             for slot in [slot for slot in busy_ms if slot < first]:
                 del busy_ms[slot]

@@ -7,10 +7,11 @@ import pytest
 
 from spotkeeper.domain.load.arrivals import arrival_window
 from spotkeeper.domain.load.digest import SearchLog, Status, digest
-from spotkeeper.domain.load.history import LoadHistory, extended, load_summary
+from spotkeeper.domain.load.history import LoadHistory, as_if_full, extended, load_summary
 from spotkeeper.domain.load.load import Cluster, LoadDigest
 from spotkeeper.domain.load.summarise import summarise
 from spotkeeper.domain.load.summary import LoadSummary
+from spotkeeper.domain.sizing.objective import own_starts
 from spotkeeper_lab.replay.seen import SeenLogs
 
 START = datetime(2026, 11, 20, 12, tzinfo=UTC)
@@ -23,13 +24,17 @@ def instant(seconds: float) -> datetime:
 
 
 def requests() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Arrival, start and service times in whole milliseconds; a burst waits."""
+    """Arrival, start and service times in whole milliseconds; a burst waits.
+
+    What comes after it takes twice as long, so that twice as many requests share their worker.
+    """
     random = np.random.default_rng(0)
     arrival_s = np.sort(random.uniform(0, 60 * MINUTES, 6_000))
     arrival_s[3_000:3_200] = arrival_s[3_000] + np.arange(200) / 100
     wait_s = np.zeros(6_000)
     wait_s[3_000:3_200] = np.arange(200) / 10
     service_s = random.exponential(1.0, 6_000)
+    service_s[3_200:] *= 2
     arrival_s, wait_s, service_s = (np.round(x, 3) for x in (np.sort(arrival_s), wait_s, service_s))
     return arrival_s, arrival_s + wait_s, service_s
 
@@ -57,15 +62,17 @@ def messages() -> list[LoadDigest]:
     return [digest(sent[at], instant(5.0 * at), "ocr")[0] for at in sorted(sent)]
 
 
-def deployed() -> LoadSummary:
+def deployed(slots: int) -> LoadSummary:
     """What the turns of every minute find at the last one."""
     digests, history, now = messages(), LoadHistory(), START
     for minute in range(1, MINUTES + 1):
         now = instant(60.0 * minute)
         known = _of_window(digests, now)
-        history = extended(history, arrival_window(known, now, 900))
+        own = own_starts(known, WAIT_S).items()
+        late = {step: one.late / max(1, one.requests) for step, one in own}
+        history, seen = as_if_full(history, arrival_window(known, now, 900, slots), slots, late)
+        history = extended(history, seen)
     known = _of_window(digests, now)
-    seen = arrival_window(known, now, 900)
     return load_summary(seen, history, summarise(known, now, 300).newest, now)
 
 
@@ -73,16 +80,21 @@ def _of_window(digests: list[LoadDigest], now: datetime) -> list[LoadDigest]:
     return [one for one in digests if now - timedelta(minutes=15) <= one.sent_at <= now]
 
 
-def replayed() -> LoadSummary:
+def replayed(slots: int) -> LoadSummary:
     arrival_s, start_s, service_s = requests()
-    done = start_s + service_s < 60.0 * MINUTES
+    sent_in = ((start_s + service_s) // 60.0).astype(int)
     logs = SeenLogs(60.0 * MINUTES, WAIT_S)
-    logs.add(arrival_s[done], start_s[done], service_s[done])
+    for minute in range(MINUTES):
+        done = sent_in == minute
+        logs.add(arrival_s[done], start_s[done], service_s[done])
+        logs.share(start_s[done], service_s[done], [0] * int(done.sum()))
+        logs.as_if_full(60.0 * (minute + 1), slots)
     return logs.summary(60.0 * MINUTES)
 
 
-def test_the_summaries_agree() -> None:
-    one, other = deployed(), replayed()
+@pytest.mark.parametrize("worker_slots", [1, 8])
+def test_the_summaries_agree(worker_slots: int) -> None:
+    one, other = deployed(worker_slots), replayed(worker_slots)
     slots = len(one.log)
     assert slots == len(other.log) == 6 * MINUTES
     for window in (12, 30, 60, 180, slots):
@@ -92,7 +104,8 @@ def test_the_summaries_agree() -> None:
     assert one.newest_wait_s == pytest.approx(other.newest_wait_s)
     assert one.newest_log_age_s == pytest.approx(other.newest_log_age_s)
     # By when logs came in and not by arrival, to the settled step, and to the bucket.
-    assert one.service_mean_s == pytest.approx(other.service_mean_s, rel=0.01)
+    known_s = other.service_mean_s if worker_slots == 1 else other.log.service_mean_s(slots)
+    assert one.service_mean_s == pytest.approx(known_s, rel=0.01)
 
 
 @pytest.mark.parametrize(
