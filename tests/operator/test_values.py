@@ -184,9 +184,11 @@ def test_waits_and_load_have_a_gap_while_no_log_tells_of_them() -> None:
     assert [list(series.values) for series in (*load.series[:2], *waits.series)] == [
         [2.0, 0.0, None], [3, 0, None], [0.8, None, None],
     ]  # fmt: skip
-    entries = timeline([replace(turn, rule=str(n)) for n, turn in enumerate(turns)])
+    never = replace(HOLD, seen={"OfferedLoad": 0.0, "WorkersNeeded": 0, "WorkersLive": 0})
+    entries = timeline([replace(turn, rule=str(n)) for n, turn in enumerate([*turns, never])])
     assert [seen_words(entry) for entry in entries] == [
         "2 erlangs, 3 live, 0.8 s waited (p95)",
         "0 erlangs, 300 s since the newest log",
         "300 s since the newest log",
+        "",
     ]

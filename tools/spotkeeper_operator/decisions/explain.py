@@ -1,6 +1,5 @@
 """Why did it do that? Decision records as a timeline, with the turns that failed or are missing."""
 
-import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -165,11 +164,12 @@ def timeline(records: Iterable[DecisionRecord], rule: str | None = None) -> tupl
 
 def known(seen: Mapping[str, float]) -> Mapping[str, float]:
     """Leave out what a turn saw of logs that were too old to tell of its own time."""
-    never = 0.0 if seen.get("WorkersLive") else math.inf
-    if seen.get("SearchLogAge", never) <= LOGS_TELL_S:
+    never = "SearchLogAge" not in seen and not seen.get("WorkersLive")
+    if not never and seen.get("SearchLogAge", 0.0) <= LOGS_TELL_S:
         return seen
     # Without missing logs it is quiet: the load is known, and nobody waited.
-    old = {"WaitP95", *(("OfferedLoad", "LoadRate", "WorkersLive") * bool(seen.get(STALE)))}
+    load = ("OfferedLoad", "LoadRate", "WorkersLive") if never or seen.get(STALE) else ()
+    old = {"WaitP95", *load, *(("WorkersNeeded",) if never else ())}
     return {name: value for name, value in seen.items() if name not in old}
 
 
