@@ -65,6 +65,7 @@ def messages() -> list[LoadDigest]:
 def deployed(slots: int) -> LoadSummary:
     """What the turns of every minute find at the last one."""
     digests, history, now = messages(), LoadHistory(), START
+    seen = arrival_window([], now, 900)
     for minute in range(1, MINUTES + 1):
         now = instant(60.0 * minute)
         known = _of_window(digests, now)
