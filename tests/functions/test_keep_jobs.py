@@ -125,6 +125,8 @@ def account(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Account
             "JOB_SUBNET_IDS": ",".join(subnets),
             "JOB_TOPIC_ARN": topic,
             "STACK_NONCE": NONCE,
+            "POWERTOOLS_METRICS_NAMESPACE": "Spotkeeper",
+            "POWERTOOLS_SERVICE_NAME": "spotkeeper",
             "AWS_DEFAULT_REGION": "us-east-1",
         }.items():
             monkeypatch.setenv(name, value)
@@ -403,6 +405,29 @@ def test_a_lost_item_is_rebuilt_from_the_bucket_and_tags(account: Account) -> No
     [machine] = account.machines()
     assert machine["tags"]["spotkeeper:attempt"] == "2"
     assert machine["tags"]["spotkeeper:grant"] == "2"
+
+
+def test_a_root_that_is_gone_before_it_is_sealed_waits_for_a_person(
+    account: Account, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    account.start(ROOT)
+    account.tick()
+    account.ec2.terminate_instances(InstanceIds=[account.machines()[0]["InstanceId"]])
+    account.tick()
+    account.tick()
+    [second] = account.machines()
+    account.ec2.terminate_instances(InstanceIds=[second["InstanceId"]])
+    root = account.jobs.one("resnet")[1].home
+    account.ec2.delete_volume(VolumeId=root)
+    account.tick()
+    capsys.readouterr()
+    assert account.tick(minutes=11) == []
+    assert "JobsStuck" in capsys.readouterr().out
+    told = str(vars(caplog.records[-1]))
+    assert f"its volume {root} is gone: spotkeeper job recover resnet" in told
+    account.jobs.recover("resnet", second["ImageId"], account.now, account.confirmed.append)
+    steps = account.tick()
+    assert account.machines()[0]["ImageId"] == second["ImageId"], steps
 
 
 def test_a_lost_item_of_a_kept_root_is_rebuilt_and_the_root_is_kept(account: Account) -> None:

@@ -220,7 +220,8 @@ def stuck(spec: JobSpec, job: Job, seen: Seen) -> str:
             return f"{', '.join(live)} runs after its end"
         return "its end is not finished: no mail was sent" if is_late and not job.mailed else ""
     home = seen.volumes.get(job.home)
-    is_left = spec.keeps_root and not job.opened and not seen.snapshots
+    is_sealed = any(it.volume == job.home for it in seen.snapshots.values())
+    is_left = spec.keeps_root and not job.opened and not is_sealed
     if job.home and (spec.has_volume or is_left) and (home is None or home.state == "error"):
         own = job.volumes.get(job.home)
         if home is not None or own is None or seen.now - own.at >= YOUNG:
