@@ -163,6 +163,13 @@ def test_instances_that_are_suspected_are_named_and_the_state_is_unknown() -> No
     text = screen(status)
     assert "4 served in the last minute; 2 may not work (20 s ago): i-4 finished" in text
     assert "promised: 95 % within 0.5 s, NOT KEPT" in text
+    silent = "no request was logged for 211 s, where many are expected: nobody serves"
+    nobody = held(at=ago(20), reason=f"held; {silent}", seen={"NobodyServes": 1})
+    records = (availability(), nobody)
+    found = Looked(**{**seen, "digests": [], "records": records}, queue="")
+    status = fleet_status(FLEET, found, NOON)
+    assert (status.state, code(status)) == (State.UNKNOWN, 1)
+    assert f"0 served in the last minute; 20 s ago: {silent}" in screen(status)
     # All of them served since.
     again = Looked(**{**seen, "digests": logs(SIX, 5)}, queue="")
     assert fleet_status(FLEET, again, NOON).state is State.WHOLE

@@ -314,14 +314,15 @@ def _state(
 
 
 def _suspects(record: DecisionRecord | None, now: datetime) -> str:
-    """Name the instances that the last health turn suspects, with its reasons."""
-    if record is None or not record.seen.get("WorkersSuspect"):
+    """Name the instances that the last health turn suspects, or all of them, with its reasons."""
+    if record is None or (age_s := (now - record.at).total_seconds()) > STALE_TURN_S:
         return ""
-    age_s = (now - record.at).total_seconds()
-    if age_s > STALE_TURN_S:
-        return ""
-    named = "; ".join(part for part in record.reason.split("; ") if part.startswith("i-"))
-    return f"{record.seen['WorkersSuspect']:g} may not work ({_ago(age_s)}): {named}"
+    parts = record.reason.split("; ")
+    if record.seen.get("NobodyServes"):
+        return f"{_ago(age_s)}: {'; '.join(part for part in parts if 'nobody serves' in part)}"
+    named = "; ".join(part for part in parts if part.startswith("i-"))
+    suspect = record.seen.get("WorkersSuspect")
+    return f"{suspect:g} may not work ({_ago(age_s)}): {named}" if suspect else ""
 
 
 def _short(
