@@ -145,7 +145,10 @@ class Image:
 
 @dataclass
 class World:
-    """The job's world; `work` is in minutes. A `market` without capacity refuses launches."""
+    """The job's world; `work` is in minutes. A `market` without capacity refuses launches.
+
+    `failing` is the share of images that fail.
+    """
 
     spec: JobSpec
     seed: int = 0
@@ -158,6 +161,7 @@ class World:
     lost_answers: float = 0.0
     refusals: float = 0.0
     forged: float = 0.0
+    failing: float = 0.0
     snapshot: tuple[int, int] = (1, 5)
     late: int = 0
     kill_share: float = 0.0
@@ -517,7 +521,7 @@ class World:
                 copy.state = "completed"
         for image in self.images.values():
             if image.state == "pending" and self.t >= image.ready:
-                image.state = "available"
+                image.state = "failed" if self.random.random() < self.failing else "available"
         for copy in self.copies.values():
             if self.random.random() < self.forged:
                 # Somebody copies the tags of a seal.

@@ -60,6 +60,7 @@ def random_life(seed: int, kind: str) -> World:
         lost_answers=draw.choice((0, 0.05, 0.2)),
         refusals=draw.choice((0, 0.4)),
         forged=draw.choice((0, 0, 0.2)),
+        failing=draw.choice((0, 0, 0.3)),
         late=draw.choice((0, 1, 3)),
         kill_share=draw.choice((0, 0.05, 0.2)),
     )  # fmt: skip

@@ -631,7 +631,7 @@ def _spare_image(spec: JobSpec, job: Job, seen: Seen) -> Step | None:
             # At the end the image is that of the last root.
             last = name == job.base or own.snapshot in seals if job.home else name == job.image
             is_wanted = last and spec.on_done is OnDone.IMAGE
-        if not is_wanted or state not in ("pending", "available"):
+        if not is_wanted or state in ("failed", "error", "invalid"):
             return DeregisterImage("no machine starts from it", name)
     return None
 
