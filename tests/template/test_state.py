@@ -243,6 +243,7 @@ def test_a_number_that_the_document_would_refuse_is_refused_at_the_deployment() 
     settings = {field.name: rule for cls in (Fleet, Bounds) for field, _, rule in settings_of(cls)}
     for name, setting in {
         "WorkersPerInstance": "workers_per_instance",
+        "Slots": "slots",
         "OnPremWorkers": "onprem_workers",
         "SpotMin": "spot_min",
         "SpotMax": "spot_max",
