@@ -60,11 +60,11 @@ def random_life(seed: int, kind: str) -> World:
         lost_answers=draw.choice((0, 0.05, 0.2)),
         refusals=draw.choice((0, 0.4)),
         forged=draw.choice((0, 0, 0.2)),
-        failing=draw.choice((0, 0, 0.3)),
         late=draw.choice((0, 1, 3)),
         kill_share=draw.choice((0, 0.05, 0.2)),
     )  # fmt: skip
     world.capacity |= {(zone, ON_DEMAND): draw.random() < 0.5 for zone in ZONES}
+    world.failing = draw.choice((0, 0, 0.3))
     return world.live([*script, *((75, "back", zone) for zone in ZONES)])
 
 
