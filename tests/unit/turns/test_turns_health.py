@@ -60,13 +60,19 @@ def test_what_nobody_foresaw_stops_one_fleet_and_is_raised_when_all_had_their_tu
     assert stage.states.acquire("met", Controller.HEALTH, instant(START_S), None) is not None
 
 
-def test_stale_logs_change_nothing_and_raise_an_alarm() -> None:
+@pytest.mark.parametrize("known", [True, False])
+def test_stale_logs_change_nothing_and_raise_alarms(known: bool) -> None:
+    """So they do where the memory was lost in the silence."""
     stage = Stage()
     stage.serve(0, dict.fromkeys(stage.spot, 0.9))
+    if known:
+        stage.turn(0)
+    before = stage.cloud.group("spot").desired
     (record,) = stage.turn(4).records
-    assert (record.rule, record.alarms) == ("stale search logs", ("stale-search-logs",))
+    alarms = ("stale-search-logs", "nobody-serves")
+    assert (record.rule, record.alarms) == ("stale search logs", alarms)
     assert (record.seen["StaleSearchLogs"], record.seen["SearchLogAge"]) == (1, 240)
-    assert (record.outcomes, stage.cloud.group("spot").desired) == ((), 4)
+    assert (record.outcomes, stage.cloud.group("spot").desired) == ((), before)
 
 
 def test_logs_that_stopped_long_ago_are_not_called_never_come() -> None:

@@ -13,7 +13,7 @@ from spotkeeper.domain.health.diagnosis import Diagnosis, confirm, diagnose, rep
 from spotkeeper.domain.health.memory import HealthMemory
 from spotkeeper.domain.health.reports import watch_reports, with_silence
 from spotkeeper.domain.load.arrivals import arrival_window
-from spotkeeper.domain.load.flow import HOUR_S, follow, paced
+from spotkeeper.domain.load.flow import HOUR_S, LogFlow, follow, paced
 from spotkeeper.domain.load.history import LoadHistory, as_if_full, load_summary
 from spotkeeper.domain.load.load import Load, LoadDigest
 from spotkeeper.domain.load.request_queue import (
@@ -102,9 +102,12 @@ def read_from(fleet: Fleet, now: datetime) -> datetime:
 def assess(snapshot: HealthSnapshot, memory: HealthMemory) -> HealthAssessment:
     """Sum up the load of the window that is known, and bring the memory up to now."""
     now, digests = snapshot.now, snapshot.digests
-    flow = follow(memory.flow, digests, now)
-    load = _load(snapshot, replace(memory, flow=flow))
     before = memory.flow
+    flow = follow(before, digests, now)
+    if not before.rate and flow.newest:
+        # Memory was lost, maybe in a silence: how fast requests came is read up to the newest log.
+        flow = paced(before, flow, _load(snapshot, flow, flow.newest))
+    load = _load(snapshot, flow, flow.ends_at(now))
     memory = with_silence(replace(memory, flow=paced(before, flow, load)), before, load, now)
     memory = _with_queue(watch_starts(memory, *snapshot.groups, load, now), snapshot, load)
     memory = watch_reports(memory, snapshot.groups, load, digests, snapshot.fleet, now)
@@ -121,14 +124,13 @@ def assess(snapshot: HealthSnapshot, memory: HealthMemory) -> HealthAssessment:
     )
 
 
-def _load(snapshot: HealthSnapshot, memory: HealthMemory) -> Load:
-    now, flow = snapshot.now, memory.flow
+def _load(snapshot: HealthSnapshot, flow: LogFlow, until: datetime) -> Load:
     return summarise(
         snapshot.digests,
-        now,
+        snapshot.now,
         snapshot.fleet.sizing.window_s,
         since=flow.known_since,
-        until=flow.ends_at(now),
+        until=until,
         slots=snapshot.fleet.slots,
     )
 
@@ -236,7 +238,7 @@ def _resize(snapshot: HealthSnapshot, sizing: Sizing) -> tuple[ResizeSpot | EndI
 def checked(wanted: HealthPlan, digests: tuple[LoadDigest, ...]) -> HealthPlan:
     """Make the last check: replace only who is still suspect in logs that were read just now."""
     snapshot = replace(wanted.assessment.snapshot, digests=digests)
-    load = _load(snapshot, wanted.memory)
+    load = _load(snapshot, wanted.memory.flow, wanted.memory.flow.ends_at(snapshot.now))
     still = confirm(wanted.diagnosis, load, snapshot.fleet, snapshot.now)
     actions = tuple(
         action
