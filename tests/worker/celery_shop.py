@@ -120,7 +120,11 @@ class Shop:
         name, options = self._environment["QUEUE"], {"region": "us-east-1", "is_secure": False}
         made: Any = Connection
         with made(self._environment["BROKER"], transport_options=options) as broker:
-            return int(broker.default_channel.queue_declare(name, passive=True).message_count)
+            try:
+                return int(broker.default_channel.queue_declare(name, passive=True).message_count)
+            except broker.channel_errors:
+                # Redis has no key for a list that is empty.
+                return 0
 
     def keeps(self, count: int) -> bool:
         """Whether so many wait for longer than a poll lasts that began before."""
