@@ -21,7 +21,7 @@ import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -51,15 +51,23 @@ LAST_WORD_S = 120.0
 
 @contextlib.contextmanager
 def s3() -> Iterator[str]:
-    """Serve S3. moto looks at a condition and writes in two steps; AWS does it in one."""
+    """Serve S3, and write, delete and list one at a time.
+
+    moto looks at a condition and writes in two steps, and fails to list while an object is deleted.
+    """
     one_at_a_time, patched = threading.Lock(), cast("Any", S3Response)
-    put = patched.put_object
+    names = ("put_object", "delete_object", "list_objects_v2")
+    own = {name: getattr(patched, name) for name in names}
 
-    def put_object(response: S3Response) -> Any:
-        with one_at_a_time:
-            return put(response)
+    def alone(call: Callable[[S3Response], Any]) -> Callable[[S3Response], Any]:
+        def called(response: S3Response) -> Any:
+            with one_at_a_time:
+                return call(response)
 
-    patched.put_object = put_object
+        return called
+
+    for name, call in own.items():
+        setattr(patched, name, alone(call))
     logging.getLogger("werkzeug").setLevel(logging.ERROR)
     server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
     server.start()
@@ -68,7 +76,8 @@ def s3() -> Iterator[str]:
         yield f"http://{host}:{port}"
     finally:
         server.stop()
-        patched.put_object = put
+        for name, call in own.items():
+            setattr(patched, name, call)
 
 
 def client(endpoint: str) -> Any:
