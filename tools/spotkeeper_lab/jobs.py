@@ -554,7 +554,8 @@ class World:
             return False
         if vm.seq == 0:
             self._tell(name, vm, "booted")
-        self._tell(name, vm, "running")
+        mine = self.head is not None and self.head[0] == name
+        self._tell(name, vm, "running", step=self.head[1].step if self.head and mine else None)
         if vm.is_warned or vm.draining:
             if not vm.stopped:
                 self._commit(name, vm)
