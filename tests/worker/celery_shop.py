@@ -127,7 +127,7 @@ class Shop:
                 return 0
 
     def keeps(self, count: int) -> bool:
-        """Whether so many wait for longer than a poll lasts that began before."""
+        """Tell whether `count` tasks wait for 3 s: a poll that began before has ended by then."""
         ends = time.monotonic() + 3
         while time.monotonic() < ends:
             if self.waiting != count:

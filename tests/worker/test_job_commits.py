@@ -162,6 +162,7 @@ class Machine:
             entry = entry_in(self.folder, step)
             assert _again(lambda entry=entry: keeper.commit(entry))  # type: ignore[misc]
         _again(lambda: keeper.finish(0))
+        _again(keeper.clean)
 
     def _call[T](self, effect: Callable[[], T]) -> T:
         self._waits.release()

@@ -80,7 +80,7 @@ def test_a_wrong_log_costs_the_others_nothing_and_a_batch_counts_once(tmp_path: 
     assert [why.partition(":")[0] for why in refused] == ["status", "finished_at"]
     for _ in range(2):
         assert box.accept(batch, "s", 1) == []
-    # What a worker lost is told once, too.
+    # A report of lost logs that arrives twice counts once, too.
     for _ in range(2):
         box.accept([a_log(4, **right)], "s", 2, 7)
     assert box.flush(60)

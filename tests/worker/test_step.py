@@ -146,8 +146,10 @@ def test_a_worker_with_slots_takes_a_request_while_one_is_free(
                 assert not worker.may_take
                 assert read_roster(settings.run_dir, 1, NOW).busy == 2
         assert worker.may_take
+    with pytest.raises(ValueError, match="is -3: give a whole number"):
+        Worker("gpu-0", settings.run_dir, slots=-3)
     monkeypatch.setenv("SPOTKEEPER_SLOTS", "many")
-    with pytest.raises(ValueError, match="SPOTKEEPER_SLOTS is 'many': give a whole number"):
+    with pytest.raises(ValueError, match=r"\(SPOTKEEPER_SLOTS\) is 'many': give a whole number"):
         Worker("gpu-8", settings.run_dir)
 
 

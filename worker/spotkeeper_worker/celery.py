@@ -365,8 +365,8 @@ class _Drain(bootsteps.StartStopStep):  # type: ignore[misc]
             channel: Any = consumer.task_consumer.channel
             qos: Any = getattr(channel, "qos", None)
             if hasattr(qos, "can_consume"):
-                # What Redis answers to the poll that waits has left its list: it is read, and given
-                # back, or it would be lost with this process.
+                # A task that Redis answers to a pending poll has left its list. Unread, it would be
+                # lost with this process: it is read, and returned to the queue.
                 self._can_consume = qos.can_consume
                 qos.can_consume = lambda: bool(getattr(channel, "_in_poll", False))
             else:

@@ -53,14 +53,14 @@ class Worker:
 
         `worker_id` (or SPOTKEEPER_WORKER_ID) tells the workers of a machine apart; without one it
         is host and process. `slots` (or SPOTKEEPER_SLOTS) is how many requests it serves at once;
-        without it, `may_take` does not count them. Raises NameTaken if another has the id, OSError
-        without the agent's folder.
+        without it, `may_take` does not count them. Raises NameTaken if another has the id,
+        ValueError for slots that are no whole number, OSError without the agent's folder.
         """
         self.run_dir = run_folder(run_dir)
         self.worker_id = worker_id or os.environ.get("SPOTKEEPER_WORKER_ID", "") or _own_name()
         self._margin_s = margin_s
         self._reader = NoticeReader(self.run_dir)
-        self.slots = slots or _slots(os.environ.get("SPOTKEEPER_SLOTS", ""))
+        self.slots = _slots(slots or os.environ.get("SPOTKEEPER_SLOTS", "") or 0)
         self._place = Place(self.run_dir, self.worker_id, self.slots)
         self._emitter = Emitter(self.run_dir, self.worker_id, send_every_s)
         self._took: deque[float] = deque(maxlen=LAST_REQUESTS)
@@ -257,10 +257,10 @@ def _seconds(when: When, otherwise: float) -> float:
         return otherwise
 
 
-def _slots(text: str) -> int:
-    if text and not text.isdecimal():
-        raise ValueError(f"SPOTKEEPER_SLOTS is {text!r}: give a whole number of requests at once")
-    return int(text or 0)
+def _slots(given: int | str) -> int:
+    if not str(given).isdecimal():
+        raise ValueError(f"slots (SPOTKEEPER_SLOTS) is {given!r}: give a whole number of requests")
+    return int(given)
 
 
 def _own_name() -> str:

@@ -151,7 +151,7 @@ def test_a_gap_in_the_logs_is_not_known_to_be_quiet() -> None:
 
 
 def shared(at_once: int, took_s: int, until: datetime) -> list[LoadDigest]:
-    """A quarter of an hour of a worker that always serves so many requests, each for so long."""
+    """For a quarter of an hour, one worker serves `at_once` requests at a time."""
     ends = [until - timedelta(seconds=ago_s) for ago_s in range(0, 900, took_s)]
     each = [(end, end - timedelta(seconds=took_s)) for end in ends]
     return [

@@ -239,7 +239,6 @@ class Keeper:
     def finish(self, exit_code: int) -> None:
         """Write how the command ended, after its last commit."""
         self._write(replace(self.head, done=exit_code == 0, exit_code=exit_code))
-        self.clean()
 
     def clean(self) -> None:
         """Delete the objects that the head does not name, and no newer machine can have made."""
@@ -279,7 +278,7 @@ class Keeper:
             entry = look_at(found)
             if entry:
                 self.commit(entry)
-        emptied(folder)
+        clear(folder)
 
     def resume(self, folder: Path) -> tuple[Entry | None, str]:
         """Have the newest checkpoint in a folder, and nothing else; answers as `load` does.
@@ -287,7 +286,7 @@ class Keeper:
         Where the job has none yet, a checkpoint that came with its code is its first.
         """
         if self.head.newest:
-            emptied(folder)
+            clear(folder)
         folder.mkdir(parents=True, exist_ok=True)
         return self.load(folder)
 
@@ -340,7 +339,8 @@ def _is_newer(name: str, step: str | None) -> bool:
     return number is not None and known is not None and number > known
 
 
-def emptied(folder: Path) -> None:
+def clear(folder: Path) -> None:
+    """Delete everything in a folder, if there is one."""
     if folder.exists():
         for each in folder.iterdir():
             _removed(each)

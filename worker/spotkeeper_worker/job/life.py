@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Callable, Generic, Protocol, TypeVar
 
 from spotkeeper_worker.job.bucket import BucketError
-from spotkeeper_worker.job.commits import Keeper, NotLoaded, Owner, Store, TakenOver, emptied
+from spotkeeper_worker.job.commits import Keeper, NotLoaded, Owner, Store, TakenOver, clear
 from spotkeeper_worker.job.disks import DiskError, Disks, Volume
 from spotkeeper_worker.job.entries import Entries, Entry, OutsideLink
 from spotkeeper_worker.log import get_logger
@@ -323,6 +323,7 @@ class Life:
         if left:
             return {"event": "left", "step": keeper.head.step}
         yield from self._await(lambda: keeper.finish(code), may_leave=False)
+        yield from self._tried(keeper.clean, FLUSH_S)
         return {"event": "exited", "step": keeper.head.step, "exit_code": code}
 
     def _granted(self, volume: Volume | None) -> Ticks[int]:
@@ -375,7 +376,7 @@ class Life:
             yield from self._await(lambda: keeper.rescue(checkpoints))
         elif checkpoints:
             # A kept root has those of another machine, whole or not.
-            yield from self._await(lambda: emptied(checkpoints))
+            yield from self._await(lambda: clear(checkpoints))
         yield from self._await(lambda: parts.prepare(document, work))
         if self._mounted:
             folder = self._mounted / "checkpoints"

@@ -109,10 +109,10 @@ class Sharing:
         return min(slots, math.ceil(known)) if known else slots
 
 
-# Each step counts so much less than the next, which makes a day in all.
+# A step weighs this share of the next one, so that the weights of all add up to a day.
 FADE = math.exp(-1 / 288)
-# The service time of fewer requests at once counts as this many steps of more requests, too: those
-# that share a worker are taken to be no slower until a quarter of an hour shows it.
+# Requests that share a worker are taken to be no slower until about three steps (a quarter of an
+# hour) show it: the service time of fewer requests at once counts as this many steps of more.
 SHARING_PRIOR = 3.0
 # Late requests of a step from which on its workers are known to have been full.
 MOST_ARE_LATE = 0.5

@@ -9,7 +9,7 @@ from spotkeeper.domain.health.memory import HealthMemory, Needed, OnPremCount
 from spotkeeper.domain.load.load import Load
 from spotkeeper.domain.load.workers import hears_of_all, onprem_at_once
 
-# Workers on premises count for so long after the window in which they logged.
+# A worker on premises counts for two more minutes after the window in which it logged.
 KEPT_S = 120.0
 
 
