@@ -1,6 +1,7 @@
 """Workers, not instances: who fails, is slow, silent or never reported, and who is replaced."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -332,16 +333,43 @@ def test_an_idle_worker_is_idle_and_not_silent(by: float, suspect: bool) -> None
     assert bool(diagnosed(seen, memory=passed(SPOT[0], by=by)).reasons) is suspect
 
 
+def half_silent(for_s: float = 900, **changes: Any) -> HealthMemory:
+    """Half of the fleet, that logged until then, has been passed by since."""
+    worked = replace(OLD, last_logs=dict.fromkeys(SPOT[:3], at(-for_s)), **changes)
+    return passed(*SPOT[:3], of=replace(worked, suspects=dict.fromkeys(SPOT[:3], at(-60))))
+
+
+AT_EASE = replace(load(*busy(*SPOT[3:])), load_rate={Cluster.AWS: 0.5})
+
+
 def test_half_the_fleet_at_once_rather_lost_its_logs_unless_the_others_are_busy() -> None:
-    half = passed(*SPOT[:3], of=replace(OLD, suspects=dict.fromkeys(SPOT[:3], at(-60))))
-    at_ease = replace(load(*busy(*SPOT[3:])), load_rate={Cluster.AWS: 0.5})
-    diagnosis = diagnosed(at_ease, memory=half)
+    half = half_silent()
+    diagnosis = diagnosed(AT_EASE, memory=half)
     assert set(diagnosis.reasons) == set(SPOT[:3])
     assert (diagnosis.logs_missing, diagnosis.replace, diagnosis.memory.silent) == (3, (), ())
-    busy_all = replace(at_ease, load_rate={Cluster.AWS: 1.0})
+    busy_all = replace(AT_EASE, load_rate={Cluster.AWS: 1.0})
     assert diagnosed(busy_all, memory=half).replace == tuple(SPOT[:2])
     two = passed(*SPOT[:2], of=half)
-    assert diagnosed(at_ease, memory=two).replace == tuple(SPOT[:2])
+    assert diagnosed(AT_EASE, memory=two).replace == tuple(SPOT[:2])
+
+
+def test_of_half_the_fleet_one_is_replaced_late_and_its_successor_proves_the_others() -> None:
+    assert not diagnosed(AT_EASE, memory=half_silent(1799)).replace
+    first = diagnosed(AT_EASE, memory=half_silent(1800))
+    assert (first.replace, first.logs_missing) == ((SPOT[0],), 3)
+    assert first.memory.silent == (SPOT[0],)
+    assert first.reasons[SPOT[0]].endswith("replaced to see whether its successor reports")
+    # The next one waits for half of the silence: 20 minutes.
+    for ago_s, due in ((1199, ()), (1200, (SPOT[0],))):
+        again = half_silent(2400, replaced=(at(-ago_s),))
+        assert diagnosed(AT_EASE, memory=again).replace == due
+    # One that came into service since then has logged requests: they do not work.
+    since = {**OLD.in_service_since, SPOT[3]: at(-300)}
+    came = half_silent(2400, in_service_since=since, replaced=(at(-500),))
+    assert diagnosed(AT_EASE, memory=came).replace == (SPOT[0],)  # The budget of an hour is two.
+    assert not diagnosed(AT_EASE, memory=came).logs_missing
+    starting = replace(came, starting={SPOT[3]: at(-300)})
+    assert diagnosed(AT_EASE, memory=starting).logs_missing == 3
 
 
 def test_requests_pass_by_who_has_no_log_and_are_forgotten_with_the_next_log() -> None:

@@ -16,6 +16,7 @@ from spotkeeper.domain.health.reports import (
     nobody_serves,
     one_at_a_time,
     silent,
+    tried,
     unheard,
     unreported,
     workers_in_service,
@@ -41,7 +42,7 @@ class Diagnosis:
     """Who to replace after the last check, whom not to count on, and why.
 
     `reasons` has one sentence per suspect; `logs_missing` counts those that are silent together, so
-    that rather their logs are missing, and that are left alone; `bootstrap` are suspects whose
+    that rather their logs are missing: one at a time is replaced, late; `bootstrap` are suspects whose
     workers never reported within the launch deadline. Workers on premises are only alarmed about:
     `onprem_silent` counts those missing, `onprem` has the reason against each that fails or is
     slow, `onprem_due` those of them that were seen so twice. `nobody_serves` says why it seems that
@@ -81,11 +82,18 @@ def diagnose(
     never_reported = {i: launching[i] for i in late(launching, memory, fleet, now)}
     ill = _failing_or_slow(load, memory, policy) if policy.enabled else {}
     idle = idle_beside_requests(memory, fleet, now) if policy.enabled else {}
-    reasons = ({} if missing else quiet) | idle | ill | never_reported
+    one = tried(quiet, memory, fleet, now) if missing else ()
+    to_see = "; it is replaced to see whether its successor reports"
+    proven = {i: quiet[i] + to_see for i in one} if missing else quiet
+    reasons = proven | idle | ill | never_reported
     onprem = _onprem_suspicions(load, policy, now) if policy.enabled else {}
     suspects, due = _observed(reasons, memory.suspects, now)
     onprem_suspects, onprem_due = _observed(onprem, memory.onprem_suspects, now)
-    wanted = due if load.workers else one_at_a_time(due, memory, fleet, now)
+    if load.workers:
+        wanted = due
+    else:
+        silence = now - memory.flow.newest if memory.flow.newest else timedelta(0)
+        wanted = one_at_a_time(due, silence, memory, fleet, now)
     budget = max(0, policy.replacements_per_hour - len(_of_last_hour(memory, now)))
     return Diagnosis(
         replace=wanted[:budget],

@@ -7,7 +7,7 @@ hour makes anybody look silent.
 """
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 
@@ -39,6 +39,8 @@ BUSY_ALL_THE_TIME = 0.9
 BUSY, WAITED_S = 0.8, 10.0
 # The least evidence against one of several instances that are certainly not all by chance silent.
 TOGETHER = CERTAIN / 3
+# That long after they fell silent together, one is replaced to see whether its successor reports.
+TRIED_AFTER = timedelta(minutes=30)
 # Silences are compared with those at the same time of the last two weeks, within an hour.
 ALIKE, DAYS, SILENCES = timedelta(hours=1), 14, 40
 
@@ -197,18 +199,36 @@ def logs_rather_missing(
     """Tell whether over a third are silent at once, the others at ease: rather logs do not come.
 
     Had they died, the others would serve what they served: of half of the workers each is twice as
-    busy as before, or busy all the time.
+    busy as before, or busy all the time. And the successor of one that was replaced would report.
     """
     # The first of them to be certain is not alone: the others have half of the evidence.
     half = {i for i in memory.in_service_since if memory.expected.get(i, 0.0) >= CERTAIN / 2}
-    alike = len(half | found.keys())
+    alike = half | found.keys()
     total = len(memory.in_service_since)
-    if not found or alike < 2 or 3 * alike <= total:  # noqa: PLR2004
+    if not found or len(alike) < 2 or 3 * len(alike) <= total:  # noqa: PLR2004
+        return False
+    if _successor_reports(found, memory):
         return False
     workers = workers_in_service(total, load, fleet)
-    left = workers - alike * fleet.workers_per_instance
+    left = workers - len(alike) * fleet.workers_per_instance
     taken_over = memory.usual_load / workers * (1 + workers / max(1, left)) / 2
     return _busiest(load) < min(BUSY_ALL_THE_TIME, taken_over or BUSY_ALL_THE_TIME)
+
+
+def _successor_reports(quiet: Collection[str], memory: HealthMemory) -> bool:
+    """Tell whether one was replaced to see that, and an instance came into service and reported."""
+    tried_at = _silent_since(quiet, memory) + TRIED_AFTER
+    first = min((at for at in memory.replaced if at >= tried_at), default=None)
+    return first is not None and any(
+        since > first and i not in quiet and i not in memory.starting
+        for i, since in memory.in_service_since.items()
+    )
+
+
+def _silent_since(quiet: Iterable[str], memory: HealthMemory) -> datetime:
+    """Give when the last of them was last known to work."""
+    since = memory.in_service_since
+    return max(max(since[i], memory.last_logs.get(i, since[i])) for i in quiet)
 
 
 def _busiest(load: Load) -> float:
@@ -366,14 +386,21 @@ def late(
 
 
 def one_at_a_time(
-    due: tuple[str, ...], memory: HealthMemory, fleet: Fleet, now: datetime
+    due: tuple[str, ...], silence: timedelta, memory: HealthMemory, fleet: Fleet, now: datetime
 ) -> tuple[str, ...]:
-    """Where no reporting worker is left, replace one, and see whether its successor reports.
+    """Where it is not known whether any of them works, replace one; its successor may report.
 
-    The next comes after the launch deadline, and after half of the silence so far: a fleet that
+    The next follows after the launch deadline, and after half of the silence so far: a fleet that
     has no requests any more must not replace its instances all night.
     """
-    silence = now - memory.flow.newest if memory.flow.newest else timedelta(0)
     pause = max(timedelta(seconds=fleet.availability.launch_deadline_s), silence / 2)
     last = max(memory.replaced, default=None)
     return () if last is not None and now - last < pause else due[:1]
+
+
+def tried(
+    quiet: Collection[str], memory: HealthMemory, fleet: Fleet, now: datetime
+) -> tuple[str, ...]:
+    """Return which to replace of those whose logs are rather missing: one, after half an hour."""
+    silence = now - _silent_since(quiet, memory) if quiet else timedelta(0)
+    return one_at_a_time(tuple(quiet), silence, memory, fleet, now) if silence >= TRIED_AFTER else ()
