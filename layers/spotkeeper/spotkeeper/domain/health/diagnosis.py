@@ -42,7 +42,7 @@ class Diagnosis:
     """Who to replace after the last check, whom not to count on, and why.
 
     `reasons` has one sentence per suspect; `logs_missing` counts those that are silent together, so
-    that rather their logs are missing: one at a time is replaced, late; `bootstrap` are suspects whose
+    that rather their logs are missing: only one is replaced, late; `bootstrap` are suspects whose
     workers never reported within the launch deadline. Workers on premises are only alarmed about:
     `onprem_silent` counts those missing, `onprem` has the reason against each that fails or is
     slow, `onprem_due` those of them that were seen so twice. `nobody_serves` says why it seems that

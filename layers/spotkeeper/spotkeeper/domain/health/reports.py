@@ -403,4 +403,6 @@ def tried(
 ) -> tuple[str, ...]:
     """Return which to replace of those whose logs are rather missing: one, after half an hour."""
     silence = now - _silent_since(quiet, memory) if quiet else timedelta(0)
-    return one_at_a_time(tuple(quiet), silence, memory, fleet, now) if silence >= TRIED_AFTER else ()
+    return (
+        one_at_a_time(tuple(quiet), silence, memory, fleet, now) if silence >= TRIED_AFTER else ()
+    )
