@@ -54,10 +54,12 @@ def failed(controller: Controller, age_s: float, reason: str = "Throttling") -> 
     return held(controller=controller, at=ago(age_s), rule=FAILED, reason=reason)
 
 
-def logs(instances: Iterable[str], age_s: float, busy_s: float = 5.0) -> list[LoadDigest]:
-    """Requests that instances finished every 10 s of a minute, until `age_s` ago."""
+def logs(
+    instances: Iterable[str], age_s: float, busy_s: float = 5.0, for_s: int = 60
+) -> list[LoadDigest]:
+    """Requests that instances finished every 10 s of `for_s`, until `age_s` ago."""
     end = -age_s
-    each = [served(i, end - slot, busy_s) for i in instances for slot in range(0, 60, 10)]
+    each = [served(i, end - slot, busy_s) for i in instances for slot in range(0, for_s, 10)]
     return list(digest(each, ago(age_s), "ocr")) if each else []
 
 
@@ -121,12 +123,23 @@ def test_a_total_outage_keeps_no_figure_of_before() -> None:
 
 def test_live_workers_are_those_of_instances_that_are_in_service() -> None:
     """Six logged until a moment ago; four of their instances are gone, two work at 90 %."""
-    digests = [*logs(SIX[:2], 5, busy_s=9.0), *logs(SIX[2:], 15, busy_s=2.0)]
+    digests = [*logs(SIX[:2], 5, 9.0, 120), *logs(SIX[2:], 15, busy_s=2.0)]
     status = looked(groups=groups(serving=SIX[:2]), digests=digests)
     assert status.load
     assert (status.load.workers_live, status.load.workers_expected) == (2, 2)
     assert (status.load.busy or 0.0) > 0.8
     assert "2 of 2 workers, and 4 of instances that leave served" in screen(status)
+
+
+def test_a_busy_share_is_withheld_while_idle_or_hung_workers_would_change_it() -> None:
+    """Each of the workers that log is 90 % busy; of the others, or of before, nothing is known."""
+
+    def busy(logging: int, for_s: int = 120) -> float | None:
+        load = looked(digests=logs(SIX[:logging], 5, 9.0, for_s)).load
+        return load.busy if load else None
+
+    assert (busy(6) or 0.0) == pytest.approx(0.9, abs=0.05)
+    assert [busy(1), busy(3), busy(4), busy(6, 60)] == [None] * 4
 
 
 def test_a_turn_s_reason_is_on_the_screen_once_and_no_number_is_parted_from_its_unit() -> None:

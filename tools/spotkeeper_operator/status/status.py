@@ -25,6 +25,8 @@ LOAD_WINDOW_S = 120
 LOGS_READ_S = 300
 # With fewer requests for each worker, chance moves its busy share.
 _FEW = 5
+# The busy share is withheld if new or silent workers, were they idle, would make it less by this.
+_UNSURE = 0.1
 # What a later part of the status has as of now, or what is too old to be shown without its age.
 _TOLD_ELSEWHERE = frozenset({
     "LoadRate", "OfferedLoad", "WorkersLive", "OnPremWorkersLive", "WaitP50", "WaitP95",
@@ -72,8 +74,8 @@ class LoadNow:
 
     `workers_live` finished a request in the last `LIVE_S` seconds: at least these are live.
     `workers_leaving` did, too, and their instances are in service no more.
-    `busy` is the busy share of these until the newest log, None where too few requests are logged
-    to know it now; `wait_p95_s` is that of the requests that started lately.
+    `busy` is the busy share of these until the newest log, None where too few requests or workers
+    are logged to know it now; `wait_p95_s` is that of the requests that started lately.
     """
 
     workers_live: int
@@ -382,7 +384,9 @@ def _load_now(
         workers_live=live,
         workers_expected=expected,
         workers_leaving=len(served) - live,
-        busy=_busy(busy_of, looked.digests, known, fleet.slots),
+        busy=_busy(
+            busy_of, looked.digests, known, fleet.slots, (load.newest - since).total_seconds()
+        ),
         wait_p95_s=load.wait_p95_s,
         requests=load.finished,
         newest_log_age_s=max(0.0, (now - load.newest).total_seconds()),
@@ -397,7 +401,11 @@ def _is_of(digest: LoadDigest, since: datetime) -> bool:
 
 
 def _busy(
-    workers: Sequence[WorkerLoad], digests: Iterable[LoadDigest], expected: int, slots: int
+    workers: Sequence[WorkerLoad],
+    digests: Iterable[LoadDigest],
+    expected: int,
+    slots: int,
+    window_s: float,
 ) -> float | None:
     """Return the busy share of workers over the window.
 
@@ -419,7 +427,10 @@ def _busy(
         if w.began and first[w.instance_id, w.worker_id] * SLOT_MS < milliseconds(min(begins))
     )
     capacity_s = sum(w.capacity_s for w in workers) + slots * idle_s
-    return busy_s / capacity_s if capacity_s else None
+    if not capacity_s:
+        return None
+    at_least = busy_s / max(capacity_s, expected * slots * window_s)
+    return None if busy_s / capacity_s - at_least > _UNSURE else busy_s / capacity_s
 
 
 def _serving(groups: Iterable[Group]) -> frozenset[str]:
