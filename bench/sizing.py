@@ -27,9 +27,8 @@ from numpy.typing import NDArray
 from rich.table import Table
 
 from bench._figures import Figure, show
-from spotkeeper.domain.load.summary import ArrivalLog
-from spotkeeper.domain.sizing.shadows import judged
-from spotkeeper.domain.sizing.values import ObjectivePolicy
+from spotkeeper.domain.load.history import ArrivalLog
+from spotkeeper.domain.sizing.shadows import ObjectivePolicy, judged
 from spotkeeper_cli.output import counted, screen
 from spotkeeper_lab.replay.engine import replay
 from spotkeeper_lab.replay.on_market import on_market

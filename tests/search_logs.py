@@ -9,9 +9,8 @@ from itertools import groupby
 from typing import Any
 
 from spotkeeper.border.queue_messages import Message
-from spotkeeper.domain.load.digest import SearchLog, Status, digest
-from spotkeeper.domain.load.load import Cluster, LoadDigest, unique
-from spotkeeper.domain.load.slots import merge, slot_of
+from spotkeeper.domain.load.digest import SearchLog, Status, digest, merge
+from spotkeeper.domain.load.load import Cluster, LoadDigest, slot_of, unique
 
 SENT = datetime(2026, 11, 20, 12, tzinfo=UTC)
 FLEET = "ocr"

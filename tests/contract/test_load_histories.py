@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from spotkeeper.adapters.dynamodb.load_histories import LoadHistoryTable
-from spotkeeper.domain.load.arrivals import Sharing
-from spotkeeper.domain.load.history import DAY_MINUTES, LoadHistory, Scores, digits
+from spotkeeper.domain.load.history import DAY_MINUTES, LoadHistory, Scores, Sharing, digits
 from spotkeeper.domain.sizing.shadows import FAMILY
 from spotkeeper.ports import LoadHistories, Unreadable
 from spotkeeper_lab.fakes import FakeLoadHistories

@@ -14,8 +14,7 @@ from spotkeeper.adapters.dynamodb.load_items import Item, text_of, unpack
 from spotkeeper.adapters.dynamodb.load_memory import LoadMemory
 from spotkeeper.adapters.dynamodb.load_table import LoadDigestTable
 from spotkeeper.domain.load.digest import digest, sent_iso
-from spotkeeper.domain.load.load import LoadDigest
-from spotkeeper.domain.load.slots import slot_of
+from spotkeeper.domain.load.load import LoadDigest, slot_of
 from spotkeeper.ports import Unreadable
 from spotkeeper_lab.fakes import FakeLoadTable
 from tests.builders import TABLE

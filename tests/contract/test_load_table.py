@@ -13,9 +13,8 @@ from hypothesis import given
 
 from spotkeeper.adapters.dynamodb.load_items import pack, unpack
 from spotkeeper.adapters.dynamodb.load_table import LoadDigestTable
-from spotkeeper.domain.load.digest import SearchLog, digest
-from spotkeeper.domain.load.load import LoadDigest
-from spotkeeper.domain.load.slots import merge, slot_of
+from spotkeeper.domain.load.digest import SearchLog, digest, merge
+from spotkeeper.domain.load.load import LoadDigest, slot_of
 from spotkeeper.ports import Gone, LoadTable, Throttled
 from spotkeeper_lab.fakes import FakeLoadTable
 from tests.builders import TABLE

@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 
 from spotkeeper.border.fleet_document import SECTIONS, FleetDocument
-from spotkeeper.domain.load import arrivals
-from spotkeeper.domain.sizing import estimate, objective, shadows
-from spotkeeper.domain.sizing import values as sizing_values
+from spotkeeper.domain.load import history
+from spotkeeper.domain.sizing import shadows, size
 from spotkeeper.observability import COUNTS, LEVELS
 from spotkeeper_operator.doctor.doctor_text import findings_page
 from spotkeeper_operator.settings_table import settings_table, written
@@ -138,7 +137,7 @@ def test_the_numbers_of_the_sizing_rule_are_on_one_page() -> None:
         listed = row[1].split(", ") if len(names) > 1 else row[1:2]
         found |= dict(zip(names, listed, strict=True)) if names else {}
     numbers: dict[str, str] = {}
-    for module in (arrivals, shadows, sizing_values, objective, estimate):
+    for module in (history, shadows, size):
         names = re.findall(r"^([A-Z_, ]+) = ", inspect.getsource(module), re.MULTILINE)
         for name in (each for listed in names for each in listed.split(", ")):
             value = getattr(module, name)
@@ -146,5 +145,6 @@ def test_the_numbers_of_the_sizing_rule_are_on_one_page() -> None:
                 numbers[name] = f"{value:.4g}" if value < 1 else f"{value:g}"
             elif isinstance(value, tuple) and isinstance(value[0], (int, float)):
                 numbers[name] = ", ".join(f"{one:g}" for one in value)
-    units = {"MINUTE_S", "STEP_S", "DAY_S", "LONGEST_KEEP", "PRUDENT", "QUIET_AFTER_S"}
+    units = {"LONGEST_KEEP", "PRUDENT", "QUIET_AFTER_S"}
+    units |= {name for name in numbers if re.match(r"(SLOT|MINUTE|STEP|DAY)_", name)}
     assert found == {name: value for name, value in numbers.items() if name not in units}

@@ -31,9 +31,8 @@ from spotkeeper.domain.fleet import Group, Instance, Phase
 from spotkeeper.domain.health.memory import HealthMemory
 from spotkeeper.domain.load.digest import sent_iso
 from spotkeeper.domain.load.history import LoadHistory
-from spotkeeper.domain.load.load import LoadDigest
+from spotkeeper.domain.load.load import LoadDigest, slot_begins, slot_of
 from spotkeeper.domain.load.request_queue import QueueLength
-from spotkeeper.domain.load.slots import slot_begins, slot_of
 from spotkeeper.ports import (
     LONGEST_LAUNCH,
     OWNER_TAG,

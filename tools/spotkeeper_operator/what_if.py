@@ -9,11 +9,9 @@ from dataclasses import asdict, dataclass, replace
 
 from spotkeeper.adapters.dynamodb.load_histories import LoadHistoryTable
 from spotkeeper.domain.fleet import Fleet
-from spotkeeper.domain.load.arrivals import ArrivalWindow
-from spotkeeper.domain.load.history import STEP_SLOTS, LoadHistory, arrival_log
+from spotkeeper.domain.load.history import STEP_SLOTS, ArrivalWindow, LoadHistory, arrival_log
 from spotkeeper.domain.settings.sizing import Objective
-from spotkeeper.domain.sizing.shadows import FAMILY, FIRST_STEPS, judged
-from spotkeeper.domain.sizing.values import ObjectivePolicy
+from spotkeeper.domain.sizing.shadows import FAMILY, FIRST_STEPS, ObjectivePolicy, judged
 from spotkeeper_operator.aws import Aws, OperatorError, chosen
 from spotkeeper_operator.text import as_json, columns, paragraphs
 

@@ -12,10 +12,17 @@ from spotkeeper.domain.health.diagnosis import Diagnosis, confirm, diagnose, rep
 from spotkeeper.domain.health.memory import HealthMemory
 from spotkeeper.domain.health.reports import in_service_since, not_met, watch_reports
 from spotkeeper.domain.load.flow import LogFlow
-from spotkeeper.domain.load.histogram import Histogram, histogram
-from spotkeeper.domain.load.load import Cluster, Load, LoadDigest, WorkerDigest, WorkerLoad
+from spotkeeper.domain.load.load import (
+    Cluster,
+    Histogram,
+    Load,
+    LoadDigest,
+    WorkerDigest,
+    WorkerLoad,
+    histogram,
+    slot_of,
+)
 from spotkeeper.domain.load.request_queue import QueueLength, QueueMemory
-from spotkeeper.domain.load.slots import slot_of
 from spotkeeper.domain.load.summarise import summarise
 from spotkeeper.domain.settings.worker_health import WorkerHealthPolicy
 from tests.builders import at, fleet, group, ids, instances

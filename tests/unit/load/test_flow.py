@@ -8,9 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spotkeeper.domain.load.flow import HOUR_S, LogFlow, follow, paced, requests_since
-from spotkeeper.domain.load.histogram import Histogram
-from spotkeeper.domain.load.load import Cluster, Load, LoadDigest, WorkerDigest
-from spotkeeper.domain.load.slots import slot_of
+from spotkeeper.domain.load.load import Cluster, Histogram, Load, LoadDigest, WorkerDigest, slot_of
 from tests.builders import at
 
 TURN_S = 60.0

@@ -6,10 +6,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spotkeeper.domain.load.histogram import Histogram, bucket, histogram, merged, middle_ms
-from spotkeeper.domain.load.load import Cluster, Load, WorkerLoad, load_rate
-from spotkeeper.domain.load.summarise import index_of_dispersion, summarise
-from spotkeeper.domain.load.workers import busy_shares
+from spotkeeper.domain.load.load import (
+    Cluster,
+    Histogram,
+    Load,
+    WorkerLoad,
+    bucket,
+    histogram,
+    load_rate,
+    merged,
+    middle_ms,
+)
+from spotkeeper.domain.load.summarise import busy_shares, index_of_dispersion, summarise
 from spotkeeper.domain.sizing.size import workers_needed
 from tests.search_logs import SENT, before, digest_of, log
 

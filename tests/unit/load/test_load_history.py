@@ -8,24 +8,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spotkeeper.domain.load.arrivals import (
-    Sharing,
-    arrival_window,
-    learned,
-    slower_when_full,
-)
 from spotkeeper.domain.load.digest import SearchLog
 from spotkeeper.domain.load.history import (
     DAY_MINUTES,
+    ArrivalLog,
     LoadHistory,
+    Sharing,
     arrival_log,
+    arrival_window,
     as_if_full,
     extended,
+    learned,
     load_summary,
+    slower_when_full,
+    spread,
 )
-from spotkeeper.domain.load.load import LoadDigest
-from spotkeeper.domain.load.slots import slot_of
-from spotkeeper.domain.load.summary import ArrivalLog, spread
+from spotkeeper.domain.load.load import LoadDigest, slot_of
 from tests.laws import shuffles
 from tests.search_logs import SENT, digest_of, log
 

@@ -8,8 +8,8 @@ from random import Random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spotkeeper.domain.load.arrivals import arrival_window
 from spotkeeper.domain.load.digest import LATE_AFTER_S, SearchLog
+from spotkeeper.domain.load.history import arrival_window
 from spotkeeper.domain.load.load import load_rate
 from spotkeeper.domain.load.summarise import summarise
 from tests.laws import rows, shuffles

@@ -5,7 +5,7 @@ from random import Random
 import pytest
 
 from spotkeeper.domain.load.load import Cluster, Load, WorkerLoad
-from spotkeeper.domain.load.workers import onprem_at_once
+from spotkeeper.domain.load.summarise import onprem_at_once
 from tests.builders import at
 
 WINDOW_S = 300.0

@@ -11,21 +11,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spotkeeper.domain.load.history import STEP_SLOTS, Scores
-from spotkeeper.domain.load.summary import ArrivalLog
+from spotkeeper.domain.load.history import STEP_SLOTS, ArrivalLog, Scores
 from spotkeeper.domain.sizing import shadows
 from spotkeeper.domain.sizing.shadows import (
     FAMILY,
     PRUDENT,
     STEPS_A_TURN,
     Member,
+    ObjectivePolicy,
     OwnStarts,
     advanced,
     choose,
     in_bounds,
     judged,
 )
-from spotkeeper.domain.sizing.values import ObjectivePolicy
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

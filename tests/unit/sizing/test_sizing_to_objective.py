@@ -11,17 +11,19 @@ from hypothesis import strategies as st
 from spotkeeper.domain.decision import Action
 from spotkeeper.domain.fleet import Fleet
 from spotkeeper.domain.health.memory import HealthMemory, Needed
-from spotkeeper.domain.load.arrivals import arrival_window
 from spotkeeper.domain.load.flow import LogFlow
-from spotkeeper.domain.load.history import LoadHistory, load_summary
-from spotkeeper.domain.load.load import Cluster, Load, LoadDigest, WorkerLoad
+from spotkeeper.domain.load.history import (
+    ArrivalLog,
+    LoadHistory,
+    LoadSummary,
+    arrival_window,
+    load_summary,
+)
+from spotkeeper.domain.load.load import Cluster, Load, LoadDigest, WorkerLoad, slot_of
 from spotkeeper.domain.load.request_queue import QueueLength, QueueMemory
-from spotkeeper.domain.load.slots import slot_of
 from spotkeeper.domain.load.summarise import summarise
-from spotkeeper.domain.load.summary import ArrivalLog, LoadSummary
 from spotkeeper.domain.settings.sizing import Bounds, Objective
-from spotkeeper.domain.sizing.objective import OBJECTIVE_WINDOW_S, ObjectiveInput
-from spotkeeper.domain.sizing.size import Sizing, size
+from spotkeeper.domain.sizing.size import OBJECTIVE_WINDOW_S, ObjectiveInput, Sizing, size
 from tests.builders import at, fleet, group
 from tests.laws import shuffles
 from tests.search_logs import FLEET, SENT, before, digest_of, log

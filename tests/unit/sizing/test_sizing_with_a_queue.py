@@ -9,12 +9,11 @@ from hypothesis import strategies as st
 from spotkeeper.domain.decision import Action
 from spotkeeper.domain.fleet import Fleet
 from spotkeeper.domain.health.memory import HealthMemory, Needed
+from spotkeeper.domain.load.history import LoadSummary
 from spotkeeper.domain.load.load import Load
 from spotkeeper.domain.load.request_queue import QueueLength, QueueMemory
-from spotkeeper.domain.load.summary import LoadSummary
 from spotkeeper.domain.settings.sizing import Bounds
-from spotkeeper.domain.sizing.objective import ObjectiveInput
-from spotkeeper.domain.sizing.size import Sizing, size
+from spotkeeper.domain.sizing.size import ObjectiveInput, Sizing, size
 from tests.builders import at, fleet, group, instances
 from tests.unit.sizing.test_sizing_to_objective import logged, promised, summary
 

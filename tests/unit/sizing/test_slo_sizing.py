@@ -7,11 +7,10 @@ from dataclasses import replace
 
 import pytest
 
-from spotkeeper.domain.load.summary import ArrivalLog, LoadSummary
+from spotkeeper.domain.load.history import ArrivalLog, LoadSummary
 from spotkeeper.domain.settings.sizing import SizingPolicy
-from spotkeeper.domain.sizing.objective import size_to_objective
-from spotkeeper.domain.sizing.shadows import Member, erlang_workers
-from spotkeeper.domain.sizing.values import Need, ObjectivePolicy, PastNeed
+from spotkeeper.domain.sizing.shadows import Member, ObjectivePolicy, erlang_workers
+from spotkeeper.domain.sizing.size import Need, PastNeed, size_to_objective
 
 POLICY = ObjectivePolicy(wait_s=10.0, share=0.95, min_workers=1, max_workers=200, start_up_s=240.0)
 FIVE_MINUTES = Member(300, 0.0, 300)

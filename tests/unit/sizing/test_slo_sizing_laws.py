@@ -7,10 +7,9 @@ from dataclasses import replace
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from spotkeeper.domain.load.summary import ArrivalLog, LoadSummary
-from spotkeeper.domain.sizing.objective import size_to_objective
-from spotkeeper.domain.sizing.shadows import FAMILY, Member
-from spotkeeper.domain.sizing.values import ObjectivePolicy, PastNeed
+from spotkeeper.domain.load.history import ArrivalLog, LoadSummary
+from spotkeeper.domain.sizing.shadows import FAMILY, Member, ObjectivePolicy
+from spotkeeper.domain.sizing.size import PastNeed, size_to_objective
 from tests.laws import series
 
 counts = series(60, min_size=1, max_size=400)

@@ -2,7 +2,7 @@
 
 from spotkeeper.domain.health.memory import HealthMemory
 from spotkeeper.domain.load.load import Cluster, Load, WorkerLoad
-from spotkeeper.domain.sizing.start_up import LAUNCHES, start_up_s, watch_starts
+from spotkeeper.domain.sizing.size import LAUNCHES, start_up_s, watch_starts
 from tests.builders import at, group, ids, instances
 
 A, B, C = ids("a", 3)

@@ -15,8 +15,7 @@ from spotkeeper.domain.health.memory import HealthMemory, Silence
 from spotkeeper.domain.health.reports import nobody_serves, with_silence
 from spotkeeper.domain.load.digest import SearchLog, Status, digest
 from spotkeeper.domain.load.flow import LogFlow
-from spotkeeper.domain.load.histogram import histogram
-from spotkeeper.domain.load.load import Cluster, Load
+from spotkeeper.domain.load.load import Cluster, Load, histogram
 from spotkeeper.domain.settings.sizing import Bounds, Objective
 from spotkeeper.turns.check_availability import check_availability
 from spotkeeper_lab.fakes import instant

@@ -18,8 +18,16 @@ from spotkeeper.domain.load.digest import Status, digest
 from spotkeeper.domain.load.history import LoadHistory
 from spotkeeper.domain.load.load import Cluster, LoadDigest
 from spotkeeper.domain.settings.sizing import Objective, SizingPolicy
-from spotkeeper.domain.sizing.actions import EndInstance, HealthAction, ReplaceWorker, ResizeSpot
-from spotkeeper.domain.sizing.decide import HealthAssessment, HealthPlan, apply, plan
+from spotkeeper.domain.sizing.decide import (
+    EndInstance,
+    HealthAction,
+    HealthAssessment,
+    HealthPlan,
+    ReplaceWorker,
+    ResizeSpot,
+    apply,
+    plan,
+)
 from spotkeeper.ports import Throttled, Unavailable
 from spotkeeper_lab.fakes import Crash, FakeLoadHistories, FakeLoadTable, instant
 from tests.builders import at, ids

@@ -15,19 +15,24 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from spotkeeper.domain.load.arrivals import FADE
-from spotkeeper.domain.load.history import SETTLED_SLOTS, STEP_SLOTS, Scores
+from spotkeeper.domain.load.history import FADE, SETTLED_SLOTS, STEP_SLOTS, Scores
 from spotkeeper.domain.load.request_queue import QueueLength, known_waiting, quiet_s, watch_queue
-from spotkeeper.domain.sizing.objective import size_to_objective
-from spotkeeper.domain.sizing.shadows import FAMILY, Choice, Member, advanced, choose
-from spotkeeper.domain.sizing.values import Need, ObjectivePolicy, PastNeed
+from spotkeeper.domain.sizing.shadows import (
+    FAMILY,
+    Choice,
+    Member,
+    ObjectivePolicy,
+    advanced,
+    choose,
+)
+from spotkeeper.domain.sizing.size import Need, PastNeed, size_to_objective
 from spotkeeper_lab.replay.erlang import erlang_workers
 from spotkeeper_lab.replay.fleet import slower
 from spotkeeper_lab.replay.seen import EPOCH, SLOT_S, STALE_S
 
 if TYPE_CHECKING:
+    from spotkeeper.domain.load.history import LoadSummary
     from spotkeeper.domain.load.request_queue import QueueMemory
-    from spotkeeper.domain.load.summary import LoadSummary
     from spotkeeper_lab.replay.seen import Seen
     from spotkeeper_lab.replay.values import ReplaySettings
     from spotkeeper_lab.traces.requests import RequestTrace

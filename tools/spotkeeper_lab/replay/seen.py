@@ -10,12 +10,19 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from spotkeeper.domain.load.arrivals import Sharing, learned, shared_by, slower_when_full
 from spotkeeper.domain.load.flow import LogFlow
-from spotkeeper.domain.load.history import SETTLED_SLOTS, STEP_SLOTS
-from spotkeeper.domain.load.slots import slot_of
+from spotkeeper.domain.load.history import (
+    SETTLED_SLOTS,
+    STEP_SLOTS,
+    ArrivalLog,
+    LoadSummary,
+    Sharing,
+    learned,
+    shared_by,
+    slower_when_full,
+)
+from spotkeeper.domain.load.load import slot_of
 from spotkeeper.domain.load.summarise import dispersion
-from spotkeeper.domain.load.summary import ArrivalLog, LoadSummary
 from spotkeeper.domain.settings.sizing import SizingPolicy
 from spotkeeper.domain.sizing.shadows import OwnStarts
 

@@ -5,8 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from spotkeeper.domain.decision import Controller, DecisionRecord
-from spotkeeper.domain.load.histogram import merged
-from spotkeeper.domain.load.load import LoadDigest
+from spotkeeper.domain.load.load import LoadDigest, merged
 from spotkeeper.domain.money.ledger import Life
 
 

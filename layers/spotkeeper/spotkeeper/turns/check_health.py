@@ -12,20 +12,18 @@ from spotkeeper.domain.fleet import Fleet, Group
 from spotkeeper.domain.health.memory import HealthMemory
 from spotkeeper.domain.load.history import LoadHistory
 from spotkeeper.domain.load.request_queue import QueueLength
-from spotkeeper.domain.sizing.actions import (
+from spotkeeper.domain.sizing.decide import (
     EndInstance,
     HealthAction,
+    HealthSnapshot,
     ReplaceWorker,
     ResizeSpot,
-    text_of,
-)
-from spotkeeper.domain.sizing.decide import (
-    HealthSnapshot,
     apply,
     assess,
     checked,
     plan,
     read_from,
+    text_of,
 )
 from spotkeeper.ports import FleetError, Lease, Observed, Ports, Unavailable, Unreadable
 from spotkeeper.turns.health_record import record_of

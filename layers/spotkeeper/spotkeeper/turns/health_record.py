@@ -10,15 +10,9 @@ from spotkeeper.domain.health.diagnosis import Diagnosis
 from spotkeeper.domain.load.digest import LATE_AFTER_S
 from spotkeeper.domain.load.load import Load
 from spotkeeper.domain.load.request_queue import known_length
-from spotkeeper.domain.load.workers import onprem_at_once
-from spotkeeper.domain.sizing.actions import (
-    ReplaceWorker,
-)
-from spotkeeper.domain.sizing.decide import (
-    HealthPlan,
-)
-from spotkeeper.domain.sizing.objective import ObjectiveInput
-from spotkeeper.domain.sizing.size import Sizing
+from spotkeeper.domain.load.summarise import onprem_at_once
+from spotkeeper.domain.sizing.decide import HealthPlan, ReplaceWorker
+from spotkeeper.domain.sizing.size import ObjectiveInput, Sizing
 
 
 def record_of(

@@ -20,8 +20,8 @@ from spotkeeper.domain.health.reports import not_met, requests_had_stopped
 from spotkeeper.domain.interruption import at_risk_since
 from spotkeeper.domain.load.flow import CERTAIN
 from spotkeeper.domain.load.request_queue import quiet_s
-from spotkeeper.domain.load.workers import busy_shares
-from spotkeeper.domain.sizing.without_logs import is_quiet
+from spotkeeper.domain.load.summarise import busy_shares
+from spotkeeper.domain.sizing.size import is_quiet
 from spotkeeper.ports import FleetError, Lease, Ports, SpotRequest
 from spotkeeper.turns.turn import TABLE, Budget, group_named
 

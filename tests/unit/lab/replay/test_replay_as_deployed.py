@@ -5,13 +5,18 @@ from datetime import UTC, datetime, timedelta
 import numpy as np
 import pytest
 
-from spotkeeper.domain.load.arrivals import arrival_window
 from spotkeeper.domain.load.digest import SearchLog, Status, digest
-from spotkeeper.domain.load.history import LoadHistory, as_if_full, extended, load_summary
+from spotkeeper.domain.load.history import (
+    LoadHistory,
+    LoadSummary,
+    arrival_window,
+    as_if_full,
+    extended,
+    load_summary,
+)
 from spotkeeper.domain.load.load import Cluster, LoadDigest
 from spotkeeper.domain.load.summarise import summarise
-from spotkeeper.domain.load.summary import LoadSummary
-from spotkeeper.domain.sizing.objective import own_starts
+from spotkeeper.domain.sizing.size import own_starts
 from spotkeeper_lab.replay.seen import SeenLogs
 
 START = datetime(2026, 11, 20, 12, tzinfo=UTC)

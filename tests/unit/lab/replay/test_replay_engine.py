@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spotkeeper.domain.load.summary import ArrivalLog
+from spotkeeper.domain.load.history import ArrivalLog
 from spotkeeper.domain.sizing.shadows import OwnStarts
 from spotkeeper_lab.replay.engine import replay, warm_start
 from spotkeeper_lab.replay.fleet import ReplayFleet, slower

@@ -13,8 +13,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from spotkeeper.adapters.errors import aws_errors
-from spotkeeper.domain.load.arrivals import Sharing
-from spotkeeper.domain.load.history import LoadHistory, Scores
+from spotkeeper.domain.load.history import LoadHistory, Scores, Sharing
 from spotkeeper.ports import Unreadable
 
 if TYPE_CHECKING:

@@ -11,8 +11,7 @@ from typing import Any
 from pydantic_core import from_json
 
 from spotkeeper.domain.load.digest import sent_at, sent_iso
-from spotkeeper.domain.load.histogram import Histogram
-from spotkeeper.domain.load.load import Cluster, LoadDigest, WorkerDigest, milliseconds
+from spotkeeper.domain.load.load import Cluster, Histogram, LoadDigest, WorkerDigest, milliseconds
 
 # The longest window is 15 minutes; the rest is for looking back by hand.
 DIGEST_LIFETIME = timedelta(hours=2)

@@ -8,8 +8,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from itertools import groupby
 
-from spotkeeper.domain.load.load import LoadDigest
-from spotkeeper.domain.load.slots import merge, slot_of
+from spotkeeper.domain.load.digest import merge
+from spotkeeper.domain.load.load import LoadDigest, slot_of
 
 
 class OutOfOrder(Exception):

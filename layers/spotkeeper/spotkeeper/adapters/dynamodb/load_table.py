@@ -25,8 +25,7 @@ from spotkeeper.adapters.dynamodb.load_items import Item, pack, partition_of, te
 from spotkeeper.adapters.dynamodb.load_memory import LoadMemory, OutOfOrder
 from spotkeeper.adapters.errors import aws_errors
 from spotkeeper.domain.load.digest import sent_iso
-from spotkeeper.domain.load.load import LoadDigest
-from spotkeeper.domain.load.slots import slot_begins, slot_of
+from spotkeeper.domain.load.load import LoadDigest, slot_begins, slot_of
 from spotkeeper.ports import Unreadable
 
 if TYPE_CHECKING:

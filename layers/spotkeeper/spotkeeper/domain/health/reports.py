@@ -21,11 +21,9 @@ from spotkeeper.domain.load.flow import (
     LogFlow,
     requests_since,
 )
-from spotkeeper.domain.load.histogram import merged
-from spotkeeper.domain.load.load import Load, LoadDigest
+from spotkeeper.domain.load.load import Load, LoadDigest, merged, slot_begins, slot_of
 from spotkeeper.domain.load.request_queue import known_length, known_waiting, untouched_s
-from spotkeeper.domain.load.slots import slot_begins, slot_of
-from spotkeeper.domain.load.workers import onprem_at_once
+from spotkeeper.domain.load.summarise import onprem_at_once
 
 # A worker ships its logs once a minute at least.
 SHIPS_WITHIN_SLOTS = 6

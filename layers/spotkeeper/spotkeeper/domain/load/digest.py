@@ -1,20 +1,28 @@
-"""From search logs to digests: one for each message and fleet, small whatever was sent."""
+"""From search logs to digests: one for each message and fleet, small whatever was sent.
+
+Digests of one slot can be added up (`merge`): whatever looks at digests cuts its window at slots
+and adds up whole numbers, so the load stays the same. A sum is a digest itself.
+"""
 
 import hashlib
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import NamedTuple
 
-from spotkeeper.domain.load.histogram import histogram
 from spotkeeper.domain.load.load import (
     SLOT_MS,
     Cluster,
     LoadDigest,
     WorkerDigest,
+    added_up,
+    histogram,
+    merged,
     milliseconds,
+    slot_begins,
+    slot_of,
 )
 
 # A clock further ahead than this is wrong by itself, and not the clock that stamped the arrival.
@@ -248,3 +256,49 @@ def _busy_ms(spans: Iterable[_Span], first_slot: int) -> dict[int, int]:
 
 def _instant(since_epoch_ms: int) -> datetime:
     return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=since_epoch_ms)
+
+
+def merge(digests: Sequence[LoadDigest]) -> LoadDigest:
+    """Add up digests of one fleet that were sent in one slot; at least one, their logs unequal."""
+    sent_at = slot_begins(slot_of(digests[0].sent_at))
+    begins = sent_iso(sent_at)
+    starts = [(d.newest_start, d.newest_wait_ms) for d in digests if d.newest_start]
+    newest_start, newest_wait_ms = max(starts, default=(None, 0))
+    return LoadDigest(
+        fleet=digests[0].fleet,
+        # No hash of logs looks like that.
+        key=f"{begins}#{begins}",
+        sent_at=sent_at,
+        count=sum(d.count for d in digests),
+        late=sum(d.late for d in digests),
+        skewed=sum(d.skewed for d in digests),
+        workers=workers_of(digests),
+        arrivals=added_up(d.arrivals for d in digests),
+        waits=merged(d.waits for d in digests),
+        service=merged(d.service for d in digests),
+        work_ms=added_up(d.work_ms for d in digests),
+        newest_start=newest_start,
+        newest_wait_ms=newest_wait_ms,
+    )
+
+
+def workers_of(digests: Iterable[LoadDigest]) -> tuple[WorkerDigest, ...]:
+    """Add up what digests say of each worker; an id that two instances use is two workers."""
+    found: defaultdict[tuple[str, str], list[WorkerDigest]] = defaultdict(list)
+    for digest in digests:
+        for worker in digest.workers:
+            found[worker.instance_id, worker.worker_id].append(worker)
+    return tuple(_added_up(found[key]) for key in sorted(found))
+
+
+def _added_up(each: Sequence[WorkerDigest]) -> WorkerDigest:
+    if len(each) == 1:
+        return each[0]
+    return replace(
+        each[0],
+        ok=sum(one.ok for one in each),
+        error=sum(one.error for one in each),
+        timeout=sum(one.timeout for one in each),
+        last_finished=max(one.last_finished for one in each),
+        busy_ms=added_up(one.busy_ms for one in each),
+    )

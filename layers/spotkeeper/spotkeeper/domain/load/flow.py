@@ -10,8 +10,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from statistics import median_low
 
-from spotkeeper.domain.load.load import SLOT_MS, Load, LoadDigest
-from spotkeeper.domain.load.slots import slot_begins, slot_of
+from spotkeeper.domain.load.load import SLOT_MS, Load, LoadDigest, slot_begins, slot_of
 
 # That so many expected requests all fail to come is chance once in a million: exp(-14).
 CERTAIN = 14.0

@@ -1,19 +1,23 @@
 """A window of search logs summed up: how busy the workers are and how much work arrives."""
 
-from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, field
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 
-from spotkeeper.domain.load.histogram import Histogram, added_up, merged
+from spotkeeper.domain.fleet import BusyShares
+from spotkeeper.domain.load.digest import workers_of
+from spotkeeper.domain.load.flow import UNHEARD
 from spotkeeper.domain.load.load import (
     SLOT_MS,
     Cluster,
+    Histogram,
     Load,
     LoadDigest,
     WorkerDigest,
     WorkerLoad,
+    added_up,
     load_rate,
+    merged,
     milliseconds,
     unique,
 )
@@ -24,41 +28,8 @@ SHORTEST_WINDOW_MS = 60_000
 _SHIPPING_MS = 10_000
 
 
-@dataclass(slots=True)
-class _Tally:
-    """A worker's digests added up; `of` is one of them."""
-
-    of: WorkerDigest
-    last_finished: datetime
-    finished: int = 0
-    failed: int = 0
-    busy_ms: dict[int, int] = field(default_factory=dict)
-
-    def add(self, digest: WorkerDigest) -> None:
-        failed = digest.error + digest.timeout
-        self.finished += digest.ok + failed
-        self.failed += failed
-        self.last_finished = max(self.last_finished, digest.last_finished)
-        busy = self.busy_ms
-        for slot, ms in digest.busy_ms.items():
-            busy[slot] = busy.get(slot, 0) + ms
-
-
-def _tallies(digests: Iterable[LoadDigest]) -> Collection[_Tally]:
-    """Add workers up; an id that two instances use is two workers."""
-    tallies: dict[tuple[str, str], _Tally] = {}
-    for digest in digests:
-        for worker in digest.workers:
-            key = (worker.instance_id, worker.worker_id)
-            tally = tallies.get(key)
-            if tally is None:
-                tally = tallies[key] = _Tally(worker, worker.last_finished)
-            tally.add(worker)
-    return tallies.values()
-
-
 def _worker_load(
-    tally: _Tally, start_ms: int, end_ms: int, idle_after_ms: float, slots: int
+    worker: WorkerDigest, start_ms: int, end_ms: int, idle_after_ms: float, slots: int
 ) -> WorkerLoad:
     """Sum a worker up over the window.
 
@@ -66,28 +37,23 @@ def _worker_load(
     follows the last log counts as idle capacity only once it is longer than most requests. A
     worker that serves `slots` requests at once is busy with as many at most.
     """
-    start_slot = start_ms // SLOT_MS
-    once = first = 0
-    for slot, ms in tally.busy_ms.items():
-        if slot >= start_slot:
-            once += min(ms, slots * SLOT_MS)
-            first = slot if not first or slot < first else first
-    last = milliseconds(tally.last_finished)
-    begin = max(start_ms, first * SLOT_MS)
-    capacity = max((end_ms if end_ms - last > idle_after_ms else last) - begin, 0)
-    capacity *= slots
-    once = min(once, capacity)
+    busy = {slot: ms for slot, ms in worker.busy_ms.items() if slot >= start_ms // SLOT_MS}
+    last = milliseconds(worker.last_finished)
+    begin = max(start_ms, min(busy, default=0) * SLOT_MS)
+    end = end_ms if end_ms - last > idle_after_ms else last
+    capacity = slots * max(0, end - begin)
+    failed = worker.error + worker.timeout
     return WorkerLoad(
-        worker_id=tally.of.worker_id,
-        cluster=tally.of.cluster,
-        instance_id=tally.of.instance_id,
-        busy_s=once / 1000,
+        worker_id=worker.worker_id,
+        cluster=worker.cluster,
+        instance_id=worker.instance_id,
+        busy_s=min(capacity, sum(min(ms, slots * SLOT_MS) for ms in busy.values())) / 1000,
         capacity_s=capacity / 1000,
-        served_s=sum(tally.busy_ms.values()) / 1000,
-        finished=tally.finished,
-        failed=tally.failed,
-        last_finished=tally.last_finished,
-        began=tally.last_finished - timedelta(milliseconds=max(0, last - begin)),
+        served_s=sum(worker.busy_ms.values()) / 1000,
+        finished=worker.ok + failed,
+        failed=failed,
+        last_finished=worker.last_finished,
+        began=worker.last_finished - timedelta(milliseconds=max(0, last - begin)),
     )
 
 
@@ -126,19 +92,25 @@ def summarise(
     received = [one for one in unique(digests) if milliseconds(one.sent_at) >= start_ms]
     waits = merged(digest.waits for digest in received)
     service = merged(digest.service for digest in received)
-    tallies = _tallies(received)
-    workers = _workers(tallies, service, start_ms, end_ms, slots)
-    counts = _arrivals(received, start_slot)
-    mean_work_s = _mean_work_s(tallies, end_ms - start_ms, service)
+    digests_of = workers_of(received)
+    idle_after_ms = service.quantile_s(0.95) * 1000 + _SHIPPING_MS
+    found = [_worker_load(each, start_ms, end_ms, idle_after_ms, slots) for each in digests_of]
+    workers = tuple(sorted(found, key=lambda w: (w.cluster, w.instance_id, w.worker_id)))
+    counts = added_up(digest.arrivals for digest in received)
+    arrived = sum(number for slot, number in counts.items() if slot >= start_slot)
+    mean_work_s = _mean_work_s(digests_of, end_ms - start_ms, service)
     responses_ms = waits.total_ms + 1000 * mean_work_s * service.count
-    rate = _arrival_rate(counts.total(), end_ms - start_ms, responses_ms, service.count)
-    arrivals = tuple(counts[slot] for slot in range(start_slot, end_ms // SLOT_MS))
+    rate = _arrival_rate(arrived, end_ms - start_ms, responses_ms, service.count)
+    arrivals = tuple(counts.get(slot, 0) for slot in range(start_slot, end_ms // SLOT_MS))
     return Load(
         at=now,
         window_s=window_s,
         workers=workers,
         newest=max((worker.last_finished for worker in workers), default=None),
-        load_rate=_cluster_rates(workers),
+        load_rate={
+            cluster: load_rate(worker for worker in workers if worker.cluster is cluster)
+            for cluster in sorted({worker.cluster for worker in workers})
+        },
         offered=rate * mean_work_s,
         arrival_rate=rate,
         arrivals=arrivals,
@@ -151,42 +123,20 @@ def summarise(
     )
 
 
-def _mean_work_s(tallies: Iterable[_Tally], window_ms: int, service: Histogram) -> float:
+def _mean_work_s(workers: Iterable[WorkerDigest], window_ms: int, service: Histogram) -> float:
     """Return the mean service time in seconds, as far as the workers can have served it.
 
     A worker that serves `at_once` requests has no more time than the window and what began before:
     one log of a day by mistake is not a day of load.
     """
     work_ms = finished = 0.0
-    for tally in tallies:
-        served_ms, slots_ms = sum(tally.busy_ms.values()), len(tally.busy_ms) * SLOT_MS
-        at_once = max(1.0, served_ms / max(1, slots_ms))
-        begun_before_ms = 3 * served_ms / max(1, tally.finished)
+    for worker in workers:
+        served_ms, count = sum(worker.busy_ms.values()), worker.ok + worker.error + worker.timeout
+        at_once = max(1.0, served_ms / max(1, len(worker.busy_ms) * SLOT_MS))
+        begun_before_ms = 3 * served_ms / max(1, count)
         work_ms += min(served_ms, at_once * (window_ms + begun_before_ms))
-        finished += tally.finished
+        finished += count
     return min(service.mean_s, work_ms / 1000 / finished) if finished else service.mean_s
-
-
-def _workers(
-    tallies: Iterable[_Tally], service: Histogram, start_ms: int, end_ms: int, slots: int
-) -> tuple[WorkerLoad, ...]:
-    idle_after_ms = service.quantile_s(0.95) * 1000 + _SHIPPING_MS
-    workers = (_worker_load(tally, start_ms, end_ms, idle_after_ms, slots) for tally in tallies)
-    return tuple(sorted(workers, key=lambda w: (w.cluster, w.instance_id, w.worker_id)))
-
-
-def _arrivals(digests: Iterable[LoadDigest], start_slot: int) -> Counter[int]:
-    counts = added_up(digest.arrivals for digest in digests)
-    return Counter({slot: number for slot, number in counts.items() if slot >= start_slot})
-
-
-def _cluster_rates(workers: Sequence[WorkerLoad]) -> dict[Cluster, float]:
-    seen = {worker.cluster for worker in workers}
-    return {
-        cluster: load_rate(worker for worker in workers if worker.cluster is cluster)
-        for cluster in Cluster
-        if cluster in seen
-    }
 
 
 # Time scales in seconds.
@@ -212,3 +162,50 @@ def index_of_dispersion(arrivals: Sequence[int], slots: int) -> float | None:
     if spans < 2 or not total:  # noqa: PLR2004
         return None
     return (spans * sum(value * value for value in sums) - total**2) / ((spans - 1) * total)
+
+
+def busy_shares(
+    digests: Iterable[LoadDigest], now: datetime, window: timedelta, slots: int
+) -> BusyShares:
+    """Return the busiest worker's load rate of each instance that finished something."""
+    shares: defaultdict[str, float] = defaultdict(float)
+    for worker in summarise(digests, now, int(window.total_seconds()), slots=slots).workers:
+        if worker.instance_id:
+            shares[worker.instance_id] = max(shares[worker.instance_id], worker.load_rate)
+    return shares
+
+
+def onprem_at_once(load: Load) -> int:
+    """Count the most workers on premises that ran at one time of the window.
+
+    A restart may give each a new id: of 20 processes the window then has 40 ids, and 20 that ran at
+    once. One runs from its first request until its last, and then for as long as it may be
+    idle by chance, `UNHEARD` requests of its share: where requests are rare, each id counts.
+    """
+    workers = on_premises(load)
+    finished = sum(worker.finished for worker in workers)
+    if not finished:
+        return len(workers)
+    gap_s = load.window_s * _most_at_once(workers, timedelta(0)) / finished
+    return _most_at_once(workers, timedelta(seconds=UNHEARD * gap_s))
+
+
+def hears_of_all(load: Load, workers: int) -> bool:
+    """Say whether so many on premises had so many requests that hardly any had none by chance."""
+    return sum(worker.finished for worker in on_premises(load)) >= UNHEARD * workers
+
+
+def on_premises(load: Load) -> list[WorkerLoad]:
+    """Give the workers of the window that run on premises, by id."""
+    return [worker for worker in load.workers if worker.cluster is Cluster.ONPREM]
+
+
+def _most_at_once(workers: Sequence[WorkerLoad], idle: timedelta) -> int:
+    begins = sorted(worker.began or worker.last_finished for worker in workers)
+    ends = sorted(worker.last_finished + idle for worker in workers)
+    most = ended = 0
+    for begun, at in enumerate(begins, 1):
+        while ends[ended] < at:
+            ended += 1
+        most = max(most, begun - ended)
+    return most

@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
+from spotkeeper.domain.capacity_request import CapacityRequest
 from spotkeeper.domain.decision import Action, Answer
 from spotkeeper.domain.fleet import Fleet, Group, Phase
 from spotkeeper.domain.health.diagnosis import Diagnosis, confirm, diagnose, replaced
 from spotkeeper.domain.health.memory import HealthMemory
 from spotkeeper.domain.health.reports import watch_reports, with_silence
-from spotkeeper.domain.load.arrivals import arrival_window
 from spotkeeper.domain.load.flow import HOUR_S, LogFlow, follow, paced
-from spotkeeper.domain.load.history import LoadHistory, as_if_full, load_summary
+from spotkeeper.domain.load.history import LoadHistory, arrival_window, as_if_full, load_summary
 from spotkeeper.domain.load.load import Load, LoadDigest
 from spotkeeper.domain.load.request_queue import (
     QueueLength,
@@ -22,21 +22,65 @@ from spotkeeper.domain.load.request_queue import (
     quiet_s,
     watch_queue,
 )
-from spotkeeper.domain.load.summarise import summarise
-from spotkeeper.domain.load.workers import busy_shares
+from spotkeeper.domain.load.summarise import busy_shares, summarise
 from spotkeeper.domain.release import plan_release
-from spotkeeper.domain.sizing.actions import EndInstance, HealthAction, ReplaceWorker, ResizeSpot
-from spotkeeper.domain.sizing.estimate import recent_onprem
-from spotkeeper.domain.sizing.objective import (
+from spotkeeper.domain.sizing.shadows import choose
+from spotkeeper.domain.sizing.size import (
     OBJECTIVE_WINDOW_S,
     ObjectiveInput,
+    Sizing,
+    hold_back,
     judged_history,
+    limit_growth,
     objective_policy,
     own_starts,
+    partly_known,
+    recent_onprem,
+    size,
+    watch_starts,
 )
-from spotkeeper.domain.sizing.shadows import choose
-from spotkeeper.domain.sizing.size import Sizing, hold_back, limit_growth, partly_known, size
-from spotkeeper.domain.sizing.start_up import watch_starts
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResizeSpot:
+    """Ask the spot group for `desired`; `request` tells the need in it from the spares."""
+
+    group: str
+    desired: int
+    request: CapacityRequest
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndInstance:
+    """End an instance of the spot group, and lower its desired capacity by one."""
+
+    instance_id: str
+    request: CapacityRequest
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplaceWorker:
+    """Have the group of an instance replace it: its workers do not work."""
+
+    instance_id: str
+    reason: str
+
+
+type HealthAction = ResizeSpot | EndInstance | ReplaceWorker
+
+
+def text_of(action: HealthAction) -> str:
+    """Tell what an action asks for, as records say it."""
+    match action:
+        case ResizeSpot(group=group, desired=desired):
+            return f"{group}: desired {desired}"
+        case EndInstance(instance_id=instance_id):
+            return f"end {instance_id}"
+        case ReplaceWorker(instance_id=instance_id, reason=reason):
+            return f"replace {instance_id}: {reason}"
+
 
 # Who is busy is read off this much of the search logs when instances are chosen to go.
 BUSY_WINDOW = timedelta(minutes=2)

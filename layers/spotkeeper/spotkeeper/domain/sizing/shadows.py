@@ -17,10 +17,44 @@ from operator import itemgetter
 from statistics import NormalDist
 from typing import NamedTuple
 
-from spotkeeper.domain.load.arrivals import FADE
-from spotkeeper.domain.load.history import DAY_STEPS, STEP_SLOTS, Scores
-from spotkeeper.domain.load.summary import DAY_SLOTS, MINUTE_SLOTS, SLOT_S, ArrivalLog
-from spotkeeper.domain.sizing.values import DRAIN_S, ObjectivePolicy
+from spotkeeper.domain.load.history import (
+    DAY_SLOTS,
+    DAY_STEPS,
+    FADE,
+    MINUTE_SLOTS,
+    SLOT_S,
+    STEP_SLOTS,
+    ArrivalLog,
+    Scores,
+)
+from spotkeeper.domain.settings.sizing import SizingPolicy
+
+# What waits is cleared within this of the first new worker's start.
+DRAIN_S = 300.0
+QUIET_AFTER_S = float(SizingPolicy().quiet_after_s)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ObjectivePolicy:
+    """The promise, the bounds in workers, and the times that the fleet was measured to need.
+
+    `onprem` workers are always there, beside at least `min_workers` of the cloud, which come
+    `per_instance` at a time; `max_workers` are those on premises and of the cloud together. A
+    worker that serves `slots` requests at once counts as that many, here and wherever workers are
+    found for this policy.
+    """
+
+    wait_s: float
+    share: float
+    min_workers: int
+    max_workers: int
+    start_up_s: float
+    onprem: int = 0
+    per_instance: int = 1
+    slots: int = 1
+    drain_s: float = DRAIN_S
+    quiet_after_s: float = QUIET_AFTER_S
+
 
 # Beyond so many erlangs what chance adds is a few hundredths of the load.
 LARGEST_LOAD = 5_000.0

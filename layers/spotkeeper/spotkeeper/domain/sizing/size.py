@@ -1,31 +1,595 @@
 """How many workers the load needs, and how many spot instances that makes (design rule 2).
 
-A fleet with an objective is sized to its promise about waiting (`objective`), one without to a
-target load rate (`by_load_rate`); without logs, `without_logs` says what to do.
+A fleet with an objective is sized to its promise about waiting (`by_objective`), and one without to
+a target load rate (`by_load_rate`). Silence is not zero load, unless a queue proves it: without
+logs the fleet holds what it has (`in_silence`), and requests in the queue wake it.
+
+With an objective, the need is what the rule that the fleet follows finds for the load (`shadows`),
+at its highest of the time for which the rule keeps a need. The fleet also clears, within `DRAIN_S`,
+what waits now and what gathers until a new worker serves: logs exist only for requests that were
+served, so under overload the load looks small. More load never gives fewer workers, and a looser
+promise never more.
 """
 
 import math
-from dataclasses import dataclass, replace
-from datetime import datetime
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from statistics import median
 
 from spotkeeper.domain.capacity_request import CapacityRequest
 from spotkeeper.domain.decision import Action
 from spotkeeper.domain.fleet import Fleet, Group, Phase
-from spotkeeper.domain.health.memory import HealthMemory
+from spotkeeper.domain.health.memory import HealthMemory, Needed, OnPremCount
 from spotkeeper.domain.load.flow import CERTAIN, UNHEARD, LogFlow
-from spotkeeper.domain.load.load import Load
-from spotkeeper.domain.load.request_queue import known_waiting, quiet_s
-from spotkeeper.domain.load.workers import on_premises, onprem_at_once
-from spotkeeper.domain.sizing.estimate import (
-    Estimate,
-    bounds,
-    instances_for,
-    recent_needs,
-    recent_onprem,
+from spotkeeper.domain.load.history import (
+    DAY_SLOTS,
+    MINUTE_SLOTS,
+    SLOT_S,
+    STEP_SLOTS,
+    ArrivalWindow,
+    LoadHistory,
+    LoadSummary,
+    arrival_log,
+    extended,
 )
-from spotkeeper.domain.sizing.objective import ObjectiveInput, by_objective
-from spotkeeper.domain.sizing.values import DRAIN_S
-from spotkeeper.domain.sizing.without_logs import explained, in_silence, is_quiet, when_quiet
+from spotkeeper.domain.load.load import Load, LoadDigest, slot_of, unique
+from spotkeeper.domain.load.request_queue import (
+    expects_logs,
+    is_blind,
+    known_length,
+    known_waiting,
+    quiet_s,
+    told,
+)
+from spotkeeper.domain.load.summarise import hears_of_all, on_premises, onprem_at_once
+from spotkeeper.domain.sizing.shadows import (
+    DRAIN_S,
+    MINUTE_S,
+    PRUDENT,
+    Choice,
+    Member,
+    ObjectivePolicy,
+    OwnStarts,
+    advanced,
+    chance,
+    lag_slots,
+    needed,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PastNeed:
+    """What an earlier turn found the load to need, `age_s` ago; `held` when logs were missing."""
+
+    age_s: float
+    workers: int
+    held: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Need:
+    """Workers to have, booting ones included; `missing` is what the promise needs beyond the bound.
+
+    Later turns remember `load_workers` and `held` (logs were missing) as a PastNeed.
+    """
+
+    workers: int
+    reason: str
+    load_workers: int
+    missing: int = 0
+    held: bool = False
+
+
+# So many of the last launches count.
+LAUNCHES = 9
+
+
+def watch_starts(
+    memory: HealthMemory, spot: Group, on_demand: Group, load: Load, now: datetime
+) -> HealthMemory:
+    """Remember who has started without a log so far, and how long spot took to be in service."""
+    reported = {worker.instance_id for worker in load.workers}
+    known = memory.in_service_since.keys() - memory.starting.keys()
+    starting = {
+        i: memory.starting.get(i, now)
+        for i in _present((spot, on_demand))
+        if i not in reported and i not in known
+    }
+    took = (
+        round((now - memory.starting[i.instance_id]).total_seconds())
+        for i in spot.instances
+        if i.phase is Phase.IN_SERVICE
+        and i.instance_id in memory.starting
+        and i.instance_id not in memory.in_service_since
+    )
+    return replace(memory, starting=starting, start_ups=(*memory.start_ups, *took)[-LAUNCHES:])
+
+
+def _present(groups: Iterable[Group]) -> Iterable[str]:
+    return (
+        i.instance_id
+        for group in groups
+        for i in group.instances
+        if i.phase is not Phase.LEAVING and i.healthy
+    )
+
+
+def start_up_s(memory: HealthMemory, default_s: float) -> float:
+    """Give the median start-up time of the last launches, in seconds; the default without any."""
+    return median(memory.start_ups) if memory.start_ups else default_s
+
+
+# A worker on premises counts for two more minutes after the window in which it logged.
+KEPT_S = 120.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Estimate:
+    """What a rule found: the need of now, the workers to have, and what it remembers.
+
+    `bound` names what keeps the size from the need; `stale` says that logs should come and do not.
+    """
+
+    rule: str
+    reason: str
+    workers: int
+    steady: int
+    needed: tuple[Needed, ...]
+    missing: int = 0
+    bound: str = ""
+    stale: bool = False
+
+
+def bounds(fleet: Fleet, spot: Group) -> tuple[int, int]:
+    """Give the fewest and the most instances that the operator and the group allow."""
+    most = min(fleet.bounds.spot_max, spot.maximum)
+    return min(max(fleet.bounds.spot_min, spot.minimum), most), most
+
+
+def instances_for(workers: int, fleet: Fleet, spot: Group) -> tuple[int, str]:
+    """Turn workers into instances within the bounds, and name the bound that mattered."""
+    wanted = math.ceil(max(0, workers) / fleet.workers_per_instance)
+    least, most = bounds(fleet, spot)
+    if wanted > most:
+        return most, "spot maximum"
+    if wanted < least:
+        return least, "spot minimum"
+    return wanted, ""
+
+
+def recent_needs(
+    memory: HealthMemory, now: datetime, workers: int, scale_in_after_s: int
+) -> tuple[Needed, ...]:
+    """Keep the needs of the stabilisation window, only those that no later one exceeds."""
+    start = now - timedelta(seconds=scale_in_after_s)
+    kept = [n for n in memory.needed if n.at > start and n.workers > workers]
+    return (*kept, Needed(at=now, workers=workers))
+
+
+def recent_onprem(
+    load: Load, fleet: Fleet, memory: HealthMemory, now: datetime
+) -> tuple[int, tuple[OnPremCount, ...]]:
+    """Count the workers on premises to use before the cloud, and what to remember of that.
+
+    The fewest that ran lately: a restart under new ids must not end the cloud's workers, and the
+    old ids stay in the window for as long as it is. Counts are kept where nobody is missed by
+    chance, and as far as no later one is less. Whoever can send logs can claim workers: where it
+    is known how many there are, no more count.
+    """
+    running = onprem_at_once(load)
+    live = min(running, fleet.onprem_workers or running)
+    since = now - timedelta(seconds=load.window_s + KEPT_S)
+    recent = [one for one in memory.onprem if one.at > since]
+    least = min([live, *(one.workers for one in recent)])
+    if not (memory.flow.is_whole(load.window_s, now) and hears_of_all(load, least)):
+        return live, ()
+    return least, (
+        *(one for one in recent if one.workers < live),
+        OnPremCount(at=now, workers=live),
+    )
+
+
+def is_quiet(quiet_s: float, quiet_after_s: float) -> bool:
+    """Tell whether the request queue was empty, and no request logged, for long enough."""
+    return quiet_s >= quiet_after_s
+
+
+def to_drain(waiting: int | None, service_mean_s: float, drain_s: float) -> int:
+    """Return the workers that serve what waits within `drain_s`; one while a service is unknown.
+
+    0 when nothing waits, or when that is not known.
+    """
+    return max(1, math.ceil(waiting * service_mean_s / drain_s)) if waiting else 0
+
+
+def when_quiet(quiet_s: float, now: datetime) -> Estimate:
+    """Find no need: the request queue proves that nothing came."""
+    reason = f"no request for {quiet_s:.0f} s, nothing waits or is in flight"
+    needed = (Needed(at=now, workers=0),)
+    return Estimate(rule="quiet", reason=reason, workers=0, steady=0, needed=needed)
+
+
+def explained(memory: HealthMemory, now: datetime) -> bool:
+    """Tell whether chance explains the silence: requests are rare, and none is known to wait."""
+    known = memory.flow.newest is not None and not memory.flow.is_missing(now)
+    return known and not known_waiting(memory.queue)
+
+
+def in_silence(
+    newest: datetime | None,
+    fleet: Fleet,
+    spot: Group,
+    current: int,
+    serving: int,
+    memory: HealthMemory,
+    now: datetime,
+) -> tuple[Estimate, int]:
+    """Hold within the bounds, or wake: what waits has no log, since nobody served it.
+
+    Answers what was found, and the instances that it makes.
+    """
+    least, most = bounds(fleet, spot)
+    waking = _waking(fleet, current, memory, now)
+    wanted = max(current, least, math.ceil(waking / fleet.workers_per_instance))
+    instances = min(wanted, most)
+    age = f"the newest is {(now - newest).total_seconds():.0f} s old" if newest else ""
+    stale = expects_logs(memory.queue, serving)
+    found = Estimate(
+        rule="wake" if waking else "spot minimum",
+        reason=f"search logs are stale ({age or 'none ever arrived'}){told(memory.queue)}",
+        workers=max(waking, memory.needed[-1].workers if memory.needed else 0),
+        steady=waking,
+        needed=_held(fleet, memory, waking, serving, now),
+        missing=max(0, waking - instances * fleet.workers_per_instance) if fleet.objective else 0,
+        bound=_bound(current, instances, wanted, stale=stale),
+        stale=stale,
+    )
+    return found, instances
+
+
+def _waking(fleet: Fleet, current: int, memory: HealthMemory, now: datetime) -> int:
+    """Give the workers to begin with: for what waits; one where nobody could tell that it does.
+
+    At zero nobody logs. Without a queue that shows what waits, only a worker tells.
+    """
+    slots = to_drain(known_waiting(memory.queue), memory.service_mean_s, DRAIN_S)
+    waking = math.ceil(slots / fleet.slots)
+    unseen = memory.queue is None and memory.flow.newest is not None
+    alone = not current and known_length(memory.queue) is None
+    return max(waking, int(alone and (unseen or is_blind(memory.queue, now))))
+
+
+def _bound(current: int, instances: int, wanted: int, *, stale: bool) -> str:
+    if instances > current:
+        return ""
+    if wanted > instances:
+        return "spot maximum"
+    return "stale search logs" if stale else "quiet"
+
+
+def _held(
+    fleet: Fleet, memory: HealthMemory, waking: int, serving: int, now: datetime
+) -> tuple[Needed, ...]:
+    """Hold what was needed before: the windows are part empty for a while after a silence.
+
+    A silence that chance explains holds nothing beyond its time: requests are rare. Where nothing
+    serves, requests leave no logs, and their silence explains nothing.
+    """
+    if serving and memory.flow.newest is not None and not memory.flow.is_missing(now):
+        return memory.needed
+    if fleet.objective is None:
+        before = max((n.workers for n in memory.needed), default=0)
+        needs = recent_needs(memory, now, max(waking, before), fleet.sizing.scale_in_after_s)
+        # Held, not known: what waits names no load, and adopted on-demand stays until one is.
+        return (*needs[:-1], replace(needs[-1], held=True)) if needs[-1].workers else ()
+    if not memory.needed:
+        return memory.needed
+    before = max(n.workers for n in memory.needed if n.held or n is memory.needed[-1])
+    held_now = Needed(at=now, workers=before, held=True)
+    return (*(n for n in memory.needed if not n.held), held_now)
+
+
+def size_in_silence(
+    load: LoadSummary, have: int, past: Sequence[PastNeed], policy: ObjectivePolicy
+) -> Need:
+    """Hold, but have what clears the requests that are known to wait."""
+    waking = to_drain(load.queued, load.service_mean_s, policy.drain_s)
+    wanted = max(have, policy.min_workers, waking)
+    workers = min(wanted, policy.max_workers)
+    reason = f"no search log for {load.newest_log_age_s:.0f} s: hold {workers}"
+    if waking > have:
+        reason = f"{load.queued} requests wait and no search log is fresh: {waking} to start with"
+    newest = min(
+        past,
+        key=lambda need: (need.age_s, -need.workers),
+        default=PastNeed(age_s=0.0, workers=workers),
+    )
+    missing = max(0, waking - workers)
+    return Need(
+        workers=workers, load_workers=newest.workers, held=True, reason=reason, missing=missing
+    )
+
+
+# A newest wait above this is a queue, not a hand-over.
+QUEUE_WAIT_S = 1.0
+# A need that was held in a silence counts until the window is whole again.
+WHOLE_S = 900.0
+SHORTEST_SERVICE_S = 0.001  # logs tell milliseconds
+
+
+def size_to_objective(
+    load: LoadSummary,
+    live: int,
+    booting: int,
+    past: Sequence[PastNeed],
+    policy: ObjectivePolicy,
+    member: Member = PRUDENT,
+) -> Need:
+    """Return the fewest workers that keep the policy's promise by a member's rule, and why."""
+    have = live + booting
+    if is_quiet(load.quiet_s, policy.quiet_after_s):
+        least = policy.min_workers
+        return Need(workers=least, load_workers=0, reason=f"no request for {load.quiet_s:.0f} s")
+    mean_s = load.log.service_mean_s(len(load.log)) or load.service_mean_s
+    if load.logs_missing or not (mean_s or any(load.log.requests)):
+        return size_in_silence(load, have, past, policy)
+    mean_s = max(mean_s, SHORTEST_SERVICE_S)
+    now, found = found_by(member, load, mean_s, policy)
+    recent = _recent_needs(past, have, booting, policy)
+    young = not past or len(load.log) < STEP_SLOTS
+    kept = max(found, have if young else 0, *recent)
+    offered = _offered(load, mean_s)
+    drain = _drain(offered, load, live, booting, mean_s, policy)
+    reason = f"load {offered:.1f} erlangs needs {now} workers"
+    if found > now:
+        reason += f", {found} in the last {member.keep_s // 60} min"
+    if drain > kept:
+        reason += f"; {drain} while requests wait, to drain them in {policy.drain_s:g} s"
+    elif kept > found:
+        reason += f"; {kept} kept, the need of the recent past"
+    return _bounded(max(kept, drain), found, policy, reason)
+
+
+def _ends(load: LoadSummary, mean_s: float) -> range:
+    """Return the ends of the windows that tell the load of now.
+
+    While requests wait nothing later than the newest start was served: the highest since counts.
+    """
+    end = len(load.log) - lag_slots(mean_s)
+    waiting = min(round(unserved_s(load) / SLOT_S), DAY_SLOTS, max(0, end))
+    return range(max(1, end), max(0, end - waiting - 1), -1)
+
+
+def _offered(load: LoadSummary, mean_s: float) -> float:
+    """Return the load that the newest minutes prove, for what waits.
+
+    Once requests wait for a minute the fleet is overloaded, and only the first seconds of a step
+    have been served yet: then what a slot of ten seconds had counts, less what chance adds. A
+    window shorter than a request tells of too few of them.
+    """
+    ends, lengths = _ends(load, mean_s), [STEP_SLOTS]
+    if load.newest_wait_s >= MINUTE_S:
+        lengths += [slots for slots in (MINUTE_SLOTS, 1) if slots * SLOT_S >= mean_s]
+    loads = ((load.log.load(end, slots), slots) for end in ends for slots in lengths)
+    return max(
+        found - (chance(found, mean_s, slots * SLOT_S) if slots < STEP_SLOTS else 0.0)
+        for found, slots in loads
+    )
+
+
+def found_by(
+    member: Member, load: LoadSummary, mean_s: float, policy: ObjectivePolicy
+) -> tuple[int, int]:
+    """Return what a member finds to be needed now, and the most while it keeps a need."""
+    ends = _ends(load, mean_s)
+    now = max(needed(member, load.log, end, mean_s, policy) for end in ends)
+    back = range(ends[0], max(0, ends[0] - member.keep_s // 60 * MINUTE_SLOTS), -MINUTE_SLOTS)
+    return now, max(now, *(needed(member, load.log, end, mean_s, policy) for end in back))
+
+
+def _recent_needs(
+    past: Sequence[PastNeed], have: int, booting: int, policy: ObjectivePolicy
+) -> list[int]:
+    """Return the past needs that still count: those held in a silence, until the window is whole.
+
+    While workers boot, those of a whole start-up count, too: ended before it serves, a worker has
+    been paid for nothing. One that never serves is given up after that.
+    """
+    held = [need.workers for need in past if need.held and need.age_s <= WHOLE_S]
+    launched = (need.workers for need in past if booting and need.age_s <= policy.start_up_s)
+    return [*held, *(min(have, workers) for workers in launched)]
+
+
+def unserved_s(load: LoadSummary) -> float:
+    """Return for how long nothing that arrived has been served; 0 unless requests wait."""
+    if load.newest_wait_s < QUEUE_WAIT_S:
+        return 0.0
+    return load.newest_start_age_s + load.newest_wait_s
+
+
+def _drain(
+    level: float,
+    load: LoadSummary,
+    live: int,
+    booting: int,
+    mean_s: float,
+    policy: ObjectivePolicy,
+) -> int:
+    """Return the workers that clear what waits within `drain_s` of serving; 0 when nothing does.
+
+    Requests wait once the live workers do not clear them within the promise; then nothing is given
+    back. As far as requests wait for as long as is known of them, the load is at least what the
+    workers serve. Where the queue's length is not known, it is read off the newest wait.
+    """
+    if load.queued == 0:
+        return 0
+    unknown = unserved_s(load) / (max(1, min(len(load.log), 90)) * SLOT_S)
+    level = max(level, live * min(1.0, unknown))
+    clearing = level if load.queued is None else live
+    if load.queued is None:
+        waiting_s = level * load.newest_wait_s + (level - live) * load.newest_start_age_s
+    else:
+        waiting_s = load.queued * mean_s
+    if load.newest_wait_s <= policy.wait_s and waiting_s <= max(1, clearing) * policy.wait_s:
+        return 0
+    return max(math.ceil(level + max(0.0, waiting_s) / policy.drain_s), live + booting)
+
+
+def _bounded(wanted: int, found: int, policy: ObjectivePolicy, reason: str) -> Need:
+    """Apply the bounds; when the promise does not fit, say what it would have needed."""
+    workers = min(max(wanted, policy.min_workers), policy.max_workers)
+    missing = max(0, wanted - workers)
+    if missing:
+        reason += f"; the bound of {policy.max_workers} is {missing} short"
+    else:
+        reason += f": {max(wanted, 0)} start {policy.share:.0%} within {policy.wait_s:g} s"
+    return Need(workers=workers, reason=reason, load_workers=found, missing=missing)
+
+
+# What the objective's rule looks back on in slots; minutes before that are in the history.
+OBJECTIVE_WINDOW_S = 900
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ObjectiveInput:
+    """What an objective's sizing needs besides the load; `serving` instances of both groups.
+
+    `choice` is the rule that is followed, and why. A worker serves `slots` requests at once, fewer
+    than the fleet's document has if that was seen to be too many; 0: as many as the document has.
+    """
+
+    summary: LoadSummary
+    serving: int
+    choice: Choice = field(default_factory=Choice)
+    slots: int = 0
+
+
+def judged_history(
+    history: LoadHistory,
+    digests: Sequence[LoadDigest],
+    seen: ArrivalWindow,
+    policy: ObjectivePolicy,
+) -> LoadHistory:
+    """Add the minutes that have settled, and let every shadow serve those of a step before."""
+    history = extended(history, seen)
+    stop = history.next_step - 1
+    if not history.work_ms or (stop <= history.scores.next_step and _is_of(history, policy)):
+        return history
+    squared = seen.service_mean_s**2
+    scores = advanced(
+        history.scores,
+        arrival_log(history, seen),
+        stop,
+        policy,
+        max(0.0, seen.service_second_moment_s2 / squared - 1.0) if squared else 1.0,
+        own_starts(digests, policy.wait_s),
+    )
+    return replace(history, scores=scores)
+
+
+def _is_of(history: LoadHistory, policy: ObjectivePolicy) -> bool:
+    return (history.scores.wait_s, history.scores.share) == (policy.wait_s, policy.share)
+
+
+def own_starts(digests: Sequence[LoadDigest], wait_s: float) -> dict[int, OwnStarts]:
+    """Count the requests whose logs came in each step, and those that started late."""
+    requests: Counter[int] = Counter()
+    late: Counter[int] = Counter()
+    for one in unique(digests):
+        step = slot_of(one.sent_at) // STEP_SLOTS
+        requests[step] += one.waits.count
+        late[step] += one.waits.count - one.waits.within(wait_s)
+    return {step: OwnStarts(count, late[step]) for step, count in requests.items()}
+
+
+def by_objective(
+    seen: ObjectiveInput,
+    fleet: Fleet,
+    spot: Group,
+    current: int,
+    onprem: int,
+    memory: HealthMemory,
+    now: datetime,
+) -> Estimate:
+    """Find the fewest workers that keep the objective.
+
+    What was asked for and does not serve yet counts as booting, seen or not: it is not asked for
+    twice. On-demand instances stand in for spot that was asked for, so they add nothing.
+    """
+    serving, declared = min(seen.serving, current), fleet.slots
+    fleet = replace(fleet, slots=seen.slots or declared)
+    need = size_to_objective(
+        seen.summary,
+        (onprem + serving * fleet.workers_per_instance) * fleet.slots,
+        (current - serving) * fleet.workers_per_instance * fleet.slots,
+        [_past(needed, fleet.slots, now) for needed in memory.needed],
+        objective_policy(fleet, spot, onprem, memory),
+        seen.choice.member,
+    )
+    need = _in_workers(need, fleet.slots, declared)
+    return Estimate(
+        rule="objective",
+        reason=f"{need.reason} ({seen.choice})",
+        workers=need.workers + need.missing,
+        steady=need.workers,
+        needed=_remembered(memory, now, need),
+        missing=need.missing,
+    )
+
+
+def _in_workers(need: Need, slots: int, declared: int) -> Need:
+    """Turn a need of slots into one of workers."""
+    if declared == 1:
+        return need
+    unlike = (
+        "" if slots == declared else f" (the document has {declared}: requests wait at {slots})"
+    )
+    workers = math.ceil(need.workers / slots)
+    return replace(
+        need,
+        workers=workers,
+        load_workers=math.ceil(need.load_workers / slots),
+        missing=math.ceil((need.workers + need.missing) / slots) - workers,
+        reason=f"in slots, {slots} a worker{unlike}: {need.reason}",
+    )
+
+
+def objective_policy(
+    fleet: Fleet, spot: Group, onprem: int, memory: HealthMemory
+) -> ObjectivePolicy:
+    """Return the promise, its bounds in workers, and how long a worker takes to start."""
+    objective, (least, most) = fleet.objective, bounds(fleet, spot)
+    assert objective is not None
+    per_instance = fleet.workers_per_instance * fleet.slots
+    return ObjectivePolicy(
+        wait_s=objective.wait_s,
+        share=objective.share,
+        min_workers=least * per_instance,
+        max_workers=most * per_instance + onprem * fleet.slots,
+        start_up_s=start_up_s(memory, objective.start_up_s),
+        onprem=onprem * fleet.slots,
+        per_instance=per_instance,
+        slots=fleet.slots,
+    )
+
+
+def _past(needed: Needed, slots: int, now: datetime) -> PastNeed:
+    age_s = (now - needed.at).total_seconds()
+    return PastNeed(age_s=age_s, workers=needed.workers * slots, held=needed.held)
+
+
+def _remembered(memory: HealthMemory, now: datetime, need: Need) -> tuple[Needed, ...]:
+    """Remember a need; of those before, what it does not exceed, and those held in a silence."""
+    start = now - timedelta(seconds=OBJECTIVE_WINDOW_S)
+    kept = (
+        past
+        for past in memory.needed
+        if start <= past.at < now and (past.workers > need.load_workers or past.held)
+    )
+    return (*kept, Needed(at=now, workers=need.load_workers, held=need.held))
+
 
 # A small fleet may become this much larger in a turn, whatever share of it that is.
 ADDED_AT_ONCE = 10
