@@ -2,14 +2,17 @@
 
 import gc
 import os
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from botocore import session
 from botocore.client import ClientCreator
+from botocore.hooks import EventAliaser
 from botocore.loaders import create_loader
 from hypothesis import settings
+from typer import testing
 from xdist.scheduler import LoadScopeScheduling
 
 from tests.builders import TABLE
@@ -58,17 +61,27 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def _read_models_once() -> None:
-    """Share AWS's models and the clients' classes: each session would read and make its own."""
-    models, classes = create_loader(), dict[str, type]()
-    make: Any = vars(ClientCreator)["_create_client_class"]
-
-    def known(creator: Any, service: str, model: Any) -> type:
-        if service not in classes:
-            classes[service] = make(creator, service, model)
-        return classes[service]
-
+    """Share between all tests what botocore and Typer work out anew for each session."""
+    models = create_loader()
     session.create_loader = lambda *_: models
-    ClientCreator._create_client_class = known  # type: ignore[attr-defined]
+    _remember(ClientCreator, "_load_service_model")
+    _remember(ClientCreator, "_create_client_class")
+    _remember(EventAliaser, "_alias_event_name")
+    inside = vars(testing)
+    inside["_get_command"] = cache(inside["_get_command"])
+
+
+def _remember(owner: type, method: str) -> None:
+    """Let a method answer as before for the same first argument, whoever is asked."""
+    answer: Any = vars(owner)[method]
+    known: dict[str, Any] = {}
+
+    def remembered(self: object, name: str, *more: object) -> Any:
+        if name not in known:
+            known[name] = answer(self, name, *more)
+        return known[name]
+
+    setattr(owner, method, remembered)
 
 
 def pytest_collection_finish() -> None:

@@ -15,11 +15,7 @@ QUICK = {
     "09-a-detached-instance-that-aws-took",
     "23-a-bad-image-that-is-in-service",
     "23-all-workers-hang-beside-waiting-requests",
-    "24-a-table-that-was-away",
-    "24-late-logs-and-a-lost-memory",
-    "26-what-an-operator-asks-for-stays",
     "33-killed-while-it-replaces",
-    "34-a-night-without-requests",
     "34-a-spot-group-that-is-deleted",
     "34-an-ec2-api-that-does-not-answer",
 }
@@ -42,6 +38,5 @@ def test_what_else_broke_once_holds(name: str) -> None:
     holds(read(KEPT[name]))
 
 
-@pytest.mark.parametrize("seed", range(1, 3))
-def test_every_promise_holds_under_random_faults(seed: int) -> None:
-    holds(draw(seed))
+def test_every_promise_holds_under_random_faults() -> None:
+    holds(draw(1))

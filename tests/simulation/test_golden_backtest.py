@@ -16,13 +16,13 @@ UNWARNED = replace(FULL_NOTICE, notice_s=0)
 
 
 def day(seed: int, world: World = FULL_NOTICE, **settings: int) -> RunResult:
-    return run(generate(seed, hours=24, level=4), world, settings)
+    return run(generate(seed, hours=12, level=4), world, settings)
 
 
 @pytest.mark.parametrize("seed", range(2))
 def test_a_full_notice_keeps_every_tick_served_near_the_limit(seed: int) -> None:
     result = day(seed)
-    limit = bounds.limit(generate(seed, hours=24, level=4), FULL_NOTICE)
+    limit = bounds.limit(generate(seed, hours=12, level=4), FULL_NOTICE)
     assert result.losses > 0
     assert result.served_share == 1.0
     assert result.cost <= 1.1 * limit.cost

@@ -77,12 +77,13 @@ def test_a_looser_promise_is_never_dearer(
 
 
 def test_a_bound_that_keeps_no_promise_says_what_it_would_have_needed() -> None:
-    (now, _) = what_if(promised(spot_max=2), history(), "share=0.9").prices
+    found = what_if(promised(spot_max=2), history(), "share=0.9")
+    now = found.prices[0]
     assert not now.kept
     assert now.in_time < 0.95
     assert now.unbound_hours is not None
     assert now.unbound_hours > now.worker_hours
-    text = what_if_text([what_if(promised(spot_max=2), history(), "share=0.9")])
+    text = what_if_text([found])
     assert "No rule keeps 0.95 within 10 s in these bounds." in text
     assert f"Without bounds.spot_max: {now.unbound_hours:.1f} worker-hours." in text
 

@@ -163,9 +163,6 @@ class Hours(Stage):
 # --- Nights without requests, for a fleet whose request queue Spotkeeper cannot see ---
 
 
-EITHER_RULE = pytest.mark.parametrize("objective", [False, True], ids=["load rate", "objective"])
-
-
 @pytest.mark.parametrize(("size", "objective"), [(1, True), (6, False)])
 def test_a_night_without_requests_costs_no_on_demand_and_replaces_nobody(
     size: int, objective: bool
@@ -210,10 +207,9 @@ def test_a_request_every_few_minutes_lets_the_fleet_shrink(objective: bool, ever
     assert len(day.in_service("spot")) <= 2
 
 
-@EITHER_RULE
-@pytest.mark.parametrize(("slow", "behind_s"), [(2, 600), (5, 240)])
+@pytest.mark.parametrize(("slow", "behind_s", "objective"), [(2, 600, False), (5, 240, True)])
 def test_slow_clocks_of_some_workers_hide_no_load(
-    objective: bool, slow: int, behind_s: float
+    slow: int, behind_s: float, objective: bool
 ) -> None:
     """What half of the workers served lay before the window, and the fleet was scaled in."""
     day = Hours(10, objective=objective)
@@ -225,10 +221,9 @@ def test_slow_clocks_of_some_workers_hide_no_load(
     assert day.replaced == 0
 
 
-@EITHER_RULE
-@pytest.mark.parametrize("service_s", [20.0, 60.0])
+@pytest.mark.parametrize(("service_s", "objective"), [(20.0, True), (60.0, False)])
 def test_three_of_four_that_hang_are_suspected_within_ten_minutes(
-    objective: bool, service_s: float
+    service_s: float, objective: bool
 ) -> None:
     """They are few and slow: what tells is that requests wait for the one that works."""
     day = Hours(4, service_s=service_s, objective=objective)
@@ -242,11 +237,8 @@ def test_three_of_four_that_hang_are_suspected_within_ten_minutes(
     assert not {i for i in day.in_service("spot") if i in told} - day.hung
 
 
-@EITHER_RULE
-def test_nobody_serves_is_reported_within_ten_minutes_and_until_somebody_does(
-    objective: bool,
-) -> None:
-    day = Hours(4, service_s=20.0, objective=objective)
+def test_nobody_serves_is_reported_within_ten_minutes_and_until_somebody_does() -> None:
+    day = Hours(4, service_s=20.0, objective=True)
     day.pass_minutes(60, rate=0.1)
     assert "nobody-serves" not in day.alarms
     day.hung = set(day.in_service("spot"))
@@ -286,10 +278,9 @@ def test_a_silence_after_which_requests_had_waited_was_none(waited_s: float, qui
     assert len(with_silence(after, before, seen, at(7260)).silences) == quiet
 
 
-@EITHER_RULE
-def test_a_group_whose_own_minimum_binds_is_named(objective: bool) -> None:
+def test_a_group_whose_own_minimum_binds_is_named() -> None:
     """Adopted groups have one that no document shows: the size read as wanted."""
-    day = Hours(3, objective=objective)
+    day = Hours(3, objective=True)
     day.pass_minutes(30, rate=0.02)
     day.cloud.set_bounds("spot", 3, 40)
     day.pass_minutes(3, rate=0.02)

@@ -85,9 +85,8 @@ def test_late_logs_are_no_less_load(objective: bool) -> None:
     assert min(fleet.desired) >= 11
 
 
-@BOTH
-def test_a_gap_in_the_logs_gives_nothing_back(objective: bool) -> None:
-    fleet = fleet_of(15, 10.0, objective=objective)
+def test_a_gap_in_the_logs_gives_nothing_back() -> None:
+    fleet = fleet_of(15, 10.0, objective=True)
     fleet.minutes(-20, 0, turned=False)
     fleet.minutes(0, 15)
     fleet.minutes(15, 18, logged=False)
@@ -96,9 +95,8 @@ def test_a_gap_in_the_logs_gives_nothing_back(objective: bool) -> None:
     assert min(fleet.desired[33:]) >= 10
 
 
-@BOTH
-def test_an_outage_of_the_turns_and_the_logs_gives_nothing_back(objective: bool) -> None:
-    fleet = fleet_of(15, 10.0, objective=objective)
+def test_an_outage_of_the_turns_and_the_logs_gives_nothing_back() -> None:
+    fleet = fleet_of(15, 10.0, objective=True)
     fleet.minutes(-20, 0, turned=False)
     fleet.minutes(0, 15)
     before = fleet.desired[-1]
@@ -109,9 +107,8 @@ def test_an_outage_of_the_turns_and_the_logs_gives_nothing_back(objective: bool)
     assert min(fleet.desired) >= 10
 
 
-@BOTH
-def test_an_adopted_fleet_is_not_cut_to_what_a_minute_of_logs_tells(objective: bool) -> None:
-    fleet = fleet_of(12, 8.0, objective=objective)
+def test_an_adopted_fleet_is_not_cut_to_what_a_minute_of_logs_tells() -> None:
+    fleet = fleet_of(12, 8.0, objective=True)
     fleet.minutes(0, 4)
     assert set(fleet.desired) == {12}
 
@@ -126,9 +123,8 @@ def test_a_load_that_falls_is_followed_once_a_whole_window_is_known(objective: b
     assert fleet.desired[-1] <= 6
 
 
-@BOTH
-def test_half_of_the_shippers_broken_neither_shrinks_nor_replaces(objective: bool) -> None:
-    fleet = fleet_of(12, 8.0, objective=objective)
+def test_half_of_the_shippers_broken_neither_shrinks_nor_replaces() -> None:
+    fleet = fleet_of(12, 8.0, objective=True)
     fleet.minutes(-20, 0, turned=False)
     fleet.minutes(0, 10)
     before = fleet.desired[-1]

@@ -25,12 +25,12 @@ ODD = {
 }
 
 
-# Rules that look every few seconds, or judge each minute, take long for 23 days.
+# Rules that look every few seconds, or judge each minute, take long for days.
 CASES = [
     (rule, name)
     for rule in RULE_NAMES
     for name in ODD
-    if rule == "load-rate" or name != "idle for 23 days"
+    if rule == "load-rate" or name not in ("one a day", "idle for 23 days")
 ]
 
 
