@@ -67,7 +67,7 @@ def _read_models_once() -> None:
     _remember(ClientCreator, "_load_service_model")
     _remember(ClientCreator, "_create_client_class")
     _remember(EventAliaser, "_alias_event_name")
-    inside = vars(testing)
+    inside = testing.__dict__
     inside["_get_command"] = cache(inside["_get_command"])
 
 
