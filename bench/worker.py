@@ -181,7 +181,7 @@ def main() -> None:
 
 
 def _library() -> list[Figure]:
-    return [Figure(name="a request's time in the library", value=emit_us(), unit="us", limit=20)]
+    return [Figure(name="a request's time in the library", value=emit_us(), unit="us", limit=6.95)]
 
 
 def _notices(machines: int) -> list[Figure]:
@@ -194,7 +194,7 @@ def _agent(measured_s: float) -> list[Figure]:
     percent, resident, messages = agent_at_work(measured_s)
     return [
         Figure(name="agent at 100 logs/s: a core", value=percent, unit="%", limit=0.5),
-        Figure(name="agent at 100 logs/s: memory", value=resident, unit="MiB", limit=40),
+        Figure(name="agent at 100 logs/s: memory", value=resident, unit="MiB", limit=25),
         Figure(name="agent at 100 logs/s: messages an hour", value=messages, unit=""),
     ]
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import mmap
 import os
 import re
 import threading
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
 FOLDER = "workers"
 _LINE = re.compile(rb"ready=([01]) busy=(\d+) begun=(\d+)")
+_LONGEST_LINE = 64
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:@-]{0,127}")
 # A file that nobody holds stays for a while: a worker may have opened it and not locked it yet.
 _KEEP_S = 3600.0
@@ -48,7 +50,11 @@ class Place:
         self._busy = 0
         self._begun = 0
         self._slots = slots
-        self._fd: int | None = _taken(run_dir / FOLDER, name)
+        self._fd = _taken(run_dir / FOLDER, name)
+        # A write through the mapping costs no system call, of which each request would make two.
+        # The first write reserves the space, as a mapping cannot report a full disk.
+        os.pwrite(self._fd, b"\n".rjust(_LONGEST_LINE), 0)
+        self._file = mmap.mmap(self._fd, _LONGEST_LINE)
         self._write()
         os.register_at_fork(after_in_child=self._leave)
 
@@ -82,16 +88,17 @@ class Place:
             self._leave()
 
     def _leave(self) -> None:
-        if self._fd is not None:
+        if not self._file.closed:
+            # The lock ends with the last of the two.
+            self._file.close()
             os.close(self._fd)
-            self._fd = None
 
     def _write(self) -> None:
         line = b"ready=%d busy=%05d begun=%010d" % (self._ready, self._busy, self._begun)
-        line += b" slots=%d\n" % self._slots if self._slots else b"\n"
-        if self._fd is not None:
-            with contextlib.suppress(OSError):
-                os.pwrite(self._fd, line, 0)
+        if self._slots:
+            line += b" slots=%d" % self._slots
+        if not self._file.closed:
+            self._file[: len(line)] = line
 
 
 def _taken(folder: Path, name: str) -> int:
@@ -176,7 +183,7 @@ def _read(path: Path, now: float) -> _Entry | None:
             if now - os.fstat(fd).st_mtime > _KEEP_S:
                 path.unlink()
             return None
-        found = _LINE.match(os.pread(fd, 64, 0))
+        found = _LINE.match(os.pread(fd, _LONGEST_LINE, 0))
     except OSError:
         return None
     finally:

@@ -12,7 +12,7 @@ import socket
 import threading
 import time
 from collections import deque
-from datetime import datetime, timezone
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Union
 
@@ -32,6 +32,8 @@ RUN_DIR = Path("/run/spotkeeper")
 # Beside the longest of the last requests: what a request may take longer, and a look at the clock.
 MARGIN_S = 5.0
 LAST_REQUESTS = 100
+# The years 1 to 9999, which a search log can name.
+_FIRST_S, _END_S = -62_135_596_800, 253_402_300_799
 # A request is handed back so long before the machine is gone.
 HAND_BACK_S = 2.0
 
@@ -249,7 +251,8 @@ def _seconds(when: When, otherwise: float) -> float:
             seconds = float(when)
         else:
             seconds = when.timestamp() if isinstance(when, datetime) else read_time(when)
-        datetime.fromtimestamp(seconds, timezone.utc)
+        if not _FIRST_S <= seconds < _END_S:
+            raise ValueError("it is outside of the years 1 to 9999")
         return seconds
     except (ValueError, TypeError, OverflowError) as error:
         told = "enqueued_at %r is not a time in seconds, so the wait counts as 0: %s"

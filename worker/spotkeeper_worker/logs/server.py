@@ -61,8 +61,8 @@ class _Handler(socketserver.StreamRequestHandler):
 
 class _Server(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
     daemon_threads = True
-    # How often it looks whether to go on.
-    timeout = 0.2
+    # How often it looks whether somebody removed the socket.
+    timeout = 1.0
     # A worker that starts with many others waits rather than being refused.
     request_queue_size = 128
 
@@ -150,6 +150,9 @@ class SocketServer:
     def close(self) -> None:
         """Stop answering."""
         self._closed.set()
+        with contextlib.suppress(OSError):
+            # Ends the wait for the next worker.
+            self._server.socket.shutdown(socket.SHUT_RDWR)
         if self._thread.is_alive():
             self._thread.join(timeout=2)
         self._server.server_close()
