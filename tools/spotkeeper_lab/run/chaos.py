@@ -105,6 +105,8 @@ def _run_all(seeds: Sequence[int], jobs: int, console: Console, *, wide: bool) -
             results.append(result)
             failing = sum(bool(one.violations) for one in results)
             progress.update(task, advance=1, description=f"seeds, {failing} failing")
+            for one in result.violations:
+                console.print(f"seed {result.scenario.seed}: {one.promise}: {one.how}")
             if not console.is_terminal and len(results) % 50 == 0:
                 console.print(f"{len(results)} of {len(seeds)} seeds, {failing} failing")
     return sorted(results, key=lambda result: result.scenario.seed)
