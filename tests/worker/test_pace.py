@@ -77,7 +77,8 @@ def test_a_full_message_does_not_wait() -> None:
 
 
 def test_the_default_pace_is_as_fresh_as_every_ten_seconds_and_keeps_the_bill() -> None:
-    assert PaceSettings(Settings.send_after_s, Settings.send_at_most_s) == PaceSettings()
+    default = Settings()
+    assert PaceSettings(default.send_after_s, default.send_at_most_s) == PaceSettings()
     day = generate_requests(0, hours=1.0, mean_load=10.0)
     by_default, before = sent(day, PaceSettings()), sent(day, PaceSettings(10, 10))
     assert by_default.mean_age_s <= before.mean_age_s < sent(day, PaceSettings(5, 30)).mean_age_s

@@ -7,7 +7,6 @@ import stat
 import time
 import types
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -193,7 +192,7 @@ def test_only_the_workers_group_may_take_part(
 
 
 def test_without_that_group_any_user_may(settings: Settings) -> None:
-    assert cli.make_folders(replace(settings, unix_group="no-such-group")) is None
+    assert cli.make_folders(settings._replace(unix_group="no-such-group")) is None
     assert stat.S_IMODE((settings.run_dir / "workers").stat().st_mode) == 0o1777
 
 

@@ -38,7 +38,7 @@ class Served:
     finished_s: float
 
 
-POLL_S = Settings.poll_s
+POLL_S = Settings().poll_s
 _TARGETS = {TERMINATING: "Terminated"}
 
 
@@ -129,7 +129,7 @@ def _leave(told: Seen) -> Leave | None:
     return leaving(told, Local(), rebalance_drains=False)
 
 
-CLAMP_S = Settings.clamp_s
+CLAMP_S = Settings().clamp_s
 # As in template.yaml.
 BATCH_SIZE = 100
 VISIBILITY_TIMEOUT_S = 360.0

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from spotkeeper_worker.states import State
 from spotkeeper_worker.times import as_text, read_time
@@ -17,8 +16,7 @@ VERSION = 1
 NAME = "notice.json"
 
 
-@dataclass(frozen=True)
-class Notice:
+class Notice(NamedTuple):
     """What the agent last said; times are seconds since the epoch."""
 
     state: State
@@ -37,7 +35,7 @@ class Notice:
 
     def as_json(self) -> dict[str, Any]:
         """Give the notice as it is written and as the socket answers it."""
-        body = dict(asdict(self), version=VERSION, state=self.state.value)
+        body = dict(self._asdict(), version=VERSION, state=self.state.value)
         for name in ("seen_at", "until", "serve_until"):
             body[name] = None if body[name] is None else as_text(body[name])
         return body

@@ -13,9 +13,8 @@ import mmap
 import os
 import re
 import threading
-from dataclasses import dataclass
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from spotkeeper_worker.files import NotARegularFile, open_regular
 from spotkeeper_worker.states import Workers
@@ -140,8 +139,7 @@ def _alive(path: Path) -> bool:
         os.close(fd)
 
 
-@dataclass(frozen=True)
-class _Entry:
+class _Entry(NamedTuple):
     name: str
     ready: bool
     busy: int

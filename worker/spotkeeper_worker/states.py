@@ -6,7 +6,7 @@ Pure: everything seen, and the time in seconds since the epoch, are arguments.
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
+from typing import NamedTuple
 
 
 class State(str, enum.Enum):
@@ -27,8 +27,7 @@ class Hook(str, enum.Enum):
     DRAIN = "drain"
 
 
-@dataclass(frozen=True)
-class Target:
+class Target(NamedTuple):
     """What a target lifecycle state means: whether it serves, and the hooks that hold it up."""
 
     serves: bool
@@ -55,8 +54,7 @@ TARGETS: dict[str, Target] = {
 NO_GROUP = Target(serves=True)
 
 
-@dataclass(frozen=True)
-class Seen:
+class Seen(NamedTuple):
     """What the metadata said last; times are seconds since the epoch by this machine's clock."""
 
     target: str | None = None
@@ -71,8 +69,7 @@ class Seen:
     """The code of that event."""
 
 
-@dataclass(frozen=True)
-class Workers:
+class Workers(NamedTuple):
     """The machine's workers: how many are to be, which are ready, and how many requests run."""
 
     expected: int
@@ -104,8 +101,7 @@ class Workers:
         return "; ".join(named)
 
 
-@dataclass(frozen=True)
-class Leave:
+class Leave(NamedTuple):
     """Why the machine takes no more requests, or only those done by `serve_until`.
 
     `until` is when it will be gone; None where only its last request decides that.
@@ -116,8 +112,7 @@ class Leave:
     serve_until: float | None = None
 
 
-@dataclass(frozen=True)
-class Local:
+class Local(NamedTuple):
     """What the machine knows without metadata: an order to stop, an ill GPU, a dead service."""
 
     stopping: bool = False

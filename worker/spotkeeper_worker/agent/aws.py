@@ -14,9 +14,8 @@ import json
 import re
 import ssl
 import time
-from dataclasses import dataclass
 from http import HTTPStatus
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import urlencode, urlsplit
 
 from spotkeeper_worker.agent.credentials import CredentialChain, Credentials, NoCredentials
@@ -44,8 +43,7 @@ class NoActiveAction(AwsError):
     """No lifecycle hook holds this instance: it is not there yet, or has been completed."""
 
 
-@dataclass(frozen=True)
-class _Service:
+class _Service(NamedTuple):
     name: str
     endpoint: str
     region: str

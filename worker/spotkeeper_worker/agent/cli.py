@@ -9,7 +9,6 @@ import os
 import signal
 import sys
 import time
-from dataclasses import replace
 from pathlib import Path
 from typing import Callable
 
@@ -186,10 +185,10 @@ def assembled(
     say = Sometimes(_LOG)
     metadata = Metadata(settings.metadata_endpoint) if settings.on_ec2 else None
     if settings.workers == GPUS:
-        settings = replace(settings, workers=max(1, count_gpus()))
+        settings = settings._replace(workers=max(1, count_gpus()))
     who = _known(metadata) if metadata else None
     if who and not settings.region:
-        settings = replace(settings, region=who.region)
+        settings = settings._replace(region=who.region)
     queue, chain = sender(settings, chain)
     outbox = Outbox(_journal(settings), queue.send, _outbox_settings(settings, who))
     gpus = Gpus() if settings.gpu == "on" or (settings.gpu == "auto" and has_gpu()) else None

@@ -9,9 +9,8 @@ import http.client
 import json
 import os
 import threading
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlsplit
 
 from spotkeeper_worker.agent.metadata import Metadata, MetadataError
@@ -30,8 +29,7 @@ class NoCredentials(Exception):
     """Nobody gave this machine permissions; says where was looked."""
 
 
-@dataclass(frozen=True)
-class Credentials:
+class Credentials(NamedTuple):
     """A key pair, its session, and when it ends (never, for keys of a user)."""
 
     key: str

@@ -7,7 +7,7 @@ the target has stood for a while.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from spotkeeper_worker.states import Hook, meaning
 
@@ -19,8 +19,7 @@ MOST_TIMEOUTS = 100.0
 LOADING_BYTES = 16 << 20
 
 
-@dataclass(frozen=True)
-class HookPolicy:
+class HookPolicy(NamedTuple):
     """The drain hook's time-out (`DrainSeconds`), and how long a drain may last, in seconds.
 
     A hook that does not hold the instance `settles_s` after the target was seen will not.
@@ -39,16 +38,14 @@ class HookPolicy:
         return min(self.drain_at_most_s, MOST_S, MOST_TIMEOUTS * self.timeout_s)
 
 
-@dataclass(frozen=True)
-class Call:
+class Call(NamedTuple):
     """One call to make: complete a hook, or keep it waiting."""
 
     hook: Hook
     heartbeat: bool = False
 
 
-@dataclass(frozen=True)
-class HookMemory:
+class HookMemory(NamedTuple):
     """What was done for the target that has stood `since` then."""
 
     target: str | None = None
@@ -126,8 +123,8 @@ def after(
         if accepted is None:
             return memory
         loaded_at_beat = loaded if call.hook is Hook.READY else memory.loaded_at_beat
-        return replace(memory, beat_at=now, loaded_at_beat=loaded_at_beat)
+        return memory._replace(beat_at=now, loaded_at_beat=loaded_at_beat)
     if accepted or (accepted is False and now - memory.since >= policy.settles_s):
-        return replace(memory, done=memory.done | {call.hook})
+        return memory._replace(done=memory.done | {call.hook})
     asked = tuple(pair for pair in memory.asked_at if pair[0] is not call.hook)
-    return replace(memory, asked_at=(*asked, (call.hook, now)))
+    return memory._replace(asked_at=(*asked, (call.hook, now)))

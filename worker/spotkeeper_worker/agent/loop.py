@@ -8,8 +8,7 @@ import fcntl
 import os
 import threading
 import time
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Callable
+from typing import TYPE_CHECKING, Callable, NamedTuple
 
 from spotkeeper_worker import roster
 from spotkeeper_worker.agent.hooks import HookMemory
@@ -71,8 +70,7 @@ def hold_machine(*folders: Path) -> Callable[[], None]:
     return release
 
 
-@dataclass(frozen=True)
-class Parts:
+class Parts(NamedTuple):
     """What an agent works with; a machine of one's own has neither metadata nor hooks."""
 
     outbox: Outbox
@@ -198,7 +196,7 @@ class Agent:
         if self._parts.service:
             self._parts.service.follow(leave, self._served)
             workers = self._parts.service.counted(workers)
-        workers = replace(workers, gone=self._gone(workers, now))
+        workers = workers._replace(gone=self._gone(workers, now))
         settled = self._settled(workers, leave, now)
         state = state_of(before, leave, workers, settled, served=self._served)
         if state is State.IDLE and hooks and hooks.all_done:
@@ -249,11 +247,11 @@ class Agent:
         local = Local(self.stopping.is_set(), self._ill, self._dead)
         seen = self._seen
         if seen.maintained_at is not None and seen.maintained_at - now > _MAINTENANCE_AHEAD_S:
-            seen = replace(seen, maintained_at=None)
+            seen = seen._replace(maintained_at=None)
         leave = leaving(seen, local, self._settings.rebalance == "drain")
         deadline = self._parts.hooks.deadline if self._parts.hooks else None
         if leave is not None and leave.until is None and deadline is not None:
-            return replace(leave, until=deadline)
+            return leave._replace(until=deadline)
         return leave
 
     def _settled(self, workers: Workers, leave: Leave | None, now: float) -> bool:
@@ -282,7 +280,7 @@ class Agent:
         if notice == before and (self._settings.run_dir / NAME).exists():
             return
         if (notice.draining, notice.reason) != (before.draining, before.reason):
-            notice = replace(notice, seen_at=now)
+            notice = notice._replace(seen_at=now)
         try:
             write_notice(self._settings.run_dir, notice)
         except OSError as error:

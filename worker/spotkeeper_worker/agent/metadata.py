@@ -10,10 +10,9 @@ from __future__ import annotations
 import http.client
 import json
 import time
-from dataclasses import dataclass, replace
 from email.utils import parsedate_to_datetime
 from http import HTTPStatus
-from typing import Callable
+from typing import Callable, NamedTuple
 from urllib.parse import urlsplit
 
 from spotkeeper_worker.states import TARGETS, Seen
@@ -100,8 +99,7 @@ class Metadata:
             self._connection = None
 
 
-@dataclass(frozen=True)
-class Look:
+class Look(NamedTuple):
     """One look at the notices: what is known after it, and what could not be read."""
 
     seen: Seen
@@ -129,15 +127,15 @@ def _target(seen: Seen, body: str | None, offset_s: float) -> Seen:
     target = None if body is None else body.strip()
     if target is not None and target not in TARGETS:
         raise ValueError(f"autoscaling/target-lifecycle-state: {target[:40]!r} is not known")
-    return replace(seen, target=target)
+    return seen._replace(target=target)
 
 
 def _action(seen: Seen, body: str | None, offset_s: float) -> Seen:
     if body is None:
-        return replace(seen, taken_at=None)
+        return seen._replace(taken_at=None)
     try:
         told = json.loads(body)
-        return replace(seen, taken_at=read_time(told["time"]) - offset_s)
+        return seen._replace(taken_at=read_time(told["time"]) - offset_s)
     except (KeyError, TypeError, ValueError):
         raise ValueError(
             f"spot/instance-action: {body[:40]!r} is not an action with a time"
@@ -147,14 +145,14 @@ def _action(seen: Seen, body: str | None, offset_s: float) -> Seen:
 def _rebalance(seen: Seen, body: str | None, offset_s: float) -> Seen:
     if body is not None and "noticeTime" not in body:
         raise ValueError(f"events/recommendations/rebalance: {body[:40]!r} is not a recommendation")
-    return replace(seen, rebalance=body is not None)
+    return seen._replace(rebalance=body is not None)
 
 
 def _tag(seen: Seen, body: str | None, offset_s: float) -> Seen:
     if body is None:
-        return replace(seen, tagged_until=None)
+        return seen._replace(tagged_until=None)
     try:
-        return replace(seen, tagged_until=read_time(body.strip()) - offset_s)
+        return seen._replace(tagged_until=read_time(body.strip()) - offset_s)
     except ValueError as error:
         raise ValueError(f"tags/instance/{TAG}: {error}") from None
 
@@ -179,7 +177,7 @@ def _scheduled(seen: Seen, body: str | None, offset_s: float) -> Seen:
             f"events/maintenance/scheduled: {shown!r} is not a list of events"
         ) from None
     at, code = min(events) if events else (None, "")
-    return replace(seen, maintained_at=at, maintenance=code)
+    return seen._replace(maintained_at=at, maintenance=code)
 
 
 _URGENT: tuple[tuple[str, Callable[[Seen, str | None, float], Seen]], ...] = (
@@ -191,8 +189,7 @@ _URGENT: tuple[tuple[str, Callable[[Seen, str | None, float], Seen]], ...] = (
 _MAINTAINED = ("meta-data/events/maintenance/scheduled", _scheduled)
 
 
-@dataclass(frozen=True)
-class Identity:
+class Identity(NamedTuple):
     """Who the machine is; `group` is empty where metadata does not tell it."""
 
     instance_id: str

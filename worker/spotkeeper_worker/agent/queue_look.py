@@ -13,9 +13,8 @@ import json
 import ssl
 import threading
 import time
-from dataclasses import dataclass
 from http import HTTPStatus
-from typing import Any, Callable, Union
+from typing import Any, Callable, NamedTuple, Union
 from urllib.parse import quote, unquote, urlsplit
 
 from spotkeeper_worker.agent.redis_look import RedisAddress, RedisError, count_requests
@@ -31,8 +30,7 @@ class LookFailed(Exception):
     """The broker did not tell the queue's length; says why, without the password."""
 
 
-@dataclass(frozen=True)
-class QueueAddress:
+class QueueAddress(NamedTuple):
     """A queue as `https://USER:PASSWORD@HOST:PORT/VHOST/QUEUE` names it, vhost / being %2F."""
 
     tls: bool

@@ -8,8 +8,7 @@ from __future__ import annotations
 import contextlib
 import socket
 import ssl
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Callable
+from typing import TYPE_CHECKING, Any, Callable, NamedTuple
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 if TYPE_CHECKING:
@@ -24,8 +23,7 @@ class RedisError(Exception):
     """What Redis answered in place of a value."""
 
 
-@dataclass(frozen=True)
-class Kind:
+class Kind(NamedTuple):
     """How a kind of queue is counted: commands whose answers are added up."""
 
     waiting: Callable[[str, dict[str, str]], list[tuple[str, ...]]]
@@ -75,8 +73,7 @@ KINDS: dict[str, Kind] = {
 }
 
 
-@dataclass(frozen=True)
-class RedisAddress:
+class RedisAddress(NamedTuple):
     """A queue as `redis://USER:PASSWORD@HOST:PORT/DATABASE/QUEUE?kind=...` names it."""
 
     tls: bool

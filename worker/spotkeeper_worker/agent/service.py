@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import http.client
 import threading
-from dataclasses import dataclass, replace
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlsplit
 
 from spotkeeper_worker.log import get_logger
@@ -26,8 +25,7 @@ _LONGEST_S = 60.0
 NOT_ALIVE = "not alive: "
 
 
-@dataclass(frozen=True)
-class Probe:
+class Probe(NamedTuple):
     """A URL that answers 2xx while the service is ready, or alive."""
 
     url: str
@@ -136,8 +134,7 @@ class Service:
         if self._running is not None and not busy:
             self._ended(self._running)
         probed = any(name == "ready" for name, _ in self._probes)
-        return replace(
-            workers,
+        return workers._replace(
             expected=workers.expected + probed,
             ready=(*workers.ready, NAME) if probed and self.ready else workers.ready,
             not_ready=workers.not_ready if self.ready else (*workers.not_ready, NAME),

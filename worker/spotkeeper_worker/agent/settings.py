@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Callable
+from typing import TYPE_CHECKING, Any, Callable, NamedTuple
 
 from spotkeeper_worker.agent.queue_look import Address, parse_address
 from spotkeeper_worker.agent.service import Probe, parse_command
@@ -23,8 +22,7 @@ class SettingsError(Exception):
     """Settings that cannot be used; names every wrong one."""
 
 
-@dataclass(frozen=True)
-class Settings:
+class Settings(NamedTuple):
     """Times in seconds. docs/workers.md says when to change which."""
 
     search_log_queue_url: str = ""
@@ -199,7 +197,7 @@ def parse(
     """
     given = given or {}
     wrong: list[str] = []
-    known = {field.name for field in fields(Settings)}
+    known = set(Settings._fields)
     read: dict[str, Any] = {}
     for name in known:
         names = (PREFIX + name.upper(), *_ALSO.get(name, ()))

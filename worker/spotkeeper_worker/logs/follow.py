@@ -5,9 +5,8 @@ from __future__ import annotations
 import json
 import os
 import socket
-from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Callable
+from typing import TYPE_CHECKING, Any, Callable, NamedTuple
 
 from spotkeeper_worker.files import NotARegularFile, open_regular
 from spotkeeper_worker.times import as_text, read_time
@@ -27,8 +26,7 @@ _TIMEOUTS = (408, 499, 504)
 _SERVER_ERROR = 500
 
 
-@dataclass(frozen=True)
-class Follow:
+class Follow(NamedTuple):
     """The file to follow, and the names of its fields."""
 
     follow: Path
@@ -48,7 +46,7 @@ class Follow:
         """Read `{follow = "/var/log/nginx/access.json"}`; raises ValueError."""
         if not isinstance(value, dict) or not isinstance(value.get("follow"), str):
             raise ValueError('should be {follow = "/var/log/nginx/access.json"}')
-        known = {field.name for field in fields(cls)}
+        known = set(cls._fields)
         for name, named in value.items():
             right = isinstance(named, list if name == "skip" else str)
             if name not in known or not right:

@@ -9,9 +9,8 @@ from __future__ import annotations
 import json
 import math
 import re
-from dataclasses import dataclass
-from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from spotkeeper_worker.times import as_text, read_time
 
@@ -34,23 +33,21 @@ class LogRefused(Exception):
     """A search log that the collector would refuse; names the field."""
 
 
-@dataclass(frozen=True)
-class Origin:
+class Origin(NamedTuple):
     """What the machine adds to every log: where the worker runs, and for which fleet."""
 
     cluster: str = "aws"
     instance_id: str = ""
     fleet: str = ""
 
-    @cached_property
-    def fields(self) -> str:
-        """The fields that are not empty, as JSON."""
-        named = {"cluster": self.cluster, "instance_id": self.instance_id, "fleet": self.fleet}
-        return "".join(f'"{name}":{json.dumps(text)},' for name, text in named.items() if text)
+
+@lru_cache(maxsize=8)
+def _as_fields(origin: Origin) -> str:
+    named = origin._asdict().items()
+    return "".join(f'"{name}":{json.dumps(text)},' for name, text in named if text)
 
 
-@dataclass(frozen=True)
-class Taken:
+class Taken(NamedTuple):
     """A log as it will be sent, one line of JSON."""
 
     line: str
@@ -82,7 +79,7 @@ def take(log: object, origin: Origin, clamp_s: float, now: float = math.inf) -> 
         raise LogRefused(f"finished_at: {ahead}; is a clock wrong, or local time called UTC?")
     line = (
         f'{{"version":1,"request_id":{json.dumps(request_id)},"worker_id":{json.dumps(worker_id)},'
-        f'{origin.fields}"enqueued_at":"{times[0]}","started_at":"{times[1]}",'
+        f'{_as_fields(origin)}"enqueued_at":"{times[0]}","started_at":"{times[1]}",'
         f'"finished_at":"{times[2]}","status":"{status}"}}'
     )
     return Taken(line, worker_id, seconds[1] - seconds[0], clamped)

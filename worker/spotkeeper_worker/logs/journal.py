@@ -13,8 +13,7 @@ import gzip
 import json
 import os
 from collections import deque
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -27,13 +26,11 @@ SESSIONS = "sessions.json"
 MOST_SESSIONS = 1000
 
 
-@dataclass
 class Counts:
     """What became of logs that were not sent as they came; told with the next message."""
 
-    lost: int = 0
-    clamped: int = 0
-    refused: int = 0
+    def __init__(self) -> None:
+        self.lost = self.clamped = self.refused = 0
 
     def add(self, segment: Segment) -> None:
         """Count a segment that is lost, and what it was to tell; its look is old by now."""
@@ -50,12 +47,11 @@ class Counts:
         return bool(self.lost or self.clamped or self.refused)
 
 
-@dataclass(frozen=True)
-class Segment:
+class Segment(NamedTuple):
     """A sealed segment; without a number it is in memory alone, as the disk took no more."""
 
     number: int | None
-    lines: tuple[str, ...] = field(repr=False)
+    lines: tuple[str, ...]
     told: str = ""
 
     @property
@@ -243,11 +239,11 @@ def _opened(path: Path) -> int:
     return os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
 
 
-@dataclass
 class _Found:
-    lines: list[str] = field(default_factory=list)
-    told: str = ""
-    size: int = 0
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self.told = ""
+        self.size = 0
 
 
 def _read_segment(path: Path, sessions: dict[str, int]) -> _Found:

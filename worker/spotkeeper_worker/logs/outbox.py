@@ -6,8 +6,7 @@ import contextlib
 import json
 import threading
 import time
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Callable
+from typing import TYPE_CHECKING, Callable, NamedTuple
 
 from spotkeeper_worker.log import Sometimes, get_logger
 from spotkeeper_worker.logs.intake import LogRefused, Origin, Taken, parts, take
@@ -28,12 +27,11 @@ class NotSent(Exception):
     """A message that SQS did not take, or not that we know of."""
 
 
-@dataclass(frozen=True)
-class OutboxSettings:
+class OutboxSettings(NamedTuple):
     """How logs are checked, paced and kept."""
 
     origin: Origin
-    pace: PaceSettings = field(default_factory=PaceSettings)
+    pace: PaceSettings = PaceSettings()
     clamp_s: float = 5.0
     first_retry_s: float = FIRST_RETRY_S
 

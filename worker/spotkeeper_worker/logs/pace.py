@@ -11,8 +11,7 @@ time is an argument.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Set
@@ -30,8 +29,7 @@ _MEMORY_S = 300.0
 _OTHER_WAIT_S = 1.0
 
 
-@dataclass(frozen=True)
-class PaceSettings:
+class PaceSettings(NamedTuple):
     """Seconds between two messages and that a log may wait, and how much may be in one message."""
 
     soonest_s: float = 5.0
