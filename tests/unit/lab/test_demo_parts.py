@@ -1,17 +1,11 @@
-"""The parts of the demo, each alone: scene, queue, events, series, notices, moto's speed."""
+"""The parts of the demo, each alone: its scene and its series."""
 
 from datetime import UTC, datetime
 
 import numpy as np
 import pytest
 
-from spotkeeper.border.search_log import read
 from spotkeeper_lab.checkout import NotACheckout, load_handler
-from spotkeeper_lab.local_aws.wire import VirtualTime
-from spotkeeper_lab.machines import (
-    SearchLogs,
-    Served,
-)
 from spotkeeper_lab.run.day import LEAD_S, DemoSettings, Look, Scene, scene
 from spotkeeper_lab.run.results import (
     due,
@@ -19,10 +13,8 @@ from spotkeeper_lab.run.results import (
 )
 from spotkeeper_lab.traces.market import Market, MarketError, market_of
 from spotkeeper_lab.traces.requests import RequestTrace
-from spotkeeper_worker.logs.pace import PaceSettings
 
 CHECKOUT = r"app\.py is missing: in a checkout of Spotkeeper, pip install -e '\.\[lab\]' or make b"
-TIME = VirtualTime(datetime(2026, 1, 5, tzinfo=UTC))
 HOUR = 3600.0
 
 
@@ -79,41 +71,6 @@ def test_a_load_beyond_the_market_puts_more_workers_on_an_instance() -> None:
 def test_hours_that_the_market_does_not_have(wrong: dict[str, float]) -> None:
     with pytest.raises(MarketError):
         staged(**wrong)
-
-
-# --- search logs and their queue ------------------------------------------------------------------
-
-
-def served(number: int, instance_id: str = "i-0000000000000001") -> Served:
-    return Served(
-        request=number,
-        worker_id=f"{instance_id}/0",
-        instance_id=instance_id,
-        enqueued_s=0.0014,
-        started_s=1.0,
-        finished_s=2.5,
-    )
-
-
-def test_search_logs_are_read_by_the_product() -> None:
-    logs = SearchLogs(TIME)
-    for instance_id in ("i-0000000000000001", "i-0000000000000002", ""):
-        logs.write(served(7, instance_id))
-    bodies = [read(body) for body in logs.ship()]
-    assert [log.cluster for body in bodies for log in body.logs] == ["aws", "aws", "onprem"]
-    assert bodies[0].logs[0].enqueued_at == TIME.at(0.001)
-
-
-def test_a_machine_sends_when_the_agent_s_pace_says_so() -> None:
-    logs = SearchLogs(TIME, PaceSettings(5.0, 10.0))
-    logs.write(served(1))
-    logs.write(served(2, "i-0000000000000002"))
-    assert logs.due(7.4) == []
-    assert [len(read(body).logs) for body in logs.due(7.5)] == [1, 1]
-    assert logs.messages == 2
-
-
-# --- events ---------------------------------------------------------------------------------------
 
 
 # --- series ---------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from spotkeeper_lab.cloud.values import InstanceView, Purchase
 from spotkeeper_lab.cloud.words import IN_SERVICE, TERMINATING
 from spotkeeper_lab.machines import POLL_S, Machines, Served
 from spotkeeper_lab.traces.requests import generate_requests
-from spotkeeper_lab.workers import MAX_RECEIVES, VISIBILITY_S, Workforce
+from spotkeeper_lab.workers import VISIBILITY_S, Workforce
 from spotkeeper_worker.worker import MARGIN_S
 
 ONE = "i-00000000000000001"
@@ -91,45 +91,13 @@ def test_a_machine_that_is_to_go_learns_of_it_by_its_next_poll(
     assert 100.0 < stage.until(100.0, **told) <= 100.0 + POLL_S
 
 
-def test_the_longest_of_the_last_requests_is_left_for(stage: Stage) -> None:
-    for took_s in (3.0, 40.0, 2.0):
-        stage.machines.served(
-            Served(
-                request=0,
-                worker_id=f"{ONE}/0",
-                instance_id=ONE,
-                enqueued_s=0.0,
-                started_s=0.0,
-                finished_s=took_s,
-            )
-        )
-    assert stage.until(100.0, gone_s=220.0) == 220.0 - 40.0 - MARGIN_S
-
-
 def test_a_warning_that_is_taken_back_means_serving_again(stage: Stage) -> None:
     assert stage.until(100.0, gone_s=101.0) <= 100.0 + POLL_S
     stage.machines.muster([view()], 110.0)
     assert stage.takes(110.0 + POLL_S)
 
 
-def test_what_hangs_does_not_come_back(stage: Stage) -> None:
-    stage.force.hang(ONE)
-    stage.machines.muster([view()], 10.0)
-    assert not stage.force.serving(ONE)
-
-
 # --- workers --------------------------------------------------------------------------------------
-
-
-def test_an_instance_runs_several_workers_and_machines_of_our_own_serve_too() -> None:
-    served: list[Served] = []
-    force = Workforce(
-        [(0, 10), (0, 10), (0, 10)], served.append, workers_per_instance=2, onprem_workers=1
-    )
-    force.join("i-1")
-    force.advance(10)
-    assert {s.worker_id for s in served} == {"onprem-0", "i-1/0", "i-1/1"}
-    assert {s.finished_s for s in served} == {10}
 
 
 @pytest.mark.parametrize("end", ["lose", "hang"])
@@ -144,18 +112,6 @@ def test_a_request_of_a_lost_worker_comes_back_and_is_late(end: str) -> None:
     assert [(s.instance_id, s.started_s) for s in served] == [("i-2", 5 + VISIBILITY_S)]
     assert force.ledger.late(100, 10.0) == 1
     assert force.ledger.lost == []
-
-
-def test_a_request_is_given_up_after_its_last_receive() -> None:
-    force = Workforce([(0, 100)], lambda _: None)
-    for n in range(MAX_RECEIVES):
-        force.join(f"i-{n}")
-        force.advance(force.now_s + 1)
-        force.lose(f"i-{n}")
-        force.advance(force.now_s + VISIBILITY_S)
-    assert force.ledger.lost == [0]
-    assert force.ledger.late(1000, 10.0) == 0
-    assert force.queued == 0
 
 
 CHANGES = [(number, change) for number in range(4) for change in ("join", "lose", "hang")]

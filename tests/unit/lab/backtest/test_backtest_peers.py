@@ -14,7 +14,6 @@ from spotkeeper_lab.backtest.peers import (
     RoundRobin,
     SpotGroup,
     SpotHedge,
-    TickedFleet,
     TickPolicy,
     TwoGroupLoop,
 )
@@ -34,14 +33,6 @@ def market(ticks: int, **capacities: list[tuple[int, int]]) -> Market:
     return market_of("m", ticks * TICK, steps)
 
 
-def fleet(*held: int, ready: bool = True, tick: int = 10) -> TickedFleet:
-    one = TickedFleet(len(held))
-    one.tick = tick
-    for pool, count in zip(one.spot, held, strict=True):
-        pool.extend([0 if ready else tick + 1] * count)
-    return one
-
-
 def hedge(target: int = 2, pools: int = 3, extra: int = 1) -> SpotHedge:
     return SpotHedge(target, pools, extra, random.Random(0))
 
@@ -59,65 +50,6 @@ def test_what_the_market_takes_is_lost_newest_first_and_paid_until_then() -> Non
     assert result.spot.tolist() == [1, 1, 1, 1, 1, 0, 0, 0]
     assert result.losses == 1
     assert result.paid == 5 * TICK * 0.5
-
-
-def test_even_spread_asks_the_pools_with_the_fewest_again_and_again() -> None:
-    assert EvenSpread(4).ask(fleet(0, 2, 0)) == [0, 2]
-    assert EvenSpread(3).ask(fleet(0, 0, 0)) == [0, 1, 2]
-    policy = EvenSpread(1)
-    assert ticks.run(policy, market(5, a=[(0, 0)], b=[(0, 5)]), WORLD).spot.sum() == 0
-
-
-def test_round_robin_goes_on_with_every_attempt() -> None:
-    policy = RoundRobin(2)
-    assert [list(policy.ask(fleet(0, 0, 0))) for _ in range(3)] == [[0, 1], [2, 0], [1, 2]]
-    assert list(policy.ask(fleet(1, 1, 0))) == []
-
-
-def test_a_spot_group_passes_over_the_zone_that_failed_until_all_have() -> None:
-    policy = SpotGroup(2)
-    policy.told({0: 1, 1: 1}, {0: 0, 1: 1})
-    assert list(policy.ask(fleet(0, 1))) == [1]
-    policy.told({1: 1}, {1: 0})
-    assert list(policy.ask(fleet(0, 1))) == [0]
-
-
-def test_a_static_split_rounds_the_on_demand_share_up() -> None:
-    policy = SpotGroup(4, on_demand_share=0.3)
-    assert policy.on_demand(fleet(0, 0)) == 2
-    assert len(policy.ask(fleet(0, 0))) == 2
-
-
-def test_the_two_group_loop_looks_now_and_then_and_counts_what_runs_not_what_is_ready() -> None:
-    policy = TwoGroupLoop(3, every_ticks=2)
-    assert policy.on_demand(fleet(1, 0, ready=False, tick=2)) == 2
-    assert policy.on_demand(fleet(0, 0, tick=3)) == 0
-
-
-def test_spothedge_goes_to_pools_that_hold_none_first() -> None:
-    assert set(hedge().ask(fleet(1, 0, 0))) == {1, 2}
-    assert len(hedge(target=5).ask(fleet(1, 1, 1))) == 3
-
-
-def test_spothedge_leaves_a_pool_that_gave_less_until_it_is_the_last() -> None:
-    policy = hedge()
-    policy.told({0: 1, 1: 1}, {0: 0, 1: 0})
-    assert set(policy.ask(fleet(0, 0, 0))) == {2}
-    policy.told({2: 3}, {2: 2})
-    assert len(set(policy.ask(fleet(0, 0, 0)))) == 3
-
-
-def test_spothedge_takes_a_pool_back_that_gave_all() -> None:
-    policy = hedge()
-    policy.told({0: 1}, {0: 0})
-    policy.told({0: 1}, {0: 1})
-    assert set(policy.ask(fleet(0, 1, 1))) == {0}
-
-
-def test_spothedge_backs_up_what_ready_spot_lacks_of_target_and_extra() -> None:
-    policy = hedge(target=3)
-    assert [policy.on_demand(fleet(count)) for count in range(6)] == [3, 3, 2, 1, 0, 0]
-    assert policy.on_demand(fleet(4, ready=False)) == 3
 
 
 def test_on_demand_is_given_back_latest_ready_first_and_refused_as_often_as_set() -> None:

@@ -1,12 +1,10 @@
 """The simulated cloud behaves as AWS does: its market, its groups, its verbs."""
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from spotkeeper_lab.cloud.api import Cloud
 from spotkeeper_lab.cloud.values import (
-    CloudError,
     CloudEvent,
     EventKind,
     GroupSpec,
@@ -60,46 +58,12 @@ def test_a_drop_takes_the_newest_and_warns_them_the_notice_before() -> None:
     assert one.bill().losses == 2
 
 
-def test_a_lost_notice_leaves_no_trace() -> None:
-    one = cloud(market([(0.0, 5), (1000.0, 0)]), 3, Physics(notice_lost=1.0))
-    assert not kinds(one.advance(999), EventKind.WARNING)
-    assert one.spot_requests() == ()
-    one.advance(1000)
-    assert {r.status_code for r in one.spot_requests()} == {"instance-terminated-no-capacity"}
-
-
-def test_a_warned_instance_shows_in_its_spot_request() -> None:
-    one = cloud(market([(0.0, 1), (1000.0, 0)]), 1)
-    one.advance(880)
-    (request,) = one.spot_requests()
-    assert request.status_code == "marked-for-termination"
-    assert request.instance_id == ids(one, "spot")[0]
-    assert request.updated_s == 880.0
-
-
 def test_an_announced_drop_lets_nothing_launch_in_its_pool() -> None:
     one = cloud(market([(0.0, 5), (1000.0, 2)]), 1)
     one.advance(890)
     one.set_desired("spot", 5)
     assert len(ids(one, "spot")) == 2
     assert one.failures("spot", 890.0)[0].message.startswith("Could not launch Spot Instances.")
-
-
-def test_losses_are_replaced_at_once_in_another_pool() -> None:
-    one = cloud(market([(0.0, 5), (1000.0, 0)], [(0.0, 0), (500.0, 5)]), 2)
-    one.advance(1000)
-    assert [i.pool for i in one.group("spot").instances] == [B, B]
-    assert {i.launched_s for i in one.group("spot").instances} == {1000.0}
-
-
-def test_pools_are_balanced_and_dry_ones_fail_with_their_zone() -> None:
-    one = cloud(market([(0.0, 5)], [(0.0, 2)]), 4)
-    assert [i.pool for i in one.group("spot").instances] == [A, B, A, B]
-    one.set_desired("spot", 6)
-    assert [i.pool for i in one.group("spot").instances][4:] == [A, A]
-    (failure,) = one.failures("spot", 0.0)
-    assert failure.zone == "us-east-1b"
-    assert failure.status_code == "Failed"
 
 
 def test_a_drought_is_retried_every_retry_and_ends_on_the_grid() -> None:
@@ -124,25 +88,6 @@ def test_a_long_drought_costs_nothing_and_is_written_for_its_last_hour() -> None
     assert len(one.failures("spot", 1.0)) == 240
 
 
-def test_refused_launches_fail_with_the_given_text_until_the_end() -> None:
-    one = cloud(market([(0.0, 5)]), 0)
-    one.fail_launches("spot", 0.0, 300.0, "The key pair x does not exist.")
-    one.set_desired("spot", 1)
-    one.advance(299)
-    assert {f.message for f in one.failures("spot", 0.0)} == {"The key pair x does not exist."}
-    one.advance(300)
-    assert len(ids(one, "spot")) == 1
-
-
-def test_on_demand_launches_fail_by_chance_and_are_tried_again() -> None:
-    one = cloud(market([(0.0, 5)]), 0, Physics(on_demand_failure=0.5))
-    one.set_desired("od", 10)
-    assert 0 < len(ids(one, "od")) < 10
-    assert "sufficient g5.xlarge capacity" in one.failures("od", 0.0)[0].message
-    one.advance(600)
-    assert len(ids(one, "od")) == 10
-
-
 def test_a_warm_pool_serves_sooner_until_it_is_used_up() -> None:
     physics = Physics(cold_start_s=300, warm_start_s=60, warm_pool=2)
     one = cloud(market([(0.0, 5)]), 0, physics)
@@ -156,20 +101,6 @@ def test_a_warm_pool_serves_sooner_until_it_is_used_up() -> None:
     one.set_desired("od", 2)
     one.advance(420)
     assert one.ready(Purchase.ON_DEMAND) == 2
-
-
-def test_a_terminate_hook_keeps_an_instance_for_its_time() -> None:
-    one = cloud(market([(0.0, 5)]), 0, Physics(terminate_hook_s=90))
-    one.set_desired("od", 1)
-    one.advance(200)
-    one.end(ids(one, "od")[0])
-    (leaving,) = one.group("od").instances
-    assert leaving.state == "Terminating:Wait"
-    assert one.group("od").desired == 0
-    assert one.ready(Purchase.ON_DEMAND) == 0
-    one.advance(290)
-    assert one.group("od").instances == ()
-    assert one.bill().on_demand_s == 290.0
 
 
 def test_events_are_delivered_late_and_next_s_knows_when() -> None:
@@ -198,34 +129,3 @@ def test_held_never_exceeds_the_market_and_time_is_in_order(seed: int, notice: f
             assert held <= one_market.capacity(pool, at_s)
     assert [e.at_s for e in seen] == sorted(e.at_s for e in seen)
     assert [e for e in again.advance(one.now_s) if e.at_s <= one.now_s][: len(seen)] == seen
-
-
-def test_the_verbs_keep_aws_bounds() -> None:
-    one = cloud(market([(0.0, 5)]), 2, minimum=2)
-    with pytest.raises(CloudError, match="above max value 10"):
-        one.set_desired("spot", 11)
-    with pytest.raises(CloudError, match="below min value 2"):
-        one.set_desired("spot", 1)
-    with pytest.raises(CloudError, match="equals minSize"):
-        one.end(ids(one, "spot")[0])
-    with pytest.raises(CloudError, match="No managed instance"):
-        one.end("i-00000000000000fff")
-    with pytest.raises(CloudError, match="not found"):
-        one.group("gone")
-
-
-def test_an_instance_that_has_not_come_cannot_be_detached() -> None:
-    one = cloud(market([(0.0, 5)]), 1)
-    with pytest.raises(CloudError, match="not in InService"):
-        one.detach("spot", ids(one, "spot"))
-
-
-def test_scale_in_ends_the_launching_first_then_the_newest() -> None:
-    one = cloud(market([(0.0, 5)]), 2)
-    one.advance(200)
-    old = ids(one, "spot")
-    one.set_desired("spot", 4)
-    one.set_desired("spot", 2)
-    assert ids(one, "spot") == old
-    one.set_desired("spot", 1)
-    assert ids(one, "spot") == old[:1]

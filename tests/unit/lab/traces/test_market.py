@@ -25,12 +25,6 @@ def market(tmp_path: Path) -> Market:
     return read_market(write(tmp_path, GOOD))
 
 
-def test_a_market_answers_for_every_time(market: Market) -> None:
-    assert market.pools == ("a/g", "b/g")
-    assert (market.name, market.end_s) == ("m", 120.0)
-    assert [market.capacity("b/g", at) for at in (0, 59.9, 60, 1e9)] == [0, 0, 3, 3]
-
-
 def test_changes_come_in_time_order_and_half_open(market: Market) -> None:
     assert list(market.changes(0, 90)) == [
         Change(0, "a/g", 2),
@@ -77,20 +71,10 @@ def test_one_region_of_a_market_is_a_market() -> None:
         whole.within("eu-west-1")
 
 
-def test_a_pool_that_is_not_there_is_named(market: Market) -> None:
-    with pytest.raises(MarketError, match="no pool 'c/g'; it has a/g, b/g"):
-        market.capacity("c/g", 0)
-
-
 def test_gzip_byte_order_mark_and_windows_line_ends_are_read(tmp_path: Path) -> None:
     text = "\ufeff" + GOOD.replace("\n", "\r\n")
     path = write(tmp_path, gzip.compress(text.encode()), "m.csv.gz")
     assert read_market(path) == read_market(write(tmp_path, GOOD))
-
-
-def test_a_market_that_starts_late_is_moved_to_zero(tmp_path: Path) -> None:
-    late = read_market(write(tmp_path, "time_s,pool,capacity\n100,a,2\n160,a,1\n1e3,,\n"))
-    assert (late.end_s, late.capacity("a", 59), late.capacity("a", 60)) == (900, 2, 1)
 
 
 def test_prices_are_an_extra_column(tmp_path: Path) -> None:
@@ -155,11 +139,6 @@ def test_a_market_in_milliseconds_is_not_written_either(tmp_path: Path) -> None:
         write_market(market_of("m", 86.4e6, {"a": [(0.0, 1)]}), tmp_path / "m.csv")
 
 
-def test_an_epoch_is_no_length(tmp_path: Path) -> None:
-    path = write(tmp_path, HEAD + "1700000000,a,1\n1700003600,,\n")
-    assert read_market(path).end_s == 3600
-
-
 def test_bytes_that_are_not_text_are_named(tmp_path: Path) -> None:
     with pytest.raises(MarketFileError, match=r"m\.csv, line 2: is not UTF-8"):
         read_market(write(tmp_path, HEAD.encode() + b"\xff\xfe\n"))
@@ -169,12 +148,6 @@ def test_bytes_that_are_not_text_are_named(tmp_path: Path) -> None:
 def test_a_file_called_gz_that_is_not_gzip_is_named(tmp_path: Path, body: bytes) -> None:
     with pytest.raises(MarketFileError, match=r"m\.csv\.gz: is (called \.gz|empty)"):
         read_market(write(tmp_path, body, "m.csv.gz"))
-
-
-def test_a_file_that_is_not_there_or_a_folder_is_named(tmp_path: Path) -> None:
-    for path in (tmp_path / "none.csv", tmp_path):
-        with pytest.raises(MarketFileError, match="cannot be read"):
-            read_market(path)
 
 
 def _steps(drawn: list[bytes]) -> list[tuple[float, int]]:
