@@ -1,5 +1,6 @@
 """Bad input and bad days: each command says what is wrong in a sentence, and what to do."""
 
+import shlex
 import signal
 import time
 from collections.abc import Callable, Iterator
@@ -16,7 +17,7 @@ from spotkeeper.domain.permission import Control
 from tests.functions.conftest import Stage
 from tests.operator.command import answered, refused, run
 
-ON_A_STACK = ("status", "explain", "doctor", "cost", "types", "observe report")
+ON_A_STACK = ("status", "explain", "doctor", "cost", "types", "observe report", "watch")
 ON_A_FLEET = (
     "mode main act --yes",
     "pause main --for 1h --why x",
@@ -29,7 +30,7 @@ BEFORE_A_STACK = "doctor --spot-group main-spot --on-demand-group main-on-demand
 
 
 def words(line: str, *more: str) -> tuple[str, ...]:
-    return (*line.split(), *more)
+    return (*shlex.split(line), *more)
 
 
 def test_an_unknown_stack(deployed: Stage) -> None:
@@ -174,6 +175,14 @@ WRONG = (
     ("backtest --tick 7d", "at most 10 min"),
     ("backtest --tick 0", "at least 1 s"),
     ("cost --by hour", "day, zone or type"),
+    ("cost --since -1h", "no duration"),
+    ("pause main --for soon --why x", "no duration"),
+    ("pause main --for 0 --why x", "at most 24h"),
+    ("pause main --for 1h --why ' '", "give --why"),
+    ("pause main --why x", "Missing option '--for'"),
+    ("explain --at yesterday", "Invalid value for --at"),
+    ("explain --at 0001-01-01T00:00+14:00", "Invalid value for --at"),
+    ("drill main --timeout 99999999d", "longer than ten years"),
     ("explain --at 25:70", "Invalid value for --at"),
     ("explain --at 12:00 --since 1h", "not both"),
     ("status --watch soon", "no duration"),

@@ -57,16 +57,6 @@ def test_pause_then_resume(deployed: Stage) -> None:
     assert refused("resume", "main", "--yes") == "error: main is not paused"
 
 
-def test_a_pause_without_an_end_or_a_reason(deployed: Stage) -> None:
-    for wrong in ("-1h", "soon"):
-        assert "no duration" in refused("pause", "main", "--for", wrong, "--why", "x")
-    for wrong in ("30d", "0"):
-        assert "at most 24h" in refused("pause", "main", "--for", wrong, "--why", "x")
-    assert "give --why" in refused("pause", "main", "--for", "1h", "--why", " ")
-    assert "there is no fleet nope" in refused("pause", "nope", "--for", "1h", "--why", "x")
-    assert "Missing option '--for'" in refused("pause", "main", "--why", "x")
-
-
 def test_stop_waits_for_spot_and_then_leaves_nothing_of_its_own(deployed: Stage) -> None:
     assert refused("stop", "main", "--yes") == (
         "error: 1 of 4 spot instances do not serve, and 1 on demand stand in for them: "

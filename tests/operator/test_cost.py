@@ -12,7 +12,7 @@ from spotkeeper_operator import aws
 from spotkeeper_operator.money import read_cost
 from tests.builders import TABLE
 from tests.functions.conftest import Stage
-from tests.operator.command import answered, refused, run
+from tests.operator.command import answered, run
 from tests.operator.golden import matches
 
 
@@ -76,11 +76,3 @@ def test_the_peak_is_what_was_wanted_and_not_what_ran(
     assert json.loads(answered("cost", "--since", "2h", "--json"))["saved_by_sizing"] is None
     monkeypatch.setattr(read_cost, "read_peak", lambda *_: 3)
     assert json.loads(answered("cost", "--since", "2h", "--json"))["peak"] == 3
-
-
-def test_what_is_refused(deployed: Stage) -> None:
-    del deployed
-    assert "no duration" in refused("cost", "--since", "-1h")
-    assert "90 d" in refused("cost", "--since", "200d")
-    assert "day, zone or type" in refused("cost", "--by", "hour")
-    assert "there is no fleet nope" in refused("cost", "--fleet", "nope")

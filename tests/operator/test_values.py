@@ -14,7 +14,6 @@ from spotkeeper_operator.durations import spoken
 from spotkeeper_operator.instants import parse_instant
 from spotkeeper_operator.text import labelled
 from tests.builders import held
-from tests.operator.command import refused
 
 NOW = datetime(2026, 11, 20, 15, 30, tzinfo=UTC)
 HOLD = held(at=NOW)
@@ -33,28 +32,6 @@ HOLD = held(at=NOW)
 )
 def test_an_instant_without_a_zone_is_utc_and_past(text: str, expected: str) -> None:
     assert parse_instant(text, NOW) == datetime.fromisoformat(expected)
-
-
-@pytest.mark.parametrize(
-    "at",
-    ["25:70", "yesterday", "2026-13-01T10:00", "2127-01-01T00:00", "0001-01-01",
-     "0001-01-01T00:00+14:00", "9999-12-31T23:59-10:00"],
-)  # fmt: skip
-def test_a_time_that_is_none(at: str) -> None:
-    assert "Invalid value for --at" in refused("explain", "--at", at)
-
-
-def test_one_time_or_the_other() -> None:
-    assert "not both" in refused("explain", "--at", "15:10", "--since", "1h")
-
-
-@pytest.mark.parametrize(
-    "line",
-    ["explain --since", "observe report --since", "drill main --timeout", "status --watch",
-     "pause main --why x --for"],
-)  # fmt: skip
-def test_a_duration_that_no_calendar_holds(line: str) -> None:
-    assert "longer than ten years" in refused(*line.split(), "99999999d")
 
 
 @pytest.mark.parametrize(

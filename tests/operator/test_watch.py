@@ -11,7 +11,7 @@ from spotkeeper_operator import watch as module
 from spotkeeper_operator.aws import Aws, OperatorError
 from spotkeeper_operator.watch import Watch, server
 from tests.functions.conftest import Stage
-from tests.operator.command import STACK, refused
+from tests.operator.command import STACK
 
 HOST = "127.0.0.1:8080"
 
@@ -95,9 +95,3 @@ def test_it_listens_on_this_machine_alone(watching: Watch, monkeypatch: pytest.M
     with pytest.raises(OperatorError, match="give another --port"):
         server(watching, 8080)
     assert asked == [("127.0.0.1", 8080)]
-
-
-def test_an_unknown_stack_or_fleet(deployed: Stage) -> None:
-    del deployed
-    assert "there is no stack nope" in refused("watch", "--stack", "nope")
-    assert "there is no fleet nope" in refused("watch", "--fleet", "nope")
