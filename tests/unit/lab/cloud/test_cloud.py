@@ -1,10 +1,12 @@
 """The simulated cloud behaves as AWS does: its market, its groups, its verbs."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from spotkeeper_lab.cloud.api import Cloud
 from spotkeeper_lab.cloud.values import (
+    CloudError,
     CloudEvent,
     EventKind,
     GroupSpec,
@@ -56,6 +58,23 @@ def test_a_drop_takes_the_newest_and_warns_them_the_notice_before() -> None:
     ]
     assert ids(one, "spot") == [first]
     assert one.bill().losses == 2
+
+
+def test_a_lost_notice_leaves_no_trace() -> None:
+    one = cloud(market([(0.0, 5), (1000.0, 0)]), 3, Physics(notice_lost=1.0))
+    assert not kinds(one.advance(999), EventKind.WARNING)
+    assert one.spot_requests() == ()
+    one.advance(1000)
+    assert {r.status_code for r in one.spot_requests()} == {"instance-terminated-no-capacity"}
+
+
+def test_a_warned_instance_shows_in_its_spot_request() -> None:
+    one = cloud(market([(0.0, 1), (1000.0, 0)]), 1)
+    one.advance(880)
+    (request,) = one.spot_requests()
+    assert request.status_code == "marked-for-termination"
+    assert request.instance_id == ids(one, "spot")[0]
+    assert request.updated_s == 880.0
 
 
 def test_an_announced_drop_lets_nothing_launch_in_its_pool() -> None:
@@ -129,3 +148,23 @@ def test_held_never_exceeds_the_market_and_time_is_in_order(seed: int, notice: f
             assert held <= one_market.capacity(pool, at_s)
     assert [e.at_s for e in seen] == sorted(e.at_s for e in seen)
     assert [e for e in again.advance(one.now_s) if e.at_s <= one.now_s][: len(seen)] == seen
+
+
+def test_the_verbs_keep_aws_bounds() -> None:
+    one = cloud(market([(0.0, 5)]), 2, minimum=2)
+    with pytest.raises(CloudError, match="above max value 10"):
+        one.set_desired("spot", 11)
+    with pytest.raises(CloudError, match="below min value 2"):
+        one.set_desired("spot", 1)
+    with pytest.raises(CloudError, match="equals minSize"):
+        one.end(ids(one, "spot")[0])
+    with pytest.raises(CloudError, match="No managed instance"):
+        one.end("i-00000000000000fff")
+    with pytest.raises(CloudError, match="not found"):
+        one.group("gone")
+
+
+def test_an_instance_that_has_not_come_cannot_be_detached() -> None:
+    one = cloud(market([(0.0, 5)]), 1)
+    with pytest.raises(CloudError, match="not in InService"):
+        one.detach("spot", ids(one, "spot"))

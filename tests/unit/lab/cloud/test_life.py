@@ -137,6 +137,16 @@ def test_an_instance_that_leaves_is_held_and_replaced_beside_it() -> None:
     assert cloud.ready(Purchase.ON_DEMAND) == 1
 
 
+def test_abandoning_a_terminate_hook_only_ends_sooner() -> None:
+    cloud = make(DRAIN, desired=1)
+    cloud.advance(60.0)
+    leaving = first(cloud)
+    cloud.set_desired(ON_DEMAND, 0)
+    cloud.complete(ON_DEMAND, "drain", leaving, Result.ABANDON)
+    assert cloud.instance(leaving).ended_s == 60.0
+    assert cloud.failures(ON_DEMAND, 0.0) == []
+
+
 def test_a_warm_pool_is_filled_beside_the_group_and_used_first() -> None:
     cloud = make(READY, physics=Physics(cold_start_s=20.0, warm_start_s=5.0))
     cloud.put_warm_pool(ON_DEMAND, WarmPool(prepared=2))
@@ -167,6 +177,17 @@ def test_used_instances_come_back_where_the_policy_says_so() -> None:
     cloud.advance(120.0)
     assert [one.instance_id for one in cloud.warm_pool(ON_DEMAND)[1]] == [used]
     assert (states(cloud), pool_states(cloud)) == ([], ["Warmed:Stopped"])
+
+
+def test_without_reuse_used_instances_end_and_others_are_prepared() -> None:
+    cloud = make(desired=1)
+    cloud.put_warm_pool(ON_DEMAND, WarmPool(prepared=1))
+    cloud.advance(60.0)
+    used = first(cloud)
+    cloud.set_desired(ON_DEMAND, 0)
+    cloud.advance(120.0)
+    assert cloud.instance(used).ended_s == 60.0
+    assert pool_states(cloud) == ["Warmed:Stopped"]
 
 
 def test_a_group_that_buys_spot_gets_no_warm_pool() -> None:
@@ -201,3 +222,17 @@ def test_while_health_is_not_checked_the_dead_stay() -> None:
     assert (first(cloud), states(cloud)) == (dead, ["InService"])
     cloud.resume(ON_DEMAND, "HealthCheck")
     assert first(cloud) != dead
+
+
+def test_an_unknown_process_is_refused() -> None:
+    with pytest.raises(CloudError, match="AZRebalance"):
+        make().suspend(SPOT, "Luanch")
+
+
+def test_a_recommendation_is_told_and_changes_nothing() -> None:
+    cloud = make()
+    cloud.set_desired(SPOT, 1)
+    cloud.advance(60.0)
+    cloud.recommend([first(cloud, SPOT)])
+    told = [one.kind for one in cloud.advance(61.0)]
+    assert (told, states(cloud, SPOT)) == ([EventKind.REBALANCE], ["InService"])

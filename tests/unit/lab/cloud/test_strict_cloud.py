@@ -6,7 +6,7 @@ from itertools import pairwise
 import pytest
 
 from spotkeeper_lab.cloud.api import Cloud
-from spotkeeper_lab.cloud.values import CloudError, GroupSpec, Physics, Purchase
+from spotkeeper_lab.cloud.values import CloudError, EventKind, GroupSpec, Physics, Purchase
 from spotkeeper_lab.traces.market import market_of
 
 A, B = "us-east-1a/g5.xlarge", "us-east-1b/g5.xlarge"
@@ -38,6 +38,19 @@ def ids(one: Cloud) -> list[str]:
     return [instance.instance_id for instance in one.group("spot").instances]
 
 
+def test_a_ghost_is_shown_in_service_while_ec2_tells_that_it_is_gone() -> None:
+    one = cloud(Physics(ghost_s=100.0))
+    one.advance(600)
+    first, _ = ids(one)
+    one.reclaim([first], 600)
+    assert [(e.kind, e.group) for e in one.advance(600)] == [(EventKind.TERMINATED, "")]
+    assert first in ids(one)
+    assert first not in {i.instance_id for i in one.instances()}
+    events = one.advance(700)
+    assert first not in ids(one)
+    assert (EventKind.TERMINATED, "spot") in [(e.kind, e.group) for e in events]
+
+
 def test_ending_a_ghost_by_name_lowers_desired() -> None:
     one = cloud(Physics(ghost_s=100.0))
     one.advance(600)
@@ -57,6 +70,16 @@ def test_a_bad_image_comes_into_service_and_never_serves() -> None:
     one.advance(400)
     assert states(one) == ["InService", "InService"]
     assert [i.serves_s for i in one.group("spot").instances] == [None, 320.0]
+
+
+def test_the_launch_hook_holds_an_instance_until_its_worker_is_ready() -> None:
+    one = cloud(Physics(cold_start_s=200.0, launch_hook_s=300.0), desired=1)
+    one.advance(5)
+    assert states(one) == ["Pending"]
+    one.advance(11)
+    assert states(one) == ["Pending:Wait"]
+    one.advance(200)
+    assert states(one) == ["InService"]
 
 
 @pytest.mark.parametrize("continues", [True, False])
@@ -126,6 +149,12 @@ def test_aws_suspends_a_group_that_launched_nothing_for_a_day_until_it_is_resume
     assert len(ids(one)) == 1
 
 
+def test_a_suspension_of_a_user_says_so() -> None:
+    one = cloud(Physics())
+    one.suspend("spot", "AZRebalance")
+    assert one.group("spot").suspensions == {"AZRebalance": "User suspended"}
+
+
 def test_retries_back_off_and_a_launch_ends_that() -> None:
     physics = Physics(retry_longest_s=120.0)
     one = cloud(physics, desired=1, a=((0.0, 0), (1000.0, 5)))
@@ -152,3 +181,21 @@ def test_aws_forgets_what_ended_an_hour_ago() -> None:
     one.advance(4201)
     with pytest.raises(CloudError, match="does not exist"):
         one.drain([first], 0.0)
+
+
+def test_a_mark_is_needed_to_terminate_and_what_ended_has_none() -> None:
+    one = cloud(Physics(marks_needed=True))
+    one.advance(600)
+    first, second = ids(one)
+    with pytest.raises(CloudError, match="not authorized"):
+        one.terminate([first])
+    one.drain([first], 700.0)
+    with pytest.raises(CloudError, match="not authorized"):
+        one.terminate([first])
+    one.tag([first], {"spotkeeper:group": "spot", "spotkeeper:nonce": "nonce"})
+    one.terminate([first])
+    with pytest.raises(CloudError, match="not authorized"):
+        one.terminate([first])
+    one.drain([second], 700.0)
+    one.undrain([second])
+    assert not one.instance(second).draining
