@@ -13,7 +13,7 @@ from spotkeeper.observability import COUNTS, LEVELS, TurnFailed
 from spotkeeper.ports import Gone
 from spotkeeper_lab.cloud.values import LifecycleHook, Result, Transition
 from spotkeeper_lab.cloud.words import IN_SERVICE
-from tests.functions.conftest import Stage, document
+from tests.functions.conftest import Stage
 
 type StageOf = Callable[..., Stage]
 type Metrics = Callable[[str], dict[str, float]]
@@ -154,26 +154,6 @@ def test_a_group_deleted_under_us_fails_its_fleet_by_name(stage_of: StageOf) -> 
     assert [r["rule"] for r in stage.records("search")] == ["at target"]
     assert [r["rule"] for r in stage.records("ocr")] == ["failed"]
     assert stage.leased("ocr") == set()
-
-
-@pytest.mark.parametrize(
-    ("text", "named"),
-    [
-        ("{", "document: "),
-        ("[]", "document: "),
-        (json.dumps(document("ocr", version=2)), "version: "),
-        (json.dumps(document("ocr", bounds={"spot_min": 9, "spot_max": 1})), "on_demand_max: "),
-    ],
-)
-def test_a_wrong_document_stops_its_fleet_only(stage_of: StageOf, text: str, named: str) -> None:
-    stage = stage_of()
-    stage.put("ocr", text)
-    with pytest.raises(TurnFailed) as caught:
-        stage.call(handler)
-    (told,) = failures(caught)
-    assert told.startswith("fleet document ocr: ")
-    assert named in told
-    assert len(stage.records("search")) == 1
 
 
 def test_without_any_document_the_turn_fails_and_says_where_they_belong(stage_of: StageOf) -> None:

@@ -89,12 +89,6 @@ def test_a_warned_instance_is_backfilled_replaced_and_drained_in_one_turn(
     assert (emitted["Interruptions"], emitted["Backfilled"]) == (1, 1)
 
 
-def test_a_warning_of_long_ago_changes_nothing(stage: Stage) -> None:
-    late = event("spot_interruption_warning", first_spot(stage)) | {"time": at(-900).isoformat()}
-    assert stage.call(handler, late).keys() == {"ocr"}
-    assert changes(stage) == {}
-
-
 def test_a_rebalance_recommendation_is_ignored_unless_the_fleet_says_otherwise(
     stage: Stage,
 ) -> None:

@@ -1,6 +1,5 @@
 """Many fleets in one stack: the tick turns a few, and messages have the others turned."""
 
-import json
 from collections.abc import Callable
 from typing import Any
 
@@ -83,11 +82,6 @@ def test_what_a_minute_did_not_reach_is_left_to_the_next(
     stage.at(stage.cloud.now_s + 61)
     assert stage.call(handler, message) == {}
     assert stage.counted("dynamodb").total() == 0
-
-
-def test_a_message_names_fleets_that_are_gone(stage: Stage) -> None:
-    body = json.dumps({"fleets": ["gone", MANY[3]], "minute": stage.now.isoformat()})
-    assert stage.call(availability, {"Records": [{"body": body}]}).keys() == {MANY[3]}
 
 
 def test_a_strangers_event_costs_few_calls_when_its_lookup_is_throttled(stage: Stage) -> None:

@@ -100,14 +100,6 @@ def test_both_groups_empty_is_alarmed_and_not_hammered() -> None:
     assert fleet.serving == 4
 
 
-def test_one_empty_zone_logs_failures_while_the_group_fills() -> None:
-    fleet = Scenario(a=PLENTY, b=NOTHING)
-    assert fleet.cloud.failures(SPOT, 0.0)
-    fleet.to(3600)
-    assert fleet.table() == []
-    assert {i.pool for i in fleet.cloud.group(SPOT).instances} == {A}
-
-
 def test_zones_out_of_balance_are_left_so() -> None:
     fleet = Scenario(a=PLENTY, b=((0.0, 0), (900.0, 9)))
     fleet.to(0)
@@ -218,14 +210,6 @@ def test_desired_raised_by_hand_brings_no_burst_of_on_demand() -> None:
     fleet.cloud.set_desired(ON_DEMAND, 3)
     fleet.to(3000)
     assert (fleet.on_demand, fleet.serving) == (0, 2)
-
-
-def test_desired_raised_by_hand_where_spot_has_none_is_filled_at_once() -> None:
-    fleet = Scenario(a=((0.0, 4),))
-    fleet.to(300)
-    fleet.cloud.set_desired(SPOT, 7)
-    fleet.to(301)
-    assert fleet.on_demand == 3
 
 
 def calls_before(fleet: Scenario, at_s: float) -> int:

@@ -47,10 +47,6 @@ def test_the_environment_is_one_that_the_function_accepts(stack: Stack) -> None:
         settings.parse({key: str(value) for key, value in variables.items()})
 
 
-def test_no_function_is_without_settings(stack: Stack) -> None:
-    assert stack.functions().keys() == SETTINGS.keys()
-
-
 def test_a_function_ends_before_the_lease_that_it_holds(stack: Stack) -> None:
     assert template()["Globals"]["Function"]["Timeout"] < LEASE_LIFETIME.total_seconds()
     longer = {name for name, it in stack.functions().items() if "Timeout" in it}
@@ -78,15 +74,6 @@ def test_a_wake_up_is_a_turn_and_waits_for_no_other(stack: Stack) -> None:
     for name in (*CHECKERS, "HandleInterruption"):
         variables = stack.functions()[name]["Environment"]["Variables"]
         assert variables["WAKE_UP_QUEUE_URL"] == "WakeUpQueue"
-
-
-@pytest.mark.parametrize(
-    ("name", "queue"), [("CheckAvailability", "WakeUpQueue"), ("CheckHealth", "HealthQueue")]
-)
-def test_a_message_is_an_invocation_of_its_own(stack: Stack, name: str, queue: str) -> None:
-    events = stack.functions()[name]["Events"]
-    [source] = [event["Properties"] for event in events.values() if event["Type"] == "SQS"]
-    assert (source["Queue"], source["BatchSize"]) == (f"{queue}.Arn", 1)
 
 
 def test_what_is_reserved_leaves_a_hundred_of_the_120_that_it_asks_for() -> None:

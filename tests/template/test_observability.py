@@ -122,12 +122,6 @@ def test_the_dashboard_has_every_alarm(stack: Stack) -> None:
     assert {name.removesuffix(".Arn") for name in shown["alarms"]} == alarms(stack).keys()
 
 
-def test_alarms_ask_for_the_service_that_the_functions_call_themselves(stack: Stack) -> None:
-    for function in stack.functions().values():
-        assert function["Environment"]["Variables"]["POWERTOOLS_SERVICE_NAME"] == "ocr"
-        assert function["Environment"]["Variables"]["POWERTOOLS_METRICS_NAMESPACE"] == "Spotkeeper"
-
-
 def looked_at(alarm: dict[str, Any], name: str) -> list[str]:
     """Whose metric of AWS's an alarm looks at."""
     metrics = [it["MetricStat"]["Metric"] for it in alarm["Metrics"] if "MetricStat" in it]

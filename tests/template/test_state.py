@@ -12,7 +12,6 @@ from spotkeeper.border.sections import settings_of
 from spotkeeper.domain.fleet import Fleet
 from spotkeeper.domain.settings.availability import AvailabilityPolicy
 from spotkeeper.domain.settings.sizing import Bounds, Objective
-from tests.template import stack as stack_module
 from tests.template.stack import ADOPT, CREATE, JOBS, Stack, template
 
 KEY = "arn:aws:kms:us-east-1:123456789012:key/1234abcd-12ab-34cd-56ef-1234567890ab"
@@ -184,17 +183,6 @@ def _types(group: dict[str, Any]) -> list[str]:
     return [it["InstanceType"] for it in overrides]
 
 
-def test_created_groups_are_all_spot_and_all_on_demand(created: Stack) -> None:
-    groups = created.resources("AWS::AutoScaling::AutoScalingGroup")
-    share = {
-        name: group["MixedInstancesPolicy"]["InstancesDistribution"][
-            "OnDemandPercentageAboveBaseCapacity"
-        ]
-        for name, group in groups.items()
-    }
-    assert share == {"SpotGroup": 0, "OnDemandGroup": 100}
-
-
 def test_the_warm_pool_is_on_the_on_demand_group_and_stopped(created: Stack) -> None:
     [pool] = created.resources("AWS::AutoScaling::WarmPool").values()
     assert pool["AutoScalingGroupName"] == "ocr-on-demand"
@@ -303,18 +291,3 @@ def test_rules_compare_texts() -> None:
 def test_who_has_no_queue_of_sqs_is_told_how_a_fleet_sleeps_all_the_same() -> None:
     (refusal,) = Stack.with_parameters({**ADOPT, "SpotMin": 0}).refusals()
     assert "NAME.overrides" in refusal
-
-
-@pytest.mark.parametrize(
-    ("partition", "host"),
-    [("aws", "console.aws.amazon.com"), ("aws-cn", "console.amazonaws.cn")],
-)
-def test_the_dashboards_address_is_that_of_its_partition(
-    monkeypatch: pytest.MonkeyPatch, created: Stack, partition: str, host: str
-) -> None:
-    monkeypatch.setitem(stack_module.PSEUDO, "AWS::Partition", partition)
-    url = created.resolve(template()["Outputs"]["DashboardUrl"]["Value"])
-    assert (
-        url
-        == f"https://us-west-2.{host}/cloudwatch/home?region=us-west-2#dashboards:name=Dashboard"
-    )

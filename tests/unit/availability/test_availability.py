@@ -1,6 +1,6 @@
 """The stories that the availability rules tell, one situation after the other."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 
@@ -11,12 +11,12 @@ from spotkeeper.domain.availability.elevated import (
     heavy_losses,
     settle_s,
 )
-from spotkeeper.domain.availability.memory import AvailabilityMemory, Loss, WarningBurst
+from spotkeeper.domain.availability.memory import AvailabilityMemory, Loss
 from spotkeeper.domain.availability.risk import lost_warnings
 from spotkeeper.domain.capacity_request import CapacityRequest
 from spotkeeper.domain.decision import Action
 from spotkeeper.domain.failure import FailureClass
-from spotkeeper.domain.fleet import Fleet, Group, Instance, Observation
+from spotkeeper.domain.fleet import Fleet, Group, Observation
 from spotkeeper.domain.interruption import Interruption, InterruptionKind, risk_begins
 from spotkeeper.domain.settings.availability import AvailabilityPolicy, RebalanceMeaning
 from spotkeeper.domain.settings.sizing import SizingPolicy
@@ -392,14 +392,6 @@ def test_what_is_adopted_and_needed_is_nothing_to_adopt() -> None:
         memory = held.memory
 
 
-def test_who_is_met_after_a_pause_inherits_no_age() -> None:
-    """Two were launching when Spotkeeper was paused; two others have been launched just now."""
-    on_demand = group("on-demand", 0)
-    before = turn(0, group("spot", 6, instances(SPOT[:4], SPOT[4:6])), on_demand)
-    after = turn(3600, group("spot", 6, instances(SPOT[:4], SPOT[6:8])), on_demand, before.memory)
-    assert (after.on_demand_desired, after.alarms) == (0, ())
-
-
 # --- What AWS really does, and what a turn makes of it: one story each ---
 
 
@@ -502,13 +494,6 @@ def test_a_boot_loop_is_not_launching_for_ever(period_s: int) -> None:
     assert short_at is not None
     assert short_at <= 600
     assert memory.in_service == 0
-
-
-def test_a_launch_that_was_let_go_leaves_no_heir() -> None:
-    first = turn(0, members(*SPOT[:3], launching=(SPOT[3],)), NONE, SETTLED)
-    smaller = turn(300, members(*SPOT[:3], desired=3), NONE, first.memory)
-    again = turn(600, members(*SPOT[:3], launching=(SPOT[5],)), NONE, smaller.memory)
-    assert again.spot.launching == 1
 
 
 def unreported(*who: str, since: float = 0) -> Mapping[str, datetime]:
@@ -655,21 +640,6 @@ def test_the_allowance_is_a_share_of_the_warned_and_no_more_than_the_others(
     assert lost_warnings(bursts, spot_group, gone.keys(), 0.15) == allowance
 
 
-def test_a_burst_is_over_after_the_notice() -> None:
-    warned = turn(0, one_pool(4), NONE, of=WARM, warned={POOL[0]: at(-20)}).memory
-    bursts = (WarningBurst(since=at(-20), pool="us-east-1a/g4dn.xlarge", warned=1),)
-    for seconds, left in ((0, bursts), (129, bursts), (130, ())):
-        later = turn(seconds, one_pool(4), NONE, warned, WARM)
-        assert later.memory.risk.warning_bursts == left
-
-
-def test_a_cold_on_demand_group_is_not_asked_for_an_allowance() -> None:
-    before = turn(0, one_pool(6), group("on-demand", 0))
-    risk = {POOL[0]: at(60)}
-    warned = turn(60, one_pool(6), group("on-demand", 0), before.memory, warned=risk)
-    assert warned.on_demand_desired == 1
-
-
 def test_a_warned_instance_brings_one_more_and_it_goes_after_the_burst() -> None:
     warm = WARM
     before = turn(0, one_pool(6), group("on-demand", 0), of=warm)
@@ -687,7 +657,6 @@ def test_a_warned_instance_brings_one_more_and_it_goes_after_the_burst() -> None
 # --- the optional policy of elevated risk ---
 
 
-PROVEN_S = 28_800
 POLICY = AvailabilityPolicy(elevated_risk_s=1800)
 
 
@@ -712,11 +681,6 @@ def test_without_the_policy_nothing_is_held_and_spares_of_before_are_released() 
         180, group("spot", 5, instances(SPOT[:5])), NONE, held.memory, AvailabilityPolicy()
     )
     assert (off.spot.target, len(off.spot_ends)) == (4, 1)
-
-
-def spread(ids: Iterable[str]) -> tuple[Instance, ...]:
-    """Instances in service, each in a pool of its own."""
-    return tuple(replace(i, pool=f"{i.instance_id}/g5.xlarge") for i in instances(ids))
 
 
 def lost_one() -> AvailabilityMemory:
@@ -746,29 +710,6 @@ def test_a_spare_that_shares_a_pool_with_another_is_given_back_after_the_elevate
     assert (given.spot.target, given.spot_desired, given.action) == (4, 4, Action.HOLD)
 
 
-def test_a_spare_that_covers_the_loss_of_any_pool_stays_until_the_need_is_proven() -> None:
-    spot = group("spot", 5, spread(SPOT[:5]))
-    held = risky_turn(120, spot, NONE, lost_one())
-    kept = risky_turn(PROVEN_S, spot, NONE, held.memory)
-    assert (kept.spot.target, kept.spot_desired, kept.spot_ends) == (4, 5, ())
-    proven = risky_turn(PROVEN_S + 120, spot, NONE, kept.memory)
-    assert proven.spot_ends == (SPOT[0],)
-
-
-def test_a_spare_is_backfilled_while_risk_is_elevated_only() -> None:
-    spot = group("spot", 5, spread(SPOT[:4]))
-    in_it = risky_turn(180, spot, NONE, lost_one())
-    after_it = risky_turn(1860, spot, NONE, in_it.memory)
-    assert (in_it.shortfall, after_it.shortfall) == (1, 0)
-
-
-@pytest.mark.parametrize(("notice_s", "spot_desired"), [(120, 4), (0, 5)])
-def test_a_fleet_that_is_never_warned_starts_with_a_spare(notice_s: int, spot_desired: int) -> None:
-    policy = replace(POLICY, notice_s=notice_s)
-    first = risky_turn(0, group("spot", 4, instances(SPOT[:4])), NONE, policy=policy)
-    assert first.spot_desired == spot_desired
-
-
 @pytest.mark.parametrize(
     ("count", "need", "spares", "heavy"),
     [(1, 3, 1, 0), (2, 3, 1, 1), (1, 2, 1, 0), (1, 1, 0, 1), (7, 16, 1, 0), (8, 16, 1, 1)],
@@ -788,13 +729,6 @@ def test_heavy_losses_lengthen_the_settling_up_to_their_window(
 ) -> None:
     assert settle_s(POLICY, heavy, elevated=elevated) == settles_s
     assert settle_s(AvailabilityPolicy(), heavy, elevated=elevated) == 30
-
-
-def test_a_hung_worker_that_is_replaced_makes_no_elevated_risk() -> None:
-    _, memory = whole()
-    three = group("spot", 4, instances(SPOT[:3], SPOT[4:5]))
-    gone = risky_turn(0, three, group("on-demand", 0), memory, silent=frozenset(SPOT[3:4]))
-    assert (gone.spot_desired, gone.memory.risk.last_surprise) == (4, None)
 
 
 @pytest.mark.parametrize(("let_go", "losses"), [(SPOT[3:4], 0), ((), 1)])

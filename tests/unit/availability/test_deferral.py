@@ -120,25 +120,6 @@ def test_throttling_is_no_reason_to_hurry() -> None:
     assert warned(on_demand_failures=slowed).action is Action.HOLD
 
 
-def test_a_start_that_lasts_longer_than_the_others_hurries_the_next() -> None:
-    memory = measured(20)
-    slow = Start(instance_id=BACK[3], began=at(-95))
-    starting = replace(
-        memory.risk.deferral, known=(BACK[3],), starts=(*memory.risk.deferral.starts, slow)
-    )
-    on_demand = group("on-demand", 1, instances((), BACK[3:4]))
-    risk = {WARNED: at(0), POOL[1]: at(0)}
-    first = turn(
-        0,
-        spot(),
-        on_demand,
-        replace(memory, risk=RiskMemory(deferral=starting)),
-        warm(),
-        warned=risk,
-    )
-    assert first.on_demand_desired == 2
-
-
 def on_demand(serving: str = "", launching: str = "") -> Group:
     """The on-demand group with instances named by one letter each."""
     return group("on-demand", 9, instances(list(serving), list(launching)))

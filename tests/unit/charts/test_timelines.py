@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spotkeeper_charts.timeline import Chart, Notes, Series, Timeline, changed
+from spotkeeper_charts.timeline import Chart, Series, changed
 
 
 def chart(*values: float | None, **more: Any) -> Chart:
@@ -32,28 +32,6 @@ def chart(*values: float | None, **more: Any) -> Chart:
 )
 def test_where_an_axis_ends(drawn: Chart, end: float) -> None:
     assert drawn.end() == pytest.approx(end)
-
-
-def test_one_scale_is_that_of_the_highest_chart() -> None:
-    def tops(one_scale: bool) -> list[float]:
-        lines = Timeline(length_s=9.0, charts=[chart(2.0), chart(10.0)], one_scale=one_scale)
-        found: Any = lines.data()["charts"]
-        return [one["top"] for one in found]
-
-    assert tops(True) == pytest.approx([10.5, 10.5])
-    assert tops(False) == pytest.approx([2.1, 10.5])
-
-
-def test_a_text_that_repeats_is_kept_once() -> None:
-    notes = Notes(name="why", t=[0.0, 1.0, 2.0], texts=["hold", "backfill", "hold"])
-    data: Any = Timeline(length_s=3.0, charts=[], notes=[notes]).data()
-    (found,) = data["notes"]
-    assert found == {
-        "name": "why",
-        "t": [0.0, 1.0, 2.0],
-        "text": [0, 1, 0],
-        "texts": ["hold", "backfill"],
-    }
 
 
 @given(st.lists(st.integers(0, 3)))

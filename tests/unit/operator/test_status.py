@@ -153,13 +153,6 @@ def test_a_turn_s_reason_is_on_the_screen_once_and_no_number_is_parted_from_its_
     assert wrapped[-1].split() == ["(47", "s", "ago)"]
 
 
-def test_workers_of_instances_that_leave_are_named() -> None:
-    status = looked(groups=groups(serving=SIX[:2]))
-    assert "2 of 2 workers, and 4 of instances that leave served in the last minute" in screen(
-        status
-    )
-
-
 def test_instances_that_are_suspected_are_named_and_the_state_is_unknown() -> None:
     """Two of six hang: the last health turn found them, and a promise is broken meanwhile."""
     reason = "load 2.0 erlangs; i-4 finished nothing for 342 s; i-5 finished nothing for 333 s"
@@ -202,19 +195,6 @@ def test_a_turn_that_holds_the_size_and_replaces_an_instance_is_a_change() -> No
 
 def test_waits_of_a_minute_ago_say_since_when_no_request_was_logged() -> None:
     assert "(last 2 min, none for 70 s)" in screen(looked(digests=logs(SIX, 70)))
-
-
-def test_workers_that_stopped_taking_requests_do_not_dilute_the_busy_share() -> None:
-    """AWS warned four that stay in service; two serve everything, at 90 %."""
-    status = looked(digests=[*logs(SIX[:2], 5, busy_s=9.0), *logs(SIX[2:], 65, busy_s=2.0)])
-    assert status.load
-    assert status.load.busy is None or status.load.busy > 0.8
-
-
-def test_a_worker_that_is_silent_is_not_live() -> None:
-    status = looked(digests=[*logs(SIX[:2], 5), *logs(SIX[2:], 61)])
-    assert status.load
-    assert (status.load.workers_live, status.load.workers_expected) == (2, 6)
 
 
 def test_before_any_search_log_load_and_wait_are_unknown() -> None:

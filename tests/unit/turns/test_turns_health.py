@@ -16,7 +16,7 @@ from spotkeeper.domain.decision import Action, Answer, Controller, DecisionRecor
 from spotkeeper.domain.health.memory import HealthMemory
 from spotkeeper.domain.load.digest import Status, digest
 from spotkeeper.domain.load.history import LoadHistory
-from spotkeeper.domain.load.load import Cluster, LoadDigest
+from spotkeeper.domain.load.load import LoadDigest
 from spotkeeper.domain.settings.sizing import Objective, SizingPolicy
 from spotkeeper.domain.sizing.decide import (
     EndInstance,
@@ -108,39 +108,6 @@ def test_a_hung_worker_is_replaced_after_two_observations() -> None:
     assert victim not in stage.spot
     assert record.seen["WorkersReplaced"] == 1
     assert record.outcomes[0].asked.startswith(f"replace {victim}: finished nothing for 360 s")
-
-
-def test_a_worker_that_never_reports_has_until_the_launch_deadline() -> None:
-    stage = Stage(sizing=SizingPolicy(enabled=False))
-    victim, *well = stage.spot
-    for minute in (0, 9, 10, 11):
-        stage.serve(minute, dict.fromkeys(well, 0.9))
-        record = stage.turn(minute).records[0]
-        assert (victim in record.reason) is (minute >= 10)
-        assert ("bootstrap" in record.alarms) is (minute >= 10)
-    assert record.seen["ConfigurationFailure"] == 1
-    assert record.outcomes[0].asked == (
-        f"replace {victim}: never reported in 660 s: its workers do not start"
-    )
-    assert victim not in stage.spot
-
-
-def test_failing_workers_on_premises_are_named_and_alarmed_about() -> None:
-    stage = Stage(sizing=SizingPolicy(enabled=False))
-    stage.fleet = replace(stage.fleet, onprem_workers=1)
-    for minute, due in ((0, 0), (1, 1)):
-        stage.serve(minute, dict.fromkeys(stage.spot, 0.9))
-        now_s = START_S + 60 * minute
-        ill = [
-            replace(served("", now_s - n, 0.5, Status.ERROR), cluster=Cluster.ONPREM)
-            for n in range(6)
-        ]
-        stage.table.add(digest(ill, instant(now_s), "ocr"))
-        (record,) = stage.turn(minute).records
-        assert "on-premises gpu- " in record.reason
-        assert record.seen["OnPremWorkersSuspect"] == due
-        assert ("onprem-workers" in record.alarms) is bool(due)
-    assert record.outcomes == ()
 
 
 class _LastWord(FakeLoadTable):
@@ -263,21 +230,6 @@ def test_a_bound_that_is_too_low_raises_an_alarm() -> None:
     assert (record.rule, record.alarms) == ("spot maximum", ("objective-missed",))
     assert record.seen["WorkersMissing"] > 0
     assert "the bound of 3 is" in record.reason
-
-
-def test_start_up_is_measured_from_launches() -> None:
-    stage = promised()
-    serve(stage, 0, dict.fromkeys(stage.spot, 0.9))
-    stage.turn(0)
-    first = stage.spot[:4]
-    for minute in range(1, 8):
-        stage.serve(minute, dict.fromkeys(first, 0.9))
-        stage.turn(minute)
-    lease = stage.states.acquire("ocr", Controller.HEALTH, instant(START_S + 480), None)
-    assert lease
-    cold_start_s = stage.cloud.physics.cold_start_s
-    assert len(lease.health.start_ups) == stage.cloud.group("spot").desired - 4
-    assert lease.health.start_ups[0] == pytest.approx(cold_start_s, abs=60)
 
 
 # --- the memory follows what AWS may have accepted ------------------------------------------------

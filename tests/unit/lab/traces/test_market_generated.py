@@ -5,7 +5,7 @@ from statistics import mean
 
 import pytest
 
-from spotkeeper_lab.traces.generate import ZONES, generate
+from spotkeeper_lab.traces.generate import generate
 from spotkeeper_lab.traces.market import Market, MarketError
 
 FORTNIGHT_H = 14 * 24.0
@@ -31,17 +31,6 @@ def losses(market: Market) -> list[float]:
 @pytest.fixture(scope="module")
 def markets() -> list[Market]:
     return [generate(seed, hours=FORTNIGHT_H) for seed in range(8)]
-
-
-def test_a_seed_is_a_market() -> None:
-    assert generate(3) == generate(3)
-    assert generate(3) != generate(4)
-    assert (generate(3).pools, generate(3).end_s) == (ZONES, 86_400)
-
-
-def test_capacity_stays_between_nothing_and_the_level() -> None:
-    market = generate(1, hours=FORTNIGHT_H, level=5)
-    assert {change.capacity for change in market.changes()} <= set(range(6))
 
 
 def test_single_zones_come_and_go_but_some_zone_is_nearly_always_there(
