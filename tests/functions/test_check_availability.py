@@ -1,4 +1,4 @@
-"""check_availability as Lambda calls it, on moto: decisions, records, calls, one writer."""
+"""check_availability as Lambda calls it, on moto: decisions, records, calls."""
 
 import json
 import logging
@@ -21,7 +21,6 @@ type Metrics = Callable[[str], dict[str, float]]
 SCHEDULE = json.loads((Path(__file__).parents[2] / "events" / "schedule.json").read_text())
 # The control, the lease twice, the memories, the own memory, the record.
 TABLE_CALLS = {"GetItem": 1, "UpdateItem": 2, "Query": 1, "PutItem": 2}
-LOSES_TWO = ((0.0, 4), (900.0, 2))
 NEVER_HAD_FOUR = ((0.0, 2),)
 
 
@@ -161,40 +160,3 @@ def test_without_any_document_the_turn_fails_and_says_where_they_belong(stage_of
     with pytest.raises(TurnFailed) as caught:
         stage.call(handler)
     assert "no fleet document under /spotkeeper/test/fleets" in failures(caught)[0]
-
-
-# --- one writer -------------------------------------------------------------------------------
-
-
-def test_a_turn_that_finds_another_at_work_sends_it_round_again(stage_of: StageOf) -> None:
-    stage = stage_of(("ocr",), spot=LOSES_TWO)
-    stage.at(900)
-    answers: list[object] = []
-    stage.during["DescribeScalingActivities"] = lambda: answers.append(stage.again(handler))
-    stage.call(handler)
-    assert answers == [{}]
-    first, second = stage.records("ocr")
-    assert (first["action"], second["action"]) == ("backfill", "hold")
-    assert stage.counted("autoscaling")["DescribeAutoScalingGroups"] == 2
-    assert stage.counted("autoscaling")["SetDesiredCapacity"] == 1
-    assert stage.leased("ocr") == set()
-    (state,) = stage.items("ocr", "state")
-    assert "availability_noted" not in state
-
-
-def test_a_turn_that_died_frees_its_fleet_when_its_lease_ends(stage_of: StageOf) -> None:
-    stage = stage_of(("ocr",), spot=LOSES_TWO)
-    stage.at(900)
-
-    def die() -> None:
-        raise KeyboardInterrupt
-
-    stage.during["DescribeScalingActivities"] = die
-    with pytest.raises(KeyboardInterrupt):
-        stage.call(handler)
-    assert stage.leased("ocr") == {"availability"}
-    assert stage.call(handler) == {}
-    stage.at(960)
-    stage.call(handler)
-    assert stage.cloud.group("ocr-on-demand").desired >= 2
-    assert stage.leased("ocr") == set()

@@ -121,12 +121,3 @@ def test_a_history_that_cannot_be_read_is_reported_once_and_starts_afresh(
         stage.call(handler)
     assert "the load history of fleet ocr" in str(caught.value.exceptions[0])
     assert "start 95% within 10 s" in stage.call(handler)["ocr"]
-
-
-def test_two_turns_at_once_resize_once(stage_of: StageOf) -> None:
-    stage = stage_of(("ocr",))
-    serve(stage, "ocr", 0.9)
-    stage.during["Query"] = lambda: stage.again(handler)
-    stage.call(handler)
-    assert stage.counted("autoscaling")["SetDesiredCapacity"] == 1
-    assert [record["action"] for record in stage.records("ocr")] == ["resize", "hold"]

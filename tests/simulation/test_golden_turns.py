@@ -8,8 +8,8 @@ import pytest
 from spotkeeper.domain.decision import Controller
 from spotkeeper.domain.interruption import Interruption, InterruptionKind
 from spotkeeper.domain.settings.availability import AvailabilityPolicy
-from spotkeeper.ports import Throttled, Unavailable
-from spotkeeper.turns.check_availability import check_availability, handle_interruption
+from spotkeeper.ports import Unavailable
+from spotkeeper.turns.check_availability import handle_interruption
 from spotkeeper_lab.cloud.values import GroupSpec, Physics, Purchase
 from spotkeeper_lab.cloud.words import ON_DEMAND_DRY
 from spotkeeper_lab.fakes import Crash, instant
@@ -18,9 +18,6 @@ from tests.simulation.golden import NOTHING, ON_DEMAND, PLENTY, SPOT, A, B, Scen
 # --- what spot does -------------------------------------------------------------------------------
 
 
-QUOTA = "Max spot instance count exceeded. Launching EC2 instance failed."
-NO_KEY = "The key pair ocr does not exist. Launching EC2 instance failed."
-THROTTLED = "RequestLimitExceeded - Request limit exceeded. Launching EC2 instance failed."
 DRY = ON_DEMAND_DRY.format(type="g5.xlarge", zone="us-east-1a")
 
 
@@ -112,34 +109,6 @@ def test_zones_out_of_balance_are_left_so() -> None:
     assert [i.pool for i in fleet.cloud.group(SPOT).instances][4:] == [B, B]
 
 
-def test_an_instance_that_never_starts_is_a_failed_start() -> None:
-    fleet = Scenario(physics=Physics(cold_start_s=10_000))
-    fleet.to(1200)
-    assert "bootstrap" in fleet.alarms()
-    assert fleet.on_demand == fleet.fleet.availability.configuration_cap
-
-
-CAP = AvailabilityPolicy().configuration_cap
-
-
-@pytest.mark.parametrize(
-    ("text", "on_demand", "alarms"),
-    [(QUOTA, 4, {"quota"}), (NO_KEY, CAP, {"configuration"}), (THROTTLED, 0, set())],
-)
-def test_what_refuses_launches_decides_how_many_are_backfilled(
-    text: str, on_demand: int, alarms: set[str]
-) -> None:
-    fleet = Scenario()
-    fleet.to(300)
-    fleet.cloud.fail_launches(SPOT, 300.0, 380.0, text)
-    fleet.cloud.set_desired(SPOT, 8)
-    fleet.to(379)
-    assert fleet.on_demand == on_demand
-    assert fleet.alarms() == alarms
-    fleet.to(4500)
-    assert (fleet.on_demand, fleet.serving) == (0, 8)
-
-
 # --- what else goes wrong -------------------------------------------------------------------------
 
 
@@ -177,23 +146,6 @@ def test_a_late_warning_of_an_instance_that_is_gone_changes_nothing() -> None:
     lines = fleet.table()
     handle_interruption(warning(gone, 1080), [fleet.fleet], fleet.ports, instant(1201))
     assert fleet.table() == lines
-
-
-def test_throttled_calls_stop_the_turn_and_nothing_is_concluded() -> None:
-    fleet = Scenario()
-    fleet.to(300)
-    fleet.faults.refusals["describe"] = Throttled("Rate exceeded")
-    blind = check_availability([fleet.fleet], fleet.ports, instant(300))
-    assert [str(error) for error in blind.errors] == ["fleet ocr: Rate exceeded"]
-    fleet.faults.refusals.clear()
-    fleet.faults.refusals["failures"] = Throttled("Rate exceeded")
-    fleet.cloud.set_desired(SPOT, 6)
-    (record,) = check_availability([fleet.fleet], fleet.ports, instant(301)).records
-    assert record.unread == ("activities of ocr-spot: Throttled: Rate exceeded",)
-    fleet.faults.refusals.clear()
-    fleet.to(900)
-    assert fleet.table() == []
-    assert fleet.serving == 6
 
 
 def test_desired_raised_by_hand_brings_no_burst_of_on_demand() -> None:

@@ -60,13 +60,6 @@ def test_requests_that_end_early_begin_again() -> None:
     assert stage.requests.arrival_s.tolist() == expected
 
 
-def test_a_load_beyond_the_market_puts_more_workers_on_an_instance() -> None:
-    busy = requests(*np.arange(0.0, HOUR, 0.1), service_s=2.0)
-    stage = staged(requests=busy)
-    assert stage.workers_per_instance == 8
-    assert stage.spot_max <= 6
-
-
 @pytest.mark.parametrize("wrong", [{"start_h": 2.5}, {"hours": 4.0}, {"hours": 0.0}])
 def test_hours_that_the_market_does_not_have(wrong: dict[str, float]) -> None:
     with pytest.raises(MarketError):

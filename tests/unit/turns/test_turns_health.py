@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spotkeeper.domain.capacity_request import CapacityRequest
-from spotkeeper.domain.decision import Action, Answer, Controller, DecisionRecord
+from spotkeeper.domain.decision import Answer, Controller, DecisionRecord
 from spotkeeper.domain.health.memory import HealthMemory
 from spotkeeper.domain.load.digest import Status, digest
 from spotkeeper.domain.load.history import LoadHistory
@@ -81,23 +81,6 @@ def test_stale_logs_change_nothing_and_raise_alarms(known: bool) -> None:
     assert (record.rule, record.alarms) == ("stale search logs", alarms)
     assert (record.seen["StaleSearchLogs"], record.seen["SearchLogAge"]) == (1, 240)
     assert (record.outcomes, stage.cloud.group("spot").desired) == ((), before)
-
-
-def test_logs_that_stopped_long_ago_are_not_called_never_come() -> None:
-    stage = Stage()
-    stage.serve(0, dict.fromkeys(stage.spot, 0.9))
-    stage.turn(0)
-    (record,) = stage.turn(60).records
-    assert "the newest is 3600 s old" in record.reason
-    assert record.seen["SearchLogAge"] == 3600
-
-
-def test_with_sizing_off_the_group_is_someone_elses() -> None:
-    stage = Stage(sizing=SizingPolicy(enabled=False))
-    stage.serve(0, dict.fromkeys(stage.spot, 0.9))
-    (record,) = stage.turn(0).records
-    assert (record.action, record.rule, record.outcomes) == (Action.HOLD, "sizing is off", ())
-    assert record.seen["WorkersNeeded"] == 6
 
 
 def test_a_hung_worker_is_replaced_after_two_observations() -> None:
@@ -170,19 +153,6 @@ def serve(stage: Stage, minute: int, shares: Mapping[str, float]) -> None:
         stage.serve(minute - back, shares)
 
 
-def test_the_promise_sizes_the_group_and_the_record_says_so() -> None:
-    stage = promised()
-    serve(stage, 0, dict.fromkeys(stage.spot, 0.9))
-    (record,) = stage.turn(0).records
-    assert record.rule == "objective"
-    assert record.reason.startswith("load 3.6 erlangs needs ")
-    assert "start 95% within 10 s" in record.reason
-    assert stage.cloud.group("spot").desired == record.seen["WorkersNeeded"] > 4
-    assert record.seen["ArrivalRate"] == pytest.approx(0.4, rel=0.05)
-    assert record.seen["ServiceMean"] == pytest.approx(9.0, rel=0.05)
-    assert record.seen.keys() >= {"Dispersion10s", "Dispersion60s", "ServiceP95", "WorkersMissing"}
-
-
 def test_booting_workers_are_not_asked_for_again() -> None:
     stage = promised()
     serve(stage, 0, dict.fromkeys(stage.spot, 0.9))
@@ -219,17 +189,6 @@ def test_the_record_has_the_cost_of_the_followed_rule_and_of_the_cheapest() -> N
         assert ("HoursFollowed" in one.seen) == ("over the last day" in one.reason)
     seen = records[-1].seen
     assert 0 < seen["HoursLeast"] <= seen["HoursFollowed"]
-
-
-def test_a_bound_that_is_too_low_raises_an_alarm() -> None:
-    stage = promised()
-    bounds = replace(stage.fleet.bounds, spot_max=3)
-    stage.fleet = replace(stage.fleet, bounds=bounds)
-    serve(stage, 0, dict.fromkeys(stage.spot, 0.9))
-    (record,) = stage.turn(0).records
-    assert (record.rule, record.alarms) == ("spot maximum", ("objective-missed",))
-    assert record.seen["WorkersMissing"] > 0
-    assert "the bound of 3 is" in record.reason
 
 
 # --- the memory follows what AWS may have accepted ------------------------------------------------
