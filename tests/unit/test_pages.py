@@ -12,6 +12,7 @@ from typing import Any
 
 import botocore.session
 import pytest
+import typer
 from botocore import xform_name
 from typer.testing import CliRunner
 
@@ -31,15 +32,15 @@ MAKEFILE = (ROOT / "Makefile").read_text(encoding="utf-8")
 TARGETS = set(re.findall(r"^([a-z0-9-]+):", MAKEFILE, re.MULTILINE))
 
 
-def commands(program: str) -> list[Any]:
+def commands(program: str, *, in_text: bool = True) -> list[Any]:
     """Every shown line, and every command within a text, that calls a program."""
-    return list(_commands(program))
+    return list(_commands(program, in_text))
 
 
-def _commands(program: str) -> Iterator[Any]:
+def _commands(program: str, in_text: bool) -> Iterator[Any]:
     for page in PAGES:
         text = page.read_text(encoding="utf-8")
-        for line in (*SHOWN.findall(text), *IN_TEXT.findall(text)):
+        for line in (*SHOWN.findall(text), *(IN_TEXT.findall(text) if in_text else ())):
             words = shlex.split(line.replace("\\\n", " "), comments=True) if "'" not in line else []
             if words[1:] and words[0].rpartition("/")[2] == program and line not in RULES:
                 yield pytest.param(words[1:], id=f"{page.name}: {' '.join(words)[:50]}")
@@ -71,7 +72,27 @@ def test_a_parameter_of_a_deployment_is_the_templates(words: list[str]) -> None:
     assert set(given) <= template()["Parameters"].keys()
 
 
+# The command reference shows what may be typed, not what is.
+OURS = [
+    it
+    for it in commands("spotkeeper", in_text=False)
+    if "commands.md" not in str(it.id) and "--help" not in it.values[0]
+]
+
+
+@pytest.mark.parametrize("words", OURS)
+def test_a_command_of_ours_is_understood(words: list[str]) -> None:
+    words, name = list(words), "spotkeeper"
+    command = typer.main.get_command(app)
+    context = command.make_context(name, list(words), resilient_parsing=False)
+    while known := getattr(command, "commands", None):
+        name = words.pop(0)
+        command = known[name]
+    command.make_context(name, words, parent=context)
+
+
 def test_there_are_such_commands() -> None:
+    assert len(OURS) > 10
     assert len(commands("aws")) >= 8
     assert len(commands("make")) >= 20
     assert len(commands("sam")) >= 4
