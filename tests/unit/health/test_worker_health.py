@@ -143,6 +143,9 @@ def untouched(seconds: float, in_flight: int = 0) -> QueueMemory:
     return QueueMemory(length=length, untouched_since=at(-seconds), untouched_looks=10)
 
 
+EMPTY = QueueMemory(length=QueueLength(waiting=0, in_flight=0), empty_since=at(-300))
+
+
 def nobody_reports(queue: QueueMemory | None, silence_s: float = 900) -> HealthMemory:
     """A fleet of six of which none reported since an hour, its last log so long ago."""
     flow = LogFlow(known_since=at(-9000), newest=at(-silence_s), rate=1.0)
@@ -360,7 +363,7 @@ def test_half_the_fleet_at_once_rather_lost_its_logs_unless_the_others_are_busy(
     assert diagnosed(AT_EASE, memory=two).replace == tuple(SPOT[:2])
 
 
-def test_of_half_the_fleet_one_is_replaced_late_and_its_successor_proves_the_others() -> None:
+def test_of_half_the_fleet_one_is_replaced_late_and_the_others_once_its_successor_reports() -> None:
     assert not diagnosed(AT_EASE, memory=half_silent(1799)).replace
     first = diagnosed(AT_EASE, memory=half_silent(1800))
     assert (first.replace, first.logs_missing) == ((SPOT[0],), 3)
@@ -370,13 +373,13 @@ def test_of_half_the_fleet_one_is_replaced_late_and_its_successor_proves_the_oth
     for ago_s, due in ((1199, ()), (1200, (SPOT[0],))):
         again = half_silent(2400, replaced=(at(-ago_s),))
         assert diagnosed(AT_EASE, memory=again).replace == due
-    # One that came into service since then has logged requests: they do not work.
+    # An instance that came into service since then has logged requests. Two an hour are replaced.
     since = {**OLD.in_service_since, SPOT[3]: at(-300)}
     came = half_silent(2400, in_service_since=since, replaced=(at(-500),))
-    assert diagnosed(AT_EASE, memory=came).replace == (SPOT[0],)  # The budget of an hour is two.
-    assert not diagnosed(AT_EASE, memory=came).logs_missing
-    starting = replace(came, starting={SPOT[3]: at(-300)})
-    assert diagnosed(AT_EASE, memory=starting).logs_missing == 3
+    assert diagnosed(AT_EASE, memory=came).replace == (SPOT[0],)
+    assert not diagnosed(AT_EASE, memory=replace(came, starting={SPOT[3]: at(-300)})).replace
+    spent = replace(came, replaced=(at(-500), at(-100)))
+    assert not diagnosed(AT_EASE, memory=spent).memory.silent
 
 
 def test_requests_pass_by_who_has_no_log_and_are_forgotten_with_the_next_log() -> None:
@@ -481,6 +484,25 @@ def test_minutes_without_a_request_since_memory_was_lost_prove_no_worker() -> No
     flow = LogFlow(newest=at(-60), rate=0.005, lately=0.0, watched_since=at(-90))
     memory = replace(starting(-60, by=0.0), flow=flow)
     assert diagnosed(load(), memory=memory).memory.unheard == (SPOT[0],)
+
+
+@pytest.mark.parametrize(
+    ("queue", "unheard"),
+    [
+        (None, ()),
+        (QueueMemory(length=QueueLength(waiting=0, in_flight=3)), (SPOT[0],)),
+        (QueueMemory(length=QueueLength(waiting=0, in_flight=3), trouble="denied"), ()),
+        (QueueMemory(length=QueueLength(waiting=0, in_flight=0)), (SPOT[0],)),
+        (replace(EMPTY, empty_looks=5), ()),
+    ],
+)
+def test_a_queue_in_use_shows_that_requests_have_not_stopped_with_their_logs(
+    queue: QueueMemory | None, unheard: tuple[str, ...]
+) -> None:
+    """An instance that never reported was launched after the logs stopped: does it serve?"""
+    flow = LogFlow(newest=at(-600), rate=1.0, lately=1.0, watched_since=at(-7200))
+    memory = replace(starting(-60, by=0.0), flow=flow, worker_known_at=at(-60), queue=queue)
+    assert diagnosed(load(), memory=memory).memory.unheard == unheard
 
 
 def test_who_is_launching_was_not_heard_of_when_it_comes_into_service() -> None:

@@ -123,15 +123,22 @@ def test_a_load_that_falls_is_followed_once_a_whole_window_is_known(objective: b
     assert fleet.desired[-1] <= 6
 
 
-def test_half_of_the_shippers_broken_neither_shrinks_nor_replaces() -> None:
+def test_half_of_the_shippers_broken_does_not_shrink_and_tries_whether_a_successor_reports() -> (
+    None
+):
     fleet = fleet_of(12, 8.0, objective=True)
     fleet.minutes(-20, 0, turned=False)
     fleet.minutes(0, 10)
     before = fleet.desired[-1]
     fleet.dark = set(fleet.stage.spot[::2])
-    fleet.minutes(10, 60)
+    for minute in range(10, 60):
+        there = set(fleet.stage.spot)
+        fleet.minutes(minute, minute + 1)
+        # Their network is broken: the successors' logs are lost, too.
+        fleet.dark |= set(fleet.stage.spot) - there
     assert min(fleet.desired[10:]) >= before - 1
-    assert sum(record.seen["WorkersReplaced"] for record in fleet.records) == 0
+    replaced = [record.seen["WorkersReplaced"] for record in fleet.records]
+    assert (sum(replaced[:40]), sum(replaced)) == (0, 2)
     assert "search-logs-missing" in fleet.records[-1].alarms
     assert fleet.records[-1].rule == "partly known load"
     fleet.dark = set()

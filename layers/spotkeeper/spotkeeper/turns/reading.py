@@ -175,7 +175,7 @@ def _is_load_known(fleet: Fleet, health: HealthMemory, now: datetime) -> bool:
     if not fleet.sizing.enabled:
         return False
     quiet = is_quiet(quiet_s(health.queue, now), fleet.sizing.quiet_after_s)
-    if quiet or requests_had_stopped(health, CERTAIN):
+    if quiet or requests_had_stopped(health, CERTAIN, now):
         return True
     if not health.needed or health.needed[-1].held:
         return False

@@ -31,6 +31,7 @@ OBSERVATIONS_APART = timedelta(seconds=30)
 LONGEST_TURN = timedelta(seconds=30)
 # A worker is slow compared with at least this many others.
 PEERS_TO_BE_SLOWER_THAN = 2
+UNPROVEN = "; it is replaced to see whether its successor reports"
 # Requests that fail at once, or time out, are no measure of speed: few of a worker's may have.
 FAILED_AT_MOST = 0.1
 # So many requests, times their squared variation, tell a slow worker from a run of long requests.
@@ -76,16 +77,15 @@ def diagnose(
     """
     policy = fleet.worker_health
     memory = replace(memory, replaced=_of_last_day(memory, now))
+    budget = max(0, policy.replacements_per_hour - len(_of_last_hour(memory, now)))
     quiet = silent(memory, fleet, now) if policy.enabled else {}
     missing = logs_rather_missing(quiet, memory, load, fleet)
     launching = unreported(load, memory, fleet, now) if policy.enabled else {}
     never_reported = {i: launching[i] for i in late(launching, memory, fleet, now)}
     ill = _failing_or_slow(load, memory, policy) if policy.enabled else {}
     idle = idle_beside_requests(memory, fleet, now) if policy.enabled else {}
-    one = tried(quiet, memory, fleet, now) if missing else ()
-    to_see = "; it is replaced to see whether its successor reports"
-    proven = {i: quiet[i] + to_see for i in one} if missing else quiet
-    reasons = proven | idle | ill | never_reported
+    replaceable = tried(quiet, budget, memory, fleet, now) if missing else quiet
+    reasons = {i: quiet[i] for i in replaceable} | idle | ill | never_reported
     onprem = _onprem_suspicions(load, policy, now) if policy.enabled else {}
     suspects, due = _observed(reasons, memory.suspects, now)
     onprem_suspects, onprem_due = _observed(onprem, memory.onprem_suspects, now)
@@ -94,10 +94,9 @@ def diagnose(
     else:
         silence = now - memory.flow.newest if memory.flow.newest else timedelta(0)
         wanted = one_at_a_time(due, silence, memory, fleet, now)
-    budget = max(0, policy.replacements_per_hour - len(_of_last_hour(memory, now)))
     return Diagnosis(
         replace=wanted[:budget],
-        reasons=quiet | reasons,
+        reasons=quiet | reasons | {i: quiet[i] + UNPROVEN for i in replaceable if missing},
         logs_missing=len(quiet) if missing else 0,
         onprem_silent=_onprem_silent(load, fleet, memory, now),
         over_budget=wanted[budget:],

@@ -22,7 +22,12 @@ from spotkeeper.domain.load.flow import (
     requests_since,
 )
 from spotkeeper.domain.load.load import Load, LoadDigest, merged, slot_begins, slot_of
-from spotkeeper.domain.load.request_queue import known_length, known_waiting, untouched_s
+from spotkeeper.domain.load.request_queue import (
+    known_length,
+    known_waiting,
+    quiet_s,
+    untouched_s,
+)
 from spotkeeper.domain.load.summarise import onprem_at_once
 
 # A worker ships its logs once a minute at least.
@@ -197,7 +202,7 @@ def logs_rather_missing(
     """Tell whether over a third are silent at once, the others at ease: rather logs do not come.
 
     Had they died, the others would serve what they served: of half of the workers each is twice as
-    busy as before, or busy all the time. And the successor of one that was replaced would report.
+    busy as before, or busy all the time.
     """
     # The first of them to be certain is not alone: the others have half of the evidence.
     half = {i for i in memory.in_service_since if memory.expected.get(i, 0.0) >= CERTAIN / 2}
@@ -205,22 +210,10 @@ def logs_rather_missing(
     total = len(memory.in_service_since)
     if not found or len(alike) < 2 or 3 * len(alike) <= total:  # noqa: PLR2004
         return False
-    if _successor_reports(found, memory):
-        return False
     workers = workers_in_service(total, load, fleet)
     left = workers - len(alike) * fleet.workers_per_instance
     taken_over = memory.usual_load / workers * (1 + workers / max(1, left)) / 2
     return _busiest(load) < min(BUSY_ALL_THE_TIME, taken_over or BUSY_ALL_THE_TIME)
-
-
-def _successor_reports(quiet: Collection[str], memory: HealthMemory) -> bool:
-    """Tell whether one was replaced to see that, and an instance came into service and reported."""
-    tried_at = _silent_since(quiet, memory) + TRIED_AFTER
-    first = min((at for at in memory.replaced if at >= tried_at), default=None)
-    return first is not None and any(
-        since > first and i not in quiet and i not in memory.starting
-        for i, since in memory.in_service_since.items()
-    )
 
 
 def _silent_since(quiet: Iterable[str], memory: HealthMemory) -> datetime:
@@ -273,7 +266,7 @@ def unheard(memory: HealthMemory, now: datetime) -> tuple[str, ...]:
     Nobody knows, however rarely requests come, until one is logged. Where the requests of an hour
     would not tell either, or requests had stopped before, whoever is in service serves.
     """
-    if _too_rare(memory, now) or requests_had_stopped(memory, CERTAIN):
+    if _too_rare(memory, now) or requests_had_stopped(memory, CERTAIN, now):
         return ()
     stopped = memory.flow.is_missing(now) and not known_waiting(memory.queue)
     return tuple(
@@ -290,7 +283,7 @@ def not_met(memory: HealthMemory, in_service: Iterable[str], now: datetime) -> t
     """
     if (
         _too_rare(memory, now)
-        or requests_had_stopped(memory, CERTAIN)
+        or requests_had_stopped(memory, CERTAIN, now)
         or now - slot_begins(memory.flow.counted) > TURNS_STOPPED
     ):
         return ()
@@ -316,7 +309,7 @@ def _nobody_serves(memory: HealthMemory, now: datetime) -> bool:
     """
     if known_length(memory.queue):
         return untouched_s(memory.queue, now) > 0
-    return memory.flow.is_missing(now) and not requests_had_stopped(memory, UNHEARD)
+    return memory.flow.is_missing(now) and not requests_had_stopped(memory, UNHEARD, now)
 
 
 def nobody_serves(memory: HealthMemory, now: datetime) -> str:
@@ -357,14 +350,15 @@ def with_silence(memory: HealthMemory, before: LogFlow, load: Load, now: datetim
     return replace(memory, silences=tuple(kept[-SILENCES:]))
 
 
-def requests_had_stopped(memory: HealthMemory, expected: float) -> bool:
+def requests_had_stopped(memory: HealthMemory, expected: float, now: datetime) -> bool:
     """Tell whether no request came any more while an instance that works was still in service.
 
-    Without a queue that shows requests, instances that were launched since cannot be judged.
+    Instances that were launched since cannot be judged, unless the queue shows requests.
     """
-    if known_waiting(memory.queue) or memory.worker_known_at is None:
+    if known_length(memory.queue) and not quiet_s(memory.queue, now):
         return False
-    return memory.flow.stopped_by(memory.worker_known_at, expected)
+    known_at = memory.worker_known_at
+    return known_at is not None and memory.flow.stopped_by(known_at, expected)
 
 
 def late(
@@ -397,10 +391,18 @@ def one_at_a_time(
 
 
 def tried(
-    quiet: Collection[str], memory: HealthMemory, fleet: Fleet, now: datetime
+    quiet: Collection[str], budget: int, memory: HealthMemory, fleet: Fleet, now: datetime
 ) -> tuple[str, ...]:
-    """Return which to replace of those whose logs are rather missing: one, after half an hour."""
-    silence = now - _silent_since(quiet, memory) if quiet else timedelta(0)
-    return (
-        one_at_a_time(tuple(quiet), silence, memory, fleet, now) if silence >= TRIED_AFTER else ()
-    )
+    """Return which to replace of those whose logs are rather missing: one, after half an hour.
+
+    An instance that came into service since, and reports, shows that logs arrive: then the next
+    ones follow as fast as the budget allows.
+    """
+    silent_since = _silent_since(quiet, memory)
+    if now - silent_since < TRIED_AFTER:
+        return ()
+    first = min((at for at in memory.replaced if at >= silent_since + TRIED_AFTER), default=now)
+    for i, since in memory.in_service_since.items():
+        if since > first and i not in quiet and i not in memory.starting:
+            return tuple(quiet)[:budget]
+    return one_at_a_time(tuple(quiet), now - silent_since, memory, fleet, now)
