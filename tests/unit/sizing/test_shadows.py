@@ -112,6 +112,13 @@ def test_a_young_fleet_follows_the_prudent_rule() -> None:
     assert choose(scores_of(steady(2.0, 2.0, 12 * STEP_SLOTS))).index >= 0
 
 
+def test_a_young_fleet_follows_the_prudent_rule_until_another_kept_the_promise() -> None:
+    """Nobody foresees a first step. The cheapest of those that missed it serves below the load."""
+    missed = known([5_000.0, 5_000.0], [60, 50], steps=20.0)
+    assert choose(missed).member == PRUDENT
+    assert choose(replace(missed, steps=288.0 * 5)).index >= 0
+
+
 def known(late: Sequence[float], hours: Sequence[float], **more: float) -> Scores:
     """Scores of a day in which two members are better than all others."""
     rest = len(FAMILY) - len(late)

@@ -48,12 +48,17 @@ class ArrivalLog:
         work_s = self.work_sums[end] - self.work_sums[begin]
         return max(0.0, work_s) / (SLOT_S * max(1, end - begin))
 
+    def count(self, begin: int, end: int) -> int:
+        """Return the requests of the slots from one index to before another, as far as known."""
+        begin, end = (max(0, min(at, len(self))) for at in (begin, end))
+        return self.request_sums[end] - self.request_sums[begin]
+
     def service_mean_s(self, end: int) -> float:
         """Return the mean service time of what arrived before an index; 0 of nothing."""
         end = max(0, min(end, len(self)))
         for slots in (MEAN_SLOTS, DAY_SLOTS):
             begin = max(0, end - slots)
-            count = self.request_sums[end] - self.request_sums[begin]
+            count = self.count(begin, end)
             if count >= ENOUGH or (count and slots == DAY_SLOTS):
                 return (self.work_sums[end] - self.work_sums[begin]) / count
         return 0.0

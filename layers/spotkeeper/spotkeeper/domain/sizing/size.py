@@ -382,11 +382,21 @@ def _offered(load: LoadSummary, mean_s: float) -> float:
 def found_by(
     member: Member, load: LoadSummary, mean_s: float, policy: ObjectivePolicy
 ) -> tuple[int, int]:
-    """Return what a member finds to be needed now, and the most while it keeps a need."""
+    """Return what a member finds to be needed now, and the most while it keeps a need.
+
+    PRUDENT lets go of the highest minutes, as long as their requests are no more than the promise
+    allows to be late.
+    """
     ends = _ends(load, mean_s)
     now = max(needed(member, load.log, end, mean_s, policy) for end in ends)
     back = range(ends[0], max(0, ends[0] - member.keep_s // 60 * MINUTE_SLOTS), -MINUTE_SLOTS)
-    return now, max(now, *(needed(member, load.log, end, mean_s, policy) for end in back))
+    kept = sorted((needed(member, load.log, end, mean_s, policy), end) for end in back)
+    if member == PRUDENT:
+        requests = {end: load.log.count(end - MINUTE_SLOTS, end) for end in back}
+        late = (1.0 - policy.share) * sum(requests.values())
+        while len(kept) > 1 and (late := late - requests[kept[-1][1]]) >= 0:
+            kept.pop()
+    return now, max(now, kept[-1][0])
 
 
 def _recent_needs(
