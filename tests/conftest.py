@@ -45,7 +45,7 @@ TOGETHER = {
 
 
 # The same examples for everybody; `make laws` draws others each time, and many more.
-settings.register_profile("spotkeeper", deadline=None, derandomize=True)
+settings.register_profile("spotkeeper", deadline=None, derandomize=True, max_examples=50)
 settings.register_profile(
     "laws", deadline=None, derandomize=False, max_examples=20_000, print_blob=True
 )
