@@ -179,7 +179,7 @@ class Choice:
     def __str__(self) -> str:
         """Say why this one is followed."""
         if self.index < 0:
-            return f"{self.member}, less what chance adds, until another rule kept the promise"
+            return f"{self.member}, less what chance adds, while the fleet's log is young"
         text = f"{self.member}: {_kept(self.share, self.hours_a_day)} over the last day"
         if self.known_h < DAY_STEPS * STEP_S / 3600 / 2:
             text += f" ({self.known_h:.1f} h known)"
@@ -513,9 +513,8 @@ def choose(scores: Scores) -> Choice:
 
     Late requests are corrected by how the fleet itself did with its choices. While less than a
     day is known, standard errors are added to them, fewer if no member keeps the promise so. If
-    none keeps it at all, a fleet whose day is known follows the cheapest of those that are about
-    the best. A young fleet follows PRUDENT: nobody foresees a first step, and the cheapest of
-    those that missed it serves below the load.
+    none keeps it at all, the cheapest of those that are about the best is taken, and none with a
+    negative margin: after a step that nobody foresaw, it would serve below the load.
     """
     if scores.steps < YOUNG_STEPS - 0.5 or len(scores.late) != len(FAMILY):
         return Choice()
@@ -538,9 +537,9 @@ def choose(scores: Scores) -> Choice:
         if kept:
             break
     else:
-        if unknown:
-            return Choice()
-        kept = [one for one in members if late[one] <= min(late) * 1.1 + 1e-9]
+        above = [one for one in members if FAMILY[one].roots >= 0]
+        best_late = min(late[one] for one in above)
+        kept = [one for one in above if late[one] <= best_late * 1.1 + 1e-9]
     best = min(kept, key=lambda one: (scores.hours[one], late[one], one))
     now = scores.followed
     if now in kept and scores.hours[now] <= scores.hours[best] * (1 + CHEAPER):
