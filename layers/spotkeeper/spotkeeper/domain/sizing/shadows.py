@@ -537,9 +537,8 @@ def choose(scores: Scores) -> Choice:
         if kept:
             break
     else:
-        above = [one for one in members if FAMILY[one].roots >= 0]
-        best_late = min(late[one] for one in above)
-        kept = [one for one in above if late[one] <= best_late * 1.1 + 1e-9]
+        kept = [one for one in members if late[one] <= min(late) * 1.1 + 1e-9]
+        kept = [one for one in kept if FAMILY[one].roots >= 0] or kept
     best = min(kept, key=lambda one: (scores.hours[one], late[one], one))
     now = scores.followed
     if now in kept and scores.hours[now] <= scores.hours[best] * (1 + CHEAPER):
