@@ -25,7 +25,6 @@ class Figure:
 
 
 def show(title: str, figures: Iterable[Figure], caption: str = "") -> None:
-    """Print figures as a table."""
     table = Table("figure", "measured", "limit", "", title=title, caption=caption)
     for figure in figures:
         limit = "" if figure.limit is None else f"{figure.limit:g} {figure.unit}"

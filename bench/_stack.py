@@ -105,5 +105,4 @@ def warning(instance_id: str, at: datetime) -> dict[str, Any]:
 
 
 def service_of(model: Any) -> str:
-    """Name the service of a call."""
     return str(model.service_model.service_name)

@@ -87,8 +87,6 @@ GOAL_USD = 8.0
 
 @dataclass(slots=True)
 class Turn:
-    """What one invocation cost."""
-
     calls: Counter[str] = field(default_factory=Counter)
     cpu_s: float = 0.0
     log_bytes: int = 0

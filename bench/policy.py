@@ -148,7 +148,6 @@ def main() -> None:
 def measured(
     market: Market, world: World, policies: Sequence[str] = POLICIES, seed: int = 0
 ) -> Rows:
-    """Try policies on the windows of a market."""
     hours = DAY_H if market.end_s >= DAY_H * 3600 else SHORT_H
     plan = BacktestPlan(
         markets=[market],

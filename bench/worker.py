@@ -44,13 +44,11 @@ class Scene:
     worker: Worker
 
     def start_again(self) -> None:
-        """Start another agent."""
         self.agent = start_agent(self.folder, self.server, subprocess.DEVNULL, **self.settings)
 
 
 @contextlib.contextmanager
 def scene(**settings: object) -> Iterator[Scene]:
-    """Have a machine in service."""
     machine = FakeMachine()
     with tempfile.TemporaryDirectory() as name, FakeServer(machine) as server:
         machine.launch()

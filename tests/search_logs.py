@@ -74,7 +74,6 @@ def packed(text: str, mtime: int = 0) -> str:
 
 
 def lines(logs: Sequence[object]) -> str:
-    """Logs as JSON lines."""
     return "\n".join(map(json.dumps, logs))
 
 

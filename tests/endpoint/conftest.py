@@ -80,7 +80,6 @@ def types(line: str, environment: dict[str, str], path: Path) -> str:
 
 
 def free_port() -> int:
-    """A port that nobody serves at."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])

@@ -206,17 +206,14 @@ class Place:
         return host
 
     def volumes(self) -> list[Any]:
-        """The volumes of jobs."""
         mine: Any = [{"Name": "tag-key", "Values": ["spotkeeper:job"]}]
         return self.ec2.describe_volumes(Filters=mine)["Volumes"]
 
     def snapshots(self) -> list[Any]:
-        """The snapshots of jobs."""
         mine: Any = [{"Name": "tag-key", "Values": ["spotkeeper:job"]}]
         return self.ec2.describe_snapshots(Filters=mine, OwnerIds=["self"])["Snapshots"]
 
     def images(self) -> list[str]:
-        """The images of jobs."""
         return [it["ImageId"] for it in self.ec2.describe_images(Owners=["self"])["Images"]]
 
     def _instances(self) -> Iterator[Mapping[str, Any]]:
@@ -224,7 +221,6 @@ class Place:
             yield from reservation["Instances"]
 
     def running(self) -> list[Mapping[str, Any]]:
-        """The instances that run."""
         return [it for it in self._instances() if it["State"]["Name"] == "running"]
 
     def take(self, *, warned: bool) -> None:
@@ -343,7 +339,6 @@ class DryZones(AwsJobs):
     place: Place
 
     def start(self, spec: JobSpec, job: Job, launch: Launch) -> str:
-        """Launch where there is capacity."""
         zones = tuple(zone for zone in launch.zones if zone != self.place.dry)
         if not zones:
             raise NotMade("InsufficientInstanceCapacity")

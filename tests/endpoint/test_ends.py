@@ -22,7 +22,6 @@ def checkout(tmp_path: Path) -> Path:
 
 
 def with_a_function(lab: Lab) -> None:
-    """Let a function have a process."""
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w") as archive:
         archive.writestr("app.py", SOURCE)

@@ -85,7 +85,6 @@ class Unit:
         return ["docker", *rest]
 
     def run(self, words: list[str]) -> "subprocess.CompletedProcess[str]":
-        """Run one line to its end."""
         return subprocess.run(
             words, env=containers.environment(self.host), capture_output=True, text=True,
             check=False, timeout=150,

@@ -30,8 +30,6 @@ BOOK = PriceBook(
 
 
 class FixedPrices:
-    """One price each."""
-
     def now(self, pools: object, now: object) -> PriceBook:
         del pools, now
         return BOOK

@@ -53,7 +53,6 @@ def deployed(
 
 
 def ring(alarm: str, state: Literal["ALARM", "INSUFFICIENT_DATA"] = "ALARM") -> None:
-    """Have an alarm of the stack ring, or have no data."""
     cloudwatch, name = boto3.client("cloudwatch"), f"{STACK}-{alarm}"
     cloudwatch.put_metric_alarm(
         AlarmName=name,
@@ -69,8 +68,6 @@ def ring(alarm: str, state: Literal["ALARM", "INSUFFICIENT_DATA"] = "ALARM") -> 
 
 
 class NoPrices:
-    """Nothing has a price."""
-
     def now(self, pools: object, now: object) -> PriceBook:
         del pools, now
         return PriceBook()

@@ -7,7 +7,6 @@ FOLDER = Path(__file__).parent / "kept"
 
 
 def matches(name: str, answer: str) -> None:
-    """Compare an answer with the one that is kept."""
     path = FOLDER / name
     if os.environ.get("GOLDEN") == "write":
         path.write_text(answer, encoding="utf-8")

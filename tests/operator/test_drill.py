@@ -44,7 +44,6 @@ def put(stage: Stage, **changes: object) -> None:
 
 @pytest.fixture
 def fis(whole: Stage, monkeypatch: pytest.MonkeyPatch) -> Experiments:
-    """FIS instead of a client of it."""
     found = Experiments(whole, STACK)
     found.stand_in(monkeypatch)
     return found

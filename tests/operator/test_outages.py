@@ -30,7 +30,6 @@ def waiting(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def answers(monkeypatch: pytest.MonkeyPatch, asked: str, answer: Any) -> None:
-    """Have AWS answer one operation so."""
     send: Callable[..., Any] = getattr(BaseClient, "_make_api_call")  # noqa: B009 - untyped
 
     def one(client: BaseClient, operation: str, arguments: object) -> Any:

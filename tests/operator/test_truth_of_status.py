@@ -140,7 +140,6 @@ class Told(Troubled):
             self._turned[record["controller"]] = max(at, self._turned.get(record["controller"], at))
 
     def served(self, served: Served) -> None:
-        """Note what was served."""
         super().served(served)
         self._served.append(served)
 
@@ -296,7 +295,6 @@ def _is_p95(load: LoadNow, waits: Sequence[float], off_s: float) -> bool:
 
 
 def looked_at(scenario: Scenario) -> Looking:
-    """Run a scenario and look each minute."""
     with Told(scenario).deployed() as world:
         world.go()
         world.settle()

@@ -20,7 +20,6 @@ SEARCH = re.compile(
 
 
 def alarms(stack: Stack) -> dict[str, Any]:
-    """All alarms, by logical id."""
     return stack.resources("AWS::CloudWatch::Alarm")
 
 
@@ -33,14 +32,12 @@ def own_metric(alarm: dict[str, Any]) -> str | None:
 
 
 def dashboard(stack: Stack) -> list[dict[str, Any]]:
-    """The widgets of the dashboard."""
     [board] = stack.resources("AWS::CloudWatch::Dashboard").values()
     widgets: list[dict[str, Any]] = json.loads(board["DashboardBody"])["widgets"]
     return widgets
 
 
 def expressions(widget: dict[str, Any]) -> list[str]:
-    """The expressions of a widget."""
     return [line["expression"] for [line] in widget["properties"].get("metrics", [])]
 
 

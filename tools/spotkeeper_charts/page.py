@@ -22,8 +22,6 @@ class Figure:
 
 @dataclass(frozen=True, slots=True)
 class Heading:
-    """A heading for the blocks below it."""
-
     text: str
     kind: str = "heading"
 
@@ -81,7 +79,6 @@ class Page:
 
 
 def page_html(page: Page) -> str:
-    """The page's text."""
     loader = PackageLoader("spotkeeper_charts")
     environment = Environment(
         loader=loader,

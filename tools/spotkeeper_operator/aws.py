@@ -52,7 +52,6 @@ class Aws:
 
     @property
     def region(self) -> str:
-        """The region of every client."""
         return self.session.region_name
 
     def client(self, service: str, region: str | None = None) -> Any:
@@ -63,27 +62,22 @@ class Aws:
 
     @cached_property
     def autoscaling(self) -> "AutoScalingClient":
-        """Auto Scaling."""
         return self.session.client("autoscaling", config=CONFIG)
 
     @cached_property
     def cloudformation(self) -> "CloudFormationClient":
-        """CloudFormation."""
         return self.session.client("cloudformation", config=CONFIG)
 
     @cached_property
     def cloudwatch(self) -> "CloudWatchClient":
-        """CloudWatch."""
         return self.session.client("cloudwatch", config=CONFIG)
 
     @cached_property
     def dynamodb(self) -> "DynamoDBClient":
-        """DynamoDB."""
         return self.session.client("dynamodb", config=CONFIG)
 
     @cached_property
     def ec2(self) -> "EC2Client":
-        """EC2."""
         return self.session.client("ec2", config=CONFIG)
 
     def stack(self, name: str) -> Stack:
@@ -94,7 +88,6 @@ class Aws:
         return stack
 
     def documents(self, stack: Stack) -> FleetDocuments:
-        """Read the stack's fleet documents."""
         ssm = self.session.client("ssm", config=CONFIG)
         documents = FleetDocumentStore(ssm, stack.documents_path).load()
         self.wrong_documents = documents.errors
@@ -117,7 +110,6 @@ class Aws:
         )
 
     def records(self, stack: Stack) -> DecisionRecords:
-        """The stack's decision records."""
         return DecisionRecords(self.dynamodb, stack.table)
 
 

@@ -30,7 +30,6 @@ def stopped_text(fleet: str, stopped: "Stopped") -> str:
 
 
 def control_json(fleet: str, control: Control) -> str:
-    """All that is said of a fleet, as `status --json` has it."""
     return as_json({"fleet": fleet, **asdict(control)})
 
 

@@ -89,7 +89,6 @@ class Leaving:
         return Stopped(did=tuple(self.preview()), left=tuple(self.left))
 
     def _end_backfill(self, group: Group) -> None:
-        """Lower a group to its minimum."""
         writer = AutoScalingWriter(self._aws.autoscaling, self._aws.ec2)
         told = f"{group.name}: desired {group.desired} -> {group.minimum}"
         self._steps.append((told, lambda: writer.set_desired(group.name, group.minimum)))

@@ -115,7 +115,6 @@ def server(watch: Watch, port: int) -> ThreadingHTTPServer:
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            """Answer a browser."""
             status, kind, body = watch.answer(self.headers.get("Host", ""), self.path)
             data = body.encode()
             self.send_response(status)

@@ -156,7 +156,6 @@ def _cheapest(history: LoadHistory, policy: ObjectivePolicy) -> Price:
 
 
 def what_if_json(found: Sequence[WhatIf]) -> str:
-    """The prices as JSON."""
     return as_json([asdict(each) for each in found])
 
 

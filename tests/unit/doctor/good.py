@@ -88,17 +88,14 @@ def machine(**changes: Any) -> Facts:
 
 
 def account(**changes: Any) -> Facts:
-    """The good facts with another account."""
     return replace(FACTS, account=replace(ACCOUNT, **changes))
 
 
 def stack(**changes: Any) -> Facts:
-    """The good facts with another stack."""
     return replace(FACTS, stack=replace(STACK, **changes))
 
 
 def jobs(**changes: Any) -> Facts:
-    """The good facts with other jobs."""
     return replace(FACTS, jobs=replace(JOBS, **changes))
 
 

@@ -133,7 +133,6 @@ def _kind(asked: str) -> str:
 
 
 def report_text(reports: Sequence[ObservedReport], price_ratio: float) -> str:
-    """Say it."""
     return paragraphs([_block(report, price_ratio) for report in reports] or [["no fleet"]])
 
 

@@ -51,7 +51,6 @@ def doctor_text(findings: Sequence[Finding]) -> str:
 
 
 def doctor_json(findings: Sequence[Finding]) -> str:
-    """The same for programs."""
     return as_json([asdict(finding) for finding in findings])
 
 
@@ -115,7 +114,6 @@ _NAMES = {
 
 
 def _cell(text: str) -> str:
-    """A text with names for what is filled in."""
     if text in ("{it}", "{it[what]}", "{it[fix]}"):
         return {"{it}": "the problem", "{it[what]}": "what could not be read, and why"}.get(
             text, "the permission, or what else helps"

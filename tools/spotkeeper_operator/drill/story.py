@@ -42,7 +42,6 @@ class Story:
 
     @property
     def over(self) -> bool:
-        """Whether all of it happened."""
         return self.gone is not None and self.back is not None
 
     @property

@@ -43,7 +43,6 @@ def cost_text(cost: Cost, by: By | None = None) -> str:
 
 
 def cost_json(cost: Cost, by: By | None = None) -> str:
-    """The same for programs."""
     whole = savings(cost.found, cost.begins, cost.until, cost.peak)
     answer = {
         "since": cost.begins.isoformat(),
@@ -120,7 +119,6 @@ def _beside(cost: Cost, whole: Savings) -> list[Pair]:
 
 
 def _users(cost: Cost) -> str:
-    """What users noticed of the interruptions."""
     found = cost.noticed
     if found is None or not found.spans:
         return ""

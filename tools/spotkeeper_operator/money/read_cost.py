@@ -58,7 +58,6 @@ class Cost:
 
     @property
     def found(self) -> tuple[Priced, ...]:
-        """All of it, priced."""
         return self.within(self.since, self.until)
 
 

@@ -23,8 +23,6 @@ _RIGHT = frozenset(
 
 @dataclass(slots=True)
 class Served:
-    """What a type served in a minute."""
-
     logs: int = 0
     seconds: float = 0.0
 
@@ -82,7 +80,6 @@ def read_types(
 
 
 def types_of(fleet: str, digests: Iterable[LoadDigest], cost: Cost) -> FleetTypes:
-    """Compare the types of a fleet."""
     mine = [priced for priced in cost.found if priced.item.fleet == fleet]
     kinds = {it.item.instance_id: it.item.instance_type for it in mine}
     seen = _seen(digests, kinds)
@@ -193,7 +190,6 @@ def _spot_price(cost: Cost, pools: set[str]) -> float | None:
 
 
 def types_json(found: list[FleetTypes]) -> str:
-    """All of it for programs."""
     return as_json({"fleets": [asdict(each) for each in found]})
 
 

@@ -288,7 +288,6 @@ def folded(events: Iterable[Event]) -> tuple[Event, ...]:
 
 
 def details_text(details: Details) -> str:
-    """Write a list."""
     head = [f"{details.stack}  {details.at:%Y-%m-%d %H:%M:%S} UTC"]
     blocks = [
         [

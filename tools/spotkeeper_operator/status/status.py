@@ -49,8 +49,6 @@ class State(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupStatus:
-    """A group as it is now."""
-
     name: str
     desired: int
     in_service: int
@@ -527,7 +525,6 @@ def _last_change(records: Iterable[DecisionRecord]) -> LastChange | None:
 
 
 def status_text(status: StackStatus) -> str:
-    """Write a stack's status."""
     head = [f"{status.stack}  {status.region}  {status.at:%Y-%m-%d %H:%M:%S} UTC"]
     blocks = [_fleet_lines(fleet) for fleet in status.fleets] or [["no fleet"]]
     alarms = ", ".join(status.ringing) if status.ringing else "none ring"
