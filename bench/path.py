@@ -14,7 +14,7 @@ from types import CodeType, FrameType
 from typing import Any
 
 from bench._figures import Figure, show
-from bench._stack import START, deployed, invoke, on_each_call, warning
+from bench._stack import START, deployed, invoke, on_each_call, output, warning
 from spotkeeper_lab.world import Context
 
 ROOT = Path(__file__).parents[1]
@@ -76,7 +76,7 @@ def main() -> None:
 def measured() -> Trail:
     """Warn an instance of a fleet at rest, and follow the function that handles the event."""
     path = Trail()
-    with deployed(["ocr"], 4, 100) as cloud:
+    with deployed(["ocr"], 4, 100) as cloud, output():
         handler = import_module("functions.handle_interruption.app").handler
         on_each_call(path.end)
         for minute in (10, 11):
