@@ -13,9 +13,6 @@ from botocore.stub import Stubber
 from moto import mock_aws
 
 from spotkeeper.adapters.request_queues import (
-    DELAYED,
-    IN_FLIGHT,
-    WAITING,
     AgentRequestQueues,
     AmazonMqRequestQueues,
     EveryRequestQueue,
@@ -103,20 +100,6 @@ def test_what_sqs_refuses_has_a_name(code: str, error: type[FleetError]) -> None
         stub.add_client_error("get_queue_attributes", code, "no")
         with pytest.raises(error, match=f"reading the request queue {URL}: {code}: no"):
             SqsRequestQueues(lambda: client).length(URL)
-
-
-def test_one_call_asks_for_three_counts() -> None:
-    client: Any = boto3.client("sqs", region_name="us-east-1")
-    names = [WAITING, DELAYED, IN_FLIGHT]
-    with Stubber(client) as stub:
-        stub.add_response(
-            "get_queue_attributes",
-            {"Attributes": dict(zip(names, "123", strict=True))},
-            {"QueueUrl": URL, "AttributeNames": names},
-        )
-        length = SqsRequestQueues(lambda: client).length(URL)
-        stub.assert_no_pending_responses()
-    assert length == QueueLength(waiting=1, in_flight=3, delayed=2)
 
 
 def test_no_client_is_made_before_a_queue_is_looked_at() -> None:

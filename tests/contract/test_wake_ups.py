@@ -1,8 +1,7 @@
 """A wake-up comes at its instant or within a second after it, never before."""
 
-import json
 from collections.abc import Callable, Iterator
-from datetime import datetime, timedelta
+from datetime import datetime
 from unittest.mock import patch
 
 import boto3
@@ -82,19 +81,6 @@ def test_each_wake_up_is_one_turn(wake_ups: tuple[WakeUps, Due]) -> None:
         port.at("ocr", instant(at_s), instant(0), 1)
     assert due(instant(10)) == 1
     assert due(instant(20)) == 2
-
-
-@mock_aws
-def test_a_message_says_for_humans_whose_and_when() -> None:
-    sqs = boto3.client("sqs", region_name="us-east-1")
-    url = sqs.create_queue(QueueName="wake-ups")["QueueUrl"]
-    TurnQueue(lambda: sqs, url).at("ocr", instant(0), instant(0) + timedelta(seconds=1), 3)
-    (message,) = sqs.receive_message(QueueUrl=url)["Messages"]
-    assert json.loads(message["Body"]) == {
-        "fleet": "ocr",
-        "look_again_at": instant(0).isoformat(),
-        "woken": 3,
-    }
 
 
 @mock_aws

@@ -197,15 +197,6 @@ def test_waits_of_a_minute_ago_say_since_when_no_request_was_logged() -> None:
     assert "(last 2 min, none for 70 s)" in screen(looked(digests=logs(SIX, 70)))
 
 
-def test_before_any_search_log_load_and_wait_are_unknown() -> None:
-    turned = held(at=ago(20), seen={"WaitP95": 0.0, "WorkersNeeded": 0})
-    text = screen(looked(digests=[], records=(availability(), turned)))
-    assert "load unknown: no search log was ever received" in text
-    assert "needed" not in text
-    assert "no request waits now; nothing is promised" in text
-    assert "0.0 s" not in text
-
-
 @pytest.mark.parametrize(
     ("looks", "expected"),
     [
@@ -340,19 +331,3 @@ def test_a_fleet_is_whole_only_where_all_that_is_wanted_is_known_to_serve(
     assert (status.state, code(status)) == (state, 0)
     assert status.whole is (True if state is State.WHOLE else None)
     assert words in screen(status)
-
-
-def test_the_busy_share_counts_idle_workers_and_is_withheld_for_few_requests() -> None:
-    """One of six served every 10 s; the others once, and before the window began."""
-    idle = logs(SIX[1:], 200)
-    status = looked(digests=[*idle, *logs(SIX[:1], 5, busy_s=9.0)])
-    assert status.load
-    assert status.load.busy is None
-    assert "busy" not in screen(status)
-
-
-def test_logs_that_came_minutes_late_are_no_waits_of_now() -> None:
-    """A message of the last minute tells of requests that finished six minutes ago, and now."""
-    old = [served(i, -360 - slot, 5.0) for i in SIX for slot in range(0, 60, 10)]
-    late = digest([*old, *(served(i, -5, 5.0) for i in SIX)], ago(5), "ocr")
-    assert looked(digests=list(late)).load is None

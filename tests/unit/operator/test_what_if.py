@@ -38,16 +38,6 @@ def promised(spot_max: int = 50) -> Fleet:
     return replace(fleet(), objective=NOW, bounds=bounds)
 
 
-def test_a_looser_promise_costs_less_and_a_tighter_one_more() -> None:
-    found = what_if(promised(), history(), "wait_s=60,share=0.8")
-    now, loose = found.prices
-    tight = what_if(promised(), history(), "wait_s=2").prices[1]
-    assert (now.wait_s, now.share, loose.wait_s, loose.share) == (10, 0.95, 60, 0.8)
-    assert (tight.wait_s, tight.share) == (2, 0.95)
-    assert loose.worker_hours < now.worker_hours < tight.worker_hours
-    assert all(each.kept and each.in_time >= each.share for each in (*found.prices, tight))
-
-
 # Sized for the looser promise alone, the cheapest rule costs 3.0 worker-hours in place of 2.7.
 DEARER = tuple(
     byte % 61
