@@ -7,6 +7,7 @@ from datetime import datetime
 from spotkeeper.domain.capacity_request import CapacityRequest
 from spotkeeper.domain.load.flow import LogFlow
 from spotkeeper.domain.load.request_queue import QueueMemory
+from spotkeeper.domain.load.speeds import Speeds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +55,8 @@ class HealthMemory:
     `usual_load` is that of the last quarter of an hour in which every worker reported, in erlangs.
     `onprem` has how many workers ran on premises lately, as far as no later count is less.
     `worker_known_at` is the last turn at which an instance in service had logged a request before.
-    `silences` are the times without requests of the last two weeks.
+    `silences` are the times without requests of the last two weeks. `speeds` are those of the
+    fleet's instance types.
     """
 
     needed: tuple[Needed, ...] = ()
@@ -78,3 +80,4 @@ class HealthMemory:
     onprem: tuple[OnPremCount, ...] = ()
     worker_known_at: datetime | None = None
     silences: tuple[Silence, ...] = ()
+    speeds: Speeds = field(default_factory=Speeds)

@@ -99,6 +99,14 @@ class LoadSummary:
     quiet_s: float = 0.0
 
 
+def at_speed(load: LoadSummary, speed: float) -> LoadSummary:
+    """Return the load of workers of speed 1 as workers of another speed would serve it."""
+    if speed == 1.0:
+        return load
+    log = replace(load.log, work_s=[work_s / speed for work_s in load.log.work_s])
+    return replace(load, log=log, service_mean_s=load.service_mean_s / speed)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArrivalWindow:
     """Finished requests of a window by slots of 10 s from `first_slot` on, oldest first.

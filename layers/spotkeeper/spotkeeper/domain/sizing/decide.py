@@ -14,7 +14,13 @@ from spotkeeper.domain.health.diagnosis import Diagnosis, confirm, diagnose, rep
 from spotkeeper.domain.health.memory import HealthMemory
 from spotkeeper.domain.health.reports import watch_reports, with_silence
 from spotkeeper.domain.load.flow import HOUR_S, LogFlow, follow, paced
-from spotkeeper.domain.load.history import LoadHistory, arrival_window, as_if_full, load_summary
+from spotkeeper.domain.load.history import (
+    LoadHistory,
+    arrival_window,
+    as_if_full,
+    at_speed,
+    load_summary,
+)
 from spotkeeper.domain.load.load import Load, LoadDigest
 from spotkeeper.domain.load.request_queue import (
     QueueLength,
@@ -22,6 +28,7 @@ from spotkeeper.domain.load.request_queue import (
     quiet_s,
     watch_queue,
 )
+from spotkeeper.domain.load.speeds import at_speed_1, learn
 from spotkeeper.domain.load.summarise import busy_shares, summarise
 from spotkeeper.domain.release import plan_release
 from spotkeeper.domain.sizing.shadows import choose
@@ -155,6 +162,9 @@ def assess(snapshot: HealthSnapshot, memory: HealthMemory) -> HealthAssessment:
     memory = with_silence(replace(memory, flow=paced(before, flow, load)), before, load, now)
     memory = _with_queue(watch_starts(memory, *snapshot.groups, load, now), snapshot, load)
     memory = watch_reports(memory, snapshot.groups, load, digests, snapshot.fleet, now)
+    if snapshot.fleet.objective is not None and snapshot.fleet.slots == 1:
+        speeds = learn(memory.speeds, snapshot.groups, digests, now)
+        memory = replace(memory, speeds=speeds)
     history, promised = _promised(snapshot, memory, load)
     window_s = max(load.window_s, promised.choice.member.window_s if promised else 0)
     partly, flow = partly_known(load, memory, snapshot.fleet, min(window_s, HOUR_S), now)
@@ -197,7 +207,8 @@ def _promised(
         return None, None
     until = flow.ends_at(snapshot.now)
     slots = snapshot.fleet.slots
-    seen = arrival_window(snapshot.digests, until, OBJECTIVE_WINDOW_S, slots)
+    digests = at_speed_1(memory.speeds, snapshot.digests)
+    seen = arrival_window(digests, until, OBJECTIVE_WINDOW_S, slots)
     own = own_starts(snapshot.digests, objective.wait_s) if slots > 1 else {}
     late = {step: one.late / max(1, one.requests) for step, one in own.items()}
     before, seen = as_if_full(snapshot.history or LoadHistory(), seen, slots, late)
@@ -206,8 +217,11 @@ def _promised(
     fleet = replace(snapshot.fleet, slots=slots)
     policy = objective_policy(fleet, snapshot.spot, onprem, memory)
     history = judged_history(before, snapshot.digests, seen, policy)
+    summary = load_summary(seen, history, load.newest, until, flow.known_since)
+    # The need is then in workers like those of now.
+    speed = memory.speeds.mean_of(snapshot.groups)
     summary = replace(
-        load_summary(seen, history, load.newest, until, flow.known_since),
+        at_speed(summary, speed),
         queued=known_waiting(memory.queue),
         quiet_s=quiet_s(memory.queue, snapshot.now),
     )
@@ -216,6 +230,7 @@ def _promised(
         serving=_serving(snapshot, memory),
         choice=choose(history.scores),
         slots=slots,
+        speed=speed,
     )
     return history, promised
 

@@ -468,12 +468,14 @@ class ObjectiveInput:
 
     `choice` is the rule that is followed, and why. A worker serves `slots` requests at once, fewer
     than the fleet's document has if that was seen to be too many; 0: as many as the document has.
+    `speed` is that of the workers which `summary` counts, by `load.speeds`.
     """
 
     summary: LoadSummary
     serving: int
     choice: Choice = field(default_factory=Choice)
     slots: int = 0
+    speed: float = 1.0
 
 
 def judged_history(
@@ -541,12 +543,16 @@ def by_objective(
     need = _in_workers(need, fleet.slots, declared)
     return Estimate(
         rule="objective",
-        reason=f"{need.reason} ({seen.choice})",
+        reason=f"{need.reason} ({seen.choice}){_of_speed(seen.speed)}",
         workers=need.workers + need.missing,
         steady=need.workers,
         needed=_remembered(memory, now, need),
         missing=need.missing,
     )
+
+
+def _of_speed(speed: float) -> str:
+    return "" if speed == 1.0 else f", in workers of speed {speed:.2f}, the mean of these types"
 
 
 def _in_workers(need: Need, slots: int, declared: int) -> Need:

@@ -1,0 +1,153 @@
+"""How fast each instance type serves, and a load as workers of one speed would have served it.
+
+Types are compared by the service times of the same minutes. The unit is the mean worker of the
+fleet when it first had two types. A type has speed 1 until it has served beside another one, and
+is drawn towards 1 until it has `TRUSTED` logs. A fleet of one type is sized as if there were no
+speeds.
+"""
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from statistics import fmean
+
+from spotkeeper.domain.fleet import Group, Phase
+from spotkeeper.domain.load.load import LoadDigest, WorkerDigest, milliseconds
+
+TRUSTED = 300
+# What is older than so many logs of a type fades: drivers and models change.
+REMEMBERED = 3_000
+# A smaller difference is chance, and would only make the size restless.
+EQUAL = math.log(1.2)
+_MINUTE_MS = 60_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Served:
+    """What a type served beside others: `expected_s` is what a worker of speed 1 would take."""
+
+    logs: float = 0.0
+    expected_s: float = 0.0
+    spent_s: float = 0.0
+
+    @property
+    def speed(self) -> float:
+        """How many times as fast as a worker of speed 1."""
+        return self.expected_s / self.spent_s if self.spent_s else 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Speeds:
+    """What is known of a fleet's types: `kinds` has the type of each instance with logs or alive.
+
+    Minutes before `until`, counted from the Unix epoch, are in it.
+    """
+
+    kinds: Mapping[str, str] = field(default_factory=dict)
+    types: Mapping[str, Served] = field(default_factory=dict)
+    until: int = 0
+
+    @property
+    def differing(self) -> dict[str, float]:
+        """The speeds of the types that are known not to have speed 1."""
+        found = {}
+        for kind, served in self.types.items():
+            power = math.log(served.speed) * min(1.0, served.logs / TRUSTED)
+            if abs(power) > EQUAL:
+                found[kind] = math.exp(power)
+        return found
+
+    def mean_of(self, groups: Iterable[Group]) -> float:
+        """The mean speed of the instances that serve or launch."""
+        speeds = self.differing
+        each = [speeds.get(kind, 1.0) for kind in _present(groups).values()]
+        return fmean(each) if each else 1.0
+
+
+def learn(
+    before: Speeds, groups: Sequence[Group], digests: Sequence[LoadDigest], now: datetime
+) -> Speeds:
+    """Add the minutes that have passed since, up to one minute ago."""
+    kinds = {**before.kinds, **_present(groups)}
+    if len(set(kinds.values())) < 2:  # noqa: PLR2004 - nothing to compare
+        return replace(before, kinds={})
+    until = milliseconds(now) // _MINUTE_MS - 1
+    minutes: defaultdict[int, defaultdict[str, list[float]]] = defaultdict(
+        lambda: defaultdict(lambda: [0.0, 0.0])
+    )
+    logged = set[str]()
+    for digest in digests:
+        minute = milliseconds(digest.sent_at) // _MINUTE_MS
+        logged.update(worker.instance_id for worker in digest.workers)
+        for worker in digest.workers if before.until <= minute < until else ():
+            if worker.instance_id in kinds and worker.ok and not worker.error + worker.timeout:
+                found = minutes[minute][kinds[worker.instance_id]]
+                found[0] += worker.ok
+                found[1] += _busy_s(worker)
+    types = dict(before.types)
+    for minute in sorted(minutes):
+        if len(minutes[minute]) > 1:
+            _compare(types, minutes[minute])
+    logged.update(_present(groups))
+    kept = {name: kind for name, kind in kinds.items() if name in logged}
+    return Speeds(kinds=kept, types=types, until=max(before.until, until))
+
+
+def _compare(types: dict[str, Served], minute: Mapping[str, Sequence[float]]) -> None:
+    """Add a minute in which several types served: their requests were alike."""
+    known = {kind: types.get(kind, Served()) for kind in minute}
+    work_s = sum(spent_s * known[kind].speed for kind, (_, spent_s) in minute.items())
+    mean_s = work_s / sum(logs for logs, _ in minute.values())
+    for kind, (logs, spent_s) in minute.items():
+        was = known[kind]
+        fade = min(1.0, REMEMBERED / (was.logs + logs))
+        types[kind] = Served(
+            logs=fade * (was.logs + logs),
+            expected_s=fade * (was.expected_s + logs * mean_s),
+            spent_s=fade * (was.spent_s + spent_s),
+        )
+
+
+def at_speed_1(speeds: Speeds, digests: Sequence[LoadDigest]) -> Sequence[LoadDigest]:
+    """Give requests the service times that they would have had on workers of speed 1."""
+    by_kind = speeds.differing
+    if not by_kind:
+        return digests
+    by_instance = {name: by_kind.get(kind, 1.0) for name, kind in speeds.kinds.items()}
+    return [_at_speed_1(by_instance, digest) for digest in digests]
+
+
+def _at_speed_1(speeds: Mapping[str, float], digest: LoadDigest) -> LoadDigest:
+    spent_s = work_s = 0.0
+    for worker in digest.workers:
+        busy_s = _busy_s(worker)
+        spent_s += busy_s
+        work_s += busy_s * speeds.get(worker.instance_id, 1.0)
+    if work_s == spent_s:
+        return digest
+    times = work_s / spent_s
+    service = digest.service
+    return replace(
+        digest,
+        work_ms={slot: round(ms * times) for slot, ms in digest.work_ms.items()},
+        service=replace(
+            service,
+            total_ms=round(service.total_ms * times),
+            squares=round(service.squares * times**2),
+        ),
+    )
+
+
+def _busy_s(worker: WorkerDigest) -> float:
+    return sum(worker.busy_ms.values()) / 1000
+
+
+def _present(groups: Iterable[Group]) -> dict[str, str]:
+    return {
+        i.instance_id: i.pool.rpartition("/")[2]
+        for group in groups
+        for i in group.instances
+        if i.phase is not Phase.LEAVING and i.healthy
+    }
