@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spotkeeper.domain.load.history import STEP_SLOTS, ArrivalLog, Scores
+from spotkeeper.domain.load.history import STEP_SLOTS, ArrivalLog, OwnStarts, Scores
 from spotkeeper.domain.sizing import shadows
 from spotkeeper.domain.sizing.shadows import (
     FAMILY,
@@ -19,7 +19,6 @@ from spotkeeper.domain.sizing.shadows import (
     STEPS_A_TURN,
     Member,
     ObjectivePolicy,
-    OwnStarts,
     advanced,
     choose,
     in_bounds,

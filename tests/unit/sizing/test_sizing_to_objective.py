@@ -16,6 +16,7 @@ from spotkeeper.domain.load.history import (
     ArrivalLog,
     LoadHistory,
     LoadSummary,
+    arrival_log,
     arrival_window,
     load_summary,
 )
@@ -48,7 +49,6 @@ def summary(erlangs: float, *, service_s: float = 2.0, wait_s: float = 0.0) -> L
         service_mean_s=service_s,
         newest_start_age_s=2.0,
         newest_wait_s=wait_s,
-        newest_log_age_s=0.0,
     )
 
 
@@ -269,9 +269,8 @@ def _digests(random: Random) -> list[LoadDigest]:
 
 def _size_of(digests: Sequence[LoadDigest]) -> Sizing:
     load = summarise(digests, SENT, 300)
-    seen = load_summary(
-        arrival_window(digests, SENT, OBJECTIVE_WINDOW_S), LoadHistory(), load.newest, SENT
-    )
+    window = arrival_window(digests, SENT, OBJECTIVE_WINDOW_S)
+    seen = load_summary(arrival_log(LoadHistory(), window), window, SENT)
     return sized(seen, load=replace(load, at=SENT))
 
 

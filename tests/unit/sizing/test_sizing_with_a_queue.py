@@ -73,6 +73,15 @@ def test_quiet_for_long_enough_gives_the_cloud_part_back(of: Fleet) -> None:
 
 
 @RULES
+@given(desired=st.integers(0, 8), waiting=st.none() | st.integers(0, 50))
+def test_missing_logs_never_scale_in(of: Fleet, desired: int, waiting: int | None) -> None:
+    queue = None if waiting is None else holding(waiting)
+    sizing = sized(of, queue, desired)
+    assert sizing.spot_desired >= desired
+    assert sizing.spot_desired >= (1 if waiting else 0)
+
+
+@RULES
 def test_down_to_the_minimum_where_zero_is_not_allowed(of: Fleet) -> None:
     of = replace(of, bounds=Bounds(spot_min=2, spot_max=9, on_demand_max=9))
     sizing = sized(of, quiet(900))

@@ -8,7 +8,6 @@ from dataclasses import replace
 import pytest
 
 from spotkeeper.domain.load.history import ArrivalLog, LoadSummary
-from spotkeeper.domain.settings.sizing import SizingPolicy
 from spotkeeper.domain.sizing.shadows import Member, ObjectivePolicy, erlang_workers
 from spotkeeper.domain.sizing.size import Need, PastNeed, size_to_objective
 
@@ -28,7 +27,6 @@ def steady(load: float, service_s: float = 2.0, slots: int = 90) -> LoadSummary:
         service_mean_s=service_s,
         newest_start_age_s=4.0,
         newest_wait_s=0.0,
-        newest_log_age_s=2.0,
     )
 
 
@@ -59,11 +57,12 @@ def test_a_strict_promise_about_short_waits_needs_more_than_the_load() -> None:
 def test_down_as_the_rule_says_and_after_a_silence_not_below_what_was_held() -> None:
     before = (PastNeed(age_s=60.0, workers=9), PastNeed(age_s=600.0, workers=30))
     assert size(steady(2.0), live=9, past=before).workers == 3
-    held = (*before, PastNeed(age_s=600.0, workers=9, held=True))
-    need = size(steady(2.0), live=9, past=held)
+    held = PastNeed(age_s=600.0, workers=9, held=True)
+    need = size(steady(2.0), live=9, past=(*before, held))
     assert need.workers == 9
     assert "9 kept, the need of the recent past" in need.reason
     assert need.load_workers == 3
+    assert size(steady(2.0), live=9, past=(replace(held, age_s=960.0),)).workers == 3
 
 
 def test_a_young_fleet_is_not_scaled_in() -> None:
@@ -92,62 +91,9 @@ def test_a_young_fleet_does_not_keep_a_peak_that_the_promise_allows_to_be_late()
     assert size_to_objective(peak, 25, 0, past, strict).workers >= 26
 
 
-def test_missing_logs_hold() -> None:
-    need = size(replace(steady(2.0), newest_log_age_s=200.0, logs_missing=True), live=6, booting=2)
-    assert need.workers == 8
-    assert need.reason == "no search log for 200 s: hold 8"
-
-
-def test_a_fleet_is_quiet_when_the_fleet_document_says_so() -> None:
-    assert POLICY.quiet_after_s == SizingPolicy().quiet_after_s
-
-
-def test_what_was_needed_before_a_silence_counts_until_the_window_is_whole() -> None:
-    silent = size(
-        replace(steady(2.0), newest_log_age_s=200.0, logs_missing=True),
-        past=(PastNeed(age_s=60.0, workers=9),),
-    )
-    assert silent.held
-    assert silent.load_workers == 9
-    held = PastNeed(age_s=600.0, workers=9, held=True)
-    assert size(steady(2.0), live=9, past=(held,)).workers == 9
-    assert size(steady(2.0), live=9, past=(replace(held, age_s=960.0),)).workers == 3
-
-
-SILENT = replace(
-    steady(2.0),
-    log=ArrivalLog(0, [0] * 90, [0.0] * 90),
-    newest_log_age_s=900.0,
-    logs_missing=True,
-    queued=0,
-)
-ZERO = replace(POLICY, min_workers=0)
-
-
-def test_down_to_the_least_only_after_a_quiet_time_of_an_empty_queue() -> None:
-    assert size(SILENT, live=4, policy=ZERO).workers == 4
-    quiet = replace(SILENT, quiet_s=599.0)
-    assert size(quiet, live=4, policy=ZERO).workers == 4
-    need = size(replace(SILENT, quiet_s=600.0), live=4, policy=ZERO)
-    assert (need.workers, need.reason) == (0, "no request for 600 s")
-    assert size(replace(SILENT, quiet_s=600.0), live=4, policy=POLICY).workers == 1
-    assert size(replace(SILENT, queued=None), live=4, policy=ZERO).workers == 4
-
-
-@pytest.mark.parametrize(("queued", "service_s", "workers"), [(1, 2, 1), (1, 0, 1), (900, 2, 6)])
-def test_what_waits_wakes_a_sleeping_fleet(queued: int, service_s: float, workers: int) -> None:
-    waiting = replace(SILENT, queued=queued, service_mean_s=service_s)
-    need = size(waiting, live=0, policy=ZERO)
-    assert need.workers == workers
-    assert need.reason == (
-        f"{queued} requests wait and no search log is fresh: {workers} to start with"
-    )
-    assert size(waiting, live=0, booting=workers, policy=ZERO).workers == workers
-
-
-def test_a_wake_stays_within_the_bound_and_says_what_lacks() -> None:
-    need = size(replace(SILENT, queued=900), live=0, policy=replace(ZERO, max_workers=4))
-    assert (need.workers, need.missing) == (4, 2)
+def test_while_no_request_is_known_the_fleet_holds() -> None:
+    nothing = replace(steady(2.0), log=ArrivalLog(0, [0] * 90, [0.0] * 90), service_mean_s=0.0)
+    assert size(nothing, live=6, booting=2).workers == 8
 
 
 def test_the_bound_holds_and_the_reason_says_by_how_much_the_promise_is_missed() -> None:

@@ -17,26 +17,16 @@ members = st.sampled_from(FAMILY)
 shares = st.floats(0.5, 0.999)
 
 
-# A quiet time is that of a queue in which nothing waits.
-queues = st.one_of(
-    st.tuples(st.none() | st.integers(1, 1_000), st.just(0.0)),
-    st.tuples(st.just(0), st.floats(0.0, 1_200.0)),
-)
-
-
 @st.composite
 def loads(draw: st.DrawFn) -> LoadSummary:
     arrivals = draw(counts)
     mean_s = draw(st.floats(0.05, 60.0))
-    queued, quiet_s = draw(queues)
     return LoadSummary(
         log=ArrivalLog(0, arrivals, [count * mean_s for count in arrivals]),
         service_mean_s=mean_s,
         newest_start_age_s=draw(st.floats(0.0, 60.0)),
         newest_wait_s=draw(st.floats(0.0, 300.0)),
-        newest_log_age_s=draw(st.floats(0.0, 400.0)),
-        queued=queued,
-        quiet_s=quiet_s,
+        queued=draw(st.none() | st.integers(0, 1_000)),
     )
 
 
@@ -123,23 +113,6 @@ def test_never_outside_the_bounds_unless_logs_are_missing(
     assert need.reason
 
 
-@given(loads(), policies(), members, fleets, fleets, pasts)
-def test_missing_logs_never_scale_in(
-    load: LoadSummary,
-    policy: ObjectivePolicy,
-    member: Member,
-    live: int,
-    booting: int,
-    past: list[PastNeed],
-) -> None:
-    silent = replace(load, logs_missing=True, queued=None, quiet_s=0.0)
-    need = size_to_objective(silent, live, booting, past, policy, member)
-    assert need.workers >= min(live + booting, policy.max_workers)
-    waiting = replace(silent, queued=3)
-    need = size_to_objective(waiting, live, booting, past, policy, member)
-    assert need.workers >= max(1, min(live + booting, policy.max_workers))
-
-
 @given(loads(), policies(), members, fleets, fleets, pasts, st.integers(1, 5_000))
 def test_more_waiting_requests_never_need_fewer(
     load: LoadSummary,
@@ -151,13 +124,13 @@ def test_more_waiting_requests_never_need_fewer(
     more: int,
 ) -> None:
     known = load if load.queued is not None else replace(load, queued=0)
-    longer = replace(known, queued=(known.queued or 0) + more, quiet_s=0.0)
+    longer = replace(known, queued=(known.queued or 0) + more)
     fewer = size_to_objective(known, live, booting, past, policy, member)
     assert size_to_objective(longer, live, booting, past, policy, member).workers >= fewer.workers
 
 
 @given(loads(), policies(), members, fleets, fleets, pasts)
-def test_zero_only_where_it_is_allowed_after_a_quiet_time(
+def test_zero_only_for_a_fleet_at_zero_whose_load_is_not_known(
     load: LoadSummary,
     policy: ObjectivePolicy,
     member: Member,
@@ -166,10 +139,7 @@ def test_zero_only_where_it_is_allowed_after_a_quiet_time(
     past: list[PastNeed],
 ) -> None:
     need = size_to_objective(load, live, booting, past, policy, member)
-    asleep = live + booting == 0 and not load.queued
-    if need.workers == 0 and not asleep:
-        assert policy.min_workers == 0
-        assert (load.queued, load.quiet_s >= policy.quiet_after_s) == (0, True)
+    assert need.workers > 0 or live + booting == 0
 
 
 @given(loads(), policies(), members, fleets, fleets, pasts)

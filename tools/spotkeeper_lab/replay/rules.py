@@ -17,6 +17,7 @@ import numpy as np
 
 from spotkeeper.domain.load.history import FADE, SETTLED_SLOTS, STEP_SLOTS, Scores
 from spotkeeper.domain.load.request_queue import QueueLength, known_waiting, quiet_s, watch_queue
+from spotkeeper.domain.settings.sizing import SizingPolicy
 from spotkeeper.domain.sizing.shadows import (
     FAMILY,
     Choice,
@@ -25,7 +26,13 @@ from spotkeeper.domain.sizing.shadows import (
     advanced,
     choose,
 )
-from spotkeeper.domain.sizing.size import Need, PastNeed, size_to_objective
+from spotkeeper.domain.sizing.size import (
+    Need,
+    PastNeed,
+    is_quiet,
+    size_to_objective,
+    to_drain,
+)
 from spotkeeper_lab.replay.erlang import erlang_workers
 from spotkeeper_lab.replay.fleet import slower
 from spotkeeper_lab.replay.seen import EPOCH, SLOT_S, STALE_S
@@ -41,6 +48,7 @@ TARGET = 0.7
 KUBERNETES_GRACE_S = 30.0
 LOAD_WINDOW_S = 300.0
 SETTLED_S = 30.0
+QUIET_AFTER_S = SizingPolicy().quiet_after_s
 
 
 class Highest:
@@ -208,20 +216,36 @@ class Spotkeeper:
         slots = seen.logs.as_if_full(seen.now_s, self._settings.slots)
         if slots != self._policy.slots:
             self._policy = objective_policy(self._settings, slots)
-        summary = seen.logs.summary(seen.now_s)
+        summary, quiet = seen.logs.summary(seen.now_s), 0.0
         if self._queue_known:
-            summary = self._with_queue(summary, seen)
-        if summary.newest_log_age_s > STALE_S and (summary.queued or not seen.live):
-            summary = replace(summary, logs_missing=True)
+            self._look(seen)
+            summary = replace(summary, queued=known_waiting(self._queue))
+            quiet = quiet_s(self._queue, EPOCH + timedelta(seconds=seen.now_s))
         choice = Choice() if self._member else self._choice(seen)
         if not self.followed or choice.index != self.followed[-1][1].index:
             self.followed.append((seen.now_s, choice))
         member = self._member or choice.member
         live, booting = seen.live * slots, seen.booting * slots
-        need = size_to_objective(summary, live, booting, past, self._policy, member)
+        silent = seen.now_s - seen.logs.newest_log_s > STALE_S and (summary.queued or not seen.live)
+        if is_quiet(quiet, QUIET_AFTER_S):
+            least = self._policy.min_workers
+            need = Need(workers=least, load_workers=0, reason=f"no request for {quiet:.0f} s")
+        elif silent or seen.logs.are_missing(seen.now_s):
+            need = self._held(summary, live + booting, past)
+        else:
+            need = size_to_objective(summary, live, booting, past, self._policy, member)
         self._needs.append((seen.now_s, need))
         self.reason = f"{need.reason} ({self._member or choice})"
         return math.ceil(need.workers / slots)
+
+    def _held(self, summary: LoadSummary, have: int, past: list[PastNeed]) -> Need:
+        """Hold without logs, but have what clears the requests that are known to wait."""
+        waking = to_drain(summary.queued, summary.service_mean_s)
+        wanted = max(have, self._policy.min_workers, waking)
+        workers = min(wanted, self._policy.max_workers)
+        known = past[-1].workers if past else workers
+        reason = f"no search log is fresh: {'wake' if waking > have else 'hold'} {workers}"
+        return Need(workers=workers, load_workers=known, held=True, reason=reason)
 
     def known_afterwards(self) -> list[Member]:
         """Return the members whose shadows kept the promise over all, the cheapest first."""
@@ -243,15 +267,9 @@ class Spotkeeper:
             self._requests += after.requests - fade * before.requests
         return choose(self._scores)
 
-    def _with_queue(self, summary: LoadSummary, seen: Seen) -> LoadSummary:
+    def _look(self, seen: Seen) -> None:
         """Add this turn's look at the queue, as check_health does."""
-        now, length = (
-            EPOCH + timedelta(seconds=seen.now_s),
-            QueueLength(waiting=seen.queue, in_flight=seen.running),
-        )
-        age_s = summary.newest_log_age_s
-        newest = now - timedelta(seconds=age_s) if math.isfinite(age_s) else None
+        length = QueueLength(waiting=seen.queue, in_flight=seen.running)
+        now, newest_s = EPOCH + timedelta(seconds=seen.now_s), seen.logs.newest_log_s
+        newest = EPOCH + timedelta(seconds=newest_s) if math.isfinite(newest_s) else None
         self._queue = watch_queue(self._queue, length, newest, offered_load(seen), now)
-        return replace(
-            summary, queued=known_waiting(self._queue), quiet_s=quiet_s(self._queue, now)
-        )

@@ -16,6 +16,7 @@ from spotkeeper.domain.load.history import (
     STEP_SLOTS,
     ArrivalLog,
     LoadSummary,
+    OwnStarts,
     Sharing,
     learned,
     shared_by,
@@ -24,7 +25,6 @@ from spotkeeper.domain.load.history import (
 from spotkeeper.domain.load.load import slot_of
 from spotkeeper.domain.load.summarise import dispersion
 from spotkeeper.domain.settings.sizing import SizingPolicy
-from spotkeeper.domain.sizing.shadows import OwnStarts
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -56,7 +56,7 @@ class SeenLogs:
         self._work2_s2 = np.zeros(slots)
         self._late = np.zeros(slots, dtype=np.int64)
         self._newest_start = (-math.inf, 0.0)
-        self._newest_log_s = -math.inf
+        self.newest_log_s = -math.inf
         self._moments = (0.0, 0.0)
 
     def add(self, arrival_s: Floats, start_s: Floats, service_s: Floats) -> None:
@@ -72,7 +72,7 @@ class SeenLogs:
         self._newest_start = max(
             self._newest_start, (float(start_s[newest]), float(start_s[newest] - arrival_s[newest]))
         )
-        self._newest_log_s = max(self._newest_log_s, float(finish_s.max()))
+        self.newest_log_s = max(self.newest_log_s, float(finish_s.max()))
 
     def share(self, start_s: Floats, took_s: Floats, instances: Sequence[int]) -> None:
         """Take in which instance served requests: several at once share it."""
@@ -137,11 +137,11 @@ class SeenLogs:
 
     def are_missing(self, now_s: float) -> bool:
         """Tell whether no log came for longer than chance explains, as the deployed rule does."""
-        if now_s - self._newest_log_s <= STALE_S or math.isinf(self._newest_log_s):
+        if now_s - self.newest_log_s <= STALE_S or math.isinf(self.newest_log_s):
             return False
         newest, last = (
-            EPOCH + timedelta(seconds=self._newest_log_s),
-            int(self._newest_log_s / SLOT_S),
+            EPOCH + timedelta(seconds=self.newest_log_s),
+            int(self.newest_log_s / SLOT_S),
         )
         window = self.arrivals[max(0, last - STEP_SLOTS) : last + 1]
         bursts = max(1.0, *dispersion(window.tolist(), SLOT_S).values(), 1.0)
@@ -174,8 +174,6 @@ class SeenLogs:
             service_mean_s=self.moments(now_s)[0],
             newest_start_age_s=now_s - started_s,
             newest_wait_s=waited_s,
-            newest_log_age_s=now_s - self._newest_log_s,
-            logs_missing=self.are_missing(now_s),
         )
 
 

@@ -57,7 +57,7 @@ def _round(
     now = turns.now
     snapshot = _snapshot(fleet, ports, groups, lease, troubles, turns)
     seen = assess(snapshot, lease.health)
-    if seen.history is not None and seen.history is not snapshot.history:
+    if seen.history is not None and seen.history != snapshot.history:
         ports.histories.write(fleet.name, seen.history, now)
     wanted = plan(seen)
     if any(isinstance(action, ReplaceWorker) for action in wanted.actions):

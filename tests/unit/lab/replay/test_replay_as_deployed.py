@@ -9,14 +9,14 @@ from spotkeeper.domain.load.digest import SearchLog, Status, digest
 from spotkeeper.domain.load.history import (
     LoadHistory,
     LoadSummary,
+    arrival_log,
     arrival_window,
     as_if_full,
     extended,
     load_summary,
+    own_starts,
 )
 from spotkeeper.domain.load.load import Cluster, LoadDigest
-from spotkeeper.domain.load.summarise import summarise
-from spotkeeper.domain.sizing.size import own_starts
 from spotkeeper_lab.replay.seen import SeenLogs
 
 START = datetime(2026, 11, 20, 12, tzinfo=UTC)
@@ -74,12 +74,10 @@ def deployed(slots: int) -> LoadSummary:
     for minute in range(1, MINUTES + 1):
         now = instant(60.0 * minute)
         known = _of_window(digests, now)
-        own = own_starts(known, WAIT_S).items()
-        late = {step: one.late / max(1, one.requests) for step, one in own}
-        history, seen = as_if_full(history, arrival_window(known, now, 900, slots), slots, late)
+        own = own_starts(known, WAIT_S)
+        history, seen = as_if_full(history, arrival_window(known, now, 900, slots), slots, own)
         history = extended(history, seen)
-    known = _of_window(digests, now)
-    return load_summary(seen, history, summarise(known, now, 300).newest, now)
+    return load_summary(arrival_log(history, seen), seen, now)
 
 
 def _of_window(digests: list[LoadDigest], now: datetime) -> list[LoadDigest]:
@@ -108,7 +106,6 @@ def test_the_summaries_agree(worker_slots: int) -> None:
             assert one.log.load(end, window) == pytest.approx(other.log.load(end, window), rel=0.02)
     assert one.newest_start_age_s == pytest.approx(other.newest_start_age_s)
     assert one.newest_wait_s == pytest.approx(other.newest_wait_s)
-    assert one.newest_log_age_s == pytest.approx(other.newest_log_age_s)
     # By when logs came in and not by arrival, to the settled step, and to the bucket.
     known_s = other.service_mean_s if worker_slots == 1 else other.log.service_mean_s(slots)
     assert one.service_mean_s == pytest.approx(known_s, rel=0.01)

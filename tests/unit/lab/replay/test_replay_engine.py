@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spotkeeper.domain.load.history import ArrivalLog
-from spotkeeper.domain.sizing.shadows import OwnStarts
+from spotkeeper.domain.load.history import ArrivalLog, OwnStarts
 from spotkeeper_lab.replay.engine import replay, warm_start
 from spotkeeper_lab.replay.fleet import ReplayFleet, slower
 from spotkeeper_lab.replay.seen import Seen, SeenLogs
@@ -149,7 +148,6 @@ def test_the_summary_says_what_the_logs_say() -> None:
     assert summary.service_mean_s == 4.0
     assert summary.newest_start_age_s == 30.0
     assert summary.newest_wait_s == 14.0
-    assert summary.newest_log_age_s == 24.0
     assert logs.own(0) == OwnStarts(requests=3, late=1)
 
 

@@ -11,8 +11,17 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from itertools import accumulate, pairwise
+from typing import NamedTuple
 
-from spotkeeper.domain.load.load import SLOT_MS, LoadDigest, added_up, merged, milliseconds, unique
+from spotkeeper.domain.load.load import (
+    SLOT_MS,
+    LoadDigest,
+    added_up,
+    merged,
+    milliseconds,
+    slot_of,
+    unique,
+)
 
 SLOT_S = 10.0
 MINUTE_SLOTS = 6
@@ -84,19 +93,14 @@ class LoadSummary:
     """What the search logs say, all of it from finished requests.
 
     The last slot of `log` ends now. The newest start is the log with the latest `started_at`.
-    `logs_missing` says that no log came for longer than chance explains.
-    Not from logs: `queued` requests wait in the request queue, None when that is not known, and for
-    `quiet_s` the queue was empty and no request was logged, 0 when that is not known either.
+    Not from logs: `queued` requests wait in the request queue, None when that is not known.
     """
 
     log: ArrivalLog
     service_mean_s: float
     newest_start_age_s: float
     newest_wait_s: float
-    newest_log_age_s: float
-    logs_missing: bool = False
     queued: int | None = None
-    quiet_s: float = 0.0
 
 
 def at_speed(load: LoadSummary, speed: float) -> LoadSummary:
@@ -111,8 +115,8 @@ def at_speed(load: LoadSummary, speed: float) -> LoadSummary:
 class ArrivalWindow:
     """Finished requests of a window by slots of 10 s from `first_slot` on, oldest first.
 
-    The current slot is left out. `work_ms` is their service time. The moments of the service time
-    are those of all logs that came in, 0 without any; `newest_start` is when the last request
+    The current slot is left out. `work_ms` is their service time. Its mean and squared variation
+    are those of all logs that came in. `newest_start` is when the last request
     started, after it waited for `newest_wait_s`. Where workers serve several requests at once,
     `shared` is how many shared a worker, as a request found it, by slot.
     """
@@ -121,7 +125,7 @@ class ArrivalWindow:
     requests: tuple[int, ...]
     work_ms: tuple[int, ...]
     service_mean_s: float = 0.0
-    service_second_moment_s2: float = 0.0
+    service_variation: float = 1.0
     newest_start: datetime | None = None
     newest_wait_s: float = 0.0
     shared: tuple[float, ...] = ()
@@ -140,7 +144,7 @@ def arrival_window(
     requests = added_up(one.arrivals for one in received)
     work_ms = added_up(one.work_ms for one in received)
     slots = range(first_slot, end_ms // SLOT_MS)
-    count = sum(one.count for one in received) or 1
+    service = merged(one.service for one in received)
     newest, waited_ms = max(
         ((one.newest_start, one.newest_wait_ms) for one in received if one.newest_start),
         default=(None, 0),
@@ -150,8 +154,8 @@ def arrival_window(
         first_slot=first_slot,
         requests=tuple(requests.get(slot, 0) for slot in slots),
         work_ms=tuple(work_ms.get(slot, 0) for slot in slots),
-        service_mean_s=sum(one.service.total_ms for one in received) / count / 1000,
-        service_second_moment_s2=sum(one.service.squares for one in received) / count / 1_000_000,
+        service_mean_s=service.mean_s,
+        service_variation=service.squared_variation if service.counts else 1.0,
         newest_start=newest,
         newest_wait_s=waited_ms / 1000,
         shared=_shared(received, slots) if at_once > 1 else (),
@@ -344,13 +348,30 @@ class LoadHistory:
     scores: Scores = field(default_factory=Scores)
 
 
+class OwnStarts(NamedTuple):
+    """Requests of one step in the fleet itself, and how many of them started late."""
+
+    requests: int
+    late: int
+
+
+def own_starts(digests: Sequence[LoadDigest], wait_s: float) -> dict[int, OwnStarts]:
+    """Count the requests whose logs came in each step, and those that started late."""
+    requests: Counter[int] = Counter()
+    late: Counter[int] = Counter()
+    for one in unique(digests):
+        step = slot_of(one.sent_at) // STEP_SLOTS
+        requests[step] += one.waits.count
+        late[step] += one.waits.count - one.waits.within(wait_s)
+    return {step: OwnStarts(count, late[step]) for step, count in requests.items()}
+
+
 def as_if_full(
-    history: LoadHistory, seen: ArrivalWindow, slots: int, late: Mapping[int, float]
+    history: LoadHistory, seen: ArrivalWindow, slots: int, own: Mapping[int, OwnStarts]
 ) -> tuple[LoadHistory, ArrivalWindow]:
     """Learn how sharing slows requests, and give the window the work of workers that are full.
 
-    A request waits only where every slot is taken, so what it takes then is what counts. `late` is
-    the share of late requests by step.
+    A request waits only where every slot is taken, so what it takes then is what counts.
     """
     if slots == 1:
         return history, seen
@@ -359,8 +380,9 @@ def as_if_full(
         begin = step * STEP_SLOTS - seen.first_slot
         known = slice(begin, begin + STEP_SLOTS)
         work_s = [work / 1000 for work in seen.work_ms[known]]
-        shared, late_then = seen.shared[known], late.get(step, 0.0)
-        sharing = learned(sharing, seen.requests[known], work_s, shared, late_then, slots)
+        starts = own.get(step, OwnStarts(1, 0))
+        late = starts.late / max(1, starts.requests)
+        sharing = learned(sharing, seen.requests[known], work_s, seen.shared[known], late, slots)
     slower = slower_when_full(sharing, seen.shared, sharing.at_once(slots))
     work_ms = [round(work * each) for work, each in zip(seen.work_ms, slower, strict=True)]
     mean = sum(work_ms) / max(1, sum(seen.work_ms))
@@ -368,7 +390,6 @@ def as_if_full(
         seen,
         work_ms=tuple(work_ms),
         service_mean_s=seen.service_mean_s * mean,
-        service_second_moment_s2=seen.service_second_moment_s2 * mean**2,
     )
 
 
@@ -440,25 +461,20 @@ def arrival_log(history: LoadHistory, seen: ArrivalWindow) -> ArrivalLog:
 
 
 def load_summary(
-    seen: ArrivalWindow,
-    history: LoadHistory,
-    newest: datetime | None,
-    now: datetime,
-    known_since: datetime | None = None,
+    log: ArrivalLog, seen: ArrivalWindow, now: datetime, known_since: datetime | None = None
 ) -> LoadSummary:
-    """Put together what the sizing rule is given; `newest` is when the last request finished.
+    """Put together what the sizing rule is given.
 
     A silence that ended `known_since` is a gap in the logs, and not known to be quiet: left out.
     """
-    log = arrival_log(history, seen)
     if known_since is not None:
         log = _without_gap(log, milliseconds(known_since) // SLOT_MS - log.first)
+    started = seen.newest_start
     return LoadSummary(
         log=log,
         service_mean_s=seen.service_mean_s,
-        newest_start_age_s=_age_s(seen.newest_start, now),
+        newest_start_age_s=max(0.0, (now - started).total_seconds()) if started else math.inf,
         newest_wait_s=seen.newest_wait_s,
-        newest_log_age_s=_age_s(newest, now),
     )
 
 
@@ -474,8 +490,3 @@ def _without_gap(log: ArrivalLog, end: int) -> ArrivalLog:
         return log
     requests = [*log.requests[:begin], *log.requests[end:]]
     return ArrivalLog(log.first + end - begin, requests, [*log.work_s[:begin], *log.work_s[end:]])
-
-
-def _age_s(at: datetime | None, now: datetime) -> float:
-    """Return the seconds since an instant; 0 for one that a skewed clock put into the future."""
-    return float("inf") if at is None else max(0.0, (now - at).total_seconds())

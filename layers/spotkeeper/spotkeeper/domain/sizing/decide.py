@@ -16,31 +16,31 @@ from spotkeeper.domain.health.reports import watch_reports, with_silence
 from spotkeeper.domain.load.flow import HOUR_S, LogFlow, follow, paced
 from spotkeeper.domain.load.history import (
     LoadHistory,
+    arrival_log,
     arrival_window,
     as_if_full,
     at_speed,
+    extended,
     load_summary,
+    own_starts,
 )
 from spotkeeper.domain.load.load import Load, LoadDigest
 from spotkeeper.domain.load.request_queue import (
     QueueLength,
     known_waiting,
-    quiet_s,
     watch_queue,
 )
 from spotkeeper.domain.load.speeds import at_speed_1, learn
 from spotkeeper.domain.load.summarise import busy_shares, summarise
 from spotkeeper.domain.release import plan_release
-from spotkeeper.domain.sizing.shadows import choose
+from spotkeeper.domain.sizing.shadows import advanced, choose
 from spotkeeper.domain.sizing.size import (
     OBJECTIVE_WINDOW_S,
     ObjectiveInput,
     Sizing,
     hold_back,
-    judged_history,
     limit_growth,
     objective_policy,
-    own_starts,
     partly_known,
     recent_onprem,
     size,
@@ -205,34 +205,30 @@ def _promised(
     objective, flow = snapshot.fleet.objective, memory.flow
     if objective is None:
         return None, None
-    until = flow.ends_at(snapshot.now)
-    slots = snapshot.fleet.slots
+    until, slots = flow.ends_at(snapshot.now), snapshot.fleet.slots
     digests = at_speed_1(memory.speeds, snapshot.digests)
     seen = arrival_window(digests, until, OBJECTIVE_WINDOW_S, slots)
-    own = own_starts(snapshot.digests, objective.wait_s) if slots > 1 else {}
-    late = {step: one.late / max(1, one.requests) for step, one in own.items()}
-    before, seen = as_if_full(snapshot.history or LoadHistory(), seen, slots, late)
-    slots = before.sharing.at_once(slots)
+    own = own_starts(snapshot.digests, objective.wait_s)
+    history, seen = as_if_full(snapshot.history or LoadHistory(), seen, slots, own)
+    slots = history.sharing.at_once(slots)
     onprem, _ = recent_onprem(load, snapshot.fleet, memory, snapshot.now)
-    fleet = replace(snapshot.fleet, slots=slots)
-    policy = objective_policy(fleet, snapshot.spot, onprem, memory)
-    history = judged_history(before, snapshot.digests, seen, policy)
-    summary = load_summary(seen, history, load.newest, until, flow.known_since)
+    policy = objective_policy(replace(snapshot.fleet, slots=slots), snapshot.spot, onprem, memory)
+    history = extended(history, seen)
+    log = arrival_log(history, seen)
+    if history.work_ms:
+        judged, stop = history.scores, history.next_step - 1
+        scores = advanced(judged, log, stop, policy, seen.service_variation, own)
+        history = replace(history, scores=scores)
     # The need is then in workers like those of now.
     speed = memory.speeds.mean_of(snapshot.groups)
-    summary = replace(
-        at_speed(summary, speed),
-        queued=known_waiting(memory.queue),
-        quiet_s=quiet_s(memory.queue, snapshot.now),
-    )
-    promised = ObjectiveInput(
-        summary=summary,
+    summary = at_speed(load_summary(log, seen, until, flow.known_since), speed)
+    return history, ObjectiveInput(
+        summary=replace(summary, queued=known_waiting(memory.queue)),
         serving=_serving(snapshot, memory),
         choice=choose(history.scores),
         slots=slots,
         speed=speed,
     )
-    return history, promised
 
 
 def _serving(snapshot: HealthSnapshot, memory: HealthMemory) -> int:

@@ -25,13 +25,12 @@ from spotkeeper.domain.load.history import (
     SLOT_S,
     STEP_SLOTS,
     ArrivalLog,
+    OwnStarts,
     Scores,
 )
-from spotkeeper.domain.settings.sizing import SizingPolicy
 
 # What waits is cleared within this of the first new worker's start.
 DRAIN_S = 300.0
-QUIET_AFTER_S = float(SizingPolicy().quiet_after_s)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,8 +51,6 @@ class ObjectivePolicy:
     onprem: int = 0
     per_instance: int = 1
     slots: int = 1
-    drain_s: float = DRAIN_S
-    quiet_after_s: float = QUIET_AFTER_S
 
 
 # Beyond so many erlangs what chance adds is a few hundredths of the load.
@@ -430,14 +427,6 @@ def judged(
             late.append(known[wants][0])
             cost.append(known[wants][1])
     return late, cost
-
-
-@dataclass(frozen=True, slots=True)
-class OwnStarts:
-    """Requests of one step in the fleet itself, and how many of them started late."""
-
-    requests: int
-    late: int
 
 
 def advanced(

@@ -12,7 +12,6 @@ promise never more.
 """
 
 import math
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
@@ -28,13 +27,9 @@ from spotkeeper.domain.load.history import (
     MINUTE_SLOTS,
     SLOT_S,
     STEP_SLOTS,
-    ArrivalWindow,
-    LoadHistory,
     LoadSummary,
-    arrival_log,
-    extended,
 )
-from spotkeeper.domain.load.load import Load, LoadDigest, slot_of, unique
+from spotkeeper.domain.load.load import Load
 from spotkeeper.domain.load.request_queue import (
     expects_logs,
     is_blind,
@@ -51,8 +46,6 @@ from spotkeeper.domain.sizing.shadows import (
     Choice,
     Member,
     ObjectivePolicy,
-    OwnStarts,
-    advanced,
     chance,
     lag_slots,
     needed,
@@ -196,12 +189,12 @@ def is_quiet(quiet_s: float, quiet_after_s: float) -> bool:
     return quiet_s >= quiet_after_s
 
 
-def to_drain(waiting: int | None, service_mean_s: float, drain_s: float) -> int:
-    """Return the workers that serve what waits within `drain_s`; one while a service is unknown.
+def to_drain(waiting: int | None, service_mean_s: float) -> int:
+    """Return the workers that serve what waits within `DRAIN_S`; one while a service is unknown.
 
     0 when nothing waits, or when that is not known.
     """
-    return max(1, math.ceil(waiting * service_mean_s / drain_s)) if waiting else 0
+    return max(1, math.ceil(waiting * service_mean_s / DRAIN_S)) if waiting else 0
 
 
 def when_quiet(quiet_s: float, now: datetime) -> Estimate:
@@ -254,7 +247,7 @@ def _waking(fleet: Fleet, current: int, memory: HealthMemory, now: datetime) -> 
 
     At zero nobody logs. Without a queue that shows what waits, only a worker tells.
     """
-    slots = to_drain(known_waiting(memory.queue), memory.service_mean_s, DRAIN_S)
+    slots = to_drain(known_waiting(memory.queue), memory.service_mean_s)
     waking = math.ceil(slots / fleet.slots)
     unseen = memory.queue is None and memory.flow.newest is not None
     alone = not current and known_length(memory.queue) is None
@@ -291,27 +284,6 @@ def _held(
     return (*(n for n in memory.needed if not n.held), held_now)
 
 
-def size_in_silence(
-    load: LoadSummary, have: int, past: Sequence[PastNeed], policy: ObjectivePolicy
-) -> Need:
-    """Hold, but have what clears the requests that are known to wait."""
-    waking = to_drain(load.queued, load.service_mean_s, policy.drain_s)
-    wanted = max(have, policy.min_workers, waking)
-    workers = min(wanted, policy.max_workers)
-    reason = f"no search log for {load.newest_log_age_s:.0f} s: hold {workers}"
-    if waking > have:
-        reason = f"{load.queued} requests wait and no search log is fresh: {waking} to start with"
-    newest = min(
-        past,
-        key=lambda need: (need.age_s, -need.workers),
-        default=PastNeed(age_s=0.0, workers=workers),
-    )
-    missing = max(0, waking - workers)
-    return Need(
-        workers=workers, load_workers=newest.workers, held=True, reason=reason, missing=missing
-    )
-
-
 # A newest wait above this is a queue, not a hand-over.
 QUEUE_WAIT_S = 1.0
 # A need that was held in a silence counts until the window is whole again.
@@ -329,12 +301,9 @@ def size_to_objective(
 ) -> Need:
     """Return the fewest workers that keep the policy's promise by a member's rule, and why."""
     have = live + booting
-    if is_quiet(load.quiet_s, policy.quiet_after_s):
-        least = policy.min_workers
-        return Need(workers=least, load_workers=0, reason=f"no request for {load.quiet_s:.0f} s")
     mean_s = load.log.service_mean_s(len(load.log)) or load.service_mean_s
-    if load.logs_missing or not (mean_s or any(load.log.requests)):
-        return size_in_silence(load, have, past, policy)
+    if not (mean_s or any(load.log.requests)):
+        return _bounded(have, have, policy, f"no request is known: hold {have}")
     mean_s = max(mean_s, SHORTEST_SERVICE_S)
     now, found = found_by(member, load, mean_s, policy)
     recent = _recent_needs(past, have, booting, policy)
@@ -346,7 +315,7 @@ def size_to_objective(
     if found > now:
         reason += f", {found} in the last {member.keep_s // 60} min"
     if drain > kept:
-        reason += f"; {drain} while requests wait, to drain them in {policy.drain_s:g} s"
+        reason += f"; {drain} while requests wait, to drain them in {DRAIN_S:g} s"
     elif kept > found:
         reason += f"; {kept} kept, the need of the recent past"
     return _bounded(max(kept, drain), found, policy, reason)
@@ -444,7 +413,7 @@ def _drain(
         waiting_s = load.queued * mean_s
     if load.newest_wait_s <= policy.wait_s and waiting_s <= max(1, clearing) * policy.wait_s:
         return 0
-    return max(math.ceil(level + max(0.0, waiting_s) / policy.drain_s), live + booting)
+    return max(math.ceil(level + max(0.0, waiting_s) / DRAIN_S), live + booting)
 
 
 def _bounded(wanted: int, found: int, policy: ObjectivePolicy, reason: str) -> Need:
@@ -476,44 +445,6 @@ class ObjectiveInput:
     choice: Choice = field(default_factory=Choice)
     slots: int = 0
     speed: float = 1.0
-
-
-def judged_history(
-    history: LoadHistory,
-    digests: Sequence[LoadDigest],
-    seen: ArrivalWindow,
-    policy: ObjectivePolicy,
-) -> LoadHistory:
-    """Add the minutes that have settled, and let every shadow serve those of a step before."""
-    history = extended(history, seen)
-    stop = history.next_step - 1
-    if not history.work_ms or (stop <= history.scores.next_step and _is_of(history, policy)):
-        return history
-    squared = seen.service_mean_s**2
-    scores = advanced(
-        history.scores,
-        arrival_log(history, seen),
-        stop,
-        policy,
-        max(0.0, seen.service_second_moment_s2 / squared - 1.0) if squared else 1.0,
-        own_starts(digests, policy.wait_s),
-    )
-    return replace(history, scores=scores)
-
-
-def _is_of(history: LoadHistory, policy: ObjectivePolicy) -> bool:
-    return (history.scores.wait_s, history.scores.share) == (policy.wait_s, policy.share)
-
-
-def own_starts(digests: Sequence[LoadDigest], wait_s: float) -> dict[int, OwnStarts]:
-    """Count the requests whose logs came in each step, and those that started late."""
-    requests: Counter[int] = Counter()
-    late: Counter[int] = Counter()
-    for one in unique(digests):
-        step = slot_of(one.sent_at) // STEP_SLOTS
-        requests[step] += one.waits.count
-        late[step] += one.waits.count - one.waits.within(wait_s)
-    return {step: OwnStarts(count, late[step]) for step, count in requests.items()}
 
 
 def by_objective(
@@ -604,7 +535,7 @@ def _remembered(memory: HealthMemory, now: datetime, need: Need) -> tuple[Needed
         for past in memory.needed
         if start <= past.at < now and (past.workers > need.load_workers or past.held)
     )
-    return (*kept, Needed(at=now, workers=need.load_workers, held=need.held))
+    return (*kept, Needed(at=now, workers=need.load_workers))
 
 
 # A small fleet may become this much larger in a turn, whatever share of it that is.
