@@ -115,15 +115,11 @@ class Emitter:
 
     def _as_json(self, measured: Measured) -> str:
         request_id, enqueued, started, finished, status = measured
-        log = {
-            "request_id": request_id,
-            "worker_id": self._worker_id,
-            "enqueued_at": as_text(enqueued),
-            "started_at": as_text(started),
-            "finished_at": as_text(finished),
-            "status": status,
-        }
-        return json.dumps(log)
+        return (
+            f'{{"request_id":{json.dumps(request_id)},"worker_id":{json.dumps(self._worker_id)},'
+            f'"enqueued_at":"{as_text(enqueued)}","started_at":"{as_text(started)}",'
+            f'"finished_at":"{as_text(finished)}","status":{json.dumps(status)}}}'
+        )
 
     def _hand_over(self) -> bool:
         """Send the batch and hear whether it was taken; raises OSError or ValueError."""
