@@ -18,7 +18,7 @@ ALL_HANG = read(CHAOS / "34-all-workers-hang-without-a-queue.json")
 BAD_IMAGE = Scenario(
     seed=7,
     loads=((0.0, 3.0),),
-    faults=(Fault(kind=Kind.BAD_SPOT_IMAGE, at_s=1600.0, length_s=900.0, value=0.9),),
+    faults=(Fault(kind=Kind.BAD_SPOT_IMAGE, at_s=1600.0, length_s=1800.0, value=0.9),),
 )
 
 
