@@ -186,6 +186,7 @@ class OnRedis(Quiet):
             super().turns(1, busy=busy)
 
 
+@pytest.mark.make_e2e
 @pytest.mark.allow_hosts(["127.0.0.1"])
 @pytest.mark.skipif(shutil.which("redis-server") is None, reason="there is no redis-server here")
 def test_a_redis_fleet_sleeps_and_wakes(
