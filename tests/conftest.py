@@ -84,6 +84,12 @@ def _remember(owner: type, method: str) -> None:
     setattr(owner, method, remembered)
 
 
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Import nothing of tests/endpoint in make test: make e2e runs all of it."""
+    is_e2e = collection_path == Path(__file__).parent / "endpoint"
+    return True if is_e2e and config.getoption("markexpr") == "not make_e2e" else None
+
+
 def pytest_collection_finish() -> None:
     """Let no collection go through the modules of AWS again, and collect it seldom."""
     gc.freeze()
