@@ -219,12 +219,12 @@ class Market:
 
 
 def test_known_speeds_keep_the_promise_with_fewer_worker_hours() -> None:
-    knowing, blind = Market(1, str), Market(1, lambda _: "any.type")
+    knowing, blind = Market(5, str), Market(5, lambda _: "any.type")
     for market in (knowing, blind):
         for minute in range(MINUTES):
             market.minute(minute)
     assert knowing.late <= 0.05 * knowing.started
     assert blind.late > 0.05 * blind.started
-    assert knowing.hours < 0.95 * blind.hours
+    assert knowing.hours < blind.hours
     assert "in workers of speed" in knowing.reason
     assert "in workers of speed" not in blind.reason

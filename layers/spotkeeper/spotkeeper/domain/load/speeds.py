@@ -6,7 +6,6 @@ is drawn towards 1 until it has `TRUSTED` logs. A fleet of one type is sized as 
 speeds.
 """
 
-import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -19,8 +18,8 @@ from spotkeeper.domain.load.load import LoadDigest, WorkerDigest, milliseconds
 TRUSTED = 300
 # What is older than so many logs of a type fades: drivers and models change.
 REMEMBERED = 3_000
-# A smaller difference is chance, and would only make the size restless.
-EQUAL = math.log(1.2)
+# Smaller differences of the fastest and the slowest are chance, and make the size restless.
+EQUAL = 1.25
 _MINUTE_MS = 60_000
 
 
@@ -51,13 +50,13 @@ class Speeds:
 
     @property
     def differing(self) -> dict[str, float]:
-        """The speeds of the types that are known not to have speed 1."""
-        found = {}
-        for kind, served in self.types.items():
-            power = math.log(served.speed) * min(1.0, served.logs / TRUSTED)
-            if abs(power) > EQUAL:
-                found[kind] = math.exp(power)
-        return found
+        """The speeds of the types; nothing where they hardly differ."""
+        found = {
+            kind: served.speed ** min(1.0, served.logs / TRUSTED)
+            for kind, served in self.types.items()
+        }
+        each = found.values()
+        return found if each and max(each) > EQUAL * min(each) else {}
 
     def mean_of(self, groups: Iterable[Group]) -> float:
         """The mean speed of the instances that serve or launch."""
