@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from spotkeeper.border import search_log
 from spotkeeper.border.queue_messages import Message
 from spotkeeper.border.search_log import MAX_LOGS
 from spotkeeper.domain.load.digest import LATE_AFTER_S
@@ -16,6 +17,7 @@ from spotkeeper.domain.load.load import LoadDigest
 from spotkeeper.domain.load.request_queue import QueueLook
 from spotkeeper.domain.load.summarise import summarise
 from spotkeeper.ports import FleetError, Throttled
+from spotkeeper.turns import collect_search_logs
 from spotkeeper.turns.collect_report import CollectReport, FleetCounts, NotStored
 from spotkeeper.turns.collect_search_logs import BATCH_LOGS, collect
 from spotkeeper_lab.fakes import FakeLoadTable
@@ -152,12 +154,17 @@ def test_a_table_that_fails_fails_every_message_that_was_read() -> None:
 
 @pytest.mark.parametrize(
     ("logs", "messages", "failed"),
-    [(MAX_LOGS + 1, 2, 2), (MAX_LOGS, BATCH_LOGS // MAX_LOGS + 1, 2)],
+    [(201, 2, 2), (200, BATCH_LOGS // MAX_LOGS + 1, 2)],
 )
 def test_small_messages_of_very_many_logs_cost_the_honest_ones_nothing(
-    logs: int, messages: int, failed: int
+    monkeypatch: pytest.MonkeyPatch, logs: int, messages: int, failed: int
 ) -> None:
-    """Twenty legal messages of 34,000 logs took more memory than the function has."""
+    """Twenty legal messages of 34,000 logs took more memory than the function has.
+
+    The limits are a hundredth here.
+    """
+    monkeypatch.setattr(search_log, "MAX_LOGS", 200)
+    monkeypatch.setattr(collect_search_logs, "BATCH_LOGS", 200 * BATCH_LOGS // MAX_LOGS)
     text = lines([sent_log(number) for number in range(logs)])
     forged = [
         message(packed(text.replace("r-", f"{name}-")), f"forged {name}")
