@@ -30,7 +30,7 @@ from spotkeeper.domain.load.request_queue import (
     known_waiting,
     watch_queue,
 )
-from spotkeeper.domain.load.speeds import at_speed_1, learn
+from spotkeeper.domain.load.speeds import Speeds, at_speed_1, learn
 from spotkeeper.domain.load.summarise import busy_shares, summarise
 from spotkeeper.domain.release import plan_release
 from spotkeeper.domain.sizing.shadows import advanced, choose
@@ -162,9 +162,10 @@ def assess(snapshot: HealthSnapshot, memory: HealthMemory) -> HealthAssessment:
     memory = with_silence(replace(memory, flow=paced(before, flow, load)), before, load, now)
     memory = _with_queue(watch_starts(memory, *snapshot.groups, load, now), snapshot, load)
     memory = watch_reports(memory, snapshot.groups, load, digests, snapshot.fleet, now)
-    if snapshot.fleet.objective is not None and snapshot.fleet.slots == 1:
-        speeds = learn(memory.speeds, snapshot.groups, digests, now)
-        memory = replace(memory, speeds=speeds)
+    # How long a request takes on a worker with slots depends on how many share it.
+    comparable = snapshot.fleet.objective is not None and snapshot.fleet.slots == 1
+    speeds = learn(memory.speeds, snapshot.groups, digests, now) if comparable else Speeds()
+    memory = replace(memory, speeds=speeds)
     history, promised = _promised(snapshot, memory, load)
     window_s = max(load.window_s, promised.choice.member.window_s if promised else 0)
     partly, flow = partly_known(load, memory, snapshot.fleet, min(window_s, HOUR_S), now)
