@@ -19,7 +19,6 @@ from tests.worker.page import of
 def test_what_they_answer(deployed: Stage) -> None:
     matches("explain.txt", answered("explain", "--since", "1h"))
     matches("explain_at.txt", answered("explain", "--at", "12:15", "--rule", "backfill"))
-    matches("explain.json", answered("explain", "--fleet", "main", "--json"))
 
     found = json.loads(answered("status", "--json"))
     (fleet,) = found["fleets"]
