@@ -17,7 +17,7 @@ from spotkeeper.domain.load.load import (
     merged,
     middle_ms,
 )
-from spotkeeper.domain.load.summarise import busy_shares, index_of_dispersion, summarise
+from spotkeeper.domain.load.summarise import busy_shares, dispersion, summarise
 from spotkeeper.domain.sizing.size import workers_needed
 from tests.search_logs import SENT, before, digest_of, log
 
@@ -116,10 +116,10 @@ def test_dispersion_tells_even_from_bursty_traffic() -> None:
 
 
 def test_dispersion_by_hand() -> None:
-    assert index_of_dispersion([1, 3, 2, 6], 1) == pytest.approx(14 / 3 / 3)
-    assert index_of_dispersion([9, 1, 3, 2, 6], 2) == pytest.approx(8 / 6)
-    assert index_of_dispersion([0, 0], 1) is None
-    assert index_of_dispersion([1, 2, 3], 2) is None
+    assert dispersion([1, 3, 2, 6], 10.0) == {10: pytest.approx(14 / 3 / 3)}
+    assert dispersion([9, 1, 3, 2, 6], 5.0) == {10: pytest.approx(8 / 6)}
+    assert dispersion([0, 0], 10.0) == {}
+    assert dispersion([1, 2, 3], 5.0) == {}
 
 
 def test_waits_and_service_times_have_quantiles() -> None:

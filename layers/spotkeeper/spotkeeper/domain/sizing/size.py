@@ -12,7 +12,7 @@ promise never more.
 """
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from statistics import median
@@ -83,30 +83,20 @@ def watch_starts(
     memory: HealthMemory, spot: Group, on_demand: Group, load: Load, now: datetime
 ) -> HealthMemory:
     """Remember who has started without a log so far, and how long spot took to be in service."""
-    reported = {worker.instance_id for worker in load.workers}
     known = memory.in_service_since.keys() - memory.starting.keys()
+    known |= {worker.instance_id for worker in load.workers}
     starting = {
-        i: memory.starting.get(i, now)
-        for i in _present((spot, on_demand))
-        if i not in reported and i not in known
+        i.instance_id: memory.starting.get(i.instance_id, now)
+        for i in (*spot.instances, *on_demand.instances)
+        if i.phase is not Phase.LEAVING and i.healthy and i.instance_id not in known
     }
+    begun = memory.starting.keys() - memory.in_service_since.keys()
     took = (
         round((now - memory.starting[i.instance_id]).total_seconds())
         for i in spot.instances
-        if i.phase is Phase.IN_SERVICE
-        and i.instance_id in memory.starting
-        and i.instance_id not in memory.in_service_since
+        if i.phase is Phase.IN_SERVICE and i.instance_id in begun
     )
     return replace(memory, starting=starting, start_ups=(*memory.start_ups, *took)[-LAUNCHES:])
-
-
-def _present(groups: Iterable[Group]) -> Iterable[str]:
-    return (
-        i.instance_id
-        for group in groups
-        for i in group.instances
-        if i.phase is not Phase.LEAVING and i.healthy
-    )
 
 
 def start_up_s(memory: HealthMemory, default_s: float) -> float:
@@ -139,17 +129,6 @@ def bounds(fleet: Fleet, spot: Group) -> tuple[int, int]:
     """Give the fewest and the most instances that the operator and the group allow."""
     most = min(fleet.bounds.spot_max, spot.maximum)
     return min(max(fleet.bounds.spot_min, spot.minimum), most), most
-
-
-def instances_for(workers: int, fleet: Fleet, spot: Group) -> tuple[int, str]:
-    """Turn workers into instances within the bounds, and name the bound that mattered."""
-    wanted = math.ceil(max(0, workers) / fleet.workers_per_instance)
-    least, most = bounds(fleet, spot)
-    if wanted > most:
-        return most, "spot maximum"
-    if wanted < least:
-        return least, "spot minimum"
-    return wanted, ""
 
 
 def recent_needs(
@@ -229,6 +208,7 @@ def in_silence(
     instances = min(wanted, most)
     age = f"the newest is {(now - newest).total_seconds():.0f} s old" if newest else ""
     stale = expects_logs(memory.queue, serving)
+    bound = "spot maximum" if wanted > most else "stale search logs" if stale else "quiet"
     found = Estimate(
         rule="wake" if waking else "spot minimum",
         reason=f"search logs are stale ({age or 'none ever arrived'}){told(memory.queue)}",
@@ -236,7 +216,7 @@ def in_silence(
         steady=waking,
         needed=_held(fleet, memory, waking, serving, now),
         missing=max(0, waking - instances * fleet.workers_per_instance) if fleet.objective else 0,
-        bound=_bound(current, instances, wanted, stale=stale),
+        bound="" if instances > current else bound,
         stale=stale,
     )
     return found, instances
@@ -252,14 +232,6 @@ def _waking(fleet: Fleet, current: int, memory: HealthMemory, now: datetime) -> 
     unseen = memory.queue is None and memory.flow.newest is not None
     alone = not current and known_length(memory.queue) is None
     return max(waking, int(alone and (unseen or is_blind(memory.queue, now))))
-
-
-def _bound(current: int, instances: int, wanted: int, *, stale: bool) -> str:
-    if instances > current:
-        return ""
-    if wanted > instances:
-        return "spot maximum"
-    return "stale search logs" if stale else "quiet"
 
 
 def _held(
@@ -463,11 +435,19 @@ def by_objective(
     """
     serving, declared = min(seen.serving, current), fleet.slots
     fleet = replace(fleet, slots=seen.slots or declared)
+    past = [
+        PastNeed(
+            age_s=(now - one.at).total_seconds(),
+            workers=one.workers * fleet.slots,
+            held=one.held,
+        )
+        for one in memory.needed
+    ]
     need = size_to_objective(
         seen.summary,
         (onprem + serving * fleet.workers_per_instance) * fleet.slots,
         (current - serving) * fleet.workers_per_instance * fleet.slots,
-        [_past(needed, fleet.slots, now) for needed in memory.needed],
+        past,
         objective_policy(fleet, spot, onprem, memory),
         seen.choice.member,
     )
@@ -490,16 +470,14 @@ def _in_workers(need: Need, slots: int, declared: int) -> Need:
     """Turn a need of slots into one of workers."""
     if declared == 1:
         return need
-    unlike = (
-        "" if slots == declared else f" (the document has {declared}: requests wait at {slots})"
-    )
+    unlike = f" (the document has {declared}: requests wait at {slots})"
     workers = math.ceil(need.workers / slots)
     return replace(
         need,
         workers=workers,
         load_workers=math.ceil(need.load_workers / slots),
         missing=math.ceil((need.workers + need.missing) / slots) - workers,
-        reason=f"in slots, {slots} a worker{unlike}: {need.reason}",
+        reason=f"in slots, {slots} a worker{unlike if slots != declared else ''}: {need.reason}",
     )
 
 
@@ -520,11 +498,6 @@ def objective_policy(
         per_instance=per_instance,
         slots=fleet.slots,
     )
-
-
-def _past(needed: Needed, slots: int, now: datetime) -> PastNeed:
-    age_s = (now - needed.at).total_seconds()
-    return PastNeed(age_s=age_s, workers=needed.workers * slots, held=needed.held)
 
 
 def _remembered(memory: HealthMemory, now: datetime, need: Need) -> tuple[Needed, ...]:
@@ -587,7 +560,8 @@ def size(
     if is_quiet(quiet, fleet.sizing.quiet_after_s):
         found, instances = _in_instances(when_quiet(quiet, now), onprem_at_once(load), fleet, spot)
     elif silent and not (outlook and outlook.serving and explained(memory, now)):
-        serving = outlook.serving if outlook else _in_service(spot)
+        in_service = sum(i.phase is Phase.IN_SERVICE for i in spot.instances)
+        serving = outlook.serving if outlook else in_service
         found, instances = in_silence(newest, fleet, spot, current, serving, memory, now)
     else:
         onprem, counts = recent_onprem(load, fleet, memory, now)
@@ -602,13 +576,12 @@ def size(
     return _asked(found, instances, fleet, spot, spares, memory, now)
 
 
-def _in_service(spot: Group) -> int:
-    return sum(i.phase is Phase.IN_SERVICE for i in spot.instances)
-
-
 def _in_instances(found: Estimate, onprem: int, fleet: Fleet, spot: Group) -> tuple[Estimate, int]:
-    instances, bound = instances_for(found.steady - onprem, fleet, spot)
-    bound = "spot maximum" if found.missing else bound
+    """Turn workers into instances within the bounds, and name the bound that mattered."""
+    wanted = math.ceil(max(0, found.steady - onprem) / fleet.workers_per_instance)
+    least, most = bounds(fleet, spot)
+    bound = "spot minimum" if wanted < least else ""
+    bound = "spot maximum" if wanted > most or found.missing else bound
     reason = f"{found.reason}, {onprem} on premises"
     needed = found.needed[-1].workers - onprem if found.needed else 0
     if spot.minimum > fleet.bounds.spot_min and needed <= (
@@ -617,7 +590,7 @@ def _in_instances(found: Estimate, onprem: int, fleet: Fleet, spot: Group) -> tu
         # The operator did not choose it, and only the group knows.
         bound = bound or "spot minimum"
         reason = f"{reason}; the group's MinSize is {spot.minimum}"
-    return replace(found, reason=reason, bound=bound), instances
+    return replace(found, reason=reason, bound=bound), min(max(wanted, least), most)
 
 
 def partly_known(
