@@ -5,6 +5,7 @@ that come independently at a rate, none comes for so long with the probability e
 """
 
 import math
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -133,7 +134,8 @@ def follow(before: LogFlow, digests: Sequence[LoadDigest], now: datetime) -> Log
     after = slot_of(before.newest) if before.newest else -1
     first = min(_busy_slots(digests, after), default=None)
     late_s = _late_s(digests)
-    before = replace(before, late_s=late_s, late_workers=_late_workers(digests, late_s + LATE_S))
+    late_workers = sum(age_s > late_s + LATE_S for age_s in _ages_s(digests))
+    before = replace(before, late_s=late_s, late_workers=late_workers)
     newest = max(finished)
     if first is None:
         return replace(before, newest=max(newest, before.newest or newest))
@@ -175,19 +177,13 @@ def _late_s(digests: Sequence[LoadDigest]) -> float:
     return max(0.0, median_low(late)) if late else 0.0
 
 
-def _late_workers(digests: Sequence[LoadDigest], late_s: float) -> int:
-    """Count the workers of which no message had a log that was less late."""
-    return sum(age_s > late_s for age_s in _ages_s(digests))
-
-
 def _ages_s(digests: Iterable[LoadDigest]) -> Collection[float]:
     """Give the age of each worker's newest log when it was sent, at its least."""
-    ages: dict[tuple[str, str], float] = {}
+    ages: defaultdict[tuple[str, str], float] = defaultdict(lambda: math.inf)
     for one in digests:
         for worker in one.workers:
             name = worker.instance_id, worker.worker_id
-            age_s = (one.sent_at - worker.last_finished).total_seconds()
-            ages[name] = min(age_s, ages.get(name, age_s))
+            ages[name] = min(ages[name], (one.sent_at - worker.last_finished).total_seconds())
     return ages.values()
 
 

@@ -6,13 +6,14 @@ is counted again as long as a turn sees it.
 """
 
 import math
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from itertools import accumulate, pairwise
 from typing import NamedTuple
 
+from spotkeeper.domain.load.digest import workers_of
 from spotkeeper.domain.load.load import (
     SLOT_MS,
     LoadDigest,
@@ -116,9 +117,9 @@ class ArrivalWindow:
     """Finished requests of a window by slots of 10 s from `first_slot` on, oldest first.
 
     The current slot is left out. `work_ms` is their service time. Its mean and squared variation
-    are those of all logs that came in. `newest_start` is when the last request
-    started, after it waited for `newest_wait_s`. Where workers serve several requests at once,
-    `shared` is how many shared a worker, as a request found it, by slot.
+    are those of all logs that came in. `newest_start` is when the last request started, after it
+    waited for `newest_wait_s`. Where workers serve several requests at once, `shared` is how many
+    shared a worker, as a request found it, by slot.
     """
 
     first_slot: int
@@ -150,6 +151,8 @@ def arrival_window(
         default=(None, 0),
     )
     waited_ms = min(waited_ms, _usual_ms(received, newest))
+    workers = workers_of(received) if at_once > 1 else ()
+    shared = shared_by(worker.busy_ms for worker in workers)
     return ArrivalWindow(
         first_slot=first_slot,
         requests=tuple(requests.get(slot, 0) for slot in slots),
@@ -158,17 +161,8 @@ def arrival_window(
         service_variation=service.squared_variation if service.counts else 1.0,
         newest_start=newest,
         newest_wait_s=waited_ms / 1000,
-        shared=_shared(received, slots) if at_once > 1 else (),
+        shared=tuple(shared.get(slot, 1.0) for slot in slots) if at_once > 1 else (),
     )
-
-
-def _shared(received: Iterable[LoadDigest], slots: range) -> tuple[float, ...]:
-    workers: defaultdict[tuple[str, str], Counter[int]] = defaultdict(Counter)
-    for one in received:
-        for worker in one.workers:
-            workers[worker.instance_id, worker.worker_id].update(worker.busy_ms)
-    found = shared_by(workers.values())
-    return tuple(found.get(slot, 1.0) for slot in slots)
 
 
 def shared_by(busy_ms: Iterable[Mapping[int, int]]) -> dict[int, float]:

@@ -226,7 +226,6 @@ class Load:
     service: Histogram = field(default_factory=Histogram)
     finished: int = 0
     late: int = 0
-    skewed: int = 0
 
     @property
     def wait_p50_s(self) -> float:

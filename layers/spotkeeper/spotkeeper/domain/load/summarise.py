@@ -119,7 +119,6 @@ def summarise(
         service=service,
         finished=sum(digest.count for digest in received),
         late=sum(digest.late for digest in received),
-        skewed=sum(digest.skewed for digest in received),
     )
 
 

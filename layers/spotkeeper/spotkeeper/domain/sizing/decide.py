@@ -25,11 +25,7 @@ from spotkeeper.domain.load.history import (
     own_starts,
 )
 from spotkeeper.domain.load.load import Load, LoadDigest
-from spotkeeper.domain.load.request_queue import (
-    QueueLength,
-    known_waiting,
-    watch_queue,
-)
+from spotkeeper.domain.load.request_queue import QueueLength, known_waiting, watch_queue
 from spotkeeper.domain.load.speeds import Speeds, at_speed_1, learn
 from spotkeeper.domain.load.summarise import busy_shares, summarise
 from spotkeeper.domain.release import plan_release

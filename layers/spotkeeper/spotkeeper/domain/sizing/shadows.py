@@ -195,20 +195,29 @@ def lag_slots(service_mean_s: float) -> int:
     return math.ceil(min(600.0, max(30.0, 10.0 + service_mean_s)) / SLOT_S)
 
 
-def needed(member: Member, log: ArrivalLog, end: int, mean_s: float, want: ObjectivePolicy) -> int:
+def needed(
+    member: Member,
+    log: ArrivalLog,
+    end: int,
+    mean_s: float,
+    want: ObjectivePolicy,
+    least: float | None = None,
+) -> int:
     """Return the workers that a member finds at an index of the log.
 
     Fewer workers than the load are never enough, so a long window counts no less than the last
-    five minutes, less what chance adds to them.
+    five minutes, less what chance adds to them (`least`).
     """
-    load, least = log.load(end, round(member.window_s / SLOT_S)), _least(log, end, mean_s)
+    least = least_load(log, end, mean_s) if least is None else least
+    load = log.load(end, round(member.window_s / SLOT_S))
     margin = member.roots * math.sqrt(load)
     if member.less_chance:
         margin = -chance(load, mean_s, member.window_s)
     return erlang_workers(max(least, load + margin), mean_s, want.wait_s, want.share)
 
 
-def _least(log: ArrivalLog, end: int, mean_s: float) -> float:
+def least_load(log: ArrivalLog, end: int, mean_s: float) -> float:
+    """Return the load that no member counts less than."""
     lately = log.load(end, STEP_SLOTS)
     return max(0.0, lately - LEAST_ERRORS * chance(lately, mean_s, STEP_S))
 
@@ -282,12 +291,12 @@ def _drained(waiting_s: float, live: int, have: int, world: _World, minute: int)
 
 
 def _release(free: list[float], booting: list[float], count: int) -> None:
-    """Give back those that boot, then those that are idle soonest."""
-    for _ in range(min(count, len(booting))):
+    """Release those that boot, then those that are idle soonest."""
+    launched = min(count, len(booting))
+    for _ in range(launched):
         free.remove(booting.pop())
-        count -= 1
     free.sort()
-    del free[:count]
+    del free[: count - launched]
 
 
 def _flow(
@@ -360,15 +369,13 @@ def _requests(log: ArrivalLog, begin: int, end: int, variation: float) -> list[t
         times = sorted(islice(draw, count))
         sizes = [math.exp(spread * NORMAL.inv_cdf(at)) for at in islice(draw, count)]
         each_s = work_s / sum(sizes)
-        found += [
-            (start + SLOT_S * at, each_s * size) for at, size in zip(times, sizes, strict=True)
-        ]
+        each = zip(times, sizes, strict=True)
+        found += [(start + SLOT_S * at, each_s * size) for at, size in each]
     return found
 
 
 def _a_day(log: ArrivalLog, end: int) -> float:
-    known = min(end, DAY_SLOTS)
-    return (log.request_sums[end] - log.request_sums[end - known]) * DAY_SLOTS / known
+    return log.count(end - DAY_SLOTS, end) * DAY_SLOTS / min(end, DAY_SLOTS)
 
 
 def judged(
@@ -381,18 +388,10 @@ def judged(
     looks = range(begin - LONGEST_KEEP * MINUTE_SLOTS, end, MINUTE_SLOTS)
     means = [log.service_mean_s(look) for look in looks]
     ends = [look - lag_slots(mean_s) for look, mean_s in zip(looks, means, strict=True)]
-    leasts = [_least(log, at, mean_s) for at, mean_s in zip(ends, means, strict=True)]
-    loads = {
-        window_s: [log.load(at, round(window_s / SLOT_S)) for at in ends]
-        for window_s in (*WINDOWS_S, DAY_S)
-    }
-    world = _World(
-        policy,
-        [log.load(at, STEP_SLOTS) for at in ends[LONGEST_KEEP:]],
-        log.service_mean_s(end),
-        warm,
-    )
-    requests = log.request_sums[end] - log.request_sums[begin]
+    seen = [(at, by, least_load(log, at, by)) for at, by in zip(ends, means, strict=True)]
+    loads = [log.load(at, STEP_SLOTS) for at in ends[LONGEST_KEEP:]]
+    world = _World(policy, loads, log.service_mean_s(end), warm)
+    requests = log.count(begin, end)
     served = (
         partial(_exact, requests=_requests(log, begin, end, variation))
         if _a_day(log, end) <= EXACT_A_DAY
@@ -400,22 +399,12 @@ def judged(
     )
     late, cost = [], []
     known: dict[tuple[int, ...], tuple[float, int]] = {}
-    nothing = in_bounds(0, policy)
-    for (window_s, roots), kept in groupby(FAMILY, key=itemgetter(0, 1)):
+    for _, kept in groupby(FAMILY, key=itemgetter(0, 1)):
         members = list(kept)
         first = LONGEST_KEEP - max(one.keep_s for one in members) // 60
         base = [
-            in_bounds(
-                erlang_workers(
-                    max(least, load + roots * math.sqrt(load)), mean_s, policy.wait_s, policy.share
-                ),
-                policy,
-            )
-            if mean_s
-            else nothing
-            for load, least, mean_s in zip(
-                loads[window_s][first:], leasts[first:], means[first:], strict=True
-            )
+            in_bounds(needed(members[0], log, at, by, policy, least) if by else 0, policy)
+            for at, by, least in seen[first:]
         ]
         for member in members:
             keep = member.keep_s // 60
@@ -442,31 +431,21 @@ def advanced(
     Scores of another family or promise are begun anew, from what the log still has.
     """
     first = -(-log.first // STEP_SLOTS) + FIRST_STEPS
-    promise = (NAME, policy.wait_s, policy.share)
-    if (scores.family, scores.wait_s, scores.share) != promise or len(scores.late) != len(FAMILY):
-        none = (0.0,) * len(FAMILY)
-        scores = Scores(
-            family=NAME,
-            wait_s=policy.wait_s,
-            share=policy.share,
-            next_step=first,
-            late=none,
-            squares=none,
-            hours=none,
-        )
+    none = (0.0,) * len(FAMILY)
+    wait_s, share = policy.wait_s, policy.share
+    begun = Scores(family=NAME, wait_s=wait_s, share=share, next_step=first)
+    same = (scores.family, scores.wait_s, scores.share) == (NAME, wait_s, share)
+    if not same or len(scores.late) != len(FAMILY):
+        scores = replace(begun, late=none, squares=none, hours=none)
     for step in range(max(first, scores.next_step), stop)[:STEPS_A_TURN]:
         end = (step + 1) * STEP_SLOTS - log.first
         late, minutes = judged(log, end, policy, variation)
-        requests = log.request_sums[end] - log.request_sums[end - STEP_SLOTS]
+        requests = log.count(end - STEP_SLOTS, end)
         present = policy.onprem * STEP_SLOTS // MINUTE_SLOTS
         hours = [(each - present) / 60 / policy.slots for each in minutes]
         scores = _added(scores, step, requests, late, hours, own.get(step))
-    return replace(
-        scores,
-        followed=choose(scores).index,
-        start_up_s=policy.start_up_s,
-        onprem=policy.onprem,
-    )
+    followed = choose(scores).index
+    return replace(scores, followed=followed, start_up_s=policy.start_up_s, onprem=policy.onprem)
 
 
 def _added(

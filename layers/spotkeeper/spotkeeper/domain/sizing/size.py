@@ -22,13 +22,7 @@ from spotkeeper.domain.decision import Action
 from spotkeeper.domain.fleet import Fleet, Group, Phase
 from spotkeeper.domain.health.memory import HealthMemory, Needed, OnPremCount
 from spotkeeper.domain.load.flow import CERTAIN, UNHEARD, LogFlow
-from spotkeeper.domain.load.history import (
-    DAY_SLOTS,
-    MINUTE_SLOTS,
-    SLOT_S,
-    STEP_SLOTS,
-    LoadSummary,
-)
+from spotkeeper.domain.load.history import DAY_SLOTS, MINUTE_SLOTS, SLOT_S, STEP_SLOTS, LoadSummary
 from spotkeeper.domain.load.load import Load
 from spotkeeper.domain.load.request_queue import (
     expects_logs,
