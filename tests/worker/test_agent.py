@@ -39,42 +39,6 @@ def found(machine: FakeMachine) -> list[str]:
     return sorted(log["request_id"] for log in machine.logs())
 
 
-def test_the_terminate_hook_waits_for_the_request_and_the_logs(
-    machine: FakeMachine, agent: StartAgent, join: Join
-) -> None:
-    machine.launch()
-    # On a busy machine a worker needs its time to hand the last log over.
-    agent(hook_timeout_s=1, send_after_s=30, settle_s=1)
-    worker = in_service(machine, join)
-    with worker.request("r-0", time.time()):
-        machine.scale_in()
-        until(lambda: worker.draining, "it learns to drain")
-        assert not worker.may_take
-        until(lambda: len(machine.heartbeats) >= 3, "the hook is kept waiting")
-        assert machine.completed == [("spotkeeper-ready", "InService")]
-    until(lambda: len(machine.completed) == 2, "the hook is complete")
-    assert machine.completed[1] == ("spotkeeper-drain", "Terminated")
-    assert found(machine) == ["r-0"]
-
-
-def test_a_warned_machine_serves_what_will_be_done_in_time(
-    machine: FakeMachine, agent: StartAgent, join: Join
-) -> None:
-    machine.launch()
-    agent()
-    worker = in_service(machine, join)
-    machine.detach()
-    tagged_at = time.time()
-    machine.tag(in_s=120)
-    until(lambda: worker.draining and worker.may_take, "it drains, and serves on")
-    assert worker.stop_taking_at == pytest.approx(tagged_at + 119, abs=10)
-    machine.tag(in_s=0.5)
-    until(lambda: not worker.may_take, "it stops before it is gone")
-    machine.launch()
-    machine.untag()
-    until(lambda: worker.may_take and not worker.draining, "the warning was taken back")
-
-
 def test_through_the_warm_pool(machine: FakeMachine, agent: StartAgent, join: Join) -> None:
     machine.into_warm_pool()
     agent()

@@ -15,7 +15,6 @@ import pytest
 from spotkeeper_worker import Worker
 from spotkeeper_worker.agent.credentials import CredentialChain, NoCredentials
 from spotkeeper_worker.agent.loop import AnotherAgent
-from spotkeeper_worker.agent.settings import SettingsError
 from spotkeeper_worker.alone import Alone, BotoChain
 from spotkeeper_worker.states import Hook
 from spotkeeper_worker.testing import FakeMachine, FakeServer, until
@@ -96,13 +95,6 @@ def test_permissions_that_boto3_cannot_get_are_named(monkeypatch: pytest.MonkeyP
     monkeypatch.setenv("AWS_PROFILE", "other")
     with pytest.raises(NoCredentials, match=r"boto3: .*other"):
         BotoChain(None, {}).get(time.time())
-
-
-def test_wrong_settings_are_named() -> None:
-    with pytest.raises(SettingsError, match="SPOTKEEPER_POLL_S"):
-        Alone("gpu-0", cluster="onprem", poll_s="often")
-    with pytest.raises(SettingsError, match="SPOTKEEPER_COLOUR: is not a setting"):
-        Alone("gpu-0", cluster="onprem", colour="red")
 
 
 def test_what_is_refused_leaves_nothing_behind(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Ways to join that need no library, and another user of the machine: with real processes."""
+"""Ways to join that need no library, with real processes."""
 
 import json
 import os
@@ -113,6 +113,3 @@ def test_a_worker_in_node_takes_part(
         node.terminate()
         assert node.wait(60) == 0
     assert {log["worker_id"] for log in machine.logs()} == {"web-0"}
-
-
-# --- another user ---------------------------------------------------------------------------------

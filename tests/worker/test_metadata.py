@@ -3,6 +3,7 @@
 import time
 from collections.abc import Iterator
 from contextlib import closing
+from typing import Any
 
 import pytest
 
@@ -74,27 +75,24 @@ def test_a_token_that_is_not_valid_any_more_is_renewed_once(
     assert len(machine.tokens) == 1
 
 
-def test_a_target_that_nobody_knows_is_no_order_to_drain(
-    machine: FakeMachine, metadata: Metadata
+@pytest.mark.parametrize(
+    ("told", "trouble"),
+    [
+        ({"target": "Quarantined"}, "target-lifecycle-state: 'Quarantined' is not known"),
+        ({"action": {}}, "spot/instance-action"),
+        ({"action": {"action": "terminate"}}, "spot/instance-action"),
+        ({"action": {"action": "terminate", "time": "soon"}}, "spot/instance-action"),
+    ],
+)
+def test_what_nobody_knows_is_no_order_to_drain(
+    machine: FakeMachine, metadata: Metadata, told: dict[str, Any], trouble: str
 ) -> None:
     machine.launch()
     before = look(metadata, Seen()).seen
-    machine.target = "Quarantined"
+    vars(machine).update(told)
     after = look(metadata, before)
     assert after.seen == before
-    assert after.troubles == ("autoscaling/target-lifecycle-state: 'Quarantined' is not known",)
-
-
-@pytest.mark.parametrize(
-    "action", [{}, {"action": "terminate"}, {"action": "terminate", "time": "soon"}]
-)
-def test_an_action_without_a_time_is_none(
-    machine: FakeMachine, metadata: Metadata, action: dict[str, str]
-) -> None:
-    machine.action = action
-    after = look(metadata, Seen())
-    assert after.seen == Seen()
-    assert "spot/instance-action" in after.troubles[0]
+    assert trouble in after.troubles[0]
 
 
 def test_a_clock_that_is_behind_does_not_move_the_time_of_leaving(

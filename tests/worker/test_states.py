@@ -20,13 +20,10 @@ ALL = Workers(expected=2, ready=("a", "b"))
 ONE = Workers(expected=2, ready=("a",), not_ready=("b",))
 BUSY = Workers(expected=2, ready=("a", "b"), busy=1)
 
-SERVES = [
-    Seen(),
-    Seen(target="InService"),
-    Seen(target="InService", rebalance=True),
-]
-
 LEAVES = [
+    (Seen(), None),
+    (Seen(target="InService"), None),
+    (Seen(target="InService", rebalance=True), None),
     (Seen(target="InService", taken_at=200.0), Leave("interruption", 200.0, 200.0)),
     (Seen(target="InService", tagged_until=200.0), Leave("tagged", 200.0, 200.0)),
     (Seen(target="Detached", tagged_until=200.0), Leave("tagged", 200.0, 200.0)),
@@ -48,13 +45,8 @@ LEAVES = [
 ]
 
 
-@pytest.mark.parametrize("seen", SERVES)
-def test_it_serves(seen: Seen) -> None:
-    assert leaving(seen, Local(), rebalance_drains=False) is None
-
-
 @pytest.mark.parametrize(("seen", "leave"), LEAVES)
-def test_it_leaves(seen: Seen, leave: Leave) -> None:
+def test_when_it_leaves(seen: Seen, leave: Leave | None) -> None:
     assert leaving(seen, Local(), rebalance_drains=False) == leave
 
 

@@ -51,7 +51,8 @@ class Place:
         self._slots = slots
         self._fd = _taken(run_dir / FOLDER, name)
         # A write through the mapping costs no system call, of which each request would make two.
-        # The first write reserves the space, as a mapping cannot report a full disk.
+        # The first write reserves the space, as a mapping cannot report a full disk. Whoever cuts
+        # the file short ends the worker (SIGBUS); only the worker's own user and root may.
         os.pwrite(self._fd, b"\n".rjust(_LONGEST_LINE), 0)
         self._file = mmap.mmap(self._fd, _LONGEST_LINE)
         self._write()
