@@ -221,16 +221,6 @@ def test_more_load_never_means_fewer_workers(
     assert less.spot_desired <= more.spot_desired
 
 
-@given(erlangs, waits, desires, st.floats(0.1, 60), st.floats(0, 60), st.floats(0, 0.4))
-def test_a_looser_objective_never_means_more_workers(
-    load: float, waited_s: float, desired: int, wait_s: float, longer_s: float, less: float
-) -> None:
-    seen = summary(load, wait_s=waited_s)
-    tight = sized(seen, desired, of=promised(wait_s))
-    loose = sized(seen, desired, of=promised(wait_s + longer_s, 0.95 - less))
-    assert loose.spot_desired <= tight.spot_desired
-
-
 @given(erlangs, waits, desires, st.integers(1, 4), st.integers(0, 10))
 def test_booting_workers_are_not_asked_for_again(
     load: float, waited_s: float, desired: int, per: int, onprem: int
