@@ -388,8 +388,11 @@ def test_requests_pass_by_who_has_no_log_and_are_forgotten_with_the_next_log() -
     memory = watched(memory, 60, *SPOT[1:])
     memory = watched(memory, 120, *SPOT[1:])
     assert memory.expected == {SPOT[0]: 20.0, **dict.fromkeys(SPOT[1:], 0.0)}
+    assert memory.flow.partly_until is None
     memory = watched(memory, 180, SPOT[0])
     assert memory.expected == {SPOT[0]: 0.0, **dict.fromkeys(SPOT[1:], 10.0)}
+    # It was certainly silent: perhaps its logs were missing, and the load was known in part.
+    assert memory.flow.partly_until == at(180)
 
 
 def test_who_fell_silent_between_turns_that_lie_apart_was_passed_by() -> None:

@@ -85,6 +85,9 @@ def watch_reports(
             # Between turns that lie apart it may have gone silent since.
             after = flow.counted - heard[i] - SHIPS_WITHIN_SLOTS
             expected[i] = share * min(1.0, max(0.0, after / length))
+    if any(memory.expected.get(i, 0.0) >= CERTAIN > passed_by for i, passed_by in expected.items()):
+        # One reports again that was silent: perhaps it served, and its logs were missing.
+        flow = replace(flow, partly_until=now)
     return replace(
         memory,
         in_service_since=since,
