@@ -89,11 +89,11 @@ def served(
     )
 
 
-def hung(stage: Stage) -> str:
+def hung(stage: Stage, busy: float = 0.9) -> str:
     """Bring the first instance to its second observation as silent; the turn of minute 7 is due."""
     victim, *well = stage.spot
     for minute in range(7):
-        stage.serve(minute, dict.fromkeys(stage.spot if minute < 2 else well, 0.9))
+        stage.serve(minute, dict.fromkeys(stage.spot if minute < 2 else well, busy))
         stage.turn(minute)
-    stage.serve(7, dict.fromkeys(well, 0.9))
+    stage.serve(7, dict.fromkeys(well, busy))
     return victim

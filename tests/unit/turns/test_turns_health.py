@@ -106,6 +106,17 @@ class _LastWord(FakeLoadTable):
         return (*self._before.since(fleet, since), *late)
 
 
+def test_a_fleet_does_not_shrink_to_the_load_that_a_silent_instance_may_hide() -> None:
+    """Three of four serve 2.7 erlangs. If the fourth serves as much, all four are needed."""
+    stage = Stage(sizing=SizingPolicy(enabled=False))
+    hung(stage)
+    sized = SizingPolicy(scale_in_after_s=0, target_load_rate=1.0)
+    (record,) = stage.turn(7, [replace(stage.fleet, sizing=sized)]).records
+    assert record.rule == "partly known load"
+    assert "held at 4: requests passed by 1 of 4 instances" in record.reason
+    assert not any(outcome.asked.startswith("end ") for outcome in record.outcomes)
+
+
 def test_the_last_check_reads_the_logs_once_more() -> None:
     stage = Stage(sizing=SizingPolicy(enabled=False))
     victim = hung(stage)
@@ -119,7 +130,7 @@ def test_the_last_check_reads_the_logs_once_more() -> None:
 
 def test_an_instance_that_is_scaled_in_is_not_replaced_as_well() -> None:
     stage = Stage(sizing=SizingPolicy(enabled=False))
-    victim = hung(stage)
+    victim = hung(stage, busy=0.62)
     sized = SizingPolicy(scale_in_after_s=0, target_load_rate=1.0)
     (record,) = stage.turn(7, [replace(stage.fleet, sizing=sized)]).records
     asked = [outcome.asked for outcome in record.outcomes]

@@ -250,7 +250,7 @@ def plan(seen: HealthAssessment) -> HealthPlan:
         now,
         seen.promised,
     )
-    sizing = hold_back(sizing, fleet, spot, snapshot.spares, seen.partly)
+    sizing = hold_back(sizing, fleet, spot, snapshot.spares, seen.partly, seen.memory, now)
     sizing = limit_growth(sizing, fleet, spot, snapshot.spares)
     diagnosis = diagnose(seen.load, snapshot.groups, fleet, sizing.memory, now)
     resize = _resize(snapshot, sizing)

@@ -622,11 +622,31 @@ def _partly_logged(load: Load, memory: HealthMemory) -> str:
     return ""
 
 
-def hold_back(sizing: Sizing, fleet: Fleet, spot: Group, spares: int, why: str) -> Sizing:
-    """Give nothing back for a load that is only partly known; the bounds rule all the same."""
+def hold_back(
+    sizing: Sizing,
+    fleet: Fleet,
+    spot: Group,
+    spares: int,
+    why: str,
+    memory: HealthMemory,
+    now: datetime,
+) -> Sizing:
+    """Give nothing back for a load that is only partly known; the bounds rule all the same.
+
+    A few silent instances may serve as much as the others do: what that needs is kept.
+    """
     most = bounds(fleet, spot)[1]
     instances = min(spot.desired - spares, most)
-    if not why or sizing.request is None or sizing.request.need >= instances:
+    if sizing.request is None:
+        return sizing
+    silent = sum(memory.expected.get(i, 0.0) >= CERTAIN / 2 for i in memory.in_service_since)
+    quiet = is_quiet(quiet_s(memory.queue, now), fleet.sizing.quiet_after_s)
+    if not why and silent and not quiet:
+        serving = len(memory.in_service_since)
+        why = f"requests passed by {silent} of {serving} instances in service without a log"
+        needed = math.ceil(sizing.request.need * serving / max(1, serving - silent))
+        instances = min(instances, needed)
+    if not why or sizing.request.need >= instances:
         return sizing
     desired = min(instances + spares, most)
     request = replace(sizing.request, need=instances, spare=desired - instances)
