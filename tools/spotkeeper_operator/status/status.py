@@ -382,9 +382,7 @@ def _load_now(
         workers_live=live,
         workers_expected=expected,
         workers_leaving=len(served) - live,
-        busy=_busy(
-            busy_of, looked.digests, known, fleet.slots, (load.newest - since).total_seconds()
-        ),
+        busy=_busy(busy_of, looked.digests, known, fleet.slots),
         wait_p95_s=load.wait_p95_s,
         requests=load.finished,
         newest_log_age_s=max(0.0, (now - load.newest).total_seconds()),
@@ -399,11 +397,7 @@ def _is_of(digest: LoadDigest, since: datetime) -> bool:
 
 
 def _busy(
-    workers: Sequence[WorkerLoad],
-    digests: Iterable[LoadDigest],
-    expected: int,
-    slots: int,
-    window_s: float,
+    workers: Sequence[WorkerLoad], digests: Iterable[LoadDigest], expected: int, slots: int
 ) -> float | None:
     """Return the busy share of workers over the window.
 
@@ -427,7 +421,7 @@ def _busy(
     capacity_s = sum(w.capacity_s for w in workers) + slots * idle_s
     if not capacity_s:
         return None
-    at_least = busy_s / max(capacity_s, expected * slots * window_s)
+    at_least = busy_s / max(capacity_s, expected * slots * LOAD_WINDOW_S)
     return None if busy_s / capacity_s - at_least > _UNSURE else busy_s / capacity_s
 
 
