@@ -380,6 +380,9 @@ def test_of_half_the_fleet_one_is_replaced_late_and_the_others_once_its_successo
     assert not diagnosed(AT_EASE, memory=replace(came, starting={SPOT[3]: at(-300)})).replace
     spent = replace(came, replaced=(at(-500), at(-100)))
     assert not diagnosed(AT_EASE, memory=spent).memory.silent
+    never = WorkerHealthPolicy(replacements_per_hour=0)
+    kept = diagnosed(AT_EASE, memory=half_silent(1800), policy=never)
+    assert (kept.memory.silent, kept.logs_missing) == ((), 3)
 
 
 def test_requests_pass_by_who_has_no_log_and_are_forgotten_with_the_next_log() -> None:

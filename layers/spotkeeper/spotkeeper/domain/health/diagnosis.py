@@ -14,9 +14,9 @@ from spotkeeper.domain.health.reports import (
     late,
     logs_rather_missing,
     nobody_serves,
+    on_trial,
     one_at_a_time,
     silent,
-    tried,
     unheard,
     unreported,
     workers_in_service,
@@ -31,6 +31,7 @@ OBSERVATIONS_APART = timedelta(seconds=30)
 LONGEST_TURN = timedelta(seconds=30)
 # A worker is slow compared with at least this many others.
 PEERS_TO_BE_SLOWER_THAN = 2
+# What the reason adds for an instance whose logs may be missing while it serves.
 UNPROVEN = "; it is replaced to see whether its successor reports"
 # Requests that fail at once, or time out, are no measure of speed: few of a worker's may have.
 FAILED_AT_MOST = 0.1
@@ -43,11 +44,11 @@ class Diagnosis:
     """Who to replace after the last check, whom not to count on, and why.
 
     `reasons` has one sentence per suspect; `logs_missing` counts those that are silent together, so
-    that rather their logs are missing: only one is replaced, late; `bootstrap` are suspects whose
-    workers never reported within the launch deadline. Workers on premises are only alarmed about:
-    `onprem_silent` counts those missing, `onprem` has the reason against each that fails or is
-    slow, `onprem_due` those of them that were seen so twice. `nobody_serves` says why it seems that
-    no request is served at all.
+    that rather their logs are missing: they are replaced late, one first; `bootstrap` are suspects
+    whose workers never reported within the launch deadline. Workers on premises are only alarmed
+    about: `onprem_silent` counts those missing, `onprem` has the reason against each that fails or
+    is slow, `onprem_due` those of them that were seen so twice. `nobody_serves` says why it seems
+    that no request is served at all.
     """
 
     replace: tuple[str, ...]
@@ -84,7 +85,7 @@ def diagnose(
     never_reported = {i: launching[i] for i in late(launching, memory, fleet, now)}
     ill = _failing_or_slow(load, memory, policy) if policy.enabled else {}
     idle = idle_beside_requests(memory, fleet, now) if policy.enabled else {}
-    replaceable = tried(quiet, budget, memory, fleet, now) if missing else quiet
+    replaceable = on_trial(quiet, budget, memory, fleet, now) if missing else quiet
     reasons = {i: quiet[i] for i in replaceable} | idle | ill | never_reported
     onprem = _onprem_suspicions(load, policy, now) if policy.enabled else {}
     suspects, due = _observed(reasons, memory.suspects, now)

@@ -42,7 +42,7 @@ BUSY_ALL_THE_TIME = 0.9
 BUSY, WAITED_S = 0.8, 10.0
 # The least evidence against one of several instances that are certainly not all by chance silent.
 TOGETHER = CERTAIN / 3
-# That long after they fell silent together, one is replaced to see whether its successor reports.
+# If this long after they fell silent together the logs are still missing, one is replaced.
 TRIED_AFTER = timedelta(minutes=30)
 # Silences are compared with those at the same time of the last two weeks, within an hour.
 ALIKE, DAYS, SILENCES = timedelta(hours=1), 14, 40
@@ -393,16 +393,16 @@ def one_at_a_time(
     return () if last is not None and now - last < pause else due[:1]
 
 
-def tried(
+def on_trial(
     quiet: Collection[str], budget: int, memory: HealthMemory, fleet: Fleet, now: datetime
 ) -> tuple[str, ...]:
-    """Return which to replace of those whose logs are rather missing: one, after half an hour.
+    """Return which instances to replace whose logs are rather missing: one, after half an hour.
 
     An instance that came into service since, and reports, shows that logs arrive: then the next
     ones follow as fast as the budget allows.
     """
     silent_since = _silent_since(quiet, memory)
-    if now - silent_since < TRIED_AFTER:
+    if not budget or now - silent_since < TRIED_AFTER:
         return ()
     first = min((at for at in memory.replaced if at >= silent_since + TRIED_AFTER), default=now)
     for i, since in memory.in_service_since.items():

@@ -66,7 +66,7 @@ class Histogram:
         return 0.0
 
     def within(self, seconds: float) -> int:
-        """How many of the durations are at most so long, to the bucket."""
+        """Count the durations of at most `seconds`, to the bucket."""
         last = bucket(int(seconds * 1000))
         return sum(count for index, count in self.counts.items() if index <= last)
 

@@ -16,7 +16,7 @@ from spotkeeper.domain.fleet import Group, Phase
 from spotkeeper.domain.load.load import LoadDigest, WorkerDigest, milliseconds
 
 TRUSTED = 300
-# What is older than so many logs of a type fades: drivers and models change.
+# Of each type the last logs count, up to this many: drivers and models change.
 REMEMBERED = 3_000
 # Smaller differences of the fastest and the slowest are chance, and make the size restless.
 EQUAL = 1.25

@@ -187,7 +187,7 @@ def onprem_at_once(load: Load) -> int:
 
 
 def hears_of_all(load: Load, workers: int) -> bool:
-    """Say whether so many on premises had so many requests that hardly any had none by chance."""
+    """Tell whether each of `workers` on premises had enough requests to be in the logs."""
     return sum(worker.finished for worker in on_premises(load)) >= UNHEARD * workers
 
 

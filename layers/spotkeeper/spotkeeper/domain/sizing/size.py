@@ -69,7 +69,7 @@ class Need:
     held: bool = False
 
 
-# So many of the last launches count.
+# The start-up time is the median of the last launches, at most this many.
 LAUNCHES = 9
 
 
