@@ -121,7 +121,7 @@ format: .venv/.installed ## format and mend what can be mended
 
 docs: .venv/.installed ## write what the documents take from the code: settings, the doctor's findings
 	$(BIN)/python -m spotkeeper_operator.settings_table docs/settings.md
-	$(BIN)/python -m spotkeeper_operator.doctor.doctor_text docs/findings.md
+	$(BIN)/python -m spotkeeper_operator.doctor docs/findings.md
 
 test: .venv/.installed ## every test but those of make e2e (RUN="tests/unit -k load" for some)
 	$(BIN)/pytest -n $(WORKERS) -q $(RUN)

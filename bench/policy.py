@@ -17,7 +17,7 @@ from statistics import fmean
 from rich.table import Table
 
 from bench._figures import narrow_table
-from spotkeeper_cli.output import counted, screen
+from spotkeeper_cli.options import counted, screen
 from spotkeeper_lab.backtest.backtest import BacktestPlan, Row, Windows, run_backtest
 from spotkeeper_lab.backtest.policies import choose, configure
 from spotkeeper_lab.backtest.world import World

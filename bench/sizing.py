@@ -29,7 +29,7 @@ from rich.table import Table
 from bench._figures import Figure, show
 from spotkeeper.domain.load.history import ArrivalLog
 from spotkeeper.domain.sizing.shadows import ObjectivePolicy, judged
-from spotkeeper_cli.output import counted, screen
+from spotkeeper_cli.options import counted, screen
 from spotkeeper_lab.replay.engine import replay
 from spotkeeper_lab.replay.on_market import on_market
 from spotkeeper_lab.replay.output import cheapest, seconds

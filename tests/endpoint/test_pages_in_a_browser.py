@@ -26,8 +26,8 @@ from spotkeeper_lab.run.day import DemoSettings
 from spotkeeper_lab.run.demo import run_demo
 from spotkeeper_lab.traces.generate import generate
 from spotkeeper_lab.traces.requests import generate_requests
-from spotkeeper_operator.decisions.records_page import explain_page
-from spotkeeper_operator.status.page import html
+from spotkeeper_operator.explain import explain_page
+from spotkeeper_operator.watch import html
 from tests.builders import NOON, held
 
 QUIET = (

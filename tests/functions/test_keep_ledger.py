@@ -18,7 +18,7 @@ from spotkeeper.domain.money.savings import Savings, savings
 from spotkeeper.observability import TurnFailed
 from spotkeeper.ports import Refused, Unavailable
 from spotkeeper_lab.cloud.values import Physics
-from spotkeeper_operator.money.read_cost import unread
+from spotkeeper_operator.cost import unread
 from tests.builders import NOON, TABLE
 from tests.functions.conftest import A, Stage, slow_down
 

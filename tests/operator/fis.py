@@ -13,7 +13,7 @@ import pytest
 from botocore.stub import ANY, Stubber
 
 from spotkeeper_operator.aws import Aws
-from spotkeeper_operator.drill.fis import ACTION
+from spotkeeper_operator.drill import ACTION
 from tests.functions.conftest import ACCOUNT, Stage
 
 ROLE = f"arn:aws:iam::{ACCOUNT}:role/test-drill"

@@ -9,7 +9,7 @@ import pytest
 from spotkeeper.adapters.dynamodb.ledger import LedgerTable
 from spotkeeper.adapters.ec2.prices import on_demand_prices
 from spotkeeper_operator import aws
-from spotkeeper_operator.money import read_cost
+from spotkeeper_operator import cost as read_cost
 from tests.builders import TABLE
 from tests.functions.conftest import Stage
 from tests.operator.command import answered, run

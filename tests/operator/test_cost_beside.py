@@ -17,9 +17,7 @@ from spotkeeper.domain.purchase import PurchaseOption
 from spotkeeper.ports import Refused
 from spotkeeper_operator import aws
 from spotkeeper_operator.aws import Aws
-from spotkeeper_operator.money.actual import GROUP_TAG, read_actual
-from spotkeeper_operator.money.idle import read_idle
-from spotkeeper_operator.money.users import noticed, spans_of
+from spotkeeper_operator.cost import GROUP_TAG, noticed, read_actual, read_idle, spans_of
 from tests.builders import held
 from tests.functions.conftest import TABLE, Stage
 from tests.operator.command import answered

@@ -10,14 +10,14 @@ import pytest
 from spotkeeper.domain.fleet import Instance, Phase
 from spotkeeper.domain.money.ledger import Life
 from spotkeeper.domain.purchase import PurchaseOption
-from spotkeeper_operator.status.details import (
+from spotkeeper_operator.status import (
     Details,
     Event,
+    Looked,
     details_text,
     folded,
     instances_of,
 )
-from spotkeeper_operator.status.status import Looked
 from tests.builders import NOON, fleet, group, held
 from tests.functions.conftest import Stage
 from tests.operator.command import answered, refused, run

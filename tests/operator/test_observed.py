@@ -9,7 +9,7 @@ from spotkeeper.domain.decision import Action, Controller, DecisionRecord, Outco
 from spotkeeper.domain.fleet import Fleet
 from spotkeeper.domain.permission import Permission
 from spotkeeper.domain.settings.sizing import Bounds
-from spotkeeper_operator.decisions.observed import Running, observed
+from spotkeeper_operator.observed import Running, observed
 from tests.builders import NOON
 from tests.functions.conftest import Stage
 from tests.operator.command import answered

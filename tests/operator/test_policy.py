@@ -17,8 +17,8 @@ from spotkeeper.adapters.doctor.stack import stack_facts
 from spotkeeper.adapters.ec2.prices import on_demand_prices, spot_prices
 from spotkeeper.domain.doctor.facts import GroupFacts, Unseen
 from spotkeeper_operator.aws import Aws
-from spotkeeper_operator.drill.fis import Interruptions, Role
-from spotkeeper_operator.stop import Leaving
+from spotkeeper_operator.control import Leaving
+from spotkeeper_operator.drill import Interruptions, Role
 from tests.builders import NOON
 from tests.functions.conftest import ACCOUNT, TABLE, Stage, document
 from tests.operator.command import STACK, run

@@ -36,17 +36,17 @@ from spotkeeper_lab.run.day import FixedPrices
 from spotkeeper_lab.scenario import MAIN, Scenario, draw
 from spotkeeper_lab.troubles import Troubled
 from spotkeeper_lab.world import LEDGER, TABLE
-from spotkeeper_operator.durations import STALE_TURN_S
-from spotkeeper_operator.money.read_cost import unread
-from spotkeeper_operator.status.read_status import RECORDS_READ
-from spotkeeper_operator.status.status import (
+from spotkeeper_operator.cost import unread
+from spotkeeper_operator.status import (
     LOAD_WINDOW_S,
     LOGS_READ_S,
+    RECORDS_READ,
     FleetStatus,
     LoadNow,
     Looked,
     fleet_status,
 )
+from spotkeeper_operator.text import STALE_TURN_S
 
 # A statement may be this old; the world is looked at this often.
 OLD_S, LOOK_S = 60.0, 10.0

@@ -13,8 +13,8 @@ from spotkeeper.domain.load.load import Cluster
 from spotkeeper.domain.money.ledger import LedgerItem
 from spotkeeper.domain.money.prices import PriceBook, PriceSeries
 from spotkeeper.domain.purchase import PurchaseOption
-from spotkeeper_operator.money.read_cost import Cost
-from spotkeeper_operator.money.types import TRUSTED, FleetTypes, Served, compare, types_of
+from spotkeeper_operator.cost import Cost
+from spotkeeper_operator.types import TRUSTED, FleetTypes, Served, compare, types_of
 from tests.builders import NOON, at
 from tests.functions.conftest import Stage
 from tests.operator.command import answered, refused

@@ -8,11 +8,8 @@ from types import SimpleNamespace
 import pytest
 
 from spotkeeper.domain.decision import FAILED, Action, Controller, DecisionRecord, Outcome
-from spotkeeper_operator.decisions.explain import explain_text, holes, seen_words, timeline
-from spotkeeper_operator.decisions.records_page import records_timeline
-from spotkeeper_operator.durations import spoken
-from spotkeeper_operator.instants import parse_instant
-from spotkeeper_operator.text import labelled
+from spotkeeper_operator.explain import explain_text, holes, records_timeline, seen_words, timeline
+from spotkeeper_operator.text import labelled, parse_instant, spoken
 from tests.builders import held
 
 NOW = datetime(2026, 11, 20, 15, 30, tzinfo=UTC)

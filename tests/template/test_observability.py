@@ -5,7 +5,7 @@ import re
 from typing import Any
 
 from spotkeeper.observability import COUNTS, DAILY, LEVELS
-from spotkeeper_operator.status.read_status import ALARMS
+from spotkeeper_operator.status import ALARMS
 from tests.template.stack import JOBS, ROOT, Stack
 
 LAUNCH_DEADLINE_S = 600

@@ -18,8 +18,7 @@ from typer.testing import CliRunner, Result
 import spotkeeper_lab.run.demo  # noqa: F401
 from spotkeeper_cli import lab_commands
 from spotkeeper_cli.main import app
-from spotkeeper_cli.options import seconds
-from spotkeeper_cli.output import OutputError, check_outputs, write
+from spotkeeper_cli.options import OutputError, check_outputs, seconds, write
 from spotkeeper_lab.backtest.policies import POLICIES
 from spotkeeper_lab.replay.run import RULE_NAMES
 from spotkeeper_lab.traces.market_file import read_market

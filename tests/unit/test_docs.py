@@ -11,7 +11,7 @@ from spotkeeper.border.fleet_document import SECTIONS, FleetDocument
 from spotkeeper.domain.load import history
 from spotkeeper.domain.sizing import shadows, size
 from spotkeeper.observability import COUNTS, LEVELS
-from spotkeeper_operator.doctor.doctor_text import findings_page
+from spotkeeper_operator.doctor import findings_page
 from spotkeeper_operator.settings_table import settings_table, written
 from tests.template.stack import JOBS, ROOT, Stack
 

@@ -15,21 +15,19 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from spotkeeper_cli.options import (
+    STANDARD_OUTPUT,
+    WIDE,
     ColdStart,
     JsonFile,
     MeanRate,
+    OutputError,
     Profile,
     Region,
     ReportFile,
     Stack,
-    duration,
-)
-from spotkeeper_cli.output import (
-    STANDARD_OUTPUT,
-    WIDE,
-    OutputError,
     check_outputs,
     counted,
+    duration,
     exits_on,
     exits_on_aws_errors,
     give,

@@ -1,12 +1,20 @@
-"""Options that commands share, durations among them."""
+"""What commands share: their options, where results go, and errors in one sentence."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from spotkeeper_operator.durations import parse_duration, spoken
+from spotkeeper_lab.files import write_whole
+from spotkeeper_operator.text import parse_duration, spoken
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+    from spotkeeper_charts.page import Page
 
 
 def seconds(text: str | float) -> float:
@@ -73,3 +81,134 @@ MeanRate = Annotated[
     typer.Option(help="Requests a second of a trace of rates, on average. Default: as it says."),
 ]
 Since = Annotated[float | None, duration("Start this long ago: 20m, 3h, 7d.", "--since", least=1)]
+
+
+STANDARD_OUTPUT = Path("-")
+
+
+class OutputError(Exception):
+    """A file that cannot be written; known before anything is computed."""
+
+
+@contextmanager
+def exits_on(*kinds: type[Exception]) -> Iterator[None]:
+    """End with code 2 and `error: ...` for the kinds of error that a user can mend."""
+    try:
+        yield
+    except kinds as error:
+        typer.echo(f"error: {error}", err=True)
+        raise typer.Exit(2) from error
+
+
+@contextmanager
+def exits_on_aws_errors() -> Iterator[None]:
+    """Do the same for what can fail between a command and AWS, or its output."""
+    from botocore.exceptions import BotoCoreError, ClientError
+
+    from spotkeeper.ports import FleetError
+    from spotkeeper_operator.aws import OperatorError
+
+    with exits_on(BotoCoreError, ClientError, FleetError, OperatorError, OutputError):
+        try:
+            yield
+        except UnicodeEncodeError as error:
+            raise OperatorError("an argument is not valid UTF-8 text: type it again") from error
+
+
+WIDE = 120
+"""Columns of a table that goes to a file or another program."""
+
+
+def screen() -> "Console":
+    """Standard output, wide enough for tables where it is no terminal."""
+    from rich.console import Console
+
+    console = Console()
+    return console if console.is_terminal else Console(width=max(WIDE, console.width))
+
+
+def check_outputs(outputs: Iterable[Path | None], inputs: Iterable[Path | None] = ()) -> None:
+    """Refuse what cannot or must not be written, before a long run; makes missing folders.
+
+    Raises `OutputError` for a folder, a file that is read or written too, and a place that refuses.
+    """
+    read = [path.resolve() for path in inputs if path is not None]
+    asked = [path for path in outputs if path is not None]
+    for number, path in enumerate(asked):
+        if path.resolve() in [other.resolve() for other in asked[:number]]:
+            raise OutputError(f"{path}: is given twice; name another file")
+        if path == STANDARD_OUTPUT:
+            continue
+        if path.is_dir():
+            raise OutputError(f"{path}: is a folder; name a file in it")
+        if path.resolve() in read:
+            raise OutputError(f"{path}: is read too; name another file")
+        top = Path(*path.absolute().parts[:2])
+        if top != path.absolute() and not top.exists():
+            raise OutputError(f"{path}: there is no folder {top}; create it first")
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise OutputError(f"{path}: cannot make its folder: {error.strerror}") from error
+
+
+def write(text: str, path: Path) -> None:
+    """Write a result: a file at once or not at all, `-` is standard output."""
+    if path == STANDARD_OUTPUT:
+        typer.echo(text, nl=False)
+        return
+    try:
+        write_whole(path, text)
+    except OSError as error:
+        raise OutputError(f"{path}: cannot be written: {error.strerror}") from error
+
+
+def tell(text: str, page: "Page", path: Path | None) -> None:
+    """Print a text, and write its page where one is wanted; `-` is in place of the text."""
+    if path is not None:
+        from spotkeeper_charts.page import page_html
+
+        write(page_html(page), path)
+    if path != STANDARD_OUTPUT:
+        typer.echo(text, nl=False)
+
+
+def remark(notes: Iterable[str]) -> None:
+    """Print what a reader must know of the input on standard error."""
+    from rich.console import Console
+
+    for note in filter(None, notes):
+        Console(stderr=True, soft_wrap=True).print(note, highlight=False, markup=False)
+
+
+def give(
+    tables: "Iterable[Table]",
+    rows: str,
+    json: Path | None,
+    page: Callable[[], str],
+    report: Path | None,
+) -> None:
+    """Print the tables, unless the JSON takes their place, and write the files asked for."""
+    if json != STANDARD_OUTPUT:
+        for table in tables:
+            screen().print(table)
+    if json:
+        write(rows, json)
+    if report:
+        write(page(), report)
+
+
+@contextmanager
+def counted(label: str) -> Iterator[Callable[[int, int, str], None]]:
+    """A progress bar on standard error: to be called with done, total and what is at work."""
+    from rich.console import Console
+    from rich.progress import Progress
+
+    console = Console(stderr=True)
+    with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
+        task = bar.add_task(label, total=None)
+
+        def show(done: int, total: int, at_work: str) -> None:
+            bar.update(task, completed=done, total=total, description=f"{label} {at_work}")
+
+        yield show

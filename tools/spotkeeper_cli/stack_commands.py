@@ -17,14 +17,26 @@ from typing import TYPE_CHECKING, Annotated, Any, Concatenate, get_type_hints
 import typer
 
 from spotkeeper.domain.permission import Mode
-from spotkeeper_cli.options import Fleet, FleetName, Profile, Region, Report, Since, Stack, duration
-from spotkeeper_cli.output import check_outputs, exits_on_aws_errors, screen, tell
+from spotkeeper_cli.options import (
+    Fleet,
+    FleetName,
+    Profile,
+    Region,
+    Report,
+    Since,
+    Stack,
+    check_outputs,
+    duration,
+    exits_on_aws_errors,
+    screen,
+    tell,
+)
 
 if TYPE_CHECKING:
     from spotkeeper.domain.permission import Control
     from spotkeeper_operator.aws import Aws
     from spotkeeper_operator.control import FleetControls
-    from spotkeeper_operator.status.status import StackStatus
+    from spotkeeper_operator.status import StackStatus
 
 # What happens around an instant explains it.
 AROUND = timedelta(minutes=10)
@@ -121,16 +133,23 @@ def status(
 
     With --instances or --events: a list of these instead.
     """
-    from spotkeeper_operator.status import details
-    from spotkeeper_operator.status.read_status import read_status
-    from spotkeeper_operator.status.status import exit_code, status_json, status_text
+    from spotkeeper_operator.status import (
+        details_json,
+        details_text,
+        exit_code,
+        read_events,
+        read_instances,
+        read_status,
+        status_json,
+        status_text,
+    )
 
     if (instances or events) and (watch or (instances and events)):
         raise typer.BadParameter("give one of --instances, --events and --watch")
     if instances or events:
-        read = details.read_instances if instances else details.read_events
+        read = read_instances if instances else read_events
         listed = read(on.aws, on.stack, fleet, on.now)
-        on.say(details.details_text, details.details_json, listed)
+        on.say(details_text, details_json, listed)
         raise typer.Exit(1 if listed.troubles else 0)
     found = read_status(on.aws, on.stack, fleet, on.now)
     if not watch:
@@ -208,8 +227,7 @@ def explain(
         on.say(turns_text, turns_json, Jobs(on.aws, on.stack).turns(job, period, on.now))
         return
     from spotkeeper_operator.aws import OperatorError
-    from spotkeeper_operator.decisions.explain import explain_json, explain_text, read_timeline
-    from spotkeeper_operator.decisions.records_page import explain_page
+    from spotkeeper_operator.explain import explain_json, explain_page, explain_text, read_timeline
 
     check_outputs([report])
     first, last = _period(at, since, on.now)
@@ -225,7 +243,7 @@ def explain(
 
 def _period(at: str | None, since: float | None, now: datetime) -> tuple[datetime, datetime]:
     """The first and the last instant to explain."""
-    from spotkeeper_operator.instants import parse_instant
+    from spotkeeper_operator.text import parse_instant
 
     if at is not None and since is not None:
         raise typer.BadParameter("give --at or --since, not both")
@@ -275,8 +293,7 @@ def doctor(
 ) -> None:
     """Find what is wrong: exit code 0 for nothing, 1 for warnings and unknowns, 2 for errors."""
     from spotkeeper.domain.doctor.finding import exit_code
-    from spotkeeper_operator.doctor.doctor_text import doctor_json, doctor_text
-    from spotkeeper_operator.doctor.examine_account import examine_groups, examine_stack
+    from spotkeeper_operator.doctor import doctor_json, doctor_text, examine_groups, examine_stack
 
     if (spot_group is None) != (on_demand_group is None):
         raise typer.BadParameter("give --spot-group and --on-demand-group together")
@@ -308,18 +325,16 @@ def cost(
     report: Report = None,
 ) -> None:
     """Show what the fleets cost, USD, and on demand; exit code 1 if a part of it is not known."""
-    from spotkeeper_operator.money import cost_text
-    from spotkeeper_operator.money.cost_page import cost_page
-    from spotkeeper_operator.money.read_cost import read_cost
+    from spotkeeper_operator.cost import By, cost_json, cost_page, cost_text, read_cost
 
-    if by is not None and by not in set(cost_text.By):
+    if by is not None and by not in set(By):
         raise typer.BadParameter("day, zone or type", param_hint="--by")
-    kind = cost_text.By(by) if by else None
+    kind = By(by) if by else None
     check_outputs([report])
     now = on.now
     first = now - timedelta(seconds=since)
     found = read_cost(on.aws, on.stack, fleet, first, now, billed=actual)
-    show = cost_text.cost_json if on.json else cost_text.cost_text
+    show = cost_json if on.json else cost_text
     tell(show(found, kind), cost_page(found, kind), report)
     raise typer.Exit(1 if found.unknown else 0)
 
@@ -336,7 +351,7 @@ def types(
     ] = 3600.0,
 ) -> None:
     """Compare the instance types of the fleets: speed, prices, USD for 1,000 requests, share."""
-    from spotkeeper_operator.money.types import read_types, types_json, types_text
+    from spotkeeper_operator.types import read_types, types_json, types_text
 
     found = read_types(on.aws, on.stack, fleet, on.now, timedelta(seconds=since))
     on.say(types_text, types_json, found)
@@ -364,7 +379,7 @@ def observed(
     ] = 0.30,
 ) -> None:
     """Show the requests it would have made, and its hours beside those that ran."""
-    from spotkeeper_operator.decisions.observed import read_observed, report_json, report_text
+    from spotkeeper_operator.observed import read_observed, report_json, report_text
 
     now = on.now
     found = read_observed(on.aws, on.stack, fleet, now - timedelta(seconds=since), now)
@@ -388,9 +403,14 @@ def drill(
     Drills=true first. Exit code 1 if something had not happened after --timeout.
     """
     from spotkeeper import wiring
-    from spotkeeper_operator.drill.drill_page import drill_page
-    from spotkeeper_operator.drill.drill_text import drill_json, drill_text, telling
-    from spotkeeper_operator.drill.run_drill import Drill, Waiting
+    from spotkeeper_operator.drill import (
+        Drill,
+        Waiting,
+        drill_json,
+        drill_page,
+        drill_text,
+        telling,
+    )
 
     check_outputs([report])
     waiting = Waiting(
@@ -416,7 +436,7 @@ def mode(
 
     Before turns act, the command shows what they would request now, and waits for your yes.
     """
-    from spotkeeper_operator.control_text import mode_text
+    from spotkeeper_operator.control import mode_text
 
     controls, now = on.controls(), on.now
     if mode is Mode.ACT and controls.only_observes(fleet, now):
@@ -432,7 +452,7 @@ def pause(
     why: Annotated[str, typer.Option("--why", help="The reason; status shows it.")],
 ) -> None:
     """Leave a fleet as it is for a time; turns record what they would request."""
-    from spotkeeper_operator.control_text import pause_text
+    from spotkeeper_operator.control import pause_text
 
     paused = on.controls().pause(fleet, timedelta(seconds=lasting), why, on.now)
     _say_control(on, fleet, paused, pause_text)
@@ -444,7 +464,7 @@ def resume(on: OnStack, fleet: Fleet, yes: Yes = False) -> None:
 
     The command shows what the turns would request now, and waits for your yes.
     """
-    from spotkeeper_operator.control_text import pause_text
+    from spotkeeper_operator.control import pause_text
 
     controls, now = on.controls(), on.now
     controls.require_paused(fleet, now)
@@ -470,8 +490,7 @@ def stop(
 
     Then its stack can be deleted. The command shows what it will do, and waits for your yes.
     """
-    from spotkeeper_operator.control_text import stopped_json, stopped_text
-    from spotkeeper_operator.stop import Leaving
+    from spotkeeper_operator.control import Leaving, stopped_json, stopped_text
 
     leaving = Leaving(on.aws, on.stack, fleet, on.now, anyway=anyway, keep_hooks=keep_hooks)
     _confirm(leaving.preview(), f"Stop {fleet}?", yes)
@@ -500,6 +519,6 @@ def _asks() -> bool:
 def _say_control(
     on: OnStack, fleet: str, found: "Control", text: "Callable[[str, Control], str]"
 ) -> None:
-    from spotkeeper_operator.control_text import control_json
+    from spotkeeper_operator.control import control_json
 
     on.say(text, control_json, fleet, found)

@@ -1,5 +1,8 @@
-"""One session on AWS for a command: region, profile, clients, and the stack it is about."""
+"""One session for everything that an operator's command reads, the activities of a group too."""
 
+import re
+from dataclasses import dataclass
+from datetime import datetime
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -8,7 +11,9 @@ from botocore.config import Config
 from botocore.exceptions import ProfileNotFound
 
 from spotkeeper.adapters.dynamodb.decision_records import DecisionRecords
+from spotkeeper.adapters.ec2.answers import ended_by_request, instances_of, is_failed_launch
 from spotkeeper.adapters.ec2.prices import on_demand_prices, price_list_region, spot_prices
+from spotkeeper.adapters.errors import aws_errors
 from spotkeeper.adapters.fleet_documents import FleetDocuments, FleetDocumentStore
 from spotkeeper.adapters.stacks import Stack, StackReader
 from spotkeeper.domain.money.prices import PriceBook
@@ -16,9 +21,9 @@ from spotkeeper.domain.money.prices import PriceBook
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from collections.abc import Set as AbstractSet
-    from datetime import datetime
 
     from mypy_boto3_autoscaling import AutoScalingClient
+    from mypy_boto3_autoscaling.type_defs import ActivityTypeDef
     from mypy_boto3_cloudformation import CloudFormationClient
     from mypy_boto3_cloudwatch import CloudWatchClient
     from mypy_boto3_dynamodb import DynamoDBClient
@@ -128,3 +133,62 @@ def chosen(documents: FleetDocuments, name: str | None) -> "Sequence[Fleet]":
         known = ", ".join(fleet.name for fleet in documents.fleets) or "none"
         raise OperatorError(f"there is no fleet {name}; the stack has: {known}")
     return found
+
+
+# A group in trouble logs an activity every 15 s.
+AT_MOST = 500
+# How a cause begins: with the time that `at` has, too.
+_AT = re.compile(r"^At \S+Z ")
+# What AWS writes when a check of its own fails, or it takes a spot instance. A user's check is set
+# by SetInstanceHealth.
+_ON_ITS_OWN = re.compile(r"(?<!user )(health|status)[ -]checks?\b|interruption", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Activity:
+    """One activity: a launch, or an end.
+
+    `failed` launches have the error in `cause`. AWS ended what is `taken`, and nobody asked it to.
+    """
+
+    group: str
+    at: datetime
+    what: str
+    cause: str
+    instances: tuple[str, ...]
+    failed: bool = False
+    taken: bool = False
+
+
+def read_activities(aws: Aws, group: str, first: datetime, last: datetime) -> tuple[Activity, ...]:
+    """Read a group's activities that began between two instants, oldest first."""
+    pages = aws.autoscaling.get_paginator("describe_scaling_activities").paginate(
+        AutoScalingGroupName=group,
+        Filters=[{"Name": "StartTimeLowerBound", "Values": [first.isoformat()]}],
+        PaginationConfig={"MaxItems": AT_MOST, "PageSize": 100},
+    )
+    with aws_errors(f"reading the scaling activities of {group}"):
+        found = [activity for page in pages for activity in page["Activities"]]
+    there = (one for one in found if first <= one["StartTime"] <= last)
+    return tuple(sorted(map(_activity, there), key=lambda one: one.at))
+
+
+def _activity(activity: "ActivityTypeDef") -> Activity:
+    failed = is_failed_launch(activity)
+    cause = _AT.sub("", activity["Cause"])
+    return Activity(
+        group=activity["AutoScalingGroupName"],
+        at=activity["StartTime"],
+        what=activity.get("Description", ""),
+        cause=activity.get("StatusMessage", cause) if failed else cause,
+        instances=tuple(instances_of(activity)),
+        failed=failed,
+        taken=_taken(activity),
+    )
+
+
+def _taken(activity: "ActivityTypeDef") -> bool:
+    """Say whether AWS ended an instance on its own: its health check found it gone, for one."""
+    ends = "terminating" in activity.get("Description", "").lower()
+    on_its_own = _ON_ITS_OWN.search(activity["Cause"]) is not None
+    return ends and on_its_own and not ended_by_request(activity)

@@ -1,20 +1,24 @@
-"""Mode, pause and resume: what an operator decides for a fleet."""
+"""What an operator decides for a fleet: mode, pause, resume, and stop before a stack is deleted."""
 
-from dataclasses import replace
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 from spotkeeper.adapters.dynamodb.controls import ControlTable
+from spotkeeper.adapters.ec2.auto_scaling import MARKS, AutoScalingReader
+from spotkeeper.adapters.ec2.group_writer import AutoScalingWriter
 from spotkeeper.adapters.errors import aws_errors
 from spotkeeper.domain.decision import FAILED, Controller
-from spotkeeper.domain.fleet import Fleet
+from spotkeeper.domain.fleet import Fleet, Group, Phase
 from spotkeeper.domain.permission import LONGEST_PAUSE, Control, Mode, Pause, Permission
+from spotkeeper.ports import OWNER_TAG
 from spotkeeper_operator.aws import CONFIG, Aws, OperatorError, chosen
-from spotkeeper_operator.durations import STALE_TURN_S, spoken
+from spotkeeper_operator.text import STALE_TURN_S, as_json, spoken
 
 if TYPE_CHECKING:
-    from spotkeeper.adapters.stacks import Stack
+    from collections.abc import Callable
 
+    from spotkeeper.adapters.stacks import Stack
 
 # Records in which the newest turns of both controllers are found, also while turns fail.
 RECENT = 40
@@ -90,3 +94,203 @@ class FleetControls:
         with aws_errors("sts:GetCallerIdentity"):
             client = self._aws.session.client("sts", config=CONFIG)
             return client.get_caller_identity()["Arn"]
+
+
+# So the hooks are called that the template and the doctor's advice make.
+HOOKS = "spotkeeper-"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stopped:
+    """What stopping a fleet did, and what is left for its operator, in words."""
+
+    did: tuple[str, ...]
+    left: tuple[str, ...]
+
+
+class Leaving:
+    """The steps that end a fleet, in their order, and what they leave to its operator.
+
+    Backfill ends, what was set on the groups is undone, and turns only observe. On-demand instances
+    of a fleet whose turns only observed are its owner's, and are left alone. Nothing is changed
+    before `stop`. Raises `OperatorError` while on-demand stands in for spot, unless `anyway`: spot
+    must serve what on-demand serves before that goes.
+    """
+
+    def __init__(
+        self,
+        aws: Aws,
+        stack_name: str,
+        name: str,
+        now: datetime,
+        *,
+        anyway: bool = False,
+        keep_hooks: bool = False,
+    ) -> None:
+        """Read the fleet and plan."""
+        controls = FleetControls(aws, stack_name)
+        fleet = controls.fleet(name)
+        self._aws, self._keep_hooks = aws, keep_hooks
+        self._reader = AutoScalingReader(aws.autoscaling, aws.ec2)
+        self._created = _created(controls.stack)
+        self.left: list[str] = []
+        self._steps: list[tuple[str, Callable[[], object]]] = [
+            (
+                f"{name} only observes from now on",
+                lambda: controls.set_mode(name, Mode.OBSERVE, now),
+            )
+        ]
+        groups = self._reader.describe([fleet.spot_group, fleet.on_demand_group])
+        spot, on_demand = groups.get(fleet.spot_group), groups.get(fleet.on_demand_group)
+        backfilled = anyway or not controls.only_observes(name, now)
+        if backfilled and not anyway:
+            _make_before_break(spot, on_demand)
+        ending = backfilled and on_demand is not None and on_demand.desired > on_demand.minimum
+        if ending and on_demand is not None:
+            self._end_backfill(on_demand)
+        for group in groups.values():
+            self._undo(group, leaves=ending and group is on_demand)
+        for kept in (spot, None if backfilled else on_demand):
+            if kept is not None:
+                told = f"{kept.name}: desired {kept.desired}, nothing sets it from now on"
+                self.left.append(told)
+        self.left.append(f"the document and the records of {name}; they go with the stack")
+
+    def preview(self) -> list[str]:
+        """List what `stop` would do."""
+        return [told for told, _ in self._steps]
+
+    def stop(self) -> Stopped:
+        """Do it, step by step."""
+        for _, step in self._steps:
+            step()
+        return Stopped(did=tuple(self.preview()), left=tuple(self.left))
+
+    def _end_backfill(self, group: Group) -> None:
+        writer = AutoScalingWriter(self._aws.autoscaling, self._aws.ec2)
+        told = f"{group.name}: desired {group.desired} -> {group.minimum}"
+        self._steps.append((told, lambda: writer.set_desired(group.name, group.minimum)))
+
+    def _undo(self, group: Group, *, leaves: bool) -> None:
+        """Resume AZRebalance, remove the marks of instances and the hooks made for Spotkeeper."""
+        if "AZRebalance" in group.suspended:
+            told = f"{group.name}: AZRebalance resumed"
+            self._steps.append((told, lambda: self._rebalance(group.name)))
+        if group.owner:
+            told = f"{group.name}: the tag {OWNER_TAG} removed"
+            self._steps.append((told, lambda: self._disown(group.name)))
+        self._unmark(group)
+        self._unhook(group, leaves=leaves)
+
+    def _disown(self, group: str) -> None:
+        with aws_errors(f"removing the tag {OWNER_TAG} from {group}"):
+            self._aws.autoscaling.delete_tags(
+                Tags=[
+                    {
+                        "ResourceId": group,
+                        "ResourceType": "auto-scaling-group",
+                        "Key": OWNER_TAG,
+                    }
+                ]
+            )
+
+    def _rebalance(self, group: str) -> None:
+        with aws_errors(f"resuming AZRebalance of {group}"):
+            self._aws.autoscaling.resume_processes(
+                AutoScalingGroupName=group, ScalingProcesses=["AZRebalance"]
+            )
+
+    def _unmark(self, group: Group) -> None:
+        """Remove the marks of its instances; name what was detached: turns would have ended it."""
+        marked = {mark.instance_id for mark in self._reader.marked([group.name])}
+        members = {i.instance_id for i in group.instances}
+        if mine := sorted(marked & members):
+            told = f"{group.name}: {' and '.join(MARKS)} removed from {', '.join(mine)}"
+            self._steps.append((told, lambda: self._untag(mine)))
+        for instance in sorted(marked - members):
+            self.left.append(
+                f"{instance}: detached from {group.name} early and running; "
+                f"aws ec2 terminate-instances --instance-ids {instance}"
+            )
+
+    def _untag(self, instances: list[str]) -> None:
+        with aws_errors(f"removing the marks of {', '.join(instances)}"):
+            self._aws.ec2.delete_tags(Resources=instances, Tags=[{"Key": key} for key in MARKS])
+
+    def _unhook(self, group: Group, *, leaves: bool) -> None:
+        """Delete hooks that nothing completes any more; AWS ends instances that launch in one."""
+        with aws_errors("autoscaling:DescribeLifecycleHooks"):
+            answer = self._aws.autoscaling.describe_lifecycle_hooks(AutoScalingGroupName=group.name)
+        names = [h["LifecycleHookName"] for h in answer["LifecycleHooks"]]
+        hooks = [name for name in names if name.startswith(HOOKS)]
+        if not hooks:
+            return
+        told = f"{group.name}: hooks {', '.join(hooks)}"
+        waiting = sum(i.phase in (Phase.LAUNCHING, Phase.LEAVING) for i in group.instances)
+        waiting += group.desired - group.minimum if leaves else 0
+        if group.name in self._created:
+            self.left.append(f"{told}; they go with the stack, and the group and all in it, too")
+        elif self._keep_hooks:
+            self.left.append(f"{told}; without workers that complete them every start waits")
+        elif waiting:
+            self.left.append(f"{told}; {waiting} instances start or leave: stop again when not")
+        else:
+            self._steps.append((f"{told} deleted", lambda: self._delete(group.name, hooks)))
+
+    def _delete(self, group: str, hooks: list[str]) -> None:
+        for hook in hooks:
+            with aws_errors(f"deleting the hook {hook} of {group}"):
+                self._aws.autoscaling.delete_lifecycle_hook(
+                    AutoScalingGroupName=group, LifecycleHookName=hook
+                )
+
+
+def _created(stack: "Stack") -> frozenset[str]:
+    """Name the groups that the stack made: they go with it, and their hooks with them."""
+    if not stack.parameters.get("LaunchTemplateId"):
+        return frozenset()
+    return frozenset(stack.outputs[name] for name in ("SpotGroup", "OnDemandGroup"))
+
+
+def _make_before_break(spot: Group | None, on_demand: Group | None) -> None:
+    if spot is None or on_demand is None or on_demand.desired <= on_demand.minimum:
+        return
+    serving = sum(i.phase is Phase.IN_SERVICE and i.healthy for i in spot.instances)
+    if serving < spot.desired:
+        raise OperatorError(
+            f"{spot.desired - serving} of {spot.desired} spot instances do not serve, and "
+            f"{on_demand.desired} on demand stand in for them: wait, or give --anyway"
+        )
+    if serving < on_demand.desired:
+        raise OperatorError(
+            f"{serving} spot instances serve, and {on_demand.desired} on demand: wait until spot "
+            "serves as many, or give --anyway"
+        )
+
+
+def mode_text(fleet: str, control: Control) -> str:
+    """Say what a fleet's turns may do, and who set it."""
+    return f"{fleet}: {control.mode}, set by {control.mode_by}\n"
+
+
+def pause_text(fleet: str, control: Control) -> str:
+    """Say until when a fleet is paused."""
+    if control.pause is None:
+        return f"{fleet}: not paused any more\n"
+    return f"{fleet}: paused until {control.pause.until:%Y-%m-%d %H:%M:%S} UTC\n"
+
+
+def stopped_text(fleet: str, stopped: "Stopped") -> str:
+    """List what stopping did, and what it left; the lines name the fleet."""
+    del fleet
+    lines = [f"did   {line}\n" for line in stopped.did]
+    return "".join(lines + [f"left  {line}\n" for line in stopped.left])
+
+
+def control_json(fleet: str, control: Control) -> str:
+    return as_json({"fleet": fleet, **asdict(control)})
+
+
+def stopped_json(fleet: str, stopped: "Stopped") -> str:
+    """List what stopping did, and what it left."""
+    return as_json({"fleet": fleet, **asdict(stopped)})

@@ -1,10 +1,12 @@
-"""Text as wide as the terminal: labelled lines that wrap under themselves."""
+"""Text as wide as the terminal, and durations and instants as people write them."""
 
 import json
+import math
 import re
 import shutil
 import sys
 from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime, time, timedelta
 from textwrap import wrap
 
 # The width where the text goes to no terminal; wider than the widest, lines are hard to read.
@@ -55,3 +57,67 @@ def _line(row: Mapping[str, str], widths: Mapping[str, int], right: frozenset[st
         row[h].rjust(width) if h in right else row[h].ljust(width) for h, width in widths.items()
     ]
     return "  ".join(cells).rstrip()
+
+
+# Longer than anything is kept, and short enough to be counted back from any day.
+LONGEST_S = 3650 * 86_400.0
+# Two turns are missed: what the records say is no longer what is. A turn starts some seconds late.
+STALE_TURN_S = 130.0
+_UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
+_DURATION = re.compile(r"(?P<number>\d+(?:\.\d*)?|\.\d+)\s*(?P<unit>[smhd]?)")
+
+
+def parse_duration(text: str | float) -> float:
+    """Read a duration as seconds; raises `ValueError` for anything else."""
+    found = _DURATION.fullmatch(str(text).strip().lower())
+    value = float(found["number"]) * _UNITS[found["unit"]] if found else math.inf
+    if not math.isfinite(value):
+        raise ValueError(f"{text!r} is no duration; write 120, 120s, 2m, 1h or 7d")
+    if value > LONGEST_S:
+        raise ValueError(f"{text!r} is longer than ten years")
+    return value
+
+
+def spoken(seconds: float) -> str:
+    """Say a duration shortly: `40 s`, `12 min`, `3.5 h`, `9 d`."""
+    if seconds < 120:  # noqa: PLR2004 - two minutes
+        return f"{seconds:.0f} s"
+    if seconds < 2 * 3600:
+        return f"{seconds / 60:.0f} min"
+    if seconds < 3 * 86_400:
+        return f"{seconds / 3600:.1f} h"
+    return f"{seconds / 86_400:.0f} d"
+
+
+EARLIEST = datetime(2006, 1, 1, tzinfo=UTC)
+
+
+def parse_instant(text: str, now: datetime) -> datetime:
+    """Read an instant; without a zone it is UTC, without a date the last such time before now.
+
+    Raises `ValueError` for anything else, for the future, and for before there was AWS.
+    """
+    at = _clock_time(text.strip(), now) or _whole(text.strip())
+    if at < EARLIEST:
+        raise ValueError(f"{text!r} is before there was AWS")
+    if at > now:
+        raise ValueError(f"{text!r} is in the future: it is {now:%Y-%m-%d %H:%M} UTC now")
+    return at.astimezone(UTC)
+
+
+def _clock_time(text: str, now: datetime) -> datetime | None:
+    try:
+        clock = time.fromisoformat(text)
+    except ValueError:
+        return None
+    at = datetime.combine(now.astimezone(clock.tzinfo or UTC).date(), clock, clock.tzinfo or UTC)
+    return at if at <= now else at - timedelta(days=1)
+
+
+def _whole(text: str) -> datetime:
+    try:
+        at = datetime.fromisoformat(text)
+    except ValueError:
+        message = f"{text!r} is no time; write 15:10, 15:10+09:00 or 2026-11-20T15:10 (UTC)"
+        raise ValueError(message) from None
+    return at if at.tzinfo else at.replace(tzinfo=UTC)

@@ -6,17 +6,21 @@ from typing import Any
 
 from spotkeeper_charts.page import (
     Block,
+    Chart,
     Figure,
     Heading,
+    Notes,
     Page,
+    Point,
     Row,
+    Series,
     Table,
     Text,
     Tiles,
+    Timeline,
     page_html,
+    scatter,
 )
-from spotkeeper_charts.scatter import Point, scatter
-from spotkeeper_charts.timeline import Chart, Notes, Series, Timeline
 
 HOSTILE = "<script>alert('&')</script>"
 

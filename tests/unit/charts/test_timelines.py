@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spotkeeper_charts.timeline import Chart, Series, changed
+from spotkeeper_charts.page import Chart, Series, changed
 
 
 def chart(*values: float | None, **more: Any) -> Chart:

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from spotkeeper_operator.activities import read_activities
+from spotkeeper_operator.aws import read_activities
 from tests.builders import NOON
 
 AN_INSTANCE = "an instance was taken out of service in response to"

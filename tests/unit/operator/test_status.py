@@ -13,7 +13,7 @@ from spotkeeper.domain.load.digest import digest
 from spotkeeper.domain.load.load import LoadDigest
 from spotkeeper.domain.load.request_queue import QueueLength
 from spotkeeper.domain.settings.sizing import Objective
-from spotkeeper_operator.status.status import (
+from spotkeeper_operator.status import (
     FleetStatus,
     Looked,
     StackStatus,

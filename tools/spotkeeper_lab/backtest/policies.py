@@ -11,7 +11,7 @@ from spotkeeper_lab.backtest.accounting import RunResult
 from spotkeeper_lab.backtest.peers import TickPolicy
 from spotkeeper_lab.backtest.world import Settings, Value, World
 from spotkeeper_lab.traces.market import Market
-from spotkeeper_operator.durations import parse_duration
+from spotkeeper_operator.text import parse_duration
 
 type Runner = Callable[[Market, World, Settings], RunResult]
 """Tries a policy over one window."""

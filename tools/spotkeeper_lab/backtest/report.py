@@ -12,9 +12,21 @@ from rich.box import SIMPLE
 from rich.table import Table
 
 from spotkeeper_charts import page
-from spotkeeper_charts.page import Block, Heading, Page, Text, page_html
-from spotkeeper_charts.scatter import Point, Scatter, scatter
-from spotkeeper_charts.timeline import Chart, Series, Spans, Timeline, changed
+from spotkeeper_charts.page import (
+    Block,
+    Chart,
+    Heading,
+    Page,
+    Point,
+    Scatter,
+    Series,
+    Spans,
+    Text,
+    Timeline,
+    changed,
+    page_html,
+    scatter,
+)
 from spotkeeper_lab.backtest.accounting import Counts, RunResult
 from spotkeeper_lab.backtest.backtest import Row
 from spotkeeper_lab.traces.market import Market

@@ -30,7 +30,7 @@ from spotkeeper_lab.endpoint.faults import (
 from spotkeeper_lab.endpoint.ministack import permissions
 from spotkeeper_lab.endpoint.settings import LabSettings
 from spotkeeper_lab.local_aws.wire import ACCOUNT, REGION
-from spotkeeper_operator.status.page import DECISIONS_SHOWN, html, picture
+from spotkeeper_operator.watch import DECISIONS_SHOWN, html, picture
 
 PATH = "/_lab/"
 STACK = "spotkeeper"

@@ -7,8 +7,20 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from spotkeeper_charts.page import Heading, Page, Row, Table, Text, page_html
-from spotkeeper_charts.timeline import Chart, Notes, Series, Spans, Timeline, changed
+from spotkeeper_charts.page import (
+    Chart,
+    Heading,
+    Notes,
+    Page,
+    Row,
+    Series,
+    Spans,
+    Table,
+    Text,
+    Timeline,
+    changed,
+    page_html,
+)
 from spotkeeper_lab.replay.output import CHOICES, HEADERS, cells, cheapest, choice_cells, held_back
 
 if TYPE_CHECKING:

@@ -13,8 +13,20 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table as Grid
 
-from spotkeeper_charts.page import Figure, Page, Row, Table, Tiles, page_html
-from spotkeeper_charts.timeline import Chart, Marks, Notes, Series, Spans, Timeline
+from spotkeeper_charts.page import (
+    Chart,
+    Figure,
+    Marks,
+    Notes,
+    Page,
+    Row,
+    Series,
+    Spans,
+    Table,
+    Tiles,
+    Timeline,
+    page_html,
+)
 from spotkeeper_lab.files import write_whole
 from spotkeeper_lab.run.day import LEAD_S, Day, DemoSettings, Look, Notice, running, scene
 from spotkeeper_lab.run.results import (

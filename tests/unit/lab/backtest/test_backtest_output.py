@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from spotkeeper_charts.scatter import HEIGHT, WIDTH
+from spotkeeper_charts.page import HEIGHT, WIDTH
 from spotkeeper_lab.backtest.backtest import BacktestPlan, Row, Windows, run_backtest
 from spotkeeper_lab.backtest.policies import choose
 from spotkeeper_lab.backtest.report import (

@@ -9,7 +9,7 @@ from spotkeeper.adapters.dynamodb.load_table import LoadDigestTable
 from spotkeeper.domain.load.load import LoadDigest
 from spotkeeper.domain.purchase import PurchaseOption
 from spotkeeper_operator.aws import Aws
-from spotkeeper_operator.money.read_cost import Cost, read_cost
+from spotkeeper_operator.cost import Cost, read_cost
 from spotkeeper_operator.text import as_json, columns, labelled, paragraphs
 
 # Below this number of search logs, a speed is drawn towards 1.

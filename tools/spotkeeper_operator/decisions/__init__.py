@@ -1,1 +1,0 @@
-"""Why did it do that? Decision records as a timeline, and what turns in observe mode would do."""

@@ -1,0 +1,445 @@
+"""A drill: AWS Fault Injection Service interrupts spot instances, and the records tell the rest."""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
+from uuid import uuid4
+
+from spotkeeper.adapters.dynamodb.controls import ControlTable
+from spotkeeper.adapters.dynamodb.load_table import LoadDigestTable
+from spotkeeper.adapters.ec2.auto_scaling import AutoScalingReader
+from spotkeeper.adapters.ec2.lives import InstanceLives
+from spotkeeper.adapters.errors import aws_errors
+from spotkeeper.domain.decision import Controller, DecisionRecord
+from spotkeeper.domain.fleet import Fleet, Instance, Phase
+from spotkeeper.domain.load.load import LoadDigest, merged
+from spotkeeper.domain.money.ledger import Life
+from spotkeeper.domain.permission import Permission
+from spotkeeper_charts.page import Figure, Page, Row, Table, Tiles
+from spotkeeper_operator.aws import Aws, OperatorError, chosen
+from spotkeeper_operator.explain import decided, records_timeline, timeline
+from spotkeeper_operator.text import as_json, labelled, paragraphs
+
+if TYPE_CHECKING:
+    from mypy_boto3_fis import FISClient
+
+    from spotkeeper.adapters.stacks import Stack
+
+ACTION = "aws:ec2:send-spot-instance-interruptions"
+# The shortest that FIS takes: the warning comes at once, the end two minutes later.
+NOTICE = "PT2M"
+TAG = "spotkeeper"
+_ENDED_BADLY = frozenset({"failed", "stopped", "cancelled"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Role:
+    """The role that FIS takes on, of which the account and the partition can be read."""
+
+    arn: str
+
+    def instance(self, instance_id: str, region: str) -> str:
+        """Name an instance of its account as an ARN."""
+        _, partition, _, _, account, _ = self.arn.split(":", 5)
+        return f"arn:{partition}:ec2:{region}:{account}:instance/{instance_id}"
+
+
+class Interruptions:
+    """Starts interruptions, and says how they go."""
+
+    def __init__(self, fis: "FISClient", stack: str) -> None:
+        """Take a typed client, and the stack's name, with which everything made is tagged."""
+        self._fis = fis
+        self._tags = {TAG: stack}
+
+    def start(self, role: Role, instance_ids: Sequence[str]) -> str:
+        """Interrupt these instances; answers the experiment's id. No template is left behind."""
+        region = self._fis.meta.region_name
+        with aws_errors("fis:CreateExperimentTemplate"):
+            template = self._fis.create_experiment_template(
+                clientToken=str(uuid4()),
+                description="A drill of Spotkeeper",
+                roleArn=role.arn,
+                stopConditions=[{"source": "none"}],
+                targets={
+                    "instances": {
+                        "resourceType": "aws:ec2:spot-instance",
+                        "resourceArns": [role.instance(i, region) for i in instance_ids],
+                        "selectionMode": "ALL",
+                    }
+                },
+                actions={
+                    "interrupt": {
+                        "actionId": ACTION,
+                        "parameters": {"durationBeforeInterruption": NOTICE},
+                        "targets": {"SpotInstances": "instances"},
+                    }
+                },
+                tags=self._tags,
+            )["experimentTemplate"]["id"]
+        try:
+            with aws_errors("fis:StartExperiment"):
+                started = self._fis.start_experiment(
+                    clientToken=str(uuid4()), experimentTemplateId=template, tags=self._tags
+                )
+            return started["experiment"]["id"]
+        finally:
+            # An experiment that runs goes on without its template.
+            with aws_errors("fis:DeleteExperimentTemplate"):
+                self._fis.delete_experiment_template(id=template)
+
+    def check(self, experiment: str) -> str:
+        """Answer the experiment's status; raises `OperatorError` when it ended badly."""
+        with aws_errors("fis:GetExperiment"):
+            state = self._fis.get_experiment(id=experiment)["experiment"]["state"]
+        if state["status"] in _ENDED_BADLY:
+            reason = state.get("reason") or "no reason given"
+            raise OperatorError(f"experiment {experiment} {state['status']}: {reason}")
+        return state["status"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Service:
+    """What users noticed of a time: requests that started in it, those late or failed, in numbers.
+
+    `late` is None where nothing is promised about waiting; `longest_s` is the longest wait.
+    """
+
+    requests: int
+    late: int | None
+    failed: int
+    longest_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Story:
+    """One drill: instants of what happened, None for what did not (yet).
+
+    `warned` is when a turn knew, `asked` when a replacement was asked for, `gone` when the last
+    of the instances had ended, `whole` when as much served again without them, and `back` when
+    spot alone did and no more stood in on demand than before the drill.
+    """
+
+    fleet: str
+    instances: tuple[str, ...]
+    started: datetime
+    warned: datetime | None = None
+    asked: datetime | None = None
+    gone: datetime | None = None
+    whole: datetime | None = None
+    back: datetime | None = None
+
+    @property
+    def over(self) -> bool:
+        return self.gone is not None and self.back is not None
+
+    @property
+    def end(self) -> datetime | None:
+        """When the last of it happened, if all did."""
+        return max(self.gone, self.back) if self.gone and self.back else None
+
+
+def told(
+    story: Story,
+    records: Iterable[DecisionRecord],
+    lives: Iterable[Life],
+    stood_in: float,
+) -> Story:
+    """Tell a story as far as records and instances go; `stood_in` served on demand before it."""
+    turns = sorted(
+        (
+            r
+            for r in records
+            # One that only says that memory was lost saw nothing.
+            if r.controller is Controller.AVAILABILITY and r.at >= story.started and r.seen
+        ),
+        key=lambda r: r.at,
+    )
+    warned = _first(turns, lambda r: r.seen["Interruptions"] + r.seen["SpotAtRisk"] > 0)
+    after = [r for r in turns if warned is not None and r.at >= warned]
+    ends = [life.until for life in lives]
+    gone = max((end for end in ends if end), default=None) if all(ends) else None
+    whole = _first(after, _whole)
+    settled = [r for r in after if gone is not None and r.at >= gone]
+    return Story(
+        fleet=story.fleet,
+        instances=story.instances,
+        started=story.started,
+        warned=warned,
+        asked=_first(after, _asks),
+        gone=gone,
+        whole=whole,
+        back=_first(settled, lambda r: _back(r, stood_in)),
+    )
+
+
+def service(digests: Sequence[LoadDigest], promised_s: float | None) -> Service:
+    """Count what the logs of a time say."""
+    waits = merged(digest.waits for digest in digests)
+    return Service(
+        requests=waits.count,
+        late=None if promised_s is None else waits.count - waits.within(promised_s),
+        failed=sum(w.error + w.timeout for digest in digests for w in digest.workers),
+        longest_s=waits.quantile_s(1.0),
+    )
+
+
+def _first(
+    turns: Iterable[DecisionRecord], happened: Callable[[DecisionRecord], bool]
+) -> datetime | None:
+    return next((turn.at for turn in turns if happened(turn)), None)
+
+
+def _asks(turn: DecisionRecord) -> bool:
+    """Whether a turn asked for instances and was not refused."""
+    return turn.seen["EarlyReplacements"] + turn.seen["Backfilled"] > 0
+
+
+def _whole(turn: DecisionRecord) -> bool:
+    seen = turn.seen
+    return seen["SpotServing"] + seen["OnDemandServing"] >= seen["SpotDesired"]
+
+
+def _back(turn: DecisionRecord, stood_in: float) -> bool:
+    seen = turn.seen
+    return seen["SpotServing"] >= seen["SpotDesired"] and seen["OnDemandDesired"] <= stood_in
+
+
+LOOK_EVERY_S = 5.0
+# Search logs come in so long after the requests that they are about.
+LOGGED_WITHIN = timedelta(seconds=60)
+
+type Clock = Callable[[], datetime]
+type Sleep = Callable[[float], None]
+type Progress = Callable[[Story], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Drilled:
+    """A drill's story, what users noticed of it, and the records that it was told by."""
+
+    story: Story
+    service: Service
+    promised_s: float | None
+    records: "tuple[DecisionRecord, ...]"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Waiting:
+    """How a drill passes the time; `longest` is when it gives up."""
+
+    clock: Clock
+    sleep: Sleep
+    progress: Progress
+    longest: timedelta
+
+
+class Drill:
+    """One drill on one fleet; nothing is asked of AWS before `run`."""
+
+    def __init__(self, aws: Aws, stack_name: str, fleet: str) -> None:
+        """Look stack and fleet up; raises `Gone` and `OperatorError`."""
+        self._aws = aws
+        self._stack: Stack = aws.stack(stack_name)
+        (self._fleet,) = chosen(aws.documents(self._stack), fleet)
+        self._groups = AutoScalingReader(aws.autoscaling, aws.ec2)
+
+    def run(self, count: int, waiting: Waiting) -> Drilled:
+        """Interrupt so many spot instances, wait until all is as before, and tell.
+
+        What has not happened after `waiting.longest` is missing in the story. Raises
+        `OperatorError` where a drill would tell nothing, or is not allowed for.
+        """
+        role = self._role()
+        self._acting(waiting.clock())
+        instances, stood_in = self._serving(count)
+        interruptions = Interruptions(self._aws.client("fis"), self._stack.name)
+        story = Story(
+            fleet=self._fleet.name,
+            instances=tuple(i.instance_id for i in instances),
+            started=waiting.clock(),
+        )
+        experiment = interruptions.start(role, story.instances)
+        while waiting.clock() - story.started < waiting.longest and not story.over:
+            waiting.progress(story)
+            waiting.sleep(LOOK_EVERY_S)
+            interruptions.check(experiment)
+            story = self._look(story, stood_in, waiting.clock())
+        waiting.progress(story)
+        return self._drilled(story, waiting)
+
+    def _role(self) -> Role:
+        arn = self._stack.outputs.get("DrillRole")
+        if not arn:
+            raise OperatorError(
+                f"stack {self._stack.name} has no role for drills: deploy it with Drills=true"
+            )
+        return Role(arn=arn)
+
+    def _acting(self, now: datetime) -> None:
+        control = ControlTable(self._aws.dynamodb, self._stack.table).of(self._fleet.name)
+        permission = control.permission(self._fleet.mode, now)
+        if permission is Permission.PAUSED:
+            raise OperatorError(
+                f"{self._fleet.name} is paused, nothing would replace what is lost: "
+                f"spotkeeper resume {self._fleet.name}"
+            )
+        if permission is Permission.OBSERVE:
+            raise OperatorError(
+                f"{self._fleet.name} only observes, nothing would replace what is lost: "
+                f"spotkeeper mode {self._fleet.name} act"
+            )
+
+    def _serving(self, count: int) -> tuple[list[Instance], float]:
+        """Choose spot instances to interrupt; with them, what is asked for on demand by now."""
+        fleet: Fleet = self._fleet
+        groups = self._groups.describe([fleet.spot_group, fleet.on_demand_group])
+        for name in (fleet.spot_group, fleet.on_demand_group):
+            if name not in groups:
+                raise OperatorError(f"{name} does not exist")
+        members = groups[fleet.spot_group].instances
+        serving = [i for i in members if i.phase is Phase.IN_SERVICE and i.healthy]
+        if count > len(serving):
+            raise OperatorError(
+                f"{len(serving)} spot instances are in service: --count {count} is more"
+            )
+        chosen_ones = sorted(serving, key=lambda i: i.instance_id)[:count]
+        return chosen_ones, groups[fleet.on_demand_group].desired
+
+    def _records(self, since: datetime, until: datetime) -> "tuple[DecisionRecord, ...]":
+        found = self._aws.records(self._stack)
+        return found.between(self._fleet.name, since, until).records
+
+    def _look(self, story: Story, stood_in: float, now: datetime) -> Story:
+        lives = InstanceLives(self._aws.ec2).of(story.instances, now)
+        known = [lives[i] for i in story.instances if i in lives]
+        return told(story, self._records(story.started, now), known, stood_in)
+
+    def _drilled(self, story: Story, waiting: Waiting) -> Drilled:
+        fleet = self._fleet
+        waiting.sleep(LOGGED_WITHIN.total_seconds())
+        now = waiting.clock()
+        table = LoadDigestTable(self._aws.dynamodb, self._stack.table)
+        promised = fleet.objective.wait_s if fleet.objective else None
+        return Drilled(
+            story=story,
+            service=service(table.since(fleet.name, story.started), promised),
+            promised_s=promised,
+            records=self._records(story.started - timedelta(minutes=2), now),
+        )
+
+
+STEPS = (
+    ("warned", "warned", "a turn knows of the warning"),
+    ("asked", "asked", "a replacement is requested"),
+    ("gone", "gone", "the interrupted have ended"),
+    ("whole", "whole", "as much serves as before, without them"),
+    ("back", "back on spot", "spot alone serves as much, and what stood in is gone"),
+)
+
+
+def drill_text(drilled: Drilled) -> str:
+    """Tell when what happened, counted from the start, and what users noticed."""
+    story = drilled.story
+    head = [f"{story.fleet}  {story.started:%Y-%m-%d %H:%M:%S} UTC"]
+    head += labelled("interrupted", ", ".join(story.instances), indent=0)
+    steps = [line for name, label, what in STEPS for line in _step(story, name, label, what)]
+    return paragraphs([head, steps, labelled("requests", noticed(drilled), indent=0)])
+
+
+def drill_json(drilled: Drilled) -> str:
+    """The same for programs; instants in RFC 3339, and seconds from the start by their names."""
+    story = drilled.story
+    seconds = {name: after_s(story, name) for name, _, _ in STEPS}
+    whole = asdict(story) | {
+        "after_s": seconds,
+        "complete": story.over,
+        "promised_wait_s": drilled.promised_s,
+        "service": asdict(drilled.service),
+    }
+    return as_json(whole)
+
+
+def telling(say: Callable[[str], None]) -> Callable[[Story], None]:
+    """Make what says each step once, as soon as it has happened."""
+    said: set[str] = set()
+
+    def tell(story: Story) -> None:
+        if not said:
+            say(f"interrupting {', '.join(story.instances)}")
+            said.add("")
+        for name, label, _ in STEPS:
+            after = after_s(story, name)
+            if after is not None and name not in said:
+                said.add(name)
+                say(f"{after:6.0f} s  {label}")
+
+    return tell
+
+
+def _step(story: Story, name: str, label: str, what: str) -> list[str]:
+    after = after_s(story, name)
+    if after is None:
+        return labelled(label, f"NOT SEEN: {what}", indent=0)
+    return labelled(label, f"after {after:.0f} s: {what}", indent=0)
+
+
+def after_s(story: Story, name: str) -> float | None:
+    """Say how long after the start a step happened, s; None where it did not."""
+    at = getattr(story, name)
+    return None if at is None else (at - story.started).total_seconds()
+
+
+def noticed(drilled: Drilled) -> str:
+    """Say what users noticed."""
+    found: Service = drilled.service
+    if not found.requests:
+        return "none were logged"
+    late = "nothing is promised about waiting"
+    if found.late is not None:
+        late = f"{found.late} later than the {drilled.promised_s:g} s promised"
+    told = f"{found.requests} logged, {late}, {found.failed} failed"
+    return f"{told}; longest wait {found.longest_s:.1f} s"
+
+
+# What came before is in the picture, too.
+LEAD = timedelta(minutes=2)
+
+
+def drill_page(drilled: Drilled) -> Page:
+    """What a drill's page shows; times are UTC."""
+    story = drilled.story
+    first = story.started - LEAD
+    last = max([story.started + LEAD, *(record.at for record in drilled.records)])
+    records = sorted(drilled.records, key=lambda record: record.at)
+    steps = [(label, after_s(story, name), what) for name, label, what in STEPS]
+    return Page(
+        title=f"A drill of {story.fleet}",
+        subtitle=f"{', '.join(story.instances)} interrupted at "
+        f"{story.started:%Y-%m-%d %H:%M:%S} UTC. {noticed(drilled)}",
+        footer="Written by spotkeeper drill.",
+        blocks=[
+            Tiles(
+                [
+                    Figure(
+                        label=label,
+                        value="not seen" if after is None else f"{after:.0f} s",
+                        meaning=what,
+                    )
+                    for label, after, what in steps
+                ]
+            ),
+            records_timeline(records, first, last),
+            Table(
+                caption="What happened",
+                columns=("after", "what"),
+                rows=[
+                    Row(cells=(f"{after:.0f} s", what), at_s=after + LEAD.total_seconds())
+                    for _, after, what in steps
+                    if after is not None
+                ],
+            ),
+            decided(timeline(records), first),
+        ],
+    )

@@ -1,1 +1,0 @@
-"""A drill: what happens when spot instances are taken, tried on purpose."""

@@ -1,1 +1,0 @@
-"""Is it whole? A stack on one screen, and its live page."""
