@@ -15,8 +15,7 @@ import boto3
 from spotkeeper import wiring
 from spotkeeper_lab.cloud.api import Cloud
 from spotkeeper_lab.cloud.values import Physics, two_groups
-from spotkeeper_lab.local_aws.context import VirtualTime, local_aws
-from spotkeeper_lab.local_aws.table import create_table
+from spotkeeper_lab.local_aws.context import VirtualTime, create_table, local_aws
 from spotkeeper_lab.traces.market import market_of
 from spotkeeper_lab.world import Context, forget
 

@@ -21,9 +21,7 @@ from spotkeeper_cli.options import counted, screen
 from spotkeeper_lab.backtest.backtest import BacktestPlan, Row, Windows, run_backtest
 from spotkeeper_lab.backtest.policies import choose, configure
 from spotkeeper_lab.backtest.world import World
-from spotkeeper_lab.traces.generate import generate
-from spotkeeper_lab.traces.market import Market, market_of
-from spotkeeper_lab.traces.market_file import read_market
+from spotkeeper_lab.traces.market import Market, generate, market_of, read_market
 
 TRACES = Path(__file__).parents[2] / "shared" / "traces" / "market"
 POLICIES = ("spothedge", "spotkeeper", "optimum", "limit")

@@ -36,7 +36,7 @@ from spotkeeper_lab.replay.output import cheapest, seconds
 from spotkeeper_lab.replay.rules import Spotkeeper
 from spotkeeper_lab.replay.run import RULE_NAMES, best_member, run_rule
 from spotkeeper_lab.replay.values import MarketRow, ReplaySettings, Row, Run
-from spotkeeper_lab.traces.market_file import read_market
+from spotkeeper_lab.traces.market import read_market
 from spotkeeper_lab.traces.requests import RequestTrace, generate_requests, read_requests
 
 TRACES = Path(os.environ.get("TRACES") or Path(__file__).parents[2] / "shared" / "traces")

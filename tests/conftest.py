@@ -115,8 +115,7 @@ def dynamodb() -> "Iterator[DynamoDBClient]":
     import boto3
     from moto import mock_aws
 
-    from spotkeeper_lab.local_aws.context import faster_moto
-    from spotkeeper_lab.local_aws.table import create_table
+    from spotkeeper_lab.local_aws.context import create_table, faster_moto
 
     with mock_aws(), faster_moto():
         client = boto3.client("dynamodb")

@@ -17,13 +17,11 @@ from spotkeeper.adapters.ec2.group_writer import AutoScalingWriter
 from spotkeeper.ports import FleetStates, GroupReader, GroupWriter, InstanceWriter
 from spotkeeper_lab.cloud.api import Cloud
 from spotkeeper_lab.cloud.values import Physics, two_groups
-from spotkeeper_lab.endpoint.settings import LabSettings
-from spotkeeper_lab.endpoint.up import PARTS, LabClient, running
+from spotkeeper_lab.endpoint.up import PARTS, LabClient, LabSettings, running
 from spotkeeper_lab.fakes import EPOCH, FakeGroups, FakeStates
 from spotkeeper_lab.faults import Kind
-from spotkeeper_lab.local_aws.context import Client, VirtualTime, local_aws
+from spotkeeper_lab.local_aws.context import Client, VirtualTime, create_table, local_aws
 from spotkeeper_lab.local_aws.dynamodb import Table, Tables
-from spotkeeper_lab.local_aws.table import create_table
 from spotkeeper_lab.traces.market import market_of
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from moto import mock_aws
 
 from spotkeeper.adapters.doctor.account import placement_scores
 from spotkeeper.domain.doctor.facts import Unseen
-from spotkeeper_lab.local_aws.table import create_table
+from spotkeeper_lab.local_aws.context import create_table
 from tests.builders import NOON, TABLE
 from tests.unit.doctor.good import FLEET, ON_DEMAND, SPOT
 

@@ -21,7 +21,7 @@ from spotkeeper.adapters.request_queues import (
 from spotkeeper.domain.load.request_queue import QueueLength, QueueLook
 from spotkeeper.ports import FleetError, Gone, Refused, RequestQueues, Throttled, Unavailable
 from spotkeeper_lab.fakes import FakeRequestQueues
-from spotkeeper_lab.local_aws.table import create_table
+from spotkeeper_lab.local_aws.context import create_table
 
 URL = "https://sqs.us-east-1.amazonaws.com/123456789012/requests"
 

@@ -12,7 +12,7 @@ from moto import mock_aws
 from spotkeeper.adapters.doctor.stack import stack_facts
 from spotkeeper.adapters.stacks import Stack
 from spotkeeper.domain.doctor.facts import StackFacts
-from spotkeeper_lab.local_aws.table import create_table
+from spotkeeper_lab.local_aws.context import create_table
 from tests.contract.conftest import TABLE
 
 TRUST = '{"Version": "2012-10-17", "Statement": []}'

@@ -17,8 +17,7 @@ from spotkeeper.domain.permission import Control, Mode, Pause
 from spotkeeper.domain.purchase import PurchaseOption
 from spotkeeper.ports import Conflict, Unreadable
 from spotkeeper_lab.cloud.values import Physics
-from spotkeeper_lab.local_aws.context import VirtualTime, local_aws
-from spotkeeper_lab.local_aws.table import create_table
+from spotkeeper_lab.local_aws.context import VirtualTime, create_table, local_aws
 from tests.builders import NOON, TABLE, at, held
 from tests.contract.conftest import cloud_of
 

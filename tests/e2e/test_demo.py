@@ -11,10 +11,8 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from spotkeeper_lab.run.day import DemoSettings
-from spotkeeper_lab.run.demo import run_demo
-from spotkeeper_lab.traces.generate import generate
-from spotkeeper_lab.traces.market_file import read_market
+from spotkeeper_lab.run.demo import DemoSettings, run_demo
+from spotkeeper_lab.traces.market import generate, read_market
 from spotkeeper_lab.traces.requests import generate_requests, read_requests
 
 TRACES = Path(__file__).parents[3] / "shared" / "traces"

@@ -17,8 +17,15 @@ from typing import Any
 import pytest
 from botocore.config import Config
 
-from spotkeeper_lab.endpoint.settings import LabSettings
-from spotkeeper_lab.endpoint.up import BUILT, FOLDER, PARTS, LabClient, environment, running
+from spotkeeper_lab.endpoint.up import (
+    BUILT,
+    FOLDER,
+    PARTS,
+    LabClient,
+    LabSettings,
+    environment,
+    running,
+)
 
 CHECKOUT = Path(__file__).parents[2]
 # Where this machine keeps its certificates, a program that installs packages needs to know.

@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from spotkeeper_lab.endpoint.settings import LabSettings
-from spotkeeper_lab.endpoint.up import Lab, running
+from spotkeeper_lab.endpoint.up import Lab, LabSettings, running
 from tests.endpoint.conftest import checkout_at, free_port, of_session, until
 
 SOURCE = "import os\ndef handler(event, context):\n    return os.getpid()\n"

@@ -11,8 +11,7 @@ import pytest
 from functions.check_availability.app import handler
 from spotkeeper.observability import COUNTS, LEVELS, TurnFailed
 from spotkeeper.ports import Gone
-from spotkeeper_lab.cloud.values import LifecycleHook, Result, Transition
-from spotkeeper_lab.cloud.words import IN_SERVICE
+from spotkeeper_lab.cloud.values import IN_SERVICE, LifecycleHook, Result, Transition
 from tests.functions.conftest import Stage
 
 type StageOf = Callable[..., Stage]

@@ -16,7 +16,7 @@ from spotkeeper import wiring
 from spotkeeper.border.events import EventError
 from spotkeeper.domain.load.load import milliseconds
 from spotkeeper.domain.load.summarise import summarise
-from spotkeeper_lab.local_aws.table import create_table
+from spotkeeper_lab.local_aws.context import create_table
 from spotkeeper_lab.world import Context, forget
 from tests.search_logs import FLEET, SENT, before, sent_log
 

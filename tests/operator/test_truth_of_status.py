@@ -26,15 +26,14 @@ from spotkeeper.domain.decision import FAILED, Controller
 from spotkeeper.domain.fleet import Fleet
 from spotkeeper.domain.load.request_queue import QueueLength
 from spotkeeper.domain.money.prices import priced
-from spotkeeper_lab.cloud.values import InstanceView, Purchase
-from spotkeeper_lab.cloud.words import IN_SERVICE
+from spotkeeper_lab.cloud.values import IN_SERVICE, InstanceView, Purchase
 from spotkeeper_lab.faults import Kind
 from spotkeeper_lab.local_aws.answers import Answers
 from spotkeeper_lab.local_aws.context import Client
-from spotkeeper_lab.machines import Served
-from spotkeeper_lab.run.day import FixedPrices
+from spotkeeper_lab.run.demo import FixedPrices
 from spotkeeper_lab.scenario import MAIN, Scenario, draw
 from spotkeeper_lab.troubles import Troubled
+from spotkeeper_lab.workers import Served
 from spotkeeper_lab.world import LEDGER, TABLE
 from spotkeeper_operator.cost import unread
 from spotkeeper_operator.status import (

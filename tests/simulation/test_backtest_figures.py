@@ -5,11 +5,10 @@ from statistics import fmean, stdev
 
 import pytest
 
-from spotkeeper_lab.backtest.accounting import RunResult
 from spotkeeper_lab.backtest.backtest import BacktestPlan, Windows, run_backtest
 from spotkeeper_lab.backtest.policies import choose, configure
-from spotkeeper_lab.backtest.world import World
-from spotkeeper_lab.traces.market_file import read_market
+from spotkeeper_lab.backtest.world import RunResult, World
+from spotkeeper_lab.traces.market import read_market
 
 TRACES = Path(__file__).parents[3] / "shared" / "traces" / "market"
 AWS1 = TRACES / "aws-p3.2xlarge-4-2023-08.csv.gz"

@@ -16,9 +16,8 @@ from spotkeeper_lab.backtest.deployed import cloud_of, fleet_of, replay_of
 from spotkeeper_lab.backtest.policies import deployed_settings
 from spotkeeper_lab.backtest.world import World
 from spotkeeper_lab.fakes import FakeStates, instant
-from spotkeeper_lab.run.day import LEAD_S, DemoSettings, Scene, running
-from spotkeeper_lab.traces.generate import generate
-from spotkeeper_lab.traces.market import Market
+from spotkeeper_lab.run.demo import LEAD_S, DemoSettings, Scene, running
+from spotkeeper_lab.traces.market import Market, generate
 from spotkeeper_lab.traces.requests import RequestTrace
 
 # Events a little late never meet a minute's turn: at the same instant, AWS promises no order.

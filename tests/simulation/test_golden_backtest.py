@@ -6,10 +6,9 @@ import numpy as np
 import pytest
 
 from spotkeeper_lab.backtest import bounds
-from spotkeeper_lab.backtest.accounting import RunResult
 from spotkeeper_lab.backtest.deployed import run
-from spotkeeper_lab.backtest.world import World
-from spotkeeper_lab.traces.generate import generate
+from spotkeeper_lab.backtest.world import RunResult, World
+from spotkeeper_lab.traces.market import generate
 
 FULL_NOTICE = World(target=4, cold_start_s=120, notice_s=120, price_ratio=1 / 3)
 UNWARNED = replace(FULL_NOTICE, notice_s=0)

@@ -10,8 +10,7 @@ from spotkeeper.domain.interruption import Interruption, InterruptionKind
 from spotkeeper.domain.settings.availability import AvailabilityPolicy
 from spotkeeper.ports import Unavailable
 from spotkeeper.turns.check_availability import handle_interruption
-from spotkeeper_lab.cloud.values import GroupSpec, Physics, Purchase
-from spotkeeper_lab.cloud.words import ON_DEMAND_DRY
+from spotkeeper_lab.cloud.values import ON_DEMAND_DRY, GroupSpec, Physics, Purchase
 from spotkeeper_lab.fakes import Crash, instant
 from tests.simulation.golden import NOTHING, ON_DEMAND, PLENTY, SPOT, A, B, Scenario
 

@@ -21,7 +21,7 @@ from spotkeeper_cli.main import app
 from spotkeeper_cli.options import OutputError, check_outputs, seconds, write
 from spotkeeper_lab.backtest.policies import POLICIES
 from spotkeeper_lab.replay.run import RULE_NAMES
-from spotkeeper_lab.traces.market_file import read_market
+from spotkeeper_lab.traces.market import read_market
 from spotkeeper_lab.traces.requests import read_requests
 
 HEAD = "time_s,pool,capacity\n"

@@ -160,9 +160,7 @@ def _backtest_job(
 
     from spotkeeper_lab.backtest.world import DEFAULT_PRICE_RATIO
     from spotkeeper_lab.jobs import on_market
-    from spotkeeper_lab.traces.generate import generate
-    from spotkeeper_lab.traces.market import MarketError
-    from spotkeeper_lab.traces.market_file import read_markets
+    from spotkeeper_lab.traces.market import MarketError, generate, read_markets
 
     ratio = DEFAULT_PRICE_RATIO if price_ratio is None else price_ratio
     with exits_on(MarketError):
@@ -178,8 +176,7 @@ def _backtest_job(
 
 def _markets(paths: Sequence[Path], region: str | None, seed: int) -> "list[Market]":
     """Read the markets, or make one; report those that no Auto Scaling group can have."""
-    from spotkeeper_lab.traces.generate import generate
-    from spotkeeper_lab.traces.market_file import read_markets
+    from spotkeeper_lab.traces.market import generate, read_markets
 
     whole = read_markets(paths) if paths else [generate(seed, hours=GENERATED_H)]
     if region:
@@ -195,7 +192,7 @@ def _markets(paths: Sequence[Path], region: str | None, seed: int) -> "list[Mark
 
 
 def _show_backtest(rows: "Sequence[Row]", json: Path | None, report: Path | None) -> None:
-    from spotkeeper_lab.backtest.report import json_text, report_html, tables
+    from spotkeeper_lab.backtest.backtest import json_text, report_html, tables
 
     command = f"spotkeeper {shlex.join(sys.argv[1:])}"
     shown = tables(rows, wide=screen().width >= WIDE)
@@ -229,11 +226,8 @@ def demo(
 ) -> None:
     """Run a virtual day of spot capacity and requests through the deployed functions."""
     from spotkeeper_lab.checkout import NotACheckout
-    from spotkeeper_lab.run.day import DemoSettings
-    from spotkeeper_lab.run.demo import DemoError, run_demo
-    from spotkeeper_lab.traces.generate import generate
-    from spotkeeper_lab.traces.market import MarketError
-    from spotkeeper_lab.traces.market_file import read_market
+    from spotkeeper_lab.run.demo import DemoError, DemoSettings, run_demo
+    from spotkeeper_lab.traces.market import MarketError, generate, read_market
     from spotkeeper_lab.traces.requests import (
         RequestTraceError,
         generate_requests,
@@ -307,8 +301,7 @@ def replay(
     from spotkeeper_lab.checkout import NotACheckout
     from spotkeeper_lab.replay import run as runs_of
     from spotkeeper_lab.replay.values import ReplayError, ReplaySettings
-    from spotkeeper_lab.traces.market import MarketError
-    from spotkeeper_lab.traces.market_file import read_market
+    from spotkeeper_lab.traces.market import MarketError, read_market
     from spotkeeper_lab.traces.requests import RequestTraceError, read_request_traces
 
     mendable = (MarketError, NotACheckout, OutputError, ReplayError, RequestTraceError)
@@ -495,7 +488,7 @@ def _changes(
 
 def _give_market(market: "Market", out: Path) -> None:
     """Write the market and say what is in it, beside it where it goes to standard output."""
-    from spotkeeper_lab.traces.market_file import market_text, write_market
+    from spotkeeper_lab.traces.market import market_text, write_market
 
     if out == STANDARD_OUTPUT:
         write(market_text(market), out)
@@ -527,8 +520,7 @@ def up(
     notice: Annotated[float, typer.Option(min=0, help="Seconds between warning and loss.")] = 120,
 ) -> None:
     """Serve a local AWS on this machine until Ctrl-C."""
-    from spotkeeper_lab.endpoint.settings import LabSettings
-    from spotkeeper_lab.endpoint.up import LabError, running
+    from spotkeeper_lab.endpoint.up import LabError, LabSettings, running
 
     with exits_on(LabError):
         settings = LabSettings(

@@ -47,6 +47,10 @@ from spotkeeper.ports import (
 )
 from spotkeeper_lab.cloud.api import Cloud
 from spotkeeper_lab.cloud.values import (
+    CANCELLED,
+    IN_SERVICE,
+    PENDING,
+    PENDING_WAIT,
     Activity,
     CloudError,
     GroupView,
@@ -54,7 +58,6 @@ from spotkeeper_lab.cloud.values import (
     Purchase,
     SpotRequestView,
 )
-from spotkeeper_lab.cloud.words import CANCELLED, IN_SERVICE, PENDING, PENDING_WAIT
 
 EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
 """The instant that the cloud calls 0."""

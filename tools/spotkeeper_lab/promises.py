@@ -10,8 +10,7 @@ from typing import Any
 
 from spotkeeper.domain.availability.announcements import State
 from spotkeeper.domain.load.flow import CERTAIN
-from spotkeeper_lab.cloud.values import GroupView, InstanceView
-from spotkeeper_lab.cloud.words import IN_SERVICE, LAUNCH, TERMINATING
+from spotkeeper_lab.cloud.values import IN_SERVICE, LAUNCH, TERMINATING, GroupView, InstanceView
 from spotkeeper_lab.faults import Fault, Kind
 from spotkeeper_lab.scenario import MAIN, WARM_UP_S, Scenario
 from spotkeeper_lab.troubles import Troubled

@@ -11,6 +11,10 @@ from typing import Any
 
 from spotkeeper.turns.turn import FLEETS_AN_INVOCATION
 from spotkeeper_lab.cloud.values import (
+    IN_SERVICE,
+    ON_DEMAND_DRY,
+    SPOT_DRY,
+    TERMINATING,
     CloudError,
     CloudEvent,
     EventKind,
@@ -18,10 +22,9 @@ from spotkeeper_lab.cloud.values import (
     InstanceView,
     Purchase,
 )
-from spotkeeper_lab.cloud.words import IN_SERVICE, ON_DEMAND_DRY, SPOT_DRY, TERMINATING
 from spotkeeper_lab.faults import LAUNCH_TEXTS, Fault, Kind, disturbs, of_documents, of_the_table
-from spotkeeper_lab.machines import Served
 from spotkeeper_lab.scenario import MAIN, A, B, Scenario, documents_of, specs_of, stage_of
+from spotkeeper_lab.workers import Served
 from spotkeeper_lab.world import AVAILABILITY, COLLECT, HEALTH, INTERRUPTION, Invocation, World
 
 TURN_EVERY_S, JITTER_S = 60.0, 59.0

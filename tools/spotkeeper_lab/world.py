@@ -36,11 +36,9 @@ from spotkeeper_lab.faults import REFUSALS, Fault, Kind, hanging
 from spotkeeper_lab.local_aws.answers import Answers
 from spotkeeper_lab.local_aws.context import Client, in_process
 from spotkeeper_lab.local_aws.dynamodb import Tables
-from spotkeeper_lab.local_aws.events import Events
-from spotkeeper_lab.local_aws.wire import ACCOUNT, REGION, Answer, Respond, VirtualTime
-from spotkeeper_lab.machines import SearchLogQueue, SearchLogs, Served
+from spotkeeper_lab.local_aws.wire import ACCOUNT, REGION, Answer, Events, Respond, VirtualTime
 from spotkeeper_lab.traces.requests import RequestTrace
-from spotkeeper_lab.workers import Workforce
+from spotkeeper_lab.workers import SearchLogQueue, SearchLogs, Served, Workforce
 from spotkeeper_worker.logs.pace import PaceSettings
 
 COLLECT, HEALTH = "collect_search_logs", "check_health"

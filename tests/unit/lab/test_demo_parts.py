@@ -6,10 +6,14 @@ import numpy as np
 import pytest
 
 from spotkeeper_lab.checkout import NotACheckout, load_handler
-from spotkeeper_lab.run.day import LEAD_S, DemoSettings, Look, Scene, scene
-from spotkeeper_lab.run.results import (
+from spotkeeper_lab.run.demo import (
+    LEAD_S,
+    DemoSettings,
+    Look,
+    Scene,
     due,
     per_second,
+    scene,
 )
 from spotkeeper_lab.traces.market import Market, MarketError, market_of
 from spotkeeper_lab.traces.requests import RequestTrace

@@ -6,11 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spotkeeper_lab.cloud.values import InstanceView, Purchase
-from spotkeeper_lab.cloud.words import IN_SERVICE, TERMINATING
-from spotkeeper_lab.machines import POLL_S, Machines, Served
+from spotkeeper_lab.cloud.values import IN_SERVICE, TERMINATING, InstanceView, Purchase
 from spotkeeper_lab.traces.requests import generate_requests
-from spotkeeper_lab.workers import VISIBILITY_S, Workforce
+from spotkeeper_lab.workers import POLL_S, VISIBILITY_S, Machines, Served, Workforce
 from spotkeeper_worker.worker import MARGIN_S
 
 ONE = "i-00000000000000001"

@@ -15,8 +15,7 @@ from numpy.typing import NDArray
 from scipy.optimize import Bounds, LinearConstraint, milp
 from scipy.sparse import block_diag, csc_array, csr_array, eye_array, hstack
 
-from spotkeeper_lab.backtest.accounting import RunResult
-from spotkeeper_lab.backtest.world import World
+from spotkeeper_lab.backtest.world import RunResult, World
 from spotkeeper_lab.traces.market import Market
 
 type Grid = NDArray[np.int64]

@@ -19,8 +19,7 @@ from spotkeeper.domain.settings.sizing import Bounds
 from spotkeeper.ports import Ports
 from spotkeeper.turns.check_availability import check_availability, handle_interruption
 from spotkeeper.turns.turn import TurnReport
-from spotkeeper_lab.backtest.accounting import PaidLife, RunResult, account
-from spotkeeper_lab.backtest.world import Settings, World
+from spotkeeper_lab.backtest.world import PaidLife, RunResult, Settings, World, account
 from spotkeeper_lab.cloud.api import Cloud
 from spotkeeper_lab.cloud.values import (
     CloudEvent,

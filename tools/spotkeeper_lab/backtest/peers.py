@@ -12,8 +12,7 @@ import random
 from bisect import bisect_right, insort
 from collections.abc import Mapping, Sequence
 
-from spotkeeper_lab.backtest.accounting import PaidLife, RunResult, account
-from spotkeeper_lab.backtest.world import World
+from spotkeeper_lab.backtest.world import PaidLife, RunResult, World, account
 from spotkeeper_lab.traces.market import Market, Steps
 
 type Counts = Mapping[int, int]

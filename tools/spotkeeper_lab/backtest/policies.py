@@ -7,9 +7,8 @@ from dataclasses import asdict, dataclass, replace
 
 from spotkeeper.domain.settings.availability import AvailabilityPolicy
 from spotkeeper_lab.backtest import bounds, peers
-from spotkeeper_lab.backtest.accounting import RunResult
 from spotkeeper_lab.backtest.peers import TickPolicy
-from spotkeeper_lab.backtest.world import Settings, Value, World
+from spotkeeper_lab.backtest.world import RunResult, Settings, Value, World
 from spotkeeper_lab.traces.market import Market
 from spotkeeper_operator.text import parse_duration
 

@@ -23,6 +23,9 @@ from spotkeeper_lab.cloud.group import GroupState, SimulatedMachine
 from spotkeeper_lab.cloud.lives import RETRY, USER_SHUTDOWN
 from spotkeeper_lab.cloud.states import SHOWN_S, CloudStates, not_found
 from spotkeeper_lab.cloud.values import (
+    FAILED,
+    LAUNCHING,
+    TERMINATING,
     Activity,
     Bill,
     CloudError,
@@ -32,7 +35,6 @@ from spotkeeper_lab.cloud.values import (
     Purchase,
     SpotRequestView,
 )
-from spotkeeper_lab.cloud.words import FAILED, LAUNCHING, TERMINATING
 
 DETACHED_AT_MOST = 20
 MARKS_NEEDED = frozenset({"spotkeeper:group", "spotkeeper:nonce"})

@@ -13,18 +13,6 @@ from dataclasses import dataclass, field
 from itertools import cycle
 
 from spotkeeper_lab.cloud.values import (
-    Activity,
-    GroupSpec,
-    GroupView,
-    InstanceView,
-    LifecycleHook,
-    Physics,
-    Purchase,
-    SpotRequestView,
-    Transition,
-    WarmPool,
-)
-from spotkeeper_lab.cloud.words import (
     CANCELLED,
     DIFFERENCE,
     FAILED,
@@ -35,6 +23,16 @@ from spotkeeper_lab.cloud.words import (
     TERMINATE,
     TERMINATING,
     WARMED,
+    Activity,
+    GroupSpec,
+    GroupView,
+    InstanceView,
+    LifecycleHook,
+    Physics,
+    Purchase,
+    SpotRequestView,
+    Transition,
+    WarmPool,
 )
 
 

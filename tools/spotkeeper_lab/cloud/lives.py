@@ -15,14 +15,6 @@ from dataclasses import dataclass
 
 from spotkeeper_lab.cloud.group import GroupState, Refusal, SimulatedMachine
 from spotkeeper_lab.cloud.values import (
-    Activity,
-    CloudEvent,
-    EventKind,
-    GroupSpec,
-    Physics,
-    Purchase,
-)
-from spotkeeper_lab.cloud.words import (
     ADMINISTRATIVE,
     DIED_STARTING,
     FOUND_GONE,
@@ -40,6 +32,12 @@ from spotkeeper_lab.cloud.words import (
     TERMINATED,
     TERMINATING,
     USER_HEALTH_CHECK,
+    Activity,
+    CloudEvent,
+    EventKind,
+    GroupSpec,
+    Physics,
+    Purchase,
 )
 from spotkeeper_lab.traces.market import Market, Steps
 

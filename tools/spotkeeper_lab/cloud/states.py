@@ -6,16 +6,6 @@ from dataclasses import dataclass, replace
 from spotkeeper_lab.cloud.group import GroupState, SimulatedMachine
 from spotkeeper_lab.cloud.lives import BOOT_S, END, START, USER_SHUTDOWN, CloudMarket
 from spotkeeper_lab.cloud.values import (
-    CloudError,
-    EventKind,
-    InstanceView,
-    LifecycleHook,
-    Purchase,
-    Result,
-    Transition,
-    WarmPool,
-)
-from spotkeeper_lab.cloud.words import (
     ABANDONED,
     HOOK_ABANDONED,
     IN_SERVICE,
@@ -28,6 +18,14 @@ from spotkeeper_lab.cloud.words import (
     TERMINATING,
     USER_SUSPENDED,
     WARMED,
+    CloudError,
+    EventKind,
+    InstanceView,
+    LifecycleHook,
+    Purchase,
+    Result,
+    Transition,
+    WarmPool,
 )
 
 

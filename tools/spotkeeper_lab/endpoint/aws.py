@@ -29,8 +29,15 @@ from spotkeeper_lab.cloud.values import (
 )
 from spotkeeper_lab.endpoint.ministack import Response
 from spotkeeper_lab.local_aws.answers import Answers, hook_of, warm_pool_of
-from spotkeeper_lab.local_aws.events import Event, Events
-from spotkeeper_lab.local_aws.wire import Answer, Get, VirtualTime, WireAction, group_arn
+from spotkeeper_lab.local_aws.wire import (
+    Answer,
+    Event,
+    Events,
+    Get,
+    VirtualTime,
+    WireAction,
+    group_arn,
+)
 from spotkeeper_lab.traces.market import market_of
 
 # The market of a cloud ends; no lab is up for a month.

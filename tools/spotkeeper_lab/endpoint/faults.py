@@ -14,12 +14,11 @@ from botocore import xform_name
 from pydantic import BaseModel, ConfigDict, Field
 
 from spotkeeper_lab.cloud.api import Cloud
-from spotkeeper_lab.cloud.values import CloudError
-from spotkeeper_lab.cloud.words import ON_DEMAND_DRY, SPOT_DRY
+from spotkeeper_lab.cloud.values import ON_DEMAND_DRY, SPOT_DRY, CloudError
 from spotkeeper_lab.endpoint.aws import World
 from spotkeeper_lab.endpoint.machines import Workers
 from spotkeeper_lab.endpoint.ministack import kill_workers
-from spotkeeper_lab.endpoint.settings import LabSettings
+from spotkeeper_lab.endpoint.up import LabSettings
 from spotkeeper_lab.faults import LAUNCH_TEXTS, REFUSALS, Fault, Kind, hanging
 
 

@@ -28,7 +28,7 @@ from spotkeeper_lab.endpoint.faults import (
     respond,
 )
 from spotkeeper_lab.endpoint.ministack import permissions
-from spotkeeper_lab.endpoint.settings import LabSettings
+from spotkeeper_lab.endpoint.up import LabSettings
 from spotkeeper_lab.local_aws.wire import ACCOUNT, REGION
 from spotkeeper_operator.watch import DECISIONS_SHOWN, html, picture
 

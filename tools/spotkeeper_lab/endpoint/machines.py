@@ -15,11 +15,17 @@ from itertools import groupby
 
 from spotkeeper_lab.cloud.api import Cloud
 from spotkeeper_lab.cloud.states import Held
-from spotkeeper_lab.cloud.values import InstanceView, Result, Transition
-from spotkeeper_lab.cloud.words import IN_SERVICE, PENDING_WAIT, TERMINATING, WARMED
+from spotkeeper_lab.cloud.values import (
+    IN_SERVICE,
+    PENDING_WAIT,
+    TERMINATING,
+    WARMED,
+    InstanceView,
+    Result,
+    Transition,
+)
 from spotkeeper_lab.local_aws.wire import VirtualTime
-from spotkeeper_lab.machines import Machines, SearchLogs, Served
-from spotkeeper_lab.workers import Workforce
+from spotkeeper_lab.workers import Machines, SearchLogs, Served, Workforce
 from spotkeeper_worker.agent.hooks import Call, HookMemory, HookPolicy, after, calls, watch_target
 from spotkeeper_worker.logs.journal import Segment
 from spotkeeper_worker.states import Hook

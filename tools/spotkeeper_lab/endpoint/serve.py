@@ -21,7 +21,7 @@ from spotkeeper_lab.endpoint.aws import ByMoto, Groups, WarmPools, World, instan
 from spotkeeper_lab.endpoint.faults import App, FailingCalls, Faults
 from spotkeeper_lab.endpoint.lab import LabPages, watch
 from spotkeeper_lab.endpoint.machines import Agents, Workers, addressed
-from spotkeeper_lab.endpoint.settings import LabSettings
+from spotkeeper_lab.endpoint.up import LabSettings
 from spotkeeper_lab.local_aws.wire import ACCOUNT, REGION, VirtualTime
 
 HOST = "127.0.0.1"

@@ -10,6 +10,11 @@ from typing import Any
 from spotkeeper.adapters.ec2.auto_scaling import DRAINING_TAG
 from spotkeeper_lab.cloud.api import Cloud
 from spotkeeper_lab.cloud.values import (
+    CANCELLED,
+    FAILED,
+    PENDING,
+    PROCESSES,
+    SUCCESSFUL,
     Activity,
     CloudError,
     GroupView,
@@ -21,7 +26,6 @@ from spotkeeper_lab.cloud.values import (
     Transition,
     WarmPool,
 )
-from spotkeeper_lab.cloud.words import CANCELLED, FAILED, PENDING, PROCESSES, SUCCESSFUL
 from spotkeeper_lab.local_aws.wire import (
     Answer,
     Get,

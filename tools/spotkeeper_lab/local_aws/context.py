@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from functools import cache
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
 
 import boto3
@@ -30,6 +30,9 @@ from spotkeeper_lab.cloud.values import CloudError
 from spotkeeper_lab.local_aws.answers import Answers
 from spotkeeper_lab.local_aws.dynamodb import Tables
 from spotkeeper_lab.local_aws.wire import REGION, Respond, VirtualTime
+
+if TYPE_CHECKING:
+    from mypy_boto3_dynamodb import DynamoDBClient
 
 __all__ = ["Client", "VirtualTime", "in_process", "local_aws"]
 
@@ -231,3 +234,19 @@ def faster_moto() -> Iterator[None]:
 
 def _unsigned(signer: RequestSigner, *_: object, **__: object) -> None:
     """Leave a request without a signature; nothing here checks one."""
+
+
+def create_table(dynamodb: "DynamoDBClient", name: str) -> None:
+    """Create a table with the keys of the product's."""
+    dynamodb.create_table(
+        TableName=name,
+        BillingMode="PAY_PER_REQUEST",
+        AttributeDefinitions=[
+            {"AttributeName": "pk", "AttributeType": "S"},
+            {"AttributeName": "sk", "AttributeType": "S"},
+        ],
+        KeySchema=[
+            {"AttributeName": "pk", "KeyType": "HASH"},
+            {"AttributeName": "sk", "KeyType": "RANGE"},
+        ],
+    )

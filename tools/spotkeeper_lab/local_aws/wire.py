@@ -1,9 +1,12 @@
-"""What every stand-in says alike: parameters in, answers out, pages, virtual time."""
+"""What every stand-in shares: parameters in, answers and events out, pages, virtual time."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
+from uuid import UUID
+
+from spotkeeper_lab.cloud.values import CloudEvent, EventKind, Transition
 
 REGION = "us-east-1"
 ACCOUNT = "123456789012"
@@ -72,3 +75,97 @@ def group_arn(name: str) -> str:
 def aws_time(instant: datetime) -> str:
     """An instant as AWS writes it in events: whole seconds, UTC."""
     return f"{instant.astimezone(UTC).replace(tzinfo=None).isoformat(timespec='seconds')}Z"
+
+
+type Event = dict[str, object]
+
+UNHEARD = frozenset({EventKind.FULFILLED, EventKind.LAUNCH_ACTION, EventKind.TERMINATE_ACTION})
+"""What no rule of template.yaml lets through."""
+
+
+class Events:
+    """Writes events in virtual time, each with an id of its own."""
+
+    def __init__(self, time: VirtualTime) -> None:
+        self._time = time
+        self._written = 0
+
+    def scheduled(self, at_s: float) -> Event:
+        return self._event("aws.scheduler", "Scheduled Event", at_s, [], "{}")
+
+    def of_cloud(self, event: CloudEvent) -> Event:
+        """The event of EC2 or Auto Scaling for something that happened."""
+        instance = [instance_arn(event.instance_id)]
+        detail: dict[str, object] = {"instance-id": event.instance_id}
+        match event.kind:
+            case EventKind.WARNING:
+                name = "EC2 Spot Instance Interruption Warning"
+                detail["instance-action"] = "terminate"
+            case EventKind.REBALANCE:
+                name = "EC2 Instance Rebalance Recommendation"
+            case EventKind.LAUNCH_ACTION | EventKind.TERMINATE_ACTION:
+                return self._of_hook(event)
+            case EventKind.FULFILLED:
+                name = "EC2 Spot Instance Request Fulfillment"
+                detail["spot-instance-request-id"] = f"sir-{event.instance_id[-8:]}"
+            case EventKind.TERMINATED if not event.group:
+                name, detail["state"] = "EC2 Instance State-change Notification", "shutting-down"
+            case _:
+                return self._of_group(event)
+        return self._event("aws.ec2", name, event.at_s, instance, detail)
+
+    def _of_group(self, event: CloudEvent) -> Event:
+        name = {
+            EventKind.LAUNCH_SUCCESSFUL: "EC2 Instance Launch Successful",
+            EventKind.LAUNCH_UNSUCCESSFUL: "EC2 Instance Launch Unsuccessful",
+        }.get(event.kind, "EC2 Instance Terminate Successful")
+        activity = event.activity
+        start_s = activity.start_s if activity else event.at_s
+        failed = event.kind is EventKind.LAUNCH_UNSUCCESSFUL
+        detail: dict[str, object] = {
+            "AutoScalingGroupName": event.group,
+            "EC2InstanceId": event.instance_id,
+            "ActivityId": activity.activity_id if activity else f"end-{event.instance_id}",
+            "RequestId": activity.activity_id if activity else f"end-{event.instance_id}",
+            "StatusCode": "Failed" if failed else "InProgress",
+            "StatusMessage": activity.message if activity else "",
+            "Description": activity.description if activity else "Terminating EC2 instance",
+            "Cause": activity.cause if activity else "",
+            "Details": {"Availability Zone": activity.zone if activity else ""},
+            "StartTime": aws_time(self._time.at(start_s)),
+            "EndTime": aws_time(self._time.at(event.at_s)),
+        }
+        resources = [group_arn(event.group), instance_arn(event.instance_id)]
+        return self._event("aws.autoscaling", name, event.at_s, resources, detail)
+
+    def _of_hook(self, event: CloudEvent) -> Event:
+        launching = event.kind is EventKind.LAUNCH_ACTION
+        verb = "launch" if launching else "terminate"
+        transition = Transition.LAUNCHING if launching else Transition.TERMINATING
+        detail = {
+            "AutoScalingGroupName": event.group,
+            "EC2InstanceId": event.instance_id,
+            "LifecycleTransition": transition.value,
+        }
+        name = f"EC2 Instance-{verb} Lifecycle Action"
+        return self._event("aws.autoscaling", name, event.at_s, [group_arn(event.group)], detail)
+
+    def _event(
+        self, source: str, name: str, at_s: float, resources: list[str], detail: object
+    ) -> Event:
+        self._written += 1
+        return {
+            "version": "0",
+            "id": str(UUID(int=self._written)),
+            "detail-type": name,
+            "source": source,
+            "account": ACCOUNT,
+            "time": aws_time(self._time.at(at_s)),
+            "region": REGION,
+            "resources": resources,
+            "detail": detail,
+        }
+
+
+def instance_arn(instance_id: str) -> str:
+    return f"arn:aws:ec2:{REGION}:{ACCOUNT}:instance/{instance_id}"

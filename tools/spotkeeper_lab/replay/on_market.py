@@ -18,8 +18,16 @@ from spotkeeper_lab.replay.output import seconds
 from spotkeeper_lab.replay.rules import fixed_peak
 from spotkeeper_lab.replay.run import check
 from spotkeeper_lab.replay.values import MarketRow
-from spotkeeper_lab.run.day import LEAD_S, PHYSICS, SPOT_MIN, Day, DemoSettings, running, scene
-from spotkeeper_lab.run.results import results
+from spotkeeper_lab.run.demo import (
+    LEAD_S,
+    PHYSICS,
+    SPOT_MIN,
+    Day,
+    DemoSettings,
+    results,
+    running,
+    scene,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -1,18 +1,30 @@
-"""The demo: a virtual day of spot capacity and requests through the deployed functions.
+"""A virtual day: its fleet, what goes wrong in it on purpose, its figures and its page.
 
-What is real: the functions, their handlers, settings and adapters. What is simulated: AWS, the spot
-market, the workers, and the clock.
+A short lead precedes the day, so that the fleet exists when the day begins; the figures leave it
+out. Times are float seconds from the start of the lead.
 """
 
+import heapq
 import json
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+import math
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field, replace
+from datetime import UTC, datetime
+from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
+from unittest.mock import patch
 
+import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
+from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table as Grid
 
+from spotkeeper import wiring
+from spotkeeper.domain.money.prices import PriceBook, PriceSeries
 from spotkeeper_charts.page import (
     Chart,
     Figure,
@@ -27,18 +39,986 @@ from spotkeeper_charts.page import (
     Timeline,
     page_html,
 )
-from spotkeeper_lab.files import write_whole
-from spotkeeper_lab.run.day import LEAD_S, Day, DemoSettings, Look, Notice, running, scene
-from spotkeeper_lab.run.results import (
-    Results,
-    fleet_columns,
-    load_columns,
-    market_total,
-    needed_column,
-    per_second,
-    results,
-    wait_columns,
+from spotkeeper_lab.backtest.world import WARM_DISK_RATIO
+from spotkeeper_lab.cloud.api import Cloud
+from spotkeeper_lab.cloud.values import (
+    IN_SERVICE,
+    PENDING,
+    Bill,
+    CloudEvent,
+    EventKind,
+    GroupSpec,
+    InstanceView,
+    Physics,
+    Purchase,
+    two_groups,
 )
+from spotkeeper_lab.files import write_whole
+from spotkeeper_lab.local_aws.wire import UNHEARD
+from spotkeeper_lab.traces.market import Market, MarketError, Steps
+from spotkeeper_lab.traces.requests import RequestTrace
+from spotkeeper_lab.workers import Machines, Served, ServiceLedger, Workforce
+from spotkeeper_lab.world import (
+    AVAILABILITY,
+    COLLECT,
+    HEALTH,
+    INTERRUPTION,
+    LEDGER,
+    REQUEST_QUEUE,
+    Invocation,
+    Stage,
+    World,
+)
+from spotkeeper_worker.logs.pace import PaceSettings
+
+LEAD_S = 900.0
+"""Longer than a cold start and the window that the first sizing looks at."""
+EPOCH = datetime(2026, 1, 5, tzinfo=UTC)
+"""A Monday; second 0 of a market that starts with the day."""
+PEAK_WINDOW_S = 300.0
+ROOM = 1.5
+"""The fleet may grow to this many times what its busiest minutes offer."""
+TARGET_LOAD_RATE = 0.7
+"""The default of a fleet document; only the fleet's bounds are read off it here."""
+
+FLEET = "demo"
+SPOT_GROUP, ON_DEMAND_GROUP = "demo-spot", "demo-on-demand"
+SPOT_MIN = 2
+
+PHYSICS = Physics(
+    cold_start_s=240.0,
+    warm_start_s=60.0,
+    notice_s=120.0,
+    event_delay_s=3.0,
+    terminate_hook_s=30.0,
+)
+"""A GPU worker that loads a model; stopped on-demand instances that only have to start."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DemoSettings:
+    """The settings of a demo; the traces are whole, `start_h` and `hours` cut them.
+
+    Without a size the warm pool holds what the busiest minutes need, and instances are so large
+    that the market can hold those minutes.
+    `queue_known`: the fleet looks at the length of its request queue. `pace`: how often the agents
+    send search logs.
+    """
+
+    market: Market
+    requests: RequestTrace
+    hours: float = 24.0
+    start_h: float = 0.0
+    seed: int = 0
+    incidents: bool = True
+    onprem_workers: int = 0
+    warm_pool: int | None = None
+    price_ratio: float = 0.30
+    wait_objective_s: float = 10.0
+    wait_share: float = 0.95
+    queue_known: bool = True
+    spot_min: int = SPOT_MIN
+    physics: Physics = field(default=PHYSICS)
+    workers_per_instance: int | None = None
+    pace: PaceSettings = field(default_factory=PaceSettings)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scene:
+    """The hours of a demo with their lead, and the fleet in them."""
+
+    settings: DemoSettings
+    market: Market
+    requests: RequestTrace
+    workers_per_instance: int
+    spot_max: int
+    first_desired: int
+    physics: Physics
+
+    @property
+    def end_s(self) -> float:
+        return LEAD_S + self.settings.hours * 3600.0
+
+    @property
+    def start(self) -> datetime:
+        offset_s = self.settings.start_h * 3600.0 - LEAD_S
+        return datetime.fromtimestamp(EPOCH.timestamp() + offset_s, tz=UTC)
+
+    def stage(self, cloud: Cloud) -> Stage:
+        """The world of the day; calls take no time in it."""
+        return Stage(
+            cloud=cloud,
+            documents={FLEET: json.dumps(self.fleet_document)},
+            requests=self.requests,
+            start=self.start,
+            workers_per_instance=self.workers_per_instance,
+            onprem_workers=self.settings.onprem_workers,
+            pace=self.settings.pace,
+        )
+
+    @property
+    def groups(self) -> tuple[GroupSpec, GroupSpec]:
+        """The spot group over all pools of the market, and the on-demand group."""
+        return two_groups(
+            SPOT_GROUP,
+            ON_DEMAND_GROUP,
+            pools=self.market.pools,
+            maximum=self.spot_max,
+            desired=self.first_desired,
+        )
+
+    @property
+    def fleet_document(self) -> dict[str, object]:
+        """The fleet document, defaults but for what the traces ask for."""
+        return {
+            "version": 1,
+            "spot_group": SPOT_GROUP,
+            "on_demand_group": ON_DEMAND_GROUP,
+            "workers_per_instance": self.workers_per_instance,
+            "onprem_workers": self.settings.onprem_workers,
+            "request_queue_url": REQUEST_QUEUE if self.settings.queue_known else None,
+            "bounds": {
+                "spot_min": min(self.settings.spot_min, self.spot_max),
+                "spot_max": self.spot_max,
+                "on_demand_max": self.spot_max,
+            },
+            "objective": {
+                "wait_s": self.settings.wait_objective_s,
+                "share": self.settings.wait_share,
+            },
+            "availability": {"on_demand_warm": self.physics.warm_pool > 0},
+        }
+
+
+def scene(settings: DemoSettings) -> Scene:
+    """Cut the traces and fit a fleet; raises MarketError when the market is too short."""
+    length_s = settings.hours * 3600.0
+    if not length_s > 0 or settings.start_h < 0:
+        raise MarketError("a demo lasts more than 0 hours and starts at 0 or later")
+    market = _cut_market(settings.market, settings.start_h * 3600.0, length_s)
+    requests = _cut_requests(settings.requests, settings.start_h * 3600.0, length_s)
+    most = sum(max(steps.capacities) for steps in market.steps)
+    peak = _peak_load(requests) / TARGET_LOAD_RATE
+    fitted = max(1, math.ceil(ROOM * peak / max(most, 1)))
+    per_instance = settings.workers_per_instance or fitted
+    first = math.ceil(_mean_load(requests, LEAD_S) / TARGET_LOAD_RATE / per_instance)
+    spot_max = max(4, math.ceil(ROOM * peak / per_instance))
+    warm_pool = settings.warm_pool
+    if warm_pool is None:
+        warm_pool = math.ceil(peak / per_instance)
+    return Scene(
+        settings=settings,
+        market=market,
+        requests=requests,
+        workers_per_instance=per_instance,
+        spot_max=spot_max,
+        first_desired=min(spot_max, max(2, first)),
+        physics=replace(settings.physics, warm_pool=warm_pool),
+    )
+
+
+def _cut_market(market: Market, start_s: float, length_s: float) -> Market:
+    """The market's hours after a lead in which it stands as it does at their start."""
+    day = market.window(start_s, length_s)
+    steps = tuple(
+        Steps((0.0, *(time + LEAD_S for time in one.times[1:])), one.capacities, one.prices)
+        for one in day.steps
+    )
+    return Market(day.pools, LEAD_S + length_s, day.name, steps)
+
+
+def _cut_requests(trace: RequestTrace, start_s: float, length_s: float) -> RequestTrace:
+    """The requests of the lead and the hours; a trace that ends before them begins again."""
+    parts = list(_parts(trace, (start_s - LEAD_S) % trace.end_s, LEAD_S + length_s))
+    return RequestTrace(
+        name=trace.name,
+        arrival_s=np.concatenate([part.arrival_s + at_s for at_s, part in parts]),
+        service_s=np.concatenate([part.service_s for _, part in parts]),
+        end_s=LEAD_S + length_s,
+    )
+
+
+def _parts(
+    trace: RequestTrace, from_s: float, length_s: float
+) -> Iterator[tuple[float, RequestTrace]]:
+    done_s = 0.0
+    while done_s < length_s:
+        part = trace.window(from_s, length_s - done_s)
+        yield done_s, part
+        done_s, from_s = done_s + part.end_s, 0.0
+
+
+def _peak_load(trace: RequestTrace) -> float:
+    """The highest offered load of a window, in erlangs."""
+    windows = (trace.arrival_s // PEAK_WINDOW_S).astype(np.int64)
+    if not len(windows):
+        return 0.0
+    return float(np.bincount(windows, weights=trace.service_s).max()) / PEAK_WINDOW_S
+
+
+def _mean_load(trace: RequestTrace, until_s: float) -> float:
+    """The offered load up to a moment, in erlangs."""
+    return float(trace.service_s[trace.arrival_s < until_s].sum()) / until_s
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Look:
+    """The fleet from `at_s` on, in instances: wanted and serving, by purchase option.
+
+    Serving is an instance whose workers take requests: not one that was warned, drains or hangs.
+    """
+
+    at_s: float
+    target: int
+    spot: int
+    on_demand: int
+    on_demand_desired: int
+    workers: int
+
+
+@dataclass(slots=True, kw_only=True)
+class Notice:
+    """A warning and its result; the warned instance serves until `stopped_s`.
+
+    `asked_s` is when its replacement was requested, `served_s` when enough served without it, and
+    `back_s` when spot alone did.
+    """
+
+    at_s: float
+    instance_id: str
+    pool: str
+    asked_s: float | None = None
+    stopped_s: float | None = None
+    served_s: float | None = None
+    back_s: float | None = None
+
+    @property
+    def whole_after_s(self) -> float | None:
+        """How long the fleet was short of the warned instance; None while it still is."""
+        if self.served_s is None or self.stopped_s is None:
+            return None
+        return self.served_s - self.stopped_s
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """A decision record as the functions left it, at its second."""
+
+    at_s: float
+    text: str
+
+    @property
+    def values(self) -> dict[str, object]:
+        """The record's fields."""
+        values: dict[str, object] = json.loads(self.text)
+        return values
+
+
+@dataclass(slots=True)
+class Record:
+    looks: list[Look] = field(default_factory=list)
+    notices: list[Notice] = field(default_factory=list)
+    losses: list[float] = field(default_factory=list)
+    decisions: list[Decision] = field(default_factory=list)
+    _open: list[Notice] = field(default_factory=list)
+
+    def warn(self, event: CloudEvent, pool: str) -> None:
+        notice = Notice(at_s=event.at_s, instance_id=event.instance_id, pool=pool)
+        self.notices.append(notice)
+        self._open.append(notice)
+
+    def look(self, cloud: Cloud, force: Workforce, instances: Sequence[InstanceView]) -> Look:
+        """Note the fleet as it is now, where it differs from before; bring notices up to now."""
+        spot_group, on_demand_group = cloud.group(SPOT_GROUP), cloud.group(ON_DEMAND_GROUP)
+        serving = [view for view in instances if force.serving(view.instance_id)]
+        spot = sum(view.purchase is Purchase.SPOT for view in serving)
+        lost = cloud.bill().losses - len(self.losses)
+        self.losses.extend([cloud.now_s] * lost)
+        look = Look(
+            at_s=cloud.now_s,
+            target=spot_group.desired,
+            spot=spot,
+            on_demand=len(serving) - spot,
+            on_demand_desired=on_demand_group.desired,
+            workers=force.accepting,
+        )
+        if not self.looks or _state(self.looks[-1]) != _state(look):
+            self.looks.append(look)
+        if self._open:
+            self._follow_notices(look, sum(map(_will_serve, spot_group.instances)), force)
+        return look
+
+    def _follow_notices(self, look: Look, spot_launching: int, force: Workforce) -> None:
+        """Note when enough instances serve, launch or are requested to replace each warned one.
+
+        As long as the warned instance serves itself, the fleet is not whole without it.
+        """
+        now_s = look.at_s
+        for notice in self._open:
+            if notice.asked_s is None and spot_launching + look.on_demand_desired >= look.target:
+                notice.asked_s = now_s
+            if force.serving(notice.instance_id):
+                continue
+            if notice.stopped_s is None:
+                notice.stopped_s = now_s
+            if notice.served_s is None and look.spot + look.on_demand >= look.target:
+                notice.served_s = now_s
+            if look.spot >= look.target and not look.on_demand_desired:
+                notice.back_s = now_s
+        self._open = [notice for notice in self._open if notice.back_s is None]
+
+
+def _will_serve(view: InstanceView) -> bool:
+    return view.state in (PENDING, IN_SERVICE) and view.warned_s is None and view.healthy
+
+
+def _state(look: Look) -> tuple[int, ...]:
+    return (look.target, look.spot, look.on_demand, look.on_demand_desired, look.workers)
+
+
+HANG_AT, CONFIGURATION_AT, LOGS_AT = 0.25, 0.5, 0.75
+"""Shares of the hours; far enough apart that each ends before the next one of an hour begins."""
+CONFIGURATION_S = 300.0
+LOGS_S = 600.0
+CONFIGURATION_TEXT = (
+    "Could not launch Spot Instances. InvalidFleetConfiguration - Your requested instance type "
+    "({type}) is not supported in your requested Availability Zone ({zone}). "
+    "Launching EC2 instance failed."
+)
+
+
+@dataclass(slots=True, kw_only=True)
+class Story:
+    """One incident: when it began and ended, whether it ended as it should, in words."""
+
+    name: str
+    at_s: float
+    what: str
+    started_s: float | None = None
+    ended_s: float | None = None
+    ended_well: bool = False
+    outcome: str = "did not begin"
+
+
+class Incident(Protocol):
+    """Something that goes wrong; `step` is called at every moment, `see` after every call."""
+
+    story: Story
+
+    def step(self, world: World) -> None:
+        """Begin, or end, when it is time."""
+        ...
+
+    def see(self, world: World, invocation: Invocation) -> None:
+        """Look at what a function did."""
+        ...
+
+
+def incidents(end_s: float) -> list[Incident]:
+    length_s = end_s - LEAD_S
+    return [
+        HungWorker(_begins("hung worker", length_s, HANG_AT, "the workers of an instance hang")),
+        ConfigurationBurst(
+            _begins(
+                "configuration failures",
+                length_s,
+                CONFIGURATION_AT,
+                "spot launches fail by configuration for five minutes, and an instance is taken",
+            )
+        ),
+        LogsStop(
+            _begins("search logs stop", length_s, LOGS_AT, "no search logs for ten minutes"),
+            min(LOGS_S, 0.2 * length_s),
+        ),
+    ]
+
+
+def _begins(name: str, length_s: float, share: float, what: str) -> Story:
+    # Half a minute after a turn, so that no incident hides behind one.
+    at_s = LEAD_S + share * length_s // 60.0 * 60.0 + 30.0
+    return Story(name=name, at_s=at_s, what=what)
+
+
+@dataclass(slots=True)
+class HungWorker:
+    """An instance stays in service and serves nothing; check_health replaces it."""
+
+    story: Story
+    _instance_id: str = ""
+
+    def step(self, world: World) -> None:
+        """Hang the oldest instance once another one serves too; end when it is gone."""
+        story, now_s = self.story, world.cloud.now_s
+        if story.started_s is None and now_s >= story.at_s:
+            serving = _in_service(world)
+            if len(serving) > 1:
+                self._instance_id, story.started_s = serving[0].instance_id, now_s
+                story.what = f"the workers of {self._instance_id} hang"
+                story.outcome = "still there at the end"
+                world.force.hang(self._instance_id)
+        elif self._instance_id and story.ended_s is None and not self._is_there(world):
+            story.ended_s = now_s
+            if not story.ended_well:
+                story.outcome = "AWS took the instance before it was found out"
+
+    def _is_there(self, world: World) -> bool:
+        return any(view.instance_id == self._instance_id for view in world.cloud.instances())
+
+    def see(self, world: World, invocation: Invocation) -> None:
+        if invocation.function != HEALTH or not self._instance_id or self.story.ended_well:
+            return
+        if invocation.metrics.get("WorkersReplaced", 0) > 0:
+            known = {i.instance_id: i for i in world.cloud.instances()}
+            view = known.get(self._instance_id)
+            if view is None or not view.healthy:
+                assert self.story.started_s is not None
+                after_s = world.cloud.now_s - self.story.started_s
+                self.story.ended_well = True
+                self.story.outcome = f"replaced after {after_s / 60:.1f} min"
+
+
+@dataclass(slots=True)
+class ConfigurationBurst:
+    """Every spot launch fails for a while with a message about the configuration."""
+
+    story: Story
+    _alarm_s: float | None = None
+    _cleared_s: float | None = None
+
+    def step(self, world: World) -> None:
+        """Break the launches and have one instance taken, so that one is needed."""
+        story, now_s = self.story, world.cloud.now_s
+        if story.started_s is None and now_s >= story.at_s:
+            serving = _in_service(world)
+            if serving:
+                self._begin(world, serving[-1])
+        elif story.ended_s is None and now_s >= (story.started_s or now_s) + CONFIGURATION_S:
+            story.ended_s = now_s
+
+    def _begin(self, world: World, victim: InstanceView) -> None:
+        story, cloud = self.story, world.cloud
+        story.started_s = cloud.now_s
+        story.what = f"spot launches fail by configuration; {victim.instance_id} is taken"
+        story.outcome = "no alarm was raised"
+        zone, _, kind = victim.pool.partition("/")
+        text = CONFIGURATION_TEXT.format(type=kind or victim.pool, zone=zone)
+        cloud.fail_launches(SPOT_GROUP, cloud.now_s, cloud.now_s + CONFIGURATION_S, text)
+        cloud.reclaim([victim.instance_id], cloud.now_s + cloud.physics.notice_s)
+
+    def see(self, world: World, invocation: Invocation) -> None:
+        """Note the first turn that raises the alarm, and the first after it that does not."""
+        story, raised = self.story, invocation.metrics.get("ConfigurationFailure")
+        if story.started_s is None or raised is None or self._cleared_s is not None:
+            return
+        if invocation.function not in (AVAILABILITY, INTERRUPTION):
+            return
+        after_s = world.cloud.now_s - story.started_s
+        if raised and self._alarm_s is None:
+            self._alarm_s, story.ended_well = after_s, True
+            story.outcome = f"alarm after {after_s:.0f} s"
+        elif not raised and self._alarm_s is not None and after_s > CONFIGURATION_S:
+            self._cleared_s = after_s
+            story.outcome += f", cleared after {after_s / 60:.1f} min"
+
+
+@dataclass(slots=True)
+class LogsStop:
+    """Workers serve but ship no search logs; nothing may be scaled in on silence."""
+
+    story: Story
+    length_s: float
+    stale_seen: bool = False
+    _before: int = 0
+    _scaled_in: list[float] = field(default_factory=list)
+
+    def step(self, world: World) -> None:
+        """Stop shipping, watch the spot group's desired capacity, start shipping again."""
+        story, now_s = self.story, world.cloud.now_s
+        if story.started_s is None and now_s >= story.at_s:
+            story.started_s, world.logs.stopped = now_s, True
+            self._before = world.cloud.group(SPOT_GROUP).desired
+        elif story.started_s is not None and story.ended_s is None:
+            self._watch(world)
+            if now_s >= story.started_s + self.length_s:
+                story.ended_s, world.logs.stopped = now_s, False
+                self._conclude()
+
+    def _watch(self, world: World) -> None:
+        desired = world.cloud.group(SPOT_GROUP).desired
+        if desired < self._before and self.stale_seen:
+            self._scaled_in.append(world.cloud.now_s)
+        self._before = desired
+
+    def _conclude(self) -> None:
+        self.story.ended_well = self.stale_seen and not self._scaled_in
+        stale = "alarm raised" if self.stale_seen else "no alarm was raised"
+        scaled = f"scaled in {len(self._scaled_in)} times" if self._scaled_in else "no scale-in"
+        self.story.outcome = f"{stale}, {scaled}"
+
+    def see(self, world: World, invocation: Invocation) -> None:
+        """Note the alarm about stale logs."""
+        if self.story.started_s is not None and self.story.ended_s is None:
+            self.stale_seen |= bool(invocation.metrics.get("StaleSearchLogs"))
+
+
+def _in_service(world: World) -> Sequence[InstanceView]:
+    """Spot instances in service that nobody has warned, oldest first."""
+    views = world.cloud.group(SPOT_GROUP).instances
+    found = [view for view in views if view.state == IN_SERVICE and view.warned_s is None]
+    return sorted(found, key=lambda view: view.launched_s)
+
+
+TURN_EVERY_S = 60.0
+LEDGER_EVERY_S = 300.0
+# The event source mapping waits as long as in template.yaml; agents look as often whether to send.
+BATCHING_WINDOW_S = 5.0
+ON_DEMAND_USD = 1.0
+
+
+class Day(World):
+    """A running demo; `run` goes through it, everything found is in `record`."""
+
+    def __init__(self, scene: Scene) -> None:
+        cloud = Cloud(scene.market, scene.groups, scene.physics, scene.settings.seed)
+        super().__init__(scene.stage(cloud))
+        self.scene = scene
+        self.record = Record()
+        self.machines = Machines(self.force, scene.physics.notice_s)
+        self.ended: list[Invocation] = []
+        self.lead_bill: Bill | None = None
+        self._musters_s = math.inf
+        self._collects = False
+        self.incidents: list[Incident] = []
+        if scene.settings.incidents:
+            self.incidents = incidents(scene.end_s)
+        for incident in self.incidents:
+            self.enter(incident.story.at_s, _stop_here)
+        self.enter(0.0, self._turn)
+        self.enter(BATCHING_WINDOW_S, self._ship)
+        self.enter(LEAD_S, self._begin)
+        self.enter(LEAD_S + LEDGER_EVERY_S, self._keep_ledger)
+
+    def run(self, on_minute: Callable[[Look], object]) -> None:
+        """Go through the day; `on_minute` sees the fleet after every virtual minute."""
+        end_s, minute_s = self.scene.end_s, 0.0
+        while self.now_s < end_s:
+            self.step(min(self.next_s(), end_s))
+            look = self._look()
+            if look.at_s >= minute_s:
+                minute_s += TURN_EVERY_S
+                on_minute(look)
+
+    def step(self, at_s: float) -> None:
+        """Let time pass, and do what is due; the workers follow each change of the cloud."""
+        self.pass_to(at_s)
+        while self._agenda[0][0] <= at_s:
+            heapq.heappop(self._agenda)[2]()
+            self.pass_to(at_s)
+
+    def _look(self) -> Look:
+        for incident in self.incidents:
+            incident.step(self)
+        return self.record.look(self.cloud, self.force, self._muster())
+
+    def pass_to(self, to_s: float) -> None:
+        """Let time pass, and bring the workers in line with the instances."""
+        super().pass_to(to_s)
+        self._muster()
+
+    def happened(self, event: CloudEvent) -> None:
+        """Deliver an event that a rule of template.yaml lets through."""
+        if event.kind is EventKind.WARNING:
+            self.record.warn(event, self.cloud.instance(event.instance_id).pool)
+        if event.kind not in UNHEARD:
+            delivered = lambda: self.invoke(INTERRUPTION, self.events.of_cloud(event))  # noqa: E731
+            self.enter(event.deliver_s, delivered)
+
+    def _muster(self) -> tuple[InstanceView, ...]:
+        """Start, drain or remove the workers of instances that are new, leave or are gone."""
+        views = self.cloud.instances()
+        next_s = self.machines.muster(views, self.now_s)
+        if next_s is not None and next_s < self._musters_s:
+            self._musters_s = next_s
+            self.enter(next_s, self._muster_again)
+        for instance_id in self.force.instances - {view.instance_id for view in views}:
+            self._say_goodbye(instance_id)
+        return views
+
+    def _muster_again(self) -> None:
+        """Follow what a machine has learnt, or stop what it may serve no longer."""
+        self._musters_s = math.inf
+
+    def served(self, served: Served) -> None:
+        """Log a finished request."""
+        self.logs.write(served)
+        self._sent(self.logs.completed(served), served.finished_s)
+        self.machines.served(served)
+
+    def _say_goodbye(self, instance_id: str) -> None:
+        """A machine that could drain sends its last logs; one that could not takes them along."""
+        if not self.force.serving(instance_id):
+            self.queue.send(self.logs.ship(instance_id, self.now_s), self.now_s)
+        if not self.logs.stopped:
+            self.logs.lose(instance_id)
+        self.force.lose(instance_id)
+
+    # --- what calls the functions ---------------------------------------------------------------
+
+    def _turn(self) -> None:
+        """The schedules: both checkers every minute."""
+        at_s = self.now_s
+        self.invoke(HEALTH, self.events.scheduled(at_s))
+        self.invoke(AVAILABILITY, self.events.scheduled(at_s))
+        self.enter(at_s + TURN_EVERY_S, self._turn)
+
+    def _keep_ledger(self) -> None:
+        self.invoke(LEDGER, self.events.scheduled(self.now_s))
+        self.enter(self.now_s + LEDGER_EVERY_S, self._keep_ledger)
+
+    def _ship(self) -> None:
+        self._sent(self.logs.due(self.now_s), self.now_s)
+        self.enter(self.now_s + BATCHING_WINDOW_S, self._ship)
+
+    def _sent(self, bodies: list[str], at_s: float) -> None:
+        """Agents send; the window of a batch begins with its first message."""
+        self.queue.send(bodies, at_s)
+        if bodies and not self._collects:
+            self._collects = True
+            self.enter(at_s + BATCHING_WINDOW_S, self._collect)
+
+    def _collect(self) -> None:
+        """The event source mapping: batches until the queue shows nothing more."""
+        self._collects = False
+        while batch := self.queue.receive(self.now_s):
+            self.invoke(COLLECT, batch)
+            self.queue.settle(batch, _failed(self.ended[-1], batch))
+
+    def _begin(self) -> None:
+        """The lead is over: what was used until now is not counted."""
+        self.lead_bill = self.cloud.bill()
+
+    def recorded(self, fleet: str, text: str) -> None:
+        self.record.decisions.append(Decision(at_s=self.now_s, text=text))
+
+    def done(self, invocation: Invocation) -> None:
+        """Look at an invocation; an error that no function announces ends the demo."""
+        if invocation.bug:
+            raise RuntimeError(f"{invocation.function}: {invocation.bug}")
+        self.ended.append(invocation)
+        for incident in self.incidents:
+            incident.see(self, invocation)
+
+
+def _stop_here() -> None:
+    """Make a moment one at which incidents are looked at."""
+
+
+def _failed(invocation: Invocation, batch: dict[str, Any]) -> list[str]:
+    """The messages to deliver again: those that the function named, or all if it failed."""
+    if invocation.failed:
+        return [record["messageId"] for record in batch["Records"]]
+    return [failure["itemIdentifier"] for failure in invocation.answer["batchItemFailures"]]
+
+
+@contextmanager
+def running(scene: Scene) -> Iterator[Day]:
+    """A day with everything in place: AWS in process, table, fleet document, functions."""
+    wired = wiring.ledger_ports
+    prices = FixedPrices(ratio=scene.settings.price_ratio, since=scene.start)
+    with (
+        Day(scene).deployed() as day,
+        patch.object(wiring, "ledger_ports", lambda: replace(wired(), prices=prices)),
+    ):
+        yield day
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FixedPrices:
+    """On demand 1 USD an hour, spot a share of it, at all times."""
+
+    ratio: float
+    since: datetime
+
+    def now(self, pools: Sequence[str], now: datetime) -> PriceBook:
+        """Prices of pools (zone/type)."""
+        del now
+        spot = PriceSeries(at=(self.since,), usd=(self.ratio * ON_DEMAND_USD,))
+        types = {pool.partition("/")[2] for pool in pools}
+        return PriceBook(
+            spot=dict.fromkeys(pools, spot), on_demand=dict.fromkeys(types, ON_DEMAND_USD)
+        )
+
+
+type Floats = NDArray[np.float64]
+type Ints = NDArray[np.int64]
+
+
+def per_second(looks: Sequence[Look], value: Callable[[Look], int], end_s: float) -> Ints:
+    """A value of the fleet at every second from the start of the lead to its end."""
+    times = np.array([look.at_s for look in looks])
+    values = np.array([value(look) for look in looks], dtype=np.int64)
+    seconds = np.arange(0.0, end_s)
+    return values[np.maximum(np.searchsorted(times, seconds, side="right") - 1, 0)]
+
+
+def due(target: Ints, start_s: float) -> Ints:
+    """What should serve at every second: the least target since a start-up time ago.
+
+    An instance that is requested now cannot serve before it has started; one that was lost is
+    owed at once.
+    """
+    window = int(start_s) + 1
+    padded = np.concatenate([np.full(window - 1, target[0]), target])
+    least: Ints = sliding_window_view(padded, window).min(axis=1)
+    return least
+
+
+def fleet_columns(looks: Sequence[Look]) -> dict[str, list[float]]:
+    """The fleet at every change, from the start of the day on."""
+    before = [look for look in looks if look.at_s <= LEAD_S][-1:]
+    shown = [*before, *(look for look in looks if look.at_s > LEAD_S)]
+    return {
+        "t": [max(0.0, round(look.at_s - LEAD_S, 1)) for look in shown],
+        "target": [look.target for look in shown],
+        "spot": [look.spot for look in shown],
+        "on_demand": [look.on_demand for look in shown],
+    }
+
+
+def market_total(market: Market) -> tuple[list[float], list[float]]:
+    """The capacity of all pools together: when it changes, and to what."""
+    times = sorted({0.0, *(change.at_s for change in market.changes())})
+    totals = [float(sum(market.capacity(pool, at_s) for pool in market.pools)) for at_s in times]
+    return [max(0.0, time - LEAD_S) for time in times], totals
+
+
+def load_columns(ledger: ServiceLedger, workers: Ints, end_s: float) -> dict[str, list[float]]:
+    """Busy workers on average of every minute, and the workers that took requests."""
+    edges = np.arange(LEAD_S, end_s + 60.0, 60.0)
+    busy = np.diff(_busy_time(ledger, edges)) / 60.0
+    minutes = [workers[int(edge) : int(edge) + 60] for edge in edges[:-1]]
+    return {
+        "t": (edges[:-1] - LEAD_S).tolist(),
+        "busy": [round(float(value), 2) for value in busy],
+        "workers": [round(float(some.mean()), 2) if some.size else 0.0 for some in minutes],
+    }
+
+
+def needed_column(times: Sequence[float], needed: Sequence[float], end_s: float) -> list[float]:
+    """The workers that the last health turn before each minute's end found to be needed."""
+    edges = np.arange(LEAD_S, end_s, 60.0) + 60.0
+    before = np.searchsorted(np.array(times), edges, side="right") - 1
+    return [float(needed[turn]) if turn >= 0 else 0.0 for turn in before]
+
+
+def _busy_time(ledger: ServiceLedger, at_s: Floats) -> Floats:
+    """Seconds served by all workers together up to each moment."""
+    done = ~np.isnan(ledger.finished_s)
+    starts, ends = np.sort(ledger.started_s[done]), np.sort(ledger.finished_s[done])
+    started, ended = np.searchsorted(starts, at_s), np.searchsorted(ends, at_s)
+    sum_starts = np.concatenate([[0.0], np.cumsum(starts)])[started]
+    sum_ends = np.concatenate([[0.0], np.cumsum(ends)])[ended]
+    busy: Floats = sum_ends - sum_starts + at_s * (started - ended)
+    return busy
+
+
+def wait_columns(
+    ledger: ServiceLedger, end_s: float
+) -> tuple[list[float], dict[str, list[float | None]]]:
+    """The waits of the requests of every minute of arrival, None in one without any."""
+    waits = ledger.waits(end_s)
+    edges = np.arange(LEAD_S, end_s + 60.0, 60.0)
+    bounds = np.searchsorted(ledger.arrival_s, edges)
+    minutes = [waits[first:stop] for first, stop in pairwise(bounds)]
+    return (edges[:-1] - LEAD_S).tolist(), {
+        "p95": [
+            round(float(np.quantile(some, 0.95)), 2) if some.size else None for some in minutes
+        ],
+        "worst": [round(float(some.max()), 2) if some.size else None for some in minutes],
+    }
+
+
+SHOWN_ERRORS = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Results:
+    """The figures of a day as JSON values, and its decisions and notices after the lead."""
+
+    values: dict[str, Any]
+    decisions: Sequence[Decision]
+    notices: Sequence[Notice]
+    records: Sequence[Mapping[str, Any]] = field(default=())
+
+
+def results(day: Day) -> Results:
+    """Work the figures of a finished day out."""
+    decisions = [decision for decision in day.record.decisions if decision.at_s >= LEAD_S]
+    notices = [notice for notice in day.record.notices if notice.at_s >= LEAD_S]
+    records = [decision.values for decision in decisions]
+    values = {
+        **_fleet_figures(day),
+        "interruptions": len(notices),
+        **_decisions(records),
+        **_requests(day),
+        **_messages(day),
+        "turns": len(decisions),
+        "replacement_asked_s": _seconds(n.asked_s and n.asked_s - n.at_s for n in notices),
+        "whole_again_s": _seconds(n.whole_after_s for n in notices),
+        "back_on_spot_s": _seconds(n.back_s and n.back_s - n.at_s for n in notices),
+        "incidents": [_story_values(asdict(incident.story)) for incident in day.incidents],
+        "aws_calls": _calls(day.ended),
+        **_failures(day),
+        "settings": _settings(day),
+    }
+    return Results(values, decisions, notices, records)
+
+
+def _fleet_figures(day: Day) -> dict[str, Any]:
+    """Served share and cost; `served` counts an instance from when it can have started."""
+    looks, end_s, first = day.record.looks, day.scene.end_s, int(LEAD_S)
+    target = per_second(looks, lambda look: look.target, end_s)
+    serving = per_second(looks, lambda look: look.spot + look.on_demand, end_s)[first:]
+    owed = due(target, day.cloud.physics.cold_start_s)[first:]
+    target = target[first:]
+    assert day.lead_bill is not None
+    bill, before = day.cloud.bill(), day.lead_bill
+    spot_h = (bill.spot_s - before.spot_s) / 3600.0
+    on_demand_h = (bill.on_demand_s - before.on_demand_s) / 3600.0
+    ratio = day.scene.settings.price_ratio
+    disks_h = day.scene.physics.warm_pool * day.scene.settings.hours
+    cost = ratio * spot_h + on_demand_h + WARM_DISK_RATIO * disks_h
+    asked_h = float(target.sum()) / 3600.0
+    fixed_h = float(target.max()) * day.scene.settings.hours
+    return {
+        "served_share": _share(float((serving >= owed).mean())),
+        "served_share_at_once": _share(float((serving >= target).mean())),
+        "served_instance_share": _share(
+            float(np.minimum(serving, owed).sum() / max(owed.sum(), 1))
+        ),
+        "cost_vs_on_demand": _share(cost / asked_h) if asked_h else 0.0,
+        "cost_vs_fixed_on_demand": _share(cost / fixed_h) if fixed_h else 0.0,
+        "spot_hours": round(spot_h, 2),
+        "on_demand_hours": round(on_demand_h, 2),
+        "target_hours": round(asked_h, 2),
+        "target_peak": int(target.max()),
+        "losses": bill.losses - before.losses,
+    }
+
+
+def _decisions(records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """How often the availability controller backfilled and released, and how many instances."""
+    actions = Counter(str(record["action"]) for record in records)
+    seen = [record["seen"] for record in records]
+    return {
+        "backfills": actions["backfill"],
+        "releases": actions["release"],
+        "resizes": actions["resize"],
+        "instances_backfilled": round(sum(values.get("Backfilled", 0) for values in seen)),
+        "instances_released": round(sum(values.get("Released", 0) for values in seen)),
+        "workers_replaced": round(sum(values.get("WorkersReplaced", 0) for values in seen)),
+    }
+
+
+def _requests(day: Day) -> dict[str, Any]:
+    ledger, end_s = day.force.ledger, day.scene.end_s
+    objective_s = day.scene.settings.wait_objective_s
+    mine = ledger.arrival_s >= LEAD_S
+    waits = ledger.waits(end_s)[mine]
+    count, lost = int(mine.sum()), sum(bool(mine[request]) for request in ledger.lost)
+    late = int((waits > objective_s).sum()) - lost
+    points = np.quantile(waits, (0.5, 0.95, 0.99)) if count else np.zeros(3)
+    return {
+        "requests": count,
+        "late_requests": late,
+        "lost_requests": lost,
+        "in_time_share": _share(1 - (late + lost) / count) if count else 1.0,
+        "retried_requests": int((ledger.receives[mine] > 1).sum()),
+        **{f"wait_p{p}_s": round(float(w), 2) for p, w in zip((50, 95, 99), points, strict=True)},
+    }
+
+
+def _messages(day: Day) -> dict[str, Any]:
+    """Search-log messages, the lead's included: what the bill of their queue follows."""
+    looks, end_s = day.record.looks, day.scene.end_s
+    worker_h = float(per_second(looks, lambda look: look.workers, end_s).sum()) / 3600.0
+    sent = day.logs.messages
+    return {
+        "search_log_messages": sent,
+        "messages_per_worker_hour": round(sent / worker_h, 1) if worker_h else 0.0,
+    }
+
+
+def _seconds(values: Any) -> dict[str, float | int | None]:
+    """Mean and longest of those that happened, and how many did not."""
+    every = list(values)
+    known = [value for value in every if value is not None]
+    return {
+        "mean": round(sum(known) / len(known), 1) if known else None,
+        "max": round(max(known), 1) if known else None,
+        "never": len(every) - len(known),
+    }
+
+
+def _story_values(story: dict[str, Any]) -> dict[str, Any]:
+    """An incident with its times from the start of the day."""
+    times = ("at_s", "started_s", "ended_s")
+    moved = {name: None if story[name] is None else story[name] - LEAD_S for name in times}
+    return story | moved
+
+
+def _calls(invocations: Sequence[Invocation]) -> dict[str, Any]:
+    """AWS calls of an invocation, per function and service."""
+    by_function: dict[str, list[Invocation]] = defaultdict(list)
+    for invocation in invocations:
+        by_function[invocation.function].append(invocation)
+    return {name: _calls_of(those) for name, those in sorted(by_function.items())}
+
+
+def _calls_of(invocations: Sequence[Invocation]) -> dict[str, Any]:
+    services: dict[str, list[int]] = defaultdict(lambda: [0] * len(invocations))
+    for number, invocation in enumerate(invocations):
+        for call, count in invocation.calls.items():
+            services[call.partition(".")[0]][number] += count
+    totals = [sum(invocation.calls.values()) for invocation in invocations]
+    return {
+        "invocations": len(invocations),
+        "mean": round(sum(totals) / len(totals), 2),
+        "max": max(totals),
+        "services": {
+            service: {"mean": round(sum(counts) / len(counts), 2), "max": max(counts)}
+            for service, counts in sorted(services.items())
+        },
+    }
+
+
+def _failures(day: Day) -> dict[str, Any]:
+    failed = [i for i in day.ended if i.failed]
+    return {
+        "failed_invocations": len(failed),
+        "errors": [f"{i.function}: {i.failed}" for i in failed[:SHOWN_ERRORS]],
+        "dead_letters": len(day.queue.dead_letters),
+    }
+
+
+def _settings(day: Day) -> dict[str, Any]:
+    settings, scene = day.scene.settings, day.scene
+    return {
+        "market": settings.market.name,
+        "requests": settings.requests.name,
+        "hours": settings.hours,
+        "start_h": settings.start_h,
+        "seed": settings.seed,
+        "price_ratio": settings.price_ratio,
+        "wait_objective_s": settings.wait_objective_s,
+        "fleet": scene.fleet_document,
+        "physics": asdict(scene.physics),
+    }
+
+
+def _share(value: float) -> float:
+    return round(value, 5)
+
 
 HEADLINE = {
     "time fully served",
@@ -247,15 +1227,15 @@ def _timeline(day: Day, found: Results) -> Timeline:
         bands=_made_to_fail(day, found.values),
         notes=notes,
         charts=[
-            _fleet(day, losses),
-            _market(day),
-            _load(day, found),
-            _waits(day),
+            _fleet_chart(day, losses),
+            _market_chart(day),
+            _load_chart(day, found),
+            _waits_chart(day),
         ],
     )
 
 
-def _fleet(day: Day, losses: Sequence[float]) -> Chart:
+def _fleet_chart(day: Day, losses: Sequence[float]) -> Chart:
     columns = fleet_columns(day.record.looks)
     t, spot = columns["t"], columns["spot"]
     both = [held + more for held, more in zip(spot, columns["on_demand"], strict=True)]
@@ -274,7 +1254,7 @@ def _fleet(day: Day, losses: Sequence[float]) -> Chart:
     )
 
 
-def _market(day: Day) -> Chart:
+def _market_chart(day: Day) -> Chart:
     t, capacity = market_total(day.scene.market)
     end_s = day.scene.end_s - LEAD_S
     dry = [
@@ -292,7 +1272,7 @@ def _market(day: Day) -> Chart:
     )
 
 
-def _load(day: Day, found: Results) -> Chart:
+def _load_chart(day: Day, found: Results) -> Chart:
     looks, end_s = day.record.looks, day.scene.end_s
     workers = per_second(looks, lambda look: look.workers, end_s)
     needs = [
@@ -329,7 +1309,7 @@ def _load(day: Day, found: Results) -> Chart:
     )
 
 
-def _waits(day: Day) -> Chart:
+def _waits_chart(day: Day) -> Chart:
     t, columns = wait_columns(day.force.ledger, day.scene.end_s)
     promised_s = day.scene.settings.wait_objective_s
     return Chart(

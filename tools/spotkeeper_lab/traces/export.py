@@ -17,8 +17,7 @@ from spotkeeper.adapters.dynamodb.earlier import record_in_todays_words
 from spotkeeper.adapters.errors import classify
 from spotkeeper.domain.failure import FailureClass
 from spotkeeper_lab.files import read_text
-from spotkeeper_lab.traces.market import Market, market_of
-from spotkeeper_lab.traces.market_file import MarketFileError
+from spotkeeper_lab.traces.market import Market, MarketFileError, market_of
 
 if TYPE_CHECKING:
     from mypy_boto3_autoscaling import AutoScalingClient

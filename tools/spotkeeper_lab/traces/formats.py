@@ -20,8 +20,7 @@ from pathlib import Path
 from statistics import median
 
 from spotkeeper_lab.files import read_rows, read_text
-from spotkeeper_lab.traces.market import Market, MarketError, market_of
-from spotkeeper_lab.traces.market_file import MarketFileError
+from spotkeeper_lab.traces.market import Market, MarketError, MarketFileError, market_of
 
 SAMPLE_HEADERS = (("date", "availability"), ("time", "count"), ("timestamp", "count"))
 BAMBOO_STEP_S = 60.0

@@ -1,12 +1,29 @@
-"""Spot markets: how many instances each pool can hold, piecewise constant over time."""
+"""Spot markets: how many instances each pool can hold over time; read, written and generated.
 
+A file is CSV, plain or gzip: ``time_s,pool,capacity`` and, where prices are known, ``price`` (spot
+over on-demand). From ``time_s`` on, ``pool`` can hold ``capacity`` spot instances. Every pool has
+a row at the common start. The last row has only a time and ends the market. Times are seconds from
+the start of the market; a file that starts later is moved to 0.
+
+What is generated has the statistics that recorded markets share (SkyPilot's V100 traces of 2023,
+SkyNomad's H100 traces of 2025): a zone is obtainable 17-91 % of the time but some zone 99 %; calm
+lasts hours with a heavy tail; losses cluster in spells, most within three minutes of another; a
+zone often empties in a second; zones are weakly correlated.
+"""
+
+import difflib
+import gzip
 import heapq
 import math
+import random
 import re
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import pairwise
+from pathlib import Path
+
+from spotkeeper_lab.files import name_of, named_apart, read_rows, write_whole
 
 
 class MarketError(ValueError):
@@ -147,3 +164,303 @@ def _steps(pairs: list[tuple[float, int]]) -> Steps:
         raise MarketError("the steps of a pool start at 0 and go up in time")
     kept = [pairs[0], *(b for a, b in pairwise(pairs) if a[1] != b[1])]
     return Steps(tuple(time for time, _ in kept), tuple(capacity for _, capacity in kept))
+
+
+COLUMNS = ("time_s", "pool", "capacity")
+PRICE_COLUMN = "price"
+UNNAMEABLE = ',"\r\n'
+DAY_S = 86_400.0
+# Beyond this a file does not have seconds.
+LONGEST_S = 400 * DAY_S
+
+
+class MarketFileError(MarketError):
+    def __init__(self, path: Path | str, line: int | None, problem: str) -> None:
+        where = str(path) if line is None else f"{path}, line {line}"
+        super().__init__(f"{where}: {problem}")
+
+
+def write_market(market: Market, path: Path) -> None:
+    """Write a market file (gzip when it is called .gz); replaces the file at once or not at all."""
+    text = market_text(market).encode()
+    try:
+        write_whole(path, gzip.compress(text, mtime=0) if path.suffix == ".gz" else text)
+    except OSError as error:
+        raise MarketFileError(path, None, f"cannot be written: {error.strerror}") from error
+
+
+def market_text(market: Market) -> str:
+    """The market as a file has it; raises MarketError for one that could not be read again."""
+    for pool in market.pools:
+        if not pool or pool != pool.strip() or set(pool) & set(UNNAMEABLE):
+            raise MarketError(
+                f"the pool {pool!r} cannot stand in a file; name it without comma, quote, line "
+                "end, or space around it"
+            )
+    if market.end_s > LONGEST_S:
+        raise MarketError(f"a market of {market.end_s / DAY_S:,.0f} days is too long; 400 are most")
+    return "".join(f"{line}\n" for line in _lines(market))
+
+
+def _lines(market: Market) -> Iterator[str]:
+    priced = market.has_prices
+    yield ",".join((*COLUMNS, PRICE_COLUMN) if priced else COLUMNS)
+    for change in market.changes():
+        row = f"{_number(change.at_s)},{change.pool},{change.capacity}"
+        yield f"{row},{market.price(change.pool, change.at_s):g}" if priced else row
+    yield f"{_number(market.end_s)},," + ("," if priced else "")
+
+
+def _number(value: float) -> str:
+    return str(int(value)) if value == int(value) else repr(value)
+
+
+def read_markets(paths: Sequence[Path]) -> list[Market]:
+    """Read several market files, each called otherwise; one that is named twice is one."""
+    return [replace(read_market(path), name=name) for path, name in named_apart(paths).items()]
+
+
+def read_market(path: Path | str) -> Market:
+    """Read a market file (`-`: standard input); raises MarketFileError naming file and line."""
+    path = Path(path)
+    read = _Rows()
+    try:
+        for read.line, row in read_rows(path, MarketFileError):
+            read.take(row)
+        return read.market(name_of(path))
+    except MarketFileError:
+        raise
+    except ValueError as error:
+        raise MarketFileError(path, read.line, str(error)) from None
+
+
+class _Rows:
+    """The rows of a market file up to one; raises ValueError for one that cannot stand there."""
+
+    def __init__(self) -> None:
+        self.line: int | None = None
+        self._columns: list[str] = []
+        self._last = -math.inf
+        self._end: float | None = None
+        self._pools: dict[str, list[tuple[float, int, float]]] = {}
+
+    def take(self, row: list[str]) -> None:
+        if not self._columns:
+            self._columns = _header(row)
+            return
+        if self._end is not None:
+            raise ValueError("a row follows the end row (the one with only a time); remove it")
+        time = _number_of("time_s", row[0], "a number of seconds")
+        if time < self._last:
+            raise ValueError(f"time_s goes back from {self._last:g} to {time:g}; sort the rows")
+        self._last = time
+        if any(row[1:]):
+            self._take_step(time, row)
+        elif not self._pools or time <= self._start:
+            raise ValueError("the end row is not after the start; the market has no length")
+        else:
+            self._end = time
+
+    def _take_step(self, time: float, row: list[str]) -> None:
+        if len(row) != len(self._columns):
+            raise ValueError(f"{len(row)} fields where the header has {len(self._columns)}")
+        fields = dict(zip(self._columns, row, strict=True))
+        pool = fields["pool"]
+        if not pool:
+            raise ValueError("no pool in a row with a capacity")
+        known = self._pools.setdefault(pool, [])
+        if not known and time != self._start:
+            raise ValueError(
+                f"pool {pool!r} starts at {time:g} s but the market at {self._start:g} s; "
+                "give every pool a row at the common start (capacity 0 where none is known)"
+            )
+        if known and known[-1][0] == time:
+            raise ValueError(f"pool {pool!r} has two rows at {time:g} s; keep one")
+        capacity = _number_of("capacity", fields["capacity"], "a whole number")
+        if not capacity.is_integer():
+            raise ValueError(f"capacity is {fields['capacity']!r}, not a whole number")
+        price = _number_of(PRICE_COLUMN, fields.get(PRICE_COLUMN, "0"), "spot over on-demand")
+        known.append((time, int(capacity), price))
+
+    @property
+    def _start(self) -> float:
+        """The first row's time; that of the row at hand where it is the first."""
+        first = next(iter(self._pools.values()), None)
+        return first[0][0] if first else self._last
+
+    def market(self, name: str) -> Market:
+        """The whole file's market."""
+        if not self._columns:
+            raise ValueError("is empty; a market file has a header and rows")
+        if not self._pools:
+            raise ValueError("no rows after the header; a market has at least one pool")
+        if self._end is None:
+            raise ValueError("no end row; the last row must hold only the time the market ends")
+        start, length_s = self._start, self._end - self._start
+        if length_s > LONGEST_S:
+            days = f"{length_s / DAY_S:,.0f} days"
+            raise ValueError(f"the market lasts {days}, more than 400; give times in seconds")
+        priced = PRICE_COLUMN in self._columns
+        steps = tuple(
+            Steps(
+                tuple(time - start for time, _, _ in rows),
+                tuple(capacity for _, capacity, _ in rows),
+                tuple(price for _, _, price in rows) if priced else None,
+            )
+            for rows in self._pools.values()
+        )
+        return Market(tuple(self._pools), length_s, name, steps)
+
+
+def _header(row: list[str]) -> list[str]:
+    known = (*COLUMNS, PRICE_COLUMN)
+    for column in row:
+        if column not in known:
+            nearest = difflib.get_close_matches(column, known, n=1)
+            hint = f"; did you mean {nearest[0]!r}?" if nearest else ""
+            expected = f"{','.join(COLUMNS)}[,{PRICE_COLUMN}]"
+            raise ValueError(
+                f"unknown column {column[:40]!r} in the header{hint} (expected {expected})"
+            )
+    if missing := [column for column in COLUMNS if column not in row]:
+        raise ValueError(f"the header lacks the column {missing[0]!r}")
+    if len(set(row)) != len(row):
+        raise ValueError("the header names a column twice")
+    if row[0] != "time_s":
+        raise ValueError("the first column must be 'time_s'")
+    return row
+
+
+def _number_of(name: str, text: str, kind: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        raise ValueError(f"{name} is {text[:40]!r}, not {kind}") from None
+    if not math.isfinite(value) or value < 0:
+        raise ValueError(f"{name} is {text[:40]!r}; it must be finite and not negative")
+    return value
+
+
+ZONES = ("us-east-1a/g5.xlarge", "us-east-1b/g5.xlarge", "us-east-1c/g5.xlarge")
+
+BEST_SHARE, WORST_SHARE = 0.95, 0.60
+"""Share of time with capacity, from the best zone to the worst; three such zones leave 1 % dry."""
+SHORTEST_CALM_S = 2 * 3600.0
+"""Calm is Pareto from here on: with the tail below, 4.8 h on average and sometimes days."""
+CALM_TAIL = 1.6
+LONGEST_CALM_S = 48 * 3600.0
+MEAN_CALM_S = (
+    SHORTEST_CALM_S
+    * (CALM_TAIL - (SHORTEST_CALM_S / LONGEST_CALM_S) ** (CALM_TAIL - 1))
+    / (CALM_TAIL - 1)
+)
+FALSE_DAWN_SHARE = 0.15
+"""Share of a spell in which a little capacity returns and goes again."""
+SHOCK_EVERY_S = 12 * 3600.0
+SHOCK_REACH = 0.6
+"""A regional squeeze ends a zone's calm with this probability; it correlates zones a little."""
+DAILY_SWING = 0.6
+"""Log amplitude of the daily cycle of spells, the same for all zones."""
+SUDDEN_SHARE = 0.6
+"""Share of calms that end in one second; the others empty over three minutes."""
+
+
+def generate(
+    seed: int, pools: Sequence[str] = ZONES, hours: float = 24.0, level: int = 8
+) -> Market:
+    """A market of ``hours`` whose pools hold ``level`` instances each when calm.
+
+    The same arguments give the same market. Raises MarketError for a market without extent.
+    """
+    if not pools or hours <= 0 or level < 1:
+        raise MarketError(
+            "a market needs a pool, a length of more than 0 h and a level of 1 or more"
+        )
+    end_s = hours * 3600.0
+    shocks = list(_shocks(random.Random(f"{seed}/shocks"), end_s))
+    capacities = {
+        pool: _zone(random.Random(f"{seed}/{pool}"), _share(rank, len(pools)), shocks, end_s, level)
+        for rank, pool in enumerate(_shuffled(seed, pools))
+    }
+    return market_of(f"generated-{seed}", end_s, {pool: capacities[pool] for pool in pools})
+
+
+def _shuffled(seed: int, pools: Sequence[str]) -> list[str]:
+    return random.Random(f"{seed}/rank").sample(list(pools), len(pools))
+
+
+def _share(rank: int, count: int) -> float:
+    """How much of the time the zone of a rank has capacity."""
+    step = rank / (count - 1) if count > 1 else 0.0
+    return BEST_SHARE + (WORST_SHARE - BEST_SHARE) * step
+
+
+def _shocks(rng: random.Random, end_s: float) -> Iterator[float]:
+    at_s = rng.expovariate(1 / SHOCK_EVERY_S)
+    while at_s < end_s:
+        yield at_s
+        at_s += rng.expovariate(1 / SHOCK_EVERY_S)
+
+
+def _zone(
+    rng: random.Random, share: float, shocks: Sequence[float], end_s: float, level: int
+) -> list[tuple[float, int]]:
+    """One zone's steps: calm and spells in turn, starting somewhere in one of them."""
+    steps: dict[float, int] = {}
+    at_s, calm = 0.0, rng.random() < share
+    while at_s < end_s:
+        if calm:
+            steps[at_s] = level
+            at_s = _calm_end(rng, at_s, shocks)
+        else:
+            until_s = at_s + round(_spell_s(rng, share) * _tide(at_s))
+            steps |= _fall(rng, at_s, level) if at_s else {0.0: 0}
+            steps |= _false_dawns(rng, at_s + 180.0, until_s, level)
+            at_s = until_s
+        calm = not calm
+    return sorted((at, capacity) for at, capacity in steps.items() if at < end_s)
+
+
+def _tide(at_s: float) -> float:
+    """How tight the whole region is: above 1 in the busy half of the day, below 1 in the other."""
+    return math.exp(DAILY_SWING * math.sin(2 * math.pi * at_s / 86400.0))
+
+
+def _calm_end(rng: random.Random, at_s: float, shocks: Sequence[float]) -> float:
+    """When the calm that begins now ends: by itself, or with a regional squeeze."""
+    own_s = at_s + min(SHORTEST_CALM_S * rng.paretovariate(CALM_TAIL), LONGEST_CALM_S) / _tide(at_s)
+    hits = (shock for shock in shocks if at_s < shock < own_s and rng.random() < SHOCK_REACH)
+    return float(round(next(hits, own_s)))
+
+
+def _spell_s(rng: random.Random, share: float) -> float:
+    """A spell as long as the zone's share asks for: lognormal, at least ten minutes."""
+    dry = (1 - share) / (share - FALSE_DAWN_SHARE * share)
+    spread = 1.0
+    length_s: float = MEAN_CALM_S * dry * rng.lognormvariate(-(spread**2) / 2, spread)
+    return max(600.0, length_s)
+
+
+def _fall(rng: random.Random, at_s: float, level: int) -> dict[float, int]:
+    """From full to nothing: at once, or in a few losses within three minutes."""
+    if rng.random() < SUDDEN_SHARE or level == 1:
+        return {at_s: 0}
+    losses = sorted(rng.sample(range(1, 180), min(level, 4) - 1))
+    parts = [level * (len(losses) - index) // (len(losses) + 1) for index in range(len(losses))]
+    first = level * len(losses) // (len(losses) + 1)
+    later = {at_s + after: part for after, part in zip(losses[:-1], parts[1:], strict=False)}
+    return {at_s: first} | later | {at_s + losses[-1]: 0}
+
+
+def _false_dawns(rng: random.Random, start_s: float, end_s: float, level: int) -> dict[float, int]:
+    """Some capacity for some minutes, then none for longer, until the spell ends."""
+    steps: dict[float, int] = {}
+    at_s = start_s
+    while True:
+        dry_s, wet_s = rng.expovariate(1 / 5100.0), max(60.0, rng.expovariate(1 / 900.0))
+        at_s = float(math.ceil(at_s + dry_s))
+        if at_s + wet_s >= end_s:
+            return steps
+        steps[at_s] = rng.randint(1, max(1, level // 2))
+        at_s = float(math.ceil(at_s + wet_s))
+        steps[at_s] = 0

@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from spotkeeper_lab.backtest.accounting import PaidLife, account, spot_paid
-from spotkeeper_lab.backtest.world import World, WorldError
+from spotkeeper_lab.backtest.world import PaidLife, World, WorldError, account, spot_paid
 from spotkeeper_lab.traces.market import Market, Steps, market_of
 
 MARKET = market_of("m", 600.0, {"a/g": [(0.0, 9)], "b/g": [(0.0, 9)]})

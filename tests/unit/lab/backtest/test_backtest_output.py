@@ -8,17 +8,20 @@ import pytest
 from rich.console import Console
 
 from spotkeeper_charts.page import HEIGHT, WIDTH
-from spotkeeper_lab.backtest.backtest import BacktestPlan, Row, Windows, run_backtest
-from spotkeeper_lab.backtest.policies import choose
-from spotkeeper_lab.backtest.report import (
+from spotkeeper_lab.backtest.backtest import (
+    BacktestPlan,
+    Row,
+    Windows,
     compared,
     json_text,
     picture,
     report_html,
+    run_backtest,
     tables,
 )
+from spotkeeper_lab.backtest.policies import choose
 from spotkeeper_lab.backtest.world import World
-from spotkeeper_lab.traces.generate import generate
+from spotkeeper_lab.traces.market import generate
 
 WORLDS = (
     World(target=3),

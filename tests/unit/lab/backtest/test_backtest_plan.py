@@ -14,8 +14,7 @@ from spotkeeper_lab.backtest.policies import (
     configure,
 )
 from spotkeeper_lab.backtest.world import World
-from spotkeeper_lab.traces.generate import generate
-from spotkeeper_lab.traces.market import MarketError
+from spotkeeper_lab.traces.market import MarketError, generate
 
 MARKET = generate(0, hours=12)
 WORLD = World(target=3)

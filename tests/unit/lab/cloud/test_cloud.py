@@ -14,8 +14,7 @@ from spotkeeper_lab.cloud.values import (
     Purchase,
     two_groups,
 )
-from spotkeeper_lab.traces.generate import generate
-from spotkeeper_lab.traces.market import Market, market_of
+from spotkeeper_lab.traces.market import Market, generate, market_of
 
 A, B = "us-east-1a/g5.xlarge", "us-east-1b/g5.xlarge"
 

@@ -6,6 +6,9 @@ import pytest
 
 from spotkeeper_lab.cloud.api import Cloud
 from spotkeeper_lab.cloud.values import (
+    ABANDONED,
+    CANCELLED,
+    HOOK_ABANDONED,
     CloudError,
     EventKind,
     LifecycleHook,
@@ -15,11 +18,6 @@ from spotkeeper_lab.cloud.values import (
     Transition,
     WarmPool,
     two_groups,
-)
-from spotkeeper_lab.cloud.words import (
-    ABANDONED,
-    CANCELLED,
-    HOOK_ABANDONED,
 )
 from spotkeeper_lab.traces.market import market_of
 

@@ -12,7 +12,7 @@ from spotkeeper_lab.endpoint.faults import ORDERS, FailingCalls, Faults, Message
 from spotkeeper_lab.endpoint.lab import LabPages
 from spotkeeper_lab.endpoint.machines import Workers
 from spotkeeper_lab.endpoint.serve import make_world
-from spotkeeper_lab.endpoint.settings import LabSettings
+from spotkeeper_lab.endpoint.up import LabSettings
 from spotkeeper_lab.faults import Kind
 
 SETTINGS = LabSettings(desired=2, cold_start_s=0.0)

@@ -4,8 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from spotkeeper_lab.endpoint.settings import LabSettings
-from spotkeeper_lab.endpoint.up import FOLDER, PYTHON, LabError, environment, running
+from spotkeeper_lab.endpoint.up import FOLDER, PYTHON, LabError, LabSettings, environment, running
 
 
 @pytest.fixture

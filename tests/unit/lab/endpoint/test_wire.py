@@ -17,7 +17,7 @@ from spotkeeper_lab.endpoint.aws import (
     group_spec,
 )
 from spotkeeper_lab.endpoint.serve import make_world
-from spotkeeper_lab.endpoint.settings import LabSettings
+from spotkeeper_lab.endpoint.up import LabSettings
 from spotkeeper_lab.local_aws.wire import VirtualTime
 
 POOL = "us-east-1a/g5.xlarge"

@@ -7,8 +7,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spotkeeper_lab.traces.market import Change, Market, MarketError, market_of, region_of
-from spotkeeper_lab.traces.market_file import MarketFileError, read_market, write_market
+from spotkeeper_lab.traces.market import (
+    Change,
+    Market,
+    MarketError,
+    MarketFileError,
+    market_of,
+    read_market,
+    region_of,
+    write_market,
+)
 from tests.laws import rows
 
 GOOD = "time_s,pool,capacity\n0,a/g,2\n0,b/g,0\n60,b/g,3\n90,a/g,1\n120,,\n"

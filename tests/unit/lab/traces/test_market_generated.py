@@ -5,8 +5,7 @@ from statistics import mean
 
 import pytest
 
-from spotkeeper_lab.traces.generate import generate
-from spotkeeper_lab.traces.market import Market, MarketError
+from spotkeeper_lab.traces.market import Market, MarketError, generate
 
 FORTNIGHT_H = 14 * 24.0
 STEP_S = 300

@@ -27,8 +27,7 @@ from spotkeeper_lab.traces.export import (
     read_records,
     table_records,
 )
-from spotkeeper_lab.traces.market import market_of
-from spotkeeper_lab.traces.market_file import MarketFileError, read_market
+from spotkeeper_lab.traces.market import MarketFileError, market_of, read_market
 from tests.builders import TABLE
 
 if TYPE_CHECKING:

@@ -6,8 +6,13 @@ from pathlib import Path
 import pytest
 
 from spotkeeper_lab.traces.formats import TraceReading, pool_name, read_public_traces
-from spotkeeper_lab.traces.market import Change, MarketError
-from spotkeeper_lab.traces.market_file import MarketFileError, read_market, write_market
+from spotkeeper_lab.traces.market import (
+    Change,
+    MarketError,
+    MarketFileError,
+    read_market,
+    write_market,
+)
 
 
 def write(folder: Path, name: str, text: str | bytes) -> Path:
