@@ -262,7 +262,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 @pytest.mark.parametrize("width", [390, 1280])
 @pytest.mark.parametrize(
     ("name", "filled", "marks"),
-    [("live", 0, 0), ("explain", 3, 0), ("demo", 5, 0), ("backtest", 3 * len(choose([])) + 1, 9)],
+    [("live", 0, 0), ("explain", 3, 0), ("demo", 4, 0), ("backtest", 3 * len(choose([])) + 1, 9)],
 )
 def test_a_page_is_readable(
     name: str, filled: int, marks: int, width: int, pages: str, tmp_path: Path

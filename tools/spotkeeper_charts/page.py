@@ -56,7 +56,7 @@ class Marks:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chart:
-    """Series on one value axis, from 0 (or, logarithmic, from `log_from`) to `top`.
+    """Series on one value axis, from 0 to `top`.
 
     Without `top` the axis ends at the highest value. `whole` allows no fractions on it.
     """
@@ -66,7 +66,6 @@ class Chart:
     series: Sequence[Series]
     height: int = 150
     top: float | None = None
-    log_from: float | None = None
     whole: bool = False
     spans: Sequence[Spans] = ()
     marks: Marks | None = None
@@ -81,8 +80,6 @@ class Chart:
         """Where its value axis ends."""
         if self.top is not None:
             return self.top
-        if self.log_from is not None:
-            return 10.0 ** math.ceil(math.log10(max(self.highest(), 10 * self.log_from)))
         return self.highest() + 0.4 if self.whole else self.highest() * 1.05
 
 
@@ -124,7 +121,7 @@ class Timeline:
         tops = [max(ends)] * len(ends) if self.one_scale else ends
         data = asdict(self) | {"legends": not self.columns, "notes": [*map(_notes, self.notes)]}
         for chart, top in zip(data["charts"], tops, strict=True):
-            chart |= {"top": top, "log": chart["log_from"]}
+            chart["top"] = top
         return data
 
 

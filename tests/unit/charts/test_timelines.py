@@ -25,8 +25,6 @@ def chart(*values: float | None, **more: Any) -> Chart:
         pytest.param(chart(), 1.05, id="nothing to draw"),
         pytest.param(chart(0.0, 0.0), 1.05, id="nothing but zeros"),
         pytest.param(chart(3.0, whole=True), 3.4, id="whole numbers"),
-        pytest.param(chart(300.0, log_from=0.1), 1000.0, id="decades"),
-        pytest.param(chart(0.0, log_from=0.1), 1.0, id="at least one decade"),
         pytest.param(chart(300.0, top=20.0), 20.0, id="as it was asked for"),
     ],
 )

@@ -33,11 +33,6 @@ const niceStep = (span, count) => {
   return [1, 2, 5, 10].map((n) => n * power).find((step) => step >= rough * (1 - 1e-9));
 };
 const steps = (top, step) => Array.from({ length: Math.floor(top / step + 1e-9) + 1 }, (_, n) => n * step);
-const decades = (low, top) => {
-  const found = [];
-  for (let value = low; value <= top * 1.001; value *= 10) found.push(value);
-  return found;
-};
 const number = (value) => `${+value.toPrecision(4)}`;
 
 /** Charts that share a time axis, a cursor and a zoom. */
@@ -144,15 +139,14 @@ function timeline(section) {
     box.append(holder);
     const width = Math.max(260, holder.clientWidth), height = chart.height;
     const x = (t) => LEFT + ((t - view[0]) / (view[1] - view[0])) * (width - LEFT - RIGHT);
-    const share = chart.log ? (v) => Math.log10(Math.max(v, chart.log) / chart.log) / Math.log10(chart.top / chart.log) : (v) => v / chart.top;
-    const y = (v) => TOP + (height - TOP - BOTTOM) * (1 - Math.min(1, share(v)));
+    const y = (v) => TOP + (height - TOP - BOTTOM) * (1 - Math.min(1, v / chart.top));
     const name = chart.unit ? `${chart.title} (${chart.unit})` : chart.title;
     const picture = svg("svg", { viewBox: `0 0 ${width} ${height}`, height, role: "img", "aria-label": name });
     const clip = svg("clipPath", { id: `clip-${section.id}-${place}` });
     clip.append(svg("rect", { x: LEFT, y: 0, width: width - LEFT - RIGHT, height: height - BOTTOM + 1 }));
     picture.append(clip);
     const step = niceStep(chart.top, height < 100 ? 2 : 4);
-    for (const value of chart.log ? decades(chart.log, chart.top) : steps(chart.top, chart.whole ? Math.max(1, step) : step)) {
+    for (const value of steps(chart.top, chart.whole ? Math.max(1, step) : step)) {
       picture.append(svg("line", { class: "axis", x1: LEFT, x2: width - RIGHT, y1: y(value), y2: y(value) }));
       picture.append(svg("text", { x: LEFT - 6, y: y(value) + 4, "text-anchor": "end" }, number(value)));
     }

@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
-from itertools import pairwise
 from pathlib import Path
 from typing import Any, Protocol
 from unittest.mock import patch
@@ -24,12 +23,11 @@ from rich.console import Console
 from rich.table import Table as Grid
 
 from spotkeeper import wiring
+from spotkeeper.adapters.dynamodb.decision_records import read_record
 from spotkeeper.domain.money.prices import PriceBook, PriceSeries
 from spotkeeper_charts.page import (
     Chart,
     Figure,
-    Marks,
-    Notes,
     Page,
     Row,
     Series,
@@ -57,7 +55,7 @@ from spotkeeper_lab.files import write_whole
 from spotkeeper_lab.local_aws.wire import UNHEARD
 from spotkeeper_lab.traces.market import Market, MarketError, Steps
 from spotkeeper_lab.traces.requests import RequestTrace
-from spotkeeper_lab.workers import Machines, Served, ServiceLedger, Workforce
+from spotkeeper_lab.workers import Machines, Served, Workforce
 from spotkeeper_lab.world import (
     AVAILABILITY,
     COLLECT,
@@ -69,6 +67,7 @@ from spotkeeper_lab.world import (
     Stage,
     World,
 )
+from spotkeeper_operator.explain import records_timeline
 from spotkeeper_worker.logs.pace import PaceSettings
 
 LEAD_S = 900.0
@@ -773,71 +772,6 @@ def due(target: Ints, start_s: float) -> Ints:
     return least
 
 
-def fleet_columns(looks: Sequence[Look]) -> dict[str, list[float]]:
-    """The fleet at every change, from the start of the day on."""
-    before = [look for look in looks if look.at_s <= LEAD_S][-1:]
-    shown = [*before, *(look for look in looks if look.at_s > LEAD_S)]
-    return {
-        "t": [max(0.0, round(look.at_s - LEAD_S, 1)) for look in shown],
-        "target": [look.target for look in shown],
-        "spot": [look.spot for look in shown],
-        "on_demand": [look.on_demand for look in shown],
-    }
-
-
-def market_total(market: Market) -> tuple[list[float], list[float]]:
-    """The capacity of all pools together: when it changes, and to what."""
-    times = sorted({0.0, *(change.at_s for change in market.changes())})
-    totals = [float(sum(market.capacity(pool, at_s) for pool in market.pools)) for at_s in times]
-    return [max(0.0, time - LEAD_S) for time in times], totals
-
-
-def load_columns(ledger: ServiceLedger, workers: Ints, end_s: float) -> dict[str, list[float]]:
-    """Busy workers on average of every minute, and the workers that took requests."""
-    edges = np.arange(LEAD_S, end_s + 60.0, 60.0)
-    busy = np.diff(_busy_time(ledger, edges)) / 60.0
-    minutes = [workers[int(edge) : int(edge) + 60] for edge in edges[:-1]]
-    return {
-        "t": (edges[:-1] - LEAD_S).tolist(),
-        "busy": [round(float(value), 2) for value in busy],
-        "workers": [round(float(some.mean()), 2) if some.size else 0.0 for some in minutes],
-    }
-
-
-def needed_column(times: Sequence[float], needed: Sequence[float], end_s: float) -> list[float]:
-    """The workers that the last health turn before each minute's end found to be needed."""
-    edges = np.arange(LEAD_S, end_s, 60.0) + 60.0
-    before = np.searchsorted(np.array(times), edges, side="right") - 1
-    return [float(needed[turn]) if turn >= 0 else 0.0 for turn in before]
-
-
-def _busy_time(ledger: ServiceLedger, at_s: Floats) -> Floats:
-    """Seconds served by all workers together up to each moment."""
-    done = ~np.isnan(ledger.finished_s)
-    starts, ends = np.sort(ledger.started_s[done]), np.sort(ledger.finished_s[done])
-    started, ended = np.searchsorted(starts, at_s), np.searchsorted(ends, at_s)
-    sum_starts = np.concatenate([[0.0], np.cumsum(starts)])[started]
-    sum_ends = np.concatenate([[0.0], np.cumsum(ends)])[ended]
-    busy: Floats = sum_ends - sum_starts + at_s * (started - ended)
-    return busy
-
-
-def wait_columns(
-    ledger: ServiceLedger, end_s: float
-) -> tuple[list[float], dict[str, list[float | None]]]:
-    """The waits of the requests of every minute of arrival, None in one without any."""
-    waits = ledger.waits(end_s)
-    edges = np.arange(LEAD_S, end_s + 60.0, 60.0)
-    bounds = np.searchsorted(ledger.arrival_s, edges)
-    minutes = [waits[first:stop] for first, stop in pairwise(bounds)]
-    return (edges[:-1] - LEAD_S).tolist(), {
-        "p95": [
-            round(float(np.quantile(some, 0.95)), 2) if some.size else None for some in minutes
-        ],
-        "worst": [round(float(some.max()), 2) if some.size else None for some in minutes],
-    }
-
-
 SHOWN_ERRORS = 20
 
 
@@ -1181,8 +1115,6 @@ def line(day: Day, look: Look) -> str:
 
 # Warnings of one burst arrive within seconds of each other.
 TOGETHER_S = 5.0
-LEAST_WAIT_S = 0.1
-"""Where the logarithmic axis of waits begins."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -1215,52 +1147,30 @@ def page(day: Day, found: Results) -> Page:
 
 
 def _timeline(day: Day, found: Results) -> Timeline:
+    """The charts that `spotkeeper explain` draws of the same records, and the market below."""
+    first, last = (day.time.at(at_s) for at_s in (LEAD_S, day.scene.end_s))
     losses = [loss - LEAD_S for loss in day.record.losses if loss >= LEAD_S]
-    notes = [_notes(found, controller) for controller in ("availability", "health")]
-    first_turn = next(iter(notes[0].t), 0.0)
-    return Timeline(
-        length_s=day.scene.end_s - LEAD_S,
-        clock_s=day.scene.settings.start_h * 3600.0,
-        start_at=losses[0] if losses else first_turn,
-        intro="Point at, or tap, a moment: both checkers' last decision and its reason appear "
-        "below. Arrow keys go from turn to turn.",
+    records = [read_record(decision.text) for decision in found.decisions]
+    drawn = records_timeline(records, first, last)
+    fleet, *others = drawn.charts
+    return replace(
+        drawn,
+        start_at=losses[0] if losses else drawn.start_at,
         bands=_made_to_fail(day, found.values),
-        notes=notes,
-        charts=[
-            _fleet_chart(day, losses),
-            _market_chart(day),
-            _load_chart(day, found),
-            _waits_chart(day),
-        ],
-    )
-
-
-def _fleet_chart(day: Day, losses: Sequence[float]) -> Chart:
-    columns = fleet_columns(day.record.looks)
-    t, spot = columns["t"], columns["spot"]
-    both = [held + more for held, more in zip(spot, columns["on_demand"], strict=True)]
-    asked = "target (desired capacity of the spot group)"
-    return Chart(
-        title="Fleet",
-        unit="instances serving",
-        height=260,
-        whole=True,
-        marks=Marks(label="spot taken away", colour="loss", at=losses),
-        series=[
-            Series(label="spot", colour="spot", kind="area", t=t, values=spot),
-            Series(label="on-demand", colour="on-demand", kind="area", t=t, values=both, base=spot),
-            Series(label=asked, colour="target", t=t, values=columns["target"]),
-        ],
+        charts=[fleet, _market_chart(day), *others],
     )
 
 
 def _market_chart(day: Day) -> Chart:
-    t, capacity = market_total(day.scene.market)
-    end_s = day.scene.end_s - LEAD_S
+    """The capacity of all pools together."""
+    market, end_s = day.scene.market, day.scene.end_s - LEAD_S
+    times = sorted({0.0, *(change.at_s for change in market.changes())})
+    t = [max(0.0, time - LEAD_S) for time in times]
+    capacity = [float(sum(market.capacity(pool, at_s) for pool in market.pools)) for at_s in times]
     dry = [
-        (at, t[n + 1] if n + 1 < len(t) else end_s, "no spot anywhere")
-        for n, at in enumerate(t)
-        if not capacity[n]
+        (at, until, "no spot anywhere")
+        for at, until, held in zip(t, [*t[1:], end_s], capacity, strict=True)
+        if not held
     ]
     return Chart(
         title="Spot market",
@@ -1269,73 +1179,6 @@ def _market_chart(day: Day) -> Chart:
         whole=True,
         series=[Series(label="capacity", colour="spot", kind="area", t=t, values=capacity)],
         spans=[Spans(label="none anywhere", colour="dry", spans=dry)],
-    )
-
-
-def _load_chart(day: Day, found: Results) -> Chart:
-    looks, end_s = day.record.looks, day.scene.end_s
-    workers = per_second(looks, lambda look: look.workers, end_s)
-    needs = [
-        (decision.at_s, record["seen"]["WorkersNeeded"])
-        for decision, record in zip(found.decisions, found.records, strict=True)
-        if "WorkersNeeded" in record["seen"]
-    ]
-    times, needed = zip(*needs, strict=True) if needs else ((), ())
-    columns = load_columns(day.force.ledger, workers, end_s)
-    t = columns["t"]
-    return Chart(
-        title="Load",
-        unit="workers",
-        series=[
-            Series(
-                label="busy, on average of a minute",
-                colour="load",
-                kind="area",
-                t=t,
-                values=columns["busy"],
-                crowded="mean",
-            ),
-            Series(
-                label="taking requests", colour="target", t=t, values=columns["workers"], width=1.5
-            ),
-            Series(
-                label="needed to keep the promise",
-                colour="wait",
-                t=t,
-                values=needed_column(times, needed, end_s),
-                width=1,
-            ),
-        ],
-    )
-
-
-def _waits_chart(day: Day) -> Chart:
-    t, columns = wait_columns(day.force.ledger, day.scene.end_s)
-    promised_s = day.scene.settings.wait_objective_s
-    return Chart(
-        title="Wait",
-        unit="seconds from arrival to start, per minute of arrival, logarithmic",
-        height=160,
-        log_from=LEAST_WAIT_S,
-        series=[
-            Series(
-                label="longest",
-                colour="worst",
-                kind="area",
-                t=t,
-                values=columns["worst"],
-                crowded="highest",
-            ),
-            Series(
-                label="95th percentile",
-                colour="wait",
-                t=t,
-                values=columns["p95"],
-                crowded="mean",
-                width=1.5,
-            ),
-            Series(label="promised", colour="loss", t=[0.0], values=[promised_s], width=1),
-        ],
     )
 
 
@@ -1350,25 +1193,6 @@ def _made_to_fail(day: Day, values: dict[str, Any]) -> Spans:
             if story["started_s"] is not None
         ],
     )
-
-
-def _notes(found: Results, controller: str) -> Notes:
-    turns = [
-        (round(decision.at_s - LEAD_S, 1), _words(record))
-        for decision, record in zip(found.decisions, found.records, strict=True)
-        if record["controller"] == controller
-    ]
-    turns.sort(key=lambda turn: turn[0])
-    return Notes(name=controller, t=[at for at, _ in turns], texts=[text for _, text in turns])
-
-
-def _words(record: Any) -> str:
-    asked = [
-        outcome["asked"] + (f" (failed: {outcome['error']})" if outcome["error"] else "")
-        for outcome in record["outcomes"]
-    ]
-    reason = record["reason"] + (f". Asked: {'; '.join(asked)}" if asked else "")
-    return f"{record['action']}, {record['rule']}: {reason}"
 
 
 def _happened(moments: Sequence[Moment]) -> Table:
