@@ -13,8 +13,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from itertools import groupby
 
-from spotkeeper_lab.cloud.api import Cloud
-from spotkeeper_lab.cloud.states import Held
+from spotkeeper_lab.cloud.api import Cloud, Held
 from spotkeeper_lab.cloud.values import (
     IN_SERVICE,
     PENDING_WAIT,
