@@ -414,7 +414,7 @@ def convert(
 ) -> None:
     """Convert the public formats, the zones of one market together, to a market trace."""
     from spotkeeper_lab.files import name_of
-    from spotkeeper_lab.traces.formats import TraceReading, read_public_traces
+    from spotkeeper_lab.traces.export import TraceReading, read_public_traces
     from spotkeeper_lab.traces.market import MarketError
 
     with exits_on(MarketError, OutputError):

@@ -1,28 +1,653 @@
-"""The process of the local AWS: ministack, with the simulated cloud in it."""
+"""The process of the local AWS: ministack with the simulated cloud in it, workers, faults, pages.
+
+Requests arrive at random at a steady rate. The worker distribution's own rules decide which worker
+takes requests and until when, what a search log is, when it is sent, and which hooks are completed.
+"""
 
 import argparse
 import asyncio
+import base64
 import ctypes
+import gzip
 import importlib
 import json
 import logging
 import os
+import random
+import re
 import signal
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
 from datetime import UTC, datetime
+from enum import StrEnum
+from functools import cache
+from itertools import groupby
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qs
+from xml.sax.saxutils import escape
 
+import boto3
+from botocore import xform_name
+from botocore.config import Config
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+
+from spotkeeper.adapters.dynamodb.decision_records import DecisionRecords
+from spotkeeper.adapters.ec2.auto_scaling import AutoScalingReader
+from spotkeeper.adapters.fleet_documents import FleetDocumentStore
+from spotkeeper.adapters.stacks import StackReader
+from spotkeeper.ports import FleetError, Gone
+from spotkeeper_lab.cloud.api import Cloud, Held
+from spotkeeper_lab.cloud.values import (
+    IN_SERVICE,
+    ON_DEMAND_DRY,
+    PENDING_WAIT,
+    SPOT_DRY,
+    TERMINATING,
+    WARMED,
+    CloudError,
+    GroupView,
+    InstanceView,
+    Result,
+    Transition,
+)
 from spotkeeper_lab.endpoint import ministack
 from spotkeeper_lab.endpoint.aws import ByMoto, Groups, WarmPools, World, instance_tags, member_of
-from spotkeeper_lab.endpoint.faults import App, FailingCalls, Faults
-from spotkeeper_lab.endpoint.lab import LabPages, watch
-from spotkeeper_lab.endpoint.machines import Agents, Workers, addressed
+from spotkeeper_lab.endpoint.ministack import kill_workers, permissions
 from spotkeeper_lab.endpoint.up import LabSettings
+from spotkeeper_lab.faults import LAUNCH_TEXTS, REFUSALS, Fault, Kind, hanging
 from spotkeeper_lab.local_aws.wire import ACCOUNT, REGION, VirtualTime
+from spotkeeper_lab.workers import Machines, SearchLogs, Served, Workforce
+from spotkeeper_operator.watch import DECISIONS_SHOWN, html, picture
+from spotkeeper_worker.agent.hooks import Call, HookMemory, HookPolicy, after, calls, watch_target
+from spotkeeper_worker.logs.journal import Segment
+from spotkeeper_worker.states import Hook
+
+SERVICE_S = 2.0
+NOTICE_S = 120.0
+# Five times as often as by default, as everything in a lab is sooner.
+POLL_S = 1.0
+_RUNS = frozenset({IN_SERVICE, TERMINATING})
+
+
+class Workers:
+    """What is offered, waits, is served, and was logged and not yet sent."""
+
+    def __init__(self, time: VirtualTime, seed: int = 0) -> None:
+        self.erlangs = 0.0
+        self.served = 0
+        self.force = Workforce((), self._serve)
+        self._silent_until_s = 0.0
+        self._next_s = float("inf")
+        self._due: list[str] = []
+        self._chance = random.Random(seed)
+        self._machines = Machines(self.force, NOTICE_S, POLL_S)
+        self._logs = SearchLogs(time)
+
+    @property
+    def logging(self) -> bool:
+        """Whether search logs are sent."""
+        return self.force.now_s >= self._silent_until_s
+
+    def offer(self, erlangs: float) -> None:
+        """Change the load from now on."""
+        self.erlangs, self._next_s = erlangs, float("inf")
+        if erlangs:
+            self._next_s = self.force.now_s + self._wait_s()
+
+    def stop(self, until_s: float) -> None:
+        """Log nothing until a moment; what was not sent is lost."""
+        self._silent_until_s = until_s
+        self._due.clear()
+        for instance_id in self.force.instances:
+            self._logs.lose(instance_id)
+
+    def advance(
+        self, to_s: float, instances: Iterable[InstanceView], notice_s: float = NOTICE_S
+    ) -> None:
+        """Serve until a moment on the instances that there are."""
+        there = [one for one in instances if one.state in _RUNS]
+        for gone in self.force.instances - {one.instance_id for one in there}:
+            # A machine that drained has sent its logs; one that was lost takes them along.
+            if not self.force.serving(gone):
+                self._due += self._logs.ship(gone, self.force.now_s)
+            self._logs.lose(gone)
+            self.force.lose(gone)
+        self._machines.notice_s = notice_s
+        self._machines.muster(there, to_s)
+        while self._next_s <= to_s:
+            self.force.offer(self._next_s, self._chance.expovariate(1 / SERVICE_S))
+            self._next_s += self._wait_s()
+        self.force.advance(to_s)
+
+    def ship(self) -> list[str]:
+        """The messages to send now."""
+        bodies, self._due = self._due + self._logs.due(self.force.now_s), []
+        return bodies
+
+    def _serve(self, served: Served) -> None:
+        self.served += 1
+        self._machines.served(served)
+        if self.logging:
+            self._logs.write(served)
+            self._due += self._logs.completed(served)
+
+    def _wait_s(self) -> float:
+        return self._chance.expovariate(self.erlangs / SERVICE_S)
+
+
+_DOCUMENT = re.compile(r"/spotkeeper/([^/]+)/fleets/([^/.]+)")
+
+
+def addressed(
+    body: str, groups: Mapping[str, str], parameters: Mapping[str, str]
+) -> Iterator[tuple[str, str]]:
+    """Give each stack whose fleet has a message's instance the message, with the fleet's name.
+
+    `groups` has the group that each instance is in or was in last.
+    """
+    lines = gzip.decompress(base64.b64decode(body)).decode().splitlines()
+    logs = [json.loads(line) for line in lines]
+    group = groups.get(logs[0].get("instance_id", ""), "")
+    for name, value in parameters.items():
+        if not (named := _DOCUMENT.fullmatch(name)):
+            continue
+        stack, fleet = named.groups()
+        document: object = None
+        with suppress(ValueError):
+            document = json.loads(value)
+        if isinstance(document, dict) and group in (
+            document.get("spot_group"),
+            document.get("on_demand_group"),
+        ):
+            theirs = tuple(json.dumps(log | {"fleet": fleet}) for log in logs)
+            yield stack, Segment(None, theirs).body()
+
+
+_HOOKS = {Transition.LAUNCHING: Hook.READY, Transition.TERMINATING: Hook.DRAIN}
+
+
+class Agents:
+    """What each agent remembers of its hooks, for the instances that are held."""
+
+    def __init__(self, policy: HookPolicy | None = None) -> None:
+        self._policy = policy or HookPolicy()
+        self._memories: dict[str, HookMemory] = {}
+
+    def look(self, cloud: Cloud, busy: Collection[str]) -> None:
+        """Ask for what each agent asks now."""
+        held = sorted(cloud.held(), key=lambda one: one.instance.instance_id)
+        before, self._memories = self._memories, {}
+        for instance_id, hooks in groupby(held, lambda one: one.instance.instance_id):
+            memory = before.get(instance_id, HookMemory())
+            self._memories[instance_id] = self._asked(cloud, memory, list(hooks), busy)
+
+    def _asked(
+        self, cloud: Cloud, memory: HookMemory, held: list[Held], busy: Collection[str]
+    ) -> HookMemory:
+        instance, now_s = held[0].instance, cloud.now_s
+        memory = watch_target(memory, _target(instance), now_s)
+        idle = instance.instance_id not in busy
+        ready = _ready(instance, now_s)
+        for call in calls(memory, self._policy, now_s, ready=ready, idle=idle):
+            accepted = _answered(cloud, call, held)
+            memory = after(memory, self._policy, call, accepted, now_s)
+        return memory
+
+
+def _answered(cloud: Cloud, call: Call, held: Iterable[Held]) -> bool:
+    """Whether a hook that holds the instance took the call."""
+    found = False
+    for one in held:
+        kinds = {hook.name: _HOOKS[hook.transition] for hook in cloud.hooks(one.group)}
+        if kinds[one.hook] is not call.hook:
+            continue
+        found = True
+        name = one.instance.instance_id
+        if call.heartbeat:
+            cloud.beat(one.group, one.hook, name)
+        else:
+            cloud.complete(one.group, one.hook, name, Result.CONTINUE)
+    return found
+
+
+def _target(instance: InstanceView) -> str:
+    """Where the group wants an instance that a hook holds."""
+    match instance.state:
+        case state if state == PENDING_WAIT:
+            return "InService"
+        case state if state == TERMINATING:
+            return "Terminated"
+        case state if state.startswith(f"{WARMED}Terminating"):
+            return "Warmed:Terminated"
+        case _:
+            return "Warmed:Stopped"
+
+
+def _ready(instance: InstanceView, now_s: float) -> bool:
+    """Whether the worker can serve; what is made for the pool is held once it can."""
+    if instance.state.startswith(WARMED):
+        return True
+    return instance.serves_s is not None and instance.serves_s <= now_s
+
+
+class Change(StrEnum):
+    """What else can be ordered."""
+
+    LOAD = "load"
+    CAPACITY = "capacity"
+    KILL = "kill-function"
+
+
+class Order(BaseModel):
+    """A fault of `value` for `length_s`, as in a scenario; or a change.
+
+    A loss takes `instances` where it names some. `load` offers `value` erlangs; `capacity` lets
+    each pool hold `value` instances, a drop with the lab's notice; `kill-function` ends the
+    processes of the functions whose names contain `function`.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    do: Kind | Change
+    length_s: float = Field(default=60.0, ge=0, le=86_400)
+    value: float = Field(default=0.0, ge=0, le=10_000)
+    instances: tuple[str, ...] = ()
+    function: str = ""
+
+
+_BUTTONS = (
+    ("Warn one instance", Kind.LOSS, 0, 0),
+    ("Warn half of them", Kind.LOSS, 0, 0.5),
+    ("Lose one at once", Kind.UNWARNED_LOSS, 0, 0),
+    ("Recommend to rebalance one", Kind.REBALANCE, 0, 0),
+    ("Spot runs dry", Change.CAPACITY, 0, 0),
+    ("Spot is back", Change.CAPACITY, 0, 4),
+    ("On-demand is dry, 3 min", Kind.ON_DEMAND_DRY, 180, 0),
+    ("Launches are misconfigured, 3 min", Kind.LAUNCH_REFUSED, 180, 0.6),
+    ("Quota is used up, 3 min", Kind.LAUNCH_REFUSED, 180, 0.5),
+    ("Instances never serve, 3 min", Kind.BAD_SPOT_IMAGE, 180, 0),
+    ("Throttle, 1 min", Kind.THROTTLED, 60, 0.5),
+    ("Server errors, 1 min", Kind.FAULTY, 60, 0.5),
+    ("Lose answers, 1 min", Kind.ANSWERS_LOST, 60, 0.5),
+    ("Table unreachable, 1 min", Kind.TABLE_DOWN, 60, 0),
+    ("EC2 does not answer, 1 min", Kind.HANGING, 60, 0),
+    ("Take detaching away, 3 min", Kind.FORBIDDEN, 180, 0.3),
+    ("Workers hang", Kind.HANG, 0, 0.5),
+    ("No search logs, 5 min", Kind.LOGS_STOP, 300, 0),
+    ("Load 2 erlangs", Change.LOAD, 0, 2),
+    ("Load 6 erlangs", Change.LOAD, 0, 6),
+    ("No load", Change.LOAD, 0, 0),
+)
+ORDERS: list[dict[str, object]] = [
+    {"label": label, "fault": {"do": do, "length_s": length_s, "value": value}}
+    for label, do, length_s, value in _BUTTONS
+]
+"""The buttons of the page."""
+NOT_HERE = "not simulated by the local AWS: use a scenario (spotkeeper lab run)"
+BY_CALL = frozenset({*REFUSALS, Kind.HANGING}) - {Kind.SLOW, Kind.KILLED, Kind.NO_TURNS}
+
+
+class Faults:
+    """Carries out orders; `active` are those that still last."""
+
+    def __init__(self, settings: LabSettings, world: World, workers: Workers) -> None:
+        self.world = world
+        self.workers = workers
+        self.rng = random.Random(0)
+        self._settings = settings
+        self._until_s: dict[Kind, tuple[Fault, float]] = {}
+
+    def active(self) -> list[Fault]:
+        now_s = self.world.seconds()
+        return [fault for fault, until_s in self._until_s.values() if now_s < until_s]
+
+    def order(self, order: Order) -> str:
+        """Do it now; return what was done. Raises CloudError for what cannot be done here."""
+        match order.do:
+            case Change.LOAD:
+                self.workers.offer(order.value)
+                return f"{order.value:g} erlangs"
+            case Change.KILL:
+                return f"{kill_workers(order.function)} processes killed"
+            case Change.CAPACITY:
+                notice_s = self._settings.notice_s if order.value == 0 else 0.0
+                self.world.set_capacity(list(self.world.capacities), int(order.value), notice_s)
+                return f"each pool holds {order.value:g}"
+            case kind:
+                return self._begin(kind, order)
+
+    def _begin(self, kind: Kind, order: Order) -> str:
+        with self.world.now() as cloud:
+            now_s = cloud.now_s
+            fault = Fault(kind=kind, at_s=now_s, length_s=order.length_s, value=order.value)
+            done = self._in_cloud(cloud, fault, order.instances)
+            self._until_s[kind] = fault, fault.end_s
+            return done
+
+    def _in_cloud(self, cloud: Cloud, fault: Fault, instances: tuple[str, ...]) -> str:
+        """Change the cloud as the fault does; return what it took, or its text."""
+        spot, on_demand = self._settings.spot_group, self._settings.on_demand_group
+        zone, _, kind = next(iter(self._settings.pools)).partition("/")
+        standing = [one.instance_id for one in cloud.group(spot).instances if not one.warned_s]
+        count = max(1, round(fault.value * len(standing)))
+        taken = instances or tuple(standing[-count:])
+        text = LAUNCH_TEXTS[int(fault.value * len(LAUNCH_TEXTS)) % len(LAUNCH_TEXTS)]
+        match fault.kind:
+            case Kind.LOSS:
+                cloud.reclaim(taken, cloud.now_s + self._settings.notice_s)
+            case Kind.UNWARNED_LOSS:
+                cloud.reclaim(taken, cloud.now_s)
+            case Kind.REBALANCE:
+                cloud.recommend(taken)
+            case Kind.HANG:
+                for instance_id in taken:
+                    self.workers.force.hang(instance_id)
+            case Kind.LAUNCH_REFUSED:
+                cloud.fail_launches(spot, fault.at_s, fault.end_s, text)
+                return text
+            case Kind.SPOT_DRY:
+                cloud.fail_launches(spot, fault.at_s, fault.end_s, SPOT_DRY)
+                cloud.reclaim(taken, cloud.now_s + self._settings.notice_s)
+            case Kind.ON_DEMAND_DRY:
+                text = ON_DEMAND_DRY.format(type=kind, zone=zone)
+                cloud.fail_launches(on_demand, fault.at_s, fault.end_s, text)
+                return text
+            case Kind.BAD_SPOT_IMAGE:
+                cloud.break_image(spot, fault.at_s, fault.end_s)
+                return "ordered"
+            case Kind.BAD_ON_DEMAND_IMAGE:
+                cloud.break_image(on_demand, fault.at_s, fault.end_s)
+                return "ordered"
+            case Kind.LOGS_STOP:
+                self.workers.stop(fault.end_s)
+                return "ordered"
+            case by_call if by_call in BY_CALL:
+                return "ordered"
+            case other:
+                raise CloudError("NotSimulated", f"{other}: {NOT_HERE}")
+        return ", ".join(taken) or "no instance is left"
+
+
+# --- calls that fail ------------------------------------------------------------------------------
+
+type Message = dict[str, Any]
+type Receive = Callable[[], Awaitable[Message]]
+type Send = Callable[[Message], Awaitable[None]]
+type App = Callable[[Mapping[str, Any], Receive, Send], Awaitable[None]]
+
+# Roles have temporary keys; operators and deployments of this endpoint are never disturbed.
+_SIGNED_BY_A_ROLE = re.compile(r"Credential=ASIA[^/]*/\d+/[^/]+/([a-z0-9-]+)/")
+HANGS_S = 5.0
+# As EC2, Auto Scaling and the services that speak JSON say the same.
+_CODES: Mapping[str, tuple[tuple[int, str], tuple[int, str], tuple[int, str]]] = {
+    "Throttling": (
+        (503, "RequestLimitExceeded"),
+        (400, "Throttling"),
+        (400, "ThrottlingException"),
+    ),
+    "AccessDenied": (
+        (403, "UnauthorizedOperation"),
+        (403, "AccessDenied"),
+        (400, "AccessDeniedException"),
+    ),
+    "InternalFailure": (
+        (500, "InternalError"),
+        (500, "InternalFailure"),
+        (500, "InternalServerError"),
+    ),
+}
+
+
+class FailingCalls:
+    """Lets calls of the functions fail while a fault lasts that refuses, loses or hangs them."""
+
+    def __init__(self, app: App, faults: Faults) -> None:
+        self._app = app
+        self._faults = faults
+
+    async def __call__(self, scope: Mapping[str, Any], receive: Receive, send: Send) -> None:
+        """Serve a request, or fail it."""
+        faults = self._faults.active() if scope["type"] == "http" else []
+        if not faults:
+            await self._app(scope, receive, send)
+            return
+        body, replayed = await _body_of(receive)
+        service, operation = _call(scope, body)
+        for fault in faults:
+            if not service:
+                break
+            if refused := self._refusal(fault, service, operation):
+                await respond(send, *refusal(service, *refused))
+                return
+            if fault.kind is Kind.HANGING and hanging(fault) == service:
+                await asyncio.sleep(HANGS_S)
+                await respond(send, *refusal(service, "InternalFailure", "no answer"))
+                return
+            if fault.kind is Kind.ANSWERS_LOST and self._faults.rng.random() < fault.value:
+                await self._app(scope, replayed, _nowhere)
+                await respond(send, *refusal(service, "InternalFailure", "the answer is lost"))
+                return
+        await self._app(scope, replayed, send)
+
+    def _refusal(self, fault: Fault, service: str, operation: str) -> tuple[str, str] | None:
+        refuse = REFUSALS.get(fault.kind)
+        return refuse(fault, service, operation, self._faults.rng) if refuse else None
+
+
+def refusal(service: str, code: str, message: str) -> tuple[int, str, bytes]:
+    """Status, content type and body of a refusal, in the words and the protocol of a service."""
+    index = {"ec2": 0, "autoscaling": 1}.get(service, 2)
+    status, code = _CODES.get(code, ((500, code),) * 3)[index]
+    error = f"<Error><Code>{code}</Code><Message>{escape(message)}</Message></Error>"
+    if service == "ec2":
+        text = f"<Response><Errors>{error}</Errors><RequestID>lab</RequestID></Response>"
+    elif service == "autoscaling":
+        text = f"<ErrorResponse>{error}<RequestId>lab</RequestId></ErrorResponse>"
+    else:
+        body = json.dumps({"__type": code, "message": message}).encode()
+        return status, "application/x-amz-json-1.0", body
+    return status, "text/xml", text.encode()
+
+
+def _call(scope: Mapping[str, Any], body: bytes) -> tuple[str, str]:
+    """The service and operation of a request that a function signed, or nothing."""
+    headers = {name.decode().lower(): value.decode() for name, value in scope["headers"]}
+    signed = _SIGNED_BY_A_ROLE.search(headers.get("authorization", ""))
+    if signed is None:
+        return "", ""
+    target = headers.get("x-amz-target", "").rpartition(".")[2]
+    named = parse_qs(body.decode(errors="replace")).get("Action", [""])[0]
+    return signed[1], xform_name(target or named)
+
+
+async def _body_of(receive: Receive) -> tuple[bytes, Receive]:
+    """Return the body of a request, and a `receive` that returns it again."""
+    body = await read_body(receive)
+    given: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
+
+    async def again() -> Message:
+        return given.pop() if given else await receive()
+
+    return body, again
+
+
+async def read_body(receive: Receive) -> bytes:
+    """The whole body of a request."""
+    body, more = b"", True
+    while more:
+        message = await receive()
+        body += message.get("body", b"")
+        more = message.get("more_body", False)
+    return body
+
+
+async def _nowhere(_message: Message) -> None:
+    return None
+
+
+async def respond(send: Send, status: int, kind: str, body: bytes) -> None:
+    """Answer a request."""
+    headers = [(b"content-type", kind.encode()), (b"content-length", str(len(body)).encode())]
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
+
+
+PATH = "/_lab/"
+STACK = "spotkeeper"
+CONFIG = Config(retries={"total_max_attempts": 1}, connect_timeout=2, read_timeout=5)
+SECONDS = TypeAdapter(float)
+NOT_THERE = ("fis", "servicequotas")
+LIST_USD = 1.006
+"""What an hour of on-demand costs in a lab, whatever the type."""
+
+type Look = Callable[[], dict[str, object]]
+"""What the page shows of the stack."""
+
+
+@dataclass(frozen=True, slots=True)
+class LabPages:
+    """Serves `/_lab/...` and the price list, and leaves every other request to the endpoint."""
+
+    app: App
+    faults: Faults
+    look: Look
+
+    async def __call__(self, scope: Mapping[str, Any], receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        if scope["type"] == "http" and scope["path"].startswith(PATH):
+            path, body = scope["path"].removeprefix(PATH), await read_body(receive)
+            if (scope["method"], path) == ("GET", ""):
+                await respond(send, 200, "text/html; charset=utf-8", html().encode())
+                return
+            status, answer = await asyncio.to_thread(self._answer, scope["method"], path, body)
+            await respond(send, status, "application/json", json.dumps(answer).encode())
+        elif (b"x-amz-target", b"AWSPriceListService.GetProducts") in scope.get("headers", ()):
+            await respond(send, 200, "application/x-amz-json-1.1", price_list())
+        elif service := _not_there(scope):
+            why = f"{service} is not simulated by the local AWS (docs/lab.md says what is)"
+            refusal = {"__type": "ValidationException", "message": why}
+            body = json.dumps(refusal).encode()
+            await respond(send, 400, "application/x-amz-json-1.1", body)
+        else:
+            await self.app(scope, receive, send)
+
+    def _answer(self, method: str, path: str, body: bytes) -> tuple[int, object]:
+        world = self.faults.world
+        try:
+            match method, path:
+                case "GET", "state.json":
+                    return 200, self._picture()
+                case "GET", "state":
+                    return 200, self._state()
+                case "GET", "permissions":
+                    return 200, permissions(ACCOUNT)
+                case "POST", "faults":
+                    return 200, {"done": self.faults.order(_read(Order, body))}
+                case "POST", "skip":
+                    world.skip(max(0.0, SECONDS.validate_json(body)))
+                    return 200, {"now_s": world.seconds()}
+                case "POST", "begin":
+                    settings = _read(LabSettings, body)
+                    world.begin(settings.groups(), settings.pools, settings.made())
+                    return 200, {"now_s": world.seconds()}
+        except (ValidationError, CloudError) as refusal:
+            return 400, {"error": str(refusal)}
+        return 404, {"error": f"there is no {method} {PATH}{path}"}
+
+    def _picture(self) -> object:
+        """What the page asks for, with the lab's own part."""
+        world = self.faults.world
+        mine = {"market": world.capacities, "workers": self._workers(), "orders": ORDERS}
+        return {"at": world.time.at(world.seconds()).isoformat(), "lab": mine, **self.look()}
+
+    def _state(self) -> object:
+        world = self.faults.world
+        with world.now() as cloud:
+            return {
+                "at": world.time.at(cloud.now_s).isoformat(),
+                "groups": [_group(cloud.group(name)) for name in cloud.groups()],
+                "workers": self._workers(),
+            }
+
+    def _workers(self) -> dict[str, object]:
+        workers = self.faults.workers
+        return {
+            "erlangs": workers.erlangs,
+            "logging": workers.logging,
+            "queued": workers.force.queued,
+            "served": workers.served,
+            "lost": len(workers.force.lost),
+        }
+
+
+def _read[T: BaseModel](kind: type[T], body: bytes) -> T:
+    return kind.model_validate_json(body)
+
+
+def _group(view: GroupView) -> dict[str, object]:
+    return {
+        "name": view.name,
+        "purchase": view.purchase,
+        "desired": view.desired,
+        "instances": [_instance(one) for one in view.instances],
+    }
+
+
+def _instance(view: InstanceView) -> dict[str, object]:
+    return {
+        "id": view.instance_id,
+        "state": view.state,
+        "draining": view.draining,
+        "warned": view.warned_s is not None,
+    }
+
+
+def _not_there(scope: Mapping[str, Any]) -> str | None:
+    """Name the service of a request that nothing here answers."""
+    signed = dict(scope.get("headers", ())).get(b"authorization", b"").decode()
+    return next((s for s in NOT_THERE if f"/{s}/aws4_request" in signed), None)
+
+
+def price_list() -> bytes:
+    """The answer to GetProducts, for whatever type."""
+    dimension = {"unit": "Hrs", "pricePerUnit": {"USD": str(LIST_USD)}}
+    product = {"terms": {"OnDemand": {"term": {"priceDimensions": {"hour": dimension}}}}}
+    return json.dumps({"FormatVersion": "aws_v1", "PriceList": [json.dumps(product)]}).encode()
+
+
+def watch(url: str) -> Look:
+    """Look at the stack in the endpoint at a URL, through the ports as of a real stack."""
+    session: Any = boto3.session.Session(
+        aws_access_key_id=ACCOUNT, aws_secret_access_key="test", region_name=REGION
+    )
+
+    @cache
+    def client(service: str) -> Any:
+        return session.client(service, endpoint_url=url, config=CONFIG)
+
+    def look() -> dict[str, object]:
+        try:
+            stack = StackReader(client("cloudformation")).outputs(STACK)
+            store = FleetDocumentStore(client("ssm"), stack.documents_path)
+            records = DecisionRecords(client("dynamodb"), stack.table)
+            groups = AutoScalingReader(client("autoscaling"), client("ec2"))
+            return picture(
+                store.load().fleets,
+                groups,
+                lambda fleet: records.newest(fleet, DECISIONS_SHOWN).records,
+            )
+        except Gone:
+            return {"fleets": [], "why": f"no stack {STACK} is deployed yet"}
+        except FleetError as error:
+            return {"fleets": [], "why": str(error)}
+
+    return look
+
 
 HOST = "127.0.0.1"
 TICK_S = 0.25

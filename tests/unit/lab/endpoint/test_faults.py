@@ -8,10 +8,17 @@ from typing import Any
 import pytest
 
 from spotkeeper.adapters.errors import classify
-from spotkeeper_lab.endpoint.faults import ORDERS, FailingCalls, Faults, Message, Receive, Send
-from spotkeeper_lab.endpoint.lab import LabPages
-from spotkeeper_lab.endpoint.machines import Workers
-from spotkeeper_lab.endpoint.serve import make_world
+from spotkeeper_lab.endpoint.serve import (
+    ORDERS,
+    FailingCalls,
+    Faults,
+    LabPages,
+    Message,
+    Receive,
+    Send,
+    Workers,
+    make_world,
+)
 from spotkeeper_lab.endpoint.up import LabSettings
 from spotkeeper_lab.faults import Kind
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from spotkeeper_lab.traces.formats import TraceReading, pool_name, read_public_traces
+from spotkeeper_lab.traces.export import TraceReading, pool_name, read_public_traces
 from spotkeeper_lab.traces.market import (
     Change,
     MarketError,
