@@ -9,8 +9,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Literal
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
-
 type Value = float | None
 type Colour = Literal[
     "spot", "on-demand", "target", "loss", "load", "wait", "worst", "band", "dry", "line", "soft"
@@ -359,6 +357,9 @@ class Page:
 
 
 def page_html(page: Page) -> str:
+    # Only a page needs it: the local AWS, which draws none, is without it.
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
     loader = PackageLoader("spotkeeper_charts")
     environment = Environment(
         loader=loader,
