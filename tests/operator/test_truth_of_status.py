@@ -15,6 +15,8 @@ from datetime import datetime, timedelta
 from multiprocessing import Pool
 from typing import Any
 
+import pytest
+
 from spotkeeper import wiring
 from spotkeeper.adapters.dynamodb.controls import ControlTable
 from spotkeeper.adapters.dynamodb.decision_records import DecisionRecords
@@ -300,7 +302,8 @@ def looked_at(scenario: Scenario) -> Looking:
     return world.looking
 
 
-def test_no_statement_is_false_for_more_than_a_minute() -> None:
+def test_no_statement_is_false_for_more_than_a_minute(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("spotkeeper_lab.scenario.TAIL_S", 300.0)
     found = looked_at(draw(1))
     assert found.made > 60
     assert found.false == []

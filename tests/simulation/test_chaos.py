@@ -11,13 +11,9 @@ KEPT = {path.stem: path for path in sorted((Path(__file__).parent / "chaos").glo
 # One for each thing that fails: a run takes seconds, so `make e2e` runs the others.
 QUICK = {
     "01-on-demand-is-adopted",
-    "05-aws-suspends-launches",
     "09-a-detached-instance-that-aws-took",
-    "23-a-bad-image-that-is-in-service",
     "23-all-workers-hang-beside-waiting-requests",
     "33-killed-while-it-replaces",
-    "34-a-spot-group-that-is-deleted",
-    "34-an-ec2-api-that-does-not-answer",
 }
 
 

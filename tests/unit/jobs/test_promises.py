@@ -69,7 +69,7 @@ def random_life(seed: int, kind: str) -> World:
 
 
 @EACH_KIND
-@some(30, of_many=3_000)
+@some(20, of_many=3_000)
 @given(stuck=st.sampled_from((0.0, 1.0)), lag=st.integers(0, 2), data=st.data())
 def test_killed_before_or_after_any_call_nothing_is_lost(
     kind: str, stuck: float, lag: int, data: st.DataObject
@@ -90,7 +90,7 @@ def calls_of(kind: str, stuck: float, lag: int) -> int:
 
 
 @EACH_KIND
-@some(50, of_many=2_000)
+@some(30, of_many=2_000)
 @given(seed=st.integers(0, 10**9))
 def test_random_lives(kind: str, seed: int) -> None:
     world = random_life(seed, kind)
@@ -116,10 +116,10 @@ def test_a_launch_without_an_answer_is_requested_until_there_is_one() -> None:
     assert list(world.item.job.machines) == list(world.vms)
 
 
-def test_a_job_waits_a_week_for_capacity() -> None:
+def test_a_job_waits_two_days_for_capacity() -> None:
     world = World(spec=spec("volume"), work=20)
-    week = [(1, "dry", zone) for zone in ZONES] + [(7 * 1440, "back", zone) for zone in ZONES]
-    world.live(week, limit=8 * 1440)
+    days = [(1, "dry", zone) for zone in ZONES] + [(2 * 1440, "back", zone) for zone in ZONES]
+    world.live(days, limit=3 * 1440)
     assert not world.broken, world.story[-9:]
 
 

@@ -52,7 +52,7 @@ DEARER = tuple(
     less=st.sampled_from([0.0, 0.01, 0.05, 0.2]),
 )
 @example(minutes=DEARER, longer_s=0, less=0.05)
-@some(8, of_many=200)
+@some(4, of_many=200)
 def test_a_looser_promise_is_never_dearer(
     minutes: tuple[int, ...], longer_s: int, less: float
 ) -> None:

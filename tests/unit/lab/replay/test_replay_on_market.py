@@ -18,19 +18,19 @@ from spotkeeper_lab.traces.requests import generate_requests
 if TYPE_CHECKING:
     from spotkeeper_lab.traces.requests import RequestTrace
 
-TWENTY_MINUTES_S = 1_200.0
+LENGTH_S = 600.0
 SETTINGS = ReplaySettings()
 
 
 def spot_market(capacity: int = 8) -> Market:
     """One zone that loses half of its capacity for some minutes."""
-    steps = [(0.0, capacity), (400.0, capacity // 2), (800.0, capacity)]
-    return market_of("m", TWENTY_MINUTES_S, {"a/x": steps})
+    steps = [(0.0, capacity), (200.0, capacity // 2), (400.0, capacity)]
+    return market_of("m", LENGTH_S, {"a/x": steps})
 
 
 @pytest.fixture(scope="module")
 def requests() -> RequestTrace:
-    return generate_requests(1, hours=TWENTY_MINUTES_S / 3600.0, mean_load=3.0)
+    return generate_requests(1, hours=LENGTH_S / 3600.0, mean_load=3.0)
 
 
 @pytest.fixture(scope="module")
@@ -68,7 +68,7 @@ def test_a_small_market_gets_larger_instances_and_progress_counts_minutes(
         requests, spot_market(capacity=2), SETTINGS, lambda at, of, _: minutes.append((at, of))
     )
     assert minutes == sorted(minutes)
-    assert (minutes[0][0], minutes[-1][1]) == (0, 35)
+    assert (minutes[0][0], minutes[-1][1]) == (0, 25)
     assert row.workers_per_instance > 1
     hours = (row.spot_hours + row.on_demand_hours) * row.workers_per_instance
     assert row.worker_hours == pytest.approx(hours, abs=1e-2)

@@ -148,7 +148,7 @@ def test_a_trace_that_no_replay_can_hold_is_refused() -> None:
 
 
 def test_clairvoyant_keeps_the_promise_for_the_fewest_worker_hours() -> None:
-    trace = generate_requests(5, hours=2.0, mean_load=3.0)
+    trace = generate_requests(5, hours=1.0, mean_load=3.0)
     rows = {rule: run_rule(trace, rule, SETTINGS).row for rule in RULE_NAMES}
     best = rows.pop("clairvoyant")
     assert best.objective_met
