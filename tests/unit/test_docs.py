@@ -145,6 +145,6 @@ def test_the_numbers_of_the_sizing_rule_are_on_one_page() -> None:
                 numbers[name] = f"{value:.4g}" if value < 1 else f"{value:g}"
             elif isinstance(value, tuple) and isinstance(value[0], (int, float)):
                 numbers[name] = ", ".join(f"{one:g}" for one in value)
-    units = {"LONGEST_KEEP", "PRUDENT", "QUIET_AFTER_S"}
+    units = {"LONGEST_KEEP", "PRUDENT", "BURST", "QUIET_AFTER_S"}
     units |= {name for name in numbers if re.match(r"(SLOT|MINUTE|STEP|DAY)_", name)}
     assert found == {name: value for name, value in numbers.items() if name not in units}

@@ -353,9 +353,13 @@ class Watch:
             self.broken(Promise.WHOLE, f"{how}, on-demand desired {on_demand.desired}")
 
     def _bears_it(self, short: int) -> bool:
-        """Whether turns lacked only the table or the documents: they backfill, replacing nobody."""
+        """Whether turns lacked only the table or the documents: they backfill, replacing nobody.
+
+        What was ill until then is replaced afterwards, and its successor launches.
+        """
         world = self.world
         ill = sum(not world.works(i.instance_id) for i in self.in_service())
+        ill += sum(world.now_s - at_s <= STEADY_S for at_s in self.replaced)
         return world.now_s - world.last_cut_off_s > SHORT_S and short > ill
 
     def _waits_for_budget(self, short: int) -> bool:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from spotkeeper.domain.decision import Action
 from spotkeeper.domain.fleet import Fleet, Group
 from spotkeeper.domain.health.memory import HealthMemory
-from spotkeeper.domain.load.load import Cluster, Load, WorkerLoad
+from spotkeeper.domain.load.load import Cluster, Load, WorkerLoad, histogram
 from spotkeeper.domain.settings.sizing import Bounds, SizingPolicy
 from spotkeeper.domain.sizing.size import Sizing, size, workers_needed
 from tests.builders import at, fleet, group
@@ -85,6 +85,29 @@ def test_busy_workers_are_load_even_when_nothing_that_arrived_lately_has_finishe
         for n in range(2)
     )
     assert workers_needed(replace(load(0.0), workers=busy), 0.7, 0) == 3
+
+
+@pytest.mark.parametrize(
+    ("busy_s", "waited_s", "desired"),
+    [
+        pytest.param(300.0, 1500, 12, id="full, behind a backlog of 25 minutes"),
+        pytest.param(300.0, 60, 3, id="full, a backlog of a minute"),
+        pytest.param(200.0, 1500, 3, id="idle at times: the sender's clock is behind"),
+    ],
+)
+def test_full_workers_clear_the_backlog_that_their_logs_show(
+    busy_s: float, waited_s: int, desired: int
+) -> None:
+    """Nothing that arrived in the window has been served, and no queue tells its length."""
+    workers = tuple(
+        WorkerLoad(
+            worker_id=f"gpu-{n}", cluster=Cluster.AWS, instance_id=f"i-{n:017x}", busy_s=busy_s,
+            capacity_s=300.0, last_finished=at(0),
+        )
+        for n in range(2)
+    )  # fmt: skip
+    seen = replace(load(0.0), workers=workers, waits=histogram([waited_s * 1000] * 9))
+    assert sized(seen, 2, of=fleet(spot_max=40)).spot_desired == desired
 
 
 @pytest.mark.parametrize(

@@ -90,7 +90,7 @@ def test_the_fewest_workers_that_keep_the_promise_are_asked_for() -> None:
     assert sizing.reason.startswith(
         f"load 7.0 erlangs needs {sizing.workers} workers: {sizing.workers} start 95% within 10 s "
     )
-    assert "(Erlang C on the last 1 min, kept 30 min, less what chance adds" in sizing.reason
+    assert "(Erlang C on the last 5 min, kept 15 min, and on bursts of a minute" in sizing.reason
     assert sizing.reason.endswith(f", 0 on premises: spot 4 -> {sizing.workers}")
 
 

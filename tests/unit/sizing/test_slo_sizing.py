@@ -80,15 +80,19 @@ def test_a_young_fleet_keeps_what_a_spike_needed_for_the_next_one() -> None:
     assert 12 <= size_to_objective(spiky, 5, 0, past, POLICY).workers <= 14
 
 
-def test_a_young_fleet_does_not_keep_a_peak_that_the_promise_allows_to_be_late() -> None:
-    """Twenty erlangs, and 28 for one of 30 minutes, a quarter of an hour ago: 4.6 % of all."""
-    calm = steady(20.0, slots=186)
-    requests = [round(1.4 * n) if 93 <= at < 99 else n for at, n in enumerate(calm.log.requests)]
-    peak = replace(calm, log=ArrivalLog(0, requests, [2.0 * n for n in requests]))
+def test_a_young_fleet_does_not_keep_a_minute_that_chance_explains() -> None:
+    """Twenty erlangs, and 24 or 36 for a minute, 20 minutes ago."""
+    calm = steady(20.0, slots=192)
     past = (PastNeed(age_s=600.0, workers=1),)
-    assert size_to_objective(peak, 25, 0, past, POLICY).workers <= 22
-    strict = replace(POLICY, share=0.96)
-    assert size_to_objective(peak, 25, 0, past, strict).workers >= 26
+
+    def after(erlangs: float) -> int:
+        requests = list(calm.log.requests)
+        requests[60:66] = [round(erlangs / 20 * n) for n in requests[60:66]]
+        log = ArrivalLog(0, requests, [2.0 * n for n in requests])
+        return size_to_objective(replace(calm, log=log), 25, 0, past, POLICY).workers
+
+    assert after(24.0) <= 22
+    assert after(36.0) >= 36
 
 
 def test_while_no_request_is_known_the_fleet_holds() -> None:

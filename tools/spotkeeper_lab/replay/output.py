@@ -53,7 +53,7 @@ def choice_cells(run: Run) -> list[tuple[str, ...]]:
         young = choice.index < 0
         shadow = ("", "") if young else (f"{choice.share:.1%}", f"{choice.hours_a_day:.1f}")
         at = f"day {day + 1} {minute // 60:02}:{minute % 60:02}"
-        rows.append((at, f"{member}, less chance" if young else member, *shadow))
+        rows.append((at, f"{member}, and bursts" if young else member, *shadow))
     return rows
 
 

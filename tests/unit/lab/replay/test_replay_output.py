@@ -61,7 +61,7 @@ def test_the_choice_over_time_is_a_table_of_the_last_rules_followed(
 ) -> None:
     run = runs[2][1]
     first, *later = choice_cells(run)
-    assert first == ("day 1 00:01", "last 1 min, kept 30 min, less chance", "", "")
+    assert first == ("day 1 00:01", "last 5 min, kept 15 min, and bursts", "", "")
     assert later, "after three quarters of an hour its own log says more"
     assert all(cells[2].endswith("%") and float(cells[3]) > 0 for cells in later)
     many = replace(run, choices=[*run.choices] * 20)

@@ -92,13 +92,13 @@ NORMAL = NormalDist()
 class Member(NamedTuple):
     """A rule of the family: the load of a window plus `roots` of its square root, kept so long.
 
-    Where `less_chance`, the margin is what chance adds to the window, taken off.
+    With `bursts`, bursts of a minute are kept as well, for two hours.
     """
 
     window_s: int
     roots: float
     keep_s: int
-    less_chance: bool = False
+    bursts: bool = False
 
     def __str__(self) -> str:
         """Tell the rule in words."""
@@ -123,9 +123,11 @@ FAMILY = tuple(
         *product((DAY_S,), MARGINS, (KEEPS_S[0],)),
     )
 )
-# A fleet whose own log says little follows this one: the highest minute of half an hour, less what
-# chance adds to a minute (one standard deviation), or the highest five minutes.
-PRUDENT = Member(60, 0.0, 1_800, less_chance=True)
+# A fleet whose own log says little follows this one.
+PRUDENT = Member(300, 0.0, 900, bursts=True)
+# A minute so many standard deviations above its five minutes is a burst, and not chance.
+BURST_ERRORS = 4.0
+BURST = Member(BURST_S, 0.0, BURST_KEPT_S)
 # What the last five minutes' load may be above its mean by chance, in standard deviations.
 LEAST_ERRORS = 2.0
 # The name of this family; scores of another one are not read.
@@ -176,7 +178,7 @@ class Choice:
     def __str__(self) -> str:
         """Say why this one is followed."""
         if self.index < 0:
-            return f"{self.member}, less what chance adds, while the fleet's log is young"
+            return f"{self.member}, and on bursts of a minute, while the fleet's log is young"
         text = f"{self.member}: {_kept(self.share, self.hours_a_day)} over the last day"
         if self.known_h < DAY_STEPS * STEP_S / 3600 / 2:
             text += f" ({self.known_h:.1f} h known)"
@@ -211,9 +213,14 @@ def needed(
     least = least_load(log, end, mean_s) if least is None else least
     load = log.load(end, round(member.window_s / SLOT_S))
     margin = member.roots * math.sqrt(load)
-    if member.less_chance:
-        margin = -chance(load, mean_s, member.window_s)
     return erlang_workers(max(least, load + margin), mean_s, want.wait_s, want.share)
+
+
+def is_burst(log: ArrivalLog, end: int, mean_s: float) -> bool:
+    """Tell whether the load of the minute that ends at an index is more than chance explains."""
+    load = log.load(end, STEP_SLOTS)
+    above = log.load(end, MINUTE_SLOTS) - load
+    return end >= STEP_SLOTS and above > BURST_ERRORS * chance(load, mean_s, MINUTE_S)
 
 
 def least_load(log: ArrivalLog, end: int, mean_s: float) -> float:

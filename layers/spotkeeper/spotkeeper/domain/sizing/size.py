@@ -23,7 +23,7 @@ from spotkeeper.domain.fleet import Fleet, Group, Phase
 from spotkeeper.domain.health.memory import HealthMemory, Needed, OnPremCount
 from spotkeeper.domain.load.flow import CERTAIN, UNHEARD, LogFlow
 from spotkeeper.domain.load.history import DAY_SLOTS, MINUTE_SLOTS, SLOT_S, STEP_SLOTS, LoadSummary
-from spotkeeper.domain.load.load import Load
+from spotkeeper.domain.load.load import Load, load_rate
 from spotkeeper.domain.load.request_queue import (
     expects_logs,
     is_blind,
@@ -34,6 +34,7 @@ from spotkeeper.domain.load.request_queue import (
 )
 from spotkeeper.domain.load.summarise import hears_of_all, on_premises, onprem_at_once
 from spotkeeper.domain.sizing.shadows import (
+    BURST,
     DRAIN_S,
     MINUTE_S,
     PRUDENT,
@@ -41,6 +42,7 @@ from spotkeeper.domain.sizing.shadows import (
     Member,
     ObjectivePolicy,
     chance,
+    is_burst,
     lag_slots,
     needed,
 )
@@ -317,21 +319,18 @@ def _offered(load: LoadSummary, mean_s: float) -> float:
 def found_by(
     member: Member, load: LoadSummary, mean_s: float, policy: ObjectivePolicy
 ) -> tuple[int, int]:
-    """Return what a member finds to be needed now, and the most while it keeps a need.
+    """Return what a member finds to be needed now, and the most while it keeps a need."""
+    log, ends = load.log, _ends(load, mean_s)
+    now = max(needed(member, log, end, mean_s, policy) for end in ends)
 
-    PRUDENT lets go of the highest minutes, as long as their requests are no more than the promise
-    allows to be late.
-    """
-    ends = _ends(load, mean_s)
-    now = max(needed(member, load.log, end, mean_s, policy) for end in ends)
-    back = range(ends[0], max(0, ends[0] - member.keep_s // 60 * MINUTE_SLOTS), -MINUTE_SLOTS)
-    kept = sorted((needed(member, load.log, end, mean_s, policy), end) for end in back)
-    if member == PRUDENT:
-        requests = {end: load.log.count(end - MINUTE_SLOTS, end) for end in back}
-        late = (1.0 - policy.share) * sum(requests.values())
-        while len(kept) > 1 and (late := late - requests[kept[-1][1]]) >= 0:
-            kept.pop()
-    return now, max(now, kept[-1][0])
+    def minutes(keep_s: int) -> range:
+        return range(ends[0], max(0, ends[0] - keep_s // 60 * MINUTE_SLOTS), -MINUTE_SLOTS)
+
+    kept = [needed(member, log, end, mean_s, policy) for end in minutes(member.keep_s)]
+    if member.bursts:
+        bursts = (end for end in minutes(BURST.keep_s) if is_burst(log, end, mean_s))
+        kept += [needed(BURST, log, end, mean_s, policy) for end in bursts]
+    return now, max(now, *kept)
 
 
 def _recent_needs(
@@ -711,13 +710,17 @@ def _asked(
     )
 
 
+# Workers this busy have no time left.
+FULL = 0.95
+
+
 def by_load_rate(
     load: Load, fleet: Fleet, onprem: int, memory: HealthMemory, now: datetime
 ) -> Estimate:
     """Find the fewest workers at the target load rate: up at once, down to the recent most."""
     target = fleet.sizing.target_load_rate
     workers = workers_needed(load, target, onprem, fleet.slots)
-    workers = max(workers, math.ceil(_with_queue(load, memory) / fleet.slots))
+    workers = max(workers, math.ceil(_with_queue(load, memory, fleet.slots) / fleet.slots))
     workers = _as_alive(workers, load, fleet, onprem, memory)
     needed = recent_needs(memory, now, workers, fleet.sizing.scale_in_after_s)
     steady = max(past.workers for past in needed)
@@ -742,9 +745,16 @@ def workers_needed(load: Load, target_load_rate: float, onprem: int, slots: int 
     return max(least, math.ceil(round(max(load.offered / slots, busy) / target_load_rate, 6)))
 
 
-def _with_queue(load: Load, memory: HealthMemory) -> int:
-    """Give the workers that serve the load and clear what waits; 0 when nothing is known to."""
+def _with_queue(load: Load, memory: HealthMemory, slots: int) -> int:
+    """Give the slots that serve the load and clear what waits; 0 when nothing is known to.
+
+    Where the queue's length is not known, it is read off the median wait, by Little's law. Waits
+    tell of a queue only while the workers are full: a sender's clock may be behind.
+    """
     waiting = known_waiting(memory.queue)
+    if waiting is None and load_rate(load.workers) >= FULL:
+        serving = slots * sum(worker.load_rate for worker in load.workers)
+        return math.ceil(max(load.offered, serving) + serving * load.wait_p50_s / DRAIN_S)
     if not waiting:
         return 0
     waiting_s = waiting * (load.service_mean_s or memory.service_mean_s)
