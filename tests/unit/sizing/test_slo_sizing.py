@@ -87,7 +87,7 @@ def test_a_young_fleet_does_not_keep_a_minute_that_chance_explains() -> None:
 
     def after(erlangs: float) -> int:
         requests = list(calm.log.requests)
-        requests[60:66] = [round(erlangs / 20 * n) for n in requests[60:66]]
+        requests[63:69] = [round(erlangs / 20 * n) for n in requests[63:69]]
         log = ArrivalLog(0, requests, [2.0 * n for n in requests])
         return size_to_objective(replace(calm, log=log), 25, 0, past, POLICY).workers
 
