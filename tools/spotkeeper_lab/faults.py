@@ -1,7 +1,7 @@
 """What can go wrong in a virtual world, and which calls AWS refuses meanwhile."""
 
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import ClassVar
@@ -107,29 +107,6 @@ class Fault:
         return self.at_s + self.length_s
 
 
-type Refuse = Callable[[Fault, str, str, random.Random], tuple[str, str] | None]
-
-
-def _throttles(fault: Fault, service: str, _: str, rng: random.Random) -> tuple[str, str] | None:
-    if service in ("autoscaling", "ec2") and rng.random() < 0.3 + 0.6 * fault.value:
-        return "Throttling", "Rate exceeded"
-    return None
-
-
-def _faulty(fault: Fault, _: str, __: str, rng: random.Random) -> tuple[str, str] | None:
-    if rng.random() < 0.6 * fault.value:
-        return "InternalFailure", "An internal error has occurred"
-    return None
-
-
-def _throttles_table(
-    fault: Fault, service: str, _: str, rng: random.Random
-) -> tuple[str, str] | None:
-    if service == "dynamodb" and rng.random() < 0.5 + 0.5 * fault.value:
-        return "ProvisionedThroughputExceededException", "The level of throughput was exceeded"
-    return None
-
-
 SERVICES = ("ec2", "sqs", "ssm", "dynamodb", "autoscaling")
 NEEDED = frozenset({"autoscaling", "dynamodb"})
 """Without these no turn can decide; every other service is optional, in time as well."""
@@ -169,43 +146,41 @@ def forbidden(fault: Fault) -> str:
     return WRITES[int(fault.value * len(WRITES)) % len(WRITES)]
 
 
-def _forbids(
+OF_AWS = (
+    Kind.THROTTLED,
+    Kind.FAULTY,
+    Kind.FORBIDDEN,
+    Kind.TABLE_DOWN,
+    Kind.TABLE_THROTTLED,
+    Kind.DOCUMENTS_DOWN,
+    Kind.QUEUE_DOWN,
+    Kind.ANSWERS_LOST,
+    Kind.SLOW,
+    Kind.KILLED,
+    Kind.NO_TURNS,
+)
+"""What is wrong with AWS or the schedules, for all fleets."""
+
+
+def refusal_of(
     fault: Fault, service: str, operation: str, rng: random.Random
 ) -> tuple[str, str] | None:
-    del service, rng
-    if operation == forbidden(fault):
-        return "AccessDenied", "User is not authorized to perform this"
+    """AWS's code and message for a call that it refuses while a fault lasts."""
+    match fault.kind, service:
+        case Kind.THROTTLED, "autoscaling" | "ec2" if rng.random() < 0.3 + 0.6 * fault.value:
+            return "Throttling", "Rate exceeded"
+        case Kind.FAULTY, _ if rng.random() < 0.6 * fault.value:
+            return "InternalFailure", "An internal error has occurred"
+        case Kind.FORBIDDEN, _ if operation == forbidden(fault):
+            return "AccessDenied", "User is not authorized to perform this"
+        case Kind.TABLE_THROTTLED, "dynamodb" if rng.random() < 0.5 + 0.5 * fault.value:
+            text = "The level of throughput was exceeded"
+            return "ProvisionedThroughputExceededException", text
+        case ((Kind.TABLE_DOWN, "dynamodb") | (Kind.DOCUMENTS_DOWN, "ssm")
+              | (Kind.QUEUE_DOWN, "sqs")):  # fmt: skip
+            return "ServiceUnavailable", "Service unavailable"
     return None
 
-
-def _down(*services: str) -> Refuse:
-    def refuse(
-        fault: Fault, service: str, operation: str, rng: random.Random
-    ) -> tuple[str, str] | None:
-        del fault, operation, rng
-        return ("ServiceUnavailable", "Service unavailable") if service in services else None
-
-    return refuse
-
-
-def _nothing(*_: object) -> None:
-    return None
-
-
-REFUSALS: Mapping[Kind, Refuse] = {
-    Kind.THROTTLED: _throttles,
-    Kind.FAULTY: _faulty,
-    Kind.FORBIDDEN: _forbids,
-    Kind.TABLE_DOWN: _down("dynamodb"),
-    Kind.TABLE_THROTTLED: _throttles_table,
-    Kind.DOCUMENTS_DOWN: _down("ssm"),
-    Kind.QUEUE_DOWN: _down("sqs"),
-    Kind.ANSWERS_LOST: _nothing,
-    Kind.SLOW: _nothing,
-    Kind.KILLED: _nothing,
-    Kind.NO_TURNS: _nothing,
-}
-"""What is wrong with AWS or the schedules, for all fleets, and which calls it refuses."""
 
 OPTIONAL = frozenset({"describe_scaling_activities", "describe_spot_instance_requests"})
 """Reads that only explain: without them a turn does what it does."""
@@ -217,4 +192,4 @@ def disturbs(fault: Fault) -> bool:
         return forbidden(fault) not in OPTIONAL
     if fault.kind is Kind.HANGING:
         return hanging(fault) in NEEDED
-    return fault.kind in REFUSALS
+    return fault.kind in OF_AWS

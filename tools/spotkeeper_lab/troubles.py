@@ -128,18 +128,16 @@ class Troubled(World):
         self.active[fault.kind] = fault
         self._note_trouble()
         self._note_wrong()
-        if start := _BEGINS.get(fault.kind):
-            # A group that is deleted meanwhile is spared.
-            with suppress(CloudError):
-                start(self, fault)
+        # A group that is deleted meanwhile is spared.
+        with suppress(CloudError):
+            _begin(self, fault)
 
     def _end(self, fault: Fault) -> None:
         self.tell(f"! over: {fault.kind}")
         if self.active.get(fault.kind) is fault:
             del self.active[fault.kind]
-        if stop := _ENDS.get(fault.kind):
-            with suppress(CloudError):
-                stop(self, fault)
+        with suppress(CloudError):
+            _end(self, fault)
 
     # --- functions ------------------------------------------------------------------------------
 
@@ -299,40 +297,139 @@ class Troubled(World):
         self.documents = documents_of(self.scenario)
 
 
-# --- instances ------------------------------------------------------------------------------------
+# --- what each fault does -------------------------------------------------------------------------
 
 
-def _share(world: Troubled, group: str, share: float) -> list[str]:
-    """Some instances of a group that are in service, at least one if there is any."""
-    there = [i.instance_id for i in world.group(group).instances if i.state == IN_SERVICE]
+def _begin(world: Troubled, fault: Fault) -> None:
+    """Let a fault happen; those that are not here change how calls and functions behave."""
+    cloud, spot, now_s = world.cloud, world.spot, world.now_s
+    match fault.kind:
+        case Kind.LOSS:
+            _take(world, fault)
+        case Kind.UNWARNED_LOSS:
+            cloud.reclaim(_share(world, fault.value), now_s)
+        case Kind.SPOT_DRY:
+            cloud.fail_launches(spot, fault.at_s, fault.end_s, SPOT_DRY)
+            _take(world, fault)
+        case Kind.ON_DEMAND_DRY:
+            text = ON_DEMAND_DRY.format(type="g5.xlarge", zone="us-east-1a")
+            cloud.fail_launches(world.on_demand, fault.at_s, fault.end_s, text)
+        case Kind.LAUNCH_REFUSED:
+            text = LAUNCH_TEXTS[int(fault.value * len(LAUNCH_TEXTS)) % len(LAUNCH_TEXTS)]
+            cloud.fail_launches(spot, fault.at_s, fault.end_s, text)
+            _take(world, fault)
+        case Kind.BAD_SPOT_IMAGE:
+            # For as many as the replacements of an hour can mend.
+            cloud.break_image(spot, fault.at_s, fault.end_s)
+            cloud.reclaim(_share(world, fault.value)[: world.replacements_an_hour], now_s + 120.0)
+        case Kind.BAD_ON_DEMAND_IMAGE:
+            cloud.break_image(world.on_demand, fault.at_s, fault.end_s)
+        case Kind.BOOT_LOOP:
+            cloud.reclaim(_share(world, fault.value), now_s)
+            _take_what_starts(world, fault)
+        case Kind.EMPTY_WARNING:
+            for instance_id in _share(world, fault.value):
+                _post(world, EventKind.WARNING, instance_id)
+        case Kind.FOREIGN_EVENTS:
+            for number in range(1 + int(20 * fault.value)):
+                at_s = now_s + world.rng.uniform(0.0, 60.0)
+                instance_id = f"i-0f00{number:013x}"
+                world.enter(at_s, partial(_post, world, EventKind.WARNING, instance_id))
+        case Kind.REBALANCE:
+            for instance_id in _share(world, fault.value):
+                _post(world, EventKind.REBALANCE, instance_id)
+        case Kind.HANG:
+            for instance_id in _share(world, fault.value / 2):
+                world.hung[instance_id] = now_s
+                world.force.hang(instance_id)
+        case Kind.HALF_LOGS:
+            world.mute = set(_half(world))
+            world.muted |= world.mute
+        case Kind.CLOCKS:
+            world.logs.ahead_s = 0.004 if fault.value < 0.5 else 1.5  # noqa: PLR2004
+        case Kind.CLOCKS_FAR:
+            off_s = -600.0 if fault.value < 0.5 else 600.0  # noqa: PLR2004
+            world.logs.off_s = dict.fromkeys(_half(world), off_s)
+        case Kind.STATE_LOST:
+            world.table.delete_item(Key={"pk": {"S": "fleet#ocr"}, "sk": {"S": "state"}})
+        case Kind.STATE_UNREADABLE:
+            _spoil_state(world, fault)
+        case Kind.OPERATOR_DESIRED:
+            group = world.group(spot)
+            # Where nothing changes no turn can see it.
+            if (asked := int(fault.value * group.maximum)) != group.desired:
+                cloud.set_desired(spot, asked)
+                world.operator_asked(asked)
+        case Kind.OPERATOR_MAXIMUM:
+            world.closed_at = world.asked
+            cloud.set_bounds(spot, 0, 0)
+            world.operator_asked(0)
+        case Kind.OPERATOR_SUSPENDS:
+            cloud.suspend(spot, "Launch")
+            _take(world, fault)
+        case Kind.OPERATOR_ENDS:
+            # An operator's role needs no mark.
+            for instance_id in _share(world, fault.value / 2):
+                cloud.kill(instance_id)
+        case Kind.WRONG_DOCUMENT:
+            world.documents[MAIN] = '{"version": 1}'
+        case Kind.ZONES_EVENED:
+            # As AZRebalance does: one ends, and another is launched.
+            for instance_id in _share(world, 0.0)[:1]:
+                if "AZRebalance" not in world.group(spot).suspensions:
+                    cloud.set_unhealthy(instance_id)
+        case Kind.GROUP_DELETED if spot in cloud.groups():
+            cloud.delete_group(spot)
+        case _:
+            pass
+
+
+def _end(world: Troubled, fault: Fault) -> None:
+    """Undo what lasts no longer than its fault."""
+    cloud, spot, scenario = world.cloud, world.spot, world.scenario
+    match fault.kind:
+        case Kind.HALF_LOGS:
+            world.mute = set()
+        case Kind.CLOCKS:
+            world.logs.ahead_s = 0.0
+        case Kind.CLOCKS_FAR:
+            world.logs.off_s = {}
+        case Kind.OPERATOR_MAXIMUM:
+            cloud.set_bounds(spot, 0, scenario.group_maximum)
+            # Where nobody sizes it by load, its operator gives it its size, too.
+            if not scenario.sized:
+                cloud.set_desired(spot, world.closed_at)
+                world.operator_asked(world.closed_at)
+        case Kind.OPERATOR_SUSPENDS:
+            cloud.resume(spot, "Launch")
+        case Kind.WRONG_DOCUMENT:
+            world.mend_documents()
+        case Kind.GROUP_DELETED if spot not in cloud.groups():
+            # At 0; whoever sizes it by hand gives it its size.
+            (spec,) = [one for one in specs_of(scenario, (A, B)) if one.name == spot]
+            cloud.create_group(replace(spec, desired=0 if scenario.sized else world.asked))
+        case _:
+            pass
+
+
+def _share(world: Troubled, share: float) -> list[str]:
+    """Some spot instances that are in service, at least one if there is any."""
+    members = world.group(world.spot).instances
+    there = [i.instance_id for i in members if i.state == IN_SERVICE]
     return world.rng.sample(there, min(len(there), max(1, round(share * len(there)))))
 
 
+def _half(world: Troubled) -> list[str]:
+    """Half of the instances with workers."""
+    there = sorted(world.force.instances)
+    return world.rng.sample(there, len(there) // 2)
+
+
 def _take(world: Troubled, fault: Fault) -> None:
-    world.cloud.reclaim(_share(world, world.spot, fault.value), world.now_s + 120.0)
+    world.cloud.reclaim(_share(world, fault.value), world.now_s + 120.0)
 
 
-def _take_at_once(world: Troubled, fault: Fault) -> None:
-    world.cloud.reclaim(_share(world, world.spot, fault.value), world.now_s)
-
-
-def _dry(world: Troubled, fault: Fault) -> None:
-    world.cloud.fail_launches(world.spot, fault.at_s, fault.end_s, SPOT_DRY)
-    _take(world, fault)
-
-
-def _on_demand_dry(world: Troubled, fault: Fault) -> None:
-    text = ON_DEMAND_DRY.format(type="g5.xlarge", zone="us-east-1a")
-    world.cloud.fail_launches(world.on_demand, fault.at_s, fault.end_s, text)
-
-
-def _refused(world: Troubled, fault: Fault) -> None:
-    text = LAUNCH_TEXTS[int(fault.value * len(LAUNCH_TEXTS)) % len(LAUNCH_TEXTS)]
-    world.cloud.fail_launches(world.spot, fault.at_s, fault.end_s, text)
-    _take(world, fault)
-
-
-def _boot_loop(world: Troubled, fault: Fault) -> None:
+def _take_what_starts(world: Troubled, fault: Fault) -> None:
     """Take what starts, again and again, until the fault is over."""
     if fault.kind not in world.active:
         return
@@ -342,110 +439,13 @@ def _boot_loop(world: Troubled, fault: Fault) -> None:
         if view.state != IN_SERVICE and world.now_s - view.launched_s > LONGEST_BOOT_S
     ]
     world.cloud.reclaim(starting, world.now_s)
-    world.enter(world.now_s + 10.0, lambda: _boot_loop(world, fault))
-
-
-def _begin_boot_loop(world: Troubled, fault: Fault) -> None:
-    _take_at_once(world, fault)
-    _boot_loop(world, fault)
-
-
-def _empty_warning(world: Troubled, fault: Fault) -> None:
-    for instance_id in _share(world, world.spot, fault.value):
-        _post(world, EventKind.WARNING, instance_id)
-
-
-def _foreign(world: Troubled, fault: Fault) -> None:
-    for number in range(1 + int(20 * fault.value)):
-        at_s = world.now_s + world.rng.uniform(0.0, 60.0)
-        instance_id = f"i-0f00{number:013x}"
-        world.enter(at_s, partial(_post, world, EventKind.WARNING, instance_id))
+    world.enter(world.now_s + 10.0, lambda: _take_what_starts(world, fault))
 
 
 def _post(world: Troubled, kind: EventKind, instance_id: str) -> None:
     now_s = world.now_s
     event = CloudEvent(kind=kind, at_s=now_s, deliver_s=now_s, group="", instance_id=instance_id)
     world.event(world.events.of_cloud(event))
-
-
-def _rebalance(world: Troubled, fault: Fault) -> None:
-    for instance_id in _share(world, world.spot, fault.value):
-        event = world.events.of_cloud(
-            CloudEvent(
-                kind=EventKind.WARNING,
-                at_s=world.now_s,
-                deliver_s=world.now_s,
-                group="",
-                instance_id=instance_id,
-            )
-        )
-        event["detail-type"] = "EC2 Instance Rebalance Recommendation"
-        event["detail"] = {"instance-id": instance_id}
-        world.event(event)
-
-
-def _bad_spot(world: Troubled, fault: Fault) -> None:
-    """Break the image for as many as the replacements of an hour can mend."""
-    world.cloud.break_image(world.spot, fault.at_s, fault.end_s)
-    taken = _share(world, world.spot, fault.value)[: world.replacements_an_hour]
-    world.cloud.reclaim(taken, world.now_s + 120.0)
-
-
-def _bad_on_demand(world: Troubled, fault: Fault) -> None:
-    world.cloud.break_image(world.on_demand, fault.at_s, fault.end_s)
-
-
-def _end_some(world: Troubled, fault: Fault) -> None:
-    """Terminate instances as an operator does: that role needs no mark."""
-    for instance_id in _share(world, world.spot, fault.value / 2):
-        world.cloud.kill(instance_id)
-
-
-def _even_out(world: Troubled, fault: Fault) -> None:
-    """End one instance as AZRebalance does, and launch another."""
-    for instance_id in _share(world, world.spot, 0.0)[:1]:
-        if "AZRebalance" not in world.group(world.spot).suspensions:
-            world.cloud.set_unhealthy(instance_id)
-    del fault
-
-
-# --- workers --------------------------------------------------------------------------------------
-
-
-def _hang(world: Troubled, fault: Fault) -> None:
-    for instance_id in _share(world, world.spot, fault.value / 2):
-        world.hung[instance_id] = world.now_s
-        world.force.hang(instance_id)
-
-
-def _mute(world: Troubled, fault: Fault) -> None:
-    del fault
-    there = sorted(world.force.instances)
-    world.mute = set(world.rng.sample(there, len(there) // 2))
-    world.muted |= world.mute
-
-
-def _unmute(world: Troubled, fault: Fault) -> None:
-    del fault
-    world.mute = set()
-
-
-def _skew(world: Troubled, fault: Fault) -> None:
-    world.logs.ahead_s = 0.004 if fault.value < 0.5 else 1.5  # noqa: PLR2004
-
-
-def _unskew(world: Troubled, fault: Fault) -> None:
-    del fault
-    world.logs.ahead_s = 0.0
-
-
-# --- state, documents, operators ------------------------------------------------------------------
-
-
-def _lose_state(world: Troubled, fault: Fault) -> None:
-    del fault
-    key = {"pk": {"S": "fleet#ocr"}, "sk": {"S": "state"}}
-    world.table.delete_item(Key=key)
 
 
 def _spoil_state(world: Troubled, fault: Fault) -> None:
@@ -457,115 +457,3 @@ def _spoil_state(world: Troubled, fault: Fault) -> None:
         spoilt["availability_written"] = {"S": "2026-01-01T00:00:00"}
     if item:
         world.table.put_item(Item={**item, **spoilt})
-
-
-def _ask(world: Troubled, fault: Fault) -> None:
-    spot = world.group(world.spot)
-    asked = int(fault.value * spot.maximum)
-    if asked == spot.desired:
-        return  # Nothing changes, so no turn can see it.
-    try:
-        world.cloud.set_desired(world.spot, asked)
-    except CloudError:
-        return
-    world.operator_asked(asked)
-
-
-def _close(world: Troubled, fault: Fault) -> None:
-    del fault
-    world.closed_at = world.asked
-    world.cloud.set_bounds(world.spot, 0, 0)
-    world.operator_asked(0)
-
-
-def _reopen(world: Troubled, fault: Fault) -> None:
-    """Give the group its maximum back; where nobody sizes it by load, its size, too."""
-    del fault
-    world.cloud.set_bounds(world.spot, 0, world.scenario.group_maximum)
-    if not world.scenario.sized:
-        world.cloud.set_desired(world.spot, world.closed_at)
-        world.operator_asked(world.closed_at)
-
-
-def _suspend(world: Troubled, fault: Fault) -> None:
-    world.cloud.suspend(world.spot, "Launch")
-    _take(world, fault)
-
-
-def _resume(world: Troubled, fault: Fault) -> None:
-    del fault
-    world.cloud.resume(world.spot, "Launch")
-
-
-def _spoil_document(world: Troubled, fault: Fault) -> None:
-    del fault
-    world.documents["ocr"] = '{"version": 1}'
-
-
-def _mend_document(world: Troubled, fault: Fault) -> None:
-    del fault
-    world.mend_documents()
-
-
-def _delete_group(world: Troubled, fault: Fault) -> None:
-    del fault
-    if world.spot in world.cloud.groups():
-        world.cloud.delete_group(world.spot)
-
-
-def _make_group(world: Troubled, fault: Fault) -> None:
-    """Make the group again, at 0; whoever sizes it by hand gives it its size."""
-    del fault
-    (spec,) = [one for one in specs_of(world.scenario, (A, B)) if one.name == world.spot]
-    if world.spot not in world.cloud.groups():
-        world.cloud.create_group(replace(spec, desired=0 if world.scenario.sized else world.asked))
-
-
-def _set_clocks(world: Troubled, fault: Fault) -> None:
-    there = sorted(world.force.instances)
-    off_s = -600.0 if fault.value < 0.5 else 600.0  # noqa: PLR2004
-    world.logs.off_s = dict.fromkeys(world.rng.sample(there, len(there) // 2), off_s)
-
-
-def _right_clocks(world: Troubled, fault: Fault) -> None:
-    del fault
-    world.logs.off_s = {}
-
-
-type _Change = Callable[[Troubled, Fault], None]
-
-_BEGINS: Mapping[Kind, _Change] = {
-    Kind.LOSS: _take,
-    Kind.UNWARNED_LOSS: _take_at_once,
-    Kind.SPOT_DRY: _dry,
-    Kind.ON_DEMAND_DRY: _on_demand_dry,
-    Kind.LAUNCH_REFUSED: _refused,
-    Kind.BAD_SPOT_IMAGE: _bad_spot,
-    Kind.BAD_ON_DEMAND_IMAGE: _bad_on_demand,
-    Kind.BOOT_LOOP: _begin_boot_loop,
-    Kind.EMPTY_WARNING: _empty_warning,
-    Kind.FOREIGN_EVENTS: _foreign,
-    Kind.REBALANCE: _rebalance,
-    Kind.HANG: _hang,
-    Kind.HALF_LOGS: _mute,
-    Kind.CLOCKS: _skew,
-    Kind.STATE_LOST: _lose_state,
-    Kind.STATE_UNREADABLE: _spoil_state,
-    Kind.OPERATOR_DESIRED: _ask,
-    Kind.OPERATOR_MAXIMUM: _close,
-    Kind.OPERATOR_SUSPENDS: _suspend,
-    Kind.OPERATOR_ENDS: _end_some,
-    Kind.WRONG_DOCUMENT: _spoil_document,
-    Kind.ZONES_EVENED: _even_out,
-    Kind.GROUP_DELETED: _delete_group,
-    Kind.CLOCKS_FAR: _set_clocks,
-}
-_ENDS: Mapping[Kind, _Change] = {
-    Kind.HALF_LOGS: _unmute,
-    Kind.CLOCKS: _unskew,
-    Kind.OPERATOR_MAXIMUM: _reopen,
-    Kind.OPERATOR_SUSPENDS: _resume,
-    Kind.WRONG_DOCUMENT: _mend_document,
-    Kind.GROUP_DELETED: _make_group,
-    Kind.CLOCKS_FAR: _right_clocks,
-}

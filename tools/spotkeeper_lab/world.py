@@ -32,7 +32,7 @@ from spotkeeper.ports import FleetError
 from spotkeeper_lab.checkout import Handler, load_handler
 from spotkeeper_lab.cloud.api import Cloud
 from spotkeeper_lab.cloud.values import CloudError, CloudEvent
-from spotkeeper_lab.faults import REFUSALS, Fault, Kind, hanging
+from spotkeeper_lab.faults import OF_AWS, Fault, Kind, hanging, refusal_of
 from spotkeeper_lab.local_aws.answers import Answers
 from spotkeeper_lab.local_aws.context import Client, in_process
 from spotkeeper_lab.local_aws.dynamodb import Tables
@@ -457,10 +457,10 @@ class World:
                 if self._hangs(service):
                     self.spend(longest_s)
                     continue
-                if refusal := self._refusal(service, operation):
+                if refused := self._refusal(service, operation):
                     self.spend(latency_s / 2)
-                    if attempt == tries - 1 or refusal[0] in NOT_RETRIED:
-                        raise CloudError(*refusal)
+                    if attempt == tries - 1 or refused[0] in NOT_RETRIED:
+                        raise CloudError(*refused)
                     continue
                 try:
                     answer = known[operation](params)
@@ -486,11 +486,9 @@ class World:
 
     def _refusal(self, service: str, operation: str) -> tuple[str, str] | None:
         """AWS's code and message where it refuses the next call."""
-        for kind, refuse in REFUSALS.items():
-            fault = self.active.get(kind)
-            if fault and (refused := refuse(fault, service, operation, self.rng)):
-                return refused
-        return None
+        faults = (self.active[kind] for kind in OF_AWS if kind in self.active)
+        found = (refusal_of(fault, service, operation, self.rng) for fault in faults)
+        return next(filter(None, found), None)
 
     def _hangs(self, service: str) -> bool:
         fault = self.active.get(Kind.HANGING)

@@ -1,7 +1,7 @@
 """A drill: AWS Fault Injection Service interrupts spot instances, and the records tell the rest."""
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 from uuid import uuid4
@@ -162,10 +162,8 @@ def told(
     gone = max((end for end in ends if end), default=None) if all(ends) else None
     whole = _first(after, _whole)
     settled = [r for r in after if gone is not None and r.at >= gone]
-    return Story(
-        fleet=story.fleet,
-        instances=story.instances,
-        started=story.started,
+    return replace(
+        story,
         warned=warned,
         asked=_first(after, _asks),
         gone=gone,

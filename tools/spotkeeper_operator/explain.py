@@ -166,7 +166,9 @@ def timeline(records: Iterable[DecisionRecord], rule: str | None = None) -> tupl
         entry = _entry(record)
         before = latest.get(key)
         if before is not None and _same(entries[before], entry):
-            entries[before] = _folded(entries[before], entry)
+            earlier = entries[before]
+            turns = earlier.turns + 1
+            entries[before] = replace(entry, first=earlier.first, turns=turns)
         else:
             latest[key] = len(entries)
             entries.append(entry)
@@ -227,22 +229,6 @@ def _same(before: Entry, after: Entry) -> bool:
         and before.failures == after.failures
         and (before.rule != FAILED or before.reason == after.reason)
         and (after.first - before.last).total_seconds() <= STALE_TURN_S
-    )
-
-
-def _folded(before: Entry, after: Entry) -> Entry:
-    return Entry(
-        fleet=after.fleet,
-        controller=after.controller,
-        first=before.first,
-        last=after.last,
-        turns=before.turns + 1,
-        action=after.action,
-        rule=after.rule,
-        reason=after.reason,
-        seen=after.seen,
-        outcomes=after.outcomes,
-        failures=after.failures,
     )
 
 

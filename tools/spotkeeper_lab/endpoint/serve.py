@@ -59,7 +59,7 @@ from spotkeeper_lab.endpoint import ministack
 from spotkeeper_lab.endpoint.aws import ByMoto, Groups, WarmPools, World, instance_tags, member_of
 from spotkeeper_lab.endpoint.ministack import kill_workers, permissions
 from spotkeeper_lab.endpoint.up import LabSettings
-from spotkeeper_lab.faults import LAUNCH_TEXTS, REFUSALS, Fault, Kind, hanging
+from spotkeeper_lab.faults import LAUNCH_TEXTS, OF_AWS, Fault, Kind, hanging, refusal_of
 from spotkeeper_lab.local_aws.wire import ACCOUNT, REGION, VirtualTime
 from spotkeeper_lab.workers import Machines, SearchLogs, Served, Workforce
 from spotkeeper_operator.watch import DECISIONS_SHOWN, html, picture
@@ -289,7 +289,7 @@ ORDERS: list[dict[str, object]] = [
 ]
 """The buttons of the page."""
 NOT_HERE = "not simulated by the local AWS: use a scenario (spotkeeper lab run)"
-BY_CALL = frozenset({*REFUSALS, Kind.HANGING}) - {Kind.SLOW, Kind.KILLED, Kind.NO_TURNS}
+BY_CALL = frozenset({*OF_AWS, Kind.HANGING}) - {Kind.SLOW, Kind.KILLED, Kind.NO_TURNS}
 
 
 class Faults:
@@ -421,7 +421,7 @@ class FailingCalls:
         for fault in faults:
             if not service:
                 break
-            if refused := self._refusal(fault, service, operation):
+            if refused := refusal_of(fault, service, operation, self._faults.rng):
                 await respond(send, *refusal(service, *refused))
                 return
             if fault.kind is Kind.HANGING and hanging(fault) == service:
@@ -433,10 +433,6 @@ class FailingCalls:
                 await respond(send, *refusal(service, "InternalFailure", "the answer is lost"))
                 return
         await self._app(scope, replayed, send)
-
-    def _refusal(self, fault: Fault, service: str, operation: str) -> tuple[str, str] | None:
-        refuse = REFUSALS.get(fault.kind)
-        return refuse(fault, service, operation, self._faults.rng) if refuse else None
 
 
 def refusal(service: str, code: str, message: str) -> tuple[int, str, bytes]:

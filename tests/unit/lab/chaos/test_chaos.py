@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from spotkeeper_cli.lab_commands import lab
 from spotkeeper_lab import troubles, world
-from spotkeeper_lab.faults import REFUSALS, WIDE, Fault, Kind
+from spotkeeper_lab.faults import OF_AWS, WIDE, Fault, Kind
 from spotkeeper_lab.promises import Excuse, Promise, Watched
 from spotkeeper_lab.run.chaos import minimise, run, story_of
 from spotkeeper_lab.scenario import (
@@ -155,4 +155,4 @@ def test_the_command_prints_every_promise_and_fails_when_one_is_broken(
 def test_every_fault_has_an_effect() -> None:
     """A kind that is drawn and does nothing would test nothing."""
     sources = "".join(getsource(module) for module in (troubles, world))
-    assert [k for k in Kind if k not in REFUSALS and f"Kind.{k.name}" not in sources] == []
+    assert [k for k in Kind if k not in OF_AWS and f"Kind.{k.name}" not in sources] == []
