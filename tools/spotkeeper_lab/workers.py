@@ -326,12 +326,6 @@ class ServiceLedger:
 
         return np.where(np.isnan(self.started_s), end_s, self.started_s) - self.arrival_s
 
-    def late(self, end_s: float, objective_s: float) -> int:
-        """How many requests started later than the objective; a lost one is not late but lost."""
-        late = self.waits(end_s) > objective_s
-        late[self.lost] = False
-        return int(late.sum())
-
 
 class Workforce:
     """The queue of requests and all workers, on premises and on instances."""

@@ -5,7 +5,7 @@ allocation tags must be activated once, in the billing console. What is billed s
 day later, and each request costs 0.01 USD.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, time, timedelta
 from enum import StrEnum
@@ -107,18 +107,9 @@ def read_idle(
     client: "CloudWatchClient", stack: str, fleets: Sequence[str], since: datetime, until: datetime
 ) -> float | None:
     """Answer the share of the live workers' time without a request; None where nothing is known."""
-    pages = client.get_paginator("get_metric_data").paginate(
-        MetricDataQueries=list(_queries(stack, fleets)), StartTime=since, EndTime=until
-    )
-    sums: Mapping[str, dict[datetime, float]] = {LOAD: {}, LIVE: {}}
-    with aws_errors("cloudwatch:GetMetricData"):
-        for page in pages:
-            for result in page["MetricDataResults"]:
-                name = result["Label"]
-                for at, value in zip(result["Timestamps"], result["Values"], strict=True):
-                    sums[name][at] = sums[name].get(at, 0.0) + value
-    live = sum(sums[LIVE].values())
-    busy = sum(min(load, sums[LIVE].get(at, 0.0)) for at, load in sums[LOAD].items())
+    found = _hours(client, stack, fleets, (LOAD, LIVE), "Average", since, until)
+    live = sum(found[LIVE].values())
+    busy = sum(min(load, found[LIVE].get(at, 0.0)) for at, load in found[LOAD].items())
     return 1 - busy / live if live else None
 
 
@@ -129,41 +120,51 @@ def read_peak(
 
     What runs is no measure: while one instance takes another's place, both run.
     """
-    pages = client.get_paginator("get_metric_data").paginate(
-        MetricDataQueries=list(_queries(stack, fleets, (WANTED,), "Maximum")),
-        StartTime=since,
-        EndTime=until,
-    )
-    wanted: dict[datetime, float] = {}
-    with aws_errors("cloudwatch:GetMetricData"):
-        for page in pages:
-            for result in page["MetricDataResults"]:
-                for at, value in zip(result["Timestamps"], result["Values"], strict=True):
-                    wanted[at] = wanted.get(at, 0.0) + value
+    wanted = _hours(client, stack, fleets, (WANTED,), "Maximum", since, until)[WANTED]
     return round(max(wanted.values())) if wanted else None
 
 
-def _queries(
-    stack: str, fleets: Sequence[str], names: Sequence[str] = (LOAD, LIVE), stat: str = "Average"
-) -> "Iterable[MetricDataQueryTypeDef]":
-    for number, fleet in enumerate(fleets):
-        for name in names:
-            yield {
-                "Id": f"{name[0].lower()}{name[1:]}{number}",
-                "Label": name,
-                "MetricStat": {
-                    "Metric": {
-                        "Namespace": "Spotkeeper",
-                        "MetricName": name,
-                        "Dimensions": [
-                            {"Name": "service", "Value": stack},
-                            {"Name": "fleet", "Value": fleet},
-                        ],
-                    },
-                    "Period": PERIOD_S,
-                    "Stat": stat,
+def _hours(
+    client: "CloudWatchClient",
+    stack: str,
+    fleets: Sequence[str],
+    names: Sequence[str],
+    stat: str,
+    since: datetime,
+    until: datetime,
+) -> dict[str, dict[datetime, float]]:
+    """Read metrics by the hour, each summed over the fleets."""
+    queries: list[MetricDataQueryTypeDef] = [
+        {
+            "Id": f"{name[0].lower()}{name[1:]}{number}",
+            "Label": name,
+            "MetricStat": {
+                "Metric": {
+                    "Namespace": "Spotkeeper",
+                    "MetricName": name,
+                    "Dimensions": [
+                        {"Name": "service", "Value": stack},
+                        {"Name": "fleet", "Value": fleet},
+                    ],
                 },
-            }
+                "Period": PERIOD_S,
+                "Stat": stat,
+            },
+        }
+        for number, fleet in enumerate(fleets)
+        for name in names
+    ]
+    sums: dict[str, dict[datetime, float]] = {name: {} for name in names}
+    pages = client.get_paginator("get_metric_data").paginate(
+        MetricDataQueries=queries, StartTime=since, EndTime=until
+    )
+    with aws_errors("cloudwatch:GetMetricData"):
+        for page in pages:
+            for result in page["MetricDataResults"]:
+                hours = sums[result["Label"]]
+                for at, value in zip(result["Timestamps"], result["Values"], strict=True):
+                    hours[at] = hours.get(at, 0.0) + value
+    return sums
 
 
 # A warning comes two minutes before the end; the load's window shows requests for a while after.

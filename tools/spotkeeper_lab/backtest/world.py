@@ -105,21 +105,16 @@ type Counts = NDArray[np.float64]
 class PaidLife:
     """One instance, billed from ``launched_s`` to ``ended_s``, serving from ``ready_s`` on.
 
-    ``pool`` is None for on-demand. ``quits_s`` is when it stops serving, where that is before its
-    end (drained); ``lost`` says that the market took it. An instance that never got ready has a
-    ``ready_s`` at or after its end. Instances alive at the end of the window end there.
+    ``pool`` is None for on-demand; ``lost`` says that the market took it. An instance that never
+    got ready has a ``ready_s`` at or after its end. Instances alive at the end of the window end
+    there.
     """
 
     pool: str | None
     launched_s: float
     ready_s: float
     ended_s: float
-    quits_s: float | None = None
     lost: bool = False
-
-    @property
-    def serves_until_s(self) -> float:
-        return self.ended_s if self.quits_s is None else min(self.quits_s, self.ended_s)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -170,7 +165,7 @@ def account(lives: Iterable[PaidLife], window: Market, world: World) -> RunResul
     return RunResult(
         target=world.target,
         first=world.ticks(world.cold_start_s),
-        ready=_counts(((life.ready_s, life.serves_until_s) for life in lives), window, world),
+        ready=_counts(((life.ready_s, life.ended_s) for life in lives), window, world),
         spot=_counts(((life.launched_s, life.ended_s) for life in spot), window, world),
         on_demand=held,
         paid=sum(

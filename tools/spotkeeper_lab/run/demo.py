@@ -8,12 +8,12 @@ import heapq
 import json
 import math
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 from unittest.mock import patch
 
 import numpy as np
@@ -399,37 +399,30 @@ class Story:
     outcome: str = "did not begin"
 
 
-class Incident(Protocol):
-    """Something that goes wrong; `step` is called at every moment, `see` after every call."""
-
-    story: Story
-
-    def step(self, world: World) -> None:
-        """Begin, or end, when it is time."""
-        ...
-
-    def see(self, world: World, invocation: Invocation) -> None:
-        """Look at what a function did."""
-        ...
+type Incident = Generator[None, Invocation | None]
+"""Something that goes wrong: it gets None at every moment, and every invocation that is done."""
 
 
-def incidents(end_s: float) -> list[Incident]:
+def incidents(world: World, end_s: float) -> list[tuple[Story, Incident]]:
+    """All that goes wrong, each with its story."""
     length_s = end_s - LEAD_S
-    return [
-        HungWorker(_begins("hung worker", length_s, HANG_AT, "the workers of an instance hang")),
-        ConfigurationBurst(
-            _begins(
-                "configuration failures",
-                length_s,
-                CONFIGURATION_AT,
-                "spot launches fail by configuration for five minutes, and an instance is taken",
-            )
-        ),
-        LogsStop(
-            _begins("search logs stop", length_s, LOGS_AT, "no search logs for ten minutes"),
-            min(LOGS_S, 0.2 * length_s),
-        ),
+    logs_s = min(LOGS_S, 0.2 * length_s)
+    hung = _begins("hung worker", length_s, HANG_AT, "the workers of an instance hang")
+    burst = _begins(
+        "configuration failures",
+        length_s,
+        CONFIGURATION_AT,
+        "spot launches fail by configuration for five minutes, and an instance is taken",
+    )
+    logs = _begins("search logs stop", length_s, LOGS_AT, "no search logs for ten minutes")
+    found = [
+        (hung, _hung_worker(world, hung)),
+        (burst, _configuration_burst(world, burst)),
+        (logs, _logs_stop(world, logs, logs_s)),
     ]
+    for _, incident in found:
+        next(incident)
+    return found
 
 
 def _begins(name: str, length_s: float, share: float, what: str) -> Story:
@@ -438,126 +431,83 @@ def _begins(name: str, length_s: float, share: float, what: str) -> Story:
     return Story(name=name, at_s=at_s, what=what)
 
 
-@dataclass(slots=True)
-class HungWorker:
-    """An instance stays in service and serves nothing; check_health replaces it."""
-
-    story: Story
-    _instance_id: str = ""
-
-    def step(self, world: World) -> None:
-        """Hang the oldest instance once another one serves too; end when it is gone."""
-        story, now_s = self.story, world.cloud.now_s
-        if story.started_s is None and now_s >= story.at_s:
-            serving = _in_service(world)
-            if len(serving) > 1:
-                self._instance_id, story.started_s = serving[0].instance_id, now_s
-                story.what = f"the workers of {self._instance_id} hang"
-                story.outcome = "still there at the end"
-                world.force.hang(self._instance_id)
-        elif self._instance_id and story.ended_s is None and not self._is_there(world):
-            story.ended_s = now_s
-            if not story.ended_well:
-                story.outcome = "AWS took the instance before it was found out"
-
-    def _is_there(self, world: World) -> bool:
-        return any(view.instance_id == self._instance_id for view in world.cloud.instances())
-
-    def see(self, world: World, invocation: Invocation) -> None:
-        if invocation.function != HEALTH or not self._instance_id or self.story.ended_well:
-            return
-        if invocation.metrics.get("WorkersReplaced", 0) > 0:
-            known = {i.instance_id: i for i in world.cloud.instances()}
-            view = known.get(self._instance_id)
-            if view is None or not view.healthy:
-                assert self.story.started_s is not None
-                after_s = world.cloud.now_s - self.story.started_s
-                self.story.ended_well = True
-                self.story.outcome = f"replaced after {after_s / 60:.1f} min"
+def _until(world: World, story: Story, serving: int) -> Incident:
+    """Wait until it is time, and as many spot instances are in service."""
+    while (yield) or world.now_s < story.at_s or len(_in_service(world)) < serving:
+        pass
+    story.started_s = world.now_s
 
 
-@dataclass(slots=True)
-class ConfigurationBurst:
-    """Every spot launch fails for a while with a message about the configuration."""
+def _hung_worker(world: World, story: Story) -> Incident:
+    """The oldest instance stays in service and serves nothing; check_health replaces it."""
+    yield from _until(world, story, 2)
+    began_s, victim = world.now_s, _in_service(world)[0].instance_id
+    story.what = f"the workers of {victim} hang"
+    story.outcome = "still there at the end"
+    world.force.hang(victim)
+    while True:
+        seen = yield
+        view = {one.instance_id: one for one in world.cloud.instances()}.get(victim)
+        if seen is None:
+            if view is None and story.ended_s is None:
+                story.ended_s = world.now_s
+                if not story.ended_well:
+                    story.outcome = "AWS took the instance before it was found out"
+            continue
+        replaced = seen.function == HEALTH and seen.metrics.get("WorkersReplaced", 0) > 0
+        if replaced and not story.ended_well and (view is None or not view.healthy):
+            story.ended_well = True
+            story.outcome = f"replaced after {(world.now_s - began_s) / 60:.1f} min"
 
-    story: Story
-    _alarm_s: float | None = None
-    _cleared_s: float | None = None
 
-    def step(self, world: World) -> None:
-        """Break the launches and have one instance taken, so that one is needed."""
-        story, now_s = self.story, world.cloud.now_s
-        if story.started_s is None and now_s >= story.at_s:
-            serving = _in_service(world)
-            if serving:
-                self._begin(world, serving[-1])
-        elif story.ended_s is None and now_s >= (story.started_s or now_s) + CONFIGURATION_S:
-            story.ended_s = now_s
-
-    def _begin(self, world: World, victim: InstanceView) -> None:
-        story, cloud = self.story, world.cloud
-        story.started_s = cloud.now_s
-        story.what = f"spot launches fail by configuration; {victim.instance_id} is taken"
-        story.outcome = "no alarm was raised"
-        zone, _, kind = victim.pool.partition("/")
-        text = CONFIGURATION_TEXT.format(type=kind or victim.pool, zone=zone)
-        cloud.fail_launches(SPOT_GROUP, cloud.now_s, cloud.now_s + CONFIGURATION_S, text)
-        cloud.reclaim([victim.instance_id], cloud.now_s + cloud.physics.notice_s)
-
-    def see(self, world: World, invocation: Invocation) -> None:
-        """Note the first turn that raises the alarm, and the first after it that does not."""
-        story, raised = self.story, invocation.metrics.get("ConfigurationFailure")
-        if story.started_s is None or raised is None or self._cleared_s is not None:
-            return
-        if invocation.function not in (AVAILABILITY, INTERRUPTION):
-            return
-        after_s = world.cloud.now_s - story.started_s
-        if raised and self._alarm_s is None:
-            self._alarm_s, story.ended_well = after_s, True
-            story.outcome = f"alarm after {after_s:.0f} s"
-        elif not raised and self._alarm_s is not None and after_s > CONFIGURATION_S:
-            self._cleared_s = after_s
+def _configuration_burst(world: World, story: Story) -> Incident:
+    """Every spot launch fails by configuration for a while, and one instance is taken."""
+    yield from _until(world, story, 1)
+    cloud, began_s, victim = world.cloud, world.now_s, _in_service(world)[-1]
+    story.what = f"spot launches fail by configuration; {victim.instance_id} is taken"
+    story.outcome = "no alarm was raised"
+    zone, _, kind = victim.pool.partition("/")
+    text = CONFIGURATION_TEXT.format(type=kind or victim.pool, zone=zone)
+    cloud.fail_launches(SPOT_GROUP, began_s, began_s + CONFIGURATION_S, text)
+    cloud.reclaim([victim.instance_id], began_s + cloud.physics.notice_s)
+    is_cleared = False
+    while True:
+        seen = yield
+        if seen is None:
+            if story.ended_s is None and world.now_s >= began_s + CONFIGURATION_S:
+                story.ended_s = world.now_s
+            continue
+        raised, after_s = seen.metrics.get("ConfigurationFailure"), world.now_s - began_s
+        if raised is None or is_cleared or seen.function not in (AVAILABILITY, INTERRUPTION):
+            continue
+        if raised and not story.ended_well:
+            story.ended_well, story.outcome = True, f"alarm after {after_s:.0f} s"
+        elif not raised and story.ended_well and after_s > CONFIGURATION_S:
+            is_cleared = True
             story.outcome += f", cleared after {after_s / 60:.1f} min"
 
 
-@dataclass(slots=True)
-class LogsStop:
+def _logs_stop(world: World, story: Story, length_s: float) -> Incident:
     """Workers serve but ship no search logs; nothing may be scaled in on silence."""
-
-    story: Story
-    length_s: float
-    stale_seen: bool = False
-    _before: int = 0
-    _scaled_in: list[float] = field(default_factory=list)
-
-    def step(self, world: World) -> None:
-        """Stop shipping, watch the spot group's desired capacity, start shipping again."""
-        story, now_s = self.story, world.cloud.now_s
-        if story.started_s is None and now_s >= story.at_s:
-            story.started_s, world.logs.stopped = now_s, True
-            self._before = world.cloud.group(SPOT_GROUP).desired
-        elif story.started_s is not None and story.ended_s is None:
-            self._watch(world)
-            if now_s >= story.started_s + self.length_s:
-                story.ended_s, world.logs.stopped = now_s, False
-                self._conclude()
-
-    def _watch(self, world: World) -> None:
+    yield from _until(world, story, 0)
+    began_s, before = world.now_s, world.cloud.group(SPOT_GROUP).desired
+    world.logs.stopped = True
+    is_stale, scaled_in = False, 0
+    while story.ended_s is None:
+        if seen := (yield):
+            is_stale |= bool(seen.metrics.get("StaleSearchLogs"))
+            continue
         desired = world.cloud.group(SPOT_GROUP).desired
-        if desired < self._before and self.stale_seen:
-            self._scaled_in.append(world.cloud.now_s)
-        self._before = desired
-
-    def _conclude(self) -> None:
-        self.story.ended_well = self.stale_seen and not self._scaled_in
-        stale = "alarm raised" if self.stale_seen else "no alarm was raised"
-        scaled = f"scaled in {len(self._scaled_in)} times" if self._scaled_in else "no scale-in"
-        self.story.outcome = f"{stale}, {scaled}"
-
-    def see(self, world: World, invocation: Invocation) -> None:
-        """Note the alarm about stale logs."""
-        if self.story.started_s is not None and self.story.ended_s is None:
-            self.stale_seen |= bool(invocation.metrics.get("StaleSearchLogs"))
+        scaled_in += desired < before and is_stale
+        before = desired
+        if world.now_s >= began_s + length_s:
+            story.ended_s, world.logs.stopped = world.now_s, False
+            story.ended_well = is_stale and not scaled_in
+            stale = "alarm raised" if is_stale else "no alarm was raised"
+            scaled = f"scaled in {scaled_in} times" if scaled_in else "no scale-in"
+            story.outcome = f"{stale}, {scaled}"
+    while True:
+        yield
 
 
 def _in_service(world: World) -> Sequence[InstanceView]:
@@ -587,11 +537,9 @@ class Day(World):
         self.lead_bill: Bill | None = None
         self._musters_s = math.inf
         self._collects = False
-        self.incidents: list[Incident] = []
-        if scene.settings.incidents:
-            self.incidents = incidents(scene.end_s)
-        for incident in self.incidents:
-            self.enter(incident.story.at_s, _stop_here)
+        self.incidents = incidents(self, scene.end_s) if scene.settings.incidents else []
+        for story, _ in self.incidents:
+            self.enter(story.at_s, _stop_here)
         self.enter(0.0, self._turn)
         self.enter(BATCHING_WINDOW_S, self._ship)
         self.enter(LEAD_S, self._begin)
@@ -615,8 +563,8 @@ class Day(World):
             self.pass_to(at_s)
 
     def _look(self) -> Look:
-        for incident in self.incidents:
-            incident.step(self)
+        for _, incident in self.incidents:
+            next(incident)
         return self.record.look(self.cloud, self.force, self._muster())
 
     def pass_to(self, to_s: float) -> None:
@@ -704,8 +652,8 @@ class Day(World):
         if invocation.bug:
             raise RuntimeError(f"{invocation.function}: {invocation.bug}")
         self.ended.append(invocation)
-        for incident in self.incidents:
-            incident.see(self, invocation)
+        for _, incident in self.incidents:
+            incident.send(invocation)
 
 
 def _stop_here() -> None:
@@ -800,7 +748,7 @@ def results(day: Day) -> Results:
         "replacement_asked_s": _seconds(n.asked_s and n.asked_s - n.at_s for n in notices),
         "whole_again_s": _seconds(n.whole_after_s for n in notices),
         "back_on_spot_s": _seconds(n.back_s and n.back_s - n.at_s for n in notices),
-        "incidents": [_story_values(asdict(incident.story)) for incident in day.incidents],
+        "incidents": [_story_values(asdict(story)) for story, _ in day.incidents],
         "aws_calls": _calls(day.ended),
         **_failures(day),
         "settings": _settings(day),

@@ -222,94 +222,81 @@ def read_markets(paths: Sequence[Path]) -> list[Market]:
 
 def read_market(path: Path | str) -> Market:
     """Read a market file (`-`: standard input); raises MarketFileError naming file and line."""
-    path = Path(path)
-    read = _Rows()
+    path, line = Path(path), 0
+    columns: list[str] = []
+    pools: dict[str, list[tuple[float, int, float]]] = {}
+    start = last = 0.0
+    end: float | None = None
     try:
-        for read.line, row in read_rows(path, MarketFileError):
-            read.take(row)
-        return read.market(name_of(path))
+        for number, row in read_rows(path, MarketFileError):
+            line = number
+            if not columns:
+                columns = _header(row)
+                continue
+            if end is not None:
+                raise ValueError("a row follows the end row (the one with only a time); remove it")
+            time = _number_of("time_s", row[0], "a number of seconds")
+            start, last = (start, last) if pools else (time, time)
+            if time < last:
+                raise ValueError(f"time_s goes back from {last:g} to {time:g}; sort the rows")
+            last = time
+            if any(row[1:]):
+                _take_step(pools, start, time, row, columns)
+            elif not pools or time <= start:
+                raise ValueError("the end row is not after the start; the market has no length")
+            else:
+                end = time
+        if not columns:
+            raise ValueError("is empty; a market file has a header and rows")
+        if not pools:
+            raise ValueError("no rows after the header; a market has at least one pool")
+        if end is None:
+            raise ValueError("no end row; the last row must hold only the time the market ends")
+        if end - start > LONGEST_S:
+            days = f"{(end - start) / DAY_S:,.0f} days"
+            raise ValueError(f"the market lasts {days}, more than 400; give times in seconds")
     except MarketFileError:
         raise
     except ValueError as error:
-        raise MarketFileError(path, read.line, str(error)) from None
-
-
-class _Rows:
-    """The rows of a market file up to one; raises ValueError for one that cannot stand there."""
-
-    def __init__(self) -> None:
-        self.line: int | None = None
-        self._columns: list[str] = []
-        self._last = -math.inf
-        self._end: float | None = None
-        self._pools: dict[str, list[tuple[float, int, float]]] = {}
-
-    def take(self, row: list[str]) -> None:
-        if not self._columns:
-            self._columns = _header(row)
-            return
-        if self._end is not None:
-            raise ValueError("a row follows the end row (the one with only a time); remove it")
-        time = _number_of("time_s", row[0], "a number of seconds")
-        if time < self._last:
-            raise ValueError(f"time_s goes back from {self._last:g} to {time:g}; sort the rows")
-        self._last = time
-        if any(row[1:]):
-            self._take_step(time, row)
-        elif not self._pools or time <= self._start:
-            raise ValueError("the end row is not after the start; the market has no length")
-        else:
-            self._end = time
-
-    def _take_step(self, time: float, row: list[str]) -> None:
-        if len(row) != len(self._columns):
-            raise ValueError(f"{len(row)} fields where the header has {len(self._columns)}")
-        fields = dict(zip(self._columns, row, strict=True))
-        pool = fields["pool"]
-        if not pool:
-            raise ValueError("no pool in a row with a capacity")
-        known = self._pools.setdefault(pool, [])
-        if not known and time != self._start:
-            raise ValueError(
-                f"pool {pool!r} starts at {time:g} s but the market at {self._start:g} s; "
-                "give every pool a row at the common start (capacity 0 where none is known)"
-            )
-        if known and known[-1][0] == time:
-            raise ValueError(f"pool {pool!r} has two rows at {time:g} s; keep one")
-        capacity = _number_of("capacity", fields["capacity"], "a whole number")
-        if not capacity.is_integer():
-            raise ValueError(f"capacity is {fields['capacity']!r}, not a whole number")
-        price = _number_of(PRICE_COLUMN, fields.get(PRICE_COLUMN, "0"), "spot over on-demand")
-        known.append((time, int(capacity), price))
-
-    @property
-    def _start(self) -> float:
-        """The first row's time; that of the row at hand where it is the first."""
-        first = next(iter(self._pools.values()), None)
-        return first[0][0] if first else self._last
-
-    def market(self, name: str) -> Market:
-        """The whole file's market."""
-        if not self._columns:
-            raise ValueError("is empty; a market file has a header and rows")
-        if not self._pools:
-            raise ValueError("no rows after the header; a market has at least one pool")
-        if self._end is None:
-            raise ValueError("no end row; the last row must hold only the time the market ends")
-        start, length_s = self._start, self._end - self._start
-        if length_s > LONGEST_S:
-            days = f"{length_s / DAY_S:,.0f} days"
-            raise ValueError(f"the market lasts {days}, more than 400; give times in seconds")
-        priced = PRICE_COLUMN in self._columns
-        steps = tuple(
-            Steps(
-                tuple(time - start for time, _, _ in rows),
-                tuple(capacity for _, capacity, _ in rows),
-                tuple(price for _, _, price in rows) if priced else None,
-            )
-            for rows in self._pools.values()
+        raise MarketFileError(path, line or None, str(error)) from None
+    priced = PRICE_COLUMN in columns
+    steps = tuple(
+        Steps(
+            tuple(time - start for time, _, _ in rows),
+            tuple(capacity for _, capacity, _ in rows),
+            tuple(price for _, _, price in rows) if priced else None,
         )
-        return Market(tuple(self._pools), length_s, name, steps)
+        for rows in pools.values()
+    )
+    return Market(tuple(pools), end - start, name_of(path), steps)
+
+
+def _take_step(
+    pools: dict[str, list[tuple[float, int, float]]],
+    start: float,
+    time: float,
+    row: list[str],
+    columns: list[str],
+) -> None:
+    if len(row) != len(columns):
+        raise ValueError(f"{len(row)} fields where the header has {len(columns)}")
+    fields = dict(zip(columns, row, strict=True))
+    pool = fields["pool"]
+    if not pool:
+        raise ValueError("no pool in a row with a capacity")
+    known = pools.setdefault(pool, [])
+    if not known and time != start:
+        raise ValueError(
+            f"pool {pool!r} starts at {time:g} s but the market at {start:g} s; "
+            "give every pool a row at the common start (capacity 0 where none is known)"
+        )
+    if known and known[-1][0] == time:
+        raise ValueError(f"pool {pool!r} has two rows at {time:g} s; keep one")
+    capacity = _number_of("capacity", fields["capacity"], "a whole number")
+    if not capacity.is_integer():
+        raise ValueError(f"capacity is {fields['capacity']!r}, not a whole number")
+    price = _number_of(PRICE_COLUMN, fields.get(PRICE_COLUMN, "0"), "spot over on-demand")
+    known.append((time, int(capacity), price))
 
 
 def _header(row: list[str]) -> list[str]:

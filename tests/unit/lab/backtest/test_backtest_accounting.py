@@ -13,10 +13,8 @@ PRICED = Market(
 WORLD = World(target=2, tick_s=60.0, cold_start_s=120.0, price_ratio=0.25)
 
 
-def spot(start: float, end: float, *, lost: bool = False, quits: float | None = None) -> PaidLife:
-    return PaidLife(
-        pool="a/g", launched_s=start, ready_s=start + 120, ended_s=end, lost=lost, quits_s=quits
-    )
+def spot(start: float, end: float, *, lost: bool = False) -> PaidLife:
+    return PaidLife(pool="a/g", launched_s=start, ready_s=start + 120, ended_s=end, lost=lost)
 
 
 def on_demand(start: float, end: float) -> PaidLife:
@@ -47,12 +45,6 @@ def test_what_never_got_ready_is_paid_and_serves_nothing() -> None:
     result = account([spot(0, 100)], MARKET, WORLD)
     assert result.ready.sum() == 0
     assert result.paid == 25
-
-
-def test_a_draining_instance_is_paid_and_serves_no_more() -> None:
-    result = account([spot(0, 600, quits=240)], MARKET, WORLD)
-    assert result.ready.tolist() == [0, 0, 1, 1, 0, 0, 0, 0, 0, 0]
-    assert result.paid == 150
 
 
 def test_a_loss_between_ticks_counts_from_the_next_tick() -> None:
