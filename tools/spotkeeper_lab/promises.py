@@ -215,45 +215,56 @@ def is_budget_spent(ages_s: list[float], short: int, budget: int) -> bool:
     return just >= short and lately >= budget
 
 
-@dataclass(slots=True)
-class Watch:
-    """Looks at a world; only the first break of each promise is kept."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """The result of a run; `story` has a line for each thing that happened."""
 
-    world: Troubled
-    found: dict[Promise, Violation] = field(default_factory=dict)
-    excused: Counter[Excuse] = field(default_factory=Counter)
-    replaced: deque[float] = field(default_factory=deque)
-    replaced_ids: set[str] = field(default_factory=set)
-    _works_since: dict[str, float] = field(default_factory=dict)
-    unheard_replaced: int = 0
-    _failures: deque[float] = field(default_factory=deque)
-    _outside_since: dict[str, float] = field(default_factory=dict)
-    _short_since: float | None = None
-    _evidence: Evidence = field(default_factory=Evidence)
-    _only_alarms: bool = False
-    _logged: int = 0
-    _unserved: float = 0.0
-    _alarm_due_s: float = math.inf
-    _most: int = 0
-    _slept: bool = False
-    _lent_since: float | None = None
-    _ill_since: dict[str, float] = field(default_factory=dict)
-    _suspended_s: float = 0.0
-    _lowered_last: bool = False
-    _refills: deque[float] = field(default_factory=deque)
+    scenario: Scenario
+    violations: tuple[Violation, ...]
+    invocations: int
+    calls: int
+    losses: int
+    excused: Counter[Excuse]
+    story: tuple[str, ...]
 
-    announced: set[str] = field(default_factory=set)
-    states: dict[tuple[str, int], State] = field(default_factory=dict)
+
+class Watched(Troubled):
+    """A troubled world whose promises are checked; only the first break of each is kept."""
+
+    def __init__(self, scenario: Scenario) -> None:
+        super().__init__(scenario)
+        self.found: dict[Promise, Violation] = {}
+        self.excused: Counter[Excuse] = Counter()
+        self.replaced: deque[float] = deque()
+        self.replaced_ids: set[str] = set()
+        self._works_since: dict[str, float] = {}
+        self.unheard_replaced = 0
+        self._failures: deque[float] = deque()
+        self._outside_since: dict[str, float] = {}
+        self._short_since: float | None = None
+        self._evidence = Evidence()
+        self._only_alarms = False
+        self._logged_before = 0
+        self._unserved = 0.0
+        self._alarm_due_s = math.inf
+        self._most = 0
+        self._slept = False
+        self._lent_since: float | None = None
+        self._ill_since: dict[str, float] = {}
+        self._suspended_s = 0.0
+        self._lowered_last = False
+        self._refills: deque[float] = deque()
+        self.announced_ids: set[str] = set()
+        self.states: dict[tuple[str, int], State] = {}
 
     def forgot(self) -> bool:
         """Whether a memory may have been lost: all states are then announced again."""
         return any(fault.kind in FORGETFUL for fault in self._begun())
 
     def last_announced(self) -> None:
-        world = self.world
-        spot, on_demand = world.group(world.spot), world.group(world.on_demand)
+        spot, on_demand = self.group(self.spot), self.group(self.on_demand)
         # Those that launch are no shortage.
-        there, wanted = len(spot.instances) + len(on_demand.instances), spot.desired - world.spares
+        there, wanted = len(spot.instances) + len(on_demand.instances), spot.desired - self.spares
         backfilled = on_demand.desired > 0
         last = [self.states.get((MAIN, kind)) for kind in range(3)]
         said = {State.WHOLE: there >= wanted, State.BACKFILLED: backfilled,
@@ -263,13 +274,12 @@ class Watch:
             self.broken(Promise.ANNOUNCED, f"announced {last}; {there} of {wanted} are there")
 
     def broken(self, promise: Promise, how: str) -> None:
-        violation = Violation(promise=promise, at_s=self.world.now_s, how=how)
+        violation = Violation(promise=promise, at_s=self.now_s, how=how)
         self.found.setdefault(promise, violation)
 
     # --- every minute ---------------------------------------------------------------------------
 
     def minute(self) -> None:
-        world = self.world
         self._follow()
         self._weigh()
         self._nobody()
@@ -277,42 +287,40 @@ class Watch:
         self._orphans()
         self._operator()
         self._whole()
-        quiet_s = world.now_s - world.scenario.quiet_from_s
+        quiet_s = self.now_s - self.scenario.quiet_from_s
         if quiet_s > 0:
             self._in_quiet(quiet_s)
         self._spent(quiet_s)
-        self._others()
+        self._others_turned()
 
     def _follow(self) -> None:
         """Note which instances began to take requests, and which logs nobody reads."""
-        world, known = self.world, self._works_since
-        works = {i for i in world.force.instances if world.works(i)}
-        if UNHEARD & world.active.keys():
-            world.muted |= works - world.heard
-        self._works_since = {i: known.get(i, world.now_s) for i in works}
+        known = self._works_since
+        works = {i for i in self.force.instances if self.works(i)}
+        if UNHEARD & self.active.keys():
+            self.muted |= works - self.heard
+        self._works_since = {i: known.get(i, self.now_s) for i in works}
 
     def _bounds(self) -> None:
-        world = self.world
-        spot, on_demand = world.group(world.spot), world.group(world.on_demand)
-        if spot.desired > max(world.scenario.spot_max, world.operator_desired):
+        spot, on_demand = self.group(self.spot), self.group(self.on_demand)
+        if spot.desired > max(self.scenario.spot_max, self.operator_desired):
             self.broken(
-                Promise.BOUNDS, f"spot desired {spot.desired}, spot_max {world.scenario.spot_max}"
+                Promise.BOUNDS, f"spot desired {spot.desired}, spot_max {self.scenario.spot_max}"
             )
-        if on_demand.desired > max(world.scenario.spot_max, world.adopted):
-            how = f"on-demand desired {on_demand.desired}, on_demand_max {world.scenario.spot_max}"
+        if on_demand.desired > max(self.scenario.spot_max, self.adopted):
+            how = f"on-demand desired {on_demand.desired}, on_demand_max {self.scenario.spot_max}"
             self.broken(Promise.BOUNDS, how)
 
     def _orphans(self) -> None:
-        world = self.world
-        outside = {i.instance_id for i in world.cloud.instances() if not i.group}
+        outside = {i.instance_id for i in self.cloud.instances() if not i.group}
         known = self._outside_since
-        self._outside_since = {i: known.get(i, world.now_s) for i in outside}
+        self._outside_since = {i: known.get(i, self.now_s) for i in outside}
         for instance_id, since_s in self._outside_since.items():
-            if world.now_s - since_s <= ORPHAN_S:
+            if self.now_s - since_s <= ORPHAN_S:
                 continue
             if not self._calm(ORPHAN_S):
                 self.excused[Excuse.TROUBLE] += 1
-            elif world.now_s - world.last_excused_s <= ORPHAN_S:
+            elif self.now_s - self.last_excused_s <= ORPHAN_S:
                 self.excused[Excuse.WRONG] += 1
             elif any(fault.kind is Kind.GROUP_DELETED for fault in self._begun()):
                 self.excused[Excuse.UNPROVEN] += 1
@@ -322,9 +330,8 @@ class Watch:
 
     def _whole(self) -> None:
         """The fleet is whole: always, but for what nothing can be done about in time."""
-        world = self.world
-        spot, on_demand = world.group(world.spot), world.group(world.on_demand)
-        working, wanted = world.working(), min(spot.desired - world.spares, world.scenario.spot_max)
+        spot, on_demand = self.group(self.spot), self.group(self.on_demand)
+        working, wanted = self.working(), min(spot.desired - self.spares, self.scenario.spot_max)
         if self._recently(CAPPED):
             capped = min(wanted, CONFIGURATION_CAP)
             self.excused[Excuse.CAPPED] += capped <= working < wanted
@@ -333,11 +340,11 @@ class Watch:
         # While the need grows, the newest instances get the time to start.
         more, self._most = wanted > self._most, max(wanted, self._most) if short else wanted
         # A shortage begins once requests have shown it.
-        unseen = short and len(self._evidence.unseen(world.now_s, 0.0)) >= wanted - working
+        unseen = short and len(self._evidence.unseen(self.now_s, 0.0)) >= wanted - working
         self.excused[Excuse.UNSEEN] += unseen
         waited_for = not short or more or unseen
-        self._short_since = None if waited_for else (self._short_since or world.now_s)
-        lasted_s = world.now_s - (self._short_since or world.now_s)
+        self._short_since = None if waited_for else (self._short_since or self.now_s)
+        lasted_s = self.now_s - (self._short_since or self.now_s)
         if lasted_s <= SHORT_S:
             return
         if not self._calm(SHORT_S) and not self._bears_it(wanted - working):
@@ -357,66 +364,64 @@ class Watch:
 
         What was ill until then is replaced afterwards, and its successor launches.
         """
-        world = self.world
-        ill = sum(not world.works(i.instance_id) for i in self.in_service())
-        ill += sum(world.now_s - at_s <= STEADY_S for at_s in self.replaced)
-        return world.now_s - world.last_cut_off_s > SHORT_S and short > ill
+        ill = sum(not self.works(i.instance_id) for i in self.in_service())
+        ill += sum(self.now_s - at_s <= STEADY_S for at_s in self.replaced)
+        return self.now_s - self.last_cut_off_s > SHORT_S and short > ill
 
     def _waits_for_budget(self, short: int) -> bool:
         """Whether all missing instances are ill or just replaced, and the budget is spent."""
-        world = self.world
-        ill = sum(not world.works(i.instance_id) for i in self.in_service())
-        ages_s = [world.now_s - at_s for at_s in self.replaced]
-        return is_budget_spent(ages_s, short - ill, world.replacements_an_hour)
+        ill = sum(not self.works(i.instance_id) for i in self.in_service())
+        ages_s = [self.now_s - at_s for at_s in self.replaced]
+        return is_budget_spent(ages_s, short - ill, self.replacements_an_hour)
 
     def in_service(self) -> list[InstanceView]:
-        members = self.world.cloud.instances()
-        return [i for i in members if i.state == IN_SERVICE and not self.world.is_other(i)]
+        members = self.cloud.instances()
+        return [i for i in members if i.state == IN_SERVICE and not self.is_other(i)]
 
     def _weigh(self) -> None:
         """Count the requests that passed each instance in service that does nothing."""
-        world, there = self.world, self.in_service()
-        idle = {i.instance_id for i in there if not world.works(i.instance_id)}
-        logged, self._logged = world.logged - self._logged, world.logged
+        there = self.in_service()
+        idle = {i.instance_id for i in there if not self.works(i.instance_id)}
+        logged, self._logged_before = self.logged - self._logged_before, self.logged
         requests, self._only_alarms = evidence_of(
-            world.scenario,
-            world.now_s,
+            self.scenario,
+            self.now_s,
             len(there),
             len(idle),
             logged,
-            hang=idle <= world.hung.keys(),
+            hang=idle <= self.hung.keys(),
         )
         if self._just(FORGETFUL):
             self._evidence = Evidence()
-        self._evidence.add(idle, requests, world.now_s)
+        self._evidence.add(idle, requests, self.now_s)
 
     def _excuse(self, short: int) -> Excuse | None:
         """Why this many instances may do nothing: nothing shows it yet, or an alarm rings."""
-        unseen = len(self._evidence.unseen(self.world.now_s, SHORT_S))
+        unseen = len(self._evidence.unseen(self.now_s, SHORT_S))
         if unseen >= short:
             return Excuse.UNSEEN
-        alarmed = self.world.now_s - self.world.alarmed_s <= SILENT_S
+        alarmed = self.now_s - self.alarmed_s <= SILENT_S
         # One of them may have been replaced to see whether its successor reports.
-        started = sum(self.world.now_s - at_s < WHOLE_AFTER_S for at_s in self.replaced)
+        started = sum(self.now_s - at_s < WHOLE_AFTER_S for at_s in self.replaced)
         if self._only_alarms and alarmed and len(self._evidence.passed) + started >= short:
             return Excuse.ALARMED
         return None
 
     def _nobody(self) -> None:
         """When requests show that nobody serves, an alarm rings within ten minutes."""
-        world, scenario = self.world, self.world.scenario
-        nobody = not (world.working() or scenario.onprem_workers) and self.in_service()
-        if not nobody or not world.heard or self._just(FORGETFUL):
+        scenario = self.scenario
+        nobody = not (self.working() or scenario.onprem_workers) and self.in_service()
+        if not nobody or not self.heard or self._just(FORGETFUL):
             self._unserved, self._alarm_due_s = 0.0, math.inf
             return
-        self._unserved += 60.0 * min(_loads(scenario, world.now_s)) / scenario.service_s
+        self._unserved += 60.0 * min(_loads(scenario, self.now_s)) / scenario.service_s
         if self._unserved >= CHANCE * CERTAIN:
-            self._alarm_due_s = min(self._alarm_due_s, world.now_s + ALARMED_AFTER_S)
-        if world.now_s <= max(self._alarm_due_s, world.nobody_alarmed_s + SILENT_S):
+            self._alarm_due_s = min(self._alarm_due_s, self.now_s + ALARMED_AFTER_S)
+        if self.now_s <= max(self._alarm_due_s, self.nobody_alarmed_s + SILENT_S):
             return
         if not self._calm(ALARMED_AFTER_S):
             self.excused[Excuse.TROUBLE] += 1
-        elif world.now_s - world.last_excused_s <= ALARMED_AFTER_S:
+        elif self.now_s - self.last_excused_s <= ALARMED_AFTER_S:
             self.excused[Excuse.WRONG] += 1
         else:
             how = f"{self._unserved:.0f} requests arrived since the last was served"
@@ -424,32 +429,32 @@ class Watch:
 
     def _just(self, kinds: frozenset[Kind]) -> bool:
         """Whether one of some faults happened within the last minute."""
-        return any(f.kind in kinds and f.at_s > self.world.now_s - 60.0 for f in self._begun())
+        return any(f.kind in kinds and f.at_s > self.now_s - 60.0 for f in self._begun())
 
     def _begun(self) -> list[Fault]:
-        return [f for f in self.world.scenario.faults if f.at_s <= self.world.now_s]
+        return [f for f in self.scenario.faults if f.at_s <= self.now_s]
 
     def _recently(self, kinds: frozenset[Kind]) -> bool:
         """Whether one of some faults lasts, or has lasted within the time to become whole."""
-        since_s = self.world.now_s - WHOLE_AFTER_S
+        since_s = self.now_s - WHOLE_AFTER_S
         return any(fault.kind in kinds and fault.end_s >= since_s for fault in self._begun())
 
     def _operator(self) -> None:
         """Without sizing by load, nothing lowers the capacity that an operator set."""
-        world, desired = self.world, self.world.group(self.world.spot).desired
-        there = world.spot in world.cloud.groups()
-        if there and not world.scenario.sized and desired < world.asked:
-            self.broken(Promise.OPERATOR, f"spot desired {desired}, requested {world.asked}")
+        desired = self.group(self.spot).desired
+        there = self.spot in self.cloud.groups()
+        if there and not self.scenario.sized and desired < self.asked:
+            self.broken(Promise.OPERATOR, f"spot desired {desired}, requested {self.asked}")
 
     def serving(self, group: GroupView) -> int:
         """How many instances of a group take requests and do not leave."""
         members = (i for i in group.instances if i.state != TERMINATING)
-        return sum(self.world.works(i.instance_id) for i in members)
+        return sum(self.works(i.instance_id) for i in members)
 
-    def _others(self) -> None:
-        for name, recorded_s in self.world.others_recorded_s.items():
-            since_s = self.world.now_s - recorded_s
-            if since_s <= SILENT_S or self.world.now_s <= STEADY_S:
+    def _others_turned(self) -> None:
+        for name, recorded_s in self.others_recorded_s.items():
+            since_s = self.now_s - recorded_s
+            if since_s <= SILENT_S or self.now_s <= STEADY_S:
                 continue
             if self._calm(SILENT_S):
                 self.broken(Promise.ISOLATED, f"{name} was not turned for {since_s:.0f} s")
@@ -458,19 +463,19 @@ class Watch:
 
     def _calm(self, seconds: float) -> bool:
         """Whether nothing was wrong with AWS or the schedules for this long."""
-        return self.world.now_s - self.world.last_trouble_s > seconds
+        return self.now_s - self.last_trouble_s > seconds
 
     def failed(self, function: str, what: str) -> None:
         """Note that an invocation failed; without trouble of AWS's own that must soon be over."""
-        world, failures = self.world, self._failures
-        failures.append(world.now_s)
-        while failures[0] < world.now_s - FAILURES_WITHIN_S:
+        failures = self._failures
+        failures.append(self.now_s)
+        while failures[0] < self.now_s - FAILURES_WITHIN_S:
             failures.popleft()
         if len(failures) <= FAILURES_AT_MOST:
             return
         if not self._calm(FAILURES_WITHIN_S):
             self.excused[Excuse.TROUBLE] += 1
-        elif world.now_s - world.last_excused_s <= FAILURES_WITHIN_S:
+        elif self.now_s - self.last_excused_s <= FAILURES_WITHIN_S:
             self.excused[Excuse.WRONG] += 1
         else:
             how = f"{len(failures)} failures within {FAILURES_WITHIN_S / 60:.0f} min"
@@ -480,16 +485,16 @@ class Watch:
 
     def acts(self, operation: str, params: Mapping[str, Any], function: str) -> None:
         """Look at what a call asks for, before it has its effect."""
-        world, instance_id = self.world, params.get("InstanceId", "")
-        group = params.get("AutoScalingGroupName", "") or world.group_of(instance_id)
+        instance_id = params.get("InstanceId", "")
+        group = params.get("AutoScalingGroupName", "") or self.group_of(instance_id)
         if operation == "suspend_processes":
             return
-        if group in world.other_groups:
+        if group in self.other_groups:
             self.broken(Promise.ISOLATED, f"{operation} {dict(params)} of the other fleet")
             return
         match operation:
             case "set_desired_capacity":
-                view = world.group(group)
+                view = self.group(group)
                 by = view.desired - int(params["DesiredCapacity"])
                 self._moved(group, -by)
                 self._lowered(group, by, "", function)
@@ -504,69 +509,65 @@ class Watch:
     def _lowered(self, group: str, by: int, instance_id: str, function: str) -> None:
         if by <= 0:
             return
-        world = self.world
-        if instance_id and world.cloud.instance(instance_id).state == TERMINATING:
+        if instance_id and self.cloud.instance(instance_id).state == TERMINATING:
             return
-        view, load = world.group(group), world.steady_load(STEADY_S)
-        if group == world.spot:
+        view, load = self.group(group), self.steady_load(STEADY_S)
+        if group == self.spot:
             self._slept |= view.desired == by
-            left = view.desired - by + world.scenario.onprem_workers
+            left = view.desired - by + self.scenario.onprem_workers
             # A large fleet serves for a minute: its load is known late, to a hundredth.
-            large = world.scenario.scale > 1
-            needed = load * (0.99 if large and world.now_s > WARM_UP_S else float(not large))
+            large = self.scenario.scale > 1
+            needed = load * (0.99 if large and self.now_s > WARM_UP_S else float(not large))
             if left < needed and function == "check_health" and not self._may_sleep(left):
                 how = f"spot {view.desired} -> {view.desired - by} under {load} erlangs"
-                self.broken(Promise.SCALE_IN, f"{how}, {world.force.queued} requests wait")
+                self.broken(Promise.SCALE_IN, f"{how}, {self.force.queued} requests wait")
             return
         gone = max(0, self.serving(view) - (view.desired - by))
         if instance_id:
-            gone = int(world.works(instance_id))
+            gone = int(self.works(instance_id))
         before = self._staying() + self._hang_unknown()
         # Sizing decides how many spot instances there are. For an adopted fleet the load decides,
         # within the operator's maximum, until the fleet sleeps or the operator sets a capacity.
-        spot = world.group(world.spot)
-        met = world.adopted and not self._slept and not world.operator_said
+        spot = self.group(self.spot)
+        met = self.adopted and not self._slept and not self.operator_said
         needed = min(load, spot.maximum if met else spot.desired)
-        if gone and before - gone + world.scenario.onprem_workers < needed:
+        if gone and before - gone + self.scenario.onprem_workers < needed:
             how = f"on-demand {view.desired} -> {view.desired - by}: {before} -> {before - gone}"
             self.broken(Promise.MAKE_BEFORE_BREAK, f"{how} instances serve {load} erlangs")
 
     def _staying(self) -> int:
         """How many instances take requests and do not leave: the calls are within one second."""
-        members = self.world.cloud.instances()
-        return sum(self.world.works(i.instance_id) for i in members if i.state != TERMINATING)
+        members = self.cloud.instances()
+        return sum(self.works(i.instance_id) for i in members if i.state != TERMINATING)
 
     def _hang_unknown(self) -> int:
         """How many hang too briefly for anything to distinguish them from idle ones."""
-        world = self.world
-        unseen = self._evidence.unseen(world.now_s, SILENT_S)
+        unseen = self._evidence.unseen(self.now_s, SILENT_S)
         unknown = self._evidence.passed.keys() if self._only_alarms else unseen
-        return len(world.hung.keys() & world.force.instances & unknown)
+        return len(self.hung.keys() & self.force.instances & unknown)
 
     def _may_sleep(self, left: int) -> bool:
         """Whether the fleet may go to sleep: its queue is known to be empty."""
-        world = self.world
-        idle = not world.force.queued and not world.force.in_flight
-        scenario = world.scenario
+        idle = not self.force.queued and not self.force.in_flight
+        scenario = self.scenario
         return not left and not scenario.spot_min and scenario.queue_known and idle
 
     def _replaces(self, instance_id: str) -> None:
-        world = self.world
         if instance_id in self.replaced_ids:
             return  # Asked once more, as the answer was lost: it has no further effect.
         self.replaced_ids.add(instance_id)
-        self.replaced.append(world.now_s)
-        works_s = world.now_s - self._works_since.get(instance_id, world.now_s)
-        if works_s > STEADY_S and instance_id not in world.hung:
+        self.replaced.append(self.now_s)
+        works_s = self.now_s - self._works_since.get(instance_id, self.now_s)
+        if works_s > STEADY_S and instance_id not in self.hung:
             self._replaces_healthy(instance_id)
-        hour = sum(at_s > world.now_s - 3600.0 for at_s in self.replaced)
+        hour = sum(at_s > self.now_s - 3600.0 for at_s in self.replaced)
         # A memory that was lost takes the replacements of before along.
-        lost = sum(f.kind in FORGETFUL and f.at_s > world.now_s - 3600.0 for f in self._begun())
-        if hour > world.replacements_an_hour * (1 + lost):
+        lost = sum(f.kind in FORGETFUL and f.at_s > self.now_s - 3600.0 for f in self._begun())
+        if hour > self.replacements_an_hour * (1 + lost):
             self.broken(Promise.BUDGET, f"{hour} replacements in an hour")
 
     def _replaces_healthy(self, instance_id: str) -> None:
-        if instance_id in self.world.muted:
+        if instance_id in self.muted:
             self.excused[Excuse.UNHEARD] += 1
         else:
             self.broken(Promise.REASONED, f"{instance_id}, which served, was replaced")
@@ -585,45 +586,43 @@ class Watch:
         self._cured()
 
     def _requests_served(self) -> None:
-        world = self.world
-        spot, working, waiting = world.group(world.spot), world.working(), world.force.queued
+        spot, working, waiting = self.group(self.spot), self.working(), self.force.queued
         # Spotkeeper launches no more than bounds and operator allow, so the queue shrinks slowly.
-        fewer = working < (world.scenario.spot_max if world.scenario.sized else spot.desired)
-        if not fewer or waiting <= 60.0 * world.load() / world.scenario.service_s + 20:
+        fewer = working < (self.scenario.spot_max if self.scenario.sized else spot.desired)
+        if not fewer or waiting <= 60.0 * self.load() / self.scenario.service_s + 20:
             return
         if excuse := self._excuse(1):
             self.excused[excuse] += 1
         else:
-            how = f"{waiting} requests wait, {working} instances serve, {world.load()} erlangs"
+            how = f"{waiting} requests wait, {working} instances serve, {self.load()} erlangs"
             self.broken(Promise.SERVED, f"{how}, spot desired {spot.desired}")
 
     def _lent(self) -> None:
         """As long as spot does not serve, on-demand stands in for it."""
-        world = self.world
-        spot, on_demand = world.group(world.spot), world.group(world.on_demand)
-        served = self.serving(spot) >= min(spot.desired - world.spares, world.scenario.spot_max)
+        spot, on_demand = self.group(self.spot), self.group(self.on_demand)
+        served = self.serving(spot) >= min(spot.desired - self.spares, self.scenario.spot_max)
         lent = on_demand.desired and served
-        self._lent_since = (self._lent_since or world.now_s) if lent else None
-        lent_s = world.now_s - (self._lent_since or world.now_s)
+        self._lent_since = (self._lent_since or self.now_s) if lent else None
+        lent_s = self.now_s - (self._lent_since or self.now_s)
         if lent_s > BACK_AFTER_S:
             how = f"on-demand desired {on_demand.desired} since {lent_s / 60:.0f} min of quiet"
-            self.broken(Promise.GIVEN_BACK, f"{how}, spot {world.working()} of {spot.desired}")
+            self.broken(Promise.GIVEN_BACK, f"{how}, spot {self.working()} of {spot.desired}")
 
     def _cured(self) -> None:
         """Who is in service and does not work is replaced, once the budget of an hour allows it."""
-        world, known = self.world, self._ill_since
+        known = self._ill_since
         there = [i.instance_id for i in self.in_service()]
-        self._ill_since = {i: known.get(i, world.now_s) for i in there if not world.works(i)}
-        lately_s = world.now_s - 3600.0 - WHOLE_AFTER_S
+        self._ill_since = {i: known.get(i, self.now_s) for i in there if not self.works(i)}
+        lately_s = self.now_s - 3600.0 - WHOLE_AFTER_S
         lately = sum(at_s > lately_s for at_s in self.replaced)
         for instance_id, since_s in self._ill_since.items():
-            ill_s = world.now_s - since_s
-            missed_s = world.now_s - self._evidence.missed_s.get(instance_id, world.now_s)
+            ill_s = self.now_s - since_s
+            missed_s = self.now_s - self._evidence.missed_s.get(instance_id, self.now_s)
             if (
                 min(ill_s, missed_s) > CURED_AFTER_S
                 and not self._excuse(len(self._ill_since))
                 and instance_id not in self.replaced_ids
-                and lately < world.replacements_an_hour
+                and lately < self.replacements_an_hour
             ):
                 how = f"{instance_id} is in service for {ill_s / 60:.0f} min and does not work"
                 self.broken(Promise.CURED, how)
@@ -632,115 +631,85 @@ class Watch:
 
     def _spent(self, quiet_s: float) -> None:
         """Check launches and cost; `quiet_s` is below 0 before the quiet."""
-        world = self.world
-        launched = [i.launched_s for i in world.cloud.history() if not world.is_other(i)]
+        launched = [i.launched_s for i in self.cloud.history() if not self.is_other(i)]
         self._launches(launched)
-        if LAUNCH in world.group(world.spot).suspensions:
-            self._suspended_s = world.now_s
+        if LAUNCH in self.group(self.spot).suspensions:
+            self._suspended_s = self.now_s
         if quiet_s > 0:
             self._launches_in_quiet(launched)
         self._cost()
 
     def _moved(self, group: str, by: int) -> None:
         """Look at a call that asks a group for more, or for less."""
-        world, refills = self.world, self._refills
-        if group != world.on_demand or not by:
+        refills = self._refills
+        if group != self.on_demand or not by:
             return
         if by > 0 and self._lowered_last:
-            refills.append(world.now_s)
+            refills.append(self.now_s)
         self._lowered_last = by < 0
-        while refills and refills[0] < world.now_s - 3600.0:
+        while refills and refills[0] < self.now_s - 3600.0:
             refills.popleft()
         if len(refills) > REFILLS_AN_HOUR:
             how = f"on-demand was filled again after it was given back {len(refills)} times"
             self.broken(Promise.NO_FLAPPING, f"{how} in an hour")
 
     def _launches(self, launched: list[float]) -> None:
-        hour = sum(at_s > self.world.now_s - 3600.0 for at_s in launched)
+        hour = sum(at_s > self.now_s - 3600.0 for at_s in launched)
         # AWS itself launches again and again what dies while it starts, or is abandoned.
-        looping = any(f.kind in CAPPED for f in self.world.scenario.faults)
-        if hour > LAUNCHES_AN_HOUR * self.world.scenario.scale and not looping:
+        looping = any(f.kind in CAPPED for f in self.scenario.faults)
+        if hour > LAUNCHES_AN_HOUR * self.scenario.scale and not looping:
             self.broken(Promise.LAUNCHES, f"{hour} launches in an hour")
 
     def _launches_in_quiet(self, launched: list[float]) -> None:
         """AWS launches all missing instances when its suspension ends: that is no loop."""
-        world = self.world
-        quiet_from_s = max(world.scenario.quiet_from_s, self._suspended_s)
+        quiet_from_s = max(self.scenario.quiet_from_s, self._suspended_s)
         begin_s = quiet_from_s + QUIET_LAUNCHES_AFTER_S
         late = sum(at_s > begin_s for at_s in launched)
-        if late > LAUNCHES_IN_QUIET * world.scenario.scale:
-            how = f"{late} launches within {(world.now_s - begin_s) / 60:.0f} min of quiet"
+        if late > LAUNCHES_IN_QUIET * self.scenario.scale:
+            how = f"{late} launches within {(self.now_s - begin_s) / 60:.0f} min of quiet"
             self.broken(Promise.NO_LOOP, how)
 
     def _cost(self) -> None:
-        world = self.world
-        running = [i for i in world.cloud.instances() if not world.is_other(i)]
+        running = [i for i in self.cloud.instances() if not self.is_other(i)]
         # A burst of warnings: those that were warned, their replacements, and the backfill.
-        most = 3 * max(world.scenario.spot_max, world.operator_desired, world.adopted) + 4
+        most = 3 * max(self.scenario.spot_max, self.operator_desired, self.adopted) + 4
         if len(running) > most:
             self.broken(Promise.COST, f"{len(running)} instances run at once")
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Result:
-    """The result of a run; `story` has a line for each thing that happened."""
-
-    scenario: Scenario
-    violations: tuple[Violation, ...]
-    invocations: int
-    calls: int
-    losses: int
-    excused: Counter[Excuse]
-    story: tuple[str, ...]
-
-
-class Watched(Troubled):
-    """A troubled world whose promises are checked."""
-
-    def __init__(self, scenario: Scenario) -> None:
-        super().__init__(scenario)
-        self.watch = Watch(self)
+    # --- what else a world tells ----------------------------------------------------------------
 
     def announced(self, event: Mapping[str, Any]) -> None:
         """Check that a new event reports a change."""
-        ids, fleet = self.watch.announced, event["fleet"]
+        ids, fleet = self.announced_ids, event["fleet"]
         if event["id"] in ids:
             return
         ids.add(event["id"])
         state = State(event["state"])
         (kind,) = (number for number, states in enumerate(DIMENSIONS) if state in states)
         self.tell(f"  announced: {fleet} {state}")
-        if self.watch.states.get((fleet, kind)) is state and not self.watch.forgot():
-            self.watch.broken(Promise.ANNOUNCED, f"{fleet} {state}, and again {state}")
-        self.watch.states[fleet, kind] = state
+        if self.states.get((fleet, kind)) is state and not self.forgot():
+            self.broken(Promise.ANNOUNCED, f"{fleet} {state}, and again {state}")
+        self.states[fleet, kind] = state
 
     def result(self) -> Result:
-        self.watch.last_announced()
+        self.last_announced()
         return Result(
             scenario=self.scenario,
-            violations=tuple(self.watch.found.values()),
+            violations=tuple(self.found.values()),
             invocations=self.invocations,
             calls=self.calls,
             losses=self.cloud.bill().losses,
-            excused=+self.watch.excused,
+            excused=+self.excused,
             story=tuple(self.story),
         )
-
-    def minute(self) -> None:
-        """Check what must hold in every minute."""
-        self.watch.minute()
-
-    def acts(self, operation: str, params: Mapping[str, Any], function: str) -> None:
-        """Check what a call asks for."""
-        self.watch.acts(operation, params, function)
 
     def done(self, invocation: Invocation) -> None:
         function = invocation.function
         if invocation.failed:
             self.tell(f"  {function} failed: {invocation.failed[:200]}")
-            self.watch.failed(function, invocation.failed)
+            self.failed(function, invocation.failed)
         if invocation.bug:
-            self.watch.broken(Promise.NO_BUG, f"{function}: {invocation.bug}")
+            self.broken(Promise.NO_BUG, f"{function}: {invocation.bug}")
         ticks = function in (HEALTH, AVAILABILITY) and "Records" not in invocation.event
         if ticks and invocation.answered:
             self._all_recorded(invocation)
@@ -753,4 +722,4 @@ class Watched(Troubled):
                 continue
             if not any(key.endswith("_until") for key in self.state_item(fleet)):
                 how = f"{invocation.function} left no record of {fleet} and did not fail"
-                self.watch.broken(Promise.RECORDED, how)
+                self.broken(Promise.RECORDED, how)

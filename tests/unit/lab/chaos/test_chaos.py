@@ -55,7 +55,7 @@ def test_a_broken_promise_is_found_and_its_cause_is_what_is_left(
 
     def break_it(world: Watched) -> None:
         if Kind.EMPTY_WARNING in world.active:
-            world.watch.broken(Promise.COST, "as told")
+            world.broken(Promise.COST, "as told")
 
     minute = Watched.minute
 
@@ -145,7 +145,7 @@ def test_the_command_prints_every_promise_and_fails_when_one_is_broken(
     assert all(promise in kept.output for promise in Promise)
 
     def broken(world: Watched) -> None:
-        world.watch.broken(Promise.COST, "made up")
+        world.broken(Promise.COST, "made up")
 
     monkeypatch.setattr(Watched, "minute", broken)
     failed = CliRunner().invoke(lab, ["run", str(path)])
