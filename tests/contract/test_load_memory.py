@@ -1,7 +1,6 @@
 """What a warm function remembers of the load table is what it would read anew."""
 
 from collections import defaultdict
-from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
@@ -9,8 +8,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from hypothesis import given
 
-from spotkeeper.adapters.dynamodb import load_table
-from spotkeeper.adapters.dynamodb.load_items import Item, text_of, unpack
 from spotkeeper.adapters.dynamodb.load_memory import LoadMemory
 from spotkeeper.adapters.dynamodb.load_table import LoadDigestTable
 from spotkeeper.domain.load.digest import digest, sent_iso
@@ -153,23 +150,6 @@ def test_a_small_window_is_read_in_one_call(dynamodb: "DynamoDBClient", queries:
     table.add([sent(at_s, at_s) for at_s in range(WINDOW_S)])
     assert [logs_read(table, 0), logs_read(table, 60)] == [WINDOW_S, 60]
     assert queries == ["2026-11-20T12:00:00.000Z", "2026-11-20T12:01:00.000Z"]
-
-
-def test_of_a_small_window_only_what_is_new_is_unpacked(
-    dynamodb: "DynamoDBClient", monkeypatch: pytest.MonkeyPatch
-) -> None:
-    table, unpacked = LoadDigestTable(dynamodb, TABLE), list[str]()
-
-    def noted(fleet: str, item: Item) -> Sequence[LoadDigest]:
-        unpacked.append(text_of(item, "sk"))
-        return unpack(fleet, item)
-
-    monkeypatch.setattr(load_table, "unpack", noted)
-    table.add([sent(at_s, at_s) for at_s in range(0, WINDOW_S, 10)])
-    assert logs_read(table, 0) == len(unpacked) == 12
-    table.add([sent(500, 35)])
-    assert logs_read(table, 30) == 10
-    assert len(unpacked) == 13
 
 
 def test_a_memory_holds_no_more_than_its_window() -> None:

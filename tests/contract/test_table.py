@@ -1,7 +1,6 @@
 """What is read and written by operators and for money: on moto, and on the lab's own table."""
 
 from dataclasses import replace
-from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import boto3
@@ -9,8 +8,6 @@ import pytest
 from botocore.exceptions import ClientError
 
 from spotkeeper.adapters.dynamodb.controls import ControlTable
-from spotkeeper.adapters.dynamodb.decision_records import DecisionRecords
-from spotkeeper.adapters.dynamodb.fleet_state import FleetStateTable
 from spotkeeper.adapters.dynamodb.ledger import LedgerTable
 from spotkeeper.domain.money.ledger import LedgerItem
 from spotkeeper.domain.permission import Control, Mode, Pause
@@ -18,7 +15,7 @@ from spotkeeper.domain.purchase import PurchaseOption
 from spotkeeper.ports import Conflict, Unreadable
 from spotkeeper_lab.cloud.values import Physics
 from spotkeeper_lab.local_aws.context import VirtualTime, create_table, local_aws
-from tests.builders import NOON, TABLE, at, held
+from tests.builders import NOON, TABLE, at
 from tests.contract.conftest import cloud_of
 
 if TYPE_CHECKING:
@@ -38,37 +35,6 @@ def table(request: pytest.FixtureRequest) -> "Iterator[DynamoDBClient]":
         client = boto3.client("dynamodb")
         create_table(client, TABLE)
         yield client
-
-
-def test_records_are_read_newest_first(table: "DynamoDBClient") -> None:
-    states = FleetStateTable(table, TABLE, timedelta(days=30))
-    every = [held(at=at(60 * minute), seen={"SpotDesired": 3}) for minute in range(5)]
-    for record in (*every, held(fleet="search")):
-        states.record(record)
-    table.put_item(
-        TableName=TABLE,
-        Item={**KEY, "sk": {"S": f"decision#{at(90).isoformat()}#health#x"}, "record": {"S": "{"}},
-    )
-    records = DecisionRecords(table, TABLE)
-    assert records.newest("ocr", 2).records == (every[4], every[3])
-    found = records.between("ocr", at(60), at(180))
-    assert (found.records, found.unreadable) == ((every[3], every[2], every[1]), 1)
-
-
-def test_the_ledger_has_what_runs_and_what_ended_since(table: "DynamoDBClient") -> None:
-    ledger = LedgerTable(table, TABLE)
-    one = LedgerItem(
-        fleet="ocr", instance_id="i-1", pool="a/x", option=PurchaseOption.SPOT, since=NOON
-    )
-    other = replace(one, instance_id="i-2")
-    ledger.put([one, other, replace(one, fleet="search")])
-    assert ledger.open_items("ocr") == (one, other)
-    ended = replace(one, until=at(600))
-    ledger.put([ended])
-    ledger.put([ended])
-    assert ledger.open_items("ocr") == (other,)
-    assert ledger.since("ocr", at(600)) == (ended, other)
-    assert ledger.since("ocr", at(601)) == (other,)
 
 
 def test_a_life_that_an_earlier_release_closed_again_and_again_is_read_once(

@@ -4,14 +4,12 @@ import json
 from collections.abc import Callable
 from contextlib import suppress
 
-import boto3
 import pytest
 
 from functions.check_availability.app import handler as availability
 from functions.check_health.app import handler as health
-from spotkeeper.adapters import fleet_documents
 from spotkeeper.observability import TurnFailed
-from tests.functions.conftest import TABLE, Stage, document, slow_down
+from tests.functions.conftest import Stage, document, slow_down
 
 type StageOf = Callable[..., Stage]
 
@@ -126,23 +124,6 @@ def test_a_function_that_starts_without_the_parameter_store_takes_the_copy(
         stage.call(availability)
     assert stage.took_s <= 20
     assert stage.cloud.group("ocr-on-demand").desired == 4
-
-
-def test_a_changed_document_is_copied_by_the_next_that_reads_it(
-    stage_of: StageOf, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(fleet_documents, "CACHE_S", 0)
-    stage = stage_of(("ocr",))
-    stage.call(availability)
-    first = stage.counted("dynamodb")["PutItem"]
-    stage.call(availability)
-    assert stage.counted("dynamodb")["PutItem"] == first - 1, "what did not change is not copied"
-    bounds = {"spot_min": 0, "spot_max": 9, "on_demand_max": 9}
-    stage.put("ocr", json.dumps(document("ocr", bounds=bounds)))
-    stage.call(availability)
-    key = {"pk": {"S": "documents"}, "sk": {"S": "copy"}}
-    copy = boto3.client("dynamodb").get_item(TableName=TABLE, Key=key)["Item"]["texts"]["S"]
-    assert json.loads(copy) == {"ocr": json.dumps(document("ocr", bounds=bounds))}
 
 
 def test_a_large_release_takes_several_turns_and_no_time_of_another_fleet(

@@ -123,22 +123,6 @@ def test_a_call_that_is_throttled_does_not_end_the_watch(
     assert err.count("error: describing stack test: Throttling") == 2
 
 
-def test_watching_looks_again_and_again(deployed: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    waits: list[float] = []
-
-    def wait(seconds: float) -> None:
-        waits.append(seconds)
-        deployed.at(deployed.cloud.now_s + seconds)
-        if len(waits) == 2:
-            raise KeyboardInterrupt
-
-    monkeypatch.setattr("spotkeeper_cli.stack_commands.time.sleep", wait)
-    code, out, _ = run("status", "--watch", "10s")
-    assert (code, waits) == (130, [10.0, 10.0])
-    assert "12:18:00 UTC" in out
-    assert "12:18:10 UTC" in out
-
-
 def test_a_profile_that_is_not_there(deployed: Stage) -> None:
     del deployed
     told = refused("status", "--profile", "nobody")

@@ -316,32 +316,6 @@ def test_a_bucket_is_written_under_a_condition(store: Store, tmp_path: Path) -> 
         store.download("c/d", tmp_path / "copy")
 
 
-def test_a_job_goes_on_on_the_next_machine(store: Store, tmp_path: Path) -> None:
-    first = keeper_of(store, 1, 1)
-    assert first.claim().step is None
-    assert first.load(tmp_path / "one") == (None, "")
-    for step in (1, 2, 3):
-        assert first.commit(entry_in(tmp_path / "one", step))
-    second = keeper_of(store, 2, 2)
-    assert second.claim().step == "000003"
-    loaded, _ = second.load(tmp_path / "two")
-    assert loaded is not None
-    assert [(loaded.path / part).read_text() for part in PARTS] == ["3", "3"]
-    with pytest.raises(TakenOver):
-        first.commit(entry_in(tmp_path / "one", 4))
-    with pytest.raises(TakenOver):
-        keeper_of(store, 1, 1).claim()
-    # An upload that came too late is withdrawn by the machine that made it.
-    assert set(store.keys("jobs/resnet/steps/")) == second.head.keys
-    second.finish(0)
-    third = keeper_of(store, 3, 3)
-    assert third.claim().done
-    assert third.head.owner.instance_id == "i-2"
-    # The two newest checkpoints stay.
-    assert set(store.keys("jobs/resnet/steps/")) == third.head.keys
-    assert len(third.head.keys) == 2 * len(PARTS)
-
-
 def test_an_older_machine_deletes_nothing_of_a_newer_one(tmp_path: Path) -> None:
     store = Objects()
     old, new = keeper_of(store, 1, 1), keeper_of(store, 2, 2)

@@ -142,22 +142,6 @@ def test_a_message_is_the_same_for_every_agent_that_sends_it(tmp_path: Path) -> 
     }  # fmt: skip
 
 
-def test_the_ring_loses_the_oldest_and_tells_how_many(tmp_path: Path) -> None:
-    journal = Journal(tmp_path, most_logs=10)
-    for batch in range(1, 6):
-        journal.append(lines(4 * batch, 4), "a", batch)
-        journal.seal()
-    assert journal.waiting <= 10
-    lost = journal.counts.lost
-    found: list[str] = []
-    while segment := journal.oldest():
-        lost += json.loads(segment.told or "{}").get("lost", 0)
-        found += segment.lines
-        journal.done(segment)
-    assert lost == 20 - len(found)
-    assert found[-1] == lines(23, 1)[0]
-
-
 def test_a_full_disk_costs_nothing_but_safety(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

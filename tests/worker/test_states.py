@@ -100,22 +100,6 @@ def test_a_step(
     assert state_of(before, leave, workers, settled, served=served) is after
 
 
-@pytest.mark.parametrize(
-    ("workers", "after"),
-    [
-        (Workers(expected=2), State.SERVING),
-        (Workers(expected=2, gone=True), State.BOOTING),
-        # All were gone, and one of two is back: it serves.
-        (Workers(expected=2, ready=("a",)), State.SERVING),
-    ],
-)
-def test_a_machine_without_a_worker_stops_serving_after_a_while(
-    workers: Workers, after: State
-) -> None:
-    for before in (State.SERVING, State.BOOTING):
-        assert state_of(before, None, workers, settled=False, served=True) is after
-
-
 @given(
     before=st.sampled_from(State),
     target=st.sampled_from([None, *TARGETS]),

@@ -329,23 +329,6 @@ def test_a_machine_joins_serves_drains_and_goes(
 
 
 @pytest.mark.allow_hosts(["127.0.0.1"])
-def test_a_drain_ends_at_its_deadline(
-    on_ec2: OnEc2, two: list[Place], machine: FakeMachine
-) -> None:
-    machine.launch()
-    for place in two:
-        place.ready()
-    on_ec2.step()
-    two[0].begin()
-    machine.scale_in()
-    for _ in range(20):
-        on_ec2.step(30)
-    assert on_ec2.completed == ["spotkeeper-ready"]
-    on_ec2.step(30)
-    assert on_ec2.completed == ["spotkeeper-ready", "spotkeeper-drain"]
-
-
-@pytest.mark.allow_hosts(["127.0.0.1"])
 def test_maintenance_drains_a_quarter_of_an_hour_before(
     on_ec2: OnEc2, two: list[Place], machine: FakeMachine
 ) -> None:

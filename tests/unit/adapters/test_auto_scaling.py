@@ -200,20 +200,6 @@ def test_a_launch_that_waits_for_spot_is_looked_up_by_its_request(aws: Aws) -> N
     assert failure.message == "spot request sir-1a2b3c4d: capacity-not-available"
 
 
-def test_spot_requests_in_trouble_name_their_instance_and_since_when(aws: Aws) -> None:
-    requests = [
-        spot_request("marked-for-termination", "i-0a"),
-        spot_request("instance-terminated-no-capacity", "i-0b"),
-        spot_request("capacity-not-available"),
-    ]
-    aws.ec2.add_response("describe_spot_instance_requests", {"SpotInstanceRequests": requests})
-    marked, ended, waiting = aws.reader.troubled_spot_requests(["i-0a", "i-0b"], SINCE)
-    assert (marked.instance_id, marked.at_risk_since, marked.failure) == ("i-0a", at(-10), None)
-    assert (ended.instance_id, ended.at_risk_since, ended.taken) == ("i-0b", None, True)
-    assert ended.failure
-    assert (waiting.instance_id, waiting.at_risk_since) == ("", None)
-
-
 def test_the_spot_requests_of_the_asked_instances_are_read_in_pages(aws: Aws) -> None:
     filters = [
         {"Name": "instance-id", "Values": ["i-0a", "i-0b"]},

@@ -134,40 +134,6 @@ def test_what_is_kept_and_not_understood_is_afresh_and_named(
     assert taken(states, 2).unreadable == ()
 
 
-@pytest.mark.parametrize(
-    "stored",
-    [{"S": ""}, {"S": "{"}, {"N": "5"}, {"S": json.dumps({"instance_ids": [], "at": NAIVE})}],
-)
-def test_a_note_that_is_not_understood_is_left_out_and_named(
-    states: FleetStateTable, dynamodb: "DynamoDBClient", stored: Any
-) -> None:
-    good = AtRiskNote(instance_ids=("i-0a",), at=at(0))
-    notes: Any = {"L": [stored]}
-    item = {"pk": {"S": "fleet#ocr"}, "sk": {"S": "state"}, "availability_notes": notes}
-    dynamodb.put_item(TableName=TABLE, Item=item)
-    lease = taken(states, note=good)
-    assert (lease.notes, lease.notes_seen) == ((good,), 2)
-    (wrong,) = lease.unreadable
-    assert wrong.startswith("availability note: ")
-    assert states.commit(lease, AvailabilityMemory(), at(1))
-    assert taken(states, 2).notes == ()
-
-
-def test_a_memory_of_an_older_release_keeps_what_is_still_known(
-    states: FleetStateTable, dynamodb: "DynamoDBClient"
-) -> None:
-    old = {"backoff_s": 4, "forgotten_field": [1, 2]}
-    dynamodb.put_item(
-        TableName=TABLE,
-        Item={
-            "pk": {"S": "fleet#ocr"},
-            "sk": {"S": "state"},
-            "availability_memory": {"S": json.dumps(old)},
-        },
-    )
-    assert taken(states).availability == AvailabilityMemory(backoff_s=4)
-
-
 def test_a_thousand_notes_are_read_by_one_turn_and_cost_a_few_units_each() -> None:
     """A zone that goes warns of its instances one by one, while turns are at work."""
     dynamodb = table_client()
@@ -200,22 +166,6 @@ def record(reason: str, controller: Controller = Controller.AVAILABILITY) -> Dec
         outcomes=(Outcome(asked="on-demand: desired 2", error="Throttled"),),
         alarms=("quota",),
     )
-
-
-def test_records_have_a_lifetime_and_an_order(
-    states: FleetStateTable, dynamodb: "DynamoDBClient"
-) -> None:
-    for n in range(12):
-        states.record(record(f"round {n}"))
-    stored = sorted(items(dynamodb), key=lambda item: item["sk"]["S"])
-    assert [json.loads(i["record"]["S"])["reason"] for i in stored] == [
-        f"round {n}" for n in range(12)
-    ]
-    assert {int(i["expires_at"]["N"]) for i in stored} == {int(at(30 * 86_400).timestamp())}
-    assert stored[0]["sk"]["S"].startswith("decision#2026-11-20T12:00:00+00:00#availability#")
-    assert json.loads(stored[0]["record"]["S"])["outcomes"] == [
-        {"asked": "on-demand: desired 2", "error": "Throttled", "would": False}
-    ]
 
 
 # A write is charged by the KiB.

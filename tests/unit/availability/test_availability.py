@@ -640,20 +640,6 @@ def test_the_allowance_is_a_share_of_the_warned_and_no_more_than_the_others(
     assert lost_warnings(bursts, spot_group, gone.keys(), 0.15) == allowance
 
 
-def test_a_warned_instance_brings_one_more_and_it_goes_after_the_burst() -> None:
-    warm = WARM
-    before = turn(0, one_pool(6), group("on-demand", 0), of=warm)
-    risk = {POOL[0]: at(60)}
-    warned = turn(60, one_pool(6), group("on-demand", 0), before.memory, warm, warned=risk)
-    assert warned.on_demand_desired == 2
-    back = group("on-demand", 2, instances(ids("b", 2)))
-    healed = replace(one_pool(6), instances=instances(POOL[1:7]))
-    held = turn(200, healed, back, warned.memory, warm)
-    assert held.on_demand_desired - len(held.ends) == 1
-    after = turn(260, healed, back, held.memory, warm)
-    assert after.on_demand_desired - len(after.ends) == 0
-
-
 # --- the optional policy of elevated risk ---
 
 

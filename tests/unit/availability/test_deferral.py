@@ -17,7 +17,7 @@ from spotkeeper.domain.availability.memory import (
 from spotkeeper.domain.availability.risk import watch_starts
 from spotkeeper.domain.decision import Action
 from spotkeeper.domain.failure import FailureClass
-from spotkeeper.domain.fleet import Fleet, Group, Instance
+from spotkeeper.domain.fleet import Fleet, Group
 from spotkeeper.domain.settings.availability import AvailabilityPolicy
 from tests.builders import Turn, at, failure, fleet, group, ids, instances, turn
 
@@ -59,19 +59,6 @@ def warned(
     """The turn at noon, in which one instance of four is warned."""
     known = {WARNED: at(0)} if risk is None else risk
     return turn(0, spot(), NONE, memory or measured(60), of or warm(), warned=known, **more)
-
-
-def test_what_is_warned_is_backfilled_just_in_time() -> None:
-    first = warned()
-    assert (first.action, first.rule, first.on_demand_desired) == (Action.HOLD, "just in time", 0)
-    assert first.look_again_at == at(30)
-    assert first.reason.endswith(
-        "1 short; warned instances still serve: backfill for them starts in 30 s"
-    )
-    early = turn(24, spot(LEFT), NONE, first.memory, warm())
-    assert (early.action, early.look_again_at) == (Action.HOLD, None)
-    due = turn(30, spot(LEFT), NONE, early.memory, warm())
-    assert (due.action, due.on_demand_desired, due.look_again_at) == (Action.BACKFILL, 1, None)
 
 
 @pytest.mark.parametrize(("notice_s", "look_again_s"), [(120, 30), (100, 10), (90, None)])
@@ -205,21 +192,6 @@ def after(decision: Turn) -> int:
     return decision.on_demand_desired - len(decision.ends)
 
 
-@given(warnings, policies, st.integers(0, 8), st.integers(0, 8))
-def test_putting_off_asks_for_no_more_and_gives_nothing_else_back(
-    warned: dict[str, int], policy: AvailabilityPolicy, serving: int, there: int
-) -> None:
-    spot, on_demand = group("spot", 8, instances(POOL[:serving])), backfill(there)
-    risk = {i: at(seconds) for i, seconds in warned.items()}
-    of = fleet(availability=policy)
-    late = turn(0, spot, on_demand, a_minute(), of, warned=risk)
-    at_once = turn(0, spot, on_demand, a_minute(), of, warned=risk, can_defer=False)
-    assert after(late) <= after(at_once)
-    assert after(late) >= min(there, after(at_once))
-    assert (late.drain, late.detach, late.spot) == (at_once.drain, at_once.detach, at_once.spot)
-    assert (late.look_again_at is not None) == (after(late) < after(at_once))
-
-
 @given(warnings, policies, st.integers(0, 3))
 def test_a_turn_at_each_instant_that_is_asked_for_is_never_too_late(
     warned: dict[str, int], policy: AvailabilityPolicy, there: int
@@ -240,47 +212,3 @@ def test_a_turn_at_each_instant_that_is_asked_for_is_never_too_late(
             break
         risk, now = {}, (decision.look_again_at - at(0)).total_seconds()
     assert desired >= len(warned)
-
-
-@given(warnings.filter(bool), policies, st.integers(9, 120))
-def test_warnings_ask_for_backfill_in_one_direction_and_then_give_it_back(
-    warned: dict[str, int], policy: AvailabilityPolicy, every_s: int
-) -> None:
-    """Spot is whole again after four minutes; on-demand always delivers at once."""
-    memory, of = a_minute(), fleet(availability=policy)
-    risk = {i: at(seconds) for i, seconds in warned.items()}
-    desired, moves, inside = 0, list[Action](), list(instances(POOL))
-    for now in (*range(0, 360, every_s), *range(360, 1800, 240)):
-        if now >= 120:
-            inside = [i for i in inside if i.instance_id not in warned]
-        spot = group("spot", 8, (*inside, *_replacements(len(inside), now)))
-        decision = turn(now, spot, backfill(desired), memory, of, warned=risk)
-        moves += [decision.action] if after(decision) != desired else []
-        desired, memory, risk = after(decision), decision.memory, {}
-        inside = [i for i in inside if i.instance_id not in decision.detach]
-    assert desired == 0
-    assert Action.BACKFILL not in moves[moves.index(Action.RELEASE) :] if moves else True
-
-
-def _replacements(inside: int, now: int) -> tuple[Instance, ...]:
-    return instances(ids("c", 8 - inside)) if now >= 240 else ()
-
-
-@given(st.integers(0, 119), st.integers(0, 89))
-def test_one_instant_is_asked_for_once(warned_s: int, start_s: int) -> None:
-    policy = AvailabilityPolicy(on_demand_warm=True, early_replacement=False, deferral_margin_s=30)
-    of = fleet(availability=policy)
-    memory = a_minute()
-    start = replace(memory.risk.deferral.starts[0], served=at(start_s - 7200))
-    deferral = replace(memory.risk.deferral, starts=(start,))
-    memory = replace(memory, risk=replace(memory.risk, deferral=deferral))
-    asked = list[float]()
-    for now in range(0, 120, 3):
-        spot, risk = group("spot", 8, instances(POOL)), {POOL[0]: at(-warned_s)}
-        decision = turn(now, spot, backfill(0), memory, of, warned=risk)
-        memory = decision.memory
-        if decision.look_again_at:
-            asked.append((decision.look_again_at - at(0)).total_seconds())
-        if decision.on_demand_desired:
-            break
-    assert asked in ([], [120 - warned_s - start_s - 30])

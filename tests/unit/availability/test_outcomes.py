@@ -8,19 +8,14 @@ from hypothesis import strategies as st
 
 from spotkeeper.domain.availability.actions import (
     AvailabilityAction,
-    Drain,
     EndBackfill,
-    ReplaceEarly,
-    RequestSpot,
-    Terminate,
     Unmark,
 )
 from spotkeeper.domain.availability.decide import apply, assess, plan
-from spotkeeper.domain.availability.memory import AvailabilityMemory, Level, Unsure
+from spotkeeper.domain.availability.memory import AvailabilityMemory, Level
 from spotkeeper.domain.availability.snapshot import Snapshot, Sweep
 from spotkeeper.domain.decision import Answer
 from spotkeeper.domain.fleet import Observation
-from spotkeeper.domain.settings.availability import AvailabilityPolicy
 from tests.builders import answered, at, fleet, group, ids, instances, turn
 from tests.laws import shuffles
 
@@ -53,41 +48,6 @@ def situations(draw: st.DrawFn) -> tuple[Snapshot, AvailabilityMemory]:
     return snapshot, memory
 
 
-@given(situations())
-def test_a_refused_turn_leaves_the_memory_of_what_was_seen(
-    situation: tuple[Snapshot, AvailabilityMemory],
-) -> None:
-    wanted = plan(assess(*situation))
-    refused = [Answer.REFUSED for _ in wanted.actions]
-    assert apply(wanted.memory, wanted.actions, refused, at(0)) == wanted.memory
-    before = situation[1]
-    for name in ("unsure", "capacity_requests", "detached"):
-        assert getattr(wanted.memory, name) == getattr(before, name)
-    assert set(wanted.memory.drained) <= set(before.drained)
-
-
-@given(situations(), shuffles)
-def test_what_was_refused_is_due_again_and_what_was_done_is_not(
-    situation: tuple[Snapshot, AvailabilityMemory], random: Random
-) -> None:
-    """The groups stay as they are. Whose mark is taken off serves again: that stays refused."""
-    snapshot, memory = situation
-    wanted = plan(assess(snapshot, memory))
-    answers = [
-        Answer.REFUSED if isinstance(a, Unmark) else random.choice([Answer.DONE, Answer.REFUSED])
-        for a in wanted.actions
-    ]
-    after = apply(wanted.memory, wanted.actions, answers, at(0))
-    later = replace(snapshot, seen=replace(snapshot.seen, seen_at=at(1)))
-    again = set(map(due, plan(assess(later, after)).actions))
-    remembered = (Drain, Terminate)
-    for action, answer in zip(wanted.actions, answers, strict=True):
-        if answer is Answer.REFUSED:
-            assert due(action) in again
-        elif isinstance(action, remembered):
-            assert due(action) not in again
-
-
 def due(action: AvailabilityAction) -> tuple[type, object]:
     """What an action is about, whatever it says of it."""
     about = getattr(action, "instance_id", None) or getattr(action, "group", None)
@@ -109,20 +69,6 @@ def test_the_order_of_the_answers_does_not_matter(
     assert dict(one.detached) == dict(other.detached)
 
 
-def test_a_backfill_whose_answer_was_lost_is_looked_up() -> None:
-    memory = AvailabilityMemory(need=4, spot_seen=4, seen_at=at(-10))
-    short = group("spot", 4, instances(SPOT[:3]))
-    lost = answered(
-        turn(0, short, group("on-demand", 0), memory).plan, dict.fromkeys(range(9), Answer.LOST)
-    )
-    assert lost.unsure == Unsure(at=at(0), before=0)
-    nothing = turn(10, short, group("on-demand", 0), lost)
-    assert nothing.plan.assessment.found == 0
-    there = turn(10, short, group("on-demand", 1), lost)
-    assert (there.plan.assessment.found, there.action.value) == (1, "hold")
-    assert there.plan.memory.unsure is None
-
-
 def test_an_end_whose_answer_was_lost_is_looked_up() -> None:
     whole = group("spot", 4, instances(SPOT[:4]))
     memory = turn(-300, whole, group("on-demand", 0)).memory
@@ -131,23 +77,6 @@ def test_an_end_whose_answer_was_lost_is_looked_up() -> None:
     lost = answered(wanted, {0: Answer.LOST, 1: Answer.LOST})
     one_left = turn(10, whole, group("on-demand", 1, instances(BACK[:1])), lost)
     assert one_left.plan.assessment.found == -1
-
-
-def test_what_a_crash_must_not_lose_is_what_a_lost_answer_leaves() -> None:
-    memory = AvailabilityMemory(need=4, spot_seen=4, seen_at=at(-60), in_service=4)
-    wanted = turn(
-        0,
-        group("spot", 4, instances(SPOT[:3])),
-        group("on-demand", 0),
-        memory,
-        fleet(availability=AvailabilityPolicy(elevated_risk_s=1800)),
-        warned={SPOT[0]: at(0)},
-    ).plan
-    kinds = {type(action) for action in wanted.actions}
-    assert {ReplaceEarly, RequestSpot} <= kinds
-    intended = answered(wanted, dict.fromkeys(range(9), Answer.LOST))
-    assert set(intended.detached) == {SPOT[0]}
-    assert {request.desired for request in intended.capacity_requests} == {4, 5}
 
 
 def test_after_a_lost_memory_only_what_is_proven_to_be_detached_is_ended() -> None:

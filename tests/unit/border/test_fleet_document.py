@@ -13,7 +13,7 @@ from spotkeeper.adapters.fleet_documents import FleetDocumentStore
 from spotkeeper.border.fleet_document import FleetDocumentError, parse_fleet
 from spotkeeper.domain.fleet import Fleet
 from spotkeeper.domain.permission import Mode
-from spotkeeper.domain.settings.availability import AvailabilityPolicy, RebalanceMeaning
+from spotkeeper.domain.settings.availability import AvailabilityPolicy
 from spotkeeper.domain.settings.sizing import Bounds, Objective, SizingPolicy
 from spotkeeper.domain.settings.worker_health import WorkerHealthPolicy
 from spotkeeper.ports import Unavailable
@@ -37,21 +37,6 @@ def refused(text: str) -> str:
     return str(caught.value)
 
 
-def test_what_is_left_out_has_the_defaults_of_the_domain() -> None:
-    assert parsed() == Fleet(
-        name="ocr",
-        spot_group="ocr-spot",
-        on_demand_group="ocr-on-demand",
-        bounds=Bounds(spot_min=0, spot_max=20, on_demand_max=10),
-    )
-    empty = parsed(sizing={}, availability={}, worker_health={})
-    assert (empty.sizing, empty.availability, empty.worker_health) == (
-        SizingPolicy(),
-        AvailabilityPolicy(),
-        WorkerHealthPolicy(),
-    )
-
-
 @pytest.mark.parametrize("value", [0, 900, 1.5, "long", None])
 def test_a_setting_of_an_earlier_release_is_passed_over_and_named(value: object) -> None:
     old = parsed(
@@ -71,22 +56,6 @@ def test_a_setting_of_an_earlier_release_is_passed_over_and_named(value: object)
 def test_a_setting_of_an_earlier_release_may_be_among_the_overrides() -> None:
     override = json.dumps({"availability": {"settle_s": 60}})
     assert parse_fleet("ocr", json.dumps(LEAST), override).unused == ("availability.settle_s",)
-
-
-def test_what_is_set_is_read() -> None:
-    fleet = parsed(
-        workers_per_instance=4,
-        onprem_workers=2,
-        sizing={"enabled": False, "target_load_rate": 0.5},
-        availability={"rebalance": "at_risk", "elevated_risk_s": 60, "early_replacement": False},
-        worker_health={"replacements_per_hour": 0},
-    )
-    assert (fleet.workers_per_instance, fleet.onprem_workers) == (4, 2)
-    assert fleet.sizing == SizingPolicy(enabled=False, target_load_rate=0.5)
-    assert fleet.availability == AvailabilityPolicy(
-        rebalance=RebalanceMeaning.AT_RISK, elevated_risk_s=60, early_replacement=False
-    )
-    assert fleet.worker_health == WorkerHealthPolicy(replacements_per_hour=0)
 
 
 def test_an_objective_is_read_and_a_wait_of_nothing_is_none() -> None:

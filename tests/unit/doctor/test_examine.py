@@ -221,25 +221,6 @@ def test_two_fleets_share_a_quota() -> None:
     assert "80 vCPUs; the fleets may need 84" in found.evidence
 
 
-@pytest.mark.parametrize(
-    ("why", "fix"),
-    [
-        (
-            "Refused: AccessDenied: no",
-            "allow iam:GetRole to the role that runs this, and run it again",
-        ),
-        ("Unavailable: Unable to locate credentials", "run it again when AWS can be reached"),
-        ("Throttled: Throttling: Rate exceeded", "run it again when AWS can be reached"),
-        ("Gone: NoSuchEntity: not found", "correct what is named, and run it again"),
-        ("the group has no launch template", "correct what is named, and run it again"),
-    ],
-)
-def test_only_a_refusal_is_mended_by_a_permission(why: str, fix: str) -> None:
-    (found,) = examine(good.account(roles=Unseen(action="iam:GetRole", why=why)))
-    assert found.evidence == f"iam:GetRole: {why}"
-    assert found.fix.startswith(fix)
-
-
 def test_everything_unseen_is_never_well() -> None:
     nothing = Unseen(
         action="autoscaling:DescribeAutoScalingGroups", why="Refused: ExpiredToken: old"

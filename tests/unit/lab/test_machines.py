@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from spotkeeper_lab.cloud.values import IN_SERVICE, TERMINATING, InstanceView, Purchase
 from spotkeeper_lab.traces.requests import generate_requests
 from spotkeeper_lab.workers import POLL_S, VISIBILITY_S, Machines, Served, Workforce
-from spotkeeper_worker.worker import MARGIN_S
 
 ONE = "i-00000000000000001"
 NOTICE_S = 120.0
@@ -64,22 +63,6 @@ class Stage:
 @pytest.fixture
 def stage() -> Stage:
     return Stage()
-
-
-@pytest.mark.parametrize(
-    ("told", "stops_s"),
-    [
-        # What is known to be done by then is served: no request has run, so the margin alone.
-        ({"warned_s": 100.0}, 100.0 + NOTICE_S - MARGIN_S),
-        ({"gone_s": 180.0}, 180.0 - MARGIN_S),
-        ({"warned_s": 100.0, "gone_s": 180.0}, 180.0 - MARGIN_S),
-        ({"gone_s": 180.0, "group": ""}, 180.0 - MARGIN_S),
-    ],
-)
-def test_a_machine_that_knows_its_end_serves_until_then(
-    stage: Stage, told: dict[str, Any], stops_s: float
-) -> None:
-    assert stage.until(100.0, **told) == stops_s
 
 
 @pytest.mark.parametrize("told", [{"state": TERMINATING}, {"group": ""}])

@@ -4,7 +4,6 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 import pytest
-from hypothesis import given
 from hypothesis import strategies as st
 
 from spotkeeper.domain.money.ledger import (
@@ -176,17 +175,3 @@ def test_two_savings_told_apart() -> None:
 prices = st.lists(
     st.tuples(st.integers(-48, 48), st.floats(0.01, 5)), max_size=8, unique_by=lambda it: it[0]
 )
-
-
-@given(prices, st.floats(0, 24), st.floats(0.01, 24), st.floats(0, 1))
-def test_a_time_costs_what_its_parts_cost(
-    points: list[tuple[int, float]], first: float, length: float, cut: float
-) -> None:
-    points.sort()
-    series = PriceSeries(at=tuple(hour(h) for h, _ in points), usd=tuple(usd for _, usd in points))
-    since, until = hour(first), hour(first + length)
-    middle = since + cut * (until - since)
-    whole = series.cost(since, until)
-    left, right = series.cost(since, middle), series.cost(middle, until)
-    assert whole == pytest.approx((left[0] + right[0], left[1] + right[1]), abs=1e-6)
-    assert 0 <= whole[1] <= length + 1e-6

@@ -101,26 +101,6 @@ def test_a_fleet_that_serves() -> None:
     assert "no request waits now; 95 % of 36 requests started within" in text
 
 
-def test_a_total_outage_keeps_no_figure_of_before() -> None:
-    """Records of a minute ago say that all is well; nothing serves, and 30 requests wait."""
-    queued = {"RequestsInFlight": 0, "SearchLogAge": 900}
-    before = [health(20 + 60 * n, RequestsQueued=30 - n, **queued) for n in range(3)]
-    status = looked(
-        groups=groups(serving=()),
-        records=(availability(), *before),
-        digests=[],
-        queue=QueueLength(waiting=30, in_flight=0),
-    )
-    assert (status.whole, status.load, code(status)) == (False, None, 1)
-    text = screen(status)
-    assert "NOT WHOLE: 0 of 6 wanted are in service" in text
-    assert "load unknown: the newest search log is" in text
-    assert "no instance is in service" in text
-    assert "30 requests wait now, the oldest for at least 118 s" in text
-    assert "6 workers" not in text
-    assert "95 % start" not in text
-
-
 def test_live_workers_are_those_of_instances_that_are_in_service() -> None:
     """Six logged until a moment ago; four of their instances are gone, two work at 90 %."""
     digests = [*logs(SIX[:2], 5, 9.0, 120), *logs(SIX[2:], 15, busy_s=2.0)]
@@ -248,19 +228,6 @@ def test_after_two_missed_minutes_it_is_not_known_whether_a_fleet_is_whole(
     age_s: float, whole: bool | None
 ) -> None:
     assert looked(records=(availability(age_s), health(age_s))).whole is whole
-
-
-def test_turns_that_fail_are_shown_with_their_error() -> None:
-    """Auto Scaling throttled three turns; the groups are readable now."""
-    error = "Throttled: describing Auto Scaling groups"
-    failing = [failed(Controller.AVAILABILITY, age, error) for age in (20, 80, 140)]
-    status = looked(records=(*failing, health(), availability(200)))
-    assert (status.whole, code(status)) == (None, 1)
-    assert status.turn_age_s[Controller.AVAILABILITY] == 200
-    text = screen(status)
-    assert f"UNKNOWN: no availability turn has worked for 3 min: {error}" in text
-    assert f"FAILING availability: 3 turns have failed since 11:57:40: {error}" in text
-    assert "turns availability 3 min ago" in text
 
 
 def test_a_health_turn_that_fails_is_no_reason_to_call_a_fleet_broken_but_to_look() -> None:

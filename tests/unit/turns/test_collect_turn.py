@@ -3,11 +3,8 @@
 import json
 from collections.abc import Sequence
 from datetime import datetime, timedelta
-from random import Random
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from spotkeeper.border import search_log
 from spotkeeper.border.queue_messages import Message
@@ -21,7 +18,6 @@ from spotkeeper.turns import collect_search_logs
 from spotkeeper.turns.collect_report import CollectReport, FleetCounts, NotStored
 from spotkeeper.turns.collect_search_logs import BATCH_LOGS, collect
 from spotkeeper_lab.fakes import FakeLoadTable
-from tests.laws import series, shuffles
 from tests.search_logs import FLEET, SENT, before, lines, message, packed, sent_log
 
 KNOWN = frozenset({FLEET, "search"})
@@ -84,22 +80,6 @@ def test_a_log_in_several_messages_of_a_batch_counts_once() -> None:
     # Delivered again alone, it is known by its content, and the digest without the log counts.
     run([resent], table)
     assert (finished(table), len(table.items)) == (3, 3)
-
-
-@given(st.lists(series(9, min_size=1, max_size=6), min_size=1, max_size=6), shuffles)
-def test_within_a_batch_neither_order_nor_repetition_matters(
-    batch: list[tuple[int, ...]], random: Random
-) -> None:
-    messages = [
-        message([sent_log(number) for number in numbers], f"m-{at}", before(-random.randrange(61)))
-        for at, numbers in enumerate(batch)
-    ]
-    again = random.choices(messages, k=random.randrange(4))
-    tables = [FakeLoadTable(), FakeLoadTable()]
-    run(messages, tables[0])
-    run(random.sample(messages + again, len(messages + again)), tables[1])
-    assert tables[0].items == tables[1].items
-    assert finished(tables[0]) == len({number for numbers in batch for number in numbers})
 
 
 def test_logs_of_a_fleet_that_does_not_exist_fail_by_name() -> None:

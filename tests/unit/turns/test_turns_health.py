@@ -68,21 +68,6 @@ def test_what_nobody_foresaw_stops_one_fleet_and_is_raised_when_all_had_their_tu
     assert stage.states.acquire("met", Controller.HEALTH, instant(START_S), None) is not None
 
 
-@pytest.mark.parametrize("known", [True, False])
-def test_stale_logs_change_nothing_and_raise_alarms(known: bool) -> None:
-    """So they do where the memory was lost in the silence."""
-    stage = Stage()
-    stage.serve(0, dict.fromkeys(stage.spot, 0.9))
-    if known:
-        stage.turn(0)
-    before = stage.cloud.group("spot").desired
-    (record,) = stage.turn(4).records
-    alarms = ("stale-search-logs", "nobody-serves")
-    assert (record.rule, record.alarms) == ("stale search logs", alarms)
-    assert (record.seen["StaleSearchLogs"], record.seen["SearchLogAge"]) == (1, 240)
-    assert (record.outcomes, stage.cloud.group("spot").desired) == ((), before)
-
-
 def test_a_hung_worker_is_replaced_after_two_observations() -> None:
     stage = Stage(sizing=SizingPolicy(enabled=False))
     victim = hung(stage)
