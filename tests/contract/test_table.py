@@ -70,19 +70,6 @@ def test_pages_go_on_where_they_ended(table: "DynamoDBClient") -> None:
     assert read(ScanIndexForward=False) == ["n6n5n4", "n3n2n1", "n0"]
 
 
-def test_an_update_answers_the_new_item(table: "DynamoDBClient") -> None:
-    table.put_item(TableName=TABLE, Item={**KEY, "l": {"S": "x"}, "gone": {"S": ""}})
-    answer = table.update_item(
-        TableName=TABLE,
-        Key=KEY,
-        UpdateExpression="SET #l = :new, n = :n REMOVE gone",
-        ExpressionAttributeNames={"#l": "l"},
-        ExpressionAttributeValues={":new": {"S": "y"}, ":n": {"N": "1"}},
-        ReturnValues="ALL_NEW",
-    )["Attributes"]
-    assert answer == {**KEY, "l": {"S": "y"}, "n": {"N": "1"}}
-
-
 def test_what_is_refused_has_dynamodbs_code(table: "DynamoDBClient") -> None:
     def code(operation: str, **params: Any) -> str:
         with pytest.raises(ClientError) as refused:

@@ -139,19 +139,6 @@ class ByAgent(Quiet):
             super().turns(1, busy=busy)
 
 
-def test_to_zero_and_back_by_what_an_agent_sees(stage_of: StageOf) -> None:
-    stage = stage_of(("ocr",), desired=2, physics=Physics(cold_start_s=COLD_START_S))
-    quiet = ByAgent(stage, objective=PROMISE)
-    quiet.turns(6, busy=True)
-    quiet.turns(10)
-    assert quiet.desired >= 1
-    quiet.turns(1)
-    assert (quiet.desired, quiet.record["rule"]) == (0, "quiet")
-    quiet.waiting = 1
-    quiet.turns(1)
-    assert (quiet.desired, quiet.record["rule"]) == (1, "wake")
-
-
 def test_a_fleet_whose_agent_went_silent_does_not_sleep(stage_of: StageOf) -> None:
     stage = stage_of(("ocr",), desired=2, physics=Physics(cold_start_s=COLD_START_S))
     quiet = ByAgent(stage, objective=PROMISE)

@@ -72,19 +72,6 @@ def test_flapping_spot_keeps_the_backfill() -> None:
     assert len(fleet.table()) <= 3
 
 
-def test_slow_flapping_is_followed_and_never_leaves_the_fleet_short() -> None:
-    """Each swing of the market costs one backfill and one release, and no more."""
-    flapping = [(0.0, 4)] + [(600.0 + 400 * i, 4 * (i % 2)) for i in range(12)]
-    fleet = Scenario(a=flapping)
-    fleet.to(480)
-    for at_s in range(600, 5000, 60):
-        fleet.to(at_s)
-        assert fleet.ready >= 4
-    assert len(fleet.table()) <= 12
-    fleet.to(12_000)
-    assert (fleet.on_demand, fleet.serving) == (0, 4)
-
-
 def test_both_groups_empty_is_alarmed_and_not_hammered() -> None:
     fleet = Scenario(a=NOTHING)
     fleet.cloud.fail_launches(ON_DEMAND, 0.0, 3600.0, DRY)

@@ -286,8 +286,3 @@ def test_rules_compare_texts() -> None:
     found = [*compared(template()["Rules"])]
     assert [it for it in found if not isinstance(it, str | dict)] == []
     assert found.count("0") == 2
-
-
-def test_who_has_no_queue_of_sqs_is_told_how_a_fleet_sleeps_all_the_same() -> None:
-    (refusal,) = Stack.with_parameters({**ADOPT, "SpotMin": 0}).refusals()
-    assert "NAME.overrides" in refusal

@@ -445,20 +445,6 @@ def test_a_script_that_removes_old_checkpoints_takes_none_out_of_an_upload(tmp_p
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_checkpoint_may_be_a_file(tmp_path: Path) -> None:
-    store = Objects()
-    keeper = keeper_of(store)
-    keeper.claim()
-    (tmp_path / "last.ckpt").write_text("7")
-    entry = look_at(tmp_path / "last.ckpt")
-    assert entry is not None
-    assert keeper.commit(entry)
-    assert [file.path for file in keeper.head.newest.files] == ["."]  # type: ignore[union-attr]
-    loaded, _ = keeper.load(tmp_path / "two")
-    assert loaded is not None
-    assert loaded.path.read_text() == "7"
-
-
 # --- which entry ----------------------------------------------------------------------------------
 
 

@@ -379,21 +379,6 @@ def test_a_checkpoint_that_comes_with_the_code_is_the_job_s_first(tmp_path: Path
         scene.run(5)
 
 
-def test_what_another_machine_left_on_a_kept_root_is_no_checkpoint(tmp_path: Path) -> None:
-    """It may be half written, and nobody committed it."""
-    half = tmp_path / "work" / "checkpoints" / "000003"
-    half.mkdir(parents=True)
-    (half / "model").write_text("ha")
-    bucket = Objects()
-    Keeper(bucket, "resnet", Owner("i-0", 0, 1), 2, lambda: 0.0).claim()
-    scene = Scene(tmp_path, bucket)
-    scene.run(3)
-    scene.grant(2)
-    scene.run(30)
-    assert not half.exists()
-    assert scene.head.newest is None
-
-
 def test_a_job_that_is_done_is_not_run_again(tmp_path: Path) -> None:
     first = Scene(tmp_path)
     first.grant().code = 0

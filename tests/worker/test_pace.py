@@ -44,19 +44,6 @@ def test_waits_that_grow_are_told_though_the_worker_is_no_faster() -> None:
     assert next(at for at in sent if at > 600) <= 615
 
 
-def test_a_message_goes_with_the_log_that_completes_it() -> None:
-    pace, ages = Pace(PaceSettings(), 0.0), []
-    for number in range(400):
-        at = 2.2 * number
-        pace.add(300, 0.1, at)
-        if pace.due(at):
-            ages.append(at)
-            assert pace.logs == 5 or number < 100
-            pace.sent(at)
-    # By a clock of ten seconds there would be as many, each with a log that waited for ten.
-    assert len(ages) <= 88
-
-
 def test_no_log_waits_for_longer_than_it_may() -> None:
     pace = Pace(PaceSettings(), 0.0)
     for number in range(100):

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from spotkeeper_worker import Worker
 from spotkeeper_worker.agent.service import Probe, Service
-from spotkeeper_worker.agent.settings import SettingsError, load, parse
+from spotkeeper_worker.agent.settings import SettingsError, load
 from spotkeeper_worker.agent.values import read_file
 from spotkeeper_worker.asgi import SpotkeeperMiddleware
 from spotkeeper_worker.log import Sometimes, get_logger
@@ -54,19 +54,6 @@ def test_the_file_of_settings(tmp_path: Path) -> None:
     # The environment comes first; and the service is what serves.
     assert (found.poll_s, found.stack, found.workers) == (3.0, "spotkeeper", 0)
     assert read_file(FILE) == tomllib.loads(FILE)
-
-
-def test_the_same_in_the_environment() -> None:
-    found = parse(
-        QUEUE
-        | {
-            "SPOTKEEPER_ON_DRAIN": '["systemctl", "stop", "vllm"]',
-            "SPOTKEEPER_READY": '{http = "http://127.0.0.1:8000/health"}',
-            "SPOTKEEPER_WORKERS": "1",
-        }
-    )
-    assert found.on_drain == ("systemctl", "stop", "vllm")
-    assert (found.ready, found.workers) == (Probe("http://127.0.0.1:8000/health"), 1)
 
 
 @pytest.mark.parametrize(

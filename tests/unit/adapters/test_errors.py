@@ -53,18 +53,6 @@ def test_a_want_of_permission_says_what_to_do() -> None:
 
 
 @pytest.mark.parametrize(
-    ("code", "message"),
-    [
-        ("ValidationError", "AutoScalingGroup name not found - AutoScalingGroup ocr not found"),
-        ("ValidationError", "Instance Id not found - No managed instance found for instance ID"),
-        ("ValidationError", "The instance i-0f is not part of Auto Scaling group ocr."),
-    ],
-)
-def test_what_does_not_exist_is_gone(code: str, message: str) -> None:
-    assert type(raised(answered(code, message))) is Gone
-
-
-@pytest.mark.parametrize(
     "error",
     [
         answered("InternalFailure", "An internal error occurred"),

@@ -9,7 +9,6 @@ import pytest
 from spotkeeper.domain.availability.actions import ReplaceEarly, ResumeLaunch, Unmark
 from spotkeeper.domain.availability.elevated import (
     heavy_losses,
-    settle_s,
 )
 from spotkeeper.domain.availability.memory import AvailabilityMemory, Loss
 from spotkeeper.domain.availability.risk import lost_warnings
@@ -68,13 +67,6 @@ def test_a_configuration_failure_does_not_take_away_what_is_backfilled() -> None
     failures = (failure(FailureClass.CONFIGURATION),)
     decision = turn(0, group("spot", 4), on_demand, STEADY, spot_failures=failures)
     assert (decision.action, decision.on_demand_desired) == (Action.HOLD, 4)
-
-
-def test_a_suspended_launch_process_is_a_configuration_failure() -> None:
-    spot = group("spot", 4)
-    suspended = replace(spot, suspended=frozenset({"Launch", "AZRebalance"}))
-    decision = turn(0, suspended, group("on-demand", 0), AvailabilityMemory())
-    assert (decision.on_demand_desired, decision.alarms) == (2, ("configuration",))
 
 
 def test_the_backfill_stays_within_the_operators_and_the_groups_maximum() -> None:
@@ -704,17 +696,6 @@ def test_a_loss_of_half_the_need_that_no_spare_covers_is_heavy(
     count: int, need: int, spares: int, heavy: int
 ) -> None:
     assert heavy_losses((Loss(at=at(0), count=count),), need, spares) == heavy
-
-
-@pytest.mark.parametrize(
-    ("heavy", "elevated", "settles_s"),
-    [(0, False, 30), (0, True, 600), (1, False, 600), (2, True, 1200), (99, True, 7200)],
-)
-def test_heavy_losses_lengthen_the_settling_up_to_their_window(
-    heavy: int, elevated: bool, settles_s: int
-) -> None:
-    assert settle_s(POLICY, heavy, elevated=elevated) == settles_s
-    assert settle_s(AvailabilityPolicy(), heavy, elevated=elevated) == 30
 
 
 @pytest.mark.parametrize(("let_go", "losses"), [(SPOT[3:4], 0), ((), 1)])

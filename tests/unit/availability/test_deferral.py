@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import datetime
 
 import pytest
 from hypothesis import given
@@ -147,17 +147,6 @@ def test_an_event_tells_when_it_served_whatever_turn_saw_it(seen_s: int, told_s:
     memory = watch_starts(memory, on_demand(serving="x"), {}, at(seen_s))
     memory = watch_starts(memory, on_demand(serving="x"), {"x": at(told_s)}, at(80))
     assert [start.served for start in memory.starts] == [at(min(seen_s, told_s))]
-
-
-@pytest.mark.parametrize("launching", [False, True])
-def test_what_came_while_nobody_looked_is_no_start_that_was_measured(launching: bool) -> None:
-    """After a pause of two hours nobody knows how long it took."""
-    there = group("on-demand", 1, instances((), BACK[3:4]) if launching else ())
-    first = turn(0, spot(), there, measured(60), warm())
-    serving = group("on-demand", 1, instances(BACK[3:4]))
-    later = turn(7200, spot(), serving, first.memory, warm())
-    starts = later.memory.risk.deferral.starts
-    assert [s.served - s.began for s in starts if s.served] == [timedelta(seconds=60)]
 
 
 # --- What holds of just-in-time backfill whatever is warned, and whenever turns happen ---

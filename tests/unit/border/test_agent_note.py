@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from spotkeeper.border.search_log import MessageRefused, read
-from tests.search_logs import SENT, before, lines, packed, sent_log
+from tests.search_logs import SENT, before, packed, sent_log
 
 LOOK = {
     "vhost": "/",
@@ -19,18 +19,6 @@ LOOK = {
 
 def told(**changed: object) -> dict[str, Any]:
     return sent_log(0, agent={"lost": 3, "clamped": 1, "refused": 2} | changed)
-
-
-def test_counts_and_a_look_come_with_a_log() -> None:
-    body = read(lines([told(queue=LOOK), sent_log(1)]))
-    [(fleet, note)] = body.notes
-    assert (len(body.logs), fleet) == (2, "")
-    assert (note.lost, note.clamped, note.refused) == (3, 1, 2)
-    look = note.look(SENT)
-    assert look is not None
-    assert look.url == "rabbitmq://%2F/anfragen-%C3%BC"
-    assert (look.length.waiting, look.length.in_flight) == (5, 2)
-    assert look.length.seen_at == before(20)
 
 
 def test_a_look_may_come_without_a_log() -> None:

@@ -144,17 +144,6 @@ def test_overlap_is_no_need() -> None:
     assert (unknown.fixed_fleet, unknown.saved_by_sizing) == (None, None)
 
 
-def test_a_missing_price_is_listed_and_never_guessed() -> None:
-    late = PriceBook(spot={POOL: PriceSeries(at=(hour(2),), usd=(0.4,))}, on_demand={})
-    (found,) = priced([replace(ITEM, until=hour(3))], late, hour(0), hour(24))
-    assert found.unpriced_h == 3.0
-    (found,) = priced([ITEM], replace(late, on_demand={"g5.xlarge": 1.0}), hour(0), hour(3))
-    assert found.unpriced_h == 2.0
-    assert found.paid == pytest.approx(0.4)
-    (found,) = priced([ITEM], PriceBook(on_demand={"g5.xlarge": 1.0}), hour(0), hour(3))
-    assert (found.paid, found.unpriced_h) == (0.0, 3.0)
-
-
 def test_two_savings_told_apart() -> None:
     """Four hours: two instances for two of them, one on demand, then one."""
     other = replace(ITEM, instance_id="i-2", option=PurchaseOption.ON_DEMAND)

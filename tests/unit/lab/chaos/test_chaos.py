@@ -82,13 +82,6 @@ def test_an_excuse_is_counted_each_time_that_it_is_used() -> None:
     assert result.excused[Excuse.TROUBLE] > 0
 
 
-def test_a_service_that_hangs_costs_time_and_the_other_fleets_are_turned() -> None:
-    hanging = Fault(kind=Kind.HANGING, at_s=1500.0, length_s=1200.0, value=0.0)
-    story = run(replace(SHORT, faults=(hanging,), fleets=5))
-    assert not story.violations
-    assert not story.excused
-
-
 def test_a_wide_run_is_drawn_beside_the_plain_one() -> None:
     drawn = [draw_wide(seed) for seed in range(1, 200)]
     assert {one.fleets for one in drawn} == {1, 2, 5, 12, 40}

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING
 
 import pytest
-from rich.console import Console
 
-from spotkeeper_lab.replay.on_market import market_table, on_market
-from spotkeeper_lab.replay.output import as_json
+from spotkeeper_lab.replay.on_market import on_market
 from spotkeeper_lab.replay.rules import fixed_peak
 from spotkeeper_lab.replay.values import MarketRow, ReplayError, ReplaySettings
 from spotkeeper_lab.traces.market import Market, market_of
@@ -38,18 +35,6 @@ def row(requests: RequestTrace) -> MarketRow:
     return on_market(requests, spot_market(), SETTINGS)
 
 
-def test_the_row_has_the_fields_of_every_rule_and_the_cost(row: MarketRow) -> None:
-    (values,) = json.loads(as_json([row]))
-    asked = {
-        "trace", "rule", "objective_met", "share_in_time", "wait_p50", "wait_p95", "wait_p99",
-        "worker_hours", "scale_outs", "scale_ins", "lost", "requests", "settings",
-    }  # fmt: skip
-    assert asked < set(values)
-    assert {"market", "cost", "sizing_factor", "spot_factor"} < set(values)
-    assert values["requests"] > 500
-    assert values["wait_p50"] <= values["wait_p95"] <= values["wait_p99"]
-
-
 def test_the_cost_is_sizing_times_spot_against_the_fixed_peak(
     row: MarketRow, requests: RequestTrace
 ) -> None:
@@ -72,25 +57,6 @@ def test_a_small_market_gets_larger_instances_and_progress_counts_minutes(
     assert row.workers_per_instance > 1
     hours = (row.spot_hours + row.on_demand_hours) * row.workers_per_instance
     assert row.worker_hours == pytest.approx(hours, abs=1e-2)
-
-
-def test_the_size_that_was_asked_for_counts(requests: RequestTrace, row: MarketRow) -> None:
-    settings = ReplaySettings(workers_per_instance=4)
-    large = on_market(requests, spot_market(), settings, size=4)
-    assert (row.workers_per_instance, large.workers_per_instance) == (1, 4)
-    hours = large.spot_hours + large.on_demand_hours
-    assert large.worker_hours == pytest.approx(4 * hours, abs=1e-2)
-    assert hours < row.spot_hours + row.on_demand_hours
-    few = requests.window(0.0, 60.0)
-    assert on_market(few, spot_market(capacity=2), SETTINGS, size=1).workers_per_instance == 1
-
-
-def test_the_table_shows_both_factors(row: MarketRow) -> None:
-    console = Console(width=90)
-    with console.capture() as capture:
-        console.print(market_table([row]))
-    for value in (row.cost, row.sizing_factor, row.spot_factor):
-        assert f"{value:.1%}" in capture.get()
 
 
 def test_a_trace_without_requests_is_refused(requests: RequestTrace) -> None:
