@@ -9,11 +9,9 @@ from moto.sqs.models import sqs_backends
 
 from functions.check_availability.app import handler as availability
 from functions.check_health.app import handler as health
-from functions.handle_interruption.app import handler as interruption
 from spotkeeper.observability import TurnFailed
 from spotkeeper.turns.turn import FLEETS_AN_INVOCATION
 from tests.functions.conftest import ACCOUNT, Stage, slow_down
-from tests.functions.test_handle_interruption import event
 
 type StageOf = Callable[..., Stage]
 type Handler = Callable[..., Any]
@@ -82,12 +80,3 @@ def test_what_a_minute_did_not_reach_is_left_to_the_next(
     stage.at(stage.cloud.now_s + 61)
     assert stage.call(handler, message) == {}
     assert stage.counted("dynamodb").total() == 0
-
-
-def test_a_strangers_event_costs_few_calls_when_its_lookup_is_throttled(stage: Stage) -> None:
-    stage.during["DescribeAutoScalingInstances"] = slow_down
-    assert stage.call(interruption, event("instance_state_change", "i-0fffffffffffffff0")) == {}
-    assert stage.counted("autoscaling", "ec2", "dynamodb") == {
-        "DescribeAutoScalingInstances": 1,
-        "DescribeAutoScalingGroups": 1,
-    }

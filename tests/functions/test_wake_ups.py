@@ -9,7 +9,6 @@ import pytest
 from moto.sqs.models import sqs_backends
 
 from functions.check_availability.app import handler
-from functions.handle_interruption.app import handler as interrupted
 from spotkeeper_lab.cloud.values import Physics
 from tests.builders import at
 from tests.functions.conftest import ACCOUNT, Stage, document
@@ -62,13 +61,3 @@ def test_a_backfill_that_can_wait_is_asked_for_by_a_wake_up(stage: Stage) -> Non
     stage.call(handler, WAKE_UP)
     assert stage.cloud.group("ocr-on-demand").desired == 1
     assert stage.counted("sqs").total() == 0
-
-
-def test_the_warnings_own_turn_sends_it_too(stage: Stage) -> None:
-    boto3.client("sqs").create_queue(QueueName="wake-ups")
-    (warned,) = (r.instance_id for r in stage.cloud.spot_requests() if "marked" in r.status_code)
-    text = (EVENTS / "spot_interruption_warning.json").read_text()
-    event = json.loads(text.replace("i-0838c23d20458e79c", warned))
-    stage.call(interrupted, event | {"time": at(1380).isoformat()})
-    assert stage.counted("sqs") == {"SendMessage": 1}
-    assert stage.cloud.group("ocr-on-demand").desired == 0

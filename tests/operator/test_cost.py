@@ -7,7 +7,6 @@ import boto3
 import pytest
 
 from spotkeeper.adapters.dynamodb.ledger import LedgerTable
-from spotkeeper.adapters.ec2.prices import on_demand_prices
 from spotkeeper_operator import aws
 from spotkeeper_operator import cost as read_cost
 from tests.builders import TABLE
@@ -29,16 +28,6 @@ def test_a_missing_price_is_named(kept: Stage, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(aws, "on_demand_prices", lambda *_: {})
     out = answered("cost", "--since", "2h")
     assert "have no price and are in no sum: on-demand g5.xlarge" in " ".join(out.split())
-    found = json.loads(answered("cost", "--since", "2h", "--json"))
-    assert found["missing_prices"] == ["on-demand g5.xlarge"]
-
-
-def test_where_aws_has_no_price_list_every_type_is_named(
-    kept: Stage, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    del kept
-    monkeypatch.setattr(aws, "price_list_region", lambda _: None)
-    monkeypatch.setattr(aws, "on_demand_prices", on_demand_prices)
     found = json.loads(answered("cost", "--since", "2h", "--json"))
     assert found["missing_prices"] == ["on-demand g5.xlarge"]
 

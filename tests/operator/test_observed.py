@@ -47,20 +47,6 @@ def test_wishes_hold_until_the_next_turn() -> None:
     assert dict(told.wishes) == {"d: desired 2": 2, "s: desired 6": 1}
 
 
-def test_a_wish_about_a_group_is_told_as_it_was_asked() -> None:
-    sizes = Outcome(asked="api-spot: desired 2", would=True)
-    drains = Outcome(asked="drain i-00000000000000004, i-00000000000000005", would=True)
-    told = observed(FLEET, [replace(LOOK, outcomes=(sizes, drains))])
-    assert dict(told.wishes) == {"api-spot: desired 2": 1, "drain an instance": 1}
-
-
-def test_what_was_done_is_no_wish_and_a_gap_is_nobodys() -> None:
-    acted = replace(LOOK, permission=Permission.ACT)
-    assert observed(FLEET, [acted, later(acted, 1)]).turns == 0
-    told = observed(FLEET, [LOOK, later(LOOK, 600)])
-    assert told.ran.spot == 4 * 5 / 60
-
-
 def test_the_command(deployed: Stage) -> None:
     assert answered("observe", "report") == "main: no turn in observe mode in this time\n"
     answered("mode", "main", "observe")

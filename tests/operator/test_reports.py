@@ -1,11 +1,10 @@
 """What commands draw and where they write it: a page that needs nothing else, and no accidents."""
 
-import json
 import re
 from pathlib import Path
 
 from tests.functions.conftest import Stage
-from tests.operator.command import answered, refused, run
+from tests.operator.command import answered, refused
 
 
 def data_of(path: Path) -> str:
@@ -24,21 +23,6 @@ def test_explain_draws_the_timeline_of_the_records(deployed: Stage, tmp_path: Pa
     for words in ("Fleet", "Load", "Wait", "spot wanted", "make before break", "[backfill]"):
         assert words in page, words
     assert out == answered("explain", "--since", "1h")
-
-
-def test_a_time_without_decisions_is_a_page_too(deployed: Stage, tmp_path: Path) -> None:
-    deployed.at(deployed.cloud.now_s + 7200)
-    path = tmp_path / "why.html"
-    answered("explain", "--since", "5m", "--report", str(path))
-    assert "No decision was recorded" in data_of(path)
-
-
-def test_a_page_on_standard_output_is_all_that_is_there(deployed: Stage) -> None:
-    del deployed
-    code, out, err = run("explain", "--since", "1h", "--report", "-")
-    assert (code, err) == (0, "")
-    assert out.startswith("<!doctype html>")
-    assert "no decision in this time" not in out
 
 
 def test_a_place_that_cannot_be_written_is_told_before_aws_is_asked(
@@ -65,10 +49,3 @@ def test_cost_draws_money_and_instances_over_time(deployed: Stage, tmp_path: Pat
     page = data_of(path)
     for words in ("USD an hour", "running, in the mean", "By day", "saved by spot", "not in it"):
         assert words in page, words
-
-
-def test_a_report_may_go_with_json(deployed: Stage, tmp_path: Path) -> None:
-    del deployed
-    path = tmp_path / "cost.html"
-    assert json.loads(answered("cost", "--json", "--report", str(path)))["paid"] == 0
-    data_of(path)

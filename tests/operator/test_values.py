@@ -42,12 +42,6 @@ def minutes(*records: DecisionRecord) -> list[DecisionRecord]:
     return [replace(r, at=NOW + timedelta(minutes=i)) for i, r in enumerate(records)]
 
 
-def test_holds_of_one_rule_are_folded_and_the_last_reason_stands() -> None:
-    (entry,) = timeline(minutes(HOLD, HOLD, replace(HOLD, reason="5")))
-    assert (entry.turns, entry.reason) == (3, "5")
-    assert entry.last - entry.first == timedelta(minutes=2)
-
-
 def test_holds_that_are_folded_over_midnight_say_both_days() -> None:
     first = replace(HOLD, at=NOW.replace(hour=23, minute=59))
     last = replace(HOLD, at=first.at + timedelta(minutes=1))
@@ -119,18 +113,6 @@ def test_a_time_that_begins_or_ends_without_a_turn_is_a_hole() -> None:
     assert holes([HOLD], None, NOW + timedelta(minutes=1)) == ()
     assert holes([], NOW - timedelta(hours=1), NOW) == ()
     assert holes(minutes(HOLD, HOLD, HOLD), NOW, NOW + timedelta(minutes=3)) == ()
-
-
-def test_a_rule_alone_is_not_folded_over_others() -> None:
-    other = replace(HOLD, rule="stale search logs")
-    found = timeline(minutes(HOLD, other, HOLD), "at target")
-    assert [(e.rule, e.turns) for e in found] == [("at target", 1)] * 2
-
-
-def test_halves_are_folded_each_by_itself_in_any_order() -> None:
-    other = replace(HOLD, controller=Controller.AVAILABILITY)
-    records = minutes(HOLD, other, HOLD, other)
-    assert [e.turns for e in timeline(reversed(records))] == [2, 2]
 
 
 def test_charts_break_where_no_turn_worked() -> None:

@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 
-import numpy as np
 import pytest
 
 from spotkeeper_lab.backtest import bounds
@@ -25,13 +24,6 @@ def test_a_full_notice_keeps_every_tick_served_near_the_limit(seed: int) -> None
     assert result.losses > 0
     assert result.served_share == 1.0
     assert result.cost <= 1.1 * limit.cost
-
-
-def test_the_same_day_twice_is_the_same() -> None:
-    world = replace(FULL_NOTICE, notice_lost=0.3, event_delay_s=30, on_demand_failure=0.2, seed=7)
-    first, second = day(1, world), day(1, world)
-    assert np.array_equal(first.ready, second.ready)
-    assert first.paid == second.paid
 
 
 def test_a_setting_changes_what_the_policy_does() -> None:

@@ -1,11 +1,9 @@
 """What AWS, the market and crashes do to a fleet, and what its turns make of it: one story each."""
 
 from contextlib import suppress
-from dataclasses import replace
 
 import pytest
 
-from spotkeeper.domain.decision import Controller
 from spotkeeper.domain.interruption import Interruption, InterruptionKind
 from spotkeeper.domain.settings.availability import AvailabilityPolicy
 from spotkeeper.ports import Unavailable
@@ -123,15 +121,6 @@ def test_the_same_event_five_times_and_out_of_order_changes_nothing_more() -> No
     assert fleet.total("Interruptions") == 1
     assert fleet.total("EarlyReplacements") == 1
     assert [asked for asked in fleet.asked() if asked.startswith("drain")] == [f"drain {warned}"]
-
-
-def test_a_late_warning_of_an_instance_that_is_gone_changes_nothing() -> None:
-    fleet = Scenario(a=LOSS)
-    fleet.to(1200)
-    (gone,) = [e.instance_id for e in fleet.cloud.spot_requests()]
-    lines = fleet.table()
-    handle_interruption(warning(gone, 1080), [fleet.fleet], fleet.ports, instant(1201))
-    assert fleet.table() == lines
 
 
 def test_desired_raised_by_hand_brings_no_burst_of_on_demand() -> None:
@@ -280,17 +269,6 @@ def test_a_wake_up_that_never_comes_is_made_good_by_the_minute(fleet: Scenario) 
     assert fleet.wake_ups.take(4000.0) == 1
     fleet.to(3700)
     assert [line.split()[0] for line in fleet.table() if "backfill" in line] == ["1080", "3660"]
-
-
-def test_late_events_do_not_make_a_start_look_longer() -> None:
-    late = Scenario(a=LOSSES, physics=replace(WARM, event_delay_s=25), policy=POLICY)
-    late.to(1300)
-    lease = late.states.acquire("ocr", Controller.AVAILABILITY, instant(1300), None)
-    assert lease is not None
-    (start,) = lease.availability.risk.deferral.starts
-    assert start.served is not None
-    # From the turn that asked to the launch event's own time.
-    assert (start.served - start.began).total_seconds() == pytest.approx(60, abs=1)
 
 
 @pytest.mark.parametrize("calls", range(1, 12))

@@ -17,7 +17,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from moto import mock_aws
 
-from spotkeeper_worker.checkpoints import publish
 from spotkeeper_worker.job.bucket import Absent, Bucket, BucketError, Conflict
 from spotkeeper_worker.job.commits import Head, Keeper, NotLoaded, Owner, Store, TakenOver
 from spotkeeper_worker.job.entries import Entries, Entry, look_at
@@ -466,14 +465,6 @@ def test_an_entry_is_complete_once_it_did_not_change_for_five_seconds(tmp_path: 
     assert [at(5.0), at(9.0), at(10.0)] == ["-", "-", "000001"]
 
 
-def test_a_published_entry_is_complete_at_once(tmp_path: Path) -> None:
-    _, at = seen(tmp_path)
-    with publish(1, tmp_path) as folder:
-        (folder / "model").touch()
-        assert at(0.0) == "-"
-    assert at(0.0) == "000001"
-
-
 def test_with_a_glob_nothing_else_makes_an_entry_complete(tmp_path: Path) -> None:
     _, at = seen(tmp_path, "*.done")
     entry_in(tmp_path, 1)
@@ -502,12 +493,3 @@ def test_the_newest_entry_counts(
     entries.committed = look_at(tmp_path / committed) if committed else None
     at(0.0)
     assert at(5.0) == found
-
-
-def test_what_a_command_that_ended_well_wrote_is_complete(tmp_path: Path) -> None:
-    entries = Entries(tmp_path, None)
-    entry_in(tmp_path, 1)
-    assert entries.look(0.0) is None
-    ended = entries.look(0.0, ended_well=True)
-    assert ended is not None
-    assert ended.name == "000001"

@@ -190,14 +190,6 @@ def test_a_job_from_boot_to_its_end(tmp_path: Path) -> None:
     assert (scene.off, scene.over) == (2, True)
 
 
-def test_an_error_is_reported_and_the_job_is_not_done(tmp_path: Path) -> None:
-    scene = Scene(tmp_path)
-    scene.grant().code = 3
-    scene.run(5)
-    assert (scene.head.done, scene.head.exit_code) == (False, 3)
-    assert scene.reports.said[-1] == ("exited", 3)
-
-
 @pytest.mark.parametrize(
     ("signs", "killed_at"),
     [

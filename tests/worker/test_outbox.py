@@ -219,14 +219,6 @@ def test_a_look_at_a_request_queue_goes_alone_too_and_does_not_pile_up(tmp_path:
     assert [log.request_id for body in queue.bodies for log in read(body).logs] == ["r-0"]
 
 
-def test_a_look_of_a_segment_that_was_lost_is_not_counted(tmp_path: Path) -> None:
-    journal = Journal(tmp_path, most_logs=1)
-    journal.append(lines(0, 1), "s", 1)
-    journal.seal({"name": "q", "ready": 5})
-    journal.append(lines(1, 1), "s", 2)
-    assert (journal.counts.lost, journal.waiting) == (1, 1)
-
-
 # --- what nobody thought of -----------------------------------------------------------------------
 
 

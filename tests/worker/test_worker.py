@@ -98,17 +98,6 @@ def test_without_an_agent_requests_are_served_and_logs_wait(run_dir: Path) -> No
     worker.close(timeout_s=0.0)
 
 
-def test_logs_that_waited_for_an_agent_are_handed_over(
-    worker: Worker, request: pytest.FixtureRequest
-) -> None:
-    for n in range(500):
-        with worker.request(str(n), AT):
-            pass
-    heard: Taken = request.getfixturevalue("heard")
-    until(lambda: len(heard.ids) == 500, "all are handed over")
-    assert heard.ids == [str(n) for n in range(500)]
-
-
 def test_a_socket_is_made_again_once_its_folder_is_there_again(
     run_dir: Path, heard: Taken, caplog: pytest.LogCaptureFixture
 ) -> None:

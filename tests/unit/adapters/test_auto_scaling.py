@@ -12,7 +12,6 @@ from spotkeeper.adapters.ec2.auto_scaling import AutoScalingReader
 from spotkeeper.adapters.errors import SPOT_TROUBLED_STATUSES
 from spotkeeper.domain.failure import FailureClass
 from spotkeeper.domain.fleet import Phase
-from spotkeeper.ports import Throttled
 from tests.builders import at
 
 if TYPE_CHECKING:
@@ -214,12 +213,6 @@ def test_the_spot_requests_of_the_asked_instances_are_read_in_pages(aws: Aws) ->
     assert len(aws.reader.troubled_spot_requests(["i-0b", "i-0a"], SINCE)) == 2
 
 
-def test_old_trouble_is_forgotten(aws: Aws) -> None:
-    requests = {"SpotInstanceRequests": [spot_request("marked-for-termination", "i-0a")]}
-    aws.ec2.add_response("describe_spot_instance_requests", requests)
-    assert aws.reader.troubled_spot_requests(["i-0a"], at(-9)) == ()
-
-
 @pytest.mark.parametrize(
     ("state", "phase"),
     [
@@ -272,9 +265,3 @@ def test_groups_are_described_fifty_a_call_and_each_once(aws: Aws) -> None:
             {"AutoScalingGroupNames": some, "MaxRecords": 50},
         )
     assert aws.reader.describe([*names, *names]) == {}
-
-
-def test_throttling_is_told_with_what_was_being_done(aws: Aws) -> None:
-    aws.autoscaling.add_client_error("describe_scaling_activities", "Throttling", "Rate exceeded")
-    with pytest.raises(Throttled, match="reading the scaling activities of spot: Throttling"):
-        aws.reader.failures("spot", SINCE)

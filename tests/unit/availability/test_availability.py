@@ -678,16 +678,6 @@ def test_after_a_loss_without_warning_spot_is_asked_for_a_spare_and_then_on_dema
     assert (refused.spot.target, refused.spot_desired, refused.on_demand_desired) == (4, 5, 2)
 
 
-def test_a_spare_that_shares_a_pool_with_another_is_given_back_after_the_elevated_risk() -> None:
-    spot = group("spot", 5, instances(SPOT[:5]))
-    held = risky_turn(120, spot, NONE, lost_one())
-    assert (held.spot.target, held.spot_ends) == (4, ())
-    over = risky_turn(1800, spot, NONE, held.memory)
-    assert (over.spot_desired, over.spot_ends) == (5, (SPOT[0],))
-    given = risky_turn(1860, group("spot", 4, instances(SPOT[1:5])), NONE, over.memory)
-    assert (given.spot.target, given.spot_desired, given.action) == (4, 4, Action.HOLD)
-
-
 @pytest.mark.parametrize(
     ("count", "need", "spares", "heavy"),
     [(1, 3, 1, 0), (2, 3, 1, 1), (1, 2, 1, 0), (1, 1, 0, 1), (7, 16, 1, 0), (8, 16, 1, 1)],

@@ -61,14 +61,6 @@ def warned(
     return turn(0, spot(), NONE, memory or measured(60), of or warm(), warned=known, **more)
 
 
-@pytest.mark.parametrize(("notice_s", "look_again_s"), [(120, 30), (100, 10), (90, None)])
-def test_a_shorter_notice_leaves_less_time(notice_s: int, look_again_s: int | None) -> None:
-    found = warned(warm(notice_s=notice_s))
-    assert found.gone_at == at(notice_s)
-    assert found.look_again_at == (None if look_again_s is None else at(look_again_s))
-    assert found.on_demand_desired == (1 if look_again_s is None else 0)
-
-
 @pytest.mark.parametrize(
     ("of", "memory", "more"),
     [

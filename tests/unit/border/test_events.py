@@ -18,44 +18,23 @@ ACCOUNT = "123456789012"
 SPOT_INSTANCE = "i-0838c23d20458e79c"
 NOT_FOR_US = {"schedule", "search_logs", "wake_up"}
 
+
+def found(kind: InterruptionKind, clock: str, *ids: str, **more: Any) -> Interruption:
+    at = datetime.fromisoformat(f"2026-11-20T{clock}Z")
+    return Interruption(kind=kind, at=at, instance_ids=ids, **more)
+
+
+KIND, OURS = InterruptionKind, {"group": "ocr-spot"}
+DUE = datetime(2026, 11, 21, 15, 10, 9, tzinfo=UTC)
 EXPECTED = {
-    "spot_interruption_warning": Interruption(
-        kind=InterruptionKind.INTERRUPTION_WARNING,
-        at=datetime(2026, 11, 20, 10, 2, 31, tzinfo=UTC),
-        instance_ids=(SPOT_INSTANCE,),
-    ),
-    "rebalance_recommendation": Interruption(
-        kind=InterruptionKind.REBALANCE_RECOMMENDATION,
-        at=datetime(2026, 11, 20, 9, 58, 4, tzinfo=UTC),
-        instance_ids=(SPOT_INSTANCE,),
-    ),
-    "instance_state_change": Interruption(
-        kind=InterruptionKind.STATE_CHANGE,
-        at=datetime(2026, 11, 20, 10, 4, 33, tzinfo=UTC),
-        instance_ids=(SPOT_INSTANCE,),
-    ),
-    "launch_successful": Interruption(
-        kind=InterruptionKind.LAUNCH_SUCCESSFUL,
-        at=datetime(2026, 11, 20, 10, 8, 41, tzinfo=UTC),
-        instance_ids=(SPOT_INSTANCE,),
-        group="ocr-spot",
-    ),
-    "launch_unsuccessful": Interruption(
-        kind=InterruptionKind.LAUNCH_UNSUCCESSFUL,
-        at=datetime(2026, 11, 20, 10, 5, 17, tzinfo=UTC),
-        group="ocr-spot",
-    ),
-    "terminate_successful": Interruption(
-        kind=InterruptionKind.TERMINATE_SUCCESSFUL,
-        at=datetime(2026, 11, 20, 10, 5, 30, tzinfo=UTC),
-        instance_ids=(SPOT_INSTANCE,),
-        group="ocr-spot",
-    ),
-    "health_scheduled_change": Interruption(
-        kind=InterruptionKind.SCHEDULED_CHANGE,
-        at=datetime(2026, 11, 20, 8, 0, tzinfo=UTC),
-        instance_ids=(SPOT_INSTANCE, "i-0c1d2e3f4a5b6c7d8"),
-        due=datetime(2026, 11, 21, 15, 10, 9, tzinfo=UTC),
+    "spot_interruption_warning": found(KIND.INTERRUPTION_WARNING, "10:02:31", SPOT_INSTANCE),
+    "rebalance_recommendation": found(KIND.REBALANCE_RECOMMENDATION, "09:58:04", SPOT_INSTANCE),
+    "instance_state_change": found(KIND.STATE_CHANGE, "10:04:33", SPOT_INSTANCE),
+    "launch_successful": found(KIND.LAUNCH_SUCCESSFUL, "10:08:41", SPOT_INSTANCE, **OURS),
+    "launch_unsuccessful": found(KIND.LAUNCH_UNSUCCESSFUL, "10:05:17", **OURS),
+    "terminate_successful": found(KIND.TERMINATE_SUCCESSFUL, "10:05:30", SPOT_INSTANCE, **OURS),
+    "health_scheduled_change": found(
+        KIND.SCHEDULED_CHANGE, "08:00:00", SPOT_INSTANCE, "i-0c1d2e3f4a5b6c7d8", due=DUE
     ),
 }
 NEEDED = {
@@ -156,9 +135,9 @@ def test_aws_health_without_instances_is_ignored() -> None:
     ("text", "due"),
     [
         ("Sat, 05 Jun 2016 15:10:09 GMT", datetime(2016, 6, 5, 15, 10, 9, tzinfo=UTC)),
-        ("2026-11-21T15:10:09Z", datetime(2026, 11, 21, 15, 10, 9, tzinfo=UTC)),
-        ("2026-11-21T15:10:09", datetime(2026, 11, 21, 15, 10, 9, tzinfo=UTC)),
-        ("2026-11-21T16:10:09+01:00", datetime(2026, 11, 21, 15, 10, 9, tzinfo=UTC)),
+        ("2026-11-21T15:10:09Z", DUE),
+        ("2026-11-21T15:10:09", DUE),
+        ("2026-11-21T16:10:09+01:00", DUE),
     ],
 )
 def test_aws_health_writes_times_in_two_ways(text: str, due: datetime) -> None:

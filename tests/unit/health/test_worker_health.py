@@ -238,14 +238,6 @@ def test_slow_needs_peers_of_the_same_kind() -> None:
     assert diagnosed(seen, groups=pair).reasons == {}
 
 
-def test_two_observations_make_a_suspect_due() -> None:
-    first = diagnosed(load(*busy(*SPOT[1:])), memory=HUNG)
-    second = diagnosed(load(*busy(*SPOT[1:], seconds=60), seconds=60), memory=first.memory)
-    assert (first.replace, second.replace) == ((), (SPOT[0],))
-    assert second.memory.silent == (SPOT[0],)
-    assert second.memory.suspects == {SPOT[0]: at(0)}
-
-
 def test_a_turn_that_goes_round_again_has_not_observed_twice() -> None:
     seen = load(*busy(*SPOT[1:]))
     first = diagnosed(seen, memory=HUNG)
@@ -319,15 +311,6 @@ def test_nobody_is_replaced_without_reason_second_look_and_budget(
 
 
 # --- Who is silent and who only idles: requests that passed a worker by, and none that did ---
-
-
-def test_a_worker_that_requests_passed_by_is_suspect() -> None:
-    diagnosis = diagnosed(load(*busy(*SPOT[1:])), memory=HUNG)
-    assert diagnosis.reasons == {
-        SPOT[0]: "finished nothing for 3600 s while 20 requests were its share"
-    }
-    assert (diagnosis.replace, diagnosis.memory.silent) == ((), ())
-    assert diagnosis.memory.suspects == {SPOT[0]: at(0)}
 
 
 def test_one_long_request_is_no_silence() -> None:
@@ -667,14 +650,3 @@ def test_a_failing_worker_on_premises_is_suspect_unless_most_fail() -> None:
     assert diagnosed(load(*failing, ill)).onprem == {}
     off = WorkerHealthPolicy(enabled=False)
     assert diagnosed(load(*busy(*SPOT), ill), policy=off).onprem == {}
-
-
-def test_a_silent_worker_on_premises_is_missing_and_not_suspect_twice() -> None:
-    seen = load(*busy(*SPOT), *rack(6.0, 6.0, 6.0), *rack(6.0, 6.0, 6.0, 60.0, last=-300)[3:])
-    diagnosis = diagnosed(seen, onprem_workers=4)
-    assert (diagnosis.onprem, diagnosis.onprem_suspect) == ({}, 1)
-
-
-def test_workers_on_premises_may_idle() -> None:
-    assert diagnosed(load(), onprem_workers=3).onprem_silent == 0
-    assert diagnosed(load(worker(SPOT[0], 4)), onprem_workers=3).onprem_silent == 0

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spotkeeper_lab.cloud.values import IN_SERVICE, TERMINATING, InstanceView, Purchase
+from spotkeeper_lab.cloud.values import IN_SERVICE, InstanceView, Purchase
 from spotkeeper_lab.traces.requests import generate_requests
 from spotkeeper_lab.workers import POLL_S, VISIBILITY_S, Machines, Served, Workforce
 
@@ -63,13 +63,6 @@ class Stage:
 @pytest.fixture
 def stage() -> Stage:
     return Stage()
-
-
-@pytest.mark.parametrize("told", [{"state": TERMINATING}, {"group": ""}])
-def test_a_machine_that_is_to_go_learns_of_it_by_its_next_poll(
-    stage: Stage, told: dict[str, Any]
-) -> None:
-    assert 100.0 < stage.until(100.0, **told) <= 100.0 + POLL_S
 
 
 def test_a_warning_that_is_taken_back_means_serving_again(stage: Stage) -> None:

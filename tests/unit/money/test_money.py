@@ -35,19 +35,6 @@ BOOK = PriceBook(
 )
 
 
-def test_what_runs_is_opened_once() -> None:
-    assert entries("ocr", [], {"i-1": LIFE}, hour(1)) == (ITEM,)
-    assert entries("ocr", [ITEM], {"i-1": LIFE}, hour(2)) == ()
-
-
-def test_what_is_over_is_closed_at_its_own_time() -> None:
-    over = replace(LIFE, until=hour(1), ended_by=EndedBy.AWS)
-    closed = replace(ITEM, until=hour(1), ended_by=EndedBy.AWS)
-    assert entries("ocr", [ITEM], {"i-1": over}, hour(2)) == (closed,)
-    # It came and went between two looks.
-    assert entries("ocr", [], {"i-1": over}, hour(2)) == (closed,)
-
-
 def test_what_is_over_is_closed_once_although_nobody_says_when_it_ended() -> None:
     closed = replace(ITEM, until=hour(1), ended_by=EndedBy.AWS)
     over = replace(LIFE, until=hour(2), ended_by=EndedBy.AWS)
@@ -72,11 +59,6 @@ def test_of_a_life_that_was_booked_more_than_once_one_item_counts() -> None:
     assert each_life_once([missed, second]) == (second,)
 
 
-def test_what_nobody_knows_any_more_is_closed_now() -> None:
-    closed = replace(ITEM, until=hour(9), ended_by=EndedBy.UNKNOWN)
-    assert entries("ocr", [ITEM], {}, hour(9)) == (closed,)
-
-
 def test_a_warm_instance_that_started_again_has_two_items() -> None:
     again = replace(LIFE, since=hour(3))
     first, second = entries("ocr", [ITEM], {"i-1": again}, hour(4))
@@ -90,13 +72,6 @@ def test_a_price_that_changes_while_it_runs() -> None:
     assert found.paid == pytest.approx(1.0)
     assert found.on_demand == pytest.approx(3.0)
     assert found.unpriced_h == 0
-
-
-def test_only_the_part_within_the_time_is_priced() -> None:
-    (found,) = priced([ITEM], BOOK, hour(1), hour(3))
-    assert found.hours == 2.0
-    assert found.paid == pytest.approx(0.7)
-    assert priced([replace(ITEM, until=hour(1))], BOOK, hour(1), hour(3)) == ()
 
 
 @pytest.mark.parametrize(
@@ -132,16 +107,6 @@ def test_what_the_group_terminated_ends_then_although_ec2_forgot_it() -> None:
     assert (item.until, item.ended_by) == (hour(2), EndedBy.UNKNOWN)
     (item,) = entries("ocr", [ITEM], {}, hour(9), ends={"i-1": hour(-1)})
     assert item.until == hour(9)
-
-
-def test_overlap_is_no_need() -> None:
-    """Three are needed throughout; while one takes another's place, four run."""
-    items = [replace(ITEM, instance_id=f"i-{n}") for n in range(3)]
-    items.append(replace(ITEM, instance_id="i-3", since=hour(1), until=hour(1.1)))
-    found = savings(priced(items, BOOK, hour(0), hour(4)), hour(0), hour(4), peak=3)
-    assert found.saved_by_sizing == pytest.approx(-0.1)
-    unknown = savings(priced(items, BOOK, hour(0), hour(4)), hour(0), hour(4))
-    assert (unknown.fixed_fleet, unknown.saved_by_sizing) == (None, None)
 
 
 def test_two_savings_told_apart() -> None:

@@ -208,26 +208,10 @@ def test_how_long_the_oldest_request_has_waited_at_least(
     assert status.oldest_at_least_s == expected
 
 
-def test_a_log_since_a_look_says_that_somebody_takes_requests() -> None:
-    turns = [health(40, RequestsQueued=9), health(80, RequestsQueued=9, SearchLogAge=900)]
-    status = looked(records=turns, digests=logs(SIX, 50), queue=QueueLength(waiting=9, in_flight=0))
-    assert status.waiting
-    assert status.waiting.oldest_at_least_s == 18
-
-
 def test_cloudwatch_says_how_old_the_oldest_request_was() -> None:
     waiting = QueueLength(waiting=9, in_flight=2)
     status = looked(queue=waiting, oldest=(ago(60), 299.0))
     assert "9 requests wait now, the oldest for at least 4 min at 11:59" in screen(status)
-
-
-@pytest.mark.parametrize(
-    ("age_s", "whole"), [(60, True), (129, True), (131, None)], ids=lambda value: str(value)
-)
-def test_after_two_missed_minutes_it_is_not_known_whether_a_fleet_is_whole(
-    age_s: float, whole: bool | None
-) -> None:
-    assert looked(records=(availability(age_s), health(age_s))).whole is whole
 
 
 def test_a_health_turn_that_fails_is_no_reason_to_call_a_fleet_broken_but_to_look() -> None:

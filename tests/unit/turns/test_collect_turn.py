@@ -192,11 +192,6 @@ def test_what_came_too_late_or_was_left_out_is_lost_to_the_load() -> None:
     assert metrics.metrics(FLEET)[FLEET]["SearchLogsLost"] == 4
 
 
-def test_a_message_that_was_not_stored_tells_when_it_comes_again() -> None:
-    report = run([message(told(0, 9, 0, lost=3))], FullTable(refused=1))
-    assert report.machines == {}
-
-
 def test_the_newest_look_at_each_queue_is_kept() -> None:
     looks = Looks()
     alone = {"version": 1, "agent": told(0, 3, 8)["agent"]}

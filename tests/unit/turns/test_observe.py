@@ -82,19 +82,3 @@ def test_what_was_only_observed_is_not_remembered_by_turns_that_act() -> None:
     assert acting.permission is Permission.ACT
     assert Outcome(asked=f"{ON_DEMAND}: desired 2") in acting.outcomes
     assert told.cloud.group(SPOT).suspensions.keys() == {"AZRebalance"}
-
-
-def test_every_paused_fleet_says_for_how_long() -> None:
-    told = scene(Control(pause=replace(PAUSE, at=instant(0), until=instant(7200))))
-    turns(told)
-    hours = [record.seen["PausedHours"] for record in told.states.records]
-    assert hours == sorted(hours)
-    assert hours[-1] == (told.states.records[-1].at - instant(0)).total_seconds() / 3600
-
-
-def test_a_pause_that_ended_is_none() -> None:
-    told = scene(Control(pause=replace(PAUSE, until=instant(900))))
-    turns(told, 840.0)
-    assert told.on_demand == 0
-    turns(told, 960.0)
-    assert told.on_demand == 2

@@ -112,17 +112,6 @@ def test_where_fewer_serve_the_group_is_asked_whether_somebody_asked_for_it() ->
     assert turned(fleet, 640).unread == ()
 
 
-def test_a_warning_is_kept_when_the_groups_cannot_be_read() -> None:
-    fleet = Scenario()
-    fleet.to(600)
-    first = fleet.spot_ids()[0]
-    fleet.faults.refusals["describe"] = Throttled("Rate exceeded")
-    report = handle_interruption(warning(first, at_s=600), [fleet.fleet], fleet.ports, instant(600))
-    assert report.errors
-    fleet.faults.refusals.clear()
-    assert turned(fleet, 601).seen["Interruptions"] == 1
-
-
 def test_fifty_warnings_in_a_second_are_read_for_once_and_none_is_lost() -> None:
     fleet = Scenario(target=40, physics=Physics(cold_start_s=120))
     fleet.to(600)

@@ -123,17 +123,6 @@ def serve(stage: Stage, minute: int, shares: Mapping[str, float]) -> None:
         stage.serve(minute - back, shares)
 
 
-def test_booting_workers_are_not_asked_for_again() -> None:
-    stage = promised()
-    serve(stage, 0, dict.fromkeys(stage.spot, 0.9))
-    stage.turn(0)
-    asked = stage.cloud.group("spot").desired
-    for minute in (1, 2):
-        stage.serve(minute, dict.fromkeys(stage.spot[:4], 0.9))
-        stage.turn(minute)
-        assert stage.cloud.group("spot").desired == asked
-
-
 def test_the_history_is_written_once_a_step() -> None:
     stage = promised()
     histories = stage.ports.histories

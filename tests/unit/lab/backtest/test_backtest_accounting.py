@@ -37,16 +37,6 @@ def test_shares_leave_the_first_cold_start_out() -> None:
     assert (result.spot_launches, result.on_demand_launches, result.losses) == (2, 0, 1)
 
 
-def test_more_than_the_target_is_not_more_than_all() -> None:
-    assert account([spot(0, 600)] * 5, MARKET, WORLD).capacity_share == 1
-
-
-def test_what_never_got_ready_is_paid_and_serves_nothing() -> None:
-    result = account([spot(0, 100)], MARKET, WORLD)
-    assert result.ready.sum() == 0
-    assert result.paid == 25
-
-
 def test_a_loss_between_ticks_counts_from_the_next_tick() -> None:
     assert account([spot(0, 301)], MARKET, WORLD).ready.tolist()[5:7] == [1, 0]
 

@@ -7,14 +7,12 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from spotkeeper_charts.page import HEIGHT, WIDTH
 from spotkeeper_lab.backtest.backtest import (
     BacktestPlan,
     Row,
     Windows,
     compared,
     json_text,
-    picture,
     report_html,
     run_backtest,
     tables,
@@ -66,19 +64,6 @@ def test_rows_are_compared_within_their_world(rows: list[Row]) -> None:
     )
 
 
-def test_the_tables_name_every_policy_and_put_costs_beside_optimum_and_limit(
-    rows: list[Row],
-) -> None:
-    console = Console(width=160)
-    with console.capture() as captured:
-        console.print(*tables(rows[: len(choose([]))]))
-    text = captured.get()
-    for policy in choose([]):
-        assert policy.name in text
-    optimum = next(line for line in text.splitlines() if "optimum " in line and "│" in line)
-    assert "1.00" in optimum
-
-
 def test_on_80_columns_no_figure_is_cut(rows: list[Row]) -> None:
     same = rows[: len(choose([]))]
     many = [replace(row, spot_launches=9_999, on_demand_launches=999) for row in same]
@@ -90,19 +75,6 @@ def test_on_80_columns_no_figure_is_cut(rows: list[Row]) -> None:
     for row in same:
         line = next(line for line in text.splitlines() if line.lstrip().startswith(row.policy))
         assert {f"{row.cost:.1%}", f"{row.served_share_min:.2%}", "999"} <= set(line.split())
-
-
-def test_every_mark_and_label_lies_in_the_picture(rows: list[Row]) -> None:
-    for _, group in compared(rows):
-        drawn = picture(group)
-        assert {mark.name for mark in drawn.marks} == {p.name for p in choose([])} - {"limit"}
-        assert drawn.limit is not None
-        assert drawn.left <= drawn.limit <= drawn.right
-        for mark in drawn.marks:
-            assert drawn.left <= mark.x <= drawn.right
-            assert drawn.top <= mark.y <= drawn.bottom
-            assert 0 <= mark.label_x <= WIDTH
-            assert 0 <= mark.label_y <= HEIGHT
 
 
 def test_the_page_needs_nothing_else(rows: list[Row]) -> None:

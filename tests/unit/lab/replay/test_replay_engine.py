@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from spotkeeper.domain.load.history import ArrivalLog, OwnStarts
 from spotkeeper_lab.replay.engine import replay, warm_start
-from spotkeeper_lab.replay.fleet import ReplayFleet, slower
+from spotkeeper_lab.replay.fleet import slower
 from spotkeeper_lab.replay.seen import Seen, SeenLogs
 from spotkeeper_lab.replay.values import ReplayError, ReplaySettings
 from spotkeeper_lab.traces.requests import RequestTrace
@@ -72,20 +72,6 @@ def test_a_released_worker_finishes_within_its_grace_and_is_billed_until_then() 
     assert math.isinf(hasty.wait_s[0])
 
 
-def test_a_booting_worker_goes_first_and_needs_no_grace() -> None:
-    run = replay(trace_of((0, 500), (1, 1), end_s=600), Script([2, 1]), COLD)
-    assert run.wait_s[1] == 499.0
-    assert run.row.worker_hours == pytest.approx((600 + 60) / 3600, abs=1e-3)
-
-
-def test_whole_instances_and_free_workers_on_premises() -> None:
-    settings = ReplaySettings(initial_workers=2, onprem=2, workers_per_instance=4, warmup_s=0.0)
-    script = Script([3])
-    run = replay(trace_of((0, 1), (700, 1)), script, settings)
-    assert script.seen[-1].live == 6
-    assert run.row.worker_hours == pytest.approx(4 * 640 / 3600, abs=1e-3)
-
-
 def test_requests_that_share_a_worker_take_longer() -> None:
     settings = ReplaySettings(initial_workers=1, slots=2, warmup_s=0.0)
     script = Script([1])
@@ -95,30 +81,6 @@ def test_requests_that_share_a_worker_take_longer() -> None:
     assert (script.seen[0].running, script.seen[0].live) == (2, 1)
     assert script.seen[-1].logs.work_s.sum() == pytest.approx(100 + 101 * slower(2), 1e-3)
     assert 1.0 < slower(2) < slower(16) < slower(1_000) < 60
-
-
-def test_requests_that_nobody_serves_are_lost() -> None:
-    settings = ReplaySettings(initial_workers=0, warmup_s=0.0)
-    run = replay(trace_of((0, 1), (5, 1)), Script([0]), settings)
-    assert run.row.lost == 2
-    assert run.row.share_in_time == 0.0
-    assert not run.row.objective_met
-
-
-def test_logs_come_after_the_end_in_batches() -> None:
-    script = Script([1])
-    replay(trace_of((0, 58), (59, 3), (200, 1)), script, COLD)
-    first, second = script.seen[0], script.seen[1]
-    assert first.arrived_s.tolist() == [0.0, 59.0]
-    assert second.logs.arrivals.sum() == 2
-    assert first.running == 1
-
-
-def test_the_warm_up_does_not_count() -> None:
-    requests = trace_of((0, 100), (1, 1), (900, 1), (901, 1))
-    run = replay(requests, Script([1]), ReplaySettings(initial_workers=1))
-    assert run.row.wait_p99 <= 1.0
-    assert run.row.share_in_time == 1.0
 
 
 def test_the_warm_start_is_the_first_quarter_of_an_hour_at_seven_tenths() -> None:
@@ -163,12 +125,3 @@ def test_every_request_is_served_once_or_lost(
     assert (run.wait_s >= 0).all()
     held_s = run.row.worker_hours * 3600
     assert held_s >= sum(service for _, service in requests) - len(counts) * 6 - 10
-
-
-def test_a_fleet_releases_the_newest_booting_instance_first() -> None:
-    fleet = ReplayFleet(0, 1, 100.0)
-    fleet.launch(1, 0.0, 0.0)
-    fleet.resize(2, 10.0, math.inf)
-    fleet.resize(3, 20.0, math.inf)
-    fleet.resize(2, 30.0, math.inf)
-    assert sorted(one.launched_s for one in fleet.instances.values()) == [0.0, 10.0]

@@ -75,14 +75,6 @@ def test_refuses_what_is_not_the_file_it_says(tmp_path: Path) -> None:
         read_requests(tmp_path / "absent.csv")
 
 
-def test_rates_become_requests_by_seed(tmp_path: Path) -> None:
-    path = write(tmp_path / "r.csv", "time_s,rate_per_s\n0,100\n600,300\n1200,200\n")
-    trace, again = read_requests(path, seed=3), read_requests(path, seed=3)
-    assert np.array_equal(trace.arrival_s, again.arrival_s)
-    assert (trace.end_s, trace.drawn) == (1800, True)
-    assert float(trace.service_s.mean()) == pytest.approx(2.0, rel=0.05)
-
-
 @pytest.mark.parametrize(("asked", "mean"), [(None, 200), (1.0, 1), (50.0, 50)])
 def test_rates_are_as_given_or_scaled_to_the_mean_that_was_asked_for(
     tmp_path: Path, asked: float | None, mean: float
@@ -112,13 +104,6 @@ def test_a_mean_rate_that_cannot_be_had_is_refused(
         read_request_traces([write(tmp_path / "r.csv", text)], mean_rate_per_s=mean)
 
 
-def test_a_mean_rate_leaves_files_of_requests_as_they_are(tmp_path: Path) -> None:
-    rates = write(tmp_path / "rates.csv", "time_s,rate_per_s\n0,1\n600,1\n")
-    both = read_request_traces([write(tmp_path / "own.csv", REQUESTS), rates], mean_rate_per_s=2.0)
-    assert [trace.drawn for trace in both] == [False, True]
-    assert len(both[0]) == 1
-
-
 @pytest.mark.parametrize(
     ("files", "names"),
     [
@@ -134,11 +119,6 @@ def test_files_that_are_called_alike_are_told_apart(
     paths = [tmp_path / file for file in files]
     assert list(named_apart(paths).values()) == names
     assert list(named_apart(paths[:1])) == paths[:1]
-
-
-def test_a_file_packed_and_plain_is_two(tmp_path: Path) -> None:
-    paths = [tmp_path / "r.csv", tmp_path / "r.csv.gz"]
-    assert list(named_apart(paths).values()) == [str(path) for path in paths]
 
 
 @pytest.mark.parametrize(
