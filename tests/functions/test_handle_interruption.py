@@ -129,15 +129,6 @@ def test_a_foreign_event_is_ignored_without_a_call(stage: Stage, foreign: object
     assert stage.calls == []
 
 
-def test_an_unsuccessful_launch_without_an_instance_explains_the_gap(stage_of: StageOf) -> None:
-    stage = stage_of(("ocr",), spot=((0.0, 2),))
-    told = event("launch_unsuccessful")
-    assert told["detail"]["EC2InstanceId"] == ""
-    answer = stage.call(handler, told)
-    assert "capacity: Could not launch Spot Instances." in answer["ocr"]
-    assert stage.cloud.group("ocr-on-demand").desired == 2
-
-
 def test_a_throttled_look_up_loses_no_warning_and_turns_no_other_fleet(stage: Stage) -> None:
     stage.during["DescribeAutoScalingInstances"] = slow_down
     answer = stage.call(handler, event("spot_interruption_warning", first_spot(stage)))

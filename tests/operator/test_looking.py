@@ -60,14 +60,6 @@ def test_a_fleet_that_sleeps_by_its_overrides_is_woken_by_the_queue_that_they_na
     assert (fleet.request_queue_url, fleet.bounds.spot_min) == ("rabbitmq://%2F/requests", 0)
 
 
-def test_a_group_that_a_document_of_another_stack_names_too(deployed: Stage) -> None:
-    other, text = "/spotkeeper/night/fleets/main", '{"spot_group": "main-spot"}'
-    boto3.client("ssm").put_parameter(Name=other, Value=text, Type="String")
-    found = json.loads(answered("doctor", "--json"))
-    (twice,) = [each for each in found if each["id"] == "group-in-two-stacks"]
-    assert (twice["about"], other in twice["evidence"]) == ("main-spot", True)
-
-
 def test_exit_codes_and_calls(deployed: Stage, calls: list[str]) -> None:
     assert run("status")[0] == 1
     assert len(calls) <= 12, calls

@@ -40,12 +40,3 @@ def test_a_place_that_cannot_be_written_is_told_before_aws_is_asked(
             *line, "--report", nowhere
         )
     assert calls == []
-
-
-def test_cost_draws_money_and_instances_over_time(deployed: Stage, tmp_path: Path) -> None:
-    del deployed
-    path = tmp_path / "cost.html"
-    answered("cost", "--since", "2h", "--report", str(path))
-    page = data_of(path)
-    for words in ("USD an hour", "running, in the mean", "By day", "saved by spot", "not in it"):
-        assert words in page, words

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from spotkeeper.domain.decision import FAILED, Action, Controller, DecisionRecord, Outcome
+from spotkeeper.domain.decision import FAILED, Controller, DecisionRecord
 from spotkeeper_operator.explain import explain_text, holes, records_timeline, seen_words, timeline
 from spotkeeper_operator.text import labelled, parse_instant, spoken
 from tests.builders import held
@@ -71,24 +71,6 @@ def test_text_is_as_wide_as_the_terminal(
     monkeypatch.setattr(sys, "stdout", SimpleNamespace(isatty=lambda: terminal))
     monkeypatch.setenv("COLUMNS", str(columns))
     assert max(map(len, labelled("main", "a " * 300))) in (longest, longest - 1)
-
-
-def test_what_is_not_the_same_is_not_folded() -> None:
-    asked = replace(HOLD, outcomes=(Outcome(asked="suspend"),))
-    resized = replace(HOLD, action=Action.RESIZE)
-    other = replace(HOLD, rule="stale search logs")
-    failing = replace(HOLD, failures=("capacity",))
-    records = minutes(HOLD, asked, HOLD, resized, resized, other, failing)
-    assert [e.turns for e in timeline(records)] == [1] * 7
-
-
-def test_observing_that_repeats_is_folded() -> None:
-    """A turn that observes wishes each minute for what it is not allowed to do."""
-    would = replace(HOLD, outcomes=(Outcome(asked="spot: suspend AZRebalance", would=True),))
-    other = replace(HOLD, outcomes=(Outcome(asked="spot: desired 4", would=True),))
-    folded = timeline(minutes(would, would, would, other, would))
-    assert [e.turns for e in folded] == [3, 1, 1]
-    assert folded[0].outcomes == would.outcomes
 
 
 def test_failures_and_holes_are_lines_of_their_own() -> None:

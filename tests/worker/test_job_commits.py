@@ -457,14 +457,6 @@ def seen(folder: Path, complete: str | None = None) -> tuple[Entries, Callable[[
     return entries, at
 
 
-def test_an_entry_is_complete_once_it_did_not_change_for_five_seconds(tmp_path: Path) -> None:
-    _, at = seen(tmp_path)
-    entry_in(tmp_path, 1)
-    assert [at(0.0), at(4.0)] == ["-", "-"]
-    (tmp_path / "000001" / "more").touch()
-    assert [at(5.0), at(9.0), at(10.0)] == ["-", "-", "000001"]
-
-
 def test_with_a_glob_nothing_else_makes_an_entry_complete(tmp_path: Path) -> None:
     _, at = seen(tmp_path, "*.done")
     entry_in(tmp_path, 1)

@@ -382,15 +382,6 @@ def test_a_job_that_is_done_is_not_run_again(tmp_path: Path) -> None:
     assert again.scripts == []
 
 
-def test_a_stopped_agent_ends_its_command_and_leaves_the_machine_on(tmp_path: Path) -> None:
-    scene = Scene(tmp_path)
-    script = scene.grant()
-    scene.life.stopping = True
-    scene.run(10)
-    assert script.signals == [signal.SIGTERM]
-    assert (scene.reports.events[-1], scene.off, scene.over) == ("left", 0, True)
-
-
 def test_a_document_that_cannot_be_read_is_reported(tmp_path: Path) -> None:
     scene = Scene(tmp_path, version=2)
     scene.run(30)

@@ -47,11 +47,6 @@ def test_every_code_of_a_set_becomes_its_error(
     assert {type(raised(answered(code, "words"))) for code in codes} == {kind}
 
 
-def test_a_want_of_permission_says_what_to_do() -> None:
-    error = raised(answered("AccessDenied", "User is not authorized to perform this"))
-    assert "template.yaml lists what roles need" in str(error)
-
-
 @pytest.mark.parametrize(
     "error",
     [

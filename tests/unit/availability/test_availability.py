@@ -334,15 +334,6 @@ def test_while_the_load_is_not_known_nothing_goes_that_it_may_need(
     assert ends[-1] == ended
 
 
-def test_the_load_may_name_the_need_of_what_was_adopted() -> None:
-    four = group("spot", 4, instances(SPOT[:4]))
-    first = turn(0, four, TEN)
-    sized = CapacityRequest(at=at(30), need=4, spare=0)
-    unknown = turn(60, four, TEN, first.memory, sized=sized, load_known=False)
-    assert unknown.rule == "adopting"
-    assert len(turn(60, four, TEN, first.memory, sized=sized).ends) == 10
-
-
 @pytest.mark.parametrize(("spot_name", "back_name"), [("other", "on-demand"), ("spot", "other")])
 def test_other_groups_in_the_document_are_met_for_the_first_time(
     spot_name: str, back_name: str

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from spotkeeper.border.search_log import MessageRefused, read
-from tests.search_logs import SENT, before, packed, sent_log
+from tests.search_logs import SENT, before, sent_log
 
 LOOK = {
     "vhost": "/",
@@ -21,24 +21,11 @@ def told(**changed: object) -> dict[str, Any]:
     return sent_log(0, agent={"lost": 3, "clamped": 1, "refused": 2} | changed)
 
 
-def test_a_look_may_come_without_a_log() -> None:
-    body = read(packed(json.dumps({"version": 1, "agent": {"queue": LOOK}})))
-    assert body.logs == ()
-    assert [note.look(SENT) is not None for _, note in body.notes] == [True]
-
-
 def test_a_clock_that_is_ahead_is_not_believed() -> None:
     [(_, note)] = read(json.dumps(told(queue=LOOK | {"at": before(-90).isoformat()}))).notes
     look = note.look(SENT)
     assert look is not None
     assert look.length.seen_at == SENT
-
-
-def test_a_look_of_a_time_that_nobody_set_is_none() -> None:
-    unset = LOOK | {"at": "0001-01-01T00:00:00+05:00"}
-    [(_, note)] = read(json.dumps(told(queue=unset))).notes
-    assert note.look(SENT) is None
-    assert note.lost == 3
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,6 @@ from spotkeeper.adapters import fleet_documents
 from spotkeeper.adapters.fleet_documents import FleetDocumentStore
 from spotkeeper.border.fleet_document import FleetDocumentError, parse_fleet
 from spotkeeper.domain.fleet import Fleet
-from spotkeeper.domain.permission import Mode
 from spotkeeper.domain.settings.availability import AvailabilityPolicy
 from spotkeeper.domain.settings.sizing import Bounds, Objective, SizingPolicy
 from spotkeeper.domain.settings.worker_health import WorkerHealthPolicy
@@ -148,12 +147,6 @@ def test_every_wrong_field_is_named_at_once() -> None:
     assert [name for name in named if f"{name}: " not in told] == []
 
 
-@pytest.mark.parametrize("field", ["version", "spot_group", "on_demand_group", "bounds"])
-def test_a_field_without_a_default_is_required(field: str) -> None:
-    told = refused(json.dumps({key: value for key, value in LEAST.items() if key != field}))
-    assert told == f"fleet document ocr: {field}: Field required"
-
-
 def test_a_minimum_above_the_maximum_is_refused_among_other_faults() -> None:
     bounds = {"spot_min": 5, "spot_max": 4, "on_demand_max": 1}
     told = refused(json.dumps(LEAST | {"bounds": bounds, "version": 3}))
@@ -190,14 +183,6 @@ def test_arbitrary_fields_raise_nothing_but_a_document_error(changes: dict[str, 
         parsed(**changes)
     except FleetDocumentError as error:
         assert str(error).startswith("fleet document ocr: ")
-
-
-def test_the_mode_is_read_and_no_other_word() -> None:
-    assert parsed().mode is Mode.ACT
-    assert parsed(mode="observe").mode is Mode.OBSERVE
-    assert "mode: Input should be 'act' or 'observe'" in refused(
-        json.dumps(LEAST | {"mode": "watch"})
-    )
 
 
 # --- the documents of a stack in Parameter Store --------------------------------------------------

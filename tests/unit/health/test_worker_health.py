@@ -599,14 +599,6 @@ def test_a_fleet_whose_requests_ended_does_not_replace_its_instances_all_night()
     assert 0 < replacements < 10
 
 
-def test_a_bootstrap_failure_is_checked_again() -> None:
-    due = replace(starting(-9000), suspects={SPOT[0]: at(-60)})
-    diagnosis = diagnosed(load(*busy(*SPOT[1:])), memory=due)
-    assert diagnosis.replace == (SPOT[0],)
-    assert confirm(diagnosis, load(*busy(*SPOT[1:])), fleet(), at(0)) == (SPOT[0],)
-    assert confirm(diagnosis, load(*busy(*SPOT)), fleet(), at(0)) == ()
-
-
 # --- Workers on premises: nobody can replace them, so they are alarmed about ---
 
 
@@ -641,12 +633,3 @@ def test_a_slow_worker_on_premises_is_compared_with_its_like_and_seen_twice() ->
     well = [replace(it, last_finished=at(120)) for it in (*cloud, *rack(6.0, 6.0, 6.0))]
     third = diagnosed(load(*well, seconds=120), memory=second.memory)
     assert (third.onprem, third.memory.onprem_suspects) == ({}, {})
-
-
-def test_a_failing_worker_on_premises_is_suspect_unless_most_fail() -> None:
-    ill = worker("", 10, 10, name="rack-0", cluster=Cluster.ONPREM)
-    assert diagnosed(load(*busy(*SPOT), ill)).onprem == {"rack-0": "10 of 10 requests failed"}
-    failing = [worker(i, 10, 10) for i in SPOT]
-    assert diagnosed(load(*failing, ill)).onprem == {}
-    off = WorkerHealthPolicy(enabled=False)
-    assert diagnosed(load(*busy(*SPOT), ill), policy=off).onprem == {}

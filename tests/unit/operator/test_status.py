@@ -214,12 +214,6 @@ def test_cloudwatch_says_how_old_the_oldest_request_was() -> None:
     assert "9 requests wait now, the oldest for at least 4 min at 11:59" in screen(status)
 
 
-def test_a_health_turn_that_fails_is_no_reason_to_call_a_fleet_broken_but_to_look() -> None:
-    status = looked(records=(availability(), failed(Controller.HEALTH, 20), health(80)))
-    assert (status.whole, code(status)) == (True, 1)
-    assert "FAILING health: 1 turn has failed since" in screen(status)
-
-
 def test_old_figures_are_withheld() -> None:
     status = looked(records=(availability(20), health(600)))
     assert "WorkersNeeded" not in status.seen

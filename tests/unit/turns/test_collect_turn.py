@@ -1,6 +1,5 @@
 """The collecting turn over a table in memory: who fails, who counts, and how often."""
 
-import json
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 
@@ -60,15 +59,6 @@ def test_one_log_of_a_wrong_clock_does_not_take_five_hundred_with_it() -> None:
     metrics = report.metrics(FLEET)[FLEET]
     assert (metrics["ClockSkewed"], metrics["SearchLogsRefused"]) == (1, 1)
     assert "logs[499].started_at" in report.left_out["m"][0]
-
-
-def test_a_message_sent_again_in_another_form_counts_once() -> None:
-    table = FakeLoadTable()
-    logs = [sent_log(0), sent_log(1)]
-    forms = [json.dumps(logs), lines(logs[::-1]), packed(lines(logs)), packed(lines(logs), 99)]
-    for number, form in enumerate(forms):
-        run([message(form, sent_at=SENT + timedelta(seconds=number))], table)
-    assert finished(table) == 2
 
 
 def test_a_log_in_several_messages_of_a_batch_counts_once() -> None:

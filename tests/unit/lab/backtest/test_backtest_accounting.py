@@ -1,6 +1,5 @@
 """Accounting: from the lives of instances to what was served and paid."""
 
-import numpy as np
 import pytest
 
 from spotkeeper_lab.backtest.world import PaidLife, World, WorldError, account, spot_paid
@@ -37,10 +36,6 @@ def test_shares_leave_the_first_cold_start_out() -> None:
     assert (result.spot_launches, result.on_demand_launches, result.losses) == (2, 0, 1)
 
 
-def test_a_loss_between_ticks_counts_from_the_next_tick() -> None:
-    assert account([spot(0, 301)], MARKET, WORLD).ready.tolist()[5:7] == [1, 0]
-
-
 def test_the_warm_pool_pays_for_the_disks_of_what_is_stopped() -> None:
     world = World(target=2, tick_s=60.0, warm_start_s=60.0, warm_pool=3, warm_disk_ratio=0.01)
     result = account([on_demand(0, 300)], MARKET, world)
@@ -59,12 +54,6 @@ def test_a_world_settles_its_price() -> None:
     assert World(target=1).priced(MARKET).price_ratio == 0.3
     assert World(target=1).priced(PRICED).price_ratio is None
     assert World(target=1, price_ratio=0.5).priced(PRICED).price_ratio == 0.5
-
-
-def test_ticks_hold_at_least_the_seconds() -> None:
-    world = World(target=1, tick_s=30.0)
-    assert [world.ticks(s) for s in (0, 29, 30, 31, 120)] == [0, 1, 1, 2, 4]
-    assert world.ticks(np.float64(0.3) * 100) == 1
 
 
 @pytest.mark.parametrize(

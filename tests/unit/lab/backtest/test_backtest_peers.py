@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from spotkeeper_lab.backtest import peers as ticks
 from spotkeeper_lab.backtest.peers import (
     EvenSpread,
-    OnDemandOnly,
     RoundRobin,
     SpotGroup,
     SpotHedge,
@@ -37,12 +36,6 @@ def hedge(target: int = 2, pools: int = 3, extra: int = 1) -> SpotHedge:
     return SpotHedge(target, pools, extra, random.Random(0))
 
 
-def test_on_demand_only_is_ready_after_the_cold_start_and_costs_all() -> None:
-    result = ticks.run(OnDemandOnly(2), market(8, a=[(0, 0)]), WORLD)
-    assert result.ready.tolist() == [0, 0, 2, 2, 2, 2, 2, 2]
-    assert (result.cost, result.served_share) == (1, 1)
-
-
 def test_what_the_market_takes_is_lost_newest_first_and_paid_until_then() -> None:
     result = ticks.run(
         EvenSpread(2), market(8, a=[(0, 1), (1, 2), (4, 1), (5, 0)], b=[(0, 0)]), WORLD
@@ -50,22 +43,6 @@ def test_what_the_market_takes_is_lost_newest_first_and_paid_until_then() -> Non
     assert result.spot.tolist() == [1, 1, 1, 1, 1, 0, 0, 0]
     assert result.losses == 1
     assert result.paid == 5 * TICK * 0.5
-
-
-def test_on_demand_is_given_back_latest_ready_first_and_refused_as_often_as_set() -> None:
-    world = World(target=2, tick_s=TICK, on_demand_failure=1.0)
-    result = ticks.run(OnDemandOnly(2), market(8, a=[(0, 0)]), world)
-    assert (result.on_demand_launches, result.paid) == (0, 0)
-    half = World(target=50, tick_s=TICK, on_demand_failure=0.5, cold_start_s=0)
-    ready = ticks.run(OnDemandOnly(50), market(4, a=[(0, 0)]), half).ready
-    assert 10 < ready[0] < 40
-    assert ready[3] > 40
-
-
-def test_the_warm_pool_starts_faster_as_far_as_it_goes() -> None:
-    world = World(target=3, tick_s=TICK, cold_start_s=120, warm_start_s=60, warm_pool=2)
-    ready = ticks.run(OnDemandOnly(3), market(8, a=[(0, 0)]), world).ready
-    assert ready.tolist() == [0, 0, 2, 2, 3, 3, 3, 3]
 
 
 changes = st.lists(

@@ -1,6 +1,6 @@
 """Choosing policies and settings, cutting windows, summing up rows."""
 
-from dataclasses import asdict, replace
+from dataclasses import asdict
 
 import pytest
 
@@ -65,15 +65,6 @@ def test_a_setting_reaches_every_policy_that_has_it_or_the_one_named() -> None:
 def test_a_setting_that_does_not_exist_or_read_is_refused(text: str, problem: str) -> None:
     with pytest.raises((UnknownNameError, SettingError), match=problem):
         configure(choose(["spothedge", "two-group-loop"]), [text])
-
-
-def test_windows_are_on_ticks_inside_the_market_and_the_same_for_a_seed() -> None:
-    windows = Windows(count=20, hours=2.0, seed=1)
-    cuts = windows.of(MARKET, 30.0)
-    assert cuts == windows.of(MARKET, 30.0)
-    assert cuts != replace(windows, seed=2).of(MARKET, 30.0)
-    assert {cut.end_s for cut in cuts} == {7200.0}
-    assert Windows().of(MARKET, 30.0) == [MARKET]
 
 
 def test_a_row_has_what_the_json_needs() -> None:

@@ -97,15 +97,6 @@ def test_a_drought_is_retried_every_retry_and_ends_on_the_grid() -> None:
     assert one.failures("spot", 1010.0) == []
 
 
-def test_a_long_drought_costs_nothing_and_is_written_for_its_last_hour() -> None:
-    one = cloud(market_of("long", 4e6, {A: [(0.0, 0), (3e6, 1)], B: [(0.0, 0)]}), 1)
-    one.advance(0)
-    assert one.next_s() == 3e6
-    one.advance(3e6)
-    assert len(ids(one, "spot")) == 1
-    assert len(one.failures("spot", 1.0)) == 240
-
-
 def test_a_warm_pool_serves_sooner_until_it_is_used_up() -> None:
     physics = Physics(cold_start_s=300, warm_start_s=60, warm_pool=2)
     one = cloud(market([(0.0, 5)]), 0, physics)

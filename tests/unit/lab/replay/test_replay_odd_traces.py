@@ -42,11 +42,3 @@ def test_every_rule_replays_an_odd_trace(rule: str, name: str) -> None:
     assert row.lost == 0
     assert math.isfinite(row.worker_hours)
     assert 0 <= row.share_in_time <= 1
-
-
-def test_requests_that_take_no_time_need_one_worker_and_no_more() -> None:
-    arrival_s, service_s, end_s = ODD["no time at all"]
-    trace = RequestTrace(name="zero", arrival_s=arrival_s, service_s=service_s, end_s=end_s)
-    row = run_rule(trace, "spotkeeper", ReplaySettings(initial_workers=4)).row
-    assert row.share_in_time == 1.0
-    assert row.worker_hours < 2.0

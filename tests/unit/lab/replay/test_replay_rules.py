@@ -13,7 +13,6 @@ from spotkeeper_lab.replay.erlang import erlang_workers
 from spotkeeper_lab.replay.peers import AwsBacklog, Hpa, KedaQueue, Kpa, SkyServe
 from spotkeeper_lab.replay.rules import (
     ErlangC,
-    Highest,
     LoadRate,
     Spotkeeper,
     SquareRoot,
@@ -53,12 +52,6 @@ def look(
         arrived_s=np.arange(0.0, now_s, 2.0 / load),
         logs=busy_logs(load),
     )
-
-
-def test_highest_forgets() -> None:
-    highest = Highest(300.0)
-    assert [highest.of(0, 5), highest.of(60, 3), highest.of(299, 1)] == [5, 5, 5]
-    assert [highest.of(300, 1), highest.of(400, 1)] == [3, 1]
 
 
 def test_erlang_c_against_a_known_table() -> None:
@@ -124,13 +117,6 @@ def test_skyserve_waits_five_minutes() -> None:
     answers = [rule.workers(look(load=20.0, now_s=1_200.0 + 20 * at)) for at in range(15)]
     assert answers[:14] == [10] * 14
     assert answers[14] > 25
-
-
-def test_spotkeeper_asks_the_production_rule_and_gives_its_reason() -> None:
-    rule = Spotkeeper(SETTINGS)
-    rule.workers(look())
-    assert 11 <= rule.workers(look(live=30)) <= 13
-    assert rule.reason.startswith("load 10.")
 
 
 def test_an_unknown_rule_is_refused_with_the_names() -> None:

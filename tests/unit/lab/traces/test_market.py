@@ -8,7 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spotkeeper_lab.traces.market import (
-    Change,
     Market,
     MarketError,
     MarketFileError,
@@ -31,15 +30,6 @@ def write(folder: Path, text: str | bytes, name: str = "m.csv") -> Path:
 @pytest.fixture
 def market(tmp_path: Path) -> Market:
     return read_market(write(tmp_path, GOOD))
-
-
-def test_changes_come_in_time_order_and_half_open(market: Market) -> None:
-    assert list(market.changes(0, 90)) == [
-        Change(0, "a/g", 2),
-        Change(0, "b/g", 0),
-        Change(60, "b/g", 3),
-    ]
-    assert list(market.changes(90, 120)) == [Change(90, "a/g", 1)]
 
 
 @pytest.mark.parametrize(("start", "length"), [(0, 121), (100, 21), (-1, 10), (0, 0)])
