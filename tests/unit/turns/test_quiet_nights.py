@@ -239,6 +239,7 @@ def test_three_of_four_that_hang_are_suspected_within_ten_minutes(
 
 def test_nobody_serves_is_reported_within_ten_minutes_and_until_somebody_does() -> None:
     day = Hours(4, service_s=20.0, objective=True)
+    day.fleet = replace(day.fleet, bounds=Bounds(spot_min=4, spot_max=4, on_demand_max=0))
     day.pass_minutes(60, rate=0.1)
     assert "nobody-serves" not in day.alarms
     day.hung = set(day.in_service("spot"))
