@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -62,7 +63,7 @@ class Account:
         self.ec2 = boto3.client("ec2", "us-east-1")
         self.s3 = boto3.client("s3", "us-east-1")
 
-    @property
+    @cached_property
     def jobs(self) -> Jobs:
         return Jobs(Aws("us-east-1"), "spotkeeper")
 
