@@ -34,8 +34,6 @@ from spotkeeper_lab.local_aws.wire import REGION, Respond, VirtualTime
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
 
-__all__ = ["Client", "VirtualTime", "in_process", "local_aws"]
-
 CREDENTIALS = {
     "AWS_ACCESS_KEY_ID": "testing",
     "AWS_SECRET_ACCESS_KEY": "testing",
