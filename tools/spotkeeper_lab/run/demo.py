@@ -68,6 +68,7 @@ from spotkeeper_lab.world import (
     World,
 )
 from spotkeeper_operator.explain import records_timeline
+from spotkeeper_operator.text import spoken
 from spotkeeper_worker.logs.pace import PaceSettings
 
 LEAD_S = 900.0
@@ -911,8 +912,6 @@ HEADLINE = {
     "requests lost",
 }
 PROMISED = "in time, promised"
-IN_SECONDS_BELOW = 120.0
-"""Longer times are shown in minutes."""
 
 
 def figures(values: dict[str, Any]) -> list[Figure]:
@@ -1045,12 +1044,8 @@ def _percent(share: float, digits: int = 2) -> str:
 def _mean_and_longest(seconds: dict[str, float | None]) -> str:
     if seconds["mean"] is None:
         return "-"
-    text = f"{span(seconds['mean'])}, at most {span(seconds['max'] or 0)}"
+    text = f"{spoken(seconds['mean'])}, at most {spoken(seconds['max'] or 0)}"
     return text + (f", {seconds['never']} not" if seconds["never"] else "")
-
-
-def span(seconds: float) -> str:
-    return f"{seconds:.0f} s" if seconds < IN_SECONDS_BELOW else f"{seconds / 60:.0f} min"
 
 
 def line(day: Day, look: Look) -> str:
@@ -1192,7 +1187,7 @@ def _after(group: Sequence[Notice], name: str, since: str = "at_s") -> str:
     """The longest time that one of them took, in words."""
     if any(getattr(notice, name) is None for notice in group):
         return "the end of the day"
-    return span(max(getattr(notice, name) - getattr(notice, since) for notice in group))
+    return spoken(max(getattr(notice, name) - getattr(notice, since) for notice in group))
 
 
 def _stories(day: Day, values: dict[str, Any]) -> Iterator[Moment]:
