@@ -86,12 +86,15 @@ def _snapshot(
         group_named(groups, name, ports.owner) for name in (fleet.spot_group, fleet.on_demand_group)
     )
     requests = (*lease.availability.capacity_requests, lease.health.capacity_request)
+    digests = ports.load.since(fleet.name, read_from(fleet, now))
+    if not digests and lease.health.flow.newest is None:
+        digests = ports.load.since(fleet.name, read_from(fleet, now, lost=True))
     return HealthSnapshot(
         fleet=fleet,
         spot=spot,
         on_demand=on_demand,
         spares=spot.desired - required_capacity(spot.desired, requests),
-        digests=ports.load.since(fleet.name, read_from(fleet, now)),
+        digests=digests,
         queue=_queue_length(fleet, ports, turns.budget),
         history=_history(fleet, ports, troubles) if fleet.objective else None,
         now=now,

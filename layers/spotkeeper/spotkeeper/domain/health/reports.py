@@ -72,19 +72,22 @@ def watch_reports(
     since = in_service_since(groups, memory, now)
     heard = _heard(digests)
     flow, requests = requests_since(memory.flow, digests, now)
-    length = max(1, flow.counted - memory.flow.counted)
+    counted = range(memory.flow.counted, flow.counted)
     last = {i: at for i, at in {**memory.last_logs, **_last_logs(load)}.items() if i in since}
     workers = workers_in_service(len(since), load, fleet)
     passed = max(requests / workers, _beside_waits(requests, workers, load, digests, memory, now))
     share = passed * fleet.workers_per_instance
     expected: dict[str, float] = {}
+    later: dict[int, int] = {}
     for i in since:
         if heard.get(i, -1) < memory.flow.counted:
             expected[i] = memory.expected.get(i, 0.0) + share
         else:
             # Between turns that lie apart it may have gone silent since.
-            after = flow.counted - heard[i] - SHIPS_WITHIN_SLOTS
-            expected[i] = share * min(1.0, max(0.0, after / length))
+            after = heard[i] + SHIPS_WITHIN_SLOTS
+            if after not in later:
+                later[after] = _count(digests, counted[max(0, after - counted.start) :])
+            expected[i] = share * later[after] / max(1, requests)
     if any(memory.expected.get(i, 0.0) >= CERTAIN > passed_by for i, passed_by in expected.items()):
         # One reports again that was silent: perhaps it served, and its logs were missing.
         flow = replace(flow, partly_until=now)
@@ -97,6 +100,10 @@ def watch_reports(
         usual_load=_usual_load(memory, load, expected, workers),
         worker_known_at=now if since.keys() - memory.starting.keys() else memory.worker_known_at,
     )
+
+
+def _count(digests: Iterable[LoadDigest], slots: range) -> int:
+    return sum(one.count for one in digests if slot_of(one.sent_at) in slots)
 
 
 def _beside_waits(

@@ -140,10 +140,13 @@ class HealthPlan:
     memory: HealthMemory
 
 
-def read_from(fleet: Fleet, now: datetime) -> datetime:
-    """Give the instant from which a turn reads search logs: its window ends where they do."""
+def read_from(fleet: Fleet, now: datetime, *, lost: bool = False) -> datetime:
+    """Give the instant from which a turn reads search logs: its window ends where they do.
+
+    After a lost memory an hour is read: workers that hang since then had served.
+    """
     window_s = max(fleet.sizing.window_s, OBJECTIVE_WINDOW_S if fleet.objective else 0)
-    return now - timedelta(seconds=window_s + fleet.sizing.stale_after_s)
+    return now - timedelta(seconds=HOUR_S if lost else window_s + fleet.sizing.stale_after_s)
 
 
 def assess(snapshot: HealthSnapshot, memory: HealthMemory) -> HealthAssessment:
