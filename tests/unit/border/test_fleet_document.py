@@ -12,6 +12,7 @@ from spotkeeper.adapters import fleet_documents
 from spotkeeper.adapters.fleet_documents import FleetDocumentStore
 from spotkeeper.border.fleet_document import FleetDocumentError, parse_fleet
 from spotkeeper.domain.fleet import Fleet
+from spotkeeper.domain.permission import Mode
 from spotkeeper.domain.settings.availability import AvailabilityPolicy
 from spotkeeper.domain.settings.sizing import Bounds, Objective, SizingPolicy
 from spotkeeper.domain.settings.worker_health import WorkerHealthPolicy
@@ -183,6 +184,12 @@ def test_arbitrary_fields_raise_nothing_but_a_document_error(changes: dict[str, 
         parsed(**changes)
     except FleetDocumentError as error:
         assert str(error).startswith("fleet document ocr: ")
+
+
+def test_the_mode_is_read_and_no_other_word() -> None:
+    assert parsed(mode="observe").mode is Mode.OBSERVE
+    told = refused(json.dumps(LEAST | {"mode": "watch"}))
+    assert "mode: Input should be 'act' or 'observe'" in told
 
 
 # --- the documents of a stack in Parameter Store --------------------------------------------------

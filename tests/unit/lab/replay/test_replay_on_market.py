@@ -1,4 +1,4 @@
-"""Both checkers on requests and a market: the row's fields, and the cost in two factors."""
+"""Both checkers on requests and a market: the cost in two factors, and the size of instances."""
 
 from __future__ import annotations
 
