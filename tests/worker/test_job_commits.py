@@ -485,3 +485,12 @@ def test_the_newest_entry_counts(
     entries.committed = look_at(tmp_path / committed) if committed else None
     at(0.0)
     assert at(5.0) == found
+
+
+def test_what_a_command_that_ended_well_wrote_is_complete(tmp_path: Path) -> None:
+    entries = Entries(tmp_path, None)
+    entry_in(tmp_path, 1)
+    assert entries.look(0.0) is None
+    ended = entries.look(0.0, ended_well=True)
+    assert ended is not None
+    assert ended.name == "000001"

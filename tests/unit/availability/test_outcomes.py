@@ -48,6 +48,19 @@ def situations(draw: st.DrawFn) -> tuple[Snapshot, AvailabilityMemory]:
     return snapshot, memory
 
 
+@given(situations())
+def test_a_refused_turn_leaves_the_memory_of_what_was_seen(
+    situation: tuple[Snapshot, AvailabilityMemory],
+) -> None:
+    wanted = plan(assess(*situation))
+    refused = [Answer.REFUSED for _ in wanted.actions]
+    assert apply(wanted.memory, wanted.actions, refused, at(0)) == wanted.memory
+    before = situation[1]
+    for name in ("unsure", "capacity_requests", "detached"):
+        assert getattr(wanted.memory, name) == getattr(before, name)
+    assert set(wanted.memory.drained) <= set(before.drained)
+
+
 def due(action: AvailabilityAction) -> tuple[type, object]:
     """What an action is about, whatever it says of it."""
     about = getattr(action, "instance_id", None) or getattr(action, "group", None)

@@ -214,6 +214,19 @@ def test_cloudwatch_says_how_old_the_oldest_request_was() -> None:
     assert "9 requests wait now, the oldest for at least 4 min at 11:59" in screen(status)
 
 
+def test_turns_that_fail_are_shown_with_their_error() -> None:
+    """Auto Scaling throttled three turns; the groups are readable now."""
+    error = "Throttled: describing Auto Scaling groups"
+    failing = [failed(Controller.AVAILABILITY, age, error) for age in (20, 80, 140)]
+    status = looked(records=(*failing, health(), availability(200)))
+    assert (status.whole, code(status)) == (None, 1)
+    assert status.turn_age_s[Controller.AVAILABILITY] == 200
+    text = screen(status)
+    assert f"UNKNOWN: no availability turn has worked for 3 min: {error}" in text
+    assert f"FAILING availability: 3 turns have failed since 11:57:40: {error}" in text
+    assert "turns availability 3 min ago" in text
+
+
 def test_old_figures_are_withheld() -> None:
     status = looked(records=(availability(20), health(600)))
     assert "WorkersNeeded" not in status.seen

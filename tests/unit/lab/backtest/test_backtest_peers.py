@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from spotkeeper_lab.backtest import peers as ticks
 from spotkeeper_lab.backtest.peers import (
     EvenSpread,
+    OnDemandOnly,
     RoundRobin,
     SpotGroup,
     SpotHedge,
@@ -34,6 +35,12 @@ def market(ticks: int, **capacities: list[tuple[int, int]]) -> Market:
 
 def hedge(target: int = 2, pools: int = 3, extra: int = 1) -> SpotHedge:
     return SpotHedge(target, pools, extra, random.Random(0))
+
+
+def test_on_demand_only_is_ready_after_the_cold_start_and_costs_all() -> None:
+    result = ticks.run(OnDemandOnly(2), market(8, a=[(0, 0)]), WORLD)
+    assert result.ready.tolist() == [0, 0, 2, 2, 2, 2, 2, 2]
+    assert (result.cost, result.served_share) == (1, 1)
 
 
 def test_what_the_market_takes_is_lost_newest_first_and_paid_until_then() -> None:

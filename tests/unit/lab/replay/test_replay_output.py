@@ -47,6 +47,15 @@ def test_an_endless_wait_is_null() -> None:
     assert "Infinity" not in as_json([run.row])
 
 
+def test_the_table_fits_eighty_columns(runs: list[tuple[RequestTrace, Run]]) -> None:
+    console = Console(width=80)
+    with console.capture() as capture:
+        console.print(table("t", [run.row for _, run in runs[:3]]))
+    text = capture.get()
+    assert "spotkeeper" in text
+    assert "…" not in text
+
+
 def test_the_choice_over_time_is_a_table_of_the_last_rules_followed(
     runs: list[tuple[RequestTrace, Run]],
 ) -> None:
