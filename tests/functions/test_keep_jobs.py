@@ -392,6 +392,22 @@ def test_stop_ends_at_once_or_at_a_checkpoint(account: Account, now: bool, left:
     assert account.machines() == []
 
 
+def test_a_lost_item_is_rebuilt_from_the_bucket_and_tags(account: Account) -> None:
+    account.start(DOCUMENT)
+    account.tick()
+    head = {"generation": 1, "attempt": 1, "step": "9", "files": [], "done": False,
+            "exit_code": None}  # fmt: skip
+    account.put("head.json", head)
+    table = JobItems(boto3.client("dynamodb", "us-east-1"), TABLE, tuple)
+    table.delete("resnet")
+    account.jobs.recover("resnet", "tags", account.now, account.confirmed.append)
+    account.tick()
+    account.tick()
+    [machine] = account.machines()
+    assert machine["tags"]["spotkeeper:attempt"] == "2"
+    assert machine["tags"]["spotkeeper:grant"] == "2"
+
+
 def test_a_root_that_is_gone_before_it_is_sealed_waits_for_a_person(
     account: Account, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -208,6 +208,13 @@ def test_how_long_the_oldest_request_has_waited_at_least(
     assert status.oldest_at_least_s == expected
 
 
+def test_a_log_since_a_look_says_that_somebody_takes_requests() -> None:
+    turns = [health(40, RequestsQueued=9), health(80, RequestsQueued=9, SearchLogAge=900)]
+    status = looked(records=turns, digests=logs(SIX, 50), queue=QueueLength(waiting=9, in_flight=0))
+    assert status.waiting
+    assert status.waiting.oldest_at_least_s == 18
+
+
 def test_cloudwatch_says_how_old_the_oldest_request_was() -> None:
     waiting = QueueLength(waiting=9, in_flight=2)
     status = looked(queue=waiting, oldest=(ago(60), 299.0))

@@ -81,6 +81,18 @@ def test_logs_of_a_fleet_that_does_not_exist_fail_by_name() -> None:
     assert report.refused["m"] == "fleet: ocr has no fleet document; known are none"
 
 
+def test_skewed_and_late_logs_are_counted() -> None:
+    ahead = sent_log(finished_at=before(-60).isoformat())
+    old = sent_log(1, enqueued_at="2026-11-20T09:00:00Z", started_at="2026-11-20T09:00:00Z",
+                   finished_at="2026-11-20T09:00:01Z")  # fmt: skip
+    report = run([message(ahead, "a"), message(old, "b")], FakeLoadTable())
+    assert report.fleets[FLEET] == FleetCounts(logs=2, late=1, skewed=1, duplicates=0)
+    assert report.metrics(FLEET) == {
+        FLEET: {"SearchLogs": 2, "LateSearchLogs": 1, "ClockSkewed": 1, "DuplicateMessages": 0}
+        | {"SearchLogsLost": 1}
+    }
+
+
 def test_a_clock_hours_ahead_is_counted_and_a_day_ahead_fails_its_message_alone() -> None:
     table = FakeLoadTable()
     hours = sent_log(finished_at=before(-3600).isoformat())

@@ -1,6 +1,6 @@
 """Health turns: what they read, request and record, with a load rate or an objective."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
@@ -14,7 +14,9 @@ from hypothesis import strategies as st
 from spotkeeper.domain.capacity_request import CapacityRequest
 from spotkeeper.domain.decision import Answer, Controller, DecisionRecord
 from spotkeeper.domain.health.memory import HealthMemory
+from spotkeeper.domain.load.digest import Status, digest
 from spotkeeper.domain.load.history import LoadHistory
+from spotkeeper.domain.load.load import LoadDigest
 from spotkeeper.domain.settings.sizing import Objective, SizingPolicy
 from spotkeeper.domain.sizing.decide import (
     EndInstance,
@@ -27,10 +29,10 @@ from spotkeeper.domain.sizing.decide import (
     plan,
 )
 from spotkeeper.ports import Throttled, Unavailable
-from spotkeeper_lab.fakes import Crash, FakeLoadHistories, instant
+from spotkeeper_lab.fakes import Crash, FakeLoadHistories, FakeLoadTable, instant
 from tests.builders import at, ids
 from tests.laws import shuffles
-from tests.unit.turns.stage import START_S, Stage, hung
+from tests.unit.turns.stage import START_S, Stage, hung, served
 
 
 def test_less_load_ends_the_least_busy_instances() -> None:
@@ -105,6 +107,19 @@ def test_a_hung_worker_is_replaced_after_two_observations() -> None:
     assert record.outcomes[0].asked.startswith(f"replace {victim}: finished nothing for 360 s")
 
 
+class _LastWord(FakeLoadTable):
+    """A load table into which one more digest arrives between two readings."""
+
+    def __init__(self, before: FakeLoadTable, late: Sequence[LoadDigest]) -> None:
+        super().__init__()
+        self._before, self._late, self._reads = before, late, 0
+
+    def since(self, fleet: str, since: datetime) -> tuple[LoadDigest, ...]:
+        self._reads += 1
+        late = self._late if self._reads > 1 else ()
+        return (*self._before.since(fleet, since), *late)
+
+
 def test_a_fleet_does_not_shrink_to_the_load_that_a_silent_instance_may_hide() -> None:
     """Three of four serve 2.7 erlangs. If the fourth serves as much, all four are needed."""
     stage = Stage(sizing=SizingPolicy(enabled=False))
@@ -114,6 +129,17 @@ def test_a_fleet_does_not_shrink_to_the_load_that_a_silent_instance_may_hide() -
     assert record.rule == "partly known load"
     assert "held at 4: requests passed by 1 of 4 instances" in record.reason
     assert not any(outcome.asked.startswith("end ") for outcome in record.outcomes)
+
+
+def test_the_last_check_reads_the_logs_once_more() -> None:
+    stage = Stage(sizing=SizingPolicy(enabled=False))
+    victim = hung(stage)
+    now_s = START_S + 7 * 60
+    late = digest([served(victim, now_s, 5.0, Status.OK)], instant(now_s), "ocr")
+    stage.ports = replace(stage.ports, load=_LastWord(stage.table, late))
+    (record,) = stage.turn(7).records
+    assert (record.seen["WorkersReplaced"], record.outcomes) == (0, ())
+    assert victim in stage.spot
 
 
 def test_an_instance_that_is_scaled_in_is_not_replaced_as_well() -> None:

@@ -64,6 +64,19 @@ def test_rows_are_compared_within_their_world(rows: list[Row]) -> None:
     )
 
 
+def test_the_tables_name_every_policy_and_put_costs_beside_optimum_and_limit(
+    rows: list[Row],
+) -> None:
+    console = Console(width=160)
+    with console.capture() as captured:
+        console.print(*tables(rows[: len(choose([]))]))
+    text = captured.get()
+    for policy in choose([]):
+        assert policy.name in text
+    optimum = next(line for line in text.splitlines() if "optimum " in line and "│" in line)
+    assert "1.00" in optimum
+
+
 def test_on_80_columns_no_figure_is_cut(rows: list[Row]) -> None:
     same = rows[: len(choose([]))]
     many = [replace(row, spot_launches=9_999, on_demand_launches=999) for row in same]

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
+from rich.console import Console
 
-from spotkeeper_lab.replay.on_market import on_market
+from spotkeeper_lab.replay.on_market import market_table, on_market
 from spotkeeper_lab.replay.rules import fixed_peak
 from spotkeeper_lab.replay.values import MarketRow, ReplayError, ReplaySettings
 from spotkeeper_lab.traces.market import Market, market_of
@@ -57,6 +58,14 @@ def test_a_small_market_gets_larger_instances_and_progress_counts_minutes(
     assert row.workers_per_instance > 1
     hours = (row.spot_hours + row.on_demand_hours) * row.workers_per_instance
     assert row.worker_hours == pytest.approx(hours, abs=1e-2)
+
+
+def test_the_table_shows_both_factors(row: MarketRow) -> None:
+    console = Console(width=90)
+    with console.capture() as capture:
+        console.print(market_table([row]))
+    for value in (row.cost, row.sizing_factor, row.spot_factor):
+        assert f"{value:.1%}" in capture.get()
 
 
 def test_a_trace_without_requests_is_refused(requests: RequestTrace) -> None:

@@ -13,6 +13,7 @@ from spotkeeper_lab.replay.erlang import erlang_workers
 from spotkeeper_lab.replay.peers import AwsBacklog, Hpa, KedaQueue, Kpa, SkyServe
 from spotkeeper_lab.replay.rules import (
     ErlangC,
+    Highest,
     LoadRate,
     Spotkeeper,
     SquareRoot,
@@ -52,6 +53,12 @@ def look(
         arrived_s=np.arange(0.0, now_s, 2.0 / load),
         logs=busy_logs(load),
     )
+
+
+def test_highest_forgets() -> None:
+    highest = Highest(300.0)
+    assert [highest.of(0, 5), highest.of(60, 3), highest.of(299, 1)] == [5, 5, 5]
+    assert [highest.of(300, 1), highest.of(400, 1)] == [3, 1]
 
 
 def test_erlang_c_against_a_known_table() -> None:
