@@ -58,6 +58,31 @@ def test_each_controller_changes_only_the_groups_that_it_must(
     assert {resource.rpartition("/")[2] for resource in resources} == names
 
 
+@pytest.mark.parametrize(
+    ("owner", "action", "queues"),
+    [
+        ("KeepAvailability", "SendMessage", {"WakeUpQueue.Arn"}),
+        ("CheckAvailabilityRole", "SendMessage", {"FailedInvocations.Arn"}),
+        ("CheckAvailabilityRole", "ReceiveMessage", {"WakeUpQueue.Arn"}),
+        ("CheckAvailabilityRole", "DeleteMessage", {"WakeUpQueue.Arn"}),
+        ("CheckHealthRole", "SendMessage", {"HealthQueue.Arn", "FailedInvocations.Arn"}),
+        ("CheckHealthRole", "ReceiveMessage", {"HealthQueue.Arn"}),
+        ("CheckHealthRole", "DeleteMessage", {"HealthQueue.Arn"}),
+        ("CollectSearchLogsRole", "SendMessage", set()),
+        ("CollectSearchLogsRole", "DeleteMessage", {"SearchLogQueue.Arn"}),
+        ("SendSearchLogs", "SendMessage", {"SearchLogQueue.Arn"}),
+        ("SizeSpot", "SendMessage", set()),
+        ("ReadFleets", "SendMessage", set()),
+    ],
+)
+def test_who_may_do_what_to_which_queue(
+    stack: Stack, owner: str, action: str, queues: set[str]
+) -> None:
+    allowed = [it for name, it in statements(stack) if name == owner]
+    named = (it["Resource"] for it in allowed if f"sqs:{action}" in as_list(it["Action"]))
+    assert set(named) == queues
+
+
 def test_check_availability_may_do_what_handle_interruption_may(stack: Stack) -> None:
     role = stack.resources("AWS::IAM::Role")["CheckAvailabilityRole"]
     policies = stack.functions()["HandleInterruption"]["Policies"]
@@ -139,6 +164,23 @@ def test_the_functions_may_do_what_the_adapters_call_and_nothing_else() -> None:
     }
 
 
+def test_an_operator_changes_only_controls_groups_and_marks(adopted: Stack) -> None:
+    changing = {
+        action: it
+        for owner, it in statements(adopted)
+        for action in as_list(it["Action"])
+        if owner == OPERATOR and not READING.match(action)
+    }
+    assert changing.keys() == {
+        "autoscaling:DeleteLifecycleHook", "autoscaling:DeleteTags", "autoscaling:ResumeProcesses",
+        "autoscaling:SetDesiredCapacity", "dynamodb:PutItem", "ec2:DeleteTags",
+    }  # fmt: skip
+    role = adopted.resources("AWS::IAM::Role")[OPERATOR]
+    assert role["ManagedPolicyArns"] == [EXAMINE]
+    items = changing["dynamodb:PutItem"]["Condition"]["ForAllValues:StringLike"]
+    assert items == {"dynamodb:LeadingKeys": ["fleet#*"]}
+
+
 def test_there_is_nothing_for_drills_unless_it_is_asked_for(adopted: Stack) -> None:
     assert "fis" not in str(list(statements(adopted)))
     assert "DrillRole" not in adopted.resources("AWS::IAM::Role")
@@ -157,6 +199,29 @@ def test_fis_may_interrupt_instances_of_the_spot_groups_only() -> None:
         "ec2:ResourceTag/aws:autoscaling:groupName": ["ocr-spot", "team-*"]
     }
     assert looking["Action"] == "ec2:DescribeInstances"
+
+
+def test_experiments_are_those_that_carry_the_stacks_name() -> None:
+    stack = Stack.with_parameters({**ADOPT, "Drills": "true"})
+    drills = [it for owner, it in statements(stack) if owner == "StartDrills"]
+    for it in drills:
+        [[(key, value)]] = [list(each.items()) for each in it["Condition"].values()]
+        tagged = key.rpartition("/")[0] in ("aws:RequestTag", "aws:ResourceTag")
+        assert value == "ocr" if tagged else value == "fis.amazonaws.com"
+
+
+def test_the_daily_look_writes_scores_and_nothing_else(stack: Stack) -> None:
+    assert stack.functions()["ExamineAccount"]["Policies"] == [EXAMINE]
+    changing = [
+        it
+        for owner, it in statements(stack)
+        for action in as_list(it["Action"])
+        if owner == EXAMINE and not READING.match(action)
+    ]
+    assert [it["Action"] for it in changing] == ["dynamodb:PutItem"]
+    assert changing[0]["Condition"] == {
+        "ForAllValues:StringLike": {"dynamodb:LeadingKeys": ["score#*"]}
+    }
 
 
 def test_a_worker_s_machine_may_do_what_its_agent_calls_and_nothing_else(stack: Stack) -> None:
