@@ -102,6 +102,8 @@ def test_a_memory_of_another_shape_starts_afresh(
     assert (lease.availability, lease.health) == (AvailabilityMemory(), HealthMemory())
     (wrong,) = lease.unreadable
     assert wrong.startswith(f"{controller}_memory: ")
+    (other,) = set(CONTROLLERS) - {controller}
+    assert taken(states, controller=other).unreadable == ()
     assert states.commit(lease, HealthMemory(), at(1))
 
 

@@ -309,15 +309,20 @@ def _lease_from(
     kept = {item["sk"]["S"].partition("#")[2]: item["memory"] for item in memories}
     known = {f"{c}_memory": kept[c] for c in Controller if c in kept and f"{c}_written" in state}
     read = _Kept({**known, **state})
+    # The other controller's turn reports its own memory: warnings may bring many turns of this one.
+    of = {each: read if each == controller else _Kept(known) for each in Controller}
     told = [*state.get(f"{controller}_notes", {"L": []})["L"], *[item["note"] for item in notes]]
     found = [read.read(_NOTE.validate_json, note, f"{controller} note") for note in told]
     return Lease(
         fleet=fleet,
         controller=controller,
         holder=holder,
-        availability=read.value(partial(_read, _AVAILABILITY), f"{Controller.AVAILABILITY}_memory")
+        availability=of[Controller.AVAILABILITY].value(
+            partial(_read, _AVAILABILITY), f"{Controller.AVAILABILITY}_memory"
+        )
         or AvailabilityMemory(),
-        health=read.value(partial(_read, _HEALTH), f"{Controller.HEALTH}_memory") or HealthMemory(),
+        health=of[Controller.HEALTH].value(partial(_read, _HEALTH), f"{Controller.HEALTH}_memory")
+        or HealthMemory(),
         notes=tuple([note for note in found if note]),
         notes_seen=len(told),
         note_keys=tuple([item["sk"]["S"] for item in notes]),
