@@ -197,8 +197,9 @@ class Lease:
     """The right to be the only writer of one controller of a fleet, and what was remembered.
 
     `written_at` is when the controller last wrote; `holder` tells this turn from others. What was
-    kept and cannot be understood is afresh; of the controller's own it is named in `unreadable`. `taken_at`, `note_keys` and
-    `noted` are the adapter's own: when it was taken, and which notes it has read.
+    kept and cannot be understood is afresh; what is the controller's own is named in `unreadable`.
+    `taken_at`, `note_keys` and `noted` are the adapter's own: when it was taken, and which notes it
+    has read.
     """
 
     fleet: str
