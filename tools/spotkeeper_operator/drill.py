@@ -205,7 +205,7 @@ def _back(turn: DecisionRecord, stood_in: float) -> bool:
 
 
 LOOK_EVERY_S = 5.0
-# Search logs come in so long after the requests that they are about.
+# Search logs arrive at most this long after their requests.
 LOGGED_WITHIN = timedelta(seconds=60)
 
 type Clock = Callable[[], datetime]
@@ -215,7 +215,7 @@ type Progress = Callable[[Story], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Drilled:
-    """A drill's story, what users noticed of it, and the records that it was told by."""
+    """A drill's story, what users noticed, and the records that the story was read from."""
 
     story: Story
     service: Service
@@ -244,7 +244,7 @@ class Drill:
         self._groups = AutoScalingReader(aws.autoscaling, aws.ec2)
 
     def run(self, count: int, waiting: Waiting) -> Drilled:
-        """Interrupt so many spot instances, wait until all is as before, and tell.
+        """Interrupt `count` spot instances, wait until the fleet is as before, and tell it.
 
         What has not happened after `waiting.longest` is missing in the story. Raises
         `OperatorError` where a drill would tell nothing, or is not allowed for.

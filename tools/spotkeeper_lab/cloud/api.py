@@ -84,7 +84,7 @@ _PREPARING = f"{WARMED}Pending"
 
 
 SHOWN_S = 3600.0
-"""So long AWS shows spot requests and instances that have ended."""
+"""How long AWS still lists spot requests and instances that have ended."""
 
 
 DETACHED_AT_MOST = 20

@@ -99,8 +99,8 @@ PHYSICS = Physics(
 class DemoSettings:
     """The settings of a demo; the traces are whole, `start_h` and `hours` cut them.
 
-    Without a size the warm pool holds what the busiest minutes need, and instances are so large
-    that the market can hold those minutes.
+    Without a size, the warm pool holds what the busiest minutes need. Each instance then has enough
+    workers for the market to have room for those minutes.
     `queue_known`: the fleet looks at the length of its request queue. `pace`: how often the agents
     send search logs.
     """

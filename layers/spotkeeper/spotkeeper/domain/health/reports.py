@@ -103,6 +103,7 @@ def watch_reports(
 
 
 def _count(digests: Iterable[LoadDigest], slots: range) -> int:
+    """Count the requests whose logs were sent in some slots."""
     return sum(one.count for one in digests if slot_of(one.sent_at) in slots)
 
 

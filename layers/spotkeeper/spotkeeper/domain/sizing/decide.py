@@ -143,7 +143,8 @@ class HealthPlan:
 def read_from(fleet: Fleet, now: datetime, *, lost: bool = False) -> datetime:
     """Give the instant from which a turn reads search logs: its window ends where they do.
 
-    After a lost memory an hour is read: workers that hang since then had served.
+    With `lost`, the memory was lost and the window has no logs: then an hour is read, to find out
+    whether workers served before.
     """
     window_s = max(fleet.sizing.window_s, OBJECTIVE_WINDOW_S if fleet.objective else 0)
     return now - timedelta(seconds=HOUR_S if lost else window_s + fleet.sizing.stale_after_s)

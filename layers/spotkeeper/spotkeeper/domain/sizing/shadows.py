@@ -92,7 +92,7 @@ NORMAL = NormalDist()
 class Member(NamedTuple):
     """A rule of the family: the load of a window plus `roots` of its square root, kept so long.
 
-    With `bursts`, bursts of a minute are kept as well, for two hours.
+    With `bursts`, it also keeps the need of each minute that was a burst, for two hours.
     """
 
     window_s: int
@@ -125,7 +125,7 @@ FAMILY = tuple(
 )
 # A fleet whose own log says little follows this one.
 PRUDENT = Member(300, 0.0, 900, bursts=True)
-# A minute so many standard deviations above its five minutes is a burst, and not chance.
+# A minute is a burst if its load is this many standard deviations above that of its five minutes.
 BURST_ERRORS = 4.0
 BURST = Member(BURST_S, 0.0, BURST_KEPT_S)
 # What the last five minutes' load may be above its mean by chance, in standard deviations.
