@@ -198,8 +198,8 @@ class Lease:
 
     `written_at` is when the controller last wrote; `holder` tells this turn from others. What was
     kept and cannot be understood is afresh; what is the controller's own is named in `unreadable`.
-    `taken_at`, `note_keys` and `noted` are the adapter's own: when it was taken, and which notes it
-    has read.
+    With `other_unreadable`, the other controller's memory is damaged. `taken_at`, `note_keys` and
+    `noted` are the adapter's own: when it was taken, and which notes it has read.
     """
 
     fleet: str
@@ -214,6 +214,7 @@ class Lease:
     taken_at: datetime | None = None
     written_at: datetime | None = None
     unreadable: tuple[str, ...] = ()
+    other_unreadable: bool = False
     permission: Permission = Permission.ACT
     paused_h: float = 0.0
 

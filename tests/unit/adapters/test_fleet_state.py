@@ -103,7 +103,9 @@ def test_a_memory_of_another_shape_starts_afresh(
     (wrong,) = lease.unreadable
     assert wrong.startswith(f"{controller}_memory: ")
     (other,) = set(CONTROLLERS) - {controller}
-    assert taken(states, controller=other).unreadable == ()
+    others = taken(states, controller=other)
+    assert (others.unreadable, others.other_unreadable) == ((), True)
+    assert not lease.other_unreadable
     assert states.commit(lease, HealthMemory(), at(1))
 
 

@@ -334,6 +334,25 @@ def test_while_the_load_is_not_known_nothing_goes_that_it_may_need(
     assert ends[-1] == ended
 
 
+def test_while_nobody_knows_what_serves_no_on_demand_is_released() -> None:
+    """The health controller's memory is damaged: those in service may never have served."""
+    four, memory = group("on-demand", 4, instances(BACK[:4])), SETTLED
+    for minute in range(10):
+        held = turn(
+            60 * minute,
+            members(*SPOT[:4]),
+            four,
+            memory,
+            load_known=False,
+            logged=True,
+            health_lost=minute == 1,
+        )
+        assert held.ends == ()
+        memory = held.memory
+    sized = CapacityRequest(at=at(590), need=4, spare=0)
+    assert len(turn(600, members(*SPOT[:4]), four, memory, sized=sized).ends) == 4
+
+
 @pytest.mark.parametrize(("spot_name", "back_name"), [("other", "on-demand"), ("spot", "other")])
 def test_other_groups_in_the_document_are_met_for_the_first_time(
     spot_name: str, back_name: str

@@ -469,10 +469,20 @@ def test_who_never_reported_may_not_serve_where_requests_are_rare(
     assert (diagnosis.reasons, diagnosis.memory.unreported) == ({}, {})
 
 
-def test_minutes_without_a_request_since_memory_was_lost_prove_no_worker() -> None:
-    flow = LogFlow(newest=at(-60), rate=0.005, lately=0.0, watched_since=at(-90))
+@pytest.mark.parametrize(
+    ("rate", "watched_s", "known"),
+    [
+        (0.005, 90, False),
+        (0.0, 3599, False),  # Only an hour shows that requests are rare.
+        (0.0, 3600, True),
+    ],
+)
+def test_less_than_an_hour_since_memory_was_lost_proves_no_worker(
+    rate: float, watched_s: float, known: bool
+) -> None:
+    flow = LogFlow(newest=at(-60), rate=rate, lately=0.0, watched_since=at(-watched_s))
     memory = replace(starting(-60, by=0.0), flow=flow)
-    assert diagnosed(load(), memory=memory).memory.unheard == (SPOT[0],)
+    assert diagnosed(load(), memory=memory).memory.unheard == (() if known else (SPOT[0],))
 
 
 @pytest.mark.parametrize(

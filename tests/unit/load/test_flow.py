@@ -56,7 +56,7 @@ def test_a_night_does_not_make_requests_rarer() -> None:
     for minute in range(600, 840):
         evening, _ = requests_since(evening, [], at(TURN_S * minute))
     morning = follow(evening, [logged(840 * TURN_S, a=1)], at(840 * TURN_S))
-    assert morning.usual(at(840 * TURN_S)) == pytest.approx(1 / 60, rel=0.05)
+    assert morning.lately == pytest.approx(1 / 60, rel=0.05)
 
 
 def test_a_window_is_whole_once_it_is_known_whose_logs_came_in_it() -> None:
@@ -111,14 +111,6 @@ def test_logs_come_in_time_again() -> None:
     late = follow(LogFlow(), [logged(0, a=150)], at(0))
     again = follow(late, [logged(0, a=150), logged(30, a=2)], at(30))
     assert again.ends_at(at(60)) == at(60)
-
-
-def test_until_an_hour_was_watched_requests_come_as_fast_as_the_last_ones_did() -> None:
-    flow = LogFlow(rate=0.005, lately=0.0, watched_since=at(-90))
-    assert flow.usual(at(0)) == 0.005
-    assert replace(flow, lately=0.02).usual(at(0)) == 0.02
-    assert replace(flow, watched_since=at(-HOUR_S)).usual(at(0)) == 0.0
-    assert replace(flow, watched_since=None).usual(at(0)) == 0.005
 
 
 def busy(sent_s: float, since_s: float, *, ends_s: float) -> LoadDigest:

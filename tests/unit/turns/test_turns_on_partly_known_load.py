@@ -9,6 +9,7 @@ from spotkeeper.domain.decision import DecisionRecord
 from spotkeeper.domain.load.digest import SearchLog, Status, digest
 from spotkeeper.domain.load.load import Cluster
 from spotkeeper.domain.settings.sizing import Bounds, Objective, SizingPolicy
+from spotkeeper.turns.check_availability import check_availability
 from spotkeeper_lab.fakes import instant
 from tests.unit.turns.stage import START_S, Stage, served
 
@@ -189,6 +190,22 @@ def test_on_premises_workers_that_die_while_spot_is_zero_wake_a_worker() -> None
             stage.table.add(digest(logs, instant(START_S + 60 * minute), "ocr"))
         stage.turn(minute)
     assert stage.cloud.group("spot").desired == 1
+
+
+def test_on_demand_goes_where_machines_on_premises_carry_the_load() -> None:
+    """Spot already has the size that the load needs, so nothing is ever requested of it."""
+    stage = Stage(spot=0)
+    stage.cloud.set_desired("on-demand", 3)
+    stage.fleet = replace(stage.fleet, onprem_workers=2)
+    for minute in range(15):
+        logs = [onprem_log(START_S + 60 * minute - n) for n in range(0, 60, 4)]
+        members = stage.cloud.group("on-demand").instances
+        working = [i.instance_id for i in members if i.state == "InService"]
+        logs += [served(i, START_S + 60 * minute - n, 1.0) for i in working for n in (3, 33)]
+        stage.table.add(digest(logs, instant(START_S + 60 * minute), "ocr"))
+        stage.turn(minute)
+        check_availability([stage.fleet], stage.ports, instant(START_S + 60 * minute))
+    assert (stage.cloud.group("spot").desired, stage.cloud.group("on-demand").desired) == (0, 0)
 
 
 def onprem_log(finished_s: float) -> SearchLog:

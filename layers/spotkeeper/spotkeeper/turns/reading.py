@@ -135,6 +135,7 @@ def snapshot_of(
         sweep=_sweep(ports, memory, (spot, on_demand), now, unread, budget),
         claims=bool(ports.owner),
         spot_missing=missing is not None,
+        health_lost=lease.other_unreadable,
         unread=tuple(unread),
     )
 

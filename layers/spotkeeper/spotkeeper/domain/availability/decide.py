@@ -198,19 +198,20 @@ def remember_seen(seen: Assessment, at_risk: Mapping[str, datetime]) -> Availabi
 def adopt(
     before: AvailabilityMemory, memory: AvailabilityMemory, seen: Assessment
 ) -> Adoption | None:
-    """Take a fleet as it is when it is new or its memory was lost or is old (rule 12).
+    """Take a fleet as it is when it is new, a memory was lost, or its own is old (rule 12).
 
     On-demand may be all that serves, or a part of what the load needs. Nothing is released until
     the load is known, and, where nobody sized the spot group by it since, until spot has served as
     many. Less is adopted where a person lowers on-demand.
     """
     target, now = seen.on_demand.target, seen.now
-    if not within(before.seen_at, now, LOOKED_AFTER_S):
+    adopted = before.adoption if within(before.seen_at, now, LOOKED_AFTER_S) else None
+    if adopted is not None:
+        adopted = replace(adopted, holds=min(adopted.holds, target))
+    elif seen.snapshot.health_lost or not within(before.seen_at, now, LOOKED_AFTER_S):
         adopted = Adoption(since=now, holds=target)
-    elif before.adoption is None:
-        return None
     else:
-        adopted = Adoption(since=before.adoption.since, holds=min(before.adoption.holds, target))
+        return None
     return None if not adopted.holds or _spot_is_enough(adopted, memory, seen) else adopted
 
 

@@ -40,6 +40,7 @@ class Snapshot:
     * `sweep` is the result of a search for marked instances, `running` are the detached instances
       that still run; both are None when they were not read.
     * With `claims`, groups that no stack owns are claimed.
+    * With `health_lost`, the health controller's memory is damaged: nobody knows what serves.
     * With `spot_missing`, the spot group does not exist, and `seen` has it as it was remembered.
     * `unread` names what could not be read, and why.
     """
@@ -62,6 +63,7 @@ class Snapshot:
     running: frozenset[str] | None = None
     claims: bool = False
     spot_missing: bool = False
+    health_lost: bool = False
     unread: tuple[str, ...] = ()
     sized: CapacityRequest | None = None
     busy_shares: BusyShares | None = None

@@ -15,6 +15,7 @@ from spotkeeper.domain.fleet import Fleet, Group, Phase
 from spotkeeper.domain.health.memory import HealthMemory, Silence
 from spotkeeper.domain.load.flow import (
     CERTAIN,
+    HOUR,
     HOUR_S,
     STOPPED_AFTER,
     UNHEARD,
@@ -302,8 +303,16 @@ def not_met(memory: HealthMemory, in_service: Iterable[str], now: datetime) -> t
 
 
 def _too_rare(memory: HealthMemory, now: datetime) -> bool:
-    """Say whether the requests of an hour are too few to show which workers serve."""
-    share = memory.flow.usual(now) / max(1, len(memory.in_service_since))
+    """Say whether the requests of an hour are too few to show which workers serve.
+
+    It takes an hour to know that, unless no request was ever logged.
+    """
+    flow = memory.flow
+    if flow.newest is None:
+        return True
+    if flow.watched_since is None or now - flow.watched_since < HOUR:
+        return False
+    share = flow.lately / max(1, len(memory.in_service_since))
     return share * HOUR_S < UNHEARD
 
 

@@ -93,14 +93,6 @@ class LogFlow:
             return False
         return (at - self.newest).total_seconds() * self._pace() >= expected
 
-    def usual(self, now: datetime) -> float:
-        """Give how many requests a second come: of an hour, or as fast as the last ones came.
-
-        The minutes since memory was lost may have had none by chance.
-        """
-        watched = timedelta(0) if self.watched_since is None else now - self.watched_since
-        return self.lately if watched >= HOUR else max(self.lately, self.rate)
-
     def _is_gap(self, silence: timedelta) -> bool:
         return silence > SHORTEST_GAP and silence.total_seconds() * self._pace() >= CERTAIN
 

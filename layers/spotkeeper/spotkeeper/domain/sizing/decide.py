@@ -258,6 +258,10 @@ def plan(seen: HealthAssessment) -> HealthPlan:
     sizing = limit_growth(sizing, fleet, spot, snapshot.spares)
     diagnosis = diagnose(seen.load, snapshot.groups, fleet, sizing.memory, now)
     resize = _resize(snapshot, sizing)
+    memory = diagnosis.memory
+    if memory.capacity_request is None and sizing.action is Action.HOLD and not seen.partly:
+        # The group already has the size that the load needs.
+        memory = replace(memory, capacity_request=sizing.request)
     ended = {action.instance_id for action in resize if isinstance(action, EndInstance)}
     replacements = (
         ReplaceWorker(instance_id=i, reason=diagnosis.reasons[i])
@@ -269,7 +273,7 @@ def plan(seen: HealthAssessment) -> HealthPlan:
         sizing=sizing,
         diagnosis=diagnosis,
         actions=(*resize, *replacements),
-        memory=diagnosis.memory,
+        memory=memory,
     )
 
 

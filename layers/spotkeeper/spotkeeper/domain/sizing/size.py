@@ -515,8 +515,8 @@ class Sizing:
     """What the spot group should be asked for, and why; `workers` is the need before bounds.
 
     `spot_desired` is the need in instances and the availability controller's spares; the
-    `request` tells it which is which, None where nothing is to be asked. `missing` are the workers
-    that the objective needs beyond the bounds.
+    `request` tells it which is which, None where the load does not size the group or is not known.
+    `missing` are the workers that the objective needs beyond the bounds.
     """
 
     action: Action
@@ -556,6 +556,8 @@ def size(
         in_service = sum(i.phase is Phase.IN_SERVICE for i in spot.instances)
         serving = outlook.serving if outlook else in_service
         found, instances = in_silence(newest, fleet, spot, current, serving, memory, now)
+        sizing = _asked(found, instances, fleet, spot, spares, memory, now)
+        return sizing if sizing.action is Action.RESIZE else replace(sizing, request=None)
     else:
         onprem, counts = recent_onprem(load, fleet, memory, now)
         memory = replace(memory, onprem=counts)
@@ -656,7 +658,7 @@ def hold_back(
         rule="partly known load",
         reason=f"{sizing.reason}, held at {instances}: {why}",
         spot_desired=desired,
-        request=request if action is Action.RESIZE else None,
+        request=request,
     )
 
 
@@ -705,7 +707,7 @@ def _asked(
         spot_desired=desired,
         stale=found.stale,
         memory=replace(memory, needed=found.needed),
-        request=request if action is Action.RESIZE and fleet.sizing.enabled else None,
+        request=request if fleet.sizing.enabled else None,
         missing=found.missing,
     )
 
