@@ -6,7 +6,7 @@ import pytest
 
 from spotkeeper.domain.availability.memory import AvailabilityMemory
 from spotkeeper.domain.decision import Controller
-from spotkeeper.domain.health.memory import HealthMemory
+from spotkeeper.domain.health_memory import HealthMemory
 from spotkeeper.ports import AtRiskNote, FleetError, FleetStates, Lease
 from tests.builders import held
 

@@ -13,7 +13,7 @@ from spotkeeper.domain.availability.memory import AvailabilityMemory
 from spotkeeper.domain.decision import Controller, DecisionRecord
 from spotkeeper.domain.failure import LaunchFailure
 from spotkeeper.domain.fleet import Group
-from spotkeeper.domain.health.memory import HealthMemory
+from spotkeeper.domain.health_memory import HealthMemory
 from spotkeeper.domain.load.history import LoadHistory
 from spotkeeper.domain.load.load import LoadDigest
 from spotkeeper.domain.load.request_queue import QueueLength, QueueLook

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from spotkeeper.adapters.dynamodb.fleet_state import FleetStateTable
 from spotkeeper.domain.availability.memory import AvailabilityMemory
 from spotkeeper.domain.decision import Action, Controller, DecisionRecord, Outcome
-from spotkeeper.domain.health.memory import HealthMemory
+from spotkeeper.domain.health_memory import HealthMemory
 from spotkeeper.ports import AtRiskNote, Lease, Throttled
 from tests.builders import TABLE, at, held
 from tests.contract.conftest import table_client

@@ -11,7 +11,7 @@ from spotkeeper.adapters.dynamodb.fleet_state import FleetStateTable
 from spotkeeper.border.fleet_document import parse_fleet
 from spotkeeper.domain.availability.memory import AvailabilityMemory
 from spotkeeper.domain.decision import Controller
-from spotkeeper.domain.health.memory import HealthMemory
+from spotkeeper.domain.health_memory import HealthMemory
 from tests.builders import TABLE
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from spotkeeper.domain.fleet import Group
 from spotkeeper.domain.health.diagnosis import Diagnosis, confirm, diagnose, replaced
-from spotkeeper.domain.health.memory import HealthMemory
 from spotkeeper.domain.health.reports import in_service_since, not_met, watch_reports
+from spotkeeper.domain.health_memory import HealthMemory
 from spotkeeper.domain.load.flow import LogFlow
 from spotkeeper.domain.load.load import (
     Cluster,

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from spotkeeper.domain.decision import Action
 from spotkeeper.domain.fleet import Fleet, Group
-from spotkeeper.domain.health.memory import HealthMemory
+from spotkeeper.domain.health_memory import HealthMemory
 from spotkeeper.domain.load.load import Cluster, Load, WorkerLoad, histogram
 from spotkeeper.domain.settings.sizing import Bounds, SizingPolicy
 from spotkeeper.domain.sizing.size import Sizing, size, workers_needed

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from spotkeeper.domain.decision import Action
 from spotkeeper.domain.fleet import Fleet
-from spotkeeper.domain.health.memory import HealthMemory, Needed
+from spotkeeper.domain.health_memory import HealthMemory, Needed
 from spotkeeper.domain.load.flow import LogFlow
 from spotkeeper.domain.load.history import (
     ArrivalLog,

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from spotkeeper.domain.decision import Action
 from spotkeeper.domain.fleet import Fleet
-from spotkeeper.domain.health.memory import HealthMemory, Needed
+from spotkeeper.domain.health_memory import HealthMemory, Needed
 from spotkeeper.domain.load.history import LoadSummary
 from spotkeeper.domain.load.load import Load
 from spotkeeper.domain.load.request_queue import QueueLength, QueueMemory

@@ -11,12 +11,7 @@ import pytest
 
 from spotkeeper.domain.decision import Answer
 from spotkeeper.domain.fleet import Group, Instance, Phase
-from spotkeeper.domain.health.memory import HealthMemory
-from spotkeeper.domain.load.digest import SearchLog, Status, digest
-from spotkeeper.domain.load.load import Cluster, LoadDigest
-from spotkeeper.domain.load.speeds import TRUSTED, Speeds, at_speed_1, learn
-from spotkeeper.domain.settings.sizing import Objective
-from spotkeeper.domain.sizing.decide import (
+from spotkeeper.domain.health.decide import (
     EndInstance,
     HealthSnapshot,
     ResizeSpot,
@@ -25,6 +20,11 @@ from spotkeeper.domain.sizing.decide import (
     plan,
     read_from,
 )
+from spotkeeper.domain.health_memory import HealthMemory
+from spotkeeper.domain.load.digest import SearchLog, Status, digest
+from spotkeeper.domain.load.load import Cluster, LoadDigest
+from spotkeeper.domain.load.speeds import TRUSTED, Speeds, at_speed_1, learn
+from spotkeeper.domain.settings.sizing import Objective
 from tests.builders import at, fleet, group
 
 if TYPE_CHECKING:

@@ -1,6 +1,6 @@
 """How long launches took, and who has not reported since."""
 
-from spotkeeper.domain.health.memory import HealthMemory
+from spotkeeper.domain.health_memory import HealthMemory
 from spotkeeper.domain.load.load import Cluster, Load, WorkerLoad
 from spotkeeper.domain.sizing.size import LAUNCHES, start_up_s, watch_starts
 from tests.builders import at, group, ids, instances

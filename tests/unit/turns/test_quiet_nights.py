@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from spotkeeper.domain.health.memory import HealthMemory, Silence
 from spotkeeper.domain.health.reports import nobody_serves, with_silence
+from spotkeeper.domain.health_memory import HealthMemory, Silence
 from spotkeeper.domain.load.digest import SearchLog, Status, digest
 from spotkeeper.domain.load.flow import LogFlow
 from spotkeeper.domain.load.load import Cluster, Load, histogram

@@ -13,12 +13,7 @@ from hypothesis import strategies as st
 
 from spotkeeper.domain.capacity_request import CapacityRequest
 from spotkeeper.domain.decision import Answer, Controller, DecisionRecord
-from spotkeeper.domain.health.memory import HealthMemory
-from spotkeeper.domain.load.digest import Status, digest
-from spotkeeper.domain.load.history import LoadHistory
-from spotkeeper.domain.load.load import LoadDigest
-from spotkeeper.domain.settings.sizing import Objective, SizingPolicy
-from spotkeeper.domain.sizing.decide import (
+from spotkeeper.domain.health.decide import (
     EndInstance,
     HealthAction,
     HealthAssessment,
@@ -28,6 +23,11 @@ from spotkeeper.domain.sizing.decide import (
     apply,
     plan,
 )
+from spotkeeper.domain.health_memory import HealthMemory
+from spotkeeper.domain.load.digest import Status, digest
+from spotkeeper.domain.load.history import LoadHistory
+from spotkeeper.domain.load.load import LoadDigest
+from spotkeeper.domain.settings.sizing import Objective, SizingPolicy
 from spotkeeper.ports import Throttled, Unavailable
 from spotkeeper_lab.fakes import Crash, FakeLoadHistories, FakeLoadTable, instant
 from tests.builders import at, ids

@@ -9,10 +9,7 @@ from datetime import datetime
 from spotkeeper.domain.capacity_request import required_capacity
 from spotkeeper.domain.decision import Answer, Controller, DecisionRecord, Outcome
 from spotkeeper.domain.fleet import Fleet, Group
-from spotkeeper.domain.health.memory import HealthMemory
-from spotkeeper.domain.load.history import LoadHistory
-from spotkeeper.domain.load.request_queue import QueueLength
-from spotkeeper.domain.sizing.decide import (
+from spotkeeper.domain.health.decide import (
     EndInstance,
     HealthAction,
     HealthSnapshot,
@@ -25,6 +22,9 @@ from spotkeeper.domain.sizing.decide import (
     read_from,
     text_of,
 )
+from spotkeeper.domain.health_memory import HealthMemory
+from spotkeeper.domain.load.history import LoadHistory
+from spotkeeper.domain.load.request_queue import QueueLength
 from spotkeeper.ports import FleetError, Lease, Observed, Ports, Unavailable, Unreadable
 from spotkeeper.turns.health_record import record_of
 from spotkeeper.turns.observe import permitted

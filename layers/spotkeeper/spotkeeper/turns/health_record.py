@@ -6,12 +6,12 @@ from datetime import datetime
 
 from spotkeeper.domain.decision import Action, Answer, Controller, DecisionRecord, Outcome
 from spotkeeper.domain.fleet import Fleet
+from spotkeeper.domain.health.decide import HealthPlan, ReplaceWorker
 from spotkeeper.domain.health.diagnosis import Diagnosis
 from spotkeeper.domain.load.digest import LATE_AFTER_S
 from spotkeeper.domain.load.load import Load
 from spotkeeper.domain.load.request_queue import known_length
 from spotkeeper.domain.load.summarise import onprem_at_once
-from spotkeeper.domain.sizing.decide import HealthPlan, ReplaceWorker
 from spotkeeper.domain.sizing.size import ObjectiveInput, Sizing
 
 

@@ -11,7 +11,7 @@ from datetime import datetime
 from spotkeeper.domain.availability.memory import AvailabilityMemory
 from spotkeeper.domain.decision import Controller, DecisionRecord
 from spotkeeper.domain.fleet import Fleet
-from spotkeeper.domain.health.memory import HealthMemory
+from spotkeeper.domain.health_memory import HealthMemory
 from spotkeeper.domain.permission import Control, Permission
 from spotkeeper.ports import AtRiskNote, FleetStates, Lease, Observed, Ports
 

@@ -15,8 +15,8 @@ from spotkeeper.domain.availability.memory import AvailabilityMemory, within
 from spotkeeper.domain.availability.snapshot import Snapshot, Sweep
 from spotkeeper.domain.failure import LaunchFailure
 from spotkeeper.domain.fleet import BusyShares, Fleet, Group, Observation, Phase
-from spotkeeper.domain.health.memory import HealthMemory
 from spotkeeper.domain.health.reports import not_met, requests_had_stopped
+from spotkeeper.domain.health_memory import HealthMemory
 from spotkeeper.domain.interruption import at_risk_since
 from spotkeeper.domain.load.flow import CERTAIN
 from spotkeeper.domain.load.request_queue import quiet_s

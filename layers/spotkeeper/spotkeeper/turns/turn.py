@@ -15,7 +15,7 @@ from types import TracebackType
 from spotkeeper.domain.availability.memory import AvailabilityMemory
 from spotkeeper.domain.decision import FAILED, Action, Controller, DecisionRecord, Outcome
 from spotkeeper.domain.fleet import Fleet, Group
-from spotkeeper.domain.health.memory import HealthMemory
+from spotkeeper.domain.health_memory import HealthMemory
 from spotkeeper.ports import (
     OWNER_TAG,
     AtRiskNote,

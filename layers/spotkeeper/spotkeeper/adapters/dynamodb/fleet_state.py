@@ -32,7 +32,7 @@ from spotkeeper.adapters.dynamodb.earlier import memory_in_todays_words
 from spotkeeper.adapters.errors import CONDITION_FAILED, aws_errors
 from spotkeeper.domain.availability.memory import AvailabilityMemory
 from spotkeeper.domain.decision import Controller, DecisionRecord
-from spotkeeper.domain.health.memory import HealthMemory
+from spotkeeper.domain.health_memory import HealthMemory
 from spotkeeper.ports import AtRiskNote, FleetError, Lease, Unavailable
 
 if TYPE_CHECKING:

@@ -8,7 +8,6 @@ from statistics import median
 from typing import NamedTuple
 
 from spotkeeper.domain.fleet import Fleet, Group
-from spotkeeper.domain.health.memory import HealthMemory
 from spotkeeper.domain.health.reports import (
     idle_beside_requests,
     late,
@@ -21,6 +20,7 @@ from spotkeeper.domain.health.reports import (
     unreported,
     workers_in_service,
 )
+from spotkeeper.domain.health_memory import HealthMemory
 from spotkeeper.domain.load.flow import CERTAIN
 from spotkeeper.domain.load.load import Cluster, Load, WorkerLoad
 from spotkeeper.domain.settings.worker_health import WorkerHealthPolicy

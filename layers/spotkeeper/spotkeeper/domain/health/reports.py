@@ -12,7 +12,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from spotkeeper.domain.fleet import Fleet, Group, Phase
-from spotkeeper.domain.health.memory import HealthMemory, Silence
+from spotkeeper.domain.health_memory import HealthMemory, Silence
 from spotkeeper.domain.load.flow import (
     CERTAIN,
     HOUR,

@@ -20,7 +20,7 @@ from statistics import median
 from spotkeeper.domain.capacity_request import CapacityRequest
 from spotkeeper.domain.decision import Action
 from spotkeeper.domain.fleet import Fleet, Group, Phase
-from spotkeeper.domain.health.memory import HealthMemory, Needed, OnPremCount
+from spotkeeper.domain.health_memory import HealthMemory, Needed, OnPremCount
 from spotkeeper.domain.load.flow import CERTAIN, UNHEARD, LogFlow
 from spotkeeper.domain.load.history import DAY_SLOTS, MINUTE_SLOTS, SLOT_S, STEP_SLOTS, LoadSummary
 from spotkeeper.domain.load.load import Load, load_rate

@@ -11,8 +11,8 @@ from spotkeeper.domain.capacity_request import CapacityRequest
 from spotkeeper.domain.decision import Action, Answer
 from spotkeeper.domain.fleet import Fleet, Group, Phase
 from spotkeeper.domain.health.diagnosis import Diagnosis, confirm, diagnose, replaced
-from spotkeeper.domain.health.memory import HealthMemory
 from spotkeeper.domain.health.reports import watch_reports, with_silence
+from spotkeeper.domain.health_memory import HealthMemory
 from spotkeeper.domain.load.flow import HOUR_S, LogFlow, follow, paced
 from spotkeeper.domain.load.history import (
     LoadHistory,
