@@ -349,7 +349,10 @@ def test_while_nobody_knows_what_serves_no_on_demand_is_released() -> None:
         )
         assert held.ends == ()
         memory = held.memory
-    sized = CapacityRequest(at=at(590), need=4, spare=0)
+    limited = CapacityRequest(at=at(590), need=4, spare=0, limited=True)
+    few = turn(600, members(*SPOT[:3], desired=3), four, memory, sized=limited)
+    assert few.rule == "adopting"
+    sized = replace(limited, limited=False)
     assert len(turn(600, members(*SPOT[:4]), four, memory, sized=sized).ends) == 4
 
 

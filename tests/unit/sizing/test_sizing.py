@@ -10,9 +10,11 @@ from hypothesis import strategies as st
 from spotkeeper.domain.decision import Action
 from spotkeeper.domain.fleet import Fleet, Group
 from spotkeeper.domain.health_memory import HealthMemory
+from spotkeeper.domain.load.flow import LogFlow
 from spotkeeper.domain.load.load import Cluster, Load, WorkerLoad, histogram
+from spotkeeper.domain.load.request_queue import QueueLength, QueueMemory
 from spotkeeper.domain.settings.sizing import Bounds, SizingPolicy
-from spotkeeper.domain.sizing.size import Sizing, size, workers_needed
+from spotkeeper.domain.sizing.size import Sizing, partly_known, size, workers_needed
 from tests.builders import at, fleet, group
 
 FRESH = HealthMemory()
@@ -108,6 +110,32 @@ def test_full_workers_clear_the_backlog_that_their_logs_show(
     )  # fmt: skip
     seen = replace(load(0.0), workers=workers, waits=histogram([waited_s * 1000] * 9))
     assert sized(seen, 2, of=fleet(spot_max=40)).spot_desired == desired
+
+
+@pytest.mark.parametrize(
+    ("busy_s", "waited_s", "waiting", "held"),
+    [
+        pytest.param(240.0, 300, None, True, id="busy, behind a backlog of unknown length"),
+        pytest.param(240.0, 300, 5, False, id="the queue is known"),
+        pytest.param(240.0, 9, None, False, id="requests hardly wait"),
+        pytest.param(200.0, 300, None, False, id="workers have time left"),
+    ],
+)
+def test_a_load_behind_a_backlog_of_unknown_length_is_partly_known(
+    busy_s: float, waited_s: int, waiting: int | None, held: bool
+) -> None:
+    workers = (
+        WorkerLoad(
+            worker_id="gpu", cluster=Cluster.AWS, instance_id="i-0", busy_s=busy_s,
+            capacity_s=300.0, last_finished=at(0),
+        ),
+    )  # fmt: skip
+    seen = replace(load(0.0), workers=workers, waits=histogram([waited_s * 1000] * 9))
+    flow = LogFlow(known_since=at(-3600), newest=at(0), watched_since=at(-3600))
+    queue = None if waiting is None else QueueMemory(length=QueueLength(waiting=waiting, in_flight=1))
+    memory = HealthMemory(flow=flow, queue=queue)
+    why, _ = partly_known(seen, memory, fleet(), 300, at(0))
+    assert bool(why) == held
 
 
 @pytest.mark.parametrize(

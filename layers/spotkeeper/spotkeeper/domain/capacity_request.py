@@ -7,11 +7,15 @@ from datetime import datetime
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CapacityRequest:
-    """What a controller asked the spot group for: what the load needs, and spares on top."""
+    """What a controller asked the spot group for: what the load needs, and spares on top.
+
+    With `limited`, the load needs more: the need is what one turn may ask for.
+    """
 
     at: datetime
     need: int
     spare: int
+    limited: bool = False
 
     @property
     def desired(self) -> int:

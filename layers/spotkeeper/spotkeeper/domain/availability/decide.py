@@ -223,7 +223,7 @@ def _spot_is_enough(adopted: Adoption, memory: AvailabilityMemory, seen: Assessm
     snapshot = seen.snapshot
     served = settled(memory.levels, seen.now, seen.risk.settle_s) >= adopted.holds
     if snapshot.load_known:
-        return served or snapshot.sized is not None
+        return served or (snapshot.sized is not None and not snapshot.sized.limited)
     never_logged = not snapshot.logged and not within(adopted.since, seen.now, LOOKED_AFTER_S)
     return served and (never_logged or not snapshot.fleet.sizing.enabled)
 

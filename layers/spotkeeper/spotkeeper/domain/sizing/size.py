@@ -252,8 +252,8 @@ def _held(
     return (*(n for n in memory.needed if not n.held), held_now)
 
 
-# A newest wait above this is a queue, not a hand-over.
-QUEUE_WAIT_S = 1.0
+# A newest wait above this is a queue, not a hand-over; a median above that, behind busy workers.
+QUEUE_WAIT_S, WAITED_S = 1.0, 10.0
 # A need that was held in a silence counts until the window is whole again.
 WHOLE_S = 900.0
 SHORTEST_SERVICE_S = 0.001  # logs tell milliseconds
@@ -598,7 +598,7 @@ def partly_known(
     flow = memory.flow
     if is_quiet(quiet_s(memory.queue, now), fleet.sizing.quiet_after_s):
         return "", flow
-    if why := _partly_logged(load, memory):
+    if why := _partly_logged(load, memory, fleet):
         return why, replace(flow, partly_until=now)
     if not flow.is_whole(load.window_s, now):
         return f"no whole window of {load.window_s} s of logs is known yet", flow
@@ -607,7 +607,7 @@ def partly_known(
     return "", flow
 
 
-def _partly_logged(load: Load, memory: HealthMemory) -> str:
+def _partly_logged(load: Load, memory: HealthMemory, fleet: Fleet) -> str:
     """Say why the logs tell only a part of the load; nothing where they tell all."""
     if memory.flow.late_workers:
         workers = f"{memory.flow.late_workers} workers"
@@ -620,6 +620,10 @@ def _partly_logged(load: Load, memory: HealthMemory) -> str:
     failed = sum(worker.failed for worker in load.workers)
     if 2 * failed > finished:
         return f"{failed} of {finished} requests failed: what they would cost is not known"
+    blind = fleet.objective is None and known_length(memory.queue) is None
+    busy = load_rate(load.workers) >= fleet.sizing.target_load_rate
+    if blind and busy and load.wait_p50_s >= WAITED_S:
+        return f"requests waited {load.wait_p50_s:.0f} s, and it is not known how many wait"
     return ""
 
 
@@ -678,7 +682,7 @@ def limit_growth(sizing: Sizing, fleet: Fleet, spot: Group, spares: int) -> Sizi
         rule="growth per turn",
         reason=f"{sizing.reason}, {most} in this turn: growth_per_turn",
         spot_desired=most + spare,
-        request=replace(sizing.request, need=most, spare=spare),
+        request=replace(sizing.request, need=most, spare=spare, limited=True),
     )
 
 
