@@ -132,7 +132,9 @@ def test_a_load_behind_a_backlog_of_unknown_length_is_partly_known(
     )  # fmt: skip
     seen = replace(load(0.0), workers=workers, waits=histogram([waited_s * 1000] * 9))
     flow = LogFlow(known_since=at(-3600), newest=at(0), watched_since=at(-3600))
-    queue = None if waiting is None else QueueMemory(length=QueueLength(waiting=waiting, in_flight=1))
+    queue = (
+        None if waiting is None else QueueMemory(length=QueueLength(waiting=waiting, in_flight=1))
+    )
     memory = HealthMemory(flow=flow, queue=queue)
     why, _ = partly_known(seen, memory, fleet(), 300, at(0))
     assert bool(why) == held
