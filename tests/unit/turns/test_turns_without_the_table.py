@@ -3,13 +3,14 @@
 Each story is told from what the process knew before, and what it must not guess.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
 
 import pytest
 
 from spotkeeper.domain.decision import Action, DecisionRecord
+from spotkeeper.domain.fleet import Group
 from spotkeeper.domain.interruption import Interruption, InterruptionKind
 from spotkeeper.domain.permission import Control, Mode, Pause
 from spotkeeper.ports import KNOWN_FOR, FleetError, LastKnown, Throttled, TimedOut, Unavailable
@@ -86,6 +87,26 @@ def test_a_warning_counts_although_its_note_cannot_be_left() -> None:
     assert fleet.on_demand == 2
     assert turned(fleet, 1200).seen["SpotAtRisk"] == 2
     assert set(warned) < set(fleet.spot_ids())
+
+
+def test_what_another_turn_asked_for_meanwhile_is_not_lowered(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Of four warnings at once each reaches another process, that knows of its own."""
+    fleet = Scenario(a=((0.0, 4), (1200.0, 2)))
+    fleet.to(1250)
+    fleet.cloud.set_desired(fleet.fleet.on_demand_group, 0)
+    fleet.faults.refusals["acquire"] = Throttled("slow down")
+    describe = fleet.ports.groups.describe
+
+    def raced(names: Sequence[str]) -> Mapping[str, Group]:
+        read = describe(names)
+        fleet.cloud.set_desired(fleet.fleet.on_demand_group, 4)
+        return read
+
+    monkeypatch.setattr(fleet.ports.groups, "describe", raced)
+    turned(fleet, 1320)
+    assert fleet.on_demand == 4
 
 
 def test_a_process_that_knows_nothing_but_that_it_may_act_backfills_too() -> None:

@@ -33,7 +33,7 @@ from spotkeeper.turns.act import Asked, act
 from spotkeeper.turns.availability_record import record_of
 from spotkeeper.turns.observe import permitted
 from spotkeeper.turns.reading import Reading, read_together, snapshot_of, with_busy_shares
-from spotkeeper.turns.turn import Budget, NoState, TurnReport, Turns
+from spotkeeper.turns.turn import Budget, NoState, TurnReport, Turns, group_named
 
 # Another turn that wrote so recently may have acted after this one read the groups: read again.
 STALE_AFTER_ANOTHER = timedelta(seconds=45)
@@ -123,8 +123,8 @@ def _only_backfill(
     """Backfill what is missing, on what this process knew last; None where it may not act.
 
     Nothing is ended, marked or replaced, and no spot is asked for: without the lease another turn
-    may do the same at the same time. Both count the same groups and set the on-demand group to the
-    number that they find, so that asking twice is asking once.
+    may do the same at the same time, and know of other warnings. The on-demand group is read again
+    before it is set: what another turn asked for meanwhile is not lowered.
     """
     now, budget, ports = reading.now, reading.budget, reading.ports
     lease = ports.last.of(fleet.name, now)
@@ -134,6 +134,10 @@ def _only_backfill(
     snapshot = snapshot_of(fleet, ports, reading.together(), known, now, budget)
     wanted = plan(assess(replace(snapshot, can_defer=False), lease.availability))
     fill = [action for action in wanted.actions if isinstance(action, Backfill)]
+    if fill:
+        name = fleet.on_demand_group
+        desired = group_named(ports.groups.describe([name]), name).desired
+        fill = [action for action in fill if action.desired > desired]
     asked = act(fill, ports, fleet.name, budget)
     memory = apply(wanted.memory, asked.actions, asked.answers, now)
     ports.last.keep(lease, memory)
