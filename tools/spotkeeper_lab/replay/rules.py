@@ -29,7 +29,6 @@ from spotkeeper.domain.sizing.shadows import (
 from spotkeeper.domain.sizing.size import (
     Need,
     PastNeed,
-    is_quiet,
     size_to_objective,
     to_drain,
 )
@@ -227,7 +226,7 @@ class Spotkeeper:
         member = self._member or choice.member
         live, booting = seen.live * slots, seen.booting * slots
         silent = seen.now_s - seen.logs.newest_log_s > STALE_S and (summary.queued or not seen.live)
-        if is_quiet(quiet, QUIET_AFTER_S):
+        if quiet >= QUIET_AFTER_S:
             least = self._policy.min_workers
             need = Need(workers=least, load_workers=0, reason=f"no request for {quiet:.0f} s")
         elif silent or seen.logs.are_missing(seen.now_s):

@@ -21,7 +21,6 @@ from spotkeeper.domain.interruption import at_risk_since
 from spotkeeper.domain.load.flow import CERTAIN
 from spotkeeper.domain.load.request_queue import quiet_s
 from spotkeeper.domain.load.summarise import busy_shares
-from spotkeeper.domain.sizing.size import is_quiet
 from spotkeeper.ports import FleetError, Lease, Ports, SpotRequest
 from spotkeeper.turns.turn import TABLE, Budget, group_named
 
@@ -175,7 +174,7 @@ def _is_load_known(fleet: Fleet, health: HealthMemory, now: datetime) -> bool:
     """
     if not fleet.sizing.enabled:
         return False
-    quiet = is_quiet(quiet_s(health.queue, now), fleet.sizing.quiet_after_s)
+    quiet = quiet_s(health.queue, now) >= fleet.sizing.quiet_after_s
     if quiet or requests_had_stopped(health, CERTAIN, now):
         return True
     if not health.needed or health.needed[-1].held:

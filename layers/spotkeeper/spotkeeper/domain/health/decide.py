@@ -34,8 +34,6 @@ from spotkeeper.domain.sizing.size import (
     OBJECTIVE_WINDOW_S,
     ObjectiveInput,
     Sizing,
-    hold_back,
-    limit_growth,
     objective_policy,
     partly_known,
     recent_onprem,
@@ -253,9 +251,8 @@ def plan(seen: HealthAssessment) -> HealthPlan:
         seen.memory,
         now,
         seen.promised,
+        seen.partly,
     )
-    sizing = hold_back(sizing, fleet, spot, snapshot.spares, seen.partly, seen.memory, now)
-    sizing = limit_growth(sizing, fleet, spot, snapshot.spares)
     diagnosis = diagnose(seen.load, snapshot.groups, fleet, sizing.memory, now)
     resize = _resize(snapshot, sizing)
     memory = diagnosis.memory

@@ -1,8 +1,8 @@
 """How many workers the load needs, and how many spot instances that makes (design rule 2).
 
-A fleet with an objective is sized to its promise about waiting (`by_objective`), and one without to
-a target load rate (`by_load_rate`). Silence is not zero load, unless a queue proves it: without
-logs the fleet holds what it has (`in_silence`), and requests in the queue wake it.
+A fleet with an objective is sized to its promise about waiting (`_by_objective`), and one without
+to a target load rate (`_by_load_rate`). Silence is not zero load, unless a queue proves it: without
+logs the fleet holds what it has (`_in_silence`), and requests in the queue wake it.
 
 With an objective, the need is what the rule that the fleet follows finds for the load (`shadows`),
 at its highest of the time for which the rule keeps a need. The fleet also clears, within `DRAIN_S`,
@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from statistics import median
+from typing import NamedTuple
 
 from spotkeeper.domain.capacity_request import CapacityRequest
 from spotkeeper.domain.decision import Action
@@ -48,8 +49,7 @@ from spotkeeper.domain.sizing.shadows import (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PastNeed:
+class PastNeed(NamedTuple):
     """What an earlier turn found the load to need, `age_s` ago; `held` when logs were missing."""
 
     age_s: float
@@ -104,6 +104,35 @@ def start_up_s(memory: HealthMemory, default_s: float) -> float:
 KEPT_S = 120.0
 
 
+@dataclass(frozen=True, slots=True)
+class _Turn:
+    """What one sizing looks at. `spares` of the spot group are the other controller's."""
+
+    load: Load
+    fleet: Fleet
+    spot: Group
+    spares: int
+    memory: HealthMemory
+    now: datetime
+
+    @property
+    def current(self) -> int:
+        """The spot instances that were asked for, without the spares."""
+        return self.spot.desired - self.spares
+
+    @property
+    def quiet_s(self) -> float:
+        """The seconds for which the queue proves that no request came; 0 if not for long enough."""
+        found = quiet_s(self.memory.queue, self.now)
+        return found if found >= self.fleet.sizing.quiet_after_s else 0.0
+
+    @property
+    def silent_by_chance(self) -> bool:
+        """Whether chance explains the silence of the search logs: requests are rare."""
+        flow = self.memory.flow
+        return flow.newest is not None and not flow.is_missing(self.now)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Estimate:
     """What a rule found: the need of now, the workers to have, and what it remembers.
@@ -153,15 +182,8 @@ def recent_onprem(
     least = min([live, *(one.workers for one in recent)])
     if not (memory.flow.is_whole(load.window_s, now) and hears_of_all(load, least)):
         return live, ()
-    return least, (
-        *(one for one in recent if one.workers < live),
-        OnPremCount(at=now, workers=live),
-    )
-
-
-def is_quiet(quiet_s: float, quiet_after_s: float) -> bool:
-    """Tell whether the request queue was empty, and no request logged, for long enough."""
-    return quiet_s >= quiet_after_s
+    kept = (one for one in recent if one.workers < live)
+    return least, (*kept, OnPremCount(at=now, workers=live))
 
 
 def to_drain(waiting: int | None, service_mean_s: float) -> int:
@@ -172,45 +194,27 @@ def to_drain(waiting: int | None, service_mean_s: float) -> int:
     return max(1, math.ceil(waiting * service_mean_s / DRAIN_S)) if waiting else 0
 
 
-def when_quiet(quiet_s: float, now: datetime) -> Estimate:
-    """Find no need: the request queue proves that nothing came."""
-    reason = f"no request for {quiet_s:.0f} s, nothing waits or is in flight"
-    needed = (Needed(at=now, workers=0),)
-    return Estimate(rule="quiet", reason=reason, workers=0, steady=0, needed=needed)
-
-
-def explained(memory: HealthMemory, now: datetime) -> bool:
-    """Tell whether chance explains the silence: requests are rare, and none is known to wait."""
-    known = memory.flow.newest is not None and not memory.flow.is_missing(now)
-    return known and not known_waiting(memory.queue)
-
-
-def in_silence(
-    newest: datetime | None,
-    fleet: Fleet,
-    spot: Group,
-    current: int,
-    serving: int,
-    memory: HealthMemory,
-    now: datetime,
-) -> tuple[Estimate, int]:
+def _in_silence(turn: _Turn, serving: int) -> tuple[Estimate, int]:
     """Hold within the bounds, or wake: what waits has no log, since nobody served it.
 
     Answers what was found, and the instances that it makes.
     """
-    least, most = bounds(fleet, spot)
-    waking = _waking(fleet, current, memory, now)
+    fleet, memory, current = turn.fleet, turn.memory, turn.current
+    least, most = bounds(fleet, turn.spot)
+    waking = _waking(turn)
     wanted = max(current, least, math.ceil(waking / fleet.workers_per_instance))
     instances = min(wanted, most)
-    age = f"the newest is {(now - newest).total_seconds():.0f} s old" if newest else ""
+    newest = turn.load.newest or memory.flow.newest
+    age_s = (turn.now - newest).total_seconds() if newest else 0.0
+    age = f"the newest is {age_s:.0f} s old" if newest else "none ever arrived"
     stale = expects_logs(memory.queue, serving)
     bound = "spot maximum" if wanted > most else "stale search logs" if stale else "quiet"
     found = Estimate(
         rule="wake" if waking else "spot minimum",
-        reason=f"search logs are stale ({age or 'none ever arrived'}){told(memory.queue)}",
+        reason=f"search logs are stale ({age}){told(memory.queue)}",
         workers=max(waking, memory.needed[-1].workers if memory.needed else 0),
         steady=waking,
-        needed=_held(fleet, memory, waking, serving, now),
+        needed=_held(turn, waking, serving),
         missing=max(0, waking - instances * fleet.workers_per_instance) if fleet.objective else 0,
         bound="" if instances > current else bound,
         stale=stale,
@@ -218,38 +222,39 @@ def in_silence(
     return found, instances
 
 
-def _waking(fleet: Fleet, current: int, memory: HealthMemory, now: datetime) -> int:
+def _waking(turn: _Turn) -> int:
     """Give the workers to begin with: for what waits; one where nobody could tell that it does.
 
     At zero nobody logs. Without a queue that shows what waits, only a worker tells.
     """
+    memory = turn.memory
     slots = to_drain(known_waiting(memory.queue), memory.service_mean_s)
-    waking = math.ceil(slots / fleet.slots)
     unseen = memory.queue is None and memory.flow.newest is not None
-    alone = not current and known_length(memory.queue) is None
-    return max(waking, int(alone and (unseen or is_blind(memory.queue, now))))
+    alone = not turn.current and known_length(memory.queue) is None
+    least = alone and (unseen or is_blind(memory.queue, turn.now))
+    return max(math.ceil(slots / turn.fleet.slots), int(least))
 
 
-def _held(
-    fleet: Fleet, memory: HealthMemory, waking: int, serving: int, now: datetime
-) -> tuple[Needed, ...]:
+def _held(turn: _Turn, waking: int, serving: int) -> tuple[Needed, ...]:
     """Hold what was needed before: the windows are part empty for a while after a silence.
 
-    A silence that chance explains holds nothing beyond its time: requests are rare. Where nothing
-    serves, requests leave no logs, and their silence explains nothing.
+    A silence that chance explains holds nothing beyond its time. Where nothing serves, requests
+    leave no logs, and their silence explains nothing.
     """
-    if serving and memory.flow.newest is not None and not memory.flow.is_missing(now):
+    memory, now = turn.memory, turn.now
+    if serving and turn.silent_by_chance:
         return memory.needed
-    if fleet.objective is None:
+    if turn.fleet.objective is None:
         before = max((n.workers for n in memory.needed), default=0)
-        needs = recent_needs(memory, now, max(waking, before), fleet.sizing.scale_in_after_s)
+        after_s = turn.fleet.sizing.scale_in_after_s
+        needs = recent_needs(memory, now, max(waking, before), after_s)
         # Held, not known: what waits names no load, and adopted on-demand stays until one is.
         return (*needs[:-1], replace(needs[-1], held=True)) if needs[-1].workers else ()
     if not memory.needed:
-        return memory.needed
+        return ()
     before = max(n.workers for n in memory.needed if n.held or n is memory.needed[-1])
-    held_now = Needed(at=now, workers=before, held=True)
-    return (*(n for n in memory.needed if not n.held), held_now)
+    known = (n for n in memory.needed if not n.held)
+    return (*known, Needed(at=now, workers=before, held=True))
 
 
 # A newest wait above this is a queue, not a hand-over; a median above that, behind busy workers.
@@ -412,51 +417,42 @@ class ObjectiveInput:
     speed: float = 1.0
 
 
-def by_objective(
-    seen: ObjectiveInput,
-    fleet: Fleet,
-    spot: Group,
-    current: int,
-    onprem: int,
-    memory: HealthMemory,
-    now: datetime,
-) -> Estimate:
+def _by_objective(turn: _Turn, seen: ObjectiveInput, onprem: int) -> Estimate:
     """Find the fewest workers that keep the objective.
 
     What was asked for and does not serve yet counts as booting, seen or not: it is not asked for
     twice. On-demand instances stand in for spot that was asked for, so they add nothing.
     """
-    serving, declared = min(seen.serving, current), fleet.slots
-    fleet = replace(fleet, slots=seen.slots or declared)
+    memory, now, declared = turn.memory, turn.now, turn.fleet.slots
+    slots = seen.slots or declared
+    policy = objective_policy(replace(turn.fleet, slots=slots), turn.spot, onprem, memory)
+    serving = min(seen.serving, turn.current)
+    live = policy.onprem + serving * policy.per_instance
+    booting = (turn.current - serving) * policy.per_instance
     past = [
-        PastNeed(
-            age_s=(now - one.at).total_seconds(),
-            workers=one.workers * fleet.slots,
-            held=one.held,
-        )
+        PastNeed((now - one.at).total_seconds(), one.workers * slots, one.held)
         for one in memory.needed
     ]
-    need = size_to_objective(
-        seen.summary,
-        (onprem + serving * fleet.workers_per_instance) * fleet.slots,
-        (current - serving) * fleet.workers_per_instance * fleet.slots,
-        past,
-        objective_policy(fleet, spot, onprem, memory),
-        seen.choice.member,
+    need = size_to_objective(seen.summary, live, booting, past, policy, seen.choice.member)
+    need = _in_workers(need, slots, declared)
+    reason = f"{need.reason} ({seen.choice})"
+    if seen.speed != 1.0:
+        reason += f", in workers of speed {seen.speed:.2f}, the mean of these types"
+    # Of the needs before, those are kept that this one does not exceed, or held in a silence.
+    start = now - timedelta(seconds=OBJECTIVE_WINDOW_S)
+    kept = (
+        one
+        for one in memory.needed
+        if start <= one.at < now and (one.workers > need.load_workers or one.held)
     )
-    need = _in_workers(need, fleet.slots, declared)
     return Estimate(
         rule="objective",
-        reason=f"{need.reason} ({seen.choice}){_of_speed(seen.speed)}",
+        reason=reason,
         workers=need.workers + need.missing,
         steady=need.workers,
-        needed=_remembered(memory, now, need),
+        needed=(*kept, Needed(at=now, workers=need.load_workers)),
         missing=need.missing,
     )
-
-
-def _of_speed(speed: float) -> str:
-    return "" if speed == 1.0 else f", in workers of speed {speed:.2f}, the mean of these types"
 
 
 def _in_workers(need: Need, slots: int, declared: int) -> Need:
@@ -493,19 +489,8 @@ def objective_policy(
     )
 
 
-def _remembered(memory: HealthMemory, now: datetime, need: Need) -> tuple[Needed, ...]:
-    """Remember a need; of those before, what it does not exceed, and those held in a silence."""
-    start = now - timedelta(seconds=OBJECTIVE_WINDOW_S)
-    kept = (
-        past
-        for past in memory.needed
-        if start <= past.at < now and (past.workers > need.load_workers or past.held)
-    )
-    return (*kept, Needed(at=now, workers=need.load_workers))
-
-
 # A small fleet may become this much larger in a turn, whatever share of it that is.
-ADDED_AT_ONCE = 10
+ADDED_AT_ONCE, LIMITED = 10, "growth per turn"
 # So large a share of the instances unheard of is more than chance and the odd hung worker.
 MANY = 1 / 3
 
@@ -538,53 +523,56 @@ def size(
     memory: HealthMemory,
     now: datetime,
     outlook: ObjectiveInput | None = None,
+    partly: str = "",
 ) -> Sizing:
     """Size the spot group: up at once, down to the most that the recent past needed.
 
     `spares` of its desired capacity are the other controller's, and stay on top. Without fresh
     search logs nothing is known, so the group stays as it is: silence is not zero load. Where
     chance explains the silence, the fleet of an objective scales in, and never out. A request queue
-    that was empty for long enough makes the need zero, and requests in it wake the fleet.
+    that was empty for long enough makes the need zero, and requests in it wake the fleet. `partly`
+    says why the logs may not tell the whole load: then nothing is given back.
     """
-    newest = load.newest or memory.flow.newest
+    turn = _Turn(load, fleet, spot, spares, memory, now)
     silent = load.newest is None or (now - load.newest).total_seconds() > fleet.sizing.stale_after_s
-    current = spot.desired - spares
-    quiet = quiet_s(memory.queue, now)
-    if is_quiet(quiet, fleet.sizing.quiet_after_s):
-        found, instances = _in_instances(when_quiet(quiet, now), onprem_at_once(load), fleet, spot)
-    elif silent and not (outlook and outlook.serving and explained(memory, now)):
+    serving = outlook.serving if outlook else None
+    rare = serving and turn.silent_by_chance and not known_waiting(memory.queue)
+    if turn.quiet_s:
+        reason = f"no request for {turn.quiet_s:.0f} s, nothing waits or is in flight"
+        needed = (Needed(at=now, workers=0),)
+        found = Estimate(rule="quiet", reason=reason, workers=0, steady=0, needed=needed)
+        found, instances = _in_instances(turn, found, onprem_at_once(load))
+    elif silent and not rare:
         in_service = sum(i.phase is Phase.IN_SERVICE for i in spot.instances)
-        serving = outlook.serving if outlook else in_service
-        found, instances = in_silence(newest, fleet, spot, current, serving, memory, now)
-        sizing = _asked(found, instances, fleet, spot, spares, memory, now)
+        found, instances = _in_silence(turn, in_service if serving is None else serving)
+        sizing = _asked(turn, *_limited(turn, found, instances))
         return sizing if sizing.action is Action.RESIZE else replace(sizing, request=None)
     else:
         onprem, counts = recent_onprem(load, fleet, memory, now)
-        memory = replace(memory, onprem=counts)
+        turn = replace(turn, memory=replace(memory, onprem=counts))
         if fleet.objective is None or outlook is None:
-            found = by_load_rate(load, fleet, onprem, memory, now)
+            found = _by_load_rate(turn, onprem)
         else:
-            found = by_objective(outlook, fleet, spot, current, onprem, memory, now)
-        found, instances = _in_instances(found, onprem, fleet, spot)
+            found = _by_objective(turn, outlook, onprem)
+        found, instances = _in_instances(turn, found, onprem)
         if silent:
-            instances = min(instances, max(current, bounds(fleet, spot)[0]))
-    return _asked(found, instances, fleet, spot, spares, memory, now)
+            instances = min(instances, max(turn.current, bounds(fleet, spot)[0]))
+    return _asked(turn, *_limited(turn, *_held_back(turn, found, instances, partly)))
 
 
-def _in_instances(found: Estimate, onprem: int, fleet: Fleet, spot: Group) -> tuple[Estimate, int]:
+def _in_instances(turn: _Turn, found: Estimate, onprem: int) -> tuple[Estimate, int]:
     """Turn workers into instances within the bounds, and name the bound that mattered."""
-    wanted = math.ceil(max(0, found.steady - onprem) / fleet.workers_per_instance)
-    least, most = bounds(fleet, spot)
+    per_instance, spot_min = turn.fleet.workers_per_instance, turn.spot.minimum
+    wanted = math.ceil(max(0, found.steady - onprem) / per_instance)
+    least, most = bounds(turn.fleet, turn.spot)
     bound = "spot minimum" if wanted < least else ""
     bound = "spot maximum" if wanted > most or found.missing else bound
     reason = f"{found.reason}, {onprem} on premises"
     needed = found.needed[-1].workers - onprem if found.needed else 0
-    if spot.minimum > fleet.bounds.spot_min and needed <= (
-        (spot.minimum - 1) * fleet.workers_per_instance
-    ):
+    if spot_min > turn.fleet.bounds.spot_min and needed <= (spot_min - 1) * per_instance:
         # The operator did not choose it, and only the group knows.
         bound = bound or "spot minimum"
-        reason = f"{reason}; the group's MinSize is {spot.minimum}"
+        reason = f"{reason}; the group's MinSize is {spot_min}"
     return replace(found, reason=reason, bound=bound), min(max(wanted, least), most)
 
 
@@ -596,7 +584,7 @@ def partly_known(
     The size is read off the last `window_s` seconds: all of them must be known.
     """
     flow = memory.flow
-    if is_quiet(quiet_s(memory.queue, now), fleet.sizing.quiet_after_s):
+    if quiet_s(memory.queue, now) >= fleet.sizing.quiet_after_s:
         return "", flow
     if why := _partly_logged(load, memory, fleet):
         return why, replace(flow, partly_until=now)
@@ -612,8 +600,7 @@ def _partly_logged(load: Load, memory: HealthMemory, fleet: Fleet) -> str:
     if memory.flow.late_workers:
         workers = f"{memory.flow.late_workers} workers"
         return f"logs of {workers} arrive over a minute late: are their clocks right?"
-    serving = len(memory.in_service_since)
-    unheard = sum(memory.expected.get(i, 0.0) >= UNHEARD for i in memory.in_service_since)
+    unheard, serving = _passed_by(memory, UNHEARD), len(memory.in_service_since)
     if unheard > max(1, MANY * serving):
         return f"requests passed by {unheard} of {serving} instances in service without a log"
     finished = sum(worker.finished for worker in load.workers)
@@ -627,91 +614,63 @@ def _partly_logged(load: Load, memory: HealthMemory, fleet: Fleet) -> str:
     return ""
 
 
-def hold_back(
-    sizing: Sizing,
-    fleet: Fleet,
-    spot: Group,
-    spares: int,
-    why: str,
-    memory: HealthMemory,
-    now: datetime,
-) -> Sizing:
+def _passed_by(memory: HealthMemory, expected: float) -> int:
+    """Count the instances in service that so many requests should have reached, without a log."""
+    return sum(memory.expected.get(i, 0.0) >= expected for i in memory.in_service_since)
+
+
+def _held_back(turn: _Turn, found: Estimate, instances: int, why: str) -> tuple[Estimate, int]:
     """Give nothing back for a load that is only partly known; the bounds rule all the same.
 
     A few silent instances may serve as much as the others do: what that needs is kept.
     """
-    most = bounds(fleet, spot)[1]
-    instances = min(spot.desired - spares, most)
-    if sizing.request is None:
-        return sizing
-    silent = sum(memory.expected.get(i, 0.0) >= CERTAIN / 2 for i in memory.in_service_since)
-    quiet = is_quiet(quiet_s(memory.queue, now), fleet.sizing.quiet_after_s)
-    if not why and silent and not quiet:
-        serving = len(memory.in_service_since)
+    kept = min(turn.current, bounds(turn.fleet, turn.spot)[1])
+    serving = len(turn.memory.in_service_since)
+    silent = _passed_by(turn.memory, CERTAIN / 2)
+    if not why and silent and not turn.quiet_s:
         why = f"requests passed by {silent} of {serving} instances in service without a log"
-        needed = math.ceil(sizing.request.need * serving / max(1, serving - silent))
-        instances = min(instances, needed)
-    if not why or sizing.request.need >= instances:
-        return sizing
-    desired = min(instances + spares, most)
-    request = replace(sizing.request, need=instances, spare=desired - instances)
-    action = Action.HOLD if desired == spot.desired else Action.RESIZE
-    return replace(
-        sizing,
-        action=action,
-        rule="partly known load",
-        reason=f"{sizing.reason}, held at {instances}: {why}",
-        spot_desired=desired,
-        request=request,
-    )
+        kept = min(kept, math.ceil(instances * serving / max(1, serving - silent)))
+    if not why or instances >= kept:
+        return found, instances
+    reason = f"{found.reason}, held at {kept}: {why}"
+    return replace(found, bound="partly known load", reason=reason), kept
 
 
-def limit_growth(sizing: Sizing, fleet: Fleet, spot: Group, spares: int) -> Sizing:
+def _limited(turn: _Turn, found: Estimate, instances: int) -> tuple[Estimate, int]:
     """Add at most what a turn may; the least that the operator or the group asks for is not bound.
 
     Whoever can send search logs can claim any load: what it buys is seen before it buys much.
     """
-    current = spot.desired - spares
-    grown = current + max(ADDED_AT_ONCE, math.ceil(current * fleet.sizing.growth_per_turn))
-    most = max(grown, bounds(fleet, spot)[0])
-    if sizing.request is None or sizing.request.need <= most:
-        return sizing
-    spare = min(sizing.request.spare, sizing.spot_desired - most)
-    return replace(
-        sizing,
-        rule="growth per turn",
-        reason=f"{sizing.reason}, {most} in this turn: growth_per_turn",
-        spot_desired=most + spare,
-        request=replace(sizing.request, need=most, spare=spare, limited=True),
-    )
+    current, growth = turn.current, turn.fleet.sizing.growth_per_turn
+    most = current + max(ADDED_AT_ONCE, math.ceil(current * growth))
+    most = max(most, bounds(turn.fleet, turn.spot)[0])
+    if instances <= most:
+        return found, instances
+    reason = f"{found.reason}, {most} in this turn: growth_per_turn"
+    return replace(found, bound=LIMITED, reason=reason), most
 
 
-def _asked(
-    found: Estimate,
-    instances: int,
-    fleet: Fleet,
-    spot: Group,
-    spares: int,
-    memory: HealthMemory,
-    now: datetime,
-) -> Sizing:
+def _asked(turn: _Turn, found: Estimate, instances: int) -> Sizing:
     """Ask for so many instances, the spares on top as far as the bounds allow."""
-    current = spot.desired - spares
-    desired = min(instances + spares, max(instances, bounds(fleet, spot)[1]))
-    action = Action.HOLD if desired == spot.desired else Action.RESIZE
-    request = CapacityRequest(at=now, need=instances, spare=desired - instances)
-    reason = f"{found.reason}: spot {current} -> {instances}" + (
-        f" and {spares} spare" if spares else ""
+    spot, spares = turn.spot, turn.spares
+    desired = min(instances + spares, max(instances, bounds(turn.fleet, spot)[1]))
+    hold = desired == spot.desired
+    request = CapacityRequest(
+        at=turn.now,
+        need=instances,
+        spare=desired - instances,
+        limited=found.bound == LIMITED,
     )
+    spare = f" and {spares} spare" if spares else ""
     return Sizing(
-        action=action,
-        rule=found.bound or ("at target" if action is Action.HOLD else found.rule),
-        reason=reason,
+        action=Action.HOLD if hold else Action.RESIZE,
+        rule=found.bound or ("at target" if hold else found.rule),
+        reason=f"{found.reason}: spot {turn.current} -> {instances}{spare}",
         workers=found.workers,
         spot_desired=desired,
         stale=found.stale,
-        memory=replace(memory, needed=found.needed),
-        request=request if fleet.sizing.enabled else None,
+        memory=replace(turn.memory, needed=found.needed),
+        request=request if turn.fleet.sizing.enabled else None,
         missing=found.missing,
     )
 
@@ -720,15 +679,14 @@ def _asked(
 FULL = 0.95
 
 
-def by_load_rate(
-    load: Load, fleet: Fleet, onprem: int, memory: HealthMemory, now: datetime
-) -> Estimate:
+def _by_load_rate(turn: _Turn, onprem: int) -> Estimate:
     """Find the fewest workers at the target load rate: up at once, down to the recent most."""
-    target = fleet.sizing.target_load_rate
-    workers = workers_needed(load, target, onprem, fleet.slots)
-    workers = max(workers, math.ceil(_with_queue(load, memory, fleet.slots) / fleet.slots))
+    load, fleet, memory = turn.load, turn.fleet, turn.memory
+    target, slots = fleet.sizing.target_load_rate, fleet.slots
+    workers = workers_needed(load, target, onprem, slots)
+    workers = max(workers, math.ceil(_with_queue(load, memory, slots) / slots))
     workers = _as_alive(workers, load, fleet, onprem, memory)
-    needed = recent_needs(memory, now, workers, fleet.sizing.scale_in_after_s)
+    needed = recent_needs(memory, turn.now, workers, fleet.sizing.scale_in_after_s)
     steady = max(past.workers for past in needed)
     reason = (
         f"load {load.offered:.1f} erlangs at {target:.0%} "
