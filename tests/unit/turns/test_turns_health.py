@@ -211,8 +211,8 @@ def test_the_record_has_the_cost_of_the_followed_rule_and_of_the_cheapest() -> N
 WHO = ids("a", 6)
 REQUEST = CapacityRequest(at=at(0), need=4, spare=1)
 ACTIONS: list[HealthAction] = [
-    *(ResizeSpot(group="spot", desired=n, request=REQUEST, reason="load") for n in range(10)),
-    *(EndInstance(instance_id=one, request=REQUEST, reason="") for one in WHO),
+    *(ResizeSpot(group="spot", desired=n, request=REQUEST) for n in range(10)),
+    *(EndInstance(instance_id=one, request=REQUEST) for one in WHO),
     *(ReplaceWorker(instance_id=one, reason="silent") for one in WHO),
 ]
 PAIRS = st.lists(st.sampled_from([*product(ACTIONS, Answer)]), max_size=8)

@@ -1,4 +1,4 @@
-"""What a turn asks of AWS: each action concerns one group or one instance, and has a reason."""
+"""What a turn asks of AWS: each action concerns one group or one instance."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -17,7 +17,6 @@ class WakeUp:
     at: datetime
     now: datetime
     woken: int = 1
-    reason: str
 
     @property
     def asked(self) -> str:
@@ -31,7 +30,6 @@ class _DesiredCapacity:
 
     group: str
     desired: int
-    reason: str
 
     @property
     def asked(self) -> str:
@@ -75,7 +73,6 @@ class _Instance:
     """Change one instance; `verb` is what records call it."""
 
     instance_id: str
-    reason: str
     verb: ClassVar[str]
 
 
@@ -135,7 +132,6 @@ class SuspendAzRebalance:
     """Stop a group from ending instances only to balance its zones."""
 
     group: str
-    reason: str
 
     @property
     def asked(self) -> str:
@@ -148,7 +144,6 @@ class ResumeLaunch:
     """Resume the Launch process of a group that AWS suspended."""
 
     group: str
-    reason: str
 
     @property
     def asked(self) -> str:
@@ -161,7 +156,6 @@ class ClaimGroup:
     """Tag a group as this stack's, so that no other stack acts on it."""
 
     group: str
-    reason: str
 
     @property
     def asked(self) -> str:

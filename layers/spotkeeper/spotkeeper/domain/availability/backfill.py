@@ -79,7 +79,7 @@ def _fill(seen: Assessment, wanted: int, rule: str) -> Size:
         return _hold("both-short", why, seen.memory.release_due)
     why = f"on-demand {before} -> {wanted}"
     group = seen.snapshot.fleet.on_demand_group
-    ask = Backfill(group=group, desired=wanted, count=wanted - before, reason=why)
+    ask = Backfill(group=group, desired=wanted, count=wanted - before)
     return Size(action=Action.BACKFILL, rule=rule, why=why, actions=(ask,))
 
 
@@ -138,11 +138,9 @@ def _released(seen: Assessment, plan: ReleasePlan, due: datetime) -> Size:
     why = f"spot has settled: on-demand {before} -> {plan.desired - len(plan.ends)}"
     unlaunched = before - plan.desired
     cancelled = (
-        (CancelBackfill(group=group, desired=plan.desired, count=unlaunched, reason=why),)
-        if unlaunched
-        else ()
+        (CancelBackfill(group=group, desired=plan.desired, count=unlaunched),) if unlaunched else ()
     )
-    ends = [EndBackfill(instance_id=i, before=before, reason=why) for i in plan.ends]
+    ends = [EndBackfill(instance_id=i, before=before) for i in plan.ends]
     return Size(
         action=Action.RELEASE,
         rule="release",

@@ -253,13 +253,11 @@ def plan(seen: Assessment) -> Plan:
     ]
     spot = seen.snapshot.seen.spot
     if seen.restored:
-        why = "it had this size before it was deleted"
+        # It had this size before it was deleted.
         request = CapacityRequest(
             at=seen.now, need=seen.spot.target, spare=spot.desired - seen.spot.target
         )
-        actions.append(
-            RequestSpot(group=spot.name, desired=spot.desired, requests=(request,), reason=why)
-        )
+        actions.append(RequestSpot(group=spot.name, desired=spot.desired, requests=(request,)))
     elif not seen.snapshot.spot_missing and (seen.risk.spares or spot.desired != seen.spot.target):
         actions += elevated.ask_for_spares(seen)
     actions += [*left_running(seen), *_groups(seen)]
@@ -292,7 +290,7 @@ def _wake_up(seen: Assessment) -> WakeUp | None:
     until = seen.risk.deferral.until
     if until is None or not seen.deferred or until in seen.memory.wake_ups:
         return None
-    return WakeUp(at=until, now=seen.now, reason="warned instances serve until then")
+    return WakeUp(at=until, now=seen.now)
 
 
 def _groups(seen: Assessment) -> list[ClaimGroup | SuspendAzRebalance | ResumeLaunch]:
@@ -304,13 +302,13 @@ def _groups(seen: Assessment) -> list[ClaimGroup | SuspendAzRebalance | ResumeLa
     back = seen.snapshot.seen.on_demand
     for group in (back,) if seen.snapshot.spot_missing else (seen.snapshot.seen.spot, back):
         if seen.snapshot.claims and not group.owner:
-            asked.append(ClaimGroup(group=group.name, reason="no stack owns it"))
+            asked.append(ClaimGroup(group=group.name))
         if seen.policy.suspend_az_rebalance and AZ_REBALANCE not in group.suspended:
-            why = "balancing the zones ends busy instances"
-            asked.append(SuspendAzRebalance(group=group.name, reason=why))
+            # Balancing the zones ends busy instances.
+            asked.append(SuspendAzRebalance(group=group.name))
         if LAUNCH in group.suspended_by_aws and group.name not in seen.memory.resumed:
-            why = "AWS suspended it after a day of failed launches"
-            asked.append(ResumeLaunch(group=group.name, reason=why))
+            # AWS suspended it after a day of failed launches.
+            asked.append(ResumeLaunch(group=group.name))
     return asked
 
 

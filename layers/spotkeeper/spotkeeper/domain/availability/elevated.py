@@ -74,8 +74,7 @@ def ask_for_spares(seen: Assessment) -> list[RequestSpot | EndSpare]:
     if wanted == held:
         return []
     if wanted > held:
-        return [_ask(seen, need + wanted, f"{wanted} spares while the risk is elevated")]
-    why = f"{held - wanted} spares are no longer needed"
+        return [_ask(seen, need + wanted)]
     plan = plan_release(
         group,
         held - wanted,
@@ -83,11 +82,11 @@ def ask_for_spares(seen: Assessment) -> list[RequestSpot | EndSpare]:
         busy_too=True,
         held_since=seen.risk.memory.held_since,
     )
-    lowered = [_ask(seen, plan.desired, why)] if plan.desired != group.desired else []
-    return [*lowered, *[EndSpare(instance_id=i, reason=why) for i in plan.ends]]
+    lowered = [_ask(seen, plan.desired)] if plan.desired != group.desired else []
+    return [*lowered, *[EndSpare(instance_id=i) for i in plan.ends]]
 
 
-def _ask(seen: Assessment, desired: int, why: str) -> RequestSpot:
+def _ask(seen: Assessment, desired: int) -> RequestSpot:
     """Name both requests: until the call is done, the group shows the one before."""
     group, need = seen.snapshot.seen.spot, seen.spot.target
     requests = tuple(
@@ -96,7 +95,7 @@ def _ask(seen: Assessment, desired: int, why: str) -> RequestSpot:
             for spare in (group.desired - need, seen.risk.spares)
         ]
     )
-    return RequestSpot(group=group.name, desired=desired, requests=requests, reason=why)
+    return RequestSpot(group=group.name, desired=desired, requests=requests)
 
 
 # --- losses ---------------------------------------------------------------------------------------

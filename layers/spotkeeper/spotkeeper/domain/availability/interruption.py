@@ -45,7 +45,7 @@ def marks(seen: Assessment) -> list[Drain | Unmark]:
 
     The mark is removed from instances that AWS did not take.
     """
-    lapsed = [Unmark(instance_id=i, reason="its warning has lapsed") for i in seen.unmark]
+    lapsed = [Unmark(instance_id=i) for i in seen.unmark]
     unmarked = seen.risky.difference(seen.memory.drained, seen.snapshot.taken)
     if not unmarked:
         return [*lapsed]
@@ -54,7 +54,7 @@ def marks(seen: Assessment) -> list[Drain | Unmark]:
     groups = (seen.snapshot.seen.spot, seen.snapshot.seen.on_demand)
     return [
         *[
-            Drain(group=group.name, instance_id=i, gone_at=gone_at, reason="it is at risk")
+            Drain(group=group.name, instance_id=i, gone_at=gone_at)
             for group in groups
             for i in sorted(unmarked & {i.instance_id for i in group.instances})
         ],
@@ -79,7 +79,7 @@ def early_replacements(seen: Assessment) -> list[ReplaceEarly]:
         room = max(0, group.desired - len(seen.memory.detached))
     early = {*[i for i in there if i in seen.risky and i not in taken][:room]}
     return [
-        ReplaceEarly(group=group.name, instance_id=i, taken=i in taken, reason="it is at risk")
+        ReplaceEarly(group=group.name, instance_id=i, taken=i in taken)
         for i in there
         if i in taken or i in early
     ]
@@ -95,4 +95,4 @@ def left_running(seen: Assessment) -> list[Terminate]:
     sweep = seen.snapshot.sweep
     running = (seen.snapshot.running or frozenset()).union(sweep.detached if sweep else ())
     over = overdue(seen.memory, seen.policy, seen.now) & running
-    return [Terminate(instance_id=i, reason="AWS left it running") for i in sorted(over)]
+    return [Terminate(instance_id=i) for i in sorted(over)]

@@ -49,7 +49,6 @@ class ResizeSpot:
     group: str
     desired: int
     request: CapacityRequest
-    reason: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,7 +57,6 @@ class EndInstance:
 
     instance_id: str
     request: CapacityRequest
-    reason: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -284,11 +282,10 @@ def _resize(snapshot: HealthSnapshot, sizing: Sizing) -> tuple[ResizeSpot | EndI
         shares = busy_shares(snapshot.digests, snapshot.now, BUSY_WINDOW, snapshot.fleet.slots)
         release = plan_release(spot, spot.desired - wanted, shares, busy_too=True)
         wanted, ends = release.desired, release.ends
-    why = sizing.reason
-    ask = ResizeSpot(group=spot.name, desired=wanted, request=request, reason=why)
+    ask = ResizeSpot(group=spot.name, desired=wanted, request=request)
     return (
         *((ask,) if wanted != spot.desired else ()),
-        *(EndInstance(instance_id=i, request=request, reason=why) for i in ends),
+        *(EndInstance(instance_id=i, request=request) for i in ends),
     )
 
 
