@@ -8,7 +8,7 @@ import hashlib
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from enum import StrEnum
 from typing import NamedTuple
 
@@ -19,6 +19,7 @@ from spotkeeper.domain.load.load import (
     WorkerDigest,
     added_up,
     histogram,
+    instant,
     merged,
     milliseconds,
     slot_begins,
@@ -161,7 +162,7 @@ def build_digest(batch: FleetBatch, counted: Set[str] = frozenset()) -> LoadDige
     oldest = milliseconds(batch.sent_at) - LATE_AFTER_S * 1000
     timely = [span for span in left.values() if span.finished >= oldest]
     first_slot = oldest // SLOT_MS
-    arrivals, work_ms = _by_arrival(timely, first_slot)
+    arrived = [s for s in timely if s.enqueued // SLOT_MS >= first_slot]
     started, waited = max(((s.started, s.started - s.enqueued) for s in timely), default=(None, 0))
     return LoadDigest(
         fleet=batch.fleet,
@@ -171,27 +172,13 @@ def build_digest(batch: FleetBatch, counted: Set[str] = frozenset()) -> LoadDige
         late=len(left) - len(timely),
         skewed=sum(span.skewed for span in left.values()),
         workers=_workers(timely, first_slot),
-        arrivals=arrivals,
+        arrivals=Counter(s.enqueued // SLOT_MS for s in arrived),
         waits=histogram([span.started - span.enqueued for span in timely]),
         service=histogram([span.finished - span.started for span in timely]),
-        work_ms=work_ms,
-        newest_start=None if started is None else _instant(started),
+        work_ms=added_up({s.enqueued // SLOT_MS: s.finished - s.started} for s in arrived),
+        newest_start=None if started is None else instant(started),
         newest_wait_ms=waited,
     )
-
-
-def _by_arrival(
-    spans: Iterable[_Span], first_slot: int
-) -> tuple[Mapping[int, int], Mapping[int, int]]:
-    """Count requests, and sum their service time, by the slot in which they were enqueued."""
-    arrivals: Counter[int] = Counter()
-    work_ms: Counter[int] = Counter()
-    for span in spans:
-        slot = span.enqueued // SLOT_MS
-        if slot >= first_slot:
-            arrivals[slot] += 1
-            work_ms[slot] += span.finished - span.started
-    return arrivals, work_ms
 
 
 def _key(batch: FleetBatch, left: Mapping[str, _Span]) -> str:
@@ -236,7 +223,7 @@ def _worker(spans: Sequence[_Span], first_slot: int) -> WorkerDigest:
         ok=ended.count(Status.OK),
         error=ended.count(Status.ERROR),
         timeout=ended.count(Status.TIMEOUT),
-        last_finished=_instant(max(span.finished for span in spans)),
+        last_finished=instant(max(span.finished for span in spans)),
         busy_ms=_busy_ms(spans, first_slot),
     )
 
@@ -252,10 +239,6 @@ def _busy_ms(spans: Iterable[_Span], first_slot: int) -> dict[int, int]:
             busy[slot] += until - at
             at = until
     return dict(busy)
-
-
-def _instant(since_epoch_ms: int) -> datetime:
-    return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=since_epoch_ms)
 
 
 def merge(digests: Sequence[LoadDigest]) -> LoadDigest:

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from itertools import accumulate, pairwise
+from itertools import accumulate, islice, pairwise
 from typing import NamedTuple
 
 from spotkeeper.domain.load.digest import workers_of
@@ -79,10 +79,8 @@ def spread(minutes: Iterable[tuple[int, int]]) -> tuple[list[int], list[float]]:
     requests: list[int] = []
     work_s: list[float] = []
     for count, work_ms in minutes:
-        each = [
-            count * (at + 1) // MINUTE_SLOTS - count * at // MINUTE_SLOTS
-            for at in range(MINUTE_SLOTS)
-        ]
+        sums = [count * at // MINUTE_SLOTS for at in range(MINUTE_SLOTS + 1)]
+        each = [until - before for before, until in pairwise(sums)]
         requests += each
         mean_s = work_ms / 1000 / (count or MINUTE_SLOTS)
         work_s += [mean_s * (one if count else 1) for one in each]
@@ -282,13 +280,9 @@ def _usual_ms(received: Iterable[LoadDigest], newest: datetime | None) -> int:
     One request may wait for long by itself: delivered again, or enqueued by a clock that is behind.
     Where there is a queue all wait.
     """
-    slots = {_sent_slot(one) for one in received if one.newest_start == newest}
-    waits = merged(one.waits for one in received if _sent_slot(one) in slots)
+    slots = {slot_of(one.sent_at) for one in received if one.newest_start == newest}
+    waits = merged(one.waits for one in received if slot_of(one.sent_at) in slots)
     return round(1000 * waits.quantile_s(0.5))
-
-
-def _sent_slot(one: LoadDigest) -> int:
-    return milliseconds(one.sent_at) // SLOT_MS
 
 
 STEP_SLOTS = 30
@@ -437,20 +431,17 @@ def arrival_log(history: LoadHistory, seen: ArrivalWindow) -> ArrivalLog:
 
     What came before a fleet's first log is not known to be quiet, and left out.
     """
-    first = (history.next_step * STEP_MINUTES - len(history.work_ms)) * MINUTE_SLOTS
-    minutes = max(0, -(-(seen.first_slot - first) // MINUTE_SLOTS)) if history.work_ms else 0
-    if not minutes:
-        first = min(_first(seen), first) if history.work_ms else _first(seen)
-        cut = max(0, first - seen.first_slot)
-        work_s = [work / 1000 for work in seen.work_ms[cut:]]
-        return ArrivalLog(max(first, seen.first_slot), seen.requests[cut:], work_s)
-    requests, spread_s = spread(zip(history.requests[:minutes], history.work_ms, strict=False))
-    gap = max(0, seen.first_slot - first - len(requests))
-    overlap = seen.first_slot - first
+    first = _first(seen)
+    if history.work_ms:
+        first = min(first, (history.next_step * STEP_MINUTES - len(history.work_ms)) * MINUTE_SLOTS)
+    before, cut = max(0, seen.first_slot - first), max(0, first - seen.first_slot)
+    minutes = zip(history.requests, history.work_ms, strict=True)
+    requests, work_s = spread(islice(minutes, -(-before // MINUTE_SLOTS)))
+    gap = max(0, before - len(requests))
     return ArrivalLog(
         first,
-        [*requests[:overlap], *[0] * gap, *seen.requests],
-        [*spread_s[:overlap], *[0.0] * gap, *(work / 1000 for work in seen.work_ms)],
+        [*requests[:before], *[0] * gap, *seen.requests[cut:]],
+        [*work_s[:before], *[0.0] * gap, *(work / 1000 for work in seen.work_ms[cut:])],
     )
 
 

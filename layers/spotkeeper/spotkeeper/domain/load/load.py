@@ -121,9 +121,14 @@ def slot_of(at: datetime) -> int:
     return milliseconds(at) // SLOT_MS
 
 
+def instant(since_epoch_ms: int) -> datetime:
+    """The aware datetime of milliseconds from the Unix epoch."""
+    return _EPOCH + timedelta(milliseconds=since_epoch_ms)
+
+
 def slot_begins(slot: int) -> datetime:
     """The instant at which a slot begins."""
-    return _EPOCH + timedelta(milliseconds=slot * SLOT_MS)
+    return instant(slot * SLOT_MS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

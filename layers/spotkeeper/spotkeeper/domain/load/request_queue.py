@@ -93,9 +93,14 @@ def watch_queue(
         since = before.unread_since or now
         return replace(before, length=None, trouble=answer, unread_since=since)
     if answer.seen_at is not None and answer == before.length:
-        return _once_more(before, newest)
+        # It proves nothing new, but a request logged since ends the quiet.
+        if before.empty_since is None or newest is None:
+            return before
+        return replace(before, empty_since=max(before.empty_since, newest))
+    if before.read_at is None or now - before.read_at > LONGEST_GAP:
+        before = QueueMemory(length=before.length, unseen=before.unseen)
     if not answer.empty:
-        untouched, looks = _untouched_before(before, answer, now)
+        untouched, looks = _untouched(before, answer, now)
         return QueueMemory(
             length=answer, read_at=now, untouched_since=untouched, untouched_looks=looks
         )
@@ -103,41 +108,26 @@ def watch_queue(
     unseen = before.unseen + (min(offered, LARGEST_LOOK) if busy else 0.0)
     if unseen >= UNSEEN_LOAD:
         return QueueMemory(length=answer, trouble=MISPLACED, read_at=now, unseen=UNSEEN_LOAD)
-    since, looks = _empty_before(before, now)
+    since = before.empty_since or now
     return QueueMemory(
         length=answer,
         read_at=now,
         empty_since=max(since, newest) if newest else since,
-        empty_looks=looks + 1,
+        empty_looks=before.empty_looks + 1,
         unseen=unseen,
     )
 
 
-def _once_more(before: QueueMemory, newest: datetime | None) -> QueueMemory:
-    """Meet a look again: it proves nothing new, but a request logged since ends the quiet."""
-    if before.empty_since is None or newest is None:
-        return before
-    return replace(before, empty_since=max(before.empty_since, newest))
-
-
-def _untouched_before(
+def _untouched(
     before: QueueMemory, answer: QueueLength, now: datetime
 ) -> tuple[datetime | None, int]:
     """Since when and at how many looks nothing was in flight and no fewer waited than before."""
     if answer.in_flight or not answer.waiting:
         return None, 0
     last, since = before.length, before.untouched_since
-    fewer = last is None or answer.waiting < last.waiting
-    if fewer or since is None or not before.read_at or now - before.read_at > LONGEST_GAP:
+    if last is None or answer.waiting < last.waiting or since is None:
         return now, 1
     return since, before.untouched_looks + 1
-
-
-def _empty_before(before: QueueMemory, now: datetime) -> tuple[datetime, int]:
-    """Since when and how often the queue was found empty before this look."""
-    if not before.empty_since or not before.read_at or now - before.read_at > LONGEST_GAP:
-        return now, 0
-    return before.empty_since, before.empty_looks
 
 
 def known_length(memory: QueueMemory | None) -> QueueLength | None:
@@ -177,9 +167,8 @@ def untouched_s(memory: QueueMemory | None, now: datetime) -> float:
     """Give the seconds for which requests waited and nobody took one; 0 when not known."""
     if known_length(memory) is None or memory is None or memory.untouched_since is None:
         return 0.0
-    return (
-        (now - memory.untouched_since).total_seconds() if memory.untouched_looks >= LOOKS else 0.0
-    )
+    waited_s = (now - memory.untouched_since).total_seconds()
+    return waited_s if memory.untouched_looks >= LOOKS else 0.0
 
 
 def is_blind(memory: QueueMemory | None, now: datetime) -> bool:

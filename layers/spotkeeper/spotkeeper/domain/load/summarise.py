@@ -57,16 +57,6 @@ def _worker_load(
     )
 
 
-def _arrival_rate(arrived: int, window_ms: int, responses_ms: float, responses: int) -> float:
-    """Arrivals per second, those counted that have no log yet because they wait or run.
-
-    Of Poisson arrivals at rate r in a window W, r (W - mean response time) have finished on average
-    when the window ends; a response time above half the window is not trusted.
-    """
-    mean = responses_ms / responses if responses else 0.0
-    return arrived * 1000 / (window_ms - min(mean, window_ms / 2))
-
-
 def summarise(
     digests: Iterable[LoadDigest],
     now: datetime,
@@ -99,8 +89,11 @@ def summarise(
     counts = added_up(digest.arrivals for digest in received)
     arrived = sum(number for slot, number in counts.items() if slot >= start_slot)
     mean_work_s = _mean_work_s(digests_of, end_ms - start_ms, service)
-    responses_ms = waits.total_ms + 1000 * mean_work_s * service.count
-    rate = _arrival_rate(arrived, end_ms - start_ms, responses_ms, service.count)
+    # Of Poisson arrivals at rate r in a window W, r (W - mean response time) have finished when the
+    # window ends: the others wait or run. A response time above half the window is not trusted.
+    response_ms = 1000 * mean_work_s + (waits.total_ms / service.count if service.count else 0.0)
+    window_ms = end_ms - start_ms
+    rate = arrived * 1000 / (window_ms - min(response_ms, window_ms / 2))
     arrivals = tuple(counts.get(slot, 0) for slot in range(start_slot, end_ms // SLOT_MS))
     return Load(
         at=now,
@@ -184,11 +177,6 @@ def onprem_at_once(load: Load) -> int:
         return len(workers)
     gap_s = load.window_s * _most_at_once(workers, timedelta(0)) / finished
     return _most_at_once(workers, timedelta(seconds=UNHEARD * gap_s))
-
-
-def hears_of_all(load: Load, workers: int) -> bool:
-    """Tell whether each of `workers` on premises had enough requests to be in the logs."""
-    return sum(worker.finished for worker in on_premises(load)) >= UNHEARD * workers
 
 
 def on_premises(load: Load) -> list[WorkerLoad]:

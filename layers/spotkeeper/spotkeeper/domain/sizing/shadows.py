@@ -381,10 +381,6 @@ def _requests(log: ArrivalLog, begin: int, end: int, variation: float) -> list[t
     return found
 
 
-def _a_day(log: ArrivalLog, end: int) -> float:
-    return log.count(end - DAY_SLOTS, end) * DAY_SLOTS / min(end, DAY_SLOTS)
-
-
 def judged(
     log: ArrivalLog, end: int, policy: ObjectivePolicy, variation: float
 ) -> tuple[list[float], list[int]]:
@@ -399,9 +395,10 @@ def judged(
     loads = [log.load(at, STEP_SLOTS) for at in ends[LONGEST_KEEP:]]
     world = _World(policy, loads, log.service_mean_s(end), warm)
     requests = log.count(begin, end)
+    a_day = log.count(end - DAY_SLOTS, end) * DAY_SLOTS / min(end, DAY_SLOTS)
     served = (
         partial(_exact, requests=_requests(log, begin, end, variation))
-        if _a_day(log, end) <= EXACT_A_DAY
+        if a_day <= EXACT_A_DAY
         else partial(_flow, slots=list(zip(log.requests, log.work_s, strict=True))[begin:end])
     )
     late, cost = [], []

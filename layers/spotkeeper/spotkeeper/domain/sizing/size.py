@@ -33,7 +33,7 @@ from spotkeeper.domain.load.request_queue import (
     quiet_s,
     told,
 )
-from spotkeeper.domain.load.summarise import hears_of_all, on_premises, onprem_at_once
+from spotkeeper.domain.load.summarise import on_premises, onprem_at_once
 from spotkeeper.domain.sizing.shadows import (
     BURST,
     DRAIN_S,
@@ -180,7 +180,8 @@ def recent_onprem(
     since = now - timedelta(seconds=load.window_s + KEPT_S)
     recent = [one for one in memory.onprem if one.at > since]
     least = min([live, *(one.workers for one in recent)])
-    if not (memory.flow.is_whole(load.window_s, now) and hears_of_all(load, least)):
+    finished = sum(worker.finished for worker in on_premises(load))
+    if not memory.flow.is_whole(load.window_s, now) or finished < UNHEARD * least:
         return live, ()
     kept = (one for one in recent if one.workers < live)
     return least, (*kept, OnPremCount(at=now, workers=live))
