@@ -404,7 +404,7 @@ def _load_now(
         workers_expected=expected,
         workers_leaving=len(served) - live,
         busy=_busy(busy_of, looked.digests, known, fleet.slots),
-        wait_p95_s=load.wait_p95_s,
+        wait_p95_s=load.waits.quantile_s(0.95),
         requests=load.finished,
         newest_log_age_s=max(0.0, (now - load.newest).total_seconds()),
     )

@@ -25,7 +25,7 @@ from tests.search_logs import SENT, before, digest_of, log
 def test_no_logs_are_no_load_and_no_newest() -> None:
     load = summarise([], SENT, 300)
     assert load == Load(at=SENT, window_s=300, arrivals=(0,) * 30)
-    assert (load.newest, load.wait_p95_s, load.service_mean_s) == (None, 0.0, 0.0)
+    assert (load.newest, load.waits.quantile_s(0.95), load.service_mean_s) == (None, 0.0, 0.0)
 
 
 def test_load_rate_is_busy_time_over_the_window() -> None:
@@ -125,8 +125,8 @@ def test_dispersion_by_hand() -> None:
 def test_waits_and_service_times_have_quantiles() -> None:
     logs = [log(at, at - 1, waited=at / 10) for at in range(1, 101)]
     load = summarise([digest_of(logs)], SENT, 300)
-    assert load.wait_p50_s == pytest.approx(5, rel=0.032)
-    assert load.wait_p95_s == pytest.approx(9.5, rel=0.032)
+    assert load.waits.quantile_s(0.5) == pytest.approx(5, rel=0.032)
+    assert load.waits.quantile_s(0.95) == pytest.approx(9.5, rel=0.032)
     assert load.waits.mean_s == pytest.approx(5.05)
     assert load.waits.within(5) == pytest.approx(50, abs=2)
     assert load.service.squared_variation == 0.0

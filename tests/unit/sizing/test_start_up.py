@@ -1,9 +1,12 @@
 """How long launches took, and who has not reported since."""
 
+from dataclasses import replace
+
 from spotkeeper.domain.health_memory import HealthMemory
 from spotkeeper.domain.load.load import Cluster, Load, WorkerLoad
-from spotkeeper.domain.sizing.size import LAUNCHES, start_up_s, watch_starts
-from tests.builders import at, group, ids, instances
+from spotkeeper.domain.settings.sizing import Objective
+from spotkeeper.domain.sizing.size import LAUNCHES, objective_policy, watch_starts
+from tests.builders import at, fleet, group, ids, instances
 
 A, B, C = ids("a", 3)
 
@@ -26,24 +29,30 @@ def watched(
     return watch_starts(memory, spot, group("on-demand", 0), load, at(seconds))
 
 
+def start_up_s(memory: HealthMemory) -> float:
+    """The start-up time that the sizing rule is given, 240 s by the document."""
+    of = replace(fleet(), objective=Objective(wait_s=10, share=0.95, start_up_s=240))
+    return objective_policy(of, group("spot", 3), 0, memory).start_up_s
+
+
 def test_a_launch_takes_from_first_seen_to_in_service() -> None:
     first = watched(HealthMemory(), 0, launching=(A, B))
     second = watched(first, 180, launching=(B,), serving=(A,))
     assert (second.start_ups, second.starting) == ((180,), {A: at(0), B: at(0)})
     third = watched(
         HealthMemory(
-            starting=second.starting, start_ups=(180,), in_service_since={A: at(180)}
+            starting=second.starting, start_ups=(220,), in_service_since={A: at(180)}
         ),
         300,
         serving=(A, B),
         reported=(A,),
     )  # fmt: skip
-    assert (third.start_ups, third.starting) == ((180, 300), {B: at(0)})
-    assert start_up_s(third, 60) == 240
+    assert (third.start_ups, third.starting) == ((220, 300), {B: at(0)})
+    assert start_up_s(third) == 260
 
 
 def test_the_default_holds_until_a_launch_was_seen() -> None:
-    assert start_up_s(HealthMemory(), 240) == 240
+    assert start_up_s(HealthMemory()) == 240
     assert watched(HealthMemory(), 0, serving=(A,)).start_ups == ()
 
 

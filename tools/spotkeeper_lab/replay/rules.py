@@ -202,15 +202,14 @@ class Spotkeeper:
         self._settings = settings
         self._policy = objective_policy(settings, settings.slots)
         self._scores = Scores()
-        self._needs: deque[tuple[float, Need]] = deque(maxlen=60)
+        self._needs: deque[tuple[float, int, bool]] = deque(maxlen=60)
         self._queue: QueueMemory | None = None
         self._queue_known = settings.queue_known
 
     def workers(self, seen: Seen) -> int:
         """Run one turn of the production rule."""
         past = [
-            PastNeed(age_s=seen.now_s - time_s, workers=need.load_workers, held=need.held)
-            for time_s, need in self._needs
+            PastNeed(seen.now_s - time_s, workers, held) for time_s, workers, held in self._needs
         ]
         slots = seen.logs.as_if_full(seen.now_s, self._settings.slots)
         if slots != self._policy.slots:
@@ -226,14 +225,16 @@ class Spotkeeper:
         member = self._member or choice.member
         live, booting = seen.live * slots, seen.booting * slots
         silent = seen.now_s - seen.logs.newest_log_s > STALE_S and (summary.queued or not seen.live)
+        held = False
         if quiet >= QUIET_AFTER_S:
             least = self._policy.min_workers
             need = Need(workers=least, load_workers=0, reason=f"no request for {quiet:.0f} s")
         elif silent or seen.logs.are_missing(seen.now_s):
+            held = True
             need = self._held(summary, live + booting, past)
         else:
             need = size_to_objective(summary, live, booting, past, self._policy, member)
-        self._needs.append((seen.now_s, need))
+        self._needs.append((seen.now_s, need.load_workers, held))
         self.reason = f"{need.reason} ({self._member or choice})"
         return math.ceil(need.workers / slots)
 
@@ -244,7 +245,7 @@ class Spotkeeper:
         workers = min(wanted, self._policy.max_workers)
         known = past[-1].workers if past else workers
         reason = f"no search log is fresh: {'wake' if waking > have else 'hold'} {workers}"
-        return Need(workers=workers, load_workers=known, held=True, reason=reason)
+        return Need(workers=workers, load_workers=known, reason=reason)
 
     def known_afterwards(self) -> list[Member]:
         """Return the members whose shadows kept the promise over all, the cheapest first."""

@@ -91,8 +91,8 @@ def _seen(
         "ArrivalRate": load.arrival_rate,
         "ServiceMean": load.service_mean_s,
         "ServiceP95": load.service.quantile_s(0.95),
-        "WaitP50": load.wait_p50_s,
-        "WaitP95": load.wait_p95_s,
+        "WaitP50": load.waits.quantile_s(0.5),
+        "WaitP95": load.waits.quantile_s(0.95),
         # Also told by launches that fail so; the alarm is the same.
         **({"ConfigurationFailure": 1} if diagnosis.bootstrap else {}),
         **({"NobodyServes": 1} if diagnosis.nobody_serves else {}),

@@ -365,7 +365,7 @@ def with_silence(memory: HealthMemory, before: LogFlow, load: Load, now: datetim
     since, until = before.newest, memory.flow.known_since
     kept = [one for one in memory.silences if now - one.until <= timedelta(days=DAYS)]
     ended = since and until and until != before.known_since and until - since >= STOPPED_AFTER
-    if since and until and ended and load.wait_p50_s < WAITED_S:
+    if since and until and ended and load.waits.quantile_s(0.5) < WAITED_S:
         kept.append(Silence(since=since, until=until))
     return replace(memory, silences=tuple(kept[-SILENCES:]))
 

@@ -36,15 +36,13 @@ HOUR = timedelta(seconds=HOUR_S)
 class LogFlow:
     """What is known of a fleet's search logs.
 
-    Every log since `known_since` has come, up to `newest`, when the last one finished; of what was
-    sent before `in_order_since`, some may yet be delivered again. `late_s` is
-    how old the newest log of a message is when that is sent, of the median worker. `rate` is how
-    many requests a second come independently of each other: 5 a second in batches of 10 are 0.5.
-    Requests were counted for each worker up to the slot `counted`, of which they were not
-    delivered later than 30 s; since `watched_since` it is known who of the workers had a log.
-    `lately` is how many requests a second that made, each hour counting e times less than the next.
-    Of `late_workers` every log came over a minute later than the median worker's. `partly_until` is
-    the last turn at which the logs told only a part of the load.
+    Every log since `known_since` has arrived, up to `newest`, when the last one finished; of those
+    sent before `in_order_since` some may be delivered again. The median worker's newest log is
+    `late_s` old when it is sent; those of `late_workers` are over a minute older. `rate` is the
+    requests a second that come independently: 5 a second in batches of 10 are 0.5. They were
+    counted up to the slot `counted`, and it is known who had a log since `watched_since`. `lately`
+    is the mean of that time, each hour counting e times less than the next. `partly_until` is the
+    last turn at which the logs told only a part of the load.
     """
 
     known_since: datetime | None = None
@@ -76,12 +74,6 @@ class LogFlow:
             return False
         since = max(self.known_since, self.watched_since, self.in_order_since or self.known_since)
         return self.ends_at(now) - since >= timedelta(seconds=window_s)
-
-    def was_partly_known(self, window_s: float, now: datetime) -> bool:
-        """Tell whether the logs told only a part of the load within a window."""
-        return self.partly_until is not None and (
-            now - self.partly_until < timedelta(seconds=window_s)
-        )
 
     def is_missing(self, now: datetime) -> bool:
         """Tell whether requests certainly came that no log tells of."""

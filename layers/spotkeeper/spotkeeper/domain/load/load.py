@@ -233,16 +233,6 @@ class Load:
     late: int = 0
 
     @property
-    def wait_p50_s(self) -> float:
-        """Median wait for a worker."""
-        return self.waits.quantile_s(0.5)
-
-    @property
-    def wait_p95_s(self) -> float:
-        """The wait that 95 % of requests did not exceed."""
-        return self.waits.quantile_s(0.95)
-
-    @property
     def service_mean_s(self) -> float:
         """Mean time that a request keeps a worker busy."""
         return self.service.mean_s

@@ -3,6 +3,7 @@
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
+from statistics import fmean, variance
 
 from spotkeeper.domain.fleet import BusyShares
 from spotkeeper.domain.load.digest import workers_of
@@ -146,10 +147,8 @@ def dispersion(arrivals: Sequence[int], slot_s: float) -> dict[int, float]:
         slots = round(scale / slot_s)
         ends = range(len(arrivals), slots - 1, -slots)
         sums = [sum(arrivals[end - slots : end]) for end in ends]
-        total, spans = sum(sums), len(sums)
-        if spans > 1 and total:
-            squares = sum(value * value for value in sums)
-            found[scale] = (spans * squares - total**2) / ((spans - 1) * total)
+        if len(sums) > 1 and any(sums):
+            found[scale] = variance(sums) / fmean(sums)
     return found
 
 

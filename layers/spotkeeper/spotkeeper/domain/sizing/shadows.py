@@ -495,16 +495,12 @@ def choose(scores: Scores) -> Choice:
     correction = (scores.own_late + prior) / (scores.own_expected + prior)
     correction = min(LARGEST_CORRECTION, max(1.0, correction))
     total, unknown = scores.requests + PRIOR, UNKNOWN_ERRORS * (1.0 - min(1.0, _days(scores)))
-
-    def shares(errors: float) -> list[float]:
-        return [
-            ((late + errors * math.sqrt(square)) * correction + prior) / total
-            for late, square in zip(scores.late, scores.squares, strict=True)
-        ]
-
     members = range(len(FAMILY))
     for errors in (unknown, unknown / 2, 0.0):
-        late = shares(errors)
+        late = [
+            ((one + errors * math.sqrt(square)) * correction + prior) / total
+            for one, square in zip(scores.late, scores.squares, strict=True)
+        ]
         kept = [one for one in members if late[one] <= budget + 1e-9]
         if kept:
             break

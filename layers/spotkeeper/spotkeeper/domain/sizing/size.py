@@ -61,14 +61,13 @@ class PastNeed(NamedTuple):
 class Need:
     """Workers to have, booting ones included; `missing` is what the promise needs beyond the bound.
 
-    Later turns remember `load_workers` and `held` (logs were missing) as a PastNeed.
+    Later turns remember `load_workers` as a PastNeed.
     """
 
     workers: int
     reason: str
     load_workers: int
     missing: int = 0
-    held: bool = False
 
 
 # The start-up time is the median of the last launches, at most this many.
@@ -93,11 +92,6 @@ def watch_starts(
         if i.phase is Phase.IN_SERVICE and i.instance_id in begun
     )
     return replace(memory, starting=starting, start_ups=(*memory.start_ups, *took)[-LAUNCHES:])
-
-
-def start_up_s(memory: HealthMemory, default_s: float) -> float:
-    """Give the median start-up time of the last launches, in seconds; the default without any."""
-    return median(memory.start_ups) if memory.start_ups else default_s
 
 
 # A worker on premises counts for two more minutes after the window in which it logged.
@@ -280,9 +274,11 @@ def size_to_objective(
         return _bounded(have, have, policy, f"no request is known: hold {have}")
     mean_s = max(mean_s, SHORTEST_SERVICE_S)
     now, found = found_by(member, load, mean_s, policy)
-    recent = _recent_needs(past, have, booting, policy)
     young = not past or len(load.log) < STEP_SLOTS
-    kept = max(found, have if young else 0, *recent)
+    held = [need.workers for need in past if need.held and need.age_s <= WHOLE_S]
+    # Ended before it serves, a worker has been paid for nothing. One that never serves is given up.
+    launched = (need.workers for need in past if booting and need.age_s <= policy.start_up_s)
+    kept = max(found, have if young else 0, *held, *(min(have, one) for one in launched))
     offered = _offered(load, mean_s)
     drain = _drain(offered, load, live, booting, mean_s, policy)
     reason = f"load {offered:.1f} erlangs needs {now} workers"
@@ -337,19 +333,6 @@ def found_by(
         bursts = (end for end in minutes(BURST.keep_s) if is_burst(log, end, mean_s))
         kept += [needed(BURST, log, end, mean_s, policy) for end in bursts]
     return now, max(now, *kept)
-
-
-def _recent_needs(
-    past: Sequence[PastNeed], have: int, booting: int, policy: ObjectivePolicy
-) -> list[int]:
-    """Return the past needs that still count: those held in a silence, until the window is whole.
-
-    While workers boot, those of a whole start-up count, too: ended before it serves, a worker has
-    been paid for nothing. One that never serves is given up after that.
-    """
-    held = [need.workers for need in past if need.held and need.age_s <= WHOLE_S]
-    launched = (need.workers for need in past if booting and need.age_s <= policy.start_up_s)
-    return [*held, *(min(have, workers) for workers in launched)]
 
 
 def unserved_s(load: LoadSummary) -> float:
@@ -483,7 +466,7 @@ def objective_policy(
         share=objective.share,
         min_workers=least * per_instance,
         max_workers=most * per_instance + onprem * fleet.slots,
-        start_up_s=start_up_s(memory, objective.start_up_s),
+        start_up_s=median(memory.start_ups or (objective.start_up_s,)),
         onprem=onprem * fleet.slots,
         per_instance=per_instance,
         slots=fleet.slots,
@@ -591,7 +574,7 @@ def partly_known(
         return why, replace(flow, partly_until=now)
     if not flow.is_whole(load.window_s, now):
         return f"no whole window of {load.window_s} s of logs is known yet", flow
-    if flow.was_partly_known(window_s, now):
+    if flow.partly_until and now - flow.partly_until < timedelta(seconds=window_s):
         return f"the load of the last {window_s:.0f} s is only partly known", flow
     return "", flow
 
@@ -610,8 +593,8 @@ def _partly_logged(load: Load, memory: HealthMemory, fleet: Fleet) -> str:
         return f"{failed} of {finished} requests failed: what they would cost is not known"
     blind = fleet.objective is None and known_length(memory.queue) is None
     busy = load_rate(load.workers) >= fleet.sizing.target_load_rate
-    if blind and busy and load.wait_p50_s >= WAITED_S:
-        return f"requests waited {load.wait_p50_s:.0f} s, and it is not known how many wait"
+    if blind and busy and (waited_s := load.waits.quantile_s(0.5)) >= WAITED_S:
+        return f"requests waited {waited_s:.0f} s, and it is not known how many wait"
     return ""
 
 
@@ -719,7 +702,9 @@ def _with_queue(load: Load, memory: HealthMemory, slots: int) -> int:
     waiting = known_waiting(memory.queue)
     if waiting is None and load_rate(load.workers) >= FULL:
         serving = slots * sum(worker.load_rate for worker in load.workers)
-        return math.ceil(max(load.offered, serving) + serving * load.wait_p50_s / DRAIN_S)
+        return math.ceil(
+            max(load.offered, serving) + serving * load.waits.quantile_s(0.5) / DRAIN_S
+        )
     if not waiting:
         return 0
     waiting_s = waiting * (load.service_mean_s or memory.service_mean_s)
