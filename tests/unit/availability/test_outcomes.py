@@ -78,8 +78,9 @@ def test_the_order_of_the_answers_does_not_matter(
         apply(wanted.memory, [a for a, _ in some], [x for _, x in some], at(0))
         for some in (pairs, shuffled)
     )
-    assert replace(one, detached={}) == replace(other, detached={})
+    assert replace(one, detached={}, drained=()) == replace(other, detached={}, drained=())
     assert dict(one.detached) == dict(other.detached)
+    assert set(one.drained) == set(other.drained)
 
 
 def test_an_end_whose_answer_was_lost_is_looked_up() -> None:

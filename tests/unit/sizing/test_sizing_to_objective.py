@@ -204,7 +204,8 @@ def test_a_silence_never_adds() -> None:
     assert sizing.spot_desired == 4
 
 
-erlangs = st.floats(0.5, 60)
+# Whole requests of two seconds in each ten.
+erlangs = st.integers(3, 300).map(lambda requests: requests / 5)
 waits = st.floats(0, 120)
 desires = st.integers(0, 80)
 
