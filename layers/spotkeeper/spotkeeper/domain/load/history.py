@@ -114,10 +114,9 @@ def at_speed(load: LoadSummary, speed: float) -> LoadSummary:
 class ArrivalWindow:
     """Finished requests of a window by slots of 10 s from `first_slot` on, oldest first.
 
-    The current slot is left out. `work_ms` is their service time. Its mean and squared variation
-    are those of all logs that came in. `newest_start` is when the last request started, after it
-    waited for `newest_wait_s`. Where workers serve several requests at once, `shared` is how many
-    shared a worker, as a request found it, by slot.
+    The current slot is left out. `work_ms` is service time; its mean and squared variation are of
+    all logs. The last request started at `newest_start`, after it waited for `newest_wait_s`. Where
+    workers serve several requests at once, `shared` is how many shared a worker, by slot.
     """
 
     first_slot: int
@@ -375,9 +374,7 @@ def as_if_full(
     work_ms = [round(work * each) for work, each in zip(seen.work_ms, slower, strict=True)]
     mean = sum(work_ms) / max(1, sum(seen.work_ms))
     return replace(history, sharing=sharing), replace(
-        seen,
-        work_ms=tuple(work_ms),
-        service_mean_s=seen.service_mean_s * mean,
+        seen, work_ms=tuple(work_ms), service_mean_s=seen.service_mean_s * mean
     )
 
 
@@ -391,19 +388,18 @@ def extended(history: LoadHistory, seen: ArrivalWindow) -> LoadHistory:
     A step that no turn saw counts as quiet. A new history begins with the first whole step in
     which there were requests.
     """
-    stop = _settled(seen)
-    oldest = -(-seen.first_slot // STEP_SLOTS)
-    known = bool(history.work_ms)
-    first = history.next_step if known else max(oldest, -(-_first(seen) // STEP_SLOTS))
+    stop, oldest = _settled(seen), -(-seen.first_slot // STEP_SLOTS)
+    first = max(oldest, -(-_first(seen) // STEP_SLOTS))
+    first = history.next_step if history.work_ms else first
     if max(oldest, first) >= stop:
         return history
-    begun = history.next_step - len(history.work_ms) // STEP_MINUTES if known else first
+    begun = first - len(history.work_ms) // STEP_MINUTES
     start = max(oldest, begun)
-    missed = max(0, min(start - history.next_step, DAY_STEPS)) * STEP_MINUTES if known else 0
+    missed = max(0, min(start - first, DAY_STEPS)) * STEP_MINUTES
     minutes = range(start * STEP_SLOTS - seen.first_slot, stop * STEP_SLOTS - seen.first_slot, 6)
 
     def joined(before: Sequence[int], slots: Sequence[int]) -> tuple[int, ...]:
-        kept = before[: max(0, start - begun) * STEP_MINUTES]
+        kept = before[: (start - begun) * STEP_MINUTES]
         found = (digits(sum(slots[at : at + MINUTE_SLOTS])) for at in minutes)
         return (*kept, *[0] * missed, *found)[-DAY_MINUTES:]
 

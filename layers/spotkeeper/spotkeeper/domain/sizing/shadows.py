@@ -447,37 +447,28 @@ def advanced(
         requests = log.count(end - STEP_SLOTS, end)
         present = policy.onprem * STEP_SLOTS // MINUTE_SLOTS
         hours = [(each - present) / 60 / policy.slots for each in minutes]
-        scores = _added(scores, step, requests, late, hours, own.get(step))
+        # The choice expects the share that its shadow had until now. What the fleet itself then has
+        # is worse where days differ, where the cheapest was lucky, or where instances were lost.
+        follows = scores.followed >= 0 and scores.requests > 0
+        expected = scores.late[scores.followed] / scores.requests if follows else 0.0
+        starts = own.get(step, OwnStarts(0, 0)) if follows else OwnStarts(0, 0)
+        scores = replace(
+            scores,
+            next_step=step + 1,
+            steps=_faded(scores.steps, 1.0),
+            requests=_faded(scores.requests, requests),
+            own_late=_faded(scores.own_late, starts.late),
+            own_expected=_faded(scores.own_expected, expected * starts.requests),
+            late=tuple(map(_faded, scores.late, late)),
+            squares=tuple(map(_faded, scores.squares, (each * each for each in late))),
+            hours=tuple(map(_faded, scores.hours, hours)),
+        )
     followed = choose(scores).index
     return replace(scores, followed=followed, start_up_s=policy.start_up_s, onprem=policy.onprem)
 
 
-def _added(
-    scores: Scores,
-    step: int,
-    requests: float,
-    late: Sequence[float],
-    hours: Sequence[float],
-    own: OwnStarts | None,
-) -> Scores:
-    def faded(before: float, now: float) -> float:
-        return float(f"{before * FADE + now:.4g}")
-
-    # The choice expects the share that its shadow had until now. What the fleet itself then has is
-    # worse where days differ, where the cheapest was the luckiest, or where instances were lost.
-    counts = own is not None and scores.followed >= 0 and scores.requests > 0
-    expected = scores.late[scores.followed] / scores.requests if counts else 0.0
-    return replace(
-        scores,
-        next_step=step + 1,
-        steps=faded(scores.steps, 1.0),
-        requests=faded(scores.requests, requests),
-        own_late=faded(scores.own_late, own.late if own and counts else 0.0),
-        own_expected=faded(scores.own_expected, expected * own.requests if own else 0.0),
-        late=tuple(map(faded, scores.late, late)),
-        squares=tuple(map(faded, scores.squares, (each * each for each in late))),
-        hours=tuple(map(faded, scores.hours, hours)),
-    )
+def _faded(before: float, now: float) -> float:
+    return float(f"{before * FADE + now:.4g}")
 
 
 def choose(scores: Scores) -> Choice:

@@ -1,14 +1,13 @@
 """How many workers the load needs, and how many spot instances that makes (design rule 2).
 
-A fleet with an objective is sized to its promise about waiting (`_by_objective`), and one without
-to a target load rate (`_by_load_rate`). Silence is not zero load, unless a queue proves it: without
-logs the fleet holds what it has (`_in_silence`), and requests in the queue wake it.
+A fleet with an objective is sized to its promise about waiting (`_by_objective`), one without to a
+target load rate (`_by_load_rate`). Silence is not zero load, unless a queue proves it: without logs
+the fleet holds what it has (`_in_silence`), and requests in the queue wake it.
 
-With an objective, the need is what the rule that the fleet follows finds for the load (`shadows`),
-at its highest of the time for which the rule keeps a need. The fleet also clears, within `DRAIN_S`,
-what waits now and what gathers until a new worker serves: logs exist only for requests that were
-served, so under overload the load looks small. More load never gives fewer workers, and a looser
-promise never more.
+With an objective, the need is the highest that the followed rule (`shadows`) found while it keeps a
+need. The fleet also clears, within `DRAIN_S`, what waits now and what gathers until a new worker
+serves: only served requests have logs, so under overload the load looks small. More load never
+gives fewer workers, and a looser promise never more.
 """
 
 import math
@@ -343,12 +342,7 @@ def unserved_s(load: LoadSummary) -> float:
 
 
 def _drain(
-    level: float,
-    load: LoadSummary,
-    live: int,
-    booting: int,
-    mean_s: float,
-    policy: ObjectivePolicy,
+    level: float, load: LoadSummary, live: int, booting: int, mean_s: float, policy: ObjectivePolicy
 ) -> int:
     """Return the workers that clear what waits within `drain_s` of serving; 0 when nothing does.
 
@@ -418,39 +412,26 @@ def _by_objective(turn: _Turn, seen: ObjectiveInput, onprem: int) -> Estimate:
         for one in memory.needed
     ]
     need = size_to_objective(seen.summary, live, booting, past, policy, seen.choice.member)
-    need = _in_workers(need, slots, declared)
+    in_slots = need.workers, need.workers + need.missing, need.load_workers
+    steady, workers, found = (math.ceil(count / slots) for count in in_slots)
     reason = f"{need.reason} ({seen.choice})"
+    if declared > 1:
+        unlike = f" (the document has {declared}: requests wait at {slots})"
+        reason = f"in slots, {slots} a worker{unlike if slots != declared else ''}: {reason}"
     if seen.speed != 1.0:
         reason += f", in workers of speed {seen.speed:.2f}, the mean of these types"
     # Of the needs before, those are kept that this one does not exceed, or held in a silence.
     start = now - timedelta(seconds=OBJECTIVE_WINDOW_S)
     kept = (
-        one
-        for one in memory.needed
-        if start <= one.at < now and (one.workers > need.load_workers or one.held)
+        one for one in memory.needed if start <= one.at < now and (one.workers > found or one.held)
     )
     return Estimate(
         rule="objective",
         reason=reason,
-        workers=need.workers + need.missing,
-        steady=need.workers,
-        needed=(*kept, Needed(at=now, workers=need.load_workers)),
-        missing=need.missing,
-    )
-
-
-def _in_workers(need: Need, slots: int, declared: int) -> Need:
-    """Turn a need of slots into one of workers."""
-    if declared == 1:
-        return need
-    unlike = f" (the document has {declared}: requests wait at {slots})"
-    workers = math.ceil(need.workers / slots)
-    return replace(
-        need,
         workers=workers,
-        load_workers=math.ceil(need.load_workers / slots),
-        missing=math.ceil((need.workers + need.missing) / slots) - workers,
-        reason=f"in slots, {slots} a worker{unlike if slots != declared else ''}: {need.reason}",
+        steady=steady,
+        needed=(*kept, Needed(at=now, workers=found)),
+        missing=workers - steady,
     )
 
 
@@ -640,10 +621,7 @@ def _asked(turn: _Turn, found: Estimate, instances: int) -> Sizing:
     desired = min(instances + spares, max(instances, bounds(turn.fleet, spot)[1]))
     hold = desired == spot.desired
     request = CapacityRequest(
-        at=turn.now,
-        need=instances,
-        spare=desired - instances,
-        limited=found.bound == LIMITED,
+        at=turn.now, need=instances, spare=desired - instances, limited=found.bound == LIMITED
     )
     spare = f" and {spares} spare" if spares else ""
     return Sizing(
