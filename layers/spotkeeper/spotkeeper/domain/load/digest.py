@@ -36,7 +36,6 @@ MAX_INVERSION_S = 5
 LATE_AFTER_S = 900
 # Keeps a digest well below the 400 KB that a table item may have.
 MAX_WORKERS = 200
-_ISO_LENGTH = len("2026-11-20T12:00:00.000Z")
 
 
 class Status(StrEnum):
@@ -144,8 +143,7 @@ def _ahead_ms(logs: Iterable[SearchLog], sent_at: datetime) -> dict[tuple[str, s
     newest: dict[tuple[str, str], datetime] = {}
     for log in logs:
         worker = log.instance_id, log.worker_id
-        if log.finished_at > newest.get(worker, sent_at):
-            newest[worker] = log.finished_at
+        newest[worker] = max(log.finished_at, newest.get(worker, sent_at))
     ahead_ms = {who: milliseconds(at) - milliseconds(sent_at) for who, at in newest.items()}
     for who, ms in ahead_ms.items():
         if ms > MAX_SKEW_S * 1000:
@@ -198,7 +196,7 @@ def _hash(fleet: str, identities: Iterable[str]) -> str:
 
 def sent_at(key: str) -> datetime:
     """When the message of a digest's key was sent."""
-    return datetime.fromisoformat(key[:_ISO_LENGTH])
+    return datetime.fromisoformat(key[: len("2026-11-20T12:00:00.000Z")])
 
 
 def sent_iso(at: datetime) -> str:

@@ -57,10 +57,7 @@ class LogFlow:
     partly_until: datetime | None = None
 
     def ends_at(self, now: datetime) -> datetime:
-        """Give the end of what is known: now, unless logs are certainly on their way.
-
-        Where logs are sent late, those of the last minutes are.
-        """
+        """Give the end of what is known: now, unless logs are late, or certainly on their way."""
         if self.newest is None:
             return now
         if self._is_gap(now - self.newest):

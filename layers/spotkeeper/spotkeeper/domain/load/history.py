@@ -147,7 +147,10 @@ def arrival_window(
         ((one.newest_start, one.newest_wait_ms) for one in received if one.newest_start),
         default=(None, 0),
     )
-    waited_ms = min(waited_ms, _usual_ms(received, newest))
+    # One request may wait for long by itself: delivered again, or enqueued by a slow clock. Where
+    # there is a queue all wait: the median of what was sent in the same slots counts.
+    sent = {slot_of(one.sent_at) for one in received if one.newest_start == newest}
+    usual = merged(one.waits for one in received if slot_of(one.sent_at) in sent).quantile_s(0.5)
     workers = workers_of(received) if at_once > 1 else ()
     shared = shared_by(worker.busy_ms for worker in workers)
     return ArrivalWindow(
@@ -157,7 +160,7 @@ def arrival_window(
         service_mean_s=service.mean_s,
         service_variation=service.squared_variation if service.counts else 1.0,
         newest_start=newest,
-        newest_wait_s=waited_ms / 1000,
+        newest_wait_s=min(waited_ms, round(1000 * usual)) / 1000,
         shared=tuple(shared.get(slot, 1.0) for slot in slots) if at_once > 1 else (),
     )
 
@@ -273,17 +276,6 @@ def _at(times: Sequence[tuple[float, float]], shared: float) -> float:
     return times[-1][1]
 
 
-def _usual_ms(received: Iterable[LoadDigest], newest: datetime | None) -> int:
-    """Return the median wait of what was sent in the same slots as the newest start.
-
-    One request may wait for long by itself: delivered again, or enqueued by a clock that is behind.
-    Where there is a queue all wait.
-    """
-    slots = {slot_of(one.sent_at) for one in received if one.newest_start == newest}
-    waits = merged(one.waits for one in received if slot_of(one.sent_at) in slots)
-    return round(1000 * waits.quantile_s(0.5))
-
-
 STEP_SLOTS = 30
 STEP_MINUTES = STEP_SLOTS // MINUTE_SLOTS
 SETTLED_SLOTS = 6
@@ -295,12 +287,11 @@ DAY_MINUTES = DAY_STEPS * STEP_MINUTES
 class Scores:
     """What the shadow fleets of a family kept and cost, each hour counting less than the next.
 
-    They are of a promise (`wait_s`, `share`) and of every step before `next_step`, and lately of
-    workers that take `start_up_s` to start, beside `onprem` ones. `steps` and
-    `requests` are how many count; `late`, `squares` (of the late requests of a step) and `hours`
-    (worker-hours) have one entry for each member. `followed` is the member that the fleet follows.
-    Of the requests of the same time `own_late` were late in the fleet itself, where `own_expected`
-    were expected: as large a share as its shadow had when the rule was followed.
+    They are of a promise (`wait_s`, `share`), of all steps before `next_step`, and lately of a
+    start-up of `start_up_s` beside `onprem` workers. `steps` and `requests` are how many count.
+    `late`, `squares` (of the late requests of a step) and `hours` (worker-hours) have one entry for
+    each member. The fleet follows the member `followed`. In the fleet itself `own_late` requests
+    were late, where `own_expected` were expected by the share of the shadow that was followed.
     """
 
     family: str = ""

@@ -184,11 +184,10 @@ class LoadDigest:
 class WorkerLoad:
     """One worker within the window.
 
-    `finished` counts all its requests whose logs came in within the window and `failed` those that
-    ended in error or timeout. `served_s` is the service time of all of these, the window's or
-    not, and counts each where some overlap; `busy_s` is cut at the window and counts them once,
-    or as often as the worker has slots; `capacity_s` counts every slot.
-    `began` is when it was first busy in the window, to the slot.
+    `finished` counts its requests whose logs arrived within the window, `failed` those of them that
+    ended in error or timeout, and `served_s` is their service time. `busy_s` is cut at the window,
+    and counts what overlaps once, or as often as the worker has slots; `capacity_s` counts every
+    slot. `began` is when it was first busy in the window, to the slot.
     """
 
     worker_id: str
@@ -212,10 +211,9 @@ class WorkerLoad:
 class Load:
     """The load of a fleet in the `window_s` seconds before `at`.
 
-    Rates are per second, `offered` is in erlangs. `arrivals` counts requests by slot of 10 s,
-    oldest first, the current slot left out. `dispersion` is the variance over the mean of the
-    number of arrivals, by time scale in seconds; a scale with fewer than two spans in the window
-    is left out. `newest` is when the last logged request finished; None without logs.
+    Rates are per second, `offered` is in erlangs. `dispersion` is the variance over the mean of the
+    number of arrivals, by time scale in seconds; a scale with fewer than two spans in the window is
+    left out. `newest` is when the last logged request finished; None without logs.
     """
 
     at: datetime
@@ -225,7 +223,6 @@ class Load:
     load_rate: Mapping[Cluster, float] = field(default_factory=dict)
     offered: float = 0.0
     arrival_rate: float = 0.0
-    arrivals: tuple[int, ...] = ()
     dispersion: Mapping[int, float] = field(default_factory=dict)
     waits: Histogram = field(default_factory=Histogram)
     service: Histogram = field(default_factory=Histogram)

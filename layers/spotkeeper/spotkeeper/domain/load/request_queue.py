@@ -7,20 +7,16 @@ proves nothing: quiet takes several, and no request logged since the first of th
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-# Fewer looks are no evidence; turns come once a minute.
-LOOKS = 5
+LOOKS = 5  # fewer are no evidence; turns run once a minute
 # Looks further apart do not tell what happened between them.
 LONGEST_GAP = timedelta(seconds=180)
 # Busy workers hold as many messages in flight as the load has erlangs. A queue that shows none at
 # looks worth so many in all (chance: exp(-20)) is another one, or loses its messages early.
 UNSEEN_LOAD = 20.0
-# What one look is worth at most: load may have ended just before it.
-LARGEST_LOOK = 4.0
+LARGEST_LOOK = 4.0  # what one look is worth at most: load may have ended just before it
 FRESH = timedelta(seconds=30)
-# How a queue of a broker of one's own is named, whose length an agent tells: VHOST/QUEUE follows.
-RABBITMQ = "rabbitmq://"
-# The same for Redis: DATABASE/QUEUE follows.
-REDIS = "redis://"
+# Queues of one's own broker, whose length an agent reports: VHOST/QUEUE or DATABASE/QUEUE follows.
+RABBITMQ, REDIS = "rabbitmq://", "redis://"
 # A fleet at zero that cannot see its queue for so long would sleep through its requests.
 BLIND = timedelta(seconds=300)
 MISPLACED = (
@@ -41,14 +37,9 @@ class QueueLength:
     delayed: int = 0
 
     @property
-    def idle(self) -> bool:
-        """Nothing waits and nothing is being served."""
-        return not (self.waiting or self.in_flight)
-
-    @property
     def empty(self) -> bool:
         """Nothing is in the queue."""
-        return self.idle and not self.delayed
+        return not (self.waiting or self.in_flight or self.delayed)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,7 +57,7 @@ class QueueMemory:
     `trouble` says why the queue is not known, or not believed. Every one of the last `empty_looks`
     found nothing since `empty_since`, nor was a request logged since. At each of the last
     `untouched_looks`, since `untouched_since`, requests waited that nobody took. `unseen` is the
-    load that looks should have met and did not.
+    load that looks should have found and did not.
     """
 
     length: QueueLength | None = None
@@ -144,7 +135,7 @@ def known_waiting(memory: QueueMemory | None) -> int | None:
 def expects_logs(memory: QueueMemory | None, serving: int) -> bool:
     """Tell whether silence is missing logs: not where there is nothing, or nobody, to serve."""
     length = known_length(memory)
-    return length is None or not (length.idle or serving == 0)
+    return length is None or bool(serving and (length.waiting or length.in_flight))
 
 
 def told(memory: QueueMemory | None) -> str:

@@ -73,16 +73,14 @@ def learn(
     if len(set(kinds.values())) < 2:  # noqa: PLR2004 - nothing to compare
         return replace(before, kinds={})
     until = milliseconds(now) // _MINUTE_MS - 1
-    minutes: defaultdict[int, defaultdict[str, list[float]]] = defaultdict(
-        lambda: defaultdict(lambda: [0.0, 0.0])
-    )
+    minutes: defaultdict[int, dict[str, list[float]]] = defaultdict(dict)
     logged = set[str]()
     for digest in digests:
         minute = milliseconds(digest.sent_at) // _MINUTE_MS
         logged.update(worker.instance_id for worker in digest.workers)
         for worker in digest.workers if before.until <= minute < until else ():
             if worker.instance_id in kinds and worker.ok and not worker.error + worker.timeout:
-                found = minutes[minute][kinds[worker.instance_id]]
+                found = minutes[minute].setdefault(kinds[worker.instance_id], [0.0, 0.0])
                 found[0] += worker.ok
                 found[1] += _busy_s(worker)
     types = dict(before.types)

@@ -95,7 +95,7 @@ def summarise(
     response_ms = 1000 * mean_work_s + (waits.total_ms / service.count if service.count else 0.0)
     window_ms = end_ms - start_ms
     rate = arrived * 1000 / (window_ms - min(response_ms, window_ms / 2))
-    arrivals = tuple(counts.get(slot, 0) for slot in range(start_slot, end_ms // SLOT_MS))
+    arrivals = [counts.get(slot, 0) for slot in range(start_slot, end_ms // SLOT_MS)]
     return Load(
         at=now,
         window_s=window_s,
@@ -107,7 +107,6 @@ def summarise(
         },
         offered=rate * mean_work_s,
         arrival_rate=rate,
-        arrivals=arrivals,
         dispersion=dispersion(arrivals, SLOT_MS / 1000),
         waits=waits,
         service=service,

@@ -37,10 +37,9 @@ DRAIN_S = 300.0
 class ObjectivePolicy:
     """The promise, the bounds in workers, and the times that the fleet was measured to need.
 
-    `onprem` workers are always there, beside at least `min_workers` of the cloud, which come
-    `per_instance` at a time; `max_workers` are those on premises and of the cloud together. A
-    worker that serves `slots` requests at once counts as that many, here and wherever workers are
-    found for this policy.
+    `onprem` workers are always there, within `max_workers` and beside `min_workers` of the cloud,
+    which start `per_instance` at a time. A worker that serves `slots` requests at once counts as
+    that many, here and wherever workers are found for this policy.
     """
 
     wait_s: float

@@ -164,9 +164,8 @@ def recent_onprem(
     """Count the workers on premises to use before the cloud, and what to remember of that.
 
     The fewest that ran lately: a restart under new ids must not end the cloud's workers, and the
-    old ids stay in the window for as long as it is. Counts are kept where nobody is missed by
-    chance, and as far as no later one is less. Whoever can send logs can claim workers: where it
-    is known how many there are, no more count.
+    old ids stay in the window. Counts are kept where chance hides no worker, as far as no later one
+    is less. Whoever sends logs can claim workers: no more count than the document has.
     """
     running = onprem_at_once(load)
     live = min(running, fleet.onprem_workers or running)
@@ -181,10 +180,7 @@ def recent_onprem(
 
 
 def to_drain(waiting: int | None, service_mean_s: float) -> int:
-    """Return the workers that serve what waits within `DRAIN_S`; one while a service is unknown.
-
-    0 when nothing waits, or when that is not known.
-    """
+    """Return the workers that serve what waits within `DRAIN_S`; 0 where nothing is known to."""
     return max(1, math.ceil(waiting * service_mean_s / DRAIN_S)) if waiting else 0
 
 
@@ -304,8 +300,7 @@ def _offered(load: LoadSummary, mean_s: float) -> float:
     """Return the load that the newest minutes prove, for what waits.
 
     Once requests wait for a minute the fleet is overloaded, and only the first seconds of a step
-    have been served yet: then what a slot of ten seconds had counts, less what chance adds. A
-    window shorter than a request tells of too few of them.
+    have been served yet: then ten seconds count, less what chance adds, if requests are no longer.
     """
     ends, lengths = _ends(load, mean_s), [STEP_SLOTS]
     if load.newest_wait_s >= MINUTE_S:
@@ -344,11 +339,10 @@ def unserved_s(load: LoadSummary) -> float:
 def _drain(
     level: float, load: LoadSummary, live: int, booting: int, mean_s: float, policy: ObjectivePolicy
 ) -> int:
-    """Return the workers that clear what waits within `drain_s` of serving; 0 when nothing does.
+    """Return the workers that clear what waits within `DRAIN_S` of serving; 0 when nothing does.
 
-    Requests wait once the live workers do not clear them within the promise; then nothing is given
-    back. As far as requests wait for as long as is known of them, the load is at least what the
-    workers serve. Where the queue's length is not known, it is read off the newest wait.
+    Requests wait once the live workers do not clear them within the promise. While nothing else is
+    known the load is at least what those serve, and the newest wait tells an unknown length.
     """
     if load.queued == 0:
         return 0
@@ -493,10 +487,10 @@ def size(
     """Size the spot group: up at once, down to the most that the recent past needed.
 
     `spares` of its desired capacity are the other controller's, and stay on top. Without fresh
-    search logs nothing is known, so the group stays as it is: silence is not zero load. Where
-    chance explains the silence, the fleet of an objective scales in, and never out. A request queue
-    that was empty for long enough makes the need zero, and requests in it wake the fleet. `partly`
-    says why the logs may not tell the whole load: then nothing is given back.
+    search logs the group stays as it is: silence is not zero load. Where chance explains it, the
+    fleet of an objective scales in, and never out. A request queue that was empty for long enough
+    makes the need zero, and requests in it wake the fleet. Where `partly` says why the logs may not
+    tell the whole load, nothing is given back.
     """
     turn = _Turn(load, fleet, spot, spares, memory, now)
     silent = load.newest is None or (now - load.newest).total_seconds() > fleet.sizing.stale_after_s
