@@ -132,7 +132,7 @@ class Excuse(StrEnum):
     CAPPED = "more instances do not cure a failure of configuration"
     WRONG = "a document is wrong or unread, a group is deleted, or EC2 or the queue of turns hangs"
     UNPROVEN = "a deleted group took along the proof of what was detached from it"
-    UNHEARD = "no search log shows that a replaced worker served"
+    UNHEARD = "search logs do not arrive, and nothing else shows whether a worker serves"
 
 
 FLEETS_A_TURN = 5
@@ -531,7 +531,10 @@ class Watched(Troubled):
         spot = self.group(self.spot)
         met = self.adopted and not self._slept and not self.operator_said
         needed = min(load, spot.maximum if met else spot.desired)
-        if gone and before - gone + self.scenario.onprem_workers < needed:
+        left = before - gone + self.scenario.onprem_workers
+        if gone and left < needed <= left + self._never_logged():
+            self.excused[Excuse.UNHEARD] += 1
+        elif gone and left < needed:
             how = f"on-demand {view.desired} -> {view.desired - by}: {before} -> {before - gone}"
             self.broken(Promise.MAKE_BEFORE_BREAK, f"{how} instances serve {load} erlangs")
 
@@ -545,6 +548,12 @@ class Watched(Troubled):
         unseen = self._evidence.unseen(self.now_s, SILENT_S)
         unknown = self._evidence.passed.keys() if self._only_alarms else unseen
         return len(self.hung.keys() & self.force.instances & unknown)
+
+    def _never_logged(self) -> int:
+        """How many came into service while no log arrives, and no queue shows that they idle."""
+        if self.scenario.queue_known or not UNHEARD & self.active.keys():
+            return 0
+        return len({i.instance_id for i in self.in_service()} - self.heard)
 
     def _may_sleep(self, left: int) -> bool:
         """Whether the fleet may go to sleep: its queue is known to be empty."""
