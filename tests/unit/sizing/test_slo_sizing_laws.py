@@ -7,9 +7,9 @@ from dataclasses import replace
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from spotkeeper.domain.load.history import ArrivalLog, LoadSummary
+from spotkeeper.domain.load.history import MINUTE_SLOTS, ArrivalLog, LoadSummary
 from spotkeeper.domain.sizing.shadows import FAMILY, Member, ObjectivePolicy
-from spotkeeper.domain.sizing.size import PastNeed, size_to_objective
+from spotkeeper.domain.sizing.size import PastNeed, found_by, size_to_objective
 from tests.laws import series
 
 counts = series(60, min_size=1, max_size=400)
@@ -153,3 +153,22 @@ def test_the_same_input_gives_the_same_need(
 ) -> None:
     first = size_to_objective(load, live, booting, past, policy, member)
     assert size_to_objective(load, live, booting, past[::-1], policy, member) == first
+
+
+@given(series(40, min_size=360, max_size=360), st.integers(1, 60), st.integers(0, 5))
+def test_what_a_whole_minute_needed_is_kept_at_every_phase_of_later_turns(
+    requests: tuple[int, ...], minutes: int, phase: int
+) -> None:
+    """Turns come at any second: a need must not come and go with the windows that they look at."""
+    member = Member(60, 0.0, 3600)
+    policy = ObjectivePolicy(
+        wait_s=10.0, share=0.95, min_workers=0, max_workers=99, start_up_s=240.0
+    )
+
+    def found(slots: int) -> int:
+        log = ArrivalLog(600, requests[:slots], [2.0 * count for count in requests[:slots]])
+        load = LoadSummary(log=log, service_mean_s=2.0, newest_start_age_s=2.0, newest_wait_s=0.0)
+        return found_by(member, load, 2.0, policy)[1]
+
+    then = MINUTE_SLOTS * minutes
+    assert found(max(then, 360 - phase)) >= found(then)

@@ -320,13 +320,15 @@ def found_by(
     now = max(needed(member, log, end, mean_s, policy) for end in ends)
 
     def minutes(keep_s: int) -> range:
-        return range(ends[0], max(0, ends[0] - keep_s // 60 * MINUTE_SLOTS), -MINUTE_SLOTS)
+        # The same minutes at every turn: what one found, the next finds again.
+        last = ends[0] - (log.first + len(log)) % MINUTE_SLOTS
+        return range(last, max(0, last - keep_s // 60 * MINUTE_SLOTS), -MINUTE_SLOTS)
 
     kept = [needed(member, log, end, mean_s, policy) for end in minutes(member.keep_s)]
     if member.bursts:
         bursts = (end for end in minutes(BURST.keep_s) if is_burst(log, end, mean_s))
         kept += [needed(BURST, log, end, mean_s, policy) for end in bursts]
-    return now, max(now, *kept)
+    return now, max([now, *kept])
 
 
 def unserved_s(load: LoadSummary) -> float:
