@@ -547,11 +547,13 @@ class Watched(Troubled):
         """How many hang too briefly for anything to distinguish them from idle ones."""
         unseen = self._evidence.unseen(self.now_s, SILENT_S)
         unknown = self._evidence.passed.keys() if self._only_alarms else unseen
+        # Those that began to hang since the last look have no evidence against them yet.
+        unknown = unknown | (self.hung.keys() - self._evidence.passed.keys())
         return len(self.hung.keys() & self.force.instances & unknown)
 
     def _never_logged(self) -> int:
-        """How many came into service while no log arrives, and no queue shows that they idle."""
-        if self.scenario.queue_known or not UNHEARD & self.active.keys():
+        """How many came into service while no log arrives: a queue tells only that some serve."""
+        if not UNHEARD & self.active.keys():
             return 0
         return len({i.instance_id for i in self.in_service()} - self.heard)
 

@@ -4,10 +4,9 @@ A fleet with an objective is sized to its promise about waiting (`_by_objective`
 target load rate (`_by_load_rate`). Silence is not zero load, unless a queue proves it: without logs
 the fleet holds what it has (`_in_silence`), and requests in the queue wake it.
 
-With an objective, the need is the highest that the followed rule (`shadows`) found while it keeps a
-need. The fleet also clears, within `DRAIN_S`, what waits now and what gathers until a new worker
-serves: only served requests have logs, so under overload the load looks small. More load never
-gives fewer workers, and a looser promise never more.
+With an objective, the need is the highest that the followed rule (`shadows`) found while it keeps
+one. The fleet also clears what waits within `DRAIN_S`: only served requests have logs, so under
+overload the load looks small. More load never gives fewer workers, a looser promise never more.
 """
 
 import math
@@ -287,10 +286,8 @@ def size_to_objective(
 
 
 def _ends(load: LoadSummary, mean_s: float) -> range:
-    """Return the ends of the windows that tell the load of now.
-
-    While requests wait nothing later than the newest start was served: the highest since counts.
-    """
+    """Return the ends of the windows that tell the load: the last, or each since requests wait."""
+    # While they wait, nothing later than the newest start was served.
     end = len(load.log) - lag_slots(mean_s)
     waiting = min(round(unserved_s(load) / SLOT_S), DAY_SLOTS, max(0, end))
     return range(max(1, end), max(0, end - waiting - 1), -1)
