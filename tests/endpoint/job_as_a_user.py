@@ -18,7 +18,7 @@ import tempfile
 import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -80,6 +80,16 @@ from pathlib import Path
 newest = max(Path("{ON_THE_ROOT}/checkpoints").glob("[0-9]*"))
 print("found", json.loads((newest / "state.json").read_text())["weights"])
 """
+
+
+def _copied(disk: Path, copy: Path) -> None:
+    """Copy a disk as it was at one instant: again, where its machine removed a file meanwhile."""
+    for _ in range(20):
+        with suppress(shutil.Error, FileNotFoundError):
+            shutil.copytree(disk, copy, symlinks=True)
+            return
+        shutil.rmtree(copy, ignore_errors=True)
+    raise AssertionError(f"{disk} changes all the time")
 
 
 class Context:
@@ -176,7 +186,7 @@ class Place:
         for snapshot in self.snapshots():
             copy = self.disks / snapshot["SnapshotId"]
             if not copy.exists():
-                shutil.copytree(self.disks / snapshot["VolumeId"], copy, symlinks=True)
+                _copied(self.disks / snapshot["VolumeId"], copy)
         for volume in self.volumes():
             disk = self.disks / volume["VolumeId"]
             if not disk.exists() and volume.get("SnapshotId"):
