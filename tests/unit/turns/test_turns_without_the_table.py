@@ -109,6 +109,27 @@ def test_what_another_turn_asked_for_meanwhile_is_not_lowered(
     assert fleet.on_demand == 4
 
 
+def test_what_is_missing_is_backfilled_though_the_group_cannot_be_read_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    fleet = Scenario(a=((0.0, 4), (1200.0, 2)))
+    fleet.to(1250)
+    fleet.cloud.set_desired(fleet.fleet.on_demand_group, 0)
+    fleet.faults.refusals["acquire"] = Throttled("slow down")
+    describe, read = fleet.ports.groups.describe, list[Sequence[str]]()
+
+    def throttled(names: Sequence[str]) -> Mapping[str, Group]:
+        read.append(names)
+        if len(read) > 1:
+            raise Throttled("Rate exceeded")
+        return describe(names)
+
+    monkeypatch.setattr(fleet.ports.groups, "describe", throttled)
+    done = turned(fleet, 1320)
+    assert (len(read), fleet.on_demand) == (2, 2)
+    assert any("Rate exceeded" in why for why in done.unread)
+
+
 def test_a_process_that_knows_nothing_but_that_it_may_act_backfills_too() -> None:
     fleet = Scenario(a=((0.0, 4), (1200.0, 2)))
     fleet.to(1250)

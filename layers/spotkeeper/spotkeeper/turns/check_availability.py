@@ -123,8 +123,8 @@ def _only_backfill(
     """Backfill what is missing, on what this process knew last; None where it may not act.
 
     Nothing is ended, marked or replaced, and no spot is asked for: without the lease another turn
-    may do the same at the same time, and know of other warnings. The on-demand group is read again
-    before it is set: what another turn asked for meanwhile is not lowered.
+    may do the same at the same time, and know of other warnings. If it can be read again, the
+    on-demand group is: what another turn asked for meanwhile is not lowered.
     """
     now, budget, ports = reading.now, reading.budget, reading.ports
     lease = ports.last.of(fleet.name, now)
@@ -134,9 +134,15 @@ def _only_backfill(
     snapshot = snapshot_of(fleet, ports, reading.together(), known, now, budget)
     wanted = plan(assess(replace(snapshot, can_defer=False), lease.availability))
     fill = [action for action in wanted.actions if isinstance(action, Backfill)]
+    name, unread = fleet.on_demand_group, list[str]()
     if fill:
-        name = fleet.on_demand_group
-        desired = group_named(ports.groups.describe([name]), name).desired
+        desired = budget.optional(
+            unread,
+            f"the size of {name} now",
+            0,
+            lambda: group_named(ports.groups.describe([name]), name).desired,
+            api="EC2 Auto Scaling",
+        )
         fill = [action for action in fill if action.desired > desired]
     asked = act(fill, ports, fleet.name, budget)
     memory = apply(wanted.memory, asked.actions, asked.answers, now)
@@ -147,6 +153,7 @@ def _only_backfill(
         action=Action.BACKFILL if fill else Action.HOLD,
         rule=NO_STATE,
         reason=f"the table does not answer, so nothing but backfill is done: {record.reason}",
+        unread=(*record.unread, *unread),
     )
 
 

@@ -309,7 +309,7 @@ def _lease_from(
     kept = {item["sk"]["S"].partition("#")[2]: item["memory"] for item in memories}
     known = {f"{c}_memory": kept[c] for c in Controller if c in kept and f"{c}_written" in state}
     # The other controller's turn reports its own memory: warnings may bring many turns of this one.
-    read, other = (_Kept({**known, **state}) for _ in range(2))
+    read, other = _Kept({**known, **state}), _Kept({**known, **state})
     of = {each: read if each == controller else other for each in Controller}
     told = [*state.get(f"{controller}_notes", {"L": []})["L"], *[item["note"] for item in notes]]
     found = [read.read(_NOTE.validate_json, note, f"{controller} note") for note in told]

@@ -126,9 +126,14 @@ def _release(seen: Assessment, excess: int) -> Size:
 
 
 def _adopting(seen: Assessment, adoption: Adoption) -> Size:
+    snapshot = seen.snapshot
     until = "spot has served as many: raise the spot group"
-    if seen.snapshot.fleet.sizing.enabled and not seen.snapshot.load_known:
+    if snapshot.health_lost:
+        until = "the health controller's memory can be read again"
+    elif snapshot.fleet.sizing.enabled and not snapshot.load_known:
         until = "the load is known: have workers send their search logs"
+    elif snapshot.sized and snapshot.sized.limited:
+        until = "the spot group has grown to what the load needs"
     why = f"keeping {adoption.holds} existing on-demand instances until {until}, or lower on-demand"
     return _hold("adopting", why)
 

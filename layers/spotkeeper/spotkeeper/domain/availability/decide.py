@@ -198,7 +198,7 @@ def remember_seen(seen: Assessment, at_risk: Mapping[str, datetime]) -> Availabi
 def adopt(
     before: AvailabilityMemory, memory: AvailabilityMemory, seen: Assessment
 ) -> Adoption | None:
-    """Take a fleet as it is when it is new, a memory was lost, or its own is old (rule 12).
+    """Take over a fleet as it is: a new one, or one whose memory is lost or old (rule 12).
 
     On-demand may be all that serves, or a part of what the load needs. Nothing is released until
     the load is known, and, where nobody sized the spot group by it since, until spot has served as

@@ -297,7 +297,7 @@ def _offered(load: LoadSummary, mean_s: float) -> float:
     """Return the load that the newest minutes prove, for what waits.
 
     Once requests wait for a minute the fleet is overloaded, and only the first seconds of a step
-    have been served yet: then ten seconds count, less what chance adds, if requests are no longer.
+    have been served yet. Then minutes and slots that last a request count, less what chance adds.
     """
     ends, lengths = _ends(load, mean_s), [STEP_SLOTS]
     if load.newest_wait_s >= MINUTE_S:
@@ -488,8 +488,8 @@ def size(
     `spares` of its desired capacity are the other controller's, and stay on top. Without fresh
     search logs the group stays as it is: silence is not zero load. Where chance explains it, the
     fleet of an objective scales in, and never out. A request queue that was empty for long enough
-    makes the need zero, and requests in it wake the fleet. Where `partly` says why the logs may not
-    tell the whole load, nothing is given back.
+    makes the need zero, and requests in it wake the fleet. Where `partly` says why the logs may
+    show only a part of the load, the group does not shrink.
     """
     turn = _Turn(load, fleet, spot, spares, memory, now)
     silent = load.newest is None or (now - load.newest).total_seconds() > fleet.sizing.stale_after_s
@@ -573,7 +573,7 @@ def _partly_logged(load: Load, memory: HealthMemory, fleet: Fleet) -> str:
 
 
 def _passed_by(memory: HealthMemory, expected: float) -> int:
-    """Count the instances in service that so many requests should have reached, without a log."""
+    """Count the instances in service whose share of requests since their last log is this large."""
     return sum(memory.expected.get(i, 0.0) >= expected for i in memory.in_service_since)
 
 
