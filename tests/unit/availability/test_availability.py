@@ -348,7 +348,7 @@ def test_while_nobody_knows_what_serves_no_on_demand_is_released() -> None:
             health_lost=minute == 1,
         )
         assert held.ends == ()
-        assert ("memory can be read again" in held.reason) == (minute == 1)
+        assert ("runs and can read its memory" in held.reason) == (minute == 1)
         memory = held.memory
     limited = CapacityRequest(at=at(590), need=4, spare=0, limited=True)
     few = turn(600, members(*SPOT[:3], desired=3), four, memory, sized=limited)

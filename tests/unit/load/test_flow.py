@@ -185,6 +185,16 @@ def test_a_silence_says_nothing_about_how_fast_requests_came_before_it() -> None
     assert paced(flow, heard, replace(silent, newest=at(60), arrival_rate=0.5)).rate == 0.5
 
 
+def test_the_logs_of_a_backlog_come_as_fast_as_its_requests_finish() -> None:
+    """Its requests came before the window, and 43 minutes without a log are a gap all the same."""
+    flow = replace(LONG, newest=at(0), lately=0.4)
+    heard = replace(flow, newest=at(60))
+    drained = Load(at=at(60), window_s=300, newest=at(60), arrival_rate=0.0, finished=15)
+    after = paced(flow, heard, drained)
+    assert after.rate == 0.05
+    assert after.is_missing(at(60 + 43 * 60))
+
+
 def test_requests_came_no_faster_than_in_the_hour_before_the_newest() -> None:
     """One of a quiet night, alone in its minutes, is no pace of one in five minutes."""
     night = replace(LONG, newest=at(0), rate=1 / 300, lately=1 / 3600)

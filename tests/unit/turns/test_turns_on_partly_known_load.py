@@ -5,7 +5,7 @@ from random import Random
 
 import pytest
 
-from spotkeeper.domain.decision import DecisionRecord
+from spotkeeper.domain.decision import Controller, DecisionRecord
 from spotkeeper.domain.load.digest import SearchLog, Status, digest
 from spotkeeper.domain.load.load import Cluster
 from spotkeeper.domain.settings.sizing import Bounds, Objective, SizingPolicy
@@ -206,6 +206,38 @@ def test_on_demand_goes_where_machines_on_premises_carry_the_load() -> None:
         stage.turn(minute)
         check_availability([stage.fleet], stage.ports, instant(START_S + 60 * minute))
     assert (stage.cloud.group("spot").desired, stage.cloud.group("on-demand").desired) == (0, 0)
+
+
+def test_no_on_demand_goes_while_the_turns_of_the_health_controller_have_stopped() -> None:
+    """Nobody knows whether what came into service since then serves."""
+    fleet = fleet_of(4, 2.0)
+    stage = fleet.stage
+    stage.cloud.set_desired("on-demand", 2)
+    on_demand = []
+    for minute in range(60):
+        fleet.minutes(minute, minute + 1, turned=minute < 10 or minute >= 40)
+        if minute >= 18:
+            check_availability([stage.fleet], stage.ports, instant(START_S + 60 * minute))
+        on_demand.append(stage.cloud.group("on-demand").desired)
+    assert set(on_demand[:40]) == {2}
+    assert on_demand[-1] == 0
+
+
+def test_a_turn_that_was_missed_makes_no_pace_slower() -> None:
+    """The last request came before the worker hung: two turns later it is no slower."""
+    rates = []
+    for missed in range(3):
+        fleet = fleet_of(1, 0.1)
+        fleet.minutes(-20, 0, turned=False)
+        fleet.minutes(0, 30)
+        fleet.minutes(30, 31, turned=not missed)
+        fleet.minutes(31, 31 + missed, logged=False, turned=False)
+        fleet.stage.turn(30 + missed)
+        minute = instant(START_S + 60 * (31 + missed))
+        lease = fleet.stage.states.acquire("ocr", Controller.HEALTH, minute, None)
+        assert lease is not None
+        rates.append(lease.health.flow.rate)
+    assert min(rates) > max(rates) / 2
 
 
 def onprem_log(finished_s: float) -> SearchLog:

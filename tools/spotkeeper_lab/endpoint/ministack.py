@@ -561,7 +561,7 @@ def logs_end_with_their_function() -> None:
 
 
 def kill_workers(function: str) -> int:
-    """Kill the processes of a function, at work or not; answers how many there were."""
+    """Kill the processes of a function, at work or not, and wait for their end; count them."""
     runtime = module("core.lambda_runtime")
     found = [
         worker
@@ -571,6 +571,8 @@ def kill_workers(function: str) -> int:
     ]
     for worker in found:
         worker._proc.kill()
+        # One that is about to end still counts as alive, and gets the next invocation.
+        worker._proc.wait()
     return len(found)
 
 

@@ -15,7 +15,7 @@ from spotkeeper.domain.availability.memory import AvailabilityMemory, within
 from spotkeeper.domain.availability.snapshot import Snapshot, Sweep
 from spotkeeper.domain.failure import LaunchFailure
 from spotkeeper.domain.fleet import BusyShares, Fleet, Group, Observation, Phase
-from spotkeeper.domain.health.reports import not_met, requests_had_stopped
+from spotkeeper.domain.health.reports import not_met, requests_had_stopped, turns_have_stopped
 from spotkeeper.domain.health_memory import HealthMemory
 from spotkeeper.domain.interruption import at_risk_since
 from spotkeeper.domain.load.flow import CERTAIN
@@ -134,7 +134,8 @@ def snapshot_of(
         sweep=_sweep(ports, memory, (spot, on_demand), now, unread, budget),
         claims=bool(ports.owner),
         spot_missing=missing is not None,
-        health_lost=lease.other_unreadable,
+        health_lost=lease.other_unreadable
+        or (fleet.worker_health.enabled and turns_have_stopped(health, now)),
         unread=tuple(unread),
     )
 

@@ -129,7 +129,7 @@ def _adopting(seen: Assessment, adoption: Adoption) -> Size:
     snapshot = seen.snapshot
     until = "spot has served as many: raise the spot group"
     if snapshot.health_lost:
-        until = "the health controller's memory can be read again"
+        until = "the health controller runs and can read its memory"
     elif snapshot.fleet.sizing.enabled and not snapshot.load_known:
         until = "the load is known: have workers send their search logs"
     elif snapshot.sized and snapshot.sized.limited:

@@ -212,7 +212,10 @@ def adopt(
         adopted = Adoption(since=now, holds=target)
     else:
         return None
-    return None if not adopted.holds or _spot_is_enough(adopted, memory, seen) else adopted
+    if not adopted.holds:
+        return None
+    known = not seen.snapshot.health_lost
+    return None if known and _spot_is_enough(adopted, memory, seen) else adopted
 
 
 def _spot_is_enough(adopted: Adoption, memory: AvailabilityMemory, seen: Assessment) -> bool:

@@ -40,7 +40,8 @@ class Snapshot:
     * `sweep` is the result of a search for marked instances, `running` are the detached instances
       that still run; both are None when they were not read.
     * With `claims`, groups that no stack owns are claimed.
-    * With `health_lost`, the health controller's memory is damaged: nobody knows what serves.
+    * With `health_lost`, the health controller's memory is damaged, or its turns have stopped:
+      nobody knows what serves.
     * With `spot_missing`, the spot group does not exist, and `seen` has it as it was remembered.
     * `unread` names what could not be read, and why.
     """

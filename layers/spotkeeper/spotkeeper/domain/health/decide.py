@@ -13,7 +13,7 @@ from spotkeeper.domain.fleet import Fleet, Group, Phase
 from spotkeeper.domain.health.diagnosis import Diagnosis, confirm, diagnose, replaced
 from spotkeeper.domain.health.reports import watch_reports, with_silence
 from spotkeeper.domain.health_memory import HealthMemory
-from spotkeeper.domain.load.flow import HOUR_S, LogFlow, follow, paced
+from spotkeeper.domain.load.flow import HOUR_S, LATE_S, LogFlow, follow, paced
 from spotkeeper.domain.load.history import (
     LoadHistory,
     arrival_log,
@@ -151,11 +151,14 @@ def assess(snapshot: HealthSnapshot, memory: HealthMemory) -> HealthAssessment:
     now, digests = snapshot.now, snapshot.digests
     before = memory.flow
     flow = follow(before, digests, now)
-    if not before.rate and flow.newest:
-        # Memory was lost, maybe in a silence: how fast requests came is read up to the newest log.
+    silent_s = (now - flow.newest).total_seconds() if flow.newest else 0.0
+    late = silent_s > (LATE_S if before.rate else 0.0)
+    if flow.newest and late:
+        # Memory was lost or turns were missed: a silence since then does not slow the pace.
         flow = paced(before, flow, _load(snapshot, flow, flow.newest))
     load = _load(snapshot, flow, flow.ends_at(now))
-    memory = with_silence(replace(memory, flow=paced(before, flow, load)), before, load, now)
+    flow = flow if late else paced(before, flow, load)
+    memory = with_silence(replace(memory, flow=flow), before, load, now)
     memory = _with_queue(watch_starts(memory, *snapshot.groups, load, now), snapshot, load)
     memory = watch_reports(memory, snapshot.groups, load, digests, snapshot.fleet, now)
     # How long a request takes on a worker with slots depends on how many share it.

@@ -90,9 +90,7 @@ class LogFlow:
 
         In a few minutes one may have come by chance where hardly any do.
         """
-        if self.newest is None or self.watched_since is None:
-            return self.rate
-        if self.newest - self.watched_since < HOUR:
+        if not self.newest or not self.watched_since or self.newest - self.watched_since < HOUR:
             return self.rate
         return min(self.rate, self._lately_awake())
 
@@ -180,11 +178,13 @@ def _busy_slots(digests: Iterable[LoadDigest], after: int) -> Iterable[int]:
 def paced(before: LogFlow, flow: LogFlow, load: Load) -> LogFlow:
     """Remember how fast requests came as of the newest log; batches count as one.
 
-    A silence since then says nothing about how fast they came before it.
+    A silence since then says nothing about how fast they came before it. The requests of a backlog
+    came before the window: their logs come as fast as they finish.
     """
     if load.newest is None or flow.newest == before.newest:
         return flow
-    return replace(flow, rate=load.arrival_rate / max(1.0, *load.dispersion.values(), 1.0))
+    rate = max(load.arrival_rate, load.finished / load.window_s)
+    return replace(flow, rate=rate / max(1.0, *load.dispersion.values(), 1.0))
 
 
 def requests_since(
