@@ -1,12 +1,13 @@
 """The availability turn on an AWS that refuses, throttles and loses answers: one story each."""
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
 
 import pytest
 
-from spotkeeper.domain.decision import Action, DecisionRecord
+from spotkeeper.domain.decision import Action, Controller, DecisionRecord
 from spotkeeper.domain.interruption import Interruption, InterruptionKind
 from spotkeeper.domain.load.load import LoadDigest
 from spotkeeper.domain.settings.availability import AvailabilityPolicy
@@ -83,6 +84,31 @@ def test_one_bad_id_among_forty_costs_a_few_calls_and_not_one_for_each() -> None
     assert set(fleet.spot_ids()) & set(warned) == {warned[7]}
     # Two for each halving of 40, and the first.
     assert groups.asked <= 13
+
+
+class AnsweredLate(FakeGroups):
+    """A group that detaches on a first attempt, whose answer is lost: the second is refused."""
+
+    now_s = 0.0
+
+    def detach(self, group: str, instance_ids: Sequence[str]) -> None:
+        with suppress(FleetError):
+            super().detach(group, instance_ids)
+        self.now_s += 8
+        raise Gone(f"The instance {instance_ids[0]} is not part of Auto Scaling group {group}")
+
+
+def test_a_batch_that_was_detached_with_no_time_left_is_remembered() -> None:
+    fleet = Scenario(target=8)
+    groups = AnsweredLate(fleet.cloud, fleet.faults)
+    ports = replace(fleet.ports, groups=groups, writer=groups, instances=groups)
+    fleet.to(600)
+    groups.now_s, warned = 600.0, fleet.spot_ids()
+    ports = replace(ports, clock=lambda: instant(groups.now_s))
+    handle_interruption(warning(*warned, at_s=600), [fleet.fleet], ports, instant(600))
+    lease = fleet.states.acquire("ocr", Controller.AVAILABILITY, instant(700), None)
+    assert lease is not None
+    assert set(lease.availability.detached) == set(warned)
 
 
 # --- what is read -----------------------------------------------------------------------------

@@ -118,7 +118,9 @@ def _ask(batch: Batch, ports: Ports, fleet: str, budget: Budget, asked: Asked) -
             continue
         if (spent := budget.spent_s()) >= ASK_UNTIL_S:
             late = f"TimedOut: not requested, because {spent:.0f} s had passed"
-            asked.note(some, Answer.REFUSED, late)
+            # A first attempt at the whole batch, whose answer was lost, may have detached it.
+            unknown = calls > 1 and isinstance(some[0], ReplaceEarly)
+            asked.note(some, Answer.LOST if unknown else Answer.REFUSED, late)
             continue
         try:
             _call(some, ports, fleet)
