@@ -604,6 +604,8 @@ class Watched(Troubled):
             return
         if excuse := self._excuse(1):
             self.excused[excuse] += 1
+        elif self._waits_for_budget(spot.desired - working):
+            self.excused[Excuse.BUDGET] += 1
         else:
             how = f"{waiting} requests wait, {working} instances serve, {self.load()} erlangs"
             self.broken(Promise.SERVED, f"{how}, spot desired {spot.desired}")

@@ -562,6 +562,18 @@ def test_workers_whose_requests_the_others_took_over_are_dead(
     assert (diagnosed(seen, memory=half).logs_missing == 3) is missing
 
 
+@pytest.mark.parametrize("minutes", [1, 30])
+def test_the_usual_load_follows_the_time_and_not_the_turns(minutes: int) -> None:
+    """The load fell while no turn ran for half an hour: what is usual fell with it."""
+    slot = slot_of(at(-60 * minutes - 30))
+    memory = replace(OLD, usual_load=6.0, flow=LogFlow(newest=at(-60), counted=slot))
+    members = (group("spot", 6, instances(SPOT)), group("on-demand", 0))
+    seen = replace(load(*busy(*SPOT)), load_rate={Cluster.AWS: 0.5})
+    sent = counted(6, -10, *SPOT)
+    usual = watch_reports(memory, members, seen, sent, fleet(), at(0)).usual_load
+    assert usual == pytest.approx(3 + 3 * 0.9**minutes, rel=0.01)
+
+
 def test_a_smaller_fleet_is_busier_without_anybody_dead() -> None:
     """Ten that shared a load of 4 became six; half of them ship no logs."""
     half = passed(*SPOT[:3], of=replace(OLD, usual_load=4.0))

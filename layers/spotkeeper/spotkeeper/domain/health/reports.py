@@ -17,6 +17,7 @@ from spotkeeper.domain.load.flow import (
     CERTAIN,
     HOUR,
     HOUR_S,
+    SLOT_S,
     STOPPED_AFTER,
     UNHEARD,
     LogFlow,
@@ -35,7 +36,7 @@ from spotkeeper.domain.load.summarise import onprem_at_once
 SHIPS_WITHIN_SLOTS = 6
 # Turns come within two minutes: a single one that fails is none that stopped.
 TURNS_STOPPED = timedelta(seconds=300)
-# A turn counts so much in the usual load: a quarter of an hour makes most of it.
+# A minute counts so much in the usual load: a quarter of an hour makes most of it.
 FOLLOWED = 0.1
 # Load rate above which no worker has time left.
 BUSY_ALL_THE_TIME = 0.9
@@ -98,7 +99,7 @@ def watch_reports(
         flow=flow,
         expected=expected,
         last_logs=last,
-        usual_load=_usual_load(memory, load, expected, workers),
+        usual_load=_usual_load(memory, load, expected, workers, len(counted) * SLOT_S / 60),
         worker_known_at=now if since.keys() - memory.starting.keys() else memory.worker_known_at,
     )
 
@@ -132,14 +133,14 @@ def _beside_waits(
 
 
 def _usual_load(
-    memory: HealthMemory, load: Load, expected: Mapping[str, float], workers: int
+    memory: HealthMemory, load: Load, expected: Mapping[str, float], workers: int, minutes: float
 ) -> float:
-    """Follow the load slowly, while every worker reports."""
+    """Follow the load slowly, while every worker reports; turns may have been missed."""
     if not load.workers or any(passed >= UNHEARD for passed in expected.values()):
         return memory.usual_load
     now = _busiest(load) * workers
     before = memory.usual_load or now
-    return before + (now - before) * FOLLOWED
+    return before + (now - before) * (1 - math.pow(1 - FOLLOWED, minutes))
 
 
 def _heard(digests: Iterable[LoadDigest]) -> dict[str, int]:
