@@ -44,6 +44,9 @@ CAPPED = frozenset(
 )
 """More instances do not cure these: the backfill has a cap of its own."""
 
+NEVER_READY = frozenset({Kind.BAD_SPOT_IMAGE, Kind.BAD_ON_DEMAND_IMAGE})
+"""Instances never complete their launch hook."""
+
 FORGETFUL = frozenset({Kind.STATE_LOST, Kind.STATE_UNREADABLE})
 
 UNHEARD = frozenset({Kind.LOGS_STOP, Kind.COLLECTOR_DOWN})
@@ -243,6 +246,7 @@ class Watched(Troubled):
         self._outside_since: dict[str, float] = {}
         self._short_since: float | None = None
         self._evidence = Evidence()
+        self._unheard_alone = False
         self._only_alarms = False
         self._logged_before = 0
         self._unserved = 0.0
@@ -394,6 +398,7 @@ class Watched(Troubled):
         if self._just(FORGETFUL):
             self._evidence = Evidence()
         self._evidence.add(idle, requests, self.now_s)
+        self._unheard_alone &= self.heard.isdisjoint([i.instance_id for i in there])
 
     def _excuse(self, short: int) -> Excuse | None:
         """Why this many instances may do nothing: nothing shows it yet, or an alarm rings."""
@@ -405,7 +410,8 @@ class Watched(Troubled):
         started = sum(self.now_s - at_s < WHOLE_AFTER_S for at_s in self.replaced)
         if self._only_alarms and alarmed and len(self._evidence.passed) + started >= short:
             return Excuse.ALARMED
-        return None
+        # Nobody who reported is left: requests may have stopped as well, and the alarm says so.
+        return Excuse.UNHEARD if self._unheard_alone and alarmed else None
 
     def _nobody(self) -> None:
         """When requests show that nobody serves, an alarm rings within ten minutes."""
@@ -534,6 +540,7 @@ class Watched(Troubled):
         left = before - gone + self.scenario.onprem_workers
         if gone and left < needed <= left + self._never_logged():
             self.excused[Excuse.UNHEARD] += 1
+            self._unheard_alone = not self.scenario.queue_known
         elif gone and left < needed:
             how = f"on-demand {view.desired} -> {view.desired - by}: {before} -> {before - gone}"
             self.broken(Promise.MAKE_BEFORE_BREAK, f"{how} instances serve {load} erlangs")
@@ -669,7 +676,9 @@ class Watched(Troubled):
     def _launches(self, launched: list[float]) -> None:
         hour = sum(at_s > self.now_s - 3600.0 for at_s in launched)
         # AWS itself launches again and again what dies while it starts, or is abandoned.
-        looping = any(f.kind in CAPPED for f in self.scenario.faults)
+        abandoned = self.scenario.launch_hook_s and not self.scenario.hook_continues
+        kinds = CAPPED | NEVER_READY if abandoned else CAPPED
+        looping = any(f.kind in kinds for f in self.scenario.faults)
         if hour > LAUNCHES_AN_HOUR * self.scenario.scale and not looping:
             self.broken(Promise.LAUNCHES, f"{hour} launches in an hour")
 
