@@ -247,6 +247,7 @@ class Watched(Troubled):
         self._short_since: float | None = None
         self._evidence = Evidence()
         self._unheard_alone = False
+        self._killed_s = -math.inf
         self._only_alarms = False
         self._logged_before = 0
         self._unserved = 0.0
@@ -579,10 +580,13 @@ class Watched(Troubled):
         if works_s > STEADY_S and instance_id not in self.hung:
             self._replaces_healthy(instance_id)
         hour = sum(at_s > self.now_s - 3600.0 for at_s in self.replaced)
-        # A memory that was lost takes the replacements of before along.
-        lost = sum(f.kind in FORGETFUL and f.at_s > self.now_s - 3600.0 for f in self._begun())
-        if hour > self.replacements_an_hour * (1 + lost):
+        if hour > self.replacements_an_hour * self._memories():
             self.broken(Promise.BUDGET, f"{hour} replacements in an hour")
+
+    def _memories(self) -> int:
+        """How many memories the hour had: a lost one takes the replacements of before along."""
+        lost = [f for f in self._begun() if f.kind in FORGETFUL and f.at_s > self.now_s - 3600.0]
+        return 1 + len(lost)
 
     def _replaces_healthy(self, instance_id: str) -> None:
         if instance_id in self.muted:
@@ -590,7 +594,7 @@ class Watched(Troubled):
         else:
             self.broken(Promise.REASONED, f"{instance_id}, which served, was replaced")
         self.unheard_replaced += 1
-        if self.unheard_replaced > UNHEARD_REPLACED_AT_MOST:
+        if self.unheard_replaced > UNHEARD_REPLACED_AT_MOST * self._memories():
             how = f"{self.unheard_replaced} that served without logs were replaced"
             self.broken(Promise.REASONED, f"{how}, the last {instance_id}")
 
@@ -639,11 +643,16 @@ class Watched(Troubled):
             ill_s = self.now_s - since_s
             missed_s = self.now_s - self._evidence.missed_s.get(instance_id, self.now_s)
             if (
-                min(ill_s, missed_s) > CURED_AFTER_S
-                and not self._excuse(len(self._ill_since))
-                and instance_id not in self.replaced_ids
-                and lately < self.replacements_an_hour
+                min(ill_s, missed_s) <= CURED_AFTER_S
+                or self._excuse(len(self._ill_since))
+                or instance_id in self.replaced_ids
+                or lately >= self.replacements_an_hour
             ):
+                continue
+            if self._killed_s > lately_s:
+                # What that turn may have asked for counts against the budget.
+                self.excused[Excuse.BUDGET] += 1
+            else:
                 how = f"{instance_id} is in service for {ill_s / 60:.0f} min and does not work"
                 self.broken(Promise.CURED, how)
 
@@ -730,6 +739,8 @@ class Watched(Troubled):
         if invocation.failed:
             self.tell(f"  {function} failed: {invocation.failed[:200]}")
             self.failed(function, invocation.failed)
+            if function == HEALTH and invocation.failed == "killed":
+                self._killed_s = self.now_s
         if invocation.bug:
             self.broken(Promise.NO_BUG, f"{function}: {invocation.bug}")
         ticks = function in (HEALTH, AVAILABILITY) and "Records" not in invocation.event
