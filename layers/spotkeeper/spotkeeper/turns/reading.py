@@ -15,10 +15,10 @@ from spotkeeper.domain.availability.memory import AvailabilityMemory, within
 from spotkeeper.domain.availability.snapshot import Snapshot, Sweep
 from spotkeeper.domain.failure import LaunchFailure
 from spotkeeper.domain.fleet import BusyShares, Fleet, Group, Observation, Phase
-from spotkeeper.domain.health.reports import not_met, requests_had_stopped, turns_have_stopped
+from spotkeeper.domain.health.reports import TURNS_STOPPED, not_met, requests_had_stopped
 from spotkeeper.domain.health_memory import HealthMemory
 from spotkeeper.domain.interruption import at_risk_since
-from spotkeeper.domain.load.flow import CERTAIN
+from spotkeeper.domain.load.flow import CERTAIN, SLOT_S
 from spotkeeper.domain.load.request_queue import quiet_s
 from spotkeeper.domain.load.summarise import busy_shares
 from spotkeeper.ports import FleetError, Lease, Ports, SpotRequest
@@ -108,6 +108,8 @@ def snapshot_of(
     spot_failures += [
         r.failure for r in requests if r.failure and r.instance_id in memory.launching_since
     ]
+    # Nobody knows what serves once the health controller's last turn is long ago.
+    stopped = 0 < health.flow.counted < (now - TURNS_STOPPED).timestamp() // SLOT_S
     same = memory.groups == (spot.name, on_demand.name)
     looked_after = same and within(memory.seen_at, now, LOOKED_AFTER_S)
     return Snapshot(
@@ -134,8 +136,7 @@ def snapshot_of(
         sweep=_sweep(ports, memory, (spot, on_demand), now, unread, budget),
         claims=bool(ports.owner),
         spot_missing=missing is not None,
-        health_lost=lease.other_unreadable
-        or (fleet.worker_health.enabled and turns_have_stopped(health, now)),
+        health_lost=lease.other_unreadable or (stopped and fleet.worker_health.enabled),
         unread=tuple(unread),
     )
 

@@ -297,16 +297,10 @@ def not_met(memory: HealthMemory, in_service: Iterable[str], now: datetime) -> t
     if (
         _too_rare(memory, now)
         or requests_had_stopped(memory, CERTAIN, now)
-        or turns_have_stopped(memory, now)
+        or now - slot_begins(memory.flow.counted) > TURNS_STOPPED
     ):
         return ()
     return tuple(i for i in in_service if i not in memory.in_service_since)
-
-
-def turns_have_stopped(memory: HealthMemory, now: datetime) -> bool:
-    """Tell whether the health controller's last turn is long ago: nobody knows what serves now."""
-    counted = memory.flow.counted
-    return bool(counted) and now - slot_begins(counted) > TURNS_STOPPED
 
 
 def _too_rare(memory: HealthMemory, now: datetime) -> bool:
