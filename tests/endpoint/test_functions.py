@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -126,12 +127,26 @@ def test_processes_of_a_function_start_in_turn_and_are_used_as_they_come(
 
 
 def test_a_deleted_function_does_not_make_its_log_group_anew(
-    endpoint: Endpoint, role: Make, function: Make
+    endpoint: Endpoint, role: Make, function: Make, tmp_path: Path
 ) -> None:
-    function("short-lived", role("short-lived", allow("sqs:SendMessage")), SLOW)
+    """It is deleted while it runs: what it logs then is lost."""
+    source = """
+        import pathlib, time
+        def handler(event, context):
+            pathlib.Path(event["begun"]).touch()
+            while not pathlib.Path(event["deleted"]).exists():
+                time.sleep(0.1)
+            raise LookupError("too late")
+    """
+    allowed = role("short-lived", allow("sqs:SendMessage"))
+    function("short-lived", allowed, source, Timeout=120)
     queue = destination(endpoint, "short-lived-failed", "short-lived")
-    send(endpoint, "short-lived", 1)
-    endpoint.aws("lambda").delete_function(FunctionName="short-lived")
+    begun, deleted = tmp_path / "begun", tmp_path / "deleted"
+    client, payload = endpoint.aws("lambda"), {"begun": str(begun), "deleted": str(deleted)}
+    client.invoke(FunctionName="short-lived", InvocationType="Event", Payload=json.dumps(payload))
+    until(begun.exists, within_s=60, what="the function runs")
+    client.delete_function(FunctionName="short-lived")
+    deleted.touch()
     assert received(endpoint, queue)
     found = endpoint.aws("logs").describe_log_groups(logGroupNamePrefix="/aws/lambda/short-lived")
     assert found["logGroups"] == []
