@@ -124,6 +124,8 @@ def test_a_page_is_followed(page: str, endpoint: Endpoint, folder: Path) -> None
             command = command.replace(theirs, mine)
         if "main.json" in command:
             (folder / "main.json").write_text(json.dumps(document(endpoint)))
+        if "trace export" in command:
+            until(lambda: _availability_turns(endpoint) > 1, within_s=150, what="two turns")
         code, told = _run(command, endpoint, folder)
         fine = (0, 1, 2) if REPORTS.search(command) or "is up to date" in told else (0,)
         assert code in fine, f"{line}\n{told}"
@@ -131,6 +133,10 @@ def test_a_page_is_followed(page: str, endpoint: Endpoint, folder: Path) -> None
         assert "not simulated" not in told or "doctor" in command, f"{line}\n{told}"
         if "sam deploy" in command:
             until(lambda: records(endpoint), within_s=150, what="a turn")
+
+
+def _availability_turns(endpoint: Endpoint) -> int:
+    return sum(one["controller"] == "availability" for one in records(endpoint))
 
 
 def _of_the_stack(endpoint: Endpoint, command: str) -> dict[str, str]:

@@ -21,7 +21,9 @@ app.conf.update(
         "is_secure": False,
         "wait_time_seconds": 2,
     }
-    | ({"polling_interval": 0.1} if BROKER.startswith("sqs") else {}),
+    | ({"polling_interval": 0.1} if BROKER.startswith("sqs") else {})
+    # A producer that ends without it may leave its last messages behind.
+    | ({"confirm_publish": True} if BROKER.startswith("amqp") else {}),
     broker_connection_retry_on_startup=True,
     task_default_queue=os.environ.get("QUEUE", "celery"),
     task_acks_late=True,

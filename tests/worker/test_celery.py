@@ -1,5 +1,6 @@
 """Celery's workers of a fleet, on real brokers: Redis, RabbitMQ, and a stand-in for SQS."""
 
+import re
 import shutil
 import time
 from collections import Counter
@@ -61,6 +62,13 @@ def test_a_task_begins_only_if_its_kind_will_be_done(tmp_path: Path) -> None:
     assert (gate.may_take("long", AT), gate.may_take("short", AT)) == (False, True)
     assert (gate.may_take("short", AT + 44), gate.may_take_any(AT + 44)) == (False, True)
     assert not gate.may_take_any(AT + 45)
+    # What was refused once would be delivered again and again.
+    gate.refuse("long")
+    assert not gate.may_take_any(AT + 44)
+    write_notice(tmp_path, Notice(State.SERVING, AT + 44))
+    assert gate.may_take_any(AT + 44)
+    write_notice(tmp_path, Notice(State.DRAINING, AT, True, "tagged", AT + 50, AT + 50))
+    assert gate.may_take_any(AT + 44)
     assert (gate.must_hand_back(AT + 47), gate.must_hand_back(AT + 48)) == (False, True)
     # What is given back is not taken again, however small the margin.
     assert not Gate(tmp_path, margin_s=0.0).may_take_any(AT + 49)
@@ -117,6 +125,8 @@ class TestOnRealBrokers:
         until(lambda: len(shop.done) >= 10, "the first works")
         first.say(State.DRAINING)
         until(lambda: "consuming stops" in first.said, "it stops")
+        received = Counter(re.findall(r"\[([\w-]{36})\] received", first.said))
+        assert max(received.values()) <= 3, "RabbitMQ drops a task after 20 deliveries"
         second.start("-P", pool)
         until(lambda: len(shop.done) == 60, "the second does the rest")
         until(lambda: len(first.logs) + len(second.logs) == 60, "all are logged")

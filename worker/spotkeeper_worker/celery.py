@@ -270,6 +270,7 @@ class Gate:
         self._margin_s = margin_s
         self._took: dict[str, deque[float]] = {}
         self._running: dict[str, tuple[str, float]] = {}
+        self._refused: set[str] = set()
 
     def may_take(self, name: str, now: float) -> bool:
         """Whether to begin a task of this name."""
@@ -280,8 +281,19 @@ class Gate:
         return ends is None or now < ends
 
     def may_take_any(self, now: float) -> bool:
-        """Whether to listen to the queues: some kind of task may still be short enough."""
+        """Whether to listen to the queues: some kind of task may still be short enough.
+
+        Once a task was refused, its kind must be short enough: the broker would deliver the same
+        task again and again, and RabbitMQ's quorum queues drop it after 20 deliveries.
+        """
+        if not all(self.may_take(name, now) for name in tuple(self._refused)):
+            return False
+        self._refused.clear()
         return any(self.may_take(name, now) for name in (*self._took, ""))
+
+    def refuse(self, name: str) -> None:
+        """Remember that a task of this name was given back."""
+        self._refused.add(name)
 
     def must_hand_back(self, now: float) -> bool:
         """Whether what runs now will not be done."""
@@ -312,18 +324,22 @@ class _Drain(bootsteps.StartStopStep):  # type: ignore[misc]
         if self.gate.on:
             controller = consumer.controller
             process, waits = controller._process_task, controller._process_task_sem
-            controller._process_task = self._gated(controller, process)
+            controller._process_task = self._gated(consumer, process)
             if consumer.on_task_request != waits:
                 consumer.on_task_request = controller._process_task
 
-    def _gated(self, controller: Any, process: Callable[[Any], None]) -> Callable[[Any], None]:
+    def _gated(self, consumer: Any, process: Callable[[Any], None]) -> Callable[[Any], None]:
         def gated(request: Any) -> None:
             """Process a task, unless it was given back while it waited for a free process."""
-            if not request.handed_back and self.gate.may_take(request.name, time.time()):
-                process(request)
-                return
+            if not request.handed_back:
+                if self.gate.may_take(request.name, time.time()):
+                    process(request)
+                    return
+                # Before the next look, or the broker would deliver it again at once.
+                self.gate.refuse(request.name)
+                consumer.call_soon(self._pause, consumer)
             request.hand_back()
-            release = getattr(controller, "_quick_release", None)
+            release = getattr(consumer.controller, "_quick_release", None)
             if release is not None:
                 release()
 
