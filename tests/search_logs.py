@@ -3,14 +3,22 @@
 import base64
 import gzip
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from itertools import groupby
 from typing import Any
 
 from spotkeeper.border.queue_messages import Message
 from spotkeeper.domain.load.digest import SearchLog, Status, digest, merge
-from spotkeeper.domain.load.load import Cluster, LoadDigest, slot_of, unique
+from spotkeeper.domain.load.load import (
+    Cluster,
+    Histogram,
+    LoadDigest,
+    WorkerDigest,
+    WorkerLoad,
+    slot_of,
+    unique,
+)
 
 SENT = datetime(2026, 11, 20, 12, tzinfo=UTC)
 FLEET = "ocr"
@@ -56,6 +64,28 @@ def digest_of(logs: Sequence[SearchLog], sent_at: datetime = SENT) -> LoadDigest
     """The digest of a message whose logs name no fleet."""
     [only] = digest(logs, sent_at, FLEET)
     return only
+
+
+def worker(name: str, instance_id: str = "", **seen: Any) -> WorkerLoad:
+    """A worker of an instance, or on premises, that finished something just now."""
+    cluster = Cluster.AWS if instance_id else Cluster.ONPREM
+    told = {"last_finished": SENT} | seen
+    return WorkerLoad(worker_id=name, cluster=cluster, instance_id=instance_id, **told)
+
+
+def shipped(sent_at: datetime, count: int, last: Mapping[str, datetime]) -> LoadDigest:
+    """A digest of so many requests, and of workers of which only the newest log is known."""
+    workers = [
+        WorkerDigest(
+            worker_id=name, cluster=Cluster.AWS, instance_id=name, ok=1, error=0, timeout=0,
+            last_finished=at, busy_ms={},
+        )
+        for name, at in last.items()
+    ]  # fmt: skip
+    return LoadDigest(
+        fleet=FLEET, key=str(sent_at), sent_at=sent_at, count=count, late=0, skewed=0,
+        workers=tuple(workers), arrivals={}, waits=Histogram(), service=Histogram(),
+    )  # fmt: skip
 
 
 def by_slot(digests: Iterable[LoadDigest]) -> tuple[LoadDigest, ...]:

@@ -2,18 +2,18 @@
 
 import json
 from collections.abc import Callable
-from datetime import timedelta
 
 import boto3
 import pytest
 
 from functions.check_health.app import handler
 from spotkeeper import wiring
-from spotkeeper.domain.load.digest import SearchLog, Status, digest, sent_iso
+from spotkeeper.domain.load.digest import SearchLog, digest, sent_iso
 from spotkeeper.domain.load.load import Cluster
 from spotkeeper.observability import COUNTS, LEVELS, TurnFailed
 from tests.builders import TABLE, at
 from tests.functions.conftest import Stage, document
+from tests.search_logs import log
 
 type StageOf = Callable[..., Stage]
 type Metrics = Callable[[str], dict[str, float]]
@@ -29,15 +29,14 @@ def serve(stage: Stage, fleet: str, share: float) -> None:
 
 
 def served(instance_id: str, end_s: float, service_s: float) -> SearchLog:
-    return SearchLog(
-        request_id=f"{instance_id}-{end_s:g}",
-        worker_id=f"gpu-{instance_id}",
+    who = f"gpu-{instance_id}"
+    return log(
+        service_s - end_s,
+        -end_s,
+        waited=1,
+        worker=who,
         cluster=Cluster.AWS,
         instance_id=instance_id,
-        enqueued_at=at(end_s - service_s) - timedelta(seconds=1),
-        started_at=at(end_s - service_s),
-        finished_at=at(end_s),
-        status=Status.OK,
     )
 
 

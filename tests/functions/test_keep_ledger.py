@@ -4,7 +4,8 @@ from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
+from typing import Any
 
 import boto3
 import pytest
@@ -13,10 +14,12 @@ from functions.check_availability.app import handler as check_availability
 from functions.keep_ledger.app import handler as keep_ledger
 from spotkeeper import wiring
 from spotkeeper.adapters.dynamodb.ledger import LedgerTable
+from spotkeeper.domain.money.ledger import LedgerItem
 from spotkeeper.domain.money.prices import PriceBook, PriceSeries, priced
 from spotkeeper.domain.money.savings import Savings, savings
 from spotkeeper.observability import TurnFailed
 from spotkeeper.ports import Refused, Unavailable
+from spotkeeper.turns.keep_ledger import LedgerPorts
 from spotkeeper_lab.cloud.values import Physics
 from spotkeeper_operator.cost import unread
 from tests.builders import NOON, TABLE
@@ -35,6 +38,13 @@ class FixedPrices:
         return BOOK
 
 
+def keeping(monkeypatch: pytest.MonkeyPatch, **changes: Any) -> LedgerPorts:
+    """Have the ledger's function use these ports in place of its own, at fixed prices."""
+    ports = replace(wiring.ledger_ports(), **{"prices": FixedPrices()} | changes)
+    monkeypatch.setattr(wiring, "ledger_ports", lambda: ports)
+    return ports
+
+
 @pytest.fixture
 def restless(
     stage_of: StageOf, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
@@ -43,12 +53,7 @@ def restless(
     market = ((0.0, 200), (2400.0, 1), (4800.0, 200), (6600.0, 3), (7800.0, 200))
     physics: Physics = getattr(request, "param", Physics(cold_start_s=120))
     stage = stage_of(("ocr",), spot=market, physics=physics)
-    ports = wiring.ledger_ports()
-    fixed = type(ports)(
-        groups=ports.groups, ledger=ports.ledger, lives=ports.lives, prices=FixedPrices(),
-        activities=ports.activities,
-    )  # fmt: skip
-    monkeypatch.setattr(wiring, "ledger_ports", lambda: fixed)
+    keeping(monkeypatch)
     return stage
 
 
@@ -165,17 +170,14 @@ def test_what_was_spent_is_counted(
 def test_a_price_that_is_refused_rings_and_the_ledger_is_kept(
     stage_of: StageOf, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    stage, ports = stage_of(("ocr",)), wiring.ledger_ports()
+    stage = stage_of(("ocr",))
 
     class Refusing:
         def now(self, pools: object, now: object) -> PriceBook:
             del pools, now
             raise Refused("pricing:GetProducts: AccessDenied: no")
 
-    fixed = type(ports)(
-        groups=ports.groups, ledger=ports.ledger, lives=ports.lives, prices=Refusing()
-    )
-    monkeypatch.setattr(wiring, "ledger_ports", lambda: fixed)
+    ports = keeping(monkeypatch, prices=Refusing())
     with pytest.raises(TurnFailed) as caught:
         stage.call(keep_ledger)
     assert "pricing:GetProducts: AccessDenied: no" in str(caught.value.exceptions[0])
@@ -195,23 +197,14 @@ def test_a_fleet_whose_ledger_fails_stops_no_other(
     stage_of: StageOf, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stage = stage_of(("ocr", "search"))
-    ports = wiring.ledger_ports()
 
-    class Failing:
-        def opened(self, fleet: str) -> tuple[tuple[()], None]:
+    class Failing(LedgerTable):
+        def opened(self, fleet: str) -> tuple[tuple[LedgerItem, ...], datetime | None]:
             if fleet == "ocr":
                 raise Unavailable("reading the ledger: no answer")
-            return (), None
+            return super().opened(fleet)
 
-        ended = ports.ledger.ended
-        put = ports.ledger.put
-        looked = ports.ledger.looked
-        stood_still = ports.ledger.stood_still
-
-    fixed = type(ports)(
-        groups=ports.groups, ledger=Failing(), lives=ports.lives, prices=FixedPrices()
-    )
-    monkeypatch.setattr(wiring, "ledger_ports", lambda: fixed)
+    keeping(monkeypatch, ledger=Failing(boto3.client("dynamodb"), TABLE))
     with pytest.raises(TurnFailed):
         stage.call(keep_ledger)
     assert LedgerTable(boto3.client("dynamodb"), TABLE).open_items("search")
@@ -221,17 +214,10 @@ def test_groups_and_instances_of_all_fleets_are_read_together(
     stage_of: StageOf, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stage = stage_of(("ocr", "search", "images"))
-    ports = replace(wiring.ledger_ports(), prices=FixedPrices())
-    monkeypatch.setattr(wiring, "ledger_ports", lambda: ports)
+    keeping(monkeypatch)
     assert stage.call(keep_ledger).keys() == {"ocr", "search", "images"}
     calls = stage.counted("autoscaling", "ec2")
     assert (calls["DescribeAutoScalingGroups"], calls["DescribeInstances"]) == (1, 1)
-
-
-def looking(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have the ledger's function look at this stage, at fixed prices."""
-    ports = replace(wiring.ledger_ports(), prices=FixedPrices(), clock=lambda: stage.now)
-    monkeypatch.setattr(wiring, "ledger_ports", lambda: ports)
 
 
 def test_a_hundred_fleets_are_looked_at_in_time_and_in_turn(
@@ -239,7 +225,7 @@ def test_a_hundred_fleets_are_looked_at_in_time_and_in_turn(
 ) -> None:
     names = tuple(f"fleet-{n:03}" for n in range(100))
     stage = stage_of(names, desired=1)
-    looking(stage, monkeypatch)
+    keeping(monkeypatch)
     # Its first look writes an item for each instance, and is over in the next.
     with suppress(TurnFailed):
         stage.call(keep_ledger)
@@ -260,7 +246,7 @@ def test_what_there_was_no_time_for_is_named_and_is_first_another_time(
 ) -> None:
     names = tuple(f"fleet-{n}" for n in range(10))
     stage = stage_of(names, desired=1)
-    looking(stage, monkeypatch)
+    keeping(monkeypatch)
     late = 0
     for _ in range(10):
         stage.latency_s = 1.0
@@ -279,7 +265,7 @@ def test_activities_that_cannot_be_read_are_named_and_stop_no_look(
     stage_of: StageOf, monkeypatch: pytest.MonkeyPatch, answer: str
 ) -> None:
     stage = stage_of(("ocr", "search"))
-    looking(stage, monkeypatch)
+    keeping(monkeypatch)
     table = LedgerTable(boto3.client("dynamodb"), TABLE)
     if answer == "hangs":
         stage.hang.add("DescribeScalingActivities")

@@ -14,10 +14,8 @@ from spotkeeper.domain.health_memory import HealthMemory
 from spotkeeper.domain.load.flow import LogFlow
 from spotkeeper.domain.load.load import (
     Cluster,
-    Histogram,
     Load,
     LoadDigest,
-    WorkerDigest,
     WorkerLoad,
     histogram,
     slot_of,
@@ -26,7 +24,7 @@ from spotkeeper.domain.load.request_queue import QueueLength, QueueMemory
 from spotkeeper.domain.load.summarise import summarise
 from spotkeeper.domain.settings.worker_health import WorkerHealthPolicy
 from tests.builders import at, fleet, group, ids, instances
-from tests.search_logs import SENT, digest_of, log
+from tests.search_logs import SENT, digest_of, log, shipped
 
 SPOT = ids("a", 6)
 
@@ -101,34 +99,7 @@ def watched(memory: HealthMemory, seconds: float, *served: str, requests: int = 
 
 def counted(requests: int, seconds: float, *served: str) -> list[LoadDigest]:
     """A digest of so many requests of instances that was sent at an instant."""
-    empty = Histogram()
-    shipped = tuple(
-        WorkerDigest(
-            worker_id="gpu",
-            cluster=Cluster.AWS,
-            instance_id=i,
-            ok=1,
-            error=0,
-            timeout=0,
-            last_finished=at(seconds),
-            busy_ms={},
-        )
-        for i in served
-    )
-    return [
-        LoadDigest(
-            fleet="ocr",
-            key="",
-            sent_at=at(seconds),
-            count=requests,
-            late=0,
-            skewed=0,
-            workers=shipped,
-            arrivals={},
-            waits=empty,
-            service=empty,
-        )
-    ]
+    return [shipped(at(seconds), requests, dict.fromkeys(served, at(seconds)))]
 
 
 def starting(since: float, *instance_ids: str, by: float = 20.0) -> HealthMemory:

@@ -8,33 +8,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spotkeeper.domain.load.flow import HOUR_S, LogFlow, follow, paced, requests_since
-from spotkeeper.domain.load.load import Cluster, Histogram, Load, LoadDigest, WorkerDigest, slot_of
+from spotkeeper.domain.load.load import Load, LoadDigest, slot_of
 from tests.builders import at
+from tests.search_logs import shipped
 
 TURN_S = 60.0
-
-
-def sent(seconds: float, count: int) -> LoadDigest:
-    return LoadDigest(
-        fleet="main",
-        key=str(seconds),
-        sent_at=at(seconds),
-        count=count,
-        late=0,
-        skewed=0,
-        workers=(),
-        arrivals={},
-        waits=Histogram(),
-        service=Histogram(),
-    )
 
 
 def watched(counts: Sequence[int]) -> LogFlow:
     """The flow after turns a minute apart, with so many requests in each minute."""
     flow = LogFlow()
     for minute, count in enumerate(counts):
-        digest = sent(TURN_S * minute - 45, count)
-        flow, _ = requests_since(flow, [digest], at(TURN_S * minute))
+        sent = shipped(at(TURN_S * minute - 45), count, {})
+        flow, _ = requests_since(flow, [sent], at(TURN_S * minute))
     return flow
 
 
@@ -68,20 +54,8 @@ def test_a_window_is_whole_once_it_is_known_whose_logs_came_in_it() -> None:
 
 def logged(sent_s: float, **ages_s: float) -> LoadDigest:
     """A message of some workers, each with the age of its newest log when it was sent."""
-    workers = [
-        WorkerDigest(
-            worker_id=name,
-            cluster=Cluster.AWS,
-            instance_id="i-0a",
-            ok=1,
-            error=0,
-            timeout=0,
-            last_finished=at(sent_s - age_s),
-            busy_ms={},
-        )
-        for name, age_s in ages_s.items()
-    ]
-    return replace(sent(sent_s, len(workers)), workers=tuple(workers))
+    last = {name: at(sent_s - age_s) for name, age_s in ages_s.items()}
+    return shipped(at(sent_s), len(last), last)
 
 
 @pytest.mark.parametrize("known", [LogFlow(), LogFlow(known_since=at(-3600), newest=at(-400))])

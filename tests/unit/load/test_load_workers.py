@@ -4,23 +4,18 @@ from random import Random
 
 import pytest
 
-from spotkeeper.domain.load.load import Cluster, Load, WorkerLoad
+from spotkeeper.domain.load.load import Load, WorkerLoad
 from spotkeeper.domain.load.summarise import onprem_at_once
 from tests.builders import at
+from tests.search_logs import worker
 
 WINDOW_S = 300.0
 
 
 def life(name: str, begins_s: float, ends_s: float, every_s: float) -> WorkerLoad:
     """A worker on premises that finishes a request every so often between two instants."""
-    return WorkerLoad(
-        worker_id=name,
-        cluster=Cluster.ONPREM,
-        instance_id="",
-        finished=max(1, round((ends_s - begins_s) / every_s)),
-        began=at(begins_s),
-        last_finished=at(ends_s),
-    )
+    finished = max(1, round((ends_s - begins_s) / every_s))
+    return worker(name, finished=finished, began=at(begins_s), last_finished=at(ends_s))
 
 
 def seen(*workers: WorkerLoad) -> Load:

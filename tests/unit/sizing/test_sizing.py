@@ -11,13 +11,21 @@ from spotkeeper.domain.decision import Action
 from spotkeeper.domain.fleet import Fleet, Group
 from spotkeeper.domain.health_memory import HealthMemory
 from spotkeeper.domain.load.flow import LogFlow
-from spotkeeper.domain.load.load import Cluster, Load, WorkerLoad, histogram
+from spotkeeper.domain.load.load import Load, WorkerLoad, histogram
 from spotkeeper.domain.load.request_queue import QueueLength, QueueMemory
 from spotkeeper.domain.settings.sizing import Bounds, SizingPolicy
 from spotkeeper.domain.sizing.size import Sizing, partly_known, size, workers_needed
 from tests.builders import at, fleet, group
+from tests.search_logs import worker
 
 FRESH = HealthMemory()
+
+
+def working(count: int, busy_s: float) -> tuple[WorkerLoad, ...]:
+    """So many workers that were busy for a part of five minutes."""
+    return tuple(
+        worker(f"gpu-{n}", f"i-{n}", busy_s=busy_s, capacity_s=300.0) for n in range(count)
+    )
 
 
 def load(
@@ -25,10 +33,7 @@ def load(
 ) -> Load:
     """So much offered load at an instant, with so many live on-premises workers."""
     now = at(seconds)
-    workers = tuple(
-        WorkerLoad(worker_id=f"rack-{n}", cluster=Cluster.ONPREM, instance_id="", last_finished=now)
-        for n in range(onprem)
-    )
+    workers = tuple(worker(f"rack-{n}", last_finished=now) for n in range(onprem))
     return Load(
         at=now,
         window_s=300,
@@ -75,18 +80,7 @@ def test_requests_that_cost_almost_nothing_still_need_a_worker() -> None:
 
 
 def test_busy_workers_are_load_even_when_nothing_that_arrived_lately_has_finished() -> None:
-    busy = tuple(
-        WorkerLoad(
-            worker_id=f"gpu-{n}",
-            cluster=Cluster.AWS,
-            instance_id=f"i-0000000{n}",
-            busy_s=300.0,
-            capacity_s=300.0,
-            last_finished=at(0),
-        )
-        for n in range(2)
-    )
-    assert workers_needed(replace(load(0.0), workers=busy), 0.7, 0) == 3
+    assert workers_needed(replace(load(0.0), workers=working(2, 300.0)), 0.7, 0) == 3
 
 
 @pytest.mark.parametrize(
@@ -101,14 +95,8 @@ def test_full_workers_clear_the_backlog_that_their_logs_show(
     busy_s: float, waited_s: int, desired: int
 ) -> None:
     """Nothing that arrived in the window has been served, and no queue tells its length."""
-    workers = tuple(
-        WorkerLoad(
-            worker_id=f"gpu-{n}", cluster=Cluster.AWS, instance_id=f"i-{n:017x}", busy_s=busy_s,
-            capacity_s=300.0, last_finished=at(0),
-        )
-        for n in range(2)
-    )  # fmt: skip
-    seen = replace(load(0.0), workers=workers, waits=histogram([waited_s * 1000] * 9))
+    waits = histogram([waited_s * 1000] * 9)
+    seen = replace(load(0.0), workers=working(2, busy_s), waits=waits)
     assert sized(seen, 2, of=fleet(spot_max=40)).spot_desired == desired
 
 
@@ -124,13 +112,8 @@ def test_full_workers_clear_the_backlog_that_their_logs_show(
 def test_a_load_behind_a_backlog_of_unknown_length_is_partly_known(
     busy_s: float, waited_s: int, waiting: int | None, held: bool
 ) -> None:
-    workers = (
-        WorkerLoad(
-            worker_id="gpu", cluster=Cluster.AWS, instance_id="i-0", busy_s=busy_s,
-            capacity_s=300.0, last_finished=at(0),
-        ),
-    )  # fmt: skip
-    seen = replace(load(0.0), workers=workers, waits=histogram([waited_s * 1000] * 9))
+    waits = histogram([waited_s * 1000] * 9)
+    seen = replace(load(0.0), workers=working(1, busy_s), waits=waits)
     flow = LogFlow(known_since=at(-3600), newest=at(0), watched_since=at(-3600))
     queue = (
         None if waiting is None else QueueMemory(length=QueueLength(waiting=waiting, in_flight=1))
@@ -154,13 +137,7 @@ def test_instances_that_carry_dead_workers_are_made_up_for(
 ) -> None:
     """Only throughput reads as load: divided by all that an instance should carry it never grew."""
     here = [f"i-{n:017x}" for n in range(5)]
-    workers = tuple(
-        WorkerLoad(
-            worker_id=f"gpu-{n}", cluster=Cluster.AWS, instance_id=i, finished=finished,
-            last_finished=at(0),
-        )
-        for i in here for n in range(alive)
-    )  # fmt: skip
+    workers = tuple(worker(f"gpu-{n}", i, finished=finished) for i in here for n in range(alive))
     memory = HealthMemory(in_service_since=dict.fromkeys(here, at(-3600)))
     of = fleet(workers_per_instance=4, spot_max=40, sizing=SizingPolicy(growth_per_turn=3.0))
     sizing = sized(replace(load(14.0), workers=workers), 5, of=of, memory=memory)

@@ -20,14 +20,14 @@ from spotkeeper.domain.load.history import (
     arrival_window,
     load_summary,
 )
-from spotkeeper.domain.load.load import Cluster, Load, LoadDigest, WorkerLoad, slot_of
+from spotkeeper.domain.load.load import Load, LoadDigest, slot_of
 from spotkeeper.domain.load.request_queue import QueueLength, QueueMemory
 from spotkeeper.domain.load.summarise import summarise
 from spotkeeper.domain.settings.sizing import Bounds, Objective
 from spotkeeper.domain.sizing.size import OBJECTIVE_WINDOW_S, ObjectiveInput, Sizing, size
 from tests.builders import at, fleet, group
 from tests.laws import shuffles
-from tests.search_logs import FLEET, SENT, before, digest_of, log
+from tests.search_logs import FLEET, SENT, before, digest_of, log, worker
 
 FRESH = HealthMemory()
 SETTLED = HealthMemory(needed=(Needed(at=at(-800), workers=1),))
@@ -54,16 +54,9 @@ def summary(erlangs: float, *, service_s: float = 2.0, wait_s: float = 0.0) -> L
 
 def logged(seconds: float = 0, *, onprem: int = 0, age_s: float = 0) -> Load:
     """The search logs of an instant, with so many live on-premises workers."""
-    rack = tuple(
-        WorkerLoad(
-            worker_id=f"rack-{n}",
-            cluster=Cluster.ONPREM,
-            instance_id="",
-            last_finished=at(seconds - age_s),
-        )
-        for n in range(onprem)
-    )
-    return Load(at=at(seconds), window_s=300, workers=rack, newest=at(seconds - age_s))
+    newest = at(seconds - age_s)
+    rack = tuple(worker(f"rack-{n}", last_finished=newest) for n in range(onprem))
+    return Load(at=at(seconds), window_s=300, workers=rack, newest=newest)
 
 
 def sized(

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import Any
 
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from spotkeeper.domain.load.history import MINUTE_SLOTS, ArrivalLog, LoadSummary
 from spotkeeper.domain.sizing.shadows import FAMILY, Member, ObjectivePolicy
-from spotkeeper.domain.sizing.size import PastNeed, found_by, size_to_objective
+from spotkeeper.domain.sizing.size import Need, PastNeed, found_by, size_to_objective
 from tests.laws import series
 
 counts = series(60, min_size=1, max_size=400)
@@ -50,109 +51,67 @@ pasts = st.lists(
 fleets = st.integers(0, 100)
 
 
-@given(loads(), policies(), members, fleets, fleets, pasts, st.data())
-def test_more_load_never_needs_fewer(
-    load: LoadSummary,
-    policy: ObjectivePolicy,
-    member: Member,
-    live: int,
-    booting: int,
-    past: list[PastNeed],
-    data: st.DataObject,
-) -> None:
+@dataclass(frozen=True)
+class Case:
+    """A fleet, its load and its promise, and the member that sizes it."""
+
+    load: LoadSummary
+    policy: ObjectivePolicy
+    member: Member
+    live: int
+    booting: int
+    past: list[PastNeed]
+
+    def need(self, **changes: Any) -> Need:
+        now = replace(self, **changes)
+        return size_to_objective(now.load, now.live, now.booting, now.past, now.policy, now.member)
+
+
+cases = st.builds(Case, loads(), policies(), members, fleets, fleets, pasts)
+
+
+@given(cases, st.data())
+def test_more_load_never_needs_fewer(case: Case, data: st.DataObject) -> None:
+    load = case.load
     slots = len(load.log)
     added = data.draw(series(30, min_size=slots, max_size=slots))
     requests = [old + new for old, new in zip(load.log.requests, added, strict=True)]
     work_s = [count * load.service_mean_s for count in requests]
     more = replace(load, log=ArrivalLog(0, requests, work_s))
-    before = size_to_objective(load, live, booting, past, policy, member)
-    assert size_to_objective(more, live, booting, past, policy, member).workers >= before.workers
+    assert case.need(load=more).workers >= case.need().workers
 
 
-@given(
-    loads(), policies(), members, fleets, fleets, pasts, st.floats(0.0, 60.0), st.floats(0.0, 0.4)
-)
-def test_a_looser_promise_never_needs_more(
-    load: LoadSummary,
-    policy: ObjectivePolicy,
-    member: Member,
-    live: int,
-    booting: int,
-    past: list[PastNeed],
-    longer_s: float,
-    less: float,
-) -> None:
-    looser = replace(policy, wait_s=policy.wait_s + longer_s, share=policy.share - less)
-    tight = size_to_objective(load, live, booting, past, policy, member)
-    assert size_to_objective(load, live, booting, past, looser, member).workers <= tight.workers
+@given(cases, st.floats(0.0, 60.0), st.floats(0.0, 0.4))
+def test_a_looser_promise_never_needs_more(case: Case, longer_s: float, less: float) -> None:
+    tight = case.policy
+    looser = replace(tight, wait_s=tight.wait_s + longer_s, share=tight.share - less)
+    assert case.need(policy=looser).workers <= case.need().workers
 
 
-@given(loads(), policies(), members, st.integers(0, 12), pasts)
-def test_booting_workers_are_not_asked_for_twice(
-    load: LoadSummary, policy: ObjectivePolicy, member: Member, live: int, past: list[PastNeed]
-) -> None:
-    first = size_to_objective(load, live, 0, past, policy, member)
+@given(cases, st.integers(0, 12))
+def test_booting_workers_are_not_asked_for_twice(case: Case, live: int) -> None:
+    first = case.need(live=live, booting=0)
     assume(first.workers > live)
-    remembered = [*past, PastNeed(age_s=60.0, workers=first.load_workers)]
-    second = size_to_objective(load, live, first.workers - live, remembered, policy, member)
+    past = [*case.past, PastNeed(age_s=60.0, workers=first.load_workers)]
+    second = case.need(live=live, booting=first.workers - live, past=past)
     assert second.workers <= first.workers
 
 
-@given(loads(), policies(), members, fleets, fleets, pasts)
-def test_never_outside_the_bounds_unless_logs_are_missing(
-    load: LoadSummary,
-    policy: ObjectivePolicy,
-    member: Member,
-    live: int,
-    booting: int,
-    past: list[PastNeed],
-) -> None:
-    need = size_to_objective(load, live, booting, past, policy, member)
-    assert 0 <= need.workers <= policy.max_workers
-    assert need.workers >= policy.min_workers
+@given(cases)
+def test_never_outside_the_bounds_and_zero_only_of_nothing(case: Case) -> None:
+    """Zero is only for a fleet at zero whose load is not known."""
+    need = case.need()
+    assert case.policy.min_workers <= need.workers <= case.policy.max_workers
+    assert need.workers > 0 or case.live + case.booting == 0
     assert need.reason
+    assert case.need(past=case.past[::-1]) == need
 
 
-@given(loads(), policies(), members, fleets, fleets, pasts, st.integers(1, 5_000))
-def test_more_waiting_requests_never_need_fewer(
-    load: LoadSummary,
-    policy: ObjectivePolicy,
-    member: Member,
-    live: int,
-    booting: int,
-    past: list[PastNeed],
-    more: int,
-) -> None:
-    known = load if load.queued is not None else replace(load, queued=0)
-    longer = replace(known, queued=(known.queued or 0) + more)
-    fewer = size_to_objective(known, live, booting, past, policy, member)
-    assert size_to_objective(longer, live, booting, past, policy, member).workers >= fewer.workers
-
-
-@given(loads(), policies(), members, fleets, fleets, pasts)
-def test_zero_only_for_a_fleet_at_zero_whose_load_is_not_known(
-    load: LoadSummary,
-    policy: ObjectivePolicy,
-    member: Member,
-    live: int,
-    booting: int,
-    past: list[PastNeed],
-) -> None:
-    need = size_to_objective(load, live, booting, past, policy, member)
-    assert need.workers > 0 or live + booting == 0
-
-
-@given(loads(), policies(), members, fleets, fleets, pasts)
-def test_the_same_input_gives_the_same_need(
-    load: LoadSummary,
-    policy: ObjectivePolicy,
-    member: Member,
-    live: int,
-    booting: int,
-    past: list[PastNeed],
-) -> None:
-    first = size_to_objective(load, live, booting, past, policy, member)
-    assert size_to_objective(load, live, booting, past[::-1], policy, member) == first
+@given(cases, st.integers(1, 5_000))
+def test_more_waiting_requests_never_need_fewer(case: Case, more: int) -> None:
+    queued = case.load.queued or 0
+    known, longer = (replace(case.load, queued=each) for each in (queued, queued + more))
+    assert case.need(load=longer).workers >= case.need(load=known).workers
 
 
 @given(series(40, min_size=360, max_size=360), st.integers(1, 60), st.integers(0, 5))

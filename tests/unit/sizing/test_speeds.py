@@ -5,7 +5,7 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from random import Random
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -21,11 +21,12 @@ from spotkeeper.domain.health.decide import (
     read_from,
 )
 from spotkeeper.domain.health_memory import HealthMemory
-from spotkeeper.domain.load.digest import SearchLog, Status, digest
+from spotkeeper.domain.load.digest import SearchLog, digest
 from spotkeeper.domain.load.load import Cluster, LoadDigest
 from spotkeeper.domain.load.speeds import TRUSTED, Speeds, at_speed_1, learn
 from spotkeeper.domain.settings.sizing import Objective
 from tests.builders import at, fleet, group
+from tests.search_logs import log
 
 if TYPE_CHECKING:
     from spotkeeper.domain.load.history import LoadHistory
@@ -39,16 +40,8 @@ MINUTES = 110
 
 def served(instance_id: str, began: float, took: float, arrived: float) -> SearchLog:
     """The log of a request; times are seconds after noon."""
-    return SearchLog(
-        request_id=f"{instance_id} {began}",
-        worker_id="gpu-0",
-        cluster=Cluster.AWS,
-        instance_id=instance_id,
-        enqueued_at=at(arrived),
-        started_at=at(began),
-        finished_at=at(began + took),
-        status=Status.OK,
-    )
+    who: Any = {"request_id": f"{instance_id} {began}", "instance_id": instance_id}
+    return log(-began, -began - took, waited=began - arrived, cluster=Cluster.AWS, **who)
 
 
 def spot(kinds: Mapping[str, str], launching: frozenset[str] = frozenset()) -> Group:

@@ -3,10 +3,11 @@
 from dataclasses import replace
 
 from spotkeeper.domain.health_memory import HealthMemory
-from spotkeeper.domain.load.load import Cluster, Load, WorkerLoad
+from spotkeeper.domain.load.load import Load
 from spotkeeper.domain.settings.sizing import Objective
 from spotkeeper.domain.sizing.size import LAUNCHES, objective_policy, watch_starts
 from tests.builders import at, fleet, group, ids, instances
+from tests.search_logs import worker
 
 A, B, C = ids("a", 3)
 
@@ -20,10 +21,7 @@ def watched(
     reported: tuple[str, ...] = (),
 ) -> HealthMemory:
     """What is remembered after a look at the spot group and the logs."""
-    workers = tuple(
-        WorkerLoad(worker_id=i, cluster=Cluster.AWS, instance_id=i, last_finished=at(seconds))
-        for i in reported
-    )
+    workers = tuple(worker(i, i, last_finished=at(seconds)) for i in reported)
     spot = group("spot", 3, instances(serving, launching))
     load = Load(at=at(seconds), window_s=300, workers=workers)
     return watch_starts(memory, spot, group("on-demand", 0), load, at(seconds))

@@ -80,7 +80,7 @@ def served(
     return SearchLog(
         request_id=f"{instance_id}-{end_s:g}",
         worker_id=f"gpu-{instance_id}",
-        cluster=Cluster.AWS,
+        cluster=Cluster.AWS if instance_id else Cluster.ONPREM,
         instance_id=instance_id,
         enqueued_at=started - timedelta(seconds=waited_s),
         started_at=started,

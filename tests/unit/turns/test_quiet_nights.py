@@ -15,12 +15,12 @@ from spotkeeper.domain.health.reports import nobody_serves, with_silence
 from spotkeeper.domain.health_memory import HealthMemory, Silence
 from spotkeeper.domain.load.digest import SearchLog, Status, digest
 from spotkeeper.domain.load.flow import LogFlow
-from spotkeeper.domain.load.load import Cluster, Load, histogram
+from spotkeeper.domain.load.load import Load, histogram
 from spotkeeper.domain.settings.sizing import Bounds, Objective
 from spotkeeper.turns.check_availability import check_availability
 from spotkeeper_lab.fakes import instant
 from tests.builders import at
-from tests.unit.turns.stage import START_S, Stage
+from tests.unit.turns.stage import START_S, Stage, served
 
 if TYPE_CHECKING:
     from spotkeeper.domain.decision import DecisionRecord
@@ -100,21 +100,10 @@ class Hours(Stage):
             end_s = start_s + self.service_s
             self.busy_until[who] = end_s
             heapq.heappush(free, (end_s, self.random.random(), who))
-            logs[who].append(self._log(who, enqueued_s, start_s, end_s))
+            finished_s = end_s - self.slow_clocks.get(who, 0.0)
+            waited_s = start_s - enqueued_s
+            logs[who].append(served(who, finished_s, self.service_s, self.status(who), waited_s))
         return logs
-
-    def _log(self, who: str, enqueued_s: float, start_s: float, end_s: float) -> SearchLog:
-        behind = timedelta(seconds=self.slow_clocks.get(who, 0.0))
-        return SearchLog(
-            request_id=f"{who}-{start_s:g}",
-            worker_id=f"gpu-{who}",
-            cluster=Cluster.AWS,
-            instance_id=who,
-            enqueued_at=instant(enqueued_s) - behind,
-            started_at=instant(start_s) - behind,
-            finished_at=instant(end_s) - behind,
-            status=self.status(who),
-        )
 
     def _ship(self, logs: Mapping[str, Iterable[SearchLog]]) -> None:
         """Send the logs of what is finished by now, a message for each instance."""

@@ -6,8 +6,7 @@ from random import Random
 import pytest
 
 from spotkeeper.domain.decision import Controller, DecisionRecord
-from spotkeeper.domain.load.digest import SearchLog, Status, digest
-from spotkeeper.domain.load.load import Cluster
+from spotkeeper.domain.load.digest import SearchLog, digest
 from spotkeeper.domain.settings.sizing import Bounds, Objective, SizingPolicy
 from spotkeeper.turns.check_availability import check_availability
 from spotkeeper_lab.fakes import instant
@@ -179,15 +178,17 @@ def test_the_maximum_rules_with_spares_and_in_silence() -> None:
     assert stage.cloud.group("spot").desired == 10
 
 
+def onprem_logs(minute: int) -> list[SearchLog]:
+    """A worker on premises serves all the time."""
+    return [served("", START_S + 60 * minute - n, 1.0, waited_s=0) for n in range(0, 60, 4)]
+
+
 def test_on_premises_workers_that_die_while_spot_is_zero_wake_a_worker() -> None:
     stage = Stage(spot=0)
     stage.fleet = replace(stage.fleet, onprem_workers=2)
     for minute in range(8):
-        logs = (
-            [onprem_log(START_S + 60 * minute - n) for n in range(0, 60, 4)] if minute < 3 else []
-        )
-        if logs:
-            stage.table.add(digest(logs, instant(START_S + 60 * minute), "ocr"))
+        if minute < 3:
+            stage.table.add(digest(onprem_logs(minute), instant(START_S + 60 * minute), "ocr"))
         stage.turn(minute)
     assert stage.cloud.group("spot").desired == 1
 
@@ -198,7 +199,7 @@ def test_on_demand_goes_where_machines_on_premises_carry_the_load() -> None:
     stage.cloud.set_desired("on-demand", 3)
     stage.fleet = replace(stage.fleet, onprem_workers=2)
     for minute in range(15):
-        logs = [onprem_log(START_S + 60 * minute - n) for n in range(0, 60, 4)]
+        logs = onprem_logs(minute)
         members = stage.cloud.group("on-demand").instances
         working = [i.instance_id for i in members if i.state == "InService"]
         logs += [served(i, START_S + 60 * minute - n, 1.0) for i in working for n in (3, 33)]
@@ -238,16 +239,3 @@ def test_a_turn_that_was_missed_makes_no_pace_slower() -> None:
         assert lease is not None
         rates.append(lease.health.flow.rate)
     assert min(rates) > max(rates) / 2
-
-
-def onprem_log(finished_s: float) -> SearchLog:
-    started = instant(finished_s - 1)
-    return SearchLog(
-        request_id=f"{finished_s}",
-        worker_id="rack-0",
-        cluster=Cluster.ONPREM,
-        enqueued_at=started,
-        started_at=started,
-        finished_at=instant(finished_s),
-        status=Status.OK,
-    )
