@@ -61,11 +61,18 @@ class JobItems:
             "job": {"S": _JOB.dump_json(job).decode()},
             "version": {"N": "0"},
         }
-        written = self._put(item, "attribute_not_exists(pk) OR attribute_exists(expires_at)")
+        written = _if_so(
+            "writing a job",
+            lambda: self._dynamodb.put_item(
+                TableName=self._table,
+                Item=item,
+                ConditionExpression="attribute_not_exists(pk) OR attribute_exists(expires_at)",
+            ),
+        )
         with aws_errors(f"listing job {document.name}"):
-            if written:
+            if written is not None:
                 self._dynamodb.put_item(TableName=self._table, Item=_listed(document.name))
-        return written
+        return written is not None
 
     def relist(self, name: str) -> None:
         """List a job again that was over."""
@@ -83,19 +90,13 @@ class JobItems:
 
     def read(self, name: str) -> tuple[JobDocument, Job] | None:
         """Read a job without its lease."""
-        with aws_errors(f"reading job {name}"):
-            found = self._dynamodb.get_item(
-                TableName=self._table, Key=_key(name), ConsistentRead=True
-            ).get("Item")
+        found = self._item(name)
         return (_document(found), _job(found)) if found else None
 
     def change(self, name: str, change: Callable[[Job], Job]) -> Job | None:
         """Change a job from outside of its turns; None if there is none. Raises `Unavailable`."""
         for _ in range(10):
-            with aws_errors(f"reading job {name}"):
-                found = self._dynamodb.get_item(
-                    TableName=self._table, Key=_key(name), ConsistentRead=True
-                ).get("Item")
+            found = self._item(name)
             if not found:
                 return None
             job = _job(found)
@@ -112,21 +113,20 @@ class JobItems:
             ":until": {"N": str((now + LEASE).timestamp())},
             ":now": {"N": str(now.timestamp())},
         }
-        try:
-            with aws_errors(f"taking the lease of job {name}"):
-                found = self._dynamodb.update_item(
-                    TableName=self._table,
-                    Key=_key(name),
-                    UpdateExpression="SET holder = :holder, lease_until = :until",
-                    ConditionExpression="attribute_exists(pk) AND (holder = :holder"
-                    " OR attribute_not_exists(lease_until) OR lease_until < :now)",
-                    ExpressionAttributeValues=values,
-                    ReturnValues="ALL_NEW",
-                )["Attributes"]
-        except Unavailable as error:
-            if _is_condition(error):
-                return None
-            raise
+        found = _if_so(
+            f"taking the lease of job {name}",
+            lambda: self._dynamodb.update_item(
+                TableName=self._table,
+                Key=_key(name),
+                UpdateExpression="SET holder = :holder, lease_until = :until",
+                ConditionExpression="attribute_exists(pk) AND (holder = :holder"
+                " OR attribute_not_exists(lease_until) OR lease_until < :now)",
+                ExpressionAttributeValues=values,
+                ReturnValues="ALL_NEW",
+            )["Attributes"],
+        )
+        if found is None:
+            return None
         return Kept(
             spec=_document(found).spec(self._zones()),
             job=_job(found),
@@ -179,18 +179,16 @@ class JobItems:
 
     def release(self, kept: Kept) -> None:
         """Release the lease, unless another turn has it by now."""
-        try:
-            with aws_errors(f"releasing the lease of job {kept.job.name}"):
-                self._dynamodb.update_item(
-                    TableName=self._table,
-                    Key=_key(kept.job.name),
-                    UpdateExpression="REMOVE holder, lease_until",
-                    ConditionExpression="holder = :holder",
-                    ExpressionAttributeValues={":holder": {"S": self._holder}},
-                )
-        except Unavailable as error:
-            if not _is_condition(error):
-                raise
+        _if_so(
+            f"releasing the lease of job {kept.job.name}",
+            lambda: self._dynamodb.update_item(
+                TableName=self._table,
+                Key=_key(kept.job.name),
+                UpdateExpression="REMOVE holder, lease_until",
+                ConditionExpression="holder = :holder",
+                ExpressionAttributeValues={":holder": {"S": self._holder}},
+            ),
+        )
 
     def close(self, kept: Kept) -> None:
         """Mark a job as over: it is not listed any more, and expires."""
@@ -208,36 +206,27 @@ class JobItems:
             self._dynamodb.delete_item(TableName=self._table, Key=listed)
 
     def _write(self, name: str, job: Job, version: int) -> bool:
-        try:
-            with aws_errors(f"writing job {name}"):
-                self._dynamodb.update_item(
-                    TableName=self._table,
-                    Key=_key(name),
-                    UpdateExpression="SET job = :job, version = :next",
-                    ConditionExpression="version = :version",
-                    ExpressionAttributeValues={
-                        ":job": {"S": _JOB.dump_json(job).decode()},
-                        ":version": {"N": str(version)},
-                        ":next": {"N": str(version + 1)},
-                    },
-                )
-        except Unavailable as error:
-            if _is_condition(error):
-                return False
-            raise
-        return True
+        written = _if_so(
+            f"writing job {name}",
+            lambda: self._dynamodb.update_item(
+                TableName=self._table,
+                Key=_key(name),
+                UpdateExpression="SET job = :job, version = :next",
+                ConditionExpression="version = :version",
+                ExpressionAttributeValues={
+                    ":job": {"S": _JOB.dump_json(job).decode()},
+                    ":version": {"N": str(version)},
+                    ":next": {"N": str(version + 1)},
+                },
+            ),
+        )
+        return written is not None
 
-    def _put(self, item: dict[str, Any], condition: str) -> bool:
-        try:
-            with aws_errors("writing a job"):
-                self._dynamodb.put_item(
-                    TableName=self._table, Item=item, ConditionExpression=condition
-                )
-        except Unavailable as error:
-            if _is_condition(error):
-                return False
-            raise
-        return True
+    def _item(self, name: str) -> Any:
+        with aws_errors(f"reading job {name}"):
+            return self._dynamodb.get_item(
+                TableName=self._table, Key=_key(name), ConsistentRead=True
+            ).get("Item")
 
 
 def _key(name: str) -> dict[str, Any]:
@@ -272,6 +261,13 @@ def _job(item: dict[str, Any]) -> Job:
         raise Unreadable(f"the item {item['pk']['S']} cannot be read: {error}") from error
 
 
-def _is_condition(error: Unavailable) -> bool:
-    cause = error.__cause__
-    return isinstance(cause, ClientError) and cause.response["Error"]["Code"] == CONDITION_FAILED
+def _if_so[T](doing: str, call: Callable[[], T]) -> T | None:
+    """Make a conditional call; None where the condition does not hold."""
+    try:
+        with aws_errors(doing):
+            return call()
+    except Unavailable as error:
+        cause = error.__cause__
+        if isinstance(cause, ClientError) and cause.response["Error"]["Code"] == CONDITION_FAILED:
+            return None
+        raise

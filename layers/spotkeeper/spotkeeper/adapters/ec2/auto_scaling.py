@@ -2,8 +2,8 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
-from itertools import batched
-from typing import TYPE_CHECKING
+from itertools import batched, takewhile
+from typing import TYPE_CHECKING, Any
 
 from spotkeeper.adapters.ec2.answers import (
     awaited_requests,
@@ -27,6 +27,7 @@ from spotkeeper.ports import LONGEST_LAUNCH, Mark, SpotRequest
 
 if TYPE_CHECKING:
     from mypy_boto3_autoscaling import AutoScalingClient
+    from mypy_boto3_autoscaling.type_defs import ActivityTypeDef
     from mypy_boto3_ec2 import EC2Client
     from mypy_boto3_ec2.type_defs import InstanceTypeDef as Ec2InstanceTypeDef
     from mypy_boto3_ec2.type_defs import SpotInstanceRequestTypeDef
@@ -52,6 +53,26 @@ DETACHED_WITHIN = timedelta(hours=1)
 DETACHMENTS_AT_MOST = 1_000
 # A group that fails every 15 s logs 20 activities in the five minutes that a turn looks back at.
 ACTIVITIES_AT_MOST = 200
+
+
+def activities_of(
+    autoscaling: "AutoScalingClient",
+    group: str,
+    since: datetime,
+    at_most: int | None = None,
+    until: datetime | None = None,
+) -> "Iterator[ActivityTypeDef]":
+    """Read the activities of a group that began in a time, the newest first, page by page."""
+    bounds = {"StartTimeLowerBound": since} | ({"StartTimeUpperBound": until} if until else {})
+    limits: Any = {"PageSize": 100, "MaxItems": at_most}
+    pages = autoscaling.get_paginator("describe_scaling_activities").paginate(
+        AutoScalingGroupName=group,
+        Filters=[{"Name": n, "Values": [at.isoformat()]} for n, at in bounds.items()],
+        PaginationConfig=limits,
+    )
+    with aws_errors(f"reading the scaling activities of {group}"):
+        for page in pages:
+            yield from page["Activities"]
 
 
 class AutoScalingReader:
@@ -97,30 +118,16 @@ class AutoScalingReader:
         found: list[LaunchFailure] = []
         waiting: list[str] = []
         earliest = since - max(longest, LONGEST_LAUNCH)
-        pages = self._optional_autoscaling.get_paginator("describe_scaling_activities").paginate(
-            AutoScalingGroupName=group,
-            Filters=[{"Name": "StartTimeLowerBound", "Values": [earliest.isoformat()]}],
-            PaginationConfig={"MaxItems": ACTIVITIES_AT_MOST, "PageSize": 100},
-        )
-        with aws_errors(f"reading the scaling activities of {group}"):
-            for page in pages:
-                recent = [a for a in page["Activities"] if a["StartTime"] >= earliest]
-                failed = (a for a in recent if is_failed_launch(a) and has_ended(a) >= since)
-                found += [failure_from(a) for a in failed]
-                waiting += [r for a in recent for r in awaited_requests(a)]
-                if len(recent) < len(page["Activities"]):
-                    break
+        activities = activities_of(self._optional_autoscaling, group, earliest, ACTIVITIES_AT_MOST)
+        for activity in takewhile(lambda a: a["StartTime"] >= earliest, activities):
+            if is_failed_launch(activity) and has_ended(activity) >= since:
+                found.append(failure_from(activity))
+            waiting += awaited_requests(activity)
         return (*found, *self._failed_requests(waiting))
 
     def let_go(self, group: str, since: datetime) -> frozenset[str]:
         """Name the instances that a group began to end since an instant because it was asked to."""
-        pages = self._optional_autoscaling.get_paginator("describe_scaling_activities").paginate(
-            AutoScalingGroupName=group,
-            Filters=[{"Name": "StartTimeLowerBound", "Values": [since.isoformat()]}],
-            PaginationConfig={"MaxItems": ACTIVITIES_AT_MOST, "PageSize": 100},
-        )
-        with aws_errors(f"reading the scaling activities of {group}"):
-            activities = [activity for page in pages for activity in page["Activities"]]
+        activities = activities_of(self._optional_autoscaling, group, since, ACTIVITIES_AT_MOST)
         return frozenset(
             i for a in activities if a["StartTime"] > since for i in ended_by_request(a)
         )
@@ -188,20 +195,12 @@ class AutoScalingReader:
         detached: set[str] = set()
         for group in sorted({group for _, group in marks.values() if group}):
             times = {i: at for i, (at, of) in marks.items() if of == group}
-            bounds = {
-                "StartTimeLowerBound": min(times.values()) - DETACHED_WITHIN,
-                "StartTimeUpperBound": max(times.values()) + DETACHED_WITHIN,
-            }
-            pages = self._optional_autoscaling.get_paginator(
-                "describe_scaling_activities"
-            ).paginate(
-                AutoScalingGroupName=group,
-                Filters=[{"Name": n, "Values": [at.isoformat()]} for n, at in bounds.items()],
-                PaginationConfig={"MaxItems": DETACHMENTS_AT_MOST, "PageSize": 100},
+            first = min(times.values()) - DETACHED_WITHIN
+            last = max(times.values()) + DETACHED_WITHIN
+            history = activities_of(
+                self._optional_autoscaling, group, first, DETACHMENTS_AT_MOST, last
             )
-            with aws_errors(f"reading the scaling activities of {group}"):
-                history = {i for page in pages for a in page["Activities"] for i in detached_by(a)}
-            detached |= history & times.keys()
+            detached |= {i for a in history for i in detached_by(a)} & times.keys()
         return detached
 
     def _instances(self, filters: Mapping[str, Sequence[str]]) -> "Iterator[Ec2InstanceTypeDef]":

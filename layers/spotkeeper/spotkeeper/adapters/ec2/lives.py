@@ -13,6 +13,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from spotkeeper.adapters.ec2.answers import has_ended, instances_of
+from spotkeeper.adapters.ec2.auto_scaling import activities_of
 from spotkeeper.adapters.errors import aws_errors
 from spotkeeper.domain.money.ledger import EndedBy, Life
 from spotkeeper.domain.purchase import PurchaseOption
@@ -70,18 +71,12 @@ class ScalingActivities:
         """Read which instances groups launched or terminated since an instant, and their ends."""
         found: dict[str, datetime | None] = {}
         for group in groups:
-            pages = self._autoscaling.get_paginator("describe_scaling_activities").paginate(
-                AutoScalingGroupName=group,
-                Filters=[{"Name": "StartTimeLowerBound", "Values": [since.isoformat()]}],
-                PaginationConfig={"PageSize": 100},
-            )
-            with aws_errors(f"reading the scaling activities of {group}"):
-                for activity in (activity for page in pages for activity in page["Activities"]):
-                    terminated = activity.get("Description", "").startswith("Terminating")
-                    over = terminated and activity["StatusCode"] == "Successful"
-                    for instance_id in instances_of(activity):
-                        ended = has_ended(activity) if over else found.get(instance_id)
-                        found[instance_id] = ended
+            for activity in activities_of(self._autoscaling, group, since):
+                terminated = activity.get("Description", "").startswith("Terminating")
+                over = terminated and activity["StatusCode"] == "Successful"
+                for instance_id in instances_of(activity):
+                    ended = has_ended(activity) if over else found.get(instance_id)
+                    found[instance_id] = ended
         return found
 
 
