@@ -167,8 +167,12 @@ class Stage:
         return {key.partition("_")[0] for key in state if key.endswith(("_holder", "_until"))}
 
 
+type StageOf = Callable[..., Stage]
+type Metrics = Callable[[str], dict[str, float]]
+
+
 @pytest.fixture
-def stage_of(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Stage]]:
+def stage_of(monkeypatch: pytest.MonkeyPatch) -> Iterator[StageOf]:
     """Make the stage; its spot groups serve from second 600 on."""
     for name, value in {
         "TABLE_NAME": TABLE,
@@ -206,7 +210,7 @@ def stage_of(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Stage]]:
 
 
 @pytest.fixture
-def metrics(capsys: pytest.CaptureFixture[str]) -> Callable[[str], dict[str, float]]:
+def metrics(capsys: pytest.CaptureFixture[str]) -> Metrics:
     """What was emitted for a fleet since this was last asked; the last value of each name."""
 
     def read(fleet: str) -> dict[str, float]:

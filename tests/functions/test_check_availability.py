@@ -2,7 +2,6 @@
 
 import json
 import logging
-from collections.abc import Callable
 from datetime import datetime, timedelta
 from pathlib import Path
 
@@ -12,10 +11,7 @@ from functions.check_availability.app import handler
 from spotkeeper.observability import COUNTS, LEVELS, TurnFailed
 from spotkeeper.ports import Gone
 from spotkeeper_lab.cloud.values import IN_SERVICE, LifecycleHook, Result, Transition
-from tests.functions.conftest import Stage
-
-type StageOf = Callable[..., Stage]
-type Metrics = Callable[[str], dict[str, float]]
+from tests.functions.conftest import Metrics, Stage, StageOf
 
 SCHEDULE = json.loads((Path(__file__).parents[2] / "events" / "schedule.json").read_text())
 # The control, the lease twice, the memories, the own memory, the record.

@@ -1,7 +1,6 @@
 """check_health as Lambda calls it, on moto: logs from the table become a size and metrics."""
 
 import json
-from collections.abc import Callable
 
 import boto3
 import pytest
@@ -12,11 +11,8 @@ from spotkeeper.domain.load.digest import SearchLog, digest, sent_iso
 from spotkeeper.domain.load.load import Cluster
 from spotkeeper.observability import COUNTS, LEVELS, TurnFailed
 from tests.builders import TABLE, at
-from tests.functions.conftest import Stage, document
+from tests.functions.conftest import Metrics, Stage, StageOf, document
 from tests.search_logs import log
-
-type StageOf = Callable[..., Stage]
-type Metrics = Callable[[str], dict[str, float]]
 
 
 def serve(stage: Stage, fleet: str, share: float) -> None:

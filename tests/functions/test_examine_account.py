@@ -2,17 +2,14 @@
 
 import json
 import logging
-from collections.abc import Callable
 
 import pytest
 from moto.servicequotas.responses import ServiceQuotasResponse
 
 from functions.examine_account.app import handler as examine_account
 from spotkeeper.border.settings import SettingsError
-from tests.functions.conftest import Stage
+from tests.functions.conftest import Stage, StageOf
 from tests.operator.command import STACK, deploy
-
-type StageOf = Callable[..., Stage]
 
 
 @pytest.fixture

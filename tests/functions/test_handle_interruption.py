@@ -1,7 +1,6 @@
 """handle_interruption as Lambda calls it: events, strangers, repetition."""
 
 import json
-from collections.abc import Callable
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -13,10 +12,7 @@ from functions.handle_interruption.app import handler
 from spotkeeper import wiring
 from spotkeeper.ports import Throttled
 from tests.builders import at
-from tests.functions.conftest import NONCE, Stage, document, slow_down
-
-type StageOf = Callable[..., Stage]
-type Metrics = Callable[[str], dict[str, float]]
+from tests.functions.conftest import NONCE, Metrics, Stage, StageOf, document, slow_down
 
 EVENTS = Path(__file__).parents[2] / "events"
 STRANGER = "i-0838c23d20458e79c"

@@ -103,6 +103,11 @@ class Account:
             if instance["State"]["Name"] == "running"
         ]
 
+    def lose_item(self) -> None:
+        """Lose the job's item, and have it rebuilt from its tags."""
+        JobItems(boto3.client("dynamodb", "us-east-1"), TABLE, tuple).delete("resnet")
+        self.jobs.recover("resnet", "tags", self.now, self.confirmed.append)
+
     def put(self, key: str, body: object) -> None:
         text = body if isinstance(body, bytes) else json.dumps(body).encode()
         self.s3.put_object(Bucket=BUCKET, Key=f"jobs/resnet/{key}", Body=text)
@@ -398,9 +403,7 @@ def test_a_lost_item_is_rebuilt_from_the_bucket_and_tags(account: Account) -> No
     head = {"generation": 1, "attempt": 1, "step": "9", "files": [], "done": False,
             "exit_code": None}  # fmt: skip
     account.put("head.json", head)
-    table = JobItems(boto3.client("dynamodb", "us-east-1"), TABLE, tuple)
-    table.delete("resnet")
-    account.jobs.recover("resnet", "tags", account.now, account.confirmed.append)
+    account.lose_item()
     account.tick()
     account.tick()
     [machine] = account.machines()
@@ -435,8 +438,7 @@ def test_a_lost_item_of_a_kept_root_is_rebuilt_and_the_root_is_kept(account: Acc
     account.start(ROOT)
     account.tick()
     [first] = account.machines()
-    JobItems(boto3.client("dynamodb", "us-east-1"), TABLE, tuple).delete("resnet")
-    account.jobs.recover("resnet", "tags", account.now, account.confirmed.append)
+    account.lose_item()
     for _ in range(3):
         account.tick()
     [image] = account.ec2.describe_images(Owners=["self"])["Images"]
@@ -446,8 +448,7 @@ def test_a_lost_item_of_a_kept_root_is_rebuilt_and_the_root_is_kept(account: Acc
     [second] = account.machines()
     assert second["ImageId"] == image["ImageId"]
     # And once more, while an image and no other root than that of the machine is there.
-    JobItems(boto3.client("dynamodb", "us-east-1"), TABLE, tuple).delete("resnet")
-    account.jobs.recover("resnet", "tags", account.now, account.confirmed.append)
+    account.lose_item()
     for _ in range(3):
         account.tick()
     [third] = account.machines()
@@ -461,8 +462,7 @@ def test_a_lost_item_of_a_volume_is_rebuilt_and_the_volume_is_written_on(account
     [machine] = account.machines()
     name = machine["tags"]["spotkeeper:volume"]
     account.tick({"event": "proved", "volume": name})
-    JobItems(boto3.client("dynamodb", "us-east-1"), TABLE, tuple).delete("resnet")
-    account.jobs.recover("resnet", "tags", account.now, account.confirmed.append)
+    account.lose_item()
     assert machine["InstanceId"] in account.confirmed[0]
     assert name in account.confirmed[0]
     account.tick()

@@ -23,9 +23,8 @@ from spotkeeper.turns.keep_ledger import LedgerPorts
 from spotkeeper_lab.cloud.values import Physics
 from spotkeeper_operator.cost import unread
 from tests.builders import NOON, TABLE
-from tests.functions.conftest import A, Stage, slow_down
+from tests.functions.conftest import A, Stage, StageOf, slow_down
 
-type StageOf = Callable[..., Stage]
 SPOT_USD, ON_DEMAND_USD = 0.3, 1.0
 BOOK = PriceBook(
     spot={A: PriceSeries(at=(NOON,), usd=(SPOT_USD,))}, on_demand={"g5.xlarge": ON_DEMAND_USD}

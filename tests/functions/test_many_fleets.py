@@ -11,9 +11,8 @@ from functions.check_availability.app import handler as availability
 from functions.check_health.app import handler as health
 from spotkeeper.observability import TurnFailed
 from spotkeeper.turns.turn import FLEETS_AN_INVOCATION
-from tests.functions.conftest import ACCOUNT, Stage, slow_down
+from tests.functions.conftest import ACCOUNT, Stage, StageOf, slow_down
 
-type StageOf = Callable[..., Stage]
 type Handler = Callable[..., Any]
 
 CONTROLLERS = pytest.mark.parametrize(

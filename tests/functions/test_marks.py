@@ -1,7 +1,6 @@
 """What tags can make Spotkeeper end: nothing that it did not take out of a group itself."""
 
 import json
-from collections.abc import Callable
 
 import boto3
 import pytest
@@ -11,9 +10,8 @@ from functions.check_health.app import handler as check_health
 from functions.handle_interruption.app import handler as handle_interruption
 from spotkeeper_lab.cloud.values import Physics
 from tests.builders import at
-from tests.functions.conftest import NONCE, PATH, TABLE, Stage, document
+from tests.functions.conftest import NONCE, PATH, TABLE, Stage, StageOf, document
 
-type StageOf = Callable[..., Stage]
 OLD = at(-86_400).isoformat()
 
 

@@ -2,7 +2,6 @@
 
 import json
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,7 @@ from spotkeeper.domain.load.request_queue import QueueLength, QueueLook
 from spotkeeper_lab.cloud.values import Physics
 from spotkeeper_worker.agent.queue_look import look, parse_address
 from tests.builders import at
-from tests.functions.conftest import Stage, document
+from tests.functions.conftest import Metrics, Stage, StageOf, document
 from tests.functions.test_check_health import served
 from tests.functions.test_collect_search_logs import record
 from tests.search_logs import packed
@@ -26,9 +25,6 @@ from tests.worker.brokers import redis
 
 PROMISE = {"wait_s": 10, "share": 0.95}
 START_S, COLD_START_S = 600, 240
-
-type StageOf = Callable[..., Stage]
-type Metrics = Callable[[str], dict[str, float]]
 
 
 class Quiet:

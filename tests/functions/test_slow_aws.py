@@ -9,9 +9,7 @@ import pytest
 from functions.check_availability.app import handler as availability
 from functions.check_health.app import handler as health
 from spotkeeper.observability import TurnFailed
-from tests.functions.conftest import Stage, document, slow_down
-
-type StageOf = Callable[..., Stage]
+from tests.functions.conftest import Stage, StageOf, document, slow_down
 
 # All spot capacity goes at minute 16.
 LOSES_ALL = ((0.0, 40), (960.0, 0))

@@ -1,7 +1,6 @@
 """A turn has the next one happen when a warm backfill is due: through the queue, on moto."""
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 import boto3
@@ -11,9 +10,7 @@ from moto.sqs.models import sqs_backends
 from functions.check_availability.app import handler
 from spotkeeper_lab.cloud.values import Physics
 from tests.builders import at
-from tests.functions.conftest import ACCOUNT, Stage, document
-
-type StageOf = Callable[..., Stage]
+from tests.functions.conftest import ACCOUNT, Stage, StageOf, document
 
 EVENTS = Path(__file__).parents[2] / "events"
 WAKE_UP = json.loads((EVENTS / "wake_up.json").read_text().replace("main", "ocr"))

@@ -216,17 +216,11 @@ def test_the_spot_requests_of_the_asked_instances_are_read_in_pages(aws: Aws) ->
 @pytest.mark.parametrize(
     ("state", "phase"),
     [
-        ("Pending", Phase.LAUNCHING),
-        ("Pending:Wait", Phase.LAUNCHING),
-        ("Pending:Proceed", Phase.LAUNCHING),
+        *((f"Pending{step}", Phase.LAUNCHING) for step in ("", ":Wait", ":Proceed")),
         ("InService", Phase.IN_SERVICE),
-        ("Terminating", Phase.LEAVING),
-        ("Terminating:Wait", Phase.LEAVING),
-        ("Detaching", Phase.LEAVING),
-        ("Standby", Phase.LEAVING),
-        ("Warmed:Stopped", Phase.LEAVING),
-        ("Quarantined", Phase.LEAVING),
-        ("SomethingNew", Phase.LEAVING),
+        *((f"Terminating{step}", Phase.LEAVING) for step in ("", ":Wait")),
+        *((it, Phase.LEAVING) for it in ("Detaching", "Standby", "Warmed:Stopped")),
+        *((it, Phase.LEAVING) for it in ("Quarantined", "SomethingNew")),
     ],
 )
 def test_a_lifecycle_state_that_nobody_knows_is_not_serving(
