@@ -69,7 +69,7 @@ def digest_of(logs: Sequence[SearchLog], sent_at: datetime = SENT) -> LoadDigest
 def worker(name: str, instance_id: str = "", **seen: Any) -> WorkerLoad:
     """A worker of an instance, or on premises, that finished something just now."""
     cluster = Cluster.AWS if instance_id else Cluster.ONPREM
-    told = {"last_finished": SENT} | seen
+    told: Any = {"last_finished": SENT} | seen
     return WorkerLoad(worker_id=name, cluster=cluster, instance_id=instance_id, **told)
 
 

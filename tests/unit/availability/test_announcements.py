@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from spotkeeper.domain.availability.announcements import (
     UNSENT_AT_MOST,
     Announced,
-    State,
     announce,
 )
 from spotkeeper.domain.decision import Action, Controller, DecisionRecord
@@ -121,11 +120,3 @@ def test_what_is_not_sent_keeps_its_id_and_is_bounded(records: list[DecisionReco
         assert [*(e.id for e in kept.unsent), *(e.id for e in new)][-UNSENT_AT_MOST:] == ids
         assert len({e.id for e in new}) == len(new)
         kept = after
-
-
-def test_an_id_depends_on_fleet_state_and_time_alone() -> None:
-    one = announce(Announced(), record(), Control()).unsent[0]
-    assert one.state is State.WHOLE
-    assert replace(one, reason="another").id == one.id
-    others = (replace(one, fleet="a"), replace(one, state=State.SHORT), replace(one, at=at(1)))
-    assert one.id not in {other.id for other in others}

@@ -56,19 +56,6 @@ def test_a_failure_class_decides_how_far_the_backfill_goes(
     assert (decision.on_demand_desired, decision.alarms) == (wanted, alarms)
 
 
-def test_capacity_among_the_failures_lifts_the_configuration_cap() -> None:
-    failures = (failure(FailureClass.CONFIGURATION), failure(FailureClass.CAPACITY))
-    decision = turn(0, group("spot", 4), group("on-demand", 0), STEADY, spot_failures=failures)
-    assert decision.on_demand_desired == 4
-
-
-def test_a_configuration_failure_does_not_take_away_what_is_backfilled() -> None:
-    on_demand = group("on-demand", 4, instances(BACK[:4]))
-    failures = (failure(FailureClass.CONFIGURATION),)
-    decision = turn(0, group("spot", 4), on_demand, STEADY, spot_failures=failures)
-    assert (decision.action, decision.on_demand_desired) == (Action.HOLD, 4)
-
-
 def test_the_backfill_stays_within_the_operators_and_the_groups_maximum() -> None:
     tight = fleet(on_demand_max=3)
     decision = turn(
@@ -99,27 +86,6 @@ def test_backfill_goes_only_after_spot_has_settled() -> None:
     assert turn(89, spot, on_demand, served.memory).action is Action.HOLD
     settled = turn(90, spot, on_demand, served.memory)
     assert (settled.action, settled.ends) == (Action.RELEASE, (BACK[0],))
-
-
-def test_a_warned_loss_during_the_settle_time_starts_it_again() -> None:
-    on_demand = group("on-demand", 1, instances(BACK[:1]))
-    spot = group("spot", 4, instances(SPOT[:4]))
-    served = turn(60, spot, on_demand, STEADY)
-    warned = turn(80, spot, on_demand, served.memory, warned={SPOT[3]: at(80)})
-    back = turn(100, group("spot", 4, instances([*SPOT[:3], SPOT[4]])), on_demand, warned.memory)
-    replaced = group("spot", 4, instances([*SPOT[:3], SPOT[4]]))
-    assert turn(129, replaced, on_demand, back.memory).action is Action.HOLD
-    assert turn(130, replaced, on_demand, back.memory).action is Action.RELEASE
-
-
-def test_a_warm_group_stands_in_for_what_is_only_launching() -> None:
-    warm = fleet(availability=AvailabilityPolicy(on_demand_warm=True))
-    _, memory = whole()
-    replacing = group("spot", 4, instances(SPOT[:3], SPOT[4:5]))
-    decision = turn(0, replacing, group("on-demand", 0), memory, warm)
-    assert decision.on_demand_desired == 1
-    growing = group("spot", 5, instances(SPOT[:4], SPOT[4:5]))
-    assert turn(0, growing, group("on-demand", 0), memory, warm).action is Action.HOLD
 
 
 def test_a_failure_of_an_earlier_gap_does_not_lift_the_configuration_cap() -> None:
@@ -552,13 +518,6 @@ def test_a_dead_instance_that_its_group_still_lists_is_a_surprise() -> None:
     back = group("on-demand", 1)
     again = turn(10, listed, back, lost.memory, ELEVATED, taken=frozenset(SPOT[:1]))
     assert sum(loss.count for loss in again.memory.risk.losses) == 1
-
-
-def test_a_dead_instance_that_was_warned_is_none() -> None:
-    kept = fleet(availability=AvailabilityPolicy(early_replacement=False))
-    warned = turn(0, members(*SPOT[:4]), NONE, SETTLED, kept, warned={SPOT[0]: at(0)})
-    dead = turn(120, members(*SPOT[:4]), NONE, warned.memory, kept, taken=frozenset(SPOT[:1]))
-    assert dead.memory.risk.losses == ()
 
 
 # --- an operator's desired capacity -----------------------------------------------------------

@@ -202,28 +202,12 @@ def test_requests_that_fail_at_once_are_no_measure_of_speed() -> None:
     assert diagnosed(load(paced(SPOT[0], 2.0), *failing)).reasons == {}
 
 
-def test_slow_needs_peers_of_the_same_kind() -> None:
-    rack = [replace(it, served_s=9.0) for it in onprem(9)]
-    pair = (group("spot", 2, instances(SPOT[:2])), group("on-demand", 0))
-    seen = load(paced(SPOT[0], 9.0), paced(SPOT[1], 1.0), *rack)
-    assert diagnosed(seen, groups=pair).reasons == {}
-
-
 def test_a_turn_that_goes_round_again_has_not_observed_twice() -> None:
     seen = load(*busy(*SPOT[1:]))
     first = diagnosed(seen, memory=HUNG)
     assert diagnosed(seen, memory=first.memory).replace == ()
     soon = load(*busy(*SPOT[1:], seconds=29), seconds=29)
     assert diagnosed(soon, memory=first.memory).replace == ()
-
-
-def test_a_suspect_that_works_again_starts_afresh() -> None:
-    first = diagnosed(load(*busy(*SPOT[1:])), memory=HUNG)
-    reported = replace(first.memory, expected={})
-    well = diagnosed(load(*busy(*SPOT, seconds=60), seconds=60), memory=reported)
-    assert well.memory.suspects == {}
-    ill = load(*busy(*SPOT[1:], seconds=600), worker(SPOT[0], last=60), seconds=600)
-    assert diagnosed(ill, memory=passed(SPOT[0], of=well.memory)).replace == ()
 
 
 def test_the_last_check_spares_who_works_in_freshly_read_logs() -> None:
@@ -284,13 +268,6 @@ def test_nobody_is_replaced_without_reason_second_look_and_budget(
 # --- Who is silent and who only idles: requests that passed a worker by, and none that did ---
 
 
-def test_one_long_request_is_no_silence() -> None:
-    hung = replace(HUNG, last_logs={SPOT[0]: at(-300)})
-    assert set(diagnosed(load(*busy(*SPOT[1:])), memory=hung).reasons) == {SPOT[0]}
-    slow = replace(HUNG, last_logs={SPOT[0]: at(-299)})
-    assert diagnosed(load(*busy(*SPOT[1:])), memory=slow).reasons == {}
-
-
 @pytest.mark.parametrize(("by", "suspect"), [(0.0, False), (13.9, False), (14.0, True)])
 def test_an_idle_worker_is_idle_and_not_silent(by: float, suspect: bool) -> None:
     seen = load(*busy(*SPOT[1:]))
@@ -304,17 +281,6 @@ def half_silent(for_s: float = 900, **changes: Any) -> HealthMemory:
 
 
 AT_EASE = replace(load(*busy(*SPOT[3:])), load_rate={Cluster.AWS: 0.5})
-
-
-def test_half_the_fleet_at_once_rather_lost_its_logs_unless_the_others_are_busy() -> None:
-    half = half_silent()
-    diagnosis = diagnosed(AT_EASE, memory=half)
-    assert set(diagnosis.reasons) == set(SPOT[:3])
-    assert (diagnosis.logs_missing, diagnosis.replace, diagnosis.memory.silent) == (3, (), ())
-    busy_all = replace(AT_EASE, load_rate={Cluster.AWS: 1.0})
-    assert diagnosed(busy_all, memory=half).replace == tuple(SPOT[:2])
-    two = passed(*SPOT[:2], of=half)
-    assert diagnosed(AT_EASE, memory=two).replace == tuple(SPOT[:2])
 
 
 def test_of_half_the_fleet_one_is_replaced_late_and_the_others_once_its_successor_reports() -> None:
@@ -475,13 +441,6 @@ def test_a_queue_in_use_shows_that_requests_have_not_stopped_with_their_logs(
     assert diagnosed(load(), memory=memory).memory.unheard == unheard
 
 
-def test_who_is_launching_was_not_heard_of_when_it_comes_into_service() -> None:
-    """Between two health turns an instance may serve as far as anybody can tell."""
-    new = ids("b", 1)[0]
-    memory = replace(OLD, starting={new: at(-90)}, flow=LogFlow(newest=at(-1), lately=1.0))
-    assert diagnosed(load(*busy(*SPOT)), memory=memory).memory.unheard == (new,)
-
-
 @pytest.mark.parametrize(
     ("lately", "turned", "unknown"),
     [(1.0, -180, ["b"]), (1.0, -300, ["b"]), (1.0, -310, []), (0.0, -180, [])],
@@ -575,12 +534,6 @@ def test_who_never_reported_serves_where_requests_are_taken(waiting: int, in_fli
     queue = QueueMemory(length=QueueLength(waiting=waiting, in_flight=in_flight))
     diagnosis = diagnosed(load(), memory=nobody_reports(queue))
     assert (diagnosis.reasons, diagnosis.memory.unreported) == ({}, {})
-
-
-def test_logs_that_stop_for_all_replace_nobody() -> None:
-    memory = nobody_reports(None)
-    one_worked = {i: since for i, since in memory.starting.items() if i != SPOT[5]}
-    assert diagnosed(load(), memory=replace(memory, starting=one_worked)).replace == ()
 
 
 def test_a_fleet_whose_requests_ended_does_not_replace_its_instances_all_night() -> None:

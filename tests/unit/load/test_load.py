@@ -37,12 +37,6 @@ def test_load_rate_is_busy_time_over_the_window() -> None:
     assert load.newest == before(70)
 
 
-def test_busy_time_before_the_window_is_cut_off() -> None:
-    [worker] = summarise([digest_of([log(400, 150)])], SENT, 300).workers
-    assert (worker.busy_s, worker.capacity_s) == (150, 150)
-    assert (worker.served_s, worker.finished) == (250, 1)
-
-
 def test_a_worker_that_came_late_has_capacity_from_its_first_busy_slot() -> None:
     [worker] = summarise([digest_of([log(95, 60)])], SENT, 300).workers
     assert (worker.busy_s, worker.capacity_s) == (35, 100)
@@ -61,13 +55,6 @@ def test_clusters_are_told_apart() -> None:
     load = summarise([digest_of(logs)], SENT, 300)
     assert load.load_rate == {Cluster.ONPREM: pytest.approx(90 / 600), Cluster.AWS: 0.1}
     assert load_rate(load.workers) == pytest.approx(120 / 900)
-
-
-def test_an_id_used_twice_counts_its_time_once_and_says_so() -> None:
-    both = [log(300, 200), log(300, 200, request_id="other"), log(10, 9)]
-    [worker] = summarise([digest_of(both)], SENT, 300).workers
-    assert (worker.busy_s, worker.served_s) == (101, 201)
-    assert worker.load_rate <= 1
 
 
 def test_a_worker_with_slots_is_busy_with_as_many_requests_as_it_has() -> None:

@@ -9,13 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spotkeeper.domain.load.digest import (
-    LATE_AFTER_S,
     MAX_SKEW_S,
     MAX_WORKERS,
     NotDigestible,
     SearchLog,
     Status,
-    digest,
     sent_iso,
 )
 from spotkeeper.domain.load.load import SLOT_MS, Cluster, milliseconds
@@ -74,21 +72,6 @@ def test_requests_are_counted_by_how_they_ended() -> None:
     assert (worker.ok, worker.error, worker.timeout) == (1, 2, 1)
 
 
-def test_each_fleet_has_its_digest() -> None:
-    logs = [log(3, 2, fleet="b"), log(3, 2, fleet="a"), log(5, 4)]
-    digests = digest(logs, SENT, "b")
-    assert [(each.fleet, each.count) for each in digests] == [("a", 1), ("b", 2)]
-    assert len({each.key for each in digests}) == 2
-
-
-def test_two_instances_may_name_their_workers_alike() -> None:
-    logs = [
-        log(9, 1, cluster=Cluster.AWS, instance_id="i-0000000000000000a"),
-        log(9, 1, cluster=Cluster.AWS, instance_id="i-0000000000000000b"),
-    ]
-    assert [worker.ok for worker in digest_of(logs).workers] == [1, 1]
-
-
 def test_the_key_tells_when_and_what() -> None:
     key = digest_of([log(9, 1)]).key
     assert key.startswith("2026-11-20T12:00:00.000Z#")
@@ -96,40 +79,10 @@ def test_the_key_tells_when_and_what() -> None:
     assert digest_of([log(9, 1, request_id="other")]).key != key
 
 
-def test_equal_logs_have_equal_content_whenever_they_are_sent() -> None:
-    first, second = (digest_of([log(9, 1)], SENT + timedelta(seconds=s)) for s in (0, 60))
-    assert first.content == second.content
-    assert first.key < second.key
-
-
 def test_keys_are_in_utc() -> None:
     local = SENT.astimezone(timezone(timedelta(hours=2)))
     assert sent_iso(local) == "2026-11-20T12:00:00.000Z"
     assert digest_of([log(9, 1)], local).key == digest_of([log(9, 1)]).key
-
-
-def test_logs_from_the_future_are_shifted_back_together() -> None:
-    ahead = digest_of([log(20, -30, request_id="a"), log(80, 10, request_id="b")])
-    right = digest_of([log(50, 0, request_id="a"), log(110, 40, request_id="b")])
-    assert (ahead.skewed, right.skewed) == (2, 0)
-    assert ahead.workers == right.workers
-    assert ahead.arrivals == right.arrivals
-    assert ahead.service == right.service
-
-
-def test_each_worker_has_its_own_clock() -> None:
-    """A clock that is ten minutes ahead shifts nobody else's logs."""
-    right, ahead = log(20, 10, request_id="a"), log(-580, -600, request_id="b", worker="gpu-9")
-    both = digest_of([right, ahead])
-    assert both.skewed == 1
-    assert both.workers[0] == digest_of([right]).workers[0]
-    assert both.workers[1].last_finished == SENT
-
-
-def test_a_clock_of_its_own_does_not_make_requests_wait() -> None:
-    """The arrival was stamped by a clock that is right, the rest by one ten minutes ahead."""
-    waited = replace(log(-580, -600), enqueued_at=SENT - timedelta(seconds=22))
-    assert digest_of([waited]).waits.total_ms == 2000
 
 
 def test_a_time_a_day_ahead_is_no_clock_and_refused_by_name() -> None:
@@ -158,20 +111,6 @@ def test_no_time_is_negative_however_clocks_disagree(
     found = digest_of([skewed])
     assert (found.waits.total_ms, found.service.total_ms) == (0, 0)
     assert found.workers[0].busy_ms == {}
-
-
-def test_late_logs_are_counted_and_nothing_else() -> None:
-    both = digest_of([log(LATE_AFTER_S + 2, LATE_AFTER_S + 1), log(9, 1)])
-    assert (both.count, both.late) == (1, 1)
-    assert both.workers == digest_of([log(9, 1)]).workers
-    only_late = digest_of([log(86_400, LATE_AFTER_S + 1)])
-    assert (only_late.count, only_late.workers, only_late.arrivals) == (0, (), {})
-
-
-def test_a_day_long_request_keeps_the_digest_small() -> None:
-    one = digest_of([log(86_000, 1, waited=300)])
-    assert one.arrivals == {}
-    assert len(one.workers[0].busy_ms) <= LATE_AFTER_S * 1000 // SLOT_MS + 1
 
 
 def test_too_many_workers_are_refused_by_name() -> None:

@@ -65,10 +65,6 @@ def test_only_whole_steps_that_have_settled_are_added() -> None:
     assert after(steady(15), settled, history).work_ms == (12_000,) * 15
 
 
-def test_nothing_is_added_before_the_first_log() -> None:
-    assert after([]) is FRESH
-
-
 def test_steps_that_no_turn_saw_are_quiet_and_a_day_is_kept() -> None:
     later, away = SENT + timedelta(hours=1), SENT + timedelta(days=99)
     history = after(steady(15, later), later, after(steady(15)))

@@ -166,18 +166,7 @@ def test_a_look_that_is_met_again_proves_nothing() -> None:
     assert (once.empty_looks, quiet_s(once, at(0))) == (1, 0)
 
 
-def test_each_new_look_counts() -> None:
-    looks = [told_by_agent(60 * minute - 20) for minute in range(-10, 1)]
-    assert quiet_s(watched(looks), at(0)) == 600
-
-
 def test_a_request_logged_since_ends_the_quiet_though_the_look_is_old() -> None:
     looks = [told_by_agent(60 * minute - 20) for minute in range(-10, 0)]
     memory = watch_queue(watched(looks), looks[-1], at(-5), 0.0, at(0))
     assert memory.empty_since == at(-5)
-
-
-def test_what_waits_is_known_from_a_look_that_is_met_again() -> None:
-    length = known_length(watched([told_by_agent(-30, 4)] * 2))
-    assert length is not None
-    assert length.waiting == 4

@@ -96,12 +96,6 @@ def test_aws_charges_nothing_for_an_interrupted_first_hour_and_a_minute_at_least
     assert found.unpriced_h == 0
 
 
-def test_of_a_free_hour_no_part_is_charged() -> None:
-    item = replace(ITEM, until=hour(0.9), ended_by=EndedBy.AWS)
-    parts = [*priced([item], BOOK, hour(0), hour(0.5)), *priced([item], BOOK, hour(0.5), hour(2))]
-    assert [part.paid for part in parts] == [0.0, 0.0]
-
-
 def test_what_the_group_terminated_ends_then_although_ec2_forgot_it() -> None:
     (item,) = entries("ocr", [ITEM], {}, hour(9), ends={"i-1": hour(2)})
     assert (item.until, item.ended_by) == (hour(2), EndedBy.UNKNOWN)

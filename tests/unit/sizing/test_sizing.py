@@ -79,10 +79,6 @@ def test_requests_that_cost_almost_nothing_still_need_a_worker() -> None:
     assert workers_needed(replace(load(0.0), arrival_rate=0.01), 0.7, 0) == 1
 
 
-def test_busy_workers_are_load_even_when_nothing_that_arrived_lately_has_finished() -> None:
-    assert workers_needed(replace(load(0.0), workers=working(2, 300.0)), 0.7, 0) == 3
-
-
 @pytest.mark.parametrize(
     ("busy_s", "waited_s", "desired"),
     [
@@ -157,20 +153,6 @@ def test_more_load_raises_the_group_at_once() -> None:
     )
 
 
-def test_the_spares_of_the_availability_controller_stay_on_top() -> None:
-    held = sized(load(2.8), 5, spares=1)
-    assert (held.action, held.spot_desired) == (Action.HOLD, 5)
-    raised = sized(load(4.2), 5, spares=1)
-    assert (raised.workers, raised.spot_desired) == (6, 7)
-    assert raised.request is not None
-    assert (raised.request.need, raised.request.spare) == (6, 1)
-
-
-def test_a_group_of_the_right_size_is_held() -> None:
-    sizing = sized(load(2.8))
-    assert (sizing.action, sizing.rule, sizing.spot_desired) == (Action.HOLD, "at target", 4)
-
-
 def test_less_load_lowers_the_group_only_after_the_stabilisation_window() -> None:
     high = sized(load(7.0), 10)
     low = sized(load(2.1, 60), 10, memory=high.memory)
@@ -179,13 +161,6 @@ def test_less_load_lowers_the_group_only_after_the_stabilisation_window() -> Non
     assert almost.spot_desired == 10
     after = sized(load(2.1, 900), 10, memory=almost.memory)
     assert (after.action, after.spot_desired) == (Action.RESIZE, 3)
-
-
-def test_a_burst_within_the_window_keeps_what_it_needed() -> None:
-    quiet = sized(load(2.1), 3)
-    burst = sized(load(4.2, 60), 3, memory=quiet.memory)
-    calm = sized(load(2.1, 120), 6, memory=burst.memory)
-    assert (burst.spot_desired, calm.spot_desired) == (6, 6)
 
 
 @pytest.mark.parametrize(("age_s", "stale"), [(0, False), (180, False), (180.1, True), (9e9, True)])
@@ -212,24 +187,10 @@ def test_silence_does_not_forget_what_was_needed() -> None:
     assert [(held.workers, held.at) for held in silent.memory.needed] == [(10, at(400))]
 
 
-def test_live_workers_on_premises_are_used_first() -> None:
-    some, many = (replace(fleet(), onprem_workers=count) for count in (3, 12))
-    assert sized(load(7.0, onprem=3), of=some).spot_desired == 7
-    assert sized(load(7.0, onprem=3), of=many).spot_desired == 7
-    enough = sized(load(7.0, onprem=12), of=many)
-    assert (enough.spot_desired, enough.action) == (0, Action.RESIZE)
-
-
 def test_workers_on_premises_appear_by_their_logs_up_to_the_number_that_is_known() -> None:
     assert sized(load(7.0, onprem=3), of=fleet()).spot_desired == 7
     some = replace(fleet(), onprem_workers=3)
     assert sized(load(7.0, onprem=400), of=some).spot_desired == 7
-
-
-@pytest.mark.parametrize(("workers_per_instance", "instances"), [(1, 10), (2, 5), (3, 4), (16, 1)])
-def test_instances_carry_several_workers(workers_per_instance: int, instances: int) -> None:
-    many = fleet(workers_per_instance=workers_per_instance)
-    assert sized(load(7.0), of=many).spot_desired == instances
 
 
 def test_the_size_stays_within_the_operators_and_the_groups_bounds() -> None:

@@ -31,7 +31,6 @@ from tests.search_logs import FLEET, SENT, before, digest_of, log, worker
 
 FRESH = HealthMemory()
 SETTLED = HealthMemory(needed=(Needed(at=at(-800), workers=1),))
-PROMISE = Objective(wait_s=10, share=0.95)
 
 
 def promised(
@@ -87,20 +86,6 @@ def test_the_fewest_workers_that_keep_the_promise_are_asked_for() -> None:
     assert sizing.reason.endswith(f", 0 on premises: spot 4 -> {sizing.workers}")
 
 
-def test_without_an_outlook_or_an_objective_the_load_rate_sizes() -> None:
-    load = replace(logged(), offered=7.0, arrival_rate=3.5)
-    assert size(load, promised(), group("spot", 4), 0, FRESH, at(0)).rule == "load rate"
-    assert sized(summary(70.0), of=fleet(), load=load).spot_desired == 10
-
-
-def test_workers_on_premises_come_first_and_instances_carry_several() -> None:
-    need = sized(summary(7.0)).workers
-    own = replace(promised(), onprem_workers=9)
-    assert sized(summary(7.0), of=own, load=logged(onprem=3)).spot_desired == need - 3
-    assert sized(summary(7.0), of=promised(per=3)).spot_desired == -(-need // 3)
-    assert sized(summary(0.5), of=own, load=logged(onprem=9)).spot_desired == 0
-
-
 def test_a_worker_that_serves_several_at_once_counts_as_many() -> None:
     need = sized(summary(70.0)).workers
     batching = replace(promised(per=2), slots=16)
@@ -130,18 +115,6 @@ def test_a_bound_that_does_not_hold_the_need_says_by_how_much() -> None:
     assert (sizing.spot_desired, sizing.rule) == (5, "spot maximum")
     assert sizing.missing == sizing.workers - 5 > 0
     assert f"the bound of 5 is {sizing.missing} short" in sizing.reason
-
-
-def test_spares_stay_on_top_and_are_no_need() -> None:
-    need = sized(summary(7.0)).workers
-    held = sized(summary(7.0), need + 2, spares=2)
-    assert (held.action, held.spot_desired) == (Action.HOLD, need + 2)
-
-
-def test_nothing_is_given_back_while_requests_wait() -> None:
-    assert sized(summary(7.0, wait_s=12.0), 30).spot_desired == 30
-    backfilled = sized(summary(7.0, wait_s=12.0), 30, serving=45)
-    assert backfilled.spot_desired == 30
 
 
 def test_silence_holds_and_is_remembered() -> None:

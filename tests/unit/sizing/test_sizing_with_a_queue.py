@@ -73,27 +73,6 @@ def test_quiet_for_long_enough_gives_the_cloud_part_back(of: Fleet) -> None:
 
 
 @RULES
-@given(desired=st.integers(0, 8), waiting=st.none() | st.integers(0, 50))
-def test_missing_logs_never_scale_in(of: Fleet, desired: int, waiting: int | None) -> None:
-    queue = None if waiting is None else holding(waiting)
-    sizing = sized(of, queue, desired)
-    assert sizing.spot_desired >= desired
-    assert sizing.spot_desired >= (1 if waiting else 0)
-
-
-@RULES
-def test_down_to_the_minimum_where_zero_is_not_allowed(of: Fleet) -> None:
-    of = replace(of, bounds=Bounds(spot_min=2, spot_max=9, on_demand_max=9))
-    sizing = sized(of, quiet(900))
-    assert (sizing.spot_desired, sizing.rule) == (2, "spot minimum")
-
-
-@RULES
-def test_spares_outlast_the_quiet(of: Fleet) -> None:
-    assert sized(of, quiet(900), 5, spares=1).spot_desired == 1
-
-
-@RULES
 @pytest.mark.parametrize(
     ("waiting", "service_s", "workers"), [(1, 2.0, 1), (1, 0.0, 1), (800, 0.0, 1), (800, 2.0, 6)]
 )
@@ -117,18 +96,6 @@ def test_a_wake_within_the_bound(of: Fleet) -> None:
     of = replace(of, bounds=Bounds(spot_min=0, spot_max=3, on_demand_max=9))
     sizing = sized(of, holding(800), 0)
     assert (sizing.spot_desired, sizing.missing) == (3, 3 if of.objective else 0)
-
-
-@RULES
-def test_messages_without_logs_hold_and_ring_once_somebody_serves(of: Fleet) -> None:
-    for queue in (holding(1), holding(0, in_flight=1)):
-        sizing = sized(of, queue)
-        assert (sizing.action, sizing.rule, sizing.stale) == (
-            Action.HOLD,
-            "stale search logs",
-            True,
-        )
-    assert not sized(of, holding(0, in_flight=1), 0).stale
 
 
 @RULES

@@ -100,13 +100,6 @@ def test_while_no_request_is_known_the_fleet_holds() -> None:
     assert size(nothing, live=6, booting=2).workers == 8
 
 
-def test_the_bound_holds_and_the_reason_says_by_how_much_the_promise_is_missed() -> None:
-    need = size(steady(31.0), policy=replace(POLICY, max_workers=31))
-    assert need.workers == 31
-    assert need.missing >= 1
-    assert f"the bound of 31 is {need.missing} short" in need.reason
-
-
 def test_a_backlog_is_drained_and_nothing_is_given_back_while_it_lasts() -> None:
     calm = steady(10.0)
     waiting = replace(calm, newest_wait_s=60.0)
@@ -127,10 +120,6 @@ def test_a_step_is_seen_in_the_seconds_of_it_that_were_served() -> None:
     )
     assert 40 <= size(load, live=2).workers <= 80
     assert size(replace(load, newest_wait_s=30.0, newest_start_age_s=90.0), live=2).workers < 20
-
-
-def test_waits_longer_than_the_window_still_scale_out() -> None:
-    assert size(replace(steady(2.0), newest_wait_s=1_200.0), live=2).workers > 8
 
 
 def test_a_known_queue_counts() -> None:

@@ -49,11 +49,6 @@ def test_a_launch_takes_from_first_seen_to_in_service() -> None:
     assert start_up_s(third) == 260
 
 
-def test_the_default_holds_until_a_launch_was_seen() -> None:
-    assert start_up_s(HealthMemory()) == 240
-    assert watched(HealthMemory(), 0, serving=(A,)).start_ups == ()
-
-
 def test_those_that_served_before_anyone_looked_are_not_starting() -> None:
     known = HealthMemory(in_service_since={A: at(-9000)})
     assert watched(known, 0, serving=(A, C)).starting == {C: at(0)}

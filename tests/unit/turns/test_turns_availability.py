@@ -159,17 +159,6 @@ def test_fifty_warnings_in_a_second_are_read_for_once_and_none_is_lost() -> None
     assert calls.count("failures") <= 4
 
 
-def test_the_end_of_what_served_is_no_failed_launch() -> None:
-    """One interruption's status would lift the cap of a group that is misconfigured."""
-    fleet = Scenario(a=((0.0, 4), (1200.0, 3)), policy=CALM)
-    fleet.to(1200)
-    gone = [r.instance_id for r in fleet.cloud.spot_requests()]
-    assert gone
-    records = [r for r in fleet.states.records if r.at == instant(1200)]
-    assert records
-    assert not any("instance-terminated" in text for r in records for text in r.failures)
-
-
 # --- chains of wake-ups -----------------------------------------------------------------------
 
 WARM = Physics(cold_start_s=120, warm_start_s=30.0, warm_pool=8)

@@ -83,20 +83,6 @@ def test_stale_logs_change_nothing_and_raise_alarms(known: bool, minute: int) ->
     assert (record.outcomes, stage.cloud.group("spot").desired) == ((), before)
 
 
-def test_logs_that_stop_for_all_between_two_turns_are_no_evidence_against_any() -> None:
-    """The turns stopped for ten minutes, and the logs five minutes before they go on."""
-    stage = Stage()
-    for minute in (0, 5):
-        stage.serve(minute, dict.fromkeys(stage.spot, 0.9))
-        if not minute:
-            stage.turn(minute)
-    served = stage.spot[:4]
-    stage.turn(10)
-    lease = stage.states.acquire("ocr", Controller.HEALTH, instant(START_S + 660), None)
-    assert lease is not None
-    assert [lease.health.expected[i] for i in served] == [0, 0, 0, 0]
-
-
 def test_a_hung_worker_is_replaced_after_two_observations() -> None:
     stage = Stage(sizing=SizingPolicy(enabled=False))
     victim = hung(stage)

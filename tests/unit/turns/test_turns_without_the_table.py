@@ -13,7 +13,7 @@ from spotkeeper.domain.decision import Action, DecisionRecord
 from spotkeeper.domain.fleet import Group
 from spotkeeper.domain.interruption import Interruption, InterruptionKind
 from spotkeeper.domain.permission import Control, Mode, Pause
-from spotkeeper.ports import KNOWN_FOR, FleetError, LastKnown, Throttled, TimedOut, Unavailable
+from spotkeeper.ports import KNOWN_FOR, FleetError, Throttled, TimedOut, Unavailable
 from spotkeeper.turns.check_availability import NO_STATE, check_availability, handle_interruption
 from spotkeeper_lab.fakes import instant
 from tests.simulation.golden import Scenario
@@ -128,16 +128,6 @@ def test_what_is_missing_is_backfilled_though_the_group_cannot_be_read_again(
     done = turned(fleet, 1320)
     assert (len(read), fleet.on_demand) == (2, 2)
     assert any("Rate exceeded" in why for why in done.unread)
-
-
-def test_a_process_that_knows_nothing_but_that_it_may_act_backfills_too() -> None:
-    fleet = Scenario(a=((0.0, 4), (1200.0, 2)))
-    fleet.to(1250)
-    fleet.cloud.set_desired(fleet.fleet.on_demand_group, 0)
-    fleet.ports = replace(fleet.ports, last=LastKnown())
-    fleet.faults.refusals["acquire"] = Throttled("slow down")
-    assert turned(fleet, 1320).action is Action.BACKFILL
-    assert fleet.on_demand == 2
 
 
 PAUSE = Pause(until=instant(9000), why="a repair", by="ann", at=instant(600))
