@@ -85,6 +85,21 @@ def test_keys_are_in_utc() -> None:
     assert digest_of([log(9, 1)], local).key == digest_of([log(9, 1)]).key
 
 
+def test_each_worker_has_its_own_clock() -> None:
+    """A clock that is ten minutes ahead shifts nobody else's logs."""
+    right, ahead = log(20, 10, request_id="a"), log(-580, -600, request_id="b", worker="gpu-9")
+    both = digest_of([right, ahead])
+    assert both.skewed == 1
+    assert both.workers[0] == digest_of([right]).workers[0]
+    assert both.workers[1].last_finished == SENT
+
+
+def test_a_clock_of_its_own_does_not_make_requests_wait() -> None:
+    """The arrival was stamped by a clock that is right, the rest by one ten minutes ahead."""
+    waited = replace(log(-580, -600), enqueued_at=SENT - timedelta(seconds=22))
+    assert digest_of([waited]).waits.total_ms == 2000
+
+
 def test_a_time_a_day_ahead_is_no_clock_and_refused_by_name() -> None:
     assert digest_of([log(0, -MAX_SKEW_S)]).skewed == 1
     with pytest.raises(NotDigestible, match=r"finished_at: 2026-11-21T12:00:01\+00:00 is 86401 s"):
