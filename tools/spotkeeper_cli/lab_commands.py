@@ -3,7 +3,6 @@
 What a command needs is imported when it runs, so that help and mistakes answer at once.
 """
 
-import difflib
 import os
 import shlex
 import sys
@@ -256,10 +255,6 @@ def demo(
             run_demo(settings, out, screen(), show)
 
 
-class UnknownRule(ValueError):
-    """A rule that does not exist; offers the nearest."""
-
-
 def replay(
     requests: Annotated[list[Path], typer.Option(help="Request trace; may be given again.")],
     rule: Annotated[
@@ -298,6 +293,7 @@ def replay(
     ] = None,
 ) -> None:
     """Replay requests with every sizing rule: which keep the promise, with how many workers."""
+    from spotkeeper_lab.backtest.policies import UnknownNameError
     from spotkeeper_lab.checkout import NotACheckout
     from spotkeeper_lab.replay import run as runs_of
     from spotkeeper_lab.replay.values import ReplayError, ReplaySettings
@@ -305,7 +301,7 @@ def replay(
     from spotkeeper_lab.traces.requests import RequestTraceError, read_request_traces
 
     mendable = (MarketError, NotACheckout, OutputError, ReplayError, RequestTraceError)
-    with exits_on(*mendable, UnknownRule):
+    with exits_on(*mendable, UnknownNameError):
         check_outputs((json, report), (*requests, market))
         rules = _chosen(rule or (), runs_of.RULE_NAMES)
         settings = ReplaySettings(
@@ -372,12 +368,12 @@ def _on_market(
 
 
 def _chosen(names: Sequence[str], known: Sequence[str]) -> Sequence[str]:
-    """The rules of these names, all where there are none; raises UnknownRule."""
+    """The rules of these names, all where there are none; raises UnknownNameError."""
+    from spotkeeper_lab.backtest.policies import UnknownNameError
+
     for name in names:
         if name not in known:
-            nearest = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
-            offer = f"did you mean {' or '.join(nearest)}?" if nearest else f"known: {known}"
-            raise UnknownRule(f"no rule is called {name!r}; {offer}")
+            raise UnknownNameError("rule", name, known)
     return tuple(dict.fromkeys(names)) or known
 
 
@@ -388,11 +384,6 @@ TraceOut = Annotated[
 trace = typer.Typer(
     name="trace", no_args_is_help=True, help="Make market traces of other recordings."
 )
-
-
-@trace.callback()
-def _trace() -> None:
-    """Make market traces of other recordings."""
 
 
 @trace.command()
@@ -501,11 +492,6 @@ def _give_market(market: "Market", out: Path) -> None:
 
 
 lab = typer.Typer(name="lab", no_args_is_help=True, help="A local AWS in which spot runs out.")
-
-
-@lab.callback()
-def _lab() -> None:
-    """A local AWS in which spot runs out."""
 
 
 @lab.command()

@@ -61,12 +61,10 @@ Report = Annotated[
 ]
 
 
-def duration(
-    help: str, *names: str, least: float = 0.0, most: float | None = None, **more: Any
-) -> Any:
+def duration(help: str, *names: str, least: float = 0.0, most: float | None = None) -> Any:
     """An option that is read as a duration, in seconds: 90s, 20m, 3h, 7d."""
     parser = seconds_between(least, most)
-    return typer.Option(*names, parser=parser, metavar="DURATION", help=help, **more)
+    return typer.Option(*names, parser=parser, metavar="DURATION", help=help)
 
 
 Fleet = Annotated[str, typer.Argument(help="The fleet's name.", metavar="FLEET")]

@@ -15,8 +15,6 @@ Durations are `90s`, `20m`, `2h`, `7d` or seconds; times without a zone are UTC.
 1 what was asked about is not well, 2 a mistake, or what a command needs is not there. `doctor`: 1
 for warnings, and for what it may not look at; 2 for errors.
 """
-# Every command has it.
-LEFT_OUT = {"help"}
 
 
 def reference() -> str:
@@ -36,7 +34,7 @@ def _commands(command: Any, name: str) -> Iterator[tuple[str, Any]]:
 
 def _section(name: str, command: Any) -> str:
     arguments = [it for it in command.params if it.param_type_name == "argument"]
-    options = [it for it in command.params if it.param_type_name == "option" and _shown(it)]
+    options = [it for it in command.params if it.param_type_name == "option" and not it.hidden]
     usage = " ".join([name, *(_placeholder(it) for it in arguments)])
     text = (
         f"\n## {name}\n\n    {usage}{' [OPTIONS]' if options else ''}\n\n{_prose(command.help)}\n"
@@ -46,10 +44,6 @@ def _section(name: str, command: Any) -> str:
         rows = "".join(f"| `{_spelled(it, context)}` | {_cell(it)} |\n" for it in options)
         text += f"\n| option | is |\n|---|---|\n{rows}"
     return text
-
-
-def _shown(option: Any) -> bool:
-    return option.name not in LEFT_OUT and not option.hidden
 
 
 def _placeholder(argument: Any) -> str:

@@ -494,7 +494,7 @@ def stop(
 
     leaving = Leaving(on.aws, on.stack, fleet, on.now, anyway=anyway, keep_hooks=keep_hooks)
     _confirm(leaving.preview(), f"Stop {fleet}?", yes)
-    on.say(stopped_text, stopped_json, fleet, leaving.stop())
+    on.say(stopped_text, stopped_json, leaving.stop())
 
 
 def _confirm(preview: Sequence[str], question: str, yes: bool) -> None:

@@ -104,6 +104,7 @@ HOOKS = "spotkeeper-"
 class Stopped:
     """What stopping a fleet did, and what is left for its operator, in words."""
 
+    fleet: str
     did: tuple[str, ...]
     left: tuple[str, ...]
 
@@ -130,7 +131,7 @@ class Leaving:
         """Read the fleet and plan."""
         controls = FleetControls(aws, stack_name)
         fleet = controls.fleet(name)
-        self._aws, self._keep_hooks = aws, keep_hooks
+        self._aws, self._fleet, self._keep_hooks = aws, name, keep_hooks
         self._reader = AutoScalingReader(aws.autoscaling, aws.ec2)
         self._created = _created(controls.stack)
         self.left: list[str] = []
@@ -164,7 +165,7 @@ class Leaving:
         """Do it, step by step."""
         for _, step in self._steps:
             step()
-        return Stopped(did=tuple(self.preview()), left=tuple(self.left))
+        return Stopped(fleet=self._fleet, did=tuple(self.preview()), left=tuple(self.left))
 
     def _end_backfill(self, group: Group) -> None:
         writer = AutoScalingWriter(self._aws.autoscaling, self._aws.ec2)
@@ -280,9 +281,8 @@ def pause_text(fleet: str, control: Control) -> str:
     return f"{fleet}: paused until {control.pause.until:%Y-%m-%d %H:%M:%S} UTC\n"
 
 
-def stopped_text(fleet: str, stopped: "Stopped") -> str:
+def stopped_text(stopped: Stopped) -> str:
     """List what stopping did, and what it left; the lines name the fleet."""
-    del fleet
     lines = [f"did   {line}\n" for line in stopped.did]
     return "".join(lines + [f"left  {line}\n" for line in stopped.left])
 
@@ -291,6 +291,6 @@ def control_json(fleet: str, control: Control) -> str:
     return as_json({"fleet": fleet, **asdict(control)})
 
 
-def stopped_json(fleet: str, stopped: "Stopped") -> str:
+def stopped_json(stopped: Stopped) -> str:
     """List what stopping did, and what it left."""
-    return as_json({"fleet": fleet, **asdict(stopped)})
+    return as_json(asdict(stopped))

@@ -5,11 +5,14 @@ allocation tags must be activated once, in the billing console. What is billed s
 day later, and each request costs 0.01 USD.
 """
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, time, timedelta
 from enum import StrEnum
+from functools import cached_property
 from itertools import pairwise
+from math import ceil
 from typing import TYPE_CHECKING, Any
 
 from spotkeeper.adapters.dynamodb.ledger import LedgerTable
@@ -66,8 +69,7 @@ def read_actual(client: Any, groups: Sequence[str], since: datetime, until: date
     """Ask for the whole days that lie within a time, the first day as a whole."""
     first = first_day(since)
     last = max(first_day(until), first + timedelta(days=1))
-    billed: dict[str, float] = {}
-    estimated = False
+    days: list[Any] = []
     token: dict[str, str] = {}
     while True:
         with aws_errors("ce:GetCostAndUsage"):
@@ -79,23 +81,20 @@ def read_actual(client: Any, groups: Sequence[str], since: datetime, until: date
                 GroupBy=[{"Type": "DIMENSION", "Key": "PURCHASE_TYPE"}],
                 **token,
             )
-        for day in answer["ResultsByTime"]:
-            estimated = estimated or day.get("Estimated", False)
-            for group in day["Groups"]:
-                (kind,) = group["Keys"]
-                usd = float(group["Metrics"]["UnblendedCost"]["Amount"])
-                billed[kind] = billed.get(kind, 0.0) + usd
+        days += answer["ResultsByTime"]
         if not answer.get("NextPageToken"):
             break
         token = {"NextPageToken": answer["NextPageToken"]}
-    spot, on_demand = billed.pop(SPOT, 0.0), billed.pop(ON_DEMAND, 0.0)
+    billed: defaultdict[str, float] = defaultdict(float)
+    for group in (group for day in days for group in day["Groups"]):
+        billed[group["Keys"][0]] += float(group["Metrics"]["UnblendedCost"]["Amount"])
     return Actual(
         first=first,
         until=last,
-        spot=spot,
-        on_demand=on_demand,
+        spot=billed.pop(SPOT, 0.0),
+        on_demand=billed.pop(ON_DEMAND, 0.0),
         others=sum(billed.values()),
-        estimated=estimated,
+        estimated=any(day.get("Estimated", False) for day in days),
     )
 
 
@@ -234,7 +233,7 @@ LATE = timedelta(minutes=15)
 GAPS_NAMED = 5
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Cost:
     """What ran in a time, and its prices; `missing` names those that AWS does not have.
 
@@ -270,6 +269,11 @@ class Cost:
     def found(self) -> tuple[Priced, ...]:
         return self.within(self.since, self.until)
 
+    @cached_property
+    def whole(self) -> Savings:
+        """What was paid for all of it, and what that saved."""
+        return savings(self.found, self.begins, self.until, self.peak)
+
 
 def read_cost(
     aws: Aws,
@@ -296,7 +300,15 @@ def read_cost(
     book = aws.prices(pools, types, first, until)
     missing = [f"spot {pool}" for pool in sorted(pools - book.spot.keys())]
     missing += [f"on-demand {kind}" for kind in sorted(types - book.on_demand.keys())]
-    beside = _Beside()
+    troubles: list[str] = []
+
+    def ask[T](read: Callable[[], T]) -> T | None:
+        try:
+            return read()
+        except FleetError as error:
+            troubles.append(str(error))
+            return None
+
     names = [each.name for each in fleets]
     groups = [name for each in fleets for name in (each.spot_group, each.on_demand_group)]
     return Cost(
@@ -305,17 +317,17 @@ def read_cost(
         since=since,
         until=until,
         missing=tuple(missing),
-        peak=beside.ask(lambda: read_peak(aws.cloudwatch, stack.name, names, since, until)),
+        peak=ask(lambda: read_peak(aws.cloudwatch, stack.name, names, since, until)),
         unknown=(
             *(f"{error}: its cost is in no sum" for error in documents.errors),
             *unread(ledger, names, items, since, until),
         ),
-        noticed=beside.ask(lambda: _noticed(aws, stack, items, since, until)),
-        idle=beside.ask(lambda: read_idle(aws.cloudwatch, stack.name, names, since, until)),
-        actual=beside.ask(lambda: read_actual(aws.client("ce", CE_REGION), groups, since, until))
+        noticed=ask(lambda: _noticed(aws, stack, items, since, until)),
+        idle=ask(lambda: read_idle(aws.cloudwatch, stack.name, names, since, until)),
+        actual=ask(lambda: read_actual(aws.client("ce", CE_REGION), groups, since, until))
         if billed
         else None,
-        troubles=tuple(dict.fromkeys(beside.troubles)),
+        troubles=tuple(dict.fromkeys(troubles)),
     )
 
 
@@ -369,20 +381,6 @@ def _noticed(
     return noticed(found, unread)
 
 
-class _Beside:
-    """Asks for what a cost can be told without."""
-
-    def __init__(self) -> None:
-        self.troubles: list[str] = []
-
-    def ask[T](self, read: Callable[[], T]) -> T | None:
-        try:
-            return read()
-        except FleetError as error:
-            self.troubles.append(str(error))
-            return None
-
-
 NOT_IN_IT = (
     "disks, data transfer, the stack itself (about 12 a fleet and month: docs/operations.md, "
     "What it costs), Savings Plans, reservations and other discounts"
@@ -403,22 +401,21 @@ type Pair = tuple[str, str]
 
 def cost_text(cost: Cost, by: By | None = None) -> str:
     """Say what was paid and what it saved; USD at list and spot prices."""
-    whole = savings(cost.found, cost.begins, cost.until, cost.peak)
     blocks = [
         [f"{cost.begins:%Y-%m-%d %H:%M} to {cost.until:%Y-%m-%d %H:%M} UTC, USD"],
-        _lines(_sums(cost, whole)),
-        _lines([*_share(cost, whole), *_beside(cost, whole)]),
+        _lines(_sums(cost)),
+        _lines([*_share(cost), *_beside(cost)]),
     ]
     if by is not None:
         blocks.append(columns(rows(cost, by), frozenset({"hours", "paid", "on demand", "saved"})))
-    return paragraphs([*blocks, _lines(_notes(cost, whole))])
+    return paragraphs([*blocks, _lines(_notes(cost))])
 
 
 def cost_json(cost: Cost, by: By | None = None) -> str:
-    whole = savings(cost.found, cost.begins, cost.until, cost.peak)
+    whole = cost.whole
     answer = {
-        "since": cost.begins.isoformat(),
-        "until": cost.until.isoformat(),
+        "since": cost.begins,
+        "until": cost.until,
         **asdict(whole),
         "paid": whole.paid,
         "saved_by_spot": whole.saved_by_spot,
@@ -437,16 +434,12 @@ def cost_json(cost: Cost, by: By | None = None) -> str:
     return as_json(answer)
 
 
-def sentences(cost: Cost, whole: Savings) -> list[Pair]:
-    """All that is said, each with its label."""
-    return [*_sums(cost, whole), *_share(cost, whole), *_beside(cost, whole), *_notes(cost, whole)]
-
-
 def _lines(pairs: Iterable[Pair]) -> list[str]:
     return [line for pair in pairs for line in labelled(*pair, indent=0)]
 
 
-def _sums(cost: Cost, whole: Savings) -> list[Pair]:
+def _sums(cost: Cost) -> list[Pair]:
+    whole = cost.whole
     if cost.unknown and not cost.found:
         return [("paid", "not known")]
     least = "at least " if cost.unknown else ""
@@ -458,7 +451,8 @@ def _sums(cost: Cost, whole: Savings) -> list[Pair]:
     ]  # fmt: skip
 
 
-def _share(cost: Cost, whole: Savings) -> list[Pair]:
+def _share(cost: Cost) -> list[Pair]:
+    whole = cost.whole
     if cost.unknown and not cost.found:
         return [("saved", "not known")]
     return [
@@ -479,10 +473,10 @@ def _by_sizing(whole: Savings) -> str:
     return _saved(whole.saved_by_sizing, whole.fixed_fleet, "the fixed fleet")
 
 
-def _beside(cost: Cost, whole: Savings) -> list[Pair]:
-    pairs = [("interrupted", f"{whole.interruptions} instances" + _users(cost))]
+def _beside(cost: Cost) -> list[Pair]:
+    pairs = [("interrupted", f"{cost.whole.interruptions} instances" + _users(cost))]
     if cost.idle is not None:
-        hours = whole.spot_h + whole.on_demand_h
+        hours = cost.whole.spot_h + cost.whole.on_demand_h
         told = f"{cost.idle * hours:.1f} h of {hours:.1f} h: {cost.idle:.0%} of the workers' time"
         pairs.append(("idle", f"{told} had no request"))
     if cost.actual is not None:
@@ -520,11 +514,11 @@ def _saved(usd: float, of: float, what: str) -> str:
     return f"{usd:z.2f}" + (f", {usd / of:z.1%} of {what}" if of else "")
 
 
-def _notes(cost: Cost, whole: Savings) -> list[Pair]:
+def _notes(cost: Cost) -> list[Pair]:
     pairs = [("not in it", NOT_IN_IT)]
-    if whole.unpriced_h:
+    if cost.whole.unpriced_h:
         named = ", ".join(f"{name} ({hours:.1f} h)" for name, hours in _unpriced(cost).items())
-        told = f"{whole.unpriced_h:.1f} h have no price and are in no sum"
+        told = f"{cost.whole.unpriced_h:.1f} h have no price and are in no sum"
         pairs.append(("missing", f"{told}: {named}"))
     pairs += [("not known", unknown) for unknown in cost.unknown]
     return [*pairs, *(("trouble", trouble) for trouble in cost.troubles)]
@@ -584,8 +578,8 @@ BY_HOURS_UP_TO = timedelta(days=14)
 
 def cost_page(cost: Cost, by: By | None = None) -> Page:
     """The page of a cost; told apart by day where nothing else is asked for."""
-    whole = savings(cost.found, cost.begins, cost.until, cost.peak)
-    kind = by or By.DAY
+    whole, kind = cost.whole, by or By.DAY
+    every = [*_sums(cost), *_share(cost), *_beside(cost), *_notes(cost)]
     return Page(
         title="What it cost, and what it saved",
         subtitle=f"{cost.begins:%Y-%m-%d %H:%M} to {cost.until:%Y-%m-%d %H:%M} UTC, USD at list "
@@ -615,7 +609,7 @@ def cost_page(cost: Cost, by: By | None = None) -> Page:
             Table(
                 caption="All of it",
                 columns=("what", "how much"),
-                rows=[Row(cells=pair) for pair in sentences(cost, whole)],
+                rows=[Row(cells=pair) for pair in every],
             ),
         ],
     )
@@ -623,27 +617,24 @@ def cost_page(cost: Cost, by: By | None = None) -> Page:
 
 def _over_time(cost: Cost) -> Timeline:
     step = HOUR if cost.until - cost.begins <= BY_HOURS_UP_TO else DAY
-    starts = _steps(cost.begins, cost.until, step)
+    count = max(1, ceil((cost.until - cost.begins) / step))
+    starts = [cost.begins + number * step for number in range(count)]
     sums = [savings(cost.within(at, min(at + step, cost.until)), at, at + step) for at in starts]
     t = [(at - cost.begins).total_seconds() for at in starts]
-    spans = [(min(at + step, cost.until) - at) / HOUR for at in starts]
 
-    def stacked(spot: list[float], on_demand: list[float]) -> list[Series]:
-        both = [a + b for a, b in zip(spot, on_demand, strict=True)]
+    def an_hour(of: Callable[[Savings], float]) -> list[float]:
+        hours = ((min(at + step, cost.until) - at) / HOUR for at in starts)
+        return [of(one) / span for one, span in zip(sums, hours, strict=True)]
+
+    def stacked(spot: list[float], both: list[float]) -> list[Series]:
         return [
             Series(label="spot", colour="spot", kind="area", t=t, values=spot),
             Series(label="on-demand", colour="on-demand", kind="area", t=t, values=both, base=spot),
         ]
 
-    paid = stacked(
-        [s.spent_spot / h for s, h in zip(sums, spans, strict=True)],
-        [s.spent_on_demand / h for s, h in zip(sums, spans, strict=True)],
-    )
-    same = [s.same_on_demand / h for s, h in zip(sums, spans, strict=True)]
-    running = stacked(
-        [s.spot_h / h for s, h in zip(sums, spans, strict=True)],
-        [s.on_demand_h / h for s, h in zip(sums, spans, strict=True)],
-    )
+    paid = stacked(an_hour(lambda s: s.spent_spot), an_hour(lambda s: s.paid))
+    same = an_hour(lambda s: s.same_on_demand)
+    running = stacked(an_hour(lambda s: s.spot_h), an_hour(lambda s: s.spot_h + s.on_demand_h))
     first = cost.begins
     return Timeline(
         length_s=max(1.0, (cost.until - first).total_seconds()),
@@ -662,10 +653,3 @@ def _over_time(cost: Cost) -> Timeline:
             Chart(title="Instances", unit="running, in the mean", series=running),
         ],
     )
-
-
-def _steps(first: datetime, until: datetime, step: timedelta) -> list[datetime]:
-    starts = [first]
-    while starts[-1] + step < until:
-        starts.append(starts[-1] + step)
-    return starts

@@ -12,7 +12,7 @@ from spotkeeper.adapters.ec2.auto_scaling import AutoScalingReader
 from spotkeeper.adapters.ec2.lives import InstanceLives
 from spotkeeper.adapters.errors import aws_errors
 from spotkeeper.domain.decision import Controller, DecisionRecord
-from spotkeeper.domain.fleet import Fleet, Instance, Phase
+from spotkeeper.domain.fleet import Instance, Phase
 from spotkeeper.domain.load.load import LoadDigest, merged
 from spotkeeper.domain.money.ledger import Life
 from spotkeeper.domain.permission import Permission
@@ -24,25 +24,11 @@ from spotkeeper_operator.text import as_json, labelled, paragraphs
 if TYPE_CHECKING:
     from mypy_boto3_fis import FISClient
 
-    from spotkeeper.adapters.stacks import Stack
-
 ACTION = "aws:ec2:send-spot-instance-interruptions"
 # The shortest that FIS takes: the warning comes at once, the end two minutes later.
 NOTICE = "PT2M"
 TAG = "spotkeeper"
 _ENDED_BADLY = frozenset({"failed", "stopped", "cancelled"})
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Role:
-    """The role that FIS takes on, of which the account and the partition can be read."""
-
-    arn: str
-
-    def instance(self, instance_id: str, region: str) -> str:
-        """Name an instance of its account as an ARN."""
-        _, partition, _, _, account, _ = self.arn.split(":", 5)
-        return f"arn:{partition}:ec2:{region}:{account}:instance/{instance_id}"
 
 
 class Interruptions:
@@ -53,19 +39,23 @@ class Interruptions:
         self._fis = fis
         self._tags = {TAG: stack}
 
-    def start(self, role: Role, instance_ids: Sequence[str]) -> str:
-        """Interrupt these instances; answers the experiment's id. No template is left behind."""
-        region = self._fis.meta.region_name
+    def start(self, role: str, instance_ids: Sequence[str]) -> str:
+        """Interrupt instances, with the ARN of FIS's role; answers the experiment's id.
+
+        No template is left behind.
+        """
+        _, partition, _, _, account, _ = role.split(":", 5)
+        arns = f"arn:{partition}:ec2:{self._fis.meta.region_name}:{account}:instance"
         with aws_errors("fis:CreateExperimentTemplate"):
             template = self._fis.create_experiment_template(
                 clientToken=str(uuid4()),
                 description="A drill of Spotkeeper",
-                roleArn=role.arn,
+                roleArn=role,
                 stopConditions=[{"source": "none"}],
                 targets={
                     "instances": {
                         "resourceType": "aws:ec2:spot-instance",
-                        "resourceArns": [role.instance(i, region) for i in instance_ids],
+                        "resourceArns": [f"{arns}/{i}" for i in instance_ids],
                         "selectionMode": "ALL",
                     }
                 },
@@ -147,27 +137,21 @@ def told(
     stood_in: float,
 ) -> Story:
     """Tell a story as far as records and instances go; `stood_in` served on demand before it."""
-    turns = sorted(
-        (
-            r
-            for r in records
-            # One that only says that memory was lost saw nothing.
-            if r.controller is Controller.AVAILABILITY and r.at >= story.started and r.seen
-        ),
-        key=lambda r: r.at,
-    )
+    looks = (r for r in records if r.controller is Controller.AVAILABILITY)
+    # One that only says that memory was lost saw nothing.
+    seen = (r for r in looks if r.at >= story.started and r.seen)
+    turns = sorted(seen, key=lambda r: r.at)
     warned = _first(turns, lambda r: r.seen["Interruptions"] + r.seen["SpotAtRisk"] > 0)
     after = [r for r in turns if warned is not None and r.at >= warned]
     ends = [life.until for life in lives]
     gone = max((end for end in ends if end), default=None) if all(ends) else None
-    whole = _first(after, _whole)
     settled = [r for r in after if gone is not None and r.at >= gone]
     return replace(
         story,
         warned=warned,
         asked=_first(after, _asks),
         gone=gone,
-        whole=whole,
+        whole=_first(after, _whole),
         back=_first(settled, lambda r: _back(r, stood_in)),
     )
 
@@ -208,10 +192,6 @@ LOOK_EVERY_S = 5.0
 # Search logs arrive at most this long after their requests.
 LOGGED_WITHIN = timedelta(seconds=60)
 
-type Clock = Callable[[], datetime]
-type Sleep = Callable[[float], None]
-type Progress = Callable[[Story], None]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Drilled:
@@ -220,16 +200,16 @@ class Drilled:
     story: Story
     service: Service
     promised_s: float | None
-    records: "tuple[DecisionRecord, ...]"
+    records: tuple[DecisionRecord, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Waiting:
     """How a drill passes the time; `longest` is when it gives up."""
 
-    clock: Clock
-    sleep: Sleep
-    progress: Progress
+    clock: Callable[[], datetime]
+    sleep: Callable[[float], None]
+    progress: Callable[[Story], None]
     longest: timedelta
 
 
@@ -239,7 +219,7 @@ class Drill:
     def __init__(self, aws: Aws, stack_name: str, fleet: str) -> None:
         """Look stack and fleet up; raises `Gone` and `OperatorError`."""
         self._aws = aws
-        self._stack: Stack = aws.stack(stack_name)
+        self._stack = aws.stack(stack_name)
         (self._fleet,) = chosen(aws.documents(self._stack), fleet)
         self._groups = AutoScalingReader(aws.autoscaling, aws.ec2)
 
@@ -267,31 +247,30 @@ class Drill:
         waiting.progress(story)
         return self._drilled(story, waiting)
 
-    def _role(self) -> Role:
+    def _role(self) -> str:
         arn = self._stack.outputs.get("DrillRole")
         if not arn:
             raise OperatorError(
                 f"stack {self._stack.name} has no role for drills: deploy it with Drills=true"
             )
-        return Role(arn=arn)
+        return arn
 
     def _acting(self, now: datetime) -> None:
-        control = ControlTable(self._aws.dynamodb, self._stack.table).of(self._fleet.name)
-        permission = control.permission(self._fleet.mode, now)
-        if permission is Permission.PAUSED:
+        name = self._fleet.name
+        control = ControlTable(self._aws.dynamodb, self._stack.table).of(name)
+        kept_back = {
+            Permission.PAUSED: ("is paused", f"resume {name}"),
+            Permission.OBSERVE: ("only observes", f"mode {name} act"),
+        }.get(control.permission(self._fleet.mode, now))
+        if kept_back:
+            why, command = kept_back
             raise OperatorError(
-                f"{self._fleet.name} is paused, nothing would replace what is lost: "
-                f"spotkeeper resume {self._fleet.name}"
-            )
-        if permission is Permission.OBSERVE:
-            raise OperatorError(
-                f"{self._fleet.name} only observes, nothing would replace what is lost: "
-                f"spotkeeper mode {self._fleet.name} act"
+                f"{name} {why}, nothing would replace what is lost: spotkeeper {command}"
             )
 
     def _serving(self, count: int) -> tuple[list[Instance], float]:
         """Choose spot instances to interrupt; with them, what is asked for on demand by now."""
-        fleet: Fleet = self._fleet
+        fleet = self._fleet
         groups = self._groups.describe([fleet.spot_group, fleet.on_demand_group])
         for name in (fleet.spot_group, fleet.on_demand_group):
             if name not in groups:
@@ -305,7 +284,7 @@ class Drill:
         chosen_ones = sorted(serving, key=lambda i: i.instance_id)[:count]
         return chosen_ones, groups[fleet.on_demand_group].desired
 
-    def _records(self, since: datetime, until: datetime) -> "tuple[DecisionRecord, ...]":
+    def _records(self, since: datetime, until: datetime) -> tuple[DecisionRecord, ...]:
         found = self._aws.records(self._stack)
         return found.between(self._fleet.name, since, until).records
 
@@ -378,9 +357,8 @@ def telling(say: Callable[[str], None]) -> Callable[[Story], None]:
 
 def _step(story: Story, name: str, label: str, what: str) -> list[str]:
     after = after_s(story, name)
-    if after is None:
-        return labelled(label, f"NOT SEEN: {what}", indent=0)
-    return labelled(label, f"after {after:.0f} s: {what}", indent=0)
+    when = "NOT SEEN" if after is None else f"after {after:.0f} s"
+    return labelled(label, f"{when}: {what}", indent=0)
 
 
 def after_s(story: Story, name: str) -> float | None:
@@ -391,7 +369,7 @@ def after_s(story: Story, name: str) -> float | None:
 
 def noticed(drilled: Drilled) -> str:
     """Say what users noticed."""
-    found: Service = drilled.service
+    found = drilled.service
     if not found.requests:
         return "none were logged"
     late = "nothing is promised about waiting"

@@ -22,7 +22,7 @@ from spotkeeper_charts.page import (
     Text,
     Timeline,
 )
-from spotkeeper_operator.aws import Activity, Aws, chosen, read_activities
+from spotkeeper_operator.aws import Aws, chosen, read_activities
 from spotkeeper_operator.text import STALE_TURN_S, as_json, labelled, paragraphs, spoken
 
 # Search logs of this age tell of the time of a turn; `STALE` counts turns that missed logs.
@@ -125,11 +125,10 @@ def _with_losses(aws: Aws, fleet: Fleet, hole: Hole) -> Hole:
         activities = read_activities(aws, fleet.spot_group, hole.first, hole.last)
     except FleetError as error:
         return replace(hole, unread=str(error))
-    return replace(hole, lost=tuple(_lost(one) for one in activities if one.taken))
-
-
-def _lost(activity: Activity) -> str:
-    return f"{activity.at:%H:%M:%S} {', '.join(activity.instances)}: {activity.cause}"
+    taken = (one for one in activities if one.taken)
+    return replace(
+        hole, lost=tuple(f"{it.at:%H:%M:%S} {', '.join(it.instances)}: {it.cause}" for it in taken)
+    )
 
 
 def holes(
@@ -165,10 +164,8 @@ def timeline(records: Iterable[DecisionRecord], rule: str | None = None) -> tupl
         key = (record.fleet, record.controller)
         entry = _entry(record)
         before = latest.get(key)
-        if before is not None and _same(entries[before], entry):
-            earlier = entries[before]
-            turns = earlier.turns + 1
-            entries[before] = replace(entry, first=earlier.first, turns=turns)
+        if before is not None and _same(earlier := entries[before], entry):
+            entries[before] = replace(entry, first=earlier.first, turns=earlier.turns + 1)
         else:
             latest[key] = len(entries)
             entries.append(entry)

@@ -55,7 +55,6 @@ class Jobs:
                 " JobSubnetIds"
             )
         self.bucket = found.outputs["JobBucket"]
-        self._nonce = found.nonce
         self._table = JobItems(aws.dynamodb, found.table, tuple)
 
     @cached_property
@@ -211,15 +210,12 @@ class Jobs:
         if source == "tags":
             return self._from_tags(name, now, confirm)
         document, job = self.one(name)
-        if any(key for key in (job.machine, job.successor) if key):
+        if job.machine or job.successor:
             raise OperatorError(f"{name} has a machine: `spotkeeper job stop {name} --now` first")
-        keeps_root = document.machine.root == "keep"
-        if keeps_root and source.startswith("ami-"):
-            pass
-        elif document.state.volume:
-            if not source.startswith("snap-"):
-                raise OperatorError("give a snapshot: --from snap-...")
-        else:
+        image = document.machine.root == "keep" and source.startswith("ami-")
+        if document.state.volume and not image and not source.startswith("snap-"):
+            raise OperatorError("give a snapshot: --from snap-...")
+        if not document.state.volume and not image:
             self._step_back(name, source)
 
         def back(job: Job) -> Job:
@@ -380,11 +376,8 @@ class Jobs:
         return version["LaunchTemplateData"].get("ImageId", "")
 
     def _tagged(self, name: str) -> Any:
-        nonce = self._nonce
-        return [
-            {"Name": f"tag:{key}", "Values": [value]}
-            for key, value in ((JOB, name), (NONCE, nonce))
-        ]
+        own = {JOB: name, NONCE: self._stack.nonce}
+        return [{"Name": f"tag:{key}", "Values": [value]} for key, value in own.items()]
 
     def _described(self, what: str, *filters: Any, by: Any = None) -> list[Any]:
         more = [{"Name": key, "Values": values} for key, values in (by or {}).items()]

@@ -9,7 +9,6 @@ from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 from functools import partial
-from typing import TYPE_CHECKING
 
 from spotkeeper.adapters.dynamodb.controls import ControlTable
 from spotkeeper.adapters.dynamodb.load_table import LoadDigestTable
@@ -35,9 +34,6 @@ from spotkeeper.ports import FleetError
 from spotkeeper.turns.turn import ASK_UNTIL_S
 from spotkeeper_operator.aws import CONFIG, Activity, Aws, chosen, read_activities
 from spotkeeper_operator.text import STALE_TURN_S, as_json, labelled, paragraphs, spoken
-
-if TYPE_CHECKING:
-    from spotkeeper.adapters.stacks import Stack
 
 # A worker that finished a request in this time is live. Load and waits are those of the second
 # time; which workers there were before it is read from the third.
@@ -696,13 +692,10 @@ def read_status(aws: Aws, stack_name: str, fleet: str | None, now: datetime) -> 
 
     Raises `Gone` for an unknown stack and `OperatorError` for an unknown fleet.
     """
-    stack = aws.stack(stack_name)
-    documents = aws.documents(stack)
-    fleets = chosen(documents, fleet)
-    reading = Reading(aws, stack, now, [str(error) for error in documents.errors])
-    statuses = tuple(fleet_status(each, looked, now) for each, looked in reading.fleets(fleets))
+    reading = Reading(aws, stack_name, fleet, now)
+    statuses = tuple(fleet_status(each, looked, now) for each, looked in reading.looked())
     return StackStatus(
-        stack=stack.name,
+        stack=reading.stack.name,
         region=aws.region,
         at=now,
         fleets=statuses,
@@ -714,13 +707,17 @@ def read_status(aws: Aws, stack_name: str, fleet: str | None, now: datetime) -> 
 class Reading:
     """The reads of one status; each may fail alone, and `troubles` then says so."""
 
-    def __init__(self, aws: Aws, stack: "Stack", now: datetime, troubles: list[str]) -> None:
-        self._aws, self._stack, self._now, self.troubles = aws, stack, now, troubles
-        self._load = LoadDigestTable(aws.dynamodb, stack.table)
+    def __init__(self, aws: Aws, stack: str, fleet: str | None, now: datetime) -> None:
+        """Look the stack and its fleets, or the one, up; raises `Gone` and `OperatorError`."""
+        self._aws, self._now, self.stack = aws, now, aws.stack(stack)
+        documents = aws.documents(self.stack)
+        self.fleets = chosen(documents, fleet)
+        self.troubles = [str(error) for error in documents.errors]
+        self._load = LoadDigestTable(aws.dynamodb, self.stack.table)
         self._queues = EveryRequestQueue(
             SqsRequestQueues(lambda: aws.session.client("sqs", config=CONFIG)),
             AmazonMqRequestQueues(lambda: aws.cloudwatch, lambda: now),
-            AgentRequestQueues(aws.dynamodb, stack.table, lambda: now),
+            AgentRequestQueues(aws.dynamodb, self.stack.table, lambda: now),
         )
 
     def attempt[Found](self, label: str, read: Callable[[], Found]) -> Found | None:
@@ -731,25 +728,25 @@ class Reading:
             self.troubles.append(f"{label}: {error}")
             return None
 
-    def fleets(self, fleets: Sequence["Fleet"]) -> Iterator[tuple["Fleet", Looked]]:
-        """Read fleets, their groups together."""
-        names = [n for f in fleets for n in (f.spot_group, f.on_demand_group)]
+    def looked(self) -> Iterator[tuple[Fleet, Looked]]:
+        """Read the fleets, their groups together."""
+        names = [n for f in self.fleets for n in (f.spot_group, f.on_demand_group)]
         reader = AutoScalingReader(self._aws.autoscaling, self._aws.ec2)
         groups = self.attempt("groups are not known", lambda: reader.describe(names))
-        for fleet in fleets:
+        for fleet in self.fleets:
             mine = (fleet.spot_group, fleet.on_demand_group)
             theirs = None if groups is None else {n: groups[n] for n in mine if n in groups}
             yield fleet, self._fleet(fleet, theirs)
 
-    def _fleet(self, fleet: "Fleet", groups: "Mapping[str, Group] | None") -> Looked:
-        name, stack = fleet.name, self._stack
+    def _fleet(self, fleet: Fleet, groups: Mapping[str, Group] | None) -> Looked:
+        name, stack = fleet.name, self.stack
         records = self.attempt(
             f"{name}: decisions are not known",
             lambda: self._aws.records(stack).newest(name, RECORDS_READ),
         )
         if records and records.unreadable:
-            told = f"{records.unreadable} records of another release left out"
-            self.troubles.append(f"{name}: {told}")
+            unreadable = f"{records.unreadable} records of another release left out"
+            self.troubles.append(f"{name}: {unreadable}")
         since = self._now - timedelta(seconds=LOGS_READ_S)
         queue = self._queue(fleet)
         return Looked(
@@ -766,7 +763,7 @@ class Reading:
             ),
         )
 
-    def _queue(self, fleet: "Fleet") -> "QueueLength | str":
+    def _queue(self, fleet: Fleet) -> QueueLength | str:
         """Count what waits; a queue that cannot be read is no trouble of the fleet's alone."""
         url = fleet.request_queue_url
         if url is None:
@@ -777,7 +774,7 @@ class Reading:
             self.troubles.append(f"{fleet.name}: {error}")
             return str(error)
 
-    def _oldest(self, fleet: "Fleet") -> tuple[datetime, float] | None:
+    def _oldest(self, fleet: Fleet) -> tuple[datetime, float] | None:
         """Read the age of the oldest message of an SQS queue, as CloudWatch last measured it."""
         url = fleet.request_queue_url or ""
         if not url.startswith("https://"):
@@ -815,17 +812,17 @@ class Reading:
 
         The name of another stack, and so those of its alarms, may begin as this one's does.
         """
-        prefix = f"{self._stack.name}-"
+        prefix = f"{self.stack.name}-"
         client = self._aws.cloudwatch
         pages = client.get_paginator("describe_alarms").paginate(AlarmNamePrefix=prefix)
         with aws_errors("cloudwatch:DescribeAlarms"):
             found = [alarm for page in pages for alarm in page["MetricAlarms"]]
         states = {one["AlarmName"].removeprefix(prefix): one["StateValue"] for one in found}
-        return tuple(name for name, state in states.items() if _rings(name, state))
-
-
-def _rings(name: str, state: str) -> bool:
-    return name in ALARMS and (state == "ALARM" or (name, state) == NOT_HEARD_OF)
+        return tuple(
+            name
+            for name, state in states.items()
+            if name in ALARMS and (state == "ALARM" or (name, state) == NOT_HEARD_OF)
+        )
 
 
 # Events of this time are listed, at most this many of a fleet.
@@ -875,12 +872,10 @@ class Details:
 
 def read_instances(aws: Aws, stack_name: str, fleet: str | None, now: datetime) -> Details:
     """Read every instance of the fleets; raises `Gone` and `OperatorError`."""
-    stack = aws.stack(stack_name)
-    documents = aws.documents(stack)
-    reading = Reading(aws, stack, now, [str(error) for error in documents.errors])
+    reading = Reading(aws, stack_name, fleet, now)
     reader = AutoScalingReader(aws.autoscaling, aws.ec2)
     fleets: dict[str, Sequence[InstanceStatus]] = {}
-    for each, looked in reading.fleets(chosen(documents, fleet)):
+    for each, looked in reading.looked():
         named = looked.groups or {}
         groups = [g for g in (each.spot_group, each.on_demand_group) if g in named]
         marks = reading.attempt(f"{each.name}: marks are not known", partial(reader.marked, groups))
@@ -894,13 +889,8 @@ def read_instances(aws: Aws, stack_name: str, fleet: str | None, now: datetime) 
             partial(_prices, aws, tuple((lives or {}).values()), now),
         )
         fleets[each.name] = instances_of(each, looked, lives or {}, draining, book, now)
-    return Details(
-        events=False,
-        stack=stack.name,
-        at=now,
-        fleets=fleets,
-        troubles=tuple(reading.troubles),
-    )
+    troubles = tuple(reading.troubles)
+    return Details(events=False, stack=reading.stack.name, at=now, fleets=fleets, troubles=troubles)
 
 
 def _prices(aws: Aws, lives: Sequence[Life], now: datetime) -> PriceBook:
@@ -1017,15 +1007,13 @@ def _cost(fleet: Fleet, life: Life, book: PriceBook, now: datetime) -> float | N
 
 def read_events(aws: Aws, stack_name: str, fleet: str | None, now: datetime) -> Details:
     """Read the last changes and failures; raises `Gone` and `OperatorError`."""
-    stack = aws.stack(stack_name)
-    documents = aws.documents(stack)
-    reading = Reading(aws, stack, now, [str(error) for error in documents.errors])
+    reading = Reading(aws, stack_name, fleet, now)
     since = now - EVENTS_OF
     fleets: dict[str, Sequence[Event]] = {}
-    for each in chosen(documents, fleet):
+    for each in reading.fleets:
         records = reading.attempt(
             f"{each.name}: decisions are not known",
-            partial(aws.records(stack).between, each.name, since, now),
+            partial(aws.records(reading.stack).between, each.name, since, now),
         )
         events = list(_of_records(records.records if records else ()))
         for group in (each.spot_group, each.on_demand_group):
@@ -1035,9 +1023,8 @@ def read_events(aws: Aws, stack_name: str, fleet: str | None, now: datetime) -> 
             )
             events += _of_activities(activities or ())
         fleets[each.name] = folded(events)[-EVENTS_AT_MOST:]
-    return Details(
-        events=True, stack=stack.name, at=now, fleets=fleets, troubles=tuple(reading.troubles)
-    )
+    troubles = tuple(reading.troubles)
+    return Details(events=True, stack=reading.stack.name, at=now, fleets=fleets, troubles=troubles)
 
 
 def _of_activities(activities: Iterable[Activity]) -> Iterable[Event]:
@@ -1062,20 +1049,14 @@ def _of_records(records: Iterable[DecisionRecord]) -> Iterable[Event]:
     for record in records:
         failed = [f"{o.asked}: {o.error}" for o in record.outcomes if o.error]
         if record.rule == FAILED:
-            yield Event(
-                at=record.at,
-                last=record.at,
-                what=f"{record.controller}: {record.reason}",
-                failed=True,
-            )
-        elif (what := changed(record)) or failed:
-            why = "; ".join([what or record.reason, *failed])
-            yield Event(
-                at=record.at,
-                last=record.at,
-                what=f"{record.controller}: {record.action} [{record.rule}] {why}",
-                failed=bool(failed),
-            )
+            failed = [record.reason]
+            what = f"{record.controller}: {record.reason}"
+        elif (done := changed(record)) or failed:
+            why = "; ".join([done or record.reason, *failed])
+            what = f"{record.controller}: {record.action} [{record.rule}] {why}"
+        else:
+            continue
+        yield Event(at=record.at, last=record.at, what=what, failed=bool(failed))
 
 
 def folded(events: Iterable[Event]) -> tuple[Event, ...]:

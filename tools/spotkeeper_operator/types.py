@@ -98,10 +98,7 @@ def types_of(fleet: str, digests: Iterable[LoadDigest], cost: Cost) -> FleetType
     found = []
     for kind in sorted(hours):
         an_hour = 3600 * serves[kind] / mean_s if kind in serves and mean_s else None
-        spot, listed = (
-            _spot_price(cost, _spot_pools(cost, fleet, kind)),
-            cost.book.on_demand.get(kind),
-        )
+        spot, listed = _spot_price(cost, fleet, kind), cost.book.on_demand.get(kind)
         found.append(
             TypeCost(
                 instance_type=kind,
@@ -110,10 +107,8 @@ def types_of(fleet: str, digests: Iterable[LoadDigest], cost: Cost) -> FleetType
                 share=hours[kind] / (sum(hours.values()) or 1.0),
                 spot_hour=spot,
                 on_demand_hour=listed,
-                spot_thousand=1000 * spot / an_hour if spot is not None and an_hour else None,
-                on_demand_thousand=1000 * listed / an_hour
-                if listed is not None and an_hour
-                else None,
+                spot_thousand=_thousand(spot, an_hour),
+                on_demand_thousand=_thousand(listed, an_hour),
                 weight=round(10 * serves[kind] / least) if kind in serves else None,
             )
         )
@@ -177,14 +172,14 @@ def _workers_an_instance(workers: set[tuple[str, str]]) -> float:
     return len(workers) / (len({instance for instance, _ in workers}) or 1)
 
 
-def _spot_pools(cost: Cost, fleet: str, kind: str) -> set[str]:
-    """Name the spot pools of a type that a fleet used."""
+def _thousand(usd: float | None, an_hour: float | None) -> float | None:
+    return 1000 * usd / an_hour if usd is not None and an_hour else None
+
+
+def _spot_price(cost: Cost, fleet: str, kind: str) -> float | None:
+    """Average the newest prices of the pools of a type that a fleet used; None without one."""
     items = (item for item in cost.items if item.fleet == fleet and item.instance_type == kind)
-    return {item.pool for item in items if item.option is PurchaseOption.SPOT}
-
-
-def _spot_price(cost: Cost, pools: set[str]) -> float | None:
-    """Average the newest prices of the pools that were used; None where there is none."""
+    pools = {item.pool for item in items if item.option is PurchaseOption.SPOT}
     newest = [cost.book.spot[pool].usd[-1] for pool in sorted(pools & cost.book.spot.keys())]
     return sum(newest) / len(newest) if newest else None
 

@@ -142,11 +142,9 @@ class Watch:
         return json.dumps({"at": now.isoformat(), "charts": "charts.html", **state})
 
     def _picture(self, now: datetime) -> dict[str, object]:
-        stack = self._aws.stack(self._name)
-        documents = self._aws.documents(stack)
-        reading = Reading(self._aws, stack, now, [str(error) for error in documents.errors])
+        reading = Reading(self._aws, self._name, self._fleet, now)
         fleets: list[dict[str, object]] = []
-        for fleet, looked in reading.fleets(chosen(documents, self._fleet)):
+        for fleet, looked in reading.looked():
             why = {i.instance_id: i.why for i in instances_of(fleet, looked, {}, {}, None, now)}
             picture = fleet_picture(
                 fleet, looked.groups or {}, (looked.records or ())[:DECISIONS_SHOWN], why
