@@ -12,7 +12,6 @@ import json
 import logging
 import os
 import random
-import resource
 import signal
 import subprocess
 import sys
@@ -43,9 +42,6 @@ STATES: dict[str, dict[str, Any]] = {
     "plain": {"checkpoints": "checkpoints", "complete": "done", "keep": 2},
 }
 ENDS = ("agent", "agent", "agent", "machine", "warning", "split")
-PAGE_MIB = resource.getpagesize() / 2**20
-MEASURED_S = 30.0
-LARGE = 200_000_000
 LAST_WORD_S = 120.0
 
 
@@ -175,7 +171,6 @@ class Run:
     how: str
     draw: random.Random
     kills: int
-    epochs: int = EPOCHS
     ended: Counter[str] = field(default_factory=Counter)
     wrong: list[str] = field(default_factory=list)
     hosts: list[Host] = field(default_factory=list)
@@ -188,7 +183,7 @@ class Run:
         document = {
             "version": 1, "name": self.job, "command": [sys.executable, "train.py"],
             "code": "code.tar.gz", "git": None, "user": None,
-            "environment": {"EPOCHS": str(self.epochs), "HOW": self.how},
+            "environment": {"EPOCHS": str(EPOCHS), "HOW": self.how},
             "machine": {}, "state": STATES[self.how], "end": {"idle_after": 1800},
         }  # fmt: skip
         self.put("code.tar.gz", packed.getvalue())
@@ -233,7 +228,11 @@ class Run:
                 break
             how = self.draw.choice(ENDS)
             self.ended[how] += 1
-            host = self._again(host) if how == "agent" else self._next(host, how)
+            if how == "agent":
+                host.kill()
+                host.start()
+            else:
+                host = self._next(host, how)
         ends = time.monotonic() + 600
         while not self.head()["done"]:
             if time.monotonic() > ends:
@@ -241,11 +240,6 @@ class Run:
             wake.wait(0.2)
         until(lambda: host.is_off, "the machine is off", LAST_WORD_S)
         self._judge(host)
-
-    def _again(self, host: Host) -> Host:
-        host.kill()
-        host.start()
-        return host
 
     def _next(self, host: Host, how: str) -> Host:
         if how == "machine":
@@ -331,71 +325,17 @@ def disturbed(kills: int, lanes: int = 2) -> tuple[Counter[str], list[str]]:
     return ended, wrong
 
 
-def agent_at_work(measured_s: float) -> tuple[float, float, float]:
-    """Percent of a core of an agent that watches, and MiB of it then and after large commits."""
-    with s3() as endpoint, tempfile.TemporaryDirectory() as name:
-        client(endpoint).create_bucket(Bucket=BUCKET)
-        folder = Path(name) / "run"
-        folder.mkdir()
-        run = Run(endpoint, folder, "calm", "publish", random.Random(1), 0, epochs=1)
-        sleep = [sys.executable, "-c", "import time; time.sleep(3600)"]
-        document = json.loads(
-            client(endpoint).get_object(Bucket=BUCKET, Key="jobs/calm/document.json")["Body"].read()
-        )
-        run.put("document.json", json.dumps({**document, "command": sleep}).encode())
-        try:
-            host = run.launch()
-            host.grant()
-            until(lambda: bool(processes(host.folder)), "the command runs", 60)
-            assert host.agent is not None
-            stat = Path(f"/proc/{host.agent.pid}/stat")
-            threading.Event().wait(3.0)
-            began, before = time.monotonic(), _cpu_s(stat)
-            threading.Event().wait(measured_s)
-            cpu = (_cpu_s(stat) - before) / (time.monotonic() - began)
-            watching = _mib(stat)
-            place = host.folder / "work" / "checkpoints"
-            for step in range(3):
-                draft = place / f".{step}"
-                draft.mkdir()
-                (draft / "model").write_bytes(os.urandom(1000) * (LARGE // 1000))
-                (draft / ".spotkeeper").touch()
-                draft.rename(place / f"{step:06d}")
-                until(lambda step=step: run.head().get("step") == f"{step:06d}", "commit", 300)  # type: ignore[misc]
-            return 100 * cpu, watching, _mib(stat, peak=True)
-        finally:
-            run.close()
-
-
-def _cpu_s(stat: Path) -> float:
-    fields = stat.read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / 100
-
-
-def _mib(stat: Path, *, peak: bool = False) -> float:
-    if not peak:
-        return int(stat.with_name("statm").read_text().split()[1]) * PAGE_MIB
-    lines = stat.with_name("status").read_text().splitlines()
-    return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM")) / 1024
-
-
 def main() -> None:
-    """Print every figure of this file."""
+    """Print how many promises were broken, and which."""
     parser = argparse.ArgumentParser(prog="python -m bench.jobs", description=__doc__)
     parser.add_argument("--kills", type=int, default=KILLS)
     parser.add_argument("--lanes", type=int, default=2)
-    parser.add_argument("--seconds", type=float, default=MEASURED_S)
     asked = parser.parse_known_args()[0]
-    percent, watching, peak = agent_at_work(asked.seconds)
     ended, wrong = disturbed(asked.kills, asked.lanes)
     counted = ", ".join(f"{count} {name}" for name, count in sorted(ended.items()))
-    figures = [
-        Figure(name="agent that watches: a core", value=percent, unit="%", limit=1),
-        Figure(name="agent that watches: memory", value=watching, unit="MiB", limit=60),
-        Figure(name="agent, peak of three commits of 200 MB", value=peak, unit="MiB", limit=60),
-        Figure(name=f"broken promises, kills: {counted}", value=len(wrong), unit="", limit=0),
-    ]
-    show("Jobs", figures, "\n".join(["real processes on this machine", *wrong]))
+    name = f"broken promises, kills: {counted}"
+    figure = Figure(name=name, value=len(wrong), unit="", limit=0)
+    show("Jobs", [figure], "\n".join(["real processes on this machine", *wrong]))
 
 
 if __name__ == "__main__":
