@@ -1,14 +1,19 @@
 """The command as a person runs it, and a stack that it is run on."""
 
 import json
+from collections.abc import Callable
+from typing import Any
 
 import boto3
+import pytest
+from botocore.client import BaseClient
 from typer.testing import CliRunner
 
 from spotkeeper_cli.main import app
 from tests.functions.conftest import TABLE
 
 STACK = "test"
+_SEND: Callable[..., Any] = getattr(BaseClient, "_make_api_call")  # noqa: B009 - untyped
 
 
 def deploy(**outputs: str) -> None:
@@ -39,6 +44,18 @@ def answered(*arguments: str) -> str:
     if "--json" not in arguments:
         assert max(map(len, out.splitlines())) <= 80
     return out
+
+
+def intercept(
+    monkeypatch: pytest.MonkeyPatch, answer: Callable[[BaseClient, str, Any], Any]
+) -> None:
+    """Let `answer` see every call of AWS, and answer or refuse it; None lets it through."""
+
+    def asked(client: BaseClient, operation: str, arguments: Any) -> Any:
+        found = answer(client, operation, arguments)
+        return _SEND(client, operation, arguments) if found is None else found
+
+    monkeypatch.setattr(BaseClient, "_make_api_call", asked)
 
 
 def refused(*arguments: str) -> str:

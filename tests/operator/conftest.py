@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Literal
 
 import boto3
 import pytest
@@ -20,7 +20,7 @@ from spotkeeper_operator import aws
 from tests.builders import at
 from tests.functions.conftest import Stage, document, stage_of
 from tests.functions.test_check_health import served
-from tests.operator.command import STACK, deploy
+from tests.operator.command import STACK, deploy, intercept
 
 __all__ = ["stage_of"]
 
@@ -115,28 +115,24 @@ def _quotas(monkeypatch: pytest.MonkeyPatch) -> None:
 def calls(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The operations that commands ask of AWS, each page of an answer counted."""
     made: list[str] = []
-    send: Callable[..., Any] = getattr(BaseClient, "_make_api_call")  # noqa: B009 - untyped
 
-    def counted(client: BaseClient, operation: str, arguments: object) -> Any:
+    def counted(_: BaseClient, operation: str, __: object) -> None:
         made.append(operation)
-        return send(client, operation, arguments)
 
-    monkeypatch.setattr(BaseClient, "_make_api_call", counted)
+    intercept(monkeypatch, counted)
     return made
 
 
 @pytest.fixture
 def denied(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     """Have AWS refuse one operation, with a code."""
-    send: Callable[..., Any] = getattr(BaseClient, "_make_api_call")  # noqa: B009 - untyped
 
     def one(operation: str, code: str = "AccessDenied") -> None:
-        def refuse(client: BaseClient, asked: str, arguments: object) -> Any:
+        def refuse(_: BaseClient, asked: str, __: object) -> None:
             if asked == operation:
                 text = f"not allowed to {operation}"
                 raise ClientError({"Error": {"Code": code, "Message": text}}, operation)
-            return send(client, asked, arguments)
 
-        monkeypatch.setattr(BaseClient, "_make_api_call", refuse)
+        intercept(monkeypatch, refuse)
 
     return one

@@ -17,7 +17,7 @@ from spotkeeper.adapters.stacks import Stack
 from spotkeeper_cli.main import app
 from spotkeeper_operator.aws import Aws
 from tests.functions.conftest import TABLE, Stage
-from tests.operator.command import answered, deploy, refused, run
+from tests.operator.command import answered, deploy, intercept, refused, run
 
 
 def turned(stage: Stage) -> list[dict[str, object]]:
@@ -119,18 +119,17 @@ def hooked(
     stage = stage_of(("main",))
     deploy()
     deleted: list[str] = []
-    send: Callable[..., Any] = getattr(BaseClient, "_make_api_call")  # noqa: B009 - untyped
 
-    def answered_too(client: BaseClient, operation: str, arguments: Any) -> Any:
+    def answered_too(_: BaseClient, operation: str, arguments: Any) -> Any:
         # moto does not know the simulated cloud's groups.
         if operation == "DescribeLifecycleHooks":
             return HOOKS
         if operation == "DeleteLifecycleHook":
             deleted.append(f"{arguments['AutoScalingGroupName']} {arguments['LifecycleHookName']}")
             return {}
-        return send(client, operation, arguments)
+        return None
 
-    monkeypatch.setattr(BaseClient, "_make_api_call", answered_too)
+    intercept(monkeypatch, answered_too)
     return stage, deleted
 
 

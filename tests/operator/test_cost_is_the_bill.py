@@ -23,7 +23,7 @@ from spotkeeper_lab.cloud.values import Physics
 from tests.builders import NOON, TABLE
 from tests.contract.test_price_list import point, product
 from tests.functions.conftest import Stage
-from tests.operator.command import answered, deploy
+from tests.operator.command import answered, deploy, intercept
 
 type StageOf = Callable[..., Stage]
 LIST_USD = 1.006
@@ -39,18 +39,17 @@ def day(stage_of: StageOf, monkeypatch: pytest.MonkeyPatch) -> tuple[Stage, list
     """Some hours of a fleet that loses spot and stands in for it, and what each look booked."""
     stage = stage_of(("main",), spot=MARKET, physics=Physics(cold_start_s=120))
     deploy()
-    send: Callable[..., Any] = getattr(BaseClient, "_make_api_call")  # noqa: B009 - untyped
 
-    def priced(client: BaseClient, operation: str, arguments: Any) -> Any:
+    def priced(_: BaseClient, operation: str, arguments: Any) -> Any:
         if operation == "GetProducts":
             return {"PriceList": [product(usd=str(LIST_USD))]}
         if operation == "DescribeSpotPriceHistory":
             until = arguments["EndTime"]
             points = [point(NOON + timedelta(seconds=at), str(usd)) for at, usd in SPOT_USD]
             return {"SpotPriceHistory": [p for p in points[::-1] if p["Timestamp"] <= until]}
-        return send(client, operation, arguments)
+        return None
 
-    monkeypatch.setattr(BaseClient, "_make_api_call", priced)
+    intercept(monkeypatch, priced)
     spent: list[float] = []
     with redirect_stdout(io.StringIO()):
         while stage.cloud.now_s < HOURS * 3600:
@@ -101,6 +100,7 @@ def test_the_cost_is_the_bill_within_one_per_cent(day: tuple[Stage, list[float]]
     assert {item.ended_by for item in items if item.until} == {EndedBy.AWS, EndedBy.US}
     running = {item.instance_id for item in items if item.until is None}
     assert running == {i.instance_id for i in stage.cloud.instances()}
-    by_type = json.loads(answered("cost", "--since", "6h", "--by", "type", "--json"))
-    paid = sum(float(row["paid"]) for row in by_type["rows"])
-    assert paid == pytest.approx(by_type["paid"], abs=0.01)
+    for by, only in (("type", "g5.xlarge"), ("day", "2026-11-20")):
+        told = json.loads(answered("cost", "--since", "6h", "--by", by, "--json"))
+        paid = {row[by]: float(row["paid"]) for row in told["rows"]}
+        assert paid[only] == sum(paid.values()) == pytest.approx(told["paid"], abs=0.01)

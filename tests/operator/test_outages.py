@@ -2,16 +2,14 @@
 
 import json
 from collections.abc import Callable
-from typing import Any
 
 import boto3
 import pytest
-from botocore.client import BaseClient
 
 from functions.check_availability.app import handler as check_availability
 from functions.check_health.app import handler as check_health
 from tests.functions.conftest import Stage, document
-from tests.operator.command import answered, run
+from tests.operator.command import answered, intercept, run
 from tests.operator.days import Days
 
 QUEUE = "https://sqs.us-east-1.amazonaws.com/123456789012/requests"
@@ -20,22 +18,13 @@ QUEUE = "https://sqs.us-east-1.amazonaws.com/123456789012/requests"
 @pytest.fixture
 def waiting(monkeypatch: pytest.MonkeyPatch) -> None:
     """Thirty requests wait in the queue, and nobody takes one."""
-    answers(monkeypatch, "GetQueueAttributes", {
-        "Attributes": {
-            "ApproximateNumberOfMessages": "30",
-            "ApproximateNumberOfMessagesDelayed": "0",
-            "ApproximateNumberOfMessagesNotVisible": "0",
-        }
-    })  # fmt: skip
-
-
-def answers(monkeypatch: pytest.MonkeyPatch, asked: str, answer: Any) -> None:
-    send: Callable[..., Any] = getattr(BaseClient, "_make_api_call")  # noqa: B009 - untyped
-
-    def one(client: BaseClient, operation: str, arguments: object) -> Any:
-        return answer if operation == asked else send(client, operation, arguments)
-
-    monkeypatch.setattr(BaseClient, "_make_api_call", one)
+    counts = {
+        "ApproximateNumberOfMessages": "30",
+        "ApproximateNumberOfMessagesDelayed": "0",
+        "ApproximateNumberOfMessagesNotVisible": "0",
+    }
+    answers = {"GetQueueAttributes": {"Attributes": counts}}
+    intercept(monkeypatch, lambda _, operation, __: answers.get(operation))
 
 
 def words(*arguments: str) -> str:
@@ -85,26 +74,6 @@ def test_turns_that_are_throttled_for_minutes(deployed: Stage, denied: Callable[
     assert f"AWS took {begun:%H:%M:%S} {taken.instance_id}: {cause}" in text
     denied("DescribeScalingActivities", "Throttling")
     assert "AWS took unknown: reading the scaling activities" in words("explain", "--since", "10m")
-
-
-@pytest.mark.parametrize(
-    ("operation", "expected"),
-    [
-        ("DescribeAutoScalingGroups", "UNKNOWN: the groups could not be read"),
-        ("Query", "UNKNOWN: the decision records could not be read"),
-        ("GetItem", "mode unknown: it could not be read"),
-    ],
-)
-def test_a_status_shows_what_can_be_read(
-    deployed: Stage, denied: Callable[..., None], operation: str, expected: str
-) -> None:
-    del deployed
-    denied(operation, "Throttling")
-    code, out, err = run("status")
-    text = " ".join(out.split())
-    assert (code, err) == (1, "")
-    assert expected in text
-    assert "trouble" in text
 
 
 def test_a_record_of_a_turn_that_failed(deployed: Stage) -> None:

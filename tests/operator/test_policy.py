@@ -1,7 +1,7 @@
 """The role SpotkeeperOperator may do what the commands are seen to do, and nothing else."""
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -21,7 +21,7 @@ from spotkeeper_operator.control import Leaving
 from spotkeeper_operator.drill import Interruptions
 from tests.builders import NOON
 from tests.functions.conftest import ACCOUNT, TABLE, Stage, document
-from tests.operator.command import STACK, run
+from tests.operator.command import STACK, intercept, run
 from tests.template import stack as template
 from tests.template.stack import Stack, as_list, statements
 from tests.unit.doctor.good import FLEET
@@ -173,16 +173,13 @@ def fis(resource: str) -> str:
 def recorded(monkeypatch: pytest.MonkeyPatch) -> set[Call]:
     """Every authorization that was needed since."""
     needed: set[Call] = set()
-    send: Callable[..., Any] = getattr(BaseClient, "_make_api_call")  # noqa: B009 - untyped
 
     def noted(client: BaseClient, operation: str, arguments: Any) -> Any:
         service = client.meta.service_model.service_name
         needed.update(calls_of(service, operation, arguments))
-        if (service, operation) in ANSWERS:
-            return ANSWERS[service, operation]
-        return send(client, operation, arguments)
+        return ANSWERS.get((service, operation))
 
-    monkeypatch.setattr(BaseClient, "_make_api_call", noted)
+    intercept(monkeypatch, noted)
     return needed
 
 

@@ -58,57 +58,48 @@ class Session:
         self.fis.expect(spot[0])
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Step:
-    """A command, what happened before it, its exit code, and the name of its kept answers.
+    """A command, the names of its kept answers, what happened before it, and its exit code.
 
-    With `text` and `as_json` it is given twice; what can be done only once is kept in one of them.
-    Without either it is given once, and only its exit code counts.
+    It is given once for each answer; what can be done only once has one. Without any it is given
+    once, and only its exit code counts.
     """
 
-    name: str
     line: str
+    kept: tuple[str, ...]
     after: Callable[[Session], None] = Session.nothing
     code: int = 0
-    text: bool = True
-    as_json: bool = True
 
-    def answers(self) -> dict[str, tuple[str, ...]]:
-        """Name the kept answers, each with the options that ask for it."""
-        found: dict[str, tuple[str, ...]] = {f"{self.name}.txt": ()} if self.text else {}
-        return found | ({f"{self.name}.json": ("--json",)} if self.as_json else {})
+
+def both(name: str) -> tuple[str, ...]:
+    return (f"{name}.txt", f"{name}.json")
 
 
 PAUSE = "pause main --for 2h --why new-image"
 
 STEPS = (
-    Step(name="status", line="status", code=1),
-    Step(name="explain", line="explain --since 5m"),
-    Step(name="doctor", line="doctor", code=2),
-    Step(name="observe", line="mode main observe"),
-    Step(
-        name="status_observing",
-        line="status",
-        after=Session.spot_is_short,
-        code=1,
-        as_json=False,
-    ),
-    Step(name="observe_report", line="observe report --since 1h"),
-    Step(name="act", line="mode main act --yes"),
-    Step(name="explain_acting", line="explain --since 1m", after=Session.a_minute, as_json=False),
-    Step(name="pause", line=PAUSE, after=Session.spot_is_back),
-    Step(name="status_paused", line="status", after=Session.a_minute, code=1, as_json=False),
-    Step(name="resume", line="resume main --yes", as_json=False),
-    Step(name="pause_again", line=PAUSE, after=Session.a_minute, text=False, as_json=False),
-    Step(name="resume", line="resume main --yes", text=False),
-    Step(name="stop", line="stop main --yes", as_json=False),
-    Step(name="status_stopped", line="status", after=Session.a_minute, code=1, as_json=False),
-    Step(name="act_again", line="mode main act --yes", text=False, as_json=False),
-    Step(name="stop", line="stop main --yes", after=Session.a_minute, text=False),
-    Step(name="cost", line="cost --since 2h --by zone"),
-    Step(name="act_at_last", line="mode main act --yes", text=False, as_json=False),
+    Step("status", both("status"), code=1),
+    Step("explain --since 5m", both("explain")),
+    Step("doctor", both("doctor"), code=2),
+    Step("mode main observe", both("observe")),
+    Step("status", ("status_observing.txt",), Session.spot_is_short, code=1),
+    Step("observe report --since 1h", both("observe_report")),
+    Step("mode main act --yes", both("act")),
+    Step("explain --since 1m", ("explain_acting.txt",), Session.a_minute),
+    Step(PAUSE, both("pause"), Session.spot_is_back),
+    Step("status", ("status_paused.txt",), Session.a_minute, code=1),
+    Step("resume main --yes", ("resume.txt",)),
+    Step(PAUSE, (), Session.a_minute),
+    Step("resume main --yes", ("resume.json",)),
+    Step("stop main --yes", ("stop.txt",)),
+    Step("status", ("status_stopped.txt",), Session.a_minute, code=1),
+    Step("mode main act --yes", ()),
+    Step("stop main --yes", ("stop.json",), Session.a_minute),
+    Step("cost --since 2h --by zone", both("cost")),
+    Step("mode main act --yes", ()),
     # It interrupts in earnest, so it is asked once; kept/drill.txt is its text.
-    Step(name="drill", line="drill main", after=Session.drills_are_allowed, text=False),
+    Step("drill main", ("drill.json",), Session.drills_are_allowed),
 )
 
 
@@ -120,18 +111,18 @@ def test_a_session(kept: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("spotkeeper_cli.stack_commands.time.sleep", session.days.sleep)
     for step in STEPS:
         step.after(session)
-        for name, options in (step.answers() or {"": ()}).items():
-            code, out, err = run(*step.line.split(), *options)
+        for name in step.kept or ("",):
+            code, out, err = run(*step.line.split(), *["--json"] * name.endswith(".json"))
             assert code == step.code, (name, out, err)
             # A drill tells its progress there.
-            assert not err or step.name == "drill", (name, err)
+            assert not err or name == "drill.json", (name, err)
             if name:
                 matches(f"session/{name}", out)
 
 
 def test_nothing_is_kept_that_no_step_answers() -> None:
     kept = {path.name for path in (FOLDER / "session").iterdir()}
-    assert kept == {name for step in STEPS for name in step.answers()}
+    assert kept == {name for step in STEPS for name in step.kept}
 
 
 def test_every_kept_text_holds_80_columns() -> None:

@@ -1,7 +1,6 @@
 """What a request costs on each instance type: speeds of generated markets, and the command."""
 
 import json
-import math
 import random
 from collections.abc import Mapping
 from datetime import timedelta
@@ -17,7 +16,7 @@ from spotkeeper_operator.cost import Cost
 from spotkeeper_operator.types import TRUSTED, FleetTypes, Served, compare, types_of
 from tests.builders import NOON, at
 from tests.functions.conftest import Stage
-from tests.operator.command import answered, refused
+from tests.operator.command import answered
 
 TYPES = {"g5.xlarge": 1.0, "g6.xlarge": 1.7, "g6e.xlarge": 2.6}
 PRICES = {"g5.xlarge": 0.30, "g6.xlarge": 0.40, "g6e.xlarge": 0.67}
@@ -68,10 +67,10 @@ def test_what_never_served_beside_another_has_no_speed() -> None:
 
 
 def fleet_of(
-    speeds: Mapping[str, float], prices: Mapping[str, float], seed: int = 1, requests: int = 400
+    speeds: Mapping[str, float], prices: Mapping[str, float], requests: int = 400
 ) -> FleetTypes:
     """Two instances of each type, with two workers each, for an hour of ever harder requests."""
-    rng = random.Random(seed)
+    rng = random.Random(1)
     items, logs = [], []
     for kind, speed in speeds.items():
         for number in range(2):
@@ -104,39 +103,6 @@ def fleet_of(
     return types_of("ocr", digests, cost)
 
 
-def paid(
-    speeds: Mapping[str, float],
-    prices: Mapping[str, float],
-    held: Mapping[str, int],
-    weights: Mapping[str, float],
-) -> float:
-    """USD of an hour that serves 6: AWS launches what costs least a unit, as far as it has it."""
-    usd, left = 0.0, 6.0
-    for kind in sorted(speeds, key=lambda kind: prices[kind] / weights[kind]):
-        instances = min(float(held[kind]), left / speeds[kind])
-        usd, left = usd + instances * prices[kind], left - instances * speeds[kind]
-    return usd
-
-
-@pytest.mark.parametrize("seed", range(12))
-def test_a_group_with_the_weights_shown_pays_at_most_5_percent_more_than_with_the_best(
-    seed: int,
-) -> None:
-    """A week of hours, whose prices a request are close to each other and change places."""
-    rng = random.Random(seed)
-    speeds = {kind: math.exp(rng.uniform(-0.7, 1.1)) for kind in TYPES}
-    usual = {kind: 0.3 * speed * rng.uniform(0.8, 1.25) for kind, speed in speeds.items()}
-    found = fleet_of(speeds, usual, seed, requests=200)
-    shown = {it.instance_type: float(it.weight or 0) for it in found.types}
-    as_shown = least = 0.0
-    for _ in range(168):
-        prices = {kind: usd * rng.uniform(0.85, 1.15) for kind, usd in usual.items()}
-        held = {kind: rng.randint(0, 6) for kind in TYPES} | {rng.choice([*TYPES]): 20}
-        as_shown += paid(speeds, prices, held, shown)
-        least += paid(speeds, prices, held, speeds)
-    assert as_shown <= 1.05 * least
-
-
 def test_the_cheapest_request_is_first_and_what_has_no_price_is_unknown() -> None:
     found = fleet_of(TYPES, PRICES)
     assert [it.instance_type for it in found.types] == ["g6.xlarge", "g6e.xlarge", "g5.xlarge"]
@@ -161,6 +127,3 @@ def test_the_command_on_a_stack(kept: Stage) -> None:
     text = answered("types")
     assert "g5.xlarge" in text
     assert "sets no weights" in " ".join(text.split())
-    assert "at most 2 h" in refused("types", "--since", "3h") or "2" in refused(
-        "types", "--since", "3h"
-    )
