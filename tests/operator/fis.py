@@ -4,8 +4,6 @@ moto has no FIS. What an experiment does is done to the simulated cloud: the ins
 and taken two minutes later.
 """
 
-from collections.abc import Callable, Iterator
-from datetime import UTC, datetime
 from typing import Any
 
 import boto3
@@ -20,7 +18,6 @@ ROLE = f"arn:aws:iam::{ACCOUNT}:role/test-drill"
 TEMPLATE, EXPERIMENT = "EXT1a2b3c4d5e6f7", "EXPHa1b2c3d4e5f6"
 NOTICE_S = 120.0
 LOOKS = 400
-AT = datetime(2026, 11, 20, 12, tzinfo=UTC)
 
 
 class Experiments:
@@ -35,7 +32,7 @@ class Experiments:
 
     def stand_in(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Have commands ask this instead of a client of FIS."""
-        make: Callable[..., Any] = Aws.client
+        make: Any = Aws.client
 
         def client(aws: Aws, service: str, *more: Any, **named: Any) -> Any:
             return self.client if service == "fis" else make(aws, service, *more, **named)
@@ -45,26 +42,19 @@ class Experiments:
     def expect(self, *instances: str, status: str = "completed", reason: str = "") -> None:
         """Have the instances interrupted; the experiment ends so."""
         self.instances = list(instances)
-        self.stub.add_response("create_experiment_template", self._template(), self._asked())
-        self.stub.add_response(
-            "start_experiment",
-            {"experiment": self._experiment("initiating")},
-            {"clientToken": ANY, "experimentTemplateId": TEMPLATE, "tags": self._tags},
-        )
-        self.stub.add_response("delete_experiment_template", self._template(), {"id": TEMPLATE})
-        for state in self._states(status):
-            answer = {"experiment": self._experiment(state, reason)}
+        template = {"experimentTemplate": {"id": TEMPLATE, "roleArn": ROLE, "tags": self._tags}}
+        self.stub.add_response("create_experiment_template", template, self._asked())
+        asked = {"clientToken": ANY, "experimentTemplateId": TEMPLATE, "tags": self._tags}
+        self.stub.add_response("start_experiment", self._experiment("initiating"), asked)
+        self.stub.add_response("delete_experiment_template", template, {"id": TEMPLATE})
+        for state in ("pending", "initiating", "running", *[status] * LOOKS):
+            answer = self._experiment(state, reason)
             self.stub.add_response("get_experiment", answer, {"id": EXPERIMENT})
         self.stub.activate()
 
     def _begin(self, **_: object) -> None:
         at_s = self._stage.cloud.now_s + NOTICE_S
         self._stage.cloud.reclaim(self.instances, at_s)
-
-    @staticmethod
-    def _states(status: str) -> Iterator[str]:
-        yield from ("pending", "initiating", "running")
-        yield from [status] * LOOKS
 
     def _asked(self) -> dict[str, Any]:
         arns = [f"arn:aws:ec2:us-east-1:{ACCOUNT}:instance/{i}" for i in self.instances]
@@ -90,9 +80,6 @@ class Experiments:
             "tags": self._tags,
         }
 
-    def _template(self) -> dict[str, Any]:
-        return {"experimentTemplate": {"id": TEMPLATE, "roleArn": ROLE, "tags": self._tags}}
-
     def _experiment(self, status: str, reason: str = "") -> dict[str, Any]:
         state = {"status": status, **({"reason": reason} if reason else {})}
-        return {"id": EXPERIMENT, "experimentTemplateId": TEMPLATE, "state": state, "startTime": AT}
+        return {"experiment": {"id": EXPERIMENT, "state": state}}

@@ -69,16 +69,13 @@ class Chart:
     marks: Marks | None = None
     ours: bool = False
 
-    def highest(self) -> float:
-        """The largest value in it, at least 1."""
-        found = (value for one in self.series for value in one.values if value is not None)
-        return max(1.0, *found, 1.0)
-
     def end(self) -> float:
         """Where its value axis ends."""
         if self.top is not None:
             return self.top
-        return self.highest() + 0.4 if self.whole else self.highest() * 1.05
+        found = (value for one in self.series for value in one.values if value is not None)
+        highest = max([1.0, *found])
+        return highest + 0.4 if self.whole else highest * 1.05
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,8 +6,8 @@ What a command needs is imported when it runs, so that help and mistakes answer 
 import os
 import shlex
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import Mapping, Sequence
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -36,12 +36,9 @@ from spotkeeper_cli.options import (
 )
 
 if TYPE_CHECKING:
-    from spotkeeper_lab.backtest.backtest import Row
     from spotkeeper_lab.replay.values import MarketRow, ReplaySettings, Run
-    from spotkeeper_lab.traces.export import Change, Turn
     from spotkeeper_lab.traces.market import Market
     from spotkeeper_lab.traces.requests import RequestTrace
-    from spotkeeper_operator.aws import Aws
 
 GENERATED_H = 14 * 24.0
 """Hours of the market that is made where none is given."""
@@ -116,7 +113,14 @@ def backtest(
             market or (), seed, windows or JOB_STARTS, window_hours or WINDOW_H, price_ratio
         )
         return
-    from spotkeeper_lab.backtest.backtest import BacktestPlan, Windows, run_backtest
+    from spotkeeper_lab.backtest.backtest import (
+        BacktestPlan,
+        Windows,
+        json_text,
+        report_html,
+        run_backtest,
+        tables,
+    )
     from spotkeeper_lab.backtest.policies import SettingError, UnknownNameError, choose, configure
     from spotkeeper_lab.backtest.world import World, WorldError
     from spotkeeper_lab.traces.market import MarketError
@@ -148,7 +152,9 @@ def backtest(
         )
         with counted("backtest") as show:
             rows = run_backtest(plan, progress=show, workers=os.cpu_count() or 1)
-        _show_backtest(rows, json, report)
+        command = f"spotkeeper {shlex.join(sys.argv[1:])}"
+        shown = tables(rows, wide=screen().width >= WIDE)
+        give(shown, json_text(rows), json, lambda: report_html(rows, command), report)
 
 
 def _backtest_job(
@@ -188,14 +194,6 @@ def _markets(paths: Sequence[Path], region: str | None, seed: int) -> "list[Mark
         if market.regions[1:]
     )
     return whole
-
-
-def _show_backtest(rows: "Sequence[Row]", json: Path | None, report: Path | None) -> None:
-    from spotkeeper_lab.backtest.backtest import json_text, report_html, tables
-
-    command = f"spotkeeper {shlex.join(sys.argv[1:])}"
-    shown = tables(rows, wide=screen().width >= WIDE)
-    give(shown, json_text(rows), json, lambda: report_html(rows, command), report)
 
 
 def demo(
@@ -296,6 +294,9 @@ def replay(
     from spotkeeper_lab.backtest.policies import UnknownNameError
     from spotkeeper_lab.checkout import NotACheckout
     from spotkeeper_lab.replay import run as runs_of
+    from spotkeeper_lab.replay.on_market import market_table
+    from spotkeeper_lab.replay.output import as_json, choices_table, table
+    from spotkeeper_lab.replay.report import report_html
     from spotkeeper_lab.replay.values import ReplayError, ReplaySettings
     from spotkeeper_lab.traces.market import MarketError, read_market
     from spotkeeper_lab.traces.requests import RequestTraceError, read_request_traces
@@ -323,26 +324,12 @@ def replay(
         spot = read_market(market) if market else None
         runs = _runs(traces, rules, settings)
         both = _on_market(traces, spot, settings, workers_per_instance) if spot else []
-        _show_replay(runs, both, json, report)
-
-
-def _show_replay(
-    runs: "Sequence[tuple[RequestTrace, Run]]",
-    both: "Sequence[MarketRow]",
-    json: Path | None,
-    report: Path | None,
-) -> None:
-    from spotkeeper_lab.replay.on_market import market_table
-    from spotkeeper_lab.replay.output import as_json, choices_table, table
-    from spotkeeper_lab.replay.report import report_html
-
-    names = dict.fromkeys(trace.name for trace, _ in runs)
-    tables = [table(name, [run.row for trace, run in runs if trace.name == name]) for name in names]
-    tables += [choices_table(run) for _, run in runs if run.choices]
-    if both:
-        tables.append(market_table(both))
-    rows = as_json([*(run.row for _, run in runs), *both])
-    give(tables, rows, json, lambda: report_html(runs), report)
+        names = dict.fromkeys(trace.name for trace, _ in runs)
+        tables = [table(it, [run.row for trace, run in runs if trace.name == it]) for it in names]
+        tables += [choices_table(run) for _, run in runs if run.choices]
+        tables += [market_table(both)] if both else []
+        rows = as_json([*(run.row for _, run in runs), *both])
+        give(tables, rows, json, lambda: report_html(runs), report)
 
 
 def _runs(
@@ -440,7 +427,7 @@ def export(
 ) -> None:
     """Make a market trace of what a running fleet saw of its market."""
     from spotkeeper_lab.files import name_of
-    from spotkeeper_lab.traces.export import export_market
+    from spotkeeper_lab.traces import export as seen
     from spotkeeper_lab.traces.market import MarketError
     from spotkeeper_operator.aws import Aws
 
@@ -450,31 +437,16 @@ def export(
         raise typer.BadParameter("give --activities or --group, not both")
     with exits_on_aws_errors(), exits_on(MarketError):
         check_outputs([out], [records, activities])
-        aws = partial(Aws, region, profile)
-        turns = _turns(records, aws, fleet or "", table, stack)
-        changes = _changes(activities, aws, group)
-        _give_market(export_market(name_of(out), turns, changes, instance_type), out)
-
-
-def _turns(
-    records: Path | None, aws: "Callable[[], Aws]", fleet: str, table: str | None, stack: str
-) -> "Sequence[Turn]":
-    from spotkeeper_lab.traces import export as seen
-
-    if records:
-        return seen.read_records(records)
-    here = aws()
-    return seen.table_records(here.dynamodb, table or here.stack(stack).table, fleet)
-
-
-def _changes(
-    activities: Path | None, aws: "Callable[[], Aws]", group: str | None
-) -> "Sequence[Change]":
-    from spotkeeper_lab.traces import export as seen
-
-    if activities:
-        return seen.read_activities(activities)
-    return seen.group_activities(aws().autoscaling, group) if group else []
+        # What is read from files needs no AWS.
+        aws = cache(partial(Aws, region, profile))
+        if records:
+            turns = seen.read_records(records)
+        else:
+            name = table or aws().stack(stack).table
+            turns = seen.table_records(aws().dynamodb, name, fleet or "")
+        changes = seen.read_activities(activities) if activities else []
+        changes += seen.group_activities(aws().autoscaling, group) if group else []
+        _give_market(seen.export_market(name_of(out), turns, changes, instance_type), out)
 
 
 def _give_market(market: "Market", out: Path) -> None:

@@ -208,24 +208,18 @@ def spans_of(items: Iterable[LedgerItem], since: datetime, until: datetime) -> l
 
 def noticed(per_span: Sequence[Sequence[DecisionRecord]], unread: int) -> Noticed:
     """Add up what health turns saw of requests, a record for the time until the next."""
-    late = [_sum(records, "RequestsLate") for records in per_span]
-    failed = [_sum(records, "RequestsFailed") for records in per_span]
-    return Noticed(late=_known(late), failed=_known(failed), spans=len(per_span), unread=unread)
+    late, failed = (_sum(per_span, name) for name in ("RequestsLate", "RequestsFailed"))
+    return Noticed(late=late, failed=failed, spans=len(per_span), unread=unread)
 
 
-def _sum(records: Sequence[DecisionRecord], name: str) -> float | None:
-    health = sorted((r for r in records if r.controller is Controller.HEALTH), key=lambda r: r.at)
+def _sum(per_span: Sequence[Sequence[DecisionRecord]], name: str) -> float | None:
     found = [
-        (before.seen[name], min(after.at - before.at, LONGEST_STEP) / _MINUTE)
-        for before, after in pairwise(health)
+        before.seen[name] * (min(after.at - before.at, LONGEST_STEP) / _MINUTE)
+        for records in per_span
+        for before, after in pairwise(sorted(records, key=lambda r: r.at))
         if name in before.seen
     ]
-    return sum(rate * minutes for rate, minutes in found) if found else None
-
-
-def _known(values: Sequence[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return sum(known) if known else None
+    return sum(found) if found else None
 
 
 # The ledger is kept every five minutes.
@@ -374,10 +368,9 @@ def _noticed(
     for name in sorted({item.fleet for item in items}):
         spans = spans_of((item for item in items if item.fleet == name), since, until)
         unread += len(spans[MOST_SPANS:])
-        found += [
-            aws.records(stack).between(name, first, last).records
-            for first, last in spans[:MOST_SPANS]
-        ]
+        for first, last in spans[:MOST_SPANS]:
+            records = aws.records(stack).between(name, first, last).records
+            found.append([r for r in records if r.controller is Controller.HEALTH])
     return noticed(found, unread)
 
 

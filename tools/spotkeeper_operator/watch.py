@@ -22,7 +22,7 @@ from spotkeeper.ports import FleetError, GroupReader
 from spotkeeper_charts.page import page_html
 from spotkeeper_operator.aws import Aws, OperatorError, chosen
 from spotkeeper_operator.explain import explain_page
-from spotkeeper_operator.status import FleetStatus, Reading, fleet_status, instances_of, status_rows
+from spotkeeper_operator.status import Reading, fleet_status, instances_of, status_rows
 
 DECISIONS_SHOWN = 40
 
@@ -149,7 +149,9 @@ class Watch:
             picture = fleet_picture(
                 fleet, looked.groups or {}, (looked.records or ())[:DECISIONS_SHOWN], why
             )
-            fleets.append(picture | {"status": _told(fleet_status(fleet, looked, now))})
+            status = fleet_status(fleet, looked, now)
+            told = {"state": status.state, "why": status.why, "rows": status_rows(status)}
+            fleets.append(picture | {"status": told})
         ringing = reading.attempt("alarms are not known", reading.ringing) or ()
         troubles = [*(f"alarm rings: {name}" for name in ringing), *reading.troubles]
         return {"fleets": fleets, "troubles": troubles}
@@ -167,10 +169,6 @@ class Watch:
         except ERRORS as error:
             return f"<!doctype html><title>Not known</title><p>{escape(str(error))}"
         return page_html(explain_page(records, first, now))
-
-
-def _told(status: FleetStatus) -> dict[str, object]:
-    return {"state": status.state, "why": status.why, "rows": status_rows(status)}
 
 
 def server(watch: Watch, port: int) -> ThreadingHTTPServer:

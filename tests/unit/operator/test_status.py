@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from spotkeeper.domain.decision import FAILED, Action, Controller, DecisionRecord, Outcome
-from spotkeeper.domain.fleet import Group
+from spotkeeper.domain.fleet import Fleet, Group
 from spotkeeper.domain.load.digest import digest
 from spotkeeper.domain.load.load import LoadDigest
 from spotkeeper.domain.load.request_queue import QueueLength
@@ -50,10 +50,6 @@ def health(age_s: float = 20, **seen: float) -> DecisionRecord:
     return held(at=ago(age_s), seen={**figures, "SearchLogAge": 2.0, **seen})
 
 
-def failed(controller: Controller, age_s: float, reason: str = "Throttling") -> DecisionRecord:
-    return held(controller=controller, at=ago(age_s), rule=FAILED, reason=reason)
-
-
 def logs(
     instances: Iterable[str], age_s: float, busy_s: float = 5.0, for_s: int = 60
 ) -> list[LoadDigest]:
@@ -70,27 +66,28 @@ def groups(serving: Iterable[str] = SIX, on_demand: Iterable[str] = ()) -> dict[
     }
 
 
-def looked(**changes: Any) -> FleetStatus:
+def looked(fleet: Fleet = FLEET, **changes: Any) -> FleetStatus:
     plain: dict[str, Any] = {
         "groups": groups(),
         "records": (availability(), health()),
         "digests": logs(SIX, 5),
         "queue": QueueLength(waiting=0, in_flight=2),
     }
-    return fleet_status(FLEET, Looked(**{**plain, **changes}), NOON)
+    return fleet_status(fleet, Looked(**{**plain, **changes}), NOON)
+
+
+def stack(status: FleetStatus) -> StackStatus:
+    return StackStatus(stack="s", region="r", at=NOON, fleets=(status,), ringing=(), troubles=())
 
 
 def screen(status: FleetStatus) -> str:
-    stack = StackStatus(stack="s", region="r", at=NOON, fleets=(status,), ringing=(), troubles=())
-    text = status_text(stack)
+    text = status_text(stack(status))
     assert max(map(len, text.splitlines())) <= 80
     return " ".join(text.split())
 
 
 def code(status: FleetStatus) -> int:
-    return exit_code(
-        StackStatus(stack="s", region="r", at=NOON, fleets=(status,), ringing=(), troubles=())
-    )
+    return exit_code(stack(status))
 
 
 def test_a_fleet_that_serves() -> None:
@@ -138,27 +135,19 @@ def test_instances_that_are_suspected_are_named_and_the_state_is_unknown() -> No
     reason = "load 2.0 erlangs; i-4 finished nothing for 342 s; i-5 finished nothing for 333 s"
     turn = held(at=ago(20), reason=reason, seen={"WorkersSuspect": 2})
     promise = replace(FLEET, objective=Objective(wait_s=0.5, share=0.95))
-    seen: dict[str, Any] = {
-        "groups": groups(),
-        "records": (availability(), turn),
-        "digests": logs(SIX[:4], 5),
-    }
-    found = Looked(**seen, queue="")
-    status = fleet_status(promise, found, NOON)
+    records = (availability(), turn)
+    status = looked(promise, records=records, digests=logs(SIX[:4], 5))
     assert (status.state, code(status)) == (State.UNKNOWN, 1)
     text = screen(status)
     assert "4 served in the last minute; 2 may not work (20 s ago): i-4 finished" in text
     assert "promised: 95 % within 0.5 s, NOT KEPT" in text
     silent = "no request was logged for 211 s, where many are expected: nobody serves"
     nobody = held(at=ago(20), reason=f"held; {silent}", seen={"NobodyServes": 1})
-    records = (availability(), nobody)
-    found = Looked(**{**seen, "digests": [], "records": records}, queue="")
-    status = fleet_status(FLEET, found, NOON)
+    status = looked(records=(availability(), nobody), digests=[])
     assert (status.state, code(status)) == (State.UNKNOWN, 1)
     assert f"0 served in the last minute; 20 s ago: {silent}" in screen(status)
     # All of them served since.
-    again = Looked(**{**seen, "digests": logs(SIX, 5)}, queue="")
-    assert fleet_status(FLEET, again, NOON).state is State.WHOLE
+    assert looked(records=records).state is State.WHOLE
 
 
 def test_a_turn_that_holds_the_size_and_replaces_an_instance_is_a_change() -> None:
@@ -224,7 +213,7 @@ def test_cloudwatch_says_how_old_the_oldest_request_was() -> None:
 def test_turns_that_fail_are_shown_with_their_error() -> None:
     """Auto Scaling throttled three turns; the groups are readable now."""
     error = "Throttled: describing Auto Scaling groups"
-    failing = [failed(Controller.AVAILABILITY, age, error) for age in (20, 80, 140)]
+    failing = [availability(age, rule=FAILED, reason=error) for age in (20, 80, 140)]
     status = looked(records=(*failing, health(), availability(200)))
     assert (status.whole, code(status)) == (None, 1)
     assert status.turn_age_s[Controller.AVAILABILITY] == 200
