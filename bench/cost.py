@@ -12,11 +12,12 @@ import json
 import time
 from collections import Counter, deque
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from itertools import batched
 from math import ceil
 from random import Random
+from statistics import fmean
 from typing import Any
 from unittest.mock import patch
 
@@ -139,21 +140,18 @@ def measure() -> Work:
                 turn(name, event)
         load = _sizes("load#ocr", "2")
         return Work(
-            turns={name: _settled(turns) for name, turns in runs.items()},
+            turns={
+                name: replace(turns[-1], cpu_s=min(turn.cpu_s for turn in turns))
+                for name, turns in runs.items()
+            },
             items=len(load) / len(runs["collect_search_logs"]),
             sizes={
-                "load": _mean(load),
-                "memory": _mean(_sizes("fleet#ocr", "memory#")),
-                "record": _mean(_sizes("fleet#ocr", "decision#")),
-                "ledger": _mean(_sizes("ledger#ocr", "open#")),
+                "load": fmean(load),
+                "memory": fmean(_sizes("fleet#ocr", "memory#")),
+                "record": fmean(_sizes("fleet#ocr", "decision#")),
+                "ledger": fmean(_sizes("ledger#ocr", "open#")),
             },
         )
-
-
-def _settled(turns: list[Turn]) -> Turn:
-    last = turns[-1]
-    last.cpu_s = min(turn.cpu_s for turn in turns)
-    return last
 
 
 def _checks(cloud: Cloud) -> list[tuple[str, dict[str, object]]]:
@@ -186,10 +184,6 @@ def item_bytes(item: Mapping[str, Any]) -> int:
     values = [next(iter(value.values())) for value in item.values()]
     sizes = [len(v) if isinstance(v, str | bytes) else len(str(v)) for v in values]
     return sum(map(len, item)) + sum(sizes)
-
-
-def _mean(values: list[float]) -> float:
-    return sum(values) / len(values)
 
 
 def _messages(begin_s: float) -> Iterator[dict[str, object]]:

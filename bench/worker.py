@@ -162,10 +162,6 @@ def _kill_in_a_drain(found: Scene, draw: random.Random) -> bool:
     return wrong
 
 
-def _percentile(values: list[float], share: float) -> float:
-    return values[min(len(values) - 1, int(share * len(values)))]
-
-
 def main() -> None:
     """Print every figure of this file."""
     parser = argparse.ArgumentParser(prog="python -m bench.worker", description=__doc__)
@@ -175,37 +171,24 @@ def main() -> None:
     asked = parser.parse_known_args()[0]
     # Each kill of an agent is a warning of its workers.
     logging.getLogger("spotkeeper").setLevel(logging.ERROR)
+    took = notice_s(asked.machines)
+    percent, resident, messages = agent_at_work(asked.seconds)
+    wrong = completed_under_a_request(asked.kills)
+    p99 = took[min(len(took) - 1, int(0.99 * len(took)))]
     figures = [
-        *_library(),
-        *_notices(asked.machines),
-        *_agent(asked.seconds),
-        _kills(asked.kills),
-    ]
-    show("The worker side", figures, "real processes on this machine")
-
-
-def _library() -> list[Figure]:
-    return [Figure(name="a request's time in the library", value=emit_us(), unit="us", limit=6.95)]
-
-
-def _notices(machines: int) -> list[Figure]:
-    took = notice_s(machines)
-    name = f"notice to draining, p99 of {len(took)}"
-    return [Figure(name=name, value=_percentile(took, 0.99), unit="s", limit=6)]
-
-
-def _agent(measured_s: float) -> list[Figure]:
-    percent, resident, messages = agent_at_work(measured_s)
-    return [
+        Figure(name="a request's time in the library", value=emit_us(), unit="us", limit=6.95),
+        Figure(name=f"notice to draining, p99 of {len(took)}", value=p99, unit="s", limit=6),
         Figure(name="agent at 100 logs/s: a core", value=percent, unit="%", limit=0.5),
         Figure(name="agent at 100 logs/s: memory", value=resident, unit="MiB", limit=25),
         Figure(name="agent at 100 logs/s: messages an hour", value=messages, unit=""),
+        Figure(
+            name=f"hooks completed while a request ran, {asked.kills} kills",
+            value=wrong,
+            unit="",
+            limit=0,
+        ),
     ]
-
-
-def _kills(kills: int) -> Figure:
-    name = f"hooks completed while a request ran, {kills} kills"
-    return Figure(name=name, value=completed_under_a_request(kills), unit="", limit=0)
+    show("The worker side", figures, "real processes on this machine")
 
 
 if __name__ == "__main__":

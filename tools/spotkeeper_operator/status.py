@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 from functools import partial
+from itertools import takewhile
 
 from spotkeeper.adapters.dynamodb.controls import ControlTable
 from spotkeeper.adapters.dynamodb.load_table import LoadDigestTable
@@ -255,12 +256,8 @@ def _failing(records: Sequence[DecisionRecord]) -> tuple[Failing, ...]:
     """Find the controllers whose newest turns failed."""
     found: list[Failing] = []
     for controller in Controller:
-        failed: list[DecisionRecord] = []
-        for record in (r for r in records if r.controller is controller):
-            if record.rule != FAILED:
-                break
-            failed.append(record)
-        if failed:
+        turns = (record for record in records if record.controller is controller)
+        if failed := [*takewhile(lambda record: record.rule == FAILED, turns)]:
             found.append(
                 Failing(
                     controller=controller,
