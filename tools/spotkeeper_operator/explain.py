@@ -1,7 +1,7 @@
 """Why? What turns saw and did, and what groups did by themselves: as text, as JSON, as a page."""
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from itertools import pairwise
@@ -21,6 +21,7 @@ from spotkeeper_charts.page import (
     Table,
     Text,
     Timeline,
+    Value,
 )
 from spotkeeper_operator.aws import Aws, chosen, read_activities
 from spotkeeper_operator.text import STALE_TURN_S, as_json, labelled, paragraphs, spoken
@@ -103,17 +104,20 @@ def read_timeline(
     records: list[DecisionRecord] = []
     missing: list[Hole] = []
     unreadable = 0
+    table = aws.records(stack)
     for each in chosen(aws.documents(stack), fleet):
-        found = aws.records(stack).between(each.name, first, last)
+        found = table.between(each.name, first, last)
         records += found.records
         unreadable += found.unreadable
         if rule is None:
-            turned_before = aws.records(stack).any_before(each.name, first)
-            empty = holes(found.records, first if turned_before else None, last)
+            begin = first if table.any_before(each.name, first) else None
+            empty = holes(found.records, begin, last)
             missing += (_with_losses(aws, each, hole) for hole in empty)
-    entries = timeline(records, rule)
     return Decisions(
-        entries=entries, unreadable=unreadable, records=tuple(records), holes=tuple(missing)
+        entries=timeline(records, rule),
+        unreadable=unreadable,
+        records=tuple(records),
+        holes=tuple(missing),
     )
 
 
@@ -282,7 +286,6 @@ def _when(first: datetime, last: datetime, turns: int | None = None) -> str:
     return f"{text} to {day}{last:%H:%M:%S}" + (f", {turns} turns" if turns else "")
 
 
-type Value = float | None
 INTRO = (
     "Point at, or tap, a moment to see both controllers' last decision and its reason below. "
     "Arrow keys go from turn to turn."
@@ -314,7 +317,6 @@ def records_timeline(
     """One fleet's records, in the order of time, as charts over one axis."""
     notes = [[r for r in records if r.controller is each] for each in Controller]
     availability, health = ([r for r in of if r.rule != FAILED] for of in notes)
-    column = _columns(first)
     return Timeline(
         length_s=max(1.0, (last - first).total_seconds()),
         clock_s=first.hour * 3600.0 + first.minute * 60.0 + first.second,
@@ -323,32 +325,29 @@ def records_timeline(
         intro=INTRO,
         notes=[_notes(of, first) for of in notes if of],
         charts=[
-            _fleet(availability, first, column),
-            *([_load(health, column), _waits(health, column)] if health else []),
+            _fleet(availability, first),
+            *([_load(health, first), _waits(health, first)] if health else []),
         ],
     )
 
 
-type Column = Callable[[Sequence[DecisionRecord], str], tuple[list[float], list[Value]]]
+def _column(
+    records: Sequence[DecisionRecord], name: str, first: datetime
+) -> tuple[list[float], list[Value]]:
+    found: list[tuple[float, Value]] = []
+    for record in records:
+        at = _seconds(record.at, first)
+        # What was seen holds until the next turn, but not through a time without a turn.
+        if found and at - found[-1][0] > STALE_TURN_S:
+            found.append((found[-1][0] + STALE_TURN_S, None))
+        found.append((at, known(record.seen).get(name)))
+    return [at for at, _ in found], [value for _, value in found]
 
 
-def _columns(first: datetime) -> Column:
-    def column(records: Sequence[DecisionRecord], name: str) -> tuple[list[float], list[Value]]:
-        found: list[tuple[float, Value]] = []
-        for record in records:
-            at = _seconds(record.at, first)
-            # What was seen holds until the next turn, but not through a time without a turn.
-            if found and at - found[-1][0] > STALE_TURN_S:
-                found.append((found[-1][0] + STALE_TURN_S, None))
-            found.append((at, known(record.seen).get(name)))
-        return [at for at, _ in found], [value for _, value in found]
-
-    return column
-
-
-def _fleet(records: Sequence[DecisionRecord], first: datetime, column: Column) -> Chart:
-    t, spot = column(records, "SpotServing")
-    _, on_demand = column(records, "OnDemandServing")
+def _fleet(records: Sequence[DecisionRecord], first: datetime) -> Chart:
+    t, spot = _column(records, "SpotServing", first)
+    _, on_demand = _column(records, "OnDemandServing", first)
+    _, wanted = _column(records, "SpotDesired", first)
     pairs = zip(spot, on_demand, strict=True)
     both: list[Value] = [None if a is None else a + (b or 0.0) for a, b in pairs]
     held = [value or 0.0 for value in spot]
@@ -362,17 +361,15 @@ def _fleet(records: Sequence[DecisionRecord], first: datetime, column: Column) -
         series=[
             Series(label="spot", colour="spot", kind="area", t=t, values=spot),
             Series(label="on-demand", colour="on-demand", kind="area", t=t, values=both, base=held),
-            Series(
-                label="spot wanted", colour="target", t=t, values=column(records, "SpotDesired")[1]
-            ),
+            Series(label="spot wanted", colour="target", t=t, values=wanted),
         ],
     )
 
 
-def _load(records: Sequence[DecisionRecord], column: Column) -> Chart:
-    t, load = column(records, "OfferedLoad")
-    _, live = column(records, "WorkersLive")
-    _, needed = column(records, "WorkersNeeded")
+def _load(records: Sequence[DecisionRecord], first: datetime) -> Chart:
+    t, load = _column(records, "OfferedLoad", first)
+    _, live = _column(records, "WorkersLive", first)
+    _, needed = _column(records, "WorkersNeeded", first)
     return Chart(
         title="Load",
         unit="workers",
@@ -386,8 +383,8 @@ def _load(records: Sequence[DecisionRecord], column: Column) -> Chart:
     )
 
 
-def _waits(records: Sequence[DecisionRecord], column: Column) -> Chart:
-    t, p95 = column(records, "WaitP95")
+def _waits(records: Sequence[DecisionRecord], first: datetime) -> Chart:
+    t, p95 = _column(records, "WaitP95", first)
     return Chart(
         title="Wait",
         unit="seconds from arrival to start; 95 % waited no longer",
@@ -397,11 +394,8 @@ def _waits(records: Sequence[DecisionRecord], column: Column) -> Chart:
 
 
 def _notes(records: Sequence[DecisionRecord], first: datetime) -> Notes:
-    return Notes(
-        name=records[0].controller,
-        t=[_seconds(r.at, first) for r in records],
-        texts=[_words(r) for r in records],
-    )
+    times = [_seconds(r.at, first) for r in records]
+    return Notes(name=records[0].controller, t=times, texts=[*map(_words, records)])
 
 
 def _words(record: DecisionRecord) -> str:
