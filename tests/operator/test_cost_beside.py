@@ -1,7 +1,7 @@
 """What cost tells beside the ledger: what AWS billed, what users noticed, what was idle."""
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, cast
@@ -14,22 +14,14 @@ from moto import mock_aws
 from spotkeeper.adapters.dynamodb.ledger import LedgerTable
 from spotkeeper.domain.money.ledger import EndedBy, LedgerItem
 from spotkeeper.domain.purchase import PurchaseOption
-from spotkeeper.ports import Refused
 from spotkeeper_operator import aws
 from spotkeeper_operator.aws import Aws
-from spotkeeper_operator.cost import GROUP_TAG, noticed, read_actual, read_idle, spans_of
+from spotkeeper_operator.cost import GROUP_TAG, noticed, read_idle, spans_of
 from tests.builders import held
 from tests.functions.conftest import TABLE, Stage
 from tests.operator.command import answered
 
 NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
-ASKED = {
-    "TimePeriod": {"Start": "2026-11-18", "End": "2026-11-20"},
-    "Granularity": "DAILY",
-    "Metrics": ["UnblendedCost"],
-    "Filter": {"Tags": {"Key": GROUP_TAG, "Values": ["main-on-demand", "main-spot"]}},
-    "GroupBy": [{"Type": "DIMENSION", "Key": "PURCHASE_TYPE"}],
-}
 
 
 def billed(estimated: bool = False, **usd: float) -> dict[str, Any]:
@@ -41,51 +33,26 @@ def billed(estimated: bool = False, **usd: float) -> dict[str, Any]:
     return {"Estimated": estimated, "Groups": groups}
 
 
-@pytest.fixture
-def explorer() -> Iterator[Stubber]:
-    with mock_aws(), Stubber(boto3.client("ce", "us-east-1")) as stub:
-        yield stub
-        stub.assert_no_pending_responses()
-
-
-def asked(explorer: Stubber) -> Any:
-    client = cast("Any", explorer.client)
-    return read_actual(client, ["main-spot", "main-on-demand"], NOON - timedelta(days=2), NOON)
-
-
-def test_whole_days_are_added_up_page_by_page(explorer: Stubber) -> None:
-    first = {"ResultsByTime": [billed(spot=1.5, on_demand=2.0)], "NextPageToken": "more"}
-    explorer.add_response("get_cost_and_usage", first, ASKED)
-    second = {"ResultsByTime": [billed(estimated=True, spot=0.5, others=0.25)]}
-    explorer.add_response("get_cost_and_usage", second, ASKED | {"NextPageToken": "more"})
-    found = asked(explorer)
-    assert (found.spot, found.on_demand, found.others) == (2.0, 2.0, 0.25)
-    assert found.estimated
-    assert found.found
-
-
-def test_what_is_not_allowed_is_named(explorer: Stubber) -> None:
-    explorer.add_client_error("get_cost_and_usage", "AccessDeniedException", "no")
-    with pytest.raises(Refused, match="ce:GetCostAndUsage"):
-        asked(explorer)
-
-
 @pytest.mark.parametrize(
-    ("answer", "expected"),
+    ("since", "answers", "expected"),
     [
-        ({"ResultsByTime": []}, "nothing is billed under the tag aws:autoscaling:groupName"),
+        ("2h", [{"ResultsByTime": []}], f"nothing is billed under the tag {GROUP_TAG}"),
         (
-            {"ResultsByTime": [billed(estimated=True, spot=3.0, on_demand=1.0)]},
-            "4.00 billed for instances from 2026-11-20 to 2026-11-21 (spot 3.00, on demand 1.00), "
-            "0.00 for what else carries the tag, not final yet; by the ledger 0.00",
+            "2d",
+            [
+                {"ResultsByTime": [billed(spot=1.5, on_demand=2.0)], "NextPageToken": "more"},
+                {"ResultsByTime": [billed(estimated=True, spot=0.5, others=0.25)]},
+            ],
+            "4.00 billed for instances from 2026-11-18 to 2026-11-20 (spot 2.00, on demand 2.00), "
+            "0.25 for what else carries the tag, not final yet; by the ledger 0.00",
         ),
     ],
 )
-def test_the_command_tells_what_was_billed(
-    deployed: Stage, monkeypatch: pytest.MonkeyPatch, answer: Any, expected: str
+def test_what_was_billed_on_whole_days_is_added_up_page_by_page(
+    deployed: Stage, monkeypatch: pytest.MonkeyPatch, since: str, answers: Any, expected: str
 ) -> None:
     del deployed
-    assert f"actual {expected}" in actually(monkeypatch, answer)
+    assert f"actual {expected}" in actually(monkeypatch, since, *answers)
 
 
 def test_what_was_billed_is_compared_with_the_ledger_of_the_same_days(
@@ -99,24 +66,34 @@ def test_what_was_billed_is_compared_with_the_ledger_of_the_same_days(
     )
     LedgerTable(boto3.client("dynamodb"), TABLE).put([morning])
     monkeypatch.setattr(aws, "on_demand_prices", lambda *_: {"g5.xlarge": 1.0})
-    told = actually(monkeypatch, {"ResultsByTime": [billed(on_demand=3.0)]})
+    told = actually(monkeypatch, "2h", {"ResultsByTime": [billed(on_demand=3.0)]})
     assert "3.00 billed for instances" in told
     assert "by the ledger 3.00" in told
     assert "paid 0.00" in told
 
 
-def actually(monkeypatch: pytest.MonkeyPatch, answer: Any) -> str:
-    """What cost tells of two hours where Cost Explorer answers so."""
+def actually(monkeypatch: pytest.MonkeyPatch, since: str, *answers: Any) -> str:
+    """What cost tells where Cost Explorer answers so, a page each, to what it may be asked."""
     explorer = Stubber(boto3.client("ce", "us-east-1"))
-    make: Callable[..., Any] = Aws.client
+    make: Any = Aws.client
 
     def client(aws: Aws, service: str, *more: Any) -> Any:
         return explorer.client if service == "ce" else make(aws, service, *more)
 
     monkeypatch.setattr(Aws, "client", client)
-    explorer.add_response("get_cost_and_usage", answer)
+    first, last = ("2026-11-18", "2026-11-20") if since == "2d" else ("2026-11-20", "2026-11-21")
+    asked = {
+        "TimePeriod": {"Start": first, "End": last},
+        "Granularity": "DAILY",
+        "Metrics": ["UnblendedCost"],
+        "Filter": {"Tags": {"Key": GROUP_TAG, "Values": ["main-on-demand", "main-spot"]}},
+        "GroupBy": [{"Type": "DIMENSION", "Key": "PURCHASE_TYPE"}],
+    }
+    for answer in answers:
+        explorer.add_response("get_cost_and_usage", answer, dict(asked))
+        asked["NextPageToken"] = answer.get("NextPageToken")
     with explorer:
-        return " ".join(answered("cost", "--since", "2h", "--actual").split())
+        return " ".join(answered("cost", "--since", since, "--actual").split())
 
 
 ITEM = LedgerItem(
@@ -172,12 +149,23 @@ def test_idle_is_what_the_load_leaves_of_the_live() -> None:
         assert read_idle(client, "test", ["main"], *span) is None
 
 
+@pytest.mark.parametrize(
+    ("operation", "more", "expected"),
+    [
+        ("GetMetricData", (), "cloudwatch:GetMetricData: AccessDenied"),
+        ("GetCostAndUsage", ("--actual",), "ce:GetCostAndUsage: AccessDenied"),
+    ],
+)
 def test_what_may_not_be_asked_is_a_trouble_and_the_rest_is_told(
-    deployed: Stage, denied: Callable[[str], None]
+    deployed: Stage,
+    denied: Callable[[str], None],
+    operation: str,
+    more: tuple[str, ...],
+    expected: str,
 ) -> None:
     del deployed
-    denied("GetMetricData")
-    found = json.loads(answered("cost", "--since", "2h", "--json"))
+    denied(operation)
+    found = json.loads(answered("cost", "--since", "2h", "--json", *more))
     assert found["paid"] == 0
     (trouble,) = found["troubles"]
-    assert "cloudwatch:GetMetricData: AccessDenied" in trouble
+    assert expected in trouble
