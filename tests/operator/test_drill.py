@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.functions.conftest import Stage
+from tests.functions.conftest import Stage, document
 from tests.operator.command import STACK, deploy, refused, run
 from tests.operator.days import Days
 from tests.operator.fis import EXPERIMENT, ROLE, Experiments
@@ -30,16 +30,8 @@ def whole(
 
 
 def put(stage: Stage, **changes: object) -> None:
-    document = {
-        "version": 1,
-        "spot_group": "main-spot",
-        "on_demand_group": "main-on-demand",
-        "bounds": {"spot_min": 0, "spot_max": 100, "on_demand_max": 100},
-        "objective": {"wait_s": 10, "share": 0.95},
-        "sizing": {"enabled": False},
-        **changes,
-    }
-    stage.put("main", json.dumps(document))
+    promise = {"objective": {"wait_s": 10, "share": 0.95}, "sizing": {"enabled": False}}
+    stage.put("main", json.dumps(document("main", **promise, **changes)))
 
 
 @pytest.fixture

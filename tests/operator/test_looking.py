@@ -118,7 +118,7 @@ def test_records_of_another_release_are_counted_not_read(deployed: Stage) -> Non
 
 
 def test_a_fleet_that_never_turned_is_unknown_not_whole(deployed: Stage) -> None:
-    deployed.put("night", json.dumps(_document()))
+    deployed.put("night", json.dumps(document("night")))
     out = answered("status", "--fleet", "night")
     assert "night         NOT WHOLE: night-spot and night-on-demand do not exist" in out
     assert answered("explain", "--fleet", "night") == "no decision in this time\n"
@@ -149,15 +149,6 @@ def test_a_fleet_whose_document_is_wrong_is_named_where_it_is_left_out(
     assert (code, err.count("fleet document main: bounds: Field required")) == (1, 1)
     assert out.strip()
     assert "this fleet is left out" in err
-
-
-def _document() -> dict[str, object]:
-    return {
-        "version": 1,
-        "spot_group": "night-spot",
-        "on_demand_group": "night-on-demand",
-        "bounds": {"spot_min": 0, "spot_max": 2, "on_demand_max": 2},
-    }
 
 
 def test_each_fleet_counts_the_instances_of_its_own_groups(

@@ -5,33 +5,20 @@ from dataclasses import replace
 from datetime import timedelta
 
 from functions.check_availability.app import handler as check_availability
-from spotkeeper.domain.decision import Action, Controller, DecisionRecord, Outcome
-from spotkeeper.domain.fleet import Fleet
+from spotkeeper.domain.decision import Controller, DecisionRecord, Outcome
 from spotkeeper.domain.permission import Permission
-from spotkeeper.domain.settings.sizing import Bounds
 from spotkeeper_operator.observed import Running, observed
-from tests.builders import NOON
+from tests.builders import NOON, fleet, held
 from tests.functions.conftest import Stage
 from tests.operator.command import answered
 
-FLEET = Fleet(
-    name="main",
-    spot_group="s",
-    on_demand_group="d",
-    bounds=Bounds(spot_min=0, spot_max=9, on_demand_max=9),
-)
-LOOK = DecisionRecord(
-    fleet="main", controller=Controller.AVAILABILITY, at=NOON, action=Action.BACKFILL,
-    rule="backfill", reason="", permission=Permission.OBSERVE,
+LOOK = held(
+    controller=Controller.AVAILABILITY,
+    permission=Permission.OBSERVE,
     seen={"SpotServing": 3, "SpotLaunching": 1, "OnDemandServing": 0, "ShortfallUnfilled": 2},
-    outcomes=(Outcome(asked="d: desired 2", would=True),),
-)  # fmt: skip
-SIZE = replace(
-    LOOK,
-    controller=Controller.HEALTH,
-    seen={},
-    outcomes=(Outcome(asked="s: desired 6", would=True),),
+    outcomes=(Outcome(asked="on-demand: desired 2", would=True),),
 )
+SIZE = held(permission=Permission.OBSERVE, outcomes=(Outcome(asked="spot: desired 6", would=True),))
 
 
 def later(record: DecisionRecord, minutes: float) -> DecisionRecord:
@@ -40,11 +27,11 @@ def later(record: DecisionRecord, minutes: float) -> DecisionRecord:
 
 def test_wishes_hold_until_the_next_turn() -> None:
     """Three minutes with a backfill wished for, then three with more spot, too."""
-    told = observed(FLEET, [LOOK, later(SIZE, 3), later(LOOK, 6)])
+    told = observed(fleet(), [LOOK, later(SIZE, 3), later(LOOK, 6)])
     assert told.turns == 3
     assert told.ran == Running(spot=4 * 0.1, on_demand=0, unfilled=2 * 0.1)
     assert told.would == Running(spot=4 * 0.05 + 6 * 0.05, on_demand=2 * 0.1, unfilled=0)
-    assert dict(told.wishes) == {"d: desired 2": 2, "s: desired 6": 1}
+    assert dict(told.wishes) == {"on-demand: desired 2": 2, "spot: desired 6": 1}
 
 
 def test_the_command(deployed: Stage) -> None:
