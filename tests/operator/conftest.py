@@ -2,7 +2,9 @@
 
 import json
 from collections.abc import Callable
-from typing import Literal
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any, Literal
 
 import boto3
 import pytest
@@ -67,19 +69,11 @@ def ring(alarm: str, state: Literal["ALARM", "INSUFFICIENT_DATA"] = "ALARM") -> 
     cloudwatch.set_alarm_state(AlarmName=name, StateValue=state, StateReason="told to")
 
 
-class NoPrices:
-    def now(self, pools: object, now: object) -> PriceBook:
-        del pools, now
-        return PriceBook()
-
-
 @pytest.fixture
 def kept(deployed: Stage, monkeypatch: pytest.MonkeyPatch) -> Stage:
     """The same stack after its ledger was kept; AWS lists one spot price and one list price."""
-    ports = wiring.ledger_ports()
-    fixed = type(ports)(
-        groups=ports.groups, ledger=ports.ledger, lives=ports.lives, prices=NoPrices()
-    )
+    prices: Any = SimpleNamespace(now=lambda *_: PriceBook())
+    fixed = replace(wiring.ledger_ports(), prices=prices, activities=None, clock=None)
     monkeypatch.setattr(wiring, "ledger_ports", lambda: fixed)
     deployed.call(keep_ledger)
     # moto's spot prices are all the same and of 2006, and it has no price list.

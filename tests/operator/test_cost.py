@@ -9,7 +9,7 @@ from spotkeeper.adapters.dynamodb.ledger import LedgerTable
 from spotkeeper_operator import aws
 from spotkeeper_operator import cost as read_cost
 from tests.builders import TABLE
-from tests.functions.conftest import Stage
+from tests.functions.conftest import PATH, Stage
 from tests.operator.command import answered, run
 
 
@@ -36,10 +36,7 @@ def test_what_was_never_read_is_not_known(deployed: Stage, monkeypatch: pytest.M
     deployed.put("night", "{")
     code, out, _ = run("cost")
     assert (code, "its cost is in no sum" in " ".join(out.split())) == (1, True)
-    [broken] = boto3.client("ssm").describe_parameters(
-        ParameterFilters=[{"Key": "Name", "Option": "Contains", "Values": ["/night"]}]
-    )["Parameters"]
-    boto3.client("ssm").delete_parameter(Name=broken["Name"])
+    boto3.client("ssm").delete_parameter(Name=f"{PATH}/night")
     deployed.at(deployed.cloud.now_s + 3600)
     found = json.loads(run("cost", "--json")[1])
     assert "later costs are not known" in found["unknown"][0]
