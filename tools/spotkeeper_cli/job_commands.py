@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from spotkeeper_cli.stack_commands import OnStack, on_stack
+from spotkeeper_cli.stack_commands import OnStack, Yes, on_stack
 
 if TYPE_CHECKING:
     from spotkeeper_operator.jobs import Jobs
@@ -16,7 +16,6 @@ job = typer.Typer(
     name="job", no_args_is_help=True, help="Run training that survives spot interruptions."
 )
 Name = Annotated[str, typer.Argument(help="The job's name.", metavar="NAME")]
-Yes = Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation; for scripts.")]
 WATCH_S = 10.0
 
 

@@ -626,7 +626,9 @@ def _wait_words(fleet: FleetStatus) -> str:
         if waiting.oldest_at_least_s is not None and waiting.oldest_at is not None:
             longest = f", the oldest for at least {_at_least(waiting.oldest_at_least_s)}"
             longest += f" at {waiting.oldest_at:%H:%M}"
-        parts.append(f"{_requests(waiting.requests)} now{longest}")
+        count = waiting.requests
+        waits = "1 request waits" if count == 1 else f"{count} requests wait"
+        parts.append(f"{waits} now{longest}")
     elif waiting is not None:
         parts.append("no request waits now")
     if load is not None:
@@ -650,10 +652,6 @@ def _at_least(seconds: float) -> str:
     """Say a duration that is not rounded up."""
     step = 1 if seconds < 120 else 60 if seconds < 7200 else 360  # noqa: PLR2004 - units of spoken
     return spoken(seconds - seconds % step)
-
-
-def _requests(count: int) -> str:
-    return "1 request waits" if count == 1 else f"{count} requests wait"
 
 
 def _turns(fleet: FleetStatus) -> str:

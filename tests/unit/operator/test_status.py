@@ -162,10 +162,6 @@ def test_a_turn_that_holds_the_size_and_replaces_an_instance_is_a_change() -> No
     assert "hold [at target] replace i-4: finished nothing for 402 s" in screen(status)
 
 
-def test_waits_of_a_minute_ago_say_since_when_no_request_was_logged() -> None:
-    assert "(last 2 min, none for 70 s)" in screen(looked(digests=logs(SIX, 70)))
-
-
 @pytest.mark.parametrize(
     ("looks", "expected"),
     [
@@ -204,12 +200,6 @@ def test_a_log_since_a_look_says_that_somebody_takes_requests() -> None:
     assert status.waiting.oldest_at_least_s == 18
 
 
-def test_cloudwatch_says_how_old_the_oldest_request_was() -> None:
-    waiting = QueueLength(waiting=9, in_flight=2)
-    status = looked(queue=waiting, oldest=(ago(60), 299.0))
-    assert "9 requests wait now, the oldest for at least 4 min at 11:59" in screen(status)
-
-
 def test_turns_that_fail_are_shown_with_their_error() -> None:
     """Auto Scaling throttled three turns; the groups are readable now."""
     error = "Throttled: describing Auto Scaling groups"
@@ -239,10 +229,17 @@ def test_old_figures_are_withheld() -> None:
         ({"records": ()}, "UNKNOWN: no availability turn has worked yet"),
         ({"groups": {"spot": groups()["spot"]}}, "NOT WHOLE: on-demand does not exist"),
         ({"groups": {}}, "NOT WHOLE: spot and on-demand do not exist"),
+        ({"digests": logs(SIX, 70)}, "(last 2 min, none for 70 s)"),
+        (
+            {"queue": QueueLength(waiting=9, in_flight=2), "oldest": (ago(60), 299.0)},
+            "9 requests wait now, the oldest for at least 4 min at 11:59",
+        ),
     ],
     ids=lambda value: str(value)[:30],
 )
-def test_what_could_not_be_read_is_unknown(part: dict[str, Any], words: str) -> None:
+def test_what_was_read_is_said_with_its_age_and_the_rest_is_unknown(
+    part: dict[str, Any], words: str
+) -> None:
     assert words in screen(looked(**part))
 
 
