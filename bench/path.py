@@ -8,7 +8,6 @@ functions in them, named ones and the expressions that Python runs as functions.
 import sys
 from datetime import timedelta
 from importlib import import_module
-from itertools import pairwise
 from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
@@ -49,12 +48,6 @@ class Trail:
         """The functions, in the order in which they are called first."""
         return list(dict.fromkeys(self.codes))
 
-    @property
-    def moves(self) -> int:
-        """How often the next call is in another file."""
-        names = [code.co_filename for code in self.codes]
-        return sum(one != other for one, other in pairwise(names))
-
 
 def main() -> None:
     """Print the figures; with `-v` every function, too."""
@@ -68,7 +61,6 @@ def main() -> None:
         [
             Figure(name="files", value=len(path.files), unit="", limit=MOST_FILES),
             Figure(name="functions", value=len(path.functions), unit="", limit=MOST_FUNCTIONS),
-            Figure(name="moves", value=path.moves, unit=""),
         ],
     )
 
