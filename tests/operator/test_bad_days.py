@@ -17,7 +17,10 @@ from spotkeeper.domain.permission import Control
 from tests.functions.conftest import Stage
 from tests.operator.command import answered, refused, run
 
-ON_A_STACK = ("status", "explain", "doctor", "cost", "types", "observe report", "watch")
+ON_A_STACK = (
+    "status", "explain", "doctor", "cost", "types", "observe report", "watch",
+    "sizing --what-if share=0.9",
+)  # fmt: skip
 ON_A_FLEET = (
     "mode main act --yes",
     "pause main --for 1h --why x",

@@ -12,7 +12,7 @@ from spotkeeper.domain.decision import FAILED, Controller
 from spotkeeper.domain.fleet import Fleet, Group, Phase
 from spotkeeper.domain.permission import LONGEST_PAUSE, Control, Mode, Pause, Permission
 from spotkeeper.ports import OWNER_TAG
-from spotkeeper_operator.aws import CONFIG, Aws, OperatorError, chosen
+from spotkeeper_operator.aws import Aws, OperatorError, chosen
 from spotkeeper_operator.text import STALE_TURN_S, as_json, spoken
 
 if TYPE_CHECKING:
@@ -92,8 +92,7 @@ class FleetControls:
 
     def _who(self) -> str:
         with aws_errors("sts:GetCallerIdentity"):
-            client = self._aws.session.client("sts", config=CONFIG)
-            return client.get_caller_identity()["Arn"]
+            return str(self._aws.client("sts").get_caller_identity()["Arn"])
 
 
 # So the hooks are called that the template and the doctor's advice make.

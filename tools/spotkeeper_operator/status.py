@@ -33,7 +33,7 @@ from spotkeeper.domain.permission import Control, Permission
 from spotkeeper.domain.purchase import PurchaseOption
 from spotkeeper.ports import FleetError
 from spotkeeper.turns.turn import ASK_UNTIL_S
-from spotkeeper_operator.aws import CONFIG, Activity, Aws, chosen, read_activities
+from spotkeeper_operator.aws import Activity, Aws, chosen, read_activities
 from spotkeeper_operator.text import STALE_TURN_S, as_json, labelled, paragraphs, spoken
 
 # A worker that finished a request in this time is live. Load and waits are those of the second
@@ -710,7 +710,7 @@ class Reading:
         self.troubles = [str(error) for error in documents.errors]
         self._load = LoadDigestTable(aws.dynamodb, self.stack.table)
         self._queues = EveryRequestQueue(
-            SqsRequestQueues(lambda: aws.session.client("sqs", config=CONFIG)),
+            SqsRequestQueues(lambda: aws.client("sqs")),
             AmazonMqRequestQueues(lambda: aws.cloudwatch, lambda: now),
             AgentRequestQueues(aws.dynamodb, self.stack.table, lambda: now),
         )
