@@ -3,7 +3,7 @@
 import json
 import math
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -25,7 +25,7 @@ from spotkeeper_lab.cloud.values import (
 from spotkeeper_lab.faults import LAUNCH_TEXTS, Fault, Kind, disturbs, of_documents, of_the_table
 from spotkeeper_lab.scenario import MAIN, A, B, Scenario, documents_of, specs_of, stage_of
 from spotkeeper_lab.workers import Served
-from spotkeeper_lab.world import AVAILABILITY, COLLECT, HEALTH, INTERRUPTION, Invocation, World
+from spotkeeper_lab.world import AVAILABILITY, HEALTH, INTERRUPTION, Invocation, World
 
 TURN_EVERY_S, JITTER_S = 60.0, 59.0
 SHIP_EVERY_S, BATCHING_S = 45.0, 5.0
@@ -200,17 +200,8 @@ class Troubled(World):
         self.enter(self.now_s + SHIP_EVERY_S, self._ship)
 
     def _collect(self) -> None:
-        if Kind.COLLECTOR_DOWN in self.active:
-            return
-        # Lambda polls again at once, until the queue has nothing that is visible.
-        while batch := self.queue.receive(self.now_s):
-            self.invoke(COLLECT, batch, partial(self._settle, batch))
-
-    def _settle(self, batch: Mapping[str, Any], invocation: Invocation, answer: Any) -> None:
-        failed = [record["messageId"] for record in batch["Records"]]
-        if answer is not None and not invocation.failed:
-            failed = [one["itemIdentifier"] for one in answer["batchItemFailures"]]
-        self.queue.settle(batch, failed)
+        if Kind.COLLECTOR_DOWN not in self.active:
+            self.collect()
 
     # --- workers --------------------------------------------------------------------------------
 
@@ -232,10 +223,10 @@ class Troubled(World):
                 self.force.join(view.instance_id)
             gone = view.gone_s is not None and now_s >= view.gone_s - LAST_REQUEST_S
             if view.state == TERMINATING or gone:
-                self.force.drain([view.instance_id])
+                self.force.take(view.instance_id, takes=False)
             elif view.instance_id not in self.hung:
                 # The mark was taken away: what was warned serves again.
-                self.force.resume(view.instance_id)
+                self.force.take(view.instance_id, takes=True)
         for instance_id in there - {view.instance_id for view in views}:
             self._lose(instance_id)
 
@@ -292,9 +283,6 @@ class Troubled(World):
         """Note what an operator asks of the spot group."""
         self.operator_said = True
         self.asked, self.operator_desired = desired, max(self.operator_desired, desired)
-
-    def mend_documents(self) -> None:
-        self.documents = documents_of(self.scenario)
 
 
 # --- what each fault does -------------------------------------------------------------------------
@@ -403,7 +391,7 @@ def _end(world: Troubled, fault: Fault) -> None:
         case Kind.OPERATOR_SUSPENDS:
             cloud.resume(spot, "Launch")
         case Kind.WRONG_DOCUMENT:
-            world.mend_documents()
+            world.documents = documents_of(scenario)
         case Kind.GROUP_DELETED if spot not in cloud.groups():
             # At 0; whoever sizes it by hand gives it its size.
             (spec,) = [one for one in specs_of(scenario, (A, B)) if one.name == spot]

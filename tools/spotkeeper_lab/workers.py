@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from enum import IntEnum
 from itertools import batched
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 from uuid import UUID
 
 from spotkeeper_lab.cloud.values import IN_SERVICE, TERMINATING, InstanceView
@@ -49,14 +49,6 @@ POLL_S = Settings().poll_s
 _TARGETS = {TERMINATING: "Terminated"}
 
 
-class Force(Protocol):
-    def join(self, instance_id: str) -> None:
-        """Start the workers of an instance."""
-
-    def take(self, instance_id: str, *, takes: bool) -> None:
-        """Have the workers of an instance take requests from now on, or no more."""
-
-
 @dataclass(slots=True)
 class _Machine:
     seen: Seen = field(default_factory=Seen)
@@ -68,7 +60,7 @@ class _Machine:
 class Machines:
     """Which instances take requests, by what their metadata says."""
 
-    def __init__(self, force: Force, notice_s: float, poll_s: float = POLL_S) -> None:
+    def __init__(self, force: "Workforce", notice_s: float, poll_s: float = POLL_S) -> None:
         """Look after the workers of `force`; EC2 takes an instance `notice_s` after its warning."""
         self.notice_s = notice_s
         self._force = force
@@ -155,7 +147,7 @@ class _Outbox:
 class SearchLogs:
     """What machines have served and not yet sent; the one on premises is called ""."""
 
-    def __init__(self, time: VirtualTime, pace: PaceSettings | None = None) -> None:
+    def __init__(self, time: VirtualTime) -> None:
         self.stopped = False
         self.ahead_s = 0.0
         """How far the clock that stamps the arrival is ahead of the workers' own."""
@@ -164,7 +156,6 @@ class SearchLogs:
         self.messages = 0
         """How many were sent so far."""
         self._time = time
-        self._pace = pace or PaceSettings()
         self._machines: dict[str, _Outbox] = {}
 
     def write(self, served: Served) -> None:
@@ -172,7 +163,7 @@ class SearchLogs:
         machine = self._machines.get(served.instance_id)
         if machine is None:
             origin = Origin("aws" if served.instance_id else "onprem", served.instance_id)
-            machine = _Outbox(origin, Pace(self._pace, served.finished_s))
+            machine = _Outbox(origin, Pace(PaceSettings(), served.finished_s))
             self._machines[served.instance_id] = machine
         taken = take(self._log(served), machine.origin, CLAMP_S)
         machine.lines.append(taken.line)
@@ -427,13 +418,8 @@ class Workforce:
             self._hire(instance_id, [f"{instance_id}/{n}" for n in range(self._per_instance)])
             self._dispatch()
 
-    def drain(self, instance_ids: Iterable[str]) -> None:
-        """Let workers finish what they serve and take nothing more; strangers are ignored."""
-        for instance_id in instance_ids:
-            self.take(instance_id, takes=False)
-
     def take(self, instance_id: str, *, takes: bool) -> None:
-        """Have the workers of an instance take requests from now on, or no more."""
+        """Have the workers of an instance take requests from now on, or only finish theirs."""
         changed = [
             worker
             for worker in self._instances.get(instance_id, ())
@@ -448,18 +434,9 @@ class Workforce:
         if changed and takes:
             self._dispatch()
 
-    def resume(self, instance_id: str) -> None:
-        """Let the workers of an instance take requests again; others are left alone."""
-        for worker in self._instances.get(instance_id, ()):
-            if not worker.accepts:
-                worker.accepts = True
-                if worker.request is None:
-                    self._idle[worker.worker_id] = worker
-        self._dispatch()
-
     def hang(self, instance_id: str) -> None:
         """Hang the workers of an instance for ever; its requests return to the queue later."""
-        self.drain([instance_id])
+        self.take(instance_id, takes=False)
         for worker in self._instances.get(instance_id, ()):
             worker.hangs = True
             self._drop(worker)

@@ -14,12 +14,13 @@ import random
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, redirect_stdout
 from dataclasses import dataclass, field
 from datetime import datetime
-from functools import cache
+from functools import cache, partial
 from types import SimpleNamespace
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 from unittest.mock import patch
 from uuid import UUID
 
@@ -39,7 +40,6 @@ from spotkeeper_lab.local_aws.dynamodb import Tables
 from spotkeeper_lab.local_aws.wire import ACCOUNT, REGION, Answer, Events, Respond, VirtualTime
 from spotkeeper_lab.traces.requests import RequestTrace
 from spotkeeper_lab.workers import SearchLogQueue, SearchLogs, Served, Workforce
-from spotkeeper_worker.logs.pace import PaceSettings
 
 COLLECT, HEALTH = "collect_search_logs", "check_health"
 AVAILABILITY, INTERRUPTION = "check_availability", "handle_interruption"
@@ -77,6 +77,10 @@ _DULL = frozenset({"HonorCooldown", "ShouldDecrementDesiredCapacity", "HealthSta
                    "ShouldRespectGracePeriod"})  # fmt: skip
 
 
+# Starting a thread costs as much as a short function; more than wait at once, so none is missing.
+_THREADS = ThreadPoolExecutor(10_000)
+
+
 class Killed(BaseException):
     """The function's time is up: it dies where it stands, and no handler of errors sees it."""
 
@@ -89,7 +93,7 @@ class Process:
         self._work = work
         self._killed = False
         self._go, self._back = _closed(), _closed()
-        _Thread.run(self._run)
+        _THREADS.submit(self._run)
 
     def resume(self) -> None:
         """Let it run until it pauses or is done."""
@@ -123,39 +127,10 @@ class Process:
             self._back.release()
 
 
-class _Thread:
-    """A thread that does one work after another: starting one costs as much as a short function."""
-
-    idle: ClassVar[list["_Thread"]] = []
-
-    def __init__(self) -> None:
-        self._work: Callable[[], None] = _nothing
-        self._given = _closed()
-        threading.Thread(target=self._live, daemon=True).start()
-
-    @classmethod
-    def run(cls, work: Callable[[], None]) -> None:
-        """Have a thread do some work."""
-        thread = cls.idle.pop() if cls.idle else cls()
-        thread._work = work
-        thread._given.release()
-
-    def _live(self) -> None:
-        while True:
-            self._given.acquire()
-            self._work()
-            self._work = _nothing
-            self.idle.append(self)
-
-
 def _closed() -> threading.Lock:
     lock = threading.Lock()
     lock.acquire()
     return lock
-
-
-def _nothing() -> None:
-    """Keep no reference to finished work."""
 
 
 @dataclass(slots=True, eq=False)
@@ -216,7 +191,6 @@ class Stage:
     workers_per_instance: int = 1
     onprem_workers: int = 0
     chance: random.Random | None = None
-    pace: PaceSettings = field(default_factory=PaceSettings)
 
 
 class World:
@@ -231,7 +205,7 @@ class World:
         self.events = Events(self.time)
         self.tables = Tables()
         self.table = self.tables.create(TABLE)
-        self.logs = SearchLogs(self.time, stage.pace)
+        self.logs = SearchLogs(self.time)
         self.queue = SearchLogQueue(self.time)
         self.force = Workforce(
             zip(stage.requests.arrival_s.tolist(), stage.requests.service_s.tolist(), strict=True),
@@ -344,6 +318,18 @@ class World:
                 other.overlapped = True
         self._open.append(invocation)
         self._go_on(invocation)
+
+    def collect(self) -> None:
+        """The event source mapping of search logs: batches until the queue shows nothing more."""
+        while batch := self.queue.receive(self.now_s):
+            self.invoke(COLLECT, batch, partial(self._settle, batch))
+
+    def _settle(self, batch: Mapping[str, Any], invocation: Invocation, answer: Any) -> None:
+        """Deliver again what the function named, or all if it failed."""
+        failed = [record["messageId"] for record in batch["Records"]]
+        if answer is not None and not invocation.failed:
+            failed = [one["itemIdentifier"] for one in answer["batchItemFailures"]]
+        self.queue.settle(batch, failed)
 
     def _deadline_s(self) -> float:
         if Kind.KILLED in self.active and self.rng.random() < KILLED_SHARE:

@@ -201,11 +201,8 @@ class Cloud:
         state = self._group(group)
         spec = state.spec
         if not spec.minimum <= desired <= spec.maximum:
-            bound = (
-                f"below min value {spec.minimum}"
-                if desired < spec.minimum
-                else (f"above max value {spec.maximum}")
-            )
+            low = desired < spec.minimum
+            bound = f"below min value {spec.minimum}" if low else f"above max value {spec.maximum}"
             message = f"New SetDesiredCapacity value {desired} is {bound} for the AutoScalingGroup."
             raise CloudError("ValidationError", message)
         if desired == state.desired:
@@ -270,31 +267,28 @@ class Cloud:
 
     def drain(self, instance_ids: Sequence[str], gone_s: float) -> None:
         """Mark instances with when they will be gone; the first mark stays."""
-        for machine in [self._known(instance_id) for instance_id in instance_ids]:
-            if machine and machine.gone_s is None:
+        for machine in self._running(instance_ids):
+            if machine.gone_s is None:
                 machine.gone_s = gone_s
                 self._touch(machine)
 
     def undrain(self, instance_ids: Sequence[str]) -> None:
         """Take the mark off instances; those that have ended have none any more."""
-        for machine in [self._known(instance_id) for instance_id in instance_ids]:
-            if machine:
-                machine.gone_s = None
-                self._touch(machine)
+        for machine in self._running(instance_ids):
+            machine.gone_s = None
+            self._touch(machine)
 
     def tag(self, instance_ids: Sequence[str], tags: Mapping[str, str]) -> None:
         """Give instances other tags than that of a drain."""
-        for machine in [self._known(instance_id) for instance_id in instance_ids]:
-            if machine:
-                machine.tags |= tags
-                self._touch(machine)
+        for machine in self._running(instance_ids):
+            machine.tags |= tags
+            self._touch(machine)
 
     def untag(self, instance_ids: Sequence[str], keys: Iterable[str]) -> None:
         """Take tags off instances."""
-        for machine in [self._known(instance_id) for instance_id in instance_ids]:
-            if machine:
-                machine.tags = {k: v for k, v in machine.tags.items() if k not in set(keys)}
-                self._touch(machine)
+        for machine in self._running(instance_ids):
+            machine.tags = {k: v for k, v in machine.tags.items() if k not in set(keys)}
+            self._touch(machine)
 
     def tag_group(self, group: str, key: str, value: str | None) -> None:
         state = self._group(group)
@@ -414,14 +408,14 @@ class Cloud:
 
     def kill(self, instance_id: str) -> None:
         """End an instance as a user without limits does, unknown to its group."""
-        if machine := self._known(instance_id):
+        for machine in self._running([instance_id]):
             self._die(machine, USER_SHUTDOWN)
         self._fill_dirty()
 
     def reclaim(self, instance_ids: Iterable[str], at_s: float) -> None:
         """Take spot instances back at an instant, whatever the market says."""
-        for machine in [self._known(instance_id) for instance_id in instance_ids]:
-            if machine and machine.doomed_s is None:
+        for machine in self._running(instance_ids):
+            if machine.doomed_s is None:
                 self._take_back(machine, at_s)
         self._fill_dirty()
 
@@ -474,14 +468,26 @@ class Cloud:
         return machine
 
     def _begin(self, machine: SimulatedMachine, group: GroupState, start_s: float) -> None:
-        """Put an instance into service after `start_s`, or once its hooks complete."""
-        now_s = self.now_s
-        machine.serves_s = None if group.starts_badly(now_s) else now_s + start_s
+        """Schedule when an instance enters service: once its worker is ready, or by its hooks.
+
+        Without a launch hook an instance counts as in service when a good one would serve.
+        """
+        now_s, hook_s = self.now_s, self.physics.launch_hook_s
+        bad, held_s = group.starts_badly(now_s), now_s + min(BOOT_S, start_s)
+        machine.serves_s = None if bad else now_s + start_s
         if group.holding(Transition.LAUNCHING):
-            held_s = now_s + min(BOOT_S, start_s)
             self._at(held_s, START, lambda: self._hold_launch(machine))
-        else:
+            return
+        if hook_s is None:
             self._at(now_s + start_s, START, lambda: self._serve(machine))
+            return
+        self._at(held_s, START, lambda: self._wait(machine))
+        if not bad and start_s <= BOOT_S + hook_s:
+            self._at(now_s + start_s, START, lambda: self._serve(machine))
+        elif self.physics.hook_continues:
+            self._at(now_s + BOOT_S + hook_s, START, lambda: self._serve(machine))
+        else:
+            self._at(now_s + BOOT_S + hook_s, END, lambda: self._abandon(machine))
 
     def _hold_launch(self, machine: SimulatedMachine) -> None:
         if machine.ended_s is None and machine.state == PENDING and machine.group:
@@ -619,11 +625,11 @@ class Cloud:
         state.spec = replace(state.spec, grace_s=grace_s)
         state.touch()
 
-    def suspend(self, group: str, process: str, reason: str = USER_SUSPENDED) -> None:
+    def suspend(self, group: str, process: str) -> None:
         """Suspend a process of a group; refused where AWS knows none of that name."""
         state = self._group(group)
         _known_process(process)
-        state.suspensions.setdefault(process, reason)
+        state.suspensions.setdefault(process, USER_SUSPENDED)
         state.touch()
 
     def resume(self, group: str, process: str) -> None:
@@ -643,8 +649,8 @@ class Cloud:
 
     def recommend(self, instance_ids: Iterable[str]) -> None:
         """Recommend that instances be rebalanced: their risk is elevated, nothing more."""
-        for machine in [self._known(instance_id) for instance_id in instance_ids]:
-            if machine and machine.purchase is Purchase.SPOT:
+        for machine in self._running(instance_ids):
+            if machine.purchase is Purchase.SPOT:
                 self._tell(EventKind.REBALANCE, "", machine.instance_id)
 
     # --- helpers --------------------------------------------------------------------------------
@@ -657,6 +663,9 @@ class Cloud:
             if departed is None or self.now_s - (departed.ended_s or 0.0) > SHOWN_S:
                 raise not_found(instance_id)
         return machine
+
+    def _running(self, instance_ids: Iterable[str]) -> list[SimulatedMachine]:
+        return [one for one in map(self._known, instance_ids) if one]
 
     def _member(self, instance_id: str) -> SimulatedMachine:
         machine = self._machines.get(instance_id) or self._departed.get(instance_id)
@@ -875,33 +884,10 @@ class Cloud:
         self._machines[machine.instance_id] = machine
         self._launched[spec.purchase] += 1
         group.launched(machine)
-        self._start(machine, group)
+        self._begin(machine, group, group.start_s(self.now_s))
         if spec.purchase is Purchase.SPOT:
             self._held[pool][machine.instance_id] = machine
             self._tell(EventKind.FULFILLED, spec.name, machine.instance_id)
-
-    def _start(self, machine: SimulatedMachine, group: GroupState) -> None:
-        """Schedule when an instance enters service: once its worker is ready, or by its hook.
-
-        Without a launch hook an instance counts as in service when a good one would serve.
-        """
-        now_s, hook_s = self.now_s, self.physics.launch_hook_s
-        start_s = group.start_s(now_s)
-        if group.holding(Transition.LAUNCHING):
-            self._begin(machine, group, start_s)
-            return
-        bad = group.starts_badly(now_s)
-        machine.serves_s = None if bad else now_s + start_s
-        if hook_s is None:
-            self._at(now_s + start_s, START, lambda: self._serve(machine))
-            return
-        self._at(now_s + min(BOOT_S, start_s), START, lambda: self._wait(machine))
-        if not bad and start_s <= BOOT_S + hook_s:
-            self._at(now_s + start_s, START, lambda: self._serve(machine))
-        elif self.physics.hook_continues:
-            self._at(now_s + BOOT_S + hook_s, START, lambda: self._serve(machine))
-        else:
-            self._at(now_s + BOOT_S + hook_s, END, lambda: self._abandon(machine))
 
     def _wait(self, machine: SimulatedMachine) -> None:
         if machine.ended_s is None and machine.state in LAUNCHING and machine.group:

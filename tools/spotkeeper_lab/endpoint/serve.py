@@ -77,14 +77,14 @@ _RUNS = frozenset({IN_SERVICE, TERMINATING})
 class Workers:
     """What is offered, waits, is served, and was logged and not yet sent."""
 
-    def __init__(self, time: VirtualTime, seed: int = 0) -> None:
+    def __init__(self, time: VirtualTime) -> None:
         self.erlangs = 0.0
         self.served = 0
         self.force = Workforce((), self._serve)
         self._silent_until_s = 0.0
         self._next_s = float("inf")
         self._due: list[str] = []
-        self._chance = random.Random(seed)
+        self._chance = random.Random(0)
         self._machines = Machines(self.force, NOTICE_S, POLL_S)
         self._logs = SearchLogs(time)
 
@@ -174,8 +174,8 @@ _HOOKS = {Transition.LAUNCHING: Hook.READY, Transition.TERMINATING: Hook.DRAIN}
 class Agents:
     """What each agent remembers of its hooks, for the instances that are held."""
 
-    def __init__(self, policy: HookPolicy | None = None) -> None:
-        self._policy = policy or HookPolicy()
+    def __init__(self) -> None:
+        self._policy = HookPolicy()
         self._memories: dict[str, HookMemory] = {}
 
     def look(self, cloud: Cloud, busy: Collection[str]) -> None:
@@ -543,12 +543,12 @@ class LabPages:
                 case "GET", "permissions":
                     return 200, permissions(ACCOUNT)
                 case "POST", "faults":
-                    return 200, {"done": self.faults.order(_read(Order, body))}
+                    return 200, {"done": self.faults.order(Order.model_validate_json(body))}
                 case "POST", "skip":
                     world.skip(max(0.0, SECONDS.validate_json(body)))
                     return 200, {"now_s": world.seconds()}
                 case "POST", "begin":
-                    settings = _read(LabSettings, body)
+                    settings = LabSettings.model_validate_json(body)
                     world.begin(settings.groups(), settings.pools, settings.made())
                     return 200, {"now_s": world.seconds()}
         except (ValidationError, CloudError) as refusal:
@@ -579,10 +579,6 @@ class LabPages:
             "served": workers.served,
             "lost": len(workers.force.lost),
         }
-
-
-def _read[T: BaseModel](kind: type[T], body: bytes) -> T:
-    return kind.model_validate_json(body)
 
 
 def _group(view: GroupView) -> dict[str, object]:

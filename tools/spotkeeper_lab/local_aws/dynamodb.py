@@ -304,14 +304,6 @@ class Table:
     def scan(self) -> Answer:
         return {"Items": [item for items in self.partitions.values() for item in items.values()]}
 
-    def take(self, partition: str, first: str, stop: str) -> list[Item]:
-        """Take the items of a range of keys out of a partition, in their order."""
-        order = self._order.get(partition, [])
-        keys = slice(bisect_left(order, first), bisect_left(order, stop))
-        taken = [self.partitions[partition].pop(key) for key in order[keys]]
-        del order[keys]
-        return taken
-
     def _matching(self, expression: str, values: Values) -> list[Item]:
         """The items of a partition that match a key condition, in the order of their keys."""
         read = _KEY_CONDITION.fullmatch(expression)

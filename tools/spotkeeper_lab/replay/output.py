@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from rich.box import SIMPLE
@@ -11,14 +12,14 @@ from rich.table import Table
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from spotkeeper_lab.replay.values import MarketRow, Row, Run
+    from spotkeeper_lab.replay.values import Row, Run, Served
 
 HEADERS = ("rule", "kept", "in time", "p50", "p95", "p99", "hours", "out/in", "lost")
 
 
-def as_json(rows: Sequence[Row | MarketRow]) -> str:
+def as_json(rows: Sequence[Served]) -> str:
     """Return the rows as a JSON list; a wait without end is null."""
-    return json.dumps([_finite(row.as_dict()) for row in rows], indent=1, allow_nan=False) + "\n"
+    return json.dumps([_finite(asdict(row)) for row in rows], indent=1, allow_nan=False) + "\n"
 
 
 def _finite(values: dict[str, object]) -> dict[str, object]:

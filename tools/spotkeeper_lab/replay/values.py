@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -70,12 +70,11 @@ class ReplaySettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
-    """One rule on one trace; waits in seconds, of requests after the warm-up.
+class Served:
+    """What became of a trace's requests; waits in seconds, of requests after the warm-up.
 
     `worker_hours` are billed from launch to release, on-premises workers not counted.
     `lost` are requests that were cut off, or still waited hours after the trace's end.
-    `at_most` says that the rule asked for `max_workers`, so perhaps for more than it could have.
     """
 
     trace: str
@@ -90,12 +89,17 @@ class Row:
     scale_ins: int
     lost: int
     requests: int
-    at_most: bool = False
     settings: ReplaySettings
 
-    def as_dict(self) -> dict[str, object]:
-        """Return the row for JSON, the settings flat in `settings`."""
-        return asdict(self)
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row(Served):
+    """One rule on one trace.
+
+    `at_most` says that the rule asked for `max_workers`, so perhaps for more than it could have.
+    """
+
+    at_most: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -122,26 +126,14 @@ class Run:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MarketRow:
-    """Both checkers on one trace and market; the fields of a replay's row, and the cost.
+class MarketRow(Served):
+    """Both checkers on one trace and market, and the cost.
 
     `worker_hours` are those of instances from launch to end, spot and on-demand ones together.
     `cost` is that of a fixed on-demand fleet for the peak, `sizing_factor * spot_factor`.
     """
 
-    trace: str
     market: str
-    rule: str
-    objective_met: bool
-    share_in_time: float
-    wait_p50: float
-    wait_p95: float
-    wait_p99: float
-    worker_hours: float
-    scale_outs: int
-    scale_ins: int
-    lost: int
-    requests: int
     hours: float
     workers_per_instance: int
     served_share: float
@@ -151,8 +143,3 @@ class MarketRow:
     cost: float
     sizing_factor: float
     spot_factor: float
-    settings: ReplaySettings
-
-    def as_dict(self) -> dict[str, object]:
-        """Return the row for JSON."""
-        return asdict(self)

@@ -58,7 +58,6 @@ from spotkeeper_lab.traces.requests import RequestTrace
 from spotkeeper_lab.workers import Machines, Served, Workforce
 from spotkeeper_lab.world import (
     AVAILABILITY,
-    COLLECT,
     HEALTH,
     INTERRUPTION,
     LEDGER,
@@ -69,7 +68,6 @@ from spotkeeper_lab.world import (
 )
 from spotkeeper_operator.explain import records_timeline
 from spotkeeper_operator.text import spoken
-from spotkeeper_worker.logs.pace import PaceSettings
 
 LEAD_S = 900.0
 """Longer than a cold start and the window that the first sizing looks at."""
@@ -101,8 +99,7 @@ class DemoSettings:
 
     Without a size, the warm pool holds what the busiest minutes need. Each instance then has enough
     workers for the market to have room for those minutes.
-    `queue_known`: the fleet looks at the length of its request queue. `pace`: how often the agents
-    send search logs.
+    `queue_known`: the fleet looks at the length of its request queue.
     """
 
     market: Market
@@ -120,7 +117,6 @@ class DemoSettings:
     spot_min: int = SPOT_MIN
     physics: Physics = field(default=PHYSICS)
     workers_per_instance: int | None = None
-    pace: PaceSettings = field(default_factory=PaceSettings)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,7 +149,6 @@ class Scene:
             start=self.start,
             workers_per_instance=self.workers_per_instance,
             onprem_workers=self.settings.onprem_workers,
-            pace=self.settings.pace,
         )
 
     @property
@@ -635,11 +630,8 @@ class Day(World):
             self.enter(at_s + BATCHING_WINDOW_S, self._collect)
 
     def _collect(self) -> None:
-        """The event source mapping: batches until the queue shows nothing more."""
         self._collects = False
-        while batch := self.queue.receive(self.now_s):
-            self.invoke(COLLECT, batch)
-            self.queue.settle(batch, _failed(self.ended[-1], batch))
+        self.collect()
 
     def _begin(self) -> None:
         """The lead is over: what was used until now is not counted."""
@@ -659,13 +651,6 @@ class Day(World):
 
 def _stop_here() -> None:
     """Make a moment one at which incidents are looked at."""
-
-
-def _failed(invocation: Invocation, batch: dict[str, Any]) -> list[str]:
-    """The messages to deliver again: those that the function named, or all if it failed."""
-    if invocation.failed:
-        return [record["messageId"] for record in batch["Records"]]
-    return [failure["itemIdentifier"] for failure in invocation.answer["batchItemFailures"]]
 
 
 @contextmanager
@@ -731,7 +716,6 @@ class Results:
     values: dict[str, Any]
     decisions: Sequence[Decision]
     notices: Sequence[Notice]
-    records: Sequence[Mapping[str, Any]] = field(default=())
 
 
 def results(day: Day) -> Results:
@@ -754,7 +738,7 @@ def results(day: Day) -> Results:
         **_failures(day),
         "settings": _settings(day),
     }
-    return Results(values, decisions, notices, records)
+    return Results(values, decisions, notices)
 
 
 def _fleet_figures(day: Day) -> dict[str, Any]:

@@ -13,7 +13,6 @@ zone often empties in a second; zones are weakly correlated.
 
 import difflib
 import gzip
-import heapq
 import math
 import random
 import re
@@ -126,13 +125,15 @@ class Market:
         """Whether the market says what spot cost."""
         return all(steps.prices is not None for steps in self.steps)
 
-    def changes(self, start_s: float = 0.0, end_s: float = math.inf) -> Iterator[Change]:
-        """Every step with ``start_s <= at_s < end_s``, in time order, pools in their order."""
-        streams = (
-            _changes(pool, steps, start_s, min(end_s, self.end_s))
+    def changes(self) -> list[Change]:
+        """Every step before the end, in time order, pools in their order."""
+        found = [
+            Change(at_s, pool, capacity)
             for pool, steps in zip(self.pools, self.steps, strict=True)
-        )
-        return heapq.merge(*streams, key=lambda change: change.at_s)
+            for at_s, capacity in zip(steps.times, steps.capacities, strict=True)
+            if at_s < self.end_s
+        ]
+        return sorted(found, key=lambda change: change.at_s)
 
     def window(self, start_s: float, length_s: float) -> "Market":
         """The part from ``start_s`` on, moved to 0; raises MarketError when it does not fit."""
@@ -143,12 +144,6 @@ class Market:
             )
         steps = tuple(one.window(start_s, start_s + length_s) for one in self.steps)
         return Market(self.pools, length_s, self.name, steps)
-
-
-def _changes(pool: str, steps: Steps, start_s: float, end_s: float) -> Iterator[Change]:
-    first, stop = bisect_left(steps.times, start_s), bisect_left(steps.times, end_s)
-    for index in range(first, stop):
-        yield Change(steps.times[index], pool, steps.capacities[index])
 
 
 def market_of(

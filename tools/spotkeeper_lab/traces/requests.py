@@ -141,24 +141,17 @@ def read_request_traces(
     return [replace(trace, name=name) for trace, name in zip(read, names.values(), strict=True)]
 
 
-def generate_requests(
-    seed: int,
-    hours: float = 24.0,
-    *,
-    mean_load: float = 2.0,
-    swing: float = 0.55,
-    burst_dispersion: float = 0.2,
-) -> RequestTrace:
+def generate_requests(seed: int, hours: float = 24.0, *, mean_load: float = 2.0) -> RequestTrace:
     """Generate a plausible day of an image service from a seed; the same seed, the same requests.
 
-    The rate follows a daily cycle (1 +- `swing`, lowest in the night) times bursts: a lognormal
-    process whose logarithm has standard deviation `burst_dispersion` and forgets within ten
-    minutes, and one step to up to twice the load for some minutes every few hours.
+    The rate follows a daily cycle (1 +- 0.55, lowest in the night) times bursts: a lognormal
+    process whose logarithm has standard deviation 0.2 and forgets within ten minutes, and one step
+    to up to twice the load for some minutes every few hours.
     """
     rng = np.random.default_rng(seed)
     time_s = np.arange(0.0, hours * 3600.0, BURST_SLOT_S)
-    cycle = 1.0 - swing * np.cos(2 * math.pi * (time_s - 4 * 3600.0) / DAY_S)
-    rate = cycle * _noise(rng, len(time_s), burst_dispersion) * _surges(rng, time_s)
+    cycle = 1.0 - 0.55 * np.cos(2 * math.pi * (time_s - 4 * 3600.0) / DAY_S)
+    rate = cycle * _noise(rng, len(time_s), 0.2) * _surges(rng, time_s)
     rate *= mean_load / MEAN_SERVICE_S / float(rate.mean())
     return _draw(f"generated-{seed}", rng, time_s, rate, hours * 3600.0)
 
