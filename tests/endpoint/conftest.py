@@ -3,6 +3,7 @@
 import io
 import json
 import os
+import shlex
 import shutil
 import socket
 import subprocess
@@ -11,11 +12,11 @@ import time
 import zipfile
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
-from botocore.config import Config
 
 from spotkeeper_lab.endpoint.up import (
     BUILT,
@@ -32,8 +33,6 @@ CHECKOUT = Path(__file__).parents[2]
 CERTIFICATES = {n: os.environ[n] for n in ("SSL_CERT_FILE", "SSL_CERT_DIR") if n in os.environ}
 OWN = {name: os.environ[name] for name in ("PATH", "HOME")}
 SAM = CHECKOUT / ".venv-sam/bin/sam"
-# A refusal is an answer, not a reason to ask again.
-ONCE = Config(retries={"total_max_attempts": 1})
 SETTINGS = LabSettings(desired=3, cold_start_s=10.0, notice_s=60.0)
 
 
@@ -52,22 +51,12 @@ class Endpoint(LabClient):
 
     def sam(self, *arguments: str, **keys: str) -> str:
         """Run sam with what the lab printed to paste, and nothing else of AWS."""
-        done = subprocess.run(
-            [str(SAM), *arguments],
-            cwd=CHECKOUT,
-            env={
-                "PATH": os.environ["PATH"],
-                "HOME": os.environ["HOME"],
-                **self.environment,
-                **keys,
-            },
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=400,
-        )
-        assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
-        return done.stdout
+        return types(shlex.join(["sam", *arguments]), self.environment | keys, SAM.parent)
+
+    def deploy(self, *parameters: str, stack: str = "spotkeeper", **keys: str) -> None:
+        options = ("--resolve-s3", "--no-confirm-changeset", "--no-progressbar")
+        overrides = ("--stack-name", stack, "--parameter-overrides", *parameters)
+        self.sam("deploy", *options, *overrides, **keys)
 
 
 def types(line: str, environment: dict[str, str], path: Path) -> str:
@@ -151,6 +140,15 @@ def allow(action: str, resource: str = "*", **rest: object) -> dict[str, object]
     return {"Effect": "Allow", "Action": action, "Resource": resource, **rest}
 
 
+def user_keys(endpoint: Endpoint, name: str, document: str) -> tuple[str, str]:
+    """The access key and the secret of a new user who has the permissions of a policy."""
+    iam = endpoint.aws("iam")
+    iam.create_user(UserName=name)
+    iam.put_user_policy(UserName=name, PolicyName="p", PolicyDocument=document)
+    key = iam.create_access_key(UserName=name)["AccessKey"]
+    return key["AccessKeyId"], key["SecretAccessKey"]
+
+
 @pytest.fixture
 def role(endpoint: Endpoint) -> Callable[..., str]:
     """Makes a role for functions with some permissions; answers its ARN."""
@@ -169,22 +167,22 @@ def role(endpoint: Endpoint) -> Callable[..., str]:
 @pytest.fixture
 def function(endpoint: Endpoint) -> Callable[..., str]:
     """Makes a function of some source text; answers its ARN."""
+    return partial(create_function, endpoint)
 
-    def make(name: str, role: str, source: str, **more: Any) -> str:
-        packed = io.BytesIO()
-        with zipfile.ZipFile(packed, "w") as archive:
-            archive.writestr("app.py", textwrap.dedent(source))
-        made = endpoint.aws("lambda").create_function(
-            FunctionName=name,
-            Runtime="python3.13",
-            Role=role,
-            Handler="app.handler",
-            Code={"ZipFile": packed.getvalue()},
-            **more,
-        )
-        return str(made["FunctionArn"])
 
-    return make
+def create_function(lab: LabClient, name: str, role: str, source: str, **more: Any) -> str:
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w") as archive:
+        archive.writestr("app.py", textwrap.dedent(source))
+    made = lab.aws("lambda").create_function(
+        FunctionName=name,
+        Runtime="python3.13",
+        Role=role,
+        Handler="app.handler",
+        Code={"ZipFile": packed.getvalue()},
+        **more,
+    )
+    return str(made["FunctionArn"])
 
 
 def of_session(leader: int) -> list[int]:

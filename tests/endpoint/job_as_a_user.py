@@ -37,6 +37,7 @@ from spotkeeper.job_ports import NotMade
 from spotkeeper.observability import logger
 from spotkeeper.ports import FleetError
 from spotkeeper_lab.local_aws.context import create_table
+from spotkeeper_lab.world import Context
 from spotkeeper_operator.aws import Aws, OperatorError
 from spotkeeper_operator.jobs import Jobs, exit_code
 from tests.jobs_account import POLICY, launch_template, strict_images
@@ -90,15 +91,6 @@ def _copied(disk: Path, copy: Path) -> None:
             return
         shutil.rmtree(copy, ignore_errors=True)
     raise AssertionError(f"{disk} changes all the time")
-
-
-class Context:
-    """What the handler reads of Lambda's context."""
-
-    function_name = "keep-jobs"
-    memory_limit_in_mb = 512
-    invoked_function_arn = "arn:aws:lambda:us-east-1:123456789012:function:keep-jobs"
-    aws_request_id = "request"
 
 
 @dataclass

@@ -18,14 +18,7 @@ def test_a_stack_makes_its_groups_and_takes_them_with_it(endpoint: Endpoint) -> 
     )["LaunchTemplate"]["LaunchTemplateId"]
     subnets = [one["SubnetId"] for one in ec2.describe_subnets()["Subnets"]][:2]
     before = groups(endpoint)
-    endpoint.sam(
-        "deploy",
-        "--stack-name",
-        STACK,
-        "--resolve-s3",
-        "--no-confirm-changeset",
-        "--no-progressbar",
-        "--parameter-overrides",
+    endpoint.deploy(
         f"LaunchTemplateId={template}",
         f"SubnetIds={','.join(subnets)}",
         'InstanceTypes=""',
@@ -34,6 +27,7 @@ def test_a_stack_makes_its_groups_and_takes_them_with_it(endpoint: Endpoint) -> 
         "Accelerator=a10g,l4",
         "SpotMin=2",
         "WarmPoolSize=1",
+        stack=STACK,
     )
     made = groups(endpoint)
     assert set(made) - set(before) == {f"{STACK}-spot", f"{STACK}-on-demand"}

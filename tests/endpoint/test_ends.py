@@ -1,16 +1,14 @@
 """However a lab ends, it leaves no process: neither the endpoint nor one of a function."""
 
-import io
 import json
 import os
 import signal
-import zipfile
 from pathlib import Path
 
 import pytest
 
 from spotkeeper_lab.endpoint.up import Lab, LabSettings, running
-from tests.endpoint.conftest import checkout_at, free_port, of_session, until
+from tests.endpoint.conftest import checkout_at, create_function, free_port, of_session, until
 
 SOURCE = "import os\ndef handler(event, context):\n    return os.getpid()\n"
 
@@ -21,18 +19,8 @@ def checkout(tmp_path: Path) -> Path:
 
 
 def with_a_function(lab: Lab) -> None:
-    packed = io.BytesIO()
-    with zipfile.ZipFile(packed, "w") as archive:
-        archive.writestr("app.py", SOURCE)
-    client = lab.aws("lambda")
-    client.create_function(
-        FunctionName="lives",
-        Runtime="python3.13",
-        Role="arn:aws:iam::123456789012:role/any",
-        Handler="app.handler",
-        Code={"ZipFile": packed.getvalue()},
-    )
-    process = int(json.load(client.invoke(FunctionName="lives")["Payload"]))
+    create_function(lab, "lives", "arn:aws:iam::123456789012:role/any", SOURCE)
+    process = int(json.load(lab.aws("lambda").invoke(FunctionName="lives")["Payload"]))
     assert process in of_session(lab.process.pid)
 
 

@@ -5,8 +5,8 @@ import json
 import shutil
 import subprocess
 import threading
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 from html import unescape
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -39,41 +39,43 @@ QUIET = (
     "--disable-sync",
 )
 WITHIN_S = 60
-STATE = {
-    "at": "2026-11-20T12:00:30+00:00",
-    "fleets": [
-        {
-            "name": "main",
-            "groups": [
-                {
-                    "kind": "spot",
-                    "name": "ocr-spot",
-                    "desired": 2,
-                    "instances": [
-                        {"id": "i-1", "pool": "us-east-1a/g5.xlarge", "phase": "in_service"},
-                        {"id": "i-2", "pool": "us-east-1b/g5.xlarge", "phase": "launching"},
-                    ],
-                },
-                {"kind": "on-demand", "name": "ocr-od", "desired": None, "instances": []},
-            ],
-            "decisions": [
-                {
-                    "at": "2026-11-20T12:00:02+00:00",
-                    "controller": "availability",
-                    "action": "backfill",
-                    "rule": "backfill",
-                    "reason": "spot 1 of 2 serving <b>1 short</b>",
-                    "asked": ["ocr-od: desired 0 -> 1"],
-                }
-            ],
-        }
-    ],
-    "lab": {
-        "market": {"us-east-1a/g5.xlarge": 4},
-        "workers": {"erlangs": 2, "queued": 0, "served": 9, "lost": 0, "logging": True},
-        "orders": ORDERS,
-    },
-}
+STATE = json.dumps(
+    {
+        "at": "2026-11-20T12:00:30+00:00",
+        "fleets": [
+            {
+                "name": "main",
+                "groups": [
+                    {
+                        "kind": "spot",
+                        "name": "ocr-spot",
+                        "desired": 2,
+                        "instances": [
+                            {"id": "i-1", "pool": "us-east-1a/g5.xlarge", "phase": "in_service"},
+                            {"id": "i-2", "pool": "us-east-1b/g5.xlarge", "phase": "launching"},
+                        ],
+                    },
+                    {"kind": "on-demand", "name": "ocr-od", "desired": None, "instances": []},
+                ],
+                "decisions": [
+                    {
+                        "at": "2026-11-20T12:00:02+00:00",
+                        "controller": "availability",
+                        "action": "backfill",
+                        "rule": "backfill",
+                        "reason": "spot 1 of 2 serving <b>1 short</b>",
+                        "asked": ["ocr-od: desired 0 -> 1"],
+                    }
+                ],
+            }
+        ],
+        "lab": {
+            "market": {"us-east-1a/g5.xlarge": 4},
+            "workers": {"erlangs": 2, "queued": 0, "served": 9, "lost": 0, "logging": True},
+            "orders": ORDERS,
+        },
+    }
+)
 # Waits until the page has drawn, gives the first order, and tells what there is to see.
 PROBE = """
 <script>
@@ -101,28 +103,17 @@ const probe = setInterval(() => {
 """
 
 
-@dataclass
-class Served:
-    """Where the page is, and the orders that it gave."""
-
-    url: str = ""
-    orders: list[object] = field(default_factory=list)
-
-
-@pytest.fixture
-def served() -> Iterator[Served]:
-    found = Served()
+@contextmanager
+def serving(page: Callable[[str], str], orders: list[object]) -> Iterator[str]:
+    """Where each path is the page that `page` makes of it; what is sent is an order."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            if self.path == "/state.json":
-                self.answer("application/json", json.dumps(STATE))
-            else:
-                self.answer("text/html; charset=utf-8", html() + PROBE)
+            self.answer("text/html; charset=utf-8", page(self.path))
 
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers["Content-Length"]))
-            found.orders.append(json.loads(body))
+            orders.append(json.loads(body))
             self.answer("application/json", '{"done": "i-2"}')
 
         def answer(self, kind: str, text: str) -> None:
@@ -135,8 +126,7 @@ def served() -> Iterator[Served]:
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     threading.Thread(target=server.serve_forever, daemon=True).start()
-    found.url = f"http://127.0.0.1:{server.server_port}/"
-    yield found
+    yield f"http://127.0.0.1:{server.server_port}/"
     server.shutdown()
     server.server_close()
 
@@ -156,8 +146,10 @@ def dumped(url: str, folder: Path, *options: str) -> str:
     ).stdout
 
 
-def test_the_page_shows_the_fleet_and_gives_orders(served: Served, tmp_path: Path) -> None:
-    shown = dumped(served.url, tmp_path, "--virtual-time-budget=4000")
+def test_the_page_shows_the_fleet_and_gives_orders(tmp_path: Path) -> None:
+    orders: list[object] = []
+    with serving(lambda path: STATE if "state" in path else html() + PROBE, orders) as url:
+        shown = dumped(url, tmp_path, "--virtual-time-budget=4000")
     seen = json.loads(unescape(shown.partition("PROBE ")[2].partition(" END")[0]))
     assert seen["groups"] == [
         "spot: 1 of 2 in service (ocr-spot)",
@@ -168,7 +160,7 @@ def test_the_page_shows_the_fleet_and_gives_orders(served: Served, tmp_path: Pat
         "spot 1 of 2 serving <b>1 short</b>; requested: ocr-od: desired 0 \u2192 1"
     )
     assert seen["buttons"] == len(ORDERS)
-    assert served.orders == [ORDERS[0]["fault"]]
+    assert orders == [ORDERS[0]["fault"]]
     assert seen["told"] == "Warn one instance: i-2"
     assert seen["overflow"] == 0
 
@@ -200,6 +192,7 @@ frame.onload = () => setTimeout(() => {
     }).map(t => t.textContent),
     icon: page.querySelector("link[rel=icon]") !== null,
     text: page.body.innerText.length,
+    wrong: /NaN|undefined|Infinity/.test(page.querySelector(".charts")?.innerHTML || ""),
     filled: page.querySelectorAll("path.series[d]:not([d=''])").length,
     marks: page.querySelectorAll(".scatter circle").length,
   };
@@ -234,29 +227,20 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     ]
     shown = {
         "live": html(),
-        "state.json": json.dumps(STATE),
+        "state.json": STATE,
         "explain": page_html(explain_page(records, begin, NOON)),
         "backtest": report_html(run_backtest(plan)),
         "demo": (folder / "demo/report.html").read_text(),
     }
 
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            _, *where, name = self.path.split("/")
-            text = FRAME.replace("PAGE", f"/{name}").replace("WIDTH", where[-1]) if where else ""
-            body = (text or shown.get(name, "")).encode()
-            self.send_response(200)
-            self.send_header("Content-Type", "text/html; charset=utf-8")
-            self.end_headers()
-            self.wfile.write(body)
+    def page(path: str) -> str:
+        _, *where, name = path.split("/")
+        if not where:
+            return shown.get(name, "")
+        return FRAME.replace("PAGE", f"/{name}").replace("WIDTH", where[-1])
 
-        def log_message(self, format: str, *args: object) -> None: ...
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    yield f"http://127.0.0.1:{server.server_port}"
-    server.shutdown()
-    server.server_close()
+    with serving(page, []) as url:
+        yield url
 
 
 @pytest.mark.parametrize("width", [390, 1280])
@@ -267,7 +251,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 def test_a_page_is_readable(
     name: str, filled: int, marks: int, width: int, pages: str, tmp_path: Path
 ) -> None:
-    shown = dumped(f"{pages}/frame/{width}/{name}", tmp_path, "--virtual-time-budget=8000")
+    shown = dumped(f"{pages}frame/{width}/{name}", tmp_path, "--virtual-time-budget=8000")
     told = unescape(shown.partition("PROBE ")[2].partition(" END")[0])
     seen = json.loads(told)
     assert seen["overflow"] == 0
@@ -276,6 +260,7 @@ def test_a_page_is_readable(
     assert seen["cut"] == []
     assert seen["icon"]
     assert seen["text"] > 200
+    assert not seen["wrong"]
     # All but the limit are marks; each policy's chart has two areas and a line, the market's one.
     assert seen["filled"] >= filled
     assert seen["marks"] >= marks

@@ -9,19 +9,13 @@ from botocore.exceptions import ClientError
 from spotkeeper_lab.endpoint.serve import IMAGES
 from spotkeeper_lab.faults import Kind
 from spotkeeper_lab.local_aws.wire import ACCOUNT, REGION
-from tests.endpoint.conftest import SETTINGS, Endpoint, allow, policy, received, until
+from tests.endpoint.conftest import SETTINGS, Endpoint, allow, policy, received, until, user_keys
 
 
 def user(endpoint: Endpoint, name: str, *statements: dict[str, object]) -> dict[str, str]:
     """The keys of a new user who has some permissions."""
-    iam = endpoint.aws("iam")
-    iam.create_user(UserName=name)
-    iam.put_user_policy(UserName=name, PolicyName="p", PolicyDocument=policy(*statements))
-    key = iam.create_access_key(UserName=name)["AccessKey"]
-    return {
-        "aws_access_key_id": key["AccessKeyId"],
-        "aws_secret_access_key": key["SecretAccessKey"],
-    }
+    key, secret = user_keys(endpoint, name, policy(*statements))
+    return {"aws_access_key_id": key, "aws_secret_access_key": secret}
 
 
 def spot(endpoint: Endpoint) -> list[str]:

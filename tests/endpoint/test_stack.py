@@ -16,6 +16,7 @@ from tests.endpoint.conftest import (
     left,
     types,
     until,
+    user_keys,
 )
 from tests.template.stack import ADOPT, Stack
 
@@ -29,33 +30,13 @@ IMPATIENT = {"busy_patience_s": 15, "elevated_risk_s": 45}
 @pytest.fixture(scope="module")
 def deployer(endpoint: Endpoint) -> dict[str, str]:
     """The keys of a user who has the permissions that docs name for CI, and no other."""
-    iam = endpoint.aws("iam")
-    iam.create_user(UserName="ci")
-    document = (CHECKOUT / "docs/ci-policy.json").read_text()
-    iam.put_user_policy(UserName="ci", PolicyName="deploy", PolicyDocument=document)
-    key = iam.create_access_key(UserName="ci")["AccessKey"]
-    return {
-        "AWS_ACCESS_KEY_ID": key["AccessKeyId"],
-        "AWS_SECRET_ACCESS_KEY": key["SecretAccessKey"],
-    }
+    key, secret = user_keys(endpoint, "ci", (CHECKOUT / "docs/ci-policy.json").read_text())
+    return {"AWS_ACCESS_KEY_ID": key, "AWS_SECRET_ACCESS_KEY": secret}
 
 
 @pytest.fixture(scope="module")
 def before(endpoint: Endpoint) -> Inventory:
     return inventory(endpoint.aws)
-
-
-def deploy(endpoint: Endpoint, keys: dict[str, str], *parameters: str) -> None:
-    endpoint.sam(
-        "deploy",
-        "--resolve-s3",
-        "--no-confirm-changeset",
-        "--no-progressbar",
-        "--parameter-overrides",
-        *FLEET,
-        *parameters,
-        **keys,
-    )
 
 
 def serving(endpoint: Endpoint, group: int) -> int:
@@ -149,7 +130,7 @@ def test_4_spot_is_back_and_on_demand_goes(endpoint: Endpoint) -> None:
 
 
 def test_5_a_parameter_is_changed(endpoint: Endpoint, deployer: dict[str, str]) -> None:
-    deploy(endpoint, deployer, "OnDemandMax=7")
+    endpoint.deploy(*FLEET, "OnDemandMax=7", **deployer)
     assert document(endpoint)["bounds"]["on_demand_max"] == 7
 
 
