@@ -192,6 +192,7 @@ frame.onload = () => setTimeout(() => {
     }).map(t => t.textContent),
     icon: page.querySelector("link[rel=icon]") !== null,
     text: page.body.innerText.length,
+    readout: page.querySelector(".readout")?.textContent ?? "",
     wrong: /NaN|undefined|Infinity/.test(page.querySelector(".charts")?.innerHTML || ""),
     filled: page.querySelectorAll("path.series[d]:not([d=''])").length,
     marks: page.querySelectorAll(".scatter circle").length,
@@ -261,6 +262,7 @@ def test_a_page_is_readable(
     assert seen["icon"]
     assert seen["text"] > 200
     assert not seen["wrong"]
+    assert seen["readout"] or not filled
     # All but the limit are marks; each policy's chart has two areas and a line, the market's one.
     assert seen["filled"] >= filled
     assert seen["marks"] >= marks
