@@ -4,7 +4,6 @@ On the same market, with the same target, both must decide the same in every tur
 """
 
 import json
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any
@@ -124,22 +123,8 @@ def backtest_turns(market: Market, world: World) -> list[Turn]:
 
 def assert_alike(market: Market, world: World) -> None:
     demo, backtest = demo_turns(market, world), backtest_turns(market, world)
-    assert first_difference(demo, backtest) is None
+    assert demo == backtest
     assert {turn.action for turn in demo} >= {"hold", "backfill", "release"}
-
-
-def first_difference(
-    demo: Sequence[Turn], backtest: Sequence[Turn]
-) -> tuple[int, Sequence[Turn], Sequence[Turn]] | None:
-    """Where two runs part, with the turns around it."""
-    pairs = zip(demo, backtest, strict=False)
-    parted = (number for number, (one, other) in enumerate(pairs) if one != other)
-    shorter = min(len(demo), len(backtest))
-    at = next(parted, shorter if len(demo) != len(backtest) else -1)
-    if at < 0:
-        return None
-    around = slice(max(0, at - 1), at + 2)
-    return at, demo[around], backtest[around]
 
 
 @pytest.mark.parametrize("world", [NOTICED, SURPRISED], ids=["noticed", "surprised"])

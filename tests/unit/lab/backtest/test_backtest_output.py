@@ -94,5 +94,6 @@ def test_the_page_needs_nothing_else(rows: list[Row]) -> None:
     page = report_html(rows, command="spotkeeper backtest <x>")
     outside = r"""(src|href)=(?!"data:)|@import|url\((?!#)|https?://(?!www.w3.org)"""
     assert not re.search(outside, page)
+    assert 'name="viewport"' in page
     assert "spotkeeper backtest &lt;x&gt;" in page
     assert page.count('class="timeline"') == page.count('class="scatter"') == len(WORLDS)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -81,7 +80,9 @@ def test_a_rule_that_ran_into_the_bound_is_named(most: int, told: str | None) ->
     caption = table("t", [run.row for _, run in runs]).caption
     assert runs[0][1].row.at_most is (told is not None)
     assert caption == (told and f"ran into the bound of {most} workers {told}")
-    assert ("Rules that ran into the bound" in report_html(runs)) is (told is not None)
+    page = report_html(runs)
+    assert f"<h2>{day.name}</h2>" in page
+    assert ("Rules that ran into the bound" in page) is (told is not None)
 
 
 def test_the_cheapest_keeps_the_promise(runs: list[tuple[RequestTrace, Run]]) -> None:
@@ -90,12 +91,3 @@ def test_the_cheapest_keeps_the_promise(runs: list[tuple[RequestTrace, Run]]) ->
     assert best is not None
     assert best.rule == "spotkeeper"
     assert cheapest([]) is None
-
-
-def test_the_report_stands_alone(runs: list[tuple[RequestTrace, Run]]) -> None:
-    page = report_html(runs)
-    assert not re.search(r'(src|href)="(?!data:)', page)
-    assert not re.search(r"https?://(?!www.w3.org)", page)
-    assert 'name="viewport"' in page
-    for _, run in runs:
-        assert run.row.trace in page
