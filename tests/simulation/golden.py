@@ -98,10 +98,6 @@ class Scenario:
         """One line for each turn that did something: seconds, action, rule, on-demand after."""
         return [_line(r) for r in self._turns() if r.action != "hold"]
 
-    def holds(self) -> list[str]:
-        """The rules of the turns that held, without repetitions."""
-        return list(dict.fromkeys(r.rule for r in self._turns() if r.action == "hold"))
-
     def _turns(self) -> list[DecisionRecord]:
         return [r for r in self.states.records if r.controller is Controller.AVAILABILITY]
 

@@ -34,41 +34,20 @@ def view(**changed: Any) -> InstanceView:
     return InstanceView(**fields | changed)
 
 
-class Stage:
-    """One instance whose workers have nothing to do."""
-
-    def __init__(self) -> None:
-        self.force = Workforce((), lambda _: None)
-        self.machines = Machines(self.force, NOTICE_S)
-        self.machines.muster([view()], 0.0)
-
-    def takes(self, at_s: float, **changed: Any) -> bool:
-        """Whether the instance takes requests, once it has followed what it is told."""
-        next_s: float | None = at_s
-        while next_s is not None and next_s <= at_s:
-            next_s = self.machines.muster([view(**changed)], at_s)
-        return self.force.serving(ONE)
-
-    def until(self, from_s: float, **changed: Any) -> float:
-        """When it stops to take requests."""
-        next_s: float | None = from_s
-        while next_s is not None:
-            at_s = next_s
-            next_s = self.machines.muster([view(**changed)], at_s)
-            if not self.force.serving(ONE):
-                return at_s
-        return float("inf")
-
-
-@pytest.fixture
-def stage() -> Stage:
-    return Stage()
-
-
-def test_a_warning_that_is_taken_back_means_serving_again(stage: Stage) -> None:
-    assert stage.until(100.0, gone_s=101.0) <= 100.0 + POLL_S
-    stage.machines.muster([view()], 110.0)
-    assert stage.takes(110.0 + POLL_S)
+def test_a_warning_that_is_taken_back_means_serving_again() -> None:
+    force = Workforce((), lambda _: None)
+    machines = Machines(force, NOTICE_S)
+    machines.muster([view()], 0.0)
+    at_s = 100.0
+    next_s = machines.muster([view(gone_s=101.0)], at_s)
+    while next_s is not None and force.serving(ONE):
+        at_s = next_s
+        next_s = machines.muster([view(gone_s=101.0)], at_s)
+    assert not force.serving(ONE)
+    assert at_s <= 100.0 + POLL_S
+    machines.muster([view()], 110.0)
+    machines.muster([view()], 110.0 + POLL_S)
+    assert force.serving(ONE)
 
 
 # --- workers --------------------------------------------------------------------------------------

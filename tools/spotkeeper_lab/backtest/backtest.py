@@ -32,7 +32,7 @@ from spotkeeper_charts.page import (
 )
 from spotkeeper_lab.backtest.bounds import limit
 from spotkeeper_lab.backtest.policies import POLICIES, Policy
-from spotkeeper_lab.backtest.world import Counts, RunResult, Settings, World
+from spotkeeper_lab.backtest.world import Counts, Grid, RunResult, Settings, World, sampled
 from spotkeeper_lab.traces.market import Market, MarketError
 
 type Progress = Callable[[int, int, str], None]
@@ -409,15 +409,16 @@ def timeline(rows: Sequence[Row]) -> Timeline:
         columns=True,
         intro="Every policy in the same hours, on one scale. Point at, or tap, a moment.",
         charts=[
-            _market(window, first),
+            _market(window, rows[0].world, first),
             *(_chart(row.policy, row.sample[1], window.end_s) for row in rows),
         ],
     )
 
 
-def _market(window: Market, run: RunResult) -> Chart:
+def _market(window: Market, world: World, run: RunResult) -> Chart:
     """The capacity of all pools, as far as it matters."""
-    t, capacity = _steps(np.minimum(_total(window, run.ready.size), 2 * run.target), window.end_s)
+    capacities, _ = sampled(window, world, np.arange(run.ready.size))
+    t, capacity = _steps(np.minimum(capacities.sum(axis=0), 2 * run.target), window.end_s)
     return Chart(
         title="spot market",
         unit="capacity of all pools, up to twice the target",
@@ -457,17 +458,7 @@ def _chart(name: str, run: RunResult, end_s: float) -> Chart:
     )
 
 
-def _total(window: Market, ticks: int) -> Counts:
-    """The market's capacity over all pools per tick."""
-    tick_s = window.end_s / ticks
-    total = np.zeros(ticks)
-    for steps in window.steps:
-        index = np.searchsorted(steps.times, np.arange(ticks) * tick_s, side="right") - 1
-        total += np.array(steps.capacities)[index]
-    return total
-
-
-def _steps(counts: Counts, end_s: float) -> tuple[list[float], list[float]]:
+def _steps(counts: Counts | Grid, end_s: float) -> tuple[list[float], list[float]]:
     """A count per tick as a step function, only where it changes."""
     return changed((np.arange(counts.size) * (end_s / counts.size)).tolist(), counts.tolist())
 

@@ -15,11 +15,8 @@ from numpy.typing import NDArray
 from scipy.optimize import Bounds, LinearConstraint, milp
 from scipy.sparse import block_diag, csc_array, csr_array, eye_array, hstack
 
-from spotkeeper_lab.backtest.world import RunResult, World
+from spotkeeper_lab.backtest.world import Grid, RunResult, World, sampled
 from spotkeeper_lab.traces.market import Market
-
-type Grid = NDArray[np.int64]
-"""Ticks at which stretches begin, and the end of the window."""
 
 
 class OptimumError(RuntimeError):
@@ -29,7 +26,7 @@ class OptimumError(RuntimeError):
 def limit(window: Market, world: World) -> RunResult:
     """min(target, spot capacity) on the cheapest spot, the rest on demand, no delays."""
     ticks = np.arange(world.length(window))
-    capacity, price = _sampled(window, world, ticks)
+    capacity, price = sampled(window, world, ticks)
     order = np.argsort(price, axis=0, kind="stable")
     cheapest = np.take_along_axis(np.where(price < 1, capacity, 0), order, axis=0)
     used = np.diff(np.minimum(np.cumsum(cheapest, axis=0), world.target), axis=0, prepend=0)
@@ -50,20 +47,6 @@ def limit(window: Market, world: World) -> RunResult:
 def optimum(window: Market, world: World) -> RunResult:
     """The least cost with the target ready from the end of the first cold start on."""
     return _Program(window, world).result()
-
-
-def _sampled(
-    window: Market, world: World, ticks: Grid
-) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """Capacity and price per pool at ticks; both (pools, ticks)."""
-    capacity, price = [], []
-    for pool, steps in zip(window.pools, window.steps, strict=True):
-        starts = [world.ticks(time) for time in steps.times]
-        index = np.searchsorted(starts, ticks, side="right") - 1
-        capacity.append(np.array(steps.capacities)[index])
-        prices = [world.spot_price(window, pool, time) for time in steps.times]
-        price.append(np.array(prices, dtype=np.float64)[index])
-    return np.array(capacity), np.array(price)
 
 
 def _seconds(edges: Grid, window: Market, world: World) -> NDArray[np.float64]:
@@ -113,7 +96,7 @@ class _Program:
     def _telling(self, changes: Sequence[int]) -> set[int]:
         """The changes that can matter: of a price, or of capacity below the target."""
         ticks = np.array(changes, dtype=np.int64)
-        capacity, price = _sampled(self._window, self._world, ticks)
+        capacity, price = sampled(self._window, self._world, ticks)
         seen = np.vstack([np.minimum(capacity, self._world.target), price])
         moved = (np.diff(seen, axis=1, prepend=np.nan) != 0).any(axis=0)
         return set(ticks[moved].tolist())
@@ -122,7 +105,7 @@ class _Program:
         return np.array(sorted({at for at in ticks if 0 <= at <= self._ticks}), dtype=np.int64)
 
     def _all_kinds(self) -> Iterator[_Kind]:
-        capacity, price = _sampled(self._window, self._world, self._edges[:-1])
+        capacity, price = sampled(self._window, self._world, self._edges[:-1])
         target, pool = self._world.target, self._world.warm_pool
         for most, paid in zip(np.minimum(capacity, target).astype(np.float64), price, strict=True):
             yield _Kind(self._cold, most, paid)

@@ -12,8 +12,10 @@ import random
 from bisect import bisect_right, insort
 from collections.abc import Mapping, Sequence
 
-from spotkeeper_lab.backtest.world import PaidLife, RunResult, World, account
-from spotkeeper_lab.traces.market import Market, Steps
+import numpy as np
+
+from spotkeeper_lab.backtest.world import PaidLife, RunResult, World, account, sampled
+from spotkeeper_lab.traces.market import Market
 
 type Counts = Mapping[int, int]
 """Instances by pool."""
@@ -215,8 +217,8 @@ class _Run:
     def result(self) -> RunResult:
         """Run every tick, then account."""
         ticks = self._world.length(self._window)
-        capacities = [_per_tick(steps, self._world, ticks) for steps in self._window.steps]
-        for tick, capacity in enumerate(zip(*capacities, strict=True)):
+        capacities, _ = sampled(self._window, self._world, np.arange(ticks))
+        for tick, capacity in enumerate(capacities.T.tolist()):
             self._fleet.tick = tick
             self._turn(capacity)
         self._end(ticks)
@@ -281,12 +283,3 @@ class _Run:
                 self._close(pool, ready)
         for ready, launched in self._fleet.on_demand:
             self._close(None, ready, launched=launched)
-
-
-def _per_tick(steps: Steps, world: World, ticks: int) -> list[int]:
-    """One pool's capacity at every tick."""
-    starts = [min(world.ticks(time), ticks) for time in steps.times]
-    counts: list[int] = []
-    for start, end, capacity in zip(starts, [*starts[1:], ticks], steps.capacities, strict=True):
-        counts.extend([capacity] * (end - start))
-    return counts

@@ -99,6 +99,8 @@ class World:
 
 type Counts = NDArray[np.float64]
 """One number per tick."""
+type Grid = NDArray[np.int64]
+"""Ticks at which stretches begin, and the end of the window."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -189,6 +191,20 @@ def _counts(spans: Iterable[tuple[float, float]], window: Market, world: World) 
             steps[min(world.ticks(max(start_s, 0.0)), ticks)] += 1
             steps[min(world.ticks(end_s), ticks)] -= 1
     return np.cumsum(steps)[:ticks]
+
+
+def sampled(
+    window: Market, world: World, ticks: Grid
+) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """Capacity and price per pool at ticks; both (pools, ticks)."""
+    capacity, price = [], []
+    for pool, steps in zip(window.pools, window.steps, strict=True):
+        starts = [world.ticks(time) for time in steps.times]
+        index = np.searchsorted(starts, ticks, side="right") - 1
+        capacity.append(np.array(steps.capacities)[index])
+        prices = [world.spot_price(window, pool, time) for time in steps.times]
+        price.append(np.array(prices, dtype=np.float64)[index])
+    return np.array(capacity), np.array(price)
 
 
 def spot_paid(pool: str, start_s: float, end_s: float, window: Market, world: World) -> float:

@@ -535,7 +535,8 @@ class Day(World):
         self._collects = False
         self.incidents = incidents(self, scene.end_s) if scene.settings.incidents else []
         for story, _ in self.incidents:
-            self.enter(story.at_s, _stop_here)
+            # A moment at which incidents are looked at.
+            self.enter(story.at_s, lambda: None)
         self.enter(0.0, self._turn)
         self.enter(BATCHING_WINDOW_S, self._ship)
         self.enter(LEAD_S, self._begin)
@@ -647,10 +648,6 @@ class Day(World):
         self.ended.append(invocation)
         for _, incident in self.incidents:
             incident.send(invocation)
-
-
-def _stop_here() -> None:
-    """Make a moment one at which incidents are looked at."""
 
 
 @contextmanager

@@ -60,11 +60,15 @@ def test_a_setting_reaches_every_policy_that_has_it_or_the_one_named() -> None:
         ("every_s=soon", "'soon' is no duration"),
         ("notice_s=0", "notice_s is the world's, not a policy's: --notice"),
         ("spotkeeper.on_demand_warm=true", "on_demand_warm is .*: --warm-start and --warm-pool"),
+        # The deployed policy takes what a fleet document takes.
+        ("rebalance=panic", "rebalance is 'panic'; Input should be 'ignore' or 'at_risk'"),
+        ("spare_share=2", "spare_share is 2.0; Input should be less than or equal to 1"),
+        ("elevated_risk_s=0.5", "elevated_risk_s is 0.5; Input should be a valid integer"),
     ],
 )
 def test_a_setting_that_does_not_exist_or_read_is_refused(text: str, problem: str) -> None:
     with pytest.raises((UnknownNameError, SettingError), match=problem):
-        configure(choose(["spothedge", "two-group-loop"]), [text])
+        configure(choose(["spothedge", "two-group-loop", "spotkeeper"]), [text])
 
 
 def test_a_row_has_what_the_json_needs() -> None:
@@ -99,19 +103,6 @@ def test_the_same_plan_gives_the_same_rows_also_in_processes() -> None:
 def test_windows_that_measure_nothing_are_refused(count: int, hours: float, problem: str) -> None:
     with pytest.raises(MarketError, match=problem):
         run_backtest(plan("spot", count=count, hours=hours))
-
-
-@pytest.mark.parametrize(
-    ("text", "problem"),
-    [
-        ("rebalance=panic", "rebalance is 'panic'; Input should be 'ignore' or 'at_risk'"),
-        ("spare_share=2", "spare_share is 2.0; Input should be less than or equal to 1"),
-        ("elevated_risk_s=0.5", "elevated_risk_s is 0.5; Input should be a valid integer"),
-    ],
-)
-def test_the_deployed_policy_takes_what_a_fleet_document_takes(text: str, problem: str) -> None:
-    with pytest.raises(SettingError, match=problem):
-        configure(choose(["spotkeeper"]), [text])
 
 
 def test_the_deployed_policy_runs_with_the_deployed_defaults() -> None:

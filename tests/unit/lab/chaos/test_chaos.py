@@ -54,14 +54,11 @@ def test_a_broken_promise_is_found_and_its_cause_is_what_is_left(
     )
     broken = replace(SHORT, faults=faults)
 
-    def break_it(world: Watched) -> None:
-        if Kind.EMPTY_WARNING in world.active:
-            world.broken(Promise.COST, "as told")
-
     minute = Watched.minute
 
     def and_breaks(world: Watched) -> None:
-        break_it(world)
+        if Kind.EMPTY_WARNING in world.active:
+            world.broken(Promise.COST, "as told")
         minute(world)
 
     monkeypatch.setattr(Watched, "minute", and_breaks)

@@ -60,21 +60,6 @@ def test_refuses_by_line(tmp_path: Path, text: str, message: str) -> None:
         read_requests(write(tmp_path / "bad.csv", text))
 
 
-def test_refuses_what_is_not_the_file_it_says(tmp_path: Path) -> None:
-    with pytest.raises(RequestTraceError, match="is not whole gzip"):
-        read_requests(write(tmp_path / "a.csv.gz", "arrival_s,service_s\n0,1\n"))
-    broken = tmp_path / "b.csv.gz"
-    broken.write_bytes(gzip.compress(b"arrival_s,service_s\n0,1\n")[:-9])
-    with pytest.raises(RequestTraceError, match="is not whole gzip"):
-        read_requests(broken)
-    binary = tmp_path / "c.csv"
-    binary.write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(RequestTraceError, match="is not UTF-8 text"):
-        read_requests(binary)
-    with pytest.raises(RequestTraceError, match=r"absent\.csv: cannot be read"):
-        read_requests(tmp_path / "absent.csv")
-
-
 @pytest.mark.parametrize(("asked", "mean"), [(None, 200), (1.0, 1), (50.0, 50)])
 def test_rates_are_as_given_or_scaled_to_the_mean_that_was_asked_for(
     tmp_path: Path, asked: float | None, mean: float

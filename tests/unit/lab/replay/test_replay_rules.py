@@ -76,24 +76,23 @@ def test_the_fixed_fleet_is_sized_for_the_highest_five_minutes() -> None:
 
 
 @pytest.mark.parametrize(
-    ("rule", "workers"),
+    ("rule", "waiting", "workers"),
     [
-        (LoadRate(settings=SETTINGS), 15),
-        (ErlangC(settings=SETTINGS), 11),
-        (SquareRoot(settings=SETTINGS), 16),
-        (Hpa(), 15),
-        (Kpa(), 15),
-        (KedaQueue(), 10),
-        (SkyServe(), 10),
-        (AwsBacklog(SETTINGS), 10),
+        (LoadRate(settings=SETTINGS), 0, 15),
+        (ErlangC(settings=SETTINGS), 0, 11),
+        (SquareRoot(settings=SETTINGS), 0, 16),
+        (Hpa(), 0, 15),
+        (Kpa(), 0, 15),
+        (KedaQueue(), 0, 10),
+        (KedaQueue(), 390, 80),
+        (SkyServe(), 0, 10),
+        (AwsBacklog(SETTINGS), 0, 10),
     ],
 )
-def test_the_first_answer_to_ten_erlangs_on_ten_workers(rule: LoadRate, workers: int) -> None:
-    assert rule.workers(look()) == workers
-
-
-def test_keda_counts_messages_and_knows_no_service_time() -> None:
-    assert KedaQueue().workers(look(queue=390)) == 80
+def test_the_first_answer_to_ten_erlangs_on_ten_workers(
+    rule: LoadRate, waiting: int, workers: int
+) -> None:
+    assert rule.workers(look(queue=waiting)) == workers
 
 
 def test_aws_asks_again_for_what_boots() -> None:
