@@ -6,15 +6,13 @@ stands for something of the reader's own is replaced. A command with the remark
 """
 
 import json
-import os
 import re
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.endpoint.conftest import CHECKOUT, Endpoint, until
+from tests.endpoint.conftest import CHECKOUT, Endpoint, typed, until
 from tests.endpoint.test_stack import document, outputs, records
 
 # In this order: the stack is deployed first, and deleted last.
@@ -54,7 +52,6 @@ _COMMAND = re.compile(r"(\.?~?[\w./-]*/)?(spotkeeper|make|aws|sam|git|python[\d.
 # These ask at a terminal.
 _ASKS = re.compile(r"(spotkeeper (?:mode \w+ act|resume \w+|stop \w+))")
 _REMARK = "# not on the local AWS: "
-WITHIN_S = 240
 # What one page ran, the next need not.
 RAN: set[str] = set()
 
@@ -152,18 +149,8 @@ def _of_the_stack(endpoint: Endpoint, command: str) -> dict[str, str]:
 
 
 def _run(command: str, endpoint: Endpoint, folder: Path) -> tuple[int, str]:
-    paths = [f"{CHECKOUT}/.venv-sam/bin", f"{CHECKOUT}/.venv/bin", os.environ["PATH"]]
-    environment = {"HOME": os.environ["HOME"], **endpoint.environment, "PATH": ":".join(paths)}
     line = f"timeout -s INT 5 {command}" if ENDLESS.search(command) else command
-    done = subprocess.run(
-        ["bash", "-c", line],
-        cwd=folder,
-        env=environment,
-        input="y\n" * 3,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=WITHIN_S,
-    )
+    programs = f"{CHECKOUT}/.venv-sam/bin:{CHECKOUT}/.venv/bin"
+    done = typed(line, endpoint.environment, programs, folder)
     code = 0 if ENDLESS.search(command) and done.returncode in (124, 130) else done.returncode
     return code, done.stdout[-3000:] + done.stderr[-3000:]

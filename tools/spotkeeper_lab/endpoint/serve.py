@@ -357,11 +357,9 @@ class Faults:
                 text = ON_DEMAND_DRY.format(type=kind, zone=zone)
                 cloud.fail_launches(on_demand, fault.at_s, fault.end_s, text)
                 return text
-            case Kind.BAD_SPOT_IMAGE:
-                cloud.break_image(spot, fault.at_s, fault.end_s)
-                return "ordered"
-            case Kind.BAD_ON_DEMAND_IMAGE:
-                cloud.break_image(on_demand, fault.at_s, fault.end_s)
+            case Kind.BAD_SPOT_IMAGE | Kind.BAD_ON_DEMAND_IMAGE:
+                group = spot if fault.kind is Kind.BAD_SPOT_IMAGE else on_demand
+                cloud.break_image(group, fault.at_s, fault.end_s)
                 return "ordered"
             case Kind.LOGS_STOP:
                 self.workers.stop(fault.end_s)

@@ -1,7 +1,7 @@
 """What the simulated cloud answers to calls of Auto Scaling and EC2."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from fnmatch import fnmatchcase
 from functools import lru_cache
@@ -79,8 +79,8 @@ class Answers:
             "terminate_instance_in_auto_scaling_group": WireAction(self._end),
             "detach_instances": WireAction(self._detach),
             "set_instance_health": _does(self._set_health),
-            "suspend_processes": _does(self._suspend),
-            "resume_processes": _does(self._resume),
+            "suspend_processes": _does(lambda get: _each_process(get, cloud.suspend)),
+            "resume_processes": _does(lambda get: _each_process(get, cloud.resume)),
             "create_or_update_tags": _does(self._tag_groups),
             "delete_tags": _does(lambda get: self._tag_groups(get, keep=False)),
         }
@@ -190,14 +190,6 @@ class Answers:
             raise CloudError("ValidationError", "only unhealthy instances are simulated")
         after_grace = get("ShouldRespectGracePeriod") is not False
         self._cloud.set_unhealthy(get("InstanceId"), after_grace=after_grace)
-
-    def _suspend(self, get: Get) -> None:
-        for process in get("ScalingProcesses") or PROCESSES:
-            self._cloud.suspend(_named(get), process)
-
-    def _resume(self, get: Get) -> None:
-        for process in get("ScalingProcesses") or PROCESSES:
-            self._cloud.resume(_named(get), process)
 
     def _tag_groups(self, get: Get, *, keep: bool = True) -> None:
         for tag in get("Tags", []):
@@ -443,6 +435,11 @@ def _does(change: Any) -> WireAction:
         return {}
 
     return WireAction(answer)
+
+
+def _each_process(get: Get, change: Callable[[str, str], None]) -> None:
+    for process in get("ScalingProcesses") or PROCESSES:
+        change(_named(get), process)
 
 
 def _named(get: Get) -> str:

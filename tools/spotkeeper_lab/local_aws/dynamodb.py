@@ -77,9 +77,7 @@ def tokens_of(text: str) -> Tokens:
 
 def names_of(text: str) -> Sequence[str]:
     tokens = tokens_of(text)
-    names = [tokens.name()]
-    while tokens.skip(","):
-        names.append(tokens.name())
+    names = _list(tokens, Tokens.name)
     if tokens.peek():
         raise NotUnderstood(text)
     return names
@@ -87,9 +85,10 @@ def names_of(text: str) -> Sequence[str]:
 
 type Value = Any
 type Item = dict[str, Value]
-type _Names = Mapping[str, str]
-type _Values = Mapping[str, Value]
-type _Term = Callable[[Item, _Names, _Values], Value]
+type Names = Mapping[str, str]
+type Values = Mapping[str, Value]
+type _Term = Callable[[Item, Names, Values], Value]
+type _Test = Callable[[Item, Names, Values], bool]
 
 _COMPARED: Mapping[str, Callable[[Any, Any], bool]] = {
     "=": lambda a, b: a == b,
@@ -110,7 +109,7 @@ def number_or_text(value: Value) -> Value:
 
 
 @cache
-def condition(text: str) -> Callable[[Item, _Names, _Values], bool]:
+def condition(text: str) -> _Test:
     tokens = tokens_of(text)
     test = _either(tokens)
     if tokens.peek():
@@ -118,21 +117,17 @@ def condition(text: str) -> Callable[[Item, _Names, _Values], bool]:
     return test
 
 
-def _either(tokens: Tokens) -> Callable[[Item, _Names, _Values], bool]:
-    tests = [_both(tokens)]
-    while tokens.skip("OR"):
-        tests.append(_both(tokens))
+def _either(tokens: Tokens) -> _Test:
+    tests = _list(tokens, _both, "OR")
     return lambda item, names, values: any(test(item, names, values) for test in tests)
 
 
-def _both(tokens: Tokens) -> Callable[[Item, _Names, _Values], bool]:
-    tests = [_single(tokens)]
-    while tokens.skip("AND"):
-        tests.append(_single(tokens))
+def _both(tokens: Tokens) -> _Test:
+    tests = _list(tokens, _single, "AND")
     return lambda item, names, values: all(test(item, names, values) for test in tests)
 
 
-def _single(tokens: Tokens) -> Callable[[Item, _Names, _Values], bool]:
+def _single(tokens: Tokens) -> _Test:
     if tokens.skip("("):
         inner = _either(tokens)
         tokens.take(")")
@@ -149,7 +144,7 @@ def _single(tokens: Tokens) -> Callable[[Item, _Names, _Values], bool]:
     compare = _COMPARED[tokens.take(*_COMPARED)]
     right = _operand(tokens)
 
-    def test(item: Item, names: _Names, values: _Values) -> bool:
+    def test(item: Item, names: Names, values: Values) -> bool:
         a, b = left(item, names, values), right(item, names, values)
         return a is not None and b is not None and compare(a, b)
 
@@ -170,7 +165,7 @@ def _term(tokens: Tokens) -> _Term:
 
 
 @cache
-def update(text: str) -> Callable[[Item, _Names, _Values], Item]:
+def update(text: str) -> Callable[[Item, Names, Values], Item]:
     """Compile an update; it answers a new item and reads only the old one."""
     tokens = tokens_of(text)
     sets: list[tuple[str, _Term]] = []
@@ -181,7 +176,7 @@ def update(text: str) -> Callable[[Item, _Names, _Values], Item]:
         else:
             removed += _list(tokens, Tokens.name)
 
-    def changed(item: Item, names: _Names, values: _Values) -> Item:
+    def changed(item: Item, names: Names, values: Values) -> Item:
         new = dict(item)
         for path, term in sets:
             new[names.get(path, path)] = term(item, names, values)
@@ -192,9 +187,9 @@ def update(text: str) -> Callable[[Item, _Names, _Values], Item]:
     return changed
 
 
-def _list[T](tokens: Tokens, read: Callable[[Tokens], T]) -> list[T]:
+def _list[T](tokens: Tokens, read: Callable[[Tokens], T], between: str = ",") -> list[T]:
     found = [read(tokens)]
-    while tokens.skip(","):
+    while tokens.skip(between):
         found.append(read(tokens))
     return found
 
@@ -214,9 +209,7 @@ _KEY_CONDITION = re.compile(
 _LAST = "\U0010ffff"
 """Sorts after every other character."""
 
-type Names = Mapping[str, str]
-type Values = Mapping[str, Any]
-type Call = Callable[..., Answer]
+OPERATIONS = ("put_item", "get_item", "delete_item", "update_item", "query", "scan")
 
 
 class Table:
@@ -225,16 +218,6 @@ class Table:
     def __init__(self) -> None:
         self.partitions: dict[str, dict[str, Item]] = {}
         self._order: dict[str, list[str]] = {}
-
-    def operations(self) -> Mapping[str, Call]:
-        return {
-            "put_item": self.put_item,
-            "get_item": self.get_item,
-            "delete_item": self.delete_item,
-            "update_item": self.update_item,
-            "query": self.query,
-            "scan": self.scan,
-        }
 
     def put_item(
         self,
@@ -368,7 +351,7 @@ class Tables(dict[str, Table]):
 
     def answers(self) -> dict[str, Respond]:
         """The operations that they answer, by their names."""
-        named = {name: self._of_one(name) for name in Table().operations()}
+        named = {name: self._of_one(name) for name in OPERATIONS}
         return {**named, "create_table": self._create, "batch_write_item": self._write}
 
     def create(self, name: str) -> Table:
@@ -383,7 +366,8 @@ class Tables(dict[str, Table]):
     def _of_one(self, operation: str) -> Respond:
         def respond(params: Mapping[str, Any]) -> Answer:
             asked = dict(params)
-            return self.named(asked.pop("TableName")).operations()[operation](**asked)
+            answer: Answer = getattr(self.named(asked.pop("TableName")), operation)(**asked)
+            return answer
 
         return respond
 
