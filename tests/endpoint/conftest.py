@@ -27,6 +27,7 @@ from spotkeeper_lab.endpoint.up import (
     environment,
     running,
 )
+from spotkeeper_lab.local_aws.wire import ACCOUNT, REGION
 
 CHECKOUT = Path(__file__).parents[2]
 # Where this machine keeps its certificates, a program that installs packages needs to know.
@@ -107,6 +108,17 @@ def received(endpoint: Endpoint, queue: str) -> str:
 
     (message,) = until(look, within_s=60, what="a message")
     return str(message["Body"])
+
+
+def destination(endpoint: Endpoint, name: str, function: str) -> str:
+    """A queue to which the failures of a function go, after no retry."""
+    queue = str(endpoint.aws("sqs").create_queue(QueueName=name)["QueueUrl"])
+    endpoint.aws("lambda").put_function_event_invoke_config(
+        FunctionName=function,
+        MaximumRetryAttempts=0,
+        DestinationConfig={"OnFailure": {"Destination": f"arn:aws:sqs:{REGION}:{ACCOUNT}:{name}"}},
+    )
+    return queue
 
 
 def checkout_at(folder: Path) -> Path:

@@ -9,7 +9,7 @@ import pytest
 from botocore.exceptions import ClientError
 
 from spotkeeper_lab.local_aws.wire import ACCOUNT, REGION
-from tests.endpoint.conftest import Endpoint, allow, received, until
+from tests.endpoint.conftest import Endpoint, allow, destination, received, until
 
 type Make = Callable[..., str]
 
@@ -19,17 +19,6 @@ SLOW = """
         time.sleep(event["s"])
         raise LookupError("too late")
 """
-
-
-def destination(endpoint: Endpoint, name: str, function: str) -> str:
-    """A queue to which the failures of a function go, after no retry."""
-    queue = str(endpoint.aws("sqs").create_queue(QueueName=name)["QueueUrl"])
-    endpoint.aws("lambda").put_function_event_invoke_config(
-        FunctionName=function,
-        MaximumRetryAttempts=0,
-        DestinationConfig={"OnFailure": {"Destination": f"arn:aws:sqs:{REGION}:{ACCOUNT}:{name}"}},
-    )
-    return queue
 
 
 def send(endpoint: Endpoint, function: str, seconds: float) -> None:

@@ -9,7 +9,16 @@ from botocore.exceptions import ClientError
 from spotkeeper_lab.endpoint.serve import IMAGES
 from spotkeeper_lab.faults import Kind
 from spotkeeper_lab.local_aws.wire import ACCOUNT, REGION
-from tests.endpoint.conftest import SETTINGS, Endpoint, allow, policy, received, until, user_keys
+from tests.endpoint.conftest import (
+    SETTINGS,
+    Endpoint,
+    allow,
+    destination,
+    policy,
+    received,
+    until,
+    user_keys,
+)
 
 
 def user(endpoint: Endpoint, name: str, *statements: dict[str, object]) -> dict[str, str]:
@@ -69,40 +78,15 @@ def test_a_function_sees_nothing_of_the_endpoint(
     assert json.load(answer["Payload"]) == ["json"]
 
 
-def test_two_processes_of_a_function_have_one_copy_of_its_code(
-    endpoint: Endpoint, role: Callable[..., str], function: Callable[..., str]
-) -> None:
-    source = """
-        import os
-        def handler(event, context):
-            return os.path.realpath(__file__)
-    """
-    function("HandleInterruption", role("once"), source)
-    client = endpoint.aws("lambda")
-
-    def place() -> str:
-        return str(json.load(client.invoke(FunctionName="HandleInterruption")["Payload"]))
-
-    first = place()
-    endpoint.order(do="kill-function", function="HandleInterruption")
-    assert place() == first
-
-
 def test_an_invocation_by_a_rule_that_failed_reaches_its_destination_after_no_retry(
     endpoint: Endpoint, role: Callable[..., str], function: Callable[..., str]
 ) -> None:
-    queue = endpoint.aws("sqs").create_queue(QueueName="failed")["QueueUrl"]
-    arn = f"arn:aws:sqs:{REGION}:{ACCOUNT}:failed"
     source = """
         def handler(event, context):
             raise LookupError("nothing here")
     """
     target = function("fails", role("fails", allow("sqs:SendMessage")), source)
-    endpoint.aws("lambda").put_function_event_invoke_config(
-        FunctionName="fails",
-        MaximumRetryAttempts=0,
-        DestinationConfig={"OnFailure": {"Destination": arn}},
-    )
+    queue = destination(endpoint, "failed", "fails")
     rules = endpoint.aws("events")
     rules.put_rule(Name="fails", EventPattern=json.dumps({"source": ["test"]}))
     rules.put_targets(Rule="fails", Targets=[{"Id": "1", "Arn": target}])
@@ -207,21 +191,23 @@ def test_what_is_not_there_is_refused_by_its_name(endpoint: Endpoint) -> None:
         )
 
 
-def test_the_process_of_a_function_can_be_killed_at_work(
+def test_a_killed_process_is_followed_by_another_with_the_same_copy_of_the_code(
     endpoint: Endpoint, role: Callable[..., str], function: Callable[..., str]
 ) -> None:
     source = """
         import os
         def handler(event, context):
-            return os.getpid()
+            return [os.getpid(), os.path.realpath(__file__)]
     """
     function("CheckHealth", role("killed"), source)
     client = endpoint.aws("lambda")
 
-    def process() -> int:
-        return int(json.load(client.invoke(FunctionName="CheckHealth")["Payload"]))
+    def seen() -> tuple[int, str]:
+        process, place = json.load(client.invoke(FunctionName="CheckHealth")["Payload"])
+        return process, place
 
-    first = process()
-    assert process() == first
+    process, place = seen()
+    assert seen() == (process, place)
     assert endpoint.order(do="kill-function", function="CheckHealth") == "1 processes killed"
-    assert process() != first
+    other, same = seen()
+    assert (other != process, same) == (True, place)
