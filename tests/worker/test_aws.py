@@ -22,7 +22,7 @@ from spotkeeper_worker.agent.aws import (
     AwsError,
     NoActiveAction,
     SearchLogQueue,
-    _suffix,
+    endpoint_of,
     region_of_queue,
     signed,
 )
@@ -152,5 +152,5 @@ def test_endpoints_have_the_suffix_of_their_regions_partition() -> None:
     regions = {region: it["dnsSuffix"] for it in partitions for region in it["regions"]}
     assert regions["eusc-de-east-1"] == "amazonaws.eu"
     for region, suffix in regions.items():
-        assert _suffix(region) == suffix, region
+        assert endpoint_of("ssm", region) == f"https://ssm.{region}.{suffix}/"
         assert region_of_queue(f"https://sqs.{region}.{suffix}/123456789012/logs") == region

@@ -5,6 +5,7 @@ import itertools
 import json
 import signal
 from collections.abc import Callable
+from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -26,28 +27,14 @@ DOCUMENT: dict[str, Any] = {
 VOLUME = "vol-0abc"
 
 
-class Now:
+def at_once(call: Callable[[], Any]) -> Future[Any]:
     """A call in the background that is done at once."""
-
-    done = True
-
-    def __init__(self, call: Callable[[], Any]) -> None:
-        self._error: Exception | None = None
-        try:
-            self._answer = call()
-        except Exception as error:  # noqa: BLE001 - raised by `result`
-            self._error = error
-
-    def result(self) -> Any:
-        if self._error:
-            raise self._error
-        return self._answer
-
-
-class Hung(Now):
-    """A call in the background that never ends."""
-
-    done = False
+    made: Future[Any] = Future()
+    try:
+        made.set_result(call())
+    except Exception as error:  # noqa: BLE001 - raised by `result`
+        made.set_exception(error)
+    return made
 
 
 @dataclass
@@ -135,7 +122,7 @@ class Scene:
             prepare=lambda _, work: work.mkdir(exist_ok=True), hand_over=lambda *_: None,
             start=start, report=self.reports,  # type: ignore[arg-type]
             save_log=self.logs.append, gpu=lambda: self.gpu, disks=self.disks,
-            shut_down=shut_down, background=Now, clock=lambda: next(times),
+            shut_down=shut_down, background=at_once, clock=lambda: next(times),
             aws_answered_at=lambda: (
                 self.life.now if self.aws_silent_since is None else self.aws_silent_since
             ),
@@ -305,7 +292,7 @@ def test_a_refused_upload_is_tried_again_and_reported_once_if_it_lasts(tmp_path:
 def test_a_warning_is_seen_while_an_upload_hangs(tmp_path: Path) -> None:
     scene = Scene(tmp_path)
     script = scene.grant()
-    scene.life.parts = replace(scene.life.parts, background=Hung)
+    scene.life.parts = replace(scene.life.parts, background=lambda _: Future())
     scene.publish(1)
     scene.run(3)
     scene.signs = Signs(1, taken_in_s=120)

@@ -8,14 +8,14 @@ import subprocess
 import sys
 import tarfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from spotkeeper_worker.agent import settings
-from spotkeeper_worker.agent.aws import AwsError
+from spotkeeper_worker.agent.aws import AwsError, Caller
 from spotkeeper_worker.agent.credentials import CredentialChain
 from spotkeeper_worker.agent.metadata import Metadata
 from spotkeeper_worker.job import command as command_
@@ -295,14 +295,15 @@ def test_the_parameter_of_the_stack_names_bucket_queue_and_log_group(
 # --- output ---------------------------------------------------------------------------------------
 
 
-class Posts:
+class Posts(Caller):
     """CloudWatch Logs, in place of its connection."""
 
     def __init__(self) -> None:
+        super().__init__("logs", "", "", CredentialChain(None, KEYS))
         self.fails = threading.Event()
         self.asked: list[tuple[str, Any]] = []
 
-    def post(self, action: str, headers: dict[str, str], body: bytes) -> str:
+    def post(self, action: str, headers: Mapping[str, str], body: bytes) -> str:
         assert headers["X-Amz-Target"] == f"Logs_20140328.{action}"
         assert len(body) < 2**20
         if self.fails.is_set():
@@ -322,11 +323,9 @@ def test_output_goes_to_cloudwatch_logs_in_order_and_waits_for_nothing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(command_, "_SEND_EVERY_S", 0.01)
-    chain = CredentialChain(None, KEYS)
-    stream = LogStream("http://127.0.0.1:1/", "us-east-1", chain, "jobs", "resnet/1")
     posts = Posts()
     posts.fails.set()
-    stream._caller = posts  # type: ignore[assignment]
+    stream = LogStream(posts, "jobs", "resnet/1")
     take = stream.take
     take(b"one\ntw")
     take(b"o\n\nthree")

@@ -12,10 +12,9 @@ import hmac
 import http.client
 import json
 import re
-import ssl
 import time
 from http import HTTPStatus
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 from urllib.parse import urlencode, urlsplit
 
 from spotkeeper_worker.agent.credentials import CredentialChain, Credentials, NoCredentials
@@ -41,12 +40,6 @@ class AwsError(NotSent):
 
 class NoActiveAction(AwsError):
     """No lifecycle hook holds this instance: it is not there yet, or has been completed."""
-
-
-class _Service(NamedTuple):
-    name: str
-    endpoint: str
-    region: str
 
 
 def signed(
@@ -82,14 +75,21 @@ def signed(
     return all_headers
 
 
-class _Caller:
+class Caller:
     """Posts signed bodies to one service over one connection. Not for two threads at once."""
 
-    def __init__(self, service: _Service, chain: CredentialChain) -> None:
+    def __init__(self, service: str, endpoint: str, region: str, chain: CredentialChain) -> None:
         self._service = service
+        self._endpoint = endpoint
+        self._region = region
         self._chain = chain
         self._connection: http.client.HTTPConnection | None = None
         self._used_at = 0.0
+
+    def ask(self, version: str, target: str, body: Mapping[str, object]) -> str:
+        """Make a call of a JSON protocol; raises AwsError, as `post` does."""
+        headers = {"Content-Type": f"application/x-amz-json-{version}", "X-Amz-Target": target}
+        return self.post(target.rpartition(".")[2], headers, json.dumps(body).encode())
 
     def post(self, what: str, headers: Mapping[str, str], body: bytes) -> str:
         """Post once; raises AwsError. A call without an answer may have had its effect."""
@@ -101,20 +101,12 @@ class _Caller:
         raise kind(what, code or str(status), message or text[:200])
 
     def _answered(self, what: str, headers: Mapping[str, str], body: bytes) -> tuple[int, str]:
-        service = self._service
+        url, now = self._endpoint, time.time()
         try:
-            credentials = self._chain.get(time.time())
-            every = signed(
-                service.name,
-                service.region,
-                service.endpoint,
-                headers,
-                body,
-                credentials,
-                time.time(),
-            )
+            credentials = self._chain.get(now)
+            every = signed(self._service, self._region, url, headers, body, credentials, now)
             connection = self._connect()
-            connection.request("POST", urlsplit(service.endpoint).path or "/", body, every)
+            connection.request("POST", urlsplit(url).path or "/", body, every)
             answer = connection.getresponse()
             return answer.status, answer.read().decode("utf-8", "replace")
         except NoCredentials as error:
@@ -129,7 +121,10 @@ class _Caller:
             self.close()
         self._used_at = now
         if self._connection is None:
-            self._connection = _connected(self._service.endpoint)
+            parts = urlsplit(self._endpoint)
+            secure = parts.scheme == "https"
+            kind = http.client.HTTPSConnection if secure else http.client.HTTPConnection
+            self._connection = kind(parts.netloc, timeout=TIMEOUT_S)
         return self._connection
 
     def close(self) -> None:
@@ -137,14 +132,6 @@ class _Caller:
         if self._connection is not None:
             self._connection.close()
             self._connection = None
-
-
-def _connected(endpoint: str) -> http.client.HTTPConnection:
-    parts = urlsplit(endpoint)
-    if parts.scheme == "https":
-        context = ssl.create_default_context()
-        return http.client.HTTPSConnection(parts.netloc, timeout=TIMEOUT_S, context=context)
-    return http.client.HTTPConnection(parts.netloc, timeout=TIMEOUT_S)
 
 
 def _error_of(text: str) -> tuple[str, str]:
@@ -158,59 +145,45 @@ def _error_of(text: str) -> tuple[str, str]:
         return (code.group(1) if code else "", message.group(1) if message else "")
 
 
-class SearchLogQueue:
+class SearchLogQueue(Caller):
     """The queue of search logs, by SendMessage alone."""
 
     def __init__(self, url: str, region: str, chain: CredentialChain) -> None:
         parts = urlsplit(url)
-        endpoint = f"{parts.scheme}://{parts.netloc}/"
+        super().__init__("sqs", f"{parts.scheme}://{parts.netloc}/", region, chain)
         self.url = url
-        self._caller = _Caller(_Service("sqs", endpoint, region), chain)
 
     def send(self, body: str) -> None:
         """Send a message; raises AwsError unless SQS said that it has it."""
-        headers = {
-            "Content-Type": "application/x-amz-json-1.0",
-            "X-Amz-Target": "AmazonSQS.SendMessage",
-        }
-        asked = json.dumps({"QueueUrl": self.url, "MessageBody": body}).encode()
-        text = self._caller.post("SendMessage", headers, asked)
+        asked = {"QueueUrl": self.url, "MessageBody": body}
+        text = self.ask("1.0", "AmazonSQS.SendMessage", asked)
         if "MessageId" not in text:
             raise AwsError("SendMessage", "", f"answered without a MessageId: {text[:80]}")
 
-    def close(self) -> None:
-        """Close the connection."""
-        self._caller.close()
 
-
-class Parameters:
+class Parameters(Caller):
     """The stack's parameters, by GetParameter alone."""
 
     def __init__(self, endpoint: str, region: str, chain: CredentialChain) -> None:
-        endpoint = endpoint or f"https://ssm.{region}.{_suffix(region)}/"
-        self._caller = _Caller(_Service("ssm", endpoint, region), chain)
+        super().__init__("ssm", endpoint or endpoint_of("ssm", region), region, chain)
 
     def get(self, name: str) -> str:
         """Read a parameter; raises AwsError."""
-        headers = {
-            "Content-Type": "application/x-amz-json-1.1",
-            "X-Amz-Target": "AmazonSSM.GetParameter",
-        }
-        text = self._caller.post("GetParameter", headers, json.dumps({"Name": name}).encode())
+        text = self.ask("1.1", "AmazonSSM.GetParameter", {"Name": name})
         try:
             return str(json.loads(text)["Parameter"]["Value"])
         except (ValueError, KeyError, TypeError):
             raise AwsError("GetParameter", "", f"answered {text[:80]}") from None
         finally:
-            self._caller.close()
+            self.close()
 
 
-class AutoScaling:
+class AutoScaling(Caller):
     """The machine's own group: its hooks, and its name where metadata does not tell it."""
 
     def __init__(self, endpoint: str, region: str, chain: CredentialChain) -> None:
-        endpoint = endpoint or f"https://autoscaling.{region}.{_suffix(region)}/"
-        self._caller = _Caller(_Service("autoscaling", endpoint, region), chain)
+        endpoint = endpoint or endpoint_of("autoscaling", region)
+        super().__init__("autoscaling", endpoint, region, chain)
 
     def complete(self, group: str, hook: str, instance_id: str) -> None:
         """Complete a hook; raises NoActiveAction where it holds nothing, or AwsError."""
@@ -227,14 +200,10 @@ class AutoScaling:
         found = re.search("<AutoScalingGroupName>(.*?)</AutoScalingGroupName>", text)
         return found.group(1) if found else ""
 
-    def close(self) -> None:
-        """Close the connection."""
-        self._caller.close()
-
     def _ask(self, action: str, named: Mapping[str, str]) -> str:
         body = urlencode({"Action": action, "Version": "2011-01-01", **named}).encode()
         headers = {"Content-Type": "application/x-www-form-urlencoded; charset=utf-8"}
-        return self._caller.post(action, headers, body)
+        return self.post(action, headers, body)
 
 
 def _named(group: str, hook: str, instance_id: str) -> dict[str, str]:
@@ -256,9 +225,10 @@ SUFFIXES = {
 }
 
 
-def _suffix(region: str) -> str:
+def endpoint_of(service: str, region: str) -> str:
+    """Give the URL of a service in a region."""
     known = (suffix for begin, suffix in SUFFIXES.items() if region.startswith(begin))
-    return next(known, "amazonaws.com")
+    return f"https://{service}.{region}.{next(known, 'amazonaws.com')}/"
 
 
 def region_of_queue(url: str) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import pwd
 import signal
@@ -15,13 +14,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Callable
 
-from spotkeeper_worker.agent.aws import AwsError, _Caller, _Service
+from spotkeeper_worker.agent.aws import AwsError
 from spotkeeper_worker.log import get_logger
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from spotkeeper_worker.agent.credentials import CredentialChain
+    from spotkeeper_worker.agent.aws import Caller
 
 _LOG = get_logger("agent")
 TAIL = 64 * 1024
@@ -145,10 +144,8 @@ def _environment(given: Mapping[str, str], user: User | None) -> dict[str, str]:
 class LogStream:
     """Sends lines to CloudWatch Logs from a thread of its own; what does not fit is left out."""
 
-    def __init__(
-        self, endpoint: str, region: str, chain: CredentialChain, group: str, stream: str
-    ) -> None:
-        self._caller = _Caller(_Service("logs", endpoint, region), chain)
+    def __init__(self, caller: Caller, group: str, stream: str) -> None:
+        self._caller = caller
         self._named = {"logGroupName": group, "logStreamName": stream}
         self._lines: deque[tuple[int, str]] = deque(maxlen=_KEPT_LINES)
         self._part = b""
@@ -204,12 +201,8 @@ class LogStream:
         return batch
 
     def _post(self, action: str, body: Mapping[str, Any]) -> None:
-        headers = {
-            "Content-Type": "application/x-amz-json-1.1",
-            "X-Amz-Target": f"Logs_20140328.{action}",
-        }
         try:
-            self._caller.post(action, headers, json.dumps(body).encode())
+            self._caller.ask("1.1", f"Logs_20140328.{action}", body)
         except AwsError as error:
             if error.code != "ResourceAlreadyExistsException":
                 raise

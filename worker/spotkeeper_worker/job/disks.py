@@ -7,7 +7,12 @@ import os
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Union
+
+if TYPE_CHECKING:
+    from spotkeeper_worker.testing.disks import FolderDisks
+
+    Disks = Union["LinuxDisks", FolderDisks]
 
 BY_ID = Path("/dev/disk/by-id")
 MARK = Path(".spotkeeper") / "volume.json"
@@ -21,37 +26,19 @@ class DiskError(Exception):
     """A disk that cannot be used; says why."""
 
 
-class Disks(Protocol):
-    """What is asked of the machine's disks; `LinuxDisks` are the real ones."""
-
-    def find(self, volume: str) -> str | None:
-        """Give the device of a volume; None until it is attached."""
-        ...
-
-    def probe(self, device: str) -> str:
-        """Give the type of the file system; empty where there is nothing."""
-        ...
-
-    def format(self, device: str) -> None:
-        """Make a file system."""
-
-    def mount(self, device: str, folder: Path, *, read_only: bool) -> None:
-        """Mount a device."""
-
-    def unmount(self, folder: Path) -> None:
-        """Write everything to the disk and unmount it; nothing where it is not mounted."""
-
-
 class LinuxDisks:
     """Disks by the commands of util-linux and e2fsprogs. Each method raises DiskError."""
 
     def find(self, volume: str) -> str | None:
-        """https://docs.aws.amazon.com/ebs/latest/userguide/ebs-using-volumes.html."""
+        """Give the device of a volume; None until it is attached.
+
+        https://docs.aws.amazon.com/ebs/latest/userguide/ebs-using-volumes.html
+        """
         link = BY_ID / f"nvme-Amazon_Elastic_Block_Store_{volume.replace('-', '')}"
         return str(link.resolve()) if link.exists() else None
 
     def probe(self, device: str) -> str:
-        """Blkid answers 2 where it finds nothing."""
+        """Give the type of the file system; empty where blkid finds nothing, and answers 2."""
         asked = ["blkid", "-p", "-s", "TYPE", "-s", "PTTYPE", "-o", "value", device]
         code, text = _run(asked)
         if code == _NOTHING_FOUND and not text:
@@ -71,7 +58,7 @@ class LinuxDisks:
         _check(["mount", "-o", ",".join(dict.fromkeys(options)), device, str(folder)])
 
     def unmount(self, folder: Path) -> None:
-        """Sync and unmount."""
+        """Write everything to the disk and unmount it; nothing where it is not mounted."""
         if os.path.ismount(folder):
             os.sync()
             _check(["umount", str(folder)])

@@ -12,22 +12,24 @@ import signal
 import threading
 import time
 from collections.abc import Generator, Mapping
+from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Callable, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Callable, TypeVar
 
 from spotkeeper_worker.job.bucket import BucketError
 from spotkeeper_worker.job.commits import Keeper, NotLoaded, Owner, Store, TakenOver, clear
-from spotkeeper_worker.job.disks import DiskError, Disks, Volume
+from spotkeeper_worker.job.disks import DiskError, Volume
 from spotkeeper_worker.job.entries import Entries, Entry, OutsideLink
 from spotkeeper_worker.log import get_logger
 
 if TYPE_CHECKING:
+    from spotkeeper_worker.job.command import Command
+    from spotkeeper_worker.job.disks import Disks
     from spotkeeper_worker.job.reports import Reporter
 
 _LOG = get_logger("agent")
 _Answer = TypeVar("_Answer")
-_Given = TypeVar("_Given", covariant=True)
 Ticks = Generator[None, None, _Answer]
 
 LOOK_S = 2.0
@@ -98,49 +100,18 @@ class Document:
             raise JobError(f"document.json cannot be read: {error!r}") from None
 
 
-class Running(Protocol):
-    """A command that was started."""
+def in_background(call: Callable[[], _Answer]) -> Future[_Answer]:
+    """Make a call in a thread, which the process does not wait for when it ends."""
+    made: Future[_Answer] = Future()
 
-    @property
-    def tail(self) -> bytes: ...
-    def poll(self) -> int | None: ...
-    def signal(self, number: int) -> None: ...
-    def close(self) -> None: ...
-
-
-class Task(Protocol[_Given]):
-    """A call in the background."""
-
-    @property
-    def done(self) -> bool: ...
-    def result(self) -> _Given: ...
-
-
-class Background(Generic[_Answer]):
-    """A call in a thread, which the process does not wait for when it ends."""
-
-    def __init__(self, call: Callable[[], _Answer]) -> None:
-        self._call = call
-        self._error: Exception | None = None
-        self._thread = threading.Thread(target=self._run, daemon=True)
-        self._thread.start()
-
-    def _run(self) -> None:
+    def run() -> None:
         try:
-            self._answer = self._call()
-        except Exception as error:  # noqa: BLE001 - `result` raises it
-            self._error = error
+            made.set_result(call())
+        except BaseException as error:  # noqa: BLE001 - `result` raises it
+            made.set_exception(error)
 
-    @property
-    def done(self) -> bool:
-        """Whether it ended."""
-        return not self._thread.is_alive()
-
-    def result(self) -> _Answer:
-        """Give its answer, or raise its error."""
-        if self._error is not None:
-            raise self._error
-        return self._answer
+    threading.Thread(target=run, daemon=True).start()
+    return made
 
 
 @dataclass(frozen=True)
@@ -159,7 +130,7 @@ class Parts:
     """Puts the code into the folder, for the job's user."""
     hand_over: Callable[[Document, Path, Path | None], None]
     """Gives the folder, and the root of the volume, to the job's user."""
-    start: Callable[[Document, Path, Mapping[str, str]], Running]
+    start: Callable[[Document, Path, Mapping[str, str]], Command]
     report: Reporter
     save_log: Callable[[bytes], None]
     gpu: Callable[[], int | None]
@@ -168,7 +139,7 @@ class Parts:
     """Shuts the machine down; raises OSError."""
     aws_answered_at: Callable[[], float]
     """When AWS last answered, by the clock of `step`."""
-    background: Callable[[Callable[[], Any]], Task[Any]] = Background
+    background: Callable[[Callable[[], Any]], Future[Any]] = in_background
     clock: Callable[[], float] = time.time
 
 
@@ -193,15 +164,15 @@ class Life:
     _looked_at: float = float("-inf")
     _seen_at: float | None = None
     _story: Ticks[None] | None = None
-    _command: Running | None = None
+    _command: Command | None = None
     _mounted: Path | None = None
     _keeper: Keeper | None = None
     _entries: Entries | None = None
-    _commit: Task[bool] | None = None
+    _commit: Future[bool] | None = None
     _committing: Entry | None = None
     _alive_at: float = 0.0
     _wait_until: float = 0.0
-    _gpu: Task[int | None] | None = None
+    _gpu: Future[int | None] | None = None
     _report_at: float = 0.0
     _busy_at: float = 0.0
     _idle: bool = False
@@ -250,7 +221,7 @@ class Life:
         since = self.now
         while True:
             task = self.parts.background(call)
-            while not task.done:
+            while not task.done():
                 yield from self._tick()
                 if may_leave and self._leaving:
                     raise _Leave
@@ -368,7 +339,7 @@ class Life:
         parts.report("proved")
         return volume
 
-    def _started(self, document: Document, keeper: Keeper) -> Ticks[Running]:
+    def _started(self, document: Document, keeper: Keeper) -> Ticks[Command]:
         """Put code and checkpoint into their places, and start the command."""
         parts, work = self.parts, self.parts.folder / "work"
         checkpoints = work / document.checkpoints if document.checkpoints else None
@@ -397,7 +368,7 @@ class Life:
         self._busy_at = self._report_at = self.now
         return parts.start(document, work, environment)
 
-    def _watched(self, command: Running, document: Document) -> Ticks[tuple[int, bool]]:
+    def _watched(self, command: Command, document: Document) -> Ticks[tuple[int, bool]]:
         """Look after the command until it ends; its exit code, and whether it had to leave."""
         told_at: float | None = None
         while True:
@@ -431,7 +402,7 @@ class Life:
                 found = entry
                 self._committing = entry
                 self._commit = self.parts.background(lambda: keeper.commit(found))
-            elif task is not None and task.done:
+            elif task is not None and task.done():
                 self._commit = None
                 if task.result():
                     self._works()
@@ -456,7 +427,7 @@ class Life:
             if self.now >= self._report_at:
                 self._gpu = self.parts.background(self.parts.gpu)
             return
-        if not self._gpu.done:
+        if not self._gpu.done():
             return
         use, self._gpu = self._gpu.result(), None
         self._report_at = max(self._report_at + REPORT_S, self.now)
@@ -501,7 +472,7 @@ class Life:
     def _tried(self, call: Callable[[], object], within_s: float) -> Ticks[bool]:
         """Have a call done within a time; whether it was, without an error."""
         task, until = self.parts.background(call), self.now + within_s
-        while not task.done:
+        while not task.done():
             if self.now > until:
                 return False
             yield

@@ -14,16 +14,17 @@ from typing import TYPE_CHECKING, Any
 
 from spotkeeper_worker.agent.aws import (
     AwsError,
+    Caller,
     Parameters,
     SearchLogQueue,
-    _suffix,
+    endpoint_of,
     region_of_queue,
 )
 from spotkeeper_worker.agent.credentials import CredentialChain
 from spotkeeper_worker.agent.metadata import Identity, Metadata, MetadataError, identity
 from spotkeeper_worker.job.bucket import Bucket, BucketError
 from spotkeeper_worker.job.command import Command, LogStream, User
-from spotkeeper_worker.job.disks import Disks, LinuxDisks
+from spotkeeper_worker.job.disks import LinuxDisks
 from spotkeeper_worker.job.life import SILENT_S, Document, JobError, Life, Parts, Signs
 from spotkeeper_worker.job.reports import Reporter
 from spotkeeper_worker.log import Sometimes, get_logger
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from spotkeeper_worker.agent.settings import Settings
+    from spotkeeper_worker.job.disks import Disks
 
 _LOG = get_logger("agent")
 _TAGS = "meta-data/tags/instance/spotkeeper:"
@@ -105,9 +107,8 @@ def _life(settings: Settings, metadata: Metadata) -> tuple[Life, LogStream | Non
     report = Reporter(queue.send, job, int(attempt), here.instance_id, seq_file)
     stream = None
     if log_group:
-        endpoint = settings.logs_endpoint or f"https://logs.{region}.{_suffix(region)}/"
-        name = f"{job}/{attempt}"
-        stream = LogStream(endpoint, region, chain, log_group, name)
+        endpoint = settings.logs_endpoint or endpoint_of("logs", region)
+        stream = LogStream(Caller("logs", endpoint, region, chain), log_group, f"{job}/{attempt}")
     parts = _parts(settings, metadata, here, (job, int(attempt)), bucket, report, stream)
     return Life(parts), stream
 
