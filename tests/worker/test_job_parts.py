@@ -303,14 +303,14 @@ class Posts(Caller):
         self.fails = threading.Event()
         self.asked: list[tuple[str, Any]] = []
 
-    def post(self, action: str, headers: Mapping[str, str], body: bytes) -> str:
-        assert headers["X-Amz-Target"] == f"Logs_20140328.{action}"
+    def post(self, what: str, headers: Mapping[str, str], body: bytes) -> str:
+        assert headers["X-Amz-Target"] == f"Logs_20140328.{what}"
         assert len(body) < 2**20
         if self.fails.is_set():
-            raise AwsError(action, "ThrottlingException", "slow down")
-        self.asked.append((action, json.loads(body)))
-        if action == "CreateLogStream":
-            raise AwsError(action, "ResourceAlreadyExistsException", "again")
+            raise AwsError(what, "ThrottlingException", "slow down")
+        self.asked.append((what, json.loads(body)))
+        if what == "CreateLogStream":
+            raise AwsError(what, "ResourceAlreadyExistsException", "again")
         return "{}"
 
     @property

@@ -8,11 +8,11 @@ from __future__ import annotations
 import contextlib
 import socket
 import ssl
-from typing import TYPE_CHECKING, Any, Callable, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
 TIMEOUT_S = 5.0
 _LONGEST = 1 << 20
@@ -24,52 +24,37 @@ class RedisError(Exception):
 
 
 class Kind(NamedTuple):
-    """How a kind of queue is counted: commands whose answers are added up."""
+    """How a kind of queue is counted: commands whose answers are added up.
 
-    waiting: Callable[[str, dict[str, str]], list[tuple[str, ...]]]
-    in_flight: Callable[[str, dict[str, str]], list[tuple[str, ...]]]
-    options: tuple[str, ...] = ()
+    In their words stand the queue's name and the options, whose values are those that nobody gave.
+    """
 
-
-def _celery(name: str, options: dict[str, str]) -> list[tuple[str, ...]]:
-    """One list for each of kombu's priority steps, of which the first has the plain name."""
-    steps = ("", *(f"\x06\x16{step}" for step in (3, 6, 9)))
-    return [("LLEN", f"{options.get('prefix', '')}{name}{step}") for step in steps]
+    waiting: tuple[tuple[str, ...], ...]
+    in_flight: tuple[tuple[str, ...], ...]
+    options: Mapping[str, str] = {}
 
 
-def _listed(*endings: str) -> Callable[[str, dict[str, str]], list[tuple[str, ...]]]:
-    """Keys of BullMQ: `bull:NAME:wait` is a list, `bull:NAME:prioritized` a sorted set."""
-
-    def commands(name: str, options: dict[str, str]) -> list[tuple[str, ...]]:
-        prefix = options.get("prefix", "bull")
-        return [
-            ("ZCARD" if ending == "prioritized" else "LLEN", f"{prefix}:{name}:{ending}")
-            for ending in endings
-        ]
-
-    return commands
-
-
-# kombu's `unacked` has the messages of all queues of the database.
+# kombu has a list for each priority step, of which the first has the plain name; its `unacked` has
+# the messages of all queues of the database.
+_STEPS = ("", "\x06\x163", "\x06\x166", "\x06\x169")
 KINDS: dict[str, Kind] = {
-    "list": Kind(
-        lambda name, _: [("LLEN", name)],
-        lambda _, options: [("LLEN", options["processing"])] if "processing" in options else [],
-        ("processing",),
-    ),
+    "list": Kind((("LLEN", "{name}"),), (("LLEN", "{processing}"),), {"processing": ""}),
     "stream": Kind(
-        lambda name, options: [("XINFO", "GROUPS", name, options.get("group", ""), "lag")],
-        lambda name, options: [("XINFO", "GROUPS", name, options.get("group", ""), "pending")],
-        ("group",),
+        (("XINFO", "GROUPS", "{name}", "{group}", "lag"),),
+        (("XINFO", "GROUPS", "{name}", "{group}", "pending"),),
+        {"group": ""},
     ),
     "celery": Kind(
-        _celery, lambda _, options: [("HLEN", options.get("prefix", "") + "unacked")], ("prefix",)
+        tuple(("LLEN", "{prefix}{name}" + step) for step in _STEPS),
+        (("HLEN", "{prefix}unacked"),),
+        {"prefix": ""},
     ),
-    "rq": Kind(
-        lambda name, _: [("LLEN", f"rq:queue:{name}")],
-        lambda name, _: [("ZCARD", f"rq:wip:{name}")],
+    "rq": Kind((("LLEN", "rq:queue:{name}"),), (("ZCARD", "rq:wip:{name}"),)),
+    "bullmq": Kind(
+        (("LLEN", "{prefix}:{name}:wait"), ("ZCARD", "{prefix}:{name}:prioritized")),
+        (("LLEN", "{prefix}:{name}:active"),),
+        {"prefix": "bull"},
     ),
-    "bullmq": Kind(_listed("wait", "prioritized"), _listed("active"), ("prefix",)),
 }
 
 
@@ -120,12 +105,16 @@ class RedisAddress(NamedTuple):
 
 def count_requests(address: RedisAddress) -> tuple[int, int]:
     """Count what waits and what is being served; raises OSError, RedisError and ValueError."""
-    kind, options = KINDS[address.kind], dict(address.options)
-    waiting = kind.waiting(address.queue, options)
-    in_flight = kind.in_flight(address.queue, options)
+    kind = KINDS[address.kind]
+    words = {"name": address.queue, **kind.options, **dict(address.options)}
     with _Connection(address) as connection:
-        counted = [connection.count(command) for command in (*waiting, *in_flight)]
-    return sum(counted[: len(waiting)]), sum(counted[len(waiting) :])
+
+        def total(commands: tuple[tuple[str, ...], ...]) -> int:
+            filled = ([word.format_map(words) for word in command] for command in commands)
+            # An option that was not given leaves a key empty: there is nothing to count.
+            return sum(connection.count(command) for command in filled if all(command))
+
+        return total(kind.waiting), total(kind.in_flight)
 
 
 class _Connection:
@@ -152,7 +141,7 @@ class _Connection:
         with contextlib.suppress(OSError):
             self._open.close()
 
-    def count(self, command: tuple[str, ...]) -> int:
+    def count(self, command: Sequence[str]) -> int:
         """Ask for a length; of a stream's group, for one of its figures."""
         if command[0] != "XINFO":
             return _whole(self._ask(command))
