@@ -12,6 +12,7 @@ For one worker a machine, or a container that shares nothing. With boto3
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import sys
@@ -19,17 +20,17 @@ import tempfile
 import threading
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Callable
+from typing import TYPE_CHECKING, Any
 
 from spotkeeper_worker.agent.aws import AwsError
-from spotkeeper_worker.agent.cli import assembled, make_folders, watching
+from spotkeeper_worker.agent.cli import looked_after, make_folders
 from spotkeeper_worker.agent.credentials import (
     RENEW_BEFORE_S,
     CredentialChain,
     Credentials,
     NoCredentials,
 )
-from spotkeeper_worker.agent.loop import AnotherAgent, hold_machine
+from spotkeeper_worker.agent.loop import AnotherAgent
 from spotkeeper_worker.agent.metadata import Metadata, MetadataError
 from spotkeeper_worker.agent.settings import PREFIX, SettingsError, parse
 from spotkeeper_worker.worker import MARGIN_S, Worker
@@ -90,33 +91,26 @@ class Alone(Worker):
 
     def __init__(self, worker_id: str = "", *, margin_s: float = MARGIN_S, **settings: Any) -> None:
         """Raises SettingsError, MetadataError, AwsError, AnotherAgent, and what Worker raises."""
-        self._release: Callable[[], None] = lambda: None
-        self._own = Path(tempfile.mkdtemp(prefix="spotkeeper-"))
+        own = Path(tempfile.mkdtemp(prefix="spotkeeper-"))
+        self._ending = contextlib.ExitStack()
+        self._ending.callback(shutil.rmtree, own, ignore_errors=True)
         try:
-            parsed = self._parsed(settings)
+            parsed = self._parsed(own, settings)
             make_folders(parsed)
-            self._release = hold_machine(parsed.run_dir, parsed.spool_dir)
-            agent, self._outbox, self._server = assembled(parsed, _chain(parsed))
+            agent = self._ending.enter_context(looked_after(parsed, _chain(parsed)))
+            thread = threading.Thread(target=agent.run, name="agent", daemon=True)
+            thread.start()
+            self._ending.callback(thread.join)
+            self._ending.callback(agent.stopping.set)
+            super().__init__(worker_id, parsed.run_dir, margin_s)
         except BaseException as error:
-            self._release()
-            shutil.rmtree(self._own, ignore_errors=True)
+            self._ending.close()
             if isinstance(error, (SettingsError, MetadataError, AwsError, AnotherAgent)):
                 _one_line(error)
             raise
-        self._agent = agent
-        self._outbox.start()
-        self._server.start()
-        self._watcher = watching(parsed, self._outbox)
-        self._thread = threading.Thread(target=agent.run, name="agent", daemon=True)
-        self._thread.start()
-        try:
-            super().__init__(worker_id, parsed.run_dir, margin_s)
-        except BaseException:
-            self._end()
-            raise
 
-    def _parsed(self, settings: dict[str, Any]) -> Settings:
-        fallback = {"run_dir": self._own / "run", "spool_dir": self._own / "spool", "workers": 1}
+    def _parsed(self, own: Path, settings: dict[str, Any]) -> Settings:
+        fallback = {"run_dir": own / "run", "spool_dir": own / "spool", "workers": 1}
         named = {PREFIX + name.upper(): str(value) for name, value in fallback.items()}
         named.update(os.environ)
         named.update({PREFIX + name.upper(): str(value) for name, value in settings.items()})
@@ -125,15 +119,4 @@ class Alone(Worker):
     def close(self, timeout_s: float = 2.0) -> None:
         """Leave, send the last logs, and complete what hooks there are."""
         super().close(timeout_s)
-        self._end()
-
-    def _end(self) -> None:
-        self._agent.stopping.set()
-        self._thread.join()
-        if self._watcher:
-            self._watcher.close()
-        self._server.close()
-        self._outbox.close()
-        self._agent.close()
-        self._release()
-        shutil.rmtree(self._own, ignore_errors=True)
+        self._ending.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import grp
 import json
 import logging
@@ -10,7 +11,7 @@ import signal
 import sys
 import time
 from pathlib import Path
-from typing import Callable
+from typing import TYPE_CHECKING, Callable
 
 from spotkeeper_worker import roster
 from spotkeeper_worker.agent.aws import (
@@ -38,6 +39,9 @@ from spotkeeper_worker.logs.outbox import Outbox, OutboxSettings
 from spotkeeper_worker.logs.pace import PaceSettings
 from spotkeeper_worker.logs.server import SocketServer
 from spotkeeper_worker.notice import read_notice
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 _LOG = get_logger("agent")
 _TRIES = 5
@@ -92,22 +96,11 @@ def _run() -> int:
             "group for the workers (groupadd --system %s)",
             settings.unix_group,
         )
-    release = hold_machine(settings.run_dir, settings.spool_dir)
-    agent, outbox, server = assembled(settings)
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: agent.stopping.set())
-    watcher = watching(settings, outbox)
-    outbox.start()
-    server.start()
-    notify("READY=1")
-    try:
+    with looked_after(settings) as agent:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda *_: agent.stopping.set())
+        notify("READY=1")
         agent.run()
-    finally:
-        if watcher:
-            watcher.close()
-        server.close()
-        outbox.close()
-        release()
     return 0
 
 
@@ -178,6 +171,24 @@ def _shared_with(settings: Settings) -> int | None:
     return gid if os.geteuid() == 0 or gid in (os.getegid(), *os.getgroups()) else None
 
 
+@contextlib.contextmanager
+def looked_after(settings: Settings, chain: CredentialChain | None = None) -> Iterator[Agent]:
+    """Hold this machine, and start what its agent works with; raises as `assembled` does."""
+    with contextlib.ExitStack() as ending:
+        ending.callback(hold_machine(settings.run_dir, settings.spool_dir))
+        agent, outbox, server = assembled(settings, chain)
+        for close in (agent.close, outbox.close, server.close):
+            ending.callback(close)
+        outbox.start()
+        server.start()
+        if settings.request_queue is not None:
+            # Its looks go with the logs.
+            watcher = QueueWatcher(settings.request_queue, settings.look_every_s, outbox.tell)
+            watcher.start()
+            ending.callback(watcher.close)
+        yield agent
+
+
 def assembled(
     settings: Settings, chain: CredentialChain | None = None
 ) -> tuple[Agent, Outbox, SocketServer]:
@@ -190,7 +201,8 @@ def assembled(
     if who and not settings.region:
         settings = settings._replace(region=who.region)
     queue, chain = sender(settings, chain)
-    outbox = Outbox(_journal(settings), queue.send, _outbox_settings(settings, who))
+    journal = Journal(settings.spool_dir / "journal", settings.keep_logs)
+    outbox = Outbox(journal, queue.send, _outbox_settings(settings, who))
     gpus = Gpus() if settings.gpu == "on" or (settings.gpu == "auto" and has_gpu()) else None
     if gpus:
         gpus.start()
@@ -213,15 +225,6 @@ def assembled(
     return agent, outbox, SocketServer(settings.run_dir, outbox.accept, agent.tell, gid)
 
 
-def watching(settings: Settings, outbox: Outbox) -> QueueWatcher | None:
-    """Begin to look at the request queue, where one was named; its looks go with the logs."""
-    if settings.request_queue is None:
-        return None
-    watcher = QueueWatcher(settings.request_queue, settings.look_every_s, outbox.tell)
-    watcher.start()
-    return watcher
-
-
 def _known(metadata: Metadata) -> Identity:
     """Ask who this machine is, a few times: a machine that boots may not have its network yet."""
     for _ in range(_TRIES - 1):
@@ -231,10 +234,6 @@ def _known(metadata: Metadata) -> Identity:
             _LOG.warning("metadata: %s; trying again", error)
             time.sleep(1.0)
     return identity(metadata)
-
-
-def _journal(settings: Settings) -> Journal:
-    return Journal(settings.spool_dir / "journal", settings.keep_logs)
 
 
 def _outbox_settings(settings: Settings, who: Identity | None) -> OutboxSettings:
