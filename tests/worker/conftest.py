@@ -20,6 +20,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.make_e2e)
 
 
+def program(path: Path, script: str) -> Path:
+    """Write a shell script that stands in for a program."""
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(f"#!/bin/sh\n{script}\n")
+    path.chmod(0o755)
+    return path
+
+
 @pytest.fixture
 def machine() -> FakeMachine:
     return FakeMachine()

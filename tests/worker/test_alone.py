@@ -18,6 +18,7 @@ from spotkeeper_worker.agent.loop import AnotherAgent
 from spotkeeper_worker.alone import Alone, BotoChain
 from spotkeeper_worker.states import Hook
 from spotkeeper_worker.testing import FakeMachine, FakeServer, until
+from tests.worker.conftest import program
 from tests.worker.management import TOLD, Manage, manage
 
 __all__ = ["manage"]
@@ -95,6 +96,16 @@ def test_permissions_that_boto3_cannot_get_are_named(monkeypatch: pytest.MonkeyP
     monkeypatch.setenv("AWS_PROFILE", "other")
     with pytest.raises(NoCredentials, match=r"boto3: .*other"):
         BotoChain(None, {}).get(time.time())
+
+
+def test_once_it_is_closed_it_looks_at_no_gpu(
+    server: FakeServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    program(tmp_path / "nvidia-smi", "echo 'GPU 0: NVIDIA A10G (UUID: a)'")
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    with Alone("gpu-0", gpu="on", **QUICK):
+        assert "gpu" in {thread.name for thread in threading.enumerate()}
+    until(lambda: "gpu" not in {thread.name for thread in threading.enumerate()}, "it has ended")
 
 
 def test_what_is_refused_leaves_nothing_behind(tmp_path: Path) -> None:

@@ -204,10 +204,11 @@ def assembled(
     journal = Journal(settings.spool_dir / "journal", settings.keep_logs)
     outbox = Outbox(journal, queue.send, _outbox_settings(settings, who))
     gpus = Gpus() if settings.gpu == "on" or (settings.gpu == "auto" and has_gpu()) else None
-    if gpus:
-        gpus.start()
     hooks = _hooks(settings, who, chain, outbox, say) if who else None
     kept = [each.close for each in (metadata, hooks, queue, chain) if each is not None]
+    if gpus:
+        gpus.start()
+        kept.append(gpus.stop)
     service = Service(settings.ready, settings.live, settings.on_drain, settings.on_return, say)
     follower = None
     if settings.logs:

@@ -72,13 +72,12 @@ class Gpus:
     def _run(self, every_s: float) -> None:
         while not self._stop.wait(every_s):
             self.look()
+        if self._kernel_log is not None:
+            os.close(self._kernel_log)
 
     def stop(self) -> None:
         """Stop looking."""
         self._stop.set()
-        if self._kernel_log is not None:
-            os.close(self._kernel_log)
-            self._kernel_log = None
 
     def look(self) -> None:
         """Look once. An Xid of the hardware stays until the machine starts again."""
