@@ -4,19 +4,15 @@ from pathlib import Path
 
 import pytest
 
-from spotkeeper_worker.agent.gpu import Gpus
+from spotkeeper_worker.agent.gpu import Gpus, count_gpus
 from spotkeeper_worker.testing import FakeMachine, until
-from tests.worker.conftest import Join, StartAgent
+from tests.worker.conftest import Join, StartAgent, program
 
 TWO = "echo 'GPU 0: NVIDIA A10G (UUID: GPU-1)'; echo 'GPU 1: NVIDIA A10G (UUID: GPU-2)'"
 
 
 def smi(folder: Path, script: str) -> Path:
-    """Write a stand-in for nvidia-smi."""
-    path = folder / "nvidia-smi"
-    path.write_text(f"#!/bin/sh\n{script}\n")
-    path.chmod(0o755)
-    return path
+    return program(folder / "nvidia-smi", script)
 
 
 @pytest.mark.parametrize(
@@ -36,6 +32,7 @@ def test_what_nvidia_smi_says(tmp_path: Path, script: str | None, ill: str) -> N
     gpus = Gpus([str(command)], tmp_path / "none", patience_s)
     gpus.look()
     assert gpus.ill == ill
+    assert count_gpus([str(command)], patience_s) == (2 if script == TWO else 0)
 
 
 def test_a_gpu_that_fell_off_is_missed(tmp_path: Path) -> None:
@@ -71,7 +68,6 @@ def test_an_xid_of_the_hardware_stays(tmp_path: Path, line: str, ill: str) -> No
     for _ in range(2):
         gpus.look()
         assert gpus.ill == ill
-    gpus.stop()
 
 
 @pytest.mark.allow_hosts(["127.0.0.1"])

@@ -8,12 +8,11 @@ import pytest
 
 from spotkeeper_worker.job import disks
 from spotkeeper_worker.job.disks import DiskError, LinuxDisks
+from tests.worker.conftest import program
 
 
 def stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, script: str) -> None:
-    (tmp_path / "bin").mkdir(exist_ok=True)
-    (tmp_path / "bin" / name).write_text(f"#!/bin/sh\n{script}\n")
-    (tmp_path / "bin" / name).chmod(0o755)
+    program(tmp_path / "bin" / name, script)
     monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:/usr/sbin:/usr/bin:/sbin:/bin")
 
 

@@ -13,7 +13,6 @@ import pytest
 
 from spotkeeper_worker import Worker
 from spotkeeper_worker.agent import cli
-from spotkeeper_worker.agent.gpu import count_gpus
 from spotkeeper_worker.agent.loop import Agent, AnotherAgent, Parts, hold_machine
 from spotkeeper_worker.agent.settings import GPUS, Settings, parse
 from spotkeeper_worker.log import Sometimes, get_logger
@@ -196,13 +195,8 @@ def test_without_that_group_any_user_may(settings: Settings) -> None:
     assert stat.S_IMODE((settings.run_dir / "workers").stat().st_mode) == 0o1777
 
 
-def test_a_worker_for_each_gpu(tmp_path: Path) -> None:
-    tool = tmp_path / "nvidia-smi"
-    tool.write_text("#!/bin/sh\necho 'GPU 0: A10G (UUID: a)'\necho 'GPU 1: A10G (UUID: b)'\n")
-    tool.chmod(0o755)
+def test_there_may_be_as_many_workers_as_gpus() -> None:
     assert parse(QUEUE | {"SPOTKEEPER_WORKERS": "gpus"}).workers == GPUS
-    assert count_gpus([str(tool)]) == 2
-    assert count_gpus([str(tmp_path / "none")]) == 0
 
 
 def test_one_endpoint_stands_in_for_all_of_aws() -> None:

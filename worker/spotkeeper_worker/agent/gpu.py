@@ -20,6 +20,7 @@ OF_APPLICATIONS = frozenset({13, 31, 43, 45, 68, 109})
 KERNEL_LOG = Path("/dev/kmsg")
 _XID = re.compile(r"NVRM: Xid \(([^)]*)\): (\d+)")
 TIMEOUT_S = 20.0
+LIST = ("nvidia-smi", "-L")
 
 
 def has_gpu() -> bool:
@@ -29,21 +30,31 @@ def has_gpu() -> bool:
     return Path("/proc/driver/nvidia").exists() or any(os.access(it, os.X_OK) for it in tools)
 
 
-def count_gpus(command: Sequence[str] = ("nvidia-smi", "-L")) -> int:
+def count_gpus(command: Sequence[str] = LIST, timeout_s: float = TIMEOUT_S) -> int:
     """Count the GPUs of this machine; 0 where nvidia-smi does not list them."""
-    # Here and below, so that a machine without a GPU does without its memory.
+    return _listed(command, timeout_s)[0]
+
+
+def _listed(command: Sequence[str], timeout_s: float) -> tuple[int, str]:
+    """Give how many GPUs nvidia-smi lists, and what is wrong with its answer."""
+    # Here, so that a machine without a GPU does without its memory.
     import subprocess
 
-    with contextlib.suppress(OSError, subprocess.TimeoutExpired):
-        listed = subprocess.run(
-            command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False
+    try:
+        answer = subprocess.run(
+            command, capture_output=True, text=True, timeout=timeout_s, check=False
         )
-        return _gpus_in(listed.stdout)
-    return 0
-
-
-def _gpus_in(text: str) -> int:
-    return sum(line.startswith("GPU ") for line in text.splitlines())
+    except FileNotFoundError:
+        return 0, "nvidia-smi is not there; is the driver installed?"
+    except subprocess.TimeoutExpired:
+        return 0, f"nvidia-smi did not answer within {timeout_s:g} s"
+    except OSError as error:
+        return 0, f"nvidia-smi: {error}"
+    found = sum(line.startswith("GPU ") for line in answer.stdout.splitlines())
+    if answer.returncode or not found:
+        told = (answer.stderr or answer.stdout).strip().splitlines()
+        return found, f"nvidia-smi: {told[0] if told else 'lists no GPU'}"
+    return found, ""
 
 
 class Gpus:
@@ -51,11 +62,11 @@ class Gpus:
 
     def __init__(
         self,
-        command: Sequence[str] = ("nvidia-smi", "-L"),
+        command: Sequence[str] = LIST,
         kernel_log: Path = KERNEL_LOG,
         timeout_s: float = TIMEOUT_S,
     ) -> None:
-        self._command = list(command)
+        self._command = command
         self._timeout_s = timeout_s
         self._most = 0
         self._xid = ""
@@ -82,25 +93,11 @@ class Gpus:
     def look(self) -> None:
         """Look once. An Xid of the hardware stays until the machine starts again."""
         self._xid = self._xid or self._new_xid()
-        self.ill = self._xid or self._listed()
-
-    def _listed(self) -> str:
-        import subprocess
-
-        try:
-            answer = subprocess.run(
-                self._command, capture_output=True, text=True, timeout=self._timeout_s, check=False
-            )
-        except FileNotFoundError:
-            return "nvidia-smi is not there; is the driver installed?"
-        except subprocess.TimeoutExpired:
-            return f"nvidia-smi did not answer within {self._timeout_s:g} s"
-        found = _gpus_in(answer.stdout)
+        found, trouble = _listed(self._command, self._timeout_s)
         self._most = max(self._most, found)
-        if answer.returncode or not found:
-            told = (answer.stderr or answer.stdout).strip().splitlines()
-            return f"nvidia-smi: {told[0] if told else 'lists no GPU'}"
-        return f"{self._most - found} of {self._most} GPUs fell off" if found < self._most else ""
+        if not trouble and found < self._most:
+            trouble = f"{self._most - found} of {self._most} GPUs fell off"
+        self.ill = self._xid or trouble
 
     def _new_xid(self) -> str:
         for line in self._new_lines():
