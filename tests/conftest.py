@@ -40,7 +40,6 @@ _DUMMY_AWS = {
 TOGETHER = {
     "tests/e2e/test_demo.py": "an hour of the demo",
     "tests/unit/lab/replay/test_replay_on_market.py": "a replay on a market",
-    "tests/worker/test_bad_days.py": "an agent",
 }
 
 

@@ -57,7 +57,9 @@ def outbox(folder: Path, queue: Queue, **journal: int) -> Outbox:
     return made
 
 
-def test_a_message_is_repeated_byte_for_byte_until_it_is_taken(tmp_path: Path) -> None:
+def test_a_message_is_repeated_byte_for_byte_until_it_is_taken(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     queue = Queue()
     queue.refuses = True
     box = outbox(tmp_path, queue)
@@ -66,11 +68,14 @@ def test_a_message_is_repeated_byte_for_byte_until_it_is_taken(tmp_path: Path) -
     queue.refuses = False
     assert box.flush(60)
     box.close()
+    assert "search logs wait: SendMessage: AccessDenied: no" in caplog.text
     assert set(queue.tried) == set(queue.bodies)
     assert len(queue.bodies) == 1
 
 
-def test_a_wrong_log_costs_the_others_nothing_and_a_batch_counts_once(tmp_path: Path) -> None:
+def test_a_wrong_log_costs_the_others_nothing_and_a_batch_counts_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     queue, now = Queue(), time.time()
     box = outbox(tmp_path, queue)
     times = ("enqueued_at", "started_at", "finished_at")
@@ -78,6 +83,7 @@ def test_a_wrong_log_costs_the_others_nothing_and_a_batch_counts_once(tmp_path: 
     batch = [a_log(0, **right), a_log(1, status="fine"), a_log(2, **ahead), a_log(3, **right)]
     refused = box.accept(batch, "s", 1)
     assert [why.partition(":")[0] for why in refused] == ["status", "finished_at"]
+    assert "a search log was refused: status: 'fine'" in caplog.text
     for _ in range(2):
         assert box.accept(batch, "s", 1) == []
     # A report of lost logs that arrives twice counts once, too.

@@ -3,6 +3,7 @@
 import fcntl
 import grp
 import os
+import re
 import stat
 import time
 import types
@@ -320,6 +321,44 @@ def test_a_machine_joins_serves_drains_and_goes(
     # The log was sent before the hook was complete.
     assert [log["request_id"] for log in machine.logs()] == ["r-0"]
     assert on_ec2.step(1.0) is State.GONE
+
+
+BAD_DAYS: list[tuple[dict[str, object], str]] = [
+    ({"refuses": "AccessDenied"}, "hook spotkeeper-ready: CompleteLifecycleAction: AccessDenied"),
+    ({"fault": "503"}, "metadata: .*answered 503; the state stays as it is"),
+    ({"clock_ahead_s": 120.0}, r"EC2's clock is \+1\d\d s from this one; run chrony"),
+]
+
+
+@pytest.mark.allow_hosts(["127.0.0.1"])
+def test_a_bad_day_is_a_line_and_costs_nothing(
+    on_ec2: OnEc2, two: list[Place], machine: FakeMachine, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "spotkeeper")
+    machine.launch()
+    for place in two:
+        place.ready()
+    for befalls, line in BAD_DAYS:
+        vars(machine).update(befalls)
+        assert [on_ec2.step(10.0), on_ec2.step(70.0)] == [State.SERVING] * 2
+        assert re.search(line, caplog.text)
+        vars(machine).update(refuses="", fault="", clock_ahead_s=0.0)
+    assert on_ec2.step(10.0) is State.SERVING
+    assert "metadata answers again" in caplog.text
+    assert on_ec2.completed == ["spotkeeper-ready"]
+    machine.tag(-30.0)
+    assert on_ec2.step() is State.DRAINING
+    assert "serving -> draining: tagged, until" in caplog.text
+    machine.untag()
+    assert on_ec2.step() is State.SERVING
+    # A request of a worker that is killed is not waited for.
+    machine.scale_in()
+    two[0].begin()
+    assert on_ec2.step() is State.DRAINING
+    for place in two:
+        place.close()
+    assert on_ec2.step() is State.IDLE
+    assert on_ec2.completed == ["spotkeeper-ready", "spotkeeper-drain"]
 
 
 @pytest.mark.allow_hosts(["127.0.0.1"])

@@ -14,6 +14,7 @@ import pytest
 
 from spotkeeper_worker import NameTaken, Worker
 from spotkeeper_worker.logs.emitter import Emitter
+from spotkeeper_worker.logs.server import connect
 from spotkeeper_worker.notice import Notice, write_notice
 from spotkeeper_worker.roster import read_roster
 from spotkeeper_worker.states import State
@@ -107,6 +108,27 @@ def test_a_socket_is_made_again_once_its_folder_is_there_again(
     with Worker("gpu-0", run_dir, send_every_s=0.01) as worker, worker.request("r-0", AT):
         pass
     until(lambda: heard.ids == ["r-0"], "its log arrives")
+
+
+@pytest.mark.parametrize(
+    ("line", "answer"),
+    [
+        (b"[]\n", '"error"'),
+        (b"{\n", '"error"'),
+        (b'{"logs": 1, "session": "a", "batch": 1}\n', "logs should be a list"),
+        (b'{"logs": [], "session": "a b", "batch": 1}\n', "session should be"),
+        (b'{"logs": [], "session": "a", "batch": 0}\n', "batch should be"),
+        (b'{"logs": [], "session": "a", "batch": 1, "lost": "2"}\n', "lost should be"),
+        (b"x" * (512 * 1024 + 2), "a line has at most"),
+        (b'{"notice": true}\n', "{}"),
+    ],
+)
+def test_the_socket_says_what_is_wrong(
+    run_dir: Path, heard: Taken, line: bytes, answer: str
+) -> None:
+    with connect(run_dir, 60.0) as connection, connection.makefile() as answers:
+        connection.sendall(line)
+        assert answer in answers.readline()
 
 
 @pytest.fixture
