@@ -1,14 +1,19 @@
 """A machine of pretence, and real agents beside it."""
 
 import signal
+import socket
 import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from moto.server import ThreadedMotoServer
 
 from spotkeeper_worker import Worker
+from spotkeeper_worker.agent.metadata import Metadata
 from spotkeeper_worker.testing import FakeMachine, FakeServer, start_agent
+from tests.worker.page import ROOT
 
 type StartAgent = Callable[..., subprocess.Popen[bytes]]
 type Join = Callable[[str], Worker]
@@ -37,6 +42,46 @@ def machine() -> FakeMachine:
 def server(machine: FakeMachine) -> Iterator[FakeServer]:
     with FakeServer(machine) as serving:
         yield serving
+
+
+@pytest.fixture
+def metadata(server: FakeServer) -> Iterator[Metadata]:
+    client = Metadata(server.endpoint, timeout_s=60.0)
+    yield client
+    client.close()
+
+
+@pytest.fixture
+def systemd(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[socket.socket]:
+    """What systemd is told."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as channel:
+        channel.bind(str(tmp_path / "notify"))
+        channel.settimeout(60)
+        monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "notify"))
+        yield channel
+
+
+@pytest.fixture(scope="module")
+def moto_url() -> Iterator[str]:
+    """Where moto serves all of AWS."""
+    server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    yield f"http://{host}:{port}"
+    server.stop()
+
+
+def release(folder: Path) -> None:
+    """What `make release` makes."""
+    command = [sys.executable, "worker/release.py", str(folder), "their-bucket"]
+    subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
+
+
+@pytest.fixture(scope="session")
+def dist(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("dist")
+    release(folder)
+    return folder
 
 
 @pytest.fixture

@@ -1,11 +1,9 @@
 """The four calls of AWS: signed as botocore signs, taken by moto's SQS, refused in words."""
 
 import time
-from collections.abc import Iterator
 from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 from unittest.mock import patch
 
 import boto3
@@ -14,7 +12,6 @@ import pytest
 from botocore.auth import SigV4Auth
 from botocore.awsrequest import AWSRequest
 from botocore.credentials import Credentials as BotocoreCredentials
-from moto.server import ThreadedMotoServer
 
 from spotkeeper.border.search_log import read
 from spotkeeper_worker.agent.aws import (
@@ -58,26 +55,9 @@ def test_a_signature_is_botocore_s(service: str, url: str, body: bytes, token: s
     assert ours["Authorization"] == request.headers["Authorization"]
 
 
-@pytest.fixture
-def metadata(server: FakeServer) -> Iterator[Metadata]:
-    client = Metadata(server.endpoint, timeout_s=60.0)
-    yield client
-    client.close()
-
-
-@pytest.fixture
-def sqs() -> Iterator[tuple[str, Any]]:
-    server = ThreadedMotoServer("127.0.0.1", 0)
-    server.start()
-    host, port = server.get_host_and_port()
-    client = boto3.client("sqs", endpoint_url=f"http://{host}:{port}", region_name="us-east-1")
-    yield client.create_queue(QueueName="search-logs")["QueueUrl"], client
-    client.close()
-    server.stop()
-
-
-def test_sqs_takes_a_message_and_names_a_queue_that_is_not_there(sqs: tuple[str, Any]) -> None:
-    url, client = sqs
+def test_sqs_takes_a_message_and_names_a_queue_that_is_not_there(moto_url: str) -> None:
+    client = boto3.client("sqs", endpoint_url=moto_url, region_name="us-east-1")
+    url = client.create_queue(QueueName="search-logs")["QueueUrl"]
     chain = CredentialChain(None, KEYS)
     with closing(SearchLogQueue(url, "us-east-1", chain)) as queue:
         queue.send(Segment(None, (take(a_log(), AWS, 5.0).line,)).body())
@@ -88,6 +68,7 @@ def test_sqs_takes_a_message_and_names_a_queue_that_is_not_there(sqs: tuple[str,
         pytest.raises(AwsError, match=r"SendMessage: .*NonExistentQueue|QueueDoesNotExist"),
     ):
         queue.send("body")
+    client.close()
 
 
 def test_an_answer_that_does_not_come_is_said_to_be_none() -> None:

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from moto.server import ThreadedMotoServer
 
 from spotkeeper_worker.celery import Gate, _stamp, status_of
 from spotkeeper_worker.notice import Notice, write_notice
@@ -83,13 +82,9 @@ def redis_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield url
 
 
-@pytest.fixture(scope="module")
-def sqs_url() -> Iterator[str]:
-    server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
-    server.start()
-    host, port = server.get_host_and_port()
-    yield f"sqs://testing:testing@{host}:{port}//"
-    server.stop()
+@pytest.fixture
+def sqs_url(moto_url: str) -> str:
+    return moto_url.replace("http://", "sqs://testing:testing@") + "//"
 
 
 @pytest.fixture(params=["redis", "rabbitmq", "sqs"])

@@ -16,7 +16,6 @@ import pytest
 import yaml
 from botocore.session import get_session
 from botocore.validate import ParamValidator
-from moto.server import ThreadedMotoServer
 from moto.sqs.models import Message, SQSBackend
 
 from spotkeeper_worker.agent.settings import Settings
@@ -93,7 +92,11 @@ def test_the_launch_template_s_role_may_change_nothing_that_is_not_named() -> No
 @pytest.mark.make_e2e
 @pytest.mark.allow_hosts(["127.0.0.1"])
 def test_the_example_worker_serves(
-    machine: FakeMachine, agent: StartAgent, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    machine: FakeMachine,
+    agent: StartAgent,
+    moto_url: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     receive = SQSBackend.receive_message
 
@@ -102,11 +105,7 @@ def test_the_example_worker_serves(
         return receive(sqs, name, count, min(wait_s, 1), *rest)
 
     monkeypatch.setattr(SQSBackend, "receive_message", soon)
-    server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
-    server.start()
-    host, port = server.get_host_and_port()
-    endpoint = f"http://{host}:{port}"
-    sqs = boto3.client("sqs", endpoint_url=endpoint)
+    sqs = boto3.client("sqs", endpoint_url=moto_url)
     url = sqs.create_queue(QueueName="requests")["QueueUrl"]
     for n in range(5):
         sqs.send_message(QueueUrl=url, MessageBody="x" * n or "none")
@@ -115,7 +114,7 @@ def test_the_example_worker_serves(
     environment = {
         **os.environ,
         "REQUEST_QUEUE_URL": url,
-        "AWS_ENDPOINT_URL_SQS": endpoint,
+        "AWS_ENDPOINT_URL_SQS": moto_url,
         "SPOTKEEPER_RUN_DIR": str(tmp_path / "run"),
     }
     command = [sys.executable, str(EXAMPLES / "serve.py")]
@@ -126,7 +125,6 @@ def test_the_example_worker_serves(
         worker.terminate()
         assert worker.wait(60) == 0
     sqs.close()
-    server.stop()
 
 
 def test_the_ecs_task_is_one_that_the_api_accepts() -> None:

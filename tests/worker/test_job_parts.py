@@ -8,7 +8,7 @@ import subprocess
 import sys
 import tarfile
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -37,13 +37,6 @@ def document(**given: Any) -> Document:
 
 
 # --- tags -----------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def metadata(server: FakeServer) -> Iterator[Metadata]:
-    client = Metadata(server.endpoint)
-    yield client
-    client.close()
 
 
 @pytest.mark.allow_hosts(["127.0.0.1"])

@@ -5,7 +5,6 @@ import os
 import shutil
 import signal
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -26,15 +25,6 @@ BY_ITS_GROUP = {
     "log of another", "name with a line", "id with a line",
 }  # fmt: skip
 """What a container with the shipped volumes can do; nothing of it may harm the agent."""
-
-
-@pytest.fixture(scope="module")
-def dist(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """`make release`, and the wheels that a job's machine takes from an index."""
-    folder = tmp_path_factory.mktemp("dist")
-    release = [sys.executable, "worker/release.py", str(folder), "their-bucket"]
-    subprocess.run(release, cwd=ROOT, check=True, capture_output=True)
-    return folder
 
 
 @pytest.fixture

@@ -1,7 +1,6 @@
 """The metadata client against the fake service: what it understands, and never concludes."""
 
 import time
-from collections.abc import Iterator
 from contextlib import closing
 from typing import Any
 
@@ -12,13 +11,6 @@ from spotkeeper_worker.states import Seen
 from spotkeeper_worker.testing import FakeMachine, FakeServer
 
 pytestmark = pytest.mark.allow_hosts(["127.0.0.1"])
-
-
-@pytest.fixture
-def metadata(server: FakeServer) -> Iterator[Metadata]:
-    client = Metadata(server.endpoint, timeout_s=60.0)
-    yield client
-    client.close()
 
 
 def test_every_notice_is_understood(machine: FakeMachine, metadata: Metadata) -> None:

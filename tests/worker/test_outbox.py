@@ -9,7 +9,7 @@ import os
 import random
 import socket
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -291,15 +291,6 @@ class Full:
         if flags & os.O_CREAT and not self.over:
             raise OSError(self._error, os.strerror(self._error), str(path))
         return self._open(path, flags, mode, **more)
-
-
-@pytest.fixture
-def systemd(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[socket.socket]:
-    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as channel:
-        channel.bind(str(tmp_path / "notify"))
-        channel.settimeout(60)
-        monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "notify"))
-        yield channel
 
 
 def test_an_agent_that_no_longer_sends_is_no_healthy_one(

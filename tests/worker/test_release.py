@@ -9,21 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.worker.conftest import release
 from tests.worker.page import ROOT
 
 pytestmark = pytest.mark.make_e2e
-
-
-def release(folder: Path) -> str:
-    command = [sys.executable, "worker/release.py", str(folder), "their-bucket"]
-    return subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout
-
-
-@pytest.fixture(scope="module")
-def dist(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("dist")
-    release(folder)
-    return folder
 
 
 def test_the_same_source_gives_the_same_wheels(dist: Path, tmp_path: Path) -> None:

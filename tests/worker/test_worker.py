@@ -262,17 +262,11 @@ def test_what_somebody_wrote_wrongly_counts_as_busy(run_dir: Path) -> None:
 
 @pytest.mark.make_e2e
 @pytest.mark.allow_hosts(["127.0.0.1"])
-def test_systemd_is_told(
-    machine: FakeMachine, agent: StartAgent, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as channel:
-        channel.bind(str(tmp_path / "notify"))
-        channel.settimeout(60)
-        monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "notify"))
-        machine.launch()
-        agent()
-        assert channel.recv(1000) == b"READY=1"
-        assert channel.recv(1000).startswith(b"WATCHDOG=1\nSTATUS=booting")
+def test_systemd_is_told(machine: FakeMachine, agent: StartAgent, systemd: socket.socket) -> None:
+    machine.launch()
+    agent()
+    assert systemd.recv(1000) == b"READY=1"
+    assert systemd.recv(1000).startswith(b"WATCHDOG=1\nSTATUS=booting")
 
 
 @pytest.mark.parametrize("stepped_s", [0.0, -0.0004, -3600.0, 3600.0])
