@@ -40,29 +40,33 @@ def test_what_is_asked(
     assert calls(memory, POLICY, now, **state) == expected
 
 
+def asked(
+    target: str, seconds: Sequence[int], accepted: bool | None, *, loads: int = 0, **state: bool
+) -> tuple[list[tuple[int, Call]], HookMemory]:
+    """What is asked at these seconds, and is always answered so."""
+    memory = watch_target(HookMemory(), target, 0.0)
+    made = []
+    for now in seconds:
+        loaded = min(now, loads) << 20
+        for call in calls(memory, POLICY, now, **state, loaded=loaded):
+            made.append((now, call))
+            memory = after(memory, POLICY, call, accepted, now, loaded)
+    return made, memory
+
+
 def test_a_long_drain_is_kept_waiting_by_half_of_the_time_out() -> None:
-    memory = watch_target(HookMemory(), "Terminated", 0.0)
-    beats = []
-    for now in range(0, 240, 10):
-        for call in calls(memory, POLICY, now, ready=True, idle=False):
-            beats.append(now)
-            memory = after(memory, POLICY, call, accepted=True, now=now)
-    assert beats == [0, 60, 120, 180]
+    beats, _ = asked("Terminated", range(0, 240, 10), True, ready=True, idle=False)
+    assert beats == [(now, BEAT) for now in (0, 60, 120, 180)]
 
 
 def test_the_launch_hook_is_kept_waiting_while_the_machine_loads() -> None:
     """A pull of ten minutes, then a container that only waits: its hook may run out."""
+    state = {"ready": False, "idle": False}
+    beats, _ = asked("InService", range(0, 1200, 10), True, loads=600, **state)
+    due = [20, *range(80, 620, 60), 620]
+    assert beats == [(now, Call(Hook.READY, heartbeat=True)) for now in due]
     memory = watch_target(HookMemory(), "InService", 0.0)
-    beats = []
-    for now in range(0, 1200, 10):
-        loaded = min(now, 600) << 20
-        for call in calls(memory, POLICY, now, ready=False, idle=False, loaded=loaded):
-            assert call == Call(Hook.READY, heartbeat=True)
-            beats.append(now)
-            memory = after(memory, POLICY, call, accepted=True, now=now, loaded=loaded)
-    assert beats == [20, *range(80, 620, 60), 620]
-    memory = watch_target(HookMemory(), "InService", 0.0)
-    assert calls(memory, POLICY, 3600.0, ready=False, idle=False, loaded=1 << 40) == []
+    assert calls(memory, POLICY, 3600.0, **state, loaded=1 << 40) == []
 
 
 def test_what_a_machine_has_loaded_is_what_it_received_and_wrote(tmp_path: Path) -> None:
@@ -89,28 +93,20 @@ def test_a_drain_is_no_longer_than_aws_allows(policy: HookPolicy, longest: float
 
 
 def test_no_active_action_is_success_once_the_target_has_stood_for_a_while() -> None:
-    memory = watch_target(HookMemory(), "InService", 0.0)
-    asked = []
-    for now in range(0, 120, 5):
-        for call in calls(memory, POLICY, now, ready=True, idle=False):
-            asked.append(now)
-            memory = after(memory, POLICY, call, accepted=False, now=now)
-    # The hook may begin after the target was seen, so it is asked for a minute.
-    assert asked == [0, 10, 20, 30, 40, 50, 60]
+    """The hook may begin after the target was seen, so it is asked for a minute."""
+    made, memory = asked("InService", range(0, 120, 5), False, ready=True, idle=False)
+    assert made == [(now, READY) for now in range(0, 70, 10)]
     assert memory.all_done
 
 
 def test_a_refused_call_is_asked_again_for_as_long_as_it_takes() -> None:
-    memory = watch_target(HookMemory(), "Terminated", 0.0)
-    for now in range(0, 3600, 10):
-        assert calls(memory, POLICY, now, ready=True, idle=True) == [DRAIN]
-        memory = after(memory, POLICY, DRAIN, accepted=None, now=now)
+    made, memory = asked("Terminated", range(0, 3600, 10), None, ready=True, idle=True)
+    assert made == [(now, DRAIN) for now in range(0, 3600, 10)]
     assert not memory.all_done
 
 
 def test_another_target_is_another_hook() -> None:
-    memory = watch_target(HookMemory(), "Warmed:Running", 0.0)
-    memory = after(memory, POLICY, READY, accepted=True, now=1.0)
+    _, memory = asked("Warmed:Running", [1], True, ready=True, idle=True)
     again = watch_target(memory, "InService", 2.0)
     assert calls(again, POLICY, 2.0, ready=True, idle=False) == [READY]
 
