@@ -124,7 +124,7 @@ def test_the_hold_is_renewed_while_a_request_is_served(stage: Stage) -> None:
     with stage.worker.request("r-0", time.time()) as log:
         stage.send("one")
         (message,) = stage.client.receive_message(QueueUrl=stage.url)["Messages"]
-        hold = Hold(stage.loop, stage.worker, message, log)
+        hold = Hold(stage.loop, message, log)
         renewals = []
         for now in range(120):
             before = stage.client.calls.count("change_message_visibility")

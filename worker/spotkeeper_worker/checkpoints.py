@@ -53,7 +53,9 @@ def publish(step: int | str, folder: Path | None = None, keep: int = 2) -> Itera
         yield draft
         (draft / MARKER).write_text(json.dumps({"version": 1, "step": name}) + "\n")
         _sync_all(draft)
-        _put_in_place(draft, root / name)
+        if (root / name).exists():
+            _remove(root / name)
+        draft.rename(root / name)
     except BaseException:
         shutil.rmtree(draft, ignore_errors=True)
         raise
@@ -118,14 +120,6 @@ def _published(root: Path) -> list[Path]:
     except FileNotFoundError:
         return []
     return [each for each in entries if each.name[0] != DRAFT and is_published(each)]
-
-
-def _put_in_place(draft: Path, place: Path) -> None:
-    if place.is_dir():
-        _remove(place)
-    elif place.exists():
-        place.unlink()
-    draft.rename(place)
 
 
 def _remove(entry: Path) -> None:

@@ -16,7 +16,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import OrderedDict
+from collections import deque
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Callable
 
 import boto3
@@ -51,33 +52,25 @@ def serve(
     _SqsLoop(worker, queue_url, handle, client or boto3.client("sqs"), visibility_s, wait_s).run()
 
 
+@dataclass
 class _SqsLoop:
-    def __init__(
-        self,
-        worker: Worker,
-        queue_url: str,
-        handle: Callable[[str], Any],
-        client: Any,
-        visibility_s: float,
-        wait_s: int,
-    ) -> None:
-        self._worker = worker
-        self._url = queue_url
-        self._handle = handle
-        self._client = client
-        self.visibility_s = visibility_s
-        self._wait_s = wait_s
-        self._retry_s = _FIRST_RETRY_S
-        self._served: OrderedDict[str, None] = OrderedDict()
+    worker: Worker
+    url: str
+    handle: Callable[[str], Any]
+    client: Any
+    visibility_s: float
+    wait_s: int
+    retry_s: float = _FIRST_RETRY_S
+    served: deque[str] = field(default_factory=lambda: deque(maxlen=_REMEMBERED))
 
     def run(self) -> None:
-        while not self._worker.stopping:
+        while not self.worker.stopping:
             if not self.step():
-                self._worker.wait(0.2)
+                self.worker.wait(0.2)
 
     def step(self) -> bool:
         """Take a message and deal with it; False while the machine may take none."""
-        if not self._worker.may_take:
+        if not self.worker.may_take:
             return False
         message = self._taken()
         if message is not None:
@@ -86,25 +79,25 @@ class _SqsLoop:
 
     def _taken(self) -> Any:
         try:
-            answer = self._client.receive_message(
-                QueueUrl=self._url,
+            answer = self.client.receive_message(
+                QueueUrl=self.url,
                 AttributeNames=["SentTimestamp"],
                 MaxNumberOfMessages=1,
-                WaitTimeSeconds=self._wait_s,
+                WaitTimeSeconds=self.wait_s,
                 VisibilityTimeout=int(self.visibility_s),
             )
         except _AWS_ERRORS as error:
-            _LOG.error("no request could be taken; again in %g s: %s", self._retry_s, error)
-            self._worker.wait(self._retry_s)
-            self._retry_s = min(2 * self._retry_s, _LAST_RETRY_S)
+            _LOG.error("no request could be taken; again in %g s: %s", self.retry_s, error)
+            self.worker.wait(self.retry_s)
+            self.retry_s = min(2 * self.retry_s, _LAST_RETRY_S)
             return None
-        self._retry_s = _FIRST_RETRY_S
+        self.retry_s = _FIRST_RETRY_S
         return next(iter(answer.get("Messages", [])), None)
 
     def _deal_with(self, message: Any) -> None:
-        if message["MessageId"] in self._served:
+        if message["MessageId"] in self.served:
             self._delete(message)
-        elif not self._worker.may_take:
+        elif not self.worker.may_take:
             # The machine was told to drain while it listened.
             self.show_again_in(0, message)
         else:
@@ -113,9 +106,9 @@ class _SqsLoop:
     def _serve(self, message: Any) -> None:
         sent_at = int(message["Attributes"]["SentTimestamp"]) / 1000
         try:
-            request = self._worker.request(message["MessageId"], sent_at)
-            with request as log, Hold(self, self._worker, message, log):
-                self._handle(message["Body"])
+            request = self.worker.request(message["MessageId"], sent_at)
+            with request as log, Hold(self, message, log):
+                self.handle(message["Body"])
         except Exception:  # noqa: BLE001 - whatever a request raises, the worker goes on
             _LOG.exception("request %s failed; SQS delivers it again", message["MessageId"])
             return
@@ -126,18 +119,16 @@ class _SqsLoop:
 
     def _delete(self, message: Any) -> None:
         """Delete a served message; one that cannot be is not served when it comes again."""
-        self._served[message["MessageId"]] = None
-        while len(self._served) > _REMEMBERED:
-            self._served.popitem(last=False)
+        self.served.append(message["MessageId"])
         try:
-            self._client.delete_message(QueueUrl=self._url, ReceiptHandle=message["ReceiptHandle"])
+            self.client.delete_message(QueueUrl=self.url, ReceiptHandle=message["ReceiptHandle"])
         except _AWS_ERRORS as error:
             _LOG.error("%s was served and could not be deleted: %s", message["MessageId"], error)
 
     def show_again_in(self, seconds: float, message: Any) -> None:
         try:
-            self._client.change_message_visibility(
-                QueueUrl=self._url,
+            self.client.change_message_visibility(
+                QueueUrl=self.url,
                 ReceiptHandle=message["ReceiptHandle"],
                 VisibilityTimeout=int(seconds),
             )
@@ -148,9 +139,8 @@ class _SqsLoop:
 class Hold:
     """Holds a message while it is served, from a thread of its own."""
 
-    def __init__(self, loop: _SqsLoop, worker: Worker, message: Any, log: Request) -> None:
+    def __init__(self, loop: _SqsLoop, message: Any, log: Request) -> None:
         self._loop = loop
-        self._worker = worker
         self._message = message
         self._log = log
         self._renewed_at: float | None = None
@@ -159,7 +149,7 @@ class Hold:
 
     def step(self, now: float) -> bool:
         """Renew the visibility, or hand the message back; False once there is nothing to hold."""
-        if self._worker.must_hand_back:
+        if self._loop.worker.must_hand_back:
             self._loop.show_again_in(0, self._message)
             self._log.status = "timeout"
             _LOG.warning("%s was handed back: the machine goes", self._message["MessageId"])

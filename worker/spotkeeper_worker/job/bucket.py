@@ -5,6 +5,12 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any, Callable, TypeVar
 
+import boto3
+from boto3.exceptions import Boto3Error, S3UploadFailedError
+from boto3.s3.transfer import TransferConfig
+from botocore.config import Config
+from botocore.exceptions import BotoCoreError, ClientError
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -30,15 +36,7 @@ class Bucket:
     """Objects by key. `put` with a condition is how two machines are kept apart."""
 
     def __init__(self, name: str, region: str, clock: Callable[[], float] = time.monotonic) -> None:
-        import boto3
-        from boto3.exceptions import Boto3Error, S3UploadFailedError
-        from boto3.s3.transfer import TransferConfig
-        from botocore.config import Config
-        from botocore.exceptions import BotoCoreError, ClientError
-
         self._name, self._clock = name, clock
-        self._upload_failed = S3UploadFailedError
-        self._refused, self._unanswered = ClientError, (Boto3Error, BotoCoreError)
         retries: Any = {"mode": "standard", "total_max_attempts": 3}
         config = Config(connect_timeout=5, read_timeout=30, retries=retries)
         self._s3: Any = boto3.client("s3", region_name=region or None, config=config)
@@ -95,13 +93,13 @@ class Bucket:
     def _ask(self, call: Callable[[], _Answer]) -> _Answer:
         try:
             answer = call()
-        except self._refused as error:
+        except ClientError as error:
             self.answered_at = self._clock()
             code = error.response.get("Error", {}).get("Code", "")
             kind = Conflict if code in _CONFLICTS else Absent if code in _ABSENT else BucketError
             raise kind(str(error)) from None
-        except self._unanswered as error:
-            if isinstance(error, self._upload_failed) and "An error occurred (" in str(error):
+        except (Boto3Error, BotoCoreError) as error:
+            if isinstance(error, S3UploadFailedError) and "An error occurred (" in str(error):
                 self.answered_at = self._clock()
             raise BucketError(f"{type(error).__name__}: {error}") from None
         self.answered_at = self._clock()

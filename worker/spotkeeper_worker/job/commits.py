@@ -220,7 +220,7 @@ class Keeper:
                 size, digest = _digest(file)
                 self.store.upload(file, key)
                 files.append(File(path, key, size, digest))
-            if not held.is_unchanged() or look_at(entry.path) not in (entry, None):
+            if look_at(held.path) != held or look_at(entry.path) not in (entry, None):
                 return False
         except FileNotFoundError:
             return False

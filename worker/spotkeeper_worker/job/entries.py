@@ -7,12 +7,7 @@ import shutil
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from spotkeeper_worker.checkpoints import (
-    DRAFT,
-    is_published,
-    newest,
-    number_of,
-)
+from spotkeeper_worker.checkpoints import DRAFT, is_published, newest, number_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -47,10 +42,6 @@ class Entry:
     def files(self) -> dict[str, Path]:
         """Its files by their path below it; an entry that is one file has the path `.`."""
         return {path: self.path / path for path, *_ in self.print}
-
-    def is_unchanged(self) -> bool:
-        """Whether nothing in it changed since it was looked at."""
-        return look_at(self.path) == self
 
 
 def look_at(path: Path) -> Entry | None:

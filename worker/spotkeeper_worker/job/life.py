@@ -209,12 +209,14 @@ class Life:
     def _leaving(self) -> bool:
         return self.stopping or self.signs.draining or self._ends_at is not None
 
-    def _tick(self) -> Ticks[None]:
+    def _tick(self, *, may_leave: bool = False) -> Ticks[None]:
         yield
         answered_at = self.parts.aws_answered_at()
         if self.now - min(self._seen_at or self.now, answered_at) > SILENT_S:
             what = "AWS" if answered_at < (self._seen_at or self.now) else "the metadata service"
             raise _Silent(f"no answer of {what} for {SILENT_S / 60:.0f} minutes")
+        if may_leave and self._leaving:
+            raise _Leave
 
     def _await(self, call: Callable[[], _Answer], *, may_leave: bool = True) -> Ticks[_Answer]:
         """Have a call done in the background; what the bucket refuses is tried again."""
@@ -222,9 +224,7 @@ class Life:
         while True:
             task = self.parts.background(call)
             while not task.done():
-                yield from self._tick()
-                if may_leave and self._leaving:
-                    raise _Leave
+                yield from self._tick(may_leave=may_leave)
             try:
                 answer: _Answer = task.result()
                 self._works()
@@ -233,14 +233,9 @@ class Life:
                 self._troubled(str(error))
                 if self.now - since > SILENT_S:
                     raise JobError(str(error)) from None
-            yield from self._pause(AGAIN_S, may_leave=may_leave)
-
-    def _pause(self, seconds: float, *, may_leave: bool) -> Ticks[None]:
-        until = self.now + seconds
-        while self.now < until:
-            yield from self._tick()
-            if may_leave and self._leaving:
-                raise _Leave
+            again_at = self.now + AGAIN_S
+            while self.now < again_at:
+                yield from self._tick(may_leave=may_leave)
 
     def _troubled(self, reason: str) -> None:
         """Note what goes wrong; what lasts is reported once, and ends this machine as an error."""
@@ -302,9 +297,7 @@ class Life:
         while not self.signs.generation:
             if self.now - since > SILENT_S:
                 raise _Silent(f"no grant for {SILENT_S / 60:.0f} minutes")
-            yield from self._tick()
-            if self._leaving:
-                raise _Leave
+            yield from self._tick(may_leave=True)
         if volume and self.signs.volume != volume.volume:
             raise JobError(f"the grant is for {self.signs.volume}, and {volume.volume} was proved")
         return self.signs.generation
@@ -322,9 +315,7 @@ class Life:
             if self.now - since > (FIND_DISK_S if name else SILENT_S):
                 raise JobError(f"the volume {name} is not attached after {FIND_DISK_S:.0f} s")
             if device is None:
-                yield from self._tick()
-                if self._leaving:
-                    raise _Leave
+                yield from self._tick(may_leave=True)
         volume = Volume(parts.disks, parts.job, str(name), device)
         parts.report.volume = volume.volume
         mount, head_key = Path(document.mount), f"jobs/{parts.job}/head.json"
