@@ -54,21 +54,17 @@ def serve(worker: Worker, requests: int) -> None:
             pass
 
 
-def test_it_sends_its_own_logs(machine: FakeMachine, server: FakeServer) -> None:
-    with Alone("gpu-0", cluster="onprem", region="us-east-1", **QUICK) as worker:
-        serve(worker, 10)
-    found = machine.logs()
-    assert sorted(log["request_id"] for log in found) == [f"r-{n}" for n in range(10)]
-    assert {(log["worker_id"], log["cluster"]) for log in found} == {("gpu-0", "onprem")}
-
-
-def test_it_looks_at_a_request_queue(
+def test_it_sends_its_own_logs_and_looks_at_a_request_queue(
     machine: FakeMachine, server: FakeServer, manage: Manage, caplog: pytest.LogCaptureFixture
 ) -> None:
     url = manage(200, json.dumps(TOLD))
     looks: dict[str, Any] = {"request_queue": url, "look_every_s": 0.05}
-    with Alone("gpu-0", cluster="onprem", region="us-east-1", **QUICK, **looks):
+    with Alone("gpu-0", cluster="onprem", region="us-east-1", **QUICK, **looks) as worker:
+        serve(worker, 10)
         until(lambda: len(machine.looks()) > 1, "it has looked twice")
+    found = machine.logs()
+    assert sorted(log["request_id"] for log in found) == [f"r-{n}" for n in range(10)]
+    assert {(log["worker_id"], log["cluster"]) for log in found} == {("gpu-0", "onprem")}
     assert {(each["ready"], each["unacknowledged"]) for each in machine.looks()} == {(5, 2)}
     assert "queue" not in {thread.name for thread in threading.enumerate()}
 

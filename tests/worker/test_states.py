@@ -1,18 +1,14 @@
 """The table of states: what a machine is in, by what its metadata and its workers say."""
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from spotkeeper_worker.states import (
-    TARGETS,
     Leave,
     Local,
     Seen,
     State,
     Workers,
     leaving,
-    meaning,
     state_of,
 )
 
@@ -98,22 +94,6 @@ def test_a_step(
 ) -> None:
     served = before in (State.SERVING, State.DRAINING, State.IDLE)
     assert state_of(before, leave, workers, settled, served=served) is after
-
-
-@given(
-    before=st.sampled_from(State),
-    target=st.sampled_from([None, *TARGETS]),
-    taken_at=st.none() | st.floats(0, 1e9),
-    ready=st.booleans(),
-    settled=st.booleans(),
-)
-def test_it_serves_only_where_its_target_does(
-    before: State, target: str | None, taken_at: float | None, ready: bool, settled: bool
-) -> None:
-    seen = Seen(target=target, taken_at=taken_at)
-    leave = leaving(seen, Local(), rebalance_drains=False)
-    state = state_of(before, leave, ALL if ready else ONE, settled, served=ready)
-    assert state is not State.SERVING or (meaning(target).serves and taken_at is None)
 
 
 @pytest.mark.parametrize(

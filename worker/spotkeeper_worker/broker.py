@@ -44,7 +44,7 @@ class Broker:
         self,
         session: Callable[[BlockingChannel], None],
         stopping: Callable[[], bool],
-        wait: Callable[[float], None],
+        wait: Callable[[float], object],
     ) -> None:
         """Run `session` on a channel, and again on another whenever that is lost, until told."""
         retry_s, said = FIRST_RETRY_S, ""

@@ -223,7 +223,8 @@ def assembled(
             "serving until it goes (InstanceMetadataTags: enabled)"
         )
     gid = _shared_with(settings)
-    return agent, outbox, SocketServer(settings.run_dir, outbox.accept, agent.tell, gid)
+    server = SocketServer(settings.run_dir, outbox.accept, lambda: agent.notice.as_json(), gid)
+    return agent, outbox, server
 
 
 def _known(metadata: Metadata) -> Identity:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import threading
 import time
-from typing import TYPE_CHECKING, Any, Callable
+from typing import TYPE_CHECKING, Callable
 
 from spotkeeper_worker.agent.aws import AwsError
 from spotkeeper_worker.broker import Broker, QueueGone
@@ -41,7 +41,7 @@ class Forwarder:
 
     def run(self) -> None:
         """Move messages until told to stop."""
-        self._broker.keep(self._session, self._stop.is_set, lambda s: void(self._stop.wait(s)))
+        self._broker.keep(self._session, self._stop.is_set, self._stop.wait)
 
     def _session(self, channel: BlockingChannel) -> None:
         while not self._stop.is_set():
@@ -83,10 +83,6 @@ class Forwarder:
         ends = time.monotonic() + seconds
         while not self._stop.is_set() and time.monotonic() < ends:
             channel.connection.sleep(_LOOK_S)
-
-
-def void(_: Any) -> None:
-    """Answer nothing."""
 
 
 def _as_text(body: bytes) -> str | None:

@@ -67,16 +67,6 @@ class HookKeeper:
         """End the connection to AWS."""
         self._auto_scaling.close()
 
-    @property
-    def all_done(self) -> bool:
-        """Whether no hook holds the instance any more."""
-        return self.memory.target is not None and self.memory.all_done
-
-    @property
-    def deadline(self) -> float | None:
-        """When the instance goes whatever still runs; None where no hook holds its end."""
-        return self.memory.drain_deadline(self.policy)
-
     def keep(self, now: float, *, ready: bool, idle: bool) -> None:
         """Complete the hooks that may be completed, and keep the others waiting."""
         loaded = 0 if ready else bytes_loaded()

@@ -7,9 +7,12 @@ the target has stood for a while.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from spotkeeper_worker.states import Hook, meaning
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 # https://docs.aws.amazon.com/autoscaling/ec2/userguide/lifecycle-hooks.html: at most 48 hours, or a
 # hundred times the time-out, whichever is less.
@@ -51,7 +54,7 @@ class HookMemory(NamedTuple):
     target: str | None = None
     since: float = 0.0
     done: frozenset[Hook] = frozenset()
-    asked_at: tuple[tuple[Hook, float], ...] = ()
+    asked_at: Mapping[Hook, float] = {}
     beat_at: float | None = None
     loaded_at_beat: int = 0
     """Bytes that the machine had loaded at the last heartbeat of the launch hook."""
@@ -67,8 +70,9 @@ class HookMemory(NamedTuple):
 
     @property
     def all_done(self) -> bool:
-        """Whether no hook holds the instance any more."""
-        return all(hook in self.done for hook in meaning(self.target).hooks)
+        """Whether no hook holds the instance any more; one in no group never had any."""
+        hooks = meaning(self.target).hooks
+        return self.target is not None and self.done.issuperset(hooks)
 
 
 def watch_target(memory: HookMemory, target: str | None, now: float) -> HookMemory:
@@ -94,7 +98,9 @@ def calls(
     else:
         free = idle or late
     if free:
-        return [Call(hook) for hook in open_hooks if _may_ask(memory, policy, hook, now)]
+        earliest = now - policy.ask_again_s
+        never = float("-inf")
+        return [Call(it) for it in open_hooks if memory.asked_at.get(it, never) <= earliest]
     beat_due = memory.beat_at is None or now - memory.beat_at >= policy.timeout_s / 2
     if not beat_due:
         return []
@@ -103,11 +109,6 @@ def calls(
     if boots and loaded - memory.loaded_at_beat >= LOADING_BYTES:
         beats.append(Hook.READY)
     return [Call(hook, heartbeat=True) for hook in beats]
-
-
-def _may_ask(memory: HookMemory, policy: HookPolicy, hook: Hook, now: float) -> bool:
-    asked = dict(memory.asked_at).get(hook)
-    return asked is None or now - asked >= policy.ask_again_s
 
 
 def after(
@@ -126,5 +127,4 @@ def after(
         return memory._replace(beat_at=now, loaded_at_beat=loaded_at_beat)
     if accepted or (accepted is False and now - memory.since >= policy.settles_s):
         return memory._replace(done=memory.done | {call.hook})
-    asked = tuple(pair for pair in memory.asked_at if pair[0] is not call.hook)
-    return memory._replace(asked_at=(*asked, (call.hook, now)))
+    return memory._replace(asked_at={**memory.asked_at, call.hook: now})

@@ -113,10 +113,6 @@ class Agent:
         if before is not None and before.draining and self._parts.hooks:
             self._parts.hooks.memory = HookMemory(target=before.target, since=before.seen_at)
 
-    def tell(self) -> dict[str, object]:
-        """Give the notice as the socket answers it."""
-        return self.notice.as_json()
-
     def run(self) -> None:
         """Step until told to stop, then until the workers are idle; send what is left."""
         if self._parts.service:
@@ -199,7 +195,7 @@ class Agent:
         workers = workers._replace(gone=self._gone(workers, now))
         settled = self._settled(workers, leave, now)
         state = state_of(before, leave, workers, settled, served=self._served)
-        if state is State.IDLE and hooks and hooks.all_done:
+        if state is State.IDLE and hooks and hooks.memory.all_done:
             state = State.GONE
         trouble = self._trouble(workers, now)
         self._tell(state, leave or Leave(trouble), leave is not None, now)
@@ -236,22 +232,19 @@ class Agent:
         return trouble
 
     @property
-    def _dead(self) -> str:
-        return self._parts.service.ill if self._parts.service else ""
-
-    @property
     def _ill(self) -> str:
         return self._parts.gpus.ill if self._parts.gpus else ""
 
     def _leaving(self, now: float) -> Leave | None:
-        local = Local(self.stopping.is_set(), self._ill, self._dead)
+        dead = self._parts.service.ill if self._parts.service else ""
+        local = Local(self.stopping.is_set(), self._ill, dead)
         seen = self._seen
         if seen.maintained_at is not None and seen.maintained_at - now > _MAINTENANCE_AHEAD_S:
             seen = seen._replace(maintained_at=None)
         leave = leaving(seen, local, self._settings.rebalance == "drain")
-        deadline = self._parts.hooks.deadline if self._parts.hooks else None
-        if leave is not None and leave.until is None and deadline is not None:
-            return leave._replace(until=deadline)
+        hooks = self._parts.hooks
+        if leave is not None and leave.until is None and hooks:
+            return leave._replace(until=hooks.memory.drain_deadline(hooks.policy))
         return leave
 
     def _settled(self, workers: Workers, leave: Leave | None, now: float) -> bool:

@@ -140,7 +140,8 @@ def _parts(
 
     def start(asked: Document, work: Path, environment: Mapping[str, str]) -> Command:
         region = {"AWS_DEFAULT_REGION": settings.region or here.region}
-        sink = stream.take if stream else _dropped
+        # Without a log group, the tail is all that is kept.
+        sink = stream.take if stream else lambda _: None
         user = User.named(asked.user)
         return Command(asked.command, work, {**region, **environment}, user, sink)
 
@@ -175,10 +176,6 @@ def _disks(settings: Settings) -> Disks:
     from spotkeeper_worker.testing.disks import FolderDisks
 
     return FolderDisks(settings.job_disks)
-
-
-def _dropped(block: bytes) -> None:
-    """Without a log group, the tail is all that is kept."""
 
 
 def _where(settings: Settings, region: str, chain: CredentialChain) -> tuple[str, str, str]:

@@ -12,11 +12,8 @@ from spotkeeper_worker.files import NotARegularFile, open_regular
 from spotkeeper_worker.times import as_text, read_time
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from spotkeeper_worker.log import Sometimes
-
-    Accept = Callable[[Sequence[object], str, int], list[str]]
+    from spotkeeper_worker.logs.spool import Accept
 
 MOST_LOGS = 500
 MOST_BYTES = 1 << 20

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-from collections.abc import Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Callable
 
@@ -13,16 +12,18 @@ from spotkeeper_worker.files import NotARegularFile, open_regular
 from spotkeeper_worker.logs.server import MOST_LOGS
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from spotkeeper_worker.log import Sometimes
+
+    Accept = Callable[[Sequence[object], str, int], list[str]]
 
 FOLDER = "in"
 REFUSED = "refused"
 LONGEST_FILE = 2 << 20
 # In one step of the agent; the others wait for the next.
 MOST_FILES = 200
-Accept = Callable[[Sequence[object], str, int], list[str]]
 _ENDINGS = (".json", ".jsonl")
 
 
