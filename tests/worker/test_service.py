@@ -66,6 +66,8 @@ def test_the_file_of_settings(tmp_path: Path) -> None:
         ('logs = {file = "x"}', "should be {follow"),
         ('logs = {follow = "x", colour = "red"}', "colour should be one of"),
         ("poll_s = often", "line 2: 'often' is not a value"),
+        ('poll_s = "often"', "SPOTKEEPER_POLL_S: 'often'"),
+        ('cluster = "gcp"', "should be one of aws, onprem"),
         ("poll_s", "line 2: should be NAME = VALUE"),
         ("poll_s = 1\npoll_s = 2", "line 3: poll_s is there twice"),
         ('on_drain = ["a" "b"]', "line 2: an array's values"),

@@ -14,6 +14,7 @@ import pytest
 
 from spotkeeper_worker import Worker
 from spotkeeper_worker.agent import cli
+from spotkeeper_worker.agent.gpu import Gpus
 from spotkeeper_worker.agent.loop import Agent, AnotherAgent, Parts, hold_machine
 from spotkeeper_worker.agent.settings import GPUS, Settings, parse
 from spotkeeper_worker.log import Sometimes, get_logger
@@ -25,6 +26,7 @@ from spotkeeper_worker.roster import Place, read_roster
 from spotkeeper_worker.states import State
 from spotkeeper_worker.testing import FakeMachine, FakeServer
 from spotkeeper_worker.times import as_text
+from tests.worker.conftest import program
 from tests.worker.logs import AWS, a_log
 
 NOW = 1_763_632_800.0
@@ -211,10 +213,8 @@ def test_one_endpoint_stands_in_for_all_of_aws() -> None:
     ("wrong", "why"),
     [
         ({"SPOTKEEPER_SEARCH_LOG_QUEUE_URL": ""}, "SEARCH_LOG_QUEUE_URL: is missing"),
-        ({"SPOTKEEPER_WORKER": "2"}, "SPOTKEEPER_WORKER: is not a setting"),
-        ({"SPOTKEEPER_POLL_S": "often"}, "SPOTKEEPER_POLL_S: 'often'"),
         ({"SPOTKEEPER_REQUEST_QUEUE": "https://h/q"}, "REQUEST_QUEUE: should be https://USER"),
-        ({"SPOTKEEPER_CLUSTER": "gcp"}, "should be one of aws, onprem"),
+        ({"SPOTKEEPER_WORKER": "2"}, "SPOTKEEPER_WORKER: is not a setting"),
         ({"AWS_EC2_METADATA_SERVICE_ENDPOINT": "http://127.0.0.1:1"}, "Connection refused"),
     ],
 )
@@ -225,8 +225,7 @@ def test_wrong_settings_are_named(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    mine = {
-        "SPOTKEEPER_SEARCH_LOG_QUEUE_URL": "https://sqs.us-east-1.amazonaws.com/1/q",
+    mine = QUEUE | {
         "SPOTKEEPER_RUN_DIR": str(tmp_path / "run"),
         "SPOTKEEPER_SPOOL_DIR": str(tmp_path / "spool"),
     }
@@ -359,6 +358,22 @@ def test_a_bad_day_is_a_line_and_costs_nothing(
         place.close()
     assert on_ec2.step() is State.IDLE
     assert on_ec2.completed == ["spotkeeper-ready", "spotkeeper-drain"]
+
+
+@pytest.mark.allow_hosts(["127.0.0.1"])
+def test_a_machine_without_its_gpu_serves_nothing(
+    on_ec2: OnEc2, two: list[Place], machine: FakeMachine, tmp_path: Path
+) -> None:
+    smi = program(tmp_path / "nvidia-smi", "echo 'No devices were found'; exit 6")
+    gpus = Gpus([str(smi)], tmp_path / "none")
+    gpus.look()
+    on_ec2.agent._parts = on_ec2.agent._parts._replace(gpus=gpus)
+    machine.launch()
+    for place in two:
+        place.ready()
+    assert on_ec2.step() is State.DRAINING
+    assert on_ec2.agent.notice.reason == "gpu: nvidia-smi: No devices were found"
+    assert on_ec2.completed == []
 
 
 @pytest.mark.allow_hosts(["127.0.0.1"])

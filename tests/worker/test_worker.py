@@ -182,14 +182,6 @@ def test_when_to_stop_goes_by_the_longest_of_the_last_requests(
     assert worker.stop_taking_at == pytest.approx(now + 94, abs=0.1)
 
 
-def test_a_stopped_worker_takes_nothing(worker: Worker, run_dir: Path) -> None:
-    write_notice(run_dir, Notice(State.SERVING, time.time()))
-    assert worker.may_take
-    worker.stop()
-    assert not worker.may_take
-    assert worker.stopping
-
-
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"state": "flying"}', '{"state": "serving"}'])
 def test_a_notice_that_cannot_be_read_changes_nothing(
     worker: Worker, run_dir: Path, text: str
@@ -198,6 +190,8 @@ def test_a_notice_that_cannot_be_read_changes_nothing(
     assert worker.may_take
     (run_dir / "notice.json").write_text(text)
     assert worker.may_take
+    worker.stop()
+    assert (worker.may_take, worker.stopping) == (False, True)
 
 
 def test_two_workers_of_one_name_are_told_so(worker: Worker, run_dir: Path) -> None:
