@@ -1,6 +1,7 @@
 """Search logs that were accepted are sent until SQS has them, whatever happens meanwhile."""
 
 import base64
+import contextlib
 import errno
 import gzip
 import json
@@ -9,7 +10,7 @@ import os
 import random
 import socket
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -57,17 +58,25 @@ def outbox(folder: Path, queue: Queue, **journal: int) -> Outbox:
     return made
 
 
+@contextlib.contextmanager
+def sending(folder: Path, queue: Queue, **journal: int) -> Iterator[Outbox]:
+    """An outbox, of which the queue has everything in the end."""
+    box = outbox(folder, queue, **journal)
+    yield box
+    assert box.flush(60)
+    assert box.alive
+    box.close()
+
+
 def test_a_message_is_repeated_byte_for_byte_until_it_is_taken(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     queue = Queue()
     queue.refuses = True
-    box = outbox(tmp_path, queue)
-    box.accept([a_log(n) for n in range(3)], "s", 1)
-    until(lambda: len(queue.tried) >= 3, "it is tried again")
-    queue.refuses = False
-    assert box.flush(60)
-    box.close()
+    with sending(tmp_path, queue) as box:
+        box.accept([a_log(n) for n in range(3)], "s", 1)
+        until(lambda: len(queue.tried) >= 3, "it is tried again")
+        queue.refuses = False
     assert "search logs wait: SendMessage: AccessDenied: no" in caplog.text
     assert set(queue.tried) == set(queue.bodies)
     assert len(queue.bodies) == 1
@@ -77,20 +86,18 @@ def test_a_wrong_log_costs_the_others_nothing_and_a_batch_counts_once(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     queue, now = Queue(), time.time()
-    box = outbox(tmp_path, queue)
-    times = ("enqueued_at", "started_at", "finished_at")
-    right, ahead = dict.fromkeys(times, as_text(now)), dict.fromkeys(times, as_text(now + 7200))
-    batch = [a_log(0, **right), a_log(1, status="fine"), a_log(2, **ahead), a_log(3, **right)]
-    refused = box.accept(batch, "s", 1)
-    assert [why.partition(":")[0] for why in refused] == ["status", "finished_at"]
-    assert "a search log was refused: status: 'fine'" in caplog.text
-    for _ in range(2):
-        assert box.accept(batch, "s", 1) == []
-    # A report of lost logs that arrives twice counts once, too.
-    for _ in range(2):
-        box.accept([a_log(4, **right)], "s", 2, 7)
-    assert box.flush(60)
-    box.close()
+    with sending(tmp_path, queue) as box:
+        times = ("enqueued_at", "started_at", "finished_at")
+        right, ahead = dict.fromkeys(times, as_text(now)), dict.fromkeys(times, as_text(now + 7200))
+        batch = [a_log(0, **right), a_log(1, status="fine"), a_log(2, **ahead), a_log(3, **right)]
+        refused = box.accept(batch, "s", 1)
+        assert [why.partition(":")[0] for why in refused] == ["status", "finished_at"]
+        assert "a search log was refused: status: 'fine'" in caplog.text
+        for _ in range(2):
+            assert box.accept(batch, "s", 1) == []
+        # A report of lost logs that arrives twice counts once, too.
+        for _ in range(2):
+            box.accept([a_log(4, **right)], "s", 2, 7)
     assert sorted(counted(queue)) == ["r-0", "r-3", "r-4"]
     told = [agent for agent in agents(queue) if any(agent.values())]
     assert {name: sum(each[name] for each in told) for name in told[0]} == {
@@ -119,14 +126,12 @@ def agents(queue: Queue) -> list[dict[str, int]]:
 def test_an_hour_of_refusals_keeps_the_newest_and_tells_the_loss(tmp_path: Path) -> None:
     queue = Queue()
     queue.refuses = True
-    box = outbox(tmp_path, queue, most_logs=1000)
-    for batch in range(1, 31):
-        box.accept([a_log(n) for n in range(100)], "s", batch)
-    assert box.waiting <= 1000
-    queue.refuses = False
-    box.accept([a_log(0)], "s", 31)
-    assert box.flush(60)
-    box.close()
+    with sending(tmp_path, queue, most_logs=1000) as box:
+        for batch in range(1, 31):
+            box.accept([a_log(n) for n in range(100)], "s", batch)
+        assert box.waiting <= 1000
+        queue.refuses = False
+        box.accept([a_log(0)], "s", 31)
     lines = [line for body in queue.bodies for line in unpacked(body)]
     told = sum(agent["lost"] for agent in agents(queue))
     assert told + len(lines) == 3001
@@ -150,12 +155,10 @@ def test_no_message_has_more_workers_than_the_collector_takes(
 
 def test_a_long_batch_is_several_messages_that_sqs_takes(tmp_path: Path) -> None:
     queue = Queue()
-    box = outbox(tmp_path, queue)
-    named = random.Random(1)
-    ids = ["".join(chr(named.randint(0x4E00, 0x9FFF)) for _ in range(128)) for _ in range(500)]
-    box.accept([a_log(0, request_id=each, worker_id=each[::-1]) for each in ids], "s", 1)
-    assert box.flush(60)
-    box.close()
+    with sending(tmp_path, queue) as box:
+        named = random.Random(1)
+        ids = ["".join(chr(named.randint(0x4E00, 0x9FFF)) for _ in range(128)) for _ in range(500)]
+        box.accept([a_log(0, request_id=each, worker_id=each[::-1]) for each in ids], "s", 1)
     assert max(map(len, queue.bodies)) <= 256 * 1024
     assert sorted(counted(queue)) == sorted(ids)
 
@@ -192,10 +195,8 @@ def test_what_an_agent_before_this_one_left_is_no_part_of_its_message(tmp_path: 
     left.append(lines(0, 3), "a", 1)
     left.close()
     queue = Queue()
-    box = outbox(tmp_path, queue)
-    box.accept([a_log(3)], "s", 1)
-    assert box.flush(60)
-    box.close()
+    with sending(tmp_path, queue) as box:
+        box.accept([a_log(3)], "s", 1)
     assert [len(unpacked(body)) for body in queue.bodies] == [3, 1]
 
 
@@ -233,11 +234,8 @@ def test_an_error_that_nobody_thought_of_is_told_and_sending_goes_on(
 ) -> None:
     queue = Queue()
     queue.breaks = [RuntimeError("a bug"), KeyError("another")]
-    box = outbox(tmp_path, queue)
-    box.accept([a_log(0)], "s", 1)
-    assert box.flush(60)
-    assert box.alive
-    box.close()
+    with sending(tmp_path, queue) as box:
+        box.accept([a_log(0)], "s", 1)
     assert [log.request_id for body in queue.bodies for log in read(body).logs] == ["r-0"]
     told = [record.exc_info for record in caplog.records if record.exc_info]
     assert [kind for kind, *_ in told] == [KeyError, RuntimeError]
@@ -248,16 +246,14 @@ def test_logs_are_sent_while_the_disk_takes_no_further_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: int
 ) -> None:
     queue = Queue()
-    box = outbox(tmp_path, queue)
-    full = Full(error)
-    monkeypatch.setattr(os, "open", full.open)
-    for number in range(3):
-        box.accept([a_log(number)], "s", number + 1)
-        until(lambda: len(queue.bodies) > number, "it is sent")  # noqa: B023
-    full.over = True
-    box.accept([a_log(3)], "s", 4)
-    assert box.flush(60)
-    box.close()
+    with sending(tmp_path, queue) as box:
+        full = Full(error)
+        monkeypatch.setattr(os, "open", full.open)
+        for number in range(3):
+            box.accept([a_log(number)], "s", number + 1)
+            until(lambda: len(queue.bodies) > number, "it is sent")  # noqa: B023
+        full.over = True
+        box.accept([a_log(3)], "s", 4)
     found = [log.request_id for body in queue.bodies for log in read(body).logs]
     assert found == ["r-0", "r-1", "r-2", "r-3"]
     assert Journal(tmp_path).waiting == 0

@@ -46,6 +46,18 @@ class Stage:
     def _serve(self, body: bytes) -> None:
         self.handle(body)
 
+    def held(self) -> tuple[threading.Event, threading.Event]:
+        """Hold every request up; gives that one has begun, and what lets them end."""
+        begun, over = threading.Event(), threading.Event()
+
+        def handle(body: bytes) -> None:
+            begun.set()
+            assert over.wait(120)
+            self.served.append(body)
+
+        self.handle = handle
+        return begun, over
+
     def say(self, state: State, until_s: float | None = None) -> None:
         say(self._folder, state, until_s)
 
@@ -74,14 +86,7 @@ def test_requests_are_served_and_acknowledged(stage: Stage, queue: Queue) -> Non
 
 @pytest.mark.parametrize("queue", ["requests"], indirect=True)
 def test_what_was_prefetched_goes_back_when_the_machine_drains(stage: Stage, queue: Queue) -> None:
-    begun, over = threading.Event(), threading.Event()
-
-    def handle(body: bytes) -> None:
-        begun.set()
-        assert over.wait(120)
-        stage.served.append(body)
-
-    stage.handle = handle
+    begun, over = stage.held()
     for n in range(3):
         queue.send(b"%d" % n, message_id=f"r-{n}")
     assert begun.wait(60)
@@ -97,13 +102,7 @@ def test_what_was_prefetched_goes_back_when_the_machine_drains(stage: Stage, que
 def test_a_request_that_will_not_be_done_is_requeued_before_the_end(
     stage: Stage, queue: Queue
 ) -> None:
-    begun, over = threading.Event(), threading.Event()
-
-    def handle(body: bytes) -> None:
-        begun.set()
-        assert over.wait(120)
-
-    stage.handle = handle
+    begun, over = stage.held()
     queue.send(b"one", message_id="r-0")
     assert begun.wait(60)
     stage.say(State.DRAINING, until_s=2.2)
@@ -127,14 +126,7 @@ def test_what_fails_is_requeued(stage: Stage, queue: Queue) -> None:
 def test_a_connection_lost_in_a_request_serves_it_once(
     stage: Stage, queue: Queue, broker: Rabbit, message_id: str | None
 ) -> None:
-    begun, over = threading.Event(), threading.Event()
-
-    def handle(body: bytes) -> None:
-        stage.served.append(body)
-        begun.set()
-        assert over.wait(120)
-
-    stage.handle = handle
+    begun, over = stage.held()
     queue.send(b"one", message_id=message_id)
     assert begun.wait(60)
     close_connections(broker, queue)
