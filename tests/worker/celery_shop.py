@@ -26,7 +26,6 @@ class Machine:
     command = (sys.executable, "-m", "celery", "-A", "tests.worker.celery_app", "worker")
 
     def __init__(self, folder: Path, environment: Mapping[str, str]) -> None:
-        (folder / "workers").mkdir(parents=True)
         self.folder = folder
         self.say(State.SERVING)
         self._taken = Taken(folder)

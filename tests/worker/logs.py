@@ -46,6 +46,7 @@ def kept(journal: Journal) -> list[str]:
 
 def say(folder: Path, state: State, until_s: float | None = None) -> None:
     """Write the notice that an agent would, of a machine that goes in `until_s`."""
+    (folder / "workers").mkdir(parents=True, exist_ok=True)
     now = time.time()
     at = None if until_s is None else now + until_s
     write_notice(folder, Notice(state, now, state is not State.SERVING, "a test", at, at))

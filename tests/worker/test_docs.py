@@ -8,7 +8,6 @@ import re
 import shlex
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -19,10 +18,10 @@ import yaml
 from spotkeeper_worker import Worker
 from spotkeeper_worker.agent.settings import Settings, parse
 from spotkeeper_worker.agent.values import read_file
-from spotkeeper_worker.notice import Notice, write_notice
 from spotkeeper_worker.states import TARGETS, Hook, State
 from spotkeeper_worker.testing import FakeServer, until
 from tests.worker.brokers import Queue, Rabbit, broker, queue
+from tests.worker.logs import say
 from tests.worker.page import COMMANDS, DOC, ROOT, RUN_BY, of, plain
 
 __all__ = ["broker", "queue"]
@@ -231,8 +230,7 @@ def test_the_loop_of_your_own_begins_nothing_after_a_drain_during_a_long_poll(
 ) -> None:
     """The machine drains while the queue is asked; the hook may be complete at the answer."""
     (loop,) = (each for each in re.findall(r"```python\n(.*?)```", DOC, re.S) if "take_one" in each)
-    (tmp_path / "workers").mkdir()
-    write_notice(tmp_path, Notice(State.SERVING, time.time()))
+    say(tmp_path, State.SERVING)
     polls: list[str] = []
     answered: list[Message] = []
     returned: list[Message] = []
@@ -244,7 +242,7 @@ def test_the_loop_of_your_own_begins_nothing_after_a_drain_during_a_long_poll(
             return Message()
         if len(polls) == 2:
             return None
-        write_notice(tmp_path, Notice(State.IDLE, time.time(), True, "terminated"))
+        say(tmp_path, State.IDLE)
         return Message()
 
     def give_back(message: Message) -> None:

@@ -209,6 +209,14 @@ def test_a_machine_that_leaves_commits_first(
     assert scene.head.exit_code is None
 
 
+def test_a_machine_that_leaves_before_its_command_ran_says_so(tmp_path: Path) -> None:
+    scene = Scene(tmp_path)
+    scene.run(5)
+    scene.signs = Signs(draining=True)
+    scene.run(20)
+    assert (scene.scripts, scene.reports.said[-1], scene.over) == ([], ("left", None), True)
+
+
 def test_what_a_script_saves_on_sigterm_is_committed_and_its_exit_is_no_end(tmp_path: Path) -> None:
     scene = Scene(tmp_path)
     scene.obeys = None

@@ -33,7 +33,6 @@ class Stage:
         self.served: list[bytes] = []
         self.handle: Callable[[bytes], None] = self.served.append
         self._folder = folder
-        (folder / "workers").mkdir()
         self.say(State.SERVING)
         self.worker = Worker("gpu-0", folder, margin_s=0.0)
 

@@ -22,10 +22,9 @@ from spotkeeper_worker.log import Sometimes, get_logger
 from spotkeeper_worker.logs.follow import Follow, Follower
 from spotkeeper_worker.logs.journal import Journal
 from spotkeeper_worker.logs.outbox import Outbox, OutboxSettings
-from spotkeeper_worker.notice import Notice, write_notice
 from spotkeeper_worker.states import Leave, State, Workers
 from spotkeeper_worker.testing import until
-from tests.worker.logs import AWS
+from tests.worker.logs import AWS, say
 from tests.worker.management import Web, serving
 
 QUEUE = {"SPOTKEEPER_SEARCH_LOG_QUEUE_URL": "https://sqs.us-east-1.amazonaws.com/1/q"}
@@ -375,8 +374,7 @@ def test_a_line_without_an_end_does_not_stop_it(tail: Tail) -> None:
 
 @pytest.fixture
 def worker(tmp_path: Path) -> Iterator[Worker]:
-    (tmp_path / "workers").mkdir()
-    write_notice(tmp_path, Notice(State.SERVING, time.time()))
+    say(tmp_path, State.SERVING)
     made = Worker("gpu-0", tmp_path, send_every_s=60.0)
     yield made
     made.close(timeout_s=0.0)
@@ -435,7 +433,7 @@ def test_a_draining_machine_answers_503_and_its_health_check_stays_itself(
     worker: Worker, tmp_path: Path
 ) -> None:
     assert asked(worker, "/spotkeeper/ready")[0] == 200
-    write_notice(tmp_path, Notice(State.DRAINING, time.time(), True, "terminated"))
+    say(tmp_path, State.DRAINING)
     assert asked(worker, "/spotkeeper/ready")[0] == 503
     assert asked(worker, "/v1/ocr")[0] == 503
     assert asked(worker, "/health") == (200, [])

@@ -48,7 +48,6 @@ class Stage:
         self.handle: Callable[[str], None] = self.served.append
         self.client = Client(sqs)
         self.url = sqs.create_queue(QueueName="requests")["QueueUrl"]
-        (folder / "workers").mkdir()
         self._folder = folder
         self.say(State.SERVING)
         self.taken = Taken(folder)

@@ -12,6 +12,7 @@ import re
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from spotkeeper_worker.logs.pace import MOST_BYTES, MOST_WORKERS
 from spotkeeper_worker.times import as_text, read_time
 
 if TYPE_CHECKING:
@@ -85,7 +86,7 @@ def take(log: object, origin: Origin, clamp_s: float, now: float = math.inf) -> 
     return Taken(line, worker_id, seconds[1] - seconds[0], clamped)
 
 
-def parts(taken: Iterable[Taken], most_workers: int, most_bytes: int) -> list[list[Taken]]:
+def parts(taken: Iterable[Taken]) -> list[list[Taken]]:
     """Cut a batch into parts of which each fits into a message; a batch of none is one part."""
     found: list[list[Taken]] = [[]]
     workers: set[str] = set()
@@ -93,7 +94,7 @@ def parts(taken: Iterable[Taken], most_workers: int, most_bytes: int) -> list[li
     for each in taken:
         another = each.worker_id not in workers
         if found[-1] and (
-            (another and len(workers) == most_workers) or size + len(each.line) > most_bytes
+            (another and len(workers) == MOST_WORKERS) or size + len(each.line) > MOST_BYTES
         ):
             found.append([])
             workers, size = set(), 0

@@ -104,8 +104,7 @@ class Outbox:
 
         Each part has a sender's name of its own, so that it is known when a kill came between two.
         """
-        pace = self._settings.pace
-        *first, last = parts(taken, pace.most_workers, pace.most_bytes)
+        *first, last = parts(taken)
         for number, part in enumerate(first):
             name = f"{session}/{number}"
             if batch > self._journal.last_of(name):

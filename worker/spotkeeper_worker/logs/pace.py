@@ -30,13 +30,10 @@ _OTHER_WAIT_S = 1.0
 
 
 class PaceSettings(NamedTuple):
-    """Seconds between two messages and that a log may wait, and how much may be in one message."""
+    """Seconds between two messages, and that a log may wait."""
 
     soonest_s: float = 5.0
     latest_s: float = 10.0
-    most_logs: int = MOST_LOGS
-    most_bytes: int = MOST_BYTES
-    most_workers: int = MOST_WORKERS
 
 
 class Pace:
@@ -71,7 +68,7 @@ class Pace:
         settings = self._settings
         if not self.logs:
             return False
-        if self.logs >= settings.most_logs or self._bytes >= settings.most_bytes:
+        if self.logs >= MOST_LOGS or self._bytes >= MOST_BYTES:
             return True
         if now - self._first_at >= settings.latest_s:
             return True
@@ -80,10 +77,9 @@ class Pace:
 
     def full(self, size: int, workers: Set[str]) -> bool:
         """Whether further logs, of `size` bytes and these workers, belong into the next message."""
-        settings = self._settings
-        if self.logs >= settings.most_logs or self._bytes + size > settings.most_bytes:
+        if self.logs >= MOST_LOGS or self._bytes + size > MOST_BYTES:
             return True
-        return len(self._workers | workers) > settings.most_workers
+        return len(self._workers | workers) > MOST_WORKERS
 
     @property
     def _complete(self) -> bool:
