@@ -33,7 +33,8 @@ def main() -> int:
     for project in (ROOT, ROOT / "worker"):
         build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)]
         subprocess.run(build, cwd=project, check=True, stdout=subprocess.DEVNULL)
-    hashes = {path.name: _hash_of(path) for path in sorted(folder.glob("*.whl"))}
+    wheels = sorted(folder.glob("*.whl"))
+    hashes = {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in wheels}
     lines = "".join(f"{digest}  {name}\n" for name, digest in hashes.items())
     (folder / "SHA256SUMS").write_text(lines)
     (folder / "sbom.cdx.json").write_text(json.dumps(_sbom(hashes), indent=2) + "\n")
@@ -76,10 +77,6 @@ def _component(name: str, version: str) -> "dict[str, object]":
         "version": version,
         "purl": purl,
     }
-
-
-def _hash_of(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 if __name__ == "__main__":

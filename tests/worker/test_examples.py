@@ -27,15 +27,11 @@ CONFIGS = sorted(EXAMPLES.rglob("*.cloud-config.yaml"))
 UNITS = sorted(EXAMPLES.rglob("*.service"))
 
 
-def files_of(config: Path) -> dict[str, str]:
-    read: Any = yaml.safe_load(config.read_text())
-    return {each["path"]: each["content"] for each in read["write_files"]}
-
-
 @pytest.mark.parametrize("config", CONFIGS, ids=lambda path: path.name)
 def test_a_cloud_config_installs_the_units_as_they_are_here(config: Path) -> None:
     assert config.read_text().startswith("#cloud-config\n")
-    files = files_of(config)
+    read: Any = yaml.safe_load(config.read_text())
+    files = {each["path"]: each["content"] for each in read["write_files"]}
     beside = config.parent if config.parent != EXAMPLES else EXAMPLES / "systemd"
     for unit in beside.glob("*.service"):
         assert files[f"/etc/systemd/system/{unit.name}"] == unit.read_text()

@@ -184,7 +184,6 @@ def looked_after(settings: Settings, chain: CredentialChain | None = None) -> It
         if settings.request_queue is not None:
             # Its looks go with the logs.
             watcher = QueueWatcher(settings.request_queue, settings.look_every_s, outbox.tell)
-            watcher.start()
             ending.callback(watcher.close)
         yield agent
 

@@ -125,23 +125,16 @@ class QueueWatcher:
         self._say = Sometimes(get_logger("agent"))
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._run, name="queue", daemon=True)
-
-    def start(self) -> None:
-        """Begin to look."""
         self._thread.start()
 
     def _run(self) -> None:
         while not self._closed.is_set():
-            self.step()
+            try:
+                self._tell(look(self._address))
+                self._say.over("queue", f"the length of {self._address} is known again")
+            except LookFailed as error:
+                self._say.warn("queue", f"the request queue's length is not known: {error}")
             self._closed.wait(self._every_s)
-
-    def step(self) -> None:
-        """Look once, and report the length or why it is not known."""
-        try:
-            self._tell(look(self._address))
-            self._say.over("queue", f"the length of {self._address} is known again")
-        except LookFailed as error:
-            self._say.warn("queue", f"the request queue's length is not known: {error}")
 
     def close(self) -> None:
         """Look no more."""

@@ -45,10 +45,6 @@ _AGAIN_S = 2.0
 _LAST_LINES_S = 10.0
 
 
-class AnotherJob(OSError):
-    """Another agent runs the job of this machine."""
-
-
 def run(settings: Settings) -> int:
     """Run this machine's job; raises MetadataError where it is no machine of a job."""
     folder = settings.job_folder
@@ -57,7 +53,7 @@ def run(settings: Settings) -> int:
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        raise AnotherJob(f"another agent runs the job in {folder}") from None
+        raise OSError(f"another agent runs the job in {folder}") from None
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
