@@ -398,7 +398,9 @@ class Watched(Troubled):
         )
         if self._just(FORGETFUL):
             self._evidence = Evidence()
-        self._evidence.add(idle, requests, self.now_s)
+        # A turn reads the logs of the last minutes: what passed while no turn ran is not counted.
+        counted = 0.0 if Kind.NO_TURNS in self.active else requests
+        self._evidence.add(idle, counted, self.now_s)
         self._unheard_alone &= self.heard.isdisjoint([i.instance_id for i in there])
 
     def _excuse(self, short: int) -> Excuse | None:
