@@ -1,22 +1,29 @@
 """Every sizing rule on the recorded requests, and both checkers on a recorded market, with goals.
 
+Release 0.2, whose rule was another one, is taken from this repository's history.
 Needs ../shared/traces, or the folder that TRACES names. `python -m bench sizing --log=clients-1-3`
 replays one log alone. Hours are worker-hours; late is what starts after the promised wait.
 """
 
+import io
+import json
 import os
+import subprocess
 import sys
+import tarfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from dataclasses import replace
 from functools import cache
+from itertools import chain
 from multiprocessing import get_context
 from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 from rich.table import Table
 
 from bench._figures import Figure, show
@@ -42,6 +49,7 @@ RATE_PER_S = 1.0
 
 LIMIT_STEP_MS, LIMIT_DAY_S = 20.0, 20.0
 LIMIT_MEDIAN, LIMIT_WORST, LIMIT_COST = 1.10, 1.25, 0.30
+# Of an hour, without a history: the hours of release 0.2, and 5 % more.
 # Logs replayed with workers that batch, and the slots of a worker.
 BATCHING = {
     "azure-llm-conv-2023-11": 16,
@@ -49,10 +57,22 @@ BATCHING = {
     "servegen-mm-image-tenth": 4,
 }
 LIMIT_BATCHING = 1.25
-# Of an hour, without a history: the hours of the rule of release 0.2, and 5 % more.
 FIRST_HOURS = {"azure-llm-conv-2023-11": 36.7, "mooncake-conversation": 43.0}
 BEST = "best member"
 PROMISE = f"{SETTINGS.share:.0%} within {SETTINGS.wait_s:g} s"
+ROOT = Path(__file__).parents[1]
+RELEASE, COMMIT = "release 0.2", "3cb3adf753157bdfa129e2ea726f92fe59f2b013"
+REPLAY_RELEASE = """
+import json, sys
+from pathlib import Path
+from spotkeeper_lab.replay.run import run_rule
+from spotkeeper_lab.replay.values import ReplaySettings
+from spotkeeper_lab.traces.requests import read_requests
+trace = read_requests(Path(sys.argv[1]), mean_rate_per_s=float(sys.argv[2]))
+run = run_rule(trace, "spotkeeper", ReplaySettings())
+print(json.dumps({"row": run.row.as_dict(), "wait_s": run.wait_s.tolist()}))
+"""
+RULES = (*RULE_NAMES[:-1], RELEASE, RULE_NAMES[-1])
 # Rules that know the trace beforehand, and Spotkeeper's own.
 NO_PEERS = ("fixed-peak", "clairvoyant", "spotkeeper")
 
@@ -69,6 +89,7 @@ class Played(NamedTuple):
     worst_day: float
 
 
+type Floats = NDArray[np.float64]
 type Rows = Mapping[str, Played]
 """What was played of one trace, by rule; `BEST` is the best member known afterwards."""
 
@@ -84,6 +105,7 @@ def main() -> None:
     if not paths:
         console.print(f"no traces in {TRACES}: nothing is replayed")
         return
+    _take_release()
     traces, both, batching = _replayed(paths)
     for rows in traces.values():
         console.print(_table(rows))
@@ -101,6 +123,19 @@ def _named() -> tuple[str, ...]:
     return tuple(each.removeprefix("--log=") for each in sys.argv if each.startswith("--log="))
 
 
+def _take_release() -> None:
+    """Take the release from the history, without which its rule is left out."""
+    archive = ["git", "archive", COMMIT, "layers/spotkeeper/spotkeeper", "tools/spotkeeper_lab"]
+    taken = subprocess.run(archive, cwd=ROOT, capture_output=True, check=False)
+    if taken.returncode == 0:
+        with tarfile.open(fileobj=io.BytesIO(taken.stdout)) as tar:
+            tar.extractall(_release(), filter="data")
+
+
+def _release() -> Path:
+    return ROOT / "build" / "release-0.2"
+
+
 def _replayed(
     paths: Sequence[Path],
 ) -> tuple[Mapping[Path, Rows], MarketRow | None, list[Figure]]:
@@ -109,7 +144,8 @@ def _replayed(
         both = [pool.submit(_on_market, path) for path in paths if path.name.startswith(ON_MARKET)]
         runs: dict[tuple[Path, str], Future[list[Played]]] = {
             (path, rule): pool.submit(_rows, path, rule)
-            for rule in reversed(RULE_NAMES)
+            for rule in reversed(RULES)
+            if rule != RELEASE or _release().exists()
             for path in sorted(paths, key=lambda path: "14d" not in path.name)
         }
         slotted = [pool.submit(_batching, path) for path in paths if _name(path) in BATCHING]
@@ -117,13 +153,15 @@ def _replayed(
         with counted("replay") as progress:
             for done, _ in enumerate(as_completed(waited), start=1):
                 progress(done, len(waited), "rules on logs")
+        played = {
+            path: [runs[path, rule].result() for rule in RULES if (path, rule) in runs]
+            for path in paths
+        }
         rows = {
             path: {
-                BEST if one.row.rule.startswith(BEST) else one.row.rule: one
-                for rule in RULE_NAMES
-                for one in runs[path, rule].result()
+                BEST if one.row.rule.startswith(BEST) else one.row.rule: one for one in chain(*each)
             }
-            for path in paths
+            for path, each in played.items()
         }
         batching = [figure for each in slotted for figure in each.result()]
         return rows, both[0].result() if both else None, batching
@@ -137,12 +175,23 @@ def _requests(path: Path) -> RequestTrace:
 def _rows(path: Path, rule: str) -> list[Played]:
     """Replay one rule; after Spotkeeper's own, the best member of its family known afterwards."""
     trace = _requests(path)
+    if rule == RELEASE:
+        return [_played(*_of_release(path), trace)]
     if rule != Spotkeeper.name:
         runs: list[Run | None] = [run_rule(trace, rule, SETTINGS)]
     else:
         own = Spotkeeper(SETTINGS)
         runs = [replay(trace, own, SETTINGS), best_member(trace, own, SETTINGS)]
-    return [_played(run, trace) for run in runs if run]
+    return [_played(run.row, run.wait_s, trace) for run in runs if run]
+
+
+def _of_release(path: Path) -> tuple[Row, Floats]:
+    folders = (_release() / "layers/spotkeeper", _release() / "tools")
+    code = [sys.executable, "-c", REPLAY_RELEASE, str(path), str(RATE_PER_S)]
+    env = os.environ | {"PYTHONPATH": os.pathsep.join(map(str, folders))}
+    found = json.loads(subprocess.run(code, env=env, capture_output=True, check=True).stdout)
+    row = Row(**found["row"] | {"rule": RELEASE, "settings": SETTINGS})
+    return row, np.array(found["wait_s"])
 
 
 def _batching(path: Path) -> list[Figure]:
@@ -174,14 +223,16 @@ def _name(path: Path) -> str:
     return path.name.removesuffix(".csv.gz")
 
 
-def _played(run: Run, trace: RequestTrace) -> Played:
+def _played(row: Row, wait_s: Floats, trace: RequestTrace) -> Played:
     """Count the days that kept the promise: of those with requests enough to tell."""
     days = (trace.arrival_s // 86_400).astype(int)
-    in_time = np.bincount(days, weights=run.wait_s <= SETTINGS.wait_s)
-    requests = np.bincount(days)
+    in_time, requests = (
+        np.bincount(days, weights=wait_s <= SETTINGS.wait_s),
+        np.bincount(days),
+    )
     shares = (in_time / np.maximum(requests, 1))[requests > FEWEST_A_DAY]
     kept = int((shares >= SETTINGS.share).sum())
-    return Played(run.row, kept, len(shares), float(shares.min(initial=1.0)))
+    return Played(row, kept, len(shares), float(shares.min(initial=1.0)))
 
 
 def _on_market(path: Path) -> MarketRow:
@@ -237,7 +288,9 @@ def _over_all(traces: Sequence[Rows]) -> Iterator[Figure]:
     if ratios:
         name = "median log of days: hours / best member known afterwards"
         yield Figure(name=name, value=median(ratios), unit="x", limit=LIMIT_MEDIAN)
-    for rule in RULE_NAMES:
+    for rule in RULES:
+        if any(rule not in rows for rows in traces):
+            continue
         rows_of = [rows[rule].row for rows in traces]
         if rule in NO_PEERS or sum(row.objective_met for row in rows_of) < 0.9 * len(rows_of):
             continue
@@ -289,3 +342,7 @@ def day() -> Figure:
         run_rule(trace, rule, SETTINGS)
     name = f"a day of {len(trace) / trace.end_s:.1f} requests/s, all {len(RULE_NAMES)} rules"
     return Figure(name=name, value=time.process_time() - began, unit="s", limit=LIMIT_DAY_S)
+
+
+if __name__ == "__main__":
+    main()
