@@ -248,7 +248,7 @@ class Watched(Troubled):
         self._evidence = Evidence()
         self._unheard_alone = False
         self._killed_s = -math.inf
-        self._only_alarms = False
+        self._only_alarms_s = -math.inf
         self._logged_before = 0
         self._unserved = 0.0
         self._alarm_due_s = math.inf
@@ -388,7 +388,7 @@ class Watched(Troubled):
         there = self.in_service()
         idle = {i.instance_id for i in there if not self.works(i.instance_id)}
         logged, self._logged_before = self.logged - self._logged_before, self.logged
-        requests, self._only_alarms = evidence_of(
+        requests, only_alarms = evidence_of(
             self.scenario,
             self.now_s,
             len(there),
@@ -396,12 +396,19 @@ class Watched(Troubled):
             logged,
             hang=idle <= self.hung.keys(),
         )
+        if only_alarms:
+            self._only_alarms_s = self.now_s
         if self._just(FORGETFUL):
             self._evidence = Evidence()
         # A turn reads the logs of the last minutes: what passed while no turn ran is not counted.
         counted = 0.0 if Kind.NO_TURNS in self.active else requests
         self._evidence.add(idle, counted, self.now_s)
         self._unheard_alone &= self.heard.isdisjoint([i.instance_id for i in there])
+
+    @property
+    def _only_alarms(self) -> bool:
+        """Whether only alarms follow, or did: then the others are replaced."""
+        return self.now_s - self._only_alarms_s <= SILENT_S
 
     def _excuse(self, short: int) -> Excuse | None:
         """Why this many instances may do nothing: nothing shows it yet, or an alarm rings."""
