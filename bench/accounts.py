@@ -274,3 +274,7 @@ def main() -> None:
     good = [hundred_fleets(console), one_of_a_thousand(console)]
     if not all(good):
         sys.exit("a goal was missed")
+
+
+if __name__ == "__main__":
+    main()

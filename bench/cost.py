@@ -423,3 +423,7 @@ def main() -> None:
     console = Console()
     for table in (_calls(work), shown, paces):
         console.print(table)
+
+
+if __name__ == "__main__":
+    main()

@@ -85,3 +85,7 @@ def measured() -> Trail:
         assert path.complete
         assert cloud.group("ocr-on-demand").desired == 1
     return path
+
+
+if __name__ == "__main__":
+    main()

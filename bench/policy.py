@@ -227,3 +227,7 @@ def _backwards(market: Market) -> Market:
         for pool, of in zip(market.pools, market.steps, strict=True)
     }
     return market_of(market.name, market.end_s, steps)
+
+
+if __name__ == "__main__":
+    main()
