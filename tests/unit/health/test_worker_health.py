@@ -85,6 +85,7 @@ def passed(*instance_ids: str, by: float = 20.0, of: HealthMemory = OLD) -> Heal
 
 
 HUNG = passed(SPOT[0])
+LONG_AGO = at(-86_400)
 
 
 def watched(memory: HealthMemory, seconds: float, *served: str, requests: int = 60) -> HealthMemory:
@@ -93,7 +94,7 @@ def watched(memory: HealthMemory, seconds: float, *served: str, requests: int = 
     members = (group("spot", 6, instances(SPOT)), group("on-demand", 0))
     sent = counted(requests, seconds - 60, *served)
     return watch_reports(
-        memory, members, load(*workers, seconds=seconds), sent, fleet(), at(seconds)
+        memory, members, load(*workers, seconds=seconds), sent, fleet(), at(seconds), LONG_AGO
     )
 
 
@@ -322,7 +323,7 @@ def test_who_fell_silent_between_turns_that_lie_apart_was_passed_by() -> None:
     memory = watched(OLD, 0)
     sent = [*counted(60, 60, SPOT[0]), *counted(300, 360)]
     members = (group("spot", 6, instances(SPOT)), group("on-demand", 0))
-    seen = watch_reports(memory, members, load(seconds=420), sent, fleet(), at(420))
+    seen = watch_reports(memory, members, load(seconds=420), sent, fleet(), at(420), LONG_AGO)
     assert 30 < seen.expected[SPOT[0]] < 60 == seen.expected[SPOT[1]]
 
 
@@ -500,7 +501,7 @@ def test_the_usual_load_follows_the_time_and_not_the_turns(minutes: int) -> None
     members = (group("spot", 6, instances(SPOT)), group("on-demand", 0))
     seen = replace(load(*busy(*SPOT)), load_rate={Cluster.AWS: 0.5})
     sent = counted(6, -10, *SPOT)
-    usual = watch_reports(memory, members, seen, sent, fleet(), at(0)).usual_load
+    usual = watch_reports(memory, members, seen, sent, fleet(), at(0), LONG_AGO).usual_load
     assert usual == pytest.approx(3 + 3 * 0.9**minutes, rel=0.01)
 
 

@@ -13,6 +13,7 @@ from tests.builders import at
 from tests.search_logs import shipped
 
 TURN_S = 60.0
+LONG_AGO = at(-86_400)
 
 
 def watched(counts: Sequence[int]) -> LogFlow:
@@ -20,7 +21,7 @@ def watched(counts: Sequence[int]) -> LogFlow:
     flow = LogFlow()
     for minute, count in enumerate(counts):
         sent = shipped(at(TURN_S * minute - 45), count, {})
-        flow, _ = requests_since(flow, [sent], at(TURN_S * minute))
+        flow, _ = requests_since(flow, [sent], at(TURN_S * minute), LONG_AGO)
     return flow
 
 
@@ -33,9 +34,18 @@ def test_a_night_does_not_make_requests_rarer() -> None:
     """After it, a worker that takes none is still known by the requests that pass it."""
     evening = replace(watched([1] * 600), known_since=at(0), newest=at(599 * TURN_S), rate=1 / 60)
     for minute in range(600, 840):
-        evening, _ = requests_since(evening, [], at(TURN_S * minute))
+        evening, _ = requests_since(evening, [], at(TURN_S * minute), LONG_AGO)
     morning = follow(evening, [logged(840 * TURN_S, a=1)], at(840 * TURN_S))
     assert morning.lately == pytest.approx(1 / 60, rel=0.05)
+
+
+def test_hours_without_a_turn_do_not_make_requests_rarer() -> None:
+    """The first turn after them reads ten minutes: what came before them is not known."""
+    before, back = watched([6] * 600), TURN_S * 840
+    sent = shipped(at(back - 45), 6 * 10, {})
+    after, count = requests_since(before, [sent], at(back), at(back - 600))
+    assert count == 60
+    assert after.lately == pytest.approx(before.lately, rel=0.05)
 
 
 def test_a_window_is_whole_once_it_is_known_whose_logs_came_in_it() -> None:
@@ -82,7 +92,7 @@ def turns(start: LogFlow, looks: Sequence[float], came: Mapping[float, LoadDiges
     for look in looks:
         there = [one for when, one in came.items() if when <= look]
         start = replace(follow(start, there, at(look)), rate=1.0)
-        start, _ = requests_since(start, there, at(look))
+        start, _ = requests_since(start, there, at(look), LONG_AGO)
     return start
 
 

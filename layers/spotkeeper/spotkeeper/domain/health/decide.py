@@ -160,7 +160,8 @@ def assess(snapshot: HealthSnapshot, memory: HealthMemory) -> HealthAssessment:
     flow = flow if late else paced(before, flow, load)
     memory = with_silence(replace(memory, flow=flow), before, load, now)
     memory = _with_queue(watch_starts(memory, *snapshot.groups, load, now), snapshot, load)
-    memory = watch_reports(memory, snapshot.groups, load, digests, snapshot.fleet, now)
+    since = read_from(snapshot.fleet, now)
+    memory = watch_reports(memory, snapshot.groups, load, digests, snapshot.fleet, now, since)
     # How long a request takes on a worker with slots depends on how many share it.
     comparable = snapshot.fleet.objective is not None and snapshot.fleet.slots == 1
     speeds = learn(memory.speeds, snapshot.groups, digests, now) if comparable else Speeds()

@@ -69,11 +69,12 @@ def watch_reports(
     digests: Sequence[LoadDigest],
     fleet: Fleet,
     now: datetime,
+    read_from: datetime,
 ) -> HealthMemory:
     """Update which are in service, and how many requests passed each since its log."""
     since = in_service_since(groups, memory, now)
     heard = _heard(digests)
-    flow, requests = requests_since(memory.flow, digests, now)
+    flow, requests = requests_since(memory.flow, digests, now, read_from)
     counted = range(memory.flow.counted, flow.counted)
     last = {i: at for i, at in {**memory.last_logs, **_last_logs(load)}.items() if i in since}
     workers = workers_in_service(len(since), load, fleet)

@@ -188,17 +188,16 @@ def paced(before: LogFlow, flow: LogFlow, load: Load) -> LogFlow:
 
 
 def requests_since(
-    flow: LogFlow, digests: Iterable[LoadDigest], now: datetime
+    flow: LogFlow, digests: Iterable[LoadDigest], now: datetime, read_from: datetime
 ) -> tuple[LogFlow, int]:
-    """Count the requests of the slots that settled since the last count."""
+    """Count the requests of slots that settled since the last count; unread ones are left out."""
     settled = slot_of(now) - SETTLED_SLOTS
-    mine = (one.count for one in digests if flow.counted <= slot_of(one.sent_at) < settled)
-    count = sum(mine) if flow.counted else 0
-    counted = max(settled, flow.counted)
-    since = flow.watched_since or now
+    counted, first = max(settled, flow.counted), max(flow.counted, slot_of(read_from) + 1)
     if not flow.counted or counted == flow.counted:
-        return replace(flow, counted=counted, watched_since=since), count
-    lately = _lately(flow.lately, count, counted - flow.counted, slot_of(now) - slot_of(since))
+        return replace(flow, counted=counted, watched_since=flow.watched_since or now), 0
+    count = sum(one.count for one in digests if first <= slot_of(one.sent_at) < settled)
+    since = (flow.watched_since or now) + timedelta(seconds=(first - flow.counted) * SLOT_S)
+    lately = _lately(flow.lately, count, counted - first, slot_of(now) - slot_of(since))
     return replace(flow, counted=counted, watched_since=since, lately=lately), count
 
 
