@@ -96,9 +96,14 @@ class Process:
         _THREADS.submit(self._run)
 
     def resume(self) -> None:
-        """Let it run until it pauses or is done."""
-        self._go.release()
-        self._back.acquire()
+        """Let it run until it pauses or is done; after a Ctrl-C, give it a second for that."""
+        try:
+            self._go.release()
+            self._back.acquire()
+        except KeyboardInterrupt:
+            # It may have handed over just before.
+            self._back.acquire(timeout=1.0)
+            raise
 
     def pause(self) -> None:
         """Hand over, from inside; goes on when it is resumed, or dies there."""
@@ -389,7 +394,7 @@ class World:
     def _kill_all(self) -> None:
         """End whatever still runs."""
         for invocation in self._open:
-            if invocation.process:
+            if invocation.process and not invocation.process.done:
                 invocation.process.kill()
                 invocation.process.resume()
 

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -33,6 +34,25 @@ def test_a_killed_process_does_nothing_more() -> None:
     process.resume()
     assert process.done
     assert steps == []
+
+
+def test_ctrl_c_waits_for_the_work_that_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else it would go on by itself, and print where nobody collects it any more."""
+    steps: list[str] = []
+    process = Process(lambda: None)
+    lock = process._back
+
+    def wait(timeout: float = -1) -> None:
+        steps.append("waited")
+        if len(steps) == 1:
+            raise KeyboardInterrupt
+        lock.acquire(timeout=timeout)
+
+    monkeypatch.setattr(process, "_back", SimpleNamespace(acquire=wait, release=lock.release))
+    with pytest.raises(KeyboardInterrupt):
+        process.resume()
+    assert steps == ["waited", "waited"]
+    assert process.done
 
 
 # --- calls ----------------------------------------------------------------------------------------
