@@ -130,7 +130,7 @@ class Excuse(StrEnum):
     TROUBLE = "AWS refuses or loses calls that a turn needs, or no turn runs"
     HELPLESS = "nobody can fill the gap, or no search log shows it"
     UNSEEN = "too few requests have passed an idle worker to tell"
-    ALARMED = "all hang or rather their logs are missing: an alarm says it, one is replaced late"
+    ALARMED = "nobody serves, or their logs are missing: an alarm says it, one is replaced late"
     BUDGET = "the replacements of the hour are spent"
     CAPPED = "more instances do not cure a failure of configuration"
     WRONG = "a document is wrong or unread, a group is deleted, or EC2 or the queue of turns hangs"
@@ -175,19 +175,19 @@ class Evidence:
 
 
 def evidence_of(
-    scenario: Scenario, now_s: float, there: int, idle: int, logged: int, *, hang: bool
+    scenario: Scenario, now_s: float, there: int, idle: int, logged: int, *, reported: bool
 ) -> tuple[float, bool]:
     """How many requests passed each of the idle in the last minute, and whether only alarms follow.
 
     Of the instances that are `there` so many are `idle`, and so many requests were `logged`. Where
-    all served once and `hang` together, or the others are at ease, their logs may be missing as
-    well: an alarm says so, and one is replaced late.
+    nobody serves and one of them `reported` once, or where the others are at ease, logs may be
+    missing as well: an alarm says so, and one is replaced late.
     """
     everybody, serving = there + scenario.onprem_workers, there - idle + scenario.onprem_workers
     loads = _loads(scenario, now_s)
     if not serving:
         requests = 60.0 * loads[-1] / scenario.service_s / max(1, everybody)
-        return requests, hang and not scenario.queue_known
+        return requests, reported and not scenario.queue_known
     at_ease = 3 * idle > there and _is_at_ease(loads, everybody, serving)
     return logged / everybody, at_ease
 
@@ -394,7 +394,7 @@ class Watched(Troubled):
             len(there),
             len(idle),
             logged,
-            hang=idle <= self.hung.keys(),
+            reported=not self.heard.isdisjoint(idle),
         )
         if only_alarms:
             self._only_alarms_s = self.now_s
@@ -403,7 +403,8 @@ class Watched(Troubled):
         # A turn reads the logs of the last minutes: what passed while no turn ran is not counted.
         counted = 0.0 if Kind.NO_TURNS in self.active else requests
         self._evidence.add(idle, counted, self.now_s)
-        self._unheard_alone &= self.heard.isdisjoint([i.instance_id for i in there])
+        if not self.heard.isdisjoint([i.instance_id for i in there]):
+            self._unheard_alone = self._unheard()
 
     @property
     def _only_alarms(self) -> bool:
@@ -420,8 +421,12 @@ class Watched(Troubled):
         started = sum(self.now_s - at_s < WHOLE_AFTER_S for at_s in self.replaced)
         if self._only_alarms and alarmed and len(self._evidence.passed) + started >= short:
             return Excuse.ALARMED
-        # Nobody who reported is left: requests may have stopped as well, and the alarm says so.
+        # Logs had stopped before the last of those that reported left: so may the requests have.
         return Excuse.UNHEARD if self._unheard_alone and alarmed else None
+
+    def _unheard(self) -> bool:
+        """Whether nothing shows who serves: no log arrives, and no queue is known."""
+        return not self.scenario.queue_known and bool(UNHEARD & self.active.keys())
 
     def _nobody(self) -> None:
         """When requests show that nobody serves, an alarm rings within ten minutes."""
@@ -550,7 +555,7 @@ class Watched(Troubled):
         left = before - gone + self.scenario.onprem_workers
         if gone and left < needed <= left + self._never_logged():
             self.excused[Excuse.UNHEARD] += 1
-            self._unheard_alone = not self.scenario.queue_known
+            self._unheard_alone = self._unheard()
         elif gone and left < needed:
             how = f"on-demand {view.desired} -> {view.desired - by}: {before} -> {before - gone}"
             self.broken(Promise.MAKE_BEFORE_BREAK, f"{how} instances serve {load} erlangs")

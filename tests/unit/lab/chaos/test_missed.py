@@ -14,7 +14,7 @@ NIGHT = Scenario(seed=1, loads=((0.0, 4.0), (1500.0, 0.0)), queue_known=False)
 
 
 @pytest.mark.parametrize(
-    ("scenario", "now_s", "there", "idle", "hang", "expected"),
+    ("scenario", "now_s", "there", "idle", "reported", "expected"),
     [
         pytest.param(STEADY, 2000.0, 8, 1, True, (5.0, False), id="one in eight"),
         pytest.param(STEADY, 2000.0, 8, 4, False, (5.0, False), id="half never began"),
@@ -29,9 +29,9 @@ NIGHT = Scenario(seed=1, loads=((0.0, 4.0), (1500.0, 0.0)), queue_known=False)
     ],
 )
 def test_the_requests_of_a_minute_that_pass_who_does_nothing(
-    scenario: Scenario, now_s: float, there: int, idle: int, *, hang: bool, expected: object
+    scenario: Scenario, now_s: float, there: int, idle: int, *, reported: bool, expected: object
 ) -> None:
-    assert evidence_of(scenario, now_s, there, idle, 40, hang=hang) == expected
+    assert evidence_of(scenario, now_s, there, idle, 40, reported=reported) == expected
 
 
 def test_patience_ends_a_while_after_requests_have_certainly_passed() -> None:
