@@ -3,8 +3,9 @@
 import json
 import math
 import random
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import timedelta
+from itertools import groupby
 
 import pytest
 
@@ -14,7 +15,7 @@ from spotkeeper.domain.money.ledger import LedgerItem
 from spotkeeper.domain.money.prices import PriceBook, PriceSeries
 from spotkeeper.domain.purchase import PurchaseOption
 from spotkeeper_operator.cost import Cost
-from spotkeeper_operator.types import TRUSTED, FleetTypes, Served, compare, types_of
+from spotkeeper_operator.types import FleetTypes, types_of
 from tests.builders import NOON, at
 from tests.functions.conftest import Stage
 from tests.operator.command import answered
@@ -24,53 +25,20 @@ PRICES = {"g5.xlarge": 0.30, "g6.xlarge": 0.40, "g6e.xlarge": 0.67}
 HOUR = timedelta(hours=1)
 
 
-def market(seed: int, minutes: int = 60, a_minute: int = 60) -> dict[int, dict[str, Served]]:
-    """Three types, whose shares move with how hard the requests of a minute are."""
-    rng = random.Random(seed)
-    found: dict[int, dict[str, Served]] = {}
-    for minute in range(minutes):
-        hard = 0.3 + 0.9 * minute / minutes
-        shares = (1.0 - minute / minutes, 0.5, minute / minutes)
-        found[minute] = {}
-        for (kind, speed), share in zip(TYPES.items(), shares, strict=True):
-            logs = round(a_minute * share * rng.uniform(0.5, 1.5))
-            seconds = sum(hard / speed * rng.lognormvariate(-0.045, 0.3) for _ in range(logs))
-            if logs:
-                found[minute][kind] = Served(logs, seconds)
-    return found
-
-
-@pytest.mark.parametrize("seed", range(20))
-def test_speeds_are_within_5_percent_whatever_the_mix_and_the_hour(seed: int) -> None:
-    speeds, _ = compare(market(seed))
-    scale = speeds["g5.xlarge"]
-    for kind, speed in TYPES.items():
-        assert speeds[kind] / scale == pytest.approx(speed, rel=0.05), kind
-
-
-def test_a_type_with_few_logs_is_drawn_towards_1() -> None:
-    def beside(logs: int) -> float:
-        minutes = {0: {"a": Served(1000, 1000.0), "b": Served(logs, logs / 2)}}
-        return compare(minutes)[0]["b"]
-
-    speeds = [beside(logs) for logs in (1, 30, TRUSTED, 900)]
-    assert speeds == sorted(speeds)
-    assert speeds[0] < 1.01
-    assert speeds[2:] == pytest.approx([2.0, 2.0])
-
-
-def test_what_never_served_beside_another_has_no_speed() -> None:
-    alone = {0: {"a": Served(9, 9.0)}, 1: {"b": Served(9, 1.0)}}
-    both = {2: {"b": Served(400, 400.0), "c": Served(400, 200.0)}}
-    assert compare(alone)[0] == {"a": 1.0, "b": 1.0}
-    assert compare(alone | both)[0].keys() == {"b", "c"}
-    assert compare({}) == ({}, 0.0)
-
-
 def fleet_of(
-    speeds: Mapping[str, float], prices: Mapping[str, float], seed: int = 1, requests: int = 400
+    speeds: Mapping[str, float],
+    prices: Mapping[str, float],
+    seed: int = 1,
+    requests: int = 400,
+    *,
+    harder: float = 1.5,
+    mix: Callable[[str, float], float] = lambda *_: 1.0,
 ) -> FleetTypes:
-    """Two instances of each type, with two workers each, for an hour of ever harder requests."""
+    """Two instances of each type, with two workers each, for an hour of ever harder requests.
+
+    At its end they are `harder` times as hard as at its begin, and half-way of 1 s on average.
+    `mix` is the share of its requests that a type serves at a part of the hour.
+    """
     rng = random.Random(seed)
     items, logs = [], []
     for kind, speed in speeds.items():
@@ -83,8 +51,11 @@ def fleet_of(
                 )
             )  # fmt: skip
             for request in range(requests):
+                passed = 1 - request / requests
+                if rng.random() >= mix(kind, passed):
+                    continue
                 end = at(-3600 * request / requests)
-                hard = 1.2 - 0.4 * request / requests
+                hard = 2 * (1 + passed * (harder - 1)) / (1 + harder)
                 took = timedelta(seconds=hard * rng.lognormvariate(0, 0.3) / speed)
                 logs.append(
                     SearchLog(
@@ -98,10 +69,35 @@ def fleet_of(
         items=tuple(items), book=PriceBook(spot=spot, on_demand={"g5.xlarge": 1.0}),
         since=NOON - HOUR, until=NOON, missing=(),
     )  # fmt: skip
-    few = requests // 8
-    parts = (logs[begin : begin + few] for begin in range(0, len(logs), few))
-    digests = [each for part in parts for each in digest(part, part[0].finished_at, "ocr")]
+    by_minute = groupby(logs, lambda log: (log.instance_id, log.finished_at.minute))
+    minutes = (list(part) for _, part in by_minute)
+    digests = [each for part in minutes for each in digest(part, part[0].finished_at, "ocr")]
     return types_of("ocr", digests, cost)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_speeds_are_within_5_percent_whatever_the_mix_and_the_hour(seed: int) -> None:
+    def mix(kind: str, passed: float) -> float:
+        return {"g5.xlarge": 1 - passed, "g6.xlarge": 0.5, "g6e.xlarge": passed}[kind]
+
+    found = fleet_of(TYPES, PRICES, seed, requests=1800, harder=4.0, mix=mix)
+    speeds = {it.instance_type: it.speed or 0.0 for it in found.types}
+    for kind, speed in TYPES.items():
+        assert speeds[kind] / speeds["g5.xlarge"] == pytest.approx(speed, rel=0.05), kind
+
+
+def test_a_type_with_few_logs_has_about_speed_1_and_one_that_served_alone_has_none() -> None:
+    def mix(kind: str, passed: float) -> float:
+        if kind == "g6e.xlarge":
+            return float(passed > 0.5)
+        return float(passed < 0.4) * (0.1 if kind == "g6.xlarge" else 1.0)
+
+    found = fleet_of(TYPES, PRICES, mix=mix)
+    speeds = {it.instance_type: it.speed for it in found.types}
+    assert speeds["g5.xlarge"] == 1.0
+    assert 1.0 < (speeds["g6.xlarge"] or 0.0) < 1.2
+    assert speeds["g6e.xlarge"] is None
+    assert fleet_of({"g6.xlarge": 1.7}, PRICES).types[0].speed == 1.0
 
 
 def paid(

@@ -1,33 +1,21 @@
 """What a request costs on each instance type: service times of the same minutes, prices of now."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
 
 from spotkeeper.adapters.dynamodb.load_table import LoadDigestTable
 from spotkeeper.domain.load.load import LoadDigest
+from spotkeeper.domain.load.speeds import TRUSTED, Served, Speeds, learn
 from spotkeeper.domain.purchase import PurchaseOption
 from spotkeeper_operator.aws import Aws
 from spotkeeper_operator.cost import Cost, read_cost
 from spotkeeper_operator.text import as_json, columns, labelled, paragraphs
 
-# Below this number of search logs, a speed is drawn towards 1.
-TRUSTED = 300
-# Each step takes away most of the error that is left.
-STEPS = 100
 _RIGHT = frozenset(
     {"speed", "logs", "spot/h", "list/h", "spot/1000", "list/1000", "share", "weight"}
 )
-
-
-@dataclass(slots=True)
-class Served:
-    logs: int = 0
-    seconds: float = 0.0
-
-
-type Minutes = Mapping[int, Mapping[str, Served]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,15 +47,6 @@ class FleetTypes:
     unknown: int = 0
 
 
-@dataclass(slots=True)
-class _Seen:
-    minutes: dict[int, dict[str, Served]] = field(
-        default_factory=lambda: defaultdict(lambda: defaultdict(Served))
-    )
-    workers: dict[str, set[tuple[str, str]]] = field(default_factory=lambda: defaultdict(set))
-    unknown: int = 0
-
-
 def read_types(
     aws: Aws, stack_name: str, fleet: str | None, now: datetime, lasting: timedelta
 ) -> list[FleetTypes]:
@@ -79,21 +58,28 @@ def read_types(
     return [types_of(name, table.since(name, since), cost) for name in fleets]
 
 
-def types_of(fleet: str, digests: Iterable[LoadDigest], cost: Cost) -> FleetTypes:
+def types_of(fleet: str, digests: Sequence[LoadDigest], cost: Cost) -> FleetTypes:
     mine = [priced for priced in cost.found if priced.item.fleet == fleet]
     kinds = {it.item.instance_id: it.item.instance_type for it in mine}
-    seen = _seen(digests, kinds)
     hours: dict[str, float] = defaultdict(float)
     for each in mine:
         hours[each.item.instance_type] += each.hours
-    speeds, mean_s = compare(seen.minutes)
     logs: dict[str, int] = defaultdict(int)
-    for minute in seen.minutes.values():
-        for kind, served in minute.items():
-            logs[kind] += served.logs
-    serves = {
-        kind: speed * _workers_an_instance(seen.workers[kind]) for kind, speed in speeds.items()
-    }
+    spent_s: dict[str, float] = defaultdict(float)
+    workers: dict[str, set[tuple[str, str]]] = defaultdict(set)
+    # Requests that failed say little of a speed.
+    served = [w for d in digests for w in d.workers if w.ok and not w.error + w.timeout]
+    for worker in served:
+        if kind := kinds.get(worker.instance_id):
+            logs[kind] += worker.ok
+            spent_s[kind] += sum(worker.busy_ms.values()) / 1000
+            workers[kind].add((worker.instance_id, worker.worker_id))
+    # As sizing learns them. What never served beside another type has no speed, unless none did.
+    learned = learn(Speeds(kinds=kinds), (), digests, cost.until).types
+    speeds = _speeds(learned) or dict.fromkeys(logs, 1.0)
+    work_s = sum(spent_s[kind] * speed for kind, speed in speeds.items())
+    mean_s = work_s / (sum(logs[kind] for kind in speeds) or 1)
+    serves = {kind: speed * _workers_an_instance(workers[kind]) for kind, speed in speeds.items()}
     least = min(serves.values(), default=1.0)
     found = []
     for kind in sorted(hours):
@@ -113,59 +99,14 @@ def types_of(fleet: str, digests: Iterable[LoadDigest], cost: Cost) -> FleetType
             )
         )
     found.sort(key=lambda it: (it.spot_thousand is None, it.spot_thousand or 0, it.instance_type))
-    return FleetTypes(fleet=fleet, types=tuple(found), unknown=seen.unknown)
+    unknown = sum(w.ok for w in served if w.instance_id and w.instance_id not in kinds)
+    return FleetTypes(fleet=fleet, types=tuple(found), unknown=unknown)
 
 
-def compare(minutes: Minutes) -> tuple[dict[str, float], float]:
-    """Estimate the speed of each type, and the mean service time on a type of speed 1.
-
-    A service time is taken as the minute's own, over the speed of the type. Only minutes in which
-    several types served tell their speeds apart: a type that never served beside another one has
-    no speed, unless it is the only one.
-    """
-    shared = [minute for minute in minutes.values() if len(minute) > 1]
-    logs: dict[str, int] = defaultdict(int)
-    for minute in shared or minutes.values():
-        for kind, served in minute.items():
-            logs[kind] += served.logs
-    if not logs:
-        return {}, 0.0
-    speeds = dict.fromkeys(logs, 1.0)
-    for _ in range(STEPS):
-        expected, spent = dict.fromkeys(logs, 0.0), dict.fromkeys(logs, 0.0)
-        for minute in shared:
-            count = sum(served.logs for served in minute.values())
-            work = sum(served.seconds * speeds[kind] for kind, served in minute.items())
-            for kind, served in minute.items():
-                expected[kind] += served.logs * work / count
-                spent[kind] += served.seconds
-        speeds = {kind: expected[kind] / spent[kind] if spent[kind] else 1.0 for kind in speeds}
-    most = max(sorted(logs), key=lambda kind: logs[kind])
-    speeds = {
-        kind: (speed / speeds[most]) ** min(1.0, logs[kind] / TRUSTED)
-        for kind, speed in speeds.items()
-    }
-    known = [(kind, it) for minute in minutes.values() for kind, it in minute.items()]
-    work = sum(it.seconds * speeds[kind] for kind, it in known if kind in speeds)
-    return speeds, work / sum(it.logs for kind, it in known if kind in speeds)
-
-
-def _seen(digests: Iterable[LoadDigest], kinds: Mapping[str, str]) -> _Seen:
-    """Add up the requests of each minute and type; those that failed say little of a speed."""
-    seen = _Seen()
-    for digest in digests:
-        for worker in digest.workers:
-            if not worker.instance_id or worker.error or worker.timeout or not worker.ok:
-                continue
-            kind = kinds.get(worker.instance_id)
-            if kind is None:
-                seen.unknown += worker.ok
-                continue
-            served = seen.minutes[int(worker.last_finished.timestamp() // 60)][kind]
-            served.logs += worker.ok
-            served.seconds += sum(worker.busy_ms.values()) / 1000
-            seen.workers[kind].add((worker.instance_id, worker.worker_id))
-    return seen
+def _speeds(learned: Mapping[str, Served]) -> dict[str, float]:
+    """Compare types with the one of the most logs; few logs say little."""
+    most = max(learned.values(), key=lambda it: it.logs, default=Served()).speed
+    return {kind: (it.speed / most) ** min(1.0, it.logs / TRUSTED) for kind, it in learned.items()}
 
 
 def _workers_an_instance(workers: set[tuple[str, str]]) -> float:
