@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from spotkeeper_cli.stack_commands import OnStack, Yes, on_stack
+from spotkeeper_operator.text import as_json
 
 if TYPE_CHECKING:
     from spotkeeper_operator.jobs import Jobs
@@ -58,14 +59,14 @@ def status(
             raise typer.BadParameter("give the NAME of the job to watch")
         found = jobs.all()
         if on.json:
-            typer.echo(json.dumps([status_json(*it) for it in found], indent=2))
+            typer.echo(as_json([status_json(*it) for it in found]), nl=False)
         else:
             typer.echo("".join(status_text(*it) for it in found) or "no job is running\n", nl=False)
         return
     before = ""
     while True:
         one = jobs.one(name)
-        text = json.dumps(status_json(*one), indent=2) + "\n" if on.json else status_text(*one)
+        text = as_json(status_json(*one)) if on.json else status_text(*one)
         if text != before:
             typer.echo(text, nl=False)
         if one[1].outcome or not watch:

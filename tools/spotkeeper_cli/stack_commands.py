@@ -31,6 +31,7 @@ from spotkeeper_cli.options import (
     screen,
     tell,
 )
+from spotkeeper_operator.text import as_json, parse_instant
 
 if TYPE_CHECKING:
     from spotkeeper.domain.permission import Control
@@ -69,9 +70,9 @@ class OnStack:
 
         return wiring.now()
 
-    def say(self, text: Callable[..., str], as_json: Callable[..., str], *found: object) -> None:
+    def say(self, text: Callable[..., str], json: Callable[..., str], *found: object) -> None:
         """Answer, in the form that the options name."""
-        typer.echo((as_json if self.json else text)(*found), nl=False)
+        typer.echo((json if self.json else text)(*found), nl=False)
 
     def name_left_out(self, fleet: str | None) -> None:
         """Name the fleets whose documents are wrong, which the answer lacks; exit code 1."""
@@ -134,7 +135,6 @@ def status(
     With --instances or --events: a list of these instead.
     """
     from spotkeeper_operator.status import (
-        details_json,
         details_text,
         exit_code,
         read_events,
@@ -149,7 +149,7 @@ def status(
     if instances or events:
         read = read_instances if instances else read_events
         listed = read(on.aws, on.stack, fleet, on.now)
-        on.say(details_text, details_json, listed)
+        on.say(details_text, as_json, listed)
         raise typer.Exit(1 if listed.troubles else 0)
     found = read_status(on.aws, on.stack, fleet, on.now)
     if not watch:
@@ -243,8 +243,6 @@ def explain(
 
 def _period(at: str | None, since: float | None, now: datetime) -> tuple[datetime, datetime]:
     """The first and the last instant to explain."""
-    from spotkeeper_operator.text import parse_instant
-
     if at is not None and since is not None:
         raise typer.BadParameter("give --at or --since, not both")
     if at is None:
@@ -268,9 +266,9 @@ def sizing(
     fleet: FleetName = None,
 ) -> None:
     """Show what another promise about waiting would have cost over the last day."""
-    from spotkeeper_operator.what_if import read_what_if, what_if_json, what_if_text
+    from spotkeeper_operator.what_if import read_what_if, what_if_text
 
-    on.say(what_if_text, what_if_json, read_what_if(on.aws, on.stack, fleet, what_if))
+    on.say(what_if_text, as_json, read_what_if(on.aws, on.stack, fleet, what_if))
     on.name_left_out(fleet)
 
 
@@ -293,7 +291,7 @@ def doctor(
 ) -> None:
     """Find what is wrong: exit code 0 for nothing, 1 for warnings and unknowns, 2 for errors."""
     from spotkeeper.domain.doctor.finding import exit_code
-    from spotkeeper_operator.doctor import doctor_json, doctor_text, examine_groups, examine_stack
+    from spotkeeper_operator.doctor import doctor_text, examine_groups, examine_stack
 
     if (spot_group is None) != (on_demand_group is None):
         raise typer.BadParameter("give --spot-group and --on-demand-group together")
@@ -304,7 +302,7 @@ def doctor(
         found = examine_groups(on.aws, *groups, spot_max, on_demand_max, on.now)
     else:
         found = examine_stack(on.aws, on.stack, fleet, on.now)
-    on.say(doctor_text, doctor_json, found)
+    on.say(doctor_text, as_json, found)
     raise typer.Exit(exit_code(found))
 
 
@@ -490,11 +488,11 @@ def stop(
 
     Then its stack can be deleted. The command shows what it will do, and waits for your yes.
     """
-    from spotkeeper_operator.control import Leaving, stopped_json, stopped_text
+    from spotkeeper_operator.control import Leaving, stopped_text
 
     leaving = Leaving(on.aws, on.stack, fleet, on.now, anyway=anyway, keep_hooks=keep_hooks)
     _confirm(leaving.preview(), f"Stop {fleet}?", yes)
-    on.say(stopped_text, stopped_json, leaving.stop())
+    on.say(stopped_text, as_json, leaving.stop())
 
 
 def _confirm(preview: Sequence[str], question: str, yes: bool) -> None:

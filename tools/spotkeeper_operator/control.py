@@ -288,8 +288,3 @@ def stopped_text(stopped: Stopped) -> str:
 
 def control_json(fleet: str, control: Control) -> str:
     return as_json({"fleet": fleet, **asdict(control)})
-
-
-def stopped_json(stopped: Stopped) -> str:
-    """List what stopping did, and what it left."""
-    return as_json(asdict(stopped))

@@ -3,7 +3,6 @@
 import re
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
 
@@ -25,7 +24,7 @@ from spotkeeper.domain.fleet import Fleet
 from spotkeeper.domain.settings.sizing import Bounds
 from spotkeeper.ports import Refused
 from spotkeeper_operator.aws import Aws, chosen
-from spotkeeper_operator.text import as_json, labelled, paragraphs, width
+from spotkeeper_operator.text import labelled, paragraphs, width
 
 
 def examine_stack(
@@ -107,10 +106,6 @@ def doctor_text(findings: Sequence[Finding]) -> str:
         for finding in findings
     ]
     return paragraphs([*blocks, [_sum(findings)]])
-
-
-def doctor_json(findings: Sequence[Finding]) -> str:
-    return as_json([asdict(finding) for finding in findings])
 
 
 def _fix(fix: str) -> Iterator[str]:

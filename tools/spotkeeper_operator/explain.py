@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import pairwise
 
@@ -246,12 +246,7 @@ def explain_text(entries: Sequence[Entry], unreadable: int = 0, holes: Sequence[
 
 def explain_json(entries: Sequence[Entry], unreadable: int = 0, holes: Sequence[Hole] = ()) -> str:
     """Write the same for programs."""
-    whole = {
-        "entries": [asdict(entry) for entry in entries],
-        "unreadable": unreadable,
-        "holes": [asdict(hole) for hole in holes],
-    }
-    return as_json(whole)
+    return as_json({"entries": entries, "unreadable": unreadable, "holes": holes})
 
 
 def _block(entry: Entry) -> list[str]:

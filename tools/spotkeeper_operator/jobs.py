@@ -32,6 +32,7 @@ from spotkeeper.domain.doctor.facts import GONE, Unseen
 from spotkeeper.domain.doctor.finding import Severity
 from spotkeeper.domain.jobs.job import Job, Outcome, OwnImage, OwnMachine, OwnVolume
 from spotkeeper_operator.aws import Aws, OperatorError
+from spotkeeper_operator.text import as_json
 
 MOST_CODE_BYTES = 200 * 2**20
 type Turn = tuple[datetime, Sequence[str]]
@@ -512,7 +513,7 @@ def turns_text(turns: Sequence[Turn]) -> str:
 
 def turns_json(turns: Sequence[Turn]) -> str:
     """Describe them as JSON."""
-    return json.dumps([{"at": at.isoformat(), "did": done} for at, done in turns], indent=2) + "\n"
+    return as_json([{"at": at, "did": done} for at, done in turns])
 
 
 def status_text(document: JobDocument, job: Job) -> str:

@@ -856,7 +856,10 @@ class Event:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Details:
-    """A list of each fleet, of `events` or of instances, and what could not be read."""
+    """A list of each fleet, of `events` or of instances, and what could not be read.
+
+    Ages are in seconds, costs in USD.
+    """
 
     events: bool
     stack: str
@@ -1080,11 +1083,6 @@ def details_text(details: Details) -> str:
     ] or [["no fleet"]]
     troubles = [line for it in details.troubles for line in labelled("trouble", it, indent=0)]
     return paragraphs([head, *blocks, *([troubles] if troubles else [])])
-
-
-def details_json(details: Details) -> str:
-    """Write it for programs: times in RFC 3339, ages in seconds, costs in USD."""
-    return as_json(asdict(details))
 
 
 def _counted(rows: Sequence[InstanceStatus] | Sequence[Event], events: bool) -> str:

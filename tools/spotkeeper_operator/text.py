@@ -6,8 +6,10 @@ import re
 import shutil
 import sys
 from collections.abc import Iterable, Mapping
+from dataclasses import asdict
 from datetime import UTC, datetime, time, timedelta
 from textwrap import wrap
+from typing import Any
 
 # The width where the text goes to no terminal; wider than the widest, lines are hard to read.
 WIDTH, NARROWEST, WIDEST = 80, 60, 120
@@ -34,8 +36,12 @@ def labelled(label: str, text: str, indent: int = 2, hang: int = 14) -> list[str
 
 
 def as_json(found: object) -> str:
-    """Write values as JSON; times are in RFC 3339."""
-    return json.dumps(found, indent=2, default=lambda value: value.isoformat()) + "\n"
+    """Write values as JSON: fields by their names, times in RFC 3339."""
+    return json.dumps(found, indent=2, default=_plain) + "\n"
+
+
+def _plain(value: Any) -> Any:
+    return value.isoformat() if isinstance(value, datetime) else asdict(value)
 
 
 def paragraphs(parts: Iterable[Iterable[str]]) -> str:

@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from spotkeeper.adapters.dynamodb.load_table import LoadDigestTable
@@ -126,7 +126,7 @@ def _spot_price(cost: Cost, fleet: str, kind: str) -> float | None:
 
 
 def types_json(found: list[FleetTypes]) -> str:
-    return as_json({"fleets": [asdict(each) for each in found]})
+    return as_json({"fleets": found})
 
 
 def types_text(found: list[FleetTypes]) -> str:

@@ -5,7 +5,7 @@ for each promise, and the cheapest that kept a promise is its price.
 """
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 
 from spotkeeper.adapters.dynamodb.load_histories import LoadHistoryTable
 from spotkeeper.domain.fleet import Fleet
@@ -13,7 +13,7 @@ from spotkeeper.domain.load.history import STEP_SLOTS, ArrivalWindow, LoadHistor
 from spotkeeper.domain.settings.sizing import Objective
 from spotkeeper.domain.sizing.shadows import FAMILY, FIRST_STEPS, ObjectivePolicy, judged
 from spotkeeper_operator.aws import Aws, OperatorError, chosen
-from spotkeeper_operator.text import as_json, columns, paragraphs
+from spotkeeper_operator.text import columns, paragraphs
 
 # Logs of minutes do not tell how service times vary: as if they were exponential.
 VARIATION = 1.0
@@ -153,10 +153,6 @@ def _cheapest(history: LoadHistory, policy: ObjectivePolicy) -> Price:
         in_time=round(1 - late[best] / requests, 4),
         worker_hours=round(hours[best], 1),
     )
-
-
-def what_if_json(found: Sequence[WhatIf]) -> str:
-    return as_json([asdict(each) for each in found])
 
 
 def what_if_text(found: Sequence[WhatIf]) -> str:

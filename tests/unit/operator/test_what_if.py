@@ -12,7 +12,8 @@ from spotkeeper.domain.fleet import Fleet
 from spotkeeper.domain.load.history import LoadHistory, Scores
 from spotkeeper.domain.settings.sizing import Bounds, Objective
 from spotkeeper_operator.aws import OperatorError
-from spotkeeper_operator.what_if import parse_promise, what_if, what_if_json, what_if_text
+from spotkeeper_operator.text import as_json
+from spotkeeper_operator.what_if import parse_promise, what_if, what_if_text
 from tests.builders import fleet
 from tests.laws import series, some
 
@@ -85,7 +86,7 @@ def test_the_answer_has_a_row_for_each_promise_and_fits_80_columns() -> None:
     assert [line.split("  ")[0] for line in lines[2:4]] == ["0.95 within 10 s", "0.8 within 60 s"]
     assert lines[4].startswith("The second promise costs -")
     assert max(map(len, lines)) <= 80
-    (fleet_found,) = json.loads(what_if_json(found))
+    (fleet_found,) = json.loads(as_json(found))
     assert [each["wait_s"] for each in fleet_found["prices"]] == [10, 60]
 
 
