@@ -6,80 +6,75 @@ and taken two minutes later.
 
 from typing import Any
 
-import boto3
 import pytest
-from botocore.stub import ANY, Stubber
+from botocore.client import BaseClient
+from botocore.validate import ParamValidator
 
-from spotkeeper_operator.aws import Aws
-from spotkeeper_operator.drill import ACTION
 from tests.functions.conftest import ACCOUNT, Stage
+from tests.operator.command import STACK, intercept
 
 ROLE = f"arn:aws:iam::{ACCOUNT}:role/test-drill"
 TEMPLATE, EXPERIMENT = "EXT1a2b3c4d5e6f7", "EXPHa1b2c3d4e5f6"
+TAGS = {"spotkeeper": STACK}
 NOTICE_S = 120.0
-LOOKS = 400
 
 
 class Experiments:
-    """One experiment: what is asked of FIS, in this order, and what the cloud then does."""
+    """One experiment of FIS: what was asked, in `asked`, and what the cloud then does.
 
-    def __init__(self, stage: Stage, stack: str) -> None:
-        self.client = boto3.client("fis", region_name="us-east-1")
-        self.stub = Stubber(self.client)
+    It ends with `status`, and `reason`. `fails` are the errors of operations in place of answers.
+    """
+
+    def __init__(self, stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.asked: list[str] = []
+        self.status, self.reason = "completed", ""
+        self.fails: dict[str, Exception] = {}
         self.instances: list[str] = []
-        self._stage, self._tags = stage, {"spotkeeper": stack}
-        self.client.meta.events.register("before-parameter-build.fis.StartExperiment", self._begin)
+        self._stage = stage
+        self._states = ["initiating", "pending", "initiating", "running"]
+        intercept(monkeypatch, self._answer)
 
-    def stand_in(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Have commands ask this instead of a client of FIS."""
-        make: Any = Aws.client
+    def _answer(self, client: BaseClient, operation: str, given: Any) -> Any:
+        if client.meta.service_model.service_name != "fis":
+            return None
+        self.asked.append(operation)
+        if error := self.fails.get(operation):
+            raise error
+        model = client.meta.service_model.operation_model(operation)
+        found = self._told(operation, given)
+        for value, shape in ((given, model.input_shape), (found, model.output_shape)):
+            assert shape
+            wrong = ParamValidator().validate(value, shape)
+            assert not wrong.has_errors(), wrong.generate_report()
+        return found
 
-        def client(aws: Aws, service: str, *more: Any, **named: Any) -> Any:
-            return self.client if service == "fis" else make(aws, service, *more, **named)
+    def _told(self, operation: str, given: Any) -> Any:
+        if operation == "CreateExperimentTemplate":
+            self._check(given)
+        if "Template" in operation:
+            assert given.get("id", TEMPLATE) == TEMPLATE
+            return {"experimentTemplate": {"id": TEMPLATE, "roleArn": ROLE, "tags": TAGS}}
+        if operation == "StartExperiment":
+            assert (given["experimentTemplateId"], given["tags"]) == (TEMPLATE, TAGS)
+            self._stage.cloud.reclaim(self.instances, self._stage.cloud.now_s + NOTICE_S)
+        state = {"status": self._states.pop(0) if self._states else self.status}
+        return {"experiment": {"id": EXPERIMENT, "state": state | {"reason": self.reason}}}
 
-        monkeypatch.setattr(Aws, "client", client)
-
-    def expect(self, *instances: str, status: str = "completed", reason: str = "") -> None:
-        """Have the instances interrupted; the experiment ends so."""
-        self.instances = list(instances)
-        template = {"experimentTemplate": {"id": TEMPLATE, "roleArn": ROLE, "tags": self._tags}}
-        self.stub.add_response("create_experiment_template", template, self._asked())
-        asked = {"clientToken": ANY, "experimentTemplateId": TEMPLATE, "tags": self._tags}
-        self.stub.add_response("start_experiment", self._experiment("initiating"), asked)
-        self.stub.add_response("delete_experiment_template", template, {"id": TEMPLATE})
-        for state in ("pending", "initiating", "running", *[status] * LOOKS):
-            answer = self._experiment(state, reason)
-            self.stub.add_response("get_experiment", answer, {"id": EXPERIMENT})
-        self.stub.activate()
-
-    def _begin(self, **_: object) -> None:
-        at_s = self._stage.cloud.now_s + NOTICE_S
-        self._stage.cloud.reclaim(self.instances, at_s)
-
-    def _asked(self) -> dict[str, Any]:
+    def _check(self, given: Any) -> None:
+        """Note what is to be interrupted by a template of which all else is known."""
+        targets = given["targets"]["instances"]
+        self.instances = [arn.rpartition("/")[2] for arn in targets["resourceArns"]]
         arns = [f"arn:aws:ec2:us-east-1:{ACCOUNT}:instance/{i}" for i in self.instances]
-        return {
-            "clientToken": ANY,
-            "description": ANY,
-            "roleArn": ROLE,
-            "stopConditions": [{"source": "none"}],
-            "targets": {
-                "instances": {
-                    "resourceType": "aws:ec2:spot-instance",
-                    "resourceArns": arns,
-                    "selectionMode": "ALL",
-                }
-            },
-            "actions": {
-                "interrupt": {
-                    "actionId": ACTION,
-                    "parameters": {"durationBeforeInterruption": "PT2M"},
-                    "targets": {"SpotInstances": "instances"},
-                }
-            },
-            "tags": self._tags,
+        assert targets == {
+            "resourceType": "aws:ec2:spot-instance",
+            "resourceArns": arns,
+            "selectionMode": "ALL",
         }
-
-    def _experiment(self, status: str, reason: str = "") -> dict[str, Any]:
-        state = {"status": status, **({"reason": reason} if reason else {})}
-        return {"experiment": {"id": EXPERIMENT, "state": state}}
+        action = {
+            "actionId": "aws:ec2:send-spot-instance-interruptions",
+            "parameters": {"durationBeforeInterruption": "PT2M"},
+            "targets": {"SpotInstances": "instances"},
+        }
+        assert given["actions"] == {"interrupt": action}
+        assert given["stopConditions"] == [{"source": "none"}]
+        assert (given["roleArn"], given["tags"]) == (ROLE, TAGS)

@@ -4,9 +4,10 @@ import json
 from collections.abc import Callable
 
 import pytest
+from botocore.exceptions import ClientError
 
 from tests.functions.conftest import Stage, document
-from tests.operator.command import STACK, deploy, refused, run
+from tests.operator.command import deploy, refused, run
 from tests.operator.days import Days
 from tests.operator.fis import EXPERIMENT, ROLE, Experiments
 from tests.operator.golden import matches
@@ -36,17 +37,15 @@ def put(stage: Stage, **changes: object) -> None:
 
 @pytest.fixture
 def fis(whole: Stage, monkeypatch: pytest.MonkeyPatch) -> Experiments:
-    found = Experiments(whole, STACK)
-    found.stand_in(monkeypatch)
-    return found
+    return Experiments(whole, monkeypatch)
 
 
 def spot(stage: Stage, count: int) -> list[str]:
     return sorted(i.instance_id for i in stage.cloud.group("main-spot").instances)[:count]
 
 
-def test_what_becomes_of_an_interruption(whole: Stage, fis: Experiments) -> None:
-    fis.expect(*spot(whole, 1))
+@pytest.mark.usefixtures("fis")
+def test_what_becomes_of_an_interruption() -> None:
     code, out, err = run("drill", "main")
     assert code == 0, out + err
     matches("drill.txt", out)
@@ -55,32 +54,29 @@ def test_what_becomes_of_an_interruption(whole: Stage, fis: Experiments) -> None
 
 
 def test_what_has_not_happened_in_time_is_said(whole: Stage, fis: Experiments) -> None:
-    fis.expect(*spot(whole, 2))
+    first = spot(whole, 2)
     code, out, _ = run("drill", "main", "--count", "2", "--timeout", "60s")
     assert code == 1
-    assert ", ".join(fis.instances) in out
+    assert fis.instances == first
+    assert ", ".join(first) in out
     assert "gone          NOT SEEN" in out
     assert "back on spot  NOT SEEN" in out
 
 
-def test_a_failed_experiment_is_told_as_fis_tells_it(whole: Stage, fis: Experiments) -> None:
+def test_a_failed_experiment_is_told_as_fis_tells_it(fis: Experiments) -> None:
     reason = "Target resolution returned more than 5 Spot Instances"
-    fis.expect(*spot(whole, 1), status="failed", reason=reason)
+    fis.status, fis.reason = "failed", reason
     code, out, err = run("drill", "main")
     assert (code, out) == (2, "")
     assert f"error: experiment {EXPERIMENT} failed: {reason}" in " ".join(err.split())
 
 
-def test_no_template_is_left_when_nothing_starts(whole: Stage, fis: Experiments) -> None:
-    fis.expect(*spot(whole, 1))
-    queue = getattr(fis.stub, "_queue")  # noqa: B009 - there is no other way to take answers out
-    create, _, delete = [queue.popleft() for _ in range(3)]
-    queue.clear()
-    queue.append(create)
-    fis.stub.add_client_error("start_experiment", "ServiceQuotaExceededException", "too many")
-    queue.append(delete)
+def test_no_template_is_left_when_nothing_starts(fis: Experiments) -> None:
+    answer = {"Error": {"Code": "ServiceQuotaExceededException", "Message": "too many"}}
+    fis.fails["StartExperiment"] = ClientError(answer, "StartExperiment")  # type: ignore[arg-type]
     assert "too many" in refused("drill", "main")
-    fis.stub.assert_no_pending_responses()
+    made = ["CreateExperimentTemplate", "StartExperiment", "DeleteExperimentTemplate"]
+    assert fis.asked == made
 
 
 def test_more_than_there_are_is_refused(whole: Stage) -> None:

@@ -124,11 +124,6 @@ class Story:
     def over(self) -> bool:
         return self.gone is not None and self.back is not None
 
-    @property
-    def end(self) -> datetime | None:
-        """When the last of it happened, if all did."""
-        return max(self.gone, self.back) if self.gone and self.back else None
-
 
 def told(
     story: Story,
