@@ -29,58 +29,44 @@ def test_actions_are_written_out(stack: Stack) -> None:
         assert not [it for it in as_list(statement["Action"]) if "*" in it], owner
 
 
+BOTH = {"ocr-spot", "ocr-on-demand"}
+
+
 @pytest.mark.parametrize(
-    ("policy", "action", "names"),
+    ("owner", "action", "names"),
     [
-        ("SizeSpot", "SetDesiredCapacity", {"ocr-spot"}),
-        ("SizeSpot", "TerminateInstanceInAutoScalingGroup", {"ocr-spot"}),
-        ("SizeSpot", "SetInstanceHealth", {"ocr-spot", "ocr-on-demand"}),
-        ("KeepAvailability", "SetDesiredCapacity", {"ocr-spot", "ocr-on-demand"}),
-        (
-            "KeepAvailability",
-            "TerminateInstanceInAutoScalingGroup",
-            {"ocr-spot", "ocr-on-demand"},
-        ),
-        ("KeepAvailability", "CreateOrUpdateTags", {"ocr-spot", "ocr-on-demand"}),
-        ("KeepAvailability", "DetachInstances", {"ocr-spot"}),
-        ("KeepAvailability", "SuspendProcesses", {"ocr-spot", "ocr-on-demand"}),
-        ("KeepAvailability", "ResumeProcesses", {"ocr-spot", "ocr-on-demand"}),
+        ("SizeSpot", "autoscaling:SetDesiredCapacity", {"ocr-spot"}),
+        ("SizeSpot", "autoscaling:TerminateInstanceInAutoScalingGroup", {"ocr-spot"}),
+        ("SizeSpot", "autoscaling:SetInstanceHealth", BOTH),
+        ("KeepAvailability", "autoscaling:SetDesiredCapacity", BOTH),
+        ("KeepAvailability", "autoscaling:TerminateInstanceInAutoScalingGroup", BOTH),
+        ("KeepAvailability", "autoscaling:CreateOrUpdateTags", BOTH),
+        ("KeepAvailability", "autoscaling:DetachInstances", {"ocr-spot"}),
+        ("KeepAvailability", "autoscaling:SuspendProcesses", BOTH),
+        ("KeepAvailability", "autoscaling:ResumeProcesses", BOTH),
+        ("KeepAvailability", "sqs:SendMessage", {"WakeUpQueue.Arn"}),
+        ("CheckAvailabilityRole", "sqs:SendMessage", {"FailedInvocations.Arn"}),
+        ("CheckAvailabilityRole", "sqs:ReceiveMessage", {"WakeUpQueue.Arn"}),
+        ("CheckAvailabilityRole", "sqs:DeleteMessage", {"WakeUpQueue.Arn"}),
+        ("CheckHealthRole", "sqs:SendMessage", {"HealthQueue.Arn", "FailedInvocations.Arn"}),
+        ("CheckHealthRole", "sqs:ReceiveMessage", {"HealthQueue.Arn"}),
+        ("CheckHealthRole", "sqs:DeleteMessage", {"HealthQueue.Arn"}),
+        ("CollectSearchLogsRole", "sqs:SendMessage", set()),
+        ("CollectSearchLogsRole", "sqs:DeleteMessage", {"SearchLogQueue.Arn"}),
+        ("SendSearchLogs", "sqs:SendMessage", {"SearchLogQueue.Arn"}),
+        ("SizeSpot", "sqs:SendMessage", set()),
+        ("ReadFleets", "sqs:SendMessage", set()),
     ],
 )
 def test_each_controller_changes_only_the_groups_that_it_must(
-    stack: Stack, policy: str, action: str, names: set[str]
+    stack: Stack, owner: str, action: str, names: set[str]
 ) -> None:
-    [resources] = [
-        it["Resource"]
-        for owner, it in statements(stack)
-        if owner == policy and f"autoscaling:{action}" in as_list(it["Action"])
-    ]
-    assert {resource.rpartition("/")[2] for resource in resources} == names
-
-
-@pytest.mark.parametrize(
-    ("owner", "action", "queues"),
-    [
-        ("KeepAvailability", "SendMessage", {"WakeUpQueue.Arn"}),
-        ("CheckAvailabilityRole", "SendMessage", {"FailedInvocations.Arn"}),
-        ("CheckAvailabilityRole", "ReceiveMessage", {"WakeUpQueue.Arn"}),
-        ("CheckAvailabilityRole", "DeleteMessage", {"WakeUpQueue.Arn"}),
-        ("CheckHealthRole", "SendMessage", {"HealthQueue.Arn", "FailedInvocations.Arn"}),
-        ("CheckHealthRole", "ReceiveMessage", {"HealthQueue.Arn"}),
-        ("CheckHealthRole", "DeleteMessage", {"HealthQueue.Arn"}),
-        ("CollectSearchLogsRole", "SendMessage", set()),
-        ("CollectSearchLogsRole", "DeleteMessage", {"SearchLogQueue.Arn"}),
-        ("SendSearchLogs", "SendMessage", {"SearchLogQueue.Arn"}),
-        ("SizeSpot", "SendMessage", set()),
-        ("ReadFleets", "SendMessage", set()),
-    ],
-)
-def test_who_may_do_what_to_which_queue(
-    stack: Stack, owner: str, action: str, queues: set[str]
-) -> None:
+    """Each controller, and whoever else has a queue, only its queues."""
     allowed = [it for name, it in statements(stack) if name == owner]
-    named = (it["Resource"] for it in allowed if f"sqs:{action}" in as_list(it["Action"]))
-    assert set(named) == queues
+    named = [
+        it for one in allowed if action in as_list(one["Action"]) for it in as_list(one["Resource"])
+    ]
+    assert {resource.rpartition("/")[2] for resource in named} == names
 
 
 def test_check_availability_may_do_what_handle_interruption_may(stack: Stack) -> None:
@@ -92,7 +78,7 @@ def test_check_availability_may_do_what_handle_interruption_may(stack: Stack) ->
 def test_only_instances_of_the_groups_are_marked_and_only_with_the_mark(adopted: Stack) -> None:
     [tagging] = [it for _, it in statements(adopted) if "ec2:CreateTags" in it["Action"]]
     groups = tagging["Condition"]["StringLike"]["ec2:ResourceTag/aws:autoscaling:groupName"]
-    assert set(groups) == {"ocr-spot", "ocr-on-demand"}
+    assert set(groups) == BOTH
     assert tagging["Condition"]["ForAllValues:StringEquals"]["aws:TagKeys"] == [
         "spotkeeper:draining",
         "spotkeeper:group",
@@ -170,9 +156,10 @@ def test_an_operator_may_look_as_the_doctor_does(adopted: Stack) -> None:
     assert role["ManagedPolicyArns"] == [EXAMINE]
 
 
-def test_there_is_nothing_for_drills_unless_it_is_asked_for(adopted: Stack) -> None:
+def test_there_is_nothing_for_drills_and_jobs_unless_it_is_asked_for(adopted: Stack) -> None:
     assert "fis" not in str(list(statements(adopted)))
     assert "DrillRole" not in adopted.resources("AWS::IAM::Role")
+    assert "Job" not in str(adopted.resources().keys())
 
 
 def test_fis_may_interrupt_instances_of_the_spot_groups_only() -> None:
@@ -224,8 +211,7 @@ def test_a_worker_s_machine_may_do_what_its_agent_calls_and_nothing_else(stack: 
     assert actions == called
     for it in allowed:
         if "autoscaling:CompleteLifecycleAction" in it["Action"]:
-            named = {resource.rpartition("/")[2] for resource in it["Resource"]}
-            assert named == {"ocr-spot", "ocr-on-demand"}
+            assert {resource.rpartition("/")[2] for resource in it["Resource"]} == BOTH
 
 
 def test_what_is_a_jobs_is_changed_by_the_tag_of_its_stack_only() -> None:
@@ -272,10 +258,6 @@ def test_an_operator_may_do_what_the_commands_of_jobs_call() -> None:
               for it in called}  # fmt: skip
     found = [it for owner, it in statements(Stack.with_parameters(JOBS)) if owner == "OperateJobs"]
     assert called == {action for it in found for action in as_list(it["Action"])}
-
-
-def test_without_jobs_there_is_nothing_of_them(adopted: Stack) -> None:
-    assert "Job" not in str(adopted.resources().keys())
 
 
 def test_a_permissions_boundary_bounds_every_role() -> None:

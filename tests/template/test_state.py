@@ -70,26 +70,18 @@ def test_the_table_is_on_demand_encrypted_expiring_and_can_be_restored(stack: St
     assert keys == {"HASH": "pk", "RANGE": "sk"}
 
 
-def test_the_fleet_document_lies_where_the_functions_look(stack: Stack) -> None:
+def test_the_fleet_document_lies_where_the_functions_look_and_has_the_defaults(
+    stack: Stack,
+) -> None:
     document = stack.resources("AWS::SSM::Parameter")["FleetDocument"]
-    paths = {
-        function["Environment"]["Variables"]["FLEET_DOCUMENTS_PATH"]
-        for function in stack.functions().values()
-    }
-    assert paths == {document["Name"].rpartition("/")[0]}
-
-
-def test_the_fleet_document_names_the_groups(stack: Stack) -> None:
-    document = stack.resources("AWS::SSM::Parameter")["FleetDocument"]
+    for function in stack.functions().values():
+        path = function["Environment"]["Variables"]["FLEET_DOCUMENTS_PATH"]
+        assert path == document["Name"].rpartition("/")[0]
     fleet = parse_fleet("main", document["Value"])
     assert (fleet.spot_group, fleet.on_demand_group) == ("ocr-spot", "ocr-on-demand")
-
-
-def test_the_parameters_defaults_are_the_fleet_documents_own(stack: Stack) -> None:
-    document = stack.resources("AWS::SSM::Parameter")["FleetDocument"]
     written = json.loads(document["Value"])
     sparse = {key: value for key, value in written.items() if key not in ("sizing", "availability")}
-    assert parse_fleet("main", json.dumps(sparse)) == parse_fleet("main", document["Value"])
+    assert parse_fleet("main", json.dumps(sparse)) == fleet
 
 
 @pytest.mark.parametrize(
