@@ -22,8 +22,8 @@ def watching(deployed: Stage) -> Watch:
     return Watch(Aws("us-east-1"), STACK, None, wiring.now)
 
 
-def state(watch: Watch) -> dict[str, Any]:
-    status, kind, body = watch.answer(HOST, "/state.json?x=1")
+def state(watch: Watch, query: str = "") -> dict[str, Any]:
+    status, kind, body = watch.answer(HOST, f"/state.json{query}")
     assert (status, kind) == (200, "application/json")
     return dict(json.loads(body))
 
@@ -54,7 +54,7 @@ def test_many_browsers_are_one_reader(
     once = len(calls)
     assert 0 < once < 20
     clock[0] += 4.9
-    state(watching)
+    state(watching, "?x=1")
     assert len(calls) == once
     clock[0] += 0.2
     state(watching)

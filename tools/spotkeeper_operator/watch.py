@@ -115,7 +115,8 @@ class Watch:
         """
         if host.partition(":")[0] not in (LOOPBACK, "localhost"):
             return 403, HTML, f"<!doctype html><title>403</title><p>Open http://{LOOPBACK}."
-        match path.partition("?")[0]:
+        path = path.partition("?")[0]
+        match path:
             case "/":
                 return 200, HTML, html()
             case "/state.json":
