@@ -67,10 +67,10 @@ class Account:
     def jobs(self) -> Jobs:
         return Jobs(Aws("us-east-1"), "spotkeeper")
 
-    def start(self, text: str) -> list[str]:
+    def start(self, text: str, *, dry_run: bool = False) -> list[str]:
         path = self.folder / "job.toml"
         path.write_text(text, encoding="utf-8")
-        return list(self.jobs.start(path, self.now, dry_run=False))
+        return list(self.jobs.start(path, self.now, dry_run=dry_run))
 
     def tick(self, *reports: dict[str, Any], minutes: float = 1) -> list[str]:
         """Let a minute pass, and run the function on these reports."""
@@ -547,9 +547,11 @@ def test_the_output_of_a_job_is_followed_from_machine_to_machine(account: Accoun
 
 
 def test_one_name_is_one_job(account: Account) -> None:
+    assert account.start(DOCUMENT, dry_run=True)[-1] == "nothing was started (--dry-run)"
     account.start(DOCUMENT)
-    with pytest.raises(OperatorError, match="runs already"):
-        account.start(DOCUMENT)
+    for dry_run in (True, False):
+        with pytest.raises(OperatorError, match="runs already"):
+            account.start(DOCUMENT, dry_run=dry_run)
 
 
 def test_code_is_packed_without_what_never_belongs_to_it(tmp_path: Path) -> None:

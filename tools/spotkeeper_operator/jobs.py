@@ -71,8 +71,11 @@ class Jobs:
     def start(self, path: Path, now: datetime, *, dry_run: bool) -> Sequence[str]:
         """Check a job document, pack its code, and begin it; return what was done."""
         document = read_document(path)
-        wrong = [*self._wrong_machine(document)]
         name, prefix = document.name, f"jobs/{document.name}/"
+        current = self._table.read(name)
+        if current and current[1].outcome is None:
+            raise OperatorError(f"job {name} runs already: `spotkeeper job status {name}`")
+        wrong = [*self._wrong_machine(document)]
         if self._exists(f"{prefix}head.json"):
             wrong.append(
                 f"{name} has a result in the bucket: `spotkeeper job delete {name}`, or another"
@@ -86,9 +89,6 @@ class Jobs:
         if dry_run:
             return [*told, "nothing was started (--dry-run)"]
         kept = document.model_copy(update={"code": "code.tar.gz" if archive else None})
-        current = self._table.read(name)
-        if current and current[1].outcome is None:
-            raise OperatorError(f"job {name} runs already: `spotkeeper job status {name}`")
         if archive:
             self._s3.put_object(Bucket=self.bucket, Key=f"{prefix}code.tar.gz", Body=archive)
         text = kept.model_dump_json().encode()
