@@ -11,3 +11,5 @@ def matches(name: str, answer: str) -> None:
     if os.environ.get("GOLDEN") == "write":
         path.write_text(answer, encoding="utf-8")
     assert answer == path.read_text(encoding="utf-8")
+    if path.suffix == ".txt":
+        assert max(map(len, answer.splitlines())) <= 80

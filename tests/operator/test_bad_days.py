@@ -181,6 +181,7 @@ WRONG = (
     ("pause main --for 0 --why x", "at most 24h"),
     ("pause main --for 1h --why ' '", "give --why"),
     ("pause main --why x", "Missing option '--for'"),
+    ("resume main --yes", "error: main is not paused"),
     ("explain --at yesterday", "Invalid value for --at"),
     ("explain --at 0001-01-01T00:00+14:00", "Invalid value for --at"),
     ("drill main --timeout 99999999d", "longer than ten years"),

@@ -28,30 +28,6 @@ def turned(stage: Stage) -> list[dict[str, object]]:
     return stage.records("main")[-2:]
 
 
-def test_observe_then_act(deployed: Stage) -> None:
-    assert answered("mode", "main", "observe").startswith("main: observe, set by arn:aws:sts::")
-    deployed.cloud.set_desired("main-spot", 6)
-    before = deployed.cloud.group("main-on-demand").desired
-    deployed.at(deployed.cloud.now_s + 180)
-    records = turned(deployed)
-    assert {r["permission"] for r in records} == {"observe"}
-    assert deployed.cloud.group("main-on-demand").desired == before
-    assert "OBSERVING since" in answered("status")
-    assert "-> only observed" in answered("explain", "--since", "5m")
-    answered("mode", "main", "act", "--yes")
-    assert {r["permission"] for r in turned(deployed)} == {"act"}
-    assert deployed.cloud.group("main-on-demand").desired > before
-    assert "OBSERVING" not in answered("status")
-
-
-def test_pause_then_resume(deployed: Stage) -> None:
-    answered("pause", "main", "--for", "2h", "--why", "new image")
-    assert {r["permission"] for r in turned(deployed)} == {"paused"}
-    assert answered("resume", "main", "--yes") == "main: not paused any more\n"
-    assert {r["permission"] for r in turned(deployed)} == {"act"}
-    assert refused("resume", "main", "--yes") == "error: main is not paused"
-
-
 def test_stop_waits_for_spot_and_then_leaves_nothing_of_its_own(deployed: Stage) -> None:
     assert refused("stop", "main", "--yes") == (
         "error: 1 of 4 spot instances do not serve, and 1 on demand stand in for them: "

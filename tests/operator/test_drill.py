@@ -50,7 +50,6 @@ def test_what_becomes_of_an_interruption() -> None:
     assert code == 0, out + err
     matches("drill.txt", out)
     matches("drill_progress.txt", err)
-    assert max(map(len, out.splitlines())) <= 80
 
 
 def test_what_has_not_happened_in_time_is_said(whole: Stage, fis: Experiments) -> None:

@@ -130,25 +130,19 @@ def test_a_wrong_document_is_a_trouble_and_an_error(deployed: Stage) -> None:
     assert "ERROR  wrong-document  documents" in answered("doctor")
 
 
-@pytest.mark.parametrize("command", ["status", "explain", "doctor", "cost"])
-def test_a_fleet_whose_document_is_wrong_is_not_said_to_be_unknown(
-    deployed: Stage, command: str
-) -> None:
-    deployed.put("night", '{"version": 1}')
-    told = refused(command, "--fleet", "night")
-    assert told.startswith("error: fleet night is not turned: fleet document night: bounds: Field")
-    assert refused("mode", "night", "observe").startswith("error: fleet night is not turned: ")
-
-
-@pytest.mark.parametrize("command", ["explain", "observe report", "types"])
-def test_a_fleet_whose_document_is_wrong_is_named_where_it_is_left_out(
-    deployed: Stage, command: str
+def test_a_fleet_whose_document_is_wrong_is_named_and_not_said_to_be_unknown(
+    deployed: Stage,
 ) -> None:
     deployed.put("main", '{"version": 1}')
-    code, out, err = run(*command.split())
-    assert (code, err.count("fleet document main: bounds: Field required")) == (1, 1)
-    assert out.strip()
-    assert "this fleet is left out" in err
+    for command in ("status", "explain", "doctor", "cost"):
+        told = refused(command, "--fleet", "main")
+        assert told.startswith("error: fleet main is not turned: fleet document main: bounds: ")
+    assert refused("mode", "main", "observe").startswith("error: fleet main is not turned: ")
+    for command in ("explain", "observe report", "types"):
+        code, out, err = run(*command.split())
+        assert (code, err.count("fleet document main: bounds: Field required")) == (1, 1)
+        assert out.strip()
+        assert "this fleet is left out" in err
 
 
 def test_each_fleet_counts_the_instances_of_its_own_groups(

@@ -120,15 +120,3 @@ def test_a_session(kept: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_nothing_is_kept_that_no_step_answers() -> None:
     kept = {path.name for path in (FOLDER / "session").iterdir()}
     assert kept == {name for step in STEPS for name in step.kept}
-
-
-def test_every_kept_text_holds_80_columns() -> None:
-    texts = sorted(FOLDER.rglob("*.txt"))
-    assert texts
-    wide = {
-        f"{path.relative_to(FOLDER)}:{number}"
-        for path in texts
-        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1)
-        if len(line) > 80
-    }
-    assert wide == set()
