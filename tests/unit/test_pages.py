@@ -1,13 +1,12 @@
 """What pages tell one to type: commands of AWS, of make and of sam that there are."""
 
-import importlib.util
 import json
 import re
 import shlex
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType
+from runpy import run_path
 from typing import Any
 
 import botocore.session
@@ -122,18 +121,11 @@ def test_no_page_that_a_stranger_begins_with_needs_what_lies_beside_the_checkout
         assert "../shared" not in (ROOT / name).read_text(encoding="utf-8")
 
 
-def site() -> ModuleType:
-    """docs/site.py, which is no module of a package."""
-    spec = importlib.util.spec_from_file_location("site_pages", ROOT / "docs/site.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+SITE = run_path(str(ROOT / "docs/site.py"))
 
 
 def test_the_site_has_every_page_and_no_link_out_of_itself(tmp_path: Path) -> None:
-    site().assemble(tmp_path / "pages")
+    SITE["assemble"](tmp_path / "pages")
     pages = {
         str(path.relative_to(tmp_path / "pages")): path.read_text(encoding="utf-8")
         for path in (tmp_path / "pages").rglob("*.md")
@@ -157,8 +149,8 @@ def test_what_is_fetched_from_elsewhere_is_found(tmp_path: Path) -> None:
     (tmp_path / "inner").mkdir()
     page = tmp_path / "inner" / "page.html"
     page.write_text('<script src="https://unpkg.com/iframe-worker/shim"></script>')
-    site().localise(tmp_path)
+    SITE["localise"](tmp_path)
     assert page.read_text() == '<script src="../iframe-worker/index.js"></script>'
     page.write_text('<script src="https://example.org/x.js"></script>')
     with pytest.raises(ValueError, match=r"page\.html"):
-        site().localise(tmp_path)
+        SITE["localise"](tmp_path)

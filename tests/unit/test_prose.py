@@ -1,22 +1,13 @@
 """The check of prose finds retired words in pages, in texts of code and in the template."""
 
-import importlib.util
 from pathlib import Path
-from types import ModuleType
+from runpy import run_path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
-
-
-@pytest.fixture(scope="module")
-def prose() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("prose", ROOT / "docs" / "prose.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+PROSE: Any = SimpleNamespace(**run_path(str(Path(__file__).parents[2] / "docs" / "prose.py")))
 
 
 @pytest.mark.parametrize(
@@ -30,21 +21,19 @@ def prose() -> ModuleType:
         ('name = "told"', False),
     ],
 )
-def test_a_text_of_the_code_has_no_retired_words(
-    prose: ModuleType, tmp_path: Path, source: str, found: bool
-) -> None:
+def test_a_text_of_the_code_has_no_retired_words(tmp_path: Path, source: str, found: bool) -> None:
     module = tmp_path / "module.py"
     module.write_text(source + "\n")
-    assert bool(list(prose.retired(prose.texts(module)))) is found
+    assert bool(list(PROSE.retired(PROSE.texts(module)))) is found
 
 
-def test_the_help_of_a_command_is_a_docstring(prose: ModuleType, tmp_path: Path) -> None:
+def test_the_help_of_a_command_is_a_docstring(tmp_path: Path) -> None:
     module = tmp_path / "lab_commands.py"
     module.write_text('def run():\n    """Say what was told."""\n')
-    assert [line.partition(":")[0] for line in prose.retired(prose.texts(module))] == ["line 2"]
+    assert [line.partition(":")[0] for line in PROSE.retired(PROSE.texts(module))] == ["line 2"]
 
 
-def test_descriptions_of_the_template_are_read(prose: ModuleType, tmp_path: Path) -> None:
+def test_descriptions_of_the_template_are_read(tmp_path: Path) -> None:
     template = tmp_path / "template.yaml"
     template.write_text('A:\n  AlarmDescription: !Sub "it is told"\n  Other: told\n')
-    assert len(list(prose.retired(prose.descriptions(template)))) == 1
+    assert len(list(PROSE.retired(PROSE.descriptions(template)))) == 1
