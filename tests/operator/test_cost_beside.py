@@ -1,7 +1,5 @@
 """What cost tells beside the ledger: what AWS billed, what users noticed, what was idle."""
 
-import json
-from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, cast
@@ -147,25 +145,3 @@ def test_idle_is_what_the_load_leaves_of_the_live() -> None:
         span = (NOON, NOON + timedelta(hours=1))
         assert read_idle(client, "test", ["main"], *span) == pytest.approx(0.25)
         assert read_idle(client, "test", ["main"], *span) is None
-
-
-@pytest.mark.parametrize(
-    ("operation", "more", "expected"),
-    [
-        ("GetMetricData", (), "cloudwatch:GetMetricData: AccessDenied"),
-        ("GetCostAndUsage", ("--actual",), "ce:GetCostAndUsage: AccessDenied"),
-    ],
-)
-def test_what_may_not_be_asked_is_a_trouble_and_the_rest_is_told(
-    deployed: Stage,
-    denied: Callable[[str], None],
-    operation: str,
-    more: tuple[str, ...],
-    expected: str,
-) -> None:
-    del deployed
-    denied(operation)
-    found = json.loads(answered("cost", "--since", "2h", "--json", *more))
-    assert found["paid"] == 0
-    (trouble,) = found["troubles"]
-    assert expected in trouble

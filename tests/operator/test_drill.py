@@ -90,8 +90,3 @@ def test_a_fleet_that_only_looks_or_is_paused_is_left_alone(whole: Stage) -> Non
     put(whole)
     run("pause", "main", "--for", "1h", "--why", "new image")
     assert "spotkeeper resume main" in refused("drill", "main")
-
-
-def test_without_a_role_it_says_what_to_set(deployed: Stage) -> None:
-    del deployed
-    assert "deploy it with Drills=true" in refused("drill", "main")

@@ -98,12 +98,6 @@ def test_a_call_that_is_throttled_does_not_end_the_watch(
     assert err.count("error: describing stack test: Throttling") == 2
 
 
-def test_a_profile_that_is_not_there(deployed: Stage) -> None:
-    del deployed
-    told = refused("status", "--profile", "nobody")
-    assert "profile (nobody) could not be found: see `aws configure list-profiles`" in told
-
-
 def test_records_of_another_release_are_counted_not_read(deployed: Stage) -> None:
     boto3.client("dynamodb").put_item(
         TableName="spotkeeper",
