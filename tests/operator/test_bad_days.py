@@ -14,9 +14,9 @@ from botocore.exceptions import ClientError, NoCredentialsError
 import spotkeeper_cli
 from spotkeeper.adapters.dynamodb.controls import ControlTable
 from spotkeeper.domain.permission import Control
-from tests.functions.conftest import Stage
 from tests.operator.command import answered, refused, run
 
+pytestmark = pytest.mark.usefixtures("deployed")
 ON_A_STACK = (
     "status", "explain", "doctor", "cost", "types", "observe report", "watch",
     "sizing --what-if share=0.9",
@@ -36,15 +36,13 @@ def words(line: str, *more: str) -> tuple[str, ...]:
     return (*shlex.split(line), *more)
 
 
-def test_an_unknown_stack(deployed: Stage) -> None:
-    del deployed
+def test_an_unknown_stack() -> None:
     for line in EVERY:
         told = refused(*words(line, "--stack", "nope"))
         assert told == "error: there is no stack nope in us-east-1: give --stack and --region", line
 
 
-def test_an_unknown_fleet(deployed: Stage) -> None:
-    del deployed
+def test_an_unknown_fleet() -> None:
     for line in ON_A_STACK:
         told = refused(*words(line, "--fleet", "nope"))
         assert told == "error: there is no fleet nope; the stack has: main", line
@@ -54,8 +52,7 @@ def test_an_unknown_fleet(deployed: Stage) -> None:
             assert told == "error: there is no fleet nope; the stack has: main", line
 
 
-def test_an_unknown_rule_is_told_those_that_there_are(deployed: Stage) -> None:
-    del deployed
+def test_an_unknown_rule_is_told_those_that_there_are() -> None:
     told = refused("explain", "--since", "1h", "--rule", "backfil")
     assert told == (
         "error: the rule 'backfil' decided no turn of this time; others: "
@@ -73,9 +70,8 @@ NO_GOOD = "log in again: these credentials are no good any more"
 
 
 def test_no_credentials_expired_ones_and_calls_that_are_throttled(
-    deployed: Stage, fails: Callable[[Exception], None]
+    fails: Callable[[Exception], None],
 ) -> None:
-    del deployed
     wrong: dict[str, Exception] = {"Unable to locate credentials": NoCredentialsError()}
     for code, text in ERRORS.items():
         answer = {"Error": {"Code": code, "Message": text}}
@@ -87,10 +83,7 @@ def test_no_credentials_expired_ones_and_calls_that_are_throttled(
             assert expected in refused(*words(line)), line
 
 
-def test_an_operator_who_may_not_is_told_of_a_role_that_may(
-    deployed: Stage, denied: Callable[..., None]
-) -> None:
-    del deployed
+def test_an_operator_who_may_not_is_told_of_a_role_that_may(denied: Callable[..., None]) -> None:
     denied("DescribeStacks")
     assert "function" not in refused("status")
     assert "the role of the stack's output OperatorRole may" in refused("status")
@@ -116,9 +109,8 @@ NEEDED = (
 
 
 def test_one_action_that_is_denied_is_named_and_the_rest_is_told(
-    deployed: Stage, denied: Callable[[str], None]
+    denied: Callable[[str], None],
 ) -> None:
-    del deployed
     for line, operation, expected in DENIED:
         denied(operation)
         code, out, err = run(*words(line))
@@ -127,10 +119,7 @@ def test_one_action_that_is_denied_is_named_and_the_rest_is_told(
         assert expected in " ".join(out.split()), line
 
 
-def test_one_action_without_which_there_is_no_answer(
-    deployed: Stage, denied: Callable[[str], None]
-) -> None:
-    del deployed
+def test_one_action_without_which_there_is_no_answer(denied: Callable[[str], None]) -> None:
     for line, operation in NEEDED:
         denied(operation)
         _, _, err = run(*words(line))
@@ -138,7 +127,7 @@ def test_one_action_without_which_there_is_no_answer(
         assert "AccessDenied" in err, line
 
 
-def test_an_empty_table(deployed: Stage) -> None:
+def test_an_empty_table() -> None:
     table = boto3.client("dynamodb")
     for item in table.scan(TableName="spotkeeper")["Items"]:
         table.delete_item(TableName="spotkeeper", Key={k: item[k] for k in ("pk", "sk")})
@@ -146,7 +135,6 @@ def test_an_empty_table(deployed: Stage) -> None:
     assert answered("explain") == "no decision in this time\n"
     assert "paid          not known" in answered("cost")
     assert "no turn in observe mode" in answered("observe", "report")
-    del deployed
 
 
 @pytest.fixture
@@ -159,8 +147,8 @@ def elsewhere(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     time.tzset()
 
 
-def test_a_clock_in_another_zone_changes_nothing(deployed: Stage, elsewhere: None) -> None:
-    del deployed, elsewhere
+@pytest.mark.usefixtures("elsewhere")
+def test_a_clock_in_another_zone_changes_nothing() -> None:
     out = answered("explain", "--at", "12:15", "--rule", "backfill")
     assert out.startswith("2026-11-20 12:1")
     assert out == answered("explain", "--at", "21:15+09:00", "--rule", "backfill")
@@ -204,15 +192,13 @@ WRONG = (
 )
 
 
-def test_a_stack_without_a_name(deployed: Stage) -> None:
-    del deployed
+def test_a_stack_without_a_name() -> None:
     for line in EVERY:
         told = refused(*words(line), "--stack", "")
         assert "give the name of a stack" in " ".join(told.replace("│", "").split()), line
 
 
-def test_a_text_that_is_not_utf_8(deployed: Stage) -> None:
-    del deployed
+def test_a_text_that_is_not_utf_8() -> None:
     pause = ["pause", "main", "--for", "1h", "--why", "\udcff"]
     for line in (pause, ["status", "--stack", "\udcff"]):
         assert refused(*line) == "error: an argument is not valid UTF-8 text: type it again"
@@ -232,22 +218,20 @@ def test_ctrl_c_while_the_command_still_loads(monkeypatch: pytest.MonkeyPatch) -
     assert set_to == [(signal.SIGINT, signal.SIG_IGN)]
 
 
-def test_an_argument_that_is_wrong(deployed: Stage) -> None:
-    del deployed
+def test_an_argument_that_is_wrong() -> None:
     for line, expected in WRONG:
         code, out, err = run(*words(line))
         assert (code, out) == (2, ""), line
         assert expected.replace(" ", "") in "".join(err.split()).replace("│", ""), line
 
 
-def test_two_operators_at_once(deployed: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_operators_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     run("pause", "main", "--for", "1h", "--why", "the first")
     # The second looked before the first spoke.
     monkeypatch.setattr(ControlTable, "of", lambda *_: Control())
     told = refused("pause", "main", "--for", "2h", "--why", "the second")
     assert told == "error: another operator has just changed main: look at status, then again"
     monkeypatch.undo()
-    del deployed
 
 
 @pytest.fixture
