@@ -90,14 +90,6 @@ def code(status: FleetStatus) -> int:
     return exit_code(stack(status))
 
 
-def test_a_fleet_that_serves() -> None:
-    status = looked()
-    assert (status.whole, code(status)) == (True, 0)
-    text = screen(status)
-    assert "6 of 6 workers served in the last minute; 2 needed (20 s ago)" in text
-    assert "no request waits now; 95 % of 36 requests started within" in text
-
-
 def test_live_workers_are_those_of_instances_that_are_in_service() -> None:
     """Six logged until a moment ago; four of their instances are gone, two work at 90 %."""
     digests = [*logs(SIX[:2], 5, 9.0, 120), *logs(SIX[2:], 15, busy_s=2.0)]
@@ -219,66 +211,55 @@ def test_old_figures_are_withheld() -> None:
     assert "needed" not in screen(status)
 
 
+STAND_INS = ["o-0", "o-1"]
+BACKFILLED = {"groups": groups(SIX[:4], STAND_INS), "digests": logs([*SIX[:4], *STAND_INS], 5)}
+FIVE = {"groups": groups(SIX[:5]), "digests": logs(SIX[:5], 5)}
+
+
+def turns(**seen: float) -> dict[str, Any]:
+    return {"records": (availability(seen=seen), health())}
+
+
 @pytest.mark.parametrize(
-    ("part", "words"),
+    ("part", "state", "words"),
     [
-        ({"groups": None}, "UNKNOWN: the groups could not be read"),
-        ({"records": None}, "UNKNOWN: the decision records could not be read"),
-        ({"digests": None}, "load unknown: the search logs could not be read"),
-        ({"control": None}, "mode unknown: it could not be read"),
-        ({"records": ()}, "UNKNOWN: no availability turn has worked yet"),
-        ({"groups": {"spot": groups()["spot"]}}, "NOT WHOLE: on-demand does not exist"),
-        ({"groups": {}}, "NOT WHOLE: spot and on-demand do not exist"),
-        ({"digests": logs(SIX, 70)}, "(last 2 min, none for 70 s)"),
+        ({}, State.WHOLE, "whole: 6 wanted, 6 in service, 6 served in the last minute"),
+        ({}, State.WHOLE, "6 of 6 workers served in the last minute; 2 needed (20 s ago)"),
+        ({}, State.WHOLE, "no request waits now; 95 % of 36 requests started within"),
+        (BACKFILLED, State.WHOLE, "6 wanted, 6 in service"),
+        (FIVE, State.NOT_WHOLE, "5 of 6 wanted are in service"),
+        (FIVE | turns(SpotSpare=1), State.WHOLE, "5 wanted, 5 in service"),
+        (turns(ShortfallUnfilled=2), State.UNKNOWN, "2 of them were not known to serve"),
+        (turns(ShortfallUnfilled=1, SpotAtRisk=1), State.WHOLE, "6 served in the last minute"),
+        # An instance whose workers hang is in service; a quiet fleet is no reason for an alarm.
+        ({"digests": logs(SIX[:4], 5)}, State.IN_SERVICE, "6 wanted, 6 in service, 4 served in"),
+        ({"digests": []}, State.IN_SERVICE, "6 in service, 0 served in the last minute"),
+        ({"digests": None}, State.IN_SERVICE, "6 in service; the search logs could not be read"),
+        ({"digests": None}, State.IN_SERVICE, "load unknown: the search logs could not be read"),
+        ({"digests": logs(SIX, 70)}, State.IN_SERVICE, "(last 2 min, none for 70 s)"),
+        ({"groups": None}, State.UNKNOWN, "UNKNOWN: the groups could not be read"),
+        ({"records": None}, State.UNKNOWN, "UNKNOWN: the decision records could not be read"),
+        ({"records": ()}, State.UNKNOWN, "UNKNOWN: no availability turn has worked yet"),
+        ({"control": None}, State.WHOLE, "mode unknown: it could not be read"),
+        ({"groups": {}}, State.NOT_WHOLE, "NOT WHOLE: spot and on-demand do not exist"),
+        (
+            {"groups": {"spot": groups()["spot"]}},
+            State.NOT_WHOLE,
+            "NOT WHOLE: on-demand does not exist",
+        ),
         (
             {"queue": QueueLength(waiting=9, in_flight=2), "oldest": (ago(60), 299.0)},
+            State.WHOLE,
             "9 requests wait now, the oldest for at least 4 min at 11:59",
         ),
     ],
     ids=lambda value: str(value)[:30],
 )
 def test_what_was_read_is_said_with_its_age_and_the_rest_is_unknown(
-    part: dict[str, Any], words: str
+    part: dict[str, Any], state: State, words: str
 ) -> None:
-    assert words in screen(looked(**part))
-
-
-@pytest.mark.parametrize(
-    ("serving", "on_demand", "seen", "whole"),
-    [
-        (6, 0, {}, True),
-        (4, 2, {}, True),
-        (5, 0, {}, False),
-        (5, 0, {"SpotSpare": 1}, True),
-        (6, 0, {"ShortfallUnfilled": 2}, None),
-        (6, 0, {"ShortfallUnfilled": 1, "SpotAtRisk": 1}, True),
-    ],
-    ids=["all", "backfilled", "one short", "a spare is short", "two may not serve", "warned"],
-)
-def test_whole_is_what_serves_now(
-    serving: int, on_demand: int, seen: dict[str, float], whole: bool | None
-) -> None:
-    there = groups(SIX[:serving], [f"o-{n}" for n in range(on_demand)])
-    digests = logs([i.instance_id for group in there.values() for i in group.instances], 5)
-    records = (availability(seen=seen), health())
-    assert looked(groups=there, records=records, digests=digests).whole is whole
-
-
-@pytest.mark.parametrize(
-    ("digests", "state", "words"),
-    [
-        (logs(SIX, 5), State.WHOLE, "whole: 6 wanted, 6 in service, 6 served in the last minute"),
-        (logs(SIX[:4], 5), State.IN_SERVICE, "in service: 6 wanted, 6 in service, 4 served in"),
-        ([], State.IN_SERVICE, "in service: 6 wanted, 6 in service, 0 served in the last minute"),
-        (None, State.IN_SERVICE, "6 in service; the search logs could not be read"),
-    ],
-    ids=["all serve", "two are not known to serve", "no requests", "logs not read"],
-)
-def test_a_fleet_is_whole_only_where_all_that_is_wanted_is_known_to_serve(
-    digests: list[LoadDigest] | None, state: State, words: str
-) -> None:
-    """An instance whose workers hang is in service; a quiet fleet is no reason for an alarm."""
-    status = looked(digests=digests)
-    assert (status.state, code(status)) == (state, 0)
-    assert status.whole is (True if state is State.WHOLE else None)
+    status = looked(**part)
+    assert status.state is state
+    assert status.whole is {State.WHOLE: True, State.NOT_WHOLE: False}.get(state)
+    assert code(status) == (0 if state in (State.WHOLE, State.IN_SERVICE) else 1)
     assert words in screen(status)
