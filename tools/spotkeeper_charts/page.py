@@ -179,31 +179,17 @@ class Tick:
 class Scatter:
     """The picture's geometry, in the units of its view box."""
 
-    width: float
-    height: float
-    left: float
-    right: float
-    top: float
-    bottom: float
     marks: Sequence[Mark]
     costs: Sequence[Tick]
     shares: Sequence[Tick]
     limit: float | None
+    width: float = WIDTH
+    height: float = HEIGHT
+    left: float = LEFT
+    right: float = WIDTH - RIGHT
+    top: float = TOP
+    bottom: float = HEIGHT - BOTTOM
     kind: str = "scatter"
-
-
-@dataclass(frozen=True, slots=True)
-class _Axes:
-    low: float
-    high: float
-
-    def x(self, cost: float) -> float:
-        share = math.log(cost / self.low) / math.log(self.high / self.low)
-        return LEFT + share * (WIDTH - LEFT - RIGHT)
-
-    def y(self, served: float) -> float:
-        missed = max(1 - served, FINEST)
-        return TOP + (math.log10(missed / FINEST) / -math.log10(FINEST)) * (HEIGHT - TOP - BOTTOM)
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,34 +212,36 @@ class _Box:
 def scatter(points: Sequence[Point]) -> Scatter:
     """The picture of comparable points; the limit is a line, every other one a mark."""
     costs = [max(point.cost, 0.01) for point in points]
-    axes = _Axes(min(costs) * 0.85, max(max(costs) * 1.1, min(costs) * 2))
-    ticks = list(_ticks(axes))
+    low, high = min(costs) * 0.85, max(max(costs) * 1.1, min(costs) * 2)
+
+    def x(cost: float) -> float:
+        return LEFT + math.log(cost / low) / math.log(high / low) * (WIDTH - LEFT - RIGHT)
+
+    ticks: list[Tick] = []
+    # From the axis' end, without those that have no room beside another.
+    for cost in reversed([cost for cost in COSTS if low < cost <= high]):
+        if not ticks or x(cost) <= ticks[-1].at - GLYPH * 5:
+            ticks.append(Tick(x(cost), f"{cost:.0%}"))
     limit = next((point.cost for point in points if point.kind == "limit"), None)
+    places = [
+        (point, x(max(point.cost, 0.01)), _y(point.served))
+        for point in points
+        if point.kind != "limit"
+    ]
     return Scatter(
-        width=WIDTH,
-        height=HEIGHT,
-        left=LEFT,
-        right=WIDTH - RIGHT,
-        top=TOP,
-        bottom=HEIGHT - BOTTOM,
-        marks=tuple(_marks([point for point in points if point.kind != "limit"], axes, ticks)),
+        marks=tuple(_marks(places, ticks)),
         costs=ticks,
-        shares=[Tick(axes.y(share), f"{100 * share:g} %") for share in SHARES],
-        limit=None if limit is None else axes.x(limit),
+        shares=[Tick(_y(share), f"{100 * share:g} %") for share in SHARES],
+        limit=None if limit is None else x(limit),
     )
 
 
-def _ticks(axes: _Axes) -> Iterator[Tick]:
-    """The cost axis' ticks from its end, without those that have no room beside another."""
-    last = math.inf
-    for cost in reversed([cost for cost in COSTS if axes.low < cost <= axes.high]):
-        if (at := axes.x(cost)) <= last - GLYPH * 5:
-            yield Tick(at, f"{cost:.0%}")
-            last = at
+def _y(served: float) -> float:
+    missed = max(1 - served, FINEST)
+    return TOP + (math.log10(missed / FINEST) / -math.log10(FINEST)) * (HEIGHT - TOP - BOTTOM)
 
 
-def _marks(points: Sequence[Point], axes: _Axes, ticks: Sequence[Tick]) -> Iterator[Mark]:
-    places = [(point, axes.x(max(point.cost, 0.01)), axes.y(point.served)) for point in points]
+def _marks(places: Sequence[tuple[Point, float, float]], ticks: Sequence[Tick]) -> Iterator[Mark]:
     taken = [_Box(x - 5, y - 5, x + 5, y + 5) for _, x, y in places]
     below = HEIGHT - BOTTOM + 11
     taken += [_box(tick.at - GLYPH * 2.5, below, GLYPH * 5) for tick in ticks]
