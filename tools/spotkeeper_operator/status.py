@@ -45,6 +45,8 @@ LOGS_READ_S = 300
 _FEW = 5
 # The busy share is withheld if new or silent workers, were they idle, would make it less by this.
 _UNSURE = 0.1
+# What is told of a change.
+OF_A_CHANGE = ("at", "controller", "action", "rule", "reason")
 # What a later part of the status has as of now, or what is too old to be shown without its age.
 _TOLD_ELSEWHERE = frozenset({
     "LoadRate", "OfferedLoad", "WorkersLive", "OnPremWorkersLive", "WaitP50", "WaitP95",
@@ -71,17 +73,6 @@ class GroupStatus:
     desired: int
     in_service: int
     launching: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LastChange:
-    """The newest decision that was no hold."""
-
-    at: datetime
-    controller: Controller
-    action: Action
-    rule: str
-    reason: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,7 +128,7 @@ class FleetStatus:
     None when they are not known, and `unknown` gives the reason. Ages are in seconds, None where
     nothing was ever recorded; `turn_age_s` is the age of the last turn that worked. `seen` are the
     figures of both controllers' newest records, as far as these are fresh and no other part is
-    newer.
+    newer. `last_change` is the newest decision that changed something, its reason what that was.
     """
 
     name: str
@@ -155,7 +146,7 @@ class FleetStatus:
     unknown: Mapping[str, str]
     promised_wait_s: float | None
     promised_share: float | None
-    last_change: LastChange | None
+    last_change: DecisionRecord | None
     turn_age_s: Mapping[Controller, float | None]
     failing: tuple[Failing, ...]
     log_age_s: float | None
@@ -519,17 +510,9 @@ def changed(record: DecisionRecord) -> str:
     return "; ".join(done) if record.action is Action.HOLD else record.reason
 
 
-def _last_change(records: Iterable[DecisionRecord]) -> LastChange | None:
-    for record in records:
-        if what := changed(record):
-            return LastChange(
-                at=record.at,
-                controller=record.controller,
-                action=record.action,
-                rule=record.rule,
-                reason=what,
-            )
-    return None
+def _last_change(records: Iterable[DecisionRecord]) -> DecisionRecord | None:
+    changes = ((record, changed(record)) for record in records)
+    return next((replace(record, reason=what) for record, what in changes if what), None)
 
 
 def status_text(status: StackStatus) -> str:
@@ -545,8 +528,10 @@ def status_text(status: StackStatus) -> str:
 def status_json(status: StackStatus) -> str:
     """Write it for programs: times in RFC 3339, ages and waits in seconds."""
     fleets = [{"name": f.name, "whole": f.whole, **asdict(f)} for f in status.fleets]
-    found = asdict(status) | {"fleets": fleets}
-    return as_json(found)
+    for fleet in fleets:
+        if change := fleet["last_change"]:
+            fleet["last_change"] = {name: change[name] for name in OF_A_CHANGE}
+    return as_json(asdict(status) | {"fleets": fleets})
 
 
 def exit_code(status: StackStatus) -> int:
