@@ -362,6 +362,10 @@ def after_s(story: Story, name: str) -> float | None:
     return None if at is None else (at - story.started).total_seconds()
 
 
+def _seconds(after: float | None) -> str:
+    return "not seen" if after is None else f"{after:.0f} s"
+
+
 def noticed(drilled: Drilled) -> str:
     """Say what users noticed."""
     found = drilled.service
@@ -391,16 +395,7 @@ def drill_page(drilled: Drilled) -> Page:
         f"{story.started:%Y-%m-%d %H:%M:%S} UTC. {noticed(drilled)}",
         footer="Written by spotkeeper drill.",
         blocks=[
-            Tiles(
-                [
-                    Figure(
-                        label=label,
-                        value="not seen" if after is None else f"{after:.0f} s",
-                        meaning=what,
-                    )
-                    for label, after, what in steps
-                ]
-            ),
+            Tiles([Figure(label=label, value=_seconds(after)) for label, after, _ in steps]),
             records_timeline(records, first, last),
             Table(
                 caption="What happened",
