@@ -77,13 +77,13 @@ def rows(line: str) -> list[dict[str, Any]]:
     [("120", 120), ("120s", 120), ("2m", 120), ("1.5h", 5400), (" .5d ", 43200), ("0", 0)],
 )
 def test_durations(text: str, expected: float) -> None:
-    assert seconds(text) == expected
+    assert seconds()(text) == expected
 
 
 @pytest.mark.parametrize("text", ["", "2 minutes", "-1", "m", "1e9", "nan", "1h30m"])
 def test_what_is_no_duration(text: str) -> None:
     with pytest.raises(typer.BadParameter, match="no duration"):
-        seconds(text)
+        seconds()(text)
 
 
 @pytest.mark.parametrize(

@@ -17,19 +17,14 @@ if TYPE_CHECKING:
     from spotkeeper_charts.page import Page
 
 
-def seconds(text: str | float) -> float:
-    """Read a duration as seconds; anything else is a wrong argument."""
-    try:
-        return parse_duration(text)
-    except ValueError as error:
-        raise typer.BadParameter(str(error)) from error
-
-
-def seconds_between(least: float, most: float | None) -> Callable[[str | float], float]:
-    """Make a parser that refuses a duration out of bounds, too."""
+def seconds(least: float = 0.0, most: float | None = None) -> Callable[[str | float], float]:
+    """Make a reader of durations, in seconds; others, and those out of bounds, are refused."""
 
     def read(text: str | float) -> float:
-        value = seconds(text)
+        try:
+            value = parse_duration(text)
+        except ValueError as error:
+            raise typer.BadParameter(str(error)) from error
         if value < least:
             raise typer.BadParameter(f"{text!r} is too short: at least {spoken(least)}")
         if most is not None and value > most:
@@ -63,8 +58,7 @@ Report = Annotated[
 
 def duration(help: str, *names: str, least: float = 0.0, most: float | None = None) -> Any:
     """An option that is read as a duration, in seconds: 90s, 20m, 3h, 7d."""
-    parser = seconds_between(least, most)
-    return typer.Option(*names, parser=parser, metavar="DURATION", help=help)
+    return typer.Option(*names, parser=seconds(least, most), metavar="DURATION", help=help)
 
 
 Fleet = Annotated[str, typer.Argument(help="The fleet's name.", metavar="FLEET")]
