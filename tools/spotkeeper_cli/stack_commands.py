@@ -36,7 +36,7 @@ from spotkeeper_operator.text import as_json, parse_instant
 if TYPE_CHECKING:
     from spotkeeper.domain.permission import Control
     from spotkeeper_operator.aws import Aws
-    from spotkeeper_operator.control import FleetControls
+    from spotkeeper_operator.control import FleetControl
     from spotkeeper_operator.status import StackStatus
 
 # What happens around an instant explains it.
@@ -82,11 +82,11 @@ class OnStack:
         if wrong:
             raise typer.Exit(1)
 
-    def controls(self) -> "FleetControls":
-        """What operators decide for fleets."""
-        from spotkeeper_operator.control import FleetControls
+    def control(self, fleet: str) -> "FleetControl":
+        """What operators decide for a fleet."""
+        from spotkeeper_operator.control import FleetControl
 
-        return FleetControls(self.aws, self.stack)
+        return FleetControl(self.aws, self.stack, fleet, self.now)
 
 
 def _shared(
@@ -436,10 +436,10 @@ def mode(
     """
     from spotkeeper_operator.control import mode_text
 
-    controls, now = on.controls(), on.now
-    if mode is Mode.ACT and controls.only_observes(fleet, now):
-        _confirm(controls.preview(fleet, now), "Let the turns act?", yes)
-    _say_control(on, fleet, controls.set_mode(fleet, mode, now), mode_text)
+    control = on.control(fleet)
+    if mode is Mode.ACT and control.only_observes():
+        _confirm(control.preview(), "Let the turns act?", yes)
+    _say_control(on, fleet, control.set_mode(mode), mode_text)
 
 
 @on_stack
@@ -452,7 +452,7 @@ def pause(
     """Leave a fleet as it is for a time; turns record what they would request."""
     from spotkeeper_operator.control import pause_text
 
-    paused = on.controls().pause(fleet, timedelta(seconds=lasting), why, on.now)
+    paused = on.control(fleet).pause(timedelta(seconds=lasting), why)
     _say_control(on, fleet, paused, pause_text)
 
 
@@ -464,11 +464,11 @@ def resume(on: OnStack, fleet: Fleet, yes: Yes = False) -> None:
     """
     from spotkeeper_operator.control import pause_text
 
-    controls, now = on.controls(), on.now
-    controls.require_paused(fleet, now)
-    if not controls.only_observes(fleet, now):
-        _confirm(controls.preview(fleet, now), "Let the turns act?", yes)
-    _say_control(on, fleet, controls.resume(fleet, now), pause_text)
+    control = on.control(fleet)
+    control.require_paused()
+    if not control.only_observes():
+        _confirm(control.preview(), "Let the turns act?", yes)
+    _say_control(on, fleet, control.resume(), pause_text)
 
 
 @on_stack

@@ -2,14 +2,14 @@
 
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from spotkeeper.adapters.dynamodb.controls import ControlTable
 from spotkeeper.adapters.ec2.auto_scaling import MARKS, AutoScalingReader
 from spotkeeper.adapters.ec2.group_writer import AutoScalingWriter
 from spotkeeper.adapters.errors import aws_errors
 from spotkeeper.domain.decision import FAILED, Controller
-from spotkeeper.domain.fleet import Fleet, Group, Phase
+from spotkeeper.domain.fleet import Group, Phase
 from spotkeeper.domain.permission import LONGEST_PAUSE, Control, Mode, Pause, Permission
 from spotkeeper.ports import OWNER_TAG
 from spotkeeper_operator.aws import Aws, OperatorError, chosen
@@ -24,34 +24,29 @@ if TYPE_CHECKING:
 RECENT = 40
 
 
-class FleetControls:
-    """The controls of a stack's fleets, changed in the name of who runs the command."""
+class FleetControl:
+    """The control of one fleet, changed in the name of who runs the command."""
 
-    def __init__(self, aws: Aws, stack_name: str) -> None:
-        """Look the stack up; raises `Gone` when there is none of that name."""
-        self._aws = aws
+    def __init__(self, aws: Aws, stack_name: str, fleet: str, now: datetime) -> None:
+        """Look stack and fleet up; raises `Gone` and `OperatorError` when there are none."""
+        self._aws, self._now = aws, now
         self.stack: Stack = aws.stack(stack_name)
-        self._documents = aws.documents(self.stack)
+        (self.fleet,) = chosen(aws.documents(self.stack), fleet)
         self._table = ControlTable(aws.dynamodb, self.stack.table)
 
-    def fleet(self, name: str) -> Fleet:
-        """Find a fleet; raises `OperatorError` for an unknown one."""
-        (found,) = chosen(self._documents, name)
-        return found
+    def only_observes(self) -> bool:
+        """Say whether the fleet's turns ask nothing anyway, a pause aside."""
+        control = replace(self._table.of(self.fleet.name), pause=None)
+        return control.permission(self.fleet.mode, self._now) is Permission.OBSERVE
 
-    def only_observes(self, name: str, now: datetime) -> bool:
-        """Say whether a fleet's turns ask nothing anyway, a pause aside."""
-        control = replace(self._table.of(name), pause=None)
-        return control.permission(self.fleet(name).mode, now) is Permission.OBSERVE
-
-    def preview(self, name: str, now: datetime) -> list[str]:
+    def preview(self) -> list[str]:
         """List what the newest turns of a fleet that does not act would have asked AWS for."""
-        records = self._aws.records(self.stack).newest(self.fleet(name).name, RECENT)
+        records = self._aws.records(self.stack).newest(self.fleet.name, RECENT)
         lines: list[str] = []
         for controller in Controller:
             turns = (r for r in records.of(controller) if r.rule != FAILED)
             turn = next(turns, None)
-            age_s = (now - turn.at).total_seconds() if turn else 0.0
+            age_s = (self._now - turn.at).total_seconds() if turn else 0.0
             if turn is None or age_s > STALE_TURN_S:
                 since = f"for {spoken(age_s)}" if turn else "yet"
                 lines.append(f"{controller}: not known, no turn has worked {since}")
@@ -60,35 +55,34 @@ class FleetControls:
             lines += [f"{controller} ({spoken(age_s)} ago): {wish}" for wish in wishes]
         return lines
 
-    def set_mode(self, name: str, mode: Mode, now: datetime) -> Control:
-        """Let a fleet's turns act, or only observe."""
-        seen = self._table.of(self.fleet(name).name)
-        wanted = replace(seen, mode=mode, mode_by=self._who(), mode_at=now)
-        return self._table.change(name, seen, wanted)
+    def set_mode(self, mode: Mode) -> Control:
+        """Let the fleet's turns act, or only observe."""
+        return self._change(mode=mode, mode_by=self._who(), mode_at=self._now)
 
-    def pause(self, name: str, lasting: timedelta, why: str, now: datetime) -> Control:
-        """Pause a fleet's turns for a time; raises `OperatorError` for none, or more than a day."""
+    def pause(self, lasting: timedelta, why: str) -> Control:
+        """Pause the fleet's turns; raises `OperatorError` for no time, or more than a day."""
         if not timedelta() < lasting <= LONGEST_PAUSE:
             raise OperatorError("a pause lasts longer than nothing and at most 24h: give --for")
         if not why.strip():
             raise OperatorError("give --why: status shows it while the fleet is paused")
         # The bytes of an argument that is no text arrive as halves of characters.
         why.encode()
-        seen = self._table.of(self.fleet(name).name)
-        pause = Pause(until=now + lasting, why=why.strip(), by=self._who(), at=now)
-        return self._table.change(name, seen, replace(seen, pause=pause))
+        until = self._now + lasting
+        return self._change(pause=Pause(until=until, why=why.strip(), by=self._who(), at=self._now))
 
-    def require_paused(self, name: str, now: datetime) -> Control:
-        """Read the control of a fleet that is paused; raises `OperatorError` for another one."""
-        seen = self._table.of(self.fleet(name).name)
-        if seen.pause is None or seen.pause.until <= now:
-            raise OperatorError(f"{name} is not paused")
-        return seen
+    def require_paused(self) -> None:
+        """Raise `OperatorError` for a fleet that is not paused."""
+        pause = self._table.of(self.fleet.name).pause
+        if pause is None or pause.until <= self._now:
+            raise OperatorError(f"{self.fleet.name} is not paused")
 
-    def resume(self, name: str, now: datetime) -> Control:
-        """End a pause; raises `OperatorError` when there is none."""
-        seen = self.require_paused(name, now)
-        return self._table.change(name, seen, replace(seen, pause=None))
+    def resume(self) -> Control:
+        """End a pause."""
+        return self._change(pause=None)
+
+    def _change(self, **changes: Any) -> Control:
+        seen = self._table.of(self.fleet.name)
+        return self._table.change(self.fleet.name, seen, replace(seen, **changes))
 
     def _who(self) -> str:
         with aws_errors("sts:GetCallerIdentity"):
@@ -128,21 +122,21 @@ class Leaving:
         keep_hooks: bool = False,
     ) -> None:
         """Read the fleet and plan."""
-        controls = FleetControls(aws, stack_name)
-        fleet = controls.fleet(name)
+        control = FleetControl(aws, stack_name, name, now)
+        fleet = control.fleet
         self._aws, self._fleet, self._keep_hooks = aws, name, keep_hooks
         self._reader = AutoScalingReader(aws.autoscaling, aws.ec2)
-        self._created = _created(controls.stack)
+        self._created = _created(control.stack)
         self.left: list[str] = []
         self._steps: list[tuple[str, Callable[[], object]]] = [
             (
                 f"{name} only observes from now on",
-                lambda: controls.set_mode(name, Mode.OBSERVE, now),
+                lambda: control.set_mode(Mode.OBSERVE),
             )
         ]
         groups = self._reader.describe([fleet.spot_group, fleet.on_demand_group])
         spot, on_demand = groups.get(fleet.spot_group), groups.get(fleet.on_demand_group)
-        backfilled = anyway or not controls.only_observes(name, now)
+        backfilled = anyway or not control.only_observes()
         if backfilled and not anyway:
             _make_before_break(spot, on_demand)
         ending = backfilled and on_demand is not None and on_demand.desired > on_demand.minimum
