@@ -19,6 +19,7 @@ def test_what_explain_answers(deployed: Stage) -> None:
     del deployed
     matches("explain.txt", answered("explain", "--since", "1h"))
     matches("explain_at.txt", answered("explain", "--at", "12:15", "--rule", "backfill"))
+    assert "NO TURN WORKED" not in answered("explain", "--at", "12:17"), "it is 12:18 now"
 
 
 def test_two_groups_before_there_is_a_stack(deployed: Stage) -> None:

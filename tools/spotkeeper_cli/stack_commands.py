@@ -251,7 +251,7 @@ def _period(at: str | None, since: float | None, now: datetime) -> tuple[datetim
         instant = parse_instant(at, now)
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint="--at") from error
-    return instant - AROUND, instant + AROUND
+    return instant - AROUND, min(instant + AROUND, now)
 
 
 @on_stack
