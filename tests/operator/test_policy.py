@@ -18,7 +18,7 @@ from spotkeeper.adapters.ec2.prices import on_demand_prices, spot_prices
 from spotkeeper.domain.doctor.facts import GroupFacts, Unseen
 from spotkeeper_operator.aws import Aws
 from spotkeeper_operator.control import Leaving
-from spotkeeper_operator.drill import Interruptions
+from spotkeeper_operator.drill import check, interrupt
 from tests.builders import NOON
 from tests.functions.conftest import ACCOUNT, TABLE, Stage, document
 from tests.operator.command import STACK, intercept, run
@@ -297,8 +297,8 @@ def everything(stage: Stage, out: Path) -> None:
     spot_prices(boto3.client("ec2"), ["us-east-1a/g5.xlarge"], NOON, NOON)
     on_demand_prices(boto3.client("pricing", region_name=REGION), ["g5.xlarge"], REGION)
     look_at_everything()
-    interruptions = Interruptions(boto3.client("fis", region_name=REGION), STACK)
-    interruptions.check(interruptions.start(ARNS["DrillRole.Arn"], ["i-1"]))
+    service = boto3.client("fis", region_name=REGION)
+    check(service, interrupt(service, STACK, ARNS["DrillRole.Arn"], ["i-1"]))
     Leaving(Aws(REGION), STACK, "main", stage.now, anyway=True).stop()
 
 

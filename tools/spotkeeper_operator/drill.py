@@ -31,62 +31,55 @@ TAG = "spotkeeper"
 _ENDED_BADLY = frozenset({"failed", "stopped", "cancelled"})
 
 
-class Interruptions:
-    """Starts interruptions, and says how they go."""
+def interrupt(fis: "FISClient", stack: str, role: str, instance_ids: Sequence[str]) -> str:
+    """Interrupt instances, with the ARN of FIS's role; answers the experiment's id.
 
-    def __init__(self, fis: "FISClient", stack: str) -> None:
-        """Take a typed client, and the stack's name, with which everything made is tagged."""
-        self._fis = fis
-        self._tags = {TAG: stack}
+    What is made is tagged with the stack's name, and no template is left behind.
+    """
+    _, partition, _, _, account, _ = role.split(":", 5)
+    arns = f"arn:{partition}:ec2:{fis.meta.region_name}:{account}:instance"
+    tags = {TAG: stack}
+    with aws_errors("fis:CreateExperimentTemplate"):
+        template = fis.create_experiment_template(
+            clientToken=str(uuid4()),
+            description="A drill of Spotkeeper",
+            roleArn=role,
+            stopConditions=[{"source": "none"}],
+            targets={
+                "instances": {
+                    "resourceType": "aws:ec2:spot-instance",
+                    "resourceArns": [f"{arns}/{i}" for i in instance_ids],
+                    "selectionMode": "ALL",
+                }
+            },
+            actions={
+                "interrupt": {
+                    "actionId": ACTION,
+                    "parameters": {"durationBeforeInterruption": NOTICE},
+                    "targets": {"SpotInstances": "instances"},
+                }
+            },
+            tags=tags,
+        )["experimentTemplate"]["id"]
+    try:
+        with aws_errors("fis:StartExperiment"):
+            started = fis.start_experiment(
+                clientToken=str(uuid4()), experimentTemplateId=template, tags=tags
+            )
+        return started["experiment"]["id"]
+    finally:
+        # An experiment that runs goes on without its template.
+        with aws_errors("fis:DeleteExperimentTemplate"):
+            fis.delete_experiment_template(id=template)
 
-    def start(self, role: str, instance_ids: Sequence[str]) -> str:
-        """Interrupt instances, with the ARN of FIS's role; answers the experiment's id.
 
-        No template is left behind.
-        """
-        _, partition, _, _, account, _ = role.split(":", 5)
-        arns = f"arn:{partition}:ec2:{self._fis.meta.region_name}:{account}:instance"
-        with aws_errors("fis:CreateExperimentTemplate"):
-            template = self._fis.create_experiment_template(
-                clientToken=str(uuid4()),
-                description="A drill of Spotkeeper",
-                roleArn=role,
-                stopConditions=[{"source": "none"}],
-                targets={
-                    "instances": {
-                        "resourceType": "aws:ec2:spot-instance",
-                        "resourceArns": [f"{arns}/{i}" for i in instance_ids],
-                        "selectionMode": "ALL",
-                    }
-                },
-                actions={
-                    "interrupt": {
-                        "actionId": ACTION,
-                        "parameters": {"durationBeforeInterruption": NOTICE},
-                        "targets": {"SpotInstances": "instances"},
-                    }
-                },
-                tags=self._tags,
-            )["experimentTemplate"]["id"]
-        try:
-            with aws_errors("fis:StartExperiment"):
-                started = self._fis.start_experiment(
-                    clientToken=str(uuid4()), experimentTemplateId=template, tags=self._tags
-                )
-            return started["experiment"]["id"]
-        finally:
-            # An experiment that runs goes on without its template.
-            with aws_errors("fis:DeleteExperimentTemplate"):
-                self._fis.delete_experiment_template(id=template)
-
-    def check(self, experiment: str) -> str:
-        """Answer the experiment's status; raises `OperatorError` when it ended badly."""
-        with aws_errors("fis:GetExperiment"):
-            state = self._fis.get_experiment(id=experiment)["experiment"]["state"]
-        if state["status"] in _ENDED_BADLY:
-            reason = state.get("reason") or "no reason given"
-            raise OperatorError(f"experiment {experiment} {state['status']}: {reason}")
-        return state["status"]
+def check(fis: "FISClient", experiment: str) -> None:
+    """Raise `OperatorError` for an experiment that ended badly."""
+    with aws_errors("fis:GetExperiment"):
+        state = fis.get_experiment(id=experiment)["experiment"]["state"]
+    if state["status"] in _ENDED_BADLY:
+        reason = state.get("reason") or "no reason given"
+        raise OperatorError(f"experiment {experiment} {state['status']}: {reason}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -227,17 +220,17 @@ class Drill:
         role = self._role()
         self._acting(waiting.clock())
         instances, stood_in = self._serving(count)
-        interruptions = Interruptions(self._aws.client("fis"), self._stack.name)
+        fis = self._aws.client("fis")
         story = Story(
             fleet=self._fleet.name,
             instances=tuple(i.instance_id for i in instances),
             started=waiting.clock(),
         )
-        experiment = interruptions.start(role, story.instances)
+        experiment = interrupt(fis, self._stack.name, role, story.instances)
         while waiting.clock() - story.started < waiting.longest and not story.over:
             waiting.progress(story)
             waiting.sleep(LOOK_EVERY_S)
-            interruptions.check(experiment)
+            check(fis, experiment)
             story = self._look(story, stood_in, waiting.clock())
         waiting.progress(story)
         return self._drilled(story, waiting)
