@@ -137,8 +137,9 @@ def local_aws(cloud: Cloud, time: VirtualTime) -> Iterator[Tables]:
         mock_aws(),
         faster_moto(),
         answering(known),
-        # Queues send and delay their messages in virtual time.
+        # Queues send, delay and drop their messages in virtual time: moto drops those of four days.
         patch.object(sqs_models, "unix_time_millis", lambda: 1000.0 * _unix_s(cloud, time)),
+        patch.object(sqs_models, "unix_time", lambda: _unix_s(cloud, time)),
         _own_session(),
     ):
         yield tables
