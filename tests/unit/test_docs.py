@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from spotkeeper.border.fleet_document import SECTIONS, FleetDocument
+from spotkeeper.domain.failure import FailureClass
 from spotkeeper.domain.load import history
 from spotkeeper.domain.sizing import shadows, size
 from spotkeeper.observability import COUNTS, LEVELS
@@ -21,6 +22,7 @@ DOCUMENTS = [*TOP, *sorted(ROOT.glob("docs/**/*.md"))]
 LINK = re.compile(r"\]\((?!https?:)([^)#\s]*)#?([^)\s]*)\)")
 SETTINGS = (ROOT / "docs/settings.md").read_text(encoding="utf-8")
 MONITORING = (ROOT / "docs/monitoring.md").read_text(encoding="utf-8")
+OPERATIONS = (ROOT / "docs/operations.md").read_text(encoding="utf-8")
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 ARCHITECTURE = (ROOT / "docs/architecture.md").read_text(encoding="utf-8")
 
@@ -49,9 +51,24 @@ def test_the_table_has_every_field_of_the_document() -> None:
     assert described == sections | (FleetDocument.model_fields.keys() - SECTIONS.keys())
 
 
+def test_every_setting_is_read() -> None:
+    code = "".join(
+        path.read_text(encoding="utf-8")
+        for path in PACKAGE.rglob("*.py")
+        if "settings" not in path.parts
+    )
+    fields = {field for section in SECTIONS.values() for field in section.model_fields}
+    assert {field for field in fields if not re.search(rf"\.{field}\b", code)} == set()
+
+
 def test_the_page_of_findings_is_what_make_docs_writes() -> None:
     """Stale when a check was changed and `make docs` was not run."""
     assert (ROOT / "docs/findings.md").read_text(encoding="utf-8") == findings_page()
+
+
+def test_every_failure_class_has_its_row() -> None:
+    table = OPERATIONS.split("\n## Failure classes\n")[1].split("\n## ")[0]
+    assert [row[0] for row in rows(table)[2:]] == [*FailureClass]
 
 
 def test_every_metric_is_described() -> None:

@@ -8,7 +8,7 @@ from aws_lambda_powertools.metrics import EphemeralMetrics, MetricUnit
 
 from spotkeeper.domain.decision import Controller, DecisionRecord
 from spotkeeper.domain.doctor.finding import Finding, Severity
-from spotkeeper.domain.failure import FailureClass
+from spotkeeper.domain.failure import FailureClass, Remedy, remedy
 from spotkeeper.domain.permission import Permission
 from spotkeeper.ports import FleetError
 from spotkeeper.turns.keep_jobs import JobTurn
@@ -47,9 +47,7 @@ GROUP_MISSING = "group-missing"
 _ALARM_METRICS: Mapping[str, frozenset[str]] = {
     "ConfigurationFailure": frozenset(
         {
-            FailureClass.CONFIGURATION,
-            FailureClass.PERMISSION,
-            FailureClass.BOOTSTRAP,
+            *(each for each in FailureClass if remedy(each) is Remedy.BACKFILL_CAPPED),
             ADOPTING,
             UNPROVEN,
             GROUP_MISSING,
