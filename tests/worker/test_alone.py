@@ -69,6 +69,7 @@ def test_it_sends_its_own_logs_and_looks_at_a_request_queue(
     assert "queue" not in {thread.name for thread in threading.enumerate()}
 
 
+@pytest.mark.make_e2e
 def test_it_drains_and_completes_its_hooks(machine: FakeMachine, server: FakeServer) -> None:
     machine.launch()
     with Alone("gpu-0", **QUICK) as worker:
@@ -94,6 +95,7 @@ def test_permissions_that_boto3_cannot_get_are_named(monkeypatch: pytest.MonkeyP
         BotoChain(None, {}).get(time.time())
 
 
+@pytest.mark.make_e2e
 def test_once_it_is_closed_it_looks_at_no_gpu(
     server: FakeServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -104,6 +106,7 @@ def test_once_it_is_closed_it_looks_at_no_gpu(
     until(lambda: "gpu" not in {thread.name for thread in threading.enumerate()}, "it has ended")
 
 
+@pytest.mark.make_e2e
 def test_what_is_refused_leaves_nothing_behind(tmp_path: Path) -> None:
     folders = {"run_dir": tmp_path / "run", "spool_dir": tmp_path / "spool"}
     onprem: dict[str, Any] = {"cluster": "onprem", "region": "us-east-1", **QUICK, **folders}
@@ -115,6 +118,7 @@ def test_what_is_refused_leaves_nothing_behind(tmp_path: Path) -> None:
             Alone("gpu-1", **onprem)
 
 
+@pytest.mark.make_e2e
 def test_what_nobody_catches_is_one_line() -> None:
     """Its exit code is that of any uncaught error."""
     script = """

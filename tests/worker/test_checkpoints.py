@@ -51,6 +51,7 @@ for kill in range(1, 1000):
 """
 
 
+@pytest.mark.make_e2e
 def test_a_kill_at_any_call_leaves_whole_checkpoints_and_never_goes_back(tmp_path: Path) -> None:
     command = [sys.executable, "-c", KILLED_ANYWHERE, str(tmp_path)]
     ran = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)

@@ -68,6 +68,7 @@ def test_a_disk_that_is_looked_at_is_not_written(
     assert asked == ["-o", "ro,noload", "/dev/nvme1n1", str(tmp_path / "proof")]
 
 
+@pytest.mark.make_e2e
 @pytest.mark.skipif(
     os.geteuid() != 0 or not Path("/sbin/mkfs.ext4").exists(), reason="needs root and e2fsprogs"
 )

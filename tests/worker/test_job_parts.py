@@ -132,6 +132,7 @@ def test_code_that_cannot_be_unpacked_is_named(tmp_path: Path, archive: bytes) -
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.make_e2e
 def test_code_of_git_is_the_commit(tmp_path: Path) -> None:
     def git(*arguments: str) -> str:
         named = ["-c", "user.name=a", "-c", "user.email=a@example.org"]
@@ -165,6 +166,7 @@ def ended(script: str, tmp_path: Path, user: User | None = None) -> tuple[Comman
     return run, run.poll()
 
 
+@pytest.mark.make_e2e
 @pytest.mark.parametrize(
     ("script", "code"),
     [
@@ -186,12 +188,14 @@ def test_a_command_that_does_not_exist_ends_with_127_and_says_so(tmp_path: Path)
     assert b"no-such-command cannot be started" in run.tail
 
 
+@pytest.mark.make_e2e
 def test_the_last_64_kib_of_a_great_output_are_kept(tmp_path: Path) -> None:
     run, _ = ended("print('x' * 5_000_000); print('the end')", tmp_path)
     assert len(run.tail) == 64 * 1024
     assert run.tail.endswith(b"x\nthe end\n")
 
 
+@pytest.mark.make_e2e
 def test_nothing_of_the_command_is_left(tmp_path: Path) -> None:
     script = "import subprocess, sys; child = subprocess.Popen(['sleep', '600']); print(child.pid)"
     run, _ = ended(script, tmp_path)
@@ -203,6 +207,7 @@ def state(pid: int) -> str:
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
 
 
+@pytest.mark.make_e2e
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root changes to another user")
 def test_the_command_runs_as_the_job_s_user_who_owns_the_folder(tmp_path: Path) -> None:
     user = User.named("nobody")

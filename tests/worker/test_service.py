@@ -169,6 +169,7 @@ def stopped(made: Service) -> Callable[[], bool]:
     return lambda: not made.counted(Workers(expected=0)).busy
 
 
+@pytest.mark.make_e2e
 def test_on_drain_runs_once_and_is_waited_for(tmp_path: Path) -> None:
     said, go = tmp_path / "said", tmp_path / "go"
     # Ends by itself where the test fails.
@@ -203,6 +204,7 @@ def test_on_drain_does_not_run(tmp_path: Path, leave: Leave, served: bool) -> No
     assert not (tmp_path / "ran").exists()
 
 
+@pytest.mark.make_e2e
 @pytest.mark.parametrize(
     ("command", "why"),
     [(["false"], "false failed with status 1"), (["/no/such"], "/no/such could not be started")],

@@ -241,6 +241,7 @@ def test_a_child_does_not_hold_its_parent_s_name(run_dir: Path) -> None:
             os.killpg(parent.pid, 9)
 
 
+@pytest.mark.make_e2e
 def test_what_somebody_wrote_wrongly_counts_as_busy(run_dir: Path) -> None:
     """A worker in another language that has not written its line may be serving."""
     command = f"exec 9> {run_dir}/workers/other; flock 9; echo hello >&9; echo up; read line"
