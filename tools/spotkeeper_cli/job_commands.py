@@ -81,7 +81,7 @@ def logs(
     on: OnStack,
     name: Name,
     follow: Annotated[
-        bool, typer.Option("-f", "--follow", help="Go on with what is printed.")
+        bool, typer.Option("-f", "--follow", help="Continue with new output.")
     ] = False,
 ) -> None:
     """Show the last 200 lines that a job's command has printed."""

@@ -55,7 +55,7 @@ RULE_NAMES = (
     "square-root, spotkeeper, clairvoyant"
 )
 
-Seed = Annotated[int, typer.Option(min=0, help="Of random choices.")]
+Seed = Annotated[int, typer.Option(min=0, help="Seed of the random choices.")]
 OnPrem = Annotated[int, typer.Option(min=0, help="Workers of your own, outside AWS.")]
 
 
@@ -79,7 +79,7 @@ def backtest(
     ] = None,
     tick: Annotated[float, duration("Resolution; at most 10m.", least=1, most=600)] = 30.0,
     cold_start: ColdStart = 120.0,
-    warm_start: Annotated[float | None, duration("The same, from the warm pool.")] = None,
+    warm_start: Annotated[float | None, duration("Launch to serving, from the warm pool.")] = None,
     warm_pool: Annotated[int, typer.Option(help="Stopped on-demand instances.")] = 0,
     notice: Annotated[float, duration("Warning before a loss; 0 is none.")] = 0.0,
     notice_lost: Annotated[float, typer.Option(help="Share of warnings that get lost.")] = 0.0,
@@ -100,7 +100,7 @@ def backtest(
     json: JsonFile = None,
     report: ReportFile = None,
     set: Annotated[
-        list[str] | None, typer.Option(metavar="NAME=VALUE", help="A policy's setting.")
+        list[str] | None, typer.Option(metavar="NAME=VALUE", help="Setting of a policy.")
     ] = None,
     job: Annotated[
         bool,
@@ -201,7 +201,7 @@ def demo(
         Path | None, typer.Option(help="Market trace; without it one is generated.")
     ] = None,
     requests: Annotated[
-        Path | None, typer.Option(help="Request trace, begun again when it is shorter.")
+        Path | None, typer.Option(help="Request trace; repeated if it is too short.")
     ] = None,
     mean_rate: MeanRate = None,
     hours: Annotated[float, typer.Option(min=0.1, help="How many virtual hours.")] = 24.0,
@@ -267,7 +267,7 @@ def replay(
         typer.Option(help="Workers of an instance. Default: 1, and on a market as many as fit it."),
     ] = None,
     slots: Annotated[
-        int, typer.Option(min=1, help="Requests that a worker serves at once, each the slower.")
+        int, typer.Option(min=1, help="Requests that a worker serves at once, which slows each.")
     ] = 1,
     onprem: OnPrem = 0,
     queue_known: Annotated[
@@ -287,7 +287,7 @@ def replay(
     json: JsonFile = None,
     report: ReportFile = None,
     market: Annotated[
-        Path | None, typer.Option(help="Spot market: run both checkers on it too, same requests.")
+        Path | None, typer.Option(help="Spot market on which both checkers run, too.")
     ] = None,
 ) -> None:
     """Replay requests with every sizing rule: which keep the promise, with how many workers."""
@@ -390,7 +390,7 @@ def convert(
         bool | None, typer.Option(help="Whether 1 means not available. Default: by the file.")
     ] = None,
 ) -> None:
-    """Convert the public formats, the zones of one market together, to a market trace."""
+    """Convert public recordings, the zones of one market together, to a market trace."""
     from spotkeeper_lab.files import name_of
     from spotkeeper_lab.traces.export import TraceReading, read_public_traces
     from spotkeeper_lab.traces.market import MarketError
@@ -408,24 +408,24 @@ def export(
         Path | None, typer.Option(help="Decision records, one a line, as the demo writes them.")
     ] = None,
     fleet: Annotated[
-        str | None, typer.Option(help="Or: a fleet of a deployed stack, by its table.")
+        str | None, typer.Option(help="A fleet of a deployed stack, instead of --records.")
     ] = None,
     table: Annotated[
-        str | None, typer.Option(help="The table by its name, in place of the stack's.")
+        str | None, typer.Option(help="The name of the table, instead of the stack's.")
     ] = None,
     activities: Annotated[
         Path | None,
         typer.Option(help="Answer of `aws autoscaling describe-scaling-activities`: zones."),
     ] = None,
     group: Annotated[
-        str | None, typer.Option(help="Or: the spot group whose activities are read.")
+        str | None, typer.Option(help="The spot group whose activities to read, instead.")
     ] = None,
     instance_type: Annotated[str, typer.Option(help="Names the pools: zone/type.")] = "any",
     stack: Stack = "spotkeeper",
     region: Region = None,
     profile: Profile = None,
 ) -> None:
-    """Make a market trace of what a running fleet saw of its market."""
+    """Make a market trace from the decision records of a running fleet."""
     from spotkeeper_lab.files import name_of
     from spotkeeper_lab.traces import export as seen
     from spotkeeper_lab.traces.market import MarketError
@@ -468,7 +468,7 @@ lab = typer.Typer(name="lab", no_args_is_help=True, help="A local AWS in which s
 
 @lab.command()
 def up(
-    port: Annotated[int, typer.Option(min=1024, max=65535, help="Of the one endpoint.")] = 4566,
+    port: Annotated[int, typer.Option(min=1024, max=65535, help="Port of the endpoint.")] = 4566,
     auth: Annotated[bool, typer.Option(help="Enforce roles and policies.")] = True,
     desired: Annotated[int, typer.Option(min=0, help="Spot instances to begin with.")] = 3,
     capacity: Annotated[

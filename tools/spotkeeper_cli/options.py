@@ -48,11 +48,12 @@ Region = Annotated[
     str | None, typer.Option("--region", envvar="AWS_REGION", help="Default: the profile's.")
 ]
 Profile = Annotated[
-    str | None, typer.Option("--profile", envvar="AWS_PROFILE", help="Of your AWS configuration.")
+    str | None,
+    typer.Option("--profile", envvar="AWS_PROFILE", help="Profile of your AWS configuration."),
 ]
 FleetName = Annotated[str | None, typer.Option("--fleet", help="One fleet. Default: all.")]
 Report = Annotated[
-    Path | None, typer.Option("--report", metavar="FILE", help="Draw it as a page, too.")
+    Path | None, typer.Option("--report", metavar="FILE", help="Write an HTML page, too.")
 ]
 
 
@@ -70,7 +71,9 @@ JsonFile = Annotated[
 ReportFile = Annotated[Path | None, typer.Option("--report", help="Write an HTML report.")]
 MeanRate = Annotated[
     float | None,
-    typer.Option(help="Requests a second of a trace of rates, on average. Default: as it says."),
+    typer.Option(
+        help="Requests a second of a trace of rates, on average. Default: as in the file."
+    ),
 ]
 Since = Annotated[float | None, duration("Start this long ago: 20m, 3h, 7d.", "--since", least=1)]
 

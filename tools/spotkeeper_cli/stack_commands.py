@@ -210,7 +210,7 @@ def explain(
         str | None, typer.Option("--rule", help="Only turns that this rule decided.")
     ] = None,
     job: Annotated[
-        str | None, typer.Option("--job", metavar="NAME", help="The steps of a job, all of them.")
+        str | None, typer.Option("--job", metavar="NAME", help="All steps of a job.")
     ] = None,
     report: Report = None,
 ) -> None:
@@ -280,7 +280,7 @@ def doctor(
         str | None, typer.Option("--spot-group", help="Before there is a stack: a group to adopt.")
     ] = None,
     on_demand_group: Annotated[
-        str | None, typer.Option("--on-demand-group", help="And the one that fills its gaps.")
+        str | None, typer.Option("--on-demand-group", help="The on-demand group to adopt with it.")
     ] = None,
     spot_max: Annotated[
         int, typer.Option("--spot-max", min=0, help="SpotMax of the stack that you plan.")
@@ -289,7 +289,7 @@ def doctor(
         int, typer.Option("--on-demand-max", min=0, help="OnDemandMax of the stack that you plan.")
     ] = 20,
 ) -> None:
-    """Find what is wrong: exit code 0 for nothing, 1 for warnings and unknowns, 2 for errors."""
+    """Find problems; exit code 0 for none, 1 for warnings and unknowns, 2 for errors."""
     from spotkeeper.domain.doctor.finding import exit_code
     from spotkeeper_operator.doctor import doctor_text, examine_groups, examine_stack
 
@@ -322,7 +322,7 @@ def cost(
     ] = False,
     report: Report = None,
 ) -> None:
-    """Show what the fleets cost, USD, and on demand; exit code 1 if a part of it is not known."""
+    """Show what the fleets cost in USD, and on demand; exit code 1 if a part is not known."""
     from spotkeeper_operator.cost import By, cost_json, cost_page, cost_text, read_cost
 
     if by is not None and by not in set(By):
@@ -376,7 +376,7 @@ def observed(
         float, typer.Option(min=0.01, max=1.0, help="Spot price over on-demand price.")
     ] = 0.30,
 ) -> None:
-    """Show the requests it would have made, and its hours beside those that ran."""
+    """Show what observing fleets would have requested, and the hours against the real ones."""
     from spotkeeper_operator.observed import read_observed, report_json, report_text
 
     now = on.now
@@ -395,10 +395,10 @@ def drill(
     timeout: Annotated[float, duration("Wait at most this long.", "--timeout", least=60)] = 1800.0,
     report: Report = None,
 ) -> None:
-    """Have AWS interrupt spot instances, and show when the fleet is as it was before.
+    """Have AWS interrupt spot instances, and show when the fleet has recovered.
 
     AWS Fault Injection Service warns and interrupts as AWS does; deploy the stack with
-    Drills=true first. Exit code 1 if something had not happened after --timeout.
+    Drills=true first. Exit code 1 if the fleet has not recovered after --timeout.
     """
     from spotkeeper import wiring
     from spotkeeper_operator.drill import (

@@ -60,7 +60,7 @@ class Fleet:
     name: str
     spot_group: Annotated[str, group_name("Auto Scaling group that launches spot")]
     on_demand_group: Annotated[
-        str, group_name("the one that launches on-demand; another than `spot_group`")
+        str, group_name("Auto Scaling group that launches on-demand; not `spot_group`")
     ]
     mode: Annotated[
         Mode,
@@ -74,7 +74,7 @@ class Fleet:
         int,
         Setting(
             "processes that serve on one instance",
-            "a machine runs several",
+            "an instance runs several",
             unit="workers",
             least=1,
             most=1000,
@@ -93,10 +93,9 @@ class Fleet:
     onprem_workers: Annotated[
         int,
         Setting(
-            "workers of your own: those that log serve before the cloud does, no more than this "
-            "number; those missing are counted, never touched. 0: as many as log, and none is "
-            "missed",
-            "you have some",
+            "workers of your own, which serve before the cloud does: at most this many count, and "
+            "missing ones are reported. 0: as many as send logs, and none is reported",
+            "you have machines of your own",
             unit="workers",
             least=0,
             most=10_000,

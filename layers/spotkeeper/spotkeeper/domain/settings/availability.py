@@ -35,7 +35,7 @@ class AvailabilityPolicy:
         int,
         instances(
             "the most backfill while spot fails for a reason that more capacity does not cure",
-            "outages of your own making must not be served",
+            "a broken release of yours must not cost on-demand (0)",
         ),
     ] = 2
     busy_patience_s: Annotated[
@@ -48,7 +48,7 @@ class AvailabilityPolicy:
     notice_s: Annotated[
         int,
         seconds(
-            "how long before AWS takes an instance it warns; 0: no warning reaches this fleet",
+            "how long AWS warns before it takes an instance; 0: this fleet receives no warnings",
             "interruption events are not delivered (0); consider `elevated_risk_s`, too",
             most=3600,
         ),
@@ -76,10 +76,10 @@ class AvailabilityPolicy:
         int,
         seconds(
             "with `elevated_risk_s`: keep spares until enough instances are in pools that have "
-            "held the fleet for this time, times the share of the pools that hold no more "
-            "instances than there are spares "
+            "held the fleet for this time; the fewer pools the spares could replace, the less "
+            "time "
             "([why](decisions/0008-a-spare-stays-where-it-covers.md))",
-            "a spare is dear (shorter; 0: gone with the elevated risk)",
+            "a spare is expensive (shorter; 0: released with the elevated risk)",
         ),
     ] = 28_800
     early_replacement: Annotated[
@@ -93,7 +93,7 @@ class AvailabilityPolicy:
         RebalanceMeaning,
         Setting(
             "what a rebalance recommendation means: `ignore`, or `at_risk` like a warning",
-            "it has proved right in your pools",
+            "recommendations have proved right in your pools",
         ),
     ] = RebalanceMeaning.IGNORE
     suspend_az_rebalance: Annotated[
@@ -127,7 +127,7 @@ class AvailabilityPolicy:
         seconds(
             "where on-demand is warm: how long before a warned instance is gone its backfill "
             "should serve; the longest of the last five warm starts is added "
-            "([why](decisions/0007-backfill-just-in-time.md)); 120 and more: at once",
+            "([why](decisions/0007-backfill-just-in-time.md)); at 120 or more, at once",
             "workers stop accepting requests earlier (longer)",
         ),
     ] = 15

@@ -9,11 +9,10 @@ _OF_A_GROUP = "[\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]"
 group_name = partial(Setting, unit="name", pattern=f"^{_OF_A_GROUP}{{1,255}}$")
 request_queue = partial(
     Setting,
-    "queue that the workers take requests from; its length is looked at: an SQS queue, "
-    "`amazon-mq://BROKER/VHOST/QUEUE` (the vhost `/` is `%2F`), whose figures CloudWatch has a"
-    " minute or two later, or `rabbitmq://VHOST/QUEUE` or `redis://DATABASE/QUEUE` on a "
-    "broker of your own, which [an agent looks at](workers.md#rabbitmq). Set by the stack's "
-    "`RequestQueueName`",
+    "queue that the workers take requests from; Spotkeeper reads its length. An SQS queue; "
+    "`amazon-mq://BROKER/VHOST/QUEUE` (the vhost `/` is `%2F`), through CloudWatch and a minute or "
+    "two late; or `rabbitmq://VHOST/QUEUE` or `redis://DATABASE/QUEUE` on a broker of your own, "
+    "which [an agent reads](workers.md#rabbitmq). Set by the stack's `RequestQueueName`",
     "you have one: [to zero and back](sizing.md#to-zero-and-back)",
     unit="URL",
     pattern=(

@@ -21,7 +21,7 @@ class Bounds:
     on_demand_max: Annotated[
         int,
         instances(
-            "most backfill: the bill's upper bound on a bad day",
+            "most on-demand instances as backfill; limits the bill on a bad day",
         ),
     ]
 
@@ -36,7 +36,7 @@ class Objective:
     wait_s: Annotated[
         float,
         seconds(
-            "requests are to start within this wait; 0 or no `objective` at all: "
+            "requests should start within this wait; with 0, or without an `objective`, "
             "`target_load_rate` sizes the fleet",
             "[choosing an objective](sizing.md#choosing-an-objective)",
             most=3600,
@@ -45,7 +45,7 @@ class Objective:
     share: Annotated[
         float,
         Setting(
-            "share of the requests that do",
+            "share of the requests that should",
             least=0.5,
             most=0.9999,
         ),
@@ -53,7 +53,7 @@ class Objective:
     start_up_s: Annotated[
         int,
         seconds(
-            "how long an instance takes to serve, until launches of the fleet tell",
+            "time from launch to serving, until launches of the fleet show it",
             "the first launches take longer",
             least=1,
             most=3600,
@@ -68,21 +68,21 @@ class SizingPolicy:
     enabled: Annotated[
         bool,
         Setting(
-            "false: somebody else sets the spot group's desired capacity",
+            "false: Spotkeeper does not set the spot group's desired capacity",
             "a schedule or a scaling policy does it",
         ),
     ] = True
     target_load_rate: Annotated[
         float,
         share(
-            "without an objective: share of their time that workers are to be busy",
+            "without an objective: share of their time that workers should be busy",
             "waits are too long (lower) or workers idle (higher)",
         ),
     ] = 0.7
     window_s: Annotated[
         int,
         seconds(
-            "how far back load is read",
+            "how far back the load is measured",
             "requests take minutes (longer)",
             least=60,
             most=3600,
@@ -92,7 +92,7 @@ class SizingPolicy:
     scale_in_after_s: Annotated[
         int,
         seconds(
-            "without an objective: down only to the most that this long needed",
+            "without an objective: shrink only to the highest need of this time",
             "starts are slow or traffic bursts (longer)",
         ),
     ] = 900
@@ -101,7 +101,7 @@ class SizingPolicy:
         float,
         Setting(
             "a turn adds at most this share of the spot instances, or 10 where that is more",
-            "crowds arrive within a minute (higher)",
+            "load rises within a minute (higher)",
             unit="share",
             above=0,
             most=100,
@@ -111,7 +111,7 @@ class SizingPolicy:
     stale_after_s: Annotated[
         int,
         seconds(
-            "newest log older than this: hold",
+            "hold the size while the newest log is older than this",
             "requests are rare (longer)",
             least=30,
             most=3600,
@@ -121,9 +121,9 @@ class SizingPolicy:
     quiet_after_s: Annotated[
         int,
         seconds(
-            "after this time without a request and with an empty request queue: down to "
-            "`bounds.spot_min`",
-            "starts are slow (longer), idle instances dear (shorter)",
+            "shrink to `bounds.spot_min` after this time without a request and with an empty "
+            "request queue",
+            "starts are slow (longer), idle instances are expensive (shorter)",
             least=300,
         ),
     ] = 600

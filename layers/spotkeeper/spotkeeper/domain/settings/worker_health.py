@@ -15,17 +15,20 @@ class WorkerHealthPolicy:
     silent_after_s: Annotated[
         int,
         seconds(
-            "a worker that finished nothing for this long while its peers did is silent",
+            "a worker is silent after this time without a finished request, while its peers "
+            "finish some",
             "requests take minutes (longer)",
             least=60,
             most=3600,
         ),
     ] = 300
-    failing_share: Annotated[float, share("share of its requests that failed")] = 0.9
+    failing_share: Annotated[
+        float, share("replace a worker if this share of its requests failed")
+    ] = 0.9
     failing_requests: Annotated[
         int,
         Setting(
-            "judge a worker only after it finished this many",
+            "judge a worker by its failures only after this many requests",
             unit="requests",
             least=1,
         ),
@@ -34,7 +37,7 @@ class WorkerHealthPolicy:
     slow_factor: Annotated[
         float,
         Setting(
-            "a worker this many times slower than its peers is ill",
+            "replace a worker that is this many times slower than its peers",
             "instance types differ much in speed (higher)",
             unit="times",
             above=1,
@@ -44,7 +47,7 @@ class WorkerHealthPolicy:
     slow_requests: Annotated[
         int,
         Setting(
-            "judge a worker only after it finished this many",
+            "judge a worker by its speed only after this many requests",
             unit="requests",
             least=1,
         ),
@@ -52,7 +55,7 @@ class WorkerHealthPolicy:
     replacements_per_hour: Annotated[
         int,
         instances(
-            "budget of the fleet",
+            "most instances that the fleet replaces in an hour",
             "the fleet is large",
         ),
     ] = 2
