@@ -196,7 +196,7 @@ def test_the_newest_look_counts_in_whichever_order_they_come(agents: AgentReques
 
 def test_an_old_look_is_none(agents: AgentRequestQueues) -> None:
     agents.keep([seen(121, 0)])
-    with pytest.raises(Unavailable, match="no agent has looked at it for 121 s"):
+    with pytest.raises(Unavailable, match="no agent has reported its length for 121 s"):
         agents.length(OWN_QUEUE)
 
 

@@ -143,7 +143,7 @@ def test_a_fleet_whose_agent_went_silent_does_not_sleep(stage_of: StageOf) -> No
     quiet.looks = False
     quiet.turns(15)
     assert quiet.desired >= 1
-    assert "no agent has looked at it for" in quiet.record["reason"]
+    assert "no agent has reported its length for" in quiet.record["reason"]
     assert "request-queue-unread" in quiet.record["alarms"]
 
 

@@ -66,7 +66,7 @@ ERRORS = {
     "InvalidClientTokenId": "The security token included in the request is invalid",
     "Throttling": "Rate exceeded",
 }
-NO_GOOD = "log in again: these credentials are no good any more"
+NO_GOOD = "log in again: these credentials are not valid any more"
 
 
 def test_no_credentials_expired_ones_and_calls_that_are_throttled(
@@ -230,7 +230,7 @@ def test_two_operators_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     # The second looked before the first spoke.
     monkeypatch.setattr(ControlTable, "of", lambda *_: Control())
     told = refused("pause", "main", "--for", "2h", "--why", "the second")
-    assert told == "error: another operator has just changed main: look at status, then again"
+    assert told == "error: another operator has just changed main: look at status, then try again"
     monkeypatch.undo()
 
 

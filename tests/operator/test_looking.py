@@ -131,8 +131,8 @@ def test_a_fleet_whose_document_is_wrong_is_named_and_not_said_to_be_unknown(
     deployed.put("main", '{"version": 1}')
     for command in ("status", "explain", "doctor", "cost"):
         told = refused(command, "--fleet", "main")
-        assert told.startswith("error: fleet main is not turned: fleet document main: bounds: ")
-    assert refused("mode", "main", "observe").startswith("error: fleet main is not turned: ")
+        assert told.startswith("error: fleet main has no turns: fleet document main: bounds: ")
+    assert refused("mode", "main", "observe").startswith("error: fleet main has no turns: ")
     for command in ("explain", "observe report", "types"):
         code, out, err = run(*command.split())
         assert (code, err.count("fleet document main: bounds: Field required")) == (1, 1)

@@ -156,4 +156,4 @@ def test_the_command_on_a_stack(kept: Stage) -> None:
     assert only["logs"] > 0
     text = answered("types")
     assert "g5.xlarge" in text
-    assert "sets no weights" in " ".join(text.split())
+    assert "do not set it in a group" in " ".join(text.split())

@@ -1,4 +1,4 @@
-"""The command reference, docs/commands.md, as the commands tell it: `make reference`."""
+"""The command reference, docs/commands.md, from the commands themselves: `make reference`."""
 
 import sys
 from collections.abc import Iterator
@@ -10,10 +10,14 @@ from spotkeeper_cli.main import app
 
 HEAD = """# Commands
 
-Written from the command line itself by `make reference`; `spotkeeper COMMAND --help` says the same.
-Durations are `90s`, `20m`, `2h`, `7d` or seconds; times without a zone are UTC. Exit codes: 0 well,
-1 what was asked about is not well, 2 a mistake, or what a command needs is not there. `doctor`: 1
-for warnings, and for what it may not look at; 2 for errors.
+`make reference` generates this page; `spotkeeper COMMAND --help` shows the same. Durations are
+`90s`, `20m`, `2h`, `7d` or seconds. Times without a zone are UTC.
+
+| exit code | means |
+|---|---|
+| 0 | success |
+| 1 | the answer shows a problem; for `doctor`, warnings or facts that it could not read |
+| 2 | wrong usage, or something that the command needs is missing; for `doctor`, errors |
 """
 
 
@@ -42,7 +46,7 @@ def _section(name: str, command: Any) -> str:
     if options:
         context = command.make_context(name, [], resilient_parsing=True)
         rows = "".join(f"| `{_spelled(it, context)}` | {_cell(it)} |\n" for it in options)
-        text += f"\n| option | is |\n|---|---|\n{rows}"
+        text += f"\n| option | meaning |\n|---|---|\n{rows}"
     return text
 
 

@@ -128,7 +128,7 @@ def chosen(documents: FleetDocuments, name: str | None) -> "Sequence[Fleet]":
     found = [fleet for fleet in documents.fleets if fleet.name == name]
     if not found and name in documents.names:
         wrong = "; ".join(str(error) for error in documents.errors)
-        raise OperatorError(f"fleet {name} is not turned: {wrong}")
+        raise OperatorError(f"fleet {name} has no turns: {wrong}")
     if not found:
         known = ", ".join(fleet.name for fleet in documents.fleets) or "none"
         raise OperatorError(f"there is no fleet {name}; the stack has: {known}")

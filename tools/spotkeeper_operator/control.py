@@ -62,7 +62,7 @@ class FleetControl:
     def pause(self, lasting: timedelta, why: str) -> Control:
         """Pause the fleet's turns; raises `OperatorError` for no time, or more than a day."""
         if not timedelta() < lasting <= LONGEST_PAUSE:
-            raise OperatorError("a pause lasts longer than nothing and at most 24h: give --for")
+            raise OperatorError("give --for: a pause lasts more than 0 s, and at most 24h")
         if not why.strip():
             raise OperatorError("give --why: status shows it while the fleet is paused")
         # The bytes of an argument that is no text arrive as halves of characters.

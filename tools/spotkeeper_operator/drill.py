@@ -298,9 +298,9 @@ class Drill:
 STEPS = (
     ("warned", "warned", "a turn knows of the warning"),
     ("asked", "asked", "a replacement is requested"),
-    ("gone", "gone", "the interrupted have ended"),
+    ("gone", "gone", "the interrupted instances have ended"),
     ("whole", "whole", "as much serves as before, without them"),
-    ("back", "back on spot", "spot alone serves as much, and what stood in is gone"),
+    ("back", "back on spot", "spot alone serves as much; backfill is released"),
 )
 
 

@@ -157,7 +157,7 @@ def types_text(found: list[FleetTypes]) -> str:
         labelled(
             "speed",
             "service times of the same minutes, against the type with the most logs. Below "
-            f"{TRUSTED} logs it is drawn towards 1; ? where a type never served beside another.",
+            f"{TRUSTED} logs it is averaged with 1; ? where a type never served beside another.",
             indent=0,
         )
         + labelled(
@@ -165,8 +165,8 @@ def types_text(found: list[FleetTypes]) -> str:
         )
         + labelled(
             "weight",
-            "what an instance serves, the least 10. It is a figure to choose types by: Spotkeeper "
-            "sets no weights, and counts instances, not units.",
+            "how much an instance serves; the slowest type has 10. Use it to choose types, and do "
+            "not set it in a group: Spotkeeper counts instances.",
             indent=0,
         )
     )

@@ -111,7 +111,7 @@ def report(turn: TurnReport, document_errors: Sequence[FleetError] = ()) -> dict
     if errors:
         # What calls the function sees the message alone, without the errors within.
         causes = "; ".join(dict.fromkeys(map(str, errors)))
-        raise TurnFailed(f"not every fleet was turned: {causes[:CAUSES_AT_MOST]}", errors)
+        raise TurnFailed(f"the turns of some fleets failed: {causes[:CAUSES_AT_MOST]}", errors)
     return {record.fleet: record.reason for record in turn.records}
 
 

@@ -223,8 +223,11 @@ DEEP = '{"a":' * 1300 + "1" + "}" * 1300
     ("parameters", "told"),
     [
         ({"asr": json.dumps(LEAST), "asr.overrides": DEEP}, "is nested too deeply"),
-        ({"team/asr": json.dumps(LEAST)}, "fleet document team/asr: is no name of a fleet"),
-        ({"a" * 65: json.dumps(LEAST)}, "is no name of a fleet: 1 to 64 of A-Z a-z 0-9 _ . -"),
+        ({"team/asr": json.dumps(LEAST)}, "fleet document team/asr: is not the name of a fleet"),
+        (
+            {"a" * 65: json.dumps(LEAST)},
+            "is not the name of a fleet: use 1 to 64 of A-Z a-z 0-9 _ . -",
+        ),
         (
             {"asr": json.dumps(LEAST | {"spot_group": "a\x00b"})},
             "fleet document asr: spot_group: String should match pattern",
@@ -302,7 +305,7 @@ def test_overrides_are_laid_over_what_the_stack_wrote() -> None:
 @pytest.mark.parametrize(
     ("overrides", "told"),
     [
-        ("{", "fleet document ocr.overrides: no JSON"),
+        ("{", "fleet document ocr.overrides: is not JSON"),
         ("[]", "fleet document ocr.overrides: must be a JSON object"),
         ('{"bounds": {"spot_mx": 7}}', "bounds.spot_mx: Extra inputs are not permitted"),
         ('{"bounds": null}', "bounds: Field required"),

@@ -123,7 +123,9 @@ def test_errors_are_raised_together_after_all_was_told(lines: Lines, told: Told)
         "fleet document other: version: wrong",
         "fleet ocr: slow down",
     ]
-    told_alone = "not every fleet was turned: fleet document other: version: wrong; fleet ocr: slow"
+    told_alone = (
+        "the turns of some fleets failed: fleet document other: version: wrong; fleet ocr: slow"
+    )
     assert str(caught.value).startswith(told_alone)
     assert metrics(lines(), "search") == {"SpotDesired": 4, "SpotServing": 4}
     assert [line["kind"] for line in told(logging.ERROR)] == ["FleetError", "Throttled"]

@@ -288,4 +288,4 @@ def test_requests_that_fail_at_once_are_no_reason_to_shrink(day: Day) -> None:
             day.send(failed, at_s)
         told.append(day.turn(minute).reason)
     assert day.desired[-1] == before
-    assert "requests failed: what they would cost is not known" in told[-1]
+    assert "requests failed, so the real load is not known" in told[-1]

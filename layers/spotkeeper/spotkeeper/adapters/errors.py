@@ -87,7 +87,7 @@ ENDED_BY_REQUEST = re.compile(
 )
 # What is to be done where AWS refuses.
 GRANT = " (template.yaml lists what roles need; the role of the stack's output OperatorRole may)"
-LOG_IN = " (log in again: these credentials are no good any more)"
+LOG_IN = " (log in again: these credentials are not valid any more)"
 # How the reason of a process begins that a user suspended; followed by "at" and a time.
 USER_SUSPENDED = "User suspended"
 CONDITION_FAILED = "ConditionalCheckFailedException"

@@ -152,7 +152,9 @@ class AgentRequestQueues:
         seen_at = datetime.fromisoformat(item["sk"]["S"])
         age_s = (self._now() - seen_at).total_seconds()
         if age_s > _LOOK_FRESH.total_seconds():
-            raise Unavailable(f"{url}: no agent has looked at it for {age_s:.0f} s; does one run?")
+            raise Unavailable(
+                f"{url}: no agent has reported its length for {age_s:.0f} s; is one running?"
+            )
         return QueueLength(
             waiting=int(item["ready"]["N"]),
             in_flight=int(item["unacknowledged"]["N"]),

@@ -45,7 +45,7 @@ class Stack:
         except KeyError:
             message = (
                 f"stack {self.name} ({self.status}) has no output TableName: it is not a "
-                "Spotkeeper's, or not deployed yet"
+                "stack of Spotkeeper, or not deployed yet"
             )
             raise Gone(message) from None
 

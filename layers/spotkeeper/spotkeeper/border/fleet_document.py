@@ -85,7 +85,9 @@ def parse_fleet(name: str, text: str, overrides: str | None = None) -> Fleet:
     document's, null gives a field its default.
     """
     if not _NAME.fullmatch(name):
-        message = "is no name of a fleet: 1 to 64 of A-Z a-z 0-9 _ . -, right below the path"
+        message = (
+            "is not the name of a fleet: use 1 to 64 of A-Z a-z 0-9 _ . -, directly below the path"
+        )
         raise FleetDocumentError(f"fleet document {name}: {message}")
     try:
         if overrides is not None:
@@ -125,7 +127,7 @@ def _object(name: str, text: str) -> dict[str, Any]:
     try:
         value = json.loads(text)
     except json.JSONDecodeError as error:
-        raise FleetDocumentError(f"fleet document {name}: no JSON: {error}") from error
+        raise FleetDocumentError(f"fleet document {name}: is not JSON: {error}") from error
     if not isinstance(value, dict):
         raise FleetDocumentError(f"fleet document {name}: must be a JSON object")
     return value

@@ -165,7 +165,7 @@ def _isolated(fleet: str, errors: list[FleetError]) -> Iterator[None]:
 
 def _in_time(budget: Budget, until_s: float) -> None:
     if (spent := budget.spent_s()) >= until_s:
-        raise TimedOut(f"not looked at: {spent:.0f} s had passed with other fleets")
+        raise TimedOut(f"not read: other fleets took {spent:.0f} s")
 
 
 @dataclass(frozen=True, slots=True)

@@ -184,7 +184,7 @@ class Turns:
         for number, fleet in enumerate((*fleets[first:], *fleets[:first])):
             with self._isolated(fleet):
                 if (spent := self.budget.spent_s()) >= TURNS_S:
-                    message = f"not turned: {spent:.0f} s had passed with other fleets"
+                    message = f"no turn: other fleets took {spent:.0f} s"
                     raise TimedOut(message)
                 self.budget.begin(len(fleets) - number)
                 turn(fleet)
@@ -316,7 +316,7 @@ def _begun_afresh(lease: Lease, now: datetime) -> DecisionRecord:
         at=now,
         action=Action.HOLD,
         rule="afresh",
-        reason=f"begun afresh, as what was kept cannot be read: {wrong}",
+        reason=f"started with an empty memory, because the old one cannot be read: {wrong}",
         seen={},
         outcomes=(Outcome(asked="read what was kept", error=wrong),),
     )

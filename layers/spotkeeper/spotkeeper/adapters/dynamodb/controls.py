@@ -63,7 +63,9 @@ class ControlTable:
             except ClientError as error:
                 if error.response["Error"]["Code"] != CONDITION_FAILED:
                     raise
-                message = f"another operator has just changed {fleet}: look at status, then again"
+                message = (
+                    f"another operator has just changed {fleet}: look at status, then try again"
+                )
                 raise Conflict(message) from error
         return changed
 

@@ -149,7 +149,7 @@ def _ahead_ms(logs: Iterable[SearchLog], sent_at: datetime) -> dict[tuple[str, s
         if ms > MAX_SKEW_S * 1000:
             raise NotDigestible(
                 f"finished_at: {newest[who].isoformat()} is {ms / 1000:.0f} s after the message "
-                f"was sent; at most {MAX_SKEW_S} s are put right: set the clock of {who[1]}"
+                f"was sent; at most {MAX_SKEW_S} s are corrected: set the clock of {who[1]}"
             )
     return ahead_ms
 

@@ -560,11 +560,11 @@ def _partly_logged(load: Load, memory: HealthMemory, fleet: Fleet) -> str:
         return f"logs of {workers} arrive over a minute late: are their clocks right?"
     unheard, serving = _passed_by(memory, UNHEARD), len(memory.in_service_since)
     if unheard > max(1, MANY * serving):
-        return f"requests passed by {unheard} of {serving} instances in service without a log"
+        return f"{unheard} of {serving} instances in service logged none of the requests"
     finished = sum(worker.finished for worker in load.workers)
     failed = sum(worker.failed for worker in load.workers)
     if 2 * failed > finished:
-        return f"{failed} of {finished} requests failed: what they would cost is not known"
+        return f"{failed} of {finished} requests failed, so the real load is not known"
     blind = fleet.objective is None and known_length(memory.queue) is None
     busy = load_rate(load.workers) >= fleet.sizing.target_load_rate
     if blind and busy and (waited_s := load.waits.quantile_s(0.5)) >= WAITED_S:
@@ -586,7 +586,7 @@ def _held_back(turn: _Turn, found: Estimate, instances: int, why: str) -> tuple[
     serving = len(turn.memory.in_service_since)
     silent = _passed_by(turn.memory, CERTAIN / 2)
     if not why and silent and not turn.quiet_s:
-        why = f"requests passed by {silent} of {serving} instances in service without a log"
+        why = f"{silent} of {serving} instances in service logged none of the requests"
         kept = min(kept, math.ceil(instances * serving / max(1, serving - silent)))
     if not why or instances >= kept:
         return found, instances
