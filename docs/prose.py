@@ -29,6 +29,8 @@ RETIRED = (
     (r"\b(?:is|are|was|were) met\b", "found, seen"),
     (r"\bgives? (?:it|them|back)\b", "release, return"),
     (r"\b(?:instance|worker|machine|spot)s? who\b", "that"),
+    (r"\b(?<![-*`])(?:said|asked|heard)\b", "reported, set, requested"),
+    (r"\b(?<!\*)(?:comes?|coming|came)\b(?! (?:from|with)\b)", "arrive, start, return"),
     (r"\bis for who\b", "use ... if"),
 )
 # Of texts in code, which are short: instances are no persons, and what arrives does not come.
