@@ -25,7 +25,7 @@ PLENTY = ((0.0, 99),)
 NOTHING = ((0.0, 0),)
 
 
-class Scenario:
+class FakeFleet:
     """A spot group of `target` on two pools, an on-demand group beside it, one fleet.
 
     Every step checks what must hold at any time; `table` tells what happened.

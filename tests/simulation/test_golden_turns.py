@@ -10,7 +10,7 @@ from spotkeeper.ports import Unavailable
 from spotkeeper.turns.check_availability import handle_interruption
 from spotkeeper_lab.cloud.values import ON_DEMAND_DRY, GroupSpec, Physics, Purchase
 from spotkeeper_lab.fakes import Crash, instant
-from tests.simulation.golden import NOTHING, ON_DEMAND, PLENTY, SPOT, A, B, Scenario
+from tests.simulation.golden import NOTHING, ON_DEMAND, PLENTY, SPOT, A, B, FakeFleet
 
 # --- what spot does -------------------------------------------------------------------------------
 
@@ -19,7 +19,7 @@ DRY = ON_DEMAND_DRY.format(type="g5.xlarge", zone="us-east-1a")
 
 
 def test_spot_refuses_from_the_start_and_comes_later() -> None:
-    fleet = Scenario(a=((0.0, 0), (1807.0, 9)))
+    fleet = FakeFleet(a=((0.0, 0), (1807.0, 9)))
     fleet.to(1800)
     assert fleet.table() == ["0 backfill (backfill) on-demand 4"]
     assert fleet.serving == 4
@@ -30,7 +30,7 @@ def test_spot_refuses_from_the_start_and_comes_later() -> None:
 
 
 def test_a_mass_interruption_in_one_second_is_filled_before_it_happens() -> None:
-    fleet = Scenario(target=10, a=((0.0, 10), (1200.0, 0)), b=((0.0, 0), (3000.0, 10)))
+    fleet = FakeFleet(target=10, a=((0.0, 10), (1200.0, 0)), b=((0.0, 0), (3000.0, 10)))
     fleet.to(1080)
     assert fleet.table() == ["1080 backfill (backfill) on-demand 10"]
     fleet.to(1200)
@@ -49,7 +49,7 @@ def test_without_warnings_a_spare_stays_the_longer_the_more_pools_it_covers(
     target: int, hours: int
 ) -> None:
     unwarned = AvailabilityPolicy(notice_s=0, elevated_risk_s=1800)
-    fleet = Scenario(target=target, b=PLENTY, physics=Physics(notice_s=0), policy=unwarned)
+    fleet = FakeFleet(target=target, b=PLENTY, physics=Physics(notice_s=0), policy=unwarned)
     # Of three instances in two pools, one pool takes two with it: half of the pools are covered.
     fleet.to(3600 * hours - 600)
     assert len(fleet.spot_ids()) == target + 1
@@ -60,7 +60,7 @@ def test_without_warnings_a_spare_stays_the_longer_the_more_pools_it_covers(
 
 def test_flapping_spot_keeps_the_backfill() -> None:
     flapping = [(0.0, 4)] + [(600.0 + 300 * i, 4 * (i % 2)) for i in range(25)]
-    fleet = Scenario(a=flapping)
+    fleet = FakeFleet(a=flapping)
     fleet.to(480)
     settled = False
     for at_s in range(600, 8100, 60):
@@ -71,7 +71,7 @@ def test_flapping_spot_keeps_the_backfill() -> None:
 
 
 def test_both_groups_empty_is_alarmed_and_not_hammered() -> None:
-    fleet = Scenario(a=NOTHING)
+    fleet = FakeFleet(a=NOTHING)
     fleet.cloud.fail_launches(ON_DEMAND, 0.0, 3600.0, DRY)
     fleet.to(3599)
     assert "both-short" in fleet.alarms()
@@ -82,7 +82,7 @@ def test_both_groups_empty_is_alarmed_and_not_hammered() -> None:
 
 
 def test_zones_out_of_balance_are_left_so() -> None:
-    fleet = Scenario(a=PLENTY, b=((0.0, 0), (900.0, 9)))
+    fleet = FakeFleet(a=PLENTY, b=((0.0, 0), (900.0, 9)))
     fleet.to(0)
     assert fleet.cloud.group(SPOT).suspensions.keys() == {"AZRebalance"}
     assert fleet.cloud.group(ON_DEMAND).suspensions.keys() == {"AZRebalance"}
@@ -106,7 +106,7 @@ def warning(instance_id: str, at_s: float) -> Interruption:
 
 
 def test_the_same_event_five_times_and_out_of_order_changes_nothing_more() -> None:
-    fleet = Scenario(a=LOSS)
+    fleet = FakeFleet(a=LOSS)
     fleet.to(1080)
     (warned,) = [e.instance_id for e in fleet.cloud.spot_requests()]
     ended = Interruption(
@@ -124,7 +124,7 @@ def test_the_same_event_five_times_and_out_of_order_changes_nothing_more() -> No
 
 
 def test_desired_raised_by_hand_brings_no_burst_of_on_demand() -> None:
-    fleet = Scenario()
+    fleet = FakeFleet()
     fleet.to(300)
     fleet.cloud.set_desired(SPOT, 12)
     fleet.to(900)
@@ -139,7 +139,7 @@ def test_desired_raised_by_hand_brings_no_burst_of_on_demand() -> None:
     assert (fleet.on_demand, fleet.serving) == (0, 2)
 
 
-def calls_before(fleet: Scenario, at_s: float) -> int:
+def calls_before(fleet: FakeFleet, at_s: float) -> int:
     """Let time pass to just before an instant; how many calls there were."""
     fleet.to(at_s - 1)
     return len(fleet.faults.calls)
@@ -147,7 +147,7 @@ def calls_before(fleet: Scenario, at_s: float) -> int:
 
 @pytest.mark.parametrize("calls", range(1, 25))
 def test_a_crash_after_any_call_of_a_turn_is_mended(calls: int) -> None:
-    fleet = Scenario(target=6, a=((0.0, 6), (1200.0, 3)), b=((0.0, 0), (2400.0, 9)))
+    fleet = FakeFleet(target=6, a=((0.0, 6), (1200.0, 3)), b=((0.0, 0), (2400.0, 9)))
     fleet.faults.crash_after = calls_before(fleet, 1080) + calls
     try:
         fleet.to(1080)
@@ -166,7 +166,7 @@ def test_a_crash_after_any_call_of_a_turn_is_mended(calls: int) -> None:
 
 @pytest.mark.parametrize("calls", range(1, 16))
 def test_a_crash_while_releasing_loses_nothing(calls: int) -> None:
-    fleet = Scenario(a=((0.0, 4), (1200.0, 0), (2400.0, 4)), physics=Physics(cold_start_s=120))
+    fleet = FakeFleet(a=((0.0, 4), (1200.0, 0), (2400.0, 4)), physics=Physics(cold_start_s=120))
     fleet.to(2400)
     at_s = 2400.0
     while fleet.cloud.group(ON_DEMAND).desired == 4:
@@ -193,14 +193,14 @@ def test_a_crash_while_releasing_loses_nothing(calls: int) -> None:
     ],
 )
 def test_what_is_not_told_is_made_up_for(physics: Physics, on_demand: dict[int, int]) -> None:
-    fleet = Scenario(target=6, a=((0.0, 6), (1210.0, 3)), physics=physics)
+    fleet = FakeFleet(target=6, a=((0.0, 6), (1210.0, 3)), physics=physics)
     for at_s, desired in on_demand.items():
         fleet.to(at_s)
         assert fleet.on_demand == desired
 
 
 def test_on_demand_stands_in_for_a_spot_group_that_was_deleted_and_it_wakes_as_large() -> None:
-    fleet = Scenario(target=8)
+    fleet = FakeFleet(target=8)
     fleet.to(600)
     fleet.cloud.delete_group(SPOT)
     fleet.to(661)
@@ -231,12 +231,12 @@ POLICY = AvailabilityPolicy(on_demand_warm=True, lost_notice_share=0, deferral_m
 
 
 @pytest.fixture
-def fleet() -> Scenario:
+def fleet() -> FakeFleet:
     """Four instances, and the market that takes one twice."""
-    return Scenario(a=LOSSES, physics=WARM, policy=POLICY)
+    return FakeFleet(a=LOSSES, physics=WARM, policy=POLICY)
 
 
-def whole_to(fleet: Scenario, at_s: float) -> None:
+def whole_to(fleet: FakeFleet, at_s: float) -> None:
     """Let time pass; four instances serve all the time."""
     fleet.to(600)
     for second in range(600, int(at_s), 5):
@@ -244,7 +244,7 @@ def whole_to(fleet: Scenario, at_s: float) -> None:
         assert fleet.ready >= 4
 
 
-def test_the_first_loss_is_backfilled_at_once_and_the_second_just_in_time(fleet: Scenario) -> None:
+def test_the_first_loss_is_backfilled_at_once_and_the_second_just_in_time(fleet: FakeFleet) -> None:
     whole_to(fleet, 6000)
     backfills = [line for line in fleet.table() if "backfill" in line]
     assert [line.split()[0] for line in backfills] == ["1080", "3610"]
@@ -253,7 +253,7 @@ def test_the_first_loss_is_backfilled_at_once_and_the_second_just_in_time(fleet:
     assert fleet.on_demand == 0
 
 
-def test_a_wake_up_that_cannot_be_sent_puts_nothing_off(fleet: Scenario) -> None:
+def test_a_wake_up_that_cannot_be_sent_puts_nothing_off(fleet: FakeFleet) -> None:
     fleet.faults.refusals["wake_up"] = Unavailable("no answer")
     whole_to(fleet, 6000)
     backfills = [line for line in fleet.table() if "backfill" in line]
@@ -264,7 +264,7 @@ def test_a_wake_up_that_cannot_be_sent_puts_nothing_off(fleet: Scenario) -> None
     assert record.outcomes[1].asked == "ocr-on-demand: desired 1"
 
 
-def test_a_wake_up_that_never_comes_is_made_good_by_the_minute(fleet: Scenario) -> None:
+def test_a_wake_up_that_never_comes_is_made_good_by_the_minute(fleet: FakeFleet) -> None:
     fleet.to(3590)
     assert fleet.wake_ups.take(4000.0) == 1
     fleet.to(3700)
@@ -273,7 +273,7 @@ def test_a_wake_up_that_never_comes_is_made_good_by_the_minute(fleet: Scenario) 
 
 @pytest.mark.parametrize("calls", range(1, 12))
 def test_a_crash_after_any_call_of_the_turn_that_puts_off_is_mended(
-    fleet: Scenario, calls: int
+    fleet: FakeFleet, calls: int
 ) -> None:
     fleet.to(3579)
     fleet.faults.crash_after = len(fleet.faults.calls) + calls

@@ -369,7 +369,7 @@ TraceOut = Annotated[
     typer.Option("--out", help="The market trace; gzip when it ends in .gz, - is standard output."),
 ]
 trace = typer.Typer(
-    name="trace", no_args_is_help=True, help="Make market traces of other recordings."
+    name="trace", no_args_is_help=True, help="Make market traces from recordings or a fleet."
 )
 
 
@@ -463,7 +463,9 @@ def _give_market(market: "Market", out: Path) -> None:
     typer.echo(said, err=out == STANDARD_OUTPUT)
 
 
-lab = typer.Typer(name="lab", no_args_is_help=True, help="A local AWS in which spot runs out.")
+lab = typer.Typer(
+    name="lab", no_args_is_help=True, help="Run a local AWS, and scenarios of faults."
+)
 
 
 @lab.command()

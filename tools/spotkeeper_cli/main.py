@@ -57,10 +57,10 @@ def _version(asked: bool) -> None:
 @app.callback()
 def spotkeeper(
     _: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Which it is.")
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
     ] = False,
 ) -> None:
-    """Keep a fleet of workers whole on spot instances."""
+    """Keep a fleet of GPU workers serving on spot instances."""
 
 
 def main() -> None:

@@ -11,7 +11,7 @@ from spotkeeper.turns.check_availability import check_availability
 from spotkeeper_lab.cloud.values import Physics
 from spotkeeper_lab.fakes import instant
 from tests.builders import at
-from tests.simulation.golden import ON_DEMAND, SPOT, Scenario
+from tests.simulation.golden import ON_DEMAND, SPOT, FakeFleet
 
 PAUSE = Pause(until=at(7200), why="maintenance", by="arn:aws:iam::1:user/ops", at=at(0))
 
@@ -27,15 +27,15 @@ class Said:
         return self.control
 
 
-def scene(control: Control, mode: Mode = Mode.ACT) -> Scenario:
+def scene(control: Control, mode: Mode = Mode.ACT) -> FakeFleet:
     """Four spot instances, two of which go after ten minutes."""
-    told = Scenario(a=((0.0, 99), (600.0, 2)), physics=Physics(cold_start_s=120))
+    told = FakeFleet(a=((0.0, 99), (600.0, 2)), physics=Physics(cold_start_s=120))
     told.fleet = replace(told.fleet, mode=mode)
     told.ports = replace(told.ports, controls=Said(control))
     return told
 
 
-def turns(told: Scenario, until_s: float = 1200.0) -> None:
+def turns(told: FakeFleet, until_s: float = 1200.0) -> None:
     """Take a turn every minute."""
     while told.cloud.now_s < until_s:
         told.cloud.advance(told.cloud.now_s + 60)
@@ -52,7 +52,7 @@ def turns(told: Scenario, until_s: float = 1200.0) -> None:
     ],
 )
 def test_a_turn_that_may_only_look_decides_and_asks_nothing(
-    told: Scenario, permission: Permission
+    told: FakeFleet, permission: Permission
 ) -> None:
     turns(told)
     assert told.on_demand == 0

@@ -19,7 +19,7 @@ from spotkeeper.turns.check_availability import (
 )
 from spotkeeper_lab.cloud.values import Physics, Purchase
 from spotkeeper_lab.fakes import FakeGroups, FakeLoadTable, instant
-from tests.simulation.golden import Scenario
+from tests.simulation.golden import FakeFleet
 
 CALM = AvailabilityPolicy(early_replacement=False, elevated_risk_s=0, notice_s=0)
 
@@ -30,7 +30,7 @@ def warning(*instance_ids: str, at_s: float) -> Interruption:
     )
 
 
-def turned(fleet: Scenario, at_s: float) -> DecisionRecord:
+def turned(fleet: FakeFleet, at_s: float) -> DecisionRecord:
     report = check_availability([fleet.fleet], fleet.ports, instant(at_s))
     return report.records[-1]
 
@@ -40,7 +40,7 @@ def turned(fleet: Scenario, at_s: float) -> DecisionRecord:
 
 @pytest.mark.parametrize("error", [Refused("no"), Throttled("slow"), Unavailable("lost")])
 def test_a_refused_backfill_counts_once_it_is_done(error: FleetError) -> None:
-    fleet = Scenario(a=((0.0, 4), (1200.0, 2)), policy=CALM)
+    fleet = FakeFleet(a=((0.0, 4), (1200.0, 2)), policy=CALM)
     fleet.to(1070)
     fleet.faults.refusals["set_desired"] = error
     fleet.to(1330)
@@ -73,7 +73,7 @@ class OneUnknown(FakeGroups):
 
 
 def test_one_bad_id_among_forty_costs_a_few_calls_and_not_one_for_each() -> None:
-    fleet = Scenario(target=40)
+    fleet = FakeFleet(target=40)
     groups = OneUnknown(fleet.cloud, fleet.faults)
     ports = replace(fleet.ports, groups=groups, writer=groups, instances=groups)
     fleet.to(600)
@@ -99,7 +99,7 @@ class AnsweredLate(FakeGroups):
 
 
 def test_a_batch_that_was_detached_with_no_time_left_is_remembered() -> None:
-    fleet = Scenario(target=8)
+    fleet = FakeFleet(target=8)
     groups = AnsweredLate(fleet.cloud, fleet.faults)
     ports = replace(fleet.ports, groups=groups, writer=groups, instances=groups)
     fleet.to(600)
@@ -116,7 +116,7 @@ def test_a_batch_that_was_detached_with_no_time_left_is_remembered() -> None:
 
 @pytest.mark.parametrize("call", ["troubled_spot_requests", "failures", "marked"])
 def test_what_a_turn_can_do_without_does_not_stop_it(call: str) -> None:
-    fleet = Scenario(a=((0.0, 4), (1200.0, 2)), policy=CALM)
+    fleet = FakeFleet(a=((0.0, 4), (1200.0, 2)), policy=CALM)
     fleet.faults.refusals[call] = Throttled("Rate exceeded")
     fleet.to(3660)
     record = next(r for r in fleet.states.records if r.action is Action.BACKFILL)
@@ -128,7 +128,7 @@ def test_what_a_turn_can_do_without_does_not_stop_it(call: str) -> None:
 
 
 def test_where_fewer_serve_the_group_is_asked_whether_somebody_asked_for_it() -> None:
-    fleet = Scenario(policy=AvailabilityPolicy(elevated_risk_s=1800))
+    fleet = FakeFleet(policy=AvailabilityPolicy(elevated_risk_s=1800))
     fleet.to(600)
     fleet.faults.refusals["let_go"] = Throttled("Rate exceeded")
     name = fleet.fleet.spot_group
@@ -139,7 +139,7 @@ def test_where_fewer_serve_the_group_is_asked_whether_somebody_asked_for_it() ->
 
 
 def test_fifty_warnings_in_a_second_are_read_for_once_and_none_is_lost() -> None:
-    fleet = Scenario(target=40, physics=Physics(cold_start_s=120))
+    fleet = FakeFleet(target=40, physics=Physics(cold_start_s=120))
     fleet.to(600)
     warned = fleet.spot_ids()
     start = len(fleet.faults.calls)
@@ -167,7 +167,7 @@ WARM = Physics(cold_start_s=120, warm_start_s=30.0, warm_pool=8)
 @pytest.mark.parametrize(("woken", "deferred"), [(0, True), (MOST_WAKE_UPS, False)])
 def test_a_chain_of_wake_ups_ends(woken: int, deferred: bool) -> None:
     policy = AvailabilityPolicy(on_demand_warm=True, lost_notice_share=0, early_replacement=False)
-    fleet = Scenario(a=((0.0, 4), (900.0, 3), (960.0, 4)), physics=WARM, policy=policy)
+    fleet = FakeFleet(a=((0.0, 4), (900.0, 3), (960.0, 4)), physics=WARM, policy=policy)
     fleet.to(1500)
     note = warning(fleet.spot_ids()[0], at_s=1501)
     before = len(fleet.wake_ups.due_s)
@@ -187,7 +187,7 @@ def test_on_demand_is_given_back_when_nobody_can_say_who_is_busy(
         raise Throttled(f"{fleet} since {since}")
 
     monkeypatch.setattr(FakeLoadTable, "since", staticmethod(refuse))
-    fleet = Scenario(a=((0.0, 4), (1200.0, 2), (2400.0, 4)), policy=CALM)
+    fleet = FakeFleet(a=((0.0, 4), (1200.0, 2), (2400.0, 4)), policy=CALM)
     fleet.to(3000)
     (record,) = (r for r in fleet.states.records if r.action is Action.RELEASE)
     assert record.unread[0].startswith("which instances are busy: Throttled: ")
@@ -195,7 +195,7 @@ def test_on_demand_is_given_back_when_nobody_can_say_who_is_busy(
 
 
 def test_the_hours_for_which_on_demand_stands_in_are_counted_until_it_goes() -> None:
-    fleet = Scenario(a=((0.0, 4), (1200.0, 2), (9000.0, 4)), policy=CALM)
+    fleet = FakeFleet(a=((0.0, 4), (1200.0, 2), (9000.0, 4)), policy=CALM)
     fleet.to(4600)
     assert fleet.total("OnDemandHours") == 0
     fleet.to(8900)

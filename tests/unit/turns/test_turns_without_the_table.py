@@ -16,12 +16,12 @@ from spotkeeper.domain.permission import Control, Mode, Pause
 from spotkeeper.ports import KNOWN_FOR, FleetError, Throttled, TimedOut, Unavailable
 from spotkeeper.turns.check_availability import NO_STATE, check_availability, handle_interruption
 from spotkeeper_lab.fakes import instant
-from tests.simulation.golden import Scenario
+from tests.simulation.golden import FakeFleet
 
 AWAY: Sequence[FleetError] = [Throttled("slow down"), Unavailable("503"), TimedOut("no answer")]
 
 
-def turned(fleet: Scenario, at_s: float) -> DecisionRecord:
+def turned(fleet: FakeFleet, at_s: float) -> DecisionRecord:
     fleet.cloud.advance(at_s)
     report = check_availability([fleet.fleet], fleet.ports, instant(at_s))
     assert not report.defects
@@ -46,7 +46,7 @@ class Controls:
 
 @pytest.mark.parametrize("error", AWAY, ids=lambda error: type(error).__name__)
 def test_spot_that_is_lost_meanwhile_is_backfilled(error: FleetError) -> None:
-    fleet = Scenario(a=((0.0, 4), (1200.0, 2)))
+    fleet = FakeFleet(a=((0.0, 4), (1200.0, 2)))
     fleet.to(1070)
     fleet.faults.refusals["acquire"] = error
     records = [turned(fleet, at_s) for at_s in range(1080, 1500, 60)]
@@ -59,7 +59,7 @@ def test_spot_that_is_lost_meanwhile_is_backfilled(error: FleetError) -> None:
 
 
 def test_nothing_is_released_ended_or_marked() -> None:
-    fleet = Scenario(a=((0.0, 4), (1200.0, 2), (2400.0, 4)))
+    fleet = FakeFleet(a=((0.0, 4), (1200.0, 2), (2400.0, 4)))
     fleet.to(2399)
     assert fleet.on_demand == 2
     fleet.faults.refusals["acquire"] = Throttled("slow down")
@@ -75,7 +75,7 @@ def test_nothing_is_released_ended_or_marked() -> None:
 
 
 def test_a_warning_counts_although_its_note_cannot_be_left() -> None:
-    fleet = Scenario()
+    fleet = FakeFleet()
     fleet.to(1190)
     fleet.faults.refusals["acquire"] = Throttled("slow down")
     warned = tuple(fleet.spot_ids()[:2])
@@ -93,7 +93,7 @@ def test_what_another_turn_asked_for_meanwhile_is_not_lowered(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Of four warnings at once each reaches another process, that knows of its own."""
-    fleet = Scenario(a=((0.0, 4), (1200.0, 2)))
+    fleet = FakeFleet(a=((0.0, 4), (1200.0, 2)))
     fleet.to(1250)
     fleet.cloud.set_desired(fleet.fleet.on_demand_group, 0)
     fleet.faults.refusals["acquire"] = Throttled("slow down")
@@ -112,7 +112,7 @@ def test_what_another_turn_asked_for_meanwhile_is_not_lowered(
 def test_what_is_missing_is_backfilled_though_the_group_cannot_be_read_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    fleet = Scenario(a=((0.0, 4), (1200.0, 2)))
+    fleet = FakeFleet(a=((0.0, 4), (1200.0, 2)))
     fleet.to(1250)
     fleet.cloud.set_desired(fleet.fleet.on_demand_group, 0)
     fleet.faults.refusals["acquire"] = Throttled("slow down")
@@ -137,7 +137,7 @@ PAUSE = Pause(until=instant(9000), why="a repair", by="ann", at=instant(600))
     "said", [Control(mode=Mode.OBSERVE), Control(pause=PAUSE), None], ids=["observe", "pause", ""]
 )
 def test_a_fleet_that_may_not_act_or_is_unknown_is_left_alone(said: Control | None) -> None:
-    fleet = Scenario(a=((0.0, 4), (1200.0, 2)))
+    fleet = FakeFleet(a=((0.0, 4), (1200.0, 2)))
     controls = Controls(said or Control())
     fleet.ports = replace(fleet.ports, controls=controls)
     if said:
@@ -148,7 +148,7 @@ def test_a_fleet_that_may_not_act_or_is_unknown_is_left_alone(said: Control | No
 
 
 def test_what_operators_said_is_good_for_hours_and_not_longer() -> None:
-    fleet = Scenario(a=((0.0, 4), (1200.0, 2)))
+    fleet = FakeFleet(a=((0.0, 4), (1200.0, 2)))
     controls = Controls(Control())
     fleet.ports = replace(fleet.ports, controls=controls)
     check_availability([fleet.fleet], fleet.ports, instant(1190))

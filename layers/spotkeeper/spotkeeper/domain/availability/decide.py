@@ -1,6 +1,6 @@
 """A turn of the availability controller: assess -> plan -> (act) -> apply.
 
-Each is a pure function. What AWS is asked, and what it answers, happens between the last two.
+Each is a pure function. AWS is called between the last two.
 """
 
 from collections.abc import Mapping, Sequence
@@ -83,7 +83,7 @@ class Plan:
 
 
 def assess(snapshot: Snapshot, memory: AvailabilityMemory) -> Assessment:
-    """Count both groups, update the memory, and weigh what may be lost."""
+    """Count both groups, update the memory, and estimate the losses to expect."""
     before, memory = memory, still_known(memory, snapshot)
     asked_for = snapshot.seen.spot.desired
     snapshot = restore_size(snapshot, memory) if memory.spot_missing else snapshot

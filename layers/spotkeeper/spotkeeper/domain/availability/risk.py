@@ -1,8 +1,8 @@
-"""What warnings tell about the losses to come: backfill in time, and for warnings that are lost.
+"""What warnings predict: when to backfill for a loss, and how many warnings were lost.
 
 Both need warm on-demand: a cold start takes longer than the notice, so that backfill for a warned
-instance is requested at once. What to hold against losses without a warning is the optional policy
-of `elevated`.
+instance is requested at once. Losses without any warning are the subject of the optional policy in
+`elevated`.
 """
 
 import math
@@ -28,7 +28,7 @@ TWO_TURNS_S = 30
 STARTS = 5
 # A turn that runs when a wake-up arrives repeats with its own time: what is due this soon is due.
 SLACK = timedelta(seconds=5)
-# Events are up to half a minute late, so that a burst may last this long after its notice.
+# Events are up to half a minute late, so a burst may last this long after its notice.
 LATE = timedelta(seconds=30)
 
 
@@ -42,7 +42,7 @@ class Deferral:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Risk:
-    """What is held against losses to come.
+    """What to hold against expected losses.
 
     `extra` is how many instances of either group should serve beyond the need. Backfill is released
     once spot has served for `settle_s`, and the memory of levels reaches back for `reach_s`.
@@ -64,7 +64,7 @@ def risk_of(
     at_risk: Mapping[str, datetime],
     risky: Set[str],
 ) -> Risk:
-    """Weigh what may be lost; `before` is the memory of the previous turn."""
+    """Estimate the losses to expect; `before` is the memory of the previous turn."""
     policy = snapshot.fleet.availability
     if not policy.on_demand_warm:
         return Risk(
@@ -120,8 +120,8 @@ def lost_warnings(
 ) -> int:
     """Estimate how many instances of the warned pools are lost without a warning, rounded up.
 
-    While a burst lasts, some of the pool's other instances are taken for warned, too. How many
-    follows from the warnings seen: where one in ten is lost, nine seen stand for ten losses.
+    While a burst lasts, some of the pool's other instances count as warned, too. How many follows
+    from the warnings seen: if one in ten warnings is lost, nine warnings mean ten losses.
     """
     if not bursts:
         return 0
