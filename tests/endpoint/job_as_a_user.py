@@ -148,7 +148,8 @@ class Place:
                 new = host.machine.bodies[self.told.get(host.machine.instance_id, 0) :]
             self.told[host.machine.instance_id] = len(host.machine.bodies)
             bodies += new
-        handler({"Records": [{"body": body} for body in bodies]}, Context())  # type: ignore[arg-type]
+        event = {"Records": [{"body": body} for body in bodies]}
+        handler(event, Context())  # type: ignore[arg-type]
         self._follow()
 
     def _follow(self) -> None:

@@ -17,7 +17,7 @@ FOR_SQS = ["\t\r\n ", "\x7f\x85", "\ue000\ufffd", "\U0001f600", "ü", "x" * LONG
 
 
 def test_which_messages_sqs_takes() -> None:
-    """https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/API_SendMessage.html."""
+    """Those of the SQS API reference, SendMessage."""
     assert [_as_text(body) for body in NOT_FOR_SQS] == [None] * len(NOT_FOR_SQS)
     assert [_as_text(text.encode()) for text in FOR_SQS] == FOR_SQS
 

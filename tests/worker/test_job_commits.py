@@ -347,7 +347,8 @@ def test_a_write_whose_answer_is_lost_is_the_machine_s_own(tmp_path: Path) -> No
     assert keeper.commit(entry_in(tmp_path, 1))
     # Nor can it be read back at once: the next commit finds what this one wrote.
     tag, get = keeper._tag, store.get
-    store.get = lambda key: (_ for _ in ()).throw(BucketError("no answer"))  # type: ignore[method-assign]
+    no_answer = BucketError("no answer")
+    store.get = lambda key: (_ for _ in ()).throw(no_answer)  # type: ignore[method-assign]
     with pytest.raises(BucketError):
         keeper.commit(entry_in(tmp_path, 2))
     store.get, store.loses = get, False  # type: ignore[method-assign]

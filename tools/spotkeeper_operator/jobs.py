@@ -384,9 +384,8 @@ class Jobs:
         more = [{"Name": key, "Values": values} for key, values in (by or {}).items()]
         if any(not it["Values"] for it in more):
             return []
-        pages = self._aws.ec2.get_paginator(f"describe_{what}").paginate(  # type: ignore[call-overload]
-            Filters=[*filters, *more]
-        )
+        ec2: Any = self._aws.ec2
+        pages = ec2.get_paginator(f"describe_{what}").paginate(Filters=[*filters, *more])
         key = "Reservations" if what == "instances" else what.capitalize()
         return [it for page in pages for it in page[key]]
 

@@ -38,8 +38,8 @@ class Target(NamedTuple):
 _WARMED = Target(serves=False, hooks=(Hook.READY, Hook.DRAIN), reason="warmed")
 _ENDED = Target(serves=False, hooks=(Hook.DRAIN,), reason="terminated")
 
-# https://docs.aws.amazon.com/autoscaling/ec2/userguide/retrieving-target-lifecycle-state-through-imds.html
-# lists the steady states. The launch hook runs on the way into the warm pool and again out of it.
+# The Auto Scaling guide ("Retrieve the target lifecycle state through instance metadata") lists the
+# steady states. The launch hook runs on the way into the warm pool and again out of it.
 TARGETS: dict[str, Target] = {
     "InService": Target(serves=True, hooks=(Hook.READY,)),
     "Detached": Target(serves=False, reason="detached"),

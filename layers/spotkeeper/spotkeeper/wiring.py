@@ -55,7 +55,11 @@ if TYPE_CHECKING:
 
 def _config(*, connect_s: int, read_s: int, attempts: int) -> Config:
     retries: dict[str, Any] = {"mode": "standard", "total_max_attempts": attempts}
-    return Config(retries=retries, connect_timeout=connect_s, read_timeout=read_s)  # type: ignore[arg-type]
+    return Config(
+        retries=retries,  # type: ignore[arg-type]
+        connect_timeout=connect_s,
+        read_timeout=read_s,
+    )
 
 
 # A function has 30 s (template.yaml), and a call that hangs must fail while the rest can be done.

@@ -228,7 +228,8 @@ class _AskedAgain:
 
 @pytest.fixture
 def asked_again(dynamodb: "DynamoDBClient") -> FleetStateTable:
-    return FleetStateTable(_AskedAgain(dynamodb), TABLE, timedelta(days=30))  # type: ignore[arg-type]
+    client: Any = _AskedAgain(dynamodb)
+    return FleetStateTable(client, TABLE, timedelta(days=30))
 
 
 def test_a_lease_is_taken_although_the_answer_was_lost(

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -157,11 +158,11 @@ policies = st.builds(
 )
 
 
-def a_minute(**known: object) -> AvailabilityMemory:
+def a_minute(**known: Any) -> AvailabilityMemory:
     """A memory of warm starts that took a minute."""
     start = Start(instance_id=BACK[0], began=at(-7200), served=at(60 - 7200))
     deferral = DeferralMemory(seen_at=at(-200), starts=(start,))
-    return AvailabilityMemory(need=8, risk=RiskMemory(deferral=deferral), **known)  # type: ignore[arg-type]
+    return AvailabilityMemory(need=8, risk=RiskMemory(deferral=deferral), **known)
 
 
 def backfill(serving: int) -> Group:

@@ -213,7 +213,8 @@ class _Ssm:
 
 
 def store(parameters: dict[str, str], error: Exception | None = None) -> FleetDocumentStore:
-    return FleetDocumentStore(_Ssm(parameters, error), "/spotkeeper/test/fleets")  # type: ignore[arg-type]
+    client: Any = _Ssm(parameters, error)
+    return FleetDocumentStore(client, "/spotkeeper/test/fleets")
 
 
 DEEP = '{"a":' * 1300 + "1" + "}" * 1300

@@ -453,7 +453,8 @@ def functions_have_only_their_layers() -> None:
 
     def binary(name: str) -> tuple[str, str]:
         found, script = original(name)
-        return (sys._base_executable if found == sys.executable else found), script  # type: ignore[attr-defined]
+        base: str = sys._base_executable  # type: ignore[attr-defined]
+        return (base if found == sys.executable else found), script
 
     runtime._detect_runtime_binary = binary
 

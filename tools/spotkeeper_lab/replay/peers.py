@@ -163,7 +163,8 @@ class SkyServe:
         self._above = self._above + 1 if want > seen.have else 0
         self._below = self._below + 1 if want < seen.have else 0
         self.reason = f"{seen.rate_per_s(60.0):.2f} requests per second"
-        if self._above * self.every_s >= 300.0 or self._below * self.every_s >= 1200.0:  # noqa: PLR2004
+        above_s, below_s = self._above * self.every_s, self._below * self.every_s
+        if above_s >= 300.0 or below_s >= 1200.0:  # noqa: PLR2004
             self._above = self._below = 0
             return want
         return seen.have

@@ -1,4 +1,7 @@
-"""What systemd is told (`Type=notify`, `WatchdogSec`): https://www.freedesktop.org/software/systemd/man/sd_notify.html."""
+"""What the agent reports to systemd (`Type=notify`, `WatchdogSec`).
+
+https://www.freedesktop.org/software/systemd/man/sd_notify.html
+"""
 
 from __future__ import annotations
 

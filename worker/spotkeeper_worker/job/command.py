@@ -26,7 +26,8 @@ _LOG = get_logger("agent")
 TAIL = 64 * 1024
 _NOT_FOUND = 127
 _SIGNALLED = 128
-# Of PutLogEvents: https://docs.aws.amazon.com/AmazonCloudWatchLogs/latest/APIReference/API_PutLogEvents.html
+# Limits of PutLogEvents:
+# https://docs.aws.amazon.com/AmazonCloudWatchLogs/latest/APIReference/API_PutLogEvents.html
 _BATCH = 900_000
 _EVENTS = 10_000
 _LONGEST = 200_000

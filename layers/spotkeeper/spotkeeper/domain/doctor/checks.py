@@ -285,7 +285,8 @@ ACCOUNT_CHECKS: tuple[Check[Facts], ...] = (
         "add types and zones; expect to pay for on-demand for a while",
         lambda facts: (
             (fleet.spot_group, score) for fleet in facts.fleets
-            if (score := known(facts.account.placement_scores or {}, {}).get(fleet.name, 10)) <= 3  # noqa: PLR2004
+            if (score := known(facts.account.placement_scores or {}, {}).get(fleet.name, 10))
+            <= 3  # noqa: PLR2004
         ),
     ),
     Check(

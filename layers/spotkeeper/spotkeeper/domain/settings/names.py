@@ -16,7 +16,8 @@ request_queue = partial(
     "you have one: [to zero and back](sizing.md#to-zero-and-back)",
     unit="URL",
     pattern=(
-        r"^(https://sqs\.[a-z0-9-]+\.amazonaws\.(com|com\.cn|eu)/[0-9]{12}/[A-Za-z0-9_-]{1,80}(\.fifo)?"
+        r"^(https://sqs\.[a-z0-9-]+\.amazonaws\.(com|com\.cn|eu)"
+        r"/[0-9]{12}/[A-Za-z0-9_-]{1,80}(\.fifo)?"
         r"|amazon-mq://[A-Za-z0-9_-]{1,50}/[^/\s]{1,255}/[^/\s]{1,255}"
         r"|rabbitmq://[^/\s]{1,255}/[^/\s]{1,255}"
         r"|redis://[0-9]{1,5}/[^/\s]{1,255})$"
