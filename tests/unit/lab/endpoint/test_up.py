@@ -47,6 +47,7 @@ def test_without_its_environment_the_lab_says_how_to_make_it(tmp_path: Path) -> 
     assert "make local-aws" in refusal(tmp_path)
 
 
+@pytest.mark.make_e2e
 @pytest.mark.allow_hosts(["127.0.0.1"])
 @pytest.mark.enable_socket
 def test_an_occupied_port_is_named(checkout: Path) -> None:
@@ -65,6 +66,7 @@ def test_a_second_lab_is_refused(checkout: Path) -> None:
         assert "is up already" in refusal(checkout)
 
 
+@pytest.mark.make_e2e
 @pytest.mark.enable_socket
 def test_an_endpoint_that_ends_at_once_says_why(checkout: Path) -> None:
     assert "ministack is of another version" in refusal(checkout)
