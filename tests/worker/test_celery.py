@@ -151,7 +151,7 @@ class TestOnRealBrokers:
         shop.publish("work.delay('r-0', 600)")
         until(lambda: any("busy=00001" in p.read_text() for p in workers(machine)), "it began")
         machine.say(State.DRAINING, until_s=3)
-        until(lambda: "was handed back" in machine.said, "it is returned to the queue")
+        until(lambda: "was returned to the queue" in machine.said, "it is returned to the queue")
         until(lambda: shop.keeps(1), "another machine can have it")
         machine.kill()
         assert shop.waiting == 1

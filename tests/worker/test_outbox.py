@@ -314,7 +314,7 @@ def test_an_agent_that_no_longer_sends_is_no_healthy_one(
     agent = Agent(settings, Parts(box), Sometimes(logging.getLogger("spotkeeper.agent")))
     agent.step(0.0)
     assert systemd.recv(1000) == b"STATUS=serving "
-    assert "no search log is sent any more" in caplog.text
+    assert "search logs are no longer sent" in caplog.text
     box.start()
     agent.step(1.0)
     assert systemd.recv(1000) == b"WATCHDOG=1\nSTATUS=serving "

@@ -55,7 +55,7 @@ class BotoChain(CredentialChain):
         except (BotoCoreError, ClientError) as error:
             raise NoCredentials(f"credentials: boto3: {error}") from None
         if frozen is None:
-            raise NoCredentials("credentials: boto3 finds none where it looks for them")
+            raise NoCredentials("credentials: boto3 finds none")
         key, secret = frozen.access_key or "", frozen.secret_key or ""
         # Where they end is boto3's to know: it is asked again before long.
         ends_at = now + RENEW_BEFORE_S + _ASK_BOTO_S

@@ -53,7 +53,7 @@ class Broker:
                 with pika.BlockingConnection(self._parameters) as connection:
                     channel = self._opened(connection)
                     if said:
-                        _LOG.info("the queue %s is listened to again", self._queue)
+                        _LOG.info("listening to the queue %s again", self._queue)
                     retry_s, said = FIRST_RETRY_S, ""
                     session(channel)
             except ERRORS as error:

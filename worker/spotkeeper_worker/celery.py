@@ -350,7 +350,7 @@ class _Drain(bootsteps.StartStopStep):  # type: ignore[misc]
         consumer = parent
         self._paused, self._can_consume = False, None
         if not self.gate.on:
-            _LOG.warning("there is no agent on this machine: Celery takes tasks as it always does")
+            _LOG.warning("there is no agent on this machine: Celery takes tasks as usual")
             return
         if _HERE.worker is None and "prefork" not in type(consumer.pool).__module__:
             _join(_HERE.name)
@@ -400,7 +400,7 @@ class _Drain(bootsteps.StartStopStep):  # type: ignore[misc]
         if not self._paused:
             return
         self._paused = False
-        _LOG.info("the machine serves: consuming goes on")
+        _LOG.info("the machine serves: consuming again")
         if self._can_consume is not None:
             consumer.task_consumer.channel.qos.can_consume = self._can_consume
             self._can_consume = None
@@ -412,7 +412,7 @@ class _Drain(bootsteps.StartStopStep):  # type: ignore[misc]
         for request in list(state.active_requests):
             if request.task.acks_late and not request.acknowledged:
                 request.return_message()
-                _LOG.warning("%s was handed back: the machine goes", request.id)
+                _LOG.warning("%s was returned to the queue: the machine goes", request.id)
 
     def stop(self, parent: Any) -> None:
         """Look no more."""

@@ -152,7 +152,9 @@ class Hold:
         if self._loop.worker.must_hand_back:
             self._loop.show_again_in(0, self._message)
             self._log.status = "timeout"
-            _LOG.warning("%s was handed back: the machine goes", self._message["MessageId"])
+            _LOG.warning(
+                "%s was returned to the queue: the machine goes", self._message["MessageId"]
+            )
             return False
         if self._renewed_at is None:
             self._renewed_at = now

@@ -1,1 +1,1 @@
-"""Spotkeeper: keeps a fleet of workers whole on spot instances, with on-demand in the gaps."""
+"""Spotkeeper keeps a fleet of GPU workers serving on spot, with on-demand in the gaps."""

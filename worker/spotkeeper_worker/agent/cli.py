@@ -65,7 +65,7 @@ def _parse(arguments: list[str]) -> Callable[[], int]:
 
     parser = argparse.ArgumentParser(prog="spotkeeper-agent", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
-    commands.add_parser("run", help="look after this machine until it is stopped")
+    commands.add_parser("run", help="run the agent of this machine until it is stopped")
     commands.add_parser("job", help="run the job that this machine was launched for")
     commands.add_parser("notice", help="print the notice that the workers read")
     forward = commands.add_parser("forward", help="move search logs from RabbitMQ to SQS")

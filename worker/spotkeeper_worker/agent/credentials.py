@@ -141,4 +141,4 @@ def _session(body: Mapping[str, Any]) -> Credentials:
         ends_at = read_time(body["Expiration"])
         return Credentials(body["AccessKeyId"], body["SecretAccessKey"], body["Token"], ends_at)
     except (KeyError, TypeError) as error:
-        raise ValueError(f"a role's credentials are none: {error!r}") from None
+        raise ValueError(f"a role's credentials are incomplete: {error!r}") from None

@@ -152,7 +152,7 @@ class Agent:
         if self._parts.outbox.alive:
             notify(f"WATCHDOG=1\n{status}")
             return
-        self._say.warn("outbox", "no search log is sent any more: restart the agent")
+        self._say.warn("outbox", "search logs are no longer sent: restart the agent")
         notify(status)
 
     def _look(self, now: float) -> None:
@@ -173,7 +173,7 @@ class Agent:
             at, what = as_text(self._seen.maintained_at), self._seen.maintenance
             _LOG.warning("EC2 will maintain this instance (%s) from %s", what, at)
         if self._seen.rebalance and not before.rebalance:
-            _LOG.info("EC2 recommends to rebalance; SPOTKEEPER_REBALANCE says what it means")
+            _LOG.info("EC2 recommends to rebalance; SPOTKEEPER_REBALANCE sets what follows")
         offset_s = self._parts.metadata.clock_offset_s
         if offset_s:
             self._say.warn("clock", f"EC2's clock is {offset_s:+.0f} s from this one; run chrony")

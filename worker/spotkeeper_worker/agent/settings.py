@@ -216,9 +216,7 @@ def parse(
                 "would also do"
             )
     elif not {"search_log_queue_url", "stack"} & set(read):
-        wrong.append(
-            f"{PREFIX}SEARCH_LOG_QUEUE_URL: is missing, and {PREFIX}STACK that would tell it"
-        )
+        wrong.append(f"{PREFIX}SEARCH_LOG_QUEUE_URL: is missing, and so is {PREFIX}STACK")
     named = {n[len(PREFIX) :].lower() for n in environment if n.startswith(PREFIX)}
     strange = (named - known - _OTHERS) | (set(given) - known)
     wrong += [f"{PREFIX}{name.upper()}: is not a setting" for name in sorted(strange)]

@@ -509,14 +509,14 @@ GROUP_CHECKS: tuple[Check[Member], ...] = (
     ),
     Check(
         "scale-in-protection", WARNING,
-        "new instances are protected from scale-in; Spotkeeper ends them all the same, by name",
+        "new instances are protected from scale-in; Spotkeeper ends them anyway, by id",
         "let a terminate hook hold what must finish, and turn the protection off:\n"
         f"{_UPDATE}--no-new-instances-protected-from-scale-in",
         lambda at: at.group.protected_from_scale_in,
     ),
     Check(
         "protected-instance", WARNING,
-        "protected from scale-in: {it}; Spotkeeper ends instances all the same, by name",
+        "protected from scale-in: {it}; Spotkeeper ends instances anyway, by id",
         "aws autoscaling set-instance-protection --no-protected-from-scale-in "
         "--auto-scaling-group-name {group.name} --instance-ids {it}",
         lambda at: [" ".join(at.group.protected_instances)]
@@ -737,7 +737,7 @@ STACK_CHECKS: tuple[Check[StackFacts], ...] = (
     ),
     Check(
         "turns-failed", ERROR, "in the last hour of its records {it}",
-        "mend what the error names; `spotkeeper explain --since 1h` shows every failed turn",
+        "correct what the error names; `spotkeeper explain --since 1h` shows every failed turn",
         lambda stack: known(stack.failed_turns, ()),
     ),
     Check(
