@@ -512,7 +512,11 @@ def test_start_names_everything_that_is_wrong_with_the_machine(account: Account)
     assert account.jobs.all() == []
 
 
-def test_the_output_of_a_job_is_followed_from_machine_to_machine(account: Account) -> None:
+def test_the_output_of_a_job_is_followed_from_machine_to_machine(
+    account: Account, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # CloudWatch Logs refuses events that are 14 days old.
+    monkeypatch.setattr("moto.logs.models.utcnow", lambda: account.now.replace(tzinfo=None))
     account.start(DOCUMENT)
     account.tick()
     jobs, logs = account.jobs, boto3.client("logs", "us-east-1")
